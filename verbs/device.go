@@ -1,0 +1,163 @@
+package verbs
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// GID addresses a port. RoCE maps an IP address to it.
+//
+// Implements: union ibv_gid.
+type GID [16]byte
+
+// GIDFromAddr is the RoCE GID of an IP address (IPv4 as ::ffff:a.b.c.d).
+func GIDFromAddr(a netip.Addr) GID { return GID(a.As16()) }
+
+// Addr is the IP address of a RoCE GID; an IPv4-mapped one is unmapped.
+func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
+
+// String is the IP form of the GID.
+func (g GID) String() string { return g.Addr().String() }
+
+// DeviceInfo names a device before it is opened.
+//
+// Implements: ibv_get_device_name, ibv_get_device_guid.
+type DeviceInfo struct {
+	Name string
+	GUID uint64       // host order
+	Addr []netip.Addr // IP addresses of its ports, as far as known
+	Node int          // NUMA node; -1 when unknown
+}
+
+// AtomicCap says against whom a device's atomics are atomic.
+//
+// Implements: enum ibv_atomic_cap.
+type AtomicCap uint32
+
+// The atomic capabilities.
+const (
+	AtomicNone AtomicCap = 0
+	AtomicHCA  AtomicCap = 1 // against other operations of the same device only
+	AtomicGlob AtomicCap = 2 // against the CPUs too
+)
+
+// DeviceAttr are the limits of a device. 0 means that there is none of the
+// kind.
+//
+// Implements: struct ibv_device_attr, struct ibv_device_attr_ex as far as a
+// runtime uses it.
+type DeviceAttr struct {
+	FWVersion       string
+	VendorID        uint32
+	VendorPartID    uint32
+	MaxMRSize       uint64 // bytes
+	MaxQP           int
+	MaxQPWR         int // work requests per queue
+	MaxSGE          int
+	MaxSGERead      int
+	MaxInline       int // bytes; 0 when only creating a queue pair tells
+	MaxCQ           int
+	MaxCQE          int
+	MaxMR           int
+	MaxPD           int
+	MaxMW           int
+	MaxAH           int
+	MaxSRQ          int
+	MaxSRQWR        int
+	MaxSRQSGE       int
+	MaxQPRdAtom     int // as responder
+	MaxQPInitRdAtom int // as requester
+	AtomicCap       AtomicCap
+	CompVectors     int
+	PhysPorts       int
+	Opcodes         OpcodeSet // what RC queue pairs execute
+	QPTypes         []QPType
+}
+
+// OpcodeSet is a set of send opcodes: bit i is opcode i.
+type OpcodeSet uint32
+
+// Opcodes is the set of the given ones.
+func Opcodes(os ...WROpcode) OpcodeSet {
+	var s OpcodeSet
+	for _, o := range os {
+		s |= 1 << o
+	}
+	return s
+}
+
+// Has tells whether o is in the set.
+func (s OpcodeSet) Has(o WROpcode) bool { return o < 32 && s&(1<<o) != 0 }
+
+// PortState is the logical state of a port.
+//
+// Implements: enum ibv_port_state.
+type PortState uint32
+
+// The port states.
+const (
+	PortNop         PortState = 0
+	PortDown        PortState = 1
+	PortInit        PortState = 2
+	PortArmed       PortState = 3
+	PortActive      PortState = 4
+	PortActiveDefer PortState = 5
+)
+
+var portStateNames = map[uint32]string{0: "NOP", 1: "DOWN", 2: "INIT", 3: "ARMED", 4: "ACTIVE", 5: "ACTIVE_DEFER"}
+
+// String is the name in <infiniband/verbs.h> without its IBV_PORT_ prefix.
+func (s PortState) String() string { return enumName(portStateNames, "PortState", uint32(s)) }
+
+// PortAttr describes a port.
+//
+// Implements: struct ibv_port_attr.
+type PortAttr struct {
+	State      PortState
+	MaxMTU     MTU
+	ActiveMTU  MTU
+	GIDTblLen  int
+	MaxMsgSize uint32 // bytes of one message
+	PKeyTblLen int
+	LID        uint16
+	LinkLayer  LinkLayer
+}
+
+// LinkLayer is what a port speaks.
+//
+// Implements: the IBV_LINK_LAYER_ values.
+type LinkLayer uint8
+
+// The link layers.
+const (
+	LinkUnspecified LinkLayer = 0
+	LinkInfiniBand  LinkLayer = 1
+	LinkEthernet    LinkLayer = 2
+)
+
+// ObjectCount is how many objects of each kind a context has alive. The zero
+// value means that nothing was left behind.
+type ObjectCount struct {
+	PD, MR, MW, AH, CQ, CompChannel, QP, SRQ, CMChannel, CMID int
+}
+
+// Zero tells whether nothing is alive.
+func (c ObjectCount) Zero() bool { return c == ObjectCount{} }
+
+// String lists what is alive.
+func (c ObjectCount) String() string {
+	return fmt.Sprintf("%+v", struct{ ObjectCount }{c}.ObjectCount.fields())
+}
+
+func (c ObjectCount) fields() map[string]int {
+	m := map[string]int{}
+	for k, v := range map[string]int{
+		"PD": c.PD, "MR": c.MR, "MW": c.MW, "AH": c.AH, "CQ": c.CQ, "CompChannel": c.CompChannel,
+		"QP": c.QP, "SRQ": c.SRQ, "CMChannel": c.CMChannel, "CMID": c.CMID,
+	} {
+		if v != 0 {
+			m[k] = v
+		}
+	}
+	return m
+}

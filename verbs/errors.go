@@ -1,0 +1,111 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+)
+
+// The sentinels of this room. Test with errors.Is: what is returned wraps them
+// in an error that says which object and which values.
+var (
+	ErrBusy              = errors.New("verbs: object in use")
+	ErrClosed            = errors.New("verbs: object closed")
+	ErrNotSupported      = errors.New("verbs: not supported by this device")
+	ErrInvalid           = errors.New("verbs: invalid argument")
+	ErrInvalidTransition = errors.New("verbs: illegal queue pair transition")
+	ErrDeviceRemoved     = errors.New("verbs: device removed")
+	ErrUnknownDevice     = errors.New("verbs: unknown device")
+	ErrMemlock           = errors.New("verbs: locked memory limit reached")
+)
+
+// OpError is a call of the contract that failed.
+type OpError struct {
+	Op     string        // the C call it stands for
+	Object string        // what it was called on
+	Errno  syscall.Errno // 0 when no errno belongs to it
+	Err    error         // the cause, when more than an errno is known
+}
+
+// Error says which call failed on what, and why.
+func (e *OpError) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Op)
+	if e.Object != "" {
+		b.WriteString(" on " + e.Object)
+	}
+	if e.Err != nil {
+		b.WriteString(": " + e.Err.Error())
+	}
+	if e.Errno != 0 {
+		fmt.Fprintf(&b, ": %v (errno %d)", e.Errno, int(e.Errno))
+	}
+	return b.String()
+}
+
+// Unwrap gives the errno and the cause to errors.Is and errors.As.
+func (e *OpError) Unwrap() []error {
+	var es []error
+	if e.Err != nil {
+		es = append(es, e.Err)
+	}
+	if e.Errno != 0 {
+		es = append(es, e.Errno)
+	}
+	return es
+}
+
+// WCError is an operation that completed without success. errors.Is matches
+// another *WCError with the same Status, so that
+//
+//	errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr))
+//
+// asks for a status.
+type WCError struct {
+	Status    WCStatus
+	Op        string // what was asked for, from the wr_id; "" when unknown
+	QPNum     uint32
+	VendorErr uint32
+	WRID      uint64
+}
+
+// StatusError is a target for errors.Is; see [WCError].
+func StatusError(s WCStatus) error { return &WCError{Status: s} }
+
+// Error says what failed, where and how.
+func (e *WCError) Error() string {
+	op := e.Op
+	if op == "" {
+		op = "work request"
+	}
+	return fmt.Sprintf("%s on QP 0x%06x completed with %v (vendor error 0x%x)", op, e.QPNum, e.Status, e.VendorErr)
+}
+
+// Is matches a *WCError with the same status.
+func (e *WCError) Is(target error) bool {
+	t, ok := target.(*WCError)
+	return ok && t.Status == e.Status
+}
+
+// Flushed tells whether the operation was only a consequence of an earlier
+// failure of its queue pair.
+func (e *WCError) Flushed() bool { return e.Status == WCWRFlushErr }
+
+// DeviceError is a device that was not found.
+type DeviceError struct {
+	Name  string
+	Known []string
+}
+
+// Error names the device asked for and the known ones.
+func (e *DeviceError) Error() string {
+	known := "none"
+	if len(e.Known) > 0 {
+		known = strings.Join(e.Known, ", ")
+	}
+	return fmt.Sprintf("unknown RDMA device %q; known: %s", e.Name, known)
+}
+
+// Is matches ErrUnknownDevice.
+func (e *DeviceError) Is(target error) bool { return target == ErrUnknownDevice }

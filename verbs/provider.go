@@ -1,0 +1,193 @@
+package verbs
+
+// Provider finds and opens devices. Its methods may be called from any
+// goroutine.
+type Provider interface {
+	// Name is the provider's name: "soft", "ibv".
+	Name() string
+	// Devices lists what can be opened now.
+	// Implements: ibv_get_device_list.
+	Devices() ([]DeviceInfo, error)
+	// Open opens a device by name. An unknown name is a *DeviceError that
+	// lists the known ones.
+	// Implements: ibv_open_device.
+	Open(name string) (Context, error)
+	// CreateCMChannel makes a channel for connection events.
+	// Implements: rdma_create_event_channel.
+	CreateCMChannel() (CMChannel, error)
+}
+
+// Object is anything of the contract that can be closed.
+type Object interface {
+	// String names the object for messages: kind, number, device.
+	String() string
+	// Close destroys the object; idempotent. A parent with living children,
+	// or an object with unacknowledged events, answers ErrBusy and lives on.
+	Close() error
+}
+
+// Source is something a reactor can sleep on.
+type Source interface {
+	// FD becomes readable when an event is queued, and stays so until the
+	// events are taken. -1 where there are no descriptors: then Notify is used.
+	// The descriptor belongs to the object.
+	FD() int
+	// Notify has ring called, from any goroutine, whenever an event is
+	// queued, if FD is -1. ring does not block. nil ends it.
+	Notify(ring func())
+}
+
+// Context is an open device.
+//
+// Implements: struct ibv_context.
+type Context interface {
+	Object
+	// Device is the name the context was opened by, and where it is.
+	Device() DeviceInfo
+	// QueryDevice reads the limits. Implements: ibv_query_device.
+	QueryDevice() (DeviceAttr, error)
+	// QueryPort reads a port; ports count from 1. Implements: ibv_query_port.
+	QueryPort(port uint8) (PortAttr, error)
+	// QueryGID reads an entry of a port's address table.
+	// Implements: ibv_query_gid.
+	QueryGID(port uint8, index int) (GID, error)
+	// AllocPD makes a protection domain. Implements: ibv_alloc_pd.
+	AllocPD() (PD, error)
+	// CreateCompChannel makes a completion channel.
+	// Implements: ibv_create_comp_channel.
+	CreateCompChannel() (CompChannel, error)
+	// CreateCQ makes a completion queue of at least cqe entries. ch may be
+	// nil; vector is below CompVectors. Implements: ibv_create_cq.
+	CreateCQ(cqe int, ch CompChannel, vector int, userData uint64) (CQ, error)
+	// Async is the channel of asynchronous events; it lives as long as the
+	// context.
+	Async() AsyncChannel
+	// Turn carries out one turn; see Turn. It does not block. It may be
+	// called concurrently only for different queue pairs and completion
+	// queues. The error says that the device is gone (ErrDeviceRemoved) and
+	// then nothing was done; the outcome of each group is in the group.
+	Turn(t *Turn) error
+	// Objects counts what is alive, for leak checks.
+	Objects() ObjectCount
+}
+
+// PD is a protection domain.
+//
+// Implements: struct ibv_pd.
+type PD interface {
+	Object
+	Context() Context
+	// RegMR registers length bytes at addr, which must be off-heap memory
+	// known to internal/mem. Peers name it by addresses from iova on. The
+	// memory must stay mapped until Close.
+	// Implements: ibv_reg_mr_iova2.
+	RegMR(addr, length, iova uint64, access AccessFlags) (MR, error)
+	// AllocMW makes a memory window. Implements: ibv_alloc_mw.
+	AllocMW(t MWType) (MW, error)
+	// CreateQP makes a queue pair in RESET and writes what was granted into
+	// init.Cap. Implements: ibv_create_qp.
+	CreateQP(init *QPInitAttr) (QP, error)
+	// CreateSRQ makes a shared receive queue. Implements: ibv_create_srq.
+	CreateSRQ(attr *SRQAttr) (SRQ, error)
+	// CreateAH makes an address handle. Implements: ibv_create_ah.
+	CreateAH(attr *AHAttr) (AH, error)
+}
+
+// MR is a registered memory region.
+//
+// Implements: struct ibv_mr.
+type MR interface {
+	Object
+	Addr() uint64
+	Length() uint64
+	IOVA() uint64
+	LKey() uint32
+	RKey() uint32
+	Handle() uint64 // for SendWR.BindMR
+}
+
+// MW is a memory window.
+//
+// Implements: struct ibv_mw.
+type MW interface {
+	Object
+	RKey() uint32
+	Handle() uint64 // for SendWR.MW
+}
+
+// AH is an address handle. It must outlive the completion of every request
+// that uses it.
+//
+// Implements: struct ibv_ah.
+type AH interface {
+	Object
+	Handle() uint64 // for SendWR.SetUD
+}
+
+// CompChannel delivers completion events of any number of queues.
+//
+// Implements: struct ibv_comp_channel.
+type CompChannel interface {
+	Object
+	Source
+	// GetEvent takes one event; ok is false when there is none. Each event
+	// taken must be acknowledged at its queue. Implements: ibv_get_cq_event
+	// (on a non-blocking descriptor).
+	GetEvent() (cq CQ, ok bool, err error)
+}
+
+// CQ is a completion queue.
+//
+// Implements: struct ibv_cq.
+type CQ interface {
+	Object
+	Context() Context
+	Capacity() int // entries
+	UserData() uint64
+	// Resize changes the capacity, keeping what is queued.
+	// Implements: ibv_resize_cq.
+	Resize(cqe int) error
+	// AckEvents acknowledges n events; cheap to batch. Close answers ErrBusy
+	// until all are. Implements: ibv_ack_cq_events.
+	AckEvents(n int)
+}
+
+// QP is a queue pair.
+//
+// Implements: struct ibv_qp.
+type QP interface {
+	Object
+	Context() Context
+	Num() uint32
+	Type() QPType
+	UserData() uint64
+	// Modify moves the state machine or sets attributes; an illegal step is
+	// refused with ErrInvalidTransition and changes nothing.
+	// Implements: ibv_modify_qp.
+	Modify(attr *QPAttr, mask QPAttrMask) error
+	// Query reads all attributes. Implements: ibv_query_qp.
+	Query() (QPAttr, error)
+}
+
+// SRQAttr describes a shared receive queue.
+//
+// Implements: struct ibv_srq_attr.
+type SRQAttr struct {
+	MaxWR    uint32
+	MaxSGE   uint32
+	Limit    uint32 // entries left at which one SRQ_LIMIT_REACHED is raised; 0: none
+	UserData uint64
+}
+
+// SRQ is a shared receive queue.
+//
+// Implements: struct ibv_srq.
+type SRQ interface {
+	Object
+	Context() Context
+	UserData() uint64
+	// SetLimit arms the limit event once more. Implements: ibv_modify_srq.
+	SetLimit(limit uint32) error
+	// Query reads the attributes. Implements: ibv_query_srq.
+	Query() (SRQAttr, error)
+}

@@ -1,0 +1,154 @@
+package verbs
+
+import "syscall"
+
+// Turn is the contract's core call: everything a reactor wants of a context at
+// one moment, in one crossing. [Context.Turn] carries it out in this order:
+//
+//  1. Recvs are posted, group by group;
+//  2. Sends are posted, group by group;
+//  3. Arms are armed;
+//  4. Polls are polled.
+//
+// Arming before polling is what makes sleeping safe: a completion that came
+// before the arming is found by the poll, one that comes after raises an event.
+//
+// The caller owns every slice and record; the provider writes the fields
+// marked "out" and keeps nothing. A Turn is reused from turn to turn and
+// allocates nothing.
+type Turn struct {
+	Recvs []RecvGroup
+	Sends []SendGroup
+	Arms  []ArmGroup
+	Polls []PollGroup
+}
+
+// Reset empties the turn, keeping its memory.
+func (t *Turn) Reset() {
+	clear(t.Recvs)
+	clear(t.Sends)
+	clear(t.Arms)
+	clear(t.Polls)
+	t.Recvs, t.Sends, t.Arms, t.Polls = t.Recvs[:0], t.Sends[:0], t.Arms[:0], t.Polls[:0]
+}
+
+// SendGroup is one linked list of send work requests for one queue pair: one
+// doorbell.
+//
+// On failure the list splits at the first request that was refused: those
+// before it are live and complete; it and those after it were never posted.
+// Extended posting fails whole: Accepted is then 0 or Count.
+type SendGroup struct {
+	QP       QP
+	Head     uint64 // address of the first SendWR
+	Count    int    // length of the list
+	Extended bool   // post through ibv_wr_*; needed when the list holds a FLUSH or an ATOMIC_WRITE
+
+	Accepted int           // out: how many were posted
+	Errno    syscall.Errno // out: why the next one was not; 0 when all were
+}
+
+// RecvGroup is one linked list of receive work requests for one queue pair, or
+// for SRQ when that is set. It splits on failure as a SendGroup does.
+type RecvGroup struct {
+	QP    QP
+	SRQ   SRQ
+	Head  uint64
+	Count int
+
+	Accepted int           // out
+	Errno    syscall.Errno // out
+}
+
+// ArmGroup asks for one event for the next completion of a queue.
+//
+// Implements: ibv_req_notify_cq.
+type ArmGroup struct {
+	CQ        CQ
+	Solicited bool // only for solicited and failed completions
+
+	Errno syscall.Errno // out
+}
+
+// PollGroup takes completions off a queue, at most len(WC).
+//
+// Implements: ibv_poll_cq.
+type PollGroup struct {
+	CQ CQ
+	WC []WC // memory of the caller, off-heap
+
+	N     int           // out: completions written
+	Errno syscall.Errno // out: the queue is dead (overrun)
+}
+
+// PostSend posts n linked requests. It reports how many were accepted and, if
+// fewer, an *[OpError] with the errno. It is a convenience over [Context.Turn]
+// and allocates.
+//
+// Implements: ibv_post_send.
+func PostSend(qp QP, head uint64, n int) (int, error) {
+	t := Turn{Sends: []SendGroup{{QP: qp, Head: head, Count: n}}}
+	if err := qp.Context().Turn(&t); err != nil {
+		return 0, err
+	}
+	g := &t.Sends[0]
+	return g.Accepted, callError("ibv_post_send", qp, g.Errno)
+}
+
+// PostRecv posts n linked receives to the queue pair's own receive queue; see
+// [PostSend].
+//
+// Implements: ibv_post_recv.
+func PostRecv(qp QP, head uint64, n int) (int, error) {
+	t := Turn{Recvs: []RecvGroup{{QP: qp, Head: head, Count: n}}}
+	if err := qp.Context().Turn(&t); err != nil {
+		return 0, err
+	}
+	g := &t.Recvs[0]
+	return g.Accepted, callError("ibv_post_recv", qp, g.Errno)
+}
+
+// PostSRQRecv posts n linked receives to a shared receive queue; see
+// [PostSend].
+//
+// Implements: ibv_post_srq_recv.
+func PostSRQRecv(srq SRQ, head uint64, n int) (int, error) {
+	t := Turn{Recvs: []RecvGroup{{SRQ: srq, Head: head, Count: n}}}
+	if err := srq.Context().Turn(&t); err != nil {
+		return 0, err
+	}
+	g := &t.Recvs[0]
+	return g.Accepted, callError("ibv_post_srq_recv", srq, g.Errno)
+}
+
+// Poll takes up to len(wc) completions off a queue. It is a convenience over
+// [Context.Turn] and allocates.
+//
+// Implements: ibv_poll_cq.
+func Poll(cq CQ, wc []WC) (int, error) {
+	t := Turn{Polls: []PollGroup{{CQ: cq, WC: wc}}}
+	if err := cq.Context().Turn(&t); err != nil {
+		return 0, err
+	}
+	g := &t.Polls[0]
+	return g.N, callError("ibv_poll_cq", cq, g.Errno)
+}
+
+// Arm asks for one event; see [ArmGroup]. It is a convenience over
+// [Context.Turn] and allocates.
+//
+// Implements: ibv_req_notify_cq.
+func Arm(cq CQ, solicited bool) error {
+	t := Turn{Arms: []ArmGroup{{CQ: cq, Solicited: solicited}}}
+	if err := cq.Context().Turn(&t); err != nil {
+		return err
+	}
+	return callError("ibv_req_notify_cq", cq, t.Arms[0].Errno)
+}
+
+func callError(op string, obj Object, e syscall.Errno) error {
+	if e == 0 {
+		return nil
+	}
+	return &OpError{Op: op, Object: obj.String(), Errno: e}
+}

@@ -1,0 +1,152 @@
+package verbs
+
+import "encoding/binary"
+
+// SGE is one scatter-gather element: a range of one local memory region.
+//
+// Implements: struct ibv_sge.
+type SGE struct {
+	Addr   uint64
+	Length uint32 // bytes
+	LKey   uint32
+}
+
+// SendWR is one work request for a send queue, laid out as struct ibv_send_wr
+// on 64-bit. It lives in an off-heap arena; Next and SGList are addresses in
+// that arena. It belongs to the caller; a provider reads it while the turn
+// that posts it runs, and not after.
+//
+// The union `wr` is spelled by words: RemoteAddr, W1, W2, W3. Use the setters.
+//
+//	             RemoteAddr      W1              W2      W3
+//	RDMA         remote address  rkey            -       -
+//	atomic       remote address  compare or add  swap    rkey
+//	UD           AH handle       qpn | qkey<<32  -       -
+//	FLUSH *      remote address  length          levels  rkey
+//	ATOMIC_WRITE * remote addr.  the 8 bytes     -       rkey
+//
+// (*) have no form in struct ibv_send_wr; this one is the contract's own, and
+// a provider posts it through its extended interface.
+type SendWR struct {
+	WRID       uint64
+	Next       uint64 // address of the next SendWR of the list; 0 ends it
+	SGList     uint64 // address of NumSGE consecutive SGEs
+	NumSGE     uint32
+	Opcode     WROpcode
+	Flags      SendFlags
+	ImmData    uint32 // immediate data in network byte order, or the rkey to invalidate
+	RemoteAddr uint64
+	W1         uint64
+	W2         uint64
+	W3         uint64
+	RemoteSRQN uint32 // XRC
+	_          uint32
+	MW         uint64 // BIND_MW: handle of the window
+	MWRKey     uint32
+	_          uint32
+	BindMR     uint64 // BIND_MW: handle of the region
+	BindAddr   uint64
+	BindLength uint64
+	BindAccess AccessFlags
+	_          uint32
+}
+
+// RecvWR is one work request for a receive queue or a shared receive queue,
+// laid out as struct ibv_recv_wr. Ownership is that of [SendWR].
+type RecvWR struct {
+	WRID   uint64
+	Next   uint64
+	SGList uint64
+	NumSGE uint32
+	_      uint32
+}
+
+// Sizes of the fixed-layout records, in bytes; asserted at compile time.
+const (
+	SizeofSGE    = 16
+	SizeofSendWR = 128
+	SizeofRecvWR = 32
+	SizeofWC     = 48
+)
+
+// NetworkOrder turns a host-order word into the word whose bytes in memory are
+// big-endian, and back.
+func NetworkOrder(v uint32) uint32 {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], v)
+	return binary.NativeEndian.Uint32(b[:])
+}
+
+// SetImm stores immediate data given in host order.
+func (w *SendWR) SetImm(v uint32) { w.ImmData = NetworkOrder(v) }
+
+// Imm is the immediate data in host order.
+func (w *SendWR) Imm() uint32 { return NetworkOrder(w.ImmData) }
+
+// SetRDMA stores the target of an RDMA WRITE or READ.
+func (w *SendWR) SetRDMA(remote uint64, rkey uint32) {
+	w.RemoteAddr = remote
+	w.W1 = packLow(uint64(rkey))
+}
+
+// RDMARKey is the remote key of an RDMA WRITE or READ.
+func (w *SendWR) RDMARKey() uint32 { return lowWord(w.W1) }
+
+// SetCompareSwap stores the target and operands of an ATOMIC_CMP_AND_SWP, in
+// host order. remote must be a multiple of 8.
+func (w *SendWR) SetCompareSwap(remote uint64, rkey uint32, compare, swap uint64) {
+	w.RemoteAddr, w.W1, w.W2, w.W3 = remote, compare, swap, packLow(uint64(rkey))
+}
+
+// SetFetchAdd stores the target and operand of an ATOMIC_FETCH_AND_ADD, in
+// host order. remote must be a multiple of 8.
+func (w *SendWR) SetFetchAdd(remote uint64, rkey uint32, add uint64) {
+	w.RemoteAddr, w.W1, w.W2, w.W3 = remote, add, 0, packLow(uint64(rkey))
+}
+
+// AtomicRKey is the remote key of an atomic, a FLUSH or an ATOMIC_WRITE.
+func (w *SendWR) AtomicRKey() uint32 { return lowWord(w.W3) }
+
+// SetAtomicWrite stores the target and the 8 bytes (as they shall stand in
+// remote memory on a host of this byte order) of an ATOMIC_WRITE.
+func (w *SendWR) SetAtomicWrite(remote uint64, rkey uint32, value uint64) {
+	w.RemoteAddr, w.W1, w.W2, w.W3 = remote, value, 0, packLow(uint64(rkey))
+}
+
+// SetFlush stores the range of a FLUSH, what it makes of the data and how much
+// it covers.
+func (w *SendWR) SetFlush(remote uint64, rkey uint32, length uint64, p FlushPlacement, s FlushSelectivity) {
+	w.RemoteAddr, w.W1, w.W2, w.W3 = remote, length, uint64(p)|uint64(s)<<8, packLow(uint64(rkey))
+}
+
+// SetUD stores the destination of a datagram: the handle of an address
+// handle, the queue pair number and its key.
+func (w *SendWR) SetUD(ah uint64, qpn, qkey uint32) {
+	w.RemoteAddr = ah
+	w.W1 = packPair(qpn, qkey)
+}
+
+// UD is the destination of a datagram.
+func (w *SendWR) UD() (ah uint64, qpn, qkey uint32) {
+	qpn, qkey = unpackPair(w.W1)
+	return w.RemoteAddr, qpn, qkey
+}
+
+// A 32-bit member of the C union stands in the first four bytes of its word,
+// whatever the byte order.
+func packLow(v uint64) uint64 { return packPair(uint32(v), 0) }
+
+func lowWord(w uint64) uint32 { lo, _ := unpackPair(w); return lo }
+
+func packPair(first, second uint32) uint64 {
+	var b [8]byte
+	binary.NativeEndian.PutUint32(b[0:], first)
+	binary.NativeEndian.PutUint32(b[4:], second)
+	return binary.NativeEndian.Uint64(b[:])
+}
+
+func unpackPair(w uint64) (first, second uint32) {
+	var b [8]byte
+	binary.NativeEndian.PutUint64(b[:], w)
+	return binary.NativeEndian.Uint32(b[0:]), binary.NativeEndian.Uint32(b[4:])
+}
