@@ -145,19 +145,7 @@ type ObjectCount struct {
 func (c ObjectCount) Zero() bool { return c == ObjectCount{} }
 
 // String lists what is alive.
-func (c ObjectCount) String() string {
-	return fmt.Sprintf("%+v", struct{ ObjectCount }{c}.ObjectCount.fields())
-}
+func (c ObjectCount) String() string { return fmt.Sprintf("%+v", plainCount(c)) }
 
-func (c ObjectCount) fields() map[string]int {
-	m := map[string]int{}
-	for k, v := range map[string]int{
-		"PD": c.PD, "MR": c.MR, "MW": c.MW, "AH": c.AH, "CQ": c.CQ, "CompChannel": c.CompChannel,
-		"QP": c.QP, "SRQ": c.SRQ, "CMChannel": c.CMChannel, "CMID": c.CMID,
-	} {
-		if v != 0 {
-			m[k] = v
-		}
-	}
-	return m
-}
+// plainCount is ObjectCount without its String, for formatting.
+type plainCount ObjectCount
