@@ -1,0 +1,5 @@
+//go:build !linux || portable
+
+package mem
+
+func checkForeign(addr, n uint64) error { return checkHint(addr, n) }
