@@ -1,0 +1,146 @@
+package futures
+
+import "runtime"
+
+// cell is the shared state of one promise and its future. The word (in Waiter) says who may touch which field; see
+// word.go. A cell belongs to one pool, or to none, for life.
+type cell[T any] struct {
+	Waiter
+	pool   *Pool[T] // nil: never reused
+	driver Driver   // written by New, read by holders of AWAITED or LINK
+
+	value T
+	err   error
+
+	group  *Group
+	done   chan struct{}
+	then   func(T, error)
+	direct bool // then is the package's own and runs at once on the settling goroutine, whatever the executor
+}
+
+// settle stores the result of generation gen and wakes whoever waits; false when it was settled before.
+// Without anyone attached it is two CAS.
+func (c *cell[T]) settle(gen uint64, v T, err error) bool {
+	w := c.load()
+	for {
+		if generationOf(w) != gen || w&bitSettling != 0 {
+			return false
+		}
+		if c.cas(w, w|bitSettling) {
+			break
+		}
+		w = c.load()
+	}
+	c.value, c.err = v, err
+	for w |= bitSettling; ; w = c.load() {
+		switch {
+		case w&bitLink != 0:
+			if c.cas(w, w|bitWritten) {
+				return true
+			}
+		case w&attended == 0:
+			if c.cas(w, w|bitSettled) {
+				return true
+			}
+		case c.publish(w, w):
+			return true
+		}
+	}
+}
+
+// publish moves the word from w to its settled state, given the flags in n, and then does what those flags ask for;
+// false when the word was no longer w. The fields are read before the CAS: after it the cell may be another's, unless
+// this CAS itself consumed it (gone) or an awaiter is parked in it.
+func (c *cell[T]) publish(w, n uint64) bool {
+	var done chan struct{}
+	var group *Group
+	if n&bitDone != 0 {
+		done = c.done
+	}
+	if n&bitGrouped != 0 {
+		group = c.group
+	}
+	gone := n&bitThen != 0 || n&(bitDiscarded|bitAwaited) == bitDiscarded
+	to := n&^(bitParked|bitWritten) | bitSettled
+	if gone {
+		to = nextGeneration(n)
+	}
+	if !c.cas(w, to) {
+		return false
+	}
+	if n&bitParked != 0 {
+		c.signal(SignalSettled)
+	}
+	if done != nil {
+		close(done)
+	}
+	if group != nil {
+		group.arrive()
+	}
+	if gone {
+		pool, then, direct := c.pool, c.then, c.direct
+		v, err := c.take()
+		switch {
+		case n&bitThen == 0:
+			pool.dispose(v, err)
+		case direct:
+			then(v, err)
+		default:
+			pool.call(then, v, err)
+		}
+	}
+	return true
+}
+
+// take moves the result out and gives the cell back. The caller has just moved the word to the next generation.
+func (c *cell[T]) take() (v T, err error) {
+	v, err = c.value, c.err
+	var none T
+	c.value, c.err = none, nil
+	c.group, c.done, c.then = nil, nil, nil
+	c.pool.put(c)
+	return v, err
+}
+
+// link takes LINK for an attacher of generation gen. settled: the future is settled already and LINK was not taken.
+// It waits only for another attacher of the same future.
+func (c *cell[T]) link(gen, veto uint64) (settled bool, err error) {
+	for {
+		w := c.load()
+		if err := refuse(w, gen); err != nil {
+			return false, err
+		}
+		switch {
+		case w&veto != 0:
+			return false, ErrAwaited
+		case w&bitSettled != 0:
+			return true, nil
+		case w&bitLink != 0:
+			pause(&c.Waiter, w)
+		case c.cas(w, w|bitLink):
+			return false, nil
+		}
+	}
+}
+
+// unlink gives LINK back and sets the flags in set, unless one of veto was set meanwhile: then it reports false, and the
+// field written under LINK is without meaning. If the promise was settled meanwhile, the caller publishes it.
+func (c *cell[T]) unlink(set, veto uint64) bool {
+	for {
+		w := c.load()
+		n, ok := w&^bitLink, w&veto == 0
+		if ok {
+			n |= set
+		}
+		if w&bitWritten != 0 {
+			if c.publish(w, n) {
+				return ok
+			}
+		} else if c.cas(w, n) {
+			return ok
+		}
+	}
+}
+
+// yieldProcessor lets the goroutine that holds LINK go on.
+func yieldProcessor() { runtime.Gosched() }

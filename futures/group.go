@@ -1,0 +1,125 @@
+package futures
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// Group waits for many futures, of any types, and wakes once when the last of them has settled. The zero Group is ready
+// for use and is meant to be used again and again. It must not be copied. Add and Wait are for one goroutine at a time.
+//
+//	left = futures added and not settled; while a Wait is on, less the constant waiting
+//
+//	            Add: +1, a settle: -1                  a settle: -1
+//	  OPEN -----------------------------> OPEN    WAITING -----------> WAITING
+//	  OPEN --- Wait: -waiting ---------> WAITING     | ctx ended: one CAS, unless left == -waiting
+//	  OPEN <-----------------------------------------+
+//	                                              WAITING and left == -waiting: COMPLETE
+//
+// Exactly one step reaches COMPLETE: that of Wait (nothing was left) or that of the last settler, who then sets SETTLED in
+// the group's word and wakes. Between those two the waiter does not leave, so no settler touches a group that has gone on.
+type Group struct {
+	Waiter
+	// left is written by Add and Wait (the owner) and by the settlers; reaching -waiting hands the group to whoever did.
+	left atomic.Int64
+	// driver is the owner's: that of the first future which was not settled when added. Forgotten when Wait succeeds.
+	driver Driver
+}
+
+// waiting is more than the futures that fit into memory.
+const waiting = 1 << 40
+
+func (g *Group) add(n int64) int64 { step(); return g.left.Add(n) }
+
+// Add makes g's next Wait wait for f. It consumes nothing: after the Wait, take each result with Poll. A future settled
+// already is not waited for. A future is in at most one Group during its life.
+//
+// Errors: ErrInvalid, ErrConsumed, ErrDiscarded; ErrAwaited if f is in a Group already or g is inside Wait. It waits at
+// most for another goroutine that is calling Done, Then or Add on the same future, and allocates nothing.
+func Add[T any](g *Group, f Future[T]) error {
+	c := f.cell
+	if c == nil {
+		return ErrInvalid
+	}
+	for {
+		step()
+		n := g.left.Load()
+		if n < 0 {
+			return ErrAwaited
+		}
+		if step(); g.left.CompareAndSwap(n, n+1) {
+			break
+		}
+	}
+	settled, err := c.link(f.gen, bitGrouped)
+	if settled || err != nil {
+		g.add(-1)
+		return err
+	}
+	c.group = g
+	d := c.driver           // ours until unlink
+	c.unlink(bitGrouped, 0) // LINK was ours: nobody else can have set GROUPED
+	if g.driver == nil {
+		g.driver = d
+	}
+	return nil
+}
+
+// Wait blocks until every future added since the last successful Wait is settled, then forgets them. It wakes once,
+// however many they are. While it waits, the driver of the first unsettled one, if any, may work on this goroutine.
+//
+// When ctx ends first it returns ctx.Err() (or the driver's error) and the futures stay added: Wait can be called again.
+// A second concurrent Wait gets ErrAwaited. It allocates nothing (the Group's first park makes a channel).
+func (g *Group) Wait(ctx context.Context) error {
+	for {
+		w := g.load()
+		if w&bitAwaited != 0 {
+			return ErrAwaited
+		}
+		if g.cas(w, w|bitAwaited|bitDriven) {
+			break
+		}
+	}
+	var err error
+	if g.add(-waiting) != -waiting {
+		err = g.wait(ctx, g.driver)
+		for !g.Settled() {
+			step()
+			n := g.left.Load()
+			if n == -waiting { // the last settler is about to wake us: let him finish with the group
+				err = g.wait(context.Background(), nil)
+				break
+			}
+			if step(); g.left.CompareAndSwap(n, n+waiting) {
+				g.reset()
+				return err
+			}
+		}
+	}
+	g.driver = nil
+	g.add(waiting)
+	g.reset()
+	return nil
+}
+
+// reset ends a Wait. Nobody else writes the word now: no settler can complete the group and no one is parked in it.
+func (g *Group) reset() {
+	step()
+	g.word.Store(nextGeneration(g.word.Load()))
+}
+
+// arrive counts one settled future. The last one of a Wait settles the group.
+func (g *Group) arrive() {
+	if g.add(-1) != -waiting {
+		return
+	}
+	for {
+		w := g.load()
+		if g.cas(w, w&^bitParked|bitSettled) {
+			if w&bitParked != 0 {
+				g.signal(SignalSettled)
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,27 @@
+package futures
+
+// Promise is the end of an operation that settles it. It is a value and may be copied; all copies are the same promise.
+// The zero Promise is not valid.
+type Promise[T any] struct {
+	cell *cell[T]
+	gen  uint64
+}
+
+// Settle gives the operation its result and wakes everybody who waits for it. The first call returns true; every other
+// one, also long after the result was consumed, returns false and changes nothing.
+//
+// It never blocks and may be called from any goroutine. It runs no code but: callbacks of Then and Map, or the Execute of
+// the pool in their place; the pool's Dispose, if the future was discarded. v is copied into the operation, which owns
+// it until it is consumed.
+func (p Promise[T]) Settle(v T, err error) bool {
+	return p.cell != nil && p.cell.settle(p.gen, v, err)
+}
+
+// Valid reports whether Settle would still be the first. It never blocks; from any goroutine.
+func (p Promise[T]) Valid() bool {
+	if p.cell == nil {
+		return false
+	}
+	w := p.cell.load()
+	return generationOf(w) == p.gen && w&bitSettling == 0
+}

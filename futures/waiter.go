@@ -1,0 +1,154 @@
+package futures
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// Driver makes progress for a waiting goroutine, on that goroutine.
+//
+// Drive is called by Await or Group.Wait when what they wait for is not settled yet. It may run its owner's work on the
+// calling goroutine and may park it with w.Park. It returns
+//
+//   - nil once w.Settled();
+//   - nil before that, to decline: the caller then simply parks until settled or ctx ends, and gets no offers;
+//   - ctx.Err() once ctx ended, or another error, which the wait returns. The future is not consumed by it; if it
+//     settled meanwhile the result is returned and the error dropped.
+//
+// Futures must settle without being driven, too: a wait may be for futures of several drivers and drives only one, and
+// nobody need wait at all. After Drive returned, the driver uses w no more (a Ticket is exempt: it expires by itself).
+type Driver interface {
+	Drive(ctx context.Context, w *Waiter) error
+}
+
+// Signal says why Park returned.
+type Signal uint8
+
+const (
+	SignalSettled   Signal = iota + 1 // what was waited for is settled
+	SignalTurn                        // an Offer was accepted: the turn is this goroutine's, it must use it or hand it on
+	SignalCancelled                   // the context ended
+)
+
+// Waiter is the place where one goroutine waits: for a future (it is part of its cell) or a Group. Drivers are given a
+// pointer to it.
+//
+//	               Park                 settle: SignalSettled
+//	RUNNING ------------------> PARKED ------------------------> SETTLED
+//	   ^                         |  |                               ^
+//	   |  ctx: SignalCancelled   |  |                               | settle, no signal:
+//	   +-------------------------+  |                               | it is seen by Settled
+//	   |  Offer: SignalTurn         |                               |
+//	   +----------------------------+                               |
+//	   +------------------------------------------------------------+
+//
+// PARKED is one flag of the word, and whoever clears it ends the park: settle, Offer and the ended context compete for
+// that one CAS. The winner, if it is not the parked goroutine itself, sends exactly one signal, and the parked goroutine
+// leaves only by its own CAS or with that signal. Hence
+//
+//   - an accepted Offer is received, always: when Park returns anything but SignalTurn, no accepted offer is under way;
+//   - a settle is never lost: after SignalTurn, Settled may already be true, and the turn is to be handed on all the same;
+//   - the channel holds at most one signal and is empty at each Park, so no sender ever blocks.
+type Waiter struct {
+	// word is written by every party as drawn in word.go; SETTLED publishes the result, PARKED the wake channel.
+	word atomic.Uint64
+	// wake carries the one signal that ends a park. Made by the first Park, then kept for the cell's life.
+	wake chan Signal
+}
+
+func (w *Waiter) load() uint64             { step(); return w.word.Load() }
+func (w *Waiter) cas(old, new uint64) bool { step(); return w.word.CompareAndSwap(old, new) }
+
+// Settled reports whether the wait is over: the future, or every future of the Group, is settled.
+// One atomic load; it never blocks. For the goroutine inside Drive.
+func (w *Waiter) Settled() bool { return w.load()&bitSettled != 0 }
+
+// Park blocks the calling goroutine until the wait is settled, an Offer is accepted or ctx ends, and says which. When
+// several happen at once any one of them is reported, except that an accepted offer is always reported.
+// Only the goroutine inside Drive may call it, as often as it likes. It allocates nothing after a cell's first park.
+func (w *Waiter) Park(ctx context.Context) Signal {
+	if w.wake == nil {
+		w.wake = make(chan Signal, 1)
+	}
+	for {
+		s := w.load()
+		if s&bitSettled != 0 {
+			return SignalSettled
+		}
+		if w.cas(s, s|bitParked) {
+			break
+		}
+	}
+	if sig, ok := receive(w.wake, ctx.Done()); ok {
+		return sig
+	}
+	for {
+		s := w.load()
+		if s&bitParked == 0 { // somebody ended the park before us: his signal is in the channel or about to be
+			sig, _ := receive(w.wake, nil)
+			return sig
+		}
+		if w.cas(s, s&^bitParked) {
+			return SignalCancelled
+		}
+	}
+}
+
+// Offer hands the turn to this waiter. True: it is accepted, and the waiter's Park returns SignalTurn, even if it is
+// settled or its context ends meanwhile. False: it is not parked in Drive (any more); offer the turn to another.
+// It never blocks and may be called from any goroutine while the waiter's Drive has not returned; a driver that cannot
+// be sure of that offers through a Ticket.
+func (w *Waiter) Offer() bool { return w.offer(0, 0) }
+
+// Ticket returns a reference to this wait that a driver may keep after Drive returned. For the goroutine inside Drive.
+func (w *Waiter) Ticket() Ticket { return Ticket{w, generationOf(w.load())} }
+
+// Ticket is a reference to one wait which expires with it: when the waiter has become another operation's, an offer
+// through an old ticket is refused. The zero Ticket refuses every offer. It keeps the waiter's memory alive.
+type Ticket struct {
+	w   *Waiter
+	gen uint64
+}
+
+// Offer is Waiter.Offer, and false once the ticket's wait is over. It never blocks; from any goroutine, at any time.
+func (t Ticket) Offer() bool { return t.w != nil && t.w.offer(^uint64(flagMask), t.gen) }
+
+func (w *Waiter) offer(mask, gen uint64) bool {
+	for {
+		s := w.load()
+		if s&mask != gen || s&(bitParked|bitDriven) != bitParked|bitDriven {
+			return false
+		}
+		if w.cas(s, s&^bitParked) {
+			w.signal(SignalTurn)
+			return true
+		}
+	}
+}
+
+// signal ends a park whose PARKED flag the caller has cleared. The parked goroutine stays until it has received it, so
+// the cell is still the same.
+func (w *Waiter) signal(s Signal) {
+	step()
+	w.wake <- s
+}
+
+// wait lets d drive, or parks, until settled (nil), or until ctx or the driver ends it with an error. The caller has set
+// AWAITED and DRIVEN.
+func (w *Waiter) wait(ctx context.Context, d Driver) error {
+	if d != nil {
+		if err := d.Drive(ctx, w); err != nil || w.Settled() {
+			return err
+		}
+	}
+	for { // no driver, or it declined: no offers from here on
+		s := w.load()
+		if w.cas(s, s&^bitDriven) {
+			break
+		}
+	}
+	if w.Park(ctx) == SignalCancelled {
+		return ctx.Err()
+	}
+	return nil
+}
