@@ -1,0 +1,114 @@
+package mem
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Find answers with the smallest live arena that holds the range, whatever was
+// adopted and forgotten, in whatever order.
+func TestFindAgainstModel(t *testing.T) {
+	const size = 1 << 16
+	outer := mustMap(t, size, Options{})
+	rapid.Check(t, func(t *rapid.T) {
+		model := map[*Arena]bool{outer: true}
+		defer func() {
+			for a := range model {
+				if a != outer {
+					if err := a.Unmap(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}()
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			if rapid.Bool().Draw(t, "adopt") {
+				off := rapid.IntRange(0, size-1).Draw(t, "off")
+				n := rapid.IntRange(1, min(size-off, 3000)).Draw(t, "n")
+				a, err := Adopt(outer.Bytes()[off : off+n])
+				if err != nil {
+					t.Fatal(err)
+				}
+				model[a] = true
+			} else {
+				for a := range model {
+					if a != outer {
+						if err := a.Unmap(); err != nil {
+							t.Fatal(err)
+						}
+						delete(model, a)
+						break
+					}
+				}
+			}
+			for range 5 {
+				off := rapid.Uint64Range(0, size-1).Draw(t, "find")
+				n := rapid.IntRange(0, int(size-off)).Draw(t, "len")
+				addr := outer.Addr() + off
+				best := size
+				for a := range model {
+					if a.Addr() <= addr && addr+uint64(n) <= a.Addr()+uint64(a.Len()) {
+						best = min(best, a.Len())
+					}
+				}
+				got, ok := Find(addr, n)
+				if !ok || got.Len() != best || !model[got] {
+					t.Fatalf("Find(+%d, %d) = %v of %d bytes, want one of %d bytes", off, n, ok, got.Len(), best)
+				}
+			}
+		}
+	})
+}
+
+func TestFindRefusesWhatNobodyHolds(t *testing.T) {
+	a := mustMap(t, 4096, Options{})
+	for _, c := range []struct {
+		addr uint64
+		n    int
+	}{{a.Addr(), -1}, {a.Addr(), a.Len() + 1}, {a.Addr() - 1, 2}, {^uint64(0), 2}, {^uint64(0), 0}, {0, 0}, {a.Addr(), int(^uint(0) >> 1)}} {
+		if f, ok := Find(c.addr, c.n); ok {
+			t.Errorf("Find(%#x, %d) = arena %#x of %d bytes", c.addr, c.n, f.Addr(), f.Len())
+		}
+	}
+}
+
+// Readers never see a half-made table: while other arenas come and go, one that
+// stays is always found, and one that can be pinned is mapped.
+func TestFindWhileArenasComeAndGo(t *testing.T) {
+	stays := mustMap(t, 4096, Options{})
+	var stop atomic.Bool
+	var lately atomic.Uint64
+	var writers, readers sync.WaitGroup
+	for range 2 {
+		writers.Go(func() {
+			for range 300 {
+				a, err := Map(4096, Options{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				lately.Store(a.Addr())
+				for a.Unmap() != nil { // ErrPinned while a reader looks
+				}
+			}
+		})
+		readers.Go(func() {
+			for !stop.Load() {
+				if a, ok := Find(stays.Addr()+10, 100); !ok || a != stays {
+					t.Error("an arena that stays was not found")
+					return
+				}
+				if a, ok := Find(lately.Load(), 8); ok && a.Pin() == nil {
+					a.Bytes()[0]++ // a fault here would be a lost pin
+					a.Unpin()
+				}
+			}
+		})
+	}
+	writers.Wait()
+	stop.Store(true)
+	readers.Wait()
+}
