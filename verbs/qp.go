@@ -28,7 +28,7 @@ func (t QPType) String() string { return enumName(qpTypeNames, "QPType", uint32(
 // QPState is the state of a queue pair. What may follow what is in
 // [CheckTransition].
 //
-//	           ┌────────────────────────── any state ──┐
+//	           ┌──────── any state (but RESET to ERR) ─┐
 //	           v                                       v
 //	RESET → INIT → RTR → RTS ⇄ SQD                    ERR → RESET
 //	                      │ ↖

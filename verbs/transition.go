@@ -16,12 +16,15 @@ const (
 	rcRTR    = QPMAV | QPMPathMTU | QPMDestQPN | QPMRQPSN | QPMMaxDestRdAtomic | QPMMinRNRTimer
 	ucRTR    = QPMAV | QPMPathMTU | QPMDestQPN | QPMRQPSN
 	rcRTS    = QPMTimeout | QPMRetryCnt | QPMRNRRetry | QPMSQPSN | QPMMaxQPRdAtomic
+	xrRTS    = QPMTimeout | QPMSQPSN // the receiving end of XRC retries nothing
 	ucLive   = QPMCurState | QPMAltPath | QPMAccessFlags | QPMPathMigState
 	rcLive   = ucLive | QPMMinRNRTimer
 	udLive   = QPMCurState | QPMQKey
 	connOpt  = QPMAltPath | QPMAccessFlags | QPMPKeyIndex
 	rcSQD    = QPMPort | QPMAV | QPMTimeout | QPMRetryCnt | QPMRNRRetry | QPMMaxQPRdAtomic |
 		QPMMaxDestRdAtomic | QPMAltPath | QPMAccessFlags | QPMPKeyIndex | QPMMinRNRTimer | QPMPathMigState
+	xsSQD = rcSQD &^ (QPMMaxDestRdAtomic | QPMMinRNRTimer)
+	xrSQD = rcSQD &^ (QPMRetryCnt | QPMRNRRetry | QPMMaxQPRdAtomic)
 	ucSQD = QPMAV | QPMAltPath | QPMAccessFlags | QPMPKeyIndex | QPMPathMigState
 )
 
@@ -60,6 +63,30 @@ var udSteps = map[transition]needs{
 	{QPSSQE, QPSRTS}:    {optional: udLive},
 }
 
+// xsSteps are those of XRC_SEND, which responds to nothing, so that its way to
+// RTR is UC's; xrSteps those of XRC_RECV, which requests nothing.
+var xsSteps = map[transition]needs{
+	{QPSReset, QPSInit}: {required: connInit},
+	{QPSInit, QPSInit}:  {optional: connInit},
+	{QPSInit, QPSRTR}:   {required: ucRTR, optional: connOpt},
+	{QPSRTR, QPSRTS}:    {required: rcRTS, optional: ucLive},
+	{QPSRTS, QPSRTS}:    {optional: ucLive},
+	{QPSRTS, QPSSQD}:    {optional: QPMEnSQDAsyncNotify},
+	{QPSSQD, QPSRTS}:    {optional: ucLive},
+	{QPSSQD, QPSSQD}:    {optional: xsSQD},
+}
+
+var xrSteps = map[transition]needs{
+	{QPSReset, QPSInit}: {required: connInit},
+	{QPSInit, QPSInit}:  {optional: connInit},
+	{QPSInit, QPSRTR}:   {required: rcRTR, optional: connOpt},
+	{QPSRTR, QPSRTS}:    {required: xrRTS, optional: rcLive},
+	{QPSRTS, QPSRTS}:    {optional: rcLive},
+	{QPSRTS, QPSSQD}:    {optional: QPMEnSQDAsyncNotify},
+	{QPSSQD, QPSRTS}:    {optional: rcLive},
+	{QPSSQD, QPSSQD}:    {optional: xrSQD},
+}
+
 // CheckTransition tells whether a queue pair of type t may go from one state
 // to another with the attributes in mask (QPMState itself may be set). The
 // error wraps [ErrInvalidTransition] and names what is missing or too much. It
@@ -74,16 +101,14 @@ func CheckTransition(t QPType, from, to QPState, mask QPAttrMask) error {
 	if from > QPSErr || to > QPSErr {
 		return fail("no such state")
 	}
-	if to == QPSReset || to == QPSErr {
-		if extra := mask &^ QPMCurState; extra != 0 {
-			return fail("attributes not allowed: %v", extra)
-		}
-		return nil
-	}
 	var steps map[transition]needs
 	switch t {
-	case QPTRC, QPTXRCSend, QPTXRCRecv:
+	case QPTRC:
 		steps = rcSteps
+	case QPTXRCSend:
+		steps = xsSteps
+	case QPTXRCRecv:
+		steps = xrSteps
 	case QPTUC:
 		steps = ucSteps
 	case QPTUD:
@@ -92,6 +117,9 @@ func CheckTransition(t QPType, from, to QPState, mask QPAttrMask) error {
 		return fail("no transition table for this type")
 	}
 	n, ok := steps[transition{from, to}]
+	if to == QPSReset || to == QPSErr && from != QPSReset {
+		ok = true // with no attribute; ERR cannot be reached from RESET
+	}
 	switch {
 	case !ok:
 		return fail("no such step")
