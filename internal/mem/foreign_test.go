@@ -46,6 +46,7 @@ func TestAdoptTakesMappings(t *testing.T) {
 const mapsText = `00400000-004ab000 r-xp 00000000 fe:00 9977985                            /tmp/a program
 0058e000-00599000 rw-p 0018e000 fe:00 9977985                            /tmp/a program
 00599000-005cf000 rw-p 00000000 00:00 0 
+005cf000-005d0000 r--p 00000000 00:00 0 
 01000000-01001000 rw-p 00000000 00:00 0                                  [heap]
 240544000000-240546800000 ---p 00000000 00:00 0 
 240546800000-240547000000 rw-p 00000000 00:00 0 
@@ -55,6 +56,7 @@ const mapsText = `00400000-004ab000 r-xp 00000000 fe:00 9977985                 
 7f0000003000-7f0000004000 r--s 00000000 fe:00 12                         /dev/shm/x
 7f0000004000-7f0000005000 ---p 00000000 00:00 0 
 7f0000006000-7f0000007000 rw-p 00000000 00:00 0 
+7f0000008000-7f0000009000 rw-p 00000000 00:00 0 
 `
 
 func TestJudge(t *testing.T) {
@@ -62,7 +64,7 @@ func TestJudge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(vmas) != 12 || vmas[0].name != "/tmp/a program" || vmas[6].name != "" || vmas[7].readable != true || vmas[6].readable {
+	if len(vmas) != 14 || vmas[0].name != "/tmp/a program" || vmas[7].name != "" || !vmas[8].readable || vmas[7].readable {
 		t.Fatalf("parsed %+v", vmas)
 	}
 	for _, c := range []struct {
@@ -73,6 +75,8 @@ func TestJudge(t *testing.T) {
 		{"text", 0x400000, 8, ErrGoHeap},
 		{"data", 0x58e000, 8, ErrGoHeap},
 		{"bss", 0x5a0000, 8, ErrGoHeap},
+		{"second part of bss", 0x5cf000, 8, ErrGoHeap},
+		{"over a hole between readable ones", 0x7f0000006000, 0x3000, ErrNotMapped},
 		{"C heap", 0x1000000, 0x1000, nil},
 		{"heap", 0x240546900000, 8, ErrGoHeap},
 		{"heap, reserved below", 0x240544000000, 8, ErrGoHeap},
