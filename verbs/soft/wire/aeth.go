@@ -1,0 +1,135 @@
+package wire
+
+import "fmt"
+
+// Syndrome is the first byte of an AETH: what kind of acknowledgement it is
+// (bits 7 to 5) and its value (bits 4 to 0).
+//
+//	kind      value
+//	ACK       credit code, see [CreditCount]
+//	RNR NAK   RNR timer code
+//	NAK       [NakCode]
+//
+// Implements: IBTA volume 1, 9.7.5.1 (AETH).
+type Syndrome uint8
+
+// AckKind is the kind of an acknowledgement.
+type AckKind uint8
+
+// The kinds of acknowledgement. Kind 2 and kinds above 3 are reserved.
+const (
+	KindAck    AckKind = 0
+	KindRNRNak AckKind = 1
+	KindNak    AckKind = 3
+)
+
+// NakCode says why a request was refused.
+type NakCode uint8
+
+// The NAK codes. Codes 5 to 31 are reserved.
+const (
+	NakSequence   NakCode = 0 // PSN sequence error: resend from this PSN on
+	NakInvalid    NakCode = 1 // invalid request
+	NakAccess     NakCode = 2 // remote access error
+	NakOperation  NakCode = 3 // remote operational error
+	NakInvalidRD  NakCode = 4 // invalid reliable datagram request
+	nakCodes              = 5
+	syndromeBits          = 5
+	syndromeValue         = 1<<syndromeBits - 1
+)
+
+// CreditInvalid is the credit code of a responder that does not count credits
+// (one with a shared receive queue): the requester is not limited by it.
+const CreditInvalid = 31
+
+// Ack is the syndrome of an acknowledgement with a credit code.
+func Ack(creditCode uint8) Syndrome { return Syndrome(creditCode & syndromeValue) }
+
+// RNRNak is the syndrome of a receiver-not-ready NAK with a timer code.
+func RNRNak(timer uint8) Syndrome {
+	return Syndrome(uint8(KindRNRNak)<<syndromeBits | timer&syndromeValue)
+}
+
+// Nak is the syndrome of a refusal.
+func Nak(c NakCode) Syndrome {
+	return Syndrome(uint8(KindNak)<<syndromeBits | uint8(c)&syndromeValue)
+}
+
+// Kind is the kind of acknowledgement.
+func (s Syndrome) Kind() AckKind { return AckKind(s >> syndromeBits) }
+
+// Value is the credit code, the timer code or the NAK code, by kind.
+func (s Syndrome) Value() uint8 { return uint8(s) & syndromeValue }
+
+// Nak is the reason of a refusal; valid when Kind is KindNak.
+func (s Syndrome) Nak() NakCode { return NakCode(s.Value()) }
+
+// Valid tells whether kind and value are ones that the specification defines.
+func (s Syndrome) Valid() bool {
+	switch s.Kind() {
+	case KindAck, KindRNRNak:
+		return true
+	case KindNak:
+		return s.Value() < nakCodes
+	default:
+		return false
+	}
+}
+
+// String names kind and value.
+func (s Syndrome) String() string {
+	switch s.Kind() {
+	case KindAck:
+		return fmt.Sprintf("ACK(credits %d)", s.Value())
+	case KindRNRNak:
+		return fmt.Sprintf("RNR_NAK(timer %d)", s.Value())
+	case KindNak:
+		return fmt.Sprintf("NAK(%v)", s.Nak())
+	default:
+		return fmt.Sprintf("syndrome 0x%02x", uint8(s))
+	}
+}
+
+// String names the code.
+func (c NakCode) String() string {
+	switch c {
+	case NakSequence:
+		return "PSN_SEQUENCE_ERROR"
+	case NakInvalid:
+		return "INVALID_REQUEST"
+	case NakAccess:
+		return "REMOTE_ACCESS_ERROR"
+	case NakOperation:
+		return "REMOTE_OPERATIONAL_ERROR"
+	case NakInvalidRD:
+		return "INVALID_RD_REQUEST"
+	default:
+		return fmt.Sprintf("NAK code %d", uint8(c))
+	}
+}
+
+// credits is how many messages each credit code grants.
+//
+// Implements: IBTA volume 1, table 48 (end-to-end flow control credit encoding).
+var credits = [CreditInvalid]uint16{
+	0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768,
+	1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
+}
+
+// CreditCount is how many messages a credit code grants; ok is false for
+// [CreditInvalid] and codes that do not fit.
+func CreditCount(code uint8) (n int, ok bool) {
+	if code >= CreditInvalid {
+		return 0, false
+	}
+	return int(credits[code]), true
+}
+
+// CreditCode is the largest credit code that grants no more than n messages.
+func CreditCode(n int) uint8 {
+	code := CreditInvalid - 1
+	for code > 0 && int(credits[code]) > n {
+		code--
+	}
+	return uint8(code)
+}

@@ -1,0 +1,27 @@
+// Package wire encodes and parses the InfiniBand transport headers as RoCEv2
+// carries them: from the base transport header (BTH) on, without the Ethernet,
+// IP and UDP headers before it and without the payload, padding and ICRC
+// behind it.
+//
+//	UDP 4791 │ BTH │ XRCETH │ DETH │ FETH │ RETH or AtomicETH │ AETH │ AtomicAckETH │ ImmDt or IETH │ payload │ pad │ ICRC
+//	           12     4        8      4      16      28          4       8              4
+//
+// Which of them a packet has follows from its opcode alone; see [Opcode.Ext].
+// All of them are big-endian.
+//
+// # Trust
+//
+// What is parsed comes from a remote side. [Parse] never reads past the bytes
+// given, never panics, and refuses what the specification reserves: unknown
+// opcodes, transport header versions other than 0, and reserved acknowledge
+// syndromes. Reserved bits are ignored when parsing and zero when encoding, as
+// the specification asks. What a field means for a queue pair (ranges, keys, flush types,
+// alignment) is for the engine to check, because it answers with a NAK.
+//
+// Nothing here blocks, keeps state or allocates, apart from the error of a
+// refused packet.
+//
+// Implements: InfiniBand Architecture Specification volume 1, chapter 9 (transport layer) and
+// annexes A14 (XRC), A17 (RoCEv2) and A19 (memory placement extensions); the same facts stand in the Linux
+// kernel's include/rdma/ib_pack.h and drivers/infiniband/sw/rxe/rxe_hdr.h and rxe_opcode.c.
+package wire

@@ -1,0 +1,108 @@
+package wire
+
+// Parse reads the headers at the start of b into h and tells how many bytes
+// they took; what follows is payload, padding and ICRC. b may hold any bytes
+// whatever. On error h holds nothing of use, n is 0, and the error is a
+// [*ParseError]. It does not block; it allocates only the error. It keeps no
+// reference to b.
+func Parse(b []byte, h *Header) (n int, err error) {
+	if len(b) < BTHLen {
+		return 0, &ParseError{Reason: Truncated, Have: len(b), Want: BTHLen}
+	}
+	*h = Header{Opcode: Opcode(b[0])}
+	info := opcodes[h.Opcode]
+	if info.headerLen == 0 {
+		return 0, &ParseError{Reason: UnknownOpcode, Opcode: h.Opcode, Have: int(b[0])}
+	}
+	if len(b) < int(info.headerLen) {
+		return 0, &ParseError{Reason: Truncated, Opcode: h.Opcode, Have: len(b), Want: int(info.headerLen)}
+	}
+	flags := b[1]
+	if v := flags & bthTVerMask; v != 0 {
+		return 0, &ParseError{Reason: BadVersion, Opcode: h.Opcode, Have: int(v)}
+	}
+	h.parseBTH(b, flags)
+	switch info.ext {
+	case 0:
+	case ExtRETH:
+		h.parseRETH(b[BTHLen:])
+	default:
+		if !h.parseExt(b[BTHLen:], info.ext) {
+			return 0, &ParseError{Reason: BadSyndrome, Opcode: h.Opcode, Have: int(h.Syndrome)}
+		}
+	}
+	return int(info.headerLen), nil
+}
+
+func (h *Header) parseBTH(b []byte, flags uint8) {
+	_ = b[BTHLen-1]
+	qp, psn := be.Uint32(b[4:]), be.Uint32(b[8:])
+	h.Solicited = flags&bthSolicited != 0
+	h.MigReq = flags&bthMigReq != 0
+	h.PadCount = flags >> bthPadShift & bthPadMask
+	h.PKey = be.Uint16(b[2:])
+	h.FECN = qp&bthFECN != 0
+	h.BECN = qp&bthBECN != 0
+	h.DestQP = qp & qpnMask
+	h.AckReq = psn&bthAckReq != 0
+	h.PSN = NewPSN(psn)
+}
+
+func (h *Header) parseRETH(b []byte) {
+	_ = b[RETHLen-1]
+	h.VA = be.Uint64(b[0:])
+	h.RKey = be.Uint32(b[8:])
+	h.Length = be.Uint32(b[12:])
+}
+
+// parseExt reads the extension headers of ext; the caller has checked that b
+// holds them. It is false for a reserved acknowledge syndrome.
+func (h *Header) parseExt(b []byte, ext Ext) bool {
+	if ext&ExtXRCETH != 0 {
+		h.XRCSRQ = be.Uint32(b) & qpnMask
+		b = b[XRCETHLen:]
+	}
+	if ext&ExtDETH != 0 {
+		h.QKey = be.Uint32(b[0:])
+		h.SrcQP = be.Uint32(b[4:]) & qpnMask
+		b = b[DETHLen:]
+	}
+	if ext&ExtFETH != 0 {
+		v := be.Uint32(b)
+		h.FlushPlacement = uint8(v & fethPlacementMask)
+		h.FlushSelectivity = uint8(v >> fethSelectivityShift & fethSelectivityMask)
+		b = b[FETHLen:]
+	}
+	if ext&ExtRETH != 0 {
+		h.parseRETH(b)
+		b = b[RETHLen:]
+	}
+	if ext&ExtAtomicETH != 0 {
+		h.VA = be.Uint64(b[0:])
+		h.RKey = be.Uint32(b[8:])
+		h.SwapAdd = be.Uint64(b[12:])
+		h.Compare = be.Uint64(b[20:])
+		b = b[AtomicETHLen:]
+	}
+	if ext&ExtAETH != 0 {
+		v := be.Uint32(b)
+		h.Syndrome = Syndrome(v >> psnBits)
+		h.MSN = NewPSN(v)
+		if !h.Syndrome.Valid() {
+			return false
+		}
+		b = b[AETHLen:]
+	}
+	if ext&ExtAtomicAck != 0 {
+		h.Orig = be.Uint64(b)
+		b = b[AtomicAckLen:]
+	}
+	if ext&ExtImm != 0 {
+		h.Imm = be.Uint32(b)
+		b = b[ImmLen:]
+	}
+	if ext&ExtIETH != 0 {
+		h.InvKey = be.Uint32(b)
+	}
+	return true
+}
