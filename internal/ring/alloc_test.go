@@ -1,0 +1,126 @@
+package ring
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// countSelects counts goroutines whose dump says that they wait in a select
+// inside Acquire.
+func countSelects(dump string) (n int) {
+	for g := range strings.SplitSeq(dump, "\n\n") {
+		if strings.Contains(g, "[select") && strings.Contains(g, "(*Credits).Acquire") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestHotPathAllocatesNothing(t *testing.T) {
+	s, f, q, c := NewIndexStack(8), NewFreeList(8), NewSPSC[int](8), NewCredits(8)
+	var in Inbox[letter, *letter]
+	l := &letter{}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if n := testing.AllocsPerRun(1000, func() {
+		i, _ := f.Get()
+		s.Push(i)
+		s.TakeAll()
+		f.Put(i)
+		q.Push(1)
+		q.Pop()
+		in.Push(l)
+		in.TakeAll().InboxHook().Unlink()
+		if c.Acquire(ctx) == nil && c.TryAcquire() {
+			c.ReleaseN(2)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations per turn, want 0", n)
+	}
+}
+
+// Waiting allocates nothing either, with a context that can end or without.
+func TestAcquireThatWaitsAllocatesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	const rounds = 20000
+	ping, pong := NewCredits(1), NewCredits(1)
+	ping.TryAcquire()
+	pong.TryAcquire()
+	done := make(chan error, 1)
+	turn := func(n int) {
+		go func() {
+			var err error
+			for range n {
+				if err = ping.Acquire(context.Background()); err != nil {
+					break
+				}
+				pong.Release()
+			}
+			done <- err
+		}()
+		for range n {
+			ping.Release()
+			if err := pong.Acquire(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	turn(1000)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	turn(rounds)
+	runtime.ReadMemStats(&after)
+	// The runtime itself allocates now and then (its caches of waiters).
+	if n := after.Mallocs - before.Mallocs; n > rounds/1000 {
+		t.Errorf("%d allocations in %d round trips, want next to none", n, rounds)
+	}
+}
+
+func BenchmarkIndexStackPushTake(b *testing.B) {
+	s := NewIndexStack(1)
+	for b.Loop() {
+		s.Push(0)
+		s.TakeAll()
+	}
+}
+
+func BenchmarkFreeListGetPut(b *testing.B) {
+	f := NewFreeList(8)
+	for b.Loop() {
+		i, _ := f.Get()
+		f.Put(i)
+	}
+}
+
+func BenchmarkSPSCPushPop(b *testing.B) {
+	q := NewSPSC[uint64](64)
+	for b.Loop() {
+		q.Push(1)
+		q.Pop()
+	}
+}
+
+func BenchmarkInboxPushTake(b *testing.B) {
+	var in Inbox[letter, *letter]
+	l := &letter{}
+	for b.Loop() {
+		in.Push(l)
+		in.TakeAll()
+	}
+}
+
+func BenchmarkCreditsAcquireRelease(b *testing.B) {
+	c := NewCredits(8)
+	ctx := context.Background()
+	for b.Loop() {
+		if c.Acquire(ctx) == nil {
+			c.Release()
+		}
+	}
+}

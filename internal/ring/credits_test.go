@@ -1,0 +1,192 @@
+package ring
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Without contention it is a counter.
+func TestCreditsAgainstModel(t *testing.T) {
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(0, 5).Draw(t, "n")
+		c := NewCredits(n)
+		free := n
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			switch rapid.IntRange(0, 3).Draw(t, "what") {
+			case 0:
+				if ok := c.TryAcquire(); ok != (free > 0) {
+					t.Fatalf("TryAcquire with %d free: %v", free, ok)
+				} else if ok {
+					free--
+				}
+			case 1: // never waits: the context is done
+				err := c.Acquire(done)
+				if (free > 0) != (err == nil) || (err != nil && !errors.Is(err, context.Canceled)) {
+					t.Fatalf("Acquire with %d free: %v", free, err)
+				}
+				if err == nil {
+					free--
+				}
+			case 2:
+				if free < n {
+					c.Release()
+					free++
+				}
+			case 3:
+				k := rapid.IntRange(0, n-free).Draw(t, "many")
+				c.ReleaseN(k)
+				free += k
+			}
+			if c.Available() != free || c.Waiting() != 0 || c.Cap() != n {
+				t.Fatalf("%d free, %d wait, of %d; want %d free, none waiting, of %d", c.Available(), c.Waiting(), c.Cap(), free, n)
+			}
+		}
+	})
+}
+
+func TestCreditsReleasedTooOften(t *testing.T) {
+	for _, k := range []int{-1, 1} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("ReleaseN(%d) with all credits free must panic", k)
+				}
+			}()
+			NewCredits(3).ReleaseN(k)
+		}()
+	}
+}
+
+// await spins until what is true; the test's deadline ends a wait in vain.
+func await(what func() bool) {
+	for !what() {
+		runtime.Gosched()
+	}
+}
+
+func TestCreditsServeWaitersInOrder(t *testing.T) {
+	const waiters = 8
+	c := NewCredits(1)
+	if err := c.Acquire(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	order := make(chan int, waiters)
+	for i := range waiters {
+		go func() {
+			if err := c.Acquire(context.Background()); err != nil {
+				t.Error(err)
+			}
+			order <- i
+		}()
+		await(func() bool { return c.Waiting() == i+1 && parked() >= i+1 })
+	}
+	for want := range waiters {
+		c.Release()
+		if got := <-order; got != want {
+			t.Fatalf("waiter %d was served, want %d", got, want)
+		}
+		if c.TryAcquire() {
+			t.Fatal("a newcomer overtook")
+		}
+	}
+}
+
+// parked counts the goroutines that stand in Acquire's select.
+func parked() int {
+	buf := make([]byte, 1<<16)
+	n := runtime.Stack(buf, true)
+	return countSelects(string(buf[:n]))
+}
+
+func TestCreditsClose(t *testing.T) {
+	c := NewCredits(2)
+	for range 2 {
+		if !c.TryAcquire() {
+			t.Fatal("a free credit was refused")
+		}
+	}
+	errs := make(chan error, 3)
+	for range 3 {
+		go func() { errs <- c.Acquire(context.Background()) }()
+	}
+	await(func() bool { return c.Waiting() == 3 })
+	c.Close()
+	c.Close()
+	for range 3 {
+		if err := <-errs; !errors.Is(err, ErrClosed) {
+			t.Errorf("a waiter got %v, want ErrClosed", err)
+		}
+	}
+	c.ReleaseN(2)
+	if err := c.Acquire(context.Background()); !errors.Is(err, ErrClosed) || c.TryAcquire() {
+		t.Errorf("acquired from closed credits: %v", err)
+	}
+	if c.Available() != 2 || c.Waiting() != 0 {
+		t.Errorf("%d free and %d wait after all, want 2 and 0", c.Available(), c.Waiting())
+	}
+}
+
+// Never more holders than credits, and none is lost, while waiters give up all
+// the time.
+func TestCreditsConcurrently(t *testing.T) {
+	const n, workers, each = 3, 8, 4000
+	c := NewCredits(n)
+	var holders atomic.Int64
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for k := range each {
+				ctx, cancel := context.WithCancel(context.Background())
+				if (w+k)%3 == 0 {
+					go cancel()
+				}
+				if err := c.Acquire(ctx); err == nil {
+					if h := holders.Add(1); h > n {
+						t.Errorf("%d hold %d credits", h, n)
+					}
+					if k%4 == 0 {
+						runtime.Gosched()
+					}
+					holders.Add(-1)
+					c.Release()
+				} else if !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	if c.Available() != n || c.Waiting() != 0 || len(c.tokens) != 0 {
+		t.Errorf("%d free, %d wait, %d tokens; want %d, 0, 0", c.Available(), c.Waiting(), len(c.tokens), n)
+	}
+}
+
+// Closing while others acquire, release and cancel loses nothing either.
+func TestCreditsCloseConcurrently(t *testing.T) {
+	for range 300 {
+		c := NewCredits(2)
+		var wg sync.WaitGroup
+		for range 6 {
+			wg.Go(func() {
+				for c.Acquire(context.Background()) == nil {
+					runtime.Gosched()
+					c.Release()
+				}
+			})
+		}
+		wg.Go(c.Close)
+		wg.Wait()
+		if c.Available() != 2 || len(c.tokens) != 0 {
+			t.Fatalf("%d free and %d tokens after Close, want 2 and 0", c.Available(), len(c.tokens))
+		}
+	}
+}

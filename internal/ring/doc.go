@@ -1,0 +1,23 @@
+// Package ring has the lock-free queues that hand work between goroutines.
+//
+//	IndexStack  many push slot indices, one takes all, in order    submission
+//	FreeList    any goroutine gets and puts free slot indices      op tables
+//	SPSC        one pushes values, one pops them, bounded          pipes
+//	Inbox       many push objects, one takes all, in order         mailboxes
+//	Credits     a counting semaphore that waits on a context       admission
+//
+// None takes a lock, so a goroutine that is descheduled in the middle of an
+// operation holds up nobody; what waits (Credits) parks on a channel of the Go
+// runtime. None allocates after its constructor.
+//
+// Control words live on the Go heap, where the race detector sees them, and what
+// different goroutines write is kept [linePad] bytes apart.
+package ring
+
+// linePad is the distance between words written by different goroutines. Lines
+// are 64 bytes on amd64 and most arm64, but the amd64 prefetcher fetches pairs
+// of them, and some arm64 have 128.
+const linePad = 128
+
+// pad fills the rest of a line behind a word of 8 bytes.
+type pad [linePad - 8]byte

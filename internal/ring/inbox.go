@@ -1,0 +1,86 @@
+package ring
+
+import "sync/atomic"
+
+// Hook is the link that an object embeds to be queued in an [Inbox]. An object
+// with one hook is in at most one inbox, at most once.
+type Hook[T any] struct {
+	// next is plain: the pusher writes it before the swap of the inbox's head
+	// publishes it, the consumer afterwards.
+	next *T
+}
+
+// Next is the object pushed after this one, among those that one TakeAll gave,
+// or nil. Only the consumer may call it, and before the object is pushed again.
+func (h *Hook[T]) Next() *T { return h.next }
+
+// Unlink is Next, and clears the link: the object keeps nothing alive and may
+// be pushed again. Only the consumer may call it.
+func (h *Hook[T]) Unlink() *T {
+	n := h.next
+	h.next = nil
+	return n
+}
+
+// Node is what an [Inbox] of T needs: a *T that shows its hook.
+type Node[T any] interface {
+	*T
+	// InboxHook is the object's link. It must always be the same one.
+	InboxHook() *Hook[T]
+}
+
+// Inbox is an unbounded queue of objects with many producers and one consumer,
+// who takes everything there is in the order of pushing. It is a Treiber stack
+// that is only ever emptied as a whole; see [IndexStack] for why that has no
+// ABA problem. The zero value is an empty inbox. It must not be copied.
+//
+// An object belongs to its pusher before Push and to the consumer after TakeAll.
+type Inbox[T any, P Node[T]] struct {
+	_ [linePad]byte // an inbox is embedded next to others' words
+	// head is the object pushed last, or nil. Producers swap theirs in, which
+	// publishes its link and content; the consumer swaps nil in and acquires
+	// both.
+	head atomic.Pointer[T]
+	_    pad
+}
+
+// Push appends p. It reports whether the inbox was empty: then nobody else has
+// told the consumer, and the caller wakes it. Any goroutine may call it; it does
+// not block or allocate.
+func (q *Inbox[T, P]) Push(p P) (wasEmpty bool) {
+	hook := p.InboxHook()
+	for {
+		h := q.head.Load()
+		hook.next = h
+		if q.head.CompareAndSwap(h, (*T)(p)) {
+			return h == nil
+		}
+	}
+}
+
+// TakeAll takes everything pushed so far and returns the first, or nil. The
+// others follow by their hooks:
+//
+//	for p := in.TakeAll(); p != nil; {
+//		next := p.InboxHook().Unlink()
+//		...
+//		p = next
+//	}
+//
+// Only the consumer may call it; it does not block or allocate.
+func (q *Inbox[T, P]) TakeAll() *T {
+	if q.head.Load() == nil { // a load is far cheaper than a swap
+		return nil
+	}
+	var first *T
+	for p := q.head.Swap(nil); p != nil; {
+		hook := P(p).InboxHook()
+		below := hook.next
+		hook.next = first
+		first, p = p, below
+	}
+	return first
+}
+
+// Empty tells whether nothing is queued right now. Any goroutine may call it.
+func (q *Inbox[T, P]) Empty() bool { return q.head.Load() == nil }

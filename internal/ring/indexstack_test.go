@@ -1,0 +1,106 @@
+package ring
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func takeAll(s *IndexStack) []uint32 {
+	i, n := s.TakeAll()
+	var got []uint32
+	for ; n > 0; n-- {
+		got = append(got, i)
+		i = s.Next(i)
+	}
+	return got
+}
+
+// What is taken is what was pushed, in that order, and only the first push
+// into an empty stack asks for the bell.
+func TestIndexStackAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const n = 12
+		s := NewIndexStack(n)
+		var model []uint32
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			if i := rapid.Uint32Range(0, n+2).Draw(t, "what"); i < n {
+				if slices.Contains(model, i) {
+					continue
+				}
+				if was := s.Push(i); was != (len(model) == 0) {
+					t.Fatalf("Push(%d) on %v says wasEmpty=%v", i, model, was)
+				}
+				model = append(model, i)
+			} else {
+				if got := takeAll(s); !slices.Equal(got, model) {
+					t.Fatalf("took %v, want %v", got, model)
+				}
+				model = nil
+			}
+			if s.Empty() != (len(model) == 0) {
+				t.Fatalf("Empty is %v with %v on the stack", s.Empty(), model)
+			}
+		}
+	})
+}
+
+// Producers take slots from a free list, write to them and push them; the
+// consumer reads each exactly once, in each producer's order, and puts it back.
+// It parks unless there is work, so a lost wasEmpty hangs the test.
+func TestIndexStackAndFreeListConcurrently(t *testing.T) {
+	const slots, producers, each = 16, 4, 20000
+	s, f := NewIndexStack(slots), NewFreeList(slots)
+	type slot struct{ producer, seq int }
+	table := make([]slot, slots) // plain: the race detector checks who owns what
+	bell := make(chan struct{}, 1)
+	var wg sync.WaitGroup
+	for p := range producers {
+		wg.Go(func() {
+			for seq := 0; seq < each; {
+				i, ok := f.Get()
+				if !ok {
+					runtime.Gosched()
+					continue
+				}
+				table[i] = slot{p, seq}
+				seq++
+				if s.Push(i) {
+					bell <- struct{}{}
+				}
+			}
+		})
+	}
+	var next [producers]int
+	back := make([]uint32, 0, slots)
+	for total := 0; total < producers*each; {
+		<-bell
+		back = back[:0]
+		i, n := s.TakeAll()
+		for range n {
+			got := table[i]
+			if got.seq != next[got.producer] {
+				t.Fatalf("slot %d has %+v, want sequence %d", i, got, next[got.producer])
+			}
+			next[got.producer]++
+			table[i] = slot{-1, -1}
+			back = append(back, i)
+			i = s.Next(i)
+			total++
+		}
+		if len(back)%2 == 0 {
+			f.PutN(back)
+		} else {
+			for _, i := range back {
+				f.Put(i)
+			}
+		}
+	}
+	wg.Wait()
+	if f.Len() != slots || !s.Empty() {
+		t.Errorf("%d of %d slots are free, stack empty: %v", f.Len(), slots, s.Empty())
+	}
+}
