@@ -190,3 +190,23 @@ func TestCreditsCloseConcurrently(t *testing.T) {
 		}
 	}
 }
+
+// The two ways to leave, on the real code: a waiter that no token is meant for
+// withdraws, and one that a token is meant for takes it and gives it back.
+func TestCreditsLeave(t *testing.T) {
+	c := NewCredits(1)
+	if !c.TryAcquire() {
+		t.Fatal("a free credit was refused")
+	}
+	c.count.Add(-1) // Acquire, up to its select
+	c.leave()
+	if c.Waiting() != 0 || c.Available() != 0 || len(c.tokens) != 0 {
+		t.Fatalf("after a withdrawal: %d wait, %d free, %d tokens", c.Waiting(), c.Available(), len(c.tokens))
+	}
+	c.count.Add(-1)
+	c.Release() // the token is meant for us
+	c.leave()
+	if c.Waiting() != 0 || c.Available() != 1 || len(c.tokens) != 0 {
+		t.Fatalf("after giving back: %d wait, %d free, %d tokens; want 0, 1, 0", c.Waiting(), c.Available(), len(c.tokens))
+	}
+}
