@@ -1,0 +1,29 @@
+//go:build !linux || portable
+
+package sys
+
+import "fmt"
+
+// Nodes is one node with all processors of this process.
+func Nodes() ([]Node, error) { return singleNode(), nil }
+
+// NodesAt is [Nodes]: there is no directory to read here.
+func NodesAt(string) ([]Node, error) { return singleNode(), nil }
+
+// CurrentNode is 0.
+func CurrentNode() int { return 0 }
+
+// PinThread fails with [ErrUnsupported].
+func PinThread(cpus []int) error {
+	return fmt.Errorf("sys: pinning to processors %v: %w", cpus, ErrUnsupported)
+}
+
+// ThreadCPUs fails with [ErrUnsupported].
+func ThreadCPUs() ([]int, error) {
+	return nil, fmt.Errorf("sys: affinity of the thread: %w", ErrUnsupported)
+}
+
+// OpenFDs fails with [ErrUnsupported].
+func OpenFDs() (map[int]string, error) {
+	return nil, fmt.Errorf("sys: open descriptors: %w", ErrUnsupported)
+}

@@ -1,0 +1,168 @@
+//go:build !linux || portable
+
+package sys
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Portable tells whether this build does without Linux calls.
+const Portable = true
+
+// Poller is a set of sources that one goroutine at a time sleeps on. Here
+// sources announce themselves: see [Source].
+//
+// The waiter sleeps on the channel wake. Ring sets rung and then puts a token
+// into wake, unless one is there; Wait clears rung and returns if it was set,
+// and otherwise takes the token and looks again. A token without rung is
+// possible (the waiter was faster) and only costs a second look; rung without
+// a token is not, except between the two steps of Ring.
+type Poller struct {
+	// rung is set by Ring and cleared by Wait. Clearing it acquires what the
+	// caller of Ring published.
+	rung atomic.Bool
+	// closed is set by the first Close; read by all.
+	closed atomic.Bool
+
+	wake chan struct{} // one place
+	done chan struct{} // closed by Close
+
+	mu       sync.Mutex // guards attached; not taken by Wait and Ring
+	attached map[uint32]attachment
+
+	// What follows belongs to the goroutine in Wait.
+	marks markSet
+	timer *time.Timer // reused; stopped outside of Wait
+}
+
+type attachment struct {
+	source Source
+	mark   *mark
+}
+
+// NewPoller makes an empty poller.
+func NewPoller() (*Poller, error) {
+	p := &Poller{
+		wake:     make(chan struct{}, 1),
+		done:     make(chan struct{}),
+		attached: map[uint32]attachment{},
+		timer:    time.NewTimer(time.Hour),
+	}
+	p.timer.Stop()
+	return p, nil
+}
+
+// Attach adds a source under a key that Wait reports. The source stays the
+// caller's. A source may be attached once. Any goroutine may call it, also while
+// another waits; it does not block.
+//
+// Errors: [ErrAttached], [ErrPollerClosed], and [ErrNoFD] for a source that has
+// a descriptor, which this build cannot poll.
+func (p *Poller) Attach(s Source, key uint32) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed.Load() {
+		return ErrPollerClosed
+	}
+	if _, ok := p.attached[key]; ok {
+		return fmt.Errorf("%w: %d", ErrAttached, key)
+	}
+	if fd := s.FD(); fd >= 0 {
+		return fmt.Errorf("%w: descriptor %d in the portable build", ErrNoFD, fd)
+	}
+	p.attached[key] = attachment{source: s, mark: p.listen(s, key)}
+	return nil
+}
+
+// Detach takes the source with that key out. A Wait that returns at the same
+// time may still report the key. Any goroutine may call it; it does not block.
+//
+// Errors: [ErrNotAttached], [ErrPollerClosed].
+func (p *Poller) Detach(key uint32) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a, ok := p.attached[key]
+	switch {
+	case p.closed.Load():
+		return ErrPollerClosed
+	case !ok:
+		return fmt.Errorf("%w: %d", ErrNotAttached, key)
+	}
+	delete(p.attached, key)
+	a.silence()
+	return nil
+}
+
+// Ring makes the Wait that runs now, or the next one, return. Any goroutine may
+// call it, also after Close, when it has no effect. It does not block or
+// allocate; while an earlier Ring is unheard it costs one load.
+func (p *Poller) Ring() {
+	if p.rung.Load() || p.rung.Swap(true) {
+		return
+	}
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Wait parks the calling goroutine until a source has something, somebody calls
+// Ring, or the deadline passes (zero: never), and fills keys with the sources
+// that are ready. It returns at once if something is due already. n == 0
+// without an error means a Ring or the deadline, and is allowed at any time.
+// A past deadline makes it a look without sleep. One goroutine at a time may be
+// in it. It allocates nothing.
+//
+// Errors: [ErrPollerClosed], [ErrNoKeys].
+func (p *Poller) Wait(deadline time.Time, keys []uint32) (n int, err error) {
+	if len(keys) == 0 {
+		return 0, ErrNoKeys
+	}
+	var expired <-chan time.Time
+	for {
+		if p.closed.Load() {
+			return 0, ErrPollerClosed
+		}
+		// The bell before the marks: a source marks first and rings then, so a
+		// ring that is cleared here has its mark seen below.
+		rung := p.rung.Load() && p.rung.Swap(false)
+		if n = p.marks.take(keys); n > 0 || rung {
+			return n, nil
+		}
+		if !deadline.IsZero() && expired == nil {
+			left := time.Until(deadline)
+			if left <= 0 {
+				return 0, nil
+			}
+			p.timer.Reset(left)
+			expired = p.timer.C
+			defer p.timer.Stop() // since Go 1.23 a stopped timer leaves no value behind
+		}
+		select {
+		case <-p.wake:
+		case <-expired:
+			return 0, nil
+		case <-p.done:
+		}
+	}
+}
+
+// Close ends the poller: a Wait that runs returns [ErrPollerClosed], and
+// sources are let go but not closed. It is idempotent, does not block, and any
+// goroutine may call it.
+func (p *Poller) Close() error {
+	if !p.closed.CompareAndSwap(false, true) {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.attached {
+		a.silence()
+	}
+	clear(p.attached)
+	close(p.done)
+	return nil
+}
