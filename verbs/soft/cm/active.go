@@ -1,0 +1,176 @@
+package cm
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// ConnectParam is what an active side asks for.
+type ConnectParam struct {
+	Dst                verbs.GID
+	ServiceID          uint64
+	QPN                uint32
+	PSN                uint32
+	ResponderResources uint8
+	InitiatorDepth     uint8
+	RetryCount         uint8 // 0 to 7
+	RNRRetry           uint8 // 0 to 7
+	FlowControl        bool
+	SRQ                bool
+	MTU                verbs.MTU // 0: the port's
+	AckTimeout         uint8     // code, 0 to 31
+	PKey               uint16
+	Private            []byte // at most PrivateREQ bytes
+}
+
+// Connect sends a REQ and returns the connection. The outcome is EvReply,
+// EvRejected or EvUnreachable. The error is a *FieldError when a value does not
+// fit; then nothing was sent.
+func (m *Machine) Connect(now time.Duration, p *ConnectParam, user any) (*Conn, error) {
+	mtu := p.MTU
+	if mtu == 0 {
+		mtu = m.cfg.MTU
+	}
+	if mtu.Bytes() == 0 {
+		return nil, &FieldError{Msg: "REQ", Field: "path MTU", Value: uint64(mtu), Want: "a path MTU", cause: ErrRange}
+	}
+	id := m.newID()
+	req := &REQ{
+		TID: uint64(id)<<32 | m.cfg.Rand()&0xffffffff, LocalID: id,
+		ServiceID: p.ServiceID, CAGUID: m.cfg.GUID,
+		QPN: p.QPN, PSN: p.PSN, ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
+		RemoteTimeout: m.cfg.ResponseTimeout, LocalTimeout: m.cfg.ResponseTimeout,
+		Transport: TransportRC, FlowControl: p.FlowControl, RetryCount: p.RetryCount, RNRRetry: p.RNRRetry,
+		PKey: p.PKey, PathMTU: MTUCode(mtu), MaxCMRetries: m.cfg.MaxRetries, SRQ: p.SRQ,
+		Primary: Path{
+			LocalLID: permissiveLID, RemoteLID: permissiveLID,
+			LocalGID: m.cfg.GID, RemoteGID: p.Dst, HopLimit: roceHopLimit, AckTimeout: p.AckTimeout,
+		},
+	}
+	if err := setPrivate(AttrREQ, req.Private[:], p.Private); err != nil {
+		return nil, err
+	}
+	c := &Conn{
+		User: user, m: m, local: id, peer: p.Dst, lqpn: p.QPN, tid: req.TID,
+		wait: codeTime(m.cfg.ResponseTimeout), maxRetries: m.cfg.MaxRetries,
+	}
+	if err := req.Put(&c.last); err != nil {
+		return nil, err
+	}
+	m.byLocal[id] = c
+	m.stats.Sent++
+	m.cfg.Send(c.peer, &c.last)
+	c.await(now, StateREQSent)
+	return c, nil
+}
+
+// What the path of a RoCE port says: no LIDs (IB_LID_PERMISSIVE), and the hop
+// limit of a routed packet.
+const (
+	permissiveLID = 0xffff
+	roceHopLimit  = 64
+)
+
+// setPrivate copies private data into its place.
+func setPrivate(a Attr, dst, src []byte) error {
+	if len(src) > len(dst) {
+		return &FieldError{Msg: a.String(), Field: "private data length", Value: uint64(len(src)),
+			Want: fmt.Sprintf("at most %d bytes", len(dst)), cause: ErrRange}
+	}
+	copy(dst, src)
+	return nil
+}
+
+// onREP is the peer's answer to our REQ.
+func (m *Machine) onREP(now time.Duration, src verbs.GID, rep *REP) bool {
+	c := m.byLocal[rep.RemoteID]
+	if c == nil || c.peer != src || c.passive {
+		return m.strayREP(src, rep, RejInvalidCommID)
+	}
+	if c.remote != 0 {
+		return c.repeatedREP(src, rep)
+	}
+	switch c.state {
+	case StateREQSent, StateMRAREQRcvd:
+	default:
+		return m.strayREP(src, rep, RejInvalidCommID)
+	}
+	key := remoteQP{src, rep.QPN}
+	if old := m.byQPN[key]; old != nil {
+		// The peer's queue pair is in a connection we still hold: that one
+		// is stale, and this answer cannot be believed either.
+		// With the REJ the peer forgets our request, so it ends here too:
+		// repeated, it would come up there as a new one.
+		m.strayREP(src, rep, RejStaleConn)
+		old.stale(now)
+		c.forget()
+		c.emit(Event{Kind: EvRejected, REJ: &REJ{LocalID: c.local, Answers: AnswersREP, Reason: RejStaleConn}})
+		return true
+	}
+	c.remote, c.rqpn = rep.LocalID, rep.QPN
+	m.byQPN[key] = c
+	c.state = StateREPRcvd
+	m.timers.set(c, now+c.wait/2) // our REQ promised an answer within c.wait
+	c.emit(Event{Kind: EvReply, REP: rep})
+	return true
+}
+
+func (c *Conn) repeatedREP(src verbs.GID, rep *REP) bool {
+	if c.remote != rep.LocalID {
+		return c.m.strayREP(src, rep, RejInvalidCommID)
+	}
+	switch c.state {
+	case StateEstablished: // last is the RTU
+		c.repeat()
+	case StateREPRcvd:
+		c.sendMRA(AnswersREP)
+		c.rest(StateMRAREPSent)
+	case StateMRAREPSent:
+		c.sendMRA(AnswersREP)
+	case StateTimewait:
+		return c.m.strayREP(src, rep, RejStaleConn)
+	default: // DREQ_SENT, DREQ_RCVD: the peer knows or will
+		return false
+	}
+	return true
+}
+
+// strayREP refuses a REP that no connection here waits for.
+func (m *Machine) strayREP(src verbs.GID, rep *REP, why Reason) bool {
+	m.refuse(src, &REJ{TID: rep.TID, LocalID: rep.RemoteID, RemoteID: rep.LocalID, Answers: AnswersREP, Reason: why})
+	return true
+}
+
+// SendRTU establishes the connection from the active side, after EvReply. Data
+// may be sent from now on.
+func (c *Conn) SendRTU(private []byte) error {
+	if c.state != StateREPRcvd && c.state != StateMRAREPSent {
+		return &StateError{"SendRTU", c.state}
+	}
+	rtu := &RTU{TID: c.tid, LocalID: c.local, RemoteID: c.remote}
+	if err := setPrivate(AttrRTU, rtu.Private[:], private); err != nil {
+		return err
+	}
+	c.rest(StateEstablished)
+	return c.transmit(rtu)
+}
+
+// onMRA is the peer asking for patience.
+func (m *Machine) onMRA(now time.Duration, src verbs.GID, mra *MRA) bool {
+	c := m.byLocal[mra.RemoteID]
+	if c == nil || c.peer != src {
+		return false
+	}
+	switch {
+	case mra.Answers == AnswersREQ && c.state == StateREQSent:
+		c.state = StateMRAREQRcvd
+	case mra.Answers == AnswersREP && c.state == StateREPSent && c.remote == mra.LocalID:
+		c.state = StateMRAREPRcvd
+	default:
+		return false
+	}
+	m.timers.set(c, now+c.wait+codeTime(mra.ServiceTimeout))
+	return true
+}

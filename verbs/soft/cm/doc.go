@@ -1,0 +1,62 @@
+// Package cm is the InfiniBand connection manager: a codec for its management
+// datagrams and a state machine that agrees on connections through them.
+//
+// It does no I/O, has no clock and starts no goroutine. Whoever owns a
+// [Machine] hands it what arrived ([Machine.Receive]), tells it the time
+// ([Machine.Turn]), and gets datagrams and events through two callbacks. The
+// same calls in the same order with the same random numbers give the same
+// datagrams, so a seed replays a run bit for bit.
+//
+// # The two ways
+//
+//	    active                                passive
+//
+//	     IDLE                                 LISTEN (a Listener)
+//	      │ Connect: REQ →                      │ → REQ
+//	      v                                     v
+//	  REQ_SENT ──────── → MRA ────────┐     REQ_RCVD ── half the peer's timeout,
+//	      │ ^                         v         │       or a second REQ: MRA → ──┐
+//	      │ └─ waited: REQ → ── MRA_REQ_RCVD    │                                v
+//	      │ → REP                     │         │                          MRA_REQ_SENT
+//	      v                           │         │ Accept: REP →                  │
+//	  REP_RCVD <──────────────────────┘         v                                │
+//	      │   └─ slow: MRA → ─┐             REP_SENT <───────────────────────────┘
+//	      │ SendRTU: RTU →    v                 │ ^ └─ → MRA ──┐
+//	      │ <───────── MRA_REP_SENT             │ └─ REP → ──  v
+//	      v                                     │        MRA_REP_RCVD
+//	ESTABLISHED                                 │ → RTU, or data on the queue pair
+//	                                            v
+//	                                       ESTABLISHED
+//
+// and from there the same for both:
+//
+//	ESTABLISHED ── Disconnect: DREQ → ── DREQ_SENT ── → DREP, → DREQ, or no answer ──┐
+//	     │                                                                           v
+//	     └── → DREQ ── DREQ_RCVD ── SendDREP: DREP → ──────────────────────────> TIMEWAIT ── gone
+//
+// A REJ ends a connection that is not yet established: at once for who gets it;
+// who sent it remembers it for a while (REJ_SENT), so that a repeated REQ is
+// answered with the same REJ and does not look like a new connection.
+//
+// # What is promised
+//
+//   - Every [Conn] gets exactly one terminal event: EvRejected, EvUnreachable or
+//     EvTimewaitExit; EvDisconnected comes once before EvTimewaitExit. A
+//     connection that was closed by its owner gets none.
+//   - A lost datagram is repeated: REQ, REP and DREQ by their sender, up to the
+//     retry count; MRA, REJ, RTU and DREP when what they answer comes again.
+//   - A duplicate changes nothing and is answered as the first one was.
+//   - A datagram is only believed from the address the connection is with.
+//
+// # Where it differs from the kernel's ib_cm (drivers/infiniband/core/cm.c)
+//
+//   - A REQ that comes again in REP_SENT gets the REP again, and one in REJ_SENT
+//     the REJ again; the kernel waits for its own timer or sees a new request.
+//   - A REP for an unknown connection is answered with REJ 6 (invalid
+//     communication ID), as IBTA 12.9.8.3.1 has it; the kernel says nothing.
+//   - A passive side that gave up on the RTU, or was closed before it came, takes
+//     the connection down with a DREQ, which is repeated until answered, so that
+//     no half of a connection stays behind.
+//
+// The alternate path messages (LAP, APR) and SIDR are not here yet.
+package cm

@@ -1,0 +1,230 @@
+package cm
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Defaults of a [Config]. They are for links on which an answer takes
+// microseconds; the kernel's, for a fabric of machines, are 20, 15 and 24.
+const (
+	defaultResponseTimeout = 15 // 134 ms
+	defaultMaxRetries      = 7  // 8 datagrams, so 1.07 s until a peer is unreachable
+	defaultServiceTimeout  = 20 // 4.3 s
+	defaultTimeWait        = 134 * time.Millisecond
+)
+
+// maxTimeoutCode bounds every timeout a peer may ask of us (68.7 s, what the
+// kernel's MRA asks for), so that a hostile 31 does not park a connection for
+// hours.
+const maxTimeoutCode = 24
+
+// minTimeout bounds them from below: a peer that asks for 4 µs gets no storm of
+// repetitions.
+const minTimeout = 100 * time.Microsecond
+
+// rejKeep bounds how long a refused request is remembered, so that its
+// repetitions get the same answer.
+const rejKeep = 10 * time.Second
+
+// Config is what a [Machine] needs. Send, Event and Rand must be set.
+type Config struct {
+	GID  verbs.GID // the port's address
+	GUID uint64    // the device's
+	MTU  verbs.MTU // largest path MTU accepted; 0: MTU4096
+
+	// ResponseTimeout is the code (4.096 µs × 2^code) of how long a REQ, REP
+	// or DREQ waits for its answer before it is repeated; 0: 15.
+	ResponseTimeout uint8
+	// MaxRetries is how often they are repeated, at most 15; 0: 7.
+	MaxRetries uint8
+	// ServiceTimeout is the code of how long an MRA asks the peer to wait; 0: 20.
+	ServiceTimeout uint8
+	// TimeWait is how long a finished connection keeps its number; 0: 134 ms.
+	TimeWait time.Duration
+
+	// Send transmits a datagram. The machine keeps m; Send copies it. It must
+	// not call the machine.
+	Send func(dst verbs.GID, m *MAD)
+	// Event reports what happened. It may call the machine.
+	Event func(Event)
+	// Rand gives unpredictable numbers: communication IDs come from it.
+	Rand func() uint64
+}
+
+func (c *Config) validate() error {
+	if c.Send == nil || c.Event == nil || c.Rand == nil {
+		return errors.New("cm: Config needs Send, Event and Rand")
+	}
+	if c.MTU == 0 {
+		c.MTU = verbs.MTU4096
+	}
+	if c.ResponseTimeout == 0 {
+		c.ResponseTimeout = defaultResponseTimeout
+	}
+	if c.MaxRetries == 0 {
+		c.MaxRetries = defaultMaxRetries
+	}
+	if c.ServiceTimeout == 0 {
+		c.ServiceTimeout = defaultServiceTimeout
+	}
+	if c.TimeWait == 0 {
+		c.TimeWait = defaultTimeWait
+	}
+	switch {
+	case c.MTU.Bytes() == 0:
+		return fmt.Errorf("cm: Config.MTU: no such path MTU %d", c.MTU)
+	case c.ResponseTimeout > maxTimeoutCode:
+		return fmt.Errorf("cm: Config.ResponseTimeout is %d, at most %d", c.ResponseTimeout, maxTimeoutCode)
+	case c.MaxRetries > 15:
+		return fmt.Errorf("cm: Config.MaxRetries is %d, at most 15", c.MaxRetries)
+	case c.ServiceTimeout > maxTimeoutCode:
+		return fmt.Errorf("cm: Config.ServiceTimeout is %d, at most %d", c.ServiceTimeout, maxTimeoutCode)
+	case c.TimeWait < 0:
+		return fmt.Errorf("cm: Config.TimeWait is %v, must not be negative", c.TimeWait)
+	}
+	return nil
+}
+
+// Stats counts datagrams.
+type Stats struct {
+	Sent      uint64
+	Repeated  uint64 // of Sent: because an answer was missing or asked for again
+	Received  uint64
+	Malformed uint64
+	Ignored   uint64 // well formed, but of no connection, or out of place
+}
+
+// Machine is the connection manager of one port. It is not safe for concurrent
+// use: its owner calls it, and gets its callbacks, one at a time.
+type Machine struct {
+	cfg       Config
+	stats     Stats
+	listeners map[uint64]*Listener
+	byLocal   map[uint32]*Conn   // every connection
+	byRemote  map[remoteID]*Conn // the passive ones, to tell a repeated REQ
+	byQPN     map[remoteQP]*Conn // those that know the peer's queue pair
+	timers    timerHeap
+	buf       MAD // for datagrams that are not repeated
+}
+
+type remoteID struct {
+	gid verbs.GID
+	id  uint32
+}
+
+type remoteQP struct {
+	gid verbs.GID
+	qpn uint32
+}
+
+// New makes a machine.
+func New(cfg Config) (*Machine, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Machine{
+		cfg:       cfg,
+		listeners: map[uint64]*Listener{},
+		byLocal:   map[uint32]*Conn{},
+		byRemote:  map[remoteID]*Conn{},
+		byQPN:     map[remoteQP]*Conn{},
+	}, nil
+}
+
+// Stats is a copy of the counters.
+func (m *Machine) Stats() Stats { return m.stats }
+
+// Conns is how many connections the machine knows, those included that their
+// owner has closed and that still wait for the peer or for the end of TIMEWAIT.
+func (m *Machine) Conns() int { return len(m.byLocal) }
+
+// Next is the time at which Turn has something to do; 0 when never.
+func (m *Machine) Next() time.Duration { return m.timers.next() }
+
+// Turn does what is due at now and returns [Machine.Next].
+func (m *Machine) Turn(now time.Duration) time.Duration {
+	for c := m.timers.due(now); c != nil; c = m.timers.due(now) {
+		c.expired(now)
+	}
+	return m.timers.next()
+}
+
+// Receive takes a datagram that arrived from src. The error says that it was
+// malformed; it was counted and dropped, and nothing else needs to be done.
+func (m *Machine) Receive(now time.Duration, src verbs.GID, b []byte) error {
+	m.stats.Received++
+	msg, err := Parse(b)
+	if err != nil {
+		m.stats.Malformed++
+		return err
+	}
+	used := false
+	switch msg := msg.(type) {
+	case *REQ:
+		used = m.onREQ(now, src, msg)
+	case *REP:
+		used = m.onREP(now, src, msg)
+	case *RTU:
+		used = m.onRTU(src, msg)
+	case *REJ:
+		used = m.onREJ(now, src, msg)
+	case *MRA:
+		used = m.onMRA(now, src, msg)
+	case *DREQ:
+		used = m.onDREQ(now, src, msg)
+	case *DREP:
+		used = m.onDREP(now, src, msg)
+	}
+	if !used {
+		m.stats.Ignored++
+	}
+	return nil
+}
+
+// find is the connection with the local ID that is with src and, when it knows
+// its peer's ID, with that; nil when there is none.
+func (m *Machine) find(src verbs.GID, local, remote uint32) *Conn {
+	c := m.byLocal[local]
+	if c == nil || c.peer != src || c.remote != remote {
+		return nil
+	}
+	return c
+}
+
+// newID is an unpredictable communication ID that is not in use.
+func (m *Machine) newID() uint32 {
+	for {
+		id := uint32(m.cfg.Rand())
+		if id != 0 && m.byLocal[id] == nil {
+			return id
+		}
+	}
+}
+
+// send transmits a message that is not kept for repetition. Its fields are
+// checked where they come from, so that it always fits.
+func (m *Machine) send(dst verbs.GID, msg Message) {
+	if err := msg.Put(&m.buf); err != nil {
+		panic(err) // a field of ours is wrong, not the peer's
+	}
+	m.stats.Sent++
+	m.cfg.Send(dst, &m.buf)
+}
+
+// refuse answers a REQ or REP without remembering anything.
+func (m *Machine) refuse(dst verbs.GID, rej *REJ, ari ...byte) {
+	rej.ARILen = uint8(copy(rej.ARI[:], ari))
+	m.send(dst, rej)
+}
+
+// codeTime is the time of a timeout code, within our bounds.
+func codeTime(code uint8) time.Duration {
+	return max(minTimeout, timeoutUnit<<min(code, maxTimeoutCode))
+}
+
+// timeoutUnit is the unit of all CM timeouts (IBTA 12.7.24).
+const timeoutUnit = 4096 * time.Nanosecond

@@ -1,0 +1,256 @@
+package cm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// MADSize is the size of every management datagram, in bytes (IBTA 13.4.2).
+const MADSize = 256
+
+// MAD is a management datagram.
+type MAD [MADSize]byte
+
+// The common header (IBTA 13.4.2, kernel include/rdma/ib_mad.h struct
+// ib_mad_hdr) and where its members stand.
+const (
+	baseVersion  = 1
+	classCM      = 0x07 // communication management
+	classVersion = 2    // IB_CM_CLASS_VERSION, IBTA 1.2 and later
+	methodSend   = 0x03
+
+	offBase     = 0
+	offClass    = 1
+	offClassVer = 2
+	offMethod   = 3
+	offStatus   = 4
+	offTID      = 8
+	offAttr     = 16
+	offBody     = 24 // every CM message begins with its communication IDs
+)
+
+// Attr is the attribute ID: which CM message a datagram is.
+type Attr uint16
+
+// The messages (IBTA table 99; kernel include/rdma/ib_cm.h CM_*_ATTR_ID).
+const (
+	AttrREQ  Attr = 0x10
+	AttrMRA  Attr = 0x11
+	AttrREJ  Attr = 0x12
+	AttrREP  Attr = 0x13
+	AttrRTU  Attr = 0x14
+	AttrDREQ Attr = 0x15
+	AttrDREP Attr = 0x16
+)
+
+var attrNames = [...]string{"REQ", "MRA", "REJ", "REP", "RTU", "DREQ", "DREP"}
+
+// String is the name of the message in the specification.
+func (a Attr) String() string {
+	if i := int(a) - int(AttrREQ); i >= 0 && i < len(attrNames) {
+		return attrNames[i]
+	}
+	return fmt.Sprintf("Attr(0x%04x)", uint16(a))
+}
+
+// Sizes of the private data of each message, in bytes (kernel
+// include/rdma/ib_cm.h enum ib_cm_data_size).
+const (
+	PrivateREQ  = 92
+	PrivateMRA  = 222
+	PrivateREJ  = 148
+	PrivateREP  = 196
+	PrivateRTU  = 224
+	PrivateDREQ = 220
+	PrivateDREP = 224
+	SizeARI     = 72 // additional reject information
+)
+
+// Errors of the codec. What is returned wraps them and names the field and its
+// value.
+var (
+	// ErrMalformed is a datagram that is no CM message.
+	ErrMalformed = errors.New("cm: malformed datagram")
+	// ErrRange is a field that does not fit its bits.
+	ErrRange = errors.New("cm: value does not fit its field")
+)
+
+// FieldError is a field that could not be read (errors.Is ErrMalformed) or
+// written (ErrRange).
+type FieldError struct {
+	Msg   string // the message, or "MAD" for the common header
+	Field string
+	Value uint64
+	Want  string
+	cause error
+}
+
+// Error says which field of which message holds what, and what it should hold.
+func (e *FieldError) Error() string {
+	return fmt.Sprintf("%v: %s %s is 0x%x, want %s", e.cause, e.Msg, e.Field, e.Value, e.Want)
+}
+
+// Unwrap gives ErrMalformed or ErrRange.
+func (e *FieldError) Unwrap() error { return e.cause }
+
+func malformed(msg, field string, value uint64, want string) error {
+	return &FieldError{Msg: msg, Field: field, Value: value, Want: want, cause: ErrMalformed}
+}
+
+// Message is one of *REQ, *REP, *RTU, *REJ, *MRA, *DREQ, *DREP.
+type Message interface {
+	// Attr is the kind of message.
+	Attr() Attr
+	// Put encodes the message into m. A value wider than its field is
+	// refused with a *FieldError and leaves m undefined.
+	Put(m *MAD) error
+	parse(m *MAD) error
+}
+
+// Parse decodes a datagram. It accepts exactly MADSize bytes of base version 1,
+// class 7 version 2 and method Send. Reserved bits are ignored, as the
+// specification asks of a receiver; a value that the specification reserves is
+// refused. The result keeps nothing of b. The error is a *FieldError that wraps
+// ErrMalformed.
+func Parse(b []byte) (Message, error) {
+	if len(b) != MADSize {
+		return nil, malformed("MAD", "size", uint64(len(b)), "256 bytes")
+	}
+	m := (*MAD)(b)
+	switch {
+	case m[offBase] != baseVersion:
+		return nil, malformed("MAD", "base version", uint64(m[offBase]), "1")
+	case m[offClass] != classCM:
+		return nil, malformed("MAD", "management class", uint64(m[offClass]), "7")
+	case m[offClassVer] != classVersion:
+		return nil, malformed("MAD", "class version", uint64(m[offClassVer]), "2")
+	case m[offMethod] != methodSend:
+		return nil, malformed("MAD", "method", uint64(m[offMethod]), "3 (Send)")
+	case get16(m, offStatus) != 0:
+		return nil, malformed("MAD", "status", uint64(get16(m, offStatus)), "0")
+	}
+	var msg Message
+	switch a := Attr(get16(m, offAttr)); a {
+	case AttrREQ:
+		msg = new(REQ)
+	case AttrMRA:
+		msg = new(MRA)
+	case AttrREJ:
+		msg = new(REJ)
+	case AttrREP:
+		msg = new(REP)
+	case AttrRTU:
+		msg = new(RTU)
+	case AttrDREQ:
+		msg = new(DREQ)
+	case AttrDREP:
+		msg = new(DREP)
+	default:
+		return nil, malformed("MAD", "attribute ID", uint64(a), "0x10 to 0x16")
+	}
+	if err := msg.parse(m); err != nil {
+		return nil, err
+	}
+	return msg, nil
+}
+
+// begin clears m and writes the common header.
+func begin(m *MAD, a Attr, tid uint64) {
+	*m = MAD{}
+	m[offBase], m[offClass], m[offClassVer], m[offMethod] = baseVersion, classCM, classVersion, methodSend
+	put64(m, offTID, tid)
+	put16(m, offAttr, uint16(a))
+}
+
+func get16(m *MAD, o int) uint16    { return binary.BigEndian.Uint16(m[o:]) }
+func get24(m *MAD, o int) uint32    { return binary.BigEndian.Uint32(m[o:]) >> 8 }
+func get32(m *MAD, o int) uint32    { return binary.BigEndian.Uint32(m[o:]) }
+func get64(m *MAD, o int) uint64    { return binary.BigEndian.Uint64(m[o:]) }
+func put16(m *MAD, o int, v uint16) { binary.BigEndian.PutUint16(m[o:], v) }
+func put32(m *MAD, o int, v uint32) { binary.BigEndian.PutUint32(m[o:], v) }
+func put64(m *MAD, o int, v uint64) { binary.BigEndian.PutUint64(m[o:], v) }
+
+// put24 writes v into the upper 24 bits of a word whose lower 8 bits are low.
+func put24(m *MAD, o int, v uint32, low uint8) { put32(m, o, v<<8|uint32(low)) }
+
+func bit(b bool, shift uint) uint8 {
+	if b {
+		return 1 << shift
+	}
+	return 0
+}
+
+// widths checks values against field widths; the first that is too wide wins.
+type widths struct {
+	msg Attr
+	err error
+}
+
+func (w *widths) fit(field string, v uint64, bits uint) {
+	if w.err == nil && v>>bits != 0 {
+		w.err = &FieldError{Msg: w.msg.String(), Field: field, Value: v, Want: fmt.Sprintf("at most %d bits", bits), cause: ErrRange}
+	}
+}
+
+// checkID refuses the communication ID 0, which no connection has.
+func checkID(a Attr, field string, id uint32) error {
+	if id == 0 {
+		return malformed(a.String(), field, 0, "a communication ID other than 0")
+	}
+	return nil
+}
+
+// checkQPN refuses the two management queue pairs, which nobody connects.
+func checkQPN(a Attr, qpn uint32) error {
+	if qpn < 2 {
+		return malformed(a.String(), "local QPN", uint64(qpn), "a queue pair number above 1")
+	}
+	return nil
+}
+
+// Path is the route of a REQ (IBTA 12.6.5). All but the addresses and the ACK
+// timeout are carried and not looked at by a RoCE port.
+type Path struct {
+	LocalLID     uint16
+	RemoteLID    uint16
+	LocalGID     verbs.GID
+	RemoteGID    verbs.GID
+	FlowLabel    uint32 // 20 bits
+	Rate         uint8  // 6 bits
+	TrafficClass uint8
+	HopLimit     uint8
+	SL           uint8 // 4 bits
+	SubnetLocal  bool
+	AckTimeout   uint8 // 5 bits, code as verbs.AckTimeout
+}
+
+// sizePath is what a path takes of a REQ, in bytes.
+const sizePath = 44
+
+func (p *Path) put(m *MAD, o int, w *widths) {
+	w.fit("flow label", uint64(p.FlowLabel), 20)
+	w.fit("packet rate", uint64(p.Rate), 6)
+	w.fit("SL", uint64(p.SL), 4)
+	w.fit("local ACK timeout", uint64(p.AckTimeout), 5)
+	put16(m, o, p.LocalLID)
+	put16(m, o+2, p.RemoteLID)
+	copy(m[o+4:], p.LocalGID[:])
+	copy(m[o+20:], p.RemoteGID[:])
+	put32(m, o+36, p.FlowLabel<<12|uint32(p.Rate&0x3f))
+	m[o+40], m[o+41] = p.TrafficClass, p.HopLimit
+	m[o+42] = p.SL<<4 | bit(p.SubnetLocal, 3)
+	m[o+43] = p.AckTimeout << 3
+}
+
+func (p *Path) get(m *MAD, o int) {
+	p.LocalLID, p.RemoteLID = get16(m, o), get16(m, o+2)
+	copy(p.LocalGID[:], m[o+4:])
+	copy(p.RemoteGID[:], m[o+20:])
+	p.FlowLabel, p.Rate = get32(m, o+36)>>12, m[o+39]&0x3f
+	p.TrafficClass, p.HopLimit = m[o+40], m[o+41]
+	p.SL, p.SubnetLocal = m[o+42]>>4, m[o+42]&8 != 0
+	p.AckTimeout = m[o+43] >> 3
+}

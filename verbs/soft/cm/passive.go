@@ -1,0 +1,187 @@
+package cm
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// defaultBacklog is what Listen takes for a backlog of 0 or less, the kernel's
+// default (ucma.c max_backlog).
+const defaultBacklog = 1024
+
+// Listener takes the requests for one service.
+type Listener struct {
+	// User is the consumer's own; the machine does not look at it.
+	User any
+
+	m       *Machine
+	service uint64
+	backlog int
+	pending int // requests not yet answered
+}
+
+// Listen takes requests for a service from now on. backlog bounds those that
+// are not yet answered; 0 is 1024. A service that is listened on already is
+// ErrInUse.
+func (m *Machine) Listen(service uint64, backlog int, user any) (*Listener, error) {
+	if m.listeners[service] != nil {
+		return nil, fmt.Errorf("%w: 0x%016x", ErrInUse, service)
+	}
+	if backlog <= 0 {
+		backlog = defaultBacklog
+	}
+	l := &Listener{User: user, m: m, service: service, backlog: backlog}
+	m.listeners[service] = l
+	return l, nil
+}
+
+// Close ends listening; idempotent. Requests that were reported live on.
+func (l *Listener) Close() {
+	if l.m.listeners[l.service] == l {
+		delete(l.m.listeners, l.service)
+	}
+}
+
+// onREQ is a request, or the repetition of one.
+func (m *Machine) onREQ(now time.Duration, src verbs.GID, req *REQ) bool {
+	if c := m.byRemote[remoteID{src, req.LocalID}]; c != nil {
+		return c.repeatedREQ(src, req)
+	}
+	no := &REJ{TID: req.TID, RemoteID: req.LocalID, Answers: AnswersREQ}
+	mtu, ok := MTUFromCode(req.PathMTU)
+	l := m.listeners[req.ServiceID]
+	old := m.byQPN[remoteQP{src, req.QPN}]
+	switch {
+	case old != nil:
+		no.Reason = RejStaleConn
+		m.refuse(src, no)
+		old.stale(now)
+		return true
+	case l == nil:
+		no.Reason = RejInvalidServiceID
+	case req.Transport != TransportRC:
+		no.Reason = RejInvalidTransport
+	case !ok || mtu > m.cfg.MTU:
+		no.Reason = RejInvalidMTU
+		m.refuse(src, no, MTUCode(m.cfg.MTU))
+		return true
+	case l.pending >= l.backlog:
+		no.Reason = RejNoResources
+	default:
+		m.request(now, src, req, l)
+		return true
+	}
+	m.refuse(src, no)
+	return true
+}
+
+// request makes a connection of a REQ and reports it.
+func (m *Machine) request(now time.Duration, src verbs.GID, req *REQ, l *Listener) {
+	c := &Conn{
+		m: m, listener: l, passive: true, state: StateREQRcvd, local: m.newID(), remote: req.LocalID,
+		peer: src, rqpn: req.QPN, tid: req.TID, req: req,
+		wait: codeTime(req.LocalTimeout), maxRetries: req.MaxCMRetries,
+	}
+	l.pending++
+	m.byLocal[c.local] = c
+	m.byRemote[remoteID{src, c.remote}] = c
+	m.byQPN[remoteQP{src, c.rqpn}] = c
+	m.timers.set(c, now+codeTime(req.RemoteTimeout)/2) // then an MRA
+	c.emit(Event{Kind: EvRequest, Listener: l, REQ: req})
+}
+
+// repeatedREQ answers as the first one was answered.
+func (c *Conn) repeatedREQ(src verbs.GID, req *REQ) bool {
+	switch c.state {
+	case StateREQRcvd:
+		c.sendMRA(AnswersREQ)
+		c.rest(StateMRAREQSent)
+	case StateMRAREQSent:
+		c.sendMRA(AnswersREQ)
+	case StateREPSent, StateMRAREPRcvd, StateREJSent: // last is the REP, the REJ
+		c.repeat()
+	case StateDREQSent, StateTimewait:
+		c.m.refuse(src, &REJ{TID: req.TID, LocalID: c.local, RemoteID: req.LocalID, Answers: AnswersREQ, Reason: RejStaleConn})
+	default: // ESTABLISHED, DREQ_RCVD: it was late, the peer has the REP
+		return false
+	}
+	return true
+}
+
+// AcceptParam is what a passive side agrees to.
+type AcceptParam struct {
+	QPN                uint32
+	PSN                uint32
+	ResponderResources uint8
+	InitiatorDepth     uint8
+	RNRRetry           uint8
+	FlowControl        bool
+	SRQ                bool
+	Private            []byte // at most PrivateREP bytes
+}
+
+// Accept answers a request with a REP. The outcome is EvEstablished, or
+// EvRejected, EvUnreachable or EvDisconnected. The queue pair must be able to
+// receive before the call.
+func (c *Conn) Accept(now time.Duration, p *AcceptParam) error {
+	if c.state != StateREQRcvd && c.state != StateMRAREQSent {
+		return &StateError{"Accept", c.state}
+	}
+	rep := &REP{
+		TID: c.tid, LocalID: c.local, RemoteID: c.remote, CAGUID: c.m.cfg.GUID, QPN: p.QPN, PSN: p.PSN,
+		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
+		RNRRetry: p.RNRRetry, FlowControl: p.FlowControl, SRQ: p.SRQ,
+	}
+	if err := setPrivate(AttrREP, rep.Private[:], p.Private); err != nil {
+		return err
+	}
+	if err := c.transmit(rep); err != nil {
+		return err
+	}
+	c.lqpn = p.QPN
+	c.answered()
+	c.await(now, StateREPSent)
+	return nil
+}
+
+// Reject refuses a request. No event follows; the connection is the machine's
+// from now on.
+func (c *Conn) Reject(now time.Duration, why Reason, private []byte) error {
+	if c.state != StateREQRcvd && c.state != StateMRAREQSent {
+		return &StateError{"Reject", c.state}
+	}
+	rej := &REJ{TID: c.tid, LocalID: c.local, RemoteID: c.remote, Answers: AnswersREQ, Reason: why}
+	if err := setPrivate(AttrREJ, rej.Private[:], private); err != nil {
+		return err
+	}
+	// As long as the peer may repeat the REQ it gets the same answer.
+	keep := min(rejKeep, codeTime(c.req.RemoteTimeout)*time.Duration(c.req.MaxCMRetries+1))
+	c.closed = true
+	c.answered()
+	c.forgetQPN()
+	c.state = StateREJSent
+	c.m.timers.set(c, now+keep)
+	return c.transmit(rej)
+}
+
+// onRTU establishes the passive side.
+func (m *Machine) onRTU(src verbs.GID, rtu *RTU) bool {
+	c := m.find(src, rtu.RemoteID, rtu.LocalID)
+	return c != nil && c.Established()
+}
+
+// Established tells the machine that data arrived on the queue pair, which is
+// as good as an RTU. It reports whether that made a difference; in other
+// states than REP_SENT it does nothing.
+//
+// Implements: ib_cm_notify with IB_EVENT_COMM_EST.
+func (c *Conn) Established() bool {
+	if c.state != StateREPSent && c.state != StateMRAREPRcvd {
+		return false
+	}
+	c.rest(StateEstablished)
+	c.emit(Event{Kind: EvEstablished})
+	return true
+}

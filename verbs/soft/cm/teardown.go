@@ -1,0 +1,169 @@
+package cm
+
+import (
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Disconnect asks the peer to end the connection; EvDisconnected and
+// EvTimewaitExit follow. On a passive side that still waits for the RTU it
+// works too. When the end is under way already it does nothing.
+func (c *Conn) Disconnect(now time.Duration, private []byte) error {
+	switch c.state {
+	case StateEstablished, StateREPSent, StateMRAREPRcvd:
+		return c.dreq(now, private)
+	case StateDREQRcvd:
+		return c.SendDREP(now, private)
+	case StateDREQSent, StateTimewait:
+		return nil
+	}
+	return &StateError{"Disconnect", c.state}
+}
+
+func (c *Conn) dreq(now time.Duration, private []byte) error {
+	d := &DREQ{TID: uint64(c.local)<<32 | c.m.cfg.Rand()&0xffffffff, LocalID: c.local, RemoteID: c.remote, RemoteQPN: c.rqpn}
+	if err := setPrivate(AttrDREQ, d.Private[:], private); err != nil {
+		return err
+	}
+	if err := c.transmit(d); err != nil {
+		return err
+	}
+	c.await(now, StateDREQSent)
+	return nil
+}
+
+// SendDREP agrees to the peer's DREQ, after EvDisconnected.
+func (c *Conn) SendDREP(now time.Duration, private []byte) error {
+	if c.state != StateDREQRcvd {
+		return &StateError{"SendDREP", c.state}
+	}
+	d := &DREP{TID: c.tid, LocalID: c.local, RemoteID: c.remote}
+	if err := setPrivate(AttrDREP, d.Private[:], private); err != nil {
+		return err
+	}
+	c.enterTimewait(now)
+	return c.transmit(d)
+}
+
+// Close gives the connection up, in any state. No event follows; the machine
+// tells the peer and forgets the connection as soon as it may. Idempotent.
+func (c *Conn) Close(now time.Duration) {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	switch c.state {
+	case StateREQSent, StateMRAREQRcvd:
+		c.m.send(c.peer, c.giveUpREJ())
+		c.forget()
+	case StateREQRcvd, StateMRAREQSent:
+		_ = c.Reject(now, RejConsumer, nil) // the state allows it and there is no private data
+	case StateREPRcvd, StateMRAREPSent:
+		c.m.send(c.peer, &REJ{TID: c.tid, LocalID: c.local, RemoteID: c.remote, Answers: AnswersREP, Reason: RejConsumer})
+		c.forget()
+	case StateREPSent, StateMRAREPRcvd, StateEstablished:
+		_ = c.dreq(now, nil) // no private data that could be too long
+	case StateDREQRcvd:
+		_ = c.SendDREP(now, nil) // likewise
+	case StateIdle, StateDREQSent, StateTimewait, StateREJSent:
+	}
+}
+
+// stale ends a connection whose queue pair the peer uses for another one.
+func (c *Conn) stale(now time.Duration) {
+	if c.state == StateEstablished {
+		_ = c.dreq(now, nil) // no private data that could be too long
+	}
+}
+
+func (c *Conn) enterTimewait(now time.Duration) {
+	c.answered()
+	c.state = StateTimewait
+	c.m.timers.set(c, now+c.m.cfg.TimeWait)
+}
+
+// timewait ends an established connection.
+func (c *Conn) timewait(now time.Duration, timeout bool) {
+	c.enterTimewait(now)
+	c.emit(Event{Kind: EvDisconnected, Timeout: timeout})
+}
+
+// onDREQ is the peer ending the connection.
+func (m *Machine) onDREQ(now time.Duration, src verbs.GID, d *DREQ) bool {
+	c := m.find(src, d.RemoteID, d.LocalID)
+	if c == nil {
+		// Gone here already: agree, so that the peer need not wait.
+		m.send(src, &DREP{TID: d.TID, LocalID: d.RemoteID, RemoteID: d.LocalID})
+		return true
+	}
+	if c.lqpn != d.RemoteQPN {
+		return false
+	}
+	switch c.state {
+	case StateEstablished, StateREPSent, StateMRAREPRcvd, StateREPRcvd, StateMRAREPSent:
+		c.tid = d.TID
+		c.rest(StateDREQRcvd)
+		if c.closed {
+			_ = c.SendDREP(now, nil) // the state allows it
+			return true
+		}
+		c.emit(Event{Kind: EvDisconnected})
+	case StateDREQSent:
+		// Both at once. Our DREQ is answered by theirs and needs no DREP.
+		c.agree(d)
+		c.timewait(now, false)
+	case StateTimewait:
+		c.m.stats.Repeated++
+		c.agree(d)
+	default:
+		return false
+	}
+	return true
+}
+
+func (c *Conn) agree(d *DREQ) {
+	c.m.send(c.peer, &DREP{TID: d.TID, LocalID: c.local, RemoteID: c.remote})
+}
+
+// onDREP is the peer's agreement to the end.
+func (m *Machine) onDREP(now time.Duration, src verbs.GID, d *DREP) bool {
+	c := m.find(src, d.RemoteID, d.LocalID)
+	if c == nil || c.state != StateDREQSent {
+		return false
+	}
+	c.timewait(now, false)
+	return true
+}
+
+// onREJ is a refusal, or the end of an attempt.
+func (m *Machine) onREJ(now time.Duration, src verbs.GID, rej *REJ) bool {
+	c := m.byLocal[rej.RemoteID]
+	if rej.RemoteID == 0 {
+		// Given up before our answer arrived: found by the peer's ID.
+		c = m.byRemote[remoteID{src, rej.LocalID}]
+	}
+	if c == nil || c.peer != src {
+		return false
+	}
+	switch c.state {
+	case StateREQSent, StateMRAREQRcvd: // from anybody there: no ID of the peer's is known
+	case StateREQRcvd, StateMRAREQSent, StateREPSent, StateMRAREPRcvd, StateREPRcvd, StateMRAREPSent:
+		if c.remote != rej.LocalID {
+			return false
+		}
+	case StateEstablished, StateDREQSent:
+		// Only from the connection itself: a refusal of an earlier copy
+		// of our REQ may be late.
+		if c.remote != rej.LocalID || rej.RemoteID == 0 {
+			return false
+		}
+		c.timewait(now, false)
+		return true
+	default:
+		return false
+	}
+	c.forget()
+	c.emit(Event{Kind: EvRejected, REJ: rej})
+	return true
+}
