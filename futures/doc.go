@@ -51,27 +51,29 @@
 // the owner's work on it till the wait is over. A driver shares one turn among several waiters: those without it Park,
 // and whoever leaves with work outstanding Offers the turn to one of them.
 //
-//	func (r *owner) Drive(ctx context.Context, w *futures.Waiter) error {
+//	func (o *owner) Drive(ctx context.Context, w *futures.Waiter) error {
 //		for !w.Settled() {
-//			if !r.takeTurn() {
-//				r.enlist(w.Ticket()) // before a last look at the turn, or it may be missed
-//				switch w.Park(ctx) {
-//				case futures.SignalCancelled:
-//					return ctx.Err()
-//				case futures.SignalSettled:
-//					return nil
+//			if !o.takeTurn() {
+//				if !w.Announce() { // from here on an offer reaches w
+//					break
+//				}
+//				o.enlist(w) // where passTurn finds it
+//				if !o.takeTurn() || !w.Retract() { // released between the two looks?
+//					switch w.Park(ctx) {
+//					...
+//					}
 //				}
 //			}
 //			for !w.Settled() && ctx.Err() == nil { // the turn is ours
-//				r.work()
+//				o.work()
 //			}
-//			r.passTurn() // Offer to each enlisted until one accepts
-//			if !w.Settled() && ctx.Err() != nil {
-//				return ctx.Err()
-//			}
+//			o.passTurn() // release it and Offer to those enlisted, until one accepts
 //		}
-//		return nil
 //	}
+//
+// The tests have a whole one (driver_test.go, checked by TestModelTurn). The order of the four steps matters: announce, then
+// enlist, so that a refused offer means a waiter that is gone; then look again, so that a turn released before the
+// enlisting is found; then park. And who releases the turn looks at the list once more afterwards.
 //
 // An Offer that was accepted is always received as SignalTurn, even when the waiter is settled or cancelled at the same
 // time; a Park that returned anything else owes nobody a turn.

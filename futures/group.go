@@ -29,7 +29,25 @@ type Group struct {
 // waiting is more than the futures that fit into memory.
 const waiting = 1 << 40
 
-func (g *Group) add(n int64) int64 { step(); return g.left.Add(n) }
+// The accesses to left, each a step of the model.
+func (g *Group) add(n int64) int64 {
+	step()
+	v := g.left.Add(n)
+	seen(uint64(v))
+	return v
+}
+
+func (g *Group) count() int64 {
+	step()
+	v := g.left.Load()
+	seen(uint64(v))
+	return v
+}
+
+func (g *Group) casLeft(old, new int64) bool {
+	step()
+	return seenBool(g.left.CompareAndSwap(old, new))
+}
 
 // Add makes g's next Wait wait for f. It consumes nothing: after the Wait, take each result with Poll. A future settled
 // already is not waited for. A future is in at most one Group during its life.
@@ -42,12 +60,11 @@ func Add[T any](g *Group, f Future[T]) error {
 		return ErrInvalid
 	}
 	for {
-		step()
-		n := g.left.Load()
+		n := g.count()
 		if n < 0 {
 			return ErrAwaited
 		}
-		if step(); g.left.CompareAndSwap(n, n+1) {
+		if g.casLeft(n, n+1) {
 			break
 		}
 	}
@@ -84,13 +101,12 @@ func (g *Group) Wait(ctx context.Context) error {
 	if g.add(-waiting) != -waiting {
 		err = g.wait(ctx, g.driver)
 		for !g.Settled() {
-			step()
-			n := g.left.Load()
+			n := g.count()
 			if n == -waiting { // the last settler is about to wake us: let him finish with the group
 				err = g.wait(context.Background(), nil)
 				break
 			}
-			if step(); g.left.CompareAndSwap(n, n+waiting) {
+			if g.casLeft(n, n+waiting) {
 				g.reset()
 				return err
 			}
@@ -105,7 +121,7 @@ func (g *Group) Wait(ctx context.Context) error {
 // reset ends a Wait. Nobody else writes the word now: no settler can complete the group and no one is parked in it.
 func (g *Group) reset() {
 	step()
-	g.word.Store(nextGeneration(g.word.Load()))
+	g.word.Store(nextGeneration(g.load()))
 }
 
 // arrive counts one settled future. The last one of a Wait settles the group.

@@ -5,6 +5,12 @@ package futures
 // step is where the model test (model_on.go) may switch to another goroutine; here it is nothing.
 func step() {}
 
+// These tell the model test what was read.
+func seen(uint64)              {}
+func seenBool(ok bool) bool    { return ok }
+func seenLoad(v uint64) uint64 { return v }
+func seenCAS(ok bool) bool     { return ok }
+
 // pause lets others run while the caller waits for w's word to differ from seen.
 func pause(w *Waiter, seen uint64) { yieldProcessor() }
 

@@ -42,8 +42,8 @@ const (
 //	   +----------------------------+                               |
 //	   +------------------------------------------------------------+
 //
-// PARKED is one flag of the word, and whoever clears it ends the park: settle, Offer and the ended context compete for
-// that one CAS. The winner, if it is not the parked goroutine itself, sends exactly one signal, and the parked goroutine
+// PARKED is one flag of the word, and whoever clears it ends the park: settle, Offer, Retract and the ended context compete
+// for that one CAS. The winner, if it is not the parked goroutine itself, sends exactly one signal, and the parked goroutine
 // leaves only by its own CAS or with that signal. Hence
 //
 //   - an accepted Offer is received, always: when Park returns anything but SignalTurn, no accepted offer is under way;
@@ -54,44 +54,76 @@ type Waiter struct {
 	word atomic.Uint64
 	// wake carries the one signal that ends a park. Made by the first Park, then kept for the cell's life.
 	wake chan Signal
+	// announced is the waiting goroutine's own: PARKED was set by it and the end of that park not seen yet.
+	announced bool
 }
 
-func (w *Waiter) load() uint64             { step(); return w.word.Load() }
-func (w *Waiter) cas(old, new uint64) bool { step(); return w.word.CompareAndSwap(old, new) }
+// A load is no step of the model: its value is then compared by a CAS, which fails and loads again if somebody was
+// faster, or it was the first access. Where a load alone decides (Settled), the step is taken there.
+func (w *Waiter) load() uint64             { return seenLoad(w.word.Load()) }
+func (w *Waiter) cas(old, new uint64) bool { step(); return seenCAS(w.word.CompareAndSwap(old, new)) }
 
 // Settled reports whether the wait is over: the future, or every future of the Group, is settled.
 // One atomic load; it never blocks. For the goroutine inside Drive.
-func (w *Waiter) Settled() bool { return w.load()&bitSettled != 0 }
+func (w *Waiter) Settled() bool { step(); return w.load()&bitSettled != 0 }
 
-// Park blocks the calling goroutine until the wait is settled, an Offer is accepted or ctx ends, and says which. When
-// several happen at once any one of them is reported, except that an accepted offer is always reported.
-// Only the goroutine inside Drive may call it, as often as it likes. It allocates nothing after a cell's first park.
-func (w *Waiter) Park(ctx context.Context) Signal {
+// Announce makes offers possible before Park blocks, so that a driver can look once more at what it would park for: what
+// is released after Announce is offered to this waiter, what was released before is seen by the look. False: it is
+// settled, and nothing was announced. After true, Park or Retract must follow before Drive returns.
+// Only the goroutine inside Drive may call it. It never blocks.
+func (w *Waiter) Announce() bool {
+	if w.announced {
+		return true
+	}
 	if w.wake == nil {
 		w.wake = make(chan Signal, 1)
 	}
 	for {
 		s := w.load()
 		if s&bitSettled != 0 {
-			return SignalSettled
+			return false
 		}
 		if w.cas(s, s|bitParked) {
-			break
+			w.announced = true
+			return true
 		}
 	}
-	if sig, ok := receive(w.wake, ctx.Done()); ok {
-		return sig
+}
+
+// Retract takes Announce back. False: too late, a signal is under way, and Park, which returns it, must be called.
+// Only the goroutine inside Drive may call it. It never blocks.
+func (w *Waiter) Retract() bool {
+	if !w.announced {
+		return true
 	}
 	for {
 		s := w.load()
-		if s&bitParked == 0 { // somebody ended the park before us: his signal is in the channel or about to be
-			sig, _ := receive(w.wake, nil)
-			return sig
+		if s&bitParked == 0 {
+			return false
 		}
 		if w.cas(s, s&^bitParked) {
-			return SignalCancelled
+			w.announced = false
+			return true
 		}
 	}
+}
+
+// Park blocks the calling goroutine until the wait is settled, an Offer is accepted or ctx ends, and says which. When
+// several happen at once any one of them is reported, except that an accepted offer is always reported.
+// Only the goroutine inside Drive may call it, as often as it likes. It allocates nothing after a cell's first park.
+func (w *Waiter) Park(ctx context.Context) Signal {
+	if !w.Announce() {
+		return SignalSettled
+	}
+	sig, ok := receive(w.wake, ctx.Done())
+	if !ok {
+		if w.Retract() {
+			return SignalCancelled
+		}
+		sig, _ = receive(w.wake, nil) // somebody ended the park before us: his signal is there or about to be
+	}
+	w.announced = false
+	return sig
 }
 
 // Offer hands the turn to this waiter. True: it is accepted, and the waiter's Park returns SignalTurn, even if it is
@@ -137,7 +169,11 @@ func (w *Waiter) signal(s Signal) {
 // AWAITED and DRIVEN.
 func (w *Waiter) wait(ctx context.Context, d Driver) error {
 	if d != nil {
-		if err := d.Drive(ctx, w); err != nil || w.Settled() {
+		err := d.Drive(ctx, w)
+		if w.announced {
+			panic("futures: Drive returned between Announce and Park")
+		}
+		if err != nil || w.Settled() {
 			return err
 		}
 	}

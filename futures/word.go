@@ -33,7 +33,7 @@ package futures
 //	           A second attacher of the same future waits for the first; nobody else does.
 //	AWAITED    set and cleared by Await: an awaiter has the only right to consume. A settled result is his for sure.
 //	DRIVEN     set with AWAITED, cleared when Drive returned or there is no driver: Offer is possible.
-//	PARKED     set by Park; cleared by exactly one of settle, Offer, or Park itself after its context ended.
+//	PARKED     set by Announce or Park; cleared by exactly one of settle, Offer, Retract, or Park after its context ended.
 //	DONE       set by Done: publishes the channel. DONE, THEN and GROUPED stay till the generation ends, and the field
 //	THEN       set by Then: publishes the callback.   that a flag publishes is not written again before that.
 //	GROUPED    set by Group Add: publishes the group.

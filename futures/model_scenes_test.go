@@ -1,0 +1,276 @@
+//go:build race || interleave
+
+package futures
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+const sceneLimit = 400_000
+
+// parker is a driver that only parks, and counts the turns it was given.
+type parker struct{ turns int }
+
+func (p *parker) Drive(ctx context.Context, w *Waiter) error {
+	for {
+		switch w.Park(ctx) {
+		case SignalTurn:
+			p.turns++
+		case SignalSettled:
+			return nil
+		case SignalCancelled:
+			return ctx.Err()
+		}
+	}
+}
+
+// An accepted offer is received exactly once, a settle is never lost, and a cancelled wait consumes nothing:
+// settle x offer x cancel x park.
+func TestModelWaiter(t *testing.T) {
+	for _, offers := range []int{1, 2} {
+		explore(t, "waiter", 4*sceneLimit, func(act func(string, func()), fail func(string, ...any)) func() {
+			d := &parker{}
+			p, f := new(Pool[int]).New(d)
+			ctx, cancel := context.WithCancel(context.Background())
+			var v, accepted int
+			var err error
+			act("await", func() { v, err = f.Await(ctx) })
+			if offers == 1 { // the second offerer stands in for the settler, to keep the scene small
+				act("settle", func() { p.Settle(7, nil) })
+			}
+			for range offers {
+				act("offer", func() {
+					if f.cell.Offer() {
+						accepted++
+					}
+				})
+			}
+			act("cancel", func() { step(); cancel() })
+			return func() {
+				if d.turns != accepted {
+					fail("%d offers accepted, %d turns received", accepted, d.turns)
+				}
+				if offers == 2 {
+					p.Settle(7, nil)
+				}
+				if errors.Is(err, context.Canceled) {
+					var ok bool
+					if v, err, ok = f.Poll(); !ok {
+						fail("Poll after a cancelled Await and a settle: not there")
+					}
+				}
+				if v != 7 || err != nil {
+					fail("result = %d, %v; want 7, nil", v, err)
+				}
+				if w := f.cell.word.Load(); w != nextGeneration(0) || len(f.cell.wake) != 0 {
+					fail("word %#x, %d signals left; want a fresh cell", w, len(f.cell.wake))
+				}
+			}
+		})
+	}
+}
+
+// A turn that is taken, driven, passed on and released by several waiters is never lost: nobody sleeps for ever, also when
+// a waiter is cancelled while it has the turn or is offered it.
+func TestModelTurn(t *testing.T) {
+	for _, cancelled := range []bool{false, true} {
+		explore(t, "turn", sceneLimit, func(act func(string, func()), fail func(string, ...any)) func() {
+			d := &turn{}
+			var got [2]int
+			ctx, cancel := context.WithCancel(context.Background())
+			ctxs := [2]context.Context{ctx, context.Background()} // only the first is ever cancelled
+			for i := range got {
+				p, f := New[int]()
+				f.cell.driver = d
+				d.jobs = append(d.jobs, func() { p.Settle(i+1, nil) })
+				act("await", func() {
+					var err error
+					if got[i], err = f.Await(ctxs[i]); err != nil && (i != 0 || err != context.Canceled) {
+						fail("Await %d: %v", i, err)
+					}
+				})
+			}
+			if cancelled {
+				act("cancel", func() { step(); cancel() })
+			}
+			return func() {
+				cancel()
+				if got[1] != 2 || got[0] != 1 && !cancelled {
+					fail("results %v, want [1 2]", got)
+				}
+				if d.held.Load() {
+					fail("the turn is held by nobody")
+				}
+			}
+		})
+	}
+}
+
+// Of two settles one is the first, and of two polls at most one takes what it stored.
+func TestModelSettleOnce(t *testing.T) {
+	explore(t, "settle once", sceneLimit, func(act func(string, func()), fail func(string, ...any)) func() {
+		p, f := New[int]()
+		var first [2]bool
+		var took []int
+		for i := range first {
+			act("settle", func() { first[i] = p.Settle(i, nil) })
+		}
+		poll := func() {
+			if v, err, ok := f.Poll(); ok && err == nil {
+				took = append(took, v)
+			}
+		}
+		act("poll", poll)
+		act("poll", poll)
+		return func() {
+			poll()
+			if first[0] == first[1] {
+				fail("Settle = %v: want exactly one true", first)
+			}
+			if len(took) != 1 || !first[took[0]] {
+				fail("taken %v; want once, from the first settle %v", took, first)
+			}
+		}
+	})
+}
+
+// A result is taken or disposed of, never both and never neither, however Await, its cancelling and Discard meet.
+func TestModelDiscard(t *testing.T) {
+	explore(t, "discard", 4*sceneLimit, func(act func(string, func()), fail func(string, ...any)) func() {
+		disposed, taken := 0, 0
+		pool := &Pool[int]{opt: Options[int]{Dispose: func(int, error) { disposed++ }}}
+		p, f := pool.New(nil)
+		ctx, cancel := context.WithCancel(context.Background())
+		act("await", func() {
+			if _, err := f.Await(ctx); err == nil {
+				taken++
+			}
+		})
+		act("settle", func() { p.Settle(7, nil) })
+		act("discard", func() { f.Discard() })
+		act("cancel", func() { step(); cancel() })
+		return func() {
+			if taken+disposed != 1 {
+				fail("taken %d, disposed of %d times: want one of them, once", taken, disposed)
+			}
+		}
+	})
+}
+
+// Attaching from several goroutines while the promise settles: the channel closes, the group is told, and the result
+// goes to one taker.
+func TestModelAttach(t *testing.T) {
+	explore(t, "done, then", 4*sceneLimit, func(act func(string, func()), fail func(string, ...any)) func() {
+		p, f := New[int]()
+		var done <-chan struct{}
+		var got []int
+		act("done", func() { done = f.Done() })
+		act("then", func() { f.Then(func(v int, err error) { got = append(got, v) }) })
+		act("settle", func() { p.Settle(7, nil) })
+		return func() {
+			select {
+			case <-done:
+			default:
+				fail("settled, but the Done channel is open")
+			}
+			if len(got) != 1 || got[0] != 7 {
+				fail("callback got %v, want [7]", got)
+			}
+		}
+	})
+	explore(t, "add, poll", 4*sceneLimit, func(act func(string, func()), fail func(string, ...any)) func() {
+		p, f := New[int]()
+		var g Group
+		var addErr error
+		var ok bool
+		act("add", func() { addErr = Add(&g, f) })
+		act("settle", func() { p.Settle(7, nil) })
+		act("poll", func() { _, _, ok = f.Poll() })
+		return func() {
+			if addErr != nil && (!ok || addErr != ErrConsumed) {
+				fail("Add = %v with a Poll that returned %v", addErr, ok)
+			}
+			if n := g.left.Load(); n != 0 {
+				fail("group counts %d futures, all are settled", n)
+			}
+		}
+	})
+	explore(t, "then, await", 4*sceneLimit, func(act func(string, func()), fail func(string, ...any)) func() {
+		p, f := New[int]()
+		var awaited, called error
+		calls := 0
+		act("then", func() { f.Then(func(v int, err error) { calls++; called = err }) })
+		act("await", func() { _, awaited = f.Await(context.Background()) })
+		act("settle", func() { p.Settle(7, nil) })
+		return func() {
+			if calls != 1 || (awaited == nil) == (called == nil) {
+				fail("%d calls with %v, Await = %v: want one call and one result", calls, called, awaited)
+			}
+		}
+	})
+}
+
+// A Wait that is cancelled and repeated ends when all are settled, and leaves a group that can be used again.
+func TestModelGroup(t *testing.T) {
+	explore(t, "group", 8*sceneLimit, func(act func(string, func()), fail func(string, ...any)) func() {
+		var g Group
+		var ps [2]Promise[int]
+		var fs [2]Future[int]
+		for i := range ps {
+			ps[i], fs[i] = New[int]()
+			if err := Add(&g, fs[i]); err != nil {
+				fail("Add: %v", err)
+			}
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		act("wait", func() {
+			err := g.Wait(ctx)
+			if err == nil && (!fs[0].Settled() || !fs[1].Settled()) {
+				fail("Wait returned with unsettled futures")
+			}
+			if err != nil && g.Wait(context.Background()) != nil {
+				fail("second Wait failed")
+			}
+		})
+		act("settle", func() { ps[0].Settle(0, nil); step(); cancel() })
+		act("settle", func() { ps[1].Settle(1, nil) })
+		return func() {
+			if n, w := g.left.Load(), g.word.Load(); n != 0 || w&flagMask != 0 || len(g.wake) != 0 {
+				fail("left %d, word %#x, %d signals: want a group at rest", n, w, len(g.wake))
+			}
+		}
+	})
+}
+
+// What an old handle does after its cell became another operation's changes nothing there and returns nothing of it.
+func TestModelStale(t *testing.T) {
+	explore(t, "stale", 8*sceneLimit, func(act func(string, func()), fail func(string, ...any)) func() {
+		p, f := New[int]()
+		second := 0
+		act("owner", func() {
+			if v, err := f.Await(context.Background()); err != nil && err != ErrConsumed || err == nil && v != 1 {
+				fail("first result %d, %v; want 1", v, err)
+			}
+			gen := f.cell.word.Load() // as Pool.New does with a cell that was put back
+			p2, f2 := Promise[int]{f.cell, gen}, Future[int]{f.cell, gen}
+			p2.Settle(2, nil)
+			v, err, ok := f2.Poll()
+			if second = v; v != 2 || err != nil || !ok {
+				fail("second result %d, %v, %v; want 2", v, err, ok)
+			}
+		})
+		act("settle", func() { p.Settle(1, nil); p.Settle(9, nil) })
+		act("poll", func() {
+			if v, err, ok := f.Poll(); ok && err == nil && v != 1 {
+				fail("an old handle polled %d", v)
+			}
+		})
+		return func() {
+			if second != 2 {
+				fail("second result %d, want 2", second)
+			}
+		}
+	})
+}
