@@ -1,0 +1,126 @@
+package fabric
+
+const (
+	// kickBudget is how many turns one Kick runs on the caller's goroutine: many
+	// times what a synchronous operation needs (three), and few enough that a
+	// caller with a deep queue gets back to poll what is complete already.
+	kickBudget = 128
+	// paceBudget is the same for the fabric's own goroutine, which has nothing
+	// else to do but to look at its deadlines.
+	paceBudget = 1024
+	// clockEvery is how many turns share one reading of the clock, which costs
+	// as much as a short turn.
+	clockEvery = 8
+	// queueLen and visitedLen bound what a runner keeps on its stack. What does
+	// not fit goes to the pacemaker, or is checked at once.
+	queueLen   = 32 // a power of two
+	visitedLen = 8
+)
+
+// runQueue is the ports a runner has yet to turn. It lives on the runner's
+// stack. A port in it is not claimed: it may stand in several runners' queues.
+type runQueue struct {
+	ports    [queueLen]*Port
+	head     uint32
+	n        uint32
+	visited  [visitedLen]*Port
+	nVisited int
+}
+
+// push adds p unless it is there; false when there is no room.
+func (q *runQueue) push(p *Port) bool {
+	for i := range q.n {
+		if q.ports[(q.head+i)%queueLen] == p {
+			return true
+		}
+	}
+	if q.n == queueLen {
+		return false
+	}
+	q.ports[(q.head+q.n)%queueLen] = p
+	q.n++
+	return true
+}
+
+func (q *runQueue) pop() *Port {
+	if q.n == 0 {
+		return nil
+	}
+	p := q.ports[q.head]
+	q.head = (q.head + 1) % queueLen
+	q.n--
+	return p
+}
+
+// drive turns p, whose token the caller has taken, and then whoever got
+// packets, until nothing is left or budget turns are done. It releases the
+// token.
+//
+//  1. turn the port;
+//  2. note whom it sent to;
+//  3. release its token; a mark or more work puts it at the end of the queue;
+//  4. take the next port of the queue; one that somebody else runs gets a mark
+//     and is theirs;
+//  5. out of budget: what is queued goes to the pacemaker;
+//  6. at the end, wake the pacemaker if a deadline is earlier than it sleeps.
+//
+// At every moment each port with work is in a queue, marked, running, or with the
+// pacemaker.
+func (f *Fabric) drive(p *Port, budget int) {
+	var q runQueue
+	now := int64(f.Now())
+	for turns := 1; p != nil; turns++ {
+		if turns%clockEvery == 0 {
+			now = int64(f.Now())
+		}
+		more := p.turn(now)
+		f.noteTouched(&q, p)
+		f.noteVisited(&q, p)
+		if p.token.release() || more {
+			f.enqueue(&q, p)
+		}
+		if turns >= budget {
+			for p = q.pop(); p != nil; p = q.pop() {
+				f.deferPort(p)
+			}
+			break
+		}
+		for p = q.pop(); p != nil && !p.token.take(); p = q.pop() {
+		}
+	}
+	for _, v := range q.visited[:q.nVisited] {
+		f.pace.ringBefore(v.deadline.Load())
+	}
+}
+
+// noteTouched queues the ports that p's turn sent to. p's token is held.
+func (f *Fabric) noteTouched(q *runQueue, p *Port) {
+	for i, t := range p.touched {
+		t.route.touched = nil
+		p.touched[i] = touch{}
+		f.enqueue(q, t.to)
+	}
+	p.touched = p.touched[:0]
+}
+
+// noteVisited remembers to look at p's deadline at the end: most deadlines are
+// gone by then, because the answer has come.
+func (f *Fabric) noteVisited(q *runQueue, p *Port) {
+	for _, v := range q.visited[:q.nVisited] {
+		if v == p {
+			return
+		}
+	}
+	if q.nVisited == visitedLen {
+		f.pace.ringBefore(p.deadline.Load())
+		return
+	}
+	q.visited[q.nVisited] = p
+	q.nVisited++
+}
+
+func (f *Fabric) enqueue(q *runQueue, p *Port) {
+	if !q.push(p) {
+		f.deferPort(p)
+	}
+}

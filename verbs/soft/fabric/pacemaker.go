@@ -1,0 +1,160 @@
+package fabric
+
+import (
+	"math"
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	awake = int64(-1)            // the pacemaker looks at everything before it sleeps
+	never = int64(math.MaxInt64) // it sleeps until it is rung
+)
+
+// pacemaker is the goroutine of a fabric in real time. It sleeps until the
+// earliest deadline of an endpoint or of a delayed packet, and runs what
+// others left to it.
+//
+//	       ┌──────── awake ◄────────────────┐
+//	       │ wakeAt = t, look once more     │ time t, or rung
+//	       ▼                                │
+//	something earlier? ── no ──► asleep until t
+//	       │ yes: awake
+//
+// No wake-up is lost: whoever sets a deadline or pushes work does so before he
+// loads wakeAt, and the pacemaker stores wakeAt before it looks once more. One
+// of the two sees the other.
+//
+// A deadline that moves later rings nobody: the pacemaker wakes at the old
+// one, finds it gone, and sleeps on.
+type pacemaker struct {
+	// wakeAt is when it wakes by itself: a time in ns, awake or never. Written
+	// by the pacemaker, read by everybody.
+	wakeAt atomic.Int64
+	bell   chan struct{} // one token: more rings change nothing
+	// deferred is ports that others left; taken by the pacemaker.
+	deferred portInbox
+}
+
+func (m *pacemaker) init() {
+	m.bell = make(chan struct{}, 1)
+	m.wakeAt.Store(awake)
+}
+
+// ring wakes the pacemaker if it sleeps.
+func (m *pacemaker) ring() {
+	if m.wakeAt.Load() == awake {
+		return
+	}
+	select {
+	case m.bell <- struct{}{}:
+	default:
+	}
+}
+
+// ringBefore wakes the pacemaker if it would sleep past deadline d; 0 is none.
+func (m *pacemaker) ringBefore(d int64) {
+	if d != 0 && d < m.wakeAt.Load() {
+		m.ring()
+	}
+}
+
+// deferPort leaves p to the pacemaker.
+func (f *Fabric) deferPort(p *Port) {
+	if p.deferred.CompareAndSwap(false, true) {
+		f.pace.deferred.Push(p)
+		f.pace.ring()
+	}
+}
+
+// runPacemaker is the goroutine's body. It ends when stop is closed.
+func (f *Fabric) runPacemaker(stop, done chan struct{}) {
+	defer close(done)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		f.pace.wakeAt.Store(awake)
+		f.runDeferred()
+		f.runDelayed()
+		next := f.runDeadlines()
+
+		f.pace.wakeAt.Store(next)
+		if !f.pace.deferred.Empty() || !f.delay.incoming.Empty() || f.earliest() < next {
+			runtime.Gosched() // others may want the processor that endless work would hold
+			select {
+			case <-stop:
+				return
+			default:
+				continue
+			}
+		}
+		var due <-chan time.Time
+		if next != never {
+			timer.Reset(time.Duration(next - int64(f.Now())))
+			due = timer.C
+		}
+		select {
+		case <-stop:
+			return
+		case <-f.pace.bell:
+		case <-due:
+		}
+	}
+}
+
+// runDeferred runs the ports that others left.
+func (f *Fabric) runDeferred() {
+	for p := f.pace.deferred.TakeAll(); p != nil; {
+		next := p.deferHook.Unlink()
+		p.deferred.Store(false) // before taking: who defers it again is not forgotten
+		f.run(p)
+		p = next
+	}
+}
+
+// runDelayed delivers the delayed packets that are due.
+func (f *Fabric) runDelayed() {
+	f.delay.collect()
+	now := int64(f.Now())
+	for k := f.delay.due(now); k != nil; k = f.delay.due(now) {
+		if to := f.arrive(k); to != nil {
+			f.run(to)
+		}
+	}
+}
+
+// runDeadlines runs the ports whose deadline has come, and tells when the next
+// thing is due.
+func (f *Fabric) runDeadlines() (next int64) {
+	now := int64(f.Now())
+	for _, p := range *f.ports.Load() {
+		d := p.deadline.Load()
+		if d == 0 || d > now {
+			continue
+		}
+		// Zeroed first: if another runner has the port, our mark makes it turn
+		// once more, and that turn sets the deadline anew.
+		p.deadline.CompareAndSwap(d, 0)
+		f.run(p)
+	}
+	return min(f.earliest(), f.delay.next())
+}
+
+// run turns p here, or leaves a mark to whoever runs it.
+func (f *Fabric) run(p *Port) {
+	if p.token.take() {
+		f.drive(p, paceBudget)
+	}
+}
+
+// earliest is the earliest deadline of an endpoint, or never.
+func (f *Fabric) earliest() int64 {
+	t := never
+	for _, p := range *f.ports.Load() {
+		if d := p.deadline.Load(); d != 0 {
+			t = min(t, d)
+		}
+	}
+	return t
+}

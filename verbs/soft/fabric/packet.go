@@ -1,0 +1,191 @@
+package fabric
+
+import (
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+const (
+	// inlineSegs is how many payload segments fit in a packet without a slice
+	// of its own; most messages have one or two.
+	inlineSegs = 4
+	// maxKeptOwn bounds the copy buffer that a pooled packet keeps, so that one
+	// delayed gigabyte is not kept for ever.
+	maxKeptOwn = 64 << 10
+)
+
+// Holder owns the memory that packets refer to.
+type Holder interface {
+	// PacketDone is called exactly once for each packet sent with this holder,
+	// when nothing refers to the payload any more: it was consumed, dropped, or
+	// copied because the packet has to wait. It may be called from any
+	// goroutine and in the middle of another endpoint's turn, so it only
+	// counts; to have its own endpoint turned, it calls [Port.Wake].
+	PacketDone(p *Packet)
+}
+
+// Packet is one packet on the link: encoded headers, and a payload that lies
+// in the sender's memory or in the packet itself.
+//
+//	sender's turn           the link           receiver's turn
+//	Get ── fill ── Send ──► inbox ───────────► Take ── read ── Release ──► sender's pool
+//	                          │ lost: Release
+//	                          └ delayed, duplicated: payload copied, PacketDone, later the inbox
+//
+// A packet belongs to the sender from Get to Send, then to the fabric, and to
+// the receiver from Take to Release. Its memory is Go heap; what Payload
+// refers to need not be.
+type Packet struct {
+	hook ring.Hook[Packet] // in one of: an inbox, the delay line, a pool
+
+	// Src is set by Send. Dst is where it goes: set by the sender, or by
+	// SendTo.
+	Src, Dst verbs.GID
+
+	// Hdr holds HdrLen bytes of encoded headers; see package wire.
+	Hdr    [wire.MaxHeader]byte
+	HdrLen int
+
+	// Payload is the payload's segments in order, PayloadLen the sum of their
+	// lengths in bytes. Fill with AddRef and AddCopy.
+	Payload    [][]byte
+	PayloadLen int
+
+	// Holder, if set by the sender, is told when Payload is no longer
+	// referred to. Cookie is the sender's, for its holder.
+	Holder Holder
+	Cookie uint64
+
+	own      []byte      // copied payload
+	home     *Port       // whose pool it is from
+	nextFree *Packet     // link of the pool
+	state    packetState // catches a packet used after it was given away
+	route    *Route      // while delayed: where it goes on
+	due      int64       // while delayed: when
+	seq      uint64      // while delayed: order among those due at once
+	inline   [inlineSegs][]byte
+}
+
+// packetState says who has a packet. Only whoever has it reads or writes it.
+type packetState uint8
+
+const (
+	pooled   packetState = iota
+	filling              // the sender, between Get and Send
+	onLink               // the fabric
+	received             // the receiver, between Take and Release
+)
+
+// InboxHook is the link by which queues hold the packet; for package ring.
+func (p *Packet) InboxHook() *ring.Hook[Packet] { return &p.hook }
+
+// Header is the encoded headers. It is valid until Release.
+func (p *Packet) Header() []byte { return p.Hdr[:p.HdrLen] }
+
+// SetHeader encodes h as the packet's headers.
+func (p *Packet) SetHeader(h *wire.Header) { p.HdrLen = h.Encode(&p.Hdr) }
+
+// AddRef appends b to the payload by reference. b must stay as it is until the
+// holder's PacketDone.
+func (p *Packet) AddRef(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	p.Payload = append(p.Payload, b)
+	p.PayloadLen += len(b)
+}
+
+// AddCopy appends a copy of b to the payload. b is free at once.
+func (p *Packet) AddCopy(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	// When own has to grow, segments added before stay in the old array,
+	// which holds the same bytes.
+	start := len(p.own)
+	p.own = append(p.own, b...)
+	p.Payload = append(p.Payload, p.own[start:len(p.own):len(p.own)])
+	p.PayloadLen += len(b)
+}
+
+// Release gives the packet back. The receiver calls it once for every packet
+// it took, in its turn or after, and does not touch the packet afterwards; a
+// sender calls it for one it got and does not send. It does not block. It
+// panics when the packet has been given back or sent already.
+func (p *Packet) Release() {
+	if p.state != received && p.state != filling {
+		panic("fabric: Release of a packet that is not the caller's: released twice, or sent")
+	}
+	p.drop()
+}
+
+// drop tells the holder and returns the packet to its pool.
+func (p *Packet) drop() {
+	p.done()
+	p.reset()
+	p.home.returned.Push(p)
+}
+
+// done tells the holder, once.
+func (p *Packet) done() {
+	if h := p.Holder; h != nil {
+		p.Holder = nil
+		h.PacketDone(p)
+	}
+}
+
+// reset empties the packet for its next use.
+func (p *Packet) reset() {
+	clear(p.Payload) // no stale view of foreign memory stays behind
+	p.Payload = p.Payload[:0]
+	p.PayloadLen = 0
+	p.HdrLen = 0
+	p.Cookie = 0
+	p.route = nil
+	if cap(p.own) > maxKeptOwn {
+		p.own = nil
+	}
+	p.own = p.own[:0]
+	p.state = pooled
+}
+
+// makeOwn copies the payload into the packet and tells the holder, so that the
+// packet may wait.
+func (p *Packet) makeOwn() {
+	if p.Holder == nil && len(p.own) == p.PayloadLen {
+		return // nothing is by reference
+	}
+	own := p.own[:0]
+	if len(p.own) > 0 { // segments lie in it: it cannot be written over
+		own = make([]byte, 0, p.PayloadLen)
+	}
+	for _, seg := range p.Payload {
+		own = append(own, seg...)
+	}
+	clear(p.Payload)
+	p.Payload = p.Payload[:0]
+	p.setOwn(own)
+	p.done()
+}
+
+// cloneInto makes c carry the same headers and a copy of the payload, without
+// a holder.
+func (p *Packet) cloneInto(c *Packet) {
+	c.Src, c.Dst = p.Src, p.Dst
+	c.Hdr, c.HdrLen = p.Hdr, p.HdrLen
+	own := c.own
+	for _, seg := range p.Payload {
+		own = append(own, seg...)
+	}
+	c.setOwn(own)
+	c.PayloadLen = p.PayloadLen
+}
+
+// setOwn makes own the whole payload; Payload is empty before.
+func (p *Packet) setOwn(own []byte) {
+	p.own = own
+	if len(own) > 0 {
+		p.Payload = append(p.Payload, own)
+	}
+}

@@ -1,0 +1,207 @@
+package fabric
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Port is an endpoint's place on the fabric. "In its turn" means: within the
+// endpoint's Turn, or within a function run by Exclusive.
+type Port struct {
+	f    *Fabric
+	gid  verbs.GID
+	name string
+
+	token token
+	// in is packets for the endpoint: pushed by senders, taken in its turn.
+	in packetInbox
+	// returned is packets of this port's pool that came back: pushed by
+	// whoever released them, taken in its turn.
+	returned packetInbox
+
+	// deadline is when the endpoint wants to be turned, in ns; 0 none. Written
+	// by the runner after a turn, zeroed by the pacemaker when it acts on it;
+	// read by the pacemaker.
+	deadline atomic.Int64
+	// wanted (virtual time) asks Step for a turn: set by anyone, cleared by Step.
+	wanted atomic.Bool
+	// deferred says that the port is in the pacemaker's inbox: set by whoever
+	// pushes it there, cleared by the pacemaker before it runs the port.
+	deferred  atomic.Bool
+	deferHook ring.Hook[Port]
+
+	// The rest belongs to the holder of the token.
+	ep      Endpoint
+	closed  bool
+	lastNow int64
+	rx      *Packet // taken from in, not yet by the endpoint; linked by hook
+	free    *Packet // pool
+	touched []touch // whom this turn sent to
+	routes  map[verbs.GID]*Route
+	stats   Stats
+}
+
+type packetInbox = ring.Inbox[Packet, *Packet]
+
+// touch is a port that got packets in this turn, by this route.
+type touch struct {
+	route *Route
+	to    *Port
+}
+
+// InboxHook is the link in the pacemaker's inbox; for package ring.
+func (p *Port) InboxHook() *ring.Hook[Port] { return &p.deferHook }
+
+// Fabric is the fabric the port is attached to.
+func (p *Port) Fabric() *Fabric { return p.f }
+
+// GID is the port's address.
+func (p *Port) GID() verbs.GID { return p.gid }
+
+// Name is the port's name, as given to Attach.
+func (p *Port) Name() string { return p.name }
+
+// Get takes an empty packet from the port's pool, which grows to the most
+// packets that were ever in flight at once. In its turn only.
+func (p *Port) Get() *Packet {
+	k := p.free
+	if k == nil {
+		k = p.refill()
+	}
+	p.free = k.nextFree
+	k.nextFree = nil
+	k.state = filling
+	return k
+}
+
+// refill takes back the packets that were returned, or makes one.
+func (p *Port) refill() *Packet {
+	for k := p.returned.TakeAll(); k != nil; {
+		next := k.hook.Unlink()
+		k.nextFree = p.free
+		p.free = k
+		k = next
+	}
+	if p.free == nil {
+		k := &Packet{home: p}
+		k.Payload = k.inline[:0]
+		p.free = k
+	}
+	return p.free
+}
+
+// Take is the next packet that arrived, in order of arrival, or nil. It must be
+// given back by Release. In its turn only.
+func (p *Port) Take() *Packet {
+	k := p.take()
+	if k != nil {
+		p.stats.RxPackets++
+		p.stats.RxBytes += uint64(k.HdrLen + k.PayloadLen)
+	}
+	return k
+}
+
+func (p *Port) take() *Packet {
+	if p.rx == nil {
+		if p.rx = p.in.TakeAll(); p.rx == nil {
+			return nil
+		}
+	}
+	k := p.rx
+	p.rx = k.hook.Unlink()
+	k.state = received
+	return k
+}
+
+// Kick sees to it that the endpoint is turned, after the caller left work for it: on
+// this goroutine when nobody runs it, followed by every endpoint that got
+// packets, until all is quiet or a budget is used up (the fabric's goroutine
+// does the rest). When somebody else runs it, Kick leaves a mark and returns,
+// and the endpoint is turned once more. It never waits. In virtual time it only marks. Any
+// goroutine; a turn may kick its own port, and uses Wake for another.
+func (p *Port) Kick() {
+	if p.f.cfg.Virtual {
+		p.wanted.Store(true)
+		return
+	}
+	if p.token.take() {
+		p.f.drive(p, kickBudget)
+	}
+}
+
+// Wake sees to it that the endpoint is turned soon, but not on this goroutine:
+// for callers in the middle of another endpoint's turn. Any goroutine; it never
+// waits.
+func (p *Port) Wake() {
+	if p.f.cfg.Virtual {
+		p.wanted.Store(true)
+		return
+	}
+	p.f.deferPort(p)
+}
+
+// Exclusive runs fn while the endpoint is not running, and then turns it. fn may do
+// what a turn may do. It waits, yielding, for a run that is going on; so it is for
+// creating, modifying and destroying objects. Any goroutine, but not within a
+// turn of this port or another fn: it would wait for itself.
+func (p *Port) Exclusive(fn func()) {
+	p.acquire()
+	p.setNow(int64(p.f.Now()))
+	fn()
+	p.finishRun()
+}
+
+// Now is the time of this turn. In its turn only.
+func (p *Port) Now() time.Duration { return time.Duration(p.lastNow) }
+
+// setNow starts a turn: two runners read the clock before they take the token,
+// so it is kept in order here.
+func (p *Port) setNow(now int64) { p.lastNow = max(p.lastNow, now) }
+
+// acquire waits for the token.
+func (p *Port) acquire() {
+	for !p.token.tryTake() {
+		runtime.Gosched()
+	}
+}
+
+// finishRun turns the endpoint once and releases the token.
+func (p *Port) finishRun() {
+	if p.f.cfg.Virtual {
+		if p.closed {
+			p.dropInbox()
+		} else {
+			p.wanted.Store(true)
+		}
+		p.token.release()
+		return
+	}
+	p.f.drive(p, kickBudget)
+}
+
+// turn runs the endpoint once. The caller has the token. It tells whether
+// there is more to do at once.
+func (p *Port) turn(now int64) (more bool) {
+	if p.closed {
+		p.dropInbox()
+		return false
+	}
+	p.setNow(now)
+	next, more := p.ep.Turn(time.Duration(p.lastNow))
+	if p.deadline.Load() != int64(next) { // the load is a quarter of the store
+		p.deadline.Store(int64(next))
+	}
+	return more || p.rx != nil
+}
+
+// dropInbox drops what arrived at a closed port.
+func (p *Port) dropInbox() {
+	for k := p.take(); k != nil; k = p.take() {
+		p.stats.Late++
+		k.Release()
+	}
+}

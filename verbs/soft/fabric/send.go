@@ -1,0 +1,182 @@
+package fabric
+
+import (
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Send sends k to k.Dst, which may be the port itself. The packet belongs to
+// the fabric afterwards. To an unknown GID it is dropped and counted. In its turn only;
+// it does not block.
+func (p *Port) Send(k *Packet) {
+	r := p.routes[k.Dst]
+	if r == nil {
+		if r = p.knownRoute(k.Dst); r == nil {
+			p.mustFill(k)
+			p.countTx(k)
+			p.dropUnknown(nil, k)
+			return
+		}
+	}
+	p.SendTo(r, k)
+}
+
+// SendTo is Send along a route of this port; k.Dst is set.
+func (p *Port) SendTo(r *Route, k *Packet) {
+	p.mustFill(k)
+	k.Dst = r.dst
+	p.countTx(k)
+	r.ordinal++
+	if s := r.script.Load(); s != nil || p.f.tracer.Load() != nil {
+		p.sendScripted(r, s, k)
+		return
+	}
+	to := r.to.Load()
+	if to == nil {
+		p.dropUnknown(r, k)
+		return
+	}
+	p.push(r, to, k)
+}
+
+func (p *Port) mustFill(k *Packet) {
+	if k.state != filling || k.home != p {
+		panic("fabric: Send of a packet that is not from this port's Get, or was sent already")
+	}
+	k.state = onLink
+	k.Src = p.gid
+}
+
+func (p *Port) countTx(k *Packet) {
+	p.stats.TxPackets++
+	p.stats.TxBytes += uint64(k.HdrLen + k.PayloadLen)
+}
+
+// push puts k into to's inbox and notes that to is to be turned.
+func (p *Port) push(r *Route, to *Port, k *Packet) {
+	to.in.Push(k)
+	if p.f.cfg.Virtual {
+		to.wanted.Store(true)
+		return
+	}
+	if r.touched != to {
+		r.touched = to
+		p.touched = append(p.touched, touch{r, to})
+	}
+}
+
+func (p *Port) dropUnknown(r *Route, k *Packet) {
+	p.stats.Unknown++
+	p.f.trace(p, r, k, Event{Verdict: DroppedUnknown})
+	k.drop()
+}
+
+// sendScripted sends under a fault script, or under the eyes of a tracer. s
+// may be nil.
+func (p *Port) sendScripted(r *Route, s *script, k *Packet) {
+	if s == nil {
+		p.scheduleTraced(r, k, 0, Event{})
+		return
+	}
+	if s.cut || s.link.Down {
+		v := DroppedDown
+		if s.cut {
+			v = DroppedPartition
+		}
+		p.dropScripted(r, k, Event{Verdict: v})
+		return
+	}
+	drop, dup, corrupted, delay := s.apply(k)
+	ev := Event{Corrupted: corrupted}
+	if corrupted {
+		p.stats.Corrupted++
+	}
+	// Every packet draws the same number of times, whatever comes out, so that
+	// changing one probability leaves the other draws where they were.
+	lost, doubled := r.chance() < s.link.Loss, r.chance() < s.link.Dup
+	mine, copys := r.drawDelay(&s.link), r.drawDelay(&s.link)
+	switch {
+	case drop:
+		ev.Verdict = DroppedRule
+		p.dropScripted(r, k, ev)
+		return
+	case lost:
+		ev.Verdict = DroppedLoss
+		p.dropScripted(r, k, ev)
+		return
+	}
+	var twin *Packet
+	if dup || doubled {
+		twin = p.Get()
+		k.cloneInto(twin)
+		twin.state = onLink
+		p.stats.Duplicated++
+	}
+	p.scheduleTraced(r, k, delay+mine, ev)
+	if twin != nil {
+		ev.Copy = true
+		p.scheduleTraced(r, twin, delay+copys, ev)
+	}
+}
+
+// drawDelay is how long a packet takes. In the sender's turn.
+func (r *Route) drawDelay(l *Link) time.Duration {
+	d := l.Delay + time.Duration(r.chance()*float64(l.Jitter))
+	reordered, by := r.chance() < l.Reorder, r.chance()
+	if reordered {
+		d += 1 + time.Duration(by*float64(l.ReorderBy)) // 1: never at once
+	}
+	return d
+}
+
+func (p *Port) dropScripted(r *Route, k *Packet, ev Event) {
+	p.stats.Dropped++
+	p.f.trace(p, r, k, ev)
+	k.drop()
+}
+
+// scheduleTraced delivers k at once or after delay.
+func (p *Port) scheduleTraced(r *Route, k *Packet, delay time.Duration, ev Event) {
+	if delay > 0 {
+		p.stats.Delayed++
+		k.makeOwn()
+		k.route, k.due = r, p.lastNow+int64(delay)
+		ev.Verdict, ev.Due = Delayed, time.Duration(k.due)
+		p.f.trace(p, r, k, ev)
+		p.f.delay.incoming.Push(k)
+		if !p.f.cfg.Virtual {
+			p.f.pace.ring()
+		}
+		return
+	}
+	to := r.to.Load()
+	if to == nil {
+		p.dropUnknown(r, k)
+		return
+	}
+	ev.Verdict = Delivered
+	p.f.trace(p, r, k, ev)
+	p.push(r, to, k)
+}
+
+// arrive puts a delayed packet into the inbox where its route leads now, and
+// tells whose; it drops it when nobody is there.
+func (f *Fabric) arrive(k *Packet) *Port {
+	to := k.route.to.Load()
+	if to == nil {
+		k.drop()
+		return nil
+	}
+	k.route = nil
+	to.in.Push(k)
+	return to
+}
+
+// linkAddrs is the two ends of r, or of k when there is no route.
+func linkAddrs(r *Route, k *Packet) (src, dst verbs.GID, ordinal uint64) {
+	if r == nil {
+		return k.Src, k.Dst, 0
+	}
+	return r.src, r.dst, r.ordinal
+}

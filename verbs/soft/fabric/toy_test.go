@@ -1,0 +1,123 @@
+package fabric
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// gid is the address of node n.
+func gid(n int) verbs.GID {
+	return verbs.GIDFromAddr(netip.AddrFrom4([4]byte{127, 0, byte(n >> 8), byte(n)}))
+}
+
+// toy is an endpoint: it sends what it is asked to, answers requests when
+// told, and records what arrives.
+type toy struct {
+	port *Port
+	// onTurn, if set, runs in every turn before packets are taken.
+	onTurn func(now time.Duration)
+	// onPacket, if set, is shown every packet; else answers requests.
+	onPacket func(k *Packet)
+	answers  bool
+	deadline time.Duration
+	limit    int // packets per turn; 0 all
+	turns    int
+	psns     []wire.PSN // that arrived, in order
+}
+
+func (e *toy) Turn(now time.Duration) (time.Duration, bool) {
+	e.turns++
+	if e.onTurn != nil {
+		e.onTurn(now)
+	}
+	for n := 0; e.limit == 0 || n < e.limit; n++ {
+		k := e.port.Take()
+		if k == nil {
+			break
+		}
+		e.consume(k)
+	}
+	return e.deadline, false
+}
+
+func (e *toy) consume(k *Packet) {
+	var h wire.Header
+	if _, err := wire.Parse(k.Header(), &h); err != nil {
+		e.port.CountMalformed()
+		k.Release()
+		return
+	}
+	switch {
+	case e.onPacket != nil:
+		e.onPacket(k)
+	case e.answers && !h.Opcode.Response():
+		e.send(k.Src, wire.RCAcknowledge, h.PSN, nil, nil)
+	}
+	e.psns = append(e.psns, h.PSN)
+	k.Release()
+}
+
+// send sends one packet, in the toy's turn.
+func (e *toy) send(dst verbs.GID, op wire.Opcode, psn wire.PSN, payload []byte, h Holder) {
+	k := e.port.Get()
+	k.Dst = dst
+	k.SetHeader(&wire.Header{Opcode: op, PSN: psn})
+	k.AddRef(payload)
+	k.Holder = h
+	e.port.Send(k)
+}
+
+// attach puts toys at nodes 0, 1, ... and detaches them in the end.
+func attach(t testing.TB, f *Fabric, toys ...*toy) {
+	t.Helper()
+	for i, e := range toys {
+		attachAt(t, f, i, e)
+	}
+}
+
+func attachAt(t testing.TB, f *Fabric, node int, e *toy) {
+	t.Helper()
+	// In real time nobody turns an endpoint before it is kicked or sent to, so
+	// the assignment is in time.
+	p, err := f.Attach(gid(node), "toy", e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.port = p
+	t.Cleanup(p.Detach)
+}
+
+// inTurn runs fn in e's turn.
+func (e *toy) inTurn(fn func()) { e.port.Exclusive(fn) }
+
+// settle steps a virtual fabric until it is quiet, through its events up to
+// until.
+func settle(f *Fabric, until time.Duration) {
+	for {
+		for f.Step() {
+		}
+		t, ok := f.NextEvent()
+		if !ok || t > until {
+			f.AdvanceTo(until)
+			return
+		}
+		f.AdvanceTo(t)
+	}
+}
+
+// counter is a holder that counts and checks that nobody is told twice.
+type counter struct{ done atomic.Int64 }
+
+func (c *counter) PacketDone(*Packet) { c.done.Add(1) }
+
+// payloadOf joins the payload's segments.
+func payloadOf(k *Packet) []byte { return bytes.Join(k.Payload, nil) }
+
+func u64(v uint64) []byte { return binary.BigEndian.AppendUint64(nil, v) }

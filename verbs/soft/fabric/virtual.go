@@ -1,0 +1,69 @@
+package fabric
+
+import "time"
+
+// Step, in virtual time, delivers the delayed packets that are due and then
+// turns every endpoint that has been kicked, has packets, or whose deadline
+// has come, once each in the order of attachment. It is false when there was
+// nothing to do at this time. One goroutine steps a fabric; the same seed and
+// the same calls give the same packets in the same order.
+func (f *Fabric) Step() bool {
+	f.mustBeVirtual("Step")
+	now := f.now.Load()
+	did := false
+	f.delay.collect()
+	for k := f.delay.due(now); k != nil; k = f.delay.due(now) {
+		did = true
+		if to := f.arrive(k); to != nil {
+			to.wanted.Store(true)
+		}
+	}
+	for _, p := range *f.ports.Load() {
+		d := p.deadline.Load()
+		if d != 0 && d <= now {
+			p.deadline.Store(0)
+			p.wanted.Store(true)
+		}
+		if !p.wanted.Swap(false) {
+			continue
+		}
+		did = true
+		// Only another goroutine in Exclusive has it: turn it in the next step.
+		if !p.token.tryTake() {
+			p.wanted.Store(true)
+			continue
+		}
+		if p.turn(now) {
+			p.wanted.Store(true)
+		}
+		p.token.release()
+	}
+	return did
+}
+
+// NextEvent, in virtual time, is the earliest deadline of an endpoint or of a
+// delayed packet; false when there is none. Call it when Step is false.
+func (f *Fabric) NextEvent() (time.Duration, bool) {
+	f.mustBeVirtual("NextEvent")
+	f.delay.collect()
+	t := min(f.earliest(), f.delay.next())
+	if t == never {
+		return 0, false
+	}
+	return time.Duration(t), true
+}
+
+// AdvanceTo sets the virtual time to t; it never goes back. What is due then
+// happens in the next Step.
+func (f *Fabric) AdvanceTo(t time.Duration) {
+	f.mustBeVirtual("AdvanceTo")
+	if int64(t) > f.now.Load() {
+		f.now.Store(int64(t))
+	}
+}
+
+func (f *Fabric) mustBeVirtual(call string) {
+	if !f.cfg.Virtual {
+		panic("fabric: " + call + " needs Config.Virtual: this fabric runs on real time")
+	}
+}
