@@ -1,0 +1,349 @@
+package cm
+
+import (
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// pair is two machines whose consumers note what they are told.
+type pair struct {
+	*sim
+	a, b  *simNode
+	heard map[*simNode][]Event
+	hold  bool // B does not answer
+}
+
+func newPair(t *testing.T, ca, cb Config) *pair {
+	t.Helper()
+	p := &pair{sim: newSim(), heard: map[*simNode][]Event{}}
+	on := func(n *simNode, e Event) {
+		p.heard[n] = append(p.heard[n], e)
+		var err error
+		switch {
+		case e.Kind == EvRequest && !p.hold:
+			err = e.Conn.Accept(p.now, &AcceptParam{QPN: 77})
+		case e.Kind == EvReply:
+			err = e.Conn.SendRTU(nil)
+		case e.Kind == EvDisconnected && e.Conn.State() == StateDREQRcvd:
+			err = e.Conn.SendDREP(p.now, nil)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	p.a, p.b = p.node("A", ca, 1, on), p.node("B", cb, 1, on)
+	if _, err := p.b.Listen(7, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *pair) connect(t *testing.T, cp ConnectParam) *Conn {
+	t.Helper()
+	cp.Dst, cp.ServiceID = p.b.gid, 7
+	if cp.QPN == 0 {
+		cp.QPN = 55
+	}
+	c, err := p.a.Connect(p.now, &cp, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (p *pair) last(n *simNode) Event {
+	if h := p.heard[n]; len(h) > 0 {
+		return h[len(h)-1]
+	}
+	return Event{}
+}
+
+// TestParametersTravel: what one side says is what the other is told.
+func TestParametersTravel(t *testing.T) {
+	p := newPair(t, Config{}, Config{})
+	p.connect(t, ConnectParam{QPN: 0x123, PSN: 0xabcdef, ResponderResources: 3, InitiatorDepth: 4, RetryCount: 5,
+		RNRRetry: 6, FlowControl: true, SRQ: true, MTU: verbs.MTU512, AckTimeout: 17, PKey: 0xffff, Private: []byte("hi")})
+	p.run(time.Second)
+	q := p.heard[p.b][0].REQ
+	if q.QPN != 0x123 || q.PSN != 0xabcdef || q.ResponderResources != 3 || q.InitiatorDepth != 4 || q.RetryCount != 5 ||
+		q.RNRRetry != 6 || !q.FlowControl || !q.SRQ || q.PathMTU != 2 || q.Primary.AckTimeout != 17 || string(q.Private[:2]) != "hi" {
+		t.Errorf("the request arrived as %+v", q)
+	}
+	r := p.heard[p.a][0].REP
+	if r == nil || r.QPN != 77 || r.CAGUID != 0xa1 {
+		t.Errorf("the reply arrived as %+v", r)
+	}
+}
+
+// TestRefusals: requests that cannot be served get the reason that says why.
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(q *REQ)
+		reason Reason
+	}{
+		{"no listener", func(q *REQ) { q.ServiceID = 8 }, RejInvalidServiceID},
+		{"not RC", func(q *REQ) { q.Transport = TransportUC }, RejInvalidTransport},
+		{"MTU above the port's", func(q *REQ) { q.PathMTU = 5 }, RejInvalidMTU},
+		{"jumbo MTU on an ordinary port", func(q *REQ) { q.PathMTU = mtuJumboCode }, RejInvalidMTU},
+		{"reserved MTU", func(q *REQ) { q.PathMTU = 9 }, RejInvalidMTU},
+	} {
+		p := newPair(t, Config{}, Config{MTU: verbs.MTU1024})
+		var got *REJ
+		p.a.on = func(_ *simNode, e Event) { got = e.REJ }
+		conn := p.connect(t, ConnectParam{MTU: verbs.MTU1024})
+		p.wire = nil
+		msg, err := Parse(conn.last[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.change(msg.(*REQ))
+		var m MAD
+		if err := msg.Put(&m); err != nil {
+			t.Fatal(err)
+		}
+		p.a.transmit(p.b.gid, &m)
+		p.run(100 * time.Millisecond)
+		if got == nil || got.Reason != c.reason {
+			t.Errorf("%s: refused with %+v, want reason %d", c.name, got, c.reason)
+			continue
+		}
+		if c.reason == RejInvalidMTU && (got.ARILen != 1 || got.ARI[0] != uint8(verbs.MTU1024)) {
+			t.Errorf("%s: additional information %d bytes, %v; want the MTU accepted", c.name, got.ARILen, got.ARI[0])
+		}
+		if p.b.Conns() != 0 {
+			t.Errorf("%s: the refusing side remembers %d connections", c.name, p.b.Conns())
+		}
+	}
+}
+
+// TestOnlyFromThePeer: a datagram with the right IDs from another address
+// changes nothing.
+func TestOnlyFromThePeer(t *testing.T) {
+	p := newPair(t, Config{}, Config{})
+	evil := p.node("E", Config{}, 1, func(*simNode, Event) {})
+	c := p.connect(t, ConnectParam{})
+	p.run(50 * time.Millisecond)
+	d := p.b.byLocal[c.remote]
+	for _, msg := range []Message{
+		&DREQ{LocalID: d.local, RemoteID: c.local, RemoteQPN: 55},
+		&DREP{LocalID: d.local, RemoteID: c.local},
+		&REJ{LocalID: d.local, RemoteID: c.local, Reason: RejConsumer},
+		&REJ{LocalID: d.local, Reason: RejTimeout},
+	} {
+		var m MAD
+		if err := msg.Put(&m); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.a.Receive(p.now, evil.gid, m[:]); err != nil {
+			t.Fatal(err)
+		}
+		if c.State() != StateEstablished {
+			t.Fatalf("%v from a stranger: the connection is in %v", msg.Attr(), c.State())
+		}
+	}
+	// From the peer, but with the wrong queue pair or connection.
+	for _, msg := range []Message{
+		&DREQ{LocalID: d.local, RemoteID: c.local, RemoteQPN: 56},
+		&DREQ{LocalID: d.local + 1, RemoteID: c.local, RemoteQPN: 55},
+		&REJ{LocalID: 0, RemoteID: c.local, Reason: RejNoResources},
+		&REP{LocalID: d.local + 1, RemoteID: c.local, QPN: 99},
+	} {
+		var m MAD
+		if err := msg.Put(&m); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.a.Receive(p.now, p.b.gid, m[:]); err != nil {
+			t.Fatal(err)
+		}
+		if c.State() != StateEstablished {
+			t.Fatalf("%+v: the connection is in %v", msg, c.State())
+		}
+	}
+}
+
+// TestStates: a call that the state does not allow is refused and changes
+// nothing.
+func TestStates(t *testing.T) {
+	p := newPair(t, Config{}, Config{})
+	p.hold = true
+	c := p.connect(t, ConnectParam{})
+	var se *StateError
+	for op, err := range map[string]error{
+		"Accept":     c.Accept(p.now, &AcceptParam{QPN: 2}),
+		"Reject":     c.Reject(p.now, RejConsumer, nil),
+		"SendRTU":    c.SendRTU(nil),
+		"SendDREP":   c.SendDREP(p.now, nil),
+		"Disconnect": c.Disconnect(p.now, nil),
+	} {
+		if !errors.As(err, &se) || !errors.Is(err, ErrState) || se.Op != op || se.State != StateREQSent {
+			t.Errorf("%s in REQ_SENT: %v, want a *StateError", op, err)
+		}
+	}
+	p.run(10 * time.Millisecond)
+	d := p.heard[p.b][0].Conn
+	if err := d.Accept(p.now, &AcceptParam{QPN: 2, Private: make([]byte, PrivateREP+1)}); !errors.Is(err, ErrRange) {
+		t.Errorf("Accept with 197 bytes: %v, want ErrRange", err)
+	}
+	if err := d.Reject(p.now, RejConsumer, make([]byte, PrivateREJ+1)); !errors.Is(err, ErrRange) {
+		t.Errorf("Reject with 149 bytes: %v, want ErrRange", err)
+	}
+	if err := d.Accept(p.now, &AcceptParam{QPN: 1 << 24}); !errors.Is(err, ErrRange) {
+		t.Errorf("Accept with a queue pair number of 25 bits: %v, want ErrRange", err)
+	}
+	if d.State() != StateREQRcvd {
+		t.Fatalf("after refused calls the request is in %v", d.State())
+	}
+	if err := d.Accept(p.now, &AcceptParam{QPN: 2}); err != nil {
+		t.Fatal(err)
+	}
+	p.run(20 * time.Millisecond)
+	if err := c.Disconnect(p.now, make([]byte, PrivateDREQ+1)); !errors.Is(err, ErrRange) || c.State() != StateEstablished {
+		t.Errorf("Disconnect with 221 bytes: %v in %v, want ErrRange in ESTABLISHED", err, c.State())
+	}
+	if _, err := p.a.Connect(p.now, &ConnectParam{Dst: p.b.gid, QPN: 9, Private: make([]byte, PrivateREQ+1)}, nil); !errors.Is(err, ErrRange) || p.a.Conns() != 1 {
+		t.Errorf("Connect with 93 bytes: %v, %d connections; want ErrRange, 1", err, p.a.Conns())
+	}
+	if _, err := p.a.Connect(p.now, &ConnectParam{Dst: p.b.gid, QPN: 9, MTU: 77}, nil); !errors.Is(err, ErrRange) || p.a.Conns() != 1 {
+		t.Errorf("Connect with no such MTU: %v, %d connections; want ErrRange, 1", err, p.a.Conns())
+	}
+}
+
+// TestListen: a service has one listener, and is free again after Close.
+func TestListen(t *testing.T) {
+	p := newPair(t, Config{}, Config{})
+	if _, err := p.b.Listen(7, 0, nil); !errors.Is(err, ErrInUse) {
+		t.Fatalf("second Listen: %v, want ErrInUse", err)
+	}
+	l := p.b.listeners[7]
+	l.Close()
+	l2, err := p.b.Listen(7, 0, nil)
+	if err != nil {
+		t.Fatalf("Listen after Close: %v", err)
+	}
+	l.Close() // idempotent, and not the other's
+	if p.b.listeners[7] != l2 {
+		t.Fatal("closing a closed listener closed its successor")
+	}
+}
+
+// TestPatience: an MRA cannot park a connection for longer than the bound.
+func TestPatience(t *testing.T) {
+	p := newPair(t, Config{}, Config{})
+	p.fate = func(_, _ *simNode, _ *MAD) []time.Duration { return nil }
+	c := p.connect(t, ConnectParam{})
+	var m MAD
+	if err := (&MRA{LocalID: 9, RemoteID: c.local, ServiceTimeout: 31}).Put(&m); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.a.Receive(p.now, p.b.gid, m[:]); err != nil {
+		t.Fatal(err)
+	}
+	if limit := codeTime(maxTimeoutCode) + codeTime(defaultResponseTimeout); p.a.Next() > limit || c.State() != StateMRAREQRcvd {
+		t.Fatalf("in %v the next deadline is %v, at most %v", c.State(), p.a.Next(), limit)
+	}
+	before := p.a.Next()
+	p.now = before / 2
+	if err := p.a.Receive(p.now, p.b.gid, m[:]); err != nil || p.a.Next() != before {
+		t.Fatalf("a second MRA moved the deadline from %v to %v (%v)", before, p.a.Next(), err)
+	}
+}
+
+func TestConfigRefused(t *testing.T) {
+	ok := Config{Send: func(verbs.GID, *MAD) {}, Event: func(Event) {}, Rand: rand.New(rand.NewPCG(1, 1)).Uint64}
+	for name, change := range map[string]func(c *Config){
+		"no Send":         func(c *Config) { c.Send = nil },
+		"MTU":             func(c *Config) { c.MTU = 9 },
+		"ResponseTimeout": func(c *Config) { c.ResponseTimeout = 25 },
+		"MaxRetries":      func(c *Config) { c.MaxRetries = 16 },
+		"ServiceTimeout":  func(c *Config) { c.ServiceTimeout = 25 },
+		"TimeWait":        func(c *Config) { c.TimeWait = -1 },
+	} {
+		c := ok
+		change(&c)
+		if _, err := New(c); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	if _, err := New(ok); err != nil {
+		t.Errorf("the zero configuration: %v", err)
+	}
+}
+
+// FuzzMachine: whatever arrives, in whatever state, the machine does not panic
+// and its tables stay whole. The input is a program: pick a datagram, bend
+// bytes of it, deliver it, let time pass.
+func FuzzMachine(f *testing.F) {
+	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16})
+	f.Add([]byte("connect, bend, deliver, wait, connect, bend, deliver, wait"))
+	f.Fuzz(func(t *testing.T, prog []byte) {
+		prog = prog[:min(len(prog), 512)] // longer ones only take longer
+		p := newPair(t, Config{}, Config{})
+		if _, err := p.a.Listen(7, 2, nil); err != nil {
+			t.Fatal(err)
+		}
+		var seen []MAD
+		p.fate = func(_, _ *simNode, m *MAD) []time.Duration {
+			seen = append(seen, *m)
+			return []time.Duration{simHop}
+		}
+		next := func() int {
+			if len(prog) == 0 {
+				return 0
+			}
+			b := prog[0]
+			prog = prog[1:]
+			return int(b)
+		}
+		for len(prog) > 0 {
+			switch next() % 5 {
+			case 0:
+				p.connect(t, ConnectParam{QPN: uint32(2 + next())})
+			case 1:
+				p.run(p.now + time.Duration(next())*time.Millisecond)
+			case 2:
+				for _, n := range p.nodes {
+					if ids := slices.Sorted(maps.Keys(n.byLocal)); len(ids) > 0 {
+						n.byLocal[ids[0]].Close(p.now)
+					}
+				}
+			default:
+				if len(seen) == 0 {
+					continue
+				}
+				m := seen[next()%len(seen)]
+				for range next() % 4 {
+					m[next()] = byte(next())
+				}
+				n := p.nodes[next()%2]
+				src := p.nodes[next()%2].gid
+				if err := n.Receive(p.now, src, m[:]); err != nil && !errors.Is(err, ErrMalformed) {
+					t.Fatalf("error %v is not ErrMalformed", err)
+				}
+			}
+			for _, n := range p.nodes {
+				for _, c := range n.byRemote {
+					if n.byLocal[c.local] != c {
+						t.Fatalf("%v is known by its peer's ID only", c)
+					}
+				}
+				for _, c := range n.byQPN {
+					if n.byLocal[c.local] != c {
+						t.Fatalf("%v is known by its queue pair only", c)
+					}
+				}
+				for i, c := range n.timers.h {
+					if n.byLocal[c.local] != c || c.timer != i+1 {
+						t.Fatalf("%v has a deadline and no place", c)
+					}
+				}
+			}
+		}
+	})
+}
