@@ -4,10 +4,9 @@
 //
 // Each door has two builds. On Linux a [Poller] is an epoll set that Go's own
 // poller watches, so that a sleeping reactor costs a parked goroutine and no
-// thread, and an [Event] is an eventfd. Elsewhere, and on Linux under the tag
-// "portable", both are made of atomics and channels, and sources announce
-// themselves by calling a function. Code written against [Source] and [Poller]
-// runs on both.
+// thread. Elsewhere, and on Linux under the tag "portable", it is made of
+// atomics and a channel, and takes only sources that announce themselves. Code
+// written against [Source] and [Poller] runs on both.
 //
 // # How to sleep without losing a wake-up
 //

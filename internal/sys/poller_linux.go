@@ -21,60 +21,68 @@ const Portable = false
 // fit stays ready, and epoll turns its list round, so nobody starves.
 const maxEvents = 64
 
-// bellMark tells the bell from a source in the user data of an epoll event.
-const bellMark = 1
+// longAgo is the deadline that wakes: any time in the past will do.
+var longAgo = time.Unix(1, 0)
 
 // Poller is a set of sources that one goroutine at a time sleeps on.
 //
-// Two pollers are nested. The sources and the bell stand level-triggered in an
-// epoll set of ours. The descriptor of that set is watched, edge-triggered, by
-// the poller of the Go runtime, which parks and wakes the goroutine. An edge
-// comes whenever anything is added to the ready list of our set, so what the
-// goroutine owes is to look until the set shows nothing before it parks: the
-// function poll does, and Go repeats it after each wake-up.
+// The goroutine is parked in Go's own poller, on the descriptor of an epoll set
+// of ours, and three things make it runnable:
+//
+//   - A source with a descriptor. Those stand level-triggered in our set. Go's
+//     poller watches the set edge-triggered, and an edge comes whenever
+//     anything is added to its ready list; so the goroutine owes a look that
+//     finds the set empty before it parks. The function poll is that look, and
+//     Go repeats it after each edge.
+//   - The deadline, as the read deadline of the descriptor.
+//   - A Ring, also from a source that announces itself: it moves the read
+//     deadline into the past. That readies the goroutine at once, on the
+//     processor of the ringer. (An eventfd in the set would do too, but costs a
+//     system call and the whole way through the kernel, and is heard only when
+//     some processor has nothing else to run.)
 //
 // The bell, from Ring to Wait:
 //
-//	quiet --Ring: rung=true, write eventfd--> rung --Ring: nothing--> rung
-//	rung --Wait: read eventfd, then rung=false, then return--> quiet
+//	quiet --Ring: rung = true, then deadline = longAgo--> rung --Ring: -->rung
+//	rung --Wait: rung = false, stale = true, return--> quiet
 //
-// In this order a Ring that found rung set happened before Wait returned, and
-// the waiter sees what was published before it. The other order would leave
-// rung set over an empty eventfd, and every later Ring unheard.
+// Wait may overwrite a longAgo with its own deadline, but it looks at rung after
+// that and before it parks. A longAgo may also come late, when its Ring was
+// heard already: the next Wait then fails to sleep, finds that nothing was
+// rung and its time has not come, sets its deadline again and goes on.
 type Poller struct {
-	ep   *os.File // owns the epoll descriptor: nobody else closes it
-	raw  syscall.RawConn
-	bell *Event
+	ep  *os.File // owns the epoll descriptor: nobody else closes it
+	raw syscall.RawConn
 
-	// rung is set by Ring and cleared by Wait as drawn above.
+	// rung is set by Ring, after what it announces was published, and cleared
+	// by Wait before it looks.
 	rung atomic.Bool
 	// closed is set by the first Close; read by all.
 	closed atomic.Bool
+	// fds is the number of sources in the epoll set. Changed by Attach before
+	// it adds and by Detach after it removed; read by Wait, which spares a
+	// system call if there is none.
+	fds atomic.Int32
 
 	mu       sync.Mutex // guards attached; not taken by Wait and Ring
 	attached map[uint32]attachment
 
 	// What follows belongs to the goroutine in Wait.
 	marks  markSet
-	poll   func(fd uintptr) bool // look, as the Go poller wants it
+	poll   func(fd uintptr) bool // look, as Go's poller wants it
 	once   func(fd uintptr)      // look, as Control wants it
 	keys   []uint32              // Wait's argument
 	n      int                   // keys found
-	found  bool                  // something was found: keys, the bell, or an error
+	found  bool                  // something was found: keys, a ring, or an error
 	err    error
-	last   time.Time // the deadline that is set on ep
+	last   time.Time // the deadline that Wait set last
+	stale  bool      // a Ring may have changed it since
 	events [maxEvents]unix.EpollEvent
 }
 
-type attachment struct {
-	source Source
-	fd     int   // -1: it notifies
-	mark   *mark // for one that notifies
-}
-
-// NewPoller makes an empty poller. It holds two descriptors until Close.
+// NewPoller makes an empty poller. It holds a descriptor until Close.
 //
-// Implements: epoll_create1(2), eventfd(2).
+// Implements: epoll_create1(2).
 func NewPoller() (*Poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -87,30 +95,14 @@ func NewPoller() (*Poller, error) {
 	p := &Poller{ep: os.NewFile(uintptr(fd), "epoll"), attached: map[uint32]attachment{}}
 	p.poll = func(fd uintptr) bool { p.look(int(fd)); return p.found }
 	p.once = func(fd uintptr) { p.look(int(fd)) }
-	if err := p.init(); err != nil {
-		return nil, errors.Join(err, p.ep.Close())
+	// A file that Go's poller did not take has no deadlines: find out now.
+	if err := p.ep.SetReadDeadline(time.Time{}); err != nil {
+		return nil, errors.Join(fmt.Errorf("sys: epoll set in Go's poller: %w", err), p.ep.Close())
+	}
+	if p.raw, err = p.ep.SyscallConn(); err != nil {
+		return nil, errors.Join(fmt.Errorf("sys: epoll set: %w", err), p.ep.Close())
 	}
 	return p, nil
-}
-
-func (p *Poller) init() error {
-	// A file that Go's poller did not take has no deadlines, and its Wait would
-	// return an error instead of parking: find out now.
-	if err := p.ep.SetReadDeadline(time.Time{}); err != nil {
-		return fmt.Errorf("sys: epoll set in Go's poller: %w", err)
-	}
-	raw, err := p.ep.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("sys: epoll set: %w", err)
-	}
-	p.raw = raw
-	if p.bell, err = NewEvent(); err != nil {
-		return err
-	}
-	if err := p.control(unix.EPOLL_CTL_ADD, p.bell.FD(), unix.EpollEvent{Events: unix.EPOLLIN, Pad: bellMark}); err != nil {
-		return errors.Join(err, p.bell.Close())
-	}
-	return nil
 }
 
 func (p *Poller) control(op, fd int, ev unix.EpollEvent) error {
@@ -141,15 +133,21 @@ func (p *Poller) Attach(s Source, key uint32) error {
 	if _, ok := p.attached[key]; ok {
 		return fmt.Errorf("%w: %d", ErrAttached, key)
 	}
-	fd := s.FD()
-	if fd >= 0 {
-		if err := p.control(unix.EPOLL_CTL_ADD, fd, unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(key)}); err != nil {
-			return err
+	a := attachment{source: s, mark: p.listen(s, key)}
+	if !a.mark.announces.Load() {
+		if a.fd = s.FD(); a.fd >= 0 {
+			a.silence()
+			a.mark = nil
+			p.fds.Add(1)
+			if err := p.control(unix.EPOLL_CTL_ADD, a.fd, unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(key)}); err != nil {
+				p.fds.Add(-1)
+				return err
+			}
+		} else {
+			p.announce(a.mark)
 		}
-		p.attached[key] = attachment{source: s, fd: fd}
-		return nil
 	}
-	p.attached[key] = attachment{source: s, fd: -1, mark: p.listen(s, key)}
+	p.attached[key] = a
 	return nil
 }
 
@@ -172,22 +170,24 @@ func (p *Poller) Detach(key uint32) error {
 		return fmt.Errorf("%w: %d", ErrNotAttached, key)
 	}
 	delete(p.attached, key)
-	if a.fd < 0 {
+	if a.mark != nil {
 		a.silence()
 		return nil
 	}
-	return p.control(unix.EPOLL_CTL_DEL, a.fd, unix.EpollEvent{})
+	err := p.control(unix.EPOLL_CTL_DEL, a.fd, unix.EpollEvent{})
+	p.fds.Add(-1)
+	return err
 }
 
-// Ring makes the Wait that runs now, or the next one, return. Any goroutine may
-// call it, also after Close, when it has no effect. It does not block or
-// allocate; while an earlier Ring is unheard it costs one load, otherwise one
-// write to an eventfd.
+// Ring makes the Wait that runs now, or the next one, return. What it announces
+// must have been published by an atomic operation or under a lock. Any
+// goroutine may call it, also after Close, when it has no effect. It does not
+// block or allocate; while an earlier Ring is unheard it costs one load.
 func (p *Poller) Ring() {
 	if p.rung.Load() || p.rung.Swap(true) {
 		return
 	}
-	p.bell.Signal()
+	_ = p.ep.SetReadDeadline(longAgo) // fails only once closed
 }
 
 // Wait parks the calling goroutine until a source has something, somebody calls
@@ -198,6 +198,9 @@ func (p *Poller) Ring() {
 // in it. It holds keys until it returns and allocates nothing.
 //
 // Errors: [ErrPollerClosed], [ErrNoKeys], or what the kernel answered.
+//
+// Keys should have room for all sources: with less, sources that announce
+// themselves without end may keep those with descriptors waiting.
 //
 // Implements: epoll_wait(2), by way of Go's poller.
 func (p *Poller) Wait(deadline time.Time, keys []uint32) (n int, err error) {
@@ -217,52 +220,58 @@ func (p *Poller) Wait(deadline time.Time, keys []uint32) (n int, err error) {
 }
 
 func (p *Poller) wait(deadline time.Time) error {
-	past := !deadline.IsZero() && !time.Now().Before(deadline)
-	if past || deadline != p.last {
-		// Look first: a deadline is set only if there is need to sleep. And a
-		// deadline that has passed would make Read fail before it looks.
-		if err := p.raw.Control(p.once); err != nil || p.found || past {
+	for {
+		past := !deadline.IsZero() && !time.Now().Before(deadline)
+		if past || p.stale || deadline != p.last {
+			// Look first: a deadline is set only if there is need to sleep.
+			// And one that has passed makes Read fail before it looks.
+			if p.fds.Load() == 0 {
+				p.look(-1)
+			} else if err := p.raw.Control(p.once); err != nil {
+				return err
+			}
+			if p.found || past {
+				return nil
+			}
+			if err := p.ep.SetReadDeadline(deadline); err != nil {
+				return err
+			}
+			p.last, p.stale = deadline, false
+		}
+		err := p.raw.Read(p.poll)
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
-		if err := p.ep.SetReadDeadline(deadline); err != nil {
-			return err
-		}
-		p.last = deadline
+		p.stale = true // a ring, an old ring, or the time: the next look tells
 	}
-	err := p.raw.Read(p.poll)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil
-	}
-	return err
 }
 
 // look takes what is ready without sleeping.
 func (p *Poller) look(ep int) {
-	p.n = p.marks.take(p.keys)
-	p.found = p.n > 0
-	room := len(p.keys) - p.n
-	if room == 0 {
+	// The bell before the marks: a source marks first and rings then, so the
+	// mark of a ring that is cleared here is seen below.
+	if p.rung.Load() && p.rung.Swap(false) {
+		p.found, p.stale = true, true
+	}
+	if p.n = p.marks.take(p.keys); p.n > 0 {
+		p.found = true
+	}
+	room := min(len(p.keys)-p.n, maxEvents)
+	if room == 0 || p.fds.Load() == 0 || ep < 0 {
 		return
 	}
-	// One more than fits, for the bell. If that one is a source it stays ready.
-	got, err := unix.EpollWait(ep, p.events[:min(room+1, maxEvents)], 0)
+	got, err := unix.EpollWait(ep, p.events[:room], 0)
 	if err != nil {
-		if err != unix.EINTR { // cannot be with no time to wait; look again
+		if err != unix.EINTR { // cannot be with no time to wait; the caller comes again
 			p.err = fmt.Errorf("sys: epoll wait: %w", err)
 		}
 		p.found = true
 		return
 	}
 	for i := range p.events[:got] {
-		ev := &p.events[i]
 		p.found = true
-		if ev.Pad == bellMark {
-			p.bell.Drain()
-			p.rung.Store(false)
-		} else if p.n < len(p.keys) {
-			p.keys[p.n] = uint32(ev.Fd)
-			p.n++
-		}
+		p.keys[p.n] = uint32(p.events[i].Fd)
+		p.n++
 	}
 }
 
@@ -275,13 +284,11 @@ func (p *Poller) Close() error {
 	}
 	p.mu.Lock()
 	for _, a := range p.attached {
-		if a.fd < 0 {
+		if a.mark != nil {
 			a.silence()
 		}
 	}
 	clear(p.attached)
 	p.mu.Unlock()
-	// The epoll descriptor first: its Close waits for Wait to leave, which may
-	// be reading the bell.
-	return errors.Join(p.ep.Close(), p.bell.Close())
+	return p.ep.Close()
 }

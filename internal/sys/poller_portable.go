@@ -36,11 +36,7 @@ type Poller struct {
 	// What follows belongs to the goroutine in Wait.
 	marks markSet
 	timer *time.Timer // reused; stopped outside of Wait
-}
-
-type attachment struct {
-	source Source
-	mark   *mark
+	armed bool        // the timer runs
 }
 
 // NewPoller makes an empty poller.
@@ -59,8 +55,8 @@ func NewPoller() (*Poller, error) {
 // caller's. A source may be attached once. Any goroutine may call it, also while
 // another waits; it does not block.
 //
-// Errors: [ErrAttached], [ErrPollerClosed], and [ErrNoFD] for a source that has
-// a descriptor, which this build cannot poll.
+// Errors: [ErrAttached], [ErrPollerClosed], and [ErrNoFD] for a source that
+// does not announce itself but has a descriptor.
 func (p *Poller) Attach(s Source, key uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,10 +66,15 @@ func (p *Poller) Attach(s Source, key uint32) error {
 	if _, ok := p.attached[key]; ok {
 		return fmt.Errorf("%w: %d", ErrAttached, key)
 	}
-	if fd := s.FD(); fd >= 0 {
-		return fmt.Errorf("%w: descriptor %d in the portable build", ErrNoFD, fd)
+	a := attachment{source: s, mark: p.listen(s, key)}
+	if !a.mark.announces.Load() {
+		if fd := s.FD(); fd >= 0 {
+			a.silence()
+			return fmt.Errorf("%w: descriptor %d in the portable build", ErrNoFD, fd)
+		}
+		p.announce(a.mark)
 	}
-	p.attached[key] = attachment{source: s, mark: p.listen(s, key)}
+	p.attached[key] = a
 	return nil
 }
 
@@ -121,25 +122,33 @@ func (p *Poller) Wait(deadline time.Time, keys []uint32) (n int, err error) {
 	if len(keys) == 0 {
 		return 0, ErrNoKeys
 	}
+	n, err = p.wait(deadline, keys)
+	if p.armed {
+		p.timer.Stop() // since Go 1.23 a stopped timer leaves no value behind
+		p.armed = false
+	}
+	return n, err
+}
+
+func (p *Poller) wait(deadline time.Time, keys []uint32) (n int, err error) {
 	var expired <-chan time.Time
 	for {
 		if p.closed.Load() {
 			return 0, ErrPollerClosed
 		}
-		// The bell before the marks: a source marks first and rings then, so a
-		// ring that is cleared here has its mark seen below.
+		// The bell before the marks: a source marks first and rings then, so
+		// the mark of a ring that is cleared here is seen below.
 		rung := p.rung.Load() && p.rung.Swap(false)
 		if n = p.marks.take(keys); n > 0 || rung {
 			return n, nil
 		}
-		if !deadline.IsZero() && expired == nil {
+		if !deadline.IsZero() && !p.armed {
 			left := time.Until(deadline)
 			if left <= 0 {
 				return 0, nil
 			}
 			p.timer.Reset(left)
-			expired = p.timer.C
-			defer p.timer.Stop() // since Go 1.23 a stopped timer leaves no value behind
+			p.armed, expired = true, p.timer.C
 		}
 		select {
 		case <-p.wake:

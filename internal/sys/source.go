@@ -16,22 +16,32 @@ var (
 	ErrAttached = errors.New("sys: key is already attached")
 	// ErrNotAttached says that a key is not in use in a poller.
 	ErrNotAttached = errors.New("sys: key is not attached")
-	// ErrNoFD says that a source has no descriptor and no way to notify.
+	// ErrNoFD says that a source can be polled only by its descriptor, which
+	// the portable build cannot do.
 	ErrNoFD = errors.New("sys: source cannot be polled")
 )
 
-// Source is something a [Poller] can sleep on.
+// Source is something a [Poller] can sleep on, in one of two ways.
+//
+// A source whose events come from this process announces them: it keeps the
+// function that Notify gives it and calls it once from within Notify, which
+// tells the poller so, and then whenever something was queued. This is the
+// faster way: no kernel is entered, and the sleeper is made runnable at once.
+//
+// A source whose events come from the kernel has a descriptor and ignores
+// Notify. Its events pass through Go's poller, which a program that keeps
+// every processor busy with runnable goroutines asks only each 10 ms.
 type Source interface {
 	// FD is a descriptor that polls readable while there is something to take,
-	// or -1 if the source has none. The source owns it and keeps it open until
-	// it is detached from every poller.
+	// or -1 if the source has none and announces itself. The source owns it and
+	// keeps it open until it is detached from every poller. A poller does not
+	// ask a source that announces itself.
 	FD() int
-	// Notify gives a source without a descriptor the function to call whenever
-	// something was queued, and once immediately if something already is; nil
-	// ends that. The function may be called from any goroutine, does not
-	// block, and does not call back into the source. Sources with a descriptor
-	// ignore the call. There is at most one such function at a time, so a
-	// source without a descriptor belongs to at most one poller.
+	// Notify gives the source the function to call: from any goroutine, after
+	// the event was published by an atomic operation or under a lock that
+	// taking it also uses. It does not block and does not call back into the
+	// source. nil ends it. There is at most one such function at a time, so a
+	// source that announces itself belongs to at most one poller.
 	Notify(ring func())
 }
 
@@ -46,10 +56,45 @@ type mark struct {
 	queued atomic.Bool
 	// gone is set by Detach; read by take.
 	gone atomic.Bool
+	// announces is set once the source called. Attach reads it right after
+	// Notify.
+	announces atomic.Bool
 }
 
 // InboxHook links the mark into the inbox of its set.
 func (m *mark) InboxHook() *ring.Hook[mark] { return &m.hook }
+
+// attachment is a source in a poller.
+type attachment struct {
+	source Source
+	mark   *mark // nil for one that is polled by its descriptor
+	fd     int   // of one that has no mark
+}
+
+// silence ends the announcements of a source.
+func (a attachment) silence() {
+	a.mark.gone.Store(true)
+	a.source.Notify(nil)
+}
+
+// listen asks a source to announce itself in p.
+func (p *Poller) listen(s Source, key uint32) *mark {
+	m := &mark{key: key}
+	s.Notify(func() {
+		if !m.announces.Load() {
+			m.announces.Store(true)
+		}
+		p.announce(m)
+	})
+	return m
+}
+
+// announce has Wait report the key of m.
+func (p *Poller) announce(m *mark) {
+	if p.marks.announce(m) {
+		p.Ring()
+	}
+}
 
 // markSet collects announcements from any goroutine for one waiter.
 type markSet struct {
