@@ -140,7 +140,12 @@ func TestStressDriver(t *testing.T) {
 				if i%4 == 1 {
 					d.post(cancel) // done by whoever drives, while this one waits or drives itself
 				}
-				d.post(func() { p.Settle(i, nil) })
+				d.post(func() {
+					if i%8 == 0 {
+						runtime.Gosched() // the turn is held: let the others come and park, on one processor, too
+					}
+					p.Settle(i, nil)
+				})
 				if i%3 == 0 {
 					if err := Add(&g, f); err != nil {
 						t.Error(err)
