@@ -187,6 +187,8 @@ func TestSourcesWake(t *testing.T) {
 	}
 	e.Drain()
 	s.take()
+	e.Signal() // announced, and not yet reported when it is detached
+	s.put()
 	for _, key := range []uint32{7, 1<<31 + 9} {
 		if err := p.Detach(key); err != nil {
 			t.Fatal(err)
