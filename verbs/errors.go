@@ -68,6 +68,7 @@ type WCError struct {
 	QPNum     uint32
 	VendorErr uint32
 	WRID      uint64
+	Cause     error // of a flush: the first failure of its queue, when known
 }
 
 // StatusError is a target for errors.Is; see [WCError].
@@ -79,8 +80,15 @@ func (e *WCError) Error() string {
 	if op == "" {
 		op = "work request"
 	}
-	return fmt.Sprintf("%s on QP 0x%06x completed with %v (vendor error 0x%x)", op, e.QPNum, e.Status, e.VendorErr)
+	s := fmt.Sprintf("%s on QP 0x%06x completed with %v (vendor error 0x%x)", op, e.QPNum, e.Status, e.VendorErr)
+	if e.Cause != nil {
+		s += ": " + e.Cause.Error()
+	}
+	return s
 }
+
+// Unwrap gives the cause of a flush to errors.Is and errors.As.
+func (e *WCError) Unwrap() error { return e.Cause }
 
 // Is matches a *WCError with the same status.
 func (e *WCError) Is(target error) bool {

@@ -166,7 +166,6 @@ func (p *Port) Detach() {
 	f := p.f
 	p.acquire()
 	p.closed, p.ep = true, nil
-	p.deadline.Store(0)
 	p.finishRun()
 
 	f.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
@@ -94,6 +95,10 @@ func TestDetachDropsWhatWaits(t *testing.T) {
 	if b.turns != 0 {
 		t.Error("turned after Detach")
 	}
+	sendMany(a, 1, 1, wire.RCSendOnly)
+	if s := a.port.Stats(); s.Unknown != 1 {
+		t.Errorf("a packet to where a port was counts as %+v, want unknown destination", s)
+	}
 }
 
 func TestPayloadOfMixedSegments(t *testing.T) {
@@ -129,6 +134,18 @@ func TestPayloadOfMixedSegments(t *testing.T) {
 	}
 }
 
+func TestTimeOfTurnsNeverGoesBack(t *testing.T) {
+	f := New(Config{Virtual: true})
+	var last time.Duration
+	a := &toy{onTurn: func(now time.Duration) { last = now }}
+	attach(t, f, a)
+	a.port.turn(10)
+	a.port.turn(5) // a runner that read its clock before the other took the token
+	if last != 10 || a.port.Now() != 10 {
+		t.Errorf("turned at %d after 10", last)
+	}
+}
+
 func TestMisuseOfPacketsPanics(t *testing.T) {
 	f := New(Config{Virtual: true})
 	a, b := &toy{}, &toy{}
@@ -137,19 +154,23 @@ func TestMisuseOfPacketsPanics(t *testing.T) {
 	b.onPacket = func(k *Packet) { kept = k }
 	sendMany(a, 1, 1, wire.RCSendOnly)
 	settle(f, 0)
-	for name, misuse := range map[string]func(){
-		"releasing twice":         func() { kept.Release() },
-		"sending after release":   func() { a.port.Send(kept) },
-		"sending another's":       func() { b.port.Send(a.port.Get()) },
-		"releasing what was sent": func() { k := a.port.Get(); a.port.Send(k); k.Release() },
+	// In this order: as long as nobody gets a packet, kept stays in the pool.
+	for _, c := range []struct {
+		name   string
+		misuse func()
+	}{
+		{"releasing twice", func() { kept.Release() }},
+		{"sending after release", func() { a.port.Send(kept) }},
+		{"sending another's", func() { b.port.Send(a.port.Get()) }},
+		{"releasing what was sent", func() { k := a.port.Get(); a.port.Send(k); k.Release() }},
 	} {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("%s did not panic", name)
+					t.Errorf("%s did not panic", c.name)
 				}
 			}()
-			misuse()
+			c.misuse()
 		}()
 	}
 }

@@ -1,0 +1,161 @@
+package reactor
+
+import (
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// dispatch hands one batch of completions to their operations. Holder only, as
+// all of this file.
+func (r *Reactor) dispatch(wcs []verbs.WC) {
+	for i := range wcs {
+		wc := &wcs[i]
+		id, s, gen, kind := unpackWRID(wc.WRID)
+		q := r.lookup(id)
+		if q == nil || q.qpn != wc.QPNum || int(s) >= len(q.tab.slots) {
+			r.stats.Stale++
+			continue
+		}
+		sl := &q.tab.slots[s]
+		if !sl.posted || sl.gen != gen || sl.kind != kind {
+			r.stats.Stale++
+			continue
+		}
+		if r.touched != q {
+			r.endDispatch()
+			r.touched = q
+		}
+		if kind == KindRecv {
+			q.received(s, wc)
+		} else {
+			q.sent(s, wc)
+		}
+	}
+	r.endDispatch()
+}
+
+// endDispatch gives the credits of a run of completions of one queue back at
+// once.
+func (r *Reactor) endDispatch() {
+	if q := r.touched; q != nil {
+		r.touched = nil
+		q.freeRetired()
+		q.checkIdle()
+	}
+}
+
+func (r *Reactor) lookup(id uint32) *Queue {
+	if int(id) < len(r.queues) {
+		return r.queues[id]
+	}
+	return nil
+}
+
+// sent retires the send of slot s and all before it: a queue pair completes
+// its sends in order, so those succeeded, whatever became of s.
+func (q *Queue) sent(s uint32, wc *verbs.WC) {
+	for {
+		i := q.order.pop()
+		q.r.outstanding--
+		if i == s {
+			break
+		}
+		q.r.stats.Retired++
+		q.finish(i, q.success(i), nil)
+	}
+	c := q.success(s)
+	var err error
+	if wc.Status != verbs.WCSuccess {
+		err = q.failure(s, wc)
+		c = Completion{Kind: c.Kind}
+	}
+	q.finish(s, c, err)
+}
+
+// success is the outcome of send slot i, all of it known from the request.
+func (q *Queue) success(i uint32) Completion {
+	sl := &q.tab.slots[i]
+	c := Completion{Bytes: sl.bytes, Kind: sl.kind, Opcode: sl.opcode.Completion()}
+	if sl.kind == KindAtomic {
+		c.Value = q.tab.results[i]
+	}
+	return c
+}
+
+func (q *Queue) received(s uint32, wc *verbs.WC) {
+	q.recvs--
+	c := Completion{Kind: KindRecv}
+	var err error
+	if wc.Status == verbs.WCSuccess {
+		c.Bytes, c.Flags, c.Opcode = wc.ByteLen, wc.Flags, wc.Opcode
+		if wc.Flags&verbs.WCWithImm != 0 {
+			c.Imm = wc.Imm()
+		}
+	} else {
+		err = q.failure(s, wc)
+	}
+	q.finish(s, c, err)
+}
+
+// failure turns a failed completion into an error. The first one of a queue
+// that is not a flush is the cause of all that follow.
+func (q *Queue) failure(s uint32, wc *verbs.WC) error {
+	q.r.stats.Failed++
+	sl := &q.tab.slots[s]
+	e := &verbs.WCError{Status: wc.Status, QPNum: wc.QPNum, VendorErr: wc.VendorErr, WRID: wc.WRID, Op: sl.kind.String()}
+	if wc.Status == verbs.WCWRFlushErr {
+		e.Cause = q.failed.get()
+	} else {
+		q.Fail(e)
+	}
+	if q.onFail != nil {
+		fn := q.onFail
+		q.onFail = nil
+		fn(e)
+	}
+	return e
+}
+
+// finish ends the operation of slot i: the lease, then the result, then the
+// slot. The credit follows in freeRetired.
+func (q *Queue) finish(i uint32, c Completion, err error) {
+	sl := &q.tab.slots[i]
+	c.Tag = sl.tag
+	if c.Kind == KindNone {
+		c.Kind = sl.kind
+	}
+	sink, lease, promise, kind := sl.sink, sl.lease, sl.promise, sl.kind
+	sl.sink, sl.lease, sl.kind, sl.posted = nil, nil, KindNone, false
+	sl.gen = (sl.gen + 1) & genMask
+	if kind == KindMarker {
+		q.marker = false
+		return
+	}
+	q.r.stats.Completions++
+	if lease != nil {
+		lease.End()
+	}
+	q.retired = append(q.retired, i)
+	if sink != nil {
+		sink.Complete(c, err)
+	} else if !promise.Settle(c, err) {
+		panic(fmt.Sprintf("reactor: %v completed twice", kind))
+	}
+}
+
+// freeRetired gives the finished slots and their credits back.
+func (q *Queue) freeRetired() {
+	base := uint32(q.cfg.SendDepth + 1)
+	sends := 0
+	for _, i := range q.retired {
+		if i < base {
+			q.sendFree.Put(i)
+			sends++
+		} else {
+			q.recvFree.Put(i - base)
+		}
+	}
+	q.retired = q.retired[:0]
+	q.credits.ReleaseN(sends) // last: a credit promises a free slot
+}

@@ -1,0 +1,127 @@
+package reactor
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Defaults of Config and QueueConfig.
+const (
+	DefaultCQEntries   = 8192
+	DefaultPollBatch   = 64
+	DefaultSpin        = 64
+	DefaultSendDepth   = 128
+	DefaultRecvDepth   = 128
+	DefaultMaxSGE      = 4
+	DefaultInline      = 64
+	DefaultSignalEvery = 32
+
+	maxDepth   = 1<<slotBits - 2 // slots are numbered in the wr_id, sends and receives together
+	maxBatch   = 4096
+	maxSpin    = 1 << 20
+	maxSGEs    = 64
+	maxInlines = 1 << 14
+)
+
+// Config describes a reactor. The zero value of everything but Context works.
+type Config struct {
+	// Context is the open device. The reactor does not close it.
+	Context verbs.Context
+	// CQEntries is the capacity of each of the two completion queues; default
+	// DefaultCQEntries. Queues that do not fit are refused.
+	CQEntries int
+	// CompVector is the completion vector of the queues; default 0.
+	CompVector int
+	// PollBatch is how many completions one poll takes; default DefaultPollBatch.
+	PollBatch int
+	// Spin is how many empty turns are made before sleeping or parking while
+	// work is outstanding; default DefaultSpin, negative for none.
+	Spin int
+	// NoCallerDriving makes waiting goroutines always park.
+	NoCallerDriving bool
+	// Node is the NUMA node of the reactor's memory, counted from 1; 0 binds
+	// nothing.
+	Node int
+	// Stepped makes a reactor without a goroutine: whoever owns it calls Step.
+	Stepped bool
+	// Now is the clock of timers; default time.Now. A stepped reactor is given a
+	// virtual one.
+	Now func() time.Time
+}
+
+func (c Config) validate() (Config, error) {
+	if c.Context == nil {
+		return c, fmt.Errorf("%w: Config.Context is nil", ErrConfig)
+	}
+	c.CQEntries = orDefault(c.CQEntries, DefaultCQEntries)
+	c.PollBatch = orDefault(c.PollBatch, DefaultPollBatch)
+	if c.Spin = orDefault(c.Spin, DefaultSpin); c.Spin < 0 {
+		c.Spin = 0
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	switch {
+	case c.CQEntries < 2:
+		return c, fmt.Errorf("%w: Config.CQEntries is %d, want at least 2", ErrConfig, c.CQEntries)
+	case c.PollBatch < 1 || c.PollBatch > maxBatch:
+		return c, fmt.Errorf("%w: Config.PollBatch is %d, want 1 to %d", ErrConfig, c.PollBatch, maxBatch)
+	case c.Spin > maxSpin:
+		return c, fmt.Errorf("%w: Config.Spin is %d, want at most %d", ErrConfig, c.Spin, maxSpin)
+	}
+	return c, nil
+}
+
+// QueueConfig describes one queue. The zero value of everything but PD works.
+type QueueConfig struct {
+	// PD is the protection domain; the queue registers its result words there.
+	PD verbs.PD
+	// SendDepth and RecvDepth are how many requests may be outstanding;
+	// defaults DefaultSendDepth, DefaultRecvDepth. RecvDepth -1: none.
+	SendDepth int
+	RecvDepth int
+	// MaxSGE is how many elements one request may have; default DefaultMaxSGE.
+	MaxSGE int
+	// Inline is how many bytes a request may carry in itself; default
+	// DefaultInline, -1: none. The device may grant less.
+	Inline int
+	// SignalEvery is after how many unsignaled requests one is signaled in a
+	// long list; default the smaller of DefaultSignalEvery and SendDepth/2.
+	SignalEvery int
+}
+
+func (c QueueConfig) validate() (QueueConfig, error) {
+	if c.PD == nil {
+		return c, fmt.Errorf("%w: QueueConfig.PD is nil", ErrConfig)
+	}
+	c.SendDepth = orDefault(c.SendDepth, DefaultSendDepth)
+	if c.RecvDepth = orDefault(c.RecvDepth, DefaultRecvDepth); c.RecvDepth < 0 {
+		c.RecvDepth = 0
+	}
+	c.MaxSGE = orDefault(c.MaxSGE, DefaultMaxSGE)
+	if c.Inline = orDefault(c.Inline, DefaultInline); c.Inline < 0 {
+		c.Inline = 0
+	}
+	c.SignalEvery = orDefault(c.SignalEvery, max(1, min(DefaultSignalEvery, c.SendDepth/2)))
+	switch {
+	case c.SendDepth < 1 || c.SendDepth+c.RecvDepth > maxDepth:
+		return c, fmt.Errorf("%w: SendDepth %d and RecvDepth %d, want SendDepth at least 1 and the sum at most %d",
+			ErrConfig, c.SendDepth, c.RecvDepth, maxDepth)
+	case c.MaxSGE < 1 || c.MaxSGE > maxSGEs:
+		return c, fmt.Errorf("%w: MaxSGE is %d, want 1 to %d", ErrConfig, c.MaxSGE, maxSGEs)
+	case c.Inline > maxInlines:
+		return c, fmt.Errorf("%w: Inline is %d, want at most %d", ErrConfig, c.Inline, maxInlines)
+	case c.SignalEvery < 1 || c.SignalEvery > c.SendDepth:
+		return c, fmt.Errorf("%w: SignalEvery is %d, want 1 to SendDepth (%d)", ErrConfig, c.SignalEvery, c.SendDepth)
+	}
+	return c, nil
+}
+
+func orDefault(v, d int) int {
+	if v == 0 {
+		return d
+	}
+	return v
+}

@@ -1,0 +1,38 @@
+// Package reactor is the event loop between those who ask for RDMA operations
+// and the verbs objects that carry them out.
+//
+// One [Reactor] owns a pair of completion queues, their channel and any number
+// of [Queue]s (a queue pair each). Any goroutine submits; whoever holds the
+// reactor's turn (package turn) posts, polls and settles.
+//
+// # The way of one operation
+//
+//  1. Queue.Post checks the request, takes a send credit and a slot. The slot
+//     has its work request, its scatter-gather elements and its inline bytes at
+//     fixed places in the queue's off-heap arena; Post writes them there.
+//  2. The slot goes on the queue's submission stack; a queue that becomes
+//     non-empty goes on the reactor's ready list. The bell is rung only when
+//     the reactor sleeps.
+//  3. A turn takes every ready queue, links what each has in submission order,
+//     decides which requests are signaled, and posts one list per queue: one
+//     doorbell per queue and turn.
+//  4. The same turn polls. A completion's wr_id names queue, slot, kind and
+//     generation; what does not match is counted and dropped. A signaled
+//     completion retires the unsignaled requests before it.
+//  5. The lease ends, the promise is settled or the sink is called, the slot
+//     and the credit go back, in this order.
+//
+// # Credits
+//
+// A queue of depth n never has more than n requests between Post and retirement,
+// and its queue pair is made with room for them and one more (the marker, see
+// flush.go). Completion queues have room for every send and receive of
+// every queue, signaled or not, so that neither queue can overflow.
+//
+// # Goroutines
+//
+// Post, TryPost, PostRecv, Do, Defer and After may be called from any goroutine.
+// Sinks, event handlers and functions given to Do run holding the turn: they
+// must not block, and may call anything here but Do and Close. Callbacks of futures
+// run on the reactor's goroutine without the turn.
+package reactor

@@ -1,0 +1,197 @@
+package reactor
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// gather takes what is submitted and puts it, one group per queue, into the
+// turn. It reports whether there was anything. Holder only, as all of this file.
+func (r *Reactor) gather() bool {
+	did := false
+	for q := r.ready.TakeAll(); q != nil; {
+		next := q.hook.Unlink() // before the stacks are taken: then q may be pushed again
+		did = q.gatherSends() || did
+		did = q.gatherRecvs() || did
+		q = next
+	}
+	return did
+}
+
+func (q *Queue) gatherSends() bool {
+	first, n := q.sendStack.TakeAll()
+	if n == 0 {
+		return false
+	}
+	if q.released || q.qp == nil {
+		q.refuse(q.sendStack.Next, first, n)
+		return true
+	}
+	t := q.tab
+	i := first
+	for k := range n {
+		w := &t.sendWR[i]
+		q.sincesig++
+		w.Next = 0
+		if q.sincesig >= q.cfg.SignalEvery || k == n-1 {
+			w.Flags |= verbs.SendSignaled // the last one always: nothing is left without a completion
+			q.sincesig = 0
+		}
+		t.slots[i].posted = true
+		q.order.push(i)
+		if k < n-1 {
+			next := q.sendStack.Next(i)
+			w.Next = t.sendWRAddr(next)
+			i = next
+		}
+	}
+	q.r.turn.Sends = append(q.r.turn.Sends, verbs.SendGroup{QP: q.qp, Head: t.sendWRAddr(first), Count: n})
+	q.r.sendOwners = append(q.r.sendOwners, q)
+	q.r.outstanding += n
+	return true
+}
+
+func (q *Queue) gatherRecvs() bool {
+	if q.recvStack == nil {
+		return false
+	}
+	first, n := q.recvStack.TakeAll()
+	if n == 0 {
+		return false
+	}
+	if q.released || q.qp == nil {
+		q.refuse(q.recvStack.Next, first, n)
+		return true
+	}
+	t, base := q.tab, uint32(q.cfg.SendDepth+1)
+	for i, k := first, 0; k < n; k++ {
+		w := &t.recvWR[i-base]
+		w.Next = 0
+		t.slots[i].posted = true
+		if k < n-1 {
+			next := q.recvStack.Next(i)
+			w.Next = t.recvWRAddr(next - base)
+			i = next
+		}
+	}
+	q.recvs += n
+	q.r.turn.Recvs = append(q.r.turn.Recvs, verbs.RecvGroup{QP: q.qp, Head: t.recvWRAddr(first - base), Count: n})
+	q.r.recvOwners = append(q.r.recvOwners, q)
+	q.r.recvFirst = append(q.r.recvFirst, first)
+	return true
+}
+
+// refuse completes n submitted slots that never reached the device.
+func (q *Queue) refuse(next func(uint32) uint32, first uint32, n int) {
+	err := q.failed.get()
+	if err == nil {
+		err = fmt.Errorf("%w: it has no queue pair yet", ErrRequest)
+	}
+	for i := first; n > 0; n-- {
+		after := uint32(0)
+		if n > 1 {
+			after = next(i)
+		}
+		q.finish(i, Completion{}, err)
+		i = after
+	}
+	q.freeRetired()
+}
+
+// settlePosts looks at what the posts of the turn achieved. bad_wr splits a
+// list: what stands before it is live and completes; it and the rest fail here.
+func (r *Reactor) settlePosts(turnErr error) {
+	for k := range r.turn.Sends {
+		g, q := &r.turn.Sends[k], r.sendOwners[k]
+		if turnErr != nil {
+			g.Accepted = 0
+		}
+		r.stats.Doorbells++
+		r.stats.WorkRequests += uint64(g.Accepted)
+		r.stats.MaxBatch = max(r.stats.MaxBatch, uint64(g.Accepted))
+		if g.Accepted < g.Count {
+			q.postFailed(g.Count-g.Accepted, "ibv_post_send", g.Errno, turnErr)
+			if g.Accepted > 0 {
+				q.postMarker()
+			}
+		}
+	}
+	for k := range r.turn.Recvs {
+		g, q := &r.turn.Recvs[k], r.recvOwners[k]
+		if turnErr != nil {
+			g.Accepted = 0
+		}
+		r.stats.RecvDoorbells++
+		r.stats.RecvRequests += uint64(g.Accepted)
+		if g.Accepted < g.Count {
+			q.recvPostFailed(r.recvFirst[k], g.Count, g.Accepted, postError("ibv_post_recv", q, g.Errno, turnErr))
+		}
+	}
+	clear(r.sendOwners)
+	clear(r.recvOwners)
+	r.sendOwners, r.recvOwners, r.recvFirst = r.sendOwners[:0], r.recvOwners[:0], r.recvFirst[:0]
+}
+
+func postError(op string, q *Queue, errno syscall.Errno, turnErr error) error {
+	return &verbs.OpError{Op: op, Object: q.qp.String(), Errno: errno, Err: turnErr}
+}
+
+// postFailed completes the last n of the order: they were never posted.
+func (q *Queue) postFailed(n int, op string, errno syscall.Errno, turnErr error) {
+	q.r.stats.PostFailures++
+	err := postError(op, q, errno, turnErr)
+	bad := make([]uint32, n) // oldest first
+	for k := n - 1; k >= 0; k-- {
+		bad[k] = q.order.unpush()
+	}
+	q.r.outstanding -= n
+	for _, i := range bad {
+		q.finish(i, Completion{}, err)
+	}
+	q.freeRetired()
+	q.sincesig = q.order.len()
+}
+
+func (q *Queue) recvPostFailed(first uint32, count, accepted int, err error) {
+	q.r.stats.PostFailures++
+	q.recvs -= count - accepted
+	for i, k := first, 0; k < count; k++ {
+		next := uint32(0)
+		if k < count-1 {
+			next = q.recvStack.Next(i)
+		}
+		if k >= accepted {
+			q.finish(i, Completion{Kind: KindRecv}, err)
+		}
+		i = next
+	}
+	q.freeRetired()
+}
+
+// postMarker posts the marker, a signaled zero-length write: the live part of a
+// list that was cut has no signaled request at its end, and would never be
+// retired. If that fails too, only the ERR state flushes what is left.
+func (q *Queue) postMarker() {
+	if q.marker || q.order.len() == 0 {
+		return
+	}
+	i := uint32(q.cfg.SendDepth)
+	sl := &q.tab.slots[i]
+	sl.kind, sl.posted, sl.bytes = KindMarker, true, 0
+	w := &q.tab.sendWR[i]
+	*w = verbs.SendWR{WRID: packWRID(q.id, i, sl.gen, KindMarker), Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}
+	n, err := verbs.PostSend(q.qp, q.tab.sendWRAddr(i), 1)
+	if n == 1 {
+		q.marker = true
+		q.order.push(i)
+		q.r.outstanding++
+		return
+	}
+	sl.kind, sl.posted = KindNone, false
+	q.Fail(err)
+	if merr := q.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); merr != nil {
+		q.r.stats.Stranded += uint64(q.order.len())
+	}
+}

@@ -1,0 +1,153 @@
+package reactor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/reactor/turn"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Reactor is one event loop. All fields below "the holder's" are touched only
+// by the holder of the turn.
+type Reactor struct {
+	cfg     Config
+	ctx     verbs.Context
+	tok     *turn.Token
+	sleep   *sleeper
+	driver  futures.Driver // nil when stepped: nobody else would run the loop
+	futures *futures.Pool[Completion]
+
+	channel verbs.CompChannel
+	wcArena *mem.Arena
+
+	ready ring.Inbox[Queue, *Queue]
+	errands
+	timers timers
+
+	// generation counts queues ever made; written by NewQueue, publishes nothing.
+	generation atomic.Uint32
+	// closed is set by Close; submitters and NewQueue read it.
+	closed atomic.Bool
+	done   chan struct{} // closed when the loop has returned
+
+	// The holder's.
+	turn                   verbs.Turn
+	sendOwners, recvOwners []*Queue
+	recvFirst              []uint32
+	queues                 []*Queue // by number; nil where free
+	freeIDs                []uint32
+	graves                 []*Queue // released, memory not yet given back
+	touched                *Queue
+	sendCQ, recvCQ         cqState
+	sendRoom, recvRoom     int // completion queue entries not promised to a queue
+	live                   int
+	outstanding            int // sends posted and not retired
+	maxMessage             uint32
+	stats                  Stats
+}
+
+// cqState is a completion queue and what is known of it.
+type cqState struct {
+	cq      verbs.CQ
+	wc      []verbs.WC
+	armed   bool
+	unacked int
+	dead    bool // overrun: it gives no completions any more
+}
+
+// ackBatch is after how many events a queue's acknowledgements are handed in:
+// an acknowledgement takes a lock in the C library.
+const ackBatch = 64
+
+// New makes a reactor on an open device and, unless it is stepped, starts its
+// goroutine. The caller closes it before the device.
+func New(cfg Config) (r *Reactor, err error) {
+	if cfg, err = cfg.validate(); err != nil {
+		return nil, err
+	}
+	r = &Reactor{cfg: cfg, ctx: cfg.Context, done: make(chan struct{}), sendRoom: cfg.CQEntries, recvRoom: cfg.CQEntries}
+	r.futures = futures.NewPool[Completion](futures.Options[Completion]{Execute: r.Callback})
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.destroy())
+		}
+	}()
+	port, err := r.ctx.QueryPort(1)
+	if err != nil {
+		return nil, err
+	}
+	r.maxMessage = port.MaxMsgSize
+	if err = r.makeQueues(); err != nil {
+		return nil, err
+	}
+	if r.sleep, err = newSleeper(r); err != nil {
+		return nil, err
+	}
+	r.errands.init(r)
+	r.tok = turn.New(r, r.sleep, turn.Config{CallerDriving: !cfg.NoCallerDriving && !cfg.Stepped, Spin: cfg.Spin})
+	if cfg.Stepped {
+		close(r.done)
+		return r, nil
+	}
+	r.driver = r
+	go func() {
+		defer close(r.done)
+		r.tok.Loop()
+	}()
+	return r, nil
+}
+
+func (r *Reactor) makeQueues() (err error) {
+	if r.channel, err = r.ctx.CreateCompChannel(); err != nil {
+		return err
+	}
+	size := 2 * r.cfg.PollBatch * verbs.SizeofWC
+	if r.wcArena, err = mem.Map(size, mem.Options{Node: r.cfg.Node}); err != nil {
+		return err
+	}
+	half := uint64(size / 2)
+	for i, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
+		if s.cq, err = r.ctx.CreateCQ(r.cfg.CQEntries, r.channel, r.cfg.CompVector, uint64(i)); err != nil {
+			return err
+		}
+		var ok bool
+		if s.wc, ok = mem.Array[verbs.WC](r.wcArena, r.wcArena.Addr()+uint64(i)*half, r.cfg.PollBatch); !ok {
+			return fmt.Errorf("reactor: no room for %d completions in %d bytes", r.cfg.PollBatch, half)
+		}
+	}
+	return nil
+}
+
+// Context is the device.
+func (r *Reactor) Context() verbs.Context { return r.ctx }
+
+// MaxMessage is the largest message of the device's port, in bytes.
+func (r *Reactor) MaxMessage() uint32 { return r.maxMessage }
+
+// Drive implements futures.Driver: a goroutine that waits runs the reactor
+// if nobody else does.
+func (r *Reactor) Drive(ctx context.Context, w *futures.Waiter) error {
+	return r.tok.Drive(ctx, turn.Waiter(w))
+}
+
+// Step runs one turn of a stepped reactor, with its errands, timers and
+// callbacks, and reports whether it did anything. One goroutine at a time.
+func (r *Reactor) Step() bool { return r.tok.Step() }
+
+// NextTimer is when a stepped reactor has something to do by the clock; zero:
+// never.
+func (r *Reactor) NextTimer() time.Time { return r.timers.next() }
+
+// Futures is the pool of the operations' futures, for operations made of
+// several: its callbacks run on the reactor's goroutine.
+func (r *Reactor) Futures() *futures.Pool[Completion] { return r.futures }
+
+// Driver is who drives a waiting goroutine; nil for a stepped reactor.
+func (r *Reactor) Driver() futures.Driver { return r.driver }

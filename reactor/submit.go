@@ -1,0 +1,175 @@
+package reactor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// How Post treats a full queue and a sleeping reactor.
+type manner uint8
+
+const (
+	mannerWait  manner = iota // wait for room on the context; ring the bell
+	mannerTry                 // ErrQueueFull; ring the bell
+	mannerQuiet               // wait for room; the caller goes on to await and drives
+)
+
+// Post submits a request and returns its future (the zero Future when s has a
+// Sink). It waits for room on ctx; it does not wait for the operation. What it
+// accepts completes exactly once. It allocates nothing in steady state.
+//
+// Errors: ErrRequest for what a device would refuse, ErrQueueFailed or
+// ErrQueueClosed with the cause, the context's error. With an error nothing was
+// submitted and Lease.End is not called.
+func (q *Queue) Post(ctx context.Context, s *Send) (Future, error) {
+	return q.post(ctx, s, mannerWait)
+}
+
+// TryPost is Post that answers ErrQueueFull instead of waiting. It may be
+// called from the turn.
+func (q *Queue) TryPost(s *Send) (Future, error) {
+	return q.post(nil, s, mannerTry)
+}
+
+// PostQuiet is Post for a caller that awaits the future at once, on the same
+// goroutine and through Await: the reactor is not woken, because the caller is
+// going to drive it.
+func (q *Queue) PostQuiet(ctx context.Context, s *Send) (Future, error) {
+	return q.post(ctx, s, mannerQuiet)
+}
+
+func (q *Queue) post(ctx context.Context, s *Send, m manner) (f Future, err error) {
+	n, err := q.check(s)
+	if err != nil {
+		return f, err
+	}
+	if err := q.room(ctx, m); err != nil {
+		return f, err
+	}
+	// Order: the credit is ours, then the cause is read. Release sets the cause,
+	// then counts credits; so it either sees ours out and keeps the arena, or we
+	// see the cause.
+	if err := q.failed.get(); err != nil {
+		q.credits.Release()
+		return f, err
+	}
+	i, ok := q.sendFree.Get()
+	if !ok {
+		panic("reactor: a send credit without a slot")
+	}
+	sl := &q.tab.slots[i]
+	sl.kind, sl.opcode, sl.bytes, sl.posted = kindOf(s.Opcode), s.Opcode, n, false
+	sl.sink, sl.lease, sl.tag = s.Sink, s.Lease, s.Tag
+	if s.Sink == nil {
+		sl.promise, f = q.r.futures.New(q.r.driver)
+	}
+	q.fillSend(i, sl, s)
+	q.submit(q.sendStack.Push(i), m)
+	return f, nil
+}
+
+// room takes a send credit.
+func (q *Queue) room(ctx context.Context, m manner) error {
+	if q.credits.TryAcquire() {
+		return nil
+	}
+	if err := q.failed.get(); err != nil {
+		return err
+	}
+	if m == mannerTry {
+		return ErrQueueFull
+	}
+	if err := q.credits.Acquire(ctx); err != nil {
+		if cause := q.failed.get(); cause != nil {
+			return cause
+		}
+		return fmt.Errorf("waiting for room in a send queue of %d: %w", q.cfg.SendDepth, err)
+	}
+	return nil
+}
+
+// fillSend writes slot i's work request. Everything that the flush decides (Next,
+// SIGNALED) it writes later.
+func (q *Queue) fillSend(i uint32, sl *slot, s *Send) {
+	t := q.tab
+	w := &t.sendWR[i]
+	sges, addr := t.slotSGEs(i)
+	w.WRID = packWRID(q.id, i, sl.gen, sl.kind)
+	w.SGList, w.Opcode = addr, s.Opcode
+	w.Flags = s.Flags &^ (verbs.SendSignaled | verbs.SendInline)
+	w.ImmData = verbs.NetworkOrder(s.Imm)
+	switch {
+	case sl.kind == KindAtomic:
+		sges[0] = verbs.SGE{Addr: t.resultAddr + uint64(i)*8, Length: 8, LKey: q.mr.LKey()}
+		w.NumSGE = 1
+		if s.Opcode == verbs.WRAtomicCmpAndSwp {
+			w.SetCompareSwap(s.Remote, s.RKey, s.Compare, s.Swap)
+		} else {
+			w.SetFetchAdd(s.Remote, s.RKey, s.Add)
+		}
+		return
+	case s.Inline != nil:
+		buf, at := t.slotInline(i)
+		copy(buf, s.Inline)
+		sges[0] = verbs.SGE{Addr: at, Length: uint32(len(s.Inline))}
+		w.NumSGE = 1
+		w.Flags |= verbs.SendInline
+	default:
+		w.NumSGE = uint32(copy(sges, s.SGEs))
+	}
+	w.SetRDMA(s.Remote, s.RKey)
+}
+
+// PostRecv submits a receive. It never waits: ErrRecvFull when RecvDepth
+// receives are out. Sink must be set. Otherwise as Post.
+func (q *Queue) PostRecv(r *Recv) error {
+	if r.Sink == nil {
+		return fmt.Errorf("%w: a receive without a sink", ErrRequest)
+	}
+	if q.recvFree == nil {
+		return fmt.Errorf("%w: the queue has no receives", ErrRecvFull)
+	}
+	n, err := q.checkSGEs(r.SGEs)
+	if err != nil {
+		return err
+	}
+	free, ok := q.recvFree.Get()
+	if !ok {
+		if err := q.failed.get(); err != nil {
+			return err
+		}
+		return ErrRecvFull
+	}
+	if err := q.failed.get(); err != nil { // after taking, as in post
+		q.recvFree.Put(free)
+		return err
+	}
+	base := uint32(q.cfg.SendDepth + 1)
+	i := base + free
+	sl := &q.tab.slots[i]
+	sl.kind, sl.bytes, sl.posted = KindRecv, n, false
+	sl.sink, sl.lease, sl.tag = r.Sink, r.Lease, r.Tag
+	w := &q.tab.recvWR[free]
+	sges, addr := q.tab.slotSGEs(i)
+	w.WRID = packWRID(q.id, i, sl.gen, KindRecv)
+	w.SGList, w.NumSGE = addr, uint32(copy(sges, r.SGEs))
+	q.submit(q.recvStack.Push(i), mannerWait)
+	return nil
+}
+
+// submit tells the reactor that the queue has something.
+func (q *Queue) submit(first bool, m manner) {
+	if first {
+		q.r.ready.Push(q)
+	}
+	if m == mannerQuiet {
+		q.r.tok.Quiet()
+	} else {
+		q.r.tok.Submitted()
+	}
+}
+
+var _ futures.Driver = (*Reactor)(nil)

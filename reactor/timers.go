@@ -1,0 +1,119 @@
+package reactor
+
+import (
+	"container/heap"
+	"sync/atomic"
+	"time"
+)
+
+// Timer is a function to run, holding the turn, at a time.
+type Timer struct {
+	at    time.Time
+	fn    func()
+	index int // in the heap; -1 when not in it
+	order uint64
+}
+
+// timers are the timers of one reactor; the heap is the holder's.
+type timers struct {
+	heap  timerHeap
+	count uint64
+	// first is the earliest deadline as UnixNano, 0 for none. Written by the
+	// holder; read by the loop before it sleeps and by Errands.
+	first atomic.Int64
+}
+
+// After runs fn, holding the turn, d from now. It may be called from any
+// goroutine; the timer may be stopped. It allocates.
+func (r *Reactor) After(d time.Duration, fn func()) *Timer {
+	t := &Timer{at: r.cfg.Now().Add(d), fn: fn, index: -1}
+	// Only the loop adds timers: so it always knows how long it may sleep.
+	r.Defer(func() {
+		if t.fn != nil {
+			r.timers.add(t)
+		}
+	})
+	return t
+}
+
+// StopTimer stops a timer; holder only. Nothing happens if it ran.
+func (r *Reactor) StopTimer(t *Timer) {
+	if t == nil {
+		return
+	}
+	t.fn = nil
+	if t.index >= 0 {
+		heap.Remove(&r.timers.heap, t.index)
+		r.timers.publish()
+	}
+}
+
+func (ts *timers) add(t *Timer) {
+	ts.count++
+	t.order = ts.count
+	heap.Push(&ts.heap, t)
+	ts.publish()
+}
+
+func (ts *timers) publish() {
+	if len(ts.heap) == 0 {
+		ts.first.Store(0)
+		return
+	}
+	ts.first.Store(ts.heap[0].at.UnixNano())
+}
+
+func (ts *timers) next() time.Time {
+	if n := ts.first.Load(); n != 0 {
+		return time.Unix(0, n)
+	}
+	return time.Time{}
+}
+
+func (ts *timers) due(now func() time.Time) bool {
+	n := ts.first.Load()
+	return n != 0 && now().UnixNano() >= n
+}
+
+// run runs what is due, earliest first, in the order of adding where equal.
+func (ts *timers) run(now func() time.Time) {
+	if !ts.due(now) {
+		return
+	}
+	limit := now()
+	for len(ts.heap) > 0 && !ts.heap[0].at.After(limit) {
+		t := heap.Pop(&ts.heap).(*Timer)
+		ts.publish()
+		if fn := t.fn; fn != nil {
+			t.fn = nil
+			fn()
+		}
+	}
+}
+
+type timerHeap []*Timer
+
+func (h timerHeap) Len() int { return len(h) }
+func (h timerHeap) Less(i, j int) bool {
+	if h[i].at.Equal(h[j].at) {
+		return h[i].order < h[j].order
+	}
+	return h[i].at.Before(h[j].at)
+}
+func (h timerHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+func (h *timerHeap) Push(x any) {
+	t := x.(*Timer)
+	t.index = len(*h)
+	*h = append(*h, t)
+}
+func (h *timerHeap) Pop() any {
+	old := *h
+	t := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	t.index = -1
+	return t
+}

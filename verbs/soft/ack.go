@@ -1,0 +1,227 @@
+package soft
+
+import (
+	"encoding/binary"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// Vendor errors say more than the status: where a failure was found.
+const (
+	vendorLocal  = 0x10 // here, before anything was sent
+	vendorRetry  = 0x20 // here: retries used up
+	vendorAnswer = 0x30 // here: in what the responder answered
+	vendorRemote = 0x40 // by the responder; the low bits are the NAK code
+	vendorRecv   = 0x50 // here, as responder
+	vendorFlush  = 0xf9 // nowhere: a consequence
+)
+
+// nakStatus is how a request completes that the responder refused (IBTA volume 1, 9.7.5.2.8).
+var nakStatus = map[wire.NakCode]verbs.WCStatus{
+	wire.NakInvalid:   verbs.WCRemInvReqErr,
+	wire.NakAccess:    verbs.WCRemAccessErr,
+	wire.NakOperation: verbs.WCRemOpErr,
+}
+
+// onResponse takes an acknowledgement or the answer to a READ or atomic.
+func (q *queuePair) onResponse(k *fabric.Packet, h *wire.Header) {
+	if s := q.current(); s != verbs.QPSRTS && s != verbs.QPSSQD {
+		return
+	}
+	r := &q.req
+	psn := extend(h.PSN, r.acked)
+	if psn >= r.sent {
+		return // acknowledges what was never sent: C9-92, a ghost
+	}
+	switch op := h.Opcode.Op(); op {
+	case wire.OpAcknowledge:
+		q.onAck(psn, h.Syndrome)
+	case wire.OpAtomicAck:
+		q.onAtomicAnswer(psn, h.Orig)
+	default:
+		q.onReadAnswer(k, psn)
+	}
+}
+
+func (q *queuePair) onAck(psn uint64, s wire.Syndrome) {
+	r := &q.req
+	switch s.Kind() {
+	case wire.KindAck:
+		q.ackTo(psn + 1)
+		return
+	case wire.KindRNRNak:
+		if psn < r.acked {
+			return
+		}
+		q.ackTo(psn)
+		if psn == r.acked && q.current() != verbs.QPSErr {
+			q.rnrDelay(psn, verbs.RNRTimeout(s.Value()))
+		}
+		return
+	}
+	if psn < r.acked {
+		return
+	}
+	q.ackTo(psn)
+	if q.current() == verbs.QPSErr {
+		return
+	}
+	if s.Nak() == wire.NakSequence {
+		if psn == r.acked {
+			q.resend(psn, verbs.WCRetryExcErr)
+		}
+		return
+	}
+	status, ok := nakStatus[s.Nak()]
+	if !ok {
+		status = verbs.WCRemOpErr
+	}
+	q.failAt(psn, status, vendorRemote|uint32(s.Nak()))
+}
+
+// awaited is the READ or atomic whose answer is due next and its position. The
+// answer is psn's; ok is false when it is not the one that is due.
+func (q *queuePair) awaited(psn uint64) (w *sendWQE, pos uint64, ok bool) {
+	r := &q.req
+	sq := q.sq.Load()
+	due := r.unread(sq)
+	if due == none || psn < due {
+		return nil, 0, false // answered before
+	}
+	if psn > due {
+		q.ackTo(psn) // an answer between was lost
+		return nil, 0, false
+	}
+	return sq.at(r.read), r.read, true
+}
+
+func (q *queuePair) onAtomicAnswer(psn, orig uint64) {
+	w, pos, ok := q.awaited(psn)
+	if !ok {
+		return
+	}
+	if !w.op.IsAtomic() {
+		q.failAt(psn, verbs.WCBadRespErr, vendorAnswer)
+		return
+	}
+	var b [8]byte
+	binary.NativeEndian.PutUint64(b[:], orig)
+	segs := append(q.dev.scratch.segs[:0], b[:])
+	if err := q.dev.scatter(q.pd, q.sq.Load().sges(pos, w.nsge), 0, segs); err != nil {
+		q.failAt(psn, verbs.WCLocProtErr, vendorAnswer)
+		return
+	}
+	q.answered(w, psn)
+}
+
+func (q *queuePair) onReadAnswer(k *fabric.Packet, psn uint64) {
+	w, pos, ok := q.awaited(psn)
+	if !ok {
+		return
+	}
+	off := uint64(w.received) * uint64(q.mtu)
+	want := min(uint64(w.length)-off, uint64(q.mtu))
+	if w.op != verbs.WRRDMARead || uint64(k.PayloadLen) != want {
+		q.failAt(psn, verbs.WCBadRespErr, vendorAnswer)
+		return
+	}
+	if want > 0 {
+		if !q.dev.enterGuard(k) {
+			return // the region it came from is gone: the next answer is a NAK
+		}
+		if err := q.dev.scatter(q.pd, q.sq.Load().sges(pos, w.nsge), off, k.Payload); err != nil {
+			q.failAt(psn, verbs.WCLocProtErr, vendorAnswer)
+			return
+		}
+	}
+	q.answered(w, psn)
+}
+
+// answered counts one answer packet, in order.
+func (q *queuePair) answered(w *sendWQE, psn uint64) {
+	if w.received++; w.received == w.npkts {
+		w.finished = true
+		q.req.reads--
+	}
+	q.progress(psn + 1)
+}
+
+// retire completes every request that is wholly acknowledged, oldest first.
+func (q *queuePair) retire(sq *sendQueue) {
+	r := &q.req
+	for r.tail < r.fresh {
+		w := sq.at(r.tail)
+		if w.failed || w.first+uint64(w.npkts) > r.acked {
+			break
+		}
+		if sq.sigAll || w.flags&verbs.SendSignaled != 0 {
+			wc := q.sendCQ.push(&sq.workQueue, r.tail, false)
+			wc.WRID, wc.Opcode, wc.QPNum = w.wrID, w.op.Completion(), q.number
+			wc.ByteLen = w.length
+		}
+		r.tail++
+	}
+	if r.cur < r.tail {
+		r.cur = r.tail
+	}
+	if r.bad && r.tail == r.badAt {
+		w := sq.at(r.tail)
+		q.fail(w.status, w.vendor)
+	}
+}
+
+// failAt fails the request that psn belongs to; those before it complete
+// first.
+func (q *queuePair) failAt(psn uint64, s verbs.WCStatus, vendor uint32) {
+	r := &q.req
+	sq := q.sq.Load()
+	r.seek(sq, psn)
+	if r.cur == r.fresh {
+		return
+	}
+	if r.cur == r.tail {
+		q.fail(s, vendor)
+		return
+	}
+	q.markBad(sq.at(r.cur), r.cur, s, vendor)
+	// Earlier ones still lack an answer, which this responder cannot give any
+	// more: ask, so that the timer ends it.
+	r.seek(sq, r.acked)
+	q.dev.activate(q)
+}
+
+// fail completes the oldest request with an error and moves the queue pair to
+// ERR: the first error is the cause, the rest is flushed.
+func (q *queuePair) fail(s verbs.WCStatus, vendor uint32) {
+	r := &q.req
+	sq := q.sq.Load()
+	if r.tail == sq.head.Load() {
+		return
+	}
+	q.enterError() // first: it ends the reading of what completes now
+	q.completeSend(sq, s, vendor)
+}
+
+// completeSend completes the oldest request without success.
+func (q *queuePair) completeSend(sq *sendQueue, s verbs.WCStatus, vendor uint32) {
+	r := &q.req
+	wc := q.sendCQ.push(&sq.workQueue, r.tail, true)
+	wc.WRID, wc.Status, wc.VendorErr, wc.QPNum = sq.at(r.tail).wrID, s, vendor, q.number
+	r.tail++
+}
+
+// flush completes everything that is still posted to a queue pair in ERR, each
+// queue in its order.
+func (q *queuePair) flush() {
+	sq, rq := q.sq.Load(), q.rq.Load()
+	r := &q.req
+	for head := sq.head.Load(); r.tail != head; {
+		q.completeSend(sq, verbs.WCWRFlushErr, vendorFlush)
+	}
+	r.cur, r.fresh, r.read, r.reads, r.bad = r.tail, r.tail, r.tail, 0, false
+	for !rq.empty() {
+		q.completeRecvError(rq, verbs.WCWRFlushErr, vendorFlush)
+	}
+}

@@ -1,0 +1,164 @@
+package soft
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// Config describes a provider. The zero value is that of [Default]: four
+// devices on the process-wide fabric.
+type Config struct {
+	// Fabric is the link of the devices. nil is the process-wide one, on which
+	// every provider without a fabric of its own meets.
+	Fabric *fabric.Fabric
+	// Devices are the devices; nil is soft0 (127.0.0.1) to soft3 (127.0.0.4).
+	Devices []DeviceConfig
+}
+
+// DeviceConfig describes a device.
+type DeviceConfig struct {
+	Name string     // must be unique in its provider
+	Addr netip.Addr // the IP address of its port; unique on the fabric
+
+	// MTU is the active path MTU of the port. 0 is MTUJumbo where the fabric
+	// declares it, MTU4096 otherwise.
+	MTU verbs.MTU
+	// Limits bound what can be made; a zero member is its default.
+	Limits Limits
+}
+
+// Limits bound what can be made on a device. Zero members are defaults.
+type Limits struct {
+	MaxQP       int    // 16384
+	MaxQPWR     int    // work requests per queue, 16384
+	MaxSGE      int    // 32
+	MaxInline   int    // bytes, 1024
+	MaxCQ       int    // 16384
+	MaxCQE      int    // 4194304
+	MaxMR       int    // 1048576
+	MaxPD       int    // 32768
+	MaxRdAtomic int    // READs and atomics of a queue pair at once, each way: 128
+	MaxMsgSize  uint32 // bytes of one message, 1 GiB
+	CompVectors int    // 64
+}
+
+// The defaults of Limits: those of a common adapter.
+var defaultLimits = Limits{
+	MaxQP:       16384,
+	MaxQPWR:     16384,
+	MaxSGE:      32,
+	MaxInline:   1024,
+	MaxCQ:       16384,
+	MaxCQE:      1 << 22,
+	MaxMR:       1 << 20,
+	MaxPD:       32768,
+	MaxRdAtomic: 128,
+	MaxMsgSize:  1 << 30,
+	CompVectors: 64,
+}
+
+// maxSGERead is how many elements a READ may scatter to.
+const maxSGERead = 30
+
+// Ceilings that the engine's own numbers give.
+const (
+	ceilQP       = 1<<16 - 2 // queue pair numbers hold a 16-bit index
+	ceilRdAtomic = 255       // 8 bits in the attributes
+	ceilMsgSize  = 1 << 31   // IBTA 9.4: 2^31 bytes
+)
+
+func pick(v *int, def int) {
+	if *v == 0 {
+		*v = def
+	}
+}
+
+// withDefaults fills zero members and checks the others.
+func (l Limits) withDefaults() (Limits, error) {
+	d := &defaultLimits
+	pick(&l.MaxQP, d.MaxQP)
+	pick(&l.MaxQPWR, d.MaxQPWR)
+	pick(&l.MaxSGE, d.MaxSGE)
+	pick(&l.MaxInline, d.MaxInline)
+	pick(&l.MaxCQ, d.MaxCQ)
+	pick(&l.MaxCQE, d.MaxCQE)
+	pick(&l.MaxMR, d.MaxMR)
+	pick(&l.MaxPD, d.MaxPD)
+	pick(&l.MaxRdAtomic, d.MaxRdAtomic)
+	pick(&l.CompVectors, d.CompVectors)
+	if l.MaxMsgSize == 0 {
+		l.MaxMsgSize = d.MaxMsgSize
+	}
+	for _, c := range []struct {
+		name   string
+		v, top int
+	}{
+		{"MaxQP", l.MaxQP, ceilQP}, {"MaxQPWR", l.MaxQPWR, 1 << 20}, {"MaxSGE", l.MaxSGE, 1 << 10},
+		{"MaxInline", l.MaxInline, 1 << 16}, {"MaxCQ", l.MaxCQ, 1 << 24}, {"MaxCQE", l.MaxCQE, 1 << 24},
+		{"MaxMR", l.MaxMR, 1 << 24}, {"MaxPD", l.MaxPD, 1 << 24}, {"MaxRdAtomic", l.MaxRdAtomic, ceilRdAtomic},
+		{"MaxMsgSize", int(l.MaxMsgSize), ceilMsgSize}, {"CompVectors", l.CompVectors, 1 << 10},
+	} {
+		if c.v < 1 || c.v > c.top {
+			return l, fmt.Errorf("%w: limit %s is %d, must be between 1 and %d", verbs.ErrInvalid, c.name, c.v, c.top)
+		}
+	}
+	return l, nil
+}
+
+// defaultDevices are the devices of the zero Config.
+func defaultDevices() []DeviceConfig {
+	ds := make([]DeviceConfig, 4)
+	for i := range ds {
+		ds[i] = DeviceConfig{
+			Name: fmt.Sprintf("soft%d", i),
+			Addr: netip.AddrFrom4([4]byte{127, 0, 0, byte(1 + i)}),
+		}
+	}
+	return ds
+}
+
+// validate fills in what is missing and refuses what cannot work.
+func (c Config) validate() (Config, error) {
+	if c.Fabric == nil {
+		c.Fabric = defaultFabric()
+	}
+	if c.Devices == nil {
+		c.Devices = defaultDevices()
+	}
+	names, addrs := map[string]bool{}, map[netip.Addr]bool{}
+	ds := make([]DeviceConfig, len(c.Devices))
+	for i, d := range c.Devices {
+		switch {
+		case d.Name == "":
+			return c, fmt.Errorf("%w: device %d has no name", verbs.ErrInvalid, i)
+		case names[d.Name]:
+			return c, fmt.Errorf("%w: two devices are named %q", verbs.ErrInvalid, d.Name)
+		case !d.Addr.IsValid() || d.Addr.IsUnspecified():
+			return c, fmt.Errorf("%w: device %q needs an address, has %v", verbs.ErrInvalid, d.Name, d.Addr)
+		case addrs[d.Addr.Unmap()]:
+			return c, fmt.Errorf("%w: two devices have the address %v", verbs.ErrInvalid, d.Addr)
+		case d.MTU != 0 && d.MTU.Bytes() == 0:
+			return c, fmt.Errorf("%w: device %q has no such path MTU: %d", verbs.ErrInvalid, d.Name, d.MTU)
+		case d.MTU == verbs.MTUJumbo && !c.Fabric.JumboMTU():
+			return c, fmt.Errorf("%w: device %q asks for the jumbo MTU, which its fabric does not carry", verbs.ErrInvalid, d.Name)
+		}
+		names[d.Name], addrs[d.Addr.Unmap()] = true, true
+		l, err := d.Limits.withDefaults()
+		if err != nil {
+			return c, fmt.Errorf("device %q: %w", d.Name, err)
+		}
+		d.Limits = l
+		if d.MTU == 0 {
+			d.MTU = verbs.MTU4096
+			if c.Fabric.JumboMTU() {
+				d.MTU = verbs.MTUJumbo
+			}
+		}
+		ds[i] = d
+	}
+	c.Devices = ds
+	return c, nil
+}

@@ -1,0 +1,237 @@
+package soft
+
+import (
+	"fmt"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/sys"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// deviceContext is an open device. Several contexts may be open on one device;
+// they share its engine, its queue pair numbers and its keys.
+type deviceContext struct {
+	dev    *device
+	async  *asyncChannel
+	closed atomic.Bool // set by Close under the port's token; read by everybody
+
+	// counts of living objects; under the port's token.
+	counts verbs.ObjectCount
+}
+
+var _ verbs.Context = (*deviceContext)(nil)
+
+// open makes a context, attaching the device if it is the first.
+func (p *Provider) open(d *device) (*deviceContext, error) {
+	p.opening.Lock()
+	defer p.opening.Unlock()
+	bell, err := sys.NewEvent()
+	if err != nil {
+		return nil, opError("ibv_open_device", d.cfg.Name, 0, "%w", err)
+	}
+	if d.opens == 0 {
+		if err := d.attach(); err != nil {
+			bell.Close()
+			return nil, opError("ibv_open_device", d.cfg.Name, syscall.EADDRINUSE, "%w", err)
+		}
+	}
+	d.opens++
+	c := &deviceContext{dev: d}
+	c.async = &asyncChannel{ctx: c, bell: bell}
+	return c, nil
+}
+
+// String names the context.
+func (c *deviceContext) String() string { return "context of " + c.dev.cfg.Name }
+
+// Close closes the context; [verbs.ErrBusy] while it has living objects. The
+// last context of a device takes it off the fabric.
+//
+// Implements: ibv_close_device.
+func (c *deviceContext) Close() error {
+	p := c.dev.provider
+	p.opening.Lock()
+	defer p.opening.Unlock()
+	if c.closed.Load() {
+		return nil
+	}
+	var left verbs.ObjectCount
+	c.dev.exclusive(func() {
+		if left = c.counts; left.Zero() {
+			c.closed.Store(true)
+		}
+	})
+	if !left.Zero() {
+		return opError("ibv_close_device", c.String(), syscall.EBUSY, "%w: alive: %v", verbs.ErrBusy, left)
+	}
+	c.dev.opens--
+	if c.dev.opens == 0 {
+		c.dev.detach()
+	}
+	c.async.closed.Store(true)
+	return c.async.bell.Close()
+}
+
+// exclusive runs fn with the engine of the device at rest, or answers
+// [verbs.ErrClosed]. It waits for a turn of the engine to end, and must not be
+// called from one.
+func (c *deviceContext) exclusive(op string, fn func()) error {
+	gone := c.closed.Load()
+	if !gone {
+		c.dev.exclusive(func() {
+			if gone = c.closed.Load(); !gone {
+				fn()
+			}
+		})
+	}
+	if gone {
+		return opError(op, c.String(), syscall.EBADF, "%w", verbs.ErrClosed)
+	}
+	return nil
+}
+
+// Device is what the context was opened by.
+func (c *deviceContext) Device() verbs.DeviceInfo { return c.dev.info() }
+
+// QueryDevice reads the limits. It does not block.
+//
+// Implements: ibv_query_device.
+func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
+	l := &c.dev.cfg.Limits
+	return verbs.DeviceAttr{
+		FWVersion: "1.0", VendorPartID: 1, MaxMRSize: 1 << 48,
+		MaxQP: l.MaxQP, MaxQPWR: l.MaxQPWR, MaxSGE: l.MaxSGE, MaxSGERead: min(maxSGERead, l.MaxSGE), MaxInline: l.MaxInline,
+		MaxCQ: l.MaxCQ, MaxCQE: l.MaxCQE, MaxMR: l.MaxMR, MaxPD: l.MaxPD,
+		MaxQPRdAtom: l.MaxRdAtomic, MaxQPInitRdAtom: l.MaxRdAtomic,
+		AtomicCap: verbs.AtomicGlob, CompVectors: l.CompVectors, PhysPorts: 1,
+		Opcodes: supported, QPTypes: []verbs.QPType{verbs.QPTRC},
+	}, nil
+}
+
+// portNumber is the number of the one port.
+const portNumber = 1
+
+// QueryPort reads the port. It does not block.
+//
+// Implements: ibv_query_port.
+func (c *deviceContext) QueryPort(port uint8) (verbs.PortAttr, error) {
+	if port != portNumber {
+		return verbs.PortAttr{}, opError("ibv_query_port", c.String(), syscall.EINVAL, "%w: port %d, there is only port %d", verbs.ErrInvalid, port, portNumber)
+	}
+	return verbs.PortAttr{
+		State: verbs.PortActive, MaxMTU: c.dev.cfg.MTU, ActiveMTU: c.dev.cfg.MTU,
+		GIDTblLen: 1, MaxMsgSize: c.dev.cfg.Limits.MaxMsgSize, PKeyTblLen: 1, LinkLayer: verbs.LinkEthernet,
+	}, nil
+}
+
+// QueryGID reads the port's only address. It does not block.
+//
+// Implements: ibv_query_gid.
+func (c *deviceContext) QueryGID(port uint8, index int) (verbs.GID, error) {
+	if port != portNumber || index != 0 {
+		return verbs.GID{}, opError("ibv_query_gid", c.String(), syscall.EINVAL, "%w: entry %d of port %d, there is only entry 0 of port %d", verbs.ErrInvalid, index, port, portNumber)
+	}
+	return c.dev.gid, nil
+}
+
+// AllocPD makes a protection domain.
+//
+// Implements: ibv_alloc_pd.
+func (c *deviceContext) AllocPD() (verbs.PD, error) {
+	const op = "ibv_alloc_pd"
+	p := &protectionDomain{ctx: c}
+	full := false
+	if err := c.exclusive(op, func() {
+		if full = c.counts.PD >= c.dev.cfg.Limits.MaxPD; full {
+			return
+		}
+		c.counts.PD++
+		p.number = c.dev.nextNumber()
+	}); err != nil {
+		return nil, err
+	}
+	if full {
+		return nil, opError(op, c.String(), syscall.ENOMEM, "all %d protection domains are in use", c.dev.cfg.Limits.MaxPD)
+	}
+	return p, nil
+}
+
+// CreateCompChannel makes a completion channel with a descriptor of its own.
+//
+// Implements: ibv_create_comp_channel.
+func (c *deviceContext) CreateCompChannel() (verbs.CompChannel, error) {
+	const op = "ibv_create_comp_channel"
+	bell, err := sys.NewEvent()
+	if err != nil {
+		return nil, opError(op, c.String(), 0, "%w", err)
+	}
+	ch := &compChannel{ctx: c, bell: bell}
+	if err := c.exclusive(op, func() {
+		ch.number = c.dev.nextNumber()
+		c.counts.CompChannel++
+	}); err != nil {
+		bell.Close()
+		return nil, err
+	}
+	return ch, nil
+}
+
+// CreateCQ makes a completion queue of cqe entries.
+//
+// Implements: ibv_create_cq.
+func (c *deviceContext) CreateCQ(cqe int, ch verbs.CompChannel, vector int, userData uint64) (verbs.CQ, error) {
+	const op = "ibv_create_cq"
+	l := &c.dev.cfg.Limits
+	if cqe < 1 || cqe > l.MaxCQE {
+		return nil, opError(op, c.String(), syscall.EINVAL, "%w: %d entries, must be between 1 and %d", verbs.ErrInvalid, cqe, l.MaxCQE)
+	}
+	if vector < 0 || vector >= l.CompVectors {
+		return nil, opError(op, c.String(), syscall.EINVAL, "%w: completion vector %d, there are %d", verbs.ErrInvalid, vector, l.CompVectors)
+	}
+	q := &completionQueue{ctx: c, userData: userData}
+	if ch != nil {
+		own, ok := ch.(*compChannel)
+		if !ok || own == nil || own.ctx != c {
+			return nil, opError(op, c.String(), syscall.EINVAL, "%w: %v is not a channel of this context", verbs.ErrInvalid, ch)
+		}
+		q.ch = own
+	}
+	q.cur = newCQRing(cqe)
+	q.ring.Store(q.cur)
+	var err error
+	if e := c.exclusive(op, func() {
+		switch {
+		case c.counts.CQ >= l.MaxCQ:
+			err = opError(op, c.String(), syscall.ENOMEM, "all %d completion queues are in use", l.MaxCQ)
+		case q.ch != nil && q.ch.closed.Load():
+			err = opError(op, c.String(), syscall.EINVAL, "%w: %v", verbs.ErrClosed, q.ch)
+		default:
+			c.counts.CQ++
+			q.number = c.dev.nextNumber()
+			if q.ch != nil {
+				q.ch.cqs++
+			}
+		}
+	}); e != nil {
+		return nil, e
+	}
+	if err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// Async is the channel of asynchronous events. It lives as long as the context.
+func (c *deviceContext) Async() verbs.AsyncChannel { return c.async }
+
+// Objects counts what is alive.
+func (c *deviceContext) Objects() (n verbs.ObjectCount) {
+	if err := c.exclusive("objects", func() { n = c.counts }); err != nil {
+		return verbs.ObjectCount{} // a closed context has none
+	}
+	return n
+}
+
+// count formats a number of things for a message.
+func count(n int, what string) string { return fmt.Sprintf("%d %s", n, what) }

@@ -1,0 +1,225 @@
+package soft
+
+import (
+	"fmt"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// errnoCQDead is what polling an overrun completion queue answers.
+const errnoCQDead = syscall.EIO
+
+// What a completion queue is armed for.
+const (
+	armNone      = 0
+	armSolicited = 1 // solicited or failed completions only
+	armAny       = 2
+)
+
+// completionQueue is a CQ. It is filled by the engine of its device alone.
+//
+//	            Arm                    a completion that matches
+//	not armed ───────> armed ─────────────────────────────────> not armed, one event
+//
+//	alive ── no room for a completion ──> dead: CQ_ERR, its queue pairs to ERR
+type completionQueue struct {
+	ctx      *deviceContext
+	ch       *compChannel // nil: no events
+	number   uint32
+	userData uint64
+
+	// ring is where the engine produces. Written under the port's token; read
+	// by Capacity from anywhere.
+	ring atomic.Pointer[cqRing]
+	cur  *cqRing // where the poller is; poller only
+
+	// armed is an arm value. Raised by the poller, cleared by the engine when
+	// it raises the event. The engine publishes the ring's tail before it reads
+	// armed, the poller writes armed before it reads the tail: one of them sees
+	// the other, so no completion is left in the queue without an event.
+	armed atomic.Uint32
+	// dead is set by the engine at an overrun, once; read by the poller.
+	dead atomic.Bool
+	// closed is set by Close under the port's token; read by channels.
+	closed atomic.Bool
+
+	// pending counts events on the channel's queue that nobody took: raised by
+	// the engine, lowered by GetEvent.
+	pending atomic.Int32
+	hook    ring.Hook[completionQueue] // on the channel's inbox while pending > 0
+	// unacked counts events taken and not acknowledged.
+	unacked      atomic.Int64
+	asyncUnacked atomic.Int64
+
+	// The engine's, under the port's token.
+	qps        []*queuePair // one entry for each work queue that completes here
+	dirty      bool               // on the device's list of rings to publish
+	unsolicNew bool               // completions since the last publishing
+	solicNew   bool               // solicited or failed ones among them
+}
+
+var _ verbs.CQ = (*completionQueue)(nil)
+
+// InboxHook links the queue into its channel's inbox.
+func (q *completionQueue) InboxHook() *ring.Hook[completionQueue] { return &q.hook }
+
+// push appends a completion. It becomes visible when the turn ends. Engine
+// only.
+func (q *completionQueue) push(wq *workQueue, pos uint64, solicited bool) *verbs.WC {
+	if q.dead.Load() {
+		return &q.ctx.dev.lostWC
+	}
+	e := q.ring.Load().place()
+	if e == nil {
+		q.overrun()
+		return &q.ctx.dev.lostWC
+	}
+	e.wq, e.pos = wq, pos
+	e.wc = verbs.WC{}
+	q.unsolicNew = true
+	q.solicNew = q.solicNew || solicited
+	if !q.dirty {
+		q.dirty = true
+		q.ctx.dev.dirtyCQs = append(q.ctx.dev.dirtyCQs, q)
+	}
+	return &e.wc
+}
+
+// overrun kills the queue and every queue pair that completes here.
+//
+// Implements: IBTA volume 1, 11.6.3.2 (CQ overrun is an affiliated
+// asynchronous error of the CQ).
+func (q *completionQueue) overrun() {
+	if !q.dead.CompareAndSwap(false, true) {
+		return
+	}
+	q.ctx.async.raise(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: q})
+	for _, p := range q.qps {
+		q.ctx.dev.breakLater(p)
+	}
+}
+
+// publish makes the turn's completions visible and raises the event that was
+// asked for. Engine only.
+func (q *completionQueue) publish() {
+	q.dirty = false
+	r := q.ring.Load()
+	r.tail.Store(r.fill)
+	if a := q.armed.Load(); a != armNone && (q.solicNew || (a == armAny && q.unsolicNew)) {
+		if q.armed.CompareAndSwap(a, armNone) && q.ch != nil {
+			q.ch.raise(q)
+		}
+		// A failed swap was the poller raising armSolicited to armAny, which
+		// the next publishing would answer too late: look again.
+		if q.armed.Load() != armNone && q.armed.CompareAndSwap(armAny, armNone) && q.ch != nil {
+			q.ch.raise(q)
+		}
+	}
+	q.unsolicNew, q.solicNew = false, false
+}
+
+// arm asks for one event. A solicited-only request does not weaken one for any
+// completion (as rxe_req_notify_cq).
+func (q *completionQueue) arm(solicited bool) {
+	if !solicited {
+		q.armed.Store(armAny)
+		return
+	}
+	q.armed.CompareAndSwap(armNone, armSolicited)
+}
+
+// poll takes completions. Poller only.
+func (q *completionQueue) poll(g *verbs.PollGroup) {
+	for g.N < len(g.WC) {
+		n := q.cur.poll(g.WC[g.N:])
+		g.N += n
+		if n > 0 {
+			continue
+		}
+		next := q.cur.next.Load()
+		if next == nil || q.cur.head.Load() != q.cur.tail.Load() {
+			break
+		}
+		q.cur = next
+	}
+	if q.dead.Load() {
+		g.Errno = errnoCQDead
+	}
+}
+
+// Context is the context it was made on.
+func (q *completionQueue) Context() verbs.Context { return q.ctx }
+
+// Capacity is the number of entries granted.
+func (q *completionQueue) Capacity() int { return int(q.ring.Load().size) }
+
+// UserData is the value given at creation.
+func (q *completionQueue) UserData() uint64 { return q.userData }
+
+// String names the queue.
+func (q *completionQueue) String() string {
+	return fmt.Sprintf("CQ %d of %s", q.number, q.ctx.dev.cfg.Name)
+}
+
+// AckEvents acknowledges n events taken from the channel. Any goroutine may
+// call it; it does not block.
+//
+// Implements: ibv_ack_cq_events.
+func (q *completionQueue) AckEvents(n int) { q.unacked.Add(-int64(n)) }
+
+// Resize changes the capacity, keeping what is queued. It fails with
+// [verbs.ErrInvalid] when more is queued than would fit.
+//
+// Implements: ibv_resize_cq.
+func (q *completionQueue) Resize(cqe int) (err error) {
+	const op = "ibv_resize_cq"
+	if max := q.ctx.dev.cfg.Limits.MaxCQE; cqe < 1 || cqe > max {
+		return opError(op, q.String(), syscall.EINVAL, "%w: %d entries, must be between 1 and %d", verbs.ErrInvalid, cqe, max)
+	}
+	if e := q.ctx.exclusive(op, func() {
+		old := q.ring.Load()
+		if n := old.queued(); n > uint64(cqe) {
+			err = opError(op, q.String(), syscall.EINVAL, "%w: %d completions are queued, %d entries asked for", verbs.ErrInvalid, n, cqe)
+			return
+		}
+		r := newCQRing(cqe)
+		old.tail.Store(old.fill)
+		q.ring.Store(r)
+		old.next.Store(r)
+	}); e != nil {
+		return e
+	}
+	return err
+}
+
+// Close destroys the queue. It answers [verbs.ErrBusy] while queue pairs
+// complete here or events are unacknowledged.
+//
+// Implements: ibv_destroy_cq.
+func (q *completionQueue) Close() (err error) {
+	const op = "ibv_destroy_cq"
+	if q.closed.Load() {
+		return nil
+	}
+	if e := q.ctx.exclusive(op, func() {
+		switch {
+		case q.closed.Load():
+		case len(q.qps) > 0:
+			err = opError(op, q.String(), syscall.EBUSY, "%w: %d work queues complete here", verbs.ErrBusy, len(q.qps))
+		case q.unacked.Load()+q.asyncUnacked.Load() > 0:
+			err = opError(op, q.String(), syscall.EBUSY, "%w: %d events are not acknowledged", verbs.ErrBusy, q.unacked.Load()+q.asyncUnacked.Load())
+		default:
+			q.closed.Store(true)
+			q.ctx.counts.CQ--
+			if q.ch != nil {
+				q.ch.cqs--
+			}
+		}
+	}); e != nil {
+		return e
+	}
+	return err
+}

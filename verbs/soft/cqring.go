@@ -1,0 +1,95 @@
+package soft
+
+import (
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// cqe is one completion in the ring, and the place in a work queue that it
+// frees when it is polled.
+type cqe struct {
+	wc  verbs.WC
+	wq  *workQueue
+	pos uint64
+}
+
+// cqRing is the ring between the engine, which produces, and whoever polls.
+// Resizing links a second ring behind the first: the engine goes on in the new
+// one, the poller drains the old one before it follows.
+type cqRing struct {
+	buf  []cqe
+	mask uint64
+	size uint64
+	_    [cacheLine]byte
+
+	// tail is the end of what may be polled. Written by the engine at the end
+	// of its turn, which publishes the completions below; read by the poller.
+	tail atomic.Uint64
+	fill uint64 // the engine's own end, ahead of tail within a turn
+	seen uint64 // the engine's copy of head
+	_    [cacheLine]byte
+
+	// head is the next completion to poll. Written by the poller once per
+	// poll, which publishes that the places below are free; read by the engine.
+	head atomic.Uint64
+	// next is the ring that follows. Written once by Resize while it holds the
+	// port's token, after the last tail of this ring; read by the poller.
+	next atomic.Pointer[cqRing]
+	_    [cacheLine]byte
+}
+
+func newCQRing(size int) *cqRing {
+	places := uint64(1) << bits.Len64(uint64(size)-1)
+	return &cqRing{buf: make([]cqe, places), mask: places - 1, size: uint64(size)}
+}
+
+// place is the next free entry, nil when the ring is full. Engine only.
+func (r *cqRing) place() *cqe {
+	if r.fill-r.seen == r.size {
+		if r.seen = r.head.Load(); r.fill-r.seen == r.size {
+			return nil
+		}
+	}
+	e := &r.buf[r.fill&r.mask]
+	r.fill++
+	return e
+}
+
+// queued is how many completions wait, as the engine sees it.
+func (r *cqRing) queued() uint64 { return r.fill - r.head.Load() }
+
+// poll moves up to len(wc) completions out and frees the places of their work
+// requests, one store for each run of the same queue. Poller only.
+func (r *cqRing) poll(wc []verbs.WC) (n int) {
+	h, t := r.head.Load(), r.tail.Load()
+	if h == t {
+		return 0
+	}
+	var wq *workQueue
+	var pos uint64
+	for ; h != t && n < len(wc); h++ {
+		e := &r.buf[h&r.mask]
+		if e.wq != wq {
+			if wq != nil {
+				wq.freed.Store(pos)
+			}
+			wq = e.wq
+			if wq.dead.Load() {
+				wq = nil
+			}
+		}
+		if wq == nil {
+			continue
+		}
+		wc[n] = e.wc
+		pos = e.pos + 1
+		n++
+	}
+	if wq != nil {
+		wq.freed.Store(pos)
+	}
+	r.head.Store(h)
+	return n
+}

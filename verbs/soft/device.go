@@ -1,0 +1,135 @@
+package soft
+
+import (
+	"encoding/binary"
+	"io"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// device is one software RNIC: an engine attached to a port of the fabric.
+// Contexts are handles on it.
+//
+// Unless a field says otherwise it belongs to the holder of the port's token:
+// the engine in Turn, or a control call in exclusive.
+type device struct {
+	provider *Provider
+	cfg      DeviceConfig
+	gid      verbs.GID
+	guid     uint64
+	random   io.Reader // for keys, PSNs and numbers; the fabric's
+
+	opens int                         // contexts; under Provider.opening
+	port  atomic.Pointer[fabric.Port] // written under Provider.opening; nil while no context is open
+	p     *fabric.Port                // the same, for the engine
+
+	// bells are the queue pairs with new work requests. Pushed by posters,
+	// taken by the engine.
+	bells ring.Inbox[queuePair, *queuePair]
+
+	qps       []*queuePair // by index (the low bits of the number); 0 and 1 stay empty
+	qpHint    int          // where to look for a free index
+	qpCount   int
+	qpRound   uint32 // goes into the number, so that it is not used again soon
+	keys      keyTable
+	freeSlots []int // of regions, to use again
+	usedSlots int
+	numbers   uint32
+
+	now      time.Duration
+	busy     []*queuePair // to be worked on in this turn
+	later    []*queuePair // to be worked on in the next
+	broken   []*queuePair // to be moved to ERR before the turn ends
+	timers   timerHeap
+	dirtyCQs []*completionQueue
+	held     *guard   // the guard this engine is inside of
+	lostWC   verbs.WC // where completions for a dead queue go
+	scratch  scratch
+
+	// Hooks of the connection manager. All are called in the engine's turn (or
+	// in a control call's exclusive section) and must not block, nor call
+	// exclusive. onMAD gets a management datagram that is valid during the
+	// call; onTurn runs its timers and says when it wants to run next (0:
+	// never); onCommEst tells that a queue pair in RTR got its first packet.
+	onMAD     func(now time.Duration, src verbs.GID, mad []byte)
+	onTurn    func(now time.Duration) (next time.Duration)
+	onCommEst func(q *queuePair)
+}
+
+var _ fabric.Endpoint = (*device)(nil)
+
+// guidPrefix begins the GUIDs of software devices: locally administered.
+const guidPrefix = 0x02_53_6f_66_74 // 02 "Soft"
+
+func newDevice(p *Provider, c DeviceConfig, index int) *device {
+	d := &device{provider: p, cfg: c, gid: verbs.GIDFromAddr(c.Addr), random: p.fab.Rand()}
+	d.guid = guidPrefix<<24 | uint64(binary.BigEndian.Uint32(d.gid[12:])&0xffffff)
+	d.qpHint = firstQP
+	d.scratch.init()
+	return d
+}
+
+func (d *device) info() verbs.DeviceInfo {
+	return verbs.DeviceInfo{Name: d.cfg.Name, GUID: d.guid, Addr: []netip.Addr{d.cfg.Addr}, Node: -1}
+}
+
+// attach joins the fabric. The caller holds Provider.opening.
+func (d *device) attach() error {
+	p, err := d.provider.fab.Attach(d.gid, d.cfg.Name, d)
+	if err != nil {
+		return err
+	}
+	d.port.Store(p)
+	p.Exclusive(func() { d.p = p }) // what came before waits in the inbox
+	return nil
+}
+
+// detach leaves the fabric. No object is alive. The caller holds
+// Provider.opening.
+func (d *device) detach() {
+	p := d.port.Load()
+	p.Exclusive(func() {
+		d.p = nil
+		d.timers, d.busy, d.later = nil, nil, nil
+	})
+	d.port.Store(nil)
+	p.Detach()
+}
+
+// exclusive runs fn with the engine at rest, and turns the engine afterwards.
+// It waits for a running turn to end. Never call it from a turn or from fn.
+func (d *device) exclusive(fn func()) {
+	if p := d.port.Load(); p != nil {
+		p.Exclusive(fn)
+		return
+	}
+	// Nobody has the device open, so nobody else has an object of it.
+	fn()
+}
+
+// kick runs the engine, after work was left for it.
+func (d *device) kick() {
+	if p := d.port.Load(); p != nil {
+		p.Kick()
+	}
+}
+
+// nextNumber numbers objects for messages.
+func (d *device) nextNumber() uint32 {
+	d.numbers++
+	return d.numbers
+}
+
+// draw is n random bits, at most 32.
+func (d *device) draw(n uint) (uint32, error) {
+	var b [4]byte
+	if _, err := io.ReadFull(d.random, b[:]); err != nil {
+		return 0, err
+	}
+	return binary.BigEndian.Uint32(b[:]) >> (32 - n), nil
+}

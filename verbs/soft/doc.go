@@ -1,0 +1,44 @@
+// Package soft is a software RNIC in pure Go: the embedded provider, and the
+// same semantics as hardware where there is none.
+//
+// # Layers
+//
+//	Provider, Context, PD, MR, CQ, QP     the contract of package verbs
+//	turn, post                            the reactor's side: fills and empties rings
+//	──────────── rings, one doorbell ────────────
+//	device: requester, responder, CQs     the engine: steppable, no goroutine, no clock
+//	──────────── encoded packets ────────────────
+//	fabric.Port                           the link, with its faults
+//
+// A device is one engine. Its Turn consumes packets, timers and doorbells, and
+// returns; whoever rings the doorbell usually runs it, and then the engine of
+// the peer, on its own goroutine.
+//
+// # The way of a WRITE
+//
+//  1. Context.Turn copies the work request into the send queue's ring and puts
+//     the queue pair on the device's doorbell list (post_send.go).
+//  2. Port.Kick runs the engine: the requester gives the request its PSNs, cuts
+//     it to the path MTU and sends packets that point into the sender's
+//     registered memory (requester.go, emit.go).
+//  3. The peer's engine parses the header, checks PSN, opcode, key, range and
+//     permission, copies the payload straight to its place, and acknowledges
+//     once at the end of its turn (responder.go, resp_*.go).
+//  4. The acknowledgement retires the request; a signaled one leaves a
+//     completion in the CQ's ring (ack.go, cq.go).
+//  5. Context.Turn of the reactor polls it out.
+//
+// # Who touches what
+//
+// The holder of a port's token (the engine's turn, or a control call through
+// device.exclusive) owns everything of the device except the producing end of
+// the work queues and the consuming end of the completion queues, which belong
+// to the holder of the reactor's turn. Both ends meet in atomic words only,
+// and all of those are on the Go heap, where the race detector sees them.
+//
+// # Payload by reference
+//
+// A packet's payload points into registered memory of its sender until the
+// receiver has copied it. Each such packet carries a guard; see guard.go for
+// why nothing reads a buffer that its owner has back.
+package soft

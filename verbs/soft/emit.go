@@ -1,0 +1,256 @@
+package soft
+
+import (
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+const (
+	// windowPSNs is how many PSNs a requester has outstanding: enough to keep
+	// the peer busy, few enough that nobody's inbox grows large. Far below
+	// wire.PSNWindow.
+	windowPSNs = 512
+	// readChunk is how many responses one READ request on the wire asks for; a
+	// longer READ is asked for piece by piece, so that the window bounds its
+	// responses too. Pieces begin at fixed places, so that a request sent again
+	// never asks for more than the first did.
+	readChunk = 128
+	// ackEvery is how many packets a requester sends at most without asking
+	// for an acknowledgement. The last packet of a message always asks; the
+	// responder answers once per turn.
+	ackEvery = 32
+	// copyLimit is the length up to which payload is copied into the packet:
+	// cheaper than the guard of a reference.
+	copyLimit = 64
+)
+
+// emit sends requests until there are no more, or the window, a fence or the
+// limit of READs holds it.
+func (q *queuePair) emit() {
+	r := &q.req
+	if r.rnrWait {
+		return
+	}
+	sq := q.sq.Load()
+	head := sq.head.Load()
+	for budget := emitPerTurn; r.cur != head; budget-- {
+		if budget == 0 {
+			q.dev.activate(q)
+			break
+		}
+		w := sq.at(r.cur)
+		if r.cur == r.fresh && !q.start(sq, w) {
+			break
+		}
+		if w.failed || !q.emitPacket(sq, w) {
+			break
+		}
+	}
+	if r.bad && r.tail == r.badAt {
+		w := sq.at(r.tail)
+		q.fail(w.status, w.vendor)
+		return
+	}
+	q.startTimer()
+	if q.attr.SQDraining && q.current() == verbs.QPSSQD && r.tail == r.fresh {
+		q.attr.SQDraining = false
+		if r.notifyDrained {
+			r.notifyDrained = false
+			q.ctx.async.raise(verbs.AsyncEvent{Type: verbs.EventSQDrained, QP: q})
+		}
+	}
+}
+
+// start gives the request at fresh its PSNs; false when it may not go yet, or
+// failed.
+func (q *queuePair) start(sq *sendQueue, w *sendWQE) bool {
+	r := &q.req
+	if q.current() == verbs.QPSSQD {
+		return false
+	}
+	if w.failed {
+		return false
+	}
+	if w.flags&verbs.SendFence != 0 && r.reads > 0 {
+		return false
+	}
+	status := verbs.WCSuccess
+	switch {
+	case w.length > q.dev.cfg.Limits.MaxMsgSize:
+		status = verbs.WCLocLenErr
+	case w.reads() && q.attr.MaxRdAtomic == 0:
+		status = verbs.WCLocQPOpErr // it could never go
+	case w.reads() && r.reads >= int(q.attr.MaxRdAtomic):
+		return false
+	case w.reads() && !q.writable(sq.sges(r.cur, w.nsge)):
+		status = verbs.WCLocProtErr
+	}
+	if status != verbs.WCSuccess {
+		q.markBad(w, r.cur, status, vendorLocal)
+		return false
+	}
+	w.first = r.next
+	w.npkts = 1
+	if !w.op.IsAtomic() {
+		w.npkts = packets(w.length, q.mtu)
+	}
+	w.started = true
+	if w.reads() {
+		r.reads++
+	}
+	r.fresh++
+	return true
+}
+
+// markBad stops the queue at a request that cannot go on. It completes when
+// those before it have.
+func (q *queuePair) markBad(w *sendWQE, pos uint64, s verbs.WCStatus, vendor uint32) {
+	w.failed, w.status, w.vendor = true, s, vendor
+	q.req.bad, q.req.badAt = true, pos
+}
+
+// emitPacket sends the next packet of the request at cur; false when the
+// window is closed or the request failed.
+func (q *queuePair) emitPacket(sq *sendQueue, w *sendWQE) bool {
+	r := &q.req
+	at := uint32(r.next - w.first)
+	span := uint32(1)
+	if w.op == verbs.WRRDMARead {
+		span = min(readChunk-at%readChunk, w.npkts-at)
+	}
+	if out := r.next - r.acked; out > 0 && out+uint64(span) > windowPSNs {
+		return false
+	}
+	h := &q.dev.scratch.tx
+	*h = wire.Header{PSN: narrow(r.next)}
+	k := q.dev.p.Get()
+	off := uint64(at) * uint64(q.mtu)
+	rest := uint64(w.length) - off
+	switch {
+	case w.op == verbs.WRRDMARead:
+		h.Opcode, h.AckReq = wire.RCReadRequest, true
+		h.VA, h.RKey = w.remote+off, w.rkey
+		h.Length = uint32(min(rest, uint64(span)*uint64(q.mtu)))
+	case w.op.IsAtomic():
+		h.Opcode, h.AckReq = wire.RCFetchAdd, true
+		h.VA, h.RKey, h.SwapAdd = w.remote, w.rkey, w.arg1
+		if w.op == verbs.WRAtomicCmpAndSwp {
+			h.Opcode, h.Compare, h.SwapAdd = wire.RCCompareSwap, w.arg1, w.arg2
+		}
+	default:
+		n := uint32(min(rest, uint64(q.mtu)))
+		if !q.gather(sq, w, k, off, n) {
+			k.Release()
+			q.markBad(w, r.cur, verbs.WCLocProtErr, vendorLocal)
+			return false
+		}
+		last := at+1 == w.npkts
+		h.Opcode = sendOpcode(w.op, at == 0, last)
+		h.PadCount = wire.PadLen(int(n))
+		r.unasked++
+		if h.AckReq = last || r.unasked >= ackEvery; h.AckReq {
+			r.unasked = 0
+		}
+		if at == 0 && (w.op == verbs.WRRDMAWrite || w.op == verbs.WRRDMAWriteWithImm) {
+			h.VA, h.RKey, h.Length = w.remote, w.rkey, w.length
+		}
+		if last {
+			h.Imm = w.imm
+			h.Solicited = w.flags&verbs.SendSolicited != 0
+		}
+	}
+	q.transmit(k, h)
+	r.next += uint64(span)
+	r.sent = max(r.sent, r.next)
+	if at+span == w.npkts {
+		r.cur++
+	}
+	return true
+}
+
+// sendOpcode is the opcode of a packet of a SEND or WRITE by its place.
+func sendOpcode(op verbs.WROpcode, first, last bool) wire.Opcode {
+	o := wire.OpSendFirst
+	if op == verbs.WRRDMAWrite || op == verbs.WRRDMAWriteWithImm {
+		o = wire.OpWriteFirst
+	}
+	// The six of each kind follow each other: first, middle, last, last with
+	// immediate, only, only with immediate.
+	switch {
+	case first && last:
+		o += 4
+	case last:
+		o += 2
+	case !first:
+		o++
+	}
+	if last && op.HasImm() {
+		o++
+	}
+	return wire.TransportRC.With(o)
+}
+
+// transmit sends a packet to the peer.
+func (q *queuePair) transmit(k *fabric.Packet, h *wire.Header) {
+	h.PKey, h.DestQP, h.MigReq = wire.DefaultPKey, q.attr.DestQPN, true
+	k.SetHeader(h)
+	q.dev.p.SendTo(q.route, k)
+}
+
+// gather puts n bytes from off of a request's payload into a packet: short
+// ones copied, long ones by reference under the queue pair's guard.
+func (q *queuePair) gather(sq *sendQueue, w *sendWQE, k *fabric.Packet, off uint64, n uint32) bool {
+	if n == 0 {
+		return true
+	}
+	byRef := n > copyLimit
+	if byRef {
+		k.Holder = q.guard
+	}
+	if w.flags&verbs.SendInline != 0 {
+		add(k, sq.payload(q.req.cur, w.length)[off:off+uint64(n)], byRef)
+		return true
+	}
+	for _, s := range sq.sges(q.req.cur, w.nsge) {
+		if off >= uint64(s.Length) {
+			off -= uint64(s.Length)
+			continue
+		}
+		part := uint32(min(uint64(s.Length)-off, uint64(n)))
+		m, err := q.dev.resolve(q.pd, s.LKey, s.Addr+off, part, 0)
+		if err != nil {
+			return false
+		}
+		b, _ := m.view(s.Addr+off, part)
+		add(k, b, byRef)
+		if byRef {
+			q.guard.note(m)
+		}
+		if n -= part; n == 0 {
+			return true
+		}
+		off = 0
+	}
+	return n == 0
+}
+
+func add(k *fabric.Packet, b []byte, byRef bool) {
+	if byRef {
+		k.AddRef(b)
+	} else {
+		k.AddCopy(b)
+	}
+}
+
+// writable tells whether all elements may be written.
+func (q *queuePair) writable(sges []verbs.SGE) bool {
+	for i := range sges {
+		if s := &sges[i]; s.Length > 0 {
+			if _, err := q.dev.resolve(q.pd, s.LKey, s.Addr, s.Length, verbs.AccessLocalWrite); err != nil {
+				return false
+			}
+		}
+	}
+	return true
+}

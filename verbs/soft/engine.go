@@ -1,0 +1,156 @@
+package soft
+
+import (
+	"slices"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// Bounds of one turn, so that a busy device lets others run between.
+const (
+	packetsPerTurn = 256 // taken from the inbox
+	emitPerTurn    = 128 // sent by one queue pair, each way
+)
+
+// scratch is memory of the engine that outlives no turn.
+type scratch struct {
+	rx, tx wire.Header
+	segs   [][]byte
+}
+
+func (s *scratch) init() { s.segs = make([][]byte, 0, 64) }
+
+// Turn is one step of the engine:
+//
+//  1. packets of the inbox are taken and acted on;
+//  2. doorbells: queue pairs with new work requests become busy;
+//  3. timers that are due;
+//  4. the connection manager's timers;
+//  5. busy queue pairs send requests and responses, acknowledge, or flush;
+//  6. completions are published, and events raised for them.
+//
+// It is called by the fabric, by one goroutine at a time.
+func (d *device) Turn(now time.Duration) (next time.Duration, more bool) {
+	if d.p == nil {
+		return 0, false
+	}
+	d.now = now
+	left := packetsPerTurn
+	for ; left > 0; left-- {
+		k := d.p.Take()
+		if k == nil {
+			break
+		}
+		d.receive(k)
+		k.Release()
+	}
+	d.leaveGuard()
+	for q := d.bells.TakeAll(); q != nil; {
+		following := q.bellHook.Unlink()
+		q.rung.Store(false) // before the queue is looked at
+		d.activate(q)
+		q = following
+	}
+	d.fireTimers()
+	if d.onTurn != nil {
+		next = d.onTurn(now)
+	}
+	// Those that become busy again while they are worked on wait in later.
+	d.busy, d.later = d.later, d.busy[:0]
+	for _, q := range d.busy {
+		q.active = false
+		q.work()
+	}
+	clear(d.busy)
+	d.breakBroken()
+	for _, q := range d.dirtyCQs {
+		q.publish()
+	}
+	clear(d.dirtyCQs)
+	d.dirtyCQs = d.dirtyCQs[:0]
+	if at := d.timers.earliest(); at != 0 && (next == 0 || at < next) {
+		next = at
+	}
+	return next, len(d.later) > 0 || left == 0
+}
+
+// activate puts a queue pair on the list of those to be worked on.
+func (d *device) activate(q *queuePair) {
+	if !q.active {
+		q.active = true
+		d.later = append(d.later, q)
+	}
+}
+
+// breakLater moves a queue pair to ERR before the turn ends: for places that
+// are in the middle of its work.
+func (d *device) breakLater(q *queuePair) {
+	if !slices.Contains(d.broken, q) {
+		d.broken = append(d.broken, q)
+	}
+}
+
+func (d *device) breakBroken() {
+	for i := 0; i < len(d.broken); i++ { // breaking may break more
+		d.broken[i].enterError()
+	}
+	clear(d.broken)
+	d.broken = d.broken[:0]
+}
+
+// receive acts on one packet.
+func (d *device) receive(k *fabric.Packet) {
+	h := &d.scratch.rx
+	n, err := wire.Parse(k.Header(), h)
+	if err != nil || n != k.HdrLen || (k.PayloadLen > 0 && !h.Opcode.HasPayload()) {
+		d.p.CountMalformed()
+		return
+	}
+	if h.Opcode.Transport() == wire.TransportUD {
+		d.receiveDatagram(k, h)
+		return
+	}
+	q := d.find(h.DestQP)
+	if q == nil || h.Opcode.Transport() != wire.TransportRC || h.PKey != wire.DefaultPKey || !q.receives(k) {
+		return // silently, as hardware: the sender's timer tells it
+	}
+	if h.Opcode.Response() {
+		q.onResponse(k, h)
+	} else {
+		q.onRequest(k, h)
+	}
+}
+
+// enterGuard begins reading the payload of a packet; false says that its owner
+// has taken the memory back, and the packet is to be treated as lost. The
+// engine stays inside until a packet with another guard comes, or the turn
+// goes on: consecutive packets cost nothing.
+func (d *device) enterGuard(k *fabric.Packet) bool {
+	g, ok := k.Holder.(*guard)
+	if !ok || g == d.held {
+		return true
+	}
+	d.leaveGuard()
+	if !g.enter() {
+		return false
+	}
+	d.held = g
+	return true
+}
+
+// leaveGuard ends reading. It must be called before anything that may wait for
+// another engine.
+func (d *device) leaveGuard() {
+	if d.held != nil {
+		d.held.leave()
+		d.held = nil
+	}
+}
+
+// retire kills a guard of this device's.
+func (d *device) retire(g *guard) {
+	d.leaveGuard()
+	g.kill()
+}

@@ -1,0 +1,201 @@
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// memoryRegion is an MR. Everything but closed is immutable after creation.
+type memoryRegion struct {
+	pd     *protectionDomain
+	arena  *mem.Arena // pinned while the region lives
+	data   []byte     // the memory itself
+	addr   uint64
+	iova   uint64 // what requests call addr, local and remote ones
+	access verbs.AccessFlags
+	key    uint32 // both lkey and rkey
+	slot   int    // its bit in guard.regions
+
+	guard  guard // of READ responses that point into it
+	closed atomic.Bool
+}
+
+var _ verbs.MR = (*memoryRegion)(nil)
+
+// The access bits a region may have. The others belong to later kinds of
+// memory, or to operations this device does not have.
+const (
+	accessKnown = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
+		verbs.AccessMWBind | verbs.AccessZeroBased | verbs.AccessHugeTLB | verbs.AccessRelaxedOrdering
+	accessLater = verbs.AccessOnDemand | verbs.AccessFlushGlobal | verbs.AccessFlushPersistent
+)
+
+// RegMR registers length bytes at addr, which must lie in one arena of
+// internal/mem; the arena stays pinned until the region is closed. Requests,
+// local and remote, name the memory by addresses from iova on; with
+// AccessZeroBased iova is 0.
+//
+// Implements: ibv_reg_mr_iova2.
+func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessFlags) (verbs.MR, error) {
+	const op = "ibv_reg_mr"
+	refuse := func(errno syscall.Errno, format string, a ...any) (verbs.MR, error) {
+		return nil, opError(op, p.String(), errno, format, a...)
+	}
+	switch {
+	case access&accessLater != 0:
+		return refuse(syscall.EOPNOTSUPP, "%w: access %v", verbs.ErrNotSupported, access&accessLater)
+	case access&^accessKnown != 0:
+		return refuse(syscall.EINVAL, "%w: access bits %v do not exist", verbs.ErrInvalid, access&^accessKnown)
+	case !access.Consistent():
+		return refuse(syscall.EINVAL, "%w: access %v needs LOCAL_WRITE", verbs.ErrInvalid, access)
+	case length == 0 || length > math.MaxInt64:
+		return refuse(syscall.EINVAL, "%w: a region of %d bytes", verbs.ErrInvalid, length)
+	case iova+length < iova:
+		return refuse(syscall.EINVAL, "%w: %d bytes from 0x%x wrap around", verbs.ErrInvalid, length, iova)
+	}
+	if access&verbs.AccessZeroBased != 0 {
+		iova = 0
+	}
+	arena, ok := mem.Find(addr, int(length))
+	if !ok {
+		return refuse(syscall.EFAULT, "%w: %d bytes at 0x%x are not off-heap memory of one arena", verbs.ErrInvalid, length, addr)
+	}
+	if err := arena.Pin(); err != nil {
+		return refuse(syscall.EFAULT, "%w", err)
+	}
+	data, ok := arena.Slice(addr, int(length))
+	if !ok {
+		arena.Unpin()
+		return refuse(syscall.EFAULT, "%w: %d bytes at 0x%x were unmapped meanwhile", verbs.ErrInvalid, length, addr)
+	}
+	m := &memoryRegion{pd: p, arena: arena, data: data, addr: addr, iova: iova, access: access}
+	var err error
+	if e := p.exclusive(op, func() { err = p.ctx.dev.addRegion(m) }); e != nil || err != nil {
+		arena.Unpin()
+		if err != nil {
+			e = opError(op, p.String(), syscall.ENOMEM, "%w", err)
+		}
+		return nil, e
+	}
+	return m, nil
+}
+
+// addRegion gives m its key and slot. The engine is at rest.
+func (d *device) addRegion(m *memoryRegion) (err error) {
+	if d.keys.n >= d.cfg.Limits.MaxMR {
+		return fmt.Errorf("all %d memory regions are in use", d.cfg.Limits.MaxMR)
+	}
+	if m.key, err = d.keys.fresh(d.random); err != nil {
+		return err
+	}
+	if n := len(d.freeSlots); n > 0 {
+		m.slot, d.freeSlots = d.freeSlots[n-1], d.freeSlots[:n-1]
+	} else {
+		m.slot = d.usedSlots
+		d.usedSlots++
+	}
+	d.keys.put(m.key, m)
+	m.pd.mrs++
+	m.pd.ctx.counts.MR++
+	return nil
+}
+
+// Close deregisters the region: its keys are dead at once, and nothing reads or
+// writes the memory once Close has returned. It waits for a receiver that is
+// copying at this moment, for nothing else. Work requests that still use the
+// region end in a protection error.
+//
+// Implements: ibv_dereg_mr.
+func (m *memoryRegion) Close() error {
+	if m.closed.Load() {
+		return nil
+	}
+	return m.pd.ctx.exclusive("ibv_dereg_mr", func() {
+		if m.closed.Swap(true) {
+			return
+		}
+		d := m.pd.ctx.dev
+		d.keys.remove(m.key)
+		m.guard.kill()
+		for _, q := range d.qps {
+			if q != nil && q.guard.covers(m) {
+				q.revoke()
+			}
+		}
+		d.freeSlots = append(d.freeSlots, m.slot)
+		m.pd.mrs--
+		m.pd.ctx.counts.MR--
+		m.arena.Unpin()
+	})
+}
+
+// Why a range of a region was refused.
+var (
+	errKey    = errors.New("no such key")
+	errRange  = errors.New("range outside the region")
+	errAccess = errors.New("access not permitted")
+)
+
+// view is the n bytes that requests call addr, if all of them lie inside.
+func (m *memoryRegion) view(addr uint64, n uint32) ([]byte, bool) {
+	off := addr - m.iova // wraps to something huge when addr is below
+	size := uint64(len(m.data))
+	if off > size || uint64(n) > size-off {
+		return nil, false
+	}
+	return m.data[off : off+uint64(n) : off+uint64(n)], true
+}
+
+// word is the 8-byte word that requests call addr.
+func (m *memoryRegion) word(addr uint64) (*uint64, bool) {
+	if _, ok := m.view(addr, 8); !ok {
+		return nil, false
+	}
+	return m.arena.Word(m.addr + (addr - m.iova))
+}
+
+// resolve checks a key: that it exists, in this domain, permits need, and
+// covers the range. It is made anew for every packet, so that a region closed
+// in the middle of a message is noticed.
+func (d *device) resolve(pd *protectionDomain, key uint32, addr uint64, n uint32, need verbs.AccessFlags) (*memoryRegion, error) {
+	m := d.keys.get(key)
+	if m == nil || m.pd != pd {
+		return nil, errKey
+	}
+	if m.access&need != need {
+		return nil, errAccess
+	}
+	if off := addr - m.iova; off > uint64(len(m.data)) || uint64(n) > uint64(len(m.data))-off {
+		return nil, errRange
+	}
+	return m, nil
+}
+
+// Addr is the address of the first byte.
+func (m *memoryRegion) Addr() uint64 { return m.addr }
+
+// Length is the length in bytes.
+func (m *memoryRegion) Length() uint64 { return uint64(len(m.data)) }
+
+// IOVA is what requests call Addr.
+func (m *memoryRegion) IOVA() uint64 { return m.iova }
+
+// LKey is the key for elements of local requests.
+func (m *memoryRegion) LKey() uint32 { return m.key }
+
+// RKey is the key for peers. It opens what AccessFlags permit and no more.
+func (m *memoryRegion) RKey() uint32 { return m.key }
+
+// Handle is the key too: it names the region.
+func (m *memoryRegion) Handle() uint64 { return uint64(m.key) }
+
+// String names the region without its key, which is a secret.
+func (m *memoryRegion) String() string {
+	return fmt.Sprintf("MR of %d bytes at 0x%x in %v", len(m.data), m.addr, m.pd)
+}

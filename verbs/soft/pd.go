@@ -1,0 +1,97 @@
+package soft
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// protectionDomain is a PD: what is made in it may be used together.
+type protectionDomain struct {
+	ctx    *deviceContext
+	number uint32
+	closed atomic.Bool // set by Close under the port's token
+
+	mrs, qps int // alive; under the port's token
+}
+
+var _ verbs.PD = (*protectionDomain)(nil)
+
+// Context is the context it was made on.
+func (p *protectionDomain) Context() verbs.Context { return p.ctx }
+
+// String names the domain.
+func (p *protectionDomain) String() string {
+	return fmt.Sprintf("PD %d of %s", p.number, p.ctx.dev.cfg.Name)
+}
+
+// exclusive is deviceContext.exclusive on an open domain.
+func (p *protectionDomain) exclusive(op string, fn func()) error {
+	gone := false
+	if err := p.ctx.exclusive(op, func() {
+		if gone = p.closed.Load(); !gone {
+			fn()
+		}
+	}); err != nil {
+		return err
+	}
+	if gone {
+		return opError(op, p.String(), syscall.EINVAL, "%w", verbs.ErrClosed)
+	}
+	return nil
+}
+
+// Close frees the domain; [verbs.ErrBusy] while it has regions or queue pairs.
+//
+// Implements: ibv_dealloc_pd.
+func (p *protectionDomain) Close() (err error) {
+	const op = "ibv_dealloc_pd"
+	if p.closed.Load() {
+		return nil
+	}
+	if e := p.ctx.exclusive(op, func() {
+		if p.closed.Load() {
+			return
+		}
+		var alive []string
+		if p.mrs > 0 {
+			alive = append(alive, count(p.mrs, "memory regions"))
+		}
+		if p.qps > 0 {
+			alive = append(alive, count(p.qps, "queue pairs"))
+		}
+		if alive != nil {
+			err = opError(op, p.String(), syscall.EBUSY, "%w: %s alive", verbs.ErrBusy, strings.Join(alive, " and "))
+			return
+		}
+		p.closed.Store(true)
+		p.ctx.counts.PD--
+	}); e != nil {
+		return e
+	}
+	return err
+}
+
+// AllocMW is not supported yet.
+//
+// Implements: ibv_alloc_mw.
+func (p *protectionDomain) AllocMW(verbs.MWType) (verbs.MW, error) {
+	return nil, notYet("ibv_alloc_mw", p.String(), "memory windows")
+}
+
+// CreateSRQ is not supported yet.
+//
+// Implements: ibv_create_srq.
+func (p *protectionDomain) CreateSRQ(*verbs.SRQAttr) (verbs.SRQ, error) {
+	return nil, notYet("ibv_create_srq", p.String(), "shared receive queues")
+}
+
+// CreateAH is not supported yet: only datagram queue pairs need one.
+//
+// Implements: ibv_create_ah.
+func (p *protectionDomain) CreateAH(*verbs.AHAttr) (verbs.AH, error) {
+	return nil, notYet("ibv_create_ah", p.String(), "address handles")
+}

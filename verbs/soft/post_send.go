@@ -1,0 +1,188 @@
+package soft
+
+import (
+	"math"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// supported is what an RC queue pair executes.
+var supported = verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
+	verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd)
+
+// knownFlags are the send flags that exist; IP_CSUM is for raw packets.
+const knownFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | verbs.SendInline
+
+// postSend copies the requests of a group into the queue. It tells whether the
+// engine has to run.
+//
+//	EINVAL  no such queue pair here, RESET, INIT or RTR; opcode, flags, number
+//	        of elements, inline length, atomic length or alignment; list too short
+//	ENOMEM  the queue is full
+//	EFAULT  a request or its elements are not in off-heap memory
+//
+// Implements: ibv_post_send; the errnos are those of rdma-core's providers/rxe/rxe.c.
+func (c *deviceContext) postSend(g *verbs.SendGroup) (ring bool) {
+	g.Accepted, g.Errno = 0, 0
+	q, ok := c.ownQP(g.QP)
+	if !ok {
+		g.Errno = syscall.EINVAL
+		return false
+	}
+	switch verbs.QPState(q.state.Load()) {
+	case verbs.QPSReset, verbs.QPSInit, verbs.QPSRTR:
+		g.Errno = syscall.EINVAL
+		return false
+	}
+	sq := q.sq.Load()
+	head := sq.head.Load()
+	room := sq.room(head)
+	addr := g.Head
+	n := 0
+	for n < g.Count {
+		var wr *verbs.SendWR
+		if wr, ok = q.sendWR(addr); !ok {
+			g.Errno = syscall.EFAULT
+			break
+		}
+		if uint64(n) == room {
+			g.Errno = syscall.ENOMEM
+			break
+		}
+		if g.Errno = q.fillSend(sq, head+uint64(n), wr); g.Errno != 0 {
+			break
+		}
+		n++
+		if addr = wr.Next; addr == 0 && n < g.Count {
+			g.Errno = syscall.EINVAL
+			break
+		}
+	}
+	if g.Extended && g.Errno != 0 {
+		n = 0 // ibv_wr_complete: the whole posting is aborted
+	}
+	g.Accepted = n
+	if n == 0 {
+		return false
+	}
+	sq.head.Store(head + uint64(n))
+	q.ring()
+	return true
+}
+
+// sendWR is the request at addr. The arena it was found in is kept: the next
+// one is in the same.
+func (q *queuePair) sendWR(addr uint64) (*verbs.SendWR, bool) {
+	if a := q.wrArena; a != nil {
+		if wr, ok := mem.At[verbs.SendWR](a, addr); ok {
+			return wr, true
+		}
+	}
+	a, ok := mem.Find(addr, verbs.SizeofSendWR)
+	if !ok {
+		return nil, false
+	}
+	q.wrArena = a
+	return mem.At[verbs.SendWR](a, addr)
+}
+
+// list is the elements at addr.
+func (q *queuePair) list(addr uint64, n uint32) ([]verbs.SGE, bool) {
+	if n == 0 {
+		return nil, true
+	}
+	if a := q.wrArena; a != nil {
+		if s, ok := mem.Array[verbs.SGE](a, addr, int(n)); ok {
+			return s, true
+		}
+	}
+	a, ok := mem.Find(addr, int(n)*verbs.SizeofSGE)
+	if !ok {
+		return nil, false
+	}
+	return mem.Array[verbs.SGE](a, addr, int(n))
+}
+
+// fillSend checks a request and copies it to the place of position pos, which
+// is free and not yet published.
+func (q *queuePair) fillSend(sq *sendQueue, pos uint64, wr *verbs.SendWR) syscall.Errno {
+	if !supported.Has(wr.Opcode) || wr.Flags&^knownFlags != 0 || wr.NumSGE > sq.maxSGE {
+		return syscall.EINVAL
+	}
+	sges, ok := q.list(wr.SGList, wr.NumSGE)
+	if !ok {
+		return syscall.EFAULT
+	}
+	var total uint64
+	for i := range sges {
+		total += uint64(sges[i].Length)
+	}
+	w := sq.at(pos)
+	*w = sendWQE{
+		wrID: wr.WRID, op: wr.Opcode, flags: wr.Flags, nsge: wr.NumSGE,
+		length: uint32(min(total, math.MaxUint32)), // more than fits fails as too long later
+	}
+	switch {
+	case wr.Opcode.HasImm():
+		w.imm = wr.Imm()
+	case wr.Opcode.IsAtomic():
+		if total != 8 || wr.RemoteAddr%8 != 0 {
+			return syscall.EINVAL
+		}
+		w.remote, w.arg1, w.arg2, w.rkey = wr.RemoteAddr, wr.W1, wr.W2, wr.AtomicRKey()
+	case wr.Opcode == verbs.WRRDMARead && wr.NumSGE > maxSGERead:
+		return syscall.EINVAL
+	}
+	switch wr.Opcode {
+	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRRDMARead:
+		w.remote, w.rkey = wr.RemoteAddr, wr.RDMARKey()
+	}
+	if wr.Flags&verbs.SendInline != 0 {
+		return q.fillInline(sq, pos, w, sges, total)
+	}
+	copy(sq.sges(pos, wr.NumSGE), sges)
+	return 0
+}
+
+// fillInline copies the payload itself; keys are not looked at.
+func (q *queuePair) fillInline(sq *sendQueue, pos uint64, w *sendWQE, sges []verbs.SGE, total uint64) syscall.Errno {
+	if w.reads() || total > uint64(sq.maxInline) {
+		return syscall.EINVAL
+	}
+	into := sq.payload(pos, uint32(total))
+	for i := range sges {
+		from, ok := q.bytesAt(sges[i].Addr, sges[i].Length)
+		if !ok {
+			return syscall.EFAULT
+		}
+		into = into[copy(into, from):]
+	}
+	return 0
+}
+
+// bytesAt is memory of the caller, registered or not.
+func (q *queuePair) bytesAt(addr uint64, n uint32) ([]byte, bool) {
+	if n == 0 {
+		return nil, true
+	}
+	if a := q.inlineArena; a != nil {
+		if b, ok := a.Slice(addr, int(n)); ok {
+			return b, true
+		}
+	}
+	a, ok := mem.Find(addr, int(n))
+	if !ok {
+		return nil, false
+	}
+	q.inlineArena = a
+	return a.Slice(addr, int(n))
+}
+
+// ring puts the queue pair on the device's doorbell list.
+func (q *queuePair) ring() {
+	if !q.rung.Swap(true) {
+		q.dev.bells.Push(q)
+	}
+}

@@ -1,0 +1,256 @@
+package soft
+
+import (
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// queuePair is an RC queue pair. Its state machine is drawn at
+// [verbs.QPState]; its requester half is in requester.go, its responder half
+// in responder.go.
+type queuePair struct {
+	dev      *device
+	ctx      *deviceContext
+	pd       *protectionDomain
+	sendCQ   *completionQueue
+	recvCQ   *completionQueue
+	number   uint32
+	userData uint64
+	granted  verbs.QPCap
+	sigAll   bool
+
+	// state is a verbs.QPState. Written by the engine, read by posters: a
+	// poster that sees an old one leaves requests that the engine then flushes.
+	state atomic.Uint32
+	// sq and rq are replaced by the engine when the queue pair is reset; read
+	// by posters.
+	sq     atomic.Pointer[sendQueue]
+	rq     atomic.Pointer[recvQueue]
+	closed atomic.Bool // set by Close under the port's token; read by everybody
+
+	asyncUnacked atomic.Int64
+
+	// rung is set by the poster that puts the queue pair on the doorbell list,
+	// cleared by the engine that takes it off, before it looks at the queue.
+	rung     atomic.Bool
+	bellHook ring.Hook[queuePair]
+
+	// The poster's: arenas that requests and inline payload were found in.
+	wrArena, inlineArena *mem.Arena
+
+	// The rest is the engine's, under the port's token.
+	attr     verbs.QPAttr
+	mtu      uint32 // bytes
+	route    *fabric.Route
+	guard    *guard // of requests by reference in flight
+	active   bool   // on the device's list
+	deadline time.Duration
+	timerAt  time.Duration // when the heap looks at us; 0: it does not
+	req      requester
+	resp     responder
+}
+
+var _ verbs.QP = (*queuePair)(nil)
+
+// InboxHook links the queue pair into the device's doorbell list.
+func (q *queuePair) InboxHook() *ring.Hook[queuePair] { return &q.bellHook }
+
+// Queue pair numbers: a 16-bit index, and 8 bits that change with each
+// creation, so that a late packet does not meet a new queue pair.
+const (
+	firstQP     = 2 // 0 and 1 are the management queue pairs
+	qpIndexMask = 1<<16 - 1
+	qpRoundMask = 1<<8 - 1
+)
+
+// find is the queue pair with a number.
+func (d *device) find(number uint32) *queuePair {
+	i := int(number & qpIndexMask)
+	if i >= len(d.qps) {
+		return nil
+	}
+	if q := d.qps[i]; q != nil && q.number == number {
+		return q
+	}
+	return nil
+}
+
+// addQP gives a queue pair its number. The engine is at rest.
+func (d *device) addQP(q *queuePair) error {
+	if d.qpCount >= d.cfg.Limits.MaxQP {
+		return fmt.Errorf("all %d queue pairs are in use", d.cfg.Limits.MaxQP)
+	}
+	if d.qpRound == 0 {
+		r, err := d.draw(8)
+		if err != nil {
+			return err
+		}
+		d.qpRound = r
+	}
+	top := d.cfg.Limits.MaxQP + firstQP
+	i := d.qpHint
+	for i < len(d.qps) && d.qps[i] != nil {
+		if i++; i == top {
+			i = firstQP
+		}
+	}
+	for len(d.qps) <= i {
+		d.qps = append(d.qps, nil)
+	}
+	if d.qpHint = i + 1; d.qpHint == top {
+		d.qpHint = firstQP
+	}
+	d.qpRound++
+	q.number = d.qpRound&qpRoundMask<<16 | uint32(i)
+	d.qps[i] = q
+	d.qpCount++
+	return nil
+}
+
+// CreateQP makes an RC queue pair in RESET. What was granted is written into
+// init.Cap.
+//
+// Implements: ibv_create_qp.
+func (p *protectionDomain) CreateQP(init *verbs.QPInitAttr) (verbs.QP, error) {
+	q, err := p.newQP(init)
+	if err != nil {
+		return nil, err
+	}
+	if e := p.exclusive("ibv_create_qp", func() { err = p.addQP(q) }); e != nil {
+		return nil, e
+	}
+	if err != nil {
+		return nil, err
+	}
+	init.Cap = q.granted
+	return q, nil
+}
+
+// addQP makes q, which newQP made, part of the device. The engine is at rest.
+func (p *protectionDomain) addQP(q *queuePair) error {
+	const op = "ibv_create_qp"
+	for _, cq := range []*completionQueue{q.sendCQ, q.recvCQ} {
+		if cq.closed.Load() {
+			return opError(op, p.String(), syscall.EINVAL, "%w: %v", verbs.ErrClosed, cq)
+		}
+	}
+	if err := p.ctx.dev.addQP(q); err != nil {
+		return opError(op, p.String(), syscall.ENOMEM, "%w", err)
+	}
+	q.sendCQ.attach(q)
+	q.recvCQ.attach(q)
+	p.qps++
+	p.ctx.counts.QP++
+	q.reset()
+	return nil
+}
+
+// newQP checks what is asked for and makes the queue pair, not yet numbered.
+func (p *protectionDomain) newQP(init *verbs.QPInitAttr) (*queuePair, error) {
+	const op = "ibv_create_qp"
+	refuse := func(format string, a ...any) (*queuePair, error) {
+		return nil, opError(op, p.String(), syscall.EINVAL, "%w: "+format, append([]any{verbs.ErrInvalid}, a...)...)
+	}
+	if init.Type != verbs.QPTRC {
+		return nil, notYet(op, p.String(), fmt.Sprintf("queue pairs of type %v", init.Type))
+	}
+	if init.SRQ != nil {
+		return nil, notYet(op, p.String(), "shared receive queues")
+	}
+	scq, ok1 := p.ctx.ownCQ(init.SendCQ)
+	rcq, ok2 := p.ctx.ownCQ(init.RecvCQ)
+	if !ok1 || !ok2 {
+		return refuse("a queue pair needs two completion queues of its context, has %v and %v", init.SendCQ, init.RecvCQ)
+	}
+	l, c := &p.ctx.dev.cfg.Limits, init.Cap
+	for _, a := range []struct {
+		name string
+		v    uint32
+		top  int
+	}{
+		{"MaxSendWR", c.MaxSendWR, l.MaxQPWR}, {"MaxRecvWR", c.MaxRecvWR, l.MaxQPWR},
+		{"MaxSendSGE", c.MaxSendSGE, l.MaxSGE}, {"MaxRecvSGE", c.MaxRecvSGE, l.MaxSGE},
+		{"MaxInlineData", c.MaxInlineData, l.MaxInline},
+	} {
+		if uint64(a.v) > uint64(a.top) {
+			return refuse("%s is %d, the device has %d", a.name, a.v, a.top)
+		}
+	}
+	return &queuePair{
+		dev: p.ctx.dev, ctx: p.ctx, pd: p, sendCQ: scq, recvCQ: rcq,
+		userData: init.UserData, granted: c, sigAll: init.SQSigAll,
+	}, nil
+}
+
+// attach notes that a queue of q completes here; detach undoes it. q may be
+// attached twice.
+func (cq *completionQueue) attach(q *queuePair) { cq.qps = append(cq.qps, q) }
+
+func (cq *completionQueue) detach(q *queuePair) {
+	for i, p := range cq.qps {
+		if p == q {
+			cq.qps = append(cq.qps[:i], cq.qps[i+1:]...)
+			return
+		}
+	}
+}
+
+// Close destroys the queue pair in whatever state it is. What is outstanding
+// vanishes without a completion, and completions not yet polled vanish too. It
+// answers [verbs.ErrBusy] while asynchronous events are unacknowledged.
+//
+// Implements: ibv_destroy_qp.
+func (q *queuePair) Close() (err error) {
+	const op = "ibv_destroy_qp"
+	if q.closed.Load() {
+		return nil
+	}
+	if e := q.ctx.exclusive(op, func() { err = q.destroy() }); e != nil {
+		return e
+	}
+	return err
+}
+
+// destroy is Close with the engine at rest.
+func (q *queuePair) destroy() error {
+	if q.closed.Load() {
+		return nil
+	}
+	if n := q.asyncUnacked.Load(); n > 0 {
+		return opError("ibv_destroy_qp", q.String(), syscall.EBUSY, "%w: %d events are not acknowledged", verbs.ErrBusy, n)
+	}
+	q.reset()
+	q.closed.Store(true)
+	d := q.dev
+	d.qps[q.number&qpIndexMask] = nil
+	d.qpCount--
+	q.sendCQ.detach(q)
+	q.recvCQ.detach(q)
+	q.pd.qps--
+	q.ctx.counts.QP--
+	return nil
+}
+
+// Context is the context it was made on.
+func (q *queuePair) Context() verbs.Context { return q.ctx }
+
+// Num is the queue pair number.
+func (q *queuePair) Num() uint32 { return q.number }
+
+// Type is RC.
+func (q *queuePair) Type() verbs.QPType { return verbs.QPTRC }
+
+// UserData is the value given at creation.
+func (q *queuePair) UserData() uint64 { return q.userData }
+
+// String names the queue pair.
+func (q *queuePair) String() string {
+	return fmt.Sprintf("QP 0x%06x of %s", q.number, q.dev.cfg.Name)
+}

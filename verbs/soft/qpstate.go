@@ -1,0 +1,180 @@
+package soft
+
+import (
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Modify moves the state machine or sets attributes. What is refused changes
+// nothing: an illegal step wraps [verbs.ErrInvalidTransition], a wrong value
+// [verbs.ErrInvalid].
+//
+// Implements: ibv_modify_qp.
+func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) (err error) {
+	if e := q.ctx.exclusive("ibv_modify_qp", func() { err = q.modify(attr, mask) }); e != nil {
+		return e
+	}
+	return err
+}
+
+// modify is Modify with the engine at rest, or in its turn.
+func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	const op = "ibv_modify_qp"
+	if q.closed.Load() {
+		return opError(op, q.String(), syscall.EINVAL, "%w", verbs.ErrClosed)
+	}
+	from := q.current()
+	to := from
+	if mask&verbs.QPMState != 0 {
+		to = attr.State
+	}
+	if mask&verbs.QPMCurState != 0 && attr.CurState != from {
+		return opError(op, q.String(), syscall.EINVAL, "%w: the state is %v, not %v", verbs.ErrInvalidTransition, from, attr.CurState)
+	}
+	if err := verbs.CheckTransition(verbs.QPTRC, from, to, mask); err != nil {
+		return opError(op, q.String(), syscall.EINVAL, "%w", err)
+	}
+	if err := q.checkValues(attr, mask); err != nil {
+		return opError(op, q.String(), syscall.EINVAL, "%w", err)
+	}
+	switch to {
+	case verbs.QPSReset:
+		q.reset()
+		return nil
+	case verbs.QPSErr:
+		q.enterError()
+		return nil
+	}
+	q.take(attr, mask)
+	switch {
+	case from == verbs.QPSInit && to == verbs.QPSRTR:
+		q.route = q.dev.p.Route(q.attr.AH.DGID)
+		q.mtu = min(q.attr.PathMTU.Bytes(), ceilMsgSize)
+		q.resp.begin(&q.attr)
+	case from == verbs.QPSRTR && to == verbs.QPSRTS:
+		q.req.begin(&q.attr)
+	case from == verbs.QPSRTS && to == verbs.QPSSQD:
+		q.attr.SQDraining = true
+		q.req.notifyDrained = mask&verbs.QPMEnSQDAsyncNotify != 0 && attr.EnSQDAsyncNotify
+	case from == verbs.QPSSQD && to == verbs.QPSRTS:
+		q.attr.SQDraining = false
+	}
+	if from == verbs.QPSSQD && mask&verbs.QPMAV != 0 {
+		q.route = q.dev.p.Route(q.attr.AH.DGID)
+	}
+	q.enter(to)
+	return nil
+}
+
+// current is the state.
+func (q *queuePair) current() verbs.QPState { return verbs.QPState(q.state.Load()) }
+
+// enter makes s the state, and has the queue pair looked at.
+func (q *queuePair) enter(s verbs.QPState) {
+	q.state.Store(uint32(s))
+	q.dev.activate(q)
+}
+
+// take copies the attributes that mask names.
+func (q *queuePair) take(a *verbs.QPAttr, mask verbs.QPAttrMask) {
+	t := &q.attr
+	for _, s := range []struct {
+		bit verbs.QPAttrMask
+		set func()
+	}{
+		{verbs.QPMAccessFlags, func() { t.AccessFlags = a.AccessFlags }},
+		{verbs.QPMPKeyIndex, func() { t.PKeyIndex = a.PKeyIndex }},
+		{verbs.QPMPort, func() { t.Port = a.Port }},
+		{verbs.QPMAV, func() { t.AH = a.AH }},
+		{verbs.QPMPathMTU, func() { t.PathMTU = a.PathMTU }},
+		{verbs.QPMTimeout, func() { t.Timeout = a.Timeout }},
+		{verbs.QPMRetryCnt, func() { t.RetryCnt = a.RetryCnt }},
+		{verbs.QPMRNRRetry, func() { t.RNRRetry = a.RNRRetry }},
+		{verbs.QPMRQPSN, func() { t.RQPSN = a.RQPSN }},
+		{verbs.QPMSQPSN, func() { t.SQPSN = a.SQPSN }},
+		{verbs.QPMMaxQPRdAtomic, func() { t.MaxRdAtomic = a.MaxRdAtomic }},
+		{verbs.QPMMaxDestRdAtomic, func() { t.MaxDestRdAtomic = a.MaxDestRdAtomic }},
+		{verbs.QPMMinRNRTimer, func() { t.MinRNRTimer = a.MinRNRTimer }},
+		{verbs.QPMDestQPN, func() { t.DestQPN = a.DestQPN }},
+		{verbs.QPMEnSQDAsyncNotify, func() { t.EnSQDAsyncNotify = a.EnSQDAsyncNotify }},
+		{verbs.QPMAltPath, func() {
+			t.AltAH, t.AltPKeyIndex, t.AltPort, t.AltTimeout = a.AltAH, a.AltPKeyIndex, a.AltPort, a.AltTimeout
+		}},
+	} {
+		if mask&s.bit != 0 {
+			s.set()
+		}
+	}
+}
+
+// Query reads all attributes.
+//
+// Implements: ibv_query_qp.
+func (q *queuePair) Query() (a verbs.QPAttr, err error) {
+	const op = "ibv_query_qp"
+	if e := q.ctx.exclusive(op, func() {
+		if q.closed.Load() {
+			err = opError(op, q.String(), syscall.EINVAL, "%w", verbs.ErrClosed)
+			return
+		}
+		a = q.attr
+		a.State = q.current()
+		a.CurState, a.Cap = a.State, q.granted
+	}); e != nil {
+		return a, e
+	}
+	return a, err
+}
+
+// reset empties the queue pair: work queues, connection, attributes. Its
+// completions that nobody polled are stale.
+func (q *queuePair) reset() {
+	q.abandon()
+	if sq, rq := q.sq.Load(), q.rq.Load(); sq != nil {
+		sq.dead.Store(true)
+		rq.dead.Store(true)
+	}
+	q.sq.Store(newSendQueue(&q.granted, q.sigAll))
+	q.rq.Store(newRecvQueue(q.granted.MaxRecvWR, q.granted.MaxRecvSGE))
+	q.attr = verbs.QPAttr{}
+	q.req, q.resp = requester{}, responder{out: q.resp.out[:0], atomics: q.resp.atomics[:0]}
+	q.guard = new(guard)
+	q.state.Store(uint32(verbs.QPSReset))
+}
+
+// abandon ends all sending: afterwards nobody reads memory of this queue
+// pair's requests, and no timer comes.
+func (q *queuePair) abandon() {
+	if q.guard != nil {
+		q.dev.retire(q.guard)
+	}
+	q.deadline = 0
+	q.req.rnrWait = false
+	q.resp.stop()
+}
+
+// enterError moves the queue pair to ERR. What is outstanding is flushed when
+// it is worked on.
+func (q *queuePair) enterError() {
+	if s := q.current(); s == verbs.QPSErr || q.closed.Load() {
+		return
+	}
+	q.abandon()
+	q.enter(verbs.QPSErr)
+}
+
+// revoke takes back the packets in flight, because a region they point into
+// goes away, and sends anew what they carried; requests that need the region
+// will fail then.
+func (q *queuePair) revoke() {
+	q.dev.retire(q.guard)
+	if q.current() == verbs.QPSErr {
+		return
+	}
+	q.guard = new(guard)
+	if r := &q.req; r.next > r.acked && !r.rnrWait {
+		r.seek(q.sq.Load(), r.acked)
+		q.dev.activate(q)
+	}
+}

@@ -1,0 +1,205 @@
+package soft
+
+import (
+	"math"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// requester is the sending half of a queue pair. Positions count work
+// requests, PSNs count packets; both only grow, except that next and cur go
+// back to resend.
+//
+//	requests   tail ───────── cur ───────── fresh ────────── head
+//	             │ outstanding │  to resend    │  not started    │
+//	PSNs       acked ──────── next ──────── sent
+//
+// Everything below acked is acknowledged, and answered if it wanted an answer.
+// next is what goes out next: equal to sent, or below it after a timeout or a
+// NAK (go-back-N: everything from there on is sent again).
+//
+// Implements: IBTA volume 1, 9.7 (reliable service), the requester's side.
+type requester struct {
+	tail  uint64 // oldest request not completed
+	cur   uint64 // request to send from
+	fresh uint64 // first request without PSNs
+	read  uint64 // no READ or atomic below is unanswered
+	reads int    // READs and atomics started and unanswered
+
+	acked uint64
+	next  uint64
+	sent  uint64
+
+	retries  uint8 // left
+	rnr      uint8 // left; verbs.RNRRetryInfinite never ends
+	rnrWait  bool  // the deadline is the end of an RNR delay
+	bad      bool  // the request at badAt failed here and waits for those before it
+	badAt    uint64
+	implied  uint64 // READ PSN that an acknowledgement went beyond; see ackTo
+	unasked  uint32 // packets since the last that asked for an acknowledgement
+	notifyDrained bool
+}
+
+// begin takes over the attributes that RTS needs.
+func (r *requester) begin(a *verbs.QPAttr) {
+	*r = requester{tail: r.tail, cur: r.tail, fresh: r.tail, read: r.tail}
+	r.acked = psnBase + uint64(a.SQPSN)
+	r.next, r.sent = r.acked, r.acked
+	r.reload(a)
+}
+
+// reload begins counting retries anew, after progress.
+func (r *requester) reload(a *verbs.QPAttr) {
+	r.retries, r.rnr = a.RetryCnt, a.RNRRetry
+	r.implied = 0
+}
+
+// none is a PSN that no packet reaches.
+const none = math.MaxUint64
+
+// unread is the PSN of the first answer that is missing; none when nothing
+// waits for one.
+func (r *requester) unread(sq *sendQueue) uint64 {
+	if r.reads == 0 {
+		return none
+	}
+	for r.read = max(r.read, r.tail); r.read < r.fresh; r.read++ {
+		if w := sq.at(r.read); w.reads() && !w.finished {
+			return w.first + uint64(w.received)
+		}
+	}
+	return none
+}
+
+// seek makes psn the next to send.
+func (r *requester) seek(sq *sendQueue, psn uint64) {
+	r.next = psn
+	for r.cur = r.tail; r.cur < r.fresh; r.cur++ {
+		if w := sq.at(r.cur); psn < w.first+uint64(w.npkts) {
+			return
+		}
+	}
+}
+
+// work does what a busy queue pair has to do in this turn.
+func (q *queuePair) work() {
+	if q.closed.Load() {
+		return
+	}
+	switch q.current() {
+	case verbs.QPSErr:
+		q.flush()
+	case verbs.QPSRTR:
+		q.respond()
+	case verbs.QPSRTS, verbs.QPSSQD:
+		q.respond()
+		q.emit()
+	}
+}
+
+// ackTo takes an acknowledgement of everything below psn. One that goes beyond
+// a READ or atomic whose answer has not come tells that the answer was lost:
+// everything from there on is asked for again, once; if that is lost too the
+// timer finds out.
+//
+// Implements: IBTA volume 1, 9.7.5.1.1 and 9.7.7.1 (implied NAK).
+func (q *queuePair) ackTo(psn uint64) {
+	r := &q.req
+	sq := q.sq.Load()
+	limit := r.unread(sq)
+	if psn <= limit {
+		q.progress(psn)
+		return
+	}
+	q.progress(limit)
+	if r.implied != limit && r.next > limit && !r.rnrWait && q.current() != verbs.QPSErr {
+		r.implied = limit
+		r.seek(sq, limit)
+		q.dev.activate(q)
+	}
+}
+
+// progress completes what psn, the lowest PSN not acknowledged, allows.
+func (q *queuePair) progress(psn uint64) {
+	r := &q.req
+	if psn <= r.acked || psn == none {
+		return
+	}
+	r.acked = psn
+	r.reload(&q.attr)
+	sq := q.sq.Load()
+	if psn > r.next {
+		r.seek(sq, psn) // the answer to an earlier sending
+	}
+	q.retire(sq)
+	if q.current() == verbs.QPSErr {
+		return
+	}
+	if !r.rnrWait {
+		q.deadline = 0
+		q.startTimer()
+	}
+	q.dev.activate(q) // the window is open again, or a fence
+}
+
+// startTimer starts the acknowledgement timer if something is unacknowledged
+// and it does not run.
+func (q *queuePair) startTimer() {
+	r := &q.req
+	if r.next == r.acked || q.deadline != 0 || r.rnrWait {
+		return
+	}
+	if t := verbs.AckTimeout(q.attr.Timeout); t != 0 {
+		q.setDeadline(q.dev.now + t)
+	}
+}
+
+// onTimer is called when the deadline has come.
+func (q *queuePair) onTimer() {
+	if s := q.current(); q.closed.Load() || (s != verbs.QPSRTS && s != verbs.QPSSQD) {
+		return
+	}
+	r := &q.req
+	if r.rnrWait {
+		r.rnrWait = false
+		q.dev.activate(q)
+		return
+	}
+	q.resend(r.acked, verbs.WCRetryExcErr)
+}
+
+// resend goes back to psn, or gives up when no retry is left.
+func (q *queuePair) resend(psn uint64, status verbs.WCStatus) {
+	r := &q.req
+	if r.next <= psn {
+		return // went back already
+	}
+	if r.retries == 0 {
+		q.fail(status, vendorRetry)
+		return
+	}
+	r.retries--
+	q.deadline = 0
+	r.seek(q.sq.Load(), psn)
+	q.dev.activate(q)
+}
+
+// rnrDelay waits for the receiver to become ready, or gives up.
+func (q *queuePair) rnrDelay(psn uint64, delay time.Duration) {
+	r := &q.req
+	if r.rnrWait || r.next <= psn {
+		return
+	}
+	if r.rnr == 0 {
+		q.failAt(psn, verbs.WCRNRRetryExcErr, vendorRetry)
+		return
+	}
+	if r.rnr != verbs.RNRRetryInfinite {
+		r.rnr--
+	}
+	r.seek(q.sq.Load(), psn)
+	r.rnrWait = true
+	q.deadline = 0
+	q.setDeadline(q.dev.now + delay)
+}

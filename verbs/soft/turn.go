@@ -1,0 +1,64 @@
+package soft
+
+import (
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Turn carries out one turn of a reactor; see [verbs.Turn]. Posting fills
+// rings; the doorbell is rung once, behind the last group, and usually runs
+// this engine and then the peer's on the calling goroutine, so that the polls
+// already find what completed. It takes no lock and allocates nothing.
+//
+// A closed context answers [verbs.ErrClosed], and nothing was done.
+func (c *deviceContext) Turn(t *verbs.Turn) error {
+	if c.closed.Load() {
+		return opError("turn", c.String(), syscall.EBADF, "%w", verbs.ErrClosed)
+	}
+	ring := false
+	for i := range t.Recvs {
+		if c.postRecv(&t.Recvs[i]) {
+			ring = true
+		}
+	}
+	for i := range t.Sends {
+		if c.postSend(&t.Sends[i]) {
+			ring = true
+		}
+	}
+	if ring {
+		c.dev.kick()
+	}
+	for i := range t.Arms {
+		g := &t.Arms[i]
+		g.Errno = 0
+		if q, ok := c.ownCQ(g.CQ); ok {
+			q.arm(g.Solicited)
+		} else {
+			g.Errno = syscall.EINVAL
+		}
+	}
+	for i := range t.Polls {
+		g := &t.Polls[i]
+		g.N, g.Errno = 0, 0
+		if q, ok := c.ownCQ(g.CQ); ok {
+			q.poll(g)
+		} else {
+			g.Errno = syscall.EINVAL
+		}
+	}
+	return nil
+}
+
+// ownCQ is a living completion queue of this context.
+func (c *deviceContext) ownCQ(cq verbs.CQ) (*completionQueue, bool) {
+	q, ok := cq.(*completionQueue)
+	return q, ok && q != nil && q.ctx == c && !q.closed.Load()
+}
+
+// ownQP is a living queue pair of this context.
+func (c *deviceContext) ownQP(qp verbs.QP) (*queuePair, bool) {
+	q, ok := qp.(*queuePair)
+	return q, ok && q != nil && q.ctx == c && !q.closed.Load()
+}

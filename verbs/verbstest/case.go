@@ -1,0 +1,173 @@
+package verbstest
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// maxSteps bounds how often the suite steps a virtual clock in one wait: a
+// provider that always has something to do now would hang the test.
+const maxSteps = 5_000_000
+
+// afterYields is how many polls pass between two looks at the real clock.
+const afterYields = 64
+
+// Case is one run of one case. It and all it makes are for one goroutine.
+type Case struct {
+	t       testing.TB
+	pair    *Pair
+	spec    *Spec
+	A, B    *End
+	undo    []func() error // run in reverse
+	regions []*Region
+	skipped string // not "": found not applicable while running
+	done    bool
+}
+
+// failf ends the case: the rule was broken.
+func (c *Case) failf(format string, a ...any) {
+	c.t.Helper()
+	c.t.Fatalf("%s\n\trule: %s", fmt.Sprintf(format, a...), c.spec.Rule)
+}
+
+// must ends the case if a call that has to succeed failed.
+func (c *Case) must(err error, format string, a ...any) {
+	c.t.Helper()
+	if err != nil {
+		c.failf("%s: %v", fmt.Sprintf(format, a...), err)
+	}
+}
+
+// refused ends the case unless err is one of the wanted.
+func (c *Case) refused(err error, what string, want ...error) {
+	c.t.Helper()
+	if err == nil {
+		c.failf("%s was accepted", what)
+	}
+	for _, w := range want {
+		if errors.Is(err, w) {
+			return
+		}
+	}
+	if len(want) > 0 {
+		c.failf("%s was refused with %q, want one of %q", what, err, want)
+	}
+}
+
+// unsupported ends the case as not applicable if err says so.
+func (c *Case) unsupported(err error) {
+	if errors.Is(err, verbs.ErrNotSupported) {
+		c.skipped = err.Error()
+		c.t.Skipf("not applicable: %v", err)
+	}
+}
+
+// defers has f run when the case ends; f is repeated while it answers ErrBusy.
+func (c *Case) defers(f func() error) { c.undo = append(c.undo, f) }
+
+// cleanUp closes everything in reverse order. It reports and goes on.
+func (c *Case) cleanUp() {
+	if f := c.pair.Caps.Faults; f != nil {
+		f.Heal()
+	}
+	for i := len(c.undo) - 1; i >= 0; i-- {
+		var err error
+		waited := c.wait(c.pair.Patience, func() bool {
+			c.A.drainAsync()
+			c.B.drainAsync()
+			err = c.undo[i]()
+			return !errors.Is(err, verbs.ErrBusy)
+		})
+		if err != nil || waited != nil {
+			c.t.Errorf("closing what the case made: %v (%v)", err, waited)
+		}
+	}
+	c.undo = nil
+}
+
+// now is the pair's time.
+func (c *Case) now() time.Duration {
+	if k := c.pair.Caps.Clock; k != nil {
+		return k.Now()
+	}
+	return time.Duration(time.Now().UnixNano())
+}
+
+// until drives the pair until cond holds. It ends the case if it never does.
+func (c *Case) until(what string, cond func() bool) {
+	c.t.Helper()
+	if err := c.wait(c.pair.Patience, cond); err != nil {
+		c.failf("%s: %v", what, err)
+	}
+}
+
+// wait drives the pair until cond holds, for at most limit. In virtual time it
+// moves the clock from event to event; in real time it yields and asks again.
+func (c *Case) wait(limit time.Duration, cond func() bool) error {
+	end := c.now() + limit
+	k := c.pair.Caps.Clock
+	for n := 0; !cond(); n++ {
+		if k == nil {
+			if n%afterYields == 0 && c.now() > end {
+				return fmt.Errorf("not within %v", limit)
+			}
+			runtime.Gosched()
+			continue
+		}
+		if n > maxSteps {
+			return fmt.Errorf("still busy after %d steps, at %v", n, k.Now())
+		}
+		if k.Step() {
+			continue
+		}
+		at, ok := k.NextEvent()
+		if !ok {
+			return fmt.Errorf("never: at %v nothing is left to happen", k.Now())
+		}
+		if at > end {
+			return fmt.Errorf("not within %v: the next event is at %v", limit, at)
+		}
+		k.AdvanceTo(at)
+	}
+	return nil
+}
+
+// settle lets what was started come to rest, so that a case can see that
+// something did not happen: Pair.Quiet passes.
+func (c *Case) settle() { c.pass(c.pair.Quiet) }
+
+// pass drives the pair for d.
+func (c *Case) pass(d time.Duration) {
+	end := c.now() + d
+	k := c.pair.Caps.Clock
+	if k == nil {
+		for c.now() < end {
+			runtime.Gosched()
+		}
+		return
+	}
+	for n := 0; ; n++ {
+		if n > maxSteps {
+			c.failf("still busy after %d steps, at %v", n, k.Now())
+		}
+		if k.Step() {
+			continue
+		}
+		at, ok := k.NextEvent()
+		if !ok || at > end {
+			break
+		}
+		k.AdvanceTo(at)
+	}
+	k.AdvanceTo(end)
+	for k.Step() {
+	}
+}
+
+// fault scripts what goes from one end to the other.
+func (c *Case) fault(from, to *End, f Fault) { c.pair.Caps.Faults.Set(from.gid, to.gid, f) }

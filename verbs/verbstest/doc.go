@@ -1,0 +1,48 @@
+// Package verbstest is the conformance suite: what every provider of
+// [verbs.Provider] must do, checked against the contract alone.
+//
+// # Running it
+//
+// A provider's own test makes a [Pair] of endpoints and calls [Run]:
+//
+//	caps, err := verbstest.CapsOf(ctxA, ctxB)
+//	...
+//	verbstest.Run(t, verbstest.Pair{
+//		Name: "soft_virtual",
+//		A:    verbstest.Endpoint{Provider: p, Context: ctxA},
+//		B:    verbstest.Endpoint{Provider: p, Context: ctxB},
+//		Caps: caps,
+//	})
+//
+// The two endpoints may be of one provider or of two. Every case is a subtest
+// named after the rule it checks, and cites it: "semantics N" is numbered
+// semantic N of the design's reference, "IBTA" the InfiniBand Architecture
+// Specification volume 1, "rxe" the Linux software RNIC, a name with (3) a
+// manual page of rdma-core.
+//
+// # Not applicable
+//
+// A case says what it needs ([Caps]). What the pair lacks makes the case not
+// applicable: it is skipped with the reason, counted apart, and never counted
+// as passed. A capability is not taken on trust where the device can be asked:
+// the case caps_cover_the_device fails if the record leaves out what the device
+// says it can do.
+//
+// # Time
+//
+// With a [Clock] the suite is the only driver: it steps the endpoints and moves
+// virtual time to the next event, so that a timeout costs nothing and a run is
+// the same each time. Without one it polls in real time with a deadline.
+//
+// # Results
+//
+// [Run] logs a table. If the environment variable VERBENA_CONFORMANCE_OUT names
+// a directory, each run also writes its [Report] there as <pair name>.json.
+//
+// # Writing a case
+//
+// A case is a row in one of the tables in cases_*.go. It gets a [Case] with two
+// ends, makes what it wants through them, and need not clean up: objects are
+// closed in reverse order, and a case that leaves anything behind fails.
+// Assertions state the rule.
+package verbstest

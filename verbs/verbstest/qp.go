@@ -1,0 +1,184 @@
+package verbstest
+
+import (
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Defaults of a case's queue pairs. The packet numbers start just below the
+// wrap of 24 bits, so that every case crosses it that sends some packets.
+const (
+	defaultDepth = 16
+	defaultSGE   = 1
+	psnA         = 0xfffffd
+	psnB         = 0x7ffffe
+	// defaultTimeout is 67 ms, far above what a loaded machine needs.
+	defaultTimeout = 14
+	// defaultRNRTimer is 0.64 ms.
+	defaultRNRTimer = 12
+	maxRetry        = 7
+)
+
+// opts are the properties of a case's queue pairs.
+type opts struct {
+	sends, recvs, sges, inline int
+	cqe                        int // of each queue; 0: just enough
+	mtu                        verbs.MTU
+	access                     verbs.AccessFlags
+	rdAtom                     uint8
+	timeout, retry             uint8
+	rnrRetry, rnrTimer         uint8
+	sigAll                     bool
+	channel                    bool // completion queues with a channel each
+	oneCQ                      bool // one queue for sends and receives
+	scq, rcq                   *CQ  // given queues
+	pd                         verbs.PD
+	stopB                      verbs.QPState // how far B goes
+}
+
+// QP is a queue pair of a case with its completion queues.
+type QP struct {
+	verbs.QP
+	c        *Case
+	end      *End
+	o        opts
+	cap      verbs.QPCap // granted
+	psn      uint32
+	scq, rcq *CQ
+}
+
+func (c *Case) defaults() opts {
+	return opts{
+		sends: defaultDepth, recvs: defaultDepth, sges: defaultSGE, mtu: c.pair.MTU, access: fullAccess,
+		rdAtom: uint8(min(max(c.pair.Caps.MaxRdAtom, 0), 4)), timeout: defaultTimeout, retry: maxRetry,
+		rnrRetry: verbs.RNRRetryInfinite, rnrTimer: defaultRNRTimer, stopB: verbs.QPSRTS,
+	}
+}
+
+// newQP makes an RC queue pair in RESET.
+func (e *End) newQP(o opts, psn uint32) *QP {
+	e.c.t.Helper()
+	q := &QP{c: e.c, end: e, o: o, psn: psn, scq: o.scq, rcq: o.rcq}
+	mk := func(n int) *CQ {
+		var ch verbs.CompChannel
+		if o.channel {
+			ch = e.channel()
+		}
+		if o.cqe > 0 {
+			n = o.cqe
+		}
+		return e.cq(n, ch)
+	}
+	if q.scq == nil && o.oneCQ {
+		q.scq = mk(o.sends + o.recvs)
+		q.rcq = q.scq
+	}
+	if q.scq == nil {
+		q.scq = mk(o.sends)
+	}
+	if q.rcq == nil {
+		q.rcq = mk(o.recvs)
+	}
+	pd := o.pd
+	if pd == nil {
+		pd = e.pd
+	}
+	init := &verbs.QPInitAttr{
+		SendCQ: q.scq.CQ, RecvCQ: q.rcq.CQ, Type: verbs.QPTRC, SQSigAll: o.sigAll,
+		Cap: verbs.QPCap{
+			MaxSendWR: uint32(o.sends), MaxRecvWR: uint32(o.recvs), MaxSendSGE: uint32(o.sges),
+			MaxRecvSGE: uint32(o.sges), MaxInlineData: uint32(o.inline),
+		},
+	}
+	qp, err := pd.CreateQP(init)
+	e.c.must(err, "create_qp")
+	e.c.defers(qp.Close)
+	q.QP, q.cap = qp, init.Cap
+	return q
+}
+
+// link makes two RC queue pairs and connects them by hand.
+func (c *Case) link(mod ...func(*opts)) (a, b *QP) {
+	c.t.Helper()
+	o := c.defaults()
+	for _, m := range mod {
+		m(&o)
+	}
+	a, b = c.A.newQP(o, psnA), c.B.newQP(o, psnB)
+	c.connect(a, b)
+	return a, b
+}
+
+// connect moves a to RTS and b as far as its stopB.
+func (c *Case) connect(a, b *QP) {
+	c.t.Helper()
+	forA, forB, err := c.pair.Exchange.Exchange(a.info(), b.info())
+	c.must(err, "exchanging connection records")
+	a.toInit()
+	a.toRTR(forA)
+	a.toRTS()
+	if b.o.stopB >= verbs.QPSInit {
+		b.toInit()
+	}
+	if b.o.stopB >= verbs.QPSRTR {
+		b.toRTR(forB)
+	}
+	if b.o.stopB >= verbs.QPSRTS {
+		b.toRTS()
+	}
+}
+
+func (q *QP) info() Info { return Info{QPN: q.Num(), PSN: q.psn, GID: q.end.gid} }
+
+const (
+	initMask = verbs.QPMState | verbs.QPMPKeyIndex | verbs.QPMPort | verbs.QPMAccessFlags
+	rtrMask  = verbs.QPMState | verbs.QPMAV | verbs.QPMPathMTU | verbs.QPMDestQPN | verbs.QPMRQPSN |
+		verbs.QPMMaxDestRdAtomic | verbs.QPMMinRNRTimer
+	rtsMask = verbs.QPMState | verbs.QPMTimeout | verbs.QPMRetryCnt | verbs.QPMRNRRetry | verbs.QPMSQPSN |
+		verbs.QPMMaxQPRdAtomic
+)
+
+func (q *QP) initAttr() *verbs.QPAttr {
+	return &verbs.QPAttr{State: verbs.QPSInit, Port: q.end.ep.Port, AccessFlags: q.o.access}
+}
+
+func (q *QP) rtrAttr(peer Info) *verbs.QPAttr {
+	return &verbs.QPAttr{
+		State: verbs.QPSRTR, PathMTU: q.o.mtu, DestQPN: peer.QPN, RQPSN: peer.PSN,
+		MaxDestRdAtomic: q.o.rdAtom, MinRNRTimer: q.o.rnrTimer,
+		AH: verbs.AHAttr{DGID: peer.GID, SGIDIndex: q.end.ep.GIDIndex, HopLimit: 64, Port: q.end.ep.Port},
+	}
+}
+
+func (q *QP) rtsAttr() *verbs.QPAttr {
+	return &verbs.QPAttr{
+		State: verbs.QPSRTS, Timeout: q.o.timeout, RetryCnt: q.o.retry, RNRRetry: q.o.rnrRetry,
+		SQPSN: q.psn, MaxRdAtomic: q.o.rdAtom,
+	}
+}
+
+func (q *QP) toInit() { q.c.t.Helper(); q.c.must(q.Modify(q.initAttr(), initMask), "RESET to INIT") }
+func (q *QP) toRTR(peer Info) {
+	q.c.t.Helper()
+	q.c.must(q.Modify(q.rtrAttr(peer), rtrMask), "INIT to RTR")
+}
+func (q *QP) toRTS() { q.c.t.Helper(); q.c.must(q.Modify(q.rtsAttr(), rtsMask), "RTR to RTS") }
+
+// to moves the queue pair to a state that takes no attribute.
+func (q *QP) to(s verbs.QPState) {
+	q.c.t.Helper()
+	q.c.must(q.Modify(&verbs.QPAttr{State: s}, verbs.QPMState), "modify_qp to %v", s)
+}
+
+// state is the state a query reads.
+func (q *QP) state() verbs.QPState {
+	q.c.t.Helper()
+	a, err := q.Query()
+	q.c.must(err, "query_qp")
+	return a.State
+}
+
+// untilState waits for a state.
+func (q *QP) untilState(s verbs.QPState) {
+	q.c.t.Helper()
+	q.c.until(q.end.name+"'s queue pair must reach "+s.String(), func() bool { return q.state() == s })
+}

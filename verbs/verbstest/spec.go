@@ -1,0 +1,101 @@
+package verbstest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Spec is one case of the suite.
+type Spec struct {
+	Name string // after the rule
+	Rule string // where the rule stands
+	// needs is what the pair must have; run is the case.
+	needs needs
+	run   func(c *Case)
+}
+
+// needs is what a case cannot do without. The zero value needs RC queue pairs
+// only.
+type needs struct {
+	ops     verbs.OpcodeSet
+	mtu     verbs.MTU // this path MTU or a larger one
+	sge     int
+	inline  int
+	rdAtom  int
+	faults  bool
+	clock   bool
+	cm      bool
+	overrun bool
+	access  bool
+	commEst bool
+	random  bool
+}
+
+// The needs that most cases share.
+var (
+	sendOnly   = needs{ops: verbs.Opcodes(verbs.WRSend)}
+	writeOnly  = needs{ops: verbs.Opcodes(verbs.WRRDMAWrite)}
+	readOnly   = needs{ops: verbs.Opcodes(verbs.WRRDMARead), rdAtom: 1}
+	writeImm   = needs{ops: verbs.Opcodes(verbs.WRRDMAWriteWithImm)}
+	atomicOnly = needs{ops: verbs.Opcodes(verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd), rdAtom: 1}
+	sendWrite  = needs{ops: verbs.Opcodes(verbs.WRSend, verbs.WRRDMAWrite)}
+	everyOp    = needs{ops: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
+		verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd), rdAtom: 1}
+)
+
+// on says that the case needs a fault script.
+func (n needs) onFaults() needs { n.faults = true; return n }
+
+// Cases lists the suite in the order it runs.
+func Cases() []Spec {
+	return slices.Concat(objectCases, keyCases, stateCases, flushCases, postCases, boundsCases, sendCases, inlineCases,
+		rdmaCases, atomicCases, signalCases, armCases, cqCases, accessCases, localCases, mtuCases, rnrCases, retryCases,
+		faultCases, cmCases, cmRefusalCases, capsCases)
+}
+
+// lacks says why the pair cannot run the case; "" when it can.
+func (s *Spec) lacks(c *Caps) string {
+	n := &s.needs
+	if why, ok := c.Deviations[s.Name]; ok {
+		return "known deviation: " + why
+	}
+	if !slices.Contains(c.QPTypes, verbs.QPTRC) {
+		return "no RC queue pairs"
+	}
+	for o := verbs.WROpcode(0); o < 32; o++ {
+		if n.ops.Has(o) && !c.Opcodes.Has(o) {
+			return fmt.Sprintf("no %v", o)
+		}
+	}
+	switch {
+	case !mtuFits(n.mtu, c.MTU):
+		return fmt.Sprintf("path MTU of %d bytes needed, the link has %d", n.mtu.Bytes(), c.MTU.Bytes())
+	case n.sge > c.MaxSGE:
+		return fmt.Sprintf("%d scatter-gather elements needed, %d there", n.sge, c.MaxSGE)
+	case n.inline > c.MaxInline:
+		return fmt.Sprintf("%d bytes inline needed, %d there", n.inline, c.MaxInline)
+	case n.rdAtom > c.MaxRdAtom:
+		return fmt.Sprintf("%d outstanding READs needed, %d there", n.rdAtom, c.MaxRdAtom)
+	case n.faults && c.Faults == nil:
+		return "no fault script"
+	case n.clock && c.Clock == nil:
+		return "no virtual clock"
+	case n.cm && !c.CM:
+		return "no connection manager"
+	case n.overrun && !c.CQOverrun:
+		return "completion queue overrun is not reported"
+	case n.access && !c.AccessEvents:
+		return "access violations raise no event at the responder"
+	case n.commEst && !c.CommEst:
+		return "communication established is not reported"
+	case n.random && !c.RandomKeys:
+		return "keys are not random"
+	}
+	return ""
+}
+
+// mtuFits tells whether a queue pair can use path MTU m on a link of MTU have.
+// A link that carries whole messages carries every smaller packet too.
+func mtuFits(m, have verbs.MTU) bool { return m == 0 || m <= have }
