@@ -150,9 +150,9 @@ func (p *Port) Wake() {
 // turn of this port or another fn: it would wait for itself.
 func (p *Port) Exclusive(fn func()) {
 	p.acquire()
+	defer p.finishRun() // also when fn panics or ends its goroutine: others wait for the token
 	p.setNow(int64(p.f.Now()))
 	fn()
-	p.finishRun()
 }
 
 // Now is the time of this turn. In its turn only.

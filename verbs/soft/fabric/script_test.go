@@ -148,6 +148,12 @@ func TestSameDelayKeepsOrderAndReorderDoesNot(t *testing.T) {
 	if len(b.psns) != 50 || slices.IsSorted(b.psns) {
 		t.Errorf("with reordering arrived %v: want all, out of order", b.psns)
 	}
+	before := a.port.Stats().Delayed
+	f.SetAll(Link{Reorder: 1, ReorderBy: 1})
+	sendMany(a, 1, 50, wire.RCSendOnly)
+	if n := a.port.Stats().Delayed - before; n != 50 {
+		t.Errorf("%d of 50 reordered packets were held back, however short the time", n)
+	}
 }
 
 // arrivals is what arrives at node 1 from node 0 over a lossy link with the
