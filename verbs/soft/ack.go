@@ -106,10 +106,9 @@ func (q *queuePair) onAtomicAnswer(psn, orig uint64) {
 		q.failAt(psn, verbs.WCBadRespErr, vendorAnswer)
 		return
 	}
-	var b [8]byte
-	binary.NativeEndian.PutUint64(b[:], orig)
-	segs := append(q.dev.scratch.segs[:0], b[:])
-	if err := q.dev.scatter(q.pd, q.sq.Load().sges(pos, w.nsge), 0, segs); err != nil {
+	x := &q.dev.scratch
+	binary.NativeEndian.PutUint64(x.word[:], orig)
+	if err := q.dev.scatter(q.pd, q.sq.Load().sges(pos, w.nsge), 0, x.segs); err != nil {
 		q.failAt(psn, verbs.WCLocProtErr, vendorAnswer)
 		return
 	}

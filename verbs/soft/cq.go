@@ -56,9 +56,9 @@ type completionQueue struct {
 
 	// The engine's, under the port's token.
 	qps        []*queuePair // one entry for each work queue that completes here
-	dirty      bool               // on the device's list of rings to publish
-	unsolicNew bool               // completions since the last publishing
-	solicNew   bool               // solicited or failed ones among them
+	dirty      bool         // on the device's list of rings to publish
+	unsolicNew bool         // completions since the last publishing
+	solicNew   bool         // solicited or failed ones among them
 }
 
 var _ verbs.CQ = (*completionQueue)(nil)

@@ -17,10 +17,11 @@ const (
 // scratch is memory of the engine that outlives no turn.
 type scratch struct {
 	rx, tx wire.Header
-	segs   [][]byte
+	word   [8]byte  // the answer to an atomic
+	segs   [][]byte // word, as a payload
 }
 
-func (s *scratch) init() { s.segs = make([][]byte, 0, 64) }
+func (s *scratch) init() { s.segs = [][]byte{s.word[:]} }
 
 // Turn is one step of the engine:
 //

@@ -31,13 +31,13 @@ type requester struct {
 	next  uint64
 	sent  uint64
 
-	retries  uint8 // left
-	rnr      uint8 // left; verbs.RNRRetryInfinite never ends
-	rnrWait  bool  // the deadline is the end of an RNR delay
-	bad      bool  // the request at badAt failed here and waits for those before it
-	badAt    uint64
-	implied  uint64 // READ PSN that an acknowledgement went beyond; see ackTo
-	unasked  uint32 // packets since the last that asked for an acknowledgement
+	retries       uint8 // left
+	rnr           uint8 // left; verbs.RNRRetryInfinite never ends
+	rnrWait       bool  // the deadline is the end of an RNR delay
+	bad           bool  // the request at badAt failed here and waits for those before it
+	badAt         uint64
+	implied       uint64 // READ PSN that an acknowledgement went beyond; see ackTo
+	unasked       uint32 // packets since the last that asked for an acknowledgement
 	notifyDrained bool
 }
 

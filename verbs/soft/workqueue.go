@@ -69,12 +69,12 @@ type sendWQE struct {
 	flags  verbs.SendFlags
 	nsge   uint32
 
-	first    uint64       // PSN of its first packet (extended, see psn.go)
-	npkts    uint32       // PSNs it takes
-	received uint32       // READ: responses that have come, in order
-	started  bool         // it has its PSNs
-	finished bool         // READ, atomic: the whole answer has come
-	failed   bool         // it cannot go on; see status
+	first    uint64 // PSN of its first packet (extended, see psn.go)
+	npkts    uint32 // PSNs it takes
+	received uint32 // READ: responses that have come, in order
+	started  bool   // it has its PSNs
+	finished bool   // READ, atomic: the whole answer has come
+	failed   bool   // it cannot go on; see status
 	status   verbs.WCStatus
 	vendor   uint32
 }

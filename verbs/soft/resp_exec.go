@@ -1,0 +1,199 @@
+package soft
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// errTooLong is a message longer than the receive that it met.
+var errTooLong = errors.New("message longer than the receive")
+
+// scatter copies payload into elements, from offset off of them on.
+func (d *device) scatter(pd *protectionDomain, sges []verbs.SGE, off uint64, payload [][]byte) error {
+	i := 0
+	for _, from := range payload {
+		for len(from) > 0 {
+			for i < len(sges) && off >= uint64(sges[i].Length) {
+				off -= uint64(sges[i].Length)
+				i++
+			}
+			if i == len(sges) {
+				return errTooLong
+			}
+			s := &sges[i]
+			n := uint32(min(uint64(s.Length)-off, uint64(len(from))))
+			m, err := d.resolve(pd, s.LKey, s.Addr+off, n, verbs.AccessLocalWrite)
+			if err != nil {
+				return err
+			}
+			to, _ := m.view(s.Addr+off, n)
+			copy(to, from)
+			from = from[n:]
+			off += uint64(n)
+		}
+	}
+	return nil
+}
+
+// onSend puts a packet of a SEND into the receive at the head of the queue.
+func (q *queuePair) onSend(k *fabric.Packet, h *wire.Header, psn uint64, starts, ends bool) {
+	r := &q.resp
+	rq := q.rq.Load()
+	switch {
+	case starts && rq.empty():
+		q.notReady(psn)
+		return
+	case !starts && r.kind != sendMessage:
+		q.refuse(psn, wire.NakInvalid)
+		return
+	}
+	off := r.recvOff
+	if starts {
+		off = 0
+	}
+	w := rq.at(rq.next)
+	if k.PayloadLen > 0 {
+		if off+uint64(k.PayloadLen) > w.size {
+			q.refuseRecv(psn, wire.NakInvalid, verbs.WCLocLenErr)
+			return
+		}
+		if !q.dev.enterGuard(k) {
+			return // lost, as far as we are concerned
+		}
+		if err := q.dev.scatter(q.pd, rq.sges(rq.next, w.nsge), off, k.Payload); err != nil {
+			// The receive is at fault, not the request (rxe: malformed WQE).
+			q.refuseRecv(psn, wire.NakOperation, verbs.WCLocProtErr)
+			return
+		}
+		off += uint64(k.PayloadLen)
+	}
+	r.kind, r.recvOff = sendMessage, off
+	q.executed(h, psn, ends)
+	if ends {
+		q.completeRecv(rq, h, verbs.WCRecv, uint32(off))
+	}
+}
+
+// onWrite puts a packet of a WRITE where it belongs.
+func (q *queuePair) onWrite(k *fabric.Packet, h *wire.Header, psn uint64, starts, ends bool) {
+	r := &q.resp
+	rq := q.rq.Load()
+	n := uint32(k.PayloadLen)
+	va, rkey, resid, total := r.va, r.rkey, r.resid, r.total
+	if starts {
+		va, rkey, resid, total = h.VA, h.RKey, h.Length, h.Length
+		if q.attr.AccessFlags&verbs.AccessRemoteWrite == 0 {
+			// The queue pair does not do this at all: an invalid request
+			// (rxe: check_op_valid), unlike a region that does not allow it.
+			q.refuse(psn, wire.NakInvalid)
+			return
+		}
+		if total > q.dev.cfg.Limits.MaxMsgSize {
+			q.refuse(psn, wire.NakInvalid)
+			return
+		}
+		if total > 0 { // a WRITE of nothing needs no key
+			if _, err := q.dev.resolve(q.pd, rkey, va, total, verbs.AccessRemoteWrite); err != nil {
+				q.refuse(psn, wire.NakAccess)
+				return
+			}
+		}
+	} else if r.kind != writeMessage {
+		q.refuse(psn, wire.NakInvalid)
+		return
+	}
+	if n > resid || (ends && n != resid) || (!ends && n == resid) {
+		q.refuse(psn, wire.NakInvalid)
+		return
+	}
+	imm := h.Opcode.Ext()&wire.ExtImm != 0
+	if imm && rq.empty() {
+		q.notReady(psn)
+		return
+	}
+	if n > 0 {
+		m, err := q.dev.resolve(q.pd, rkey, va, n, verbs.AccessRemoteWrite)
+		if err != nil { // closed since the first packet
+			q.refuse(psn, wire.NakAccess)
+			return
+		}
+		if !q.dev.enterGuard(k) {
+			return // lost
+		}
+		to, _ := m.view(va, n)
+		for _, from := range k.Payload {
+			to = to[copy(to, from):]
+		}
+	}
+	r.kind = writeMessage
+	r.va, r.rkey, r.resid, r.total = va+uint64(n), rkey, resid-n, total
+	q.executed(h, psn, ends)
+	if imm {
+		q.completeRecv(rq, h, verbs.WCRecvRDMAWithImm, total)
+	}
+}
+
+// completeRecv completes the receive at the head of the queue.
+func (q *queuePair) completeRecv(rq *recvQueue, h *wire.Header, op verbs.WCOpcode, n uint32) {
+	wc := q.recvCQ.push(&rq.workQueue, rq.next, h.Solicited)
+	wc.WRID, wc.Opcode, wc.QPNum, wc.ByteLen = rq.at(rq.next).wrID, op, q.number, n
+	wc.SrcQP = q.attr.DestQPN
+	if h.Opcode.Ext()&wire.ExtImm != 0 {
+		wc.Flags = verbs.WCWithImm
+		wc.ImmData = verbs.NetworkOrder(h.Imm)
+	}
+	rq.next++
+}
+
+// completeRecvError completes the receive at the head of the queue without
+// success.
+func (q *queuePair) completeRecvError(rq *recvQueue, s verbs.WCStatus, vendor uint32) {
+	wc := q.recvCQ.push(&rq.workQueue, rq.next, true)
+	wc.WRID, wc.Status, wc.VendorErr, wc.QPNum = rq.at(rq.next).wrID, s, vendor, q.number
+	rq.next++
+}
+
+// onAtomic executes a compare-and-swap or fetch-and-add, once.
+func (q *queuePair) onAtomic(h *wire.Header, psn uint64) {
+	r := &q.resp
+	limit := int(q.attr.MaxDestRdAtomic)
+	switch {
+	case q.attr.AccessFlags&verbs.AccessRemoteAtomic == 0, limit == 0, r.pending() >= limit, h.VA%8 != 0:
+		q.refuse(psn, wire.NakInvalid)
+		return
+	}
+	m, err := q.dev.resolve(q.pd, h.RKey, h.VA, 8, verbs.AccessRemoteAtomic)
+	if err != nil {
+		q.refuse(psn, wire.NakAccess)
+		return
+	}
+	word, ok := m.word(h.VA)
+	if !ok { // the address is aligned, the memory behind it is not
+		q.refuse(psn, wire.NakInvalid)
+		return
+	}
+	var orig uint64
+	if h.Opcode.Op() == wire.OpFetchAdd {
+		orig = atomic.AddUint64(word, h.SwapAdd) - h.SwapAdd
+	} else {
+		for {
+			if orig = atomic.LoadUint64(word); orig != h.Compare || atomic.CompareAndSwapUint64(word, orig, h.SwapAdd) {
+				break
+			}
+		}
+	}
+	res := atomicResult{psn, orig}
+	if len(r.atomics) < limit {
+		r.atomics = append(r.atomics, res)
+	} else {
+		r.atomics[r.nextAtomic%limit] = res
+		r.nextAtomic = (r.nextAtomic + 1) % limit
+	}
+	h.AckReq = false // its answer acknowledges it
+	q.executed(h, psn, true)
+	q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, orig: orig})
+}

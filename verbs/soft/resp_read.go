@@ -1,0 +1,188 @@
+package soft
+
+import (
+	"slices"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// onRead takes a READ request; its responses are sent when the queue pair is
+// worked on.
+func (q *queuePair) onRead(h *wire.Header, psn uint64) {
+	r := &q.resp
+	limit := int(q.attr.MaxDestRdAtomic)
+	if q.attr.AccessFlags&verbs.AccessRemoteRead == 0 || h.Length > q.dev.cfg.Limits.MaxMsgSize ||
+		r.pending() >= limit { // more than agreed (rxe: too many RDMA/atomic)
+		q.refuse(psn, wire.NakInvalid)
+		return
+	}
+	if h.Length > 0 {
+		if _, err := q.dev.resolve(q.pd, h.RKey, h.VA, h.Length, verbs.AccessRemoteRead); err != nil {
+			q.refuse(psn, wire.NakAccess)
+			return
+		}
+	}
+	r.msn++ // C9-148: counted when taken, not when answered
+	a := readAnswer(h, psn, q.mtu)
+	r.expected = a.end
+	q.queueAnswer(a)
+}
+
+func readAnswer(h *wire.Header, psn uint64, mtu uint32) answer {
+	return answer{
+		psn: psn, first: psn, end: psn + uint64(packets(h.Length, mtu)),
+		va: h.VA, left: h.Length, rkey: h.RKey, read: true,
+	}
+}
+
+// onDuplicate answers a request that was executed before.
+//
+//   - SEND, WRITE: acknowledged again (C9-105), as far as that packet, so that
+//     the acknowledgement does not reach beyond an answer that was lost;
+//   - READ: its data is sent again, from where the request asks;
+//   - atomic: answered from memory; one that is not remembered is dropped: the
+//     requester has had its answer, or asks for more than was agreed.
+func (q *queuePair) onDuplicate(h *wire.Header, psn uint64) {
+	r := &q.resp
+	switch h.Opcode.Op() {
+	case wire.OpReadRequest:
+		a := readAnswer(h, psn, q.mtu)
+		if a.end > r.expected || r.pending() > 2*int(q.attr.MaxDestRdAtomic) {
+			return
+		}
+		if h.Length > 0 {
+			if _, err := q.dev.resolve(q.pd, h.RKey, h.VA, h.Length, verbs.AccessRemoteRead); err != nil {
+				q.refuse(psn, wire.NakAccess)
+				return
+			}
+		}
+		q.queueAnswer(a)
+	case wire.OpCompareSwap, wire.OpFetchAdd:
+		for _, res := range r.atomics {
+			if res.psn == psn {
+				q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, orig: res.orig})
+				return
+			}
+		}
+	default:
+		q.acknowledge(psn)
+	}
+}
+
+// queueAnswer puts an answer among those to send, by PSN. One that is to be
+// sent anyway is not queued twice.
+func (q *queuePair) queueAnswer(a answer) {
+	r := &q.resp
+	at := len(r.out)
+	for ; at > r.outHead && r.out[at-1].psn > a.psn; at-- {
+	}
+	if at > r.outHead {
+		if b := &r.out[at-1]; a.psn >= b.psn && a.end <= b.end {
+			return
+		}
+	}
+	if at == len(r.out) {
+		r.out = append(r.out, a)
+	} else {
+		r.out = slices.Insert(r.out, at, a)
+	}
+	q.dev.activate(q)
+}
+
+// respond sends what the responder owes: answers in order, then a NAK or an
+// acknowledgement.
+func (q *queuePair) respond() {
+	r := &q.resp
+	for budget := emitPerTurn; r.outHead < len(r.out); budget-- {
+		if budget == 0 {
+			q.dev.activate(q)
+			return
+		}
+		a := &r.out[r.outHead]
+		if !q.sendAnswer(a) {
+			// The region is gone in the middle of a READ. What was asked for
+			// behind it is not answered any more.
+			psn := a.psn
+			r.out, r.outHead = r.out[:0], 0
+			q.refuse(psn, wire.NakAccess)
+			break
+		}
+		if a.psn == a.end {
+			r.outHead++
+		}
+	}
+	if r.outHead == len(r.out) {
+		r.out, r.outHead = r.out[:0], 0
+	}
+	if r.nakDue {
+		r.nakDue = false
+		q.sendAck(r.nak, r.nakPSN)
+		if r.ackPSN < r.nakPSN {
+			r.ackDue = false // a NAK acknowledges what is before it
+		}
+		if r.refused {
+			q.enterError()
+			return
+		}
+	}
+	if r.ackDue {
+		r.ackDue = false
+		q.sendAck(wire.Ack(wire.CreditInvalid), r.ackPSN)
+	}
+}
+
+// sendAnswer sends the next packet of an answer; false when its data may not
+// be read any more.
+func (q *queuePair) sendAnswer(a *answer) bool {
+	r := &q.resp
+	h := &q.dev.scratch.tx
+	*h = wire.Header{PSN: narrow(a.psn), Syndrome: wire.Ack(wire.CreditInvalid), MSN: wire.NewPSN(r.msn)}
+	k := q.dev.p.Get()
+	if !a.read {
+		h.Opcode, h.Orig = wire.RCAtomicAck, a.orig
+	} else {
+		n := min(a.left, q.mtu)
+		h.Opcode = readOpcode(a.psn == a.first, a.psn+1 == a.end)
+		h.PadCount = wire.PadLen(int(n))
+		if n > 0 {
+			m, err := q.dev.resolve(q.pd, a.rkey, a.va, n, verbs.AccessRemoteRead)
+			if err != nil {
+				k.Release()
+				return false
+			}
+			b, _ := m.view(a.va, n)
+			if n > copyLimit {
+				k.Holder = &m.guard
+			}
+			add(k, b, n > copyLimit)
+		}
+		a.va += uint64(n)
+		a.left -= n
+	}
+	if r.ackDue && r.ackPSN <= a.psn {
+		r.ackDue = false // the answer acknowledges it too
+	}
+	a.psn++
+	q.transmit(k, h)
+	return true
+}
+
+func readOpcode(first, last bool) wire.Opcode {
+	switch {
+	case first && last:
+		return wire.RCReadRespOnly
+	case first:
+		return wire.RCReadRespFirst
+	case last:
+		return wire.RCReadRespLast
+	}
+	return wire.RCReadRespMiddle
+}
+
+// sendAck sends an acknowledgement or a NAK.
+func (q *queuePair) sendAck(s wire.Syndrome, psn uint64) {
+	h := &q.dev.scratch.tx
+	*h = wire.Header{Opcode: wire.RCAcknowledge, PSN: narrow(psn), Syndrome: s, MSN: wire.NewPSN(q.resp.msn)}
+	q.transmit(q.dev.p.Get(), h)
+}

@@ -1,0 +1,242 @@
+package soft
+
+import (
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// message is the kind of message whose packets are coming.
+type message uint8
+
+const (
+	noMessage message = iota
+	sendMessage
+	writeMessage
+)
+
+// responder is the receiving half of a queue pair.
+//
+//	                 packet with PSN = expected: execute, expected++
+//	                ┌──────┐
+//	                v      │   PSN > expected: NAK, once       expected comes
+//	in sequence ────┴──────┘ ─────────────────────> waiting ───────────────> in sequence
+//	    │                     no receive: RNR NAK      (drops what is out of sequence)
+//	    │ refused
+//	    v
+//	refused: earlier answers, then the NAK, then the queue pair is in ERR
+//
+// A PSN below expected is a duplicate: acknowledged or answered again, never
+// executed.
+//
+// Answers leave in the order of their requests: out holds READ responses and
+// atomic answers; acknowledgements and NAKs go behind them.
+//
+// Implements: IBTA volume 1, 9.7 (reliable service), the responder's side. The
+// classes of errors are those of rdma_rxe (Linux, rxe_resp.c).
+type responder struct {
+	expected uint64 // PSN
+	msn      uint32 // messages completed
+
+	established bool // a packet has come
+	waiting     bool // a sequence or RNR NAK was sent: no other until expected comes
+
+	kind    message
+	recvOff uint64 // SEND: bytes that have come
+	va      uint64 // WRITE: where the next packet goes
+	rkey    uint32
+	resid   uint32 // WRITE: bytes that must still come
+	total   uint32 // WRITE: bytes of the message
+
+	ackDue  bool // acknowledge everything up to ackPSN
+	ackPSN  uint64
+	nakDue  bool // NAK with syndrome nak at nakPSN
+	nak     wire.Syndrome
+	nakPSN  uint64
+	refused bool // nak is the last thing; then ERR
+
+	out     []answer // from outHead on, by PSN
+	outHead int
+
+	// atomics remembers the last answers, so that a request that comes again
+	// is answered and not executed again: one place for each that the peer may
+	// have outstanding.
+	atomics    []atomicResult
+	nextAtomic int
+}
+
+// answer is a READ response or the answer of an atomic, still to send.
+type answer struct {
+	psn   uint64 // of the next packet
+	end   uint64 // behind its last
+	first uint64 // of its first
+	va    uint64 // READ: where the next packet's data stands
+	left  uint32 // READ: bytes
+	rkey  uint32
+	read  bool
+	orig  uint64 // atomic
+}
+
+type atomicResult struct{ psn, orig uint64 }
+
+// begin takes over the attributes that RTR needs.
+func (r *responder) begin(a *verbs.QPAttr) {
+	*r = responder{out: r.out[:0], atomics: r.atomics[:0]}
+	r.expected = psnBase + uint64(a.RQPSN)
+}
+
+// stop forgets everything that was still to send.
+func (r *responder) stop() {
+	r.out, r.outHead = r.out[:0], 0
+	r.ackDue, r.nakDue, r.refused = false, false, false
+	r.kind = noMessage
+}
+
+// pending is how many answers are to send.
+func (r *responder) pending() int { return len(r.out) - r.outHead }
+
+// receives tells whether packets are taken at all: in a state that receives,
+// and from the peer.
+func (q *queuePair) receives(k *fabric.Packet) bool {
+	switch q.current() {
+	case verbs.QPSRTR, verbs.QPSRTS, verbs.QPSSQD:
+		return k.Src == q.attr.AH.DGID
+	}
+	return false
+}
+
+// onRequest takes a request packet.
+func (q *queuePair) onRequest(k *fabric.Packet, h *wire.Header) {
+	r := &q.resp
+	if !r.established {
+		q.establish()
+	}
+	if r.refused {
+		return
+	}
+	psn := extend(h.PSN, r.expected)
+	switch {
+	case psn > r.expected:
+		if !r.waiting {
+			r.waiting = true
+			q.sendNak(wire.Nak(wire.NakSequence), r.expected)
+		}
+	case psn < r.expected:
+		q.onDuplicate(h, psn)
+	default:
+		q.onExpected(k, h, psn)
+	}
+}
+
+// establish notes that the peer sends: in RTR that is COMM_EST, by which the
+// connection manager learns what a lost RTU would have told it.
+func (q *queuePair) establish() {
+	q.resp.established = true
+	if q.current() != verbs.QPSRTR {
+		return
+	}
+	q.ctx.async.raise(verbs.AsyncEvent{Type: verbs.EventCommEst, QP: q})
+	if q.dev.onCommEst != nil {
+		q.dev.onCommEst(q)
+	}
+}
+
+// onExpected executes a packet that is in sequence.
+func (q *queuePair) onExpected(k *fabric.Packet, h *wire.Header, psn uint64) {
+	r := &q.resp
+	if r.waiting {
+		r.waiting = false
+		r.nakDue = false // it was for this packet
+	}
+	n := uint64(k.PayloadLen)
+	op := h.Opcode
+	starts, ends := op.Starts(), op.Ends()
+	// Which packets may follow which (rxe: check_op_seq), and their lengths
+	// (check_length).
+	if starts != (r.kind == noMessage) {
+		q.refuse(psn, wire.NakInvalid)
+		return
+	}
+	if op.HasPayload() && (n > uint64(q.mtu) || (!ends && n != uint64(q.mtu)) || (ends && !starts && n == 0)) {
+		q.refuse(psn, wire.NakInvalid)
+		return
+	}
+	switch op.Op() {
+	case wire.OpSendFirst, wire.OpSendMiddle, wire.OpSendLast, wire.OpSendLastImm, wire.OpSendOnly, wire.OpSendOnlyImm:
+		q.onSend(k, h, psn, starts, ends)
+	case wire.OpWriteFirst, wire.OpWriteMiddle, wire.OpWriteLast, wire.OpWriteLastImm, wire.OpWriteOnly, wire.OpWriteOnlyImm:
+		q.onWrite(k, h, psn, starts, ends)
+	case wire.OpReadRequest:
+		q.onRead(h, psn)
+	case wire.OpCompareSwap, wire.OpFetchAdd:
+		q.onAtomic(h, psn)
+	default:
+		q.refuse(psn, wire.NakInvalid) // an operation this device does not have
+	}
+}
+
+// executed notes that the packet in sequence is done.
+func (q *queuePair) executed(h *wire.Header, psn uint64, ends bool) {
+	r := &q.resp
+	r.expected = psn + 1
+	if ends {
+		r.msn++
+		r.kind = noMessage
+	}
+	if h.AckReq {
+		q.acknowledge(psn)
+	}
+}
+
+// acknowledge has everything up to psn acknowledged at the end of the turn.
+func (q *queuePair) acknowledge(psn uint64) {
+	r := &q.resp
+	if !r.ackDue || psn > r.ackPSN {
+		r.ackDue, r.ackPSN = true, psn
+	}
+	q.dev.activate(q)
+}
+
+// sendNak has a NAK sent behind the answers that are due.
+func (q *queuePair) sendNak(s wire.Syndrome, psn uint64) {
+	r := &q.resp
+	r.nakDue, r.nak, r.nakPSN = true, s, psn
+	q.dev.activate(q)
+}
+
+// notReady answers a request that needs a receive while none is posted.
+func (q *queuePair) notReady(psn uint64) {
+	q.resp.waiting = true
+	q.sendNak(wire.RNRNak(q.attr.MinRNRTimer), psn)
+}
+
+// refuse answers a request that cannot be executed; the queue pair moves to
+// ERR behind the NAK (class C errors). When the request has taken a receive,
+// its completion tells why; otherwise an asynchronous event does.
+func (q *queuePair) refuse(psn uint64, code wire.NakCode) {
+	status, event := verbs.WCRemInvReqErr, verbs.EventQPReqErr
+	if code == wire.NakAccess {
+		status, event = verbs.WCRemAccessErr, verbs.EventQPAccessErr
+	}
+	if q.resp.kind == sendMessage {
+		q.refuseRecv(psn, code, status)
+		return
+	}
+	q.ctx.async.raise(verbs.AsyncEvent{Type: event, QP: q})
+	q.giveUp(psn, code)
+}
+
+// refuseRecv is refuse for a request whose receive completes with status.
+func (q *queuePair) refuseRecv(psn uint64, code wire.NakCode, status verbs.WCStatus) {
+	if rq := q.rq.Load(); !rq.empty() {
+		q.completeRecvError(rq, status, vendorRecv)
+	}
+	q.giveUp(psn, code)
+}
+
+func (q *queuePair) giveUp(psn uint64, code wire.NakCode) {
+	r := &q.resp
+	r.refused, r.kind = true, noMessage
+	r.ackDue = false
+	q.sendNak(wire.Nak(code), psn)
+}
