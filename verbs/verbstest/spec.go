@@ -99,3 +99,8 @@ func (s *Spec) lacks(c *Caps) string {
 // mtuFits tells whether a queue pair can use path MTU m on a link of MTU have.
 // A link that carries whole messages carries every smaller packet too.
 func mtuFits(m, have verbs.MTU) bool { return m == 0 || m <= have }
+
+// NeedsScript tells whether the case can only run where the tester scripts
+// the link or the clock, so that it says nothing about the provider if it is
+// not applicable.
+func (s *Spec) NeedsScript() bool { return s.needs.faults || s.needs.clock }
