@@ -33,8 +33,8 @@ func (r *Reactor) Close(ctx context.Context) error {
 	if err != nil || !first {
 		return err
 	}
-	if r.sleep.poll != nil {
-		err = r.sleep.poll.Close()
+	if r.poller != nil {
+		err = r.poller.Close()
 	}
 	select {
 	case <-r.done:
@@ -62,8 +62,8 @@ func (r *Reactor) destroy() error {
 			errs = append(errs, s.cq.Close())
 		}
 	}
-	if r.sleep != nil && r.sleep.poll != nil {
-		errs = append(errs, r.sleep.poll.Close())
+	if r.poller != nil {
+		errs = append(errs, r.poller.Close())
 	}
 	if r.channel != nil {
 		errs = append(errs, r.channel.Close())

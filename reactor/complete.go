@@ -146,14 +146,17 @@ func (q *Queue) finish(i uint32, c Completion, err error) {
 
 // freeRetired gives the finished slots and their credits back.
 func (q *Queue) freeRetired() {
-	base := uint32(q.cfg.SendDepth + 1)
+	control, recvs := uint32(q.cfg.SendDepth+1), uint32(q.cfg.sends())
 	sends := 0
 	for _, i := range q.retired {
-		if i < base {
+		switch {
+		case i < control:
 			q.sendFree.Put(i)
 			sends++
-		} else {
-			q.recvFree.Put(i - base)
+		case i < recvs:
+			q.ctrlFree.Put(i - control)
+		default:
+			q.recvFree.Put(i - recvs)
 		}
 	}
 	q.retired = q.retired[:0]

@@ -82,10 +82,14 @@ type QueueConfig struct {
 	// defaults DefaultSendDepth, DefaultRecvDepth. RecvDepth -1: none.
 	SendDepth int
 	RecvDepth int
+	// ControlDepth is how many requests may be outstanding beside SendDepth,
+	// for PostControl; default none.
+	ControlDepth int
 	// MaxSGE is how many elements one request may have; default DefaultMaxSGE.
 	MaxSGE int
-	// Inline is how many bytes a request may carry in itself; default
-	// DefaultInline, -1: none. The device may grant less.
+	// Inline is how many bytes a request may carry in itself, header
+	// included; default DefaultInline, -1: none. The device may grant less
+	// for inline payload; headers do not depend on that.
 	Inline int
 	// SignalEvery is after how many unsignaled requests one is signaled in a
 	// long list; default the smaller of DefaultSignalEvery and SendDepth/2.
@@ -106,9 +110,9 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 	}
 	c.SignalEvery = orDefault(c.SignalEvery, max(1, min(DefaultSignalEvery, c.SendDepth/2)))
 	switch {
-	case c.SendDepth < 1 || c.SendDepth+c.RecvDepth > maxDepth:
-		return c, fmt.Errorf("%w: SendDepth %d and RecvDepth %d, want SendDepth at least 1 and the sum at most %d",
-			ErrConfig, c.SendDepth, c.RecvDepth, maxDepth)
+	case c.SendDepth < 1 || c.ControlDepth < 0 || c.sends()+c.RecvDepth > maxDepth:
+		return c, fmt.Errorf("%w: SendDepth %d, ControlDepth %d and RecvDepth %d, want SendDepth at least 1 and the sum at most %d",
+			ErrConfig, c.SendDepth, c.ControlDepth, c.RecvDepth, maxDepth-1)
 	case c.MaxSGE < 1 || c.MaxSGE > maxSGEs:
 		return c, fmt.Errorf("%w: MaxSGE is %d, want 1 to %d", ErrConfig, c.MaxSGE, maxSGEs)
 	case c.Inline > maxInlines:
@@ -118,6 +122,10 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 	}
 	return c, nil
 }
+
+// sends is how many send slots a queue has: the users', the marker, the
+// control requests.
+func (c QueueConfig) sends() int { return c.SendDepth + 1 + c.ControlDepth }
 
 func orDefault(v, d int) int {
 	if v == 0 {

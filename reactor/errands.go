@@ -2,7 +2,6 @@ package reactor
 
 import (
 	"context"
-	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 )
@@ -16,10 +15,6 @@ type errands struct {
 	// handlers are by poller key and run holding the turn, as are sources.
 	handlers map[uint32]func()
 	sources  []watchedSource
-	watched  uint32 // stepped: keys whose handlers run every Step
-	// events is a bit for each channel that may have events. Set by the
-	// sleeping loop, taken by the holder; publishes nothing.
-	events   atomic.Uint32
 	runAfter func() // runCallbacks, made once
 }
 
@@ -43,15 +38,28 @@ func (e *errands) waiting() bool { return !e.calls.Empty() || !e.callbacks.Empty
 
 // Errands implements turn.Work.
 func (r *Reactor) Errands() bool {
-	return r.errands.waiting() || r.events.Load() != 0 || r.watched != 0 || r.timers.due(r.cfg.Now)
+	return r.errands.waiting() || r.eventful() || r.timers.due(r.cfg.Now)
+}
+
+// eventful tells whether a channel may have events. A stepped reactor asks its
+// channels every Step.
+func (r *Reactor) eventful() bool {
+	if r.cfg.Stepped {
+		return len(r.sources) > 0
+	}
+	return r.sleep.Ready()
 }
 
 // Run implements turn.Work: events first, because they may settle what others
 // wait for; then timers; then functions in the order they came.
 func (r *Reactor) Run() (after func()) {
-	if bits := r.events.Swap(0) | r.watched; bits != 0 {
-		for key := uint32(0); bits != 0; key, bits = key+1, bits>>1 {
-			if fn := r.handlers[key]; bits&1 != 0 && fn != nil {
+	if r.cfg.Stepped {
+		for _, w := range r.sources {
+			r.handlers[w.key]()
+		}
+	} else {
+		for _, key := range r.sleep.Take() {
+			if fn := r.handlers[key]; fn != nil {
 				fn()
 			}
 		}

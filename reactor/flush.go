@@ -65,7 +65,7 @@ func (q *Queue) gatherRecvs() bool {
 		q.refuse(q.recvStack.Next, first, n)
 		return true
 	}
-	t, base := q.tab, uint32(q.cfg.SendDepth+1)
+	t, base := q.tab, uint32(q.cfg.sends())
 	for i, k := first, 0; k < n; k++ {
 		w := &t.recvWR[i-base]
 		w.Next = 0

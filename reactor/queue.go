@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
@@ -9,9 +10,9 @@ import (
 
 // Queue is a queue pair attached to a reactor.
 //
-//	 NewQueue          Bind              Fail, or a failed completion      Release
-//	──────────> unbound ────> open ──────────────────────────> failed ──────────────> released
-//	                            └──────────────────────────────────────────────────────^
+//	 Prepare           Admit, Bind       Fail, or a failed completion      Release
+//	──────────> unbound ──────────> open ─────────────────────────> failed ────────────> released
+//	                                  └───────────────────────────────────────────────────^
 //
 // Only an open queue accepts requests. A failed queue refuses
 // both with its cause; what is out is flushed by the device and completes. A
@@ -32,7 +33,8 @@ type Queue struct {
 	recvStack *ring.IndexStack // nil without receives
 	sendFree  *ring.FreeList
 	recvFree  *ring.FreeList
-	credits   *ring.Credits // sends: taken by submitters, released by the holder
+	ctrlFree  *ring.FreeList // nil without control sends
+	credits   *ring.Credits  // sends: taken by submitters, released by the holder
 
 	// The holder's.
 	order    fifo        // posted sends, oldest first
@@ -41,62 +43,56 @@ type Queue struct {
 	marker   bool        // the marker is out
 	released bool        //
 	retired  []uint32    // scratch: slots freed in one dispatch
-	idle     []func()    // called when nothing is out any more
+	idle     []idleCall  // called when nothing is out any more, in order
 	onFail   func(error) // called once, at the first failed completion
 }
 
 // InboxHook links the queue into its reactor's ready list.
 func (q *Queue) InboxHook() *ring.Hook[Queue] { return &q.hook }
 
-// NewQueue reserves room for a queue: completion queue entries, slots, off-heap
-// memory, registered in cfg.PD. Its queue pair is made from InitAttr and given to
-// Bind. It holds the turn for a moment and may be called from any goroutine but
-// the turn's.
-func (r *Reactor) NewQueue(cfg QueueConfig) (*Queue, error) {
+// Prepare makes a queue's slots and off-heap memory and registers it in
+// cfg.PD. It does not need the turn: any goroutine. What is not admitted is given
+// back with Discard.
+func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	cfg, err := cfg.validate()
 	if err != nil {
 		return nil, err
 	}
-	sends := cfg.SendDepth + 1 // and the marker
+	sends := cfg.sends()
 	q := &Queue{r: r, cfg: cfg, credits: ring.NewCredits(cfg.SendDepth), order: newFIFO(sends),
 		sendStack: ring.NewIndexStack(sends), sendFree: ring.NewFreeList(cfg.SendDepth)}
 	if cfg.RecvDepth > 0 {
 		q.recvStack = ring.NewIndexStack(sends + cfg.RecvDepth)
 		q.recvFree = ring.NewFreeList(cfg.RecvDepth)
 	}
+	if cfg.ControlDepth > 0 {
+		q.ctrlFree = ring.NewFreeList(cfg.ControlDepth)
+	}
 	gen := uint32(r.generation.Add(1)) * genStride
 	if q.tab, err = newTable(sends, cfg.RecvDepth, cfg.MaxSGE, cfg.Inline, r.cfg.Node, gen); err != nil {
 		return nil, err
 	}
-	q.mr, err = cfg.PD.RegMR(q.tab.arena.Addr(), uint64(q.tab.arena.Len()), q.tab.arena.Addr(), verbs.AccessLocalWrite)
-	if err != nil {
-		return nil, joinUnmap(err, q.tab)
-	}
-	r.tok.WithTurn(func() { err = r.admit(q) })
-	if err != nil {
-		if cerr := q.mr.Close(); cerr != nil {
-			return nil, fmt.Errorf("%w; and %w", err, cerr)
-		}
-		return nil, joinUnmap(err, q.tab)
+	a := q.tab.arena
+	if q.mr, err = cfg.PD.RegMR(a.Addr(), uint64(a.Len()), a.Addr(), verbs.AccessLocalWrite); err != nil {
+		return nil, errors.Join(err, a.Unmap())
 	}
 	return q, nil
 }
 
-func joinUnmap(err error, t *table) error {
-	if uerr := t.arena.Unmap(); uerr != nil {
-		return fmt.Errorf("%w; and %w", err, uerr)
-	}
-	return err
-}
+// Discard gives back a queue that was never admitted.
+func (q *Queue) Discard() error { return errors.Join(q.mr.Close(), q.tab.arena.Unmap()) }
 
-// admit gives q a number and room in the completion queues. Holder only.
-func (r *Reactor) admit(q *Queue) error {
+// Admit gives the queue a number and room in the completion queues, or
+// ErrTooMany. Its queue pair is then made from InitAttr and given to Bind; it ends
+// with Release. Holder only.
+func (q *Queue) Admit() error {
+	r := q.r
 	switch {
 	case r.closed.Load():
 		return ErrClosed
-	case r.sendRoom < q.cfg.SendDepth+1:
+	case r.sendRoom < q.cfg.sends():
 		return fmt.Errorf("%w: %d sends wanted, the completion queue has room for %d of %d (Config.CQEntries)",
-			ErrTooMany, q.cfg.SendDepth+1, r.sendRoom, r.cfg.CQEntries)
+			ErrTooMany, q.cfg.sends(), r.sendRoom, r.cfg.CQEntries)
 	case r.recvRoom < q.cfg.RecvDepth:
 		return fmt.Errorf("%w: %d receives wanted, the completion queue has room for %d of %d (Config.CQEntries)",
 			ErrTooMany, q.cfg.RecvDepth, r.recvRoom, r.cfg.CQEntries)
@@ -110,7 +106,7 @@ func (r *Reactor) admit(q *Queue) error {
 	} else {
 		return fmt.Errorf("%w: %d queues", ErrTooMany, maxQueues)
 	}
-	r.sendRoom -= q.cfg.SendDepth + 1
+	r.sendRoom -= q.cfg.sends()
 	r.recvRoom -= q.cfg.RecvDepth
 	r.live++
 	return nil
@@ -121,8 +117,8 @@ func (q *Queue) InitAttr(t verbs.QPType) *verbs.QPInitAttr {
 	return &verbs.QPInitAttr{
 		SendCQ: q.r.sendCQ.cq, RecvCQ: q.r.recvCQ.cq, Type: t, UserData: uint64(q.id),
 		Cap: verbs.QPCap{
-			MaxSendWR: uint32(q.cfg.SendDepth + 1), MaxRecvWR: uint32(q.cfg.RecvDepth),
-			MaxSendSGE: uint32(q.cfg.MaxSGE), MaxRecvSGE: uint32(q.cfg.MaxSGE),
+			MaxSendWR: uint32(q.cfg.sends()), MaxRecvWR: uint32(q.cfg.RecvDepth),
+			MaxSendSGE: uint32(q.cfg.MaxSGE + 1), MaxRecvSGE: uint32(q.cfg.MaxSGE),
 			MaxInlineData: uint32(q.cfg.Inline),
 		},
 	}
@@ -163,17 +159,25 @@ func (q *Queue) Fail(cause error) {
 func (q *Queue) OnFail(fn func(error)) { q.onFail = fn }
 
 // Idle calls fn, holding the turn, as soon as nothing of the queue is out with
-// the device. Holder only.
-func (q *Queue) Idle(fn func()) {
-	q.idle = append(q.idle, fn)
+// the device; SendsIdle does so for sends alone. Holder only.
+func (q *Queue) Idle(fn func()) { q.whenIdle(fn, false) }
+
+// SendsIdle is Idle for sends.
+func (q *Queue) SendsIdle(fn func()) { q.whenIdle(fn, true) }
+
+type idleCall struct {
+	fn    func()
+	sends bool // receives do not count
+}
+
+func (q *Queue) whenIdle(fn func(), sends bool) {
+	q.idle = append(q.idle, idleCall{fn, sends})
 	q.checkIdle()
 }
 
-func (q *Queue) out() int { return q.order.len() + q.recvs }
-
 func (q *Queue) checkIdle() {
-	for len(q.idle) > 0 && q.out() == 0 {
-		fn := q.idle[0]
+	for len(q.idle) > 0 && q.order.len() == 0 && q.sendStack.Empty() && (q.idle[0].sends || q.recvs == 0) {
+		fn := q.idle[0].fn
 		q.idle = q.idle[1:]
 		fn()
 	}
@@ -193,7 +197,7 @@ func (q *Queue) Release(cause error) error {
 	for q.order.len() > 0 {
 		q.finish(q.order.pop(), Completion{}, q.failed.get())
 	}
-	for i := q.cfg.SendDepth + 1; i < len(q.tab.slots); i++ {
+	for i := q.cfg.sends(); i < len(q.tab.slots); i++ {
 		if q.tab.slots[i].posted {
 			q.finish(uint32(i), Completion{Kind: KindRecv}, q.failed.get())
 		}
@@ -202,7 +206,7 @@ func (q *Queue) Release(cause error) error {
 	q.checkIdle()
 	r.queues[q.id] = nil
 	r.freeIDs = append(r.freeIDs, q.id)
-	r.sendRoom += q.cfg.SendDepth + 1
+	r.sendRoom += q.cfg.sends()
 	r.recvRoom += q.cfg.RecvDepth
 	r.live--
 	r.graves = append(r.graves, q)

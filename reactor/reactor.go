@@ -10,6 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/reactor/turn"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -20,7 +21,8 @@ type Reactor struct {
 	cfg     Config
 	ctx     verbs.Context
 	tok     *turn.Token
-	sleep   *sleeper
+	poller  *sys.Poller // nil when stepped, as is sleep
+	sleep   *turn.PollerSleeper
 	driver  futures.Driver // nil when stepped: nobody else would run the loop
 	futures *futures.Pool[Completion]
 
@@ -28,6 +30,7 @@ type Reactor struct {
 	wcArena *mem.Arena
 
 	ready ring.Inbox[Queue, *Queue]
+	tasks ring.Inbox[Task, *Task]
 	errands
 	timers timers
 
@@ -87,11 +90,12 @@ func New(cfg Config) (r *Reactor, err error) {
 	if err = r.makeQueues(); err != nil {
 		return nil, err
 	}
-	if r.sleep, err = newSleeper(r); err != nil {
+	sleeper, err := r.makeSleeper()
+	if err != nil {
 		return nil, err
 	}
 	r.errands.init(r)
-	r.tok = turn.New(r, r.sleep, turn.Config{CallerDriving: !cfg.NoCallerDriving && !cfg.Stepped, Spin: cfg.Spin})
+	r.tok = turn.New(r, sleeper, turn.Config{CallerDriving: !cfg.NoCallerDriving && !cfg.Stepped, Spin: cfg.Spin})
 	if cfg.Stepped {
 		close(r.done)
 		return r, nil

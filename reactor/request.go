@@ -15,11 +15,12 @@ type Send struct {
 	Flags  verbs.SendFlags // SIGNALED and INLINE are decided by the reactor
 	SGEs   []verbs.SGE
 	Inline []byte // instead of SGEs: payload copied by Post
+	Header []byte // goes in front of the payload; copied by Post
 	Imm    uint32 // host order
 	Remote uint64
 	RKey   uint32
 	// Compare and Swap, or Add, of an atomic. Its local element is provided by
-	// the reactor; the old value is Completion.Value.
+	// the reactor, and so is that of Header; the old value is Completion.Value.
 	Compare, Swap, Add uint64
 
 	// Lease ends when the device is done with the memory; may be nil.
@@ -94,12 +95,15 @@ func (q *Queue) check(s *Send) (uint32, error) {
 		if k == KindRead || len(s.SGEs) != 0 {
 			return 0, fmt.Errorf("%w: %v with inline data and %d elements", ErrRequest, s.Opcode, len(s.SGEs))
 		}
-		if len(s.Inline) > q.inline {
-			return 0, fmt.Errorf("%w: %d bytes inline, the queue takes %d", ErrRequest, len(s.Inline), q.inline)
+		if n := len(s.Header) + len(s.Inline); n > q.inline {
+			return 0, fmt.Errorf("%w: %d bytes inline, the queue takes %d", ErrRequest, n, q.inline)
 		}
-		return uint32(len(s.Inline)), nil
+		return uint32(len(s.Header) + len(s.Inline)), nil
+	case len(s.Header) > q.cfg.Inline || k == KindRead && s.Header != nil:
+		return 0, fmt.Errorf("%w: %v with a header of %d bytes, the queue takes %d", ErrRequest, s.Opcode, len(s.Header), q.cfg.Inline)
 	}
-	return q.checkSGEs(s.SGEs)
+	n, err := q.checkSGEs(s.SGEs)
+	return n + uint32(len(s.Header)), err
 }
 
 func (q *Queue) checkSGEs(sges []verbs.SGE) (uint32, error) {

@@ -9,59 +9,29 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Keys of the poller. Below keyUser they are the reactor's own.
+// Keys of the poller. From keyUser on they are those of Watch.
 const (
 	keyCompletions uint32 = 0
 	keyUser        uint32 = 1
-	maxKeys               = 32 // one bit each in errands.events
+	maxKeys               = 32
 )
 
-// sleeper is what the loop sleeps on: the poller with the channels attached.
-type sleeper struct {
-	r    *Reactor
-	poll *sys.Poller // nil when stepped
-	keys [maxKeys]uint32
-}
+// unslept is the sleeper of a stepped reactor, which never sleeps.
+type unslept struct{}
 
-func newSleeper(r *Reactor) (*sleeper, error) {
-	s := &sleeper{r: r}
+func (unslept) Ring()                    {}
+func (unslept) Wait(time.Time) turn.Wake { return turn.WakeClosed }
+
+func (r *Reactor) makeSleeper() (turn.Sleeper, error) {
 	if r.cfg.Stepped {
-		return s, nil
+		return unslept{}, nil
 	}
 	p, err := sys.NewPoller()
 	if err != nil {
 		return nil, err
 	}
-	s.poll = p
-	if err := p.Attach(r.channel, keyCompletions); err != nil {
-		return s, err
-	}
-	return s, nil
-}
-
-// Ring implements turn.Sleeper.
-func (s *sleeper) Ring() {
-	if s.poll != nil {
-		s.poll.Ring()
-	}
-}
-
-// Wait implements turn.Sleeper. The events stay in their channels until the
-// holder takes them.
-func (s *sleeper) Wait(deadline time.Time) turn.Wake {
-	n, err := s.poll.Wait(deadline, s.keys[:])
-	if err != nil {
-		return turn.WakeClosed
-	}
-	var wake turn.Wake
-	for _, k := range s.keys[:n] {
-		s.r.events.Or(1 << k)
-		wake |= turn.WakeEvent
-	}
-	if s.r.timers.due(s.r.cfg.Now) {
-		wake |= turn.WakeTimer
-	}
-	return wake
+	r.poller, r.sleep = p, turn.NewPollerSleeper(p)
+	return r.sleep, p.Attach(r.channel, keyCompletions)
 }
 
 // Watch has fn called, holding the turn, whenever the source may have events;
@@ -73,14 +43,11 @@ func (r *Reactor) Watch(s verbs.Source, fn func()) error {
 			continue
 		}
 		r.handlers[key] = fn
-		if r.cfg.Stepped {
-			r.watched |= 1 << key
-			r.sources = append(r.sources, watchedSource{s, key})
-			return nil
-		}
-		if err := r.sleep.poll.Attach(s, key); err != nil {
-			delete(r.handlers, key)
-			return err
+		if !r.cfg.Stepped {
+			if err := r.poller.Attach(s, key); err != nil {
+				delete(r.handlers, key)
+				return err
+			}
 		}
 		r.sources = append(r.sources, watchedSource{s, key})
 		return nil
@@ -96,11 +63,10 @@ func (r *Reactor) Unwatch(s verbs.Source) error {
 		}
 		r.sources = append(r.sources[:i], r.sources[i+1:]...)
 		delete(r.handlers, w.key)
-		r.watched &^= 1 << w.key
 		if r.cfg.Stepped {
 			return nil
 		}
-		return r.sleep.poll.Detach(w.key)
+		return r.poller.Detach(w.key)
 	}
 	return nil
 }

@@ -28,8 +28,10 @@ type slot struct {
 
 // table is a queue's slots and the off-heap memory that goes with them: for
 // each slot a work request, its elements, a result word and its inline bytes,
-// at fixed places. Slots 0 to sends-1 are sends, the last of them the marker;
-// the others are receives.
+// at fixed places. The slots of a queue:
+//
+//	0 … SendDepth-1   SendDepth   … ControlDepth more   … RecvDepth more
+//	sends             the marker  control sends         receives
 type table struct {
 	arena   *mem.Arena
 	slots   []slot
@@ -45,6 +47,7 @@ type table struct {
 
 func newTable(sends, recvs, maxSGE, inlineLen, node int, firstGen uint32) (*table, error) {
 	n := sends + recvs
+	maxSGE++ // the header's
 	t := &table{slots: make([]slot, n), maxSGE: maxSGE, inlineLen: inlineLen}
 	for i := range t.slots {
 		t.slots[i].gen = firstGen & genMask

@@ -60,6 +60,34 @@ func (q *Queue) post(ctx context.Context, s *Send, m manner) (f Future, err erro
 	if !ok {
 		panic("reactor: a send credit without a slot")
 	}
+	return q.launch(i, n, s, m), nil
+}
+
+// PostControl is TryPost with a place beside the others': what must be sent to
+// let others go on does not wait behind them. ErrQueueFull when ControlDepth are
+// outstanding. s.Sink must be set.
+func (q *Queue) PostControl(s *Send) error {
+	n, err := q.check(s)
+	if err != nil {
+		return err
+	}
+	if q.ctrlFree == nil || s.Sink == nil {
+		return fmt.Errorf("%w: a control request needs ControlDepth and a sink", ErrRequest)
+	}
+	i, ok := q.ctrlFree.Get()
+	if !ok {
+		return ErrQueueFull
+	}
+	if err := q.failed.get(); err != nil { // after taking, as in post
+		q.ctrlFree.Put(i)
+		return err
+	}
+	q.launch(i+uint32(q.cfg.SendDepth+1), n, s, mannerTry)
+	return nil
+}
+
+// launch fills slot i, which is the caller's, and submits it.
+func (q *Queue) launch(i, n uint32, s *Send, m manner) (f Future) {
 	sl := &q.tab.slots[i]
 	sl.kind, sl.opcode, sl.bytes, sl.posted = kindOf(s.Opcode), s.Opcode, n, false
 	sl.sink, sl.lease, sl.tag = s.Sink, s.Lease, s.Tag
@@ -68,7 +96,7 @@ func (q *Queue) post(ctx context.Context, s *Send, m manner) (f Future, err erro
 	}
 	q.fillSend(i, sl, s)
 	q.submit(q.sendStack.Push(i), m)
-	return f, nil
+	return f
 }
 
 // room takes a send credit.
@@ -113,10 +141,15 @@ func (q *Queue) fillSend(i uint32, sl *slot, s *Send) {
 		return
 	case s.Inline != nil:
 		buf, at := t.slotInline(i)
-		copy(buf, s.Inline)
-		sges[0] = verbs.SGE{Addr: at, Length: uint32(len(s.Inline))}
+		n := copy(buf, s.Header)
+		n += copy(buf[n:], s.Inline)
+		sges[0] = verbs.SGE{Addr: at, Length: uint32(n)}
 		w.NumSGE = 1
 		w.Flags |= verbs.SendInline
+	case s.Header != nil:
+		buf, at := t.slotInline(i)
+		sges[0] = verbs.SGE{Addr: at, Length: uint32(copy(buf, s.Header)), LKey: q.mr.LKey()}
+		w.NumSGE = 1 + uint32(copy(sges[1:], s.SGEs))
 	default:
 		w.NumSGE = uint32(copy(sges, s.SGEs))
 	}
@@ -147,8 +180,7 @@ func (q *Queue) PostRecv(r *Recv) error {
 		q.recvFree.Put(free)
 		return err
 	}
-	base := uint32(q.cfg.SendDepth + 1)
-	i := base + free
+	i := uint32(q.cfg.sends()) + free
 	sl := &q.tab.slots[i]
 	sl.kind, sl.bytes, sl.posted = KindRecv, n, false
 	sl.sink, sl.lease, sl.tag = r.Sink, r.Lease, r.Tag

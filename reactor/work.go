@@ -3,6 +3,7 @@ package reactor
 import (
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -10,7 +11,8 @@ import (
 func (r *Reactor) Turn(arm bool) bool {
 	r.stats.Turns++
 	r.turn.Reset()
-	did := r.gather()
+	did := r.runTasks()
+	did = r.gather() || did
 	if arm {
 		r.wantArmed(&r.sendCQ, r.outstanding > 0)
 		r.wantArmed(&r.recvCQ, r.live > 0)
@@ -91,7 +93,7 @@ func (r *Reactor) overrun(s *cqState) {
 }
 
 // Pending implements turn.Work.
-func (r *Reactor) Pending() bool { return !r.ready.Empty() || r.errands.waiting() }
+func (r *Reactor) Pending() bool { return !r.ready.Empty() || !r.tasks.Empty() || r.errands.waiting() }
 
 // Outstanding implements turn.Work.
 func (r *Reactor) Outstanding() bool { return r.outstanding > 0 }
@@ -99,13 +101,20 @@ func (r *Reactor) Outstanding() bool { return r.outstanding > 0 }
 // Deadline implements turn.Work.
 func (r *Reactor) Deadline() time.Time { return r.timers.next() }
 
+func home(f *ring.FreeList) int {
+	if f == nil {
+		return 0
+	}
+	return f.Len()
+}
+
 // sweep gives the memory of released queues back once no submitter can touch
 // it: all credits and receive slots are home. A submitter that comes later
 // finds the queue's failure (see post).
 func (r *Reactor) sweep() {
 	kept := r.graves[:0]
 	for _, q := range r.graves {
-		if q.credits.Available() < q.cfg.SendDepth || q.recvFree != nil && q.recvFree.Len() < q.cfg.RecvDepth {
+		if q.credits.Available() < q.cfg.SendDepth || home(q.recvFree) < q.cfg.RecvDepth || home(q.ctrlFree) < q.cfg.ControlDepth {
 			kept = append(kept, q)
 			continue
 		}
