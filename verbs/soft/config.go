@@ -16,6 +16,8 @@ type Config struct {
 	Fabric *fabric.Fabric
 	// Devices are the devices; nil is soft0 (127.0.0.1) to soft3 (127.0.0.4).
 	Devices []DeviceConfig
+	// CM sets the times of the connection manager.
+	CM CMConfig
 }
 
 // DeviceConfig describes a device.
@@ -160,5 +162,5 @@ func (c Config) validate() (Config, error) {
 		ds[i] = d
 	}
 	c.Devices = ds
-	return c, nil
+	return c, c.CM.validate()
 }

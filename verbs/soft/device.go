@@ -55,10 +55,12 @@ type device struct {
 	// in a control call's exclusive section) and must not block, nor call
 	// exclusive. onMAD gets a management datagram that is valid during the
 	// call; onTurn runs its timers and says when it wants to run next (0:
-	// never); onCommEst tells that a queue pair in RTR got its first packet.
+	// never); onCommEst tells that a queue pair got its first packet.
 	onMAD     func(now time.Duration, src verbs.GID, mad []byte)
 	onTurn    func(now time.Duration) (next time.Duration)
 	onCommEst func(q *queuePair)
+
+	cm *deviceCM // cmdevice.go
 }
 
 var _ fabric.Endpoint = (*device)(nil)
@@ -71,6 +73,7 @@ func newDevice(p *Provider, c DeviceConfig, index int) *device {
 	d.guid = guidPrefix<<24 | uint64(binary.BigEndian.Uint32(d.gid[12:])&0xffffff)
 	d.qpHint = firstQP
 	d.scratch.init()
+	d.startCM(p.cmConfig)
 	return d
 }
 

@@ -16,6 +16,9 @@ type Provider struct {
 
 	// opening orders the openings and last closings of devices.
 	opening sync.Mutex
+
+	cmConfig CMConfig
+	cm       cmShared
 }
 
 var _ verbs.Provider = (*Provider)(nil)
@@ -27,7 +30,7 @@ func New(c Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{fab: c.Fabric}
+	p := &Provider{fab: c.Fabric, cmConfig: c.CM}
 	for i, dc := range c.Devices {
 		p.devices = append(p.devices, newDevice(p, dc, i))
 	}

@@ -128,14 +128,14 @@ func (q *queuePair) onRequest(k *fabric.Packet, h *wire.Header) {
 	}
 }
 
-// establish notes that the peer sends: in RTR that is COMM_EST, by which the
-// connection manager learns what a lost RTU would have told it.
+// establish notes that the peer sends: in RTR that is COMM_EST. The connection
+// manager learns in any state what a lost RTU would have told it: its passive
+// side is in RTS by then, as librdmacm's.
 func (q *queuePair) establish() {
 	q.resp.established = true
-	if q.current() != verbs.QPSRTR {
-		return
+	if q.current() == verbs.QPSRTR {
+		q.ctx.async.raise(verbs.AsyncEvent{Type: verbs.EventCommEst, QP: q})
 	}
-	q.ctx.async.raise(verbs.AsyncEvent{Type: verbs.EventCommEst, QP: q})
 	if q.dev.onCommEst != nil {
 		q.dev.onCommEst(q)
 	}

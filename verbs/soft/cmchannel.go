@@ -1,0 +1,207 @@
+package soft
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/sys"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// cmEvent is a queued event. Its channel is that of listen if it is set,
+// otherwise that of id.
+type cmEvent struct {
+	ev     verbs.CMEvent
+	id     *cmID
+	listen *cmID
+}
+
+// cmChannel delivers connection events.
+//
+// Locks, in the order in which they are taken; whoever holds one may take those
+// behind it, and nobody waits for a turn of an engine holding the last two:
+//
+//	cmID.api          one call of an identifier at a time; never taken in a turn
+//	Provider.opening  devices join and leave the fabric; never taken in a turn
+//	the port's token  a turn, or device.exclusive: the machine and the queue pair
+//	cmID.mu           a listener's before its children's
+//	cmChannel.mu
+type cmChannel struct {
+	p      *Provider
+	number uint64
+	bell   *sys.Event
+
+	mu     sync.Mutex
+	queue  []cmEvent
+	ids    int // identifiers that report here and are known to the consumer
+	closed bool
+}
+
+var _ verbs.CMChannel = (*cmChannel)(nil)
+
+// CreateCMChannel makes a channel for connection events. It does not block.
+// The channel may be used from any goroutine.
+//
+// Implements: rdma_create_event_channel.
+func (p *Provider) CreateCMChannel() (verbs.CMChannel, error) {
+	bell, err := sys.NewEvent()
+	if err != nil {
+		return nil, opError("rdma_create_event_channel", p.Name(), 0, "%w", err)
+	}
+	p.cm.channels.Add(1)
+	return &cmChannel{p: p, number: p.cm.numbers.Add(1), bell: bell}, nil
+}
+
+// cmShared is the connection management of a provider, apart from the machines
+// of its devices.
+type cmShared struct {
+	ports    cmPorts
+	numbers  atomic.Uint64
+	channels atomic.Int64 // alive
+	ids      atomic.Int64 // alive, those included that the consumer has not been told of
+}
+
+// CMObjects counts the channels and identifiers that are alive, for leak
+// checks. They belong to the provider: an identifier exists before it has a
+// device, and a channel has none.
+func (p *Provider) CMObjects() verbs.ObjectCount {
+	return verbs.ObjectCount{CMChannel: int(p.cm.channels.Load()), CMID: int(p.cm.ids.Load())}
+}
+
+// FD is readable while an event is queued; see [verbs.Source].
+func (c *cmChannel) FD() int { return c.bell.FD() }
+
+// Notify sets what is called when an event is queued and there is no
+// descriptor; see [verbs.Source].
+func (c *cmChannel) Notify(ring func()) { c.bell.Notify(ring) }
+
+// String names the channel.
+func (c *cmChannel) String() string { return fmt.Sprintf("CM channel %d", c.number) }
+
+// CreateID makes an identifier that reports here. Only the TCP port space
+// exists so far.
+//
+// Implements: rdma_create_id.
+func (c *cmChannel) CreateID(ps verbs.PortSpace, userData uint64) (verbs.CMID, error) {
+	const op = "rdma_create_id"
+	if ps != verbs.PSTCP {
+		return nil, notYet(op, c.String(), fmt.Sprintf("port space 0x%04x; only TCP (0x%04x)", uint16(ps), uint16(verbs.PSTCP)))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, opError(op, c.String(), syscall.EBADF, "%w", verbs.ErrClosed)
+	}
+	c.ids++
+	id := c.p.newID(c)
+	id.userData.Store(userData)
+	return id, nil
+}
+
+// push queues an event. In a turn or outside.
+func (c *cmChannel) push(e cmEvent) {
+	c.mu.Lock()
+	c.queue = append(c.queue, e)
+	c.mu.Unlock()
+	c.bell.Signal()
+}
+
+// GetEvent takes one event, in the order in which they happened. It does not
+// block; any goroutine may call it. The event must be acknowledged.
+//
+// Implements: rdma_get_cm_event on a non-blocking descriptor.
+func (c *cmChannel) GetEvent() (verbs.CMEvent, bool, error) {
+	e, ok, err := c.take()
+	if !ok {
+		return verbs.CMEvent{}, false, err
+	}
+	if e.listen != nil {
+		e.id.deliver(e.listen)
+	}
+	return e.ev, true, nil
+}
+
+func (c *cmChannel) take() (e cmEvent, ok bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return e, false, opError("rdma_get_cm_event", c.String(), syscall.EBADF, "%w", verbs.ErrClosed)
+	}
+	if len(c.queue) > 0 {
+		e, ok = c.queue[0], true
+		c.queue[0] = cmEvent{}
+		c.queue = c.queue[1:]
+		// Counted under mu, so that Close and Migrate, which look under mu
+		// too, either find the event in the queue or find it counted.
+		e.id.unacked.Add(1)
+		if e.listen != nil {
+			e.listen.unacked.Add(1)
+			c.ids++ // the new identifier is the consumer's from now on
+		}
+	}
+	if len(c.queue) == 0 {
+		c.queue = nil
+		c.bell.Drain() // whoever queues one now signals after it
+	}
+	return e, ok, nil
+}
+
+// Ack acknowledges an event, once. Its private data is overwritten, so that
+// who still looks at it notices.
+//
+// Implements: rdma_ack_cm_event.
+func (c *cmChannel) Ack(ev verbs.CMEvent) {
+	mem.Poison(ev.Conn.PrivateData)
+	if id, ok := ev.ID.(*cmID); ok && id != nil {
+		id.unacked.Add(-1)
+	}
+	if id, ok := ev.ListenID.(*cmID); ok && id != nil {
+		id.unacked.Add(-1)
+	}
+}
+
+// withdraw takes the events out of the queue that keep picks, unless id has
+// unacknowledged ones: then it takes none and returns false. departs says that
+// id does not report here any more.
+func (c *cmChannel) withdraw(id *cmID, mine func(e *cmEvent) bool) (out []cmEvent, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if id.unacked.Load() > 0 {
+		return nil, false
+	}
+	var rest []cmEvent
+	for _, e := range c.queue {
+		if mine(&e) {
+			out = append(out, e)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	c.queue = rest
+	c.ids--
+	if len(c.queue) == 0 && !c.closed {
+		c.bell.Drain()
+	}
+	return out, true
+}
+
+// Close destroys the channel and its descriptor. It answers [verbs.ErrBusy]
+// while identifiers report here. Idempotent.
+//
+// Implements: rdma_destroy_event_channel.
+func (c *cmChannel) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	if c.ids > 0 {
+		return opError("rdma_destroy_event_channel", c.String(), syscall.EBUSY, "%w: %d identifiers report here", verbs.ErrBusy, c.ids)
+	}
+	c.closed = true
+	c.p.cm.channels.Add(-1)
+	return c.bell.Close()
+}

@@ -1,0 +1,205 @@
+package soft
+
+import (
+	crand "crypto/rand"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/cm"
+)
+
+// deviceCM is the connection management of a device. It runs in the engine's
+// turns and in exclusive sections, like the engine itself, and has no lock.
+type deviceCM struct {
+	dev     *device
+	machine *cm.Machine
+	random  *rand.ChaCha8        // seeded at first use
+	byQP    map[*queuePair]*cmID // for the first packet of a queue pair
+}
+
+// startCM hooks the connection management into a new device. The configuration
+// was checked.
+func (d *device) startCM(c CMConfig) {
+	m := &deviceCM{dev: d, byQP: map[*queuePair]*cmID{}}
+	machine, err := cm.New(c.machine(cm.Config{
+		GID: d.gid, GUID: d.guid, MTU: d.cfg.MTU,
+		Send:  func(dst verbs.GID, mad *cm.MAD) { d.sendMAD(dst, mad[:]) },
+		Event: m.event,
+		Rand:  m.draw,
+	}))
+	if err != nil {
+		panic(err) // CMConfig.validate let it pass
+	}
+	m.machine = machine
+	d.cm = m
+	d.onTurn = machine.Turn
+	d.onMAD = func(now time.Duration, src verbs.GID, mad []byte) {
+		if machine.Receive(now, src, mad) != nil {
+			d.p.CountMalformed()
+		}
+	}
+	d.onCommEst = func(q *queuePair) {
+		if id := m.byQP[q]; id != nil && id.conn != nil {
+			id.conn.Established()
+		}
+	}
+}
+
+// draw is 64 unpredictable bits. The generator is seeded from the fabric, so
+// that a run on virtual time can be repeated; if that source fails, from the
+// system's, which does not.
+func (m *deviceCM) draw() uint64 {
+	if m.random == nil {
+		var seed [32]byte
+		if _, err := io.ReadFull(m.dev.random, seed[:]); err != nil {
+			_, _ = crand.Read(seed[:]) // documented never to fail
+		}
+		m.random = rand.NewChaCha8(seed)
+	}
+	return m.random.Uint64()
+}
+
+// psn is an unpredictable packet sequence number.
+func (m *deviceCM) psn() uint32 { return uint32(m.draw()) & max24 }
+
+// drop forgets a queue pair.
+func (m *deviceCM) drop(q *queuePair) { delete(m.byQP, q) }
+
+// event turns what happened to a connection into what happened to its
+// identifier. In a turn.
+func (m *deviceCM) event(e cm.Event) {
+	if e.Kind == cm.EvRequest {
+		m.request(e)
+		return
+	}
+	id := e.Conn.User.(*cmID)
+	switch e.Kind {
+	case cm.EvReply:
+		id.onReply(m.dev.p.Now(), e.REP)
+	case cm.EvEstablished:
+		id.become(idEstablished)
+		id.report(verbs.CMEvent{Type: verbs.CMEstablished})
+	case cm.EvRejected:
+		id.onRejected(m.dev.p.Now(), e.REJ)
+	case cm.EvUnreachable:
+		id.end(verbs.CMEvent{Type: verbs.CMUnreachable, Status: -int(syscall.ETIMEDOUT)})
+	case cm.EvDisconnected:
+		ev := verbs.CMEvent{Type: verbs.CMDisconnected}
+		if e.Timeout {
+			ev.Status = -int(syscall.ETIMEDOUT)
+		}
+		if e.Conn.State() == cm.StateDREQRcvd {
+			_ = e.Conn.SendDREP(m.dev.p.Now(), nil) // the state allows it
+		}
+		id.end(ev)
+	case cm.EvTimewaitExit:
+		id.report(verbs.CMEvent{Type: verbs.CMTimewaitExit})
+	}
+}
+
+// request makes an identifier of a request and queues CONNECT_REQUEST.
+func (m *deviceCM) request(e cm.Event) {
+	listener := e.Listener.User.(*cmID)
+	h, err := cm.ParseConnHeader(&e.REQ.Private)
+	if err != nil {
+		m.dev.p.CountMalformed()
+		e.Conn.Close(m.dev.p.Now())
+		return
+	}
+	listener.mu.Lock()
+	defer listener.mu.Unlock()
+	if listener.closed {
+		e.Conn.Close(m.dev.p.Now())
+		return
+	}
+	id := m.dev.provider.newID(listener.ch)
+	id.userData.Store(listener.userData.Load())
+	id.dev, id.conn, id.req, id.state = m.dev, e.Conn, e.REQ, idAsked
+	id.local = netip.AddrPortFrom(m.dev.cfg.Addr.Unmap(), listener.local.Port())
+	id.peer = netip.AddrPortFrom(e.Conn.Peer().Addr(), h.SrcPort)
+	e.Conn.User = id
+	if listener.children == nil {
+		listener.children = map[*cmID]struct{}{}
+	}
+	listener.children[id] = struct{}{}
+	q := e.REQ
+	listener.ch.push(cmEvent{
+		id: id, listen: listener,
+		ev: verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: listener, Conn: verbs.ConnParam{
+			PrivateData: q.Private[cm.ConnHeaderSize:],
+			// What the peer serves we may ask, and the other way round.
+			ResponderResources: q.InitiatorDepth, InitiatorDepth: q.ResponderResources,
+			FlowControl: q.FlowControl, RetryCount: q.RetryCount, RNRRetryCount: q.RNRRetry, SRQ: q.SRQ, QPNum: q.QPN,
+		}},
+	})
+}
+
+// report queues an event of the identifier, unless it is closed.
+func (id *cmID) report(ev verbs.CMEvent) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if !id.closed {
+		ev.ID = id
+		id.ch.push(cmEvent{ev: ev, id: id})
+	}
+}
+
+// end breaks the queue pair and reports why. In a turn.
+func (id *cmID) end(ev verbs.CMEvent) {
+	id.breakQP()
+	id.become(idEnded)
+	id.report(ev)
+}
+
+// onReply is the peer's acceptance. In a turn.
+func (id *cmID) onReply(now time.Duration, rep *cm.REP) {
+	ev := verbs.CMEvent{Type: verbs.CMConnectResponse, Conn: verbs.ConnParam{
+		PrivateData:        rep.Private[:],
+		ResponderResources: rep.InitiatorDepth, InitiatorDepth: rep.ResponderResources,
+		FlowControl: rep.FlowControl, RNRRetryCount: rep.RNRRetry, SRQ: rep.SRQ, QPNum: rep.QPN,
+	}}
+	if id.qp == nil {
+		id.become(idReplied)
+		id.report(ev)
+		return
+	}
+	a := &id.connect
+	err := id.ready(&peerEnd{
+		gid: id.conn.Peer(), qpn: rep.QPN, psn: rep.PSN, mtuCode: cm.MTUCode(a.MTU),
+		timeout: a.AckTimeout, retry: a.RetryCount, rnrRetry: rep.RNRRetry,
+		resources: depth(a.ResponderResources, rep.InitiatorDepth, id.dev),
+		depth:     depth(a.InitiatorDepth, rep.ResponderResources, id.dev),
+	})
+	if err == nil {
+		err = id.conn.SendRTU(nil)
+	}
+	if err != nil {
+		id.conn.Close(now)
+		ev.Type, ev.Status = verbs.CMConnectError, -int(syscall.EINVAL)
+		id.end(ev)
+		return
+	}
+	ev.Type = verbs.CMEstablished
+	id.become(idEstablished)
+	id.report(ev)
+}
+
+// onRejected is the end of an attempt, or the beginning of the next: a peer
+// with a smaller MTU says so and is asked again. In a turn.
+func (id *cmID) onRejected(now time.Duration, rej *cm.REJ) {
+	if rej.Reason == cm.RejInvalidMTU && rej.ARILen > 0 && rej.Answers == cm.AnswersREQ {
+		mtu, ok := cm.MTUFromCode(rej.ARI[0])
+		if s, _, closed := id.look(); ok && mtu < id.connect.MTU && s == idConnecting && !closed {
+			id.connect.MTU = mtu
+			if conn, err := id.dev.cm.machine.Connect(now, &id.connect, id); err == nil {
+				id.conn = conn
+				return
+			}
+		}
+	}
+	id.end(verbs.CMEvent{Type: verbs.CMRejected, Status: int(rej.Reason), Conn: verbs.ConnParam{PrivateData: rej.Private[:]}})
+}

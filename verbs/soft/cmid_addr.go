@@ -1,0 +1,234 @@
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/cm"
+)
+
+// hold keeps a device on the fabric until letGo. The caller holds api.
+func (id *cmID) hold(d *device) error {
+	id.p.opening.Lock()
+	defer id.p.opening.Unlock()
+	if d.opens == 0 {
+		if err := d.attach(); err != nil {
+			return withErrno(syscall.EADDRINUSE, "%w", err)
+		}
+	}
+	d.opens++
+	id.holds = append(id.holds, d)
+	return nil
+}
+
+// letGo gives back what hold took.
+func (id *cmID) letGo() {
+	id.p.opening.Lock()
+	defer id.p.opening.Unlock()
+	for _, d := range id.holds {
+		if d.opens--; d.opens == 0 {
+			d.detach()
+		}
+	}
+	id.holds = nil
+}
+
+// errnoError is a cause with its errno.
+type errnoError struct {
+	error
+	errno syscall.Errno
+}
+
+func withErrno(errno syscall.Errno, format string, a ...any) error {
+	return &errnoError{fmt.Errorf(format, a...), errno}
+}
+
+// failed wraps what went wrong, with its errno.
+func (id *cmID) failed(op string, err error) error {
+	errno := syscall.EINVAL
+	if e := (*errnoError)(nil); errors.As(err, &e) {
+		err, errno = e.error, e.errno
+	}
+	return opError(op, id.String(), errno, "%w", err)
+}
+
+// anywhere tells whether an address names no device.
+func anywhere(a netip.Addr) bool { return !a.IsValid() || a.IsUnspecified() }
+
+// Bind takes a local address: that of a device, or an unspecified one for all
+// devices of the provider. Port 0 is any free one of 32768 to 60999. Errors:
+// ENODEV with [verbs.ErrUnknownDevice] when no device has the address,
+// EADDRINUSE when the port is held. It does not block, except while the first
+// user of a device brings it onto the fabric.
+//
+// Implements: rdma_bind_addr.
+func (id *cmID) Bind(local netip.AddrPort) error {
+	const op = "rdma_bind_addr"
+	id.api.Lock()
+	defer id.api.Unlock()
+	if err := id.inState(op, idIdle); err != nil {
+		return err
+	}
+	if err := id.bind(local); err != nil {
+		return id.failed(op, err)
+	}
+	return nil
+}
+
+func (id *cmID) bind(local netip.AddrPort) error {
+	var d *device
+	if !anywhere(local.Addr()) {
+		if d = id.p.deviceAt(local.Addr()); d == nil {
+			return withErrno(syscall.ENODEV, "%w: none has the address %v", verbs.ErrUnknownDevice, local.Addr())
+		}
+	}
+	port, err := id.p.cm.ports.take(id, d, local.Port())
+	if err != nil {
+		return err
+	}
+	if d != nil {
+		if err := id.hold(d); err != nil {
+			id.p.cm.ports.free(id, port)
+			return err
+		}
+	}
+	id.port = port
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.dev = d
+	addr := local.Addr()
+	if d != nil {
+		addr = d.cfg.Addr
+	} else if !addr.IsValid() {
+		addr = netip.IPv4Unspecified()
+	}
+	id.local = netip.AddrPortFrom(addr.Unmap(), port)
+	id.state = idBound
+	return nil
+}
+
+// settle binds an identifier that has no device yet to one.
+func (id *cmID) settle(d *device) error {
+	if err := id.hold(d); err != nil {
+		return err
+	}
+	id.p.cm.ports.narrow(id, d, id.port)
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.dev = d
+	id.local = netip.AddrPortFrom(d.cfg.Addr.Unmap(), id.port)
+	return nil
+}
+
+// ResolveAddr finds the device that reaches dst and binds to it, with a free
+// port if there is none yet. The device is that of src if it is given or bound
+// already, otherwise the one that owns dst, otherwise the provider's first.
+// ADDR_RESOLVED follows: on this link every address can be asked, and whether
+// somebody is there shows when connecting (UNREACHABLE). timeout is not
+// needed. It does not block, except as Bind does.
+//
+// Implements: rdma_resolve_addr.
+func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
+	const op = "rdma_resolve_addr"
+	id.api.Lock()
+	defer id.api.Unlock()
+	if err := id.inState(op, idIdle, idBound); err != nil {
+		return err
+	}
+	if anywhere(dst.Addr()) || dst.Port() == 0 {
+		return id.refuse(op, "%v is no destination", dst)
+	}
+	s, d, _ := id.look()
+	switch {
+	case s == idIdle:
+		if err := id.bind(src); err != nil {
+			return id.failed(op, err)
+		}
+		_, d, _ = id.look()
+	case src.IsValid() && d != nil && !anywhere(src.Addr()) && id.p.deviceAt(src.Addr()) != d:
+		return id.refuse(op, "the identifier is bound to %s, and %v is not there", d.cfg.Name, src)
+	}
+	if d == nil {
+		if d = id.p.deviceAt(dst.Addr()); d == nil {
+			d = id.p.devices[0]
+		}
+		if err := id.settle(d); err != nil {
+			return id.failed(op, err)
+		}
+	}
+	id.mu.Lock()
+	id.peer = netip.AddrPortFrom(dst.Addr().Unmap(), dst.Port())
+	id.state = idAddrResolved
+	id.mu.Unlock()
+	id.report(verbs.CMEvent{Type: verbs.CMAddrResolved})
+	return nil
+}
+
+// ResolveRoute finds the path; there is one. ROUTE_RESOLVED follows. timeout is
+// not needed. It does not block.
+//
+// Implements: rdma_resolve_route.
+func (id *cmID) ResolveRoute(timeout time.Duration) error {
+	const op = "rdma_resolve_route"
+	id.api.Lock()
+	defer id.api.Unlock()
+	if err := id.inState(op, idAddrResolved); err != nil {
+		return err
+	}
+	id.become(idRouteResolved)
+	id.report(verbs.CMEvent{Type: verbs.CMRouteResolved})
+	return nil
+}
+
+// Listen accepts requests; CONNECT_REQUEST events bring them. backlog bounds,
+// on each device, those not yet answered; 0 is 1024. Beyond it a request is
+// rejected with no resources. Without a Bind before, it is on any port of all
+// devices. It waits for turns of the devices to end.
+//
+// Implements: rdma_listen.
+func (id *cmID) Listen(backlog int) error {
+	const op = "rdma_listen"
+	id.api.Lock()
+	defer id.api.Unlock()
+	if err := id.inState(op, idIdle, idBound); err != nil {
+		return err
+	}
+	if s, _, _ := id.look(); s == idIdle {
+		if err := id.bind(netip.AddrPort{}); err != nil {
+			return id.failed(op, err)
+		}
+	}
+	_, d, _ := id.look()
+	on := id.p.devices
+	if d != nil {
+		on = []*device{d}
+	} else {
+		for _, d := range on {
+			if err := id.hold(d); err != nil {
+				id.letGo()
+				return id.failed(op, err)
+			}
+		}
+	}
+	id.become(idListening) // before the first request comes
+	for _, d := range on {
+		var l *cm.Listener
+		var err error
+		d.exclusive(func() { l, err = d.cm.machine.Listen(cm.ServiceID(verbs.PSTCP, id.port), backlog, id) })
+		if err != nil {
+			// The port table lets this happen to nobody.
+			for _, l := range id.listeners {
+				l.dev.exclusive(l.l.Close)
+			}
+			id.listeners = nil
+			id.become(idBound)
+			return id.failed(op, withErrno(syscall.EADDRINUSE, "%w", err))
+		}
+		id.listeners = append(id.listeners, listening{d, l})
+	}
+	return nil
+}
