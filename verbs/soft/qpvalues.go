@@ -45,6 +45,9 @@ func (q *queuePair) checkValues(a *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if mask&verbs.QPMPort != 0 && a.Port != portNumber {
 		return fmt.Errorf("%w: port %d, there is only port %d", verbs.ErrInvalid, a.Port, portNumber)
 	}
+	if mask&verbs.QPMAV != 0 && a.AH.Port != portNumber {
+		return fmt.Errorf("%w: a path through port %d, there is only port %d", verbs.ErrInvalid, a.AH.Port, portNumber)
+	}
 	if mask&verbs.QPMPathMTU != 0 && (a.PathMTU.Bytes() == 0 || a.PathMTU.Bytes() > q.dev.cfg.MTU.Bytes()) {
 		return bad("path MTU", a.PathMTU, q.dev.cfg.MTU)
 	}

@@ -1,0 +1,147 @@
+package soft
+
+import (
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// pump posts and polls one kind of request again and again, with one turn that
+// is reused, as a reactor does.
+type pump struct {
+	w     *world
+	turn  verbs.Turn
+	depth int
+	recv  bool
+	rturn verbs.Turn
+}
+
+func newPump(w *world, depth int, op verbs.WROpcode, flags verbs.SendFlags, n int) *pump {
+	p := &pump{w: w, depth: depth, recv: op == verbs.WRSend || op == verbs.WRRDMAWriteWithImm}
+	var first, last request
+	for i := range depth {
+		f := flags
+		if i == depth-1 {
+			f |= verbs.SendSignaled
+		}
+		wr := w.a.send(uint64(i), op, f, w.a.sge(0, n))
+		switch op {
+		case verbs.WRAtomicFetchAndAdd:
+			wr.SetFetchAdd(w.b.at(0), w.b.mr.RKey(), 1)
+		case verbs.WRSend:
+		default:
+			wr.SetRDMA(w.b.at(0), w.b.mr.RKey())
+		}
+		if i == 0 {
+			first = wr
+		} else {
+			last.Next = wr.addr
+		}
+		last = wr
+	}
+	buf, _ := mem.Array[verbs.WC](w.a.wcs, w.a.wcs.Addr(), 64)
+	p.turn.Sends = []verbs.SendGroup{{QP: w.a.qp, Head: first.addr, Count: depth}}
+	p.turn.Polls = []verbs.PollGroup{{CQ: w.a.scq, WC: buf}}
+	if p.recv {
+		var head, prev *verbs.RecvWR
+		var headAt uint64
+		for range depth {
+			addr := w.b.alloc(verbs.SizeofRecvWR)
+			wr, _ := mem.At[verbs.RecvWR](w.b.wrs, addr)
+			*wr = verbs.RecvWR{NumSGE: 1, SGList: w.b.list([]verbs.SGE{w.b.sge(0, n)})}
+			if head == nil {
+				head, headAt = wr, addr
+			} else {
+				prev.Next = addr
+			}
+			prev = wr
+		}
+		rbuf, _ := mem.Array[verbs.WC](w.b.wcs, w.b.wcs.Addr(), 256)
+		p.rturn.Recvs = []verbs.RecvGroup{{QP: w.b.qp, Head: headAt, Count: depth}}
+		p.rturn.Polls = []verbs.PollGroup{{CQ: w.b.rcq, WC: rbuf}}
+	}
+	return p
+}
+
+// run does one round: post, and poll until the signaled one has completed.
+func (p *pump) run() {
+	if p.recv {
+		if p.w.b.ctx.Turn(&p.rturn) != nil || p.rturn.Recvs[0].Errno != 0 {
+			panic("receives refused")
+		}
+	}
+	s := p.turn.Sends
+	if p.w.a.ctx.Turn(&p.turn) != nil || s[0].Errno != 0 {
+		panic(s[0].Errno.Error())
+	}
+	p.turn.Sends = nil
+	for p.turn.Polls[0].N == 0 {
+		if p.w.fab.Virtual() {
+			p.w.step()
+		}
+		if p.w.a.ctx.Turn(&p.turn) != nil {
+			panic("closed")
+		}
+	}
+	if wc := &p.turn.Polls[0].WC[0]; wc.Status != verbs.WCSuccess {
+		panic(wc.Status.String())
+	}
+	p.turn.Sends = s
+}
+
+var pumpCases = []struct {
+	name  string
+	depth int
+	op    verbs.WROpcode
+	flags verbs.SendFlags
+	n     int
+}{
+	{"write/8/sync", 1, verbs.WRRDMAWrite, 0, 8},
+	{"write/8/deep32", 32, verbs.WRRDMAWrite, 0, 8},
+	{"write/8/inline32", 32, verbs.WRRDMAWrite, verbs.SendInline, 8},
+	{"write/4096/sync", 1, verbs.WRRDMAWrite, 0, 4096},
+	{"write/65536/sync", 1, verbs.WRRDMAWrite, 0, 65536},
+	{"send/8/sync", 1, verbs.WRSend, 0, 8},
+	{"send/8/deep32", 32, verbs.WRSend, 0, 8},
+	{"read/8/sync", 1, verbs.WRRDMARead, 0, 8},
+	{"read/65536/sync", 1, verbs.WRRDMARead, 0, 65536},
+	{"fetchadd/sync", 1, verbs.WRAtomicFetchAndAdd, 0, 8},
+}
+
+func BenchmarkRC(b *testing.B) {
+	for _, c := range pumpCases {
+		for _, jumbo := range []bool{true, false} {
+			name := c.name + "/mtu4096"
+			if jumbo {
+				name = c.name + "/jumbo"
+			} else if c.n <= 4096 {
+				continue
+			}
+			b.Run(name, func(b *testing.B) {
+				w := newWorld(b, options{real: true, jumbo: jumbo, mtu: map[bool]verbs.MTU{true: verbs.MTUJumbo, false: verbs.MTU4096}[jumbo]})
+				p := newPump(w, c.depth, c.op, c.flags, c.n)
+				b.SetBytes(int64(c.n * c.depth))
+				b.ReportAllocs()
+				for b.Loop() {
+					p.run()
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*c.depth), "ns/wr")
+			})
+		}
+	}
+}
+
+func TestDataPathAllocatesNothing(t *testing.T) {
+	for _, c := range pumpCases {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPump(newWorld(t, options{real: true, jumbo: true}), c.depth, c.op, c.flags, c.n)
+			for range 100 {
+				p.run() // pools grow
+			}
+			if n := testing.AllocsPerRun(200, p.run); n != 0 {
+				t.Fatalf("%v allocations per round of post, execute and poll, want none", n)
+			}
+		})
+	}
+}
