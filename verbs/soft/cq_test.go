@@ -1,0 +1,163 @@
+package soft
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// nudge sends an empty message from a to b.
+func (w *world) nudge(id uint64, flags verbs.SendFlags) {
+	w.t.Helper()
+	w.b.recv(id)
+	w.a.mustPost(w.a.send(id, verbs.WRSend, flags))
+	w.settle()
+}
+
+// event takes one completion event, and acknowledges it.
+func (e *peer) event() (verbs.CQ, bool) {
+	e.w.t.Helper()
+	cq, ok, err := e.ch.GetEvent()
+	must(e.w.t, err)
+	if ok {
+		cq.AckEvents(1)
+	}
+	return cq, ok
+}
+
+// TestArmIsOneShot: an armed queue raises one event for the next completion;
+// what was queued before raises none; not armed, nothing does.
+func TestArmIsOneShot(t *testing.T) {
+	w := newWorld(t, options{channel: true})
+	none := func(when string) {
+		t.Helper()
+		if cq, ok := w.b.event(); ok {
+			t.Fatalf("%s: an event of %v", when, cq)
+		}
+	}
+	w.nudge(1, 0)
+	none("not armed")
+	must(t, verbs.Arm(w.b.rcq, false))
+	none("armed while a completion is queued already")
+	w.nudge(2, 0)
+	w.nudge(3, 0)
+	if cq, ok := w.b.event(); !ok || cq != w.b.rcq {
+		t.Fatalf("armed: event %v of %v, want one of the receive queue", ok, cq)
+	}
+	none("one arm, two completions")
+	w.b.ok(w.b.poll(w.b.rcq), 1)
+	must(t, verbs.Arm(w.b.rcq, false))
+	w.nudge(4, 0)
+	w.b.ok(w.b.poll(w.b.rcq), 4)
+	if _, ok := w.b.event(); !ok {
+		t.Fatalf("the event of a completion polled meanwhile is still due")
+	}
+}
+
+// TestSolicitedArming: only solicited messages and failures raise an event.
+func TestSolicitedArming(t *testing.T) {
+	w := newWorld(t, options{channel: true})
+	must(t, verbs.Arm(w.b.rcq, true))
+	w.nudge(1, 0)
+	if _, ok := w.b.event(); ok {
+		t.Fatalf("an unsolicited message raised an event")
+	}
+	w.nudge(2, verbs.SendSolicited)
+	if _, ok := w.b.event(); !ok {
+		t.Fatalf("a solicited message raised no event")
+	}
+	must(t, verbs.Arm(w.b.rcq, true))
+	w.b.recv(3)
+	must(t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
+	w.settle()
+	if _, ok := w.b.event(); !ok {
+		t.Fatalf("a flushed receive raised no event")
+	}
+	must(t, verbs.Arm(w.b.rcq, false))
+	must(t, verbs.Arm(w.b.rcq, true)) // does not weaken
+	if a := w.b.rcq.(*completionQueue).armed.Load(); a != armAny {
+		t.Fatalf("a solicited arming weakened one for any completion to %d", a)
+	}
+}
+
+// TestUnacknowledgedEventsKeepTheQueue: ErrBusy until the last is acknowledged.
+func TestUnacknowledgedEventsKeepTheQueue(t *testing.T) {
+	w := newWorld(t, options{channel: true})
+	cq, err := w.b.ctx.CreateCQ(4, w.b.ch, 0, 0)
+	must(t, err)
+	q := cq.(*completionQueue)
+	q.ch.raise(q) // as a completion would
+	if err := w.b.ch.Close(); !errors.Is(err, verbs.ErrBusy) {
+		t.Fatalf("closing a channel with queues: %v, want ErrBusy", err)
+	}
+	if got, ok, _ := w.b.ch.GetEvent(); !ok || got != cq {
+		t.Fatalf("event %v, %v", got, ok)
+	}
+	if err := cq.Close(); !errors.Is(err, verbs.ErrBusy) {
+		t.Fatalf("closing with an unacknowledged event: %v, want ErrBusy", err)
+	}
+	q.ch.raise(q) // never taken: goes with the queue
+	cq.AckEvents(1)
+	must(t, cq.Close())
+	must(t, cq.Close())
+	if got, ok, _ := w.b.ch.GetEvent(); ok {
+		t.Fatalf("an event of the closed %v", got)
+	}
+}
+
+// TestOverrunKills: a queue without room dies with CQ_ERR, its queue pairs
+// with it, and polling says so after what was queued.
+func TestOverrunKills(t *testing.T) {
+	w := newWorld(t, options{cqe: 4})
+	for i := range 5 {
+		wr := w.a.send(uint64(i), verbs.WRRDMAWrite, verbs.SendSignaled)
+		w.a.mustPost(wr)
+	}
+	w.settle()
+	if ev := w.a.events(); !slices.Equal(ev, []verbs.AsyncEventType{verbs.EventCQErr}) {
+		t.Fatalf("events %v, want CQ_ERR once", ev)
+	}
+	if s := w.a.state(); s != verbs.QPSErr {
+		t.Fatalf("queue pair in %v, want ERR", s)
+	}
+	buf, _ := mem.Array[verbs.WC](w.a.wcs, w.a.wcs.Addr(), 16)
+	n, err := verbs.Poll(w.a.scq, buf)
+	if n != 4 || !errors.Is(err, errnoCQDead) {
+		t.Fatalf("poll: %d completions, %v; want 4 and %v", n, err, errnoCQDead)
+	}
+	if s := w.b.state(); s != verbs.QPSRTS {
+		t.Fatalf("the peer is in %v: it has nothing to do with it", s)
+	}
+}
+
+// TestResizeKeepsWhatIsQueued: in order, across several resizings.
+func TestResizeKeepsWhatIsQueued(t *testing.T) {
+	w := newWorld(t, options{cqe: 3})
+	id := uint64(0)
+	post := func(n int) {
+		for range n {
+			w.a.mustPost(w.a.send(id, verbs.WRRDMAWrite, verbs.SendSignaled))
+			id++
+		}
+		w.settle()
+	}
+	post(3)
+	if err := w.a.scq.Resize(2); !errors.Is(err, verbs.ErrInvalid) {
+		t.Fatalf("resizing below what is queued: %v, want ErrInvalid", err)
+	}
+	must(t, w.a.scq.Resize(6))
+	if c := w.a.scq.Capacity(); c != 6 {
+		t.Fatalf("capacity %d after resizing to 6", c)
+	}
+	post(3)
+	must(t, w.a.scq.Resize(10))
+	post(4)
+	wcs := w.a.poll(w.a.scq)
+	if len(wcs) != 10 {
+		t.Fatalf("%d completions, want 10", len(wcs))
+	}
+	w.a.ok(wcs, 0)
+}
