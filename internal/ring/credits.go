@@ -154,6 +154,30 @@ func (c *Credits) ReleaseN(k int) {
 	}
 }
 
+// Restore is ReleaseN for a number that a stranger gave. It returns false,
+// without blocking or panicking, if that cannot be: more than are out, or so many
+// that those who took them cannot have used them yet. After false the credits are
+// not to be trusted any more: Close them.
+func (c *Credits) Restore(k int) bool {
+	for {
+		n := c.count.Load()
+		if k < 0 || int64(k) > c.limit-max(n, 0) { // below zero all are out, the rest are waiters
+			return false
+		}
+		if !c.count.CompareAndSwap(n, n+int64(k)) {
+			continue
+		}
+		for owed := min(int64(k), -n); owed > 0; owed-- {
+			select {
+			case c.tokens <- struct{}{}:
+			default: // given back again before the waiters had them
+				return false
+			}
+		}
+		return true
+	}
+}
+
 // Close makes all waiters and all later acquirers fail. Credits that are out
 // may still be released. It is idempotent, does not block, and any goroutine
 // may call it.

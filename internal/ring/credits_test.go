@@ -210,3 +210,31 @@ func TestCreditsLeave(t *testing.T) {
 		t.Fatalf("after giving back: %d wait, %d free, %d tokens; want 0, 1, 0", c.Waiting(), c.Available(), len(c.tokens))
 	}
 }
+
+// Rule: a number of credits that a stranger gives back is taken only if so many
+// are out; a refused one changes nothing, and waiters get theirs.
+func TestRestoreRefusesMoreThanIsOut(t *testing.T) {
+	c := NewCredits(2)
+	if c.Restore(1) {
+		t.Fatal("restored a credit that was not out")
+	}
+	for range 2 {
+		if !c.TryAcquire() {
+			t.Fatal("no credit of two")
+		}
+	}
+	got := make(chan error, 1)
+	go func() { got <- c.Acquire(t.Context()) }()
+	for c.Waiting() == 0 {
+		runtime.Gosched()
+	}
+	if c.Restore(3) || c.Restore(-1) {
+		t.Fatal("restored 3 or -1 where 2 are out and 1 waits")
+	}
+	if !c.Restore(2) {
+		t.Fatal("did not restore 2 of 2")
+	}
+	if err := <-got; err != nil || c.Available() != 1 {
+		t.Fatalf("the waiter got %v and %d are free, want nil and 1", err, c.Available())
+	}
+}
