@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -149,12 +148,11 @@ func (c *cmChannel) take() (e cmEvent, ok bool, err error) {
 	return e, ok, nil
 }
 
-// Ack acknowledges an event, once. Its private data is overwritten, so that
-// who still looks at it notices.
+// Ack acknowledges an event, once. Its private data is not the consumer's any
+// more.
 //
 // Implements: rdma_ack_cm_event.
 func (c *cmChannel) Ack(ev verbs.CMEvent) {
-	mem.Poison(ev.Conn.PrivateData)
 	if id, ok := ev.ID.(*cmID); ok && id != nil {
 		id.unacked.Add(-1)
 	}

@@ -1,0 +1,470 @@
+package soft
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// Ports: one holder per device, or one for all; free again after Close.
+func TestCMPorts(t *testing.T) {
+	r := newRig(t, false)
+	bind := func(addr string) (verbs.CMID, error) {
+		id := r.a.id()
+		return id, id.Bind(netip.MustParseAddrPort(addr))
+	}
+	inUse := func(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
+	one, err := bind("10.0.0.1:99")
+	must(t, err)
+	if id, err := bind("10.0.0.1:99"); !inUse(err) {
+		t.Errorf("the same port twice: %v, want EADDRINUSE", err)
+	} else {
+		r.closeAll(id)
+	}
+	if id, err := bind("0.0.0.0:99"); !inUse(err) {
+		t.Errorf("a port held on one device, on all: %v, want EADDRINUSE", err)
+	} else {
+		r.closeAll(id)
+	}
+	other, err := bind("10.0.0.2:99")
+	if err != nil {
+		t.Errorf("the same port on another device: %v", err)
+	}
+	r.closeAll(one, other)
+	all, err := bind("0.0.0.0:99")
+	if err != nil {
+		t.Errorf("on all devices, after it was freed: %v", err)
+	}
+	if id, err := bind("[::ffff:10.0.0.2]:99"); !inUse(err) {
+		t.Errorf("a port held on all devices, on one: %v, want EADDRINUSE", err)
+	} else {
+		r.closeAll(id)
+	}
+	r.closeAll(all)
+	id, err := bind("10.7.7.7:1")
+	if !errors.Is(err, verbs.ErrUnknownDevice) || !errors.Is(err, syscall.ENODEV) {
+		t.Errorf("an address of no device: %v, want ErrUnknownDevice and ENODEV", err)
+	}
+	r.closeAll(id)
+	seen := map[uint16]bool{}
+	var ids []verbs.CMID
+	for range 100 {
+		id, err := bind("10.0.0.1:0")
+		must(t, err)
+		if p := id.LocalAddr().Port(); p < firstEphemeral || p > lastEphemeral || seen[p] {
+			t.Errorf("chosen port %d: out of range or twice", p)
+		} else {
+			seen[p] = true
+		}
+		ids = append(ids, id)
+	}
+	r.closeAll(ids...)
+}
+
+// A listener on all devices is reached on each of them.
+func TestCMListenEverywhere(t *testing.T) {
+	r := newRig(t, false)
+	l := r.b.id()
+	must(t, l.Bind(netip.MustParseAddrPort("0.0.0.0:4444")))
+	must(t, l.Listen(0))
+	if l.Device() != "" || l.LocalAddr() != netip.MustParseAddrPort("0.0.0.0:4444") {
+		t.Errorf("a listener on all devices is on %q at %v", l.Device(), l.LocalAddr())
+	}
+	for _, d := range []struct{ name, addr string }{{"a", "10.0.0.1:4444"}, {"b", "10.0.0.2:4444"}} {
+		id := r.a.resolve(netip.MustParseAddrPort(d.addr))
+		must(t, id.Connect(nil))
+		asked := r.b.event(verbs.CMConnectRequest).ID
+		if asked.Device() != d.name || asked.LocalAddr().String() != d.addr {
+			t.Errorf("connecting to %s arrived on %q at %v", d.addr, asked.Device(), asked.LocalAddr())
+		}
+		r.closeAll(asked)
+		r.a.event(verbs.CMRejected)
+		r.closeAll(id)
+	}
+	r.closeAll(l)
+}
+
+// Where an address leads: the device of the source, or the one that owns the
+// destination, or the first.
+func TestCMChoosesTheDevice(t *testing.T) {
+	r := newRig(t, false)
+	for _, c := range []struct{ src, dst, want string }{
+		{"10.0.0.2:0", "10.0.0.1:5", "b"},
+		{"0.0.0.0:0", "10.0.0.2:5", "b"},
+		{"0.0.0.0:77", "10.0.0.2:5", "b"},
+		{"0.0.0.0:0", "10.9.9.9:5", "a"},
+	} {
+		id := r.a.id()
+		src := netip.MustParseAddrPort(c.src)
+		must(t, id.ResolveAddr(src, netip.MustParseAddrPort(c.dst), time.Second))
+		r.a.event(verbs.CMAddrResolved)
+		if id.Device() != c.want || src.Port() != 0 && id.LocalAddr().Port() != src.Port() || id.LocalAddr().Port() == 0 {
+			t.Errorf("from %s to %s: on %q at %v, want %q", c.src, c.dst, id.Device(), id.LocalAddr(), c.want)
+		}
+		r.closeAll(id)
+	}
+	id := r.a.id()
+	must(t, id.ResolveAddr(netip.AddrPort{}, netip.MustParseAddrPort("10.0.0.2:5"), 0))
+	r.a.event(verbs.CMAddrResolved)
+	if id.Device() != "b" {
+		t.Errorf("without a source: on %q, want b", id.Device())
+	}
+	r.closeAll(id)
+}
+
+// What cannot be done is refused with an error that says what was wrong, and
+// changes nothing.
+func TestCMBadCalls(t *testing.T) {
+	r := newRig(t, false)
+	for _, ps := range []verbs.PortSpace{verbs.PSUDP, verbs.PSIB, verbs.PSIPoIB, 0} {
+		if _, err := r.a.ch.CreateID(ps, 0); !errors.Is(err, verbs.ErrNotSupported) {
+			t.Errorf("port space 0x%x: %v, want ErrNotSupported", ps, err)
+		}
+	}
+	fresh := r.a.id()
+	l := r.b.listen(0)
+	init := func() *verbs.QPInitAttr {
+		return &verbs.QPInitAttr{SendCQ: r.a.cq, RecvCQ: r.a.cq, Type: verbs.QPTRC, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}
+	}
+	resolved := r.a.resolve(l.LocalAddr())
+	bare := r.a.id()
+	must(t, bare.ResolveAddr(netip.AddrPortFrom(r.a.addr, 0), l.LocalAddr(), 0))
+	r.a.event(verbs.CMAddrResolved)
+	long := func(n int) *verbs.ConnParam { return &verbs.ConnParam{PrivateData: make([]byte, n)} }
+	for what, err := range map[string]error{
+		"Connect before anything":           fresh.Connect(nil),
+		"Accept before anything":            fresh.Accept(nil),
+		"Reject before anything":            fresh.Reject(nil),
+		"Disconnect before anything":        fresh.Disconnect(),
+		"ResolveRoute before ResolveAddr":   fresh.ResolveRoute(0),
+		"CreateQP before there is a device": fresh.CreateQP(r.a.pd, init()),
+		"ResolveAddr to nowhere":            fresh.ResolveAddr(netip.AddrPort{}, netip.MustParseAddrPort("0.0.0.0:5"), 0),
+		"ResolveAddr to port 0":             fresh.ResolveAddr(netip.AddrPort{}, netip.MustParseAddrPort("10.0.0.2:0"), 0),
+		"Migrate to nothing":                fresh.Migrate(nil),
+		"Listen twice":                      l.Listen(0),
+		"Bind of a listener":                l.Bind(netip.MustParseAddrPort("10.0.0.2:1")),
+		"Connect of a listener":             l.Connect(nil),
+		"CreateQP on another device's PD":   bare.CreateQP(r.b.pd, init()),
+		"Connect without a route":           bare.Connect(nil),
+		"CreateQP twice":                    resolved.CreateQP(r.a.pd, init()),
+		"Listen on what is resolved":        resolved.Listen(0),
+		"57 bytes of private data":          resolved.Connect(long(verbs.MaxPrivateConnect + 1)),
+		"too many responder resources":      resolved.Connect(&verbs.ConnParam{ResponderResources: 200}),
+		"too great an initiator depth":      resolved.Connect(&verbs.ConnParam{InitiatorDepth: 200}),
+		"a retry count of 8":                resolved.Connect(&verbs.ConnParam{RetryCount: 8}),
+		"an RNR retry count of 8":           resolved.Connect(&verbs.ConnParam{RNRRetryCount: 8}),
+	} {
+		var oe *verbs.OpError
+		if !errors.As(err, &oe) || !errors.Is(err, verbs.ErrInvalid) || oe.Op == "" || oe.Errno == 0 {
+			t.Errorf("%s: %v, want an *OpError that is ErrInvalid", what, err)
+		}
+	}
+	must(t, resolved.Connect(long(verbs.MaxPrivateConnect)))
+	asked := r.b.event(verbs.CMConnectRequest).ID
+	r.b.qp(asked)
+	for what, err := range map[string]error{
+		"197 bytes of private data":     asked.Accept(long(verbs.MaxPrivateAccept + 1)),
+		"149 bytes of private data":     asked.Reject(make([]byte, verbs.MaxPrivateReject+1)),
+		"Disconnect before Accept":      asked.Disconnect(),
+		"Connect of what was asked":     asked.Connect(nil),
+		"Disconnect while connecting":   resolved.Disconnect(),
+		"Accept by who connects":        resolved.Accept(nil),
+		"Connect while connecting":      resolved.Connect(nil),
+		"ResolveRoute while connecting": resolved.ResolveRoute(0),
+	} {
+		if !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", what, err)
+		}
+	}
+	must(t, asked.Accept(long(verbs.MaxPrivateAccept)))
+	r.a.event(verbs.CMEstablished)
+	r.b.event(verbs.CMEstablished)
+	if err := asked.Accept(nil); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("Accept twice: %v, want ErrInvalid", err)
+	}
+	r.closeAll(fresh, bare, resolved, asked, l)
+}
+
+// Events: the identifier lives until they are acknowledged; those not taken
+// vanish with it; a migrated identifier takes them along.
+func TestCMEvents(t *testing.T) {
+	r := newRig(t, false)
+	l := r.b.listen(0)
+	id := r.a.resolve(l.LocalAddr())
+	must(t, id.Connect(nil))
+	r.until("events are queued", func() bool { return l.(*cmID).ch.pending() == 1 })
+	ev, ok, err := r.b.ch.GetEvent()
+	if err != nil || !ok {
+		t.Fatalf("no event: %v", err)
+	}
+	other, err := r.p.CreateCMChannel()
+	must(t, err)
+	for _, x := range []verbs.CMID{l, ev.ID} {
+		if err := x.Close(); !errors.Is(err, verbs.ErrBusy) {
+			t.Errorf("closing %v with an unacknowledged event: %v, want ErrBusy", x, err)
+		}
+		if err := x.Migrate(other); !errors.Is(err, verbs.ErrBusy) {
+			t.Errorf("migrating %v with an unacknowledged event: %v, want ErrBusy", x, err)
+		}
+	}
+	r.b.ch.Ack(ev)
+	must(t, ev.ID.Migrate(other))
+	if err := other.Close(); !errors.Is(err, verbs.ErrBusy) {
+		t.Errorf("closing a channel with an identifier: %v, want ErrBusy", err)
+	}
+	r.b.qp(ev.ID)
+	must(t, ev.ID.Accept(nil))
+	r.a.event(verbs.CMEstablished)
+	r.until("events are queued", func() bool { return other.(*cmChannel).pending() == 1 })
+	must(t, ev.ID.Migrate(r.b.ch)) // with ESTABLISHED not yet taken
+	if n := other.(*cmChannel).pending(); n != 0 {
+		t.Errorf("%d events stayed behind", n)
+	}
+	r.b.event(verbs.CMEstablished)
+	must(t, other.Close())
+	must(t, other.Close())
+	if _, _, err := other.GetEvent(); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("GetEvent of a closed channel: %v, want ErrClosed", err)
+	}
+	if _, err := other.CreateID(verbs.PSTCP, 0); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("CreateID of a closed channel: %v, want ErrClosed", err)
+	}
+	if err := id.Migrate(other); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("Migrate to a closed channel: %v, want ErrClosed", err)
+	}
+	// A listener's undelivered request goes along with it.
+	third, err := r.p.CreateCMChannel()
+	must(t, err)
+	id2 := r.a.resolve(l.LocalAddr())
+	must(t, id2.Connect(nil))
+	r.until("events are queued", func() bool { return l.(*cmID).ch.pending() == 1 })
+	must(t, l.Migrate(third))
+	must(t, id2.Close())
+	r.until("events are queued", func() bool { return third.(*cmChannel).pending() == 2 })
+	for _, want := range []verbs.CMEventType{verbs.CMConnectRequest, verbs.CMRejected} {
+		got, ok, err := third.GetEvent()
+		if err != nil || !ok || got.Type != want {
+			t.Fatalf("on the new channel: %v, %v, %v; want %v", got.Type, ok, err, want)
+		}
+		third.Ack(got)
+		if want == verbs.CMRejected {
+			r.closeAll(got.ID)
+		}
+	}
+	r.closeAll(id, ev.ID, l)
+	must(t, third.Close())
+}
+
+func (c *cmChannel) pending() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.queue)
+}
+
+func (r *cmRig) settle2(cond func() bool) { r.until("the condition", cond) }
+
+// The channel announces: its descriptor, or its notification, is there as long
+// as an event is.
+func TestCMChannelAnnounces(t *testing.T) {
+	r := newRig(t, false)
+	rings := 0
+	r.a.ch.Notify(func() { rings++ })
+	before := rings
+	id := r.a.id()
+	must(t, id.ResolveAddr(netip.AddrPort{}, netip.MustParseAddrPort("10.0.0.2:5"), 0))
+	if rings == before {
+		t.Error("an event was queued and nobody was told")
+	}
+	r.a.event(verbs.CMAddrResolved)
+	r.a.ch.Notify(nil)
+	r.closeAll(id)
+}
+
+// A lost RTU: the first data establishes the passive side, long before the
+// reply is repeated.
+func TestCMDataEstablishes(t *testing.T) {
+	r := newRig(t, false)
+	l := r.b.listen(0)
+	ida := r.a.resolve(l.LocalAddr())
+	must(t, ida.Connect(nil))
+	idb := r.b.event(verbs.CMConnectRequest).ID
+	r.b.qp(idb)
+	r.lose(r.a, r.b, 1, 1) // the RTU
+	must(t, idb.Accept(nil))
+	r.a.event(verbs.CMEstablished)
+	wrs, err := mem.Map(4096, mem.Options{})
+	must(t, err)
+	defer wrs.Unmap()
+	e := &peer{w: &world{t: t, fab: r.fab}, qp: ida.QP().(*queuePair), wrs: wrs}
+	e.mustPost(e.send(1, verbs.WRRDMAWrite, 0)) // of no bytes, so any key will do
+	for r.fab.Step() {
+	}
+	if now := r.fab.Now(); now > 50*time.Millisecond {
+		t.Fatalf("at %v the reply was repeated already", now)
+	}
+	if ev, ok := r.b.take(); !ok || ev.Type != verbs.CMEstablished {
+		t.Errorf("after data arrived: %v, %v; want ESTABLISHED", ev.Type, ok)
+	}
+	r.closeAll(ida, idb, l)
+}
+
+// Many connections from many goroutines on a bad link, in real time: each ends,
+// and nothing is left.
+func TestCMStress(t *testing.T) {
+	r := newRig(t, true)
+	r.fab.SetAll(fabric.Link{Loss: 0.1, Dup: 0.1, Reorder: 0.1})
+	l := r.b.id()
+	must(t, l.Bind(netip.AddrPortFrom(r.b.addr, 0)))
+	must(t, l.Listen(0))
+	stop := make(chan struct{})
+	var server, clients sync.WaitGroup
+	server.Go(func() { serve(t, r, stop) })
+	for g := range 4 {
+		clients.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(g), 1))
+			for range 25 {
+				dial(t, r, l.LocalAddr(), rng)
+			}
+		})
+	}
+	clients.Wait()
+	close(stop)
+	server.Wait()
+	r.fab.SetAll(fabric.Link{})
+	r.closeAll(l)
+}
+
+// serve answers in all ways and closes what ended.
+func serve(t *testing.T, r *cmRig, stop chan struct{}) {
+	rng := rand.New(rand.NewPCG(99, 1))
+	open := map[verbs.CMID]bool{}
+	finish := func(id verbs.CMID) {
+		if open[id] {
+			delete(open, id)
+			if err := id.Close(); err != nil {
+				t.Errorf("closing %v: %v", id, err)
+			}
+		}
+	}
+	for {
+		ev, ok, err := r.b.ch.GetEvent()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if !ok {
+			select {
+			case <-stop:
+				for id := range open {
+					finish(id)
+				}
+				if ev, ok, _ := r.b.ch.GetEvent(); ok { // queued meanwhile, of the listener
+					r.b.ch.Ack(ev)
+					open[ev.ID] = true
+					continue
+				}
+				return
+			case <-time.After(100 * time.Microsecond):
+			}
+			continue
+		}
+		r.b.ch.Ack(ev)
+		switch ev.Type {
+		case verbs.CMConnectRequest:
+			open[ev.ID] = true
+			switch rng.IntN(8) {
+			case 0:
+				_ = ev.ID.Reject([]byte("no")) // the peer may have given up
+			case 1:
+				finish(ev.ID)
+			default:
+				init := &verbs.QPInitAttr{SendCQ: r.b.cq, RecvCQ: r.b.cq, Type: verbs.QPTRC, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}
+				_ = ev.ID.CreateQP(r.b.pd, init) // likewise
+				_ = ev.ID.Accept(nil)
+			}
+		case verbs.CMEstablished:
+			if rng.IntN(4) == 0 {
+				_ = ev.ID.Disconnect()
+			}
+		case verbs.CMTimewaitExit, verbs.CMRejected, verbs.CMUnreachable:
+			finish(ev.ID)
+		}
+	}
+}
+
+// dial makes one connection on a channel of its own, and ends it somehow.
+func dial(t *testing.T, r *cmRig, to netip.AddrPort, rng *rand.Rand) {
+	ch, err := r.p.CreateCMChannel()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	id, err := ch.CreateID(verbs.PSTCP, 0)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer func() {
+		if err := id.Close(); err != nil {
+			t.Errorf("closing %v: %v", id, err)
+		}
+		if err := ch.Close(); err != nil {
+			t.Errorf("closing %v: %v", ch, err)
+		}
+	}()
+	ok := func(err error) bool {
+		if err != nil {
+			t.Errorf("%v: %v", id, err)
+		}
+		return err == nil
+	}
+	if !ok(id.ResolveAddr(netip.AddrPortFrom(r.a.addr, 0), to, 0)) || !ok(id.ResolveRoute(0)) {
+		return
+	}
+	init := &verbs.QPInitAttr{SendCQ: r.a.cq, RecvCQ: r.a.cq, Type: verbs.QPTRC, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}
+	if !ok(id.CreateQP(r.a.pd, init)) || !ok(id.Connect(nil)) {
+		return
+	}
+	if rng.IntN(8) == 0 {
+		return // and close at once
+	}
+	ended := 0
+	for begin := time.Now(); ; {
+		ev, got, err := ch.GetEvent()
+		if !ok(err) {
+			return
+		}
+		if !got {
+			if time.Since(begin) > patience {
+				t.Errorf("%v: no end within %v", id, patience)
+				return
+			}
+			time.Sleep(50 * time.Microsecond)
+			continue
+		}
+		ch.Ack(ev)
+		switch ev.Type {
+		case verbs.CMEstablished:
+			if !ok(id.Disconnect()) {
+				return
+			}
+		case verbs.CMDisconnected:
+			if ended++; ended > 1 {
+				t.Errorf("%v: DISCONNECTED twice", id)
+			}
+			if rng.IntN(2) == 0 {
+				return
+			}
+		case verbs.CMTimewaitExit, verbs.CMRejected, verbs.CMUnreachable:
+			return
+		}
+	}
+}
