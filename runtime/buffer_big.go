@@ -1,0 +1,85 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// bigBuffer is a buffer above the largest size class: a mapping and a
+// registration of its own. It lives for one lease.
+//
+//	allocBig -> leased -> (lease freed) -> on Memory.dead -> reap -> gone
+type bigBuffer struct {
+	mapping
+	lease lease
+	m     *Memory
+	link  ring.Hook[bigBuffer]
+}
+
+// InboxHook is the link on Memory.dead.
+func (b *bigBuffer) InboxHook() *ring.Hook[bigBuffer] { return &b.link }
+
+// giveBack queues the buffer for reap: whoever ends the lease may hold a turn,
+// and unmapping enters the kernel.
+func (b *bigBuffer) giveBack(uint32) {
+	if b.m.cfg.PoisonFreed {
+		mem.Poison(b.arena.Bytes())
+	}
+	b.m.dead.Push(b)
+}
+
+// allocBig maps and registers n bytes. It blocks on the memory's mutex and
+// enters the kernel.
+func (m *Memory) allocBig(n int) (Buffer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closing.Load() {
+		return Buffer{}, errMemoryClosed
+	}
+	// What cannot be ended is kept and reported by Close.
+	_ = m.reapLocked()
+	b := &bigBuffer{m: m}
+	var err error
+	if b.mapping, err = m.mapRegistered(n, verbs.AccessLocalWrite); err != nil {
+		return Buffer{}, fmt.Errorf("runtime: buffer of %d bytes: %w", n, err)
+	}
+	b.lease.home = b
+	m.bigs++
+	m.bigBytes += int64(b.arena.Len())
+	if m.cfg.PoisonFreed {
+		mem.Poison(b.arena.Bytes())
+	}
+	return Buffer{Slice{
+		addr: b.mr.IOVA(), lkey: b.mr.LKey(), access: verbs.AccessLocalWrite,
+		lease: &b.lease, gen: b.lease.generation(), b: b.arena.Bytes()[:n:n],
+	}}, nil
+}
+
+// reap ends the big buffers whose lease is over. It blocks on the memory's
+// mutex and enters the kernel; never call it while holding a turn.
+func (m *Memory) reap() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reapLocked()
+}
+
+// reapLocked is reap under m.mu, which makes the caller the only consumer of
+// m.dead.
+func (m *Memory) reapLocked() error {
+	var errs []error
+	for b := m.dead.TakeAll(); b != nil; {
+		next := b.link.Unlink()
+		if m.cfg.PoisonFreed {
+			checkPoison("buffer", b.arena.Bytes())
+		}
+		m.bigs--
+		m.bigBytes -= int64(b.arena.Len())
+		errs = append(errs, m.discard(b.mapping))
+		b = next
+	}
+	return errors.Join(errs...)
+}

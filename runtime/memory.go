@@ -1,0 +1,152 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// errMemoryClosed is what a closing Memory answers to whoever wants more of it.
+var errMemoryClosed = fmt.Errorf("%w: its memory", ErrClosed)
+
+// Memory is the registered memory of one protection domain: pools of buffers,
+// regions, and the cache of registrations of caller-owned memory. All of it is
+// off the Go heap.
+//
+// Methods may be called from any goroutine. [Memory.Alloc] of a pooled size does
+// not block once the pools have grown; the others, and growing, wait for one
+// mutex and enter the kernel, and a registration under it takes as long as the
+// device needs to pin the pages.
+type Memory struct {
+	pd  verbs.PD
+	cfg MemoryConfig
+	// memlock tells the process's limit; a field for tests. Immutable.
+	memlock func() (uint64, bool)
+
+	pools [numClasses]pool
+	// dead has the big buffers whose lease is over. Pushed by anybody, taken
+	// under mu.
+	dead ring.Inbox[bigBuffer, *bigBuffer]
+	// closing is set by Close, under mu, and read by Alloc. Blocks on the free
+	// lists are checked again by Close after it is set, so it orders nothing.
+	closing atomic.Bool
+
+	mu         sync.Mutex // guards what follows
+	mapped     int64      // bytes of all arenas of ours
+	registered uint64     // bytes of all registrations
+	bigs       int        // big buffers out or dead
+	bigBytes   int64      // that they map
+	regions    map[*Region]struct{}
+	cache      regCache
+	broken     []mapping // could not be ended; tried again by Close
+	closed     bool
+}
+
+// newMemory makes the memory of a protection domain. It maps nothing yet. The
+// caller closes it before the domain. Errors: [ErrConfig].
+func newMemory(pd verbs.PD, cfg MemoryConfig) (*Memory, error) {
+	cfg, err := cfg.validate()
+	if err != nil {
+		return nil, err
+	}
+	return &Memory{pd: pd, cfg: cfg, memlock: mem.MemlockLimit, regions: map[*Region]struct{}{}}, nil
+}
+
+// Alloc leases a buffer of n bytes, 0 or more, that the device may read and
+// write, and peers may not touch. The caller owns it until [Buffer.Release].
+//
+// Up to [MaxPooled] bytes it takes a block of the next power of two, at least
+// 64 bytes, without blocking or allocating; if there is none, it maps and
+// registers another 2 MiB of them first. A larger buffer is mapped and
+// registered each time: keep it, or use a [Region].
+//
+// Errors: *[RangeError] for a negative size; *[NoMemoryError];
+// *[MemlockError]; [ErrClosed]; what the system or the provider answered.
+//
+// Implements: ibv_reg_mr, when it grows.
+func (m *Memory) Alloc(n int) (Buffer, error) {
+	switch {
+	case n < 0:
+		return Buffer{}, &RangeError{What: "buffer", N: uint64(n), signed: true}
+	case m.closing.Load():
+		return Buffer{}, errMemoryClosed
+	case n > MaxPooled:
+		return m.allocBig(n)
+	}
+	class := classOf(n)
+	if s, i, ok := m.pools[class].get(); ok {
+		return s.lend(i, n), nil
+	}
+	return m.allocSlow(class, n)
+}
+
+// Close closes all regions and gives everything back to the system. Views of
+// the memory are invalid afterwards. It fails with an error that wraps
+// [verbs.ErrBusy] while buffers are out or operations are in flight; then what
+// is unused is gone already, nothing new is given out, and a later Close goes
+// on. It is idempotent. It enters the kernel and waits for the mutex, never for
+// an operation.
+//
+// Implements: ibv_dereg_mr.
+func (m *Memory) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil
+	}
+	m.closing.Store(true)
+	var errs []error
+	for r := range m.regions {
+		errs = append(errs, r.closeLocked())
+	}
+	errs = append(errs, m.cache.trim(m, 0), m.reapLocked(), m.retryBroken())
+	_, out, err := m.reclaim()
+	errs = append(errs, err)
+	if out += m.bigs; out > 0 {
+		errs = append(errs, fmt.Errorf("%w: %d buffers were not released", verbs.ErrBusy, out))
+	}
+	err = errors.Join(errs...)
+	m.closed = err == nil
+	return err
+}
+
+// MemoryStats is what a [Memory] has, at one moment.
+type MemoryStats struct {
+	Mapped      int64  // bytes mapped by us: slabs, big buffers, regions
+	Registered  uint64 // bytes registered, ours and the caller's, cached ones included
+	InUse       int64  // bytes of the blocks and big buffers that are out
+	Slabs       int    // of 2 MiB
+	Buffers     int    // that are out
+	Regions     int    // that are open
+	CacheHits   uint64 // registrations that were shared
+	CacheMisses uint64 // registrations that the device had to make
+	CacheIdle   int    // registrations that nobody uses now
+}
+
+// Stats counts. It waits for the mutex and walks all free lists: it is for
+// monitoring. While buffers come and go, InUse and Buffers are estimates.
+func (m *Memory) Stats() MemoryStats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_ = m.reapLocked() // a failure is kept and reported by Close
+	s := MemoryStats{
+		Mapped: m.mapped, Registered: m.registered, Regions: len(m.regions),
+		CacheHits: m.cache.hits, CacheMisses: m.cache.misses, CacheIdle: m.cache.idle.Len(),
+	}
+	for i := range m.pools {
+		for _, sl := range m.pools[i].list() {
+			out := max(sl.free.Cap()-sl.free.Len(), 0)
+			s.Slabs++
+			s.Buffers += out
+			s.InUse += int64(out) * int64(sl.size)
+		}
+	}
+	s.Buffers += m.bigs
+	s.InUse += m.bigBytes
+	return s
+}

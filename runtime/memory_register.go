@@ -1,0 +1,128 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// mapping is memory of ours and its one registration.
+type mapping struct {
+	arena *mem.Arena
+	mr    verbs.MR
+}
+
+// mapRegistered maps n bytes and registers exactly those. Under m.mu.
+func (m *Memory) mapRegistered(n int, access verbs.AccessFlags) (mapping, error) {
+	if err := m.budget(int64(n)); err != nil {
+		return mapping{}, err
+	}
+	a, err := mem.Map(n, mem.Options{Huge: m.cfg.HugePages, Node: m.cfg.Node})
+	if err != nil {
+		return mapping{}, err
+	}
+	// Now the size in whole pages is known.
+	if err := m.budget(int64(a.Len())); err != nil {
+		return mapping{}, errors.Join(err, a.Unmap())
+	}
+	mr, err := m.register(a.Addr(), uint64(n), access)
+	if err != nil {
+		return mapping{}, errors.Join(err, a.Unmap())
+	}
+	m.mapped += int64(a.Len())
+	return mapping{a, mr}, nil
+}
+
+// budget checks that n more bytes may be mapped, giving up what is unused if
+// they may not. Under m.mu.
+func (m *Memory) budget(n int64) error {
+	limit := m.cfg.MaxBytes
+	if limit == 0 || n <= limit-m.mapped {
+		return nil
+	}
+	// What cannot be given up still counts as mapped, and Close reports it.
+	_ = m.reapLocked()
+	_, _, _ = m.reclaim()
+	if n <= limit-m.mapped {
+		return nil
+	}
+	return &NoMemoryError{Limit: limit, Mapped: m.mapped, Wanted: n}
+}
+
+// discard ends a mapping. If it cannot be ended it goes to m.broken, still
+// counted. Under m.mu.
+func (m *Memory) discard(at mapping) error {
+	n, size := at.mr.Length(), int64(at.arena.Len())
+	if err := at.mr.Close(); err != nil {
+		m.broken = append(m.broken, at)
+		return fmt.Errorf("runtime: deregistering %d bytes: %w", n, err)
+	}
+	m.registered -= n
+	m.mapped -= size
+	// The pin went with the registration, so only the system can refuse, and
+	// would again: nothing is left to try.
+	return at.arena.Unmap()
+}
+
+// retryBroken tries once more to end what could not be ended. Under m.mu.
+func (m *Memory) retryBroken() error {
+	var errs []error
+	list := m.broken
+	m.broken = nil
+	for _, at := range list {
+		errs = append(errs, m.discard(at))
+	}
+	return errors.Join(errs...)
+}
+
+// register registers n bytes at addr. A registration that the limit on locked
+// memory stops gives up everything unused and tries once more; then it is a
+// *[MemlockError]. Under m.mu.
+func (m *Memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, error) {
+	mr, err := m.pd.RegMR(addr, n, addr, access)
+	if err != nil && m.lockedOut(err) && m.giveUpUnused() {
+		mr, err = m.pd.RegMR(addr, n, addr, access)
+	}
+	if err != nil {
+		if m.lockedOut(err) {
+			limit, _ := m.memlock()
+			return nil, &MemlockError{Limit: limit, Wanted: n, Registered: m.registered, Err: err}
+		}
+		return nil, err
+	}
+	m.registered += n
+	return mr, nil
+}
+
+// lockedOut tells whether a registration failed for the limit on locked memory.
+// The kernel answers ENOMEM above the limit, and EPERM where nothing may be
+// locked (ib_umem_get, can_do_mlock); mlock(2) has EAGAIN too. The same numbers
+// have other meanings, so a provider that knows its reason is believed, and
+// without a limit none is blamed.
+func (m *Memory) lockedOut(err error) bool {
+	if errors.Is(err, verbs.ErrMemlock) {
+		return true
+	}
+	if op, ok := errors.AsType[*verbs.OpError](err); ok && op.Err != nil {
+		return false
+	}
+	if limit, ok := m.memlock(); ok && limit == math.MaxUint64 {
+		return false
+	}
+	return errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EAGAIN)
+}
+
+// giveUpUnused deregisters what nobody uses, and reports whether that was
+// anything. Under m.mu.
+func (m *Memory) giveUpUnused() bool {
+	before := m.registered
+	// Failures are kept and reported by Close.
+	_ = m.reapLocked()
+	_ = m.cache.trim(m, 0)
+	_, _, _ = m.reclaim()
+	return m.registered < before
+}

@@ -1,0 +1,108 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// allocSlow gives the class another slab. It blocks on the memory's mutex and
+// enters the kernel.
+func (m *Memory) allocSlow(class, n int) (Buffer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closing.Load() {
+		return Buffer{}, errMemoryClosed
+	}
+	p := &m.pools[class]
+	// Somebody may have grown the pool, or put blocks back, while we waited.
+	if s, i, ok := p.get(); ok {
+		return s.lend(i, n), nil
+	}
+	s, err := m.newSlab(p, 1<<(class+minClassBits))
+	if err != nil {
+		return Buffer{}, fmt.Errorf("runtime: buffer of %d bytes: %w", n, err)
+	}
+	i, _ := s.free.Get() // ours alone until published
+	list := append(append([]*slab(nil), p.list()...), s)
+	p.slabs.Store(&list)
+	p.hint.Store(s)
+	return s.lend(i, n), nil
+}
+
+// newSlab maps and registers a slab of blocks of size bytes, all free and not
+// yet published. Under m.mu.
+func (m *Memory) newSlab(p *pool, size int) (*slab, error) {
+	at, err := m.mapRegistered(slabSize, verbs.AccessLocalWrite)
+	if err != nil {
+		return nil, err
+	}
+	n := slabSize / size
+	s := &slab{
+		pool: p, mapping: at, iova: at.mr.IOVA(), lkey: at.mr.LKey(), size: size,
+		poison: m.cfg.PoisonFreed, leases: make([]lease, n), free: ring.NewFreeList(n),
+	}
+	for i := range s.leases {
+		s.leases[i].home, s.leases[i].index = s, uint32(i)
+	}
+	if s.poison {
+		mem.Poison(at.arena.Bytes())
+	}
+	return s, nil
+}
+
+// take empties the free list of a slab of which nobody has a block: whoever
+// took all of them owns the slab, and no lock-free user can come between. If a
+// block is missing, all are put back, and it reports how many were missing.
+// Meanwhile Alloc sees no free block and comes to wait on m.mu, which the
+// caller holds.
+func (s *slab) take() (missing int) {
+	is := make([]uint32, 0, s.free.Cap())
+	for {
+		i, ok := s.free.Get()
+		if !ok {
+			break
+		}
+		is = append(is, i)
+	}
+	if missing = s.free.Cap() - len(is); missing > 0 {
+		s.free.PutN(is)
+	}
+	return missing
+}
+
+// reclaim unmaps every slab that nobody uses, so that other classes, or
+// registrations, get its memory. It reports how many blocks of the rest are
+// out. Under m.mu.
+func (m *Memory) reclaim() (freed bool, out int, err error) {
+	var errs []error
+	for c := range m.pools {
+		p := &m.pools[c]
+		var keep []*slab
+		for _, s := range p.list() {
+			if n := s.take(); n > 0 {
+				out += n
+				keep = append(keep, s)
+				continue
+			}
+			if s.poison {
+				for i := range s.leases {
+					checkPoison("buffer", s.block(uint32(i)))
+				}
+			}
+			if err := m.discard(s.mapping); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			freed = true
+		}
+		if len(keep) != len(p.list()) {
+			p.slabs.Store(&keep)
+			p.hint.Store(nil)
+		}
+	}
+	return freed, out, errors.Join(errs...)
+}

@@ -1,0 +1,209 @@
+package runtime
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Region is registered memory that lives until it is closed: off-heap memory of
+// ours ([Memory.NewRegion]), or of the caller's ([Memory.Register]). Peers reach
+// it as its access permits, through the descriptor that [Region.Remote] makes.
+//
+// Methods may be called from any goroutine; only Close blocks.
+type Region struct {
+	m      *Memory
+	lease  lease // generation 0 while open; no home
+	access verbs.AccessFlags
+	mr     verbs.MR
+	addr   uint64 // what work requests, ours and peers', call the first byte
+	b      []byte
+
+	// own is the mapping of NewRegion; shared the registration of Register.
+	// Exactly one is set.
+	own    mapping
+	shared *registration
+
+	// Guarded by m.mu.
+	retired bool // nothing is in flight, and nothing can begin
+	closed  bool
+}
+
+// NewRegion maps and registers size bytes, zeroed. The region owns them until
+// Close. It blocks on the memory's mutex and enters the kernel.
+//
+// Errors: [verbs.ErrInvalid] for access that does not fit together;
+// *[NoMemoryError]; *[MemlockError]; [ErrClosed]; what the system or the
+// provider answered.
+//
+// Implements: ibv_reg_mr.
+func (m *Memory) NewRegion(size int, access verbs.AccessFlags) (*Region, error) {
+	return m.addRegion(size, access, func(r *Region) (err error) {
+		if r.own, err = m.mapRegistered(size, access); err != nil {
+			return err
+		}
+		r.mr, r.b = r.own.mr, r.own.arena.Bytes()[:size:size]
+		r.addr = r.mr.IOVA()
+		return nil
+	})
+}
+
+// Register registers memory that the caller mapped (a file, shared memory of
+// another process, a device's), through a cache: a range registered before, or
+// inside one that peers cannot reach, costs no call of the device. The caller
+// keeps owning b.
+//
+// Closing the region does not end the registration, which waits in the cache
+// for the next user. Before the caller unmaps b it must therefore call
+// [Memory.Invalidate]: else the device keeps the old pages, and a new mapping at
+// the same address would be taken for the old one.
+//
+// It blocks on the memory's mutex and enters the kernel. Errors: as NewRegion,
+// and what mem.Adopt answers, such as for memory of the Go heap, which a device
+// may never have.
+//
+// Implements: ibv_reg_mr.
+func (m *Memory) Register(b []byte, access verbs.AccessFlags) (*Region, error) {
+	return m.addRegion(len(b), access, func(r *Region) (err error) {
+		if r.shared, err = m.cache.acquire(m, b, access); err != nil {
+			return err
+		}
+		r.mr, r.b = r.shared.mr, b[:len(b):len(b)]
+		addr, _ := span(b)
+		r.addr = r.mr.IOVA() + (addr - r.shared.addr)
+		return nil
+	})
+}
+
+// addRegion makes a region with the memory that fill gives it, under m.mu.
+func (m *Memory) addRegion(size int, access verbs.AccessFlags, fill func(*Region) error) (*Region, error) {
+	if size <= 0 {
+		return nil, fmt.Errorf("%w: a region of %d bytes", verbs.ErrInvalid, size)
+	}
+	if !access.Consistent() {
+		return nil, fmt.Errorf("%w: region access %v needs LOCAL_WRITE", verbs.ErrInvalid, access)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closing.Load() {
+		return nil, errMemoryClosed
+	}
+	r := &Region{m: m, access: access}
+	if err := fill(r); err != nil {
+		return nil, fmt.Errorf("runtime: region of %d bytes: %w", size, err)
+	}
+	m.regions[r] = struct{}{}
+	return r, nil
+}
+
+// Invalidate ends all cached registrations that overlap b, which the caller is
+// about to unmap, or has remapped. If some are in use it returns an error that
+// wraps [verbs.ErrBusy]: those are not shared any more and go when their regions
+// are closed; then b may be unmapped once Invalidate returned nil. It blocks on
+// the memory's mutex and enters the kernel.
+//
+// Implements: ibv_dereg_mr.
+func (m *Memory) Invalidate(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	addr, end := span(b)
+	return m.cache.invalidate(m, addr, end)
+}
+
+// Bytes is the region's memory, nil after Close. The caller may keep it only
+// while the region is open. What peers or operations in flight may write at any
+// moment is read through atomics or after a completion that says it is there.
+func (r *Region) Bytes() []byte {
+	if !r.lease.live(0) {
+		return nil
+	}
+	return r.b
+}
+
+// Len is the length in bytes.
+func (r *Region) Len() int { return len(r.b) }
+
+// Access is what the region was opened for.
+func (r *Region) Access() verbs.AccessFlags { return r.access }
+
+// Slice is the range of n bytes from off as something a local operation can
+// use, a *[RangeError] if it is not wholly inside, [ErrReleased] after Close.
+func (r *Region) Slice(off, n int) (Slice, error) {
+	if err := checkRange("region", off, n, len(r.b)); err != nil {
+		return Slice{}, err
+	}
+	if !r.lease.live(0) {
+		return Slice{}, ErrReleased
+	}
+	return Slice{
+		addr: r.addr + uint64(off), lkey: r.mr.LKey(), access: r.access,
+		lease: &r.lease, b: r.b[off : off+n : off+n],
+	}, nil
+}
+
+// Remote is the descriptor by which a peer names n bytes from off. Its key opens
+// the whole region: the range is what the peer is told, the region what the
+// device enforces. Errors: *[RangeError]; [ErrReleased] after Close;
+// [verbs.ErrInvalid] if the region's access opens nothing to peers.
+func (r *Region) Remote(off, n int) (Remote, error) {
+	if err := checkRange("region", off, n, len(r.b)); err != nil {
+		return Remote{}, err
+	}
+	if !r.lease.live(0) {
+		return Remote{}, ErrReleased
+	}
+	if r.access&remoteAccess == 0 {
+		return Remote{}, fmt.Errorf("%w: a region with access %v opens nothing to a peer", verbs.ErrInvalid, r.access)
+	}
+	return Remote{Addr: r.addr + uint64(off), Length: uint64(n), RKey: r.mr.RKey(), Access: r.access & remoteAccess}, nil
+}
+
+// Close ends the region: its keys are dead, and its own memory is unmapped;
+// a registration of the caller's memory goes to the cache. With operations in
+// flight it returns an error that wraps [verbs.ErrBusy] and changes nothing.
+// Peers that use the region get a remote access error. It is idempotent; it
+// blocks on the memory's mutex and enters the kernel.
+//
+// Implements: ibv_dereg_mr.
+func (r *Region) Close() error {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	return r.closeLocked()
+}
+
+func (r *Region) closeLocked() error {
+	if r.closed {
+		return nil
+	}
+	if !r.retired {
+		if n, ok := r.lease.retire(0); !ok {
+			return fmt.Errorf("%w: %d operations in flight on a region of %d bytes", verbs.ErrBusy, n, len(r.b))
+		}
+		r.retired = true
+	}
+	if r.shared != nil {
+		r.m.cache.release(r.m, r.shared)
+	} else {
+		// Tried here first, so that a device that refuses (a memory window is
+		// bound) leaves the region to a later Close.
+		if err := r.mr.Close(); err != nil {
+			return fmt.Errorf("runtime: closing a region of %d bytes: %w", len(r.b), err)
+		}
+		if err := r.m.discard(r.own); err != nil {
+			return err
+		}
+	}
+	r.closed = true
+	delete(r.m.regions, r)
+	return nil
+}
+
+// span is the addresses that b, not empty, stands at.
+func span(b []byte) (addr, end uint64) {
+	addr = uint64(reflect.ValueOf(b).Pointer())
+	return addr, addr + uint64(len(b))
+}

@@ -1,0 +1,236 @@
+package runtime
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Remote describes memory of a peer: what [Region.Remote] made there and the
+// peer sent here. It is a value and owns nothing; whether the memory is still
+// registered only an operation tells. The key is a secret: whoever has it and a
+// connection to the peer may do what Access says.
+//
+// Its encoded form comes from outside and is checked when it is read: see
+// [Remote.UnmarshalBinary]. Methods may be called from any goroutine and none
+// blocks.
+type Remote struct {
+	Addr   uint64 // as the peer's device calls the first byte
+	Length uint64 // bytes
+	RKey   uint32
+	Access verbs.AccessFlags // what the peer says it permits; its device decides
+}
+
+// At is the range of n bytes from off, a *[RangeError] if it is not wholly
+// inside.
+func (r Remote) At(off, n uint64) (Remote, error) {
+	if off > r.Length || n > r.Length-off {
+		return Remote{}, &RangeError{What: whatRemote, Off: off, N: n, Size: r.Length}
+	}
+	r.Addr += off
+	r.Length = n
+	return r, nil
+}
+
+// String describes the memory without its key.
+func (r Remote) String() string {
+	return fmt.Sprintf("remote memory of %d bytes at 0x%x (%v)", r.Length, r.Addr, r.Access)
+}
+
+// The encoded form, 40 bytes, numbers little-endian:
+//
+//	0     4       5       6      8        12     16     24       32         40
+//	┌─────┬───────┬───────┬──────┬────────┬──────┬──────┬────────┬──────────┐
+//	│magic│version│0      │size  │access  │rkey  │addr  │length  │xxhash64  │
+//	└─────┴───────┴───────┴──────┴────────┴──────┴──────┴────────┴──────────┘
+//
+// The hash, over everything before it, finds what was cut, mistyped or mixed
+// up. It is no signature: it does not stop a forger.
+const (
+	remoteMagic   = "VRBM"
+	remoteVersion = 1
+	remoteSize    = 40
+	remoteHashed  = remoteSize - 8 // what the hash covers
+)
+
+// RemoteSize is the length of an encoded [Remote] in bytes.
+const RemoteSize = remoteSize
+
+// knownAccess are the access bits that exist; a descriptor with others comes
+// from a version that we do not understand.
+const knownAccess = remoteAccess | verbs.AccessLocalWrite | verbs.AccessMWBind | verbs.AccessZeroBased |
+	verbs.AccessOnDemand | verbs.AccessHugeTLB | verbs.AccessRelaxedOrdering
+
+// ErrDescriptor is matched by every [*DescriptorError].
+var ErrDescriptor = errors.New("runtime: bad remote descriptor")
+
+// DescriptorReason is why a descriptor was refused.
+type DescriptorReason uint8
+
+// The reasons.
+const (
+	DescriptorTruncated DescriptorReason = iota + 1 // shorter than a descriptor
+	DescriptorTrailing                              // longer than a descriptor
+	DescriptorMagic                                 // does not begin as a descriptor
+	DescriptorVersion                               // of a version that is not known
+	DescriptorField                                 // size or reserved byte is not as the version has it
+	DescriptorAccess                                // access bits that do not exist
+	DescriptorOverflow                              // the range wraps around the address space
+	DescriptorChecksum                              // damaged
+	DescriptorText                                  // the text form is not one
+)
+
+// DescriptorError is a [Remote] that was refused. It matches [ErrDescriptor].
+type DescriptorError struct {
+	Reason     DescriptorReason
+	Have, Want uint64 // by the reason: lengths, versions, bits, address and length
+}
+
+// Error says what was wrong, with the values.
+func (e *DescriptorError) Error() string {
+	why := ""
+	switch e.Reason {
+	case DescriptorTruncated, DescriptorTrailing:
+		why = fmt.Sprintf("%d bytes, want %d", e.Have, e.Want)
+	case DescriptorMagic:
+		why = fmt.Sprintf("begins with 0x%08x, want 0x%08x", e.Have, e.Want)
+	case DescriptorVersion:
+		why = fmt.Sprintf("version %d, only %d is known", e.Have, e.Want)
+	case DescriptorField:
+		why = fmt.Sprintf("reserved and size fields are 0x%06x, want 0x%06x", e.Have, e.Want)
+	case DescriptorAccess:
+		why = fmt.Sprintf("access bits 0x%x do not exist", e.Have)
+	case DescriptorOverflow:
+		why = fmt.Sprintf("%d bytes at 0x%x wrap around the address space", e.Want, e.Have)
+	case DescriptorChecksum:
+		why = fmt.Sprintf("checksum 0x%016x, the content's is 0x%016x", e.Have, e.Want)
+	case DescriptorText:
+		why = fmt.Sprintf("text of %d characters is not %q and %d of base64", e.Have, remoteText, e.Want)
+	}
+	return ErrDescriptor.Error() + ": " + why
+}
+
+// Is matches [ErrDescriptor], and another *DescriptorError with the same Reason.
+func (e *DescriptorError) Is(target error) bool {
+	if target == ErrDescriptor {
+		return true
+	}
+	t, ok := target.(*DescriptorError)
+	return ok && t.Reason == e.Reason
+}
+
+// wellFormed refuses what no region can be.
+func (r Remote) wellFormed() error {
+	if bits := r.Access &^ knownAccess; bits != 0 {
+		return &DescriptorError{Reason: DescriptorAccess, Have: uint64(bits)}
+	}
+	if r.Addr+r.Length < r.Addr {
+		return &DescriptorError{Reason: DescriptorOverflow, Have: r.Addr, Want: r.Length}
+	}
+	return nil
+}
+
+// AppendBinary appends the encoded form to b. It fails with a *[DescriptorError]
+// for what could not be read back. It allocates only to grow b.
+//
+// Implements: encoding.BinaryAppender.
+func (r Remote) AppendBinary(b []byte) ([]byte, error) {
+	if err := r.wellFormed(); err != nil {
+		return b, err
+	}
+	from := len(b)
+	b = append(b, remoteMagic...)
+	b = append(b, remoteVersion, 0)
+	b = binary.LittleEndian.AppendUint16(b, remoteSize)
+	b = binary.LittleEndian.AppendUint32(b, uint32(r.Access))
+	b = binary.LittleEndian.AppendUint32(b, r.RKey)
+	b = binary.LittleEndian.AppendUint64(b, r.Addr)
+	b = binary.LittleEndian.AppendUint64(b, r.Length)
+	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b[from:])), nil
+}
+
+// MarshalBinary is [Remote.AppendBinary] to a new slice.
+//
+// Implements: encoding.BinaryMarshaler.
+func (r Remote) MarshalBinary() ([]byte, error) {
+	return r.AppendBinary(make([]byte, 0, remoteSize))
+}
+
+// UnmarshalBinary reads what AppendBinary wrote: exactly that, nothing behind
+// it. Anything else is a *[DescriptorError], and r stays as it was. It keeps
+// nothing of b and allocates only for errors.
+//
+// Implements: encoding.BinaryUnmarshaler.
+func (r *Remote) UnmarshalBinary(b []byte) error {
+	le := binary.LittleEndian
+	// Version before length: another version may have another length.
+	if len(b) < len(remoteMagic)+1 {
+		return &DescriptorError{Reason: DescriptorTruncated, Have: uint64(len(b)), Want: remoteSize}
+	}
+	if string(b[:4]) != remoteMagic {
+		return &DescriptorError{Reason: DescriptorMagic, Have: uint64(le.Uint32(b)), Want: uint64(le.Uint32([]byte(remoteMagic)))}
+	}
+	if b[4] != remoteVersion {
+		return &DescriptorError{Reason: DescriptorVersion, Have: uint64(b[4]), Want: remoteVersion}
+	}
+	if len(b) < remoteSize {
+		return &DescriptorError{Reason: DescriptorTruncated, Have: uint64(len(b)), Want: remoteSize}
+	}
+	if len(b) > remoteSize {
+		return &DescriptorError{Reason: DescriptorTrailing, Have: uint64(len(b)), Want: remoteSize}
+	}
+	if have := uint64(b[5]) | uint64(le.Uint16(b[6:]))<<8; have != remoteSize<<8 {
+		return &DescriptorError{Reason: DescriptorField, Have: have, Want: remoteSize << 8}
+	}
+	if have, want := le.Uint64(b[remoteHashed:]), xxhash.Sum64(b[:remoteHashed]); have != want {
+		return &DescriptorError{Reason: DescriptorChecksum, Have: have, Want: want}
+	}
+	read := Remote{
+		Access: verbs.AccessFlags(le.Uint32(b[8:])), RKey: le.Uint32(b[12:]),
+		Addr: le.Uint64(b[16:]), Length: le.Uint64(b[24:]),
+	}
+	if err := read.wellFormed(); err != nil {
+		return err
+	}
+	*r = read
+	return nil
+}
+
+// The text form: a word that can stand in a flag, a URL or a file name.
+const (
+	remoteText    = "vrbm:"
+	remoteTextLen = (remoteSize*8 + 5) / 6 // characters of base64 behind it
+)
+
+var remoteBase64 = base64.RawURLEncoding.Strict()
+
+// MarshalText is the encoded form as one word. It contains the key.
+//
+// Implements: encoding.TextMarshaler.
+func (r Remote) MarshalText() ([]byte, error) {
+	b, err := r.MarshalBinary()
+	if err != nil {
+		return nil, err
+	}
+	return remoteBase64.AppendEncode([]byte(remoteText), b), nil
+}
+
+// UnmarshalText reads what MarshalText wrote; errors as UnmarshalBinary.
+//
+// Implements: encoding.TextUnmarshaler.
+func (r *Remote) UnmarshalText(text []byte) error {
+	refuse := &DescriptorError{Reason: DescriptorText, Have: uint64(len(text)), Want: remoteTextLen}
+	if len(text) != len(remoteText)+remoteTextLen || string(text[:len(remoteText)]) != remoteText {
+		return refuse
+	}
+	var buf [remoteSize + 2]byte // room for what the decoder may write
+	n, err := remoteBase64.Decode(buf[:], text[len(remoteText):])
+	if err != nil || n != remoteSize { // line breaks, which the decoder skips, make it shorter
+		return refuse
+	}
+	return r.UnmarshalBinary(buf[:n])
+}
