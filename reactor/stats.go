@@ -47,3 +47,16 @@ func (s Stats) WRsPerDoorbell() float64 {
 	}
 	return float64(s.WorkRequests) / float64(s.Doorbells)
 }
+
+// Add is both counted together; maxima are the larger.
+func (s Stats) Add(o Stats) Stats {
+	return Stats{
+		Turns: s.Turns + o.Turns, Doorbells: s.Doorbells + o.Doorbells, WorkRequests: s.WorkRequests + o.WorkRequests,
+		MaxBatch: max(s.MaxBatch, o.MaxBatch), RecvDoorbells: s.RecvDoorbells + o.RecvDoorbells,
+		RecvRequests: s.RecvRequests + o.RecvRequests, Polled: s.Polled + o.Polled, MaxPoll: max(s.MaxPoll, o.MaxPoll),
+		Completions: s.Completions + o.Completions, Retired: s.Retired + o.Retired, Failed: s.Failed + o.Failed,
+		PostFailures: s.PostFailures + o.PostFailures, Stale: s.Stale + o.Stale, Stranded: s.Stranded + o.Stranded,
+		Arms: s.Arms + o.Arms, Events: s.Events + o.Events, Rings: s.Rings + o.Rings, Drives: s.Drives + o.Drives,
+		Offers: s.Offers + o.Offers, Sleeps: s.Sleeps + o.Sleeps, Queues: s.Queues + o.Queues, Outstanding: s.Outstanding + o.Outstanding,
+	}
+}

@@ -3,188 +3,127 @@ package turn
 import (
 	"context"
 	"runtime"
-	"sync/atomic"
 )
 
-// seatCount is how many waiters can be offered the turn at a time. More than a
-// few are never looked at: the first that is still parked takes it.
-const seatCount = 8
-
-// The states of a seat, in the two low bits of its word; the bits above count
-// the sittings, so that a waiter recognises its own:
-//
-//	free → sitting (a waiter) → parked (it) ┬→ free (it)
-//	                                        └→ taken (a leaver) → free (that leaver)
-const (
-	seatFree uint64 = iota
-	seatSitting
-	seatParked
-	seatTaken
-	seatStep // one sitting
-	seatMask = seatStep - 1
-)
-
-// seat is a place for a waiter that can be given the turn.
-type seat struct {
-	// word: moved by CAS as drawn. parked publishes who to leavers; free
-	// gives the seat to the next waiter.
-	word atomic.Uint64
-	who  Parker // written by the waiter while sitting, read by a leaver while taken
-	_    [104]byte
-}
-
-const (
-	// contextCheck is how many turns a driver makes between two looks at its
-	// context.
-	contextCheck = 64
-	// leaveRounds is how often a driver that is done goes on for others before
-	// it passes the turn to the loop.
-	leaveRounds = 4
-)
+// lookAround is how many turns a driver makes between two looks at its context
+// and the errands: a busy turn is about a microsecond, a look that takes a
+// context's lock some tens of nanoseconds.
+const lookAround = 64
 
 // Drive waits for w on behalf of its goroutine: it runs turns if nobody else
 // does, and parks otherwise. It returns nil when w is settled, or the
-// context's error.
+// context's error. It allocates nothing and runs no user code. w is used by
+// others until it returns, and not after.
 func (t *Token) Drive(ctx context.Context, w Parker) error {
-	// After a drive that found nothing the queues are armed: then it parks,
+	// After a drive the queues are armed or somebody else holds: then it parks,
 	// and drives again only if it is given the turn.
 	may := t.cfg.CallerDriving
-	for !w.Settled() {
-		if may && t.take() {
-			t.drive(ctx, w)
-			if !w.Settled() && ctx.Err() != nil {
-				return ctx.Err()
-			}
-			may = false
-			continue
+	for first := true; ; first = false {
+		mark("drive", 2*ifTrue(may)+ifTrue(first))
+		if w.Settled() {
+			return nil
 		}
-		s, sitting := t.sit(w)
-		if may && s != nil {
-			yield("drive.recheck")
-			if v := t.word.Load(); v == asleep || v == rung {
-				// The holder may have left without seeing the seat.
-				if t.stand(s, sitting, w) {
-					t.drive(ctx, w)
-					may = false
-				}
-				continue
+		// Not at first: what was submitted with Quiet must be seen by somebody.
+		if !first {
+			if err := ctx.Err(); err != nil {
+				return err
 			}
 		}
-		sig := w.Park(ctx)
-		given := sig == SignalTurn
-		if s != nil && t.stand(s, sitting, w) {
-			given = true
-		}
-		if given {
+		mark("drive.go", ifTrue(may))
+		if may && t.take() || t.park(ctx, w, may) {
 			t.drive(ctx, w)
 			may = false
-		}
-		if sig == SignalCancelled && !w.Settled() {
-			return ctx.Err()
 		}
 	}
-	return nil
 }
 
-// drive runs turns, holding, until w is settled, the context ends or nothing
-// has come for a while; then it leaves.
+// park parks w until it is settled or cancelled, or given the turn (true). With
+// may it returns without parking if the turn was released meanwhile: its last
+// holder may not have seen the seat. (Nothing would be lost, the loop settles
+// w; but w would wait for the loop to wake.)
+func (t *Token) park(ctx context.Context, w Parker, may bool) (given bool) {
+	place, sitting := t.sit(w)
+	mark("sat", 2*place+ifTrue(may))
+	if may && place != noSeat {
+		yield("park.recheck")
+		if t.word.Load() < held {
+			return t.stand(place, sitting, w)
+		}
+	}
+	given = w.Park(ctx) == SignalTurn
+	mark("parked", 4*place+2*ifTrue(may)+ifTrue(given))
+	return t.stand(place, sitting, w) || given
+}
+
+// drive runs turns, holding, until w is settled or nothing comes any more, or
+// somebody wants the turn, or there is something for the loop, or the context
+// ends; then it leaves.
 func (t *Token) drive(ctx context.Context, w Parker) {
 	t.stats.Drives.Add(1)
-	for i, idle := 1, 0; !w.Settled(); i++ {
+	tired := false
+	for i, idle := 1, 0; ; i++ {
+		mark("driving", idle)
+		if w.Settled() {
+			break
+		}
+		yield("turn")
 		if t.work.Turn(false) {
 			idle = 0
 		} else if idle++; idle > t.cfg.Spin {
+			tired = true
 			break
 		} else {
 			runtime.Gosched()
 		}
-		if i%contextCheck == 0 && ctx.Err() != nil {
+		if t.wanted() && mutant != mutantDriveOn {
+			break
+		}
+		if i%lookAround == 0 && (ctx.Err() != nil || t.work.Errands()) {
 			break
 		}
 	}
-	t.leave()
+	// Who leaves because nothing comes does not offer: the next would find
+	// nothing either, and two would hand the turn to and fro without end.
+	t.leave(!tired || mutant == mutantTiredOffer)
 }
 
 // leave ends a driver's turn: it gives the turn to the loop if that wants it or
-// has errands, or to a waiter if work is outstanding, or arms, polls again and
-// releases.
-func (t *Token) leave() {
-	for range leaveRounds {
-		if t.handWanted() {
+// has errands, or to a waiter if it may and work is outstanding, or arms, polls
+// again and releases.
+func (t *Token) leave(mayOffer bool) {
+	for round := range leaveRounds {
+		mark("leave", 2*round+ifTrue(mayOffer))
+		if t.wanted() && t.hand() {
 			return
 		}
-		if t.work.Errands() {
+		if mutant != mutantNoErrands && t.work.Errands() {
 			break
 		}
-		if (t.work.Outstanding() || t.work.Pending()) && t.offer() {
-			return
+		if mayOffer && (t.work.Outstanding() || t.work.Pending()) && t.offer() {
+			if mutant != mutantOfferStay {
+				return
+			}
 		}
+		mark("leave.arm", 2*round+ifTrue(mayOffer))
+		yield("turn.arm")
 		if mutant != mutantNoArm && t.work.Turn(true) {
 			continue
 		}
-		if t.work.Errands() {
+		mark("leave.release", 2*round+ifTrue(mayOffer))
+		if mutant != mutantNoErrands && t.work.Errands() {
 			break
 		}
 		if t.release() {
 			return
 		}
 	}
+	mark("pass", 0)
 	t.pass()
 }
 
-// offer gives the turn to a parked waiter; false if there is none.
-func (t *Token) offer() bool {
-	if !t.cfg.CallerDriving {
-		return false
+func ifTrue(b bool) int {
+	if b {
+		return 1
 	}
-	for i := range t.seats {
-		s := &t.seats[i]
-		yield("offer.seat")
-		v := s.word.Load()
-		if v&seatMask != seatParked || !s.word.CompareAndSwap(v, v+(seatTaken-seatParked)) {
-			continue
-		}
-		yield("offer.offer")
-		ok := s.who.Offer()
-		yield("offer.free")
-		s.word.Store(v - seatParked + seatStep)
-		if ok {
-			t.stats.Offers.Add(1)
-			return true
-		}
-	}
-	return false
-}
-
-// sit registers w to be offered the turn. Without a free seat it only misses
-// the chance: a settled w is woken all the same.
-func (t *Token) sit(w Parker) (s *seat, sitting uint64) {
-	if !t.cfg.CallerDriving {
-		return nil, 0
-	}
-	for i := range t.seats {
-		s := &t.seats[i]
-		yield("sit.cas")
-		v := s.word.Load()
-		if v&seatMask == seatFree && s.word.CompareAndSwap(v, v+seatSitting) {
-			s.who = w
-			yield("sit.parked")
-			s.word.Store(v + seatParked)
-			return s, v
-		}
-	}
-	return nil, 0
-}
-
-// stand takes w off its seat. True: an offer was accepted in w's name that no
-// Park has reported; w's goroutine holds the turn.
-func (t *Token) stand(s *seat, sitting uint64, w Parker) bool {
-	yield("stand.cas")
-	if !s.word.CompareAndSwap(sitting+seatParked, sitting+seatStep) {
-		// A leaver has the seat, or had it: it holds on for a few instructions.
-		for s.word.Load() == sitting+seatTaken {
-			pause("stand.wait", func() bool { return s.word.Load() != sitting+seatTaken })
-		}
-	}
-	return w.TakeOffer()
+	return 0
 }

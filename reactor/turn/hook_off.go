@@ -4,16 +4,23 @@ package turn
 
 import "runtime"
 
-// The model build (-tags verbena_model) stops every goroutine before each
-// atomic step and breaks one defence at a time. Here the hooks are nothing.
+// The model build (-tags verbena_model; hook_model.go) stops every goroutine
+// before each atomic step and takes out one defence at a time. Here the hooks
+// are nothing.
 
-const (
-	mutant          = 0
-	mutantNoRecheck = 1
-	mutantNoArm     = 2
-)
+// seatCount is how many waiters can be offered the turn at a time. More than a
+// few are never looked at: the first that is still parked takes it.
+const seatCount = 8
+
+// leaveRounds is how often a driver that is done goes on for others before it
+// passes the turn to the loop.
+const leaveRounds = 4
+
+const mutant = noMutant
 
 func yield(string) {}
+
+func mark(string, int) {}
 
 func block(string, func() bool) {}
 

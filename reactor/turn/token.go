@@ -1,130 +1,151 @@
 package turn
 
 import (
-	"context"
-	"runtime"
+	"sync"
 	"sync/atomic"
-	"time"
 )
 
-// The values of the word; see the package comment.
+// The word: one of three states, and, while held, who else wants the turn. See
+// the package comment.
 const (
-	asleep uint32 = iota
-	rung
-	held
-	heldWanted
+	asleep uint32 = 0
+	rung   uint32 = 1
+	held   uint32 = 2
+
+	wantLoop  uint32 = 4 // the loop waits for the baton
+	wantKnock uint32 = 8 // a goroutine in WithTurn waits for the grant
 )
 
-// Work is what a turn does. All methods but Pending and Deadline are called by
-// the holder only, and none may block.
-type Work interface {
-	// Turn posts, polls and settles once, and reports whether it did anything.
-	// With arm it first arms every queue that can produce a completion and is
-	// not armed; true then means that something was found after the arming.
-	Turn(arm bool) bool
-	// Pending tells, to anyone, whether a submission waits to be seen.
-	Pending() bool
-	// Outstanding tells whether posted work has not completed yet.
-	Outstanding() bool
-	// Errands tells whether something waits that only the loop may do:
-	// callbacks, timers, control commands, channel events.
-	Errands() bool
-	// Run does the errands. The loop calls it holding the turn; it returns a
-	// function to be called after the turn was released (user code), or nil.
-	Run() (after func())
-	// Deadline is when the loop must wake for a timer; zero: never. Anyone may
-	// ask. That it came earlier is an errand, so that the loop hears of it.
-	Deadline() time.Time
-}
-
-// Wake is why a sleeping loop woke.
-type Wake uint8
-
-// The reasons, as bits. None of them: the bell.
-const (
-	WakeEvent  Wake = 1 << 0 // a channel has events
-	WakeTimer  Wake = 1 << 1 // the deadline passed
-	WakeClosed Wake = 1 << 2 // the sleeper was closed
-)
-
-// Sleeper is what the loop sleeps on.
-type Sleeper interface {
-	// Ring wakes the loop; any goroutine; never blocks.
-	Ring()
-	// Wait sleeps until rung, an event or the deadline.
-	Wait(deadline time.Time) Wake
-}
-
-// Parker is a goroutine that waits for its result; *futures.Waiter is one.
-type Parker interface {
-	// Settled tells whether there is nothing to wait for any more.
-	Settled() bool
-	// Park sleeps until the result (Settled), the turn (Turn) or ctx.
-	Park(ctx context.Context) Signal
-	// Offer gives the parked goroutine the turn; false: it is not parked.
-	Offer() bool
-	// TakeOffer consumes an accepted offer that Park did not report.
-	TakeOffer() bool
-}
-
-// Signal is what ended a Park.
-type Signal uint8
-
-// The signals.
-const (
-	SignalSettled Signal = iota
-	SignalTurn
-	SignalCancelled
-)
-
-// Config says how a token behaves.
+// Config says how a token behaves. The zero value works: no caller drives.
 type Config struct {
 	// CallerDriving lets goroutines that wait run turns themselves.
 	CallerDriving bool
-	// Spin is how many empty turns the loop or a driver makes before it
-	// arms and sleeps or parks.
+	// Spin is how many empty turns in a row the loop or a driver makes before
+	// it arms and sleeps or parks.
 	Spin int
 }
 
 // Token is the turn of one reactor.
 type Token struct {
-	// word: written by CAS by whoever takes, releases, rings or wants the
-	// turn; read by all. Taking it acquires what the last holder released.
+	// word: written by CAS by whoever takes, leaves, rings or wants the turn;
+	// read by all. Taking the turn, or being given it, acquires all that the
+	// last holder did.
 	word atomic.Uint32
 	_    [124]byte // submitters read word; keep the holder's fields off its line
 
 	cfg   Config
 	work  Work
 	sleep Sleeper
-	// baton carries the turn from a leaving driver to the loop. One entry: the
-	// loop is the only one that wants it.
-	baton chan struct{}
-	seats [seatCount]seat
-	stats Stats
+	// baton gives the turn to the loop, grant to the one that knocks. Room for
+	// one: there is one loop, and knocking lets one goroutine at a time knock.
+	// Who sends has cleared the want bit and does nothing as holder afterwards.
+	baton, grant chan struct{}
+	knocking     sync.Mutex
+	seats        [seatCount]seat
+	stats        Stats
 }
 
-// Stats count what happened; read with Token.Stats.
+// Stats count what happened; read with Token.Stats. All are written by holders
+// and ringers, read by anyone, and publish nothing.
 type Stats struct {
-	Rings, Drives, Offers, Batons, Sleeps atomic.Uint64 // written by anyone (Rings) or the holder; read by anyone; publish nothing
+	Rings  atomic.Uint64 // the bell was written
+	Drives atomic.Uint64 // a waiting goroutine began to run turns
+	Offers atomic.Uint64 // a driver gave the turn to a parked waiter
+	Batons atomic.Uint64 // a holder gave the turn to the loop that wanted it
+	Grants atomic.Uint64 // a holder gave the turn to a goroutine in WithTurn
+	Sleeps atomic.Uint64 // the loop went to sleep
 }
 
 // New makes a token that nobody holds. Until Loop runs, or in a stepped
-// reactor, only drivers and Step hold it.
+// reactor, only drivers, WithTurn and Step hold it. It never blocks.
 func New(w Work, s Sleeper, cfg Config) *Token {
-	return &Token{cfg: cfg, work: w, sleep: s, baton: make(chan struct{}, 1)}
+	return &Token{cfg: cfg, work: w, sleep: s, baton: make(chan struct{}, 1), grant: make(chan struct{}, 1)}
 }
 
-// Stats are the token's counters.
+// Stats are the token's counters; anyone may read them at any time.
 func (t *Token) Stats() *Stats { return &t.stats }
 
 // take gets the turn if nobody holds it.
 func (t *Token) take() bool {
+	yield("take")
 	for {
-		yield("take")
-		switch s := t.word.Load(); s {
-		case asleep, rung:
-			yield("take.cas")
-			if t.word.CompareAndSwap(s, held) {
+		s := t.word.Load()
+		if s >= held {
+			return false
+		}
+		if t.word.CompareAndSwap(s, held) {
+			return true
+		}
+	}
+}
+
+// Submitted is called by a submitter after its push. It rings the loop if
+// nobody is going to look. It does not block; any goroutine may call it, the
+// holder too.
+func (t *Token) Submitted() {
+	yield("submitted")
+	// If not asleep a holder looks again before it leaves, or the loop is on its
+	// way. The load is cheaper than a CAS that fails.
+	if t.word.Load() == asleep && t.word.CompareAndSwap(asleep, rung) {
+		t.bell()
+	}
+}
+
+// Quiet is Submitted for a submitter that goes on to Drive at once: then the
+// bell is not needed. Without caller driving it rings. It does not block.
+func (t *Token) Quiet() {
+	if !t.cfg.CallerDriving {
+		t.Submitted()
+	}
+}
+
+// bell wakes the loop. The caller has just made the word rung.
+func (t *Token) bell() {
+	yield("bell")
+	t.stats.Rings.Add(1)
+	if mutant != mutantMuteBell {
+		t.sleep.Ring()
+	}
+}
+
+// drop leaves the word at to, unless somebody wants the turn: then it is given
+// there, and drop returns false. Either way the caller holds no more.
+func (t *Token) drop(to uint32) bool {
+	yield("drop")
+	for {
+		if t.word.CompareAndSwap(held, to) {
+			return true
+		}
+		if mutant == mutantDropWanted {
+			t.word.Store(to)
+			return true
+		}
+		if t.hand() {
+			return false
+		}
+	}
+}
+
+// wanted tells the holder whether somebody waits for the turn.
+func (t *Token) wanted() bool {
+	return t.word.Load() != held
+}
+
+// hand gives the turn to who wants it: the loop before the one that knocks,
+// because the loop lets him in at its next turn, but he would not look.
+func (t *Token) hand() bool {
+	for {
+		switch s := t.word.Load(); {
+		case s&wantLoop != 0:
+			if t.word.CompareAndSwap(s, s&^wantLoop) {
+				t.stats.Batons.Add(1)
+				t.baton <- struct{}{}
+				return true
+			}
+		case s&wantKnock != 0:
+			if t.word.CompareAndSwap(s, s&^wantKnock) {
+				t.stats.Grants.Add(1)
+				t.grant <- struct{}{}
 				return true
 			}
 		default:
@@ -133,180 +154,65 @@ func (t *Token) take() bool {
 	}
 }
 
-// Submitted is called by a submitter after its push. It rings the loop if
-// nobody is going to look.
-func (t *Token) Submitted() {
-	yield("submitted")
-	if t.word.Load() != asleep {
-		return // a holder looks again before it leaves; or the loop is on its way
-	}
-	t.ring()
-}
-
-// ring wakes the loop unless somebody holds the turn or it was rung already.
-func (t *Token) ring() {
-	yield("ring.cas")
-	if t.word.CompareAndSwap(asleep, rung) {
-		t.stats.Rings.Add(1)
-		t.sleep.Ring()
-	}
-}
-
-// Quiet is Submitted for a submitter that goes on to Drive at once: then the
-// bell is not needed. Without caller driving it rings.
-func (t *Token) Quiet() {
-	if !t.cfg.CallerDriving {
-		t.Submitted()
-	}
-}
-
-// release gives the turn up. The caller has armed and polled empty. False: it
-// still holds, because something was submitted meanwhile.
-func (t *Token) release() bool {
+// wait takes the turn, or has its holder give it through gate.
+func (t *Token) wait(want uint32, gate chan struct{}) {
+	yield("want")
 	for {
-		yield("release.cas")
-		if t.word.CompareAndSwap(held, asleep) {
-			break
+		s := t.word.Load()
+		switch {
+		case s < held:
+			if t.word.CompareAndSwap(s, held) {
+				return
+			}
+		case t.word.CompareAndSwap(s, s|want):
+			block("gate", func() bool { return len(gate) > 0 })
+			<-gate
+			return
 		}
-		if t.handWanted() {
-			return true
-		}
+	}
+}
+
+// release gives the turn up, to nobody or to who wants it. The caller has armed
+// and polled empty. False: it still holds, because something was submitted
+// meanwhile.
+func (t *Token) release() bool {
+	if !t.drop(asleep) {
+		return true
 	}
 	yield("release.pending")
-	if mutant != mutantNoRecheck && t.work.Pending() {
-		yield("release.retake")
-		if t.word.CompareAndSwap(asleep, held) {
-			return false
-		}
+	if mutant == mutantNoRecheck || !t.work.Pending() {
+		return true
 	}
-	return true
+	yield("release.retake")
+	if mutant == mutantRetakeBlind {
+		t.word.Store(held)
+		return false
+	}
+	if !t.word.CompareAndSwap(asleep, held) {
+		return true // somebody took the turn, or rang
+	}
+	yield("retaken")
+	return false
 }
 
-// pass gives the turn to the loop, which sees to what is left: directly if it
+// pass leaves the turn to the loop, which sees to what is left: directly if it
 // waits for the turn, else by the bell.
 func (t *Token) pass() {
-	for {
-		if t.handWanted() {
-			return
-		}
-		yield("pass.cas")
-		if t.word.CompareAndSwap(held, rung) {
-			t.stats.Rings.Add(1)
-			t.sleep.Ring()
-			return
-		}
+	if t.drop(rung) && mutant != mutantPassQuiet {
+		t.bell()
 	}
 }
 
-// handWanted gives the turn to the loop if it waits for it.
-func (t *Token) handWanted() bool {
-	yield("wanted.cas")
-	if !t.word.CompareAndSwap(heldWanted, held) {
-		return false
-	}
-	t.stats.Batons.Add(1)
-	t.baton <- struct{}{} // the loop holds from here on
-	return true
-}
-
-// Loop is the reactor's own goroutine. It returns when the sleeper is closed.
-func (t *Token) Loop() {
-	wake := WakeEvent // look once before the first sleep
-	for wake&WakeClosed == 0 {
-		if !t.take() && !t.want(wake) {
-			// A driver holds, and sees to what the bell was rung for.
-			wake = t.sleep.Wait(t.work.Deadline())
-			continue
-		}
-		if after := t.loopTurns(); after != nil {
-			after() // user code, without the turn
-			wake = WakeEvent
-			continue
-		}
-		t.stats.Sleeps.Add(1)
-		wake = t.sleep.Wait(t.work.Deadline())
-	}
-}
-
-// want waits for the turn while a driver holds it. It returns false, without
-// the turn, when the driver can do all that the loop was woken for.
-func (t *Token) want(wake Wake) bool {
-	if wake == 0 {
-		return false
-	}
-	for {
-		yield("want.cas")
-		if t.word.CompareAndSwap(held, heldWanted) {
-			block("want.baton", func() bool { return len(t.baton) > 0 })
-			<-t.baton
-			return true
-		}
-		if t.take() {
-			return true
-		}
-	}
-}
-
-// loopTurns runs turns until nothing is left to do, and releases; or returns
-// user code to run first, with the turn given up as if the bell had been rung:
-// the loop will be back.
-func (t *Token) loopTurns() (after func()) {
-	for idle := 0; ; {
-		if t.work.Errands() {
-			if after := t.work.Run(); after != nil {
-				yield("loop.after")
-				t.word.Store(rung) // the loop holds, so nobody else wants the turn
-				return after
-			}
-			continue
-		}
-		if t.work.Turn(false) {
-			idle = 0
-			continue
-		}
-		if idle < t.cfg.Spin && t.work.Outstanding() {
-			idle++
-			runtime.Gosched()
-			continue
-		}
-		if mutant != mutantNoArm && t.work.Turn(true) {
-			continue
-		}
-		if t.work.Errands() {
-			continue
-		}
-		if t.release() {
-			return nil
-		}
-	}
-}
-
-// Step runs one turn if nobody holds it; for stepped reactors, which have no
-// loop. It reports whether anything was done, and gives user code to the
-// caller, without the turn.
-func (t *Token) Step() bool {
-	if !t.take() {
-		return false
-	}
-	did := t.work.Turn(false)
-	var after func()
-	if t.work.Errands() {
-		did = true
-		after = t.work.Run()
-	}
-	t.word.Store(asleep) // no loop: nobody wants it, and the next Step looks again
-	if after != nil {
-		after()
-	}
-	return did
-}
-
-// WithTurn runs fn holding the turn, as soon as nobody else does; it yields
-// while it waits. For control work of goroutines that are not the loop.
+// WithTurn runs fn holding the turn, and returns when fn has. It parks while
+// others hold; a holder lets it in after the turn it is in, so that it waits
+// for one turn, or for those that knocked before. For control work; not from
+// the turn, but from any goroutine, the loop's callbacks too.
 func (t *Token) WithTurn(fn func()) {
-	for !t.take() {
-		runtime.Gosched()
+	if !t.take() {
+		t.knocking.Lock()
+		t.wait(wantKnock, t.grant)
+		t.knocking.Unlock()
 	}
 	fn()
-	t.leave()
+	t.leave(true)
 }

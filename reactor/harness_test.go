@@ -1,0 +1,147 @@
+package reactor_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+)
+
+// end is one side of a connected pair: a device, a reactor, a queue and some
+// registered memory.
+type end struct {
+	ctx   verbs.Context
+	pd    verbs.PD
+	r     *reactor.Reactor
+	q     *reactor.Queue
+	arena *mem.Arena
+	mr    verbs.MR
+}
+
+const endMemory = 1 << 20
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wrap may put something between the reactor and its device.
+type wrap func(verbs.Context) verbs.Context
+
+func newEnd(t testing.TB, p *soft.Provider, dev string, cfg reactor.Config, qc reactor.QueueConfig, w wrap) *end {
+	t.Helper()
+	e := &end{}
+	e.ctx = must(p.Open(dev))(t)
+	e.pd = must(e.ctx.AllocPD())(t)
+	cfg.Context = e.ctx
+	if w != nil {
+		cfg.Context = w(e.ctx)
+	}
+	e.r = must(reactor.New(cfg))(t)
+	qc.PD = e.pd
+	e.q = must(e.r.Prepare(qc))(t)
+	e.arena = must(mem.Map(endMemory, mem.Options{}))(t)
+	all := verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+	e.mr = must(e.pd.RegMR(e.arena.Addr(), endMemory, e.arena.Addr(), all))(t)
+	e.do(t, func() {
+		check(t, e.q.Admit())
+		init := e.q.InitAttr(verbs.QPTRC)
+		qp := must(e.pd.CreateQP(init))(t)
+		e.q.Bind(qp, init.Cap)
+		check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: all},
+			verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
+	})
+	return e
+}
+
+func (e *end) do(t testing.TB, fn func()) {
+	t.Helper()
+	check(t, e.r.Do(context.Background(), fn))
+}
+
+// bytes is n bytes of the end's memory, and the element that names them.
+func (e *end) bytes(off, n int) ([]byte, verbs.SGE) {
+	return e.arena.Bytes()[off : off+n], verbs.SGE{Addr: e.arena.Addr() + uint64(off), Length: uint32(n), LKey: e.mr.LKey()}
+}
+
+func (e *end) remote(off int) (uint64, uint32) { return e.arena.Addr() + uint64(off), e.mr.RKey() }
+
+func (e *end) ready(t testing.TB, peer *end) {
+	t.Helper()
+	e.do(t, func() {
+		gid := must(peer.ctx.QueryGID(1, 0))(t)
+		check(t, e.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSRTR, PathMTU: verbs.MTU4096, DestQPN: peer.q.QP().Num(), RQPSN: 7,
+			MaxDestRdAtomic: 16, MinRNRTimer: 12, AH: verbs.AHAttr{DGID: gid, Port: 1}},
+			verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN|verbs.QPMMaxDestRdAtomic|verbs.QPMMinRNRTimer))
+		check(t, e.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSRTS, SQPSN: 7, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 16},
+			verbs.QPMState|verbs.QPMTimeout|verbs.QPMRetryCnt|verbs.QPMRNRRetry|verbs.QPMSQPSN|verbs.QPMMaxQPRdAtomic))
+	})
+}
+
+// close ends the end and checks that nothing is left.
+func (e *end) close(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	gone := make(chan struct{})
+	e.do(t, func() {
+		check(t, e.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
+		e.q.Idle(func() { close(gone) })
+	})
+	select {
+	case <-gone:
+	case <-ctx.Done():
+		t.Fatalf("the queue was not flushed: %+v", e.r.Stats())
+	}
+	e.do(t, func() {
+		check(t, e.q.QP().Close())
+		check(t, e.q.Release(reactor.ErrQueueClosed))
+	})
+	check(t, e.r.Close(ctx))
+	check(t, e.mr.Close())
+	check(t, e.arena.Unmap())
+	check(t, e.pd.Close())
+	if left := e.ctx.Objects(); !left.Zero() {
+		t.Errorf("left behind: %v", left)
+	}
+	check(t, e.ctx.Close())
+}
+
+func pair(t testing.TB, cfg reactor.Config, qc reactor.QueueConfig) (a, b *end) {
+	return pairOf(t, cfg, qc, nil)
+}
+
+func pairOf(t testing.TB, cfg reactor.Config, qc reactor.QueueConfig, w wrap) (a, b *end) {
+	t.Helper()
+	p := soft.Default()
+	a = newEnd(t, p, "soft0", cfg, qc, w)
+	b = newEnd(t, p, "soft1", cfg, qc, nil)
+	a.ready(t, b)
+	b.ready(t, a)
+	return a, b
+}
+
+// inbox collects completions of receives.
+type inbox chan reactor.Completion
+
+func (i inbox) Complete(c reactor.Completion, err error) {
+	if err == nil {
+		i <- c
+	}
+}

@@ -1,0 +1,190 @@
+package reactor_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+func await(t testing.TB, f reactor.Future, err error) reactor.Completion {
+	t.Helper()
+	check(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	c, err := f.Await(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Rule: every kind of operation moves its data and completes once, whoever
+// drives.
+func TestEveryKindOfOperation(t *testing.T) {
+	for name, cfg := range map[string]reactor.Config{"driving": {}, "loop only": {NoCallerDriving: true}, "no spinning": {Spin: -1}} {
+		t.Run(name, func(t *testing.T) {
+			a, b := pair(t, cfg, reactor.QueueConfig{})
+			defer b.close(t)
+			defer a.close(t)
+			ctx := context.Background()
+			src, sge := a.bytes(0, 4096)
+			for i := range src {
+				src[i] = byte(i * 7)
+			}
+			addr, key := b.remote(8192)
+			got, _ := b.bytes(8192, 4096)
+			f, err := a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, SGEs: []verbs.SGE{sge}, Remote: addr, RKey: key})
+			if c := await(t, f, err); c.Bytes != 4096 || c.Kind != reactor.KindWrite || !bytes.Equal(got, src) {
+				t.Fatalf("WRITE: %+v, data equal %t", c, bytes.Equal(got, src))
+			}
+			back, sge2 := a.bytes(16384, 4096)
+			f, err = a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRRDMARead, SGEs: []verbs.SGE{sge2}, Remote: addr, RKey: key})
+			if c := await(t, f, err); c.Bytes != 4096 || !bytes.Equal(back, src) {
+				t.Fatalf("READ: %+v, data equal %t", c, bytes.Equal(back, src))
+			}
+			box := make(inbox, 4)
+			_, in := b.bytes(32768, 4096)
+			for i := range 3 {
+				check(t, b.q.PostRecv(&reactor.Recv{SGEs: []verbs.SGE{in}, Sink: box, Tag: uint64(i)}))
+			}
+			for i, s := range []reactor.Send{
+				{Opcode: verbs.WRSend, SGEs: []verbs.SGE{sge}},
+				{Opcode: verbs.WRSend, Inline: []byte("inline"), Header: []byte("head:")},
+				{Opcode: verbs.WRRDMAWriteWithImm, Imm: 0x01020304, SGEs: []verbs.SGE{sge}, Remote: addr, RKey: key},
+			} {
+				f, err := a.q.Post(ctx, &s)
+				await(t, f, err)
+				c := <-box
+				want := []uint32{4096, 11, 4096}[i]
+				if c.Bytes != want || c.Tag != uint64(i) || i == 2 && (c.Imm != 0x01020304 || c.Flags&verbs.WCWithImm == 0) {
+					t.Fatalf("receive %d: %+v, want %d bytes", i, c, want)
+				}
+			}
+			if got, _ := b.bytes(32768, 11); string(got) != "head:inline" {
+				t.Fatalf("header and inline arrived as %q", got)
+			}
+			f, err = a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Add: 5, Remote: addr, RKey: key})
+			old := await(t, f, err).Value
+			f, err = a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRAtomicCmpAndSwp, Compare: old + 5, Swap: 99, Remote: addr, RKey: key})
+			if c := await(t, f, err); c.Value != old+5 {
+				t.Fatalf("CAS found %d, want %d", c.Value, old+5)
+			}
+			if w, _ := b.arena.Word(addr); *w != 99 {
+				t.Fatalf("after CAS the word is %d, want 99", *w)
+			}
+		})
+	}
+}
+
+// Rule: one doorbell carries what was submitted together, and unsignaled work is
+// retired by the signaled.
+func TestPipelinedWorkSharesDoorbells(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 64})
+	defer b.close(t)
+	defer a.close(t)
+	addr, key := b.remote(0)
+	_, sge := a.bytes(0, 8)
+	var g futures.Group
+	fs := make([]reactor.Future, 64)
+	s := reactor.Send{Opcode: verbs.WRRDMAWrite, SGEs: []verbs.SGE{sge}, Remote: addr, RKey: key}
+	for range 200 {
+		a.do(t, func() { // holding the turn: all are submitted before any is posted
+			for i := range fs {
+				f, err := a.q.TryPost(&s)
+				check(t, err)
+				fs[i] = f
+				check(t, futures.Add(&g, f))
+			}
+			if _, err := a.q.TryPost(&s); !errors.Is(err, reactor.ErrQueueFull) {
+				t.Fatalf("the 65th of 64: %v, want ErrQueueFull", err)
+			}
+		})
+		check(t, g.Wait(context.Background()))
+		for _, f := range fs {
+			if _, err, ok := f.Poll(); !ok || err != nil {
+				t.Fatalf("after the group: ok=%t err=%v", ok, err)
+			}
+		}
+	}
+	st := a.r.Stats()
+	if st.WRsPerDoorbell() < 32 || st.Retired < st.WorkRequests/2 {
+		t.Fatalf("%.1f work requests per doorbell, %d of %d retired unsignaled", st.WRsPerDoorbell(), st.Retired, st.WorkRequests)
+	}
+}
+
+// Rule: the path from submission to await allocates nothing.
+func TestSubmitToAwaitAllocatesNothing(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.close(t)
+	ctx := context.Background()
+	addr, key := b.remote(0)
+	_, sge := a.bytes(0, 8)
+	s := reactor.Send{Opcode: verbs.WRRDMAWrite, SGEs: []verbs.SGE{sge}, Remote: addr, RKey: key}
+	one := func() {
+		f, err := a.q.PostQuiet(ctx, &s)
+		if err == nil {
+			_, err = f.Await(ctx)
+		}
+		check(t, err)
+	}
+	n := allocOps
+	for range n / 10 {
+		one()
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range n {
+		one()
+	}
+	runtime.ReadMemStats(&after)
+	per := float64(after.Mallocs-before.Mallocs) / float64(n)
+	t.Logf("%.6f allocations per operation over %d", per, n)
+	if per >= 0.001 && !raceEnabled {
+		t.Fatalf("%.6f allocations per operation, want below 0.001", per)
+	}
+}
+
+// Rule: the first failure is the cause; what follows is flushed, and says so;
+// later requests are refused with it.
+func TestFirstFailureIsTheCause(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.close(t)
+	ctx := context.Background()
+	addr, key := b.remote(0)
+	_, sge := a.bytes(0, 8)
+	var fs []reactor.Future
+	a.do(t, func() {
+		for i := range 4 {
+			s := reactor.Send{Opcode: verbs.WRRDMAWrite, SGEs: []verbs.SGE{sge}, Remote: addr, RKey: key}
+			if i == 1 {
+				s.RKey ^= 0xffff
+			}
+			f, err := a.q.TryPost(&s)
+			check(t, err)
+			fs = append(fs, f)
+		}
+	})
+	want := []verbs.WCStatus{verbs.WCSuccess, verbs.WCRemAccessErr, verbs.WCWRFlushErr, verbs.WCWRFlushErr}
+	for i, f := range fs {
+		_, err := f.Await(ctx)
+		if want[i] == verbs.WCSuccess && err == nil {
+			continue
+		}
+		if !errors.Is(err, verbs.StatusError(want[i])) || !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
+			t.Fatalf("operation %d: %v, want %v caused by REM_ACCESS_ERR", i, err, want[i])
+		}
+	}
+	_, err := a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, SGEs: []verbs.SGE{sge}, Remote: addr, RKey: key})
+	if !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
+		t.Fatalf("after the failure: %v, want ErrQueueFailed with the cause", err)
+	}
+}
