@@ -162,7 +162,7 @@ func (q *queuePair) onAtomic(h *wire.Header, psn uint64) {
 	r := &q.resp
 	limit := int(q.attr.MaxDestRdAtomic)
 	switch {
-	case q.attr.AccessFlags&verbs.AccessRemoteAtomic == 0, limit == 0, r.pending() >= limit, h.VA%8 != 0:
+	case q.attr.AccessFlags&verbs.AccessRemoteAtomic == 0, limit == 0, r.fresh() >= limit, h.VA%8 != 0:
 		q.refuse(psn, wire.NakInvalid)
 		return
 	}

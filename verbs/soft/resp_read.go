@@ -13,7 +13,7 @@ func (q *queuePair) onRead(h *wire.Header, psn uint64) {
 	r := &q.resp
 	limit := int(q.attr.MaxDestRdAtomic)
 	if q.attr.AccessFlags&verbs.AccessRemoteRead == 0 || h.Length > q.dev.cfg.Limits.MaxMsgSize ||
-		r.pending() >= limit { // more than agreed (rxe: too many RDMA/atomic)
+		r.fresh() >= limit { // more than agreed (rxe: too many RDMA/atomic)
 		q.refuse(psn, wire.NakInvalid)
 		return
 	}
@@ -48,6 +48,7 @@ func (q *queuePair) onDuplicate(h *wire.Header, psn uint64) {
 	switch h.Opcode.Op() {
 	case wire.OpReadRequest:
 		a := readAnswer(h, psn, q.mtu)
+		a.again = true
 		if a.end > r.expected || r.pending() > 2*int(q.attr.MaxDestRdAtomic) {
 			return
 		}
@@ -61,7 +62,7 @@ func (q *queuePair) onDuplicate(h *wire.Header, psn uint64) {
 	case wire.OpCompareSwap, wire.OpFetchAdd:
 		for _, res := range r.atomics {
 			if res.psn == psn {
-				q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, orig: res.orig})
+				q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, orig: res.orig, again: true})
 				return
 			}
 		}

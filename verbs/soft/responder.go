@@ -74,6 +74,7 @@ type answer struct {
 	left  uint32 // READ: bytes
 	rkey  uint32
 	read  bool
+	again bool   // the request was executed before: this repeats its answer
 	orig  uint64 // atomic
 }
 
@@ -94,6 +95,18 @@ func (r *responder) stop() {
 
 // pending is how many answers are to send.
 func (r *responder) pending() int { return len(r.out) - r.outHead }
+
+// fresh is how many answers to new requests are to send. Repeated answers do
+// not count against what the peer may have outstanding: it asks for them only
+// because it has not seen the first, and the two may be here together.
+func (r *responder) fresh() (n int) {
+	for i := r.outHead; i < len(r.out); i++ {
+		if !r.out[i].again {
+			n++
+		}
+	}
+	return n
+}
 
 // receives tells whether packets are taken at all: in a state that receives,
 // and from the peer.

@@ -61,6 +61,28 @@ func (q *QP) mine(w verbs.WC) {
 	}
 }
 
+// tell says all that can be seen of a queue pair, for a failure's message.
+func (q *QP) tell() string {
+	q.c.settle()
+	q.end.drainAsync()
+	s := fmt.Sprintf("\t%s in %v", q.end.name, q.state())
+	for _, ev := range q.end.events {
+		if ev.QP == q.QP {
+			s += fmt.Sprintf("; event %v", ev.Type)
+		}
+	}
+	for name, cq := range map[string]*CQ{"send": q.scq, "receive": q.rcq} {
+		for cq.poll() > 0 {
+		}
+		for i, w := range cq.got {
+			if i < pollBatch {
+				s += fmt.Sprintf("; %s queue: %s", name, show(w))
+			}
+		}
+	}
+	return s
+}
+
 // same checks that two pieces of memory are equal.
 func (c *Case) same(got, want []byte, what string) {
 	c.t.Helper()

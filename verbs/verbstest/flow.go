@@ -108,6 +108,9 @@ func (f *flow) pump() bool {
 	for f.from.scq.poll() > 0 {
 	}
 	for _, w := range f.from.scq.got {
+		if w.Status != verbs.WCSuccess {
+			c.failf("%v number %d of the flow from %s failed: %s\n%s\n%s", f.ops[f.done].op, f.done, f.from.end.name, show(w), f.from.tell(), f.to.tell())
+		}
 		f.from.sent(w, uint64(f.done), f.ops[f.done].op.Completion())
 		f.done++
 	}
