@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// tally is what tests did.
+type tally struct {
+	Passed, Failed int
+	Skipped        []skip
+	NotApplicable  []skip // skips that say so: the pair lacks what the case needs
+}
+
+// skip is a test that was not run.
+type skip struct{ Package, Test, Reason string }
+
+// event is one line of go test -json (go doc test2json), and of the build
+// before it (go help buildjson).
+type event struct {
+	Action, Package, Test, Output string
+}
+
+// name is a test of a package.
+type name struct{ pkg, test string }
+
+// counter follows the events of one go test.
+type counter struct {
+	out     io.Writer
+	tests   map[name]string   // verdict; empty while it runs
+	output  map[name][]string // of tests without a verdict; under an empty test, the package's own
+	failing map[string]bool   // packages in which a test failed
+	tally   tally
+}
+
+// count reads a stream of events to its end, prints a line for each package and
+// what failing tests wrote, and counts. A line that is no event is printed.
+func count(r io.Reader, out io.Writer) (tally, error) {
+	c := counter{out: out, tests: map[name]string{}, output: map[name][]string{}, failing: map[string]bool{}}
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadString('\n')
+		var e event
+		if json.Unmarshal([]byte(line), &e) == nil && e.Action != "" {
+			c.take(e)
+		} else if line != "" {
+			fmt.Fprint(out, line)
+		}
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			return c.tally, err
+		}
+	}
+	c.leaves()
+	return c.tally, nil
+}
+
+func (c *counter) take(e event) {
+	n := name{e.Package, e.Test}
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(c.out, e.Output)
+	case "run":
+		c.tests[n] = ""
+	case "output":
+		c.output[n] = append(c.output[n], e.Output)
+		if e.Test == "" && (strings.HasPrefix(e.Output, "ok  \t") || strings.HasPrefix(e.Output, "FAIL\t")) {
+			fmt.Fprint(c.out, e.Output)
+		}
+	case "pass", "skip", "fail":
+		if e.Test == "" {
+			c.end(e)
+			return
+		}
+		c.tests[n] = e.Action
+		switch e.Action {
+		case "skip":
+			c.skip(n)
+		case "fail":
+			c.failing[e.Package] = true
+			fmt.Fprintf(c.out, "%s", strings.Join(c.output[n], ""))
+		}
+		delete(c.output, n)
+	}
+}
+
+// end is the verdict on a package. One that failed says what it and the tests
+// that never ended wrote: a panic or a timeout is in there.
+func (c *counter) end(e event) {
+	if e.Action == "fail" {
+		died := 0
+		for n, verdict := range c.tests {
+			if n.pkg == e.Package && verdict == "" {
+				c.tests[n] = "died"
+				died++
+			}
+		}
+		if died > 0 || !c.failing[e.Package] {
+			c.tally.Failed++
+			for _, n := range slices.SortedFunc(maps.Keys(c.output), byName) {
+				if n.pkg == e.Package {
+					fmt.Fprint(c.out, strings.Join(c.output[n], ""))
+				}
+			}
+		}
+	}
+	maps.DeleteFunc(c.output, func(n name, _ []string) bool { return n.pkg == e.Package })
+}
+
+func byName(a, b name) int { return strings.Compare(a.pkg+"\x00"+a.test, b.pkg+"\x00"+b.test) }
+
+// where is how package testing heads a message: "    file_test.go:12: ".
+var where = regexp.MustCompile(`^\s+\S+\.go:\d+: `)
+
+// notApplicable begins the reason of a conformance case that the pair of
+// providers cannot run.
+const notApplicable = "not applicable"
+
+func (c *counter) skip(n name) {
+	// The last message is the reason; its further lines are indented more.
+	var reason []string
+	for _, line := range strings.SplitAfter(strings.Join(c.output[n], ""), "\n") {
+		switch text := strings.TrimSpace(line); {
+		case where.MatchString(line):
+			reason = []string{strings.TrimSpace(where.ReplaceAllString(line, ""))}
+		case text == "" || strings.HasPrefix(text, "--- ") || strings.HasPrefix(text, "=== "):
+		case len(reason) > 0 && strings.HasPrefix(line, "        "):
+			reason = append(reason, text)
+		}
+	}
+	s := skip{n.pkg, n.test, strings.Join(reason, " ")}
+	if s.Reason == "" {
+		s.Reason = "no reason given"
+	}
+	if strings.HasPrefix(s.Reason, notApplicable) {
+		c.tally.NotApplicable = append(c.tally.NotApplicable, s)
+	} else {
+		c.tally.Skipped = append(c.tally.Skipped, s)
+	}
+}
+
+// leaves counts the tests that have no subtests, and those that failed of
+// themselves.
+func (c *counter) leaves() {
+	parents, failedBelow := map[name]bool{}, map[name]bool{}
+	for n, verdict := range c.tests {
+		for t := n.test; ; {
+			i := strings.LastIndexByte(t, '/')
+			if i < 0 {
+				break
+			}
+			t = t[:i]
+			parents[name{n.pkg, t}] = true
+			if verdict == "fail" {
+				failedBelow[name{n.pkg, t}] = true
+			}
+		}
+	}
+	for n, verdict := range c.tests {
+		switch {
+		case verdict == "pass" && !parents[n]:
+			c.tally.Passed++
+		case verdict == "fail" && !failedBelow[n]:
+			c.tally.Failed++
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// grace is how long a fuzzing process may take to end after it was asked to: it
+// may be minimising a finding.
+const grace = 90 * time.Second
+
+// isFuzz finds the declaration of a fuzz target.
+var isFuzz = regexp.MustCompile(`(?m)^func Fuzz\w*\(`)
+
+// pkg is a package with fuzz targets.
+type pkg struct{ path, dir string }
+
+// fuzz runs each fuzz target of the packages that args names after a time. Only
+// packages that declare one are built.
+func fuzz(r *record, args []string, out io.Writer) error {
+	per, err := time.ParseDuration(args[0])
+	if err != nil || per <= 0 {
+		return fmt.Errorf("fuzz: %q is no time for a target, such as 3s", args[0])
+	}
+	pkgs, err := withTargets(args[1:])
+	if err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp("", "testsum")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	cache, err := exec.Command("go", "env", "GOCACHE").Output()
+	if err != nil {
+		return fmt.Errorf("go env GOCACHE: %w", err)
+	}
+	for i, p := range pkgs {
+		bin := filepath.Join(tmp, fmt.Sprintf("fuzz%d.test", i))
+		build := exec.Command("go", "test", "-c", "-fuzz=.", "-o", bin, p.path)
+		if text, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(out, "FAIL: building %s: %v\n%s", p.path, err, text)
+			r.Failed++
+			continue
+		}
+		list := exec.Command(bin, "-test.list=^Fuzz")
+		list.Dir = p.dir
+		targets, err := list.Output()
+		if err != nil {
+			return fmt.Errorf("listing the fuzz targets of %s: %w", p.path, err)
+		}
+		corpus := filepath.Join(strings.TrimSpace(string(cache)), "fuzz", filepath.FromSlash(p.path))
+		for target := range strings.FieldsSeq(string(targets)) {
+			if err := one(p, bin, corpus, target, per, out); err != nil {
+				fmt.Fprintf(out, "FAIL: %s %s: %v\n", p.path, target, err)
+				r.Failed++
+			} else {
+				r.Passed++
+			}
+		}
+	}
+	return nil
+}
+
+func withTargets(patterns []string) ([]pkg, error) {
+	const format = "{{.ImportPath}}\t{{.Dir}}{{range .TestGoFiles}}\t{{.}}{{end}}{{range .XTestGoFiles}}\t{{.}}{{end}}"
+	text, err := exec.Command("go", append([]string{"list", "-f", format}, patterns...)...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list %v: %w", patterns, err)
+	}
+	var pkgs []pkg
+	for line := range strings.Lines(string(text)) {
+		f := strings.Split(strings.TrimSpace(line), "\t")
+		for _, file := range f[2:] {
+			src, err := os.ReadFile(filepath.Join(f[1], file))
+			if err != nil {
+				return nil, err
+			}
+			if isFuzz.Match(src) {
+				pkgs = append(pkgs, pkg{f[0], f[1]})
+				break
+			}
+		}
+	}
+	return pkgs, nil
+}
+
+// one fuzzes one target and ends it by an interrupt. A time given to the
+// engine itself makes it report its own end as a failure now and then
+// (https://go.dev/issue/75804, mended in Go 1.27); an interrupt does not.
+func one(p pkg, bin, corpus, target string, per time.Duration, out io.Writer) error {
+	if err := os.MkdirAll(corpus, 0o755); err != nil {
+		return err
+	}
+	cmd := exec.Command(bin, "-test.run=^$", "-test.fuzz=^"+target+"$", "-test.fuzzcachedir="+corpus)
+	cmd.Dir = p.dir // findings go to testdata/fuzz there
+	var text bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &text, &text
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	var err error
+	select {
+	case err = <-ended: // before its time: a finding
+		if err == nil {
+			err = errors.New("it ended before its time without a finding")
+		}
+	case <-time.After(per):
+		if err := cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return err
+		}
+		select {
+		case err = <-ended:
+		case <-time.After(grace):
+			err = errors.Join(fmt.Errorf("still running %v after an interrupt: an input hangs", grace), cmd.Process.Kill(), <-ended)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, text.Bytes())
+	}
+	last := ""
+	for line := range strings.Lines(text.String()) {
+		if strings.HasPrefix(line, "fuzz: elapsed") {
+			last = strings.TrimSpace(line)
+		}
+	}
+	fmt.Fprintf(out, "ok  \t%s %s\t%s\n", p.path, target, last)
+	return nil
+}
