@@ -12,9 +12,10 @@ const (
 	// wire.PSNWindow.
 	windowPSNs = 512
 	// readChunk is how many responses one READ request on the wire asks for; a
-	// longer READ is asked for piece by piece, so that the window bounds its
-	// responses too. Pieces begin at fixed places, so that a request sent again
-	// never asks for more than the first did.
+	// longer READ is asked for piece by piece, the next when the last has come,
+	// so that the window bounds its responses too and it takes one of the
+	// responder's resources. Pieces begin at fixed places, so that a request
+	// sent again never asks for more than the first did.
 	readChunk = 128
 	// ackEvery is how many packets a requester sends at most without asking
 	// for an acknowledgement. The last packet of a message always asks; the
@@ -117,6 +118,9 @@ func (q *queuePair) emitPacket(sq *sendQueue, w *sendWQE) bool {
 	at := uint32(r.next - w.first)
 	span := uint32(1)
 	if w.op == verbs.WRRDMARead {
+		if at%readChunk == 0 && w.received < at {
+			return false
+		}
 		span = min(readChunk-at%readChunk, w.npkts-at)
 	}
 	if out := r.next - r.acked; out > 0 && out+uint64(span) > windowPSNs {

@@ -1,0 +1,135 @@
+package soft
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+var update = flag.Bool("update", false, "write the golden traces anew")
+
+// recorder writes what goes over the link, one line for each packet.
+type recorder struct {
+	strings.Builder
+	w *world
+}
+
+func (r *recorder) packet(ev fabric.Event) {
+	var h wire.Header
+	if _, err := wire.Parse(ev.Hdr, &h); err != nil {
+		fmt.Fprintf(r, "%v %v\n", ev.Now, err)
+		return
+	}
+	dir := "a->b"
+	if ev.Src == r.w.b.gid {
+		dir = "b->a"
+	}
+	fmt.Fprintf(r, "%-10v %s %-28v psn %06x", ev.Now, dir, h.Opcode, uint32(h.PSN))
+	if h.AckReq {
+		r.WriteString(" ack-req")
+	}
+	if h.Opcode.HasPayload() {
+		fmt.Fprintf(r, " %d bytes", ev.PayloadLen)
+	}
+	if h.Opcode.Ext()&wire.ExtRETH != 0 {
+		fmt.Fprintf(r, " of %d at +%d", h.Length, h.VA-r.w.b.at(0))
+	}
+	if h.Opcode.Ext()&wire.ExtAETH != 0 {
+		fmt.Fprintf(r, " %v msn %d", h.Syndrome, uint32(h.MSN))
+	}
+	if ev.Verdict != fabric.Delivered {
+		fmt.Fprintf(r, "  [%v]", ev.Verdict)
+	}
+	if ev.Copy {
+		r.WriteString("  [copy]")
+	}
+	r.WriteByte('\n')
+}
+
+// TestGoldenRecoveries: how the protocol recovers, packet by packet.
+func TestGoldenRecoveries(t *testing.T) {
+	drop := func(from, to uint64, ops ...wire.Opcode) fabric.Link {
+		return fabric.Link{Rules: []fabric.Rule{{Opcodes: ops, From: from, To: to, Drop: true}}}
+	}
+	write := func(w *world, id uint64, n int) request {
+		wr := w.a.send(id, verbs.WRRDMAWrite, verbs.SendSignaled, w.a.sge(0, n))
+		wr.SetRDMA(w.b.at(0), w.b.mr.RKey())
+		return wr
+	}
+	read := func(w *world, id uint64, n int) request {
+		wr := w.a.send(id, verbs.WRRDMARead, verbs.SendSignaled, w.a.sge(0, n))
+		wr.SetRDMA(w.b.at(0), w.b.mr.RKey())
+		return wr
+	}
+	for _, c := range []struct {
+		name   string
+		ab, ba fabric.Link
+		run    func(w *world)
+	}{
+		{"write_lossless", fabric.Link{}, fabric.Link{}, func(w *world) { w.a.mustPost(write(w, 1, 3000)) }},
+		{"write_middle_lost", drop(1, 1, wire.RCWriteMiddle), fabric.Link{}, func(w *world) { w.a.mustPost(write(w, 1, 5000)) }},
+		{"write_last_lost", drop(1, 1, wire.RCWriteLast), fabric.Link{}, func(w *world) { w.a.mustPost(write(w, 1, 3000)) }},
+		{"ack_lost", fabric.Link{}, drop(1, 1, wire.RCAcknowledge), func(w *world) { w.a.mustPost(write(w, 1, 3000)) }},
+		{"nak_lost", drop(1, 1, wire.RCWriteMiddle), drop(1, 1, wire.RCAcknowledge), func(w *world) { w.a.mustPost(write(w, 1, 3000)) }},
+		{"read_response_lost", fabric.Link{}, drop(1, 1, wire.RCReadRespMiddle), func(w *world) { w.a.mustPost(read(w, 1, 5000)) }},
+		{"read_last_lost_then_write", fabric.Link{}, drop(1, 1, wire.RCReadRespLast), func(w *world) { w.a.mustPost(read(w, 1, 2000), write(w, 2, 8)) }},
+		{"atomic_answer_lost", fabric.Link{}, drop(1, 1, wire.RCAtomicAck), func(w *world) {
+			wr := w.a.send(1, verbs.WRAtomicFetchAndAdd, verbs.SendSignaled, w.a.sge(0, 8))
+			wr.SetFetchAdd(w.b.at(0), w.b.mr.RKey(), 1)
+			w.a.mustPost(wr)
+		}},
+		{"rnr_then_receive", fabric.Link{}, fabric.Link{}, func(w *world) {
+			w.a.mustPost(w.a.send(1, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, 2000)), w.a.send(2, verbs.WRSend, verbs.SendSignaled))
+			w.step()
+			w.b.recv(1, w.b.sge(0, 4000))
+			w.b.recv(2)
+		}},
+		{"send_duplicated", fabric.Link{Rules: []fabric.Rule{{Dup: true}}}, fabric.Link{}, func(w *world) {
+			w.b.recv(1, w.b.sge(0, 4000))
+			w.a.mustPost(w.a.send(1, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, 2000)))
+		}},
+		{"access_refused", fabric.Link{}, fabric.Link{}, func(w *world) {
+			bad := write(w, 2, 2000)
+			bad.SetRDMA(w.b.at(0), 0)
+			w.a.mustPost(write(w, 1, 8), bad, write(w, 3, 8))
+		}},
+		{"fence", fabric.Link{}, fabric.Link{}, func(w *world) {
+			after := write(w, 2, 8)
+			after.Flags |= verbs.SendFence
+			w.a.mustPost(read(w, 1, 2000), after)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, options{attr: func(a *verbs.QPAttr) { a.SQPSN, a.RQPSN = 0x10, 0x10 }})
+			w.fab.SetLink(w.a.gid, w.b.gid, c.ab)
+			w.fab.SetLink(w.b.gid, w.a.gid, c.ba)
+			r := &recorder{w: w}
+			w.fab.SetTrace(r.packet, false)
+			c.run(w)
+			w.settle()
+			for _, wc := range w.a.poll(w.a.scq) {
+				fmt.Fprintf(r, "completion %d %v\n", wc.WRID, wc.Status)
+			}
+			for _, wc := range w.b.poll(w.b.rcq) {
+				fmt.Fprintf(r, "receive %d %v %d bytes\n", wc.WRID, wc.Status, wc.ByteLen)
+			}
+			file := filepath.Join("testdata", "golden", c.name+".trace")
+			if *update {
+				must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+				must(t, os.WriteFile(file, []byte(r.String()), 0o644))
+			}
+			want, err := os.ReadFile(file)
+			must(t, err)
+			if r.String() != string(want) {
+				t.Fatalf("got\n%swant\n%s(-update writes it anew; read the difference first)", r, want)
+			}
+		})
+	}
+}
