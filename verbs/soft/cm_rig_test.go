@@ -18,6 +18,7 @@ type cmRig struct {
 	fab  *fabric.Fabric
 	p    *Provider
 	a, b *cmEnd
+	wake chan struct{} // something was queued on a channel of an end
 }
 
 // cmEnd is what one side keeps to make queue pairs from.
@@ -37,7 +38,7 @@ var quickCM = CMConfig{ResponseTimeout: 10, MaxRetries: 7, ServiceTimeout: 12, T
 
 func newRig(t *testing.T, real bool, change ...func(*Config)) *cmRig {
 	t.Helper()
-	r := &cmRig{t: t, fab: fabric.New(fabric.Config{Virtual: !real, Seed: 1, JumboMTU: true})}
+	r := &cmRig{t: t, wake: make(chan struct{}, 1), fab: fabric.New(fabric.Config{Virtual: !real, Seed: 1, JumboMTU: true})}
 	cfg := Config{Fabric: r.fab, Devices: []DeviceConfig{
 		{Name: "a", Addr: netip.MustParseAddr("10.0.0.1")},
 		{Name: "b", Addr: netip.MustParseAddr("10.0.0.2")},
@@ -68,6 +69,12 @@ func (r *cmRig) end(i int) *cmEnd {
 	must(t, err)
 	e.ch, err = r.p.CreateCMChannel()
 	must(t, err)
+	e.ch.Notify(func() {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	})
 	return e
 }
 
@@ -134,8 +141,10 @@ const patience = 20 * time.Second
 func (r *cmRig) until(what string, cond func() bool) {
 	r.t.Helper()
 	if !r.fab.Virtual() {
-		for begin := time.Now(); !cond(); time.Sleep(50 * time.Microsecond) {
-			if time.Since(begin) > patience {
+		for late := time.After(patience); !cond(); {
+			select {
+			case <-r.wake:
+			case <-late:
 				r.t.Fatalf("%s: not within %v; a saw %v, b saw %v", what, patience, r.a.got, r.b.got)
 			}
 		}

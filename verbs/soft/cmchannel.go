@@ -109,7 +109,8 @@ func (c *cmChannel) push(e cmEvent) {
 }
 
 // GetEvent takes one event, in the order in which they happened. It does not
-// block; any goroutine may call it. The event must be acknowledged.
+// block, except that a CONNECT_REQUEST waits for a device that is just being
+// opened or closed; any goroutine may call it. The event must be acknowledged.
 //
 // Implements: rdma_get_cm_event on a non-blocking descriptor.
 func (c *cmChannel) GetEvent() (verbs.CMEvent, bool, error) {
@@ -161,9 +162,9 @@ func (c *cmChannel) Ack(ev verbs.CMEvent) {
 	}
 }
 
-// withdraw takes the events out of the queue that keep picks, unless id has
-// unacknowledged ones: then it takes none and returns false. departs says that
-// id does not report here any more.
+// withdraw takes the events out of the queue that mine picks, unless id has
+// unacknowledged ones: then it takes none and returns false. Otherwise id does
+// not report here any more.
 func (c *cmChannel) withdraw(id *cmID, mine func(e *cmEvent) bool) (out []cmEvent, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

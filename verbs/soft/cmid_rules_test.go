@@ -2,16 +2,13 @@ package soft
 
 import (
 	"errors"
-	"math/rand/v2"
 	"net/netip"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/verbs"
-	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
 // Ports: one holder per device, or one for all; free again after Close.
@@ -108,6 +105,14 @@ func TestCMChoosesTheDevice(t *testing.T) {
 		r.a.event(verbs.CMAddrResolved)
 		if id.Device() != c.want || src.Port() != 0 && id.LocalAddr().Port() != src.Port() || id.LocalAddr().Port() == 0 {
 			t.Errorf("from %s to %s: on %q at %v, want %q", c.src, c.dst, id.Device(), id.LocalAddr(), c.want)
+		}
+		// A port held on all devices is held only on the one chosen from here on.
+		if src.Port() != 0 {
+			other := r.a.id()
+			if err := other.Bind(netip.AddrPortFrom(r.a.addr, src.Port())); err != nil {
+				t.Errorf("port %d, settled on %q, on another device: %v", src.Port(), id.Device(), err)
+			}
+			r.closeAll(other)
 		}
 		r.closeAll(id)
 	}
@@ -314,157 +319,4 @@ func TestCMDataEstablishes(t *testing.T) {
 		t.Errorf("after data arrived: %v, %v; want ESTABLISHED", ev.Type, ok)
 	}
 	r.closeAll(ida, idb, l)
-}
-
-// Many connections from many goroutines on a bad link, in real time: each ends,
-// and nothing is left.
-func TestCMStress(t *testing.T) {
-	r := newRig(t, true)
-	r.fab.SetAll(fabric.Link{Loss: 0.1, Dup: 0.1, Reorder: 0.1})
-	l := r.b.id()
-	must(t, l.Bind(netip.AddrPortFrom(r.b.addr, 0)))
-	must(t, l.Listen(0))
-	stop := make(chan struct{})
-	var server, clients sync.WaitGroup
-	server.Go(func() { serve(t, r, stop) })
-	for g := range 4 {
-		clients.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(g), 1))
-			for range 25 {
-				dial(t, r, l.LocalAddr(), rng)
-			}
-		})
-	}
-	clients.Wait()
-	close(stop)
-	server.Wait()
-	r.fab.SetAll(fabric.Link{})
-	r.closeAll(l)
-}
-
-// serve answers in all ways and closes what ended.
-func serve(t *testing.T, r *cmRig, stop chan struct{}) {
-	rng := rand.New(rand.NewPCG(99, 1))
-	open := map[verbs.CMID]bool{}
-	finish := func(id verbs.CMID) {
-		if open[id] {
-			delete(open, id)
-			if err := id.Close(); err != nil {
-				t.Errorf("closing %v: %v", id, err)
-			}
-		}
-	}
-	for {
-		ev, ok, err := r.b.ch.GetEvent()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		if !ok {
-			select {
-			case <-stop:
-				for id := range open {
-					finish(id)
-				}
-				if ev, ok, _ := r.b.ch.GetEvent(); ok { // queued meanwhile, of the listener
-					r.b.ch.Ack(ev)
-					open[ev.ID] = true
-					continue
-				}
-				return
-			case <-time.After(100 * time.Microsecond):
-			}
-			continue
-		}
-		r.b.ch.Ack(ev)
-		switch ev.Type {
-		case verbs.CMConnectRequest:
-			open[ev.ID] = true
-			switch rng.IntN(8) {
-			case 0:
-				_ = ev.ID.Reject([]byte("no")) // the peer may have given up
-			case 1:
-				finish(ev.ID)
-			default:
-				init := &verbs.QPInitAttr{SendCQ: r.b.cq, RecvCQ: r.b.cq, Type: verbs.QPTRC, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}
-				_ = ev.ID.CreateQP(r.b.pd, init) // likewise
-				_ = ev.ID.Accept(nil)
-			}
-		case verbs.CMEstablished:
-			if rng.IntN(4) == 0 {
-				_ = ev.ID.Disconnect()
-			}
-		case verbs.CMTimewaitExit, verbs.CMRejected, verbs.CMUnreachable:
-			finish(ev.ID)
-		}
-	}
-}
-
-// dial makes one connection on a channel of its own, and ends it somehow.
-func dial(t *testing.T, r *cmRig, to netip.AddrPort, rng *rand.Rand) {
-	ch, err := r.p.CreateCMChannel()
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	id, err := ch.CreateID(verbs.PSTCP, 0)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	defer func() {
-		if err := id.Close(); err != nil {
-			t.Errorf("closing %v: %v", id, err)
-		}
-		if err := ch.Close(); err != nil {
-			t.Errorf("closing %v: %v", ch, err)
-		}
-	}()
-	ok := func(err error) bool {
-		if err != nil {
-			t.Errorf("%v: %v", id, err)
-		}
-		return err == nil
-	}
-	if !ok(id.ResolveAddr(netip.AddrPortFrom(r.a.addr, 0), to, 0)) || !ok(id.ResolveRoute(0)) {
-		return
-	}
-	init := &verbs.QPInitAttr{SendCQ: r.a.cq, RecvCQ: r.a.cq, Type: verbs.QPTRC, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}
-	if !ok(id.CreateQP(r.a.pd, init)) || !ok(id.Connect(nil)) {
-		return
-	}
-	if rng.IntN(8) == 0 {
-		return // and close at once
-	}
-	ended := 0
-	for begin := time.Now(); ; {
-		ev, got, err := ch.GetEvent()
-		if !ok(err) {
-			return
-		}
-		if !got {
-			if time.Since(begin) > patience {
-				t.Errorf("%v: no end within %v", id, patience)
-				return
-			}
-			time.Sleep(50 * time.Microsecond)
-			continue
-		}
-		ch.Ack(ev)
-		switch ev.Type {
-		case verbs.CMEstablished:
-			if !ok(id.Disconnect()) {
-				return
-			}
-		case verbs.CMDisconnected:
-			if ended++; ended > 1 {
-				t.Errorf("%v: DISCONNECTED twice", id)
-			}
-			if rng.IntN(2) == 0 {
-				return
-			}
-		case verbs.CMTimewaitExit, verbs.CMRejected, verbs.CMUnreachable:
-			return
-		}
-	}
 }

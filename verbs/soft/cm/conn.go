@@ -63,53 +63,6 @@ func (e *StateError) Error() string { return fmt.Sprintf("%v: %s in %v", ErrStat
 // Is matches ErrState.
 func (e *StateError) Is(target error) bool { return target == ErrState }
 
-// EventKind is what happened to a connection.
-type EventKind uint8
-
-// The events. Those marked terminal are the last of their connection.
-const (
-	// EvRequest: a REQ for a Listener. The consumer answers with Accept,
-	// Reject or Close.
-	EvRequest EventKind = iota + 1
-	// EvReply: the peer accepted. The consumer readies its queue pair and
-	// calls SendRTU, or Close.
-	EvReply
-	// EvEstablished: the passive side may send.
-	EvEstablished
-	// EvRejected: refused by the peer, or ended by it before it was
-	// established. Terminal.
-	EvRejected
-	// EvUnreachable: no answer to REQ or REP. Terminal.
-	EvUnreachable
-	// EvDisconnected: ended by either side. When the peer asked first the
-	// state is DREQ_RCVD and the consumer calls SendDREP.
-	EvDisconnected
-	// EvTimewaitExit: the connection's numbers may be used again. Terminal.
-	EvTimewaitExit
-)
-
-var eventNames = [...]string{"", "REQUEST", "REPLY", "ESTABLISHED", "REJECTED", "UNREACHABLE", "DISCONNECTED", "TIMEWAIT_EXIT"}
-
-// String is the name of the event.
-func (k EventKind) String() string {
-	if k > 0 && int(k) < len(eventNames) {
-		return eventNames[k]
-	}
-	return fmt.Sprintf("EventKind(%d)", uint8(k))
-}
-
-// Event is something that happened to Conn. Of the messages the one that
-// brought it is set; they belong to the receiver.
-type Event struct {
-	Kind     EventKind
-	Conn     *Conn
-	Listener *Listener // EvRequest
-	REQ      *REQ      // EvRequest
-	REP      *REP      // EvReply
-	REJ      *REJ      // EvRejected by the peer
-	Timeout  bool      // EvDisconnected: the peer did not answer
-}
-
 // Conn is a connection, or the attempt of one. Its methods belong to whoever
 // may call the machine.
 type Conn struct {

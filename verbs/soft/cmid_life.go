@@ -1,0 +1,168 @@
+package soft
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Close destroys the identifier and its queue pair; the peer is told. It
+// answers [verbs.ErrBusy] while events of the identifier, or of its queue
+// pair, are unacknowledged. Events not yet taken vanish, and with a listener
+// the requests that nobody was told of: they are rejected. It waits for a turn
+// of the device to end, and must not be called from one. Idempotent.
+//
+// Implements: rdma_destroy_id.
+func (id *cmID) Close() (err error) {
+	const op = "rdma_destroy_id"
+	id.api.Lock()
+	defer id.api.Unlock()
+	_, dev, closed := id.look()
+	if closed {
+		return nil
+	}
+	var children []*cmID
+	shut := func() {
+		if n := id.unacked.Load(); n > 0 {
+			err = opError(op, id.String(), syscall.EBUSY, "%w: %d events are not acknowledged", verbs.ErrBusy, n)
+			return
+		}
+		if id.qp != nil {
+			if err = id.qp.destroy(); err != nil {
+				return
+			}
+			dev.cm.drop(id.qp)
+		}
+		if children, err = id.leave(op); err != nil {
+			return
+		}
+		if id.conn != nil {
+			id.conn.Close(dev.p.Now())
+		}
+	}
+	if dev != nil {
+		dev.exclusive(shut)
+	} else {
+		shut()
+	}
+	if err != nil {
+		return err
+	}
+	for _, l := range id.listeners {
+		l.dev.exclusive(l.l.Close)
+	}
+	for _, c := range children {
+		c.abandon()
+	}
+	if id.port != 0 {
+		id.p.cm.ports.free(id, id.port)
+	}
+	id.letGo()
+	id.p.cm.ids.Add(-1)
+	return nil
+}
+
+// leave takes the identifier off its channel and marks it closed: no event
+// comes from here on. With children the consumer has not been told of.
+func (id *cmID) leave(op string) (children []*cmID, err error) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if _, ok := id.ch.withdraw(id, id.owns); !ok {
+		return nil, opError(op, fmt.Sprintf("CM ID %d", id.number), syscall.EBUSY, "%w: an event is not acknowledged", verbs.ErrBusy)
+	}
+	id.closed = true
+	for c := range id.children {
+		children = append(children, c)
+	}
+	id.children = nil
+	return children, nil
+}
+
+// owns tells whether a queued event goes where the identifier goes: its own,
+// and all of the requests that nobody was told of. The caller holds mu.
+func (id *cmID) owns(e *cmEvent) bool {
+	_, child := id.children[e.id]
+	return e.id == id || e.listen == id || child
+}
+
+// abandon closes a request that nobody was told of.
+func (id *cmID) abandon() {
+	id.mu.Lock()
+	id.closed = true
+	id.mu.Unlock()
+	id.dev.exclusive(func() { id.conn.Close(id.dev.p.Now()) })
+	id.p.cm.ids.Add(-1)
+}
+
+// deliver makes a request the consumer's: it keeps the device on the fabric by
+// itself, and no longer goes where the listener goes. The listener has an
+// unacknowledged event, so it is alive.
+func (id *cmID) deliver(listener *cmID) {
+	id.p.opening.Lock()
+	id.dev.opens++ // the listener holds it, so it is attached
+	id.p.opening.Unlock()
+	id.api.Lock()
+	id.holds = append(id.holds, id.dev)
+	id.api.Unlock()
+	listener.mu.Lock()
+	delete(listener.children, id)
+	listener.mu.Unlock()
+}
+
+// Migrate moves the identifier to another channel of the provider, with the
+// events not yet taken. [verbs.ErrBusy] while events are unacknowledged. It
+// does not block.
+//
+// Implements: rdma_migrate_id.
+func (id *cmID) Migrate(to verbs.CMChannel) error {
+	const op = "rdma_migrate_id"
+	id.api.Lock()
+	defer id.api.Unlock()
+	dst, ok := to.(*cmChannel)
+	if !ok || dst == nil || dst.p != id.p {
+		return id.refuse(op, "%v is not a channel of this provider", to)
+	}
+	name := id.String()
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.closed {
+		return opError(op, name, syscall.EBADF, "%w", verbs.ErrClosed)
+	}
+	if dst == id.ch {
+		return nil
+	}
+	// Nothing may be queued between taking the events and setting the channel.
+	for c := range id.children {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+	}
+	dst.mu.Lock()
+	closed := dst.closed
+	if !closed {
+		dst.ids++ // so that it cannot be closed
+	}
+	dst.mu.Unlock()
+	if closed {
+		return opError(op, name, syscall.EBADF, "%w: %v", verbs.ErrClosed, dst)
+	}
+	events, ok := id.ch.withdraw(id, id.owns)
+	dst.mu.Lock()
+	if ok {
+		dst.queue = append(dst.queue, events...)
+	} else {
+		dst.ids--
+	}
+	dst.mu.Unlock()
+	if !ok {
+		return opError(op, name, syscall.EBUSY, "%w: events are not acknowledged", verbs.ErrBusy)
+	}
+	id.ch = dst
+	for c := range id.children {
+		c.ch = dst
+	}
+	if len(events) > 0 {
+		dst.bell.Signal()
+	}
+	return nil
+}
