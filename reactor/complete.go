@@ -104,11 +104,11 @@ func (q *Queue) failure(s uint32, wc *verbs.WC) error {
 	q.r.stats.Failed++
 	sl := &q.tab.slots[s]
 	e := &verbs.WCError{Status: wc.Status, QPNum: wc.QPNum, VendorErr: wc.VendorErr, WRID: wc.WRID, Op: sl.kind.String()}
-	if wc.Status == verbs.WCWRFlushErr {
+	if wc.Status == verbs.WCWRFlushErr { // a consequence, never a cause
 		e.Cause = q.failed.get()
-	} else {
-		q.Fail(e)
+		return e
 	}
+	q.Fail(e)
 	if q.onFail != nil {
 		fn := q.onFail
 		q.onFail = nil
@@ -117,8 +117,9 @@ func (q *Queue) failure(s uint32, wc *verbs.WC) error {
 	return e
 }
 
-// finish ends the operation of slot i: the lease, then the result, then the
-// slot. The credit follows in freeRetired.
+// finish ends the operation of slot i: the lease, then the slot, then the
+// result. A send's slot follows with its credit in freeRetired, for a whole batch
+// at once.
 func (q *Queue) finish(i uint32, c Completion, err error) {
 	sl := &q.tab.slots[i]
 	c.Tag = sl.tag
@@ -136,7 +137,14 @@ func (q *Queue) finish(i uint32, c Completion, err error) {
 	if lease != nil {
 		lease.End()
 	}
-	q.retired = append(q.retired, i)
+	switch sends := uint32(q.cfg.sends()); { // free before the sink runs, which may want it
+	case i >= sends:
+		q.recvFree.Put(i - sends)
+	case i > uint32(q.cfg.SendDepth):
+		q.ctrlFree.Put(i - uint32(q.cfg.SendDepth+1))
+	default:
+		q.retired = append(q.retired, i)
+	}
 	if sink != nil {
 		sink.Complete(c, err)
 	} else if !promise.Settle(c, err) {
@@ -144,21 +152,12 @@ func (q *Queue) finish(i uint32, c Completion, err error) {
 	}
 }
 
-// freeRetired gives the finished slots and their credits back.
+// freeRetired gives the finished sends' slots and credits back.
 func (q *Queue) freeRetired() {
-	control, recvs := uint32(q.cfg.SendDepth+1), uint32(q.cfg.sends())
-	sends := 0
-	for _, i := range q.retired {
-		switch {
-		case i < control:
-			q.sendFree.Put(i)
-			sends++
-		case i < recvs:
-			q.ctrlFree.Put(i - control)
-		default:
-			q.recvFree.Put(i - recvs)
-		}
+	if len(q.retired) == 0 {
+		return
 	}
+	q.sendFree.PutN(q.retired)
+	q.credits.ReleaseN(len(q.retired)) // last: a credit promises a free slot
 	q.retired = q.retired[:0]
-	q.credits.ReleaseN(sends) // last: a credit promises a free slot
 }

@@ -12,7 +12,8 @@ import (
 func (r *Reactor) gather() bool {
 	did := false
 	for q := r.ready.TakeAll(); q != nil; {
-		next := q.hook.Unlink() // before the stacks are taken: then q may be pushed again
+		next := q.hook.Unlink()
+		q.queued.Store(false) // from here on it may be pushed again
 		did = q.gatherSends() || did
 		did = q.gatherRecvs() || did
 		q = next

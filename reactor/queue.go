@@ -3,6 +3,7 @@ package reactor
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -28,7 +29,11 @@ type Queue struct {
 	inline int // bytes the device granted
 	failed failure
 
-	hook      ring.Hook[Queue]
+	hook ring.Hook[Queue]
+	// queued is set by the submitter that puts the queue on the ready list and
+	// cleared by the holder before it takes the stacks: what was pushed before
+	// a submitter found it set is taken.
+	queued    atomic.Bool
 	sendStack *ring.IndexStack
 	recvStack *ring.IndexStack // nil without receives
 	sendFree  *ring.FreeList
@@ -155,7 +160,8 @@ func (q *Queue) Fail(cause error) {
 }
 
 // OnFail has fn called once, holding the turn, at the first completion that
-// failed. It must be set before Bind.
+// failed by itself: a flush is a consequence of something that whoever moved the
+// queue pair to ERR knows. It must be set before Bind.
 func (q *Queue) OnFail(fn func(error)) { q.onFail = fn }
 
 // Idle calls fn, holding the turn, as soon as nothing of the queue is out with

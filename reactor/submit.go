@@ -95,7 +95,8 @@ func (q *Queue) launch(i, n uint32, s *Send, m manner) (f Future) {
 		sl.promise, f = q.r.futures.New(q.r.driver)
 	}
 	q.fillSend(i, sl, s)
-	q.submit(q.sendStack.Push(i), m)
+	q.sendStack.Push(i)
+	q.submit(m)
 	return f
 }
 
@@ -188,13 +189,14 @@ func (q *Queue) PostRecv(r *Recv) error {
 	sges, addr := q.tab.slotSGEs(i)
 	w.WRID = packWRID(q.id, i, sl.gen, KindRecv)
 	w.SGList, w.NumSGE = addr, uint32(copy(sges, r.SGEs))
-	q.submit(q.recvStack.Push(i), mannerWait)
+	q.recvStack.Push(i)
+	q.submit(mannerWait)
 	return nil
 }
 
-// submit tells the reactor that the queue has something.
-func (q *Queue) submit(first bool, m manner) {
-	if first {
+// submit tells the reactor that the queue has something on a stack.
+func (q *Queue) submit(m manner) {
+	if !q.queued.Load() && q.queued.CompareAndSwap(false, true) {
 		q.r.ready.Push(q)
 	}
 	if m == mannerQuiet {

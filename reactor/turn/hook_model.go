@@ -2,8 +2,12 @@
 
 package turn
 
-// seatCount is two, so that a full house and the second choice occur.
-const seatCount = 2
+// seatCount is how many seats there are. With one a full house occurs, with two
+// a second choice.
+var seatCount = 1
+
+// seatRoom is for how many there is room.
+const seatRoom = 2
 
 // leaveRounds is two, so that each way out of a round is followed by each.
 const leaveRounds = 2

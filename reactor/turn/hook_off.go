@@ -10,7 +10,10 @@ import "runtime"
 
 // seatCount is how many waiters can be offered the turn at a time. More than a
 // few are never looked at: the first that is still parked takes it.
-const seatCount = 8
+const (
+	seatCount = 8
+	seatRoom  = seatCount
+)
 
 // leaveRounds is how often a driver that is done goes on for others before it
 // passes the turn to the loop.

@@ -25,6 +25,7 @@ type script struct {
 func (f *fakeWorld) submit(me int, quiet, timed bool) *fakeWaiter {
 	yield("push")
 	w := f.waiters[me]
+	w.submitted = true
 	f.inbox = append(f.inbox, &op{caller: me, waiter: w, timed: timed})
 	if quiet {
 		f.tok.Quiet()
@@ -98,7 +99,13 @@ func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) func() wor
 			f.waiters = append(f.waiters, w)
 			f.cast = append(f.cast, &actor{name: fmt.Sprintf("%s%d", c.kind, i), owner: i, body: func() { c.body(f, i) }})
 			if c.cancels {
-				f.cast = append(f.cast, &actor{name: fmt.Sprintf("cancel%d", i), owner: i, body: func() { yield("cancel"); w.cancelled = true }})
+				f.cast = append(f.cast, &actor{
+					name: fmt.Sprintf("cancel%d", i), owner: i, moot: func() bool { return w.left },
+					body: func() {
+						block("cancel", func() bool { return w.submitted })
+						w.cancelled = true
+					},
+				})
 			}
 			switch c.kind {
 			case "command":
@@ -114,7 +121,6 @@ func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) func() wor
 		if more != nil {
 			more(f)
 		}
-		// marks end what an actor is given
 		return f
 	}
 }

@@ -41,7 +41,7 @@ type Token struct {
 	// Who sends has cleared the want bit and does nothing as holder afterwards.
 	baton, grant chan struct{}
 	knocking     sync.Mutex
-	seats        [seatCount]seat
+	seats        [seatRoom]seat
 	stats        Stats
 }
 

@@ -1,0 +1,76 @@
+package turn
+
+import (
+	"context"
+	"time"
+)
+
+// Work is what a turn does. All methods but Pending and Deadline are called by
+// the holder only, and none may block.
+type Work interface {
+	// Turn posts, polls and settles once, and reports whether it did anything.
+	// With arm it first arms every queue that can produce a completion and is
+	// not armed; true then means that something was found after the arming.
+	Turn(arm bool) bool
+	// Pending tells, to anyone, whether a submission waits to be seen. An
+	// errand that others than the holder can leave counts as one.
+	Pending() bool
+	// Outstanding tells whether posted work has not completed yet.
+	Outstanding() bool
+	// Errands tells whether something waits that only the loop may do:
+	// callbacks, timers, control commands, channel events.
+	Errands() bool
+	// Run does the errands. The loop calls it holding the turn; it returns a
+	// function to be called after the turn was released (user code), or nil.
+	Run() (after func())
+	// Deadline is when the loop must wake for a timer; zero: never. Anyone may
+	// ask. That it came earlier is an errand, so that the loop hears of it: a
+	// sleeping loop does not ask again. (Where the loop alone sets timers it
+	// always knows.)
+	Deadline() time.Time
+}
+
+// Wake is why a sleeping loop woke.
+type Wake uint8
+
+// The reasons, as bits. None of them: the bell.
+const (
+	WakeEvent  Wake = 1 << 0 // a channel has events
+	WakeTimer  Wake = 1 << 1 // the deadline passed
+	WakeClosed Wake = 1 << 2 // the sleeper was closed
+)
+
+// Sleeper is what the loop sleeps on. [PollerSleeper] is one.
+type Sleeper interface {
+	// Ring wakes the loop; any goroutine; never blocks. A ring that finds
+	// nobody asleep is kept for the next Wait.
+	Ring()
+	// Wait sleeps until rung, an event or the deadline. An event or a deadline
+	// that it reports is an errand ([Work.Errands]) before it returns and until
+	// Run saw to it. Only the loop calls it.
+	Wait(deadline time.Time) Wake
+}
+
+// Parker is a goroutine that waits for its result. [Waiter] makes one of a
+// *futures.Waiter.
+type Parker interface {
+	// Settled tells whether there is nothing to wait for any more. It stays true.
+	Settled() bool
+	// Park sleeps until the result (Settled), the turn (Turn) or the end of ctx.
+	Park(ctx context.Context) Signal
+	// Offer gives the parked goroutine the turn; false: it is not parked.
+	// Any goroutine; never blocks.
+	Offer() bool
+	// TakeOffer consumes an accepted offer that Park did not report.
+	TakeOffer() bool
+}
+
+// Signal is what ended a Park.
+type Signal uint8
+
+// The signals.
+const (
+	SignalSettled   Signal = iota // there is nothing to wait for any more
+	SignalTurn                    // an offer was accepted: this goroutine holds the turn
+	SignalCancelled               // the context ended
+)

@@ -1,0 +1,356 @@
+//go:build verbena_model
+
+package turn
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// op is an operation of the model: submitted, posted, completed, settled.
+type op struct {
+	caller int
+	timed  bool // posting it sets a timer instead
+	waiter *fakeWaiter
+}
+
+// fakeWorld is a reactor's work, its sleeper, and a device that completes when
+// it likes.
+type fakeWorld struct {
+	tok    *Token
+	cast   []*actor
+	counts [][]int // orders
+
+	inbox   []*op // submitted
+	calls   int   // submitted functions, which only the loop runs
+	posted  []*op
+	cq      []*op
+	armed   bool // the device will raise an event
+	isArmed bool // the reactor believes so, until it has taken the event
+	event   bool // the channel is readable
+	fresh   bool // the loop was told of it and has not taken it yet
+	bell    bool
+	closed  bool
+
+	timer  bool // set, for the one deadline that there is
+	now    bool // the deadline is past
+	sooner bool // the loop may not know of the timer
+
+	ran, toRun int
+	waiters    []*fakeWaiter
+	timed      bool // there are timers in this scenario
+	lax        bool // waiters leave offers to TakeOffer
+	deafTimer  bool // a reactor that does not call an earlier deadline an errand
+}
+
+// Turn is one step. It arms before it polls.
+func (f *fakeWorld) Turn(arm bool) bool {
+	did := false
+	for _, o := range f.inbox {
+		did = true
+		if o.timed {
+			f.timer, f.sooner = true, !f.deafTimer
+			f.settle(o)
+			continue
+		}
+		f.posted = append(f.posted, o)
+	}
+	f.inbox = nil
+	if arm && len(f.posted)+len(f.cq) > 0 && !f.isArmed {
+		f.armed, f.isArmed = true, true
+	}
+	for _, o := range f.cq {
+		did = true
+		f.settle(o)
+	}
+	f.cq = nil
+	learn(uint64(ifTrue(did)))
+	return did
+}
+
+func (f *fakeWorld) settle(o *op) {
+	if o.waiter.settled {
+		model.fail("an operation was settled twice")
+	}
+	o.waiter.settled = true
+}
+
+func (f *fakeWorld) Pending() bool     { return len(f.inbox)+f.calls > 0 }
+func (f *fakeWorld) Outstanding() bool { return len(f.posted)+len(f.cq) > 0 }
+func (f *fakeWorld) Errands() bool {
+	return f.calls > 0 || f.fresh || f.sooner || f.timer && f.now
+}
+
+func (f *fakeWorld) Deadline() time.Time {
+	model.mark("deadline", 0) // the loop asks, and sleeps whatever was before
+	if f.timed {
+		yield("deadline")
+	}
+	if f.timer {
+		return time.Unix(1, 0)
+	}
+	return time.Time{}
+}
+
+func (f *fakeWorld) Run() func() {
+	if f.fresh {
+		f.fresh, f.event, f.isArmed = false, false, false
+	}
+	f.sooner = false
+	if f.timer && f.now {
+		f.timer = false
+	}
+	if f.calls == 0 {
+		return nil
+	}
+	f.ran += f.calls
+	f.calls = 0
+	return func() { yield("user.code") }
+}
+
+func (f *fakeWorld) Ring() { f.bell = true }
+
+func (f *fakeWorld) Wait(deadline time.Time) (wake Wake) {
+	timed := !deadline.IsZero()
+	model.mark("sleep", ifTrue(timed))
+	block("sleep", func() bool { return f.bell || f.event || f.closed || timed && f.now })
+	f.bell = false
+	if f.event {
+		f.fresh = true
+		wake |= WakeEvent
+	}
+	if timed && f.now {
+		wake |= WakeTimer
+	}
+	if f.closed {
+		wake |= WakeClosed
+	}
+	model.mark("woken", int(wake))
+	return wake
+}
+
+// device completes n operations, in order, whenever it likes.
+func (f *fakeWorld) device(n int) {
+	for i := range n {
+		model.mark("device", i)
+		block("complete", func() bool { return len(f.posted) > 0 })
+		f.cq = append(f.cq, f.posted[0])
+		f.posted = f.posted[1:]
+		if f.armed {
+			f.armed, f.event = false, true
+		}
+	}
+}
+
+func (f *fakeWorld) actors() []*actor { return f.cast }
+func (f *fakeWorld) orders() [][]int  { return f.counts }
+
+// reads: what is not here is learned where it is read, or shows in where the
+// actor goes.
+func (f *fakeWorld) reads(label string) uint64 {
+	word, yes := f.tok.word.Load(), false
+	switch label {
+	case "take", "want", "park.recheck":
+		yes = word < held
+	case "submitted", "ring", "release.retake":
+		yes = word == asleep
+	case "drop":
+		yes = word == held
+	case "release.pending":
+		yes = f.Pending()
+	}
+	return uint64(ifTrue(yes))
+}
+
+func (f *fakeWorld) shared(d *digest, order []int) {
+	place := func(caller int) uint64 {
+		for i, c := range order {
+			if c == caller {
+				return uint64(i)
+			}
+		}
+		return 99
+	}
+	d.add(uint64(f.tok.word.Load()))
+	d.add(uint64(f.calls)<<16 | uint64(f.ran)<<8 | uint64(len(f.tok.baton))<<1 | uint64(len(f.tok.grant)))
+	d.bits(f.armed, f.isArmed, f.event, f.fresh, f.bell, f.closed, f.timer, f.now, f.sooner)
+	for _, queue := range [][]*op{f.inbox, f.posted, f.cq} {
+		d.add(uint64(len(queue)))
+		for _, o := range queue {
+			d.add(place(o.caller)<<1 | uint64(ifTrue(o.timed)))
+		}
+	}
+	for i := range seatCount {
+		// How many sat here before has no influence: a waiter compares the count
+		// with its own only, and leaves when it differs.
+		s := &f.tok.seats[i]
+		v := s.word.Load() & seatMask
+		if v != seatFree {
+			v |= place(s.who.(*fakeWaiter).caller) << 8
+		}
+		d.add(v)
+	}
+	for _, caller := range order {
+		for _, w := range f.waiters {
+			if w.caller == caller && !w.left {
+				d.bits(w.submitted, w.parked, w.settled, w.offered, w.cancelled, w.given)
+			}
+		}
+		d.add(1)
+	}
+}
+
+// marked: an offer has arrived when its goroutine drives.
+func (f *fakeWorld) marked(a *actor) {
+	if a.place == "driving" {
+		f.waiters[a.owner].given = false
+	}
+}
+
+// holding are the steps that only the holder takes.
+var holding = map[string]bool{
+	"turn": true, "turn.arm": true, "run": true, "fn": true, "drop": true, "loop": true,
+	"offer.seat": true, "offer.offer": true, "offer.refused": true, "retaken": true,
+}
+
+// check: exactly one holds, or is being given, the turn while the word says held.
+func (f *fakeWorld) check(actors []*actor) error {
+	n := len(f.tok.baton) + len(f.tok.grant)
+	for _, a := range actors {
+		l := a.at.label
+		if !a.done && holding[l] {
+			n++
+		}
+	}
+	for _, w := range f.waiters {
+		n += ifTrue(w.given)
+	}
+	if word := f.tok.word.Load(); n != ifTrue(word >= held) {
+		return fmt.Errorf("%d hold the turn or are being given it while the word is %d", n, word)
+	}
+	return nil
+}
+
+// end: no interleaving may stop with an operation, an errand or a waiter
+// unattended.
+func (f *fakeWorld) end(blocked []string) error {
+	if len(f.inbox)+f.calls+len(f.posted)+len(f.cq) > 0 || f.timer || f.fresh && !f.closed || f.ran != f.toRun {
+		return fmt.Errorf("lost wake-up: everybody sleeps with work left; blocked: %v", blocked)
+	}
+	for _, b := range blocked {
+		if b != "loop@sleep" || f.closed {
+			return fmt.Errorf("stuck: %v", blocked)
+		}
+	}
+	if w := f.tok.word.Load(); w != asleep && !f.closed {
+		return fmt.Errorf("ended with word %d, want asleep", w)
+	}
+	return nil
+}
+
+func (f *fakeWorld) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "word=%d inbox=%d calls=%d posted=%d cq=%d armed=%d/%d event=%d/%d bell=%d timer=%d/%d/%d", f.tok.word.Load(),
+		len(f.inbox), f.calls, len(f.posted), len(f.cq), ifTrue(f.armed), ifTrue(f.isArmed), ifTrue(f.event), ifTrue(f.fresh),
+		ifTrue(f.bell), ifTrue(f.timer), ifTrue(f.sooner), ifTrue(f.now))
+	for _, w := range f.waiters {
+		fmt.Fprintf(&b, " w%d%s", w.caller, w)
+	}
+	for i := range seatCount {
+		fmt.Fprintf(&b, " s%d", f.tok.seats[i].word.Load()&seatMask)
+	}
+	return b.String()
+}
+
+// fakeWaiter is a waiting goroutine. A strict one reports every accepted offer
+// from Park, as futures do; a lax one may leave it to TakeOffer.
+type fakeWaiter struct {
+	f         *fakeWorld
+	caller    int
+	submitted bool
+	parked    bool
+	settled   bool
+	offered   bool
+	cancelled bool
+	given     bool // offered, and not yet driving
+	left      bool // Drive returned
+}
+
+func (w *fakeWaiter) String() string {
+	s := ""
+	for i, b := range []bool{w.parked, w.settled, w.offered, w.cancelled, w.left} {
+		if b {
+			s += string("psocl"[i])
+		}
+	}
+	return "(" + s + ")"
+}
+
+// Settled need not be a step of its own when it is true, because it stays so,
+// nor for the holder, because holders settle.
+func (w *fakeWaiter) Settled() bool {
+	if !w.settled && model.cur.place != "driving" {
+		yield("settled")
+	}
+	learn(uint64(ifTrue(w.settled)))
+	return w.settled
+}
+
+func (w *fakeWaiter) Park(context.Context) (sig Signal) {
+	yield("park.enter")
+	w.parked = true
+	block("park", func() bool { return w.settled || w.offered || w.cancelled })
+	w.parked = false
+	switch {
+	case w.offered && !(w.f.lax && (w.settled || w.cancelled)):
+		w.offered = false
+		sig = SignalTurn
+	case w.settled:
+		sig = SignalSettled
+	default:
+		sig = SignalCancelled
+	}
+	learn(uint64(sig))
+	return sig
+}
+
+func (w *fakeWaiter) Offer() bool {
+	if w.left {
+		model.fail("the turn was offered to a waiter whose Drive had returned")
+	}
+	ok := w.parked && !w.offered && (w.f.lax || !w.settled)
+	if ok {
+		w.offered, w.given = true, true
+	}
+	learn(uint64(ifTrue(ok)))
+	return ok
+}
+
+func (w *fakeWaiter) TakeOffer() bool {
+	got := w.offered
+	w.offered = false
+	learn(uint64(ifTrue(got)))
+	return got
+}
+
+// fakeCtx ends when its waiter is cancelled.
+type fakeCtx struct {
+	context.Context
+	w *fakeWaiter
+}
+
+func (c fakeCtx) Err() error {
+	if c.w == nil {
+		return nil
+	}
+	if !c.w.cancelled {
+		yield("ctx.err")
+	}
+	learn(uint64(ifTrue(c.w.cancelled)))
+	if c.w.cancelled {
+		return context.Canceled
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package runtime
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Buffers, their operations and slabs that come and go, against a model: no
+// byte has two owners, none goes back before its last operation ended, and all
+// is told by the handles.
+func TestBuffersAgainstModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m, err := newMemory(newFakePD(), MemoryConfig{PoisonFreed: true, MaxBytes: 8 * slabSize})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		type owned struct {
+			b        Buffer
+			n        int
+			tag      byte
+			inFlight int
+			released bool
+		}
+		var all []*owned // not yet free
+		end := func(o *owned) {
+			o.b.s.lease.End()
+			o.inFlight--
+		}
+		pick := func(what string) *owned {
+			if len(all) == 0 {
+				rt.Skip("nothing is out")
+			}
+			return all[rapid.IntRange(0, len(all)-1).Draw(rt, what)]
+		}
+		sweep := func() {
+			keep := all[:0]
+			for _, o := range all {
+				if !o.released || o.inFlight > 0 {
+					keep = append(keep, o)
+				}
+			}
+			all = keep
+		}
+		var tag byte
+		rt.Repeat(map[string]func(*rapid.T){
+			"alloc": func(rt *rapid.T) {
+				n := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, MaxPooled), rapid.Just(3<<20)).Draw(rt, "n")
+				b, err := m.Alloc(n)
+				if errors.Is(err, ErrNoMemory) {
+					return
+				}
+				if err != nil {
+					rt.Fatal(err)
+				}
+				for _, o := range all {
+					if b.s.addr < o.b.s.addr+uint64(o.n) && o.b.s.addr < b.s.addr+uint64(n) {
+						rt.Fatalf("%d bytes at %#x overlap %d at %#x that are out", n, b.s.addr, o.n, o.b.s.addr)
+					}
+				}
+				tag++
+				for i := range b.s.b {
+					b.s.b[i] = tag
+				}
+				all = append(all, &owned{b: b, n: n, tag: tag})
+			},
+			"begin": func(rt *rapid.T) {
+				o := pick("begin")
+				if err := o.b.Slice().begin(); (err == nil) == o.released {
+					rt.Fatalf("begin of a buffer released=%v: %v", o.released, err)
+				} else if err == nil {
+					o.inFlight++
+				}
+			},
+			"end": func(rt *rapid.T) {
+				if o := pick("end"); o.inFlight > 0 {
+					end(o)
+				}
+				sweep()
+			},
+			"release": func(rt *rapid.T) {
+				o := pick("release")
+				if err := o.b.Release(); (err == nil) == o.released {
+					rt.Fatalf("Release of a buffer released=%v: %v", o.released, err)
+				}
+				o.released = true
+				sweep()
+			},
+			"": func(rt *rapid.T) {
+				for _, o := range all {
+					if (o.b.Bytes() == nil) != (o.released || o.n == 0 && o.b.s.b == nil) {
+						rt.Fatalf("Bytes of a buffer of %d released=%v is nil=%v", o.n, o.released, o.b.Bytes() == nil)
+					}
+					for i, c := range o.b.s.b {
+						if c != o.tag {
+							rt.Fatalf("byte %d of a buffer that is out became %#x", i, c)
+						}
+						if i > 600 {
+							break
+						}
+					}
+				}
+			},
+		})
+		for _, o := range all {
+			if !o.released {
+				if err := o.b.Release(); err != nil {
+					rt.Fatal(err)
+				}
+			}
+			for o.inFlight > 0 {
+				end(o)
+			}
+		}
+		if err := m.Close(); err != nil {
+			rt.Fatal(err)
+		}
+	})
+}
+
+// Many goroutines allocate, hand operations to a "device" that writes and ends
+// them later, and release at any moment, under a limit that makes slabs come and
+// go. Poison finds memory that was given back too early.
+func TestBuffersUnderContention(t *testing.T) {
+	const goroutines, rounds = 8, 3000
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	m, _ := testMemory(t, MemoryConfig{PoisonFreed: true, MaxBytes: 3 * slabSize})
+	type op struct {
+		s    Slice
+		mark uint64
+	}
+	ops := make(chan op, 64)
+	var device sync.WaitGroup
+	for range 2 {
+		device.Go(func() {
+			for o := range ops {
+				// s.Bytes would be nil after Release: the device does not ask.
+				if got := binary.LittleEndian.Uint64(o.s.b); got != o.mark {
+					t.Errorf("the device finds %#x in memory it has, want %#x", got, o.mark)
+				}
+				binary.LittleEndian.PutUint64(o.s.b, o.mark)
+				o.s.lease.End()
+			}
+		})
+	}
+	var users sync.WaitGroup
+	for g := range goroutines {
+		users.Go(func() {
+			r := rand.New(rand.NewPCG(seed, uint64(g)))
+			sizes := []int{8, 64, 100, 500, 3000, 60000, 1 << 20, 1<<20 + 1}
+			for i := range rounds {
+				b, err := m.Alloc(sizes[r.IntN(len(sizes))])
+				if errors.Is(err, ErrNoMemory) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mark := uint64(g)<<32 | uint64(i)
+				binary.LittleEndian.PutUint64(b.Bytes(), mark)
+				for range r.IntN(3) {
+					s := b.Slice()
+					if err := s.begin(); err != nil {
+						t.Error(err)
+					}
+					ops <- op{s, mark}
+				}
+				if err := b.Release(); err != nil {
+					t.Error(err)
+				}
+				if err := b.Release(); !errors.Is(err, ErrReleased) {
+					t.Errorf("second Release: %v", err)
+				}
+			}
+		})
+	}
+	users.Wait()
+	close(ops)
+	device.Wait()
+}

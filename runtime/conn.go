@@ -1,0 +1,194 @@
+package runtime
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	uatomic "go.uber.org/atomic"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// connState is where a connection stands. The holder of the turn moves it.
+//
+//	          dial                 ESTABLISHED            Close
+//	(new) ──────────> connecting ────────────> open ───────────────> draining ─┐
+//	  │    accept          │                    │ failed completion,           │ sends done,
+//	  └────────────────────┤                    │ DISCONNECTED, device gone    │ or ctx ended
+//	                       │ refused, timeout,  v                              v
+//	                       │ given up        failed ───────── Close ───────> gone
+//	                       └──────────────────────────────────────────────────^
+type connState uint8
+
+const (
+	connNew connState = iota
+	connConnecting
+	connOpen
+	connDraining
+	connFailed
+	connGone
+)
+
+// Conn is a connection: a queue pair with its memory, its credits and its end
+// of the connection manager's conversation. All methods may be called from any
+// goroutine. The caller closes it, also after it failed.
+type Conn struct {
+	rt   *Runtime
+	sh   *shard
+	q    *reactor.Queue
+	opts Options
+
+	// cause is why the connection takes no more operations; nil while it does.
+	// Set once, by the holder or by Close; read by all.
+	cause uatomic.Error
+	// credits are the peer's free receives. Made before the connection is given
+	// to anybody; nil in raw mode.
+	credits *ring.Credits
+	// unreturned counts receives posted again that the peer was not told of.
+	// Added to by Release, taken by whoever sends a frame.
+	unreturned atomic.Uint32
+
+	recvs     []recvSlot
+	wantIn    ring.Inbox[want, *want] // Recv pushes, matchTask takes
+	matchTask reactor.Task
+	tellTask  reactor.Task
+
+	closeOnce sync.Once
+	closed    chan struct{} // closed when gone
+	closeErr  error         // written before closed is
+
+	// The holder's.
+	state     connState
+	id        verbs.CMID
+	promise   futures.Promise[*Conn] // of Dial or Accept, while connecting
+	timer     *reactor.Timer
+	admitted  bool
+	met       bool // peer is known
+	peer      hello
+	private   []byte // the peer's
+	local     netip.AddrPort
+	remote    netip.AddrPort
+	arrived   []int // receive slots with messages, oldest first
+	wants     []*want
+	creditDue bool // credits to tell, but no room to send them
+	parting   bool // disconnected on the way to the end
+	drained   bool // no receive is out any more: nothing will arrive
+}
+
+// controlRecvs are receives beyond the credits, for the peer's credit updates:
+// an update carries at least half of all credits, so at most two are unseen;
+// one more for the time until a receive is posted again.
+const controlRecvs = 3
+
+// controlSends is how many credit updates may be on their way.
+const controlSends = 2
+
+// newConn prepares a connection on the next reactor. It needs no turn.
+func (rt *Runtime) newConn(opts Options) (*Conn, error) {
+	opts, err := rt.inherit(opts)
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{rt: rt, sh: rt.shard(), opts: opts, closed: make(chan struct{})}
+	c.matchTask.Fn, c.tellTask.Fn = c.match, c.tell
+	recvs, controls := opts.RecvCredits, 0
+	if !opts.Raw {
+		recvs, controls = recvs+controlRecvs, controlSends
+	}
+	c.q, err = c.sh.r.Prepare(reactor.QueueConfig{
+		PD: rt.pd, SendDepth: opts.SendDepth, RecvDepth: recvs, ControlDepth: controls,
+		MaxSGE: opts.MaxSGE, Inline: max(opts.Inline, frameSize),
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.q.OnFail(c.fail)
+	if !opts.Raw {
+		if err := c.makeRecvs(recvs); err != nil {
+			return nil, c.abandon(err)
+		}
+	}
+	if err := rt.adopt(c); err != nil {
+		return nil, c.abandon(err)
+	}
+	return c, nil
+}
+
+// inherit fills what opts leaves open from the runtime's options.
+func (rt *Runtime) inherit(o Options) (Options, error) {
+	d := rt.cfg.Conn
+	o.Raw = o.Raw || d.Raw
+	o.SendDepth = orDefault(o.SendDepth, d.SendDepth)
+	o.RecvCredits = orDefault(o.RecvCredits, d.RecvCredits)
+	o.MessageSize = orDefault(o.MessageSize, d.MessageSize)
+	o.MaxSGE = orDefault(o.MaxSGE, d.MaxSGE)
+	if o.Inline == 0 {
+		if o.Inline = d.Inline; o.Inline == 0 {
+			o.Inline = -1
+		}
+	}
+	return o.validate()
+}
+
+// LocalAddr and RemoteAddr are the ends of the connection.
+func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
+
+// RemoteAddr is the peer's end.
+func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
+
+// PrivateData is what the peer gave with its request or acceptance. It is the
+// connection's and not to be changed.
+func (c *Conn) PrivateData() []byte { return c.private }
+
+// MaxMessage is the largest message the peer receives, in bytes; in raw mode
+// the largest the port carries.
+func (c *Conn) MaxMessage() int {
+	if c.opts.Raw {
+		return int(c.sh.r.MaxMessage())
+	}
+	return int(c.peer.recvSize)
+}
+
+// Err is why the connection takes no more operations; nil while it does.
+func (c *Conn) Err() error { return c.cause.Load() }
+
+// Futures is the pool for a caller's own futures that shall be driven and
+// called back like this connection's.
+func (c *Conn) Futures() (*futures.Pool[Result], futures.Driver) {
+	return c.sh.r.Futures(), c.sh.r.Driver()
+}
+
+// usable says why an operation cannot be started.
+func (c *Conn) usable() error { return c.cause.Load() }
+
+// setCause records why the connection ends; the first reason stays.
+func (c *Conn) setCause(err error) bool { return c.cause.CompareAndSwap(nil, err) }
+
+// abandon gives back a connection that never reached its reactor.
+func (c *Conn) abandon(err error) error {
+	c.setCause(err)
+	defer close(c.closed)
+	for i := range c.recvs {
+		c.recvs[i].free()
+	}
+	c.rt.forget(c)
+	if derr := c.q.Discard(); derr != nil {
+		return derr
+	}
+	return err
+}
+
+// wait waits for ch, or ctx.
+func wait(ctx context.Context, ch <-chan struct{}) error {
+	select {
+	case <-ch:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,256 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Limits of Options.PrivateData, in bytes.
+const (
+	MaxDialData   = verbs.MaxPrivateConnect - helloSize
+	MaxAcceptData = verbs.MaxPrivateAccept - helloSize
+)
+
+// rejInvalidService is the reason of a request that found no listener.
+const rejInvalidService = verbs.RejInvalidServiceID
+
+// Retry parameters of our connections: seven retries; a receiver that is not
+// ready is retried for ever, because credits see to it that it is.
+const (
+	retryCount    = 7
+	rnrRetryCount = verbs.RNRRetryInfinite
+	// readDepth is how many READs and atomics may be under way per direction,
+	// as far as the device allows.
+	readDepth = 16
+)
+
+// Dial connects to "host:port" with the runtime's options and waits for the
+// outcome. When ctx ends first the attempt is given up.
+//
+// Errors: ErrAddress, ErrUnreachable, ErrConnectTimeout, *RejectError, the
+// device's, the context's.
+func (rt *Runtime) Dial(ctx context.Context, addr string) (*Conn, error) {
+	return rt.DialOptions(ctx, addr, Options{})
+}
+
+// DialOptions is Dial with options; what they leave open is the runtime's.
+func (rt *Runtime) DialOptions(ctx context.Context, addr string, o Options) (*Conn, error) {
+	f, err := rt.DialAsync(ctx, addr, o)
+	if err != nil {
+		return nil, err
+	}
+	c, err := f.Await(ctx)
+	if err != nil && f.Valid() {
+		f.Discard() // the connection is closed when it comes
+		return nil, fmt.Errorf("connecting to %s: %w", addr, err)
+	}
+	return c, err
+}
+
+// DialAsync is DialOptions that returns a future. ctx bounds only the look-up
+// of the host's name.
+func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (futures.Future[*Conn], error) {
+	var none futures.Future[*Conn]
+	dst, err := rt.resolve(ctx, addr)
+	if err != nil {
+		return none, err
+	}
+	if len(o.PrivateData) > MaxDialData {
+		return none, fmt.Errorf("%w: %d bytes of private data, a request carries %d", ErrConfig, len(o.PrivateData), MaxDialData)
+	}
+	c, err := rt.newConn(o)
+	if err != nil {
+		return none, err
+	}
+	var f futures.Future[*Conn]
+	c.promise, f = rt.conns.New(nil)
+	c.sh.r.Defer(func() { c.dial(dst) })
+	return f, nil
+}
+
+// resolve turns "host:port" into an address; an empty host is the device.
+func (rt *Runtime) resolve(ctx context.Context, addr string) (netip.AddrPort, error) {
+	host, service, err := net.SplitHostPort(addr)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("%w: %q: want host:port", ErrAddress, addr)
+	}
+	port, err := strconv.ParseUint(service, 10, 16)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("%w: %q: the port is not a number below 65536", ErrAddress, addr)
+	}
+	ip := rt.addr
+	if host != "" {
+		if ip, err = netip.ParseAddr(host); err != nil {
+			ips, lerr := net.DefaultResolver.LookupNetIP(ctx, "ip4", host)
+			if lerr != nil || len(ips) == 0 {
+				return netip.AddrPort{}, fmt.Errorf("%w: %q: %v", ErrAddress, addr, lerr)
+			}
+			ip = ips[0]
+		}
+	}
+	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), nil
+}
+
+// dial starts the conversation. Holder only, as all below.
+func (c *Conn) dial(dst netip.AddrPort) {
+	if !c.begin() {
+		return
+	}
+	c.remote = dst
+	id, err := c.sh.cm.CreateID(verbs.PSTCP, 0)
+	if err != nil {
+		c.giveUp(err)
+		return
+	}
+	c.own(id)
+	if err := id.ResolveAddr(netip.AddrPortFrom(c.rt.addr, 0), dst, c.rt.cfg.ConnectTimeout); err != nil {
+		c.giveUp(err)
+	}
+}
+
+// begin starts the clock of connecting, unless the connection was closed
+// meanwhile.
+func (c *Conn) begin() bool {
+	c.state = connConnecting
+	if err := c.cause.Load(); err != nil {
+		c.giveUp(err)
+		return false
+	}
+	c.timer = c.sh.r.After(c.rt.cfg.ConnectTimeout, func() { c.giveUp(ErrConnectTimeout) })
+	return true
+}
+
+func (c *Conn) own(id verbs.CMID) {
+	c.id = id
+	c.sh.targets[id] = c
+}
+
+// setup makes the queue pair and posts the receives, before the peer can send.
+func (c *Conn) setup() error {
+	if err := c.q.Admit(); err != nil {
+		return err
+	}
+	c.admitted = true
+	init := c.q.InitAttr(verbs.QPTRC)
+	if err := c.id.CreateQP(c.rt.pd, init); err != nil {
+		return err
+	}
+	c.q.Bind(c.id.QP(), init.Cap)
+	for i := range c.recvs {
+		if err := c.recvs[i].post(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// param is our half of what is agreed on.
+func (c *Conn) param() *verbs.ConnParam {
+	h := hello{raw: c.opts.Raw, user: c.opts.PrivateData}
+	if !c.opts.Raw {
+		h.credits, h.recvSize = uint32(c.opts.RecvCredits), uint32(c.opts.MessageSize)
+	}
+	return &verbs.ConnParam{
+		PrivateData: encodeHello(h), ResponderResources: readDepth, InitiatorDepth: readDepth,
+		RetryCount: retryCount, RNRRetryCount: rnrRetryCount,
+	}
+}
+
+// meet takes the peer's half.
+func (c *Conn) meet(private []byte) error {
+	h, err := parseHello(private)
+	if err != nil {
+		return err
+	}
+	if h.raw != c.opts.Raw {
+		return fmt.Errorf("%w: one side is raw, the other managed", ErrMode)
+	}
+	if !h.raw && (h.credits == 0 || h.credits > maxCredits || h.recvSize < minMessageSize) {
+		return fmt.Errorf("%w: it offers %d receives of %d bytes", ErrPeerProtocol, h.credits, h.recvSize)
+	}
+	c.met, c.peer, c.private = true, h, h.user
+	if !h.raw {
+		c.credits = ring.NewCredits(int(h.credits))
+	}
+	return nil
+}
+
+// onCM implements cmTarget.
+func (c *Conn) onCM(ev *verbs.CMEvent) {
+	var err error
+	switch ev.Type {
+	case verbs.CMAddrResolved:
+		if c.id.Device() != c.rt.dev.Device().Name {
+			err = fmt.Errorf("%w: %v is reached through device %s, this runtime has %s", ErrUnreachable, c.remote, c.id.Device(), c.rt.dev.Device().Name)
+			break
+		}
+		err = c.id.ResolveRoute(c.rt.cfg.ConnectTimeout)
+	case verbs.CMRouteResolved:
+		if err = c.setup(); err == nil {
+			err = c.id.Connect(c.param())
+		}
+	case verbs.CMEstablished:
+		if c.state == connConnecting {
+			c.established(ev)
+		}
+	case verbs.CMRejected:
+		err = c.rejected(ev)
+	case verbs.CMAddrError, verbs.CMRouteError, verbs.CMUnreachable, verbs.CMConnectError:
+		err = fmt.Errorf("%w: %v: %v (status %d)", ErrUnreachable, c.remote, ev.Type, ev.Status)
+	case verbs.CMDisconnected:
+		c.fail(ErrPeerClosed)
+	case verbs.CMDeviceRemoval:
+		c.fail(verbs.ErrDeviceRemoved)
+	}
+	if err != nil {
+		c.giveUp(err)
+	}
+}
+
+func (c *Conn) rejected(ev *verbs.CMEvent) error {
+	e := &RejectError{Addr: c.remote.String(), Reason: ev.Status}
+	if ev.Status == verbs.RejConsumer {
+		if code, text, err := parseReject(ev.Conn.PrivateData); err == nil {
+			e.Code, e.Text = code, text
+		}
+	}
+	return e
+}
+
+func (c *Conn) established(ev *verbs.CMEvent) {
+	if !c.met { // the dialing side
+		if err := c.meet(ev.Conn.PrivateData); err != nil {
+			c.giveUp(err)
+			return
+		}
+	}
+	c.sh.r.StopTimer(c.timer)
+	c.state = connOpen
+	c.local, c.remote = c.id.LocalAddr(), c.id.PeerAddr()
+	c.promise.Settle(c, nil)
+}
+
+// giveUp ends a connection that was not established.
+func (c *Conn) giveUp(err error) {
+	if c.state != connConnecting {
+		return
+	}
+	c.sh.r.StopTimer(c.timer)
+	c.setCause(err)
+	promise := c.promise
+	c.destroy(func() { promise.Settle(nil, err) })
+}
+
+// disposeConn closes a connection that nobody waits for any more.
+func disposeConn(c *Conn, err error) {
+	if err == nil {
+		c.Abort()
+	}
+}

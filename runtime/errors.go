@@ -1,0 +1,44 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The sentinels of this room.
+var (
+	ErrConfig         = errors.New("runtime: bad configuration")
+	ErrClosed         = errors.New("runtime: closed")
+	ErrConnClosed     = errors.New("runtime: connection closed")
+	ErrPeerClosed     = errors.New("runtime: connection closed by the peer")
+	ErrAddress        = errors.New("runtime: bad address")
+	ErrUnreachable    = errors.New("runtime: peer unreachable")
+	ErrConnectTimeout = errors.New("runtime: connecting took too long")
+	ErrTooLarge       = errors.New("runtime: message too large")
+	ErrPermission     = errors.New("runtime: remote memory does not permit this")
+	ErrRemoteRange    = errors.New("runtime: outside the remote memory")
+	ErrMode           = errors.New("runtime: not in this connection's mode")
+	ErrMessage        = errors.New("runtime: message was released")
+	ErrQueuePair      = errors.New("runtime: the queue pair failed")
+	ErrPeerProtocol   = errors.New("runtime: the peer broke the protocol")
+)
+
+// RejectError is a connection that the other side refused.
+type RejectError struct {
+	Addr   string
+	Reason int    // of the connection manager (IBTA table 102)
+	Code   uint16 // of the listener, when it spoke
+	Text   string
+}
+
+// Error says who refused and why.
+func (e *RejectError) Error() string {
+	s := fmt.Sprintf("connection to %s rejected (reason %d)", e.Addr, e.Reason)
+	if e.Reason == rejInvalidService {
+		s += ": nobody listens there"
+	}
+	if e.Text != "" {
+		s += fmt.Sprintf(": %s (code %d)", e.Text, e.Code)
+	}
+	return s
+}

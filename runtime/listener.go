@@ -1,0 +1,237 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Listener accepts connections at an address of the runtime's device. All
+// methods may be called from any goroutine.
+type Listener struct {
+	rt   *Runtime
+	sh   *shard
+	opts Options
+	addr netip.AddrPort // written before anybody has the listener
+
+	// The holder's.
+	id       verbs.CMID
+	requests []request // nobody accepts them yet
+	seats    []*Conn   // prepared by Accept, waiting for a request
+	closed   bool
+	gone     chan struct{}
+	closeErr error
+}
+
+// request is a peer that wants in.
+type request struct {
+	id      verbs.CMID
+	private []byte
+}
+
+// Listen listens at "host:port" with the runtime's options. An empty host is
+// the device's address, port 0 is chosen (see Addr).
+//
+// Errors: ErrAddress, the device's (EADDRINUSE).
+func (rt *Runtime) Listen(addr string) (*Listener, error) { return rt.ListenOptions(addr, Options{}) }
+
+// ListenOptions is Listen with options; what they leave open is the runtime's.
+func (rt *Runtime) ListenOptions(addr string, o Options) (*Listener, error) {
+	ctx := context.Background()
+	at, err := rt.resolve(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	if o, err = rt.inherit(o); err != nil {
+		return nil, err
+	}
+	if len(o.PrivateData) > MaxAcceptData {
+		return nil, fmt.Errorf("%w: %d bytes of private data, an acceptance carries %d", ErrConfig, len(o.PrivateData), MaxAcceptData)
+	}
+	l := &Listener{rt: rt, sh: rt.shards[0], opts: o, gone: make(chan struct{})}
+	rt.mu.Lock()
+	if rt.closing {
+		rt.mu.Unlock()
+		return nil, ErrClosed
+	}
+	rt.listeners[l] = struct{}{}
+	rt.mu.Unlock()
+	var lerr error
+	if err := l.sh.r.Do(ctx, func() { lerr = l.listen(at) }); err != nil {
+		lerr = err
+	}
+	if lerr != nil {
+		l.forget()
+		return nil, fmt.Errorf("listening at %s: %w", addr, lerr)
+	}
+	return l, nil
+}
+
+func (l *Listener) forget() {
+	l.rt.mu.Lock()
+	defer l.rt.mu.Unlock()
+	delete(l.rt.listeners, l)
+}
+
+// listen starts; holder only.
+func (l *Listener) listen(at netip.AddrPort) error {
+	id, err := l.sh.cm.CreateID(verbs.PSTCP, 0)
+	if err != nil {
+		return err
+	}
+	if err = id.Bind(at); err == nil {
+		err = id.Listen(DefaultBacklog)
+	}
+	if err != nil {
+		l.sh.closeID(id, nil)
+		return err
+	}
+	l.id, l.addr = id, id.LocalAddr()
+	l.sh.targets[id] = l
+	return nil
+}
+
+// Addr is where the listener listens.
+func (l *Listener) Addr() netip.AddrPort { return l.addr }
+
+// Accept waits for a connection. When ctx ends first, a connection that is
+// just being made is closed; later ones are left to others. ErrClosed after Close.
+func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
+	seat, f, err := l.seat()
+	if err != nil {
+		return nil, err
+	}
+	c, err := f.Await(ctx)
+	if err != nil && f.Valid() {
+		f.Discard()
+		l.sh.r.Defer(func() { l.withdraw(seat) })
+	}
+	return c, err
+}
+
+// AcceptAsync prepares a connection for the next request and returns its
+// future. A request that fails half-way settles it with the error; accept
+// again.
+func (l *Listener) AcceptAsync() (futures.Future[*Conn], error) {
+	_, f, err := l.seat()
+	return f, err
+}
+
+func (l *Listener) seat() (c *Conn, f futures.Future[*Conn], err error) {
+	if c, err = l.rt.newConn(l.opts); err != nil {
+		return nil, f, err
+	}
+	c.promise, f = l.rt.conns.New(nil)
+	l.sh.r.Defer(func() {
+		if l.closed {
+			c.unseat(ErrClosed)
+			return
+		}
+		l.seats = append(l.seats, c)
+		l.match()
+	})
+	return c, f, nil
+}
+
+// withdraw takes back a seat that nobody waits for any more, unless it has a
+// request already.
+func (l *Listener) withdraw(c *Conn) {
+	if i := slices.Index(l.seats, c); i >= 0 {
+		l.seats = slices.Delete(l.seats, i, i+1)
+		c.unseat(ErrClosed)
+	}
+}
+
+// unseat ends a connection that got no request.
+func (c *Conn) unseat(err error) {
+	c.promise.Settle(nil, c.abandon(err))
+}
+
+// onCM implements cmTarget.
+func (l *Listener) onCM(ev *verbs.CMEvent) {
+	if ev.Type != verbs.CMConnectRequest {
+		return
+	}
+	if h, err := parseHello(ev.Conn.PrivateData); err != nil {
+		l.refuse(ev.ID, rejectProtocol, err.Error())
+		return
+	} else if h.raw != l.opts.Raw {
+		l.refuse(ev.ID, rejectMode, "one side is raw, the other managed")
+		return
+	}
+	l.requests = append(l.requests, request{ev.ID, ev.Conn.PrivateData})
+	l.match()
+}
+
+func (l *Listener) refuse(id verbs.CMID, code uint16, text string) {
+	_ = id.Reject(encodeReject(code, text)) // if that fails, the peer times out
+	l.sh.closeID(id, nil)
+}
+
+// match seats requests.
+func (l *Listener) match() {
+	for len(l.requests) > 0 && len(l.seats) > 0 {
+		req, c := l.requests[0], l.seats[0]
+		l.requests, l.seats = l.requests[1:], l.seats[1:]
+		if c.sh == l.sh {
+			c.accept(req)
+			continue
+		}
+		c.sh.r.Defer(func() { c.accept(req) })
+	}
+}
+
+// accept answers a request, on the turn of the connection's reactor.
+func (c *Conn) accept(req request) {
+	if !c.begin() {
+		c.sh.drop(req.id)
+		return
+	}
+	c.own(req.id)
+	c.remote = req.id.PeerAddr()
+	err := req.id.Migrate(c.sh.cm)
+	if err == nil {
+		err = c.meet(req.private)
+	}
+	if err == nil {
+		err = c.setup()
+	}
+	if err == nil {
+		err = req.id.Accept(c.param())
+	}
+	if err != nil {
+		_ = req.id.Reject(encodeReject(rejectResources, err.Error())) // if that fails, the peer times out
+		c.giveUp(err)
+	}
+}
+
+// Close stops listening, refuses who waits and ends pending Accepts with
+// ErrClosed. Accepted connections live on. It is idempotent.
+func (l *Listener) Close(ctx context.Context) error {
+	l.sh.r.Defer(func() {
+		if l.closed {
+			return
+		}
+		l.closed = true
+		for _, req := range l.requests {
+			l.refuse(req.id, rejectClosed, "the listener is closed")
+		}
+		for _, c := range l.seats {
+			c.unseat(ErrClosed)
+		}
+		l.requests, l.seats = nil, nil
+		l.sh.closeID(l.id, func(err error) {
+			l.closeErr = err
+			l.forget()
+			close(l.gone)
+		})
+	})
+	if err := wait(ctx, l.gone); err != nil {
+		return err
+	}
+	return l.closeErr
+}

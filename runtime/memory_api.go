@@ -1,0 +1,24 @@
+package runtime
+
+import "github.com/verbena-rdma/verbena/verbs"
+
+// Alloc leases n bytes of registered memory from the runtime's pools; see
+// Memory.Alloc.
+func (rt *Runtime) Alloc(n int) (Buffer, error) { return rt.mem.Alloc(n) }
+
+// NewRegion makes n bytes of memory that peers may use as access says; see
+// Memory.NewRegion.
+func (rt *Runtime) NewRegion(n int, access verbs.AccessFlags) (*Region, error) {
+	return rt.mem.NewRegion(n, access)
+}
+
+// Register registers a mapping of the caller; see Memory.Register.
+func (rt *Runtime) Register(b []byte, access verbs.AccessFlags) (*Region, error) {
+	return rt.mem.Register(b, access)
+}
+
+// Invalidate forgets all cached registrations of b; see Memory.Invalidate.
+func (rt *Runtime) Invalidate(b []byte) error { return rt.mem.Invalidate(b) }
+
+// MemoryStats are the counters of the runtime's memory.
+func (rt *Runtime) MemoryStats() MemoryStats { return rt.mem.Stats() }

@@ -1,0 +1,199 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// The one-sided operations. What they have in common:
+//
+// They check bounds, permission and the connection's state, lease the local
+// memory, wait on ctx for room in the send queue, and return the future of the
+// operation. They do not wait for it. The local memory is the device's until the
+// future is settled, whoever stops waiting.
+//
+// Errors at once: ErrReleased for memory given back, ErrRemoteRange and
+// ErrPermission for remote memory, the connection's cause, the context's error.
+// Errors of the future: *verbs.WCError; the connection has failed then.
+
+// Write copies local into remote memory.
+//
+// Implements: ibv_post_send, RDMA_WRITE.
+func (c *Conn) Write(ctx context.Context, local Slice, remote Remote) (Future, error) {
+	return c.oneSided(ctx, verbs.WRRDMAWrite, []Slice{local}, remote, 0)
+}
+
+// WriteV gathers locals, in order, into remote memory; at most
+// Options.MaxSGE of them.
+func (c *Conn) WriteV(ctx context.Context, locals []Slice, remote Remote) (Future, error) {
+	return c.oneSided(ctx, verbs.WRRDMAWrite, locals, remote, 0)
+}
+
+// WriteImm is Write that also delivers imm to the peer, after the data, as a
+// message. On a managed connection it waits on ctx for a credit, too.
+//
+// Implements: ibv_post_send, RDMA_WRITE_WITH_IMM.
+func (c *Conn) WriteImm(ctx context.Context, local Slice, remote Remote, imm uint32) (Future, error) {
+	return c.oneSided(ctx, verbs.WRRDMAWriteWithImm, []Slice{local}, remote, imm)
+}
+
+// WriteImmV is WriteImm that gathers.
+func (c *Conn) WriteImmV(ctx context.Context, locals []Slice, remote Remote, imm uint32) (Future, error) {
+	return c.oneSided(ctx, verbs.WRRDMAWriteWithImm, locals, remote, imm)
+}
+
+// Read copies remote memory into local.
+//
+// Implements: ibv_post_send, RDMA_READ.
+func (c *Conn) Read(ctx context.Context, local Slice, remote Remote) (Future, error) {
+	return c.oneSided(ctx, verbs.WRRDMARead, []Slice{local}, remote, 0)
+}
+
+// ReadV scatters remote memory over locals, in order; at most Options.MaxSGE.
+func (c *Conn) ReadV(ctx context.Context, locals []Slice, remote Remote) (Future, error) {
+	return c.oneSided(ctx, verbs.WRRDMARead, locals, remote, 0)
+}
+
+// CompareAndSwap replaces the 8 bytes at the beginning of remote by swap if they
+// are compare, as a native-endian word at an address that is a multiple of 8.
+// Result.Value is what they were before. It is atomic against other operations
+// of the same device.
+//
+// Implements: ibv_post_send, ATOMIC_CMP_AND_SWP.
+func (c *Conn) CompareAndSwap(ctx context.Context, remote Remote, compare, swap uint64) (Future, error) {
+	return c.atomic(ctx, &reactor.Send{Opcode: verbs.WRAtomicCmpAndSwp, Compare: compare, Swap: swap}, remote)
+}
+
+// FetchAndAdd adds to the 8 bytes at the beginning of remote; otherwise as
+// CompareAndSwap.
+//
+// Implements: ibv_post_send, ATOMIC_FETCH_AND_ADD.
+func (c *Conn) FetchAndAdd(ctx context.Context, remote Remote, add uint64) (Future, error) {
+	return c.atomic(ctx, &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Add: add}, remote)
+}
+
+// wordSize is the size of an atomic's target.
+const wordSize = 8
+
+func (c *Conn) atomic(ctx context.Context, s *reactor.Send, remote Remote) (f Future, err error) {
+	if err := c.usable(); err != nil {
+		return f, err
+	}
+	if err := remote.check(wordSize, verbs.AccessRemoteAtomic); err != nil {
+		return f, err
+	}
+	s.Remote, s.RKey = remote.Addr, remote.RKey
+	return c.q.Post(ctx, s)
+}
+
+// check tells whether n bytes of r may be used like this.
+func (r Remote) check(n uint64, need verbs.AccessFlags) error {
+	if n > r.Length {
+		return fmt.Errorf("%w: %d bytes wanted, there are %d", ErrRemoteRange, n, r.Length)
+	}
+	if r.Access&need != need {
+		return fmt.Errorf("%w: it needs %v, the descriptor grants %v", ErrPermission, need, r.Access)
+	}
+	return nil
+}
+
+// maxPieces bounds the elements kept on the stack.
+const maxPieces = 8
+
+func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32) (f Future, err error) {
+	if err := c.usable(); err != nil {
+		return f, err
+	}
+	var total uint64
+	for _, l := range locals {
+		total += uint64(l.Len())
+		if op == verbs.WRRDMARead && !l.writable() {
+			return f, fmt.Errorf("%w: the local memory of a READ is not registered for LOCAL_WRITE", ErrPermission)
+		}
+	}
+	need := verbs.AccessRemoteWrite
+	if op == verbs.WRRDMARead {
+		need = verbs.AccessRemoteRead
+	}
+	if err := remote.check(total, need); err != nil {
+		return f, err
+	}
+	if total > uint64(c.sh.r.MaxMessage()) {
+		return c.split(ctx, op, locals, remote, imm)
+	}
+	if err := c.creditFor(ctx, op); err != nil {
+		return f, err
+	}
+	var space [maxPieces]verbs.SGE
+	s := reactor.Send{Opcode: op, Remote: remote.Addr, RKey: remote.RKey, Imm: imm}
+	if s.SGEs, s.Lease, err = leaseAll(space[:0], locals); err == nil {
+		if f, err = c.q.Post(ctx, &s); err == nil {
+			return f, nil
+		}
+		if s.Lease != nil {
+			s.Lease.End()
+		}
+	}
+	c.creditBack(op)
+	return f, err
+}
+
+// creditFor takes a credit if the peer spends a receive on op.
+func (c *Conn) creditFor(ctx context.Context, op verbs.WROpcode) error {
+	if c.credits == nil || op == verbs.WRRDMAWrite || op == verbs.WRRDMARead {
+		return nil
+	}
+	if c.credits.TryAcquire() {
+		return nil
+	}
+	if err := c.credits.Acquire(ctx); err != nil {
+		if cause := c.usable(); cause != nil {
+			return cause
+		}
+		return fmt.Errorf("waiting for one of the peer's %d receives: %w", c.credits.Cap(), err)
+	}
+	return nil
+}
+
+// creditBack undoes creditFor for what was not posted.
+func (c *Conn) creditBack(op verbs.WROpcode) {
+	if c.credits != nil && op != verbs.WRRDMAWrite && op != verbs.WRRDMARead {
+		c.credits.Restore(1) // false: the peer gave it back unused, and is found out when it speaks again
+	}
+}
+
+// leaseAll begins the lease of every slice and lists their elements. One lease is
+// given to the operation as it is; several are bundled, which allocates.
+func leaseAll(sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor.Lease, error) {
+	for i, l := range locals {
+		if err := l.begin(); err != nil {
+			leases(locals[:i]).End()
+			return nil, nil, err
+		}
+		if l.Len() > 0 {
+			sges = append(sges, l.SGE())
+		}
+	}
+	if len(locals) == 1 {
+		if locals[0].lease == nil {
+			return sges, nil, nil
+		}
+		return sges, locals[0].lease, nil
+	}
+	return sges, append(leases(nil), locals...), nil
+}
+
+// leases are those of several slices of one operation.
+type leases []Slice
+
+// End implements reactor.Lease.
+func (ls leases) End() {
+	for _, l := range ls {
+		if l.lease != nil {
+			l.lease.End()
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package runtime
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// recvSlot is one posted receive with its buffer.
+//
+//	free ──post──> posted ──completion──> arrived ──Recv──> held ──Release──> posted
+//	                  │ flushed              │ connection gone   │ connection gone
+//	                  └──────────────────────┴───────────────────┴──────────> freed
+//
+// The device has the buffer while posted, the connection while arrived, the
+// caller while held.
+type recvSlot struct {
+	c   *Conn
+	i   int
+	buf Buffer
+	// state is the number of times the slot was handed to a caller, times two,
+	// plus one while it is held. Moved by match (hand out) and by Release (CAS);
+	// a message knows its number, so a second Release does nothing.
+	state atomic.Uint64
+	// payload of the arrived message; written by the holder before the slot is
+	// handed out.
+	n    int
+	imm  uint32
+	with bool
+	sge  [1]verbs.SGE
+}
+
+func (s *recvSlot) post() error {
+	return s.c.q.PostRecv(&reactor.Recv{SGEs: s.sge[:], Sink: s.c, Tag: uint64(s.i)})
+}
+
+func (s *recvSlot) free() { s.buf.Release() }
+
+// makeRecvs allocates the buffers of n receives.
+func (c *Conn) makeRecvs(n int) error {
+	c.recvs = make([]recvSlot, n)
+	for i := range c.recvs {
+		s := &c.recvs[i]
+		buf, err := c.rt.mem.Alloc(frameSize + c.opts.MessageSize)
+		if err != nil {
+			c.recvs = c.recvs[:i]
+			return err
+		}
+		s.c, s.i, s.buf = c, i, buf
+		s.sge[0] = buf.Slice().SGE()
+	}
+	return nil
+}
+
+// Message is a received message. Its data lies in a receive buffer of the
+// connection, which is the caller's until Release; the peer can have only so
+// many messages unreleased as the connection has credits.
+type Message struct {
+	Data []byte // nil for a write with immediate
+	// Imm is the immediate data of a write with immediate, in host order, if
+	// HasImm; Written is how many bytes it wrote.
+	Imm     uint32
+	HasImm  bool
+	Written int
+
+	slot   *recvSlot
+	number uint64
+}
+
+// Release gives the buffer back: it is posted again and the peer gets its
+// credit. Data must not be used after it. ErrMessage when it was released
+// already. It does not block.
+func (m Message) Release() error {
+	s := m.slot
+	if s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
+		return ErrMessage
+	}
+	c := s.c
+	if err := s.post(); err != nil { // the connection is going or gone
+		s.free()
+		return nil
+	}
+	if n := c.unreturned.Add(1); int(n) >= c.tellAt() {
+		c.sh.r.Schedule(&c.tellTask, false)
+	}
+	return nil
+}
+
+// want is somebody who waits for a message.
+type want struct {
+	hook    ring.Hook[want]
+	promise futures.Promise[Message]
+}
+
+// InboxHook links the want.
+func (w *want) InboxHook() *ring.Hook[want] { return &w.hook }
+
+var wantPool = sync.Pool{New: func() any { return new(want) }}
+
+// Recv returns the future of the next message; messages go to those who asked
+// in the order of asking. A discarded future's message is given to the next who
+// asks. The error is why no message will come any more: ErrPeerClosed, or the
+// failure. It does not block; in steady state it allocates nothing.
+func (c *Conn) Recv() futures.Future[Message] { return c.recv(false) }
+
+// RecvWait waits for the next message. When ctx ends first no message is lost.
+func (c *Conn) RecvWait(ctx context.Context) (Message, error) {
+	f := c.recv(c.sh.r.Driver() != nil)
+	m, err := f.Await(ctx)
+	if err != nil {
+		f.Discard()
+	}
+	return m, err
+}
+
+func (c *Conn) recv(quiet bool) futures.Future[Message] {
+	if c.opts.Raw {
+		return futures.Ready(Message{}, ErrMode)
+	}
+	w := wantPool.Get().(*want)
+	p, f := c.rt.messages.New(c.sh.r.Driver())
+	w.promise = p
+	c.wantIn.Push(w)
+	c.sh.r.Schedule(&c.matchTask, quiet)
+	return f
+}
+
+// match gives arrived messages to those who wait. Holder only.
+func (c *Conn) match() {
+	for w := c.wantIn.TakeAll(); w != nil; {
+		next := w.hook.Unlink()
+		c.wants = append(c.wants, w)
+		w = next
+	}
+	done := 0
+	for ; done < len(c.wants); done++ {
+		w := c.wants[done]
+		var m Message
+		var err error
+		switch {
+		case len(c.arrived) > 0:
+			m = c.handOut(c.arrived[0])
+			c.arrived = append(c.arrived[:0], c.arrived[1:]...)
+		case c.drained:
+			if err = c.cause.Load(); err == nil {
+				err = ErrConnClosed
+			}
+		default:
+			c.wants = append(c.wants[:0], c.wants[done:]...)
+			return
+		}
+		p := w.promise
+		w.promise = futures.Promise[Message]{}
+		wantPool.Put(w)
+		p.Settle(m, err)
+	}
+	clear(c.wants)
+	c.wants = c.wants[:0]
+}
+
+func (c *Conn) handOut(i int) Message {
+	s := &c.recvs[i]
+	number := s.state.Add(1) // odd: held
+	m := Message{slot: s, number: number, Imm: s.imm, HasImm: s.with}
+	if s.with {
+		m.Written = s.n
+	} else {
+		m.Data = s.buf.Bytes()[frameSize : frameSize+s.n]
+	}
+	return m
+}
+
+// disposeMessage takes back a message whose future was discarded: it is the
+// next to be received.
+func disposeMessage(m Message, err error) {
+	s := m.slot
+	if err != nil || s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
+		return
+	}
+	c := s.c
+	c.sh.r.Defer(func() {
+		if c.state == connGone {
+			s.free()
+			return
+		}
+		c.arrived = append([]int{s.i}, c.arrived...)
+		c.match()
+	})
+}
+
+// freeArrived frees messages that nobody received.
+func (c *Conn) freeArrived() {
+	for _, i := range c.arrived {
+		c.recvs[i].free()
+	}
+	c.arrived = nil
+}
+
+// Complete implements reactor.Sink for receives and credit updates.
+func (c *Conn) Complete(r Result, err error) {
+	if r.Kind != reactor.KindRecv {
+		if c.creditDue && err == nil {
+			c.creditDue = false
+			c.tell()
+		}
+		return
+	}
+	s := &c.recvs[r.Tag]
+	if err != nil {
+		s.free() // a flush; the failure itself came through OnFail
+		return
+	}
+	if err := c.take(s, r); err != nil {
+		s.free()
+		c.fail(err)
+		return
+	}
+}
+
+// take looks at what has arrived.
+func (c *Conn) take(s *recvSlot, r Result) error {
+	if r.Opcode == verbs.WCRecvRDMAWithImm {
+		s.n, s.imm, s.with = int(r.Bytes), r.Imm, true
+	} else {
+		f, err := parseFrame(s.buf.Bytes(), int(r.Bytes))
+		if err != nil {
+			return err
+		}
+		if f.credits > 0 && !c.credits.Restore(int(f.credits)) {
+			return errCredits(f.credits)
+		}
+		if f.kind == frameCredit {
+			return s.post()
+		}
+		s.n, s.with = int(f.length), false
+	}
+	c.arrived = append(c.arrived, s.i)
+	if len(c.wants) > 0 {
+		c.match()
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Send sends local as one message, at most MaxMessage bytes. On a managed
+// connection it waits on ctx for one of the peer's receives, on any for room in
+// the send queue; not for the message. The local memory is the device's until
+// the future is settled.
+//
+// Errors: ErrTooLarge; otherwise as the one-sided operations.
+//
+// Implements: ibv_post_send, SEND.
+func (c *Conn) Send(ctx context.Context, local Slice) (Future, error) {
+	return c.SendV(ctx, []Slice{local})
+}
+
+// SendV is Send that gathers locals, in order, into one message; at most
+// Options.MaxSGE of them.
+func (c *Conn) SendV(ctx context.Context, locals []Slice) (f Future, err error) {
+	total := 0
+	for _, l := range locals {
+		total += l.Len()
+	}
+	if err := c.mayCarry(total); err != nil {
+		return f, err
+	}
+	if err := c.creditFor(ctx, verbs.WRSend); err != nil {
+		return f, err
+	}
+	var space [maxPieces]verbs.SGE
+	s := reactor.Send{Opcode: verbs.WRSend}
+	if s.SGEs, s.Lease, err = leaseAll(space[:0], locals); err == nil {
+		if f, err = c.post(ctx, &s, total); err == nil {
+			return f, nil
+		}
+		if s.Lease != nil {
+			s.Lease.End()
+		}
+	}
+	c.creditBack(verbs.WRSend)
+	return f, err
+}
+
+// SendBytes sends a copy of p as one message: p may lie anywhere, and is the
+// caller's when SendBytes returns. Otherwise as Send.
+func (c *Conn) SendBytes(ctx context.Context, p []byte) (f Future, err error) {
+	if err := c.mayCarry(len(p)); err != nil {
+		return f, err
+	}
+	if c.headerSize()+len(p) > c.q.Inline() {
+		buf, err := c.rt.mem.Alloc(len(p))
+		if err != nil {
+			return f, err
+		}
+		copy(buf.Bytes(), p)
+		f, err = c.Send(ctx, buf.Slice())
+		if rerr := buf.Release(); err == nil { // given back when the message has gone
+			err = rerr
+		}
+		return f, err
+	}
+	if err := c.creditFor(ctx, verbs.WRSend); err != nil {
+		return f, err
+	}
+	if p == nil {
+		p = []byte{} // an empty message is inline data, too
+	}
+	if f, err = c.post(ctx, &reactor.Send{Opcode: verbs.WRSend, Inline: p}, len(p)); err != nil {
+		c.creditBack(verbs.WRSend)
+	}
+	return f, err
+}
+
+func (c *Conn) mayCarry(n int) error {
+	if err := c.usable(); err != nil {
+		return err
+	}
+	if n > c.MaxMessage() {
+		return fmt.Errorf("%w: %d bytes, the peer receives %d in one message", ErrTooLarge, n, c.MaxMessage())
+	}
+	return nil
+}
+
+func (c *Conn) headerSize() int {
+	if c.opts.Raw {
+		return 0
+	}
+	return frameSize
+}
+
+// post puts the frame header, with the credits to give back, in front of a
+// managed message of n bytes.
+func (c *Conn) post(ctx context.Context, s *reactor.Send, n int) (Future, error) {
+	if c.opts.Raw {
+		return c.q.Post(ctx, s)
+	}
+	var head [frameSize]byte
+	back := c.unreturned.Swap(0)
+	frame{kind: frameData, credits: back, length: uint32(n)}.encode(&head)
+	s.Header = head[:]
+	f, err := c.q.Post(ctx, s)
+	if err != nil {
+		c.unreturned.Add(back)
+	}
+	return f, err
+}
+
+// tellAt is how many receives are posted again before the peer is told
+// without being asked: half of all, so that at most two such updates are unseen.
+func (c *Conn) tellAt() int { return (c.opts.RecvCredits + 1) / 2 }
+
+// tell sends a credit update. It is a task: holder only.
+func (c *Conn) tell() {
+	if c.state != connOpen && c.state != connConnecting || int(c.unreturned.Load()) < c.tellAt() {
+		return // a message took them along
+	}
+	var head [frameSize]byte
+	back := c.unreturned.Swap(0)
+	frame{kind: frameCredit, credits: back}.encode(&head)
+	if err := c.q.PostControl(&reactor.Send{Opcode: verbs.WRSend, Header: head[:], Sink: c}); err != nil {
+		c.unreturned.Add(back)
+		c.creditDue = true // told when an earlier update completes
+	}
+}
+
+func errCredits(n uint32) error {
+	return fmt.Errorf("%w: it gives back %d receives that it does not have", ErrPeerProtocol, n)
+}
+
+// PostRecv posts a receive of a raw connection. The future gives the bytes
+// received and the immediate data. It does not wait: reactor.ErrRecvFull when
+// Options.RecvCredits are posted. The memory is the device's until the
+// future is settled; receives complete in the order they were posted.
+//
+// Implements: ibv_post_recv.
+func (c *Conn) PostRecv(locals ...Slice) (f Future, err error) {
+	if !c.opts.Raw {
+		return f, fmt.Errorf("%w: receives of a managed connection are its own", ErrMode)
+	}
+	if err := c.usable(); err != nil {
+		return f, err
+	}
+	for _, l := range locals {
+		if !l.writable() {
+			return f, fmt.Errorf("%w: the memory of a receive is not registered for LOCAL_WRITE", ErrPermission)
+		}
+	}
+	var space [maxPieces]verbs.SGE
+	r := reactor.Recv{}
+	if r.SGEs, r.Lease, err = leaseAll(space[:0], locals); err != nil {
+		return f, err
+	}
+	s := &single{}
+	s.promise, f = c.sh.r.Futures().New(c.sh.r.Driver())
+	r.Sink = s
+	if err = c.q.PostRecv(&r); err != nil {
+		if r.Lease != nil {
+			r.Lease.End()
+		}
+		s.promise.Settle(Result{}, err)
+		f.Discard()
+		return Future{}, err
+	}
+	return f, nil
+}

@@ -1,0 +1,164 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// shard is a reactor with the connection events that belong to it. Its maps are
+// touched by the holder of the turn only.
+type shard struct {
+	rt *Runtime
+	r  *reactor.Reactor
+	cm verbs.CMChannel
+	// targets get the events of the identifiers they own.
+	targets map[verbs.CMID]cmTarget
+}
+
+// cmTarget owns a connection identifier.
+type cmTarget interface {
+	// onCM handles an event, holding the turn. It may keep the event, which is
+	// acknowledged already.
+	onCM(ev *verbs.CMEvent)
+}
+
+func newShard(rt *Runtime, node int) (s *shard, err error) {
+	s = &shard{rt: rt, targets: map[verbs.CMID]cmTarget{}}
+	s.r, err = reactor.New(reactor.Config{
+		Context: rt.dev, CQEntries: rt.cfg.CQEntries, Spin: rt.cfg.Spin, Node: node,
+		NoCallerDriving: rt.cfg.NoCallerDriving, Stepped: rt.cfg.stepped, Now: rt.cfg.now,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close(context.Background()))
+		}
+	}()
+	if s.cm, err = rt.provider.CreateCMChannel(); err != nil {
+		return nil, err
+	}
+	var werr error
+	if err = s.r.Do(context.Background(), func() {
+		if werr = s.r.Watch(s.cm, s.takeCM); werr == nil && len(rt.shards) == 0 {
+			werr = s.r.Watch(rt.dev.Async(), s.takeAsync)
+		}
+	}); err != nil {
+		return nil, err
+	}
+	return s, werr
+}
+
+// takeCM takes all connection events. Each is acknowledged before it is
+// handled, so that the handler may move or close its identifier.
+func (s *shard) takeCM() {
+	for {
+		ev, ok, err := s.cm.GetEvent()
+		if err != nil || !ok {
+			return
+		}
+		ev.Conn.PrivateData = bytes.Clone(ev.Conn.PrivateData)
+		s.cm.Ack(ev)
+		id := ev.ID
+		if ev.Type == verbs.CMConnectRequest {
+			id = ev.ListenID
+		}
+		if t := s.targets[id]; t != nil {
+			t.onCM(&ev)
+		} else if ev.Type == verbs.CMConnectRequest {
+			s.drop(ev.ID) // its listener is gone
+		}
+	}
+}
+
+// takeAsync takes the device's asynchronous events. A failed queue pair shows
+// in its completions too; only the device's end must be told to all.
+func (s *shard) takeAsync() {
+	for {
+		ev, ok, err := s.rt.dev.Async().Get()
+		if err != nil || !ok {
+			return
+		}
+		s.rt.dev.Async().Ack(ev)
+		switch ev.Type {
+		case verbs.EventDeviceFatal:
+			s.failAll(nil, verbs.ErrDeviceRemoved)
+		case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
+			s.failAll(ev.QP, fmt.Errorf("%w: %v", ErrQueuePair, ev.Type))
+		case verbs.EventCQErr:
+			s.failAll(nil, fmt.Errorf("%w: %v", ErrQueuePair, ev.Type))
+		}
+	}
+}
+
+// failAll fails the connection of qp, or all if that is nil, on every shard:
+// the device's events come to one.
+func (s *shard) failAll(qp verbs.QP, cause error) {
+	for _, sh := range s.rt.shards {
+		sh.r.Defer(func() {
+			for _, t := range sh.targets {
+				if c, ok := t.(*Conn); ok && (qp == nil || c.q.QP() == qp) {
+					c.fail(cause)
+				}
+			}
+		})
+	}
+}
+
+// drop refuses and closes an identifier that nobody will have.
+func (s *shard) drop(id verbs.CMID) {
+	_ = id.Reject(encodeReject(rejectClosed, "the listener is closed")) // if that fails, the peer times out
+	s.closeID(id, nil)
+}
+
+// closeRetry is how long to wait for the acknowledgement of an event that
+// another goroutine has.
+const closeRetry = time.Millisecond
+
+// closeID closes an identifier, now or as soon as its events are
+// acknowledged, and then calls done (may be nil). Holder only.
+func (s *shard) closeID(id verbs.CMID, done func(error)) {
+	delete(s.targets, id)
+	err := id.Close()
+	if errors.Is(err, verbs.ErrBusy) {
+		s.r.After(closeRetry, func() { s.closeID(id, done) })
+		return
+	}
+	if done != nil {
+		done(err)
+	}
+}
+
+func (s *shard) close(ctx context.Context) error {
+	if s.cm != nil {
+		var err error
+		if derr := s.r.Do(ctx, func() {
+			if err = s.r.Unwatch(s.cm); err == nil {
+				err = s.r.Unwatch(s.rt.dev.Async())
+			}
+			if err == nil {
+				s.takeCM()
+				err = s.cm.Close()
+			}
+		}); derr != nil {
+			return derr
+		}
+		if err != nil {
+			return err
+		}
+		s.cm = nil
+	}
+	if s.r != nil {
+		if err := s.r.Close(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// flushBound is how long the device is given to flush a queue pair in ERR
+// before it is destroyed: some flush only then.
+const flushBound = time.Second
+
+// fail ends an open connection: the queue pair goes to ERR, what is out is
+// flushed and completes with the cause, what has arrived can still be received.
+// Holder only.
+func (c *Conn) fail(cause error) {
+	switch c.state {
+	case connConnecting:
+		c.giveUp(cause)
+	case connOpen:
+		c.setCause(cause)
+		c.state = connFailed
+		c.stop()
+	case connDraining:
+		c.stop()
+	}
+}
+
+// stop makes the device give everything back.
+func (c *Conn) stop() {
+	c.q.Fail(c.cause.Load())
+	if c.credits != nil {
+		c.credits.Close()
+	}
+	if err := c.id.Disconnect(); err != nil {
+		c.closeErr = errors.Join(c.closeErr, err)
+	}
+	c.q.Idle(c.dry)
+}
+
+// dry is called when no receive is out any more: those who wait for a message
+// get what has arrived, and then the cause.
+func (c *Conn) dry() {
+	c.drained = true
+	c.match()
+}
+
+// Close ends the connection: it refuses new operations, waits for those under
+// way until ctx ends, disconnects, and gives everything back. Operations still
+// under way then complete with an error. Messages not yet released stay
+// the caller's. It is idempotent; every call waits for the end.
+func (c *Conn) Close(ctx context.Context) error {
+	c.end(false)
+	select {
+	case <-c.closed:
+		return c.closeErr
+	case <-ctx.Done():
+	}
+	c.Abort()
+	<-c.closed // bounded: nothing waits for the peer any more
+	return c.closeErr
+}
+
+// Abort is Close that waits for nothing: operations under way complete with an
+// error, soon.
+func (c *Conn) Abort() { c.end(true) }
+
+// end starts the end; hard is without waiting for what is under way.
+func (c *Conn) end(hard bool) {
+	c.setCause(ErrConnClosed)
+	c.q.Fail(c.cause.Load())
+	c.sh.r.Defer(func() {
+		switch c.state {
+		case connOpen:
+			c.state = connDraining
+			if c.credits != nil {
+				c.credits.Close()
+			}
+			if !hard {
+				c.q.SendsIdle(c.part)
+				return
+			}
+			c.part()
+		case connDraining:
+			if hard {
+				c.destroy(nil)
+			}
+		case connFailed:
+			c.part()
+		case connConnecting:
+			c.giveUp(c.cause.Load())
+		}
+	})
+}
+
+// part disconnects and, when everything is flushed, destroys.
+func (c *Conn) part() {
+	if c.state == connGone || c.parting {
+		return
+	}
+	c.parting = true
+	if c.state == connDraining {
+		c.stop()
+	}
+	c.timer = c.sh.r.After(flushBound, func() { c.destroy(nil) })
+	c.q.Idle(func() { c.destroy(nil) })
+}
+
+// destroy gives everything back; done (may be nil) is called at the end. Holder
+// only.
+func (c *Conn) destroy(done func()) {
+	if c.state == connGone {
+		return
+	}
+	c.state = connGone
+	c.sh.r.StopTimer(c.timer)
+	finish := func(err error) {
+		c.closeErr = errors.Join(c.closeErr, err)
+		if c.admitted {
+			c.closeErr = errors.Join(c.closeErr, c.q.Release(c.cause.Load()))
+		} else {
+			for i := range c.recvs {
+				c.recvs[i].free()
+			}
+			c.closeErr = errors.Join(c.closeErr, c.q.Discard())
+		}
+		c.dry()
+		c.freeArrived()
+		c.rt.forget(c)
+		close(c.closed)
+		if done != nil {
+			done()
+		}
+	}
+	if c.id == nil {
+		finish(nil)
+		return
+	}
+	c.sh.closeID(c.id, finish) // the queue pair goes with it: the device has no memory of ours any more
+}
