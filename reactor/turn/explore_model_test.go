@@ -3,354 +3,337 @@
 package turn
 
 import (
-	"errors"
 	"fmt"
-	"iter"
 	"slices"
-	"strings"
 	"testing"
 )
 
-// The explorer runs actors one step at a time and visits every state that any
-// interleaving of their steps can reach, depth first. The actors are coroutines
-// that run the real code, so a state cannot be copied: to go another way the
-// world is built anew and replayed to where the way parts.
+// The explorer visits every state that any interleaving of the actors' steps
+// can reach.
 //
-// A state is what is shared plus, for every actor, where it stands and what it
-// knows: a hash of what it read since the last mark, at which it knows nothing
-// else. Two states with the same hash have the same future, so the second is
-// not followed. Hashes have 64 bits: among a million states two meet by
-// accident with a probability of 3 in 100 million.
+// A state is the shared state plus, for every actor, where it stands and what it
+// knows: what it read since the last mark, at which it knows nothing else. A
+// step depends on its actor and the shared state only, so its outcome is learned
+// once for each pair, by running the real code, and looked up for all the states
+// that have that pair. To run it the world is built anew and replayed to the
+// state, since a coroutine cannot be copied. States in which callers of one kind
+// are exchanged are one state.
 //
-// A state in which nobody can move must be a good end. A state that is reached
-// again on the way from itself is a livelock: some schedule never ends. As every
-// way is finite and every end is good, all that must happen does happen, under
-// every scheduler, a malicious one too.
-
-// actor is one goroutine of the model.
-type actor struct {
-	name  string
-	owner int // which caller it belongs to; -1: none
-	body  func()
-	// moot: nothing that it could still do has any influence; may be nil.
-	moot func() bool
-
-	next  func() (stop, bool)
-	abort func()
-	out   func(stop) bool
-	at    stop
-	done  bool
-
-	place string // the last mark
-	phase int    // where in its script it is
-	knows uint64
-}
-
-// stop is where an actor waits to be let go.
-type stop struct {
-	label string
-	ready func() bool // nil: always
-}
-
-// world is what a scenario builds for every run.
-type world interface {
-	actors() []*actor
-	// shared adds the shared state to a hash; order is the order in which the
-	// callers are counted.
-	shared(h *digest, order []int)
-	// reads is the shared state that the step with this label learns.
-	reads(label string) uint64
-	// marked hears of every mark.
-	marked(a *actor)
-	// check is asked in every state.
-	check(actors []*actor) error
-	// end is asked where nobody can move.
-	end(blocked []string) error
-	// orders are the ways to count the callers that make no difference.
-	orders() [][]int
-	String() string
-}
-
-type digest uint64
-
-func (d *digest) add(v uint64) {
-	x := (uint64(*d) ^ v) * 0x9e3779b97f4a7c15
-	x ^= x >> 29
-	x *= 0xbf58476d1ce4e5b9
-	*d = digest(x ^ x>>32)
-}
-
-func (d *digest) text(s string) {
-	h := uint64(14695981039346656037)
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * 1099511628211
-	}
-	d.add(h)
-}
-
-func (d *digest) bits(bs ...bool) {
-	v := uint64(1)
-	for _, b := range bs {
-		v = v<<1 | uint64(ifTrue(b))
-	}
-	d.add(v)
-}
-
-// explorer is one search.
+// States are known by hashes of 64 bits: among five million two meet by accident
+// with a probability of less than one in a million.
+//
+// Rules: in every state at most one holds the turn; where nobody can move the
+// world has come to a good end; and no state can be reached from itself, so that
+// every schedule ends, a malicious one too. Hence all that must happen happens.
 type explorer struct {
-	build   func() world
-	visited map[uint64]struct{}
-	path    []fork
-	onPath  map[uint64]bool
+	build  func() world
+	orders [][]int // ways to count the callers that make no difference
+	owners []int   // of the actors
 
-	world world
-	cast  []*actor
-	cur   *actor
-	fault error
-	trace *strings.Builder // nil while searching
-	runs  int
+	shared  interned // hash in the first order to number
+	sharedX []sharedState
+	local   interned
+	localX  []localState
+	// steps by actor, its local and the shared state.
+	steps map[uint64]outcome
+
+	nodes   []node
+	visited map[uint64]int32
+	edges   []int32 // successors of all nodes, in order
+	runs    int
 }
 
-// fork is a state on the current path.
-type fork struct {
-	key  uint64
-	took uint8
-	left []uint8 // actors that could have moved and were not tried yet
+type interned map[uint64]uint32
+
+type sharedState struct {
+	hashes []uint64 // in every order
+	given  int      // see world.given
+	held   bool
 }
 
-// model is the explorer of the running search; actors reach it through here.
-var model *explorer
-
-type aborted struct{}
-
-func (e *explorer) stop(label string, ready func() bool) {
-	a := e.cur
-	if a == nil {
-		return // the world is being built or checked
-	}
-	if !a.out(stop{label, ready}) {
-		panic(aborted{})
-	}
+type localState struct {
+	hash   uint64
+	holder bool // stands before a step that only the holder takes
+	alone  bool // stands before a step that nobody notices
 }
 
-// learn notes what the current actor read.
-func learn(v uint64) {
-	d := digest(model.cur.knows)
-	d.add(v)
-	model.cur.knows = uint64(d)
+// outcome is what a step does.
+type outcome struct {
+	local, shared uint32
+	kind          outcomeKind
+	fault         error
 }
 
-func (e *explorer) mark(place string, local int) {
-	a := e.cur
-	var d digest
-	d.text(place)
-	d.add(uint64(local))
-	a.place, a.knows = place, uint64(d)
-	e.world.marked(a)
+type outcomeKind uint8
+
+const (
+	unknown  outcomeKind = iota
+	disabled             // it cannot move
+	untried              // it can, and what happens is not known
+	tried
+)
+
+const maxActors = 8
+
+// node is a state, and how it was reached.
+type node struct {
+	shared uint32
+	locals [maxActors]uint32
+	parent int32
+	choice uint8
+	edges  int32 // where its successors begin
 }
 
-func (e *explorer) fail(format string, args ...any) {
-	if e.fault == nil {
-		e.fault = fmt.Errorf(format, args...)
-	}
-}
-
-// explore visits every state from build's; it returns how many there are, and
-// the first way that breaks a rule.
-func explore(t *testing.T, build func() world, limit int) (states int, broken error) {
+// explore visits every state; it returns how many there are, and the shortest
+// way that breaks a rule.
+func explore(t *testing.T, sc scenario, limit int) (states int, broken error) {
 	t.Helper()
-	e := &explorer{build: build, visited: map[uint64]struct{}{}, onPath: map[uint64]bool{}}
-	model = e
-	yield = func(label string) { e.stop(label, nil) }
-	block, mark = e.stop, e.mark
-	for {
-		if err := e.run(); err != nil {
-			e.trace = new(strings.Builder)
-			e.fault = nil
-			again := e.run()
-			if again == nil || again.Error() != err.Error() {
-				t.Fatalf("the replay of %q ends with %v: the model is not deterministic", err, again)
-			}
-			return len(e.visited), fmt.Errorf("%w\n%s", err, e.trace)
+	e := &explorer{build: sc.build, orders: sc.orders, shared: interned{}, local: interned{}, steps: map[uint64]outcome{}, visited: map[uint64]int32{}}
+	s := open(e.build)
+	root := node{parent: -1, shared: e.sharedOf(s)}
+	for i, a := range s.cast {
+		e.owners = append(e.owners, a.owner)
+		root.locals[i] = e.localOf(a)
+	}
+	s.close()
+	e.visited[e.key(&root)] = 0
+	e.nodes = append(e.nodes, root)
+	for i := 0; i < len(e.nodes); i++ {
+		if err := e.expand(int32(i)); err != nil {
+			return len(e.nodes), err
 		}
-		if len(e.visited) > limit {
+		if len(e.nodes) > limit {
 			t.Fatalf("more than %d states: the scenario is too large to be searched whole", limit)
 		}
-		for len(e.path) > 0 && len(e.path[len(e.path)-1].left) == 0 {
-			delete(e.onPath, e.path[len(e.path)-1].key)
-			e.path = e.path[:len(e.path)-1]
-		}
-		if len(e.path) == 0 {
-			t.Logf("%d states, %d runs", len(e.visited), e.runs)
-			return len(e.visited), nil
-		}
-		f := &e.path[len(e.path)-1]
-		f.took, f.left = f.left[0], f.left[1:]
 	}
+	if err := e.endless(); err != nil {
+		return len(e.nodes), err
+	}
+	t.Logf("%d states, %d steps, %d runs", len(e.nodes), len(e.edges), e.runs)
+	return len(e.nodes), nil
 }
 
-// run replays the path and follows it to the first state that is known, or to
-// the end.
-func (e *explorer) run() error {
-	e.runs++
-	e.cur = nil
-	e.world = e.build()
-	e.cast = e.world.actors()
-	for _, a := range e.cast {
-		a.start()
-	}
-	defer func() {
-		e.cur = nil
-		for _, a := range e.cast {
-			a.abort()
+// expand finds the successors of node i.
+func (e *explorer) expand(i int32) error {
+	e.nodes[i].edges = int32(len(e.edges))
+	var moves []int
+	for a := range e.owners {
+		o := e.outcome(i, a)
+		if o.kind != tried {
+			continue
 		}
-	}()
-	replay := len(e.path)
-	for depth := 0; ; depth++ {
-		if depth < replay {
-			if err := e.step(e.cast[e.path[depth].took], depth == replay-1); err != nil {
-				return err
+		if e.localX[e.nodes[i].locals[a]].alone {
+			moves = []int{a}
+			break
+		}
+		moves = append(moves, a)
+	}
+	if len(moves) == 0 {
+		s := e.replay(i)
+		defer s.close()
+		if err := s.world.end(s.blocked()); err != nil {
+			return e.broken(err, e.path(i))
+		}
+	}
+	for _, a := range moves {
+		o := e.outcome(i, a)
+		if o.fault != nil {
+			return e.broken(o.fault, append(e.path(i), uint8(a)))
+		}
+		n := node{shared: o.shared, locals: e.nodes[i].locals, parent: i, choice: uint8(a)}
+		n.locals[a] = o.local
+		key := e.key(&n)
+		to, known := e.visited[key]
+		if !known {
+			if err := e.check(&n); err != nil {
+				return e.broken(err, append(e.path(i), uint8(a)))
 			}
-			continue
+			to = int32(len(e.nodes))
+			e.visited[key] = to
+			e.nodes = append(e.nodes, n)
 		}
-		enabled := e.enabled()
-		if len(enabled) == 0 {
-			return e.ended()
-		}
-		if e.trace != nil {
-			return e.livelock() // the only way a path ends otherwise
-		}
-		key := e.key()
-		if e.onPath[key] {
-			return e.livelock()
-		}
-		if _, known := e.visited[key]; known {
-			return nil
-		}
-		e.visited[key] = struct{}{}
-		e.onPath[key] = true
-		e.path = append(e.path, fork{key: key, took: enabled[0], left: enabled[1:]})
-		if err := e.step(e.cast[enabled[0]], true); err != nil {
-			return err
-		}
+		e.edges = append(e.edges, to)
 	}
+	return nil
 }
 
-func (e *explorer) livelock() error {
-	return errors.New("livelock: the same state is reached again and again")
+// check: one holds, or is being given, the turn if the word says so; else none.
+func (e *explorer) check(n *node) error {
+	s := &e.sharedX[n.shared]
+	holders := s.given
+	for a := range e.owners {
+		holders += ifTrue(e.localX[n.locals[a]].holder)
+	}
+	if holders != ifTrue(s.held) {
+		return fmt.Errorf("%d hold the turn or are being given it, and that somebody does is %t", holders, s.held)
+	}
+	return nil
 }
 
-// enabled are the actors that can move. A step that nobody else can notice and
-// that notices nobody is taken at once, alone.
-func (e *explorer) enabled() (list []uint8) {
-	for i, a := range e.cast {
-		if a.done || a.moot != nil && a.moot() || a.at.ready != nil && !a.at.ready() {
-			continue
-		}
-		if a.at.label == "start" || a.at.label == "user.code" {
-			return []uint8{uint8(i)}
-		}
-		list = append(list, uint8(i))
-	}
-	return list
-}
-
-func (e *explorer) ended() error {
-	var blocked []string
-	for _, a := range e.cast {
-		if !a.done && (a.moot == nil || !a.moot()) {
-			blocked = append(blocked, a.name+"@"+a.at.label)
-		}
-	}
-	return e.world.end(blocked)
-}
-
-// step lets a go on to its next stop; fresh: the state after it was not checked yet.
-func (e *explorer) step(a *actor, fresh bool) error {
-	label := a.at.label
-	if a.at.ready == nil {
-		d := digest(a.knows)
-		d.text(label)
-		d.add(e.world.reads(label))
-		a.knows = uint64(d)
-	}
-	e.cur = a
-	at, ok := a.next()
-	e.cur = nil
-	a.at, a.done = at, !ok
-	if e.trace != nil {
-		fmt.Fprintf(e.trace, "%3d %-8s %-15s %s\n", strings.Count(e.trace.String(), "\n"), a.name, label, e.world)
-	}
-	if e.fault != nil || !fresh {
-		return e.fault
-	}
-	return e.world.check(e.cast)
-}
-
-// key is the least hash of the state over all ways to count the callers.
-func (e *explorer) key() uint64 {
-	var least uint64
-	for i, order := range e.world.orders() {
-		var d digest
-		e.world.shared(&d, order)
-		for _, owner := range append([]int{-1}, order...) {
-			for _, a := range e.cast {
-				if a.owner == owner {
-					a.digest(&d)
+// key is the least hash of a state over all ways to count the callers.
+func (e *explorer) key(n *node) uint64 {
+	var least digest
+	for i, order := range e.orders {
+		d := digest(e.sharedX[n.shared].hashes[i])
+		for pos := -1; pos < len(order); pos++ {
+			owner := -1
+			if pos >= 0 {
+				owner = order[pos]
+			}
+			for a, o := range e.owners {
+				if o == owner {
+					d.add(e.localX[n.locals[a]].hash)
 				}
 			}
 		}
-		if i == 0 || uint64(d) < least {
-			least = uint64(d)
+		if i == 0 || d < least {
+			least = d
 		}
 	}
-	return least
+	return uint64(least)
 }
 
-func (a *actor) digest(d *digest) {
-	if a.done || a.moot != nil && a.moot() {
-		d.add(1)
-		return
+func stepKey(a int, local, shared uint32) uint64 {
+	return uint64(a)<<60 | uint64(local)<<32 | uint64(shared)
+}
+
+// outcome is what actor a's step does in node i.
+func (e *explorer) outcome(i int32, a int) outcome {
+	n := &e.nodes[i]
+	k := stepKey(a, n.locals[a], n.shared)
+	if o := e.steps[k]; o.kind == tried || o.kind == disabled {
+		return o
 	}
-	d.text(a.at.label)
-	d.text(a.place)
-	d.add(uint64(a.phase))
-	d.add(a.knows)
+	e.try(i, a)
+	return e.steps[k]
 }
 
-// start makes the actor a coroutine that stands before its first step.
-func (a *actor) start() {
-	a.next, a.abort = iter.Pull(func(out func(stop) bool) {
-		defer func() {
-			if r := recover(); r != nil && r != any(aborted{}) {
-				panic(r)
+// try replays node i and lets a move, if it can; and then whoever can whose step
+// is not known yet.
+func (e *explorer) try(i int32, a int) {
+	s := e.replay(i)
+	defer s.close()
+	for {
+		shared := e.sharedOf(s)
+		next := -1
+		for j, actor := range s.cast {
+			k := stepKey(j, e.localOf(actor), shared)
+			o := e.steps[k]
+			if o.kind == unknown {
+				o.kind = disabled
+				if actor.enabled() {
+					o.kind = untried
+				}
+				e.steps[k] = o
 			}
-		}()
-		a.out = out
-		if out(stop{label: "start"}) {
-			a.body()
+			if o.kind == untried && (next < 0 || j == a) {
+				next = j
+			}
 		}
-	})
-	a.at, _ = a.next()
-}
-
-// phase tells the explorer where in its script the current actor is.
-func phase(n int) { model.cur.phase = n }
-
-// permutations of the callers that leave every kind where it is.
-func permutations(kinds []string) (out [][]int) {
-	var extend func(p []int)
-	extend = func(p []int) {
-		if len(p) == len(kinds) {
-			out = append(out, slices.Clone(p))
+		if next < 0 {
 			return
 		}
-		for i := range kinds {
-			if !slices.Contains(p, i) && kinds[i] == kinds[len(p)] {
-				extend(append(p, i))
+		k := stepKey(next, e.localOf(s.cast[next]), shared)
+		err := s.step(next)
+		e.steps[k] = outcome{e.localOf(s.cast[next]), e.sharedOf(s), tried, err}
+		if err != nil {
+			return
+		}
+		a = -1
+	}
+}
+
+func (e *explorer) sharedOf(s *stage) uint32 {
+	var first digest
+	s.world.shared(&first, e.orders[0])
+	id, ok := e.shared[uint64(first)]
+	if ok {
+		return id
+	}
+	x := sharedState{}
+	x.given, x.held = s.world.given()
+	for _, order := range e.orders {
+		var d digest
+		s.world.shared(&d, order)
+		x.hashes = append(x.hashes, uint64(d))
+	}
+	id = uint32(len(e.sharedX))
+	e.shared[uint64(first)] = id
+	e.sharedX = append(e.sharedX, x)
+	return id
+}
+
+func (e *explorer) localOf(a *actor) uint32 {
+	h := uint64(a.digest())
+	id, ok := e.local[h]
+	if ok {
+		return id
+	}
+	l := a.at.label
+	id = uint32(len(e.localX))
+	e.local[h] = id
+	e.localX = append(e.localX, localState{h, !a.gone() && holding[l], !a.gone() && (l == "start" || l == "user.code")})
+	return id
+}
+
+func (e *explorer) path(i int32) (p []uint8) {
+	for ; e.nodes[i].parent >= 0; i = e.nodes[i].parent {
+		p = append(p, e.nodes[i].choice)
+	}
+	slices.Reverse(p)
+	return p
+}
+
+func (e *explorer) replay(i int32) *stage {
+	e.runs++
+	s := open(e.build)
+	for _, c := range e.path(i) {
+		s.step(int(c))
+	}
+	return s
+}
+
+func (e *explorer) broken(err error, path []uint8) error {
+	return fmt.Errorf("%w\n%s", err, tell(e.build, path))
+}
+
+// endless finds a state that can be reached from itself.
+func (e *explorer) endless() error {
+	successors := func(i int32) []int32 {
+		if int(i)+1 == len(e.nodes) {
+			return e.edges[e.nodes[i].edges:]
+		}
+		return e.edges[e.nodes[i].edges:e.nodes[i+1].edges]
+	}
+	// Take away what nothing leads to, again and again: cycles stay.
+	in := make([]int32, len(e.nodes))
+	for _, to := range e.edges {
+		in[to]++
+	}
+	var free []int32
+	for i := range in {
+		if in[i] == 0 {
+			free = append(free, int32(i))
+		}
+	}
+	left := len(e.nodes)
+	for ; len(free) > 0; left-- {
+		i := free[len(free)-1]
+		free = free[:len(free)-1]
+		for _, to := range successors(i) {
+			if in[to]--; in[to] == 0 {
+				free = append(free, to)
 			}
 		}
 	}
-	extend(nil)
-	return out
+	if left == 0 {
+		return nil
+	}
+	// The first state that stays is on a cycle or behind one.
+	for i := range in {
+		if in[i] > 0 {
+			return e.broken(fmt.Errorf("livelock: some schedule never ends (%d states are on or behind a cycle; the first is shown)", left), e.path(int32(i)))
+		}
+	}
+	return nil
 }

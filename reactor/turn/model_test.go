@@ -40,9 +40,9 @@ func (f *fakeWorld) await(w *fakeWaiter, ctx fakeCtx) {
 	w.left = true
 	switch {
 	case err == nil && !w.settled:
-		model.fail("Drive returned nil for an operation that is not settled")
+		on.fail("Drive returned nil for an operation that is not settled")
 	case err != nil && !(errors.Is(err, context.Canceled) && w.cancelled):
-		model.fail("Drive returned %v, want the context's error after it ended", err)
+		on.fail("Drive returned %v, want the context's error after it ended", err)
 	}
 }
 
@@ -79,17 +79,22 @@ var (
 	}}
 )
 
-// crew builds a world of a loop, a device and these callers.
-func crew(cfg Config, callers ...script) func() world { return crewWith(cfg, nil, callers...) }
+// scenario is a world to be searched.
+type scenario struct {
+	build  func() world
+	orders [][]int // see explorer
+}
 
-func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) func() world {
+// crew builds a world of a loop, a device and these callers.
+func crew(cfg Config, callers ...script) scenario { return crewWith(cfg, nil, callers...) }
+
+func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) scenario {
 	kinds := []string{}
 	for _, c := range callers {
 		kinds = append(kinds, c.kind)
 	}
-	orders := permutations(kinds)
-	return func() world {
-		f := &fakeWorld{counts: orders}
+	return scenario{orders: permutations(kinds), build: func() world {
+		f := &fakeWorld{}
 		f.tok = New(f, f, cfg)
 		ops := 0
 		f.cast = append(f.cast, &actor{name: "loop", owner: -1, body: f.tok.Loop})
@@ -122,7 +127,7 @@ func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) func() wor
 			more(f)
 		}
 		return f
-	}
+	}}
 }
 
 // closing closes the reactor once everything is settled: holding the turn, so
@@ -150,10 +155,10 @@ func lax(f *fakeWorld) { f.lax = true }
 // stateLimit keeps a scenario that grew from taking for ever.
 const stateLimit = 2_000_000
 
-func scenarios() map[string]func() world {
+func scenarios() map[string]scenario {
 	on, off := Config{CallerDriving: true}, Config{}
 	spin := Config{CallerDriving: true, Spin: 1}
-	return map[string]func() world{
+	return map[string]scenario{
 		"one synchronous caller":                  crew(on, syncCaller),
 		"one caller, spinning":                    crew(spin, syncCaller),
 		"one caller, driving off":                 crew(off, syncCaller),

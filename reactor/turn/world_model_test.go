@@ -19,9 +19,8 @@ type op struct {
 // fakeWorld is a reactor's work, its sleeper, and a device that completes when
 // it likes.
 type fakeWorld struct {
-	tok    *Token
-	cast   []*actor
-	counts [][]int // orders
+	tok  *Token
+	cast []*actor
 
 	inbox   []*op // submitted
 	calls   int   // submitted functions, which only the loop runs
@@ -72,7 +71,7 @@ func (f *fakeWorld) Turn(arm bool) bool {
 
 func (f *fakeWorld) settle(o *op) {
 	if o.waiter.settled {
-		model.fail("an operation was settled twice")
+		on.fail("an operation was settled twice")
 	}
 	o.waiter.settled = true
 }
@@ -84,7 +83,7 @@ func (f *fakeWorld) Errands() bool {
 }
 
 func (f *fakeWorld) Deadline() time.Time {
-	model.mark("deadline", 0) // the loop asks, and sleeps whatever was before
+	on.mark("deadline", 0) // the loop asks, and sleeps whatever was before
 	if f.timed {
 		yield("deadline")
 	}
@@ -114,7 +113,7 @@ func (f *fakeWorld) Ring() { f.bell = true }
 
 func (f *fakeWorld) Wait(deadline time.Time) (wake Wake) {
 	timed := !deadline.IsZero()
-	model.mark("sleep", ifTrue(timed))
+	on.mark("sleep", ifTrue(timed))
 	block("sleep", func() bool { return f.bell || f.event || f.closed || timed && f.now })
 	f.bell = false
 	if f.event {
@@ -127,14 +126,14 @@ func (f *fakeWorld) Wait(deadline time.Time) (wake Wake) {
 	if f.closed {
 		wake |= WakeClosed
 	}
-	model.mark("woken", int(wake))
+	on.mark("woken", int(wake))
 	return wake
 }
 
 // device completes n operations, in order, whenever it likes.
 func (f *fakeWorld) device(n int) {
 	for i := range n {
-		model.mark("device", i)
+		on.mark("device", i)
 		block("complete", func() bool { return len(f.posted) > 0 })
 		f.cq = append(f.cq, f.posted[0])
 		f.posted = f.posted[1:]
@@ -145,7 +144,6 @@ func (f *fakeWorld) device(n int) {
 }
 
 func (f *fakeWorld) actors() []*actor { return f.cast }
-func (f *fakeWorld) orders() [][]int  { return f.counts }
 
 // reads: what is not here is learned where it is read, or shows in where the
 // actor goes.
@@ -204,7 +202,7 @@ func (f *fakeWorld) shared(d *digest, order []int) {
 
 // marked: an offer has arrived when its goroutine drives.
 func (f *fakeWorld) marked(a *actor) {
-	if a.place == "driving" {
+	if a.place == "driving" && a.owner >= 0 {
 		f.waiters[a.owner].given = false
 	}
 }
@@ -215,22 +213,12 @@ var holding = map[string]bool{
 	"offer.seat": true, "offer.offer": true, "offer.refused": true, "retaken": true,
 }
 
-// check: exactly one holds, or is being given, the turn while the word says held.
-func (f *fakeWorld) check(actors []*actor) error {
-	n := len(f.tok.baton) + len(f.tok.grant)
-	for _, a := range actors {
-		l := a.at.label
-		if !a.done && holding[l] {
-			n++
-		}
-	}
+func (f *fakeWorld) given() (n int, is bool) {
+	n = len(f.tok.baton) + len(f.tok.grant)
 	for _, w := range f.waiters {
 		n += ifTrue(w.given)
 	}
-	if word := f.tok.word.Load(); n != ifTrue(word >= held) {
-		return fmt.Errorf("%d hold the turn or are being given it while the word is %d", n, word)
-	}
-	return nil
+	return n, f.tok.word.Load() >= held
 }
 
 // end: no interleaving may stop with an operation, an errand or a waiter
@@ -291,7 +279,7 @@ func (w *fakeWaiter) String() string {
 // Settled need not be a step of its own when it is true, because it stays so,
 // nor for the holder, because holders settle.
 func (w *fakeWaiter) Settled() bool {
-	if !w.settled && model.cur.place != "driving" {
+	if !w.settled && on.cur.place != "driving" {
 		yield("settled")
 	}
 	learn(uint64(ifTrue(w.settled)))
@@ -318,7 +306,7 @@ func (w *fakeWaiter) Park(context.Context) (sig Signal) {
 
 func (w *fakeWaiter) Offer() bool {
 	if w.left {
-		model.fail("the turn was offered to a waiter whose Drive had returned")
+		on.fail("the turn was offered to a waiter whose Drive had returned")
 	}
 	ok := w.parked && !w.offered && (w.f.lax || !w.settled)
 	if ok {

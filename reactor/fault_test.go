@@ -1,0 +1,278 @@
+package reactor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// faulty stands between a reactor and its device and breaks what it is told.
+type faulty struct {
+	verbs.Context
+	// cutAt makes the next list of sends split before this request; -1: never.
+	cutAt atomic.Int64
+	// dead makes polls answer with an errno; echo gives every completion twice.
+	dead, echo atomic.Bool
+	lists      atomic.Int64
+}
+
+func newFaulty(inner verbs.Context) *faulty {
+	f := &faulty{Context: inner}
+	f.cutAt.Store(-1)
+	return f
+}
+
+func (f *faulty) Turn(t *verbs.Turn) error {
+	if len(t.Sends) > 0 {
+		f.lists.Add(1)
+	}
+	if at := f.cutAt.Load(); at >= 0 && len(t.Sends) > 0 && int(at) < t.Sends[0].Count {
+		f.cutAt.Store(-1)
+		return f.split(t, int(at))
+	}
+	if err := f.Context.Turn(t); err != nil {
+		return err
+	}
+	for i := range t.Polls {
+		p := &t.Polls[i]
+		if f.dead.Load() {
+			p.N, p.Errno = 0, syscall.EIO
+		}
+		if n := p.N; f.echo.Load() && 2*n <= len(p.WC) {
+			copy(p.WC[n:], p.WC[:n])
+			p.N = 2 * n
+		}
+	}
+	return nil
+}
+
+// split posts the first list up to request at and refuses the rest.
+func (f *faulty) split(t *verbs.Turn, at int) error {
+	g := &t.Sends[0]
+	whole := *g
+	rest := t.Sends[1:]
+	addr := g.Head
+	var last *verbs.SendWR
+	for range at {
+		a, ok := mem.Find(addr, verbs.SizeofSendWR)
+		if !ok {
+			return fmt.Errorf("work request at 0x%x is in no arena", addr)
+		}
+		last, _ = mem.At[verbs.SendWR](a, addr)
+		addr = last.Next
+	}
+	var next uint64
+	if last != nil {
+		next, last.Next = last.Next, 0
+		g.Count = at
+		if err := f.Context.Turn(t); err != nil {
+			return err
+		}
+		last.Next = next
+	} else {
+		t.Sends = rest
+		err := f.Context.Turn(t)
+		t.Sends = append([]verbs.SendGroup{whole}, rest...)
+		if err != nil {
+			return err
+		}
+	}
+	t.Sends[0].Count, t.Sends[0].Accepted, t.Sends[0].Errno = whole.Count, at, syscall.ENOMEM
+	return nil
+}
+
+func faultyPair(t *testing.T, qc reactor.QueueConfig) (a, b *end, f *faulty) {
+	a, b = pairOf(t, reactor.Config{}, qc, func(c verbs.Context) verbs.Context { f = newFaulty(c); return f })
+	return a, b, f
+}
+
+// batch submits n writes so that one turn posts them all.
+func (e *end) batch(t *testing.T, peer *end, n int) []reactor.Future {
+	t.Helper()
+	addr, key := peer.remote(0)
+	_, sge := e.bytes(0, 8)
+	var fs []reactor.Future
+	e.do(t, func() {
+		for range n {
+			f, err := e.q.TryPost(&reactor.Send{Opcode: verbs.WRRDMAWrite, SGEs: []verbs.SGE{sge}, Remote: addr, RKey: key})
+			check(t, err)
+			fs = append(fs, f)
+		}
+	})
+	return fs
+}
+
+// Rule: bad_wr splits a list. What stands before it is live and completes with
+// success, though the signaled request at the end was cut off; it and the rest
+// fail with the errno; the queue goes on.
+func TestBadWRSplitsAtEveryPosition(t *testing.T) {
+	a, b, f := faultyPair(t, reactor.QueueConfig{SendDepth: 16})
+	defer b.close(t)
+	defer a.close(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	const n = 8
+	for at := range n {
+		f.cutAt.Store(int64(at))
+		fs := a.batch(t, b, n)
+		for i, fut := range fs {
+			_, err := fut.Await(ctx)
+			if i < at && err != nil {
+				t.Fatalf("cut at %d: request %d stood before it and ended with %v", at, i, err)
+			}
+			var op *verbs.OpError
+			if i >= at && (!errors.As(err, &op) || !errors.Is(err, syscall.ENOMEM) || op.Op != "ibv_post_send") {
+				t.Fatalf("cut at %d: request %d ended with %v, want the post's ENOMEM", at, i, err)
+			}
+		}
+	}
+	if st := a.r.Stats(); st.PostFailures != n || st.Outstanding != 0 {
+		t.Fatalf("%d lists cut, %d requests outstanding; want %d and 0", st.PostFailures, st.Outstanding, n)
+	}
+	for _, fut := range a.batch(t, b, n) {
+		if _, err := fut.Await(ctx); err != nil {
+			t.Fatalf("after the failures: %v", err)
+		}
+	}
+}
+
+// Rule: a completion that comes a second time reaches nobody.
+func TestStaleCompletionsAreDropped(t *testing.T) {
+	a, b, f := faultyPair(t, reactor.QueueConfig{SendDepth: 4})
+	defer b.close(t)
+	defer a.close(t)
+	f.echo.Store(true)
+	for range 100 {
+		for _, fut := range a.batch(t, b, 4) {
+			if _, err := fut.Await(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	f.echo.Store(false)
+	if st := a.r.Stats(); st.Stale == 0 || st.Outstanding != 0 || st.Completions != 400 {
+		t.Fatalf("%d stale, %d outstanding, %d completions; want some, 0, 400", st.Stale, st.Outstanding, st.Completions)
+	}
+}
+
+// Rule: after an overrun nothing waits for ever: the queue fails with the
+// overrun, and its operations end when it is released.
+func TestOverrunFailsTheQueue(t *testing.T) {
+	a, b, f := faultyPair(t, reactor.QueueConfig{SendDepth: 4})
+	defer b.close(t)
+	failed := make(chan error, 1)
+	a.do(t, func() { a.q.OnFail(func(err error) { failed <- err }) })
+	f.dead.Store(true)
+	fs := a.batch(t, b, 3)
+	if err := <-failed; !errors.Is(err, reactor.ErrOverrun) {
+		t.Fatalf("failed with %v, want ErrOverrun", err)
+	}
+	a.do(t, func() {
+		check(t, a.q.QP().Close())
+		check(t, a.q.Release(reactor.ErrOverrun))
+	})
+	for _, fut := range fs {
+		if _, err := fut.Await(context.Background()); !errors.Is(err, reactor.ErrOverrun) {
+			t.Fatalf("an operation of the overrun queue ended with %v", err)
+		}
+	}
+	check(t, a.r.Close(context.Background()))
+	check(t, a.mr.Close())
+	check(t, a.arena.Unmap())
+	check(t, a.pd.Close())
+	check(t, a.ctx.Close())
+}
+
+// Rule: cancelling a wait gives the goroutine back, not the memory: the lease
+// ends with the completion, exactly once, before the result is there.
+func TestLeaseOutlivesACancelledWait(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.close(t)
+	var l countingLease
+	_, sge := a.bytes(0, 8)
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	// No receive is posted: the send cannot complete.
+	f, err := a.q.Post(context.Background(), &reactor.Send{Opcode: verbs.WRSend, SGEs: []verbs.SGE{sge}, Lease: &l})
+	check(t, err)
+	if _, err := f.Await(ended); !errors.Is(err, context.Canceled) {
+		t.Fatalf("await with an ended context: %v", err)
+	}
+	if n := l.ended.Load(); n != 0 {
+		t.Fatalf("the lease ended %d times while the device had the memory", n)
+	}
+	_, in := b.bytes(0, 64)
+	check(t, b.q.PostRecv(&reactor.Recv{SGEs: []verbs.SGE{in}, Sink: make(inbox, 1)}))
+	if _, err := f.Await(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if n := l.ended.Load(); n != 1 {
+		t.Fatalf("the lease ended %d times, want once", n)
+	}
+}
+
+type countingLease struct{ ended atomic.Int64 }
+
+func (l *countingLease) End() { l.ended.Add(1) }
+
+// Rule: what a device would refuse is refused before it is posted, with the
+// values.
+func TestBadRequestsAreRefusedAtOnce(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{MaxSGE: 2, Inline: 32})
+	defer b.close(t)
+	defer a.close(t)
+	_, sge := a.bytes(0, 8)
+	addr, key := b.remote(0)
+	for name, s := range map[string]reactor.Send{
+		"too many elements":  {Opcode: verbs.WRSend, SGEs: []verbs.SGE{sge, sge, sge}},
+		"inline too large":   {Opcode: verbs.WRSend, Inline: make([]byte, a.q.Inline()+1)},
+		"inline READ":        {Opcode: verbs.WRRDMARead, Inline: make([]byte, 1), Remote: addr, RKey: key},
+		"misaligned atomic":  {Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr + 4, RKey: key},
+		"message too large":  {Opcode: verbs.WRRDMAWrite, SGEs: []verbs.SGE{{Addr: sge.Addr, Length: 1<<31 + 1}}, Remote: addr, RKey: key},
+		"opcode not offered": {Opcode: verbs.WRBindMW},
+	} {
+		if _, err := a.q.TryPost(&s); !errors.Is(err, reactor.ErrRequest) {
+			t.Errorf("%s: %v, want ErrRequest", name, err)
+		}
+	}
+	if st := a.r.Stats(); st.WorkRequests != 0 {
+		t.Fatalf("%d requests reached the device", st.WorkRequests)
+	}
+}
+
+// Rule: whoever waits for room gets it in time, or its context's error, or the
+// queue's failure; never nothing.
+func TestWaitingForRoom(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 1})
+	defer b.close(t)
+	defer a.close(t)
+	_, sge := a.bytes(0, 8)
+	s := reactor.Send{Opcode: verbs.WRSend, SGEs: []verbs.SGE{sge}}
+	first, err := a.q.Post(context.Background(), &s) // stays out: no receive
+	check(t, err)
+	short, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	if _, err := a.q.Post(short, &s); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("a full queue and an ended context: %v", err)
+	}
+	refused := make(chan error, 1)
+	go func() {
+		_, err := a.q.Post(context.Background(), &s)
+		refused <- err
+	}()
+	boom := errors.New("boom")
+	a.q.Fail(boom)
+	if err := <-refused; !errors.Is(err, boom) || !errors.Is(err, reactor.ErrQueueFailed) {
+		t.Fatalf("waiting when the queue failed: %v", err)
+	}
+	first.Discard()
+}
