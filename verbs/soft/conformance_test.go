@@ -1,0 +1,131 @@
+package soft_test
+
+import (
+	"maps"
+	"net/netip"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/verbstest"
+)
+
+// conformanceSeed is the seed of the virtual fabrics: the same packets are
+// lost each time.
+const conformanceSeed = 20
+
+// scripts is a fabric as the suite's fault script.
+type scripts struct{ f *fabric.Fabric }
+
+func (s scripts) Set(from, to verbs.GID, x verbstest.Fault) {
+	l := fabric.Link{Loss: x.Loss, Dup: x.Dup, Reorder: x.Reorder, Delay: x.Delay, Jitter: x.Jitter, Down: x.Down}
+	for _, n := range x.Drop {
+		l.Rules = append(l.Rules, fabric.Rule{From: n, To: n, Drop: true})
+	}
+	for _, n := range x.Repeat {
+		l.Rules = append(l.Rules, fabric.Rule{From: n, To: n, Dup: true})
+	}
+	s.f.SetLink(from, to, l)
+}
+
+func (s scripts) Heal() { s.f.SetAll(fabric.Link{}); s.f.Heal() }
+
+// pair opens two devices of a provider on f; nil is the process-wide one.
+func pair(t *testing.T, name string, f *fabric.Fabric, mtu verbs.MTU) verbstest.Pair {
+	t.Helper()
+	cfg := soft.Config{Fabric: f}
+	if f != nil {
+		for i, dev := range []string{"left", "right"} {
+			cfg.Devices = append(cfg.Devices, soft.DeviceConfig{Name: dev, Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}), MTU: mtu})
+		}
+	}
+	p, err := soft.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ds, err := p.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(name string) verbs.Context {
+		ctx, err := p.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := ctx.Close(); err != nil {
+				t.Errorf("closing the context of %s: %v", name, err)
+			}
+		})
+		return ctx
+	}
+	a, b := open(ds[0].Name), open(ds[1].Name)
+	caps, err := verbstest.CapsOf(a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	caps.CM, caps.CQOverrun, caps.AccessEvents, caps.CommEst, caps.RandomKeys = true, true, true, true, true
+	if f != nil {
+		caps.Faults = scripts{f}
+		if f.Virtual() {
+			caps.Clock = f
+		}
+	}
+	return verbstest.Pair{
+		Name: name, Caps: caps,
+		A: verbstest.Endpoint{Provider: p, Context: a}, B: verbstest.Endpoint{Provider: p, Context: b},
+	}
+}
+
+// complete fails if the software RNIC left a case out for a reason that is not
+// listed.
+func complete(t *testing.T, r *verbstest.Report, allowed map[string]bool) {
+	t.Helper()
+	for _, x := range r.Results {
+		if x.Verdict == verbstest.NotApplicable && !allowed[x.Name] {
+			t.Errorf("%s is not applicable: %s", x.Name, x.Reason)
+		}
+	}
+}
+
+// Virtual time with a fault script, at two path MTUs.
+func TestConformanceVirtual(t *testing.T) {
+	for _, run := range []struct {
+		name string
+		mtu  verbs.MTU
+	}{{"soft_virtual_1024", verbs.MTU1024}, {"soft_virtual_4096", verbs.MTU4096}} {
+		t.Run(run.name, func(t *testing.T) {
+			f := fabric.New(fabric.Config{Virtual: true, Seed: conformanceSeed})
+			p := pair(t, run.name, f, run.mtu)
+			complete(t, verbstest.Run(t, p), overMTU[run.mtu])
+		})
+	}
+}
+
+// Real time on the process-wide fabric, where a message is one packet.
+func TestConformanceRealTime(t *testing.T) {
+	complete(t, verbstest.Run(t, pair(t, "soft_default", nil, 0)), unscripted)
+}
+
+// Real time on a fabric of its own, with faults.
+func TestConformanceRealTimeFaults(t *testing.T) {
+	f := fabric.New(fabric.Config{Seed: conformanceSeed})
+	allowed := maps.Clone(unscripted)
+	maps.Copy(allowed, overMTU[verbs.MTU1024])
+	complete(t, verbstest.Run(t, pair(t, "soft_faults", f, verbs.MTU1024)), allowed)
+}
+
+// overMTU are the cases about packets that a link does not carry.
+var overMTU = map[verbs.MTU]map[string]bool{
+	verbs.MTU1024: {"rc_messages_around_multiples_of_mtu_2048": true, "rc_messages_around_multiples_of_mtu_4096": true},
+}
+
+// unscripted are the cases that need a clock or a fault script.
+var unscripted = func() map[string]bool {
+	m := map[string]bool{}
+	for _, s := range verbstest.Cases() {
+		m[s.Name] = s.NeedsScript()
+	}
+	return m
+}()
