@@ -36,6 +36,21 @@
 // to the holder of the reactor's turn. Both ends meet in atomic words only,
 // and all of those are on the Go heap, where the race detector sees them.
 //
+// # Time
+//
+// Retransmission timers are real. An engine stands still while the system has
+// descheduled the thread that runs it, tens of milliseconds on a loaded
+// machine; a queue pair whose retries end sooner (code 8, 1 ms, seven times)
+// takes its peer for dead then, as it would on hardware whose peer pauses.
+// Code 14, 67 ms, is what a connection needs in real time.
+//
+// # Order
+//
+// READ responses leave at the end of the responder's turn. So a WRITE or SEND
+// posted behind a READ of the same memory, without a fence, is executed before
+// the data is fetched: allowed by the specification (IBTA volume 1, 10.8.3.3), and seldom
+// seen on hardware.
+//
 // # Payload by reference
 //
 // A packet's payload points into registered memory of its sender until the
