@@ -102,7 +102,7 @@ func (e *end) batch(t *testing.T, peer *end, n int) []reactor.Future {
 	var fs []reactor.Future
 	e.do(t, func() {
 		for range n {
-			f, err := e.q.TryPost(&reactor.Send{Opcode: verbs.WRRDMAWrite, SGEs: []verbs.SGE{sge}, Remote: addr, RKey: key})
+			f, err := e.q.TryPost(&reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}})
 			check(t, err)
 			fs = append(fs, f)
 		}
@@ -202,7 +202,7 @@ func TestLeaseOutlivesACancelledWait(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	// No receive is posted: the send cannot complete.
-	f, err := a.q.Post(context.Background(), &reactor.Send{Opcode: verbs.WRSend, SGEs: []verbs.SGE{sge}, Lease: &l})
+	f, err := a.q.Post(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Lease: &l}, reactor.Payload{SGEs: []verbs.SGE{sge}})
 	check(t, err)
 	if _, err := f.Await(ended); !errors.Is(err, context.Canceled) {
 		t.Fatalf("await with an ended context: %v", err)
@@ -211,7 +211,7 @@ func TestLeaseOutlivesACancelledWait(t *testing.T) {
 		t.Fatalf("the lease ended %d times while the device had the memory", n)
 	}
 	_, in := b.bytes(0, 64)
-	check(t, b.q.PostRecv(&reactor.Recv{SGEs: []verbs.SGE{in}, Sink: make(inbox, 1)}))
+	check(t, b.q.PostRecv(&reactor.Recv{Sink: make(inbox, 1)}, []verbs.SGE{in}))
 	if _, err := f.Await(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -232,15 +232,19 @@ func TestBadRequestsAreRefusedAtOnce(t *testing.T) {
 	defer a.close(t)
 	_, sge := a.bytes(0, 8)
 	addr, key := b.remote(0)
-	for name, s := range map[string]reactor.Send{
-		"too many elements":  {Opcode: verbs.WRSend, SGEs: []verbs.SGE{sge, sge, sge}},
-		"inline too large":   {Opcode: verbs.WRSend, Inline: make([]byte, a.q.Inline()+1)},
-		"inline READ":        {Opcode: verbs.WRRDMARead, Inline: make([]byte, 1), Remote: addr, RKey: key},
-		"misaligned atomic":  {Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr + 4, RKey: key},
-		"message too large":  {Opcode: verbs.WRRDMAWrite, SGEs: []verbs.SGE{{Addr: sge.Addr, Length: 1<<31 + 1}}, Remote: addr, RKey: key},
-		"opcode not offered": {Opcode: verbs.WRBindMW},
+	for name, c := range map[string]struct {
+		s reactor.Send
+		p reactor.Payload
+	}{
+		"too many elements": {reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{SGEs: []verbs.SGE{sge, sge, sge}}},
+		"inline too large":  {reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{Inline: make([]byte, a.q.Inline()+1)}},
+		"inline READ":       {reactor.Send{Opcode: verbs.WRRDMARead, Remote: addr, RKey: key}, reactor.Payload{Inline: make([]byte, 1)}},
+		"misaligned atomic": {reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr + 4, RKey: key}, reactor.Payload{}},
+		"message too large": {reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key},
+			reactor.Payload{SGEs: []verbs.SGE{{Addr: sge.Addr, Length: 1<<31 + 1}}}},
+		"opcode not offered": {reactor.Send{Opcode: verbs.WRBindMW}, reactor.Payload{}},
 	} {
-		if _, err := a.q.TryPost(&s); !errors.Is(err, reactor.ErrRequest) {
+		if _, err := a.q.TryPost(&c.s, c.p); !errors.Is(err, reactor.ErrRequest) {
 			t.Errorf("%s: %v, want ErrRequest", name, err)
 		}
 	}
@@ -256,17 +260,17 @@ func TestWaitingForRoom(t *testing.T) {
 	defer b.close(t)
 	defer a.close(t)
 	_, sge := a.bytes(0, 8)
-	s := reactor.Send{Opcode: verbs.WRSend, SGEs: []verbs.SGE{sge}}
-	first, err := a.q.Post(context.Background(), &s) // stays out: no receive
+	s, p := reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{SGEs: []verbs.SGE{sge}}
+	first, err := a.q.Post(context.Background(), &s, p) // stays out: no receive
 	check(t, err)
 	short, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
-	if _, err := a.q.Post(short, &s); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := a.q.Post(short, &s, p); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("a full queue and an ended context: %v", err)
 	}
 	refused := make(chan error, 1)
 	go func() {
-		_, err := a.q.Post(context.Background(), &s)
+		_, err := a.q.Post(context.Background(), &s, p)
 		refused <- err
 	}()
 	boom := errors.New("boom")

@@ -40,26 +40,29 @@ func TestEveryKindOfOperation(t *testing.T) {
 			}
 			addr, key := b.remote(8192)
 			got, _ := b.bytes(8192, 4096)
-			f, err := a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, SGEs: []verbs.SGE{sge}, Remote: addr, RKey: key})
+			f, err := a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}})
 			if c := await(t, f, err); c.Bytes != 4096 || c.Kind != reactor.KindWrite || !bytes.Equal(got, src) {
 				t.Fatalf("WRITE: %+v, data equal %t", c, bytes.Equal(got, src))
 			}
 			back, sge2 := a.bytes(16384, 4096)
-			f, err = a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRRDMARead, SGEs: []verbs.SGE{sge2}, Remote: addr, RKey: key})
+			f, err = a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRRDMARead, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge2}})
 			if c := await(t, f, err); c.Bytes != 4096 || !bytes.Equal(back, src) {
 				t.Fatalf("READ: %+v, data equal %t", c, bytes.Equal(back, src))
 			}
 			box := make(inbox, 4)
 			_, in := b.bytes(32768, 4096)
 			for i := range 3 {
-				check(t, b.q.PostRecv(&reactor.Recv{SGEs: []verbs.SGE{in}, Sink: box, Tag: uint64(i)}))
+				check(t, b.q.PostRecv(&reactor.Recv{Sink: box, Tag: uint64(i)}, []verbs.SGE{in}))
 			}
-			for i, s := range []reactor.Send{
-				{Opcode: verbs.WRSend, SGEs: []verbs.SGE{sge}},
-				{Opcode: verbs.WRSend, Inline: []byte("inline"), Header: []byte("head:")},
-				{Opcode: verbs.WRRDMAWriteWithImm, Imm: 0x01020304, SGEs: []verbs.SGE{sge}, Remote: addr, RKey: key},
+			for i, r := range []struct {
+				s reactor.Send
+				p reactor.Payload
+			}{
+				{reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{SGEs: []verbs.SGE{sge}}},
+				{reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{Inline: []byte("inline"), Header: []byte("head:")}},
+				{reactor.Send{Opcode: verbs.WRRDMAWriteWithImm, Imm: 0x01020304, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}}},
 			} {
-				f, err := a.q.Post(ctx, &s)
+				f, err := a.q.Post(ctx, &r.s, r.p)
 				await(t, f, err)
 				c := <-box
 				want := []uint32{4096, 11, 4096}[i]
@@ -70,9 +73,9 @@ func TestEveryKindOfOperation(t *testing.T) {
 			if got, _ := b.bytes(32768, 11); string(got) != "head:inline" {
 				t.Fatalf("header and inline arrived as %q", got)
 			}
-			f, err = a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Add: 5, Remote: addr, RKey: key})
+			f, err = a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Add: 5, Remote: addr, RKey: key}, reactor.Payload{})
 			old := await(t, f, err).Value
-			f, err = a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRAtomicCmpAndSwp, Compare: old + 5, Swap: 99, Remote: addr, RKey: key})
+			f, err = a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRAtomicCmpAndSwp, Compare: old + 5, Swap: 99, Remote: addr, RKey: key}, reactor.Payload{})
 			if c := await(t, f, err); c.Value != old+5 {
 				t.Fatalf("CAS found %d, want %d", c.Value, old+5)
 			}
@@ -93,16 +96,16 @@ func TestPipelinedWorkSharesDoorbells(t *testing.T) {
 	_, sge := a.bytes(0, 8)
 	var g futures.Group
 	fs := make([]reactor.Future, 64)
-	s := reactor.Send{Opcode: verbs.WRRDMAWrite, SGEs: []verbs.SGE{sge}, Remote: addr, RKey: key}
+	s, p := reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}}
 	for range 200 {
 		a.do(t, func() { // holding the turn: all are submitted before any is posted
 			for i := range fs {
-				f, err := a.q.TryPost(&s)
+				f, err := a.q.TryPost(&s, p)
 				check(t, err)
 				fs[i] = f
 				check(t, futures.Add(&g, f))
 			}
-			if _, err := a.q.TryPost(&s); !errors.Is(err, reactor.ErrQueueFull) {
+			if _, err := a.q.TryPost(&s, p); !errors.Is(err, reactor.ErrQueueFull) {
 				t.Fatalf("the 65th of 64: %v, want ErrQueueFull", err)
 			}
 		})
@@ -127,9 +130,9 @@ func TestSubmitToAwaitAllocatesNothing(t *testing.T) {
 	ctx := context.Background()
 	addr, key := b.remote(0)
 	_, sge := a.bytes(0, 8)
-	s := reactor.Send{Opcode: verbs.WRRDMAWrite, SGEs: []verbs.SGE{sge}, Remote: addr, RKey: key}
+	s, p := reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}}
 	one := func() {
-		f, err := a.q.PostQuiet(ctx, &s)
+		f, err := a.q.PostQuiet(ctx, &s, p)
 		if err == nil {
 			_, err = f.Await(ctx)
 		}
@@ -164,11 +167,11 @@ func TestFirstFailureIsTheCause(t *testing.T) {
 	var fs []reactor.Future
 	a.do(t, func() {
 		for i := range 4 {
-			s := reactor.Send{Opcode: verbs.WRRDMAWrite, SGEs: []verbs.SGE{sge}, Remote: addr, RKey: key}
+			s, p := reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}}
 			if i == 1 {
 				s.RKey ^= 0xffff
 			}
-			f, err := a.q.TryPost(&s)
+			f, err := a.q.TryPost(&s, p)
 			check(t, err)
 			fs = append(fs, f)
 		}
@@ -183,7 +186,7 @@ func TestFirstFailureIsTheCause(t *testing.T) {
 			t.Fatalf("operation %d: %v, want %v caused by REM_ACCESS_ERR", i, err, want[i])
 		}
 	}
-	_, err := a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, SGEs: []verbs.SGE{sge}, Remote: addr, RKey: key})
+	_, err := a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}})
 	if !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
 		t.Fatalf("after the failure: %v, want ErrQueueFailed with the cause", err)
 	}

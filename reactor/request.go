@@ -7,16 +7,22 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Send is a request for a send queue. Post copies what it needs: the struct,
-// SGEs and Inline are the caller's again when it returns. The memory the SGEs
-// name is the device's until the operation completes.
+// Payload is what a send request carries. Post copies what it needs: all of it
+// is the caller's again when Post returns. The memory the SGEs name is the device's
+// until the operation completes. (It is not part of Send because what a Send
+// points to is kept: these slices may stay on the caller's stack.)
+type Payload struct {
+	SGEs   []verbs.SGE
+	Inline []byte // instead of SGEs: bytes copied by Post
+	Header []byte // goes in front; copied by Post
+}
+
+// Send is a request for a send queue. Post copies it; Lease and Sink are kept
+// until the operation completes.
 type Send struct {
 	Opcode verbs.WROpcode
 	Flags  verbs.SendFlags // SIGNALED and INLINE are decided by the reactor
-	SGEs   []verbs.SGE
-	Inline []byte // instead of SGEs: payload copied by Post
-	Header []byte // goes in front of the payload; copied by Post
-	Imm    uint32 // host order
+	Imm    uint32          // host order
 	Remote uint64
 	RKey   uint32
 	// Compare and Swap, or Add, of an atomic. Its local element is provided by
@@ -32,7 +38,6 @@ type Send struct {
 
 // Recv is a request for a receive queue; ownership as in Send.
 type Recv struct {
-	SGEs  []verbs.SGE
 	Lease Lease
 	Sink  Sink
 	Tag   uint64
@@ -79,31 +84,31 @@ func kindOf(o verbs.WROpcode) Kind {
 
 // check refuses what a device would refuse, so that a failed post is never the
 // caller's doing; it returns the bytes to move.
-func (q *Queue) check(s *Send) (uint32, error) {
+func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
 	switch k := kindOf(s.Opcode); {
 	case k == KindOther:
 		return 0, fmt.Errorf("%w: %v is not for a reactor's queue", ErrRequest, s.Opcode)
 	case k == KindAtomic:
-		if len(s.SGEs) != 0 || s.Inline != nil {
+		if len(p.SGEs) != 0 || p.Inline != nil {
 			return 0, fmt.Errorf("%w: %v with buffers of its own", ErrRequest, s.Opcode)
 		}
 		if s.Remote%8 != 0 {
 			return 0, fmt.Errorf("%w: %v at address 0x%x, want a multiple of 8", ErrRequest, s.Opcode, s.Remote)
 		}
 		return 8, nil
-	case s.Inline != nil:
-		if k == KindRead || len(s.SGEs) != 0 {
-			return 0, fmt.Errorf("%w: %v with inline data and %d elements", ErrRequest, s.Opcode, len(s.SGEs))
+	case p.Inline != nil:
+		if k == KindRead || len(p.SGEs) != 0 {
+			return 0, fmt.Errorf("%w: %v with inline data and %d elements", ErrRequest, s.Opcode, len(p.SGEs))
 		}
-		if n := len(s.Header) + len(s.Inline); n > q.inline {
+		if n := len(p.Header) + len(p.Inline); n > q.inline {
 			return 0, fmt.Errorf("%w: %d bytes inline, the queue takes %d", ErrRequest, n, q.inline)
 		}
-		return uint32(len(s.Header) + len(s.Inline)), nil
-	case len(s.Header) > q.cfg.Inline || k == KindRead && s.Header != nil:
-		return 0, fmt.Errorf("%w: %v with a header of %d bytes, the queue takes %d", ErrRequest, s.Opcode, len(s.Header), q.cfg.Inline)
+		return uint32(len(p.Header) + len(p.Inline)), nil
+	case len(p.Header) > q.cfg.Inline || k == KindRead && p.Header != nil:
+		return 0, fmt.Errorf("%w: %v with a header of %d bytes, the queue takes %d", ErrRequest, s.Opcode, len(p.Header), q.cfg.Inline)
 	}
-	n, err := q.checkSGEs(s.SGEs)
-	return n + uint32(len(s.Header)), err
+	n, err := q.checkSGEs(p.SGEs)
+	return n + uint32(len(p.Header)), err
 }
 
 func (q *Queue) checkSGEs(sges []verbs.SGE) (uint32, error) {

@@ -24,25 +24,25 @@ const (
 // Errors: ErrRequest for what a device would refuse, ErrQueueFailed or
 // ErrQueueClosed with the cause, the context's error. With an error nothing was
 // submitted and Lease.End is not called.
-func (q *Queue) Post(ctx context.Context, s *Send) (Future, error) {
-	return q.post(ctx, s, mannerWait)
+func (q *Queue) Post(ctx context.Context, s *Send, p Payload) (Future, error) {
+	return q.post(ctx, s, &p, mannerWait)
 }
 
 // TryPost is Post that answers ErrQueueFull instead of waiting. It may be
 // called from the turn.
-func (q *Queue) TryPost(s *Send) (Future, error) {
-	return q.post(nil, s, mannerTry)
+func (q *Queue) TryPost(s *Send, p Payload) (Future, error) {
+	return q.post(nil, s, &p, mannerTry)
 }
 
 // PostQuiet is Post for a caller that awaits the future at once, on the same
 // goroutine and through Await: the reactor is not woken, because the caller is
 // going to drive it.
-func (q *Queue) PostQuiet(ctx context.Context, s *Send) (Future, error) {
-	return q.post(ctx, s, mannerQuiet)
+func (q *Queue) PostQuiet(ctx context.Context, s *Send, p Payload) (Future, error) {
+	return q.post(ctx, s, &p, mannerQuiet)
 }
 
-func (q *Queue) post(ctx context.Context, s *Send, m manner) (f Future, err error) {
-	n, err := q.check(s)
+func (q *Queue) post(ctx context.Context, s *Send, p *Payload, m manner) (f Future, err error) {
+	n, err := q.check(s, p)
 	if err != nil {
 		return f, err
 	}
@@ -60,14 +60,14 @@ func (q *Queue) post(ctx context.Context, s *Send, m manner) (f Future, err erro
 	if !ok {
 		panic("reactor: a send credit without a slot")
 	}
-	return q.launch(i, n, s, m), nil
+	return q.launch(i, n, s, p, m), nil
 }
 
 // PostControl is TryPost with a place beside the others': what must be sent to
 // let others go on does not wait behind them. ErrQueueFull when ControlDepth are
 // outstanding. s.Sink must be set.
-func (q *Queue) PostControl(s *Send) error {
-	n, err := q.check(s)
+func (q *Queue) PostControl(s *Send, p Payload) error {
+	n, err := q.check(s, &p)
 	if err != nil {
 		return err
 	}
@@ -82,19 +82,19 @@ func (q *Queue) PostControl(s *Send) error {
 		q.ctrlFree.Put(i)
 		return err
 	}
-	q.launch(i+uint32(q.cfg.SendDepth+1), n, s, mannerTry)
+	q.launch(i+uint32(q.cfg.SendDepth+1), n, s, &p, mannerTry)
 	return nil
 }
 
 // launch fills slot i, which is the caller's, and submits it.
-func (q *Queue) launch(i, n uint32, s *Send, m manner) (f Future) {
+func (q *Queue) launch(i, n uint32, s *Send, p *Payload, m manner) (f Future) {
 	sl := &q.tab.slots[i]
 	sl.kind, sl.opcode, sl.bytes, sl.posted = kindOf(s.Opcode), s.Opcode, n, false
 	sl.sink, sl.lease, sl.tag = s.Sink, s.Lease, s.Tag
 	if s.Sink == nil {
 		sl.promise, f = q.r.futures.New(q.r.driver)
 	}
-	q.fillSend(i, sl, s)
+	q.fillSend(i, sl, s, p)
 	q.sendStack.Push(i)
 	q.submit(m)
 	return f
@@ -122,7 +122,7 @@ func (q *Queue) room(ctx context.Context, m manner) error {
 
 // fillSend writes slot i's work request. Everything that the flush decides (Next,
 // SIGNALED) it writes later.
-func (q *Queue) fillSend(i uint32, sl *slot, s *Send) {
+func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
 	t := q.tab
 	w := &t.sendWR[i]
 	sges, addr := t.slotSGEs(i)
@@ -140,33 +140,33 @@ func (q *Queue) fillSend(i uint32, sl *slot, s *Send) {
 			w.SetFetchAdd(s.Remote, s.RKey, s.Add)
 		}
 		return
-	case s.Inline != nil:
+	case p.Inline != nil:
 		buf, at := t.slotInline(i)
-		n := copy(buf, s.Header)
-		n += copy(buf[n:], s.Inline)
+		n := copy(buf, p.Header)
+		n += copy(buf[n:], p.Inline)
 		sges[0] = verbs.SGE{Addr: at, Length: uint32(n)}
 		w.NumSGE = 1
 		w.Flags |= verbs.SendInline
-	case s.Header != nil:
+	case p.Header != nil:
 		buf, at := t.slotInline(i)
-		sges[0] = verbs.SGE{Addr: at, Length: uint32(copy(buf, s.Header)), LKey: q.mr.LKey()}
-		w.NumSGE = 1 + uint32(copy(sges[1:], s.SGEs))
+		sges[0] = verbs.SGE{Addr: at, Length: uint32(copy(buf, p.Header)), LKey: q.mr.LKey()}
+		w.NumSGE = 1 + uint32(copy(sges[1:], p.SGEs))
 	default:
-		w.NumSGE = uint32(copy(sges, s.SGEs))
+		w.NumSGE = uint32(copy(sges, p.SGEs))
 	}
 	w.SetRDMA(s.Remote, s.RKey)
 }
 
 // PostRecv submits a receive. It never waits: ErrRecvFull when RecvDepth
 // receives are out. Sink must be set. Otherwise as Post.
-func (q *Queue) PostRecv(r *Recv) error {
+func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE) error {
 	if r.Sink == nil {
 		return fmt.Errorf("%w: a receive without a sink", ErrRequest)
 	}
 	if q.recvFree == nil {
 		return fmt.Errorf("%w: the queue has no receives", ErrRecvFull)
 	}
-	n, err := q.checkSGEs(r.SGEs)
+	n, err := q.checkSGEs(sges)
 	if err != nil {
 		return err
 	}
@@ -186,9 +186,9 @@ func (q *Queue) PostRecv(r *Recv) error {
 	sl.kind, sl.bytes, sl.posted = KindRecv, n, false
 	sl.sink, sl.lease, sl.tag = r.Sink, r.Lease, r.Tag
 	w := &q.tab.recvWR[free]
-	sges, addr := q.tab.slotSGEs(i)
+	list, addr := q.tab.slotSGEs(i)
 	w.WRID = packWRID(q.id, i, sl.gen, KindRecv)
-	w.SGList, w.NumSGE = addr, uint32(copy(sges, r.SGEs))
+	w.SGList, w.NumSGE = addr, uint32(copy(list, sges))
 	q.recvStack.Push(i)
 	q.submit(mannerWait)
 	return nil

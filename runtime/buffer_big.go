@@ -55,7 +55,7 @@ func (m *Memory) allocBig(n int) (Buffer, error) {
 	}
 	return Buffer{Slice{
 		addr: b.mr.IOVA(), lkey: b.mr.LKey(), access: verbs.AccessLocalWrite,
-		lease: &b.lease, gen: b.lease.generation(), b: b.arena.Bytes()[:n:n],
+		lease: &b.lease, b: b.arena.Bytes()[:n:n],
 	}}, nil
 }
 

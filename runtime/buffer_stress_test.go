@@ -64,7 +64,7 @@ func TestBuffersAgainstModel(t *testing.T) {
 					}
 				}
 				tag++
-				for i := range b.s.b {
+				for _, i := range looked(b) {
 					b.s.b[i] = tag
 				}
 				all = append(all, &owned{b: b, n: n, tag: tag})
@@ -96,12 +96,9 @@ func TestBuffersAgainstModel(t *testing.T) {
 					if (o.b.Bytes() == nil) != (o.released || o.n == 0 && o.b.s.b == nil) {
 						rt.Fatalf("Bytes of a buffer of %d released=%v is nil=%v", o.n, o.released, o.b.Bytes() == nil)
 					}
-					for i, c := range o.b.s.b {
-						if c != o.tag {
+					for _, i := range looked(o.b) {
+						if c := o.b.s.b[i]; c != o.tag {
 							rt.Fatalf("byte %d of a buffer that is out became %#x", i, c)
-						}
-						if i > 600 {
-							break
 						}
 					}
 				}
@@ -121,6 +118,17 @@ func TestBuffersAgainstModel(t *testing.T) {
 			rt.Fatal(err)
 		}
 	})
+}
+
+// looked are the offsets that the model writes and reads: both ends.
+func looked(b Buffer) (is []int) {
+	for i, n := 0, len(b.s.b); i < n; i++ {
+		if i == 64 {
+			i = max(i, n-64)
+		}
+		is = append(is, i)
+	}
+	return is
 }
 
 // Many goroutines allocate, hand operations to a "device" that writes and ends

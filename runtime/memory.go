@@ -128,7 +128,7 @@ type MemoryStats struct {
 	CacheIdle   int    // registrations that nobody uses now
 }
 
-// Stats counts. It waits for the mutex and walks all free lists: it is for
+// Stats counts. It waits for the mutex and walks all leases: it is for
 // monitoring. While buffers come and go, InUse and Buffers are estimates.
 func (m *Memory) Stats() MemoryStats {
 	m.mu.Lock()
@@ -140,7 +140,7 @@ func (m *Memory) Stats() MemoryStats {
 	}
 	for i := range m.pools {
 		for _, sl := range m.pools[i].list() {
-			out := max(sl.free.Cap()-sl.free.Len(), 0)
+			out := sl.outs()
 			s.Slabs++
 			s.Buffers += out
 			s.InUse += int64(out) * int64(sl.size)

@@ -30,21 +30,23 @@ type leaseHome interface{ giveBack(index uint32) }
 // lease counts the operations in flight on a buffer or a region, and decides
 // who gives the memory back.
 //
-//	            begin / End
-//	             +------+
-//	             v      |
-//	Alloc -> live(g, n >= 0) ---- release, n > 0 ----> dying(g, n) --+ End, n > 1
-//	             |                                      ^  |  ^------+
-//	             | release, n = 0                          | End, n = 1
-//	             v                                         v
-//	         free(g+1) <-----------------------------------+
+//	           begin / End
+//	            +------+
+//	            v      |
+//	        live(g, n >= 0) -- release, n > 0 --> dying(g, n) --+ End, n > 1
+//	         ^       |                             |  ^---------+
+//	    open |       | release, n = 0              | End, n = 1
+//	         |       v                             |
+//	        free(g), then g+1 <--------------------+
 //
-// Exactly one caller makes the step into free, and that one calls giveBack.
-// Handles carry the generation g they were made for: all they ask for is
-// refused from dying(g) on, whatever becomes of the block.
+// free is dying with nothing in flight. Exactly one caller makes the step into
+// it, and that one calls giveBack. Handles carry the generation g they were made
+// for: all they ask for is refused from dying(g) on, whatever becomes of the
+// block. The zero word is live(0, 0).
 type lease struct {
-	// word is swapped by begin, release and End, on any goroutine. The step to
-	// free is published by home's free list, not by the word.
+	// word is swapped by begin, release and End, on any goroutine, and stored by
+	// open and free, by the one who has the block. The step to free is published
+	// by home's free list, not by the word.
 	word atomic.Uint64
 	// home and index are set when the memory is made and never change. A nil
 	// home (regions) has nothing to give back.
@@ -52,9 +54,17 @@ type lease struct {
 	index uint32
 }
 
-// generation is what a handle made now must carry. The block's new owner calls
-// it, before anybody else has a handle.
-func (l *lease) generation() uint64 { return l.word.Load() >> leaseGenShift }
+// open makes a free block live, and returns what the handles made now must
+// carry. The one who took the block off the free list calls it.
+func (l *lease) open() (gen uint64) {
+	w := l.word.Load()
+	l.word.Store(w &^ leaseDying)
+	return w >> leaseGenShift
+}
+
+// out tells whether the block is live or the device has it. The answer may be
+// old: it is a hint.
+func (l *lease) out() bool { return l.word.Load()&(leaseDying|leaseCountMask) != leaseDying }
 
 // live tells whether handles of generation gen may still use the memory.
 func (l *lease) live(gen uint64) bool { return l.word.Load()>>leaseCountBits == gen<<1 }
@@ -131,7 +141,7 @@ func (l *lease) retire(gen uint64) (inFlight int, ok bool) {
 
 // free is called by the one who found dying with nothing in flight.
 func (l *lease) free(gen uint64) {
-	l.word.Store((gen + 1) << leaseGenShift)
+	l.word.Store((gen+1)<<leaseGenShift | leaseDying)
 	if l.home != nil {
 		l.home.giveBack(l.index)
 	}

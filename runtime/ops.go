@@ -86,7 +86,7 @@ func (c *Conn) atomic(ctx context.Context, s *reactor.Send, remote Remote) (f Fu
 		return f, err
 	}
 	s.Remote, s.RKey = remote.Addr, remote.RKey
-	return c.q.Post(ctx, s)
+	return c.q.Post(ctx, s, reactor.Payload{})
 }
 
 // check tells whether n bytes of r may be used like this.
@@ -129,8 +129,9 @@ func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, 
 	}
 	var space [maxPieces]verbs.SGE
 	s := reactor.Send{Opcode: op, Remote: remote.Addr, RKey: remote.RKey, Imm: imm}
-	if s.SGEs, s.Lease, err = leaseAll(space[:0], locals); err == nil {
-		if f, err = c.q.Post(ctx, &s); err == nil {
+	var p reactor.Payload
+	if p.SGEs, s.Lease, err = leaseAll(space[:0], locals); err == nil {
+		if f, err = c.q.Post(ctx, &s, p); err == nil {
 			return f, nil
 		}
 		if s.Lease != nil {

@@ -104,7 +104,7 @@ func (s *slab) lend(i uint32, n int) Buffer {
 	}
 	return Buffer{Slice{
 		addr: s.iova + uint64(i)*uint64(s.size), lkey: s.lkey, access: verbs.AccessLocalWrite,
-		lease: l, gen: l.generation(), b: b[:n:n],
+		lease: l, gen: l.open(), b: b[:n:n],
 	}}
 }
 

@@ -47,11 +47,22 @@ func (m *Memory) newSlab(p *pool, size int) (*slab, error) {
 	}
 	for i := range s.leases {
 		s.leases[i].home, s.leases[i].index = s, uint32(i)
+		s.leases[i].word.Store(leaseDying)
 	}
 	if s.poison {
 		mem.Poison(at.arena.Bytes())
 	}
 	return s, nil
+}
+
+// outs counts the blocks that are out. While they come and go it is an estimate.
+func (s *slab) outs() (n int) {
+	for i := range s.leases {
+		if s.leases[i].out() {
+			n++
+		}
+	}
+	return n
 }
 
 // take empties the free list of a slab of which nobody has a block: whoever
@@ -60,6 +71,9 @@ func (m *Memory) newSlab(p *pool, size int) (*slab, error) {
 // Meanwhile Alloc sees no free block and comes to wait on m.mu, which the
 // caller holds.
 func (s *slab) take() (missing int) {
+	if n := s.outs(); n > 0 {
+		return n // do not disturb: taking is seen by those who allocate
+	}
 	is := make([]uint32, 0, s.free.Cap())
 	for {
 		i, ok := s.free.Get()

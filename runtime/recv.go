@@ -36,7 +36,7 @@ type recvSlot struct {
 }
 
 func (s *recvSlot) post() error {
-	return s.c.q.PostRecv(&reactor.Recv{SGEs: s.sge[:], Sink: s.c, Tag: uint64(s.i)})
+	return s.c.q.PostRecv(&reactor.Recv{Sink: s.c, Tag: uint64(s.i)}, s.sge[:])
 }
 
 func (s *recvSlot) free() { s.buf.Release() }

@@ -35,8 +35,9 @@ func (c *Conn) SendV(ctx context.Context, locals []Slice) (f Future, err error) 
 	}
 	var space [maxPieces]verbs.SGE
 	s := reactor.Send{Opcode: verbs.WRSend}
-	if s.SGEs, s.Lease, err = leaseAll(space[:0], locals); err == nil {
-		if f, err = c.post(ctx, &s, total); err == nil {
+	var p reactor.Payload
+	if p.SGEs, s.Lease, err = leaseAll(space[:0], locals); err == nil {
+		if f, err = c.post(ctx, &s, p, total); err == nil {
 			return f, nil
 		}
 		if s.Lease != nil {
@@ -69,13 +70,16 @@ func (c *Conn) SendBytes(ctx context.Context, p []byte) (f Future, err error) {
 		return f, err
 	}
 	if p == nil {
-		p = []byte{} // an empty message is inline data, too
+		p = empty[:] // an empty message is inline data, too
 	}
-	if f, err = c.post(ctx, &reactor.Send{Opcode: verbs.WRSend, Inline: p}, len(p)); err != nil {
+	if f, err = c.post(ctx, &reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{Inline: p}, len(p)); err != nil {
 		c.creditBack(verbs.WRSend)
 	}
 	return f, err
 }
+
+// empty is inline data of no bytes.
+var empty [0]byte
 
 func (c *Conn) mayCarry(n int) error {
 	if err := c.usable(); err != nil {
@@ -96,15 +100,15 @@ func (c *Conn) headerSize() int {
 
 // post puts the frame header, with the credits to give back, in front of a
 // managed message of n bytes.
-func (c *Conn) post(ctx context.Context, s *reactor.Send, n int) (Future, error) {
+func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n int) (Future, error) {
 	if c.opts.Raw {
-		return c.q.Post(ctx, s)
+		return c.q.Post(ctx, s, p)
 	}
 	var head [frameSize]byte
 	back := c.unreturned.Swap(0)
 	frame{kind: frameData, credits: back, length: uint32(n)}.encode(&head)
-	s.Header = head[:]
-	f, err := c.q.Post(ctx, s)
+	p.Header = head[:]
+	f, err := c.q.Post(ctx, s, p)
 	if err != nil {
 		c.unreturned.Add(back)
 	}
@@ -123,7 +127,7 @@ func (c *Conn) tell() {
 	var head [frameSize]byte
 	back := c.unreturned.Swap(0)
 	frame{kind: frameCredit, credits: back}.encode(&head)
-	if err := c.q.PostControl(&reactor.Send{Opcode: verbs.WRSend, Header: head[:], Sink: c}); err != nil {
+	if err := c.q.PostControl(&reactor.Send{Opcode: verbs.WRSend, Sink: c}, reactor.Payload{Header: head[:]}); err != nil {
 		c.unreturned.Add(back)
 		c.creditDue = true // told when an earlier update completes
 	}
@@ -153,13 +157,14 @@ func (c *Conn) PostRecv(locals ...Slice) (f Future, err error) {
 	}
 	var space [maxPieces]verbs.SGE
 	r := reactor.Recv{}
-	if r.SGEs, r.Lease, err = leaseAll(space[:0], locals); err != nil {
+	var sges []verbs.SGE
+	if sges, r.Lease, err = leaseAll(space[:0], locals); err != nil {
 		return f, err
 	}
 	s := &single{}
 	s.promise, f = c.sh.r.Futures().New(c.sh.r.Driver())
 	r.Sink = s
-	if err = c.q.PostRecv(&r); err != nil {
+	if err = c.q.PostRecv(&r, sges); err != nil {
 		if r.Lease != nil {
 			r.Lease.End()
 		}

@@ -13,8 +13,6 @@ type actor struct {
 	name  string
 	owner int // which caller it belongs to; -1: none
 	body  func()
-	// moot: nothing that it could still do has any influence; may be nil.
-	moot func() bool
 
 	next  func() (stop, bool)
 	abort func()
@@ -52,14 +50,12 @@ func (a *actor) start() {
 	a.at, _ = a.next()
 }
 
-func (a *actor) gone() bool { return a.done || a.moot != nil && a.moot() }
-
-func (a *actor) enabled() bool { return !a.gone() && (a.at.ready == nil || a.at.ready()) }
+func (a *actor) enabled() bool { return !a.done && (a.at.ready == nil || a.at.ready()) }
 
 // digest is where the actor stands and what it knows.
 func (a *actor) digest() digest {
 	var d digest
-	if a.gone() {
+	if a.done {
 		return d
 	}
 	d.text(a.at.label)

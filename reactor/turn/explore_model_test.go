@@ -26,6 +26,7 @@ import (
 // world has come to a good end; and no state can be reached from itself, so that
 // every schedule ends, a malicious one too. Hence all that must happen happens.
 type explorer struct {
+	t      *testing.T
 	build  func() world
 	orders [][]int // ways to count the callers that make no difference
 	owners []int   // of the actors
@@ -34,8 +35,8 @@ type explorer struct {
 	sharedX []sharedState
 	local   interned
 	localX  []localState
-	// steps by actor, its local and the shared state.
-	steps map[uint64]outcome
+	// steps by shared state: what is known of each actor and local.
+	steps [][]outcome
 
 	nodes   []node
 	visited map[uint64]int32
@@ -57,10 +58,12 @@ type localState struct {
 	alone  bool // stands before a step that nobody notices
 }
 
-// outcome is what a step does.
+// outcome is what an actor's step does.
 type outcome struct {
-	local, shared uint32
+	actor         uint8
 	kind          outcomeKind
+	from          uint32 // its local before
+	local, shared uint32 // after
 	fault         error
 }
 
@@ -88,7 +91,7 @@ type node struct {
 // way that breaks a rule.
 func explore(t *testing.T, sc scenario, limit int) (states int, broken error) {
 	t.Helper()
-	e := &explorer{build: sc.build, orders: sc.orders, shared: interned{}, local: interned{}, steps: map[uint64]outcome{}, visited: map[uint64]int32{}}
+	e := &explorer{t: t, build: sc.build, orders: sc.orders, shared: interned{}, local: interned{}, visited: map[uint64]int32{}}
 	s := open(e.build)
 	root := node{parent: -1, shared: e.sharedOf(s)}
 	for i, a := range s.cast {
@@ -116,17 +119,18 @@ func explore(t *testing.T, sc scenario, limit int) (states int, broken error) {
 // expand finds the successors of node i.
 func (e *explorer) expand(i int32) error {
 	e.nodes[i].edges = int32(len(e.edges))
-	var moves []int
+	var all [maxActors]outcome
+	moves := all[:0]
 	for a := range e.owners {
 		o := e.outcome(i, a)
 		if o.kind != tried {
 			continue
 		}
 		if e.localX[e.nodes[i].locals[a]].alone {
-			moves = []int{a}
+			moves = append(all[:0], o)
 			break
 		}
-		moves = append(moves, a)
+		moves = append(moves, o)
 	}
 	if len(moves) == 0 {
 		s := e.replay(i)
@@ -135,18 +139,17 @@ func (e *explorer) expand(i int32) error {
 			return e.broken(err, e.path(i))
 		}
 	}
-	for _, a := range moves {
-		o := e.outcome(i, a)
+	for _, o := range moves {
 		if o.fault != nil {
-			return e.broken(o.fault, append(e.path(i), uint8(a)))
+			return e.broken(o.fault, append(e.path(i), o.actor))
 		}
-		n := node{shared: o.shared, locals: e.nodes[i].locals, parent: i, choice: uint8(a)}
-		n.locals[a] = o.local
+		n := node{shared: o.shared, locals: e.nodes[i].locals, parent: i, choice: o.actor}
+		n.locals[o.actor] = o.local
 		key := e.key(&n)
 		to, known := e.visited[key]
 		if !known {
 			if err := e.check(&n); err != nil {
-				return e.broken(err, append(e.path(i), uint8(a)))
+				return e.broken(err, append(e.path(i), o.actor))
 			}
 			to = int32(len(e.nodes))
 			e.visited[key] = to
@@ -193,19 +196,27 @@ func (e *explorer) key(n *node) uint64 {
 	return uint64(least)
 }
 
-func stepKey(a int, local, shared uint32) uint64 {
-	return uint64(a)<<60 | uint64(local)<<32 | uint64(shared)
+// known is what is known of a step; it may be extended.
+func (e *explorer) known(a int, local, shared uint32) *outcome {
+	list := e.steps[shared]
+	for i := range list {
+		if o := &list[i]; o.from == local && o.actor == uint8(a) {
+			return o
+		}
+	}
+	e.steps[shared] = append(list, outcome{actor: uint8(a), from: local})
+	return &e.steps[shared][len(list)]
 }
 
 // outcome is what actor a's step does in node i.
 func (e *explorer) outcome(i int32, a int) outcome {
 	n := &e.nodes[i]
-	k := stepKey(a, n.locals[a], n.shared)
-	if o := e.steps[k]; o.kind == tried || o.kind == disabled {
-		return o
+	o := e.known(a, n.locals[a], n.shared)
+	if o.kind == unknown || o.kind == untried {
+		e.try(i, a)
+		o = e.known(a, n.locals[a], n.shared)
 	}
-	e.try(i, a)
-	return e.steps[k]
+	return *o
 }
 
 // try replays node i and lets a move, if it can; and then whoever can whose step
@@ -217,14 +228,12 @@ func (e *explorer) try(i int32, a int) {
 		shared := e.sharedOf(s)
 		next := -1
 		for j, actor := range s.cast {
-			k := stepKey(j, e.localOf(actor), shared)
-			o := e.steps[k]
+			o := e.known(j, e.localOf(actor), shared)
 			if o.kind == unknown {
 				o.kind = disabled
 				if actor.enabled() {
 					o.kind = untried
 				}
-				e.steps[k] = o
 			}
 			if o.kind == untried && (next < 0 || j == a) {
 				next = j
@@ -233,9 +242,11 @@ func (e *explorer) try(i int32, a int) {
 		if next < 0 {
 			return
 		}
-		k := stepKey(next, e.localOf(s.cast[next]), shared)
+		from := e.localOf(s.cast[next])
 		err := s.step(next)
-		e.steps[k] = outcome{e.localOf(s.cast[next]), e.sharedOf(s), tried, err}
+		local, after := e.localOf(s.cast[next]), e.sharedOf(s)
+		o := e.known(next, from, shared)
+		o.kind, o.local, o.shared, o.fault = tried, local, after, err
 		if err != nil {
 			return
 		}
@@ -260,6 +271,7 @@ func (e *explorer) sharedOf(s *stage) uint32 {
 	id = uint32(len(e.sharedX))
 	e.shared[uint64(first)] = id
 	e.sharedX = append(e.sharedX, x)
+	e.steps = append(e.steps, nil)
 	return id
 }
 
@@ -272,7 +284,7 @@ func (e *explorer) localOf(a *actor) uint32 {
 	l := a.at.label
 	id = uint32(len(e.localX))
 	e.local[h] = id
-	e.localX = append(e.localX, localState{h, !a.gone() && holding[l], !a.gone() && (l == "start" || l == "user.code")})
+	e.localX = append(e.localX, localState{h, !a.done && holding[l], !a.done && (l == "start" || l == "user.code")})
 	return id
 }
 
@@ -284,11 +296,21 @@ func (e *explorer) path(i int32) (p []uint8) {
 	return p
 }
 
+// replay runs the real code to node i, and checks that it comes there: a mark
+// that forgets too much would show.
 func (e *explorer) replay(i int32) *stage {
 	e.runs++
 	s := open(e.build)
-	for _, c := range e.path(i) {
+	path := e.path(i)
+	for _, c := range path {
 		s.step(int(c))
+	}
+	same := e.sharedOf(s) == e.nodes[i].shared
+	for a, actor := range s.cast {
+		same = same && e.localOf(actor) == e.nodes[i].locals[a]
+	}
+	if !same {
+		e.t.Fatalf("a replay came to another state than was looked up: a mark forgets what matters\n%s", tell(e.build, path))
 	}
 	return s
 }

@@ -2,12 +2,14 @@
 
 package turn
 
-// seatCount is how many seats there are. With one a full house occurs, with two
-// a second choice.
-var seatCount = 1
+// seatCount is for how many seats there is room.
+const seatCount = 2
 
-// seatRoom is for how many there is room.
-const seatRoom = 2
+// seatLimit is how many of them are used, 0 for one. With one a full house
+// occurs, with two a second choice.
+type seatLimit struct{ seatCount int }
+
+func (l seatLimit) room() int { return max(l.seatCount, 1) }
 
 // leaveRounds is two, so that each way out of a round is followed by each.
 const leaveRounds = 2

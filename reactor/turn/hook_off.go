@@ -10,10 +10,12 @@ import "runtime"
 
 // seatCount is how many waiters can be offered the turn at a time. More than a
 // few are never looked at: the first that is still parked takes it.
-const (
-	seatCount = 8
-	seatRoom  = seatCount
-)
+const seatCount = 8
+
+// seatLimit is the model's.
+type seatLimit struct{}
+
+func (seatLimit) room() int { return seatCount }
 
 // leaveRounds is how often a driver that is done goes on for others before it
 // passes the turn to the loop.

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -104,13 +107,10 @@ func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) scenario {
 			f.waiters = append(f.waiters, w)
 			f.cast = append(f.cast, &actor{name: fmt.Sprintf("%s%d", c.kind, i), owner: i, body: func() { c.body(f, i) }})
 			if c.cancels {
-				f.cast = append(f.cast, &actor{
-					name: fmt.Sprintf("cancel%d", i), owner: i, moot: func() bool { return w.left },
-					body: func() {
-						block("cancel", func() bool { return w.submitted })
-						w.cancelled = true
-					},
-				})
+				f.cast = append(f.cast, &actor{name: fmt.Sprintf("cancel%d", i), owner: i, body: func() {
+					block("cancel", func() bool { return w.submitted && !w.left })
+					w.cancelled = true
+				}})
 			}
 			switch c.kind {
 			case "command":
@@ -150,38 +150,52 @@ func closing(f *fakeWorld) {
 	}})
 }
 
-func lax(f *fakeWorld) { f.lax = true }
+func lax(f *fakeWorld)       { f.lax = true }
+func deafTimer(f *fakeWorld) { f.deafTimer = true }
+func twoSeats(f *fakeWorld)  { f.tok.seatCount = 2 }
 
 // stateLimit keeps a scenario that grew from taking for ever.
-const stateLimit = 2_000_000
+const stateLimit = 8_000_000
 
+// scenarios are searched at every test.
 func scenarios() map[string]scenario {
 	on, off := Config{CallerDriving: true}, Config{}
 	spin := Config{CallerDriving: true, Spin: 1}
 	return map[string]scenario{
-		"one synchronous caller":                  crew(on, syncCaller),
-		"one caller, spinning":                    crew(spin, syncCaller),
-		"one caller, driving off":                 crew(off, syncCaller),
-		"two callers, driving off":                crew(off, syncCaller, postAndGo),
-		"fire and forget":                         crew(on, postAndGo),
-		"two synchronous callers":                 crew(on, syncCaller, syncCaller),
-		"two synchronous callers, spinning":       crew(spin, syncCaller, syncCaller),
-		"three synchronous callers":               crew(on, syncCaller, syncCaller, syncCaller),
-		"synchronous and asynchronous":            crew(on, syncCaller, asyncCaller),
-		"synchronous and fire and forget":         crew(on, syncCaller, postAndGo),
-		"two synchronous and fire and forget":     crew(on, syncCaller, syncCaller, postAndGo),
-		"a cancelled wait beside a caller":        crew(on, syncCaller, cancelled),
-		"two cancelled waits":                     crew(on, cancelled, cancelled),
-		"offers left to TakeOffer":                crewWith(on, lax, syncCaller, cancelled),
-		"offers left to TakeOffer, three callers": crewWith(on, lax, syncCaller, syncCaller, cancelled),
-		"an errand beside a caller":               crew(on, syncCaller, commander),
-		"an errand beside two callers":            crew(on, syncCaller, syncCaller, commander),
-		"a timer beside a caller":                 crew(on, syncCaller, timed),
-		"a timer, driving off":                    crew(off, postAndGo, timed),
-		"control beside a caller":                 crew(on, syncCaller, controller),
-		"control and errand beside a caller":      crew(on, syncCaller, controller, commander),
-		"closing after a caller":                  crewWith(on, closing, syncCaller),
-		"closing after two callers":               crewWith(on, closing, syncCaller, syncCaller),
+		"one synchronous caller":             crew(on, syncCaller),
+		"one caller, spinning":               crew(spin, syncCaller),
+		"one caller, driving off":            crew(off, syncCaller),
+		"two callers, driving off":           crew(off, syncCaller, postAndGo),
+		"fire and forget":                    crew(on, postAndGo),
+		"two synchronous callers":            crew(on, syncCaller, syncCaller),
+		"two synchronous callers, spinning":  crew(spin, syncCaller, syncCaller),
+		"synchronous and asynchronous":       crew(on, syncCaller, asyncCaller),
+		"synchronous and fire and forget":    crew(on, syncCaller, postAndGo),
+		"a cancelled wait beside a caller":   crew(on, syncCaller, cancelled),
+		"offers left to TakeOffer":           crewWith(on, lax, syncCaller, cancelled),
+		"a second seat":                      crewWith(on, twoSeats, syncCaller, syncCaller),
+		"an errand beside a caller":          crew(on, syncCaller, commander),
+		"errands, driving off":               crew(off, postAndGo, commander),
+		"a timer beside a caller":            crew(on, syncCaller, timed),
+		"a timer, driving off":               crew(off, postAndGo, timed),
+		"control beside a caller":            crew(on, syncCaller, controller),
+		"control beside two callers":         crew(on, syncCaller, syncCaller, controller),
+		"control and errand beside a caller": crew(on, syncCaller, controller, commander),
+		"closing after a caller":             crewWith(on, closing, syncCaller),
+		"closing after two callers":          crewWith(on, closing, syncCaller, syncCaller),
+	}
+}
+
+// large scenarios are searched if VERBENA_MODEL=all; that takes minutes.
+func large() map[string]scenario {
+	on := Config{CallerDriving: true}
+	return map[string]scenario{
+		"three synchronous callers":           crew(on, syncCaller, syncCaller, syncCaller),
+		"two synchronous and fire and forget": crew(on, syncCaller, syncCaller, postAndGo),
+		"two cancelled waits":                 crew(on, cancelled, cancelled),
+		"an errand beside two callers":        crew(on, syncCaller, syncCaller, commander),
+		"a timer beside two callers":          crew(on, syncCaller, syncCaller, timed),
+		"a second seat, cancelled":            crewWith(on, twoSeats, syncCaller, cancelled),
 	}
 }
 
@@ -190,6 +204,9 @@ func scenarios() map[string]scenario {
 func TestEveryInterleaving(t *testing.T) {
 	total, start := 0, time.Now()
 	all := scenarios()
+	if os.Getenv("VERBENA_MODEL") == "all" {
+		maps.Copy(all, large())
+	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t.Run(name, func(t *testing.T) {
 			n, err := explore(t, all[name], stateLimit)
@@ -200,4 +217,46 @@ func TestEveryInterleaving(t *testing.T) {
 		})
 	}
 	t.Logf("%d states in %d scenarios, %v", total, len(all), time.Since(start).Round(time.Millisecond))
+}
+
+// Rule: each defence is needed. Without it some interleaving breaks a rule, and
+// the scenario named here has one.
+func TestEveryDefenceIsNeeded(t *testing.T) {
+	defer func() { mutant = noMutant }()
+	on := Config{CallerDriving: true}
+	for _, m := range []struct {
+		mutant int
+		name   string
+		sc     scenario
+		want   string // in the rule that breaks
+	}{
+		{mutantNoRecheck, "look for submissions after release", crew(on, postAndGo), "lost wake-up"},
+		{mutantRetakeBlind, "retake by CAS", crew(on, syncCaller, postAndGo), "hold the turn"},
+		{mutantNoArm, "arm before leaving", crew(on, postAndGo), "lost wake-up"},
+		{mutantMuteBell, "write the bell", crew(on, postAndGo), "lost wake-up"},
+		{mutantPassQuiet, "pass with the bell", crew(on, syncCaller, commander), "lost wake-up"},
+		{mutantDropWanted, "see on leaving who wants the turn", crew(on, syncCaller, controller), "hold the turn|stuck"},
+		{mutantShyEvent, "want the turn for an event", crew(on, syncCaller, syncCaller), "livelock"},
+		{mutantShyTimer, "want the turn for a timer", crew(on, syncCaller, timed), "livelock"},
+		{mutantNoErrands, "look for errands on leaving", crew(on, syncCaller, commander), "lost wake-up"},
+		{mutantTiredOffer, "no offer without hope", crew(on, syncCaller, syncCaller), "livelock"},
+		{mutantOfferStay, "leave once an offer is accepted", crew(on, syncCaller, syncCaller), "hold the turn"},
+		{mutantStandHasty, "wait for the leaver at the seat", crew(on, syncCaller, cancelled), "Drive had returned"},
+		{mutantNoTakeOffer, "take the offer that Park did not report", crewWith(on, lax, syncCaller, cancelled), "stuck|hold the turn|lost wake-up"},
+		{noMutant, "an earlier deadline is an errand", crewWith(on, deafTimer, syncCaller, timed), "lost wake-up"},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			mutant = m.mutant
+			defer func() { mutant = noMutant }()
+			_, err := explore(t, m.sc, stateLimit)
+			if err == nil {
+				t.Fatal("no interleaving breaks a rule: the model does not see what this is for")
+			}
+			rule, trace, _ := strings.Cut(err.Error(), "\n")
+			if !regexp.MustCompile(m.want).MatchString(rule) {
+				t.Fatalf("it breaks another rule than %q: %v", m.want, err)
+			}
+			t.Logf("after %d steps: %s", strings.Count(trace, "\n"), rule)
+		})
+	}
 }

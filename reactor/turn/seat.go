@@ -40,7 +40,7 @@ func (t *Token) offer() bool {
 	if !t.cfg.CallerDriving {
 		return false
 	}
-	for i := range seatCount {
+	for i := range t.room() {
 		s := &t.seats[i]
 		yield("offer.seat")
 		v := s.word.Load()
@@ -66,7 +66,7 @@ func (t *Token) sit(w Parker) (place int, sitting uint64) {
 	if !t.cfg.CallerDriving {
 		return noSeat, 0
 	}
-	for i := range seatCount {
+	for i := range t.room() {
 		s := &t.seats[i]
 		yield("sit")
 		v := s.word.Load()

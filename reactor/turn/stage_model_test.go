@@ -100,7 +100,7 @@ func (s *stage) step(i int) error {
 
 func (s *stage) blocked() (names []string) {
 	for _, a := range s.cast {
-		if !a.gone() {
+		if !a.done {
 			names = append(names, a.name+"@"+a.at.label)
 		}
 	}

@@ -41,7 +41,8 @@ type Token struct {
 	// Who sends has cleared the want bit and does nothing as holder afterwards.
 	baton, grant chan struct{}
 	knocking     sync.Mutex
-	seats        [seatRoom]seat
+	seats        [seatCount]seat
+	seatLimit
 	stats        Stats
 }
 

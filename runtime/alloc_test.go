@@ -1,0 +1,86 @@
+package runtime
+
+import (
+	stdruntime "runtime"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: with everything live, reactors, connections, flow control, an operation
+// allocates nothing from submission to await.
+func TestOperationsAllocateNothing(t *testing.T) {
+	a, b := connected(t, Config{})
+	ctx := t.Context()
+	region, err := b.rt.NewRegion(1<<16, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer region.Close()
+	remote, err := region.Remote(0, region.Len())
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf, err := a.rt.Alloc(512)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer buf.Release()
+	local := buf.Slice()
+	word := make([]byte, 16)
+	fail := func(err error) {
+		if err != nil {
+			t.Helper()
+			t.Fatal(err)
+		}
+	}
+	end := func(f Future, err error) {
+		fail(err)
+		_, err = f.Await(ctx)
+		fail(err)
+	}
+	var g futures.Group
+	batch := make([]Future, 32)
+	for name, c := range map[string]struct {
+		op  func()
+		per int // operations of one call
+	}{
+		"write":           {func() { end(a.Write(ctx, local, remote)) }, 1},
+		"read":            {func() { end(a.Read(ctx, local, remote)) }, 1},
+		"fetch and add":   {func() { end(a.FetchAndAdd(ctx, remote, 1)) }, 1},
+		"message":         {func() { end(a.SendBytes(ctx, word)); m, err := b.RecvWait(ctx); fail(err); fail(m.Release()) }, 2},
+		"message, copied": {func() { end(a.SendBytes(ctx, local.Bytes())); m, err := b.RecvWait(ctx); fail(err); fail(m.Release()) }, 2},
+		"batch of writes": {func() {
+			for i := range batch {
+				f, err := a.Write(ctx, local, remote)
+				fail(err)
+				batch[i] = f
+				fail(futures.Add(&g, f))
+			}
+			fail(g.Wait(ctx))
+			for _, f := range batch {
+				_, err, _ := f.Poll()
+				fail(err)
+			}
+		}, len(batch)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calls := allocOps / c.per
+			for range calls / 10 {
+				c.op()
+			}
+			var before, after stdruntime.MemStats
+			stdruntime.ReadMemStats(&before)
+			for range calls {
+				c.op()
+			}
+			stdruntime.ReadMemStats(&after)
+			per := float64(after.Mallocs-before.Mallocs) / float64(calls*c.per)
+			t.Logf("%.6f allocations per operation over %d", per, calls*c.per)
+			if per >= 0.001 && !raceEnabled {
+				t.Errorf("%.6f allocations per operation, want below 0.001", per)
+			}
+		})
+	}
+}
