@@ -39,7 +39,7 @@ func (a *actor) start() {
 	a.next, a.abort = iter.Pull(func(out func(stop) bool) {
 		defer func() {
 			if r := recover(); r != nil && r != any(aborted{}) {
-				panic(r)
+				on.fail("panic: %v", r)
 			}
 		}()
 		a.out = out

@@ -5,11 +5,6 @@ import (
 	"runtime"
 )
 
-// lookAround is how many turns a driver makes between two looks at its context
-// and the errands: a busy turn is about a microsecond, a look that takes a
-// context's lock some tens of nanoseconds.
-const lookAround = 64
-
 // Drive waits for w on behalf of its goroutine: it runs turns if nobody else
 // does, and parks otherwise. It returns nil when w is settled, or the
 // context's error. It allocates nothing and runs no user code. w is used by
@@ -78,7 +73,7 @@ func (t *Token) drive(ctx context.Context, w Parker) {
 		if t.wanted() && mutant != mutantDriveOn {
 			break
 		}
-		if i%lookAround == 0 && (ctx.Err() != nil || t.work.Errands()) {
+		if i%lookAround == 0 && (ctx.Err() != nil || t.work.Errands()) && mutant != mutantDriveOn {
 			break
 		}
 	}

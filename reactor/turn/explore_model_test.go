@@ -284,7 +284,7 @@ func (e *explorer) localOf(a *actor) uint32 {
 	l := a.at.label
 	id = uint32(len(e.localX))
 	e.local[h] = id
-	e.localX = append(e.localX, localState{h, !a.done && holding[l], !a.done && (l == "start" || l == "user.code")})
+	e.localX = append(e.localX, localState{h, !a.done && a.holds(), !a.done && (l == "start" || l == "user.code")})
 	return id
 }
 

@@ -37,3 +37,6 @@ func pause(label string, ready func() bool) { block(label, ready) }
 // mutant takes one defence out, to show that the model finds what it defends
 // against.
 var mutant = noMutant
+
+// lookAround is one, so that how long a driver drives makes no difference.
+const lookAround = 1

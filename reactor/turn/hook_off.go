@@ -31,3 +31,8 @@ func block(string, func() bool) {}
 
 // pause gives the processor to whoever is waited for.
 func pause(string, func() bool) { runtime.Gosched() }
+
+// lookAround is how many turns a driver makes between two looks at its context
+// and the errands: a busy turn is about a microsecond, a look that takes a
+// context's lock some tens of nanoseconds.
+const lookAround = 64

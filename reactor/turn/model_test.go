@@ -151,6 +151,7 @@ func closing(f *fakeWorld) {
 }
 
 func lax(f *fakeWorld)       { f.lax = true }
+func busy(f *fakeWorld)      { f.busy = true }
 func deafTimer(f *fakeWorld) { f.deafTimer = true }
 func twoSeats(f *fakeWorld)  { f.tok.seatCount = 2 }
 
@@ -162,27 +163,28 @@ func scenarios() map[string]scenario {
 	on, off := Config{CallerDriving: true}, Config{}
 	spin := Config{CallerDriving: true, Spin: 1}
 	return map[string]scenario{
-		"one synchronous caller":             crew(on, syncCaller),
-		"one caller, spinning":               crew(spin, syncCaller),
-		"one caller, driving off":            crew(off, syncCaller),
-		"two callers, driving off":           crew(off, syncCaller, postAndGo),
-		"fire and forget":                    crew(on, postAndGo),
-		"two synchronous callers":            crew(on, syncCaller, syncCaller),
-		"two synchronous callers, spinning":  crew(spin, syncCaller, syncCaller),
-		"synchronous and asynchronous":       crew(on, syncCaller, asyncCaller),
-		"synchronous and fire and forget":    crew(on, syncCaller, postAndGo),
-		"a cancelled wait beside a caller":   crew(on, syncCaller, cancelled),
-		"offers left to TakeOffer":           crewWith(on, lax, syncCaller, cancelled),
-		"a second seat":                      crewWith(on, twoSeats, syncCaller, syncCaller),
-		"an errand beside a caller":          crew(on, syncCaller, commander),
-		"errands, driving off":               crew(off, postAndGo, commander),
-		"a timer beside a caller":            crew(on, syncCaller, timed),
-		"a timer, driving off":               crew(off, postAndGo, timed),
-		"control beside a caller":            crew(on, syncCaller, controller),
-		"control beside two callers":         crew(on, syncCaller, syncCaller, controller),
-		"control and errand beside a caller": crew(on, syncCaller, controller, commander),
-		"closing after a caller":             crewWith(on, closing, syncCaller),
-		"closing after two callers":          crewWith(on, closing, syncCaller, syncCaller),
+		"one synchronous caller":              crew(on, syncCaller),
+		"one caller, spinning":                crew(spin, syncCaller),
+		"one caller, driving off":             crew(off, syncCaller),
+		"two callers, driving off":            crew(off, syncCaller, postAndGo),
+		"fire and forget":                     crew(on, postAndGo),
+		"two synchronous callers":             crew(on, syncCaller, syncCaller),
+		"two synchronous callers, spinning":   crew(spin, syncCaller, syncCaller),
+		"synchronous and asynchronous":        crew(on, syncCaller, asyncCaller),
+		"synchronous and fire and forget":     crew(on, syncCaller, postAndGo),
+		"a cancelled wait beside a caller":    crew(on, syncCaller, cancelled),
+		"offers left to TakeOffer":            crewWith(on, lax, syncCaller, cancelled),
+		"a second seat":                       crewWith(on, twoSeats, syncCaller, syncCaller),
+		"an errand beside a caller":           crew(on, syncCaller, commander),
+		"errands, driving off":                crew(off, postAndGo, commander),
+		"a timer beside a caller":             crew(on, syncCaller, timed),
+		"a timer, driving off":                crew(off, postAndGo, timed),
+		"an errand that the caller waits for": crewWith(on, busy, syncCaller, commander),
+		"a timer that the caller waits for":   crewWith(on, busy, syncCaller, timed),
+		"control beside a caller":             crew(on, syncCaller, controller),
+		"control and errand beside a caller":  crew(on, syncCaller, controller, commander),
+		"closing after a caller":              crewWith(on, closing, syncCaller),
+		"closing after two callers":           crewWith(on, closing, syncCaller, syncCaller),
 	}
 }
 
@@ -192,6 +194,7 @@ func large() map[string]scenario {
 	return map[string]scenario{
 		"three synchronous callers":           crew(on, syncCaller, syncCaller, syncCaller),
 		"two synchronous and fire and forget": crew(on, syncCaller, syncCaller, postAndGo),
+		"control beside two callers":          crew(on, syncCaller, syncCaller, controller),
 		"two cancelled waits":                 crew(on, cancelled, cancelled),
 		"an errand beside two callers":        crew(on, syncCaller, syncCaller, commander),
 		"a timer beside two callers":          crew(on, syncCaller, syncCaller, timed),
@@ -231,18 +234,20 @@ func TestEveryDefenceIsNeeded(t *testing.T) {
 		want   string // in the rule that breaks
 	}{
 		{mutantNoRecheck, "look for submissions after release", crew(on, postAndGo), "lost wake-up"},
-		{mutantRetakeBlind, "retake by CAS", crew(on, syncCaller, postAndGo), "hold the turn"},
+		{mutantRetakeBlind, "retake by CAS", crew(on, syncCaller, postAndGo), "hold the turn|does not hold"},
 		{mutantNoArm, "arm before leaving", crew(on, postAndGo), "lost wake-up"},
 		{mutantMuteBell, "write the bell", crew(on, postAndGo), "lost wake-up"},
 		{mutantPassQuiet, "pass with the bell", crew(on, syncCaller, commander), "lost wake-up"},
-		{mutantDropWanted, "see on leaving who wants the turn", crew(on, syncCaller, controller), "hold the turn|stuck"},
+		{mutantDropWanted, "see on leaving who wants the turn", crew(on, syncCaller, controller), "hold the turn|stuck|does not hold"},
+		{mutantDriveOn, "let the loop in for a timer", crewWith(on, busy, syncCaller, timed), "livelock"},
+		{mutantDriveOn, "let the loop in for an errand", crewWith(on, busy, syncCaller, commander), "livelock"},
 		{mutantShyEvent, "want the turn for an event", crew(on, syncCaller, syncCaller), "livelock"},
 		{mutantShyTimer, "want the turn for a timer", crew(on, syncCaller, timed), "livelock"},
-		{mutantNoErrands, "look for errands on leaving", crew(on, syncCaller, commander), "lost wake-up"},
+		{mutantNoErrands, "look for errands on leaving", crew(on, syncCaller, timed), "lost wake-up"},
 		{mutantTiredOffer, "no offer without hope", crew(on, syncCaller, syncCaller), "livelock"},
-		{mutantOfferStay, "leave once an offer is accepted", crew(on, syncCaller, syncCaller), "hold the turn"},
+		{mutantOfferStay, "leave once an offer is accepted", crew(on, syncCaller, syncCaller), "hold the turn|does not hold"},
 		{mutantStandHasty, "wait for the leaver at the seat", crew(on, syncCaller, cancelled), "Drive had returned"},
-		{mutantNoTakeOffer, "take the offer that Park did not report", crewWith(on, lax, syncCaller, cancelled), "stuck|hold the turn|lost wake-up"},
+		{mutantNoTakeOffer, "take the offer that Park did not report", crewWith(on, lax, syncCaller, cancelled), "stuck|0 hold the turn|lost wake-up"},
 		{noMutant, "an earlier deadline is an errand", crewWith(on, deafTimer, syncCaller, timed), "lost wake-up"},
 	} {
 		t.Run(m.name, func(t *testing.T) {
@@ -254,7 +259,7 @@ func TestEveryDefenceIsNeeded(t *testing.T) {
 			}
 			rule, trace, _ := strings.Cut(err.Error(), "\n")
 			if !regexp.MustCompile(m.want).MatchString(rule) {
-				t.Fatalf("it breaks another rule than %q: %v", m.want, err)
+				t.Errorf("it breaks another rule than %q: %v", m.want, err)
 			}
 			t.Logf("after %d steps: %s", strings.Count(trace, "\n"), rule)
 		})

@@ -11,7 +11,7 @@ const (
 	mutantMuteBell    // the word becomes rung, but no bell is written
 	mutantPassQuiet   // a driver passes the turn to the loop without the bell
 	mutantDropWanted  // who leaves does not see that the turn is wanted
-	mutantDriveOn     // a driver does not see that the turn is wanted
+	mutantDriveOn     // a driver does not look whether the loop is needed while it finds work
 	mutantShyEvent    // the loop, woken by an event, does not wait for a driver
 	mutantShyTimer    // the loop, woken by a timer, does not wait for a driver
 	mutantNoErrands   // a driver leaves without looking for errands

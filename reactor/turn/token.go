@@ -43,7 +43,7 @@ type Token struct {
 	knocking     sync.Mutex
 	seats        [seatCount]seat
 	seatLimit
-	stats        Stats
+	stats Stats
 }
 
 // Stats count what happened; read with Token.Stats. All are written by holders
@@ -123,6 +123,9 @@ func (t *Token) drop(to uint32) bool {
 		}
 		if t.hand() {
 			return false
+		}
+		if t.word.Load() < held {
+			panic("turn: given up by one who does not hold it")
 		}
 	}
 }

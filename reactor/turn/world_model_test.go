@@ -41,6 +41,7 @@ type fakeWorld struct {
 	waiters    []*fakeWaiter
 	timed      bool // there are timers in this scenario
 	lax        bool // waiters leave offers to TakeOffer
+	busy       bool // there is always work as long as the loop is needed
 	deafTimer  bool // a reactor that does not call an earlier deadline an errand
 }
 
@@ -65,6 +66,9 @@ func (f *fakeWorld) Turn(arm bool) bool {
 		f.settle(o)
 	}
 	f.cq = nil
+	if f.busy && (f.tok.word.Load()&wantLoop != 0 || f.Errands()) {
+		did = true
+	}
 	learn(uint64(ifTrue(did)))
 	return did
 }
@@ -134,7 +138,7 @@ func (f *fakeWorld) Wait(deadline time.Time) (wake Wake) {
 func (f *fakeWorld) device(n int) {
 	for i := range n {
 		on.mark("device", i)
-		block("complete", func() bool { return len(f.posted) > 0 })
+		block("complete", func() bool { return len(f.posted) > 0 && !(f.busy && (f.ran < f.toRun || f.timer)) })
 		f.cq = append(f.cq, f.posted[0])
 		f.posted = f.posted[1:]
 		if f.armed {
@@ -207,10 +211,15 @@ func (f *fakeWorld) marked(a *actor) {
 	}
 }
 
-// holding are the steps that only the holder takes.
-var holding = map[string]bool{
-	"turn": true, "turn.arm": true, "run": true, "fn": true, "drop": true, "loop": true,
-	"offer.seat": true, "offer.offer": true, "offer.refused": true, "retaken": true,
+// holds tells whether a stands before a step that only the holder takes.
+func (a *actor) holds() bool {
+	switch a.at.label {
+	case "loop", "turn", "turn.arm", "fn", "drop", "offer.seat", "offer.offer", "offer.refused", "retaken":
+		return true
+	case "ctx.err":
+		return a.place == "driving"
+	}
+	return false
 }
 
 func (f *fakeWorld) given() (n int, is bool) {
