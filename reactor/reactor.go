@@ -71,11 +71,11 @@ const ackBatch = 64
 
 // New makes a reactor on an open device and, unless it is stepped, starts its
 // goroutine. The caller closes it before the device.
-func New(cfg Config) (r *Reactor, err error) {
+func New(cfg Config) (_ *Reactor, err error) {
 	if cfg, err = cfg.validate(); err != nil {
 		return nil, err
 	}
-	r = &Reactor{cfg: cfg, ctx: cfg.Context, done: make(chan struct{}), sendRoom: cfg.CQEntries, recvRoom: cfg.CQEntries}
+	r := &Reactor{cfg: cfg, ctx: cfg.Context, done: make(chan struct{}), sendRoom: cfg.CQEntries, recvRoom: cfg.CQEntries}
 	r.futures = futures.NewPool[Completion](futures.Options[Completion]{Execute: r.Callback})
 	defer func() {
 		if err != nil {

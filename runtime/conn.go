@@ -94,6 +94,10 @@ func (rt *Runtime) newConn(opts Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := rt.enter(); err != nil {
+		return nil, err
+	}
+	defer rt.leave()
 	c := &Conn{rt: rt, sh: rt.shard(), opts: opts, closed: make(chan struct{})}
 	c.matchTask.Fn, c.tellTask.Fn = c.match, c.tell
 	recvs, controls := opts.RecvCredits, 0
@@ -113,9 +117,7 @@ func (rt *Runtime) newConn(opts Options) (*Conn, error) {
 			return nil, c.abandon(err)
 		}
 	}
-	if err := rt.adopt(c); err != nil {
-		return nil, c.abandon(err)
-	}
+	rt.adopt(c)
 	return c, nil
 }
 

@@ -165,21 +165,29 @@ func (c *Conn) param() *verbs.ConnParam {
 
 // meet takes the peer's half.
 func (c *Conn) meet(private []byte) error {
-	h, err := parseHello(private)
+	h, err := readHello(private, c.opts.Raw)
 	if err != nil {
 		return err
-	}
-	if h.raw != c.opts.Raw {
-		return fmt.Errorf("%w: one side is raw, the other managed", ErrMode)
-	}
-	if !h.raw && (h.credits == 0 || h.credits > maxCredits || h.recvSize < minMessageSize) {
-		return fmt.Errorf("%w: it offers %d receives of %d bytes", ErrPeerProtocol, h.credits, h.recvSize)
 	}
 	c.met, c.peer, c.private = true, h, h.user
 	if !h.raw {
 		c.credits = ring.NewCredits(int(h.credits))
 	}
 	return nil
+}
+
+// readHello is the peer's hello if a connection of this mode can live with it.
+func readHello(private []byte, raw bool) (hello, error) {
+	h, err := parseHello(private)
+	switch {
+	case err != nil:
+		return h, err
+	case h.raw != raw:
+		return h, fmt.Errorf("%w: one side is raw, the other managed", ErrMode)
+	case !h.raw && (h.credits == 0 || h.credits > maxCredits || h.recvSize < minMessageSize):
+		return h, fmt.Errorf("%w: it offers %d receives of %d bytes", ErrPeerProtocol, h.credits, h.recvSize)
+	}
+	return h, nil
 }
 
 // onCM implements cmTarget.

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -52,12 +53,12 @@ func (rt *Runtime) ListenOptions(addr string, o Options) (*Listener, error) {
 	if len(o.PrivateData) > MaxAcceptData {
 		return nil, fmt.Errorf("%w: %d bytes of private data, an acceptance carries %d", ErrConfig, len(o.PrivateData), MaxAcceptData)
 	}
+	if err := rt.enter(); err != nil {
+		return nil, err
+	}
+	defer rt.leave()
 	l := &Listener{rt: rt, sh: rt.shards[0], opts: o, gone: make(chan struct{})}
 	rt.mu.Lock()
-	if rt.closing {
-		rt.mu.Unlock()
-		return nil, ErrClosed
-	}
 	rt.listeners[l] = struct{}{}
 	rt.mu.Unlock()
 	var lerr error
@@ -156,11 +157,12 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 	if ev.Type != verbs.CMConnectRequest {
 		return
 	}
-	if h, err := parseHello(ev.Conn.PrivateData); err != nil {
-		l.refuse(ev.ID, rejectProtocol, err.Error())
-		return
-	} else if h.raw != l.opts.Raw {
-		l.refuse(ev.ID, rejectMode, "one side is raw, the other managed")
+	if _, err := readHello(ev.Conn.PrivateData, l.opts.Raw); err != nil {
+		code := rejectProtocol
+		if errors.Is(err, ErrMode) {
+			code = rejectMode
+		}
+		l.refuse(ev.ID, code, err.Error())
 		return
 	}
 	l.requests = append(l.requests, request{ev.ID, ev.Conn.PrivateData})

@@ -35,6 +35,8 @@ type Runtime struct {
 	conns    *futures.Pool[*Conn]
 	messages *futures.Pool[Message]
 
+	making sync.WaitGroup // see enter
+
 	mu        sync.Mutex // guards what follows; never held while waiting
 	closing   bool
 	live      map[*Conn]struct{}
@@ -45,11 +47,11 @@ type Runtime struct {
 // Open opens a device and starts its reactors. The caller closes the Runtime.
 //
 // Errors: ErrConfig, a *verbs.DeviceError for an unknown device, the device's.
-func Open(cfg Config) (rt *Runtime, err error) {
+func Open(cfg Config) (_ *Runtime, err error) {
 	if cfg, err = cfg.validate(); err != nil {
 		return nil, err
 	}
-	rt = &Runtime{cfg: cfg, provider: cfg.Provider, live: map[*Conn]struct{}{}, listeners: map[*Listener]struct{}{}}
+	rt := &Runtime{cfg: cfg, provider: cfg.Provider, live: map[*Conn]struct{}{}, listeners: map[*Listener]struct{}{}}
 	if rt.provider == nil {
 		rt.provider = defaultProvider()
 	}
@@ -148,15 +150,24 @@ func (rt *Runtime) shard() *shard {
 	return s
 }
 
-// adopt registers a connection, unless the runtime is closing.
-func (rt *Runtime) adopt(c *Conn) error {
+// enter keeps Close from going on while a connection or listener is being
+// made; leave follows. ErrClosed once Close has begun.
+func (rt *Runtime) enter() error {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	if rt.closing {
 		return ErrClosed
 	}
-	rt.live[c] = struct{}{}
+	rt.making.Add(1)
 	return nil
+}
+
+func (rt *Runtime) leave() { rt.making.Done() }
+
+func (rt *Runtime) adopt(c *Conn) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	rt.live[c] = struct{}{}
 }
 
 func (rt *Runtime) forget(c *Conn) {
@@ -172,6 +183,9 @@ func (rt *Runtime) forget(c *Conn) {
 func (rt *Runtime) Close(ctx context.Context) error {
 	rt.mu.Lock()
 	rt.closing = true
+	rt.mu.Unlock()
+	rt.making.Wait() // what is made now is seen below
+	rt.mu.Lock()
 	var listeners []*Listener
 	for l := range rt.listeners {
 		listeners = append(listeners, l)
@@ -196,19 +210,13 @@ func (rt *Runtime) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// destroy gives back what Open made, children first; what is gone is nil.
+// destroy gives back what Open made, children first, up to the first that
+// cannot go yet. Every step may be repeated.
 func (rt *Runtime) destroy(ctx context.Context) error {
-	var errs []error
-	kept := rt.shards[:0]
 	for _, s := range rt.shards {
 		if err := s.close(ctx); err != nil {
-			errs = append(errs, err)
-			kept = append(kept, s)
+			return err
 		}
-	}
-	rt.shards = kept
-	if len(errs) > 0 {
-		return errors.Join(errs...)
 	}
 	if rt.pool != nil {
 		rt.pool.Release()
@@ -217,19 +225,14 @@ func (rt *Runtime) destroy(ctx context.Context) error {
 		if err := rt.mem.Close(); err != nil {
 			return fmt.Errorf("closing the memory: %w", err)
 		}
-		rt.mem = nil
 	}
 	if rt.pd != nil {
 		if err := rt.pd.Close(); err != nil {
 			return err
 		}
-		rt.pd = nil
 	}
 	if rt.dev != nil {
-		if err := rt.dev.Close(); err != nil {
-			return err
-		}
-		rt.dev = nil
+		return rt.dev.Close()
 	}
 	return nil
 }

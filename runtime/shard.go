@@ -28,8 +28,8 @@ type cmTarget interface {
 	onCM(ev *verbs.CMEvent)
 }
 
-func newShard(rt *Runtime, node int) (s *shard, err error) {
-	s = &shard{rt: rt, targets: map[verbs.CMID]cmTarget{}}
+func newShard(rt *Runtime, node int) (_ *shard, err error) {
+	s := &shard{rt: rt, targets: map[verbs.CMID]cmTarget{}}
 	s.r, err = reactor.New(reactor.Config{
 		Context: rt.dev, CQEntries: rt.cfg.CQEntries, Spin: rt.cfg.Spin, Node: node,
 		NoCallerDriving: rt.cfg.NoCallerDriving, Stepped: rt.cfg.stepped, Now: rt.cfg.now,
@@ -147,13 +147,12 @@ func (s *shard) close(ctx context.Context) error {
 				s.takeCM()
 				err = s.cm.Close()
 			}
-		}); derr != nil {
+		}); derr != nil && !errors.Is(derr, reactor.ErrClosed) {
 			return derr
 		}
 		if err != nil {
 			return err
 		}
-		s.cm = nil
 	}
 	if s.r != nil {
 		if err := s.r.Close(ctx); err != nil {

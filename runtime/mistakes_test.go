@@ -1,0 +1,329 @@
+package runtime
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+)
+
+const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
+
+// mistake is an error that must be of a kind and say something.
+func mistake(t *testing.T, what string, err, kind error, says ...string) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Errorf("%s: got %v, want an error that is %v", what, err, kind)
+		return
+	}
+	for _, s := range says {
+		if !strings.Contains(err.Error(), s) {
+			t.Errorf("%s: %q does not say %q", what, err, s)
+		}
+	}
+}
+
+// Rule: mistakes in opening, listening and dialing say what was wrong.
+func TestMistakesBeforeConnecting(t *testing.T) {
+	ctx := testContext(t)
+	_, err := Open(Config{Device: "mlx5_0"})
+	mistake(t, "unknown device", err, verbs.ErrUnknownDevice, "mlx5_0", "soft0", "soft1")
+	_, err = Open(Config{Reactors: -1})
+	mistake(t, "bad reactors", err, ErrConfig, "-1")
+	_, err = Open(Config{Conn: Options{MessageSize: 3}})
+	mistake(t, "bad message size", err, ErrConfig, "MessageSize", "3")
+	rt := mustOpen(t, Config{Device: "soft0"})
+	_, err = rt.Dial(ctx, "127.0.0.2")
+	mistake(t, "no port", err, ErrAddress, "host:port")
+	_, err = rt.Dial(ctx, "127.0.0.2:70000")
+	mistake(t, "bad port", err, ErrAddress, "70000")
+	_, err = rt.DialOptions(ctx, "127.0.0.2:1", Options{PrivateData: make([]byte, MaxDialData+1)})
+	mistake(t, "too much private data", err, ErrConfig, "25", "24")
+	_, err = rt.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = rt.Dial(ctx, "127.0.0.1:9")
+	var rej *RejectError
+	if !errors.As(err, &rej) || !strings.Contains(err.Error(), "nobody listens") {
+		t.Errorf("nobody listens: %v", err)
+	}
+	ln, err := rt.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rt.Listen(ln.Addr().String()); err == nil || !strings.Contains(err.Error(), ln.Addr().String()) {
+		t.Errorf("address in use: %v", err)
+	}
+	_, err = rt.DialOptions(ctx, ln.Addr().String(), Options{Raw: true})
+	if !errors.As(err, &rej) || !strings.Contains(err.Error(), "raw") {
+		t.Errorf("modes differ: %v", err)
+	}
+	if err := rt.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	_, err = rt.Dial(ctx, "127.0.0.1:1")
+	mistake(t, "closed runtime", err, ErrClosed)
+}
+
+// Rule: an address where no device is ends in an error, in time.
+func TestDialingNobody(t *testing.T) {
+	rt := mustOpen(t, Config{Device: "soft0", ConnectTimeout: 2 * time.Second})
+	_, err := rt.Dial(testContext(t), "127.9.9.9:1")
+	if !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrConnectTimeout) {
+		t.Fatalf("dialing nobody: %v", err)
+	}
+}
+
+// Rule: mistakes that can be seen here are refused here, and the connection
+// lives on.
+func TestMistakesThatAreRefusedAtOnce(t *testing.T) {
+	a, b := connected(t, Config{Conn: Options{MessageSize: 4096, MaxSGE: 2}})
+	ctx := testContext(t)
+	readable, err := b.rt.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer readable.Close()
+	remote, err := readable.Remote(0, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf, err := a.rt.Alloc(8192)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, _ := buf.Slice().Sub(0, 16)
+	_, err = a.Write(ctx, small, remote)
+	mistake(t, "write without permission", err, ErrPermission, "REMOTE_WRITE", "REMOTE_READ")
+	_, err = a.Read(ctx, buf.Slice(), remote)
+	mistake(t, "read too much", err, ErrRemoteRange, "8192", "4096")
+	_, err = remote.At(4090, 7)
+	mistake(t, "outside the descriptor", err, ErrRange, "4090", "7")
+	_, err = buf.Slice().Sub(8190, 3)
+	mistake(t, "outside the buffer", err, ErrRange, "8190")
+	_, err = a.SendBytes(ctx, make([]byte, 4097))
+	mistake(t, "message too large", err, ErrTooLarge, "4097", "4096")
+	_, err = a.SendV(ctx, []Slice{small, small, small})
+	mistake(t, "too many pieces", err, reactor.ErrRequest, "3", "2")
+	_, err = a.PostRecv(small)
+	mistake(t, "raw call on a managed connection", err, ErrMode)
+	_, err = a.rt.Register(make([]byte, 4096), allAccess)
+	mistake(t, "Go heap memory", err, mem.ErrGoHeap)
+	if err := buf.Release(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.Read(ctx, small, remote)
+	mistake(t, "released memory", err, ErrReleased)
+	if err := buf.Release(); err == nil {
+		t.Error("second release of a buffer: no error")
+	}
+	var hostile Remote
+	raw, err := remote.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range raw {
+		if err := hostile.UnmarshalBinary(raw[:n]); err == nil {
+			t.Fatalf("a descriptor cut to %d of %d bytes was taken", n, len(raw))
+		}
+	}
+	if f, err := a.SendBytes(ctx, []byte("still there")); err != nil {
+		t.Fatal(err)
+	} else {
+		done(t, f, nil)
+	}
+	if err := a.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.SendBytes(ctx, nil)
+	mistake(t, "closed connection", err, ErrConnClosed)
+	_, err = a.RecvWait(ctx)
+	mistake(t, "receiving from a closed connection", err, ErrConnClosed)
+}
+
+// Rule: mistakes that only the peer sees end the operation with what it said,
+// and the connection with it.
+func TestMistakesThatThePeerRefuses(t *testing.T) {
+	for what, spoil := range map[string]func(*Remote){
+		"wrong key":            func(r *Remote) { r.RKey ^= 0x5a5a5a5a },
+		"outside its region":   func(r *Remote) { r.Addr += 1 << 20 },
+		"a permission made up": func(r *Remote) { r.Access |= verbs.AccessRemoteWrite },
+	} {
+		t.Run(what, func(t *testing.T) {
+			a, b := connected(t, Config{})
+			ctx := testContext(t)
+			access := verbs.AccessLocalWrite | verbs.AccessRemoteRead
+			region, err := b.rt.NewRegion(4096, access)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer region.Close()
+			remote, err := region.Remote(0, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			spoil(&remote)
+			remote.Access |= verbs.AccessRemoteWrite
+			buf, err := a.rt.Alloc(64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer buf.Release()
+			f, err := a.Write(ctx, buf.Slice(), remote)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = f.Await(ctx)
+			mistake(t, what, err, verbs.StatusError(verbs.WCRemAccessErr), "WRITE", "REM_ACCESS_ERR")
+			_, err = a.Write(ctx, buf.Slice(), remote)
+			mistake(t, "after it", err, verbs.StatusError(verbs.WCRemAccessErr))
+			if _, err := b.RecvWait(ctx); err == nil {
+				t.Error("the peer's receive ended without an error")
+			}
+		})
+	}
+}
+
+// stranger dials a listener with the connection manager alone, and says what it
+// likes.
+func stranger(t *testing.T, to netip.AddrPort, private []byte) (verdict verbs.CMEvent) {
+	t.Helper()
+	p := soft.Default()
+	ctx, err := p.Open("soft2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ctx.Close()
+	pd, err := ctx.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pd.Close()
+	ch, err := p.CreateCMChannel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ch.Close()
+	cq, err := ctx.CreateCQ(16, nil, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cq.Close()
+	id, err := ch.CreateID(verbs.PSTCP, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer id.Close()
+	if err := id.ResolveAddr(netip.AddrPortFrom(ctx.Device().Addr[0], 0), to, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		ev, ok, err := ch.GetEvent()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			continue
+		}
+		ev.Conn.PrivateData = append([]byte(nil), ev.Conn.PrivateData...)
+		ch.Ack(ev)
+		switch ev.Type {
+		case verbs.CMAddrResolved:
+			err = id.ResolveRoute(time.Second)
+		case verbs.CMRouteResolved:
+			if err = id.CreateQP(pd, &verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: verbs.QPTRC, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}); err == nil {
+				err = id.Connect(&verbs.ConnParam{PrivateData: private, RetryCount: 7, RNRRetryCount: 7})
+			}
+		default:
+			return ev
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatalf("no verdict within 10 s for %q", private)
+	return verdict
+}
+
+// Rule: hostile private data is refused with a reason, and the listener goes on.
+func TestHostilePrivateDataIsRejected(t *testing.T) {
+	server := mustOpen(t, Config{Device: "soft1"})
+	ln, err := server.Listen("127.0.0.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := encodeHello(hello{credits: 4, recvSize: 4096})
+	for what, private := range map[string][]byte{
+		"nothing":            nil,
+		"truncated":          good[:9],
+		"another protocol":   []byte("GET / HTTP/1.1\r\nHost: verbena\r\n\r\nxxxxxxxx"),
+		"a later version":    append([]byte("VRBN\x09"), good[5:]...),
+		"authentication":     append(append(append([]byte(nil), good[:helloAuth]...), "0123456789abcdef"...), good[helloSize:]...),
+		"user length beyond": append(append(append([]byte(nil), good[:6]...), 255), good[7:]...),
+	} {
+		ev := stranger(t, ln.Addr(), private)
+		if ev.Type != verbs.CMRejected || ev.Status != verbs.RejConsumer {
+			t.Errorf("%s: %v with status %d, want REJECTED by the consumer", what, ev.Type, ev.Status)
+			continue
+		}
+		if code, text, err := parseReject(ev.Conn.PrivateData); err != nil || code != rejectProtocol || text == "" {
+			t.Errorf("%s: rejected with code %d %q, %v", what, code, text, err)
+		}
+	}
+	client := mustOpen(t, Config{Device: "soft0"})
+	seat, err := ln.AcceptAsync()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Dial(testContext(t), ln.Addr().String()); err != nil {
+		t.Fatalf("an honest peer after the hostile ones: %v", err)
+	}
+	if _, err := seat.Await(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Rule: a peer that breaks the protocol of frames loses its connection, and
+// nothing else happens.
+func TestHostileFramesEndTheConnection(t *testing.T) {
+	good := func(f frame) []byte {
+		var b [frameSize]byte
+		f.encode(&b)
+		return b[:]
+	}
+	for what, payload := range map[string][]byte{
+		"shorter than a header":   {1, 2, 3},
+		"unknown kind":            good(frame{kind: 9}),
+		"length beyond":           good(frame{kind: frameData, length: 1000}),
+		"credits out of thin air": good(frame{kind: frameCredit, credits: 1}),
+		"very many credits":       good(frame{kind: frameCredit, credits: 1<<32 - 1}),
+	} {
+		t.Run(what, func(t *testing.T) {
+			a, b := connected(t, Config{})
+			ctx := testContext(t)
+			if err := a.sh.r.Do(ctx, func() { // past the managed Send
+				if _, err := a.q.TryPost(&reactor.Send{Opcode: verbs.WRSend, Sink: nothing{}}, reactor.Payload{Inline: payload}); err != nil {
+					t.Error(err)
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+			_, err := b.RecvWait(ctx)
+			mistake(t, what, err, ErrPeerProtocol)
+			if err := b.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+type nothing struct{}
+
+func (nothing) Complete(Result, error) {}
