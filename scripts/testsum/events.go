@@ -70,9 +70,10 @@ func (c *counter) take(e event) {
 	case "run":
 		c.tests[n] = ""
 	case "output":
-		c.output[n] = append(c.output[n], e.Output)
 		if e.Test == "" && (strings.HasPrefix(e.Output, "ok  \t") || strings.HasPrefix(e.Output, "FAIL\t")) {
 			fmt.Fprint(c.out, e.Output)
+		} else {
+			c.output[n] = append(c.output[n], e.Output)
 		}
 	case "pass", "skip", "fail":
 		if e.Test == "" {

@@ -1,0 +1,54 @@
+# Verbena. `make` prints this help; there is nothing to configure or to install
+# but Go.
+
+GO ?= go
+# The linter and its version; fetched through the Go module proxy and built on
+# first use, which takes some minutes.
+GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+FILE ?=
+FUZZTIME ?= 1m
+STRESSOPS ?= 10000000
+BENCH ?= .
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test stress fuzz bench lint vet cover fmt clean
+
+help: ## print this help
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## move a file between two runtimes (FILE=path; by default one that is there)
+	$(GO) run ./examples/04-move-a-file $(if $(FILE),-file "$(FILE)")
+
+test: ## everything that must pass, with a summary (without make: sh scripts/test.sh)
+	@sh scripts/test.sh
+
+stress: ## the stress tests under the race detector, STRESSOPS=10000000 operations
+	VERBENA_STRESS_OPS=$(STRESSOPS) $(GO) test -race -count=1 -timeout 4h -run Stress -v ./...
+
+fuzz: ## every fuzz target for FUZZTIME=1m
+	@sh scripts/fuzz.sh "$(FUZZTIME)"
+
+bench: ## the Go benchmarks, BENCH=pattern, into bench.txt
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./... | tee bench.txt
+
+lint: ## golangci-lint, pinned
+	$(GO) run $(GOLANGCI) run
+
+vet: ## go vet: here, portable, macOS, Windows
+	$(GO) vet ./...
+	$(GO) vet -tags portable ./...
+	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./...
+	GOOS=windows CGO_ENABLED=0 $(GO) vet ./...
+
+cover: ## test coverage over all packages, into cover.html
+	$(GO) test -count=1 -coverpkg=./... -coverprofile=cover.out ./...
+	$(GO) tool cover -func=cover.out | tail -n 1
+	$(GO) tool cover -html=cover.out -o cover.html
+
+fmt: ## format every Go file
+	gofmt -w $$(git ls-files '*.go')
+
+clean: ## remove what the targets above left
+	rm -f bench.txt cover.out cover.html
+	find . -name '*.test' -o -name '*.prof' | grep -v '^./.git/' | xargs -r rm -f

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Fuzzes every target of the repository for a time: sh scripts/fuzz.sh [1m [PACKAGE...]]
+# Findings are left in testdata/fuzz beside the target, and fail ordinary tests
+# from then on.
+set -eu
+cd "$(dirname "$0")/.."
+time=${1:-1m}
+[ $# -eq 0 ] || shift
+[ $# -gt 0 ] || set -- ./...
+GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false"
+export GOFLAGS
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' INT TERM
+go build -o "$tmp/testsum" ./scripts/testsum
+"$tmp/testsum" -o "$tmp/steps" fuzz "fuzz, $time each" "$time" "$@"
+"$tmp/testsum" -o "$tmp/steps" table
