@@ -25,6 +25,7 @@ var faultCases = []Spec{
 	{Name: "repeated_atomic_is_executed_once", Rule: "IBTA 9.4.5: duplicate atomics", needs: atomicOnly.onFaults(), run: repeatedAtomic},
 	{Name: "repeated_message_consumes_one_receive", Rule: "IBTA 9.7.1.1", needs: everyOp.onFaults(), run: repeatedMessage},
 	{Name: "lost_read_response_is_asked_for_again", Rule: "IBTA 9.7.5.1.9: READ resumed", needs: readOnly.onFaults(), run: lostReadResponse},
+	{Name: "repeated_read_is_beyond_what_was_agreed", Rule: "IBTA 9.7.8: max_dest_rd_atomic counts new requests", needs: needs{ops: readOnly.ops, rdAtom: 1, faults: true, clock: true}, run: repeatedRead},
 	{Name: "lost_middle_of_a_message_is_sent_again", Rule: "IBTA 9.7.5.1.3: NAK, go back N", needs: sendWrite.onFaults(), run: lostMiddle},
 	{Name: "late_duplicate_after_the_write_is_ignored", Rule: "IBTA 9.7.1.1; invariant 3", needs: writeOnly.onFaults(), run: lateDuplicate},
 }
@@ -122,6 +123,30 @@ func lostReadResponse(c *Case) {
 		a.sent(a.scq.one(), 1, verbs.WCRDMARead)
 		a.sent(a.scq.one(), 2, verbs.WCRDMARead)
 		c.same(dst.bytes(), src.bytes(), "a READ that lost a packet of its response")
+	}
+}
+
+// One READ may be outstanding. Its answer is so late that it is asked for
+// again, and the repetition so late that it comes together with the next READ:
+//
+//	time        A to B                      B to A
+//	0           READ 1
+//	T           READ 1 again (arrives T+2d)
+//	T+d         READ 2 (arrives T+2d)       answer to READ 1
+//
+// That is no more than was agreed, though the responder owes two answers.
+func repeatedRead(c *Case) {
+	const d = 50 * time.Microsecond
+	a, b := c.link(func(o *opts) { o.rdAtom, o.timeout = 1, fastTimeout })
+	src, dst := c.B.region(128).fill(1), c.A.region(128).poison()
+	c.fault(c.B, c.A, Fault{Late: map[uint64]time.Duration{1: verbs.AckTimeout(fastTimeout) + d}})
+	c.fault(c.A, c.B, Fault{Late: map[uint64]time.Duration{2: 2 * d, 3: d}})
+	a.send(readOf(1, src, 0, dst.sge(0, 64)), readOf(2, src, 64, dst.sge(64, 64)))
+	a.sent(a.scq.one(), 1, verbs.WCRDMARead)
+	a.sent(a.scq.one(), 2, verbs.WCRDMARead)
+	c.same(dst.bytes(), src.bytes(), "two READs of which one was repeated")
+	if s := b.state(); s != verbs.QPSRTS {
+		c.failf("the responder is in %v", s)
 	}
 }
 

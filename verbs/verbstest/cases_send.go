@@ -13,6 +13,7 @@ var sendCases = []Spec{
 	{Name: "rc_both_directions_at_once", Rule: "IBTA 9.7: the two directions are independent", needs: sendOnly, run: sendBothWays},
 	{Name: "rc_loopback_on_one_device", Rule: "IBTA 17.2.2: loopback", needs: sendWrite, run: loopback},
 	{Name: "rc_packets_for_a_stranger_are_dropped", Rule: "IBTA 9.6.1.1.3", needs: sendOnly, run: stranger},
+	{Name: "rc_packets_of_a_stranger_are_dropped", Rule: "IBTA 9.6.1.5; rxe check_addr; invariant 12", needs: sendOnly, run: impostor},
 }
 
 func sendFills(c *Case) {
@@ -205,4 +206,24 @@ func stranger(c *Case) {
 	c.untouched(dst.bytes(), "the receive buffer of a queue pair that is not meant")
 	a.send(sendOf(2, src.all()))
 	b.received(b.rcq.one(), 9, verbs.WCRecv, 64)
+}
+
+// A queue pair on B's own device, which is not B's peer, knows B's number and
+// the packet number that comes next.
+func impostor(c *Case) {
+	a, b := c.link()
+	x := c.B.newQP(c.defaults(), psnA)
+	x.o.timeout, x.o.retry = fastTimeout, 1
+	x.toInit()
+	x.toRTR(b.info())
+	x.toRTS()
+	src, forged, dst := c.A.region(64).fill(1), c.B.region(64).fill(2), c.B.region(64).poison()
+	b.recv(RR{id: 9, sg: sg(dst.all())})
+	x.send(sendOf(1, forged.all()))
+	x.failed(x.scq.one(), 1, verbs.WCRetryExcErr)
+	b.rcq.none("a packet that is not the peer's is dropped")
+	c.untouched(dst.bytes(), "the receive buffer")
+	a.send(sendOf(2, src.all()))
+	b.received(b.rcq.one(), 9, verbs.WCRecv, 64)
+	c.same(dst.bytes(), src.bytes(), "the peer's message")
 }

@@ -98,6 +98,8 @@ type Fault struct {
 	Down               bool // nothing passes
 	// Drop and Repeat name single packets, counted from 1 from Set on.
 	Drop, Repeat []uint64
+	// Late holds single packets back, by number as above.
+	Late map[uint64]time.Duration
 }
 
 // CapsOf asks both devices for their limits and takes the lesser of each. What

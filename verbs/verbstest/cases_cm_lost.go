@@ -1,0 +1,41 @@
+package verbstest
+
+import "github.com/verbena-rdma/verbena/verbs"
+
+// Each message of the handshake is lost once, on either way.
+func cmLost(c *Case) {
+	for _, from := range []*End{c.A, c.B} {
+		to := c.B
+		if from == c.B {
+			to = c.A
+		}
+		for nth := uint64(1); nth <= 3; nth++ {
+			c.fault(from, to, Fault{Drop: []uint64{nth}})
+			k := c.dial("ask", "answer")
+			if !startsWith(k.request.Conn.PrivateData, "ask") || !startsWith(k.atA.Conn.PrivateData, "answer") {
+				c.failf("private data was lost with a message")
+			}
+			k.b.recv(RR{id: 1})
+			k.a.send(sendOf(2))
+			k.b.received(k.b.rcq.one(), 1, verbs.WCRecv, 0)
+			k.mb.quiet("a repeated message is no second request")
+			c.pair.Caps.Faults.Heal()
+		}
+	}
+}
+
+func cmLostDisconnect(c *Case) {
+	for _, from := range []*End{c.A, c.B} {
+		to := c.B
+		if from == c.B {
+			to = c.A
+		}
+		k := c.dial("", "")
+		c.fault(from, to, Fault{Drop: []uint64{1}})
+		c.must(k.ida.Disconnect(), "disconnect")
+		k.mb.take(verbs.CMDisconnected)
+		k.ma.take(verbs.CMDisconnected)
+		c.bothDead(k.a, k.b)
+		c.pair.Caps.Faults.Heal()
+	}
+}
