@@ -26,14 +26,21 @@ type Object interface {
 	Close() error
 }
 
-// Source is something a reactor can sleep on.
+// Source is something a reactor can sleep on. It says that it has events in
+// one of two ways, and the same way all its life:
+//
+//   - by a descriptor, which polls readable while there are events: a device
+//     of the kernel;
+//   - by announcing each event to a function: a device of this process, which
+//     saves it a system call per event.
 type Source interface {
-	// FD becomes readable when an event is queued, and stays so until the
-	// events are taken. -1 where there are no descriptors: then Notify is used.
-	// The descriptor belongs to the object.
+	// FD is the descriptor, which belongs to the object; -1 if there is none.
+	// A source that announces may have one too, for others to poll.
 	FD() int
-	// Notify has ring called, from any goroutine, whenever an event is
-	// queued, if FD is -1. ring does not block. nil ends it.
+	// Notify gives a source that announces the function to call, from any
+	// goroutine, for every event queued, and once at once, from within Notify.
+	// ring does not block. nil ends it. A source that does not announce
+	// ignores it.
 	Notify(ring func())
 }
 
