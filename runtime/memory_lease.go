@@ -30,14 +30,14 @@ type leaseHome interface{ giveBack(index uint32) }
 // lease counts the operations in flight on a buffer or a region, and decides
 // who gives the memory back.
 //
-//	           begin / End
-//	            +------+
-//	            v      |
-//	        live(g, n >= 0) -- release, n > 0 --> dying(g, n) --+ End, n > 1
-//	         ^       |                             |  ^---------+
-//	    open |       | release, n = 0              | End, n = 1
-//	         |       v                             |
-//	        free(g), then g+1 <--------------------+
+//	       begin / End
+//	        +------+
+//	        v      |
+//	    live(g, n >= 0) -- release, n > 0 --> dying(g, n) --+ End, n > 1
+//	     ^       |                             |  ^---------+
+//	open |       | release, n = 0              | End, n = 1
+//	     |       v                             |
+//	    free(g), then g+1 <--------------------+
 //
 // free is dying with nothing in flight. Exactly one caller makes the step into
 // it, and that one calls giveBack. Handles carry the generation g they were made

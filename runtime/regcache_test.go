@@ -1,0 +1,247 @@
+package runtime
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+	"pgregory.net/rapid"
+)
+
+func mustRegister(t testing.TB, m *Memory, b []byte, access verbs.AccessFlags) *Region {
+	t.Helper()
+	r, err := m.Register(b, access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func mustClose(t testing.TB, rs ...*Region) {
+	t.Helper()
+	for _, r := range rs {
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestGoMemoryIsRefusedWithAdvice(t *testing.T) {
+	m, pd := testMemory(t, MemoryConfig{})
+	_, err := m.Register(make([]byte, 1<<16), verbs.AccessLocalWrite)
+	if !errors.Is(err, mem.ErrGoHeap) || !strings.Contains(err.Error(), "NewRegion") {
+		t.Errorf("Register of Go memory: %v, want ErrGoHeap that says what to use", err)
+	}
+	if pd.calls != 0 {
+		t.Error("the device was given Go memory")
+	}
+}
+
+func TestRegistrationsAreShared(t *testing.T) {
+	m, pd := testMemory(t, MemoryConfig{})
+	b := callerMapping(t, 64<<10)
+	const lw, rr, rw = verbs.AccessLocalWrite, verbs.AccessRemoteRead, verbs.AccessRemoteWrite
+	for _, c := range []struct {
+		name      string
+		have      verbs.AccessFlags
+		from, to  int
+		want      verbs.AccessFlags
+		wantShare bool
+	}{
+		{"same", lw, 0, 64 << 10, lw, true},
+		{"contained", lw, 100, 200, lw, true},
+		{"more than needed locally", lw, 100, 200, 0, true},
+		{"less than needed locally", 0, 0, 64 << 10, lw, false},
+		{"same, open to peers", lw | rw, 0, 64 << 10, lw | rw, true},
+		{"local write beside a peer's read", lw | rr, 0, 64 << 10, rr, true},
+		// What peers could do with the shared key, and were not meant to:
+		{"peers would reach the whole", lw | rw, 100, 200, lw | rw, false},
+		{"peers could write", lw | rw | rr, 0, 64 << 10, lw | rr, false},
+		{"peers could read", lw | rr, 0, 64 << 10, lw, false},
+		{"other ordering", lw, 0, 64 << 10, lw | verbs.AccessRelaxedOrdering, false},
+	} {
+		first := mustRegister(t, m, b, c.have)
+		hits := m.Stats().CacheHits
+		second := mustRegister(t, m, b[c.from:c.to], c.want)
+		if shared := first.mr == second.mr; shared != c.wantShare || (m.Stats().CacheHits > hits) != c.wantShare {
+			t.Errorf("%s: shared is %v, want %v", c.name, shared, c.wantShare)
+		}
+		if s, err := second.Slice(1, 9); err != nil || &s.Bytes()[0] != &b[c.from+1] || s.SGE().Addr != first.addr+uint64(c.from)+1 {
+			t.Errorf("%s: the second region's slice names other memory, %v", c.name, err)
+		}
+		if second.Access() != c.want {
+			t.Errorf("%s: access is %v, want what was asked for, %v", c.name, second.Access(), c.want)
+		}
+		mustClose(t, first, second)
+		if pd.count() == 0 {
+			t.Errorf("%s: closing the region ended the cached registration", c.name)
+		}
+		if err := m.Invalidate(b); err != nil || pd.count() != 0 {
+			t.Errorf("%s: Invalidate left %d registrations, %v", c.name, pd.count(), err)
+		}
+	}
+}
+
+func TestInvalidateRefusesWhatIsInUse(t *testing.T) {
+	m, pd := testMemory(t, MemoryConfig{})
+	b := callerMapping(t, 64<<10)
+	used := mustRegister(t, m, b[:8192], verbs.AccessLocalWrite)
+	idle := mustRegister(t, m, b[4096:12288], verbs.AccessLocalWrite)
+	beside := mustRegister(t, m, b[16384:20480], verbs.AccessLocalWrite)
+	mustClose(t, idle, beside)
+	err := m.Invalidate(b[8191:16384])
+	if !errors.Is(err, verbs.ErrBusy) || !strings.Contains(err.Error(), "1 registrations") {
+		t.Fatalf("Invalidate with an open region: %v, want ErrBusy with the number", err)
+	}
+	if used.Bytes() == nil || !idle.mr.(*fakeMR).closed || beside.mr.(*fakeMR).closed {
+		t.Error("Invalidate must end what is idle and overlaps, and nothing else")
+	}
+	// The one in use is not shared any more, and goes when it is closed.
+	again := mustRegister(t, m, b[:8192], verbs.AccessLocalWrite)
+	if again.mr == used.mr {
+		t.Error("a registration that must go was shared once more")
+	}
+	mustClose(t, used)
+	if !used.mr.(*fakeMR).closed {
+		t.Error("a registration that must go went back to the cache")
+	}
+	mustClose(t, again)
+	if err := m.Invalidate(b); err != nil || pd.count() != 0 {
+		t.Errorf("Invalidate left %d registrations, %v", pd.count(), err)
+	}
+	if err := m.Invalidate(nil); err != nil {
+		t.Errorf("Invalidate(nil): %v", err)
+	}
+}
+
+func TestIdleRegistrationsAreBounded(t *testing.T) {
+	for _, c := range []struct{ entries, want int }{{2, 2}, {-1, 0}} {
+		m, pd := testMemory(t, MemoryConfig{CacheEntries: c.entries})
+		b := callerMapping(t, 64<<10)
+		var rs []*Region
+		for i := range 5 {
+			rs = append(rs, mustRegister(t, m, b[i*4096:][:4096], openToPeers))
+		}
+		mustClose(t, rs...)
+		if got := m.Stats().CacheIdle; got != c.want || pd.count() != c.want {
+			t.Errorf("%d idle registrations of %d, want %d", got, pd.count(), c.want)
+		}
+		if c.want == 0 {
+			continue
+		}
+		// 3 and 4 are left; using 3 makes 4 the oldest.
+		r := mustRegister(t, m, b[3*4096:][:4096], openToPeers)
+		mustClose(t, r)
+		mustClose(t, mustRegister(t, m, b[:4096], openToPeers))
+		if r.mr.(*fakeMR).closed || !rs[4].mr.(*fakeMR).closed {
+			t.Error("the least recently used registration must go first")
+		}
+	}
+}
+
+// Two memories in one process register the same mapping: each can forget its own.
+func TestTwoMemoriesOverOneMapping(t *testing.T) {
+	a, _ := testMemory(t, MemoryConfig{})
+	b, _ := testMemory(t, MemoryConfig{})
+	mapped := callerMapping(t, 4096)
+	for range 50 {
+		var wg sync.WaitGroup
+		for _, m := range []*Memory{a, b} {
+			wg.Go(func() {
+				r, err := m.Register(mapped, openToPeers)
+				if err == nil {
+					err = errors.Join(r.Close(), m.Invalidate(mapped))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+// The cache against the rule it implements, looked up the slow way.
+func TestCacheAgainstModel(t *testing.T) {
+	b := callerMapping(t, 16*4096)
+	rapid.Check(t, func(rt *rapid.T) {
+		pd := newFakePD()
+		m, err := newMemory(pd, MemoryConfig{CacheEntries: 3})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		var open []*Region
+		piece := func() []byte {
+			from := rapid.IntRange(0, 15).Draw(rt, "from")
+			to := rapid.IntRange(from+1, 16).Draw(rt, "to")
+			return b[from*4096 : to*4096]
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"register": func(rt *rapid.T) {
+				p := piece()
+				access := rapid.SampledFrom([]verbs.AccessFlags{0, verbs.AccessLocalWrite, verbs.AccessRemoteRead, openToPeers}).Draw(rt, "access")
+				addr, end := span(p)
+				possible := false
+				for _, r := range m.cache.index {
+					possible = possible || r.serves(addr, end, access)
+				}
+				hits := m.cache.hits
+				r, err := m.Register(p, access)
+				if err != nil {
+					rt.Fatal(err)
+				}
+				if (m.cache.hits > hits) != possible {
+					rt.Fatalf("shared is %v, want %v", m.cache.hits > hits, possible)
+				}
+				mr := r.mr.(*fakeMR)
+				if mr.closed || mr.addr > addr || mr.addr+mr.length < end {
+					rt.Fatalf("region [%#x,%#x) has registration [%#x,%#x) closed=%v", addr, end, mr.addr, mr.addr+mr.length, mr.closed)
+				}
+				open = append(open, r)
+			},
+			"close": func(rt *rapid.T) {
+				if len(open) == 0 {
+					rt.Skip("no region")
+				}
+				i := rapid.IntRange(0, len(open)-1).Draw(rt, "which")
+				if err := open[i].Close(); err != nil {
+					rt.Fatal(err)
+				}
+				open = append(open[:i], open[i+1:]...)
+			},
+			"invalidate": func(rt *rapid.T) {
+				p := piece()
+				addr, end := span(p)
+				busy := false
+				for _, r := range open {
+					busy = busy || r.shared.addr < end && addr < r.shared.end
+				}
+				if err := m.Invalidate(p); errors.Is(err, verbs.ErrBusy) != busy || !busy && err != nil {
+					rt.Fatalf("Invalidate: %v, in use %v", err, busy)
+				}
+				for mr := range pd.live {
+					if !busy && mr.addr < end && addr < mr.addr+mr.length {
+						rt.Fatal("an invalidated range is still registered")
+					}
+				}
+			},
+			"": func(rt *rapid.T) {
+				if m.registered != pd.bytes() || m.cache.idle.Len() > 3 || len(m.cache.index) != pd.count() {
+					rt.Fatalf("counted %d bytes, %d idle, %d entries; the device has %d bytes in %d",
+						m.registered, m.cache.idle.Len(), len(m.cache.index), pd.bytes(), pd.count())
+				}
+				for _, r := range open {
+					if r.mr.(*fakeMR).closed {
+						rt.Fatal("an open region is not registered")
+					}
+				}
+			},
+		})
+		if err := m.Close(); err != nil || pd.count() != 0 {
+			rt.Fatalf("Close: %v, %d registrations left", err, pd.count())
+		}
+	})
+}
