@@ -208,6 +208,10 @@ func (q *Queue) Release(cause error) error {
 			q.finish(uint32(i), Completion{Kind: KindRecv}, q.failed.get())
 		}
 	}
+	// What was submitted since the last turn ends here, too, and not when the
+	// next turn finds it: nothing of the queue is out when Release returns.
+	q.gatherSends()
+	q.gatherRecvs()
 	q.freeRetired()
 	q.checkIdle()
 	r.queues[q.id] = nil
