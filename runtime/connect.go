@@ -138,13 +138,19 @@ func (c *Conn) setup() error {
 		return err
 	}
 	c.admitted = true
+	posted := 0
+	defer func() { // the queue gives back what was posted; the rest nobody would
+		for i := range c.recvs[posted:] {
+			c.recvs[posted+i].free()
+		}
+	}()
 	init := c.q.InitAttr(verbs.QPTRC)
 	if err := c.id.CreateQP(c.rt.pd, init); err != nil {
 		return err
 	}
 	c.q.Bind(c.id.QP(), init.Cap)
-	for i := range c.recvs {
-		if err := c.recvs[i].post(); err != nil {
+	for ; posted < len(c.recvs); posted++ {
+		if err := c.recvs[posted].post(); err != nil { // closed meanwhile
 			return err
 		}
 	}
