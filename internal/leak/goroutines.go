@@ -47,7 +47,7 @@ func parseDump(dump string) []goroutine {
 			continue
 		}
 		state, _, _ = strings.Cut(state, "]")
-		all = append(all, goroutine{id: id, state: state, text: strings.TrimSpace(entry)})
+		all = append(all, goroutine{id: id, state: state, text: strings.TrimRight(entry, "\n")})
 	}
 	return all
 }
