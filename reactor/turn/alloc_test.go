@@ -1,0 +1,91 @@
+//go:build !verbena_model
+
+package turn
+
+import (
+	"context"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/futures"
+)
+
+// lone is a waiter that parks on a channel.
+type lone struct {
+	settled bool // written by the holder, read after wake or holding
+	wake    chan struct{}
+}
+
+func (l *lone) Settled() bool { return l.settled }
+func (l *lone) Park(context.Context) Signal {
+	<-l.wake
+	return SignalSettled
+}
+func (l *lone) Offer() bool     { return false }
+func (l *lone) TakeOffer() bool { return false }
+
+// loneWork settles what is pending in the next turn.
+type loneWork struct {
+	stepWork
+	w       *lone
+	pending bool
+}
+
+func (l *loneWork) Pending() bool { return l.pending }
+func (l *loneWork) Turn(bool) bool {
+	if !l.pending {
+		return false
+	}
+	l.pending, l.w.settled = false, true
+	return true
+}
+
+// Rule: driving allocates nothing, in every build.
+func TestDriveAllocatesNothing(t *testing.T) {
+	l := &loneWork{w: &lone{wake: make(chan struct{}, 1)}}
+	tok := New(l, l, Config{CallerDriving: true})
+	n := testing.AllocsPerRun(1000, func() {
+		l.pending, l.w.settled = true, false
+		tok.Quiet()
+		if err := tok.Drive(context.Background(), l.w); err != nil || !l.w.settled {
+			t.Fatal("Drive returned unsettled", err)
+		}
+	})
+	if n != 0 {
+		t.Errorf("%v allocations per operation, want 0", n)
+	}
+}
+
+// Rule: nor does the whole way with futures, the bell, the poller and the loop:
+// counted over all goroutines.
+func TestWholeWayAllocatesNothing(t *testing.T) {
+	if poolsDropAtRandom {
+		t.Skip("under the race detector sync.Pool drops a part of what it is given")
+	}
+	for _, c := range []struct {
+		name   string
+		cfg    Config
+		device bool
+		quiet  bool
+	}{
+		{"synchronous, completed at once", Config{CallerDriving: true}, false, true},
+		{"synchronous, device", Config{CallerDriving: true}, true, true},
+		{"asynchronous, device", Config{CallerDriving: true}, true, false},
+		{"no driving, device", Config{}, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := newEcho(t, c.cfg, c.device)
+			defer e.close(t)
+			e.pool = futures.NewPool(futures.Options[int]{})
+			j, i := new(job), 0
+			n := testing.AllocsPerRun(5000, func() {
+				i++
+				if v, err := e.push(j, i, c.quiet).Await(context.Background()); err != nil || v != i {
+					t.Fatalf("operation %d came back as %d, %v", i, v, err)
+				}
+			})
+			if n != 0 {
+				t.Errorf("%v allocations per operation, want 0", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,169 @@
+//go:build !verbena_model
+
+package turn
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/futures"
+)
+
+// benchRound is how many operations are timed at a stretch: enough to make the
+// clock's cost nothing, few enough that all contestants meet the same weather.
+const benchRound = 500
+
+// contestant is one thing to be timed.
+type contestant struct {
+	name string
+	run  func(n int)
+}
+
+// beside times contestants in alternating rounds of one run and reports each
+// one's median, because on a shared machine only what ran side by side can be
+// compared.
+func beside(b *testing.B, cs []contestant) {
+	times := make([][]float64, len(cs))
+	for _, c := range cs {
+		c.run(benchRound) // warm
+	}
+	for b.Loop() {
+		for i, c := range cs {
+			start := time.Now()
+			c.run(benchRound)
+			times[i] = append(times[i], float64(time.Since(start).Nanoseconds())/benchRound)
+		}
+	}
+	for i, c := range cs {
+		slices.Sort(times[i])
+		b.ReportMetric(times[i][len(times[i])/2], c.name+"-ns/op")
+		b.ReportMetric(times[i][len(times[i])*99/100], c.name+"-p99-round")
+	}
+	b.ReportMetric(0, "ns/op") // of all contestants together: says nothing
+}
+
+func pingPong(b *testing.B) contestant {
+	to, from := make(chan int), make(chan int)
+	go func() {
+		for v := range to {
+			from <- v
+		}
+	}()
+	b.Cleanup(func() { close(to) })
+	return contestant{"chan-pingpong", func(n int) {
+		for i := range n {
+			to <- i
+			<-from
+		}
+	}}
+}
+
+// echoed is a caller of a reactor of its own.
+func echoed(b *testing.B, name string, cfg Config, device, quiet bool) contestant {
+	e := newEcho(b, cfg, device)
+	e.pool = futures.NewPool(futures.Options[int]{})
+	b.Cleanup(func() { e.close(b) })
+	j := new(job)
+	return contestant{name, func(n int) {
+		for i := range n {
+			if _, err := e.push(j, i, quiet).Await(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}}
+}
+
+// BenchmarkOneCaller has one goroutine that posts and waits, against a device
+// that completes at once: the cost of the turn itself. The alternative is a
+// loop to which every operation is handed.
+func BenchmarkOneCaller(b *testing.B) {
+	on, off := Config{CallerDriving: true}, Config{}
+	beside(b, []contestant{
+		pingPong(b),
+		echoed(b, "driving", on, false, true),
+		echoed(b, "driving-async", on, false, false),
+		echoed(b, "loop", off, false, false),
+	})
+}
+
+// BenchmarkDevice is the same against a device that is a goroutine of its own,
+// so that a completion takes a hand-off, with several lengths of spinning.
+func BenchmarkDevice(b *testing.B) {
+	cs := []contestant{pingPong(b)}
+	for _, s := range []struct {
+		name string
+		spin int
+	}{{"spin0", 0}, {"spin4", 4}, {"spin64", 64}} {
+		cs = append(cs,
+			echoed(b, "driving-"+s.name, Config{CallerDriving: true, Spin: s.spin}, true, true),
+			echoed(b, "loop-"+s.name, Config{Spin: s.spin}, true, false))
+	}
+	beside(b, cs)
+}
+
+const benchCallers = 16
+
+// many is 16 callers of one reactor; an operation is one of any of them.
+func many(b *testing.B, name string, cfg Config, device bool) contestant {
+	e := newEcho(b, cfg, device)
+	e.pool = futures.NewPool(futures.Options[int]{})
+	b.Cleanup(func() { e.close(b) })
+	var jobs [benchCallers]job
+	return contestant{name, func(n int) {
+		var wg sync.WaitGroup
+		for c := range benchCallers {
+			wg.Go(func() {
+				for i := range n / benchCallers {
+					if _, err := e.push(&jobs[c], i, true).Await(context.Background()); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}}
+}
+
+// mutexed is 16 callers who do their own work under one lock.
+func mutexed() contestant {
+	var mu sync.Mutex
+	e := &echo{pool: futures.NewPool(futures.Options[int]{})}
+	var jobs [benchCallers]job
+	return contestant{"mutex", func(n int) {
+		var wg sync.WaitGroup
+		for c := range benchCallers {
+			wg.Go(func() {
+				for i := range n / benchCallers {
+					j := &jobs[c]
+					var f futures.Future[int]
+					j.promise, f = e.pool.New(nil)
+					j.value = i
+					e.inbox.Push(j)
+					for settled := false; !settled; settled = f.Settled() {
+						mu.Lock()
+						e.Turn(false)
+						mu.Unlock()
+					}
+					f.Poll()
+				}
+			})
+		}
+		wg.Wait()
+	}}
+}
+
+// BenchmarkSixteenCallers posts and waits from 16 goroutines.
+func BenchmarkSixteenCallers(b *testing.B) {
+	on, off := Config{CallerDriving: true}, Config{}
+	beside(b, []contestant{
+		many(b, "driving", on, false),
+		many(b, "loop", off, false),
+		mutexed(),
+		many(b, "driving-device", on, true),
+		many(b, "loop-device", off, true),
+	})
+}

@@ -1,0 +1,182 @@
+//go:build !verbena_model
+
+package turn
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/internal/sys"
+)
+
+// job is an operation that comes back as it went. It is its submitter's until
+// it is pushed and again once it is settled.
+type job struct {
+	hook    ring.Hook[job]
+	promise futures.Promise[int]
+	value   int
+}
+
+func (j *job) InboxHook() *ring.Hook[job] { return &j.hook }
+
+// echo is the trivial reactor: a token, a poller, and a device that is either a
+// goroutine of its own or completes as soon as it is posted to.
+type echo struct {
+	tok    *Token
+	poller *sys.Poller
+	sleep  *PollerSleeper
+	pool   *futures.Pool[int]
+	inbox  ring.Inbox[job, *job]
+	calls  atomic.Int64 // functions submitted for the loop
+	ended  chan struct{}
+
+	// The device. wire is nil if it completes at once.
+	wire  chan *job
+	cq    ring.Inbox[job, *job]
+	armed atomic.Bool // set by the holder, cleared by the device that raises the event
+	event *sys.Event
+
+	// The holder's.
+	isArmed     bool
+	outstanding int
+	settled     int
+	refused     int // settles that were not the first
+	ran         int64
+	inTurn      int // written without synchronisation: the race detector sees two holders
+}
+
+const eventKey = 7
+
+func newEcho(tb testing.TB, cfg Config, device bool) *echo {
+	tb.Helper()
+	e := &echo{ended: make(chan struct{})}
+	var err error
+	if e.poller, err = sys.NewPoller(); err != nil {
+		tb.Fatal(err)
+	}
+	if e.event, err = sys.NewEvent(); err != nil {
+		tb.Fatal(err)
+	}
+	if err = e.poller.Attach(e.event, eventKey); err != nil {
+		tb.Fatal(err)
+	}
+	e.sleep = NewPollerSleeper(e.poller)
+	e.tok = New(e, e.sleep, cfg)
+	if device {
+		e.wire = make(chan *job, 1<<14)
+		go e.device()
+	}
+	go func() {
+		defer close(e.ended)
+		e.tok.Loop()
+	}()
+	return e
+}
+
+// close ends the loop and the device; nothing may be outstanding.
+func (e *echo) close(tb testing.TB) {
+	tb.Helper()
+	e.tok.WithTurn(func() {
+		if e.outstanding != 0 || !e.inbox.Empty() {
+			tb.Errorf("%d operations are left, pending %t", e.outstanding, !e.inbox.Empty())
+		}
+	})
+	if e.wire != nil {
+		close(e.wire)
+	}
+	if err := e.poller.Detach(eventKey); err != nil {
+		tb.Error(err)
+	}
+	if err := e.poller.Close(); err != nil {
+		tb.Error(err)
+	}
+	<-e.ended
+	if err := e.sleep.Err(); err != nil {
+		tb.Error(err)
+	}
+	if err := e.event.Close(); err != nil {
+		tb.Error(err)
+	}
+}
+
+func (e *echo) device() {
+	for j := range e.wire {
+		e.cq.Push(j)
+		if e.armed.Swap(false) {
+			e.event.Signal()
+		}
+	}
+}
+
+func (e *echo) Turn(arm bool) (did bool) {
+	e.inTurn++
+	for j := e.inbox.TakeAll(); j != nil; {
+		next := j.hook.Unlink()
+		did = true
+		e.outstanding++
+		if e.wire == nil {
+			e.settle(j)
+		} else {
+			e.wire <- j
+		}
+		j = next
+	}
+	if arm && e.outstanding > 0 && !e.isArmed {
+		e.isArmed = true
+		e.armed.Store(true)
+	}
+	for j := e.cq.TakeAll(); j != nil; {
+		next := j.hook.Unlink()
+		did = true
+		e.settle(j)
+		j = next
+	}
+	return did
+}
+
+func (e *echo) settle(j *job) {
+	e.outstanding--
+	e.settled++
+	if !j.promise.Settle(j.value, nil) {
+		e.refused++
+	}
+}
+
+func (e *echo) Pending() bool       { return !e.inbox.Empty() || e.calls.Load() > 0 }
+func (e *echo) Outstanding() bool   { return e.outstanding > 0 }
+func (e *echo) Errands() bool       { return e.sleep.Ready() || e.calls.Load() > 0 }
+func (e *echo) Deadline() time.Time { return time.Time{} }
+
+func (e *echo) Run() (after func()) {
+	e.inTurn++
+	if e.sleep.Ready() {
+		e.sleep.Take()
+		e.event.Drain()
+		e.isArmed = false
+	}
+	e.ran += e.calls.Swap(0)
+	return nil
+}
+
+// Drive implements futures.Driver.
+func (e *echo) Drive(ctx context.Context, w *futures.Waiter) error {
+	return e.tok.Drive(ctx, Waiter(w))
+}
+
+// push submits j; quiet: the caller awaits it at once.
+func (e *echo) push(j *job, value int, quiet bool) futures.Future[int] {
+	var f futures.Future[int]
+	j.promise, f = e.pool.New(e)
+	j.value = value
+	e.inbox.Push(j)
+	if quiet {
+		e.tok.Quiet()
+	} else {
+		e.tok.Submitted()
+	}
+	return f
+}

@@ -1,0 +1,5 @@
+//go:build race && !verbena_model
+
+package turn
+
+const poolsDropAtRandom = true

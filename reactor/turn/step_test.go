@@ -1,0 +1,85 @@
+//go:build !verbena_model
+
+package turn
+
+import (
+	"testing"
+	"time"
+)
+
+// stepWork is work that a test steps by hand.
+type stepWork struct {
+	turns, runs int
+	errand      bool
+	after       func()
+	inTurn      func()
+	rings       int
+}
+
+func (w *stepWork) Turn(bool) bool {
+	w.turns++
+	if w.inTurn != nil {
+		w.inTurn()
+	}
+	return false
+}
+func (w *stepWork) Pending() bool       { return w.errand }
+func (w *stepWork) Outstanding() bool   { return false }
+func (w *stepWork) Errands() bool       { return w.errand }
+func (w *stepWork) Deadline() time.Time { return time.Time{} }
+func (w *stepWork) Run() func()         { w.runs++; w.errand = false; return w.after }
+func (w *stepWork) Ring()               { w.rings++ }
+func (w *stepWork) Wait(time.Time) Wake { return WakeClosed }
+
+// Rule: a step runs one turn and the errands, and user code without the turn.
+func TestStep(t *testing.T) {
+	w := &stepWork{}
+	tok := New(w, w, Config{})
+	if tok.Step() || w.turns != 1 {
+		t.Fatalf("a step with nothing to do: %d turns, want 1 and false", w.turns)
+	}
+	free := false
+	w.errand = true
+	w.after = func() { tok.WithTurn(func() { free = true }) }
+	if !tok.Step() || w.runs != 1 || !free {
+		t.Fatalf("a step with an errand: %d runs, user code could take the turn: %t", w.runs, free)
+	}
+}
+
+// Rule: a step does not wait for the turn, and one bell is written until
+// somebody looked.
+func TestStepWhileHeld(t *testing.T) {
+	w := &stepWork{}
+	tok := New(w, w, Config{})
+	tok.WithTurn(func() {
+		if tok.Step() || w.turns != 0 {
+			t.Errorf("a step took the turn from its holder")
+		}
+		tok.Submitted()
+		if w.rings != 0 {
+			t.Errorf("the bell was written while the turn was held")
+		}
+	})
+	tok.Submitted()
+	tok.Submitted()
+	if w.rings != 1 {
+		t.Errorf("%d bells for two submissions, want 1", w.rings)
+	}
+	tok.Step()
+	tok.Submitted()
+	if w.rings != 2 {
+		t.Errorf("%d bells after a step and a third submission, want 2", w.rings)
+	}
+}
+
+// Rule: giving up a turn that nobody holds is a panic, not a second holder.
+func TestLeaveWithoutTurn(t *testing.T) {
+	w := &stepWork{}
+	tok := New(w, w, Config{})
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	tok.drop(asleep)
+}

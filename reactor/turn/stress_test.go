@@ -1,0 +1,168 @@
+//go:build !verbena_model
+
+package turn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/futures"
+)
+
+// Rule: whatever the callers do, every operation settles exactly once and every
+// waiter gets its own result, at any setting. Replay a mix with TURN_SEED; the
+// schedule is the machine's.
+func TestStress(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("TURN_SEED"); s != "" {
+		seed, _ = strconv.ParseUint(s, 10, 64)
+	}
+	t.Logf("TURN_SEED=%d", seed)
+	for _, c := range []struct {
+		name    string
+		cfg     Config
+		device  bool
+		ops     int
+		callers int // few: nobody else mends what one lost
+		// control: somebody takes the turn now and then. That would also mend a
+		// lost wake-up, so not always.
+		control bool
+	}{
+		{"driving, device", Config{CallerDriving: true}, true, 200_000, 16, true},
+		{"driving, device, spinning", Config{CallerDriving: true, Spin: 20}, true, 50_000, 16, false},
+		{"driving, completed at once", Config{CallerDriving: true}, false, 50_000, 16, false},
+		{"no driving, device", Config{}, true, 50_000, 16, false},
+		{"no driving, completed at once", Config{Spin: 5}, false, 50_000, 16, true},
+		{"one caller, driving", Config{CallerDriving: true}, true, 20_000, 1, false},
+		{"one caller, no driving, completed at once", Config{}, false, 50_000, 1, false},
+	} {
+		t.Run(c.name, func(t *testing.T) { stress(t, newEcho(t, c.cfg, c.device), c.ops, c.callers, c.control, seed) })
+	}
+}
+
+func stress(t *testing.T, e *echo, ops, n int, control bool, seed uint64) {
+	var disposed, awaited, commands atomic.Int64
+	e.pool = futures.NewPool(futures.Options[int]{Dispose: func(int, error) { disposed.Add(1) }})
+	var callers, others sync.WaitGroup
+	done := make(chan struct{})
+	for i := range n {
+		callers.Go(func() {
+			c := caller{e: e, rng: rand.New(rand.NewPCG(seed, uint64(i))), name: i, awaited: &awaited, commands: &commands}
+			for left := ops / n; left > 0; {
+				made, err := c.some(min(left, 4))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				left -= made
+			}
+		})
+	}
+	controls := 0
+	others.Go(func() {
+		for control {
+			select {
+			case <-done:
+				return
+			case <-time.After(100 * time.Microsecond): // now and then; nothing depends on when
+				e.tok.WithTurn(func() { e.inTurn++; controls++ })
+			}
+		}
+	})
+	callers.Wait()
+	close(done)
+	others.Wait()
+	// Operations that nobody awaits may be on their way. They go in order, so
+	// when the last one is back all are. The errands come when the loop does.
+	if _, err := e.push(new(job), 0, false).Await(context.Background()); err != nil {
+		t.Error(err)
+	}
+	awaited.Add(1)
+	for want, ran := commands.Load(), int64(0); ran != want; runtime.Gosched() {
+		e.tok.WithTurn(func() { ran = e.ran })
+		if ran > want {
+			t.Fatalf("%d errands of %d were run", ran, want)
+		}
+	}
+	e.tok.WithTurn(func() {
+		if got := int(awaited.Load() + disposed.Load()); e.settled != ops+1 || e.refused != 0 || got != ops+1 {
+			t.Errorf("%d operations: %d settled, %d again, %d results taken", ops+1, e.settled, e.refused, got)
+		}
+	})
+	e.close(t)
+	s := e.tok.Stats()
+	t.Logf("rings %d, drives %d, offers %d, batons %d, grants %d of %d, sleeps %d", s.Rings.Load(), s.Drives.Load(), s.Offers.Load(),
+		s.Batons.Load(), s.Grants.Load(), controls, s.Sleeps.Load())
+}
+
+type caller struct {
+	e                 *echo
+	rng               *rand.Rand
+	name, serial      int
+	awaited, commands *atomic.Int64
+}
+
+// some makes up to n operations and returns how many.
+func (c *caller) some(n int) (int, error) {
+	switch c.rng.IntN(10) {
+	default: // synchronous
+		return 1, c.await(context.Background(), c.push(true), c.serial)
+	case 0, 1: // several, then wait for each
+		var fs [4]futures.Future[int]
+		first := c.serial + 1
+		for i := range n {
+			fs[i] = c.push(false)
+		}
+		for i := range n {
+			if err := c.await(context.Background(), fs[i], first+i); err != nil {
+				return 0, err
+			}
+		}
+		return n, nil
+	case 2: // cancelled while waiting
+		ctx, cancel := context.WithCancel(context.Background())
+		go cancel()
+		f := c.push(c.rng.IntN(2) == 0)
+		err := c.await(ctx, f, c.serial)
+		if !errors.Is(err, context.Canceled) {
+			return 1, err
+		}
+		if c.rng.IntN(2) == 0 {
+			f.Discard()
+			return 1, nil
+		}
+		return 1, c.await(context.Background(), f, c.serial)
+	case 3: // nobody waits; and something for the loop
+		c.push(false).Discard()
+		c.commands.Add(1)
+		c.e.calls.Add(1)
+		c.e.tok.Submitted()
+		return 1, nil
+	}
+}
+
+func (c *caller) push(quiet bool) futures.Future[int] {
+	c.serial++
+	return c.e.push(new(job), c.name<<32|c.serial, quiet)
+}
+
+func (c *caller) await(ctx context.Context, f futures.Future[int], serial int) error {
+	v, err := f.Await(ctx)
+	if err != nil {
+		return err
+	}
+	c.awaited.Add(1)
+	if v != c.name<<32|serial {
+		return fmt.Errorf("caller %d awaited operation %d and got %d of caller %d", c.name, serial, v&(1<<32-1), v>>32)
+	}
+	return nil
+}
