@@ -343,3 +343,16 @@ func TestConfigIsChecked(t *testing.T) {
 		mustRelease(t, mustAlloc(t, m, 1))
 	}
 }
+
+func BenchmarkAllocRelease(b *testing.B) {
+	m, _ := testMemory(b, MemoryConfig{})
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			buf, err := m.Alloc(4096)
+			if err != nil || buf.Release() != nil {
+				b.Error(err)
+			}
+		}
+	})
+}

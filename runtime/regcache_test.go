@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"errors"
+	goruntime "runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -144,23 +145,35 @@ func TestIdleRegistrationsAreBounded(t *testing.T) {
 
 // Two memories in one process register the same mapping: each can forget its own.
 func TestTwoMemoriesOverOneMapping(t *testing.T) {
-	a, _ := testMemory(t, MemoryConfig{})
-	b, _ := testMemory(t, MemoryConfig{})
 	mapped := callerMapping(t, 4096)
-	for range 50 {
+	a, pa := testMemory(t, MemoryConfig{})
+	b, pb := testMemory(t, MemoryConfig{})
+	for _, pd := range []*fakePD{pa, pb} {
+		// Between adopting and registering the other one gets its chance.
+		pd.refuse = func(uint64) error { goruntime.Gosched(); return nil }
+	}
+	for round := range 500 {
 		var wg sync.WaitGroup
-		for _, m := range []*Memory{a, b} {
+		var rs [2]*Region
+		for i, m := range []*Memory{a, b} {
 			wg.Go(func() {
-				r, err := m.Register(mapped, openToPeers)
-				if err == nil {
-					err = errors.Join(r.Close(), m.Invalidate(mapped))
-				}
-				if err != nil {
+				var err error
+				if rs[i], err = m.Register(mapped, openToPeers); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		wg.Wait()
+		if t.Failed() {
+			return
+		}
+		// Whoever goes first, the other's registration must not hold it.
+		for i := range rs {
+			r := rs[(i+round)%2]
+			if err := errors.Join(r.Close(), r.m.Invalidate(mapped)); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

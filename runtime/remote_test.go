@@ -124,7 +124,7 @@ func TestHostileDescriptorsAreRefusedWithTheReason(t *testing.T) {
 	}
 	text, _ := Remote{Length: 1}.MarshalText()
 	for _, s := range []string{"", "vrbm:", string(text[1:]), string(text) + "A", "VRBM:" + string(text[5:]),
-		string(text[:10]) + "\n" + string(text[11:]), string(text[:10]) + "=" + string(text[11:])} {
+		string(text[:10]) + "\n" + string(text[11:]), string(text[:10]) + "\r\n" + string(text[12:]), string(text[:10]) + "=" + string(text[11:])} {
 		if err := new(Remote).UnmarshalText([]byte(s)); !errors.Is(err, &DescriptorError{Reason: DescriptorText}) {
 			t.Errorf("text %q: %v, want DescriptorText", s, err)
 		}
