@@ -51,6 +51,7 @@ func (p *Provider) CreateCMChannel() (verbs.CMChannel, error) {
 		return nil, opError("rdma_create_event_channel", p.Name(), 0, "%w", err)
 	}
 	p.cm.channels.Add(1)
+	live.Add(1)
 	return &cmChannel{p: p, number: p.cm.numbers.Add(1), bell: bell}, nil
 }
 
@@ -202,5 +203,6 @@ func (c *cmChannel) Close() error {
 	}
 	c.closed = true
 	c.p.cm.channels.Add(-1)
+	live.Add(-1)
 	return c.bell.Close()
 }

@@ -97,6 +97,7 @@ var _ verbs.CMID = (*cmID)(nil)
 // newID makes an identifier. It may be called in a turn.
 func (p *Provider) newID(ch *cmChannel) *cmID {
 	p.cm.ids.Add(1)
+	live.Add(1)
 	return &cmID{p: p, number: p.cm.numbers.Add(1), ch: ch}
 }
 

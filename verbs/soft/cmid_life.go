@@ -60,6 +60,7 @@ func (id *cmID) Close() (err error) {
 	}
 	id.letGo()
 	id.p.cm.ids.Add(-1)
+	live.Add(-1)
 	return nil
 }
 
@@ -93,6 +94,7 @@ func (id *cmID) abandon() {
 	id.mu.Unlock()
 	id.dev.exclusive(func() { id.conn.Close(id.dev.p.Now()) })
 	id.p.cm.ids.Add(-1)
+	live.Add(-1)
 }
 
 // deliver makes a request the consumer's: it keeps the device on the fabric by

@@ -37,6 +37,7 @@ func (p *Provider) open(d *device) (*deviceContext, error) {
 		}
 	}
 	d.opens++
+	live.Add(1)
 	c := &deviceContext{dev: d}
 	c.async = &asyncChannel{ctx: c, bell: bell}
 	return c, nil
@@ -66,6 +67,7 @@ func (c *deviceContext) Close() error {
 		return opError("ibv_close_device", c.String(), syscall.EBUSY, "%w: alive: %v", verbs.ErrBusy, left)
 	}
 	c.dev.opens--
+	live.Add(-1)
 	if c.dev.opens == 0 {
 		c.dev.detach()
 	}

@@ -1,0 +1,14 @@
+package runtime
+
+import (
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+)
+
+// TestMain fails the run when goroutines, descriptors, mappings or objects of
+// the provider are left behind.
+func TestMain(m *testing.M) {
+	leak.Main(m, leak.Gauge{Name: "objects of the software RNIC", Read: soft.Live})
+}
