@@ -137,7 +137,7 @@ func looked(b Buffer) (is []int) {
 func TestBuffersUnderContention(t *testing.T) {
 	const goroutines = 8
 	rounds := 3000
-	if raceBuild {
+	if raceEnabled {
 		rounds = 300 // the detector keeps books on each lease of each slab that comes and goes
 	}
 	seed := uint64(time.Now().UnixNano())
