@@ -1,0 +1,119 @@
+// Command 01-connect-and-echo connects two runtimes, and one sends back what the
+// other says.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"time"
+
+	verbena "github.com/verbena-rdma/verbena/runtime"
+)
+
+// drain is what closing may take.
+const drain = 5 * time.Second
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Stdout, "hello", "is anybody there?", "goodbye")
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "connect-and-echo:", err)
+		os.Exit(1)
+	}
+}
+
+// run says the lines to a server and prints its answers.
+func run(ctx context.Context, w io.Writer, lines ...string) (err error) {
+	// Two devices of the software RNIC. On two machines each would have its own
+	// runtime and its own device; the rest stays as it is.
+	server, err := verbena.Open(verbena.Config{Device: "soft1"})
+	if err != nil {
+		return err
+	}
+	defer shut(server, &err)
+	client, err := verbena.Open(verbena.Config{Device: "soft0"})
+	if err != nil {
+		return err
+	}
+	defer shut(client, &err)
+
+	ln, err := server.Listen("127.0.0.2:0") // the address of soft1, any free port
+	if err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- serve(ctx, ln) }()
+
+	talked := talk(ctx, w, client, ln.Addr().String(), lines)
+	if talked != nil {
+		shut(server, &talked) // nobody may ever have come to it
+	}
+	return errors.Join(talked, <-served)
+}
+
+// talk dials, says the lines, and closes the connection.
+func talk(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string, lines []string) (err error) {
+	conn, err := rt.Dial(ctx, addr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	fmt.Fprintf(w, "connected over %s, messages of up to %d bytes\n", rt.Device().Name, conn.MaxMessage())
+	for _, line := range lines {
+		answer := conn.Recv() // a future: it is there when the answer is
+		sent, err := conn.SendBytes(ctx, []byte(line))
+		if err != nil {
+			return err
+		}
+		msg, err := answer.Await(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "said %q, heard %q\n", line, msg.Data)
+		if err := msg.Release(); err != nil { // from here on msg.Data is not ours
+			return err
+		}
+		if _, err := sent.Await(ctx); err != nil { // long done: it was answered
+			return err
+		}
+	}
+	return nil
+}
+
+// serve accepts one connection and sends everything back until the peer closes.
+func serve(ctx context.Context, ln *verbena.Listener) (err error) {
+	conn, err := ln.Accept(ctx)
+	if err != nil {
+		return fmt.Errorf("accepting: %w", err)
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	for {
+		msg, err := conn.RecvWait(ctx)
+		if errors.Is(err, verbena.ErrPeerClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		sent, err := conn.SendBytes(ctx, msg.Data) // a copy is sent: msg can go
+		if err != nil {
+			return err
+		}
+		sent.Discard() // if it fails the connection does, and RecvWait says so
+		if err := msg.Release(); err != nil {
+			return err
+		}
+	}
+}
+
+// shut closes a runtime and all that is its, also after ctx ended.
+func shut(rt *verbena.Runtime, err *error) {
+	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	*err = errors.Join(*err, rt.Close(ctx))
+}

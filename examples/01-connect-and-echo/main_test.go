@@ -1,0 +1,53 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/leak"
+	verbena "github.com/verbena-rdma/verbena/runtime"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// Rule: every line comes back as it was said, the empty one too.
+func TestEcho(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var out bytes.Buffer
+	long := strings.Repeat("x", verbena.DefaultMessageSize)
+	if err := run(ctx, &out, "one", "", long, "four"); err != nil {
+		t.Fatal(err)
+	}
+	want := "connected over soft0, messages of up to 8192 bytes\n" +
+		"said \"one\", heard \"one\"\n" +
+		"said \"\", heard \"\"\n" +
+		"said \"" + long + "\", heard \"" + long + "\"\n" +
+		"said \"four\", heard \"four\"\n"
+	if out.String() != want {
+		t.Errorf("printed %q, want %q", &out, want)
+	}
+}
+
+// Rule: what does not fit one message is refused, and nothing is left behind.
+func TestLineThatIsTooLong(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := run(ctx, &bytes.Buffer{}, strings.Repeat("x", verbena.DefaultMessageSize+1))
+	if !errors.Is(err, verbena.ErrTooLarge) {
+		t.Errorf("a line longer than a message: %v, want ErrTooLarge", err)
+	}
+}
+
+// Rule: a context that has ended ends everything.
+func TestCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := run(ctx, &bytes.Buffer{}, "one"); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a cancelled context: %v, want context.Canceled", err)
+	}
+}

@@ -1,0 +1,147 @@
+// Command 02-write-remote-memory writes into the memory of a peer that does
+// nothing for it.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"time"
+
+	verbena "github.com/verbena-rdma/verbena/runtime"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+const (
+	boardSize = 256
+	done      = 42              // the immediate that says: it is written
+	drain     = 5 * time.Second // what closing may take
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Stdout, "written by the client, ", "without the server's help")
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "write-remote-memory:", err)
+		os.Exit(1)
+	}
+}
+
+// run writes the texts into a server's memory, one behind the other.
+func run(ctx context.Context, w io.Writer, texts ...string) (err error) {
+	server, err := verbena.Open(verbena.Config{Device: "soft1"})
+	if err != nil {
+		return err
+	}
+	defer shut(server, &err)
+	client, err := verbena.Open(verbena.Config{Device: "soft0"})
+	if err != nil {
+		return err
+	}
+	defer shut(client, &err)
+
+	// The board: peers may write it, and nothing else.
+	board, err := server.NewRegion(boardSize, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	if err != nil {
+		return err
+	}
+	remote, err := board.Remote(0, board.Len())
+	if err != nil {
+		return err
+	}
+	// Who connects gets its descriptor, address and key, with the acceptance.
+	descriptor, err := remote.MarshalBinary()
+	if err != nil {
+		return err
+	}
+	ln, err := server.ListenOptions("127.0.0.2:0", verbena.Options{PrivateData: descriptor})
+	if err != nil {
+		return err
+	}
+	accepted, err := ln.AcceptAsync()
+	if err != nil {
+		return err
+	}
+	conn, err := client.Dial(ctx, ln.Addr().String())
+	if err != nil {
+		accepted.Discard()
+		return err
+	}
+	if err := put(ctx, w, client, conn, texts); err != nil {
+		accepted.Discard() // the connection is closed with its runtime
+		return err
+	}
+
+	// What the server's program does: accept, and wait until it is told.
+	served, err := accepted.Await(ctx)
+	if err != nil {
+		return err
+	}
+	msg, err := served.RecvWait(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "server: told %d, the board says %q\n", msg.Imm, bytes.TrimRight(board.Bytes(), "\x00"))
+	return msg.Release()
+}
+
+// put is the client: it writes the texts into the memory it was told of.
+func put(ctx context.Context, w io.Writer, rt *verbena.Runtime, conn *verbena.Conn, texts []string) error {
+	var board verbena.Remote
+	if err := board.UnmarshalBinary(conn.PrivateData()); err != nil { // it comes from outside
+		return err
+	}
+	fmt.Fprintf(w, "client: may write %d bytes of the server\n", board.Length)
+	buf, err := rt.Alloc(boardSize) // what a device reads must be registered
+	if err != nil {
+		return err
+	}
+	defer buf.Release() // while it is under way it stays the device's
+	at := 0
+	for i, text := range texts {
+		if len(text) > boardSize-at {
+			return fmt.Errorf("%q does not fit: %d bytes are left on the board", text, boardSize-at)
+		}
+		copy(buf.Bytes()[at:], text)
+		from, err := buf.Slice().Sub(at, len(text))
+		if err != nil {
+			return err
+		}
+		to, err := board.At(uint64(at), uint64(len(text)))
+		if err != nil {
+			return err
+		}
+		at += len(text)
+		var written verbena.Future
+		if i < len(texts)-1 {
+			written, err = conn.Write(ctx, from, to)
+		} else { // the last one tells the server: everything before it is there, too
+			written, err = conn.WriteImm(ctx, from, to, done)
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := written.Await(ctx); err != nil {
+			return err
+		}
+	}
+	// The board cannot be read: that is refused before anything is sent.
+	_, err = conn.Read(ctx, buf.Slice(), board)
+	if !errors.Is(err, verbena.ErrPermission) {
+		return fmt.Errorf("reading the board was not refused: %v", err)
+	}
+	fmt.Fprintf(w, "client: reading is refused: %v\n", err)
+	return nil
+}
+
+// shut closes a runtime and all that is its, also after ctx ended.
+func shut(rt *verbena.Runtime, err *error) {
+	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	*err = errors.Join(*err, rt.Close(ctx))
+}

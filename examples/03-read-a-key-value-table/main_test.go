@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/verbena-rdma/verbena/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+var printed = regexp.MustCompile(`^the table has 2048 buckets of 64 bytes
+key-7: "value of 7", found: true
+key-999: "value of 999", found: true
+key-1000: "", found: false
+1000 look-ups took [12]\d{3} READs; the server's reactor got 0 completions
+$`)
+
+// Rule: every key is found with its value, one that is not there is not found,
+// and the server has no part in it.
+func TestLookUps(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var out bytes.Buffer
+	if err := run(ctx, &out); err != nil {
+		t.Fatal(err)
+	}
+	if !printed.Match(out.Bytes()) {
+		t.Errorf("printed\n%swant\n%s", &out, printed)
+	}
+}
+
+// Rule: a context that has ended ends everything.
+func TestCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := run(ctx, &bytes.Buffer{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a cancelled context: %v, want context.Canceled", err)
+	}
+}
+
+// Rule: keys go to their bucket or the next free one until none is left; a key
+// that is there is replaced.
+func TestPut(t *testing.T) {
+	mem := make([]byte, 8*bucketSize)
+	for i := range 8 {
+		for _, value := range []string{"old", "new"} {
+			if err := put(mem, fmt.Sprintf("key-%d", i), value); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	seen := map[string]bool{}
+	for i := range 8 {
+		key, value, err := parse(mem[i*bucketSize:][:bucketSize])
+		if err != nil || value != "new" {
+			t.Errorf("bucket %d holds %q: %q, %v", i, key, value, err)
+		}
+		seen[key] = true
+	}
+	if len(seen) != 8 {
+		t.Errorf("8 keys are in %d buckets: %v", len(seen), seen)
+	}
+	if err := put(mem, "one more", ""); !errors.Is(err, errFull) {
+		t.Errorf("a ninth key in 8 buckets: %v, want errFull", err)
+	}
+	if err := put(mem, strings.Repeat("k", bucketSize-bucketHead), "v"); err == nil {
+		t.Error("a pair larger than a bucket was taken")
+	}
+}
+
+// Rule: a bucket read half-way through a change is refused, wherever it was cut.
+func TestTornBucket(t *testing.T) {
+	before, after := make([]byte, bucketSize), make([]byte, bucketSize)
+	if err := errors.Join(put(before, "key", "the old value"), put(after, "key", "another value")); err != nil {
+		t.Fatal(err)
+	}
+	end := bucketHead + len("key") + len("the old value")
+	for cut := 1; cut < end; cut++ {
+		torn := append(append([]byte(nil), after[:cut]...), before[cut:]...)
+		if bytes.Equal(torn, before) || bytes.Equal(torn, after) {
+			continue
+		}
+		if key, value, err := parse(torn); !errors.Is(err, errTorn) {
+			t.Errorf("cut at %d: %q: %q, %v, want errTorn", cut, key, value, err)
+		}
+	}
+}
+
+// Rule: whatever a peer's memory holds, parse gives a key and value that fit a
+// bucket, or an error; what it accepts, put writes.
+func FuzzBucket(f *testing.F) {
+	b := make([]byte, bucketSize)
+	f.Add(append([]byte(nil), b...))
+	if err := put(b, "key", "value"); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(append([]byte(nil), b...))
+	f.Add(bytes.Repeat([]byte{0xff}, bucketSize))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var b [bucketSize]byte
+		copy(b[:], in)
+		for range 2 {
+			key, value, err := parse(b[:])
+			if err == nil && key != "" {
+				again := make([]byte, bucketSize)
+				if err := put(again, key, value); err != nil {
+					t.Fatalf("%q: %q was read, and cannot be written: %v", key, value, err)
+				}
+			}
+			binary.LittleEndian.PutUint64(b[:], xxhash.Sum64(b[8:])) // once more, past the hash
+		}
+	})
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"io"
+)
+
+// progress tells how far a move is: on a terminal on one line that is written
+// again and again, elsewhere on a line per quarter. It is used by one goroutine
+// at a time.
+type progress struct {
+	w        io.Writer
+	terminal bool
+	size     int
+	by       way
+	shown    int // the step shown last
+}
+
+// Steps of a move that are shown.
+const (
+	terminalSteps = 50
+	plainSteps    = 4
+)
+
+func (p *progress) begin(by way) { p.by, p.shown = by, 0 }
+
+// at is told the bytes that have been moved.
+func (p *progress) at(done int) {
+	steps := plainSteps
+	if p.terminal {
+		steps = terminalSteps
+	}
+	step := done * steps / p.size
+	if step == p.shown {
+		return
+	}
+	p.shown = step
+	if p.terminal {
+		fmt.Fprintf(p.w, "\r%-14s  %3d %%, %d of %d bytes", p.by, done*100/p.size, done, p.size)
+	} else {
+		fmt.Fprintf(p.w, "    %s: %3d %%\n", p.by, done*100/p.size)
+	}
+}
+
+// end makes room for the result.
+func (p *progress) end() {
+	if p.terminal {
+		fmt.Fprint(p.w, "\r\033[K") // erase the line
+	}
+}
