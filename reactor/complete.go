@@ -105,7 +105,11 @@ func (q *Queue) failure(s uint32, wc *verbs.WC) error {
 	sl := &q.tab.slots[s]
 	e := &verbs.WCError{Status: wc.Status, QPNum: wc.QPNum, VendorErr: wc.VendorErr, WRID: wc.WRID, Op: sl.kind.String()}
 	if wc.Status == verbs.WCWRFlushErr { // a consequence, never a cause
-		e.Cause = q.failed.get()
+		if e.Cause = q.failed.get(); e.Cause == nil && q.onFlush != nil {
+			fn := q.onFlush
+			q.onFlush = nil
+			fn()
+		}
 		return e
 	}
 	q.Fail(e)

@@ -50,6 +50,7 @@ type Queue struct {
 	retired  []uint32    // scratch: slots freed in one dispatch
 	idle     []idleCall  // called when nothing is out any more, in order
 	onFail   func(error) // called once, at the first failed completion
+	onFlush  func()      // called once, at the first flush without a cause
 }
 
 // InboxHook links the queue into its reactor's ready list.
@@ -163,6 +164,12 @@ func (q *Queue) Fail(cause error) {
 // failed by itself: a flush is a consequence of something that whoever moved the
 // queue pair to ERR knows. It must be set before Bind.
 func (q *Queue) OnFail(fn func(error)) { q.onFail = fn }
+
+// OnFlush has fn called once, holding the turn, at the first flushed completion
+// while no cause is known: somebody else has moved the queue pair to ERR. Who did
+// that may be about to tell (the connection manager, an asynchronous event), or
+// never. It must be set before Bind.
+func (q *Queue) OnFlush(fn func()) { q.onFlush = fn }
 
 // Idle calls fn, holding the turn, as soon as nothing of the queue is out with
 // the device; SendsIdle does so for sends alone. Holder only.

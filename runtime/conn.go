@@ -54,7 +54,8 @@ type Conn struct {
 	unreturned atomic.Uint32
 
 	recvs     []recvSlot
-	wantIn    ring.Inbox[want, *want] // Recv pushes, matchTask takes
+	wantIn    ring.Inbox[want, *want]         // Recv pushes, matchTask takes
+	backIn    ring.Inbox[recvSlot, *recvSlot] // Discard pushes, takeBack takes
 	matchTask reactor.Task
 	tellTask  reactor.Task
 
@@ -74,6 +75,7 @@ type Conn struct {
 	local     netip.AddrPort
 	remote    netip.AddrPort
 	arrived   []int // receive slots with messages, oldest first
+	arrivals  uint64
 	wants     []*want
 	creditDue bool // credits to tell, but no room to send them
 	parting   bool // disconnected on the way to the end
@@ -112,6 +114,7 @@ func (rt *Runtime) newConn(opts Options) (*Conn, error) {
 		return nil, err
 	}
 	c.q.OnFail(c.fail)
+	c.q.OnFlush(c.flushed)
 	if !opts.Raw {
 		if err := c.makeRecvs(recvs); err != nil {
 			return nil, c.abandon(err)

@@ -1,7 +1,9 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -27,13 +29,18 @@ type recvSlot struct {
 	// plus one while it is held. Moved by match (hand out) and by Release (CAS);
 	// a message knows its number, so a second Release does nothing.
 	state atomic.Uint64
-	// payload of the arrived message; written by the holder before the slot is
-	// handed out.
+	// payload of the arrived message, and its place among all; written by the
+	// holder before the slot is handed out.
+	nth  uint64
 	n    int
 	imm  uint32
 	with bool
 	sge  [1]verbs.SGE
+	hook ring.Hook[recvSlot]
 }
+
+// InboxHook links the slot into Conn.backIn.
+func (s *recvSlot) InboxHook() *ring.Hook[recvSlot] { return &s.hook }
 
 func (s *recvSlot) post() error {
 	return s.c.q.PostRecv(&reactor.Recv{Sink: s.c, Tag: uint64(s.i)}, s.sge[:])
@@ -139,6 +146,9 @@ func (c *Conn) match() {
 	}
 	done := 0
 	for ; done < len(c.wants); done++ {
+		// After the wants, and after every Settle: a message that came back goes
+		// before later ones to whoever asked after it was given up.
+		c.takeBack()
 		w := c.wants[done]
 		var m Message
 		var err error
@@ -183,14 +193,37 @@ func disposeMessage(m Message, err error) {
 		return
 	}
 	c := s.c
-	c.sh.r.Defer(func() {
-		if c.state == connGone {
+	c.backIn.Push(s)
+	c.sh.r.Schedule(&c.matchTask, false)
+	// The connection may have ended before the push, and its reactor too. If
+	// not, whoever takes the slot back moves its number on, or frees it as well.
+	if isGone(c) && s.state.CompareAndSwap(m.number+1, m.number+3) {
+		s.free()
+	}
+}
+
+func isGone(c *Conn) bool {
+	select {
+	case <-c.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// takeBack puts messages whose futures were discarded where they were among
+// those that have arrived. Holder only.
+func (c *Conn) takeBack() {
+	for s := c.backIn.TakeAll(); s != nil; {
+		next := s.hook.Unlink()
+		if isGone(c) {
 			s.free()
-			return
+		} else {
+			at, _ := slices.BinarySearchFunc(c.arrived, s.nth, func(i int, nth uint64) int { return cmp.Compare(c.recvs[i].nth, nth) })
+			c.arrived = slices.Insert(c.arrived, at, s.i)
 		}
-		c.arrived = append([]int{s.i}, c.arrived...)
-		c.match()
-	})
+		s = next
+	}
 }
 
 // freeArrived frees messages that nobody received.
@@ -239,6 +272,8 @@ func (c *Conn) take(s *recvSlot, r Result) error {
 		}
 		s.n, s.with = int(f.length), false
 	}
+	c.arrivals++
+	s.nth = c.arrivals
 	c.arrived = append(c.arrived, s.i)
 	if len(c.wants) > 0 {
 		c.match()

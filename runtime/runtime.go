@@ -83,8 +83,10 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	if rt.mem, err = newMemory(rt.pd, cfg.Memory); err != nil {
 		return nil, err
 	}
-	if rt.pool, err = ants.NewPool(cfg.Handlers, ants.WithDisablePurge(true)); err != nil {
-		return nil, err
+	if !cfg.stepped { // the pool has a goroutine of its own
+		if rt.pool, err = ants.NewPool(cfg.Handlers, ants.WithDisablePurge(true)); err != nil {
+			return nil, err
+		}
 	}
 	if err = rt.startShards(); err != nil {
 		return nil, err
@@ -135,8 +137,8 @@ func (rt *Runtime) Stats() reactor.Stats {
 // future is consumed.
 func (rt *Runtime) Handle(f Future, fn func(Result, error)) {
 	f.Then(func(r Result, err error) {
-		if rt.pool.Submit(func() { fn(r, err) }) != nil {
-			fn(r, err) // the pool is closed: the runtime is going
+		if rt.pool == nil || rt.pool.Submit(func() { fn(r, err) }) != nil {
+			fn(r, err) // stepped, or the pool is closed: the runtime is going
 		}
 	})
 }

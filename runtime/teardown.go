@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -24,6 +25,21 @@ func (c *Conn) fail(cause error) {
 	case connDraining:
 		c.stop()
 	}
+}
+
+// causeBound is how long a connection whose queue pair was found in ERR waits for
+// the reason. The peer's disconnecting and the device's events are queued when
+// the queue pair moves, so they are microseconds behind.
+const causeBound = 50 * time.Millisecond
+
+// flushed is called at the first flush of an open connection that nobody has
+// explained. Holder only.
+func (c *Conn) flushed() {
+	c.sh.r.After(causeBound, func() {
+		if c.state == connOpen {
+			c.fail(fmt.Errorf("%w: it was moved to ERR, and nobody said why", ErrQueuePair))
+		}
+	})
 }
 
 // stop makes the device give everything back.
@@ -128,6 +144,7 @@ func (c *Conn) destroy(done func()) {
 		c.freeArrived()
 		c.rt.forget(c)
 		close(c.closed)
+		c.takeBack() // what was discarded before its owner could see the end
 		if done != nil {
 			done()
 		}
