@@ -23,8 +23,9 @@ demo: ## move a file between two runtimes (FILE=path; by default one that is the
 test: ## everything that must pass, with a summary (without make: sh scripts/test.sh)
 	@sh scripts/test.sh
 
-stress: ## the stress tests under the race detector, STRESSOPS=10000000 operations
+stress: ## stress under the race detector (STRESSOPS=10000000 operations), the large models
 	VERBENA_STRESS_OPS=$(STRESSOPS) $(GO) test -race -count=1 -timeout 4h -run Stress -v ./...
+	VERBENA_MODEL=all $(GO) test -count=1 -timeout 4h -tags verbena_model ./reactor/turn
 
 fuzz: ## every fuzz target for FUZZTIME=1m
 	@sh scripts/fuzz.sh "$(FUZZTIME)"
