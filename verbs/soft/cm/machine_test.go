@@ -123,6 +123,26 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestLateCopyOfARefusedRequest: a request that was refused for its MTU is asked
+// again with a smaller one, for the same queue pair; a copy of the first that
+// comes when the second has its connection ends nothing.
+func TestLateCopyOfARefusedRequest(t *testing.T) {
+	p := newPair(t, Config{}, Config{MTU: verbs.MTU1024})
+	first := p.connect(t, ConnectParam{MTU: verbs.MTU4096})
+	late := first.last
+	p.run(50 * time.Millisecond)
+	if e := p.last(p.a); e.Kind != EvRejected || e.REJ.Reason != RejInvalidMTU {
+		t.Fatalf("the first request: %+v, want it refused for its MTU", e)
+	}
+	second := p.connect(t, ConnectParam{MTU: verbs.MTU1024})
+	p.run(50 * time.Millisecond)
+	p.a.transmit(p.b.gid, &late)
+	p.run(time.Second)
+	if second.State() != StateEstablished || p.b.Conns() != 1 {
+		t.Errorf("after a late copy of the first request: %v, the peer has %d connections; want it established", second, p.b.Conns())
+	}
+}
+
 // TestOnlyFromThePeer: a datagram with the right IDs from another address
 // changes nothing.
 func TestOnlyFromThePeer(t *testing.T) {

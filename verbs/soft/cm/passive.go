@@ -54,6 +54,14 @@ func (m *Machine) onREQ(now time.Duration, src verbs.GID, req *REQ) bool {
 	l := m.listeners[req.ServiceID]
 	old := m.byQPN[remoteQP{src, req.QPN}]
 	switch {
+	// Before the stale connection: a peer asks again with a smaller MTU under
+	// another ID and for the same queue pair, and a late copy of what it asked
+	// first must not end what it then got. A REQ with a fitting MTU finds the
+	// stale one.
+	case !ok || mtu > m.cfg.MTU:
+		no.Reason = RejInvalidMTU
+		m.refuse(src, no, MTUCode(m.cfg.MTU))
+		return true
 	case old != nil:
 		no.Reason = RejStaleConn
 		m.refuse(src, no)
@@ -63,10 +71,6 @@ func (m *Machine) onREQ(now time.Duration, src verbs.GID, req *REQ) bool {
 		no.Reason = RejInvalidServiceID
 	case req.Transport != TransportRC:
 		no.Reason = RejInvalidTransport
-	case !ok || mtu > m.cfg.MTU:
-		no.Reason = RejInvalidMTU
-		m.refuse(src, no, MTUCode(m.cfg.MTU))
-		return true
 	case l.pending >= l.backlog:
 		no.Reason = RejNoResources
 	default:
