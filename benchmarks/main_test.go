@@ -1,0 +1,56 @@
+package benchmarks
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// Rule: every benchmark runs; one with everything live allocates nothing per
+// operation; a pipelined one has more than 4 work requests per doorbell.
+func TestBenchmarksRun(t *testing.T) {
+	short := flag.Lookup("test.benchtime")
+	was := short.Value.String()
+	if err := short.Value.Set("5000x"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := short.Value.Set(was); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, c := range []struct {
+		name      string
+		run       func(*testing.B)
+		pipelined bool
+	}{
+		{"submit", BenchmarkSubmit, true},
+		{"flush", BenchmarkFlush, true},
+		{"poll", BenchmarkPoll, true},
+		{"await", BenchmarkAwait, true},
+		{"together", BenchmarkTogether, true},
+		{"write, 8 bytes", BenchmarkWrite8, false},
+		{"write, 8 bytes, deep", BenchmarkWrite8Deep, true},
+		{"write, 64 KiB", BenchmarkWrite64K, false},
+		{"write, 64 KiB, deep", BenchmarkWrite64KDeep, false},
+		{"ping-pong", BenchmarkPingPong, false},
+		{"crowd", BenchmarkCrowd, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := testing.Benchmark(c.run)
+			if r.N == 0 {
+				t.Fatal("it failed")
+			}
+			// The rest is setting up, and the runtime's own.
+			if per := float64(r.MemAllocs) / float64(r.N); per > 0.1 && !raceEnabled {
+				t.Errorf("%.3f allocations per operation", per)
+			}
+			if per := r.Extra[wrPerDoorbell]; c.pipelined && per <= 4 {
+				t.Errorf("%.1f work requests per doorbell, want more than 4", per)
+			}
+		})
+	}
+}
