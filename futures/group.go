@@ -103,7 +103,7 @@ func (g *Group) Wait(ctx context.Context) error {
 		for !g.Settled() {
 			n := g.count()
 			if n == -waiting { // the last settler is about to wake us: let him finish with the group
-				err = g.wait(context.Background(), nil)
+				_ = g.wait(context.Background(), nil) // no context, no driver: it only waits
 				break
 			}
 			if g.casLeft(n, n+waiting) {

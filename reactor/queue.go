@@ -74,7 +74,7 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	if cfg.ControlDepth > 0 {
 		q.ctrlFree = ring.NewFreeList(cfg.ControlDepth)
 	}
-	gen := uint32(r.generation.Add(1)) * genStride
+	gen := r.generation.Add(1) * genStride
 	if q.tab, err = newTable(sends, cfg.RecvDepth, cfg.MaxSGE, cfg.Inline, r.cfg.Node, gen); err != nil {
 		return nil, err
 	}

@@ -121,7 +121,6 @@ func (f *fifo) push(i uint32)  { f.at[f.tail&f.mask] = i; f.tail++ }
 func (f *fifo) pop() uint32    { i := f.at[f.head&f.mask]; f.head++; return i }
 func (f *fifo) unpush() uint32 { f.tail--; return f.at[f.tail&f.mask] }
 func (f *fifo) len() int       { return int(f.tail - f.head) }
-func (f *fifo) front() uint32  { return f.at[f.head&f.mask] }
 
 // failure is why a queue takes no more requests. The first one stays.
 type failure struct {

@@ -31,7 +31,7 @@ func (q *Queue) Post(ctx context.Context, s *Send, p Payload) (Future, error) {
 // TryPost is Post that answers ErrQueueFull instead of waiting. It may be
 // called from the turn.
 func (q *Queue) TryPost(s *Send, p Payload) (Future, error) {
-	return q.post(nil, s, &p, mannerTry)
+	return q.post(context.Background(), s, &p, mannerTry)
 }
 
 // PostQuiet is Post for a caller that awaits the future at once, on the same

@@ -3,7 +3,6 @@ package runtime
 import (
 	"context"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 
 	uatomic "go.uber.org/atomic"
@@ -59,9 +58,8 @@ type Conn struct {
 	matchTask reactor.Task
 	tellTask  reactor.Task
 
-	closeOnce sync.Once
-	closed    chan struct{} // closed when gone
-	closeErr  error         // written before closed is
+	closed   chan struct{} // closed when gone
+	closeErr error         // written before closed is
 
 	// The holder's.
 	state     connState

@@ -89,8 +89,11 @@ func (rt *Runtime) resolve(ctx context.Context, addr string) (netip.AddrPort, er
 	if host != "" {
 		if ip, err = netip.ParseAddr(host); err != nil {
 			ips, lerr := net.DefaultResolver.LookupNetIP(ctx, "ip4", host)
-			if lerr != nil || len(ips) == 0 {
-				return netip.AddrPort{}, fmt.Errorf("%w: %q: %v", ErrAddress, addr, lerr)
+			if lerr == nil && len(ips) == 0 {
+				lerr = errNoIPv4
+			}
+			if lerr != nil {
+				return netip.AddrPort{}, fmt.Errorf("%w: %q: %w", ErrAddress, addr, lerr)
 			}
 			ip = ips[0]
 		}

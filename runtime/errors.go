@@ -23,6 +23,8 @@ var (
 	ErrPeerProtocol   = errors.New("runtime: the peer broke the protocol")
 )
 
+var errNoIPv4 = errors.New("the name has no IPv4 address")
+
 // RejectError is a connection that the other side refused.
 type RejectError struct {
 	Addr   string

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"syscall"
@@ -32,8 +33,7 @@ func (p *Provider) open(d *device) (*deviceContext, error) {
 	}
 	if d.opens == 0 {
 		if err := d.attach(); err != nil {
-			bell.Close()
-			return nil, opError("ibv_open_device", d.cfg.Name, syscall.EADDRINUSE, "%w", err)
+			return nil, opError("ibv_open_device", d.cfg.Name, syscall.EADDRINUSE, "%w", errors.Join(err, bell.Close()))
 		}
 	}
 	d.opens++
@@ -173,8 +173,7 @@ func (c *deviceContext) CreateCompChannel() (verbs.CompChannel, error) {
 		ch.number = c.dev.nextNumber()
 		c.counts.CompChannel++
 	}); err != nil {
-		bell.Close()
-		return nil, err
+		return nil, errors.Join(err, bell.Close())
 	}
 	return ch, nil
 }

@@ -1,8 +1,6 @@
 package soft
 
 import (
-	"time"
-
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -43,7 +41,3 @@ func (d *device) receiveDatagram(k *fabric.Packet, h *wire.Header) {
 	}
 	d.onMAD(d.now, k.Src, k.Payload[0])
 }
-
-// clock is the time of the device: that of the last turn, or the fabric's when
-// no turn is going on.
-func (d *device) clock() time.Duration { return d.provider.fab.Now() }

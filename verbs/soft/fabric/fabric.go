@@ -73,7 +73,6 @@ type Fabric struct {
 	attached map[verbs.GID]*Port
 	sides    map[verbs.GID]int // which side of the partition; nil: none
 	all      Link              // what SetAll set; for routes to come
-	ordinal  int               // of the next port
 	stop     chan struct{}     // closed to stop the pacemaker
 	done     chan struct{}     // closed when it is gone
 
