@@ -135,7 +135,10 @@ func TestLateCopyOfARefusedRequest(t *testing.T) {
 		t.Fatalf("the first request: %+v, want it refused for its MTU", e)
 	}
 	second := p.connect(t, ConnectParam{MTU: verbs.MTU1024})
-	p.run(50 * time.Millisecond)
+	p.run(100 * time.Millisecond)
+	if second.State() != StateEstablished {
+		t.Fatalf("the second request: %v, want it established", second)
+	}
 	p.a.transmit(p.b.gid, &late)
 	p.run(time.Second)
 	if second.State() != StateEstablished || p.b.Conns() != 1 {
