@@ -1,0 +1,230 @@
+package runtime
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/verbena-rdma/verbena/futures"
+)
+
+// simEnd is one end of a connection and what is under way there.
+type simEnd struct {
+	p    *simPair
+	w    *simWorld
+	side int
+	n    *simNode
+	c    *Conn
+	to   *simArea // the peer's memory
+
+	ops    []*simOp // sends, in the order in which they were accepted
+	lastOK uint64   // the last of them that succeeded
+	recvs  []*simOp // receives of a raw connection, likewise
+	wants  []futures.Future[Message]
+	held   []simHeld
+
+	closing bool          // Close or Abort was called here
+	closeBy time.Duration // it must be gone by then
+	sawEnd  bool          // all that arrived was received, and then the cause
+	noted   bool          // the failure is in the counts
+	gone    bool
+
+	flushedAt time.Duration // an operation was flushed before the connection knew why
+}
+
+// simHeld is a message that the application has not released yet.
+type simHeld struct {
+	m     Message
+	want  simMsg
+	until time.Duration
+}
+
+func (e *simEnd) String() string {
+	return fmt.Sprintf("end %d: state %d, cause %v, %d sends, %d receives, %d wants, %d held, closing %t, saw the end %t, gone %t",
+		e.side, e.c.state, e.c.Err(), len(e.ops), len(e.recvs), len(e.wants), len(e.held), e.closing, e.sawEnd, e.gone)
+}
+
+// in is what comes here, out what goes from here.
+func (e *simEnd) in() *simStream  { return &e.p.streams[1-e.side] }
+func (e *simEnd) out() *simStream { return &e.p.streams[e.side] }
+
+// act starts operations.
+func (e *simEnd) act() {
+	if e.gone {
+		return
+	}
+	r := e.w.r
+	if e.p.raw {
+		for r.one(2) && len(e.recvs) < 24 && e.c.Err() == nil {
+			e.postRecv()
+		}
+	} else if len(e.wants) < 4 && !e.sawEnd && !r.one(3) {
+		e.wants = append(e.wants, e.c.Recv())
+		e.w.issued++
+	}
+	e.giveUpWaiting()
+	if e.c.Err() != nil {
+		if !e.closing && (e.p.raw || e.sawEnd || r.one(40)) && r.one(3) {
+			e.close(r.one(2))
+		}
+		return
+	}
+	for n := r.between(0, 3); n > 0; n-- {
+		e.operate()
+	}
+}
+
+// collect takes results and messages, and looks at the end of the connection.
+func (e *simEnd) collect() {
+	if e.gone {
+		return
+	}
+	w := e.w
+	closed := isGone(e.c) // before the results: then all must be there
+	if err := e.c.Err(); err != nil && !e.noted {
+		e.noted = true
+		w.blames++
+		w.trace.note(e.p.id, uint64(e.side), uint64(errorClass(err)))
+		if !e.closing && e.p.blame == "" {
+			w.fail("%v: failed without a reason: %v", e.p, err)
+		}
+	}
+	if e.flushedAt != 0 && e.c.Err() == nil && w.now() > e.flushedAt+2*causeBound {
+		w.fail("%v: end %d: operations were flushed, but the connection does not fail", e.p, e.side)
+	}
+	e.ops = e.takeInOrder(e.ops)
+	e.recvs = e.takeInOrder(e.recvs)
+	e.takeMessages()
+	e.releaseHeld(closed)
+	if !closed {
+		if e.closing && w.now() > e.closeBy {
+			w.fail("%v: closing does not end", e.p)
+		}
+		return
+	}
+	if len(e.ops)+len(e.recvs)+len(e.wants) > 0 {
+		w.fail("%v: the connection is gone, and operations are not settled", e.p)
+	}
+	if !e.closing {
+		w.fail("%v: gone without being closed", e.p)
+	}
+	e.gone = true
+}
+
+// takeInOrder settles what has completed. A queue completes in order.
+func (e *simEnd) takeInOrder(ops []*simOp) []*simOp {
+	done := 0
+	for ; done < len(ops); done++ {
+		if !ops[done].poll() {
+			break
+		}
+	}
+	if done < len(ops) {
+		if k := done + e.w.r.IntN(len(ops)-done); ops[k].ready() && !ops[done].ready() {
+			e.w.fail("%v: %v completed before %v", e.p, ops[k], ops[done])
+		}
+	}
+	clear(ops[:done])
+	return ops[done:]
+}
+
+// takeMessages takes what was received, in the order of asking.
+func (e *simEnd) takeMessages() {
+	for len(e.wants) > 0 {
+		m, err, ok := e.wants[0].Poll()
+		if !ok {
+			break
+		}
+		e.wants = e.wants[1:]
+		e.message(m, err)
+	}
+}
+
+// giveUpWaiting stops waiting for a message, for good or for a moment.
+func (e *simEnd) giveUpWaiting() {
+	w := e.w
+	if n := len(e.wants); n > 0 && w.r.one(40) {
+		// The newest can be given up at any time, an older one while it has no
+		// message: what it would get is the next one's.
+		if k := w.r.IntN(n); k == n-1 || !e.wants[k].Settled() {
+			e.wants[k].Discard()
+			e.wants = append(e.wants[:k], e.wants[k+1:]...)
+			w.counts[opRecv][outcomeGivenUp]++
+		}
+	}
+	if n := len(e.wants); n > 0 && w.r.one(40) {
+		if m, err := e.wants[0].Await(w.ended); !errors.Is(err, w.ended.Err()) {
+			e.message(m, err)
+			e.wants = e.wants[1:]
+		}
+	}
+}
+
+func (e *simEnd) message(m Message, err error) {
+	w := e.w
+	w.trace.note(e.p.id, uint64(e.side), uint64(errorClass(err)), uint64(len(m.Data)), uint64(m.Imm))
+	if err != nil {
+		w.counts[opRecv][outcomeFailed]++
+		if e.c.Err() == nil {
+			w.fail("%v: end %d: no message will come (%v), but the connection is well", e.p, e.side, err)
+		}
+		e.sawEnd = e.sawEnd || !e.closing
+		return
+	}
+	w.counts[opRecv][outcomeOK]++
+	if e.sawEnd {
+		w.fail("%v: end %d: a message after the end", e.p, e.side)
+	}
+	want, ok := e.in().pop()
+	if !ok {
+		w.fail("%v: end %d received a message that nobody sent, or one twice: %+v", e.p, e.side, m)
+	}
+	e.sameMessage(m, want, "when it was received")
+	until := w.now()
+	if !w.r.one(3) {
+		until += w.r.span(0, 2*time.Millisecond)
+	}
+	e.held = append(e.held, simHeld{m, want, until})
+}
+
+func (e *simEnd) sameMessage(m Message, want simMsg, when string) {
+	number := e.in().received - 1
+	if m.HasImm != want.with || want.with && (m.Imm != want.imm || m.Written != want.n) || !want.with && len(m.Data) != want.n {
+		e.w.fail("%v: end %d, message %d, %s: immediate %t %d, %d bytes, %d written; want %+v", e.p, e.side, number, when, m.HasImm, m.Imm, len(m.Data), m.Written, want)
+	}
+	if !want.with && !bytes.Equal(m.Data, e.w.fill(want.n, want.seed)) {
+		e.w.fail("%v: end %d, message %d, %s: other bytes than were sent", e.p, e.side, number, when)
+	}
+}
+
+// releaseHeld gives messages back; while they were held nobody wrote to them.
+func (e *simEnd) releaseHeld(all bool) {
+	kept := e.held[:0]
+	for _, h := range e.held {
+		if !all && h.until > e.w.now() {
+			kept = append(kept, h)
+			continue
+		}
+		e.sameMessage(h.m, h.want, "when it was released")
+		if err := h.m.Release(); err != nil {
+			e.w.fail("releasing a message: %v", err)
+		}
+		if err := h.m.Release(); !errors.Is(err, ErrMessage) {
+			e.w.fail("releasing a message twice: %v, want %v", err, ErrMessage)
+		}
+	}
+	clear(e.held[len(kept):])
+	e.held = kept
+}
+
+// close ends this end of the connection.
+func (e *simEnd) close(hard bool) {
+	e.p.excuse("it was closed")
+	if hard {
+		e.c.Abort()
+	} else {
+		e.c.end(false)
+	}
+	e.closing, e.closeBy = true, e.w.now()+simPatience
+}

@@ -1,0 +1,194 @@
+package runtime
+
+import (
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// What breaks.
+const (
+	eventCalm = iota
+	eventMild
+	eventSlow
+	eventDouble
+	eventHeavy
+	eventPartition
+	eventHeal
+	eventKill
+	eventClose
+	eventAbort
+	eventVanish
+	eventHangUp
+	simEvents
+)
+
+var simEventNames = [simEvents]string{
+	"calm link", "mild faults", "slow link", "doubling link", "heavy loss", "partition", "heal", "QP to ERR", "close",
+	"abort", "node dies", "listener moves",
+}
+
+// On average this many rounds between two disturbances of a kind. A round starts
+// about 16 operations.
+const (
+	everyKill      = 250
+	everyClose     = 400
+	everyPartition = 900
+	everyVanish    = 4000
+	everyHangUp    = 2500
+)
+
+// disturb breaks something now and then, and mends it later.
+func (w *simWorld) disturb() {
+	r := w.r
+	if w.now() >= w.calmAt {
+		w.changeLink()
+	}
+	if w.cut >= 0 && w.now() >= w.healAt {
+		w.heal()
+	}
+	if w.cut < 0 && r.one(everyPartition) {
+		w.partition(r.IntN(simNodes), r.span(time.Millisecond, 1500*time.Millisecond))
+	}
+	if r.one(everyKill) {
+		if e := w.anyEnd(); e != nil && e.c.Err() == nil {
+			w.events[eventKill]++
+			e.p.excuse("its queue pair was forced to ERR")
+			if err := e.c.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); err != nil {
+				w.fail("to ERR: %v", err)
+			}
+		}
+	}
+	if r.one(everyClose) {
+		if e := w.anyEnd(); e != nil && !e.closing {
+			hard := r.one(2)
+			if w.events[eventClose]++; hard {
+				w.events[eventAbort]++
+			}
+			e.close(hard)
+		}
+	}
+	if r.one(everyHangUp) {
+		if n := w.nodes[r.IntN(simNodes)]; n.up() {
+			w.events[eventHangUp]++
+			for _, p := range w.pairs {
+				if p.nodes[1] == n && p.ends[1] == nil {
+					p.excuse("its listener was closed")
+				}
+			}
+			n.hangUp(r.IntN(2))
+		}
+	}
+	if r.one(everyVanish) {
+		w.vanish(w.nodes[r.IntN(simNodes)])
+	}
+	for _, n := range w.nodes {
+		if n.stopping && n.finish() {
+			if !n.hasEnds() {
+				n.close()
+				n.stopping, n.reopenAt = false, w.now()+r.span(0, time.Second)
+			}
+		}
+	}
+}
+
+// changeLink gives every link another script, for a while. What holds packets
+// back at random holds them back one by one: with a few in a hundred out of order
+// go-back-N gets on; when all are, retries are used up, and that is no defect.
+func (w *simWorld) changeLink() {
+	r := w.r
+	w.calmAt = w.now() + r.span(time.Millisecond, 400*time.Millisecond)
+	w.heavy = false
+	var l fabric.Link
+	switch r.IntN(12) {
+	case 0, 1:
+		w.events[eventCalm]++
+	case 2, 3, 4, 5, 6:
+		w.events[eventMild]++
+		l = fabric.Link{Loss: 0.03 * r.Float64(), Dup: 0.05 * r.Float64(), Reorder: 0.04 * r.Float64()}
+	case 7, 8:
+		w.events[eventSlow]++
+		l = fabric.Link{Loss: 0.01 * r.Float64(), Delay: r.span(0, 2*time.Millisecond)}
+	case 9, 10:
+		w.events[eventDouble]++
+		l = fabric.Link{Dup: 0.5, Reorder: 0.02, ReorderBy: 100 * time.Microsecond}
+	default:
+		w.events[eventHeavy]++
+		w.heavy = true
+		l = fabric.Link{Loss: 0.2 + 0.3*r.Float64(), Dup: 0.1, Reorder: 0.3, Jitter: 50 * time.Microsecond}
+		w.calmAt = w.now() + r.span(time.Millisecond, 150*time.Millisecond)
+		for _, p := range w.pairs {
+			p.excuse("heavy loss")
+		}
+	}
+	w.fab.SetAll(l)
+}
+
+// partition cuts one node off from the others.
+func (w *simWorld) partition(i int, d time.Duration) {
+	w.events[eventPartition]++
+	w.cut, w.healAt = i, w.now()+d
+	var rest []verbs.GID
+	for _, n := range w.nodes {
+		if n.i != i {
+			rest = append(rest, n.gid)
+		}
+	}
+	w.fab.Partition([]verbs.GID{w.nodes[i].gid}, rest)
+	for _, p := range w.pairs {
+		if p.nodes[0].i == i || p.nodes[1].i == i {
+			p.excuse("partition")
+		}
+	}
+}
+
+func (w *simWorld) heal() {
+	if w.cut >= 0 {
+		w.events[eventHeal]++
+		w.cut = -1
+		w.fab.Heal()
+	}
+}
+
+// vanish is a node that dies without a goodbye: it is cut off, and then ends
+// everything. It comes back later, with nothing of what it had.
+func (w *simWorld) vanish(n *simNode) {
+	if !n.up() || w.cut >= 0 {
+		return
+	}
+	w.events[eventVanish]++
+	w.partition(n.i, 3*time.Second)
+	n.stopping = true
+	for _, p := range w.pairs {
+		for i, e := range p.ends {
+			if p.nodes[i] == n && e != nil && !e.closing {
+				e.close(true)
+			}
+		}
+	}
+}
+
+// hasEnds tells whether connections of the node are not gone yet.
+func (n *simNode) hasEnds() bool {
+	for _, p := range n.w.pairs {
+		for i, e := range p.ends {
+			if p.nodes[i] == n && (e == nil && p.dialing && i == 0 || e != nil && !e.gone) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// anyEnd is one of the established ends, nil if the dice find none.
+func (w *simWorld) anyEnd() *simEnd {
+	if len(w.pairs) == 0 {
+		return nil
+	}
+	e := w.pairs[w.r.IntN(len(w.pairs))].ends[w.r.IntN(2)]
+	if e == nil || e.gone {
+		return nil
+	}
+	return e
+}

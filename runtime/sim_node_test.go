@@ -1,0 +1,246 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// The memory of a node that peers use:
+//
+//	target: shared words | area | area | …      an area belongs to one pair
+//	area:   gap slot gap slot gap … words gap   gaps are poison for ever
+//	source: bytes that follow from their place  never written
+//	scratch: chunks for local use               poison while free
+const (
+	simAreas      = 3 * simPairs
+	simSlots      = 5
+	simSlotSize   = 6000
+	simGap        = 144
+	simWords      = 8
+	simAreaSize   = simSlots*(simSlotSize+simGap) + simGap + simWords*8 + simGap
+	simShared     = 4
+	simTargetHead = 256
+	simSourceSize = 64 << 10
+	simChunk      = 2048
+	simChunks     = 96
+	simSeats      = 2
+)
+
+type simNode struct {
+	w        *simWorld
+	i        int
+	name     string
+	addr     netip.Addr
+	gid      verbs.GID
+	rt       *Runtime // nil while the node is down
+	target   *Region
+	source   *Region
+	scratch  *Region
+	areas    []*simArea
+	shared   [simShared]*simCounter
+	chunks   []int // free chunks of scratch
+	ln       [2]*Listener
+	seats    [2][]futures.Future[*Conn]
+	stopping bool          // being shut down
+	reopenAt time.Duration // when it is down for a while
+}
+
+// simCounter is a word to which everybody adds 1.
+type simCounter struct {
+	seen       map[uint64]bool // values that successful operations found
+	added      uint64          // successes
+	tried      uint64
+	generation int
+}
+
+func (n *simNode) open() {
+	w := n.w
+	rt, err := Open(Config{
+		Provider: w.prov, Device: n.name, Reactors: 1 + n.i%2, Memory: MemoryConfig{PoisonFreed: true},
+		stepped: true, now: func() time.Time { return time.Unix(0, int64(w.fab.Now())) },
+	})
+	if err != nil {
+		w.fail("opening %s: %v", n.name, err)
+	}
+	n.rt, n.stopping = rt, false
+	all := verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
+	n.target = n.region(simTargetHead+simAreas*simAreaSize, all)
+	mem.Poison(n.target.Bytes()[simTargetHead:])
+	n.source = n.region(simSourceSize, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
+	fillFrom(n.source.Bytes(), uint64(n.i))
+	n.scratch = n.region(simChunk*simChunks, verbs.AccessLocalWrite)
+	mem.Poison(n.scratch.Bytes())
+	n.areas, n.chunks = nil, nil
+	for i := range simAreas {
+		n.areas = append(n.areas, &simArea{n: n, at: simTargetHead + i*simAreaSize, shadow: make([]byte, simAreaSize)})
+	}
+	for i := range simChunks {
+		n.chunks = append(n.chunks, i)
+	}
+	for i := range n.shared {
+		n.shared[i] = &simCounter{seen: map[uint64]bool{}}
+	}
+	n.listen()
+}
+
+func (n *simNode) region(size int, access verbs.AccessFlags) *Region {
+	r, err := n.rt.NewRegion(size, access)
+	if err != nil {
+		n.w.fail("region of %d bytes on %s: %v", size, n.name, err)
+	}
+	return r
+}
+
+// listen opens the listeners: one for managed connections, one for raw ones.
+func (n *simNode) listen() {
+	for i := range n.ln {
+		if n.ln[i] != nil {
+			continue
+		}
+		o := Options{
+			Raw: i == 1, SendDepth: n.w.r.between(3, 48), RecvCredits: n.w.r.between(1, 20), MessageSize: simMsgSize,
+			Inline: n.w.r.between(16, 200),
+		}
+		l, err := n.rt.ListenOptions(netip.AddrPortFrom(n.addr, 0).String(), o)
+		if err != nil {
+			n.w.fail("listening on %s: %v", n.name, err)
+		}
+		n.ln[i] = l
+	}
+}
+
+func (n *simNode) shards() []*shard {
+	if n.rt == nil {
+		return nil
+	}
+	return n.rt.shards
+}
+
+// up tells whether connections may be made to and from here.
+func (n *simNode) up() bool { return n.rt != nil && !n.stopping }
+
+// collect takes accepted connections, and keeps seats ready.
+func (n *simNode) collect() {
+	if n.rt == nil {
+		if n.w.now() >= n.reopenAt && !n.stopping {
+			n.open()
+		}
+		return
+	}
+	for i, l := range n.ln {
+		kept := n.seats[i][:0]
+		for _, f := range n.seats[i] {
+			c, err, ok := f.Poll()
+			switch {
+			case !ok:
+				kept = append(kept, f)
+			case err == nil:
+				n.w.accepted(n, c)
+			}
+		}
+		n.seats[i] = kept
+		for l != nil && !n.stopping && len(n.seats[i]) < simSeats {
+			f, err := l.AcceptAsync()
+			if err != nil {
+				n.w.fail("accepting on %s: %v", n.name, err)
+			}
+			n.seats[i] = append(n.seats[i], f)
+		}
+	}
+}
+
+// hangUp closes a listener; it is opened again, elsewhere, by listen.
+func (n *simNode) hangUp(i int) {
+	if n.ln[i] != nil {
+		_ = n.ln[i].Close(n.w.ended) // the error is that nobody waited for the end
+		n.ln[i] = nil
+	}
+}
+
+// finish goes on with stopping, and tells whether it is done.
+func (n *simNode) finish() bool {
+	if n.rt == nil {
+		return true
+	}
+	for i := range n.ln {
+		n.hangUp(i)
+	}
+	return len(n.rt.listeners) == 0 && len(n.rt.live) == 0 && len(n.seats[0])+len(n.seats[1]) == 0
+}
+
+// close gives everything back, after finish. What peers could write must be as
+// the model has it.
+func (n *simNode) close() {
+	if n.rt == nil {
+		return
+	}
+	w := n.w
+	pattern := make([]byte, simSourceSize)
+	fillFrom(pattern, uint64(n.i))
+	if string(pattern) != string(n.source.Bytes()) {
+		w.fail("%s: memory that peers may only read was written", n.name)
+	}
+	if len(n.chunks) != simChunks || !clean(n.scratch.Bytes()) {
+		w.fail("%s: scratch memory was written after its operations ended (%d of %d chunks are home)", n.name, len(n.chunks), simChunks)
+	}
+	for i, s := range n.shared {
+		if v := n.word(i * 8); v < s.added || v > s.tried {
+			w.fail("%s: a counter is %d after %d successful additions of %d", n.name, v, s.added, s.tried)
+		}
+	}
+	for i, a := range n.areas {
+		if !a.used && !clean(a.bytes()) {
+			w.fail("%s: area %d, which belongs to no connection, was written", n.name, i)
+		}
+	}
+	o := n.rt.dev.Objects()
+	if o.QP != 0 {
+		w.fail("%s: without connections %d queue pairs are alive", n.name, o.QP)
+	}
+	if s := n.rt.MemoryStats(); s.Buffers != 0 {
+		w.fail("%s: %d buffers are out", n.name, s.Buffers)
+	}
+	dev := n.rt.dev
+	if err := n.rt.Close(context.Background()); err != nil {
+		w.fail("closing %s: %v", n.name, err)
+	}
+	if o := dev.Objects(); !o.Zero() {
+		w.fail("%s has left %v", n.name, o)
+	}
+	n.rt, n.ln = nil, [2]*Listener{}
+}
+
+// chunk takes a free chunk of scratch; nothing may have been written to it.
+func (n *simNode) chunk() (int, []byte) {
+	i := n.chunks[len(n.chunks)-1]
+	n.chunks = n.chunks[:len(n.chunks)-1]
+	b := n.scratch.Bytes()[i*simChunk : (i+1)*simChunk]
+	if !clean(b) {
+		n.w.fail("%s: chunk %d was written after its operation ended, at byte %d", n.name, i, mem.Poisoned(b))
+	}
+	return i, b
+}
+
+func (n *simNode) putChunk(i int) {
+	mem.Poison(n.scratch.Bytes()[i*simChunk : (i+1)*simChunk])
+	n.chunks = append(n.chunks, i)
+}
+
+// area takes an area for a pair.
+func (n *simNode) area() *simArea {
+	for _, a := range n.areas {
+		if !a.used {
+			a.take()
+			return a
+		}
+	}
+	return nil
+}
+
+func (n *simNode) String() string { return fmt.Sprintf("%s (%v)", n.name, n.addr) }

@@ -1,0 +1,9 @@
+//go:build !race
+
+package runtime
+
+// How much is simulated: the whole million, and what the repeated runs take.
+const (
+	simOps       = 1_000_000
+	simReplayOps = 40_000
+)

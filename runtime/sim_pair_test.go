@@ -1,0 +1,196 @@
+package runtime
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/verbena-rdma/verbena/futures"
+)
+
+// simPair is one connection, from the wish to have it until both ends are gone.
+type simPair struct {
+	w       *simWorld
+	id      uint64
+	raw     bool
+	nodes   [2]*simNode // who dialed, who accepted
+	ends    [2]*simEnd  // nil before they are established
+	areas   [2]*simArea // at nodes[i]; used by the other end
+	streams [2]simStream
+	dial    futures.Future[*Conn]
+	dialing bool
+	holdTo  time.Duration // the dial was given up: its end may live until then
+	blame   string        // why the connection may fail; "": it must not
+	met     bool
+}
+
+// simStream is the messages from one end to the other, in the order in which
+// they were accepted: exactly so they must arrive.
+type simStream struct {
+	sent     []simMsg // not yet received; sent[0] is number received
+	received int
+	accepted int
+	okUpTo   int // that many are known to have arrived at the peer's device
+}
+
+type simMsg struct {
+	seed uint64
+	n    int
+	imm  uint32
+	with bool // a WRITE with immediate data
+}
+
+func (s *simStream) push(m simMsg) {
+	s.sent = append(s.sent, m)
+	s.accepted++
+}
+
+func (s *simStream) pop() (m simMsg, ok bool) {
+	if len(s.sent) == 0 {
+		return m, false
+	}
+	m = s.sent[0]
+	s.sent = s.sent[1:]
+	s.received++
+	return m, true
+}
+
+// reconnect asks for new connections when there are too few.
+func (w *simWorld) reconnect() {
+	for _, n := range w.nodes {
+		if n.up() {
+			n.listen()
+		}
+	}
+	if len(w.pairs) >= simPairs || w.r.one(3) {
+		return
+	}
+	i := w.r.IntN(simNodes)
+	from, to := w.nodes[i], w.nodes[(i+w.r.between(1, simNodes-1))%simNodes]
+	raw := w.r.one(3)
+	k := 0
+	if raw {
+		k = 1
+	}
+	if !from.up() || !to.up() {
+		return
+	}
+	p := &simPair{w: w, raw: raw, nodes: [2]*simNode{from, to}, dialing: true}
+	for i, n := range p.nodes {
+		if p.areas[i] = n.area(); p.areas[i] == nil {
+			if i == 1 {
+				p.areas[0].retire()
+			}
+			return // all in use by connections that end slowly
+		}
+	}
+	w.nextPair++
+	p.id = w.nextPair
+	o := Options{
+		Raw: raw, SendDepth: w.r.between(3, 48), RecvCredits: w.r.between(1, 20), MessageSize: simMsgSize,
+		Inline: w.r.between(16, 200), PrivateData: binary.LittleEndian.AppendUint64(nil, p.id),
+	}
+	var err error
+	if p.dial, err = from.rt.DialAsync(w.ended, to.ln[k].Addr().String(), o); err != nil {
+		w.fail("dialing: %v", err)
+	}
+	switch {
+	case w.heavy:
+		p.blame = "heavy loss"
+	case w.cut >= 0 && (from.i == w.cut || to.i == w.cut):
+		p.blame = "partition"
+	}
+	w.pairs = append(w.pairs, p)
+	if w.r.one(25) {
+		p.dial.Discard() // closed when it comes
+		p.dialing, p.blame, p.holdTo = false, "the dial was given up", w.now()+10*time.Second
+	}
+}
+
+// accepted finds the pair of an accepted connection by its private data.
+func (w *simWorld) accepted(n *simNode, c *Conn) {
+	if data := c.PrivateData(); len(data) == 8 {
+		id := binary.LittleEndian.Uint64(data)
+		for _, p := range w.pairs {
+			if p.id == id && p.nodes[1] == n && p.ends[1] == nil {
+				p.meet(1, c)
+				return
+			}
+		}
+	}
+	c.Abort()
+	w.orphans = append(w.orphans, c)
+}
+
+func (p *simPair) meet(side int, c *Conn) {
+	p.ends[side] = &simEnd{p: p, w: p.w, side: side, n: p.nodes[side], c: c, to: p.areas[1-side]}
+	if p.ends[0] != nil && p.ends[1] != nil {
+		p.w.opened++
+	}
+}
+
+// collect takes what has come; true when the pair is done with.
+func (p *simPair) collect() bool {
+	w := p.w
+	if p.dialing {
+		if c, err, ok := p.dial.Poll(); ok {
+			p.dialing = false
+			w.trace.note(p.id, uint64(errorClass(err)))
+			if err == nil {
+				p.meet(0, c)
+			} else if p.blame == "" {
+				w.fail("%v: could not connect: %v", p, err)
+			} else {
+				w.blames++
+			}
+		}
+	}
+	done := !p.dialing && w.now() >= p.holdTo
+	for _, e := range p.ends {
+		if e != nil {
+			e.collect()
+			done = done && e.gone
+		}
+	}
+	if done {
+		p.retire()
+	}
+	return done
+}
+
+func (p *simPair) retire() {
+	for i, a := range p.areas {
+		a.retire()
+		e := p.ends[1-i] // who receives from end i
+		if s := &p.streams[i]; e != nil && e.sawEnd && s.received < s.okUpTo {
+			p.w.fail("%v: end %d sent %d messages with success, the other received %d and then the end", p, i, s.okUpTo, s.received)
+		}
+	}
+}
+
+// excuse allows the pair to fail from now on.
+func (p *simPair) excuse(why string) {
+	if p.blame == "" {
+		p.blame = why
+	}
+}
+
+// finish closes what is open.
+func (p *simPair) finish() {
+	p.excuse("the end of the run")
+	for _, e := range p.ends {
+		if e != nil && !e.closing {
+			e.close(p.w.r.one(2))
+		}
+	}
+}
+
+func (p *simPair) String() string {
+	s := fmt.Sprintf("connection %d %s-%s raw %t dialing %t excuse %q", p.id, p.nodes[0].name, p.nodes[1].name, p.raw, p.dialing, p.blame)
+	for _, e := range p.ends {
+		if e != nil {
+			s += fmt.Sprintf("\n    %v", e)
+		}
+	}
+	return s
+}

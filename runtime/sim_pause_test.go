@@ -1,0 +1,89 @@
+package runtime
+
+import (
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// simPause is how many operations lie between two looks at the whole.
+const simPause = 10_000
+
+// settleAll stops everybody for a while on a healthy link. Then all that was
+// begun on a connection that is well must complete, all messages arrive, and
+// no credit be lost: what would only make a connection slower and slower is
+// seen here.
+func (w *simWorld) settleAll() {
+	w.heal()
+	w.fab.SetAll(fabric.Link{})
+	w.heavy = false
+	for limit := w.now() + simPatience; ; {
+		quiet := true
+		for _, p := range w.pairs {
+			quiet = p.settled() && quiet
+		}
+		for n := 0; n < 50 && w.turn(); n++ {
+		}
+		w.collect()
+		if quiet {
+			break
+		}
+		if w.now() > limit {
+			w.fail("%v of a healthy link, and not all has completed: %s", simPatience, w.left())
+		}
+		w.advance(10 * time.Millisecond)
+	}
+	for _, p := range w.pairs {
+		p.checkCredits()
+	}
+	w.calmAt = w.now() // another script from here on
+}
+
+// well tells whether both ends are there and none has failed or is closing.
+func (p *simPair) well() bool {
+	for _, e := range p.ends {
+		if e == nil || e.gone || e.closing || e.flushedAt != 0 || e.c.Err() != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// settled tells whether nothing is under way that should complete, and posts
+// what is missing for that.
+func (p *simPair) settled() bool {
+	if !p.well() {
+		return true
+	}
+	done := true
+	for _, e := range p.ends {
+		e.releaseHeld(true)
+		if missing := len(e.in().sent); missing > 0 {
+			switch {
+			case !p.raw && len(e.wants) == 0:
+				e.wants = append(e.wants, e.c.Recv())
+				e.w.issued++
+			case p.raw && len(e.recvs) < missing:
+				e.postRecv()
+			}
+			done = false
+		}
+		done = done && len(e.ops) == 0 && len(e.held) == 0
+	}
+	return done
+}
+
+// checkCredits counts: a credit is with the sender, or the receiver has yet to
+// tell that it is free.
+func (p *simPair) checkCredits() {
+	if p.raw || !p.well() {
+		return
+	}
+	for i, e := range p.ends {
+		peer := p.ends[1-i]
+		have, owed := e.c.credits.Available(), int(peer.c.unreturned.Load())
+		if have+owed != e.c.credits.Cap() {
+			p.w.fail("%v: end %d has %d credits and is owed %d, of %d", p, i, have, owed, e.c.credits.Cap())
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package runtime
+
+import (
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// operate starts one operation of any kind.
+func (e *simEnd) operate() {
+	switch r := e.w.r; r.IntN(12) {
+	case 0, 1, 2:
+		e.send()
+	case 3, 4, 5:
+		e.write()
+	case 6, 7:
+		e.read()
+	case 8:
+		e.compareAndSwap()
+	case 9:
+		e.fetchAndAdd()
+	case 10:
+		e.addShared()
+	default:
+		if r.one(400) {
+			e.wrongKey()
+		}
+	}
+}
+
+// size is how many bytes an operation moves: mostly few, sometimes the most.
+func (w *simWorld) size(most int) int {
+	switch w.r.IntN(8) {
+	case 0:
+		return w.r.between(0, 8)
+	case 1:
+		return w.r.between(0, most)
+	case 2:
+		return most
+	}
+	return w.r.between(0, min(most, 300))
+}
+
+func bytesMoved(n int) func(Result) error {
+	return func(r Result) error {
+		if int(r.Bytes) != n {
+			return fmt.Errorf("moved %d bytes, want %d", r.Bytes, n)
+		}
+		return nil
+	}
+}
+
+func noMatter(error) {}
+
+// send sends a message. What was accepted must arrive, in this order, if
+// anything behind it does.
+func (e *simEnd) send() {
+	w := e.w
+	most := simMsgSize
+	if e.p.raw {
+		most = simRawSize
+	}
+	if !e.mayDeliver() {
+		return
+	}
+	m := simMsg{seed: w.r.Uint64(), n: w.size(most)}
+	carried := m.n // what the operation counts
+	if !e.p.raw {
+		carried += frameSize
+	}
+	var f Future
+	var err error
+	var l *simLocal
+	kind := opSendInline
+	switch w.r.IntN(3) {
+	case 0:
+		p := w.fill(m.n, m.seed)
+		if e.c.headerSize()+m.n > e.c.q.Inline() {
+			kind = opSendCopied
+		}
+		f, err = e.c.SendBytes(w.ended, p)
+		clear(p) // ours again
+	case 1:
+		kind = opSend
+		l = e.local(m.n, 1).put(w.fill(m.n, m.seed))
+		f, err = e.c.Send(w.ended, l.slices[0])
+	default:
+		kind = opSendV
+		l = e.local(m.n, w.r.between(2, DefaultMaxSGE)).put(w.fill(m.n, m.seed))
+		f, err = e.c.SendV(w.ended, l.slices)
+	}
+	if !e.begin(kind, err) {
+		if l != nil {
+			l.free()
+		}
+		return
+	}
+	out := e.out()
+	out.push(m)
+	number := out.accepted
+	if l != nil && w.r.one(2) {
+		l.dropBuffers()
+	}
+	if (l == nil || len(l.chunks) == 0) && w.r.one(40) {
+		if l != nil {
+			l.free()
+		}
+		e.giveUp(kind, f)
+		return
+	}
+	check := bytesMoved(carried)
+	e.follow(kind, f, func(r Result) error {
+		out.okUpTo = number
+		l.freeIf()
+		return check(r)
+	}, func(error) { l.freeIf() })
+}
+
+// mayDeliver tells whether to send something that takes a receive. On a raw
+// connection nobody sees to it that there is one. A receiver that is not ready is
+// retried for ever, but while that lasts nothing is acknowledged, and what the
+// link loses meanwhile uses the other retries up (as in Soft-RoCE, where an RNR NAK
+// does not reload them): so that is done only where the connection may fail.
+func (e *simEnd) mayDeliver() bool {
+	peer := e.p.ends[1-e.side]
+	if !e.p.raw || peer != nil && len(e.out().sent) < len(peer.recvs) {
+		return true
+	}
+	if !e.w.r.one(20) {
+		return false
+	}
+	e.p.excuse("it sent to a receiver that was not ready")
+	return true
+}
+
+func (l *simLocal) freeIf() {
+	if l != nil {
+		l.free()
+	}
+}
+
+// simRawSize is the largest message of a raw connection here; receives take at
+// least that.
+const simRawSize = 1500
+
+// postRecv posts a receive of a raw connection, in up to three pieces.
+func (e *simEnd) postRecv() {
+	w := e.w
+	n := simRawSize + w.r.IntN(200)
+	l := e.local(n, w.r.between(1, 3))
+	f, err := e.c.PostRecv(l.slices...)
+	if !e.begin(opPostRecv, err) {
+		l.free()
+		return
+	}
+	e.recvs = append(e.recvs, e.rawRecv(l, f))
+}
+
+func (e *simEnd) rawRecv(l *simLocal, f Future) *simOp {
+	return &simOp{id: e.w.nextOp, kind: opPostRecv, e: e, f: f, bad: func(error) { l.free() }, ok: func(r Result) error {
+		defer l.free()
+		want, ok := e.in().pop()
+		imm := r.Flags&verbs.WCWithImm != 0
+		switch {
+		case !ok:
+			return fmt.Errorf("received %d bytes that nobody sent, or twice", r.Bytes)
+		case imm != want.with || imm && r.Imm != want.imm || int(r.Bytes) != want.n:
+			return fmt.Errorf("message %d: immediate %t %d, %d bytes; want %+v", e.in().received-1, imm, r.Imm, r.Bytes, want)
+		case imm:
+			return nil
+		}
+		return l.prefix(e.w.fill(want.n, want.seed))
+	}}
+}
+
+// prefix compares the beginning of the pieces with b.
+func (l *simLocal) prefix(b []byte) error {
+	at := 0
+	for _, v := range l.views {
+		for i := 0; i < len(v) && at < len(b); i++ {
+			if v[i] != b[at] {
+				return fmt.Errorf("byte %d is 0x%02x, want 0x%02x", at, v[i], b[at])
+			}
+			at++
+		}
+	}
+	return nil
+}
