@@ -64,6 +64,9 @@ func (e *simEnd) act() {
 		e.w.issued++
 	}
 	e.giveUpWaiting()
+	if e.closing && r.one(20) { // no patience: what is out is cut off
+		e.c.Abort()
+	}
 	if e.c.Err() != nil {
 		if !e.closing && (e.p.raw || e.sawEnd || r.one(40)) && r.one(3) {
 			e.close(r.one(2))

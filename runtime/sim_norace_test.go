@@ -5,5 +5,5 @@ package runtime
 // How much is simulated: the whole million, and what the repeated runs take.
 const (
 	simOps       = 1_000_000
-	simReplayOps = 40_000
+	simReplayOps = 200_000
 )

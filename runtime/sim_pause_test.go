@@ -68,9 +68,16 @@ func (p *simPair) settled() bool {
 			}
 			done = false
 		}
-		done = done && len(e.ops) == 0 && len(e.held) == 0
+		done = done && len(e.ops) == 0
 	}
-	return done
+	return done && p.ends[0].silent() && p.ends[1].silent()
+}
+
+// silent tells whether nothing is out, credit updates included.
+func (e *simEnd) silent() bool {
+	silent := false
+	e.c.q.SendsIdle(func() { silent = true }) // at once, or of no interest any more
+	return silent && int(e.c.unreturned.Load()) < e.c.tellAt()
 }
 
 // checkCredits counts: a credit is with the sender, or the receiver has yet to
