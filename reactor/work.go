@@ -53,6 +53,9 @@ func (r *Reactor) Turn(arm bool) bool {
 	return did
 }
 
+// Flush posts now what is submitted. Holder only, and not from a sink.
+func (r *Reactor) Flush() { r.Turn(false) }
+
 func (r *Reactor) stateOf(cq verbs.CQ) *cqState {
 	if cq == r.sendCQ.cq {
 		return &r.sendCQ
