@@ -1,8 +1,6 @@
 package reactor
 
 import (
-	"fmt"
-
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -55,7 +53,7 @@ func (r *Reactor) lookup(id uint32) *Queue {
 // sent retires the send of slot s and all before it: a queue pair completes
 // its sends in order, so those succeeded, whatever became of s.
 func (q *Queue) sent(s uint32, wc *verbs.WC) {
-	for {
+	for q.order.len() > 0 {
 		i := q.order.pop()
 		q.r.outstanding--
 		if i == s {
@@ -106,24 +104,27 @@ func (q *Queue) failure(s uint32, wc *verbs.WC) error {
 	e := &verbs.WCError{Status: wc.Status, QPNum: wc.QPNum, VendorErr: wc.VendorErr, WRID: wc.WRID, Op: sl.kind.String()}
 	if wc.Status == verbs.WCWRFlushErr { // a consequence, never a cause
 		if e.Cause = q.failed.get(); e.Cause == nil && q.onFlush != nil {
-			fn := q.onFlush
+			q.r.notify(q.onFlush)
 			q.onFlush = nil
-			fn()
 		}
 		return e
 	}
-	q.Fail(e)
-	if q.onFail != nil {
-		fn := q.onFail
-		q.onFail = nil
-		fn(e)
-	}
+	q.broken(e)
 	return e
 }
 
-// finish ends the operation of slot i: the lease, then the slot, then the
-// result. A send's slot follows with its credit in freeRetired, for a whole batch
-// at once.
+// broken fails the queue and tells its owner, once.
+func (q *Queue) broken(cause error) {
+	q.Fail(cause)
+	if fn := q.onFail; fn != nil {
+		q.onFail = nil
+		q.r.notify(func() { fn(cause) })
+	}
+}
+
+// finish ends the operation of slot i: the lease, then the slot, then, when the
+// turn is done, the result (see deliver). A send's slot goes back with its credit
+// in freeRetired, for a whole batch at once.
 func (q *Queue) finish(i uint32, c Completion, err error) {
 	sl := &q.tab.slots[i]
 	c.Tag = sl.tag
@@ -141,7 +142,7 @@ func (q *Queue) finish(i uint32, c Completion, err error) {
 	if lease != nil {
 		lease.End()
 	}
-	switch sends := uint32(q.cfg.sends()); { // free before the sink runs, which may want it
+	switch sends := uint32(q.cfg.sends()); {
 	case i >= sends:
 		q.recvFree.Put(i - sends)
 	case i > uint32(q.cfg.SendDepth):
@@ -149,11 +150,7 @@ func (q *Queue) finish(i uint32, c Completion, err error) {
 	default:
 		q.retired = append(q.retired, i)
 	}
-	if sink != nil {
-		sink.Complete(c, err)
-	} else if !promise.Settle(c, err) {
-		panic(fmt.Sprintf("reactor: %v completed twice", kind))
-	}
+	q.r.out = append(q.r.out, delivery{sink: sink, promise: promise, c: c, err: err})
 }
 
 // freeRetired gives the finished sends' slots and credits back.

@@ -110,7 +110,7 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 	}
 	c.SignalEvery = orDefault(c.SignalEvery, max(1, min(DefaultSignalEvery, c.SendDepth/2)))
 	switch {
-	case c.SendDepth < 1 || c.ControlDepth < 0 || c.sends()+c.RecvDepth > maxDepth:
+	case c.SendDepth < 1 || c.ControlDepth < 0 || c.SendDepth > maxDepth || c.ControlDepth > maxDepth || c.RecvDepth > maxDepth || c.sends()+c.RecvDepth > maxDepth:
 		return c, fmt.Errorf("%w: SendDepth %d, ControlDepth %d and RecvDepth %d, want SendDepth at least 1 and the sum at most %d",
 			ErrConfig, c.SendDepth, c.ControlDepth, c.RecvDepth, maxDepth-1)
 	case c.MaxSGE < 1 || c.MaxSGE > maxSGEs:

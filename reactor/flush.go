@@ -1,7 +1,6 @@
 package reactor
 
 import (
-	"fmt"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -88,7 +87,7 @@ func (q *Queue) gatherRecvs() bool {
 func (q *Queue) refuse(next func(uint32) uint32, first uint32, n int) {
 	err := q.failed.get()
 	if err == nil {
-		err = fmt.Errorf("%w: it has no queue pair yet", ErrRequest)
+		err = unbound
 	}
 	for i := first; n > 0; n-- {
 		after := uint32(0)
@@ -99,6 +98,7 @@ func (q *Queue) refuse(next func(uint32) uint32, first uint32, n int) {
 		i = after
 	}
 	q.freeRetired()
+	q.checkIdle()
 }
 
 // settlePosts looks at what the posts of the turn achieved. bad_wr splits a
@@ -152,6 +152,7 @@ func (q *Queue) postFailed(n int, op string, errno syscall.Errno, turnErr error)
 		q.finish(i, Completion{}, err)
 	}
 	q.freeRetired()
+	q.checkIdle()
 	q.sincesig = q.order.len()
 }
 
@@ -169,11 +170,13 @@ func (q *Queue) recvPostFailed(first uint32, count, accepted int, err error) {
 		i = next
 	}
 	q.freeRetired()
+	q.checkIdle()
 }
 
 // postMarker posts the marker, a signaled zero-length write: the live part of a
 // list that was cut has no signaled request at its end, and would never be
-// retired. If that fails too, only the ERR state flushes what is left.
+// retired. If that fails too, they end with the queue, which its owner is told to
+// end.
 func (q *Queue) postMarker() {
 	if q.marker || q.order.len() == 0 {
 		return
@@ -191,8 +194,6 @@ func (q *Queue) postMarker() {
 		return
 	}
 	sl.kind, sl.posted = KindNone, false
-	q.Fail(err)
-	if merr := q.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); merr != nil {
-		q.r.stats.Stranded += uint64(q.order.len())
-	}
+	q.r.stats.Stranded += uint64(q.order.len())
+	q.broken(err)
 }

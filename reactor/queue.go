@@ -42,15 +42,18 @@ type Queue struct {
 	credits   *ring.Credits  // sends: taken by submitters, released by the holder
 
 	// The holder's.
-	order    fifo        // posted sends, oldest first
-	recvs    int         // posted receives
-	sincesig int         // sends posted since the last signaled one
-	marker   bool        // the marker is out
-	released bool        //
-	retired  []uint32    // scratch: slots freed in one dispatch
-	idle     []idleCall  // called when nothing is out any more, in order
-	onFail   func(error) // called once, at the first failed completion
-	onFlush  func()      // called once, at the first flush without a cause
+	order    fifo     // posted sends, oldest first
+	recvs    int      // posted receives
+	sincesig int      // sends posted since the last signaled one
+	marker   bool     // the marker is out
+	released bool     //
+	retired  []uint32 // scratch: slots freed in one dispatch
+	// Of a grave: the turn it was released in, and slots collected.
+	grave                uint64
+	homeRecvs, homeCtrls int
+	idle                 []idleCall  // called when nothing is out any more, in order
+	onFail               func(error) // called once, at the first failed completion
+	onFlush              func()      // called once, at the first flush without a cause
 }
 
 // InboxHook links the queue into its reactor's ready list.
@@ -75,6 +78,9 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 		q.ctrlFree = ring.NewFreeList(cfg.ControlDepth)
 	}
 	gen := r.generation.Add(1) * genStride
+	if sge := r.device.MaxSGE; sge > 0 && cfg.MaxSGE+1 > sge {
+		return nil, fmt.Errorf("%w: MaxSGE is %d, the device takes %d less one for the header", ErrConfig, cfg.MaxSGE, sge)
+	}
 	if q.tab, err = newTable(sends, cfg.RecvDepth, cfg.MaxSGE, cfg.Inline, r.cfg.Node, gen); err != nil {
 		return nil, err
 	}
@@ -82,20 +88,23 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	if q.mr, err = cfg.PD.RegMR(a.Addr(), uint64(a.Len()), a.Addr(), verbs.AccessLocalWrite); err != nil {
 		return nil, errors.Join(err, a.Unmap())
 	}
+	q.failed.shut()
 	return q, nil
 }
-
-// Discard gives back a queue that was never admitted.
-func (q *Queue) Discard() error { return errors.Join(q.mr.Close(), q.tab.arena.Unmap()) }
 
 // Admit gives the queue a number and room in the completion queues, or
 // ErrTooMany. Its queue pair is then made from InitAttr and given to Bind; it ends
 // with Release. Holder only.
 func (q *Queue) Admit() error {
 	r := q.r
+	if r.sendRoom < q.cfg.sends() || r.recvRoom < q.cfg.RecvDepth {
+		r.makeRoom()
+	}
 	switch {
 	case r.closed.Load():
 		return ErrClosed
+	case r.sendCQ.dead || r.recvCQ.dead:
+		return ErrOverrun
 	case r.sendRoom < q.cfg.sends():
 		return fmt.Errorf("%w: %d sends wanted, the completion queue has room for %d of %d (Config.CQEntries)",
 			ErrTooMany, q.cfg.sends(), r.sendRoom, r.cfg.CQEntries)
@@ -135,6 +144,7 @@ func (q *Queue) InitAttr(t verbs.QPType) *verbs.QPInitAttr {
 func (q *Queue) Bind(qp verbs.QP, granted verbs.QPCap) {
 	q.qp, q.qpn = qp, qp.Num()
 	q.inline = min(q.cfg.Inline, int(granted.MaxInlineData))
+	q.failed.open() // publishes the above to submitters
 }
 
 // Inline is how many bytes a request may carry in itself.
@@ -192,41 +202,6 @@ func (q *Queue) checkIdle() {
 	for len(q.idle) > 0 && q.order.len() == 0 && q.sendStack.Empty() && (q.idle[0].sends || q.recvs == 0) {
 		fn := q.idle[0].fn
 		q.idle = q.idle[1:]
-		fn()
+		q.r.notify(fn)
 	}
-}
-
-// Release ends the queue. Its queue pair must have been destroyed: the device
-// touches no memory of it any more. What is still out completes with cause;
-// late completions find no queue and are dropped. Holder only; idempotent.
-func (q *Queue) Release(cause error) error {
-	if q.released {
-		return nil
-	}
-	q.failed.set(fmt.Errorf("%w: %w", ErrQueueClosed, cause))
-	q.credits.Close()
-	q.released = true
-	r := q.r
-	for q.order.len() > 0 {
-		q.finish(q.order.pop(), Completion{}, q.failed.get())
-	}
-	for i := q.cfg.sends(); i < len(q.tab.slots); i++ {
-		if q.tab.slots[i].posted {
-			q.finish(uint32(i), Completion{Kind: KindRecv}, q.failed.get())
-		}
-	}
-	// What was submitted since the last turn ends here, too, and not when the
-	// next turn finds it: nothing of the queue is out when Release returns.
-	q.gatherSends()
-	q.gatherRecvs()
-	q.freeRetired()
-	q.checkIdle()
-	r.queues[q.id] = nil
-	r.freeIDs = append(r.freeIDs, q.id)
-	r.sendRoom += q.cfg.sends()
-	r.recvRoom += q.cfg.RecvDepth
-	r.live--
-	r.graves = append(r.graves, q)
-	r.sweep()
-	return nil
 }

@@ -54,6 +54,10 @@ type Reactor struct {
 	outstanding            int // sends posted and not retired
 	maxMessage             uint32
 	stats                  Stats
+	device                 verbs.DeviceAttr
+	inTurn                 bool       // results are kept for the end of the turn
+	out                    []delivery // what has ended
+	delivered              int        // of out
 }
 
 // cqState is a completion queue and what is known of it.
@@ -62,7 +66,8 @@ type cqState struct {
 	wc      []verbs.WC
 	armed   bool
 	unacked int
-	dead    bool // overrun: it gives no completions any more
+	dead    bool   // it gives no completions any more
+	emptyAt uint64 // the turn in which it was last polled empty
 }
 
 // ackBatch is after how many events a queue's acknowledgements are handed in:
@@ -82,6 +87,9 @@ func New(cfg Config) (_ *Reactor, err error) {
 			err = errors.Join(err, r.destroy())
 		}
 	}()
+	if r.device, err = r.ctx.QueryDevice(); err != nil {
+		return nil, err
+	}
 	port, err := r.ctx.QueryPort(1)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ type Payload struct {
 // until the operation completes.
 type Send struct {
 	Opcode verbs.WROpcode
-	Flags  verbs.SendFlags // SIGNALED and INLINE are decided by the reactor
+	Flags  verbs.SendFlags // FENCE and SOLICITED; the others are the reactor's
 	Imm    uint32          // host order
 	Remote uint64
 	RKey   uint32
@@ -70,7 +70,7 @@ type Future = futures.Future[Completion]
 
 func kindOf(o verbs.WROpcode) Kind {
 	switch o {
-	case verbs.WRSend, verbs.WRSendWithImm, verbs.WRSendWithInv:
+	case verbs.WRSend, verbs.WRSendWithImm:
 		return KindSend
 	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm:
 		return KindWrite
@@ -85,11 +85,14 @@ func kindOf(o verbs.WROpcode) Kind {
 // check refuses what a device would refuse, so that a failed post is never the
 // caller's doing; it returns the bytes to move.
 func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
+	if extra := s.Flags &^ (verbs.SendFence | verbs.SendSolicited); extra != 0 {
+		return 0, fmt.Errorf("%w: flags %v are not the caller's to set", ErrRequest, extra)
+	}
 	switch k := kindOf(s.Opcode); {
 	case k == KindOther:
 		return 0, fmt.Errorf("%w: %v is not for a reactor's queue", ErrRequest, s.Opcode)
 	case k == KindAtomic:
-		if len(p.SGEs) != 0 || p.Inline != nil {
+		if len(p.SGEs) != 0 || p.Inline != nil || p.Header != nil {
 			return 0, fmt.Errorf("%w: %v with buffers of its own", ErrRequest, s.Opcode)
 		}
 		if s.Remote%8 != 0 {
@@ -107,15 +110,17 @@ func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
 	case len(p.Header) > q.cfg.Inline || k == KindRead && p.Header != nil:
 		return 0, fmt.Errorf("%w: %v with a header of %d bytes, the queue takes %d", ErrRequest, s.Opcode, len(p.Header), q.cfg.Inline)
 	}
-	n, err := q.checkSGEs(p.SGEs)
-	return n + uint32(len(p.Header)), err
+	if most := q.r.device.MaxSGERead; s.Opcode == verbs.WRRDMARead && most > 0 && len(p.SGEs) > most {
+		return 0, fmt.Errorf("%w: a READ into %d elements, the device takes %d", ErrRequest, len(p.SGEs), most)
+	}
+	return q.checkSGEs(p.SGEs, len(p.Header))
 }
 
-func (q *Queue) checkSGEs(sges []verbs.SGE) (uint32, error) {
+func (q *Queue) checkSGEs(sges []verbs.SGE, header int) (uint32, error) {
 	if len(sges) > q.cfg.MaxSGE {
 		return 0, fmt.Errorf("%w: %d elements, the queue takes %d", ErrRequest, len(sges), q.cfg.MaxSGE)
 	}
-	var total uint64
+	total := uint64(header)
 	for i := range sges {
 		total += uint64(sges[i].Length)
 	}

@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/futures"
@@ -122,13 +123,26 @@ func (f *fifo) pop() uint32    { i := f.at[f.head&f.mask]; f.head++; return i }
 func (f *fifo) unpush() uint32 { f.tail--; return f.at[f.tail&f.mask] }
 func (f *fifo) len() int       { return int(f.tail - f.head) }
 
-// failure is why a queue takes no more requests. The first one stays.
+// failure is why a queue takes no requests.
+//
+//	shut ──open──> nil ──set──> the cause, which stays
+//	  └─────────────set─────────^
 type failure struct {
-	// err: set once by CAS by whoever fails the queue; read by submitters.
+	// err: shut before anybody has the queue; opened by Bind, which publishes
+	// the queue pair; set once by whoever fails the queue. Read by submitters.
 	err atomic.Pointer[error]
 }
 
-func (f *failure) set(err error) bool { return f.err.CompareAndSwap(nil, &err) }
+// unbound is the cause of a queue that is shut.
+var unbound = fmt.Errorf("%w: %w", ErrRequest, errUnbound)
+
+func (f *failure) shut() { f.err.Store(&unbound) }
+func (f *failure) open() { f.err.CompareAndSwap(&unbound, nil) }
+
+// set reports whether err became the cause.
+func (f *failure) set(err error) bool {
+	return f.err.CompareAndSwap(nil, &err) || f.err.CompareAndSwap(&unbound, &err) || f.err.CompareAndSwap(nil, &err)
+}
 
 func (f *failure) get() error {
 	if p := f.err.Load(); p != nil {

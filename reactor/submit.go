@@ -54,6 +54,7 @@ func (q *Queue) post(ctx context.Context, s *Send, p *Payload, m manner) (f Futu
 	// see the cause.
 	if err := q.failed.get(); err != nil {
 		q.credits.Release()
+		q.r.tok.Submitted() // a grave may wait for the credit
 		return f, err
 	}
 	i, ok := q.sendFree.Get()
@@ -80,6 +81,7 @@ func (q *Queue) PostControl(s *Send, p Payload) error {
 	}
 	if err := q.failed.get(); err != nil { // after taking, as in post
 		q.ctrlFree.Put(i)
+		q.r.tok.Submitted()
 		return err
 	}
 	q.launch(i+uint32(q.cfg.SendDepth+1), n, s, &p, mannerTry)
@@ -89,7 +91,7 @@ func (q *Queue) PostControl(s *Send, p Payload) error {
 // launch fills slot i, which is the caller's, and submits it.
 func (q *Queue) launch(i, n uint32, s *Send, p *Payload, m manner) (f Future) {
 	sl := &q.tab.slots[i]
-	sl.kind, sl.opcode, sl.bytes, sl.posted = kindOf(s.Opcode), s.Opcode, n, false
+	sl.kind, sl.opcode, sl.bytes = kindOf(s.Opcode), s.Opcode, n
 	sl.sink, sl.lease, sl.tag = s.Sink, s.Lease, s.Tag
 	if s.Sink == nil {
 		sl.promise, f = q.r.futures.New(q.r.driver)
@@ -128,7 +130,7 @@ func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
 	sges, addr := t.slotSGEs(i)
 	w.WRID = packWRID(q.id, i, sl.gen, sl.kind)
 	w.SGList, w.Opcode = addr, s.Opcode
-	w.Flags = s.Flags &^ (verbs.SendSignaled | verbs.SendInline)
+	w.Flags = s.Flags
 	w.ImmData = verbs.NetworkOrder(s.Imm)
 	switch {
 	case sl.kind == KindAtomic:
@@ -166,7 +168,7 @@ func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE) error {
 	if q.recvFree == nil {
 		return fmt.Errorf("%w: the queue has no receives", ErrRecvFull)
 	}
-	n, err := q.checkSGEs(sges)
+	n, err := q.checkSGEs(sges, 0)
 	if err != nil {
 		return err
 	}
@@ -179,11 +181,12 @@ func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE) error {
 	}
 	if err := q.failed.get(); err != nil { // after taking, as in post
 		q.recvFree.Put(free)
+		q.r.tok.Submitted()
 		return err
 	}
 	i := uint32(q.cfg.sends()) + free
 	sl := &q.tab.slots[i]
-	sl.kind, sl.bytes, sl.posted = KindRecv, n, false
+	sl.kind, sl.bytes = KindRecv, n
 	sl.sink, sl.lease, sl.tag = r.Sink, r.Lease, r.Tag
 	w := &q.tab.recvWR[free]
 	list, addr := q.tab.slotSGEs(i)

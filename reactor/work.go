@@ -1,15 +1,27 @@
 package reactor
 
 import (
+	"fmt"
 	"time"
 
-	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Turn is one turn: gather, post, arm, poll, settle. It implements turn.Work.
+// Turn is one turn: gather, post, arm, poll, dispatch; then what has ended is
+// delivered. It implements turn.Work.
 func (r *Reactor) Turn(arm bool) bool {
 	r.stats.Turns++
+	r.inTurn = true
+	did := r.turnOver(arm)
+	r.inTurn = false
+	if len(r.graves) > 0 {
+		r.sweep()
+	}
+	r.deliver()
+	return did
+}
+
+func (r *Reactor) turnOver(arm bool) bool {
 	r.turn.Reset()
 	did := r.runTasks()
 	did = r.gather() || did
@@ -23,34 +35,41 @@ func (r *Reactor) Turn(arm bool) bool {
 		return did
 	}
 	err := r.ctx.Turn(&r.turn)
-	polls, arms := r.turn.Polls, r.turn.Arms
 	r.settlePosts(err)
-	if err != nil {
+	if err != nil { // the device is gone: nothing was polled, nothing will be
+		r.die(&r.sendCQ, err)
+		r.die(&r.recvCQ, err)
 		return did
 	}
-	for i := range arms {
-		if arms[i].Errno == 0 {
-			r.stats.Arms++
-			r.stateOf(arms[i].CQ).armed = true
-		}
-	}
-	for i := range polls {
-		s := r.stateOf(polls[i].CQ)
-		if polls[i].Errno != 0 {
-			r.overrun(s)
+	for i := range r.turn.Arms {
+		a := &r.turn.Arms[i]
+		if a.Errno != 0 { // it would never wake us
+			r.die(r.stateOf(a.CQ), &verbs.OpError{Op: "ibv_req_notify_cq", Object: a.CQ.String(), Errno: a.Errno})
 			continue
 		}
-		if n := polls[i].N; n > 0 {
-			did = true
-			r.stats.Polled += uint64(n)
-			r.stats.MaxPoll = max(r.stats.MaxPoll, uint64(n))
-			r.dispatch(s.wc[:n])
-		}
+		r.stats.Arms++
+		r.stateOf(a.CQ).armed = true
 	}
-	if len(r.graves) > 0 {
-		r.sweep()
+	for i := range r.turn.Polls {
+		did = r.polled(&r.turn.Polls[i]) || did
 	}
 	return did
+}
+
+func (r *Reactor) polled(p *verbs.PollGroup) bool {
+	s := r.stateOf(p.CQ)
+	if p.N > 0 {
+		r.stats.Polled += uint64(p.N)
+		r.stats.MaxPoll = max(r.stats.MaxPoll, uint64(p.N))
+		r.dispatch(s.wc[:p.N])
+	}
+	if p.N < len(s.wc) {
+		s.emptyAt = r.stats.Turns
+	}
+	if p.Errno != 0 {
+		r.die(s, fmt.Errorf("%w: %w", ErrOverrun, p.Errno))
+	}
+	return p.N > 0
 }
 
 // Flush posts now what is submitted. Holder only, and not from a sink.
@@ -69,28 +88,23 @@ func (r *Reactor) wantArmed(s *cqState, needed bool) {
 	}
 }
 
-// wantPolled polls a queue unless nothing can be in it. The stale completions
-// of queues released without a flush are dropped whenever they are met.
+// wantPolled polls a queue unless nothing can be in it.
 func (r *Reactor) wantPolled(s *cqState) {
-	if r.live > 0 && !s.dead {
+	if r.live+len(r.graves) > 0 && !s.dead {
 		r.turn.Polls = append(r.turn.Polls, verbs.PollGroup{CQ: s.cq, WC: s.wc})
 	}
 }
 
-// overrun fails every queue: their completions are lost.
-func (r *Reactor) overrun(s *cqState) {
+// die fails every queue: a completion queue gives no completions any more.
+// Their operations end when their owners, who are told, release them.
+func (r *Reactor) die(s *cqState, cause error) {
 	if s.dead {
 		return
 	}
 	s.dead = true
 	for _, q := range r.queues {
 		if q != nil {
-			q.Fail(ErrOverrun)
-			if q.onFail != nil {
-				fn := q.onFail
-				q.onFail = nil
-				fn(ErrOverrun)
-			}
+			q.broken(cause)
 		}
 	}
 }
@@ -103,32 +117,3 @@ func (r *Reactor) Outstanding() bool { return r.outstanding > 0 }
 
 // Deadline implements turn.Work.
 func (r *Reactor) Deadline() time.Time { return r.timers.next() }
-
-func home(f *ring.FreeList) int {
-	if f == nil {
-		return 0
-	}
-	return f.Len()
-}
-
-// sweep gives the memory of released queues back once no submitter can touch
-// it: all credits and receive slots are home. A submitter that comes later
-// finds the queue's failure (see post).
-func (r *Reactor) sweep() {
-	kept := r.graves[:0]
-	for _, q := range r.graves {
-		if q.credits.Available() < q.cfg.SendDepth || home(q.recvFree) < q.cfg.RecvDepth || home(q.ctrlFree) < q.cfg.ControlDepth {
-			kept = append(kept, q)
-			continue
-		}
-		if err := q.mr.Close(); err != nil {
-			kept = append(kept, q)
-			continue
-		}
-		if err := q.tab.arena.Unmap(); err != nil {
-			kept = append(kept, q)
-		}
-	}
-	clear(r.graves[len(kept):])
-	r.graves = kept
-}

@@ -1,0 +1,114 @@
+package reactor
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/internal/ring"
+)
+
+// A released queue is a grave until nobody can touch its memory or meet its
+// completions any more. Submitters who were under way hold a credit or a slot;
+// when all are home, nobody is: who comes later finds the queue's failure. Its
+// completions may still lie in the completion queues of a device that does not
+// take them out with the queue pair; when both were polled empty, none does.
+
+// Release ends the queue. Its queue pair must have been destroyed: the device
+// touches no memory of it any more. What is still out completes with cause before
+// Release returns; late completions find no queue and are dropped. Holder only;
+// idempotent.
+func (q *Queue) Release(cause error) error {
+	if q.released {
+		return nil
+	}
+	q.failed.set(fmt.Errorf("%w: %w", ErrQueueClosed, cause))
+	q.credits.Close()
+	q.released = true
+	r := q.r
+	for q.order.len() > 0 {
+		r.outstanding--
+		q.finish(q.order.pop(), Completion{}, q.failed.get())
+	}
+	for i := q.cfg.sends(); i < len(q.tab.slots); i++ {
+		if q.tab.slots[i].posted {
+			q.recvs--
+			q.finish(uint32(i), Completion{Kind: KindRecv}, q.failed.get())
+		}
+	}
+	q.gatherSends() // what was submitted since the last turn is refused
+	q.gatherRecvs()
+	q.freeRetired()
+	q.checkIdle()
+	r.queues[q.id] = nil
+	r.freeIDs = append(r.freeIDs, q.id)
+	r.live--
+	q.grave = r.stats.Turns
+	r.graves = append(r.graves, q)
+	r.deliver()
+	return nil
+}
+
+// sweep gives the graves' memory and completion queue entries back.
+func (r *Reactor) sweep() {
+	kept := r.graves[:0]
+	for _, q := range r.graves {
+		if !q.bury() {
+			kept = append(kept, q)
+		}
+	}
+	clear(r.graves[len(kept):])
+	r.graves = kept
+}
+
+// bury reports whether q is gone. It collects the free slots, which nobody can
+// get then.
+func (q *Queue) bury() bool {
+	r := q.r
+	collect(q.recvFree, &q.homeRecvs)
+	collect(q.ctrlFree, &q.homeCtrls)
+	if q.credits.Available() < q.cfg.SendDepth || q.homeRecvs < q.cfg.RecvDepth || q.homeCtrls < q.cfg.ControlDepth {
+		return false
+	}
+	if !r.sendCQ.emptySince(q.grave) || !r.recvCQ.emptySince(q.grave) {
+		return false
+	}
+	if q.Discard() != nil {
+		return false
+	}
+	r.sendRoom += q.cfg.sends()
+	r.recvRoom += q.cfg.RecvDepth
+	return true
+}
+
+func collect(f *ring.FreeList, home *int) {
+	for f != nil {
+		if _, ok := f.Get(); !ok {
+			return
+		}
+		*home++
+	}
+}
+
+// emptySince tells whether the queue was polled empty after that turn; a dead
+// one gives nothing any more.
+func (s *cqState) emptySince(turn uint64) bool { return s.dead || s.emptyAt > turn }
+
+// Discard gives back the memory of a queue that was never admitted.
+func (q *Queue) Discard() error {
+	q.failed.set(ErrQueueClosed)
+	q.credits.Close()
+	if err := q.mr.Close(); err != nil {
+		return err
+	}
+	return q.tab.arena.Unmap()
+}
+
+// makeRoom makes room by giving back what graves still hold.
+func (r *Reactor) makeRoom() {
+	if len(r.graves) > 0 {
+		r.Turn(false)
+		r.sweep()
+	}
+}
+
+var errUnbound = errors.New("it has no queue pair yet")
