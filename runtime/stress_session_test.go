@@ -71,7 +71,7 @@ func (ses *session) run(r simRand) {
 		ses.fail("%v", err)
 		return
 	}
-	ses.budget.Store(int64(r.between(500, 12000)))
+	ses.budget.Store(int64(r.between(100, 4000)))
 	ending := r.IntN(5)
 	seed := r.Uint64()
 
@@ -168,7 +168,7 @@ func (ses *session) kill(how int) {
 			return
 		case <-time.After(time.Millisecond):
 		}
-		if ses.budget.Load() < 200 {
+		if ses.budget.Load() < 50 {
 			break
 		}
 	}

@@ -45,6 +45,7 @@ type stress struct {
 
 	sessions, failed, killed atomic.Int64 // sessions, those that failed by the link, those that we ended badly
 	gaveUp                   atomic.Int64 // waits that were cancelled
+	lost, late, twice        atomic.Int64 // packets
 
 	mu     sync.Mutex
 	broken []string // what went wrong, the first few
@@ -89,6 +90,10 @@ func TestConcurrentStress(t *testing.T) {
 	}
 	t.Logf("%d operations in %v; %d sessions, %d ended badly by us, %d by the link; %d waits cancelled",
 		s.done.Load(), time.Since(start).Round(time.Millisecond), s.sessions.Load(), s.killed.Load(), s.failed.Load(), s.gaveUp.Load())
+	t.Logf("packets: %d lost, %d late, %d twice", s.lost.Load(), s.late.Load(), s.twice.Load())
+	if s.lost.Load() == 0 || s.late.Load() == 0 || s.twice.Load() == 0 || s.killed.Load() == 0 || s.gaveUp.Load() == 0 {
+		t.Error("the run does not show what it should")
+	}
 	if t.Failed() {
 		return // what hangs would hang closing, too
 	}
@@ -99,6 +104,16 @@ func TestConcurrentStress(t *testing.T) {
 // open makes two runtimes on a link of their own.
 func (s *stress) open() *soft.Provider {
 	s.fab = fabric.New(fabric.Config{Seed: s.seed})
+	s.fab.SetTrace(func(ev fabric.Event) {
+		switch {
+		case ev.Copy:
+			s.twice.Add(1)
+		case ev.Verdict == fabric.Delayed:
+			s.late.Add(1)
+		case ev.Verdict != fabric.Delivered:
+			s.lost.Add(1)
+		}
+	}, false)
 	prov, err := soft.New(soft.Config{Fabric: s.fab, Devices: []soft.DeviceConfig{
 		{Name: "stress0", Addr: netip.MustParseAddr("10.1.0.1"), Limits: soft.Limits{MaxMsgSize: 16 << 10}},
 		{Name: "stress1", Addr: netip.MustParseAddr("10.1.0.2"), MTU: verbs.MTU1024, Limits: soft.Limits{MaxMsgSize: 16 << 10}},
