@@ -9,39 +9,61 @@ import (
 )
 
 // Close ends the reactor: its queues must have been released. It waits for the
-// loop to return, at most until ctx ends. It is idempotent and leaves no
-// goroutine, descriptor or mapping behind.
+// loop and the running callback to return, at most until ctx ends; a later Close
+// goes on from there. It is idempotent and leaves no goroutine, descriptor or
+// mapping behind. Not from the turn or a callback.
 //
-// Errors: verbs.ErrBusy while a queue is alive; the device's.
+// Errors: verbs.ErrBusy while a queue is alive; the context's; the device's.
 func (r *Reactor) Close(ctx context.Context) error {
-	var err error
-	first := false
-	if derr := r.Do(ctx, func() {
-		if r.closed.Load() {
-			return
-		}
-		r.sweep()
-		if r.live > 0 || len(r.graves) > 0 {
-			err = fmt.Errorf("%w: reactor with %d queues", verbs.ErrBusy, r.live+len(r.graves))
-			return
-		}
-		first = true
-		r.closed.Store(true)
-	}); derr != nil && !errors.Is(derr, ErrClosed) {
-		return derr
+	r.closing.Lock()
+	defer r.closing.Unlock()
+	if r.destroyed {
+		return nil
 	}
-	if err != nil || !first {
+	var busy error
+	if err := r.Do(ctx, func() {
+		r.makeRoom() // the graves' memory
+		if r.live > 0 || len(r.graves) > 0 {
+			busy = fmt.Errorf("%w: reactor with %d queues, and %d released whose users are not all back", verbs.ErrBusy, r.live, len(r.graves))
+			return
+		}
+		r.closed.Store(true)
+	}); err != nil && !errors.Is(err, ErrClosed) { // closed: by an earlier call that did not get to the end
 		return err
 	}
+	if busy != nil {
+		return busy
+	}
 	if r.poller != nil {
-		err = r.poller.Close()
+		if err := r.end(ctx); err != nil {
+			return err
+		}
+	}
+	err := r.destroy()
+	r.destroyed = err == nil
+	return err
+}
+
+// end ends the reactor's goroutines.
+func (r *Reactor) end(ctx context.Context) error {
+	if err := r.poller.Close(); err != nil {
+		return err
 	}
 	select {
-	case <-r.done:
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-r.callbacks.stop:
+	default:
+		close(r.callbacks.stop)
 	}
-	return errors.Join(err, r.destroy())
+	for _, ch := range []chan struct{}{r.done, r.callbacks.ended} {
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	r.callbacks.run() // pushed while they ended
+	r.leftovers()
+	return nil
 }
 
 // destroy closes what New made, children first. Nobody else is there any more.

@@ -33,6 +33,6 @@
 //
 // Post, TryPost, PostRecv, Do, Defer and After may be called from any goroutine.
 // Sinks, event handlers and functions given to Do run holding the turn: they
-// must not block, and may call anything here but Post, Do, Stats and Close. Callbacks of futures
-// run on the reactor's goroutine without the turn.
+// must not block, and may call anything here but Post, Do, Stats and Close.
+// Callbacks of futures run on a goroutine of the reactor's own, without the turn.
 package reactor

@@ -2,20 +2,18 @@ package reactor
 
 import (
 	"context"
+	"slices"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 )
 
-// errands are what only the loop does: functions that want the turn, user
-// callbacks that must not have it, events of channels, timers that are due.
+// errands are what only the loop does: functions that want the turn, events of
+// channels, timers that are due.
 type errands struct {
-	r         *Reactor
-	calls     ring.Inbox[call, *call] // run holding the turn
-	callbacks ring.Inbox[call, *call] // run without it
+	calls ring.Inbox[call, *call]
 	// handlers are by poller key and run holding the turn, as are sources.
 	handlers map[uint32]func()
 	sources  []watchedSource
-	runAfter func() // runCallbacks, made once
 }
 
 // call is one function on its way to the loop.
@@ -29,16 +27,12 @@ type call struct {
 func (c *call) InboxHook() *ring.Hook[call] { return &c.hook }
 
 func (e *errands) init(r *Reactor) {
-	e.r = r
-	e.runAfter = e.runCallbacks
 	e.handlers = map[uint32]func(){keyCompletions: r.takeEvents}
 }
 
-func (e *errands) waiting() bool { return !e.calls.Empty() || !e.callbacks.Empty() }
-
 // Errands implements turn.Work.
 func (r *Reactor) Errands() bool {
-	return r.errands.waiting() || r.eventful() || r.timers.due(r.cfg.Now)
+	return !r.calls.Empty() || r.cfg.Stepped && !r.callbacks.Empty() || r.eventful() || r.timers.due(r.cfg.Now)
 }
 
 // eventful tells whether a channel may have events. A stepped reactor asks its
@@ -54,8 +48,10 @@ func (r *Reactor) eventful() bool {
 // wait for; then timers; then functions in the order they came.
 func (r *Reactor) Run() (after func()) {
 	if r.cfg.Stepped {
-		for _, w := range r.sources {
-			r.handlers[w.key]()
+		for _, w := range slices.Clone(r.sources) { // a handler may end another's watch
+			if fn := r.handlers[w.key]; fn != nil {
+				fn()
+			}
 		}
 	} else {
 		for _, key := range r.sleep.Take() {
@@ -65,15 +61,19 @@ func (r *Reactor) Run() (after func()) {
 		}
 	}
 	r.timers.run(r.cfg.Now)
+	r.runCalls()
+	if r.cfg.Stepped && !r.callbacks.Empty() {
+		return r.runCallbacks
+	}
+	return nil
+}
+
+func (r *Reactor) runCalls() {
 	for c := r.calls.TakeAll(); c != nil; {
 		next := c.hook.Unlink()
 		c.run()
 		c = next
 	}
-	if !r.callbacks.Empty() {
-		return r.runAfter
-	}
-	return nil
 }
 
 func (c *call) run() {
@@ -83,50 +83,51 @@ func (c *call) run() {
 	c.fn()
 }
 
-func (e *errands) runCallbacks() {
-	for c := e.callbacks.TakeAll(); c != nil; {
-		next := c.hook.Unlink()
-		c.fn()
-		c = next
-	}
-}
-
-// Callback queues user code for the reactor's goroutine, where it runs without
-// the turn and should not block for long. It allocates. Any goroutine.
-func (r *Reactor) Callback(fn func()) {
-	r.callbacks.Push(&call{fn: fn})
-	r.tok.Submitted()
-}
-
 // Defer queues fn to run holding the turn, soon. It allocates. Any goroutine,
-// the turn's too. After Close it is run by nobody.
+// the turn's too.
 func (r *Reactor) Defer(fn func()) {
 	r.calls.Push(&call{fn: fn})
 	r.tok.Submitted()
+	r.afterClose()
+}
+
+// afterClose sees to what is pushed when the loop is gone, or going: somebody
+// may wait for it.
+func (r *Reactor) afterClose() {
+	if r.closed.Load() && !r.cfg.Stepped {
+		go r.leftovers()
+	}
+}
+
+func (r *Reactor) leftovers() {
+	r.tok.WithTurn(func() {
+		r.runCalls()
+		r.runTasks()
+	})
 }
 
 // Do runs fn holding the turn and waits for it. When ctx ends first fn still
-// runs, later. Not from the turn; a stepped reactor needs somebody who steps.
-// ErrClosed after Close.
+// runs, later. Not from the turn. ErrClosed after Close. In a stepped reactor it
+// runs fn at once.
 func (r *Reactor) Do(ctx context.Context, fn func()) error {
+	if r.closed.Load() {
+		return ErrClosed
+	}
 	if r.cfg.Stepped {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		r.tok.WithTurn(fn)
 		return nil
 	}
 	c := &call{fn: fn, done: make(chan struct{})}
 	r.calls.Push(c)
 	r.tok.Submitted()
+	r.afterClose()
 	select {
 	case <-c.done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-r.done:
-		select {
-		case <-c.done:
-			return nil
-		default:
-			return ErrClosed
-		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,13 +33,17 @@ type Reactor struct {
 	ready ring.Inbox[Queue, *Queue]
 	tasks ring.Inbox[Task, *Task]
 	errands
-	timers timers
+	callbacks callbacks
+	timers    timers
 
 	// generation counts queues ever made; written by NewQueue, publishes nothing.
 	generation atomic.Uint32
 	// closed is set by Close; submitters and NewQueue read it.
 	closed atomic.Bool
 	done   chan struct{} // closed when the loop has returned
+
+	closing   sync.Mutex // one Close at a time; guards destroyed
+	destroyed bool
 
 	// The holder's.
 	turn                   verbs.Turn
@@ -103,12 +108,14 @@ func New(cfg Config) (_ *Reactor, err error) {
 		return nil, err
 	}
 	r.errands.init(r)
+	r.timers.init(cfg.Now())
 	r.tok = turn.New(r, sleeper, turn.Config{CallerDriving: !cfg.NoCallerDriving && !cfg.Stepped, Spin: cfg.Spin})
 	if cfg.Stepped {
 		close(r.done)
 		return r, nil
 	}
 	r.driver = r
+	r.callbacks.start()
 	go func() {
 		defer close(r.done)
 		r.tok.Loop()

@@ -34,6 +34,7 @@ func (r *Reactor) Schedule(t *Task, quiet bool) {
 	} else {
 		r.tok.Submitted()
 	}
+	r.afterClose()
 }
 
 func (r *Reactor) runTasks() bool {

@@ -2,34 +2,50 @@ package reactor
 
 import (
 	"container/heap"
+	"math"
 	"sync/atomic"
 	"time"
 )
 
 // Timer is a function to run, holding the turn, at a time.
 type Timer struct {
-	at    time.Time
+	at    time.Duration // since timers.base
 	fn    func()
 	index int // in the heap; -1 when not in it
 	order uint64
 }
 
-// timers are the timers of one reactor; the heap is the holder's.
+// timers are the timers of one reactor; the heap is the holder's. Times are kept
+// as durations since base, so that a step of the wall clock moves none.
 type timers struct {
+	base  time.Time
 	heap  timerHeap
 	count uint64
-	// first is the earliest deadline as UnixNano, 0 for none. Written by the
-	// holder; read by the loop before it sleeps and by Errands.
+	// first is the earliest deadline, never for none. Written by the holder;
+	// read by the loop before it sleeps and by Errands.
 	first atomic.Int64
+}
+
+// never is a deadline that does not come: in 292 years.
+const never = math.MaxInt64
+
+func (ts *timers) init(now time.Time) {
+	ts.base = now
+	ts.first.Store(never)
 }
 
 // After runs fn, holding the turn, d from now. It may be called from any
 // goroutine; the timer may be stopped. It allocates.
 func (r *Reactor) After(d time.Duration, fn func()) *Timer {
-	t := &Timer{at: r.cfg.Now().Add(d), fn: fn, index: -1}
+	since := r.cfg.Now().Sub(r.timers.base)
+	at := since + d
+	if at < since && d > 0 { // past the end of time
+		at = never
+	}
+	t := &Timer{at: at, fn: fn, index: -1}
 	// Only the loop adds timers: so it always knows how long it may sleep.
 	r.Defer(func() {
-		if t.fn != nil {
+		if t.fn != nil && t.at != never {
 			r.timers.add(t)
 		}
 	})
@@ -57,22 +73,23 @@ func (ts *timers) add(t *Timer) {
 
 func (ts *timers) publish() {
 	if len(ts.heap) == 0 {
-		ts.first.Store(0)
+		ts.first.Store(never)
 		return
 	}
-	ts.first.Store(ts.heap[0].at.UnixNano())
+	ts.first.Store(int64(ts.heap[0].at))
 }
 
+// next is the earliest deadline; the zero time for none.
 func (ts *timers) next() time.Time {
-	if n := ts.first.Load(); n != 0 {
-		return time.Unix(0, n)
+	if d := ts.first.Load(); d != never {
+		return ts.base.Add(time.Duration(d))
 	}
 	return time.Time{}
 }
 
 func (ts *timers) due(now func() time.Time) bool {
-	n := ts.first.Load()
-	return n != 0 && now().UnixNano() >= n
+	d := ts.first.Load()
+	return d != never && int64(now().Sub(ts.base)) >= d
 }
 
 // run runs what is due, earliest first, in the order of adding where equal.
@@ -80,8 +97,8 @@ func (ts *timers) run(now func() time.Time) {
 	if !ts.due(now) {
 		return
 	}
-	limit := now()
-	for len(ts.heap) > 0 && !ts.heap[0].at.After(limit) {
+	limit := now().Sub(ts.base)
+	for len(ts.heap) > 0 && ts.heap[0].at <= limit {
 		t := heap.Pop(&ts.heap).(*Timer)
 		ts.publish()
 		if fn := t.fn; fn != nil {
@@ -95,10 +112,10 @@ type timerHeap []*Timer
 
 func (h timerHeap) Len() int { return len(h) }
 func (h timerHeap) Less(i, j int) bool {
-	if h[i].at.Equal(h[j].at) {
+	if h[i].at == h[j].at {
 		return h[i].order < h[j].order
 	}
-	return h[i].at.Before(h[j].at)
+	return h[i].at < h[j].at
 }
 func (h timerHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]

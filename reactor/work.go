@@ -110,7 +110,9 @@ func (r *Reactor) die(s *cqState, cause error) {
 }
 
 // Pending implements turn.Work.
-func (r *Reactor) Pending() bool { return !r.ready.Empty() || !r.tasks.Empty() || r.errands.waiting() }
+func (r *Reactor) Pending() bool {
+	return !r.ready.Empty() || !r.tasks.Empty() || !r.calls.Empty() || r.cfg.Stepped && !r.callbacks.Empty()
+}
 
 // Outstanding implements turn.Work.
 func (r *Reactor) Outstanding() bool { return r.outstanding > 0 }

@@ -58,6 +58,11 @@ type Credits struct {
 
 	// closed is set by Close before it closes done; read by acquirers.
 	closed atomic.Bool
+	// lied is set by the first Restore that found itself lied to, which closes
+	// broken: the invariant above does not hold any more, and leavers that
+	// wait for a token need not get one.
+	lied   atomic.Bool
+	broken chan struct{}
 }
 
 // NewCredits makes n free credits. It panics if n is negative.
@@ -65,7 +70,7 @@ func NewCredits(n int) *Credits {
 	if n < 0 {
 		panic(fmt.Sprintf("ring: %d credits", n))
 	}
-	c := &Credits{limit: int64(n), tokens: make(chan struct{}, n), done: make(chan struct{})}
+	c := &Credits{limit: int64(n), tokens: make(chan struct{}, n), done: make(chan struct{}), broken: make(chan struct{})}
 	c.count.Store(int64(n))
 	return c
 }
@@ -113,7 +118,9 @@ func (c *Credits) Acquire(ctx context.Context) error {
 	}
 }
 
-// leave ends the wait of a goroutine that took no token.
+// leave ends the wait of a goroutine that took no token. If a token is on its
+// way already it is taken and given back, unless a stranger's lie (Restore) has
+// made away with it.
 func (c *Credits) leave() {
 	for {
 		n := c.count.Load()
@@ -124,8 +131,11 @@ func (c *Credits) leave() {
 			return
 		}
 	}
-	<-c.tokens
-	c.Release()
+	select {
+	case <-c.tokens:
+		c.Restore(1) // false: a stranger has given it back already
+	case <-c.broken:
+	}
 }
 
 // Release gives a credit back. Any goroutine may call it, also after Close; it
@@ -171,6 +181,9 @@ func (c *Credits) Restore(k int) bool {
 			select {
 			case c.tokens <- struct{}{}:
 			default: // given back again before the waiters had them
+				if c.lied.CompareAndSwap(false, true) {
+					close(c.broken)
+				}
 				return false
 			}
 		}

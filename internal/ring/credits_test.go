@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -236,5 +237,32 @@ func TestRestoreRefusesMoreThanIsOut(t *testing.T) {
 	}
 	if err := <-got; err != nil || c.Available() != 1 {
 		t.Fatalf("the waiter got %v and %d are free, want nil and 1", err, c.Available())
+	}
+}
+
+// Rule: a stranger who gives back credits that waiters have not had yet makes
+// nobody panic and nobody wait for ever. (A peer crashed the process, or a Send
+// never returned.)
+func TestLeavingAfterAStrangersLie(t *testing.T) {
+	for _, waiters := range []int{1, 2} {
+		c := NewCredits(1)
+		if !c.TryAcquire() {
+			t.Fatal("no credit of one")
+		}
+		c.count.Add(-int64(waiters)) // so many are between their first step and the select
+		told := []bool{c.Restore(1), c.Restore(1)}
+		if !told[0] || waiters == 2 && told[1] {
+			t.Fatalf("%d waiters: the restores said %v", waiters, told)
+		}
+		c.Close()
+		for range waiters {
+			left := make(chan struct{})
+			go func() { defer close(left); c.leave() }()
+			select {
+			case <-left:
+			case <-time.After(10 * time.Second):
+				t.Fatalf("%d waiters: one never leaves", waiters)
+			}
+		}
 	}
 }
