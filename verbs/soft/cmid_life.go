@@ -1,7 +1,9 @@
 package soft
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -76,6 +78,8 @@ func (id *cmID) leave(op string) (children []*cmID, err error) {
 	for c := range id.children {
 		children = append(children, c)
 	}
+	// In the order in which they came: a virtual run must repeat.
+	slices.SortFunc(children, func(a, b *cmID) int { return cmp.Compare(a.number, b.number) })
 	id.children = nil
 	return children, nil
 }
