@@ -2,9 +2,12 @@ package runtime
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/verbena-rdma/verbena/reactor"
@@ -103,8 +106,10 @@ func (s *shard) takeAsync() {
 func (s *shard) failAll(qp verbs.QP, cause error) {
 	for _, sh := range s.rt.shards {
 		sh.r.Defer(func() {
-			for _, t := range sh.targets {
-				if c, ok := t.(*Conn); ok && (qp == nil || c.q.QP() == qp) {
+			// In an order that is the same in every run of a simulation.
+			ids := slices.SortedFunc(maps.Keys(sh.targets), func(a, b verbs.CMID) int { return cmp.Compare(a.String(), b.String()) })
+			for _, id := range ids {
+				if c, ok := sh.targets[id].(*Conn); ok && (qp == nil || c.q.QP() == qp) {
 					c.fail(cause)
 				}
 			}
