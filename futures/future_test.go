@@ -40,6 +40,35 @@ func TestSettleOnce(t *testing.T) {
 	}
 }
 
+// Rule: a promise is wanted until its future is discarded or it is settled; who was awaiting before still wants it.
+func TestWantedUntilDiscardedOrSettled(t *testing.T) {
+	p, f := New[int]()
+	if !p.Wanted() {
+		t.Fatal("a new promise is not wanted")
+	}
+	f.Discard()
+	if p.Wanted() || !p.Valid() {
+		t.Fatal("a discarded future's promise must be valid and not wanted")
+	}
+	p, f = New[int]()
+	ctx, cancel := context.WithCancel(t.Context())
+	result := awaiting(t, f, ctx)
+	f.Discard()
+	if !p.Wanted() {
+		t.Fatal("a goroutine awaits, and the promise is not wanted")
+	}
+	cancel()
+	<-result
+	if p.Wanted() {
+		t.Fatal("the last awaiter of a discarded future left, and the promise is wanted")
+	}
+	p, _ = New[int]()
+	p.Settle(1, nil)
+	if p.Wanted() || (Promise[int]{}).Wanted() {
+		t.Fatal("a settled or zero promise is wanted")
+	}
+}
+
 func TestAwaitCancelConsumesNothing(t *testing.T) {
 	p, f := New[int]()
 	for range 2 {

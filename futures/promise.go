@@ -25,3 +25,13 @@ func (p Promise[T]) Valid() bool {
 	w := p.cell.load()
 	return generationOf(w) == p.gen && w&bitSettling == 0
 }
+
+// Wanted reports whether somebody may still take the result: Settle would be the first, and the future was not discarded
+// (or a goroutine that was awaiting it then still does). False is final, true may be old. One load; from any goroutine.
+func (p Promise[T]) Wanted() bool {
+	if p.cell == nil {
+		return false
+	}
+	w := p.cell.load()
+	return generationOf(w) == p.gen && w&bitSettling == 0 && w&(bitDiscarded|bitAwaited) != bitDiscarded
+}
