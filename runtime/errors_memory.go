@@ -18,7 +18,25 @@ var (
 	ErrNoMemory = errors.New("runtime: memory limit reached")
 	// ErrReleased says that memory was used after its owner gave it back.
 	ErrReleased = errors.New("runtime: memory was given back")
+	// ErrOwnMemory says that memory of this library was given to Register; see
+	// [OwnMemoryError].
+	ErrOwnMemory = errors.New("runtime: memory is the library's own")
 )
+
+// OwnMemoryError is memory refused by [Memory.Register] because the library
+// mapped it: it is registered already, and would be unmapped under the second
+// registration. It matches [ErrOwnMemory].
+type OwnMemoryError struct {
+	Addr, Len uint64 // the range given
+}
+
+// Error says which range and what to use instead.
+func (e *OwnMemoryError) Error() string {
+	return fmt.Sprintf("%v: %d bytes at 0x%x belong to a buffer or region, which is registered as it is: use its Slice, or make a region with the access wanted", ErrOwnMemory, e.Len, e.Addr)
+}
+
+// Is matches [ErrOwnMemory].
+func (e *OwnMemoryError) Is(target error) bool { return target == ErrOwnMemory }
 
 // RangeError is a range that reaches outside its memory. It matches
 // [ErrRange], and [ErrRemoteRange] if the memory is a peer's.

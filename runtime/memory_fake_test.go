@@ -140,18 +140,3 @@ func mustRelease(t testing.TB, b Buffer) {
 		t.Fatalf("Release: %v", err)
 	}
 }
-
-// callerMapping is memory that the caller of a Memory mapped.
-func callerMapping(t testing.TB, size int) []byte {
-	t.Helper()
-	a, err := mem.Map(size, mem.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := a.Unmap(); err != nil {
-			t.Errorf("the caller cannot unmap its memory: %v", err)
-		}
-	})
-	return a.Bytes()[:size]
-}

@@ -90,6 +90,17 @@ func (c *regCache) reindex(i int) {
 	}
 }
 
+// ours tells whether [addr, end), not empty, begins or ends in memory that this
+// library mapped.
+func ours(addr, end uint64) bool {
+	for _, at := range [...]uint64{addr, end - 1} {
+		if a, ok := mem.Find(at, 1); ok && a.Owned() {
+			return true
+		}
+	}
+	return false
+}
+
 // acquire gives a registration of b, shared if there is one that serves, and
 // counts its user.
 func (c *regCache) acquire(m *Memory, b []byte, access verbs.AccessFlags) (*registration, error) {
@@ -104,6 +115,9 @@ func (c *regCache) acquire(m *Memory, b []byte, access verbs.AccessFlags) (*regi
 		return r, nil
 	}
 	c.misses++
+	if ours(addr, end) {
+		return nil, &OwnMemoryError{Addr: addr, Len: end - addr}
+	}
 	adopting.Lock()
 	defer adopting.Unlock()
 	arena, err := mem.Adopt(b)

@@ -60,7 +60,7 @@ func (m *Memory) NewRegion(size int, access verbs.AccessFlags) (*Region, error) 
 // the same address would be taken for the old one.
 //
 // It blocks on the memory's mutex and enters the kernel. Errors: as NewRegion,
-// and what mem.Adopt answers, such as for memory of the Go heap, which a device
+// *[OwnMemoryError] for memory of this library's, and what mem.Adopt answers, such as for memory of the Go heap, which a device
 // may never have.
 //
 // Implements: ibv_reg_mr.

@@ -149,6 +149,9 @@ func (a *Arena) Bytes() []byte {
 // come and go and are not reported.
 func (a *Arena) Huge() bool { return a.huge }
 
+// Owned tells whether the arena was made by [Map], and not adopted.
+func (a *Arena) Owned() bool { return a.owned }
+
 // Bound tells whether the system accepted the NUMA preference of
 // [Options.Node].
 func (a *Arena) Bound() bool { return a.bound }
