@@ -165,7 +165,7 @@ func (r *Reactor) Step() bool { return r.tok.Step() }
 func (r *Reactor) NextTimer() time.Time { return r.timers.next() }
 
 // Futures is the pool of the operations' futures, for operations made of
-// several: its callbacks run on the reactor's goroutine.
+// several: its callbacks run on the reactor's callback goroutine.
 func (r *Reactor) Futures() *futures.Pool[Completion] { return r.futures }
 
 // Driver is who drives a waiting goroutine; nil for a stepped reactor.
