@@ -1,0 +1,100 @@
+package runtime
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// What the simulation found in this package, one test each.
+
+// simConnected is a connection between two nodes of a world that does nothing by
+// itself. The world ends with the test.
+func simConnected(t *testing.T) (w *simWorld, a, b *Conn) {
+	t.Helper()
+	w = newSimWorld(1, 0)
+	t.Cleanup(func() {
+		for _, c := range []*Conn{a, b} {
+			if c != nil {
+				c.Abort()
+			}
+		}
+		w.finish()
+	})
+	l := w.nodes[1].ln[0]
+	accepting, err := l.AcceptAsync()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dialing, err := w.nodes[0].rt.DialAsync(w.ended, l.Addr().String(), Options{RecvCredits: 8, SendDepth: 8, MessageSize: simMsgSize})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.pass(time.Second)
+	if a, err, _ = dialing.Poll(); err != nil || a == nil {
+		t.Fatalf("dialing: %v", err)
+	}
+	if b, err, _ = accepting.Poll(); err != nil || b == nil {
+		t.Fatalf("accepting: %v", err)
+	}
+	return w, a, b
+}
+
+// pass lets time pass; nobody takes results.
+func (w *simWorld) pass(d time.Duration) {
+	for until := w.now() + d; ; w.advance(until - w.now()) {
+		for n := 0; n < 50 && w.turn(); n++ {
+		}
+		if w.now() >= until {
+			return
+		}
+	}
+}
+
+// Rule: a message whose future was discarded goes to the next who asks, before
+// all later ones. It came back behind a message of the same batch.
+func TestDiscardedRecvKeepsOrder(t *testing.T) {
+	w, a, b := simConnected(t)
+	b.Recv().Discard()
+	asked := []futures.Future[Message]{b.Recv(), b.Recv()}
+	w.pass(time.Millisecond)
+	for i := range asked {
+		if _, err := a.SendBytes(w.ended, []byte{byte(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.pass(time.Millisecond)
+	for i, f := range asked {
+		m, err, ok := f.Poll()
+		if !ok || err != nil || m.Data[0] != byte(i) {
+			t.Errorf("future %d got message %v (%t, %v)", i, m.Data, ok, err)
+		}
+		if err := m.Release(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Rule: a connection whose queue pair is found in ERR fails, even if nobody says
+// why. It went on as if it were well, and every operation failed.
+func TestConnectionFailsWithItsQueuePair(t *testing.T) {
+	w, a, _ := simConnected(t)
+	if err := a.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); err != nil {
+		t.Fatal(err)
+	}
+	f, err := a.SendBytes(w.ended, []byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.pass(2 * causeBound)
+	var wc *verbs.WCError
+	if _, err, ok := f.Poll(); !ok || !errors.As(err, &wc) || wc.Status != verbs.WCWRFlushErr {
+		t.Errorf("the operation: %v (settled %t), want %v", err, ok, verbs.WCWRFlushErr)
+	}
+	if err := a.Err(); !errors.Is(err, ErrQueuePair) {
+		t.Errorf("the connection: %v, want %v", err, ErrQueuePair)
+	}
+}
