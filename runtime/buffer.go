@@ -30,12 +30,15 @@ func (b Buffer) Len() int { return b.s.Len() }
 // It does not block or allocate, except that a buffer larger than [MaxPooled]
 // that is idle is deregistered and unmapped here.
 func (b Buffer) Release() error {
-	l := b.s.lease
-	if l == nil || !l.release(b.s.gen) {
+	if !b.drop() {
 		return ErrReleased
 	}
-	if big, ok := l.home.(*bigBuffer); ok {
+	if big, ok := b.s.lease.home.(*bigBuffer); ok {
 		return big.m.reap()
 	}
 	return nil
 }
+
+// drop is Release for the holder of a turn: a large buffer that is idle then
+// waits for the next reap. It reports whether this call gave it back.
+func (b Buffer) drop() bool { return b.s.lease != nil && b.s.lease.release(b.s.gen) }

@@ -9,9 +9,11 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultSendDepth      = 256
-	DefaultRecvCredits    = 64
-	DefaultMessageSize    = 8 << 10
+	DefaultSendDepth   = 256
+	DefaultRecvCredits = 64
+	// DefaultMessageSize and the header in front of a message fill a block of
+	// 8 KiB; one byte more would take one of 16 KiB for every receive.
+	DefaultMessageSize    = 8<<10 - frameSize
 	DefaultMaxSGE         = 4
 	DefaultInline         = 128
 	DefaultConnectTimeout = 5 * time.Second
@@ -20,6 +22,10 @@ const (
 
 	minMessageSize = 64
 	maxCredits     = 1 << 14
+	maxSends       = 1 << 15 // with maxCredits and the control requests within what a reactor numbers
+	maxPieces      = 63      // a device's usual limit of 64 elements, less the header's
+	maxInline      = 1 << 13 // more than any device takes
+	maxCQEntries   = 1 << 24 // of the devices known, 4 million
 	maxReactors    = 64
 )
 
@@ -43,8 +49,8 @@ type Config struct {
 	CQEntries int
 	// Memory describes the pools.
 	Memory MemoryConfig
-	// ConnectTimeout bounds each step of connecting; default
-	// DefaultConnectTimeout.
+	// ConnectTimeout bounds a whole attempt to connect, from Dial, or from the
+	// acceptance of a request, to ESTABLISHED; default DefaultConnectTimeout.
 	ConnectTimeout time.Duration
 	// Handlers is how many handlers that may block run at once (see
 	// Runtime.Handle); default DefaultHandlers.
@@ -69,7 +75,8 @@ type Options struct {
 	// or may be posted (raw); default DefaultRecvCredits.
 	RecvCredits int
 	// MessageSize is the largest message received, in bytes; default
-	// DefaultMessageSize. The peer is told.
+	// DefaultMessageSize, or less where the port carries less. The peer is told.
+	// With a header of 16 bytes it must fit the port's largest message.
 	MessageSize int
 	// MaxSGE is how many pieces a gathered or scattered operation may have;
 	// default DefaultMaxSGE.
@@ -78,7 +85,7 @@ type Options struct {
 	// default DefaultInline, -1: never.
 	Inline int
 	// PrivateData goes to the peer with the request or the acceptance: at most
-	// MaxDialData or MaxAcceptData bytes.
+	// MaxDialData or MaxAcceptData bytes. It is copied.
 	PrivateData []byte
 }
 
@@ -96,6 +103,8 @@ func (c Config) validate() (Config, error) {
 		return c, fmt.Errorf("%w: Config.Reactors is %d, want 1 to %d", ErrConfig, c.Reactors, maxReactors)
 	case c.Handlers < 1:
 		return c, fmt.Errorf("%w: Config.Handlers is %d, want at least 1", ErrConfig, c.Handlers)
+	case c.CQEntries < 0 || c.CQEntries == 1 || c.CQEntries > maxCQEntries:
+		return c, fmt.Errorf("%w: Config.CQEntries is %d, want 2 to %d", ErrConfig, c.CQEntries, maxCQEntries)
 	case c.ConnectTimeout < 0:
 		return c, fmt.Errorf("%w: Config.ConnectTimeout is %v, want more than 0", ErrConfig, c.ConnectTimeout)
 	}
@@ -113,14 +122,16 @@ func (o Options) validate() (Options, error) {
 		o.Inline = 0
 	}
 	switch {
-	case o.SendDepth < 1:
-		return o, fmt.Errorf("%w: Options.SendDepth is %d, want at least 1", ErrConfig, o.SendDepth)
+	case o.SendDepth < 1 || o.SendDepth > maxSends:
+		return o, fmt.Errorf("%w: Options.SendDepth is %d, want 1 to %d", ErrConfig, o.SendDepth, maxSends)
 	case o.RecvCredits < 1 || o.RecvCredits > maxCredits:
 		return o, fmt.Errorf("%w: Options.RecvCredits is %d, want 1 to %d", ErrConfig, o.RecvCredits, maxCredits)
 	case o.MessageSize < minMessageSize || o.MessageSize > 1<<30:
 		return o, fmt.Errorf("%w: Options.MessageSize is %d, want %d to %d", ErrConfig, o.MessageSize, minMessageSize, 1<<30)
-	case o.MaxSGE < 1:
-		return o, fmt.Errorf("%w: Options.MaxSGE is %d, want at least 1", ErrConfig, o.MaxSGE)
+	case o.MaxSGE < 1 || o.MaxSGE > maxPieces:
+		return o, fmt.Errorf("%w: Options.MaxSGE is %d, want 1 to %d", ErrConfig, o.MaxSGE, maxPieces)
+	case o.Inline > maxInline:
+		return o, fmt.Errorf("%w: Options.Inline is %d, want at most %d", ErrConfig, o.Inline, maxInline)
 	}
 	return o, nil
 }

@@ -1,8 +1,11 @@
 package runtime
 
 import (
-	"context"
+	"bytes"
+	"errors"
+	"fmt"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 
 	uatomic "go.uber.org/atomic"
@@ -43,14 +46,22 @@ type Conn struct {
 	opts Options
 
 	// cause is why the connection takes no more operations; nil while it does.
-	// Set once, by the holder or by Close; read by all.
+	// Set once, by the holder or by Close; read by all. ended is closed by who
+	// has set it.
 	cause uatomic.Error
+	ended chan struct{}
 	// credits are the peer's free receives. Made before the connection is given
 	// to anybody; nil in raw mode.
 	credits *ring.Credits
 	// unreturned counts receives posted again that the peer was not told of.
-	// Added to by Release, taken by whoever sends a frame.
+	// Added to by Release, taken by whoever sends a frame (credits.go).
 	unreturned atomic.Uint32
+	// granted counts the receives that the peer was ever told of. Written by
+	// whoever sends a frame, read by the holder.
+	granted atomic.Uint64
+	// hungry is set while somebody waits and no message is here. Written by
+	// the holder, read by Release.
+	hungry atomic.Bool
 
 	recvs     []recvSlot
 	wantIn    ring.Inbox[want, *want]         // Recv pushes, matchTask takes
@@ -58,6 +69,7 @@ type Conn struct {
 	matchTask reactor.Task
 	tellTask  reactor.Task
 
+	goneMu   sync.Mutex    // guards wants once gone, when there may be no holder
 	closed   chan struct{} // closed when gone
 	closeErr error         // written before closed is
 
@@ -70,36 +82,33 @@ type Conn struct {
 	met       bool // peer is known
 	peer      hello
 	private   []byte // the peer's
+	largest   int    // MaxMessage; written before the connection is given to anybody
 	local     netip.AddrPort
 	remote    netip.AddrPort
-	arrived   []int // receive slots with messages, oldest first
-	arrivals  uint64
+	arrived   []int  // receive slots with messages, oldest first
+	arrivals  uint64 // messages ever arrived: credits that the peer has used
 	wants     []*want
+	pruned    int  // wants left by the last prune
 	creditDue bool // credits to tell, but no room to send them
 	parting   bool // disconnected on the way to the end
 	drained   bool // no receive is out any more: nothing will arrive
 }
 
-// controlRecvs are receives beyond the credits, for the peer's credit updates:
-// an update carries at least half of all credits, so at most two are unseen;
-// one more for the time until a receive is posted again.
-const controlRecvs = 3
-
-// controlSends is how many credit updates may be on their way.
-const controlSends = 2
-
-// newConn prepares a connection on the next reactor. It needs no turn.
-func (rt *Runtime) newConn(opts Options) (*Conn, error) {
-	opts, err := rt.inherit(opts)
-	if err != nil {
-		return nil, err
-	}
+// newConn prepares a connection on the next reactor, with options from inherit.
+// It needs no turn.
+func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	if err := rt.enter(); err != nil {
 		return nil, err
 	}
 	defer rt.leave()
-	c := &Conn{rt: rt, sh: rt.shard(), opts: opts, closed: make(chan struct{})}
+	c := &Conn{rt: rt, sh: rt.shard(), opts: opts, ended: make(chan struct{}), closed: make(chan struct{})}
+	c.largest = int(c.sh.r.MaxMessage())
+	if !opts.Raw && opts.MessageSize > c.largest-frameSize {
+		return nil, fmt.Errorf("%w: Options.MessageSize is %d, the port of %s carries %d with a header of %d",
+			ErrConfig, opts.MessageSize, rt.dev.Device().Name, c.largest, frameSize)
+	}
 	c.matchTask.Fn, c.tellTask.Fn = c.match, c.tell
+	c.granted.Store(uint64(opts.RecvCredits))
 	recvs, controls := opts.RecvCredits, 0
 	if !opts.Raw {
 		recvs, controls = recvs+controlRecvs, controlSends
@@ -108,6 +117,9 @@ func (rt *Runtime) newConn(opts Options) (*Conn, error) {
 		PD: rt.pd, SendDepth: opts.SendDepth, RecvDepth: recvs, ControlDepth: controls,
 		MaxSGE: opts.MaxSGE, Inline: max(opts.Inline, frameSize),
 	})
+	if errors.Is(err, reactor.ErrConfig) {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +134,8 @@ func (rt *Runtime) newConn(opts Options) (*Conn, error) {
 	return c, nil
 }
 
-// inherit fills what opts leaves open from the runtime's options.
+// inherit fills what o leaves open from the runtime's options. Its result is
+// not for inherit again: there, Inline 0 means never.
 func (rt *Runtime) inherit(o Options) (Options, error) {
 	d := rt.cfg.Conn
 	o.Raw = o.Raw || d.Raw
@@ -135,7 +148,19 @@ func (rt *Runtime) inherit(o Options) (Options, error) {
 			o.Inline = -1
 		}
 	}
+	if o.PrivateData == nil {
+		o.PrivateData = d.PrivateData
+	}
+	o.PrivateData = bytes.Clone(o.PrivateData)
 	return o.validate()
+}
+
+// checkPrivate checks the length of private data that goes with what.
+func (o Options) checkPrivate(what string, most int) error {
+	if len(o.PrivateData) > most {
+		return fmt.Errorf("%w: Options.PrivateData has %d bytes, %s carries %d", ErrConfig, len(o.PrivateData), what, most)
+	}
+	return nil
 }
 
 // LocalAddr and RemoteAddr are the ends of the connection.
@@ -148,14 +173,13 @@ func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
 // connection's and not to be changed.
 func (c *Conn) PrivateData() []byte { return c.private }
 
-// MaxMessage is the largest message the peer receives, in bytes; in raw mode
-// the largest the port carries.
-func (c *Conn) MaxMessage() int {
-	if c.opts.Raw {
-		return int(c.sh.r.MaxMessage())
-	}
-	return int(c.peer.recvSize)
-}
+// MaxMessage is the largest message that can be sent, in bytes: what the peer
+// receives, as far as the port carries it; in raw mode what the port carries.
+func (c *Conn) MaxMessage() int { return c.largest }
+
+// Done is closed when the connection takes no more operations: it failed, or was
+// closed by either side. Err says why. What has arrived can still be received.
+func (c *Conn) Done() <-chan struct{} { return c.ended }
 
 // Err is why the connection takes no more operations; nil while it does.
 func (c *Conn) Err() error { return c.cause.Load() }
@@ -166,11 +190,12 @@ func (c *Conn) Futures() (*futures.Pool[Result], futures.Driver) {
 	return c.sh.r.Futures(), c.sh.r.Driver()
 }
 
-// usable says why an operation cannot be started.
-func (c *Conn) usable() error { return c.cause.Load() }
-
 // setCause records why the connection ends; the first reason stays.
-func (c *Conn) setCause(err error) bool { return c.cause.CompareAndSwap(nil, err) }
+func (c *Conn) setCause(err error) {
+	if c.cause.CompareAndSwap(nil, err) {
+		close(c.ended)
+	}
+}
 
 // abandon gives back a connection that never reached its reactor.
 func (c *Conn) abandon(err error) error {
@@ -184,14 +209,4 @@ func (c *Conn) abandon(err error) error {
 		return derr
 	}
 	return err
-}
-
-// wait waits for ch, or ctx.
-func wait(ctx context.Context, ch <-chan struct{}) error {
-	select {
-	case <-ch:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

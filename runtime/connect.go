@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"syscall"
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/ring"
@@ -32,7 +33,8 @@ const (
 )
 
 // Dial connects to "host:port" with the runtime's options and waits for the
-// outcome. When ctx ends first the attempt is given up.
+// outcome, at most Config.ConnectTimeout. When ctx ends first the attempt is
+// given up, and the peer is told if it was asked already.
 //
 // Errors: ErrAddress, ErrUnreachable, ErrConnectTimeout, *RejectError, the
 // device's, the context's.
@@ -42,13 +44,14 @@ func (rt *Runtime) Dial(ctx context.Context, addr string) (*Conn, error) {
 
 // DialOptions is Dial with options; what they leave open is the runtime's.
 func (rt *Runtime) DialOptions(ctx context.Context, addr string, o Options) (*Conn, error) {
-	f, err := rt.DialAsync(ctx, addr, o)
+	attempt, f, err := rt.dialing(ctx, addr, o)
 	if err != nil {
 		return nil, err
 	}
 	c, err := f.Await(ctx)
 	if err != nil && f.Valid() {
-		f.Discard() // the connection is closed when it comes
+		f.Discard() // a connection that has just come is closed
+		attempt.Abort()
 		return nil, fmt.Errorf("connecting to %s: %w", addr, err)
 	}
 	return c, err
@@ -57,22 +60,28 @@ func (rt *Runtime) DialOptions(ctx context.Context, addr string, o Options) (*Co
 // DialAsync is DialOptions that returns a future. ctx bounds only the look-up
 // of the host's name.
 func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (futures.Future[*Conn], error) {
-	var none futures.Future[*Conn]
+	_, f, err := rt.dialing(ctx, addr, o)
+	return f, err
+}
+
+// dialing starts an attempt. c is not the caller's before f says so.
+func (rt *Runtime) dialing(ctx context.Context, addr string, o Options) (c *Conn, f futures.Future[*Conn], err error) {
 	dst, err := rt.resolve(ctx, addr)
 	if err != nil {
-		return none, err
+		return nil, f, err
 	}
-	if len(o.PrivateData) > MaxDialData {
-		return none, fmt.Errorf("%w: %d bytes of private data, a request carries %d", ErrConfig, len(o.PrivateData), MaxDialData)
+	if o, err = rt.inherit(o); err != nil {
+		return nil, f, err
 	}
-	c, err := rt.newConn(o)
-	if err != nil {
-		return none, err
+	if err := o.checkPrivate("a request", MaxDialData); err != nil {
+		return nil, f, err
 	}
-	var f futures.Future[*Conn]
+	if c, err = rt.newConn(o); err != nil {
+		return nil, f, err
+	}
 	c.promise, f = rt.conns.New(nil)
 	c.sh.r.Defer(func() { c.dial(dst) })
-	return f, nil
+	return c, f, nil
 }
 
 // resolve turns "host:port" into an address; an empty host is the device.
@@ -126,7 +135,10 @@ func (c *Conn) begin() bool {
 		c.giveUp(err)
 		return false
 	}
-	c.timer = c.sh.r.After(c.rt.cfg.ConnectTimeout, func() { c.giveUp(ErrConnectTimeout) })
+	bound := c.rt.cfg.ConnectTimeout
+	c.timer = c.sh.r.After(bound, func() {
+		c.giveUp(fmt.Errorf("%w: %v, longer than %v (Config.ConnectTimeout)", ErrConnectTimeout, c.remote, bound))
+	})
 	return true
 }
 
@@ -135,7 +147,8 @@ func (c *Conn) own(id verbs.CMID) {
 	c.sh.targets[id] = c
 }
 
-// setup makes the queue pair and posts the receives, before the peer can send.
+// setup makes the queue pair and posts the receives, at the device when it
+// returns: before the peer can send.
 func (c *Conn) setup() error {
 	if err := c.q.Admit(); err != nil {
 		return err
@@ -157,6 +170,7 @@ func (c *Conn) setup() error {
 			return err
 		}
 	}
+	c.sh.r.Flush()
 	return nil
 }
 
@@ -167,7 +181,7 @@ func (c *Conn) param() *verbs.ConnParam {
 		h.credits, h.recvSize = uint32(c.opts.RecvCredits), uint32(c.opts.MessageSize)
 	}
 	return &verbs.ConnParam{
-		PrivateData: encodeHello(h), ResponderResources: readDepth, InitiatorDepth: readDepth,
+		PrivateData: encodeHello(h), ResponderResources: c.rt.reads, InitiatorDepth: c.rt.reads,
 		RetryCount: retryCount, RNRRetryCount: rnrRetryCount,
 	}
 }
@@ -181,6 +195,7 @@ func (c *Conn) meet(private []byte) error {
 	c.met, c.peer, c.private = true, h, h.user
 	if !h.raw {
 		c.credits = ring.NewCredits(int(h.credits))
+		c.largest = int(min(uint64(h.recvSize), uint64(c.largest-frameSize)))
 	}
 	return nil
 }
@@ -220,7 +235,7 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 	case verbs.CMRejected:
 		err = c.rejected(ev)
 	case verbs.CMAddrError, verbs.CMRouteError, verbs.CMUnreachable, verbs.CMConnectError:
-		err = fmt.Errorf("%w: %v: %v (status %d)", ErrUnreachable, c.remote, ev.Type, ev.Status)
+		err = fmt.Errorf("%w: %v: %v (%s)", ErrUnreachable, c.remote, ev.Type, statusText(ev.Status))
 	case verbs.CMDisconnected:
 		c.fail(ErrPeerClosed)
 	case verbs.CMDeviceRemoval:
@@ -229,6 +244,15 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 	if err != nil {
 		c.giveUp(err)
 	}
+}
+
+// statusText says what an event's status means: a negative errno, or a number
+// of the connection manager's.
+func statusText(status int) string {
+	if status < 0 {
+		return syscall.Errno(-status).Error()
+	}
+	return "status " + strconv.Itoa(status)
 }
 
 func (c *Conn) rejected(ev *verbs.CMEvent) error {

@@ -20,6 +20,7 @@ var (
 	ErrMode           = errors.New("runtime: not in this connection's mode")
 	ErrMessage        = errors.New("runtime: message was released")
 	ErrQueuePair      = errors.New("runtime: the queue pair failed")
+	ErrReactorBusy    = errors.New("runtime: the reactor did not come to it")
 	ErrPeerProtocol   = errors.New("runtime: the peer broke the protocol")
 )
 

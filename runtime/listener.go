@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -16,22 +17,35 @@ import (
 type Listener struct {
 	rt   *Runtime
 	sh   *shard
-	opts Options
+	opts Options        // with the runtime's; PrivateData is ours
 	addr netip.AddrPort // written before anybody has the listener
 
 	// The holder's.
 	id       verbs.CMID
-	requests []request // nobody accepts them yet
-	seats    []*Conn   // prepared by Accept, waiting for a request
+	requests []*request // nobody accepts them yet, oldest first
+	seats    []*Conn    // prepared by Accept, waiting for a request
 	closed   bool
 	gone     chan struct{}
 	closeErr error
 }
 
-// request is a peer that wants in.
+// request is a peer that wants in. Until it is seated it gets the events of
+// its identifier: the peer may give up.
 type request struct {
+	l       *Listener
 	id      verbs.CMID
 	private []byte
+}
+
+// onCM implements cmTarget.
+func (r *request) onCM(ev *verbs.CMEvent) {
+	switch ev.Type {
+	case verbs.CMRejected, verbs.CMDisconnected, verbs.CMConnectError, verbs.CMUnreachable, verbs.CMDeviceRemoval:
+		if i := slices.Index(r.l.requests, r); i >= 0 {
+			r.l.requests = slices.Delete(r.l.requests, i, i+1)
+			r.l.sh.closeID(r.id, nil)
+		}
+	}
 }
 
 // Listen listens at "host:port" with the runtime's options. An empty host is
@@ -50,8 +64,8 @@ func (rt *Runtime) ListenOptions(addr string, o Options) (*Listener, error) {
 	if o, err = rt.inherit(o); err != nil {
 		return nil, err
 	}
-	if len(o.PrivateData) > MaxAcceptData {
-		return nil, fmt.Errorf("%w: %d bytes of private data, an acceptance carries %d", ErrConfig, len(o.PrivateData), MaxAcceptData)
+	if err := o.checkPrivate("an acceptance", MaxAcceptData); err != nil {
+		return nil, err
 	}
 	if err := rt.enter(); err != nil {
 		return nil, err
@@ -99,24 +113,35 @@ func (l *Listener) listen(at netip.AddrPort) error {
 // Addr is where the listener listens.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
-// Accept waits for a connection. When ctx ends first, a connection that is
-// just being made is closed; later ones are left to others. ErrClosed after Close.
+// Accept waits for a connection. A request that fails half-way (its peer gave
+// up, or is hostile) is passed over. When ctx ends first, a connection that is
+// just being made is closed; later ones are left to others.
+//
+// Errors: ErrClosed after Close; the context's; what keeps a connection from
+// being prepared here (memory, the configuration, no room in the reactor).
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
-	seat, f, err := l.seat()
-	if err != nil {
-		return nil, err
+	for {
+		seat, f, err := l.seat()
+		if err != nil {
+			return nil, err
+		}
+		c, err := f.Await(ctx)
+		switch {
+		case err == nil || errors.Is(err, ErrClosed) || errors.Is(err, reactor.ErrTooMany):
+			return c, err
+		case f.Valid(): // ctx has ended
+			f.Discard()
+			l.sh.r.Defer(func() { l.withdraw(seat) })
+			return nil, err
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		}
 	}
-	c, err := f.Await(ctx)
-	if err != nil && f.Valid() {
-		f.Discard()
-		l.sh.r.Defer(func() { l.withdraw(seat) })
-	}
-	return c, err
 }
 
 // AcceptAsync prepares a connection for the next request and returns its
 // future. A request that fails half-way settles it with the error; accept
-// again.
+// again. A future that is discarded takes no request.
 func (l *Listener) AcceptAsync() (futures.Future[*Conn], error) {
 	_, f, err := l.seat()
 	return f, err
@@ -165,7 +190,9 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 		l.refuse(ev.ID, code, err.Error())
 		return
 	}
-	l.requests = append(l.requests, request{ev.ID, ev.Conn.PrivateData})
+	r := &request{l, ev.ID, ev.Conn.PrivateData}
+	l.requests = append(l.requests, r)
+	l.sh.targets[ev.ID] = r
 	l.match()
 }
 
@@ -177,8 +204,15 @@ func (l *Listener) refuse(id verbs.CMID, code uint16, text string) {
 // match seats requests.
 func (l *Listener) match() {
 	for len(l.requests) > 0 && len(l.seats) > 0 {
-		req, c := l.requests[0], l.seats[0]
-		l.requests, l.seats = l.requests[1:], l.seats[1:]
+		c := l.seats[0]
+		l.seats = slices.Delete(l.seats, 0, 1)
+		if !c.promise.Wanted() {
+			c.unseat(futures.ErrDiscarded)
+			continue
+		}
+		req := l.requests[0]
+		l.requests = slices.Delete(l.requests, 0, 1)
+		delete(l.sh.targets, req.id) // the connection's from here on
 		if c.sh == l.sh {
 			c.accept(req)
 			continue
@@ -188,7 +222,7 @@ func (l *Listener) match() {
 }
 
 // accept answers a request, on the turn of the connection's reactor.
-func (c *Conn) accept(req request) {
+func (c *Conn) accept(req *request) {
 	if !c.begin() {
 		c.sh.drop(req.id)
 		return
@@ -212,7 +246,9 @@ func (c *Conn) accept(req request) {
 }
 
 // Close stops listening, refuses who waits and ends pending Accepts with
-// ErrClosed. Accepted connections live on. It is idempotent.
+// ErrClosed. Accepted connections live on. It is idempotent. It waits for
+// nothing but its reactor: when ctx ends, it gives that some seconds more
+// before ErrReactorBusy. Not from a callback; see Conn.Close.
 func (l *Listener) Close(ctx context.Context) error {
 	l.sh.r.Defer(func() {
 		if l.closed {
@@ -232,8 +268,13 @@ func (l *Listener) Close(ctx context.Context) error {
 			close(l.gone)
 		})
 	})
-	if err := wait(ctx, l.gone); err != nil {
-		return err
+	select {
+	case <-l.gone:
+		return l.closeErr
+	case <-ctx.Done():
+	}
+	if !waitBound(l.gone, closeBound) {
+		return fmt.Errorf("closing the listener at %v: %w within %v; was Close called from a callback?", l.addr, ErrReactorBusy, closeBound)
 	}
 	return l.closeErr
 }

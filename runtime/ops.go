@@ -79,7 +79,7 @@ func (c *Conn) FetchAndAdd(ctx context.Context, remote Remote, add uint64) (Futu
 const wordSize = 8
 
 func (c *Conn) atomic(ctx context.Context, s *reactor.Send, remote Remote) (f Future, err error) {
-	if err := c.usable(); err != nil {
+	if err := c.Err(); err != nil {
 		return f, err
 	}
 	if err := remote.check(wordSize, verbs.AccessRemoteAtomic); err != nil {
@@ -100,11 +100,11 @@ func (r Remote) check(n uint64, need verbs.AccessFlags) error {
 	return nil
 }
 
-// maxPieces bounds the elements kept on the stack.
-const maxPieces = 8
+// stackSGEs bounds the elements kept on the stack.
+const stackSGEs = 8
 
 func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32) (f Future, err error) {
-	if err := c.usable(); err != nil {
+	if err := c.Err(); err != nil {
 		return f, err
 	}
 	var total uint64
@@ -127,7 +127,7 @@ func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, 
 	if err := c.creditFor(ctx, op); err != nil {
 		return f, err
 	}
-	var space [maxPieces]verbs.SGE
+	var space [stackSGEs]verbs.SGE
 	s := reactor.Send{Opcode: op, Remote: remote.Addr, RKey: remote.RKey, Imm: imm}
 	var p reactor.Payload
 	if p.SGEs, s.Lease, err = leaseAll(space[:0], locals); err == nil {
@@ -151,7 +151,7 @@ func (c *Conn) creditFor(ctx context.Context, op verbs.WROpcode) error {
 		return nil
 	}
 	if err := c.credits.Acquire(ctx); err != nil {
-		if cause := c.usable(); cause != nil {
+		if cause := c.Err(); cause != nil {
 			return cause
 		}
 		return fmt.Errorf("waiting for one of the peer's %d receives: %w", c.credits.Cap(), err)

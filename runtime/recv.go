@@ -3,6 +3,7 @@ package runtime
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -46,7 +47,7 @@ func (s *recvSlot) post() error {
 	return s.c.q.PostRecv(&reactor.Recv{Sink: s.c, Tag: uint64(s.i)}, s.sge[:])
 }
 
-func (s *recvSlot) free() { s.buf.Release() }
+func (s *recvSlot) free() { s.buf.drop() }
 
 // makeRecvs allocates the buffers of n receives.
 func (c *Conn) makeRecvs(n int) error {
@@ -81,7 +82,8 @@ type Message struct {
 
 // Release gives the buffer back: it is posted again and the peer gets its
 // credit. Data must not be used after it. ErrMessage when it was released
-// already. It does not block.
+// already. It does not block, but as Buffer.Release says when the connection is
+// gone and its messages are large.
 func (m Message) Release() error {
 	s := m.slot
 	if s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
@@ -89,12 +91,9 @@ func (m Message) Release() error {
 	}
 	c := s.c
 	if err := s.post(); err != nil { // the connection is going or gone
-		s.free()
-		return nil
+		return s.buf.Release()
 	}
-	if n := c.unreturned.Add(1); int(n) >= c.tellAt() {
-		c.sh.r.Schedule(&c.tellTask, false)
-	}
+	c.giveBack(1)
 	return nil
 }
 
@@ -129,6 +128,9 @@ func (c *Conn) recv(quiet bool) futures.Future[Message] {
 	if c.opts.Raw {
 		return futures.Ready(Message{}, ErrMode)
 	}
+	if isGone(c) {
+		return futures.Ready(Message{}, c.cause.Load())
+	}
 	w := wantPool.Get().(*want)
 	p, f := c.rt.messages.New(c.sh.r.Driver())
 	w.promise = p
@@ -139,6 +141,10 @@ func (c *Conn) recv(quiet bool) futures.Future[Message] {
 
 // match gives arrived messages to those who wait. Holder only.
 func (c *Conn) match() {
+	if c.state == connGone { // and maybe the reactor: then anybody calls
+		c.goneMu.Lock()
+		defer c.goneMu.Unlock()
+	}
 	for w := c.wantIn.TakeAll(); w != nil; {
 		next := w.hook.Unlink()
 		c.wants = append(c.wants, w)
@@ -153,6 +159,8 @@ func (c *Conn) match() {
 		var m Message
 		var err error
 		switch {
+		case !w.promise.Wanted():
+			err = futures.ErrDiscarded // nobody sees it; the memory goes back
 		case len(c.arrived) > 0:
 			m = c.handOut(c.arrived[0])
 			c.arrived = append(c.arrived[:0], c.arrived[1:]...)
@@ -161,16 +169,50 @@ func (c *Conn) match() {
 				err = ErrConnClosed
 			}
 		default:
-			c.wants = append(c.wants[:0], c.wants[done:]...)
+			kept := copy(c.wants, c.wants[done:])
+			clear(c.wants[kept:])
+			c.wants = c.wants[:kept]
+			c.prune()
+			c.hungry.Store(true)
+			c.tell()
 			return
 		}
-		p := w.promise
-		w.promise = futures.Promise[Message]{}
-		wantPool.Put(w)
-		p.Settle(m, err)
+		w.settle(m, err)
 	}
 	clear(c.wants)
 	c.wants = c.wants[:0]
+	if c.hungry.Load() {
+		c.hungry.Store(false)
+	}
+}
+
+// settle ends the wait; the want is not the caller's any more.
+func (w *want) settle(m Message, err error) {
+	p := w.promise
+	w.promise = futures.Promise[Message]{}
+	wantPool.Put(w)
+	p.Settle(m, err)
+}
+
+// pruneFrom is how many wants are worth looking through.
+const pruneFrom = 64
+
+// prune ends waits that were given up behind one that was not. It is done
+// whenever the wants have doubled, so each costs a constant.
+func (c *Conn) prune() {
+	if len(c.wants) < max(pruneFrom, 2*c.pruned) {
+		return
+	}
+	kept := c.wants[:0]
+	for _, w := range c.wants {
+		if w.promise.Wanted() {
+			kept = append(kept, w)
+		} else {
+			w.settle(Message{}, futures.ErrDiscarded)
+		}
+	}
+	clear(c.wants[len(kept):])
+	c.wants, c.pruned = kept, len(kept)
 }
 
 func (c *Conn) handOut(i int) Message {
@@ -245,13 +287,21 @@ func (c *Conn) Complete(r Result, err error) {
 	}
 	s := &c.recvs[r.Tag]
 	if err != nil {
-		s.free() // a flush; the failure itself came through OnFail
+		s.free()
+		// A flush is a consequence, and the failure itself came through OnFail.
+		// What the device refused nobody else tells.
+		if _, completed := errors.AsType[*verbs.WCError](err); !completed && c.state <= connOpen {
+			c.sh.r.Defer(func() { c.fail(err) })
+		}
 		return
 	}
 	if err := c.take(s, r); err != nil {
 		s.free()
+		if c.state == connConnecting { // it would be destroyed under the reactor's hands
+			c.sh.r.Defer(func() { c.fail(err) })
+			return
+		}
 		c.fail(err)
-		return
 	}
 }
 
@@ -264,15 +314,20 @@ func (c *Conn) take(s *recvSlot, r Result) error {
 		if err != nil {
 			return err
 		}
-		if f.credits > 0 && !c.credits.Restore(int(f.credits)) {
+		// No credits yet on the dialing side before ESTABLISHED: nothing was
+		// sent, so nothing can come back.
+		if f.credits > 0 && (c.credits == nil || !c.credits.Restore(int(f.credits))) {
 			return errCredits(f.credits)
 		}
 		if f.kind == frameCredit {
-			return s.post()
+			if s.post() != nil { // the connection is being closed
+				s.free()
+			}
+			return nil
 		}
 		s.n, s.with = int(f.length), false
 	}
-	c.arrivals++
+	c.arrivals++ // data and immediates: each has used up a credit
 	s.nth = c.arrivals
 	c.arrived = append(c.arrived, s.i)
 	if len(c.wants) > 0 {

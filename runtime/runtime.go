@@ -3,11 +3,8 @@ package runtime
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"sync"
-
-	"github.com/panjf2000/ants/v2"
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/sys"
@@ -31,23 +28,28 @@ type Runtime struct {
 	pd       verbs.PD
 	mem      *Memory
 	shards   []*shard
-	pool     *ants.Pool
+	handlers *handlers // nil when stepped
+	reads    uint8     // READs and atomics under way per connection and direction
 	conns    *futures.Pool[*Conn]
 	messages *futures.Pool[Message]
 
-	making sync.WaitGroup // see enter
+	making  sync.WaitGroup // see enter
+	tidying sync.WaitGroup // goroutines of tidy
 
 	mu        sync.Mutex // guards what follows; never held while waiting
 	closing   bool
 	live      map[*Conn]struct{}
 	listeners map[*Listener]struct{}
 	next      int // where the next connection goes
+
+	destroying sync.Mutex // held by the one destroy that runs
 }
 
 // Open opens a device and starts its reactors. The caller closes the Runtime.
 //
 // Errors: ErrConfig, a *verbs.DeviceError for an unknown device, the device's.
 func Open(cfg Config) (_ *Runtime, err error) {
+	byDefault := cfg.Conn.MessageSize == 0
 	if cfg, err = cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -77,21 +79,30 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	if addrs := rt.dev.Device().Addr; len(addrs) > 0 {
 		rt.addr = addrs[0]
 	}
+	attr, err := rt.dev.QueryDevice()
+	if err != nil {
+		return nil, err
+	}
+	rt.reads = uint8(max(0, min(readDepth, attr.MaxQPRdAtom, attr.MaxQPInitRdAtom)))
 	if rt.pd, err = rt.dev.AllocPD(); err != nil {
 		return nil, err
 	}
 	if rt.mem, err = newMemory(rt.pd, cfg.Memory); err != nil {
 		return nil, err
 	}
-	if !cfg.stepped { // the pool has a goroutine of its own
-		if rt.pool, err = ants.NewPool(cfg.Handlers, ants.WithDisablePurge(true)); err != nil {
+	if !cfg.stepped {
+		if rt.handlers, err = newHandlers(cfg.Handlers); err != nil {
 			return nil, err
 		}
 	}
 	if err = rt.startShards(); err != nil {
 		return nil, err
 	}
-	rt.conns = futures.NewPool(futures.Options[*Conn]{Dispose: disposeConn})
+	if byDefault { // a default fits every port; what was asked for is refused if it does not
+		most := int(rt.shards[0].r.MaxMessage()) - frameSize
+		rt.cfg.Conn.MessageSize = min(rt.cfg.Conn.MessageSize, max(most, minMessageSize))
+	}
+	rt.conns = futures.NewPool(futures.Options[*Conn]{Dispose: disposeConn, Execute: rt.shards[0].r.Callback})
 	rt.messages = futures.NewPool(futures.Options[Message]{Dispose: disposeMessage, Execute: rt.shards[0].r.Callback})
 	return rt, nil
 }
@@ -132,14 +143,17 @@ func (rt *Runtime) Stats() reactor.Stats {
 }
 
 // Handle has fn called with the operation's result on a goroutine of the
-// handler pool, where it may block. When all handlers are busy the reactor's
-// goroutine waits, and with it callbacks and events, but no operation. The
-// future is consumed.
+// handler pool, where it may block: wait for operations, close connections. It
+// does not wait itself: when Config.Handlers run, fn does when one of them
+// returns, in the order of completion. A handler that panics ends the program.
+// The future is consumed. After Close fn runs on a goroutine of its own.
 func (rt *Runtime) Handle(f Future, fn func(Result, error)) {
 	f.Then(func(r Result, err error) {
-		if rt.pool == nil || rt.pool.Submit(func() { fn(r, err) }) != nil {
-			fn(r, err) // stepped, or the pool is closed: the runtime is going
+		if rt.handlers == nil { // stepped
+			fn(r, err)
+			return
 		}
+		rt.handlers.submit(func() { fn(r, err) })
 	})
 }
 
@@ -172,69 +186,12 @@ func (rt *Runtime) adopt(c *Conn) {
 	rt.live[c] = struct{}{}
 }
 
+// forget is called once the receive buffers of c are free.
 func (rt *Runtime) forget(c *Conn) {
+	if len(c.recvs) > 0 && c.recvs[0].buf.Len() > MaxPooled {
+		rt.tidy()
+	}
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	delete(rt.live, c)
-}
-
-// Close closes listeners and connections, waiting for what is outstanding
-// until ctx ends and cutting it off then, and gives everything back: goroutines,
-// descriptors, mappings, the device. Memory still in use by the caller is an error
-// (verbs.ErrBusy), and Close may be called again. It is idempotent.
-func (rt *Runtime) Close(ctx context.Context) error {
-	rt.mu.Lock()
-	rt.closing = true
-	rt.mu.Unlock()
-	rt.making.Wait() // what is made now is seen below
-	rt.mu.Lock()
-	var listeners []*Listener
-	for l := range rt.listeners {
-		listeners = append(listeners, l)
-	}
-	var conns []*Conn
-	for c := range rt.live {
-		conns = append(conns, c)
-	}
-	rt.mu.Unlock()
-	var errs []error
-	for _, l := range listeners {
-		errs = append(errs, l.Close(ctx))
-	}
-	var wg sync.WaitGroup
-	closed := make([]error, len(conns))
-	for i, c := range conns {
-		wg.Go(func() { closed[i] = c.Close(ctx) })
-	}
-	wg.Wait()
-	errs = append(errs, closed...)
-	errs = append(errs, rt.destroy(ctx))
-	return errors.Join(errs...)
-}
-
-// destroy gives back what Open made, children first, up to the first that
-// cannot go yet. Every step may be repeated.
-func (rt *Runtime) destroy(ctx context.Context) error {
-	for _, s := range rt.shards {
-		if err := s.close(ctx); err != nil {
-			return err
-		}
-	}
-	if rt.pool != nil {
-		rt.pool.Release()
-	}
-	if rt.mem != nil {
-		if err := rt.mem.Close(); err != nil {
-			return fmt.Errorf("closing the memory: %w", err)
-		}
-	}
-	if rt.pd != nil {
-		if err := rt.pd.Close(); err != nil {
-			return err
-		}
-	}
-	if rt.dev != nil {
-		return rt.dev.Close()
-	}
-	return nil
 }

@@ -33,7 +33,7 @@ func (c *Conn) SendV(ctx context.Context, locals []Slice) (f Future, err error) 
 	if err := c.creditFor(ctx, verbs.WRSend); err != nil {
 		return f, err
 	}
-	var space [maxPieces]verbs.SGE
+	var space [stackSGEs]verbs.SGE
 	s := reactor.Send{Opcode: verbs.WRSend}
 	var p reactor.Payload
 	if p.SGEs, s.Lease, err = leaseAll(space[:0], locals); err == nil {
@@ -54,7 +54,7 @@ func (c *Conn) SendBytes(ctx context.Context, p []byte) (f Future, err error) {
 	if err := c.mayCarry(len(p)); err != nil {
 		return f, err
 	}
-	if c.headerSize()+len(p) > c.q.Inline() {
+	if c.headerSize()+len(p) > min(c.q.Inline(), c.opts.Inline) {
 		buf, err := c.rt.mem.Alloc(len(p))
 		if err != nil {
 			return f, err
@@ -82,11 +82,11 @@ func (c *Conn) SendBytes(ctx context.Context, p []byte) (f Future, err error) {
 var empty [0]byte
 
 func (c *Conn) mayCarry(n int) error {
-	if err := c.usable(); err != nil {
+	if err := c.Err(); err != nil {
 		return err
 	}
 	if n > c.MaxMessage() {
-		return fmt.Errorf("%w: %d bytes, the peer receives %d in one message", ErrTooLarge, n, c.MaxMessage())
+		return fmt.Errorf("%w: %d bytes, one message carries %d to this peer", ErrTooLarge, n, c.MaxMessage())
 	}
 	return nil
 }
@@ -105,36 +105,14 @@ func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n i
 		return c.q.Post(ctx, s, p)
 	}
 	var head [frameSize]byte
-	back := c.unreturned.Swap(0)
+	back := c.grant()
 	frame{kind: frameData, credits: back, length: uint32(n)}.encode(&head)
 	p.Header = head[:]
 	f, err := c.q.Post(ctx, s, p)
 	if err != nil {
-		c.unreturned.Add(back)
+		c.ungrant(back)
 	}
 	return f, err
-}
-
-// tellAt is how many receives are posted again before the peer is told
-// without being asked: half of all, so that at most two such updates are unseen.
-func (c *Conn) tellAt() int { return (c.opts.RecvCredits + 1) / 2 }
-
-// tell sends a credit update. It is a task: holder only.
-func (c *Conn) tell() {
-	if c.state != connOpen && c.state != connConnecting || int(c.unreturned.Load()) < c.tellAt() {
-		return // a message took them along
-	}
-	var head [frameSize]byte
-	back := c.unreturned.Swap(0)
-	frame{kind: frameCredit, credits: back}.encode(&head)
-	if err := c.q.PostControl(&reactor.Send{Opcode: verbs.WRSend, Sink: c}, reactor.Payload{Header: head[:]}); err != nil {
-		c.unreturned.Add(back)
-		c.creditDue = true // told when an earlier update completes
-	}
-}
-
-func errCredits(n uint32) error {
-	return fmt.Errorf("%w: it gives back %d receives that it does not have", ErrPeerProtocol, n)
 }
 
 // PostRecv posts a receive of a raw connection. The future gives the bytes
@@ -147,15 +125,20 @@ func (c *Conn) PostRecv(locals ...Slice) (f Future, err error) {
 	if !c.opts.Raw {
 		return f, fmt.Errorf("%w: receives of a managed connection are its own", ErrMode)
 	}
-	if err := c.usable(); err != nil {
+	if err := c.Err(); err != nil {
 		return f, err
 	}
+	total := 0
 	for _, l := range locals {
 		if !l.writable() {
 			return f, fmt.Errorf("%w: the memory of a receive is not registered for LOCAL_WRITE", ErrPermission)
 		}
+		total += l.Len()
 	}
-	var space [maxPieces]verbs.SGE
+	if total > c.MaxMessage() { // which fits the 32 bits of an element, too
+		return f, fmt.Errorf("%w: a receive of %d bytes, one message carries %d", ErrTooLarge, total, c.MaxMessage())
+	}
+	var space [stackSGEs]verbs.SGE
 	r := reactor.Recv{}
 	var sges []verbs.SGE
 	if sges, r.Lease, err = leaseAll(space[:0], locals); err != nil {

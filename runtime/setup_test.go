@@ -15,7 +15,11 @@ func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.newConn(Options{})
+	opts, err := client.inherit(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.newConn(opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ type shard struct {
 	cm verbs.CMChannel
 	// targets get the events of the identifiers they own.
 	targets map[verbs.CMID]cmTarget
+	cmGone  bool // the channel is closed
 }
 
 // cmTarget owns a connection identifier.
@@ -37,6 +38,9 @@ func newShard(rt *Runtime, node int) (_ *shard, err error) {
 		Context: rt.dev, CQEntries: rt.cfg.CQEntries, Spin: rt.cfg.Spin, Node: node,
 		NoCallerDriving: rt.cfg.NoCallerDriving, Stepped: rt.cfg.stepped, Now: rt.cfg.now,
 	})
+	if errors.Is(err, reactor.ErrConfig) {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -145,6 +149,9 @@ func (s *shard) close(ctx context.Context) error {
 	if s.cm != nil {
 		var err error
 		if derr := s.r.Do(ctx, func() {
+			if s.cmGone {
+				return
+			}
 			if err = s.r.Unwatch(s.cm); err == nil {
 				err = s.r.Unwatch(s.rt.dev.Async())
 			}
@@ -152,6 +159,7 @@ func (s *shard) close(ctx context.Context) error {
 				s.takeCM()
 				err = s.cm.Close()
 			}
+			s.cmGone = err == nil
 		}); derr != nil && !errors.Is(derr, reactor.ErrClosed) {
 			return derr
 		}

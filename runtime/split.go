@@ -73,7 +73,11 @@ func (c *Conn) split(ctx context.Context, op verbs.WROpcode, locals []Slice, rem
 
 func (c *Conn) pieces(ctx context.Context, m *multi, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32) (posted int, err error) {
 	largest := int(c.sh.r.MaxMessage())
-	for i, l := range locals {
+	left := 0
+	for _, l := range locals {
+		left += l.Len()
+	}
+	for _, l := range locals {
 		for off := 0; off < l.Len(); {
 			n := min(largest, l.Len()-off)
 			part, err := l.Sub(off, n)
@@ -81,7 +85,8 @@ func (c *Conn) pieces(ctx context.Context, m *multi, op verbs.WROpcode, locals [
 				return posted, err
 			}
 			off += n
-			last := i == len(locals)-1 && off == l.Len()
+			left -= n
+			last := left == 0 // empty slices may follow
 			kind := op
 			if op == verbs.WRRDMAWriteWithImm && !last {
 				kind = verbs.WRRDMAWrite

@@ -61,10 +61,19 @@ func (c *Conn) dry() {
 	c.match()
 }
 
+// closeBound is how long Close waits after its context has ended: twice what
+// the device is given to flush, and what closing takes on a busy machine.
+const closeBound = 2*flushBound + 500*time.Millisecond
+
 // Close ends the connection: it refuses new operations, waits for those under
 // way until ctx ends, disconnects, and gives everything back. Operations still
 // under way then complete with an error. Messages not yet released stay
 // the caller's. It is idempotent; every call waits for the end.
+//
+// Not from a callback (Then), which runs on the goroutine that must close: there
+// it ends with ErrReactorBusy after ctx has and some seconds, and the connection
+// closes when the callback returns. From a handler (Runtime.Handle) it may be
+// called.
 func (c *Conn) Close(ctx context.Context) error {
 	c.end(false)
 	select {
@@ -73,8 +82,22 @@ func (c *Conn) Close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	c.Abort()
-	<-c.closed // bounded: nothing waits for the peer any more
+	if !waitBound(c.closed, closeBound) { // nothing waits for the peer any more
+		return fmt.Errorf("closing the connection to %v: %w within %v; was Close called from a callback?", c.remote, ErrReactorBusy, closeBound)
+	}
 	return c.closeErr
+}
+
+// waitBound waits for ch, at most d, and tells whether it came.
+func waitBound(ch <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ch:
+		return true
+	case <-t.C:
+		return false
+	}
 }
 
 // Abort is Close that waits for nothing: operations under way complete with an
