@@ -19,8 +19,8 @@
 //  4. The same turn polls. A completion's wr_id names queue, slot, kind and
 //     generation; what does not match is counted and dropped. A signaled
 //     completion retires the unsignaled requests before it.
-//  5. The lease ends, the promise is settled or the sink is called, the slot
-//     and the credit go back, in this order.
+//  5. The lease ends, the slot and the credit go back; when the turn is done,
+//     the promise is settled or the sink is called (deliver.go).
 //
 // # Credits
 //
