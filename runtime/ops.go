@@ -23,13 +23,13 @@ import (
 //
 // Implements: ibv_post_send, RDMA_WRITE.
 func (c *Conn) Write(ctx context.Context, local Slice, remote Remote) (Future, error) {
-	return c.oneSided(ctx, verbs.WRRDMAWrite, []Slice{local}, remote, 0)
+	return c.oneSided(ctx, verbs.WRRDMAWrite, []Slice{local}, remote, 0, false)
 }
 
 // WriteV gathers locals, in order, into remote memory; at most
 // Options.MaxSGE of them.
 func (c *Conn) WriteV(ctx context.Context, locals []Slice, remote Remote) (Future, error) {
-	return c.oneSided(ctx, verbs.WRRDMAWrite, locals, remote, 0)
+	return c.oneSided(ctx, verbs.WRRDMAWrite, locals, remote, 0, false)
 }
 
 // WriteImm is Write that also delivers imm to the peer, after the data, as a
@@ -37,24 +37,24 @@ func (c *Conn) WriteV(ctx context.Context, locals []Slice, remote Remote) (Futur
 //
 // Implements: ibv_post_send, RDMA_WRITE_WITH_IMM.
 func (c *Conn) WriteImm(ctx context.Context, local Slice, remote Remote, imm uint32) (Future, error) {
-	return c.oneSided(ctx, verbs.WRRDMAWriteWithImm, []Slice{local}, remote, imm)
+	return c.oneSided(ctx, verbs.WRRDMAWriteWithImm, []Slice{local}, remote, imm, false)
 }
 
 // WriteImmV is WriteImm that gathers.
 func (c *Conn) WriteImmV(ctx context.Context, locals []Slice, remote Remote, imm uint32) (Future, error) {
-	return c.oneSided(ctx, verbs.WRRDMAWriteWithImm, locals, remote, imm)
+	return c.oneSided(ctx, verbs.WRRDMAWriteWithImm, locals, remote, imm, false)
 }
 
 // Read copies remote memory into local.
 //
 // Implements: ibv_post_send, RDMA_READ.
 func (c *Conn) Read(ctx context.Context, local Slice, remote Remote) (Future, error) {
-	return c.oneSided(ctx, verbs.WRRDMARead, []Slice{local}, remote, 0)
+	return c.oneSided(ctx, verbs.WRRDMARead, []Slice{local}, remote, 0, false)
 }
 
 // ReadV scatters remote memory over locals, in order; at most Options.MaxSGE.
 func (c *Conn) ReadV(ctx context.Context, locals []Slice, remote Remote) (Future, error) {
-	return c.oneSided(ctx, verbs.WRRDMARead, locals, remote, 0)
+	return c.oneSided(ctx, verbs.WRRDMARead, locals, remote, 0, false)
 }
 
 // CompareAndSwap replaces the 8 bytes at the beginning of remote by swap if they
@@ -103,7 +103,7 @@ func (r Remote) check(n uint64, need verbs.AccessFlags) error {
 // stackSGEs bounds the elements kept on the stack.
 const stackSGEs = 8
 
-func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32) (f Future, err error) {
+func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32, quiet bool) (f Future, err error) {
 	if err := c.Err(); err != nil {
 		return f, err
 	}
@@ -131,7 +131,7 @@ func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, 
 	s := reactor.Send{Opcode: op, Remote: remote.Addr, RKey: remote.RKey, Imm: imm}
 	var p reactor.Payload
 	if p.SGEs, s.Lease, err = leaseAll(space[:0], locals); err == nil {
-		if f, err = c.q.Post(ctx, &s, p); err == nil {
+		if f, err = c.submit(ctx, &s, p, quiet); err == nil {
 			return f, nil
 		}
 		if s.Lease != nil {
@@ -140,6 +140,15 @@ func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, 
 	}
 	c.creditBack(op)
 	return f, err
+}
+
+// submit posts; quiet is for a caller that awaits the future at once, on this
+// goroutine: the reactor is not woken, because the caller drives it.
+func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, quiet bool) (Future, error) {
+	if quiet {
+		return c.q.PostQuiet(ctx, s, p)
+	}
+	return c.q.Post(ctx, s, p)
 }
 
 // creditFor takes a credit if the peer spends a receive on op.

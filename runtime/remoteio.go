@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // RemoteMemory is a peer's memory as an io.ReaderAt and io.WriterAt, for Go
@@ -21,6 +23,9 @@ const (
 	ioChunk = 256 << 10
 	ioDepth = 4
 )
+
+// A transfer of one chunk is awaited at once, so it is posted quietly; of several,
+// the reactor sends the first while the next is copied.
 
 // At makes remote memory readable and writable through this connection. ctx
 // bounds every transfer.
@@ -44,7 +49,7 @@ func (m *RemoteMemory) ReadAt(p []byte, off int64) (int, error) {
 		p = p[:m.remote.Length-uint64(off)]
 	}
 	n, err := m.move(p, uint64(off), func(buf Buffer, r Remote) (Future, error) {
-		return m.c.Read(m.ctx, buf.Slice(), r)
+		return m.c.oneSided(m.ctx, verbs.WRRDMARead, []Slice{buf.Slice()}, r, 0, len(p) <= ioChunk)
 	}, nil, func(dst []byte, buf Buffer) { copy(dst, buf.Bytes()) })
 	if err == nil && short {
 		err = io.EOF
@@ -58,7 +63,7 @@ func (m *RemoteMemory) WriteAt(p []byte, off int64) (int, error) {
 		return 0, fmt.Errorf("%w: %d bytes at offset %d of %d", ErrRemoteRange, len(p), off, m.remote.Length)
 	}
 	return m.move(p, uint64(off), func(buf Buffer, r Remote) (Future, error) {
-		return m.c.Write(m.ctx, buf.Slice(), r)
+		return m.c.oneSided(m.ctx, verbs.WRRDMAWrite, []Slice{buf.Slice()}, r, 0, len(p) <= ioChunk)
 	}, func(buf Buffer, src []byte) { copy(buf.Bytes(), src) }, nil)
 }
 

@@ -23,6 +23,10 @@ func (c *Conn) Send(ctx context.Context, local Slice) (Future, error) {
 // SendV is Send that gathers locals, in order, into one message; at most
 // Options.MaxSGE of them.
 func (c *Conn) SendV(ctx context.Context, locals []Slice) (f Future, err error) {
+	return c.send(ctx, locals, false)
+}
+
+func (c *Conn) send(ctx context.Context, locals []Slice, quiet bool) (f Future, err error) {
 	total := 0
 	for _, l := range locals {
 		total += l.Len()
@@ -37,7 +41,7 @@ func (c *Conn) SendV(ctx context.Context, locals []Slice) (f Future, err error) 
 	s := reactor.Send{Opcode: verbs.WRSend}
 	var p reactor.Payload
 	if p.SGEs, s.Lease, err = leaseAll(space[:0], locals); err == nil {
-		if f, err = c.post(ctx, &s, p, total); err == nil {
+		if f, err = c.post(ctx, &s, p, total, quiet); err == nil {
 			return f, nil
 		}
 		if s.Lease != nil {
@@ -72,7 +76,7 @@ func (c *Conn) SendBytes(ctx context.Context, p []byte) (f Future, err error) {
 	if p == nil {
 		p = empty[:] // an empty message is inline data, too
 	}
-	if f, err = c.post(ctx, &reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{Inline: p}, len(p)); err != nil {
+	if f, err = c.post(ctx, &reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{Inline: p}, len(p), false); err != nil {
 		c.creditBack(verbs.WRSend)
 	}
 	return f, err
@@ -100,15 +104,15 @@ func (c *Conn) headerSize() int {
 
 // post puts the frame header, with the credits to give back, in front of a
 // managed message of n bytes.
-func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n int) (Future, error) {
+func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n int, quiet bool) (Future, error) {
 	if c.opts.Raw {
-		return c.q.Post(ctx, s, p)
+		return c.submit(ctx, s, p, quiet)
 	}
 	var head [frameSize]byte
 	back := c.grant()
 	frame{kind: frameData, credits: back, length: uint32(n)}.encode(&head)
 	p.Header = head[:]
-	f, err := c.q.Post(ctx, s, p)
+	f, err := c.submit(ctx, s, p, quiet)
 	if err != nil {
 		c.ungrant(back)
 	}

@@ -1,0 +1,52 @@
+package runtime
+
+import (
+	"context"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// The synchronous forms. Each posts and waits, which is the fastest way for one
+// operation at a time: the reactor is not woken, because the calling goroutine
+// drives it. Several operations at a time are faster as futures.
+//
+// When ctx ends first they return its error; the operation goes on, and the local
+// memory is the device's until it completes: release the buffer as always, it goes
+// back to its pool then. Otherwise as the forms that return a future.
+
+// WriteWait is Write that waits for the operation.
+//
+// Implements: ibv_post_send, RDMA_WRITE.
+func (c *Conn) WriteWait(ctx context.Context, local Slice, remote Remote) (Result, error) {
+	f, err := c.oneSided(ctx, verbs.WRRDMAWrite, []Slice{local}, remote, 0, true)
+	return awaitPosted(ctx, f, err)
+}
+
+// ReadWait is Read that waits for the operation.
+//
+// Implements: ibv_post_send, RDMA_READ.
+func (c *Conn) ReadWait(ctx context.Context, local Slice, remote Remote) (Result, error) {
+	f, err := c.oneSided(ctx, verbs.WRRDMARead, []Slice{local}, remote, 0, true)
+	return awaitPosted(ctx, f, err)
+}
+
+// SendWait is Send that waits until the peer's device has the message.
+//
+// Implements: ibv_post_send, SEND.
+func (c *Conn) SendWait(ctx context.Context, local Slice) (Result, error) {
+	f, err := c.send(ctx, []Slice{local}, true)
+	return awaitPosted(ctx, f, err)
+}
+
+// awaitPosted waits for what was just posted, and gives the wait up when ctx
+// ends first.
+func awaitPosted(ctx context.Context, f Future, err error) (Result, error) {
+	if err != nil {
+		return Result{}, err
+	}
+	r, err := f.Await(ctx)
+	if err != nil {
+		f.Discard() // nothing, if it was settled
+	}
+	return r, err
+}
