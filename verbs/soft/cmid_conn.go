@@ -179,7 +179,7 @@ func (id *cmID) Accept(p *verbs.ConnParam) error {
 		if id.qp != nil {
 			if err := id.ready(&peerEnd{
 				gid: id.conn.Peer(), qpn: id.req.QPN, psn: id.req.PSN, mtuCode: id.req.PathMTU,
-				timeout: id.req.Primary.AckTimeout, retry: id.req.RetryCount, rnrRetry: id.req.RNRRetry,
+				timeout: ackTimeout(id.req.Primary.AckTimeout), retry: id.req.RetryCount, rnrRetry: id.req.RNRRetry,
 				resources: resources, depth: initiator,
 			}); err != nil {
 				return err

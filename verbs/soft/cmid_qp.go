@@ -12,6 +12,10 @@ const (
 	// must be well above what a descheduled goroutine costs (measured.md), and
 	// eight of them are still less than a second.
 	localAckTimeout = 14
+	// maxAckTimeout bounds what a request may propose: 4.3 s. With the code for
+	// a minute more, or none at all, an operation to a peer that has vanished
+	// would keep its memory as long as that peer likes.
+	maxAckTimeout = 20
 	// cmRNRTimer is 0.64 ms. The kernel's RDMA CM takes code 0, which is
 	// 655 ms for each RNR NAK (rdma_connect(3)) and meant for the worst
 	// adapter; here a receive that is late is late by microseconds.
@@ -32,6 +36,15 @@ const (
 	rtsMask = verbs.QPMState | verbs.QPMTimeout | verbs.QPMRetryCnt | verbs.QPMRNRRetry | verbs.QPMSQPSN |
 		verbs.QPMMaxQPRdAtomic
 )
+
+// ackTimeout is the local ACK timeout to use for the code that a peer proposed.
+// 0 would be to wait for ever.
+func ackTimeout(proposed uint8) uint8 {
+	if proposed == 0 {
+		return localAckTimeout
+	}
+	return min(proposed, maxAckTimeout)
+}
 
 // peerEnd is what the two sides agreed on, seen from here.
 type peerEnd struct {
