@@ -18,7 +18,7 @@ const destroyBound = 5 * time.Second
 // for some seconds at most. Memory still in use by the caller is an error
 // (verbs.ErrBusy), and Close may be called again. It is idempotent, and several
 // may call it. Not from a callback (Then): it waits for the goroutine that
-// runs those; from a handler (Handle) it may be called.
+// runs those.
 func (rt *Runtime) Close(ctx context.Context) error {
 	rt.mu.Lock()
 	rt.closing = true

@@ -297,3 +297,33 @@ func TestCloseWithAMessageStillHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Rule: a connection whose device gives no completions any more ends its
+// operations all the same, without being closed.
+func TestDeadDeviceEndsOperations(t *testing.T) {
+	a, b := connected(t, Config{Conn: Options{Raw: true}})
+	ctx := testContext(t)
+	f, err := a.SendBytes(ctx, []byte("no receive is posted")) // stays out
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := errors.New("gone")
+	if err := a.sh.r.Do(ctx, func() {
+		delete(a.sh.targets, a.id)
+		a.id = unflushed{a.id}
+		a.sh.targets[a.id] = a
+		a.fail(gone)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Await(ctx); !errors.Is(err, gone) {
+		t.Fatalf("the operation of a dead device ended with %v, want the cause", err)
+	}
+	b.Abort()
+	<-b.closed
+}
+
+// unflushed is an identifier whose device does not flush.
+type unflushed struct{ verbs.CMID }
+
+func (unflushed) Disconnect() error { return nil }

@@ -248,8 +248,22 @@ func (c *Conn) accept(req *request) {
 // Close stops listening, refuses who waits and ends pending Accepts with
 // ErrClosed. Accepted connections live on. It is idempotent. It waits for
 // nothing but its reactor: when ctx ends, it gives that some seconds more
-// before ErrReactorBusy. Not from a callback; see Conn.Close.
+// before ErrReactorBusy.
 func (l *Listener) Close(ctx context.Context) error {
+	l.end()
+	select {
+	case <-l.gone:
+		return l.closeErr
+	case <-ctx.Done():
+	}
+	if !waitBound(l.gone, closeBound) {
+		return fmt.Errorf("closing the listener at %v: %w within %v", l.addr, ErrReactorBusy, closeBound)
+	}
+	return l.closeErr
+}
+
+// end starts the end.
+func (l *Listener) end() {
 	l.sh.r.Defer(func() {
 		if l.closed {
 			return
@@ -268,13 +282,4 @@ func (l *Listener) Close(ctx context.Context) error {
 			close(l.gone)
 		})
 	})
-	select {
-	case <-l.gone:
-		return l.closeErr
-	case <-ctx.Done():
-	}
-	if !waitBound(l.gone, closeBound) {
-		return fmt.Errorf("closing the listener at %v: %w within %v; was Close called from a callback?", l.addr, ErrReactorBusy, closeBound)
-	}
-	return l.closeErr
 }

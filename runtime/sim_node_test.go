@@ -158,7 +158,7 @@ func (n *simNode) collect() {
 // hangUp closes a listener; it is opened again, elsewhere, by listen.
 func (n *simNode) hangUp(i int) {
 	if n.ln[i] != nil {
-		_ = n.ln[i].Close(n.w.ended) // the error is that nobody waited for the end
+		n.ln[i].end()
 		n.ln[i] = nil
 	}
 }

@@ -22,6 +22,13 @@ func (c *Conn) fail(cause error) {
 		c.setCause(cause)
 		c.state = connFailed
 		c.stop()
+		// A device that is gone, or flushes only what is destroyed, would keep
+		// the operations for ever.
+		c.sh.r.After(flushBound, func() {
+			if !c.drained {
+				c.destroy(nil)
+			}
+		})
 	case connDraining:
 		c.stop()
 	}
@@ -70,10 +77,8 @@ const closeBound = 2*flushBound + 500*time.Millisecond
 // under way then complete with an error. Messages not yet released stay
 // the caller's. It is idempotent; every call waits for the end.
 //
-// Not from a callback (Then), which runs on the goroutine that must close: there
-// it ends with ErrReactorBusy after ctx has and some seconds, and the connection
-// closes when the callback returns. From a handler (Runtime.Handle) it may be
-// called.
+// After ctx has ended it waits for nothing but its reactor, some seconds at most:
+// ErrReactorBusy, and the connection closes later.
 func (c *Conn) Close(ctx context.Context) error {
 	c.end(false)
 	select {
@@ -83,7 +88,7 @@ func (c *Conn) Close(ctx context.Context) error {
 	}
 	c.Abort()
 	if !waitBound(c.closed, closeBound) { // nothing waits for the peer any more
-		return fmt.Errorf("closing the connection to %v: %w within %v; was Close called from a callback?", c.remote, ErrReactorBusy, closeBound)
+		return fmt.Errorf("closing the connection to %v: %w within %v", c.remote, ErrReactorBusy, closeBound)
 	}
 	return c.closeErr
 }
