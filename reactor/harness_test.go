@@ -113,7 +113,14 @@ func (e *end) close(t testing.TB) {
 		check(t, e.q.QP().Close())
 		check(t, e.q.Release(reactor.ErrQueueClosed))
 	})
-	check(t, e.r.Close(ctx))
+	e.closeRest(t)
+}
+
+// closeRest ends an end whose queue has been released, and checks that nothing
+// is left.
+func (e *end) closeRest(t testing.TB) {
+	t.Helper()
+	check(t, e.r.Close(bounded(t)))
 	check(t, e.mr.Close())
 	check(t, e.arena.Unmap())
 	check(t, e.pd.Close())

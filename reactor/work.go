@@ -8,11 +8,13 @@ import (
 )
 
 // Turn is one turn: gather, post, arm, poll, dispatch; then what has ended is
-// delivered. It implements turn.Work.
+// delivered. Tasks run before it, because they may make one themselves (Flush,
+// Admit). It implements turn.Work.
 func (r *Reactor) Turn(arm bool) bool {
+	did := r.runTasks()
 	r.stats.Turns++
 	r.inTurn = true
-	did := r.turnOver(arm)
+	did = r.turnOver(arm) || did
 	r.inTurn = false
 	if len(r.graves) > 0 {
 		r.sweep()
@@ -23,8 +25,7 @@ func (r *Reactor) Turn(arm bool) bool {
 
 func (r *Reactor) turnOver(arm bool) bool {
 	r.turn.Reset()
-	did := r.runTasks()
-	did = r.gather() || did
+	did := r.gather()
 	if arm {
 		r.wantArmed(&r.sendCQ, r.outstanding > 0)
 		r.wantArmed(&r.recvCQ, r.live > 0)

@@ -1,0 +1,220 @@
+package reactor_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+var errOver = errors.New("the test is over")
+
+// Rule: an owner that is told of a failure may release its queue at once, though
+// the completion that failed is the last one out: it is completed once.
+func TestOwnerReleasesWhileTheLastReceiveCompletes(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.closeRest(t)
+	gone := make(chan struct{})
+	a.do(t, func() {
+		a.q.OnFail(func(error) {
+			a.q.Idle(func() { a.releaseHeld(t, errOver); close(gone) })
+		})
+	})
+	var ended atomic.Int64
+	_, small := a.bytes(0, 8)
+	check(t, a.q.PostRecv(&reactor.Recv{Sink: called(func(_ reactor.Completion, err error) {
+		ended.Add(1)
+		if !errors.Is(err, verbs.StatusError(verbs.WCLocLenErr)) {
+			t.Errorf("the receive ended with %v, want LOC_LEN_ERR", err)
+		}
+	})}, []verbs.SGE{small}))
+	_, large := b.bytes(0, 64)
+	f, err := b.q.Post(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{SGEs: []verbs.SGE{large}})
+	check(t, err)
+	f.Discard()
+	comes(t, "the release", gone)
+	a.do(t, func() {}) // the turn after
+	if n := ended.Load(); n != 1 {
+		t.Fatalf("the receive completed %d times, want once", n)
+	}
+}
+
+// Rule: a sink may release its own queue. What had succeeded by then is
+// delivered as a success, what was still out ends with the cause; all once.
+func TestReleaseFromASink(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.closeRest(t)
+	const writes = 4
+	results := make(tally, 16)
+	s, p := a.write(b)
+	var released atomic.Bool
+	s.Sink = called(func(_ reactor.Completion, err error) {
+		results <- err
+		if released.CompareAndSwap(false, true) {
+			a.releaseHeld(t, errOver)
+		}
+	})
+	a.do(t, func() {
+		for range writes { // no more than the last is signaled: one completion ends all
+			_, err := a.q.TryPost(s, p)
+			check(t, err)
+		}
+	})
+	for i := range writes {
+		if err := comes(t, "a write", results); err != nil {
+			t.Errorf("write %d had succeeded and ended with %v", i, err)
+		}
+	}
+	if _, err := a.q.TryPost(s, p); !errors.Is(err, reactor.ErrQueueClosed) || !errors.Is(err, errOver) {
+		t.Errorf("a request of the released queue: %v, want ErrQueueClosed with the cause", err)
+	}
+	a.do(t, func() {})
+	if n := len(results); n != 0 {
+		t.Fatalf("%d completions too many for %d writes", n, writes)
+	}
+}
+
+// Rule: as above, with requests that are out when the sink releases.
+func TestReleaseFromASinkEndsWhatIsOut(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SignalEvery: 1})
+	defer b.close(t)
+	defer a.closeRest(t)
+	box := make(tally, 4)
+	s, p := a.write(b)
+	s.Sink = called(func(_ reactor.Completion, err error) { box <- err; a.releaseHeld(t, errOver) })
+	var f reactor.Future
+	a.do(t, func() {
+		_, err := a.q.TryPost(s, p)
+		check(t, err)
+		_, sge := a.bytes(0, 8)
+		f, err = a.q.TryPost(&reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{SGEs: []verbs.SGE{sge}}) // no receive: stays out
+		check(t, err)
+	})
+	if err := comes(t, "the write", box); err != nil {
+		t.Errorf("the write ended with %v", err)
+	}
+	if _, err := f.Await(bounded(t)); !errors.Is(err, errOver) {
+		t.Errorf("the send that was out ended with %v, want the cause", err)
+	}
+	if st := a.r.Stats(); st.Outstanding != 0 || len(box) != 0 {
+		t.Errorf("%d outstanding, %d completions too many", st.Outstanding, len(box))
+	}
+}
+
+// Rule: the sink of a request that the device refuses may release a queue whose
+// requests go out with the same turn: those complete once too.
+func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
+	for name, refusedFirst := range map[string]bool{"refused first": true, "refused last": false} {
+		t.Run(name, func(t *testing.T) {
+			a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+			defer b.close(t)
+			defer a.closeRest(t)
+			q2 := must(a.r.Prepare(reactor.QueueConfig{PD: a.pd}))(t)
+			const n = 3
+			refused, sibling := make(tally, 4), make(tally, 2*n)
+			s, p := a.write(b)
+			s.Sink = sibling
+			posts := []func(){
+				func() {
+					_, err := q2.TryPost(&reactor.Send{Opcode: verbs.WRSend, Sink: called(func(_ reactor.Completion, err error) {
+						refused <- err
+						a.releaseHeld(t, errOver)
+					})}, reactor.Payload{})
+					check(t, err)
+				},
+				func() {
+					for range n {
+						_, err := a.q.TryPost(s, p)
+						check(t, err)
+					}
+				},
+			}
+			if !refusedFirst {
+				posts[0], posts[1] = posts[1], posts[0]
+			}
+			a.do(t, func() {
+				check(t, q2.Admit())
+				init := q2.InitAttr(verbs.QPTRC)
+				q2.Bind(must(a.pd.CreateQP(init))(t), init.Cap) // in RESET: it refuses what is posted
+				posts[0]()
+				posts[1]()
+			})
+			var op *verbs.OpError
+			if err := comes(t, "the refused request", refused); !errors.As(err, &op) || op.Op != "ibv_post_send" {
+				t.Errorf("the refused request ended with %v, want the post's error", err)
+			}
+			for range n {
+				if err := comes(t, "a request of the sibling", sibling); err != nil && !errors.Is(err, errOver) {
+					t.Errorf("a request of the sibling ended with %v", err)
+				}
+			}
+			a.do(t, func() {
+				check(t, q2.QP().Close())
+				check(t, q2.Release(errOver))
+			})
+			if st := a.r.Stats(); st.Outstanding != 0 || len(sibling) != 0 || len(refused) != 0 {
+				t.Errorf("%d outstanding, %d and %d completions too many", st.Outstanding, len(sibling), len(refused))
+			}
+		})
+	}
+}
+
+// Rule: a task holds the turn between turns: it may flush, and what it flushed
+// is posted once.
+func TestTaskMayFlush(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.close(t)
+	box := make(tally, 4)
+	s, p := a.write(b)
+	s.Sink = box
+	task := reactor.Task{Fn: func() {
+		_, err := a.q.TryPost(s, p)
+		check(t, err)
+		a.r.Flush()
+	}}
+	a.r.Schedule(&task, false)
+	if err := comes(t, "the write", box); err != nil {
+		t.Fatalf("the write ended with %v", err)
+	}
+	if st := a.r.Stats(); st.WorkRequests != 1 || st.Outstanding != 0 || st.Completions != 1 || st.Stale != 0 {
+		t.Fatalf("one write, and %d posted, %d outstanding, %d completed, %d stale", st.WorkRequests, st.Outstanding, st.Completions, st.Stale)
+	}
+}
+
+// Rule: who has a result finds the room that its operation took, whether it
+// awaited it or is its sink.
+func TestRoomIsFreeBeforeTheResult(t *testing.T) {
+	a, b := pair(t, reactor.Config{NoCallerDriving: true}, reactor.QueueConfig{SendDepth: 1})
+	defer b.close(t)
+	defer a.close(t)
+	ctx := bounded(t)
+	s, p := a.write(b)
+	for i := range 5000 {
+		f, err := a.q.TryPost(s, p)
+		if err != nil {
+			t.Fatalf("write %d, nothing outstanding: %v", i, err)
+		}
+		if _, err := f.Await(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, done := make(chan error, 1), make(tally, 1)
+	second := *s
+	second.Sink = done
+	s.Sink = called(func(reactor.Completion, error) {
+		_, err := a.q.TryPost(&second, p)
+		again <- err
+	})
+	_, err := a.q.TryPost(s, p)
+	check(t, err)
+	if err := comes(t, "the sink", again); err != nil {
+		t.Fatalf("from the sink of the only request: %v", err)
+	}
+	check(t, comes(t, "the second", done))
+}
