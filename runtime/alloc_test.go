@@ -46,8 +46,17 @@ func TestOperationsAllocateNothing(t *testing.T) {
 		op  func()
 		per int // operations of one call
 	}{
-		"write":           {func() { end(a.Write(ctx, local, remote)) }, 1},
-		"read":            {func() { end(a.Read(ctx, local, remote)) }, 1},
+		"write":         {func() { end(a.Write(ctx, local, remote)) }, 1},
+		"read":          {func() { end(a.Read(ctx, local, remote)) }, 1},
+		"write, waited": {func() { _, err := a.WriteWait(ctx, local, remote); fail(err) }, 1},
+		"read, waited":  {func() { _, err := a.ReadWait(ctx, local, remote); fail(err) }, 1},
+		"message, waited": {func() {
+			_, err := a.SendWait(ctx, local)
+			fail(err)
+			m, err := b.RecvWait(ctx)
+			fail(err)
+			fail(m.Release())
+		}, 2},
 		"fetch and add":   {func() { end(a.FetchAndAdd(ctx, remote, 1)) }, 1},
 		"message":         {func() { end(a.SendBytes(ctx, word)); m, err := b.RecvWait(ctx); fail(err); fail(m.Release()) }, 2},
 		"message, copied": {func() { end(a.SendBytes(ctx, local.Bytes())); m, err := b.RecvWait(ctx); fail(err); fail(m.Release()) }, 2},

@@ -17,8 +17,8 @@ const destroyBound = 5 * time.Second
 // descriptors, mappings, the device. Giving back goes on after ctx has ended,
 // for some seconds at most. Memory still in use by the caller is an error
 // (verbs.ErrBusy), and Close may be called again. It is idempotent, and several
-// may call it. Not from a callback (Then): it waits for the goroutine that
-// runs those.
+// may call it. Not from a callback (Then): it waits for the running
+// callback.
 func (rt *Runtime) Close(ctx context.Context) error {
 	rt.mu.Lock()
 	rt.closing = true

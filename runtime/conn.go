@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 
 	uatomic "go.uber.org/atomic"
@@ -69,7 +68,6 @@ type Conn struct {
 	matchTask reactor.Task
 	tellTask  reactor.Task
 
-	goneMu   sync.Mutex    // guards wants once gone, when there may be no holder
 	closed   chan struct{} // closed when gone
 	closeErr error         // written before closed is
 

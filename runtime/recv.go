@@ -141,10 +141,6 @@ func (c *Conn) recv(quiet bool) futures.Future[Message] {
 
 // match gives arrived messages to those who wait. Holder only.
 func (c *Conn) match() {
-	if c.state == connGone { // and maybe the reactor: then anybody calls
-		c.goneMu.Lock()
-		defer c.goneMu.Unlock()
-	}
 	for w := c.wantIn.TakeAll(); w != nil; {
 		next := w.hook.Unlink()
 		c.wants = append(c.wants, w)
@@ -297,7 +293,7 @@ func (c *Conn) Complete(r Result, err error) {
 	}
 	if err := c.take(s, r); err != nil {
 		s.free()
-		if c.state == connConnecting { // it would be destroyed under the reactor's hands
+		if c.state == connConnecting { // setup may be in the midst of it
 			c.sh.r.Defer(func() { c.fail(err) })
 			return
 		}

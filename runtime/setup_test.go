@@ -38,3 +38,67 @@ func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
 		t.Fatalf("%d buffers are still out", st.Buffers)
 	}
 }
+
+// Rule: when the peer is told that it is connected, our receives are with the
+// device, though the reactor has made no turn since.
+func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
+	server, client := mustOpen(t, Config{Device: "soft1"}), mustOpen(t, Config{Device: "soft0"})
+	ln, err := server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seat, err := ln.AcceptAsync()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	got := make(chan error, 1)
+	if err := server.shards[0].r.Do(ctx, func() {
+		go func() {
+			c, err := client.Dial(ctx, ln.Addr().String())
+			if err == nil {
+				var f Future
+				if f, err = c.SendBytes(ctx, []byte("first")); err == nil {
+					_, err = f.Await(ctx)
+				}
+			}
+			got <- err
+		}()
+		for { // the loop is away: only connection events are taken
+			select {
+			case err := <-got:
+				if err != nil {
+					t.Errorf("connected, 64 credits, and the first message: %v", err)
+				}
+				return
+			default:
+				server.shards[0].takeCM()
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := seat.Await(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Rule: a peer that gives credits back before it was given any breaks the
+// protocol, and no more.
+func TestCreditsBeforeEstablishedAreRefused(t *testing.T) {
+	rt := mustOpen(t, Config{})
+	opts, err := rt.inherit(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := rt.newConn(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var h [frameSize]byte
+	frame{kind: frameCredit, credits: 1}.encode(&h)
+	copy(c.recvs[0].buf.Bytes(), h[:])
+	err = c.take(&c.recvs[0], Result{Bytes: frameSize})
+	mistake(t, "a credit too early", err, ErrPeerProtocol, "1")
+	mistake(t, "giving it up", c.abandon(err), ErrPeerProtocol)
+}

@@ -1,0 +1,133 @@
+package runtime
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	stdruntime "runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// threeSent is three messages under way.
+func threeSent(t *testing.T, a *Conn) (fs [3]Future) {
+	t.Helper()
+	for i := range fs {
+		var err error
+		if fs[i], err = a.SendBytes(testContext(t), []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fs
+}
+
+// Rule: a handler may close the connection and await operations, though all
+// handlers are busy and more wait.
+func TestBusyHandlersHoldUpNothing(t *testing.T) {
+	for _, parked := range []bool{false, true} {
+		a, _ := connected(t, Config{Handlers: 1, NoCallerDriving: parked})
+		ctx := testContext(t)
+		fs := threeSent(t, a)
+		var wg sync.WaitGroup
+		wg.Add(3)
+		a.rt.Handle(fs[0], func(Result, error) {
+			defer wg.Done()
+			f, err := a.SendBytes(ctx, []byte("x"))
+			if err == nil {
+				_, err = f.Await(ctx)
+			}
+			if err != nil {
+				t.Errorf("a message awaited in a handler: %v", err)
+			}
+			if err := a.Close(ctx); err != nil {
+				t.Errorf("closing in a handler: %v", err)
+			}
+		})
+		a.rt.Handle(fs[1], func(Result, error) { wg.Done() })
+		a.rt.Handle(fs[2], func(Result, error) { wg.Done() })
+		wg.Wait()
+	}
+}
+
+// Rule: at most Config.Handlers run at once, those beyond in order, each once.
+func TestHandlersAreCountedAndInOrder(t *testing.T) {
+	h, err := newHandlers(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.close()
+	const n = 1000
+	var order []int // by one at a time
+	all := make(chan struct{})
+	for i := range n {
+		h.submit(func() {
+			if order = append(order, i); len(order) == n {
+				close(all)
+			}
+		})
+	}
+	<-all
+	if !slices.IsSorted(order) {
+		t.Errorf("handlers ran in the order %v", order)
+	}
+}
+
+// Rule: a handler that ends its goroutine gives its place to the next.
+func TestHandlerThatExitsFreesItsPlace(t *testing.T) {
+	h, err := newHandlers(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.close()
+	gate, ran := make(chan struct{}), make(chan struct{}, 3)
+	h.submit(func() { <-gate; stdruntime.Goexit() })
+	for range 2 {
+		h.submit(func() { ran <- struct{}{} })
+	}
+	close(gate)
+	<-ran
+	<-ran
+	h.submit(func() { ran <- struct{}{} })
+	<-ran
+}
+
+// Rule: after Close a handler still runs.
+func TestHandleAfterClose(t *testing.T) {
+	a, _ := connected(t, Config{})
+	fs := threeSent(t, a)
+	<-fs[2].Done()
+	if err := a.rt.Close(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	ran := make(chan struct{}, 3)
+	for _, f := range fs {
+		a.rt.Handle(f, func(Result, error) { ran <- struct{}{} })
+	}
+	for range fs {
+		<-ran
+	}
+}
+
+// Rule: a handler's panic ends the program, as that of any goroutine.
+func TestHandlerPanicEndsTheProgram(t *testing.T) {
+	const asked = "VERBENA_TEST_HANDLER_PANICS"
+	if os.Getenv(asked) != "" {
+		h, err := newHandlers(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.submit(func() { panic("a handler's own") })
+		<-make(chan struct{})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHandlerPanicEndsTheProgram$")
+	cmd.Env = append(os.Environ(), asked+"=1")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "panic: a handler's own") {
+		t.Fatalf("the program ended with %v and said %q", err, out)
+	}
+}

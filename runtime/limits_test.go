@@ -1,0 +1,192 @@
+package runtime
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs/soft"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// Rule: numbers that no device takes are this room's ErrConfig, and name the
+// option, wherever they are given.
+func TestBadOptionsAreOurs(t *testing.T) {
+	rt := mustOpen(t, Config{Device: "soft0"})
+	for option, o := range map[string]Options{
+		"SendDepth":   {SendDepth: 1 << 20},
+		"RecvCredits": {RecvCredits: maxCredits + 1},
+		"MaxSGE":      {MaxSGE: 65},
+		"Inline":      {Inline: 1 << 20},
+		"PrivateData": {PrivateData: make([]byte, MaxAcceptData+1)},
+	} {
+		_, err := rt.DialOptions(testContext(t), "127.0.0.1:1", o)
+		mistake(t, "dialing", err, ErrConfig, option)
+		_, err = rt.ListenOptions(":0", o)
+		mistake(t, "listening", err, ErrConfig, option)
+		if option == "PrivateData" {
+			continue // whether it is too much depends on what carries it
+		}
+		_, err = Open(Config{Device: "soft0", Conn: o})
+		mistake(t, "opening", err, ErrConfig, option)
+	}
+	_, err := Open(Config{Device: "soft0", CQEntries: 1 << 30})
+	mistake(t, "opening", err, ErrConfig, "CQEntries")
+	_, err = rt.DialOptions(testContext(t), "127.0.0.1:1", Options{MaxSGE: 40}) // soft devices take 32
+	mistake(t, "more than the device takes", err, ErrConfig, "40", "32")
+}
+
+// Rule: what a message and its header are together fits the port, on both sides.
+func TestMessagesFitThePort(t *testing.T) {
+	p, err := soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
+		{Name: "soft0", Addr: netip.MustParseAddr("127.0.0.1"), Limits: soft.Limits{MaxMsgSize: 1000}},
+		{Name: "soft1", Addr: netip.MustParseAddr("127.0.0.2")},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := connected(t, Config{Provider: p}) // a default fits what each port carries
+	if a.MaxMessage() != 1000-frameSize || b.MaxMessage() != 1000-frameSize {
+		t.Fatalf("messages of %d and %d bytes, want %d", a.MaxMessage(), b.MaxMessage(), 1000-frameSize)
+	}
+	_, err = a.SendBytes(testContext(t), make([]byte, 1000-frameSize+1))
+	mistake(t, "a byte too much", err, ErrTooLarge, "985", "984")
+	ms := sendAndTake(t, a, b, 1)
+	release(t, ms...)
+	f, err := a.SendBytes(testContext(t), make([]byte, a.MaxMessage()))
+	done(t, f, err)
+	m, err := b.RecvWait(testContext(t))
+	if err != nil || len(m.Data) != a.MaxMessage() {
+		t.Fatalf("the largest message arrived with %d bytes, %v", len(m.Data), err)
+	}
+	release(t, m)
+	_, err = a.rt.DialOptions(testContext(t), "127.0.0.2:1", Options{MessageSize: 1000})
+	mistake(t, "more than the port carries", err, ErrConfig, "Options.MessageSize", "1000", "soft0")
+}
+
+// Rule: a default message and its header fill a block and do not pass it.
+func TestDefaultMessageFillsItsBlock(t *testing.T) {
+	if n := DefaultMessageSize + frameSize; classOf(n) == classOf(n+1) {
+		t.Errorf("%d bytes for a default receive leave room in their block", n)
+	}
+}
+
+// Rule: an immediate goes with the last byte, though empty slices follow it.
+func TestImmediateOfASplitWriteIsNotLost(t *testing.T) {
+	p, _ := smallPorts(t, 1000)
+	a, b := connected(t, Config{Provider: p})
+	ctx := testContext(t)
+	region, err := b.rt.NewRegion(4096, allAccess)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer region.Close()
+	remote, err := region.Remote(0, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := a.rt.Alloc(3000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Release()
+	f, err := a.WriteImmV(ctx, []Slice{src.Slice(), {}}, remote, 7)
+	done(t, f, err)
+	m, err := b.RecvWait(ctx)
+	if err != nil || !m.HasImm || m.Imm != 7 {
+		t.Fatalf("immediate: %+v, %v", m, err)
+	}
+	release(t, m)
+}
+
+// Rule: what a raw connection posts is checked before an element is made of it.
+func TestRawSizesAreChecked(t *testing.T) {
+	p, _ := smallPorts(t, 1000)
+	a, b := connected(t, Config{Provider: p, Conn: Options{Raw: true}})
+	for c, post := range map[*Conn]func([]Slice) error{
+		a: func(s []Slice) error { _, err := a.SendV(testContext(t), s); return err },
+		b: func(s []Slice) error { _, err := b.PostRecv(s...); return err },
+	} {
+		buf, err := c.rt.Alloc(1 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		huge := slices.Repeat([]Slice{buf.Slice()}, 5000) // more than 32 bits of length
+		mistake(t, "5 GB", post(huge), ErrTooLarge, "5242880000", "1000")
+		if err := buf.Release(); err != nil { // nothing is leased to an operation
+			t.Error(err)
+		}
+	}
+}
+
+// Rule: a device that serves few READs is asked for no more.
+func TestReadDepthIsTheDevices(t *testing.T) {
+	p, err := soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
+		{Name: "soft0", Addr: netip.MustParseAddr("127.0.0.1"), Limits: soft.Limits{MaxRdAtomic: 4}},
+		{Name: "soft1", Addr: netip.MustParseAddr("127.0.0.2"), Limits: soft.Limits{MaxRdAtomic: 3}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := connected(t, Config{Provider: p})
+	if a.rt.reads != 4 || b.rt.reads != 3 {
+		t.Errorf("%d and %d READs at once, want 4 and 3", a.rt.reads, b.rt.reads)
+	}
+}
+
+// Rule: options are inherited once: what Listen says holds, and what it leaves
+// open is the runtime's, private data included.
+func TestOptionsAreInheritedOnce(t *testing.T) {
+	server := mustOpen(t, Config{Device: "soft1", Conn: Options{PrivateData: []byte("hi")}})
+	client := mustOpen(t, Config{Device: "soft0", Conn: Options{PrivateData: []byte("ho")}})
+	ln, err := server.ListenOptions(":0", Options{Inline: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seat, err := ln.AcceptAsync()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.Dial(testContext(t), ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := seat.Await(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(c.PrivateData()) != "hi" || string(s.PrivateData()) != "ho" {
+		t.Errorf("the runtimes' private data arrived as %q and %q", c.PrivateData(), s.PrivateData())
+	}
+	if s.opts.Inline != 0 || s.q.Inline() > frameSize {
+		t.Errorf("Listen said Inline -1, and %d of %d bytes go inline", s.opts.Inline, s.q.Inline())
+	}
+	f, err := s.SendBytes(testContext(t), nil)
+	done(t, f, err)
+	m, err := c.RecvWait(testContext(t))
+	if err != nil || len(m.Data) != 0 {
+		t.Fatalf("an empty message arrived as %q, %v", m.Data, err)
+	}
+	release(t, m)
+}
+
+// Rule: memory of this library is not registered a second time.
+func TestOwnMemoryIsNotRegisteredAgain(t *testing.T) {
+	rt := mustOpen(t, Config{})
+	region, err := rt.NewRegion(1<<16, allAccess)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf, err := rt.Alloc(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer buf.Release()
+	for what, b := range map[string][]byte{"region": region.Bytes(), "part of a region": region.Bytes()[100:200], "buffer": buf.Bytes()} {
+		_, err := rt.Register(b, allAccess)
+		mistake(t, what, err, ErrOwnMemory, "bytes at 0x")
+	}
+	if err := region.Close(); err != nil {
+		t.Error(err)
+	}
+}

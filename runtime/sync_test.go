@@ -1,0 +1,86 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// Rule: the synchronous forms do what the others do, and return its result.
+func TestSynchronousForms(t *testing.T) {
+	for _, parked := range []bool{false, true} {
+		a, b := connected(t, Config{NoCallerDriving: parked})
+		ctx := testContext(t)
+		region, err := b.rt.NewRegion(4096, allAccess)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer region.Close()
+		remote, err := region.Remote(0, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		buf, err := a.rt.Alloc(64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer buf.Release()
+		copy(buf.Bytes(), "there")
+		if r, err := a.WriteWait(ctx, buf.Slice(), remote); err != nil || r.Bytes != 64 || string(region.Bytes()[:5]) != "there" {
+			t.Fatalf("write: %+v, %v, %q", r, err, region.Bytes()[:5])
+		}
+		copy(region.Bytes(), "again")
+		if r, err := a.ReadWait(ctx, buf.Slice(), remote); err != nil || r.Bytes != 64 || string(buf.Bytes()[:5]) != "again" {
+			t.Fatalf("read: %+v, %v, %q", r, err, buf.Bytes()[:5])
+		}
+		if _, err := a.SendWait(ctx, buf.Slice()); err != nil {
+			t.Fatal(err)
+		}
+		m, err := b.RecvWait(ctx)
+		if err != nil || string(m.Data[:5]) != "again" {
+			t.Fatalf("message: %q, %v", m.Data, err)
+		}
+		release(t, m)
+		_, err = a.WriteWait(ctx, buf.Slice(), Remote{Length: 8})
+		mistake(t, "no room", err, ErrRemoteRange)
+	}
+}
+
+// Rule: when the context ends first the operation goes on all the same, and its
+// memory comes back with it.
+func TestSynchronousFormGivenUpStillEnds(t *testing.T) {
+	p, link := smallPorts(t, 1<<20)
+	a, b := connected(t, Config{Provider: p})
+	region, err := b.rt.NewRegion(64, allAccess)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer region.Close()
+	remote, err := region.Remote(0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf, err := a.rt.Alloc(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link.SetAll(fabric.Link{Down: true})
+	out := a.rt.MemoryStats().Buffers
+	if _, err := a.WriteWait(endedContext(), buf.Slice(), remote); !errors.Is(err, context.Canceled) {
+		t.Fatalf("into a cut link: %v, want Canceled", err)
+	}
+	if err := buf.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if n := a.rt.MemoryStats().Buffers; n != out {
+		t.Errorf("%d buffers are out while the device has one more, want %d", n, out)
+	}
+	link.SetAll(fabric.Link{})
+	for ctx := testContext(t); a.rt.MemoryStats().Buffers != out-1; { // nobody waits for it, and it ends
+		if ctx.Err() != nil {
+			t.Fatal("the buffer of an operation that was given up did not come back")
+		}
+	}
+}
