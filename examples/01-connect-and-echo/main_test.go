@@ -23,7 +23,7 @@ func TestEcho(t *testing.T) {
 	if err := run(ctx, &out, "one", "", long, "four"); err != nil {
 		t.Fatal(err)
 	}
-	want := "connected over soft0, messages of up to 8192 bytes\n" +
+	want := "connected over soft0, messages of up to 8176 bytes\n" +
 		"said \"one\", heard \"one\"\n" +
 		"said \"\", heard \"\"\n" +
 		"said \"" + long + "\", heard \"" + long + "\"\n" +
