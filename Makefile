@@ -18,7 +18,7 @@ help: ## print this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## move a file between two runtimes (FILE=path; by default one that is there)
-	$(GO) run ./examples/04-move-a-file $(if $(FILE),-file "$(FILE)")
+	$(GO) run ./examples/demo $(if $(FILE),-file "$(FILE)")
 
 test: ## everything that must pass, with a summary (without make: sh scripts/test.sh)
 	@sh scripts/test.sh

@@ -1,39 +1,31 @@
-// Command 04-move-a-file moves a file between two runtimes in three ways, by
-// SEND, by WRITE with immediate and by READ, and compares what arrived with
-// what was there.
+// Command 04-move-a-file moves a file with many operations under way at a time.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/verbena-rdma/verbena/futures"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 const (
-	maxFile = 1 << 30         // bytes; two copies of the file are kept in memory
-	drain   = 5 * time.Second // what closing may take
+	chunk   = 64 << 10 // bytes that one operation moves
+	depth   = 64       // operations of a wave
+	maxFile = 1 << 28  // bytes; it is all kept in memory
 )
 
 func main() {
-	path := flag.String("file", "", "the `path` of the file to move; default: the Go compiler")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	info, err := os.Stdout.Stat()
-	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
-	err = run(ctx, os.Stdout, terminal, *path)
+	err := run(ctx, os.Stdout, os.Args[len(os.Args)-1]) // without an argument: this program itself
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "move-a-file:", err)
@@ -41,104 +33,117 @@ func main() {
 	}
 }
 
-// run moves the file at path, and says on w how that went.
-func run(ctx context.Context, w io.Writer, terminal bool, path string) (err error) {
-	if path == "" {
-		path = somethingLarge()
+// run moves the file at path into the memory of a server.
+func run(ctx context.Context, w io.Writer, path string) (err error) {
+	info, err := os.Stat(path) // before reading: that of a pipe waits for a writer
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 || info.Size() > maxFile {
+		return errors.Join(fmt.Errorf("%s is no regular file of 1 to %d bytes", path, maxFile), err)
 	}
-	file, size, err := open(path)
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	defer file.Close() // nothing was written
-	m := mover{progress: progress{w: w, terminal: terminal, size: size}}
-	cfg := verbena.Config{Device: "soft0", Conn: verbena.Options{MessageSize: chunk}}
-	if m.here, err = verbena.Open(cfg); err != nil {
+	server, err := verbena.Open(verbena.Config{Device: "soft1"})
+	if err != nil {
 		return err
 	}
-	defer shut(m.here, &err)
-	cfg.Device = "soft1"
-	if m.there, err = verbena.Open(cfg); err != nil {
+	defer shut(server, &err)
+	client, err := verbena.Open(verbena.Config{Device: "soft0"})
+	if err != nil {
 		return err
 	}
-	defer shut(m.there, &err)
-	if err = m.connect(ctx); err != nil {
+	defer shut(client, &err)
+	target, err := server.NewRegion(len(data), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	if err != nil {
 		return err
 	}
-	// What is to be moved may be read by the peer, its copy's place written.
-	if m.source, err = m.here.NewRegion(size, verbs.AccessLocalWrite|verbs.AccessRemoteRead); err != nil {
+	remote, rerr := target.Remote(0, target.Len()) // how it gets to another process: see 02
+	ln, err := server.Listen("127.0.0.2:0")
+	if err := errors.Join(rerr, err); err != nil {
 		return err
 	}
-	if m.target, err = m.there.NewRegion(size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
+	received := make(chan error, 1)
+	go func() { received <- receive(ctx, ln, target.Len()) }()
+	if err = push(ctx, client, ln.Addr().String(), data, remote); err != nil {
+		shut(server, &err) // nobody may ever have come to it
+	}
+	if err := errors.Join(err, <-received); err != nil {
 		return err
 	}
-	if m.sourceAt, err = m.source.Remote(0, size); err != nil {
+	s, source, copied := client.Stats(), xxhash.Sum64(data), xxhash.Sum64(target.Bytes())
+	fmt.Fprintf(w, "%d bytes, %d work requests, %d doorbells: %.1f per doorbell\n", len(data), s.WorkRequests, s.Doorbells, s.WRsPerDoorbell())
+	fmt.Fprintf(w, "xxhash of source %016x, of copy %016x, equal: %t\n", source, copied, source == copied)
+	if source != copied {
+		return errors.New("the copy differs")
+	}
+	return nil
+}
+
+// push is the client: it writes data into the server's memory, wave by wave.
+func push(ctx context.Context, rt *verbena.Runtime, addr string, data []byte, to verbena.Remote) (err error) {
+	source, err := rt.NewRegion(len(data), verbs.AccessLocalWrite) // what a device reads must be registered
+	if err != nil {
 		return err
 	}
-	if m.targetAt, err = m.target.Remote(0, size); err != nil {
+	copy(source.Bytes(), data)
+	conn, err := rt.Dial(ctx, addr)
+	if err != nil {
 		return err
 	}
-	hash := xxhash.New()
-	if _, err = io.ReadFull(io.TeeReader(file, hash), m.source.Bytes()); err != nil {
-		return fmt.Errorf("reading %s: %w", path, err)
-	}
-	fmt.Fprintf(w, "%s: %d bytes, xxhash %016x\n", path, size, hash.Sum64())
-	for _, by := range []way{send, write, read} {
-		if err = m.measure(ctx, by); err != nil {
-			return fmt.Errorf("moving by %s: %w", by, err)
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }() // the server need not wait for more
+	group, wave := new(futures.Group), make([]verbena.Future, 0, depth)
+	for off := 0; off < len(data); {
+		for wave = wave[:0]; len(wave) < depth && off < len(data); off += chunk {
+			n := min(chunk, len(data)-off)
+			from, ferr := source.Slice(off, n)
+			part, perr := to.At(uint64(off), uint64(n))
+			if err := errors.Join(ferr, perr); err != nil {
+				return err
+			}
+			written, err := conn.WriteImm(ctx, from, part, uint32(off/chunk)) // is under way now
+			if err != nil {
+				return err
+			}
+			if err := futures.Add(group, written); err != nil {
+				return err
+			}
+			wave = append(wave, written)
 		}
-		if err = compare(w, hash.Sum64(), m.target.Bytes()); err != nil {
-			return fmt.Errorf("moving by %s: %w", by, err)
+		if err := group.Wait(ctx); err != nil { // for the whole wave, and wakes once
+			return err
+		}
+		for _, f := range wave {
+			if _, err, _ := f.Poll(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// shut closes a runtime and all that is its: listeners, connections, regions.
-// Also after ctx ended, and then what is under way is waited for, too.
+// receive is the server: it is told of every chunk, and copies nothing.
+func receive(ctx context.Context, ln *verbena.Listener, size int) error {
+	conn, err := ln.Accept(ctx)
+	if err != nil {
+		return fmt.Errorf("accepting: %w", err)
+	}
+	for got := 0; got < size; {
+		msg, err := conn.RecvWait(ctx)
+		if err == nil {
+			got += msg.Written
+			err = msg.Release()
+		}
+		if err != nil {
+			conn.Abort() // the client may wait for us
+			return fmt.Errorf("after %d of %d bytes: %w", got, size, err)
+		}
+	}
+	return nil // the connection is closed by the client, or with its runtime
+}
+
+// shut closes a runtime and all that is its, also after ctx ended.
 func shut(rt *verbena.Runtime, err *error) {
-	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	*err = errors.Join(*err, rt.Close(ctx))
-}
-
-// compare checks that the copy has the source's hash.
-func compare(w io.Writer, source uint64, target []byte) error {
-	copied := xxhash.Sum64(target)
-	if copied != source {
-		fmt.Fprintf(w, "    xxhash of source %016x, of copy %016x: NOT EQUAL\n", source, copied)
-		return fmt.Errorf("the copy differs: its xxhash is %016x, the source's %016x", copied, source)
-	}
-	fmt.Fprintf(w, "    xxhash of source %016x, of copy %016x: equal\n", source, copied)
-	return nil
-}
-
-// open opens a file that can be moved.
-func open(path string) (*os.File, int, error) {
-	info, err := os.Stat(path) // before opening: that of a pipe waits for a writer
-	switch {
-	case err != nil:
-		return nil, 0, err
-	case !info.Mode().IsRegular():
-		return nil, 0, fmt.Errorf("%s is not a regular file (%v)", path, info.Mode())
-	case info.Size() == 0:
-		return nil, 0, fmt.Errorf("%s is empty: there is nothing to move", path)
-	case info.Size() > maxFile:
-		return nil, 0, fmt.Errorf("%s has %d bytes: at most %d are taken, all of them are kept in memory", path, info.Size(), maxFile)
-	}
-	file, err := os.Open(path)
-	return file, int(info.Size()), err
-}
-
-// somethingLarge is a file of some tens of MB that is already there: the Go
-// compiler, or else this program.
-func somethingLarge() string {
-	if dir, err := exec.Command("go", "env", "GOTOOLDIR").Output(); err == nil {
-		compiler := filepath.Join(strings.TrimSpace(string(dir)), "compile")
-		if _, err := os.Stat(compiler); err == nil {
-			return compiler
-		}
-	}
-	me, _ := os.Executable() // without one, opening "" says so
-	return me
 }

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -15,18 +15,11 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/leak"
+	verbena "github.com/verbena-rdma/verbena/runtime"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// asProgram makes this binary the program that is tested.
-const asProgram = "MOVE_A_FILE"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
-		main()
-		return
-	}
-	leak.Main(m)
-}
+func TestMain(m *testing.M) { leak.Main(m) }
 
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -34,127 +27,103 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-func writeFile(t *testing.T, size int) string {
+// file has size bytes of which no chunk is like another.
+func file(t *testing.T, size int) string {
 	t.Helper()
-	rng, data := rand.New(rand.NewPCG(1, 2)), make([]byte, size)
-	for i := range data {
-		data[i] = byte(rng.Uint32())
-	}
+	data := make([]byte, size)
+	_, err := rand.NewChaCha8([32]byte{1}).Read(data)
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	if err := errors.Join(err, os.WriteFile(path, data, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
-var line = regexp.MustCompile(`(?m)^(SEND|WRITE_WITH_IMM|READ) +(\d+) bytes, (\d+\.\d+) GB/s, (\d+) operations, (\d+) doorbells, (\d+\.\d) work requests per doorbell
-    xxhash of source ([0-9a-f]{16}), of copy ([0-9a-f]{16}): equal$`)
+var printed = regexp.MustCompile(`^(\d+) bytes, (\d+) work requests, (\d+) doorbells: (\d+\.\d) per doorbell
+xxhash of source ([0-9a-f]{16}), of copy ([0-9a-f]{16}), equal: true
+$`)
 
-// Rule: each way moves the whole file, whatever its size, and pipelined work
-// has more than 4 work requests per doorbell.
+// Rule: the whole file arrives, whatever its size, an operation per chunk, and
+// more than 4 of them per doorbell once a wave is full.
 func TestMovesFiles(t *testing.T) {
-	for _, size := range []int{1, chunk - 1, chunk, chunk + 1, 200*chunk + 17} {
+	for _, size := range []int{1, chunk - 1, chunk, chunk + 1, depth * chunk, depth*chunk + 1, 5*depth*chunk - 17} {
 		t.Run(strconv.Itoa(size), func(t *testing.T) {
 			var out bytes.Buffer
-			if err := run(testContext(t), &out, false, writeFile(t, size)); err != nil {
-				t.Fatalf("%v\n%s", err, &out)
+			if err := run(testContext(t), &out, file(t, size)); err != nil {
+				t.Fatal(err)
 			}
-			found := line.FindAllStringSubmatch(out.String(), -1)
-			if len(found) != 3 {
-				t.Fatalf("%d results, want one for each of 3 ways:\n%s", len(found), &out)
+			m := printed.FindStringSubmatch(out.String())
+			ops := (size + chunk - 1) / chunk
+			if m == nil || m[1] != strconv.Itoa(size) || m[2] != strconv.Itoa(ops) || m[5] != m[6] {
+				t.Fatalf("want %d bytes, %d work requests and equal hashes: %q", size, ops, &out)
 			}
-			for _, m := range found {
-				ops := (size + chunk - 1) / chunk
-				if m[2] != strconv.Itoa(size) || m[4] != strconv.Itoa(ops) || m[7] != m[8] {
-					t.Errorf("want %d bytes in %d operations and equal hashes: %s", size, ops, m[0])
-				}
-				if per, err := strconv.ParseFloat(m[6], 64); err != nil || ops > depth && per <= 4 {
-					t.Errorf("want more than 4 work requests per doorbell: %s", m[0])
-				}
-			}
-			if size > 4*chunk && strings.Count(out.String(), " 100 %") != 3 {
-				t.Errorf("no progress was shown:\n%s", &out)
+			if per, err := strconv.ParseFloat(m[4], 64); err != nil || ops >= depth && per <= 4 {
+				t.Errorf("want more than 4 work requests per doorbell: %q", &out)
 			}
 		})
 	}
 }
 
-// Rule: on a terminal the progress is one line, which is gone at the end.
-func TestProgressOnATerminal(t *testing.T) {
-	var out bytes.Buffer
-	if err := run(testContext(t), &out, true, writeFile(t, 100*chunk)); err != nil {
-		t.Fatal(err)
-	}
-	first, rest, _ := strings.Cut(out.String(), "\r")
-	if strings.Count(first, "\n") != 1 || strings.Count(rest, "\r\033[K") != 3 || !strings.Contains(rest, "100 %") {
-		t.Errorf("want the file's line, and progress on one line per way: %q", out.String())
-	}
-}
-
-// Rule: a copy that differs in one bit is an error.
-func TestDifferentCopyIsAnError(t *testing.T) {
-	var out bytes.Buffer
-	err := compare(&out, 1, []byte("not the source"))
-	if err == nil || !strings.Contains(err.Error(), "0000000000000001") || !strings.Contains(out.String(), "NOT EQUAL") {
-		t.Errorf("compare: %v, %q", err, &out)
-	}
-}
-
-// Rule: what stops the move ends the program, with nothing left behind.
-func TestCancelled(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := run(ctx, &bytes.Buffer{}, false, writeFile(t, chunk)); !errors.Is(err, context.Canceled) {
-		t.Errorf("a cancelled move: %v, want context.Canceled", err)
-	}
-}
-
-// Rule: what cannot be moved is said, on standard error, and the exit code is
-// not 0.
-func TestProgramRefuses(t *testing.T) {
+// Rule: what cannot be moved is said, by its name, and nothing is printed.
+func TestRefusesFiles(t *testing.T) {
 	dir := t.TempDir()
 	huge := filepath.Join(dir, "huge")
-	if err := os.WriteFile(huge, nil, 0o600); err != nil {
+	if err := errors.Join(os.WriteFile(huge, nil, 0o600), os.Truncate(huge, maxFile+1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(huge, maxFile+1); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct{ path, want string }{
-		{filepath.Join(dir, "missing"), "no such file"},
-		{dir, "not a regular file"},
-		{os.DevNull, "not a regular file"},
-		{writeFile(t, 0), "is empty"},
-		{huge, "at most 1073741824"},
-	} {
-		code, stdout, stderr := program(t, "-file", c.path)
-		if code != 1 || stdout != "" || !strings.Contains(stderr, c.want) || !strings.Contains(stderr, filepath.Base(c.path)) {
-			t.Errorf("moving %s: exit code %d, %q on standard output, %q on standard error; want 1 and %q", c.path, code, stdout, stderr, c.want)
+	missing := filepath.Join(dir, "missing")
+	for _, path := range []string{missing, dir, os.DevNull, file(t, 0), huge} {
+		var out bytes.Buffer
+		err := run(testContext(t), &out, path)
+		if err == nil || !strings.Contains(err.Error(), path) || out.Len() > 0 || errors.Is(err, fs.ErrNotExist) != (path == missing) {
+			t.Errorf("moving %s: %v, printed %q", path, err, &out)
 		}
 	}
 }
 
-// Rule: without a file the program finds one.
-func TestProgramWithoutAFile(t *testing.T) {
-	if path := somethingLarge(); path == "" {
-		t.Fatal("no file was found")
-	}
-	code, stdout, stderr := program(t, "-file", writeFile(t, 3*chunk))
-	if code != 0 || strings.Count(stdout, ": equal\n") != 3 || stderr != "" {
-		t.Errorf("exit code %d, %q on standard output, %q on standard error", code, stdout, stderr)
+// Rule: a context that has ended ends everything.
+func TestCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := run(ctx, &bytes.Buffer{}, file(t, 3*chunk)); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a cancelled context: %v, want context.Canceled", err)
 	}
 }
 
-func program(t *testing.T, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
-	cmd := exec.CommandContext(testContext(t), os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
-	var o, e bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &o, &e
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+// Rule: when one side fails, the other does not wait for it. Here the
+// descriptor's key is wrong, which the server's device refuses.
+func TestWrongKey(t *testing.T) {
+	ctx := testContext(t)
+	server, err := verbena.Open(verbena.Config{Device: "soft1"})
+	if err != nil {
 		t.Fatal(err)
 	}
-	return cmd.ProcessState.ExitCode(), o.String(), e.String()
+	defer func() { shut(server, &err) }()
+	client, err := verbena.Open(verbena.Config{Device: "soft0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { shut(client, &err) }()
+	data := make([]byte, 3*depth*chunk)
+	target, err := server.NewRegion(len(data), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := server.Listen("127.0.0.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote, err := target.Remote(0, len(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote.RKey ^= 1
+	received := make(chan error, 1)
+	go func() { received <- receive(ctx, ln, len(data)) }()
+	if err := push(ctx, client, ln.Addr().String(), data, remote); !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
+		t.Errorf("writing with a wrong key: %v, want a remote access error", err)
+	}
+	if err := <-received; err == nil || ctx.Err() != nil {
+		t.Errorf("the server: %v; want that its connection ended, before the deadline", err)
+	}
 }
