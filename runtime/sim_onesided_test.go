@@ -174,7 +174,7 @@ func (e *simEnd) readSource(n int) {
 	if !e.to.alive() {
 		return
 	}
-	at := w.r.IntN(simSourceSize - n + 1)
+	at := w.r.IntN(simSourceSize - n) // never the very end: the trace could not tell whose address that is
 	remote, err := peer.source.Remote(at, n)
 	if err != nil {
 		w.fail("describing the source of %s: %v", peer.name, err)

@@ -39,6 +39,9 @@ type simTrace struct {
 	dups    uint64
 }
 
+// simPage divides every mapping's address.
+const simPage = 4096
+
 func newSimTrace() *simTrace {
 	t := &simTrace{}
 	t.d.Reset()
@@ -63,11 +66,8 @@ func (t *simTrace) packet(ev fabric.Event) {
 	n := copy(hdr[:], ev.Hdr)
 	var h wire.Header
 	if _, err := wire.Parse(hdr[:n], &h); err == nil && h.VA != 0 {
-		var at uint64
-		if a, ok := mem.Find(h.VA, 0); ok {
-			at = h.VA - a.Addr()
-		}
-		binary.BigEndian.PutUint64(hdr[wire.BTHLen:], at) // the RETH and the AtomicETH begin with it, and stand first
+		// The RETH and the AtomicETH begin with the address, and stand first.
+		binary.BigEndian.PutUint64(hdr[wire.BTHLen:], h.VA%simPage)
 	}
 	t.d.Write(ev.Src[:])
 	t.d.Write(ev.Dst[:])
