@@ -3,6 +3,8 @@ package reactor_test
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/reactor"
@@ -31,14 +33,139 @@ func TestReleaseEndsWhatWasNotPosted(t *testing.T) {
 			t.Errorf("a request of a released queue ended with %v, want ErrQueueClosed", err)
 		}
 	}
-	check(t, a.r.Close(context.Background()))
-	check(t, a.mr.Close())
-	check(t, a.arena.Unmap())
-	check(t, a.pd.Close())
-	check(t, a.ctx.Close())
+	a.closeRest(t)
 }
 
 // tally keeps how requests ended.
 type tally chan error
 
 func (y tally) Complete(_ reactor.Completion, err error) { y <- err }
+
+// Rule: a released queue has nothing out: its operations do not count, and who
+// waits for it to be idle is told.
+func TestReleaseLeavesNothingOut(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.closeRest(t)
+	f := a.stray(t, reactor.Send{})
+	box := make(tally, 2)
+	_, sge := a.bytes(0, 8)
+	check(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}))
+	a.do(t, a.r.Flush)
+	if st := a.r.Stats(); st.Outstanding != 1 {
+		t.Fatalf("%d sends outstanding before the release, want 1", st.Outstanding)
+	}
+	idle, sends := false, false
+	a.do(t, func() {
+		a.q.SendsIdle(func() { sends = true })
+		a.q.Idle(func() { idle = true })
+		if idle || sends {
+			t.Error("idle with requests out")
+		}
+		a.releaseHeld(t, errOver)
+		if !idle || !sends {
+			t.Errorf("when Release returned: Idle called %t, SendsIdle called %t", idle, sends)
+		}
+	})
+	if _, err := f.Await(bounded(t)); !errors.Is(err, reactor.ErrQueueClosed) || !errors.Is(err, errOver) {
+		t.Errorf("the send that was out ended with %v, want ErrQueueClosed with the cause", err)
+	}
+	if err := comes(t, "the receive", box); !errors.Is(err, errOver) {
+		t.Errorf("the receive that was out ended with %v, want the cause", err)
+	}
+	if st := a.r.Stats(); st.Outstanding != 0 || st.Queues != 0 {
+		t.Errorf("%d outstanding with %d queues", st.Outstanding, st.Queues)
+	}
+}
+
+// Rule: a queue is idle when its last request was refused as when it completed.
+func TestIdleAfterARefusedList(t *testing.T) {
+	a, b, f := faultyPair(t, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.close(t)
+	f.cutAt.Store(0)
+	idle := make(chan struct{})
+	s, p := a.write(b)
+	var fut reactor.Future
+	a.do(t, func() {
+		var err error
+		fut, err = a.q.TryPost(s, p)
+		check(t, err)
+		a.q.SendsIdle(func() { close(idle) })
+	})
+	if _, err := fut.Await(bounded(t)); err == nil {
+		t.Error("a refused request succeeded")
+	}
+	comes(t, "SendsIdle", idle)
+}
+
+// Rule: the memory of a released queue is given back when nobody can touch it
+// any more, without anybody's doing.
+func TestReleasedMemoryIsGivenBack(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 1})
+	defer b.close(t)
+	defer a.closeRest(t)
+	out := a.stray(t, reactor.Send{})
+	waiter := make(chan error, 1)
+	s, p := a.write(b)
+	go func() {
+		_, err := a.q.Post(context.Background(), s, p) // waits for room, or finds the queue closed
+		waiter <- err
+	}()
+	before := a.ctx.Objects().MR
+	a.release(t, errOver)
+	if err := comes(t, "the one that waits for room", waiter); !errors.Is(err, reactor.ErrQueueClosed) {
+		t.Errorf("waiting for room in a released queue: %v, want ErrQueueClosed", err)
+	}
+	a.do(t, a.r.Flush) // the turn after
+	if n := a.ctx.Objects().MR; n != before-1 {
+		t.Errorf("%d regions are registered, before the release %d: the queue's is still there", n, before)
+	}
+	out.Discard()
+}
+
+// Rule: submitters may be anywhere in Post and PostRecv when the queue is
+// released: what is accepted completes once, what is not is refused, and the
+// memory outlives them.
+func TestSubmittersMeetTheRelease(t *testing.T) {
+	const rounds = 10
+	for range rounds {
+		a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 8, RecvDepth: 8})
+		var accepted, ended atomic.Int64
+		count := called(func(reactor.Completion, error) { ended.Add(1) })
+		var wg sync.WaitGroup
+		begun := make(chan struct{}, 4)
+		hammer := func(post func() error) {
+			wg.Go(func() {
+				for n := 0; ; n++ {
+					err := post()
+					switch {
+					case err == nil:
+						accepted.Add(1)
+					case errors.Is(err, reactor.ErrQueueClosed):
+						return
+					}
+					if n == 10 {
+						begun <- struct{}{}
+					}
+				}
+			})
+		}
+		s, p := a.write(b)
+		s.Sink = count
+		for range 2 {
+			hammer(func() error { _, err := a.q.TryPost(s, p); return err })
+			hammer(func() error { return a.q.PostRecv(&reactor.Recv{Sink: count}, p.SGEs) })
+		}
+		for range 4 {
+			<-begun
+		}
+		a.release(t, errOver)
+		wg.Wait()
+		a.closeRest(t) // not busy: everybody is back
+		if accepted.Load() != ended.Load() {
+			t.Errorf("%d requests accepted, %d ended", accepted.Load(), ended.Load())
+		}
+		b.close(t)
+	}
+}

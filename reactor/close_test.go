@@ -1,0 +1,125 @@
+package reactor_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: a Close whose context ends first may be repeated, as often as one likes,
+// and the one that returns nil leaves nothing.
+func TestCloseCanBeRepeated(t *testing.T) {
+	l := newLone(t, reactor.Config{}, nil)
+	defer l.close(t)
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for i := range 5 {
+		if err := l.r.Close(ended); err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("close %d with an ended context: %v", i, err)
+		}
+	}
+	for i := range 2 {
+		if err := l.r.Close(bounded(t)); err != nil {
+			t.Errorf("close %d: %v", i, err)
+		}
+	}
+	if err := l.r.Do(context.Background(), func() { t.Error("a function ran in a closed reactor") }); !errors.Is(err, reactor.ErrClosed) {
+		t.Errorf("Do after Close: %v, want ErrClosed", err)
+	}
+	if left := l.ctx.Objects(); left.CQ+left.CompChannel != 0 {
+		t.Errorf("left by Close: %v", left)
+	}
+}
+
+// Rule: a reactor with a queue is busy, changes nothing, and can be closed
+// when the queue is gone.
+func TestCloseIsRefusedWhileAQueueLives(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	if err := a.r.Close(bounded(t)); !errors.Is(err, verbs.ErrBusy) {
+		t.Errorf("close with a queue: %v, want ErrBusy", err)
+	}
+	s, p := a.write(b)
+	f, err := a.q.Post(context.Background(), s, p)
+	await(t, f, err) // it goes on
+	a.close(t)
+}
+
+// Rule: Close waits for a callback that runs, at most until its context ends;
+// a later Close goes on from there.
+func TestCloseWaitsForTheCallback(t *testing.T) {
+	l := newLone(t, reactor.Config{}, nil)
+	running, leave := make(chan struct{}), make(chan struct{})
+	l.r.Callback(func() { close(running); <-leave })
+	comes(t, "the callback", running)
+	ctx, cancel := context.WithCancel(context.Background())
+	closed := make(chan error, 1)
+	go func() { closed <- l.r.Close(ctx) }()
+	cancel()
+	if err := comes(t, "Close", closed); !errors.Is(err, context.Canceled) {
+		t.Errorf("close while a callback runs: %v, want the context's error", err)
+	}
+	close(leave)
+	l.close(t)
+}
+
+// Rule: what has settled can be used after Close: its callbacks run, and what is
+// made of it settles.
+func TestThenAfterClose(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	s, p := a.write(b)
+	var fs [2]reactor.Future
+	for i := range fs {
+		f, err := a.q.Post(context.Background(), s, p)
+		check(t, err)
+		comes(t, "the write", f.Done())
+		fs[i] = f
+	}
+	a.close(t)
+	bytes := futures.Map(fs[0], func(c reactor.Completion, err error) (int, error) { return int(c.Bytes), err })
+	if n, err := bytes.Await(bounded(t)); n != 8 || err != nil {
+		t.Errorf("Map of a settled future after Close: %d, %v; want 8 bytes", n, err)
+	}
+	got := make(chan error, 1)
+	fs[1].Then(func(_ reactor.Completion, err error) { got <- err })
+	if err := comes(t, "Then", got); err != nil {
+		t.Errorf("Then of a settled future after Close got %v", err)
+	}
+}
+
+// Rule: functions and tasks that come after Close, or meet it, run all the same:
+// somebody may wait for them.
+func TestWhatComesAfterCloseRuns(t *testing.T) {
+	for _, when := range []string{"after", "meeting"} {
+		t.Run(when, func(t *testing.T) {
+			l := newLone(t, reactor.Config{}, nil)
+			const n = 50
+			ran := make(chan struct{}, 3*n)
+			run := func() { ran <- struct{}{} }
+			push := func() {
+				for range n {
+					l.r.Defer(run)
+					l.r.Schedule(&reactor.Task{Fn: run}, false)
+					l.r.Callback(run)
+				}
+			}
+			if when == "after" {
+				l.close(t)
+				push()
+			} else {
+				pushed := make(chan struct{})
+				go func() { push(); close(pushed) }()
+				l.close(t)
+				comes(t, "the pushing", pushed)
+			}
+			for range 3 * n {
+				comes(t, "a function", ran)
+			}
+		})
+	}
+}

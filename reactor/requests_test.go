@@ -1,0 +1,88 @@
+package reactor_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// smallPort is a device whose port carries smallMessage bytes in a message.
+type smallPort struct{ verbs.Context }
+
+const smallMessage = 4096
+
+func (s smallPort) QueryPort(p uint8) (verbs.PortAttr, error) {
+	a, err := s.Context.QueryPort(p)
+	a.MaxMsgSize = smallMessage
+	return a, err
+}
+
+// Rule: a request that the device would refuse, or that is not the caller's to
+// make, is refused before it takes room; none cuts the list of the others.
+func TestRequestsOfOthersAreRefused(t *testing.T) {
+	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4, Inline: 32}, func(c verbs.Context) verbs.Context { return smallPort{c} })
+	defer b.close(t)
+	defer a.close(t)
+	addr, key := b.remote(0)
+	_, full := a.bytes(0, smallMessage)
+	_, word := a.bytes(0, 8)
+	write := reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}
+	with := func(flags verbs.SendFlags) reactor.Send { s := write; s.Flags = flags; return s }
+	of := func(op verbs.WROpcode) reactor.Send { s := write; s.Opcode = op; return s }
+	sges := func(s ...verbs.SGE) []verbs.SGE { return s }
+	good := func() reactor.Future {
+		f, err := a.q.TryPost(&write, reactor.Payload{SGEs: sges(word)})
+		check(t, err)
+		return f
+	}
+	var fs []reactor.Future
+	a.do(t, func() {
+		fs = append(fs, good())
+		for name, c := range map[string]struct {
+			s reactor.Send
+			p reactor.Payload
+		}{
+			"SIGNALED":                       {with(verbs.SendSignaled), reactor.Payload{SGEs: sges(word)}},
+			"INLINE":                         {with(verbs.SendInline), reactor.Payload{SGEs: sges(word)}},
+			"a flag nobody knows":            {with(1 << 30), reactor.Payload{SGEs: sges(word)}},
+			"SEND_WITH_INV":                  {of(verbs.WRSendWithInv), reactor.Payload{SGEs: sges(word)}},
+			"LOCAL_INV":                      {of(verbs.WRLocalInv), reactor.Payload{}},
+			"an opcode nobody knows":         {of(250), reactor.Payload{}},
+			"one byte too many":              {write, reactor.Payload{SGEs: sges(full, verbs.SGE{Addr: word.Addr, Length: 1, LKey: word.LKey})}},
+			"one byte of header too many":    {write, reactor.Payload{SGEs: sges(full), Header: make([]byte, 1)}},
+			"a header longer than the queue": {write, reactor.Payload{SGEs: sges(word), Header: make([]byte, 33)}},
+			"inline longer than the queue":   {write, reactor.Payload{Inline: make([]byte, 32), Header: make([]byte, 1)}},
+			"a READ with a header":           {of(verbs.WRRDMARead), reactor.Payload{SGEs: sges(word), Header: make([]byte, 1)}},
+			"an atomic with a header":        {of(verbs.WRAtomicFetchAndAdd), reactor.Payload{Header: make([]byte, 8)}},
+			"an atomic with elements":        {of(verbs.WRAtomicCmpAndSwp), reactor.Payload{SGEs: sges(word)}},
+			"an atomic with inline data":     {of(verbs.WRAtomicFetchAndAdd), reactor.Payload{Inline: make([]byte, 8)}},
+		} {
+			for _, post := range []func() error{
+				func() error { _, err := a.q.TryPost(&c.s, c.p); return err },
+				func() error { s := c.s; s.Sink = make(tally, 1); return a.q.PostControl(&s, c.p) },
+			} {
+				if err := post(); !errors.Is(err, reactor.ErrRequest) {
+					t.Errorf("%s: %v, want ErrRequest", name, err)
+				}
+			}
+		}
+		for range 3 {
+			fs = append(fs, good()) // there is room for all four: nothing was taken
+		}
+	})
+	for i, f := range fs {
+		if _, err := f.Await(bounded(t)); err != nil {
+			t.Errorf("write %d of %d: %v", i, len(fs), err)
+		}
+	}
+	if st := a.r.Stats(); st.PostFailures != 0 || st.WorkRequests != uint64(len(fs)) {
+		t.Errorf("%d requests posted, %d lists cut; want %d and none", st.WorkRequests, st.PostFailures, len(fs))
+	}
+	f, err := a.q.TryPost(&write, reactor.Payload{SGEs: sges(full)})
+	await(t, f, err) // exactly as much as the port carries
+	s := with(verbs.SendFence | verbs.SendSolicited)
+	f, err = a.q.TryPost(&s, reactor.Payload{SGEs: sges(word), Header: make([]byte, 32)})
+	await(t, f, err)
+}

@@ -1,0 +1,145 @@
+package reactor_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// clock is a virtual clock; the test's goroutine owns it.
+type clock struct{ now time.Time }
+
+func (c *clock) Now() time.Time { return c.now }
+
+// stepAt moves the clock to at after start and steps twice: functions that set
+// timers run in the first.
+func (c *clock) stepAt(r *reactor.Reactor, start time.Time, at time.Duration) {
+	c.now = start.Add(at)
+	r.Step()
+	r.Step()
+}
+
+// Rule: timers run when they are due, not before, earliest first, equal ones in
+// the order they were set; a stopped one never.
+func TestTimersRunInOrder(t *testing.T) {
+	for name, start := range map[string]time.Time{
+		"now": time.Unix(1_700_000_000, 0), "epoch": time.Unix(0, 0), "zero": {}, // no time is special
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &clock{start}
+			l := newLone(t, reactor.Config{Stepped: true, Now: c.Now}, nil)
+			defer l.close(t)
+			var ran []string
+			mark := func(s string) func() { return func() { ran = append(ran, s) } }
+			want := func(when string, names ...string) {
+				t.Helper()
+				if !slices.Equal(ran, names) {
+					t.Fatalf("%s ran %v, want %v", when, ran, names)
+				}
+				ran = nil
+			}
+			const ms = time.Millisecond
+			l.r.After(30*ms, mark("c"))
+			l.r.After(10*ms, mark("a"))
+			stopped := l.r.After(10*ms, mark("stopped"))
+			l.r.After(10*ms, mark("b"))
+			unset := l.r.After(ms, mark("stopped before it was set"))
+			l.r.StopTimer(unset)
+			l.r.After(0, mark("at once"))
+			l.r.After(-time.Hour, mark("late"))
+			c.stepAt(l.r, start, 0)
+			want("at 0", "late", "at once")
+			if next := l.r.NextTimer(); !next.Equal(start.Add(10 * ms)) {
+				t.Errorf("next timer at %v, want 10 ms after %v", next, start)
+			}
+			c.stepAt(l.r, start, 10*ms-1)
+			want("before 10 ms")
+			l.r.StopTimer(stopped)
+			c.stepAt(l.r, start, 10*ms)
+			want("at 10 ms", "a", "b")
+			l.r.StopTimer(stopped) // again, and after its time
+			var victim *reactor.Timer
+			l.r.After(5*ms, func() { mark("stops another")(); l.r.StopTimer(victim); l.r.After(0, mark("set by a timer")) })
+			victim = l.r.After(5*ms, mark("victim"))
+			l.r.Step()
+			c.stepAt(l.r, start, time.Second) // all are due
+			want("at 1 s", "stops another", "c", "set by a timer")
+			if next := l.r.NextTimer(); !next.IsZero() {
+				t.Errorf("next timer at %v, want none", next)
+			}
+		})
+	}
+}
+
+// Rule: a timer beyond the end of time never runs, keeps nobody awake, and
+// does not hide others.
+func TestATimerInForEver(t *testing.T) {
+	c := &clock{time.Unix(1_700_000_000, 0)}
+	stepped := newLone(t, reactor.Config{Stepped: true, Now: c.Now}, nil)
+	defer stepped.close(t)
+	c.now = c.now.Add(time.Hour) // so that the sum overflows
+	stepped.r.After(math.MaxInt64, func() { t.Error("a timer of 292 years ran") })
+	for range 3 {
+		stepped.r.Step()
+	}
+	if next := stepped.r.NextTimer(); !next.IsZero() {
+		t.Errorf("next timer at %v, want none", next)
+	}
+	if stepped.r.Step() {
+		t.Error("a Step with nothing to do says that it did something")
+	}
+
+	l := newLone(t, reactor.Config{}, nil)
+	defer l.close(t)
+	l.r.After(math.MaxInt64, func() { t.Error("a timer of 292 years ran") })
+	check(t, l.r.Do(bounded(t), func() {})) // it is set
+	before := l.r.Stats()
+	ran := make(chan struct{})
+	l.r.After(50*time.Millisecond, func() { close(ran) })
+	comes(t, "another timer", ran)
+	// The wait, a wake-up or two, and Stats itself: some turns; a loop that spins
+	// makes thousands.
+	const some = 100
+	if n := l.r.Stats().Turns - before.Turns; n > some {
+		t.Errorf("%d turns in 50 ms of idling, want at most %d", n, some)
+	}
+}
+
+// source has events whenever it is asked.
+type source struct{ called int }
+
+func (*source) FD() int { return -1 }
+
+func (*source) Notify(ring func()) {
+	if ring != nil {
+		ring()
+	}
+}
+
+var _ verbs.Source = (*source)(nil)
+
+// Rule: a handler may end its own watch and others', of a stepped reactor too;
+// a handler whose watch has ended is not called.
+func TestAHandlerMayUnwatchOthers(t *testing.T) {
+	l := newLone(t, reactor.Config{Stepped: true}, nil)
+	defer l.close(t)
+	var self, other, last source
+	check(t, l.r.Watch(&self, func() {
+		self.called++
+		check(t, l.r.Unwatch(&other))
+		check(t, l.r.Unwatch(&self))
+	}))
+	check(t, l.r.Watch(&other, func() { other.called++ }))
+	check(t, l.r.Watch(&last, func() { last.called++ }))
+	for range 3 {
+		l.r.Step()
+	}
+	if self.called != 1 || other.called != 0 || last.called != 3 {
+		t.Errorf("in 3 steps the handlers were called %d, %d and %d times; want 1, 0 and 3", self.called, other.called, last.called)
+	}
+	check(t, l.r.Unwatch(&last))
+}
