@@ -78,11 +78,11 @@ func run(ctx context.Context, w io.Writer, terminal bool, path string) (err erro
 	if m.targetAt, err = m.target.Remote(0, size); err != nil {
 		return err
 	}
+	fmt.Fprintf(w, "%s: %d bytes\n", path, size) // reading a large one takes a while
 	hash := xxhash.New()
 	if _, err = io.ReadFull(io.TeeReader(file, hash), m.source.Bytes()); err != nil {
 		return fmt.Errorf("reading %s: %w", path, err)
 	}
-	fmt.Fprintf(w, "%s: %d bytes, xxhash %016x\n", path, size, hash.Sum64())
 	for _, by := range []way{send, write, read} {
 		if err = m.measure(ctx, by); err != nil {
 			return fmt.Errorf("moving by %s: %w", by, err)

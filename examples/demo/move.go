@@ -51,8 +51,8 @@ func (m *mover) connect(ctx context.Context) error {
 
 // measure moves the file and prints what it took.
 func (m *mover) measure(ctx context.Context, by way) error {
-	clear(m.target.Bytes())
 	m.progress.begin(by)
+	clear(m.target.Bytes())
 	busy := m.here // who posts
 	if by == read {
 		busy = m.there
@@ -67,7 +67,7 @@ func (m *mover) measure(ctx context.Context, by way) error {
 	after.Doorbells -= before.Doorbells
 	after.WorkRequests -= before.WorkRequests
 	size := m.source.Len()
-	fmt.Fprintf(m.progress.w, "%-14s  %d bytes, %.2f GB/s, %d operations, %d doorbells, %.1f work requests per doorbell\n",
+	fmt.Fprintf(m.progress.w, "%-14s  %d bytes, %.2f GB/s\n    %d operations, %d doorbells, %.1f work requests per doorbell\n",
 		by, size, float64(size)/1e9/took.Seconds(), ops, after.Doorbells, after.WRsPerDoorbell())
 	return nil
 }

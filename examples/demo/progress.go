@@ -22,7 +22,14 @@ const (
 	plainSteps    = 4
 )
 
-func (p *progress) begin(by way) { p.by, p.shown = by, 0 }
+// begin is called before the first at of a move.
+func (p *progress) begin(by way) {
+	p.by, p.shown = by, 0
+	if p.terminal {
+		p.shown = -1 // show the beginning, too
+		p.at(0)
+	}
+}
 
 // at is told the bytes that have been moved.
 func (p *progress) at(done int) {
