@@ -77,6 +77,9 @@ func (q *Queue) PostControl(s *Send, p Payload) error {
 	}
 	i, ok := q.ctrlFree.Get()
 	if !ok {
+		if err := q.failed.get(); err != nil { // a grave has collected the slots
+			return err
+		}
 		return ErrQueueFull
 	}
 	if err := q.failed.get(); err != nil { // after taking, as in post
