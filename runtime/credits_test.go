@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	stdruntime "runtime"
 	"testing"
 	"time"
 
@@ -122,7 +123,7 @@ func TestCreditsOfAFailedSendAreTold(t *testing.T) {
 			sent <- err
 		}()
 		for b.unreturned.Load() != 0 {
-			time.Sleep(10 * time.Microsecond) // on the turn, nothing else can tell
+			stdruntime.Gosched() // on the turn, nothing else can tell
 		}
 	}); err != nil {
 		t.Fatal(err)
