@@ -44,6 +44,9 @@ func (rt *Runtime) Dial(ctx context.Context, addr string) (*Conn, error) {
 
 // DialOptions is Dial with options; what they leave open is the runtime's.
 func (rt *Runtime) DialOptions(ctx context.Context, addr string, o Options) (*Conn, error) {
+	if err := ctx.Err(); err != nil { // an answer may come sooner than anybody looks
+		return nil, fmt.Errorf("connecting to %s: %w", addr, err)
+	}
 	attempt, f, err := rt.dialing(ctx, addr, o)
 	if err != nil {
 		return nil, err

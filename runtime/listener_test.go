@@ -154,3 +154,12 @@ func TestConnectTimeoutSaysItsBound(t *testing.T) {
 func portOf(ln *Listener) string {
 	return strconv.Itoa(int(ln.Addr().Port()))
 }
+
+// Rule: dialing for a caller whose context has ended begins nothing, not even
+// looking at the address: an answer could be there sooner than anybody looks at
+// the context.
+func TestDialWithAnEndedContextBeginsNothing(t *testing.T) {
+	client := mustOpen(t, Config{})
+	_, err := client.Dial(endedContext(), "no address")
+	mistake(t, "dialing", err, context.Canceled, "no address")
+}
