@@ -1,9 +1,9 @@
-// Command 03-read-a-key-value-table looks up keys in the memory of a server
-// whose program does nothing for it.
+// Command 03-read-a-key-value-table looks up keys in a server's memory by READ.
 package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -11,15 +11,21 @@ import (
 	"os/signal"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 const (
-	buckets = 2048            // twice as many as keys: probes are short
-	keys    = 1000            // that the server knows
-	drain   = 5 * time.Second // what closing may take
+	// A bucket: xxhash of what follows (8 bytes, little-endian), length of the
+	// key (1), of the value (1), key, value, zeros. All zeros: it is empty.
+	bucketSize, bucketHead = 64, 10
+	keys, buckets          = 1000, 2048 // twice as many as keys: few are found taken
+	probes, tries          = 64, 10     // buckets that may hold a key, from the one that its hash names; READs of a torn one
 )
+
+var errTorn = errors.New("the bucket's hash does not match its content")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -52,86 +58,92 @@ func run(ctx context.Context, w io.Writer) (err error) {
 			return err
 		}
 	}
-	ln, err := server.Listen("127.0.0.2:0")
+	remote, rerr := region.Remote(0, region.Len())
+	descriptor, derr := remote.MarshalBinary()
+	ln, err := server.ListenOptions("127.0.0.2:0", verbena.Options{PrivateData: descriptor})
+	if err := errors.Join(rerr, derr, err); err != nil {
+		return err
+	}
+	accepted, err := ln.AcceptAsync() // the last thing that the server's program does
 	if err != nil {
 		return err
 	}
-	published := make(chan error, 1)
-	go func() { published <- publish(ctx, ln, region) }()
+	defer accepted.Discard() // the connection is closed with its runtime
 	conn, err := client.Dial(ctx, ln.Addr().String())
-	if err == nil {
-		err = look(ctx, w, client, conn, server)
-	}
-	if err != nil {
-		shut(server, &err) // publish may wait for a client that did not come
-	}
-	return errors.Join(err, <-published)
-}
-
-// publish is all that the server does: it sends the table's descriptor.
-func publish(ctx context.Context, ln *verbena.Listener, region *verbena.Region) error {
-	conn, err := ln.Accept(ctx)
-	if err != nil {
-		return fmt.Errorf("accepting: %w", err)
-	}
-	remote, err := region.Remote(0, region.Len())
 	if err != nil {
 		return err
 	}
-	descriptor, err := remote.MarshalBinary()
-	if err != nil {
+	var found verbena.Remote
+	if err := found.UnmarshalBinary(conn.PrivateData()); err != nil { // it comes from outside
 		return err
 	}
-	sent, err := conn.SendBytes(ctx, descriptor)
-	if err != nil {
-		return err
-	}
-	_, err = sent.Await(ctx)
-	return err
-}
-
-// look is the client: it takes the descriptor and looks up keys.
-func look(ctx context.Context, w io.Writer, rt *verbena.Runtime, conn *verbena.Conn, server *verbena.Runtime) error {
-	msg, err := conn.RecvWait(ctx)
-	if err != nil {
-		return err
-	}
-	t := table{conn: conn}
-	if err := errors.Join(t.at.UnmarshalBinary(msg.Data), msg.Release()); err != nil {
-		return err
-	}
-	if t.buf, err = rt.Alloc(bucketSize); err != nil {
-		return err
-	}
-	defer t.buf.Release() // while a READ is under way it stays the device's
-	fmt.Fprintf(w, "the table has %d buckets of %d bytes\n", t.at.Length/bucketSize, bucketSize)
-	for _, key := range []string{"key-7", "key-999", "key-1000"} {
-		value, ok, err := t.get(ctx, key)
-		if err != nil {
-			return err
+	table, before := conn.At(ctx, found), server.Stats().Polled // each ReadAt of a bucket is a READ
+	for i := range keys + 1 {
+		key := fmt.Sprintf("key-%d", i)
+		value, ok, err := get(table, table.Size(), key)
+		if want := fmt.Sprintf("value of %d", i); err != nil || ok != (i < keys) || ok && value != want {
+			return errors.Join(fmt.Errorf("%s is %q, found: %t", key, value, ok), err)
 		}
-		fmt.Fprintf(w, "%s: %q, found: %t\n", key, value, ok)
-	}
-	before := server.Stats()
-	t.reads = 0
-	for i := range keys {
-		value, ok, err := t.get(ctx, fmt.Sprintf("key-%d", i))
-		if err != nil {
-			return err
-		}
-		if want := fmt.Sprintf("value of %d", i); !ok || value != want {
-			return fmt.Errorf("key-%d is %q (found: %t), want %q", i, value, ok, want)
+		if i == 7 || i >= keys-1 {
+			fmt.Fprintf(w, "%s: %q, found: %t\n", key, value, ok)
 		}
 	}
-	after := server.Stats() // in one process one can look at the other side
-	fmt.Fprintf(w, "%d look-ups took %d READs; the server's reactor got %d completions\n",
-		keys, t.reads, after.Polled-before.Polled)
+	at := server.Stats().Polled - before // in one process one can look at the other side
+	fmt.Fprintf(w, "%d look-ups took %d READs; the server's reactor got %d completions\n", keys+1, client.Stats().WorkRequests, at)
 	return nil
+}
+
+// put is the server's: it writes into its own memory.
+func put(table []byte, key, value string) error {
+	if key == "" || bucketHead+len(key)+len(value) > bucketSize {
+		return fmt.Errorf("%q with %d bytes does not fit a bucket", key, len(value))
+	}
+	b, n, first := make([]byte, bucketSize), uint64(len(table)/bucketSize), xxhash.Sum64String(key)
+	b[8], b[9] = byte(len(key)), byte(len(value))
+	copy(b[bucketHead:], key+value)
+	binary.LittleEndian.PutUint64(b, xxhash.Sum64(b[8:]))
+	for i := range min(n, probes) {
+		at := table[(first+i)%n*bucketSize:][:bucketSize]
+		if has, _, err := parse(at); err == nil && (has == "" || has == key) {
+			copy(at, b) // a READ may come in between: its hash tells
+			return nil
+		}
+	}
+	return fmt.Errorf("no free bucket for %q", key)
+}
+
+// get is the client's: one READ, or some more where buckets were taken.
+func get(table io.ReaderAt, size int64, key string) (value string, ok bool, err error) {
+	b, n, first := make([]byte, bucketSize), uint64(size)/bucketSize, xxhash.Sum64String(key)
+	for i := range min(n, probes) {
+		var has string
+		for try := 0; try == 0 || errors.Is(err, errTorn) && try < tries; try++ {
+			if _, err = table.ReadAt(b, int64((first+i)%n*bucketSize)); err == nil {
+				has, value, err = parse(b)
+			}
+		}
+		if err != nil || has == "" || has == key {
+			return value, has != "" && err == nil, err
+		}
+	}
+	return "", false, nil
+}
+
+// parse reads a bucket, which may come from a peer. An empty one has no key.
+func parse(b []byte) (key, value string, err error) {
+	hash, k, v := binary.LittleEndian.Uint64(b), int(b[8]), int(b[9])
+	if hash == 0 && k == 0 && v == 0 {
+		return "", "", nil
+	}
+	if k == 0 || bucketHead+k+v > bucketSize || hash != xxhash.Sum64(b[8:]) {
+		return "", "", errTorn
+	}
+	return string(b[bucketHead:][:k]), string(b[bucketHead+k:][:v]), nil
 }
 
 // shut closes a runtime and all that is its, also after ctx ended.
 func shut(rt *verbena.Runtime, err *error) {
-	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	*err = errors.Join(*err, rt.Close(ctx))
 }

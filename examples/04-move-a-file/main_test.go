@@ -90,40 +90,56 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// Rule: when one side fails, the other does not wait for it. Here the
-// descriptor's key is wrong, which the server's device refuses.
-func TestWrongKey(t *testing.T) {
-	ctx := testContext(t)
-	server, err := verbena.Open(verbena.Config{Device: "soft1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { shut(server, &err) }()
-	client, err := verbena.Open(verbena.Config{Device: "soft0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { shut(client, &err) }()
+// Rule: when the client fails, the server does not wait for it: neither when
+// the device refuses the descriptor's key, nor when its range is too short,
+// which the client finds out half-way.
+func TestBadDescriptor(t *testing.T) {
 	data := make([]byte, 3*depth*chunk)
-	target, err := server.NewRegion(len(data), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	for name, c := range map[string]struct {
+		spoil func(*verbena.Remote)
+		want  error
+	}{
+		"key":   {func(r *verbena.Remote) { r.RKey ^= 1 }, verbs.StatusError(verbs.WCRemAccessErr)},
+		"range": {func(r *verbena.Remote) { r.Length /= 2 }, verbena.ErrRemoteRange},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := testContext(t)
+			server, client := open(t, "soft1"), open(t, "soft0")
+			target, err := server.NewRegion(len(data), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ln, err := server.Listen("127.0.0.2:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			remote, err := target.Remote(0, len(data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.spoil(&remote)
+			received := make(chan error, 1)
+			go func() { received <- receive(ctx, ln, len(data)) }()
+			if err := push(ctx, client, ln.Addr().String(), data, remote); !errors.Is(err, c.want) {
+				t.Errorf("the client: %v, want %v", err, c.want)
+			}
+			if err := <-received; err == nil || ctx.Err() != nil {
+				t.Errorf("the server: %v; want that its connection ended, before the deadline", err)
+			}
+		})
+	}
+}
+
+func open(t *testing.T, device string) *verbena.Runtime {
+	t.Helper()
+	rt, err := verbena.Open(verbena.Config{Device: device})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := server.Listen("127.0.0.2:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	remote, err := target.Remote(0, len(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	remote.RKey ^= 1
-	received := make(chan error, 1)
-	go func() { received <- receive(ctx, ln, len(data)) }()
-	if err := push(ctx, client, ln.Addr().String(), data, remote); !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
-		t.Errorf("writing with a wrong key: %v, want a remote access error", err)
-	}
-	if err := <-received; err == nil || ctx.Err() != nil {
-		t.Errorf("the server: %v; want that its connection ended, before the deadline", err)
-	}
+	t.Cleanup(func() {
+		if shut(rt, &err); err != nil {
+			t.Errorf("closing %s: %v", device, err)
+		}
+	})
+	return rt
 }
