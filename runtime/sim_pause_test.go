@@ -17,10 +17,15 @@ func (w *simWorld) settleAll() {
 	w.heal()
 	w.fab.SetAll(fabric.Link{})
 	w.heavy = false
+	var calm []*simPair
 	for limit := w.now() + simPatience; ; {
 		quiet := true
+		calm = calm[:0]
 		for _, p := range w.pairs {
-			quiet = p.settled() && quiet
+			if p.well() { // others come and go meanwhile
+				quiet = p.settled() && quiet
+				calm = append(calm, p)
+			}
 		}
 		for n := 0; n < 50 && w.turn(); n++ {
 		}
@@ -33,7 +38,7 @@ func (w *simWorld) settleAll() {
 		}
 		w.advance(10 * time.Millisecond)
 	}
-	for _, p := range w.pairs {
+	for _, p := range calm {
 		p.checkCredits()
 	}
 	w.calmAt = w.now() // another script from here on
@@ -49,12 +54,9 @@ func (p *simPair) well() bool {
 	return true
 }
 
-// settled tells whether nothing is under way that should complete, and posts
-// what is missing for that.
+// settled tells of a pair that is well whether nothing is under way that should
+// complete, and posts what is missing for that.
 func (p *simPair) settled() bool {
-	if !p.well() {
-		return true
-	}
 	done := true
 	for _, e := range p.ends {
 		e.releaseHeld(true)
