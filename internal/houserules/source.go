@@ -67,6 +67,11 @@ func Check(root fs.FS) (findings []string, err error) {
 	}
 	findings = append(findings, packageDocs(sources)...)
 	findings = append(findings, oneProvider(sources)...)
+	rungs, err := ladder(root, sources)
+	if err != nil {
+		return nil, err
+	}
+	findings = append(findings, rungs...)
 	slices.Sort(findings)
 	return findings, nil
 }
