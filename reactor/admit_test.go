@@ -31,10 +31,10 @@ func TestRequestsNeedAQueuePair(t *testing.T) {
 		}
 	}
 	refusedWith("before Bind", reactor.ErrRequest)
-	check(t, l.r.Do(context.Background(), func() { check(t, q.Admit()) }))
+	l.do(t, func() { check(t, q.Admit()) })
 	refusedWith("between Admit and Bind", reactor.ErrRequest)
 	var qp verbs.QP
-	check(t, l.r.Do(context.Background(), func() {
+	l.do(t, func() {
 		init := q.InitAttr(verbs.QPTRC)
 		qp = must(l.pd.CreateQP(init))(t)
 		q.Bind(qp, init.Cap)
@@ -43,7 +43,7 @@ func TestRequestsNeedAQueuePair(t *testing.T) {
 		}
 		check(t, qp.Close())
 		check(t, q.Release(errOver))
-	}))
+	})
 	refusedWith("after Release", reactor.ErrQueueClosed)
 	q = must(l.r.Prepare(reactor.QueueConfig{PD: l.pd, ControlDepth: 1}))(t)
 	check(t, q.Discard())
@@ -55,7 +55,7 @@ func TestBindDoesNotForgiveAFailure(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
 	q := must(l.r.Prepare(reactor.QueueConfig{PD: l.pd}))(t)
-	check(t, l.r.Do(context.Background(), func() {
+	l.do(t, func() {
 		check(t, q.Admit())
 		q.Fail(errOver)
 		init := q.InitAttr(verbs.QPTRC)
@@ -66,7 +66,7 @@ func TestBindDoesNotForgiveAFailure(t *testing.T) {
 		}
 		check(t, qp.Close())
 		check(t, q.Release(errOver))
-	}))
+	})
 }
 
 // Rule: depths that no wr_id can number are refused, and their sum does not

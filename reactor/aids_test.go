@@ -87,8 +87,8 @@ func (e *end) release(t testing.TB, cause error) {
 
 func (e *end) releaseHeld(t testing.TB, cause error) {
 	t.Helper()
-	check(t, e.q.QP().Close())
-	check(t, e.q.Release(cause))
+	try(t, e.q.QP().Close())
+	try(t, e.q.Release(cause))
 }
 
 // lone is a reactor with a protection domain and no queue.
@@ -109,6 +109,11 @@ func newLone(t testing.TB, cfg reactor.Config, w wrap) *lone {
 	}
 	l.r = must(reactor.New(cfg))(t)
 	return l
+}
+
+func (l *lone) do(t testing.TB, fn func()) {
+	t.Helper()
+	doIn(t, l.r, fn)
 }
 
 func (l *lone) close(t testing.TB) {

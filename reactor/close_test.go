@@ -17,11 +17,16 @@ func TestCloseCanBeRepeated(t *testing.T) {
 	defer l.close(t)
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	for i := range 5 {
-		if err := l.r.Close(ended); err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("close %d with an ended context: %v", i, err)
+	closes := func() {
+		for i := range 5 {
+			if err := l.r.Close(ended); err != nil && !errors.Is(err, context.Canceled) {
+				t.Errorf("close %d with an ended context: %v", i, err)
+			}
 		}
 	}
+	closes()
+	closing(t, l.r)
+	closes()
 	for i := range 2 {
 		if err := l.r.Close(bounded(t)); err != nil {
 			t.Errorf("close %d: %v", i, err)
@@ -32,6 +37,20 @@ func TestCloseCanBeRepeated(t *testing.T) {
 	}
 	if left := l.ctx.Objects(); left.CQ+left.CompChannel != 0 {
 		t.Errorf("left by Close: %v", left)
+	}
+}
+
+// closing waits until a Close that was begun has closed r to others.
+func closing(t testing.TB, r *reactor.Reactor) {
+	t.Helper()
+	ctx := bounded(t)
+	for {
+		switch err := r.Do(ctx, func() {}); {
+		case errors.Is(err, reactor.ErrClosed):
+			return
+		case err != nil:
+			t.Fatalf("waiting for Close to begin: %v", err)
+		}
 	}
 }
 
@@ -59,9 +78,13 @@ func TestCloseWaitsForTheCallback(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	closed := make(chan error, 1)
 	go func() { closed <- l.r.Close(ctx) }()
+	closing(t, l.r)
 	cancel()
 	if err := comes(t, "Close", closed); !errors.Is(err, context.Canceled) {
 		t.Errorf("close while a callback runs: %v, want the context's error", err)
+	}
+	if err := l.r.Close(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("a second close while a callback runs: %v, want the context's error", err)
 	}
 	close(leave)
 	l.close(t)

@@ -1,9 +1,7 @@
 package reactor_test
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/reactor"
@@ -41,6 +39,15 @@ func check(t testing.TB, err error) {
 	}
 }
 
+// try is check for sinks, handlers and callbacks, which are not the test's
+// goroutine.
+func try(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // wrap may put something between the reactor and its device.
 type wrap func(verbs.Context) verbs.Context
 
@@ -72,7 +79,23 @@ func newEnd(t testing.TB, p *soft.Provider, dev string, cfg reactor.Config, qc r
 
 func (e *end) do(t testing.TB, fn func()) {
 	t.Helper()
-	check(t, e.r.Do(context.Background(), fn))
+	doIn(t, e.r, fn)
+}
+
+// doIn has fn run holding the turn, but on the test's goroutine, where it may
+// fail: a Fatal on the reactor's would end that.
+func doIn(t testing.TB, r *reactor.Reactor, fn func()) {
+	t.Helper()
+	enter, leave, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	ctx := bounded(t)
+	go func() { done <- r.Do(ctx, func() { close(enter); <-leave }) }()
+	select {
+	case <-enter:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	defer func() { close(leave); <-done }()
+	fn()
 }
 
 // bytes is n bytes of the end's memory, and the element that names them.
@@ -97,18 +120,12 @@ func (e *end) ready(t testing.TB, peer *end) {
 // close ends the end and checks that nothing is left.
 func (e *end) close(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
 	gone := make(chan struct{})
 	e.do(t, func() {
 		check(t, e.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
 		e.q.Idle(func() { close(gone) })
 	})
-	select {
-	case <-gone:
-	case <-ctx.Done():
-		t.Fatalf("the queue was not flushed: %+v", e.r.Stats())
-	}
+	comes(t, "the flush of the queue", gone)
 	e.do(t, func() {
 		check(t, e.q.QP().Close())
 		check(t, e.q.Release(reactor.ErrQueueClosed))

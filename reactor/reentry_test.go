@@ -107,58 +107,59 @@ func TestReleaseFromASinkEndsWhatIsOut(t *testing.T) {
 }
 
 // Rule: the sink of a request that the device refuses may release a queue whose
-// requests go out with the same turn: those complete once too.
+// requests are refused in the same turn: those end once too.
 func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
-	for name, refusedFirst := range map[string]bool{"refused first": true, "refused last": false} {
+	for name, first := range map[string]int{"the other comes later": 0, "the other comes first": 1} {
 		t.Run(name, func(t *testing.T) {
-			a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
-			defer b.close(t)
-			defer a.closeRest(t)
-			q2 := must(a.r.Prepare(reactor.QueueConfig{PD: a.pd}))(t)
+			l := newLone(t, reactor.Config{}, nil)
+			defer l.close(t)
+			var qs [2]*reactor.Queue
+			release := func(q *reactor.Queue) {
+				try(t, q.QP().Close())
+				try(t, q.Release(errOver))
+			}
 			const n = 3
-			refused, sibling := make(tally, 4), make(tally, 2*n)
-			s, p := a.write(b)
-			s.Sink = sibling
+			refused, other := make(tally, 2), make(tally, 2*n)
 			posts := []func(){
 				func() {
-					_, err := q2.TryPost(&reactor.Send{Opcode: verbs.WRSend, Sink: called(func(_ reactor.Completion, err error) {
+					_, err := qs[0].TryPost(&reactor.Send{Opcode: verbs.WRSend, Sink: called(func(_ reactor.Completion, err error) {
 						refused <- err
-						a.releaseHeld(t, errOver)
+						release(qs[1])
 					})}, reactor.Payload{})
 					check(t, err)
 				},
 				func() {
 					for range n {
-						_, err := a.q.TryPost(s, p)
+						_, err := qs[1].TryPost(&reactor.Send{Opcode: verbs.WRSend, Sink: other}, reactor.Payload{})
 						check(t, err)
 					}
 				},
 			}
-			if !refusedFirst {
-				posts[0], posts[1] = posts[1], posts[0]
+			for i := range qs {
+				qs[i] = must(l.r.Prepare(reactor.QueueConfig{PD: l.pd}))(t)
 			}
-			a.do(t, func() {
-				check(t, q2.Admit())
-				init := q2.InitAttr(verbs.QPTRC)
-				q2.Bind(must(a.pd.CreateQP(init))(t), init.Cap) // in RESET: it refuses what is posted
-				posts[0]()
-				posts[1]()
+			l.do(t, func() {
+				for _, q := range qs {
+					check(t, q.Admit())
+					init := q.InitAttr(verbs.QPTRC)
+					q.Bind(must(l.pd.CreateQP(init))(t), init.Cap) // in RESET: it refuses what is posted
+				}
+				posts[first]()
+				posts[1-first]()
 			})
 			var op *verbs.OpError
-			if err := comes(t, "the refused request", refused); !errors.As(err, &op) || op.Op != "ibv_post_send" {
-				t.Errorf("the refused request ended with %v, want the post's error", err)
-			}
-			for range n {
-				if err := comes(t, "a request of the sibling", sibling); err != nil && !errors.Is(err, errOver) {
-					t.Errorf("a request of the sibling ended with %v", err)
+			for i := range n + 1 {
+				box := other
+				if i == n {
+					box = refused
+				}
+				if err := comes(t, "a refused request", box); !errors.As(err, &op) || op.Op != "ibv_post_send" {
+					t.Errorf("request %d ended with %v, want the post's error", i, err)
 				}
 			}
-			a.do(t, func() {
-				check(t, q2.QP().Close())
-				check(t, q2.Release(errOver))
-			})
-			if st := a.r.Stats(); st.Outstanding != 0 || len(sibling) != 0 || len(refused) != 0 {
-				t.Errorf("%d outstanding, %d and %d completions too many", st.Outstanding, len(sibling), len(refused))
+			l.do(t, func() { release(qs[0]) })
+			if st := l.r.Stats(); st.Outstanding != 0 || len(other) != 0 || len(refused) != 0 {
+				t.Errorf("%d outstanding, %d and %d completions too many", st.Outstanding, len(other), len(refused))
 			}
 		})
 	}
@@ -175,7 +176,7 @@ func TestTaskMayFlush(t *testing.T) {
 	s.Sink = box
 	task := reactor.Task{Fn: func() {
 		_, err := a.q.TryPost(s, p)
-		check(t, err)
+		try(t, err)
 		a.r.Flush()
 	}}
 	a.r.Schedule(&task, false)

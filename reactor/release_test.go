@@ -169,3 +169,34 @@ func TestSubmittersMeetTheRelease(t *testing.T) {
 		b.close(t)
 	}
 }
+
+// Rule: while a submitter is under way in a released queue, its memory stays, and
+// the reactor is busy; then neither.
+func TestMemoryOutlivesASubmitter(t *testing.T) {
+	for name, enter := range map[string]func(*reactor.Queue) func(){
+		"send": (*reactor.Queue).SendUnderWay, "control": (*reactor.Queue).ControlUnderWay, "receive": (*reactor.Queue).RecvUnderWay,
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := pair(t, reactor.Config{}, reactor.QueueConfig{ControlDepth: 2})
+			defer b.close(t)
+			defer a.closeRest(t)
+			before := a.ctx.Objects().MR
+			back := enter(a.q)
+			a.release(t, errOver)
+			for range 3 {
+				a.do(t, a.r.Flush)
+			}
+			if n := a.ctx.Objects().MR; n != before {
+				t.Errorf("%d regions of %d while somebody may write to them", n, before)
+			}
+			if err := a.r.Close(bounded(t)); !errors.Is(err, verbs.ErrBusy) {
+				t.Errorf("close: %v, want ErrBusy", err)
+			}
+			back()
+			a.do(t, a.r.Flush)
+			if n := a.ctx.Objects().MR; n != before-1 {
+				t.Errorf("%d regions of %d when nobody is under way", n, before)
+			}
+		})
+	}
+}

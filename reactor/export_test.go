@@ -1,0 +1,32 @@
+package reactor
+
+// The places where a submitter may be when its queue is released, for tests: it
+// has taken what Post, PostControl or PostRecv take, and has not looked at the
+// queue's failure yet. The returned function gives that back, as a refused
+// submitter does.
+
+// SendUnderWay is a submitter in Post.
+func (q *Queue) SendUnderWay() (back func()) {
+	if !q.credits.TryAcquire() {
+		panic("no send credit")
+	}
+	return q.credits.Release
+}
+
+// ControlUnderWay is a submitter in PostControl.
+func (q *Queue) ControlUnderWay() (back func()) {
+	i, ok := q.ctrlFree.Get()
+	if !ok {
+		panic("no control slot")
+	}
+	return func() { q.ctrlFree.Put(i) }
+}
+
+// RecvUnderWay is a submitter in PostRecv.
+func (q *Queue) RecvUnderWay() (back func()) {
+	i, ok := q.recvFree.Get()
+	if !ok {
+		panic("no receive slot")
+	}
+	return func() { q.recvFree.Put(i) }
+}
