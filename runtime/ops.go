@@ -17,7 +17,8 @@ import (
 //
 // Errors at once: ErrReleased for memory given back, ErrRemoteRange and
 // ErrPermission for remote memory, the connection's cause, the context's error.
-// Errors of the future: *verbs.WCError; the connection has failed then.
+// Errors of the future: *verbs.WCError; the connection has failed then, or is
+// about to: its Err may know the cause a moment later.
 
 // Write copies local into remote memory.
 //
