@@ -94,6 +94,22 @@ type ConnParam struct {
 	QPNum              uint32 // ignored when the identifier has a queue pair
 }
 
+// UDPQKey is the queue key of every queue pair in port space UDP.
+//
+// Implements: RDMA_UDP_QKEY.
+const UDPQKey = 0x01234567
+
+// UDParam says how to reach a peer in port space UDP, or a multicast group: what
+// an address handle is made of, and the queue pair to send to.
+//
+// Implements: struct rdma_ud_param.
+type UDParam struct {
+	PrivateData []byte // valid until Ack
+	AH          AHAttr
+	QPNum       uint32
+	QKey        uint32
+}
+
 // CMEvent is one connection event. Conn.PrivateData is valid until Ack and may
 // be longer than what was sent, padded with zeros.
 //
@@ -104,6 +120,7 @@ type CMEvent struct {
 	ListenID CMID // CONNECT_REQUEST: who listened
 	Status   int  // negative errno, or the reason of a REJECTED
 	Conn     ConnParam
+	UD       UDParam // port space UDP: CONNECT_REQUEST (private data), ESTABLISHED; MULTICAST_JOIN
 }
 
 // CMChannel delivers connection events.
@@ -129,6 +146,11 @@ type CMChannel interface {
 //	         CreateQP ─ Connect ─ ESTABLISHED | REJECTED | UNREACHABLE | CONNECT_ERROR
 //	passive: Bind ─ Listen ─ CONNECT_REQUEST(new id) ─ CreateQP ─ Accept ─ ESTABLISHED
 //	both:    Disconnect ─ DISCONNECTED ─ TIMEWAIT_EXIT
+//
+// In port space UDP nothing is connected: Connect asks for the listener's queue
+// pair, ESTABLISHED brings it (CMEvent.UD), and Accept is the answer; there is
+// no Disconnect. When the device goes away every identifier bound to it gets
+// DEVICE_REMOVAL, and must be closed.
 //
 // Implements: struct rdma_cm_id.
 type CMID interface {
@@ -165,6 +187,11 @@ type CMID interface {
 	// Disconnect moves the queue pair to ERR and tells the peer.
 	// Implements: rdma_disconnect.
 	Disconnect() error
+	// JoinMulticast joins a multicast group; MULTICAST_JOIN brings the way to
+	// it, and the queue pair is attached. Implements: rdma_join_multicast.
+	JoinMulticast(group netip.Addr, userData uint64) error
+	// LeaveMulticast leaves it. Implements: rdma_leave_multicast.
+	LeaveMulticast(group netip.Addr) error
 	// Migrate moves the identifier's future events to another channel.
 	// ErrBusy while events are unacknowledged. Implements: rdma_migrate_id.
 	Migrate(to CMChannel) error

@@ -67,12 +67,69 @@ type DeviceAttr struct {
 	MaxSRQSGE       int
 	MaxQPRdAtom     int // as responder
 	MaxQPInitRdAtom int // as requester
+	MaxMcastGrp     int // multicast groups
+	MaxMcastQP      int // queue pairs attached to one
 	AtomicCap       AtomicCap
+	Caps            DeviceCaps
 	CompVectors     int
 	PhysPorts       int
 	Opcodes         OpcodeSet // what RC queue pairs execute
 	QPTypes         []QPType
 }
+
+// DeviceCaps says which optional features a device has.
+//
+// Implements: enum ibv_device_cap_flags, and the upper ones of
+// device_cap_flags_ex.
+type DeviceCaps uint64
+
+// The device capabilities.
+const (
+	CapCurrQPStateMod  DeviceCaps = 1 << 7  // modify checks CUR_STATE
+	CapShutdownPort    DeviceCaps = 1 << 8  // the port can be taken down
+	CapPortActiveEvent DeviceCaps = 1 << 10 // PORT_ACTIVE is raised
+	CapRCRNRNakGen     DeviceCaps = 1 << 12 // an empty receive queue is an RNR NAK
+	CapSRQResize       DeviceCaps = 1 << 13 // a shared receive queue can be resized
+	CapMemWindow       DeviceCaps = 1 << 17 // type 1 memory windows
+	CapXRC             DeviceCaps = 1 << 20
+	CapMemMgt          DeviceCaps = 1 << 21 // LOCAL_INV, SEND_WITH_INV
+	CapMemWindow2A     DeviceCaps = 1 << 23
+	CapMemWindow2B     DeviceCaps = 1 << 24 // type 2 windows, each tied to its queue pair
+	CapFlushGlobal     DeviceCaps = 1 << 38
+	CapFlushPersistent DeviceCaps = 1 << 39
+	CapAtomicWrite     DeviceCaps = 1 << 40
+)
+
+// GIDType is which network protocol an entry of the address table stands for.
+//
+// Implements: enum ibv_gid_type.
+type GIDType uint32
+
+// The GID types.
+const (
+	GIDInfiniBand GIDType = 0
+	GIDRoCEv1     GIDType = 1
+	GIDRoCEv2     GIDType = 2
+)
+
+var gidTypeNames = map[uint32]string{0: "IB", 1: "ROCE_V1", 2: "ROCE_V2"}
+
+// String is the name in <infiniband/verbs.h> without its IBV_GID_TYPE_ prefix.
+func (t GIDType) String() string { return enumName(gidTypeNames, "GIDType", uint32(t)) }
+
+// GIDEntry is an entry of a port's address table.
+//
+// Implements: struct ibv_gid_entry.
+type GIDEntry struct {
+	GID    GID
+	Index  int
+	Port   uint8
+	Type   GIDType
+	NetDev uint32 // interface index of its network device; 0 when there is none
+}
+
+// McastQPN is the queue pair number that multicast datagrams are sent to.
+const McastQPN = 0xffffff
 
 // OpcodeSet is a set of send opcodes: bit i is opcode i.
 type OpcodeSet uint32
@@ -138,7 +195,7 @@ const (
 // ObjectCount is how many objects of each kind a context has alive. The zero
 // value means that nothing was left behind.
 type ObjectCount struct {
-	PD, MR, MW, AH, CQ, CompChannel, QP, SRQ, CMChannel, CMID int
+	PD, MR, MW, AH, CQ, CompChannel, QP, SRQ, XRCD, CMChannel, CMID int
 }
 
 // Zero tells whether nothing is alive.

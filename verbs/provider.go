@@ -58,8 +58,17 @@ type Context interface {
 	// QueryGID reads an entry of a port's address table.
 	// Implements: ibv_query_gid.
 	QueryGID(port uint8, index int) (GID, error)
+	// QueryGIDEntry reads an entry with its type. Implements: ibv_query_gid_ex.
+	QueryGIDEntry(port uint8, index int) (GIDEntry, error)
+	// QueryPKey reads an entry of a port's partition key table, in host order.
+	// Implements: ibv_query_pkey.
+	QueryPKey(port uint8, index int) (uint16, error)
 	// AllocPD makes a protection domain. Implements: ibv_alloc_pd.
 	AllocPD() (PD, error)
+	// OpenXRCD opens an extended-connection domain. fd -1 makes a private one;
+	// otherwise the file (its inode) names a domain that contexts of the device
+	// share; oflags are os.O_CREATE and os.O_EXCL. Implements: ibv_open_xrcd.
+	OpenXRCD(fd int, oflags int) (XRCD, error)
 	// CreateCompChannel makes a completion channel.
 	// Implements: ibv_create_comp_channel.
 	CreateCompChannel() (CompChannel, error)
@@ -71,8 +80,10 @@ type Context interface {
 	Async() AsyncChannel
 	// Turn carries out one turn; see Turn. It does not block. It may be
 	// called concurrently only for different queue pairs and completion
-	// queues. The error says that the device is gone (ErrDeviceRemoved) and
-	// then nothing was done; the outcome of each group is in the group.
+	// queues. The outcome of each group is in the group. The error says that
+	// the device is gone (ErrDeviceRemoved), and then nothing was done: from
+	// then on the device touches no memory, what was outstanding never
+	// completes, and the objects can only be closed.
 	Turn(t *Turn) error
 	// Objects counts what is alive, for leak checks.
 	Objects() ObjectCount
@@ -118,6 +129,9 @@ type MR interface {
 // Implements: struct ibv_mw.
 type MW interface {
 	Object
+	Type() MWType
+	// RKey is the key it was last bound with; before the first binding the one
+	// it was made with. The next binding takes IncRKey of it.
 	RKey() uint32
 	Handle() uint64 // for SendWR.MW
 }
@@ -174,16 +188,50 @@ type QP interface {
 	Modify(attr *QPAttr, mask QPAttrMask) error
 	// Query reads all attributes. Implements: ibv_query_qp.
 	Query() (QPAttr, error)
+	// InitAttr is what it was made of, with the capacities granted. It does
+	// not block. Implements: ibv_query_qp, its init_attr.
+	InitAttr() QPInitAttr
+	// AttachMcast has the datagrams of a multicast group delivered here too;
+	// UD only; attaching twice is once. lid is 0 on RoCE. Close detaches.
+	// Implements: ibv_attach_mcast.
+	AttachMcast(gid GID, lid uint16) error
+	// DetachMcast ends it; ErrInvalid when it was not attached.
+	// Implements: ibv_detach_mcast.
+	DetachMcast(gid GID, lid uint16) error
 }
 
-// SRQAttr describes a shared receive queue.
+// XRCD is an extended-connection domain: queue pairs of type XRC_RECV and the
+// shared receive queues that senders name by number.
 //
-// Implements: struct ibv_srq_attr.
+// Implements: struct ibv_xrcd.
+type XRCD interface {
+	Object
+	Context() Context
+	// CreateQP makes an XRC_RECV queue pair: it has no queues, no completion
+	// queue and no protection domain of its own; what arrives goes to the XRC
+	// shared receive queue that the sender names. Only init.Type and
+	// init.UserData are read. Implements: ibv_create_qp_ex with
+	// IBV_QP_INIT_ATTR_XRCD.
+	CreateQP(init *QPInitAttr) (QP, error)
+	// OpenQP is another handle on an XRC_RECV queue pair of the domain; the
+	// queue pair lives until its last handle is closed.
+	// Implements: ibv_open_qp.
+	OpenQP(num uint32, userData uint64) (QP, error)
+}
+
+// SRQAttr describes a shared receive queue. With XRCD set it is an XRC one
+// (ibv_create_srq_ex, IBV_SRQT_XRC), which completes to CQ; the other kind
+// completes to the receive completion queue of the queue pair that took the
+// receive, and leaves both nil.
+//
+// Implements: struct ibv_srq_attr, struct ibv_srq_init_attr_ex.
 type SRQAttr struct {
 	MaxWR    uint32
 	MaxSGE   uint32
-	Limit    uint32 // entries left at which one SRQ_LIMIT_REACHED is raised; 0: none
+	Limit    uint32 // entries left below which one SRQ_LIMIT_REACHED is raised; 0: none
 	UserData uint64
+	XRCD     XRCD
+	CQ       CQ
 }
 
 // SRQ is a shared receive queue.
@@ -193,8 +241,16 @@ type SRQ interface {
 	Object
 	Context() Context
 	UserData() uint64
-	// SetLimit arms the limit event once more. Implements: ibv_modify_srq.
+	// Num is the number by which XRC senders name it (SendWR.RemoteSRQN); 0 if
+	// it is not an XRC one. Implements: ibv_get_srq_num.
+	Num() uint32
+	// SetLimit arms the limit event once more. Implements: ibv_modify_srq with
+	// IBV_SRQ_LIMIT.
 	SetLimit(limit uint32) error
+	// Resize changes MaxWR, keeping what is posted; ErrInvalid when more is
+	// posted. Call it with the turn held: posting meanwhile is a race.
+	// Implements: ibv_modify_srq with IBV_SRQ_MAX_WR.
+	Resize(maxWR uint32) error
 	// Query reads the attributes. Implements: ibv_query_srq.
 	Query() (SRQAttr, error)
 }

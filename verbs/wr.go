@@ -119,6 +119,28 @@ func (w *SendWR) SetFlush(remote uint64, rkey uint32, length uint64, p FlushPlac
 	w.RemoteAddr, w.W1, w.W2, w.W3 = remote, length, uint64(p)|uint64(s)<<8, packLow(uint64(rkey))
 }
 
+// SetInvalidate stores the key that a LOCAL_INV takes away here, or a
+// SEND_WITH_INV at the peer. In host order, unlike immediate data.
+func (w *SendWR) SetInvalidate(rkey uint32) { w.ImmData = rkey }
+
+// Invalidate is the key to invalidate.
+func (w *SendWR) Invalidate() uint32 { return w.ImmData }
+
+// SetBind stores what a BIND_MW makes of window mw: length bytes at addr of
+// region mr, named by peers with rkey, which must differ from the window's
+// current key in its low 8 bits only (see [IncRKey]). length 0 with mr 0
+// unbinds a type 1 window. mw and mr are handles.
+func (w *SendWR) SetBind(mw uint64, rkey uint32, mr, addr, length uint64, access AccessFlags) {
+	w.MW, w.MWRKey = mw, rkey
+	w.BindMR, w.BindAddr, w.BindLength, w.BindAccess = mr, addr, length, access
+}
+
+// IncRKey is the next key of a memory window: its low 8 bits, the consumer's
+// part, counted up.
+//
+// Implements: ibv_inc_rkey.
+func IncRKey(rkey uint32) uint32 { return rkey&^0xff | (rkey+1)&0xff }
+
 // SetUD stores the destination of a datagram: the handle of an address
 // handle, the queue pair number and its key.
 func (w *SendWR) SetUD(ah uint64, qpn, qkey uint32) {

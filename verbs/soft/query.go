@@ -1,0 +1,36 @@
+package soft
+
+import (
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// QueryGIDEntry reads the port's only address. It does not block.
+//
+// Implements: ibv_query_gid_ex.
+func (c *deviceContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, error) {
+	g, err := c.QueryGID(port, index)
+	if err != nil {
+		return verbs.GIDEntry{}, err
+	}
+	return verbs.GIDEntry{GID: g, Index: index, Port: port, Type: verbs.GIDRoCEv2}, nil
+}
+
+// QueryPKey reads the port's only partition key. It does not block.
+//
+// Implements: ibv_query_pkey.
+func (c *deviceContext) QueryPKey(port uint8, index int) (uint16, error) {
+	if port != portNumber || index != 0 {
+		return 0, opError("ibv_query_pkey", c.String(), syscall.EINVAL, "%w: entry %d of port %d, there is only entry 0 of port %d", verbs.ErrInvalid, index, port, portNumber)
+	}
+	return wire.DefaultPKey, nil
+}
+
+// InitAttr is what the queue pair was made of. It does not block.
+//
+// Implements: ibv_query_qp, its init_attr.
+func (q *queuePair) InitAttr() verbs.QPInitAttr {
+	return verbs.QPInitAttr{SendCQ: q.sendCQ, RecvCQ: q.recvCQ, Cap: q.granted, Type: q.Type(), SQSigAll: q.sigAll, UserData: q.userData}
+}
