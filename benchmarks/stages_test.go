@@ -56,7 +56,7 @@ func newStepped(b *testing.B) *stepped {
 	b.Cleanup(func() { check(b, s.r.Close(context.Background())) })
 	s.q = must(s.r.Prepare(reactor.QueueConfig{PD: pd, SendDepth: depth, RecvDepth: -1}))(b)
 	check(b, s.q.Admit())
-	init := s.q.InitAttr(verbs.QPTRC)
+	init := s.q.InitAttr()
 	qp := must(pd.CreateQP(init))(b)
 	s.q.Bind(qp, init.Cap)
 	b.Cleanup(func() {

@@ -35,7 +35,7 @@ func TestRequestsNeedAQueuePair(t *testing.T) {
 	refusedWith("between Admit and Bind", reactor.ErrRequest)
 	var qp verbs.QP
 	l.do(t, func() {
-		init := q.InitAttr(verbs.QPTRC)
+		init := q.InitAttr()
 		qp = must(l.pd.CreateQP(init))(t)
 		q.Bind(qp, init.Cap)
 		if err := q.Err(); err != nil {
@@ -58,7 +58,7 @@ func TestBindDoesNotForgiveAFailure(t *testing.T) {
 	l.do(t, func() {
 		check(t, q.Admit())
 		q.Fail(errOver)
-		init := q.InitAttr(verbs.QPTRC)
+		init := q.InitAttr()
 		qp := must(l.pd.CreateQP(init))(t)
 		q.Bind(qp, init.Cap)
 		if _, err := q.TryPost(&reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{}); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, errOver) {
@@ -106,7 +106,7 @@ func TestHugeDepthsAreRefused(t *testing.T) {
 // n sends, which the device flushes at once.
 func (l *lone) doomed(t *testing.T, q *reactor.Queue, n int, sink reactor.Sink) {
 	t.Helper()
-	init := q.InitAttr(verbs.QPTRC)
+	init := q.InitAttr()
 	qp := must(l.pd.CreateQP(init))(t)
 	q.Bind(qp, init.Cap)
 	check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))

@@ -11,7 +11,7 @@ func (r *Reactor) dispatch(wcs []verbs.WC) {
 		wc := &wcs[i]
 		id, s, gen, kind := unpackWRID(wc.WRID)
 		q := r.lookup(id)
-		if q == nil || q.qpn != wc.QPNum || int(s) >= len(q.tab.slots) {
+		if q == nil || q.srq == nil && q.qpn != wc.QPNum || int(s) >= len(q.tab.slots) {
 			r.stats.Stale++
 			continue
 		}
@@ -83,12 +83,16 @@ func (q *Queue) success(i uint32) Completion {
 
 func (q *Queue) received(s uint32, wc *verbs.WC) {
 	q.recvs--
-	c := Completion{Kind: KindRecv}
+	c := Completion{Kind: KindRecv, QPNum: wc.QPNum}
 	var err error
 	if wc.Status == verbs.WCSuccess {
 		c.Bytes, c.Flags, c.Opcode = wc.ByteLen, wc.Flags, wc.Opcode
-		if wc.Flags&verbs.WCWithImm != 0 {
+		c.SrcQP = wc.SrcQP
+		switch {
+		case wc.Flags&verbs.WCWithImm != 0:
 			c.Imm = wc.Imm()
+		case wc.Flags&verbs.WCWithInv != 0:
+			c.Imm = wc.ImmData
 		}
 	} else {
 		err = q.failure(s, wc)
@@ -102,6 +106,9 @@ func (q *Queue) failure(s uint32, wc *verbs.WC) error {
 	q.r.stats.Failed++
 	sl := &q.tab.slots[s]
 	e := &verbs.WCError{Status: wc.Status, QPNum: wc.QPNum, VendorErr: wc.VendorErr, WRID: wc.WRID, Op: sl.kind.String()}
+	if q.srq != nil { // a failure of one queue pair, not of those who share
+		return e
+	}
 	if wc.Status == verbs.WCWRFlushErr { // a consequence, never a cause
 		if e.Cause = q.failed.get(); e.Cause == nil && q.onFlush != nil {
 			q.r.notify(q.onFlush)

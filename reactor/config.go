@@ -78,6 +78,13 @@ func (c Config) validate() (Config, error) {
 type QueueConfig struct {
 	// PD is the protection domain; the queue registers its result words there.
 	PD verbs.PD
+	// Type is the type of the queue pair: RC (the default), UC or UD. A UD queue
+	// has every send signaled: the request that retires others elsewhere (a write
+	// of nothing) does not exist there.
+	Type verbs.QPType
+	// Shared is where the queue pair takes its receives from instead of from
+	// RecvDepth of its own, which must be -1 then.
+	Shared *SharedRecv
 	// SendDepth and RecvDepth are how many requests may be outstanding;
 	// defaults DefaultSendDepth, DefaultRecvDepth. RecvDepth -1: none.
 	SendDepth int
@@ -94,11 +101,22 @@ type QueueConfig struct {
 	// SignalEvery is after how many unsignaled requests one is signaled in a
 	// long list; default the smaller of DefaultSignalEvery and SendDepth/2.
 	SignalEvery int
+
+	receiving bool // the queue of a SharedRecv: no sends at all
 }
 
 func (c QueueConfig) validate() (QueueConfig, error) {
 	if c.PD == nil {
 		return c, fmt.Errorf("%w: QueueConfig.PD is nil", ErrConfig)
+	}
+	if c.Type == 0 {
+		c.Type = verbs.QPTRC
+	}
+	if c.Type == verbs.QPTUD {
+		c.SignalEvery = 1
+	}
+	if c.receiving {
+		return c.validateShared()
 	}
 	c.SendDepth = orDefault(c.SendDepth, DefaultSendDepth)
 	if c.RecvDepth = orDefault(c.RecvDepth, DefaultRecvDepth); c.RecvDepth < 0 {
@@ -110,6 +128,10 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 	}
 	c.SignalEvery = orDefault(c.SignalEvery, max(1, min(DefaultSignalEvery, c.SendDepth/2)))
 	switch {
+	case !known(c.Type):
+		return c, fmt.Errorf("%w: a queue of type %v", ErrConfig, c.Type)
+	case c.Shared != nil && c.RecvDepth != 0:
+		return c, fmt.Errorf("%w: RecvDepth %d beside shared receives", ErrConfig, c.RecvDepth)
 	case c.SendDepth < 1 || c.ControlDepth < 0 || c.SendDepth > maxDepth || c.ControlDepth > maxDepth || c.RecvDepth > maxDepth || c.sends()+c.RecvDepth > maxDepth:
 		return c, fmt.Errorf("%w: SendDepth %d, ControlDepth %d and RecvDepth %d, want SendDepth at least 1 and the sum at most %d",
 			ErrConfig, c.SendDepth, c.ControlDepth, c.RecvDepth, maxDepth-1)
@@ -125,7 +147,12 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 
 // sends is how many send slots a queue has: the users', the marker, the
 // control requests.
-func (c QueueConfig) sends() int { return c.SendDepth + 1 + c.ControlDepth }
+func (c QueueConfig) sends() int {
+	if c.receiving {
+		return 0
+	}
+	return c.SendDepth + 1 + c.ControlDepth
+}
 
 func orDefault(v, d int) int {
 	if v == 0 {

@@ -21,6 +21,9 @@ func (r *Reactor) gather() bool {
 }
 
 func (q *Queue) gatherSends() bool {
+	if q.sendStack == nil {
+		return false
+	}
 	first, n := q.sendStack.TakeAll()
 	if n == 0 {
 		return false
@@ -31,8 +34,10 @@ func (q *Queue) gatherSends() bool {
 	}
 	t := q.tab
 	i := first
+	extended := false
 	for k := range n {
 		w := &t.sendWR[i]
+		extended = extended || w.Opcode.ExtendedOnly()
 		q.sincesig++
 		w.Next = 0
 		if q.sincesig >= q.cfg.SignalEvery || k == n-1 {
@@ -47,7 +52,7 @@ func (q *Queue) gatherSends() bool {
 			i = next
 		}
 	}
-	q.r.turn.Sends = append(q.r.turn.Sends, verbs.SendGroup{QP: q.qp, Head: t.sendWRAddr(first), Count: n})
+	q.r.turn.Sends = append(q.r.turn.Sends, verbs.SendGroup{QP: q.qp, Head: t.sendWRAddr(first), Count: n, Extended: extended})
 	q.r.sendOwners = append(q.r.sendOwners, q)
 	q.r.outstanding += n
 	return true
@@ -61,7 +66,7 @@ func (q *Queue) gatherRecvs() bool {
 	if n == 0 {
 		return false
 	}
-	if q.released || q.qp == nil {
+	if q.released || q.qp == nil && q.srq == nil {
 		q.refuse(q.recvStack.Next, first, n)
 		return true
 	}
@@ -77,7 +82,7 @@ func (q *Queue) gatherRecvs() bool {
 		}
 	}
 	q.recvs += n
-	q.r.turn.Recvs = append(q.r.turn.Recvs, verbs.RecvGroup{QP: q.qp, Head: t.recvWRAddr(first - base), Count: n})
+	q.r.turn.Recvs = append(q.r.turn.Recvs, verbs.RecvGroup{QP: q.qp, SRQ: q.srq, Head: t.recvWRAddr(first - base), Count: n})
 	q.r.recvOwners = append(q.r.recvOwners, q)
 	q.r.recvFirst = append(q.r.recvFirst, first)
 	return true
@@ -114,7 +119,7 @@ func (r *Reactor) settlePosts(turnErr error) {
 		r.stats.MaxBatch = max(r.stats.MaxBatch, uint64(g.Accepted))
 		if g.Accepted < g.Count {
 			q.postFailed(g.Count-g.Accepted, "ibv_post_send", g.Errno, turnErr)
-			if g.Accepted > 0 {
+			if g.Accepted > 0 && q.cfg.SignalEvery > 1 {
 				q.postMarker()
 			}
 		}
@@ -136,7 +141,7 @@ func (r *Reactor) settlePosts(turnErr error) {
 }
 
 func postError(op string, q *Queue, errno syscall.Errno, turnErr error) error {
-	return &verbs.OpError{Op: op, Object: q.qp.String(), Errno: errno, Err: turnErr}
+	return &verbs.OpError{Op: op, Object: q.name(), Errno: errno, Err: turnErr}
 }
 
 // postFailed completes the last n of the order: they were never posted.

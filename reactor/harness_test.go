@@ -68,7 +68,7 @@ func newEnd(t testing.TB, p *soft.Provider, dev string, cfg reactor.Config, qc r
 	e.mr = must(e.pd.RegMR(e.arena.Addr(), endMemory, e.arena.Addr(), all))(t)
 	e.do(t, func() {
 		check(t, e.q.Admit())
-		init := e.q.InitAttr(verbs.QPTRC)
+		init := e.q.InitAttr()
 		qp := must(e.pd.CreateQP(init))(t)
 		e.q.Bind(qp, init.Cap)
 		check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: all},

@@ -24,6 +24,7 @@ type Queue struct {
 	id     uint32
 	qp     verbs.QP
 	qpn    uint32
+	srq    verbs.SRQ // of a SharedRecv, which has no queue pair
 	mr     verbs.MR
 	tab    *table
 	inline int // bytes the device granted
@@ -67,9 +68,14 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !cfg.receiving && !hasType(&r.device, cfg.Type) {
+		return nil, fmt.Errorf("%w: queue pairs of type %v: %w", ErrConfig, cfg.Type, verbs.ErrNotSupported)
+	}
 	sends := cfg.sends()
-	q := &Queue{r: r, cfg: cfg, credits: ring.NewCredits(cfg.SendDepth), order: newFIFO(sends),
-		sendStack: ring.NewIndexStack(sends), sendFree: ring.NewFreeList(cfg.SendDepth)}
+	q := &Queue{r: r, cfg: cfg, credits: ring.NewCredits(cfg.SendDepth), order: newFIFO(sends)}
+	if !cfg.receiving {
+		q.sendStack, q.sendFree = ring.NewIndexStack(sends), ring.NewFreeList(cfg.SendDepth)
+	}
 	if cfg.RecvDepth > 0 {
 		q.recvStack = ring.NewIndexStack(sends + cfg.RecvDepth)
 		q.recvFree = ring.NewFreeList(cfg.RecvDepth)
@@ -128,9 +134,9 @@ func (q *Queue) Admit() error {
 }
 
 // InitAttr describes the queue pair to make for this queue.
-func (q *Queue) InitAttr(t verbs.QPType) *verbs.QPInitAttr {
+func (q *Queue) InitAttr() *verbs.QPInitAttr {
 	return &verbs.QPInitAttr{
-		SendCQ: q.r.sendCQ.cq, RecvCQ: q.r.recvCQ.cq, Type: t, UserData: uint64(q.id),
+		SendCQ: q.r.sendCQ.cq, RecvCQ: q.r.recvCQ.cq, Type: q.cfg.Type, UserData: uint64(q.id), SRQ: q.cfg.Shared.srq(),
 		Cap: verbs.QPCap{
 			MaxSendWR: uint32(q.cfg.sends()), MaxRecvWR: uint32(q.cfg.RecvDepth),
 			MaxSendSGE: uint32(q.cfg.MaxSGE + 1), MaxRecvSGE: uint32(q.cfg.MaxSGE),
@@ -149,6 +155,14 @@ func (q *Queue) Bind(qp verbs.QP, granted verbs.QPCap) {
 
 // Inline is how many bytes a request may carry in itself.
 func (q *Queue) Inline() int { return q.inline }
+
+// name is what the queue posts to, for messages.
+func (q *Queue) name() string {
+	if q.srq != nil {
+		return q.srq.String()
+	}
+	return q.qp.String()
+}
 
 // QP is the queue pair; nil before Bind.
 func (q *Queue) QP() verbs.QP { return q.qp }
@@ -199,7 +213,7 @@ func (q *Queue) whenIdle(fn func(), sends bool) {
 }
 
 func (q *Queue) checkIdle() {
-	for len(q.idle) > 0 && q.order.len() == 0 && q.sendStack.Empty() && (q.idle[0].sends || q.recvs == 0) {
+	for len(q.idle) > 0 && q.order.len() == 0 && (q.sendStack == nil || q.sendStack.Empty()) && (q.idle[0].sends || q.recvs == 0) {
 		fn := q.idle[0].fn
 		q.idle = q.idle[1:]
 		q.r.notify(fn)

@@ -58,6 +58,7 @@ type Reactor struct {
 	live                   int
 	outstanding            int // sends posted and not retired
 	maxMessage             uint32
+	maxDatagram            uint32 // bytes one datagram carries: the port's path MTU
 	stats                  Stats
 	device                 verbs.DeviceAttr
 	inTurn                 bool       // results are kept for the end of the turn
@@ -100,6 +101,7 @@ func New(cfg Config) (_ *Reactor, err error) {
 		return nil, err
 	}
 	r.maxMessage = port.MaxMsgSize
+	r.maxDatagram = min(port.ActiveMTU, verbs.MTU4096).Bytes()
 	if err = r.makeQueues(); err != nil {
 		return nil, err
 	}

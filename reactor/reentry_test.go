@@ -141,7 +141,7 @@ func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
 			l.do(t, func() {
 				for _, q := range qs {
 					check(t, q.Admit())
-					init := q.InitAttr(verbs.QPTRC)
+					init := q.InitAttr()
 					q.Bind(must(l.pd.CreateQP(init))(t), init.Cap) // in RESET: it refuses what is posted
 				}
 				posts[first]()

@@ -27,13 +27,42 @@ type Send struct {
 	RKey   uint32
 	// Compare and Swap, or Add, of an atomic. Its local element is provided by
 	// the reactor, and so is that of Header; the old value is Completion.Value.
+	// Swap is also the 8 bytes of an ATOMIC_WRITE, in host order.
 	Compare, Swap, Add uint64
+	Flush              Flush  // FLUSH
+	Invalidate         uint32 // SEND_WITH_INV, LOCAL_INV: the key
+	Bind               *Bind  // BIND_MW; not kept
+	To                 Dest   // a datagram queue's requests
 
 	// Lease ends when the device is done with the memory; may be nil.
 	Lease Lease
 	// Sink receives the completion, with Tag, instead of a future.
 	Sink Sink
 	Tag  uint64
+}
+
+// Flush is what a FLUSH makes of the Length bytes at Send.Remote.
+type Flush struct {
+	Length      uint64
+	Placement   verbs.FlushPlacement
+	Selectivity verbs.FlushSelectivity
+}
+
+// Bind is what a BIND_MW makes of a memory window; see [verbs.SendWR.SetBind].
+type Bind struct {
+	Window verbs.MW
+	Region verbs.MR // nil with Length 0 unbinds a type 1 window
+	RKey   uint32   // the new key: verbs.IncRKey of the window's
+	Addr   uint64
+	Length uint64
+	Access verbs.AccessFlags
+}
+
+// Dest is where a datagram goes. AH must live until the request completes.
+type Dest struct {
+	AH    verbs.AH
+	QPNum uint32
+	QKey  uint32
 }
 
 // Recv is a request for a receive queue; ownership as in Send.
@@ -59,7 +88,9 @@ type Completion struct {
 	Tag    uint64
 	Value  uint64 // atomics: what the remote word was before
 	Bytes  uint32 // moved
-	Imm    uint32 // host order; with verbs.WCWithImm in Flags
+	Imm    uint32 // host order; with verbs.WCWithImm in Flags. With verbs.WCWithInv the key that was invalidated
+	QPNum  uint32 // receives: the queue pair it came by, which a shared receive does not tell
+	SrcQP  uint32 // datagrams: who sent it
 	Flags  verbs.WCFlags
 	Opcode verbs.WCOpcode
 	Kind   Kind
@@ -70,7 +101,7 @@ type Future = futures.Future[Completion]
 
 func kindOf(o verbs.WROpcode) Kind {
 	switch o {
-	case verbs.WRSend, verbs.WRSendWithImm:
+	case verbs.WRSend, verbs.WRSendWithImm, verbs.WRSendWithInv:
 		return KindSend
 	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm:
 		return KindWrite
@@ -78,6 +109,14 @@ func kindOf(o verbs.WROpcode) Kind {
 		return KindRead
 	case verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
 		return KindAtomic
+	case verbs.WRAtomicWrite:
+		return KindAtomicWrite
+	case verbs.WRFlush:
+		return KindFlush
+	case verbs.WRBindMW:
+		return KindBind
+	case verbs.WRLocalInv:
+		return KindInvalidate
 	}
 	return KindOther
 }
@@ -88,17 +127,16 @@ func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
 	if extra := s.Flags &^ (verbs.SendFence | verbs.SendSolicited); extra != 0 {
 		return 0, fmt.Errorf("%w: flags %v are not the caller's to set", ErrRequest, extra)
 	}
-	switch k := kindOf(s.Opcode); {
-	case k == KindOther:
-		return 0, fmt.Errorf("%w: %v is not for a reactor's queue", ErrRequest, s.Opcode)
-	case k == KindAtomic:
+	k := kindOf(s.Opcode)
+	if err := q.checkOpcode(k, s); err != nil {
+		return 0, err
+	}
+	switch {
+	case k >= KindAtomicWrite || k == KindAtomic: // those without a payload
 		if len(p.SGEs) != 0 || p.Inline != nil || p.Header != nil {
 			return 0, fmt.Errorf("%w: %v with buffers of its own", ErrRequest, s.Opcode)
 		}
-		if s.Remote%8 != 0 {
-			return 0, fmt.Errorf("%w: %v at address 0x%x, want a multiple of 8", ErrRequest, s.Opcode, s.Remote)
-		}
-		return 8, nil
+		return checkWordless(k, s)
 	case p.Inline != nil:
 		if k == KindRead || len(p.SGEs) != 0 {
 			return 0, fmt.Errorf("%w: %v with inline data and %d elements", ErrRequest, s.Opcode, len(p.SGEs))
@@ -113,10 +151,12 @@ func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
 	if most := q.r.device.MaxSGERead; s.Opcode == verbs.WRRDMARead && most > 0 && len(p.SGEs) > most {
 		return 0, fmt.Errorf("%w: a READ into %d elements, the device takes %d", ErrRequest, len(p.SGEs), most)
 	}
-	return q.checkSGEs(p.SGEs, len(p.Header))
+	return q.checkSGEs(p.SGEs, len(p.Header), q.maxMessage())
 }
 
-func (q *Queue) checkSGEs(sges []verbs.SGE, header int) (uint32, error) {
+// checkSGEs returns the bytes of a header and elements, of which a message
+// carries most.
+func (q *Queue) checkSGEs(sges []verbs.SGE, header int, most uint64) (uint32, error) {
 	if len(sges) > q.cfg.MaxSGE {
 		return 0, fmt.Errorf("%w: %d elements, the queue takes %d", ErrRequest, len(sges), q.cfg.MaxSGE)
 	}
@@ -124,8 +164,8 @@ func (q *Queue) checkSGEs(sges []verbs.SGE, header int) (uint32, error) {
 	for i := range sges {
 		total += uint64(sges[i].Length)
 	}
-	if total > uint64(q.r.maxMessage) {
-		return 0, fmt.Errorf("%w: %d bytes, the port carries %d in one message", ErrRequest, total, q.r.maxMessage)
+	if total > most {
+		return 0, fmt.Errorf("%w: %d bytes, the port carries %d in one message", ErrRequest, total, most)
 	}
 	return uint32(total), nil
 }

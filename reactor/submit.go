@@ -134,16 +134,12 @@ func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
 	w.WRID = packWRID(q.id, i, sl.gen, sl.kind)
 	w.SGList, w.Opcode = addr, s.Opcode
 	w.Flags = s.Flags
-	w.ImmData = verbs.NetworkOrder(s.Imm)
+	if w.ImmData = verbs.NetworkOrder(s.Imm); s.Opcode == verbs.WRSendWithInv {
+		w.SetInvalidate(s.Invalidate)
+	}
 	switch {
-	case sl.kind == KindAtomic:
-		sges[0] = verbs.SGE{Addr: t.resultAddr + uint64(i)*8, Length: 8, LKey: q.mr.LKey()}
-		w.NumSGE = 1
-		if s.Opcode == verbs.WRAtomicCmpAndSwp {
-			w.SetCompareSwap(s.Remote, s.RKey, s.Compare, s.Swap)
-		} else {
-			w.SetFetchAdd(s.Remote, s.RKey, s.Add)
-		}
+	case sl.kind == KindAtomic || sl.kind >= KindAtomicWrite:
+		q.fillWordless(i, sl.kind, s)
 		return
 	case p.Inline != nil:
 		buf, at := t.slotInline(i)
@@ -159,6 +155,10 @@ func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
 	default:
 		w.NumSGE = uint32(copy(sges, p.SGEs))
 	}
+	if s.To.AH != nil {
+		w.SetUD(s.To.AH.Handle(), s.To.QPNum, s.To.QKey)
+		return
+	}
 	w.SetRDMA(s.Remote, s.RKey)
 }
 
@@ -171,7 +171,7 @@ func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE) error {
 	if q.recvFree == nil {
 		return fmt.Errorf("%w: the queue has no receives", ErrRecvFull)
 	}
-	n, err := q.checkSGEs(sges, 0)
+	n, err := q.checkSGEs(sges, 0, uint64(q.r.maxMessage))
 	if err != nil {
 		return err
 	}

@@ -36,11 +36,16 @@ const (
 	KindRead
 	KindAtomic
 	KindRecv
-	KindMarker // a zero-length write that only retires what is before it
+	KindMarker      // a zero-length write that only retires what is before it
+	KindAtomicWrite // an 8-byte write that is never seen in part
+	KindFlush
+	KindBind       // BIND_MW
+	KindInvalidate // LOCAL_INV
 	KindOther
 )
 
-var kindNames = [...]string{"none", "SEND", "WRITE", "READ", "ATOMIC", "RECV", "marker", "other"}
+var kindNames = [...]string{"none", "SEND", "WRITE", "READ", "ATOMIC", "RECV", "marker",
+	"ATOMIC_WRITE", "FLUSH", "BIND_MW", "LOCAL_INV", "other"}
 
 // String names the kind.
 func (k Kind) String() string {

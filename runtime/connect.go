@@ -163,7 +163,7 @@ func (c *Conn) setup() error {
 			c.recvs[posted+i].free()
 		}
 	}()
-	init := c.q.InitAttr(verbs.QPTRC)
+	init := c.q.InitAttr()
 	if err := c.id.CreateQP(c.rt.pd, init); err != nil {
 		return err
 	}

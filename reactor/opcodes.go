@@ -1,0 +1,105 @@
+package reactor
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// The requests of each type of queue pair (IBTA volume 1, table 42; windows and
+// invalidation belong to the connected types).
+var requestsOf = map[verbs.QPType]verbs.OpcodeSet{
+	verbs.QPTRC: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRSendWithInv, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
+		verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicWrite, verbs.WRFlush, verbs.WRBindMW, verbs.WRLocalInv),
+	verbs.QPTUC: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRSendWithInv, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
+		verbs.WRBindMW, verbs.WRLocalInv),
+	verbs.QPTUD: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm),
+}
+
+// wordSize is the length of what atomics work on, in bytes.
+const wordSize = 8
+
+// known tells whether a reactor's queue may be of this type.
+func known(t verbs.QPType) bool { return requestsOf[t] != 0 }
+
+// checkOpcode refuses what the queue pair's type or the device does not have.
+func (q *Queue) checkOpcode(k Kind, s *Send) error {
+	if k == KindOther || !requestsOf[q.cfg.Type].Has(s.Opcode) {
+		return fmt.Errorf("%w: %v is not for a reactor's queue of type %v", ErrRequest, s.Opcode, q.cfg.Type)
+	}
+	if (k >= KindAtomicWrite || s.Opcode == verbs.WRSendWithInv) && !q.r.device.Opcodes.Has(s.Opcode) {
+		return fmt.Errorf("%w: %v: %w", ErrRequest, s.Opcode, verbs.ErrNotSupported)
+	}
+	if ud := q.cfg.Type == verbs.QPTUD; ud != (s.To.AH != nil) {
+		return fmt.Errorf("%w: %v on a queue of type %v with destination %v: datagrams, and only those, have one", ErrRequest, s.Opcode, q.cfg.Type, s.To.AH)
+	}
+	return nil
+}
+
+// checkWordless checks a request without a payload; it returns the bytes it
+// moves.
+func checkWordless(k Kind, s *Send) (uint32, error) {
+	switch k {
+	case KindAtomic, KindAtomicWrite:
+		if s.Remote%wordSize != 0 {
+			return 0, fmt.Errorf("%w: %v at address 0x%x, want a multiple of %d", ErrRequest, s.Opcode, s.Remote, wordSize)
+		}
+		return wordSize, nil
+	case KindFlush:
+		const placements = verbs.FlushGlobal | verbs.FlushPersistent
+		if p := s.Flush.Placement; p == 0 || p&^placements != 0 || s.Flush.Selectivity > verbs.FlushMR {
+			return 0, fmt.Errorf("%w: a FLUSH with placement 0x%x and selectivity %d", ErrRequest, p, s.Flush.Selectivity)
+		}
+		if s.Flush.Length > 1<<32-1 { // 32 bits on the wire (IBTA A19)
+			return 0, fmt.Errorf("%w: a FLUSH of %d bytes", ErrRequest, s.Flush.Length)
+		}
+	case KindBind:
+		if s.Bind == nil || s.Bind.Window == nil || (s.Bind.Region == nil) != (s.Bind.Length == 0) {
+			return 0, fmt.Errorf("%w: a BIND_MW needs a window, and a region exactly if it has bytes", ErrRequest)
+		}
+	}
+	return 0, nil
+}
+
+// maxMessage is how many bytes a message of this queue may have.
+func (q *Queue) maxMessage() uint64 {
+	if q.cfg.Type == verbs.QPTUD {
+		return uint64(q.r.maxDatagram)
+	}
+	return uint64(q.r.maxMessage)
+}
+
+// fillWordless writes the part of a work request that has no payload.
+func (q *Queue) fillWordless(i uint32, k Kind, s *Send) {
+	t := q.tab
+	w := &t.sendWR[i]
+	w.NumSGE = 0
+	switch k {
+	case KindAtomic:
+		sges, _ := t.slotSGEs(i)
+		sges[0] = verbs.SGE{Addr: t.resultAddr + uint64(i)*wordSize, Length: wordSize, LKey: q.mr.LKey()}
+		w.NumSGE = 1
+		if s.Opcode == verbs.WRAtomicCmpAndSwp {
+			w.SetCompareSwap(s.Remote, s.RKey, s.Compare, s.Swap)
+		} else {
+			w.SetFetchAdd(s.Remote, s.RKey, s.Add)
+		}
+	case KindAtomicWrite:
+		w.SetAtomicWrite(s.Remote, s.RKey, s.Swap)
+	case KindFlush:
+		w.SetFlush(s.Remote, s.RKey, s.Flush.Length, s.Flush.Placement, s.Flush.Selectivity)
+	case KindInvalidate:
+		w.SetInvalidate(s.Invalidate)
+	case KindBind:
+		b := s.Bind
+		var region uint64
+		if b.Region != nil {
+			region = b.Region.Handle()
+		}
+		w.SetBind(b.Window.Handle(), b.RKey, region, b.Addr, b.Length, b.Access)
+	}
+}
+
+// hasType tells whether a device has queue pairs of a type.
+func hasType(d *verbs.DeviceAttr, t verbs.QPType) bool { return slices.Contains(d.QPTypes, t) }

@@ -1,0 +1,91 @@
+package reactor
+
+import (
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// SharedRecv is a shared receive queue attached to a reactor: receives that any
+// of the queue pairs made with it takes (QueueConfig.Shared). Completion.QPNum
+// says which one did.
+//
+//	 PrepareShared        Admit, Bind          Release
+//	───────────────> shut ───────────> open ─────────────> released
+//
+// Posting, idling and ending are those of a [Queue] without sends. A failure of
+// one queue pair does not fail it: the receive that pair had begun completes with
+// the error, the others stay for the rest.
+type SharedRecv struct{ q *Queue }
+
+// PrepareShared makes the slots of depth receives of at most maxSGE elements
+// (0: defaults) in pd. It does not need the turn: any goroutine. What is not
+// admitted is given back with Discard.
+func (r *Reactor) PrepareShared(pd verbs.PD, depth, maxSGE int) (*SharedRecv, error) {
+	if r.device.MaxSRQ == 0 {
+		return nil, fmt.Errorf("%w: shared receive queues: %w", ErrConfig, verbs.ErrNotSupported)
+	}
+	q, err := r.Prepare(QueueConfig{PD: pd, RecvDepth: depth, MaxSGE: maxSGE, Inline: -1, receiving: true})
+	if err != nil {
+		return nil, err
+	}
+	return &SharedRecv{q}, nil
+}
+
+// validateShared is validate for the queue of a SharedRecv.
+func (c QueueConfig) validateShared() (QueueConfig, error) {
+	c.RecvDepth = orDefault(c.RecvDepth, DefaultRecvDepth)
+	c.MaxSGE = orDefault(c.MaxSGE, DefaultMaxSGE)
+	c.SendDepth, c.ControlDepth, c.Inline, c.SignalEvery = 0, 0, 0, 1
+	switch {
+	case c.RecvDepth < 1 || c.RecvDepth > maxDepth:
+		return c, fmt.Errorf("%w: %d shared receives, want 1 to %d", ErrConfig, c.RecvDepth, maxDepth)
+	case c.MaxSGE < 1 || c.MaxSGE > maxSGEs:
+		return c, fmt.Errorf("%w: MaxSGE is %d, want 1 to %d", ErrConfig, c.MaxSGE, maxSGEs)
+	}
+	return c, nil
+}
+
+// Admit gives it a number and room in the receive completion queue, or
+// ErrTooMany. It ends with Release. Holder only.
+func (s *SharedRecv) Admit() error { return s.q.Admit() }
+
+// Attr describes the shared receive queue to make for it.
+func (s *SharedRecv) Attr() *verbs.SRQAttr {
+	return &verbs.SRQAttr{MaxWR: uint32(s.q.cfg.RecvDepth), MaxSGE: uint32(s.q.cfg.MaxSGE), UserData: uint64(s.q.id)}
+}
+
+// Bind gives it its shared receive queue. It may be called from the turn, or
+// before anybody else knows it.
+func (s *SharedRecv) Bind(srq verbs.SRQ) {
+	s.q.srq = srq
+	s.q.failed.open() // publishes the above to submitters
+}
+
+// PostRecv submits a receive; see [Queue.PostRecv].
+func (s *SharedRecv) PostRecv(r *Recv, sges []verbs.SGE) error { return s.q.PostRecv(r, sges) }
+
+// SRQ is the shared receive queue; nil before Bind.
+func (s *SharedRecv) SRQ() verbs.SRQ { return s.q.srq }
+
+// RecvDepth is how many receives may be outstanding.
+func (s *SharedRecv) RecvDepth() int { return s.q.cfg.RecvDepth }
+
+// Err is why it takes no more receives; nil while it does.
+func (s *SharedRecv) Err() error { return s.q.Err() }
+
+// Release ends it. Its shared receive queue must have been destroyed; what is
+// still out completes with cause before Release returns. Holder only;
+// idempotent.
+func (s *SharedRecv) Release(cause error) error { return s.q.Release(cause) }
+
+// Discard gives back the memory of what was never admitted.
+func (s *SharedRecv) Discard() error { return s.q.Discard() }
+
+// srq is nil for nil.
+func (s *SharedRecv) srq() verbs.SRQ {
+	if s == nil {
+		return nil
+	}
+	return s.q.srq
+}
