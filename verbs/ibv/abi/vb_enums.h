@@ -1,0 +1,217 @@
+/* Enumerators of libibverbs that this library uses, with its values.
+ *
+ * A name here is the system's with VB_ for IBV_; TestABI compares every value
+ * with <infiniband/verbs.h> where that is installed. The enums of the system
+ * stand in structures as vb_enum: an int, as every enum of this ABI.
+ *
+ * "since" marks what the oldest supported library (v44) does not know.
+ */
+#ifndef VB_ENUMS_H
+#define VB_ENUMS_H
+
+#include <stdint.h>
+
+typedef int vb_enum;
+
+enum {
+	VB_SYSFS_NAME_MAX = 64,
+	VB_SYSFS_PATH_MAX = 256
+};
+
+enum {
+	VB_NODE_CA = 1,
+	VB_NODE_RNIC = 4
+};
+
+enum {
+	VB_TRANSPORT_IB = 0,
+	VB_TRANSPORT_IWARP = 1
+};
+
+enum {
+	VB_GID_TYPE_IB = 0,
+	VB_GID_TYPE_ROCE_V1 = 1,
+	VB_GID_TYPE_ROCE_V2 = 2
+};
+
+enum {
+	VB_DEVICE_CURR_QP_STATE_MOD = 1 << 7,
+	VB_DEVICE_SHUTDOWN_PORT = 1 << 8,
+	VB_DEVICE_PORT_ACTIVE_EVENT = 1 << 10,
+	VB_DEVICE_RC_RNR_NAK_GEN = 1 << 12,
+	VB_DEVICE_SRQ_RESIZE = 1 << 13,
+	VB_DEVICE_MEM_WINDOW = 1 << 17,
+	VB_DEVICE_XRC = 1 << 20,
+	VB_DEVICE_MEM_MGT_EXTENSIONS = 1 << 21,
+	VB_DEVICE_MEM_WINDOW_TYPE_2A = 1 << 23,
+	VB_DEVICE_MEM_WINDOW_TYPE_2B = 1 << 24
+};
+
+enum {
+	VB_ATOMIC_NONE = 0,
+	VB_ATOMIC_HCA = 1,
+	VB_ATOMIC_GLOB = 2
+};
+
+enum {
+	VB_MTU_256 = 1,
+	VB_MTU_512 = 2,
+	VB_MTU_1024 = 3,
+	VB_MTU_2048 = 4,
+	VB_MTU_4096 = 5
+};
+
+enum {
+	VB_PORT_NOP = 0,
+	VB_PORT_DOWN = 1,
+	VB_PORT_INIT = 2,
+	VB_PORT_ARMED = 3,
+	VB_PORT_ACTIVE = 4,
+	VB_PORT_ACTIVE_DEFER = 5
+};
+
+enum {
+	VB_LINK_LAYER_UNSPECIFIED = 0,
+	VB_LINK_LAYER_INFINIBAND = 1,
+	VB_LINK_LAYER_ETHERNET = 2
+};
+
+enum {
+	VB_EVENT_CQ_ERR = 0,
+	VB_EVENT_QP_FATAL = 1,
+	VB_EVENT_QP_REQ_ERR = 2,
+	VB_EVENT_QP_ACCESS_ERR = 3,
+	VB_EVENT_COMM_EST = 4,
+	VB_EVENT_SQ_DRAINED = 5,
+	VB_EVENT_PATH_MIG = 6,
+	VB_EVENT_PATH_MIG_ERR = 7,
+	VB_EVENT_DEVICE_FATAL = 8,
+	VB_EVENT_PORT_ACTIVE = 9,
+	VB_EVENT_PORT_ERR = 10,
+	VB_EVENT_LID_CHANGE = 11,
+	VB_EVENT_PKEY_CHANGE = 12,
+	VB_EVENT_SM_CHANGE = 13,
+	VB_EVENT_SRQ_ERR = 14,
+	VB_EVENT_SRQ_LIMIT_REACHED = 15,
+	VB_EVENT_QP_LAST_WQE_REACHED = 16,
+	VB_EVENT_CLIENT_REREGISTER = 17,
+	VB_EVENT_GID_CHANGE = 18,
+	VB_EVENT_WQ_FATAL = 19,
+	VB_EVENT_DEVICE_SPEED_CHANGE = 20 /* since v61 */
+};
+
+enum {
+	VB_WC_SUCCESS = 0,
+	VB_WC_LOC_LEN_ERR = 1,
+	VB_WC_LOC_QP_OP_ERR = 2,
+	VB_WC_LOC_EEC_OP_ERR = 3,
+	VB_WC_LOC_PROT_ERR = 4,
+	VB_WC_WR_FLUSH_ERR = 5,
+	VB_WC_MW_BIND_ERR = 6,
+	VB_WC_BAD_RESP_ERR = 7,
+	VB_WC_LOC_ACCESS_ERR = 8,
+	VB_WC_REM_INV_REQ_ERR = 9,
+	VB_WC_REM_ACCESS_ERR = 10,
+	VB_WC_REM_OP_ERR = 11,
+	VB_WC_RETRY_EXC_ERR = 12,
+	VB_WC_RNR_RETRY_EXC_ERR = 13,
+	VB_WC_LOC_RDD_VIOL_ERR = 14,
+	VB_WC_REM_INV_RD_REQ_ERR = 15,
+	VB_WC_REM_ABORT_ERR = 16,
+	VB_WC_INV_EECN_ERR = 17,
+	VB_WC_INV_EEC_STATE_ERR = 18,
+	VB_WC_FATAL_ERR = 19,
+	VB_WC_RESP_TIMEOUT_ERR = 20,
+	VB_WC_GENERAL_ERR = 21,
+	VB_WC_TM_ERR = 22,
+	VB_WC_TM_RNDV_INCOMPLETE = 23
+};
+
+enum {
+	VB_WC_SEND = 0,
+	VB_WC_RDMA_WRITE = 1,
+	VB_WC_RDMA_READ = 2,
+	VB_WC_COMP_SWAP = 3,
+	VB_WC_FETCH_ADD = 4,
+	VB_WC_BIND_MW = 5,
+	VB_WC_LOCAL_INV = 6,
+	VB_WC_TSO = 7,
+	VB_WC_FLUSH = 8,	/* since v46 */
+	VB_WC_ATOMIC_WRITE = 9, /* since v46 */
+	VB_WC_RECV = 1 << 7,
+	VB_WC_RECV_RDMA_WITH_IMM = (1 << 7) + 1
+};
+
+enum {
+	VB_WC_GRH = 1 << 0,
+	VB_WC_WITH_IMM = 1 << 1,
+	VB_WC_IP_CSUM_OK = 1 << 2,
+	VB_WC_WITH_INV = 1 << 3
+};
+
+enum {
+	VB_WC_EX_WITH_BYTE_LEN = 1 << 0,
+	VB_WC_EX_WITH_IMM = 1 << 1,
+	VB_WC_EX_WITH_QP_NUM = 1 << 2,
+	VB_WC_EX_WITH_SRC_QP = 1 << 3,
+	VB_WC_EX_WITH_SLID = 1 << 4,
+	VB_WC_EX_WITH_SL = 1 << 5,
+	VB_WC_EX_WITH_DLID_PATH_BITS = 1 << 6,
+	VB_WC_STANDARD_FLAGS = (1 << 7) - 1
+};
+
+enum {
+	VB_ACCESS_LOCAL_WRITE = 1 << 0,
+	VB_ACCESS_REMOTE_WRITE = 1 << 1,
+	VB_ACCESS_REMOTE_READ = 1 << 2,
+	VB_ACCESS_REMOTE_ATOMIC = 1 << 3,
+	VB_ACCESS_MW_BIND = 1 << 4,
+	VB_ACCESS_ZERO_BASED = 1 << 5,
+	VB_ACCESS_ON_DEMAND = 1 << 6,
+	VB_ACCESS_HUGETLB = 1 << 7,
+	VB_ACCESS_FLUSH_GLOBAL = 1 << 8,     /* since v46 */
+	VB_ACCESS_FLUSH_PERSISTENT = 1 << 9, /* since v46 */
+	VB_ACCESS_RELAXED_ORDERING = 1 << 20,
+	VB_ACCESS_OPTIONAL_RANGE = ((1 << 30) - 1) & ~((1 << 20) - 1)
+};
+
+enum {
+	VB_XRCD_INIT_ATTR_FD = 1 << 0,
+	VB_XRCD_INIT_ATTR_OFLAGS = 1 << 1
+};
+
+enum {
+	VB_MW_TYPE_1 = 1,
+	VB_MW_TYPE_2 = 2
+};
+
+enum {
+	VB_SRQ_MAX_WR = 1 << 0,
+	VB_SRQ_LIMIT = 1 << 1
+};
+
+enum {
+	VB_SRQT_BASIC = 0,
+	VB_SRQT_XRC = 1
+};
+
+enum {
+	VB_SRQ_INIT_ATTR_TYPE = 1 << 0,
+	VB_SRQ_INIT_ATTR_PD = 1 << 1,
+	VB_SRQ_INIT_ATTR_XRCD = 1 << 2,
+	VB_SRQ_INIT_ATTR_CQ = 1 << 3
+};
+
+enum {
+	VB_CQ_INIT_ATTR_MASK_FLAGS = 1 << 0,
+	VB_CQ_INIT_ATTR_MASK_PD = 1 << 1
+};
+
+enum {
+	VB_CREATE_CQ_ATTR_SINGLE_THREADED = 1 << 0,
+	VB_CREATE_CQ_ATTR_IGNORE_OVERRUN = 1 << 1
+};
+
+#include "vb_enums_qp.h"
+
+#endif

@@ -1,0 +1,119 @@
+/* Enumerators of queue pairs and of posting; see vb_enums.h. */
+#ifndef VB_ENUMS_QP_H
+#define VB_ENUMS_QP_H
+
+enum {
+	VB_QPT_RC = 2,
+	VB_QPT_UC = 3,
+	VB_QPT_UD = 4,
+	VB_QPT_RAW_PACKET = 8,
+	VB_QPT_XRC_SEND = 9,
+	VB_QPT_XRC_RECV = 10,
+	VB_QPT_DRIVER = 0xff
+};
+
+enum {
+	VB_QP_INIT_ATTR_PD = 1 << 0,
+	VB_QP_INIT_ATTR_XRCD = 1 << 1,
+	VB_QP_INIT_ATTR_CREATE_FLAGS = 1 << 2,
+	VB_QP_INIT_ATTR_SEND_OPS_FLAGS = 1 << 6
+};
+
+enum {
+	VB_QP_EX_WITH_RDMA_WRITE = 1 << 0,
+	VB_QP_EX_WITH_RDMA_WRITE_WITH_IMM = 1 << 1,
+	VB_QP_EX_WITH_SEND = 1 << 2,
+	VB_QP_EX_WITH_SEND_WITH_IMM = 1 << 3,
+	VB_QP_EX_WITH_RDMA_READ = 1 << 4,
+	VB_QP_EX_WITH_ATOMIC_CMP_AND_SWP = 1 << 5,
+	VB_QP_EX_WITH_ATOMIC_FETCH_AND_ADD = 1 << 6,
+	VB_QP_EX_WITH_LOCAL_INV = 1 << 7,
+	VB_QP_EX_WITH_BIND_MW = 1 << 8,
+	VB_QP_EX_WITH_SEND_WITH_INV = 1 << 9,
+	VB_QP_EX_WITH_TSO = 1 << 10,
+	VB_QP_EX_WITH_FLUSH = 1 << 11,	     /* since v46 */
+	VB_QP_EX_WITH_ATOMIC_WRITE = 1 << 12 /* since v46 */
+};
+
+enum {
+	VB_QP_OPEN_ATTR_NUM = 1 << 0,
+	VB_QP_OPEN_ATTR_XRCD = 1 << 1,
+	VB_QP_OPEN_ATTR_CONTEXT = 1 << 2,
+	VB_QP_OPEN_ATTR_TYPE = 1 << 3
+};
+
+enum {
+	VB_QP_STATE = 1 << 0,
+	VB_QP_CUR_STATE = 1 << 1,
+	VB_QP_EN_SQD_ASYNC_NOTIFY = 1 << 2,
+	VB_QP_ACCESS_FLAGS = 1 << 3,
+	VB_QP_PKEY_INDEX = 1 << 4,
+	VB_QP_PORT = 1 << 5,
+	VB_QP_QKEY = 1 << 6,
+	VB_QP_AV = 1 << 7,
+	VB_QP_PATH_MTU = 1 << 8,
+	VB_QP_TIMEOUT = 1 << 9,
+	VB_QP_RETRY_CNT = 1 << 10,
+	VB_QP_RNR_RETRY = 1 << 11,
+	VB_QP_RQ_PSN = 1 << 12,
+	VB_QP_MAX_QP_RD_ATOMIC = 1 << 13,
+	VB_QP_ALT_PATH = 1 << 14,
+	VB_QP_MIN_RNR_TIMER = 1 << 15,
+	VB_QP_SQ_PSN = 1 << 16,
+	VB_QP_MAX_DEST_RD_ATOMIC = 1 << 17,
+	VB_QP_PATH_MIG_STATE = 1 << 18,
+	VB_QP_CAP = 1 << 19,
+	VB_QP_DEST_QPN = 1 << 20,
+	VB_QP_RATE_LIMIT = 1 << 25
+};
+
+enum {
+	VB_QPS_RESET = 0,
+	VB_QPS_INIT = 1,
+	VB_QPS_RTR = 2,
+	VB_QPS_RTS = 3,
+	VB_QPS_SQD = 4,
+	VB_QPS_SQE = 5,
+	VB_QPS_ERR = 6,
+	VB_QPS_UNKNOWN = 7
+};
+
+enum {
+	VB_MIG_MIGRATED = 0,
+	VB_MIG_REARM = 1,
+	VB_MIG_ARMED = 2
+};
+
+enum {
+	VB_WR_RDMA_WRITE = 0,
+	VB_WR_RDMA_WRITE_WITH_IMM = 1,
+	VB_WR_SEND = 2,
+	VB_WR_SEND_WITH_IMM = 3,
+	VB_WR_RDMA_READ = 4,
+	VB_WR_ATOMIC_CMP_AND_SWP = 5,
+	VB_WR_ATOMIC_FETCH_AND_ADD = 6,
+	VB_WR_LOCAL_INV = 7,
+	VB_WR_BIND_MW = 8,
+	VB_WR_SEND_WITH_INV = 9,
+	VB_WR_TSO = 10,
+	VB_WR_DRIVER1 = 11,
+	VB_WR_FLUSH = 14,	/* since v46 */
+	VB_WR_ATOMIC_WRITE = 15 /* since v46 */
+};
+
+enum {
+	VB_SEND_FENCE = 1 << 0,
+	VB_SEND_SIGNALED = 1 << 1,
+	VB_SEND_SOLICITED = 1 << 2,
+	VB_SEND_INLINE = 1 << 3,
+	VB_SEND_IP_CSUM = 1 << 4
+};
+
+enum {
+	VB_FLUSH_GLOBAL = 1 << 0,     /* since v46 */
+	VB_FLUSH_PERSISTENT = 1 << 1, /* since v46 */
+	VB_FLUSH_RANGE = 0,	      /* since v46 */
+	VB_FLUSH_MR = 1		      /* since v46 */
+};
+
+#endif
