@@ -1,38 +1,155 @@
 package soft
 
 import (
-	"sync/atomic"
+	"sync"
 	"syscall"
 
-	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// asyncNode is one queued asynchronous event.
-type asyncNode struct {
-	hook ring.Hook[asyncNode]
-	ev   verbs.AsyncEvent
+// asyncChannel delivers the asynchronous events of a context, in the order in
+// which they were raised.
+//
+// The kernel queues every event, without a bound (ib_uverbs_async_handler). A
+// program that never reads would then keep memory for whatever happens to it,
+// much of which its peers decide. Here an object has at most maxUnread events
+// waiting; beyond that an event whose type waits already is not queued once
+// more, since reading the one tells as much. What waits for an object goes
+// with the object.
+type asyncChannel struct {
+	ctx  *deviceContext
+	bell *sys.Event
+	rest asyncState // of events without an object: the port's and the device's
+
+	// mu orders raising (the engine), reading, acknowledging and the end of
+	// objects. Events are rare, and nothing blocks while it is held.
+	mu          sync.Mutex
+	first, last *asyncNode
+	closed      bool
 }
 
-// InboxHook links the event into the channel's inbox.
-func (n *asyncNode) InboxHook() *ring.Hook[asyncNode] { return &n.hook }
+// maxUnread is how many events wait for one object before those of a type that
+// waits already are dropped. More than there are types: one of each, and the
+// same several times over.
+const maxUnread = 32
 
-// asyncChannel delivers the asynchronous events of a context.
-type asyncChannel struct {
-	ctx    *deviceContext
-	bell   *sys.Event
-	inbox  ring.Inbox[asyncNode, *asyncNode]
-	taken  *asyncNode // the rest of what was taken off the inbox; the taker's
-	closed atomic.Bool
+// asyncNode is one queued event: in the channel's list, and in the chain of its
+// object.
+type asyncNode struct {
+	prev, next *asyncNode
+	younger    *asyncNode // of the same object
+	of         *asyncState
+	ev         verbs.AsyncEvent
+}
+
+// asyncState is what an object that events happen to keeps for them. All of it
+// is under the channel's mutex.
+//
+//	           raise                   Get                     Ack
+//	nothing ──────────> unread (bounded) ────> unacknowledged ─────> nothing
+//	                       │ end: gone              │ end: refused, ErrBusy
+type asyncState struct {
+	oldest, youngest *asyncNode
+	unread           int
+	unacked          int
+	ended            bool
 }
 
 var _ verbs.AsyncChannel = (*asyncChannel)(nil)
 
-// raise queues an event. Engine only; it allocates, events are rare.
+// target is what the object of an event keeps for its events.
+func (c *asyncChannel) target(ev *verbs.AsyncEvent) *asyncState {
+	if q, ok := ev.QP.(*queuePair); ok {
+		return &q.events
+	}
+	if q, ok := ev.CQ.(*completionQueue); ok {
+		return &q.events
+	}
+	return &c.rest
+}
+
+// raise queues an event. It allocates; events are rare.
 func (c *asyncChannel) raise(ev verbs.AsyncEvent) {
-	c.inbox.Push(&asyncNode{ev: ev})
-	c.bell.Signal()
+	if c.queue(c.target(&ev), ev) {
+		c.bell.Signal() // not under the mutex: who is told may call Get
+	}
+}
+
+// queue appends an event of s; false when it is not wanted.
+func (c *asyncChannel) queue(s *asyncState, ev verbs.AsyncEvent) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.ended || c.closed || (s.unread >= maxUnread && s.waits(ev.Type)) {
+		return false
+	}
+	n := &asyncNode{prev: c.last, of: s, ev: ev}
+	if c.last == nil {
+		c.first = n
+	} else {
+		c.last.next = n
+	}
+	c.last = n
+	if s.youngest == nil {
+		s.oldest = n
+	} else {
+		s.youngest.younger = n
+	}
+	s.youngest = n
+	s.unread++
+	return true
+}
+
+// waits tells whether an event of type t is unread.
+func (s *asyncState) waits(t verbs.AsyncEventType) bool {
+	for n := s.oldest; n != nil; n = n.younger {
+		if n.ev.Type == t {
+			return true
+		}
+	}
+	return false
+}
+
+// drop takes the oldest event of s off the list, unread or read.
+func (c *asyncChannel) drop(s *asyncState) {
+	n := s.oldest
+	if s.oldest = n.younger; s.oldest == nil {
+		s.youngest = nil
+	}
+	s.unread--
+	if n.prev == nil {
+		c.first = n.next
+	} else {
+		n.prev.next = n.next
+	}
+	if n.next == nil {
+		c.last = n.prev
+	} else {
+		n.next.prev = n.prev
+	}
+}
+
+// end tells that an object goes: its unread events vanish and no others come.
+// While events are unacknowledged it does nothing but say how many.
+func (c *asyncChannel) end(s *asyncState) (unacked int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.unacked > 0 {
+		return s.unacked
+	}
+	s.ended = true
+	for s.oldest != nil {
+		c.drop(s)
+	}
+	return 0
+}
+
+// close ends the channel with its context.
+func (c *asyncChannel) close() error {
+	c.mu.Lock()
+	c.closed, c.first, c.last = true, nil, nil
+	c.mu.Unlock()
+	return c.bell.Close()
 }
 
 // FD is readable while an event is queued; see [verbs.Source].
@@ -42,54 +159,32 @@ func (c *asyncChannel) FD() int { return c.bell.FD() }
 // descriptor; see [verbs.Source].
 func (c *asyncChannel) Notify(ring func()) { c.bell.Notify(ring) }
 
-// target is the object of an event: whether it is closed, and its count of
-// unacknowledged events; nil for a port's.
-func target(ev *verbs.AsyncEvent) (closed *atomic.Bool, unacked *atomic.Int64) {
-	if q, ok := ev.QP.(*queuePair); ok {
-		return &q.closed, &q.asyncUnacked
-	}
-	if q, ok := ev.CQ.(*completionQueue); ok {
-		return &q.closed, &q.asyncUnacked
-	}
-	return nil, nil
-}
-
-// Get takes one event. One goroutine at a time may call it; it does not block.
-// Events of destroyed objects are gone.
+// Get takes one event. Any goroutine may call it; it does not block. Events of
+// destroyed objects are gone.
 //
 // Implements: ibv_get_async_event on a non-blocking descriptor.
 func (c *asyncChannel) Get() (ev verbs.AsyncEvent, ok bool, err error) {
-	for {
-		if c.closed.Load() {
-			return ev, false, opError("ibv_get_async_event", c.ctx.String(), syscall.EBADF, "%w", verbs.ErrClosed)
-		}
-		if c.taken == nil {
-			if c.taken = c.inbox.TakeAll(); c.taken == nil {
-				c.bell.Drain() // as compChannel.GetEvent
-				if c.taken = c.inbox.TakeAll(); c.taken == nil {
-					return ev, false, nil
-				}
-				c.bell.Signal()
-			}
-		}
-		n := c.taken
-		c.taken = n.hook.Unlink()
-		closed, unacked := target(&n.ev)
-		if closed != nil {
-			if closed.Load() {
-				continue
-			}
-			unacked.Add(1)
-		}
-		return n.ev, true, nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ev, false, opError("ibv_get_async_event", c.ctx.String(), syscall.EBADF, "%w", verbs.ErrClosed)
 	}
+	n := c.first
+	if n == nil {
+		c.bell.Drain() // who queues now signals later
+		return ev, false, nil
+	}
+	c.drop(n.of) // n is its oldest: both lists are in the order of raising
+	n.of.unacked++
+	return n.ev, true, nil
 }
 
-// Ack acknowledges an event taken. Any goroutine may call it.
+// Ack acknowledges an event taken. Any goroutine may call it; it does not
+// block.
 //
 // Implements: ibv_ack_async_event.
 func (c *asyncChannel) Ack(ev verbs.AsyncEvent) {
-	if _, unacked := target(&ev); unacked != nil {
-		unacked.Add(-1)
-	}
+	c.mu.Lock()
+	c.target(&ev).unacked--
+	c.mu.Unlock()
 }

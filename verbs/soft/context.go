@@ -71,8 +71,7 @@ func (c *deviceContext) Close() error {
 	if c.dev.opens == 0 {
 		c.dev.detach()
 	}
-	c.async.closed.Store(true)
-	return c.async.bell.Close()
+	return c.async.close()
 }
 
 // exclusive runs fn with the engine of the device at rest, or answers

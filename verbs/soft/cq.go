@@ -51,8 +51,8 @@ type completionQueue struct {
 	pending atomic.Int32
 	hook    ring.Hook[completionQueue] // on the channel's inbox while pending > 0
 	// unacked counts events taken and not acknowledged.
-	unacked      atomic.Int64
-	asyncUnacked atomic.Int64
+	unacked atomic.Int64
+	events  asyncState // CQ_ERR
 
 	// The engine's, under the port's token.
 	qps        []*queuePair // one entry for each work queue that completes here
@@ -205,18 +205,25 @@ func (q *completionQueue) Close() (err error) {
 		return nil
 	}
 	if e := q.ctx.exclusive(op, func() {
-		switch {
-		case q.closed.Load():
-		case len(q.qps) > 0:
-			err = opError(op, q.String(), syscall.EBUSY, "%w: %d work queues complete here", verbs.ErrBusy, len(q.qps))
-		case q.unacked.Load()+q.asyncUnacked.Load() > 0:
-			err = opError(op, q.String(), syscall.EBUSY, "%w: %d events are not acknowledged", verbs.ErrBusy, q.unacked.Load()+q.asyncUnacked.Load())
-		default:
-			q.closed.Store(true)
-			q.ctx.counts.CQ--
-			if q.ch != nil {
-				q.ch.cqs--
-			}
+		if q.closed.Load() {
+			return
+		}
+		if n := len(q.qps); n > 0 {
+			err = opError(op, q.String(), syscall.EBUSY, "%w: %d work queues complete here", verbs.ErrBusy, n)
+			return
+		}
+		n := q.unacked.Load()
+		if n == 0 {
+			n = int64(q.ctx.async.end(&q.events))
+		}
+		if n > 0 {
+			err = opError(op, q.String(), syscall.EBUSY, "%w: %d events are not acknowledged", verbs.ErrBusy, n)
+			return
+		}
+		q.closed.Store(true)
+		q.ctx.counts.CQ--
+		if q.ch != nil {
+			q.ch.cqs--
 		}
 	}); e != nil {
 		return e

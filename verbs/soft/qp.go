@@ -35,7 +35,7 @@ type queuePair struct {
 	rq     atomic.Pointer[recvQueue]
 	closed atomic.Bool // set by Close under the port's token; read by everybody
 
-	asyncUnacked atomic.Int64
+	events asyncState // COMM_EST, SQ_DRAINED, LAST_WQE_REACHED, errors
 
 	// rung is set by the poster that puts the queue pair on the doorbell list,
 	// cleared by the engine that takes it off, before it looks at the queue.
@@ -223,7 +223,7 @@ func (q *queuePair) destroy() error {
 	if q.closed.Load() {
 		return nil
 	}
-	if n := q.asyncUnacked.Load(); n > 0 {
+	if n := q.ctx.async.end(&q.events); n > 0 {
 		return opError("ibv_destroy_qp", q.String(), syscall.EBUSY, "%w: %d events are not acknowledged", verbs.ErrBusy, n)
 	}
 	q.reset()
