@@ -54,12 +54,21 @@ func (q *queuePair) emit() {
 		return
 	}
 	q.startTimer()
-	if q.attr.SQDraining && q.current() == verbs.QPSSQD && r.tail == r.fresh {
-		q.attr.SQDraining = false
-		if r.notifyDrained {
-			r.notifyDrained = false
-			q.ctx.async.raise(verbs.AsyncEvent{Type: verbs.EventSQDrained, QP: q})
-		}
+	if r.tail == r.fresh {
+		q.drained()
+	}
+}
+
+// drained notes that nothing is outstanding: in SQD the queue pair has drained
+// then.
+func (q *queuePair) drained() {
+	if !q.attr.SQDraining || q.current() != verbs.QPSSQD {
+		return
+	}
+	q.attr.SQDraining = false
+	if q.req.notifyDrained {
+		q.req.notifyDrained = false
+		q.ctx.async.raise(verbs.AsyncEvent{Type: verbs.EventSQDrained, QP: q})
 	}
 }
 
@@ -133,14 +142,14 @@ func (q *queuePair) emitPacket(sq *sendQueue, w *sendWQE) bool {
 	rest := uint64(w.length) - off
 	switch {
 	case w.op == verbs.WRRDMARead:
-		h.Opcode, h.AckReq = wire.RCReadRequest, true
+		h.Opcode, h.AckReq = q.wire(wire.OpReadRequest), true
 		h.VA, h.RKey = w.remote+off, w.rkey
 		h.Length = uint32(min(rest, uint64(span)*uint64(q.mtu)))
 	case w.op.IsAtomic():
-		h.Opcode, h.AckReq = wire.RCFetchAdd, true
+		h.Opcode, h.AckReq = q.wire(wire.OpFetchAdd), true
 		h.VA, h.RKey, h.SwapAdd = w.remote, w.rkey, w.arg1
 		if w.op == verbs.WRAtomicCmpAndSwp {
-			h.Opcode, h.Compare, h.SwapAdd = wire.RCCompareSwap, w.arg1, w.arg2
+			h.Opcode, h.Compare, h.SwapAdd = q.wire(wire.OpCompareSwap), w.arg1, w.arg2
 		}
 	default:
 		n := uint32(min(rest, uint64(q.mtu)))
@@ -150,7 +159,7 @@ func (q *queuePair) emitPacket(sq *sendQueue, w *sendWQE) bool {
 			return false
 		}
 		last := at+1 == w.npkts
-		h.Opcode = sendOpcode(w.op, at == 0, last)
+		h.Opcode = q.wire(sendOp(w.op, at == 0, last))
 		h.PadCount = wire.PadLen(int(n))
 		r.unasked++
 		if h.AckReq = last || r.unasked >= ackEvery; h.AckReq {
@@ -173,8 +182,8 @@ func (q *queuePair) emitPacket(sq *sendQueue, w *sendWQE) bool {
 	return true
 }
 
-// sendOpcode is the opcode of a packet of a SEND or WRITE by its place.
-func sendOpcode(op verbs.WROpcode, first, last bool) wire.Opcode {
+// sendOp is the operation of a packet of a SEND or WRITE by its place.
+func sendOp(op verbs.WROpcode, first, last bool) wire.Op {
 	o := wire.OpSendFirst
 	if op == verbs.WRRDMAWrite || op == verbs.WRRDMAWriteWithImm {
 		o = wire.OpWriteFirst
@@ -192,7 +201,7 @@ func sendOpcode(op verbs.WROpcode, first, last bool) wire.Opcode {
 	if last && op.HasImm() {
 		o++
 	}
-	return wire.TransportRC.With(o)
+	return o
 }
 
 // transmit sends a packet to the peer.

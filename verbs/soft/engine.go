@@ -114,12 +114,15 @@ func (d *device) receive(k *fabric.Packet) {
 		return
 	}
 	q := d.find(h.DestQP)
-	if q == nil || h.Opcode.Transport() != wire.TransportRC || h.PKey != wire.DefaultPKey || !q.receives(k) {
+	if q == nil || !q.takes(h) || !q.receives(k) {
 		return // silently, as hardware: the sender's timer tells it
 	}
-	if h.Opcode.Response() {
+	switch {
+	case !q.service.reliable:
+		q.onUnreliable(k, h)
+	case h.Opcode.Response():
 		q.onResponse(k, h)
-	} else {
+	default:
 		q.onRequest(k, h)
 	}
 }

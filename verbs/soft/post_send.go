@@ -108,7 +108,7 @@ func (q *queuePair) list(addr uint64, n uint32) ([]verbs.SGE, bool) {
 // fillSend checks a request and copies it to the place of position pos, which
 // is free and not yet published.
 func (q *queuePair) fillSend(sq *sendQueue, pos uint64, wr *verbs.SendWR) syscall.Errno {
-	if !supported.Has(wr.Opcode) || wr.Flags&^knownFlags != 0 || wr.NumSGE > sq.maxSGE {
+	if !q.service.executes.Has(wr.Opcode) || wr.Flags&^knownFlags != 0 || wr.NumSGE > sq.maxSGE {
 		return syscall.EINVAL
 	}
 	sges, ok := q.list(wr.SGList, wr.NumSGE)

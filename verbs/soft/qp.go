@@ -12,15 +12,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// queuePair is an RC queue pair. Its state machine is drawn at
-// [verbs.QPState]; its requester half is in requester.go, its responder half
-// in responder.go.
+// queuePair is a queue pair of any type: kind.go says what differs. Its state
+// machine is drawn at [verbs.QPState]; its requester half is in requester.go, its
+// responder half in responder.go.
 type queuePair struct {
 	dev      *device
 	ctx      *deviceContext
 	pd       *protectionDomain
 	sendCQ   *completionQueue
 	recvCQ   *completionQueue
+	kind     verbs.QPType
+	service  *service // of kind
 	number   uint32
 	userData uint64
 	granted  verbs.QPCap
@@ -114,7 +116,7 @@ func (d *device) addQP(q *queuePair) error {
 	return nil
 }
 
-// CreateQP makes an RC queue pair in RESET. What was granted is written into
+// CreateQP makes a queue pair in RESET. What was granted is written into
 // init.Cap.
 //
 // Implements: ibv_create_qp.
@@ -158,7 +160,8 @@ func (p *protectionDomain) newQP(init *verbs.QPInitAttr) (*queuePair, error) {
 	refuse := func(format string, a ...any) (*queuePair, error) {
 		return nil, opError(op, p.String(), syscall.EINVAL, "%w: "+format, append([]any{verbs.ErrInvalid}, a...)...)
 	}
-	if init.Type != verbs.QPTRC {
+	svc := services[init.Type]
+	if svc == nil {
 		return nil, notYet(op, p.String(), fmt.Sprintf("queue pairs of type %v", init.Type))
 	}
 	if init.SRQ != nil {
@@ -184,7 +187,7 @@ func (p *protectionDomain) newQP(init *verbs.QPInitAttr) (*queuePair, error) {
 		}
 	}
 	return &queuePair{
-		dev: p.ctx.dev, ctx: p.ctx, pd: p, sendCQ: scq, recvCQ: rcq,
+		dev: p.ctx.dev, ctx: p.ctx, pd: p, kind: init.Type, service: svc, sendCQ: scq, recvCQ: rcq,
 		userData: init.UserData, granted: c, sigAll: init.SQSigAll,
 	}, nil
 }
@@ -244,8 +247,8 @@ func (q *queuePair) Context() verbs.Context { return q.ctx }
 // Num is the queue pair number.
 func (q *queuePair) Num() uint32 { return q.number }
 
-// Type is RC.
-func (q *queuePair) Type() verbs.QPType { return verbs.QPTRC }
+// Type is the transport service.
+func (q *queuePair) Type() verbs.QPType { return q.kind }
 
 // UserData is the value given at creation.
 func (q *queuePair) UserData() uint64 { return q.userData }

@@ -32,7 +32,7 @@ func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if mask&verbs.QPMCurState != 0 && attr.CurState != from {
 		return opError(op, q.String(), syscall.EINVAL, "%w: the state is %v, not %v", verbs.ErrInvalidTransition, from, attr.CurState)
 	}
-	if err := verbs.CheckTransition(verbs.QPTRC, from, to, mask); err != nil {
+	if err := verbs.CheckTransition(q.kind, from, to, mask); err != nil {
 		return opError(op, q.String(), syscall.EINVAL, "%w", err)
 	}
 	if err := q.checkValues(attr, mask); err != nil {

@@ -87,9 +87,16 @@ func (q *queuePair) work() {
 	if q.closed.Load() {
 		return
 	}
-	switch q.current() {
-	case verbs.QPSErr:
+	s := q.current()
+	switch {
+	case s == verbs.QPSErr:
 		q.flush()
+		return
+	case !q.service.reliable:
+		q.workUnreliable(s)
+		return
+	}
+	switch s {
 	case verbs.QPSRTR:
 		q.respond()
 	case verbs.QPSRTS, verbs.QPSSQD:

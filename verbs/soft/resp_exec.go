@@ -39,17 +39,72 @@ func (d *device) scatter(pd *protectionDomain, sges []verbs.SGE, off uint64, pay
 	return nil
 }
 
-// onSend puts a packet of a SEND into the receive at the head of the queue.
+// verdict is what came of a packet of a SEND or WRITE. What follows from it is
+// the service's: a reliable one answers, an unreliable one drops the message.
+type verdict uint8
+
+const (
+	done       verdict = iota
+	lost               // its payload was taken back: as if the packet had not come
+	noReceive          // it needs a receive and none is posted
+	invalid            // it does not fit the message it belongs to, or the queue pair
+	noAccess           // key, range or permission
+	tooLong            // the receive is too short for it
+	badReceive         // the receive's own elements are at fault
+)
+
+// onSend executes a packet of a SEND.
 func (q *queuePair) onSend(k *fabric.Packet, h *wire.Header, psn uint64, starts, ends bool) {
+	v := q.putSend(k, starts)
+	if !q.concluded(v, psn) {
+		return
+	}
+	q.executed(h, psn, ends)
+	if ends {
+		q.completeRecv(q.rq.Load(), h, verbs.WCRecv, uint32(q.resp.recvOff))
+	}
+}
+
+// onWrite executes a packet of a WRITE.
+func (q *queuePair) onWrite(k *fabric.Packet, h *wire.Header, psn uint64, starts, ends bool) {
+	v := q.putWrite(k, h, starts, ends)
+	if !q.concluded(v, psn) {
+		return
+	}
+	q.executed(h, psn, ends)
+	if h.Opcode.Ext()&wire.ExtImm != 0 {
+		q.completeRecv(q.rq.Load(), h, verbs.WCRecvRDMAWithImm, q.resp.total)
+	}
+}
+
+// concluded answers a request that could not be executed, and tells whether it
+// was.
+func (q *queuePair) concluded(v verdict, psn uint64) bool {
+	switch v {
+	case noReceive:
+		q.notReady(psn)
+	case invalid:
+		q.refuse(psn, wire.NakInvalid)
+	case noAccess:
+		q.refuse(psn, wire.NakAccess)
+	case tooLong:
+		q.refuseRecv(psn, wire.NakInvalid, verbs.WCLocLenErr)
+	case badReceive:
+		// The receive is at fault, not the request (rxe: malformed WQE).
+		q.refuseRecv(psn, wire.NakOperation, verbs.WCLocProtErr)
+	}
+	return v == done
+}
+
+// putSend puts a packet of a SEND into the receive at the head of the queue.
+func (q *queuePair) putSend(k *fabric.Packet, starts bool) verdict {
 	r := &q.resp
 	rq := q.rq.Load()
 	switch {
 	case starts && rq.empty():
-		q.notReady(psn)
-		return
+		return noReceive
 	case !starts && r.kind != sendMessage:
-		q.refuse(psn, wire.NakInvalid)
-		return
+		return invalid
 	}
 	off := r.recvOff
 	if starts {
@@ -58,30 +113,23 @@ func (q *queuePair) onSend(k *fabric.Packet, h *wire.Header, psn uint64, starts,
 	w := rq.at(rq.next)
 	if k.PayloadLen > 0 {
 		if off+uint64(k.PayloadLen) > w.size {
-			q.refuseRecv(psn, wire.NakInvalid, verbs.WCLocLenErr)
-			return
+			return tooLong
 		}
 		if !q.dev.enterGuard(k) {
-			return // lost, as far as we are concerned
+			return lost
 		}
 		if err := q.dev.scatter(q.pd, rq.sges(rq.next, w.nsge), off, k.Payload); err != nil {
-			// The receive is at fault, not the request (rxe: malformed WQE).
-			q.refuseRecv(psn, wire.NakOperation, verbs.WCLocProtErr)
-			return
+			return badReceive
 		}
 		off += uint64(k.PayloadLen)
 	}
 	r.kind, r.recvOff = sendMessage, off
-	q.executed(h, psn, ends)
-	if ends {
-		q.completeRecv(rq, h, verbs.WCRecv, uint32(off))
-	}
+	return done
 }
 
-// onWrite puts a packet of a WRITE where it belongs.
-func (q *queuePair) onWrite(k *fabric.Packet, h *wire.Header, psn uint64, starts, ends bool) {
+// putWrite puts a packet of a WRITE where it belongs.
+func (q *queuePair) putWrite(k *fabric.Packet, h *wire.Header, starts, ends bool) verdict {
 	r := &q.resp
-	rq := q.rq.Load()
 	n := uint32(k.PayloadLen)
 	va, rkey, resid, total := r.va, r.rkey, r.resid, r.total
 	if starts {
@@ -89,40 +137,32 @@ func (q *queuePair) onWrite(k *fabric.Packet, h *wire.Header, psn uint64, starts
 		if q.attr.AccessFlags&verbs.AccessRemoteWrite == 0 {
 			// The queue pair does not do this at all: an invalid request
 			// (rxe: check_op_valid), unlike a region that does not allow it.
-			q.refuse(psn, wire.NakInvalid)
-			return
+			return invalid
 		}
 		if total > q.dev.cfg.Limits.MaxMsgSize {
-			q.refuse(psn, wire.NakInvalid)
-			return
+			return invalid
 		}
 		if total > 0 { // a WRITE of nothing needs no key
 			if _, err := q.dev.resolve(q.pd, rkey, va, total, verbs.AccessRemoteWrite); err != nil {
-				q.refuse(psn, wire.NakAccess)
-				return
+				return noAccess
 			}
 		}
 	} else if r.kind != writeMessage {
-		q.refuse(psn, wire.NakInvalid)
-		return
+		return invalid
 	}
 	if n > resid || (ends && n != resid) || (!ends && n == resid) {
-		q.refuse(psn, wire.NakInvalid)
-		return
+		return invalid
 	}
-	imm := h.Opcode.Ext()&wire.ExtImm != 0
-	if imm && rq.empty() {
-		q.notReady(psn)
-		return
+	if h.Opcode.Ext()&wire.ExtImm != 0 && q.rq.Load().empty() {
+		return noReceive
 	}
 	if n > 0 {
 		m, err := q.dev.resolve(q.pd, rkey, va, n, verbs.AccessRemoteWrite)
 		if err != nil { // closed since the first packet
-			q.refuse(psn, wire.NakAccess)
-			return
+			return noAccess
 		}
 		if !q.dev.enterGuard(k) {
-			return // lost
+			return lost
 		}
 		to, _ := m.view(va, n)
 		for _, from := range k.Payload {
@@ -131,10 +171,7 @@ func (q *queuePair) onWrite(k *fabric.Packet, h *wire.Header, psn uint64, starts
 	}
 	r.kind = writeMessage
 	r.va, r.rkey, r.resid, r.total = va+uint64(n), rkey, resid-n, total
-	q.executed(h, psn, ends)
-	if imm {
-		q.completeRecv(rq, h, verbs.WCRecvRDMAWithImm, total)
-	}
+	return done
 }
 
 // completeRecv completes the receive at the head of the queue.

@@ -141,10 +141,10 @@ func (q *queuePair) sendAnswer(a *answer) bool {
 	*h = wire.Header{PSN: narrow(a.psn), Syndrome: wire.Ack(wire.CreditInvalid), MSN: wire.NewPSN(r.msn)}
 	k := q.dev.p.Get()
 	if !a.read {
-		h.Opcode, h.Orig = wire.RCAtomicAck, a.orig
+		h.Opcode, h.Orig = q.wire(wire.OpAtomicAck), a.orig
 	} else {
 		n := min(a.left, q.mtu)
-		h.Opcode = readOpcode(a.psn == a.first, a.psn+1 == a.end)
+		h.Opcode = q.wire(readOp(a.psn == a.first, a.psn+1 == a.end))
 		h.PadCount = wire.PadLen(int(n))
 		if n > 0 {
 			m, err := q.dev.resolve(q.pd, a.rkey, a.va, n, verbs.AccessRemoteRead)
@@ -169,21 +169,21 @@ func (q *queuePair) sendAnswer(a *answer) bool {
 	return true
 }
 
-func readOpcode(first, last bool) wire.Opcode {
+func readOp(first, last bool) wire.Op {
 	switch {
 	case first && last:
-		return wire.RCReadRespOnly
+		return wire.OpReadRespOnly
 	case first:
-		return wire.RCReadRespFirst
+		return wire.OpReadRespFirst
 	case last:
-		return wire.RCReadRespLast
+		return wire.OpReadRespLast
 	}
-	return wire.RCReadRespMiddle
+	return wire.OpReadRespMiddle
 }
 
 // sendAck sends an acknowledgement or a NAK.
 func (q *queuePair) sendAck(s wire.Syndrome, psn uint64) {
 	h := &q.dev.scratch.tx
-	*h = wire.Header{Opcode: wire.RCAcknowledge, PSN: narrow(psn), Syndrome: s, MSN: wire.NewPSN(q.resp.msn)}
+	*h = wire.Header{Opcode: q.wire(wire.OpAcknowledge), PSN: narrow(psn), Syndrome: s, MSN: wire.NewPSN(q.resp.msn)}
 	q.transmit(q.dev.p.Get(), h)
 }

@@ -1,0 +1,30 @@
+package soft
+
+import (
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// service is what the engine has to know of a queue pair's type.
+type service struct {
+	transport wire.Transport // of the packets it sends and takes
+	executes  verbs.OpcodeSet
+	reliable  bool // acknowledged and repeated: requester.go, responder.go; otherwise unreliable.go
+}
+
+// connected is what both connected services execute.
+var connected = verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm)
+
+// services are the types of queue pairs there are.
+var services = map[verbs.QPType]*service{
+	verbs.QPTRC: {transport: wire.TransportRC, executes: supported, reliable: true},
+}
+
+// wire is the opcode of an operation as this queue pair sends it.
+func (q *queuePair) wire(op wire.Op) wire.Opcode { return q.service.transport.With(op) }
+
+// takes tells whether a packet is of the queue pair's own service, and of its
+// partition.
+func (q *queuePair) takes(h *wire.Header) bool {
+	return h.Opcode.Transport() == q.service.transport && h.PKey == wire.DefaultPKey
+}
