@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 
 	uatomic "go.uber.org/atomic"
@@ -67,6 +68,11 @@ type Conn struct {
 	backIn    ring.Inbox[recvSlot, *recvSlot] // Discard pushes, takeBack takes
 	matchTask reactor.Task
 	tellTask  reactor.Task
+
+	// windows are those made and not closed. windowMu guards the set; it is taken
+	// before a window's own, and never on the way of an operation.
+	windowMu sync.Mutex
+	windows  map[*Window]struct{}
 
 	closed   chan struct{} // closed when gone
 	closeErr error         // written before closed is

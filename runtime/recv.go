@@ -36,6 +36,7 @@ type recvSlot struct {
 	n    int
 	imm  uint32
 	with bool
+	shut *Window // that the message invalidated
 	sge  [1]verbs.SGE
 	hook ring.Hook[recvSlot]
 }
@@ -75,6 +76,9 @@ type Message struct {
 	Imm     uint32
 	HasImm  bool
 	Written int
+	// Invalidated is the window that the peer has shut with this message; nil
+	// when it has shut none.
+	Invalidated *Window
 
 	slot   *recvSlot
 	number uint64
@@ -214,7 +218,7 @@ func (c *Conn) prune() {
 func (c *Conn) handOut(i int) Message {
 	s := &c.recvs[i]
 	number := s.state.Add(1) // odd: held
-	m := Message{slot: s, number: number, Imm: s.imm, HasImm: s.with}
+	m := Message{slot: s, number: number, Imm: s.imm, HasImm: s.with, Invalidated: s.shut}
 	if s.with {
 		m.Written = s.n
 	} else {
@@ -322,6 +326,9 @@ func (c *Conn) take(s *recvSlot, r Result) error {
 			return nil
 		}
 		s.n, s.with = int(f.length), false
+	}
+	if s.shut = nil; r.Flags&verbs.WCWithInv != 0 {
+		s.shut = c.invalidated(r.Imm)
 	}
 	c.arrivals++ // data and immediates: each has used up a credit
 	s.nth = c.arrivals

@@ -23,10 +23,11 @@ func (c *Conn) Send(ctx context.Context, local Slice) (Future, error) {
 // SendV is Send that gathers locals, in order, into one message; at most
 // Options.MaxSGE of them.
 func (c *Conn) SendV(ctx context.Context, locals []Slice) (f Future, err error) {
-	return c.send(ctx, locals, false)
+	return c.send(ctx, locals, reactor.Send{Opcode: verbs.WRSend}, false)
 }
 
-func (c *Conn) send(ctx context.Context, locals []Slice, quiet bool) (f Future, err error) {
+// send sends what s asks for: a SEND, or one that invalidates.
+func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, quiet bool) (f Future, err error) {
 	total := 0
 	for _, l := range locals {
 		total += l.Len()
@@ -38,7 +39,6 @@ func (c *Conn) send(ctx context.Context, locals []Slice, quiet bool) (f Future, 
 		return f, err
 	}
 	var space [stackSGEs]verbs.SGE
-	s := reactor.Send{Opcode: verbs.WRSend}
 	var p reactor.Payload
 	if p.SGEs, s.Lease, err = leaseAll(space[:0], locals); err == nil {
 		if f, err = c.post(ctx, &s, p, total, quiet); err == nil {
@@ -148,7 +148,7 @@ func (c *Conn) PostRecv(locals ...Slice) (f Future, err error) {
 	if sges, r.Lease, err = leaseAll(space[:0], locals); err != nil {
 		return f, err
 	}
-	s := &single{}
+	s := &rawRecv{c: c}
 	s.promise, f = c.sh.r.Futures().New(c.sh.r.Driver())
 	r.Sink = s
 	if err = c.q.PostRecv(&r, sges); err != nil {

@@ -9,11 +9,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// single settles one future.
-type single struct{ promise futures.Promise[Result] }
+// rawRecv settles the future of a raw connection's receive.
+type rawRecv struct {
+	c       *Conn
+	promise futures.Promise[Result]
+}
 
 // Complete implements reactor.Sink.
-func (s *single) Complete(r Result, err error) { s.promise.Settle(r, err) }
+func (s *rawRecv) Complete(r Result, err error) {
+	if r.Flags&verbs.WCWithInv != 0 {
+		s.c.invalidated(r.Imm)
+	}
+	s.promise.Settle(r, err)
+}
 
 // multi is an operation made of several: it is settled when the last of them
 // is, with the first error, or all bytes.

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 
+	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -34,7 +35,7 @@ func (c *Conn) ReadWait(ctx context.Context, local Slice, remote Remote) (Result
 //
 // Implements: ibv_post_send, SEND.
 func (c *Conn) SendWait(ctx context.Context, local Slice) (Result, error) {
-	f, err := c.send(ctx, []Slice{local}, true)
+	f, err := c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSend}, true)
 	return awaitPosted(ctx, f, err)
 }
 

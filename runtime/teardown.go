@@ -181,5 +181,6 @@ func (c *Conn) destroy(done func()) {
 		finish(nil)
 		return
 	}
+	c.closeErr = errors.Join(c.closeErr, c.closeWindows())
 	c.sh.closeID(c.id, finish) // the queue pair goes with it: the device has no memory of ours any more
 }
