@@ -33,20 +33,23 @@ const closedPins = math.MinInt64
 //	            +-------+
 //	            v       |
 //	Map ----> live(0) -----> live(n>0)     Unmap: ErrPinned
+//	MapFile     |
 //	Adopt       |
 //	            | Unmap (CAS 0 -> closed: of all callers one wins)
 //	            v
 //	          closed                       Pin: ErrUnmapped; Unmap: nil
 //
 // All methods may be called from any goroutine and none blocks, except that
-// Unmap enters the kernel and takes the registry's lock. None allocates, except
+// Unmap enters the kernel and takes the registry's lock, and Sync waits for the
+// disk. None allocates, except
 // Unmap. Views that outlive the arena are the caller's fault (see the
 // package comment).
 type Arena struct {
 	base  unsafe.Pointer // immutable
 	addr  uint64         // base as a number; immutable
 	total int            // bytes at base; immutable
-	owned bool           // made by Map, so Unmap returns it to the system; immutable
+	owned bool           // made by Map or MapFile, so Unmap returns it to the system; immutable
+	file  bool           // maps a file (MapFile); immutable
 	huge  bool           // stands on reserved huge pages; immutable
 	bound bool           // the NUMA preference was accepted; immutable
 
@@ -149,7 +152,7 @@ func (a *Arena) Bytes() []byte {
 // come and go and are not reported.
 func (a *Arena) Huge() bool { return a.huge }
 
-// Owned tells whether the arena was made by [Map], and not adopted.
+// Owned tells whether the arena was made by [Map] or [MapFile], and not adopted.
 func (a *Arena) Owned() bool { return a.owned }
 
 // Bound tells whether the system accepted the NUMA preference of
@@ -187,7 +190,7 @@ func (a *Arena) Unpin() {
 // Pins is the number of pins held now, 0 after Unmap.
 func (a *Arena) Pins() int { return int(max(a.pins.Load(), 0)) }
 
-// Unmap ends the arena: memory made by Map goes back to the system, an adopted
+// Unmap ends the arena: a mapping made by Map or MapFile goes back to the system, an adopted
 // range is only forgotten. It is idempotent. It fails with [ErrPinned],
 // changing nothing, while pins are held. No view of the arena may be in use.
 //

@@ -4,7 +4,8 @@
 // A device, real or in software, holds addresses past the call that gave them,
 // so what it is given must never move and never be collected. Go heap memory
 // promises neither. Everything a device may touch therefore lives in an [Arena]:
-// an anonymous mapping made by [Map], or a mapping of the caller's that [Adopt]
+// an anonymous mapping made by [Map], the mapping of a file made by [MapFile]
+// (whose bytes [Arena.Sync] makes persistent), or a mapping of the caller's that [Adopt]
 // took note of (and that Adopt refuses with [ErrGoHeap] if Go owns it).
 //
 // # From an address to a view
@@ -34,5 +35,6 @@
 // # Platforms
 //
 // Linux has NUMA binding and huge pages. Other systems, and Linux under the tag
-// "portable", have plain mappings: [Options] are then hints that have no effect.
+// "portable", have plain mappings: [Options] are then hints that have no effect,
+// and files cannot be mapped.
 package mem

@@ -1,0 +1,83 @@
+//go:build linux && !portable
+
+package mem
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const fileSupported = true
+
+// filePerm is the mode of a file made by MapFile: the owner's alone, as memory
+// is.
+const filePerm = 0o600
+
+func osMapFile(path string, size int) (m mapping, err error) {
+	n, err := roundUp(size, os.Getpagesize())
+	if err != nil {
+		return m, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, filePerm)
+	if err != nil {
+		return m, fmt.Errorf("mem: map of a file: %w", err)
+	}
+	defer func() {
+		// The mapping keeps the file open.
+		if e := f.Close(); e != nil && err == nil {
+			err = errors.Join(fmt.Errorf("mem: map of %s: %w", path, e), osUnmap(m.base, m.size))
+		}
+	}()
+	if err := extend(f, int64(n)); err != nil {
+		return m, fmt.Errorf("mem: map of %d bytes of %s: %w", n, path, err)
+	}
+	p, err := unix.MmapPtr(int(f.Fd()), 0, nil, uintptr(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return m, fmt.Errorf("mem: map of %d bytes of %s: %w", n, path, err)
+	}
+	return mapping{base: p, size: n}, nil
+}
+
+// extend makes f at least n bytes long, with room for them, and brings size and
+// name to the disk. Without room a write to a page would kill the process later,
+// when nobody expects it.
+func extend(f *os.File, n int64) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !st.Mode().IsRegular() {
+		return fmt.Errorf("%v is no regular file", st.Mode())
+	}
+	err = unix.Fallocate(int(f.Fd()), 0, 0, n) // grows, never shrinks; fills holes
+	if errors.Is(err, unix.EOPNOTSUPP) {       // a file system that cannot reserve
+		err = nil
+		if st.Size() < n {
+			err = f.Truncate(n)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(f.Name()))
+	if err != nil {
+		return err
+	}
+	err = dir.Sync()
+	if errors.Is(err, unix.EINVAL) {
+		err = nil // a file system whose directories need no syncing
+	}
+	return errors.Join(err, dir.Close())
+}
+
+func osSync(base unsafe.Pointer, off, n uintptr) error {
+	return unix.Msync(pageRange(base, off, n, uintptr(os.Getpagesize())), unix.MS_SYNC)
+}

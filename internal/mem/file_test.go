@@ -1,0 +1,131 @@
+package mem
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// needFiles ends the test where files cannot be mapped, after checking that
+// this is said in the right way.
+func needFiles(t *testing.T) {
+	t.Helper()
+	if FileSupported {
+		return
+	}
+	if _, err := MapFile(filepath.Join(t.TempDir(), "f"), 1); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("MapFile without support answers %v, want ErrUnsupported", err)
+	}
+	t.Skip("this build cannot map files; that it says so was checked")
+}
+
+func mustMapFile(t *testing.T, path string, size int) *Arena {
+	t.Helper()
+	a, err := MapFile(path, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.Unmap(); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+// What is synced stands in the file, and is there again when it is mapped
+// anew; the rest of a longer file is kept.
+func TestSyncedBytesAreInTheFile(t *testing.T) {
+	needFiles(t)
+	path := filepath.Join(t.TempDir(), "pool")
+	page := os.Getpagesize()
+	long := bytes.Repeat([]byte{7}, 3*page)
+	if err := os.WriteFile(path, long, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := mustMapFile(t, path, page+1)
+	if a.Len() != 2*page || !a.Persistent() || !a.Owned() || a.Bytes()[page] != 7 {
+		t.Fatalf("%d bytes, persistent %v, owned %v: want two pages of the file", a.Len(), a.Persistent(), a.Owned())
+	}
+	if found, ok := Find(a.Addr()+10, 5); !ok || found != a {
+		t.Fatal("a mapped file is not found by its address")
+	}
+	// Both sides of a page boundary.
+	copy(a.Bytes()[page-3:], "persist")
+	if err := a.Sync(a.Addr()+uint64(page-3), 7); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Unmap(); err != nil {
+		t.Fatal(err)
+	}
+	copy(long[page-3:], "persist")
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, long) {
+		t.Fatalf("the file is not what was synced (%d bytes, %v)", len(got), err)
+	}
+	b := mustMapFile(t, path, 3*page)
+	if !bytes.Equal(b.Bytes(), long) {
+		t.Fatal("mapped again, the file shows other bytes")
+	}
+}
+
+// A missing file is made, zeroed, private, and with room for what is mapped.
+func TestMapFileMakesTheFile(t *testing.T) {
+	needFiles(t)
+	path := filepath.Join(t.TempDir(), "new")
+	a := mustMapFile(t, path, 5000)
+	st, err := os.Stat(path)
+	if err != nil || st.Size() != int64(a.Len()) || st.Mode().Perm() != filePermWanted {
+		t.Fatalf("file %v, %v; want %d bytes, mode %o", st, err, a.Len(), filePermWanted)
+	}
+	if i := bytes.IndexFunc(a.Bytes(), func(r rune) bool { return r != 0 }); i >= 0 {
+		t.Fatalf("byte %d of a new file is not 0", i)
+	}
+}
+
+// filePermWanted is who may read memory that became a file: its owner.
+const filePermWanted = 0o600
+
+// What cannot be synced or mapped is refused, each with its reason.
+func TestFileRefusals(t *testing.T) {
+	needFiles(t)
+	plain := mustMap(t, 4096, Options{})
+	if plain.Persistent() {
+		t.Error("anonymous memory calls itself persistent")
+	}
+	if err := plain.Sync(plain.Addr(), 8); !errors.Is(err, ErrNotPersistent) {
+		t.Errorf("Sync of anonymous memory: %v", err)
+	}
+	dir := t.TempDir()
+	a := mustMapFile(t, filepath.Join(dir, "f"), 4096)
+	for _, c := range []struct {
+		addr uint64
+		n    int
+	}{{a.Addr() - 1, 1}, {a.Addr() + 4096, 1}, {a.Addr() + 4090, 7}, {a.Addr(), -1}, {0, 8}, {^uint64(0), 8}} {
+		if err := a.Sync(c.addr, c.n); !errors.Is(err, ErrSize) {
+			t.Errorf("Sync(%#x, %d): %v, want ErrSize", c.addr, c.n, err)
+		}
+	}
+	if err := a.Sync(a.Addr()+4096, 0); err != nil {
+		t.Errorf("Sync of nothing: %v", err)
+	}
+	if err := a.Unmap(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Sync(a.Addr(), 8); !errors.Is(err, ErrUnmapped) {
+		t.Errorf("Sync after Unmap: %v", err)
+	}
+	if _, err := MapFile(filepath.Join(dir, "f"), 0); !errors.Is(err, ErrSize) {
+		t.Errorf("MapFile of 0 bytes: %v", err)
+	}
+	if _, err := MapFile(dir, 4096); err == nil {
+		t.Error("a directory was mapped")
+	}
+	if _, err := MapFile("/dev/zero", 4096); err == nil {
+		t.Error("a device was mapped")
+	}
+	if _, err := MapFile(filepath.Join(dir, "none", "f"), 4096); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("MapFile in a missing folder: %v", err)
+	}
+}
