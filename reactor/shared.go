@@ -79,6 +79,16 @@ func (s *SharedRecv) Err() error { return s.q.Err() }
 // idempotent.
 func (s *SharedRecv) Release(cause error) error { return s.q.Release(cause) }
 
+// Withdraw undoes Admit for one whose shared receive queue could not be made;
+// Discard follows. Holder only.
+func (s *SharedRecv) Withdraw() {
+	q, r := s.q, s.q.r
+	r.queues[q.id] = nil
+	r.freeIDs = append(r.freeIDs, q.id)
+	r.recvRoom += q.cfg.RecvDepth
+	r.live--
+}
+
 // Discard gives back the memory of what was never admitted.
 func (s *SharedRecv) Discard() error { return s.q.Discard() }
 

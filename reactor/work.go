@@ -76,6 +76,19 @@ func (r *Reactor) polled(p *verbs.PollGroup) bool {
 // Flush posts now what is submitted. Holder only, and not from a sink.
 func (r *Reactor) Flush() { r.Turn(false) }
 
+// Drain turns until all that was in the completion queues is delivered. Others
+// may complete more meanwhile, so that they are never found empty: there was no
+// more than they hold. Holder only, and not from a sink.
+func (r *Reactor) Drain() {
+	from := r.stats.Turns
+	for left := r.cfg.CQEntries; left > 0 && r.live > 0; left -= r.cfg.PollBatch {
+		r.Turn(false)
+		if r.sendCQ.emptySince(from) && r.recvCQ.emptySince(from) {
+			return
+		}
+	}
+}
+
 func (r *Reactor) stateOf(cq verbs.CQ) *cqState {
 	if cq == r.sendCQ.cq {
 		return &r.sendCQ

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -45,6 +47,12 @@ func (rt *Runtime) Close(ctx context.Context) error {
 	}
 	wg.Wait()
 	errs = append(errs, closed...)
+	rt.mu.Lock()
+	shared := slices.Collect(maps.Keys(rt.shared))
+	rt.mu.Unlock()
+	for _, s := range shared {
+		errs = append(errs, s.Close())
+	}
 	after, cancel := extend(ctx, destroyBound)
 	defer cancel()
 	errs = append(errs, rt.destroy(after))

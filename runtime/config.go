@@ -84,6 +84,9 @@ type Options struct {
 	// Inline is up to how many bytes SendBytes copies into the request itself;
 	// default DefaultInline, -1: never.
 	Inline int
+	// Shared is where a raw connection takes its receives from, instead of from
+	// RecvCredits of its own; default nil.
+	Shared *SharedRecv
 	// PrivateData goes to the peer with the request or the acceptance: at most
 	// MaxDialData or MaxAcceptData bytes. It is copied.
 	PrivateData []byte
@@ -130,6 +133,8 @@ func (o Options) validate() (Options, error) {
 		return o, fmt.Errorf("%w: Options.MessageSize is %d, want %d to %d", ErrConfig, o.MessageSize, minMessageSize, 1<<30)
 	case o.MaxSGE < 1 || o.MaxSGE > maxPieces:
 		return o, fmt.Errorf("%w: Options.MaxSGE is %d, want 1 to %d", ErrConfig, o.MaxSGE, maxPieces)
+	case o.Shared != nil && !o.Raw:
+		return o, fmt.Errorf("%w: Options.Shared is for raw connections", ErrConfig)
 	case o.Inline > maxInline:
 		return o, fmt.Errorf("%w: Options.Inline is %d, want at most %d", ErrConfig, o.Inline, maxInline)
 	}

@@ -96,6 +96,8 @@ type Conn struct {
 	creditDue bool // credits to tell, but no room to send them
 	parting   bool // disconnected on the way to the end
 	drained   bool // no receive is out any more: nothing will arrive
+	lastTaken bool // the last shared receive was taken
+	onTaken   func()
 }
 
 // newConn prepares a connection on the next reactor, with options from inherit.
@@ -105,7 +107,7 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 		return nil, err
 	}
 	defer rt.leave()
-	c := &Conn{rt: rt, sh: rt.shard(), opts: opts, ended: make(chan struct{}), closed: make(chan struct{})}
+	c := &Conn{rt: rt, sh: rt.shardOf(opts.Shared), opts: opts, ended: make(chan struct{}), closed: make(chan struct{})}
 	c.largest = int(c.sh.r.MaxMessage())
 	if !opts.Raw && opts.MessageSize > c.largest-frameSize {
 		return nil, fmt.Errorf("%w: Options.MessageSize is %d, the port of %s carries %d with a header of %d",
@@ -117,8 +119,11 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	if !opts.Raw {
 		recvs, controls = recvs+controlRecvs, controlSends
 	}
+	if opts.Shared != nil {
+		recvs = -1
+	}
 	c.q, err = c.sh.r.Prepare(reactor.QueueConfig{
-		PD: rt.pd, SendDepth: opts.SendDepth, RecvDepth: recvs, ControlDepth: controls,
+		PD: rt.pd, SendDepth: opts.SendDepth, RecvDepth: recvs, Shared: opts.Shared.queue(), ControlDepth: controls,
 		MaxSGE: opts.MaxSGE, Inline: max(opts.Inline, frameSize),
 	})
 	if errors.Is(err, reactor.ErrConfig) {
@@ -151,6 +156,9 @@ func (rt *Runtime) inherit(o Options) (Options, error) {
 		if o.Inline = d.Inline; o.Inline == 0 {
 			o.Inline = -1
 		}
+	}
+	if o.Shared == nil {
+		o.Shared = d.Shared
 	}
 	if o.PrivateData == nil {
 		o.PrivateData = d.PrivateData

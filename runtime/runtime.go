@@ -32,6 +32,7 @@ type Runtime struct {
 	reads    uint8     // READs and atomics under way per connection and direction
 	conns    *futures.Pool[*Conn]
 	messages *futures.Pool[Message]
+	arrivals *futures.Pool[Arrival]
 
 	making  sync.WaitGroup // see enter
 	tidying sync.WaitGroup // goroutines of tidy
@@ -40,6 +41,7 @@ type Runtime struct {
 	closing   bool
 	live      map[*Conn]struct{}
 	listeners map[*Listener]struct{}
+	shared    map[*SharedRecv]struct{}
 	next      int // where the next connection goes
 
 	destroying sync.Mutex // held by the one destroy that runs
@@ -53,7 +55,7 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	if cfg, err = cfg.validate(); err != nil {
 		return nil, err
 	}
-	rt := &Runtime{cfg: cfg, provider: cfg.Provider, live: map[*Conn]struct{}{}, listeners: map[*Listener]struct{}{}}
+	rt := &Runtime{cfg: cfg, provider: cfg.Provider, live: map[*Conn]struct{}{}, listeners: map[*Listener]struct{}{}, shared: map[*SharedRecv]struct{}{}}
 	if rt.provider == nil {
 		rt.provider = defaultProvider()
 	}
@@ -104,6 +106,7 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	}
 	rt.conns = futures.NewPool(futures.Options[*Conn]{Dispose: disposeConn, Execute: rt.shards[0].r.Callback})
 	rt.messages = futures.NewPool(futures.Options[Message]{Dispose: disposeMessage, Execute: rt.shards[0].r.Callback})
+	rt.arrivals = futures.NewPool(futures.Options[Arrival]{Execute: rt.shards[0].r.Callback})
 	return rt, nil
 }
 
@@ -164,6 +167,15 @@ func (rt *Runtime) shard() *shard {
 	s := rt.shards[rt.next%len(rt.shards)]
 	rt.next++
 	return s
+}
+
+// shardOf is the reactor of a connection with these shared receives (may be
+// nil).
+func (rt *Runtime) shardOf(s *SharedRecv) *shard {
+	if s != nil {
+		return s.sh
+	}
+	return rt.shard()
 }
 
 // enter keeps Close from going on while a connection or listener is being

@@ -129,6 +129,9 @@ func (c *Conn) PostRecv(locals ...Slice) (f Future, err error) {
 	if !c.opts.Raw {
 		return f, fmt.Errorf("%w: receives of a managed connection are its own", ErrMode)
 	}
+	if c.opts.Shared != nil {
+		return f, fmt.Errorf("%w: the connection receives through Options.Shared", ErrMode)
+	}
 	if err := c.Err(); err != nil {
 		return f, err
 	}

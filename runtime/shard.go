@@ -99,6 +99,8 @@ func (s *shard) takeAsync() {
 			s.failAll(nil, verbs.ErrDeviceRemoved)
 		case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
 			s.failAll(ev.QP, fmt.Errorf("%w: %v", ErrQueuePair, ev.Type))
+		case verbs.EventQPLastWQEReached:
+			s.tellConn(ev.QP, (*Conn).taken)
 		case verbs.EventCQErr:
 			s.failAll(nil, fmt.Errorf("%w: %v", ErrQueuePair, ev.Type))
 		}
@@ -115,6 +117,20 @@ func (s *shard) failAll(qp verbs.QP, cause error) {
 			for _, id := range ids {
 				if c, ok := sh.targets[id].(*Conn); ok && (qp == nil || c.q.QP() == qp) {
 					c.fail(cause)
+				}
+			}
+		})
+	}
+}
+
+// tellConn calls fn for the connection of qp, on its shard.
+func (s *shard) tellConn(qp verbs.QP, fn func(*Conn)) {
+	for _, sh := range s.rt.shards {
+		sh.r.Defer(func() {
+			for _, t := range sh.targets {
+				if c, ok := t.(*Conn); ok && c.q.QP() == qp {
+					fn(c)
+					return
 				}
 			}
 		})

@@ -147,7 +147,7 @@ func (c *Conn) part() {
 		c.stop()
 	}
 	c.timer = c.sh.r.After(flushBound, func() { c.destroy(nil) })
-	c.q.Idle(func() { c.destroy(nil) })
+	c.q.Idle(func() { c.whenTaken(func() { c.destroy(nil) }) })
 }
 
 // destroy gives everything back; done (may be nil) is called at the end. Holder
@@ -182,5 +182,6 @@ func (c *Conn) destroy(done func()) {
 		return
 	}
 	c.closeErr = errors.Join(c.closeErr, c.closeWindows())
+	c.opts.Shared.part(c)
 	c.sh.closeID(c.id, finish) // the queue pair goes with it: the device has no memory of ours any more
 }

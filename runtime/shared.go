@@ -1,0 +1,209 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// SharedRecv is a queue of receives that raw connections share
+// (Options.Shared): memory for what arrives in all, not for what might arrive at
+// each. Whichever connection a message comes by takes the next receive; when none
+// is posted its peer waits (RNR) until one is.
+//
+// Its connections live on one reactor. Methods may be called from any goroutine.
+// The caller closes it, after its connections.
+//
+// A connection that ends gives the receives it had begun back through its
+// failed completions; a device that drops those with the queue pair keeps them
+// until Close.
+//
+// Implements: struct ibv_srq.
+type SharedRecv struct {
+	rt *Runtime
+	sh *shard
+	q  *reactor.SharedRecv
+
+	// The holder's.
+	conns map[uint32]*Conn // by queue pair number
+	gone  bool
+}
+
+// Arrival is what a shared receive has taken: a Result and the connection it
+// came by, which may have ended since; nil if it was not one of ours any more.
+type Arrival struct {
+	Result
+	Conn *Conn
+}
+
+// NewSharedRecv makes a queue of depth receives of up to maxSGE pieces (0:
+// defaults). It blocks on a reactor and enters the kernel on a real device.
+//
+// Errors: ErrClosed; ErrConfig; reactor.ErrTooMany; verbs.ErrNotSupported.
+//
+// Implements: ibv_create_srq.
+func (rt *Runtime) NewSharedRecv(depth, maxSGE int) (*SharedRecv, error) {
+	if err := rt.enter(); err != nil {
+		return nil, err
+	}
+	defer rt.leave()
+	s := &SharedRecv{rt: rt, sh: rt.shard(), conns: map[uint32]*Conn{}}
+	var err error
+	if s.q, err = s.sh.r.PrepareShared(rt.pd, depth, maxSGE); err != nil {
+		if errors.Is(err, reactor.ErrConfig) {
+			err = fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+		return nil, err
+	}
+	if derr := s.sh.r.Do(context.Background(), func() { err = s.open() }); derr != nil || err != nil {
+		return nil, errors.Join(derr, err, s.q.Discard())
+	}
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	rt.shared[s] = struct{}{}
+	return s, nil
+}
+
+// open makes the device's queue. Holder only.
+func (s *SharedRecv) open() error {
+	if err := s.q.Admit(); err != nil {
+		return err
+	}
+	srq, err := s.rt.pd.CreateSRQ(s.q.Attr())
+	if err != nil {
+		s.q.Withdraw()
+		return err
+	}
+	s.q.Bind(srq)
+	return nil
+}
+
+// PostRecv posts a receive. The future tells what it took, and by which
+// connection. It does not wait: reactor.ErrRecvFull when all are posted. The memory
+// is the device's until the future is settled; receives complete in any order.
+// What is posted when the queue is closed fails with ErrClosed.
+//
+// Implements: ibv_post_srq_recv.
+func (s *SharedRecv) PostRecv(locals ...Slice) (f futures.Future[Arrival], err error) {
+	for _, l := range locals {
+		if !l.writable() {
+			return f, fmt.Errorf("%w: the memory of a receive is not registered for LOCAL_WRITE", ErrPermission)
+		}
+	}
+	var space [stackSGEs]verbs.SGE
+	var r reactor.Recv
+	var sges []verbs.SGE
+	if sges, r.Lease, err = leaseAll(space[:0], locals); err != nil {
+		return f, err
+	}
+	t := &taking{s: s}
+	t.promise, f = s.rt.arrivals.New(s.sh.r.Driver())
+	r.Sink = t
+	if err = s.q.PostRecv(&r, sges); err != nil {
+		if r.Lease != nil {
+			r.Lease.End()
+		}
+		t.promise.Settle(Arrival{}, err)
+		f.Discard()
+		return futures.Future[Arrival]{}, err
+	}
+	return f, nil
+}
+
+// taking settles the future of a shared receive.
+type taking struct {
+	s       *SharedRecv
+	promise futures.Promise[Arrival]
+}
+
+// Complete implements reactor.Sink.
+func (t *taking) Complete(r Result, err error) {
+	a := Arrival{Result: r, Conn: t.s.conns[r.QPNum]}
+	if r.Flags&verbs.WCWithInv != 0 && a.Conn != nil {
+		a.Conn.invalidated(r.Imm)
+	}
+	t.promise.Settle(a, err)
+}
+
+// Close ends the queue; what is posted completes with ErrClosed.
+// verbs.ErrBusy while connections use it. It is idempotent, and waits for its
+// reactor.
+//
+// Implements: ibv_destroy_srq.
+func (s *SharedRecv) Close() error {
+	var err error
+	if derr := s.sh.r.Do(context.Background(), func() { err = s.end() }); derr != nil {
+		if errors.Is(derr, reactor.ErrClosed) {
+			return nil // with the runtime
+		}
+		return derr
+	}
+	return err
+}
+
+// end closes. Holder only.
+func (s *SharedRecv) end() error {
+	if s.gone {
+		return nil
+	}
+	if n := len(s.conns); n > 0 {
+		return fmt.Errorf("%w: %d connections receive here", verbs.ErrBusy, n)
+	}
+	if err := s.q.SRQ().Close(); err != nil {
+		return err
+	}
+	s.gone = true
+	s.rt.mu.Lock()
+	delete(s.rt.shared, s)
+	s.rt.mu.Unlock()
+	return s.q.Release(ErrClosed)
+}
+
+// join and part are called when a connection gets and loses its queue pair.
+// Holder only; nothing for connections without shared receives.
+func (s *SharedRecv) join(c *Conn) {
+	if s != nil {
+		s.conns[c.q.QP().Num()] = c
+	}
+}
+
+func (s *SharedRecv) part(c *Conn) {
+	if s != nil && c.q.QP() != nil {
+		delete(s.conns, c.q.QP().Num())
+	}
+}
+
+// queue is nil for nil.
+func (s *SharedRecv) queue() *reactor.SharedRecv {
+	if s == nil {
+		return nil
+	}
+	return s.q
+}
+
+// whenTaken calls fn when the connection, whose queue pair is in ERR, has taken its
+// last shared receive and its completion was handed out: at once without shared
+// receives. Who calls bounds the wait, because not every device tells. Holder only.
+//
+// Implements: IBTA volume 1, 10.2.9.5 (destroying a queue pair with an SRQ).
+func (c *Conn) whenTaken(fn func()) {
+	if c.opts.Shared == nil || c.lastTaken {
+		fn()
+		return
+	}
+	c.onTaken = fn
+}
+
+// taken is called at LAST_WQE_REACHED. Holder only.
+func (c *Conn) taken() {
+	c.lastTaken = true
+	c.sh.r.Drain()
+	if fn := c.onTaken; fn != nil {
+		c.onTaken = nil
+		fn()
+	}
+}
