@@ -89,7 +89,7 @@ func (c *compChannel) Close() (err error) {
 	if c.closed.Load() {
 		return nil
 	}
-	if e := c.ctx.exclusive(op, func() {
+	if e := c.ctx.closing(op, func() {
 		switch {
 		case c.closed.Load():
 		case c.cqs > 0:

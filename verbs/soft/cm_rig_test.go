@@ -58,7 +58,7 @@ func newRig(t *testing.T, real bool, change ...func(*Config)) *cmRig {
 }
 
 func (r *cmRig) end(i int) *cmEnd {
-	t, d := r.t, r.p.devices[i]
+	t, d := r.t, r.p.plugged()[i]
 	e := &cmEnd{r: r, name: d.cfg.Name, addr: d.cfg.Addr}
 	var err error
 	e.ctx, err = r.p.Open(e.name)
@@ -89,13 +89,13 @@ func (r *cmRig) close() {
 	}
 	if r.fab.Virtual() {
 		r.settle()
-		for _, d := range r.p.devices {
+		for _, d := range r.p.plugged() {
 			if n := d.cm.machine.Conns(); n != 0 {
 				t.Errorf("%s: the machine keeps %d connections", d.cfg.Name, n)
 			}
 		}
 	}
-	for _, d := range r.p.devices {
+	for _, d := range r.p.plugged() {
 		if n := len(d.cm.byQP); n != 0 {
 			t.Errorf("%s: %d queue pairs are remembered", d.cfg.Name, n)
 		}
@@ -114,7 +114,7 @@ func (r *cmRig) close() {
 	if n := len(r.p.cm.ports.held); n != 0 {
 		t.Errorf("%d ports are still held", n)
 	}
-	for _, d := range r.p.devices {
+	for _, d := range r.p.plugged() {
 		if d.opens != 0 || d.port.Load() != nil {
 			t.Errorf("%s: still on the fabric, %d users", d.cfg.Name, d.opens)
 		}

@@ -59,6 +59,7 @@ func (p *Provider) CreateCMChannel() (verbs.CMChannel, error) {
 // of its devices.
 type cmShared struct {
 	ports    cmPorts
+	wild     idSet // listeners on all devices
 	numbers  atomic.Uint64
 	channels atomic.Int64 // alive
 	ids      atomic.Int64 // alive, those included that the consumer has not been told of

@@ -19,6 +19,7 @@ type deviceCM struct {
 	machine *cm.Machine
 	random  *rand.ChaCha8        // seeded at first use
 	byQP    map[*queuePair]*cmID // for the first packet of a queue pair
+	bound   idSet                // identifiers of this device
 }
 
 // startCM hooks the connection management into a new device. The configuration
@@ -122,6 +123,7 @@ func (m *deviceCM) request(e cm.Event) {
 	id.local = netip.AddrPortFrom(m.dev.cfg.Addr.Unmap(), listener.local.Port())
 	id.peer = netip.AddrPortFrom(e.Conn.Peer().Addr(), h.SrcPort)
 	e.Conn.User = id
+	id.join(m.dev)
 	if listener.children == nil {
 		listener.children = map[*cmID]struct{}{}
 	}

@@ -69,12 +69,14 @@ type cmID struct {
 	holds     []*device // kept on the fabric for us
 	port      uint16    // that we hold; 0: none
 	listeners []listening
+	backlog   int
 
 	// mu guards what turns and calls share.
 	mu          sync.Mutex
 	ch          *cmChannel
 	state       idState
 	closed      bool
+	told        bool    // of the device's removal
 	dev         *device // nil until bound to one; written under api too, before there is a connection
 	local, peer netip.AddrPort
 	qp          *queuePair         // written under mu and the token, so that either is enough to read it
@@ -183,12 +185,15 @@ func (id *cmID) refuse(op string, format string, a ...any) error {
 	return opError(op, id.String(), syscall.EINVAL, "%w: "+format, append([]any{verbs.ErrInvalid}, a...)...)
 }
 
-// inState checks that the identifier is open and in one of the states. The
+// inState checks that the identifier is open, has its device, and is in one of the states. The
 // caller holds api.
 func (id *cmID) inState(op string, want ...idState) error {
-	s, _, closed := id.look()
+	s, dev, closed := id.look()
 	if closed {
 		return opError(op, id.String(), syscall.EBADF, "%w", verbs.ErrClosed)
+	}
+	if dev != nil && dev.removed.Load() {
+		return removedError(op, id.String())
 	}
 	for _, w := range want {
 		if s == w {

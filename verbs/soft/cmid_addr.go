@@ -4,17 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
-	"github.com/verbena-rdma/verbena/verbs/soft/cm"
 )
 
 // hold keeps a device on the fabric until letGo. The caller holds api.
 func (id *cmID) hold(d *device) error {
 	id.p.opening.Lock()
 	defer id.p.opening.Unlock()
+	if d.removed.Load() { // since it was found
+		return withErrno(syscall.ENODEV, "%w: %s", verbs.ErrDeviceRemoved, d.cfg.Name)
+	}
 	if d.opens == 0 {
 		if err := d.attach(); err != nil {
 			return withErrno(syscall.EADDRINUSE, "%w", err)
@@ -35,6 +38,18 @@ func (id *cmID) letGo() {
 		}
 	}
 	id.holds = nil
+}
+
+// letGoOf gives one device back. The caller holds api.
+func (id *cmID) letGoOf(d *device) {
+	id.p.opening.Lock()
+	defer id.p.opening.Unlock()
+	if i := slices.Index(id.holds, d); i >= 0 {
+		id.holds = slices.Delete(id.holds, i, i+1)
+		if d.opens--; d.opens == 0 {
+			d.detach()
+		}
+	}
 }
 
 // errnoError is a cause with its errno.
@@ -97,6 +112,9 @@ func (id *cmID) bind(local netip.AddrPort) error {
 		}
 	}
 	id.port = port
+	if d != nil {
+		defer id.join(d) // behind mu
+	}
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	id.dev = d
@@ -117,6 +135,7 @@ func (id *cmID) settle(d *device) error {
 		return err
 	}
 	id.p.cm.ports.narrow(id, d, id.port)
+	defer id.join(d) // behind mu
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	id.dev = d
@@ -154,7 +173,11 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 	}
 	if d == nil {
 		if d = id.p.deviceAt(dst.Addr()); d == nil {
-			d = id.p.devices[0]
+			all := id.p.plugged()
+			if len(all) == 0 {
+				return id.failed(op, withErrno(syscall.ENODEV, "%w: there is none", verbs.ErrUnknownDevice))
+			}
+			d = all[0]
 		}
 		if err := id.settle(d); err != nil {
 			return id.failed(op, err)
@@ -203,32 +226,32 @@ func (id *cmID) Listen(backlog int) error {
 		}
 	}
 	_, d, _ := id.look()
-	on := id.p.devices
-	if d != nil {
-		on = []*device{d}
-	} else {
-		for _, d := range on {
-			if err := id.hold(d); err != nil {
-				id.letGo()
-				return id.failed(op, err)
-			}
-		}
-	}
+	id.backlog = backlog
 	id.become(idListening) // before the first request comes
-	for _, d := range on {
-		var l *cm.Listener
-		var err error
-		d.exclusive(func() { l, err = d.cm.machine.Listen(cm.ServiceID(verbs.PSTCP, id.port), backlog, id) })
-		if err != nil {
-			// The port table lets this happen to nobody.
-			for _, l := range id.listeners {
-				l.dev.exclusive(l.l.Close)
+	var err error
+	if d != nil {
+		err = id.listenHeld(d)
+	} else {
+		id.p.cm.wild.add(id) // before the devices are listed: a new one is there, or follows
+		for _, d := range id.p.plugged() {
+			if err = id.listenOn(d); errors.Is(err, verbs.ErrDeviceRemoved) {
+				err = nil // just now
+			} else if err != nil {
+				break
 			}
-			id.listeners = nil
-			id.become(idBound)
-			return id.failed(op, withErrno(syscall.EADDRINUSE, "%w", err))
 		}
-		id.listeners = append(id.listeners, listening{d, l})
 	}
-	return nil
+	if err == nil {
+		return nil
+	}
+	id.p.cm.wild.drop(id)
+	for _, l := range id.listeners {
+		l.dev.exclusive(l.l.Close)
+		if d == nil {
+			id.letGoOf(l.dev)
+		}
+	}
+	id.listeners = nil
+	id.become(idBound)
+	return id.failed(op, err)
 }

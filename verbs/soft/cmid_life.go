@@ -51,6 +51,10 @@ func (id *cmID) Close() (err error) {
 	if err != nil {
 		return err
 	}
+	if dev != nil {
+		dev.cm.bound.drop(id)
+	}
+	id.p.cm.wild.drop(id)
 	for _, l := range id.listeners {
 		l.dev.exclusive(l.l.Close)
 	}
@@ -97,6 +101,7 @@ func (id *cmID) abandon() {
 	id.closed = true
 	id.mu.Unlock()
 	id.dev.exclusive(func() { id.conn.Close(id.dev.p.Now()) })
+	id.dev.cm.bound.drop(id)
 	id.p.cm.ids.Add(-1)
 	live.Add(-1)
 }

@@ -3,6 +3,7 @@ package soft
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -31,6 +32,9 @@ func (p *Provider) open(d *device) (*deviceContext, error) {
 	if err != nil {
 		return nil, opError("ibv_open_device", d.cfg.Name, 0, "%w", err)
 	}
+	if d.removed.Load() { // since it was found
+		return nil, errors.Join(p.unknown(d.cfg.Name), bell.Close())
+	}
 	if d.opens == 0 {
 		if err := d.attach(); err != nil {
 			return nil, opError("ibv_open_device", d.cfg.Name, syscall.EADDRINUSE, "%w", errors.Join(err, bell.Close()))
@@ -40,6 +44,7 @@ func (p *Provider) open(d *device) (*deviceContext, error) {
 	live.Add(1)
 	c := &deviceContext{dev: d}
 	c.async = &asyncChannel{ctx: c, bell: bell}
+	d.contexts = append(d.contexts, c)
 	return c, nil
 }
 
@@ -66,6 +71,7 @@ func (c *deviceContext) Close() error {
 	if !left.Zero() {
 		return opError("ibv_close_device", c.String(), syscall.EBUSY, "%w: alive: %v", verbs.ErrBusy, left)
 	}
+	c.dev.contexts = slices.DeleteFunc(c.dev.contexts, func(o *deviceContext) bool { return o == c })
 	c.dev.opens--
 	live.Add(-1)
 	if c.dev.opens == 0 {
@@ -75,9 +81,26 @@ func (c *deviceContext) Close() error {
 }
 
 // exclusive runs fn with the engine of the device at rest, or answers
-// [verbs.ErrClosed]. It waits for a turn of the engine to end, and must not be
-// called from one.
+// [verbs.ErrClosed], or [verbs.ErrDeviceRemoved]. It waits for a turn of the engine
+// to end, and must not be called from one. It is for every call that makes,
+// changes or asks; what closes an object uses closing.
 func (c *deviceContext) exclusive(op string, fn func()) error {
+	removed := false
+	if err := c.closing(op, func() {
+		if removed = c.dev.removed.Load(); !removed {
+			fn()
+		}
+	}); err != nil {
+		return err
+	}
+	if removed {
+		return removedError(op, c.String())
+	}
+	return nil
+}
+
+// closing is exclusive for what works on a removed device too.
+func (c *deviceContext) closing(op string, fn func()) error {
 	gone := c.closed.Load()
 	if !gone {
 		c.dev.exclusive(func() {
@@ -100,6 +123,9 @@ func (c *deviceContext) Device() verbs.DeviceInfo { return c.dev.info() }
 // Implements: ibv_query_device.
 func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 	l := &c.dev.cfg.Limits
+	if err := c.here("ibv_query_device"); err != nil {
+		return verbs.DeviceAttr{}, err
+	}
 	return verbs.DeviceAttr{
 		FWVersion: "1.0", VendorPartID: 1, MaxMRSize: 1 << 48,
 		MaxQP: l.MaxQP, MaxQPWR: l.MaxQPWR, MaxSGE: l.MaxSGE, MaxSGERead: min(maxSGERead, l.MaxSGE), MaxInline: l.MaxInline,
@@ -120,8 +146,15 @@ func (c *deviceContext) QueryPort(port uint8) (verbs.PortAttr, error) {
 	if port != portNumber {
 		return verbs.PortAttr{}, opError("ibv_query_port", c.String(), syscall.EINVAL, "%w: port %d, there is only port %d", verbs.ErrInvalid, port, portNumber)
 	}
+	if err := c.here("ibv_query_port"); err != nil {
+		return verbs.PortAttr{}, err
+	}
+	state := verbs.PortActive
+	if c.dev.down.Load() {
+		state = verbs.PortDown
+	}
 	return verbs.PortAttr{
-		State: verbs.PortActive, MaxMTU: c.dev.cfg.MTU, ActiveMTU: c.dev.cfg.MTU,
+		State: state, MaxMTU: c.dev.cfg.MTU, ActiveMTU: c.dev.cfg.MTU,
 		GIDTblLen: 1, MaxMsgSize: c.dev.cfg.Limits.MaxMsgSize, PKeyTblLen: 1, LinkLayer: verbs.LinkEthernet,
 	}, nil
 }
@@ -133,7 +166,7 @@ func (c *deviceContext) QueryGID(port uint8, index int) (verbs.GID, error) {
 	if port != portNumber || index != 0 {
 		return verbs.GID{}, opError("ibv_query_gid", c.String(), syscall.EINVAL, "%w: entry %d of port %d, there is only entry 0 of port %d", verbs.ErrInvalid, index, port, portNumber)
 	}
-	return c.dev.gid, nil
+	return c.dev.gid, c.here("ibv_query_gid")
 }
 
 // AllocPD makes a protection domain.
@@ -227,7 +260,7 @@ func (c *deviceContext) Async() verbs.AsyncChannel { return c.async }
 
 // Objects counts what is alive.
 func (c *deviceContext) Objects() (n verbs.ObjectCount) {
-	if err := c.exclusive("objects", func() { n = c.counts }); err != nil {
+	if err := c.closing("objects", func() { n = c.counts }); err != nil {
 		return verbs.ObjectCount{} // a closed context has none
 	}
 	return n

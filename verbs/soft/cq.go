@@ -204,7 +204,7 @@ func (q *completionQueue) Close() (err error) {
 	if q.closed.Load() {
 		return nil
 	}
-	if e := q.ctx.exclusive(op, func() {
+	if e := q.ctx.closing(op, func() {
 		if q.closed.Load() {
 			return
 		}

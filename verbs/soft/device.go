@@ -20,6 +20,7 @@ import (
 type device struct {
 	provider *Provider
 	cfg      DeviceConfig
+	index    int // among the provider's
 	gid      verbs.GID
 	guid     uint64
 	random   io.Reader // for keys, PSNs and numbers; the fabric's
@@ -27,6 +28,14 @@ type device struct {
 	opens int                         // contexts; under Provider.opening
 	port  atomic.Pointer[fabric.Port] // written under Provider.opening; nil while no context is open
 	p     *fabric.Port                // the same, for the engine
+
+	contexts []*deviceContext // open ones, oldest first; under Provider.opening
+	// removed is set once, by remove, under the port's token: a call in an exclusive
+	// section sees it or is over before. Read by everybody.
+	removed atomic.Bool
+	// down says that the port is down. Written by SetPort under opening and the
+	// token; read by QueryPort. Nothing hangs on it.
+	down atomic.Bool
 
 	// bells are the queue pairs with new work requests. Pushed by posters,
 	// taken by the engine.
@@ -69,7 +78,7 @@ var _ fabric.Endpoint = (*device)(nil)
 const guidPrefix = 0x02_53_6f_66_74 // 02 "Soft"
 
 func newDevice(p *Provider, c DeviceConfig, index int) *device {
-	d := &device{provider: p, cfg: c, gid: verbs.GIDFromAddr(c.Addr), random: p.fab.Rand()}
+	d := &device{provider: p, cfg: c, index: index, gid: verbs.GIDFromAddr(c.Addr), random: p.fab.Rand()}
 	d.guid = guidPrefix<<24 | uint64(binary.BigEndian.Uint32(d.gid[12:])&0xffffff)
 	d.qpHint = firstQP
 	d.scratch.init()
@@ -88,11 +97,14 @@ func (d *device) attach() error {
 		return err
 	}
 	d.port.Store(p)
-	p.Exclusive(func() { d.p = p }) // what came before waits in the inbox
+	p.Exclusive(func() { // what came before waits in the inbox
+		p.SetDown(d.down.Load())
+		d.p = p
+	})
 	return nil
 }
 
-// detach leaves the fabric. No object is alive. The caller holds
+// detach leaves the fabric, unless remove has done so. No object is alive. The caller holds
 // Provider.opening.
 func (d *device) detach() {
 	p := d.port.Load()

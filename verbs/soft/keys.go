@@ -37,6 +37,15 @@ func (t *keyTable) get(key uint32) *memoryRegion {
 	}
 }
 
+// each calls fn with every region.
+func (t *keyTable) each(fn func(*memoryRegion)) {
+	for _, s := range t.slots {
+		if s.mr != nil {
+			fn(s.mr)
+		}
+	}
+}
+
 // put adds a region under a key that is not in use.
 func (t *keyTable) put(key uint32, m *memoryRegion) {
 	if 2*(t.n+1) > len(t.slots) {

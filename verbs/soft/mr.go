@@ -116,7 +116,7 @@ func (m *memoryRegion) Close() error {
 	if m.closed.Load() {
 		return nil
 	}
-	return m.pd.ctx.exclusive("ibv_dereg_mr", func() {
+	return m.pd.ctx.closing("ibv_dereg_mr", func() {
 		if m.closed.Swap(true) {
 			return
 		}

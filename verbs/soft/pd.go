@@ -52,7 +52,7 @@ func (p *protectionDomain) Close() (err error) {
 	if p.closed.Load() {
 		return nil
 	}
-	if e := p.ctx.exclusive(op, func() {
+	if e := p.ctx.closing(op, func() {
 		if p.closed.Load() {
 			return
 		}

@@ -3,6 +3,7 @@ package soft
 import (
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -11,11 +12,15 @@ import (
 // Provider is the software RNIC's provider. All methods may be called from any
 // goroutine.
 type Provider struct {
-	fab     *fabric.Fabric
-	devices []*device
+	fab   *fabric.Fabric
+	slots []DeviceConfig // every device there can be
 
-	// opening orders the openings and last closings of devices.
+	// opening orders the openings and last closings of devices, and their being
+	// taken out and plugged in.
 	opening sync.Mutex
+	// present is the devices plugged in, in the order of slots. A new slice each
+	// time, written under opening; read by anyone.
+	present atomic.Pointer[[]*device]
 
 	cmConfig CMConfig
 	cm       cmShared
@@ -30,10 +35,12 @@ func New(c Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{fab: c.Fabric, cmConfig: c.CM}
+	p := &Provider{fab: c.Fabric, cmConfig: c.CM, slots: c.Devices}
+	var devices []*device
 	for i, dc := range c.Devices {
-		p.devices = append(p.devices, newDevice(p, dc, i))
+		devices = append(devices, newDevice(p, dc, i))
 	}
+	p.setPresent(devices)
 	return p, nil
 }
 
@@ -60,12 +67,13 @@ func (p *Provider) Name() string { return "soft" }
 // its virtual clock.
 func (p *Provider) Fabric() *fabric.Fabric { return p.fab }
 
-// Devices lists the devices. It does not block.
+// Devices lists the devices that are there. It does not block.
 //
 // Implements: ibv_get_device_list.
 func (p *Provider) Devices() ([]verbs.DeviceInfo, error) {
-	infos := make([]verbs.DeviceInfo, len(p.devices))
-	for i, d := range p.devices {
+	devices := p.plugged()
+	infos := make([]verbs.DeviceInfo, len(devices))
+	for i, d := range devices {
 		infos[i] = d.info()
 	}
 	return infos, nil
@@ -79,17 +87,13 @@ func (p *Provider) Devices() ([]verbs.DeviceInfo, error) {
 func (p *Provider) Open(name string) (verbs.Context, error) {
 	d := p.device(name)
 	if d == nil {
-		e := &verbs.DeviceError{Name: name}
-		for _, d := range p.devices {
-			e.Known = append(e.Known, d.cfg.Name)
-		}
-		return nil, e
+		return nil, p.unknown(name)
 	}
 	return p.open(d)
 }
 
 func (p *Provider) device(name string) *device {
-	for _, d := range p.devices {
+	for _, d := range p.plugged() {
 		if d.cfg.Name == name {
 			return d
 		}
@@ -99,7 +103,7 @@ func (p *Provider) device(name string) *device {
 
 // deviceAt is the device with an address, nil when there is none.
 func (p *Provider) deviceAt(a netip.Addr) *device {
-	for _, d := range p.devices {
+	for _, d := range p.plugged() {
 		if d.cfg.Addr.Unmap() == a.Unmap() {
 			return d
 		}

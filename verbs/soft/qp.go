@@ -215,7 +215,7 @@ func (q *queuePair) Close() (err error) {
 	if q.closed.Load() {
 		return nil
 	}
-	if e := q.ctx.exclusive(op, func() { err = q.destroy() }); e != nil {
+	if e := q.ctx.closing(op, func() { err = q.destroy() }); e != nil {
 		return e
 	}
 	return err

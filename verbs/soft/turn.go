@@ -11,10 +11,14 @@ import (
 // this engine and then the peer's on the calling goroutine, so that the polls
 // already find what completed. It takes no lock and allocates nothing.
 //
-// A closed context answers [verbs.ErrClosed], and nothing was done.
+// A closed context answers [verbs.ErrClosed], one of a removed device
+// [verbs.ErrDeviceRemoved], and nothing was done.
 func (c *deviceContext) Turn(t *verbs.Turn) error {
 	if c.closed.Load() {
 		return opError("turn", c.String(), syscall.EBADF, "%w", verbs.ErrClosed)
+	}
+	if err := c.here("turn"); err != nil {
+		return err
 	}
 	ring := false
 	for i := range t.Recvs {

@@ -37,6 +37,7 @@ type Port struct {
 	// The rest belongs to the holder of the token.
 	ep      Endpoint
 	closed  bool
+	down    bool // see SetDown
 	lastNow int64
 	rx      *Packet // taken from in, not yet by the endpoint; linked by hook
 	free    *Packet // pool
@@ -97,6 +98,9 @@ func (p *Port) refill() *Packet {
 // Take is the next packet that arrived, in order of arrival, or nil. It must be
 // given back by Release. In its turn only.
 func (p *Port) Take() *Packet {
+	if p.down {
+		return nil
+	}
 	k := p.take()
 	if k != nil {
 		p.stats.RxPackets++
@@ -190,6 +194,9 @@ func (p *Port) turn(now int64) (more bool) {
 		p.dropInbox()
 		return false
 	}
+	if p.down {
+		p.dropInbox()
+	}
 	p.setNow(now)
 	next, more := p.ep.Turn(time.Duration(p.lastNow))
 	if p.deadline.Load() != int64(next) { // the load is a quarter of the store
@@ -198,7 +205,7 @@ func (p *Port) turn(now int64) (more bool) {
 	return more || p.rx != nil
 }
 
-// dropInbox drops what arrived at a closed port.
+// dropInbox drops what arrived at a closed port, or one whose link is down.
 func (p *Port) dropInbox() {
 	for k := p.take(); k != nil; k = p.take() {
 		p.stats.Late++

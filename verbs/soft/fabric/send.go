@@ -28,6 +28,10 @@ func (p *Port) SendTo(r *Route, k *Packet) {
 	k.Dst = r.dst
 	p.countTx(k)
 	r.ordinal++
+	if p.down {
+		p.dropScripted(r, k, Event{Verdict: DroppedDown})
+		return
+	}
 	if s := r.script.Load(); s != nil || p.f.tracer.Load() != nil {
 		p.sendScripted(r, s, k)
 		return

@@ -6,13 +6,13 @@ type Stats struct {
 	TxBytes    uint64 // headers and payload of those
 	RxPackets  uint64 // taken by the endpoint
 	RxBytes    uint64
-	Dropped    uint64 // sent, and dropped by the script or a partition
+	Dropped    uint64 // sent, and dropped by the script, a partition, or a port that is down
 	Duplicated uint64 // sent, and delivered once more
 	Delayed    uint64 // sent, and delivered later than at once; copies too
 	Corrupted  uint64 // sent, and a header byte changed
 	Unknown    uint64 // sent to a GID where no port is
 	Malformed  uint64 // taken, and refused by the endpoint
-	Late       uint64 // arrived after Detach
+	Late       uint64 // arrived after Detach, or while the port was down
 }
 
 // Stats reads the counters. It waits, yielding, for a running turn; not from within

@@ -1,0 +1,168 @@
+package soft
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/cm"
+)
+
+// remove ends the device's work for ever. Order: first nobody can start anything,
+// then nobody reads our memory, then those who must know are told. The port is
+// closed last; its token still keeps the calls that close objects apart. The
+// caller holds Provider.opening.
+func (d *device) remove() {
+	d.exclusive(func() {
+		d.removed.Store(true)
+		if d.p != nil {
+			d.p.SetDown(true)
+		}
+		for _, q := range d.qps {
+			if q != nil {
+				q.abandon() // its requests by reference
+			}
+		}
+		d.keys.each(func(m *memoryRegion) { d.retire(&m.guard) }) // READ responses
+		for _, c := range d.contexts {
+			c.async.raise(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
+		}
+		for _, id := range d.cm.bound.list() {
+			id.tellRemoval()
+		}
+	})
+	if p := d.port.Load(); p != nil {
+		p.Detach() // so that a new device can have the address
+	}
+}
+
+// removedError is the answer of every call on a removed device but Close.
+//
+// Implements: EIO of ib_uverbs_write and ib_uverbs_ioctl on a disassociated
+// device (kernel uverbs_main.c, rdma_core.c).
+func removedError(op, object string) error {
+	return opError(op, object, syscall.EIO, "%w", verbs.ErrDeviceRemoved)
+}
+
+// here refuses when the device is gone; for calls that need no exclusive section.
+func (c *deviceContext) here(op string) error {
+	if c.dev.removed.Load() {
+		return removedError(op, c.String())
+	}
+	return nil
+}
+
+// idSet is a set of identifiers that anybody may look through. Nothing else is
+// locked under mu.
+type idSet struct {
+	mu  sync.Mutex
+	ids map[*cmID]struct{}
+}
+
+func (s *idSet) add(id *cmID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids == nil {
+		s.ids = map[*cmID]struct{}{}
+	}
+	s.ids[id] = struct{}{}
+}
+
+func (s *idSet) drop(id *cmID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.ids, id)
+}
+
+// list is the identifiers in the order in which they were made: a virtual run
+// must repeat.
+func (s *idSet) list() []*cmID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(s.ids), func(a, b *cmID) int { return cmp.Compare(a.number, b.number) })
+}
+
+// everywhere is the listeners on all devices.
+func (s *cmShared) everywhere() []*cmID { return s.wild.list() }
+
+// join has the identifier, whose device is set, learn when that goes away. Either
+// remove finds it in the set, or it finds the device removed here.
+func (id *cmID) join(d *device) {
+	d.cm.bound.add(id)
+	if d.removed.Load() {
+		id.tellRemoval()
+	}
+}
+
+// tellRemoval queues DEVICE_REMOVAL, once.
+func (id *cmID) tellRemoval() {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if !id.closed && !id.told {
+		id.told = true
+		id.ch.push(cmEvent{ev: verbs.CMEvent{Type: verbs.CMDeviceRemoval, ID: id}, id: id})
+	}
+}
+
+// follow has a listener on all devices listen on a new one, and lets go of those
+// that were removed.
+//
+// Implements: cma_add_one (kernel cma.c), which listens for all of listen_any_list.
+func (id *cmID) follow(d *device) error {
+	id.api.Lock()
+	defer id.api.Unlock()
+	if s, _, closed := id.look(); closed || s != idListening || id.listensOn(d) {
+		return nil
+	}
+	id.listeners = slices.DeleteFunc(id.listeners, func(l listening) bool {
+		// A request that nobody was told of still needs its device.
+		if !l.dev.removed.Load() || id.hasChildOn(l.dev) {
+			return false
+		}
+		id.letGoOf(l.dev)
+		return true
+	})
+	return id.listenOn(d)
+}
+
+func (id *cmID) listensOn(d *device) bool {
+	return slices.ContainsFunc(id.listeners, func(l listening) bool { return l.dev == d })
+}
+
+func (id *cmID) hasChildOn(d *device) bool {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	for c := range id.children {
+		if c.dev == d { // never changes: it was made there
+			return true
+		}
+	}
+	return false
+}
+
+// listenOn holds a device and listens there. The caller holds api.
+func (id *cmID) listenOn(d *device) error {
+	if err := id.hold(d); err != nil {
+		return err
+	}
+	if err := id.listenHeld(d); err != nil {
+		id.letGoOf(d)
+		return err
+	}
+	return nil
+}
+
+// listenHeld listens on a device that is held. The caller holds api.
+func (id *cmID) listenHeld(d *device) error {
+	var l *cm.Listener
+	var err error
+	d.exclusive(func() { l, err = d.cm.machine.Listen(cm.ServiceID(verbs.PSTCP, id.port), id.backlog, id) })
+	if err != nil {
+		return withErrno(syscall.EADDRINUSE, "%w", err) // the port table lets this happen to nobody
+	}
+	id.listeners = append(id.listeners, listening{d, l})
+	return nil
+}
