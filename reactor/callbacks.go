@@ -42,8 +42,21 @@ func (cb *callbacks) run() {
 // without the turn. It may block and may use the reactor, at the price that other
 // callbacks wait; it must not close the reactor. It allocates. Any goroutine. A
 // stepped reactor runs it in Step.
-func (r *Reactor) Callback(fn func()) {
-	first := r.callbacks.queue.Push(&call{fn: fn})
+func (r *Reactor) Callback(fn func()) { r.callback(&call{fn: fn}) }
+
+// Job is a function for the callback goroutine that is queued again and again
+// without an allocation. It is in the queue at most once: Queue it again only
+// after, or while, it runs.
+type Job struct{ call call }
+
+// NewJob makes a job that runs fn, as Callback says.
+func NewJob(fn func()) *Job { return &Job{call{fn: fn}} }
+
+// Queue is Callback for a job. It does not block or allocate. Any goroutine.
+func (r *Reactor) Queue(j *Job) { r.callback(&j.call) }
+
+func (r *Reactor) callback(c *call) {
+	first := r.callbacks.queue.Push(c)
 	switch {
 	case r.cfg.Stepped:
 		r.tok.Submitted()

@@ -3,6 +3,8 @@ package runtime
 import (
 	"errors"
 	"fmt"
+
+	"github.com/verbena-rdma/verbena/reactor"
 )
 
 // The sentinels of this room.
@@ -22,6 +24,12 @@ var (
 	ErrQueuePair      = errors.New("runtime: the queue pair failed")
 	ErrReactorBusy    = errors.New("runtime: the reactor did not come to it")
 	ErrPeerProtocol   = errors.New("runtime: the peer broke the protocol")
+)
+
+// What TryStart answers when it would have to wait; reactor.ErrQueueFull too.
+var (
+	ErrNoCredit = fmt.Errorf("runtime: the peer has no receive free: %w", reactor.ErrQueueFull)
+	errPieces   = fmt.Errorf("runtime: an operation of several pieces: %w", reactor.ErrQueueFull)
 )
 
 var errNoIPv4 = errors.New("the name has no IPv4 address")

@@ -24,13 +24,13 @@ import (
 //
 // Implements: ibv_post_send, RDMA_WRITE.
 func (c *Conn) Write(ctx context.Context, local Slice, remote Remote) (Future, error) {
-	return c.oneSided(ctx, verbs.WRRDMAWrite, []Slice{local}, remote, 0, false)
+	return c.oneSided(ctx, verbs.WRRDMAWrite, []Slice{local}, remote, 0, way{})
 }
 
 // WriteV gathers locals, in order, into remote memory; at most
 // Options.MaxSGE of them.
 func (c *Conn) WriteV(ctx context.Context, locals []Slice, remote Remote) (Future, error) {
-	return c.oneSided(ctx, verbs.WRRDMAWrite, locals, remote, 0, false)
+	return c.oneSided(ctx, verbs.WRRDMAWrite, locals, remote, 0, way{})
 }
 
 // WriteImm is Write that also delivers imm to the peer, after the data, as a
@@ -38,24 +38,24 @@ func (c *Conn) WriteV(ctx context.Context, locals []Slice, remote Remote) (Futur
 //
 // Implements: ibv_post_send, RDMA_WRITE_WITH_IMM.
 func (c *Conn) WriteImm(ctx context.Context, local Slice, remote Remote, imm uint32) (Future, error) {
-	return c.oneSided(ctx, verbs.WRRDMAWriteWithImm, []Slice{local}, remote, imm, false)
+	return c.oneSided(ctx, verbs.WRRDMAWriteWithImm, []Slice{local}, remote, imm, way{})
 }
 
 // WriteImmV is WriteImm that gathers.
 func (c *Conn) WriteImmV(ctx context.Context, locals []Slice, remote Remote, imm uint32) (Future, error) {
-	return c.oneSided(ctx, verbs.WRRDMAWriteWithImm, locals, remote, imm, false)
+	return c.oneSided(ctx, verbs.WRRDMAWriteWithImm, locals, remote, imm, way{})
 }
 
 // Read copies remote memory into local.
 //
 // Implements: ibv_post_send, RDMA_READ.
 func (c *Conn) Read(ctx context.Context, local Slice, remote Remote) (Future, error) {
-	return c.oneSided(ctx, verbs.WRRDMARead, []Slice{local}, remote, 0, false)
+	return c.oneSided(ctx, verbs.WRRDMARead, []Slice{local}, remote, 0, way{})
 }
 
 // ReadV scatters remote memory over locals, in order; at most Options.MaxSGE.
 func (c *Conn) ReadV(ctx context.Context, locals []Slice, remote Remote) (Future, error) {
-	return c.oneSided(ctx, verbs.WRRDMARead, locals, remote, 0, false)
+	return c.oneSided(ctx, verbs.WRRDMARead, locals, remote, 0, way{})
 }
 
 // CompareAndSwap replaces the 8 bytes at the beginning of remote by swap if they
@@ -65,7 +65,7 @@ func (c *Conn) ReadV(ctx context.Context, locals []Slice, remote Remote) (Future
 //
 // Implements: ibv_post_send, ATOMIC_CMP_AND_SWP.
 func (c *Conn) CompareAndSwap(ctx context.Context, remote Remote, compare, swap uint64) (Future, error) {
-	return c.atomic(ctx, &reactor.Send{Opcode: verbs.WRAtomicCmpAndSwp, Compare: compare, Swap: swap}, remote)
+	return c.atomic(ctx, &reactor.Send{Opcode: verbs.WRAtomicCmpAndSwp, Compare: compare, Swap: swap}, remote, way{})
 }
 
 // FetchAndAdd adds to the 8 bytes at the beginning of remote; otherwise as
@@ -73,13 +73,13 @@ func (c *Conn) CompareAndSwap(ctx context.Context, remote Remote, compare, swap 
 //
 // Implements: ibv_post_send, ATOMIC_FETCH_AND_ADD.
 func (c *Conn) FetchAndAdd(ctx context.Context, remote Remote, add uint64) (Future, error) {
-	return c.atomic(ctx, &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Add: add}, remote)
+	return c.atomic(ctx, &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Add: add}, remote, way{})
 }
 
 // wordSize is the size of an atomic's target.
 const wordSize = 8
 
-func (c *Conn) atomic(ctx context.Context, s *reactor.Send, remote Remote) (f Future, err error) {
+func (c *Conn) atomic(ctx context.Context, s *reactor.Send, remote Remote, w way) (f Future, err error) {
 	if err := c.Err(); err != nil {
 		return f, err
 	}
@@ -87,7 +87,7 @@ func (c *Conn) atomic(ctx context.Context, s *reactor.Send, remote Remote) (f Fu
 		return f, err
 	}
 	s.Remote, s.RKey = remote.Addr, remote.RKey
-	return c.q.Post(ctx, s, reactor.Payload{})
+	return c.submit(ctx, s, reactor.Payload{}, w)
 }
 
 // check tells whether n bytes of r may be used like this.
@@ -104,7 +104,7 @@ func (r Remote) check(n uint64, need verbs.AccessFlags) error {
 // stackSGEs bounds the elements kept on the stack.
 const stackSGEs = 8
 
-func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32, quiet bool) (f Future, err error) {
+func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32, w way) (f Future, err error) {
 	if err := c.Err(); err != nil {
 		return f, err
 	}
@@ -123,16 +123,16 @@ func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, 
 		return f, err
 	}
 	if total > uint64(c.sh.r.MaxMessage()) {
-		return c.split(ctx, op, locals, remote, imm)
+		return c.split(ctx, op, locals, remote, imm, w)
 	}
-	if err := c.creditFor(ctx, op); err != nil {
+	if err := c.creditFor(ctx, op, w); err != nil {
 		return f, err
 	}
 	var space [stackSGEs]verbs.SGE
 	s := reactor.Send{Opcode: op, Remote: remote.Addr, RKey: remote.RKey, Imm: imm}
 	var p reactor.Payload
 	if p.SGEs, s.Lease, err = leaseAll(space[:0], locals); err == nil {
-		if f, err = c.submit(ctx, &s, p, quiet); err == nil {
+		if f, err = c.submit(ctx, &s, p, w); err == nil {
 			return f, nil
 		}
 		if s.Lease != nil {
@@ -143,22 +143,31 @@ func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, 
 	return f, err
 }
 
-// submit posts; quiet is for a caller that awaits the future at once, on this
-// goroutine: the reactor is not woken, because the caller drives it.
-func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, quiet bool) (Future, error) {
-	if quiet {
+// submit posts.
+func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, w way) (Future, error) {
+	s.Sink, s.Tag = w.sink, w.tag
+	switch {
+	case w.quiet:
 		return c.q.PostQuiet(ctx, s, p)
+	case w.try:
+		return c.q.TryPost(s, p)
 	}
 	return c.q.Post(ctx, s, p)
 }
 
 // creditFor takes a credit if the peer spends a receive on op.
-func (c *Conn) creditFor(ctx context.Context, op verbs.WROpcode) error {
+func (c *Conn) creditFor(ctx context.Context, op verbs.WROpcode, w way) error {
 	if c.credits == nil || op == verbs.WRRDMAWrite || op == verbs.WRRDMARead {
 		return nil
 	}
 	if c.credits.TryAcquire() {
 		return nil
+	}
+	if w.try {
+		if cause := c.Err(); cause != nil {
+			return cause
+		}
+		return ErrNoCredit
 	}
 	if err := c.credits.Acquire(ctx); err != nil {
 		if cause := c.Err(); cause != nil {

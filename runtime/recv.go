@@ -105,7 +105,11 @@ func (m Message) Release() error {
 type want struct {
 	hook    ring.Hook[want]
 	promise futures.Promise[Message]
+	sink    MessageSink // gets the message in the promise's place
 }
+
+// wanted tells whether anybody will take a message.
+func (w *want) wanted() bool { return w.sink != nil || w.promise.Wanted() }
 
 // InboxHook links the want.
 func (w *want) InboxHook() *ring.Hook[want] { return &w.hook }
@@ -135,12 +139,17 @@ func (c *Conn) recv(quiet bool) futures.Future[Message] {
 	if isGone(c) {
 		return futures.Ready(Message{}, c.cause.Load())
 	}
-	w := wantPool.Get().(*want)
 	p, f := c.rt.messages.New(c.sh.r.Driver())
-	w.promise = p
+	c.want(p, nil, quiet)
+	return f
+}
+
+// want queues one who waits for a message.
+func (c *Conn) want(p futures.Promise[Message], sink MessageSink, quiet bool) {
+	w := wantPool.Get().(*want)
+	w.promise, w.sink = p, sink
 	c.wantIn.Push(w)
 	c.sh.r.Schedule(&c.matchTask, quiet)
-	return f
 }
 
 // match gives arrived messages to those who wait. Holder only.
@@ -159,7 +168,7 @@ func (c *Conn) match() {
 		var m Message
 		var err error
 		switch {
-		case !w.promise.Wanted():
+		case !w.wanted():
 			err = futures.ErrDiscarded // nobody sees it; the memory goes back
 		case len(c.arrived) > 0:
 			m = c.handOut(c.arrived[0])
@@ -188,9 +197,13 @@ func (c *Conn) match() {
 
 // settle ends the wait; the want is not the caller's any more.
 func (w *want) settle(m Message, err error) {
-	p := w.promise
-	w.promise = futures.Promise[Message]{}
+	p, sink := w.promise, w.sink
+	w.promise, w.sink = futures.Promise[Message]{}, nil
 	wantPool.Put(w)
+	if sink != nil {
+		sink.Received(m, err)
+		return
+	}
 	p.Settle(m, err)
 }
 
@@ -205,7 +218,7 @@ func (c *Conn) prune() {
 	}
 	kept := c.wants[:0]
 	for _, w := range c.wants {
-		if w.promise.Wanted() {
+		if w.wanted() {
 			kept = append(kept, w)
 		} else {
 			w.settle(Message{}, futures.ErrDiscarded)

@@ -49,7 +49,7 @@ func (m *RemoteMemory) ReadAt(p []byte, off int64) (int, error) {
 		p = p[:m.remote.Length-uint64(off)]
 	}
 	n, err := m.move(p, uint64(off), func(buf Buffer, r Remote) (Future, error) {
-		return m.c.oneSided(m.ctx, verbs.WRRDMARead, []Slice{buf.Slice()}, r, 0, len(p) <= ioChunk)
+		return m.c.oneSided(m.ctx, verbs.WRRDMARead, []Slice{buf.Slice()}, r, 0, way{quiet: len(p) <= ioChunk})
 	}, nil, func(dst []byte, buf Buffer) { copy(dst, buf.Bytes()) })
 	if err == nil && short {
 		err = io.EOF
@@ -63,7 +63,7 @@ func (m *RemoteMemory) WriteAt(p []byte, off int64) (int, error) {
 		return 0, fmt.Errorf("%w: %d bytes at offset %d of %d", ErrRemoteRange, len(p), off, m.remote.Length)
 	}
 	return m.move(p, uint64(off), func(buf Buffer, r Remote) (Future, error) {
-		return m.c.oneSided(m.ctx, verbs.WRRDMAWrite, []Slice{buf.Slice()}, r, 0, len(p) <= ioChunk)
+		return m.c.oneSided(m.ctx, verbs.WRRDMAWrite, []Slice{buf.Slice()}, r, 0, way{quiet: len(p) <= ioChunk})
 	}, func(buf Buffer, src []byte) { copy(buf.Bytes(), src) }, nil)
 }
 

@@ -42,7 +42,8 @@ type Runtime struct {
 	live      map[*Conn]struct{}
 	listeners map[*Listener]struct{}
 	shared    map[*SharedRecv]struct{}
-	next      int // where the next connection goes
+	next      int        // where the next connection goes
+	watchers  []*watcher // replaced, never changed in place but by appending
 
 	destroying sync.Mutex // held by the one destroy that runs
 }

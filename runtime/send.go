@@ -23,11 +23,11 @@ func (c *Conn) Send(ctx context.Context, local Slice) (Future, error) {
 // SendV is Send that gathers locals, in order, into one message; at most
 // Options.MaxSGE of them.
 func (c *Conn) SendV(ctx context.Context, locals []Slice) (f Future, err error) {
-	return c.send(ctx, locals, reactor.Send{Opcode: verbs.WRSend}, false)
+	return c.send(ctx, locals, reactor.Send{Opcode: verbs.WRSend}, way{})
 }
 
 // send sends what s asks for: a SEND, or one that invalidates.
-func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, quiet bool) (f Future, err error) {
+func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w way) (f Future, err error) {
 	total := 0
 	for _, l := range locals {
 		total += l.Len()
@@ -35,13 +35,13 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, quiet b
 	if err := c.mayCarry(total); err != nil {
 		return f, err
 	}
-	if err := c.creditFor(ctx, verbs.WRSend); err != nil {
+	if err := c.creditFor(ctx, verbs.WRSend, w); err != nil {
 		return f, err
 	}
 	var space [stackSGEs]verbs.SGE
 	var p reactor.Payload
 	if p.SGEs, s.Lease, err = leaseAll(space[:0], locals); err == nil {
-		if f, err = c.post(ctx, &s, p, total, quiet); err == nil {
+		if f, err = c.post(ctx, &s, p, total, w); err == nil {
 			return f, nil
 		}
 		if s.Lease != nil {
@@ -54,7 +54,11 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, quiet b
 
 // SendBytes sends a copy of p as one message: p may lie anywhere, and is the
 // caller's when SendBytes returns. Otherwise as Send.
-func (c *Conn) SendBytes(ctx context.Context, p []byte) (f Future, err error) {
+func (c *Conn) SendBytes(ctx context.Context, p []byte) (Future, error) {
+	return c.sendBytes(ctx, p, way{})
+}
+
+func (c *Conn) sendBytes(ctx context.Context, p []byte, w way) (f Future, err error) {
 	if err := c.mayCarry(len(p)); err != nil {
 		return f, err
 	}
@@ -64,19 +68,19 @@ func (c *Conn) SendBytes(ctx context.Context, p []byte) (f Future, err error) {
 			return f, err
 		}
 		copy(buf.Bytes(), p)
-		f, err = c.Send(ctx, buf.Slice())
+		f, err = c.send(ctx, []Slice{buf.Slice()}, reactor.Send{Opcode: verbs.WRSend}, w)
 		if rerr := buf.Release(); err == nil { // given back when the message has gone
 			err = rerr
 		}
 		return f, err
 	}
-	if err := c.creditFor(ctx, verbs.WRSend); err != nil {
+	if err := c.creditFor(ctx, verbs.WRSend, w); err != nil {
 		return f, err
 	}
 	if p == nil {
 		p = empty[:] // an empty message is inline data, too
 	}
-	if f, err = c.post(ctx, &reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{Inline: p}, len(p), false); err != nil {
+	if f, err = c.post(ctx, &reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{Inline: p}, len(p), w); err != nil {
 		c.creditBack(verbs.WRSend)
 	}
 	return f, err
@@ -104,15 +108,15 @@ func (c *Conn) headerSize() int {
 
 // post puts the frame header, with the credits to give back, in front of a
 // managed message of n bytes.
-func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n int, quiet bool) (Future, error) {
+func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n int, w way) (Future, error) {
 	if c.opts.Raw {
-		return c.submit(ctx, s, p, quiet)
+		return c.submit(ctx, s, p, w)
 	}
 	var head [frameSize]byte
 	back := c.grant()
 	frame{kind: frameData, credits: back, length: uint32(n)}.encode(&head)
 	p.Header = head[:]
-	f, err := c.submit(ctx, s, p, quiet)
+	f, err := c.submit(ctx, s, p, w)
 	if err != nil {
 		c.ungrant(back)
 	}
@@ -125,42 +129,46 @@ func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n i
 // future is settled; receives complete in the order they were posted.
 //
 // Implements: ibv_post_recv.
-func (c *Conn) PostRecv(locals ...Slice) (f Future, err error) {
-	if !c.opts.Raw {
-		return f, fmt.Errorf("%w: receives of a managed connection are its own", ErrMode)
-	}
-	if c.opts.Shared != nil {
-		return f, fmt.Errorf("%w: the connection receives through Options.Shared", ErrMode)
-	}
-	if err := c.Err(); err != nil {
-		return f, err
-	}
-	total := 0
-	for _, l := range locals {
-		if !l.writable() {
-			return f, fmt.Errorf("%w: the memory of a receive is not registered for LOCAL_WRITE", ErrPermission)
-		}
-		total += l.Len()
-	}
-	if total > c.MaxMessage() { // which fits the 32 bits of an element, too
-		return f, fmt.Errorf("%w: a receive of %d bytes, one message carries %d", ErrTooLarge, total, c.MaxMessage())
-	}
-	var space [stackSGEs]verbs.SGE
-	r := reactor.Recv{}
-	var sges []verbs.SGE
-	if sges, r.Lease, err = leaseAll(space[:0], locals); err != nil {
-		return f, err
-	}
+func (c *Conn) PostRecv(locals ...Slice) (Future, error) {
 	s := &rawRecv{c: c}
+	var f Future
 	s.promise, f = c.sh.r.Futures().New(c.sh.r.Driver())
-	r.Sink = s
-	if err = c.q.PostRecv(&r, sges); err != nil {
-		if r.Lease != nil {
-			r.Lease.End()
-		}
+	if err := c.postRecv(locals, s, 0); err != nil {
 		s.promise.Settle(Result{}, err)
 		f.Discard()
 		return Future{}, err
 	}
 	return f, nil
+}
+
+func (c *Conn) postRecv(locals []Slice, s *rawRecv, tag uint64) (err error) {
+	if !c.opts.Raw {
+		return fmt.Errorf("%w: receives of a managed connection are its own", ErrMode)
+	}
+	if c.opts.Shared != nil {
+		return fmt.Errorf("%w: the connection receives through Options.Shared", ErrMode)
+	}
+	if err := c.Err(); err != nil {
+		return err
+	}
+	total := 0
+	for _, l := range locals {
+		if !l.writable() {
+			return fmt.Errorf("%w: the memory of a receive is not registered for LOCAL_WRITE", ErrPermission)
+		}
+		total += l.Len()
+	}
+	if total > c.MaxMessage() { // which fits the 32 bits of an element, too
+		return fmt.Errorf("%w: a receive of %d bytes, one message carries %d", ErrTooLarge, total, c.MaxMessage())
+	}
+	var space [stackSGEs]verbs.SGE
+	r := reactor.Recv{Sink: s, Tag: tag}
+	var sges []verbs.SGE
+	if sges, r.Lease, err = leaseAll(space[:0], locals); err != nil {
+		return err
+	}
+	if err = c.q.PostRecv(&r, sges); err != nil && r.Lease != nil {
+		r.Lease.End()
+	}
+	return err
 }

@@ -94,6 +94,7 @@ func (s *shard) takeAsync() {
 			return
 		}
 		s.rt.dev.Async().Ack(ev)
+		s.rt.tellWatchers(&ev)
 		switch ev.Type {
 		case verbs.EventDeviceFatal:
 			s.failAll(nil, verbs.ErrDeviceRemoved)

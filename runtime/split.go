@@ -9,16 +9,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// rawRecv settles the future of a raw connection's receive.
+// rawRecv settles the future of a raw connection's receive, or tells its sink.
 type rawRecv struct {
 	c       *Conn
 	promise futures.Promise[Result]
+	sink    Sink // nil: the promise
 }
 
 // Complete implements reactor.Sink.
 func (s *rawRecv) Complete(r Result, err error) {
 	if r.Flags&verbs.WCWithInv != 0 {
 		s.c.invalidated(r.Imm)
+	}
+	if s.sink != nil {
+		s.sink.Complete(r, err)
+		return
 	}
 	s.promise.Settle(r, err)
 }
@@ -27,6 +32,8 @@ func (s *rawRecv) Complete(r Result, err error) {
 // is, with the first error, or all bytes.
 type multi struct {
 	promise futures.Promise[Result]
+	sink    reactor.Sink // gets the result, with tag, in the promise's place
+	tag     uint64
 	// left counts the parts not completed, plus one while parts are being
 	// posted. Added to by the poster, taken from by the holder and the poster;
 	// who brings it to zero settles, and sees what all have written.
@@ -51,20 +58,31 @@ func (m *multi) done() {
 	if m.left.Add(-1) > 0 {
 		return
 	}
+	r, err := Result{Tag: m.tag}, error(nil)
 	if e := m.failed.Load(); e != nil {
-		m.promise.Settle(Result{}, *e)
+		err = *e
+	} else {
+		r.Bytes = uint32(min(m.bytes, 1<<32-1))
+	}
+	if m.sink != nil {
+		m.sink.Complete(r, err)
 		return
 	}
-	m.promise.Settle(Result{Bytes: uint32(min(m.bytes, 1<<32-1))}, nil)
+	m.promise.Settle(r, err)
 }
 
 // split posts a transfer larger than the port's largest message in pieces, with
 // one future for all. An immediate goes with the last piece, which arrives last.
 // When posting stops half-way the future tells, after the posted pieces.
-func (c *Conn) split(ctx context.Context, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32) (Future, error) {
-	m := &multi{}
+func (c *Conn) split(ctx context.Context, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32, w way) (Future, error) {
+	if w.try {
+		return Future{}, errPieces
+	}
+	m := &multi{sink: w.sink, tag: w.tag}
 	var f Future
-	m.promise, f = c.sh.r.Futures().New(c.sh.r.Driver())
+	if w.sink == nil {
+		m.promise, f = c.sh.r.Futures().New(c.sh.r.Driver())
+	}
 	m.left.Store(1)
 	posted, err := c.pieces(ctx, m, op, locals, remote, imm)
 	if err != nil && posted == 0 {
@@ -114,7 +132,7 @@ func (c *Conn) pieces(ctx context.Context, m *multi, op verbs.WROpcode, locals [
 }
 
 func (c *Conn) piece(ctx context.Context, m *multi, s *reactor.Send, part Slice) error {
-	if err := c.creditFor(ctx, s.Opcode); err != nil {
+	if err := c.creditFor(ctx, s.Opcode, way{}); err != nil {
 		return err
 	}
 	var space [1]verbs.SGE

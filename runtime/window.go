@@ -282,5 +282,5 @@ func (c *Conn) closeWindows() error {
 //
 // Implements: ibv_post_send, SEND_WITH_INV.
 func (c *Conn) SendInvalidate(ctx context.Context, local Slice, remote Remote) (Future, error) {
-	return c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSendWithInv, Invalidate: remote.RKey}, false)
+	return c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSendWithInv, Invalidate: remote.RKey}, way{})
 }

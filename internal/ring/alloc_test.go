@@ -19,7 +19,7 @@ func countSelects(dump string) (n int) {
 }
 
 func TestHotPathAllocatesNothing(t *testing.T) {
-	s, f, q, c := NewIndexStack(8), NewFreeList(8), NewSPSC[int](8), NewCredits(8)
+	s, f, q, m, c := NewIndexStack(8), NewFreeList(8), NewSPSC[int](8), NewMPSC[int](8), NewCredits(8)
 	var in Inbox[letter, *letter]
 	l := &letter{}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -31,6 +31,8 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		f.Put(i)
 		q.Push(1)
 		q.Pop()
+		m.Push(1)
+		m.Pop()
 		in.Push(l)
 		in.TakeAll().InboxHook().Unlink()
 		if c.Acquire(ctx) == nil && c.TryAcquire() {

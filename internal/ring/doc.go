@@ -3,7 +3,8 @@
 //	IndexStack  many push slot indices, one takes all, in order    submission
 //	FreeList    any goroutine gets and puts free slot indices      op tables
 //	SPSC        one pushes values, one pops them, bounded          pipes
-//	Inbox       many push objects, one takes all, in order         mailboxes
+//	MPSC        many push values, one pops them, bounded           mailboxes
+//	Inbox       many push objects, one takes all, in order         events
 //	Credits     a counting semaphore that waits on a context       admission
 //
 // None takes a lock, so a goroutine that is descheduled in the middle of an

@@ -1,0 +1,123 @@
+package ring
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+)
+
+// MPSC is a bounded queue of values with many producers and one consumer. Each
+// place carries a turn number that says whose it is, after Vyukov's bounded
+// queue: at position p,
+//
+//	turn == p         free for the producer that takes position p
+//	turn == p+1       filled, the consumer's
+//	turn == p+size    free again, for the next time round
+//
+// A producer that is descheduled between taking a place and filling it
+// holds up what stands behind it, and nobody who calls: Pop says that there is
+// nothing yet. Its caller must be told after a Push, not before.
+type MPSC[T any] struct {
+	places []place[T]
+	mask   uint64
+	limit  uint64
+	_      [linePad - 40]byte
+
+	// tail is the position of the next push, with closedBit. Producers swap it
+	// forward, which takes the place for them; Close sets the bit.
+	tail atomic.Uint64
+	_    pad
+
+	// head is the position of the next pop. Written by the consumer, read by
+	// producers to whom the queue looks full, and by Len.
+	head atomic.Uint64
+	_    pad
+}
+
+type place[T any] struct {
+	// turn is described above. A producer's store publishes v; the consumer's
+	// that v is clear.
+	turn atomic.Uint64
+	v    T
+}
+
+// closedBit is out of reach of positions: at a push per nanosecond they come
+// there in 292 years.
+const closedBit = 1 << 63
+
+// PushResult says what became of a Push.
+type PushResult uint8
+
+// What becomes of a Push.
+const (
+	Pushed PushResult = iota
+	Full
+	Closed
+)
+
+// NewMPSC makes an empty queue for n elements. It panics unless 0 < n <= 2^31.
+func NewMPSC[T any](n int) *MPSC[T] {
+	if n <= 0 || int64(n) > 1<<31 {
+		panic(fmt.Sprintf("ring: queue of %d elements", n))
+	}
+	size := max(uint64(1)<<bits.Len64(uint64(n)-1), 2) // with one place, free and filled are the same turn
+	q := &MPSC[T]{places: make([]place[T], size), mask: size - 1, limit: uint64(n)}
+	for i := range q.places {
+		q.places[i].turn.Store(uint64(i))
+	}
+	return q
+}
+
+// Push appends v unless the queue is full or closed. Any goroutine may call it;
+// it does not block or allocate. What one goroutine pushes comes out in its
+// order.
+func (q *MPSC[T]) Push(v T) PushResult {
+	for {
+		t := q.tail.Load()
+		if t&closedBit != 0 {
+			return Closed
+		}
+		p := &q.places[t&q.mask]
+		switch turn := p.turn.Load(); {
+		case turn == t && (q.limit == q.mask+1 || t-q.head.Load() < q.limit):
+			if q.tail.CompareAndSwap(t, t+1) {
+				p.v = v
+				p.turn.Store(t + 1)
+				return Pushed
+			}
+		case q.tail.Load() == t: // not overtaken meanwhile: it is full
+			return Full
+		}
+	}
+}
+
+// Pop takes the oldest element, or reports false if there is none, or it is still
+// being pushed. Its place is cleared. Only the consumer may call it; it does not
+// block or allocate.
+func (q *MPSC[T]) Pop() (v T, ok bool) {
+	h := q.head.Load()
+	p := &q.places[h&q.mask]
+	if p.turn.Load() != h+1 {
+		return v, false
+	}
+	var zero T
+	v, p.v = p.v, zero
+	q.head.Store(h + 1)
+	p.turn.Store(h + q.mask + 1)
+	return v, true
+}
+
+// Close makes every later Push fail; what was pushed can still be popped. It is
+// idempotent, does not block, and any goroutine may call it.
+func (q *MPSC[T]) Close() { q.tail.Or(closedBit) }
+
+// Len is the number of elements, those being pushed included: exact for a
+// consumer of a closed queue, an estimate for others. Any goroutine may call it.
+func (q *MPSC[T]) Len() int {
+	// Head first: tail is never behind a head that was read before it.
+	h := q.head.Load()
+	return int(min(q.tail.Load()&^closedBit-h, q.limit))
+}
+
+// Cap is the number of elements that fit.
+func (q *MPSC[T]) Cap() int { return int(q.limit) }

@@ -1,0 +1,106 @@
+package ring
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+)
+
+// Rule: the queue holds as many as it was made for, first in, first out, time
+// and again; closed it takes none and gives what it has.
+func TestMPSCHoldsItsNumber(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4, 7, 8, 100} {
+		q := NewMPSC[int](n)
+		for round := range 5 {
+			for i := range n {
+				if got := q.Push(i); got != Pushed {
+					t.Fatalf("of %d: push %d in round %d: %v", n, i, round, got)
+				}
+			}
+			if got := q.Push(n); got != Full {
+				t.Fatalf("of %d: one more: %v, want Full", n, got)
+			}
+			if round == 4 {
+				q.Close()
+				if got := q.Push(n); got != Closed {
+					t.Fatalf("of %d, closed: %v, want Closed", n, got)
+				}
+			}
+			if q.Len() != n || q.Cap() != n {
+				t.Fatalf("of %d, full: Len %d, Cap %d", n, q.Len(), q.Cap())
+			}
+			for i := range n {
+				if v, ok := q.Pop(); !ok || v != i {
+					t.Fatalf("of %d: pop %d in round %d: %d, %v", n, i, round, v, ok)
+				}
+			}
+			if v, ok := q.Pop(); ok || q.Len() != 0 {
+				t.Fatalf("of %d, empty: popped %d, Len %d", n, v, q.Len())
+			}
+		}
+	}
+}
+
+// Rule: what was popped is not kept alive.
+func TestMPSCClearsPlaces(t *testing.T) {
+	q := NewMPSC[*int](2)
+	q.Push(new(int))
+	q.Pop()
+	if q.places[0].v != nil {
+		t.Error("a popped element is still in its place")
+	}
+}
+
+// Rule: with many producers and a close in between, each producer's elements come
+// out in its order, those accepted all, and no others.
+func TestMPSCManyProducers(t *testing.T) {
+	const producers, each = 4, 20_000
+	q := NewMPSC[[2]int](64)
+	accepted := make([]int, producers)
+	var done sync.WaitGroup
+	for p := range producers {
+		done.Go(func() {
+			for i := 0; i < each; {
+				switch q.Push([2]int{p, i}) {
+				case Pushed:
+					i++
+					accepted[p] = i
+				case Full:
+					runtime.Gosched()
+				case Closed:
+					return
+				}
+			}
+		})
+	}
+	next := make([]int, producers)
+	total := 0
+	take := func() bool {
+		v, ok := q.Pop()
+		if ok {
+			if v[1] != next[v[0]] {
+				t.Fatalf("producer %d: element %d, want %d", v[0], v[1], next[v[0]])
+			}
+			next[v[0]]++
+			total++
+		}
+		return ok
+	}
+	for total < producers*each*3/4 {
+		if !take() {
+			runtime.Gosched()
+		}
+	}
+	q.Close()
+	done.Wait()
+	for take() {
+	}
+	for p := range producers {
+		if next[p] != accepted[p] {
+			t.Errorf("producer %d: %d accepted, %d came", p, accepted[p], next[p])
+		}
+	}
+	if q.Len() != 0 {
+		t.Errorf("%d are left", q.Len())
+	}
+}

@@ -1,0 +1,92 @@
+package runtime
+
+import (
+	"time"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// DeviceEvent is something that happened to the device or a port of it.
+type DeviceEvent struct {
+	Type verbs.AsyncEventType
+	Port uint8 // for the events of a port
+}
+
+// watcher is one WatchDevice.
+type watcher struct{ fn func(DeviceEvent) }
+
+// WatchDevice has fn called with every event of the device and its ports from
+// now on: port up and down, changes of its addresses, the device's end. fn runs
+// holding a reactor's turn: it must not block. stop ends that; an event that is
+// being told may still come. The events of queues and connections are not told:
+// they show in their results.
+func (rt *Runtime) WatchDevice(fn func(DeviceEvent)) (stop func()) {
+	w := &watcher{fn}
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	rt.watchers = append(rt.watchers, w)
+	return func() {
+		rt.mu.Lock()
+		defer rt.mu.Unlock()
+		kept := make([]*watcher, 0, len(rt.watchers)) // tellWatchers may be reading the old one
+		for _, o := range rt.watchers {
+			if o != w {
+				kept = append(kept, o)
+			}
+		}
+		rt.watchers = kept
+	}
+}
+
+// tellWatchers passes on what is not of one queue.
+func (rt *Runtime) tellWatchers(ev *verbs.AsyncEvent) {
+	if ev.QP != nil || ev.CQ != nil || ev.SRQ != nil {
+		return
+	}
+	rt.mu.Lock()
+	all := rt.watchers
+	rt.mu.Unlock()
+	for _, w := range all {
+		w.fn(DeviceEvent{Type: ev.Type, Port: ev.Port})
+	}
+}
+
+// Now is the runtime's time.
+func (rt *Runtime) Now() time.Time { return rt.cfg.now() }
+
+// After runs fn once, d from now on the runtime's clock, holding a reactor's
+// turn: it must not block. stop keeps it from running if it has not begun, soon;
+// it does not wait. Nothing runs after Close. Both allocate; any goroutine.
+func (rt *Runtime) After(d time.Duration, fn func()) (stop func()) {
+	r := rt.shards[0].r
+	t := r.After(d, fn)
+	return func() { r.Defer(func() { r.StopTimer(t) }) }
+}
+
+// Loop is where one reactor runs callbacks: a goroutine beside its event loop.
+type Loop struct{ r *reactor.Reactor }
+
+// Loops are those of all reactors, at least one; the same order every time.
+func (rt *Runtime) Loops() []Loop {
+	all := make([]Loop, len(rt.shards))
+	for i, s := range rt.shards {
+		all[i].r = s.r
+	}
+	return all
+}
+
+// Loop is that of the connection's reactor.
+func (c *Conn) Loop() Loop { return Loop{c.sh.r} }
+
+// Queue has a job run once, after what was queued before it. It does not block
+// or allocate. Any goroutine, also the turn's. A job that blocks delays others.
+func (l Loop) Queue(j *reactor.Job) { l.r.Queue(j) }
+
+// End starts the end of the connection as Close does, and waits for nothing: it
+// refuses new operations, lets those under way complete, and disconnects.
+// Gone is closed at the end.
+func (c *Conn) End() { c.end(false) }
+
+// Gone is closed when the connection has given everything back.
+func (c *Conn) Gone() <-chan struct{} { return c.closed }
