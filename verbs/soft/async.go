@@ -66,6 +66,9 @@ func (c *asyncChannel) target(ev *verbs.AsyncEvent) *asyncState {
 	if q, ok := ev.CQ.(*completionQueue); ok {
 		return &q.events
 	}
+	if s, ok := ev.SRQ.(*sharedQueue); ok {
+		return &s.events
+	}
 	return &c.rest
 }
 

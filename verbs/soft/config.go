@@ -42,6 +42,9 @@ type Limits struct {
 	MaxCQE      int    // 4194304
 	MaxMR       int    // 1048576
 	MaxPD       int    // 32768
+	MaxSRQ      int    // 16384
+	MaxSRQWR    int    // 16384
+	MaxSRQSGE   int    // 32
 	MaxRdAtomic int    // READs and atomics of a queue pair at once, each way: 128
 	MaxMsgSize  uint32 // bytes of one message, 1 GiB
 	CompVectors int    // 64
@@ -57,6 +60,9 @@ var defaultLimits = Limits{
 	MaxCQE:      1 << 22,
 	MaxMR:       1 << 20,
 	MaxPD:       32768,
+	MaxSRQ:      16384,
+	MaxSRQWR:    16384,
+	MaxSRQSGE:   32,
 	MaxRdAtomic: 128,
 	MaxMsgSize:  1 << 30,
 	CompVectors: 64,
@@ -89,6 +95,9 @@ func (l Limits) withDefaults() (Limits, error) {
 	pick(&l.MaxCQE, d.MaxCQE)
 	pick(&l.MaxMR, d.MaxMR)
 	pick(&l.MaxPD, d.MaxPD)
+	pick(&l.MaxSRQ, d.MaxSRQ)
+	pick(&l.MaxSRQWR, d.MaxSRQWR)
+	pick(&l.MaxSRQSGE, d.MaxSRQSGE)
 	pick(&l.MaxRdAtomic, d.MaxRdAtomic)
 	pick(&l.CompVectors, d.CompVectors)
 	if l.MaxMsgSize == 0 {
@@ -100,6 +109,7 @@ func (l Limits) withDefaults() (Limits, error) {
 	}{
 		{"MaxQP", l.MaxQP, ceilQP}, {"MaxQPWR", l.MaxQPWR, 1 << 20}, {"MaxSGE", l.MaxSGE, 1 << 10},
 		{"MaxInline", l.MaxInline, 1 << 16}, {"MaxCQ", l.MaxCQ, 1 << 24}, {"MaxCQE", l.MaxCQE, 1 << 24},
+		{"MaxSRQ", l.MaxSRQ, 1 << 16}, {"MaxSRQWR", l.MaxSRQWR, 1 << 20}, {"MaxSRQSGE", l.MaxSRQSGE, 1 << 10},
 		{"MaxMR", l.MaxMR, 1 << 24}, {"MaxPD", l.MaxPD, 1 << 24}, {"MaxRdAtomic", l.MaxRdAtomic, ceilRdAtomic},
 		{"MaxMsgSize", int(l.MaxMsgSize), ceilMsgSize}, {"CompVectors", l.CompVectors, 1 << 10},
 	} {

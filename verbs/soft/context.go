@@ -130,6 +130,8 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 		FWVersion: "1.0", VendorPartID: 1, MaxMRSize: 1 << 48,
 		MaxQP: l.MaxQP, MaxQPWR: l.MaxQPWR, MaxSGE: l.MaxSGE, MaxSGERead: min(maxSGERead, l.MaxSGE), MaxInline: l.MaxInline,
 		MaxCQ: l.MaxCQ, MaxCQE: l.MaxCQE, MaxMR: l.MaxMR, MaxPD: l.MaxPD,
+		MaxSRQ: l.MaxSRQ, MaxSRQWR: l.MaxSRQWR, MaxSRQSGE: l.MaxSRQSGE,
+		Caps:        verbs.CapCurrQPStateMod | verbs.CapRCRNRNakGen | verbs.CapSRQResize,
 		MaxQPRdAtom: l.MaxRdAtomic, MaxQPInitRdAtom: l.MaxRdAtomic,
 		AtomicCap: verbs.AtomicGlob, CompVectors: l.CompVectors, PhysPorts: 1,
 		Opcodes: supported, QPTypes: []verbs.QPType{verbs.QPTRC},

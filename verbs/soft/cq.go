@@ -55,10 +55,11 @@ type completionQueue struct {
 	events  asyncState // CQ_ERR
 
 	// The engine's, under the port's token.
-	qps        []*queuePair // one entry for each work queue that completes here
-	dirty      bool         // on the device's list of rings to publish
-	unsolicNew bool         // completions since the last publishing
-	solicNew   bool         // solicited or failed ones among them
+	qps        []*queuePair   // one entry for each work queue that completes here
+	srqs       []*sharedQueue // XRC shared receive queues that complete here
+	dirty      bool           // on the device's list of rings to publish
+	unsolicNew bool           // completions since the last publishing
+	solicNew   bool           // solicited or failed ones among them
 }
 
 var _ verbs.CQ = (*completionQueue)(nil)
@@ -69,12 +70,16 @@ func (q *completionQueue) InboxHook() *ring.Hook[completionQueue] { return &q.ho
 // push appends a completion. It becomes visible when the turn ends. Engine
 // only.
 func (q *completionQueue) push(wq *workQueue, pos uint64, solicited bool) *verbs.WC {
-	if q.dead.Load() {
-		return &q.ctx.dev.lostWC
+	var e *cqe
+	if !q.dead.Load() {
+		if e = q.ring.Load().place(); e == nil {
+			q.overrun()
+		}
 	}
-	e := q.ring.Load().place()
 	if e == nil {
-		q.overrun()
+		if wq.places != nil {
+			wq.places.give(uint32(pos)) // others share the queue
+		}
 		return &q.ctx.dev.lostWC
 	}
 	e.wq, e.pos = wq, pos
@@ -208,7 +213,7 @@ func (q *completionQueue) Close() (err error) {
 		if q.closed.Load() {
 			return
 		}
-		if n := len(q.qps); n > 0 {
+		if n := len(q.qps) + len(q.srqs); n > 0 {
 			err = opError(op, q.String(), syscall.EBUSY, "%w: %d work queues complete here", verbs.ErrBusy, n)
 			return
 		}
@@ -221,6 +226,9 @@ func (q *completionQueue) Close() (err error) {
 			return
 		}
 		q.closed.Store(true)
+		for r := q.cur; r != nil; r = r.next.Load() {
+			r.abandon()
+		}
 		q.ctx.counts.CQ--
 		if q.ch != nil {
 			q.ch.cqs--

@@ -67,29 +67,45 @@ func (r *cqRing) poll(wc []verbs.WC) (n int) {
 	if h == t {
 		return 0
 	}
-	var wq *workQueue
+	var wq *workQueue // whose places are to be freed below pos
 	var pos uint64
+	var last *workQueue
+	skip := false
 	for ; h != t && n < len(wc); h++ {
 		e := &r.buf[h&r.mask]
-		if e.wq != wq {
+		if e.wq != last {
+			last = e.wq
 			if wq != nil {
 				wq.freed.Store(pos)
-			}
-			wq = e.wq
-			if wq.dead.Load() {
 				wq = nil
 			}
+			skip = last.dead.Load()
 		}
-		if wq == nil {
+		if skip {
 			continue
 		}
 		wc[n] = e.wc
-		pos = e.pos + 1
 		n++
+		if last.places != nil {
+			last.places.give(uint32(e.pos))
+			continue
+		}
+		wq, pos = last, e.pos+1
 	}
 	if wq != nil {
 		wq.freed.Store(pos)
 	}
 	r.head.Store(h)
 	return n
+}
+
+// abandon gives back the places of shared receive queues whose completions
+// nobody will poll, because the queue is closed.
+func (r *cqRing) abandon() {
+	for h := r.head.Load(); h != r.fill; h++ {
+		if e := &r.buf[h&r.mask]; e.wq.places != nil {
+			e.wq.places.give(uint32(e.pos))
+		}
+	}
+	r.head.Store(r.fill)
 }

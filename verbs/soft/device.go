@@ -56,8 +56,9 @@ type device struct {
 	broken   []*queuePair // to be moved to ERR before the turn ends
 	timers   timerHeap
 	dirtyCQs []*completionQueue
-	held     *guard   // the guard this engine is inside of
-	lostWC   verbs.WC // where completions for a dead queue go
+	lastWQE  []*queuePair // to be told that their last receive has completed
+	held     *guard       // the guard this engine is inside of
+	lostWC   verbs.WC     // where completions for a dead queue go
 	scratch  scratch
 
 	// Hooks of the connection manager. All are called in the engine's turn (or

@@ -71,6 +71,7 @@ func (d *device) Turn(now time.Duration) (next time.Duration, more bool) {
 	}
 	clear(d.dirtyCQs)
 	d.dirtyCQs = d.dirtyCQs[:0]
+	d.tellLastWQE()
 	if at := d.timers.earliest(); at != 0 && (next == 0 || at < next) {
 		next = at
 	}

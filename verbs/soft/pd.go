@@ -15,7 +15,7 @@ type protectionDomain struct {
 	number uint32
 	closed atomic.Bool // set by Close under the port's token
 
-	mrs, qps int // alive; under the port's token
+	mrs, qps, srqs int // alive; under the port's token
 }
 
 var _ verbs.PD = (*protectionDomain)(nil)
@@ -44,7 +44,7 @@ func (p *protectionDomain) exclusive(op string, fn func()) error {
 	return nil
 }
 
-// Close frees the domain; [verbs.ErrBusy] while it has regions or queue pairs.
+// Close frees the domain; [verbs.ErrBusy] while something of it is alive.
 //
 // Implements: ibv_dealloc_pd.
 func (p *protectionDomain) Close() (err error) {
@@ -63,6 +63,9 @@ func (p *protectionDomain) Close() (err error) {
 		if p.qps > 0 {
 			alive = append(alive, count(p.qps, "queue pairs"))
 		}
+		if p.srqs > 0 {
+			alive = append(alive, count(p.srqs, "shared receive queues"))
+		}
 		if alive != nil {
 			err = opError(op, p.String(), syscall.EBUSY, "%w: %s alive", verbs.ErrBusy, strings.Join(alive, " and "))
 			return
@@ -80,13 +83,6 @@ func (p *protectionDomain) Close() (err error) {
 // Implements: ibv_alloc_mw.
 func (p *protectionDomain) AllocMW(verbs.MWType) (verbs.MW, error) {
 	return nil, notYet("ibv_alloc_mw", p.String(), "memory windows")
-}
-
-// CreateSRQ is not supported yet.
-//
-// Implements: ibv_create_srq.
-func (p *protectionDomain) CreateSRQ(*verbs.SRQAttr) (verbs.SRQ, error) {
-	return nil, notYet("ibv_create_srq", p.String(), "shared receive queues")
 }
 
 // CreateAH is not supported yet: only datagram queue pairs need one.

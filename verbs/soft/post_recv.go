@@ -3,42 +3,64 @@ package soft
 import (
 	"syscall"
 
-	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// postRecv copies the receives of a group into the queue. It tells whether the
+// postRecv copies the receives of a group into its queue. It tells whether the
 // engine has to run: only a queue pair in ERR, which flushes them.
 //
-//	EINVAL  no such queue pair here, RESET; number of elements; list too short;
-//	        a shared receive queue
+//	EINVAL  no such queue pair or shared queue here; RESET; a queue pair that
+//	        uses a shared queue; number of elements; list too short
 //	ENOMEM  the queue is full
 //	EFAULT  a request or its elements are not in off-heap memory
 //
-// Implements: ibv_post_recv.
+// Implements: ibv_post_recv, ibv_post_srq_recv.
 func (c *deviceContext) postRecv(g *verbs.RecvGroup) (ring bool) {
 	g.Accepted, g.Errno = 0, 0
+	if g.SRQ != nil {
+		s, ok := c.ownSRQ(g.SRQ)
+		if !ok {
+			g.Errno = syscall.EINVAL
+			return false
+		}
+		s.wrs.fill(s.rq.Load(), g)
+		return false
+	}
 	q, ok := c.ownQP(g.QP)
-	if !ok || g.SRQ != nil || verbs.QPState(q.state.Load()) == verbs.QPSReset {
+	if !ok || q.srq != nil || verbs.QPState(q.state.Load()) == verbs.QPSReset {
 		g.Errno = syscall.EINVAL
 		return false
 	}
-	rq := q.rq.Load()
+	q.recvWRs.fill(q.rq.Load(), g)
+	// The engine stores ERR before it looks at head, we store head before we
+	// look at the state: one of us sees the other, and nothing stays behind
+	// unflushed.
+	if g.Accepted == 0 || verbs.QPState(q.state.Load()) != verbs.QPSErr {
+		return false
+	}
+	q.ring()
+	return true
+}
+
+// fill copies the receives of a group into rq and publishes them.
+func (m *wrMemory) fill(rq *recvQueue, g *verbs.RecvGroup) {
 	head := rq.head.Load()
 	room := rq.room(head)
 	addr := g.Head
 	n := 0
 	for n < g.Count {
-		var wr *verbs.RecvWR
-		if wr, ok = q.recvWR(addr); !ok {
+		wr, ok := m.recv(addr)
+		if !ok {
 			g.Errno = syscall.EFAULT
 			break
 		}
-		if uint64(n) == room {
+		place, ok := rq.claim(head+uint64(n), uint64(n) < room)
+		if !ok {
 			g.Errno = syscall.ENOMEM
 			break
 		}
-		if g.Errno = q.fillRecv(rq, head+uint64(n), wr); g.Errno != 0 {
+		if g.Errno = m.fillRecv(rq, place, wr); g.Errno != 0 {
+			rq.unclaim(place)
 			break
 		}
 		n++
@@ -47,40 +69,17 @@ func (c *deviceContext) postRecv(g *verbs.RecvGroup) (ring bool) {
 			break
 		}
 	}
-	g.Accepted = n
-	if n == 0 {
-		return false
+	if g.Accepted = n; n > 0 {
+		rq.head.Store(head + uint64(n))
 	}
-	rq.head.Store(head + uint64(n))
-	// The engine stores ERR before it looks at head, we store head before we
-	// look at the state: one of us sees the other, and nothing stays behind
-	// unflushed.
-	if verbs.QPState(q.state.Load()) != verbs.QPSErr {
-		return false
-	}
-	q.ring()
-	return true
 }
 
-func (q *queuePair) recvWR(addr uint64) (*verbs.RecvWR, bool) {
-	if a := q.wrArena; a != nil {
-		if wr, ok := mem.At[verbs.RecvWR](a, addr); ok {
-			return wr, true
-		}
-	}
-	a, ok := mem.Find(addr, verbs.SizeofRecvWR)
-	if !ok {
-		return nil, false
-	}
-	q.wrArena = a
-	return mem.At[verbs.RecvWR](a, addr)
-}
-
-func (q *queuePair) fillRecv(rq *recvQueue, pos uint64, wr *verbs.RecvWR) syscall.Errno {
+// fillRecv copies a request to a place that is not yet published.
+func (m *wrMemory) fillRecv(rq *recvQueue, place uint64, wr *verbs.RecvWR) syscall.Errno {
 	if wr.NumSGE > rq.maxSGE {
 		return syscall.EINVAL
 	}
-	sges, ok := q.list(wr.SGList, wr.NumSGE)
+	sges, ok := m.list(wr.SGList, wr.NumSGE)
 	if !ok {
 		return syscall.EFAULT
 	}
@@ -88,7 +87,7 @@ func (q *queuePair) fillRecv(rq *recvQueue, pos uint64, wr *verbs.RecvWR) syscal
 	for i := range sges {
 		total += uint64(sges[i].Length)
 	}
-	copy(rq.sges(pos, wr.NumSGE), sges)
-	*rq.at(pos) = recvWQE{wrID: wr.WRID, nsge: wr.NumSGE, size: total}
+	copy(rq.sges(place, wr.NumSGE), sges)
+	*rq.at(place) = recvWQE{wrID: wr.WRID, nsge: wr.NumSGE, size: total}
 	return 0
 }

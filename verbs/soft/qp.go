@@ -25,6 +25,7 @@ type queuePair struct {
 	service  *service // of kind
 	number   uint32
 	userData uint64
+	srq      *sharedQueue // nil: receives are its own
 	granted  verbs.QPCap
 	sigAll   bool
 
@@ -46,6 +47,7 @@ type queuePair struct {
 
 	// The poster's: arenas that requests and inline payload were found in.
 	wrArena, inlineArena *mem.Arena
+	recvWRs              wrMemory
 
 	// The rest is the engine's, under the port's token.
 	attr     verbs.QPAttr
@@ -143,11 +145,17 @@ func (p *protectionDomain) addQP(q *queuePair) error {
 			return opError(op, p.String(), syscall.EINVAL, "%w: %v", verbs.ErrClosed, cq)
 		}
 	}
+	if q.srq != nil && q.srq.closed.Load() {
+		return opError(op, p.String(), syscall.EINVAL, "%w: %v", verbs.ErrClosed, q.srq)
+	}
 	if err := p.ctx.dev.addQP(q); err != nil {
 		return opError(op, p.String(), syscall.ENOMEM, "%w", err)
 	}
 	q.sendCQ.attach(q)
 	q.recvCQ.attach(q)
+	if q.srq != nil {
+		q.srq.qps++
+	}
 	p.qps++
 	p.ctx.counts.QP++
 	q.reset()
@@ -164,8 +172,9 @@ func (p *protectionDomain) newQP(init *verbs.QPInitAttr) (*queuePair, error) {
 	if svc == nil {
 		return nil, notYet(op, p.String(), fmt.Sprintf("queue pairs of type %v", init.Type))
 	}
-	if init.SRQ != nil {
-		return nil, notYet(op, p.String(), "shared receive queues")
+	srq, ok := p.ctx.ownSRQ(init.SRQ)
+	if init.SRQ != nil && !ok {
+		return refuse("%v is no shared receive queue of its context", init.SRQ)
 	}
 	scq, ok1 := p.ctx.ownCQ(init.SendCQ)
 	rcq, ok2 := p.ctx.ownCQ(init.RecvCQ)
@@ -173,6 +182,9 @@ func (p *protectionDomain) newQP(init *verbs.QPInitAttr) (*queuePair, error) {
 		return refuse("a queue pair needs two completion queues of its context, has %v and %v", init.SendCQ, init.RecvCQ)
 	}
 	l, c := &p.ctx.dev.cfg.Limits, init.Cap
+	if srq != nil {
+		c.MaxRecvWR, c.MaxRecvSGE = 0, 0 // it has no receives of its own
+	}
 	for _, a := range []struct {
 		name string
 		v    uint32
@@ -187,7 +199,7 @@ func (p *protectionDomain) newQP(init *verbs.QPInitAttr) (*queuePair, error) {
 		}
 	}
 	return &queuePair{
-		dev: p.ctx.dev, ctx: p.ctx, pd: p, kind: init.Type, service: svc, sendCQ: scq, recvCQ: rcq,
+		dev: p.ctx.dev, ctx: p.ctx, pd: p, kind: init.Type, service: svc, sendCQ: scq, recvCQ: rcq, srq: srq,
 		userData: init.UserData, granted: c, sigAll: init.SQSigAll,
 	}, nil
 }
@@ -236,6 +248,9 @@ func (q *queuePair) destroy() error {
 	d.qpCount--
 	q.sendCQ.detach(q)
 	q.recvCQ.detach(q)
+	if q.srq != nil {
+		q.srq.qps--
+	}
 	q.pd.qps--
 	q.ctx.counts.QP--
 	return nil

@@ -131,6 +131,7 @@ func (q *queuePair) Query() (a verbs.QPAttr, err error) {
 // completions that nobody polled are stale.
 func (q *queuePair) reset() {
 	q.abandon()
+	q.dropRecv()
 	if sq, rq := q.sq.Load(), q.rq.Load(); sq != nil {
 		sq.dead.Store(true)
 		rq.dead.Store(true)

@@ -61,7 +61,7 @@ func (q *queuePair) onSend(k *fabric.Packet, h *wire.Header, psn uint64, starts,
 	}
 	q.executed(h, psn, ends)
 	if ends {
-		q.completeRecv(q.rq.Load(), h, verbs.WCRecv, uint32(q.resp.recvOff))
+		q.completeRecv(h, verbs.WCRecv, uint32(q.resp.recvOff))
 	}
 }
 
@@ -73,7 +73,7 @@ func (q *queuePair) onWrite(k *fabric.Packet, h *wire.Header, psn uint64, starts
 	}
 	q.executed(h, psn, ends)
 	if h.Opcode.Ext()&wire.ExtImm != 0 {
-		q.completeRecv(q.rq.Load(), h, verbs.WCRecvRDMAWithImm, q.resp.total)
+		q.completeRecv(h, verbs.WCRecvRDMAWithImm, q.resp.total)
 	}
 }
 
@@ -96,12 +96,13 @@ func (q *queuePair) concluded(v verdict, psn uint64) bool {
 	return v == done
 }
 
-// putSend puts a packet of a SEND into the receive at the head of the queue.
+// putSend puts a packet of a SEND into the receive of its message, which it holds
+// from then on.
 func (q *queuePair) putSend(k *fabric.Packet, starts bool) verdict {
 	r := &q.resp
-	rq := q.rq.Load()
+	v, ok := q.nextRecv()
 	switch {
-	case starts && rq.empty():
+	case starts && !ok:
 		return noReceive
 	case !starts && r.kind != sendMessage:
 		return invalid
@@ -110,24 +111,25 @@ func (q *queuePair) putSend(k *fabric.Packet, starts bool) verdict {
 	if starts {
 		off = 0
 	}
-	w := rq.at(rq.next)
 	if k.PayloadLen > 0 {
-		if off+uint64(k.PayloadLen) > w.size {
+		if off+uint64(k.PayloadLen) > v.size() {
 			return tooLong
 		}
 		if !q.dev.enterGuard(k) {
 			return lost
 		}
-		if err := q.dev.scatter(q.pd, rq.sges(rq.next, w.nsge), off, k.Payload); err != nil {
+		if err := q.dev.scatter(v.pd, v.sges(), off, k.Payload); err != nil {
 			return badReceive
 		}
 		off += uint64(k.PayloadLen)
 	}
+	q.hold(v)
 	r.kind, r.recvOff = sendMessage, off
 	return done
 }
 
-// putWrite puts a packet of a WRITE where it belongs.
+// putWrite puts a packet of a WRITE where it belongs. With immediate it holds a
+// receive then.
 func (q *queuePair) putWrite(k *fabric.Packet, h *wire.Header, starts, ends bool) verdict {
 	r := &q.resp
 	n := uint32(k.PayloadLen)
@@ -153,7 +155,9 @@ func (q *queuePair) putWrite(k *fabric.Packet, h *wire.Header, starts, ends bool
 	if n > resid || (ends && n != resid) || (!ends && n == resid) {
 		return invalid
 	}
-	if h.Opcode.Ext()&wire.ExtImm != 0 && q.rq.Load().empty() {
+	imm := h.Opcode.Ext()&wire.ExtImm != 0
+	v, ok := q.nextRecv()
+	if imm && !ok {
 		return noReceive
 	}
 	if n > 0 {
@@ -169,29 +173,12 @@ func (q *queuePair) putWrite(k *fabric.Packet, h *wire.Header, starts, ends bool
 			to = to[copy(to, from):]
 		}
 	}
+	if imm {
+		q.hold(v)
+	}
 	r.kind = writeMessage
 	r.va, r.rkey, r.resid, r.total = va+uint64(n), rkey, resid-n, total
 	return done
-}
-
-// completeRecv completes the receive at the head of the queue.
-func (q *queuePair) completeRecv(rq *recvQueue, h *wire.Header, op verbs.WCOpcode, n uint32) {
-	wc := q.recvCQ.push(&rq.workQueue, rq.next, h.Solicited)
-	wc.WRID, wc.Opcode, wc.QPNum, wc.ByteLen = rq.at(rq.next).wrID, op, q.number, n
-	wc.SrcQP = q.attr.DestQPN
-	if h.Opcode.Ext()&wire.ExtImm != 0 {
-		wc.Flags = verbs.WCWithImm
-		wc.ImmData = verbs.NetworkOrder(h.Imm)
-	}
-	rq.next++
-}
-
-// completeRecvError completes the receive at the head of the queue without
-// success.
-func (q *queuePair) completeRecvError(rq *recvQueue, s verbs.WCStatus, vendor uint32) {
-	wc := q.recvCQ.push(&rq.workQueue, rq.next, true)
-	wc.WRID, wc.Status, wc.VendorErr, wc.QPNum = rq.at(rq.next).wrID, s, vendor, q.number
-	rq.next++
 }
 
 // onAtomic executes a compare-and-swap or fetch-and-add, once.

@@ -39,11 +39,13 @@ type responder struct {
 	msn      uint32 // messages completed
 
 	established bool // a packet has come
+	lastTold    bool // LAST_WQE_REACHED was raised
 	waiting     bool // a sequence or RNR NAK was sent: no other until expected comes
 
 	kind    message
-	recvOff uint64 // SEND: bytes that have come
-	va      uint64 // WRITE: where the next packet goes
+	recv    receive // the receive taken, held until it completes
+	recvOff uint64  // SEND: bytes that have come
+	va      uint64  // WRITE: where the next packet goes
 	rkey    uint32
 	resid   uint32 // WRITE: bytes that must still come
 	total   uint32 // WRITE: bytes of the message
@@ -241,8 +243,9 @@ func (q *queuePair) refuse(psn uint64, code wire.NakCode) {
 
 // refuseRecv is refuse for a request whose receive completes with status.
 func (q *queuePair) refuseRecv(psn uint64, code wire.NakCode, status verbs.WCStatus) {
-	if rq := q.rq.Load(); !rq.empty() {
-		q.completeRecvError(rq, status, vendorRecv)
+	if v, ok := q.nextRecv(); ok {
+		q.hold(v)
+		q.completeRecvError(status, vendorRecv)
 	}
 	q.giveUp(psn, code)
 }

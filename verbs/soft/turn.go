@@ -61,6 +61,12 @@ func (c *deviceContext) ownCQ(cq verbs.CQ) (*completionQueue, bool) {
 	return q, ok && q != nil && q.ctx == c && !q.closed.Load()
 }
 
+// ownSRQ is a living shared receive queue of this context.
+func (c *deviceContext) ownSRQ(srq verbs.SRQ) (*sharedQueue, bool) {
+	s, ok := srq.(*sharedQueue)
+	return s, ok && s != nil && s.ctx == c && !s.closed.Load()
+}
+
 // ownQP is a living queue pair of this context.
 func (c *deviceContext) ownQP(qp verbs.QP) (*queuePair, bool) {
 	q, ok := qp.(*queuePair)

@@ -20,7 +20,8 @@ import (
 //
 // A reset of the queue pair makes new queues and marks the old dead; their
 // completions that nobody has polled yet are dropped (libibverbs providers
-// clean the CQ when a queue pair is reset or destroyed).
+// clean the CQ when a queue pair is reset or destroyed). Those of a shared
+// receive queue are delivered: its owner wants its buffers back.
 type workQueue struct {
 	size uint64 // requests that fit: what was granted
 	mask uint64
@@ -36,6 +37,9 @@ type workQueue struct {
 	// engine, read by pollers; nothing else hangs on it.
 	dead atomic.Bool
 	_    [cacheLine]byte
+	// places are those of a shared receive queue, which are freed one by one
+	// (freed and dead are not used then); nil for the others. Immutable.
+	places *places
 }
 
 // cacheLine separates words of different writers: two lines, because the
@@ -124,14 +128,15 @@ type recvWQE struct {
 	size uint64 // bytes its elements hold
 }
 
-// recvQueue is the ring of receive work requests. A queue pair reaches it by
-// pointer only, so that several may share one.
+// recvQueue is the ring of receive work requests of a queue pair, or of a
+// shared receive queue. Where it is shared a request stands in a place of its
+// own choice (see places); otherwise in that of its position.
 type recvQueue struct {
 	workQueue
 	wqe    []recvWQE
 	sge    []verbs.SGE
 	maxSGE uint32
-	next   uint64 // position of the next request to fill; the engine's
+	next   uint64 // position of the next request to take; the engine's
 }
 
 func newRecvQueue(maxWR, maxSGE uint32) *recvQueue {
@@ -142,12 +147,56 @@ func newRecvQueue(maxWR, maxSGE uint32) *recvQueue {
 	return q
 }
 
-func (q *recvQueue) at(pos uint64) *recvWQE { return &q.wqe[pos&q.mask] }
+// newSharedRing is newRecvQueue for a shared receive queue.
+func newSharedRing(maxWR, maxSGE uint32) *recvQueue {
+	q := newRecvQueue(maxWR, maxSGE)
+	q.places = new(places)
+	q.places.init(q.mask + 1)
+	for place := maxWR; place > 0; place-- {
+		q.places.push(&q.places.free, place-1)
+	}
+	return q
+}
 
-func (q *recvQueue) sges(pos uint64, n uint32) []verbs.SGE {
-	i := (pos & q.mask) * uint64(q.maxSGE)
+// at is the request at a place.
+func (q *recvQueue) at(place uint64) *recvWQE { return &q.wqe[place&q.mask] }
+
+func (q *recvQueue) sges(place uint64, n uint32) []verbs.SGE {
+	i := (place & q.mask) * uint64(q.maxSGE)
 	return q.sge[i : i+uint64(n)]
 }
 
-// empty tells the engine whether no receive is posted.
-func (q *recvQueue) empty() bool { return q.next == q.head.Load() }
+// posted is how many receives wait to be taken, as the engine sees it.
+func (q *recvQueue) posted() uint64 { return q.head.Load() - q.next }
+
+// front is the place of the next request to take; ok is false when none is
+// posted. Engine only.
+func (q *recvQueue) front() (place uint64, ok bool) {
+	if q.next == q.head.Load() {
+		return 0, false
+	}
+	if q.places != nil {
+		return uint64(q.places.order[q.next&q.mask]), true
+	}
+	return q.next, true
+}
+
+// claim is the place for the request to be posted at pos; room tells whether
+// there is one in a queue that is not shared. Poster only.
+func (q *recvQueue) claim(pos uint64, room bool) (place uint64, ok bool) {
+	if q.places == nil {
+		return pos, room
+	}
+	free, ok := q.places.get()
+	if ok {
+		q.places.order[pos&q.mask] = free
+	}
+	return uint64(free), ok
+}
+
+// unclaim undoes claim.
+func (q *recvQueue) unclaim(place uint64) {
+	if q.places != nil {
+		q.places.push(&q.places.free, uint32(place))
+	}
+}
