@@ -53,6 +53,21 @@ func (r *recorder) packet(ev fabric.Event) {
 	r.WriteByte('\n')
 }
 
+// golden compares a trace with the one that is kept.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", "golden", name+".trace")
+	if *update {
+		must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		must(t, os.WriteFile(file, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	must(t, err)
+	if got != string(want) {
+		t.Fatalf("got\n%swant\n%s(-update writes it anew; read the difference first)", got, want)
+	}
+}
+
 // TestGoldenRecoveries: how the protocol recovers, packet by packet.
 func TestGoldenRecoveries(t *testing.T) {
 	drop := func(from, to uint64, ops ...wire.Opcode) fabric.Link {
@@ -120,16 +135,7 @@ func TestGoldenRecoveries(t *testing.T) {
 			for _, wc := range w.b.poll(w.b.rcq) {
 				fmt.Fprintf(r, "receive %d %v %d bytes\n", wc.WRID, wc.Status, wc.ByteLen)
 			}
-			file := filepath.Join("testdata", "golden", c.name+".trace")
-			if *update {
-				must(t, os.MkdirAll(filepath.Dir(file), 0o755))
-				must(t, os.WriteFile(file, []byte(r.String()), 0o644))
-			}
-			want, err := os.ReadFile(file)
-			must(t, err)
-			if r.String() != string(want) {
-				t.Fatalf("got\n%swant\n%s(-update writes it anew; read the difference first)", r, want)
-			}
+			golden(t, c.name, r.String())
 		})
 	}
 }

@@ -156,9 +156,12 @@ func (q *queuePair) putWrite(k *fabric.Packet, h *wire.Header, starts, ends bool
 		return invalid
 	}
 	imm := h.Opcode.Ext()&wire.ExtImm != 0
-	v, ok := q.nextRecv()
-	if imm && !ok {
-		return noReceive
+	var v receive
+	if imm {
+		var ok bool
+		if v, ok = q.nextRecv(); !ok {
+			return noReceive
+		}
 	}
 	if n > 0 {
 		m, err := q.dev.resolve(q.pd, rkey, va, n, verbs.AccessRemoteWrite)

@@ -1,0 +1,428 @@
+package soft
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// lose is a link that loses the nth packet of an opcode.
+func lose(n uint64, ops ...wire.Opcode) fabric.Link {
+	return fabric.Link{Rules: []fabric.Rule{{Opcodes: ops, From: n, To: n, Drop: true}}}
+}
+
+// TestSRQTakesInPostingOrder: whichever queue pair a message comes to, it takes
+// the receive posted first, and completes where that queue pair completes.
+func TestSRQTakesInPostingOrder(t *testing.T) {
+	x := share(t, 3, verbs.SRQAttr{MaxWR: 8, MaxSGE: 4}, options{})
+	x.post(10, 5)
+	for n, i := range []int{2, 0, 1, 0, 2} {
+		x.send(i, uint64(n), 100)
+		x.settle()
+	}
+	for i, want := range []string{"11:SUCCESS 13:SUCCESS ", "12:SUCCESS ", "10:SUCCESS 14:SUCCESS "} {
+		if got := x.got(i); got != want {
+			t.Fatalf("connection %d received %q, want %q", i, got, want)
+		}
+	}
+}
+
+// TestSRQMessageKeepsItsReceive: a message that has begun keeps its receive
+// while others take the next ones; places come back one by one, by polling, in
+// whatever order the messages end.
+func TestSRQMessageKeepsItsReceive(t *testing.T) {
+	x := share(t, 2, verbs.SRQAttr{MaxWR: 3, MaxSGE: 4}, options{})
+	x.fab.SetLink(x.a.gid, x.b.gid, lose(1, wire.RCSendLast))
+	x.post(1, 3)
+	if !x.full() {
+		t.Fatalf("a fourth receive of three was taken")
+	}
+	x.send(0, 1, 3000) // its last packet is lost: it has begun
+	x.step()
+	x.send(1, 2, 10)
+	x.step()
+	if !x.full() {
+		t.Fatalf("a place came back before its completion was polled")
+	}
+	if got := x.got(1); got != "2:SUCCESS " {
+		t.Fatalf("the second message completes %q, want receive 2", got)
+	}
+	if x.full() {
+		t.Fatalf("no place came back for a completion polled before an earlier receive's")
+	}
+	x.post(4, 1)
+	if !x.full() {
+		t.Fatalf("one polled, two posted")
+	}
+	x.settle()
+	if got := x.got(0); got != "1:SUCCESS " {
+		t.Fatalf("the message that began first completes %q, want receive 1", got)
+	}
+	x.post(5, 1)
+	for id := range uint64(3) {
+		x.send(1, id, 10)
+	}
+	x.settle()
+	if got := x.got(1); got != "3:SUCCESS 4:SUCCESS 5:SUCCESS " {
+		t.Fatalf("then %q, want 3, 4, 5: the order of posting", got)
+	}
+}
+
+// TestSRQLimit: one event for each arming, when a receive is taken and fewer
+// than the limit are left.
+func TestSRQLimit(t *testing.T) {
+	x := share(t, 1, verbs.SRQAttr{MaxWR: 8, MaxSGE: 4, Limit: 3}, options{})
+	x.post(0, 8)
+	step := func(what string, msgs, want int) {
+		t.Helper()
+		for range msgs {
+			x.send(0, 1, 8)
+		}
+		x.settle()
+		x.got(0)
+		if n := x.has(verbs.EventSRQLimitReached); n != want {
+			t.Fatalf("%s: %d events, want %d", what, n, want)
+		}
+	}
+	limit := func(want uint32) {
+		t.Helper()
+		a, err := x.s.Query()
+		must(t, err)
+		if a.Limit != want || a.MaxWR != 8 || a.MaxSGE != 4 {
+			t.Fatalf("attributes %+v, want limit %d of 8 receives of 4 elements", a, want)
+		}
+	}
+	step("three left", 5, 0)
+	limit(3)
+	step("two left", 1, 1)
+	limit(0)
+	step("one left, not armed again", 1, 0)
+	x.post(8, 7)
+	must(t, x.s.SetLimit(8))
+	step("armed with as many as are posted", 0, 0)
+	step("armed again, one taken", 1, 1)
+	must(t, x.s.SetLimit(8))
+	must(t, x.s.SetLimit(0))
+	step("disarmed", 1, 0)
+	must(t, x.s.SetLimit(8))
+	step("armed while fewer are left already", 2, 1)
+	if err := x.s.SetLimit(9); !errors.Is(err, verbs.ErrInvalid) {
+		t.Fatalf("a limit above the size: %v, want ErrInvalid", err)
+	}
+}
+
+// TestSRQEmptyIsRNR: a message that finds no receive is delayed, not lost, and
+// takes the one that is posted then.
+func TestSRQEmptyIsRNR(t *testing.T) {
+	x := share(t, 2, verbs.SRQAttr{MaxWR: 4, MaxSGE: 4}, options{})
+	r := &recorder{w: x.world}
+	x.fab.SetTrace(r.packet, false)
+	x.send(0, 1, 2000)
+	x.step()
+	x.post(7, 1)
+	x.send(1, 2, 8) // comes first: the other waits for its timer
+	x.step()
+	x.post(8, 1)
+	x.settle()
+	if a, b := x.got(0), x.got(1); a != "8:SUCCESS " || b != "7:SUCCESS " {
+		t.Fatalf("received %q and %q, want 8 by the one that was delayed", a, b)
+	}
+	golden(t, "srq_empty_then_posted", r.String())
+}
+
+// TestSRQErrorLeavesTheRest: a queue pair that goes to ERR flushes the receive
+// that its message had begun, nothing else, and tells LAST_WQE_REACHED behind
+// that, once.
+func TestSRQErrorLeavesTheRest(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		begun bool
+		want  string
+	}{{"in the middle of a message", true, "1:WR_FLUSH_ERR "}, {"between messages", false, ""}} {
+		t.Run(c.name, func(t *testing.T) {
+			x := share(t, 2, verbs.SRQAttr{MaxWR: 4, MaxSGE: 4}, options{})
+			x.post(1, 3)
+			if c.begun {
+				x.fab.SetLink(x.a.gid, x.b.gid, lose(1, wire.RCSendLast))
+				x.send(0, 1, 3000)
+				x.step()
+			}
+			x.b.events()
+			b := x.bs[0]
+			seen := "no event"
+			b.ctx.Async().Notify(func() {
+				if evs := b.events(); len(evs) == 1 && evs[0] == verbs.EventQPLastWQEReached {
+					seen = x.got(0)
+				} else if len(evs) > 0 {
+					t.Errorf("events %v, want LAST_WQE_REACHED", evs)
+				}
+			})
+			must(t, b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
+			x.step()
+			if seen != c.want {
+				t.Fatalf("at LAST_WQE_REACHED %q had completed, want %q", seen, c.want)
+			}
+			// A send posted in ERR is flushed; it is not another last receive.
+			b.mustPost(b.send(9, verbs.WRSend, 0))
+			x.step()
+			b.ctx.Async().Notify(nil)
+			if n := x.has(verbs.EventQPLastWQEReached); n != 0 {
+				t.Fatalf("LAST_WQE_REACHED %d times more", n)
+			}
+			x.send(1, 2, 8)
+			x.settle()
+			want := "1:SUCCESS "
+			if c.begun {
+				want = "2:SUCCESS "
+			}
+			if got := x.got(1); got != want {
+				t.Fatalf("the other queue pair received %q, want %q: what is posted is for others", got, want)
+			}
+		})
+	}
+}
+
+// TestSRQErrorCompletesWithTheCause: a message that is refused in its middle
+// completes the receive that it took with the reason.
+func TestSRQErrorCompletesWithTheCause(t *testing.T) {
+	x := share(t, 2, verbs.SRQAttr{MaxWR: 4, MaxSGE: 4}, options{})
+	must(t, x.tryPost(1, x.b.sge(0, 1500)))
+	x.post(2, 1)
+	x.send(0, 1, 3000)
+	x.settle()
+	if got := x.got(0); got != "1:LOC_LEN_ERR " {
+		t.Fatalf("a message that is too long completes %q, want LOC_LEN_ERR of the receive it took", got)
+	}
+	if n := x.has(verbs.EventQPLastWQEReached); n != 1 {
+		t.Fatalf("LAST_WQE_REACHED %d times, want once", n)
+	}
+	x.send(1, 1, 8)
+	x.settle()
+	if got := x.got(1); got != "2:SUCCESS " {
+		t.Fatalf("then %q, want the next receive", got)
+	}
+}
+
+// TestSRQReceiveSurvivesItsQueuePair: a reset or a destruction in the middle of
+// a message flushes the receive taken, and completions that nobody has polled
+// yet stay: the buffers belong to the shared queue's owner. Their places come
+// back too.
+func TestSRQReceiveSurvivesItsQueuePair(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(q *queuePair) error
+	}{
+		{"reset", func(q *queuePair) error { return q.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState) }},
+		{"destroyed", func(q *queuePair) error { return q.Close() }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := share(t, 1, verbs.SRQAttr{MaxWR: 2, MaxSGE: 4}, options{})
+			x.fab.SetLink(x.a.gid, x.b.gid, lose(1, wire.RCSendLast))
+			x.post(1, 2)
+			x.send(0, 1, 8)
+			x.send(0, 2, 3000)
+			x.step()
+			must(t, c.end(x.bs[0].qp))
+			x.step()
+			if !x.full() {
+				t.Fatalf("a place came back before its completion was polled")
+			}
+			if got := x.got(0); got != "1:SUCCESS 2:WR_FLUSH_ERR " {
+				t.Fatalf("completions %q, want that of the message that came, and the other flushed", got)
+			}
+			x.post(3, 2)
+			if !x.full() {
+				t.Fatalf("more places came back than there are")
+			}
+		})
+	}
+}
+
+// TestSRQPlacesSurviveTheQueueOfCompletions: what nobody will poll any more,
+// because its completion queue is closed or overrun, frees its place.
+func TestSRQPlacesSurviveTheQueueOfCompletions(t *testing.T) {
+	x := share(t, 2, verbs.SRQAttr{MaxWR: 3, MaxSGE: 4}, options{})
+	x.post(1, 3)
+	x.send(0, 1, 8)
+	x.settle()
+	x.drop(0) // with one completion in its queue
+	x.as, x.bs = x.as[1:], x.bs[1:]
+	x.post(4, 1)
+	if !x.full() {
+		t.Fatalf("a closed completion queue gave back more than one place")
+	}
+	must(t, x.bs[0].rcq.Resize(1))
+	x.send(0, 1, 8)
+	x.send(0, 2, 8) // overruns
+	x.settle()
+	x.post(5, 1)
+	if !x.full() {
+		t.Fatalf("an overrun gave back more than the place of the completion that was lost")
+	}
+}
+
+// TestSRQResize: what is posted keeps its order, what is out counts until it is
+// polled, and less than that is refused.
+func TestSRQResize(t *testing.T) {
+	x := share(t, 2, verbs.SRQAttr{MaxWR: 4, MaxSGE: 4}, options{})
+	x.fab.SetLink(x.a.gid, x.b.gid, lose(1, wire.RCSendLast))
+	x.post(1, 4)
+	x.send(0, 1, 3000) // holds 1
+	x.step()
+	x.send(1, 1, 8) // 2 completes, not polled
+	x.step()
+	must(t, x.s.SetLimit(2))
+	for _, n := range []uint32{0, 1, 3, 1 << 30} {
+		if err := x.s.Resize(n); !errors.Is(err, verbs.ErrInvalid) {
+			t.Fatalf("resizing to %d with four outstanding: %v, want ErrInvalid", n, err)
+		}
+	}
+	must(t, x.s.Resize(6))
+	x.post(5, 2)
+	if !x.full() {
+		t.Fatalf("six places: four out, two posted, and more is taken")
+	}
+	if got := x.got(1); got != "2:SUCCESS " {
+		t.Fatalf("the completion across the resizing: %q", got)
+	}
+	must(t, x.s.Resize(5))
+	if !x.full() {
+		t.Fatalf("five places: five out, and more is taken")
+	}
+	x.settle()
+	if got := x.got(0); got != "1:SUCCESS " {
+		t.Fatalf("the message that held its receive across two resizings completes %q", got)
+	}
+	x.post(7, 1)
+	if !x.full() {
+		t.Fatalf("one came back, and more than one is taken")
+	}
+	must(t, x.s.SetLimit(0))
+	for range 5 {
+		x.send(1, 1, 8)
+	}
+	x.settle()
+	if got := x.got(1); got != "3:SUCCESS 4:SUCCESS 5:SUCCESS 6:SUCCESS 7:SUCCESS " {
+		t.Fatalf("taken as %q, want the order of posting", got)
+	}
+	must(t, x.s.SetLimit(3))
+	if err := x.s.Resize(2); !errors.Is(err, verbs.ErrInvalid) {
+		t.Fatalf("resizing below the limit: %v, want ErrInvalid", err)
+	}
+	if a, _ := x.s.Query(); a.MaxWR != 5 || a.Limit != 3 {
+		t.Fatalf("a refused resizing left %+v", a)
+	}
+}
+
+// TestSRQOwnership: who keeps whom, and what a queue pair that shares receives
+// has of its own.
+func TestSRQOwnership(t *testing.T) {
+	x := share(t, 1, verbs.SRQAttr{MaxWR: 4, MaxSGE: 4, UserData: 5}, options{})
+	busy := func(o verbs.Object) {
+		t.Helper()
+		if err := o.Close(); !errors.Is(err, verbs.ErrBusy) {
+			t.Fatalf("closing %v: %v, want ErrBusy", o, err)
+		}
+	}
+	busy(x.s)
+	pd, err := x.b.ctx.AllocPD()
+	must(t, err)
+	other, err := pd.CreateSRQ(&verbs.SRQAttr{MaxWR: 1})
+	must(t, err)
+	busy(pd)
+	x.b.ctx.async.raise(verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, SRQ: other})
+	ev, ok, err := x.b.ctx.Async().Get()
+	if err != nil || !ok || ev.SRQ != other {
+		t.Fatalf("event %v %v %v, want one of %v", ev, ok, err, other)
+	}
+	busy(other)
+	x.b.ctx.Async().Ack(ev)
+	if n := x.b.ctx.Objects().SRQ; n != 2 {
+		t.Fatalf("%d shared receive queues alive, want 2", n)
+	}
+	must(t, other.Close())
+	must(t, other.Close())
+	must(t, pd.Close())
+	if a := x.bs[0].qp.InitAttr(); a.SRQ != x.s || a.Cap.MaxRecvWR != 0 || a.Cap.MaxRecvSGE != 0 {
+		t.Fatalf("made of %+v, want the shared queue and no receives of its own", a)
+	}
+	if a := x.b.qp.InitAttr(); a.SRQ != nil {
+		t.Fatalf("a queue pair with receives of its own shares %v", a.SRQ)
+	}
+	if _, err := verbs.PostRecv(x.bs[0].qp, x.b.wrs.Addr(), 1); !errors.Is(err, syscall.EINVAL) {
+		t.Fatalf("posting to the queue pair's own receives: %v, want EINVAL", err)
+	}
+	init := verbs.QPInitAttr{SendCQ: x.a.scq, RecvCQ: x.a.rcq, SRQ: x.s, Type: verbs.QPTRC}
+	if _, err := x.a.pd.CreateQP(&init); !errors.Is(err, verbs.ErrInvalid) {
+		t.Fatalf("a shared queue of another context: %v, want ErrInvalid", err)
+	}
+	d, err := x.b.ctx.QueryDevice()
+	must(t, err)
+	for _, bad := range []verbs.SRQAttr{
+		{}, {MaxWR: uint32(d.MaxSRQWR) + 1}, {MaxWR: 1, MaxSGE: uint32(d.MaxSRQSGE) + 1}, {MaxWR: 2, Limit: 3},
+	} {
+		if s, err := x.b.pd.CreateSRQ(&bad); !errors.Is(err, verbs.ErrInvalid) {
+			t.Fatalf("%+v: %v, %v; want ErrInvalid", bad, s, err)
+		}
+	}
+}
+
+// TestSRQWriteWithImmediate: it takes a receive when it ends; a WRITE takes
+// none.
+func TestSRQWriteWithImmediate(t *testing.T) {
+	x := share(t, 1, verbs.SRQAttr{MaxWR: 2, MaxSGE: 4, Limit: 2}, options{})
+	x.post(1, 2)
+	a := x.as[0]
+	plain := a.send(1, verbs.WRRDMAWrite, 0, a.sge(0, 2000))
+	plain.SetRDMA(x.b.at(0), x.b.mr.RKey())
+	a.mustPost(plain)
+	x.settle()
+	if n := x.has(verbs.EventSRQLimitReached); n != 0 {
+		t.Fatalf("a WRITE took a receive")
+	}
+	imm := a.send(1, verbs.WRRDMAWriteWithImm, 0, a.sge(0, 2000))
+	imm.SetRDMA(x.b.at(0), x.b.mr.RKey())
+	imm.SetImm(77)
+	a.mustPost(imm)
+	x.settle()
+	wcs := x.bs[0].poll(x.bs[0].rcq)
+	if len(wcs) != 1 || wcs[0].WRID != 1 || wcs[0].Opcode != verbs.WCRecvRDMAWithImm || wcs[0].Imm() != 77 || wcs[0].ByteLen != 2000 {
+		t.Fatalf("completions %+v, want receive 1 with the immediate", wcs)
+	}
+	if n := x.has(verbs.EventSRQLimitReached); n != 1 {
+		t.Fatalf("%d limit events, want 1", n)
+	}
+}
+
+// TestSRQAllocatesNothing: posting, taking and polling.
+func TestSRQAllocatesNothing(t *testing.T) {
+	x := share(t, 1, verbs.SRQAttr{MaxWR: 4, MaxSGE: 4}, options{})
+	a, b := x.as[0], x.bs[0]
+	wr := a.send(1, verbs.WRSend, verbs.SendSignaled, a.sge(0, 200))
+	addr := b.alloc(verbs.SizeofRecvWR)
+	rw, _ := mem.At[verbs.RecvWR](b.wrs, addr)
+	*rw = verbs.RecvWR{WRID: 1, NumSGE: 1, SGList: b.list([]verbs.SGE{b.sge(0, 4096)})}
+	wcs, _ := mem.Array[verbs.WC](b.wcs, b.wcs.Addr(), 8)
+	recv := &verbs.Turn{Recvs: []verbs.RecvGroup{{SRQ: x.s, Head: addr, Count: 1}}}
+	send := &verbs.Turn{Sends: []verbs.SendGroup{{QP: a.qp, Head: wr.addr, Count: 1}}}
+	polled := &verbs.Turn{Polls: []verbs.PollGroup{{CQ: b.rcq, WC: wcs}}}
+	done := &verbs.Turn{Polls: []verbs.PollGroup{{CQ: a.scq, WC: wcs}}}
+	var failed error
+	n := testing.AllocsPerRun(100, func() {
+		failed = errors.Join(failed, b.ctx.Turn(recv), a.ctx.Turn(send))
+		x.settle()
+		failed = errors.Join(failed, b.ctx.Turn(polled), a.ctx.Turn(done))
+		if recv.Recvs[0].Accepted != 1 || polled.Polls[0].N != 1 || done.Polls[0].N != 1 {
+			failed = errors.New("a message did not come")
+		}
+	})
+	must(t, failed)
+	if n != 0 {
+		t.Fatalf("%v allocations for a message", n)
+	}
+}
