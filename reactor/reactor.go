@@ -152,6 +152,9 @@ func (r *Reactor) Context() verbs.Context { return r.ctx }
 // MaxMessage is the largest message of the device's port, in bytes.
 func (r *Reactor) MaxMessage() uint32 { return r.maxMessage }
 
+// MaxDatagram is the largest datagram of the device's port, in bytes.
+func (r *Reactor) MaxDatagram() uint32 { return r.maxDatagram }
+
 // Drive implements futures.Driver: a goroutine that waits runs the reactor
 // if nobody else does.
 func (r *Reactor) Drive(ctx context.Context, w *futures.Waiter) error {

@@ -49,7 +49,11 @@ func (rt *Runtime) Close(ctx context.Context) error {
 	errs = append(errs, closed...)
 	rt.mu.Lock()
 	shared := slices.Collect(maps.Keys(rt.shared))
+	packets := slices.Collect(maps.Keys(rt.packets))
 	rt.mu.Unlock()
+	for _, p := range packets {
+		errs = append(errs, p.Close(ctx))
+	}
 	for _, s := range shared {
 		errs = append(errs, s.Close())
 	}

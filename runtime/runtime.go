@@ -21,18 +21,20 @@ type Future = futures.Future[Result]
 // Runtime is an open device with its reactors, memory and connections. All
 // methods may be called from any goroutine.
 type Runtime struct {
-	cfg      Config
-	provider verbs.Provider
-	dev      verbs.Context
-	addr     netip.Addr // of the device; invalid when it has none
-	pd       verbs.PD
-	mem      *Memory
-	shards   []*shard
-	handlers *handlers // nil when stepped
-	reads    uint8     // READs and atomics under way per connection and direction
-	conns    *futures.Pool[*Conn]
-	messages *futures.Pool[Message]
-	arrivals *futures.Pool[Arrival]
+	cfg       Config
+	provider  verbs.Provider
+	dev       verbs.Context
+	addr      netip.Addr // of the device; invalid when it has none
+	pd        verbs.PD
+	mem       *Memory
+	shards    []*shard
+	handlers  *handlers // nil when stepped
+	reads     uint8     // READs and atomics under way per connection and direction
+	conns     *futures.Pool[*Conn]
+	messages  *futures.Pool[Message]
+	arrivals  *futures.Pool[Arrival]
+	datagrams *futures.Pool[Packet]
+	peers     *futures.Pool[*Peer]
 
 	making  sync.WaitGroup // see enter
 	tidying sync.WaitGroup // goroutines of tidy
@@ -42,6 +44,7 @@ type Runtime struct {
 	live      map[*Conn]struct{}
 	listeners map[*Listener]struct{}
 	shared    map[*SharedRecv]struct{}
+	packets   map[*PacketConn]struct{}
 	next      int        // where the next connection goes
 	watchers  []*watcher // replaced, never changed in place but by appending
 
@@ -56,7 +59,8 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	if cfg, err = cfg.validate(); err != nil {
 		return nil, err
 	}
-	rt := &Runtime{cfg: cfg, provider: cfg.Provider, live: map[*Conn]struct{}{}, listeners: map[*Listener]struct{}{}, shared: map[*SharedRecv]struct{}{}}
+	rt := &Runtime{cfg: cfg, provider: cfg.Provider, live: map[*Conn]struct{}{}, listeners: map[*Listener]struct{}{}, shared: map[*SharedRecv]struct{}{},
+		packets: map[*PacketConn]struct{}{}}
 	if rt.provider == nil {
 		rt.provider = defaultProvider()
 	}
@@ -107,6 +111,8 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	}
 	rt.conns = futures.NewPool(futures.Options[*Conn]{Dispose: disposeConn, Execute: rt.shards[0].r.Callback})
 	rt.messages = futures.NewPool(futures.Options[Message]{Dispose: disposeMessage, Execute: rt.shards[0].r.Callback})
+	rt.datagrams = futures.NewPool(futures.Options[Packet]{Dispose: disposePacket, Execute: rt.shards[0].r.Callback})
+	rt.peers = futures.NewPool(futures.Options[*Peer]{Dispose: disposePeer, Execute: rt.shards[0].r.Callback})
 	rt.arrivals = futures.NewPool(futures.Options[Arrival]{Execute: rt.shards[0].r.Callback})
 	return rt, nil
 }

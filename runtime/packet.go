@@ -1,0 +1,249 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	uatomic "go.uber.org/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// PacketConn sends and receives datagrams: one UD queue pair for any number of
+// peers and multicast groups. A datagram is whole or lost; it may come twice, and
+// out of order. Nothing tells the sender.
+//
+//	ListenPacket            Close, or the queue pair or the device failed
+//	────────────> open ────────────────────────────────────────────────> gone
+//
+// All methods may be called from any goroutine. The caller closes it.
+type PacketConn struct {
+	rt   *Runtime
+	sh   *shard
+	q    *reactor.Queue
+	opts Options
+	addr netip.AddrPort
+
+	// cause is why it takes no more operations. Set once, by the holder or by
+	// Close; read by all. ended is closed by who has set it.
+	cause uatomic.Error
+	ended chan struct{}
+
+	slots  []packetSlot
+	waitIn ring.Inbox[packetWait, *packetWait] // Recv pushes, match takes
+	backIn ring.Inbox[packetSlot, *packetSlot] // dispose pushes, match takes
+	task   reactor.Task
+
+	peerMu sync.Mutex // guards peers
+	peers  map[*Peer]struct{}
+
+	closed   chan struct{} // closed when gone
+	closeErr error         // written before closed is
+
+	// The holder's.
+	id      verbs.CMID
+	arrived []int // slots with datagrams, oldest first
+	waits   []*packetWait
+	joins   []*joining // asked for one after another, oldest first
+	gone    bool
+}
+
+// ListenPacket opens datagrams at "host:port", where peers find it by
+// [PacketConn.Resolve]. An empty host is the device's address, port 0 is chosen
+// (see Addr): so do those who only send. Of the options SendDepth, RecvCredits
+// (datagrams that wait here until somebody receives them; more are lost), MaxSGE
+// and Inline count.
+//
+// Errors: ErrAddress, ErrConfig, verbs.ErrNotSupported, the device's.
+//
+// Implements: rdma_create_id and rdma_listen in port space UDP, ibv_create_qp of
+// type UD.
+func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err error) {
+	ctx := context.Background()
+	at, err := rt.resolve(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	o.Raw, o.Shared = true, nil
+	if o, err = rt.inherit(o); err != nil {
+		return nil, err
+	}
+	if err := rt.enter(); err != nil {
+		return nil, err
+	}
+	defer rt.leave()
+	p := &PacketConn{rt: rt, sh: rt.shard(), opts: o, ended: make(chan struct{}), closed: make(chan struct{}),
+		peers: map[*Peer]struct{}{}}
+	p.task.Fn = p.match
+	p.q, err = p.sh.r.Prepare(reactor.QueueConfig{
+		PD: rt.pd, Type: verbs.QPTUD, SendDepth: o.SendDepth, RecvDepth: o.RecvCredits, MaxSGE: o.MaxSGE, Inline: o.Inline,
+	})
+	if errors.Is(err, reactor.ErrConfig) {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.q.OnFail(p.fail)
+	p.q.OnFlush(func() { p.fail(fmt.Errorf("%w: it was moved to ERR", ErrQueuePair)) })
+	if err := p.makeSlots(); err != nil {
+		return nil, errors.Join(err, p.q.Discard())
+	}
+	rt.mu.Lock()
+	rt.packets[p] = struct{}{}
+	rt.mu.Unlock()
+	var lerr error
+	if err := p.sh.r.Do(ctx, func() { lerr = p.open(at) }); err != nil {
+		lerr = err
+	}
+	if lerr != nil {
+		lerr = fmt.Errorf("opening datagrams at %s: %w", addr, lerr)
+		if cerr := p.Close(ctx); cerr != nil && !errors.Is(cerr, lerr) {
+			lerr = errors.Join(lerr, cerr)
+		}
+		return nil, lerr
+	}
+	return p, nil
+}
+
+// open starts. Holder only. What fails is given back by destroy.
+func (p *PacketConn) open(at netip.AddrPort) (err error) {
+	if err := p.q.Admit(); err != nil {
+		return err
+	}
+	if p.id, err = p.sh.cm.CreateID(verbs.PSUDP, 0); err != nil {
+		return err
+	}
+	p.sh.targets[p.id] = p
+	if err := p.id.Bind(at); err != nil {
+		return err
+	}
+	init := p.q.InitAttr()
+	if err := p.id.CreateQP(p.rt.pd, init); err != nil {
+		return err
+	}
+	p.q.Bind(p.id.QP(), init.Cap)
+	for i := range p.slots {
+		if err := p.slots[i].post(); err != nil {
+			return err
+		}
+	}
+	p.sh.r.Flush()
+	if err := p.id.Listen(DefaultBacklog); err != nil {
+		return err
+	}
+	p.addr = p.id.LocalAddr()
+	return nil
+}
+
+// Addr is where peers find it.
+func (p *PacketConn) Addr() netip.AddrPort { return p.addr }
+
+// MaxPacket is how many bytes one datagram carries: the port's path MTU.
+func (p *PacketConn) MaxPacket() int { return int(p.sh.r.MaxDatagram()) }
+
+// Done is closed when no more operations are taken. Err says why.
+func (p *PacketConn) Done() <-chan struct{} { return p.ended }
+
+// Err is why no more operations are taken; nil while they are.
+func (p *PacketConn) Err() error { return p.cause.Load() }
+
+// onCM implements cmTarget.
+func (p *PacketConn) onCM(ev *verbs.CMEvent) {
+	switch ev.Type {
+	case verbs.CMConnectRequest: // somebody asks for the queue pair
+		if err := ev.ID.Accept(&verbs.ConnParam{QPNum: p.q.QP().Num()}); err != nil {
+			_ = ev.ID.Reject(nil) // if that fails too, who asked times out
+		}
+		p.sh.closeID(ev.ID, nil)
+	case verbs.CMMulticastJoin, verbs.CMMulticastError:
+		p.joined(ev)
+	case verbs.CMDeviceRemoval:
+		p.fail(verbs.ErrDeviceRemoved)
+	}
+}
+
+// setCause records why it ends; the first reason stays.
+func (p *PacketConn) setCause(err error) {
+	if p.cause.CompareAndSwap(nil, err) {
+		close(p.ended)
+	}
+}
+
+// fail ends it: what is out is flushed, and completes with the cause. Holder
+// only.
+func (p *PacketConn) fail(cause error) {
+	p.setCause(cause)
+	p.end()
+}
+
+// Close ends it: operations under way complete, some with an error, and what
+// nobody received is lost. It is idempotent and waits for its reactor, at most
+// until ctx ends: then ErrReactorBusy, and it closes later.
+func (p *PacketConn) Close(ctx context.Context) error {
+	p.setCause(ErrConnClosed)
+	p.sh.r.Defer(p.end)
+	select {
+	case <-p.closed:
+		return p.closeErr
+	case <-ctx.Done():
+	}
+	if !waitBound(p.closed, closeBound) {
+		return fmt.Errorf("closing the datagrams at %v: %w within %v", p.addr, ErrReactorBusy, closeBound)
+	}
+	return p.closeErr
+}
+
+// end makes the device give everything back. Holder only.
+func (p *PacketConn) end() {
+	if p.gone {
+		return
+	}
+	p.gone = true
+	p.q.Fail(p.cause.Load())
+	p.match()
+	qp := p.q.QP()
+	if qp == nil {
+		p.destroy()
+		return
+	}
+	if err := qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
+		p.closeErr = errors.Join(p.closeErr, err)
+	}
+	destroyed := false
+	once := func() {
+		if !destroyed {
+			destroyed = true
+			p.destroy()
+		}
+	}
+	timer := p.sh.r.After(flushBound, once)
+	p.q.Idle(func() { p.sh.r.StopTimer(timer); once() })
+}
+
+// destroy gives everything back. Holder only.
+func (p *PacketConn) destroy() {
+	for len(p.joins) > 0 {
+		p.answerJoin(nil, p.cause.Load())
+	}
+	finish := func(err error) {
+		// The address handles go last: nothing uses them any more.
+		p.closeErr = errors.Join(p.closeErr, err, p.q.Release(p.cause.Load()), p.closePeers())
+		p.freeArrived()
+		p.rt.mu.Lock()
+		delete(p.rt.packets, p)
+		p.rt.mu.Unlock()
+		close(p.closed)
+		p.match() // what was discarded before its owner could see the end
+	}
+	if p.id == nil {
+		finish(nil)
+		return
+	}
+	p.sh.closeID(p.id, finish)
+}

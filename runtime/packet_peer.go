@@ -1,0 +1,294 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Peer is where datagrams of one [PacketConn] go: another one's queue pair, or a
+// multicast group. Methods may be called from any goroutine. It lives until Close
+// here or of its PacketConn.
+//
+// Implements: struct ibv_ah, with the queue pair behind it.
+type Peer struct {
+	p     *PacketConn
+	ah    verbs.AH
+	qpn   uint32
+	qkey  uint32
+	group netip.Addr // multicast; otherwise not valid
+
+	// out is how many datagrams the device may still look the handle up for;
+	// peerClosed when none ever will. Counted up by senders, down by the holder;
+	// Close takes it from 0 to closed.
+	out atomic.Int64
+}
+
+const peerClosed = -1
+
+// newPeer makes the address handle.
+func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr) (*Peer, error) {
+	p.peerMu.Lock()
+	defer p.peerMu.Unlock()
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	ah, err := p.rt.pd.CreateAH(a)
+	if err != nil {
+		return nil, err
+	}
+	e := &Peer{p: p, ah: ah, qpn: qpn, qkey: qkey, group: group}
+	p.peers[e] = struct{}{}
+	return e, nil
+}
+
+// PeerOf is where a reply to k goes. It enters the kernel on a real device.
+// ErrMessage after Release; verbs.ErrInvalid for a datagram without a source.
+//
+// Implements: ibv_create_ah_from_wc.
+func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
+	s := k.slot
+	if s == nil || s.p != p || s.state.Load() != k.number {
+		return nil, ErrMessage
+	}
+	if !s.grh {
+		return nil, fmt.Errorf("%w: a datagram without a GRH", verbs.ErrInvalid)
+	}
+	a, err := verbs.InitAHFromGRH(s.buf.Bytes(), 1, 0)
+	if err != nil {
+		return nil, err
+	}
+	return p.newPeer(&a, s.srcQP, verbs.UDPQKey, netip.Addr{})
+}
+
+// Resolve finds the PacketConn that listens at "host:port". It waits for the
+// answer until ctx or Config.ConnectTimeout ends.
+//
+// Errors: ErrAddress, ErrUnreachable, *RejectError.
+//
+// Implements: rdma_connect in port space UDP.
+func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
+	dst, err := p.rt.resolve(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	r := &resolving{p: p, dst: dst}
+	var f futures.Future[*Peer]
+	r.promise, f = p.rt.peers.New(nil)
+	p.sh.r.Defer(r.start)
+	e, err := f.Await(ctx)
+	if err != nil && f.Valid() {
+		f.Discard()
+		p.sh.r.Defer(func() { r.end(nil, context.Cause(ctx)) })
+		return nil, fmt.Errorf("resolving %s: %w", addr, err)
+	}
+	return e, err
+}
+
+// resolving is a question for a peer's queue pair. Holder only.
+type resolving struct {
+	p       *PacketConn
+	dst     netip.AddrPort
+	id      verbs.CMID
+	timer   *reactor.Timer
+	promise futures.Promise[*Peer]
+	done    bool
+}
+
+func (r *resolving) start() {
+	if err := r.p.Err(); err != nil {
+		r.end(nil, err)
+		return
+	}
+	sh, bound := r.p.sh, r.p.rt.cfg.ConnectTimeout
+	var err error
+	if r.id, err = sh.cm.CreateID(verbs.PSUDP, 0); err == nil {
+		sh.targets[r.id] = r
+		err = r.id.ResolveAddr(netip.AddrPortFrom(r.p.rt.addr, 0), r.dst, bound)
+	}
+	if err != nil {
+		r.end(nil, err)
+		return
+	}
+	r.timer = sh.r.After(bound, func() {
+		r.end(nil, fmt.Errorf("%w: %v, longer than %v (Config.ConnectTimeout)", ErrConnectTimeout, r.dst, bound))
+	})
+}
+
+// onCM implements cmTarget.
+func (r *resolving) onCM(ev *verbs.CMEvent) {
+	var err error
+	switch ev.Type {
+	case verbs.CMAddrResolved:
+		err = r.id.ResolveRoute(r.p.rt.cfg.ConnectTimeout)
+	case verbs.CMRouteResolved:
+		err = r.id.Connect(&verbs.ConnParam{})
+	case verbs.CMEstablished:
+		e, perr := r.p.newPeer(&ev.UD.AH, ev.UD.QPNum, ev.UD.QKey, netip.Addr{})
+		r.end(e, perr)
+	case verbs.CMRejected:
+		err = &RejectError{Addr: r.dst.String(), Reason: ev.Status}
+	case verbs.CMDeviceRemoval:
+		err = verbs.ErrDeviceRemoved
+	default:
+		err = fmt.Errorf("%w: %v: %v (%s)", ErrUnreachable, r.dst, ev.Type, statusText(ev.Status))
+	}
+	if err != nil {
+		r.end(nil, err)
+	}
+}
+
+// end gives the answer, once.
+func (r *resolving) end(e *Peer, err error) {
+	if r.done {
+		return
+	}
+	r.done = true
+	if r.timer != nil {
+		r.p.sh.r.StopTimer(r.timer)
+	}
+	settle := func(error) { r.promise.Settle(e, err) }
+	if r.id == nil {
+		settle(nil)
+		return
+	}
+	r.p.sh.closeID(r.id, settle)
+}
+
+// joining is a multicast group that is to be joined.
+type joining struct {
+	group   netip.Addr
+	promise futures.Promise[*Peer]
+}
+
+// Join joins a multicast group: its datagrams are received here from now on, and
+// what is sent to the Peer goes to all members. Closing the Peer leaves the
+// group. Joining a group twice is verbs.ErrInvalid.
+//
+// Implements: rdma_join_multicast.
+func (p *PacketConn) Join(ctx context.Context, group netip.Addr) (*Peer, error) {
+	j := &joining{group: group}
+	var f futures.Future[*Peer]
+	j.promise, f = p.rt.peers.New(nil)
+	p.sh.r.Defer(func() {
+		if p.joins = append(p.joins, j); len(p.joins) == 1 {
+			p.joinNext()
+		}
+	})
+	e, err := f.Await(ctx)
+	if err != nil && f.Valid() {
+		f.Discard()
+	}
+	return e, err
+}
+
+// joinNext asks for the first of joins. One at a time is asked for, because the
+// answer does not name its group. Holder only.
+func (p *PacketConn) joinNext() {
+	for len(p.joins) > 0 {
+		group := p.joins[0].group
+		err := p.Err()
+		if err == nil && p.member(group) {
+			err = fmt.Errorf("%w: %v is joined already", verbs.ErrInvalid, group)
+		}
+		if err == nil {
+			err = p.id.JoinMulticast(group, 0)
+		}
+		if err == nil {
+			return
+		}
+		p.answerJoin(nil, err)
+	}
+}
+
+func (p *PacketConn) answerJoin(e *Peer, err error) {
+	j := p.joins[0]
+	p.joins = p.joins[1:]
+	j.promise.Settle(e, err)
+}
+
+// joined takes the answer. Holder only.
+func (p *PacketConn) joined(ev *verbs.CMEvent) {
+	if len(p.joins) == 0 { // it ended meanwhile
+		return
+	}
+	if ev.Type == verbs.CMMulticastError {
+		p.answerJoin(nil, fmt.Errorf("joining %v: %s", p.joins[0].group, statusText(ev.Status)))
+	} else {
+		p.answerJoin(p.newPeer(&ev.UD.AH, ev.UD.QPNum, ev.UD.QKey, p.joins[0].group))
+	}
+	p.joinNext()
+}
+
+// member tells whether a group is joined.
+func (p *PacketConn) member(group netip.Addr) bool {
+	p.peerMu.Lock()
+	defer p.peerMu.Unlock()
+	for e := range p.peers {
+		if e.group == group {
+			return true
+		}
+	}
+	return false
+}
+
+// disposePeer closes a peer that nobody waits for any more.
+func disposePeer(e *Peer, err error) {
+	if err == nil {
+		_ = e.Close() // nothing was sent to it
+	}
+}
+
+// Close gives the address up. verbs.ErrBusy while datagrams to it are under
+// way. It is idempotent.
+//
+// Implements: ibv_destroy_ah.
+func (e *Peer) Close() error {
+	e.p.peerMu.Lock()
+	defer e.p.peerMu.Unlock()
+	return e.close()
+}
+
+// close is Close with peerMu held.
+func (e *Peer) close() error {
+	if !e.out.CompareAndSwap(0, peerClosed) {
+		if n := e.out.Load(); n > 0 {
+			return fmt.Errorf("%w: %d datagrams under way", verbs.ErrBusy, n)
+		}
+		return nil
+	}
+	if err := e.ah.Close(); err != nil {
+		e.out.Store(0)
+		return err
+	}
+	delete(e.p.peers, e)
+	if e.group.IsValid() {
+		p := e.p
+		p.sh.r.Defer(func() {
+			if !p.gone {
+				_ = p.id.LeaveMulticast(e.group) // it ends with the identifier otherwise
+			}
+		})
+	}
+	return nil
+}
+
+// closePeers closes all. Nothing is under way any more.
+func (p *PacketConn) closePeers() error {
+	p.peerMu.Lock()
+	defer p.peerMu.Unlock()
+	var errs []error
+	for e := range p.peers {
+		errs = append(errs, e.close())
+	}
+	return errors.Join(errs...)
+}

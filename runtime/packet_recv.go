@@ -1,0 +1,194 @@
+package runtime
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// packetSlot is one posted receive with its buffer: the 40 bytes, then the
+// datagram.
+//
+//	posted ──completion──> arrived ──Recv──> held ──Release──> posted
+//	   │ flushed              │ gone          │ gone
+//	   └──────────────────────┴───────────────┴──> freed
+type packetSlot struct {
+	p   *PacketConn
+	i   int
+	buf Buffer
+	// state is the number of times the slot was handed out, times two, plus one
+	// while it is held. Moved by match and by Release (CAS).
+	state atomic.Uint64
+	// What arrived; written by the holder before the slot is handed out.
+	n     int
+	grh   bool
+	srcQP uint32
+	imm   uint32
+	with  bool
+	sge   [1]verbs.SGE
+	hook  ring.Hook[packetSlot]
+}
+
+// InboxHook links the slot into PacketConn.backIn.
+func (s *packetSlot) InboxHook() *ring.Hook[packetSlot] { return &s.hook }
+
+func (s *packetSlot) post() error {
+	return s.p.q.PostRecv(&reactor.Recv{Sink: s.p, Tag: uint64(s.i)}, s.sge[:])
+}
+
+// repost posts the receive again, or frees it when no more are taken.
+func (s *packetSlot) repost() {
+	if s.post() != nil {
+		s.buf.drop()
+	}
+}
+
+// makeSlots allocates the buffers.
+func (p *PacketConn) makeSlots() error {
+	p.slots = make([]packetSlot, p.opts.RecvCredits)
+	for i := range p.slots {
+		s := &p.slots[i]
+		buf, err := p.rt.mem.Alloc(verbs.GRHLen + p.MaxPacket())
+		if err != nil {
+			for k := range i {
+				p.slots[k].buf.drop()
+			}
+			return err
+		}
+		s.p, s.i, s.buf = p, i, buf
+		s.sge[0] = buf.Slice().SGE()
+	}
+	return nil
+}
+
+// Packet is a received datagram. Data lies in a receive buffer, which is the
+// caller's until Release.
+type Packet struct {
+	Data   []byte
+	Imm    uint32 // host order, if HasImm
+	HasImm bool
+
+	slot   *packetSlot
+	number uint64
+}
+
+// Release gives the buffer back: another datagram can come in. Data must not be
+// used after it. ErrMessage when it was released already.
+func (k Packet) Release() error {
+	s := k.slot
+	if s == nil || !s.state.CompareAndSwap(k.number, k.number+1) {
+		return ErrMessage
+	}
+	s.repost()
+	return nil
+}
+
+// packetWait is somebody who waits for a datagram.
+type packetWait struct {
+	hook    ring.Hook[packetWait]
+	promise futures.Promise[Packet]
+}
+
+// InboxHook links the wait.
+func (w *packetWait) InboxHook() *ring.Hook[packetWait] { return &w.hook }
+
+// Recv returns the future of the next datagram; they go to those who asked in
+// the order of asking. One that a discarded future would have taken is lost. The
+// error is why none will come any more. It does not block.
+func (p *PacketConn) Recv() futures.Future[Packet] {
+	select {
+	case <-p.closed:
+		return futures.Ready(Packet{}, p.cause.Load())
+	default:
+	}
+	w := &packetWait{}
+	promise, f := p.rt.datagrams.New(p.sh.r.Driver())
+	w.promise = promise
+	p.waitIn.Push(w)
+	p.sh.r.Schedule(&p.task, false)
+	return f
+}
+
+// RecvWait waits for the next datagram.
+func (p *PacketConn) RecvWait(ctx context.Context) (Packet, error) {
+	f := p.Recv()
+	k, err := f.Await(ctx)
+	if err != nil {
+		f.Discard()
+	}
+	return k, err
+}
+
+// Complete implements reactor.Sink for receives.
+func (p *PacketConn) Complete(r Result, err error) {
+	s := &p.slots[r.Tag]
+	if err != nil {
+		s.buf.drop()
+		return
+	}
+	if r.Bytes < verbs.GRHLen { // no device does; a buffer that means nothing
+		s.repost()
+		return
+	}
+	s.n, s.grh, s.srcQP = int(r.Bytes)-verbs.GRHLen, r.Flags&verbs.WCWithGRH != 0, r.SrcQP
+	s.imm, s.with = r.Imm, r.Flags&verbs.WCWithImm != 0
+	p.arrived = append(p.arrived, s.i)
+	p.match()
+}
+
+// match gives what has arrived to those who wait. Holder only.
+func (p *PacketConn) match() {
+	for s := p.backIn.TakeAll(); s != nil; {
+		next := s.hook.Unlink()
+		s.repost()
+		s = next
+	}
+	for w := p.waitIn.TakeAll(); w != nil; {
+		next := w.hook.Unlink()
+		p.waits = append(p.waits, w)
+		w = next
+	}
+	done := 0
+	for ; done < len(p.waits); done++ {
+		w := p.waits[done]
+		switch cause := p.cause.Load(); {
+		case !w.promise.Wanted():
+			w.promise.Settle(Packet{}, futures.ErrDiscarded) // nobody sees it; the memory goes back
+			continue
+		case len(p.arrived) > 0:
+			s := &p.slots[p.arrived[0]]
+			p.arrived = append(p.arrived[:0], p.arrived[1:]...)
+			w.promise.Settle(Packet{
+				Data: s.buf.Bytes()[verbs.GRHLen : verbs.GRHLen+s.n], Imm: s.imm, HasImm: s.with, slot: s, number: s.state.Add(1),
+			}, nil)
+			continue
+		case cause != nil:
+			w.promise.Settle(Packet{}, cause)
+			continue
+		}
+		break
+	}
+	kept := copy(p.waits, p.waits[done:])
+	clear(p.waits[kept:])
+	p.waits = p.waits[:kept]
+}
+
+// freeArrived frees what nobody received.
+func (p *PacketConn) freeArrived() {
+	for _, i := range p.arrived {
+		p.slots[i].buf.drop()
+	}
+	p.arrived = nil
+}
+
+// disposePacket takes back a datagram whose future was discarded.
+func disposePacket(k Packet, err error) {
+	if err != nil {
+		return
+	}
+	_ = k.Release() // nobody else has it
+}

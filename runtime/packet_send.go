@@ -1,0 +1,91 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Send sends local as one datagram, at most MaxPacket bytes. It waits on ctx
+// for room in the send queue. The future tells that it has left, which is not that
+// it arrives. The local memory is the device's until then.
+//
+// Errors: ErrTooLarge, ErrReleased, verbs.ErrClosed for a closed peer, the
+// cause, the context's.
+//
+// Implements: ibv_post_send, SEND on a UD queue pair.
+func (p *PacketConn) Send(ctx context.Context, to *Peer, local Slice) (Future, error) {
+	return p.send(ctx, to, local, reactor.Send{Opcode: verbs.WRSend})
+}
+
+// SendImm is Send with immediate data, which the receiver gets beside the bytes.
+//
+// Implements: ibv_post_send, SEND_WITH_IMM on a UD queue pair.
+func (p *PacketConn) SendImm(ctx context.Context, to *Peer, local Slice, imm uint32) (Future, error) {
+	return p.send(ctx, to, local, reactor.Send{Opcode: verbs.WRSendWithImm, Imm: imm})
+}
+
+func (p *PacketConn) send(ctx context.Context, to *Peer, local Slice, s reactor.Send) (f Future, err error) {
+	if err := p.Err(); err != nil {
+		return f, err
+	}
+	if local.Len() > p.MaxPacket() {
+		return f, fmt.Errorf("%w: %d bytes, one datagram carries %d", ErrTooLarge, local.Len(), p.MaxPacket())
+	}
+	if to.p != p {
+		return f, fmt.Errorf("%w: the peer belongs to another PacketConn", verbs.ErrInvalid)
+	}
+	if err := local.begin(); err != nil {
+		return f, err
+	}
+	if !to.begin() {
+		local.lease.End()
+		return f, fmt.Errorf("%w: the peer", verbs.ErrClosed)
+	}
+	l := packetLeases.Get().(*packetLease)
+	l.to, l.local = to, local.lease
+	s.Lease = l
+	s.To = reactor.Dest{AH: to.ah, QPNum: to.qpn, QKey: to.qkey}
+	var space [1]verbs.SGE
+	payload := reactor.Payload{SGEs: space[:0]}
+	if local.Len() > 0 {
+		payload.SGEs = append(payload.SGEs, local.SGE())
+	}
+	if f, err = p.q.Post(ctx, &s, payload); err != nil {
+		l.End()
+	}
+	return f, err
+}
+
+// begin counts a datagram to the peer.
+func (e *Peer) begin() bool {
+	for {
+		n := e.out.Load()
+		if n == peerClosed {
+			return false
+		}
+		if e.out.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// packetLease is the memory and the address handle of a datagram under way.
+type packetLease struct {
+	to    *Peer
+	local *lease
+}
+
+var packetLeases = sync.Pool{New: func() any { return new(packetLease) }}
+
+// End implements reactor.Lease.
+func (l *packetLease) End() {
+	to, local := l.to, l.local
+	*l = packetLease{}
+	packetLeases.Put(l)
+	local.End()
+	to.out.Add(-1)
+}

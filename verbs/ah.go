@@ -1,0 +1,58 @@
+package verbs
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+)
+
+// GRHLen is the length in bytes of what stands before the payload in the
+// buffer of a UD receive. It means something only with [WCWithGRH].
+const GRHLen = 40
+
+// An IPv4 header fills the end of the 40 bytes, an IPv6 header all of them (IBTA
+// annex A17, RoCEv2).
+const (
+	grhIPv4At     = 20
+	grhIPv4Source = grhIPv4At + 12
+	grhIPv6Source = 8
+	ipv4Bare      = 0x45 // version 4, five words of header
+)
+
+// InitAHFromGRH is where a reply to a datagram goes: to the source that its 40
+// bytes name, through the port it came by. grh comes from outside; what is no
+// header is ErrInvalid. The queue pair to reply to is WC.SrcQP. It does not block.
+//
+// Implements: ibv_init_ah_from_wc, for RoCEv2.
+func InitAHFromGRH(grh []byte, port, sgidIndex uint8) (AHAttr, error) {
+	a := AHAttr{SGIDIndex: sgidIndex, HopLimit: 64, Port: port}
+	if len(grh) < GRHLen {
+		return AHAttr{}, fmt.Errorf("%w: a GRH of %d bytes, want %d", ErrInvalid, len(grh), GRHLen)
+	}
+	switch {
+	case grh[grhIPv4At] == ipv4Bare && checksum(grh[grhIPv4At:GRHLen]) == 0:
+		a.DGID = GIDFromAddr(netip.AddrFrom4([4]byte(grh[grhIPv4Source : grhIPv4Source+4])))
+		a.TrafficClass = grh[grhIPv4At+1]
+	case grh[0]>>4 == 6:
+		a.DGID = GID(grh[grhIPv6Source : grhIPv6Source+16])
+		a.TrafficClass = grh[0]<<4 | grh[1]>>4
+		a.FlowLabel = binary.BigEndian.Uint32(grh) & 0xfffff
+	default:
+		return AHAttr{}, fmt.Errorf("%w: neither an IPv4 nor an IPv6 header", ErrInvalid)
+	}
+	return a, nil
+}
+
+// checksum is the Internet checksum; 0 over a header that holds its own.
+//
+// Implements: RFC 1071.
+func checksum(b []byte) uint16 {
+	var sum uint32
+	for ; len(b) > 1; b = b[2:] {
+		sum += uint32(binary.BigEndian.Uint16(b))
+	}
+	for sum>>16 != 0 {
+		sum = sum&0xffff + sum>>16
+	}
+	return ^uint16(sum)
+}

@@ -1,0 +1,56 @@
+package verbs
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+)
+
+// ipv4GRH is the 40 bytes of a datagram from 10.1.2.3 to 10.0.0.1, its checksum
+// worked out by hand as RFC 1071 says.
+func ipv4GRH() []byte {
+	b := make([]byte, GRHLen)
+	h := b[grhIPv4At:]
+	copy(h, []byte{0x45, 0x02, 0, 60, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 1, 2, 3, 10, 0, 0, 1})
+	c := checksum(h)
+	h[10], h[11] = byte(c>>8), byte(c)
+	return b
+}
+
+// Rule: the reply goes to the source of either header, with its traffic class;
+// the checksum tells an IPv4 header from chance.
+func TestInitAHFromGRH(t *testing.T) {
+	a, err := InitAHFromGRH(ipv4GRH(), 1, 3)
+	if err != nil || a.DGID.Addr() != netip.MustParseAddr("10.1.2.3") || a.Port != 1 || a.SGIDIndex != 3 || a.TrafficClass != 2 {
+		t.Errorf("IPv4: %+v, %v", a, err)
+	}
+	six := make([]byte, GRHLen)
+	six[0], six[1], six[3] = 0x61, 0x20, 9
+	copy(six[grhIPv6Source:], netip.MustParseAddr("fe80::1:2").AsSlice())
+	a, err = InitAHFromGRH(six, 1, 0)
+	if err != nil || a.DGID.Addr() != netip.MustParseAddr("fe80::1:2") || a.TrafficClass != 0x12 || a.FlowLabel != 9 {
+		t.Errorf("IPv6: %+v, %v", a, err)
+	}
+}
+
+// Rule: what is no header is refused.
+func TestInitAHFromGRHRefuses(t *testing.T) {
+	damaged := ipv4GRH()
+	damaged[grhIPv4Source]++
+	for name, grh := range map[string][]byte{
+		"nothing": nil, "39 bytes": make([]byte, GRHLen-1), "zeros": make([]byte, GRHLen), "a wrong checksum": damaged,
+	} {
+		if a, err := InitAHFromGRH(grh, 1, 0); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %+v, %v; want %v", name, a, err, ErrInvalid)
+		}
+	}
+}
+
+func FuzzInitAHFromGRH(f *testing.F) {
+	f.Add(ipv4GRH())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if a, err := InitAHFromGRH(b, 1, 0); err == nil && a.Port != 1 {
+			t.Errorf("%+v", a)
+		}
+	})
+}
