@@ -27,6 +27,7 @@ func TestRemovalIsToldToEveryIdentifierOnce(t *testing.T) {
 	must(t, r.p.Restore("b"))
 	must(t, r.p.Remove("b")) // the new one: nobody is told twice
 	child := r.b.event(verbs.CMConnectRequest).ID
+	bound.(*cmID).join(bound.(*cmID).dev) // as a Bind that came across the removal
 	var told []verbs.CMID
 	for range 4 {
 		ev := r.b.event(verbs.CMDeviceRemoval)
