@@ -214,11 +214,6 @@ func (q *queuePair) completeSend(sq *sendQueue, s verbs.WCStatus, vendor uint32)
 // flush completes everything that is still posted to a queue pair in ERR, each
 // queue in its order.
 func (q *queuePair) flush() {
-	sq := q.sq.Load()
-	r := &q.req
-	for head := sq.head.Load(); r.tail != head; {
-		q.completeSend(sq, verbs.WCWRFlushErr, vendorFlush)
-	}
-	r.cur, r.fresh, r.read, r.reads, r.bad = r.tail, r.tail, r.tail, 0, false
+	q.flushSends()
 	q.flushRecvs()
 }

@@ -45,6 +45,9 @@ type Limits struct {
 	MaxSRQ      int    // 16384
 	MaxSRQWR    int    // 16384
 	MaxSRQSGE   int    // 32
+	MaxAH       int    // 1048576
+	MaxMcastGrp int    // multicast groups, 8192
+	MaxMcastQP  int    // queue pairs attached to one, 56
 	MaxRdAtomic int    // READs and atomics of a queue pair at once, each way: 128
 	MaxMsgSize  uint32 // bytes of one message, 1 GiB
 	CompVectors int    // 64
@@ -63,6 +66,9 @@ var defaultLimits = Limits{
 	MaxSRQ:      16384,
 	MaxSRQWR:    16384,
 	MaxSRQSGE:   32,
+	MaxAH:       1 << 20,
+	MaxMcastGrp: 8192, // these two as rdma_rxe (rxe_param.h)
+	MaxMcastQP:  56,
 	MaxRdAtomic: 128,
 	MaxMsgSize:  1 << 30,
 	CompVectors: 64,
@@ -98,6 +104,9 @@ func (l Limits) withDefaults() (Limits, error) {
 	pick(&l.MaxSRQ, d.MaxSRQ)
 	pick(&l.MaxSRQWR, d.MaxSRQWR)
 	pick(&l.MaxSRQSGE, d.MaxSRQSGE)
+	pick(&l.MaxAH, d.MaxAH)
+	pick(&l.MaxMcastGrp, d.MaxMcastGrp)
+	pick(&l.MaxMcastQP, d.MaxMcastQP)
 	pick(&l.MaxRdAtomic, d.MaxRdAtomic)
 	pick(&l.CompVectors, d.CompVectors)
 	if l.MaxMsgSize == 0 {
@@ -111,6 +120,7 @@ func (l Limits) withDefaults() (Limits, error) {
 		{"MaxInline", l.MaxInline, 1 << 16}, {"MaxCQ", l.MaxCQ, 1 << 24}, {"MaxCQE", l.MaxCQE, 1 << 24},
 		{"MaxSRQ", l.MaxSRQ, 1 << 16}, {"MaxSRQWR", l.MaxSRQWR, 1 << 20}, {"MaxSRQSGE", l.MaxSRQSGE, 1 << 10},
 		{"MaxMR", l.MaxMR, 1 << 24}, {"MaxPD", l.MaxPD, 1 << 24}, {"MaxRdAtomic", l.MaxRdAtomic, ceilRdAtomic},
+		{"MaxAH", l.MaxAH, 1 << 24}, {"MaxMcastGrp", l.MaxMcastGrp, 1 << 24}, {"MaxMcastQP", l.MaxMcastQP, 1 << 14},
 		{"MaxMsgSize", int(l.MaxMsgSize), ceilMsgSize}, {"CompVectors", l.CompVectors, 1 << 10},
 	} {
 		if c.v < 1 || c.v > c.top {

@@ -131,10 +131,11 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 		MaxQP: l.MaxQP, MaxQPWR: l.MaxQPWR, MaxSGE: l.MaxSGE, MaxSGERead: min(maxSGERead, l.MaxSGE), MaxInline: l.MaxInline,
 		MaxCQ: l.MaxCQ, MaxCQE: l.MaxCQE, MaxMR: l.MaxMR, MaxPD: l.MaxPD,
 		MaxSRQ: l.MaxSRQ, MaxSRQWR: l.MaxSRQWR, MaxSRQSGE: l.MaxSRQSGE,
-		Caps:        verbs.CapCurrQPStateMod | verbs.CapRCRNRNakGen | verbs.CapSRQResize,
+		Caps:  verbs.CapCurrQPStateMod | verbs.CapRCRNRNakGen | verbs.CapSRQResize,
+		MaxAH: l.MaxAH, MaxMcastGrp: l.MaxMcastGrp, MaxMcastQP: l.MaxMcastQP,
 		MaxQPRdAtom: l.MaxRdAtomic, MaxQPInitRdAtom: l.MaxRdAtomic,
 		AtomicCap: verbs.AtomicGlob, CompVectors: l.CompVectors, PhysPorts: 1,
-		Opcodes: supported, QPTypes: []verbs.QPType{verbs.QPTRC},
+		Opcodes: supported, QPTypes: types,
 	}, nil
 }
 

@@ -46,6 +46,12 @@ type device struct {
 	qpCount   int
 	qpRound   uint32 // goes into the number, so that it is not used again soon
 	keys      keyTable
+	ahs       []*addressHandle // by index (the low bits of the handle)
+	freeAHs   []int
+	ahCount   int
+	ahRound   uint32 // goes into the handle
+	groups    map[verbs.GID]*mcastGroup
+	counters  Counters
 	freeSlots []int // of regions, to use again
 	usedSlots int
 	numbers   uint32

@@ -16,9 +16,11 @@ const (
 
 // scratch is memory of the engine that outlives no turn.
 type scratch struct {
-	rx, tx wire.Header
-	word   [8]byte  // the answer to an atomic
-	segs   [][]byte // word, as a payload
+	rx, tx  wire.Header
+	word    [8]byte      // the answer to an atomic
+	segs    [][]byte     // word, as a payload
+	grh     [grhLen]byte // the network header of a datagram
+	grhSegs [1][]byte    // grh, as a payload
 }
 
 func (s *scratch) init() { s.segs = [][]byte{s.word[:]} }

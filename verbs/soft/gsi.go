@@ -30,9 +30,9 @@ func (d *device) sendMAD(dst verbs.GID, mad []byte) {
 	d.p.Send(k)
 }
 
-// receiveDatagram takes a datagram. Only management datagrams have a receiver.
-func (d *device) receiveDatagram(k *fabric.Packet, h *wire.Header) {
-	if h.DestQP != gsiQP || h.QKey != wire.GSIQKey || h.Opcode != wire.UDSendOnly || d.onMAD == nil {
+// receiveMAD takes a datagram to queue pair 1.
+func (d *device) receiveMAD(k *fabric.Packet, h *wire.Header) {
+	if h.QKey != wire.GSIQKey || h.Opcode != wire.UDSendOnly || d.onMAD == nil {
 		return
 	}
 	if k.PayloadLen != madLen || len(k.Payload) != 1 || !d.enterGuard(k) {

@@ -24,11 +24,14 @@ type world struct {
 	fab  *fabric.Fabric
 	p    *Provider
 	a, b *peer
+	// before are objects of the test, closed first.
+	before []verbs.Object
 }
 
 // options say how a world is made; the zero value is two RC queue pairs on
 // virtual time with a path MTU of 1024.
 type options struct {
+	kind    verbs.QPType // RC if 0
 	real    bool
 	jumbo   bool
 	seed    uint64
@@ -48,6 +51,7 @@ const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.Acces
 // peer is one end.
 type peer struct {
 	w        *world
+	kind     verbs.QPType
 	gid      verbs.GID
 	ctx      *deviceContext
 	pd       verbs.PD
@@ -98,7 +102,10 @@ func newWorld(t tb, o options) *world {
 
 func (w *world) newPeer(name string, o options) *peer {
 	t := w.t
-	e := &peer{w: w}
+	e := &peer{w: w, kind: o.kind}
+	if e.kind == 0 {
+		e.kind = verbs.QPTRC
+	}
 	c, err := w.p.Open(name)
 	must(t, err)
 	e.ctx = c.(*deviceContext)
@@ -137,7 +144,7 @@ func (e *peer) register(access verbs.AccessFlags) verbs.MR {
 
 func (e *peer) newQP(c verbs.QPCap) *queuePair {
 	e.w.t.Helper()
-	q, err := e.pd.CreateQP(&verbs.QPInitAttr{SendCQ: e.scq, RecvCQ: e.rcq, Type: verbs.QPTRC, Cap: c})
+	q, err := e.pd.CreateQP(&verbs.QPInitAttr{SendCQ: e.scq, RecvCQ: e.rcq, Type: e.kind, Cap: c})
 	must(e.w.t, err)
 	return q.(*queuePair)
 }
@@ -166,6 +173,10 @@ func (e *peer) toRTS(a verbs.QPAttr, to *peer) {
 	e.w.t.Helper()
 	e.toRTR(a, to)
 	a.State = verbs.QPSRTS
+	if e.qp.Type() != verbs.QPTRC {
+		must(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMSQPSN))
+		return
+	}
 	must(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMTimeout|verbs.QPMRetryCnt|verbs.QPMRNRRetry|verbs.QPMSQPSN|verbs.QPMMaxQPRdAtomic))
 }
 
@@ -173,13 +184,26 @@ func (e *peer) toRTR(a verbs.QPAttr, to *peer) {
 	e.w.t.Helper()
 	a.DestQPN, a.AH.DGID, a.AH.Port = to.qp.Num(), to.gid, 1
 	a.State = verbs.QPSInit
+	if e.qp.Type() == verbs.QPTUD {
+		must(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMQKey))
+		a.State = verbs.QPSRTR
+		must(e.w.t, e.qp.Modify(&a, verbs.QPMState))
+		return
+	}
 	must(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
 	a.State = verbs.QPSRTR
+	if e.qp.Type() == verbs.QPTUC {
+		must(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN))
+		return
+	}
 	must(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN|verbs.QPMMaxDestRdAtomic|verbs.QPMMinRNRTimer))
 }
 
 // close closes everything; what cannot be closed fails the test.
 func (w *world) close() {
+	for _, o := range w.before {
+		must(w.t, o.Close())
+	}
 	for _, e := range []*peer{w.a, w.b} {
 		objs := []verbs.Object{e.qp, e.mr, e.scq, e.rcq, e.pd}
 		if e.ch != nil {

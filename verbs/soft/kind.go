@@ -12,19 +12,23 @@ type service struct {
 	reliable  bool // acknowledged and repeated: requester.go, responder.go; otherwise unreliable.go
 }
 
-// connected is what both connected services execute.
+// connected is what UC executes: what needs no answer.
 var connected = verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm)
 
 // services are the types of queue pairs there are.
 var services = map[verbs.QPType]*service{
 	verbs.QPTRC: {transport: wire.TransportRC, executes: supported, reliable: true},
+	verbs.QPTUC: {transport: wire.TransportUC, executes: connected},
+	verbs.QPTUD: {transport: wire.TransportUD, executes: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm)},
 }
+
+// types are the keys of services, in order.
+var types = []verbs.QPType{verbs.QPTRC, verbs.QPTUC, verbs.QPTUD}
 
 // wire is the opcode of an operation as this queue pair sends it.
 func (q *queuePair) wire(op wire.Op) wire.Opcode { return q.service.transport.With(op) }
 
-// takes tells whether a packet is of the queue pair's own service, and of its
-// partition.
+// takes tells whether a packet is of the queue pair's own service and partition.
 func (q *queuePair) takes(h *wire.Header) bool {
 	return h.Opcode.Transport() == q.service.transport && h.PKey == wire.DefaultPKey
 }

@@ -13,20 +13,6 @@ func (c *deviceContext) OpenXRCD(int, int) (verbs.XRCD, error) {
 	return nil, notYet("ibv_open_xrcd", c.String(), "extended-connection domains")
 }
 
-// AttachMcast is not supported yet.
-//
-// Implements: ibv_attach_mcast.
-func (q *queuePair) AttachMcast(verbs.GID, uint16) error {
-	return notYet("ibv_attach_mcast", q.String(), "multicast")
-}
-
-// DetachMcast is not supported yet.
-//
-// Implements: ibv_detach_mcast.
-func (q *queuePair) DetachMcast(verbs.GID, uint16) error {
-	return notYet("ibv_detach_mcast", q.String(), "multicast")
-}
-
 // JoinMulticast is not supported yet.
 //
 // Implements: rdma_join_multicast.

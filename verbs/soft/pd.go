@@ -15,7 +15,7 @@ type protectionDomain struct {
 	number uint32
 	closed atomic.Bool // set by Close under the port's token
 
-	mrs, qps, srqs int // alive; under the port's token
+	mrs, qps, srqs, ahs int // alive; under the port's token
 }
 
 var _ verbs.PD = (*protectionDomain)(nil)
@@ -66,6 +66,9 @@ func (p *protectionDomain) Close() (err error) {
 		if p.srqs > 0 {
 			alive = append(alive, count(p.srqs, "shared receive queues"))
 		}
+		if p.ahs > 0 {
+			alive = append(alive, count(p.ahs, "address handles"))
+		}
 		if alive != nil {
 			err = opError(op, p.String(), syscall.EBUSY, "%w: %s alive", verbs.ErrBusy, strings.Join(alive, " and "))
 			return
@@ -83,11 +86,4 @@ func (p *protectionDomain) Close() (err error) {
 // Implements: ibv_alloc_mw.
 func (p *protectionDomain) AllocMW(verbs.MWType) (verbs.MW, error) {
 	return nil, notYet("ibv_alloc_mw", p.String(), "memory windows")
-}
-
-// CreateAH is not supported yet: only datagram queue pairs need one.
-//
-// Implements: ibv_create_ah.
-func (p *protectionDomain) CreateAH(*verbs.AHAttr) (verbs.AH, error) {
-	return nil, notYet("ibv_create_ah", p.String(), "address handles")
 }

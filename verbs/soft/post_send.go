@@ -135,6 +135,10 @@ func (q *queuePair) fillSend(sq *sendQueue, pos uint64, wr *verbs.SendWR) syscal
 	case wr.Opcode == verbs.WRRDMARead && wr.NumSGE > maxSGERead:
 		return syscall.EINVAL
 	}
+	if q.kind == verbs.QPTUD {
+		ah, qpn, qkey := wr.UD()
+		w.remote, w.arg1, w.rkey = ah, uint64(qpn), qkey
+	}
 	switch wr.Opcode {
 	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRRDMARead:
 		w.remote, w.rkey = wr.RemoteAddr, wr.RDMARKey()

@@ -53,8 +53,10 @@ type queuePair struct {
 	attr     verbs.QPAttr
 	mtu      uint32 // bytes
 	route    *fabric.Route
-	guard    *guard // of requests by reference in flight
-	active   bool   // on the device's list
+	guard    *guard      // of requests by reference in flight
+	pace     *pace       // of UC and UD requests in flight
+	groups   []verbs.GID // it is attached to
+	active   bool        // on the device's list
 	deadline time.Duration
 	timerAt  time.Duration // when the heap looks at us; 0: it does not
 	req      requester
@@ -244,6 +246,7 @@ func (q *queuePair) destroy() error {
 	q.reset()
 	q.closed.Store(true)
 	d := q.dev
+	d.detachAll(q)
 	d.qps[q.number&qpIndexMask] = nil
 	d.qpCount--
 	q.sendCQ.detach(q)

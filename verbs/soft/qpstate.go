@@ -48,6 +48,10 @@ func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	}
 	q.take(attr, mask)
 	switch {
+	case from == verbs.QPSInit && to == verbs.QPSRTR && !q.service.reliable:
+		q.beginUnreliable()
+	case from == verbs.QPSSQE && to == verbs.QPSRTS:
+		q.flushSends() // what was posted before is
 	case from == verbs.QPSInit && to == verbs.QPSRTR:
 		q.route = q.dev.p.Route(q.attr.AH.DGID)
 		q.mtu = min(q.attr.PathMTU.Bytes(), ceilMsgSize)
@@ -86,6 +90,7 @@ func (q *queuePair) take(a *verbs.QPAttr, mask verbs.QPAttrMask) {
 		{verbs.QPMAccessFlags, func() { t.AccessFlags = a.AccessFlags }},
 		{verbs.QPMPKeyIndex, func() { t.PKeyIndex = a.PKeyIndex }},
 		{verbs.QPMPort, func() { t.Port = a.Port }},
+		{verbs.QPMQKey, func() { t.QKey = a.QKey }},
 		{verbs.QPMAV, func() { t.AH = a.AH }},
 		{verbs.QPMPathMTU, func() { t.PathMTU = a.PathMTU }},
 		{verbs.QPMTimeout, func() { t.Timeout = a.Timeout }},
@@ -141,6 +146,9 @@ func (q *queuePair) reset() {
 	q.attr = verbs.QPAttr{}
 	q.req, q.resp = requester{}, responder{out: q.resp.out[:0], atomics: q.resp.atomics[:0]}
 	q.guard = new(guard)
+	if !q.service.reliable {
+		q.pace = &pace{q: q}
+	}
 	q.state.Store(uint32(verbs.QPSReset))
 }
 

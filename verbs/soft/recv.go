@@ -68,7 +68,7 @@ func (q *queuePair) pushRecv(solicited bool) *verbs.WC {
 }
 
 // completeRecv completes the receive that is held.
-func (q *queuePair) completeRecv(h *wire.Header, op verbs.WCOpcode, n uint32) {
+func (q *queuePair) completeRecv(h *wire.Header, op verbs.WCOpcode, n uint32) *verbs.WC {
 	wc := q.pushRecv(h.Solicited)
 	wc.Opcode, wc.ByteLen = op, n
 	wc.SrcQP = q.attr.DestQPN
@@ -76,6 +76,7 @@ func (q *queuePair) completeRecv(h *wire.Header, op verbs.WCOpcode, n uint32) {
 		wc.Flags = verbs.WCWithImm
 		wc.ImmData = verbs.NetworkOrder(h.Imm)
 	}
+	return wc
 }
 
 // completeRecvError completes the receive that is held without success.

@@ -113,9 +113,14 @@ func (r *responder) fresh() (n int) {
 // receives tells whether packets are taken at all: in a state that receives,
 // and from the peer.
 func (q *queuePair) receives(k *fabric.Packet) bool {
+	return q.listens() && k.Src == q.attr.AH.DGID
+}
+
+// listens tells whether the queue pair is in a state that receives.
+func (q *queuePair) listens() bool {
 	switch q.current() {
-	case verbs.QPSRTR, verbs.QPSRTS, verbs.QPSSQD:
-		return k.Src == q.attr.AH.DGID
+	case verbs.QPSRTR, verbs.QPSRTS, verbs.QPSSQD, verbs.QPSSQE:
+		return true
 	}
 	return false
 }

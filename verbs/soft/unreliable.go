@@ -1,13 +1,255 @@
 package soft
 
 import (
+	"math"
+
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// workUnreliable is work for a queue pair without acknowledgements.
-func (q *queuePair) workUnreliable(verbs.QPState) {}
+// The sending half of UC and UD queue pairs. Requests leave one after the
+// other, and each completes when its last packet is sent: nobody answers.
+//
+//	RTS ── a request fails here: it completes with its error ──> SQE
+//	 ^                                                            │ what is posted is flushed;
+//	 └──────────────── modify (what is left is flushed) ──────────┘ receives go on
+//
+// # Whose the payload is
+//
+// A completion gives the buffer back, so a packet must not point into it: the
+// receiver may not have run yet. So payload is copied into the packet when it
+// is sent, which is when an adapter has read it too. That is a second copy and
+// costs about 0.1 ns a byte; in exchange an unreliable packet needs no guard,
+// and a multicast may reach any number of receivers in their own time.
+//
+// Implements: IBTA volume 1, 9.8.2 and 9.8.3 (unreliable services), the
+// requester's side; 10.3.1 (SQE).
 
-// onUnreliable takes a packet for a queue pair without acknowledgements.
-func (q *queuePair) onUnreliable(*fabric.Packet, *wire.Header) {}
+const (
+	// maxUC is how much a UC packet carries on a port with the jumbo MTU: as
+	// large as the pool keeps the copies (fabric), whatever their growth.
+	maxUC = 32 << 10
+	// maxUD is the longest datagram on a port with the jumbo MTU. A datagram is
+	// one packet, and its length is what applications size every receive for.
+	maxUD = 4096
+)
+
+// unreliableMTU is how many bytes a packet of this queue pair carries. A
+// datagram may be as long as the port's MTU (C10-93.1.1), whatever QPAttr says.
+func (q *queuePair) unreliableMTU() uint32 {
+	if q.kind == verbs.QPTUD {
+		return min(q.dev.cfg.MTU.Bytes(), maxUD)
+	}
+	if q.attr.PathMTU == verbs.MTUJumbo {
+		return maxUC
+	}
+	return q.attr.PathMTU.Bytes()
+}
+
+// workUnreliable does what a busy UC or UD queue pair has to do in state s.
+func (q *queuePair) workUnreliable(s verbs.QPState) {
+	switch s {
+	case verbs.QPSRTS, verbs.QPSSQD:
+		q.emitUnreliable()
+	case verbs.QPSSQE:
+		q.flushSends()
+	}
+}
+
+// emitUnreliable sends requests until there are no more, or one fails, or the
+// link is full of them. In SQD it only finishes the one that it has begun.
+func (q *queuePair) emitUnreliable() {
+	r := &q.req
+	sq := q.sq.Load()
+	head := sq.head.Load()
+	for budget := emitPerTurn; r.tail != head; budget-- {
+		if budget == 0 {
+			q.dev.activate(q)
+			return
+		}
+		if q.pace.full() {
+			return
+		}
+		r.cur = r.tail
+		w := sq.at(r.cur)
+		if !w.started {
+			if q.current() == verbs.QPSSQD {
+				break
+			}
+			w.started, w.first, w.npkts = true, r.next, packets(w.length, q.mtu)
+			r.fresh++
+		}
+		if s := q.emitOne(sq, w); s != verbs.WCSuccess {
+			q.failUnreliable(sq, s)
+			return
+		}
+		r.next++
+		if r.next == w.first+uint64(w.npkts) {
+			q.sentUnreliable(sq, w)
+		}
+	}
+	if r.tail == r.fresh {
+		q.drained()
+	}
+}
+
+// emitOne sends the next packet of the request at cur.
+func (q *queuePair) emitOne(sq *sendQueue, w *sendWQE) verbs.WCStatus {
+	r := &q.req
+	at := uint32(r.next - w.first)
+	off := uint64(at) * uint64(q.mtu)
+	n := uint32(min(uint64(w.length)-off, uint64(q.mtu)))
+	first, last := at == 0, at+1 == w.npkts
+	longest := q.dev.cfg.Limits.MaxMsgSize
+	var ah *addressHandle
+	if q.kind == verbs.QPTUD {
+		longest = q.mtu
+		if ah = q.dev.findAH(w.remote); ah == nil || ah.pd != q.pd {
+			return verbs.WCLocQPOpErr // as rxe_req.c: no address vector
+		}
+	}
+	if w.length > longest {
+		return verbs.WCLocLenErr
+	}
+	k := q.dev.p.Get()
+	if !q.gather(sq, w, k, off, n) {
+		k.Release()
+		return verbs.WCLocProtErr
+	}
+	k.Holder = q.pace
+	h := &q.dev.scratch.tx
+	*h = wire.Header{Opcode: q.wire(sendOp(w.op, first, last)), PSN: narrow(r.next), PadCount: wire.PadLen(int(n))}
+	if last {
+		h.Imm = w.imm
+		h.Solicited = w.flags&verbs.SendSolicited != 0
+	}
+	if ah != nil {
+		q.transmitTo(ah, k, h, w)
+		return verbs.WCSuccess
+	}
+	if first && (w.op == verbs.WRRDMAWrite || w.op == verbs.WRRDMAWriteWithImm) {
+		h.VA, h.RKey, h.Length = w.remote, w.rkey, w.length
+	}
+	q.pace.out.Add(1)
+	q.transmit(k, h)
+	return verbs.WCSuccess
+}
+
+// sentUnreliable completes the request at tail, whose last packet has left.
+func (q *queuePair) sentUnreliable(sq *sendQueue, w *sendWQE) {
+	r := &q.req
+	if sq.sigAll || w.flags&verbs.SendSignaled != 0 {
+		wc := q.sendCQ.push(&sq.workQueue, r.tail, false)
+		wc.WRID, wc.Opcode, wc.QPNum, wc.ByteLen = w.wrID, w.op.Completion(), q.number, w.length
+	}
+	r.tail++
+}
+
+// failUnreliable completes the request at tail with an error and moves the
+// queue pair to SQE.
+//
+// Implements: IBTA volume 1, 10.3.1. (rdma_rxe goes to ERR.)
+func (q *queuePair) failUnreliable(sq *sendQueue, s verbs.WCStatus) {
+	q.completeSend(sq, s, vendorLocal)
+	q.attr.SQDraining = false
+	q.enter(verbs.QPSSQE)
+	q.flushSends()
+}
+
+// flushSends completes everything that is still posted to the send queue.
+func (q *queuePair) flushSends() {
+	sq := q.sq.Load()
+	r := &q.req
+	for head := sq.head.Load(); r.tail != head; {
+		q.completeSend(sq, verbs.WCWRFlushErr, vendorFlush)
+	}
+	r.cur, r.fresh, r.read, r.reads, r.bad = r.tail, r.tail, r.tail, 0, false
+}
+
+// beginUnreliable takes over the attributes that RTR needs.
+func (q *queuePair) beginUnreliable() {
+	q.mtu = q.unreliableMTU()
+	if q.kind == verbs.QPTUC {
+		q.route = q.dev.p.Route(q.attr.AH.DGID)
+	}
+	q.resp.begin(&q.attr)
+}
+
+// onUnreliable takes a packet for a UC queue pair. The only sequence that
+// counts is that of a message: a gap, a repetition or an error in the middle
+// drops the message, silently, and the next First or Only begins a new one. A
+// message that is repeated as a whole is received twice. The receive of a
+// message that was dropped is held for the next, from a shared queue too (class
+// E, which completes it with an error, is for devices that cannot).
+//
+//	            packet in sequence, in its place
+//	             ┌────┐
+//	             v    │          any other Middle or Last, or an error
+//	message ─────┴────┘ ────────────────────────────────────────────────> dropping
+//	   ^  First or Only, whatever its PSN                                    │
+//	   └─────────────────────────────────────────────────────────────────────┘
+//
+// Implements: IBTA volume 1, 9.8.2.2 (UC responder); error classes D and D1 as
+// rxe_resp.c, except that a First which cuts a message short is itself taken
+// (rdma_rxe drops it).
+func (q *queuePair) onUnreliable(k *fabric.Packet, h *wire.Header) {
+	r := &q.resp
+	if !r.established {
+		q.establish()
+	}
+	op := h.Opcode
+	starts, ends := op.Starts(), op.Ends()
+	psn := extend(h.PSN, r.expected)
+	if starts {
+		r.kind = noMessage // what came before it is not completed any more
+	} else if r.kind == noMessage || psn != r.expected {
+		r.kind, r.expected = noMessage, psn+1
+		q.dev.counters.Sequence++
+		return
+	}
+	r.expected = psn + 1
+	n := uint64(k.PayloadLen)
+	v := invalid
+	if n <= uint64(q.mtu) && (ends || n == uint64(q.mtu)) && (starts || !ends || n > 0) {
+		if isWrite(op.Op()) {
+			v = q.putWrite(k, h, starts, ends)
+		} else {
+			v = q.putSend(k, starts)
+		}
+	}
+	switch {
+	case v == badReceive:
+		q.failRecv()
+	case v != done:
+		r.kind = noMessage
+		q.dev.counters.drop(v)
+	case ends:
+		q.endUnreliable(h)
+	}
+}
+
+// endUnreliable completes what the last packet of a message completes.
+func (q *queuePair) endUnreliable(h *wire.Header) {
+	r := &q.resp
+	switch {
+	case r.kind == sendMessage:
+		q.completeRecv(h, verbs.WCRecv, uint32(min(r.recvOff, math.MaxUint32)))
+	case h.Opcode.Ext()&wire.ExtImm != 0:
+		q.completeRecv(h, verbs.WCRecvRDMAWithImm, r.total)
+	}
+	r.kind = noMessage
+}
+
+// failRecv completes a receive whose own elements are at fault, and moves the
+// queue pair to ERR (class A, as rxe_resp.c: malformed WQE).
+func (q *queuePair) failRecv() {
+	if v, ok := q.nextRecv(); ok {
+		q.hold(v)
+		q.completeRecvError(verbs.WCLocProtErr, vendorRecv)
+	}
+	q.enterError()
+}
+
+// isWrite tells SENDs from WRITEs.
+func isWrite(op wire.Op) bool { return op >= wire.OpWriteFirst && op <= wire.OpWriteOnlyImm }

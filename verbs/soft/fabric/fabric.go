@@ -70,6 +70,7 @@ type Fabric struct {
 	// taken by Kick, nor by Send on a route that exists.
 	mu       sync.Mutex
 	routes   map[routeKey]*Route
+	groups   map[verbs.GID]*Group
 	attached map[verbs.GID]*Port
 	sides    map[verbs.GID]int // which side of the partition; nil: none
 	all      Link              // what SetAll set; for routes to come
@@ -97,6 +98,7 @@ func New(cfg Config) *Fabric {
 		rand:     cfg.Rand,
 		start:    time.Now(),
 		routes:   map[routeKey]*Route{},
+		groups:   map[verbs.GID]*Group{},
 		attached: map[verbs.GID]*Port{},
 	}
 	if f.rand == nil {
@@ -177,6 +179,9 @@ func (p *Port) Detach() {
 		// A sender that loaded this pointer before pushes into a closed port and
 		// then runs it, which drops the packet.
 		r.to.CompareAndSwap(p, nil)
+	}
+	for _, g := range f.groups {
+		g.removeLocked(p)
 	}
 	ports := slices.DeleteFunc(slices.Clone(*f.ports.Load()), func(q *Port) bool { return q == p })
 	f.ports.Store(&ports)

@@ -40,8 +40,11 @@ type Packet struct {
 	hook ring.Hook[Packet] // in one of: an inbox, the delay line, a pool
 
 	// Src is set by Send. Dst is where it goes: set by the sender, or by
-	// SendTo.
+	// SendTo or SendGroup.
 	Src, Dst verbs.GID
+	// Net is the rest of the network header, for links that have one and
+	// receivers that report it. Set by the sender.
+	Net NetHeader
 
 	// Hdr holds HdrLen bytes of encoded headers; see package wire.
 	Hdr    [wire.MaxHeader]byte
@@ -65,6 +68,13 @@ type Packet struct {
 	due      int64       // while delayed: when
 	seq      uint64      // while delayed: order among those due at once
 	inline   [inlineSegs][]byte
+}
+
+// NetHeader is what a packet's IP header says besides its addresses.
+type NetHeader struct {
+	FlowLabel    uint32 // 20 bits; IPv6 only
+	TrafficClass uint8
+	HopLimit     uint8
 }
 
 // packetState says who has a packet. Only whoever has it reads or writes it.
@@ -141,6 +151,7 @@ func (p *Packet) reset() {
 	p.Payload = p.Payload[:0]
 	p.PayloadLen = 0
 	p.HdrLen = 0
+	p.Net = NetHeader{}
 	p.Cookie = 0
 	p.route = nil
 	if cap(p.own) > maxKeptOwn {
@@ -172,7 +183,7 @@ func (p *Packet) makeOwn() {
 // cloneInto makes c carry the same headers and a copy of the payload, without
 // a holder.
 func (p *Packet) cloneInto(c *Packet) {
-	c.Src, c.Dst = p.Src, p.Dst
+	c.Src, c.Dst, c.Net = p.Src, p.Dst, p.Net
 	c.Hdr, c.HdrLen = p.Hdr, p.HdrLen
 	own := c.own
 	for _, seg := range p.Payload {

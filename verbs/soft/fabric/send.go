@@ -26,6 +26,11 @@ func (p *Port) Send(k *Packet) {
 func (p *Port) SendTo(r *Route, k *Packet) {
 	p.mustFill(k)
 	k.Dst = r.dst
+	p.forward(r, k)
+}
+
+// forward puts a packet on the link r.
+func (p *Port) forward(r *Route, k *Packet) {
 	p.countTx(k)
 	r.ordinal++
 	if p.down {
