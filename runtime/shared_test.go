@@ -1,0 +1,168 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// sharing is a server with shared receives and n raw connections to it.
+func sharing(t *testing.T, depth, n int) (s *SharedRecv, servers, clients []*Conn) {
+	t.Helper()
+	server, client := mustOpen(t, Config{Device: "soft1", Reactors: 2}), mustOpen(t, Config{Device: "soft0"})
+	s, err := server.NewSharedRecv(depth, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := server.ListenOptions(":0", Options{Raw: true, Shared: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	for range n {
+		seat, err := ln.AcceptAsync()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := client.DialOptions(ctx, ln.Addr().String(), Options{Raw: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := seat.Await(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers, clients = append(servers, o), append(clients, c)
+	}
+	return s, servers, clients
+}
+
+// postShared posts a receive of n bytes into a buffer that the test releases.
+func postShared(t *testing.T, s *SharedRecv, n int) (futures.Future[Arrival], Buffer) {
+	t.Helper()
+	buf, err := s.rt.Alloc(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := s.PostRecv(buf.Slice())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = buf.Release() })
+	return f, buf
+}
+
+// Rule: whichever connection a message comes by takes the next receive, and the
+// future tells which one did; a peer waits when none is posted.
+func TestSharedReceivesServeAllConnections(t *testing.T) {
+	const conns, rounds = 5, 40
+	s, servers, clients := sharing(t, 4, conns)
+	ctx := testContext(t)
+	for round := range rounds {
+		var sent []Future
+		for i, c := range clients {
+			f, err := c.SendBytes(ctx, fmt.Appendf(nil, "%d of %d", round, i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent = append(sent, f)
+		}
+		for range conns { // one at a time: the others wait for it
+			f, buf := postShared(t, s, 64)
+			a, err := f.Await(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			from := -1
+			for i := range servers {
+				if a.Conn == servers[i] {
+					from = i
+				}
+			}
+			if got, want := string(buf.Bytes()[:a.Bytes]), fmt.Sprintf("%d of %d", round, from); got != want {
+				t.Fatalf("connection %d delivered %q, want %q", from, got, want)
+			}
+		}
+		for _, f := range sent {
+			done(t, f, nil)
+		}
+	}
+}
+
+// Rule: a connection that ends takes nothing from the others: what is posted
+// stays, also what was posted before it ended.
+func TestSharedReceivesOutliveAConnection(t *testing.T) {
+	s, servers, clients := sharing(t, 8, 3)
+	ctx := testContext(t)
+	var posted []futures.Future[Arrival]
+	for range 8 {
+		f, _ := postShared(t, s, 64)
+		posted = append(posted, f)
+	}
+	if err := servers[0].Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	clients[1].Abort()
+	<-servers[1].Done()
+	taken := 0
+	for range 8 {
+		f, err := clients[2].SendBytes(ctx, []byte("x"))
+		done(t, f, err)
+	}
+	for _, f := range posted {
+		a, err := f.Await(ctx)
+		if err != nil || a.Conn != servers[2] {
+			t.Errorf("receive %d: by %p, %v; want by %p", taken, a.Conn, err, servers[2])
+		}
+		taken++
+	}
+}
+
+// Rule: Close is refused while connections receive there; then what is posted
+// completes with ErrClosed, and nothing is taken any more.
+func TestSharedReceivesClose(t *testing.T) {
+	s, servers, _ := sharing(t, 2, 1)
+	f, _ := postShared(t, s, 64)
+	if err := s.Close(); !errors.Is(err, verbs.ErrBusy) {
+		t.Errorf("closing what a connection uses: %v, want %v", err, verbs.ErrBusy)
+	}
+	if err := servers[0].Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Errorf("closing: %v", err)
+		}
+	}
+	if _, err := f.Await(testContext(t)); !errors.Is(err, ErrClosed) {
+		t.Errorf("the posted receive: %v, want %v", err, ErrClosed)
+	}
+	buf, err := s.rt.Alloc(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = buf.Release() }()
+	if _, err := s.PostRecv(buf.Slice()); !errors.Is(err, ErrClosed) {
+		t.Errorf("posting to a closed one: %v, want %v", err, ErrClosed)
+	}
+}
+
+// Rule: what cannot be is refused, and says why.
+func TestSharedReceivesMistakes(t *testing.T) {
+	s, servers, _ := sharing(t, 2, 1)
+	_, err := s.rt.ListenOptions(":0", Options{Shared: s})
+	mistake(t, "shared receives of a managed connection", err, ErrConfig, "Shared")
+	_, err = servers[0].PostRecv()
+	mistake(t, "receives of one connection", err, ErrMode, "Shared")
+	for range 2 {
+		_, _ = postShared(t, s, 8)
+	}
+	_, err = s.PostRecv()
+	mistake(t, "one too many", err, reactor.ErrRecvFull)
+	_, err = s.rt.NewSharedRecv(1<<20, 0)
+	mistake(t, "more than can be numbered", err, ErrConfig, "1048576")
+}
