@@ -56,7 +56,7 @@ func (e *simEnd) act() {
 	}
 	r := e.w.r
 	if e.p.raw {
-		for r.one(2) && len(e.recvs) < 24 && e.c.Err() == nil {
+		for !e.shares() && r.one(2) && len(e.recvs) < 24 && e.c.Err() == nil {
 			e.postRecv()
 		}
 	} else if len(e.wants) < 4 && !e.sawEnd && !r.one(3) {

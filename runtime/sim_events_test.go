@@ -77,7 +77,7 @@ func (w *simWorld) disturb() {
 					p.excuse("its listener was closed")
 				}
 			}
-			n.hangUp(r.IntN(2))
+			n.hangUp(r.IntN(simListeners))
 		}
 	}
 	if r.one(everyVanish) {

@@ -32,6 +32,15 @@ const (
 	simSeats      = 2
 )
 
+// The listeners of a node: for managed connections, for raw ones, for raw ones
+// that share their receives.
+const (
+	simManaged = iota
+	simRaw
+	simSharing
+	simListeners
+)
+
 type simNode struct {
 	w        *simWorld
 	i        int
@@ -45,8 +54,9 @@ type simNode struct {
 	areas    []*simArea
 	shared   [simShared]*simCounter
 	chunks   []int // free chunks of scratch
-	ln       [2]*Listener
-	seats    [2][]futures.Future[*Conn]
+	ln       [simListeners]*Listener
+	seats    [simListeners][]futures.Future[*Conn]
+	srq      *simSharedRecv
 	stopping bool          // being shut down
 	reopenAt time.Duration // when it is down for a while
 }
@@ -86,6 +96,7 @@ func (n *simNode) open() {
 	for i := range n.shared {
 		n.shared[i] = &simCounter{seen: map[uint64]bool{}}
 	}
+	n.openShared()
 	n.listen()
 }
 
@@ -97,15 +108,18 @@ func (n *simNode) region(size int, access verbs.AccessFlags) *Region {
 	return r
 }
 
-// listen opens the listeners: one for managed connections, one for raw ones.
+// listen opens the listeners.
 func (n *simNode) listen() {
 	for i := range n.ln {
 		if n.ln[i] != nil {
 			continue
 		}
 		o := Options{
-			Raw: i == 1, SendDepth: n.w.r.between(3, 48), RecvCredits: n.w.r.between(1, 20), MessageSize: simMsgSize,
+			Raw: i != simManaged, SendDepth: n.w.r.between(3, 48), RecvCredits: n.w.r.between(1, 20), MessageSize: simMsgSize,
 			Inline: n.w.r.between(16, 200),
+		}
+		if i == simSharing {
+			o.Shared = n.srq.s
 		}
 		l, err := n.rt.ListenOptions(netip.AddrPortFrom(n.addr, 0).String(), o)
 		if err != nil {
@@ -133,6 +147,7 @@ func (n *simNode) collect() {
 		}
 		return
 	}
+	defer n.srq.collect() // when it is known whose connections there are
 	for i, l := range n.ln {
 		kept := n.seats[i][:0]
 		for _, f := range n.seats[i] {
@@ -171,7 +186,11 @@ func (n *simNode) finish() bool {
 	for i := range n.ln {
 		n.hangUp(i)
 	}
-	return len(n.rt.listeners) == 0 && len(n.rt.live) == 0 && len(n.seats[0])+len(n.seats[1]) == 0
+	seats := 0
+	for _, s := range n.seats {
+		seats += len(s)
+	}
+	return len(n.rt.listeners) == 0 && len(n.rt.live) == 0 && seats == 0 && n.srq.end() && len(n.srq.out)+len(n.srq.came) == 0
 }
 
 // close gives everything back, after finish. What peers could write must be as
@@ -199,6 +218,9 @@ func (n *simNode) close() {
 			w.fail("%s: area %d, which belongs to no connection, was written", n.name, i)
 		}
 	}
+	if len(n.srq.out) != 0 {
+		w.fail("%s: %d shared receives never completed", n.name, len(n.srq.out))
+	}
 	o := n.rt.dev.Objects()
 	if o.QP != 0 {
 		w.fail("%s: without connections %d queue pairs are alive", n.name, o.QP)
@@ -213,7 +235,7 @@ func (n *simNode) close() {
 	if o := dev.Objects(); !o.Zero() {
 		w.fail("%s has left %v", n.name, o)
 	}
-	n.rt, n.ln = nil, [2]*Listener{}
+	n.rt, n.ln = nil, [simListeners]*Listener{}
 }
 
 // chunk takes a free chunk of scratch; nothing may have been written to it.

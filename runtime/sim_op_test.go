@@ -31,6 +31,7 @@ const (
 	opShared
 	opRecv
 	opPostRecv
+	opSharedRecv
 	opWrongKey
 	opKinds
 )
@@ -38,7 +39,7 @@ const (
 var opKindNames = [opKinds]string{
 	"send inline", "send copied", "send", "send gathered", "write", "write gathered", "write imm",
 	"write imm gathered", "write split", "read", "read scattered", "read split", "read source", "compare and swap",
-	"fetch and add", "shared counter", "recv", "post recv", "wrong key",
+	"fetch and add", "shared counter", "recv", "post recv", "shared recv", "wrong key",
 }
 
 const (

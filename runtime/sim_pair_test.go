@@ -67,11 +67,11 @@ func (w *simWorld) reconnect() {
 	}
 	i := w.r.IntN(simNodes)
 	from, to := w.nodes[i], w.nodes[(i+w.r.between(1, simNodes-1))%simNodes]
-	raw := w.r.one(3)
-	k := 0
-	if raw {
-		k = 1
+	k := simManaged
+	if w.r.one(2) {
+		k = w.r.between(simRaw, simSharing)
 	}
+	raw := k != simManaged
 	if !from.up() || !to.up() {
 		return
 	}

@@ -65,6 +65,10 @@ func (p *simPair) settled() bool {
 			case !p.raw && len(e.wants) == 0:
 				e.wants = append(e.wants, e.c.Recv())
 				e.w.issued++
+			case p.raw && e.shares():
+				if s := e.n.srq; s.posted < min(s.due(), simSharedDepth) {
+					s.post()
+				}
 			case p.raw && len(e.recvs) < missing:
 				e.postRecv()
 			}

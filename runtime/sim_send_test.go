@@ -123,7 +123,7 @@ func (e *simEnd) send() {
 // does not reload them): so that is done only where the connection may fail.
 func (e *simEnd) mayDeliver() bool {
 	peer := e.p.ends[1-e.side]
-	if !e.p.raw || peer != nil && len(e.out().sent) < len(peer.recvs) {
+	if !e.p.raw || peer != nil && peer.room() > len(e.out().sent) {
 		return true
 	}
 	if !e.w.r.one(20) {
@@ -131,6 +131,14 @@ func (e *simEnd) mayDeliver() bool {
 	}
 	e.p.excuse("it sent to a receiver that was not ready")
 	return true
+}
+
+// room is how many messages to a raw connection find a receive.
+func (e *simEnd) room() int {
+	if s := e.n.srq; e.shares() {
+		return s.posted - (s.due() - len(e.in().sent))
+	}
+	return len(e.recvs)
 }
 
 func (l *simLocal) freeIf() {
@@ -159,18 +167,23 @@ func (e *simEnd) postRecv() {
 func (e *simEnd) rawRecv(l *simLocal, f Future) *simOp {
 	return &simOp{id: e.w.nextOp, kind: opPostRecv, e: e, f: f, bad: func(error) { l.free() }, ok: func(r Result) error {
 		defer l.free()
-		want, ok := e.in().pop()
-		imm := r.Flags&verbs.WCWithImm != 0
-		switch {
-		case !ok:
-			return fmt.Errorf("received %d bytes that nobody sent, or twice", r.Bytes)
-		case imm != want.with || imm && r.Imm != want.imm || int(r.Bytes) != want.n:
-			return fmt.Errorf("message %d: immediate %t %d, %d bytes; want %+v", e.in().received-1, imm, r.Imm, r.Bytes, want)
-		case imm:
-			return nil
-		}
-		return l.prefix(e.w.fill(want.n, want.seed))
+		return e.receivedRaw(l, r)
 	}}
+}
+
+// receivedRaw compares what a receive took with the next message on its way here.
+func (e *simEnd) receivedRaw(l *simLocal, r Result) error {
+	want, ok := e.in().pop()
+	imm := r.Flags&verbs.WCWithImm != 0
+	switch {
+	case !ok:
+		return fmt.Errorf("received %d bytes that nobody sent, or twice", r.Bytes)
+	case imm != want.with || imm && r.Imm != want.imm || int(r.Bytes) != want.n:
+		return fmt.Errorf("message %d: immediate %t %d, %d bytes; want %+v", e.in().received-1, imm, r.Imm, r.Bytes, want)
+	case imm:
+		return nil
+	}
+	return l.prefix(e.w.fill(want.n, want.seed))
 }
 
 // prefix compares the beginning of the pieces with b.

@@ -147,6 +147,11 @@ func (w *simWorld) run() uint64 {
 		}
 		w.disturb()
 		w.reconnect()
+		for _, n := range w.nodes {
+			if n.up() {
+				n.srq.act()
+			}
+		}
 		for _, p := range w.pairs {
 			for _, e := range p.ends {
 				if e != nil {
