@@ -122,7 +122,10 @@ func (q *queuePair) onReadAnswer(k *fabric.Packet, psn uint64) {
 	}
 	off := uint64(w.received) * uint64(q.mtu)
 	want := min(uint64(w.length)-off, uint64(q.mtu))
-	if w.op != verbs.WRRDMARead || uint64(k.PayloadLen) != want {
+	if w.word() {
+		want = 0 // the answer to a FLUSH or ATOMIC_WRITE is a READ response of nothing
+	}
+	if w.op.IsAtomic() || uint64(k.PayloadLen) != want {
 		q.failAt(psn, verbs.WCBadRespErr, vendorAnswer)
 		return
 	}
@@ -142,7 +145,10 @@ func (q *queuePair) onReadAnswer(k *fabric.Packet, psn uint64) {
 func (q *queuePair) answered(w *sendWQE, psn uint64) {
 	if w.received++; w.received == w.npkts {
 		w.finished = true
-		q.req.reads--
+		q.req.open--
+		if w.limited() {
+			q.req.reads--
+		}
 	}
 	q.progress(psn + 1)
 }

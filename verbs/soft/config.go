@@ -41,6 +41,7 @@ type Limits struct {
 	MaxCQ       int    // 16384
 	MaxCQE      int    // 4194304
 	MaxMR       int    // 1048576
+	MaxMW       int    // memory windows, 262144
 	MaxPD       int    // 32768
 	MaxSRQ      int    // 16384
 	MaxSRQWR    int    // 16384
@@ -62,6 +63,7 @@ var defaultLimits = Limits{
 	MaxCQ:       16384,
 	MaxCQE:      1 << 22,
 	MaxMR:       1 << 20,
+	MaxMW:       1 << 18,
 	MaxPD:       32768,
 	MaxSRQ:      16384,
 	MaxSRQWR:    16384,
@@ -80,6 +82,7 @@ const maxSGERead = 30
 // Ceilings that the engine's own numbers give.
 const (
 	ceilQP       = 1<<16 - 2 // queue pair numbers hold a 16-bit index
+	ceilKeys     = 1 << 22   // regions, and windows: together half of the 24-bit indexes, so that a free one is drawn soon
 	ceilRdAtomic = 255       // 8 bits in the attributes
 	ceilMsgSize  = 1 << 31   // IBTA 9.4: 2^31 bytes
 )
@@ -100,6 +103,7 @@ func (l Limits) withDefaults() (Limits, error) {
 	pick(&l.MaxCQ, d.MaxCQ)
 	pick(&l.MaxCQE, d.MaxCQE)
 	pick(&l.MaxMR, d.MaxMR)
+	pick(&l.MaxMW, d.MaxMW)
 	pick(&l.MaxPD, d.MaxPD)
 	pick(&l.MaxSRQ, d.MaxSRQ)
 	pick(&l.MaxSRQWR, d.MaxSRQWR)
@@ -119,7 +123,7 @@ func (l Limits) withDefaults() (Limits, error) {
 		{"MaxQP", l.MaxQP, ceilQP}, {"MaxQPWR", l.MaxQPWR, 1 << 20}, {"MaxSGE", l.MaxSGE, 1 << 10},
 		{"MaxInline", l.MaxInline, 1 << 16}, {"MaxCQ", l.MaxCQ, 1 << 24}, {"MaxCQE", l.MaxCQE, 1 << 24},
 		{"MaxSRQ", l.MaxSRQ, 1 << 16}, {"MaxSRQWR", l.MaxSRQWR, 1 << 20}, {"MaxSRQSGE", l.MaxSRQSGE, 1 << 10},
-		{"MaxMR", l.MaxMR, 1 << 24}, {"MaxPD", l.MaxPD, 1 << 24}, {"MaxRdAtomic", l.MaxRdAtomic, ceilRdAtomic},
+		{"MaxMR", l.MaxMR, ceilKeys}, {"MaxMW", l.MaxMW, ceilKeys}, {"MaxPD", l.MaxPD, 1 << 24}, {"MaxRdAtomic", l.MaxRdAtomic, ceilRdAtomic},
 		{"MaxAH", l.MaxAH, 1 << 24}, {"MaxMcastGrp", l.MaxMcastGrp, 1 << 24}, {"MaxMcastQP", l.MaxMcastQP, 1 << 14},
 		{"MaxMsgSize", int(l.MaxMsgSize), ceilMsgSize}, {"CompVectors", l.CompVectors, 1 << 10},
 	} {

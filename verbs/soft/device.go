@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -40,6 +41,12 @@ type device struct {
 	// bells are the queue pairs with new work requests. Pushed by posters,
 	// taken by the engine.
 	bells ring.Inbox[queuePair, *queuePair]
+	// synced are the FLUSHes whose pages are written. Pushed by their
+	// goroutines, taken by the engine.
+	synced    ring.Inbox[persistence, *persistence]
+	syncSlots chan struct{} // holds one entry for each goroutine that writes
+	// syncRange writes pages: (*mem.Arena).Sync, immutable.
+	syncRange func(a *mem.Arena, addr uint64, n int) error
 
 	qps       []*queuePair // by index (the low bits of the number); 0 and 1 stay empty
 	qpHint    int          // where to look for a free index
@@ -52,6 +59,7 @@ type device struct {
 	ahRound   uint32 // goes into the handle
 	groups    map[verbs.GID]*mcastGroup
 	counters  Counters
+	windows   int   // how many of the keys are windows'
 	freeSlots []int // of regions, to use again
 	usedSlots int
 	numbers   uint32
@@ -89,6 +97,7 @@ func newDevice(p *Provider, c DeviceConfig, index int) *device {
 	d.guid = guidPrefix<<24 | uint64(binary.BigEndian.Uint32(d.gid[12:])&0xffffff)
 	d.qpHint = firstQP
 	d.scratch.init()
+	d.syncSlots, d.syncRange = make(chan struct{}, syncsAtOnce), (*mem.Arena).Sync
 	d.startCM(p.cmConfig)
 	return d
 }

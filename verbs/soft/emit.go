@@ -41,8 +41,15 @@ func (q *queuePair) emit() {
 			break
 		}
 		w := sq.at(r.cur)
-		if r.cur == r.fresh && !q.start(sq, w) {
+		fresh := r.cur == r.fresh
+		if fresh && !q.start(sq, w) {
 			break
+		}
+		if w.local() {
+			if !fresh { // executed before: no part of what is sent again
+				r.cur++
+			}
+			continue
 		}
 		if w.failed || !q.emitPacket(sq, w) {
 			break
@@ -82,16 +89,19 @@ func (q *queuePair) start(sq *sendQueue, w *sendWQE) bool {
 	if w.failed {
 		return false
 	}
-	if w.flags&verbs.SendFence != 0 && r.reads > 0 {
+	if w.flags&verbs.SendFence != 0 && r.open > 0 {
 		return false
+	}
+	if w.local() {
+		return q.startLocal(sq, w)
 	}
 	status := verbs.WCSuccess
 	switch {
 	case w.length > q.dev.cfg.Limits.MaxMsgSize:
 		status = verbs.WCLocLenErr
-	case w.reads() && q.attr.MaxRdAtomic == 0:
+	case w.limited() && q.attr.MaxRdAtomic == 0:
 		status = verbs.WCLocQPOpErr // it could never go
-	case w.reads() && r.reads >= int(q.attr.MaxRdAtomic):
+	case w.limited() && r.reads >= int(q.attr.MaxRdAtomic):
 		return false
 	case w.reads() && !q.writable(sq.sges(r.cur, w.nsge)):
 		status = verbs.WCLocProtErr
@@ -102,11 +112,14 @@ func (q *queuePair) start(sq *sendQueue, w *sendWQE) bool {
 	}
 	w.first = r.next
 	w.npkts = 1
-	if !w.op.IsAtomic() {
+	if !w.word() {
 		w.npkts = packets(w.length, q.mtu)
 	}
 	w.started = true
-	if w.reads() {
+	if w.answered() {
+		r.open++
+	}
+	if w.limited() {
 		r.reads++
 	}
 	r.fresh++
@@ -151,6 +164,10 @@ func (q *queuePair) emitPacket(sq *sendQueue, w *sendWQE) bool {
 		if w.op == verbs.WRAtomicCmpAndSwp {
 			h.Opcode, h.Compare, h.SwapAdd = q.wire(wire.OpCompareSwap), w.arg1, w.arg2
 		}
+	case w.op == verbs.WRFlush:
+		q.flushHeader(w, h)
+	case w.op == verbs.WRAtomicWrite:
+		q.atomicWriteHeader(w, h, k)
 	default:
 		n := uint32(min(rest, uint64(q.mtu)))
 		if !q.gather(sq, w, k, off, n) {
@@ -169,7 +186,7 @@ func (q *queuePair) emitPacket(sq *sendQueue, w *sendWQE) bool {
 			h.VA, h.RKey, h.Length = w.remote, w.rkey, w.length
 		}
 		if last {
-			h.Imm = w.imm
+			h.Imm, h.InvKey = w.imm, w.imm // at most one of them is in the opcode
 			h.Solicited = w.flags&verbs.SendSolicited != 0
 		}
 	}
@@ -187,6 +204,12 @@ func sendOp(op verbs.WROpcode, first, last bool) wire.Op {
 	o := wire.OpSendFirst
 	if op == verbs.WRRDMAWrite || op == verbs.WRRDMAWriteWithImm {
 		o = wire.OpWriteFirst
+	}
+	if last && op == verbs.WRSendWithInv {
+		if first {
+			return wire.OpSendOnlyInv
+		}
+		return wire.OpSendLastInv
 	}
 	// The six of each kind follow each other: first, middle, last, last with
 	// immediate, only, only with immediate.

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"encoding/binary"
 	"slices"
 	"time"
 
@@ -23,11 +24,15 @@ type scratch struct {
 	grhSegs [1][]byte    // grh, as a payload
 }
 
+// value is word as a number of this host.
+func (s *scratch) value() uint64 { return binary.NativeEndian.Uint64(s.word[:]) }
+
 func (s *scratch) init() { s.segs = [][]byte{s.word[:]} }
 
 // Turn is one step of the engine:
 //
-//  1. packets of the inbox are taken and acted on;
+//  1. FLUSHes whose pages are written are concluded, then packets of the inbox
+//     are taken and acted on;
 //  2. doorbells: queue pairs with new work requests become busy;
 //  3. timers that are due;
 //  4. the connection manager's timers;
@@ -40,14 +45,16 @@ func (d *device) Turn(now time.Duration) (next time.Duration, more bool) {
 		return 0, false
 	}
 	d.now = now
+	d.takeSynced()
 	left := packetsPerTurn
 	for ; left > 0; left-- {
 		k := d.p.Take()
 		if k == nil {
 			break
 		}
-		d.receive(k)
-		k.Release()
+		if !d.receive(k) {
+			k.Release()
+		}
 	}
 	d.leaveGuard()
 	for q := d.bells.TakeAll(); q != nil; {
@@ -104,30 +111,34 @@ func (d *device) breakBroken() {
 	d.broken = d.broken[:0]
 }
 
-// receive acts on one packet.
-func (d *device) receive(k *fabric.Packet) {
+// receive acts on one packet. It tells whether the packet is kept, to be
+// released later.
+func (d *device) receive(k *fabric.Packet) (kept bool) {
 	h := &d.scratch.rx
 	n, err := wire.Parse(k.Header(), h)
 	if err != nil || n != k.HdrLen || (k.PayloadLen > 0 && !h.Opcode.HasPayload()) {
 		d.p.CountMalformed()
-		return
+		return false
 	}
 	if h.Opcode.Transport() == wire.TransportUD {
 		d.receiveDatagram(k, h)
-		return
+		return false
 	}
 	q := d.find(h.DestQP)
 	if q == nil || !q.takes(h) || !q.receives(k) {
-		return // silently, as hardware: the sender's timer tells it
+		return false // silently, as hardware: the sender's timer tells it
 	}
 	switch {
 	case !q.service.reliable:
 		q.onUnreliable(k, h)
 	case h.Opcode.Response():
 		q.onResponse(k, h)
+	case q.resp.sync != nil:
+		return q.park(k)
 	default:
 		q.onRequest(k, h)
 	}
+	return false
 }
 
 // enterGuard begins reading the payload of a packet; false says that its owner

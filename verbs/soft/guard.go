@@ -36,6 +36,9 @@ type guard struct {
 	// slot. Only the owner's engine touches it. last is the one noted last.
 	regions []uint64
 	last    *memoryRegion
+	// lent says that packets may carry this guard. Of windows' guards only; the
+	// owner's engine.
+	lent bool
 }
 
 // guardDead is added to state by kill.

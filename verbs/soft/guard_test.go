@@ -138,16 +138,16 @@ func TestKeyTableAgainstAMap(t *testing.T) {
 	seed := uint32(1)
 	next := func() uint32 { // few low bits, so that runs collide
 		seed = seed*1664525 + 1013904223
-		return seed>>8&0xff00003f | 1
+		return seed&0xff003f00 | 1<<keyTagBits | 7
 	}
 	for i := range 20000 {
 		k := next()
 		if i%3 == 0 {
-			table.remove(k)
+			table.remove(keyIndex(k))
 			delete(model, k)
 		} else if model[k] == nil {
 			m := &memoryRegion{key: k}
-			table.put(k, m)
+			table.put(keySlot{key: k, mr: m})
 			model[k] = m
 		}
 		if table.n != len(model) {

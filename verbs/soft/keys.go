@@ -6,99 +6,125 @@ import (
 	"io"
 )
 
-// keyTable finds regions by key. Keys are 32 random bits, so that a peer
-// cannot guess one from another; being random they are their own hash, and a
-// lookup is one probe nearly always. It belongs to the holder of the port's
-// token.
+// A key is an index and a tag of 8 bits. No two objects have the same index;
+// the tag of a window is the consumer's, and changes with each binding, that of
+// a region never changes.
+const keyTagBits = 8
+
+// keyIndex is the upper part of a key.
+func keyIndex(key uint32) uint32 { return key >> keyTagBits }
+
+// keyTable finds regions and windows by key. Indexes are 24 random bits, so
+// that a peer cannot guess one from another; being random they are their own
+// hash, and a lookup is one probe nearly always. It belongs to the holder of the
+// port's token.
 type keyTable struct {
 	slots []keySlot // power of two, at most half full
 	n     int
 }
 
+// keySlot holds a region or a window under its key; neither: it is empty.
 type keySlot struct {
 	key uint32
 	mr  *memoryRegion
+	mw  *memoryWindow
 }
+
+func (s *keySlot) empty() bool { return s.mr == nil && s.mw == nil }
 
 // keyTableMin is the first size of a key table.
 const keyTableMin = 64
 
-// get is the region with this key, nil when there is none.
-func (t *keyTable) get(key uint32) *memoryRegion {
-	mask := uint32(len(t.slots) - 1)
+// find is the slot of an index, nil when there is none.
+func (t *keyTable) find(index uint32) *keySlot {
 	if len(t.slots) == 0 {
 		return nil
 	}
-	for i := key & mask; ; i = (i + 1) & mask {
+	mask := uint32(len(t.slots) - 1)
+	for i := index & mask; ; i = (i + 1) & mask {
 		s := &t.slots[i]
-		if s.mr == nil || s.key == key {
-			return s.mr
+		if s.empty() {
+			return nil
+		}
+		if keyIndex(s.key) == index {
+			return s
 		}
 	}
 }
 
-// each calls fn with every region.
-func (t *keyTable) each(fn func(*memoryRegion)) {
+// each calls fn with the guard of every region and window.
+func (t *keyTable) each(fn func(*guard)) {
 	for _, s := range t.slots {
-		if s.mr != nil {
-			fn(s.mr)
+		switch {
+		case s.mr != nil:
+			fn(&s.mr.guard)
+		case s.mw != nil:
+			fn(s.mw.guard)
 		}
 	}
 }
 
-// put adds a region under a key that is not in use.
-func (t *keyTable) put(key uint32, m *memoryRegion) {
+// get is the region with this key, nil when there is none.
+func (t *keyTable) get(key uint32) *memoryRegion {
+	if s := t.find(keyIndex(key)); s != nil && s.key == key {
+		return s.mr
+	}
+	return nil
+}
+
+// put adds an object under a key whose index is not in use.
+func (t *keyTable) put(s keySlot) {
 	if 2*(t.n+1) > len(t.slots) {
 		old := t.slots
 		t.slots = make([]keySlot, max(keyTableMin, 2*len(old)))
 		for _, s := range old {
-			if s.mr != nil {
+			if !s.empty() {
 				t.place(s)
 			}
 		}
 	}
-	t.place(keySlot{key, m})
+	t.place(s)
 	t.n++
 }
 
 func (t *keyTable) place(s keySlot) {
 	mask := uint32(len(t.slots) - 1)
-	i := s.key & mask
-	for t.slots[i].mr != nil {
+	i := keyIndex(s.key) & mask
+	for !t.slots[i].empty() {
 		i = (i + 1) & mask
 	}
 	t.slots[i] = s
 }
 
-// remove takes a key out. The rest of its probe run is put again, so that no
+// remove takes an index out. The rest of its probe run is put again, so that no
 // tombstone is needed.
-func (t *keyTable) remove(key uint32) {
-	if t.get(key) == nil {
+func (t *keyTable) remove(index uint32) {
+	if t.find(index) == nil {
 		return
 	}
 	mask := uint32(len(t.slots) - 1)
-	i := key & mask
-	for t.slots[i].key != key || t.slots[i].mr == nil {
+	i := index & mask
+	for keyIndex(t.slots[i].key) != index {
 		i = (i + 1) & mask
 	}
 	t.slots[i] = keySlot{}
 	t.n--
-	for i = (i + 1) & mask; t.slots[i].mr != nil; i = (i + 1) & mask {
+	for i = (i + 1) & mask; !t.slots[i].empty(); i = (i + 1) & mask {
 		s := t.slots[i]
 		t.slots[i] = keySlot{}
 		t.place(s)
 	}
 }
 
-// fresh draws a key that is not in use. Key 0 is never given: many programs
-// take it for none.
+// fresh draws a key whose index is not in use. Index 0 is never given: many
+// programs take key 0 for none.
 func (t *keyTable) fresh(random io.Reader) (uint32, error) {
 	var b [4]byte
 	for {
 		if _, err := io.ReadFull(random, b[:]); err != nil {
 			return 0, fmt.Errorf("soft: no randomness for a memory key: %w", err)
 		}
-		if k := binary.BigEndian.Uint32(b[:]); k != 0 && t.get(k) == nil {
+		if k := binary.BigEndian.Uint32(b[:]); keyIndex(k) != 0 && t.find(keyIndex(k)) == nil {
 			return k, nil
 		}
 	}

@@ -13,7 +13,7 @@ type service struct {
 }
 
 // connected is what UC executes: what needs no answer.
-var connected = verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm)
+var connected = verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRBindMW)
 
 // services are the types of queue pairs there are.
 var services = map[verbs.QPType]*service{

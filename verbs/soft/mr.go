@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -11,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// memoryRegion is an MR. Everything but closed is immutable after creation.
+// memoryRegion is an MR. It is immutable after creation, but for what is marked.
 type memoryRegion struct {
 	pd     *protectionDomain
 	arena  *mem.Arena // pinned while the region lives
@@ -22,8 +23,10 @@ type memoryRegion struct {
 	key    uint32 // both lkey and rkey
 	slot   int    // its bit in guard.regions
 
-	guard  guard // of READ responses that point into it
-	closed atomic.Bool
+	guard   guard          // of READ responses that point into it
+	windows int            // bound to it; under the port's token
+	syncing sync.WaitGroup // FLUSHes being written; raised by the engine, lowered by their goroutines, Close waits
+	closed  atomic.Bool    // set by Close under the port's token; read by everybody
 }
 
 var _ verbs.MR = (*memoryRegion)(nil)
@@ -32,8 +35,9 @@ var _ verbs.MR = (*memoryRegion)(nil)
 // memory, or to operations this device does not have.
 const (
 	accessKnown = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
-		verbs.AccessMWBind | verbs.AccessZeroBased | verbs.AccessHugeTLB | verbs.AccessRelaxedOrdering
-	accessLater = verbs.AccessOnDemand | verbs.AccessFlushGlobal | verbs.AccessFlushPersistent
+		verbs.AccessMWBind | verbs.AccessZeroBased | verbs.AccessHugeTLB | verbs.AccessRelaxedOrdering |
+		verbs.AccessFlushGlobal | verbs.AccessFlushPersistent
+	accessLater = verbs.AccessOnDemand
 )
 
 // RegMR registers length bytes at addr, which must lie in one arena of
@@ -66,6 +70,10 @@ func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessF
 	if !ok {
 		return refuse(syscall.EFAULT, "%w: %d bytes at 0x%x are not off-heap memory of one arena", verbs.ErrInvalid, length, addr)
 	}
+	if access&verbs.AccessFlushPersistent != 0 && !arena.Persistent() {
+		// As rdma_rxe for pages that are no persistent memory (rxe_mr.c).
+		return refuse(syscall.EINVAL, "%w: access FLUSH_PERSISTENT needs the mapping of a file (mem.MapFile)", verbs.ErrInvalid)
+	}
 	if err := arena.Pin(); err != nil {
 		return refuse(syscall.EFAULT, "%w", err)
 	}
@@ -88,7 +96,7 @@ func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessF
 
 // addRegion gives m its key and slot. The engine is at rest.
 func (d *device) addRegion(m *memoryRegion) (err error) {
-	if d.keys.n >= d.cfg.Limits.MaxMR {
+	if d.keys.n-d.windows >= d.cfg.Limits.MaxMR {
 		return fmt.Errorf("all %d memory regions are in use", d.cfg.Limits.MaxMR)
 	}
 	if m.key, err = d.keys.fresh(d.random); err != nil {
@@ -100,7 +108,7 @@ func (d *device) addRegion(m *memoryRegion) (err error) {
 		m.slot = d.usedSlots
 		d.usedSlots++
 	}
-	d.keys.put(m.key, m)
+	d.keys.put(keySlot{key: m.key, mr: m})
 	m.pd.mrs++
 	m.pd.ctx.counts.MR++
 	return nil
@@ -108,20 +116,30 @@ func (d *device) addRegion(m *memoryRegion) (err error) {
 
 // Close deregisters the region: its keys are dead at once, and nothing reads or
 // writes the memory once Close has returned. It waits for a receiver that is
-// copying at this moment, for nothing else. Work requests that still use the
-// region end in a protection error.
+// copying at this moment, and for the pages of a FLUSH that are being written,
+// for nothing else. Work requests that still use the
+// region end in a protection error. It answers [verbs.ErrBusy] while a memory
+// window is bound to the region.
 //
 // Implements: ibv_dereg_mr.
-func (m *memoryRegion) Close() error {
+func (m *memoryRegion) Close() (err error) {
+	const op = "ibv_dereg_mr"
 	if m.closed.Load() {
 		return nil
 	}
-	return m.pd.ctx.closing("ibv_dereg_mr", func() {
-		if m.closed.Swap(true) {
+	won := false
+	if e := m.pd.ctx.closing(op, func() {
+		if m.closed.Load() {
 			return
 		}
+		if m.windows > 0 {
+			err = opError(op, m.String(), syscall.EBUSY, "%w: %s bound to it", verbs.ErrBusy, count(m.windows, "memory windows"))
+			return
+		}
+		m.closed.Store(true)
+		won = true
 		d := m.pd.ctx.dev
-		d.keys.remove(m.key)
+		d.keys.remove(keyIndex(m.key))
 		m.guard.kill()
 		for _, q := range d.qps {
 			if q != nil && q.guard.covers(m) {
@@ -131,8 +149,14 @@ func (m *memoryRegion) Close() error {
 		d.freeSlots = append(d.freeSlots, m.slot)
 		m.pd.mrs--
 		m.pd.ctx.counts.MR--
+	}); e != nil {
+		return e
+	}
+	if won {
+		m.syncing.Wait()
 		m.arena.Unpin()
-	})
+	}
+	return err
 }
 
 // Why a range of a region was refused.

@@ -15,7 +15,7 @@ type protectionDomain struct {
 	number uint32
 	closed atomic.Bool // set by Close under the port's token
 
-	mrs, qps, srqs, ahs int // alive; under the port's token
+	mrs, mws, qps, srqs, ahs int // alive; under the port's token
 }
 
 var _ verbs.PD = (*protectionDomain)(nil)
@@ -60,6 +60,9 @@ func (p *protectionDomain) Close() (err error) {
 		if p.mrs > 0 {
 			alive = append(alive, count(p.mrs, "memory regions"))
 		}
+		if p.mws > 0 {
+			alive = append(alive, count(p.mws, "memory windows"))
+		}
 		if p.qps > 0 {
 			alive = append(alive, count(p.qps, "queue pairs"))
 		}
@@ -79,11 +82,4 @@ func (p *protectionDomain) Close() (err error) {
 		return e
 	}
 	return err
-}
-
-// AllocMW is not supported yet.
-//
-// Implements: ibv_alloc_mw.
-func (p *protectionDomain) AllocMW(verbs.MWType) (verbs.MW, error) {
-	return nil, notYet("ibv_alloc_mw", p.String(), "memory windows")
 }

@@ -10,7 +10,8 @@ import (
 
 // supported is what an RC queue pair executes.
 var supported = verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
-	verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd)
+	verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRSendWithInv,
+	verbs.WRLocalInv, verbs.WRBindMW, verbs.WRFlush, verbs.WRAtomicWrite)
 
 // knownFlags are the send flags that exist; IP_CSUM is for raw packets.
 const knownFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | verbs.SendInline
@@ -19,7 +20,8 @@ const knownFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | 
 // engine has to run.
 //
 //	EINVAL  no such queue pair here, RESET, INIT or RTR; opcode, flags, number
-//	        of elements, inline length, atomic length or alignment; list too short
+//	        of elements, inline length, atomic length or alignment; list too short;
+//	        FLUSH or ATOMIC_WRITE in a group that is not extended
 //	ENOMEM  the queue is full
 //	EFAULT  a request or its elements are not in off-heap memory
 //
@@ -49,6 +51,10 @@ func (c *deviceContext) postSend(g *verbs.SendGroup) (ring bool) {
 		}
 		if uint64(n) == room {
 			g.Errno = syscall.ENOMEM
+			break
+		}
+		if wr.Opcode.ExtendedOnly() && !g.Extended {
+			g.Errno = syscall.EINVAL
 			break
 		}
 		if g.Errno = q.fillSend(sq, head+uint64(n), wr); g.Errno != 0 {
@@ -142,6 +148,9 @@ func (q *queuePair) fillSend(sq *sendQueue, pos uint64, wr *verbs.SendWR) syscal
 	switch wr.Opcode {
 	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRRDMARead:
 		w.remote, w.rkey = wr.RemoteAddr, wr.RDMARKey()
+	}
+	if errno := w.fillMemory(wr); errno != 0 {
+		return errno
 	}
 	if wr.Flags&verbs.SendInline != 0 {
 		return q.fillInline(sq, pos, w, sges, total)

@@ -53,10 +53,11 @@ type queuePair struct {
 	attr     verbs.QPAttr
 	mtu      uint32 // bytes
 	route    *fabric.Route
-	guard    *guard      // of requests by reference in flight
-	pace     *pace       // of UC and UD requests in flight
-	groups   []verbs.GID // it is attached to
-	active   bool        // on the device's list
+	guard    *guard          // of requests by reference in flight
+	pace     *pace           // of UC and UD requests in flight
+	groups   []verbs.GID     // it is attached to
+	bound    []*memoryWindow // of type 2, through this queue pair
+	active   bool            // on the device's list
 	deadline time.Duration
 	timerAt  time.Duration // when the heap looks at us; 0: it does not
 	req      requester
@@ -244,6 +245,7 @@ func (q *queuePair) destroy() error {
 		return opError("ibv_destroy_qp", q.String(), syscall.EBUSY, "%w: %d events are not acknowledged", verbs.ErrBusy, n)
 	}
 	q.reset()
+	q.unbindAll()
 	q.closed.Store(true)
 	d := q.dev
 	d.detachAll(q)

@@ -76,6 +76,10 @@ func (q *queuePair) completeRecv(h *wire.Header, op verbs.WCOpcode, n uint32) *v
 		wc.Flags = verbs.WCWithImm
 		wc.ImmData = verbs.NetworkOrder(h.Imm)
 	}
+	if h.Opcode.Ext()&wire.ExtIETH != 0 {
+		wc.Flags = verbs.WCWithInv
+		wc.ImmData = h.InvKey // host order, unlike immediate data
+	}
 	return wc
 }
 

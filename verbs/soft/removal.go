@@ -26,7 +26,7 @@ func (d *device) remove() {
 				q.abandon() // its requests by reference
 			}
 		}
-		d.keys.each(func(m *memoryRegion) { d.retire(&m.guard) }) // READ responses
+		d.keys.each(d.retire) // READ responses
 		for _, c := range d.contexts {
 			c.async.raise(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
 		}

@@ -24,8 +24,9 @@ type requester struct {
 	tail  uint64 // oldest request not completed
 	cur   uint64 // request to send from
 	fresh uint64 // first request without PSNs
-	read  uint64 // no READ or atomic below is unanswered
-	reads int    // READs and atomics started and unanswered
+	read  uint64 // nothing below waits for an answer
+	open  int    // requests started that wait for an answer of their own
+	reads int    // those among them that count against MaxRdAtomic
 
 	acked uint64
 	next  uint64
@@ -61,11 +62,11 @@ const none = math.MaxUint64
 // unread is the PSN of the first answer that is missing; none when nothing
 // waits for one.
 func (r *requester) unread(sq *sendQueue) uint64 {
-	if r.reads == 0 {
+	if r.open == 0 {
 		return none
 	}
 	for r.read = max(r.read, r.tail); r.read < r.fresh; r.read++ {
-		if w := sq.at(r.read); w.reads() && !w.finished {
+		if w := sq.at(r.read); w.answered() && !w.finished {
 			return w.first + uint64(w.received)
 		}
 	}

@@ -59,6 +59,10 @@ func (q *queuePair) onSend(k *fabric.Packet, h *wire.Header, psn uint64, starts,
 	if !q.concluded(v, psn) {
 		return
 	}
+	if h.Opcode.Ext()&wire.ExtIETH != 0 && !q.invalidate(h.InvKey) {
+		q.badInvalidate(h, psn)
+		return
+	}
 	q.executed(h, psn, ends)
 	if ends {
 		q.completeRecv(h, verbs.WCRecv, uint32(q.resp.recvOff))
@@ -145,7 +149,7 @@ func (q *queuePair) putWrite(k *fabric.Packet, h *wire.Header, starts, ends bool
 			return invalid
 		}
 		if total > 0 { // a WRITE of nothing needs no key
-			if _, err := q.dev.resolve(q.pd, rkey, va, total, verbs.AccessRemoteWrite); err != nil {
+			if _, err := q.remote(rkey, va, total, verbs.AccessRemoteWrite); err != nil {
 				return noAccess
 			}
 		}
@@ -164,14 +168,14 @@ func (q *queuePair) putWrite(k *fabric.Packet, h *wire.Header, starts, ends bool
 		}
 	}
 	if n > 0 {
-		m, err := q.dev.resolve(q.pd, rkey, va, n, verbs.AccessRemoteWrite)
-		if err != nil { // closed since the first packet
+		t, err := q.remote(rkey, va, n, verbs.AccessRemoteWrite)
+		if err != nil { // closed or taken away since the first packet
 			return noAccess
 		}
 		if !q.dev.enterGuard(k) {
 			return lost
 		}
-		to, _ := m.view(va, n)
+		to := t.bytes(n)
 		for _, from := range k.Payload {
 			to = to[copy(to, from):]
 		}
@@ -193,12 +197,12 @@ func (q *queuePair) onAtomic(h *wire.Header, psn uint64) {
 		q.refuse(psn, wire.NakInvalid)
 		return
 	}
-	m, err := q.dev.resolve(q.pd, h.RKey, h.VA, 8, verbs.AccessRemoteAtomic)
+	t, err := q.remote(h.RKey, h.VA, wordLen, verbs.AccessRemoteAtomic)
 	if err != nil {
 		q.refuse(psn, wire.NakAccess)
 		return
 	}
-	word, ok := m.word(h.VA)
+	word, ok := t.mr.word(t.at)
 	if !ok { // the address is aligned, the memory behind it is not
 		q.refuse(psn, wire.NakInvalid)
 		return
@@ -213,13 +217,7 @@ func (q *queuePair) onAtomic(h *wire.Header, psn uint64) {
 			}
 		}
 	}
-	res := atomicResult{psn, orig}
-	if len(r.atomics) < limit {
-		r.atomics = append(r.atomics, res)
-	} else {
-		r.atomics[r.nextAtomic%limit] = res
-		r.nextAtomic = (r.nextAtomic + 1) % limit
-	}
+	r.remember(atomicResult{psn: psn, orig: orig}, limit)
 	h.AckReq = false // its answer acknowledges it
 	q.executed(h, psn, true)
 	q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, orig: orig})

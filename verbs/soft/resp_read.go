@@ -18,7 +18,7 @@ func (q *queuePair) onRead(h *wire.Header, psn uint64) {
 		return
 	}
 	if h.Length > 0 {
-		if _, err := q.dev.resolve(q.pd, h.RKey, h.VA, h.Length, verbs.AccessRemoteRead); err != nil {
+		if _, err := q.remote(h.RKey, h.VA, h.Length, verbs.AccessRemoteRead); err != nil {
 			q.refuse(psn, wire.NakAccess)
 			return
 		}
@@ -41,8 +41,8 @@ func readAnswer(h *wire.Header, psn uint64, mtu uint32) answer {
 //   - SEND, WRITE: acknowledged again (C9-105), as far as that packet, so that
 //     the acknowledgement does not reach beyond an answer that was lost;
 //   - READ: its data is sent again, from where the request asks;
-//   - atomic: answered from memory; one that is not remembered is dropped: the
-//     requester has had its answer, or asks for more than was agreed.
+//   - atomic, ATOMIC_WRITE: answered from memory;
+//   - FLUSH: answered.
 func (q *queuePair) onDuplicate(h *wire.Header, psn uint64) {
 	r := &q.resp
 	switch h.Opcode.Op() {
@@ -53,19 +53,16 @@ func (q *queuePair) onDuplicate(h *wire.Header, psn uint64) {
 			return
 		}
 		if h.Length > 0 {
-			if _, err := q.dev.resolve(q.pd, h.RKey, h.VA, h.Length, verbs.AccessRemoteRead); err != nil {
+			if _, err := q.remote(h.RKey, h.VA, h.Length, verbs.AccessRemoteRead); err != nil {
 				q.refuse(psn, wire.NakAccess)
 				return
 			}
 		}
 		q.queueAnswer(a)
-	case wire.OpCompareSwap, wire.OpFetchAdd:
-		for _, res := range r.atomics {
-			if res.psn == psn {
-				q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, orig: res.orig, again: true})
-				return
-			}
-		}
+	case wire.OpCompareSwap, wire.OpFetchAdd, wire.OpAtomicWrite:
+		q.againRemembered(psn)
+	case wire.OpFlush:
+		q.againFlush(psn)
 	default:
 		q.acknowledge(psn)
 	}
@@ -147,16 +144,16 @@ func (q *queuePair) sendAnswer(a *answer) bool {
 		h.Opcode = q.wire(readOp(a.psn == a.first, a.psn+1 == a.end))
 		h.PadCount = wire.PadLen(int(n))
 		if n > 0 {
-			m, err := q.dev.resolve(q.pd, a.rkey, a.va, n, verbs.AccessRemoteRead)
+			t, err := q.remote(a.rkey, a.va, n, verbs.AccessRemoteRead)
 			if err != nil {
 				k.Release()
 				return false
 			}
-			b, _ := m.view(a.va, n)
 			if n > copyLimit {
-				k.Holder = &m.guard
+				k.Holder = t.guard
+				t.guard.lent = true
 			}
-			add(k, b, n > copyLimit)
+			add(k, t.bytes(n), n > copyLimit)
 		}
 		a.va += uint64(n)
 		a.left -= n

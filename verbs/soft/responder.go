@@ -65,9 +65,13 @@ type responder struct {
 	// have outstanding.
 	atomics    []atomicResult
 	nextAtomic int
+
+	sync   *persistence     // nil, or the FLUSH that is waited for
+	parked []*fabric.Packet // came behind it
 }
 
-// answer is a READ response or the answer of an atomic, still to send.
+// answer is a READ response or the answer of an atomic, still to send. FLUSH and
+// ATOMIC_WRITE are answered by a READ response of no bytes.
 type answer struct {
 	psn   uint64 // of the next packet
 	end   uint64 // behind its last
@@ -75,12 +79,16 @@ type answer struct {
 	va    uint64 // READ: where the next packet's data stands
 	left  uint32 // READ: bytes
 	rkey  uint32
-	read  bool
+	read  bool   // a READ response, not the answer of an atomic
 	again bool   // the request was executed before: this repeats its answer
+	flush bool   // of a FLUSH: it takes none of the resources
 	orig  uint64 // atomic
 }
 
-type atomicResult struct{ psn, orig uint64 }
+type atomicResult struct {
+	psn, orig uint64
+	write     bool // an ATOMIC_WRITE: there is no orig
+}
 
 // begin takes over the attributes that RTR needs.
 func (r *responder) begin(a *verbs.QPAttr) {
@@ -93,6 +101,7 @@ func (r *responder) stop() {
 	r.out, r.outHead = r.out[:0], 0
 	r.ackDue, r.nakDue, r.refused = false, false, false
 	r.kind = noMessage
+	r.dropParked()
 }
 
 // pending is how many answers are to send.
@@ -103,7 +112,7 @@ func (r *responder) pending() int { return len(r.out) - r.outHead }
 // because it has not seen the first, and the two may be here together.
 func (r *responder) fresh() (n int) {
 	for i := r.outHead; i < len(r.out); i++ {
-		if !r.out[i].again {
+		if !r.out[i].again && !r.out[i].flush {
 			n++
 		}
 	}
@@ -182,7 +191,8 @@ func (q *queuePair) onExpected(k *fabric.Packet, h *wire.Header, psn uint64) {
 		return
 	}
 	switch op.Op() {
-	case wire.OpSendFirst, wire.OpSendMiddle, wire.OpSendLast, wire.OpSendLastImm, wire.OpSendOnly, wire.OpSendOnlyImm:
+	case wire.OpSendFirst, wire.OpSendMiddle, wire.OpSendLast, wire.OpSendLastImm, wire.OpSendOnly, wire.OpSendOnlyImm,
+		wire.OpSendLastInv, wire.OpSendOnlyInv:
 		q.onSend(k, h, psn, starts, ends)
 	case wire.OpWriteFirst, wire.OpWriteMiddle, wire.OpWriteLast, wire.OpWriteLastImm, wire.OpWriteOnly, wire.OpWriteOnlyImm:
 		q.onWrite(k, h, psn, starts, ends)
@@ -190,6 +200,10 @@ func (q *queuePair) onExpected(k *fabric.Packet, h *wire.Header, psn uint64) {
 		q.onRead(h, psn)
 	case wire.OpCompareSwap, wire.OpFetchAdd:
 		q.onAtomic(h, psn)
+	case wire.OpFlush:
+		q.onFlush(h, psn)
+	case wire.OpAtomicWrite:
+		q.onAtomicWrite(k, h, psn)
 	default:
 		q.refuse(psn, wire.NakInvalid) // an operation this device does not have
 	}

@@ -80,6 +80,14 @@ func (q *queuePair) emitUnreliable() {
 			w.started, w.first, w.npkts = true, r.next, packets(w.length, q.mtu)
 			r.fresh++
 		}
+		if w.local() { // BIND_MW; LOCAL_INV is for RC alone
+			if !q.bind(w) {
+				q.failUnreliable(sq, verbs.WCMWBindErr)
+				return
+			}
+			q.sentUnreliable(sq, w)
+			continue
+		}
 		if s := q.emitOne(sq, w); s != verbs.WCSuccess {
 			q.failUnreliable(sq, s)
 			return
@@ -164,7 +172,7 @@ func (q *queuePair) flushSends() {
 	for head := sq.head.Load(); r.tail != head; {
 		q.completeSend(sq, verbs.WCWRFlushErr, vendorFlush)
 	}
-	r.cur, r.fresh, r.read, r.reads, r.bad = r.tail, r.tail, r.tail, 0, false
+	r.cur, r.fresh, r.read, r.open, r.reads, r.bad = r.tail, r.tail, r.tail, 0, 0, false
 }
 
 // beginUnreliable takes over the attributes that RTR needs.

@@ -86,6 +86,21 @@ type sendWQE struct {
 // reads tells whether the request waits for an answer with data.
 func (w *sendWQE) reads() bool { return w.op == verbs.WRRDMARead || w.op.IsAtomic() }
 
+// word tells whether the request is one packet, whatever its length.
+func (w *sendWQE) word() bool {
+	return w.op.IsAtomic() || w.op == verbs.WRFlush || w.op == verbs.WRAtomicWrite
+}
+
+// answered tells whether the request waits for an answer of its own, which an
+// acknowledgement of later requests does not replace.
+func (w *sendWQE) answered() bool { return w.op == verbs.WRRDMARead || w.word() }
+
+// limited tells whether the request counts against MaxRdAtomic: all that are
+// answered, but FLUSH (rxe_req.c, check_init_depth).
+func (w *sendWQE) limited() bool {
+	return w.op == verbs.WRRDMARead || w.op.IsAtomic() || w.op == verbs.WRAtomicWrite
+}
+
 // sendQueue is the ring of send work requests, with their elements and inline
 // payload beside it.
 type sendQueue struct {

@@ -1,0 +1,26 @@
+package soft
+
+import (
+	"encoding/binary"
+
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// flushHeader is a FLUSH as it is sent.
+func (q *queuePair) flushHeader(w *sendWQE, h *wire.Header) {
+	h.Opcode, h.AckReq = q.wire(wire.OpFlush), true
+	h.VA, h.RKey, h.Length = w.remote, w.rkey, uint32(w.arg1)
+	p, s := flushLevels(w.arg2)
+	h.FlushPlacement, h.FlushSelectivity = uint8(p), uint8(s)
+}
+
+// atomicWriteHeader is an ATOMIC_WRITE as it is sent: its 8 bytes are payload,
+// in the order in which they shall stand in memory.
+func (q *queuePair) atomicWriteHeader(w *sendWQE, h *wire.Header, k *fabric.Packet) {
+	h.Opcode, h.AckReq = q.wire(wire.OpAtomicWrite), true
+	h.VA, h.RKey, h.Length = w.remote, w.rkey, wordLen
+	x := &q.dev.scratch
+	binary.NativeEndian.PutUint64(x.word[:], w.arg1)
+	k.AddCopy(x.word[:])
+}

@@ -1,0 +1,152 @@
+package soft
+
+import (
+	"math"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// accessWindow is what a binding may ask for (rxe: RXE_ACCESS_SUPPORTED_MW);
+// what is local in it has no effect.
+const accessWindow = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
+	verbs.AccessMWBind | verbs.AccessZeroBased | verbs.AccessFlushGlobal | verbs.AccessFlushPersistent | verbs.AccessRelaxedOrdering
+
+// fillBind copies what a BIND_MW asks for. Handles that are none become 0,
+// which names nothing, and fail when the request is executed.
+func (w *sendWQE) fillBind(wr *verbs.SendWR) {
+	handle := func(h uint64) uint64 {
+		if h > math.MaxUint32 {
+			return 0
+		}
+		return h
+	}
+	w.remote, w.arg1 = wr.BindAddr, wr.BindLength
+	w.arg2 = handle(wr.MW)<<32 | handle(wr.BindMR)
+	w.rkey, w.imm = wr.MWRKey, uint32(wr.BindAccess)
+}
+
+// bind executes a BIND_MW; false when a rule is broken, and then nothing has
+// changed.
+//
+// Implements: IBTA volume 1, 10.6.7 (C10-72 to C10-75); the rules are those of
+// rdma_rxe (rxe_mw.c, rxe_check_bind_mw), and besides: window and region must be
+// in the queue pair's protection domain whatever the type (C10-72), the key may
+// differ in its low 8 bits only, a zero-based window lies inside its region
+// too, and a window opens persistent FLUSH only where the region can do it.
+func (q *queuePair) bind(w *sendWQE) bool {
+	d := q.dev
+	addr, length, access := w.remote, w.arg1, verbs.AccessFlags(w.imm)
+	slot := d.keys.find(uint32(w.arg2 >> 32))
+	if slot == nil || slot.mw == nil {
+		return false
+	}
+	mw := slot.mw
+	if mw.pd != q.pd || keyIndex(w.rkey) != mw.index || access&^accessWindow != 0 {
+		return false
+	}
+	switch mw.kind {
+	case verbs.MWType1:
+		if access&verbs.AccessZeroBased != 0 { // o10-36.2.2
+			return false
+		}
+	case verbs.MWType2:
+		// o10-37.2.30: free; o10-37.2.40: not unbound by binding nothing
+		if mw.mr != nil || length == 0 {
+			return false
+		}
+	}
+	var mr *memoryRegion
+	if length != 0 {
+		if mr = d.keys.get(uint32(w.arg2)); mr == nil || !mr.bindable(q.pd, addr, length, access) {
+			return false
+		}
+	}
+	d.unbind(mw)
+	slot.key = w.rkey
+	mw.key.Store(w.rkey)
+	if mr == nil {
+		return true
+	}
+	mw.mr, mw.addr, mw.length, mw.access = mr, addr, length, access
+	mr.windows++
+	if mw.kind == verbs.MWType2 {
+		mw.qp, mw.place = q, len(q.bound)
+		q.bound = append(q.bound, mw)
+	}
+	return true
+}
+
+// bindable tells whether a window may be bound to length bytes at addr of m.
+func (m *memoryRegion) bindable(pd *protectionDomain, addr, length uint64, access verbs.AccessFlags) bool {
+	const writes = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
+	off, size := addr-m.iova, uint64(len(m.data))
+	switch {
+	case m.pd != pd: // C10-72
+	case m.access&verbs.AccessMWBind == 0: // C10-73
+	case m.access&verbs.AccessZeroBased != 0: // rxe_check_bind_mw
+	case access&writes != 0 && m.access&verbs.AccessLocalWrite == 0: // C10-74
+	case access&verbs.AccessFlushPersistent != 0 && !m.arena.Persistent():
+	case off > size || length > size-off: // C10-75
+	default:
+		return true
+	}
+	return false
+}
+
+// unbind ends the binding of a window, if there is one. Nobody reads through it
+// afterwards.
+func (d *device) unbind(w *memoryWindow) {
+	if w.mr == nil {
+		return
+	}
+	if w.guard.lent {
+		d.retire(w.guard)
+		w.guard = new(guard)
+	}
+	w.mr.windows--
+	if q := w.qp; q != nil {
+		last := len(q.bound) - 1
+		q.bound[w.place] = q.bound[last]
+		q.bound[w.place].place = w.place
+		q.bound[last] = nil
+		q.bound = q.bound[:last]
+	}
+	w.mr, w.qp, w.addr, w.length, w.access = nil, nil, 0, 0, 0
+}
+
+// unbindAll frees the windows bound through a queue pair that is destroyed:
+// nobody could use them any more, and their regions could not be closed.
+func (q *queuePair) unbindAll() {
+	for len(q.bound) > 0 {
+		q.dev.unbind(q.bound[len(q.bound)-1])
+	}
+}
+
+// invalidate takes a key away, for a LOCAL_INV here or a SEND_WITH_INV of the
+// peer; false when it may not.
+//
+// Only a type 2 window that is bound, through this queue pair, can lose its key
+// so (o10-37.2.26; type 2B). A region's key cannot: user space has no way to
+// make a region that a work request registers (rxe_mr.c, rxe_invalidate_mr,
+// takes IB_MR_TYPE_MEM_REG only).
+func (q *queuePair) invalidate(key uint32) bool {
+	s := q.dev.keys.find(keyIndex(key))
+	if s == nil || s.key != key || s.mw == nil || s.mw.mr == nil || s.mw.qp != q {
+		return false
+	}
+	q.dev.unbind(s.mw)
+	return true
+}
+
+// badInvalidate concludes a SEND_WITH_INV whose key may not be taken away. The
+// message has been delivered, so it is acknowledged; its receive completes with
+// an error, and the queue pair moves to ERR behind the acknowledgement (class J
+// error; rxe_resp.c, RESPST_ERR_INVALIDATE_RKEY).
+func (q *queuePair) badInvalidate(h *wire.Header, psn uint64) {
+	h.AckReq = false // the acknowledgement goes out as the last thing
+	q.executed(h, psn, true)
+	q.completeRecvError(verbs.WCRemInvReqErr, vendorRecv)
+	q.resp.refused, q.resp.ackDue = true, false
+	q.sendNak(wire.Ack(wire.CreditInvalid), psn)
+}

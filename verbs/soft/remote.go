@@ -1,0 +1,82 @@
+package soft
+
+import "github.com/verbena-rdma/verbena/verbs"
+
+// wordLen is the length in bytes of what atomics and ATOMIC_WRITE work on.
+const wordLen = 8
+
+// target is memory that a peer named by key and address.
+type target struct {
+	mr    *memoryRegion
+	at    uint64 // what requests call it in mr
+	guard *guard // for packets that point into it
+}
+
+// bytes are the n bytes there, which remote has found to be inside.
+func (t *target) bytes(n uint32) []byte {
+	b, _ := t.mr.view(t.at, n)
+	return b
+}
+
+// remote checks a key that the peer gave: what opened checks, and that it
+// covers the range. As resolve, it is asked anew for every packet, so that a key
+// taken away in the middle of a message is noticed.
+func (q *queuePair) remote(key uint32, addr uint64, n uint32, need verbs.AccessFlags) (t target, err error) {
+	s, err := q.opened(key, need)
+	if err != nil {
+		return t, err
+	}
+	return s.within(addr, n)
+}
+
+// opened checks that a key is one of a region of this domain, or of a window
+// bound here (a type 2 window: through this queue pair), and that it permits
+// need. A window's own permissions count: binding has checked them against the
+// region.
+func (q *queuePair) opened(key uint32, need verbs.AccessFlags) (*keySlot, error) {
+	s := q.dev.keys.find(keyIndex(key))
+	if s == nil || s.key != key {
+		return nil, errKey
+	}
+	access := verbs.AccessFlags(0)
+	if w := s.mw; w != nil {
+		if w.mr == nil || w.pd != q.pd || (w.kind == verbs.MWType2 && w.qp != q) {
+			return nil, errKey
+		}
+		access = w.access
+	} else if access = s.mr.access; s.mr.pd != q.pd {
+		return nil, errKey
+	}
+	if access&need != need {
+		return nil, errAccess
+	}
+	return s, nil
+}
+
+// region is the memory behind an opened key.
+func (s *keySlot) region() *memoryRegion {
+	if s.mw != nil {
+		return s.mw.mr
+	}
+	return s.mr
+}
+
+// within is the n bytes that peers call addr, if all of them are in the region,
+// or in the window.
+func (s *keySlot) within(addr uint64, n uint32) (t target, err error) {
+	if m := s.mr; m != nil {
+		if off := addr - m.iova; off > uint64(len(m.data)) || uint64(n) > uint64(len(m.data))-off {
+			return t, errRange
+		}
+		return target{m, addr, &m.guard}, nil
+	}
+	w := s.mw
+	off := addr
+	if w.access&verbs.AccessZeroBased == 0 {
+		off -= w.addr // wraps to something huge when addr is below
+	}
+	if off > w.length || uint64(n) > w.length-off {
+		return t, errRange
+	}
+	return target{w.mr, w.addr + off, w.guard}, nil
+}

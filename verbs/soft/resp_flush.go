@@ -1,0 +1,138 @@
+package soft
+
+import (
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// flushAccess is what region or window and queue pair must permit for a FLUSH.
+func flushAccess(p verbs.FlushPlacement) (a verbs.AccessFlags) {
+	if p&verbs.FlushGlobal != 0 {
+		a |= verbs.AccessFlushGlobal
+	}
+	if p&verbs.FlushPersistent != 0 {
+		a |= verbs.AccessFlushPersistent
+	}
+	return a
+}
+
+// onFlush takes a FLUSH. Everything before it has been executed by now. That
+// makes it visible already: who learns of the answer has synchronised with this
+// engine. Persistence takes the file system's help (persist.go).
+//
+// Implements: IBTA volume 1, annex A19; rdma_rxe (rxe_resp.c, check_qp_attr_access,
+// check_rkey, process_flush): a queue pair that does not permit it is an invalid
+// request, a region that does not an access error, and with FlushMR the range
+// is not looked at. Reserved placements and levels are invalid here.
+func (q *queuePair) onFlush(h *wire.Header, psn uint64) {
+	p, s := verbs.FlushPlacement(h.FlushPlacement), verbs.FlushSelectivity(h.FlushSelectivity)
+	need := flushAccess(p)
+	if !validFlush(p, s) || q.attr.AccessFlags&need != need {
+		q.refuse(psn, wire.NakInvalid)
+		return
+	}
+	slot, err := q.opened(h.RKey, need)
+	if err != nil {
+		q.refuse(psn, wire.NakAccess)
+		return
+	}
+	mr := slot.region()
+	addr, n := mr.addr, uint64(len(mr.data))
+	if s == verbs.FlushRange {
+		t, err := slot.within(h.VA, h.Length)
+		if err != nil {
+			q.refuse(psn, wire.NakAccess)
+			return
+		}
+		addr, n = mr.addr+(t.at-mr.iova), uint64(h.Length)
+	}
+	if p&verbs.FlushPersistent == 0 || n == 0 {
+		q.flushed(psn, nil)
+		return
+	}
+	q.persist(psn, mr, addr, int(n))
+}
+
+// flushed concludes a FLUSH: the answer is a READ response of no bytes.
+func (q *queuePair) flushed(psn uint64, err error) {
+	if err != nil {
+		q.refuse(psn, wire.NakOperation)
+		return
+	}
+	r := &q.resp
+	r.expected = psn + 1
+	r.msn++
+	q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, read: true, flush: true})
+}
+
+// onAtomicWrite stores 8 bytes as one word, once. It needs the permission of a
+// WRITE and takes one of the resources of READs and atomics.
+//
+// Implements: IBTA volume 1, annex A19 (oA19-28); rdma_rxe (rxe_resp.c,
+// check_qp_attr_access, check_resource, atomic_write_reply).
+func (q *queuePair) onAtomicWrite(k *fabric.Packet, h *wire.Header, psn uint64) {
+	r := &q.resp
+	limit := int(q.attr.MaxDestRdAtomic)
+	if q.attr.AccessFlags&verbs.AccessRemoteWrite == 0 || limit == 0 || r.fresh() >= limit ||
+		h.Length != wordLen || k.PayloadLen != wordLen {
+		q.refuse(psn, wire.NakInvalid)
+		return
+	}
+	t, err := q.remote(h.RKey, h.VA, wordLen, verbs.AccessRemoteWrite)
+	if err != nil {
+		q.refuse(psn, wire.NakAccess)
+		return
+	}
+	word, ok := t.mr.word(t.at)
+	if !ok { // not aligned
+		q.refuse(psn, wire.NakInvalid)
+		return
+	}
+	if !q.dev.enterGuard(k) {
+		return // lost
+	}
+	x := &q.dev.scratch
+	to := x.word[:]
+	for _, from := range k.Payload {
+		to = to[copy(to, from):]
+	}
+	atomic.StoreUint64(word, x.value())
+	r.remember(atomicResult{psn: psn, write: true}, limit)
+	h.AckReq = false // its answer acknowledges it
+	q.executed(h, psn, true)
+	q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, read: true})
+}
+
+// remember keeps what an atomic or an ATOMIC_WRITE is answered with, in the
+// place of the oldest of limit.
+func (r *responder) remember(res atomicResult, limit int) {
+	if len(r.atomics) < limit {
+		r.atomics = append(r.atomics, res)
+		return
+	}
+	r.atomics[r.nextAtomic%limit] = res
+	r.nextAtomic = (r.nextAtomic + 1) % limit
+}
+
+// againRemembered repeats the answer of an atomic or an ATOMIC_WRITE. One that
+// is not remembered is dropped: the requester has had its answer, or asks for
+// more than was agreed.
+func (q *queuePair) againRemembered(psn uint64) {
+	for _, res := range q.resp.atomics {
+		if res.psn == psn {
+			q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, orig: res.orig, read: res.write, again: true})
+			return
+		}
+	}
+}
+
+// againFlush repeats the answer of a FLUSH: it is done, or its PSN would not be
+// old. The bound is on what a peer can have queued here.
+func (q *queuePair) againFlush(psn uint64) {
+	if r := &q.resp; r.pending() < windowPSNs {
+		q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, read: true, again: true})
+	}
+}
