@@ -7,7 +7,7 @@ GO ?= go
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 FILE ?=
-FUZZTIME ?= 1m
+FUZZTIME ?= 10m
 STRESSOPS ?= 10000000
 BENCH ?= .
 
@@ -27,7 +27,7 @@ stress: ## stress under the race detector (STRESSOPS=10000000 operations), the l
 	VERBENA_STRESS_OPS=$(STRESSOPS) $(GO) test -race -count=1 -timeout 4h -run Stress -v ./...
 	VERBENA_MODEL=all $(GO) test -count=1 -timeout 4h -tags verbena_model ./reactor/turn
 
-fuzz: ## every fuzz target for FUZZTIME=1m
+fuzz: ## every fuzz target for FUZZTIME=10m, one for each processor at once
 	@sh scripts/fuzz.sh "$(FUZZTIME)"
 
 bench: ## the Go benchmarks, BENCH=pattern, into bench.txt

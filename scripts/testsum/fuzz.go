@@ -9,7 +9,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	goruntime "runtime"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -23,12 +26,25 @@ var isFuzz = regexp.MustCompile(`(?m)^func Fuzz\w*\(`)
 // pkg is a package with fuzz targets.
 type pkg struct{ path, dir string }
 
-// fuzz runs each fuzz target of the packages that args names after a time. Only
-// packages that declare one are built.
+// target is one fuzz target, built.
+type target struct {
+	pkg
+	bin, corpus, name string
+}
+
+// fuzz runs each fuzz target of the packages that args names after a time, as
+// many at once as there are processors, each with one worker: FUZZJOBS says
+// otherwise. Only packages that declare one are built.
 func fuzz(r *record, args []string, out io.Writer) error {
 	per, err := time.ParseDuration(args[0])
 	if err != nil || per <= 0 {
 		return fmt.Errorf("fuzz: %q is no time for a target, such as 3s", args[0])
+	}
+	jobs := goruntime.NumCPU()
+	if s := os.Getenv("FUZZJOBS"); s != "" {
+		if jobs, err = strconv.Atoi(s); err != nil || jobs < 1 {
+			return fmt.Errorf("FUZZJOBS=%q is not a number of targets to run at once", s)
+		}
 	}
 	pkgs, err := withTargets(args[1:])
 	if err != nil {
@@ -43,6 +59,7 @@ func fuzz(r *record, args []string, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("go env GOCACHE: %w", err)
 	}
+	var targets []target
 	for i, p := range pkgs {
 		bin := filepath.Join(tmp, fmt.Sprintf("fuzz%d.test", i))
 		build := exec.Command("go", "test", "-c", "-fuzz=.", "-o", bin, p.path)
@@ -53,20 +70,39 @@ func fuzz(r *record, args []string, out io.Writer) error {
 		}
 		list := exec.Command(bin, "-test.list=^Fuzz")
 		list.Dir = p.dir
-		targets, err := list.Output()
+		names, err := list.Output()
 		if err != nil {
 			return fmt.Errorf("listing the fuzz targets of %s: %w", p.path, err)
 		}
 		corpus := filepath.Join(strings.TrimSpace(string(cache)), "fuzz", filepath.FromSlash(p.path))
-		for target := range strings.FieldsSeq(string(targets)) {
-			if err := one(p, bin, corpus, target, per, out); err != nil {
-				fmt.Fprintf(out, "FAIL: %s %s: %v\n", p.path, target, err)
-				r.Failed++
-			} else {
-				r.Passed++
-			}
+		for name := range strings.FieldsSeq(string(names)) {
+			targets = append(targets, target{p, bin, corpus, name})
 		}
 	}
+	var mu sync.Mutex // guards r and out
+	var wg sync.WaitGroup
+	next := make(chan target)
+	for range min(jobs, len(targets)) {
+		wg.Go(func() {
+			for t := range next {
+				last, err := one(t, per)
+				mu.Lock()
+				if err != nil {
+					fmt.Fprintf(out, "FAIL: %s %s: %v\n", t.path, t.name, err)
+					r.Failed++
+				} else {
+					fmt.Fprintf(out, "ok  \t%s %s\t%s\n", t.path, t.name, last)
+					r.Passed++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for _, t := range targets {
+		next <- t
+	}
+	close(next)
+	wg.Wait()
 	return nil
 }
 
@@ -93,23 +129,22 @@ func withTargets(patterns []string) ([]pkg, error) {
 	return pkgs, nil
 }
 
-// one fuzzes one target and ends it by an interrupt. A time given to the
+// one fuzzes one target, tells how far it came, and ends it by an interrupt. A time given to the
 // engine itself makes it report its own end as a failure now and then
 // (https://go.dev/issue/75804, mended in Go 1.27); an interrupt does not.
-func one(p pkg, bin, corpus, target string, per time.Duration, out io.Writer) error {
-	if err := os.MkdirAll(corpus, 0o755); err != nil {
-		return err
+func one(t target, per time.Duration) (last string, err error) {
+	if err := os.MkdirAll(t.corpus, 0o755); err != nil {
+		return "", err
 	}
-	cmd := exec.Command(bin, "-test.run=^$", "-test.fuzz=^"+target+"$", "-test.fuzzcachedir="+corpus)
-	cmd.Dir = p.dir // findings go to testdata/fuzz there
+	cmd := exec.Command(t.bin, "-test.run=^$", "-test.fuzz=^"+t.name+"$", "-test.fuzzcachedir="+t.corpus, "-test.parallel=1")
+	cmd.Dir = t.dir // findings go to testdata/fuzz there
 	var text bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &text, &text
 	if err := cmd.Start(); err != nil {
-		return err
+		return "", err
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	var err error
 	select {
 	case err = <-ended: // before its time: a finding
 		if err == nil {
@@ -117,7 +152,7 @@ func one(p pkg, bin, corpus, target string, per time.Duration, out io.Writer) er
 		}
 	case <-time.After(per):
 		if err := cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return err
+			return "", err
 		}
 		select {
 		case err = <-ended:
@@ -126,14 +161,12 @@ func one(p pkg, bin, corpus, target string, per time.Duration, out io.Writer) er
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%w\n%s", err, text.Bytes())
+		return "", fmt.Errorf("%w\n%s", err, text.Bytes())
 	}
-	last := ""
 	for line := range strings.Lines(text.String()) {
 		if strings.HasPrefix(line, "fuzz: elapsed") {
 			last = strings.TrimSpace(line)
 		}
 	}
-	fmt.Fprintf(out, "ok  \t%s %s\t%s\n", p.path, target, last)
-	return nil
+	return last, nil
 }
