@@ -210,7 +210,10 @@ func (q *queuePair) onUnreliable(k *fabric.Packet, h *wire.Header) {
 	starts, ends := op.Starts(), op.Ends()
 	psn := extend(h.PSN, r.expected)
 	if starts {
-		r.kind = noMessage // what came before it is not completed any more
+		if r.kind != noMessage { // which is not completed any more
+			r.kind = noMessage
+			q.dev.counters.Sequence++
+		}
 	} else if r.kind == noMessage || psn != r.expected {
 		r.kind, r.expected = noMessage, psn+1
 		q.dev.counters.Sequence++
