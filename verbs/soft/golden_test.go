@@ -31,12 +31,22 @@ func (r *recorder) packet(ev fabric.Event) {
 	if ev.Src == r.w.b.gid {
 		dir = "b->a"
 	}
+	if ev.Src == ev.Dst {
+		dir = "a->a"
+	}
 	fmt.Fprintf(r, "%-10v %s %-28v psn %06x", ev.Now, dir, h.Opcode, uint32(h.PSN))
 	if h.AckReq {
 		r.WriteString(" ack-req")
 	}
 	if h.Opcode.HasPayload() {
 		fmt.Fprintf(r, " %d bytes", ev.PayloadLen)
+	}
+	if h.Opcode.Ext()&wire.ExtDETH != 0 {
+		to := "qp b" // numbers are random
+		if h.DestQP != r.w.b.qp.number {
+			to = fmt.Sprintf("%06x", h.DestQP)
+		}
+		fmt.Fprintf(r, " to %s key %08x", to, h.QKey)
 	}
 	if h.Opcode.Ext()&wire.ExtRETH != 0 {
 		fmt.Fprintf(r, " of %d at +%d", h.Length, h.VA-r.w.b.at(0))

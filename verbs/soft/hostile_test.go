@@ -30,6 +30,10 @@ func (r *rogue) Turn(time.Duration) (time.Duration, bool) {
 		k := r.port.Get()
 		k.Dst = r.to
 		fill(k)
+		if isMulticast(k.Dst) {
+			r.port.SendGroup(r.port.Fabric().Group(k.Dst), k)
+			continue
+		}
 		r.port.Send(k)
 	}
 	r.send = nil
