@@ -125,6 +125,29 @@ func TestGoldenRecoveries(t *testing.T) {
 			bad.SetRDMA(w.b.at(0), 0)
 			w.a.mustPost(write(w, 1, 8), bad, write(w, 3, 8))
 		}},
+		{"flush_answer_lost", fabric.Link{}, drop(1, 1, wire.RCReadRespOnly), func(w *world) {
+			w.a.mustPostExtended(write(w, 1, 2000), w.a.flushWR(2, w.b.at(0), w.b.mr.RKey(), 2000, verbs.FlushGlobal, verbs.FlushRange))
+		}},
+		{"atomic_write_answer_lost", fabric.Link{}, drop(1, 1, wire.RCReadRespOnly), func(w *world) {
+			// Written again it would undo the second.
+			w.a.mustPostExtended(w.a.atomicWR(1, w.b.at(0), w.b.mr.RKey(), 1), w.a.atomicWR(2, w.b.at(0), w.b.mr.RKey(), 2))
+		}},
+		{"send_with_inv_duplicated", fabric.Link{Rules: []fabric.Rule{{Dup: true}}}, fabric.Link{}, func(w *world) {
+			// Executed again it would be refused: the window is not bound any more.
+			mw := w.b.newMW(verbs.MWType2)
+			closing(w.t, mw)
+			w.b.bound(mw, 0, 100, verbs.AccessRemoteWrite)
+			w.b.recv(1, w.b.sge(0, 4000))
+			wr := w.a.send(1, verbs.WRSendWithInv, verbs.SendSignaled, w.a.sge(0, 2000))
+			wr.SetInvalidate(mw.RKey())
+			w.a.mustPost(wr)
+		}},
+		{"send_with_inv_refused", fabric.Link{}, fabric.Link{}, func(w *world) {
+			w.b.recv(1, w.b.sge(0, 4000))
+			wr := w.a.send(1, verbs.WRSendWithInv, verbs.SendSignaled, w.a.sge(0, 8))
+			wr.SetInvalidate(w.b.mr.RKey())
+			w.a.mustPost(wr)
+		}},
 		{"fence", fabric.Link{}, fabric.Link{}, func(w *world) {
 			after := write(w, 2, 8)
 			after.Flags |= verbs.SendFence
@@ -132,7 +155,7 @@ func TestGoldenRecoveries(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t, options{attr: func(a *verbs.QPAttr) { a.SQPSN, a.RQPSN = 0x10, 0x10 }})
+			w := newWorld(t, options{access: flushGlobal | verbs.AccessMWBind, attr: func(a *verbs.QPAttr) { a.SQPSN, a.RQPSN = 0x10, 0x10 }})
 			w.fab.SetLink(w.a.gid, w.b.gid, c.ab)
 			w.fab.SetLink(w.b.gid, w.a.gid, c.ba)
 			r := &recorder{w: w}

@@ -1,0 +1,271 @@
+package soft
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+const persistent = allAccess | verbs.AccessFlushGlobal | verbs.AccessFlushPersistent | verbs.AccessMWBind
+
+// pool is a file mapped and registered in b's domain.
+type pool struct {
+	w     *world
+	path  string
+	arena *mem.Arena
+	mr    verbs.MR
+}
+
+// newPool makes one of 64 KiB, closed with the test; the queue pairs permit all
+// that regions do.
+func newPool(t *testing.T, real bool) *pool {
+	if !mem.FileSupported {
+		if caps := memoryCaps(); caps&verbs.CapFlushPersistent != 0 {
+			t.Errorf("no file can be mapped, and the device says %v", caps)
+		}
+		t.Skip("this build cannot map files; that the device says so was checked")
+	}
+	w := newWorld(t, options{real: real, access: allAccess, attr: func(a *verbs.QPAttr) { a.AccessFlags = persistent }})
+	p := &pool{w: w, path: filepath.Join(t.TempDir(), "pool")}
+	var err error
+	p.arena, err = mem.MapFile(p.path, 1<<16)
+	must(t, err)
+	p.mr, err = w.b.pd.RegMR(p.arena.Addr(), 1<<16, p.arena.Addr(), persistent)
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, p.mr.Close())
+		must(t, p.arena.Unmap())
+	})
+	return p
+}
+
+// ranges records what is synced, before it is.
+type ranges struct {
+	mu   sync.Mutex
+	seen [][2]uint64 // offset and length
+	gate chan error  // nil: at once
+	done atomic.Int32
+}
+
+func (r *ranges) install(p *pool) {
+	p.w.b.ctx.dev.exclusive(func() {
+		d := p.w.b.ctx.dev
+		d.syncRange = func(a *mem.Arena, addr uint64, n int) error {
+			r.mu.Lock()
+			r.seen = append(r.seen, [2]uint64{addr - a.Addr(), uint64(n)})
+			r.mu.Unlock()
+			if r.gate != nil {
+				if err := <-r.gate; err != nil {
+					return err
+				}
+			}
+			defer r.done.Add(1)
+			return a.Sync(addr, n)
+		}
+	})
+}
+
+// TestPersistentFlushReachesTheFile: after WRITE and FLUSH the bytes stand in
+// the file, and are there when it is mapped again; exactly the pages asked for
+// are written: of a range, of a region, through a window.
+func TestPersistentFlushReachesTheFile(t *testing.T) {
+	for _, real := range []bool{false, true} {
+		p := newPool(t, real)
+		w := p.w
+		r := &ranges{}
+		r.install(p)
+		fill(w.a.data()[:9000], 3)
+		at := p.arena.Addr() + 5000
+		wr := w.a.writeWR(1, 9000, at, p.mr.RKey())
+		w.a.mustPostExtended(wr,
+			w.a.flushWR(2, at, p.mr.RKey(), 9000, verbs.FlushPersistent, verbs.FlushRange),
+			w.a.flushWR(3, 0, p.mr.RKey(), 0, verbs.FlushPersistent|verbs.FlushGlobal, verbs.FlushMR),
+			w.a.flushWR(4, at, p.mr.RKey(), 0, verbs.FlushPersistent, verbs.FlushRange),
+			w.a.flushWR(5, at, p.mr.RKey(), 10, verbs.FlushGlobal, verbs.FlushRange))
+		wcs := w.a.want(w.a.scq, 5)
+		w.a.ok(wcs, 1)
+		if wcs[1].Opcode != verbs.WCFlush {
+			t.Fatalf("a FLUSH completed as %v", wcs[1].Opcode)
+		}
+		want := [][2]uint64{{5000, 9000}, {0, 1 << 16}}
+		if len(r.seen) != 2 || r.seen[0] != want[0] || r.seen[1] != want[1] {
+			t.Fatalf("real %v: written %v, want %v", real, r.seen, want)
+		}
+		got, err := os.ReadFile(p.path)
+		must(t, err)
+		if !bytes.Equal(got[5000:14000], w.a.data()[:9000]) {
+			t.Fatal("the file does not hold what was written and flushed")
+		}
+		again, err := mem.MapFile(p.path, 1<<16)
+		must(t, err)
+		if !bytes.Equal(again.Bytes()[5000:14000], w.a.data()[:9000]) {
+			t.Fatal("mapped again, the file shows other bytes")
+		}
+		must(t, again.Unmap())
+	}
+}
+
+// TestPersistentFlushThroughAWindow writes the window's part of the file.
+func TestPersistentFlushThroughAWindow(t *testing.T) {
+	p := newPool(t, false)
+	w := p.w
+	r := &ranges{}
+	r.install(p)
+	mw := w.b.newMW(verbs.MWType2)
+	bind := w.b.send(1, verbs.WRBindMW, verbs.SendSignaled)
+	bind.SetBind(mw.Handle(), verbs.IncRKey(mw.RKey()), p.mr.Handle(), p.arena.Addr()+4096, 100, verbs.AccessFlushPersistent|verbs.AccessZeroBased)
+	w.b.mustPost(bind)
+	w.b.ok(w.b.want(w.b.scq, 1), 1)
+	w.a.mustPostExtended(w.a.flushWR(2, 10, mw.RKey(), 20, verbs.FlushPersistent, verbs.FlushRange))
+	w.a.ok(w.a.want(w.a.scq, 1), 2)
+	if len(r.seen) != 1 || r.seen[0] != [2]uint64{4106, 20} {
+		t.Fatalf("written %v, want 20 bytes at 4106", r.seen)
+	}
+	must(t, mw.Close())
+}
+
+// TestPersistenceNeedsAFile: what cannot be made persistent is not registered
+// for it.
+func TestPersistenceNeedsAFile(t *testing.T) {
+	w := newWorld(t, options{})
+	_, err := w.b.pd.RegMR(w.b.at(0), 4096, w.b.at(0), persistent)
+	if !errors.Is(err, verbs.ErrInvalid) {
+		t.Fatalf("plain memory registered with FLUSH_PERSISTENT: %v", err)
+	}
+}
+
+// TestWorkBehindAPersistentFlushWaits: until the pages are written the FLUSH is
+// not answered, and nothing behind it is executed: an ATOMIC_WRITE that
+// publishes what was flushed never gets ahead of it. Other queue pairs go on.
+func TestWorkBehindAPersistentFlushWaits(t *testing.T) {
+	p := newPool(t, true)
+	w := p.w
+	r := &ranges{gate: make(chan error)}
+	r.install(p)
+	at := p.arena.Addr()
+	w.b.recv(9, w.b.sge(0, 100))
+	w.a.mustPostExtended(
+		w.a.writeWR(1, 100, at, p.mr.RKey()),
+		w.a.flushWR(2, at, p.mr.RKey(), 100, verbs.FlushPersistent, verbs.FlushRange),
+		w.a.atomicWR(3, at+4096, p.mr.RKey(), 42),
+		w.a.flushWR(4, at+4096, p.mr.RKey(), 8, verbs.FlushPersistent, verbs.FlushRange),
+		w.a.send(5, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, 100)))
+	w.a.ok(w.a.want(w.a.scq, 1), 1)
+	p.awaitParked(3)
+	word := func() uint64 { return *mustWord(t, p.arena, at+4096) }
+	if word() != 0 || len(w.b.poll(w.b.rcq)) != 0 {
+		t.Fatal("a request behind a FLUSH was executed before the pages were written")
+	}
+	// The engine is free meanwhile.
+	w.b.mustPost(w.b.send(77, verbs.WRRDMARead, verbs.SendSignaled))
+	w.b.ok(w.b.want(w.b.scq, 1), 77)
+	r.gate <- nil
+	w.a.ok(w.a.want(w.a.scq, 2), 2)
+	if word() != 42 {
+		t.Fatal("the ATOMIC_WRITE behind the FLUSH was not executed")
+	}
+	p.awaitParked(1)
+	if len(w.b.poll(w.b.rcq)) != 0 {
+		t.Fatal("a SEND got ahead of the second FLUSH")
+	}
+	r.gate <- nil
+	w.a.ok(w.a.want(w.a.scq, 2), 4)
+	w.b.ok(w.b.want(w.b.rcq, 1), 9)
+}
+
+// awaitParked waits until exactly n requests are parked behind a FLUSH that is
+// being written.
+func (p *pool) awaitParked(n int) {
+	p.w.t.Helper()
+	q := p.w.b.qp
+	got, writing := 0, false
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); runtime.Gosched() {
+		p.w.b.ctx.dev.exclusive(func() { got, writing = len(q.resp.parked), q.resp.sync != nil })
+		if got == n && writing {
+			return
+		}
+	}
+	p.w.t.Fatalf("%d requests parked, a FLUSH being written: %v; want %d", got, writing, n)
+}
+
+func mustWord(t *testing.T, a *mem.Arena, addr uint64) *uint64 {
+	t.Helper()
+	p, ok := a.Word(addr)
+	if !ok {
+		t.Fatalf("no word at %#x", addr)
+	}
+	return p
+}
+
+// TestFailedSyncFailsTheFlush: a disk that cannot write is a remote operational
+// error, never a success; in virtual time and in real.
+func TestFailedSyncFailsTheFlush(t *testing.T) {
+	for _, real := range []bool{false, true} {
+		p := newPool(t, real)
+		w := p.w
+		r := &ranges{gate: make(chan error, 1)}
+		r.gate <- os.ErrDeadlineExceeded
+		r.install(p)
+		w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr(), p.mr.RKey(), 8, verbs.FlushPersistent, 0),
+			w.a.atomicWR(2, p.arena.Addr(), p.mr.RKey(), 42))
+		if got := statuses(w.a.want(w.a.scq, 2)); got != "1:REM_OP_ERR 2:WR_FLUSH_ERR " {
+			t.Fatalf("real %v: completions %q", real, got)
+		}
+		if *mustWord(t, p.arena, p.arena.Addr()) != 0 {
+			t.Fatal("what was to publish the flushed bytes was executed")
+		}
+	}
+}
+
+// TestClosingUnderAPersistentFlush: the queue pair is destroyed and the region
+// closed while the pages are being written: what was parked is given back, Close
+// of the region waits for the disk, and then the file can be unmapped.
+func TestClosingUnderAPersistentFlush(t *testing.T) {
+	p := newPool(t, true)
+	w := p.w
+	r := &ranges{gate: make(chan error)}
+	r.install(p)
+	w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr(), p.mr.RKey(), 8, verbs.FlushPersistent, 0),
+		w.a.writeWR(2, 100, p.arena.Addr(), p.mr.RKey()))
+	must(t, w.b.qp.Close())
+	if n := len(w.b.qp.resp.parked); n != 0 || w.b.qp.resp.sync != nil {
+		t.Fatalf("a destroyed queue pair keeps %d packets", n)
+	}
+	closed := make(chan error)
+	go func() { closed <- p.mr.Close() }()
+	r.gate <- nil
+	must(t, <-closed)
+	if r.done.Load() != 1 {
+		t.Fatal("the region was closed while its pages were being written")
+	}
+	must(t, p.arena.Unmap())
+}
+
+// TestParkedPacketsAreBounded: a peer that floods a queue pair whose FLUSH is
+// being written makes it keep no more than maxParked packets.
+func TestParkedPacketsAreBounded(t *testing.T) {
+	p := newPool(t, true)
+	w := p.w
+	r := &ranges{gate: make(chan error)}
+	r.install(p)
+	w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr(), p.mr.RKey(), 8, verbs.FlushPersistent, 0))
+	w.a.qp.dev.exclusive(func() {
+		for range maxParked + 100 {
+			h := wire.Header{Opcode: wire.RCFlush, PSN: narrow(w.a.qp.req.acked), FlushPlacement: 1, RKey: p.mr.RKey(), VA: p.arena.Addr()}
+			w.a.qp.transmit(w.a.qp.dev.p.Get(), &h)
+		}
+	})
+	p.awaitParked(maxParked)
+	r.gate <- nil
+	w.a.ok(w.a.want(w.a.scq, 1), 1)
+}
