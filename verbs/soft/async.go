@@ -63,6 +63,9 @@ func (c *asyncChannel) target(ev *verbs.AsyncEvent) *asyncState {
 	if q, ok := ev.QP.(*queuePair); ok {
 		return &q.events
 	}
+	if q, ok := ev.QP.(*xrcReceiver); ok {
+		return &q.events
+	}
 	if q, ok := ev.CQ.(*completionQueue); ok {
 		return &q.events
 	}

@@ -131,7 +131,7 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 		MaxQP: l.MaxQP, MaxQPWR: l.MaxQPWR, MaxSGE: l.MaxSGE, MaxSGERead: min(maxSGERead, l.MaxSGE), MaxInline: l.MaxInline,
 		MaxCQ: l.MaxCQ, MaxCQE: l.MaxCQE, MaxMR: l.MaxMR, MaxPD: l.MaxPD,
 		MaxSRQ: l.MaxSRQ, MaxSRQWR: l.MaxSRQWR, MaxSRQSGE: l.MaxSRQSGE,
-		MaxMW: l.MaxMW, Caps: memoryCaps() | verbs.CapCurrQPStateMod | verbs.CapRCRNRNakGen | verbs.CapSRQResize,
+		MaxMW: l.MaxMW, Caps: memoryCaps() | verbs.CapCurrQPStateMod | verbs.CapRCRNRNakGen | verbs.CapSRQResize | verbs.CapXRC,
 		MaxAH: l.MaxAH, MaxMcastGrp: l.MaxMcastGrp, MaxMcastQP: l.MaxMcastQP,
 		MaxQPRdAtom: l.MaxRdAtomic, MaxQPInitRdAtom: l.MaxRdAtomic,
 		AtomicCap: verbs.AtomicGlob, CompVectors: l.CompVectors, PhysPorts: 1,

@@ -24,7 +24,8 @@ const (
 //	            Arm                    a completion that matches
 //	not armed ───────> armed ─────────────────────────────────> not armed, one event
 //
-//	alive ── no room for a completion ──> dead: CQ_ERR, its queue pairs to ERR
+//	alive ── no room for a completion ──> dead: CQ_ERR; its queue pairs to ERR,
+//	                                      each with QP_FATAL; SRQ_ERR of XRC ones
 type completionQueue struct {
 	ctx      *deviceContext
 	ch       *compChannel // nil: no events
@@ -96,7 +97,9 @@ func (q *completionQueue) push(wq *workQueue, pos uint64, solicited bool) *verbs
 // overrun kills the queue and every queue pair that completes here.
 //
 // Implements: IBTA volume 1, 11.6.3.2 (CQ overrun is an affiliated
-// asynchronous error of the CQ).
+// asynchronous error of the CQ, and a catastrophic one of the work queues that
+// complete there: their owners, who may be others, could not learn it from a
+// completion any more).
 func (q *completionQueue) overrun() {
 	if !q.dead.CompareAndSwap(false, true) {
 		return
@@ -104,6 +107,9 @@ func (q *completionQueue) overrun() {
 	q.ctx.async.raise(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: q})
 	for _, p := range q.qps {
 		q.ctx.dev.breakLater(p)
+	}
+	for _, s := range q.srqs {
+		s.fail()
 	}
 }
 

@@ -109,7 +109,7 @@ func TestUnacknowledgedEventsKeepTheQueue(t *testing.T) {
 }
 
 // TestOverrunKills: a queue without room dies with CQ_ERR, its queue pairs
-// with it, and polling says so after what was queued.
+// with it and each with QP_FATAL, and polling says so after what was queued.
 func TestOverrunKills(t *testing.T) {
 	w := newWorld(t, options{cqe: 4})
 	for i := range 5 {
@@ -117,8 +117,8 @@ func TestOverrunKills(t *testing.T) {
 		w.a.mustPost(wr)
 	}
 	w.settle()
-	if ev := w.a.events(); !slices.Equal(ev, []verbs.AsyncEventType{verbs.EventCQErr}) {
-		t.Fatalf("events %v, want CQ_ERR once", ev)
+	if ev := w.a.events(); !slices.Equal(ev, []verbs.AsyncEventType{verbs.EventCQErr, verbs.EventQPFatal}) {
+		t.Fatalf("events %v, want CQ_ERR once and QP_FATAL once", ev)
 	}
 	if s := w.a.state(); s != verbs.QPSErr {
 		t.Fatalf("queue pair in %v, want ERR", s)

@@ -70,6 +70,9 @@ type device struct {
 	broken   []*queuePair // to be moved to ERR before the turn ends
 	timers   timerHeap
 	dirtyCQs []*completionQueue
+	domains  []*xrcDomain            // those of a file
+	xrcSRQs  map[uint32]*sharedQueue // by number
+	lastSRQN uint32
 	lastWQE  []*queuePair // to be told that their last receive has completed
 	held     *guard       // the guard this engine is inside of
 	lostWC   verbs.WC     // where completions for a dead queue go

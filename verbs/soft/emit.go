@@ -75,7 +75,7 @@ func (q *queuePair) drained() {
 	q.attr.SQDraining = false
 	if q.req.notifyDrained {
 		q.req.notifyDrained = false
-		q.ctx.async.raise(verbs.AsyncEvent{Type: verbs.EventSQDrained, QP: q})
+		q.raise(verbs.EventSQDrained)
 	}
 }
 
@@ -149,7 +149,7 @@ func (q *queuePair) emitPacket(sq *sendQueue, w *sendWQE) bool {
 		return false
 	}
 	h := &q.dev.scratch.tx
-	*h = wire.Header{PSN: narrow(r.next)}
+	*h = wire.Header{PSN: narrow(r.next), XRCSRQ: w.srqn}
 	k := q.dev.p.Get()
 	off := uint64(at) * uint64(q.mtu)
 	rest := uint64(w.length) - off

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
@@ -105,7 +106,10 @@ func (d *device) breakLater(q *queuePair) {
 
 func (d *device) breakBroken() {
 	for i := 0; i < len(d.broken); i++ { // breaking may break more
-		d.broken[i].enterError()
+		if q := d.broken[i]; q.current() != verbs.QPSReset && q.current() != verbs.QPSErr {
+			q.raise(verbs.EventQPFatal)
+			q.enterError()
+		}
 	}
 	clear(d.broken)
 	d.broken = d.broken[:0]

@@ -38,6 +38,9 @@ func (r *recorder) packet(ev fabric.Event) {
 	if h.AckReq {
 		r.WriteString(" ack-req")
 	}
+	if h.Opcode.Ext()&wire.ExtXRCETH != 0 {
+		fmt.Fprintf(r, " to SRQ %d", h.XRCSRQ)
+	}
 	if h.Opcode.HasPayload() {
 		fmt.Fprintf(r, " %d bytes", ev.PayloadLen)
 	}

@@ -20,15 +20,22 @@ var services = map[verbs.QPType]*service{
 	verbs.QPTRC: {transport: wire.TransportRC, executes: supported, reliable: true},
 	verbs.QPTUC: {transport: wire.TransportUC, executes: connected},
 	verbs.QPTUD: {transport: wire.TransportUD, executes: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm)},
+
+	verbs.QPTXRCSend: {transport: wire.TransportXRC, executes: supported, reliable: true},
+	verbs.QPTXRCRecv: {transport: wire.TransportXRC, reliable: true},
 }
 
 // types are the keys of services, in order.
-var types = []verbs.QPType{verbs.QPTRC, verbs.QPTUC, verbs.QPTUD}
+var types = []verbs.QPType{verbs.QPTRC, verbs.QPTUC, verbs.QPTUD, verbs.QPTXRCSend, verbs.QPTXRCRecv}
 
 // wire is the opcode of an operation as this queue pair sends it.
 func (q *queuePair) wire(op wire.Op) wire.Opcode { return q.service.transport.With(op) }
 
-// takes tells whether a packet is of the queue pair's own service and partition.
+// takes tells whether a packet is of the queue pair's own service and partition,
+// and for its half of XRC.
 func (q *queuePair) takes(h *wire.Header) bool {
-	return h.Opcode.Transport() == q.service.transport && h.PKey == wire.DefaultPKey
+	if h.Opcode.Transport() != q.service.transport || h.PKey != wire.DefaultPKey {
+		return false
+	}
+	return q.service.transport != wire.TransportXRC || h.Opcode.Response() == (q.kind == verbs.QPTXRCSend)
 }

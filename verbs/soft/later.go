@@ -1,17 +1,6 @@
 package soft
 
-import (
-	"net/netip"
-
-	"github.com/verbena-rdma/verbena/verbs"
-)
-
-// OpenXRCD is not supported yet.
-//
-// Implements: ibv_open_xrcd.
-func (c *deviceContext) OpenXRCD(int, int) (verbs.XRCD, error) {
-	return nil, notYet("ibv_open_xrcd", c.String(), "extended-connection domains")
-}
+import "net/netip"
 
 // JoinMulticast is not supported yet.
 //

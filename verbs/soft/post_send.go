@@ -130,6 +130,12 @@ func (q *queuePair) fillSend(sq *sendQueue, pos uint64, wr *verbs.SendWR) syscal
 		wrID: wr.WRID, op: wr.Opcode, flags: wr.Flags, nsge: wr.NumSGE,
 		length: uint32(min(total, math.MaxUint32)), // more than fits fails as too long later
 	}
+	if q.kind == verbs.QPTXRCSend {
+		if wr.RemoteSRQN > maxSRQN {
+			return syscall.EINVAL
+		}
+		w.srqn = wr.RemoteSRQN
+	}
 	switch {
 	case wr.Opcode.HasImm():
 		w.imm = wr.Imm()

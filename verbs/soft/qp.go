@@ -26,6 +26,7 @@ type queuePair struct {
 	number   uint32
 	userData uint64
 	srq      *sharedQueue // nil: receives are its own
+	xrc      *xrcDomain   // of an XRC_RECV one: it has no context, domain and queues of its own; see xrc.go
 	granted  verbs.QPCap
 	sigAll   bool
 
@@ -57,6 +58,7 @@ type queuePair struct {
 	pace     *pace           // of UC and UD requests in flight
 	groups   []verbs.GID     // it is attached to
 	bound    []*memoryWindow // of type 2, through this queue pair
+	handles  []*xrcReceiver  // on an XRC_RECV queue pair
 	active   bool            // on the device's list
 	deadline time.Duration
 	timerAt  time.Duration // when the heap looks at us; 0: it does not
@@ -121,6 +123,14 @@ func (d *device) addQP(q *queuePair) error {
 	return nil
 }
 
+// removeQP takes a queue pair, which is reset, out of the device.
+func (d *device) removeQP(q *queuePair) {
+	q.closed.Store(true)
+	d.detachAll(q)
+	d.qps[q.number&qpIndexMask] = nil
+	d.qpCount--
+}
+
 // CreateQP makes a queue pair in RESET. What was granted is written into
 // init.Cap.
 //
@@ -144,7 +154,7 @@ func (p *protectionDomain) CreateQP(init *verbs.QPInitAttr) (verbs.QP, error) {
 func (p *protectionDomain) addQP(q *queuePair) error {
 	const op = "ibv_create_qp"
 	for _, cq := range []*completionQueue{q.sendCQ, q.recvCQ} {
-		if cq.closed.Load() {
+		if cq != nil && cq.closed.Load() {
 			return opError(op, p.String(), syscall.EINVAL, "%w: %v", verbs.ErrClosed, cq)
 		}
 	}
@@ -155,7 +165,9 @@ func (p *protectionDomain) addQP(q *queuePair) error {
 		return opError(op, p.String(), syscall.ENOMEM, "%w", err)
 	}
 	q.sendCQ.attach(q)
-	q.recvCQ.attach(q)
+	if q.recvCQ != nil {
+		q.recvCQ.attach(q)
+	}
 	if q.srq != nil {
 		q.srq.qps++
 	}
@@ -172,20 +184,26 @@ func (p *protectionDomain) newQP(init *verbs.QPInitAttr) (*queuePair, error) {
 		return nil, opError(op, p.String(), syscall.EINVAL, "%w: "+format, append([]any{verbs.ErrInvalid}, a...)...)
 	}
 	svc := services[init.Type]
+	if init.Type == verbs.QPTXRCRecv {
+		return refuse("an XRC_RECV queue pair is made by its domain")
+	}
 	if svc == nil {
 		return nil, notYet(op, p.String(), fmt.Sprintf("queue pairs of type %v", init.Type))
 	}
-	srq, ok := p.ctx.ownSRQ(init.SRQ)
-	if init.SRQ != nil && !ok {
-		return refuse("%v is no shared receive queue of its context", init.SRQ)
-	}
 	scq, ok1 := p.ctx.ownCQ(init.SendCQ)
 	rcq, ok2 := p.ctx.ownCQ(init.RecvCQ)
+	srq, ok := p.ctx.ownSRQ(init.SRQ)
+	switch {
+	case init.Type == verbs.QPTXRCSend: // it receives nothing
+		rcq, ok2, srq = nil, true, nil
+	case init.SRQ != nil && (!ok || srq.xrcd != nil):
+		return refuse("%v is no shared receive queue of its context, or an XRC one", init.SRQ)
+	}
 	if !ok1 || !ok2 {
 		return refuse("a queue pair needs two completion queues of its context, has %v and %v", init.SendCQ, init.RecvCQ)
 	}
 	l, c := &p.ctx.dev.cfg.Limits, init.Cap
-	if srq != nil {
+	if srq != nil || init.Type == verbs.QPTXRCSend {
 		c.MaxRecvWR, c.MaxRecvSGE = 0, 0 // it has no receives of its own
 	}
 	for _, a := range []struct {
@@ -246,13 +264,11 @@ func (q *queuePair) destroy() error {
 	}
 	q.reset()
 	q.unbindAll()
-	q.closed.Store(true)
-	d := q.dev
-	d.detachAll(q)
-	d.qps[q.number&qpIndexMask] = nil
-	d.qpCount--
+	q.dev.removeQP(q)
 	q.sendCQ.detach(q)
-	q.recvCQ.detach(q)
+	if q.recvCQ != nil {
+		q.recvCQ.detach(q)
+	}
 	if q.srq != nil {
 		q.srq.qps--
 	}

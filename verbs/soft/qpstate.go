@@ -123,13 +123,19 @@ func (q *queuePair) Query() (a verbs.QPAttr, err error) {
 			err = opError(op, q.String(), syscall.EINVAL, "%w", verbs.ErrClosed)
 			return
 		}
-		a = q.attr
-		a.State = q.current()
-		a.CurState, a.Cap = a.State, q.granted
+		a = q.attributes()
 	}); e != nil {
 		return a, e
 	}
 	return a, err
+}
+
+// attributes is Query with the engine at rest.
+func (q *queuePair) attributes() verbs.QPAttr {
+	a := q.attr
+	a.State = q.current()
+	a.CurState, a.Cap = a.State, q.granted
+	return a
 }
 
 // reset empties the queue pair: work queues, connection, attributes. Its

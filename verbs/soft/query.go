@@ -32,7 +32,10 @@ func (c *deviceContext) QueryPKey(port uint8, index int) (uint16, error) {
 //
 // Implements: ibv_query_qp, its init_attr.
 func (q *queuePair) InitAttr() verbs.QPInitAttr {
-	a := verbs.QPInitAttr{SendCQ: q.sendCQ, RecvCQ: q.recvCQ, Cap: q.granted, Type: q.Type(), SQSigAll: q.sigAll, UserData: q.userData}
+	a := verbs.QPInitAttr{SendCQ: q.sendCQ, Cap: q.granted, Type: q.Type(), SQSigAll: q.sigAll, UserData: q.userData}
+	if q.recvCQ != nil {
+		a.RecvCQ = q.recvCQ
+	}
 	if q.srq != nil {
 		a.SRQ = q.srq
 	}

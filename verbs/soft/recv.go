@@ -35,8 +35,14 @@ func (q *queuePair) nextRecv() (v receive, ok bool) {
 	if v = q.resp.recv; v.rq != nil {
 		return v, true
 	}
-	v.pd, v.cq = q.pd, q.recvCQ
-	if v.srq = q.srq; v.srq != nil {
+	v.srq, v.pd, v.cq = q.srq, q.pd, q.recvCQ
+	if q.xrc != nil {
+		if v.srq = q.resp.to; v.srq == nil {
+			return receive{}, false
+		}
+		v.cq = v.srq.cq
+	}
+	if v.srq != nil {
 		v.rq, v.pd = v.srq.rq.Load(), v.srq.pd
 	} else {
 		v.rq = q.rq.Load()
@@ -63,6 +69,9 @@ func (q *queuePair) pushRecv(solicited bool) *verbs.WC {
 	v := &q.resp.recv
 	wc := v.cq.push(&v.rq.workQueue, v.place, solicited)
 	wc.WRID, wc.QPNum = v.rq.at(v.place).wrID, q.number
+	if q.xrc != nil && v.cq.dead.Load() {
+		q.dev.breakLater(q) // the others that complete there know of it
+	}
 	*v = receive{}
 	return wc
 }
@@ -96,7 +105,7 @@ func (q *queuePair) flushRecvs() {
 	if q.resp.recv.rq != nil {
 		q.completeRecvError(verbs.WCWRFlushErr, vendorFlush)
 	}
-	if q.srq == nil {
+	if q.srq == nil && q.xrc == nil {
 		for v, ok := q.nextRecv(); ok; v, ok = q.nextRecv() {
 			q.hold(v)
 			q.completeRecvError(verbs.WCWRFlushErr, vendorFlush)

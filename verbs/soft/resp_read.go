@@ -47,6 +47,9 @@ func (q *queuePair) onDuplicate(h *wire.Header, psn uint64) {
 	r := &q.resp
 	switch h.Opcode.Op() {
 	case wire.OpReadRequest:
+		if q.xrc != nil && !q.addressedAgain(h) {
+			return
+		}
 		a := readAnswer(h, psn, q.mtu)
 		a.again = true
 		if a.end > r.expected || r.pending() > 2*int(q.attr.MaxDestRdAtomic) {
@@ -72,6 +75,7 @@ func (q *queuePair) onDuplicate(h *wire.Header, psn uint64) {
 // sent anyway is not queued twice.
 func (q *queuePair) queueAnswer(a answer) {
 	r := &q.resp
+	a.pd = q.pd
 	at := len(r.out)
 	for ; at > r.outHead && r.out[at-1].psn > a.psn; at-- {
 	}
@@ -135,6 +139,9 @@ func (q *queuePair) respond() {
 func (q *queuePair) sendAnswer(a *answer) bool {
 	r := &q.resp
 	h := &q.dev.scratch.tx
+	if q.xrc != nil {
+		q.pd = a.pd
+	}
 	*h = wire.Header{PSN: narrow(a.psn), Syndrome: wire.Ack(wire.CreditInvalid), MSN: wire.NewPSN(r.msn)}
 	k := q.dev.p.Get()
 	if !a.read {

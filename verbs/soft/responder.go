@@ -43,9 +43,10 @@ type responder struct {
 	waiting     bool // a sequence or RNR NAK was sent: no other until expected comes
 
 	kind    message
-	recv    receive // the receive taken, held until it completes
-	recvOff uint64  // SEND: bytes that have come
-	va      uint64  // WRITE: where the next packet goes
+	to      *sharedQueue // XRC: where the last request went
+	recv    receive      // the receive taken, held until it completes
+	recvOff uint64       // SEND: bytes that have come
+	va      uint64       // WRITE: where the next packet goes
 	rkey    uint32
 	resid   uint32 // WRITE: bytes that must still come
 	total   uint32 // WRITE: bytes of the message
@@ -79,10 +80,11 @@ type answer struct {
 	va    uint64 // READ: where the next packet's data stands
 	left  uint32 // READ: bytes
 	rkey  uint32
-	read  bool   // a READ response, not the answer of an atomic
-	again bool   // the request was executed before: this repeats its answer
-	flush bool   // of a FLUSH: it takes none of the resources
-	orig  uint64 // atomic
+	read  bool              // a READ response, not the answer of an atomic
+	again bool              // the request was executed before: this repeats its answer
+	flush bool              // of a FLUSH: it takes none of the resources
+	orig  uint64            // atomic
+	pd    *protectionDomain // READ: whose keys it uses
 }
 
 type atomicResult struct {
@@ -163,7 +165,7 @@ func (q *queuePair) onRequest(k *fabric.Packet, h *wire.Header) {
 func (q *queuePair) establish() {
 	q.resp.established = true
 	if q.current() == verbs.QPSRTR {
-		q.ctx.async.raise(verbs.AsyncEvent{Type: verbs.EventCommEst, QP: q})
+		q.raise(verbs.EventCommEst)
 	}
 	if q.dev.onCommEst != nil {
 		q.dev.onCommEst(q)
@@ -189,6 +191,12 @@ func (q *queuePair) onExpected(k *fabric.Packet, h *wire.Header, psn uint64) {
 	if op.HasPayload() && (n > uint64(q.mtu) || (!ends && n != uint64(q.mtu)) || (ends && !starts && n == 0)) {
 		q.refuse(psn, wire.NakInvalid)
 		return
+	}
+	if q.xrc != nil {
+		if code, ok := q.addressed(h); !ok {
+			q.refuseAddress(psn, code)
+			return
+		}
 	}
 	switch op.Op() {
 	case wire.OpSendFirst, wire.OpSendMiddle, wire.OpSendLast, wire.OpSendLastImm, wire.OpSendOnly, wire.OpSendOnlyImm,
@@ -256,7 +264,7 @@ func (q *queuePair) refuse(psn uint64, code wire.NakCode) {
 		q.refuseRecv(psn, code, status)
 		return
 	}
-	q.ctx.async.raise(verbs.AsyncEvent{Type: event, QP: q})
+	q.raise(event)
 	q.giveUp(psn, code)
 }
 

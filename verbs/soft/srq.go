@@ -2,6 +2,7 @@ package soft
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -31,26 +32,37 @@ type sharedQueue struct {
 
 	wrs wrMemory // the poster's
 
+	// Of an XRC one; nil and 0 otherwise. Immutable.
+	xrcd *xrcd
+	cq   *completionQueue // where its receives complete
+	srqn uint32           // what senders call it
+
 	// Under the port's token.
-	limit uint32 // 0: not armed
-	qps   int    // that take from it
+	limit  uint32 // 0: not armed
+	qps    int    // that take from it
+	failed bool   // cq is dead; XRC only
 }
 
 var _ verbs.SRQ = (*sharedQueue)(nil)
 
-// CreateSRQ makes a shared receive queue. A limit arms its event at once; like
+// CreateSRQ makes a shared receive queue, an XRC one if it is given a domain; that
+// needs a completion queue too. A limit arms its event at once; like
 // that of [sharedQueue.SetLimit] it is raised when a receive is taken.
 //
-// Implements: ibv_create_srq.
+// Implements: ibv_create_srq, ibv_create_srq_ex.
 func (p *protectionDomain) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQ, error) {
 	const op = "ibv_create_srq"
 	l := &p.ctx.dev.cfg.Limits
 	refuse := func(format string, a ...any) (verbs.SRQ, error) {
 		return nil, opError(op, p.String(), syscall.EINVAL, "%w: "+format, append([]any{verbs.ErrInvalid}, a...)...)
 	}
+	x, okX := p.ctx.ownXRCD(attr.XRCD)
+	cq, okCQ := p.ctx.ownCQ(attr.CQ)
 	switch {
-	case attr.XRCD != nil || attr.CQ != nil:
-		return nil, notYet(op, p.String(), "extended-connection shared receive queues")
+	case attr.XRCD == nil && attr.CQ != nil:
+		return refuse("a completion queue for receives that complete where their queue pairs do")
+	case attr.XRCD != nil && (!okX || !okCQ):
+		return refuse("an XRC queue needs a domain and a completion queue of its context, has %v and %v", attr.XRCD, attr.CQ)
 	case attr.MaxWR < 1 || int64(attr.MaxWR) > int64(l.MaxSRQWR):
 		return refuse("%d receives, must be between 1 and %d", attr.MaxWR, l.MaxSRQWR)
 	case int64(attr.MaxSGE) > int64(l.MaxSRQSGE):
@@ -58,23 +70,51 @@ func (p *protectionDomain) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQ, error) {
 	case attr.Limit > attr.MaxWR:
 		return refuse("a limit of %d for %d receives", attr.Limit, attr.MaxWR)
 	}
-	s := &sharedQueue{ctx: p.ctx, pd: p, userData: attr.UserData, limit: attr.Limit}
+	s := &sharedQueue{ctx: p.ctx, pd: p, userData: attr.UserData, limit: attr.Limit, xrcd: x, cq: cq}
 	s.rq.Store(newSharedRing(attr.MaxWR, attr.MaxSGE))
-	full := false
-	if err := p.exclusive(op, func() {
-		if full = p.ctx.counts.SRQ >= l.MaxSRQ; full {
-			return
+	var err error
+	if e := p.exclusive(op, func() {
+		switch {
+		case p.ctx.counts.SRQ >= l.MaxSRQ:
+			err = opError(op, p.String(), syscall.ENOMEM, "all %d shared receive queues are in use", l.MaxSRQ)
+		case x != nil && x.closed:
+			err = opError(op, p.String(), syscall.EINVAL, "%w: %v", verbs.ErrClosed, x)
+		case cq != nil && cq.closed.Load():
+			err = opError(op, p.String(), syscall.EINVAL, "%w: %v", verbs.ErrClosed, cq)
+		default:
+			s.begin()
 		}
-		p.ctx.counts.SRQ++
-		p.srqs++
-		s.number = p.ctx.dev.nextNumber()
-	}); err != nil {
+	}); e != nil {
+		return nil, e
+	}
+	if err != nil {
 		return nil, err
 	}
-	if full {
-		return nil, opError(op, p.String(), syscall.ENOMEM, "all %d shared receive queues are in use", l.MaxSRQ)
-	}
 	return s, nil
+}
+
+// begin makes the queue part of the device; finish undoes it. The engine is at
+// rest.
+func (s *sharedQueue) begin() {
+	s.ctx.counts.SRQ++
+	s.pd.srqs++
+	s.number = s.ctx.dev.nextNumber()
+	if s.xrcd != nil {
+		s.xrcd.srqs++
+		s.cq.srqs = append(s.cq.srqs, s)
+		s.ctx.dev.addXRC(s)
+	}
+}
+
+func (s *sharedQueue) finish() {
+	s.closed.Store(true)
+	s.ctx.counts.SRQ--
+	s.pd.srqs--
+	if s.xrcd != nil {
+		s.xrcd.srqs--
+		s.cq.srqs = slices.DeleteFunc(s.cq.srqs, func(o *sharedQueue) bool { return o == s })
+		s.ctx.dev.dropXRC(s)
+	}
 }
 
 // taken notes that a receive was taken from rq. Engine only.
@@ -118,65 +158,6 @@ func (s *sharedQueue) SetLimit(limit uint32) error {
 	})
 }
 
-// Resize changes how many receives fit. Those posted keep their order; those
-// that queue pairs hold, and those whose completions nobody has polled yet,
-// count until they are polled. The turn must be held.
-//
-// Implements: ibv_modify_srq with IBV_SRQ_MAX_WR; the checks of rxe_srq.c
-// (rxe_srq_chk_attr).
-func (s *sharedQueue) Resize(maxWR uint32) error {
-	const op = "ibv_modify_srq"
-	refuse := func(format string, a ...any) error {
-		return opError(op, s.String(), syscall.EINVAL, "%w: "+format, append([]any{verbs.ErrInvalid}, a...)...)
-	}
-	if top := s.ctx.dev.cfg.Limits.MaxSRQWR; maxWR < 1 || int64(maxWR) > int64(top) {
-		return refuse("%d receives, must be between 1 and %d", maxWR, top)
-	}
-	return s.exclusive(op, func() error {
-		old := s.rq.Load()
-		if s.limit > maxWR {
-			return refuse("%d receives with a limit of %d", maxWR, s.limit)
-		}
-		out := old.out()
-		if out > uint64(maxWR) {
-			return refuse("%d receives, %d are outstanding", maxWR, out)
-		}
-		s.rq.Store(old.moved(maxWR, uint32(out)))
-		return nil
-	})
-}
-
-// out is how many receives are posted, held or not yet polled out. Poster only.
-func (q *recvQueue) out() uint64 {
-	q.places.collect()
-	q.places.release()
-	return q.size - uint64(q.places.free.n)
-}
-
-// moved is a ring of maxWR places with what is posted in q. The others of the
-// out receives come back to q, or to the rings before it; until they do, as
-// many places of the new ring are withheld. The engine is at rest.
-func (q *recvQueue) moved(maxWR, out uint32) *recvQueue {
-	to := newSharedRing(maxWR, q.maxSGE)
-	p := to.places
-	var head uint64
-	for ; q.next != q.head.Load(); q.next++ {
-		from := uint64(q.places.order[q.next&q.mask])
-		place, _ := to.claim(head, true)
-		*to.at(place) = *q.at(from)
-		copy(to.sges(place, q.maxSGE), q.sges(from, q.maxSGE))
-		head++
-	}
-	to.head.Store(head)
-	for range out - uint32(head) {
-		p.push(&p.withheld, p.pop(&p.free))
-	}
-	if p.withheld.n > 0 {
-		p.prior = append(q.places.prior, q.places)
-	}
-	return to
-}
-
 // Query reads the attributes. Limit is 0 once the event was raised.
 //
 // Implements: ibv_query_srq.
@@ -184,6 +165,9 @@ func (s *sharedQueue) Query() (a verbs.SRQAttr, err error) {
 	err = s.exclusive("ibv_query_srq", func() error {
 		rq := s.rq.Load()
 		a = verbs.SRQAttr{MaxWR: uint32(rq.size), MaxSGE: rq.maxSGE, Limit: s.limit, UserData: s.userData}
+		if s.xrcd != nil {
+			a.XRCD, a.CQ = s.xrcd, s.cq
+		}
 		return nil
 	})
 	return a, err
@@ -199,7 +183,7 @@ func (s *sharedQueue) Close() error {
 		return nil
 	}
 	var err error
-	if e := s.ctx.exclusive(op, func() {
+	if e := s.ctx.closing(op, func() {
 		if s.closed.Load() {
 			return
 		}
@@ -211,9 +195,7 @@ func (s *sharedQueue) Close() error {
 			err = opError(op, s.String(), syscall.EBUSY, "%w: %d events are not acknowledged", verbs.ErrBusy, n)
 			return
 		}
-		s.closed.Store(true)
-		s.pd.srqs--
-		s.ctx.counts.SRQ--
+		s.finish()
 	}); e != nil {
 		return e
 	}
@@ -226,8 +208,8 @@ func (s *sharedQueue) Context() verbs.Context { return s.ctx }
 // UserData is the value given at creation.
 func (s *sharedQueue) UserData() uint64 { return s.userData }
 
-// Num is 0: it is not an XRC one.
-func (s *sharedQueue) Num() uint32 { return 0 }
+// Num is what XRC senders call it; 0 if it is not an XRC one.
+func (s *sharedQueue) Num() uint32 { return s.srqn }
 
 // String names the queue.
 func (s *sharedQueue) String() string {
@@ -241,7 +223,7 @@ func (s *sharedQueue) String() string {
 // Implements: IBTA volume 1, 11.6.3.3 (last WQE reached).
 func (d *device) tellLastWQE() {
 	for _, q := range d.lastWQE {
-		q.ctx.async.raise(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q})
+		q.raise(verbs.EventQPLastWQEReached)
 	}
 	clear(d.lastWQE)
 	d.lastWQE = d.lastWQE[:0]

@@ -72,6 +72,7 @@ type sendWQE struct {
 	op     verbs.WROpcode
 	flags  verbs.SendFlags
 	nsge   uint32
+	srqn   uint32 // XRC
 
 	first    uint64 // PSN of its first packet (extended, see psn.go)
 	npkts    uint32 // PSNs it takes

@@ -1,0 +1,64 @@
+//go:build linux && !portable
+
+package soft
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// TestXRCDOfAFile: contexts of the device meet by the file's inode.
+func TestXRCDOfAFile(t *testing.T) {
+	x := newXRC(t)
+	path := filepath.Join(t.TempDir(), "domain")
+	f, err := os.Create(path)
+	must(t, err)
+	again, err := os.Open(path)
+	must(t, err)
+	defer again.Close()
+	other, err := x.p.Open("b")
+	must(t, err)
+	open := func(c verbs.Context, f *os.File, flags int, errno syscall.Errno) verbs.XRCD {
+		t.Helper()
+		d, err := c.OpenXRCD(int(f.Fd()), flags)
+		if (errno == 0) != (err == nil) || (errno != 0 && !errors.Is(err, errno)) {
+			t.Fatalf("flags 0x%x: %v, want errno %d", flags, err, errno)
+		}
+		return d
+	}
+	open(x.b.ctx, f, 0, syscall.EAGAIN)
+	first := open(x.b.ctx, f, os.O_CREATE|os.O_EXCL, 0)
+	must(t, f.Close()) // the domain keeps the file
+	open(other, again, os.O_CREATE|os.O_EXCL, syscall.EINVAL)
+	second := open(other, again, 0, 0)
+	open(other, again, os.O_RDWR|os.O_TRUNC, syscall.EINVAL)
+	if _, err := other.OpenXRCD(1<<20, os.O_CREATE); !errors.Is(err, syscall.EBADF) {
+		t.Fatalf("no such descriptor: %v, want EBADF", err)
+	}
+	q, err := first.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTXRCRecv})
+	must(t, err)
+	shared, err := second.OpenQP(q.Num(), 1)
+	must(t, err)
+	if _, err := x.dom.OpenQP(q.Num(), 1); !errors.Is(err, verbs.ErrInvalid) {
+		t.Fatalf("opening a queue pair of another domain: %v, want ErrInvalid", err)
+	}
+	must(t, q.Close())
+	must(t, first.Close())
+	must(t, first.Close())
+	if n := other.Objects(); n.QP != 1 || n.XRCD != 1 {
+		t.Fatalf("alive in the other context: %v, want its handles", n)
+	}
+	if a, err := shared.Query(); err != nil || a.State != verbs.QPSReset {
+		t.Fatalf("the queue pair, made by another context: %v, %v", a.State, err)
+	}
+	must(t, shared.Close())
+	must(t, second.Close())
+	third := open(other, again, os.O_CREATE|os.O_EXCL, 0) // the first has ended
+	must(t, third.Close())
+	must(t, other.Close())
+}
