@@ -1,0 +1,101 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+// #include "calls.h"
+import "C"
+
+import (
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// asyncChannel delivers the asynchronous events of a context, and is a part of
+// it.
+type asyncChannel struct{ ctx *deviceContext }
+
+var _ verbs.AsyncChannel = (*asyncChannel)(nil)
+
+// FD polls readable while there are events; see [verbs.Source].
+func (a *asyncChannel) FD() int { return int(a.ctx.c.async_fd) }
+
+// Notify does nothing: the channel has a descriptor.
+func (a *asyncChannel) Notify(func()) {}
+
+// Get takes one event. An event of an object that is being closed is
+// acknowledged here, so that the closing ends.
+//
+// Implements: ibv_get_async_event on a non-blocking descriptor.
+func (a *asyncChannel) Get() (ev verbs.AsyncEvent, ok bool, err error) {
+	const op = "ibv_get_async_event"
+	c := a.ctx
+	if err := c.keep(op, &c.node); err != nil {
+		return ev, false, err
+	}
+	defer c.release(&c.node)
+	for {
+		var e C.struct_vb_async_event
+		var id C.uint64_t
+		switch errno := syscall.Errno(C.shim_get_async_event(c.t, c.c, &e, &id)); errno {
+		case 0:
+		case syscall.EAGAIN, syscall.EINTR:
+			return ev, false, nil
+		default:
+			return ev, false, c.failed(op, c.label, errno)
+		}
+		ev = verbs.AsyncEvent{Type: verbs.AsyncEventType(e.event_type)}
+		if !ofObject(ev.Type) {
+			if ev.Type == verbs.EventDeviceFatal {
+				c.saw(sawFatal)
+			} else {
+				ev.Port = uint8(id)
+			}
+			C.shim_ack_async(c.t, C.shim_async_element(&e), e.event_type)
+			return ev, true, nil
+		}
+		switch o := c.ids.take(uint64(id)).(type) {
+		case *completionQueue:
+			ev.CQ = o
+		case *queuePair:
+			ev.QP = o
+		case *sharedReceiveQueue:
+			ev.SRQ = o
+		default:
+			C.shim_ack_async(c.t, C.shim_async_element(&e), e.event_type)
+			continue
+		}
+		return ev, true, nil
+	}
+}
+
+// ofObject tells whether the event is about an object and not about the device
+// or a port. Those need no acknowledgement (ibv_ack_async_event does nothing).
+func ofObject(t verbs.AsyncEventType) bool {
+	switch t {
+	case verbs.EventDeviceFatal, verbs.EventPortActive, verbs.EventPortErr, verbs.EventLIDChange,
+		verbs.EventPKeyChange, verbs.EventSMChange, verbs.EventClientReregister, verbs.EventGIDChange,
+		verbs.EventDeviceSpeedChange:
+		return false
+	}
+	return t <= verbs.EventWQFatal
+}
+
+// Ack acknowledges an event taken. C's count goes first, as in AckEvents.
+//
+// Implements: ibv_ack_async_event.
+func (a *asyncChannel) Ack(ev verbs.AsyncEvent) {
+	var n *node
+	var obj uint64
+	if q, ok := ev.CQ.(*completionQueue); ok && q != nil {
+		n, obj = &q.node, addr(q.c)
+	} else if q, ok := ev.QP.(*queuePair); ok && q != nil {
+		n, obj = &q.node, addr(q.c)
+	} else if s, ok := ev.SRQ.(*sharedReceiveQueue); ok && s != nil {
+		n, obj = &s.node, addr(s.c)
+	} else {
+		return
+	}
+	C.shim_ack_async(a.ctx.t, C.uint64_t(obj), C.vb_enum(ev.Type))
+	n.unacked.Add(-1)
+}

@@ -1,0 +1,61 @@
+/* Wrappers of librdmacm's calls; see calls.h. */
+#ifndef CALLS_CM_H
+#define CALLS_CM_H
+
+#include "calls.h"
+
+static inline struct vb_rdma_event_channel *shim_create_cm_channel(struct shim_cm *t) { return SHIM_PTR(t->rdma_create_event_channel()); }
+static inline void shim_destroy_cm_channel(struct shim_cm *t, struct vb_rdma_event_channel *ch) { t->rdma_destroy_event_channel(ch); }
+static inline int shim_create_id(struct shim_cm *t, struct vb_rdma_event_channel *ch, struct vb_rdma_cm_id **id, uint64_t ctx, vb_enum ps) { return SHIM_INT(t->rdma_create_id(ch, id, shim_id(ctx), ps)); }
+static inline int shim_destroy_id(struct shim_cm *t, struct vb_rdma_cm_id *id) { return SHIM_INT(t->rdma_destroy_id(id)); }
+static inline int shim_bind_addr(struct shim_cm *t, struct vb_rdma_cm_id *id, struct sockaddr_storage *a) { return SHIM_INT(t->rdma_bind_addr(id, (struct sockaddr *)a)); }
+
+/* src may be of no family: then the library chooses. */
+static inline int shim_resolve_addr(struct shim_cm *t, struct vb_rdma_cm_id *id, struct sockaddr_storage *src, struct sockaddr_storage *dst, int ms)
+{
+	return SHIM_INT(t->rdma_resolve_addr(id, src->ss_family ? (struct sockaddr *)src : NULL, (struct sockaddr *)dst, ms));
+}
+
+static inline int shim_resolve_route(struct shim_cm *t, struct vb_rdma_cm_id *id, int ms) { return SHIM_INT(t->rdma_resolve_route(id, ms)); }
+static inline int shim_listen(struct shim_cm *t, struct vb_rdma_cm_id *id, int backlog) { return SHIM_INT(t->rdma_listen(id, backlog)); }
+
+/* The private data comes apart: C must not write a pointer to Go's memory into
+ * Go's memory. */
+static inline int shim_connect(struct shim_cm *t, struct vb_rdma_cm_id *id, const struct vb_rdma_conn_param *p, const void *data)
+{
+	struct vb_rdma_conn_param c = *p;
+	c.private_data = data;
+	return SHIM_INT(t->rdma_connect(id, &c));
+}
+
+static inline int shim_accept(struct shim_cm *t, struct vb_rdma_cm_id *id, const struct vb_rdma_conn_param *p, const void *data)
+{
+	struct vb_rdma_conn_param c = *p;
+	c.private_data = data;
+	return SHIM_INT(t->rdma_accept(id, &c));
+}
+
+static inline int shim_reject(struct shim_cm *t, struct vb_rdma_cm_id *id, const void *data, uint8_t n) { return SHIM_INT(t->rdma_reject(id, data, n)); }
+static inline int shim_disconnect(struct shim_cm *t, struct vb_rdma_cm_id *id) { return SHIM_INT(t->rdma_disconnect(id)); }
+static inline int shim_establish(struct shim_cm *t, struct vb_rdma_cm_id *id) { return SHIM_INT(t->rdma_establish(id)); }
+static inline int shim_init_qp_attr(struct shim_cm *t, struct vb_rdma_cm_id *id, struct vb_qp_attr *a, int *mask) { return SHIM_INT(t->rdma_init_qp_attr(id, a, mask)); }
+static inline int shim_get_cm_event(struct shim_cm *t, struct vb_rdma_event_channel *ch, struct vb_rdma_cm_event **e) { return SHIM_INT(t->rdma_get_cm_event(ch, e)); }
+static inline int shim_ack_cm_event(struct shim_cm *t, struct vb_rdma_cm_event *e) { return SHIM_INT(t->rdma_ack_cm_event(e)); }
+static inline int shim_migrate(struct shim_cm *t, struct vb_rdma_cm_id *id, struct vb_rdma_event_channel *ch) { return SHIM_INT(t->rdma_migrate_id(id, ch)); }
+static inline int shim_join(struct shim_cm *t, struct vb_rdma_cm_id *id, struct sockaddr_storage *a, uint64_t key) { return SHIM_INT(t->rdma_join_multicast(id, (struct sockaddr *)a, shim_id(key))); }
+static inline int shim_leave(struct shim_cm *t, struct vb_rdma_cm_id *id, struct sockaddr_storage *a) { return SHIM_INT(t->rdma_leave_multicast(id, (struct sockaddr *)a)); }
+
+static inline uint64_t shim_id_context(struct vb_rdma_cm_id *id) { return id ? (uint64_t)(uintptr_t)id->context : 0; }
+static inline void shim_id_set_context(struct vb_rdma_cm_id *id, uint64_t v) { id->context = shim_id(v); }
+static inline struct sockaddr_storage *shim_src(struct vb_rdma_cm_id *id) { return &id->route.addr.src_storage; }
+static inline struct sockaddr_storage *shim_dst(struct vb_rdma_cm_id *id) { return &id->route.addr.dst_storage; }
+
+/* The two readings of an event's parameters; which one holds is told by the
+ * port space. */
+static inline struct vb_rdma_conn_param *shim_event_conn(struct vb_rdma_cm_event *e) { return &e->param.conn; }
+static inline struct vb_rdma_ud_param *shim_event_ud(struct vb_rdma_cm_event *e) { return &e->param.ud; }
+
+/* A multicast event carries the context of its join where others have data. */
+static inline uint64_t shim_join_context(struct vb_rdma_cm_event *e) { return (uint64_t)(uintptr_t)e->param.ud.private_data; }
+
+#endif

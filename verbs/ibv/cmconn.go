@@ -1,0 +1,190 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+// #include "calls_cm.h"
+import "C"
+
+import (
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+const (
+	// maxDepth asks for as many READs and atomics as the device can.
+	// Implements: RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH.
+	maxDepth = 0xff
+	// maxRetry is what 3 bits hold.
+	maxRetry = 7
+	// maxPrivateSIDR is the private data of an answer in port space UDP, a SIDR
+	// response (IBTA table 119).
+	maxPrivateSIDR = 136
+)
+
+// defaultParam is what a nil parameter stands for.
+var defaultParam = verbs.ConnParam{
+	ResponderResources: maxDepth, InitiatorDepth: maxDepth, RetryCount: maxRetry, RNRRetryCount: maxRetry,
+}
+
+// asked notes what a CONNECT_REQUEST offers.
+func (id *cmID) asked(p *verbs.ConnParam) {
+	id.api.Lock()
+	defer id.api.Unlock()
+	id.state = idAsked
+	id.offer = *p
+	id.offer.PrivateData = nil
+}
+
+// param checks what is to be sent and makes it C's. Under api.
+func (id *cmID) param(op string, p *verbs.ConnParam, private int) (c C.struct_vb_rdma_conn_param, data unsafe.Pointer, err error) {
+	if p == nil {
+		if id.qp == nil {
+			return c, nil, id.refuse(op, "without a queue pair its number must be given")
+		}
+		p = &defaultParam
+	}
+	switch {
+	case len(p.PrivateData) > private:
+		return c, nil, id.refuse(op, "%d bytes of private data, at most %d", len(p.PrivateData), private)
+	case p.RetryCount > maxRetry || p.RNRRetryCount > maxRetry:
+		return c, nil, id.refuse(op, "retry counts of %d and %d, at most %d", p.RetryCount, p.RNRRetryCount, maxRetry)
+	}
+	c = C.struct_vb_rdma_conn_param{
+		private_data_len: C.uint8_t(len(p.PrivateData)), responder_resources: C.uint8_t(p.ResponderResources),
+		initiator_depth: C.uint8_t(p.InitiatorDepth), retry_count: C.uint8_t(p.RetryCount),
+		rnr_retry_count: C.uint8_t(p.RNRRetryCount), qp_num: C.uint32_t(p.QPNum),
+	}
+	if p.FlowControl {
+		c.flow_control = 1
+	}
+	srq := p.SRQ
+	if id.qp != nil {
+		c.qp_num, srq = id.qp.c.qp_num, id.qp.init.SRQ != nil
+	}
+	if srq {
+		c.srq = 1
+	}
+	return c, unsafe.Pointer(unsafe.SliceData(p.PrivateData)), nil
+}
+
+// Connect sends the request. librdmacm does not know the queue pair, which is
+// of another context: it is told its number, and the answer comes back as
+// CONNECT_RESPONSE, which becomes ESTABLISHED in [cmID.react].
+//
+// Implements: rdma_connect.
+func (id *cmID) Connect(p *verbs.ConnParam) error {
+	const op = "rdma_connect"
+	if err := id.bound(op); err != nil {
+		return err
+	}
+	id.api.Lock()
+	defer id.api.Unlock()
+	private := verbs.MaxPrivateConnect
+	if id.datagrams() {
+		private = verbs.MaxPrivateUDP
+	}
+	c, data, err := id.param(op, p, private)
+	if err != nil {
+		return err
+	}
+	if id.state != idIdle {
+		return id.refuse(op, "the identifier has a connection, or had one")
+	}
+	return id.locked(op, func() syscall.Errno { return syscall.Errno(C.shim_connect(id.t, id.c, &c, data)) })
+}
+
+// Accept answers a CONNECT_REQUEST, or establishes after a CONNECT_RESPONSE.
+// The depths agreed on are at most what the peer offered.
+//
+// Implements: rdma_accept, with the steps of the queue pair that librdmacm takes
+// when it is its own (rdma_accept in librdmacm/cma.c); rdma_establish.
+func (id *cmID) Accept(p *verbs.ConnParam) error {
+	const op = "rdma_accept"
+	id.api.Lock()
+	defer id.api.Unlock()
+	if id.state == idReplied {
+		err := id.locked("rdma_establish", func() syscall.Errno { return syscall.Errno(C.shim_establish(id.t, id.c)) })
+		if err == nil {
+			id.state = idConnected
+		}
+		return err
+	}
+	if id.state != idAsked && !id.isClosed() {
+		return id.refuse(op, "there is no request to answer")
+	}
+	private := verbs.MaxPrivateAccept
+	if id.datagrams() {
+		private = maxPrivateSIDR
+	}
+	c, data, err := id.param(op, p, private)
+	if err != nil {
+		return err
+	}
+	if !id.datagrams() {
+		c.responder_resources = min(c.responder_resources, C.uint8_t(id.offer.ResponderResources))
+		c.initiator_depth = min(c.initiator_depth, C.uint8_t(id.offer.InitiatorDepth))
+	}
+	return id.locked(op, func() syscall.Errno {
+		if id.qp != nil && !id.datagrams() {
+			if e := id.ready(uint8(c.responder_resources), uint8(c.initiator_depth)); e != 0 {
+				return e
+			}
+		}
+		if e := syscall.Errno(C.shim_accept(id.t, id.c, &c, data)); e != 0 {
+			id.ended()
+			return e
+		}
+		id.state = idConnected
+		return 0
+	})
+}
+
+// Reject refuses a CONNECT_REQUEST.
+//
+// Implements: rdma_reject.
+func (id *cmID) Reject(private []byte) error {
+	const op = "rdma_reject"
+	id.api.Lock()
+	defer id.api.Unlock()
+	if len(private) > verbs.MaxPrivateReject {
+		return id.refuse(op, "%d bytes of private data, at most %d", len(private), verbs.MaxPrivateReject)
+	}
+	if id.state != idAsked && !id.isClosed() {
+		return id.refuse(op, "there is no request to answer")
+	}
+	data := unsafe.Pointer(unsafe.SliceData(private))
+	return id.locked(op, func() syscall.Errno {
+		e := syscall.Errno(C.shim_reject(id.t, id.c, data, C.uint8_t(len(private))))
+		if e == 0 {
+			id.ended()
+		}
+		return e
+	})
+}
+
+// Disconnect moves the queue pair to ERR and tells the peer, or answers the
+// peer that did. On a connection that ended it does nothing.
+//
+// Implements: rdma_disconnect.
+func (id *cmID) Disconnect() error {
+	const op = "rdma_disconnect"
+	id.api.Lock()
+	defer id.api.Unlock()
+	if id.isClosed() || id.state == idEnded {
+		return nil
+	}
+	if id.state != idConnected && id.state != idLeft {
+		return opError(op, id.label, syscall.ENOTCONN, "%w: there is no connection", verbs.ErrInvalid)
+	}
+	left := id.state == idLeft
+	return id.locked(op, func() syscall.Errno {
+		id.ended()
+		e := syscall.Errno(C.shim_disconnect(id.t, id.c))
+		if left && e == syscall.EINVAL {
+			return 0 // the peer had its answer already
+		}
+		return e
+	})
+}

@@ -1,0 +1,239 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+// #include "calls_cm.h"
+import "C"
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// idState is how far a connection is. librdmacm and the kernel check most
+// orders of calls; here is what they would answer with a crash (a call that
+// needs the device without one) or only after the queue pair was moved.
+//
+//	idIdle ──────────────── Connect, ESTABLISHED ────────> idConnected ── Disconnect ──> idEnded
+//	   └─ CONNECT_RESPONSE without QP ──> idReplied ─ Accept ─^   │ └─ DISCONNECTED ─> idLeft ─ Disconnect ─^
+//	idAsked (from a CONNECT_REQUEST) ── Accept ───────────────────┘
+//	   └─ Reject ──> idEnded
+type idState uint8
+
+const (
+	idIdle idState = iota
+	idAsked
+	idReplied
+	idConnected
+	idLeft
+	idEnded
+)
+
+// cmID is a connection identifier.
+type cmID struct {
+	p     *Provider
+	t     *cmTable
+	c     *C.struct_vb_rdma_cm_id
+	num   uint64 // its context in C
+	label string
+	ps    verbs.PortSpace
+
+	// userData is the consumer's. Written by SetUserData, read by anybody.
+	userData atomic.Uint64
+
+	// api lets one call act on the identifier at a time. Under it:
+	api    sync.Mutex
+	state  idState
+	broken bool // connecting failed here: REJECTED and DISCONNECTED are echoes
+	offer  verbs.ConnParam
+	groups map[netip.Addr]*membership
+
+	// Under p.cmIDs.mu.
+	ch      *cmChannel
+	unacked int
+	closed  bool
+
+	// seen is what C says of the ends, copied when it may have changed, so that
+	// readers do not meet the library writing it. Under mu.
+	mu   sync.Mutex
+	seen ends
+	qp   *queuePair // written under api and mu
+}
+
+// ends is where an identifier stands.
+type ends struct {
+	device      string
+	local, peer netip.AddrPort
+}
+
+var _ verbs.CMID = (*cmID)(nil)
+
+// newCMID makes an identifier known that reports to ch. C's object comes after.
+func newCMID(ch *cmChannel, ps verbs.PortSpace, userData uint64) *cmID {
+	p := ch.p
+	id := &cmID{p: p, t: ch.t, num: lastID.Add(1), ps: ps, ch: ch}
+	id.label = fmt.Sprintf("CM identifier %d", id.num)
+	id.userData.Store(userData)
+	p.cmIDs.mu.Lock()
+	defer p.cmIDs.mu.Unlock()
+	if p.cmIDs.m == nil {
+		p.cmIDs.m = map[uint64]*cmID{}
+	}
+	p.cmIDs.m[id.num] = id
+	ch.ids++
+	p.idents.Add(1)
+	live.Add(1)
+	return id
+}
+
+// forget ends what newCMID began.
+func (id *cmID) forget() {
+	id.p.cmIDs.mu.Lock()
+	defer id.p.cmIDs.mu.Unlock()
+	delete(id.p.cmIDs.m, id.num)
+	id.closed = true
+	id.ch.ids--
+	id.p.idents.Add(-1)
+	live.Add(-1)
+}
+
+// String names the identifier.
+func (id *cmID) String() string { return id.label }
+
+// UserData is the value given at creation or by SetUserData.
+func (id *cmID) UserData() uint64 { return id.userData.Load() }
+
+// SetUserData replaces it.
+func (id *cmID) SetUserData(v uint64) { id.userData.Store(v) }
+
+// datagrams tells whether nothing is connected: ucma_is_ud_qp.
+func (id *cmID) datagrams() bool { return id.ps == verbs.PSUDP || id.ps == verbs.PSIPoIB }
+
+// refuse is a call that cannot be made now.
+func (id *cmID) refuse(op, format string, a ...any) error {
+	return opError(op, id.label, syscall.EINVAL, "%w: %s", verbs.ErrInvalid, fmt.Sprintf(format, a...))
+}
+
+// call makes a call of C on the identifier, which cannot be closed meanwhile.
+func (id *cmID) call(op string, f func() syscall.Errno) error {
+	id.api.Lock()
+	defer id.api.Unlock()
+	return id.locked(op, f)
+}
+
+// locked is call under api.
+func (id *cmID) locked(op string, f func() syscall.Errno) error {
+	if id.isClosed() {
+		return opError(op, id.label, syscall.EBADF, "%w", verbs.ErrClosed)
+	}
+	err := failed(op, id.label, f())
+	id.refresh()
+	return err
+}
+
+func (id *cmID) isClosed() bool {
+	id.p.cmIDs.mu.Lock()
+	defer id.p.cmIDs.mu.Unlock()
+	return id.closed
+}
+
+// bound is an error while the identifier has no device, which librdmacm's calls
+// take for granted.
+func (id *cmID) bound(op string) error {
+	if id.Device() == "" && !id.isClosed() {
+		return id.refuse(op, "the identifier is not bound to a device")
+	}
+	return nil
+}
+
+// Bind takes a local address.
+//
+// Implements: rdma_bind_addr.
+func (id *cmID) Bind(local netip.AddrPort) error {
+	sa := sockaddr(local)
+	return id.call("rdma_bind_addr", func() syscall.Errno { return syscall.Errno(C.shim_bind_addr(id.t, id.c, &sa)) })
+}
+
+// milliseconds is a timeout for C, at least 1.
+func milliseconds(d time.Duration) C.int {
+	const most = 1<<31 - 1
+	return C.int(min(max((d+time.Millisecond-1)/time.Millisecond, 1), most))
+}
+
+// ResolveAddr finds the device that reaches dst.
+//
+// Implements: rdma_resolve_addr.
+func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
+	from, to := sockaddr(src), sockaddr(dst)
+	return id.call("rdma_resolve_addr", func() syscall.Errno {
+		return syscall.Errno(C.shim_resolve_addr(id.t, id.c, &from, &to, milliseconds(timeout)))
+	})
+}
+
+// ResolveRoute finds the path.
+//
+// Implements: rdma_resolve_route.
+func (id *cmID) ResolveRoute(timeout time.Duration) error {
+	const op = "rdma_resolve_route"
+	if err := id.bound(op); err != nil {
+		return err
+	}
+	return id.call(op, func() syscall.Errno { return syscall.Errno(C.shim_resolve_route(id.t, id.c, milliseconds(timeout))) })
+}
+
+// Listen accepts requests.
+//
+// Implements: rdma_listen.
+func (id *cmID) Listen(backlog int) error {
+	n := C.int(min(max(backlog, 0), 1<<16))
+	return id.call("rdma_listen", func() syscall.Errno { return syscall.Errno(C.shim_listen(id.t, id.c, n)) })
+}
+
+// QP is the queue pair; nil when there is none.
+func (id *cmID) QP() verbs.QP {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.qp == nil {
+		return nil // and not a nil *queuePair in an interface
+	}
+	return id.qp
+}
+
+// Migrate moves the identifier's future events to another channel of the
+// provider.
+//
+// Implements: rdma_migrate_id.
+func (id *cmID) Migrate(to verbs.CMChannel) error {
+	const op = "rdma_migrate_id"
+	ch, ok := to.(*cmChannel)
+	if !ok || ch == nil || ch.p != id.p {
+		return id.refuse(op, "%v is not a channel of this provider", to)
+	}
+	if err := ch.begin(op); err != nil {
+		return err
+	}
+	defer ch.end()
+	return id.call(op, func() syscall.Errno {
+		id.p.cmIDs.mu.Lock()
+		unacked := id.unacked
+		id.p.cmIDs.mu.Unlock()
+		if unacked > 0 {
+			return syscall.EBUSY
+		}
+		if e := syscall.Errno(C.shim_migrate(id.t, id.c, ch.c)); e != 0 {
+			return e
+		}
+		id.p.cmIDs.mu.Lock()
+		defer id.p.cmIDs.mu.Unlock()
+		id.ch.ids--
+		id.ch = ch
+		ch.ids++
+		return 0
+	})
+}

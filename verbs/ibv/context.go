@@ -1,0 +1,182 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+// #include "calls_qp.h"
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// What has been seen of a device's end; see [deviceContext.seen].
+const (
+	sawFatal   = 1 << 0 // DEVICE_FATAL was taken from the asynchronous channel
+	sawEIO     = 1 << 1 // a call answered EIO
+	sawRemoval = sawFatal | sawEIO
+)
+
+// deviceContext is an open device.
+type deviceContext struct {
+	node  // its users are all objects and calls under way
+	p     *Provider
+	t     *verbsTable
+	c     *C.struct_vb_context
+	info  verbs.DeviceInfo
+	async asyncChannel
+	ids   registry
+
+	// mu guards counts, and users and closed of all nodes. It is held for
+	// counting only, never over a call of C.
+	mu     sync.Mutex
+	counts verbs.ObjectCount
+	opened int // 1 while the context is; counted like an object
+
+	// seen collects the signs that the device is gone. Bits are set by whoever
+	// sees one and never cleared; read by every turn. It publishes nothing.
+	seen atomic.Uint32
+}
+
+var _ verbs.Context = (*deviceContext)(nil)
+
+func newContext(p *Provider, t *verbsTable, c *C.struct_vb_context, info verbs.DeviceInfo) (*deviceContext, error) {
+	if e := syscall.Errno(C.shim_nonblock(c.async_fd)); e != 0 {
+		C.shim_close(t, c) // the failure is reported already
+		return nil, failed("fcntl", info.Name, e)
+	}
+	ctx := &deviceContext{p: p, t: t, c: c, info: info}
+	ctx.ctx = ctx
+	ctx.async.ctx = ctx
+	ctx.born("context of "+info.Name, &ctx.opened)
+	return ctx, nil
+}
+
+// Close closes the context; [verbs.ErrBusy] while it has living objects.
+//
+// Implements: ibv_close_device.
+func (c *deviceContext) Close() error {
+	return c.shut("ibv_close_device", func() syscall.Errno { return syscall.Errno(C.shim_close(c.t, c.c)) })
+}
+
+// Device is what the context was opened by.
+func (c *deviceContext) Device() verbs.DeviceInfo { return c.info }
+
+// Async is the channel of asynchronous events.
+func (c *deviceContext) Async() verbs.AsyncChannel { return &c.async }
+
+// Objects counts what is alive.
+func (c *deviceContext) Objects() verbs.ObjectCount {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counts
+}
+
+// failed is failed for a call on this context's device: it notices the device's
+// end.
+func (c *deviceContext) failed(op, object string, errno syscall.Errno) error {
+	if errno == 0 {
+		return nil
+	}
+	if errno == syscall.EIO {
+		c.saw(sawEIO)
+	}
+	if c.gone(errno) {
+		return opError(op, object, errno, "%w", verbs.ErrDeviceRemoved)
+	}
+	return failed(op, object, errno)
+}
+
+// saw notes a sign that the device is gone.
+func (c *deviceContext) saw(bit uint32) { c.seen.Or(bit) }
+
+// removed tells whether the device is gone.
+func (c *deviceContext) removed() bool { return c.seen.Load() == sawRemoval }
+
+// gone tells whether errno is what a device that is gone answers.
+func (c *deviceContext) gone(errno syscall.Errno) bool {
+	return (errno == syscall.EIO || errno == syscall.ENODEV) && c.seen.Load()&sawFatal != 0
+}
+
+// make has C make an object below parents, which are kept for it. create returns
+// the errno of the call.
+func (c *deviceContext) make(op string, n *node, parents []*node, count *int, create func() (label string, e syscall.Errno)) error {
+	n.ctx = c
+	parents = append(parents, &c.node)
+	if err := c.keep(op, parents...); err != nil {
+		return err
+	}
+	label, errno := create()
+	if errno != 0 {
+		c.release(parents...)
+		if n.id != 0 {
+			c.ids.forget(n.id)
+		}
+		return c.failed(op, c.label, errno)
+	}
+	n.born(label, count, parents...)
+	return nil
+}
+
+// AllocPD makes a protection domain.
+//
+// Implements: ibv_alloc_pd.
+func (c *deviceContext) AllocPD() (verbs.PD, error) {
+	p := &protectionDomain{}
+	if err := c.make("ibv_alloc_pd", &p.node, nil, &c.counts.PD, func() (string, syscall.Errno) {
+		var err error
+		if p.c, err = C.shim_alloc_pd(c.t, c.c); p.c == nil {
+			return "", errnoOf(err)
+		}
+		return fmt.Sprintf("PD %d of %s", p.c.handle, c.info.Name), 0
+	}); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// CreateCompChannel makes a completion channel.
+//
+// Implements: ibv_create_comp_channel.
+func (c *deviceContext) CreateCompChannel() (verbs.CompChannel, error) {
+	ch := &compChannel{}
+	if err := c.make("ibv_create_comp_channel", &ch.node, nil, &c.counts.CompChannel, func() (string, syscall.Errno) {
+		var err error
+		if ch.c, err = C.shim_create_channel(c.t, c.c); ch.c == nil {
+			return "", errnoOf(err)
+		}
+		if e := syscall.Errno(C.shim_nonblock(ch.c.fd)); e != 0 {
+			C.shim_destroy_channel(c.t, ch.c) // the failure is reported already
+			return "", e
+		}
+		return fmt.Sprintf("completion channel %d of %s", ch.c.fd, c.info.Name), 0
+	}); err != nil {
+		return nil, err
+	}
+	return ch, nil
+}
+
+// OpenXRCD opens an extended-connection domain.
+//
+// Implements: ibv_open_xrcd.
+func (c *deviceContext) OpenXRCD(fd int, oflags int) (verbs.XRCD, error) {
+	x := &xrcDomain{}
+	if fd < 0 {
+		oflags |= os.O_CREATE // a private domain is always a new one (ibv_open_xrcd(3))
+	}
+	if err := c.make("ibv_open_xrcd", &x.node, nil, &c.counts.XRCD, func() (string, syscall.Errno) {
+		var err error
+		if x.c, err = C.shim_open_xrcd(c.c, C.int(fd), C.int(oflags)); x.c == nil {
+			return "", errnoOf(err)
+		}
+		return "XRCD of " + c.info.Name, 0
+	}); err != nil {
+		return nil, err
+	}
+	return x, nil
+}

@@ -1,0 +1,72 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+// #include "calls.h"
+import "C"
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// describe names a device that is not open.
+func describe(t *verbsTable, d *C.struct_vb_device) verbs.DeviceInfo {
+	name := C.GoString(C.shim_device_name(t, d))
+	guid := C.shim_device_guid(t, d) // big-endian in memory
+	return verbs.DeviceInfo{
+		Name: name,
+		GUID: binary.BigEndian.Uint64((*[8]byte)(unsafe.Pointer(&guid))[:]),
+		Node: numaNode(name),
+	}
+}
+
+// numaNode is where the system says that a device is; -1 when it does not.
+func numaNode(device string) int {
+	text, err := os.ReadFile("/sys/class/infiniband/" + device + "/device/numa_node")
+	if err != nil {
+		return -1
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// maxScan bounds how many entries of a port's address table are looked at. The
+// kernel fills tables from the front; mlx5's have 256 places.
+const maxScan = 32
+
+// addresses are the IP addresses of the ports of an open device: those of RoCE,
+// where an address makes a GID. Link-local ones name no network and are left
+// out.
+func addresses(t *verbsTable, c *C.struct_vb_context) (out []netip.Addr) {
+	var d C.struct_vb_device_attr_ex
+	if c.device.transport_type != C.VB_TRANSPORT_IB || C.shim_query_device(t, c, &d) != 0 {
+		return nil
+	}
+	for port := C.uint8_t(1); port <= d.orig_attr.phys_port_cnt; port++ {
+		var a C.struct_vb_port_attr
+		if C.shim_query_port(t, c, port, &a) != 0 || a.link_layer != C.VB_LINK_LAYER_ETHERNET {
+			continue
+		}
+		for i := range min(a.gid_tbl_len, maxScan) {
+			var g verbs.GID
+			if C.shim_query_gid(t, c, port, i, (*C.union_vb_gid)(unsafe.Pointer(&g))) != 0 {
+				continue
+			}
+			if ip := g.Addr(); !ip.IsUnspecified() && !ip.IsLinkLocalUnicast() && !slices.Contains(out, ip) {
+				out = append(out, ip)
+			}
+		}
+	}
+	return out
+}

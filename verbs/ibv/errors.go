@@ -1,0 +1,50 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// sentinel is what an errno means in the contract's words; nil when it is just
+// an errno.
+func sentinel(e syscall.Errno) error {
+	switch e {
+	case syscall.EINVAL:
+		return verbs.ErrInvalid
+	case syscall.EBUSY:
+		return verbs.ErrBusy
+	case syscall.EOPNOTSUPP, syscall.ENOSYS, syscall.EPROTONOSUPPORT:
+		return verbs.ErrNotSupported
+	}
+	return nil
+}
+
+// opError is a failed call with a cause of our own.
+func opError(op, object string, errno syscall.Errno, format string, a ...any) error {
+	return &verbs.OpError{Op: op, Object: object, Errno: errno, Err: fmt.Errorf(format, a...)}
+}
+
+// failed is a C call that answered errno; nil for 0.
+func failed(op, object string, errno syscall.Errno) error {
+	if errno == 0 {
+		return nil
+	}
+	return &verbs.OpError{Op: op, Object: object, Errno: errno, Err: sentinel(errno)}
+}
+
+// foreign is the answer to an object that is not of the context it is used in.
+func foreign(op, object string, given any) error {
+	return opError(op, object, syscall.EINVAL, "%w: %v is not of this context", verbs.ErrInvalid, given)
+}
+
+// errnoOf is the errno that cgo found after a call that returned NULL.
+func errnoOf(err error) syscall.Errno {
+	if e, ok := err.(syscall.Errno); ok && e != 0 {
+		return e
+	}
+	return syscall.EIO
+}

@@ -1,0 +1,175 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+// #cgo noescape turn_run
+// #cgo nocallback turn_run
+// #include "turn.h"
+import "C"
+
+import (
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// group is one group of a turn as C sees it: numbers only, so that a frame may
+// lie on the stack of the goroutine, which C does not outlive.
+type group = C.struct_turn_group
+
+// smallFrame is how many groups fit a frame on the stack: what a reactor with a
+// handful of busy queue pairs has. 16 of 40 bytes are cheap to clear.
+const smallFrame = 16
+
+// frames are frames of larger turns, so that those do not allocate either.
+var frames = sync.Pool{New: func() any { return new([]group) }}
+
+// Turn carries out one turn in one crossing into C. It does not block and does
+// not allocate.
+func (c *deviceContext) Turn(t *verbs.Turn) error {
+	if c.removed() {
+		return opError("turn", c.label, syscall.EIO, "%w", verbs.ErrDeviceRemoved)
+	}
+	n := len(t.Recvs) + len(t.Sends) + len(t.Arms) + len(t.Polls)
+	if n == 0 {
+		return nil
+	}
+	if n <= smallFrame {
+		var small [smallFrame]group
+		c.run(t, small[:n])
+		return nil
+	}
+	f := frames.Get().(*[]group)
+	if cap(*f) < n {
+		*f = make([]group, n)
+	}
+	g := (*f)[:n]
+	clear(g)
+	c.run(t, g)
+	frames.Put(f)
+	return nil
+}
+
+// run fills the frame, crosses, and takes the answers out.
+func (c *deviceContext) run(t *verbs.Turn, f []group) {
+	at := 0
+	for i := range t.Recvs {
+		c.fillRecv(&f[at], &t.Recvs[i])
+		at++
+	}
+	for i := range t.Sends {
+		c.fillSend(&f[at], &t.Sends[i])
+		at++
+	}
+	for i := range t.Arms {
+		c.fillArm(&f[at], &t.Arms[i])
+		at++
+	}
+	for i := range t.Polls {
+		c.fillPoll(&f[at], &t.Polls[i])
+		at++
+	}
+	C.turn_run(&f[0], C.uint32_t(len(f)))
+	at = 0
+	for i := range t.Recvs {
+		r := &t.Recvs[i]
+		r.Accepted, r.Errno = int(f[at].count), c.answer(&f[at])
+		at++
+	}
+	for i := range t.Sends {
+		s := &t.Sends[i]
+		s.Accepted, s.Errno = int(f[at].count), c.answer(&f[at])
+		at++
+	}
+	for i := range t.Arms {
+		t.Arms[i].Errno = c.answer(&f[at])
+		at++
+	}
+	for i := range t.Polls {
+		p := &t.Polls[i]
+		p.N, p.Errno = int(f[at].count), c.answer(&f[at])
+		at++
+	}
+}
+
+// answer is the errno of a group; EIO is a sign of the device's end.
+func (c *deviceContext) answer(g *group) syscall.Errno {
+	if g.err == 0 {
+		return 0
+	}
+	if e := syscall.Errno(g.err); e != syscall.EIO || g.kind >= C.TURN_POLL {
+		return e // a queue that was overrun answers EIO to polling
+	}
+	c.saw(sawEIO)
+	return syscall.EIO
+}
+
+// refuse has C pass a group over.
+func refuse(g *group) { g.kind, g.count, g.err = C.TURN_NONE, 0, C.EINVAL }
+
+func (c *deviceContext) fillRecv(g *group, r *verbs.RecvGroup) {
+	if r.Head == 0 || r.Count <= 0 {
+		g.kind = C.TURN_NONE
+		return
+	}
+	g.at, g.count = C.uint64_t(r.Head), C.uint32_t(r.Count)
+	if s, ok := r.SRQ.(*sharedReceiveQueue); ok && s != nil && s.ctx == c {
+		g.kind, g.obj = C.TURN_SRQ_RECV, C.uint64_t(addr(s.c))
+	} else if q, ok := r.QP.(*queuePair); ok && q != nil && q.ctx == c && r.SRQ == nil {
+		g.kind, g.obj = C.TURN_RECV, C.uint64_t(addr(q.c))
+	} else {
+		refuse(g)
+	}
+}
+
+func (c *deviceContext) fillSend(g *group, s *verbs.SendGroup) {
+	if s.Head == 0 || s.Count <= 0 {
+		g.kind = C.TURN_NONE
+		return
+	}
+	q, ok := s.QP.(*queuePair)
+	if !ok || q == nil || q.ctx != c {
+		refuse(g)
+		return
+	}
+	g.kind, g.obj = C.TURN_SEND, C.uint64_t(addr(q.c))
+	if s.Extended {
+		g.kind = C.TURN_SEND_EX
+	}
+	g.at, g.count = C.uint64_t(s.Head), C.uint32_t(s.Count)
+	if q.ex != nil {
+		g.ex, g.ops = C.uint64_t(addr(q.ex)), C.uint32_t(q.ops)
+	}
+}
+
+func (c *deviceContext) fillArm(g *group, a *verbs.ArmGroup) {
+	q, ok := a.CQ.(*completionQueue)
+	if !ok || q == nil || q.ctx != c {
+		refuse(g)
+		return
+	}
+	g.kind, g.obj = C.TURN_ARM, C.uint64_t(addr(q.c))
+	if a.Solicited {
+		g.kind = C.TURN_ARM_SOLICITED
+	}
+}
+
+func (c *deviceContext) fillPoll(g *group, p *verbs.PollGroup) {
+	q, ok := p.CQ.(*completionQueue)
+	if !ok || q == nil || q.ctx != c {
+		refuse(g)
+		return
+	}
+	if len(p.WC) == 0 {
+		g.kind = C.TURN_NONE
+		return
+	}
+	g.kind, g.obj = C.TURN_POLL, C.uint64_t(addr(q.c))
+	if q.extended {
+		g.kind = C.TURN_POLL_EX
+	}
+	g.at = C.uint64_t(uintptr(unsafe.Pointer(unsafe.SliceData(p.WC))))
+	g.count = C.uint32_t(len(p.WC))
+}

@@ -1,0 +1,107 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+func provider(t *testing.T, c Config) *Provider {
+	t.Helper()
+	p, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// A library that is not there is told by every call that needs it, with what
+// was looked for and where to get it; nothing panics.
+func TestMissingLibrary(t *testing.T) {
+	absent := filepath.Join(t.TempDir(), "libibverbs.so.1")
+	p := provider(t, Config{Verbs: absent, RDMACM: absent})
+	check := func(call, pkg string, err error) {
+		t.Helper()
+		var e *LibraryError
+		if !errors.As(err, &e) || !errors.Is(err, verbs.ErrNotSupported) {
+			t.Fatalf("%s: %v, want a *LibraryError that is ErrNotSupported", call, err)
+		}
+		if e.Library != absent || !strings.Contains(e.Package, pkg) || !strings.Contains(e.Reason, "No such file") {
+			t.Errorf("%s: %+v does not name the library, its package and the reason", call, e)
+		}
+		for _, part := range []string{absent, pkg, "No such file"} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %q does not say %q", call, err, part)
+			}
+		}
+	}
+	_, err := p.Devices()
+	check("Devices", "libibverbs1", err)
+	_, err = p.Open("rxe0")
+	check("Open", "libibverbs1", err)
+	_, err = p.CreateCMChannel()
+	check("CreateCMChannel", "librdmacm1", err)
+}
+
+// A library that lacks a needed function is named with the function.
+func TestMissingSymbol(t *testing.T) {
+	so := library(t, "int ibv_get_device_list(void) { return 0; }\n")
+	p := provider(t, Config{Verbs: so, RDMACM: so})
+	_, err := p.Devices()
+	var e *SymbolError
+	if !errors.As(err, &e) || e.Library != so || e.Symbol != "ibv_free_device_list" || e.Version != "IBVERBS_1.1" {
+		t.Errorf("Devices: %v (%+v), want a *SymbolError for ibv_free_device_list", err, e)
+	}
+	if _, err = p.CreateCMChannel(); !errors.As(err, &e) || e.Symbol != "rdma_create_event_channel" || !errors.Is(err, verbs.ErrNotSupported) {
+		t.Errorf("CreateCMChannel: %v, want a *SymbolError for rdma_create_event_channel", err)
+	}
+}
+
+// tiny is a library with all needed symbols and one device, which cannot be
+// opened.
+func tiny(device string) string {
+	text := &strings.Builder{}
+	text.WriteString("#include <errno.h>\n#include \"vb_verbs.h\"\n")
+	for _, name := range needed {
+		if name != "ibv_get_device_list" && name != "ibv_get_device_name" && name != "ibv_free_device_list" {
+			text.WriteString("void *" + name + "(void) { errno = ENODEV; return 0; }\n")
+		}
+	}
+	text.WriteString("static struct vb_device dev, *list[2] = {&dev, 0};\n" +
+		"struct vb_device **ibv_get_device_list(int *n) { *n = 1; return list; }\n" +
+		"void ibv_free_device_list(struct vb_device **l) { (void)l; }\n" +
+		"const char *ibv_get_device_name(struct vb_device *d) { (void)d; return \"" + device + "\"; }\n")
+	return text.String()
+}
+
+// Two libraries at two paths serve two providers in one process, each its own.
+func TestTwoLibraries(t *testing.T) {
+	a, b := provider(t, Config{Verbs: library(t, tiny("one"))}), provider(t, Config{Verbs: library(t, tiny("two"))})
+	for p, want := range map[*Provider]string{a: "one", b: "two"} {
+		ds, err := p.Devices()
+		if err != nil || len(ds) != 1 || ds[0].Name != want || ds[0].Node != -1 {
+			t.Errorf("the library of %q lists %+v, error %v", want, ds, err)
+		}
+	}
+}
+
+// An unknown device names the known ones; one that cannot be opened names the
+// call and the errno.
+func TestOpenErrors(t *testing.T) {
+	p := provider(t, Config{Verbs: library(t, tiny("one"))})
+	_, err := p.Open("two")
+	var d *verbs.DeviceError
+	if !errors.As(err, &d) || d.Name != "two" || len(d.Known) != 1 || d.Known[0] != "one" {
+		t.Errorf("an unknown device: %v", err)
+	}
+	_, err = p.Open("one")
+	var o *verbs.OpError
+	if !errors.As(err, &o) || o.Op != "ibv_open_device" || o.Errno.Error() != "no such device" {
+		t.Errorf("a device that does not open: %v", err)
+	}
+}

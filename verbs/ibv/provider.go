@@ -1,0 +1,131 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+// #include "calls.h"
+import "C"
+
+import (
+	"fmt"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Provider is the provider over libibverbs and librdmacm. All methods may be
+// called from any goroutine.
+type Provider struct {
+	libs *libraries
+
+	cmIDs   cmRegistry
+	numbers atomic.Uint64 // of CM channels, for their names; raised by CreateCMChannel
+	// channels and idents count living CM channels and identifiers. Changed
+	// where each begins and ends; read by CMObjects. They publish nothing.
+	channels, idents atomic.Int64
+}
+
+var _ verbs.Provider = (*Provider)(nil)
+
+// New makes a provider. It loads nothing: a library that is missing is told by
+// the first call that needs it. The error is ErrNotSupported on machines that
+// are not 64-bit, where the contract's records have another layout than C's.
+func New(c Config) (*Provider, error) {
+	if bits.UintSize != 64 {
+		return nil, fmt.Errorf("%w: libibverbs on a %d-bit machine", verbs.ErrNotSupported, bits.UintSize)
+	}
+	return &Provider{libs: newLibraries(c.withDefaults())}, nil
+}
+
+// Default is the process-wide provider over the system's libraries.
+func Default() *Provider { return defaultProvider() }
+
+var defaultProvider = sync.OnceValue(func() *Provider {
+	return &Provider{libs: newLibraries(Config{}.withDefaults())}
+})
+
+// Name is "ibv".
+func (p *Provider) Name() string { return "ibv" }
+
+// deviceList calls f with each device of the library, until it answers false.
+// The devices are valid in f only, except for one that f opens.
+func (p *Provider) deviceList(op string, f func(t *verbsTable, d *C.struct_vb_device) bool) error {
+	t, err := p.libs.verbs()
+	if err != nil {
+		return err
+	}
+	var n C.int
+	list, err := C.shim_devices(t, &n)
+	if list == nil {
+		return failed(op, p.Name(), errnoOf(err))
+	}
+	defer C.shim_free_devices(t, list)
+	for i := C.int(0); i < n; i++ {
+		if !f(t, C.shim_device(list, i)) {
+			break
+		}
+	}
+	return nil
+}
+
+// Devices lists what can be opened now. To learn the addresses it opens each
+// device for a moment. Errors: [LibraryError], [SymbolError].
+//
+// Implements: ibv_get_device_list.
+func (p *Provider) Devices() ([]verbs.DeviceInfo, error) {
+	infos := []verbs.DeviceInfo{}
+	err := p.deviceList("ibv_get_device_list", func(t *verbsTable, d *C.struct_vb_device) bool {
+		info := describe(t, d)
+		if c, _ := C.shim_open(t, d); c != nil {
+			info.Addr = addresses(t, c)
+			C.shim_close(t, c) // it was opened to be looked at; nothing depends on the answer
+		}
+		infos = append(infos, info)
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	return infos, nil
+}
+
+// Open opens a device by name. An unknown name is a *[verbs.DeviceError].
+//
+// Implements: ibv_open_device.
+func (p *Provider) Open(name string) (verbs.Context, error) {
+	const op = "ibv_open_device"
+	var ctx *deviceContext
+	var openErr error
+	unknown := &verbs.DeviceError{Name: name}
+	err := p.deviceList("ibv_get_device_list", func(t *verbsTable, d *C.struct_vb_device) bool {
+		info := describe(t, d)
+		if info.Name != name {
+			unknown.Known = append(unknown.Known, info.Name)
+			return true
+		}
+		c, err := C.shim_open(t, d)
+		if c == nil {
+			openErr = failed(op, name, errnoOf(err))
+			return false
+		}
+		info.Addr = addresses(t, c)
+		ctx, openErr = newContext(p, t, c, info)
+		return false
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case openErr != nil:
+		return nil, openErr
+	case ctx == nil:
+		return nil, unknown
+	}
+	return ctx, nil
+}
+
+// CMObjects counts the CM channels and identifiers that are alive, for leak
+// checks: they belong to the provider, not to a context. It does not block.
+func (p *Provider) CMObjects() verbs.ObjectCount {
+	return verbs.ObjectCount{CMChannel: int(p.channels.Load()), CMID: int(p.idents.Load())}
+}

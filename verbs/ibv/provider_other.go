@@ -1,0 +1,41 @@
+//go:build !linux || !cgo || portable
+
+package ibv
+
+import (
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// errAbsent is the answer to every call of this build.
+var errAbsent = fmt.Errorf("%w: this program was built without cgo, not for Linux, or with the tag portable; libibverbs needs the opposite", verbs.ErrNotSupported)
+
+// Provider is the provider over libibverbs, which this build does not have.
+type Provider struct{}
+
+var _ verbs.Provider = (*Provider)(nil)
+
+// New answers ErrNotSupported.
+func New(Config) (*Provider, error) { return nil, errAbsent }
+
+// Default is a provider whose calls answer ErrNotSupported.
+func Default() *Provider { return &Provider{} }
+
+// Name is "ibv".
+func (p *Provider) Name() string { return "ibv" }
+
+// Devices answers ErrNotSupported.
+func (p *Provider) Devices() ([]verbs.DeviceInfo, error) { return nil, errAbsent }
+
+// Open answers ErrNotSupported.
+func (p *Provider) Open(string) (verbs.Context, error) { return nil, errAbsent }
+
+// CreateCMChannel answers ErrNotSupported.
+func (p *Provider) CreateCMChannel() (verbs.CMChannel, error) { return nil, errAbsent }
+
+// CMObjects counts nothing.
+func (p *Provider) CMObjects() verbs.ObjectCount { return verbs.ObjectCount{} }
+
+// Live is 0.
+func Live() int { return 0 }

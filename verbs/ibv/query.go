@@ -1,0 +1,130 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+// #include "calls.h"
+import "C"
+
+import (
+	"encoding/binary"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// QueryDevice reads the limits.
+//
+// Implements: ibv_query_device_ex, and ibv_query_device where that is not there.
+func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
+	var x C.struct_vb_device_attr_ex
+	if err := c.use("ibv_query_device", func() syscall.Errno {
+		return syscall.Errno(C.shim_query_device(c.t, c.c, &x))
+	}); err != nil {
+		return verbs.DeviceAttr{}, err
+	}
+	a := &x.orig_attr
+	d := verbs.DeviceAttr{
+		FWVersion: C.GoString(&a.fw_ver[0]), VendorID: uint32(a.vendor_id), VendorPartID: uint32(a.vendor_part_id),
+		MaxMRSize: uint64(a.max_mr_size), MaxQP: int(a.max_qp), MaxQPWR: int(a.max_qp_wr),
+		MaxSGE: int(a.max_sge), MaxSGERead: int(a.max_sge_rd), MaxCQ: int(a.max_cq), MaxCQE: int(a.max_cqe),
+		MaxMR: int(a.max_mr), MaxPD: int(a.max_pd), MaxMW: int(a.max_mw), MaxAH: int(a.max_ah),
+		MaxSRQ: int(a.max_srq), MaxSRQWR: int(a.max_srq_wr), MaxSRQSGE: int(a.max_srq_sge),
+		MaxQPRdAtom: int(a.max_qp_rd_atom), MaxQPInitRdAtom: int(a.max_qp_init_rd_atom),
+		MaxMcastGrp: int(a.max_mcast_grp), MaxMcastQP: int(a.max_mcast_qp_attach),
+		AtomicCap: verbs.AtomicCap(a.atomic_cap), Caps: verbs.DeviceCaps(x.device_cap_flags_ex) | verbs.DeviceCaps(a.device_cap_flags),
+		CompVectors: int(c.c.num_comp_vectors), PhysPorts: int(a.phys_port_cnt),
+	}
+	d.Opcodes, d.QPTypes = c.abilities(&d)
+	return d, nil
+}
+
+// abilities are the opcodes of RC queue pairs and the types there are, which
+// libibverbs cannot be asked for: what every InfiniBand transport has, and what
+// the capabilities say.
+func (c *deviceContext) abilities(d *verbs.DeviceAttr) (verbs.OpcodeSet, []verbs.QPType) {
+	ops := verbs.Opcodes(verbs.WRSend, verbs.WRRDMAWrite, verbs.WRRDMARead)
+	if d.Caps&verbs.CapMemMgt != 0 {
+		ops |= verbs.Opcodes(verbs.WRLocalInv, verbs.WRSendWithInv)
+	}
+	if d.Caps&(verbs.CapMemWindow|verbs.CapMemWindow2A|verbs.CapMemWindow2B) != 0 {
+		ops |= verbs.Opcodes(verbs.WRBindMW)
+	}
+	if c.c.device.transport_type != C.VB_TRANSPORT_IB {
+		return ops, []verbs.QPType{verbs.QPTRC} // iWARP: no immediate data, no atomics, connected only
+	}
+	ops |= verbs.Opcodes(verbs.WRSendWithImm, verbs.WRRDMAWriteWithImm)
+	if d.AtomicCap != verbs.AtomicNone {
+		ops |= verbs.Opcodes(verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd)
+	}
+	if d.Caps&(verbs.CapFlushGlobal|verbs.CapFlushPersistent) != 0 {
+		ops |= verbs.Opcodes(verbs.WRFlush)
+	}
+	if d.Caps&verbs.CapAtomicWrite != 0 {
+		ops |= verbs.Opcodes(verbs.WRAtomicWrite)
+	}
+	types := []verbs.QPType{verbs.QPTRC, verbs.QPTUC, verbs.QPTUD}
+	if d.Caps&verbs.CapXRC != 0 {
+		types = append(types, verbs.QPTXRCSend, verbs.QPTXRCRecv)
+	}
+	return ops, types
+}
+
+// QueryPort reads a port.
+//
+// Implements: ibv_query_port.
+func (c *deviceContext) QueryPort(port uint8) (verbs.PortAttr, error) {
+	var a C.struct_vb_port_attr
+	if err := c.use("ibv_query_port", func() syscall.Errno {
+		return syscall.Errno(C.shim_query_port(c.t, c.c, C.uint8_t(port), &a))
+	}); err != nil {
+		return verbs.PortAttr{}, err
+	}
+	return verbs.PortAttr{
+		State: verbs.PortState(a.state), MaxMTU: verbs.MTU(a.max_mtu), ActiveMTU: verbs.MTU(a.active_mtu),
+		GIDTblLen: int(a.gid_tbl_len), MaxMsgSize: uint32(a.max_msg_sz), PKeyTblLen: int(a.pkey_tbl_len),
+		LID: uint16(a.lid), LinkLayer: verbs.LinkLayer(a.link_layer),
+	}, nil
+}
+
+// QueryGID reads an entry of a port's address table.
+//
+// Implements: ibv_query_gid.
+func (c *deviceContext) QueryGID(port uint8, index int) (verbs.GID, error) {
+	var g verbs.GID
+	err := c.use("ibv_query_gid", func() syscall.Errno {
+		return syscall.Errno(C.shim_query_gid(c.t, c.c, C.uint8_t(port), C.int(index), (*C.union_vb_gid)(unsafe.Pointer(&g))))
+	})
+	return g, err
+}
+
+// QueryGIDEntry reads an entry with its type; ErrNotSupported where the library
+// is too old (before v33).
+//
+// Implements: ibv_query_gid_ex.
+func (c *deviceContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, error) {
+	var e C.struct_vb_gid_entry
+	if index < 0 {
+		return verbs.GIDEntry{}, opError("ibv_query_gid_ex", c.label, syscall.EINVAL, "%w: entry %d", verbs.ErrInvalid, index)
+	}
+	if err := c.use("ibv_query_gid_ex", func() syscall.Errno {
+		return syscall.Errno(C.shim_query_gid_ex(c.t, c.c, C.uint32_t(port), C.uint32_t(index), &e))
+	}); err != nil {
+		return verbs.GIDEntry{}, err
+	}
+	return verbs.GIDEntry{
+		GID: *(*verbs.GID)(unsafe.Pointer(&e.gid)), Index: int(e.gid_index), Port: uint8(e.port_num),
+		Type: verbs.GIDType(e.gid_type), NetDev: uint32(e.ndev_ifindex),
+	}, nil
+}
+
+// QueryPKey reads an entry of a port's partition key table, in host order.
+//
+// Implements: ibv_query_pkey.
+func (c *deviceContext) QueryPKey(port uint8, index int) (uint16, error) {
+	var k C.uint16_t // big-endian in memory
+	err := c.use("ibv_query_pkey", func() syscall.Errno {
+		return syscall.Errno(C.shim_query_pkey(c.t, c.c, C.uint8_t(port), C.int(index), &k))
+	})
+	return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&k))[:]), err
+}

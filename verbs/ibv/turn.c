@@ -1,0 +1,153 @@
+//go:build linux && cgo && !portable
+
+/* The data path: posting, arming and polling, all through function pointers of
+ * the context, as the system's inline functions do (semantics 40). */
+#include "turn.h"
+
+/* How many of a list stand before bad. A library that fails without naming a
+ * request of the list has posted none as far as anybody can tell. */
+static uint32_t sends_before(struct vb_send_wr *wr, struct vb_send_wr *bad)
+{
+	uint32_t n = 0;
+	for (; wr && wr != bad; wr = wr->next)
+		n++;
+	return wr ? n : 0;
+}
+
+static uint32_t recvs_before(struct vb_recv_wr *wr, struct vb_recv_wr *bad)
+{
+	uint32_t n = 0;
+	for (; wr && wr != bad; wr = wr->next)
+		n++;
+	return wr ? n : 0;
+}
+
+static void post_recv(struct turn_group *g)
+{
+	struct vb_recv_wr *first = (struct vb_recv_wr *)(uintptr_t)g->at, *bad = first;
+	errno = 0;
+	if (g->kind == TURN_SRQ_RECV) {
+		struct vb_srq *s = (struct vb_srq *)(uintptr_t)g->obj;
+		g->err = shim_errno(s->context->ops.post_srq_recv(s, first, &bad));
+	} else {
+		struct vb_qp *q = (struct vb_qp *)(uintptr_t)g->obj;
+		g->err = shim_errno(q->context->ops.post_recv(q, first, &bad));
+	}
+	if (g->err)
+		g->count = recvs_before(first, bad);
+}
+
+/* A window's key is its consumer's business; ibv_bind_mw keeps it in the window,
+ * and so does a BIND_MW posted as a request. */
+static void keep_keys(struct vb_send_wr *wr, uint32_t n)
+{
+	for (; n > 0 && wr; wr = wr->next, n--)
+		if (wr->opcode == VB_WR_BIND_MW)
+			__atomic_store_n(&wr->bind_mw.mw->rkey, wr->bind_mw.rkey, __ATOMIC_RELAXED);
+}
+
+static void post_send(struct turn_group *g)
+{
+	struct vb_qp *q = (struct vb_qp *)(uintptr_t)g->obj;
+	struct vb_send_wr *first = (struct vb_send_wr *)(uintptr_t)g->at, *bad = first, *wr;
+	int extended = g->kind == TURN_SEND_EX, binds = 0;
+	for (wr = first; wr; wr = wr->next) {
+		extended |= wr->opcode == VB_WR_FLUSH || wr->opcode == VB_WR_ATOMIC_WRITE;
+		binds |= wr->opcode == VB_WR_BIND_MW;
+	}
+	errno = 0;
+	if (extended) {
+		g->err = turn_post_ex((struct vb_qp_ex *)(uintptr_t)g->ex, g->ops, first);
+		if (g->err)
+			g->count = 0;
+	} else {
+		g->err = shim_errno(q->context->ops.post_send(q, first, &bad));
+		if (g->err)
+			g->count = sends_before(first, bad);
+	}
+	if (binds)
+		keep_keys(first, g->count);
+}
+
+/* poll_ex takes completions one by one (semantics 36: a start that fails has
+ * begun nothing and must not be ended; ENOENT from either is the end of the
+ * queue, and after next_poll end_poll is still due). */
+static void poll_ex(struct turn_group *g)
+{
+	struct vb_cq_ex *q = (struct vb_cq_ex *)(uintptr_t)g->obj;
+	struct vb_wc *wc = (struct vb_wc *)(uintptr_t)g->at;
+	struct vb_poll_cq_attr attr = {0};
+	uint32_t room = g->count;
+	int r;
+
+	g->count = 0;
+	if (room == 0)
+		return;
+	r = shim_errno(q->start_poll(q, &attr));
+	if (r) {
+		/* EBUSY: the queue could not be begun just now; nothing is lost. */
+		g->err = r == ENOENT || r == EBUSY ? 0 : EIO;
+		return;
+	}
+	do {
+		struct vb_wc *w = &wc[g->count++];
+		*w = (struct vb_wc){.wr_id = q->wr_id, .status = q->status, .qp_num = q->read_qp_num(q)};
+		if (q->status != VB_WC_SUCCESS) {
+			w->vendor_err = q->read_vendor_err(q); /* the rest means nothing */
+			continue;
+		}
+		w->opcode = q->read_opcode(q);
+		w->wc_flags = q->read_wc_flags(q);
+		w->byte_len = q->read_byte_len(q);
+		if (w->wc_flags & (VB_WC_WITH_IMM | VB_WC_WITH_INV))
+			w->imm_data = q->read_imm_data(q);
+		if (w->opcode & VB_WC_RECV) {
+			w->src_qp = q->read_src_qp(q);
+			w->slid = (uint16_t)q->read_slid(q);
+			w->sl = q->read_sl(q);
+			w->dlid_path_bits = q->read_dlid_path_bits(q);
+		}
+	} while (g->count < room && (r = shim_errno(q->next_poll(q))) == 0);
+	q->end_poll(q);
+	if (r && r != ENOENT)
+		g->err = EIO;
+}
+
+static void poll_cq(struct turn_group *g)
+{
+	struct vb_cq *q = (struct vb_cq *)(uintptr_t)g->obj;
+	int n = q->context->ops.poll_cq(q, (int)g->count, (struct vb_wc *)(uintptr_t)g->at);
+	/* A negative number is no errno: libmlx5 has its own. The queue is dead. */
+	g->err = n < 0 ? EIO : 0;
+	g->count = n < 0 ? 0 : (uint32_t)n;
+}
+
+void turn_run(struct turn_group *g, uint32_t n)
+{
+	for (; n > 0; g++, n--) {
+		struct vb_cq *q = (struct vb_cq *)(uintptr_t)g->obj;
+		if (g->err)
+			continue; /* Go refused the group: nothing is done */
+		switch (g->kind) {
+		case TURN_RECV:
+		case TURN_SRQ_RECV:
+			post_recv(g);
+			break;
+		case TURN_SEND:
+		case TURN_SEND_EX:
+			post_send(g);
+			break;
+		case TURN_ARM:
+		case TURN_ARM_SOLICITED:
+			errno = 0;
+			g->err = shim_errno(q->context->ops.req_notify_cq(q, g->kind == TURN_ARM_SOLICITED));
+			break;
+		case TURN_POLL:
+			poll_cq(g);
+			break;
+		case TURN_POLL_EX:
+			poll_ex(g);
+			break;
+		}
+	}
+}
