@@ -164,7 +164,7 @@ func (r *Region) Remote(off, n int) (Remote, error) {
 
 // Close ends the region: its keys are dead, and its own memory is unmapped;
 // a registration of the caller's memory goes to the cache. With operations in
-// flight it returns an error that wraps [verbs.ErrBusy] and changes nothing.
+// flight, or windows bound, it returns an error that wraps [verbs.ErrBusy] and changes nothing.
 // Peers that use the region get a remote access error. It is idempotent; it
 // blocks on the memory's mutex and enters the kernel.
 //
@@ -181,15 +181,14 @@ func (r *Region) closeLocked() error {
 	}
 	if !r.retired {
 		if n, ok := r.lease.retire(0); !ok {
-			return fmt.Errorf("%w: %d operations in flight on a region of %d bytes", verbs.ErrBusy, n, len(r.b))
+			return fmt.Errorf("%w: %d operations in flight, or windows bound, on a region of %d bytes", verbs.ErrBusy, n, len(r.b))
 		}
 		r.retired = true
 	}
 	if r.shared != nil {
 		r.m.cache.release(r.m, r.shared)
 	} else {
-		// Tried here first, so that a device that refuses (a memory window is
-		// bound) leaves the region to a later Close.
+		// Tried here first, so that a device that refuses leaves the region to a later Close.
 		if err := r.mr.Close(); err != nil {
 			return fmt.Errorf("runtime: closing a region of %d bytes: %w", len(r.b), err)
 		}

@@ -53,6 +53,9 @@ type Window struct {
 	state windowState
 	key   uint32
 	gone  bool // the peer invalidated it before its binding was known to be done
+	// under is the region's lease while the window is, or may be, bound there: the
+	// region cannot be closed under it.
+	under *lease
 }
 
 // NewWindow makes a window of this connection. It enters the kernel on a real
@@ -116,12 +119,12 @@ func (w *Window) Bind(ctx context.Context, r *Region, off, n int, access verbs.A
 		return Remote{}, Future{}, err
 	}
 	key = verbs.IncRKey(key)
+	w.lay(part.lease)
 	f, err := w.post(ctx, windowBound, windowFree, &reactor.Send{
-		Opcode: verbs.WRBindMW, Lease: part.lease,
-		Bind: &reactor.Bind{Window: w.mw, Region: r.mr, RKey: key, Addr: part.addr, Length: uint64(n), Access: access},
+		Opcode: verbs.WRBindMW,
+		Bind:   &reactor.Bind{Window: w.mw, Region: r.mr, RKey: key, Addr: part.addr, Length: uint64(n), Access: access},
 	}, key)
 	if err != nil {
-		part.lease.End()
 		return Remote{}, Future{}, err
 	}
 	return Remote{Addr: part.addr, Length: uint64(n), RKey: key, Access: access}, f, nil
@@ -157,9 +160,26 @@ func (w *Window) move(from, to windowState) (key uint32, err error) {
 func (w *Window) undo(to windowState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.state != windowClosed {
-		w.state = to
+	w.enter(to)
+}
+
+// enter makes to the state, unless the window is closed; a free one lies on no
+// region. Under mu.
+func (w *Window) enter(to windowState) {
+	if w.state == windowClosed {
+		return
 	}
+	if w.state = to; to == windowFree || to == windowClosed {
+		w.under.End()
+		w.under = nil
+	}
+}
+
+// lay notes the lease of the region to be bound.
+func (w *Window) lay(l *lease) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.under = l
 }
 
 // windowOp is a binding or an invalidation under way.
@@ -199,9 +219,7 @@ func (op *windowOp) Complete(r Result, err error) {
 	} else if op.w.gone {
 		to = windowFree
 	}
-	if op.w.state != windowClosed {
-		op.w.state = to
-	}
+	op.w.enter(to)
 	op.w.mu.Unlock()
 	op.promise.Settle(r, err)
 }
@@ -228,7 +246,7 @@ func (w *Window) lose(key uint32) bool {
 		return false
 	}
 	if w.gone = true; w.state == windowBound {
-		w.state = windowFree
+		w.enter(windowFree)
 	}
 	return true
 }
@@ -258,7 +276,7 @@ func (w *Window) close(end bool) error {
 	if err := w.mw.Close(); err != nil {
 		return err
 	}
-	w.state = windowClosed
+	w.enter(windowClosed)
 	delete(w.c.windows, w)
 	return nil
 }

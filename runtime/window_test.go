@@ -1,0 +1,211 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+const windowAccess = verbs.AccessLocalWrite | verbs.AccessMWBind
+
+// opened is a region of b's with a window on it for a.
+func opened(t *testing.T, b *Conn, n int) (*Region, *Window) {
+	t.Helper()
+	r, err := b.rt.NewRegion(n, windowAccess)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := b.NewWindow()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, w
+}
+
+// bound binds and waits.
+func bound(t *testing.T, w *Window, r *Region, off, n int, access verbs.AccessFlags) Remote {
+	t.Helper()
+	at, f, err := w.Bind(testContext(t), r, off, n, access)
+	done(t, f, err)
+	return at
+}
+
+func bufferOf(t *testing.T, rt *Runtime, b []byte) Buffer {
+	t.Helper()
+	buf, err := rt.Alloc(len(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(buf.Bytes(), b)
+	t.Cleanup(func() { _ = buf.Release() })
+	return buf
+}
+
+// Rule: a window opens its range to its connection's peer, and nothing else; and
+// another key is needed each time.
+func TestWindowOpensItsRange(t *testing.T) {
+	a, b := connected(t, Config{})
+	r, w := opened(t, b, 4096)
+	at := bound(t, w, r, 1024, 512, verbs.AccessRemoteWrite|verbs.AccessRemoteRead)
+	data := bytes.Repeat([]byte("verbena!"), 64)
+	src := bufferOf(t, a.rt, data)
+	f, err := a.Write(testContext(t), src.Slice(), at)
+	done(t, f, err)
+	if !bytes.Equal(r.Bytes()[1024:1536], data) || r.Bytes()[1023] != 0 || r.Bytes()[1536] != 0 {
+		t.Error("the bytes did not arrive where the window is")
+	}
+	f, err = w.Invalidate(testContext(t))
+	done(t, f, err)
+	again := bound(t, w, r, 0, 64, verbs.AccessRemoteRead)
+	if again.RKey == at.RKey {
+		t.Errorf("the key 0x%x was given twice", at.RKey)
+	}
+	back := bufferOf(t, a.rt, make([]byte, 64))
+	f, err = a.Read(testContext(t), back.Slice(), again)
+	done(t, f, err)
+	_, err = a.Write(testContext(t), src.Slice(), again)
+	mistake(t, "writing 512 bytes through a window of 64", err, ErrRemoteRange)
+	small, err := src.Slice().Sub(0, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.Write(testContext(t), small, again)
+	mistake(t, "writing through a window for reading", err, ErrPermission)
+}
+
+// Rule: the key of an invalidated window is dead: its use is refused at the
+// peer, and not a byte is written.
+func TestInvalidatedWindowIsShut(t *testing.T) {
+	a, b := connected(t, Config{})
+	r, w := opened(t, b, 64)
+	at := bound(t, w, r, 0, 64, verbs.AccessRemoteWrite)
+	f, err := w.Invalidate(testContext(t))
+	done(t, f, err)
+	src := bufferOf(t, a.rt, []byte("too late"))
+	f, err = a.Write(testContext(t), src.Slice(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Await(testContext(t)); !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
+		t.Errorf("writing with a dead key: %v, want %v", err, verbs.WCRemAccessErr)
+	}
+	if r.Bytes()[0] != 0 {
+		t.Error("the bytes were written")
+	}
+}
+
+// Rule: the peer shuts the window with a message, which says which one; then it
+// can be bound again.
+func TestPeerShutsWindow(t *testing.T) {
+	a, b := connected(t, Config{})
+	ctx := testContext(t)
+	r, w := opened(t, b, 64)
+	for round := range 20 {
+		at, f, err := w.Bind(ctx, r, 0, 64, verbs.AccessRemoteWrite)
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		// The descriptor goes at once: the binding is done before it arrives.
+		text, err := at.MarshalText()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent, err := b.SendBytes(ctx, text)
+		done(t, sent, err)
+		m, err := a.RecvWait(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got Remote
+		if err := got.UnmarshalText(m.Data); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Release(); err != nil {
+			t.Fatal(err)
+		}
+		src := bufferOf(t, a.rt, []byte{byte(round), 1})
+		wrote, err := a.Write(ctx, src.Slice(), got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shut, err := a.SendInvalidate(ctx, src.Slice(), got)
+		done(t, shut, err)
+		done(t, wrote, nil)
+		if m, err = b.RecvWait(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if m.Invalidated != w || m.Data[0] != byte(round) || r.Bytes()[0] != byte(round) {
+			t.Fatalf("round %d: message % x invalidated %p, want %p; memory 0x%02x", round, m.Data, m.Invalidated, w, r.Bytes()[0])
+		}
+		if err := m.Release(); err != nil {
+			t.Fatal(err)
+		}
+		done(t, f, nil)
+	}
+}
+
+// Rule: each mistake is refused before it costs the connection.
+func TestWindowMistakes(t *testing.T) {
+	_, b := connected(t, Config{})
+	ctx := testContext(t)
+	r, w := opened(t, b, 64)
+	plain, err := b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.Invalidate(ctx)
+	mistake(t, "invalidating what is not bound", err, ErrWindowState, "free")
+	_, _, err = w.Bind(ctx, plain, 0, 8, verbs.AccessRemoteRead)
+	mistake(t, "a region that is not for windows", err, ErrPermission, "MW_BIND")
+	_, _, err = w.Bind(ctx, r, 60, 8, verbs.AccessRemoteRead)
+	mistake(t, "outside the region", err, ErrRange, "60")
+	_, _, err = w.Bind(ctx, r, 0, 0, verbs.AccessRemoteRead)
+	mistake(t, "no bytes", err, verbs.ErrInvalid)
+	_, _, err = w.Bind(ctx, r, 0, 8, verbs.AccessLocalWrite)
+	mistake(t, "no access for peers", err, verbs.ErrInvalid, "LOCAL_WRITE")
+	bound(t, w, r, 0, 8, verbs.AccessRemoteRead)
+	_, _, err = w.Bind(ctx, r, 0, 8, verbs.AccessRemoteRead)
+	mistake(t, "binding twice", err, ErrWindowState, "bound")
+	if err := r.Close(); !errors.Is(err, verbs.ErrBusy) {
+		t.Errorf("closing a region under a window: %v, want %v", err, verbs.ErrBusy)
+	}
+	for range 2 {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	_, _, err = w.Bind(ctx, r, 0, 8, verbs.AccessRemoteRead)
+	mistake(t, "a closed window", err, ErrWindowClosed)
+	if err := r.Close(); err != nil {
+		t.Errorf("closing the region behind the window: %v", err)
+	}
+}
+
+// Rule: the end of a connection closes its windows, in whatever state; the
+// region can go then, and nothing is left.
+func TestWindowsEndWithTheirConnection(t *testing.T) {
+	_, b := connected(t, Config{})
+	r, w := opened(t, b, 64)
+	bound(t, w, r, 0, 64, verbs.AccessRemoteRead)
+	_, half := opened(t, b, 64)
+	ended, cancel := context.WithCancel(testContext(t))
+	cancel()
+	if _, f, err := half.Bind(ended, r, 0, 8, verbs.AccessRemoteRead); err == nil {
+		f.Discard()
+	}
+	if err := b.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.rt.dev.Objects().MW; n != 0 {
+		t.Errorf("%d windows are alive", n)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.NewWindow(); !errors.Is(err, ErrConnClosed) {
+		t.Errorf("a window of a closed connection: %v, want %v", err, ErrConnClosed)
+	}
+}
