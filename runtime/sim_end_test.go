@@ -18,11 +18,12 @@ type simEnd struct {
 	c    *Conn
 	to   *simArea // the peer's memory
 
-	ops    []*simOp // sends, in the order in which they were accepted
-	lastOK uint64   // the last of them that succeeded
-	recvs  []*simOp // receives of a raw connection, likewise
-	wants  []futures.Future[Message]
-	held   []simHeld
+	ops     []*simOp // sends, in the order in which they were accepted
+	lastOK  uint64   // the last of them that succeeded
+	recvs   []*simOp // receives of a raw connection, likewise
+	wants   []futures.Future[Message]
+	windows []*simWindow
+	held    []simHeld
 
 	closing bool          // Close or Abort was called here
 	closeBy time.Duration // it must be gone by then
@@ -184,6 +185,9 @@ func (e *simEnd) message(m Message, err error) {
 		w.fail("%v: end %d received a message that nobody sent, or one twice: %+v", e.p, e.side, m)
 	}
 	e.sameMessage(m, want, "when it was received")
+	if err := e.shutBy(want, m.Invalidated); err != nil {
+		w.fail("%v: end %d: %v", e.p, e.side, err)
+	}
 	until := w.now()
 	if !w.r.one(3) {
 		until += w.r.span(0, 2*time.Millisecond)

@@ -80,7 +80,7 @@ func (n *simNode) open() {
 	}
 	n.rt, n.stopping = rt, false
 	all := verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
-	n.target = n.region(simTargetHead+simAreas*simAreaSize, all)
+	n.target = n.region(simTargetHead+simAreas*simAreaSize, all|verbs.AccessFlushGlobal|verbs.AccessMWBind)
 	mem.Poison(n.target.Bytes()[simTargetHead:])
 	n.source = n.region(simSourceSize, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
 	fillFrom(n.source.Bytes(), uint64(n.i))

@@ -56,8 +56,9 @@ func (e *simEnd) write() {
 		return
 	}
 	at := slotAt(i) + w.r.IntN(simSlotSize-n+1)
-	remote, ok := a.remote(at, n)
+	remote, through, ok := e.reach(i, at, n)
 	if !ok {
+		through.left()
 		return
 	}
 	seed := w.r.Uint64()
@@ -76,6 +77,7 @@ func (e *simEnd) write() {
 		f, err = e.c.Write(w.ended, l.slices[0], remote)
 	}
 	if !e.begin(kind, err) {
+		through.left()
 		l.free()
 		return
 	}
@@ -92,6 +94,7 @@ func (e *simEnd) write() {
 	}
 	check := bytesMoved(n)
 	e.follow(kind, f, func(r Result) error {
+		through.left()
 		l.free()
 		e.out().okUpTo = max(e.out().okUpTo, message)
 		if kind == opWriteSplit {
@@ -100,6 +103,7 @@ func (e *simEnd) write() {
 		a.settleSlot(i)
 		return check(r)
 	}, func(err error) {
+		through.left()
 		l.free()
 		s.torn = true
 		a.settleSlot(i)
@@ -285,9 +289,14 @@ func (e *simEnd) wrongKey() {
 	e.p.excuse("it wrote with a wrong key")
 	e.follow(opWrongKey, f, func(Result) error { return fmt.Errorf("it succeeded") }, func(err error) {
 		l.free()
-		var wc *verbs.WCError
-		if errors.As(err, &wc) && wc.Status != verbs.WCWRFlushErr && wc.Status != verbs.WCRemAccessErr && wc.Status != verbs.WCRetryExcErr {
-			e.w.fail("%v: writing with a wrong key: %v", e.p, err)
-		}
+		e.refusedKey(err)
 	})
+}
+
+// refusedKey checks how a write with a key that opens nothing has failed.
+func (e *simEnd) refusedKey(err error) {
+	var wc *verbs.WCError
+	if errors.As(err, &wc) && wc.Status != verbs.WCWRFlushErr && wc.Status != verbs.WCRemAccessErr && wc.Status != verbs.WCRetryExcErr {
+		e.w.fail("%v: writing with a wrong key: %v", e.p, err)
+	}
 }

@@ -32,6 +32,12 @@ const (
 	opRecv
 	opPostRecv
 	opSharedRecv
+	opAtomicWrite
+	opFlush
+	opBind
+	opInvalidate
+	opSendInvalidate
+	opDeadKey
 	opWrongKey
 	opKinds
 )
@@ -39,7 +45,8 @@ const (
 var opKindNames = [opKinds]string{
 	"send inline", "send copied", "send", "send gathered", "write", "write gathered", "write imm",
 	"write imm gathered", "write split", "read", "read scattered", "read split", "read source", "compare and swap",
-	"fetch and add", "shared counter", "recv", "post recv", "shared recv", "wrong key",
+	"fetch and add", "shared counter", "recv", "post recv", "shared recv", "atomic write", "flush",
+	"bind window", "invalidate", "send invalidate", "dead key", "wrong key",
 }
 
 const (

@@ -38,6 +38,8 @@ type simMsg struct {
 	n    int
 	imm  uint32
 	with bool // a WRITE with immediate data
+	// shuts is the window of the receiver that the message invalidates.
+	shuts *simWindow
 }
 
 func (s *simStream) push(m simMsg) {

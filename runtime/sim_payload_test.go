@@ -66,8 +66,13 @@ func (t *simTrace) packet(ev fabric.Event) {
 	n := copy(hdr[:], ev.Hdr)
 	var h wire.Header
 	if _, err := wire.Parse(hdr[:n], &h); err == nil && h.VA != 0 {
-		// The RETH and the AtomicETH begin with the address, and stand first.
-		binary.BigEndian.PutUint64(hdr[wire.BTHLen:], h.VA%simPage)
+		// The RETH and the AtomicETH begin with the address, and stand first; a FLUSH
+		// has its own header in front.
+		at := wire.BTHLen
+		if h.Opcode.Ext()&wire.ExtFETH != 0 {
+			at += wire.FETHLen
+		}
+		binary.BigEndian.PutUint64(hdr[at:], h.VA%simPage)
 	}
 	t.d.Write(ev.Src[:])
 	t.d.Write(ev.Dst[:])

@@ -8,7 +8,7 @@ import (
 
 // operate starts one operation of any kind.
 func (e *simEnd) operate() {
-	switch r := e.w.r; r.IntN(12) {
+	switch r := e.w.r; r.IntN(15) {
 	case 0, 1, 2:
 		e.send()
 	case 3, 4, 5:
@@ -21,7 +21,18 @@ func (e *simEnd) operate() {
 		e.fetchAndAdd()
 	case 10:
 		e.addShared()
+	case 11:
+		e.atomicWrite()
+	case 12:
+		e.flush()
+	case 13:
+		if e.window(); r.one(2) {
+			e.sendInvalidate()
+		}
 	default:
+		if r.one(600) {
+			e.deadKey()
+		}
 		if r.one(400) {
 			e.wrongKey()
 		}
@@ -182,6 +193,13 @@ func (e *simEnd) receivedRaw(l *simLocal, r Result) error {
 		return fmt.Errorf("message %d: immediate %t %d, %d bytes; want %+v", e.in().received-1, imm, r.Imm, r.Bytes, want)
 	case imm:
 		return nil
+	}
+	var shut *Window
+	if want.shuts != nil && r.Flags&verbs.WCWithInv != 0 && r.Imm == want.shuts.at.RKey {
+		shut = want.shuts.w
+	}
+	if err := e.shutBy(want, shut); err != nil {
+		return err
 	}
 	return l.prefix(e.w.fill(want.n, want.seed))
 }

@@ -1,0 +1,182 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// simWindow is a window that one end has opened for the other, on a slot of the
+// memory that is the other's to use.
+//
+//	free ──bind──> binding ──ok──> open ──invalidate──> shutting ──ok──> free
+//	                                 └─ the peer's message that invalidates ─^
+type simWindow struct {
+	owner *simEnd
+	w     *Window
+	slot  int
+	at    Remote
+	state windowState
+	using int    // operations of the peer under way through it
+	dead  Remote // the last key that was taken away; Length 0 if there is none
+}
+
+// simWindows is how many windows an end has.
+const simWindows = 2
+
+// window does something with one of the end's windows.
+func (e *simEnd) window() {
+	if len(e.windows) < simWindows {
+		w, err := e.c.NewWindow()
+		if err != nil {
+			if e.c.Err() == nil {
+				e.w.fail("%v: a new window: %v", e.p, err)
+			}
+			return
+		}
+		e.windows = append(e.windows, &simWindow{owner: e, w: w})
+	}
+	switch s := e.windows[e.w.r.IntN(len(e.windows))]; {
+	case s.state == windowFree:
+		s.bind()
+	case s.state == windowBound && s.using == 0 && e.w.r.one(3):
+		s.invalidate()
+	}
+}
+
+// bind opens a slot.
+func (s *simWindow) bind() {
+	e := s.owner
+	own := e.p.areas[e.side]
+	if !own.alive() {
+		return
+	}
+	s.slot = e.w.r.IntN(simSlots)
+	access := verbs.AccessRemoteWrite | verbs.AccessRemoteRead
+	at, f, err := s.w.Bind(e.w.ended, e.n.target, own.at+slotAt(s.slot), simSlotSize, access)
+	if !e.begin(opBind, err) {
+		return
+	}
+	if at.RKey == s.at.RKey {
+		e.w.fail("%v: a window got its last key again", e.p)
+	}
+	s.at, s.state = at, windowBinding
+	e.follow(opBind, f, func(Result) error { s.state = windowBound; return nil }, func(error) { s.state = windowClosed })
+}
+
+// invalidate shuts the slot again.
+func (s *simWindow) invalidate() {
+	e := s.owner
+	f, err := s.w.Invalidate(e.w.ended)
+	if !e.begin(opInvalidate, err) {
+		return
+	}
+	s.state = windowUnbinding
+	e.follow(opInvalidate, f, func(Result) error { s.shut(); return nil }, func(error) { s.state = windowClosed })
+}
+
+func (s *simWindow) shut() { s.state, s.dead = windowFree, s.at }
+
+// reach names n bytes at offset at of slot i of the peer's area: by its region's
+// key, or by a window's.
+func (e *simEnd) reach(i, at, n int) (r Remote, through *simWindow, ok bool) {
+	peer := e.p.ends[1-e.side]
+	if peer != nil && e.w.r.one(2) {
+		for _, s := range peer.windows {
+			if s.state != windowBound || s.slot != i {
+				continue
+			}
+			r, err := s.at.At(uint64(at-slotAt(i)), uint64(n))
+			if err != nil {
+				e.w.fail("%v: %v", e.p, err)
+			}
+			s.using++
+			return r, s, e.to.alive()
+		}
+	}
+	r, ok = e.to.remote(at, n)
+	return r, nil, ok
+}
+
+// left ends a use; s may be nil.
+func (s *simWindow) left() {
+	if s != nil {
+		s.using--
+	}
+}
+
+// sendInvalidate sends a message that shuts a window of the peer's.
+func (e *simEnd) sendInvalidate() {
+	w, peer := e.w, e.p.ends[1-e.side]
+	if peer == nil || !e.mayDeliver() {
+		return
+	}
+	for _, s := range peer.windows {
+		if s.state != windowBound || !w.r.one(2) {
+			continue
+		}
+		m := simMsg{seed: w.r.Uint64(), n: w.size(300), shuts: s}
+		l := e.local(m.n, 1).put(w.fill(m.n, m.seed))
+		f, err := e.c.SendInvalidate(w.ended, l.slices[0], s.at)
+		if !e.begin(opSendInvalidate, err) {
+			l.free()
+			return
+		}
+		s.state = windowUnbinding
+		out := e.out()
+		out.push(m)
+		number := out.accepted
+		e.follow(opSendInvalidate, f, func(Result) error { out.okUpTo = number; l.free(); return nil }, func(error) { l.free() })
+		return
+	}
+}
+
+// shutBy checks that the message which has arrived shut the window it was to.
+func (e *simEnd) shutBy(want simMsg, got *Window) error {
+	s := want.shuts
+	switch {
+	case s == nil && got == nil:
+		return nil
+	case s == nil || got != s.w:
+		return fmt.Errorf("the message shut window %p, want that of %+v", got, want)
+	}
+	s.w.mu.Lock()
+	state := s.w.state
+	s.w.mu.Unlock()
+	if state != windowFree && state != windowClosed {
+		return fmt.Errorf("the peer has shut a window that is %s", windowStates[state])
+	}
+	s.shut()
+	return nil
+}
+
+// deadKey writes through a window that was shut: refused at the peer, the
+// connection fails, and not a byte is written.
+func (e *simEnd) deadKey() {
+	peer := e.p.ends[1-e.side]
+	if peer == nil {
+		return
+	}
+	for _, s := range peer.windows {
+		if s.dead.Length == 0 || !e.to.alive() {
+			continue
+		}
+		at, err := s.dead.At(0, 100)
+		if err != nil {
+			e.w.fail("%v", err)
+		}
+		l := e.local(100, 1)
+		f, err := e.c.Write(e.w.ended, l.slices[0], at)
+		if !e.begin(opDeadKey, err) {
+			l.free()
+			return
+		}
+		e.p.excuse("it wrote with a dead key")
+		e.follow(opDeadKey, f, func(Result) error { return errors.New("it succeeded") }, func(err error) {
+			l.free()
+			e.refusedKey(err)
+		})
+		return
+	}
+}
