@@ -3,8 +3,11 @@ package soft_test
 import (
 	"maps"
 	"net/netip"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
@@ -35,12 +38,20 @@ func (s scripts) Set(from, to verbs.GID, x verbstest.Fault) {
 
 func (s scripts) Heal() { s.f.SetAll(fabric.Link{}); s.f.Heal() }
 
+// cables is a provider as the suite's hand on the cables.
+type cables struct {
+	*soft.Provider
+	spare string
+}
+
+func (c cables) Spare() string { return c.spare }
+
 // pair opens two devices of a provider on f; nil is the process-wide one.
 func pair(t *testing.T, name string, f *fabric.Fabric, mtu verbs.MTU) verbstest.Pair {
 	t.Helper()
 	cfg := soft.Config{Fabric: f}
 	if f != nil {
-		for i, dev := range []string{"left", "right"} {
+		for i, dev := range []string{"left", "right", "spare"} {
 			cfg.Devices = append(cfg.Devices, soft.DeviceConfig{Name: dev, Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}), MTU: mtu})
 		}
 	}
@@ -70,6 +81,13 @@ func pair(t *testing.T, name string, f *fabric.Fabric, mtu verbs.MTU) verbstest.
 		t.Fatal(err)
 	}
 	caps.CM, caps.CQOverrun, caps.AccessEvents, caps.CommEst, caps.RandomKeys = true, true, true, true, true
+	caps.CQResize, caps.LastWQE, caps.CheckedHandles = true, true, true
+	caps.Devices = cables{p, ds[2].Name}
+	if !sys.Portable {
+		caps.Persistent = func(size int) (*mem.Arena, error) {
+			return mem.MapFile(filepath.Join(t.TempDir(), "persistent"), size)
+		}
+	}
 	if f != nil {
 		caps.Faults = scripts{f}
 		if f.Virtual() {
@@ -88,7 +106,7 @@ func complete(t *testing.T, r *verbstest.Report, allowed map[string]bool) {
 	t.Helper()
 	for _, x := range r.Results {
 		noFD := sys.Portable && x.Name == "channel_descriptor_is_readable_until_its_events_are_taken"
-		if x.Verdict == verbstest.NotApplicable && !allowed[x.Name] && !noFD {
+		if x.Verdict == verbstest.NotApplicable && !allowed[x.Name] && !noFD && !later(x.Name) {
 			t.Errorf("%s is not applicable: %s", x.Name, x.Reason)
 		}
 	}
@@ -119,6 +137,12 @@ func TestConformanceRealTimeFaults(t *testing.T) {
 	allowed := maps.Clone(unscripted)
 	maps.Copy(allowed, overMTU[verbs.MTU1024])
 	complete(t, verbstest.Run(t, pair(t, "soft_faults", f, verbs.MTU1024)), allowed)
+}
+
+// later are the cases about the port space UDP, which the connection manager
+// does not have yet.
+func later(name string) bool {
+	return strings.HasPrefix(name, "cm_udp_") || strings.HasPrefix(name, "cm_join") || name == "cm_leave_ends_it" || name == "cm_closing_a_member_leaves_the_group"
 }
 
 // overMTU are the cases about packets that a link does not carry.

@@ -23,7 +23,9 @@ type Case struct {
 	pair    *Pair
 	spec    *Spec
 	A, B    *End
+	more    []*End         // on other devices
 	undo    []func() error // run in reverse
+	first   []func() error // run before undo: windows, which keep their regions
 	regions []*Region
 	skipped string // not "": found not applicable while running
 	done    bool
@@ -75,11 +77,15 @@ func (c *Case) cleanUp() {
 	if f := c.pair.Caps.Faults; f != nil {
 		f.Heal()
 	}
+	c.undo = append(c.undo, c.first...)
 	for i := len(c.undo) - 1; i >= 0; i-- {
 		var err error
 		waited := c.wait(c.pair.Patience, func() bool {
 			c.A.drainAsync()
 			c.B.drainAsync()
+			for _, e := range c.more {
+				e.drainAsync()
+			}
 			err = c.undo[i]()
 			return !errors.Is(err, verbs.ErrBusy)
 		})

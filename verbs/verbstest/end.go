@@ -2,6 +2,8 @@ package verbstest
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -63,21 +65,64 @@ func (e *End) drainAsync() {
 	}
 }
 
-// untilEvent waits for an asynchronous event of one of the types about qp or
-// cq.
+// isAbout tells whether an event is about an object; nil is the port or device.
+func isAbout(ev verbs.AsyncEvent, obj verbs.Object) bool {
+	switch {
+	case ev.QP != nil:
+		return ev.QP == obj
+	case ev.CQ != nil:
+		return ev.CQ == obj
+	case ev.SRQ != nil:
+		return ev.SRQ == obj
+	}
+	return obj == nil
+}
+
+// untilEvent waits for an asynchronous event of one of the types about an
+// object; nil is the port or the device.
 func (e *End) untilEvent(about verbs.Object, types ...verbs.AsyncEventType) verbs.AsyncEvent {
 	e.c.t.Helper()
 	var found verbs.AsyncEvent
-	e.c.until("asynchronous event about "+about.String(), func() bool {
+	e.c.until(fmt.Sprintf("asynchronous event %v", types), func() bool {
 		e.drainAsync()
 		for _, ev := range e.events {
-			for _, t := range types {
-				if ev.Type == t && (ev.QP != nil && ev.QP == about || ev.CQ != nil && ev.CQ == about) {
-					found = ev
-					return true
-				}
+			if slices.Contains(types, ev.Type) && isAbout(ev, about) {
+				found = ev
+				return true
 			}
 		}
+		return false
+	})
+	return found
+}
+
+// count is how many events of a type about an object have come by now, when
+// everything has come to rest.
+func (e *End) count(about verbs.Object, t verbs.AsyncEventType) (n int) {
+	e.c.settle()
+	e.drainAsync()
+	for _, ev := range e.events {
+		if ev.Type == t && isAbout(ev, about) {
+			n++
+		}
+	}
+	return n
+}
+
+// takeEvent waits for an event of the type and leaves it unacknowledged.
+func (e *End) takeEvent(about verbs.Object, t verbs.AsyncEventType) (found verbs.AsyncEvent) {
+	e.c.t.Helper()
+	e.c.until(fmt.Sprintf("asynchronous event %v", t), func() bool {
+		ev, ok, err := e.ctx.Async().Get()
+		e.c.must(err, "get_async_event")
+		if !ok {
+			return false
+		}
+		if ev.Type == t && isAbout(ev, about) {
+			found = ev
+			return true
+		}
+		e.ctx.Async().Ack(ev)
 		return false
 	})
 	return found

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -64,6 +65,25 @@ type Caps struct {
 	CommEst bool
 	// RandomKeys: keys are drawn at random.
 	RandomKeys bool
+	// Device is what both devices say they can do besides.
+	Device verbs.DeviceCaps
+	// Objects that not every device has; 0: none.
+	MaxSRQ, MaxAH, MaxMcastQP int
+	// CQResize: completion queues can be resized.
+	CQResize bool
+	// LastWQE: LAST_WQE_REACHED is raised (not all devices do: ceph#25447).
+	LastWQE bool
+	// CheckedHandles: a handle in a work request that is none (any more) is
+	// refused. A C library follows it as the pointer it is.
+	CheckedHandles bool
+	// CMUDP and CMMcast: the connection manager has port space UDP, and joins
+	// multicast groups.
+	CMUDP, CMMcast bool
+	// Persistent maps memory that a FLUSH can make persistent; nil: there is
+	// none. The case unmaps it.
+	Persistent func(size int) (*mem.Arena, error)
+	// Devices unplugs devices and takes ports down; nil: nobody can.
+	Devices Devices
 	// Deviations are the cases in which the provider is known to differ from
 	// the rule, by name, and why. They are not applicable; each needs a
 	// public source.
@@ -81,6 +101,21 @@ type Clock interface {
 	NextEvent() (at time.Duration, ok bool)
 	// AdvanceTo moves time forward to at.
 	AdvanceTo(at time.Duration)
+}
+
+// Devices is a hand on the cables: the contract has no call for any of this.
+// The suite calls it from one goroutine. Every call is on a device of A's
+// provider, by name, and returns when it has taken effect there.
+type Devices interface {
+	// Spare names a device that the pair does not use. The suite unplugs it, and
+	// has plugged it in again when its case is done.
+	Spare() string
+	// Remove unplugs a device while it is in use.
+	Remove(device string) error
+	// Restore plugs it in again, under the name and address it had.
+	Restore(device string) error
+	// SetPort takes the port of a device down, or up again.
+	SetPort(device string, up bool) error
 }
 
 // Faults scripts the links. Each direction of a link is scripted apart.
@@ -120,6 +155,7 @@ func CapsOf(a, b verbs.Context) (Caps, error) {
 			Opcodes: d.Opcodes, QPTypes: d.QPTypes, MTU: p.ActiveMTU, MaxMsg: uint64(p.MaxMsgSize),
 			MaxSGE: d.MaxSGE, MaxInline: d.MaxInline, MaxQPWR: d.MaxQPWR,
 			MaxRdAtom: min(d.MaxQPRdAtom, d.MaxQPInitRdAtom),
+			Device:    d.Caps, MaxSRQ: d.MaxSRQ, MaxAH: d.MaxAH, MaxMcastQP: d.MaxMcastQP,
 		}
 		if i == 0 {
 			c = n
@@ -133,6 +169,10 @@ func CapsOf(a, b verbs.Context) (Caps, error) {
 		c.MaxInline = min(c.MaxInline, n.MaxInline)
 		c.MaxQPWR = min(c.MaxQPWR, n.MaxQPWR)
 		c.MaxRdAtom = min(c.MaxRdAtom, n.MaxRdAtom)
+		c.Device &= n.Device
+		c.MaxSRQ = min(c.MaxSRQ, n.MaxSRQ)
+		c.MaxAH = min(c.MaxAH, n.MaxAH)
+		c.MaxMcastQP = min(c.MaxMcastQP, n.MaxMcastQP)
 	}
 	return c, nil
 }

@@ -2,6 +2,7 @@ package verbstest
 
 import (
 	"errors"
+	"slices"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
@@ -17,7 +18,12 @@ type SR struct {
 	imm           uint32
 	remote        uint64
 	rkey          uint32
-	compare, swap uint64 // compare is also what FETCH_AND_ADD adds
+	compare, swap uint64 // compare is also what FETCH_AND_ADD adds and ATOMIC_WRITE writes
+	ud            *dest  // where a datagram goes
+	invalidate    uint32 // key
+	bind          *binding
+	flush         *flushRange
+	srqn          uint32 // XRC
 }
 
 // RR is a receive work request of a case.
@@ -96,7 +102,18 @@ func (e *End) sendList(rs []SR) uint64 {
 			w.Next = head + uint64(i+1)*verbs.SizeofSendWR
 		}
 		w.SetImm(r.imm)
+		w.RemoteSRQN = r.srqn
 		switch {
+		case r.ud != nil:
+			w.SetUD(r.ud.ah, r.ud.qpn, r.ud.qkey)
+		case r.op == verbs.WRSendWithInv || r.op == verbs.WRLocalInv:
+			w.SetInvalidate(r.invalidate)
+		case r.bind != nil:
+			w.SetBind(r.bind.mw, r.rkey, r.bind.mr, r.remote, r.bind.length, r.bind.access)
+		case r.flush != nil:
+			w.SetFlush(r.remote, r.rkey, r.flush.length, r.flush.place, r.flush.reach)
+		case r.op == verbs.WRAtomicWrite:
+			w.SetAtomicWrite(r.remote, r.rkey, r.compare)
 		case r.op == verbs.WRAtomicCmpAndSwp:
 			w.SetCompareSwap(r.remote, r.rkey, r.compare, r.swap)
 		case r.op == verbs.WRAtomicFetchAndAdd:
@@ -124,25 +141,36 @@ func (e *End) recvList(rs []RR) uint64 {
 	return head
 }
 
-// trySend posts the requests as one list. The work requests are scribbled over
-// afterwards: they belong to the caller again.
+// trySend posts the requests as one list, through the extended interface if one
+// of them exists there only.
 func (q *QP) trySend(rs ...SR) (int, error) {
+	return q.post(slices.ContainsFunc(rs, func(r SR) bool { return r.op.ExtendedOnly() }), rs)
+}
+
+// post posts the requests as one list. The work requests are scribbled over
+// afterwards: they belong to the caller again.
+func (q *QP) post(extended bool, rs []SR) (int, error) {
 	head := q.end.sendList(rs)
-	n, err := verbs.PostSend(q.QP, head, len(rs))
-	q.scribble(head, len(rs)*verbs.SizeofSendWR)
-	return n, err
+	t := verbs.Turn{Sends: []verbs.SendGroup{{QP: q.QP, Head: head, Count: len(rs), Extended: extended}}}
+	err := q.Context().Turn(&t)
+	q.end.scribble(head, len(rs)*verbs.SizeofSendWR)
+	g := &t.Sends[0]
+	if err == nil && g.Errno != 0 {
+		err = &verbs.OpError{Op: "post_send", Object: q.String(), Errno: g.Errno}
+	}
+	return g.Accepted, err
 }
 
 // tryRecv posts the receives as one list.
 func (q *QP) tryRecv(rs ...RR) (int, error) {
 	head := q.end.recvList(rs)
 	n, err := verbs.PostRecv(q.QP, head, len(rs))
-	q.scribble(head, len(rs)*verbs.SizeofRecvWR)
+	q.end.scribble(head, len(rs)*verbs.SizeofRecvWR)
 	return n, err
 }
 
-func (q *QP) scribble(at uint64, n int) {
-	if b, ok := q.end.scratch.Arena().Slice(at, n); ok && n > 0 {
+func (e *End) scribble(at uint64, n int) {
+	if b, ok := e.scratch.Arena().Slice(at, n); ok && n > 0 {
 		mem.Poison(b)
 	}
 }

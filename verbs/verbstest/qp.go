@@ -20,6 +20,7 @@ const (
 
 // opts are the properties of a case's queue pairs.
 type opts struct {
+	kind                       verbs.QPType // 0: RC
 	sends, recvs, sges, inline int
 	cqe                        int // of each queue; 0: just enough
 	mtu                        verbs.MTU
@@ -31,6 +32,8 @@ type opts struct {
 	channel                    bool // completion queues with a channel each
 	oneCQ                      bool // one queue for sends and receives
 	scq, rcq                   *CQ  // given queues
+	srq                        *SRQ // receives come from there
+	qkey                       uint32
 	pd                         verbs.PD
 	stopB                      verbs.QPState // how far B goes
 }
@@ -54,7 +57,15 @@ func (c *Case) defaults() opts {
 	}
 }
 
-// newQP makes an RC queue pair in RESET.
+// kindOf is the type of the queue pairs; RC unless a case says otherwise.
+func (o *opts) kindOf() verbs.QPType {
+	if o.kind == 0 {
+		return verbs.QPTRC
+	}
+	return o.kind
+}
+
+// newQP makes a queue pair in RESET.
 func (e *End) newQP(o opts, psn uint32) *QP {
 	e.c.t.Helper()
 	q := &QP{c: e.c, end: e, o: o, psn: psn, scq: o.scq, rcq: o.rcq}
@@ -83,14 +94,20 @@ func (e *End) newQP(o opts, psn uint32) *QP {
 		pd = e.pd
 	}
 	init := &verbs.QPInitAttr{
-		SendCQ: q.scq.CQ, RecvCQ: q.rcq.CQ, Type: verbs.QPTRC, SQSigAll: o.sigAll,
+		SendCQ: q.scq.CQ, RecvCQ: q.rcq.CQ, Type: o.kindOf(), SQSigAll: o.sigAll,
 		Cap: verbs.QPCap{
 			MaxSendWR: uint32(o.sends), MaxRecvWR: uint32(o.recvs), MaxSendSGE: uint32(o.sges),
 			MaxRecvSGE: uint32(o.sges), MaxInlineData: uint32(o.inline),
 		},
 	}
+	if o.srq != nil {
+		init.SRQ = o.srq.SRQ
+	}
+	if o.kind == verbs.QPTXRCSend { // it receives nothing
+		init.RecvCQ, init.Cap.MaxRecvWR, init.Cap.MaxRecvSGE = nil, 0, 0
+	}
 	qp, err := pd.CreateQP(init)
-	e.c.must(err, "create_qp")
+	e.c.must(err, "create_qp of type %v", init.Type)
 	e.c.defers(qp.Close)
 	q.QP, q.cap = qp, init.Cap
 	return q
@@ -128,40 +145,6 @@ func (c *Case) connect(a, b *QP) {
 }
 
 func (q *QP) info() Info { return Info{QPN: q.Num(), PSN: q.psn, GID: q.end.gid} }
-
-const (
-	initMask = verbs.QPMState | verbs.QPMPKeyIndex | verbs.QPMPort | verbs.QPMAccessFlags
-	rtrMask  = verbs.QPMState | verbs.QPMAV | verbs.QPMPathMTU | verbs.QPMDestQPN | verbs.QPMRQPSN |
-		verbs.QPMMaxDestRdAtomic | verbs.QPMMinRNRTimer
-	rtsMask = verbs.QPMState | verbs.QPMTimeout | verbs.QPMRetryCnt | verbs.QPMRNRRetry | verbs.QPMSQPSN |
-		verbs.QPMMaxQPRdAtomic
-)
-
-func (q *QP) initAttr() *verbs.QPAttr {
-	return &verbs.QPAttr{State: verbs.QPSInit, Port: q.end.ep.Port, AccessFlags: q.o.access}
-}
-
-func (q *QP) rtrAttr(peer Info) *verbs.QPAttr {
-	return &verbs.QPAttr{
-		State: verbs.QPSRTR, PathMTU: q.o.mtu, DestQPN: peer.QPN, RQPSN: peer.PSN,
-		MaxDestRdAtomic: q.o.rdAtom, MinRNRTimer: q.o.rnrTimer,
-		AH: verbs.AHAttr{DGID: peer.GID, SGIDIndex: q.end.ep.GIDIndex, HopLimit: 64, Port: q.end.ep.Port},
-	}
-}
-
-func (q *QP) rtsAttr() *verbs.QPAttr {
-	return &verbs.QPAttr{
-		State: verbs.QPSRTS, Timeout: q.o.timeout, RetryCnt: q.o.retry, RNRRetry: q.o.rnrRetry,
-		SQPSN: q.psn, MaxRdAtomic: q.o.rdAtom,
-	}
-}
-
-func (q *QP) toInit() { q.c.t.Helper(); q.c.must(q.Modify(q.initAttr(), initMask), "RESET to INIT") }
-func (q *QP) toRTR(peer Info) {
-	q.c.t.Helper()
-	q.c.must(q.Modify(q.rtrAttr(peer), rtrMask), "INIT to RTR")
-}
-func (q *QP) toRTS() { q.c.t.Helper(); q.c.must(q.Modify(q.rtsAttr(), rtsMask), "RTR to RTS") }
 
 // to moves the queue pair to a state that takes no attribute.
 func (q *QP) to(s verbs.QPState) {

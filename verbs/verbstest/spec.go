@@ -19,6 +19,7 @@ type Spec struct {
 // needs is what a case cannot do without. The zero value needs RC queue pairs
 // only.
 type needs struct {
+	kinds   []verbs.QPType // queue pair types; nil: RC
 	ops     verbs.OpcodeSet
 	mtu     verbs.MTU // this path MTU or a larger one
 	sge     int
@@ -31,6 +32,17 @@ type needs struct {
 	access  bool
 	commEst bool
 	random  bool
+	caps    verbs.DeviceCaps // of both devices
+	srq     bool
+	ah      bool
+	mcast   int // queue pairs attached to one group
+	resize  bool
+	lastWQE bool
+	checked bool
+	persist bool
+	devices bool
+	udp     bool
+	join    bool
 }
 
 // The needs that most cases share.
@@ -52,7 +64,9 @@ func (n needs) onFaults() needs { n.faults = true; return n }
 func Cases() []Spec {
 	return slices.Concat(objectCases, keyCases, stateCases, flushCases, postCases, boundsCases, sendCases, inlineCases,
 		rdmaCases, atomicCases, signalCases, armCases, cqCases, accessCases, localCases, mtuCases, rnrCases, retryCases,
-		faultCases, cmCases, cmRefusalCases, capsCases)
+		faultCases, cmCases, cmRefusalCases, capsCases, kindCases, udCases, udErrorCases, ucCases, mcastCases, srqCases,
+		srqEventCases, mwCases, mw2Cases, invalidateCases, flushOpCases, atomicWriteCases, xrcCases, asyncCases, portCases,
+		removalCases, queryCases, cqLifeCases, cmUDPCases, cmJoinCases, cmRemovalCases)
 }
 
 // lacks says why the pair cannot run the case; "" when it can.
@@ -61,8 +75,14 @@ func (s *Spec) lacks(c *Caps) string {
 	if why, ok := c.Deviations[s.Name]; ok {
 		return "known deviation: " + why
 	}
-	if !slices.Contains(c.QPTypes, verbs.QPTRC) {
-		return "no RC queue pairs"
+	kinds := n.kinds
+	if kinds == nil {
+		kinds = []verbs.QPType{verbs.QPTRC}
+	}
+	for _, k := range kinds {
+		if !slices.Contains(c.QPTypes, k) {
+			return fmt.Sprintf("no %v queue pairs", k)
+		}
 	}
 	for o := verbs.WROpcode(0); o < 32; o++ {
 		if n.ops.Has(o) && !c.Opcodes.Has(o) {
@@ -93,7 +113,7 @@ func (s *Spec) lacks(c *Caps) string {
 	case n.random && !c.RandomKeys:
 		return "keys are not random"
 	}
-	return ""
+	return n.lacksObjects(c)
 }
 
 // mtuFits tells whether a queue pair can use path MTU m on a link of MTU have.

@@ -1,0 +1,56 @@
+package verbstest
+
+import "github.com/verbena-rdma/verbena/verbs"
+
+// dest is where a datagram goes.
+type dest struct {
+	ah        uint64
+	qpn, qkey uint32
+}
+
+// binding is what a BIND_MW makes of a window; the new key and the first
+// address stand in the request.
+type binding struct {
+	mw, mr, length uint64
+	access         verbs.AccessFlags
+}
+
+// flushRange is what a FLUSH covers.
+type flushRange struct {
+	length uint64
+	place  verbs.FlushPlacement
+	reach  verbs.FlushSelectivity
+}
+
+// to is the request as a datagram.
+func (r SR) to(ah verbs.AH, qpn, qkey uint32) SR {
+	r.ud = &dest{ah: ah.Handle(), qpn: qpn, qkey: qkey}
+	return r
+}
+
+// bindOf binds window w to n bytes at off of region r, and names them by the
+// next key.
+func bindOf(id uint64, w verbs.MW, r *Region, off, n int, access verbs.AccessFlags) SR {
+	return SR{id: id, op: verbs.WRBindMW, flags: signaled, remote: r.at(off), rkey: verbs.IncRKey(w.RKey()),
+		bind: &binding{mw: w.Handle(), mr: r.mr.Handle(), length: uint64(n), access: access}}
+}
+
+func localInvOf(id uint64, key uint32) SR {
+	return SR{id: id, op: verbs.WRLocalInv, flags: signaled, invalidate: key}
+}
+
+func sendInvOf(id uint64, key uint32, s ...verbs.SGE) SR {
+	return SR{id: id, op: verbs.WRSendWithInv, flags: signaled, invalidate: key, sg: s}
+}
+
+func flushOf(id uint64, at *Region, off, n int, p verbs.FlushPlacement, s verbs.FlushSelectivity) SR {
+	return SR{id: id, op: verbs.WRFlush, flags: signaled, remote: at.at(off), rkey: at.mr.RKey(),
+		flush: &flushRange{length: uint64(n), place: p, reach: s}}
+}
+
+func atomicWriteOf(id uint64, at *Region, off int, v uint64) SR {
+	return SR{id: id, op: verbs.WRAtomicWrite, flags: signaled, remote: at.at(off), rkey: at.mr.RKey(), compare: v}
+}
+
+// key is the request by another remote key.
+func (r SR) key(k uint32) SR { r.rkey = k; return r }
