@@ -59,6 +59,7 @@ func roguePackets(data []byte, q *queuePair, m verbs.MR, psn uint32) (send []fun
 				PSN: wire.NewPSN(psn + uint32(int8(b[2])/8)), VA: m.Addr() + uint64(b[3])*17, RKey: m.RKey(),
 				Length: uint32(binary.LittleEndian.Uint16(b[4:])), Syndrome: wire.Syndrome(b[6]),
 				SwapAdd: uint64(b[7]), Compare: uint64(b[8]), Orig: uint64(b[9]), Imm: uint32(b[10]),
+				InvKey: m.RKey() ^ uint32(b[9]), FlushPlacement: b[7], FlushSelectivity: b[8],
 			}
 			if b[1]&2 != 0 {
 				h.RKey ^= uint32(b[11])
@@ -97,7 +98,7 @@ func FuzzHostilePackets(f *testing.F) {
 		must(t, err)
 		w := &world{t: t, fab: fab, p: p}
 		o := options{
-			cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}, cqe: 64, memory: 1 << 16, access: allAccess,
+			cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}, cqe: 64, memory: 1 << 16, access: flushGlobal | verbs.AccessMWBind,
 		}
 		w.a = w.newPeer("a", o)
 		r := &rogue{to: w.a.gid}
@@ -107,11 +108,11 @@ func FuzzHostilePackets(f *testing.F) {
 		r.port = port
 		w.b = &peer{gid: gid, qp: &queuePair{number: 7}}
 		w.a.toRTS(verbs.QPAttr{
-			PathMTU: verbs.MTU1024, RQPSN: 100, SQPSN: 100, AccessFlags: allAccess, Port: 1,
+			PathMTU: verbs.MTU1024, RQPSN: 100, SQPSN: 100, AccessFlags: flushGlobal, Port: 1,
 			MaxRdAtomic: 2, MaxDestRdAtomic: 2, MinRNRTimer: 1, Timeout: 4, RetryCnt: 2, RNRRetry: 1,
 		}, w.b)
 		mem.Poison(w.a.data())
-		open, err := w.a.pd.RegMR(w.a.at(0), 8192, w.a.at(0), allAccess)
+		open, err := w.a.pd.RegMR(w.a.at(0), 8192, w.a.at(0), flushGlobal)
 		must(t, err)
 		w.a.recv(100, w.a.sge(8192, 1024))
 		w.a.recv(101, w.a.sge(9216, 1024))
