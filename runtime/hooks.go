@@ -90,3 +90,6 @@ func (c *Conn) End() { c.end(false) }
 
 // Gone is closed when the connection has given everything back.
 func (c *Conn) Gone() <-chan struct{} { return c.closed }
+
+// Raw tells whether the connection leaves receives to the caller.
+func (c *Conn) Raw() bool { return c.opts.Raw }

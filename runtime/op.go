@@ -148,3 +148,12 @@ func (c *Conn) RecvTo(sink MessageSink) {
 		c.want(futures.Promise[Message]{}, sink, false)
 	}
 }
+
+// Keep is op with a copy of its bytes, if it has any: it may be started after their
+// owner has changed them. Slices are not copied.
+func (op Op) Keep() Op {
+	if op.bytes != nil {
+		op.bytes = append(make([]byte, 0, len(op.bytes)), op.bytes...)
+	}
+	return op
+}

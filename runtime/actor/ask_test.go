@@ -1,0 +1,161 @@
+package actor
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+type question struct {
+	n     int
+	reply Reply[int]
+}
+
+// oracle doubles, keeps silent at 0, keeps the reply at 1, and panics at 2.
+type oracle struct{ kept chan Reply[int] }
+
+func (o *oracle) Receive(_ *Context[question], q question) {
+	switch q.n {
+	case 0:
+	case 1:
+		o.kept <- q.reply
+	case 2:
+		panic(errBoom)
+	default:
+		q.reply.Send(2 * q.n)
+	}
+}
+
+func about(n int) func(Reply[int]) question {
+	return func(r Reply[int]) question { return question{n, r} }
+}
+
+// Rule: an answer comes to the asker, also one given later by somebody else.
+func TestAsk(t *testing.T) {
+	w := newWorld(t, Config{})
+	o := &oracle{make(chan Reply[int], 1)}
+	r := spawn[question](w, Options{}, o)
+	for n := 3; n < 300; n++ {
+		if v, err := AskWait(w.ctx, r, about(n)); v != 2*n || err != nil {
+			t.Fatalf("asked %d: %d, %v", n, v, err)
+		}
+	}
+	f := Ask(w.ctx, r, about(1))
+	reply := wait(w, "the reply", o.kept)
+	if !reply.Wanted() || !reply.Send(5) || reply.Send(6) {
+		t.Error("a reply is given once")
+	}
+	if v, err := f.Await(w.ctx); v != 5 || err != nil {
+		t.Errorf("answered later: %d, %v", v, err)
+	}
+	called := make(chan int, 1)
+	Ask(w.ctx, r, about(4)).Then(func(v int, err error) { called <- v })
+	if v := wait(w, "the callback", called); v != 8 {
+		t.Errorf("the callback has %d", v)
+	}
+	ctx, cancel := context.WithCancel(w.ctx)
+	cancel()
+	if _, err := AskWait(ctx, r, about(0)); !errors.Is(err, context.Canceled) {
+		t.Errorf("asked with a context that has ended, and no answer: %v", err)
+	}
+}
+
+// Rule: an asker whom nobody will answer is told, and why: the handler panicked, the
+// instance ended, the message was not handled or not accepted.
+func TestAskWithoutReply(t *testing.T) {
+	clock := newFakeClock()
+	w := newWorld(t, Config{Clock: clock})
+	o := &oracle{make(chan Reply[int], 1)}
+	r := spawn[question](w, Options{}, o)
+	silent := Ask(w.ctx, r, about(0))
+	kept := Ask(w.ctx, r, about(1))
+	panics := Ask(w.ctx, r, about(2))
+	waits := Ask(w.ctx, r, about(3)) // kept over the restart
+	_, err := panics.Await(w.ctx)
+	if !errors.Is(err, ErrNoReply) || !errors.Is(err, errBoom) {
+		t.Errorf("a panic answers %v, want ErrNoReply with it", err)
+	}
+	if _, err := silent.Await(w.ctx); !errors.Is(err, ErrNoReply) || !errors.Is(err, errBoom) {
+		t.Errorf("of a handler that failed later: %v", err)
+	}
+	if _, err := kept.Await(w.ctx); !errors.Is(err, ErrNoReply) {
+		t.Errorf("of one whose reply was kept: %v", err)
+	}
+	reply := wait(w, "the reply", o.kept)
+	if reply.Wanted() || reply.Send(1) {
+		t.Error("too late an answer was taken")
+	}
+	clock.move(wait(w, "the backoff", clock.made))
+	if v, err := waits.Await(w.ctx); v != 6 || err != nil {
+		t.Errorf("after the restart: %d, %v", v, err)
+	}
+	silent = Ask(w.ctx, r, about(0))
+	r.Stop()
+	if _, err := silent.Await(w.ctx); !errors.Is(err, ErrNoReply) || !errors.Is(err, ErrStopped) {
+		t.Errorf("of one that stopped: %v", err)
+	}
+	wait(w, "the end", r.Done())
+	if _, err := AskWait(w.ctx, r, about(3)); !errors.Is(err, ErrStopped) {
+		t.Errorf("asking one that has ended: %v", err)
+	}
+	if _, err := AskWait(w.ctx, Ref[question]{}, about(3)); !errors.Is(err, ErrNoActor) {
+		t.Errorf("asking nobody: %v", err)
+	}
+
+	block := newWorld(t, Config{Workers: 1})
+	hold := make(chan struct{})
+	busy := spawn(block, Options{Mailbox: 1, Overflow: Drop}, Func[question](func(*Context[question], question) { <-hold }))
+	first := Ask(w.ctx, busy, about(0))
+	for busy.Waiting() > 0 {
+	}
+	second, third := Ask(w.ctx, busy, about(0)), Ask(w.ctx, busy, about(0))
+	if _, err := third.Await(w.ctx); !errors.Is(err, ErrMailboxFull) {
+		t.Errorf("a dropped question: %v, want ErrMailboxFull", err)
+	}
+	busy.StopNow()
+	close(hold)
+	for _, f := range []interface {
+		Await(context.Context) (int, error)
+	}{first, second} {
+		if _, err := f.Await(w.ctx); !errors.Is(err, ErrNoReply) || !errors.Is(err, ErrStopped) {
+			t.Errorf("asked one that was stopped now: %v", err)
+		}
+	}
+}
+
+// Rule: replies that come late cost no memory for ever.
+func TestOwedRepliesArePruned(t *testing.T) {
+	w := newWorld(t, Config{})
+	o := &oracle{make(chan Reply[int], 1)}
+	r := spawn[question](w, Options{}, o)
+	for range 10 * pruneOwed {
+		f := Ask(w.ctx, r, about(1))
+		wait(w, "the reply", o.kept).Send(1)
+		if _, err := f.Await(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Stop()
+	wait(w, "the end", r.Done())
+	if n := cap(r.cell.owed); n > 4*pruneOwed {
+		t.Errorf("%d owed replies were kept", n)
+	}
+}
+
+// Rule: in steady state a question and its answer allocate nothing.
+func TestAskAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	w := newWorld(t, Config{})
+	r := spawn[question](w, Options{}, &oracle{})
+	ctx := context.Background()
+	make := about(3)
+	if n := testing.AllocsPerRun(10_000, func() {
+		if _, err := Ask(ctx, r, make).Await(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations per question, want 0", n)
+	}
+}

@@ -1,0 +1,217 @@
+package actor
+
+import (
+	"context"
+
+	"github.com/verbena-rdma/verbena/internal/ring"
+)
+
+// envelope is a message in a mailbox.
+type envelope[M any] struct {
+	m   M
+	ask owed // what it asks for; nil for none
+}
+
+// cell is an actor: its core and what depends on the type of its messages.
+type cell[M any] struct {
+	core
+	box  *ring.MPSC[envelope[M]]
+	room *ring.Credits // places of box, for Wait; else nil
+	next func() Handler[M]
+	ctx  Context[M]
+
+	// The runner's: the instance, nil while there is none, and its methods.
+	handler   Handler[M]
+	completer Completer[M]
+	connector Connector[M]
+	timed     Timed[M]
+	started   bool
+	// handling is the message that is being handled, while busy.
+	handling envelope[M]
+	busy     bool
+}
+
+// tell puts a message into the mailbox; Tell's goroutine. The ask is the caller's
+// to settle when there is an error.
+func (c *cell[M]) tell(ctx context.Context, e envelope[M]) error {
+	if c.room != nil {
+		if err := c.takeRoom(ctx); err != nil {
+			return err
+		}
+	}
+	switch c.box.Push(e) {
+	case ring.Pushed:
+		c.wake()
+		return nil
+	case ring.Closed:
+		if c.room != nil {
+			c.room.Release()
+		}
+		return ErrStopped
+	}
+	if c.opt.Overflow == Drop {
+		c.sys.stats.Dropped.Add(1)
+		c.letter(e.m, ErrMailboxFull)
+		if e.ask != nil {
+			e.ask.fail(ErrMailboxFull)
+			e.ask.free()
+		}
+		return nil
+	}
+	return ErrMailboxFull
+}
+
+// insideKey is the key under which a handler's context has its actor's system.
+type insideKey struct{}
+
+func (c *cell[M]) takeRoom(ctx context.Context) error {
+	if c.room.TryAcquire() {
+		return nil
+	}
+	if ctx.Value(insideKey{}) != nil {
+		if c.stop.Load() != stopNot {
+			return ErrStopped
+		}
+		return ErrWouldDeadlock
+	}
+	switch err := c.room.Acquire(ctx); err {
+	case nil:
+		return nil
+	case ring.ErrClosed:
+		return ErrStopped
+	default:
+		return err
+	}
+}
+
+// make implements body.
+func (c *cell[M]) make() error {
+	h := c.next()
+	c.handler = h
+	c.completer, _ = h.(Completer[M])
+	c.connector, _ = h.(Connector[M])
+	c.timed, _ = h.(Timed[M])
+	if s, ok := h.(Starter[M]); ok {
+		if err := s.Started(&c.ctx); err != nil {
+			return err
+		}
+	}
+	c.started = true
+	return nil
+}
+
+// receive implements body.
+func (c *cell[M]) receive() bool {
+	e, ok := c.take()
+	if !ok {
+		return false
+	}
+	c.handling, c.busy = e, true
+	c.handler.Receive(&c.ctx, e.m)
+	c.handling, c.busy = envelope[M]{}, false
+	if e.ask != nil {
+		c.owe(e.ask)
+	}
+	return true
+}
+
+func (c *cell[M]) take() (envelope[M], bool) {
+	e, ok := c.box.Pop()
+	if ok && c.room != nil {
+		c.room.Release()
+	}
+	return e, ok
+}
+
+// handle implements body.
+func (c *cell[M]) handle(e *event) bool {
+	switch e.kind {
+	case evCompletion:
+		if c.completer == nil {
+			return e.err == nil // a failure is not passed over in silence
+		}
+		c.completer.Completed(&c.ctx, e.completion())
+	case evMessage, evConn:
+		if c.connector == nil {
+			return false
+		}
+		c.connector.Connection(&c.ctx, e.connEvent())
+	case evTimer:
+		if c.timed == nil {
+			return false
+		}
+		c.timed.Timer(&c.ctx, e.tag)
+	case evDevice:
+		if h, ok := c.handler.(DeviceWatcher[M]); ok {
+			h.Device(&c.ctx, e.device)
+		}
+	case evChild:
+		if h, ok := c.handler.(Supervisor[M]); ok {
+			h.Child(&c.ctx, e.notice)
+		}
+	}
+	return true
+}
+
+// stopped implements body. A panic there is a failure of no consequence: there is
+// nothing left to end.
+func (c *cell[M]) stopped(cause error) {
+	h, started := c.handler, c.started
+	c.handler, c.completer, c.connector, c.timed, c.started = nil, nil, nil, nil, false
+	s, ok := h.(Stopper[M])
+	if !ok || !started {
+		return
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			c.sys.stats.Failures.Add(1)
+			c.notify(panicked(v), true, 0)
+		}
+	}()
+	s.Stopped(&c.ctx, cause)
+}
+
+// interrupted implements body.
+func (c *cell[M]) interrupted(cause error) {
+	if !c.busy {
+		return
+	}
+	e := c.handling
+	c.handling, c.busy = envelope[M]{}, false
+	c.lose(e, cause)
+}
+
+// lose reports a message.
+func (c *cell[M]) lose(e envelope[M], cause error) {
+	c.letter(e.m, cause)
+	if e.ask != nil {
+		e.ask.fail(noReply(cause))
+		e.ask.free()
+	}
+}
+
+// report implements body.
+func (c *cell[M]) report(cause error) bool {
+	e, ok := c.take()
+	if ok {
+		c.lose(e, cause)
+	}
+	return ok
+}
+
+// shut implements body.
+func (c *cell[M]) shut() {
+	c.box.Close()
+	if c.room != nil {
+		c.room.Close()
+	}
+}
+
+// pending implements body.
+func (c *cell[M]) pending() int { return c.box.Len() }
+
+// wantsDevice implements body.
+func (c *cell[M]) wantsDevice() bool {
+	_, ok := c.handler.(DeviceWatcher[M])
+	return ok
+}

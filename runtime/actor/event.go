@@ -1,0 +1,102 @@
+package actor
+
+import (
+	"github.com/verbena-rdma/verbena/internal/ring"
+	verbena "github.com/verbena-rdma/verbena/runtime"
+)
+
+// eventKind is what an event tells.
+type eventKind uint8
+
+const (
+	evCompletion eventKind = iota // an operation has ended
+	evMessage                     // a connection has a message, or will have none any more
+	evConn                        // a connection was made, or could not be; or a raw one has ended
+	evTimer
+	evDevice // system lane
+	evChild  // system lane
+)
+
+// event is one thing that happens to an actor, other than a message. It has its
+// place before it happens: an operation takes its event when it starts, so that a
+// full mailbox cannot drop the completion, and nothing is allocated for it.
+//
+//	            newEvent           Complete, Received
+//	free list ───────────> under way ────────────────> in a lane ──> handled, freed
+//
+// Under way it belongs to whoever will push it, in the lane to the actor.
+type event struct {
+	hook ring.Hook[event]
+	next *event // in the free list
+	a    *core
+	kind eventKind
+
+	tag    uint64
+	conn   *verbena.Conn
+	link   *link
+	timer  *timer // not counted as under way, and never in the free list
+	result verbena.Result
+	msg    verbena.Message
+	err    error
+	device verbena.DeviceEvent
+	child  *core
+	notice ChildEvent
+}
+
+// InboxHook links the event into a lane.
+func (e *event) InboxHook() *ring.Hook[event] { return &e.hook }
+
+// Complete implements reactor.Sink. Any goroutine, usually one that holds a turn.
+func (e *event) Complete(r verbena.Result, err error) {
+	e.result, e.err = r, err
+	e.a.push(e)
+}
+
+// Received implements verbena.MessageSink.
+func (e *event) Received(m verbena.Message, err error) {
+	e.msg, e.err = m, err
+	e.a.push(e)
+}
+
+// lane is a queue of events, taken by the runner one by one.
+type lane struct {
+	in    ring.Inbox[event, *event]
+	taken *event // the runner's: taken, not handled yet, oldest first
+}
+
+func (l *lane) pop() *event {
+	if l.taken == nil {
+		if l.taken = l.in.TakeAll(); l.taken == nil {
+			return nil
+		}
+	}
+	e := l.taken
+	l.taken = e.hook.Unlink()
+	return e
+}
+
+// newEvent takes an event for something that is going to happen. Runner only.
+func (a *core) newEvent(kind eventKind, tag uint64) *event {
+	e := a.free
+	if e == nil {
+		e = &event{a: a}
+	} else {
+		a.free, e.next = e.next, nil
+	}
+	e.kind, e.tag = kind, tag
+	a.underWay++
+	return e
+}
+
+// freeEvent takes back an event that was handled or never began. Runner only.
+func (a *core) freeEvent(e *event) {
+	*e = event{a: a, next: a.free}
+	a.free = e
+	a.underWay--
+}
+
+// push puts e on the common lane of events, any goroutine.
+func (a *core) push(e *event) { a.events.in.Push(e); a.wake() }
+
+// pushSystem puts e on the system lane, any goroutine.
+func (a *core) pushSystem(e *event) { a.system.in.Push(e); a.wake() }

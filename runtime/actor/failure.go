@@ -1,0 +1,193 @@
+package actor
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+)
+
+// panicked makes an error of what was recovered.
+func panicked(v any) error { return &PanicError{Value: v, Stack: debug.Stack()} }
+
+// fail ends an instance whose handler panicked, or could not start. What it was
+// handling is reported, and not handled again. Runner only.
+func (a *core) fail(cause error) {
+	switch a.phase {
+	case windingUp, resting, over: // no handler runs then: a hook of the system's panicked
+		if errors.Is(cause, ErrGoexit) { // Stopped did: the instance is forgotten already
+			return
+		}
+		panic(cause)
+	}
+	a.sys.stats.Failures.Add(1)
+	if e := a.current; e != nil {
+		a.current = nil
+		a.discardFor(e, cause)
+	}
+	a.body.interrupted(cause)
+	again := a.judge()
+	if again {
+		a.notify(cause, true, a.delay)
+	}
+	a.windDown(cause, again)
+}
+
+// judge applies the parent's rule to a failure: whether and after which delay the
+// actor comes back. Runner only.
+func (a *core) judge() (again bool) {
+	r := a.opt.Restart
+	if a.stopSeen != stopNot || r.Most < 0 {
+		return false
+	}
+	now := a.sys.cfg.Clock.Now()
+	kept := a.failures[:0]
+	for _, at := range a.failures {
+		if now.Sub(at) < r.Within {
+			kept = append(kept, at)
+		}
+	}
+	a.failures = append(kept, now)
+	n := len(a.failures)
+	if n > r.Most {
+		return false
+	}
+	d := r.First
+	for range n - 1 {
+		if d >= r.Last/2 {
+			d = r.Last
+			break
+		}
+		d *= 2
+	}
+	a.delay = d + time.Duration(a.random.Int64N(int64(d/2)+1))
+	return true
+}
+
+// notify tells the parent. Runner only.
+func (a *core) notify(err error, restarts bool, delay time.Duration) {
+	ev := ChildEvent{ID: a.id, Name: a.opt.Name, Err: err, Restarts: restarts, Delay: delay}
+	if a.parentOf == nil {
+		if a.sys.cfg.Notice != nil {
+			a.sys.cfg.Notice(ev)
+		}
+		return
+	}
+	a.parentOf.pushSystem(&event{a: a.parentOf, kind: evChild, child: a, notice: ev})
+}
+
+// escalates tells whether a child's end is its parent's failure.
+func (a *core) escalates(err error) bool {
+	return a.opt.Restart.Escalate && err != nil && !errors.Is(err, ErrStopped)
+}
+
+// systemEvent handles an event of the system lane. Runner only.
+func (a *core) systemEvent(e *event) {
+	ended := e.kind == evChild && !e.notice.Restarts
+	if ended {
+		delete(a.children, e.child)
+	}
+	switch a.phase {
+	case up, draining, parting:
+	default:
+		return
+	}
+	a.current = e
+	a.body.handle(e) // who has no method for it does not want to know
+	a.current = nil
+	if ended && e.child.escalates(e.notice.Err) {
+		a.fail(fmt.Errorf("%w: %s: %w", ErrEscalated, e.notice.Name, e.notice.Err))
+	}
+}
+
+// event handles an event of the common lane. Runner only.
+func (a *core) event(e *event) {
+	switch e.kind {
+	case evTimer:
+		a.timerEvent(e)
+	case evMessage:
+		a.linkEvent(e)
+	case evConn:
+		a.connEvent(e)
+	default:
+		a.hand(e)
+		a.freeEvent(e)
+	}
+}
+
+// hand gives e to the handler, and reports it if that has no method for it.
+func (a *core) hand(e *event) {
+	a.current = e
+	ok := a.body.handle(e)
+	a.current = nil
+	if !ok {
+		a.refuse(e, ErrUnhandled)
+	}
+}
+
+// discard throws away an event that comes too late for its instance. Runner only.
+func (a *core) discard(e *event) {
+	cause := ErrRestarted
+	if !a.restart {
+		cause = a.unhandledCause()
+	}
+	if e.kind == evMessage {
+		a.heard(e.link)
+	}
+	a.discardFor(e, cause)
+}
+
+// discardFor reports e and takes it back.
+func (a *core) discardFor(e *event, cause error) {
+	a.refuse(e, cause)
+	switch e.kind {
+	case evCompletion, evMessage, evConn:
+		a.freeEvent(e)
+	}
+}
+
+// refuse reports e as not handled, and gives back what it brings. Timers, device
+// and child events are not reported: who has no method for them does not want to know,
+// and a failure in one is reported itself.
+func (a *core) refuse(e *event, cause error) {
+	switch e.kind {
+	case evCompletion:
+		a.letter(e.completion(), cause)
+	case evMessage, evConn:
+		if e.err == nil && e.kind == evMessage {
+			_ = e.msg.Release() // ErrMessage: the handler came so far
+		}
+		if e.err == nil && e.kind == evConn {
+			e.conn.Abort()
+		}
+		a.letter(e.connEvent(), cause)
+	}
+}
+
+// letter reports what to Config.DeadLetters.
+func (a *core) letter(what any, cause error) {
+	a.sys.stats.DeadLetters.Add(1)
+	if a.sys.cfg.DeadLetters != nil {
+		a.sys.cfg.DeadLetters(DeadLetter{ID: a.id, Name: a.opt.Name, What: what, Err: cause})
+	}
+}
+
+func (e *event) completion() Completion {
+	return Completion{Tag: e.tag, Conn: e.conn, Result: e.result, Err: e.err}
+}
+
+// connEvent is e for a handler.
+func (e *event) connEvent() ConnEvent {
+	ev := ConnEvent{Tag: e.tag, Conn: e.conn, Message: e.msg, Err: e.err}
+	switch {
+	case e.kind == evMessage && e.err == nil:
+		ev.Kind = ConnMessage
+	case e.kind == evMessage:
+		ev.Kind = ConnClosed
+	case e.err == nil:
+		ev.Kind = ConnEstablished
+	default:
+		ev.Kind = ConnFailed
+	}
+	return ev
+}

@@ -1,0 +1,206 @@
+package actor
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+var errBoom = errors.New("boom")
+
+// Rule: a panic is caught; the message is reported with it and not handled again,
+// the rest is handled by a new instance, after the parent's delay; the parent
+// hears of it with the stack.
+func TestPanicRestarts(t *testing.T) {
+	for _, how := range []string{"panic", "goexit"} {
+		t.Run(how, func(t *testing.T) {
+			clock := newFakeClock()
+			w := newWorld(t, Config{Clock: clock})
+			h := newWhole()
+			close(h.let)
+			h.on["bad"] = func(ctx *Context[string]) {
+				ctx.After(time.Hour, 1) // dies with the instance
+				if how == "goexit" {
+					runtime.Goexit()
+				}
+				panic(errBoom)
+			}
+			r := spawn[string](w, Options{Name: "it", Restart: Restart{First: time.Second}}, h)
+			for _, m := range []string{"a", "bad", "b"} {
+				w.must("telling", r.Tell(w.ctx, m))
+			}
+			wait(w, "the timer", clock.made)
+			d := wait(w, "the backoff", clock.made)
+			if d < time.Second || d > 3*time.Second/2 {
+				t.Errorf("the first delay is %v, want 1s to 1.5s", d)
+			}
+			if n := clock.waiting(); n != 1 {
+				t.Errorf("%d timers wait, want the restart's only", n)
+			}
+			clock.move(d)
+			got := h.until(w, "b")
+			r.Stop()
+			wait(w, "the end", r.Done())
+			cause := ErrGoexit.Error()
+			if how == "panic" {
+				cause = "actor: the handler panicked: boom"
+			}
+			expect(t, "the handler", append(got, h.logged()...), []string{"started 1", "a", "bad", "stopped: " + cause, "started 2", "b", "stopped: <nil>"})
+			expect(t, "dead letters", w.dead(), []string{"bad: " + cause})
+			n := w.noticed()
+			if len(n) != 2 || !n[0].Restarts || n[0].Delay != d || n[1].Restarts || n[1].Err != nil {
+				t.Fatalf("notices %+v, want one of the failure and one of the end", n)
+			}
+			if how == "goexit" {
+				return
+			}
+			p, ok := errors.AsType[*PanicError](n[0].Err)
+			if !ok || !strings.Contains(string(p.Stack), "TestPanicRestarts") || !errors.Is(n[0].Err, errBoom) {
+				t.Errorf("the notice's error is %v, want the panic with its stack", n[0].Err)
+			}
+		})
+	}
+}
+
+// fragile fails where it is told.
+type fragile struct {
+	start error
+	panic bool
+}
+
+func (f *fragile) Started(*Context[string]) error { return f.start }
+func (f *fragile) Receive(*Context[string], string) {
+	if f.panic {
+		panic(errBoom)
+	}
+}
+
+// Rule: delays double up to Last, each lengthened by up to a half, the same from the
+// same seed; beyond Most within Within the actor ends, and its mailbox is
+// reported.
+func TestBackoffAndBound(t *testing.T) {
+	var runs [2]string
+	for i := range runs {
+		clock := newFakeClock()
+		w := newWorld(t, Config{Clock: clock, Seed: 7})
+		r := spawn[string](w, Options{Restart: Restart{Most: 5, First: 10, Last: 100}}, &fragile{start: errBoom})
+		w.must("telling", r.Tell(w.ctx, "never"))
+		base := time.Duration(10)
+		for range 5 {
+			d := wait(w, "the backoff", clock.made)
+			if d < base || d > base+base/2 {
+				t.Errorf("a delay of %v, want %v to %v", d, base, base+base/2)
+			}
+			runs[i] += fmt.Sprint(d, " ")
+			base = min(2*base, 100)
+			for clock.waiting() == 0 {
+				runtime.Gosched()
+			}
+			clock.move(d)
+		}
+		wait(w, "the end", r.Done())
+		n := w.noticed()
+		if last := n[len(n)-1]; len(n) != 6 || !errors.Is(last.Err, errBoom) || last.Restarts {
+			t.Errorf("notices %+v, want five failures and the end with the cause", n)
+		}
+		expect(t, "dead letters", w.dead(), []string{"never: actor: stopped\nboom"})
+		if st := w.Stats(); st.Failures != 6 || st.Restarts != 5 {
+			t.Errorf("stats %+v, want 6 failures, 5 restarts", st)
+		}
+	}
+	if runs[0] != runs[1] {
+		t.Errorf("the same seed gave %s and %s", runs[0], runs[1])
+	}
+}
+
+// Rule: failures longer ago than Within do not count.
+func TestOldFailuresDoNotCount(t *testing.T) {
+	clock := newFakeClock()
+	w := newWorld(t, Config{Clock: clock})
+	r := spawn[string](w, Options{Restart: Restart{Most: 1, Within: time.Hour, First: 10}}, &fragile{panic: true})
+	for range 4 {
+		w.must("telling", r.Tell(w.ctx, "x"))
+		if d := wait(w, "the backoff", clock.made); d > 15 {
+			t.Errorf("a delay of %v, want the first's", d)
+		}
+		clock.move(2 * time.Hour)
+	}
+	select {
+	case <-r.Done():
+		t.Error("it has ended")
+	default:
+	}
+}
+
+// Rule: with Most negative nothing is restarted, and an actor that rests and is
+// stopped does not come back: its mailbox is reported.
+func TestNoRestart(t *testing.T) {
+	clock := newFakeClock()
+	w := newWorld(t, Config{Clock: clock})
+	never := spawn[string](w, Options{Restart: Restart{Most: -1}}, &fragile{start: errBoom})
+	wait(w, "the end", never.Done())
+	rests := spawn[string](w, Options{}, &fragile{panic: true})
+	w.must("telling", rests.Tell(w.ctx, "x"))
+	wait(w, "the backoff", clock.made)
+	w.must("telling one that rests", rests.Tell(w.ctx, "y"))
+	rests.Stop()
+	wait(w, "the end", rests.Done())
+	expect(t, "dead letters", w.dead(), []string{
+		"x: actor: the handler panicked: boom", "y: actor: stopped\nactor: the handler panicked: boom"})
+	if n := clock.waiting(); n != 0 {
+		t.Errorf("%d timers are left", n)
+	}
+}
+
+// Rule: with Escalate the child's end is the parent's failure, which ends the
+// instance with all its children.
+func TestEscalate(t *testing.T) {
+	clock := newFakeClock()
+	w := newWorld(t, Config{Clock: clock})
+	h, other := newWhole(), newWhole()
+	close(h.let)
+	var kids [2]Ref[string]
+	h.on["spawn"] = func(ctx *Context[string]) {
+		var err error
+		kids[0], err = Spawn(ctx, Options{Name: "kid", Restart: Restart{Most: -1, Escalate: true}},
+			func() Handler[string] { return &fragile{panic: true} })
+		w.must("spawning", err)
+		kids[1], err = Spawn(ctx, Options{Name: "other"}, func() Handler[string] { return other })
+		w.must("spawning", err)
+		w.must("telling", kids[0].Tell(ctx, "x"))
+	}
+	r := spawn[string](w, Options{}, h)
+	w.must("telling", r.Tell(w.ctx, "spawn"))
+	d := wait(w, "the parent's backoff", clock.made)
+	wait(w, "the other child", kids[1].Done())
+	clock.move(d)
+	w.must("telling the next instance", r.Tell(w.ctx, "y"))
+	got := h.until(w, "y")
+	r.Stop()
+	wait(w, "the end", r.Done())
+	cause := "actor: a child could not be restarted: kid: actor: the handler panicked: boom"
+	expect(t, "the parent", append(got, h.logged()...), []string{"started 1", "spawn", "child kid: actor: the handler panicked: boom, restarts false",
+		"stopped: " + cause, "started 2", "y", "stopped: <nil>"})
+	if n := w.noticed(); !errors.Is(n[0].Err, ErrEscalated) || !errors.Is(n[0].Err, errBoom) {
+		t.Errorf("the parent's failure is %v, want ErrEscalated with the child's", n[0].Err)
+	}
+}
+
+// sour panics in Stopped.
+type sour struct{ fragile }
+
+func (*sour) Stopped(*Context[string], error) { panic(errBoom) }
+
+// Rule: a panic in Stopped ends the actor all the same, and is told.
+func TestPanicInStopped(t *testing.T) {
+	w := newWorld(t, Config{})
+	r := spawn[string](w, Options{}, &sour{})
+	r.Stop()
+	wait(w, "the end", r.Done())
+	if n := w.noticed(); len(n) != 2 || !errors.Is(n[0].Err, errBoom) {
+		t.Errorf("notices %+v, want the panic and the end", n)
+	}
+}

@@ -1,0 +1,169 @@
+package actor
+
+import (
+	"fmt"
+	"time"
+
+	verbena "github.com/verbena-rdma/verbena/runtime"
+)
+
+// Defaults of Config, Options and Restart.
+const (
+	DefaultWorkers    = 16
+	DefaultMailbox    = 256
+	DefaultThroughput = 64
+	DefaultOperations = 1024
+	DefaultReceives   = 8
+	DefaultRestarts   = 10
+	DefaultWithin     = time.Minute
+	DefaultFirst      = 10 * time.Millisecond
+	DefaultLast       = 10 * time.Second
+
+	maxMailbox = 1 << 24 // messages; more is a leak
+	maxWorkers = 1 << 15
+)
+
+// Overflow is what Tell does when the mailbox is full.
+type Overflow uint8
+
+// What Tell does when the mailbox is full.
+const (
+	// Fail returns ErrMailboxFull.
+	Fail Overflow = iota
+	// Wait waits for room on the context. A handler does not wait:
+	// ErrWouldDeadlock.
+	Wait
+	// Drop drops the message that does not fit, counts it and reports it to
+	// Config.DeadLetters. Tell returns nil.
+	Drop
+)
+
+// Place is where an actor runs.
+type Place uint8
+
+// Where an actor runs.
+const (
+	// OnPool is a goroutine of the system's pool: handlers may block, at most
+	// Config.Workers at a time.
+	OnPool Place = iota
+	// OnReactor is the goroutine of a reactor that runs callbacks, beside its
+	// event loop: closest to completions. Handlers must not block, or they
+	// delay all others there.
+	OnReactor
+)
+
+// Config describes a System. The zero value works.
+type Config struct {
+	// Runtime is what actors use for connections and device events, whose reactors run
+	// them (OnReactor), and whose clock they have. Nil: actors without those. It
+	// is closed after the system.
+	Runtime *verbena.Runtime
+	// Workers is how many handlers run at once on the pool; default DefaultWorkers.
+	Workers int
+	// DeadLetters is called with everything that was accepted, or dropped by
+	// Drop, and is not handled. Any goroutine, several at once; it must not
+	// block.
+	DeadLetters func(DeadLetter)
+	// Notice is called with what becomes of actors that have no parent. Any
+	// goroutine, several at once; it must not block.
+	Notice func(ChildEvent)
+	// Clock is the time of timers and restarts; default the runtime's, without
+	// one the machine's.
+	Clock Clock
+	// Seed makes the jitter of restarts; the same seed, the same jitter.
+	Seed uint64
+}
+
+// Options describe an actor. The zero value works.
+type Options struct {
+	// Name is for reports; default "actor-" and its number.
+	Name string
+	// Mailbox is how many messages it holds; default DefaultMailbox.
+	Mailbox int
+	// Overflow is what happens to more.
+	Overflow Overflow
+	// On is where the actor runs.
+	On Place
+	// Loop is on which reactor, if OnReactor (Conn.Loop); default one after the
+	// other.
+	Loop verbena.Loop
+	// Throughput is how many messages and events are handled before others
+	// have their turn; default DefaultThroughput.
+	Throughput int
+	// Operations bounds those under way; default DefaultOperations.
+	Operations int
+	// Receives is how many messages of each own connection may be on their way
+	// to the handler; default DefaultReceives.
+	Receives int
+	// Restart is the parent's rule for failures.
+	Restart Restart
+}
+
+// Restart is what is done about a failure. The zero value restarts, up to
+// DefaultRestarts times within DefaultWithin, and then stops the actor.
+//
+// The first restart within Within waits First, each further one twice as long,
+// up to Last; every wait is lengthened by up to a half at random, so that actors
+// that failed together do not come back together.
+type Restart struct {
+	Most     int           // restarts within Within; negative: never
+	Within   time.Duration // default DefaultWithin
+	First    time.Duration // default DefaultFirst
+	Last     time.Duration // default DefaultLast
+	Escalate bool          // beyond Most the parent fails too (ErrEscalated); without a parent no different
+}
+
+func (c Config) validate() (Config, error) {
+	c.Workers = orDefault(c.Workers, DefaultWorkers)
+	if c.Workers < 1 || c.Workers > maxWorkers {
+		return c, fmt.Errorf("%w: Config.Workers is %d, want 1 to %d", ErrConfig, c.Workers, maxWorkers)
+	}
+	if c.Clock == nil {
+		c.Clock = wall{}
+		if c.Runtime != nil {
+			c.Clock = c.Runtime
+		}
+	}
+	return c, nil
+}
+
+func (o Options) validate(s *System) (Options, error) {
+	o.Mailbox = orDefault(o.Mailbox, DefaultMailbox)
+	o.Throughput = orDefault(o.Throughput, DefaultThroughput)
+	o.Operations = orDefault(o.Operations, DefaultOperations)
+	o.Receives = orDefault(o.Receives, DefaultReceives)
+	r := &o.Restart
+	r.Most = orDefault(r.Most, DefaultRestarts)
+	r.Within = orDefault(r.Within, DefaultWithin)
+	r.First = orDefault(r.First, DefaultFirst)
+	r.Last = orDefault(r.Last, max(DefaultLast, r.First))
+	bad := func(what string, got any, want string) (Options, error) {
+		return o, fmt.Errorf("%w: Options.%s is %v, want %s", ErrConfig, what, got, want)
+	}
+	switch {
+	case o.Mailbox < 1 || o.Mailbox > maxMailbox:
+		return bad("Mailbox", o.Mailbox, fmt.Sprintf("1 to %d", maxMailbox))
+	case o.Overflow > Drop:
+		return bad("Overflow", o.Overflow, "Fail, Wait or Drop")
+	case o.On > OnReactor:
+		return bad("On", o.On, "OnPool or OnReactor")
+	case o.On == OnReactor && s.cfg.Runtime == nil:
+		return bad("On", "OnReactor", "OnPool without a Config.Runtime")
+	case o.Throughput < 1:
+		return bad("Throughput", o.Throughput, "at least 1")
+	case o.Operations < 1:
+		return bad("Operations", o.Operations, "at least 1")
+	case o.Receives < 1:
+		return bad("Receives", o.Receives, "at least 1")
+	case r.Within < 0 || r.First < 0 || r.Last < r.First:
+		return bad("Restart", *r, "durations of at least 0, Last not below First")
+	}
+	return o, nil
+}
+
+func orDefault[T int | time.Duration](v, d T) T {
+	if v == 0 {
+		return d
+	}
+	return v
+}

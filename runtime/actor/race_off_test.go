@@ -1,0 +1,6 @@
+//go:build !race
+
+package actor
+
+// raceEnabled tells tests that the race detector is on.
+const raceEnabled = false

@@ -1,0 +1,283 @@
+package actor
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// whole is a handler with everything, and a log of what happened to it.
+type whole struct {
+	log  chan string
+	let  chan struct{} // one token per message
+	made int
+	on   map[string]func(ctx *Context[string]) // what a message does
+}
+
+func newWhole() *whole {
+	return &whole{log: make(chan string, 1000), let: make(chan struct{}, 1000), on: map[string]func(*Context[string]){}}
+}
+
+func (h *whole) Started(*Context[string]) error {
+	h.made++
+	h.log <- fmt.Sprint("started ", h.made)
+	return nil
+}
+
+func (h *whole) Receive(ctx *Context[string], m string) {
+	h.log <- m
+	<-h.let
+	if fn := h.on[m]; fn != nil {
+		fn(ctx)
+	}
+}
+
+func (h *whole) Stopped(_ *Context[string], cause error) { h.log <- fmt.Sprint("stopped: ", cause) }
+
+func (h *whole) Timer(_ *Context[string], tag uint64) { h.log <- fmt.Sprint("timer ", tag) }
+
+func (h *whole) Child(_ *Context[string], ev ChildEvent) {
+	h.log <- fmt.Sprintf("child %s: %v, restarts %v", ev.Name, ev.Err, ev.Restarts)
+}
+
+// until is what happened up to and with last.
+func (h *whole) until(w *world, last string) (all []string) {
+	w.t.Helper()
+	for {
+		all = append(all, wait(w, last, h.log))
+		if all[len(all)-1] == last {
+			return all
+		}
+	}
+}
+
+// logged is what happened so far.
+func (h *whole) logged() (all []string) {
+	for {
+		select {
+		case s := <-h.log:
+			all = append(all, s)
+		default:
+			return all
+		}
+	}
+}
+
+func expect(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// Rule: Stop lets the mailbox be handled and takes no more; Stopped is the last
+// that the handler hears.
+func TestStopDrains(t *testing.T) {
+	w := newWorld(t, Config{})
+	h := newWhole()
+	r := spawn[string](w, Options{Name: "it"}, h)
+	for _, m := range []string{"a", "b", "c"} {
+		w.must("telling", r.Tell(w.ctx, m))
+	}
+	r.Stop()
+	if err := r.Tell(w.ctx, "d"); !errors.Is(err, ErrStopped) {
+		t.Errorf("telling a stopped actor: %v, want ErrStopped", err)
+	}
+	close(h.let)
+	wait(w, "the end", r.Done())
+	expect(t, "the handler", h.logged(), []string{"started 1", "a", "b", "c", "stopped: <nil>"})
+	expect(t, "dead letters", w.dead(), nil)
+	if err := r.Tell(w.ctx, "d"); !errors.Is(err, ErrStopped) {
+		t.Errorf("telling an actor that has ended: %v, want ErrStopped", err)
+	}
+	if n := w.noticed(); len(n) != 1 || n[0].Name != "it" || n[0].Err != nil || n[0].Restarts {
+		t.Errorf("notices %v, want one of its end", n)
+	}
+}
+
+// Rule: StopNow ends after the message that is being handled, and reports the
+// others; also when the actor drains already.
+func TestStopNowReportsTheRest(t *testing.T) {
+	for _, gently := range []bool{false, true} {
+		w := newWorld(t, Config{})
+		h := newWhole()
+		r := spawn[string](w, Options{}, h)
+		for _, m := range []string{"a", "b", "c"} {
+			w.must("telling", r.Tell(w.ctx, m))
+		}
+		h.until(w, "a")
+		if gently {
+			r.Stop()
+		}
+		r.StopNow()
+		close(h.let)
+		wait(w, "the end", r.Done())
+		expect(t, "the handler", h.logged(), []string{"stopped: " + ErrStopped.Error()})
+		expect(t, "dead letters", w.dead(), []string{"b: " + ErrStopped.Error(), "c: " + ErrStopped.Error()})
+	}
+}
+
+// Rule: an actor that was stopped before it began still handles what it was told
+// (Stop), or reports it (StopNow).
+func TestStopBeforeItBegins(t *testing.T) {
+	w := newWorld(t, Config{Workers: 1})
+	block := newGate()
+	b := spawn[int](w, Options{}, block)
+	w.must("telling", b.Tell(w.ctx, 1))
+	wait(w, "the only worker", block.in)
+	h, now := newWhole(), newWhole()
+	r, n := spawn[string](w, Options{}, h), spawn[string](w, Options{}, now)
+	w.must("telling", r.Tell(w.ctx, "a"))
+	w.must("telling", n.Tell(w.ctx, "b"))
+	r.Stop()
+	n.StopNow()
+	close(h.let)
+	close(block.let)
+	wait(w, "the end", r.Done())
+	wait(w, "the end", n.Done())
+	expect(t, "the stopped", h.logged(), []string{"started 1", "a", "stopped: <nil>"})
+	expect(t, "the one stopped now", now.logged(), nil)
+	expect(t, "dead letters", w.dead(), []string{"b: " + ErrStopped.Error()})
+}
+
+// Rule: children end before their parent, in the way it ends, and it hears of each.
+func TestChildrenEndFirst(t *testing.T) {
+	for _, now := range []bool{false, true} {
+		w := newWorld(t, Config{})
+		h, kid := newWhole(), newWhole()
+		var child Ref[string]
+		h.on["spawn"] = func(ctx *Context[string]) {
+			var err error
+			child, err = Spawn(ctx, Options{Name: "kid"}, func() Handler[string] { return kid })
+			w.must("spawning", err)
+			w.must("telling", child.Tell(ctx, "x"))
+			ctx.Self().Stop()
+			if _, err := Spawn(ctx, Options{}, func() Handler[string] { return &fragile{} }); err != nil {
+				t.Errorf("spawning in the handler that stops: %v", err)
+			}
+		}
+		r := spawn[string](w, Options{}, h)
+		w.must("telling", r.Tell(w.ctx, "spawn"))
+		close(h.let)
+		kid.until(w, "x")
+		if now {
+			r.StopNow()
+		}
+		select {
+		case <-r.Done():
+			t.Fatal("the parent has ended before its child")
+		default:
+		}
+		close(kid.let)
+		wait(w, "the end", r.Done())
+		select {
+		case <-child.Done():
+		default:
+			t.Error("the parent has ended, the child not")
+		}
+		got := h.logged()
+		last := got[len(got)-1]
+		if now && last != "stopped: "+ErrStopped.Error() || !now && (last != "stopped: <nil>" || !slices.Contains(got, "child kid: <nil>, restarts false")) {
+			t.Errorf("now %v: the parent's log is %q", now, got)
+		}
+	}
+}
+
+// Rule: timers come once, or again and again; what was cancelled or due when the
+// actor stopped does not.
+func TestTimers(t *testing.T) {
+	clock := newFakeClock()
+	w := newWorld(t, Config{Clock: clock})
+	h := newWhole()
+	close(h.let)
+	h.on["set"] = func(ctx *Context[string]) {
+		ctx.After(10, 1)
+		ctx.Every(20, 2)
+		if id := ctx.After(10, 3); !ctx.Cancel(id) || ctx.Cancel(id) {
+			t.Error("a timer is cancelled once")
+		}
+	}
+	hold := make(chan struct{})
+	h.on["hold"] = func(*Context[string]) { <-hold }
+	r := spawn[string](w, Options{}, h)
+	w.must("telling", r.Tell(w.ctx, "set"))
+	for range 3 {
+		wait(w, "a timer", clock.made)
+	}
+	clock.move(10)
+	clock.move(10)
+	for _, want := range []string{"started 1", "set", "timer 1", "timer 2"} {
+		if got := wait(w, want, h.log); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	wait(w, "the timer again", clock.made)
+	w.must("telling", r.Tell(w.ctx, "hold"))
+	wait(w, "holding", h.log)
+	clock.move(20) // due, while the handler is busy
+	r.Stop()
+	close(hold)
+	wait(w, "the end", r.Done())
+	expect(t, "after the stop", h.logged(), []string{"stopped: <nil>"})
+	if n := clock.waiting(); n != 0 {
+		t.Errorf("%d timers are left", n)
+	}
+}
+
+// Rule: Close drains who is there, refuses who comes, and when its context ends cuts
+// off; who does not return is named.
+func TestClose(t *testing.T) {
+	w := newWorld(t, Config{})
+	h := newWhole()
+	r := spawn[string](w, Options{Name: "slow"}, h)
+	w.must("telling", r.Tell(w.ctx, "a"))
+	w.must("telling", r.Tell(w.ctx, "b"))
+	h.until(w, "a")
+	closed := make(chan error, 1)
+	go func() { closed <- w.Close(w.ctx) }()
+	for { // until Close has begun
+		if _, err := Spawn(w.System, Options{}, func() Handler[string] { return newWhole() }); errors.Is(err, ErrClosed) {
+			break
+		}
+	}
+	close(h.let)
+	w.must("closing", wait(w, "Close", closed))
+	expect(t, "the handler", h.logged(), []string{"b", "stopped: <nil>"})
+	w.must("closing again", w.Close(w.ctx))
+}
+
+// Rule: mistakes are refused, and the error says which.
+func TestMistakes(t *testing.T) {
+	w := newWorld(t, Config{})
+	make := func() Handler[int] { return newGate() }
+	for _, c := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{Mailbox: -1}, "Mailbox"}, {Options{Mailbox: maxMailbox + 1}, "Mailbox"}, {Options{Overflow: 9}, "Overflow"},
+		{Options{On: 9}, "Options.On"}, {Options{On: OnReactor}, "without a Config.Runtime"}, {Options{Throughput: -1}, "Throughput"},
+		{Options{Operations: -1}, "Operations"}, {Options{Receives: -1}, "Receives"},
+		{Options{Restart: Restart{Within: -1}}, "Restart"}, {Options{Restart: Restart{First: 2, Last: 1}}, "Restart"},
+	} {
+		if _, err := Spawn(w.System, c.o, make); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want ErrConfig about %s", c.o, err, c.want)
+		}
+	}
+	if _, err := Spawn[int](w.System, Options{}, nil); !errors.Is(err, ErrConfig) {
+		t.Errorf("without a function: %v", err)
+	}
+	if _, err := New(Config{Workers: -1}); !errors.Is(err, ErrConfig) {
+		t.Errorf("workers: %v", err)
+	}
+	var nobody Ref[int]
+	if err := nobody.Tell(w.ctx, 1); !errors.Is(err, ErrNoActor) {
+		t.Errorf("the zero Ref: %v", err)
+	}
+	nobody.Stop()
+	nobody.StopNow()
+	if nobody.ID() != 0 || nobody.Waiting() != 0 || nobody.Done() != nil || nobody.Name() == "" {
+		t.Error("the zero Ref is somebody")
+	}
+}

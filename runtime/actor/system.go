@@ -1,0 +1,235 @@
+package actor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/reactor"
+	verbena "github.com/verbena-rdma/verbena/runtime"
+)
+
+// System is where actors live. All methods may be called from any goroutine.
+type System struct {
+	cfg     Config
+	pool    *workers
+	loops   []verbena.Loop
+	unwatch func()
+	stats   counters
+	asks    sync.Map // reflect.Type to *asks of it
+
+	lastID   atomic.Uint64 // raised by Spawn
+	lastLoop atomic.Uint64 // raised by Spawn: where the next on a reactor goes
+
+	mu      sync.Mutex // guards what follows; held for some instructions
+	closing bool
+	all     map[*core]struct{} // alive
+	empty   chan struct{}      // closed when closing and nobody is left
+	closed  bool               // the pool was given back
+}
+
+// Stats are counters of a system since New.
+type Stats struct {
+	Spawned, Ended uint64 // actors
+	Failures       uint64 // panics and errors of Started
+	Restarts       uint64 // instances that began after a failure
+	Dropped        uint64 // messages that Drop dropped; they are in DeadLetters too
+	DeadLetters    uint64 // whatever was reported as not handled
+}
+
+// counters are raised by any goroutine, read by Stats; they publish nothing.
+type counters struct {
+	Spawned, Ended, Failures, Restarts, Dropped, DeadLetters atomic.Uint64
+}
+
+// DeadLetter is something that was accepted, or dropped by Drop, and is not handled.
+type DeadLetter struct {
+	ID   uint64 // of the actor that it was for
+	Name string
+	What any // the message, a Completion or a ConnEvent
+	Err  error
+}
+
+// New makes a system. The caller closes it, before its runtime. Errors: ErrConfig.
+func New(cfg Config) (*System, error) {
+	cfg, err := cfg.validate()
+	if err != nil {
+		return nil, err
+	}
+	s := &System{cfg: cfg, all: map[*core]struct{}{}, empty: make(chan struct{})}
+	if s.pool, err = newWorkers(cfg.Workers); err != nil {
+		return nil, err
+	}
+	if cfg.Runtime != nil {
+		s.loops = cfg.Runtime.Loops()
+		s.unwatch = cfg.Runtime.WatchDevice(s.tellDevice)
+	}
+	return s, nil
+}
+
+// tellDevice passes a device event on to those who want to know.
+func (s *System) tellDevice(ev verbena.DeviceEvent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for a := range s.all {
+		if a.watches.Load() {
+			a.pushSystem(&event{a: a, kind: evDevice, device: ev})
+		}
+	}
+}
+
+// Parent is who an actor is spawned by: a *System, or a handler's *Context.
+type Parent interface {
+	parent() (*System, *core)
+}
+
+func (s *System) parent() (*System, *core) { return s, nil }
+
+// Spawn makes an actor and starts it. next makes its handler, now and after every
+// failure; it runs where the actor runs. By a Context it may be called by that handler
+// only, and the actor is its child: it is stopped with its parent.
+//
+// Errors: ErrConfig, ErrClosed, ErrStopped when the parent is to stop.
+func Spawn[M any](by Parent, o Options, next func() Handler[M]) (Ref[M], error) {
+	s, parent := by.parent()
+	o, err := o.validate(s)
+	if err == nil && next == nil {
+		err = fmt.Errorf("%w: Spawn without a function", ErrConfig)
+	}
+	if err != nil {
+		return Ref[M]{}, err
+	}
+	if parent != nil && !parent.open() {
+		return Ref[M]{}, ErrStopped
+	}
+	c := &cell[M]{next: next, box: ring.NewMPSC[envelope[M]](o.Mailbox)}
+	c.ctx.cell = c
+	if o.Overflow == Wait {
+		c.room = ring.NewCredits(o.Mailbox)
+	}
+	a := &c.core
+	a.sys, a.parentOf, a.body, a.opt, a.gone = s, parent, c, o, make(chan struct{})
+	a.id = s.lastID.Add(1)
+	if a.opt.Name == "" {
+		a.opt.Name = fmt.Sprintf("actor-%d", a.id)
+	}
+	a.random = rand.New(rand.NewPCG(s.cfg.Seed, a.id))
+	a.cancel = func() {}
+	a.queue = func() { s.pool.queue(a) }
+	if o.On == OnReactor {
+		loop, job := o.Loop, reactor.NewJob(a.run)
+		if loop == (verbena.Loop{}) {
+			loop = s.loops[s.lastLoop.Add(1)%uint64(len(s.loops))]
+		}
+		a.queue = func() { loop.Queue(job) }
+	}
+	s.mu.Lock()
+	if s.closing {
+		s.mu.Unlock()
+		return Ref[M]{}, ErrClosed
+	}
+	s.all[a] = struct{}{}
+	s.mu.Unlock()
+	s.stats.Spawned.Add(1)
+	if parent != nil {
+		if parent.children == nil {
+			parent.children = map[*core]struct{}{}
+		}
+		parent.children[a] = struct{}{}
+	}
+	a.wake()
+	return Ref[M]{c}, nil
+}
+
+// ended forgets an actor.
+func (s *System) ended(a *core) {
+	s.stats.Ended.Add(1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, a)
+	if s.closing && len(s.all) == 0 {
+		close(s.empty)
+	}
+}
+
+// Stats are the counters now.
+func (s *System) Stats() Stats {
+	c := &s.stats
+	return Stats{c.Spawned.Load(), c.Ended.Load(), c.Failures.Load(), c.Restarts.Load(), c.Dropped.Load(), c.DeadLetters.Load()}
+}
+
+// closeGrace is how long Close waits, after its context has ended, for actors that
+// were told to stop now: for their connections to give everything back, on a busy
+// machine.
+const closeGrace = 5 * time.Second
+
+// Close refuses new actors, stops all as Ref.Stop does, and waits for their end;
+// when ctx ends first, as StopNow does, and waits some seconds more. It gives
+// everything back. It is idempotent, and several may call it. Not from a handler.
+//
+// Errors: the context's, with the actors whose handlers have not returned; then Close
+// may be called again.
+func (s *System) Close(ctx context.Context) error {
+	s.mu.Lock()
+	if !s.closing {
+		s.closing = true
+		if len(s.all) == 0 {
+			close(s.empty)
+		}
+	}
+	s.mu.Unlock()
+	s.stopAll(stopDrain)
+	select {
+	case <-s.empty:
+	case <-ctx.Done():
+		s.stopAll(stopNow)
+		t := time.NewTimer(closeGrace)
+		defer t.Stop()
+		select {
+		case <-s.empty:
+		case <-t.C:
+			return s.stuck(ctx.Err())
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		if s.unwatch != nil {
+			s.unwatch()
+		}
+		s.pool.close()
+	}
+	return nil
+}
+
+// stopAll stops those without a parent, who stop the others in their order; now,
+// everybody at once.
+func (s *System) stopAll(how uint32) {
+	s.mu.Lock()
+	var all []*core
+	for a := range s.all {
+		if a.parentOf == nil || how == stopNow {
+			all = append(all, a)
+		}
+	}
+	s.mu.Unlock()
+	for _, a := range all {
+		a.requestStop(how)
+	}
+}
+
+func (s *System) stuck(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	errs := []error{err}
+	for a := range s.all {
+		errs = append(errs, fmt.Errorf("actor: %s has not ended", a.opt.Name))
+	}
+	return errors.Join(errs...)
+}

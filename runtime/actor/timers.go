@@ -1,0 +1,83 @@
+package actor
+
+import "time"
+
+// TimerID names a timer of an instance. The zero TimerID is none.
+type TimerID uint64
+
+// timer is one timer. The runner's.
+type timer struct {
+	id    TimerID
+	every time.Duration // 0: once
+	e     event         // pushed by the clock; the runner's when it is in no lane
+	stop  func()
+}
+
+// After has Timer called once with tag, not before d has passed. It allocates.
+func (c *Context[M]) After(d time.Duration, tag uint64) TimerID {
+	return c.cell.addTimer(d, 0, tag)
+}
+
+// Every has Timer called with tag again and again, each time d after the last was
+// handled, so that a slow handler gets no crowd of them. d of 0 or less is a
+// nanosecond. It allocates.
+func (c *Context[M]) Every(d time.Duration, tag uint64) TimerID {
+	d = max(d, 1)
+	return c.cell.addTimer(d, d, tag)
+}
+
+// Cancel stops a timer: Timer is not called for it any more, though it may be
+// due already. False: it was called, or stopped before.
+func (c *Context[M]) Cancel(id TimerID) bool {
+	a := &c.cell.core
+	t := a.timers[id]
+	if t == nil {
+		return false
+	}
+	delete(a.timers, id)
+	t.stop()
+	return true
+}
+
+// addTimer starts a timer; none, when the actor is to stop. Runner only.
+func (a *core) addTimer(d, every time.Duration, tag uint64) TimerID {
+	if !a.open() {
+		return 0
+	}
+	a.lastID++
+	t := &timer{id: a.lastID, every: every}
+	t.e = event{a: a, kind: evTimer, tag: tag, timer: t}
+	if a.timers == nil {
+		a.timers = map[TimerID]*timer{}
+	}
+	a.timers[t.id] = t
+	a.arm(t, d)
+	return t.id
+}
+
+func (a *core) arm(t *timer, d time.Duration) {
+	t.stop = a.sys.cfg.Clock.After(d, func() { a.push(&t.e) })
+}
+
+// timerEvent handles a timer that is due, if it is still wanted. Runner only.
+func (a *core) timerEvent(e *event) {
+	t := e.timer
+	if a.timers[t.id] != t {
+		return
+	}
+	if t.every == 0 {
+		delete(a.timers, t.id)
+	}
+	a.hand(e)
+	if a.timers[t.id] == t {
+		a.arm(t, t.every)
+	}
+}
+
+// stopTimers stops all. One that is due finds itself unwanted. Runner only.
+func (a *core) stopTimers() {
+	for _, t := range a.timers {
+		t.stop()
+	}
+	a.timers = nil
+}
