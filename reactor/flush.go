@@ -90,7 +90,10 @@ func (q *Queue) gatherRecvs() bool {
 
 // refuse completes n submitted slots that never reached the device.
 func (q *Queue) refuse(next func(uint32) uint32, first uint32, n int) {
-	err := q.failed.get()
+	err := q.end
+	if err == nil {
+		err = q.failed.get()
+	}
 	if err == nil {
 		err = unbound
 	}

@@ -14,9 +14,9 @@ import (
 // take them out with the queue pair; when both were polled empty, none does.
 
 // Release ends the queue. Its queue pair must have been destroyed: the device
-// touches no memory of it any more. What is still out completes with cause before
-// Release returns; late completions find no queue and are dropped. Holder only;
-// idempotent.
+// touches no memory of it any more. What is still out completes with cause, and
+// with why the queue failed if that is something else, before Release returns; late
+// completions find no queue and are dropped. Holder only; idempotent.
 func (q *Queue) Release(cause error) error {
 	if q.released {
 		return nil
@@ -25,14 +25,19 @@ func (q *Queue) Release(cause error) error {
 	q.credits.Close()
 	q.released = true
 	r := q.r
+	end := q.failed.get()
+	if !errors.Is(end, cause) {
+		end = fmt.Errorf("%w: %w", end, cause)
+	}
+	q.end = end
 	for q.order.len() > 0 {
 		r.outstanding--
-		q.finish(q.order.pop(), Completion{}, q.failed.get())
+		q.finish(q.order.pop(), Completion{}, end)
 	}
 	for i := q.cfg.sends(); i < len(q.tab.slots); i++ {
 		if q.tab.slots[i].posted {
 			q.recvs--
-			q.finish(uint32(i), Completion{Kind: KindRecv}, q.failed.get())
+			q.finish(uint32(i), Completion{Kind: KindRecv}, end)
 		}
 	}
 	q.gatherSends() // what was submitted since the last turn is refused

@@ -48,6 +48,7 @@ type Queue struct {
 	sincesig int      // sends posted since the last signaled one
 	marker   bool     // the marker is out
 	released bool     //
+	end      error    // of a released one: what was still out has ended with
 	retired  []uint32 // scratch: slots freed in one dispatch
 	// Of a grave: the turn it was released in, and slots collected.
 	grave                uint64
@@ -109,8 +110,10 @@ func (q *Queue) Admit() error {
 	switch {
 	case r.closed.Load():
 		return ErrClosed
-	case r.sendCQ.dead || r.recvCQ.dead:
-		return ErrOverrun
+	case r.sendCQ.dead:
+		return r.sendCQ.why
+	case r.recvCQ.dead:
+		return r.recvCQ.why
 	case r.sendRoom < q.cfg.sends():
 		return fmt.Errorf("%w: %d sends wanted, the completion queue has room for %d of %d (Config.CQEntries)",
 			ErrTooMany, q.cfg.sends(), r.sendRoom, r.cfg.CQEntries)

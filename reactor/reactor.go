@@ -73,6 +73,7 @@ type cqState struct {
 	armed   bool
 	unacked int
 	dead    bool   // it gives no completions any more
+	why     error  // it is dead
 	emptyAt uint64 // the turn in which it was last polled empty
 }
 

@@ -115,7 +115,7 @@ func (r *Reactor) die(s *cqState, cause error) {
 	if s.dead {
 		return
 	}
-	s.dead = true
+	s.dead, s.why = true, cause
 	for _, q := range r.queues {
 		if q != nil {
 			q.broken(cause)

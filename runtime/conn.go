@@ -95,6 +95,7 @@ type Conn struct {
 	pruned    int  // wants left by the last prune
 	creditDue bool // credits to tell, but no room to send them
 	parting   bool // disconnected on the way to the end
+	lost      bool // the device is gone
 	drained   bool // no receive is out any more: nothing will arrive
 	lastTaken bool // the last shared receive was taken
 	onTaken   func()

@@ -134,7 +134,11 @@ func (c *Conn) dial(dst netip.AddrPort) {
 // meanwhile.
 func (c *Conn) begin() bool {
 	c.state = connConnecting
-	if err := c.cause.Load(); err != nil {
+	err := c.cause.Load()
+	if err == nil && c.rt.gone.Load() {
+		err = verbs.ErrDeviceRemoved
+	}
+	if err != nil {
 		c.giveUp(err)
 		return false
 	}

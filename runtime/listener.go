@@ -24,7 +24,7 @@ type Listener struct {
 	id       verbs.CMID
 	requests []*request // nobody accepts them yet, oldest first
 	seats    []*Conn    // prepared by Accept, waiting for a request
-	closed   bool
+	why      error      // it takes no more requests; nil while it does
 	gone     chan struct{}
 	closeErr error
 }
@@ -117,7 +117,7 @@ func (l *Listener) Addr() netip.AddrPort { return l.addr }
 // up, or is hostile) is passed over. When ctx ends first, a connection that is
 // just being made is closed; later ones are left to others.
 //
-// Errors: ErrClosed after Close; the context's; what keeps a connection from
+// Errors: ErrClosed after Close; verbs.ErrDeviceRemoved; the context's; what keeps a connection from
 // being prepared here (memory, the configuration, no room in the reactor).
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	for {
@@ -127,7 +127,7 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 		}
 		c, err := f.Await(ctx)
 		switch {
-		case err == nil || errors.Is(err, ErrClosed) || errors.Is(err, reactor.ErrTooMany):
+		case err == nil || errors.Is(err, ErrClosed) || errors.Is(err, reactor.ErrTooMany) || errors.Is(err, verbs.ErrDeviceRemoved):
 			return c, err
 		case f.Valid(): // ctx has ended
 			f.Discard()
@@ -153,8 +153,11 @@ func (l *Listener) seat() (c *Conn, f futures.Future[*Conn], err error) {
 	}
 	c.promise, f = l.rt.conns.New(nil)
 	l.sh.r.Defer(func() {
-		if l.closed {
-			c.unseat(ErrClosed)
+		if l.why == nil && l.rt.gone.Load() {
+			l.stop(verbs.ErrDeviceRemoved)
+		}
+		if l.why != nil {
+			c.unseat(l.why)
 			return
 		}
 		l.seats = append(l.seats, c)
@@ -179,6 +182,11 @@ func (c *Conn) unseat(err error) {
 
 // onCM implements cmTarget.
 func (l *Listener) onCM(ev *verbs.CMEvent) {
+	if ev.Type == verbs.CMDeviceRemoval {
+		l.rt.deviceGone()
+		l.stop(verbs.ErrDeviceRemoved)
+		return
+	}
 	if ev.Type != verbs.CMConnectRequest {
 		return
 	}
@@ -263,23 +271,24 @@ func (l *Listener) Close(ctx context.Context) error {
 }
 
 // end starts the end.
-func (l *Listener) end() {
-	l.sh.r.Defer(func() {
-		if l.closed {
-			return
-		}
-		l.closed = true
-		for _, req := range l.requests {
-			l.refuse(req.id, rejectClosed, "the listener is closed")
-		}
-		for _, c := range l.seats {
-			c.unseat(ErrClosed)
-		}
-		l.requests, l.seats = nil, nil
-		l.sh.closeID(l.id, func(err error) {
-			l.closeErr = err
-			l.forget()
-			close(l.gone)
-		})
+func (l *Listener) end() { l.sh.r.Defer(func() { l.stop(ErrClosed) }) }
+
+// stop ends listening, once: who waits gets the cause. Holder only.
+func (l *Listener) stop(cause error) {
+	if l.why != nil {
+		return
+	}
+	l.why = cause
+	for _, req := range l.requests {
+		l.refuse(req.id, rejectClosed, "the listener is closed")
+	}
+	for _, c := range l.seats {
+		c.unseat(cause)
+	}
+	l.requests, l.seats = nil, nil
+	l.sh.closeID(l.id, func(err error) {
+		l.closeErr = err
+		l.forget()
+		close(l.gone)
 	})
 }

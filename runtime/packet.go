@@ -178,6 +178,9 @@ func (p *PacketConn) setCause(err error) {
 // fail ends it: what is out is flushed, and completes with the cause. Holder
 // only.
 func (p *PacketConn) fail(cause error) {
+	if errors.Is(cause, verbs.ErrDeviceRemoved) {
+		p.rt.deviceGone()
+	}
 	p.setCause(cause)
 	p.end()
 }
@@ -208,7 +211,7 @@ func (p *PacketConn) end() {
 	p.q.Fail(p.cause.Load())
 	p.match()
 	qp := p.q.QP()
-	if qp == nil {
+	if qp == nil || p.rt.gone.Load() { // a device that is gone flushes nothing
 		p.destroy()
 		return
 	}
@@ -233,7 +236,7 @@ func (p *PacketConn) destroy() {
 	}
 	finish := func(err error) {
 		// The address handles go last: nothing uses them any more.
-		p.closeErr = errors.Join(p.closeErr, err, p.q.Release(p.cause.Load()), p.closePeers())
+		p.closeErr = errors.Join(p.closeErr, err, p.q.Release(p.endCause()), p.closePeers())
 		p.freeArrived()
 		p.rt.mu.Lock()
 		delete(p.rt.packets, p)

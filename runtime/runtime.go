@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/sys"
@@ -36,7 +37,10 @@ type Runtime struct {
 	datagrams *futures.Pool[Packet]
 	peers     *futures.Pool[*Peer]
 
-	making  sync.WaitGroup // see enter
+	making sync.WaitGroup // see enter
+	// gone says that the device is. Set by deviceGone, which then has all reactors
+	// end what they have; read by whoever begins something on one later.
+	gone    atomic.Bool
 	tidying sync.WaitGroup // goroutines of tidy
 
 	mu        sync.Mutex // guards what follows; never held while waiting
@@ -186,12 +190,16 @@ func (rt *Runtime) shardOf(s *SharedRecv) *shard {
 }
 
 // enter keeps Close from going on while a connection or listener is being
-// made; leave follows. ErrClosed once Close has begun.
+// made; leave follows. ErrClosed once Close has begun, verbs.ErrDeviceRemoved when
+// the device is gone.
 func (rt *Runtime) enter() error {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	if rt.closing {
 		return ErrClosed
+	}
+	if rt.gone.Load() {
+		return verbs.ErrDeviceRemoved
 	}
 	rt.making.Add(1)
 	return nil

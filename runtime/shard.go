@@ -2,12 +2,9 @@ package runtime
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/verbena-rdma/verbena/reactor"
@@ -97,7 +94,7 @@ func (s *shard) takeAsync() {
 		s.rt.tellWatchers(&ev)
 		switch ev.Type {
 		case verbs.EventDeviceFatal:
-			s.failAll(nil, verbs.ErrDeviceRemoved)
+			s.rt.deviceGone()
 		case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
 			s.failAll(ev.QP, fmt.Errorf("%w: %v", ErrQueuePair, ev.Type))
 		case verbs.EventQPLastWQEReached:
@@ -113,9 +110,7 @@ func (s *shard) takeAsync() {
 func (s *shard) failAll(qp verbs.QP, cause error) {
 	for _, sh := range s.rt.shards {
 		sh.r.Defer(func() {
-			// In an order that is the same in every run of a simulation.
-			ids := slices.SortedFunc(maps.Keys(sh.targets), func(a, b verbs.CMID) int { return cmp.Compare(a.String(), b.String()) })
-			for _, id := range ids {
+			for _, id := range sh.ordered() {
 				if c, ok := sh.targets[id].(*Conn); ok && (qp == nil || c.q.QP() == qp) {
 					c.fail(cause)
 				}

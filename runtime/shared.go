@@ -156,11 +156,16 @@ func (s *SharedRecv) end() error {
 	if err := s.q.SRQ().Close(); err != nil {
 		return err
 	}
+	return s.forget(ErrClosed)
+}
+
+// forget ends the queue when the device's is closed. Holder only.
+func (s *SharedRecv) forget(cause error) error {
 	s.gone = true
 	s.rt.mu.Lock()
 	delete(s.rt.shared, s)
 	s.rt.mu.Unlock()
-	return s.q.Release(ErrClosed)
+	return s.q.Release(cause)
 }
 
 // join and part are called when a connection gets and loses its queue pair.

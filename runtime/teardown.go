@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // flushBound is how long the device is given to flush a queue pair in ERR
@@ -15,6 +17,11 @@ const flushBound = time.Second
 // flushed and completes with the cause, what has arrived can still be received.
 // Holder only.
 func (c *Conn) fail(cause error) {
+	if errors.Is(cause, verbs.ErrDeviceRemoved) {
+		c.rt.deviceGone()
+		c.unplug()
+		return
+	}
 	switch c.state {
 	case connConnecting:
 		c.giveUp(cause)
@@ -22,8 +29,8 @@ func (c *Conn) fail(cause error) {
 		c.setCause(cause)
 		c.state = connFailed
 		c.stop()
-		// A device that is gone, or flushes only what is destroyed, would keep
-		// the operations for ever.
+		// A device that flushes only what is destroyed would keep the operations for
+		// ever.
 		c.sh.r.After(flushBound, func() {
 			if !c.drained {
 				c.destroy(nil)
@@ -51,14 +58,19 @@ func (c *Conn) flushed() {
 
 // stop makes the device give everything back.
 func (c *Conn) stop() {
+	c.refuse()
+	if err := c.id.Disconnect(); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) { // that is about to be told
+		c.closeErr = errors.Join(c.closeErr, err)
+	}
+	c.q.Idle(c.dry)
+}
+
+// refuse has the connection take no more operations.
+func (c *Conn) refuse() {
 	c.q.Fail(c.cause.Load())
 	if c.credits != nil {
 		c.credits.Close()
 	}
-	if err := c.id.Disconnect(); err != nil {
-		c.closeErr = errors.Join(c.closeErr, err)
-	}
-	c.q.Idle(c.dry)
 }
 
 // dry is called when no receive is out any more: those who wait for a message
@@ -143,6 +155,10 @@ func (c *Conn) part() {
 		return
 	}
 	c.parting = true
+	if c.lost { // nothing is out that the device would give back
+		c.destroy(nil)
+		return
+	}
 	if c.state == connDraining {
 		c.stop()
 	}
@@ -161,7 +177,7 @@ func (c *Conn) destroy(done func()) {
 	finish := func(err error) {
 		c.closeErr = errors.Join(c.closeErr, err)
 		if c.admitted {
-			c.closeErr = errors.Join(c.closeErr, c.q.Release(c.cause.Load()))
+			c.closeErr = errors.Join(c.closeErr, c.q.Release(c.endCause()))
 		} else {
 			for i := range c.recvs {
 				c.recvs[i].free()
