@@ -393,3 +393,47 @@ func TestConnectionSurvivesAShortOutage(t *testing.T) {
 		t.Fatalf("the ends failed: %v, %v", x.Err(), y.Err())
 	}
 }
+
+// Rule: what is out when the device goes says so, also on a connection that is
+// being closed, or has just failed for another reason; closing is no error.
+func TestRemovalMeetsAnEndUnderWay(t *testing.T) {
+	for name, begin := range map[string]func(c *Conn){
+		"closing": func(c *Conn) { c.end(false) },
+		"failing": func(c *Conn) { c.fail(errors.New("boom")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newPlugRig(t, Config{NoCallerDriving: true})
+			ctx := testContext(t)
+			c, _ := r.connect(r.a, r.b, Options{Raw: true})
+			f, err := c.SendBytes(ctx, []byte("posted"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.sh.r.Do(ctx, c.sh.r.Flush); err != nil {
+				t.Fatal(err)
+			}
+			var rerr error
+			if err := c.sh.r.Do(ctx, func() {
+				if name == "closing" {
+					begin(c)
+					return
+				}
+				rerr = r.p.Remove("a") // before anybody here is told
+				begin(c)
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if name == "closing" {
+				rerr = errors.Join(c.sh.r.Do(ctx, func() {}), r.p.Remove("a")) // it waits for the send
+			}
+			if rerr != nil {
+				t.Fatal(rerr)
+			}
+			_, err = f.Await(ctx)
+			lost(t, "the send", err)
+			if err := c.Close(ctx); err != nil {
+				t.Errorf("closing: %v", err)
+			}
+		})
+	}
+}
