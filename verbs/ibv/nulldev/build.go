@@ -1,0 +1,211 @@
+package nulldev
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs/ibv/abi"
+)
+
+//go:embed c/*.c c/*.h c/*.map c/cm/*.c c/cm/*.h c/cm/*.map
+var sources embed.FS
+
+// Names of the libraries in their folder. The dynamic linker knows them by names
+// of their own, with the hash in them: librdmacm must find this libibverbs, even
+// where the system's libibverbs.so.1 is loaded already.
+const (
+	verbsFile  = "libibverbs.so.1"
+	rdmacmFile = "librdmacm.so.1"
+)
+
+// compileTime bounds one run of the compiler.
+const compileTime = 2 * time.Minute
+
+// ErrNoCompiler: there is no C compiler, or no such system.
+var ErrNoCompiler = errors.New("nulldev: no C compiler")
+
+// CompileError is a compiler that failed.
+type CompileError struct {
+	Command string
+	Output  string
+	Err     error
+}
+
+// Error has what the compiler said.
+func (e *CompileError) Error() string {
+	return fmt.Sprintf("nulldev: %s: %v\n%s", e.Command, e.Err, e.Output)
+}
+
+// Unwrap gives the cause to errors.Is and errors.As.
+func (e *CompileError) Unwrap() error { return e.Err }
+
+// Paths are the two libraries.
+type Paths struct {
+	Verbs  string // libibverbs.so.1
+	RDMACM string // librdmacm.so.1; it loads Verbs from the same folder
+}
+
+// Build gives the libraries, compiling them if nobody has yet: they are kept in
+// the user's cache folder under the hash of the sources, the headers and the
+// compiler. It blocks while it compiles, some seconds. Any number of goroutines
+// and processes may call it at once. The files belong to the cache.
+//
+// Errors: ErrNoCompiler, *CompileError, the file system's.
+func Build() (Paths, error) { return build() }
+
+// build is Build with more flags for the compiler, which have their own cache
+// entry.
+func build(flags ...string) (Paths, error) {
+	cc, version, err := compiler()
+	if err != nil {
+		return Paths{}, err
+	}
+	hash := sha256.New()
+	fmt.Fprintln(hash, cc, version, flags, baseFlags)
+	files, err := collect(func(name string, text []byte) { fmt.Fprintf(hash, "%s %d\n%s", name, len(text), text) })
+	if err != nil {
+		return Paths{}, err
+	}
+	key := hex.EncodeToString(hash.Sum(nil))[:24]
+	root, err := os.UserCacheDir()
+	if err != nil {
+		root = os.TempDir()
+	}
+	root = filepath.Join(root, "verbena", "nulldev")
+	dir := filepath.Join(root, key)
+	p := Paths{Verbs: filepath.Join(dir, verbsFile), RDMACM: filepath.Join(dir, rdmacmFile)}
+	if _, err := os.Stat(p.RDMACM); err == nil {
+		return p, nil
+	}
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return Paths{}, err
+	}
+	// Made beside and renamed: whoever finds the folder finds it whole, and of
+	// two who make it at once one wins.
+	tmp, err := os.MkdirTemp(root, "new-")
+	if err != nil {
+		return Paths{}, err
+	}
+	defer func() { _ = os.RemoveAll(tmp) }()
+	if err := compile(cc, tmp, key, files, flags); err != nil {
+		return Paths{}, err
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		if _, there := os.Stat(p.RDMACM); there != nil {
+			return Paths{}, err
+		}
+	}
+	return p, nil
+}
+
+// baseFlags are those of both libraries.
+var baseFlags = []string{"-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread",
+	"-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"}
+
+// compile writes the sources into dir and makes both libraries there.
+func compile(cc, dir, key string, files map[string][]byte, flags []string) error {
+	var lib, cm []string
+	for name, text := range files {
+		at := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(at, text, 0o644); err != nil {
+			return err
+		}
+		switch {
+		case strings.HasPrefix(name, "c/cm/") && path.Ext(name) == ".c":
+			cm = append(cm, name)
+		case strings.HasPrefix(name, "c/") && path.Ext(name) == ".c":
+			lib = append(lib, name)
+		}
+	}
+	slices.Sort(lib)
+	slices.Sort(cm)
+	soname, cmname := "libibverbs-null-"+key+".so.1", "librdmacm-null-"+key+".so.1"
+	for from, to := range map[string]string{soname: verbsFile, cmname: rdmacmFile} {
+		if err := os.Symlink(to, filepath.Join(dir, from)); err != nil {
+			return err
+		}
+	}
+	common := slices.Concat(baseFlags, flags, []string{"-Iabi", "-Ic"})
+	if len(flags) == 0 {
+		common = append(common, "-Wl,-z,defs") // a sanitizer's functions are in the program
+	}
+	if err := run(cc, dir, slices.Concat(common, lib, []string{"-Wl,--version-script=c/verbs.map",
+		"-Wl,-soname," + soname, "-o", verbsFile})); err != nil {
+		return err
+	}
+	return run(cc, dir, slices.Concat(common, []string{"-Ic/cm"}, cm, []string{"-Wl,--version-script=c/cm/rdmacm.map",
+		"-Wl,-soname," + cmname, "-Wl,-rpath,$ORIGIN", "-L.", "-l:" + verbsFile, "-o", rdmacmFile}))
+}
+
+func run(cc, dir string, args []string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), compileTime)
+	defer cancel()
+	c := exec.CommandContext(ctx, cc, args...)
+	c.Dir = dir
+	if out, err := c.CombinedOutput(); err != nil {
+		return &CompileError{Command: c.String(), Output: string(out), Err: err}
+	}
+	return nil
+}
+
+// compiler is $CC or cc, and what it says it is.
+func compiler() (cc, version string, err error) {
+	if runtime.GOOS != "linux" {
+		return "", "", fmt.Errorf("%w: the null device is for Linux", ErrNoCompiler)
+	}
+	name := os.Getenv("CC")
+	if name == "" {
+		name = "cc"
+	}
+	if cc, err = exec.LookPath(name); err != nil {
+		return "", "", fmt.Errorf("%w: %w", ErrNoCompiler, err)
+	}
+	out, err := exec.Command(cc, "--version").Output()
+	if err != nil {
+		return "", "", fmt.Errorf("%w: %s --version: %w", ErrNoCompiler, cc, err)
+	}
+	version, _, _ = strings.Cut(string(bytes.TrimSpace(out)), "\n")
+	return cc, version, nil
+}
+
+// collect reads the sources, and the headers into the folder abi. visit sees
+// each in the same order always.
+func collect(visit func(name string, text []byte)) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	for _, from := range []struct {
+		fs  fs.FS
+		dir string
+	}{{sources, ""}, {abi.Headers, "abi"}} {
+		err := fs.WalkDir(from.fs, ".", func(p string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			text, err := fs.ReadFile(from.fs, p)
+			name := path.Join(from.dir, p)
+			files[name] = text
+			visit(name, text)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}

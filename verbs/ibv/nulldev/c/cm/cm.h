@@ -1,0 +1,159 @@
+/* The inside of the null device's librdmacm: both what librdmacm does in the
+ * process and what the kernel's rdma_cm would do behind it, for connections
+ * between the null devices of one process.
+ *
+ *   IDLE ─ bind ─> BOUND ─ listen ─> LISTEN
+ *   BOUND ─ resolve_addr ─> ADDR ─ resolve_route ─> ROUTE ─ connect ─> ASKED
+ *   ASKED ── answer, ESTABLISHED taken or rdma_establish ──> UP ── end ──> DOWN
+ *   (a request) REQUEST ─ accept ─> ANSWERED ── the other is UP ──> UP
+ *   REQUEST ─ reject ─> OVER;  ASKED ── rejected ──> OVER
+ *
+ * cm_mu guards everything but an identifier's count of acknowledgements, which
+ * has its own lock because destroying waits for it. It is taken before the locks
+ * of libibverbs.
+ */
+#ifndef CM_H
+#define CM_H
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include "vb_rdmacm.h"
+
+#define CM_EXPORT __attribute__((visibility("default")))
+
+enum {
+	CM_DEVICES = 2,
+	CM_PRIVATE_REQ = 56, CM_PRIVATE_REP = 196, CM_PRIVATE_REJ = 148,
+	CM_PRIVATE_SIDR_REQ = 180, CM_PRIVATE_SIDR_REP = 136,
+	CM_PRIVATE_MOST = 255,
+	CM_BACKLOG = 1024,	 /* most, and what 0 asks for (ucma.c) */
+	CM_FIRST_PORT = 0xc000,	 /* of those chosen here */
+	CM_QKEY = 0x01234567,	 /* RDMA_UDP_QKEY */
+	CM_MCAST_QPN = 0xffffff,
+	CM_REJ_SERVICE = 8,	 /* nobody listens (IBTA table 102) */
+	CM_REJ_CONSUMER = 28,
+	CM_SIDR_UNSUPPORTED = 1, /* the same in port space UDP (IBTA 12.11.2.2) */
+	CM_SIDR_REJECT = 2,
+	CM_ACK_TIMEOUT = 14,	 /* 67 ms */
+	CM_MAX_DEPTH = 0xff,	 /* RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH */
+	CM_DEVICE_DEPTH = 16,	 /* what the device has */
+};
+
+enum cm_state { CM_IDLE, CM_BOUND, CM_LISTEN, CM_ADDR, CM_ROUTE, CM_ASKED, CM_REQUEST, CM_ANSWERED, CM_UP, CM_DOWN, CM_OVER };
+
+struct cm_mc {
+	struct cm_mc *next;
+	struct cm_id *id;
+	struct sockaddr_in addr;
+	void *context;
+	union vb_gid gid;
+	bool attached;
+	uint32_t reported, completed; /* completed: under id->mu */
+};
+
+struct cm_event {
+	struct vb_rdma_cm_event event; /* first */
+	struct cm_id *id;   /* who acknowledges it: of a request the listener; NULL: nobody gets it */
+	struct cm_id *made; /* of a request: the new identifier, until it is delivered */
+	struct cm_mc *mc;
+	struct cm_event *next;
+	uint8_t data[CM_PRIVATE_MOST];
+};
+
+struct cm_channel {
+	struct vb_rdma_event_channel pub; /* first; the eventfd counts the events */
+	struct cm_event *first, **last;
+};
+
+struct cm_id {
+	struct vb_rdma_cm_id id; /* first */
+	enum cm_state state;
+	int dev; /* -1: none */
+	bool reuse, bound_any;
+	uint16_t port, peer_port; /* host order */
+	struct cm_id *peer;	  /* of a connection, while both are there */
+	int backlog;
+	struct cm_mc *mcs;
+	struct cm_id *next; /* of all */
+
+	uint32_t qpn, remote_qpn, psn, remote_psn;
+	uint8_t responder, initiator; /* depths, as the QP gets them */
+	uint8_t retry, rnr_retry; /* as the QP gets them */
+	uint8_t rnr_told;	  /* what accept says to the other side */
+	bool srq, connect_error;
+	bool accepted; /* made by a request: its port is its listener's */
+	bool gone; /* timewait told */
+
+	pthread_mutex_t mu;
+	pthread_cond_t cond;
+	uint32_t reported;  /* under cm_mu */
+	uint32_t completed; /* under mu */
+};
+
+extern pthread_mutex_t cm_mu;
+extern struct cm_id *cm_ids;
+
+static inline int cm_err(int err)
+{
+	errno = err;
+	return -1;
+}
+
+/* The other library: its fault script and its counters. */
+struct nd_site {
+	const char *name;
+	uint64_t calls;
+	struct nd_site *next;
+	int listed;
+};
+int nulldev_called(struct nd_site *s, struct vb_context *c, int destroys, int *ret);
+void nulldev_cm_count(int channels, int ids, int unacked);
+
+#define CM_CALL_(name_, ctx_, destroys_, fails_)                              \
+	do {                                                                  \
+		static struct nd_site site_ = { .name = name_ };              \
+		int ret_;                                                     \
+		if (nulldev_called(&site_, ctx_, destroys_, &ret_))           \
+			return fails_;                                        \
+	} while (0)
+/* A dead device fails rdma_ calls with EIO too. */
+#define CM_CALL(name, ctx) CM_CALL_(name, ctx, 0, ret_ > 0 ? cm_err(ret_) : ret_)
+#define CM_DESTROY(name) CM_CALL_(name, NULL, 1, ret_ > 0 ? cm_err(ret_) : ret_)
+
+struct vb_device **ibv_get_device_list(int *num);
+void ibv_free_device_list(struct vb_device **list);
+struct vb_context *ibv_open_device(struct vb_device *d);
+int ibv_close_device(struct vb_context *c);
+struct vb_qp *ibv_create_qp(struct vb_pd *pd, struct vb_qp_init_attr *a);
+int ibv_destroy_qp(struct vb_qp *qp);
+int ibv_modify_qp(struct vb_qp *qp, struct vb_qp_attr *a, int mask);
+int ibv_attach_mcast(struct vb_qp *qp, const union vb_gid *gid, uint16_t lid);
+int ibv_detach_mcast(struct vb_qp *qp, const union vb_gid *gid, uint16_t lid);
+
+/* With cm_mu, all of them. */
+void cm_push(struct cm_id *id, int type, int status, struct cm_event *from);
+struct cm_event *cm_event_new(void);
+void cm_forget(struct cm_channel *ch, struct cm_id *id);
+struct cm_channel *cm_channel_of(struct cm_id *id);
+void cm_move_events(struct cm_channel *from, struct cm_channel *to, struct cm_id *id);
+struct cm_id *cm_make(struct vb_rdma_event_channel *ch, void *context, int ps);
+void cm_drop(struct cm_id *id);
+int cm_open_device(struct cm_id *id, int dev);
+uint32_t cm_addr(int dev); /* host order */
+union vb_gid cm_gid(int dev);
+void cm_set_addrs(struct cm_id *id, int peer_dev);
+void cm_part(struct cm_id *id);	    /* tells the peer of the end of a connection */
+void cm_refuse(struct cm_id *id, int reason, const void *data, size_t len);
+bool cm_is_ud(const struct cm_id *id);
+/* Without cm_mu: they call into libibverbs. */
+int cm_qp_rtr(struct cm_id *id);
+int cm_qp_rts(struct cm_id *id);
+int cm_qp_err(struct cm_id *id);
+int cm_respond(struct cm_id *id);
+int rdma_bind_addr(struct vb_rdma_cm_id *p, struct sockaddr *sa);
+int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, int *mask);
+
+#endif

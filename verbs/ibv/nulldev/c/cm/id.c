@@ -1,0 +1,337 @@
+/* Identifiers: addresses, routes, migrating, destroying. */
+#include <arpa/inet.h>
+#include "cm.h"
+
+pthread_mutex_t cm_mu = PTHREAD_MUTEX_INITIALIZER;
+struct cm_id *cm_ids;
+static uint16_t next_port;
+
+bool cm_is_ud(const struct cm_id *id) { return id->id.qp_type == VB_QPT_UD; }
+uint32_t cm_addr(int dev) { return 0x7f000001 + dev; }
+
+union vb_gid cm_gid(int dev)
+{
+	union vb_gid g = { .raw = { [10] = 0xff, 0xff, 127, 0, 0, dev + 1 } };
+
+	return g;
+}
+
+static int dev_of(uint32_t addr)
+{
+	uint32_t d = addr - cm_addr(0);
+
+	return d < CM_DEVICES ? (int)d : -1;
+}
+
+/* parse reads an address: IPv4, or IPv4 in IPv6. addr 0 is any. */
+static int parse(const struct sockaddr *sa, uint32_t *addr, uint16_t *port)
+{
+	if (sa->sa_family == AF_INET) {
+		const struct sockaddr_in *in = (const void *)sa;
+
+		*addr = ntohl(in->sin_addr.s_addr);
+		*port = ntohs(in->sin_port);
+		return 0;
+	}
+	if (sa->sa_family == AF_INET6) {
+		const struct sockaddr_in6 *in = (const void *)sa;
+
+		*port = ntohs(in->sin6_port);
+		*addr = 0;
+		if (IN6_IS_ADDR_UNSPECIFIED(&in->sin6_addr))
+			return 0;
+		if (!IN6_IS_ADDR_V4MAPPED(&in->sin6_addr))
+			return EADDRNOTAVAIL;
+		memcpy(addr, in->sin6_addr.s6_addr + 12, 4);
+		*addr = ntohl(*addr);
+		return 0;
+	}
+	return EAFNOSUPPORT;
+}
+
+static void set(struct sockaddr_in *in, uint32_t addr, uint16_t port)
+{
+	*in = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(addr) };
+}
+
+void cm_set_addrs(struct cm_id *id, int peer_dev)
+{
+	struct vb_rdma_addr *a = &id->id.route.addr;
+
+	set(&a->src_sin, id->dev < 0 ? 0 : cm_addr(id->dev), id->port);
+	if (id->dev >= 0)
+		a->addr.ibaddr.sgid = cm_gid(id->dev);
+	a->addr.ibaddr.pkey = 0xffff;
+	if (peer_dev < 0)
+		return;
+	set(&a->dst_sin, cm_addr(peer_dev), id->peer_port);
+	a->addr.ibaddr.dgid = cm_gid(peer_dev);
+}
+
+static bool taken(const struct cm_id *me, int dev, bool any, uint16_t port)
+{
+	for (struct cm_id *x = cm_ids; x; x = x->next) {
+		if (x == me || x->port != port || x->id.ps != me->id.ps || x->state == CM_IDLE || x->state == CM_REQUEST || x->accepted)
+			continue;
+		if (x->dev == dev || any || x->bound_any)
+			if (!(x->reuse && me->reuse && x->state != CM_LISTEN))
+				return true;
+	}
+	return false;
+}
+
+/* bind takes an address, with a port of its own choice for 0. */
+static int bind_to(struct cm_id *id, uint32_t addr, uint16_t port)
+{
+	int dev = addr ? dev_of(addr) : -1;
+
+	if (addr && dev < 0)
+		return ENODEV; /* rdma_bind_addr, cma_translate_addr: no such device */
+	if (port && taken(id, dev, !addr, port))
+		return EADDRINUSE;
+	for (int n = 0; !port && n < 0x4000; n++) {
+		uint16_t p = CM_FIRST_PORT + next_port++ % 0x3fff;
+
+		if (!taken(id, dev, true, p))
+			port = p;
+	}
+	if (!port)
+		return EADDRNOTAVAIL;
+	id->dev = dev;
+	id->bound_any = !addr;
+	id->port = port;
+	id->state = CM_BOUND;
+	cm_set_addrs(id, -1);
+	return 0;
+}
+
+/* cm_open_device gives the identifier its context. It is opened for each; the
+ * device is found by its place in the list. */
+int cm_open_device(struct cm_id *id, int dev)
+{
+	struct vb_device **list;
+	struct vb_context *c = NULL;
+	int n, err;
+
+	if (id->id.verbs)
+		return 0;
+	list = ibv_get_device_list(&n);
+	if (list && dev < n)
+		c = ibv_open_device(list[dev]);
+	err = c ? 0 : -errno;
+	if (list)
+		ibv_free_device_list(list);
+	id->id.verbs = c;
+	id->id.port_num = c ? 1 : 0;
+	return err;
+}
+
+struct cm_id *cm_make(struct vb_rdma_event_channel *ch, void *context, int ps)
+{
+	struct cm_id *id = calloc(1, sizeof(*id));
+
+	if (!id)
+		return NULL;
+	id->id.channel = ch;
+	id->id.context = context;
+	id->id.ps = ps;
+	id->id.qp_type = ps == VB_RDMA_PS_UDP || ps == VB_RDMA_PS_IPOIB ? VB_QPT_UD : VB_QPT_RC;
+	id->dev = -1;
+	pthread_mutex_init(&id->mu, NULL);
+	pthread_cond_init(&id->cond, NULL);
+	id->next = cm_ids;
+	cm_ids = id;
+	return id;
+}
+
+/* cm_drop frees an identifier that nobody knows any more. */
+void cm_drop(struct cm_id *id)
+{
+	for (struct cm_id **p = &cm_ids; *p; p = &(*p)->next)
+		if (*p == id) {
+			*p = id->next;
+			break;
+		}
+	if (id->peer && id->peer->peer == id)
+		id->peer->peer = NULL;
+	if (id->id.verbs)
+		ibv_close_device(id->id.verbs);
+	pthread_mutex_destroy(&id->mu);
+	pthread_cond_destroy(&id->cond);
+	free(id);
+}
+
+CM_EXPORT int rdma_create_id(struct vb_rdma_event_channel *ch, struct vb_rdma_cm_id **out, void *context, vb_enum ps)
+{
+	struct cm_id *id;
+
+	CM_CALL("rdma_create_id", NULL);
+	if (!ch || (ps != VB_RDMA_PS_TCP && ps != VB_RDMA_PS_UDP && ps != VB_RDMA_PS_IPOIB && ps != VB_RDMA_PS_IB))
+		return cm_err(EINVAL); /* without a channel: synchronous, which is not here */
+	pthread_mutex_lock(&cm_mu);
+	id = cm_make(ch, context, ps);
+	pthread_mutex_unlock(&cm_mu);
+	if (!id)
+		return cm_err(ENOMEM);
+	nulldev_cm_count(0, 1, 0);
+	*out = &id->id;
+	return 0;
+}
+
+/* Destroying ends the connection, and waits until every event was acknowledged. */
+CM_EXPORT int rdma_destroy_id(struct vb_rdma_cm_id *p)
+{
+	struct cm_id *id = (struct cm_id *)p;
+	uint32_t n;
+
+	CM_DESTROY("rdma_destroy_id");
+	pthread_mutex_lock(&cm_mu);
+	if (id->state == CM_REQUEST || id->state == CM_ASKED)
+		cm_refuse(id, CM_REJ_CONSUMER, NULL, 0);
+	else
+		cm_part(id);
+	id->state = CM_OVER;
+	cm_forget(cm_channel_of(id), id);
+	n = id->reported;
+	pthread_mutex_unlock(&cm_mu);
+	pthread_mutex_lock(&id->mu);
+	while (id->completed < n)
+		pthread_cond_wait(&id->cond, &id->mu);
+	pthread_mutex_unlock(&id->mu);
+	while (id->mcs) {
+		struct cm_mc *mc = id->mcs;
+
+		id->mcs = mc->next;
+		free(mc);
+	}
+	pthread_mutex_lock(&cm_mu);
+	cm_drop(id);
+	pthread_mutex_unlock(&cm_mu);
+	nulldev_cm_count(0, -1, 0);
+	return 0;
+}
+
+CM_EXPORT int rdma_bind_addr(struct vb_rdma_cm_id *p, struct sockaddr *sa)
+{
+	struct cm_id *id = (struct cm_id *)p;
+	uint32_t addr;
+	uint16_t port;
+	int err;
+
+	CM_CALL("rdma_bind_addr", p->verbs);
+	err = parse(sa, &addr, &port);
+	if (err)
+		return cm_err(err);
+	pthread_mutex_lock(&cm_mu);
+	err = id->state == CM_IDLE ? bind_to(id, addr, port) : EINVAL;
+	if (!err && id->dev >= 0)
+		err = -cm_open_device(id, id->dev);
+	pthread_mutex_unlock(&cm_mu);
+	return err ? cm_err(err) : 0;
+}
+
+CM_EXPORT int rdma_resolve_addr(struct vb_rdma_cm_id *p, struct sockaddr *src, struct sockaddr *dst, int timeout)
+{
+	struct cm_id *id = (struct cm_id *)p;
+	uint32_t from = 0, to;
+	uint16_t port = 0, peer_port;
+	int err, peer;
+
+	(void)timeout;
+	CM_CALL("rdma_resolve_addr", p->verbs);
+	err = parse(dst, &to, &peer_port);
+	if (!err && src)
+		err = parse(src, &from, &port);
+	if (err)
+		return cm_err(err);
+	pthread_mutex_lock(&cm_mu);
+	if (id->state == CM_IDLE)
+		err = bind_to(id, from, port);
+	else if (id->state != CM_BOUND)
+		err = EINVAL;
+	if (!err) {
+		peer = dev_of(to);
+		id->peer_port = peer_port;
+		if (peer < 0) {
+			cm_push(id, VB_RDMA_CM_EVENT_ADDR_ERROR, -EHOSTUNREACH, NULL);
+		} else {
+			if (id->dev < 0)
+				id->dev = peer; /* the way to an own address is that device's */
+			id->bound_any = false;
+			id->state = CM_ADDR;
+			cm_set_addrs(id, peer);
+			cm_push(id, VB_RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL);
+		}
+	}
+	pthread_mutex_unlock(&cm_mu);
+	return err ? cm_err(err) : 0;
+}
+
+CM_EXPORT int rdma_resolve_route(struct vb_rdma_cm_id *p, int timeout)
+{
+	struct cm_id *id = (struct cm_id *)p;
+	int err = 0;
+
+	(void)timeout;
+	CM_CALL("rdma_resolve_route", p->verbs);
+	pthread_mutex_lock(&cm_mu);
+	if (id->state != CM_ADDR || !p->verbs) {
+		err = EINVAL;
+	} else {
+		id->state = CM_ROUTE;
+		cm_push(id, VB_RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL);
+	}
+	pthread_mutex_unlock(&cm_mu);
+	return err ? cm_err(err) : 0;
+}
+
+CM_EXPORT int rdma_migrate_id(struct vb_rdma_cm_id *p, struct vb_rdma_event_channel *ch)
+{
+	struct cm_id *id = (struct cm_id *)p;
+	uint32_t n;
+
+	CM_CALL("rdma_migrate_id", p->verbs);
+	if (!ch)
+		return cm_err(EINVAL);
+	pthread_mutex_lock(&cm_mu);
+	cm_move_events(cm_channel_of(id), (struct cm_channel *)ch, id);
+	p->channel = ch;
+	n = id->reported;
+	pthread_mutex_unlock(&cm_mu);
+	pthread_mutex_lock(&id->mu);
+	while (id->completed < n)
+		pthread_cond_wait(&id->cond, &id->mu);
+	pthread_mutex_unlock(&id->mu);
+	return 0;
+}
+
+CM_EXPORT int rdma_set_option(struct vb_rdma_cm_id *p, int level, int name, void *value, size_t len)
+{
+	CM_CALL("rdma_set_option", p->verbs);
+	if (level != VB_RDMA_OPTION_ID || len != sizeof(int))
+		return cm_err(ENOSYS);
+	if (name == VB_RDMA_OPTION_ID_REUSEADDR)
+		((struct cm_id *)p)->reuse = *(int *)value;
+	return 0;
+}
+
+CM_EXPORT uint16_t rdma_get_src_port(struct vb_rdma_cm_id *p) { return p->route.addr.src_sin.sin_port; }
+CM_EXPORT uint16_t rdma_get_dst_port(struct vb_rdma_cm_id *p) { return p->route.addr.dst_sin.sin_port; }
+
+/* DEVICE_REMOVAL for everything on a device. */
+CM_EXPORT int nulldev_cm_removal(const char *device)
+{
+	int dev = strncmp(device, "null", 4) ? -1 : atoi(device + 4);
+	int n = 0;
+
+	if (dev < 0 || dev >= CM_DEVICES)
+		return -ENODEV;
+	pthread_mutex_lock(&cm_mu);
+	for (struct cm_id *x = cm_ids; x; x = x->next)
+		if (x->dev == dev) {
+			cm_push(x, VB_RDMA_CM_EVENT_DEVICE_REMOVAL, 0, NULL);
+			n++;
+		}
+	pthread_mutex_unlock(&cm_mu);
+	return n;
+}

@@ -1,0 +1,202 @@
+/* The queue pair of an identifier, and multicast. */
+#include <arpa/inet.h>
+#include "cm.h"
+
+/* What the kernel's cma and cm would say of a state (cma_ib_init_qp_attr,
+ * cm_init_qp_*_attr). */
+CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, int *mask)
+{
+	struct cm_id *id = (struct cm_id *)p;
+	int state = a->qp_state, err = 0;
+	bool ud = cm_is_ud(id);
+
+	CM_CALL("rdma_init_qp_attr", p->verbs);
+	if (id->dev < 0)
+		return cm_err(EINVAL);
+	pthread_mutex_lock(&cm_mu);
+	memset(a, 0, sizeof(*a));
+	a->qp_state = state;
+	*mask = VB_QP_STATE;
+	switch (state) {
+	case VB_QPS_INIT:
+		a->port_num = 1;
+		*mask |= VB_QP_PKEY_INDEX | VB_QP_PORT | (ud ? VB_QP_QKEY : VB_QP_ACCESS_FLAGS);
+		a->qkey = ud ? CM_QKEY : 0;
+		if (!ud && id->state >= CM_ASKED) {
+			a->qp_access_flags = VB_ACCESS_REMOTE_WRITE;
+			if (id->responder)
+				a->qp_access_flags |= VB_ACCESS_REMOTE_READ | VB_ACCESS_REMOTE_ATOMIC;
+		}
+		break;
+	case VB_QPS_RTR:
+		if (ud)
+			break;
+		if (!id->peer) {
+			err = EINVAL;
+			break;
+		}
+		*mask |= VB_QP_AV | VB_QP_PATH_MTU | VB_QP_DEST_QPN | VB_QP_RQ_PSN | VB_QP_MAX_DEST_RD_ATOMIC | VB_QP_MIN_RNR_TIMER;
+		a->ah_attr.grh.dgid = p->route.addr.addr.ibaddr.dgid;
+		a->ah_attr.grh.hop_limit = 64;
+		a->ah_attr.is_global = a->ah_attr.port_num = 1;
+		a->path_mtu = VB_MTU_4096;
+		a->dest_qp_num = id->remote_qpn;
+		a->rq_psn = id->remote_psn;
+		a->max_dest_rd_atomic = id->responder;
+		break;
+	case VB_QPS_RTS:
+		*mask |= VB_QP_SQ_PSN;
+		a->sq_psn = id->psn;
+		if (ud)
+			break;
+		*mask |= VB_QP_TIMEOUT | VB_QP_RETRY_CNT | VB_QP_RNR_RETRY | VB_QP_MAX_QP_RD_ATOMIC;
+		a->timeout = CM_ACK_TIMEOUT;
+		a->retry_cnt = id->retry;
+		a->rnr_retry = id->rnr_retry;
+		a->max_rd_atomic = id->initiator;
+		break;
+	default:
+		err = EINVAL;
+	}
+	pthread_mutex_unlock(&cm_mu);
+	return err ? cm_err(err) : 0;
+}
+
+/* move brings the queue pair into a state; an errno. */
+static int move(struct cm_id *id, int state)
+{
+	struct vb_qp_attr a = { .qp_state = state };
+	int mask;
+
+	if (!id->id.qp)
+		return 0;
+	if (rdma_init_qp_attr(&id->id, &a, &mask))
+		return errno;
+	return ibv_modify_qp(id->id.qp, &a, mask);
+}
+
+int cm_qp_rtr(struct cm_id *id)
+{
+	int err = move(id, VB_QPS_INIT); /* again: now the access is known */
+
+	return err ? err : move(id, VB_QPS_RTR);
+}
+
+int cm_qp_rts(struct cm_id *id) { return move(id, VB_QPS_RTS); }
+
+int cm_qp_err(struct cm_id *id)
+{
+	struct vb_qp_attr a = { .qp_state = VB_QPS_ERR };
+
+	return id->id.qp ? ibv_modify_qp(id->id.qp, &a, VB_QP_STATE) : 0;
+}
+
+/* The completion queues and the domain must be the caller's: defaults for them
+ * are not here. */
+CM_EXPORT int rdma_create_qp(struct vb_rdma_cm_id *p, struct vb_pd *pd, struct vb_qp_init_attr *a)
+{
+	struct cm_id *id = (struct cm_id *)p;
+	struct vb_qp *qp;
+	int err;
+
+	CM_CALL("rdma_create_qp", p->verbs);
+	if (p->qp || !p->verbs || !pd || pd->context != p->verbs || a->qp_type != p->qp_type)
+		return cm_err(EINVAL);
+	qp = ibv_create_qp(pd, a);
+	if (!qp)
+		return -1;
+	p->qp = qp;
+	p->pd = pd;
+	err = move(id, VB_QPS_INIT);
+	if (!err && cm_is_ud(id) && !(err = move(id, VB_QPS_RTR)))
+		err = move(id, VB_QPS_RTS);
+	if (!err)
+		return 0;
+	ibv_destroy_qp(qp);
+	p->qp = NULL;
+	return cm_err(err);
+}
+
+CM_EXPORT void rdma_destroy_qp(struct vb_rdma_cm_id *p)
+{
+	ibv_destroy_qp(p->qp);
+	p->qp = NULL;
+}
+
+/* A RoCE v2 group is its IP address (cma_iboe_set_mgid). */
+CM_EXPORT int rdma_join_multicast(struct vb_rdma_cm_id *p, struct sockaddr *sa, void *context)
+{
+	struct cm_id *id = (struct cm_id *)p;
+	struct vb_rdma_ud_param u = { .qp_num = CM_MCAST_QPN, .qkey = CM_QKEY };
+	struct sockaddr_in in;
+	struct cm_event *e;
+	struct cm_mc *mc;
+
+	CM_CALL("rdma_join_multicast", p->verbs);
+	if (id->dev < 0 || !p->verbs || !cm_is_ud(id))
+		return cm_err(EINVAL);
+	if (sa->sa_family == AF_INET) {
+		in = *(struct sockaddr_in *)sa;
+	} else {
+		struct sockaddr_in6 *six = (struct sockaddr_in6 *)sa;
+
+		if (sa->sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&six->sin6_addr))
+			return cm_err(EAFNOSUPPORT);
+		in = (struct sockaddr_in){ .sin_family = AF_INET };
+		memcpy(&in.sin_addr, six->sin6_addr.s6_addr + 12, 4);
+	}
+	mc = calloc(1, sizeof(*mc));
+	if (!mc)
+		return cm_err(ENOMEM);
+	mc->id = id;
+	mc->addr = in;
+	mc->context = context;
+	memcpy(mc->gid.raw + 10, "\xff\xff", 2);
+	memcpy(mc->gid.raw + 12, &in.sin_addr, 4);
+	u.ah_attr.grh.dgid = mc->gid;
+	u.ah_attr.grh.hop_limit = 1;
+	u.ah_attr.is_global = u.ah_attr.port_num = 1;
+	u.private_data = context;
+	e = cm_event_new();
+	e->mc = mc;
+	e->event.param.ud = u;
+	pthread_mutex_lock(&cm_mu);
+	mc->next = id->mcs;
+	id->mcs = mc;
+	cm_push(id, VB_RDMA_CM_EVENT_MULTICAST_JOIN, 0, e);
+	pthread_mutex_unlock(&cm_mu);
+	return 0;
+}
+
+CM_EXPORT int rdma_leave_multicast(struct vb_rdma_cm_id *p, struct sockaddr *sa)
+{
+	struct cm_id *id = (struct cm_id *)p;
+	struct cm_mc **at, *mc;
+	uint32_t group = 0;
+
+	CM_CALL("rdma_leave_multicast", p->verbs);
+	if (sa->sa_family == AF_INET)
+		group = ((struct sockaddr_in *)sa)->sin_addr.s_addr;
+	else if (sa->sa_family == AF_INET6)
+		memcpy(&group, ((struct sockaddr_in6 *)sa)->sin6_addr.s6_addr + 12, 4);
+	pthread_mutex_lock(&cm_mu);
+	for (at = &id->mcs; (mc = *at) && mc->addr.sin_addr.s_addr != group; at = &mc->next)
+		;
+	if (!mc) {
+		pthread_mutex_unlock(&cm_mu);
+		return cm_err(EADDRNOTAVAIL);
+	}
+	*at = mc->next;
+	for (struct cm_event *e = cm_channel_of(id)->first; e; e = e->next)
+		if (e->mc == mc)
+			e->id = NULL;
+	pthread_mutex_unlock(&cm_mu);
+	if (mc->attached && p->qp)
+		ibv_detach_mcast(p->qp, &mc->gid, 0);
+	pthread_mutex_lock(&id->mu);
+	while (mc->completed < mc->reported)
+		pthread_cond_wait(&id->cond, &id->mu);
+	pthread_mutex_unlock(&id->mu);
+	free(mc);
+	return 0;
+}

@@ -1,0 +1,186 @@
+/* Address handles, multicast groups, datagrams. */
+#include "nd.h"
+
+struct group {
+	union vb_gid gid;
+	struct nd_device *dev;
+	struct nd_qp *qps[ND_MAX_GROUP_QPS];
+	int n;
+};
+
+static struct group groups[ND_DEVICES * ND_MAX_GROUPS]; /* under nd_mu */
+
+ND_EXPORT struct vb_ah *ibv_create_ah(struct vb_pd *pd, struct vb_ah_attr *a)
+{
+	struct nd_ah *ah;
+
+	ND_CALL_PTR("ibv_create_ah", nd_dev_of(pd->context));
+	if (a->port_num != 1 || !a->is_global || a->grh.sgid_index != 0)
+		return nd_null(EINVAL); /* RoCE needs the GRH */
+	ah = calloc(1, sizeof(*ah));
+	if (!ah)
+		return nd_null(ENOMEM);
+	ah->ah = (struct vb_ah){ .context = pd->context, .pd = pd };
+	ah->attr = *a;
+	nd_lock();
+	((struct nd_pd *)pd)->uses++;
+	nd_live.ah++;
+	nd_unlock();
+	return &ah->ah;
+}
+
+ND_EXPORT int ibv_destroy_ah(struct vb_ah *p)
+{
+	ND_DESTROY("ibv_destroy_ah", nd_dev_of(p->context));
+	nd_lock();
+	((struct nd_pd *)p->pd)->uses--;
+	nd_live.ah--;
+	nd_unlock();
+	free(p);
+	return 0;
+}
+
+static struct group *group_of(struct nd_device *dev, const union vb_gid *gid, bool make)
+{
+	struct group *unused = NULL;
+
+	for (unsigned i = 0; i < ND_DEVICES * ND_MAX_GROUPS; i++) {
+		struct group *g = &groups[i];
+
+		if (g->n && g->dev == dev && !memcmp(&g->gid, gid, sizeof(*gid)))
+			return g;
+		if (!g->n && !unused)
+			unused = g;
+	}
+	if (!make || !unused)
+		return NULL;
+	unused->dev = dev;
+	unused->gid = *gid;
+	return unused;
+}
+
+ND_EXPORT int ibv_attach_mcast(struct vb_qp *q, const union vb_gid *gid, uint16_t lid)
+{
+	struct nd_qp *qp = (struct nd_qp *)q;
+	struct group *g;
+	int err = 0;
+
+	(void)lid;
+	ND_CALL("ibv_attach_mcast", nd_dev_of(q->context));
+	if (q->qp_type != VB_QPT_UD)
+		return EINVAL;
+	nd_lock();
+	g = group_of(qp->ctx->dev, gid, true);
+	for (int i = 0; g && i < g->n; i++)
+		if (g->qps[i] == qp) {
+			nd_unlock();
+			return 0;
+		}
+	if (!g || g->n == ND_MAX_GROUP_QPS) {
+		err = ENOMEM;
+	} else {
+		g->qps[g->n++] = qp;
+		qp->mcasts++;
+	}
+	nd_unlock();
+	return err;
+}
+
+ND_EXPORT int ibv_detach_mcast(struct vb_qp *q, const union vb_gid *gid, uint16_t lid)
+{
+	struct nd_qp *qp = (struct nd_qp *)q;
+	struct group *g;
+
+	(void)lid;
+	ND_DESTROY("ibv_detach_mcast", nd_dev_of(q->context));
+	nd_lock();
+	g = group_of(qp->ctx->dev, gid, false);
+	for (int i = 0; g && i < g->n; i++) {
+		if (g->qps[i] != qp)
+			continue;
+		g->qps[i] = g->qps[--g->n];
+		qp->mcasts--;
+		nd_unlock();
+		return 0;
+	}
+	nd_unlock();
+	return EINVAL;
+}
+
+/* deliver gives a datagram to a queue pair, which drops what it cannot take. */
+static void deliver(struct nd_qp *from, struct nd_qp *p, struct nd_send *w, const struct nd_bytes *payload, const union vb_gid *dgid)
+{
+	struct nd_cqe e = { .opcode = VB_WC_RECV, .byte_len = w->len + ND_GRH, .wc_flags = VB_WC_GRH };
+	uint8_t grh[ND_GRH] = { 0x60 }; /* version 6 */
+	struct nd_recv *r;
+	struct nd_bytes to;
+
+	if (p->instant || p->qp.qp_base.qp_type != VB_QPT_UD || p->state < VB_QPS_RTR || p->state > VB_QPS_SQE)
+		return;
+	if (p->attr.qkey != w->wr.wr.ud.remote_qkey)
+		return;
+	r = nd_recv_next(p, p->srq);
+	if (!r)
+		return;
+	to = nd_bytes_of((struct nd_pd *)p->qp.qp_base.pd, r->sge, r->num_sge, NULL, 0);
+	if (p->state == VB_QPS_RTR && !p->comm_est) {
+		p->comm_est = true;
+		nd_async(p->ctx, p, VB_EVENT_COMM_EST);
+	}
+	e.src_qp = from->qp.qp_base.qp_num;
+	e.solicited = !!(w->wr.send_flags & VB_SEND_SOLICITED);
+	if (to.len < w->len + ND_GRH) {
+		e.status = VB_WC_LOC_LEN_ERR;
+	} else if (!nd_bytes_ok(&to, VB_ACCESS_LOCAL_WRITE)) {
+		e.status = VB_WC_LOC_PROT_ERR;
+	} else {
+		memcpy(grh + 8, &from->ctx->dev->gid, 16);
+		memcpy(grh + 24, dgid, 16);
+		nd_copy_out(&to, 0, grh, ND_GRH);
+		nd_copy(&to, ND_GRH, payload);
+		if (w->wr.opcode == VB_WR_SEND_WITH_IMM) {
+			e.wc_flags |= VB_WC_WITH_IMM;
+			e.imm = w->wr.imm_data;
+		}
+	}
+	nd_recv_done(p, p->srq, e);
+	if (e.status)
+		nd_qp_error(p);
+}
+
+/* nd_datagram sends one. That nobody takes it is no failure. */
+enum nd_outcome nd_datagram(struct nd_qp *qp, struct nd_send *w, int *status)
+{
+	struct nd_pd *pd = (struct nd_pd *)qp->qp.qp_base.pd;
+	struct nd_bytes payload = nd_bytes_of(pd, w->sge, w->wr.num_sge, w->inl, w->len);
+	struct nd_ah *ah = (struct nd_ah *)w->wr.wr.ud.ah;
+	const union vb_gid *dgid;
+	struct nd_qp *p;
+
+	if (!nd_bytes_ok(&payload, 0))
+		*status = VB_WC_LOC_PROT_ERR;
+	else if (w->len > ND_UD_MTU)
+		*status = VB_WC_LOC_LEN_ERR;
+	else if (!ah || ah->ah.pd != &pd->pd)
+		*status = VB_WC_LOC_QP_OP_ERR;
+	if (*status)
+		return ND_FAILED;
+	if (w->wr.wr.ud.remote_qkey & 0x80000000) /* IBTA 10.2.5: the high bit says to take the sender's own */
+		w->wr.wr.ud.remote_qkey = qp->attr.qkey;
+	dgid = &ah->attr.grh.dgid;
+	if (qp->ctx->dev->port_state != VB_PORT_ACTIVE)
+		return ND_DONE;
+	if (w->wr.wr.ud.remote_qpn == ND_MCAST_QPN) {
+		for (int d = 0; d < ND_DEVICES; d++) {
+			struct group *g = group_of(&nd_devices[d], dgid, false);
+
+			for (int i = 0; g && i < g->n; i++)
+				deliver(qp, g->qps[i], w, &payload, dgid);
+		}
+		return ND_DONE;
+	}
+	p = nd_qp_by_num(w->wr.wr.ud.remote_qpn);
+	if (p && !nd_fatal(p->ctx->dev) && !memcmp(dgid, &p->ctx->dev->gid, sizeof(*dgid)))
+		deliver(qp, p, w, &payload, dgid);
+	return ND_DONE;
+}

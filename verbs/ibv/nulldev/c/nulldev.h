@@ -1,0 +1,88 @@
+/* What a test may ask of the null device beside the entry points of libibverbs
+ * and librdmacm: its mode, scripted faults, counters. Every function may be
+ * called from any thread. */
+#ifndef NULLDEV_H
+#define NULLDEV_H
+
+#include <stdint.h>
+
+/* What a device does with work requests. A context has the mode that was set
+ * when it was opened, for all its life. */
+enum {
+	NULLDEV_LOOPBACK = 0, /* sends meet receives, one-sided operations copy */
+	NULLDEV_INSTANT = 1,  /* the yardstick: nothing is carried */
+};
+
+enum {
+	NULLDEV_ERRNO = 1,    /* a call fails with err */
+	NULLDEV_BAD_WR = 2,   /* a post fails at its request number arg, from 0 */
+	NULLDEV_OVERRUN = 3,  /* a completion finds its queue full */
+	NULLDEV_LOST = 4,     /* a completion event is not delivered */
+	NULLDEV_LATE = 5,     /* flushes wait for arg polls; 0: for the destroying */
+	NULLDEV_STALE = 6,    /* a completion that came before comes again */
+	NULLDEV_LEFTOVER = 7, /* destroying a queue pair leaves its completions, and adds one */
+	NULLDEV_FATAL = 8,    /* DEVICE_FATAL, and then EIO from everything but destroying */
+};
+
+/* How a failing call says so. Calls that give a pointer give NULL and set errno,
+ * and rdma_ calls give -1 and set errno, unless NEGATIVE is asked for. */
+enum {
+	NULLDEV_HOW_ERRNO = 0,	  /* the errno is the value: the documented way */
+	NULLDEV_HOW_MINUS1 = 1,	  /* -1, errno set: as libmlx5 did */
+	NULLDEV_HOW_NEGATIVE = 2, /* the negative errno: as rxe did */
+};
+
+/* One fault. It strikes at the nth thing of its kind since it was added (1 is
+ * the next), and at the count-1 after it; count 0 is for ever. ERRNO and BAD_WR
+ * count calls of this name, or of all names with an empty one. LATE is on as
+ * long as it is there; nth and count do not matter. */
+struct nulldev_fault {
+	uint32_t kind;
+	uint32_t how;
+	char call[48];
+	uint64_t nth;
+	uint64_t count;
+	int32_t err;
+	uint32_t arg;
+};
+
+/* What is alive. */
+struct nulldev_objects {
+	uint32_t context, pd, mr, mw, ah, cq, channel, qp, srq, xrcd;
+	uint32_t cm_channel, cm_id;
+};
+
+/* Counted since the library was loaded. */
+struct nulldev_stats {
+	uint64_t sends, recvs;		 /* posts */
+	uint64_t send_wrs, recv_wrs;	 /* requests accepted by them */
+	uint64_t doorbells;
+	uint64_t polls, empty_polls;
+	uint64_t completions;		 /* written into queues */
+	uint64_t events, lost_events;	 /* completion events */
+	uint64_t unacked;		 /* completion, asynchronous and connection events taken and not acknowledged */
+	struct nulldev_objects live;
+};
+
+void nulldev_set_mode(uint32_t mode);
+/* Adds a fault and gives its number; a negative errno for one that makes no
+ * sense or when there are too many. */
+int nulldev_add_fault(const struct nulldev_fault *f);
+/* How often a fault struck. */
+uint64_t nulldev_hits(int fault);
+void nulldev_clear_faults(void);
+/* Calls of this name so far; of all with an empty one. */
+uint64_t nulldev_calls(const char *name);
+void nulldev_stats(struct nulldev_stats *s);
+/* Raises a completion event on every queue that has a channel, armed or not. */
+int nulldev_spurious_events(void);
+/* Raises an asynchronous event of the port: PORT_ERR, PORT_ACTIVE ... */
+int nulldev_port_event(const char *device, int type);
+/* Kills a device, as NULLDEV_FATAL does. */
+int nulldev_fatal(const char *device);
+/* Brings a device back for contexts opened from now on. */
+int nulldev_revive(const char *device);
+/* In librdmacm: DEVICE_REMOVAL for every identifier bound to the device. */
+int nulldev_cm_removal(const char *device);
+
+#endif
