@@ -21,12 +21,14 @@ const (
 	eventAbort
 	eventVanish
 	eventHangUp
+	eventRemove
+	eventPortDown
 	simEvents
 )
 
 var simEventNames = [simEvents]string{
 	"calm link", "mild faults", "slow link", "doubling link", "heavy loss", "partition", "heal", "QP to ERR", "close",
-	"abort", "node dies", "listener moves",
+	"abort", "node dies", "listener moves", "device removed", "port down",
 }
 
 // On average this many rounds between two disturbances of a kind. A round starts
@@ -37,6 +39,8 @@ const (
 	everyPartition = 900
 	everyVanish    = 4000
 	everyHangUp    = 2500
+	everyRemove    = 3500
+	everyPortDown  = 2500
 )
 
 // disturb breaks something now and then, and mends it later.
@@ -83,7 +87,16 @@ func (w *simWorld) disturb() {
 	if r.one(everyVanish) {
 		w.vanish(w.nodes[r.IntN(simNodes)])
 	}
+	if r.one(everyRemove) {
+		w.remove(w.nodes[r.IntN(simNodes)])
+	}
+	if r.one(everyPortDown) {
+		w.unplug(w.nodes[r.IntN(simNodes)], r.span(time.Millisecond, 1500*time.Millisecond))
+	}
 	for _, n := range w.nodes {
+		if n.portAt != 0 && w.now() >= n.portAt {
+			n.plug()
+		}
 		if n.stopping && n.finish() {
 			if !n.hasEnds() {
 				n.close()
@@ -144,6 +157,11 @@ func (w *simWorld) partition(i int, d time.Duration) {
 }
 
 func (w *simWorld) heal() {
+	for _, n := range w.nodes {
+		if n.portAt != 0 {
+			n.plug()
+		}
+	}
 	if w.cut >= 0 {
 		w.events[eventHeal]++
 		w.cut = -1

@@ -58,6 +58,8 @@ type simNode struct {
 	seats    [simListeners][]futures.Future[*Conn]
 	srq      *simSharedRecv
 	stopping bool          // being shut down
+	removed  bool          // its device was taken out
+	portAt   time.Duration // its port is down until then; 0: it is up
 	reopenAt time.Duration // when it is down for a while
 }
 
@@ -234,6 +236,12 @@ func (n *simNode) close() {
 	}
 	if o := dev.Objects(); !o.Zero() {
 		w.fail("%s has left %v", n.name, o)
+	}
+	if n.removed {
+		n.removed = false
+		if err := w.prov.Restore(n.name); err != nil {
+			w.fail("putting a device back in %s: %v", n.name, err)
+		}
 	}
 	n.rt, n.ln = nil, [simListeners]*Listener{}
 }
