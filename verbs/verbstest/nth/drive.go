@@ -1,0 +1,132 @@
+package nth
+
+import (
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Scenario is what is run once for every n.
+type Scenario struct {
+	// Provider makes a fresh one for each run.
+	Provider func() (verbs.Provider, error)
+	// Run does it all, from opening to closing, and returns every error there
+	// was, joined. It may run in any goroutine.
+	Run func(p verbs.Provider) error
+	// Errno and Busy are the plan's.
+	Errno syscall.Errno
+	Busy  bool
+	// Step is how many calls further the next run fails; default 1: every call.
+	Step int
+	// Watchdog is how long a run may take; default 30 s.
+	Watchdog time.Duration
+	// Gauges count what else must not be left behind.
+	Gauges []leak.Gauge
+}
+
+// most bounds a scenario whose calls never end.
+const most = 200_000
+
+// Outcome is what came of all runs.
+type Outcome struct {
+	Runs   int // in which the fault struck
+	Failed int // of those, how many the scenario reported
+	Ops    map[string]int
+}
+
+// String is one line and the calls of a run without a fault.
+func (o Outcome) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d runs with a fault: %d reported, %d coped; calls of a run without:", o.Runs, o.Failed, o.Runs-o.Failed)
+	for _, op := range slices.Sorted(maps.Keys(o.Ops)) {
+		fmt.Fprintf(&b, " %s %d", op, o.Ops[op])
+	}
+	return b.String()
+}
+
+// Drive runs the scenario with the 1st, 2nd, 3rd… call failing until the fault
+// strikes no more, and fails the test on a hang, on anything left behind, on an
+// error that does not name the call, and if the run without a fault fails. It
+// blocks until all is done.
+func Drive(t *testing.T, s Scenario) (o Outcome) {
+	t.Helper()
+	if s.Watchdog == 0 {
+		s.Watchdog = 30 * time.Second
+	}
+	s.Step = max(s.Step, 1)
+	for n := 1; n < most; n += s.Step {
+		p, err := s.Provider()
+		if err != nil {
+			t.Fatalf("making a provider: %v", err)
+		}
+		before, err := leak.Take(s.Gauges...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := &Plan{N: n, Errno: s.Errno, Busy: s.Busy}
+		err = watched(t, plan, s.Watchdog, func() error { return s.Run(Wrap(p, plan)) })
+		call, struck := plan.Struck()
+		if left := before.Check(leakPatience); left != nil {
+			t.Fatalf("%v failed, and left this behind (the scenario says %v):\n%v", call, err, left)
+		}
+		switch {
+		case !struck && err != nil:
+			t.Fatalf("without a fault (%d calls) the scenario failed: %v", plan.Count(), err)
+		case !struck:
+			o.Ops = plan.Ops()
+			return o
+		case err != nil && !Names(err, call.Op):
+			t.Errorf("%v failed; the error does not name it: %v", call, err)
+		case err != nil:
+			o.Failed++
+		}
+		o.Runs++
+	}
+	t.Fatalf("the scenario makes more than %d calls", most)
+	return o
+}
+
+// leakPatience is how long goroutines on their way out may take.
+const leakPatience = 5 * time.Second
+
+// watched runs fn and fails with all goroutines when it hangs. Nothing can be
+// done about what hangs, so the test ends there.
+func watched(t *testing.T, plan *Plan, limit time.Duration, fn func() error) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- fn() }()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		buf := make([]byte, 1<<20)
+		call, struck := plan.Struck()
+		t.Fatalf("hangs for %v after %d calls; %v was made to fail: %v\n%s", limit, plan.Count(), call, struck, buf[:runtime.Stack(buf, true)])
+		return nil
+	}
+}
+
+// Names tells whether some error in err's tree is a *verbs.OpError about the C
+// call op.
+func Names(err error, op string) bool {
+	if oe, ok := err.(*verbs.OpError); ok && oe.Op == op {
+		return true
+	}
+	switch u := err.(type) {
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(u.Unwrap(), func(e error) bool { return Names(e, op) })
+	case interface{ Unwrap() error }:
+		return u.Unwrap() != nil && Names(u.Unwrap(), op)
+	}
+	return false
+}

@@ -1,0 +1,144 @@
+package nth_test
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/verbstest"
+	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
+)
+
+// TestMain fails the run when something is left behind.
+func TestMain(m *testing.M) { leak.Main(m) }
+
+func virtual(t *testing.T) (*soft.Provider, *fabric.Fabric) {
+	t.Helper()
+	f := fabric.New(fabric.Config{Virtual: true, Seed: 1})
+	var devs []soft.DeviceConfig
+	for i, name := range []string{"left", "right"} {
+		devs = append(devs, soft.DeviceConfig{Name: name, Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}), MTU: verbs.MTU1024})
+	}
+	p, err := soft.New(soft.Config{Fabric: f, Devices: devs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, f
+}
+
+// Rule: a provider with no fault to make is the provider it wraps: what passes
+// there passes here.
+func TestWrappedProviderConforms(t *testing.T) {
+	p, f := virtual(t)
+	w := nth.Wrap(p, &nth.Plan{})
+	var ctxs []verbs.Context
+	for _, name := range []string{"left", "right"} {
+		ctx, err := w.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ctx.Close()
+		ctxs = append(ctxs, ctx)
+	}
+	caps, err := verbstest.CapsOf(ctxs[0], ctxs[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	caps.CM, caps.CQOverrun, caps.AccessEvents, caps.CommEst, caps.RandomKeys = true, true, true, true, true
+	caps.CQResize, caps.LastWQE, caps.CheckedHandles = true, true, true
+	caps.Clock = f
+	verbstest.Run(t, verbstest.Pair{Name: "nth_soft_virtual", Caps: caps,
+		A: verbstest.Endpoint{Provider: w, Context: ctxs[0]}, B: verbstest.Endpoint{Provider: w, Context: ctxs[1]}})
+}
+
+// Rule: the call that is to fail fails, is not carried out, and is named; those
+// before and after it are.
+func TestTheNthCallFails(t *testing.T) {
+	p, _ := virtual(t)
+	plan := &nth.Plan{N: 3, Errno: syscall.ENOMEM}
+	ctx, err := nth.Wrap(p, plan).Open("left") // 1
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ctx.Close()
+	pd, err := ctx.AllocPD() // 2
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pd.Close()
+	if _, err = ctx.CreateCQ(4, nil, 0, 0); !errors.Is(err, syscall.ENOMEM) || !nth.Names(err, "ibv_create_cq") { // 3
+		t.Errorf("the third call answered %v", err)
+	}
+	if n := ctx.Objects().CQ; n != 0 {
+		t.Errorf("the call that failed made %d completion queues", n)
+	}
+	cq, err := ctx.CreateCQ(4, nil, 0, 0) // 4
+	if err != nil {
+		t.Fatalf("the fourth call failed: %v", err)
+	}
+	defer cq.Close()
+	if c, ok := plan.Struck(); !ok || c.N != 3 || c.Op != "ibv_create_cq" || !strings.Contains(c.Object, "left") {
+		t.Errorf("recorded was %+v, %v", c, ok)
+	}
+}
+
+// Rule: in a turn each group is a call, and the others are carried out.
+func TestOneGroupOfATurnFails(t *testing.T) {
+	p, _ := virtual(t)
+	plan := &nth.Plan{}
+	ctx, err := nth.Wrap(p, plan).Open("left")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ctx.Close()
+	var cqs [3]verbs.CQ
+	for i := range cqs {
+		if cqs[i], err = ctx.CreateCQ(4, nil, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		defer cqs[i].Close()
+	}
+	plan.N = plan.Count() + 2 // the second arm
+	turn := verbs.Turn{Arms: []verbs.ArmGroup{{CQ: cqs[0]}, {CQ: cqs[1]}, {CQ: cqs[2]}}, Polls: []verbs.PollGroup{{CQ: cqs[0]}}}
+	if err := ctx.Turn(&turn); err != nil {
+		t.Fatal(err)
+	}
+	if turn.Arms[0].Errno != 0 || turn.Arms[1].Errno != syscall.EIO || turn.Arms[2].Errno != 0 || turn.Polls[0].Errno != 0 {
+		t.Errorf("the groups answered %+v %+v", turn.Arms, turn.Polls)
+	}
+	if c, _ := plan.Struck(); c.Op != "ibv_req_notify_cq" {
+		t.Errorf("recorded was %v", c)
+	}
+}
+
+// Rule: a Close that fails has closed, one that is busy has not.
+func TestCloseFailsInTwoWays(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		p, _ := virtual(t)
+		plan := &nth.Plan{N: 3, Busy: busy}
+		ctx, err := nth.Wrap(p, plan).Open("left") // 1
+		if err != nil {
+			t.Fatal(err)
+		}
+		pd, err := ctx.AllocPD() // 2
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = pd.Close() // 3
+		if errors.Is(err, verbs.ErrBusy) != busy || !nth.Names(err, "ibv_dealloc_pd") {
+			t.Errorf("busy %v: Close answered %v", busy, err)
+		}
+		if n := ctx.Objects().PD; (n == 1) != busy {
+			t.Errorf("busy %v: %d domains are left", busy, n)
+		}
+		if err := errors.Join(pd.Close(), ctx.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}

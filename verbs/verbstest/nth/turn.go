@@ -1,0 +1,112 @@
+package nth
+
+import "github.com/verbena-rdma/verbena/verbs"
+
+// frame is the turn that goes down: what came, unwrapped, less the group that
+// is made to fail. It is used again from turn to turn.
+type frame struct {
+	inner verbs.Turn
+	// skipped are the indices of the group left out of each list; -1: none.
+	recv, send, arm, poll int
+}
+
+// Turn carries out a turn, each group of which is a call. A group that is made
+// to fail is left out and answers the errno: nothing was posted, armed or
+// polled.
+func (c *context) Turn(t *verbs.Turn) error {
+	f, _ := c.w.turns.Get().(*frame)
+	if f == nil {
+		f = &frame{}
+	}
+	defer func() {
+		f.inner.Reset()
+		c.w.turns.Put(f)
+	}()
+	f.fill(c, t)
+	if err := c.Context.Turn(&f.inner); err != nil {
+		return err
+	}
+	f.answer(c.w.plan, t)
+	return nil
+}
+
+func (f *frame) fill(c *context, t *verbs.Turn) {
+	p := c.w.plan
+	f.recv, f.send, f.arm, f.poll = -1, -1, -1, -1
+	for i, g := range t.Recvs {
+		op := "ibv_post_recv"
+		if g.SRQ != nil {
+			op = "ibv_post_srq_recv"
+		}
+		if p.strikes(op, c.Context) {
+			f.recv = i
+			continue
+		}
+		g.QP, g.SRQ = innerQP(g.QP), innerSRQ(g.SRQ)
+		f.inner.Recvs = append(f.inner.Recvs, g)
+	}
+	for i, g := range t.Sends {
+		if p.strikes("ibv_post_send", c.Context) {
+			f.send = i
+			continue
+		}
+		g.QP = innerQP(g.QP)
+		f.inner.Sends = append(f.inner.Sends, g)
+	}
+	for i, g := range t.Arms {
+		if p.strikes("ibv_req_notify_cq", c.Context) {
+			f.arm = i
+			continue
+		}
+		g.CQ = innerCQ(g.CQ)
+		f.inner.Arms = append(f.inner.Arms, g)
+	}
+	for i, g := range t.Polls {
+		if p.strikes("ibv_poll_cq", c.Context) {
+			f.poll = i
+			continue
+		}
+		g.CQ = innerCQ(g.CQ)
+		f.inner.Polls = append(f.inner.Polls, g)
+	}
+}
+
+// answer copies what came out into the turn of the caller.
+func (f *frame) answer(p *Plan, t *verbs.Turn) {
+	at := 0
+	for i := range t.Recvs {
+		if i == f.recv {
+			t.Recvs[i].Accepted, t.Recvs[i].Errno = 0, p.errno()
+			continue
+		}
+		t.Recvs[i].Accepted, t.Recvs[i].Errno = f.inner.Recvs[at].Accepted, f.inner.Recvs[at].Errno
+		at++
+	}
+	at = 0
+	for i := range t.Sends {
+		if i == f.send {
+			t.Sends[i].Accepted, t.Sends[i].Errno = 0, p.errno()
+			continue
+		}
+		t.Sends[i].Accepted, t.Sends[i].Errno = f.inner.Sends[at].Accepted, f.inner.Sends[at].Errno
+		at++
+	}
+	at = 0
+	for i := range t.Arms {
+		if i == f.arm {
+			t.Arms[i].Errno = p.errno()
+			continue
+		}
+		t.Arms[i].Errno = f.inner.Arms[at].Errno
+		at++
+	}
+	at = 0
+	for i := range t.Polls {
+		if i == f.poll {
+			t.Polls[i].N, t.Polls[i].Errno = 0, p.errno()
+			continue
+		}
+		t.Polls[i].N, t.Polls[i].Errno = f.inner.Polls[at].N, f.inner.Polls[at].Errno
+		at++
+	}
+}
