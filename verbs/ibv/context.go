@@ -38,6 +38,11 @@ type deviceContext struct {
 	counts verbs.ObjectCount
 	opened int // 1 while the context is; counted like an object
 
+	// windows counts memory windows, so that turns of a context without any need
+	// not look for bindings. Raised before a window is made, lowered after it is
+	// gone; read by turns. It publishes nothing.
+	windows atomic.Int32
+
 	// seen collects the signs that the device is gone. Bits are set by whoever
 	// sees one and never cleared; read by every turn. It publishes nothing.
 	seen atomic.Uint32

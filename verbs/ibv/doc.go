@@ -42,8 +42,8 @@
 // # Goroutines
 //
 // As the contract says: everything but turns may be called from any goroutine,
-// and a call under way keeps its object from being closed. A turn must not run
-// while one of its objects is being closed.
+// and a call under way keeps its object from being closed. A turn passes closed
+// objects over, but it must not run while one of its objects is being closed.
 //
 // # A device that goes away
 //

@@ -106,6 +106,9 @@ func (c *deviceContext) answer(g *group) syscall.Errno {
 	return syscall.EIO
 }
 
+// in tells whether a turn of c may use the object: it is c's and not closed.
+func (n *node) in(c *deviceContext) bool { return n.ctx == c && !n.closed.Load() }
+
 // refuse has C pass a group over.
 func refuse(g *group) { g.kind, g.count, g.err = C.TURN_NONE, 0, C.EINVAL }
 
@@ -115,9 +118,9 @@ func (c *deviceContext) fillRecv(g *group, r *verbs.RecvGroup) {
 		return
 	}
 	g.at, g.count = C.uint64_t(r.Head), C.uint32_t(r.Count)
-	if s, ok := r.SRQ.(*sharedReceiveQueue); ok && s != nil && s.ctx == c {
+	if s, ok := r.SRQ.(*sharedReceiveQueue); ok && s != nil && s.in(c) {
 		g.kind, g.obj = C.TURN_SRQ_RECV, C.uint64_t(addr(s.c))
-	} else if q, ok := r.QP.(*queuePair); ok && q != nil && q.ctx == c && r.SRQ == nil {
+	} else if q, ok := r.QP.(*queuePair); ok && q != nil && q.in(c) && r.SRQ == nil {
 		g.kind, g.obj = C.TURN_RECV, C.uint64_t(addr(q.c))
 	} else {
 		refuse(g)
@@ -130,7 +133,7 @@ func (c *deviceContext) fillSend(g *group, s *verbs.SendGroup) {
 		return
 	}
 	q, ok := s.QP.(*queuePair)
-	if !ok || q == nil || q.ctx != c {
+	if !ok || q == nil || !q.in(c) {
 		refuse(g)
 		return
 	}
@@ -139,6 +142,9 @@ func (c *deviceContext) fillSend(g *group, s *verbs.SendGroup) {
 		g.kind = C.TURN_SEND_EX
 	}
 	g.at, g.count = C.uint64_t(s.Head), C.uint32_t(s.Count)
+	if c.windows.Load() != 0 {
+		g.windows = 1
+	}
 	if q.ex != nil {
 		g.ex, g.ops = C.uint64_t(addr(q.ex)), C.uint32_t(q.ops)
 	}
@@ -146,7 +152,7 @@ func (c *deviceContext) fillSend(g *group, s *verbs.SendGroup) {
 
 func (c *deviceContext) fillArm(g *group, a *verbs.ArmGroup) {
 	q, ok := a.CQ.(*completionQueue)
-	if !ok || q == nil || q.ctx != c {
+	if !ok || q == nil || !q.in(c) {
 		refuse(g)
 		return
 	}
@@ -158,7 +164,7 @@ func (c *deviceContext) fillArm(g *group, a *verbs.ArmGroup) {
 
 func (c *deviceContext) fillPoll(g *group, p *verbs.PollGroup) {
 	q, ok := p.CQ.(*completionQueue)
-	if !ok || q == nil || q.ctx != c {
+	if !ok || q == nil || !q.in(c) {
 		refuse(g)
 		return
 	}

@@ -25,10 +25,11 @@ type node struct {
 	id      uint64     // in ctx.ids; 0 when no event names it
 	hidden  registered // the object, while it is withdrawn from ctx.ids
 
-	// users counts children and calls under way; closed is set while and after
-	// C destroys the object. Both under ctx.mu.
-	users  int
-	closed bool
+	// users counts children and calls under way; under ctx.mu.
+	users int
+	// closed is set while and after C destroys the object. Written under ctx.mu;
+	// read there, and by turns, which pass a closed object over.
+	closed atomic.Bool
 
 	// unacked counts events taken and not acknowledged. Raised under the lock of
 	// ctx.ids by whoever takes one, lowered by whoever acknowledges it; read
@@ -48,7 +49,7 @@ func (c *deviceContext) keep(op string, nodes ...*node) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, n := range nodes {
-		if n != nil && n.closed {
+		if n != nil && n.closed.Load() {
 			return opError(op, n.label, syscall.EBADF, "%w", verbs.ErrClosed)
 		}
 	}
@@ -94,7 +95,7 @@ func (n *node) use(op string, call func() syscall.Errno) error {
 func (n *node) shut(op string, destroy func() syscall.Errno) error {
 	c := n.ctx
 	c.mu.Lock()
-	if n.closed {
+	if n.closed.Load() {
 		c.mu.Unlock()
 		return nil
 	}
@@ -104,7 +105,7 @@ func (n *node) shut(op string, destroy func() syscall.Errno) error {
 	} else if !c.ids.withdraw(n) {
 		busy = "events are not acknowledged"
 	} else {
-		n.closed = true
+		n.closed.Store(true)
 	}
 	c.mu.Unlock()
 	if busy != "" {
@@ -113,7 +114,7 @@ func (n *node) shut(op string, destroy func() syscall.Errno) error {
 	errno := destroy()
 	if errno != 0 && !c.gone(errno) {
 		c.mu.Lock()
-		n.closed = false
+		n.closed.Store(false)
 		c.mu.Unlock()
 		c.ids.restore(n)
 		return c.failed(op, n.label, errno)

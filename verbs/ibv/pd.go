@@ -44,6 +44,7 @@ var _ verbs.MW = (*memoryWindow)(nil)
 // Implements: ibv_alloc_mw.
 func (p *protectionDomain) AllocMW(t verbs.MWType) (verbs.MW, error) {
 	m := &memoryWindow{typ: t}
+	p.ctx.windows.Add(1)
 	if err := p.ctx.make("ibv_alloc_mw", &m.node, []*node{&p.node}, &p.ctx.counts.MW, func() (string, syscall.Errno) {
 		var err error
 		if m.c, err = C.shim_alloc_mw(p.c, C.vb_enum(t)); m.c == nil {
@@ -51,6 +52,7 @@ func (p *protectionDomain) AllocMW(t verbs.MWType) (verbs.MW, error) {
 		}
 		return fmt.Sprintf("MW %d of %s", m.c.handle, p.ctx.info.Name), 0
 	}); err != nil {
+		p.ctx.windows.Add(-1)
 		return nil, err
 	}
 	return m, nil
@@ -70,7 +72,13 @@ func (m *memoryWindow) Handle() uint64 { return addr(m.c) }
 //
 // Implements: ibv_dealloc_mw.
 func (m *memoryWindow) Close() error {
-	return m.shut("ibv_dealloc_mw", func() syscall.Errno { return syscall.Errno(C.shim_dealloc_mw(m.c)) })
+	return m.shut("ibv_dealloc_mw", func() syscall.Errno {
+		e := syscall.Errno(C.shim_dealloc_mw(m.c))
+		if e == 0 || m.ctx.gone(e) {
+			m.ctx.windows.Add(-1)
+		}
+		return e
+	})
 }
 
 // addressHandle is an AH.

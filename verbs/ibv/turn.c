@@ -46,26 +46,24 @@ static void keep_keys(struct vb_send_wr *wr, uint32_t n)
 			__atomic_store_n(&wr->bind_mw.mw->rkey, wr->bind_mw.rkey, __ATOMIC_RELAXED);
 }
 
+/* A plain list with a FLUSH or an ATOMIC_WRITE is refused there by every
+ * library: they are no opcodes of ibv_post_send. */
 static void post_send(struct turn_group *g)
 {
-	struct vb_qp *q = (struct vb_qp *)(uintptr_t)g->obj;
-	struct vb_send_wr *first = (struct vb_send_wr *)(uintptr_t)g->at, *bad = first, *wr;
-	int extended = g->kind == TURN_SEND_EX, binds = 0;
-	for (wr = first; wr; wr = wr->next) {
-		extended |= wr->opcode == VB_WR_FLUSH || wr->opcode == VB_WR_ATOMIC_WRITE;
-		binds |= wr->opcode == VB_WR_BIND_MW;
-	}
+	struct vb_send_wr *first = (struct vb_send_wr *)(uintptr_t)g->at, *bad = first;
+
 	errno = 0;
-	if (extended) {
+	if (g->kind == TURN_SEND_EX) {
 		g->err = turn_post_ex((struct vb_qp_ex *)(uintptr_t)g->ex, g->ops, first);
 		if (g->err)
 			g->count = 0;
 	} else {
+		struct vb_qp *q = (struct vb_qp *)(uintptr_t)g->obj;
 		g->err = shim_errno(q->context->ops.post_send(q, first, &bad));
 		if (g->err)
 			g->count = sends_before(first, bad);
 	}
-	if (binds)
+	if (g->windows)
 		keep_keys(first, g->count);
 }
 

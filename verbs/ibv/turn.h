@@ -24,7 +24,8 @@ struct turn_group {
 	uint64_t at;
 	uint64_t ex;	/* of a send: the vb_qp_ex; 0 without extended posting */
 	uint32_t ops;	/* of a send: the VB_QP_EX_WITH_ that the vb_qp_ex has */
-	uint32_t kind;
+	uint16_t kind;
+	uint16_t windows; /* of a send: there are memory windows, look for bindings */
 	uint32_t count; /* in: the length of the list or array. out: how many */
 	int32_t err;	/* out: an errno, 0 for none */
 };
