@@ -202,6 +202,10 @@ func TestXRCRemoteAccess(t *testing.T) {
 				fill(x.a.data()[:4096], 1)
 				fill(x.b.data()[4096:8192], 9)
 				x.b.setWord(0, 2)
+				x.post(0, 9, 1<<16, 8)
+				x.a.mustPost(x.to(x.srqs[0].Num(), 9, verbs.WRSend, 8)) // goes to another queue first
+				x.settle()
+				x.a.ok(x.a.poll(x.a.scq), 9)
 				mr := x.mrs[1]
 				if !own {
 					mr = x.mrs[0]
