@@ -51,6 +51,12 @@
 // the data is fetched: allowed by the specification (IBTA volume 1, 10.8.3.3), and seldom
 // seen on hardware.
 //
+// # Memory that outlives the process
+//
+// A persistent FLUSH writes pages of a mapped file (mem.MapFile) with msync. A
+// goroutine does that, and this queue pair's responder waits (persist.go); in
+// virtual time the engine writes itself.
+//
 // # Payload by reference
 //
 // A packet's payload points into registered memory of its sender until the

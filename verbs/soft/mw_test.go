@@ -72,6 +72,7 @@ func TestBindRules(t *testing.T) {
 		*world
 		mw     *memoryWindow
 		other  verbs.MR // in another domain
+		far    verbs.MW // in another domain
 		plain  verbs.MR // without MW_BIND
 		ro     verbs.MR // MW_BIND without LOCAL_WRITE
 		zero   verbs.MR // zero-based
@@ -104,6 +105,9 @@ func TestBindRules(t *testing.T) {
 		{"the region's key with another tag", 2, func(w *world2, wr request) { wr.BindMR ^= 1 }, false},
 		{"a window for the region", 2, func(w *world2, wr request) { wr.BindMR = uint64(w.mw.RKey()) }, false},
 		{"other index in the key", 2, func(w *world2, wr request) { wr.MWRKey ^= 0x100 }, false},
+		{"window of another domain", 2, func(w *world2, wr request) {
+			wr.MW, wr.MWRKey = w.far.Handle(), w.far.RKey()
+		}, false},
 		{"region of another domain", 2, func(w *world2, wr request) { wr.BindMR = w.other.Handle() }, false},
 		{"region of another domain, type 1", 1, func(w *world2, wr request) { wr.BindMR = w.other.Handle() }, false},
 		{"region without MW_BIND", 2, func(w *world2, wr request) { wr.BindMR = w.plain.Handle() }, false},
@@ -137,7 +141,9 @@ func TestBindRules(t *testing.T) {
 			}
 			w.other, w.plain = reg(pd, b.at(0), windowAccess), reg(b.pd, b.at(0), allAccess)
 			w.ro, w.zero = reg(b.pd, b.at(0), verbs.AccessMWBind|verbs.AccessRemoteRead), reg(b.pd, 0, windowAccess|verbs.AccessZeroBased)
-			closing(t, w.mw, w.other, w.plain, w.ro, w.zero, pd)
+			w.far, err = pd.AllocMW(c.kind)
+			must(t, err)
+			closing(t, w.mw, w.far, w.other, w.plain, w.ro, w.zero, pd)
 			w.bigger = b.mr.Length() - 4096 + 1
 			before := w.mw.RKey()
 			wr := b.bindWR(1, w.mw, 4096, 4096, remoteAll)
