@@ -43,10 +43,12 @@ func (w *word) wake() bool {
 		yield("wake")
 		switch s := w.s.Load(); s {
 		case idle:
+			yield("wake idle")
 			if w.s.CompareAndSwap(idle, scheduled) {
 				return true
 			}
 		case running:
+			yield("wake running")
 			if mutant == mutantNoRescan || w.s.CompareAndSwap(running, rescan) {
 				return false
 			}
@@ -72,6 +74,7 @@ func (w *word) rest() bool {
 	if w.s.CompareAndSwap(running, idle) {
 		return true
 	}
+	yield("rest again")
 	w.s.Store(running) // it was rescan, which only the runner changes
 	return false
 }
