@@ -44,6 +44,8 @@ func TestBenchmarksRun(t *testing.T) {
 		{"write, 64 KiB, deep", BenchmarkWrite64KDeep, false},
 		{"ping-pong", BenchmarkPingPong, false},
 		{"crowd", BenchmarkCrowd, false},
+		{"tell", BenchmarkTell, false},
+		{"ask", BenchmarkAsk, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := testing.Benchmark(c.run)
