@@ -16,7 +16,7 @@ import (
 const (
 	hostileOpen    = 8192 // from 0 on
 	hostileRecvAt  = 8192
-	hostileRecvLen = 1024
+	hostileRecvLen = 6000 // more than any packet may bring
 	hostileRecvs   = 2
 )
 

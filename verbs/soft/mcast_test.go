@@ -102,8 +102,10 @@ func TestMulticastEndsWithDetach(t *testing.T) {
 	arrive(1, "one closed")
 	must(t, first.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
 	must(t, first.Close())
-	if n := len(w.b.ctx.dev.groups); n != 0 {
-		t.Fatalf("%d groups left without queue pairs", n)
+	w.a.mustPost(w.a.datagram(id, ah, verbs.McastQPN, verbs.SendSignaled, w.a.sge(0, 8)))
+	w.a.ok(w.a.want(w.a.scq, 1), id)
+	if n := w.a.qp.dev.p.Stats().Unknown; n != 1 || len(w.b.ctx.dev.groups) != 0 {
+		t.Fatalf("the device must leave a group with its last queue pair: %d packets to nobody", n)
 	}
 }
 

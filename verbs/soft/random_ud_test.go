@@ -131,8 +131,12 @@ func (x *looseWorld) arrived(l *loose, c *verbs.WC) error {
 	}
 	l.done[c.WRID]++
 	r := l.sizes[c.WRID]
-	from := x.ends[0]
-	if c.SrcQP != from.e.qp.Num() {
+	from := x.ends[0] // the peer, but datagrams tell: numbers may be the same at both
+	if x.ud {
+		if src := l.e.data()[r.at+32 : r.at+36]; [4]byte(src) != from.e.gid.Addr().As4() {
+			from = x.ends[1]
+		}
+	} else if from == l {
 		from = x.ends[1]
 	}
 	id := uint64(c.Imm())
@@ -152,6 +156,8 @@ func (x *looseWorld) arrived(l *loose, c *verbs.WC) error {
 		at, r.n = m.dst, looseMax
 	}
 	switch {
+	case c.SrcQP != from.e.qp.Num():
+		return fmt.Errorf("the source is %v", from.e.qp)
 	case !mine:
 		return fmt.Errorf("message %d is not for this end", id)
 	case int(c.ByteLen) != skip+m.n, int(c.ByteLen) > r.n:

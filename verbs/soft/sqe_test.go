@@ -69,10 +69,11 @@ func TestSendQueueError(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, options{kind: c.kind, attr: func(a *verbs.QPAttr) { a.QKey = testQKey }, mtu: verbs.MTU1024})
+			ahs := map[*peer]verbs.AH{w.a: w.b.handle(w.a.gid), w.b: w.a.handle(w.b.gid)}
 			message := func(from, to *peer, id uint64) request {
 				wr := from.send(id, verbs.WRSend, 0, from.sge(0, 100))
 				if c.kind == verbs.QPTUD {
-					wr.SetUD(from.handle(to.gid).Handle(), to.qp.Num(), testQKey)
+					wr.SetUD(ahs[to].Handle(), to.qp.Num(), testQKey)
 				}
 				return wr
 			}

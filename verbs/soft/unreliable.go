@@ -161,8 +161,7 @@ func (q *queuePair) sentUnreliable(sq *sendQueue, w *sendWQE) {
 func (q *queuePair) failUnreliable(sq *sendQueue, s verbs.WCStatus) {
 	q.completeSend(sq, s, vendorLocal)
 	q.attr.SQDraining = false
-	q.enter(verbs.QPSSQE)
-	q.flushSends()
+	q.enter(verbs.QPSSQE) // which flushes the others
 }
 
 // flushSends completes everything that is still posted to the send queue.
