@@ -20,6 +20,11 @@ type pump struct {
 func newPump(w *world, depth int, op verbs.WROpcode, flags verbs.SendFlags, n int) *pump {
 	p := &pump{w: w, depth: depth, recv: op == verbs.WRSend || op == verbs.WRRDMAWriteWithImm}
 	var first, last request
+	var ah verbs.AH
+	room := n // of a receive
+	if w.a.kind == verbs.QPTUD {
+		ah, room = w.a.handle(w.b.gid), n+grhLen
+	}
 	for i := range depth {
 		f := flags
 		if i == depth-1 {
@@ -30,6 +35,9 @@ func newPump(w *world, depth int, op verbs.WROpcode, flags verbs.SendFlags, n in
 		case verbs.WRAtomicFetchAndAdd:
 			wr.SetFetchAdd(w.b.at(0), w.b.mr.RKey(), 1)
 		case verbs.WRSend:
+			if ah != nil {
+				wr.SetUD(ah.Handle(), w.b.qp.Num(), 0)
+			}
 		default:
 			wr.SetRDMA(w.b.at(0), w.b.mr.RKey())
 		}
@@ -49,7 +57,7 @@ func newPump(w *world, depth int, op verbs.WROpcode, flags verbs.SendFlags, n in
 		for range depth {
 			addr := w.b.alloc(verbs.SizeofRecvWR)
 			wr, _ := mem.At[verbs.RecvWR](w.b.wrs, addr)
-			*wr = verbs.RecvWR{NumSGE: 1, SGList: w.b.list([]verbs.SGE{w.b.sge(0, n)})}
+			*wr = verbs.RecvWR{NumSGE: 1, SGList: w.b.list([]verbs.SGE{w.b.sge(0, room)})}
 			if head == nil {
 				head, headAt = wr, addr
 			} else {
@@ -109,6 +117,36 @@ var pumpCases = []struct {
 	{"fetchadd/sync", 1, verbs.WRAtomicFetchAndAdd, 0, 8},
 }
 
+// looseCases are those of the unreliable services.
+var looseCases = []struct {
+	name  string
+	kind  verbs.QPType
+	depth int
+	op    verbs.WROpcode
+	n     int
+}{
+	{"uc/write/8/sync", verbs.QPTUC, 1, verbs.WRRDMAWrite, 8},
+	{"uc/write/65536/sync", verbs.QPTUC, 1, verbs.WRRDMAWrite, 65536},
+	{"uc/send/8/deep32", verbs.QPTUC, 32, verbs.WRSend, 8},
+	{"ud/send/8/sync", verbs.QPTUD, 1, verbs.WRSend, 8},
+	{"ud/send/8/deep32", verbs.QPTUD, 32, verbs.WRSend, 8},
+	{"ud/send/4096/deep32", verbs.QPTUD, 32, verbs.WRSend, 4096},
+}
+
+func BenchmarkUnreliable(b *testing.B) {
+	for _, c := range looseCases {
+		b.Run(c.name, func(b *testing.B) {
+			p := newPump(newWorld(b, options{kind: c.kind, real: true, jumbo: true}), c.depth, c.op, 0, c.n)
+			b.SetBytes(int64(c.n * c.depth))
+			b.ReportAllocs()
+			for b.Loop() {
+				p.run()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*c.depth), "ns/wr")
+		})
+	}
+}
+
 func BenchmarkRC(b *testing.B) {
 	for _, c := range pumpCases {
 		for _, jumbo := range []bool{true, false} {
@@ -141,6 +179,20 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 			}
 			if n := testing.AllocsPerRun(200, p.run); n != 0 {
 				t.Fatalf("%v allocations per round of post, execute and poll, want none", n)
+			}
+		})
+	}
+}
+
+func TestUnreliablePathAllocatesNothing(t *testing.T) {
+	for _, c := range looseCases {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPump(newWorld(t, options{kind: c.kind, real: true, jumbo: true}), c.depth, c.op, 0, c.n)
+			for range 100 {
+				p.run() // pools grow
+			}
+			if n := testing.AllocsPerRun(200, p.run); n != 0 {
+				t.Fatalf("%v allocations per round of post, send, receive and poll, want none", n)
 			}
 		})
 	}

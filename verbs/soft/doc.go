@@ -61,5 +61,24 @@
 //
 // A packet's payload points into registered memory of its sender until the
 // receiver has copied it. Each such packet carries a guard; see guard.go for
-// why nothing reads a buffer that its owner has back.
+// why nothing reads a buffer that its owner has back. Unreliable packets carry
+// copies instead: see below.
+//
+// # Unreliable services
+//
+// UC and UD queue pairs complete a request when it is sent (unreliable.go,
+// datagram.go). By then its payload is copied into packets, so that the owner
+// may use the buffer again; and the packets on their way are bounded for each
+// queue pair (pace.go), because nobody acknowledges them. A datagram is one
+// packet: at most the port's MTU, and 4096 bytes on a port with the jumbo MTU,
+// where UC packets carry 32 KiB. A longer datagram completes with LOC_LEN_ERR,
+// as on hardware; rdma_rxe drops it and reports success (C10-93.1.1).
+//
+// A local error moves the queue pair to SQE, as the specification has it;
+// rdma_rxe moves it to ERR. What a receiver drops (no receive, a wrong queue
+// key, a message with a gap) nobody is told of; [Provider.Counters] counts it.
+//
+// A datagram to a multicast group is copied for each port that has queue pairs
+// attached, and goes over that port's link with that link's faults (mcast.go,
+// package fabric). The sender has one too if it is attached.
 package soft
