@@ -61,11 +61,21 @@ var wireFields = map[string]map[string][3]int{
 	"DREP": {
 		"TID": {8, 0, 64}, "LocalID": {24, 0, 32}, "RemoteID": {28, 0, 32}, "Private": {32, 0, 224 * 8},
 	},
+	"SIDR_REQ": {
+		"TID": {8, 0, 64}, "RequestID": {24, 0, 32}, "PKey": {28, 0, 16}, "ServiceID": {32, 0, 64},
+		"Private": {40, 0, 216 * 8},
+	},
+	"SIDR_REP": {
+		"TID": {8, 0, 64}, "RequestID": {24, 0, 32}, "Status": {28, 0, 8}, "InfoLen": {29, 0, 8},
+		"QPN": {32, 0, 24}, "ServiceID": {36, 0, 64}, "QKey": {44, 0, 32}, "Info": {48, 0, 72 * 8},
+		"Private": {120, 0, 136 * 8},
+	},
 }
 
 func messages() map[string]Message {
 	return map[string]Message{
 		"REQ": &REQ{}, "REP": &REP{}, "REJ": &REJ{}, "MRA": &MRA{}, "RTU": &RTU{}, "DREQ": &DREQ{}, "DREP": &DREP{},
+		"SIDR_REQ": &SIDRREQ{}, "SIDR_REP": &SIDRREP{},
 	}
 }
 
@@ -121,7 +131,8 @@ func TestLayout(t *testing.T) {
 				continue
 			}
 			fill(v, at[2])
-			if name == "REJ" && path == "ARILen" {
+			short := path == "ARILen" || path == "InfoLen"
+			if short {
 				v.SetUint(SizeARI) // the codec refuses more; 72 is 0b1001000
 			}
 			if err := msg.Put(&full); err != nil {
@@ -133,7 +144,7 @@ func TestLayout(t *testing.T) {
 				mask := byte(0x80) >> (bit % 8)
 				changed := (full[bit/8]^empty[bit/8])&mask != 0
 				inside := bit >= first && bit < first+at[2]
-				if changed != inside && !(inside && path == "ARILen") {
+				if changed != inside && !(inside && short) {
 					t.Errorf("%s.%s: bit %d of byte %d: changed %v, inside the field %v", name, path, bit%8, bit/8, changed, inside)
 				}
 			}
@@ -160,11 +171,14 @@ func TestWidths(t *testing.T) {
 	if err := (&REJ{ARILen: SizeARI + 1}).Put(new(MAD)); !errors.Is(err, ErrRange) {
 		t.Errorf("REJ with 73 bytes of ARI: %v, want ErrRange", err)
 	}
+	if err := (&SIDRREP{InfoLen: SizeARI + 1}).Put(new(MAD)); !errors.Is(err, ErrRange) {
+		t.Errorf("SIDR_REP with 73 bytes of information: %v, want ErrRange", err)
+	}
 }
 
 // drawMessage draws a message that is valid on the wire.
 func drawMessage(t *rapid.T) Message {
-	names := []string{"REQ", "REP", "REJ", "MRA", "RTU", "DREQ", "DREP"}
+	names := []string{"REQ", "REP", "REJ", "MRA", "RTU", "DREQ", "DREP", "SIDR_REQ", "SIDR_REP"}
 	name := rapid.SampledFrom(names).Draw(t, "kind")
 	msg := messages()[name]
 	for path, at := range wireFields[name] {
@@ -177,13 +191,13 @@ func drawMessage(t *rapid.T) Message {
 		default:
 			lo, hi := uint64(0), ^uint64(0)>>(64-at[2])
 			switch path {
-			case "LocalID", "RemoteID":
+			case "LocalID", "RemoteID", "RequestID":
 				lo = 1
 			case "QPN":
 				lo = 2
 			case "Answers":
 				hi = 2
-			case "ARILen":
+			case "ARILen", "InfoLen":
 				hi = SizeARI
 			}
 			v.SetUint(rapid.Uint64Range(lo, hi).Draw(t, path))
@@ -284,12 +298,19 @@ func TestGolden(t *testing.T) {
 	rej := &REJ{TID: 1, RemoteID: 0xa1b2c3d4, Answers: AnswersREQ, Reason: RejInvalidMTU, ARILen: 1}
 	rej.ARI[0] = 3
 	copy(rej.Private[:], "no")
+	sreq := &SIDRREQ{TID: 5, RequestID: 0xa1b2c3d4, PKey: 0xffff, ServiceID: ServiceID(0x0111, 7471)}
+	copy(sreq.Private[:], "who?")
+	srep := &SIDRREP{TID: 5, RequestID: 0xa1b2c3d4, InfoLen: 2, QPN: 0x0a0b0c, ServiceID: ServiceID(0x0111, 7471), QKey: 0x01234567}
+	copy(srep.Info[:], "\x0e\x0f")
+	copy(srep.Private[:], "me")
 	for name, msg := range map[string]Message{
 		"req": req, "rep": rep, "rej": rej,
 		"mra":  &MRA{TID: 2, LocalID: 0x01020304, RemoteID: 0xa1b2c3d4, Answers: AnswersREP, ServiceTimeout: 24},
 		"rtu":  &RTU{TID: 3, LocalID: 0xa1b2c3d4, RemoteID: 0x01020304},
 		"dreq": &DREQ{TID: 4, LocalID: 0xa1b2c3d4, RemoteID: 0x01020304, RemoteQPN: 0x0a0b0c},
 		"drep": &DREP{TID: 4, LocalID: 0x01020304, RemoteID: 0xa1b2c3d4},
+
+		"sidr_req": sreq, "sidr_rep": srep,
 	} {
 		want := goldenMAD(t, "testdata/"+name+".hex")
 		var m MAD
@@ -359,6 +380,7 @@ func FuzzParse(f *testing.F) {
 	for _, msg := range []Message{
 		&REQ{LocalID: 1, QPN: 2}, &REP{LocalID: 1, RemoteID: 2, QPN: 3}, &REJ{RemoteID: 1}, &MRA{LocalID: 1, RemoteID: 2},
 		&RTU{LocalID: 1, RemoteID: 2}, &DREQ{LocalID: 1, RemoteID: 2}, &DREP{LocalID: 1, RemoteID: 2},
+		&SIDRREQ{RequestID: 1}, &SIDRREP{RequestID: 1, QPN: 2}, &SIDRREP{RequestID: 1, Status: SIDRReject},
 	} {
 		var m MAD
 		if err := msg.Put(&m); err != nil {

@@ -28,11 +28,15 @@ const (
 	StateDREQRcvd
 	StateTimewait
 	StateREJSent
+	StateSIDRREQSent
+	StateSIDRREQRcvd
+	StateSIDRREPSent // as REJ_SENT: a question that is remembered for a while
 )
 
 var stateNames = [...]string{
 	"IDLE", "REQ_SENT", "REQ_RCVD", "MRA_REQ_SENT", "MRA_REQ_RCVD", "REP_SENT", "REP_RCVD",
 	"MRA_REP_SENT", "MRA_REP_RCVD", "ESTABLISHED", "DREQ_SENT", "DREQ_RCVD", "TIMEWAIT", "REJ_SENT",
+	"SIDR_REQ_SENT", "SIDR_REQ_RCVD", "SIDR_REP_SENT",
 }
 
 // String is the name of the state.
@@ -80,7 +84,8 @@ type Conn struct {
 	lqpn     uint32
 	rqpn     uint32 // 0 while unknown
 	tid      uint64
-	req      *REQ // passive, until it is answered
+	service  uint64 // of a question
+	req      *REQ   // passive, until it is answered
 
 	wait       time.Duration // how long an answer may take
 	maxRetries uint8
@@ -160,6 +165,9 @@ func (c *Conn) forget() {
 	if k := (remoteID{c.peer, c.remote}); c.m.byRemote[k] == c {
 		delete(c.m.byRemote, k)
 	}
+	if k := (remoteID{c.peer, c.remote}); c.m.bySIDR[k] == c {
+		delete(c.m.bySIDR, k)
+	}
 	c.forgetQPN()
 }
 
@@ -190,9 +198,9 @@ func (c *Conn) expired(now time.Duration) {
 	case StateTimewait:
 		c.forget()
 		c.emit(Event{Kind: EvTimewaitExit})
-	case StateREJSent:
+	case StateREJSent, StateSIDRREPSent:
 		c.forget()
-	case StateREQSent, StateMRAREQRcvd, StateREPSent, StateMRAREPRcvd, StateDREQSent:
+	case StateREQSent, StateMRAREQRcvd, StateREPSent, StateMRAREPRcvd, StateDREQSent, StateSIDRREQSent:
 		if c.retries < c.maxRetries {
 			c.again(now)
 			return
@@ -219,6 +227,9 @@ func (c *Conn) gaveUp(now time.Duration) {
 	switch c.state {
 	case StateDREQSent:
 		c.timewait(now, true)
+	case StateSIDRREQSent:
+		c.forget()
+		c.emit(Event{Kind: EvUnreachable})
 	case StateREQSent, StateMRAREQRcvd:
 		// The peer may have a request of ours at its consumer.
 		c.m.send(c.peer, c.giveUpREJ())

@@ -42,7 +42,8 @@
 //
 //   - Every [Conn] gets exactly one terminal event: EvRejected, EvUnreachable or
 //     EvTimewaitExit; EvDisconnected comes once before EvTimewaitExit. A
-//     connection that was closed by its owner gets none.
+//     connection that was closed by its owner gets none. A question gets
+//     EvSIDRReply or EvUnreachable.
 //   - A lost datagram is repeated: REQ, REP and DREQ by their sender, up to the
 //     retry count; MRA, REJ, RTU and DREP when what they answer comes again.
 //   - A duplicate changes nothing and is answered as the first one was.
@@ -58,5 +59,6 @@
 //     the connection down with a DREQ, which is repeated until answered, so that
 //     no half of a connection stays behind.
 //
-// The alternate path messages (LAP, APR) and SIDR are not here yet.
+// Service resolution, a question and its answer, is drawn in lookup.go. The
+// alternate path messages (LAP, APR) are not here.
 package cm

@@ -18,16 +18,21 @@ const (
 	// EvRejected: refused by the peer, or ended by it before it was
 	// established. Terminal.
 	EvRejected
-	// EvUnreachable: no answer to REQ or REP. Terminal.
+	// EvUnreachable: no answer to REQ, REP or SIDR_REQ. Terminal.
 	EvUnreachable
 	// EvDisconnected: ended by either side. When the peer asked first the
 	// state is DREQ_RCVD and the consumer calls SendDREP.
 	EvDisconnected
 	// EvTimewaitExit: the connection's numbers may be used again. Terminal.
 	EvTimewaitExit
+	// EvSIDRRequest: a question for a Listener. The consumer answers with Answer or
+	// Close.
+	EvSIDRRequest
+	// EvSIDRReply: the answer to ours. Terminal.
+	EvSIDRReply
 )
 
-var eventNames = [...]string{"", "REQUEST", "REPLY", "ESTABLISHED", "REJECTED", "UNREACHABLE", "DISCONNECTED", "TIMEWAIT_EXIT"}
+var eventNames = [...]string{"", "REQUEST", "REPLY", "ESTABLISHED", "REJECTED", "UNREACHABLE", "DISCONNECTED", "TIMEWAIT_EXIT", "SIDR_REQUEST", "SIDR_REPLY"}
 
 // String is the name of the event.
 func (k EventKind) String() string {
@@ -42,9 +47,11 @@ func (k EventKind) String() string {
 type Event struct {
 	Kind     EventKind
 	Conn     *Conn
-	Listener *Listener // EvRequest
+	Listener *Listener // EvRequest, EvSIDRRequest
 	REQ      *REQ      // EvRequest
 	REP      *REP      // EvReply
 	REJ      *REJ      // EvRejected by the peer
+	SIDRREQ  *SIDRREQ  // EvSIDRRequest
+	SIDRREP  *SIDRREP  // EvSIDRReply
 	Timeout  bool      // EvDisconnected: the peer did not answer
 }

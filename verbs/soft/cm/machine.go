@@ -107,6 +107,7 @@ type Machine struct {
 	byLocal   map[uint32]*Conn   // every connection
 	byRemote  map[remoteID]*Conn // the passive ones, to tell a repeated REQ
 	byQPN     map[remoteQP]*Conn // those that know the peer's queue pair
+	bySIDR    map[remoteID]*Conn // questions of peers, by their request IDs
 	timers    timerHeap
 	buf       MAD // for datagrams that are not repeated
 }
@@ -132,6 +133,7 @@ func New(cfg Config) (*Machine, error) {
 		byLocal:   map[uint32]*Conn{},
 		byRemote:  map[remoteID]*Conn{},
 		byQPN:     map[remoteQP]*Conn{},
+		bySIDR:    map[remoteID]*Conn{},
 	}, nil
 }
 
@@ -178,6 +180,10 @@ func (m *Machine) Receive(now time.Duration, src verbs.GID, b []byte) error {
 		used = m.onDREQ(now, src, msg)
 	case *DREP:
 		used = m.onDREP(now, src, msg)
+	case *SIDRREQ:
+		used = m.onSIDRREQ(now, src, msg)
+	case *SIDRREP:
+		used = m.onSIDRREP(src, msg)
 	}
 	if !used {
 		m.stats.Ignored++

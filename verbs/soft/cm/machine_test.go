@@ -325,7 +325,11 @@ func FuzzMachine(f *testing.F) {
 			return int(b)
 		}
 		for len(prog) > 0 {
-			switch next() % 5 {
+			switch next() % 6 {
+			case 5:
+				if _, err := p.a.Lookup(p.now, &LookupParam{Dst: p.b.gid, ServiceID: 7}, nil); err != nil {
+					t.Fatal(err)
+				}
 			case 0:
 				p.connect(t, ConnectParam{QPN: uint32(2 + next())})
 			case 1:
@@ -354,6 +358,11 @@ func FuzzMachine(f *testing.F) {
 				for _, c := range n.byRemote {
 					if n.byLocal[c.local] != c {
 						t.Fatalf("%v is known by its peer's ID only", c)
+					}
+				}
+				for _, c := range n.bySIDR {
+					if n.byLocal[c.local] != c {
+						t.Fatalf("%v is known by its peer's question only", c)
 					}
 				}
 				for _, c := range n.byQPN {

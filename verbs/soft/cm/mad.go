@@ -44,7 +44,7 @@ const (
 	AttrDREP Attr = 0x16
 )
 
-var attrNames = [...]string{"REQ", "MRA", "REJ", "REP", "RTU", "DREQ", "DREP"}
+var attrNames = [...]string{"REQ", "MRA", "REJ", "REP", "RTU", "DREQ", "DREP", "SIDR_REQ", "SIDR_REP"}
 
 // String is the name of the message in the specification.
 func (a Attr) String() string {
@@ -98,7 +98,7 @@ func malformed(msg, field string, value uint64, want string) error {
 	return &FieldError{Msg: msg, Field: field, Value: value, Want: want, cause: ErrMalformed}
 }
 
-// Message is one of *REQ, *REP, *RTU, *REJ, *MRA, *DREQ, *DREP.
+// Message is one of *REQ, *REP, *RTU, *REJ, *MRA, *DREQ, *DREP, *SIDRREQ, *SIDRREP.
 type Message interface {
 	// Attr is the kind of message.
 	Attr() Attr
@@ -146,8 +146,12 @@ func Parse(b []byte) (Message, error) {
 		msg = new(DREQ)
 	case AttrDREP:
 		msg = new(DREP)
+	case AttrSIDRREQ:
+		msg = new(SIDRREQ)
+	case AttrSIDRREP:
+		msg = new(SIDRREP)
 	default:
-		return nil, malformed("MAD", "attribute ID", uint64(a), "0x10 to 0x16")
+		return nil, malformed("MAD", "attribute ID", uint64(a), "0x10 to 0x18")
 	}
 	if err := msg.parse(m); err != nil {
 		return nil, err

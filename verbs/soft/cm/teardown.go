@@ -66,7 +66,11 @@ func (c *Conn) Close(now time.Duration) {
 		_ = c.dreq(now, nil) // no private data that could be too long
 	case StateDREQRcvd:
 		_ = c.SendDREP(now, nil) // likewise
-	case StateIdle, StateDREQSent, StateTimewait, StateREJSent:
+	case StateSIDRREQSent:
+		c.forget() // nobody need know
+	case StateSIDRREQRcvd:
+		_ = c.Answer(now, SIDRReject, 0, 0, nil) // the state allows it and there is no private data
+	case StateIdle, StateDREQSent, StateTimewait, StateREJSent, StateSIDRREPSent:
 	}
 }
 

@@ -1,0 +1,122 @@
+package cm
+
+import (
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Service resolution (IBTA 12.11): one question, one answer, nothing connected.
+//
+//	    active                            passive
+//
+//	     IDLE                             LISTEN (a Listener)
+//	      │ Lookup: SIDR_REQ →              │ → SIDR_REQ
+//	      v                                 v
+//	SIDR_REQ_SENT ── no answer:        SIDR_REQ_RCVD ── → SIDR_REQ again: nothing
+//	      │          SIDR_REQ →             │ Answer: SIDR_REP →
+//	      │ → SIDR_REP, or given up         v
+//	      v                            SIDR_REP_SENT ── → SIDR_REQ again: SIDR_REP →
+//	    gone                                │ when nobody can ask again
+//	                                        v
+//	                                      gone
+//
+// A question is a [Conn] too; the calls for connections answer it with ErrState.
+// The kernel forgets a question when it has answered, so that one repeated comes
+// to its listener as a new one; here it is remembered as long as it may come.
+
+// LookupParam is what an active side asks for.
+type LookupParam struct {
+	Dst       verbs.GID
+	ServiceID uint64
+	PKey      uint16
+	Private   []byte // at most PrivateSIDRREQ bytes
+}
+
+// Lookup sends a SIDR_REQ. The outcome is EvSIDRReply or EvUnreachable. The error
+// is a *FieldError when a value does not fit; then nothing was sent.
+//
+// Implements: ib_send_cm_sidr_req (kernel cm.c).
+func (m *Machine) Lookup(now time.Duration, p *LookupParam, user any) (*Conn, error) {
+	id := m.newID()
+	req := &SIDRREQ{TID: uint64(id)<<32 | m.cfg.Rand()&0xffffffff, RequestID: id, PKey: p.PKey, ServiceID: p.ServiceID}
+	if err := setPrivate(AttrSIDRREQ, req.Private[:], p.Private); err != nil {
+		return nil, err
+	}
+	c := &Conn{
+		User: user, m: m, local: id, peer: p.Dst, tid: req.TID, service: p.ServiceID,
+		wait: codeTime(m.cfg.ResponseTimeout), maxRetries: m.cfg.MaxRetries,
+	}
+	m.byLocal[id] = c
+	if err := c.transmit(req); err != nil {
+		return nil, err
+	}
+	c.await(now, StateSIDRREQSent)
+	return c, nil
+}
+
+// onSIDRREQ is a question, or the repetition of one.
+func (m *Machine) onSIDRREQ(now time.Duration, src verbs.GID, req *SIDRREQ) bool {
+	if c := m.bySIDR[remoteID{src, req.RequestID}]; c != nil {
+		if c.state != StateSIDRREPSent || c.tid != req.TID {
+			return false // it is with the consumer
+		}
+		c.repeat()
+		return true
+	}
+	l := m.listeners[req.ServiceID]
+	if l == nil || l.pending >= l.backlog {
+		why := SIDRUnsupported
+		if l != nil {
+			why = SIDRNoQP // none to spare
+		}
+		m.send(src, &SIDRREP{TID: req.TID, RequestID: req.RequestID, Status: why, ServiceID: req.ServiceID})
+		return true
+	}
+	c := &Conn{
+		m: m, listener: l, passive: true, state: StateSIDRREQRcvd, local: m.newID(), remote: req.RequestID,
+		peer: src, tid: req.TID, service: req.ServiceID,
+	}
+	l.pending++
+	m.byLocal[c.local] = c
+	m.bySIDR[remoteID{src, c.remote}] = c
+	c.emit(Event{Kind: EvSIDRRequest, Listener: l, SIDRREQ: req})
+	return true
+}
+
+// Answer answers a question, with a queue pair and its key if status is
+// SIDRSuccess. No event follows; the question is the machine's from now on.
+//
+// Implements: ib_send_cm_sidr_rep (kernel cm.c).
+func (c *Conn) Answer(now time.Duration, status SIDRStatus, qpn, qkey uint32, private []byte) error {
+	if c.state != StateSIDRREQRcvd {
+		return &StateError{"Answer", c.state}
+	}
+	rep := &SIDRREP{TID: c.tid, RequestID: c.remote, Status: status, ServiceID: c.service}
+	if status == SIDRSuccess {
+		rep.QPN, rep.QKey = qpn, qkey
+	}
+	if err := setPrivate(AttrSIDRREP, rep.Private[:], private); err != nil {
+		return err
+	}
+	if err := c.transmit(rep); err != nil {
+		return err
+	}
+	c.closed = true
+	c.answered()
+	c.state = StateSIDRREPSent
+	// A question does not say how often its sender asks; we take our own habits.
+	c.m.timers.set(c, now+min(rejKeep, codeTime(c.m.cfg.ResponseTimeout)*time.Duration(c.m.cfg.MaxRetries+1)))
+	return nil
+}
+
+// onSIDRREP is the answer to our question.
+func (m *Machine) onSIDRREP(src verbs.GID, rep *SIDRREP) bool {
+	c := m.byLocal[rep.RequestID]
+	if c == nil || c.state != StateSIDRREQSent || c.peer != src || c.tid != rep.TID {
+		return false
+	}
+	c.forget()
+	c.emit(Event{Kind: EvSIDRReply, SIDRREP: rep})
+	return true
+}

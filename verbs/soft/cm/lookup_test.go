@@ -1,0 +1,194 @@
+package cm
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// questions is a pair whose B answers questions for service 7 with queue pair 77.
+func questions(t *testing.T) *pair {
+	p := newPair(t, Config{}, Config{})
+	on := p.b.on
+	p.b.on = func(n *simNode, e Event) {
+		on(n, e)
+		if e.Kind == EvSIDRRequest && !p.hold {
+			if err := e.Conn.Answer(p.now, SIDRSuccess, 77, 0x1234, []byte("here")); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	return p
+}
+
+func (p *pair) ask(t *testing.T, service uint64) *Conn {
+	t.Helper()
+	c, err := p.a.Lookup(p.now, &LookupParam{Dst: p.b.gid, ServiceID: service, PKey: 0xffff, Private: []byte("who?")}, "mine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// kinds is the events of a node.
+func (p *pair) kinds(n *simNode) (ks []EventKind) {
+	for _, e := range p.heard[n] {
+		ks = append(ks, e.Kind)
+	}
+	return ks
+}
+
+// TestLookup: the question reaches the listener once and its answer the asker,
+// whatever of them is lost or doubled; nobody remembers it in the end.
+func TestLookup(t *testing.T) {
+	for name, copies := range map[string]func(n int, fromA bool) int{
+		"plain":              func(int, bool) int { return 1 },
+		"doubled":            func(int, bool) int { return 2 },
+		"two questions lost": func(n int, fromA bool) int { return btoi(!fromA || n > 2) },
+		"two answers lost":   func(n int, fromA bool) int { return btoi(fromA || n > 2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := questions(t)
+			seen := map[*simNode]int{}
+			p.fate = func(from, _ *simNode, _ *MAD) (ds []time.Duration) {
+				seen[from]++
+				for range copies(seen[from], from == p.a) {
+					ds = append(ds, simHop)
+				}
+				return ds
+			}
+			c := p.ask(t, 7)
+			p.run(time.Minute)
+			if ks := p.kinds(p.b); len(ks) != 1 || ks[0] != EvSIDRRequest {
+				t.Fatalf("the listener heard %v, want one question", ks)
+			}
+			if q := p.heard[p.b][0].SIDRREQ; string(q.Private[:4]) != "who?" || q.PKey != 0xffff || p.heard[p.b][0].Conn.Peer() != p.a.gid {
+				t.Errorf("the question was %+v", q)
+			}
+			if ks := p.kinds(p.a); len(ks) != 1 || ks[0] != EvSIDRReply {
+				t.Fatalf("the asker heard %v, want one answer", ks)
+			}
+			e := p.heard[p.a][0]
+			if r := e.SIDRREP; e.Conn != c || e.Conn.User != "mine" || r.Status != SIDRSuccess || r.QPN != 77 || r.QKey != 0x1234 || string(r.Private[:4]) != "here" {
+				t.Errorf("the answer was %+v", r)
+			}
+			for _, n := range p.nodes {
+				if n.Conns() != 0 || len(n.bySIDR) != 0 || n.Next() != 0 {
+					t.Errorf("%s remembers %d conversations, %d questions", n.name, n.Conns(), len(n.bySIDR))
+				}
+			}
+		})
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// TestLookupFails: nobody listens, the listener refuses or closes, its backlog is
+// full, nobody is there.
+func TestLookupFails(t *testing.T) {
+	p := questions(t)
+	p.hold = true
+	p.ask(t, 8)
+	p.run(p.now + time.Second)
+	if r := p.last(p.a).SIDRREP; r == nil || r.Status != SIDRUnsupported {
+		t.Errorf("nobody listens: %+v", r)
+	}
+	p.ask(t, 7)
+	p.run(p.now + 10*simHop)
+	if err := p.last(p.b).Conn.Answer(p.now, SIDRReject, 77, 1, []byte("no")); err != nil {
+		t.Fatal(err)
+	}
+	p.run(p.now + time.Second)
+	if r := p.last(p.a).SIDRREP; r == nil || r.Status != SIDRReject || string(r.Private[:2]) != "no" || r.QPN != 0 {
+		t.Errorf("refused: %+v", r)
+	}
+	if err := p.last(p.b).Conn.Answer(p.now, SIDRReject, 0, 0, nil); !errors.Is(err, ErrState) {
+		t.Errorf("answering twice: %v", err)
+	}
+	p.ask(t, 7)
+	p.run(p.now + 10*simHop)
+	p.last(p.b).Conn.Close(p.now)
+	p.run(p.now + time.Second)
+	if r := p.last(p.a).SIDRREP; r == nil || r.Status != SIDRReject {
+		t.Errorf("the question was closed: %+v", r)
+	}
+	if _, err := p.b.Listen(9, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	p.ask(t, 9)
+	p.ask(t, 9)
+	p.run(p.now + 10*simHop)
+	if r := p.last(p.a).SIDRREP; r == nil || r.Status != SIDRNoQP {
+		t.Errorf("a full backlog: %+v", r)
+	}
+	p.fate = func(_, _ *simNode, _ *MAD) []time.Duration { return nil }
+	before := p.a.Stats().Sent
+	p.ask(t, 7)
+	p.run(p.now + time.Minute)
+	if p.last(p.a).Kind != EvUnreachable || p.a.Stats().Sent-before != defaultMaxRetries+1+defaultMaxRetries {
+		// The other defaultMaxRetries are of the question that waits for its listener.
+		t.Errorf("nobody there: %v after %d datagrams", p.last(p.a).Kind, p.a.Stats().Sent-before)
+	}
+	if n := p.a.Conns(); n != 0 {
+		t.Errorf("A remembers %d questions", n)
+	}
+}
+
+// TestAnswersOnlyFromThePeer: an answer is believed from the address that was
+// asked, for the question that is out, once; and connections are not touched by
+// questions, nor the other way round.
+func TestAnswersOnlyFromThePeer(t *testing.T) {
+	p := questions(t)
+	p.fate = func(_, _ *simNode, _ *MAD) []time.Duration { return nil }
+	c := p.ask(t, 7)
+	give := func(src verbs.GID, id uint32, tid uint64) {
+		t.Helper()
+		var m MAD
+		if err := (&SIDRREP{TID: tid, RequestID: id, QPN: 5}).Put(&m); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.a.Receive(p.now, src, m[:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	give(p.a.gid, c.local, c.tid)
+	give(p.b.gid, c.local+1, c.tid)
+	give(p.b.gid, c.local, c.tid+1)
+	if n := len(p.heard[p.a]); n != 0 {
+		t.Fatalf("%d answers were believed", n)
+	}
+	for _, err := range []error{
+		c.Accept(p.now, &AcceptParam{}), c.Reject(p.now, RejConsumer, nil), c.SendRTU(nil), c.Disconnect(p.now, nil),
+		c.SendDREP(p.now, nil), c.Answer(p.now, SIDRSuccess, 2, 0, nil),
+	} {
+		if !errors.Is(err, ErrState) {
+			t.Errorf("a call for connections on a question: %v", err)
+		}
+	}
+	var m MAD
+	for _, msg := range []Message{
+		&REP{RemoteID: c.local, LocalID: 9, QPN: 9}, &REJ{RemoteID: c.local, LocalID: 9}, &MRA{RemoteID: c.local, LocalID: 9},
+	} {
+		if err := msg.Put(&m); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.a.Receive(p.now, p.b.gid, m[:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	give(p.b.gid, c.local, c.tid)
+	give(p.b.gid, c.local, c.tid)
+	if ks := p.kinds(p.a); len(ks) != 1 || ks[0] != EvSIDRReply {
+		t.Fatalf("heard %v, want one answer", ks)
+	}
+	if _, err := p.a.Lookup(p.now, &LookupParam{Dst: p.b.gid, Private: make([]byte, PrivateSIDRREQ+1)}, nil); !errors.Is(err, ErrRange) {
+		t.Errorf("too much private data: %v", err)
+	}
+}
