@@ -111,7 +111,7 @@ func (r *cmRig) close() {
 	if n := r.p.CMObjects(); !n.Zero() {
 		t.Errorf("left behind: %v", n)
 	}
-	if n := len(r.p.cm.ports.held); n != 0 {
+	if n := len(r.p.cm.ports.held) + len(r.p.cm.udpPorts.held); n != 0 {
 		t.Errorf("%d ports are still held", n)
 	}
 	for _, d := range r.p.plugged() {

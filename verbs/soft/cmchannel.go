@@ -58,7 +58,8 @@ func (p *Provider) CreateCMChannel() (verbs.CMChannel, error) {
 // cmShared is the connection management of a provider, apart from the machines
 // of its devices.
 type cmShared struct {
-	ports    cmPorts
+	ports    cmPorts // port space TCP
+	udpPorts cmPorts
 	wild     idSet // listeners on all devices
 	numbers  atomic.Uint64
 	channels atomic.Int64 // alive
@@ -82,14 +83,13 @@ func (c *cmChannel) Notify(ring func()) { c.bell.Notify(ring) }
 // String names the channel.
 func (c *cmChannel) String() string { return fmt.Sprintf("CM channel %d", c.number) }
 
-// CreateID makes an identifier that reports here. Only the TCP port space
-// exists so far.
+// CreateID makes an identifier that reports here, in port space TCP or UDP.
 //
 // Implements: rdma_create_id.
 func (c *cmChannel) CreateID(ps verbs.PortSpace, userData uint64) (verbs.CMID, error) {
 	const op = "rdma_create_id"
-	if ps != verbs.PSTCP {
-		return nil, notYet(op, c.String(), fmt.Sprintf("port space 0x%04x; only TCP (0x%04x)", uint16(ps), uint16(verbs.PSTCP)))
+	if ps != verbs.PSTCP && ps != verbs.PSUDP {
+		return nil, notYet(op, c.String(), fmt.Sprintf("port space 0x%04x; there are TCP (0x%04x) and UDP (0x%04x)", uint16(ps), uint16(verbs.PSTCP), uint16(verbs.PSUDP)))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,7 +97,7 @@ func (c *cmChannel) CreateID(ps verbs.PortSpace, userData uint64) (verbs.CMID, e
 		return nil, opError(op, c.String(), syscall.EBADF, "%w", verbs.ErrClosed)
 	}
 	c.ids++
-	id := c.p.newID(c)
+	id := c.p.newID(c, ps)
 	id.userData.Store(userData)
 	return id, nil
 }

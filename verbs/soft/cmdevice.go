@@ -73,8 +73,12 @@ func (m *deviceCM) drop(q *queuePair) { delete(m.byQP, q) }
 // event turns what happened to a connection into what happened to its
 // identifier. In a turn.
 func (m *deviceCM) event(e cm.Event) {
-	if e.Kind == cm.EvRequest {
+	switch e.Kind {
+	case cm.EvRequest:
 		m.request(e)
+		return
+	case cm.EvSIDRRequest:
+		m.question(e)
 		return
 	}
 	id := e.Conn.User.(*cmID)
@@ -97,6 +101,8 @@ func (m *deviceCM) event(e cm.Event) {
 			_ = e.Conn.SendDREP(m.dev.p.Now(), nil) // the state allows it
 		}
 		id.end(ev)
+	case cm.EvSIDRReply:
+		id.answered(e.SIDRREP)
 	case cm.EvTimewaitExit:
 		id.report(verbs.CMEvent{Type: verbs.CMTimewaitExit})
 	}
@@ -104,8 +110,20 @@ func (m *deviceCM) event(e cm.Event) {
 
 // request makes an identifier of a request and queues CONNECT_REQUEST.
 func (m *deviceCM) request(e cm.Event) {
+	q := e.REQ
+	m.ask(e, &q.Private, verbs.CMEvent{Conn: verbs.ConnParam{
+		PrivateData: q.Private[cm.ConnHeaderSize:],
+		// What the peer serves we may ask, and the other way round.
+		ResponderResources: q.InitiatorDepth, InitiatorDepth: q.ResponderResources,
+		FlowControl: q.FlowControl, RetryCount: q.RetryCount, RNRRetryCount: q.RNRRetry, SRQ: q.SRQ, QPNum: q.QPN,
+	}})
+}
+
+// ask makes an identifier of a request or question, which begins with head, and
+// queues ev as CONNECT_REQUEST.
+func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) {
 	listener := e.Listener.User.(*cmID)
-	h, err := cm.ParseConnHeader(&e.REQ.Private)
+	h, err := cm.ParseConnHeader(head)
 	if err != nil {
 		m.dev.p.CountMalformed()
 		e.Conn.Close(m.dev.p.Now())
@@ -117,7 +135,7 @@ func (m *deviceCM) request(e cm.Event) {
 		e.Conn.Close(m.dev.p.Now())
 		return
 	}
-	id := m.dev.provider.newID(listener.ch)
+	id := m.dev.provider.newID(listener.ch, listener.ps)
 	id.userData.Store(listener.userData.Load())
 	id.dev, id.conn, id.req, id.state = m.dev, e.Conn, e.REQ, idAsked
 	id.local = netip.AddrPortFrom(m.dev.cfg.Addr.Unmap(), listener.local.Port())
@@ -128,16 +146,8 @@ func (m *deviceCM) request(e cm.Event) {
 		listener.children = map[*cmID]struct{}{}
 	}
 	listener.children[id] = struct{}{}
-	q := e.REQ
-	listener.ch.push(cmEvent{
-		id: id, listen: listener,
-		ev: verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: listener, Conn: verbs.ConnParam{
-			PrivateData: q.Private[cm.ConnHeaderSize:],
-			// What the peer serves we may ask, and the other way round.
-			ResponderResources: q.InitiatorDepth, InitiatorDepth: q.ResponderResources,
-			FlowControl: q.FlowControl, RetryCount: q.RetryCount, RNRRetryCount: q.RNRRetry, SRQ: q.SRQ, QPNum: q.QPN,
-		}},
-	})
+	ev.Type, ev.ID, ev.ListenID = verbs.CMConnectRequest, id, listener
+	listener.ch.push(cmEvent{id: id, listen: listener, ev: ev})
 }
 
 // report queues an event of the identifier, unless it is closed.
@@ -150,7 +160,8 @@ func (id *cmID) report(ev verbs.CMEvent) {
 	}
 }
 
-// end breaks the queue pair and reports why. In a turn.
+// end breaks the queue pair, unless that is of datagrams, and reports why. In a
+// turn.
 func (id *cmID) end(ev verbs.CMEvent) {
 	id.breakQP()
 	id.become(idEnded)

@@ -57,6 +57,7 @@ func (s idState) String() string { return idStateNames[s] }
 // cmID is a connection identifier. Locks are drawn at [cmChannel].
 type cmID struct {
 	p        *Provider
+	ps       verbs.PortSpace
 	number   uint64
 	userData atomic.Uint64
 	// unacked is events taken and not acknowledged. Added to under the
@@ -87,6 +88,7 @@ type cmID struct {
 	connect cm.ConnectParam // active: what was asked for
 	req     *cm.REQ         // passive: what was asked of us
 	psn     uint32          // our first one
+	groups  []verbs.GID     // joined; one entry for each time
 }
 
 type listening struct {
@@ -97,10 +99,10 @@ type listening struct {
 var _ verbs.CMID = (*cmID)(nil)
 
 // newID makes an identifier. It may be called in a turn.
-func (p *Provider) newID(ch *cmChannel) *cmID {
+func (p *Provider) newID(ch *cmChannel, ps verbs.PortSpace) *cmID {
 	p.cm.ids.Add(1)
 	live.Add(1)
-	return &cmID{p: p, number: p.cm.numbers.Add(1), ch: ch}
+	return &cmID{p: p, ps: ps, number: p.cm.numbers.Add(1), ch: ch}
 }
 
 // String names the identifier by its number and ends.

@@ -101,13 +101,13 @@ func (id *cmID) bind(local netip.AddrPort) error {
 			return withErrno(syscall.ENODEV, "%w: none has the address %v", verbs.ErrUnknownDevice, local.Addr())
 		}
 	}
-	port, err := id.p.cm.ports.take(id, d, local.Port())
+	port, err := id.ports().take(id, d, local.Port())
 	if err != nil {
 		return err
 	}
 	if d != nil {
 		if err := id.hold(d); err != nil {
-			id.p.cm.ports.free(id, port)
+			id.ports().free(id, port)
 			return err
 		}
 	}
@@ -134,7 +134,7 @@ func (id *cmID) settle(d *device) error {
 	if err := id.hold(d); err != nil {
 		return err
 	}
-	id.p.cm.ports.narrow(id, d, id.port)
+	id.ports().narrow(id, d, id.port)
 	defer id.join(d) // behind mu
 	id.mu.Lock()
 	defer id.mu.Unlock()

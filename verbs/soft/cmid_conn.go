@@ -15,7 +15,7 @@ import (
 const maxDepth = 0xff
 
 // CreateQP makes a queue pair on the identifier's device and moves it to INIT,
-// so that receives can be posted. The identifier moves it on when connecting,
+// so that receives can be posted; in port space UDP to RTS, with the key UDPQKey. The identifier moves it on when connecting,
 // and destroys it when it is closed. It waits for a turn of the device to end.
 //
 // Implements: rdma_create_qp.
@@ -23,10 +23,10 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 	const op = "rdma_create_qp"
 	id.api.Lock()
 	defer id.api.Unlock()
-	if err := id.inState(op, idBound, idAddrResolved, idRouteResolved, idAsked); err != nil {
+	if err := id.inState(op, idBound, idListening, idAddrResolved, idRouteResolved, idAsked); err != nil {
 		return err
 	}
-	_, dev, _ := id.look()
+	s, dev, _ := id.look()
 	own, ok := pd.(*protectionDomain)
 	switch {
 	case !ok || own == nil:
@@ -35,6 +35,10 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 		return id.refuse(op, "the identifier is not bound to a device")
 	case own.ctx.dev != dev:
 		return id.refuse(op, "%v is of another device than %s", pd, dev.cfg.Name)
+	case s == idListening && !id.datagrams():
+		return id.refuse(op, "a listener has no queue pair in port space TCP")
+	case init.Type != id.qpType():
+		return id.refuse(op, "a queue pair of type %v in port space 0x%04x, which has %v", init.Type, uint16(id.ps), id.qpType())
 	case id.QP() != nil:
 		return id.refuse(op, "it has %v already", id.QP())
 	}
@@ -44,11 +48,18 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 	}
 	q := made.(*queuePair)
 	dev.exclusive(func() {
-		if err = q.modify(initAttr, initMask); err != nil {
+		if id.datagrams() {
+			err = readyUD(q)
+		} else {
+			err = q.modify(initAttr, initMask)
+		}
+		if err != nil {
 			_ = q.destroy() // new, so nothing keeps it
 			return
 		}
-		dev.cm.byQP[q] = id
+		if !id.datagrams() {
+			dev.cm.byQP[q] = id
+		}
 		id.mu.Lock()
 		id.qp = q
 		id.mu.Unlock()
@@ -106,6 +117,9 @@ var defaultParam = verbs.ConnParam{
 // The path has the device's MTU; when the peer's is smaller it refuses and is
 // asked again with that. The local ACK timeout of both sides is 14 (67 ms).
 //
+// In port space UDP it asks for the listener's queue pair, which ESTABLISHED brings;
+// of p the private data counts, at most 180 bytes, and p may be nil.
+//
 // Implements: rdma_connect.
 func (id *cmID) Connect(p *verbs.ConnParam) error {
 	const op = "rdma_connect"
@@ -113,6 +127,9 @@ func (id *cmID) Connect(p *verbs.ConnParam) error {
 	defer id.api.Unlock()
 	if err := id.inState(op, idRouteResolved); err != nil {
 		return err
+	}
+	if id.datagrams() {
+		return id.ask(op, p)
 	}
 	c, err := id.checkParam(op, p, verbs.MaxPrivateConnect, defaultParam)
 	if err != nil {
@@ -148,6 +165,9 @@ func (id *cmID) Connect(p *verbs.ConnParam) error {
 // peer asked for. After CONNECT_RESPONSE, on the active side, it establishes.
 // It waits for a turn of the device to end.
 //
+// In port space UDP it is the answer, with at most 136 bytes of private data; no
+// event follows.
+//
 // Implements: rdma_accept; rdma_establish on the active side.
 func (id *cmID) Accept(p *verbs.ConnParam) error {
 	const op = "rdma_accept"
@@ -155,6 +175,9 @@ func (id *cmID) Accept(p *verbs.ConnParam) error {
 	defer id.api.Unlock()
 	if err := id.inState(op, idAsked, idReplied); err != nil {
 		return err
+	}
+	if id.datagrams() {
+		return id.answer(op, cm.SIDRSuccess, p)
 	}
 	if s, _, _ := id.look(); s == idReplied {
 		return id.exclusive(op, []idState{idReplied}, func(time.Duration) error {
@@ -205,6 +228,9 @@ func (id *cmID) Reject(private []byte) error {
 	const op = "rdma_reject"
 	id.api.Lock()
 	defer id.api.Unlock()
+	if id.datagrams() {
+		return id.answer(op, cm.SIDRReject, &verbs.ConnParam{PrivateData: private})
+	}
 	if len(private) > verbs.MaxPrivateReject {
 		return id.refuse(op, "%d bytes of private data, at most %d", len(private), verbs.MaxPrivateReject)
 	}
@@ -224,6 +250,9 @@ func (id *cmID) Disconnect() error {
 	const op = "rdma_disconnect"
 	id.api.Lock()
 	defer id.api.Unlock()
+	if id.datagrams() {
+		return id.refuse(op, "nothing is connected in port space UDP")
+	}
 	if s, _, closed := id.look(); !closed && s != idAccepted && s != idEstablished && s != idEnded {
 		return opError(op, id.String(), syscall.ENOTCONN, "%w: the identifier is in state %v", verbs.ErrInvalid, s)
 	}

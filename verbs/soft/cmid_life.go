@@ -30,6 +30,7 @@ func (id *cmID) Close() (err error) {
 			err = opError(op, id.String(), syscall.EBUSY, "%w: %d events are not acknowledged", verbs.ErrBusy, n)
 			return
 		}
+		id.groups = nil // the queue pair leaves them
 		if id.qp != nil {
 			if err = id.qp.destroy(); err != nil {
 				return
@@ -62,7 +63,7 @@ func (id *cmID) Close() (err error) {
 		c.abandon()
 	}
 	if id.port != 0 {
-		id.p.cm.ports.free(id, id.port)
+		id.ports().free(id, id.port)
 	}
 	id.letGo()
 	id.p.cm.ids.Add(-1)

@@ -83,10 +83,10 @@ func (id *cmID) ready(e *peerEnd) error {
 	return err
 }
 
-// breakQP moves the queue pair to ERR, whatever it is in. Under the device's
+// breakQP moves a connected queue pair to ERR, whatever it is in. Under the device's
 // token.
 func (id *cmID) breakQP() {
-	if id.qp != nil {
+	if id.qp != nil && !id.datagrams() { // those go on to serve others
 		id.qp.enterError()
 	}
 }

@@ -12,7 +12,7 @@ const (
 	lastEphemeral  = 60999
 )
 
-// cmPorts says who has which port of the TCP port space. A port can be held
+// cmPorts says who has which port of a port space. A port can be held
 // once per device, or once by an identifier that is bound to all of them.
 type cmPorts struct {
 	mu   sync.Mutex // guards the rest; nothing else is locked under it

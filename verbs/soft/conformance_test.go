@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net/netip"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
@@ -81,6 +80,7 @@ func pair(t *testing.T, name string, f *fabric.Fabric, mtu verbs.MTU) verbstest.
 		t.Fatal(err)
 	}
 	caps.CM, caps.CQOverrun, caps.AccessEvents, caps.CommEst, caps.RandomKeys = true, true, true, true, true
+	caps.CMUDP, caps.CMMcast = true, true
 	caps.CQResize, caps.LastWQE, caps.CheckedHandles = true, true, true
 	caps.Devices = cables{p, ds[2].Name}
 	if !sys.Portable {
@@ -106,7 +106,7 @@ func complete(t *testing.T, r *verbstest.Report, allowed map[string]bool) {
 	t.Helper()
 	for _, x := range r.Results {
 		noFD := sys.Portable && x.Name == "channel_descriptor_is_readable_until_its_events_are_taken"
-		if x.Verdict == verbstest.NotApplicable && !allowed[x.Name] && !noFD && !later(x.Name) {
+		if x.Verdict == verbstest.NotApplicable && !allowed[x.Name] && !noFD {
 			t.Errorf("%s is not applicable: %s", x.Name, x.Reason)
 		}
 	}
@@ -137,12 +137,6 @@ func TestConformanceRealTimeFaults(t *testing.T) {
 	allowed := maps.Clone(unscripted)
 	maps.Copy(allowed, overMTU[verbs.MTU1024])
 	complete(t, verbstest.Run(t, pair(t, "soft_faults", f, verbs.MTU1024)), allowed)
-}
-
-// later are the cases about the port space UDP, which the connection manager
-// does not have yet.
-func later(name string) bool {
-	return strings.HasPrefix(name, "cm_udp_") || strings.HasPrefix(name, "cm_join") || name == "cm_leave_ends_it" || name == "cm_closing_a_member_leaves_the_group"
 }
 
 // overMTU are the cases about packets that a link does not carry.

@@ -159,7 +159,7 @@ func (id *cmID) listenOn(d *device) error {
 func (id *cmID) listenHeld(d *device) error {
 	var l *cm.Listener
 	var err error
-	d.exclusive(func() { l, err = d.cm.machine.Listen(cm.ServiceID(verbs.PSTCP, id.port), id.backlog, id) })
+	d.exclusive(func() { l, err = d.cm.machine.Listen(cm.ServiceID(id.ps, id.port), id.backlog, id) })
 	if err != nil {
 		return withErrno(syscall.EADDRINUSE, "%w", err) // the port table lets this happen to nobody
 	}

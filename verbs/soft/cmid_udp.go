@@ -1,0 +1,203 @@
+package soft
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/cm"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// Identifiers of port space UDP: nothing is connected. A question (SIDR_REQ) asks a
+// listener for its queue pair, the answer brings it. A refusal is UNREACHABLE with
+// the status of the answer, as cma_sidr_rep_handler (kernel cma.c) has it.
+
+// datagrams tells whether the identifier is of port space UDP.
+func (id *cmID) datagrams() bool { return id.ps == verbs.PSUDP }
+
+// ports is the table of the identifier's port space.
+func (id *cmID) ports() *cmPorts {
+	if id.datagrams() {
+		return &id.p.cm.udpPorts
+	}
+	return &id.p.cm.ports
+}
+
+// qpType is what CreateQP makes.
+//
+// Implements: rdma_create_id of librdmacm, which ties the type to the port space.
+func (id *cmID) qpType() verbs.QPType {
+	if id.datagrams() {
+		return verbs.QPTUD
+	}
+	return verbs.QPTRC
+}
+
+// readyUD moves a new datagram queue pair to RTS. Under the device's token.
+//
+// Implements: ucma_init_ud_qp (librdmacm cma.c).
+func readyUD(q *queuePair) error {
+	err := q.modify(&verbs.QPAttr{State: verbs.QPSInit, Port: portNumber, QKey: verbs.UDPQKey},
+		verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMQKey)
+	if err == nil {
+		err = q.modify(&verbs.QPAttr{State: verbs.QPSRTR}, verbs.QPMState)
+	}
+	if err == nil {
+		err = q.modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPMState|verbs.QPMSQPSN)
+	}
+	return err
+}
+
+// ask is Connect in port space UDP. The caller holds api.
+func (id *cmID) ask(op string, p *verbs.ConnParam) error {
+	var data []byte
+	if p != nil {
+		data = p.PrivateData
+	}
+	if len(data) > verbs.MaxPrivateUDP {
+		return id.refuse(op, "%d bytes of private data, at most %d", len(data), verbs.MaxPrivateUDP)
+	}
+	return id.exclusive(op, []idState{idRouteResolved}, func(now time.Duration) error {
+		var head [cm.PrivateREQ]byte
+		cm.ConnHeader{SrcPort: id.port, Src: id.local.Addr(), Dst: id.peer.Addr()}.Put(&head)
+		conn, err := id.dev.cm.machine.Lookup(now, &cm.LookupParam{
+			Dst: verbs.GIDFromAddr(id.peer.Addr()), ServiceID: cm.ServiceID(id.ps, id.peer.Port()),
+			PKey: wire.DefaultPKey, Private: append(head[:cm.ConnHeaderSize:cm.ConnHeaderSize], data...),
+		}, id)
+		if err != nil {
+			return err
+		}
+		id.conn = conn
+		id.become(idConnecting)
+		return nil
+	})
+}
+
+// answer is Accept in port space UDP, and Reject with another status. Without a
+// queue pair its number must be given. The caller holds api.
+func (id *cmID) answer(op string, status cm.SIDRStatus, p *verbs.ConnParam) error {
+	var data []byte
+	qpn := uint32(0)
+	if p != nil {
+		data, qpn = p.PrivateData, p.QPNum
+	}
+	if len(data) > cm.PrivateSIDRREP {
+		return id.refuse(op, "%d bytes of private data, at most %d", len(data), cm.PrivateSIDRREP)
+	}
+	if id.qp != nil { // only CreateQP and Close write it, under api
+		qpn = id.qp.number
+	}
+	if status == cm.SIDRSuccess && (qpn < firstQP || qpn > max24) {
+		return id.refuse(op, "without a queue pair its number must be given, 0x%x is none", qpn)
+	}
+	return id.exclusive(op, []idState{idAsked}, func(now time.Duration) error {
+		id.become(idEnded) // nothing follows
+		return id.conn.Answer(now, status, qpn, verbs.UDPQKey, data)
+	})
+}
+
+// question makes an identifier of a question and queues CONNECT_REQUEST. In a turn.
+func (m *deviceCM) question(e cm.Event) {
+	var head [cm.PrivateREQ]byte
+	copy(head[:cm.ConnHeaderSize], e.SIDRREQ.Private[:])
+	m.ask(e, &head, verbs.CMEvent{UD: verbs.UDParam{PrivateData: e.SIDRREQ.Private[cm.ConnHeaderSize:]}})
+}
+
+// answered is the answer to a question of ours. In a turn.
+func (id *cmID) answered(rep *cm.SIDRREP) {
+	ev := verbs.CMEvent{Type: verbs.CMUnreachable, Status: int(rep.Status), UD: verbs.UDParam{PrivateData: rep.Private[:]}}
+	if rep.Status == cm.SIDRSuccess {
+		ev.Type = verbs.CMEstablished
+		ev.UD.AH, ev.UD.QPNum, ev.UD.QKey = wayTo(id.conn.Peer()), rep.QPN, rep.QKey
+		id.become(idEstablished)
+		id.report(ev)
+		return
+	}
+	id.end(ev)
+}
+
+// wayTo is what an address handle to a port, or a group, is made of.
+func wayTo(gid verbs.GID) verbs.AHAttr {
+	return verbs.AHAttr{DGID: gid, HopLimit: cmHopLimit, Port: portNumber}
+}
+
+// cmHopLimit is the hop limit of ways that the CM finds: a routed packet's.
+const cmHopLimit = 64
+
+// JoinMulticast joins a multicast group. MULTICAST_JOIN brings the way to it, with
+// userData as private data, 8 bytes in native order; on RoCE nobody need be asked.
+// The identifier's queue pair, if it has one, is attached; if that fails,
+// MULTICAST_ERROR says so. A group joined twice must be left twice. It waits for a
+// turn of the device to end.
+//
+// Implements: rdma_join_multicast; cma_iboe_join_multicast (kernel cma.c), which
+// takes an identifier that is bound or resolved; here also one that listens.
+func (id *cmID) JoinMulticast(group netip.Addr, userData uint64) error {
+	const op = "rdma_join_multicast"
+	id.api.Lock()
+	defer id.api.Unlock()
+	switch {
+	case !id.datagrams():
+		return id.refuse(op, "port space 0x%04x has no datagrams", uint16(id.ps))
+	case !group.IsMulticast():
+		return id.refuse(op, "%v is no multicast address", group)
+	}
+	states := []idState{idBound, idListening, idAddrResolved, idRouteResolved}
+	return id.exclusive(op, states, func(time.Duration) error {
+		gid := verbs.GIDFromAddr(group)
+		ev := verbs.CMEvent{Type: verbs.CMMulticastJoin, UD: verbs.UDParam{
+			PrivateData: nativeWord(userData), AH: wayTo(gid), QPNum: verbs.McastQPN, QKey: verbs.UDPQKey,
+		}}
+		if id.qp != nil {
+			if err := id.dev.attachMcast(id.qp, gid); err != nil {
+				ev.Type, ev.Status = verbs.CMMulticastError, -int(syscall.ENOMEM)
+				id.report(ev)
+				return nil
+			}
+		}
+		id.groups = append(id.groups, gid)
+		id.report(ev)
+		return nil
+	})
+}
+
+// LeaveMulticast leaves a group; EADDRNOTAVAIL when it was not joined. It waits for
+// a turn of the device to end. Close leaves all.
+//
+// Implements: rdma_leave_multicast.
+func (id *cmID) LeaveMulticast(group netip.Addr) error {
+	const op = "rdma_leave_multicast"
+	id.api.Lock()
+	defer id.api.Unlock()
+	left := false
+	if err := id.exclusive(op, []idState{idBound, idListening, idAddrResolved, idRouteResolved, idConnecting, idEstablished, idEnded}, func(time.Duration) error {
+		left = id.leaveGroup(verbs.GIDFromAddr(group))
+		return nil
+	}); err != nil {
+		return err
+	}
+	if !left {
+		return opError(op, id.String(), syscall.EADDRNOTAVAIL, "%w: %v was not joined", verbs.ErrInvalid, group)
+	}
+	return nil
+}
+
+// leaveGroup undoes one joining, and detaches the queue pair with the last. The
+// engine is at rest.
+func (id *cmID) leaveGroup(gid verbs.GID) bool {
+	i := slices.Index(id.groups, gid)
+	if i < 0 {
+		return false
+	}
+	id.groups = slices.Delete(id.groups, i, i+1)
+	if id.qp != nil && !slices.Contains(id.groups, gid) {
+		id.dev.detachMcast(id.qp, gid)
+	}
+	return true
+}
+
+func nativeWord(v uint64) []byte { return binary.NativeEndian.AppendUint64(nil, v) }

@@ -1,0 +1,129 @@
+package soft
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/cm"
+)
+
+// udp makes an identifier of port space UDP on the end's address.
+func (e *cmEnd) udp() verbs.CMID {
+	e.r.t.Helper()
+	id, err := e.ch.CreateID(verbs.PSUDP, 7)
+	must(e.r.t, err)
+	must(e.r.t, id.Bind(netip.AddrPortFrom(e.addr, 0)))
+	return id
+}
+
+func (e *cmEnd) ud(id verbs.CMID) error {
+	return id.CreateQP(e.pd, &verbs.QPInitAttr{
+		SendCQ: e.cq, RecvCQ: e.cq, Type: verbs.QPTUD,
+		Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
+	})
+}
+
+// asks resolves dst and asks it.
+func (e *cmEnd) asks(dst netip.AddrPort, data string) verbs.CMID {
+	e.r.t.Helper()
+	id, err := e.ch.CreateID(verbs.PSUDP, 0)
+	must(e.r.t, err)
+	must(e.r.t, id.ResolveAddr(netip.AddrPortFrom(e.addr, 0), dst, 0))
+	e.event(verbs.CMAddrResolved)
+	must(e.r.t, id.ResolveRoute(0))
+	e.event(verbs.CMRouteResolved)
+	must(e.r.t, id.Connect(&verbs.ConnParam{PrivateData: []byte(data)}))
+	return id
+}
+
+// TestUDPAnswerWithoutQueuePair: the listener answers with the queue pair of
+// another identifier, and closes the question at once; a repetition still gets the
+// answer.
+func TestUDPAnswerWithoutQueuePair(t *testing.T) {
+	inBoth(t, func(t *testing.T, r *cmRig) {
+		l := r.b.udp()
+		must(t, r.b.ud(l))
+		must(t, l.Listen(0))
+		id := r.a.asks(l.LocalAddr(), "who")
+		q := r.b.event(verbs.CMConnectRequest)
+		if q.ListenID != l || string(q.UD.PrivateData[:3]) != "who" || len(q.UD.PrivateData) != verbs.MaxPrivateUDP {
+			t.Errorf("the question is %+v", q)
+		}
+		if err := q.ID.Accept(nil); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("an answer without a queue pair: %v, want ErrInvalid", err)
+		}
+		if err := q.ID.Accept(&verbs.ConnParam{QPNum: 5, PrivateData: make([]byte, cm.PrivateSIDRREP+1)}); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("an answer with too much private data: %v, want ErrInvalid", err)
+		}
+		r.lose(r.b, r.a, 1, 1)
+		must(t, q.ID.Accept(&verbs.ConnParam{QPNum: l.QP().Num(), PrivateData: []byte("me")}))
+		must(t, q.ID.Close())
+		ev := r.a.event(verbs.CMEstablished)
+		if ev.UD.QPNum != l.QP().Num() || ev.UD.QKey != verbs.UDPQKey || ev.UD.AH.DGID.Addr() != r.b.addr || string(ev.UD.PrivateData[:2]) != "me" {
+			t.Errorf("the answer is %+v", ev.UD)
+		}
+		r.closeAll(l, id)
+	})
+}
+
+// TestUDPWrongCalls: what port space UDP does not have is refused; a queue pair
+// fits its port space; the listener's outlives a question that failed.
+func TestUDPWrongCalls(t *testing.T) {
+	r := newRig(t, false)
+	l := r.b.udp()
+	must(t, r.b.ud(l))
+	must(t, l.Listen(0))
+	tcp := r.b.id()
+	must(t, tcp.Bind(netip.AddrPortFrom(r.b.addr, 0)))
+	if err := r.b.ud(tcp); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("a UD queue pair in port space TCP: %v", err)
+	}
+	if err := tcp.JoinMulticast(netip.MustParseAddr("239.1.1.1"), 0); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("joining in port space TCP: %v", err)
+	}
+	if err := l.Disconnect(); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("disconnecting in port space UDP: %v", err)
+	}
+	id := r.a.asks(l.LocalAddr(), "")
+	must(t, r.b.event(verbs.CMConnectRequest).ID.Close()) // is a refusal
+	if ev := r.a.event(verbs.CMUnreachable); ev.Status != int(cm.SIDRReject) {
+		t.Errorf("status %d, want that of a refusal", ev.Status)
+	}
+	if s := r.state(l); s != verbs.QPSRTS {
+		t.Errorf("the listener's queue pair is in %v", s)
+	}
+	r.closeAll(l, id, tcp)
+	r.settle()
+}
+
+// TestJoinCounts: a group joined twice is left twice; a member without a queue
+// pair is told the way all the same; user data comes back.
+func TestJoinCounts(t *testing.T) {
+	r := newRig(t, false)
+	group := netip.MustParseAddr("239.1.1.1")
+	id, bare := r.a.udp(), r.a.udp()
+	must(t, r.a.ud(id))
+	for _, id := range []verbs.CMID{id, id, bare} {
+		must(t, id.JoinMulticast(group, 0x55))
+		ev := r.a.event(verbs.CMMulticastJoin)
+		if ev.UD.AH.DGID != verbs.GIDFromAddr(group) || ev.UD.QPNum != verbs.McastQPN || string(ev.UD.PrivateData) != string(nativeWord(0x55)) {
+			t.Errorf("the way to the group is %+v", ev.UD)
+		}
+	}
+	q := id.QP().(*queuePair)
+	must(t, id.LeaveMulticast(group))
+	if len(q.groups) != 1 {
+		t.Error("left at the first of two")
+	}
+	must(t, id.LeaveMulticast(group))
+	if len(q.groups) != 0 {
+		t.Error("not left at the second of two")
+	}
+	if err := id.LeaveMulticast(group); !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		t.Errorf("leaving a third time: %v, want EADDRNOTAVAIL", err)
+	}
+	r.closeAll(id, bare)
+}
