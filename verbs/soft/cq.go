@@ -197,6 +197,7 @@ func (q *completionQueue) Resize(cqe int) (err error) {
 			return
 		}
 		r := newCQRing(cqe)
+		r.prior = old
 		old.tail.Store(old.fill)
 		q.ring.Store(r)
 		old.next.Store(r)

@@ -29,7 +29,10 @@ type cqRing struct {
 	tail atomic.Uint64
 	fill uint64 // the engine's own end, ahead of tail within a turn
 	seen uint64 // the engine's copy of head
-	_    [cacheLine]byte
+	// prior is the ring before, until all of that has been polled: what waits
+	// there counts. Engine only.
+	prior *cqRing
+	_     [cacheLine]byte
 
 	// head is the next completion to poll. Written by the poller once per
 	// poll, which publishes that the places below are free; read by the engine.
@@ -47,8 +50,9 @@ func newCQRing(size int) *cqRing {
 
 // place is the next free entry, nil when the ring is full. Engine only.
 func (r *cqRing) place() *cqe {
-	if r.fill-r.seen == r.size {
-		if r.seen = r.head.Load(); r.fill-r.seen == r.size {
+	if r.fill-r.seen == r.size || r.prior != nil {
+		r.seen = r.head.Load()
+		if r.queued() >= r.size {
 			return nil
 		}
 	}
@@ -57,8 +61,19 @@ func (r *cqRing) place() *cqe {
 	return e
 }
 
-// queued is how many completions wait, as the engine sees it.
-func (r *cqRing) queued() uint64 { return r.fill - r.head.Load() }
+// queued is how many completions wait, here and in the rings before, as the
+// engine sees it.
+func (r *cqRing) queued() uint64 {
+	n := r.fill - r.head.Load()
+	if r.prior == nil {
+		return n
+	}
+	before := r.prior.queued()
+	if before == 0 {
+		r.prior = nil
+	}
+	return n + before
+}
 
 // poll moves up to len(wc) completions out and frees the places of their work
 // requests, one store for each run of the same queue. Poller only.
