@@ -20,6 +20,8 @@ type queuePair struct {
 	ex   *C.struct_vb_qp_ex // nil without extended posting
 	ops  uint32             // the operations that ex has
 	init verbs.QPInitAttr   // with the capacities granted
+
+	groups groups // attached to
 }
 
 var _ verbs.QP = (*queuePair)(nil)
@@ -80,6 +82,7 @@ func (p *protectionDomain) createQP(op string, init *verbs.QPInitAttr) (*queuePa
 			return nil, foreign(op, p.label, init.SRQ)
 		}
 		a.srq, parents = srq.c, append(parents, &srq.node)
+		a.cap.max_recv_wr, a.cap.max_recv_sge = 0, 0 // ignored (semantics 33), not by all
 	}
 	if init.SQSigAll {
 		a.sq_sig_all = 1
@@ -200,28 +203,16 @@ func (q *queuePair) Query() (verbs.QPAttr, error) {
 	return attrFromC(&a), nil
 }
 
-// AttachMcast delivers the datagrams of a group here too.
-//
-// Implements: ibv_attach_mcast.
-func (q *queuePair) AttachMcast(gid verbs.GID, lid uint16) error {
-	return q.use("ibv_attach_mcast", func() syscall.Errno {
-		return syscall.Errno(C.shim_attach(q.ctx.t, q.c, gidToC(&gid), C.uint16_t(lid)))
-	})
-}
-
-// DetachMcast ends it.
-//
-// Implements: ibv_detach_mcast.
-func (q *queuePair) DetachMcast(gid verbs.GID, lid uint16) error {
-	return q.use("ibv_detach_mcast", func() syscall.Errno {
-		return syscall.Errno(C.shim_detach(q.ctx.t, q.c, gidToC(&gid), C.uint16_t(lid)))
-	})
-}
-
-// Close destroys the queue pair. [verbs.ErrBusy] while events are
+// Close destroys the queue pair, detaching it from its multicast groups: the
+// kernel refuses one that is attached. [verbs.ErrBusy] while events are
 // unacknowledged.
 //
 // Implements: ibv_destroy_qp.
 func (q *queuePair) Close() error {
-	return q.shut("ibv_destroy_qp", func() syscall.Errno { return syscall.Errno(C.shim_destroy_qp(q.ctx.t, q.c)) })
+	return q.shut("ibv_destroy_qp", func() syscall.Errno {
+		if e := q.detachAll(); e != 0 && !q.ctx.gone(e) {
+			return e
+		}
+		return syscall.Errno(C.shim_destroy_qp(q.ctx.t, q.c))
+	})
 }

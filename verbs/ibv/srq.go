@@ -34,6 +34,9 @@ func (p *protectionDomain) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQ, error) {
 	parents := []*node{&p.node}
 	var x *xrcDomain
 	var cq *completionQueue
+	if attr.XRCD == nil && attr.CQ != nil {
+		return nil, opError(op, p.label, syscall.EINVAL, "%w: a completion queue and no XRC domain", verbs.ErrInvalid)
+	}
 	if attr.XRCD != nil {
 		var okX, okQ bool
 		x, okX = attr.XRCD.(*xrcDomain)

@@ -1,0 +1,106 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
+	"github.com/verbena-rdma/verbena/verbs/verbstest"
+)
+
+// nullPaths are the libraries of the null device; without a C compiler the test
+// is skipped.
+func nullPaths(t testing.TB) nulldev.Paths {
+	t.Helper()
+	p, err := nulldev.Build()
+	if errors.Is(err, nulldev.ErrNoCompiler) {
+		t.Skipf("%v (Debian: apt-get install gcc)", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// opened opens a device of a provider for the length of the test.
+func opened(t testing.TB, p *Provider, name string) verbs.Context {
+	t.Helper()
+	ctx, err := p.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ctx.Close(); err != nil {
+			t.Errorf("closing the context of %s: %v", name, err)
+		}
+	})
+	return ctx
+}
+
+// patience is for a device that does its work in the posting call.
+const patience = 5 * time.Second
+
+// deviations are the cases in which a device under libibverbs and librdmacm
+// differs, and why.
+var deviations = func() map[string]string {
+	const (
+		established = "librdmacm tells the passive side only when the active side takes its event " +
+			"(rdma-core librdmacm/cma.c, rdma_get_cm_event: ucma_process_conn_resp), and the case takes the passive side's first"
+		key = "libibverbs keeps the key of a binding that was posted, and nobody hears of one that failed " +
+			"(rdma-core providers/rxe/rxe.c, rxe_bind_mw; ibv_bind_mw(3))"
+		forty   = "the null device writes a GRH of mapped addresses, not an IPv4 header into the last 20 bytes"
+		drained = "the null device keeps en_sqd_async_notify from the request before"
+	)
+	m := map[string]string{
+		"cm_receives_may_be_posted_before_connecting": established,
+		"ud_payload_stands_behind_40_bytes":           forty,
+		"mcast_payload_stands_behind_40_bytes":        forty,
+		"async_sq_drained_comes_once_per_request":     drained,
+		"mw2_bound_to_nothing_is_refused":             key,
+	}
+	for _, t := range []string{"mw1", "mw2"} {
+		for _, what := range []string{"bound_without_bind_access", "bound_outside_its_region", "bound_to_a_region_of_another_domain"} {
+			m[t+"_cannot_be_"+what] = key
+		}
+		m[t+"_cannot_give_writing_without_local_write"] = key
+	}
+	return m
+}()
+
+// nullPair is both devices of the null library, loaded as the system's are.
+func nullPair(t *testing.T, name string, cfg Config) verbstest.Pair {
+	t.Helper()
+	paths := nullPaths(t)
+	cfg.Verbs, cfg.RDMACM = paths.Verbs, paths.RDMACM
+	p := provider(t, cfg)
+	ds, err := p.Devices()
+	if err != nil || len(ds) != 2 {
+		t.Fatalf("the null library lists %+v, error %v; want two devices", ds, err)
+	}
+	a, b := opened(t, p, ds[0].Name), opened(t, p, ds[1].Name)
+	caps, err := verbstest.CapsOf(a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	caps.CM, caps.CQOverrun, caps.AccessEvents, caps.CommEst = true, true, true, true
+	caps.Deviations = deviations
+	return verbstest.Pair{
+		Name: name, Caps: caps, Patience: patience,
+		A: verbstest.Endpoint{Provider: p, Context: a}, B: verbstest.Endpoint{Provider: p, Context: b},
+	}
+}
+
+// The conformance suite on the null device in loopback mode, through real
+// loading.
+func TestConformanceNull(t *testing.T) {
+	verbstest.Run(t, nullPair(t, "ibv_null", Config{}))
+}
+
+// The same on completion queues that are polled by ibv_start_poll.
+func TestConformanceNullExtendedCQ(t *testing.T) {
+	verbstest.Run(t, nullPair(t, "ibv_null_extended_cq", Config{ExtendedCQ: true}))
+}
