@@ -420,9 +420,9 @@ func TestSRQUsesItsOwnDomain(t *testing.T) {
 	x.s, x.bs[0].qp, x.bs[0].rcq = srq.(*sharedQueue), q.(*queuePair), x.b.rcq
 	must(t, x.as[0].qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
 	x.join(0)
-	must(t, x.tryPost(1, verbs.SGE{Addr: x.b.at(0), Length: 64, LKey: mr.LKey()}))
+	must(t, x.tryPost(1, verbs.SGE{Addr: x.b.at(0), Length: 4096, LKey: mr.LKey()}))
 	must(t, x.tryPost(2, x.b.sge(0, 64))) // a key of the queue pair's domain
-	x.send(0, 1, 8)
+	x.send(0, 1, 3000)
 	x.send(0, 2, 8)
 	x.settle()
 	if got := x.got(0); got != "1:SUCCESS 2:LOC_PROT_ERR " {
