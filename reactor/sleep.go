@@ -82,7 +82,13 @@ type watchedSource struct {
 func (r *Reactor) takeEvents() {
 	for {
 		cq, ok, err := r.channel.GetEvent()
-		if err != nil || !ok {
+		if err != nil {
+			// The event stays where it is until the next one wakes us, so that
+			// whichever queue it was for must be armed again, to wake us at all.
+			r.sendCQ.armed, r.recvCQ.armed = false, false
+			return
+		}
+		if !ok {
 			return
 		}
 		s := r.stateOf(cq)

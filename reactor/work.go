@@ -68,7 +68,7 @@ func (r *Reactor) polled(p *verbs.PollGroup) bool {
 		s.emptyAt = r.stats.Turns
 	}
 	if p.Errno != 0 {
-		r.die(s, fmt.Errorf("%w: %w", ErrOverrun, p.Errno))
+		r.die(s, fmt.Errorf("%w: %w", ErrOverrun, &verbs.OpError{Op: "ibv_poll_cq", Object: p.CQ.String(), Errno: p.Errno}))
 	}
 	return p.N > 0
 }

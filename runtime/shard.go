@@ -60,11 +60,18 @@ func newShard(rt *Runtime, node int) (_ *shard, err error) {
 	return s, werr
 }
 
+// eventRetry is how long after a failure the events of a channel are asked for
+// again. What has announced them will not do so once more.
+const eventRetry = 10 * time.Millisecond
+
 // takeCM takes all connection events. Each is acknowledged before it is
 // handled, so that the handler may move or close its identifier.
 func (s *shard) takeCM() {
-	for {
+	for !s.cmGone {
 		ev, ok, err := s.cm.GetEvent()
+		if err != nil {
+			s.r.After(eventRetry, s.takeCM)
+		}
 		if err != nil || !ok {
 			return
 		}
@@ -85,8 +92,11 @@ func (s *shard) takeCM() {
 // takeAsync takes the device's asynchronous events. A failed queue pair shows
 // in its completions too; only the device's end must be told to all.
 func (s *shard) takeAsync() {
-	for {
+	for !s.cmGone { // nor is the device, then
 		ev, ok, err := s.rt.dev.Async().Get()
+		if err != nil {
+			s.r.After(eventRetry, s.takeAsync)
+		}
 		if err != nil || !ok {
 			return
 		}

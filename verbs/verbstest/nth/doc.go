@@ -22,6 +22,6 @@
 // [Drive] runs a scenario on a fresh provider for n = 1, 2, 3 and so on, each run
 // under a watchdog that prints the goroutines of one that hangs. A run must leave
 // nothing behind, and if it fails, some error in what it returns must be a
-// *verbs.OpError that names the call that was made to fail. A scenario may also
-// cope.
+// *verbs.OpError that names the call that was made to fail, or the words in which
+// the other side was told must. A scenario may also cope.
 package nth

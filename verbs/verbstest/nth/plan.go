@@ -23,6 +23,8 @@ func (c Call) String() string { return fmt.Sprintf("call %d, %s on %s", c.N, c.O
 type Plan struct {
 	// N is the call that fails; 0: none.
 	N int
+	// Op, if not "", has only this call counted, by its C name.
+	Op string
 	// Errno is how; default EIO.
 	Errno syscall.Errno
 	// Busy has a Close that is the n-th call answer ErrBusy and do nothing.
@@ -72,6 +74,9 @@ func (p *Plan) errno() syscall.Errno {
 // strikes counts a call and tells whether it is the one. Naming the object
 // allocates, so it is done for that one only.
 func (p *Plan) strikes(op string, on fmt.Stringer) bool {
+	if p.Op != "" && p.Op != op {
+		return false
+	}
 	p.mu.Lock()
 	p.count++
 	if p.ops == nil {

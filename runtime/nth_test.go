@@ -1,0 +1,215 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
+)
+
+// nthTimeout bounds each wait of the scenario: a call that failed may keep the
+// other side waiting, and it must end all the same.
+const nthTimeout = 2 * time.Second
+
+// nthLate is how long the accepting side is given when the dialing side has
+// failed already: it may have failed first, or have heard nothing at all.
+const nthLate = 50 * time.Millisecond
+
+// nthRun is one run of the scenario: two runtimes on one provider.
+type nthRun struct {
+	p              verbs.Provider
+	server, client *Runtime
+	errs           []error
+}
+
+// nthScenario connects, transfers, cancels, reconnects and closes. It returns
+// whatever went wrong anywhere.
+func nthScenario(devices [2]string) func(verbs.Provider) error {
+	return func(p verbs.Provider) error {
+		r := &nthRun{p: p}
+		r.all(devices)
+		r.closeAll()
+		return errors.Join(r.errs...)
+	}
+}
+
+func (r *nthRun) note(what string, err error) bool {
+	if err != nil {
+		r.errs = append(r.errs, fmt.Errorf("%s: %w", what, err))
+	}
+	return err == nil
+}
+
+func (r *nthRun) all(devices [2]string) {
+	cfg := Config{Provider: r.p, ConnectTimeout: nthTimeout / 2, Reactors: 1, Spin: -1, CQEntries: 256,
+		Conn: Options{SendDepth: 8, RecvCredits: 4, MessageSize: 512}}
+	var err error
+	cfg.Device = devices[1]
+	if r.server, err = Open(cfg); !r.note("opening the server", err) {
+		return
+	}
+	cfg.Device = devices[0]
+	if r.client, err = Open(cfg); !r.note("opening the client", err) {
+		return
+	}
+	addr := r.server.Device().Addr[0].String() + ":0"
+	ln, err := r.server.Listen(addr)
+	if !r.note("listening", err) {
+		return
+	}
+	for round := range 2 { // the second is the reconnection
+		a, b := r.connect(ln)
+		if a == nil || b == nil {
+			for _, c := range []*Conn{a, b} {
+				if c != nil {
+					r.hangUp("half a connection", c)
+				}
+			}
+			continue
+		}
+		r.transfer(a, b, byte(round))
+		r.cancel(a, b)
+		r.hangUp("the dialer", a)
+		r.hangUp("the listener", b)
+	}
+}
+
+func (r *nthRun) hangUp(who string, c *Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), nthTimeout)
+	defer cancel()
+	cause := c.Err()
+	r.note("closing "+who, c.Close(ctx))
+	if cause != nil && !errors.Is(cause, ErrPeerClosed) { // one of them is the first
+		r.note(who+" had failed", cause)
+	}
+}
+
+// connect dials and accepts. Either may come to nothing. AcceptAsync says what
+// became of this request; Accept would pass over one that fails.
+func (r *nthRun) connect(ln *Listener) (a, b *Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), nthTimeout)
+	defer cancel()
+	seat, err := ln.AcceptAsync()
+	if !r.note("preparing to accept", err) {
+		return nil, nil
+	}
+	a, err = r.client.Dial(ctx, ln.Addr().String())
+	if !r.note("dialing", err) {
+		ctx, cancel = context.WithTimeout(context.Background(), nthLate)
+		defer cancel()
+	}
+	b, err = seat.Await(ctx)
+	if seat.Valid() { // no request came
+		seat.Discard()
+	} else {
+		r.note("accepting", err)
+	}
+	return a, b
+}
+
+// transfer sends, receives, writes, reads and adds.
+func (r *nthRun) transfer(a, b *Conn, salt byte) {
+	ctx, cancel := context.WithTimeout(context.Background(), nthTimeout)
+	defer cancel()
+	await := func(what string, f Future, err error) (Result, bool) {
+		if !r.note(what, err) {
+			return Result{}, false
+		}
+		res, err := f.Await(ctx)
+		return res, r.note(what, err)
+	}
+	f, err := a.SendBytes(ctx, []byte{salt, 1, 2, 3})
+	if _, ok := await("sending", f, err); ok {
+		m, err := b.RecvWait(ctx)
+		if r.note("receiving", err) {
+			if !bytes.Equal(m.Data, []byte{salt, 1, 2, 3}) {
+				r.errs = append(r.errs, fmt.Errorf("received % x", m.Data))
+			}
+			m.Release()
+		}
+	}
+	target, err := r.server.NewRegion(4096, allAccess)
+	if !r.note("a region of the server", err) {
+		return
+	}
+	defer func() { r.note("closing the server's region", target.Close()) }()
+	source, err := r.client.NewRegion(4096, allAccess)
+	if !r.note("a region of the client", err) {
+		return
+	}
+	defer func() { r.note("closing the client's region", source.Close()) }()
+	for i := range source.Bytes() {
+		source.Bytes()[i] = byte(i)*3 + salt
+	}
+	remote, err := target.Remote(0, 4096)
+	r.note("naming the region", err)
+	local, err := source.Slice(0, 4096)
+	r.note("slicing the region", err)
+	f, err = a.Write(ctx, local, remote)
+	if _, ok := await("writing", f, err); ok && !bytes.Equal(target.Bytes(), source.Bytes()) {
+		r.errs = append(r.errs, errors.New("a write that succeeded did not arrive"))
+	}
+	f, err = a.Read(ctx, local, remote)
+	await("reading", f, err)
+	word, err := target.Remote(8, 8)
+	r.note("naming the word", err)
+	f, err = a.FetchAndAdd(ctx, word, 1)
+	await("adding", f, err)
+	f, err = a.CompareAndSwap(ctx, word, 0, 1)
+	await("swapping", f, err)
+}
+
+// cancel gives up waiting for a message, and is answered with the next one.
+func (r *nthRun) cancel(a, b *Conn) {
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	if m, err := b.RecvWait(ctx); err == nil {
+		m.Release()
+		r.errs = append(r.errs, errors.New("a message came that nobody sent"))
+	} else if !errors.Is(err, context.Canceled) {
+		r.note("a receive that was given up", err)
+	}
+	ctx, stop = context.WithTimeout(context.Background(), nthTimeout)
+	defer stop()
+	f, err := a.SendBytes(ctx, []byte("after"))
+	if r.note("sending after the cancellation", err) {
+		if _, err = f.Await(ctx); r.note("sending after the cancellation", err) {
+			if m, err := b.RecvWait(ctx); r.note("receiving after the cancellation", err) {
+				m.Release()
+			}
+		}
+	}
+}
+
+// nthCloses is how often Close is called: it may be called again after an error.
+const nthCloses = 4
+
+func (r *nthRun) closeAll() {
+	for _, rt := range []*Runtime{r.client, r.server} {
+		if rt == nil {
+			continue
+		}
+		for i := range nthCloses {
+			ctx, cancel := context.WithTimeout(context.Background(), nthTimeout)
+			err := rt.Close(ctx)
+			cancel()
+			if r.note(fmt.Sprintf("closing a runtime, try %d", i+1), err) {
+				break
+			}
+		}
+	}
+}
+
+// Rule: whichever call of the provider fails, nothing hangs, nothing is left
+// behind, and the error names the call.
+func TestNthCallFailsOnTheSoftwareRNIC(t *testing.T) {
+	provider := func() (verbs.Provider, error) { return soft.New(soft.Config{}) }
+	o := nth.Drive(t, nth.Scenario{Provider: provider, Run: nthScenario([2]string{"soft0", "soft1"})})
+	t.Log(o)
+}
