@@ -1,0 +1,155 @@
+//go:build linux && cgo && !portable
+
+package runtime
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/ibv"
+	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
+)
+
+// overLibibverbs is two runtimes on the null device's two devices, under its
+// libibverbs and librdmacm loaded as the system's are, with one connection.
+func overLibibverbs(t *testing.T, cfg Config) (a, b *Conn) {
+	t.Helper()
+	paths, err := nulldev.Build()
+	if errors.Is(err, nulldev.ErrNoCompiler) {
+		t.Skipf("%v (Debian: apt-get install gcc)", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Provider, err = ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}); err != nil {
+		t.Fatal(err)
+	}
+	before := ibv.Live()
+	t.Cleanup(func() { // after both runtimes are closed
+		if n := ibv.Live() - before; n != 0 {
+			t.Errorf("%d objects of ibv are left", n)
+		}
+	})
+	cfg.Device = "null1"
+	server := mustOpen(t, cfg)
+	cfg.Device = "null0"
+	client := mustOpen(t, cfg)
+	ln, err := server.Listen("127.0.0.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	accepted := make(chan error, 1)
+	go func() {
+		var err error
+		b, err = ln.Accept(ctx)
+		accepted <- err
+	}()
+	if a, err = client.Dial(ctx, ln.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-accepted; err != nil {
+		t.Fatal(err)
+	}
+	return a, b
+}
+
+// Rule: a program runs on libibverbs as it runs on the software RNIC: it dials,
+// listens, sends, receives, writes, reads, adds and closes, whoever drives.
+func TestEchoOverLibibverbs(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"default": {}, "nobody drives but the loop": {NoCallerDriving: true, Spin: -1}, "two reactors": {Reactors: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := overLibibverbs(t, cfg)
+			echoes(t, a, b)
+			oneSidedWork(t, a, b)
+		})
+	}
+}
+
+// echoes sends messages of many sizes from a to b, which sends them back.
+func echoes(t *testing.T, a, b *Conn) {
+	const n = 200
+	ctx := testContext(t)
+	served := make(chan error, 1)
+	go func() {
+		served <- func() error {
+			for i := range n {
+				m, err := b.RecvWait(ctx)
+				if err != nil {
+					return fmt.Errorf("receive %d: %w", i, err)
+				}
+				_, err = b.SendBytes(ctx, m.Data)
+				if err = errors.Join(err, m.Release()); err != nil {
+					return fmt.Errorf("answer %d: %w", i, err)
+				}
+			}
+			return nil
+		}()
+	}()
+	for i := range n {
+		want := bytes.Repeat([]byte{byte(i + 1)}, i*7)
+		if _, err := a.SendBytes(ctx, want); err != nil {
+			t.Fatal(err)
+		}
+		m, err := a.RecvWait(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(m.Data, want) {
+			t.Fatalf("message %d of %d bytes came back as %d", i, len(want), len(m.Data))
+		}
+		if err := m.Release(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// oneSidedWork writes into a region of b, adds to it and reads it back.
+func oneSidedWork(t *testing.T, a, b *Conn) {
+	ctx := testContext(t)
+	region, err := b.rt.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer region.Close()
+	remote, err := region.Remote(0, region.Len())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := a.rt.Alloc(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Release()
+	in, err := a.rt.Alloc(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Release()
+	for i := range out.Bytes() {
+		out.Bytes()[i] = byte(i % 251)
+	}
+	clear(out.Bytes()[:8])
+	f, err := a.Write(ctx, out.Slice(), remote)
+	done(t, f, err)
+	if f, err = a.FetchAndAdd(ctx, remote, 5); err != nil {
+		t.Fatal(err)
+	}
+	if r := done(t, f, err); r.Value != 0 {
+		t.Errorf("fetch and add found %d, want 0", r.Value)
+	}
+	f, err = a.Read(ctx, in.Slice(), remote)
+	done(t, f, err)
+	// The word that was added to is in host order: 5 stands at one of its ends.
+	if !bytes.Equal(in.Bytes()[8:], out.Bytes()[8:]) || in.Bytes()[0]+in.Bytes()[7] != 5 {
+		t.Error("what was written and added to was read back otherwise")
+	}
+}
