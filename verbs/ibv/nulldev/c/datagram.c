@@ -59,6 +59,13 @@ static struct group *group_of(struct nd_device *dev, const union vb_gid *gid, bo
 	return unused;
 }
 
+static bool is_group(const union vb_gid *gid)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, 0xff };
+
+	return gid->raw[0] == 0xff || (!memcmp(gid, mapped, sizeof(mapped)) && gid->raw[12] >> 4 == 0xe);
+}
+
 ND_EXPORT int ibv_attach_mcast(struct vb_qp *q, const union vb_gid *gid, uint16_t lid)
 {
 	struct nd_qp *qp = (struct nd_qp *)q;
@@ -67,7 +74,7 @@ ND_EXPORT int ibv_attach_mcast(struct vb_qp *q, const union vb_gid *gid, uint16_
 
 	(void)lid;
 	ND_CALL("ibv_attach_mcast", nd_dev_of(q->context));
-	if (q->qp_type != VB_QPT_UD)
+	if (q->qp_type != VB_QPT_UD || !is_group(gid))
 		return EINVAL;
 	nd_lock();
 	g = group_of(qp->ctx->dev, gid, true);
@@ -107,11 +114,25 @@ ND_EXPORT int ibv_detach_mcast(struct vb_qp *q, const union vb_gid *gid, uint16_
 	return EINVAL;
 }
 
+/* header writes the 40 bytes: of RoCE v2 over IPv4 the first 20 are undefined
+ * (here: zeros), the rest is the IPv4 header as far as it says something. */
+static void header(uint8_t grh[ND_GRH], const union vb_gid *from, const union vb_gid *to)
+{
+	uint8_t *ip = grh + ND_GRH - 20;
+
+	memset(grh, 0, ND_GRH);
+	ip[0] = 0x45;
+	ip[8] = 64; /* hops */
+	ip[9] = 17; /* UDP */
+	memcpy(ip + 12, from->raw + 12, 4);
+	memcpy(ip + 16, to->raw + 12, 4);
+}
+
 /* deliver gives a datagram to a queue pair, which drops what it cannot take. */
 static void deliver(struct nd_qp *from, struct nd_qp *p, struct nd_send *w, const struct nd_bytes *payload, const union vb_gid *dgid)
 {
 	struct nd_cqe e = { .opcode = VB_WC_RECV, .byte_len = w->len + ND_GRH, .wc_flags = VB_WC_GRH };
-	uint8_t grh[ND_GRH] = { 0x60 }; /* version 6 */
+	uint8_t grh[ND_GRH];
 	struct nd_recv *r;
 	struct nd_bytes to;
 
@@ -134,8 +155,7 @@ static void deliver(struct nd_qp *from, struct nd_qp *p, struct nd_send *w, cons
 	} else if (!nd_bytes_ok(&to, VB_ACCESS_LOCAL_WRITE)) {
 		e.status = VB_WC_LOC_PROT_ERR;
 	} else {
-		memcpy(grh + 8, &from->ctx->dev->gid, 16);
-		memcpy(grh + 24, dgid, 16);
+		header(grh, &from->ctx->dev->gid, dgid);
 		nd_copy_out(&to, 0, grh, ND_GRH);
 		nd_copy(&to, ND_GRH, payload);
 		if (w->wr.opcode == VB_WR_SEND_WITH_IMM) {
