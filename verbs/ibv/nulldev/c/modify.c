@@ -76,7 +76,6 @@ static void take(struct nd_qp *qp, const struct vb_qp_attr *a, int mask)
 	TAKE(VB_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
 	TAKE(VB_QP_MIN_RNR_TIMER, min_rnr_timer);
 	TAKE(VB_QP_PATH_MIG_STATE, path_mig_state);
-	TAKE(VB_QP_EN_SQD_ASYNC_NOTIFY, en_sqd_async_notify);
 #undef TAKE
 	if (mask & VB_QP_RQ_PSN)
 		t->rq_psn = a->rq_psn & 0xffffff;
@@ -115,6 +114,7 @@ ND_EXPORT int ibv_modify_qp(struct vb_qp *q, struct vb_qp_attr *a, int mask)
 			/* What waits for a peer has begun; what is behind it has not. */
 			qp->drain_to = qp->sq_head + (qp->waiting ? 1 : 0);
 			qp->draining = true;
+			qp->attr.en_sqd_async_notify = (mask & VB_QP_EN_SQD_ASYNC_NOTIFY) && a->en_sqd_async_notify;
 		}
 		set_state(qp, to);
 		if (!qp->instant) {

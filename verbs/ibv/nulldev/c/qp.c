@@ -125,9 +125,10 @@ static int wrong(const struct nd_ctx *ctx, const struct vb_qp_init_attr_ex *a, b
 		return a->xrcd && a->xrcd->context == &ctx->v.context ? 0 : EINVAL;
 	if (!a->pd || a->pd->context != &ctx->v.context || !a->send_cq || (!a->recv_cq && a->qp_type != VB_QPT_XRC_SEND))
 		return EINVAL;
-	if (cap->max_send_wr > ND_MAX_QP_WR || cap->max_recv_wr > ND_MAX_QP_WR || cap->max_send_sge > ND_MAX_SGE ||
-	    cap->max_recv_sge > ND_MAX_SGE || cap->max_inline_data > ND_MAX_INLINE)
+	if (cap->max_send_wr > ND_MAX_QP_WR || cap->max_send_sge > ND_MAX_SGE || cap->max_inline_data > ND_MAX_INLINE)
 		return EINVAL;
+	if (!a->srq && (cap->max_recv_wr > ND_MAX_QP_WR || cap->max_recv_sge > ND_MAX_SGE))
+		return EINVAL; /* with a shared receive queue these are ignored */
 	if (a->srq && ((struct nd_srq *)a->srq)->num)
 		return EINVAL; /* XRC ones are named by their number */
 	return 0;
