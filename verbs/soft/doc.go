@@ -44,6 +44,12 @@
 // takes its peer for dead then, as it would on hardware whose peer pauses.
 // Code 14, 67 ms, is what a connection needs in real time.
 //
+// # Ports down, devices out
+//
+// [Provider.SetPort], [Provider.Remove] and [Provider.Restore] do what a hand at
+// the adapter does, in real time and virtual (plug.go). A removed device touches no
+// memory, and what is outstanding never completes: docs/adr/0005.
+//
 // # Order
 //
 // READ responses leave at the end of the responder's turn. So a WRITE or SEND
