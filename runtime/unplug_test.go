@@ -40,7 +40,9 @@ func newPlugRig(t testing.TB, cfg Config) *plugRig {
 func (r *plugRig) connect(from, to *Runtime, o Options) (x, y *Conn) {
 	r.t.Helper()
 	ctx := testContext(r.t)
-	ln, err := to.ListenOptions(":0", o)
+	there := o
+	there.Shared = nil // that is the dialing side's
+	ln, err := to.ListenOptions(":0", there)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -79,14 +81,18 @@ func wait[T any](f interface {
 }
 
 // begin starts one of each on r.a, with its peers on r.b.
-func (r *plugRig) begin() (ops underWay, conns []*Conn, buf Buffer) {
+func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 	t, ctx := r.t, testContext(r.t)
 	t.Helper()
 	ops = underWay{}
-	buf, err := r.a.Alloc(64)
-	if err != nil {
-		t.Fatal(err)
+	for range 2 {
+		b, err := r.a.Alloc(64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bufs = append(bufs, b)
 	}
+	buf, sharedBuf := bufs[0], bufs[1]
 	// Posted: the peer has no receive, so a send waits for ever.
 	raw, _ := r.connect(r.a, r.b, Options{Raw: true, SendDepth: 2})
 	for _, name := range []string{"a posted send", "another posted send"} {
@@ -142,6 +148,22 @@ func (r *plugRig) begin() (ops underWay, conns []*Conn, buf Buffer) {
 		t.Fatal(err)
 	}
 	ops["a dial in progress"] = wait(&d)
+	packets, err := r.a.ListenPacket(":0", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	later("a question in progress", func() error { _, err := packets.Resolve(ctx, "10.1.0.99:7"); return err })
+	later("a wait for a datagram", func() error { _, err := packets.RecvWait(ctx); return err })
+	shared, err := r.a.NewSharedRecv(4, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.connect(r.a, r.b, Options{Raw: true, Shared: shared})
+	sf, err := shared.PostRecv(sharedBuf.Slice())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ops["a shared receive"] = wait(&sf)
 	ln, err := r.a.Listen(":0")
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +174,7 @@ func (r *plugRig) begin() (ops underWay, conns []*Conn, buf Buffer) {
 		t.Fatal(err)
 	}
 	ops["a seat"] = wait(&s)
-	return ops, []*Conn{raw, managed}, buf
+	return ops, []*Conn{raw, managed}, bufs
 }
 
 // Rule: when the device is gone, every operation in whatever state ends once, with
@@ -166,15 +188,17 @@ func TestRemovedDeviceEndsEverything(t *testing.T) {
 			r := newPlugRig(t, cfg)
 			ctx := testContext(t)
 			x, y := r.connect(r.b, r.c, Options{})
-			ops, conns, buf := r.begin()
+			ops, conns, bufs := r.begin()
 			if err := r.p.Remove("a"); err != nil {
 				t.Fatal(err)
 			}
 			for what, end := range ops {
 				lost(t, what, end(ctx))
 			}
-			if err := buf.Release(); err != nil { // refused while the device has it
-				t.Errorf("giving back the buffer of a receive that ended: %v", err)
+			for _, b := range bufs {
+				if err := b.Release(); err != nil { // refused while the device has it
+					t.Errorf("giving back the buffer of a receive that ended: %v", err)
+				}
 			}
 			for _, c := range conns {
 				<-c.Done()

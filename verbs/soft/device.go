@@ -48,10 +48,9 @@ type device struct {
 	// syncRange writes pages: (*mem.Arena).Sync, immutable.
 	syncRange func(a *mem.Arena, addr uint64, n int) error
 
-	qps       []*queuePair // by index (the low bits of the number); 0 and 1 stay empty
-	qpHint    int          // where to look for a free index
-	qpCount   int
-	qpRound   uint32 // goes into the number, so that it is not used again soon
+	qps     []*queuePair // by index (the low bits of the number); 0 and 1 stay empty
+	qpCount int
+	qpNumbers
 	keys      keyTable
 	ahs       []*addressHandle // by index (the low bits of the handle)
 	freeAHs   []int
@@ -91,6 +90,12 @@ type device struct {
 }
 
 var _ fabric.Endpoint = (*device)(nil)
+
+// qpNumbers is where the numbering of queue pairs stands.
+type qpNumbers struct {
+	qpHint  int    // where to look for a free index
+	qpRound uint32 // goes into the number, so that it is not used again soon
+}
 
 // guidPrefix begins the GUIDs of software devices: locally administered.
 const guidPrefix = 0x02_53_6f_66_74 // 02 "Soft"

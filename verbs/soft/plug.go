@@ -71,6 +71,10 @@ func (p *Provider) Remove(name string) error {
 	}
 	p.setPresent(slices.DeleteFunc(slices.Clone(p.plugged()), func(o *device) bool { return o == d }))
 	d.remove()
+	if p.left == nil {
+		p.left = map[int]qpNumbers{}
+	}
+	d.exclusive(func() { p.left[d.index] = d.qpNumbers })
 	return nil
 }
 
@@ -93,6 +97,7 @@ func (p *Provider) Restore(name string) error {
 		return opError(op, name, syscall.EEXIST, "%w: it was not removed", verbs.ErrInvalid)
 	}
 	d := newDevice(p, p.slots[i], i)
+	d.qpNumbers = p.left[i]
 	present := append(slices.Clone(p.plugged()), d)
 	slices.SortFunc(present, func(a, b *device) int { return cmp.Compare(a.index, b.index) })
 	p.setPresent(present)

@@ -14,6 +14,9 @@ import (
 type Provider struct {
 	fab   *fabric.Fabric
 	slots []DeviceConfig // every device there can be
+	// left is where removed devices stopped numbering queue pairs, by slot; under
+	// opening. A new one goes on there: peers may still hold connections of the old.
+	left map[int]qpNumbers
 
 	// opening orders the openings and last closings of devices, and their being
 	// taken out and plugged in.

@@ -156,6 +156,11 @@ func TestRestoredDeviceIsANewOne(t *testing.T) {
 	fresh := *w
 	fresh.a = w.newPeer("a", options{memory: 1 << 16, cqe: 64, access: allAccess, cap: verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
 	fresh.b = w.newPeer("b", options{memory: 1 << 16, cqe: 64, access: allAccess, cap: verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
+	for _, q := range []*queuePair{w.a.qp, w.b.qp} {
+		if fresh.a.qp.number == q.number && q.dev.gid == fresh.a.gid {
+			t.Fatal("the new device has given the number of a queue pair that a peer is connected with")
+		}
+	}
 	fresh.connect(options{mtu: verbs.MTU1024, access: allAccess})
 	fill(fresh.a.data()[:512], 1)
 	wr := fresh.a.send(3, verbs.WRRDMAWrite, verbs.SendSignaled, fresh.a.sge(0, 512))
