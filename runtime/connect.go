@@ -292,6 +292,7 @@ func (c *Conn) giveUp(err error) {
 		return
 	}
 	c.sh.r.StopTimer(c.timer)
+	err = c.rt.blame(err)
 	c.setCause(err)
 	promise := c.promise
 	c.destroy(func() { promise.Settle(nil, err) })

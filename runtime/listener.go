@@ -81,7 +81,7 @@ func (rt *Runtime) ListenOptions(addr string, o Options) (*Listener, error) {
 	}
 	if lerr != nil {
 		l.forget()
-		return nil, fmt.Errorf("listening at %s: %w", addr, lerr)
+		return nil, fmt.Errorf("listening at %s: %w", addr, rt.blame(lerr))
 	}
 	return l, nil
 }

@@ -102,7 +102,7 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 		lerr = err
 	}
 	if lerr != nil {
-		lerr = fmt.Errorf("opening datagrams at %s: %w", addr, lerr)
+		lerr = fmt.Errorf("opening datagrams at %s: %w", addr, rt.blame(lerr))
 		if cerr := p.Close(ctx); cerr != nil && !errors.Is(cerr, lerr) {
 			lerr = errors.Join(lerr, cerr)
 		}

@@ -156,6 +156,7 @@ func (r *resolving) end(e *Peer, err error) {
 	if r.timer != nil {
 		r.p.sh.r.StopTimer(r.timer)
 	}
+	err = r.p.rt.blame(err)
 	settle := func(error) { r.promise.Settle(e, err) }
 	if r.id == nil {
 		settle(nil)

@@ -3,6 +3,7 @@ package runtime
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -45,6 +46,27 @@ func (s *shard) unplug() {
 			r.unplug()
 		}
 	}
+}
+
+// blame says of a failure that came of the device's being gone that it did: who
+// begins something at that moment may be told so by what is missing, before
+// anybody here has been told by the device.
+func (rt *Runtime) blame(err error) error {
+	switch {
+	case err == nil || errors.Is(err, verbs.ErrDeviceRemoved):
+		return err
+	case rt.gone.Load():
+	case !errors.Is(err, verbs.ErrUnknownDevice) || rt.listed():
+		return err
+	}
+	return fmt.Errorf("%w: %w", verbs.ErrDeviceRemoved, err)
+}
+
+// listed tells whether the provider knows the device.
+func (rt *Runtime) listed() bool {
+	devs, err := rt.provider.Devices()
+	name := rt.dev.Device().Name
+	return err == nil && slices.ContainsFunc(devs, func(d verbs.DeviceInfo) bool { return d.Name == name })
 }
 
 // ordered is the targets' identifiers in an order that is the same in every run of
