@@ -87,11 +87,39 @@ func nullPair(t *testing.T, name string, cfg Config) verbstest.Pair {
 		t.Fatal(err)
 	}
 	caps.CM, caps.CQOverrun, caps.AccessEvents, caps.CommEst = true, true, true, true
+	caps.MaxInline = inlineOf(t, a)
 	caps.Deviations = deviations
 	return verbstest.Pair{
 		Name: name, Caps: caps, Patience: patience,
 		A: verbstest.Endpoint{Provider: p, Context: a}, B: verbstest.Endpoint{Provider: p, Context: b},
 	}
+}
+
+// inlineOf is how much inline data a queue pair gets, which only creating one
+// tells.
+func inlineOf(t *testing.T, ctx verbs.Context) int {
+	t.Helper()
+	pd, err := ctx.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pd.Close()
+	cq, err := ctx.CreateCQ(1, nil, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cq.Close()
+	for n := uint32(1 << 12); n > 0; n /= 2 {
+		init := verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: verbs.QPTRC,
+			Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: n}}
+		if qp, err := pd.CreateQP(&init); err == nil {
+			if err := qp.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return int(init.Cap.MaxInlineData)
+		}
+	}
+	return 0
 }
 
 // The conformance suite on the null device in loopback mode, through real

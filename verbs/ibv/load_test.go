@@ -105,3 +105,26 @@ func TestOpenErrors(t *testing.T) {
 		t.Errorf("a device that does not open: %v", err)
 	}
 }
+
+// The system's libraries load, where they are installed, and answer without a
+// device; where they are not, the error says which package to install.
+func TestSystemLibraries(t *testing.T) {
+	p := Default()
+	ds, err := p.Devices()
+	t.Logf("devices %+v, error %v", ds, err)
+	var lib *LibraryError
+	var call *verbs.OpError
+	if err != nil && !errors.As(err, &lib) && !(errors.As(err, &call) && call.Op == "ibv_get_device_list" && call.Errno != 0) {
+		t.Errorf("Devices: %v", err)
+	}
+	ch, err := p.CreateCMChannel()
+	t.Logf("CM channel %v, error %v", ch, err)
+	switch {
+	case err == nil:
+		if err := ch.Close(); err != nil {
+			t.Errorf("closing the channel: %v", err)
+		}
+	case !errors.As(err, &lib) && !(errors.As(err, &call) && call.Op == "rdma_create_event_channel" && call.Errno != 0):
+		t.Errorf("CreateCMChannel: %v", err)
+	}
+}
