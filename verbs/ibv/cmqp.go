@@ -131,6 +131,9 @@ func (id *cmID) JoinMulticast(group netip.Addr, userData uint64) error {
 	if err := id.bound(op); err != nil {
 		return err
 	}
+	if !group.IsMulticast() {
+		return id.refuse(op, "%v is no multicast group", group)
+	}
 	sa, key := sockaddr(netip.AddrPortFrom(group, 0)), lastID.Add(1)
 	return id.call(op, func() syscall.Errno {
 		if id.groups[group] != nil {

@@ -87,6 +87,7 @@ func nullPair(t *testing.T, name string, cfg Config) verbstest.Pair {
 		t.Fatal(err)
 	}
 	caps.CM, caps.CQOverrun, caps.AccessEvents, caps.CommEst = true, true, true, true
+	caps.CMUDP, caps.CMMcast, caps.CQResize, caps.LastWQE = true, true, true, true
 	caps.MaxInline = inlineOf(t, a)
 	caps.Deviations = deviations
 	return verbstest.Pair{
