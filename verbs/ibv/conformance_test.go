@@ -126,10 +126,15 @@ func inlineOf(t *testing.T, ctx verbs.Context) int {
 // The conformance suite on the null device in loopback mode, through real
 // loading.
 func TestConformanceNull(t *testing.T) {
-	verbstest.Run(t, nullPair(t, "ibv_null", Config{}))
+	documented(t, verbstest.Run(t, nullPair(t, "ibv_null", Config{})))
 }
 
 // The same on completion queues that are polled by ibv_start_poll.
 func TestConformanceNullExtendedCQ(t *testing.T) {
-	verbstest.Run(t, nullPair(t, "ibv_null_extended_cq", Config{ExtendedCQ: true}))
+	documented(t, verbstest.Run(t, nullPair(t, "ibv_null_extended_cq", Config{ExtendedCQ: true})))
+}
+
+func documented(t *testing.T, r *verbstest.Report) {
+	t.Helper()
+	verbstest.Documented(t, r, "../../docs/conformance.md")
 }

@@ -104,6 +104,9 @@ func pair(t *testing.T, name string, f *fabric.Fabric, mtu verbs.MTU) verbstest.
 // listed.
 func complete(t *testing.T, r *verbstest.Report, allowed map[string]bool) {
 	t.Helper()
+	if !sys.Portable { // where descriptors and files are less
+		verbstest.Documented(t, r, "../../docs/conformance.md")
+	}
 	for _, x := range r.Results {
 		noFD := sys.Portable && x.Name == "channel_descriptor_is_readable_until_its_events_are_taken"
 		if x.Verdict == verbstest.NotApplicable && !allowed[x.Name] && !noFD {

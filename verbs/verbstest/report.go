@@ -19,6 +19,7 @@ const (
 
 // Result is one case of a run.
 type Result struct {
+	Topic   string  `json:"topic"`
 	Name    string  `json:"name"`
 	Rule    string  `json:"rule"`
 	Verdict Verdict `json:"verdict"`

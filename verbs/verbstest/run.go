@@ -24,7 +24,7 @@ func Run(t *testing.T, p Pair) *Report {
 	}
 	rep := &Report{Pair: p.Name, A: describe(&p.A), B: describe(&p.B), MTU: p.MTU.Bytes()}
 	for _, s := range Cases() {
-		res := Result{Name: s.Name, Rule: s.Rule, Verdict: NotApplicable, Reason: s.lacks(&p.Caps)}
+		res := Result{Topic: s.Topic, Name: s.Name, Rule: s.Rule, Verdict: NotApplicable, Reason: s.lacks(&p.Caps)}
 		began, ran := time.Now(), false
 		t.Run(s.Name, func(t *testing.T) {
 			ran = true

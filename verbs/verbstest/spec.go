@@ -11,6 +11,8 @@ import (
 type Spec struct {
 	Name string // after the rule
 	Rule string // where the rule stands
+	// Topic is the part of the suite it belongs to; Cases sets it.
+	Topic string
 	// needs is what the pair must have; run is the case.
 	needs needs
 	run   func(c *Case)
@@ -61,12 +63,14 @@ var (
 func (n needs) onFaults() needs { n.faults = true; return n }
 
 // Cases lists the suite in the order it runs.
-func Cases() []Spec {
-	return slices.Concat(objectCases, keyCases, stateCases, flushCases, postCases, boundsCases, sendCases, inlineCases,
-		rdmaCases, atomicCases, signalCases, armCases, cqCases, accessCases, localCases, mtuCases, rnrCases, retryCases,
-		faultCases, cmCases, cmRefusalCases, capsCases, kindCases, udCases, udErrorCases, ucCases, mcastCases, srqCases,
-		srqEventCases, mwCases, mw2Cases, invalidateCases, flushOpCases, atomicWriteCases, xrcCases, asyncCases, portCases,
-		removalCases, queryCases, cqLifeCases, cmUDPCases, cmJoinCases, cmRemovalCases)
+func Cases() (out []Spec) {
+	for _, t := range topics {
+		for _, s := range t.cases {
+			s.Topic = t.name
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // lacks says why the pair cannot run the case; "" when it can.
