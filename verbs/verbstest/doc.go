@@ -28,6 +28,12 @@
 // the case caps_cover_the_device fails if the record leaves out what the device
 // says it can do.
 //
+// # Devices
+//
+// Ports are taken down and devices unplugged by [Devices], a hand that the tester
+// lends: on a device that the pair does not use, so that only what the case made
+// there is lost.
+//
 // # Time
 //
 // With a [Clock] the suite is the only driver: it steps the endpoints and moves
@@ -37,7 +43,10 @@
 // # Results
 //
 // [Run] logs a table. If the environment variable VERBENA_CONFORMANCE_OUT names
-// a directory, each run also writes its [Report] there as <pair name>.json.
+// a directory, each run also writes its [Report] there as <pair name>.json. From
+// the reports the command table makes docs/conformance.md (sh
+// scripts/conformance.sh), and [Documented] fails a test whose run differs from
+// that page.
 //
 // # Writing a case
 //
