@@ -44,6 +44,10 @@ type Config struct {
 	// Node is the NUMA node of the reactor's memory, counted from 1; 0 binds
 	// nothing.
 	Node int
+	// Recheck is how often completion queues are looked at though no event came;
+	// default DefaultRecheck, negative: never. Never when stepped, which polls
+	// every Step.
+	Recheck time.Duration
 	// Stepped makes a reactor without a goroutine: whoever owns it calls Step.
 	Stepped bool
 	// Now is the clock of timers; default time.Now. A stepped reactor is given a
@@ -59,6 +63,9 @@ func (c Config) validate() (Config, error) {
 	c.PollBatch = orDefault(c.PollBatch, DefaultPollBatch)
 	if c.Spin = orDefault(c.Spin, DefaultSpin); c.Spin < 0 {
 		c.Spin = 0
+	}
+	if c.Recheck == 0 {
+		c.Recheck = DefaultRecheck
 	}
 	if c.Now == nil {
 		c.Now = time.Now

@@ -29,6 +29,12 @@
 // flush.go). Completion queues have room for every send and receive of
 // every queue, signaled or not, so that neither queue can overflow.
 //
+// # Lost events
+//
+// A device that loses a completion event delays the completion by at most
+// Config.Recheck: while there are queues the reactor looks at its completion
+// queues that often, and arms them anew (recheck.go).
+//
 // # Goroutines
 //
 // Post, TryPost, PostRecv, Do, Defer and After may be called from any goroutine.

@@ -133,6 +133,7 @@ func (q *Queue) Admit() error {
 	r.sendRoom -= q.cfg.sends()
 	r.recvRoom -= q.cfg.RecvDepth
 	r.live++
+	r.watchOver()
 	return nil
 }
 

@@ -61,6 +61,7 @@ type Reactor struct {
 	maxDatagram            uint32 // bytes one datagram carries: the port's path MTU
 	stats                  Stats
 	device                 verbs.DeviceAttr
+	watched                bool       // the timer of recheck runs
 	inTurn                 bool       // results are kept for the end of the turn
 	out                    []delivery // what has ended
 	delivered              int        // of out
@@ -71,6 +72,7 @@ type cqState struct {
 	cq      verbs.CQ
 	wc      []verbs.WC
 	armed   bool
+	suspect bool // it counted as armed when recheck came by
 	unacked int
 	dead    bool   // it gives no completions any more
 	why     error  // it is dead

@@ -18,6 +18,7 @@ type Stats struct {
 	Stranded      uint64 // operations waiting for the queue pair's end
 	Arms          uint64
 	Events        uint64
+	Missed        uint64 // completions without the event they should have had, found by Config.Recheck
 	Rings         uint64 // bells rung
 	Drives        uint64 // times a waiting goroutine ran the reactor
 	Offers        uint64 // turns handed from driver to waiter
@@ -56,7 +57,7 @@ func (s Stats) Add(o Stats) Stats {
 		RecvRequests: s.RecvRequests + o.RecvRequests, Polled: s.Polled + o.Polled, MaxPoll: max(s.MaxPoll, o.MaxPoll),
 		Completions: s.Completions + o.Completions, Retired: s.Retired + o.Retired, Failed: s.Failed + o.Failed,
 		PostFailures: s.PostFailures + o.PostFailures, Stale: s.Stale + o.Stale, Stranded: s.Stranded + o.Stranded,
-		Arms: s.Arms + o.Arms, Events: s.Events + o.Events, Rings: s.Rings + o.Rings, Drives: s.Drives + o.Drives,
+		Arms: s.Arms + o.Arms, Events: s.Events + o.Events, Missed: s.Missed + o.Missed, Rings: s.Rings + o.Rings, Drives: s.Drives + o.Drives,
 		Offers: s.Offers + o.Offers, Sleeps: s.Sleeps + o.Sleeps, Queues: s.Queues + o.Queues, Outstanding: s.Outstanding + o.Outstanding,
 	}
 }

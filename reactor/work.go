@@ -59,6 +59,7 @@ func (r *Reactor) turnOver(arm bool) bool {
 
 func (r *Reactor) polled(p *verbs.PollGroup) bool {
 	s := r.stateOf(p.CQ)
+	r.missed(s, p.N)
 	if p.N > 0 {
 		r.stats.Polled += uint64(p.N)
 		r.stats.MaxPoll = max(r.stats.MaxPoll, uint64(p.N))

@@ -1,0 +1,69 @@
+package reactor_test
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// deaf has a device forget what it is told to arm: every event is lost.
+func (h *hooked) deaf() {
+	h.set(func(inner verbs.Context, turn *verbs.Turn) error {
+		arms := turn.Arms
+		turn.Arms = nil
+		err := inner.Turn(turn)
+		turn.Arms = arms
+		return err
+	})
+}
+
+// answered has the peer take a's stray send, and waits for its completion.
+func answered(t *testing.T, a, b *end) {
+	t.Helper()
+	f := a.stray(t, reactor.Send{})
+	_, to := b.bytes(64, 8)
+	check(t, b.q.PostRecv(&reactor.Recv{Sink: make(inbox, 1)}, []verbs.SGE{to}))
+	if _, err := f.Await(bounded(t)); err != nil {
+		t.Fatalf("a send whose completion raised no event ended with %v", err)
+	}
+}
+
+// Rule: a completion whose event is lost is found within Config.Recheck, though
+// nobody drives and nothing else happens; afterwards events are asked for anew.
+func TestLostEventIsFoundInTime(t *testing.T) {
+	cfg := reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: 20 * time.Millisecond}
+	a, b, h := hookedPair(t, cfg, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.close(t)
+	h.deaf()
+	answered(t, a, b)
+	if st := a.r.Stats(); st.Missed == 0 {
+		t.Errorf("a completion without an event was not counted: %+v", st)
+	}
+	h.hook.Store(nil)
+	before := a.r.Stats().Events
+	for tries := 0; a.r.Stats().Events == before; tries++ { // the arming that was forgotten counts until the next look
+		if tries == 50 {
+			t.Fatal("an event was lost, and the queue was never armed again")
+		}
+		answered(t, a, b)
+	}
+}
+
+// Rule: a reactor without queues does not wake to look at them.
+func TestRecheckEndsWithTheLastQueue(t *testing.T) {
+	cfg := reactor.Config{Recheck: time.Millisecond}
+	a, b := pair(t, cfg, reactor.QueueConfig{})
+	b.close(t)
+	a.do(t, func() {
+		check(t, a.q.QP().Close())
+		check(t, a.q.Release(reactor.ErrQueueClosed))
+	})
+	for !a.r.NextTimer().IsZero() { // at most one more is under way
+		runtime.Gosched()
+	}
+	a.closeRest(t)
+}
