@@ -50,8 +50,8 @@ var deviations = func() map[string]string {
 	const (
 		established = "librdmacm tells the passive side only when the active side takes its event " +
 			"(rdma-core librdmacm/cma.c, rdma_get_cm_event: ucma_process_conn_resp), and the case takes the passive side's first"
-		key = "libibverbs keeps the key of a binding that was posted, and nobody hears of one that failed " +
-			"(rdma-core providers/rxe/rxe.c, rxe_bind_mw; ibv_bind_mw(3))"
+		key = "the key changes when a binding is posted; who gets a failed completion puts the old one back " +
+			"(ibv_bind_mw(3), NOTES; rdma-core providers/rxe/rxe.c, rxe_bind_mw)"
 		forty   = "the null device writes a GRH of mapped addresses, not an IPv4 header into the last 20 bytes"
 		drained = "the null device keeps en_sqd_async_notify from the request before"
 	)
