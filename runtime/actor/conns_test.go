@@ -9,6 +9,7 @@ import (
 
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
 // openPair opens two runtimes and a connection between them.
@@ -330,6 +331,35 @@ func TestDeviceEvents(t *testing.T) {
 	wait(w, "the end", r.Done())
 	wait(w, "the end", other.Done())
 	w.tellDevice(verbena.DeviceEvent{Type: verbs.EventPortActive, Port: 1}) // to nobody
+}
+
+// Rule: a port that goes down and up again, and a device that is taken out, are
+// told; and the actor on a device that is gone ends all the same.
+func TestPortAndDeviceEvents(t *testing.T) {
+	prov, err := soft.New(soft.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rt, err := verbena.Open(verbena.Config{Provider: prov, Device: "soft0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, Config{Runtime: rt})
+	d := &deviceEars{*newOwner()}
+	r := spawn[do](w, Options{On: OnReactor}, d)
+	begun := make(chan struct{})
+	w.must("telling", r.Tell(w.ctx, func(*Context[do]) { close(begun) }))
+	wait(w, "the handler", begun)
+	w.must("port down", prov.SetPort("soft0", false))
+	d.next(w, "device PORT_ERR 1")
+	w.must("port up", prov.SetPort("soft0", true))
+	d.next(w, "device PORT_ACTIVE 1")
+	w.must("removing", prov.Remove("soft0"))
+	d.next(w, "device DEVICE_FATAL 0")
+	r.Stop()
+	wait(w, "the end", r.Done())
+	w.must("closing the system", w.Close(w.ctx))
+	w.must("closing the runtime", rt.Close(w.ctx))
 }
 
 // Rule: in steady state a completion costs no allocation, from Start to Completed.
