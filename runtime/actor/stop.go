@@ -155,14 +155,16 @@ func (a *core) clear() {
 	a.links, a.outboxes, a.children = nil, nil, nil
 }
 
-// finish is the last thing that the runner does.
+// finish is the last thing that the runner does; the mailbox is shut and empty.
 func (a *core) finish() {
-	a.body.shut()
-	for a.body.report(a.unhandledCause()) {
+	if a.parentOf == nil { // who waits for the end finds the notice there
+		a.notify(a.cause, false, 0)
 	}
-	a.notify(a.cause, false, 0)
 	a.word.end()
 	a.sweep()
 	close(a.gone)
+	if a.parentOf != nil { // a parent ends after its children
+		a.notify(a.cause, false, 0)
+	}
 	a.sys.ended(a)
 }
