@@ -52,14 +52,9 @@ var deviations = func() map[string]string {
 			"(rdma-core librdmacm/cma.c, rdma_get_cm_event: ucma_process_conn_resp), and the case takes the passive side's first"
 		key = "the key changes when a binding is posted; who gets a failed completion puts the old one back " +
 			"(ibv_bind_mw(3), NOTES; rdma-core providers/rxe/rxe.c, rxe_bind_mw)"
-		forty   = "the null device writes a GRH of mapped addresses, not an IPv4 header into the last 20 bytes"
-		drained = "the null device keeps en_sqd_async_notify from the request before"
 	)
 	m := map[string]string{
 		"cm_receives_may_be_posted_before_connecting": established,
-		"ud_payload_stands_behind_40_bytes":           forty,
-		"mcast_payload_stands_behind_40_bytes":        forty,
-		"async_sq_drained_comes_once_per_request":     drained,
 		"mw2_bound_to_nothing_is_refused":             key,
 	}
 	for _, t := range []string{"mw1", "mw2"} {
