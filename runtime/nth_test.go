@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -20,6 +21,16 @@ const nthTimeout = 2 * time.Second
 // nthLate is how long the accepting side is given when the dialing side has
 // failed already: it may have failed first, or have heard nothing at all.
 const nthLate = 50 * time.Millisecond
+
+// nthStride is how many calls lie between the faults of two runs in real time,
+// where many runs end in waiting for a second: a few by default, every call if
+// VERBENA_NTH is "all".
+func nthStride() int {
+	if os.Getenv("VERBENA_NTH") == "all" {
+		return 1
+	}
+	return 11
+}
 
 // nthRun is one run of the scenario: two runtimes on one provider.
 type nthRun struct {
@@ -210,6 +221,6 @@ func (r *nthRun) closeAll() {
 // behind, and the error names the call.
 func TestNthCallFailsOnTheSoftwareRNIC(t *testing.T) {
 	provider := func() (verbs.Provider, error) { return soft.New(soft.Config{}) }
-	o := nth.Drive(t, nth.Scenario{Provider: provider, Run: nthScenario([2]string{"soft0", "soft1"})})
+	o := nth.Drive(t, nth.Scenario{Provider: provider, Run: nthScenario([2]string{"soft0", "soft1"}), Step: nthStride()})
 	t.Log(o)
 }

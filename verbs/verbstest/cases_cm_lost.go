@@ -39,3 +39,14 @@ func cmLostDisconnect(c *Case) {
 		c.pair.Caps.Faults.Heal()
 	}
 }
+
+// An event about the identifier is queued when it is migrated to the channel
+// where it is.
+func cmMigrateHome(c *Case) {
+	k := c.dial("", "")
+	c.must(k.ida.Disconnect(), "disconnect")
+	k.ma.take(verbs.CMDisconnected)
+	c.settle() // B has the event queued
+	c.must(k.idb.Migrate(k.mb.ch), "migrate_id to the channel where it is")
+	k.mb.take(verbs.CMDisconnected)
+}

@@ -294,7 +294,8 @@ CM_EXPORT int rdma_migrate_id(struct vb_rdma_cm_id *p, struct vb_rdma_event_chan
 	if (!ch)
 		return cm_err(EINVAL);
 	pthread_mutex_lock(&cm_mu);
-	cm_move_events(cm_channel_of(id), (struct cm_channel *)ch, id);
+	if (p->channel != ch) /* else it would move them for ever */
+		cm_move_events(cm_channel_of(id), (struct cm_channel *)ch, id);
 	p->channel = ch;
 	n = id->reported;
 	pthread_mutex_unlock(&cm_mu);
