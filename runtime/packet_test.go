@@ -1,0 +1,253 @@
+package runtime
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+func mustListenPacket(t *testing.T, rt *Runtime, o Options) *PacketConn {
+	t.Helper()
+	p, err := rt.ListenPacket(":0", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func mustResolve(t *testing.T, p *PacketConn, addr string) *Peer {
+	t.Helper()
+	e, err := p.Resolve(testContext(t), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// packets is two ends that can send datagrams to each other.
+func packets(t *testing.T) (a, b *PacketConn) {
+	t.Helper()
+	a = mustListenPacket(t, mustOpen(t, Config{Device: "soft0"}), Options{})
+	return a, mustListenPacket(t, mustOpen(t, Config{Device: "soft1"}), Options{})
+}
+
+func (p *PacketConn) sendBytes(t *testing.T, to *Peer, b []byte) {
+	t.Helper()
+	buf := bufferOf(t, p.rt, b)
+	f, err := p.Send(testContext(t), to, buf.Slice())
+	done(t, f, err)
+}
+
+func (p *PacketConn) mustRecv(t *testing.T) Packet {
+	t.Helper()
+	k, err := p.RecvWait(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// take receives a datagram and releases it.
+func (p *PacketConn) take(t *testing.T) string {
+	t.Helper()
+	k := p.mustRecv(t)
+	s := string(k.Data)
+	if err := k.Release(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Rule: a datagram arrives whole, and tells who sent it: the reply goes there.
+func TestPacketAndReply(t *testing.T) {
+	a, b := packets(t)
+	to := mustResolve(t, a, b.Addr().String())
+	for _, n := range []int{0, 1, 40, 1000, a.MaxPacket()} {
+		data := bytes.Repeat([]byte{byte(n)}, n)
+		a.sendBytes(t, to, data)
+		k := b.mustRecv(t)
+		if !bytes.Equal(k.Data, data) || k.HasImm {
+			t.Fatalf("%d bytes arrived as %d, immediate %t", n, len(k.Data), k.HasImm)
+		}
+		back, err := b.PeerOf(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Release(); err != nil {
+			t.Fatal(err)
+		}
+		buf := bufferOf(t, b.rt, []byte("ok"))
+		f, err := b.SendImm(testContext(t), back, buf.Slice(), uint32(n))
+		done(t, f, err)
+		reply := a.mustRecv(t)
+		if string(reply.Data) != "ok" || !reply.HasImm || reply.Imm != uint32(n) {
+			t.Fatalf("the reply is %q, immediate %t %d", reply.Data, reply.HasImm, reply.Imm)
+		}
+		if err := errors.Join(reply.Release(), back.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Rule: what is sent to a group reaches every member, on every device, and
+// nobody after he left.
+func TestMulticastGroup(t *testing.T) {
+	group := netip.MustParseAddr("239.1.2.3")
+	ctx := testContext(t)
+	var members []*PacketConn
+	var peers []*Peer
+	for i := range 3 {
+		p := mustListenPacket(t, mustOpen(t, Config{Device: fmt.Sprintf("soft%d", i)}), Options{})
+		e, err := p.Join(ctx, group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		members, peers = append(members, p), append(peers, e)
+	}
+	_, err := members[0].Join(ctx, group)
+	mistake(t, "joining twice", err, verbs.ErrInvalid, "239.1.2.3")
+	outside := mustListenPacket(t, mustOpen(t, Config{Device: "soft3"}), Options{})
+	unasked := outside.Recv()
+	members[0].sendBytes(t, peers[0], []byte("all"))
+	for i, p := range members[1:] {
+		if got := p.take(t); got != "all" {
+			t.Errorf("member %d got %q", i+1, got)
+		}
+	}
+	if err := peers[2].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := members[2].sh.r.Do(ctx, func() {}); err != nil { // it has left
+		t.Fatal(err)
+	}
+	late := members[2].Recv()
+	members[0].sendBytes(t, peers[0], []byte("fewer"))
+	if got := members[1].take(t); got != "fewer" {
+		t.Errorf("a member got %q", got)
+	}
+	if unasked.Settled() || late.Settled() {
+		t.Error("a datagram came to one who is no member")
+	}
+	unasked.Discard()
+	late.Discard()
+}
+
+// Rule: more datagrams than there are receives are lost, and nothing else is.
+func TestPacketsBeyondTheReceivesAreLost(t *testing.T) {
+	a := mustListenPacket(t, mustOpen(t, Config{Device: "soft0"}), Options{})
+	b := mustListenPacket(t, mustOpen(t, Config{Device: "soft1"}), Options{RecvCredits: 4})
+	to := mustResolve(t, a, b.Addr().String())
+	for i := range 10 {
+		a.sendBytes(t, to, []byte{byte(i)})
+	}
+	var kept []Packet
+	for i := range 4 {
+		k := b.mustRecv(t)
+		if k.Data[0] != byte(i) {
+			t.Errorf("datagram %d is number %d", i, k.Data[0])
+		}
+		kept = append(kept, k)
+	}
+	for _, k := range kept {
+		if err := k.Release(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mistake(t, "releasing twice", kept[0].Release(), ErrMessage)
+	if err := b.sh.r.Do(testContext(t), b.sh.r.Flush); err != nil { // the receives are with the device
+		t.Fatal(err)
+	}
+	a.sendBytes(t, to, []byte("again"))
+	if got := b.take(t); got != "again" {
+		t.Errorf("after the releases came %q", got)
+	}
+}
+
+// Rule: mistakes say what was wrong, and cost nothing.
+func TestPacketMistakes(t *testing.T) {
+	a, b := packets(t)
+	ctx := testContext(t)
+	to := mustResolve(t, a, b.Addr().String())
+	_, err := a.Resolve(ctx, "127.0.0.2:9")
+	if err == nil {
+		t.Error("resolving where nobody is succeeded")
+	}
+	_, err = a.Resolve(ctx, "nowhere")
+	mistake(t, "no port", err, ErrAddress, "nowhere")
+	big := bufferOf(t, a.rt, make([]byte, a.MaxPacket()+1))
+	_, err = a.Send(ctx, to, big.Slice())
+	mistake(t, "too large", err, ErrTooLarge, fmt.Sprint(a.MaxPacket()))
+	small := bufferOf(t, b.rt, []byte("x"))
+	_, err = b.Send(ctx, to, small.Slice())
+	mistake(t, "somebody else's peer", err, verbs.ErrInvalid)
+	_, err = a.PeerOf(Packet{})
+	mistake(t, "a reply to nothing", err, ErrMessage)
+	if err := to.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.Send(ctx, to, big.Slice())
+	mistake(t, "too large for a closed peer", err, ErrTooLarge)
+	one, err := big.Slice().Sub(0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.Send(ctx, to, one)
+	mistake(t, "a closed peer", err, verbs.ErrClosed)
+	waiting := a.Recv()
+	for range 2 {
+		if err := a.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := waiting.Await(ctx); !errors.Is(err, ErrConnClosed) {
+		t.Errorf("who waited got %v, want %v", err, ErrConnClosed)
+	}
+	_, err = a.Send(ctx, to, one)
+	mistake(t, "after Close", err, ErrConnClosed)
+	_, err = a.RecvWait(ctx)
+	mistake(t, "receiving after Close", err, ErrConnClosed)
+	if _, err := a.Join(ctx, netip.MustParseAddr("239.0.0.1")); !errors.Is(err, ErrConnClosed) {
+		t.Errorf("joining after Close: %v", err)
+	}
+}
+
+// Rule: the opcode that a queue's type does not have is refused, with both.
+func TestDatagramQueueRefusesRDMA(t *testing.T) {
+	a, b := packets(t)
+	to := mustResolve(t, a, b.Addr().String())
+	_, err := a.q.TryPost(&reactor.Send{Opcode: verbs.WRRDMAWrite, To: reactor.Dest{AH: to.ah, QPNum: to.qpn, QKey: to.qkey}}, reactor.Payload{})
+	mistake(t, "a WRITE as a datagram", err, reactor.ErrRequest, "RDMA_WRITE", "UD")
+	_, err = a.q.TryPost(&reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{})
+	mistake(t, "a datagram to nobody", err, reactor.ErrRequest, "UD")
+}
+
+// Rule: sending a datagram allocates nothing.
+func TestPacketSendAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates: asserted without it")
+	}
+	a, b := packets(t)
+	to := mustResolve(t, a, b.Addr().String())
+	buf := bufferOf(t, a.rt, []byte("datagram"))
+	ctx := testContext(t)
+	step := func() {
+		f, err := a.Send(ctx, to, buf.Slice())
+		if err == nil {
+			_, err = f.Await(ctx)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	for range 1000 {
+		step()
+	}
+	if n := testing.AllocsPerRun(20_000, step); n >= 1 {
+		t.Errorf("%v allocations for a datagram", n)
+	}
+}
