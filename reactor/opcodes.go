@@ -70,6 +70,12 @@ func (q *Queue) maxMessage() uint64 {
 	return uint64(q.r.maxMessage)
 }
 
+// maxRecv is how many bytes a receive may hold: a datagram has the 40 bytes in
+// front of it.
+func (q *Queue) maxRecv() uint64 {
+	return max(uint64(q.r.maxMessage), uint64(q.r.maxDatagram)+verbs.GRHLen)
+}
+
 // fillWordless writes the part of a work request that has no payload.
 func (q *Queue) fillWordless(i uint32, k Kind, s *Send) {
 	t := q.tab

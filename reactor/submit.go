@@ -171,7 +171,7 @@ func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE) error {
 	if q.recvFree == nil {
 		return fmt.Errorf("%w: the queue has no receives", ErrRecvFull)
 	}
-	n, err := q.checkSGEs(sges, 0, uint64(q.r.maxMessage))
+	n, err := q.checkSGEs(sges, 0, q.maxRecv())
 	if err != nil {
 		return err
 	}

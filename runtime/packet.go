@@ -49,7 +49,8 @@ type PacketConn struct {
 	id      verbs.CMID
 	arrived []int // slots with datagrams, oldest first
 	waits   []*packetWait
-	joins   []*joining // asked for one after another, oldest first
+	groups  map[netip.Addr]*membership
+	asking  map[*resolving]struct{}
 	gone    bool
 }
 
@@ -78,7 +79,7 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 	}
 	defer rt.leave()
 	p := &PacketConn{rt: rt, sh: rt.shard(), opts: o, ended: make(chan struct{}), closed: make(chan struct{}),
-		peers: map[*Peer]struct{}{}}
+		peers: map[*Peer]struct{}{}, groups: map[netip.Addr]*membership{}, asking: map[*resolving]struct{}{}}
 	p.task.Fn = p.match
 	p.q, err = p.sh.r.Prepare(reactor.QueueConfig{
 		PD: rt.pd, Type: verbs.QPTUD, SendDepth: o.SendDepth, RecvDepth: o.RecvCredits, MaxSGE: o.MaxSGE, Inline: o.Inline,
@@ -98,15 +99,15 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 	rt.packets[p] = struct{}{}
 	rt.mu.Unlock()
 	var lerr error
-	if err := p.sh.r.Do(ctx, func() { lerr = p.open(at) }); err != nil {
+	if err := p.sh.r.Do(ctx, func() {
+		if lerr = p.open(at); lerr != nil {
+			p.fail(lerr) // Runtime.Close waits for the end
+		}
+	}); err != nil {
 		lerr = err
 	}
 	if lerr != nil {
-		lerr = fmt.Errorf("opening datagrams at %s: %w", addr, rt.blame(lerr))
-		if cerr := p.Close(ctx); cerr != nil && !errors.Is(cerr, lerr) {
-			lerr = errors.Join(lerr, cerr)
-		}
-		return nil, lerr
+		return nil, fmt.Errorf("opening datagrams at %s: %w", addr, rt.blame(lerr))
 	}
 	return p, nil
 }
@@ -161,8 +162,6 @@ func (p *PacketConn) onCM(ev *verbs.CMEvent) {
 			_ = ev.ID.Reject(nil) // if that fails too, who asked times out
 		}
 		p.sh.closeID(ev.ID, nil)
-	case verbs.CMMulticastJoin, verbs.CMMulticastError:
-		p.joined(ev)
 	case verbs.CMDeviceRemoval:
 		p.fail(verbs.ErrDeviceRemoved)
 	}
@@ -231,8 +230,9 @@ func (p *PacketConn) end() {
 
 // destroy gives everything back. Holder only.
 func (p *PacketConn) destroy() {
-	for len(p.joins) > 0 {
-		p.answerJoin(nil, p.cause.Load())
+	p.leaveAll()
+	for r := range p.asking {
+		r.end(nil, p.cause.Load())
 	}
 	finish := func(err error) {
 		// The address handles go last: nothing uses them any more.

@@ -109,6 +109,7 @@ func (r *resolving) start() {
 		r.end(nil, err)
 		return
 	}
+	r.p.asking[r] = struct{}{}
 	sh, bound := r.p.sh, r.p.rt.cfg.ConnectTimeout
 	var err error
 	if r.id, err = sh.cm.CreateID(verbs.PSUDP, 0); err == nil {
@@ -153,6 +154,7 @@ func (r *resolving) end(e *Peer, err error) {
 		return
 	}
 	r.done = true
+	delete(r.p.asking, r)
 	if r.timer != nil {
 		r.p.sh.r.StopTimer(r.timer)
 	}
@@ -163,83 +165,6 @@ func (r *resolving) end(e *Peer, err error) {
 		return
 	}
 	r.p.sh.closeID(r.id, settle)
-}
-
-// joining is a multicast group that is to be joined.
-type joining struct {
-	group   netip.Addr
-	promise futures.Promise[*Peer]
-}
-
-// Join joins a multicast group: its datagrams are received here from now on, and
-// what is sent to the Peer goes to all members. Closing the Peer leaves the
-// group. Joining a group twice is verbs.ErrInvalid.
-//
-// Implements: rdma_join_multicast.
-func (p *PacketConn) Join(ctx context.Context, group netip.Addr) (*Peer, error) {
-	j := &joining{group: group}
-	var f futures.Future[*Peer]
-	j.promise, f = p.rt.peers.New(nil)
-	p.sh.r.Defer(func() {
-		if p.joins = append(p.joins, j); len(p.joins) == 1 {
-			p.joinNext()
-		}
-	})
-	e, err := f.Await(ctx)
-	if err != nil && f.Valid() {
-		f.Discard()
-	}
-	return e, err
-}
-
-// joinNext asks for the first of joins. One at a time is asked for, because the
-// answer does not name its group. Holder only.
-func (p *PacketConn) joinNext() {
-	for len(p.joins) > 0 {
-		group := p.joins[0].group
-		err := p.Err()
-		if err == nil && p.member(group) {
-			err = fmt.Errorf("%w: %v is joined already", verbs.ErrInvalid, group)
-		}
-		if err == nil {
-			err = p.id.JoinMulticast(group, 0)
-		}
-		if err == nil {
-			return
-		}
-		p.answerJoin(nil, err)
-	}
-}
-
-func (p *PacketConn) answerJoin(e *Peer, err error) {
-	j := p.joins[0]
-	p.joins = p.joins[1:]
-	j.promise.Settle(e, err)
-}
-
-// joined takes the answer. Holder only.
-func (p *PacketConn) joined(ev *verbs.CMEvent) {
-	if len(p.joins) == 0 { // it ended meanwhile
-		return
-	}
-	if ev.Type == verbs.CMMulticastError {
-		p.answerJoin(nil, fmt.Errorf("joining %v: %s", p.joins[0].group, statusText(ev.Status)))
-	} else {
-		p.answerJoin(p.newPeer(&ev.UD.AH, ev.UD.QPNum, ev.UD.QKey, p.joins[0].group))
-	}
-	p.joinNext()
-}
-
-// member tells whether a group is joined.
-func (p *PacketConn) member(group netip.Addr) bool {
-	p.peerMu.Lock()
-	defer p.peerMu.Unlock()
-	for e := range p.peers {
-		if e.group == group {
-			return true
-		}
-	}
-	return false
 }
 
 // disposePeer closes a peer that nobody waits for any more.
@@ -273,12 +198,7 @@ func (e *Peer) close() error {
 	}
 	delete(e.p.peers, e)
 	if e.group.IsValid() {
-		p := e.p
-		p.sh.r.Defer(func() {
-			if !p.gone {
-				_ = p.id.LeaveMulticast(e.group) // it ends with the identifier otherwise
-			}
-		})
+		e.p.sh.r.Defer(func() { e.p.leave(e.group) })
 	}
 	return nil
 }

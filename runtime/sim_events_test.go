@@ -23,12 +23,13 @@ const (
 	eventHangUp
 	eventRemove
 	eventPortDown
+	eventKillUD
 	simEvents
 )
 
 var simEventNames = [simEvents]string{
 	"calm link", "mild faults", "slow link", "doubling link", "heavy loss", "partition", "heal", "QP to ERR", "close",
-	"abort", "node dies", "listener moves", "device removed", "port down",
+	"abort", "node dies", "listener moves", "device removed", "port down", "UD to ERR",
 }
 
 // On average this many rounds between two disturbances of a kind. A round starts

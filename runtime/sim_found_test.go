@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -96,5 +97,26 @@ func TestConnectionFailsWithItsQueuePair(t *testing.T) {
 	}
 	if err := a.Err(); !errors.Is(err, ErrQueuePair) {
 		t.Errorf("the connection: %v, want %v", err, ErrQueuePair)
+	}
+}
+
+// Rule: datagrams that are closed give up what they were asking for. The question
+// outlived them, and the runtime could not be closed.
+func TestPacketConnEndsItsQuestions(t *testing.T) {
+	w := newSimWorld(1, 0)
+	t.Cleanup(w.finish)
+	n := w.nodes[0]
+	r := &resolving{p: n.packets.p, dst: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 9, 9}), 7)}
+	var f futures.Future[*Peer]
+	r.promise, f = n.rt.peers.New(nil)
+	r.p.sh.r.Defer(r.start)
+	w.pass(time.Millisecond)
+	n.packets.end()
+	w.pass(2 * flushBound)
+	if _, err, ok := f.Poll(); !ok || !errors.Is(err, ErrConnClosed) && !errors.Is(err, ErrUnreachable) {
+		t.Errorf("the question: %v (settled %t), want %v", err, ok, ErrConnClosed)
+	}
+	if len(n.packets.p.asking) != 0 {
+		t.Error("it is still asked")
 	}
 }

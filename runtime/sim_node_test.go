@@ -57,6 +57,7 @@ type simNode struct {
 	ln       [simListeners]*Listener
 	seats    [simListeners][]futures.Future[*Conn]
 	srq      *simSharedRecv
+	packets  *simPackets
 	stopping bool          // being shut down
 	removed  bool          // its device was taken out
 	portAt   time.Duration // its port is down until then; 0: it is up
@@ -99,6 +100,7 @@ func (n *simNode) open() {
 		n.shared[i] = &simCounter{seen: map[uint64]bool{}}
 	}
 	n.openShared()
+	n.openPackets()
 	n.listen()
 }
 
@@ -149,6 +151,7 @@ func (n *simNode) collect() {
 		}
 		return
 	}
+	n.packets.collect()
 	defer n.srq.collect() // when it is known whose connections there are
 	for i, l := range n.ln {
 		kept := n.seats[i][:0]
@@ -192,7 +195,7 @@ func (n *simNode) finish() bool {
 	for _, s := range n.seats {
 		seats += len(s)
 	}
-	return len(n.rt.listeners) == 0 && len(n.rt.live) == 0 && seats == 0 && n.srq.end() && len(n.srq.out)+len(n.srq.came) == 0
+	return len(n.rt.listeners) == 0 && len(n.rt.live) == 0 && seats == 0 && n.packets.end() && n.srq.end() && len(n.srq.out)+len(n.srq.came) == 0
 }
 
 // close gives everything back, after finish. What peers could write must be as

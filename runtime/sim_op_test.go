@@ -37,6 +37,8 @@ const (
 	opBind
 	opInvalidate
 	opSendInvalidate
+	opDatagram
+	opRecvDatagram
 	opDeadKey
 	opWrongKey
 	opKinds
@@ -46,7 +48,7 @@ var opKindNames = [opKinds]string{
 	"send inline", "send copied", "send", "send gathered", "write", "write gathered", "write imm",
 	"write imm gathered", "write split", "read", "read scattered", "read split", "read source", "compare and swap",
 	"fetch and add", "shared counter", "recv", "post recv", "shared recv", "atomic write", "flush",
-	"bind window", "invalidate", "send invalidate", "dead key", "wrong key",
+	"bind window", "invalidate", "send invalidate", "datagram", "recv datagram", "dead key", "wrong key",
 }
 
 const (

@@ -44,6 +44,10 @@ type simWorld struct {
 	events           [simEvents]int
 	polled           uint64
 	space            []byte // fill gives it
+	// The datagrams sent last, by their number, and which number that is.
+	nextDatagram uint32
+	datagrams    [simRemembered]simDatagram
+	numbers      [simRemembered]uint32
 
 	heavy   bool // the link loses so much that connections may fail
 	cut     int  // the node that is cut off, -1: none
@@ -150,6 +154,7 @@ func (w *simWorld) run() uint64 {
 		for _, n := range w.nodes {
 			if n.up() {
 				n.srq.act()
+				n.packets.act()
 			}
 		}
 		for _, p := range w.pairs {

@@ -1,0 +1,131 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// membership is a PacketConn's place in a multicast group. It has an identifier
+// of its own, because one that listens joins nothing (kernel cma.c,
+// rdma_join_multicast), and the queue pair is attached here. Holder only.
+//
+//	JoinMulticast      MULTICAST_JOIN            the Peer is closed, or the PacketConn ends
+//	─────────────> joining ──────────> member ───────────────────────────────────────> left
+//	                  └ refused: left
+type membership struct {
+	p        *PacketConn
+	group    netip.Addr
+	id       verbs.CMID
+	gid      verbs.GID
+	lid      uint16
+	attached bool
+	promise  futures.Promise[*Peer]
+}
+
+// Join joins a multicast group: its datagrams are received here from now on, and
+// what is sent to the Peer goes to all members. Closing the Peer leaves the
+// group. It waits for the answer until ctx ends.
+//
+// Errors: verbs.ErrInvalid for a group that is joined already, or is none; the
+// cause; the device's.
+//
+// Implements: rdma_join_multicast, ibv_attach_mcast.
+func (p *PacketConn) Join(ctx context.Context, group netip.Addr) (*Peer, error) {
+	f := p.join(group)
+	e, err := f.Await(ctx)
+	if err != nil && f.Valid() {
+		f.Discard() // it leaves when the answer comes
+	}
+	return e, err
+}
+
+func (p *PacketConn) join(group netip.Addr) (f futures.Future[*Peer]) {
+	m := &membership{p: p, group: group}
+	m.promise, f = p.rt.peers.New(nil)
+	p.sh.r.Defer(m.start)
+	return f
+}
+
+func (m *membership) start() {
+	p := m.p
+	err := p.Err()
+	if err == nil && p.groups[m.group] != nil {
+		err = fmt.Errorf("%w: %v is joined already", verbs.ErrInvalid, m.group)
+	}
+	if err != nil {
+		m.promise.Settle(nil, err)
+		return
+	}
+	p.groups[m.group] = m
+	if m.id, err = p.sh.cm.CreateID(verbs.PSUDP, 0); err == nil {
+		p.sh.targets[m.id] = m
+		err = m.id.Bind(netip.AddrPortFrom(p.rt.addr, 0))
+	}
+	if err == nil {
+		err = m.id.JoinMulticast(m.group, 0)
+	}
+	if err != nil {
+		m.refused(err)
+	}
+}
+
+// onCM implements cmTarget.
+func (m *membership) onCM(ev *verbs.CMEvent) {
+	p := m.p
+	if p.groups[m.group] != m {
+		return // it has left
+	}
+	switch ev.Type {
+	case verbs.CMMulticastJoin:
+		m.gid, m.lid = ev.UD.AH.DGID, ev.UD.AH.DLID
+		err := p.q.QP().AttachMcast(m.gid, m.lid)
+		if err != nil {
+			m.refused(err)
+			return
+		}
+		m.attached = true
+		e, err := p.newPeer(&ev.UD.AH, ev.UD.QPNum, ev.UD.QKey, m.group)
+		if err != nil {
+			m.refused(err)
+			return
+		}
+		m.promise.Settle(e, nil)
+	case verbs.CMMulticastError:
+		m.refused(fmt.Errorf("joining %v: %s", m.group, statusText(ev.Status)))
+	case verbs.CMDeviceRemoval:
+		p.fail(verbs.ErrDeviceRemoved)
+	}
+}
+
+func (m *membership) refused(err error) {
+	m.p.leave(m.group)
+	m.promise.Settle(nil, err)
+}
+
+// leave leaves a group, if it is joined. Holder only.
+func (p *PacketConn) leave(group netip.Addr) {
+	m := p.groups[group]
+	if m == nil {
+		return
+	}
+	delete(p.groups, group)
+	if m.attached {
+		_ = p.q.QP().DetachMcast(m.gid, m.lid) // it fails on a device that is gone
+	}
+	if m.id != nil {
+		p.sh.closeID(m.id, nil)
+	}
+}
+
+// leaveAll leaves every group, before the queue pair goes: a device may keep one
+// that is attached (rdma_rxe). Who waits for an answer gets the cause. Holder only.
+func (p *PacketConn) leaveAll() {
+	for group, m := range p.groups {
+		p.leave(group)
+		m.promise.Settle(nil, p.cause.Load()) // nothing, if it was settled
+	}
+}
