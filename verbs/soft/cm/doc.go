@@ -59,6 +59,9 @@
 //     the connection down with a DREQ, which is repeated until answered, so that
 //     no half of a connection stays behind.
 //
+//   - A DREQ that comes before the REP ends the attempt; the kernel agrees to it
+//     and goes on waiting.
+//
 // Service resolution, a question and its answer, is drawn in lookup.go. The
 // alternate path messages (LAP, APR) are not here.
 package cm

@@ -146,6 +146,45 @@ func TestLateCopyOfARefusedRequest(t *testing.T) {
 	}
 }
 
+// TestCloseOvertakesTheReply: the peer accepts and closes at once, and its DREQ
+// arrives before its REP. The late REP establishes nothing; both sides forget.
+func TestCloseOvertakesTheReply(t *testing.T) {
+	for _, patient := range []bool{false, true} { // an MRA came before
+		p := newPair(t, Config{}, Config{})
+		p.hold = true
+		p.fate = func(_, _ *simNode, m *MAD) []time.Duration {
+			if Attr(get16(m, offAttr)) == AttrREP {
+				return []time.Duration{20 * simHop}
+			}
+			return []time.Duration{simHop}
+		}
+		c := p.connect(t, ConnectParam{})
+		p.run(p.now + 2*simHop)
+		d := p.last(p.b).Conn
+		if patient {
+			d.sendMRA(AnswersREQ)
+			p.run(p.now + 2*simHop)
+			if c.State() != StateMRAREQRcvd {
+				t.Fatalf("after an MRA: %v", c)
+			}
+		}
+		if err := d.Accept(p.now, &AcceptParam{QPN: 77}); err != nil {
+			t.Fatal(err)
+		}
+		d.Close(p.now)
+		p.run(p.now + 10*time.Second)
+		if ks := p.kinds(p.a); len(ks) != 1 || ks[0] != EvRejected {
+			t.Errorf("MRA %v: the active side heard %v, want REJECTED", patient, ks)
+		}
+		if p.a.Conns() != 0 || p.b.Conns() != 0 {
+			t.Errorf("MRA %v: %d and %d connections are left: %v", patient, p.a.Conns(), p.b.Conns(), c)
+		}
+		if n := len(p.heard[p.b]); n != 1 {
+			t.Errorf("MRA %v: the passive side heard %d events, want its one request", patient, n)
+		}
+	}
+}
+
 // TestOnlyFromThePeer: a datagram with the right IDs from another address
 // changes nothing.
 func TestOnlyFromThePeer(t *testing.T) {

@@ -97,6 +97,9 @@ func (c *Conn) timewait(now time.Duration, timeout bool) {
 func (m *Machine) onDREQ(now time.Duration, src verbs.GID, d *DREQ) bool {
 	c := m.find(src, d.RemoteID, d.LocalID)
 	if c == nil {
+		if c = m.byLocal[d.RemoteID]; c != nil && c.onEarlyDREQ(src, d) {
+			return true
+		}
 		// Gone here already: agree, so that the peer need not wait.
 		m.send(src, &DREP{TID: d.TID, LocalID: d.RemoteID, RemoteID: d.LocalID})
 		return true
@@ -123,6 +126,20 @@ func (m *Machine) onDREQ(now time.Duration, src verbs.GID, d *DREQ) bool {
 	default:
 		return false
 	}
+	return true
+}
+
+// onEarlyDREQ is a DREQ that overtook the REP, or whose REP was lost: the peer
+// accepted and has closed since. To agree and go on waiting would be to be
+// established by the late REP, with a peer that is gone.
+func (c *Conn) onEarlyDREQ(src verbs.GID, d *DREQ) bool {
+	if c.state != StateREQSent && c.state != StateMRAREQRcvd || c.peer != src || c.lqpn != d.RemoteQPN {
+		return false
+	}
+	c.remote = d.LocalID
+	c.agree(d)
+	c.forget()
+	c.emit(Event{Kind: EvRejected, REJ: &REJ{LocalID: d.LocalID, RemoteID: c.local, Answers: AnswersREQ, Reason: RejConsumer}})
 	return true
 }
 
