@@ -157,8 +157,26 @@ func (c *Conn) emit(e Event) {
 	c.m.cfg.Event(e)
 }
 
+// remember enters a state in which only repetitions are answered, for a while,
+// or forgets the connection if enough are remembered.
+func (c *Conn) remember(until time.Duration, s State) {
+	c.closed = true
+	c.answered()
+	if c.m.kept >= maxRemembered {
+		c.forget()
+		return
+	}
+	c.forgetQPN()
+	c.m.kept++
+	c.state = s
+	c.m.timers.set(c, until)
+}
+
 // forget removes the connection from the machine.
 func (c *Conn) forget() {
+	if c.state == StateREJSent || c.state == StateSIDRREPSent {
+		c.m.kept--
+	}
 	c.rest(StateIdle)
 	c.answered()
 	delete(c.m.byLocal, c.local)

@@ -58,7 +58,7 @@
 //   - A passive side that gave up on the RTU, or was closed before it came, takes
 //     the connection down with a DREQ, which is repeated until answered, so that
 //     no half of a connection stays behind.
-//
+//   - A DREQ is repeated as often as this side is set to, not the peer.
 //   - A DREQ that comes before the REP ends the attempt; the kernel agrees to it
 //     and goes on waiting.
 //

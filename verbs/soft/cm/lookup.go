@@ -102,11 +102,8 @@ func (c *Conn) Answer(now time.Duration, status SIDRStatus, qpn, qkey uint32, pr
 	if err := c.transmit(rep); err != nil {
 		return err
 	}
-	c.closed = true
-	c.answered()
-	c.state = StateSIDRREPSent
 	// A question does not say how often its sender asks; we take our own habits.
-	c.m.timers.set(c, now+min(rejKeep, codeTime(c.m.cfg.ResponseTimeout)*time.Duration(c.m.cfg.MaxRetries+1)))
+	c.remember(now+min(rejKeep, codeTime(c.m.cfg.ResponseTimeout)*time.Duration(c.m.cfg.MaxRetries+1)), StateSIDRREPSent)
 	return nil
 }
 

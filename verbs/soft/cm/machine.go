@@ -30,6 +30,11 @@ const minTimeout = 100 * time.Microsecond
 // repetitions get the same answer.
 const rejKeep = 10 * time.Second
 
+// maxRemembered bounds how many refusals and answers are remembered at once:
+// how many there are is the peers' to choose. What is beyond it is forgotten when
+// it is sent, as the kernel does, and a repetition comes as a new request.
+const maxRemembered = 1024
+
 // Config is what a [Machine] needs. Send, Event and Rand must be set.
 type Config struct {
 	GID  verbs.GID // the port's address
@@ -109,6 +114,7 @@ type Machine struct {
 	byQPN     map[remoteQP]*Conn // those that know the peer's queue pair
 	bySIDR    map[remoteID]*Conn // questions of peers, by their request IDs
 	timers    timerHeap
+	kept      int // connections in REJ_SENT or SIDR_REP_SENT, at most maxRemembered
 	buf       MAD // for datagrams that are not repeated
 }
 

@@ -317,6 +317,58 @@ func TestPatience(t *testing.T) {
 	}
 }
 
+// TestRefusalsDoNotPileUp: a peer that asks again and again under new IDs, and
+// is refused each time, fills no memory.
+func TestRefusalsDoNotPileUp(t *testing.T) {
+	p := newPair(t, Config{}, Config{})
+	p.b.on = func(_ *simNode, e Event) { e.Conn.Close(p.now) }
+	const asked = 3 * maxRemembered
+	for i := range uint32(asked) {
+		for _, msg := range []Message{
+			&REQ{LocalID: i + 1, ServiceID: 7, QPN: i + 2, PathMTU: 5, RemoteTimeout: 31, LocalTimeout: 31, MaxCMRetries: 15},
+			&SIDRREQ{RequestID: i + 1, ServiceID: 7},
+		} {
+			var m MAD
+			if err := msg.Put(&m); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.b.Receive(p.now, p.a.gid, m[:]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if sent := p.b.Stats().Sent; sent != 2*asked {
+		t.Errorf("%d answers, want %d", sent, 2*asked)
+	}
+	if n := p.b.Conns(); n > maxRemembered || len(p.b.byRemote)+len(p.b.bySIDR) != n || len(p.b.byQPN) != 0 {
+		t.Errorf("%d refused connections are remembered (%d and %d by remote ID, %d by queue pair), at most %d",
+			n, len(p.b.byRemote), len(p.b.bySIDR), len(p.b.byQPN), maxRemembered)
+	}
+	p.run(time.Minute)
+	if p.b.Conns() != 0 || p.b.kept != 0 {
+		t.Errorf("in the end %d connections, %d of them counted as refused", p.b.Conns(), p.b.kept)
+	}
+}
+
+// TestClosedDoesNotWaitAsLongAsThePeerLikes: a peer that asks for the greatest
+// patience and never answers does not keep a connection that was closed.
+func TestClosedDoesNotWaitAsLongAsThePeerLikes(t *testing.T) {
+	p := newPair(t, Config{}, Config{})
+	var m MAD
+	if err := (&REQ{LocalID: 9, ServiceID: 7, QPN: 9, PathMTU: 5, RemoteTimeout: 31, LocalTimeout: 31, MaxCMRetries: 15}).Put(&m); err != nil {
+		t.Fatal(err)
+	}
+	p.fate = func(_, _ *simNode, _ *MAD) []time.Duration { return nil }
+	if err := p.b.Receive(p.now, p.a.gid, m[:]); err != nil {
+		t.Fatal(err)
+	}
+	p.last(p.b).Conn.Close(p.now)
+	p.run(codeTime(defaultResponseTimeout)*(defaultMaxRetries+1) + defaultTimeWait)
+	if n := p.b.Conns(); n != 0 {
+		t.Errorf("after %v %d connections are left", p.now, n)
+	}
+}
+
 func TestConfigRefused(t *testing.T) {
 	ok := Config{Send: func(verbs.GID, *MAD) {}, Event: func(Event) {}, Rand: rand.New(rand.NewPCG(1, 1)).Uint64}
 	for name, change := range map[string]func(c *Config){

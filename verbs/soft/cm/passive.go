@@ -162,11 +162,7 @@ func (c *Conn) Reject(now time.Duration, why Reason, private []byte) error {
 	}
 	// As long as the peer may repeat the REQ it gets the same answer.
 	keep := min(rejKeep, codeTime(c.req.RemoteTimeout)*time.Duration(c.req.MaxCMRetries+1))
-	c.closed = true
-	c.answered()
-	c.forgetQPN()
-	c.state = StateREJSent
-	c.m.timers.set(c, now+keep)
+	c.remember(now+keep, StateREJSent)
 	return c.transmit(rej)
 }
 

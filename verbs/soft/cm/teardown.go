@@ -29,6 +29,9 @@ func (c *Conn) dreq(now time.Duration, private []byte) error {
 	if err := c.transmit(d); err != nil {
 		return err
 	}
+	// At our own pace, not the one the peer asked for in its REQ: with that a
+	// connection whose owner has closed it could stay for many minutes.
+	c.wait, c.maxRetries = codeTime(c.m.cfg.ResponseTimeout), c.m.cfg.MaxRetries
 	c.await(now, StateDREQSent)
 	return nil
 }
