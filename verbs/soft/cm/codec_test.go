@@ -267,11 +267,25 @@ func TestParseRefuses(t *testing.T) {
 		{"local communication ID", set(&RTU{LocalID: 1, RemoteID: 1}, 27, 0)},
 		{"remote communication ID", set(&DREQ{LocalID: 1, RemoteID: 1}, 31, 0)},
 		{"local communication ID", set(&DREP{LocalID: 1, RemoteID: 1}, 27, 0)},
+		{"request ID", set(&SIDRREQ{RequestID: 1}, 27, 0)},
+		{"request ID", set(&SIDRREP{RequestID: 1, QPN: 2}, 27, 0)},
+		{"local QPN", set(&SIDRREP{RequestID: 1, QPN: 2}, 34, 1)},
+		{"additional information length", set(&SIDRREP{RequestID: 1, QPN: 2}, 29, 73)},
 	} {
 		_, err := Parse(c.b)
 		var fe *FieldError
 		if !errors.As(err, &fe) || !errors.Is(err, ErrMalformed) || fe.Field != c.field {
 			t.Errorf("%s: error %v, want ErrMalformed about it", c.field, err)
+		}
+	}
+}
+
+// TestSIDRStatusValues: the outcomes have the specification's numbers (IBTA table
+// 121), which are what a peer of another make sends.
+func TestSIDRStatusValues(t *testing.T) {
+	for i, s := range []SIDRStatus{SIDRSuccess, SIDRUnsupported, SIDRReject, SIDRNoQP, SIDRRedirect, SIDRUnsupportedVersion} {
+		if int(s) != i {
+			t.Errorf("outcome %d is encoded as %d", i, s)
 		}
 	}
 }

@@ -192,3 +192,97 @@ func TestAnswersOnlyFromThePeer(t *testing.T) {
 		t.Errorf("too much private data: %v", err)
 	}
 }
+
+// TestQuestionRepeatedWhileItWaits: a question that is with the consumer is not
+// answered before the consumer does; one under the same ID that is another
+// question gets no answer of the first.
+func TestQuestionRepeatedWhileItWaits(t *testing.T) {
+	p := questions(t)
+	p.hold = true
+	var sent []MAD
+	p.fate = func(from, _ *simNode, m *MAD) []time.Duration {
+		if from == p.b {
+			sent = append(sent, *m)
+		}
+		return []time.Duration{simHop}
+	}
+	c := p.ask(t, 7)
+	give := func(tid uint64) {
+		t.Helper()
+		var m MAD
+		if err := (&SIDRREQ{TID: tid, RequestID: c.local, ServiceID: 7}).Put(&m); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.b.Receive(p.now, p.a.gid, m[:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.run(p.now + 2*simHop)
+	give(c.tid)
+	if len(sent) != 0 || len(p.heard[p.b]) != 1 {
+		t.Fatalf("a repetition while the consumer thinks: %d answers, %d questions heard; want 0, 1", len(sent), len(p.heard[p.b]))
+	}
+	if err := p.last(p.b).Conn.Answer(p.now, SIDRReject, 0, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	give(c.tid + 1)
+	if len(sent) != 1 {
+		t.Fatalf("%d answers after another question under the same ID, want the one of the first", len(sent))
+	}
+	give(c.tid)
+	if len(sent) != 2 || sent[1] != sent[0] {
+		t.Fatalf("%d answers after a repetition, want the same twice", len(sent))
+	}
+	// As long as our own habits, no longer.
+	keep := codeTime(defaultResponseTimeout) * (defaultMaxRetries + 1)
+	p.run(p.now + keep - time.Microsecond)
+	if p.b.Conns() != 1 {
+		t.Errorf("an answer is forgotten before %v", keep)
+	}
+	p.run(p.now + time.Microsecond)
+	if p.b.Conns() != 0 {
+		t.Errorf("an answer is remembered after %v", keep)
+	}
+}
+
+// TestAnswersNameTheService: an answer names the service that was asked for,
+// whether there is a listener or not, and the question that it answers.
+func TestAnswersNameTheService(t *testing.T) {
+	p := questions(t)
+	for _, service := range []uint64{7, 8} {
+		c := p.ask(t, service)
+		tid, id := c.tid, c.local
+		p.run(p.now + time.Second)
+		if r := p.last(p.a).SIDRREP; r == nil || r.ServiceID != service || r.TID != tid || r.RequestID != id {
+			t.Errorf("asked for service %d with %x, %x: %+v", service, tid, id, r)
+		}
+	}
+}
+
+// TestSIDRAndConnectionsApart: an answer to a question ends no connection, and a
+// question that was closed is gone at once.
+func TestSIDRAndConnectionsApart(t *testing.T) {
+	p := questions(t)
+	p.fate = func(_, _ *simNode, _ *MAD) []time.Duration { return nil }
+	c := p.connect(t, ConnectParam{})
+	var m MAD
+	if err := (&SIDRREP{TID: c.tid, RequestID: c.local, QPN: 5}).Put(&m); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.a.Receive(p.now, p.b.gid, m[:]); err != nil {
+		t.Fatal(err)
+	}
+	if c.State() != StateREQSent || len(p.heard[p.a]) != 0 {
+		t.Errorf("an answer to no question: %v, %d events", c, len(p.heard[p.a]))
+	}
+	q := p.ask(t, 7)
+	q.Close(p.now)
+	if p.a.Conns() != 1 || q.State() != StateIdle {
+		t.Errorf("a closed question: %v, %d conversations", q, p.a.Conns())
+	}
+	before := p.a.Stats().Sent
+	q.Close(p.now)
+	if p.a.Stats().Sent != before {
+		t.Error("closing a question again sent something")
+	}
+}
