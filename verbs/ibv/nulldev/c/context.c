@@ -123,12 +123,13 @@ ND_EXPORT struct vb_context *ibv_open_device(struct vb_device *d)
 	return &ctx->v.context;
 }
 
-ND_EXPORT int ibv_close_device(struct vb_context *c)
+/* For librdmacm, which does not look at what closing answers (cma.c,
+ * ucma_put_device): a fault there would be a leak that no program can mend. */
+ND_EXPORT int nulldev_close_device(struct vb_context *c)
 {
 	struct nd_ctx *ctx = nd_ctx_of(c);
 	bool last;
 
-	ND_DESTROY("ibv_close_device", ctx->dev);
 	nd_lock();
 	for (struct nd_ctx **p = &ctx->dev->ctxs; *p; p = &(*p)->next)
 		if (*p == ctx) {
@@ -143,6 +144,12 @@ ND_EXPORT int ibv_close_device(struct vb_context *c)
 	pthread_mutex_destroy(&c->mutex);
 	free(ctx);
 	return 0;
+}
+
+ND_EXPORT int ibv_close_device(struct vb_context *c)
+{
+	ND_DESTROY("ibv_close_device", nd_dev_of(c));
+	return nulldev_close_device(c);
 }
 
 static void limits(struct nd_device *dev, struct vb_device_attr *a)

@@ -126,7 +126,7 @@ void nulldev_cm_count(int channels, int ids, int unacked);
 struct vb_device **ibv_get_device_list(int *num);
 void ibv_free_device_list(struct vb_device **list);
 struct vb_context *ibv_open_device(struct vb_device *d);
-int ibv_close_device(struct vb_context *c);
+int nulldev_close_device(struct vb_context *c);
 struct vb_qp *ibv_create_qp(struct vb_pd *pd, struct vb_qp_init_attr *a);
 int ibv_destroy_qp(struct vb_qp *qp);
 int ibv_modify_qp(struct vb_qp *qp, struct vb_qp_attr *a, int mask);
