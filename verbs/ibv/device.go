@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"unsafe"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -47,26 +48,32 @@ const maxScan = 32
 
 // addresses are the IP addresses of the ports of an open device: those of RoCE,
 // where an address makes a GID. Link-local ones name no network and are left
-// out.
-func addresses(t *verbsTable, c *C.struct_vb_context) (out []netip.Addr) {
+// out. With an errno op is the call that gave it.
+func addresses(t *verbsTable, c *C.struct_vb_context) (out []netip.Addr, op string, errno syscall.Errno) {
+	if c.device.transport_type != C.VB_TRANSPORT_IB {
+		return nil, "", 0
+	}
 	var d C.struct_vb_device_attr_ex
-	if c.device.transport_type != C.VB_TRANSPORT_IB || C.shim_query_device(t, c, &d) != 0 {
-		return nil
+	if e := C.shim_query_device(t, c, &d); e != 0 {
+		return nil, "ibv_query_device", syscall.Errno(e)
 	}
 	for port := C.uint8_t(1); port <= d.orig_attr.phys_port_cnt; port++ {
 		var a C.struct_vb_port_attr
-		if C.shim_query_port(t, c, port, &a) != 0 || a.link_layer != C.VB_LINK_LAYER_ETHERNET {
+		if e := C.shim_query_port(t, c, port, &a); e != 0 {
+			return nil, "ibv_query_port", syscall.Errno(e)
+		}
+		if a.link_layer != C.VB_LINK_LAYER_ETHERNET {
 			continue
 		}
 		for i := range min(a.gid_tbl_len, maxScan) {
 			var g verbs.GID
 			if C.shim_query_gid(t, c, port, i, (*C.union_vb_gid)(unsafe.Pointer(&g))) != 0 {
-				continue
+				continue // an empty entry
 			}
 			if ip := g.Addr(); !ip.IsUnspecified() && !ip.IsLinkLocalUnicast() && !slices.Contains(out, ip) {
 				out = append(out, ip)
 			}
 		}
 	}
-	return out
+	return out, "", 0
 }

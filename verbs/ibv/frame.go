@@ -38,8 +38,7 @@ func (c *deviceContext) Turn(t *verbs.Turn) error {
 	}
 	if n <= smallFrame {
 		var small [smallFrame]group
-		c.run(t, small[:n])
-		return nil
+		return c.outcome(t, c.run(t, small[:n]))
 	}
 	f := frames.Get().(*[]group)
 	if cap(*f) < n {
@@ -47,13 +46,14 @@ func (c *deviceContext) Turn(t *verbs.Turn) error {
 	}
 	g := (*f)[:n]
 	clear(g)
-	c.run(t, g)
+	eio := c.run(t, g)
 	frames.Put(f)
-	return nil
+	return c.outcome(t, eio)
 }
 
-// run fills the frame, crosses, and takes the answers out.
-func (c *deviceContext) run(t *verbs.Turn, f []group) {
+// run fills the frame, crosses, and takes the answers out. It tells whether one
+// of them was EIO.
+func (c *deviceContext) run(t *verbs.Turn, f []group) (eio bool) {
 	at := 0
 	for i := range t.Recvs {
 		c.fillRecv(&f[at], &t.Recvs[i])
@@ -92,6 +92,10 @@ func (c *deviceContext) run(t *verbs.Turn, f []group) {
 		p.N, p.Errno = int(f[at].count), c.answer(&f[at])
 		at++
 	}
+	for i := range f {
+		eio = eio || syscall.Errno(f[i].err) == syscall.EIO
+	}
+	return eio
 }
 
 // answer is the errno of a group; EIO is a sign of the device's end.

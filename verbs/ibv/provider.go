@@ -6,10 +6,12 @@ package ibv
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -75,16 +77,19 @@ func (p *Provider) deviceList(op string, f func(t *verbsTable, d *C.struct_vb_de
 // Implements: ibv_get_device_list.
 func (p *Provider) Devices() ([]verbs.DeviceInfo, error) {
 	infos := []verbs.DeviceInfo{}
+	var closeErr error
 	err := p.deviceList("ibv_get_device_list", func(t *verbsTable, d *C.struct_vb_device) bool {
 		info := describe(t, d)
 		if c, _ := C.shim_open(t, d); c != nil {
-			info.Addr = addresses(t, c)
-			C.shim_close(t, c) // it was opened to be looked at; nothing depends on the answer
+			info.Addr, _, _ = addresses(t, c) // what is not known now Open will tell
+			if e := syscall.Errno(C.shim_close(t, c)); e != 0 {
+				closeErr = failed("ibv_close_device", info.Name, e)
+			}
 		}
 		infos = append(infos, info)
 		return true
 	})
-	if err != nil {
+	if err = errors.Join(err, closeErr); err != nil {
 		return nil, err
 	}
 	return infos, nil
@@ -109,7 +114,13 @@ func (p *Provider) Open(name string) (verbs.Context, error) {
 			openErr = failed(op, name, errnoOf(err))
 			return false
 		}
-		info.Addr = addresses(t, c)
+		var call string
+		var errno syscall.Errno
+		if info.Addr, call, errno = addresses(t, c); errno != 0 {
+			C.shim_close(t, c) // the failure is reported already
+			openErr = failed(call, name, errno)
+			return false
+		}
 		ctx, openErr = newContext(p, t, c, info)
 		return false
 	})

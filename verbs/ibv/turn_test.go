@@ -179,8 +179,9 @@ func TestTurnRefusesForeignObjects(t *testing.T) {
 	}
 }
 
-// Rule: after DEVICE_FATAL and EIO the context answers ErrDeviceRemoved to
-// turns, does nothing, and everything can still be closed.
+// Rule: a turn that meets a dead device answers ErrDeviceRemoved, though nobody
+// has taken DEVICE_FATAL yet; later ones do nothing, and everything can still be
+// closed.
 func TestDeviceFatalEndsTheContext(t *testing.T) {
 	r := newRig(t, Config{})
 	defer func() { _ = r.null.Revive("null0") }()
@@ -188,9 +189,8 @@ func TestDeviceFatalEndsTheContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	turn := verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(1), Count: 1}}}
-	r.turn(&turn)
-	if g := turn.Sends[0]; g.Errno != syscall.EIO || g.Accepted != 0 {
-		t.Fatalf("posting to a dead device: %d accepted, errno %v", g.Accepted, g.Errno)
+	if err := r.ctx.Turn(&turn); !errors.Is(err, verbs.ErrDeviceRemoved) || turn.Sends[0].Accepted != 0 {
+		t.Fatalf("posting to a dead device: %d accepted, %v", turn.Sends[0].Accepted, err)
 	}
 	ev, ok, err := r.ctx.Async().Get()
 	if err != nil || !ok || ev.Type != verbs.EventDeviceFatal {
@@ -206,5 +206,17 @@ func TestDeviceFatalEndsTheContext(t *testing.T) {
 	}
 	if err := r.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); !errors.Is(err, verbs.ErrDeviceRemoved) {
 		t.Errorf("modify after the end: %v", err)
+	}
+}
+
+// Rule: a queue that is dead beside a device that lives is a queue's matter.
+func TestDeadQueueIsNoDeadDevice(t *testing.T) {
+	r := newRig(t, Config{})
+	r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_poll_cq", Count: 2, Err: syscall.EIO, How: nulldev.Negative})
+	turn := verbs.Turn{Polls: []verbs.PollGroup{{CQ: r.cq, WC: r.wc}}}
+	for range 3 {
+		if err := r.ctx.Turn(&turn); err != nil {
+			t.Fatalf("a turn with a dead queue: %v", err)
+		}
 	}
 }
