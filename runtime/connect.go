@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -243,7 +244,7 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 	case verbs.CMRejected:
 		err = c.rejected(ev)
 	case verbs.CMAddrError, verbs.CMRouteError, verbs.CMUnreachable, verbs.CMConnectError:
-		err = fmt.Errorf("%w: %v: %v (%s)", ErrUnreachable, c.remote, ev.Type, statusText(ev.Status))
+		err = fmt.Errorf("%w: %v: %v (%w)", ErrUnreachable, c.remote, ev.Type, statusError(ev.Status))
 	case verbs.CMDisconnected:
 		c.fail(ErrPeerClosed)
 	case verbs.CMDeviceRemoval:
@@ -254,13 +255,13 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 	}
 }
 
-// statusText says what an event's status means: a negative errno, or a number
+// statusError is what an event's status means: a negative errno, or a number
 // of the connection manager's.
-func statusText(status int) string {
+func statusError(status int) error {
 	if status < 0 {
-		return syscall.Errno(-status).Error()
+		return syscall.Errno(-status)
 	}
-	return "status " + strconv.Itoa(status)
+	return errors.New("status " + strconv.Itoa(status))
 }
 
 func (c *Conn) rejected(ev *verbs.CMEvent) error {

@@ -95,7 +95,7 @@ func (m *membership) onCM(ev *verbs.CMEvent) {
 		}
 		m.promise.Settle(e, nil)
 	case verbs.CMMulticastError:
-		m.refused(fmt.Errorf("joining %v: %s", m.group, statusText(ev.Status)))
+		m.refused(fmt.Errorf("joining %v: %w", m.group, statusError(ev.Status)))
 	case verbs.CMDeviceRemoval:
 		p.fail(verbs.ErrDeviceRemoved)
 	}

@@ -141,7 +141,7 @@ func (r *resolving) onCM(ev *verbs.CMEvent) {
 	case verbs.CMDeviceRemoval:
 		err = verbs.ErrDeviceRemoved
 	default:
-		err = fmt.Errorf("%w: %v: %v (%s)", ErrUnreachable, r.dst, ev.Type, statusText(ev.Status))
+		err = fmt.Errorf("%w: %v: %v (%w)", ErrUnreachable, r.dst, ev.Type, statusError(ev.Status))
 	}
 	if err != nil {
 		r.end(nil, err)

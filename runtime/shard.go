@@ -153,13 +153,24 @@ func (s *shard) drop(id verbs.CMID) {
 // another goroutine has.
 const closeRetry = time.Millisecond
 
+// closeTries is how often an identifier is closed that the device does not let
+// go, with closeRetry between. Its queue pair may have our memory until then.
+const closeTries = 100
+
 // closeID closes an identifier, now or as soon as its events are
 // acknowledged, and then calls done (may be nil). Holder only.
-func (s *shard) closeID(id verbs.CMID, done func(error)) {
+func (s *shard) closeID(id verbs.CMID, done func(error)) { s.tryClose(id, closeTries, done) }
+
+func (s *shard) tryClose(id verbs.CMID, tries int, done func(error)) {
 	delete(s.targets, id)
 	err := id.Close()
-	if errors.Is(err, verbs.ErrBusy) {
-		s.r.After(closeRetry, func() { s.closeID(id, done) })
+	switch busy := errors.Is(err, verbs.ErrBusy); {
+	case err == nil || errors.Is(err, verbs.ErrDeviceRemoved):
+	case busy || tries > 1:
+		if !busy {
+			tries--
+		}
+		s.r.After(closeRetry, func() { s.tryClose(id, tries, done) })
 		return
 	}
 	if done != nil {
