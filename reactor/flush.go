@@ -28,7 +28,7 @@ func (q *Queue) gatherSends() bool {
 	if n == 0 {
 		return false
 	}
-	if q.released || q.qp == nil {
+	if q.released || q.sealed || q.qp == nil {
 		q.refuse(q.sendStack.Next, first, n)
 		return true
 	}

@@ -48,6 +48,7 @@ type Queue struct {
 	sincesig int      // sends posted since the last signaled one
 	marker   bool     // the marker is out
 	released bool     //
+	sealed   bool     // see Seal
 	end      error    // of a released one: what was still out has ended with
 	retired  []uint32 // scratch: slots freed in one dispatch
 	// Of a grave: the turn it was released in, and slots collected.
@@ -187,6 +188,12 @@ func (q *Queue) Fail(cause error) {
 	q.failed.set(fmt.Errorf("%w: %w", ErrQueueFailed, cause))
 	q.credits.Close()
 }
+
+// Seal has nothing sent any more: what is submitted and not posted completes with the
+// cause of Fail, which comes before. For an owner who is about to destroy what
+// requests name (memory windows, address handles) a while before the queue pair.
+// Holder only.
+func (q *Queue) Seal() { q.sealed = true }
 
 // OnFail has fn called once, holding the turn, at the first completion that
 // failed by itself: a flush is a consequence of something that whoever moved the

@@ -21,7 +21,11 @@ import (
 // with AccessFlushGlobal or AccessFlushPersistent.
 //
 // Implements: ibv_wr_flush, selectivity range.
-func (c *Conn) Flush(ctx context.Context, remote Remote, p verbs.FlushPlacement) (f Future, err error) {
+func (c *Conn) Flush(ctx context.Context, remote Remote, p verbs.FlushPlacement) (Future, error) {
+	return c.flush(ctx, remote, p, way{})
+}
+
+func (c *Conn) flush(ctx context.Context, remote Remote, p verbs.FlushPlacement, w way) (f Future, err error) {
 	if err := c.Err(); err != nil {
 		return f, err
 	}
@@ -38,10 +42,10 @@ func (c *Conn) Flush(ctx context.Context, remote Remote, p verbs.FlushPlacement)
 	if err := remote.check(remote.Length, need); err != nil {
 		return f, err
 	}
-	return c.q.Post(ctx, &reactor.Send{
+	return c.submit(ctx, &reactor.Send{
 		Opcode: verbs.WRFlush, Remote: remote.Addr, RKey: remote.RKey,
 		Flush: reactor.Flush{Length: remote.Length, Placement: p, Selectivity: verbs.FlushRange},
-	}, reactor.Payload{})
+	}, reactor.Payload{}, w)
 }
 
 // AtomicWrite stores the 8 bytes at the beginning of remote, as a native-endian
@@ -49,12 +53,16 @@ func (c *Conn) Flush(ctx context.Context, remote Remote, p verbs.FlushPlacement)
 // what publishes data that was written, and flushed, before it.
 //
 // Implements: ibv_wr_atomic_write.
-func (c *Conn) AtomicWrite(ctx context.Context, remote Remote, value uint64) (f Future, err error) {
+func (c *Conn) AtomicWrite(ctx context.Context, remote Remote, value uint64) (Future, error) {
+	return c.atomicWrite(ctx, remote, value, way{})
+}
+
+func (c *Conn) atomicWrite(ctx context.Context, remote Remote, value uint64, w way) (f Future, err error) {
 	if err := c.Err(); err != nil {
 		return f, err
 	}
 	if err := remote.check(wordSize, verbs.AccessRemoteWrite); err != nil {
 		return f, err
 	}
-	return c.q.Post(ctx, &reactor.Send{Opcode: verbs.WRAtomicWrite, Remote: remote.Addr, RKey: remote.RKey, Swap: value}, reactor.Payload{})
+	return c.submit(ctx, &reactor.Send{Opcode: verbs.WRAtomicWrite, Remote: remote.Addr, RKey: remote.RKey, Swap: value}, reactor.Payload{}, w)
 }

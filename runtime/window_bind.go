@@ -1,0 +1,153 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Bind opens n bytes of r from off to the peer with access, which holds
+// REMOTE_READ, REMOTE_WRITE and REMOTE_ATOMIC only; r was made with
+// AccessMWBind, and with LOCAL_WRITE if the peer shall write. It waits on ctx for
+// room in the send queue, not for the binding. The descriptor may be sent to the
+// peer over this connection at once: the binding is done before what is sent
+// behind it.
+//
+// Errors: ErrWindowState unless it is free, *RangeError, ErrPermission,
+// ErrReleased, the connection's cause.
+//
+// Implements: ibv_post_send, BIND_MW.
+func (w *Window) Bind(ctx context.Context, r *Region, off, n int, access verbs.AccessFlags) (Remote, Future, error) {
+	return w.bind(ctx, binding{r, off, n, access}, way{})
+}
+
+// binding is what a window is to be bound to.
+type binding struct {
+	r      *Region
+	off, n int
+	access verbs.AccessFlags
+}
+
+// part is the memory that b opens, if it may be.
+func (b *binding) part() (part Slice, err error) {
+	const may = verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
+	if b.access == 0 || b.access&^may != 0 {
+		return part, fmt.Errorf("%w: a window with access %v", verbs.ErrInvalid, b.access)
+	}
+	if b.r == nil {
+		return part, fmt.Errorf("%w: a window on no region", verbs.ErrInvalid)
+	}
+	need := verbs.AccessMWBind
+	if b.access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 {
+		need |= verbs.AccessLocalWrite
+	}
+	if b.r.access&need != need {
+		return part, fmt.Errorf("%w: the window needs a region with %v, it has %v", ErrPermission, need, b.r.access)
+	}
+	if part, err = b.r.Slice(b.off, b.n); err == nil && b.n == 0 {
+		err = fmt.Errorf("%w: a window on no bytes", verbs.ErrInvalid)
+	}
+	return part, err
+}
+
+func (w *Window) bind(ctx context.Context, b binding, to way) (Remote, Future, error) {
+	part, err := b.part()
+	if err == nil {
+		err = part.begin()
+	}
+	if err != nil {
+		return Remote{}, Future{}, err
+	}
+	old, err := w.move(windowFree, windowBinding, part.lease)
+	if err != nil {
+		part.lease.End()
+		return Remote{}, Future{}, err
+	}
+	at := Remote{Addr: part.addr, Length: uint64(b.n), RKey: verbs.IncRKey(old.RKey), Access: b.access}
+	f, err := w.post(ctx, windowBound, windowFree, &reactor.Send{
+		Opcode: verbs.WRBindMW,
+		Bind:   &reactor.Bind{Window: w.mw, Region: b.r.mr, RKey: at.RKey, Addr: at.Addr, Length: at.Length, Access: b.access},
+	}, at, to)
+	if err != nil {
+		return Remote{}, Future{}, err
+	}
+	return at, f, nil
+}
+
+// Invalidate shuts the window: when the future is settled the peer's key is
+// dead, and no access of the peer's is under way. It waits on ctx for room in the
+// send queue. ErrWindowState unless the window is bound.
+//
+// Implements: ibv_post_send, LOCAL_INV.
+func (w *Window) Invalidate(ctx context.Context) (Future, error) { return w.invalidate(ctx, way{}) }
+
+func (w *Window) invalidate(ctx context.Context, to way) (Future, error) {
+	at, err := w.move(windowBound, windowUnbinding, nil)
+	if err != nil {
+		return Future{}, err
+	}
+	return w.post(ctx, windowFree, windowBound, &reactor.Send{Opcode: verbs.WRLocalInv, Invalidate: at.RKey}, at, to)
+}
+
+// windowOp is a binding or an invalidation under way.
+type windowOp struct {
+	w        *Window
+	promise  futures.Promise[Result]
+	sink     Sink        // gets the result in the promise's place
+	then, no windowState // after success, after failure
+}
+
+// post submits s; the window opens at from now on.
+func (w *Window) post(ctx context.Context, then, no windowState, s *reactor.Send, at Remote, to way) (f Future, err error) {
+	op := &windowOp{w: w, then: then, no: no, sink: to.sink}
+	if op.sink == nil {
+		op.promise, f = w.c.sh.r.Futures().New(w.c.sh.r.Driver())
+	}
+	to.sink = op
+	w.mu.Lock()
+	old := w.at
+	w.at = at
+	w.mu.Unlock()
+	if _, err = w.c.submit(ctx, s, reactor.Payload{}, to); err == nil {
+		return f, nil
+	}
+	w.mu.Lock()
+	w.at = old
+	w.enter(no)
+	w.mu.Unlock()
+	if op.sink == nil {
+		op.promise.Settle(Result{}, err)
+		f.Discard()
+	}
+	return Future{}, err
+}
+
+// Complete implements reactor.Sink.
+func (op *windowOp) Complete(r Result, err error) {
+	to := op.then
+	op.w.mu.Lock()
+	if err != nil {
+		to = op.no
+	} else if op.w.gone {
+		to = windowFree
+	}
+	op.w.enter(to)
+	op.w.mu.Unlock()
+	if op.sink != nil {
+		op.sink.Complete(r, err)
+		return
+	}
+	op.promise.Settle(r, err)
+}
+
+// SendInvalidate is Send that also takes remote, a window that the peer has
+// opened, away at the peer: it is shut when the message arrives, and the message
+// says so.
+//
+// Implements: ibv_post_send, SEND_WITH_INV.
+func (c *Conn) SendInvalidate(ctx context.Context, local Slice, remote Remote) (Future, error) {
+	return c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSendWithInv, Invalidate: remote.RKey}, way{})
+}

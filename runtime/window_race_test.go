@@ -1,0 +1,91 @@
+package runtime
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// noMW is a device's window that does nothing.
+type noMW struct{ verbs.MW }
+
+func (noMW) RKey() uint32 { return 0 }
+func (noMW) Close() error { return nil }
+
+// Rule: a binding that the end of the connection overtakes at any point gives the
+// region's lease back, once. (It was kept for ever when the end came between the
+// window's being taken and the lease's being noted: the region could never be closed.)
+func TestBindAtTheEndKeepsNoLease(t *testing.T) {
+	_, b := connected(t, Config{})
+	r, err := b.rt.NewRegion(64, windowAccess)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	rounds := 100_000
+	if testing.Short() {
+		rounds /= 10
+	}
+	for round := range rounds {
+		w := &Window{c: b, mw: noMW{}}
+		b.windowMu.Lock()
+		b.windows = map[*Window]struct{}{w: {}}
+		b.windowMu.Unlock()
+		var both sync.WaitGroup
+		var begun atomic.Bool
+		both.Go(func() {
+			begun.Store(true)
+			if _, _, err := w.Bind(t.Context(), r, 0, 8, verbs.AccessRemoteRead); err == nil {
+				t.Error("bound through a closed connection")
+			}
+		})
+		for !begun.Load() {
+			runtime.Gosched()
+		}
+		for range round % 512 { // sweep the end over the binding
+			begun.Load()
+		}
+		if err := b.closeWindows(); err != nil {
+			t.Fatal(err)
+		}
+		both.Wait()
+	}
+	if err := r.Close(); err != nil {
+		t.Errorf("no window is left, but closing the region: %v", err)
+	}
+}
+
+// Rule: a binding that was submitted but not posted when the connection's windows are
+// closed is never posted: it names a window that the device has freed, and a region
+// that may be closed. (It was, when the queue pair could not be destroyed at once.)
+func TestBindIsNotPostedBehindItsWindow(t *testing.T) {
+	_, b := connected(t, Config{})
+	r, w := opened(t, b, 64)
+	sink := make(mailSink, 1)
+	var err error
+	if derr := b.sh.r.Do(testContext(t), func() {
+		op := BindOp(w, r, 0, 8, verbs.AccessRemoteRead)
+		if err = b.TryStart(&op, sink, 0); err != nil {
+			return
+		}
+		b.setCause(ErrConnClosed)
+		b.q.Fail(ErrConnClosed)
+		err = b.closeWindows() // as destroy does, before an identifier that is busy
+		b.sh.r.Flush()
+	}); derr != nil || err != nil {
+		t.Fatal(derr, err)
+	}
+	if got := <-sink; !errors.Is(got.err, reactor.ErrQueueFailed) {
+		t.Errorf("a binding to a window that was closed: %v, want %v", got.err, reactor.ErrQueueFailed)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
