@@ -32,38 +32,6 @@ func mustOpen(t testing.TB, cfg Config) *Runtime {
 	return rt
 }
 
-// connected is two runtimes on two devices with one connection.
-func connected(t testing.TB, cfg Config) (a, b *Conn) {
-	t.Helper()
-	cfg.Device = "soft1"
-	server := mustOpen(t, cfg)
-	cfg.Device = "soft0"
-	client := mustOpen(t, cfg)
-	ln, err := server.Listen("127.0.0.2:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	type outcome struct {
-		c   *Conn
-		err error
-	}
-	got := make(chan outcome, 1)
-	ctx := testContext(t)
-	go func() {
-		c, err := ln.Accept(ctx)
-		got <- outcome{c, err}
-	}()
-	a, err = client.Dial(ctx, ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := <-got
-	if o.err != nil {
-		t.Fatal(o.err)
-	}
-	return a, o.c
-}
-
 func done(t testing.TB, f Future, err error) Result {
 	t.Helper()
 	if err != nil {

@@ -9,53 +9,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/verbs"
-	"github.com/verbena-rdma/verbena/verbs/ibv"
-	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
-
-// overLibibverbs is two runtimes on the null device's two devices, under its
-// libibverbs and librdmacm loaded as the system's are, with one connection.
-func overLibibverbs(t *testing.T, cfg Config) (a, b *Conn) {
-	t.Helper()
-	paths, err := nulldev.Build()
-	if errors.Is(err, nulldev.ErrNoCompiler) {
-		t.Skipf("%v (Debian: apt-get install gcc)", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if cfg.Provider, err = ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}); err != nil {
-		t.Fatal(err)
-	}
-	before := ibv.Live()
-	t.Cleanup(func() { // after both runtimes are closed
-		if n := ibv.Live() - before; n != 0 {
-			t.Errorf("%d objects of ibv are left", n)
-		}
-	})
-	cfg.Device = "null1"
-	server := mustOpen(t, cfg)
-	cfg.Device = "null0"
-	client := mustOpen(t, cfg)
-	ln, err := server.Listen("127.0.0.2:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx := testContext(t)
-	accepted := make(chan error, 1)
-	go func() {
-		var err error
-		b, err = ln.Accept(ctx)
-		accepted <- err
-	}()
-	if a, err = client.Dial(ctx, ln.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-accepted; err != nil {
-		t.Fatal(err)
-	}
-	return a, b
-}
 
 // Rule: a program runs on libibverbs as it runs on the software RNIC: it dials,
 // listens, sends, receives, writes, reads, adds and closes, whoever drives.
@@ -64,7 +18,7 @@ func TestEchoOverLibibverbs(t *testing.T) {
 		"default": {}, "nobody drives but the loop": {NoCallerDriving: true, Spin: -1}, "two reactors": {Reactors: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b := overLibibverbs(t, cfg)
+			a, b := nullBed.connected(t, cfg)
 			echoes(t, a, b)
 			oneSidedWork(t, a, b)
 		})

@@ -30,10 +30,10 @@ func mustResolve(t *testing.T, p *PacketConn, addr string) *Peer {
 }
 
 // packets is two ends that can send datagrams to each other.
-func packets(t *testing.T) (a, b *PacketConn) {
+func (d bed) packets(t *testing.T) (a, b *PacketConn) {
 	t.Helper()
-	a = mustListenPacket(t, mustOpen(t, Config{Device: "soft0"}), Options{})
-	return a, mustListenPacket(t, mustOpen(t, Config{Device: "soft1"}), Options{})
+	a = mustListenPacket(t, d.open(t, Config{}, 0), Options{})
+	return a, mustListenPacket(t, d.open(t, Config{}, 1), Options{})
 }
 
 func (p *PacketConn) sendBytes(t *testing.T, to *Peer, b []byte) {
@@ -64,8 +64,10 @@ func (p *PacketConn) take(t *testing.T) string {
 }
 
 // Rule: a datagram arrives whole, and tells who sent it: the reply goes there.
-func TestPacketAndReply(t *testing.T) {
-	a, b := packets(t)
+func TestPacketAndReply(t *testing.T) { onBeds(t, packetAndReply) }
+
+func packetAndReply(t *testing.T, d bed) {
+	a, b := d.packets(t)
 	to := mustResolve(t, a, b.Addr().String())
 	for _, n := range []int{0, 1, 40, 1000, a.MaxPacket()} {
 		data := bytes.Repeat([]byte{byte(n)}, n)
@@ -170,7 +172,7 @@ func TestPacketsBeyondTheReceivesAreLost(t *testing.T) {
 
 // Rule: mistakes say what was wrong, and cost nothing.
 func TestPacketMistakes(t *testing.T) {
-	a, b := packets(t)
+	a, b := softBed.packets(t)
 	ctx := testContext(t)
 	to := mustResolve(t, a, b.Addr().String())
 	_, err := a.Resolve(ctx, "127.0.0.2:9")
@@ -218,7 +220,7 @@ func TestPacketMistakes(t *testing.T) {
 
 // Rule: the opcode that a queue's type does not have is refused, with both.
 func TestDatagramQueueRefusesRDMA(t *testing.T) {
-	a, b := packets(t)
+	a, b := softBed.packets(t)
 	to := mustResolve(t, a, b.Addr().String())
 	_, err := a.q.TryPost(&reactor.Send{Opcode: verbs.WRRDMAWrite, To: reactor.Dest{AH: to.ah, QPNum: to.qpn, QKey: to.qkey}}, reactor.Payload{})
 	mistake(t, "a WRITE as a datagram", err, reactor.ErrRequest, "RDMA_WRITE", "UD")
@@ -231,7 +233,7 @@ func TestPacketSendAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates: asserted without it")
 	}
-	a, b := packets(t)
+	a, b := softBed.packets(t)
 	to := mustResolve(t, a, b.Addr().String())
 	buf := bufferOf(t, a.rt, []byte("datagram"))
 	ctx := testContext(t)

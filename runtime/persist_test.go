@@ -10,8 +10,10 @@ import (
 
 // Rule: a log entry is written, flushed and published by one word; every step is
 // where others see it when the next one is.
-func TestWriteFlushPublish(t *testing.T) {
-	a, b := connected(t, Config{})
+func TestWriteFlushPublish(t *testing.T) { onBeds(t, writeFlushPublish) }
+
+func writeFlushPublish(t *testing.T, d bed) {
+	a, b := d.connected(t, Config{})
 	ctx := testContext(t)
 	r, err := b.rt.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessFlushGlobal)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 )
 
 // sharing is a server with shared receives and n raw connections to it.
-func sharing(t *testing.T, depth, n int) (s *SharedRecv, servers, clients []*Conn) {
+func sharing(t *testing.T, d bed, depth, n int) (s *SharedRecv, servers, clients []*Conn) {
 	t.Helper()
-	server, client := mustOpen(t, Config{Device: "soft1", Reactors: 2}), mustOpen(t, Config{Device: "soft0"})
+	server, client := d.open(t, Config{Reactors: 2}, 1), d.open(t, Config{}, 0)
 	s, err := server.NewSharedRecv(depth, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -59,8 +59,12 @@ func postShared(t *testing.T, s *SharedRecv, n int) (futures.Future[Arrival], Bu
 // Rule: whichever connection a message comes by takes the next receive, and the
 // future tells which one did; a peer waits when none is posted.
 func TestSharedReceivesServeAllConnections(t *testing.T) {
+	onBeds(t, sharedReceivesServeAllConnections)
+}
+
+func sharedReceivesServeAllConnections(t *testing.T, d bed) {
 	const conns, rounds = 5, 40
-	s, servers, clients := sharing(t, 4, conns)
+	s, servers, clients := sharing(t, d, 4, conns)
 	ctx := testContext(t)
 	for round := range rounds {
 		var sent []Future
@@ -95,8 +99,10 @@ func TestSharedReceivesServeAllConnections(t *testing.T) {
 
 // Rule: a connection that ends takes nothing from the others: what is posted
 // stays, also what was posted before it ended.
-func TestSharedReceivesOutliveAConnection(t *testing.T) {
-	s, servers, clients := sharing(t, 8, 3)
+func TestSharedReceivesOutliveAConnection(t *testing.T) { onBeds(t, sharedReceivesOutliveAConnection) }
+
+func sharedReceivesOutliveAConnection(t *testing.T, d bed) {
+	s, servers, clients := sharing(t, d, 8, 3)
 	ctx := testContext(t)
 	var posted []futures.Future[Arrival]
 	for range 8 {
@@ -124,8 +130,10 @@ func TestSharedReceivesOutliveAConnection(t *testing.T) {
 
 // Rule: Close is refused while connections receive there; then what is posted
 // completes with ErrClosed, and nothing is taken any more.
-func TestSharedReceivesClose(t *testing.T) {
-	s, servers, _ := sharing(t, 2, 1)
+func TestSharedReceivesClose(t *testing.T) { onBeds(t, sharedReceivesClose) }
+
+func sharedReceivesClose(t *testing.T, d bed) {
+	s, servers, _ := sharing(t, d, 2, 1)
 	f, _ := postShared(t, s, 64)
 	if err := s.Close(); !errors.Is(err, verbs.ErrBusy) {
 		t.Errorf("closing what a connection uses: %v, want %v", err, verbs.ErrBusy)
@@ -153,7 +161,7 @@ func TestSharedReceivesClose(t *testing.T) {
 
 // Rule: what cannot be is refused, and says why.
 func TestSharedReceivesMistakes(t *testing.T) {
-	s, servers, _ := sharing(t, 2, 1)
+	s, servers, _ := sharing(t, softBed, 2, 1)
 	_, err := s.rt.ListenOptions(":0", Options{Shared: s})
 	mistake(t, "shared receives of a managed connection", err, ErrConfig, "Shared")
 	_, err = servers[0].PostRecv()

@@ -46,8 +46,10 @@ func bufferOf(t *testing.T, rt *Runtime, b []byte) Buffer {
 
 // Rule: a window opens its range to its connection's peer, and nothing else; and
 // another key is needed each time.
-func TestWindowOpensItsRange(t *testing.T) {
-	a, b := connected(t, Config{})
+func TestWindowOpensItsRange(t *testing.T) { onBeds(t, windowOpensItsRange) }
+
+func windowOpensItsRange(t *testing.T, d bed) {
+	a, b := d.connected(t, Config{})
 	r, w := opened(t, b, 4096)
 	at := bound(t, w, r, 1024, 512, verbs.AccessRemoteWrite|verbs.AccessRemoteRead)
 	data := bytes.Repeat([]byte("verbena!"), 64)
@@ -78,8 +80,10 @@ func TestWindowOpensItsRange(t *testing.T) {
 
 // Rule: the key of an invalidated window is dead: its use is refused at the
 // peer, and not a byte is written.
-func TestInvalidatedWindowIsShut(t *testing.T) {
-	a, b := connected(t, Config{})
+func TestInvalidatedWindowIsShut(t *testing.T) { onBeds(t, invalidatedWindowIsShut) }
+
+func invalidatedWindowIsShut(t *testing.T, d bed) {
+	a, b := d.connected(t, Config{})
 	r, w := opened(t, b, 64)
 	at := bound(t, w, r, 0, 64, verbs.AccessRemoteWrite)
 	f, err := w.Invalidate(testContext(t))
@@ -99,8 +103,10 @@ func TestInvalidatedWindowIsShut(t *testing.T) {
 
 // Rule: the peer shuts the window with a message, which says which one; then it
 // can be bound again.
-func TestPeerShutsWindow(t *testing.T) {
-	a, b := connected(t, Config{})
+func TestPeerShutsWindow(t *testing.T) { onBeds(t, peerShutsWindow) }
+
+func peerShutsWindow(t *testing.T, d bed) {
+	a, b := d.connected(t, Config{})
 	ctx := testContext(t)
 	r, w := opened(t, b, 64)
 	for round := range 20 {
@@ -186,8 +192,10 @@ func TestWindowMistakes(t *testing.T) {
 
 // Rule: the end of a connection closes its windows, in whatever state; the
 // region can go then, and nothing is left.
-func TestWindowsEndWithTheirConnection(t *testing.T) {
-	_, b := connected(t, Config{})
+func TestWindowsEndWithTheirConnection(t *testing.T) { onBeds(t, windowsEndWithTheirConnection) }
+
+func windowsEndWithTheirConnection(t *testing.T, d bed) {
+	_, b := d.connected(t, Config{})
 	r, w := opened(t, b, 64)
 	bound(t, w, r, 0, 64, verbs.AccessRemoteRead)
 	_, half := opened(t, b, 64)

@@ -114,6 +114,20 @@ ND_EXPORT int ibv_detach_mcast(struct vb_qp *q, const union vb_gid *gid, uint16_
 	return EINVAL;
 }
 
+/* checksum is that of an IPv4 header (RFC 1071): libibverbs tells the two IP
+ * versions apart by it (ibv_init_ah_from_wc). */
+static void checksum(uint8_t *ip)
+{
+	uint32_t sum = 0;
+
+	for (int i = 0; i < 20; i += 2)
+		sum += ip[i] << 8 | ip[i + 1];
+	sum = (sum >> 16) + (sum & 0xffff);
+	sum = ~(sum + (sum >> 16));
+	ip[10] = sum >> 8;
+	ip[11] = sum;
+}
+
 /* header writes the 40 bytes: of RoCE v2 over IPv4 the first 20 are undefined
  * (here: zeros), the rest is the IPv4 header as far as it says something. */
 static void header(uint8_t grh[ND_GRH], const union vb_gid *from, const union vb_gid *to)
@@ -126,6 +140,7 @@ static void header(uint8_t grh[ND_GRH], const union vb_gid *from, const union vb
 	ip[9] = 17; /* UDP */
 	memcpy(ip + 12, from->raw + 12, 4);
 	memcpy(ip + 16, to->raw + 12, 4);
+	checksum(ip);
 }
 
 /* deliver gives a datagram to a queue pair, which drops what it cannot take. */

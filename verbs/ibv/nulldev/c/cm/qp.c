@@ -24,8 +24,9 @@ CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, i
 		a->qkey = ud ? CM_QKEY : 0;
 		if (!ud && id->state >= CM_ASKED) {
 			a->qp_access_flags = VB_ACCESS_REMOTE_WRITE;
-			if (id->responder)
-				a->qp_access_flags |= VB_ACCESS_REMOTE_READ | VB_ACCESS_REMOTE_ATOMIC;
+			if (id->responder) /* cm_init_qp_init_attr: FLUSH where the device has it */
+				a->qp_access_flags |= VB_ACCESS_REMOTE_READ | VB_ACCESS_REMOTE_ATOMIC |
+						      VB_ACCESS_FLUSH_GLOBAL | VB_ACCESS_FLUSH_PERSISTENT;
 		}
 		break;
 	case VB_QPS_RTR:

@@ -1,0 +1,47 @@
+//go:build linux && cgo && !portable
+
+package runtime
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/ibv"
+	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
+)
+
+var beds = []bed{softBed, nullBed}
+
+var nullBed = bed{"null", func(t testing.TB, cfg Config, dev int) *Runtime {
+	if cfg.Provider == nil {
+		cfg.Provider = nullBedProvider(t)
+	}
+	cfg.Device = [...]string{"null0", "null1"}[dev]
+	return mustOpen(t, cfg)
+}}
+
+// nullBedProvider is the null device, under its libibverbs and librdmacm loaded
+// as the system's are.
+func nullBedProvider(t testing.TB) verbs.Provider {
+	t.Helper()
+	paths, err := nulldev.Build()
+	if errors.Is(err, nulldev.ErrNoCompiler) {
+		t.Skipf("%v (Debian: apt-get install gcc)", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ibv.Live() == 0 { // the first runtime of a test looks at what all have left
+		t.Cleanup(func() {
+			if n := ibv.Live(); n != 0 {
+				t.Errorf("%d objects of ibv are left", n)
+			}
+		})
+	}
+	return p
+}

@@ -1,0 +1,5 @@
+//go:build !linux || !cgo || portable
+
+package runtime
+
+var beds = []bed{softBed}
