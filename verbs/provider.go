@@ -80,7 +80,7 @@ type Context interface {
 	Async() AsyncChannel
 	// Turn carries out one turn; see Turn. It does not block. It may be
 	// called concurrently only for different queue pairs and completion
-	// queues. The outcome of each group is in the group. The error says that
+	// queues, and none that it names may be closed meanwhile. The outcome of each group is in the group. The error says that
 	// the device is gone (ErrDeviceRemoved), and then nothing was done: from
 	// then on the device touches no memory, what was outstanding never
 	// completes, and the objects can only be closed.

@@ -13,12 +13,15 @@ import (
 
 // asyncChannel delivers the asynchronous events of a context, and is a part of
 // it.
-type asyncChannel struct{ ctx *deviceContext }
+type asyncChannel struct {
+	ctx *deviceContext
+	fd  int // outlives the C context, in which it is closed
+}
 
 var _ verbs.AsyncChannel = (*asyncChannel)(nil)
 
 // FD polls readable while there are events; see [verbs.Source].
-func (a *asyncChannel) FD() int { return int(a.ctx.c.async_fd) }
+func (a *asyncChannel) FD() int { return a.fd }
 
 // Notify does nothing: the channel has a descriptor.
 func (a *asyncChannel) Notify(func()) {}
@@ -65,6 +68,8 @@ func (a *asyncChannel) Get() (ev verbs.AsyncEvent, ok bool, err error) {
 			C.shim_ack_async(c.t, C.shim_async_element(&e), e.event_type)
 			continue
 		}
+		n, _ := eventOf(&ev)
+		n.async.n.Add(1)
 		return ev, true, nil
 	}
 }
@@ -81,19 +86,25 @@ func ofObject(t verbs.AsyncEventType) bool {
 	return t <= verbs.EventWQFatal
 }
 
-// Ack acknowledges an event taken. C's count goes first, as in AckEvents.
+// eventOf is what the event is about, with the address of its C object; nil when
+// that is the device or a port.
+func eventOf(ev *verbs.AsyncEvent) (n *node, obj uint64) {
+	if q, ok := ev.CQ.(*completionQueue); ok && q != nil {
+		return &q.node, addr(q.c)
+	} else if q, ok := ev.QP.(*queuePair); ok && q != nil {
+		return &q.node, addr(q.c)
+	} else if s, ok := ev.SRQ.(*sharedReceiveQueue); ok && s != nil {
+		return &s.node, addr(s.c)
+	}
+	return nil, 0
+}
+
+// Ack acknowledges an event taken, once. C's count goes first, as in AckEvents.
 //
 // Implements: ibv_ack_async_event.
 func (a *asyncChannel) Ack(ev verbs.AsyncEvent) {
-	var n *node
-	var obj uint64
-	if q, ok := ev.CQ.(*completionQueue); ok && q != nil {
-		n, obj = &q.node, addr(q.c)
-	} else if q, ok := ev.QP.(*queuePair); ok && q != nil {
-		n, obj = &q.node, addr(q.c)
-	} else if s, ok := ev.SRQ.(*sharedReceiveQueue); ok && s != nil {
-		n, obj = &s.node, addr(s.c)
-	} else {
+	n, obj := eventOf(&ev)
+	if n == nil || n.async.claim(1) == 0 {
 		return
 	}
 	C.shim_ack_async(a.ctx.t, C.uint64_t(obj), C.vb_enum(ev.Type))

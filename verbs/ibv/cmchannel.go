@@ -25,7 +25,14 @@ type cmChannel struct {
 	p     *Provider
 	t     *cmTable
 	c     *C.struct_vb_rdma_event_channel
+	fd    int // outlives c, in which it is closed
 	label string
+
+	// taking has events taken one at a time, until they are told: between the
+	// library's giving out a request and its identifier's getting a number of its
+	// own, an event of the latter would be taken for its listener's. It comes
+	// before an identifier's api, and no call of C under it waits.
+	taking sync.Mutex
 
 	// Under p.cmIDs.mu: identifiers that report here, calls under way, and
 	// whether the channel is closed.
@@ -54,14 +61,14 @@ func (p *Provider) CreateCMChannel() (verbs.CMChannel, error) {
 	}
 	p.channels.Add(1)
 	live.Add(1)
-	return &cmChannel{p: p, t: t, c: c, label: fmt.Sprintf("CM channel %d", p.numbers.Add(1))}, nil
+	return &cmChannel{p: p, t: t, c: c, fd: int(c.fd), label: fmt.Sprintf("CM channel %d", p.numbers.Add(1))}, nil
 }
 
 // String names the channel.
 func (ch *cmChannel) String() string { return ch.label }
 
 // FD polls readable while there are events; see [verbs.Source].
-func (ch *cmChannel) FD() int { return int(ch.c.fd) }
+func (ch *cmChannel) FD() int { return ch.fd }
 
 // Notify does nothing: the channel has a descriptor.
 func (ch *cmChannel) Notify(func()) {}
@@ -112,6 +119,8 @@ func (ch *cmChannel) GetEvent() (verbs.CMEvent, bool, error) {
 		return verbs.CMEvent{}, false, err
 	}
 	defer ch.end()
+	ch.taking.Lock()
+	defer ch.taking.Unlock()
 	for {
 		var e *C.struct_vb_rdma_cm_event
 		switch errno := syscall.Errno(C.shim_get_cm_event(ch.t, ch.c, &e)); errno {
@@ -135,7 +144,7 @@ func (ch *cmChannel) Ack(ev verbs.CMEvent) {
 	defer ch.p.cmIDs.mu.Unlock()
 	for _, o := range []verbs.CMID{ev.ID, ev.ListenID} {
 		if id, ok := o.(*cmID); ok && id != nil {
-			id.unacked--
+			id.unacked = max(id.unacked-1, 0) // a second one is passed over
 		}
 	}
 }

@@ -6,6 +6,7 @@ package ibv
 import "C"
 
 import (
+	"bytes"
 	"syscall"
 	"unsafe"
 
@@ -61,12 +62,18 @@ func (id *cmID) param(op string, p *verbs.ConnParam, private int) (c C.struct_vb
 	}
 	srq := p.SRQ
 	if id.qp != nil {
-		c.qp_num, srq = id.qp.c.qp_num, id.qp.init.SRQ != nil
+		c.qp_num, srq = C.uint32_t(id.qp.num), id.qp.init.SRQ != nil
 	}
 	if srq {
 		c.srq = 1
 	}
-	return c, unsafe.Pointer(unsafe.SliceData(p.PrivateData)), nil
+	return c, copyIn(p.PrivateData), nil
+}
+
+// copyIn is private data for C: a copy, because the consumer's may lie in a
+// structure that holds Go pointers, of which cgo lets C see nothing.
+func copyIn(data []byte) unsafe.Pointer {
+	return unsafe.Pointer(unsafe.SliceData(bytes.Clone(data)))
 }
 
 // Connect sends the request. librdmacm does not know the queue pair, which is
@@ -154,7 +161,7 @@ func (id *cmID) Reject(private []byte) error {
 	if id.state != idAsked && !id.isClosed() {
 		return id.refuse(op, "there is no request to answer")
 	}
-	data := unsafe.Pointer(unsafe.SliceData(private))
+	data := copyIn(private)
 	return id.locked(op, func() syscall.Errno {
 		e := syscall.Errno(C.shim_reject(id.t, id.c, data, C.uint8_t(len(private))))
 		if e == 0 {

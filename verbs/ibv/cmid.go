@@ -163,7 +163,8 @@ func (id *cmID) Bind(local netip.AddrPort) error {
 // milliseconds is a timeout for C, at least 1.
 func milliseconds(d time.Duration) C.int {
 	const most = 1<<31 - 1
-	return C.int(min(max((d+time.Millisecond-1)/time.Millisecond, 1), most))
+	d = min(d, most*time.Millisecond) // before what is added, which overflows
+	return C.int(max((d+time.Millisecond-1)/time.Millisecond, 1))
 }
 
 // ResolveAddr finds the device that reaches dst.

@@ -39,7 +39,7 @@ func (id *cmID) step(q *queuePair, to verbs.QPState, change func(a *C.struct_vb_
 	if change != nil {
 		change(&a, mask)
 	}
-	var errno syscall.Errno
+	errno := syscall.EBADF // unless it is called: the consumer may have closed the queue pair
 	_ = q.use("ibv_modify_qp", func() syscall.Errno {
 		errno = syscall.Errno(C.shim_modify_qp(q.ctx.t, q.c, &a, mask))
 		return errno
@@ -199,6 +199,9 @@ func (id *cmID) Close() error {
 	r := &id.p.cmIDs
 	r.mu.Lock()
 	closed, unacked := id.closed, id.unacked
+	if id.qp != nil {
+		unacked += int(id.qp.unacked.Load())
+	}
 	if unacked == 0 {
 		delete(r.m, id.num) // events that come now are dropped
 	}
@@ -207,7 +210,7 @@ func (id *cmID) Close() error {
 	case closed:
 		return nil
 	case unacked > 0:
-		return opError(op, id.label, syscall.EBUSY, "%w: %d events are not acknowledged", verbs.ErrBusy, unacked)
+		return opError(op, id.label, syscall.EBUSY, "%w: %d events of it or its queue pair are not acknowledged", verbs.ErrBusy, unacked)
 	}
 	err := id.destroy(op)
 	if err != nil {

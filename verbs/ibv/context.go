@@ -57,7 +57,7 @@ func newContext(p *Provider, t *verbsTable, c *C.struct_vb_context, info verbs.D
 	}
 	ctx := &deviceContext{p: p, t: t, c: c, info: info}
 	ctx.ctx = ctx
-	ctx.async.ctx = ctx
+	ctx.async = asyncChannel{ctx: ctx, fd: int(c.async_fd)}
 	ctx.born("context of "+info.Name, &ctx.opened)
 	return ctx, nil
 }
@@ -88,9 +88,6 @@ func (c *deviceContext) failed(op, object string, errno syscall.Errno) error {
 	if errno == 0 {
 		return nil
 	}
-	if errno == syscall.EIO {
-		c.saw(sawEIO)
-	}
 	if c.gone(errno) {
 		return opError(op, object, errno, "%w", verbs.ErrDeviceRemoved)
 	}
@@ -103,9 +100,15 @@ func (c *deviceContext) saw(bit uint32) { c.seen.Or(bit) }
 // removed tells whether the device is gone.
 func (c *deviceContext) removed() bool { return c.seen.Load() == sawRemoval }
 
-// gone tells whether errno is what a device that is gone answers.
+// gone tells whether errno is the answer of a device that is gone, whatever it is
+// once that is known. It takes errno as a sign: when an object is forgotten on the
+// strength of it, no turn may go on using the device. ENODEV is none before
+// DEVICE_FATAL.
 func (c *deviceContext) gone(errno syscall.Errno) bool {
-	return (errno == syscall.EIO || errno == syscall.ENODEV) && c.seen.Load()&sawFatal != 0
+	if fatal := c.seen.Load()&sawFatal != 0; errno == syscall.EIO || errno == syscall.ENODEV && fatal {
+		c.saw(sawEIO)
+	}
+	return c.removed()
 }
 
 // make has C make an object below parents, which are kept for it. create returns
@@ -159,7 +162,8 @@ func (c *deviceContext) CreateCompChannel() (verbs.CompChannel, error) {
 			C.shim_destroy_channel(c.t, ch.c) // the failure is reported already
 			return "", e
 		}
-		return fmt.Sprintf("completion channel %d of %s", ch.c.fd, c.info.Name), 0
+		ch.fd = int(ch.c.fd)
+		return fmt.Sprintf("completion channel %d of %s", ch.fd, c.info.Name), 0
 	}); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,8 @@ type completionQueue struct {
 	userData uint64
 	// size is the number of entries. Written by Resize, read by Capacity.
 	size atomic.Int64
+	// events are the completion events among unacked.
+	events tally
 }
 
 var _ verbs.CQ = (*completionQueue)(nil)
@@ -79,12 +81,13 @@ func (q *completionQueue) Capacity() int { return int(q.size.Load()) }
 // UserData is the value given at creation.
 func (q *completionQueue) UserData() uint64 { return q.userData }
 
-// AckEvents acknowledges n events taken from the channel. C's count goes first:
-// when ours says that none is left, the queue may be destroyed at once.
+// AckEvents acknowledges n events taken from the channel; what is more than were
+// taken is passed over. C's count goes first: when ours says that none is left,
+// the queue may be destroyed at once.
 //
 // Implements: ibv_ack_cq_events.
 func (q *completionQueue) AckEvents(n int) {
-	if n <= 0 {
+	if n = q.events.claim(n); n == 0 {
 		return
 	}
 	C.shim_ack_cq_events(q.ctx.t, q.c, C.uint(n))
@@ -119,13 +122,14 @@ func (q *completionQueue) Close() error {
 // compChannel delivers completion events.
 type compChannel struct {
 	node
-	c *C.struct_vb_comp_channel
+	c  *C.struct_vb_comp_channel
+	fd int // outlives c, in which it is closed
 }
 
 var _ verbs.CompChannel = (*compChannel)(nil)
 
 // FD polls readable while there are events; see [verbs.Source].
-func (ch *compChannel) FD() int { return int(ch.c.fd) }
+func (ch *compChannel) FD() int { return ch.fd }
 
 // Notify does nothing: the channel has a descriptor.
 func (ch *compChannel) Notify(func()) {}
@@ -152,6 +156,7 @@ func (ch *compChannel) GetEvent() (verbs.CQ, bool, error) {
 			return nil, false, c.failed(op, ch.label, e)
 		}
 		if q, ok := c.ids.take(uint64(id)).(*completionQueue); ok {
+			q.events.n.Add(1)
 			return q, true, nil
 		}
 		C.shim_ack_cq_events(c.t, cq, 1)

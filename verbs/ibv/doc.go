@@ -43,7 +43,8 @@
 //
 // As the contract says: everything but turns may be called from any goroutine,
 // and a call under way keeps its object from being closed. A turn passes closed
-// objects over, but it must not run while one of its objects is being closed.
+// objects over, but it must not run while one of its objects is being closed: it
+// pays for no lock. That is a data race, and the race detector sees it.
 //
 // # A device that goes away
 //

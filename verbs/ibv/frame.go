@@ -111,7 +111,7 @@ func (c *deviceContext) answer(g *group) syscall.Errno {
 }
 
 // in tells whether a turn of c may use the object: it is c's and not closed.
-func (n *node) in(c *deviceContext) bool { return n.ctx == c && !n.closed.Load() }
+func (n *node) in(c *deviceContext) bool { return n.ctx == c && !n.closed.Load() && !n.destroyed }
 
 // refuse has C pass a group over.
 func refuse(g *group) { g.kind, g.count, g.err = C.TURN_NONE, 0, C.EINVAL }
@@ -124,7 +124,7 @@ func (c *deviceContext) fillRecv(g *group, r *verbs.RecvGroup) {
 	g.at, g.count = C.uint64_t(r.Head), C.uint32_t(r.Count)
 	if s, ok := r.SRQ.(*sharedReceiveQueue); ok && s != nil && s.in(c) {
 		g.kind, g.obj = C.TURN_SRQ_RECV, C.uint64_t(addr(s.c))
-	} else if q, ok := r.QP.(*queuePair); ok && q != nil && q.in(c) && r.SRQ == nil {
+	} else if q, ok := r.QP.(*queuePair); ok && q != nil && q.in(c) && r.SRQ == nil && !q.xrc() {
 		g.kind, g.obj = C.TURN_RECV, C.uint64_t(addr(q.c))
 	} else {
 		refuse(g)
@@ -137,7 +137,7 @@ func (c *deviceContext) fillSend(g *group, s *verbs.SendGroup) {
 		return
 	}
 	q, ok := s.QP.(*queuePair)
-	if !ok || q == nil || !q.in(c) {
+	if !ok || q == nil || !q.in(c) || q.init.Type == verbs.QPTXRCRecv {
 		refuse(g)
 		return
 	}

@@ -30,11 +30,37 @@ type node struct {
 	// closed is set while and after C destroys the object. Written under ctx.mu;
 	// read there, and by turns, which pass a closed object over.
 	closed atomic.Bool
+	// destroyed is closed for the race detector, which does not see what C does:
+	// written by shut, read by turns, without a lock. An object that is closed
+	// while a turn names it shows as a race of theirs.
+	destroyed bool
 
 	// unacked counts events taken and not acknowledged. Raised under the lock of
 	// ctx.ids by whoever takes one, lowered by whoever acknowledges it; read
 	// under that lock by shut, so that no event slips in between.
 	unacked atomic.Int64
+	// async are those of them that are asynchronous events.
+	async tally
+}
+
+// tally counts events of one kind that were taken and not acknowledged, so that
+// none is acknowledged twice: libibverbs would count it, and wait for ever when
+// the object is destroyed. Raised by whoever takes an event, claimed by whoever
+// acknowledges it; it publishes nothing.
+type tally struct{ n atomic.Int64 }
+
+// claim takes up to n off the tally and tells how many it took.
+func (t *tally) claim(n int) int {
+	for {
+		have := t.n.Load()
+		k := min(int64(n), have)
+		if k <= 0 {
+			return 0
+		}
+		if t.n.CompareAndSwap(have, have-k) {
+			return int(k)
+		}
+	}
 }
 
 // base makes every object with a node known to the registry.
@@ -111,9 +137,11 @@ func (n *node) shut(op string, destroy func() syscall.Errno) error {
 	if busy != "" {
 		return opError(op, n.label, syscall.EBUSY, "%w: %s", verbs.ErrBusy, busy)
 	}
+	n.destroyed = true
 	errno := destroy()
 	if errno != 0 && !c.gone(errno) {
 		c.mu.Lock()
+		n.destroyed = false
 		n.closed.Store(false)
 		c.mu.Unlock()
 		c.ids.restore(n)

@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"fmt"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -35,6 +36,9 @@ type memoryWindow struct {
 	node
 	c   *C.struct_vb_mw
 	typ verbs.MWType
+	// last is the key it had in the end. Written by Close, read by RKey when c is
+	// gone.
+	last atomic.Uint32
 }
 
 var _ verbs.MW = (*memoryWindow)(nil)
@@ -65,7 +69,13 @@ func (m *memoryWindow) Type() verbs.MWType { return m.typ }
 // or not. Nobody hears here of one that fails: after that the key is one further
 // than the one last bound, and the next binding is no worse for it
 // (ibv_bind_mw(3), NOTES).
-func (m *memoryWindow) RKey() uint32 { return uint32(C.shim_mw_rkey(m.c)) }
+func (m *memoryWindow) RKey() uint32 {
+	if m.ctx.keep("", &m.node) != nil {
+		return m.last.Load()
+	}
+	defer m.ctx.release(&m.node)
+	return uint32(C.shim_mw_rkey(m.c))
+}
 
 // Handle is for SendWR.MW.
 func (m *memoryWindow) Handle() uint64 { return addr(m.c) }
@@ -75,6 +85,7 @@ func (m *memoryWindow) Handle() uint64 { return addr(m.c) }
 // Implements: ibv_dealloc_mw.
 func (m *memoryWindow) Close() error {
 	return m.shut("ibv_dealloc_mw", func() syscall.Errno {
+		m.last.Store(uint32(C.shim_mw_rkey(m.c)))
 		e := syscall.Errno(C.shim_dealloc_mw(m.c))
 		if e == 0 || m.ctx.gone(e) {
 			m.ctx.windows.Add(-1)

@@ -17,6 +17,7 @@ import (
 type queuePair struct {
 	node
 	c    *C.struct_vb_qp
+	num  uint32             // outlives c
 	ex   *C.struct_vb_qp_ex // nil without extended posting
 	ops  uint32             // the operations that ex has
 	init verbs.QPInitAttr   // with the capacities granted
@@ -137,16 +138,23 @@ func known(t verbs.QPType) bool {
 	return false
 }
 
-// named is its label.
+// xrc tells whether it has no receive queue, nor a completion queue for one, by
+// its type. Drivers do not look (mlx5_post_recv locks the queue that is not there).
+func (q *queuePair) xrc() bool {
+	return q.init.Type == verbs.QPTXRCSend || q.init.Type == verbs.QPTXRCRecv
+}
+
+// named takes its number from C and is its label.
 func (q *queuePair) named() string {
-	return fmt.Sprintf("QP 0x%06x of %s", q.c.qp_num, q.ctx.info.Name)
+	q.num = uint32(q.c.qp_num)
+	return fmt.Sprintf("QP 0x%06x of %s", q.num, q.ctx.info.Name)
 }
 
 // Context is the context it was made on.
 func (q *queuePair) Context() verbs.Context { return q.ctx }
 
 // Num is its number.
-func (q *queuePair) Num() uint32 { return uint32(q.c.qp_num) }
+func (q *queuePair) Num() uint32 { return q.num }
 
 // Type is its transport service.
 func (q *queuePair) Type() verbs.QPType { return q.init.Type }

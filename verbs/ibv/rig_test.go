@@ -16,6 +16,7 @@ type rig struct {
 	t     testing.TB
 	null  *nulldev.Control
 	ctx   *deviceContext
+	pd    verbs.PD
 	ch    verbs.CompChannel
 	cq    verbs.CQ
 	qp    *queuePair
@@ -63,6 +64,7 @@ func newRig(t testing.TB, cfg Config) *rig {
 	pd, err := r.ctx.AllocPD()
 	must(err)
 	keep(pd)
+	r.pd = pd
 	r.ch, err = r.ctx.CreateCompChannel()
 	must(err)
 	keep(r.ch)

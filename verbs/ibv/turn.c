@@ -81,6 +81,7 @@ static void poll_ex(struct turn_group *g)
 	g->count = 0;
 	if (room == 0)
 		return;
+	errno = 0;
 	r = shim_errno(q->start_poll(q, &attr));
 	if (r) {
 		/* EBUSY: the queue could not be begun just now; nothing is lost. */

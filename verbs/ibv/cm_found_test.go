@@ -1,0 +1,174 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+import (
+	"errors"
+	"net/netip"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// cmRig is a rig with a channel of connection events.
+type cmRig struct {
+	*rig
+	ch verbs.CMChannel
+}
+
+func newCMRig(t *testing.T) *cmRig {
+	r := &cmRig{rig: newRig(t, Config{})}
+	var err error
+	r.ch, err = r.ctx.p.CreateCMChannel()
+	must(t, err)
+	t.Cleanup(func() { _ = r.ch.Close() })
+	return r
+}
+
+// event takes the next event, which the null device has queued within the call
+// that caused it, acknowledges it and checks its type.
+func (r *cmRig) event(want verbs.CMEventType) verbs.CMEvent {
+	r.t.Helper()
+	ev, ok, err := r.ch.GetEvent()
+	must(r.t, err)
+	if !ok || ev.Type != want {
+		r.t.Fatalf("event %+v, %v; want %v", ev, ok, want)
+	}
+	r.ch.Ack(ev)
+	return ev
+}
+
+func (r *cmRig) id() verbs.CMID {
+	r.t.Helper()
+	id, err := r.ch.CreateID(verbs.PSTCP, 0)
+	must(r.t, err)
+	r.t.Cleanup(func() { _ = id.Close() })
+	return id
+}
+
+var null0 = netip.MustParseAddr("127.0.0.1")
+
+// routed is an identifier that may connect to a port.
+func (r *cmRig) routed(port uint16) verbs.CMID {
+	r.t.Helper()
+	id := r.id()
+	must(r.t, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(null0, port), time.Second))
+	r.event(verbs.CMAddrResolved)
+	must(r.t, id.ResolveRoute(time.Second))
+	r.event(verbs.CMRouteResolved)
+	return id
+}
+
+func (r *cmRig) listener() verbs.CMID {
+	r.t.Helper()
+	l := r.id()
+	must(r.t, l.Bind(netip.AddrPortFrom(null0, 0)))
+	must(r.t, l.Listen(0))
+	return l
+}
+
+// Rule: private data is bytes, wherever they lie: beside Go pointers too, which
+// cgo does not let C see.
+func TestPrivateDataBesidePointers(t *testing.T) {
+	r := newCMRig(t)
+	greeting := struct {
+		self any
+		data [8]byte
+	}{self: new(int), data: [8]byte{1, 2, 3}}
+	l := r.listener()
+	must(t, r.routed(l.LocalAddr().Port()).Connect(&verbs.ConnParam{QPNum: 1, PrivateData: greeting.data[:]}))
+	ev := r.event(verbs.CMConnectRequest)
+	if got := ev.Conn.PrivateData; len(got) < 8 || [8]byte(got[:8]) != greeting.data {
+		t.Errorf("the peer got % x", got)
+	}
+	must(t, ev.ID.Reject(greeting.data[:]))
+	if got := r.event(verbs.CMRejected).Conn.PrivateData; len(got) < 8 || [8]byte(got[:8]) != greeting.data {
+		t.Errorf("the refused one got % x", got)
+	}
+	must(t, ev.ID.Close())
+}
+
+// Rule: accepting with a queue pair that its consumer has closed is an error, not
+// a connection that carries nothing.
+func TestAcceptOnAClosedQueuePair(t *testing.T) {
+	r := newCMRig(t)
+	l := r.listener()
+	must(t, r.routed(l.LocalAddr().Port()).Connect(&verbs.ConnParam{QPNum: 1}))
+	id := r.event(verbs.CMConnectRequest).ID
+	defer id.Close()
+	must(t, id.CreateQP(r.pd, &verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, Type: verbs.QPTRC,
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+	must(t, id.QP().Close())
+	if err := id.Accept(&verbs.ConnParam{}); !errors.Is(err, syscall.EBADF) {
+		t.Errorf("accepting: %v, want EBADF", err)
+	}
+}
+
+// Rule: a second acknowledgement of an event does not stand for the next one's.
+func TestSecondAckOfAConnectionEvent(t *testing.T) {
+	r := newCMRig(t)
+	id := r.id()
+	must(t, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(null0, 1), time.Second))
+	ev := r.event(verbs.CMAddrResolved)
+	r.ch.Ack(ev)
+	must(t, id.ResolveRoute(time.Second))
+	next, ok, err := r.ch.GetEvent()
+	if err != nil || !ok {
+		t.Fatalf("no event: %v", err)
+	}
+	if err := id.Close(); !errors.Is(err, verbs.ErrBusy) {
+		t.Errorf("closing with an unacknowledged event: %v", err)
+	}
+	r.ch.Ack(next)
+	must(t, id.Close())
+}
+
+// Rule: of a request and what follows it each event is told of its own
+// identifier, however many take events: a new identifier's are never its
+// listener's.
+func TestEventsOfARequestTakenAtOnce(t *testing.T) {
+	r := newCMRig(t)
+	l := r.listener()
+	rounds := 3000
+	if raceEnabled {
+		rounds = 300
+	}
+	for range rounds {
+		id := r.routed(l.LocalAddr().Port())
+		must(t, id.Connect(&verbs.ConnParam{QPNum: 1}))
+		must(t, id.Close()) // the request is followed by its end
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		var got []verbs.CMEvent
+		for range 3 {
+			wg.Go(func() {
+				for {
+					ev, ok, err := r.ch.GetEvent()
+					if err != nil || !ok {
+						return
+					}
+					mu.Lock()
+					got = append(got, ev)
+					mu.Unlock()
+					runtime.Gosched()
+				}
+			})
+		}
+		wg.Wait()
+		for _, ev := range got {
+			if ev.Type != verbs.CMConnectRequest && ev.ID == l {
+				t.Fatalf("the listener got %v", ev.Type)
+			}
+			r.ch.Ack(ev)
+		}
+		for _, ev := range got {
+			if ev.Type == verbs.CMConnectRequest {
+				must(t, ev.ID.Close())
+			}
+		}
+	}
+}

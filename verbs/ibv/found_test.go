@@ -1,0 +1,181 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+import (
+	"errors"
+	"math"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
+)
+
+// must ends the test at an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// returns makes a call that must not block for ever; libibverbs' destroying calls do
+// when events were acknowledged that nobody took.
+func returns(t testing.TB, what string, call func() error) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	case <-time.After(patience):
+		t.Fatalf("%s blocks", what)
+	}
+}
+
+// Rule: what an object says of itself it says after Close too, and not from C's
+// memory, which is somebody else's then.
+func TestClosedObjectsSayWhatTheySaid(t *testing.T) {
+	r := newRig(t, Config{})
+	make1 := func() (verbs.QP, verbs.CompChannel, verbs.MW, verbs.CMChannel) {
+		qp, err := r.pd.CreateQP(&verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, Type: verbs.QPTRC,
+			Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
+		must(t, err)
+		ch, err := r.ctx.CreateCompChannel()
+		must(t, err)
+		mw, err := r.pd.AllocMW(verbs.MWType2)
+		must(t, err)
+		cm, err := r.ctx.p.CreateCMChannel()
+		must(t, err)
+		return qp, ch, mw, cm
+	}
+	qp, ch, mw, cm := make1()
+	num, fd, key, cmfd := qp.Num(), ch.FD(), mw.RKey(), cm.FD()
+	for _, o := range []verbs.Object{qp, ch, mw, cm} {
+		must(t, o.Close())
+	}
+	for range 8 { // in the memory given back
+		keep, err := r.ctx.CreateCompChannel() // and with other descriptors
+		must(t, err)
+		t.Cleanup(func() { _ = keep.Close() })
+		a, b, c, d := make1()
+		for _, o := range []verbs.Object{a, b, c, d} {
+			t.Cleanup(func() { _ = o.Close() })
+		}
+	}
+	if qp.Num() != num || ch.FD() != fd || mw.RKey() != key || cm.FD() != cmfd {
+		t.Errorf("closed: QP number %x, descriptors %d and %d, key %x; were %x, %d, %d, %x",
+			qp.Num(), ch.FD(), cm.FD(), mw.RKey(), num, fd, cmfd, key)
+	}
+}
+
+// Rule: an acknowledgement of what was not taken, or a second one, is passed
+// over: C would count it, and destroying would wait for ever.
+func TestAcksOfWhatWasNotTaken(t *testing.T) {
+	r := newRig(t, Config{})
+	cq, err := r.ctx.CreateCQ(4, r.ch, 0, 0)
+	must(t, err)
+	cq.AckEvents(3)
+	returns(t, "closing a queue after three acknowledgements of nothing", cq.Close)
+
+	r.fault(nulldev.Fault{Kind: nulldev.Overrun})
+	turn := verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(1), Count: 1}}}
+	r.turn(&turn)
+	taken := 0
+	for {
+		ev, ok, err := r.ctx.Async().Get()
+		must(t, err)
+		if !ok {
+			break
+		}
+		taken++
+		r.ctx.Async().Ack(ev)
+		r.ctx.Async().Ack(ev)
+	}
+	if taken == 0 {
+		t.Fatal("the overrun raised no event")
+	}
+	r.cq.AckEvents(1) // the overrun's completion event was not taken
+	returns(t, "closing the queue pair after two acknowledgements of each event", r.qp.Close)
+	returns(t, "closing the completion queue", r.cq.Close)
+}
+
+// Rule: a context that forgot an object because the device is gone does no turn
+// any more: the object's memory may be the consumer's again.
+func TestForgottenObjectEndsTurns(t *testing.T) {
+	r := newRig(t, Config{})
+	defer func() { _ = r.null.Revive("null0") }()
+	must(t, r.null.Kill("null0"))
+	ev, ok, err := r.ctx.Async().Get()
+	if err != nil || !ok || ev.Type != verbs.EventDeviceFatal {
+		t.Fatalf("event %+v, %v, %v", ev, ok, err)
+	}
+	r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_dereg_mr", Err: syscall.ENODEV})
+	must(t, r.mr.Close())
+	posts := r.null.Stats().Sends
+	turn := verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(1), Count: 1}}}
+	if err := r.ctx.Turn(&turn); !errors.Is(err, verbs.ErrDeviceRemoved) || r.null.Stats().Sends != posts {
+		t.Errorf("a turn after a region was forgotten: %v", err)
+	}
+	// The domain of the region that C still has is refused there, for a reason
+	// that does not matter any more.
+	must(t, r.qp.Close())
+	must(t, r.pd.Close())
+}
+
+// Rule: nothing is posted to a queue that the type of a queue pair does not have.
+// Drivers do not look, and crash.
+func TestPostsToQueuesThatAreNotThere(t *testing.T) {
+	r := newRig(t, Config{})
+	x, err := r.ctx.OpenXRCD(-1, 0)
+	must(t, err)
+	defer x.Close()
+	target, err := x.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTXRCRecv})
+	must(t, err)
+	defer target.Close()
+	source, err := r.pd.CreateQP(&verbs.QPInitAttr{SendCQ: r.cq, Type: verbs.QPTXRCSend, Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+	must(t, err)
+	defer source.Close()
+	before := r.null.Stats()
+	turn := verbs.Turn{
+		Recvs: []verbs.RecvGroup{{QP: target, Head: r.receives(1), Count: 1}, {QP: source, Head: r.receives(1), Count: 1}},
+		Sends: []verbs.SendGroup{{QP: target, Head: r.writes(1), Count: 1}, {QP: target, Head: r.writes(1), Count: 1, Extended: true}},
+	}
+	r.turn(&turn)
+	for _, e := range []syscall.Errno{turn.Recvs[0].Errno, turn.Recvs[1].Errno, turn.Sends[0].Errno, turn.Sends[1].Errno} {
+		if e != syscall.EINVAL {
+			t.Errorf("answers %v, want EINVAL", e)
+		}
+	}
+	if now := r.null.Stats(); now.Sends != before.Sends || now.Recvs != before.Recvs {
+		t.Error("the library was asked to post")
+	}
+}
+
+// Rule: the longest time there is is the longest timeout, not the shortest.
+func TestTimeoutsDoNotWrap(t *testing.T) {
+	for d, want := range map[time.Duration]int{-1: 1, 0: 1, 1: 1, 1500 * time.Microsecond: 2, time.Second: 1000, math.MaxInt64: math.MaxInt32} {
+		if got := milliseconds(d); int(got) != want {
+			t.Errorf("%v is %d ms, want %d", d, got, want)
+		}
+	}
+}
+
+// Rule: descriptors do not block, and no program that is started has them.
+func TestDescriptorFlags(t *testing.T) {
+	r := newRig(t, Config{})
+	cm, err := r.ctx.p.CreateCMChannel()
+	must(t, err)
+	defer cm.Close()
+	for what, fd := range map[string]int{"completion": r.ch.FD(), "asynchronous": r.ctx.Async().FD(), "connection": cm.FD()} {
+		status, _, e1 := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFL, 0)
+		flags, _, e2 := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0)
+		if e1 != 0 || e2 != 0 || status&syscall.O_NONBLOCK == 0 || flags&syscall.FD_CLOEXEC == 0 {
+			t.Errorf("the descriptor of %s events: status %#x (%v), flags %#x (%v)", what, status, e1, flags, e2)
+		}
+	}
+}
