@@ -104,4 +104,11 @@ func (c *Case) withinGRH(at *End, w verbs.WC, grh []byte, from *End) {
 	if got, want := addressIn(grh, e.Type, from.gid), addressOf(e.Type, from.gid); !slices.Equal(got, want) {
 		c.failf("the 40 bytes % x name %v as the sender, it was %v", grh, got, want)
 	}
+	if e.Type != verbs.GIDRoCEv2 {
+		return
+	}
+	a, err := verbs.InitAHFromGRH(grh, at.ep.Port, at.ep.GIDIndex)
+	if c.must(err, "the way back that the 40 bytes % x tell", grh); a.DGID != from.gid {
+		c.failf("the 40 bytes % x lead back to %v, the sender was %v", grh, a.DGID, from.gid)
+	}
 }
