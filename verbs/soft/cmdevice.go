@@ -135,6 +135,12 @@ func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) 
 		e.Conn.Close(m.dev.p.Now())
 		return
 	}
+	// The machine bounds requests that are not answered, but a peer may give one
+	// up, and ask again, while the first still waits to be taken.
+	if len(listener.children) >= e.Listener.Backlog() {
+		m.turnAway(e.Conn)
+		return
+	}
 	id := m.dev.provider.newID(listener.ch, listener.ps)
 	id.userData.Store(listener.userData.Load())
 	id.dev, id.conn, id.req, id.state = m.dev, e.Conn, e.REQ, idAsked
@@ -148,6 +154,16 @@ func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) 
 	listener.children[id] = struct{}{}
 	ev.Type, ev.ID, ev.ListenID = verbs.CMConnectRequest, id, listener
 	listener.ch.push(cmEvent{id: id, listen: listener, ev: ev})
+}
+
+// turnAway refuses a request or question for which there is no room. In a turn.
+func (m *deviceCM) turnAway(c *cm.Conn) {
+	now := m.dev.p.Now()
+	if c.State() == cm.StateSIDRREQRcvd {
+		_ = c.Answer(now, cm.SIDRNoQP, 0, 0, nil) // the state allows it
+		return
+	}
+	_ = c.Reject(now, cm.RejNoResources, nil) // likewise: it has just come
 }
 
 // report queues an event of the identifier, unless it is closed.

@@ -208,8 +208,9 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 }
 
 // Listen accepts requests; CONNECT_REQUEST events bring them. backlog bounds,
-// on each device, those not yet answered; 0 is 1024. Beyond it a request is
-// rejected with no resources. Without a Bind before, it is on any port of all
+// on each device, those not yet answered, and in all those whose event is not yet
+// taken (as ucma_event_handler of the kernel's ucma.c does); 0 is 1024. Beyond it a
+// request is rejected with no resources. Without a Bind before, it is on any port of all
 // devices. It waits for turns of the devices to end.
 //
 // Implements: rdma_listen.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/cm"
 )
 
 // Ports: one holder per device, or one for all; free again after Close.
@@ -328,4 +329,48 @@ func TestProposedAckTimeoutIsBounded(t *testing.T) {
 			t.Errorf("a request with local ACK timeout %d: %d is used, want %d", proposed, got, want)
 		}
 	}
+}
+
+// TestGivenUpRequestsDoNotPileUp: a peer that asks, gives up and asks again while
+// nobody takes events is turned away when the backlog is full.
+func TestGivenUpRequestsDoNotPileUp(t *testing.T) {
+	const backlog, asked = 4, 20
+	r := newRig(t, false)
+	l := r.b.listen(backlog)
+	ch := r.b.ch.(*cmChannel)
+	refused := 0
+	for range asked {
+		id := r.a.resolve(l.LocalAddr())
+		must(t, id.Connect(nil))
+		d := r.p.plugged()[1]
+		before := d.cm.machine.Stats().Received
+		r.until("the request arrives", func() bool { return d.cm.machine.Stats().Received > before })
+		for r.fab.Step() {
+		}
+		for ev, ok := r.a.take(); ok; ev, ok = r.a.take() {
+			if ev.Type != verbs.CMRejected || ev.Status != int(cm.RejNoResources) {
+				t.Fatalf("the asker got %v with status %d, want REJECTED for want of resources", ev.Type, ev.Status)
+			}
+			refused++
+		}
+		must(t, id.Close()) // gives up, which the listener's device is told
+		for r.fab.Step() {
+		}
+	}
+	if refused != asked-backlog {
+		t.Errorf("%d of %d requests were turned away with a backlog of %d", refused, asked, backlog)
+	}
+	if n, ids := len(ch.queue), len(l.(*cmID).children); n != 2*backlog || ids != backlog {
+		t.Errorf("%d events of %d requests are queued, want %d of %d", n, ids, 2*backlog, backlog)
+	}
+	// Taken, they make room again.
+	r.b.drain()
+	id := r.a.resolve(l.LocalAddr())
+	must(t, id.Connect(nil))
+	if ev := r.b.event(verbs.CMConnectRequest); ev.ListenID != l {
+		t.Errorf("a request of another listener: %v", ev.ListenID)
+	} else {
+		must(t, ev.ID.Close())
+	}
+	r.closeAll(id, l)
 }

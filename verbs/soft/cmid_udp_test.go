@@ -127,3 +127,87 @@ func TestJoinCounts(t *testing.T) {
 	}
 	r.closeAll(id, bare)
 }
+
+// TestUDPAnswerFromItsOwnQueuePair: an identifier with a queue pair answers with
+// that, whatever number it gives; afterwards it has ended, and the asker is
+// established. The question says where it came from, in its own port space.
+func TestUDPAnswerFromItsOwnQueuePair(t *testing.T) {
+	r := newRig(t, false)
+	l := r.b.udp()
+	must(t, r.b.ud(l))
+	must(t, l.Listen(0))
+	tcp := r.b.id()
+	must(t, tcp.Bind(l.LocalAddr())) // another port space: not in use
+	id := r.a.asks(l.LocalAddr(), "")
+	q := r.b.event(verbs.CMConnectRequest).ID
+	if q.PeerAddr() != id.LocalAddr() {
+		t.Errorf("asked by %v, the question says %v", id.LocalAddr(), q.PeerAddr())
+	}
+	must(t, r.b.ud(q))
+	must(t, q.Accept(&verbs.ConnParam{QPNum: l.QP().Num()}))
+	if ev := r.a.event(verbs.CMEstablished); ev.UD.QPNum != q.QP().Num() {
+		t.Errorf("the answer names queue pair 0x%x, want 0x%x", ev.UD.QPNum, q.QP().Num())
+	}
+	if s, _, _ := id.(*cmID).look(); s != idEstablished {
+		t.Errorf("the asker is %v", s)
+	}
+	if err := q.Accept(nil); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("answering twice: %v, want ErrInvalid", err)
+	}
+	if s, _, _ := q.(*cmID).look(); s != idEnded {
+		t.Errorf("who answered is %v", s)
+	}
+	r.closeAll(q, l, id, tcp)
+}
+
+// TestUDPQuestionTooLong: private data beyond what the contract promises is
+// refused, also where the datagram would have room.
+func TestUDPQuestionTooLong(t *testing.T) {
+	r := newRig(t, false)
+	id := r.a.udp()
+	must(t, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(r.b.addr, 9), 0))
+	r.a.event(verbs.CMAddrResolved)
+	must(t, id.ResolveRoute(0))
+	r.a.event(verbs.CMRouteResolved)
+	if err := id.Connect(&verbs.ConnParam{PrivateData: make([]byte, verbs.MaxPrivateUDP+1)}); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("a question with too much private data: %v, want ErrInvalid", err)
+	}
+	if s, _, _ := id.(*cmID).look(); s != idRouteResolved {
+		t.Errorf("a refused call made it %v", s)
+	}
+	if err := id.JoinMulticast(r.b.addr, 0); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("joining a unicast address: %v, want ErrInvalid", err)
+	}
+	r.closeAll(id)
+}
+
+// TestJoinFails: a group that the device has no room for is MULTICAST_ERROR with
+// the errno, and was not joined.
+func TestJoinFails(t *testing.T) {
+	r := newRig(t, false)
+	id := r.a.udp()
+	must(t, r.a.ud(id))
+	r.p.plugged()[0].cfg.Limits.MaxMcastGrp = 0
+	group := netip.MustParseAddr("239.1.1.1")
+	must(t, id.JoinMulticast(group, 0))
+	if ev := r.a.event(verbs.CMMulticastError); ev.Status != -int(syscall.ENOMEM) {
+		t.Errorf("status %d, want -ENOMEM", ev.Status)
+	}
+	if err := id.LeaveMulticast(group); !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		t.Errorf("leaving what was not joined: %v, want EADDRNOTAVAIL", err)
+	}
+	r.closeAll(id)
+}
+
+// TestUDPQuestionsDoNotPileUp: questions beyond the backlog get an answer at once,
+// and it says that there is no queue pair to spare.
+func TestUDPQuestionsDoNotPileUp(t *testing.T) {
+	r := newRig(t, false)
+	l := r.b.udp()
+	must(t, l.Listen(1))
+	first, second := r.a.asks(l.LocalAddr(), ""), r.a.asks(l.LocalAddr(), "")
+	if ev := r.a.event(verbs.CMUnreachable); ev.ID != second || ev.Status != int(cm.SIDRNoQP) {
+		t.Errorf("%v with status %d, want %v with %d", ev.ID, ev.Status, second, cm.SIDRNoQP)
+	}
+	r.closeAll(first, second, r.b.event(verbs.CMConnectRequest).ID, l)
+}

@@ -37,6 +37,9 @@ func (m *Machine) Listen(service uint64, backlog int, user any) (*Listener, erro
 	return l, nil
 }
 
+// Backlog is how many requests may be unanswered.
+func (l *Listener) Backlog() int { return l.backlog }
+
 // Close ends listening; idempotent. Requests that were reported live on.
 func (l *Listener) Close() {
 	if l.m.listeners[l.service] == l {
