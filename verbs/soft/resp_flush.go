@@ -28,6 +28,9 @@ func flushAccess(p verbs.FlushPlacement) (a verbs.AccessFlags) {
 // request, a region that does not an access error, and with FlushMR the range
 // is not looked at. Reserved placements and levels are invalid here.
 func (q *queuePair) onFlush(h *wire.Header, psn uint64) {
+	if q.resp.pending() >= windowPSNs {
+		return // as if lost: no honest peer waits for so many
+	}
 	p, s := verbs.FlushPlacement(h.FlushPlacement), verbs.FlushSelectivity(h.FlushSelectivity)
 	need := flushAccess(p)
 	if !validFlush(p, s) || q.attr.AccessFlags&need != need {

@@ -57,7 +57,7 @@ func (q *queuePair) onDuplicate(h *wire.Header, psn uint64) {
 		}
 		if h.Length > 0 {
 			if _, err := q.remote(h.RKey, h.VA, h.Length, verbs.AccessRemoteRead); err != nil {
-				q.refuse(psn, wire.NakAccess)
+				q.refuseRead(psn)
 				return
 			}
 		}
@@ -69,6 +69,14 @@ func (q *queuePair) onDuplicate(h *wire.Header, psn uint64) {
 	default:
 		q.acknowledge(psn)
 	}
+}
+
+// refuseRead is refuse for a READ that was taken before. The message that is
+// coming now, and the receive it has taken, have no part in that: the receive is
+// flushed.
+func (q *queuePair) refuseRead(psn uint64) {
+	q.raise(verbs.EventQPAccessErr)
+	q.giveUp(psn, wire.NakAccess)
 }
 
 // queueAnswer puts an answer among those to send, by PSN. One that is to be
@@ -84,11 +92,13 @@ func (q *queuePair) queueAnswer(a answer) {
 			return
 		}
 	}
-	if at == len(r.out) {
-		r.out = append(r.out, a)
-	} else {
-		r.out = slices.Insert(r.out, at, a)
+	if len(r.out) == cap(r.out) && 2*r.outHead > len(r.out) {
+		// A peer that always waits for something never lets the list run
+		// empty: what was sent makes room, or the list would grow for ever.
+		r.out, at = slices.Delete(r.out, 0, r.outHead), at-r.outHead
+		r.outHead = 0
 	}
+	r.out = slices.Insert(r.out, at, a)
 	q.dev.activate(q)
 }
 
@@ -107,7 +117,7 @@ func (q *queuePair) respond() {
 			// behind it is not answered any more.
 			psn := a.psn
 			r.out, r.outHead = r.out[:0], 0
-			q.refuse(psn, wire.NakAccess)
+			q.refuseRead(psn)
 			break
 		}
 		if a.psn == a.end {

@@ -204,30 +204,55 @@ func TestBadReceiveEndsAnUnreliableQueuePair(t *testing.T) {
 	}
 }
 
-// TestUCWithASharedQueueKeepsTheReceive: the receive of a message that was cut
-// short takes the next message of the same queue pair.
-func TestUCWithASharedQueueKeepsTheReceive(t *testing.T) {
-	w := newWorld(t, options{kind: verbs.QPTUC, apart: true})
-	s := w.b.newSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1})
-	q, err := w.b.pd.CreateQP(&verbs.QPInitAttr{SendCQ: w.b.scq, RecvCQ: w.b.rcq, Type: verbs.QPTUC, SRQ: s})
-	must(t, err)
-	must(t, w.b.qp.Close())
-	w.b.qp = q.(*queuePair)
-	w.before = append(w.before, q, s)
-	w.connect(options{mtu: verbs.MTU1024, access: allAccess})
-	addr := w.b.alloc(verbs.SizeofRecvWR)
-	wr, _ := mem.At[verbs.RecvWR](w.b.wrs, addr)
-	*wr = verbs.RecvWR{WRID: 9, NumSGE: 1, SGList: w.b.list([]verbs.SGE{w.b.sge(0, 4000)})}
-	if _, err := verbs.PostSRQRecv(s, addr, 1); err != nil {
-		t.Fatal(err)
-	}
-	w.fab.SetLink(w.a.gid, w.b.gid, fabric.Link{Rules: []fabric.Rule{{Opcodes: []wire.Opcode{wire.UCSendMiddle}, To: 1, Drop: true}}})
-	fill(w.a.data()[:8000], 5)
-	w.a.mustPost(w.a.send(1, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, 4000)), w.a.send(2, verbs.WRSend, verbs.SendSignaled, w.a.sge(4000, 3000)))
-	w.a.ok(w.a.want(w.a.scq, 2), 1)
-	got := w.b.want(w.b.rcq, 1)
-	w.b.ok(got, 9)
-	if got[0].ByteLen != 3000 || !bytes.Equal(w.b.data()[:3000], w.a.data()[4000:7000]) {
-		t.Fatalf("received %+v, want the second message", got[0])
+// TestUCSharedReceiveIsNotKeptByADroppedMessage: the receive of a message that
+// was dropped completes with an error when it is taken from a shared queue, at
+// once and once: nobody knows when its queue pair gets another. The queue pair
+// goes on.
+func TestUCSharedReceiveIsNotKeptByADroppedMessage(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		rule fabric.Rule
+		n    int // bytes of the receives
+		want string
+	}{
+		{"a gap, then the next message", fabric.Rule{Opcodes: []wire.Opcode{wire.UCSendMiddle}, To: 1, Drop: true}, 4000, "1:REM_INV_REQ_ERR 2:SUCCESS "},
+		{"cut short by the next message", fabric.Rule{Opcodes: []wire.Opcode{wire.UCSendLast}, To: 1, Drop: true}, 4000, "1:REM_INV_REQ_ERR 2:SUCCESS "},
+		{"too long in the end", fabric.Rule{}, 3500, "1:REM_INV_REQ_ERR 2:SUCCESS "},
+		{"too long at once", fabric.Rule{}, 1000, ""}, // took none
+		{"nothing dropped", fabric.Rule{}, 4000, "1:SUCCESS 2:SUCCESS "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, options{kind: verbs.QPTUC, apart: true})
+			s := w.b.newSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1})
+			q, err := w.b.pd.CreateQP(&verbs.QPInitAttr{SendCQ: w.b.scq, RecvCQ: w.b.rcq, Type: verbs.QPTUC, SRQ: s})
+			must(t, err)
+			must(t, w.b.qp.Close())
+			w.b.qp = q.(*queuePair)
+			w.before = append(w.before, q, s)
+			w.connect(options{mtu: verbs.MTU1024, access: allAccess})
+			for id := uint64(1); id <= 2; id++ {
+				addr := w.b.alloc(verbs.SizeofRecvWR)
+				wr, _ := mem.At[verbs.RecvWR](w.b.wrs, addr)
+				*wr = verbs.RecvWR{WRID: id, NumSGE: 1, SGList: w.b.list([]verbs.SGE{w.b.sge(int(id)*4096, c.n)})}
+				if _, err := verbs.PostSRQRecv(s, addr, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.rule.Drop {
+				w.fab.SetLink(w.a.gid, w.b.gid, fabric.Link{Rules: []fabric.Rule{c.rule}})
+			}
+			fill(w.a.data()[:8000], 5)
+			w.a.mustPost(w.a.send(1, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, 4000)), w.a.send(2, verbs.WRSend, verbs.SendSignaled, w.a.sge(4000, 3000)))
+			w.a.ok(w.a.want(w.a.scq, 2), 1)
+			if got := statuses(w.b.poll(w.b.rcq)); got != c.want {
+				t.Fatalf("receives complete %q, want %q", got, c.want)
+			}
+			if c.want != "" && !bytes.Equal(w.b.data()[8192:8192+3000], w.a.data()[4000:7000]) {
+				t.Fatal("the second message has other bytes")
+			}
+			if s := w.b.state(); s != verbs.QPSRTS {
+				t.Fatalf("the queue pair is in %v: a dropped message changes no state", s)
+			}
+		})
 	}
 }

@@ -187,8 +187,9 @@ func (q *queuePair) beginUnreliable() {
 // counts is that of a message: a gap, a repetition or an error in the middle
 // drops the message, silently, and the next First or Only begins a new one. A
 // message that is repeated as a whole is received twice. The receive of a
-// message that was dropped is held for the next, from a shared queue too (class
-// E, which completes it with an error, is for devices that cannot).
+// message that was dropped is held for the next (class D1), unless it is of a
+// shared queue: then it completes with an error (class E), for nobody could say
+// when this peer sends again, and the owner of the queue wants its buffer.
 //
 //	            packet in sequence, in its place
 //	             ┌────┐
@@ -197,8 +198,8 @@ func (q *queuePair) beginUnreliable() {
 //	   ^  First or Only, whatever its PSN                                    │
 //	   └─────────────────────────────────────────────────────────────────────┘
 //
-// Implements: IBTA volume 1, 9.8.2.2 (UC responder); error classes D and D1 as
-// rxe_resp.c, except that a First which cuts a message short is itself taken
+// Implements: IBTA volume 1, 9.8.2.2 (UC responder); error classes D, D1 and E
+// as rxe_resp.c (do_class_d1e_error), except that a First which cuts a message short is itself taken
 // (rdma_rxe drops it).
 func (q *queuePair) onUnreliable(k *fabric.Packet, h *wire.Header) {
 	r := &q.resp
@@ -210,11 +211,12 @@ func (q *queuePair) onUnreliable(k *fabric.Packet, h *wire.Header) {
 	psn := extend(h.PSN, r.expected)
 	if starts {
 		if r.kind != noMessage { // which is not completed any more
-			r.kind = noMessage
+			q.dropMessage()
 			q.dev.counters.Sequence++
 		}
 	} else if r.kind == noMessage || psn != r.expected {
-		r.kind, r.expected = noMessage, psn+1
+		q.dropMessage()
+		r.expected = psn + 1
 		q.dev.counters.Sequence++
 		return
 	}
@@ -232,10 +234,18 @@ func (q *queuePair) onUnreliable(k *fabric.Packet, h *wire.Header) {
 	case v == badReceive:
 		q.failRecv()
 	case v != done:
-		r.kind = noMessage
+		q.dropMessage()
 		q.dev.counters.drop(v)
 	case ends:
 		q.endUnreliable(h)
+	}
+}
+
+// dropMessage ends the message whose packets were coming, if there is one.
+func (q *queuePair) dropMessage() {
+	q.resp.kind = noMessage
+	if q.resp.recv.srq != nil {
+		q.completeRecvError(verbs.WCRemInvReqErr, vendorRecv)
 	}
 }
 
