@@ -146,9 +146,56 @@ func TestLocalRequestsAreNotRepeated(t *testing.T) {
 	w.a.ok(w.a.want(w.a.scq, 5), 1)
 }
 
-// TestRevocationMidMessage: a key taken away between two packets of a WRITE
-// stops the WRITE there; packets of a READ that point through the window are
-// taken back.
+// TestRevokedWriteStopsBetweenPackets: a key taken away between two packets of a
+// WRITE stops the WRITE there, whatever took it away; nothing is written from
+// then on.
+func TestRevokedWriteStopsBetweenPackets(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind verbs.MWType
+		take func(w *world, mw *memoryWindow)
+	}{
+		"LOCAL_INV": {verbs.MWType2, func(w *world, mw *memoryWindow) {
+			w.b.mustPost(w.b.invWR(2, mw.RKey()))
+			w.step()
+			w.b.ok(w.b.poll(w.b.scq), 2)
+		}},
+		"Close": {verbs.MWType2, func(w *world, mw *memoryWindow) { must(t, mw.Close()) }},
+		"bound to something else": {verbs.MWType1, func(w *world, mw *memoryWindow) {
+			w.b.mustPost(w.b.bindWR(2, mw, 0, 8192, remoteAll))
+			w.step()
+			w.b.ok(w.b.poll(w.b.scq), 2)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := windowWorld(t, options{})
+			mw := w.b.newMW(c.kind)
+			closing(t, mw)
+			w.b.bound(mw, 0, 8192, remoteAll)
+			mem.Poison(w.b.data())
+			w.fab.SetLink(w.a.gid, w.b.gid, lose(1, wire.RCWriteMiddle))
+			fill(w.a.data()[:4000], 1)
+			w.a.mustPost(w.a.writeWR(1, 4000, w.b.at(0), mw.RKey()))
+			w.fab.Step()
+			if got := mem.Poisoned(w.b.data()); got != 0 {
+				t.Fatalf("the first packet did not come: %d", got)
+			}
+			w.fab.SetLink(w.a.gid, w.b.gid, fabric.Link{Down: true}) // what is missing comes later
+			c.take(w, mw)
+			w.fab.SetLink(w.a.gid, w.b.gid, fabric.Link{})
+			mem.Poison(w.b.data()) // its owner has the memory for himself again
+			w.settle()
+			if got := statuses(w.a.poll(w.a.scq)); got != "1:REM_ACCESS_ERR " {
+				t.Fatalf("the WRITE completes %q, want REM_ACCESS_ERR", got)
+			}
+			if at := mem.Poisoned(w.b.data()); at >= 0 {
+				t.Fatalf("byte %d was written after the key was taken away", at)
+			}
+		})
+	}
+}
+
+// TestRevocationMidMessage: packets of a READ that point through a window are
+// taken back with its key.
 func TestRevocationMidMessage(t *testing.T) {
 	w := windowWorld(t, options{jumbo: true})
 	mw := w.b.newMW(verbs.MWType2)

@@ -251,6 +251,51 @@ func TestClosingUnderAPersistentFlush(t *testing.T) {
 	must(t, p.arena.Unmap())
 }
 
+// TestStaleSyncConcludesNothing: the pages of a FLUSH are written while its queue
+// pair is reset and connected anew. The result neither answers the FLUSH that
+// the new connection waits for, nor anything else.
+func TestStaleSyncConcludesNothing(t *testing.T) {
+	for _, again := range []bool{true, false} {
+		p := newPool(t, true)
+		w := p.w
+		q := w.b.qp
+		first, err := w.b.pd.RegMR(p.arena.Addr(), 4096, p.arena.Addr(), persistent)
+		must(t, err)
+		gates := map[int]chan error{4: make(chan error), 8: make(chan error)} // by length
+		t.Cleanup(func() { close(gates[4]); close(gates[8]) })                // whatever happens, nobody stays in them
+		w.b.ctx.dev.exclusive(func() {
+			w.b.ctx.dev.syncRange = func(_ *mem.Arena, _ uint64, n int) error { return <-gates[n] }
+		})
+		w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr(), first.RKey(), 4, verbs.FlushPersistent, 0))
+		p.awaitParked(0)
+		for _, e := range []*peer{w.a, w.b} {
+			must(t, e.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
+		}
+		w.connect(options{real: true, mtu: verbs.MTU1024, attr: func(a *verbs.QPAttr) { a.AccessFlags = persistent }})
+		if again {
+			w.a.mustPostExtended(w.a.flushWR(2, p.arena.Addr(), p.mr.RKey(), 8, verbs.FlushPersistent, 0))
+			p.awaitParked(0)
+		}
+		var before, after responder
+		state := func(r *responder) func() { return func() { *r = q.resp } }
+		q.dev.exclusive(state(&before))
+		gates[4] <- nil
+		must(t, first.Close()) // the result was handed over
+		q.dev.exclusive(func() {})
+		q.dev.exclusive(state(&after)) // the engine has taken it
+		if after.expected != before.expected || after.sync != before.sync || (after.sync != nil) != again {
+			t.Fatalf("the stale result moved the responder from %d to %d, FLUSH being written: %v", before.expected, after.expected, after.sync != nil)
+		}
+		if got := w.a.poll(w.a.scq); len(got) != 0 {
+			t.Fatalf("the stale result completed %+v", got)
+		}
+		if again {
+			gates[8] <- nil
+			w.a.ok(w.a.want(w.a.scq, 1), 2)
+		}
+	}
+}
+
 // TestParkedPacketsAreBounded: a peer that floods a queue pair whose FLUSH is
 // being written makes it keep no more than maxParked packets.
 func TestParkedPacketsAreBounded(t *testing.T) {

@@ -1,0 +1,186 @@
+package soft
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// readTo is a READ of n bytes at off of b, by way of shared queue i and with the
+// key of its domain.
+func (x *xrcWorld) readTo(i int, id uint64, off, n int) request {
+	wr := x.to(x.srqs[i].Num(), id, verbs.WRRDMARead, n)
+	wr.SetRDMA(x.b.at(off), x.mrs[i].RKey())
+	return wr
+}
+
+// TestXRCReadKeepsItsDomain: a READ is answered with the keys of the queue that
+// it named, whatever queues the requests behind it name: while it is being
+// answered, when an answer is asked for again, and in the middle of a message to
+// the other queue, which goes on in its own domain.
+func TestXRCReadKeepsItsDomain(t *testing.T) {
+	const n = readChunk << 10 // a full budget of one turn
+	for _, c := range []struct {
+		name  string
+		rules []fabric.Rule // of packets to b
+		back  []fabric.Rule // of packets to a
+		apart bool          // the READs are answered before the rest comes
+	}{
+		{"answered over several turns", nil, nil, false},
+		{"the last answer lost", nil, []fabric.Rule{{Opcodes: []wire.Opcode{wire.XRCReadRespLast}, From: 2, To: 2, Drop: true}}, true},
+		{"an answer lost", nil, []fabric.Rule{{Opcodes: []wire.Opcode{wire.XRCReadRespMiddle}, From: 100, To: 100, Drop: true}}, false},
+		{"an answer and the end of a WRITE lost", []fabric.Rule{{Opcodes: []wire.Opcode{wire.XRCWriteLast}, To: 1, Drop: true}},
+			[]fabric.Rule{{Opcodes: []wire.Opcode{wire.XRCReadRespMiddle}, From: 100, To: 100, Drop: true}}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := newXRC(t)
+			x.fab.SetLink(x.a.gid, x.b.gid, fabric.Link{Rules: c.rules})
+			x.fab.SetLink(x.b.gid, x.a.gid, fabric.Link{Rules: c.back})
+			fill(x.b.data()[:2*n], 3)
+			x.post(1, 20, 1<<19, 8)
+			write := x.to(x.srqs[1].Num(), 3, verbs.WRRDMAWrite, 3000)
+			write.SetRDMA(x.b.at(1<<18+8192), x.mrs[1].RKey())
+			x.a.mustPost(x.readTo(0, 1, 0, n), x.readTo(0, 2, n, n))
+			if c.apart {
+				x.step()
+			}
+			x.a.mustPost(write, x.to(x.srqs[1].Num(), 4, verbs.WRSend, 8))
+			x.settle()
+			x.a.ok(x.a.poll(x.a.scq), 1)
+			if got := x.got(1); got != "20:SUCCESS " {
+				t.Fatalf("received %q", got)
+			}
+			if !slices.Equal(x.a.data()[:n], x.b.data()[n:2*n]) {
+				t.Fatal("the second READ brought other bytes")
+			}
+		})
+	}
+}
+
+// TestXRCReadNeverCrossesDomains: a READ that names one queue with the key of the
+// other one's region brings nothing, also when it comes as one that was
+// executed before, behind a request to the other queue.
+func TestXRCReadNeverCrossesDomains(t *testing.T) {
+	x, r := besieged(t)
+	mem.Poison(x.b.data())
+	read := func(psn uint32, srq, key int) wire.Header {
+		return wire.Header{Opcode: wire.XRCReadRequest, DestQP: x.recv.Num(), PSN: wire.NewPSN(psn),
+			XRCSRQ: x.srqs[srq].Num(), VA: x.b.at(0), RKey: x.mrs[key].RKey(), Length: 100}
+	}
+	x.shoot(r, read(0x10, 0, 0), read(0x11, 1, 1), read(0x10, 0, 1))
+	q := x.recv.q
+	if s := q.current(); s != verbs.QPSErr {
+		t.Fatalf("a READ executed before, repeated by way of another queue, leaves the queue pair in %v: it must be refused", s)
+	}
+	if ev := x.b.events(); !slices.Contains(ev, verbs.EventQPAccessErr) {
+		t.Fatalf("events %v, want QP_ACCESS_ERR", ev)
+	}
+}
+
+// flushable permits FLUSH on the connection and makes regions of 4096 bytes, one
+// in each queue's domain.
+func (x *xrcWorld) flushable() (mrs [2]verbs.MR) {
+	x.t.Helper()
+	x.recv.q.attr.AccessFlags |= verbs.AccessFlushGlobal // the engine is at rest
+	for i := range mrs {
+		var err error
+		mrs[i], err = x.pds[i].RegMR(x.b.at(0), 4096, x.b.at(0), flushGlobal|verbs.AccessMWBind)
+		must(x.t, err)
+		x.ends = append(x.ends, mrs[i])
+	}
+	return mrs
+}
+
+// TestXRCFlushAndAtomicWrite: both are checked in the domain of the queue that
+// they name.
+func TestXRCFlushAndAtomicWrite(t *testing.T) {
+	for _, op := range []verbs.WROpcode{verbs.WRFlush, verbs.WRAtomicWrite} {
+		for key, want := range []string{"1:REM_ACCESS_ERR ", "1:SUCCESS "} {
+			x := newXRC(t)
+			mrs := x.flushable()
+			wr := x.a.atomicWR(1, x.b.at(64), mrs[key].RKey(), 42)
+			if op == verbs.WRFlush {
+				wr = x.a.flushWR(1, x.b.at(64), mrs[key].RKey(), 8, verbs.FlushGlobal, verbs.FlushRange)
+			}
+			wr.RemoteSRQN = x.srqs[1].Num()
+			x.a.mustPostExtended(wr)
+			x.settle()
+			if got := statuses(x.a.poll(x.a.scq)); got != want {
+				t.Fatalf("%v with the key of queue %d's domain, to queue 1: %q, want %q", op, key, got, want)
+			}
+			if wrote := x.b.word(64) == 42; wrote != (op == verbs.WRAtomicWrite && key == 1) {
+				t.Fatalf("%v with the key of queue %d's domain wrote: %v", op, key, wrote)
+			}
+		}
+	}
+}
+
+// binder is a queue pair in the domain of queue i, good for BIND_MW alone.
+func (x *xrcWorld) binder(i int) *peer {
+	x.t.Helper()
+	e := *x.b
+	e.pd, e.kind, e.mr = x.pds[i], verbs.QPTUC, x.mrs[i]
+	e.qp = e.newQP(verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1})
+	e.toRTS(verbs.QPAttr{Port: 1, PathMTU: verbs.MTU1024}, x.a)
+	x.ends = append(x.ends, e.qp)
+	return &e
+}
+
+// TestXRCWindows: a window of type 1 opens memory to requests that name a queue
+// of its domain. One of type 2 belongs to the queue pair that bound it, which
+// never is the XRC_RECV one: nothing gets through it, and a SEND_WITH_INV cannot
+// take it away (class J: delivered, acknowledged, the receive fails).
+func TestXRCWindows(t *testing.T) {
+	for _, c := range []struct {
+		kind verbs.MWType
+		to   int
+		inv  bool
+		want string
+	}{
+		{verbs.MWType1, 1, false, "1:SUCCESS "},
+		{verbs.MWType1, 0, false, "1:REM_ACCESS_ERR "},
+		{verbs.MWType2, 1, false, "1:REM_ACCESS_ERR "},
+		{verbs.MWType2, 1, true, "1:SUCCESS "},
+		{verbs.MWType1, 1, true, "1:SUCCESS "},
+	} {
+		x := newXRC(t)
+		mrs := x.flushable()
+		e := x.binder(1)
+		w, err := e.pd.AllocMW(c.kind)
+		must(t, err)
+		mw := w.(*memoryWindow)
+		x.ends = append([]verbs.Object{mw}, x.ends...)
+		bind := e.send(9, verbs.WRBindMW, verbs.SendSignaled)
+		bind.SetBind(mw.Handle(), verbs.IncRKey(mw.RKey()), mrs[1].Handle(), x.b.at(1024), 64, verbs.AccessRemoteWrite)
+		e.mustPost(bind)
+		x.settle()
+		e.ok(e.poll(e.scq), 9)
+		mem.Poison(x.b.data())
+		x.post(1, 5, 8192, 64)
+		wr := x.to(x.srqs[c.to].Num(), 1, verbs.WRRDMAWrite, 64)
+		wr.SetRDMA(x.b.at(1024), mw.RKey())
+		if c.inv {
+			wr = x.to(x.srqs[c.to].Num(), 1, verbs.WRSendWithInv, 8)
+			wr.SetInvalidate(mw.RKey())
+		}
+		x.a.mustPost(wr)
+		x.settle()
+		if got := statuses(x.a.poll(x.a.scq)); got != c.want {
+			t.Fatalf("%+v: the request completes %q", c, got)
+		}
+		wrote := mem.Poisoned(x.b.data()[:8192]) >= 0
+		if want := !c.inv && c.want == "1:SUCCESS "; wrote != want {
+			t.Fatalf("%+v: written through the window: %v", c, wrote)
+		}
+		if mw.mr == nil {
+			t.Fatalf("%+v: the window was taken away", c)
+		}
+		if got := x.got(1); c.inv && got != "5:REM_INV_REQ_ERR " {
+			t.Fatalf("%+v: the receive of the SEND_WITH_INV completes %q", c, got)
+		}
+	}
+}
