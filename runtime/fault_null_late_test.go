@@ -16,7 +16,7 @@ import (
 // Rule (semantics 34): a device that flushes only when the queue pair is
 // destroyed, or late, keeps nobody waiting: what was under way ends within the
 // runtime's bound, closing works, and every buffer comes back.
-// Defence: runtime/teardown.go, flushBound.
+// Defence: runtime/teardown.go, the two timers of flushBound.
 func TestNullLateFlush(t *testing.T) {
 	for _, polls := range []uint32{0, 3} {
 		t.Run(fmt.Sprintf("after %d polls", polls), func(t *testing.T) {
@@ -65,7 +65,6 @@ func TestNullStaleCompletion(t *testing.T) {
 	other, _ := d.connect()
 	_, remote := d.target(64)
 	d.fault(nulldev.Fault{Kind: nulldev.StaleCompletion, Nth: 1 << 40}) // from here on the device remembers
-	d.adds(a, remote, 0, 1)                                             // the only place, for the first time
 	buf, err := d.client.Alloc(64)
 	if err != nil {
 		t.Fatal(err)
@@ -74,6 +73,13 @@ func TestNullStaleCompletion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	receive, err := b.PostRecv(into.Slice())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent, err := a.Send(testContext(t), buf.Slice()) // the only place, for the first time
+	done(t, sent, err)
+	done(t, receive, nil)
 	stuck, err := a.Send(testContext(t), buf.Slice()) // the same place; the peer has no receive
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +88,7 @@ func TestNullStaleCompletion(t *testing.T) {
 		t.Fatal(err)
 	}
 	stale := d.fault(nulldev.Fault{Kind: nulldev.StaleCompletion, Count: 1})
-	d.adds(other, remote, 1, 1)
+	d.adds(other, remote, 0, 1)
 	if d.null.Hits(stale) != 1 {
 		t.Fatalf("%d stale completions came", d.null.Hits(stale))
 	}
@@ -92,8 +98,7 @@ func TestNullStaleCompletion(t *testing.T) {
 	if stuck.Settled() {
 		t.Error("a send that nobody received has ended")
 	}
-	receive, err := b.PostRecv(into.Slice())
-	if err != nil {
+	if receive, err = b.PostRecv(into.Slice()); err != nil {
 		t.Fatal(err)
 	}
 	done(t, receive, nil)
@@ -104,7 +109,8 @@ func TestNullStaleCompletion(t *testing.T) {
 
 // Rule (semantics 34): completions of a queue pair that is destroyed reach
 // nobody, whoever has its number or its queue's place now.
-// Defence: the queue's number and the queue pair's in dispatch (complete.go).
+// Defence: reactor/complete.go, dispatch: the queue is not found, or is another's
+// by the number of the queue pair, or has another generation.
 func TestNullCompletionsOfADestroyedQueuePair(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
 	_, remote := d.target(64)
