@@ -26,7 +26,7 @@ test: ## everything that must pass, with a summary (without make: sh scripts/tes
 stress: ## stress under the race detector (STRESSOPS=10000000 operations), the large models
 	VERBENA_STRESS_OPS=$(STRESSOPS) $(GO) test -race -count=1 -timeout 4h -run Stress -v ./...
 	VERBENA_NTH=all $(GO) test -count=1 -timeout 1h -run NthCall -v ./runtime
-	VERBENA_MODEL=all $(GO) test -count=1 -timeout 4h -tags verbena_model ./reactor/turn ./runtime/actor
+	VERBENA_MODEL=all $(GO) test -count=1 -timeout 4h -tags verbena_model ./reactor/turn ./runtime/actor ./internal/ring
 
 fuzz: ## every fuzz target for FUZZTIME=10m, one for each processor at once
 	@sh scripts/fuzz.sh "$(FUZZTIME)"

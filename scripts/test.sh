@@ -51,7 +51,7 @@ else
 fi
 
 tests "tests, portable" -tags portable ./futures/... ./reactor/... ./verbs/... ./runtime/... ./internal/...
-tests "turn model" -tags verbena_model ./reactor/turn ./runtime/actor
+tests "turn model" -tags verbena_model ./reactor/turn ./runtime/actor ./internal/ring
 sum fuzz "fuzz, $FUZZTIME each" "$FUZZTIME" ./...
 
 code=0

@@ -77,6 +77,7 @@ func (q *MPSC[T]) Push(v T) PushResult {
 		if t&closedBit != 0 {
 			return Closed
 		}
+		yield()
 		p := &q.places[t&q.mask]
 		switch turn := p.turn.Load(); {
 		case turn == t && (q.limit == q.mask+1 || t-q.head.Load() < q.limit):

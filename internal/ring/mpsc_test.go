@@ -3,6 +3,7 @@ package ring
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -102,5 +103,45 @@ func TestMPSCManyProducers(t *testing.T) {
 	}
 	if q.Len() != 0 {
 		t.Errorf("%d are left", q.Len())
+	}
+}
+
+// Rule: a queue with a free place is never full, also to a producer that another has
+// overtaken: as long as they all have no more elements in it than it has places,
+// every push succeeds.
+func TestMPSCNotFullWhenOvertaken(t *testing.T) {
+	const producers, burst, rounds = 4, 512, 200
+	q := NewMPSC[int](producers * burst)
+	var popped [producers]atomic.Int64
+	var done sync.WaitGroup
+	for p := range producers {
+		done.Go(func() {
+			for round := range int64(rounds) {
+				for range burst {
+					if got := q.Push(p); got != Pushed {
+						t.Errorf("producer %d, round %d: %v, and there is a place for it", p, round, got)
+						q.Close()
+						return
+					}
+				}
+				for popped[p].Load() < (round+1)*burst && q.tail.Load()&closedBit == 0 {
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() { done.Wait(); close(ended) }()
+	for {
+		if p, ok := q.Pop(); ok {
+			popped[p].Add(1)
+			continue
+		}
+		select {
+		case <-ended:
+			return
+		default:
+			runtime.Gosched()
+		}
 	}
 }

@@ -99,9 +99,9 @@ func Ask[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M) fu
 
 // AskWait is Ask that waits for the answer until ctx ends. Not from a handler: it
 // would keep others from running, and perhaps the one who is to answer.
-// ErrWouldDeadlock with a handler's context.
+// ErrWouldDeadlock in a handler that gives its context, or one that never ends.
 func AskWait[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M) (R, error) {
-	if ctx.Value(insideKey{}) != nil {
+	if ctx.Value(insideKey{}) != nil || ctx.Done() == nil && inside(ctx) {
 		var none R
 		return none, ErrWouldDeadlock
 	}

@@ -142,6 +142,28 @@ func TestOwedRepliesArePruned(t *testing.T) {
 	}
 }
 
+// Rule: a handler that waits for an answer with its context, or with one that never
+// ends, is refused; one that asks itself would wait for ever.
+func TestAskWaitInHandlerIsRefused(t *testing.T) {
+	w := newWorld(t, Config{})
+	asker := make(chan error, 2)
+	self := make(chan Ref[do], 1)
+	r := spawn[do](w, Options{}, Func[do](func(ctx *Context[do], fn do) { fn(ctx) }))
+	self <- r
+	w.must("telling", r.Tell(w.ctx, func(ctx *Context[do]) {
+		me := <-self
+		for _, with := range []context.Context{ctx, context.Background()} {
+			_, err := AskWait(with, me, func(Reply[int]) do { return func(*Context[do]) {} })
+			asker <- err
+		}
+	}))
+	for range 2 {
+		if err := wait(w, "the answer", asker); !errors.Is(err, ErrWouldDeadlock) {
+			t.Errorf("asking itself and waiting: %v, want ErrWouldDeadlock", err)
+		}
+	}
+}
+
 // Rule: in steady state a question and its answer allocate nothing.
 func TestAskAllocatesNothing(t *testing.T) {
 	if raceEnabled {

@@ -61,14 +61,11 @@ func (c *cell[M]) tell(ctx context.Context, e envelope[M]) error {
 	return ErrMailboxFull
 }
 
-// insideKey is the key under which a handler's context has its actor's system.
-type insideKey struct{}
-
 func (c *cell[M]) takeRoom(ctx context.Context) error {
 	if c.room.TryAcquire() {
 		return nil
 	}
-	if ctx.Value(insideKey{}) != nil {
+	if inside(ctx) {
 		if c.stop.Load() != stopNot {
 			return ErrStopped
 		}

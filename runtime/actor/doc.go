@@ -88,8 +88,9 @@
 //
 // A handler on the pool may block; it then takes one of Config.Workers. On a reactor
 // it must not. No handler waits for room in a mailbox: Tell answers ErrWouldDeadlock when
-// it would have to, and knows a handler by its Context, so give that, not
-// context.Background. It decides what to do: drop, or try again at a timer.
+// it would have to. It knows a handler by its Context, and, slower, by its stack; but a
+// goroutine that the handler started and waits for it does not know, unless that has
+// the Context. The handler decides what to do: drop, or try again at a timer.
 //
 // An operation that finds the send queue full, or the peer without a free receive, does not
 // block either: it waits in a list of the actor's for that connection, which one

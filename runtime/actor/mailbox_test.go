@@ -117,11 +117,19 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
+// deep calls fn with n more frames on the stack.
+func deep(n int, fn func() error) error {
+	if n == 0 {
+		return fn()
+	}
+	return errors.Join(deep(n-1, fn))
+}
+
 // Rule: a handler never waits for room, in its own mailbox or another's, also
-// through a context made from its own.
+// through a context made from its own, or without it.
 func TestHandlersDoNotWaitForRoom(t *testing.T) {
 	w := newWorld(t, Config{})
-	got := make(chan error, 2)
+	got := make(chan error, 4)
 	var self Ref[int]
 	ready := make(chan struct{})
 	g := newGate()
@@ -139,10 +147,12 @@ func TestHandlersDoNotWaitForRoom(t *testing.T) {
 		inner, cancel := context.WithCancel(ctx)
 		defer cancel()
 		got <- full.Tell(inner, 2)
+		got <- self.Tell(context.Background(), 2)
+		got <- deep(100, func() error { return full.Tell(context.Background(), 2) })
 	}))
 	w.must("telling", self.Tell(w.ctx, 0))
 	close(ready)
-	for _, whom := range []string{"itself", "another"} {
+	for _, whom := range []string{"itself", "another", "itself, without its context", "another, deep down, without it"} {
 		if err := wait(w, "the answer", got); !errors.Is(err, ErrWouldDeadlock) {
 			t.Errorf("telling %s without room: %v, want ErrWouldDeadlock", whom, err)
 		}

@@ -12,9 +12,9 @@ type Ref[M any] struct{ cell *cell[M] }
 // Config.DeadLetters once. What one goroutine tells one actor is handled in the order of
 // the calls. It allocates nothing.
 //
-// With a full mailbox it does what Options.Overflow says; only Wait waits, on ctx.
-// From a handler give the handler's context, or one made from it: then it does not
-// wait.
+// With a full mailbox it does what Options.Overflow says; only Wait waits, on ctx, and
+// never in a handler. From one, or from a goroutine that it waits for, give the
+// handler's context, or one made from it.
 //
 // Errors: ErrStopped once Stop was called or the actor has ended; ErrMailboxFull (Fail);
 // ErrWouldDeadlock and the context's (Wait). With an error m was not accepted.
