@@ -60,8 +60,8 @@ type Paths struct {
 }
 
 // Build gives the libraries, compiling them if nobody has yet: they are kept in
-// the user's cache folder under the hash of the sources, the headers and the
-// compiler. It blocks while it compiles, some seconds. Any number of goroutines
+// the user's cache folder, or in a folder of the user's among the temporary ones,
+// under the hash of the sources, the headers and the compiler. It blocks while it compiles, some seconds. Any number of goroutines
 // and processes may call it at once. The files belong to the cache.
 //
 // Errors: ErrNoCompiler, *CompileError, the file system's.
@@ -81,23 +81,27 @@ func build(flags ...string) (Paths, error) {
 		return Paths{}, err
 	}
 	key := hex.EncodeToString(hash.Sum(nil))[:24]
-	root, err := os.UserCacheDir()
-	if err != nil {
-		root = os.TempDir()
+	var dir, tmp string
+	var p Paths
+	for _, usable := range []func() (string, error){cacheFolder, tempFolder} {
+		root, e := usable()
+		if e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		dir = filepath.Join(root, key)
+		p = Paths{Verbs: filepath.Join(dir, verbsFile), RDMACM: filepath.Join(dir, rdmacmFile)}
+		if _, err := os.Stat(p.RDMACM); err == nil {
+			return p, nil
+		}
+		// Made beside and renamed: whoever finds the folder finds it whole, and of
+		// two who make it at once one wins.
+		if tmp, e = os.MkdirTemp(root, "new-"); e == nil {
+			break
+		}
+		err = errors.Join(err, e)
 	}
-	root = filepath.Join(root, "verbena", "nulldev")
-	dir := filepath.Join(root, key)
-	p := Paths{Verbs: filepath.Join(dir, verbsFile), RDMACM: filepath.Join(dir, rdmacmFile)}
-	if _, err := os.Stat(p.RDMACM); err == nil {
-		return p, nil
-	}
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		return Paths{}, err
-	}
-	// Made beside and renamed: whoever finds the folder finds it whole, and of
-	// two who make it at once one wins.
-	tmp, err := os.MkdirTemp(root, "new-")
-	if err != nil {
+	if tmp == "" {
 		return Paths{}, err
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
@@ -110,6 +114,29 @@ func build(flags ...string) (Paths, error) {
 		}
 	}
 	return p, nil
+}
+
+// cacheFolder is where the libraries are kept.
+func cacheFolder() (string, error) {
+	root, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	root = filepath.Join(root, "verbena", "nulldev")
+	return root, os.MkdirAll(root, 0o755)
+}
+
+// tempFolder is where they are kept when the cache folder cannot be written to.
+// Its name can be guessed, so it must be the user's own: what lies there is run.
+func tempFolder() (string, error) {
+	root := filepath.Join(os.TempDir(), fmt.Sprintf("verbena-nulldev-%d", os.Getuid()))
+	if err := os.Mkdir(root, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	if info, err := os.Lstat(root); err != nil || !ownFolder(info) {
+		return "", fmt.Errorf("nulldev: %s is not a folder that only this user writes to", root)
+	}
+	return root, nil
 }
 
 // baseFlags are those of both libraries.

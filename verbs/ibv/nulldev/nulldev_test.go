@@ -119,3 +119,27 @@ func TestBuildWithoutCompiler(t *testing.T) {
 		t.Errorf("building with a compiler that tells no version gave %v", err)
 	}
 }
+
+// Rule: a cache that cannot be written to is no reason not to build, and no
+// reason to trust what others may have put among the temporary files.
+func TestBuildWithoutCache(t *testing.T) {
+	built(t)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_CACHE_HOME", file)
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	p, err := Build()
+	if err != nil || filepath.Dir(filepath.Dir(filepath.Dir(p.Verbs))) != tmp {
+		t.Errorf("built %v, %v; want it below %s", p, err, tmp)
+	}
+	own := filepath.Dir(filepath.Dir(p.Verbs))
+	if err := os.Chmod(own, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := Build(); err == nil {
+		t.Errorf("a folder that others may write to was used: %v", p)
+	}
+}
