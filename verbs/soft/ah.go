@@ -130,6 +130,11 @@ func (a *addressHandle) Close() error {
 		d.ahs[i] = nil
 		d.freeAHs = append(d.freeAHs, i)
 		d.ahCount--
+		if a.group != nil {
+			d.p.Fabric().Ungroup(a.group)
+		} else {
+			d.p.Unroute(a.route)
+		}
 		a.pd.ahs--
 		a.pd.ctx.counts.AH--
 	})

@@ -33,9 +33,9 @@ func (q *queuePair) transmitTo(ah *addressHandle, k *fabric.Packet, h *wire.Head
 
 // receiveDatagram takes a datagram: for the device itself, for a queue pair, or
 // for all that are attached to its group. In a group each queue pair gets a
-// copy of its own, the one that sent it among them if it is attached
-// (IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK, which would spare it, is not asked
-// for).
+// copy of its own, the one that sent it among them if it is attached: as
+// rxe_rcv_mcast_pkt, which leaves nobody out, and as adapters do unless
+// IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK is asked for.
 func (d *device) receiveDatagram(k *fabric.Packet, h *wire.Header) {
 	if h.DestQP == verbs.McastQPN {
 		if g := d.groups[k.Dst]; g != nil {

@@ -77,8 +77,12 @@
 // may use the buffer again; and the packets on their way are bounded for each
 // queue pair (pace.go), because nobody acknowledges them. A datagram is one
 // packet: at most the port's MTU, and 4096 bytes on a port with the jumbo MTU,
-// where UC packets carry 32 KiB. A longer datagram completes with LOC_LEN_ERR,
-// as on hardware; rdma_rxe drops it and reports success (C10-93.1.1).
+// where UC packets carry 32 KiB. A longer datagram completes with LOC_LEN_ERR.
+// There the specification and adapters disagree: C10-93.1.1 has it dropped without
+// an error, which rdma_rxe does (rxe_req.c, "fake a successful UD send"), and
+// Mellanox adapters complete with a local length error (openucx/ucx#406 and #1022
+// show it on UD sends). A program that sends too much is wrong, and hears of it
+// here; the conformance case takes either.
 //
 // A local error moves the queue pair to SQE, as the specification has it;
 // rdma_rxe moves it to ERR. What a receiver drops (no receive, a wrong queue

@@ -53,7 +53,7 @@ func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	case from == verbs.QPSSQE && to == verbs.QPSRTS:
 		q.flushSends() // what was posted before is
 	case from == verbs.QPSInit && to == verbs.QPSRTR:
-		q.route = q.dev.p.Route(q.attr.AH.DGID)
+		q.takeRoute()
 		q.mtu = min(q.attr.PathMTU.Bytes(), ceilMsgSize)
 		q.resp.begin(&q.attr)
 	case from == verbs.QPSRTR && to == verbs.QPSRTS:
@@ -65,10 +65,22 @@ func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		q.attr.SQDraining = false
 	}
 	if from == verbs.QPSSQD && mask&verbs.QPMAV != 0 {
-		q.route = q.dev.p.Route(q.attr.AH.DGID)
+		q.takeRoute()
 	}
 	q.enter(to)
 	return nil
+}
+
+// takeRoute makes the route that of the address vector.
+func (q *queuePair) takeRoute() {
+	q.giveRoute()
+	q.route = q.dev.p.Route(q.attr.AH.DGID)
+}
+
+// giveRoute gives the route back, if there is one.
+func (q *queuePair) giveRoute() {
+	q.dev.p.Unroute(q.route)
+	q.route = nil
 }
 
 // current is the state.
@@ -142,6 +154,7 @@ func (q *queuePair) attributes() verbs.QPAttr {
 // completions that nobody polled are stale.
 func (q *queuePair) reset() {
 	q.abandon()
+	q.giveRoute()
 	q.dropRecv()
 	if sq, rq := q.sq.Load(), q.rq.Load(); sq != nil {
 		sq.dead.Store(true)

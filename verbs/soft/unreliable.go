@@ -178,7 +178,7 @@ func (q *queuePair) flushSends() {
 func (q *queuePair) beginUnreliable() {
 	q.mtu = q.unreliableMTU()
 	if q.kind == verbs.QPTUC {
-		q.route = q.dev.p.Route(q.attr.AH.DGID)
+		q.takeRoute()
 	}
 	q.resp.begin(&q.attr)
 }

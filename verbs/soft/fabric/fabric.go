@@ -141,7 +141,7 @@ func (f *Fabric) Attach(gid verbs.GID, name string, e Endpoint) (*Port, error) {
 	if has := f.attached[gid]; has != nil {
 		return nil, &AttachError{GID: gid, Name: name, Has: has.name}
 	}
-	p := &Port{f: f, gid: gid, name: name, ep: e, routes: map[verbs.GID]*Route{}}
+	p := &Port{f: f, gid: gid, name: name, ep: e, routes: map[verbs.GID]*Route{}, kept: map[*Route]int{}, sweepAt: minSweep}
 	f.attached[gid] = p
 	for _, r := range f.routes {
 		if r.dst == gid {
@@ -175,13 +175,16 @@ func (p *Port) Detach() {
 		return // detached before
 	}
 	delete(f.attached, p.gid)
-	for _, r := range f.routes {
+	for key, r := range f.routes {
 		// A sender that loaded this pointer before pushes into a closed port and
 		// then runs it, which drops the packet.
 		r.to.CompareAndSwap(p, nil)
+		if r.src == p.gid && r.script.Load() == nil {
+			delete(f.routes, key) // nobody sends by it any more
+		}
 	}
 	for _, g := range f.groups {
-		g.removeLocked(p)
+		f.removeLocked(g, p)
 	}
 	ports := slices.DeleteFunc(slices.Clone(*f.ports.Load()), func(q *Port) bool { return q == p })
 	f.ports.Store(&ports)

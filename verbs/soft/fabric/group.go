@@ -7,10 +7,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Group is the ports that take what is sent to a multicast GID. It outlives its
-// members, as a route outlives its ports, so that senders keep it.
+// Group is the ports that take what is sent to a multicast GID. Senders keep it,
+// so that it outlives its members; without either it is forgotten.
 type Group struct {
-	gid verbs.GID
+	gid     verbs.GID
+	keepers int // who has it from Fabric.Group; under the fabric's mutex
 	// members are the ports, in the order in which they joined. Written by Join,
 	// Leave and Detach under the fabric's mutex (a new slice each time), read by
 	// senders.
@@ -20,12 +21,34 @@ type Group struct {
 // GID is the group's address.
 func (g *Group) GID() verbs.GID { return g.gid }
 
-// Group is the group at a multicast GID, which need not have members. Any
-// goroutine; it takes the fabric's mutex.
+// Group is the group at a multicast GID, which need not have members. It is kept
+// until Ungroup, once for each call. Any goroutine; it takes the fabric's mutex.
 func (f *Fabric) Group(gid verbs.GID) *Group {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.groupLocked(gid)
+	g := f.groupLocked(gid)
+	g.keepers++
+	return g
+}
+
+// Ungroup gives back what Group gave; nil is nothing. Any goroutine; it takes
+// the fabric's mutex.
+func (f *Fabric) Ungroup(g *Group) {
+	if g == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g.keepers--
+	f.forgetLocked(g)
+}
+
+// forgetLocked forgets a group without members that no sender keeps. The
+// fabric's mutex is held.
+func (f *Fabric) forgetLocked(g *Group) {
+	if g.keepers == 0 && len(*g.members.Load()) == 0 {
+		delete(f.groups, g.gid)
+	}
 }
 
 func (f *Fabric) groupLocked(gid verbs.GID) *Group {
@@ -56,15 +79,16 @@ func (p *Port) Leave(gid verbs.GID) {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
 	if g := p.f.groups[gid]; g != nil {
-		g.removeLocked(p)
+		p.f.removeLocked(g, p)
 	}
 }
 
-// removeLocked takes p out. The fabric's mutex is held.
-func (g *Group) removeLocked(p *Port) {
+// removeLocked takes p out of g. The fabric's mutex is held.
+func (f *Fabric) removeLocked(g *Group, p *Port) {
 	if m := *g.members.Load(); slices.Contains(m, p) {
 		m = slices.DeleteFunc(slices.Clone(m), func(q *Port) bool { return q == p })
 		g.members.Store(&m)
+		f.forgetLocked(g)
 	}
 }
 
@@ -79,7 +103,7 @@ func (p *Port) SendGroup(g *Group, k *Packet) (n int) {
 	p.mustFill(k)
 	k.Dst = g.gid
 	members := *g.members.Load()
-	if len(members) == 0 {
+	if len(members) == 0 || p.closed {
 		p.countTx(k)
 		p.dropUnknown(nil, k)
 		return 0
@@ -88,8 +112,8 @@ func (p *Port) SendGroup(g *Group, k *Packet) (n int) {
 		c := p.Get()
 		k.cloneInto(c)
 		c.Holder, c.state = k.Holder, onLink
-		p.forward(p.Route(m.gid), c)
+		p.forward(p.route(m.gid), c)
 	}
-	p.forward(p.Route(members[0].gid), k)
+	p.forward(p.route(members[0].gid), k)
 	return len(members)
 }

@@ -39,10 +39,12 @@ type Port struct {
 	closed  bool
 	down    bool // see SetDown
 	lastNow int64
-	rx      *Packet // taken from in, not yet by the endpoint; linked by hook
-	free    *Packet // pool
-	touched []touch // whom this turn sent to
-	routes  map[verbs.GID]*Route
+	rx      *Packet              // taken from in, not yet by the endpoint; linked by hook
+	free    *Packet              // pool
+	touched []touch              // whom this turn sent to
+	routes  map[verbs.GID]*Route // by destination; see noteLocked
+	kept    map[*Route]int       // how often Route gave it
+	sweepAt int                  // how many routes ask for a sweep
 	stats   Stats
 }
 

@@ -35,18 +35,59 @@ func (r *Route) Dst() verbs.GID { return r.dst }
 // Reachable tells whether a port is attached at the destination now.
 func (r *Route) Reachable() bool { return r.to.Load() != nil }
 
-// Route is the link from this port to dst, which need not be attached yet. In
-// its turn only.
+// Route is the link from this port to dst, which need not be attached yet. It is
+// kept until Unroute, once for each call. In its turn only.
 func (p *Port) Route(dst verbs.GID) *Route {
+	r := p.route(dst)
+	p.kept[r]++
+	return r
+}
+
+// Unroute gives back what Route gave; nil is nothing. In its turn only.
+func (p *Port) Unroute(r *Route) {
+	if r == nil {
+		return
+	}
+	switch n := p.kept[r]; n {
+	case 0:
+		panic("fabric: Unroute of a route that nobody keeps")
+	case 1:
+		delete(p.kept, r)
+	default:
+		p.kept[r] = n - 1
+	}
+}
+
+// route is Route without keeping.
+func (p *Port) route(dst verbs.GID) *Route {
 	if r := p.routes[dst]; r != nil {
 		return r
 	}
 	f := p.f
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	r := f.routeLocked(p.gid, dst)
-	f.mu.Unlock()
-	p.routes[dst] = r
+	p.noteLocked(r)
 	return r
+}
+
+// minSweep is how many routes a port has before it is worth a look at those that
+// nobody needs.
+const minSweep = 64
+
+// noteLocked puts r into the port's table, which it sweeps when that has doubled.
+// f.mu is held.
+func (p *Port) noteLocked(r *Route) {
+	if len(p.routes) >= p.sweepAt {
+		for dst, o := range p.routes {
+			if p.kept[o] == 0 && o.to.Load() == nil && o.script.Load() == nil {
+				delete(p.routes, dst)
+				delete(p.f.routes, routeKey{p.gid, dst})
+			}
+		}
+		p.sweepAt = max(minSweep, 2*len(p.routes))
+	}
+	p.routes[r.dst] = r
 }
 
 // knownRoute is Route for a destination that exists or was scripted, and nil
@@ -62,7 +103,7 @@ func (p *Port) knownRoute(dst verbs.GID) *Route {
 		return nil
 	}
 	r := f.routeLocked(p.gid, dst)
-	p.routes[dst] = r
+	p.noteLocked(r)
 	return r
 }
 

@@ -11,13 +11,14 @@ import (
 // it does not block.
 func (p *Port) Send(k *Packet) {
 	r := p.routes[k.Dst]
+	if r == nil && !p.closed {
+		r = p.knownRoute(k.Dst)
+	}
 	if r == nil {
-		if r = p.knownRoute(k.Dst); r == nil {
-			p.mustFill(k)
-			p.countTx(k)
-			p.dropUnknown(nil, k)
-			return
-		}
+		p.mustFill(k)
+		p.countTx(k)
+		p.dropUnknown(nil, k)
+		return
 	}
 	p.SendTo(r, k)
 }
@@ -32,6 +33,11 @@ func (p *Port) SendTo(r *Route, k *Packet) {
 // forward puts a packet on the link r.
 func (p *Port) forward(r *Route, k *Packet) {
 	p.countTx(k)
+	if p.closed {
+		// The route may be that of another port at this address by now.
+		p.dropUnknown(nil, k)
+		return
+	}
 	r.ordinal++
 	if p.down {
 		p.dropScripted(r, k, Event{Verdict: DroppedDown})
