@@ -46,12 +46,14 @@ type PacketConn struct {
 	closeErr error         // written before closed is
 
 	// The holder's.
-	id      verbs.CMID
-	arrived []int // slots with datagrams, oldest first
-	waits   []*packetWait
-	groups  map[netip.Addr]*membership
-	asking  map[*resolving]struct{}
-	gone    bool
+	id        verbs.CMID
+	arrived   []int // slots with datagrams, oldest first
+	waits     []*packetWait
+	groups    map[netip.Addr]*membership
+	asking    map[*resolving]struct{}
+	gone      bool
+	destroyed bool
+	timer     *reactor.Timer // bounds the flush
 }
 
 // ListenPacket opens datagrams at "host:port", where peers find it by
@@ -177,10 +179,13 @@ func (p *PacketConn) setCause(err error) {
 // fail ends it: what is out is flushed, and completes with the cause. Holder
 // only.
 func (p *PacketConn) fail(cause error) {
+	p.setCause(cause)
 	if errors.Is(cause, verbs.ErrDeviceRemoved) {
 		p.rt.deviceGone()
+		if p.gone { // the flush that it waits for will not come
+			p.destroy()
+		}
 	}
-	p.setCause(cause)
 	p.end()
 }
 
@@ -217,19 +222,17 @@ func (p *PacketConn) end() {
 	if err := qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
 		p.closeErr = errors.Join(p.closeErr, err)
 	}
-	destroyed := false
-	once := func() {
-		if !destroyed {
-			destroyed = true
-			p.destroy()
-		}
-	}
-	timer := p.sh.r.After(flushBound, once)
-	p.q.Idle(func() { p.sh.r.StopTimer(timer); once() })
+	p.timer = p.sh.r.After(flushBound, p.destroy)
+	p.q.Idle(p.destroy)
 }
 
-// destroy gives everything back. Holder only.
+// destroy gives everything back, once. Holder only.
 func (p *PacketConn) destroy() {
+	if p.destroyed {
+		return
+	}
+	p.destroyed = true
+	p.sh.r.StopTimer(p.timer)
 	p.leaveAll()
 	for r := range p.asking {
 		r.end(nil, p.cause.Load())

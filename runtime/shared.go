@@ -85,7 +85,8 @@ func (s *SharedRecv) open() error {
 // PostRecv posts a receive. The future tells what it took, and by which
 // connection. It does not wait: reactor.ErrRecvFull when all are posted. The memory
 // is the device's until the future is settled; receives complete in any order.
-// What is posted when the queue is closed fails with ErrClosed.
+// What is posted when the queue is closed fails with ErrClosed, or
+// verbs.ErrDeviceRemoved.
 //
 // Implements: ibv_post_srq_recv.
 func (s *SharedRecv) PostRecv(locals ...Slice) (f futures.Future[Arrival], err error) {
@@ -156,16 +157,16 @@ func (s *SharedRecv) end() error {
 	if err := s.q.SRQ().Close(); err != nil {
 		return err
 	}
-	return s.forget(ErrClosed)
+	return s.forget()
 }
 
 // forget ends the queue when the device's is closed. Holder only.
-func (s *SharedRecv) forget(cause error) error {
+func (s *SharedRecv) forget() error {
 	s.gone = true
 	s.rt.mu.Lock()
 	delete(s.rt.shared, s)
 	s.rt.mu.Unlock()
-	return s.q.Release(cause)
+	return s.q.Release(s.endCause())
 }
 
 // join and part are called when a connection gets and loses its queue pair.

@@ -133,6 +133,14 @@ func (p *PacketConn) endCause() error {
 	return p.cause.Load()
 }
 
+// endCause is Conn.endCause for shared receives.
+func (s *SharedRecv) endCause() error {
+	if s.rt.gone.Load() {
+		return verbs.ErrDeviceRemoved
+	}
+	return ErrClosed
+}
+
 // unplug ends the shared receives; connections that are still being closed use
 // them for a moment more. Holder only.
 func (s *SharedRecv) unplug() {
@@ -145,6 +153,6 @@ func (s *SharedRecv) unplug() {
 		return
 	}
 	if err == nil { // else Close tries again, and reports it
-		_ = s.forget(verbs.ErrDeviceRemoved) // Release of a queue does not fail
+		_ = s.forget() // Release of a queue does not fail
 	}
 }
