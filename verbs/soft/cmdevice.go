@@ -120,9 +120,14 @@ func (m *deviceCM) request(e cm.Event) {
 }
 
 // ask makes an identifier of a request or question, which begins with head, and
-// queues ev as CONNECT_REQUEST.
+// queues ev as CONNECT_REQUEST. A peer may name any service: what is not of the
+// listener's kind is refused, as cma_ib_check_req_qp_type (kernel cma.c) has it.
 func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) {
 	listener := e.Listener.User.(*cmID)
+	if listener.datagrams() != (e.Kind == cm.EvSIDRRequest) {
+		m.turnAway(e.Conn, cm.RejInvalidServiceID, cm.SIDRUnsupported)
+		return
+	}
 	h, err := cm.ParseConnHeader(head)
 	if err != nil {
 		m.dev.p.CountMalformed()
@@ -138,7 +143,7 @@ func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) 
 	// The machine bounds requests that are not answered, but a peer may give one
 	// up, and ask again, while the first still waits to be taken.
 	if len(listener.children) >= e.Listener.Backlog() {
-		m.turnAway(e.Conn)
+		m.turnAway(e.Conn, cm.RejNoResources, cm.SIDRNoQP)
 		return
 	}
 	id := m.dev.provider.newID(listener.ch, listener.ps)
@@ -156,14 +161,15 @@ func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) 
 	listener.ch.push(cmEvent{id: id, listen: listener, ev: ev})
 }
 
-// turnAway refuses a request or question for which there is no room. In a turn.
-func (m *deviceCM) turnAway(c *cm.Conn) {
+// turnAway refuses a request, or a question, before the consumer hears of it. In a
+// turn.
+func (m *deviceCM) turnAway(c *cm.Conn, why cm.Reason, status cm.SIDRStatus) {
 	now := m.dev.p.Now()
 	if c.State() == cm.StateSIDRREQRcvd {
-		_ = c.Answer(now, cm.SIDRNoQP, 0, 0, nil) // the state allows it
+		_ = c.Answer(now, status, 0, 0, nil) // the state allows it
 		return
 	}
-	_ = c.Reject(now, cm.RejNoResources, nil) // likewise: it has just come
+	_ = c.Reject(now, why, nil) // likewise: it has just come
 }
 
 // report queues an event of the identifier, unless it is closed.

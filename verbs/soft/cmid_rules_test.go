@@ -374,3 +374,51 @@ func TestGivenUpRequestsDoNotPileUp(t *testing.T) {
 	}
 	r.closeAll(id, l)
 }
+
+// TestRequestsOfTheOtherPortSpace: a question to a listener for connections, and a
+// request to one for datagrams, are refused as nobody's: the service they name has
+// the other kind. (The first one's Accept read a request that was not there.)
+func TestRequestsOfTheOtherPortSpace(t *testing.T) {
+	r := newRig(t, false)
+	tcp, udp := r.b.listen(0), r.b.udp()
+	must(t, udp.Listen(0))
+	a, b := r.p.plugged()[0], r.p.plugged()[1]
+	var got cm.Message
+	a.onMAD = func(_ time.Duration, _ verbs.GID, mad []byte) {
+		m, err := cm.Parse(mad)
+		must(t, err)
+		got = m
+	}
+	service := func(ps verbs.PortSpace, id verbs.CMID) uint64 { return cm.ServiceID(ps, id.LocalAddr().Port()) }
+	question := &cm.SIDRREQ{RequestID: 9, ServiceID: service(verbs.PSTCP, tcp)}
+	request := &cm.REQ{LocalID: 9, QPN: 9, PathMTU: 5, ServiceID: service(verbs.PSUDP, udp)}
+	head := cm.ConnHeader{SrcPort: 9, Src: r.a.addr, Dst: r.b.addr}
+	head.Put(&request.Private)
+	copy(question.Private[:], request.Private[:cm.ConnHeaderSize])
+	for _, m := range []cm.Message{question, request} {
+		var mad cm.MAD
+		must(t, m.Put(&mad))
+		b.exclusive(func() { b.onMAD(b.p.Now(), a.gid, mad[:]) })
+		for r.fab.Step() {
+		}
+		if ev, ok := r.b.take(); ok {
+			t.Errorf("a listener heard of %v: %v", m.Attr(), ev.Type)
+			_ = ev.ID.Accept(&verbs.ConnParam{QPNum: 5})
+			must(t, ev.ID.Close())
+		}
+		switch m := got.(type) {
+		case *cm.SIDRREP:
+			if m.Status != cm.SIDRUnsupported {
+				t.Errorf("the question was answered with %d, want that nobody listens", m.Status)
+			}
+		case *cm.REJ:
+			if m.Reason != cm.RejInvalidServiceID {
+				t.Errorf("the request was refused for %d, want the service", m.Reason)
+			}
+		default:
+			t.Errorf("%v was answered with %v", m, got)
+		}
+		got = nil
+	}
+	r.closeAll(tcp, udp)
+}
