@@ -72,6 +72,9 @@ func (c *deviceContext) run(t *verbs.Turn, f []group) (eio bool) {
 		at++
 	}
 	C.turn_run(&f[0], C.uint32_t(len(f)))
+	if raceEnabled {
+		used(t)
+	}
 	at = 0
 	for i := range t.Recvs {
 		r := &t.Recvs[i]
@@ -98,6 +101,30 @@ func (c *deviceContext) run(t *verbs.Turn, f []group) (eio bool) {
 	return eio
 }
 
+// used shows the race detector that a turn used its objects until now: it does not
+// see what C does. It comes after the crossing, because every call of C counts for
+// it as synchronised with those that began before.
+func used(t *verbs.Turn) {
+	see := func(o any) {
+		if r, ok := o.(registered); ok {
+			_ = r.base().destroyed
+		}
+	}
+	for i := range t.Recvs {
+		see(t.Recvs[i].QP)
+		see(t.Recvs[i].SRQ)
+	}
+	for i := range t.Sends {
+		see(t.Sends[i].QP)
+	}
+	for i := range t.Arms {
+		see(t.Arms[i].CQ)
+	}
+	for i := range t.Polls {
+		see(t.Polls[i].CQ)
+	}
+}
+
 // answer is the errno of a group; EIO is a sign of the device's end.
 func (c *deviceContext) answer(g *group) syscall.Errno {
 	if g.err == 0 {
@@ -111,7 +138,7 @@ func (c *deviceContext) answer(g *group) syscall.Errno {
 }
 
 // in tells whether a turn of c may use the object: it is c's and not closed.
-func (n *node) in(c *deviceContext) bool { return n.ctx == c && !n.closed.Load() && !n.destroyed }
+func (n *node) in(c *deviceContext) bool { return n.ctx == c && !n.closed.Load() }
 
 // refuse has C pass a group over.
 func refuse(g *group) { g.kind, g.count, g.err = C.TURN_NONE, 0, C.EINVAL }

@@ -31,8 +31,8 @@ type node struct {
 	// read there, and by turns, which pass a closed object over.
 	closed atomic.Bool
 	// destroyed is closed for the race detector, which does not see what C does:
-	// written by shut, read by turns, without a lock. An object that is closed
-	// while a turn names it shows as a race of theirs.
+	// written by shut, read by turns where there is the detector (see used), without
+	// a lock. An object that is closed while a turn names it shows as their race.
 	destroyed bool
 
 	// unacked counts events taken and not acknowledged. Raised under the lock of

@@ -1,0 +1,66 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// afterwards is how many other goroutines' turns of the processor are enough for
+// a turn that has polled to end.
+const afterwards = 1000
+
+// closeUnderTurn is in the environment of the process that makes the mistake.
+const closeUnderTurn = "VERBENA_TEST_CLOSE_UNDER_TURN"
+
+// Rule: who closes an object that somebody else's turn may name is told by the
+// race detector, though what C does to the object it does not see. Run in a
+// process of its own, which it ends.
+func TestClosingUnderATurnIsSeen(t *testing.T) {
+	if os.Getenv(closeUnderTurn) != "" {
+		closeAfterUnsynchronisedTurn(t)
+		return
+	}
+	if !raceEnabled {
+		t.Skip("needs the race detector: go test -race")
+	}
+	nullPaths(t)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), closeUnderTurn+"=1")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "DATA RACE") || !strings.Contains(string(out), "ibv.used") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// closeAfterUnsynchronisedTurn turns in one goroutine and closes in another. That
+// the turn came first is known from the library's counters only, which are no
+// synchronisation.
+func closeAfterUnsynchronisedTurn(t *testing.T) {
+	r := newRig(t, Config{})
+	cq, err := r.ctx.CreateCQ(4, nil, 0, 0)
+	must(t, err)
+	before := r.null.Stats().Polls
+	done := make(chan error)
+	go func() {
+		for r.null.Stats().Polls == before {
+			runtime.Gosched()
+		}
+		for range afterwards {
+			runtime.Gosched() // the turn ends
+		}
+		done <- cq.Close()
+	}()
+	go func() {
+		turn := verbs.Turn{Polls: []verbs.PollGroup{{CQ: cq, WC: r.wc}}}
+		done <- r.ctx.Turn(&turn)
+	}()
+	must(t, <-done)
+	must(t, <-done)
+}
