@@ -9,7 +9,7 @@ import (
 
 // compiler is the C compiler; a test that needs one is skipped without, saying
 // so. It is the probe that cgo itself needs.
-func compiler(t *testing.T) string {
+func compiler(t testing.TB) string {
 	t.Helper()
 	cc := os.Getenv("CC")
 	if cc == "" {

@@ -48,6 +48,10 @@ var sanitizers = sync.OnceValue(func() []string {
 	return flags
 })
 
+// programArgs are the arguments of those that want some: a short run of what
+// BenchmarkInstant of verbs/ibv measures.
+var programArgs = map[string][]string{"loop": {"100", "16"}}
+
 // Rule: a C program that calls the libraries as applications do finds in them
 // what rdma-core's have. Each prints the cases it runs; sanitized where the
 // compiler can.
@@ -62,7 +66,7 @@ func TestCPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	lib := filepath.Dir(p.Verbs)
-	for _, name := range []string{"loopback", "instant", "faults", "cm"} {
+	for _, name := range []string{"loopback", "instant", "faults", "cm", "loop"} {
 		t.Run(name, func(t *testing.T) {
 			bin := filepath.Join(t.TempDir(), name)
 			args := append([]string{"-std=gnu11", "-O1", "-Wall", "-Wno-unused-function", "-pthread", "-I" + filepath.Join(lib, "abi"), "-I" + filepath.Join(lib, "c"),
@@ -72,7 +76,7 @@ func TestCPrograms(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), programTime)
 			defer cancel()
-			out, err := exec.CommandContext(ctx, bin).CombinedOutput()
+			out, err := exec.CommandContext(ctx, bin, programArgs[name]...).CombinedOutput()
 			t.Logf("%s", out)
 			if err != nil {
 				t.Fatal(err)

@@ -1,0 +1,73 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
+)
+
+// batches are the lengths of the lists that are posted with one doorbell.
+var batches = []int{1, rigDepth}
+
+// BenchmarkInstant is the cost of posting and polling on the yardstick, a list of
+// requests with one completion in each round: by turns, and by a C program's loop
+// over the same library, which is the floor. What is between them is ours.
+func BenchmarkInstant(b *testing.B) {
+	for _, n := range batches {
+		b.Run(fmt.Sprintf("c_%d", n), func(b *testing.B) { loopInC(b, n) })
+		b.Run(fmt.Sprintf("turn_%d", n), func(b *testing.B) { loopOfTurns(b, n) })
+	}
+}
+
+// loopInC runs the C program for the rounds of the benchmark and reports its own
+// measure.
+func loopInC(b *testing.B, n int) {
+	lib := filepath.Dir(nullPaths(b).Verbs)
+	bin := filepath.Join(b.TempDir(), "loop")
+	cmd := exec.Command(compiler(b), "-std=gnu11", "-O2", "-pthread", "-Wno-unused-function", "-I"+filepath.Join(lib, "abi"), "-I"+filepath.Join(lib, "c"),
+		"-o", bin, filepath.Join("nulldev", "testdata", "loop.c"), "-L"+lib, "-l:libibverbs.so.1", "-l:librdmacm.so.1", "-Wl,-rpath,"+lib)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("%v\n%s", err, out)
+	}
+	out, err := exec.Command(bin, strconv.Itoa(b.N), strconv.Itoa(n)).CombinedOutput()
+	if err != nil {
+		b.Fatalf("%v\n%s", err, out)
+	}
+	ns, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
+	must(b, err)
+	b.ReportMetric(float64(ns)/float64(b.N), "ns/op")
+}
+
+func loopOfTurns(b *testing.B, n int) {
+	null, err := nulldev.Open(nullPaths(b))
+	must(b, err)
+	defer null.Close()
+	null.SetMode(nulldev.Instant)
+	r := newRig(b, Config{})
+	turn := verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(n), Count: n}}, Polls: []verbs.PollGroup{{CQ: r.cq, WC: r.wc}}}
+	for i := range n - 1 {
+		r.sends[i].Flags = 0
+	}
+	before := null.Stats()
+	b.ReportAllocs()
+	start := time.Now()
+	for range b.N {
+		err := r.ctx.Turn(&turn)
+		if g, p := &turn.Sends[0], &turn.Polls[0]; err != nil || g.Accepted != n || p.N != 1 {
+			b.Fatalf("%v, %+v, %+v", err, g, p)
+		}
+	}
+	b.ReportMetric(float64(time.Since(start))/float64(b.N), "ns/op")
+	if s := null.Stats(); s.Doorbells-before.Doorbells != uint64(b.N) || s.Completions-before.Completions != uint64(b.N) {
+		b.Errorf("%d rounds: %d doorbells, %d completions", b.N, s.Doorbells-before.Doorbells, s.Completions-before.Completions)
+	}
+}
