@@ -54,8 +54,8 @@ func extend(f *os.File, n int64) error {
 	if !st.Mode().IsRegular() {
 		return fmt.Errorf("%v is no regular file", st.Mode())
 	}
-	err = unix.Fallocate(int(f.Fd()), 0, 0, n) // grows, never shrinks; fills holes
-	if errors.Is(err, unix.EOPNOTSUPP) {       // a file system that cannot reserve
+	err = uninterrupted(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, n) }) // grows, never shrinks; fills holes
+	if errors.Is(err, unix.EOPNOTSUPP) {                                              // a file system that cannot reserve
 		err = nil
 		if st.Size() < n {
 			err = f.Truncate(n)
@@ -79,5 +79,17 @@ func extend(f *os.File, n int64) error {
 }
 
 func osSync(base unsafe.Pointer, off, n uintptr) error {
-	return unix.Msync(pageRange(base, off, n, uintptr(os.Getpagesize())), unix.MS_SYNC)
+	pages := pageRange(base, off, n, uintptr(os.Getpagesize()))
+	return uninterrupted(func() error { return unix.Msync(pages, unix.MS_SYNC) })
+}
+
+// uninterrupted repeats a call that a signal ended. The Go runtime sends its
+// threads signals, and not every file system restarts: fallocate on tmpfs does
+// not (mm/shmem.c, shmem_fallocate).
+func uninterrupted(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }

@@ -27,6 +27,7 @@ type memoryRegion struct {
 	windows int            // bound to it; under the port's token
 	syncing sync.WaitGroup // FLUSHes being written; raised by the engine, lowered by their goroutines, Close waits
 	closed  atomic.Bool    // set by Close under the port's token; read by everybody
+	ending  sync.Mutex     // held by Close, so that another Close returns no earlier
 }
 
 var _ verbs.MR = (*memoryRegion)(nil)
@@ -124,20 +125,17 @@ func (d *device) addRegion(m *memoryRegion) (err error) {
 // Implements: ibv_dereg_mr.
 func (m *memoryRegion) Close() (err error) {
 	const op = "ibv_dereg_mr"
+	m.ending.Lock()
+	defer m.ending.Unlock()
 	if m.closed.Load() {
 		return nil
 	}
-	won := false
 	if e := m.pd.ctx.closing(op, func() {
-		if m.closed.Load() {
-			return
-		}
 		if m.windows > 0 {
 			err = opError(op, m.String(), syscall.EBUSY, "%w: %s bound to it", verbs.ErrBusy, count(m.windows, "memory windows"))
 			return
 		}
 		m.closed.Store(true)
-		won = true
 		d := m.pd.ctx.dev
 		d.keys.remove(keyIndex(m.key))
 		m.guard.kill()
@@ -152,7 +150,7 @@ func (m *memoryRegion) Close() (err error) {
 	}); e != nil {
 		return e
 	}
-	if won {
+	if err == nil {
 		m.syncing.Wait()
 		m.arena.Unpin()
 	}

@@ -67,8 +67,9 @@ func (q *queuePair) hold(v receive) {
 // longer.
 func (q *queuePair) pushRecv(solicited bool) *verbs.WC {
 	v := &q.resp.recv
+	id := v.rq.at(v.place).wrID // now: a dead queue gives the place back, and the poster may have it
 	wc := v.cq.push(&v.rq.workQueue, v.place, solicited)
-	wc.WRID, wc.QPNum = v.rq.at(v.place).wrID, q.number
+	wc.WRID, wc.QPNum = id, q.number
 	if q.xrc != nil && v.cq.dead.Load() {
 		q.dev.breakLater(q) // the others that complete there know of it
 	}
