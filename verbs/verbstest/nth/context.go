@@ -1,6 +1,8 @@
 package nth
 
 import (
+	"sync/atomic"
+
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -49,6 +51,9 @@ func (p *provider) CreateCMChannel() (verbs.CMChannel, error) {
 type context struct {
 	verbs.Context
 	w *world
+	// removed is set by the turn that finds it removed; read by later ones. It
+	// publishes nothing.
+	removed atomic.Bool
 }
 
 func (c *context) Close() error { return c.w.close("ibv_close_device", c.Context) }

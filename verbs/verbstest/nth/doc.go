@@ -13,9 +13,11 @@
 // Not everything can fail in any way:
 //
 //   - Turn itself has one error, a removed device, and a device that is removed
-//     stays so: that is for tests of removal;
+//     stays so: with [Plan].Removed turns are what is counted, and all from the
+//     n-th on answer ErrDeviceRemoved;
 //   - a Close that fails has closed (as the kernel frees its side whatever the
-//     adapter answers), or, with [Plan].Busy, answers ErrBusy once and has not.
+//     adapter answers), or, with [Plan].Busy, where nothing else is counted, answers
+//     ErrBusy once and has not.
 //
 // # The driver
 //
@@ -23,5 +25,6 @@
 // under a watchdog that prints the goroutines of one that hangs. A run must leave
 // nothing behind, and if it fails, some error in what it returns must be a
 // *verbs.OpError that names the call that was made to fail, or the words in which
-// the other side was told must. A scenario may also cope.
+// the other side was told must. A device that was removed is ErrDeviceRemoved in
+// some error. A scenario may also cope.
 package nth

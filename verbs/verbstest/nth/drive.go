@@ -1,6 +1,7 @@
 package nth
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"runtime"
@@ -21,9 +22,9 @@ type Scenario struct {
 	// Run does it all, from opening to closing, and returns every error there
 	// was, joined. It may run in any goroutine.
 	Run func(p verbs.Provider) error
-	// Errno and Busy are the plan's.
-	Errno syscall.Errno
-	Busy  bool
+	// Errno, Busy and Removed are the plan's.
+	Errno         syscall.Errno
+	Busy, Removed bool
 	// Step is how many calls further the next run fails; default 1: every call.
 	Step int
 	// Watchdog is how long a run may take; default 30 s.
@@ -71,7 +72,7 @@ func Drive(t *testing.T, s Scenario) (o Outcome) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan := &Plan{N: n, Errno: s.Errno, Busy: s.Busy}
+		plan := &Plan{N: n, Errno: s.Errno, Busy: s.Busy, Removed: s.Removed}
 		err = watched(t, plan, s.Watchdog, func() error { return s.Run(Wrap(p, plan)) })
 		call, struck := plan.Struck()
 		if left := before.Check(leakPatience); left != nil {
@@ -83,7 +84,9 @@ func Drive(t *testing.T, s Scenario) (o Outcome) {
 		case !struck:
 			o.Ops = plan.Ops()
 			return o
-		case err != nil && !Names(err, call.Op) && !strings.Contains(err.Error(), call.Op): // a peer is told in words
+		case err != nil && s.Removed && !errors.Is(err, verbs.ErrDeviceRemoved):
+			t.Errorf("%v found the device removed; the error does not say so: %v", call, err)
+		case err != nil && !s.Removed && !Names(err, call.Op) && !strings.Contains(err.Error(), call.Op): // a peer is told in words
 			t.Errorf("%v failed; the error does not name it: %v", call, err)
 		case err != nil:
 			o.Failed++

@@ -122,6 +122,9 @@ func TestCloseFailsInTwoWays(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		p, _ := virtual(t)
 		plan := &nth.Plan{N: 3, Busy: busy}
+		if busy {
+			plan.N = 1 // only a Close is counted
+		}
 		ctx, err := nth.Wrap(p, plan).Open("left") // 1
 		if err != nil {
 			t.Fatal(err)
@@ -140,5 +143,37 @@ func TestCloseFailsInTwoWays(t *testing.T) {
 		if err := errors.Join(pd.Close(), ctx.Close()); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Rule: a turn that finds its device removed does nothing, nor does any later one;
+// another device is as it was.
+func TestRemovedDeviceStaysSo(t *testing.T) {
+	p, _ := virtual(t)
+	plan := &nth.Plan{N: 2, Removed: true}
+	w := nth.Wrap(p, plan)
+	var cqs []verbs.CQ
+	for _, name := range []string{"left", "right"} {
+		ctx, err := w.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ctx.Close()
+		cq, err := ctx.CreateCQ(4, nil, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cq.Close()
+		cqs = append(cqs, cq)
+	}
+	for i, want := range []error{nil, verbs.ErrDeviceRemoved, verbs.ErrDeviceRemoved} {
+		turn := verbs.Turn{Polls: []verbs.PollGroup{{CQ: cqs[0]}}}
+		if err := cqs[0].Context().Turn(&turn); !errors.Is(err, want) {
+			t.Errorf("turn %d: %v, want %v", i+1, err, want)
+		}
+	}
+	turn := verbs.Turn{Polls: []verbs.PollGroup{{CQ: cqs[1]}}}
+	if err := cqs[1].Context().Turn(&turn); err != nil {
+		t.Errorf("a turn of the other device: %v", err)
 	}
 }

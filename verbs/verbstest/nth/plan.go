@@ -27,8 +27,13 @@ type Plan struct {
 	Op string
 	// Errno is how; default EIO.
 	Errno syscall.Errno
-	// Busy has a Close that is the n-th call answer ErrBusy and do nothing.
+	// Busy has only what closes counted: the n-th Close answers ErrBusy, and has
+	// done nothing.
 	Busy bool
+	// Removed has only turns counted: the n-th, and every later one on the same
+	// device, answers ErrDeviceRemoved, and has done nothing. Other calls go on as if
+	// nobody had told them yet.
+	Removed bool
 
 	mu     sync.Mutex // guards what follows; never held while calling
 	count  int
@@ -96,9 +101,14 @@ func (p *Plan) strikes(op string, on fmt.Stringer) bool {
 	return true
 }
 
+// hits is strikes for what neither closes nor is a turn.
+func (p *Plan) hits(op string, on fmt.Stringer) bool {
+	return !p.Busy && !p.Removed && p.strikes(op, on)
+}
+
 // fails counts a call and returns its error if it is the one.
 func (p *Plan) fails(op string, on fmt.Stringer) error {
-	if !p.strikes(op, on) {
+	if !p.hits(op, on) {
 		return nil
 	}
 	return &verbs.OpError{Op: op, Object: on.String(), Errno: p.errno()}
@@ -106,6 +116,9 @@ func (p *Plan) fails(op string, on fmt.Stringer) error {
 
 // closes closes an object, and fails if it is the one.
 func (p *Plan) closes(op string, on fmt.Stringer, closing func() error) error {
+	if p.Removed {
+		return closing()
+	}
 	if p.Busy {
 		if p.strikes(op, on) {
 			return &verbs.OpError{Op: op, Object: on.String(), Errno: syscall.EBUSY, Err: verbs.ErrBusy}

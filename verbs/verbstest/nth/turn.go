@@ -1,6 +1,10 @@
 package nth
 
-import "github.com/verbena-rdma/verbena/verbs"
+import (
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
 
 // frame is the turn that goes down: what came, unwrapped, less the group that
 // is made to fail. It is used again from turn to turn.
@@ -10,10 +14,19 @@ type frame struct {
 	recv, send, arm, poll int
 }
 
+// opTurn is the name of a turn as a call; C has none.
+const opTurn = "turn"
+
 // Turn carries out a turn, each group of which is a call. A group that is made
 // to fail is left out and answers the errno: nothing was posted, armed or
 // polled.
 func (c *context) Turn(t *verbs.Turn) error {
+	if p := c.w.plan; p.Removed {
+		if c.removed.Load() || p.strikes(opTurn, c.Context) {
+			c.removed.Store(true)
+			return &verbs.OpError{Op: opTurn, Object: c.Context.String(), Errno: syscall.EIO, Err: verbs.ErrDeviceRemoved}
+		}
+	}
 	f, _ := c.w.turns.Get().(*frame)
 	if f == nil {
 		f = &frame{}
@@ -38,7 +51,7 @@ func (f *frame) fill(c *context, t *verbs.Turn) {
 		if g.SRQ != nil {
 			op = "ibv_post_srq_recv"
 		}
-		if p.strikes(op, c.Context) {
+		if p.hits(op, c.Context) {
 			f.recv = i
 			continue
 		}
@@ -46,7 +59,7 @@ func (f *frame) fill(c *context, t *verbs.Turn) {
 		f.inner.Recvs = append(f.inner.Recvs, g)
 	}
 	for i, g := range t.Sends {
-		if p.strikes("ibv_post_send", c.Context) {
+		if p.hits("ibv_post_send", c.Context) {
 			f.send = i
 			continue
 		}
@@ -54,7 +67,7 @@ func (f *frame) fill(c *context, t *verbs.Turn) {
 		f.inner.Sends = append(f.inner.Sends, g)
 	}
 	for i, g := range t.Arms {
-		if p.strikes("ibv_req_notify_cq", c.Context) {
+		if p.hits("ibv_req_notify_cq", c.Context) {
 			f.arm = i
 			continue
 		}
@@ -62,7 +75,7 @@ func (f *frame) fill(c *context, t *verbs.Turn) {
 		f.inner.Arms = append(f.inner.Arms, g)
 	}
 	for i, g := range t.Polls {
-		if p.strikes("ibv_poll_cq", c.Context) {
+		if p.hits("ibv_poll_cq", c.Context) {
 			f.poll = i
 			continue
 		}
