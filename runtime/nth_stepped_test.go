@@ -23,16 +23,17 @@ const nthPatience = 30 * time.Second
 // errNever is a wait that nothing would have ended.
 var errNever = errors.New("it never comes")
 
-// nthStepped is the scenario on one goroutine and virtual time, so that every
-// run makes the same calls.
-type nthStepped struct {
+// nthPaced is a run whose scenario is one goroutine. On virtual time, where fab is,
+// every run makes the same calls.
+type nthPaced struct {
 	nthRun
-	fab   *fabric.Fabric
-	ended context.Context // what waits on it never waits
+	fab  *fabric.Fabric  // nil: real time, on reactors of their own
+	ctx  context.Context // for waiting for room: on virtual time nobody would make any
+	lost *int            // counts datagrams that did not come
 }
 
-// pump turns everything until cond holds.
-func (r *nthStepped) pump(cond func() bool) error {
+// pump turns everything until cond holds. Virtual time.
+func (r *nthPaced) pump(cond func() bool) error {
 	limit, last := r.fab.Now()+nthPatience, uint64(0)
 	for !cond() {
 		busy, next, polled := false, limit+1, uint64(0)
@@ -64,78 +65,117 @@ func (r *nthStepped) pump(cond func() bool) error {
 	return nil
 }
 
-// get waits for a future.
-func get[T any](r *nthStepped, what string, f futures.Future[T], err error) (v T, ok bool) {
-	if !r.note(what, err) {
-		return v, false
+// reached waits for a future, and tells whether it is settled.
+func reached[T any](r *nthPaced, f futures.Future[T], within time.Duration) (v T, err error) {
+	if r.fab == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		defer cancel()
+		if v, err = f.Await(ctx); f.Valid() {
+			f.Discard()
+			return v, errNever
+		}
+		return v, err
 	}
 	if err := r.pump(f.Settled); err != nil {
 		f.Discard()
-		r.note(what, err)
-		return v, false
+		return v, err
 	}
 	v, err, _ = f.Poll()
+	return v, err
+}
+
+// get waits for the future of what was begun, or not.
+func get[T any](r *nthPaced, what string, f futures.Future[T], err error) (v T, ok bool) {
+	if err == nil {
+		v, err = reached(r, f, nthTimeout)
+	}
 	return v, r.note(what, err)
 }
 
-func (r *nthStepped) run() error {
-	var err error
-	open := func(device string) (*Runtime, error) {
-		return Open(Config{Provider: r.p, Device: device, ConnectTimeout: 2 * time.Second, CQEntries: 256, stepped: true,
-			now:  func() time.Time { return time.Unix(0, int64(r.fab.Now())) },
-			Conn: Options{SendDepth: 8, RecvCredits: 4, MessageSize: 512}})
+// gone waits for the end of something.
+func (r *nthPaced) gone(what string, ch chan struct{}) bool {
+	if r.fab != nil {
+		return r.note(what, r.pump(func() bool { return isClosed(ch) }))
 	}
-	if r.server, err = open("right"); r.note("opening the server", err) {
-		if r.client, err = open("left"); r.note("opening the client", err) {
-			r.talk()
+	if !waitBound(ch, 2*closeBound) {
+		return r.note(what, errNever)
+	}
+	return true
+}
+
+// all opens both runtimes, has scenario do its work, and closes.
+func (r *nthPaced) all(devices [2]string, scenario func(*nthPaced)) error {
+	cfg := Config{Provider: r.p, ConnectTimeout: nthTimeout, Reactors: 1, Spin: -1, CQEntries: 256,
+		Conn: Options{SendDepth: 8, RecvCredits: 4, MessageSize: 512}}
+	if r.fab != nil {
+		cfg.stepped, cfg.now = true, func() time.Time { return time.Unix(0, int64(r.fab.Now())) }
+	}
+	var err error
+	cfg.Device = devices[1]
+	if r.server, err = Open(cfg); r.note("opening the server", err) {
+		cfg.Device = devices[0]
+		if r.client, err = Open(cfg); r.note("opening the client", err) {
+			scenario(r)
 		}
 	}
 	r.shut()
 	return errors.Join(r.errs...)
 }
 
-func (r *nthStepped) talk() {
-	ln, err := r.server.Listen("10.0.0.2:0")
+// talk connects, transfers, cancels, reconnects and closes.
+func (r *nthPaced) talk() {
+	ln, err := r.server.Listen(":0")
 	if !r.note("listening", err) {
 		return
 	}
 	for round := range byte(2) { // the second is the reconnection
-		seat, err := ln.AcceptAsync()
-		if !r.note("preparing to accept", err) {
-			return
-		}
-		dialing, err := r.client.DialAsync(r.ended, ln.Addr().String(), Options{})
-		a, ok := get(r, "dialing", dialing, err)
-		if !ok && !seat.Settled() {
-			_ = r.pump(func() bool { return seat.Settled() || len(r.client.live) == 0 })
-		}
-		if !ok && !seat.Settled() {
-			seat.Discard() // no request came
-			continue
-		}
-		b, ok := get(r, "accepting", seat, nil)
-		if a != nil && ok {
+		a, b := r.meet(ln, Options{})
+		if a != nil && b != nil {
 			r.exchange(a, b, round)
 		}
-		for _, c := range []*Conn{a, b} {
-			if c == nil {
-				continue
-			}
-			if err := c.Err(); err != nil && !errors.Is(err, ErrPeerClosed) {
-				r.note("a connection had failed", err)
-			}
-			c.End()
-			r.note("closing a connection", r.pump(func() bool { return c.state == connGone }))
-			if c.state == connGone {
-				r.note("closing a connection", c.closeErr)
-			}
+		r.hangUp(a, b)
+	}
+}
+
+// meet connects; either end may come to nothing.
+func (r *nthPaced) meet(ln *Listener, o Options) (a, b *Conn) {
+	seat, err := ln.AcceptAsync()
+	if !r.note("preparing to accept", err) {
+		return nil, nil
+	}
+	dialing, err := r.client.DialAsync(r.ctx, ln.Addr().String(), o)
+	a, ok := get(r, "dialing", dialing, err)
+	late := nthTimeout
+	if !ok && !seat.Settled() {
+		if late = nthLate; r.fab != nil {
+			_ = r.pump(func() bool { return seat.Settled() || len(r.client.live) == 0 })
+		}
+	}
+	if b, err = reached(r, seat, late); ok || !errors.Is(err, errNever) { // else no request came
+		r.note("accepting", err)
+	}
+	return a, b
+}
+
+// hangUp closes connections; nil is none.
+func (r *nthPaced) hangUp(conns ...*Conn) {
+	for _, c := range conns {
+		if c == nil {
+			continue
+		}
+		if err := c.Err(); err != nil && !errors.Is(err, ErrPeerClosed) {
+			r.note("a connection had failed", err)
+		}
+		c.End()
+		if r.gone("closing a connection", c.closed) {
+			r.note("closing a connection", c.closeErr)
 		}
 	}
 }
 
 // exchange sends, receives, writes, reads, adds, swaps, gives up a receive and
 // receives again.
-func (r *nthStepped) exchange(a, b *Conn, salt byte) {
+func (r *nthPaced) exchange(a, b *Conn, salt byte) {
 	said := []byte{salt, 1, 2, 3}
 	hear := func(what string) {
 		if m, ok := get(r, what, b.Recv(), nil); ok {
@@ -146,7 +186,7 @@ func (r *nthStepped) exchange(a, b *Conn, salt byte) {
 		}
 	}
 	say := func(what string) bool {
-		f, err := a.SendBytes(r.ended, said)
+		f, err := a.SendBytes(r.ctx, said)
 		_, ok := get(r, what, f, err)
 		return ok
 	}
@@ -168,17 +208,17 @@ func (r *nthStepped) exchange(a, b *Conn, salt byte) {
 	r.note("naming the region", err)
 	local, err := source.Slice(0, 4096)
 	r.note("slicing the region", err)
-	f, err := a.Write(r.ended, local, remote)
+	f, err := a.Write(r.ctx, local, remote)
 	if _, ok := get(r, "writing", f, err); ok && !bytes.Equal(target.Bytes()[:4096], source.Bytes()[:4096]) {
 		r.errs = append(r.errs, errors.New("a write that succeeded did not arrive"))
 	}
-	f, err = a.Read(r.ended, local, remote)
+	f, err = a.Read(r.ctx, local, remote)
 	get(r, "reading", f, err)
 	word, err := target.Remote(8, 8)
 	r.note("naming the word", err)
-	f, err = a.FetchAndAdd(r.ended, word, 1)
+	f, err = a.FetchAndAdd(r.ctx, word, 1)
 	get(r, "adding", f, err)
-	f, err = a.CompareAndSwap(r.ended, word, 0, 1)
+	f, err = a.CompareAndSwap(r.ctx, word, 0, 1)
 	get(r, "swapping", f, err)
 	given := b.Recv()
 	given.Discard()
@@ -188,7 +228,11 @@ func (r *nthStepped) exchange(a, b *Conn, salt byte) {
 }
 
 // shut closes both runtimes, which may take more than one try.
-func (r *nthStepped) shut() {
+func (r *nthPaced) shut() {
+	if r.fab == nil {
+		r.closeAll()
+		return
+	}
 	for _, rt := range []*Runtime{r.client, r.server} {
 		if rt == nil {
 			continue
@@ -199,7 +243,11 @@ func (r *nthStepped) shut() {
 		for c := range rt.live {
 			c.End()
 		}
-		r.note("closing what a runtime has", r.pump(func() bool { return len(rt.listeners)+len(rt.live) == 0 }))
+		for p := range rt.packets {
+			p.setCause(ErrConnClosed)
+			p.sh.r.Defer(p.end)
+		}
+		r.note("closing what a runtime has", r.pump(func() bool { return len(rt.listeners)+len(rt.live)+len(rt.packets) == 0 }))
 		for i := range nthCloses {
 			if r.note(fmt.Sprintf("closing a runtime, try %d", i+1), rt.Close(context.Background())) {
 				break
@@ -208,24 +256,35 @@ func (r *nthStepped) shut() {
 	}
 }
 
-// Rule: on virtual time, where every run makes the same calls, each of them is
-// made to fail: nothing hangs, nothing is left, and the error names the call.
-func TestNthCallFailsOnVirtualTime(t *testing.T) {
-	for _, busy := range []bool{false, true} { // a Close that fails has closed, or is to be made again
-		t.Run(fmt.Sprintf("busy %t", busy), func(t *testing.T) {
-			ended, cancel := context.WithCancel(context.Background())
-			cancel()
+// onVirtualTime is a scenario's runs on virtual time, in each of the ways in which a
+// call can fail.
+func onVirtualTime(t *testing.T, scenario func(*nthPaced)) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for name, way := range map[string]nth.Scenario{
+		"a call fails": {}, "a close is to be made again": {Busy: true}, "the device is gone": {Removed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
 			var fab *fabric.Fabric
-			provider := func() (verbs.Provider, error) {
+			way.Provider = func() (verbs.Provider, error) {
 				fab = fabric.New(fabric.Config{Virtual: true, Seed: 1})
 				return soft.New(soft.Config{Fabric: fab, Devices: []soft.DeviceConfig{
 					{Name: "left", Addr: netip.MustParseAddr("10.0.0.1")}, {Name: "right", Addr: netip.MustParseAddr("10.0.0.2")}}})
 			}
-			run := func(p verbs.Provider) error {
-				r := &nthStepped{nthRun: nthRun{p: p}, fab: fab, ended: ended}
-				return r.run()
+			lost := 0
+			way.Run = func(p verbs.Provider) error {
+				lost = 0
+				r := &nthPaced{nthRun: nthRun{p: p}, fab: fab, ctx: ended, lost: &lost}
+				return r.all([2]string{"left", "right"}, scenario)
 			}
-			t.Log(nth.Drive(t, nth.Scenario{Provider: provider, Run: run, Busy: busy}))
+			t.Log(nth.Drive(t, way))
+			if lost > 0 {
+				t.Errorf("without a fault %d datagrams did not come", lost)
+			}
 		})
 	}
 }
+
+// Rule: on virtual time, where every run makes the same calls, each of them is
+// made to fail: nothing hangs, nothing is left, and the error names the call.
+func TestNthCallFailsOnVirtualTime(t *testing.T) { onVirtualTime(t, (*nthPaced).talk) }
