@@ -135,12 +135,20 @@ func (r *Reactor) settlePosts(turnErr error) {
 		r.stats.RecvDoorbells++
 		r.stats.RecvRequests += uint64(g.Accepted)
 		if g.Accepted < g.Count {
-			q.recvPostFailed(r.recvFirst[k], g.Count, g.Accepted, postError("ibv_post_recv", q, g.Errno, turnErr))
+			q.recvPostFailed(r.recvFirst[k], g.Count, g.Accepted, postError(q.recvCall(), q, g.Errno, turnErr))
 		}
 	}
 	clear(r.sendOwners)
 	clear(r.recvOwners)
 	r.sendOwners, r.recvOwners, r.recvFirst = r.sendOwners[:0], r.recvOwners[:0], r.recvFirst[:0]
+}
+
+// recvCall is the call that posts its receives.
+func (q *Queue) recvCall() string {
+	if q.srq != nil {
+		return "ibv_post_srq_recv"
+	}
+	return "ibv_post_recv"
 }
 
 func postError(op string, q *Queue, errno syscall.Errno, turnErr error) error {

@@ -62,6 +62,10 @@ func (s *SharedRecv) Bind(srq verbs.SRQ) {
 	s.q.failed.open() // publishes the above to submitters
 }
 
+// OnFail has fn called once, holding the turn, when it fails by itself: the receive
+// completion queue is dead, or the device is gone. It must be set before Bind.
+func (s *SharedRecv) OnFail(fn func(error)) { s.q.OnFail(fn) }
+
 // PostRecv submits a receive; see [Queue.PostRecv].
 func (s *SharedRecv) PostRecv(r *Recv, sges []verbs.SGE) error { return s.q.PostRecv(r, sges) }
 

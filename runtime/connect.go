@@ -265,9 +265,14 @@ func statusError(status int) error {
 }
 
 func (c *Conn) rejected(ev *verbs.CMEvent) error {
-	e := &RejectError{Addr: c.remote.String(), Reason: ev.Status}
-	if ev.Status == verbs.RejConsumer {
-		if code, text, err := parseReject(ev.Conn.PrivateData); err == nil {
+	return refusal(c.remote, ev.Status, ev.Conn.PrivateData)
+}
+
+// refusal is what the other side answered; a listener of ours has said why.
+func refusal(addr netip.AddrPort, reason int, private []byte) error {
+	e := &RejectError{Addr: addr.String(), Reason: reason}
+	if reason == verbs.RejConsumer {
+		if code, text, err := parseReject(private); err == nil {
 			e.Code, e.Text = code, text
 		}
 	}

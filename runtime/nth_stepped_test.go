@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/leak"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -160,7 +161,7 @@ func (r *nthPaced) meet(ln *Listener, o Options) (a, b *Conn) {
 // hangUp closes connections; nil is none.
 func (r *nthPaced) hangUp(conns ...*Conn) {
 	for _, c := range conns {
-		if c == nil {
+		if c == nil || isClosed(c.closed) {
 			continue
 		}
 		if err := c.Err(); err != nil && !errors.Is(err, ErrPeerClosed) {
@@ -271,6 +272,7 @@ func onVirtualTime(t *testing.T, scenario func(*nthPaced)) {
 				return soft.New(soft.Config{Fabric: fab, Devices: []soft.DeviceConfig{
 					{Name: "left", Addr: netip.MustParseAddr("10.0.0.1")}, {Name: "right", Addr: netip.MustParseAddr("10.0.0.2")}}})
 			}
+			way.Gauges = []leak.Gauge{{Name: "objects of the software RNIC", Read: soft.Live}}
 			lost := 0
 			way.Run = func(p verbs.Provider) error {
 				lost = 0

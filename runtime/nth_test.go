@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/leak"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
@@ -221,6 +222,7 @@ func (r *nthRun) closeAll() {
 // behind, and the error names the call.
 func TestNthCallFailsOnTheSoftwareRNIC(t *testing.T) {
 	provider := func() (verbs.Provider, error) { return soft.New(soft.Config{}) }
-	o := nth.Drive(t, nth.Scenario{Provider: provider, Run: nthScenario([2]string{"soft0", "soft1"}), Step: nthStride()})
+	o := nth.Drive(t, nth.Scenario{Provider: provider, Run: nthScenario([2]string{"soft0", "soft1"}), Step: nthStride(),
+		Gauges: []leak.Gauge{{Name: "objects of the software RNIC", Read: soft.Live}}})
 	t.Log(o)
 }

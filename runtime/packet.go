@@ -47,6 +47,7 @@ type PacketConn struct {
 
 	// The holder's.
 	id        verbs.CMID
+	admitted  bool
 	arrived   []int // slots with datagrams, oldest first
 	waits     []*packetWait
 	groups    map[netip.Addr]*membership
@@ -116,9 +117,16 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 
 // open starts. Holder only. What fails is given back by destroy.
 func (p *PacketConn) open(at netip.AddrPort) (err error) {
+	posted := 0
+	defer func() { // the queue gives back what was posted; the rest nobody would
+		for i := range p.slots[posted:] {
+			p.slots[posted+i].buf.drop()
+		}
+	}()
 	if err := p.q.Admit(); err != nil {
 		return err
 	}
+	p.admitted = true
 	if p.id, err = p.sh.cm.CreateID(verbs.PSUDP, 0); err != nil {
 		return err
 	}
@@ -131,8 +139,8 @@ func (p *PacketConn) open(at netip.AddrPort) (err error) {
 		return err
 	}
 	p.q.Bind(p.id.QP(), init.Cap)
-	for i := range p.slots {
-		if err := p.slots[i].post(); err != nil {
+	for ; posted < len(p.slots); posted++ {
+		if err := p.slots[posted].post(); err != nil {
 			return err
 		}
 	}
@@ -161,7 +169,7 @@ func (p *PacketConn) onCM(ev *verbs.CMEvent) {
 	switch ev.Type {
 	case verbs.CMConnectRequest: // somebody asks for the queue pair
 		if err := ev.ID.Accept(&verbs.ConnParam{QPNum: p.q.QP().Num()}); err != nil {
-			_ = ev.ID.Reject(nil) // if that fails too, who asked times out
+			_ = ev.ID.Reject(encodeReject(rejectResources, err.Error())) // if that fails too, who asked times out
 		}
 		p.sh.closeID(ev.ID, nil)
 	case verbs.CMDeviceRemoval:
@@ -238,18 +246,33 @@ func (p *PacketConn) destroy() {
 		r.end(nil, p.cause.Load())
 	}
 	finish := func(err error) {
-		// The address handles go last: nothing uses them any more.
-		p.closeErr = errors.Join(p.closeErr, err, p.q.Release(p.endCause()), p.closePeers())
+		release := p.q.Discard
+		if p.admitted {
+			release = func() error { return p.q.Release(p.endCause()) }
+		}
+		p.closeErr = errors.Join(p.closeErr, err, release())
 		p.freeArrived()
-		p.rt.mu.Lock()
-		delete(p.rt.packets, p)
-		p.rt.mu.Unlock()
-		close(p.closed)
-		p.match() // what was discarded before its owner could see the end
+		p.over()
 	}
 	if p.id == nil {
 		finish(nil)
 		return
 	}
 	p.sh.closeID(p.id, finish)
+}
+
+// over ends it. The address handles go last: nothing uses them any more, but for a
+// Send that is just being refused. Holder only.
+func (p *PacketConn) over() {
+	busy, err := p.closePeers()
+	p.closeErr = errors.Join(p.closeErr, err)
+	if busy {
+		p.sh.r.After(closeRetry, p.over)
+		return
+	}
+	p.rt.mu.Lock()
+	delete(p.rt.packets, p)
+	p.rt.mu.Unlock()
+	close(p.closed)
+	p.match() // what was discarded before its owner could see the end
 }

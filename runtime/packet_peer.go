@@ -125,6 +125,10 @@ func (r *resolving) start() {
 	})
 }
 
+// sidrReject is the status of a question that was refused (IBTA table 118): what
+// REJECTED is where something is connected.
+const sidrReject = 2
+
 // onCM implements cmTarget.
 func (r *resolving) onCM(ev *verbs.CMEvent) {
 	var err error
@@ -136,10 +140,14 @@ func (r *resolving) onCM(ev *verbs.CMEvent) {
 	case verbs.CMEstablished:
 		e, perr := r.p.newPeer(&ev.UD.AH, ev.UD.QPNum, ev.UD.QKey, netip.Addr{})
 		r.end(e, perr)
-	case verbs.CMRejected:
-		err = &RejectError{Addr: r.dst.String(), Reason: ev.Status}
 	case verbs.CMDeviceRemoval:
 		err = verbs.ErrDeviceRemoved
+	case verbs.CMUnreachable:
+		if ev.Status == sidrReject {
+			err = refusal(r.dst, verbs.RejConsumer, ev.UD.PrivateData)
+			break
+		}
+		fallthrough
 	default:
 		err = fmt.Errorf("%w: %v: %v (%w)", ErrUnreachable, r.dst, ev.Type, statusError(ev.Status))
 	}
@@ -203,13 +211,16 @@ func (e *Peer) close() error {
 	return nil
 }
 
-// closePeers closes all. Nothing is under way any more.
-func (p *PacketConn) closePeers() error {
+// closePeers closes all, and tells whether some are busy and to be closed again.
+func (p *PacketConn) closePeers() (busy bool, err error) {
 	p.peerMu.Lock()
 	defer p.peerMu.Unlock()
-	var errs []error
 	for e := range p.peers {
-		errs = append(errs, e.close())
+		if cerr := e.close(); errors.Is(cerr, verbs.ErrBusy) {
+			busy = true
+		} else {
+			err = errors.Join(err, cerr)
+		}
 	}
-	return errors.Join(errs...)
+	return busy, err
 }

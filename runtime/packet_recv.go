@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/futures"
@@ -128,6 +129,11 @@ func (p *PacketConn) Complete(r Result, err error) {
 	s := &p.slots[r.Tag]
 	if err != nil {
 		s.buf.drop()
+		// A flush is a consequence, and the failure itself came through OnFail.
+		// What the device refused nobody else tells.
+		if _, completed := errors.AsType[*verbs.WCError](err); !completed && !p.gone {
+			p.sh.r.Defer(func() { p.fail(err) })
+		}
 		return
 	}
 	if r.Bytes < verbs.GRHLen { // no device does; a buffer that means nothing

@@ -19,6 +19,9 @@ type shard struct {
 	cm verbs.CMChannel
 	// targets get the events of the identifiers they own.
 	targets map[verbs.CMID]cmTarget
+	// closing are the identifiers that the device did not let go yet, each with whom to
+	// tell.
+	closing map[verbs.CMID]func(error)
 	cmGone  bool // the channel is closed
 }
 
@@ -30,7 +33,7 @@ type cmTarget interface {
 }
 
 func newShard(rt *Runtime, node int) (_ *shard, err error) {
-	s := &shard{rt: rt, targets: map[verbs.CMID]cmTarget{}}
+	s := &shard{rt: rt, targets: map[verbs.CMID]cmTarget{}, closing: map[verbs.CMID]func(error){}}
 	s.r, err = reactor.New(reactor.Config{
 		Context: rt.dev, CQEntries: rt.cfg.CQEntries, Spin: rt.cfg.Spin, Node: node,
 		NoCallerDriving: rt.cfg.NoCallerDriving, Stepped: rt.cfg.stepped, Now: rt.cfg.now,
@@ -75,7 +78,7 @@ func (s *shard) takeCM() {
 		if err != nil || !ok {
 			return
 		}
-		ev.Conn.PrivateData = bytes.Clone(ev.Conn.PrivateData)
+		ev.Conn.PrivateData, ev.UD.PrivateData = bytes.Clone(ev.Conn.PrivateData), bytes.Clone(ev.UD.PrivateData)
 		s.cm.Ack(ev)
 		id := ev.ID
 		if ev.Type == verbs.CMConnectRequest {
@@ -170,9 +173,15 @@ func (s *shard) tryClose(id verbs.CMID, tries int, done func(error)) {
 		if !busy {
 			tries--
 		}
-		s.r.After(closeRetry, func() { s.tryClose(id, tries, done) })
+		s.closing[id] = done
+		s.r.After(closeRetry, func() {
+			if _, left := s.closing[id]; left { // else the shard's end was faster
+				s.tryClose(id, tries, done)
+			}
+		})
 		return
 	}
+	delete(s.closing, id)
 	if done != nil {
 		done(err)
 	}
@@ -190,6 +199,9 @@ func (s *shard) close(ctx context.Context) error {
 			}
 			if err == nil {
 				s.takeCM()
+				for id, done := range s.closing {
+					s.tryClose(id, 1, done)
+				}
 				err = s.cm.Close()
 			}
 			s.cmGone = err == nil

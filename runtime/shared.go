@@ -59,6 +59,11 @@ func (rt *Runtime) NewSharedRecv(depth, maxSGE int) (*SharedRecv, error) {
 		}
 		return nil, err
 	}
+	s.q.OnFail(func(cause error) {
+		if errors.Is(cause, verbs.ErrDeviceRemoved) { // no connection need be there to tell
+			rt.deviceGone()
+		}
+	})
 	if derr := s.sh.r.Do(context.Background(), func() { err = s.open() }); derr != nil || err != nil {
 		return nil, errors.Join(derr, err, s.q.Discard())
 	}

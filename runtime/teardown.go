@@ -175,7 +175,8 @@ func (c *Conn) destroy(done func()) {
 	c.state = connGone
 	c.sh.r.StopTimer(c.timer)
 	finish := func(err error) {
-		c.closeErr = errors.Join(c.closeErr, err)
+		// Windows that could not go before the queue pair get their second try.
+		c.closeErr = errors.Join(c.closeErr, err, c.closeWindows())
 		if c.admitted {
 			c.closeErr = errors.Join(c.closeErr, c.q.Release(c.endCause()))
 		} else {

@@ -1,0 +1,284 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// What is not talked about between two managed ends (nthPaced.talk): one scenario
+// for each topic, so that each is short.
+var nthTopics = map[string]func(*nthPaced){
+	"persist": (*nthPaced).persists, "windows": (*nthPaced).opens, "shared": (*nthPaced).shares, "packets": (*nthPaced).posts,
+}
+
+// Rule: the same for what lasts, windows, shared receives and datagrams.
+func TestNthCallOfATopicFailsOnVirtualTime(t *testing.T) {
+	for name, scenario := range nthTopics {
+		t.Run(name, func(t *testing.T) { onVirtualTime(t, scenario) })
+	}
+}
+
+// wrong is what must not be, whatever fails.
+func (r *nthPaced) wrong(format string, args ...any) {
+	r.errs = append(r.errs, fmt.Errorf(format, args...))
+}
+
+// region is one of rt's, with bytes from salt.
+func (r *nthPaced) region(rt *Runtime, n int, access verbs.AccessFlags, salt uint64) (*Region, Slice, bool) {
+	g, err := rt.NewRegion(n, access)
+	if !r.note("a region", err) {
+		return nil, Slice{}, false
+	}
+	fillFrom(g.Bytes(), salt)
+	all, err := g.Slice(0, n)
+	return g, all, r.note("slicing a region", err)
+}
+
+// give closes a region.
+func (r *nthPaced) give(g *Region) {
+	if g != nil {
+		r.note("closing a region", g.Close())
+	}
+}
+
+// persists writes, flushes and publishes.
+func (r *nthPaced) persists() {
+	ln, err := r.server.Listen(":0")
+	if !r.note("listening", err) {
+		return
+	}
+	target, _, ok := r.region(r.server, 4096, allAccess|verbs.AccessFlushGlobal, 0)
+	defer r.give(target)
+	source, local, fine := r.region(r.client, 4096, allAccess, 7)
+	defer r.give(source)
+	a, b := r.meet(ln, Options{})
+	defer r.hangUp(a, b)
+	if a == nil || b == nil || !ok || !fine {
+		return
+	}
+	remote, err := target.Remote(0, 4096)
+	r.note("naming the region", err)
+	f, err := a.Write(r.ctx, local, remote)
+	_, wrote := get(r, "writing", f, err)
+	f, err = a.Flush(r.ctx, remote, verbs.FlushGlobal)
+	if _, ok := get(r, "flushing", f, err); ok && wrote && !bytes.Equal(target.Bytes(), source.Bytes()) {
+		r.wrong("what was flushed is not there")
+	}
+	f, err = a.AtomicWrite(r.ctx, remote, 0x1234)
+	if _, ok := get(r, "publishing", f, err); !ok {
+		return
+	}
+	f, err = a.Flush(r.ctx, remote, verbs.FlushGlobal)
+	if _, ok := get(r, "flushing the word", f, err); ok && binary.NativeEndian.Uint64(target.Bytes()) != 0x1234 {
+		r.wrong("what was published is not there")
+	}
+}
+
+// opens binds a window, which is shut by its owner, by the peer, and by the end
+// of the connection; another is closed while it is bound.
+func (r *nthPaced) opens() {
+	ln, err := r.server.Listen(":0")
+	if !r.note("listening", err) {
+		return
+	}
+	target, _, ok := r.region(r.server, 4096, windowAccess, 0)
+	defer r.give(target)
+	source, local, fine := r.region(r.client, 64, allAccess, 3)
+	defer r.give(source)
+	a, b := r.meet(ln, Options{})
+	defer r.hangUp(a, b)
+	if a == nil || b == nil || !ok || !fine {
+		return
+	}
+	var windows [2]*Window
+	for i := range windows {
+		if windows[i], err = b.NewWindow(); !r.note("a window", err) {
+			return
+		}
+	}
+	w := windows[0]
+	bind := func(w *Window, off int) (Remote, bool) {
+		at, f, err := w.Bind(r.ctx, target, off, 64, verbs.AccessRemoteWrite)
+		_, ok := get(r, "binding", f, err)
+		return at, ok
+	}
+	at, ok := bind(w, 0)
+	if !ok {
+		return
+	}
+	f, err := a.Write(r.ctx, local, at)
+	if _, ok := get(r, "writing through the window", f, err); ok && !bytes.Equal(target.Bytes()[:64], source.Bytes()) {
+		r.wrong("a write through a window did not arrive")
+	}
+	f, err = w.Invalidate(r.ctx)
+	if _, ok := get(r, "shutting the window", f, err); !ok {
+		return
+	}
+	if at, ok = bind(w, 64); !ok {
+		return
+	}
+	coming := b.Recv()
+	f, err = a.SendInvalidate(r.ctx, Slice{}, at)
+	if _, ok := get(r, "shutting the peer's window", f, err); ok {
+		if m, ok := get(r, "receiving", coming, nil); ok {
+			if m.Invalidated != w {
+				r.wrong("the message shut %p, want %p", m.Invalidated, w)
+			}
+			r.note("releasing a message", m.Release())
+		}
+	}
+	if coming.Valid() {
+		coming.Discard()
+	}
+	if _, ok = bind(w, 128); ok {
+		_, _ = bind(windows[1], 192) // the end of the connection closes it
+		r.note("closing a window", w.Close())
+	}
+}
+
+// shares has two connections receive from one queue, one of which ends.
+func (r *nthPaced) shares() {
+	s, err := r.server.NewSharedRecv(4, 1)
+	if !r.note("shared receives", err) {
+		return
+	}
+	ln, err := r.server.ListenOptions(":0", Options{Raw: true, Shared: s})
+	if !r.note("listening", err) {
+		return
+	}
+	a, b := r.meet(ln, Options{Raw: true})
+	c, d := r.meet(ln, Options{Raw: true})
+	defer r.hangUp(a, b, c, d)
+	space, all, ok := r.region(r.server, 4*64, allAccess, 0)
+	defer r.give(space)
+	if !ok || a == nil || b == nil || c == nil || d == nil {
+		return
+	}
+	var out []futures.Future[Arrival]
+	for i := range 4 {
+		part, err := all.Sub(i*64, 64)
+		r.note("a part", err)
+		f, err := s.PostRecv(part)
+		if r.note("posting a shared receive", err) {
+			out = append(out, f)
+		}
+	}
+	r.note("a turn", s.sh.r.Do(context.Background(), s.sh.r.Flush)) // the device has them, or has refused them
+	say := func(what string, from, to *Conn) {
+		if len(out) == 0 || out[0].Settled() { // the peer would wait for ever
+			return
+		}
+		f, err := from.SendBytes(r.ctx, []byte(what))
+		if _, ok := get(r, what, f, err); !ok {
+			return
+		}
+		at := out[0]
+		out = out[1:]
+		if x, ok := get(r, "a shared receive", at, nil); ok && (x.Conn != to || int(x.Bytes) != len(what)) {
+			r.wrong("%q came as %d bytes by %p, want %p", what, x.Bytes, x.Conn, to)
+		}
+	}
+	say("by the one", a, b)
+	say("by the other", c, d)
+	r.hangUp(a, b)
+	say("by who is left", c, d)
+	r.hangUp(c, d)
+	var again error
+	for range nthCloses {
+		if again = s.Close(); r.note("closing the shared receives", again) {
+			break
+		}
+	}
+	for _, f := range out {
+		if _, err := reached(r, f, nthTimeout); again == nil && !errors.Is(err, ErrClosed) {
+			r.note("a receive that nothing came for", err)
+		}
+	}
+}
+
+// posts sends datagrams to and fro, and to a group.
+func (r *nthPaced) posts() {
+	o := Options{SendDepth: 4, RecvCredits: 4}
+	a, err := r.client.ListenPacket(":0", o)
+	r.note("datagrams of the client", err)
+	b, err := r.server.ListenPacket(":0", o)
+	r.note("datagrams of the server", err)
+	out, local, ok := r.region(r.client, 64, allAccess, 5)
+	defer r.give(out)
+	if a == nil || b == nil || !ok {
+		return
+	}
+	ask := &resolving{p: a, dst: b.Addr()}
+	var asked futures.Future[*Peer]
+	ask.promise, asked = r.client.peers.New(nil)
+	a.sh.r.Defer(ask.start)
+	if to, ok := get(r, "resolving", asked, nil); ok {
+		k, came := r.datagram("a datagram", a, b, to, local)
+		if came {
+			r.answer(a, b, k, local.Len())
+		}
+		r.note("closing a peer", to.Close())
+	}
+	group := netip.MustParseAddr("239.1.2.3")
+	mine, ok := get(r, "joining", a.join(group), nil)
+	_, fine := get(r, "joining", b.join(group), nil)
+	if ok && fine {
+		if k, came := r.datagram("a datagram to all", a, b, mine, local); came {
+			r.note("releasing a datagram", k.Release())
+		}
+		r.note("leaving", mine.Close())
+	}
+	for _, p := range []*PacketConn{a, b} {
+		if err := p.Err(); err != nil {
+			r.note("datagrams had failed", err)
+		}
+		p.setCause(ErrConnClosed)
+		p.sh.r.Defer(p.end)
+		if r.gone("closing datagrams", p.closed) {
+			r.note("closing datagrams", p.closeErr)
+		}
+	}
+}
+
+// datagram sends one, which may be lost when a call fails.
+func (r *nthPaced) datagram(what string, from, to *PacketConn, at *Peer, local Slice) (k Packet, came bool) {
+	coming := to.Recv()
+	f, err := from.Send(r.ctx, at, local)
+	if _, ok := get(r, what, f, err); !ok {
+		coming.Discard()
+		return k, false
+	}
+	switch k, err = reached(r, coming, nthLate); {
+	case errors.Is(err, errNever):
+		*r.lost++
+		return k, false
+	case err != nil:
+		return k, r.note(what, err)
+	case len(k.Data) != local.Len():
+		r.wrong("%s: %d bytes came, want %d", what, len(k.Data), local.Len())
+	}
+	return k, true
+}
+
+// answer sends a datagram back to where k came from.
+func (r *nthPaced) answer(a, b *PacketConn, k Packet, n int) {
+	back, err := b.PeerOf(k)
+	r.note("who sent it", err)
+	r.note("releasing a datagram", k.Release())
+	in, local, ok := r.region(r.server, n, allAccess, 9)
+	defer r.give(in)
+	if back == nil || !ok {
+		return
+	}
+	if k, came := r.datagram("a reply", b, a, back, local); came {
+		r.note("releasing a reply", k.Release())
+	}
+}
