@@ -21,7 +21,7 @@ const (
 
 // InitAHFromGRH is where a reply to a datagram goes: to the source that its 40
 // bytes name, through the port it came by. grh comes from outside; what is no
-// header is ErrInvalid. The queue pair to reply to is WC.SrcQP. It does not block.
+// header, or names a source that is no single port, is ErrInvalid. The queue pair to reply to is WC.SrcQP. It does not block.
 //
 // Implements: ibv_init_ah_from_wc, for RoCEv2.
 func InitAHFromGRH(grh []byte, port, sgidIndex uint8) (AHAttr, error) {
@@ -39,6 +39,10 @@ func InitAHFromGRH(grh []byte, port, sgidIndex uint8) (AHAttr, error) {
 		a.FlowLabel = binary.BigEndian.Uint32(grh) & 0xfffff
 	default:
 		return AHAttr{}, fmt.Errorf("%w: neither an IPv4 nor an IPv6 header", ErrInvalid)
+	}
+	// Or one forged datagram would have a whole group replied to.
+	if from := a.DGID.Addr(); from.IsMulticast() || from.IsUnspecified() {
+		return AHAttr{}, fmt.Errorf("%w: a datagram from %v", ErrInvalid, from)
 	}
 	return a, nil
 }

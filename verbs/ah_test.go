@@ -46,6 +46,27 @@ func TestInitAHFromGRHRefuses(t *testing.T) {
 	}
 }
 
+// Rule: a reply goes to one port; a source that is a group's address, or none, is
+// refused, in either header.
+func TestInitAHFromGRHOnlyOnePort(t *testing.T) {
+	for _, from := range []string{"239.1.2.3", "0.0.0.0", "ff02::1", "::"} {
+		addr, grh := netip.MustParseAddr(from), ipv4GRH()
+		if h := grh[grhIPv4At:]; addr.Is4() {
+			copy(h[12:], addr.AsSlice())
+			h[10], h[11] = 0, 0
+			c := checksum(h)
+			h[10], h[11] = byte(c>>8), byte(c)
+		} else {
+			clear(grh)
+			grh[0] = 0x60
+			copy(grh[grhIPv6Source:], addr.AsSlice())
+		}
+		if a, err := InitAHFromGRH(grh, 1, 0); !errors.Is(err, ErrInvalid) {
+			t.Errorf("from %s: %+v, %v; want %v", from, a, err, ErrInvalid)
+		}
+	}
+}
+
 func FuzzInitAHFromGRH(f *testing.F) {
 	f.Add(ipv4GRH())
 	f.Fuzz(func(t *testing.T, b []byte) {
