@@ -18,6 +18,11 @@ type model struct {
 	budget  int // messages per activation
 	pushing int // producers that have not finished
 
+	rest func() string // what else the future depends on
+	left func() bool   // something waits; with nobody who can go on it is lost
+	soft bool          // goroutines that are given up run to their end
+	over bool          // they do
+
 	threads []*mthread
 	cur     *mthread
 	back    chan struct{} // the running thread is at a step, or has ended
@@ -34,6 +39,9 @@ type mthread struct {
 }
 
 func (m *model) step(at string) {
+	if m.over {
+		return
+	}
 	t := m.cur
 	t.at = at
 	m.back <- struct{}{}
@@ -110,6 +118,9 @@ func (m *model) executor() {
 // state is all that the future depends on.
 func (m *model) state() string {
 	s := fmt.Sprint(m.w.s.Load(), m.queued, m.enq, m.active, m.pushing)
+	if m.rest != nil {
+		s += m.rest()
+	}
 	for _, t := range m.threads {
 		s += fmt.Sprint("|", t.at, t.extra, t.ended)
 	}
@@ -137,8 +148,8 @@ func (m *model) let(i int) {
 func (m *model) giveUp() {
 	for _, t := range m.threads {
 		if !t.ended {
-			m.cur = t
-			t.resume <- false
+			m.cur, m.over = t, m.soft
+			t.resume <- m.soft
 			<-m.back
 		}
 	}
@@ -159,7 +170,7 @@ func explore(build func(m *model)) (states int, broken string, trace []string) {
 			m.let(i)
 		}
 		s, can := m.state(), m.enabled()
-		if m.broken == "" && len(can) == 0 && (m.queued > 0 || m.w.s.Load() != idle) {
+		if m.broken == "" && len(can) == 0 && (m.queued > 0 || m.w.s.Load() != idle || m.left != nil && m.left()) {
 			m.broken = "lost wake-up: " + s
 		}
 		broken = m.broken

@@ -48,6 +48,7 @@ func newWorkers(n int) (*workers, error) {
 // state allocates nothing.
 func (w *workers) queue(a *core) {
 	w.in.Push(a)
+	yield("pushed")
 	w.call()
 }
 
@@ -64,6 +65,7 @@ func (w *workers) hire() bool {
 		if n >= w.cap {
 			return false
 		}
+		yield("hire")
 		if w.busy.CompareAndSwap(n, n+1) {
 			return true
 		}
@@ -73,6 +75,9 @@ func (w *workers) hire() bool {
 // run has fn run on the pool, or on a goroutine of its own: the pool is closed, or
 // its last worker not quite back. It does not block.
 func (w *workers) run(fn func()) {
+	if hires(fn) {
+		return
+	}
 	if w.pool.Submit(fn) != nil {
 		go fn()
 	}
@@ -82,7 +87,7 @@ func (w *workers) work() {
 	returned := false
 	defer func() {
 		if !returned { // a handler ended this goroutine (Goexit)
-			go w.work()
+			w.run(w.body)
 		}
 	}()
 	for {
@@ -90,8 +95,10 @@ func (w *workers) work() {
 			a.run()
 			continue
 		}
+		yield("leave")
 		w.busy.Add(-1)
-		if !w.waiting() || !w.hire() {
+		yield("left")
+		if mutant == mutantNoLastLook || !w.waiting() || !w.hire() {
 			returned = true
 			return
 		}
