@@ -3,17 +3,20 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/leak"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv"
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
 )
 
-// Rule: the same through libibverbs and librdmacm, loaded at run time.
-func TestNthCallFailsOnTheNullDevice(t *testing.T) {
+// nullProvider is the null device, under its libraries loaded as the system's are.
+func nullProvider(t *testing.T) verbs.Provider {
+	t.Helper()
 	paths, err := nulldev.Build()
 	if errors.Is(err, nulldev.ErrNoCompiler) {
 		t.Skipf("%v (Debian: apt-get install gcc)", err)
@@ -25,7 +28,42 @@ func TestNthCallFailsOnTheNullDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+// Rule: the same through libibverbs and librdmacm, loaded at run time.
+func TestNthCallFailsOnTheNullDevice(t *testing.T) {
+	p := nullProvider(t)
 	provider := func() (verbs.Provider, error) { return p, nil }
 	o := nth.Drive(t, nth.Scenario{Provider: provider, Run: nthScenario([2]string{"null0", "null1"}), Step: nthStride()})
 	t.Log(o)
+}
+
+// nthTopicStride is nthStride for one topic of several: a few runs of each by default.
+const nthTopicStride = 6
+
+// Rule: the same for what lasts, windows, shared receives and datagrams.
+func TestNthCallOfATopicFailsOnTheNullDevice(t *testing.T) {
+	p := nullProvider(t)
+	step := nthStride()
+	if step > 1 {
+		step *= nthTopicStride
+	}
+	for name, scenario := range nthTopics {
+		t.Run(name, func(t *testing.T) {
+			lost := 0
+			t.Log(nth.Drive(t, nth.Scenario{
+				Provider: func() (verbs.Provider, error) { return p, nil },
+				Run: func(p verbs.Provider) error {
+					lost = 0
+					r := &nthPaced{nthRun: nthRun{p: p}, ctx: context.Background(), lost: &lost}
+					return r.all([2]string{"null0", "null1"}, scenario)
+				},
+				Step: step, Gauges: []leak.Gauge{{Name: "objects of ibv", Read: ibv.Live}},
+			}))
+			if lost > 0 {
+				t.Errorf("without a fault %d datagrams did not come", lost)
+			}
+		})
+	}
 }

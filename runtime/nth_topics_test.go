@@ -256,7 +256,7 @@ func (r *nthPaced) datagram(what string, from, to *PacketConn, at *Peer, local S
 		coming.Discard()
 		return k, false
 	}
-	switch k, err = reached(r, coming, nthLate); {
+	switch k, err = reached(r, coming, nthTimeout); {
 	case errors.Is(err, errNever):
 		*r.lost++
 		return k, false
