@@ -38,7 +38,8 @@
 // it an operation, a child, a connection or a timer, has ended before Stopped is called, and Done
 // is closed only after the last. So an actor that ended has nothing that the
 // device could still write into, and what an operation brings never reaches another
-// instance than the one that started it.
+// instance than the one that started it. (A connection has ended when
+// nothing of it is out any more: it is destroyed, Conn.Gone, a moment later.)
 //
 // A failure is a panic in a handler, an error of Started, or a handler that ends its
 // goroutine (OnPool only: on a reactor that ends the callbacks of that reactor). The mailbox
