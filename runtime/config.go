@@ -85,7 +85,7 @@ type Options struct {
 	// default DefaultInline, -1: never.
 	Inline int
 	// Shared is where a raw connection takes its receives from, instead of from
-	// RecvCredits of its own; default nil.
+	// RecvCredits of its own: one of the same runtime, not closed; default nil.
 	Shared *SharedRecv
 	// PrivateData goes to the peer with the request or the acceptance: at most
 	// MaxDialData or MaxAcceptData bytes. It is copied.

@@ -165,6 +165,9 @@ func (rt *Runtime) inherit(o Options) (Options, error) {
 		o.PrivateData = d.PrivateData
 	}
 	o.PrivateData = bytes.Clone(o.PrivateData)
+	if err := o.Shared.usable(rt); err != nil {
+		return o, err
+	}
 	return o.validate()
 }
 

@@ -13,8 +13,8 @@ import (
 // for room in the send queue. The future tells that it has left, which is not that
 // it arrives. The local memory is the device's until then.
 //
-// Errors: ErrTooLarge, ErrReleased, verbs.ErrClosed for a closed peer, the
-// cause, the context's.
+// Errors: ErrTooLarge, ErrReleased, verbs.ErrClosed for a closed peer,
+// verbs.ErrInvalid for none or another PacketConn's, the cause, the context's.
 //
 // Implements: ibv_post_send, SEND on a UD queue pair.
 func (p *PacketConn) Send(ctx context.Context, to *Peer, local Slice) (Future, error) {
@@ -34,6 +34,9 @@ func (p *PacketConn) send(ctx context.Context, to *Peer, local Slice, s reactor.
 	}
 	if local.Len() > p.MaxPacket() {
 		return f, fmt.Errorf("%w: %d bytes, one datagram carries %d", ErrTooLarge, local.Len(), p.MaxPacket())
+	}
+	if to == nil {
+		return f, fmt.Errorf("%w: no peer to send to (Resolve, PeerOf and Join give one)", verbs.ErrInvalid)
 	}
 	if to.p != p {
 		return f, fmt.Errorf("%w: the peer belongs to another PacketConn", verbs.ErrInvalid)

@@ -253,3 +253,32 @@ func TestPacketSendAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations for a datagram", n)
 	}
 }
+
+// Rule: datagrams that cannot be opened leave nothing: their receive buffers, which
+// no device ever had, go back too, and the runtime closes.
+func TestListenPacketThatFailsLeavesNothing(t *testing.T) {
+	onBeds(t, func(t *testing.T, d bed) {
+		rt := d.open(t, Config{}, 0)
+		p := mustListenPacket(t, rt, Options{RecvCredits: 3})
+		if _, err := rt.ListenPacket(p.Addr().String(), Options{}); err == nil {
+			t.Fatal("an address was given twice")
+		}
+		ctx := testContext(t)
+		if err := p.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := rt.Close(ctx); err != nil {
+			t.Errorf("closing the runtime: %v", err)
+		}
+	})
+}
+
+// Rule: a datagram to nobody is refused and changes nothing.
+func TestSendingToNoPeerIsRefused(t *testing.T) {
+	p := mustListenPacket(t, mustOpen(t, Config{}), Options{})
+	_, err := p.Send(testContext(t), nil, bufferOf(t, p.rt, []byte("x")).Slice())
+	mistake(t, "no peer", err, verbs.ErrInvalid, "no peer")
+	if err := p.Err(); err != nil {
+		t.Errorf("the datagrams have ended: %v", err)
+	}
+}

@@ -188,6 +188,22 @@ func (s *SharedRecv) part(c *Conn) {
 	}
 }
 
+// usable tells whether connections of rt may receive here; nil is.
+func (s *SharedRecv) usable(rt *Runtime) error {
+	if s == nil {
+		return nil
+	}
+	if s.rt != rt {
+		return fmt.Errorf("%w: Options.Shared is of another runtime", ErrConfig)
+	}
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if _, open := rt.shared[s]; !open {
+		return fmt.Errorf("%w: Options.Shared: %w", ErrConfig, ErrClosed)
+	}
+	return nil
+}
+
 // queue is nil for nil.
 func (s *SharedRecv) queue() *reactor.SharedRecv {
 	if s == nil {

@@ -174,3 +174,22 @@ func TestSharedReceivesMistakes(t *testing.T) {
 	_, err = s.rt.NewSharedRecv(1<<20, 0)
 	mistake(t, "more than can be numbered", err, ErrConfig, "1048576")
 }
+
+// Rule: shared receives of another runtime, or closed ones, are refused when they are
+// named, and not when a peer connects.
+func TestSharedReceivesOfOthersAreRefused(t *testing.T) {
+	a, b := mustOpen(t, Config{Device: "soft0"}), mustOpen(t, Config{Device: "soft1"})
+	s, err := b.NewSharedRecv(1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.ListenOptions(":0", Options{Raw: true, Shared: s})
+	mistake(t, "another runtime's", err, ErrConfig, "Options.Shared", "another runtime")
+	_, err = a.DialOptions(testContext(t), "127.0.0.2:1", Options{Raw: true, Shared: s})
+	mistake(t, "another runtime's", err, ErrConfig, "another runtime")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.ListenOptions(":0", Options{Raw: true, Shared: s})
+	mistake(t, "closed", err, ErrConfig, "Options.Shared", "closed")
+}

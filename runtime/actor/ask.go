@@ -3,6 +3,7 @@ package actor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"sync"
 
@@ -103,7 +104,7 @@ func Ask[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M) fu
 func AskWait[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M) (R, error) {
 	if ctx.Value(insideKey{}) != nil || ctx.Done() == nil && inside(ctx) {
 		var none R
-		return none, ErrWouldDeadlock
+		return none, fmt.Errorf("%w: AskWait in a handler; Tell, and have the answer told", ErrWouldDeadlock)
 	}
 	f := Ask(ctx, to, question)
 	v, err := f.Await(ctx)

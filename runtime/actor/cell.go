@@ -69,7 +69,7 @@ func (c *cell[M]) takeRoom(ctx context.Context) error {
 		if c.stop.Load() != stopNot {
 			return ErrStopped
 		}
-		return ErrWouldDeadlock
+		return errNoRoomInHandler
 	}
 	switch err := c.room.Acquire(ctx); err {
 	case nil:

@@ -11,7 +11,7 @@ var (
 	ErrClosed        = errors.New("actor: the system is closed")
 	ErrStopped       = errors.New("actor: stopped")
 	ErrMailboxFull   = errors.New("actor: mailbox full")
-	ErrWouldDeadlock = errors.New("actor: a handler may not wait for room in a mailbox")
+	ErrWouldDeadlock = errors.New("actor: a handler may not wait for actors")
 	ErrNoReply       = errors.New("actor: the handler will not reply")
 	ErrNoActor       = errors.New("actor: the zero Ref is nobody")
 	ErrTooMany       = errors.New("actor: too many operations under way")
@@ -20,6 +20,9 @@ var (
 	ErrEscalated     = errors.New("actor: a child could not be restarted")
 	ErrGoexit        = errors.New("actor: the handler ended its goroutine")
 )
+
+// errNoRoomInHandler is made once: Tell allocates nothing.
+var errNoRoomInHandler = fmt.Errorf("%w: the mailbox is full, and Tell would wait for room", ErrWouldDeadlock)
 
 // PanicError is a panic of a handler.
 type PanicError struct {

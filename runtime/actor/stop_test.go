@@ -281,3 +281,32 @@ func TestMistakes(t *testing.T) {
 		t.Error("the zero Ref is somebody")
 	}
 }
+
+// Rule: a handler that closes its system, which would wait for that handler, is
+// refused, whatever context it gives; and nothing is closed.
+func TestClosingTheSystemInAHandlerIsRefused(t *testing.T) {
+	w := newWorld(t, Config{})
+	got := make(chan error, 2)
+	r := spawn[int](w, Options{}, Func[int](func(ctx *Context[int], _ int) {
+		got <- w.Close(ctx)
+		got <- w.Close(w.ctx)
+	}))
+	w.must("telling", r.Tell(w.ctx, 0))
+	for range 2 {
+		if err := wait(w, "the answer", got); !errors.Is(err, ErrWouldDeadlock) {
+			t.Errorf("closing in a handler: %v, want ErrWouldDeadlock", err)
+		}
+	}
+	if err := r.Tell(w.ctx, 0); err != nil {
+		t.Errorf("telling after that: %v", err)
+	}
+	wait(w, "the answer", got)
+	wait(w, "the answer", got)
+}
+
+// Rule: an actor without a parent is refused.
+func TestSpawningByNobodyIsRefused(t *testing.T) {
+	if _, err := Spawn(nil, Options{}, func() Handler[int] { return Func[int](func(*Context[int], int) {}) }); !errors.Is(err, ErrConfig) {
+		t.Errorf("got %v, want ErrConfig", err)
+	}
+}

@@ -96,6 +96,9 @@ func (s *System) parent() (*System, *core) { return s, nil }
 //
 // Errors: ErrConfig, ErrClosed, ErrStopped when the parent is to stop.
 func Spawn[M any](by Parent, o Options, next func() Handler[M]) (Ref[M], error) {
+	if by == nil {
+		return Ref[M]{}, fmt.Errorf("%w: Spawn without a parent", ErrConfig)
+	}
 	s, parent := by.parent()
 	o, err := o.validate(s)
 	if err == nil && next == nil {
@@ -170,11 +173,15 @@ const closeGrace = 5 * time.Second
 
 // Close refuses new actors, stops all as Ref.Stop does, and waits for their end;
 // when ctx ends first, as StopNow does, and waits some seconds more. It gives
-// everything back. It is idempotent, and several may call it. Not from a handler.
+// everything back. It is idempotent, and several may call it. Not from a handler,
+// for whose end it waits: ErrWouldDeadlock then, and nothing is changed.
 //
 // Errors: the context's, with the actors whose handlers have not returned; then Close
 // may be called again.
 func (s *System) Close(ctx context.Context) error {
+	if inside(ctx) {
+		return fmt.Errorf("%w: System.Close in a handler", ErrWouldDeadlock)
+	}
 	s.mu.Lock()
 	if !s.closing {
 		s.closing = true
