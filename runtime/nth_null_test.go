@@ -5,6 +5,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/leak"
@@ -65,5 +66,17 @@ func TestNthCallOfATopicFailsOnTheNullDevice(t *testing.T) {
 				t.Errorf("without a fault %d datagrams did not come", lost)
 			}
 		})
+	}
+}
+
+// Rule: who asks for datagrams and is refused learns why, here too.
+func TestResolveOverLibibverbsSaysWhyItWasRefused(t *testing.T) {
+	cfg := Config{Provider: nth.Wrap(nullProvider(t), &nth.Plan{Op: "rdma_accept", N: 1}), Device: "null0"}
+	a := mustListenPacket(t, mustOpen(t, cfg), Options{})
+	cfg.Device = "null1"
+	b := mustListenPacket(t, mustOpen(t, cfg), Options{})
+	_, err := a.Resolve(testContext(t), b.Addr().String())
+	if e, ok := errors.AsType[*RejectError](err); !ok || !strings.Contains(e.Text, "rdma_accept") {
+		t.Errorf("resolving what refuses: %v", err)
 	}
 }

@@ -241,9 +241,12 @@ void cm_refuse(struct cm_id *id, int reason, const void *data, size_t len)
 	p->peer = NULL;
 	id->peer = NULL;
 	p->state = CM_OVER;
-	if (cm_is_ud(p))
-		cm_push(p, VB_RDMA_CM_EVENT_UNREACHABLE, CM_SIDR_REJECT, NULL);
-	else
+	if (cm_is_ud(p)) { /* the words come along (kernel cma.c, cma_sidr_rep_handler) */
+		struct cm_event *e = told(data, len, CM_PRIVATE_SIDR_REP);
+
+		e->event.param.ud = (struct vb_rdma_ud_param){ .private_data = e->data, .private_data_len = CM_PRIVATE_SIDR_REP };
+		cm_push(p, VB_RDMA_CM_EVENT_UNREACHABLE, CM_SIDR_REJECT, e);
+	} else
 		cm_push(p, VB_RDMA_CM_EVENT_REJECTED, reason, told(data, len, CM_PRIVATE_REJ));
 }
 
