@@ -47,7 +47,7 @@ func (m *Memory) allocBig(n int) (Buffer, error) {
 	if b.mapping, err = m.mapRegistered(n, verbs.AccessLocalWrite); err != nil {
 		return Buffer{}, fmt.Errorf("runtime: buffer of %d bytes: %w", n, err)
 	}
-	b.lease.home = b
+	b.lease.home, b.lease.memory = b, m
 	m.bigs++
 	m.bigBytes += int64(b.arena.Len())
 	if m.cfg.PoisonFreed {

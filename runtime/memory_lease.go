@@ -52,6 +52,9 @@ type lease struct {
 	// home (regions) has nothing to give back.
 	home  leaseHome
 	index uint32
+	// memory is whose it is: of one device and protection domain. Set when the
+	// memory is made, never changed.
+	memory *Memory
 }
 
 // open makes a free block live, and returns what the handles made now must

@@ -327,3 +327,58 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 type nothing struct{}
 
 func (nothing) Complete(Result, error) {}
+
+// Rule: memory of another runtime, whose key this device does not know, is refused at
+// once, and neither the connection nor the datagrams end of it.
+func TestMemoryOfAnotherRuntimeIsRefused(t *testing.T) {
+	a, b := connected(t, Config{})
+	ctx := testContext(t)
+	all, err := b.rt.NewRegion(4096, allAccess|verbs.AccessMWBind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all.Close()
+	remote, err := all.Remote(0, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const says = "another runtime"
+	w, err := a.NewWindow()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = w.Bind(ctx, all, 0, 64, verbs.AccessRemoteRead)
+	mistake(t, "binding", err, verbs.ErrInvalid, says)
+	ours := bufferOf(t, a.rt, make([]byte, 64)).Slice()
+	pa := mustListenPacket(t, a.rt, Options{})
+	to := mustResolve(t, pa, mustListenPacket(t, b.rt, Options{}).Addr().String())
+	shared, err := a.rt.NewSharedRecv(1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	region, err := all.Slice(0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, theirs := range map[string]Slice{
+		"a buffer": bufferOf(t, b.rt, make([]byte, 64)).Slice(), "a region": region,
+		"a big buffer": bufferOf(t, b.rt, make([]byte, MaxPooled+1)).Slice(),
+	} {
+		theirs, _ = theirs.Sub(0, 64)
+		_, err = a.Write(ctx, theirs, remote)
+		mistake(t, "writing from "+what, err, verbs.ErrInvalid, says, "64 bytes")
+		_, err = a.Read(ctx, theirs, remote)
+		mistake(t, "reading into "+what, err, verbs.ErrInvalid, says)
+		_, err = a.SendV(ctx, []Slice{ours, theirs})
+		mistake(t, "sending "+what, err, verbs.ErrInvalid, says)
+		_, err = pa.Send(ctx, to, theirs)
+		mistake(t, "a datagram from "+what, err, verbs.ErrInvalid, says)
+		_, err = shared.PostRecv(theirs)
+		mistake(t, "a receive into "+what, err, verbs.ErrInvalid, says)
+	}
+	if a.Err() != nil || b.Err() != nil || pa.Err() != nil {
+		t.Errorf("it ended something: %v, %v, %v", a.Err(), b.Err(), pa.Err())
+	}
+	f, err := a.Write(ctx, ours, remote)
+	done(t, f, err)
+}

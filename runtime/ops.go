@@ -15,7 +15,7 @@ import (
 // operation. They do not wait for it. The local memory is the device's until the
 // future is settled, whoever stops waiting.
 //
-// Errors at once: ErrReleased for memory given back, ErrRemoteRange and
+// Errors at once: ErrReleased for memory given back, verbs.ErrInvalid for another runtime's, ErrRemoteRange and
 // ErrPermission for remote memory, the connection's cause, the context's error.
 // Errors of the future: *verbs.WCError; the connection has failed then, or is
 // about to: its Err may know the cause a moment later.
@@ -131,7 +131,7 @@ func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, 
 	var space [stackSGEs]verbs.SGE
 	s := reactor.Send{Opcode: op, Remote: remote.Addr, RKey: remote.RKey, Imm: imm}
 	var p reactor.Payload
-	if p.SGEs, s.Lease, err = leaseAll(space[:0], locals); err == nil {
+	if p.SGEs, s.Lease, err = leaseAll(c.rt.mem, space[:0], locals); err == nil {
 		if f, err = c.submit(ctx, &s, p, w); err == nil {
 			return f, nil
 		}
@@ -187,9 +187,14 @@ func (c *Conn) creditBack(op verbs.WROpcode) {
 
 // leaseAll begins the lease of every slice and lists their elements. One lease is
 // given to the operation as it is; several are bundled, which allocates.
-func leaseAll(sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor.Lease, error) {
+// All must be m's.
+func leaseAll(m *Memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor.Lease, error) {
 	for i, l := range locals {
-		if err := l.begin(); err != nil {
+		err := l.of(m)
+		if err == nil {
+			err = l.begin()
+		}
+		if err != nil {
 			leases(locals[:i]).End()
 			return nil, nil, err
 		}

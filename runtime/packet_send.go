@@ -14,7 +14,8 @@ import (
 // it arrives. The local memory is the device's until then.
 //
 // Errors: ErrTooLarge, ErrReleased, verbs.ErrClosed for a closed peer,
-// verbs.ErrInvalid for none or another PacketConn's, the cause, the context's.
+// verbs.ErrInvalid for none or another PacketConn's, and for another runtime's
+// memory, the cause, the context's.
 //
 // Implements: ibv_post_send, SEND on a UD queue pair.
 func (p *PacketConn) Send(ctx context.Context, to *Peer, local Slice) (Future, error) {
@@ -40,6 +41,9 @@ func (p *PacketConn) send(ctx context.Context, to *Peer, local Slice, s reactor.
 	}
 	if to.p != p {
 		return f, fmt.Errorf("%w: the peer belongs to another PacketConn", verbs.ErrInvalid)
+	}
+	if err := local.of(p.rt.mem); err != nil {
+		return f, err
 	}
 	if err := local.begin(); err != nil {
 		return f, err

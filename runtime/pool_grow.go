@@ -46,7 +46,7 @@ func (m *Memory) newSlab(p *pool, size int) (*slab, error) {
 		poison: m.cfg.PoisonFreed, leases: make([]lease, n), free: ring.NewFreeList(n),
 	}
 	for i := range s.leases {
-		s.leases[i].home, s.leases[i].index = s, uint32(i)
+		s.leases[i].home, s.leases[i].index, s.leases[i].memory = s, uint32(i), m
 		s.leases[i].word.Store(leaseDying)
 	}
 	if s.poison {

@@ -90,6 +90,7 @@ func (m *Memory) addRegion(size int, access verbs.AccessFlags, fill func(*Region
 		return nil, errMemoryClosed
 	}
 	r := &Region{m: m, access: access}
+	r.lease.memory = m
 	if err := fill(r); err != nil {
 		return nil, fmt.Errorf("runtime: region of %d bytes: %w", size, err)
 	}

@@ -40,7 +40,7 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w way) 
 	}
 	var space [stackSGEs]verbs.SGE
 	var p reactor.Payload
-	if p.SGEs, s.Lease, err = leaseAll(space[:0], locals); err == nil {
+	if p.SGEs, s.Lease, err = leaseAll(c.rt.mem, space[:0], locals); err == nil {
 		if f, err = c.post(ctx, &s, p, total, w); err == nil {
 			return f, nil
 		}
@@ -164,7 +164,7 @@ func (c *Conn) postRecv(locals []Slice, s *rawRecv, tag uint64) (err error) {
 	var space [stackSGEs]verbs.SGE
 	r := reactor.Recv{Sink: s, Tag: tag}
 	var sges []verbs.SGE
-	if sges, r.Lease, err = leaseAll(space[:0], locals); err != nil {
+	if sges, r.Lease, err = leaseAll(c.rt.mem, space[:0], locals); err != nil {
 		return err
 	}
 	if err = c.q.PostRecv(&r, sges); err != nil && r.Lease != nil {

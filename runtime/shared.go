@@ -103,7 +103,7 @@ func (s *SharedRecv) PostRecv(locals ...Slice) (f futures.Future[Arrival], err e
 	var space [stackSGEs]verbs.SGE
 	var r reactor.Recv
 	var sges []verbs.SGE
-	if sges, r.Lease, err = leaseAll(space[:0], locals); err != nil {
+	if sges, r.Lease, err = leaseAll(s.rt.mem, space[:0], locals); err != nil {
 		return f, err
 	}
 	t := &taking{s: s}

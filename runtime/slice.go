@@ -71,6 +71,15 @@ func (s Slice) begin() error {
 	return nil
 }
 
+// of tells whether the memory is m's: another runtime's device does not know its
+// key, or worse, knows it as something else's. The zero Slice is everybody's.
+func (s Slice) of(m *Memory) error {
+	if s.lease != nil && s.lease.memory != m {
+		return fmt.Errorf("%w: %d bytes of local memory of another runtime; copy them into memory of the connection's own", verbs.ErrInvalid, len(s.b))
+	}
+	return nil
+}
+
 // writable tells whether the device may write here: as the target of a receive,
 // a READ or an atomic. The zero Slice is: nothing is written.
 func (s Slice) writable() bool {

@@ -138,7 +138,7 @@ func (c *Conn) piece(ctx context.Context, m *multi, s *reactor.Send, part Slice)
 	var space [1]verbs.SGE
 	var err error
 	var p reactor.Payload
-	if p.SGEs, s.Lease, err = leaseAll(space[:0], []Slice{part}); err == nil {
+	if p.SGEs, s.Lease, err = leaseAll(c.rt.mem, space[:0], []Slice{part}); err == nil {
 		m.left.Add(1)
 		if _, err = c.q.Post(ctx, s, p); err == nil {
 			return nil

@@ -17,7 +17,8 @@ import (
 // behind it.
 //
 // Errors: ErrWindowState unless it is free, *RangeError, ErrPermission,
-// ErrReleased, the connection's cause.
+// ErrReleased, verbs.ErrInvalid for a region of another runtime, the connection's
+// cause.
 //
 // Implements: ibv_post_send, BIND_MW.
 func (w *Window) Bind(ctx context.Context, r *Region, off, n int, access verbs.AccessFlags) (Remote, Future, error) {
@@ -55,6 +56,9 @@ func (b *binding) part() (part Slice, err error) {
 
 func (w *Window) bind(ctx context.Context, b binding, to way) (Remote, Future, error) {
 	part, err := b.part()
+	if err == nil {
+		err = part.of(w.c.rt.mem)
+	}
 	if err == nil {
 		err = part.begin()
 	}
