@@ -53,7 +53,7 @@ func (p *Provider) CreateCMChannel() (verbs.CMChannel, error) {
 	}
 	c, err := C.shim_create_cm_channel(t)
 	if c == nil {
-		return nil, failed(op, p.Name(), errnoOf(err))
+		return nil, noKernel(op, p.Name(), errnoOf(err), syscall.ENODEV, "rdma_ucm")
 	}
 	if e := syscall.Errno(C.shim_nonblock(c.fd)); e != 0 {
 		C.shim_destroy_cm_channel(t, c)

@@ -36,6 +36,16 @@ func failed(op, object string, errno syscall.Errno) error {
 	return &verbs.OpError{Op: op, Object: object, Errno: errno, Err: sentinel(errno)}
 }
 
+// noKernel is failed for the first call of a library; sign is its errno where the
+// kernel's part is missing (rdma-core libibverbs/init.c: no verbs class in sysfs is ENOSYS;
+// librdmacm/cma.c: no device rdma_cm is ENODEV).
+func noKernel(op, object string, errno, sign syscall.Errno, module string) error {
+	if errno != sign {
+		return failed(op, object, errno)
+	}
+	return opError(op, object, errno, "%w: the library is there, but not the kernel's part of it, module %s (modprobe %s; a container needs /dev/infiniband and /sys/class/infiniband_verbs too)", verbs.ErrNotSupported, module, module)
+}
+
 // foreign is the answer to an object that is not of the context it is used in.
 func foreign(op, object string, given any) error {
 	return opError(op, object, syscall.EINVAL, "%w: %v is not of this context", verbs.ErrInvalid, given)

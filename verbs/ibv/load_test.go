@@ -6,6 +6,7 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -126,5 +127,16 @@ func TestSystemLibraries(t *testing.T) {
 		}
 	case !errors.As(err, &lib) && !(errors.As(err, &call) && call.Op == "rdma_create_event_channel" && call.Errno != 0):
 		t.Errorf("CreateCMChannel: %v", err)
+	}
+}
+
+// Rule: libraries on a machine whose kernel has no RDMA say that it is the kernel's part
+// that is missing, and which module it is.
+func TestKernelWithoutRDMA(t *testing.T) {
+	text := strings.Replace(tiny("none"), "{ *n = 1; return list; }", "{ *n = 0; (void)list; errno = ENOSYS; return 0; }", 1)
+	_, err := provider(t, Config{Verbs: library(t, text)}).Devices()
+	var o *verbs.OpError
+	if !errors.As(err, &o) || o.Errno != syscall.ENOSYS || !errors.Is(err, verbs.ErrNotSupported) || !strings.Contains(err.Error(), "modprobe ib_uverbs") {
+		t.Errorf("got %v, want ErrNotSupported with ENOSYS and the module's name", err)
 	}
 }

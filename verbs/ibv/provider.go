@@ -60,7 +60,7 @@ func (p *Provider) deviceList(op string, f func(t *verbsTable, d *C.struct_vb_de
 	var n C.int
 	list, err := C.shim_devices(t, &n)
 	if list == nil {
-		return failed(op, p.Name(), errnoOf(err))
+		return noKernel(op, p.Name(), errnoOf(err), syscall.ENOSYS, "ib_uverbs")
 	}
 	defer C.shim_free_devices(t, list)
 	for i := C.int(0); i < n; i++ {
