@@ -24,6 +24,7 @@ type Driver interface {
 // Signal says why Park returned.
 type Signal uint8
 
+// Why Park returns.
 const (
 	SignalSettled   Signal = iota + 1 // what was waited for is settled
 	SignalTurn                        // an Offer was accepted: the turn is this goroutine's, it must use it or hand it on

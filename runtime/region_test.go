@@ -100,7 +100,7 @@ func TestRegionWithOperationsInFlightDoesNotClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, _ := r.Slice(0, 8)
-		if s.begin() != nil || s.begin() != nil {
+		if errors.Join(s.begin(), s.begin()) != nil {
 			t.Fatal("cannot begin")
 		}
 		if err := r.Close(); !errors.Is(err, verbs.ErrBusy) || !strings.Contains(err.Error(), "2 operations") {

@@ -66,10 +66,9 @@ type simNode struct {
 
 // simCounter is a word to which everybody adds 1.
 type simCounter struct {
-	seen       map[uint64]bool // values that successful operations found
-	added      uint64          // successes
-	tried      uint64
-	generation int
+	seen  map[uint64]bool // values that successful operations found
+	added uint64          // successes
+	tried uint64
 }
 
 func (n *simNode) open() {

@@ -21,7 +21,6 @@ type simPair struct {
 	dialing bool
 	holdTo  time.Duration // the dial was given up: its end may live until then
 	blame   string        // why the connection may fail; "": it must not
-	met     bool
 }
 
 // simStream is the messages from one end to the other, in the order in which

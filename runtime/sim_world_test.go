@@ -49,13 +49,12 @@ type simWorld struct {
 	datagrams    [simRemembered]simDatagram
 	numbers      [simRemembered]uint32
 
-	heavy   bool // the link loses so much that connections may fail
-	cut     int  // the node that is cut off, -1: none
-	healAt  time.Duration
-	calmAt  time.Duration // when the link's script changes again
-	opened  int           // connections established at both ends
-	blames  int           // of those, how many failed
-	stalled int           // rounds without anything to do
+	heavy  bool // the link loses so much that connections may fail
+	cut    int  // the node that is cut off, -1: none
+	healAt time.Duration
+	calmAt time.Duration // when the link's script changes again
+	opened int           // connections established at both ends
+	blames int           // of those, how many failed
 }
 
 // simFailure is a broken rule: the run ends with it.

@@ -133,7 +133,7 @@ func put(ctx context.Context, w io.Writer, rt *verbena.Runtime, conn *verbena.Co
 	// The board cannot be read: that is refused before anything is sent.
 	_, err = conn.Read(ctx, buf.Slice(), board)
 	if !errors.Is(err, verbena.ErrPermission) {
-		return fmt.Errorf("reading the board was not refused: %v", err)
+		return fmt.Errorf("reading the board was not refused: %w", err)
 	}
 	fmt.Fprintf(w, "client: reading is refused: %v\n", err)
 	return nil

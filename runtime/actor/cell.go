@@ -2,6 +2,7 @@ package actor
 
 import (
 	"context"
+	"errors"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 )
@@ -71,14 +72,11 @@ func (c *cell[M]) takeRoom(ctx context.Context) error {
 		}
 		return errNoRoomInHandler
 	}
-	switch err := c.room.Acquire(ctx); err {
-	case nil:
-		return nil
-	case ring.ErrClosed:
+	err := c.room.Acquire(ctx)
+	if errors.Is(err, ring.ErrClosed) {
 		return ErrStopped
-	default:
-		return err
 	}
+	return err
 }
 
 // make implements body.

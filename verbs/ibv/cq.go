@@ -6,6 +6,7 @@ package ibv
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -58,7 +59,7 @@ func (c *deviceContext) CreateCQ(cqe int, ch verbs.CompChannel, vector int, user
 			q.c, err = C.shim_create_cq_ex(c.c, C.int(cqe), id, channel, C.int(vector))
 			q.extended = q.c != nil
 		}
-		if !q.extended && (err == nil || sentinel(errnoOf(err)) == verbs.ErrNotSupported) {
+		if !q.extended && (err == nil || errors.Is(sentinel(errnoOf(err)), verbs.ErrNotSupported)) {
 			q.c, err = C.shim_create_cq(c.t, c.c, C.int(cqe), id, channel, C.int(vector))
 		}
 		if q.c == nil {

@@ -3,6 +3,7 @@
 package ibv
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 
@@ -53,7 +54,7 @@ func foreign(op, object string, given any) error {
 
 // errnoOf is the errno that cgo found after a call that returned NULL.
 func errnoOf(err error) syscall.Errno {
-	if e, ok := err.(syscall.Errno); ok && e != 0 {
+	if e, ok := errors.AsType[syscall.Errno](err); ok && e != 0 {
 		return e
 	}
 	return syscall.EIO

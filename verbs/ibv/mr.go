@@ -6,6 +6,7 @@ package ibv
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"syscall"
@@ -77,7 +78,7 @@ func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessF
 // meant: the limit. Only a limit that the request alone exceeds is certain; the
 // runtime knows the sum.
 func memlock(err error, length uint64) error {
-	e, ok := err.(*verbs.OpError)
+	e, ok := errors.AsType[*verbs.OpError](err)
 	if !ok || e.Errno != syscall.ENOMEM {
 		return err
 	}

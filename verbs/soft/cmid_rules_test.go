@@ -275,8 +275,6 @@ func (c *cmChannel) pending() int {
 	return len(c.queue)
 }
 
-func (r *cmRig) settle2(cond func() bool) { r.until("the condition", cond) }
-
 // The channel announces: its descriptor, or its notification, is there as long
 // as an event is.
 func TestCMChannelAnnounces(t *testing.T) {

@@ -152,14 +152,11 @@ func (id *cmID) JoinMulticast(group netip.Addr, userData uint64) error {
 		ev := verbs.CMEvent{Type: verbs.CMMulticastJoin, UD: verbs.UDParam{
 			PrivateData: nativeWord(userData), AH: wayTo(gid), QPNum: verbs.McastQPN, QKey: verbs.UDPQKey,
 		}}
-		if id.qp != nil {
-			if err := id.dev.attachMcast(id.qp, gid); err != nil {
-				ev.Type, ev.Status = verbs.CMMulticastError, -int(syscall.ENOMEM)
-				id.report(ev)
-				return nil
-			}
+		if id.qp != nil && id.dev.attachMcast(id.qp, gid) != nil { // there are too many
+			ev.Type, ev.Status = verbs.CMMulticastError, -int(syscall.ENOMEM)
+		} else {
+			id.groups = append(id.groups, gid)
 		}
-		id.groups = append(id.groups, gid)
 		id.report(ev)
 		return nil
 	})

@@ -141,24 +141,24 @@ func wrongFields(o wire.Opcode) []field {
 }
 
 // packet makes a right one, of 100 bytes or of a First's 1024; f may spoil it.
-func (x *hostile) packet(o wire.Opcode, f *field) func(k *fabric.Packet) {
+func (h *hostile) packet(o wire.Opcode, f *field) func(k *fabric.Packet) {
 	return func(k *fabric.Packet) {
 		n, total := 100, uint32(100)
 		if o.Starts() && !o.Ends() {
 			n, total = 1024, 2000
 		}
-		h := wire.Header{
-			Opcode: o, PKey: wire.DefaultPKey, DestQP: x.uc.Num(), PSN: 100, QKey: testQKey, SrcQP: 7,
-			VA: x.w.a.at(0), RKey: x.open.RKey(), Length: total,
+		p := wire.Header{
+			Opcode: o, PKey: wire.DefaultPKey, DestQP: h.uc.Num(), PSN: 100, QKey: testQKey, SrcQP: 7,
+			VA: h.w.a.at(0), RKey: h.open.RKey(), Length: total,
 		}
 		if o.Transport() == wire.TransportUD {
-			h.DestQP = x.ud.Num()
+			p.DestQP = h.ud.Num()
 		}
 		if f != nil {
-			f.set(x, &h, k)
+			f.set(h, &p, k)
 		}
 		k.AddCopy(make([]byte, n))
-		k.SetHeader(&h)
+		k.SetHeader(&p)
 	}
 }
 

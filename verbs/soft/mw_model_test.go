@@ -24,7 +24,6 @@ type windowModel struct {
 	w       *world
 	o       options
 	windows []*modelWindow
-	spare   []verbs.Object
 }
 
 const modelRegion = 4096 // bytes that windows and accesses stay near to

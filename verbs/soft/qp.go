@@ -2,6 +2,7 @@ package soft
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -225,16 +226,13 @@ func (p *protectionDomain) newQP(init *verbs.QPInitAttr) (*queuePair, error) {
 	}, nil
 }
 
-// attach notes that a queue of q completes here; detach undoes it. q may be
+// attach notes that a queue of p completes here; detach undoes it. p may be
 // attached twice.
-func (cq *completionQueue) attach(q *queuePair) { cq.qps = append(cq.qps, q) }
+func (q *completionQueue) attach(p *queuePair) { q.qps = append(q.qps, p) }
 
-func (cq *completionQueue) detach(q *queuePair) {
-	for i, p := range cq.qps {
-		if p == q {
-			cq.qps = append(cq.qps[:i], cq.qps[i+1:]...)
-			return
-		}
+func (q *completionQueue) detach(p *queuePair) {
+	if i := slices.Index(q.qps, p); i >= 0 {
+		q.qps = slices.Delete(q.qps, i, i+1)
 	}
 }
 

@@ -38,7 +38,7 @@ func (q *queuePair) opened(key uint32, need verbs.AccessFlags) (*keySlot, error)
 	if s == nil || s.key != key {
 		return nil, errKey
 	}
-	access := verbs.AccessFlags(0)
+	var access verbs.AccessFlags
 	if w := s.mw; w != nil {
 		if w.mr == nil || w.pd != q.pd || (w.kind == verbs.MWType2 && w.qp != q) {
 			return nil, errKey

@@ -186,7 +186,7 @@ func cmDisconnect(c *Case) {
 	k.a.flushed(k.a.rcq, 1, 2)
 	k.ma.take(verbs.CMDisconnected)
 	k.mb.take(verbs.CMDisconnected)
-	k.idb.Disconnect() // both sides should; it may be too late already
+	_ = k.idb.Disconnect() // both sides should; it may be too late already
 	k.b.flushed(k.b.rcq, 3)
 	c.bothDead(k.a, k.b)
 	k.a.send(sendOf(4, ra.all()))

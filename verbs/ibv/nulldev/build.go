@@ -35,7 +35,7 @@ const (
 // compileTime bounds one run of the compiler.
 const compileTime = 2 * time.Minute
 
-// ErrNoCompiler: there is no C compiler, or no such system.
+// ErrNoCompiler is the answer where there is no C compiler, or no such system.
 var ErrNoCompiler = errors.New("nulldev: no C compiler")
 
 // CompileError is a compiler that failed.

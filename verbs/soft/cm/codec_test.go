@@ -299,8 +299,8 @@ func TestGolden(t *testing.T) {
 		LocalTimeout: 18, RetryCount: 7, PKey: 0xffff, PathMTU: 3, RNRRetry: 6, MaxCMRetries: 15, FlowControl: true,
 	}
 	req.Primary = Path{LocalLID: 0xffff, RemoteLID: 0xffff, HopLimit: 64, AckTimeout: 14, Rate: 3, SL: 1, SubnetLocal: true}
-	req.Primary.LocalGID = [16]byte(netip.MustParseAddr("::ffff:10.0.0.1").As16())
-	req.Primary.RemoteGID = [16]byte(netip.MustParseAddr("::ffff:10.0.0.2").As16())
+	req.Primary.LocalGID = netip.MustParseAddr("::ffff:10.0.0.1").As16()
+	req.Primary.RemoteGID = netip.MustParseAddr("::ffff:10.0.0.2").As16()
 	ConnHeader{SrcPort: 0xc001, Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.0.0.2")}.Put(&req.Private)
 	copy(req.Private[ConnHeaderSize:], "hello")
 	rep := &REP{

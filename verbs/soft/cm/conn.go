@@ -259,7 +259,7 @@ func (c *Conn) gaveUp(now time.Duration) {
 		e := Event{Kind: EvUnreachable, Conn: c}
 		tell := !c.closed
 		c.closed = true
-		c.dreq(now, nil)
+		_ = c.dreq(now, nil) // without private data it cannot be too long
 		if tell {
 			c.m.cfg.Event(e)
 		}

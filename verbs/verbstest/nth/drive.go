@@ -122,10 +122,10 @@ func watched(t *testing.T, plan *Plan, limit time.Duration, fn func() error) err
 // Names tells whether some error in err's tree is a *verbs.OpError about the C
 // call op.
 func Names(err error, op string) bool {
-	if oe, ok := err.(*verbs.OpError); ok && oe.Op == op {
+	if oe, ok := err.(*verbs.OpError); ok && oe.Op == op { //nolint:errorlint // every error of the tree is looked at itself
 		return true
 	}
-	switch u := err.(type) {
+	switch u := err.(type) { //nolint:errorlint // as above
 	case interface{ Unwrap() []error }:
 		return slices.ContainsFunc(u.Unwrap(), func(e error) bool { return Names(e, op) })
 	case interface{ Unwrap() error }:
