@@ -32,7 +32,8 @@ const (
 // Config describes a Runtime. The zero value works: the software RNIC's first
 // device, one reactor per NUMA node.
 type Config struct {
-	// Provider drives the device; default the software RNIC of this process.
+	// Provider drives the device; default the software RNIC of this process,
+	// soft.Default of package verbs/soft.
 	Provider verbs.Provider
 	// Device is its name; default the provider's first.
 	Device string
