@@ -53,6 +53,8 @@ type Config struct {
 	// Now is the clock of timers; default time.Now. A stepped reactor is given a
 	// virtual one.
 	Now func() time.Time
+
+	real bool // Now is the machine's
 }
 
 func (c Config) validate() (Config, error) {
@@ -68,7 +70,7 @@ func (c Config) validate() (Config, error) {
 		c.Recheck = DefaultRecheck
 	}
 	if c.Now == nil {
-		c.Now = time.Now
+		c.Now, c.real = time.Now, !c.Stepped
 	}
 	switch {
 	case c.CQEntries < 2:

@@ -25,7 +25,7 @@ func known(t verbs.QPType) bool { return requestsOf[t] != 0 }
 
 // checkOpcode refuses what the queue pair's type or the device does not have.
 func (q *Queue) checkOpcode(k Kind, s *Send) error {
-	if k == KindOther || !requestsOf[q.cfg.Type].Has(s.Opcode) {
+	if k == KindOther || !q.requests.Has(s.Opcode) {
 		return fmt.Errorf("%w: %v is not for a reactor's queue of type %v", ErrRequest, s.Opcode, q.cfg.Type)
 	}
 	if (k >= KindAtomicWrite || s.Opcode == verbs.WRSendWithInv) && !q.r.device.Opcodes.Has(s.Opcode) {

@@ -28,7 +28,9 @@ type Queue struct {
 	mr     verbs.MR
 	tab    *table
 	inline int // bytes the device granted
-	failed failure
+	// requests are those of its type: a map is too slow to ask every time.
+	requests verbs.OpcodeSet
+	failed   failure
 
 	hook ring.Hook[Queue]
 	// queued is set by the submitter that puts the queue on the ready list and
@@ -74,7 +76,7 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 		return nil, fmt.Errorf("%w: queue pairs of type %v: %w", ErrConfig, cfg.Type, verbs.ErrNotSupported)
 	}
 	sends := cfg.sends()
-	q := &Queue{r: r, cfg: cfg, credits: ring.NewCredits(cfg.SendDepth), order: newFIFO(sends)}
+	q := &Queue{r: r, cfg: cfg, credits: ring.NewCredits(cfg.SendDepth), order: newFIFO(sends), requests: requestsOf[cfg.Type]}
 	if !cfg.receiving {
 		q.sendStack, q.sendFree = ring.NewIndexStack(sends), ring.NewFreeList(cfg.SendDepth)
 	}

@@ -113,7 +113,7 @@ func New(cfg Config) (_ *Reactor, err error) {
 		return nil, err
 	}
 	r.errands.init(r)
-	r.timers.init(cfg.Now())
+	r.timers.init(cfg.Now(), cfg.real)
 	r.tok = turn.New(r, sleeper, turn.Config{CallerDriving: !cfg.NoCallerDriving && !cfg.Stepped, Spin: cfg.Spin})
 	if cfg.Stepped {
 		close(r.done)

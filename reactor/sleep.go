@@ -31,7 +31,23 @@ func (r *Reactor) makeSleeper() (turn.Sleeper, error) {
 		return nil, err
 	}
 	r.poller, r.sleep = p, turn.NewPollerSleeper(p)
-	return r.sleep, p.Attach(r.channel, keyCompletions)
+	return waker{r.sleep, &r.timers}, p.Attach(r.channel, keyCompletions)
+}
+
+// waker tells the timers when the loop has slept until the first of them: the
+// alarm may be later.
+type waker struct {
+	*turn.PollerSleeper
+	timers *timers
+}
+
+// Wait implements [turn.Sleeper].
+func (w waker) Wait(deadline time.Time) turn.Wake {
+	wake := w.PollerSleeper.Wait(deadline)
+	if wake&turn.WakeTimer != 0 {
+		w.timers.ripe.Store(true)
+	}
+	return wake
 }
 
 // Watch has fn called, holding the turn, whenever the source may have events;

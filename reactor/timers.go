@@ -24,14 +24,32 @@ type timers struct {
 	// first is the earliest deadline, never for none. Written by the holder;
 	// read by the loop before it sleeps and by Errands.
 	first atomic.Int64
+	// alarm is set for first, and then makes ripe true, so that who drives need not
+	// read the clock at every turn: that is a tenth of a synchronous operation. Nil
+	// where the clock is not the machine's.
+	alarm *time.Timer
+	// ripe says that first may have come. Set by alarm and by the loop when it
+	// slept until then; cleared by publish and by due, before they set alarm again.
+	// It publishes nothing.
+	ripe atomic.Bool
 }
 
 // never is a deadline that does not come: in 292 years.
 const never = math.MaxInt64
 
-func (ts *timers) init(now time.Time) {
+func (ts *timers) init(now time.Time, real bool) {
 	ts.base = now
 	ts.first.Store(never)
+	if real {
+		ts.alarm = time.AfterFunc(never, func() { ts.ripe.Store(true) })
+	}
+}
+
+// stop ends the alarm.
+func (ts *timers) stop() {
+	if ts.alarm != nil {
+		ts.alarm.Stop()
+	}
 }
 
 // After runs fn, holding the turn, d from now. It may be called from any
@@ -74,9 +92,26 @@ func (ts *timers) add(t *Timer) {
 func (ts *timers) publish() {
 	if len(ts.heap) == 0 {
 		ts.first.Store(never)
+		ts.stop()
 		return
 	}
 	ts.first.Store(int64(ts.heap[0].at))
+	if ts.alarm != nil {
+		ts.wind()
+	}
+}
+
+// wind sets the alarm for first. Two who do so at once may leave it set for what
+// first was before; so each looks once more.
+func (ts *timers) wind() {
+	for {
+		d := ts.first.Load()
+		ts.ripe.Store(false)
+		ts.alarm.Reset(time.Duration(d) - time.Since(ts.base))
+		if ts.first.Load() == d {
+			return
+		}
+	}
 }
 
 // next is the earliest deadline; the zero time for none.
@@ -89,7 +124,16 @@ func (ts *timers) next() time.Time {
 
 func (ts *timers) due(now func() time.Time) bool {
 	d := ts.first.Load()
-	return d != never && int64(now().Sub(ts.base)) >= d
+	if d == never || ts.alarm != nil && !ts.ripe.Load() {
+		return false
+	}
+	if int64(now().Sub(ts.base)) >= d {
+		return true
+	}
+	if ts.alarm != nil { // it was set for a timer that was stopped, or is a little fast
+		ts.wind()
+	}
+	return false
 }
 
 // run runs what is due, earliest first, in the order of adding where equal.

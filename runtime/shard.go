@@ -34,9 +34,13 @@ type cmTarget interface {
 
 func newShard(rt *Runtime, node int) (_ *shard, err error) {
 	s := &shard{rt: rt, targets: map[verbs.CMID]cmTarget{}, closing: map[verbs.CMID]func(error){}}
+	var now func() time.Time // the machine's
+	if rt.cfg.stepped {
+		now = rt.cfg.now
+	}
 	s.r, err = reactor.New(reactor.Config{
 		Context: rt.dev, CQEntries: rt.cfg.CQEntries, Spin: rt.cfg.Spin, Node: node,
-		NoCallerDriving: rt.cfg.NoCallerDriving, Stepped: rt.cfg.stepped, Now: rt.cfg.now,
+		NoCallerDriving: rt.cfg.NoCallerDriving, Stepped: rt.cfg.stepped, Now: now,
 	})
 	if errors.Is(err, reactor.ErrConfig) {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
