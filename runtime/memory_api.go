@@ -12,6 +12,12 @@ func (rt *Runtime) NewRegion(n int, access verbs.AccessFlags) (*Region, error) {
 	return rt.mem.NewRegion(n, access)
 }
 
+// NewFileRegion makes a file's bytes memory that peers may use, and persist; see
+// Memory.NewFileRegion.
+func (rt *Runtime) NewFileRegion(path string, n int, access verbs.AccessFlags) (*Region, error) {
+	return rt.mem.NewFileRegion(path, n, access)
+}
+
 // Register registers a mapping of the caller; see Memory.Register.
 func (rt *Runtime) Register(b []byte, access verbs.AccessFlags) (*Region, error) {
 	return rt.mem.Register(b, access)

@@ -73,7 +73,7 @@ func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessF
 	}
 	if access&verbs.AccessFlushPersistent != 0 && !arena.Persistent() {
 		// As rdma_rxe for pages that are no persistent memory (rxe_mr.c).
-		return refuse(syscall.EINVAL, "%w: access FLUSH_PERSISTENT needs the mapping of a file (mem.MapFile)", verbs.ErrInvalid)
+		return refuse(syscall.EINVAL, "%w: access FLUSH_PERSISTENT needs the mapping of a file (runtime: NewFileRegion)", verbs.ErrInvalid)
 	}
 	if err := arena.Pin(); err != nil {
 		return refuse(syscall.EFAULT, "%w", err)

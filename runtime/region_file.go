@@ -1,0 +1,68 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// NewFileRegion is NewRegion on a file: peers write and read it, and what they
+// FLUSH persistently (AccessFlushPersistent) is on disk when their future is
+// settled. A missing file is made, a shorter one extended with zeroes; its bytes
+// are the region's. The file must not be cut short by anybody while the region is
+// open: touching a page behind its end kills the process.
+//
+// Linux only; elsewhere errors.ErrUnsupported. Persistent FLUSH needs a device
+// that takes file mappings, as the software RNIC does. It blocks for the disk.
+// Errors: as NewRegion, and what the system says of the file.
+//
+// Implements: open(2), mmap(2), ibv_reg_mr.
+func (m *Memory) NewFileRegion(path string, size int, access verbs.AccessFlags) (*Region, error) {
+	return m.addRegion(size, access, func(r *Region) (err error) {
+		if r.own, err = m.mapFile(path, size, access); err != nil {
+			return fmt.Errorf("file %s: %w", path, err)
+		}
+		r.mr, r.b = r.own.mr, r.own.arena.Bytes()[:size:size]
+		r.addr = r.mr.IOVA()
+		return nil
+	})
+}
+
+// mapFile maps and registers a file. Under m.mu.
+func (m *Memory) mapFile(path string, size int, access verbs.AccessFlags) (mapping, error) {
+	if err := m.budget(int64(size)); err != nil {
+		return mapping{}, err
+	}
+	a, err := mem.MapFile(path, size)
+	if err != nil {
+		return mapping{}, err
+	}
+	mr, err := m.register(a.Addr(), uint64(size), access)
+	if err != nil {
+		return mapping{}, errors.Join(err, a.Unmap())
+	}
+	m.mapped += int64(a.Len())
+	return mapping{a, mr}, nil
+}
+
+// Sync puts what this process wrote to n bytes from off of a file's region on
+// disk. It blocks for the disk. verbs.ErrInvalid for memory that is no file's;
+// *[RangeError]; [ErrReleased] after Close.
+//
+// Implements: msync(2).
+func (r *Region) Sync(off, n int) error {
+	s, err := r.Slice(off, n)
+	if err != nil {
+		return err
+	}
+	if r.own.arena == nil || !r.own.arena.Persistent() {
+		return fmt.Errorf("%w: the region is not on a file", verbs.ErrInvalid)
+	}
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.lease.End()
+	return r.own.arena.Sync(r.own.arena.Addr()+uint64(off), n)
+}
