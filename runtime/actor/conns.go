@@ -119,12 +119,17 @@ func (a *core) stopSeeking() {
 // Own makes conn the actor's own: its messages and its end come as ConnEvents with
 // tag, and it is closed when they end, or with the instance. Nobody else may
 // receive from it or close it; operations may be started by anybody. A raw
-// connection has no messages, only its end. ErrStopped when the actor is to
-// stop: conn stays the caller's.
+// connection has no messages, only its end.
+//
+// Errors: ErrStopped when the actor is to stop, ErrConfig for none, or one that is the
+// actor's own already: conn stays whose it was.
 func (c *Context[M]) Own(conn *verbena.Conn, tag uint64) error {
 	a := &c.cell.core
 	if conn == nil {
 		return fmt.Errorf("%w: no connection", ErrConfig)
+	}
+	if slices.ContainsFunc(a.links, func(l *link) bool { return l.conn == conn }) {
+		return fmt.Errorf("%w: the connection to %v is the actor's own already", ErrConfig, conn.RemoteAddr())
 	}
 	if !a.open() {
 		return ErrStopped

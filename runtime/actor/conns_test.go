@@ -169,6 +169,9 @@ func TestOperationsWithoutRoomWait(t *testing.T) {
 	returned := make(chan struct{})
 	w.must("telling", r.Tell(w.ctx, func(ctx *Context[do]) {
 		w.must("owning", ctx.Own(conn, 0))
+		if err := ctx.Own(conn, 1); !errors.Is(err, ErrConfig) {
+			w.t.Errorf("owning it twice: %v, want %v", err, ErrConfig)
+		}
 		text := make([]byte, 3)
 		for i := range ops {
 			copy(text, fmt.Sprintf("%03d", i)) // what waits was copied
