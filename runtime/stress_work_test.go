@@ -26,10 +26,7 @@ func stressMessage(b []byte, number int64) {
 }
 
 // pending is a message or transfer under way.
-type pending struct {
-	f  Future
-	ok func(Result)
-}
+type pending struct{ f Future }
 
 // send sends messages from one end until the session is over, some of them
 // under way at a time.

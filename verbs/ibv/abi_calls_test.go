@@ -40,9 +40,8 @@ func memberCalls(t *testing.T, without map[string]bool) (text string, lines int)
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := ""
 		for _, part := range regexp.MustCompile(`(?m)^(?:struct|union) vb_\w+ \{$`).FindAllStringIndex(string(text), -1) {
-			in = strings.Fields(string(text[part[0]:part[1]]))[1]
+			in := strings.Fields(string(text[part[0]:part[1]]))[1]
 			body, _, _ := strings.Cut(string(text[part[1]:]), "\n}")
 			for _, m := range funcMember.FindAllStringSubmatch(body, -1) {
 				if without[m[2]] {

@@ -43,7 +43,7 @@ type looseReceive struct{ at, n int }
 
 // content is the byte at i of message id of a sender.
 func content(from *loose, id uint64, i int) byte {
-	return byte(id)*31 + byte(i*7) + byte(i>>8) + byte(from.e.gid[15])
+	return byte(id)*31 + byte(i*7) + byte(i>>8) + from.e.gid[15]
 }
 
 // looseWorld is the test's state.

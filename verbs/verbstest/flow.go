@@ -76,7 +76,7 @@ func (c *Case) flow(from, to *QP, n int, seed uint64) *flow {
 // pump posts what fits and takes what has completed; true when all is done.
 func (f *flow) pump() bool {
 	c := f.c
-	for f.next < len(f.ops) && f.next-f.done < int(f.from.o.sends) {
+	for f.next < len(f.ops) && f.next-f.done < f.from.o.sends {
 		i, o, at := f.next, f.ops[f.next], f.next*flowSlot
 		src := f.mine.sge(at, o.n)
 		var r SR

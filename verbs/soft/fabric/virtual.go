@@ -2,7 +2,7 @@ package fabric
 
 import "time"
 
-// Step, in virtual time, delivers the delayed packets that are due and then
+// Step delivers, in virtual time, the delayed packets that are due and then
 // turns every endpoint that has been kicked, has packets, or whose deadline
 // has come, once each in the order of attachment. It is false when there was
 // nothing to do at this time. One goroutine steps a fabric; the same seed and
@@ -41,7 +41,7 @@ func (f *Fabric) Step() bool {
 	return did
 }
 
-// NextEvent, in virtual time, is the earliest deadline of an endpoint or of a
+// NextEvent is, in virtual time, the earliest deadline of an endpoint or of a
 // delayed packet; false when there is none. Call it when Step is false.
 func (f *Fabric) NextEvent() (time.Duration, bool) {
 	f.mustBeVirtual("NextEvent")
