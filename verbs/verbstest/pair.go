@@ -37,7 +37,7 @@ type Endpoint struct {
 	Provider verbs.Provider
 	Context  verbs.Context
 	Port     uint8 // default 1
-	GIDIndex uint8
+	GIDIndex uint8 // 0: the one that verbs.ChooseGID chooses
 }
 
 // Caps is what a pair can do. A case that needs more is not applicable.
@@ -196,6 +196,13 @@ func (p *Pair) validate() error {
 		}
 		if e.Port == 0 {
 			e.Port = 1
+		}
+		if e.GIDIndex == 0 {
+			g, err := verbs.ChooseGID(e.Context, e.Port)
+			if err != nil {
+				return fmt.Errorf("verbstest: endpoint %s: %w", name, err)
+			}
+			e.GIDIndex = uint8(g.Index)
 		}
 	}
 	if p.A.Context == p.B.Context {

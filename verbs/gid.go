@@ -1,0 +1,89 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+)
+
+// ErrNoGID is a port that has no address to send from: no IP address is set on
+// its network device, or that device is down.
+var ErrNoGID = errors.New("verbs: the port has no usable address")
+
+// maxSGIDIndex is the last entry of an address table that a path can name:
+// sgid_index of ibv_global_route has 8 bits, however long the table is.
+const maxSGIDIndex = 1<<8 - 1
+
+// ChooseGID is the entry of a port's address table that a program wants to send
+// from. On InfiniBand that is entry 0. On Ethernet it is, of the entries there
+// are, the best by
+//
+//  1. protocol: RoCEv2, then RoCEv1, then what is neither (iWARP);
+//  2. address: IPv4, then global IPv6, then link-local;
+//  3. index: the lowest.
+//
+// Entry 0 of a RoCE port is as a rule a link-local address of RoCEv1, which no
+// router passes and which a peer that sends by RoCEv2 does not hear.
+//
+// It reads up to 256 entries, the ones that an [AHAttr] can name, and does not
+// block beyond the system calls for that; any goroutine may call it. A port
+// without any is ErrNoGID. The table changes when addresses of the network
+// device do, so choose anew for every connection.
+//
+// Implements: the choice that ibv_devinfo -v leaves to its reader, by
+// ibv_query_port and ibv_query_gid_ex.
+func ChooseGID(ctx Context, port uint8) (GIDEntry, error) {
+	p, err := ctx.QueryPort(port)
+	if err != nil {
+		return GIDEntry{}, err
+	}
+	if p.LinkLayer != LinkEthernet {
+		g, err := ctx.QueryGID(port, 0)
+		if err == nil && g == (GID{}) {
+			err = noGID(ctx, port, "entry 0 is empty")
+		}
+		return GIDEntry{GID: g, Port: port, Type: GIDInfiniBand}, err
+	}
+	var best GIDEntry
+	top := 0
+	for i := range min(p.GIDTblLen, maxSGIDIndex+1) {
+		e, err := ctx.QueryGIDEntry(port, i)
+		switch {
+		case errors.Is(err, syscall.ENODATA), errors.Is(err, syscall.ENOENT), errors.Is(err, ErrInvalid):
+			continue // an empty entry, by the kernel and by the library's way around an old kernel
+		case err != nil:
+			return GIDEntry{}, fmt.Errorf("entry %d of port %d: %w", i, port, err)
+		}
+		if r := gidRank(e); r > top {
+			best, top = e, r
+		}
+	}
+	if top == 0 {
+		return GIDEntry{}, noGID(ctx, port, fmt.Sprintf("none in a table of %d; has its network device an IP address, and is it up?", p.GIDTblLen))
+	}
+	return best, nil
+}
+
+func noGID(ctx Context, port uint8, why string) error {
+	return &OpError{Op: "ibv_query_gid_ex", Object: fmt.Sprintf("port %d of %v", port, ctx), Err: fmt.Errorf("%w: %s", ErrNoGID, why)}
+}
+
+// gidRank orders entries as ChooseGID says; 0 is one that nobody can use. The
+// protocol counts more than any kind of address.
+func gidRank(e GIDEntry) int {
+	const kinds = 4
+	protocol, ok := map[GIDType]int{GIDInfiniBand: 0, GIDRoCEv1: 1, GIDRoCEv2: 2}[e.Type]
+	a := netip.AddrFrom16(e.GID)
+	if !ok || a.IsUnspecified() || a.Unmap().IsUnspecified() || a.IsMulticast() {
+		return 0
+	}
+	kind := 2
+	switch {
+	case a.Is4In6():
+		kind = 3
+	case a.IsLinkLocalUnicast():
+		kind = 1
+	}
+	return protocol*kinds + kind
+}

@@ -1,0 +1,133 @@
+package verbs_test
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+)
+
+// gidPort is a context that has a port with a table of addresses and nothing
+// else; whatever else is called is a nil pointer.
+type gidPort struct {
+	verbs.Context
+	link  verbs.LinkLayer
+	table []verbs.GIDEntry
+	holes error // what an empty entry answers
+	fail  error // what every entry answers, if set
+	asked int   // entries read
+}
+
+func (*gidPort) String() string { return "context of fake0" }
+
+func (p *gidPort) QueryPort(uint8) (verbs.PortAttr, error) {
+	return verbs.PortAttr{LinkLayer: p.link, GIDTblLen: len(p.table)}, nil
+}
+
+func (p *gidPort) QueryGID(_ uint8, i int) (verbs.GID, error) { return p.table[i].GID, p.fail }
+
+func (p *gidPort) QueryGIDEntry(port uint8, i int) (verbs.GIDEntry, error) {
+	p.asked++
+	e := p.table[i]
+	if e.GID == (verbs.GID{}) && p.holes != nil {
+		return e, p.holes
+	}
+	e.Index, e.Port = i, port
+	return e, p.fail
+}
+
+func gid(t verbs.GIDType, addr string) verbs.GIDEntry {
+	return verbs.GIDEntry{Type: t, GID: verbs.GIDFromAddr(netip.MustParseAddr(addr))}
+}
+
+// The address a program sends from is RoCEv2 before RoCEv1, IPv4 before global
+// IPv6 before link-local, and the first of equals.
+func TestChooseGID(t *testing.T) {
+	const v1, v2, ib = verbs.GIDRoCEv1, verbs.GIDRoCEv2, verbs.GIDInfiniBand
+	hole := verbs.GIDEntry{}
+	for name, c := range map[string]struct {
+		table []verbs.GIDEntry
+		want  int // index; -1: none
+	}{
+		"a ConnectX":               {[]verbs.GIDEntry{gid(v1, "fe80::1"), gid(v2, "fe80::1"), gid(v1, "10.0.0.1"), gid(v2, "10.0.0.1")}, 3},
+		"Soft-RoCE":                {[]verbs.GIDEntry{gid(v2, "fe80::1"), gid(v2, "10.77.0.1")}, 1},
+		"global before link-local": {[]verbs.GIDEntry{gid(v2, "fe80::1"), gid(v2, "2001:db8::1")}, 1},
+		"IPv4 before IPv6":         {[]verbs.GIDEntry{gid(v2, "2001:db8::1"), gid(v2, "10.0.0.1")}, 1},
+		"v2 before any v1":         {[]verbs.GIDEntry{gid(v1, "10.0.0.1"), gid(v2, "fe80::1")}, 1},
+		"only v1":                  {[]verbs.GIDEntry{gid(v1, "fe80::1"), gid(v1, "10.0.0.1")}, 1},
+		"iWARP":                    {[]verbs.GIDEntry{gid(ib, "200:0:0:1::")}, 0},
+		"the first of equals":      {[]verbs.GIDEntry{gid(v2, "10.0.0.1"), gid(v2, "10.0.0.2")}, 0},
+		"holes":                    {[]verbs.GIDEntry{hole, hole, gid(v2, "10.0.0.1"), hole}, 2},
+		"0.0.0.0":                  {[]verbs.GIDEntry{gid(v2, "0.0.0.0"), gid(v1, "fe80::1")}, 1},
+		"a multicast address":      {[]verbs.GIDEntry{gid(v2, "ff02::1"), gid(v1, "fe80::1")}, 1},
+		"a type to come":           {[]verbs.GIDEntry{gid(9, "10.0.0.1"), gid(v1, "fe80::1")}, 1},
+		"none":                     {[]verbs.GIDEntry{hole, hole}, -1},
+		"an empty table":           {nil, -1},
+	} {
+		for _, holes := range []error{nil, &verbs.OpError{Errno: syscall.ENODATA}, &verbs.OpError{Errno: syscall.EINVAL, Err: verbs.ErrInvalid}} {
+			e, err := verbs.ChooseGID(&gidPort{link: verbs.LinkEthernet, table: c.table, holes: holes}, 1)
+			switch {
+			case c.want < 0:
+				if !errors.Is(err, verbs.ErrNoGID) {
+					t.Errorf("%s: chose %+v, %v; want ErrNoGID", name, e, err)
+				}
+			case err != nil || e.Index != c.want || e.Port != 1 || e.GID != c.table[c.want].GID:
+				t.Errorf("%s: chose %+v, %v; want entry %d", name, e, err, c.want)
+			}
+		}
+	}
+}
+
+// On InfiniBand it is entry 0, whatever follows, and its type is not asked for.
+func TestChooseGIDOnInfiniBand(t *testing.T) {
+	for _, link := range []verbs.LinkLayer{verbs.LinkInfiniBand, verbs.LinkUnspecified} {
+		p := &gidPort{link: link, table: []verbs.GIDEntry{gid(verbs.GIDInfiniBand, "fe80::2"), gid(verbs.GIDRoCEv2, "10.0.0.1")}}
+		if e, err := verbs.ChooseGID(p, 2); err != nil || e.Index != 0 || e.Port != 2 || e.GID != p.table[0].GID || p.asked != 0 {
+			t.Errorf("link layer %d: chose %+v, %v after %d entries; want entry 0 after none", link, e, err, p.asked)
+		}
+	}
+	if _, err := verbs.ChooseGID(&gidPort{table: make([]verbs.GIDEntry, 1)}, 1); !errors.Is(err, verbs.ErrNoGID) {
+		t.Errorf("an empty entry 0: %v, want ErrNoGID", err)
+	}
+}
+
+// A path names an entry by 8 bits, so what lies behind entry 255 is not chosen,
+// however long a table a device claims to have; and a device that fails is no
+// device without addresses.
+func TestChooseGIDIsBounded(t *testing.T) {
+	p := &gidPort{link: verbs.LinkEthernet, table: make([]verbs.GIDEntry, 4096)}
+	p.table[256] = gid(verbs.GIDRoCEv2, "10.0.0.1")
+	if e, err := verbs.ChooseGID(p, 1); !errors.Is(err, verbs.ErrNoGID) || p.asked != 256 {
+		t.Errorf("chose %+v, %v after %d entries; want ErrNoGID after 256", e, err, p.asked)
+	}
+	p.fail = &verbs.OpError{Errno: syscall.EIO, Err: verbs.ErrDeviceRemoved}
+	if _, err := verbs.ChooseGID(p, 1); !errors.Is(err, verbs.ErrDeviceRemoved) {
+		t.Errorf("of a removed device: %v, want ErrDeviceRemoved", err)
+	}
+}
+
+// The software RNIC's only address is the one it was made with.
+func TestChooseGIDOfSoft(t *testing.T) {
+	p, err := soft.New(soft.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	devs, err := p.Devices()
+	if err != nil || len(devs) == 0 {
+		t.Fatalf("devices: %v, %v", devs, err)
+	}
+	ctx, err := p.Open(devs[0].Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ctx.Close()
+	if e, err := verbs.ChooseGID(ctx, 1); err != nil || e.GID.Addr() != devs[0].Addr[0] || e.Type != verbs.GIDRoCEv2 {
+		t.Errorf("chose %+v, %v; want %v", e, err, devs[0].Addr[0])
+	}
+	if e, err := verbs.ChooseGID(ctx, 9); err == nil {
+		t.Errorf("chose %+v of a port that is not there", e)
+	}
+}
