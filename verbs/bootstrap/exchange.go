@@ -1,0 +1,147 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// DefaultTimeLimit bounds a conversation whose context has no deadline.
+const DefaultTimeLimit = 30 * time.Second
+
+// SRQPairs is how many lines ibv_srq_pingpong exchanges, however many queue pairs
+// it uses: the rest are Unused.
+const SRQPairs = 256
+
+// done is what the client says last.
+const done = "done\x00"
+
+// Client exchanges lines with a server: it tells where own are, learns where the
+// server's queue pairs are, has ready connect to them and says that it is done. It
+// reads exactly as many lines as it writes: ibv_srq_pingpong's take SRQPairs.
+//
+// It blocks until ctx ends, at most DefaultTimeLimit if that has no deadline. nc
+// stays the caller's, who closes it; its deadlines are used, and cleared at the
+// end. Errors: ErrMalformed, ErrDest, ready's, the context's, the network's.
+//
+// Implements: pp_client_exch_dest of libibverbs/examples.
+func Client(ctx context.Context, nc net.Conn, own []Dest, ready func(peers []Dest) error) error {
+	return talk(ctx, nc, func() error {
+		if err := write(nc, own); err != nil {
+			return err
+		}
+		peers, err := read(nc, len(own))
+		if err != nil {
+			return err
+		}
+		if err := ready(peers); err != nil {
+			return err
+		}
+		_, err = io.WriteString(nc, done)
+		return err
+	})
+}
+
+// Server is the other side of Client: it learns where the client's queue pairs
+// are, has ready connect to them, and only then tells where own are, because the
+// client may send as soon as it knows. It waits for the client's word that it is
+// done. Otherwise as Client.
+//
+// Implements: pp_server_exch_dest of libibverbs/examples.
+func Server(ctx context.Context, nc net.Conn, own []Dest, ready func(peers []Dest) error) error {
+	return talk(ctx, nc, func() error {
+		peers, err := read(nc, len(own))
+		if err != nil {
+			return err
+		}
+		if err := ready(peers); err != nil {
+			return err
+		}
+		if err := write(nc, own); err != nil {
+			return err
+		}
+		var b [len(done)]byte
+		if _, err := io.ReadFull(nc, b[:]); err != nil {
+			return broken("done", err)
+		}
+		if string(b[:]) != done {
+			return fmt.Errorf("%w: %q instead of %q", ErrMalformed, b, done)
+		}
+		return nil
+	})
+}
+
+// talk runs a conversation under ctx.
+func talk(ctx context.Context, nc net.Conn, say func() error) (err error) {
+	limit := time.Now().Add(DefaultTimeLimit)
+	if at, ok := ctx.Deadline(); ok {
+		limit = at
+	}
+	if err := nc.SetDeadline(limit); err != nil {
+		return err
+	}
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(interrupted)
+		_ = nc.SetDeadline(time.Unix(1, 0)) // long past: what waits returns
+	})
+	defer func() {
+		if !stop() {
+			<-interrupted // or it would come after the clearing
+		}
+		if cerr := nc.SetDeadline(time.Time{}); err == nil {
+			err = cerr
+		}
+	}()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err = say(); err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return err
+}
+
+// write writes all lines at once: C programs read one with a single read(2).
+func write(w io.Writer, own []Dest) (err error) {
+	b := make([]byte, 0, len(own)*TextLen)
+	for _, d := range own {
+		if b, err = d.AppendText(b); err != nil {
+			return err
+		}
+	}
+	_, err = w.Write(b)
+	return err
+}
+
+// read reads n lines. Those that stand for a queue pair must be of one that can
+// be there.
+func read(r io.Reader, n int) ([]Dest, error) {
+	var line [TextLen]byte
+	peers := make([]Dest, n)
+	for i := range peers {
+		if _, err := io.ReadFull(r, line[:]); err != nil {
+			return nil, broken(fmt.Sprintf("line %d of %d", i+1, n), err)
+		}
+		d, err := Parse(line[:])
+		if err == nil && !d.Unused() {
+			err = d.Check()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("line %d of %d: %w", i+1, n, err)
+		}
+		peers[i] = d
+	}
+	return peers, nil
+}
+
+// broken is a conversation that ended before its end.
+func broken(at string, err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: it hung up before the end of %s: %w", ErrMalformed, at, io.ErrUnexpectedEOF)
+	}
+	return fmt.Errorf("waiting for %s: %w", at, err)
+}

@@ -1,0 +1,198 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"testing"
+	"time"
+)
+
+// pipe is a TCP connection with both of its ends here.
+func pipe(t *testing.T) (a, b net.Conn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if a, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = ln.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close(); b.Close() })
+	return a, b
+}
+
+// sayAll says what there is and hangs up.
+func sayAll(nc net.Conn, what string) {
+	_, _ = io.WriteString(nc, what) // a peer that has hung up has its reasons
+	_ = nc.(*net.TCPConn).CloseWrite()
+}
+
+// dests are n different places.
+func dests(n int, psn uint32) []Dest {
+	all := make([]Dest, n)
+	for i := range all {
+		all[i] = exampleDest
+		all[i].QPN += uint32(i)
+		all[i].PSN = psn
+	}
+	return all
+}
+
+// Rule: each side learns where the other's are, in order; the server is ready
+// before the client knows of it, and the client when the server is told so.
+func TestExchange(t *testing.T) {
+	for _, n := range []int{1, SRQPairs} {
+		a, b := pipe(t)
+		ours, theirs := dests(n, 1), dests(n, 2)
+		theirs[n-1] = Dest{} // ibv_srq_pingpong fills up with such ones
+		if n == 1 {
+			theirs[0] = dests(1, 3)[0]
+		}
+		var order []string // written by one side at a time: that is what is tested
+		served := make(chan error, 1)
+		go func() {
+			err := Server(t.Context(), b, theirs, func(peers []Dest) error {
+				if !slices.Equal(peers, ours) {
+					t.Errorf("the server learnt %v", peers)
+				}
+				order = append(order, "server")
+				return nil
+			})
+			order = append(order, "told")
+			served <- err
+		}()
+		if err := Client(t.Context(), a, ours, func(peers []Dest) error {
+			if !slices.Equal(peers, theirs) {
+				t.Errorf("the client learnt %v", peers)
+			}
+			order = append(order, "client")
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-served; err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{"server", "client", "told"}; !slices.Equal(order, want) {
+			t.Errorf("the order was %v, want %v", order, want)
+		}
+		// The deadlines of the conversation do not outlast it.
+		if _, err := a.Write([]byte("x")); err != nil {
+			t.Error(err)
+		}
+		if _, err := io.ReadFull(b, make([]byte, 1)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Rule: whatever a hostile or dying peer says instead, the conversation ends with
+// ErrMalformed or ErrDest, and nothing is connected to.
+func TestExchangeWithAHostilePeer(t *testing.T) {
+	own := dests(1, 7)
+	zero := exampleDest
+	zero.QPN = 1
+	reserved, _ := zero.AppendText(nil)
+	for name, c := range map[string]struct {
+		say     string
+		want    error
+		connect bool // it was good so far
+	}{
+		"nothing":           {"", ErrMalformed, false},
+		"half a line":       {example[:20], ErrMalformed, false},
+		"HTTP":              {"GET / HTTP/1.1\r\nHost: example.com\r\nUser-Agent: somebody\r\n\r\n", ErrMalformed, false},
+		"QP 1":              {string(reserved), ErrDest, false},
+		"not done":          {example, ErrMalformed, true},
+		"something else":    {example + "DONE\x00", ErrMalformed, true},
+		"no NUL after done": {example + "done", ErrMalformed, true},
+	} {
+		a, b := pipe(t)
+		go sayAll(a, c.say)
+		connected := false
+		err := Server(t.Context(), b, own, func([]Dest) error { connected = true; return nil })
+		if !errors.Is(err, c.want) || connected != c.connect {
+			t.Errorf("%s: the server answers %v, connected %v; want %v, %v", name, err, connected, c.want, c.connect)
+		}
+		if c.connect {
+			continue
+		}
+		a, b = pipe(t)
+		go sayAll(b, c.say)
+		if err := Client(t.Context(), a, own, func([]Dest) error { t.Errorf("%s: connected", name); return nil }); !errors.Is(err, c.want) {
+			t.Errorf("%s: the client answers %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// Rule: a side that cannot connect says nothing more, and its error is the
+// outcome.
+func TestExchangeThatCannotConnect(t *testing.T) {
+	boom := errors.New("boom")
+	fail := func([]Dest) error { return boom }
+	a, b := pipe(t)
+	go sayAll(a, example)
+	if err := Server(t.Context(), b, dests(1, 1), fail); !errors.Is(err, boom) {
+		t.Errorf("the server answers %v, want the failure", err)
+	}
+	b.Close()
+	if n, err := io.Copy(io.Discard, a); n != 0 || err != nil {
+		t.Errorf("the server that failed said %d bytes, %v", n, err)
+	}
+	a, b = pipe(t)
+	go sayAll(b, example)
+	if err := Client(t.Context(), a, dests(1, 1), fail); !errors.Is(err, boom) {
+		t.Errorf("the client answers %v, want the failure", err)
+	}
+	a.Close()
+	if n, err := io.Copy(io.Discard, b); n != TextLen || err != nil {
+		t.Errorf("the client that failed said %d bytes, %v; want one line and no done", n, err)
+	}
+}
+
+// Rule: a silent peer holds nobody longer than the context, whether that is
+// cancelled or has a deadline; a context that has ended before says nothing.
+func TestExchangeWithASilentPeer(t *testing.T) {
+	for name, side := range map[string]func(context.Context, net.Conn) error{
+		"client": func(ctx context.Context, nc net.Conn) error { return Client(ctx, nc, dests(1, 1), nil) },
+		"server": func(ctx context.Context, nc net.Conn) error { return Server(ctx, nc, dests(1, 1), nil) },
+	} {
+		a, _ := pipe(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		err := side(ctx, a)
+		if !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s with a deadline: %v", name, err)
+		}
+		cancel()
+
+		a, b := pipe(t)
+		ctx, cancel = context.WithCancel(t.Context())
+		got := make(chan error, 1)
+		go func() { got <- side(ctx, a) }()
+		if name == "client" { // so it is under way
+			if _, err := io.ReadFull(b, make([]byte, TextLen)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cancel()
+		if err := <-got; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s, cancelled: %v, want context.Canceled", name, err)
+		}
+
+		a, b = pipe(t)
+		if err := side(ctx, a); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s with a context that has ended: %v, want context.Canceled", name, err)
+		}
+		a.Close()
+		if n, err := io.Copy(io.Discard, b); n != 0 || err != nil {
+			t.Errorf("%s with a context that has ended said %d bytes, %v", name, n, err)
+		}
+	}
+}

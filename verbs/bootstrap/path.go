@@ -1,0 +1,144 @@
+package bootstrap
+
+import (
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Defaults of Path: what the ibv_*_pingpong programs use where they have an
+// opinion.
+const (
+	DefaultMTU         = verbs.MTU1024
+	DefaultTimeout     = 14 // 4.096 µs × 2^14 = 67 ms
+	DefaultRetryCount  = 7
+	DefaultMinRNRTimer = 12 // 0.64 ms
+	DefaultRdAtomic    = 1
+	DefaultHopLimit    = 64 // the programs' 1 does not pass a router
+	DefaultQKey        = 0x11111111
+	DefaultPort        = 1
+
+	// RemoteAccess is all that a queue pair can permit its peer; which memory that
+	// is, and for what, its keys say.
+	RemoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+
+	maxCode  = 31 // of timers: 5 bits
+	maxRetry = 7  // 3 bits
+	maxSL    = 15 // 4 bits
+)
+
+// Path is how two queue pairs are joined, as far as their owners must agree
+// on it beforehand. The zero value is what the ibv_*_pingpong programs do when
+// they are given no options but -g.
+type Path struct {
+	// Port of the device, from 1; default 1.
+	Port uint8
+	// GIDIndex is the address to send from, plus one, so that 0 is the one that
+	// verbs.ChooseGID chooses.
+	GIDIndex int
+	// MTU must be the same at both ends; default DefaultMTU (option -m).
+	MTU verbs.MTU
+	// SL is the service level; 0 to 15 (option -l).
+	SL           uint8
+	TrafficClass uint8
+	HopLimit     uint8 // default DefaultHopLimit
+	PKeyIndex    uint16
+	// Timeout is the code of the local ACK timeout (verbs.AckTimeout); default
+	// DefaultTimeout. RetryCount is how often a request is repeated for want of an
+	// answer, 1 to 7; default 7. RC only.
+	Timeout    uint8
+	RetryCount uint8
+	// NoRNRRetry has a send to a peer without a receive posted fail instead of
+	// being tried again for ever. MinRNRTimer is the code of how long the peer
+	// waits between tries (verbs.RNRTimeout); default DefaultMinRNRTimer. RC only.
+	NoRNRRetry  bool
+	MinRNRTimer uint8
+	// RdAtomic is how many READs and atomics may be under way from here: no more
+	// than the peer's DestRdAtomic. DestRdAtomic is how many are served at once.
+	// Default DefaultRdAtomic each, which is what C programs serve, or none where the
+	// device has none. RC only.
+	RdAtomic, DestRdAtomic uint8
+	// Access is what the peer may do with memory of whose keys it was told; default
+	// RemoteAccess and the kinds of FLUSH that the device has; on UC what of it there
+	// is.
+	Access verbs.AccessFlags
+	// QKey of datagrams; default DefaultQKey. UD only.
+	QKey uint32
+}
+
+// complete is p with its defaults, or why it cannot be.
+func (p Path) complete() (Path, error) {
+	p.Port = or(p.Port, DefaultPort)
+	p.MTU = or(p.MTU, DefaultMTU)
+	p.HopLimit = or(p.HopLimit, DefaultHopLimit)
+	p.Timeout = or(p.Timeout, DefaultTimeout)
+	p.RetryCount = or(p.RetryCount, DefaultRetryCount)
+	p.MinRNRTimer = or(p.MinRNRTimer, DefaultMinRNRTimer)
+	p.QKey = or(p.QKey, DefaultQKey)
+	switch {
+	case p.MTU.Bytes() == 0:
+		return p, fmt.Errorf("%w: Path.MTU %d is none", verbs.ErrInvalid, p.MTU)
+	case p.GIDIndex < 0 || p.GIDIndex > 1<<8:
+		return p, fmt.Errorf("%w: Path.GIDIndex is %d, want 0 to 256", verbs.ErrInvalid, p.GIDIndex)
+	case p.SL > maxSL || p.Timeout > maxCode || p.MinRNRTimer > maxCode || p.RetryCount > maxRetry:
+		return p, fmt.Errorf("%w: Path.SL %d, Timeout %d, MinRNRTimer %d or RetryCount %d is too large", verbs.ErrInvalid, p.SL, p.Timeout, p.MinRNRTimer, p.RetryCount)
+	}
+	return p, nil
+}
+
+// or is v, or d where v is zero.
+func or[T comparable](v, d T) T {
+	var zero T
+	if v == zero {
+		return d
+	}
+	return v
+}
+
+// On is p with its defaults and its address chosen, and that address: of a device
+// where nothing can be chosen verbs.ErrNoGID. A Path that was made complete once
+// stays as it is, though the table of addresses changes. Any goroutine; system calls.
+//
+// Implements: ibv_query_port, ibv_query_gid, ibv_query_device.
+func (p Path) On(ctx verbs.Context) (_ Path, own Dest, err error) {
+	if p, err = p.complete(); err != nil {
+		return p, own, err
+	}
+	if p.GIDIndex == 0 {
+		e, err := verbs.ChooseGID(ctx, p.Port)
+		if err != nil {
+			return p, own, err
+		}
+		p.GIDIndex = e.Index + 1
+	}
+	if own.GID, err = ctx.QueryGID(p.Port, p.GIDIndex-1); err != nil {
+		return p, own, err
+	}
+	port, err := ctx.QueryPort(p.Port)
+	if err != nil {
+		return p, own, err
+	}
+	own.LID = port.LID
+	device, err := ctx.QueryDevice()
+	if err != nil {
+		return p, own, err
+	}
+	p.RdAtomic = or(p.RdAtomic, uint8(min(DefaultRdAtomic, device.MaxQPInitRdAtom)))
+	p.DestRdAtomic = or(p.DestRdAtomic, uint8(min(DefaultRdAtomic, device.MaxQPRdAtom)))
+	if p.Access == 0 {
+		p.Access = RemoteAccess
+		if device.Caps&verbs.CapFlushGlobal != 0 {
+			p.Access |= verbs.AccessFlushGlobal
+		}
+		if device.Caps&verbs.CapFlushPersistent != 0 {
+			p.Access |= verbs.AccessFlushPersistent
+		}
+	}
+	return p, own, nil
+}
+
+// ah is the way to a peer.
+func (p Path) ah(peer Dest) verbs.AHAttr {
+	return verbs.AHAttr{DGID: peer.GID, SGIDIndex: uint8(p.GIDIndex - 1), HopLimit: p.HopLimit, TrafficClass: p.TrafficClass,
+		DLID: peer.LID, SL: p.SL, Port: p.Port}
+}
