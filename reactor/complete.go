@@ -83,6 +83,7 @@ func (q *Queue) success(i uint32) Completion {
 
 func (q *Queue) received(s uint32, wc *verbs.WC) {
 	q.recvs--
+	q.heard++
 	c := Completion{Kind: KindRecv, QPNum: wc.QPNum}
 	var err error
 	if wc.Status == verbs.WCSuccess {

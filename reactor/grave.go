@@ -30,6 +30,10 @@ func (q *Queue) Release(cause error) error {
 		end = fmt.Errorf("%w: %w", end, cause)
 	}
 	q.end = end
+	q.clearLimit()
+	if q.srq == nil { // shared receives are never flushed
+		r.stats.Unflushed += uint64(q.order.len() + q.recvs)
+	}
 	for q.order.len() > 0 {
 		r.outstanding--
 		q.finish(q.order.pop(), Completion{}, end)

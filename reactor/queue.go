@@ -47,6 +47,8 @@ type Queue struct {
 	// The holder's.
 	order    fifo     // posted sends, oldest first
 	recvs    int      // posted receives
+	heard    uint32   // receives ever completed; it wraps
+	limit    *limit   // nil: see SetLimit
 	sincesig int      // sends posted since the last signaled one
 	marker   bool     // the marker is out
 	released bool     //

@@ -35,6 +35,7 @@ type Reactor struct {
 	errands
 	callbacks callbacks
 	timers    timers
+	patrol    patrol
 
 	// generation counts queues ever made; written by NewQueue, publishes nothing.
 	generation atomic.Uint32
@@ -114,6 +115,7 @@ func New(cfg Config) (_ *Reactor, err error) {
 	}
 	r.errands.init(r)
 	r.timers.init(cfg.Now(), cfg.real)
+	r.patrol.init(r)
 	r.tok = turn.New(r, sleeper, turn.Config{CallerDriving: !cfg.NoCallerDriving && !cfg.Stepped, Spin: cfg.Spin})
 	if cfg.Stepped {
 		close(r.done)

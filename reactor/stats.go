@@ -16,6 +16,9 @@ type Stats struct {
 	PostFailures  uint64 // lists cut by bad_wr
 	Stale         uint64 // completions that matched no operation
 	Stranded      uint64 // operations waiting for the queue pair's end
+	Late          uint64 // queues whose peer did not answer within Limit.Bound
+	KeepAlives    uint64 // requests sent to ask whether the peer is there
+	Unflushed     uint64 // operations that ended with their queue pair, without a completion
 	Arms          uint64
 	Events        uint64
 	Missed        uint64 // completions without the event they should have had, found by Config.Recheck
@@ -57,6 +60,7 @@ func (s Stats) Add(o Stats) Stats {
 		RecvRequests: s.RecvRequests + o.RecvRequests, Polled: s.Polled + o.Polled, MaxPoll: max(s.MaxPoll, o.MaxPoll),
 		Completions: s.Completions + o.Completions, Retired: s.Retired + o.Retired, Failed: s.Failed + o.Failed,
 		PostFailures: s.PostFailures + o.PostFailures, Stale: s.Stale + o.Stale, Stranded: s.Stranded + o.Stranded,
+		Late: s.Late + o.Late, KeepAlives: s.KeepAlives + o.KeepAlives, Unflushed: s.Unflushed + o.Unflushed,
 		Arms: s.Arms + o.Arms, Events: s.Events + o.Events, Missed: s.Missed + o.Missed, Rings: s.Rings + o.Rings, Drives: s.Drives + o.Drives,
 		Offers: s.Offers + o.Offers, Sleeps: s.Sleeps + o.Sleeps, Queues: s.Queues + o.Queues, Outstanding: s.Outstanding + o.Outstanding,
 	}

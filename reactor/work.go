@@ -19,6 +19,9 @@ func (r *Reactor) Turn(arm bool) bool {
 	if len(r.graves) > 0 {
 		r.sweep()
 	}
+	if r.patrol.state == patrolNapping && r.outstanding > 0 {
+		r.patrol.wake(r)
+	}
 	r.deliver()
 	return did
 }

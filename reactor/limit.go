@@ -1,0 +1,171 @@
+package reactor
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Limit is how long a queue waits for its peer. Both are counted by the patrol
+// (patrol.go), never on the way of an operation.
+type Limit struct {
+	// Bound is how long sends may be out while none of the queue completes; 0: for
+	// ever. Completions come for lists, not for each request, and a list with many
+	// bytes takes its time: it has at least what slowestPeer needs for it.
+	Bound time.Duration
+	// KeepAlive is within what time after the peer was last heard of it is asked
+	// whether it is there, with a WRITE of nothing: it needs no key, takes no
+	// receive, and the peer's program sees nothing of it (IBTA C9-88); the peer's
+	// queue pair must allow WRITEs, as those of a connection manager do. It is sent
+	// only while nothing is out, and is bounded as any request. 0: never. The
+	// queue needs one of ControlDepth for it.
+	KeepAlive time.Duration
+	// Late is called once, holding the turn, when Bound has passed. The owner then
+	// ends the queue: it moves the queue pair to ERR.
+	Late func(Late)
+}
+
+// Late is a queue whose peer did not answer.
+type Late struct {
+	Bound  time.Duration // what was allowed: Limit.Bound, or more for many bytes
+	Since  time.Time     // from when on it was counted, of the reactor's clock
+	Out    int           // sends that were out
+	Oldest Kind          // of them
+}
+
+// slowestPeer is the bytes a second that a peer must move to count as healthy:
+// 64 Mbit/s, below what Soft-RoCE does on an emulated machine. With the default
+// bound of 5 s it matters for lists of more than 40 MiB.
+const slowestPeer = 8 << 20
+
+// limit is a queue's Limit and what the patrol saw at its last look. The
+// holder's.
+type limit struct {
+	Limit
+	busy   bool          // sends were out
+	late   bool          // Late was called
+	head   uint32        // sends ever retired (fifo.head)
+	silent time.Duration // how long busy without a change of head
+
+	askAt    time.Duration // when KeepAlive is looked at next, on the timers' clock
+	askHead  uint32        // as of the last time
+	askHeard uint32
+}
+
+// SetLimit has the queue watched from now on; with neither Bound nor KeepAlive
+// no more. A bound ends no earlier than Bound after the queue last completed a
+// send, or was last without any, and no later than an eighth more of the
+// smallest bound on its reactor, plus what the process did not run. Release ends
+// it. Queues of type RC alone: the others' sends wait for nobody. Holder only.
+//
+// Errors: ErrConfig.
+func (q *Queue) SetLimit(l Limit) error {
+	switch {
+	case q.cfg.Type != verbs.QPTRC:
+		return fmt.Errorf("%w: a limit for a queue of type %v", ErrConfig, q.cfg.Type)
+	case l.Bound < 0 || l.KeepAlive < 0:
+		return fmt.Errorf("%w: Limit.Bound is %v and KeepAlive %v, want none below 0", ErrConfig, l.Bound, l.KeepAlive)
+	case l.Bound > 0 && l.Late == nil:
+		return fmt.Errorf("%w: a limit that tells nobody", ErrConfig)
+	case l.KeepAlive > 0 && q.ctrlFree == nil:
+		return fmt.Errorf("%w: KeepAlive needs one of ControlDepth", ErrConfig)
+	}
+	q.clearLimit()
+	if q.released || l.Bound == 0 && l.KeepAlive == 0 {
+		return nil
+	}
+	q.limit = &limit{Limit: l, head: q.order.head, askHead: q.order.head, askHeard: q.heard}
+	q.r.patrol.limited++
+	q.r.patrol.wake(q.r)
+	return nil
+}
+
+func (q *Queue) clearLimit() {
+	if q.limit != nil {
+		q.limit = nil
+		q.r.patrol.limited--
+	}
+}
+
+// look is one look of the patrol, step after the one before. It returns how long
+// the patrol may wait for this queue alone, and whether its time is up.
+func (q *Queue) look(step time.Duration) (wait time.Duration, up bool) {
+	l := q.limit
+	busy := q.order.len() > 0
+	if !busy || !l.busy || l.head != q.order.head {
+		l.busy, l.head, l.silent = busy, q.order.head, 0
+	} else {
+		l.silent += step
+	}
+	if !busy || l.Bound == 0 || l.late {
+		return never, false
+	}
+	allowed := l.Bound
+	if l.silent >= allowed { // only now: it looks at the requests
+		allowed = q.allowed()
+	}
+	return allowed - l.silent, l.silent >= allowed
+}
+
+// allowed is the bound of what is out up to the request that must complete next.
+func (q *Queue) allowed() time.Duration {
+	var bytes uint64
+	for at := q.order.head; at != q.order.tail; at++ {
+		i := q.order.at[at&q.order.mask]
+		bytes += uint64(q.tab.slots[i].bytes)
+		if q.tab.sendWR[i].Flags&verbs.SendSignaled != 0 {
+			break
+		}
+	}
+	return max(q.limit.Bound, time.Duration(float64(bytes)/slowestPeer*float64(time.Second)))
+}
+
+// expire tells the owner that the time is up, if nothing came after all since
+// look: what had come was polled meanwhile.
+func (q *Queue) expire(now time.Duration) {
+	l := q.limit
+	if l == nil || l.late || q.order.len() == 0 || q.order.head != l.head {
+		return
+	}
+	l.late = true
+	q.r.stats.Late++
+	oldest := q.order.at[q.order.head&q.order.mask]
+	l.Late(Late{
+		Bound: q.allowed(), Since: q.r.timers.base.Add(now - l.silent),
+		Out: q.order.len(), Oldest: q.tab.slots[oldest].kind,
+	})
+}
+
+// ask looks twice in KeepAlive whether anything was heard of the peer, and asks
+// if not: so between half of it and all of it after the last sign. The answer is a
+// sign, too: who is idle asks once in KeepAlive. It returns how long until the
+// next look, and whether a request went out.
+func (q *Queue) ask(now time.Duration) (wait time.Duration, asked bool) {
+	l := q.limit
+	if l.KeepAlive == 0 {
+		return never, false
+	}
+	if now >= l.askAt {
+		quiet := q.order.head == l.askHead && q.heard == l.askHeard
+		first := l.askAt == 0
+		half := max(l.KeepAlive/2, 1)
+		// At the same moments for all queues: one wake-up does for them.
+		l.askAt, l.askHead, l.askHeard = (now/half+1)*half, q.order.head, q.heard
+		if quiet && !first && q.order.len() == 0 && q.failed.get() == nil {
+			// It fails when control requests are out: then somebody asks already.
+			asked = q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: asking{}}, Payload{}) == nil
+		}
+		if asked {
+			q.r.stats.KeepAlives++
+		}
+	}
+	return l.askAt - now, asked
+}
+
+// asking takes the completion of a keep-alive: that it came is all there is to
+// know, and that it failed the queue's owner is told.
+type asking struct{}
+
+// Complete implements [Sink].
+func (asking) Complete(Completion, error) {}

@@ -1,0 +1,271 @@
+package reactor_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// watched is a pair whose first end is stepped on a clock of its own. What its
+// device completes while deaf is set stays in the completion queues, but for
+// ration completions.
+type watched struct {
+	*end
+	clock
+	peer   *end
+	deaf   bool
+	ration int
+	late   []reactor.Late
+	at     []time.Duration // when each came
+}
+
+var watchedFrom = time.Unix(1_700_000_000, 0)
+
+func newWatched(t *testing.T, l reactor.Limit) *watched {
+	t.Helper()
+	w := &watched{clock: clock{watchedFrom}}
+	var h *hooked
+	w.end, w.peer, h = hookedPair(t, reactor.Config{Stepped: true, Now: w.Now}, reactor.QueueConfig{SendDepth: 4, RecvDepth: 16, ControlDepth: 1})
+	h.set(func(inner verbs.Context, turn *verbs.Turn) error {
+		if w.deaf {
+			if w.ration == 0 {
+				turn.Polls = turn.Polls[:0]
+			}
+			for i := range turn.Polls {
+				turn.Polls[i].WC = turn.Polls[i].WC[:w.ration]
+			}
+		}
+		err := inner.Turn(turn)
+		for i := range turn.Polls {
+			w.ration = max(w.ration-turn.Polls[i].N, 0)
+		}
+		return err
+	})
+	l.Late = func(l reactor.Late) { w.late = append(w.late, l); w.at = append(w.at, w.passed()) }
+	w.do(t, func() { check(t, w.q.SetLimit(l)) })
+	w.settle()
+	t.Cleanup(func() {
+		w.deaf = false
+		for _, e := range []*end{w.end, w.peer} {
+			e.release(t, reactor.ErrQueueClosed)
+			e.r.Step() // sweeps
+			e.closeRest(t)
+		}
+	})
+	return w
+}
+
+func (w *watched) passed() time.Duration { return w.now.Sub(watchedFrom) }
+
+// settle steps both ends until they have nothing to do at this time.
+func (w *watched) settle() {
+	for w.r.Step() || w.peer.r.Step() || w.r.Pending() {
+	}
+}
+
+// pass moves the clock by d, from timer to timer.
+func (w *watched) pass(d time.Duration) {
+	for until := w.now.Add(d); ; {
+		w.settle()
+		next := w.r.NextTimer()
+		if next.IsZero() || next.After(until) {
+			w.now = until
+			w.settle()
+			return
+		}
+		w.now = next
+	}
+}
+
+// post starts a WRITE that the device completes at once.
+func (w *watched) post(t *testing.T) bool {
+	t.Helper()
+	s, p := w.write(w.peer)
+	f, err := w.q.TryPost(s, p)
+	if errors.Is(err, reactor.ErrQueueFull) {
+		return false
+	}
+	check(t, err)
+	f.Discard()
+	w.settle()
+	return true
+}
+
+func testRand(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("VERBENA_SEED"); s != "" {
+		seed = must(strconv.ParseUint(s, 10, 64))(t)
+	}
+	t.Logf("VERBENA_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 1))
+}
+
+// Rule: a queue is late when none of its sends has completed for the bound, not
+// before, and at most one eighth of it after; completions keep it alive however
+// slowly they come, and a queue with nothing out is never late.
+func TestAQueueIsLateWithinItsBound(t *testing.T) {
+	r := testRand(t)
+	for range 60 {
+		bound := time.Duration(1 + r.Int64N(int64(10*time.Second)))
+		w := newWatched(t, reactor.Limit{Bound: bound})
+		for range 20 { // alive: silent for less than the bound each time
+			w.deaf = true
+			for range r.IntN(5) {
+				w.post(t)
+			}
+			w.pass(time.Duration(r.Int64N(int64(bound))))
+			w.deaf = false
+			w.pass(time.Duration(r.Int64N(int64(2 * bound))))
+		}
+		if len(w.late) > 0 {
+			t.Fatalf("bound %v: late after %v, but it was never silent for so long", bound, w.at)
+		}
+		w.pass(3 * bound)
+		if next := w.r.NextTimer(); !next.IsZero() {
+			t.Fatalf("bound %v: with nothing out a timer is set, for %v from now", bound, next.Sub(w.now))
+		}
+		w.deaf = true
+		from := w.passed()
+		w.post(t)
+		if r.IntN(2) == 0 { // more requests are no sign of the peer
+			w.pass(bound / 2)
+			w.post(t)
+		}
+		w.pass(2 * bound)
+		if len(w.late) != 1 {
+			t.Fatalf("bound %v: told %d times, want once", bound, len(w.late))
+		}
+		if took := w.at[0] - from; took < bound || took > bound+bound/8 {
+			t.Errorf("late after %v, want %v to an eighth more", took, bound)
+		}
+		if l := w.late[0]; l.Bound != bound || l.Out < 1 || l.Oldest != reactor.KindWrite || l.Since.Sub(watchedFrom) < from {
+			t.Errorf("told %+v, posted %v after the start with bound %v", l, from, bound)
+		}
+		if n := w.r.Stats().Late; n != 1 {
+			t.Errorf("Stats.Late is %d, want 1", n)
+		}
+	}
+}
+
+// Rule: a queue that is never empty is alive while its sends complete, one in
+// almost every bound.
+func TestABusyQueueIsAliveWhileItCompletes(t *testing.T) {
+	const bound = time.Second
+	w := newWatched(t, reactor.Limit{Bound: bound})
+	w.deaf = true
+	for range 40 {
+		for w.r.Stats().Outstanding < 2 {
+			w.post(t)
+		}
+		w.pass(bound - bound/10)
+		w.ration = 1
+		w.settle()
+	}
+	if len(w.late) != 0 {
+		t.Errorf("late at %v, though something completed in every %v", w.at, bound-bound/10)
+	}
+	from := w.passed()
+	w.pass(2 * bound)
+	if len(w.at) != 1 || w.at[0]-from > bound+bound/8 {
+		t.Errorf("late at %v, want once within %v and an eighth after the last completion at %v", w.at, bound, from)
+	}
+}
+
+// Rule: a process that did not run for a while does not blame the peer: what came
+// meanwhile counts, and time in which nobody looked is no silence.
+func TestAStoppedProcessBlamesNobody(t *testing.T) {
+	const bound = time.Second
+	w := newWatched(t, reactor.Limit{Bound: bound})
+	w.deaf = true
+	w.post(t)
+	w.pass(bound / 2)
+	w.now = w.now.Add(time.Hour) // stopped; the answer lies in the completion queue
+	w.deaf = false
+	w.settle()
+	w.pass(bound)
+	w.deaf = true
+	w.post(t)
+	w.now = w.now.Add(time.Hour) // stopped; the answer needs us running
+	w.settle()
+	w.pass(bound / 2)
+	if len(w.late) != 0 {
+		t.Fatalf("late at %v, after an hour that the process slept through", w.at)
+	}
+	w.pass(bound)
+	if len(w.late) != 1 {
+		t.Errorf("told %d times after the bound, want once", len(w.late))
+	}
+}
+
+// Rule: what has come is not late, also if it is found only when the time is up.
+func TestACompletionInTimeIsNotLate(t *testing.T) {
+	const bound = time.Second
+	w := newWatched(t, reactor.Limit{Bound: bound})
+	w.deaf = true
+	w.r.After(bound, func() { w.deaf = false }) // just before the patrol's timer, and after the turn that would poll
+	w.post(t)
+	w.pass(2 * bound)
+	if len(w.late) != 0 {
+		t.Error("late, though its completion had come")
+	}
+}
+
+// Rule: a list with many bytes has the time that a slow peer needs for them; no
+// more than to the next request that completes.
+func TestManyBytesHaveTheirTime(t *testing.T) {
+	const bound = 10 * time.Millisecond
+	w := newWatched(t, reactor.Limit{Bound: bound})
+	w.deaf = true
+	addr, key := w.peer.remote(0)
+	_, sge := w.bytes(0, endMemory)
+	w.do(t, func() {
+		for range 2 { // one list: the last is signaled. SignalEvery is 2 here
+			f, err := w.q.TryPost(&reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+			check(t, err)
+			f.Discard()
+		}
+		for range 2 {
+			f, err := w.q.TryPost(&reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+			check(t, err)
+			f.Discard()
+		}
+	})
+	w.pass(time.Second)
+	const need = 2 * time.Second * endMemory / (8 << 20)
+	if len(w.at) != 1 || w.at[0] < need || w.at[0] > need+bound/8 {
+		t.Fatalf("late at %v, want once after the %v that 2 of 4 MiB take", w.at, need)
+	}
+	if w.late[0].Bound != need {
+		t.Errorf("told the bound was %v, want %v", w.late[0].Bound, need)
+	}
+}
+
+// Rule: a limit that cannot hold is refused.
+func TestLimitsAreChecked(t *testing.T) {
+	w := newWatched(t, reactor.Limit{})
+	tell := func(reactor.Late) {}
+	for name, l := range map[string]reactor.Limit{
+		"a bound below 0": {Bound: -1, Late: tell}, "a keep-alive below 0": {KeepAlive: -1}, "a bound that tells nobody": {Bound: 1},
+	} {
+		if err := w.q.SetLimit(l); !errors.Is(err, reactor.ErrConfig) {
+			t.Errorf("%s: %v, want %v", name, err, reactor.ErrConfig)
+		}
+	}
+	u := must(w.r.Prepare(reactor.QueueConfig{PD: w.pd, Type: verbs.QPTUD}))(t)
+	if err := u.SetLimit(reactor.Limit{Bound: 1, Late: tell}); !errors.Is(err, reactor.ErrConfig) {
+		t.Errorf("datagrams: %v, want %v", err, reactor.ErrConfig)
+	}
+	check(t, u.Discard())
+	c := must(w.r.Prepare(reactor.QueueConfig{PD: w.pd}))(t)
+	if err := c.SetLimit(reactor.Limit{KeepAlive: 1}); !errors.Is(err, reactor.ErrConfig) {
+		t.Errorf("a keep-alive without a place: %v, want %v", err, reactor.ErrConfig)
+	}
+	check(t, c.Discard())
+}

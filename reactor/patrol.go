@@ -1,0 +1,117 @@
+package reactor
+
+import "time"
+
+// patrol looks at the limited queues of a reactor: one timer for all.
+//
+//	       SetLimit                 the loop               sends are out
+//	(off) ──────────> (waking) ─────────────────> (on) ────────────────┐
+//	  ^                  ^   a round: every queue  │ ^     next round   │
+//	  │ no queue is      │                         │ └──────────────────┘
+//	  │ limited          │ a turn with sends out   v no sends are out
+//	  └───────────────── └────────────────────── (napping)
+//
+// While sends are out it goes round eight times in the smallest bound; napping, only
+// when a keep-alive is due. So an operation costs one comparison per turn, and a
+// reactor with nothing out sleeps. The holder's; rounds are the loop's.
+type patrol struct {
+	state   patrolState
+	limited int // queues with a limit
+	timer   Timer
+	call    call          // to wake it; on its way in state patrolWaking alone
+	last    time.Duration // the last round, on the timers' clock
+	wait    time.Duration // how long it meant to wait then
+	up      []*Queue      // scratch
+	tick    func()        // the timer's
+}
+
+type patrolState uint8
+
+const (
+	patrolOff patrolState = iota
+	patrolWaking
+	patrolOn
+	patrolNapping
+)
+
+// rounds is how many the patrol makes in the smallest bound: a bound ends at most
+// one round late.
+const rounds = 8
+
+// lateRound is how many times its wait a round may count for. More has passed only if
+// this process did not run: it was stopped, or starved. The peer may have
+// answered meanwhile, and be heard as soon as we run.
+const lateRound = 2
+
+func (p *patrol) init(r *Reactor) {
+	p.timer.index = -1
+	p.call.fn = func() { r.round(true) }
+	p.tick = func() { r.round(false) }
+}
+
+// wake has the loop make a round soon. It does not allocate.
+func (p *patrol) wake(r *Reactor) {
+	if p.state == patrolWaking {
+		return
+	}
+	p.state = patrolWaking
+	r.calls.Push(&p.call)
+	r.tok.Submitted()
+	r.afterClose()
+}
+
+// round looks at every limited queue, and sets the timer for the next one. called is
+// for the round that wake asked for: until then the call is on its way.
+func (r *Reactor) round(called bool) {
+	p := &r.patrol
+	now := r.cfg.Now().Sub(r.timers.base)
+	step := now - p.last
+	if step/lateRound > p.wait {
+		step = p.wait * lateRound
+	}
+	wait, pace, asked := time.Duration(never), time.Duration(never), false
+	for _, q := range r.queues {
+		if q == nil || q.limit == nil {
+			continue
+		}
+		left, up := q.look(step)
+		if up {
+			p.up = append(p.up, q)
+			left = never
+		}
+		due, did := q.ask(now)
+		wait, asked = min(wait, left, due), asked || did
+		if b := q.limit.Bound; b > 0 {
+			pace = min(pace, max(b/rounds, 1))
+		}
+	}
+	busy := asked || r.outstanding > 0
+	if busy {
+		wait = min(wait, pace)
+	}
+	if p.state != patrolWaking || called {
+		switch {
+		case p.limited == 0:
+			p.state = patrolOff
+		case busy || pace == never:
+			p.state = patrolOn
+		default:
+			p.state = patrolNapping
+		}
+	}
+	p.last, p.wait = now, wait
+	r.StopTimer(&p.timer)
+	if wait != never {
+		p.timer.at, p.timer.fn = now+wait, p.tick
+		r.timers.add(&p.timer)
+	}
+	if len(p.up) == 0 {
+		return
+	}
+	r.Drain() // what lies in the completion queues has come in time
+	for i := 0; i < len(p.up); i++ {
+		p.up[i].expire(now)
+	}
+	clear(p.up)
+	p.up = p.up[:0]
+}
