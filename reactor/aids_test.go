@@ -8,7 +8,6 @@ import (
 
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
-	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
 // patience is how long a test waits for what must come: it bounds a failing
@@ -101,7 +100,7 @@ type lone struct {
 func newLone(t testing.TB, cfg reactor.Config, w wrap) *lone {
 	t.Helper()
 	l := &lone{}
-	l.ctx = must(soft.Default().Open("soft0"))(t)
+	l.ctx = home().open(t, 0)
 	l.pd = must(l.ctx.AllocPD())(t)
 	cfg.Context = l.ctx
 	if w != nil {
@@ -120,8 +119,6 @@ func (l *lone) close(t testing.TB) {
 	t.Helper()
 	check(t, l.r.Close(bounded(t)))
 	check(t, l.pd.Close())
-	if left := l.ctx.Objects(); !left.Zero() {
-		t.Errorf("left behind: %v", left)
-	}
+	try(t, leftObjects(l.ctx))
 	check(t, l.ctx.Close())
 }

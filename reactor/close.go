@@ -22,7 +22,7 @@ func (r *Reactor) Close(ctx context.Context) error {
 	}
 	var busy error
 	if err := r.Do(ctx, func() {
-		r.makeRoom() // the graves' memory
+		r.Drain() // what released queues left in the completion queues goes, and then their memory
 		if r.live > 0 || len(r.graves) > 0 {
 			busy = fmt.Errorf("%w: reactor with %d queues, and %d released whose users are not all back", verbs.ErrBusy, r.live, len(r.graves))
 			return

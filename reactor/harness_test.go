@@ -6,7 +6,6 @@ import (
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
-	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
 // end is one side of a connected pair: a device, a reactor, a queue and some
@@ -51,10 +50,9 @@ func try(t testing.TB, err error) {
 // wrap may put something between the reactor and its device.
 type wrap func(verbs.Context) verbs.Context
 
-func newEnd(t testing.TB, p *soft.Provider, dev string, cfg reactor.Config, qc reactor.QueueConfig, w wrap) *end {
+func newEnd(t testing.TB, ctx verbs.Context, cfg reactor.Config, qc reactor.QueueConfig, w wrap) *end {
 	t.Helper()
-	e := &end{}
-	e.ctx = must(p.Open(dev))(t)
+	e := &end{ctx: ctx}
 	e.pd = must(e.ctx.AllocPD())(t)
 	cfg.Context = e.ctx
 	if w != nil {
@@ -108,9 +106,9 @@ func (e *end) remote(off int) (uint64, uint32) { return e.arena.Addr() + uint64(
 func (e *end) ready(t testing.TB, peer *end) {
 	t.Helper()
 	e.do(t, func() {
-		gid := must(peer.ctx.QueryGID(1, 0))(t)
-		check(t, e.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSRTR, PathMTU: verbs.MTU4096, DestQPN: peer.q.QP().Num(), RQPSN: 7,
-			MaxDestRdAtomic: 16, MinRNRTimer: 12, AH: verbs.AHAttr{DGID: gid, Port: 1}},
+		check(t, e.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSRTR, PathMTU: mtuOf(t, e.ctx, peer.ctx), DestQPN: peer.q.QP().Num(), RQPSN: 7,
+			MaxDestRdAtomic: 16, MinRNRTimer: 12,
+			AH: verbs.AHAttr{DGID: gidOf(t, peer.ctx).GID, SGIDIndex: uint8(gidOf(t, e.ctx).Index), HopLimit: 64, Port: 1}},
 			verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN|verbs.QPMMaxDestRdAtomic|verbs.QPMMinRNRTimer))
 		check(t, e.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSRTS, SQPSN: 7, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 16},
 			verbs.QPMState|verbs.QPMTimeout|verbs.QPMRetryCnt|verbs.QPMRNRRetry|verbs.QPMSQPSN|verbs.QPMMaxQPRdAtomic))
@@ -141,9 +139,7 @@ func (e *end) closeRest(t testing.TB) {
 	check(t, e.mr.Close())
 	check(t, e.arena.Unmap())
 	check(t, e.pd.Close())
-	if left := e.ctx.Objects(); !left.Zero() {
-		t.Errorf("left behind: %v", left)
-	}
+	try(t, leftObjects(e.ctx))
 	check(t, e.ctx.Close())
 }
 
@@ -153,9 +149,13 @@ func pair(t testing.TB, cfg reactor.Config, qc reactor.QueueConfig) (a, b *end) 
 
 func pairOf(t testing.TB, cfg reactor.Config, qc reactor.QueueConfig, w wrap) (a, b *end) {
 	t.Helper()
-	p := soft.Default()
-	a = newEnd(t, p, "soft0", cfg, qc, w)
-	b = newEnd(t, p, "soft1", cfg, qc, nil)
+	return home().pair(t, cfg, qc, w)
+}
+
+func (d bed) pair(t testing.TB, cfg reactor.Config, qc reactor.QueueConfig, w wrap) (a, b *end) {
+	t.Helper()
+	a = newEnd(t, d.open(t, 0), cfg, qc, w)
+	b = newEnd(t, d.open(t, 1), cfg, qc, nil)
 	a.ready(t, b)
 	b.ready(t, a)
 	return a, b

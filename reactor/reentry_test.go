@@ -28,7 +28,9 @@ func TestOwnerReleasesWhileTheLastReceiveCompletes(t *testing.T) {
 	_, small := a.bytes(0, 8)
 	check(t, a.q.PostRecv(&reactor.Recv{Sink: called(func(_ reactor.Completion, err error) {
 		ended.Add(1)
-		if !errors.Is(err, verbs.StatusError(verbs.WCLocLenErr)) {
+		// Soft-RoCE says LOC_QP_OP_ERR (Linux rxe_resp.c, send_data_in: what a
+		// receive has no room for counts as malformed).
+		if !errors.Is(err, verbs.StatusError(verbs.WCLocLenErr)) && !(onDevice() && errors.Is(err, verbs.StatusError(verbs.WCLocQPOpErr))) {
 			t.Errorf("the receive ended with %v, want LOC_LEN_ERR", err)
 		}
 	})}, []verbs.SGE{small}))

@@ -26,7 +26,7 @@ var rooms = []room{
 	{path: "verbs/soft", uses: []string{"internal", "verbs"}, tests: []string{"verbs/verbstest"}},
 	{path: "verbs/ibv", uses: []string{"internal", "verbs"}, tests: []string{"verbs/verbstest", "verbs/soft"}},
 	{path: "futures", tests: []string{"internal"}},
-	{path: "reactor", uses: []string{"internal", "verbs", "futures"}, tests: []string{"verbs/soft"}},
+	{path: "reactor", uses: []string{"internal", "verbs", "futures"}, tests: []string{"verbs/soft", "verbs/ibv"}},
 	{path: "runtime", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor"}, tests: []string{"verbs/verbstest"}},
 	{path: "examples", uses: []string{"verbs", "futures", "reactor", "runtime"}, tests: []string{"internal"}},
 	{path: "benchmarks", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime"}},

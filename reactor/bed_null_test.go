@@ -1,0 +1,26 @@
+//go:build linux && cgo && !portable
+
+package reactor_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/ibv"
+	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
+)
+
+var moreBeds = []bed{nullBed}
+
+// nullBed is the null device, under its libibverbs loaded as the system's is.
+var nullBed = bed{"null", func(t testing.TB, dev int) verbs.Context {
+	t.Helper()
+	paths, err := nulldev.Build()
+	if errors.Is(err, nulldev.ErrNoCompiler) {
+		t.Skipf("%v (Debian: apt-get install gcc)", err)
+	}
+	check(t, err)
+	p := must(ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}))(t)
+	return must(p.Open([...]string{"null0", "null1"}[dev]))(t)
+}}

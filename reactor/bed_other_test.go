@@ -1,0 +1,6 @@
+//go:build !linux || !cgo || portable
+
+package reactor_test
+
+// moreBeds: the null device needs Linux and cgo.
+var moreBeds []bed
