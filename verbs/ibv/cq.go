@@ -2,6 +2,9 @@
 
 package ibv
 
+// /* What an event is taken into lies on the stack. */
+// #cgo noescape shim_get_cq_event
+// #cgo nocallback shim_get_cq_event
 // #include "calls.h"
 import "C"
 
