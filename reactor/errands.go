@@ -27,7 +27,7 @@ type call struct {
 func (c *call) InboxHook() *ring.Hook[call] { return &c.hook }
 
 func (e *errands) init(r *Reactor) {
-	e.handlers = map[uint32]func(){keyCompletions: r.takeEvents}
+	e.handlers = map[uint32]func(){keyCompletions: r.channelWoke}
 }
 
 // Errands implements turn.Work.

@@ -73,7 +73,9 @@ type cqState struct {
 	cq      verbs.CQ
 	wc      []verbs.WC
 	armed   bool
-	suspect bool // it counted as armed when recheck came by
+	silent  bool // armed, and polled empty since: the next completion has an event
+	owed    bool // it was silent and had a completion: an event is on its way
+	late    bool // it was owed an event when recheck came by last
 	unacked int
 	dead    bool   // it gives no completions any more
 	why     error  // it is dead

@@ -7,41 +7,73 @@ import "time"
 // event got lost, at the price of one wake-up in that time.
 const DefaultRecheck = time.Second
 
+// lateFor is the part of Config.Recheck for which an event may be on its way
+// after its completion was polled. A device tells of a completion after writing
+// it, so that a poll may well be faster than the event; an event that is not
+// there after that long counts as lost. (By default that is 125 ms; a preempted
+// processor of an emulated machine is away for 10.)
+const lateFor = 8
+
 // A completion event that is lost, by a device, its driver or the C library,
 // would leave the loop asleep for ever over a queue that it believes armed:
 // nothing but the event says that a completion came. So while there are queues a
 // timer runs, always (a driver may post behind a loop that sleeps already, and a
-// receive may complete at any time). When it fires both queues count as not
-// armed: the turns that follow poll them, and arm them again before the loop
-// sleeps. Arming twice is harmless.
+// receive may complete at any time). It wakes the loop, whose turn polls. What
+// that or any other poll finds in an armed queue must have an event, which is
+// told from one that is merely slow by waiting:
+//
+//	armed ──polled empty──> silent ──polled full──> owed ──recheck──> late
+//	  ^                        │                     │                 │ │
+//	  │<───── event; arm ──────┴─────────────────────┴─────────────────┘ │
+//	  └<───── arm ───── lost: Stats.Missed <─────────────recheck─────────┘
+//
+// A queue whose event is late is not armed again before that counts as lost: the
+// late event would pass for one of the second arming.
 
 // watchOver starts the timer if it does not run. Holder only, as all of this
 // file.
-func (r *Reactor) watchOver() {
+func (r *Reactor) watchOver() { r.watchFor(r.cfg.Recheck) }
+
+func (r *Reactor) watchFor(d time.Duration) {
 	if r.watched || r.cfg.Stepped || r.cfg.Recheck < 0 {
 		return
 	}
 	r.watched = true
-	r.After(r.cfg.Recheck, r.recheck)
+	r.After(d, r.recheck)
 }
 
 func (r *Reactor) recheck() {
 	if r.watched = false; r.live == 0 {
 		return
 	}
+	r.stats.Rechecks++
 	r.takeEvents() // an event that waits was not lost
+	r.Turn(false)
+	again := r.cfg.Recheck
 	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
-		s.suspect = s.armed
-		s.armed = false
+		switch {
+		case s.late:
+			r.stats.Missed++
+			s.disarm()
+		case s.owed:
+			s.late, again = true, max(r.cfg.Recheck/lateFor, 1)
+		}
 	}
-	r.watchOver()
+	r.watchFor(again)
 }
 
-// missed counts a poll of a queue that was armed, had no event, and has
-// completions nevertheless.
-func (r *Reactor) missed(s *cqState, found int) {
-	if s.suspect && found > 0 {
-		r.stats.Missed++
+// disarm notes that a queue is not armed: its event came, or never will.
+func (s *cqState) disarm() { s.armed, s.silent, s.owed, s.late = false, false, false, false }
+
+// expect notes after a poll whether an event must come. What was in the queue
+// before it was armed has none: so only what comes after a poll of the armed
+// queue has left it empty is owed one.
+func (s *cqState) expect(found, room int) {
+	switch {
+	case !s.armed:
+	case found > 0 && s.silent:
+		s.owed = true
+	case found < room:
+		s.silent = true
 	}
-	s.suspect = false
 }

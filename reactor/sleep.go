@@ -92,6 +92,12 @@ type watchedSource struct {
 	key uint32
 }
 
+// channelWoke is what the loop does when the completion channel woke it.
+func (r *Reactor) channelWoke() {
+	r.stats.Wakes++
+	r.takeEvents()
+}
+
 // takeEvents takes the events of the completion channel. An event says "poll",
 // which every turn does; here only the arming is noted and the
 // acknowledgement counted.
@@ -101,14 +107,15 @@ func (r *Reactor) takeEvents() {
 		if err != nil {
 			// The event stays where it is until the next one wakes us, so that
 			// whichever queue it was for must be armed again, to wake us at all.
-			r.sendCQ.armed, r.recvCQ.armed = false, false
+			r.sendCQ.disarm()
+			r.recvCQ.disarm()
 			return
 		}
 		if !ok {
 			return
 		}
 		s := r.stateOf(cq)
-		s.armed = false
+		s.disarm()
 		r.stats.Events++
 		if s.unacked++; s.unacked == ackBatch {
 			s.cq.AckEvents(s.unacked)

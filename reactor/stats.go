@@ -21,7 +21,9 @@ type Stats struct {
 	Unflushed     uint64 // operations that ended with their queue pair, without a completion
 	Arms          uint64
 	Events        uint64
-	Missed        uint64 // completions without the event they should have had, found by Config.Recheck
+	Wakes         uint64 // times the completion channel woke the loop
+	Rechecks      uint64 // looks by Config.Recheck
+	Missed        uint64 // events that never came, found by those looks
 	Rings         uint64 // bells rung
 	Drives        uint64 // times a waiting goroutine ran the reactor
 	Offers        uint64 // turns handed from driver to waiter
@@ -61,7 +63,8 @@ func (s Stats) Add(o Stats) Stats {
 		Completions: s.Completions + o.Completions, Retired: s.Retired + o.Retired, Failed: s.Failed + o.Failed,
 		PostFailures: s.PostFailures + o.PostFailures, Stale: s.Stale + o.Stale, Stranded: s.Stranded + o.Stranded,
 		Late: s.Late + o.Late, KeepAlives: s.KeepAlives + o.KeepAlives, Unflushed: s.Unflushed + o.Unflushed,
-		Arms: s.Arms + o.Arms, Events: s.Events + o.Events, Missed: s.Missed + o.Missed, Rings: s.Rings + o.Rings, Drives: s.Drives + o.Drives,
+		Arms: s.Arms + o.Arms, Events: s.Events + o.Events, Wakes: s.Wakes + o.Wakes,
+		Rechecks: s.Rechecks + o.Rechecks, Missed: s.Missed + o.Missed, Rings: s.Rings + o.Rings, Drives: s.Drives + o.Drives,
 		Offers: s.Offers + o.Offers, Sleeps: s.Sleeps + o.Sleeps, Queues: s.Queues + o.Queues, Outstanding: s.Outstanding + o.Outstanding,
 	}
 }

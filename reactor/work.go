@@ -62,7 +62,7 @@ func (r *Reactor) turnOver(arm bool) bool {
 
 func (r *Reactor) polled(p *verbs.PollGroup) bool {
 	s := r.stateOf(p.CQ)
-	r.missed(s, p.N)
+	s.expect(p.N, len(s.wc))
 	if p.N > 0 {
 		r.stats.Polled += uint64(p.N)
 		r.stats.MaxPoll = max(r.stats.MaxPoll, uint64(p.N))
