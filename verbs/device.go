@@ -71,6 +71,7 @@ type DeviceAttr struct {
 	MaxMcastQP      int // queue pairs attached to one
 	AtomicCap       AtomicCap
 	Caps            DeviceCaps
+	ODP             ODPCaps // memory on demand; zero: none
 	CompVectors     int
 	PhysPorts       int
 	Opcodes         OpcodeSet // what RC queue pairs execute
@@ -195,7 +196,7 @@ const (
 // ObjectCount is how many objects of each kind a context has alive. The zero
 // value means that nothing was left behind.
 type ObjectCount struct {
-	PD, MR, MW, AH, CQ, CompChannel, QP, SRQ, XRCD, CMChannel, CMID int
+	PD, TD, MR, MW, AH, CQ, CompChannel, QP, SRQ, XRCD, CMChannel, CMID int
 }
 
 // Zero tells whether nothing is alive.

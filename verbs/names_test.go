@@ -25,6 +25,9 @@ var enums = map[string]struct {
 	"WCFlags":        {func(v uint32) string { return WCFlags(v).String() }, true},
 	"SendFlags":      {func(v uint32) string { return SendFlags(v).String() }, true},
 	"AccessFlags":    {func(v uint32) string { return AccessFlags(v).String() }, true},
+	"Advice":         {func(v uint32) string { return Advice(v).String() }, false},
+	"ODPOps":         {func(v uint32) string { return ODPOps(v).String() }, true},
+	"DataOrder":      {func(v uint32) string { return DataOrder(v).String() }, true},
 	"QPAttrMask":     {func(v uint32) string { return QPAttrMask(v).String() }, true},
 }
 

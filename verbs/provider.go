@@ -75,12 +75,16 @@ type Context interface {
 	// CreateCQ makes a completion queue of at least cqe entries. ch may be
 	// nil; vector is below CompVectors. Implements: ibv_create_cq.
 	CreateCQ(cqe int, ch CompChannel, vector int, userData uint64) (CQ, error)
+	// AllocTD makes a thread domain; ErrNotSupported where the device makes
+	// nothing of it. It does not block. Implements: ibv_alloc_td.
+	AllocTD() (TD, error)
 	// Async is the channel of asynchronous events; it lives as long as the
 	// context.
 	Async() AsyncChannel
 	// Turn carries out one turn; see Turn. It does not block. It may be
 	// called concurrently only for different queue pairs and completion
-	// queues, and none that it names may be closed meanwhile. The outcome of each group is in the group. The error says that
+	// queues, not for two queue pairs of one thread domain (TD), and none that it
+	// names may be closed meanwhile. The outcome of each group is in the group. The error says that
 	// the device is gone (ErrDeviceRemoved), and then nothing was done: from
 	// then on the device touches no memory, what was outstanding never
 	// completes, and the objects can only be closed.
@@ -97,9 +101,39 @@ type PD interface {
 	Context() Context
 	// RegMR registers length bytes at addr, which must be off-heap memory
 	// known to internal/mem. Peers name it by addresses from iova on. The
-	// memory must stay mapped until Close.
+	// memory must stay mapped until Close. With AccessOnDemand it is not locked
+	// (DeviceAttr.ODP says whether the device can; ErrNotSupported otherwise).
 	// Implements: ibv_reg_mr_iova2.
 	RegMR(addr, length, iova uint64, access AccessFlags) (MR, error)
+	// RegImplicit registers the whole address space of the process on demand, for
+	// local use: its LKey goes with any address. Work requests may name off-heap
+	// memory with it and no other: what the Go runtime has moves and is given to
+	// others. Access that opens the process to peers is refused (ErrInvalid).
+	// ErrNotSupported where DeviceAttr.ODP has no ODPImplicit. It does not block.
+	// Implements: ibv_reg_mr with addr 0 and length SIZE_MAX.
+	RegImplicit(access AccessFlags) (MR, error)
+	// RegDMABuf registers length bytes from offset of a buffer that another device
+	// exports, such as the memory of a GPU. Peers and local requests name it by
+	// addresses from iova on, which has the same place in its page as offset. The
+	// process has no view of it through this library. fd stays the caller's, who
+	// may close it: the region holds the buffer. Of the access bits only local
+	// write, the remote ones and relaxed ordering may be set. It may block while
+	// the exporter moves the memory. ErrNotSupported where the device or its driver
+	// cannot; what fd is wrong for is ErrInvalid.
+	// Implements: ibv_reg_dmabuf_mr.
+	RegDMABuf(fd int, offset, length, iova uint64, access AccessFlags) (MR, error)
+	// AdviseMR tells the device what will be used of regions on demand of this
+	// domain: each range by its address as requests name it and the LKey. It is
+	// an advice: pages may go away again, and only AdviseFlush has it report and
+	// wait. list is read before it returns. ErrInvalid for ranges that are no
+	// region's on demand, or may not be written; ErrNotSupported where the device
+	// pages nothing on demand, or not so. Implements: ibv_advise_mr.
+	AdviseMR(a Advice, flags AdviseFlags, list []SGE) error
+	// AllocParentDomain makes a domain that stands for this one, with a thread
+	// domain for what is made in it; td nil gives none. Objects of both may be used
+	// together. This domain and td must outlive it. ErrNotSupported where the
+	// device has none. It does not block. Implements: ibv_alloc_parent_domain.
+	AllocParentDomain(td TD) (PD, error)
 	// AllocMW makes a memory window. Implements: ibv_alloc_mw.
 	AllocMW(t MWType) (MW, error)
 	// CreateQP makes a queue pair in RESET and writes what was granted into
@@ -116,7 +150,7 @@ type PD interface {
 // Implements: struct ibv_mr.
 type MR interface {
 	Object
-	Addr() uint64
+	Addr() uint64 // 0 where no one place of this process belongs to it
 	Length() uint64
 	IOVA() uint64
 	LKey() uint32
@@ -191,6 +225,20 @@ type QP interface {
 	// InitAttr is what it was made of, with the capacities granted. It does
 	// not block. Implements: ibv_query_qp, its init_attr.
 	InitAttr() QPInitAttr
+	// DataInOrder says in which order the data of one message of this kind is
+	// written: of READs that are posted here, of WRITEs and SENDs that come here.
+	// Whoever watches memory for a message's last byte needs it; 0 promises
+	// nothing. It holds for memory that this CPU reads, and not for regions with
+	// relaxed ordering. ErrNotSupported where the library is too old to be asked.
+	// It does not block. Implements: ibv_query_qp_data_in_order with
+	// IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS.
+	DataInOrder(op WROpcode) (DataOrder, error)
+	// QueryECE reads what the queue pair offers, or what was agreed.
+	// ErrNotSupported where there is no such thing. Implements: ibv_query_ece.
+	QueryECE() (ECE, error)
+	// SetECE asks for options, before INIT, and returns what of them is used.
+	// ErrNotSupported where there is no such thing. Implements: ibv_set_ece.
+	SetECE(want ECE) (ECE, error)
 	// AttachMcast has the datagrams of a multicast group delivered here too;
 	// UD only; attaching twice is once. lid is 0 on RoCE. Close detaches.
 	// Implements: ibv_attach_mcast.
@@ -198,59 +246,4 @@ type QP interface {
 	// DetachMcast ends it; ErrInvalid when it was not attached.
 	// Implements: ibv_detach_mcast.
 	DetachMcast(gid GID, lid uint16) error
-}
-
-// XRCD is an extended-connection domain: queue pairs of type XRC_RECV and the
-// shared receive queues that senders name by number.
-//
-// Implements: struct ibv_xrcd.
-type XRCD interface {
-	Object
-	Context() Context
-	// CreateQP makes an XRC_RECV queue pair: it has no queues, no completion
-	// queue and no protection domain of its own; what arrives goes to the XRC
-	// shared receive queue that the sender names. Only init.Type and
-	// init.UserData are read. Implements: ibv_create_qp_ex with
-	// IBV_QP_INIT_ATTR_XRCD.
-	CreateQP(init *QPInitAttr) (QP, error)
-	// OpenQP is another handle on an XRC_RECV queue pair of the domain; the
-	// queue pair lives until its last handle is closed.
-	// Implements: ibv_open_qp.
-	OpenQP(num uint32, userData uint64) (QP, error)
-}
-
-// SRQAttr describes a shared receive queue. With XRCD set it is an XRC one
-// (ibv_create_srq_ex, IBV_SRQT_XRC), which completes to CQ; the other kind
-// completes to the receive completion queue of the queue pair that took the
-// receive, and leaves both nil.
-//
-// Implements: struct ibv_srq_attr, struct ibv_srq_init_attr_ex.
-type SRQAttr struct {
-	MaxWR    uint32
-	MaxSGE   uint32
-	Limit    uint32 // entries left below which one SRQ_LIMIT_REACHED is raised; 0: none
-	UserData uint64
-	XRCD     XRCD
-	CQ       CQ
-}
-
-// SRQ is a shared receive queue.
-//
-// Implements: struct ibv_srq.
-type SRQ interface {
-	Object
-	Context() Context
-	UserData() uint64
-	// Num is the number by which XRC senders name it (SendWR.RemoteSRQN); 0 if
-	// it is not an XRC one. Implements: ibv_get_srq_num.
-	Num() uint32
-	// SetLimit arms the limit event once more. Implements: ibv_modify_srq with
-	// IBV_SRQ_LIMIT.
-	SetLimit(limit uint32) error
-	// Resize changes MaxWR, keeping what is posted; ErrInvalid when more is
-	// posted. Call it with the turn held: posting meanwhile is a race.
-	// Implements: ibv_modify_srq with IBV_SRQ_MAX_WR.
-	Resize(maxWR uint32) error
-	// Query reads the attributes. Implements: ibv_query_srq.
-	Query() (SRQAttr, error)
 }

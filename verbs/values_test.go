@@ -78,7 +78,7 @@ func TestObjectCount(t *testing.T) {
 	if !(ObjectCount{}).Zero() || (ObjectCount{MR: 1}).Zero() {
 		t.Error("Zero is wrong")
 	}
-	const want = "{PD:0 MR:2 MW:0 AH:0 CQ:0 CompChannel:0 QP:0 SRQ:0 XRCD:0 CMChannel:0 CMID:1}"
+	const want = "{PD:0 TD:0 MR:2 MW:0 AH:0 CQ:0 CompChannel:0 QP:0 SRQ:0 XRCD:0 CMChannel:0 CMID:1}"
 	if got := (ObjectCount{MR: 2, CMID: 1}).String(); got != want {
 		t.Errorf("prints %q, want %q", got, want)
 	}

@@ -84,6 +84,7 @@ func nullPair(t *testing.T, name string, cfg Config) verbstest.Pair {
 	caps.CM, caps.CQOverrun, caps.AccessEvents, caps.CommEst = true, true, true, true
 	caps.CMUDP, caps.CMMcast, caps.CQResize, caps.LastWQE = true, true, true, true
 	caps.MaxInline = inlineOf(t, a)
+	caps.DMABuf = dmabuf(t)
 	caps.Deviations = deviations
 	return verbstest.Pair{
 		Name: name, Caps: caps, Patience: patience,

@@ -23,7 +23,7 @@ func addr[T any](p *T) uint64 { return uint64(uintptr(unsafe.Pointer(p))) }
 type memoryRegion struct {
 	node
 	c     *C.struct_vb_mr
-	arena *mem.Arena // pinned while the region lives
+	arena *mem.Arena // pinned while the region lives; nil for memory that is no arena's
 	addr  uint64
 	len   uint64
 	iova  uint64
@@ -47,6 +47,11 @@ func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessF
 		return nil, opError(op, p.label, syscall.EINVAL, "%w: access %v needs LOCAL_WRITE", verbs.ErrInvalid, access)
 	case length == 0 || length > math.MaxInt64 || iova+length < iova:
 		return nil, opError(op, p.label, syscall.EINVAL, "%w: %d bytes from 0x%x", verbs.ErrInvalid, length, iova)
+	}
+	if access&verbs.AccessOnDemand != 0 {
+		if err := p.onDemand(op, verbs.ODPSupport); err != nil {
+			return nil, err
+		}
 	}
 	if access&verbs.AccessZeroBased != 0 {
 		iova = 0
@@ -113,7 +118,7 @@ func (m *memoryRegion) Handle() uint64 { return addr(m.c) }
 func (m *memoryRegion) Close() error {
 	return m.shut("ibv_dereg_mr", func() syscall.Errno {
 		e := syscall.Errno(C.shim_dereg_mr(m.ctx.t, m.c))
-		if e == 0 || m.ctx.gone(e) {
+		if (e == 0 || m.ctx.gone(e)) && m.arena != nil {
 			m.arena.Unpin()
 		}
 		return e

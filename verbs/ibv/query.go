@@ -33,7 +33,7 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 		MaxQPRdAtom: int(a.max_qp_rd_atom), MaxQPInitRdAtom: int(a.max_qp_init_rd_atom),
 		MaxMcastGrp: int(a.max_mcast_grp), MaxMcastQP: int(a.max_mcast_qp_attach),
 		AtomicCap: verbs.AtomicCap(a.atomic_cap), Caps: verbs.DeviceCaps(x.device_cap_flags_ex) | verbs.DeviceCaps(a.device_cap_flags),
-		CompVectors: int(c.c.num_comp_vectors), PhysPorts: int(a.phys_port_cnt),
+		CompVectors: int(c.c.num_comp_vectors), PhysPorts: int(a.phys_port_cnt), ODP: odpFromC(&x),
 	}
 	d.Opcodes, d.QPTypes = c.abilities(&d)
 	return d, nil

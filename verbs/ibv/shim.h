@@ -62,6 +62,14 @@
 	  (struct vb_qp *q, const union vb_gid *g, uint16_t lid))                                       \
 	X(1, "IBVERBS_1.1", int, ibv_detach_mcast,                                                      \
 	  (struct vb_qp *q, const union vb_gid *g, uint16_t lid))                                       \
+	X(0, "IBVERBS_1.1", int, ibv_fork_init, (void))                                                 \
+	X(0, "IBVERBS_1.10", int, ibv_query_ece, (struct vb_qp *q, struct vb_ece *e))                   \
+	X(0, "IBVERBS_1.10", int, ibv_set_ece, (struct vb_qp *q, struct vb_ece *e))                     \
+	X(0, "IBVERBS_1.12", struct vb_mr *, ibv_reg_dmabuf_mr,                                         \
+	  (struct vb_pd *p, uint64_t offset, size_t length, uint64_t iova, int fd, int access))         \
+	X(0, "IBVERBS_1.13", vb_enum, ibv_is_fork_initialized, (void))                                  \
+	X(0, "IBVERBS_1.14", int, ibv_query_qp_data_in_order,                                           \
+	  (struct vb_qp *q, vb_enum op, uint32_t flags))                                                \
 	X(0, "IBVERBS_1.6", struct vb_qp_ex *, ibv_qp_to_qp_ex, (struct vb_qp *q))                      \
 	X(0, "IBVERBS_1.8", struct vb_mr *, ibv_reg_mr_iova2,                                           \
 	  (struct vb_pd *p, void *addr, size_t length, uint64_t iova, unsigned int access))             \

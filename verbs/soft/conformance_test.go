@@ -108,6 +108,29 @@ var portable = map[string]bool{
 	"xrc_domain_is_shared_by_its_file":                          true,
 }
 
+// lacking are the cases about what this device has not, and says so: see odp.go
+// and domain.go.
+var lacking = map[string]bool{
+	"implicit_region_serves_any_address":                   true,
+	"implicit_region_is_not_for_peers":                     true,
+	"dmabuf_region_takes_send_write_and_read":              true,
+	"dmabuf_region_begins_at_its_offset":                   true,
+	"dmabuf_region_ends_where_it_ends":                     true,
+	"dmabuf_region_outlives_its_descriptor":                true,
+	"dmabuf_region_is_counted_and_keeps_its_domain":        true,
+	"dmabuf_with_wrong_arguments_is_refused":               true,
+	"td_is_counted_and_lives_as_long_as_its_parent_domain": true,
+	"parent_domain_keeps_its_domain":                       true,
+	"parent_domain_shares_the_keys_of_its_domain":          true,
+	"parent_domain_protects_as_its_domain_does":            true,
+	"parent_domain_binds_windows":                          true,
+	"parent_domain_takes_datagrams":                        true,
+	"parent_domain_may_be_without_a_thread_domain":         true,
+	"td_of_another_context_is_refused":                     true,
+	"ece_is_set_before_init_and_read_again":                true,
+	"ece_of_another_vendor_is_refused":                     true,
+}
+
 // complete fails if the software RNIC left a case out for a reason that is not
 // listed.
 func complete(t *testing.T, r *verbstest.Report, allowed map[string]bool) {
@@ -117,7 +140,7 @@ func complete(t *testing.T, r *verbstest.Report, allowed map[string]bool) {
 	}
 	for _, x := range r.Results {
 		absent := sys.Portable && portable[x.Name]
-		if x.Verdict == verbstest.NotApplicable && !allowed[x.Name] && !absent {
+		if x.Verdict == verbstest.NotApplicable && !allowed[x.Name] && !absent && !lacking[x.Name] {
 			t.Errorf("%s is not applicable: %s", x.Name, x.Reason)
 		}
 	}

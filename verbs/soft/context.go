@@ -135,7 +135,7 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 		MaxAH: l.MaxAH, MaxMcastGrp: l.MaxMcastGrp, MaxMcastQP: l.MaxMcastQP,
 		MaxQPRdAtom: l.MaxRdAtomic, MaxQPInitRdAtom: l.MaxRdAtomic,
 		AtomicCap: verbs.AtomicGlob, CompVectors: l.CompVectors, PhysPorts: 1,
-		Opcodes: supported, QPTypes: types,
+		Opcodes: supported, QPTypes: types, ODP: odpCaps(),
 	}, nil
 }
 

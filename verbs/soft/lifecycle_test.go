@@ -91,7 +91,6 @@ func TestBadRegistrations(t *testing.T) {
 		{"an address space that wraps", w.a.at(0), 16, ^uint64(0) - 3, 0, verbs.ErrInvalid},
 		{"remote write without local write", w.a.at(0), 16, 0, verbs.AccessRemoteWrite, verbs.ErrInvalid},
 		{"unknown bits", w.a.at(0), 16, 0, 1 << 30, verbs.ErrInvalid},
-		{"on-demand paging", w.a.at(0), 16, 0, verbs.AccessOnDemand, verbs.ErrNotSupported},
 	} {
 		m, err := w.a.pd.RegMR(c.addr, c.length, c.iova, c.access)
 		if !errors.Is(err, c.is) {

@@ -32,14 +32,10 @@ type memoryRegion struct {
 
 var _ verbs.MR = (*memoryRegion)(nil)
 
-// The access bits a region may have. The others belong to later kinds of
-// memory, or to operations this device does not have.
-const (
-	accessKnown = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
-		verbs.AccessMWBind | verbs.AccessZeroBased | verbs.AccessHugeTLB | verbs.AccessRelaxedOrdering |
-		verbs.AccessFlushGlobal | verbs.AccessFlushPersistent
-	accessLater = verbs.AccessOnDemand
-)
+// accessKnown are the access bits a region may have.
+const accessKnown = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
+	verbs.AccessMWBind | verbs.AccessZeroBased | verbs.AccessHugeTLB | verbs.AccessRelaxedOrdering |
+	verbs.AccessFlushGlobal | verbs.AccessFlushPersistent | verbs.AccessOnDemand
 
 // RegMR registers length bytes at addr, which must lie in one arena of
 // internal/mem; the arena stays pinned until the region is closed. Requests,
@@ -53,8 +49,6 @@ func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessF
 		return nil, opError(op, p.String(), errno, format, a...)
 	}
 	switch {
-	case access&accessLater != 0:
-		return refuse(syscall.EOPNOTSUPP, "%w: access %v", verbs.ErrNotSupported, access&accessLater)
 	case access&^accessKnown != 0:
 		return refuse(syscall.EINVAL, "%w: access bits %v do not exist", verbs.ErrInvalid, access&^accessKnown)
 	case !access.Consistent():

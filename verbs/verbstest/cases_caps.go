@@ -30,6 +30,9 @@ func capsCover(c *Case) {
 	if said.MTU < have.MTU || said.MaxSGE < have.MaxSGE || said.MaxInline < have.MaxInline || said.MaxRdAtom < have.MaxRdAtom {
 		c.failf("the devices have %+v, the capability record says %+v", have, said)
 	}
+	if have.ODP.General&^said.ODP.General != 0 || have.ODP.RC&^said.ODP.RC != 0 {
+		c.failf("both devices have %+v of memory on demand, the capability record says %+v", have.ODP, said.ODP)
+	}
 	// A clock or fault script that does nothing would make its cases pass.
 	if k := said.Clock; k != nil {
 		t := k.Now() + 1000

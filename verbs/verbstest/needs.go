@@ -48,6 +48,12 @@ func (n *needs) lacksObjects(c *Caps) string {
 		return "devices cannot be unplugged, nor ports taken down"
 	case n.udp && !c.CMUDP:
 		return "no port space UDP"
+	case n.odp&^c.ODP.General != 0:
+		return "no memory on demand, or not of that kind"
+	case n.odpRC&^c.ODP.RC != 0:
+		return fmt.Sprintf("no %v on memory on demand", n.odpRC&^c.ODP.RC)
+	case n.dmabuf && c.DMABuf == nil:
+		return "no memory of another device"
 	case n.join && !c.CMMcast:
 		return "the connection manager joins no multicast groups"
 	}

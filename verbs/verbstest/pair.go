@@ -82,6 +82,10 @@ type Caps struct {
 	// Persistent maps memory that a FLUSH can make persistent; nil: there is
 	// none. The case unmaps it.
 	Persistent func(size int) (*mem.Arena, error)
+	// ODP is what both devices do with memory on demand.
+	ODP verbs.ODPCaps
+	// DMABuf makes memory that stands for another device's; nil: there is none.
+	DMABuf func(size int) (*DMABuf, error)
 	// Devices unplugs devices and takes ports down; nil: nobody can.
 	Devices Devices
 	// Deviations are the cases in which the provider is known to differ from
@@ -155,7 +159,7 @@ func CapsOf(a, b verbs.Context) (Caps, error) {
 			Opcodes: d.Opcodes, QPTypes: d.QPTypes, MTU: p.ActiveMTU, MaxMsg: uint64(p.MaxMsgSize),
 			MaxSGE: d.MaxSGE, MaxInline: d.MaxInline, MaxQPWR: d.MaxQPWR,
 			MaxRdAtom: min(d.MaxQPRdAtom, d.MaxQPInitRdAtom),
-			Device:    d.Caps, MaxSRQ: d.MaxSRQ, MaxAH: d.MaxAH, MaxMcastQP: d.MaxMcastQP,
+			Device:    d.Caps, MaxSRQ: d.MaxSRQ, MaxAH: d.MaxAH, MaxMcastQP: d.MaxMcastQP, ODP: d.ODP,
 		}
 		if i == 0 {
 			c = n
@@ -173,6 +177,8 @@ func CapsOf(a, b verbs.Context) (Caps, error) {
 		c.MaxSRQ = min(c.MaxSRQ, n.MaxSRQ)
 		c.MaxAH = min(c.MaxAH, n.MaxAH)
 		c.MaxMcastQP = min(c.MaxMcastQP, n.MaxMcastQP)
+		c.ODP.General &= n.ODP.General
+		c.ODP.RC &= n.ODP.RC
 	}
 	return c, nil
 }

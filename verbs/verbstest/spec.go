@@ -45,6 +45,9 @@ type needs struct {
 	devices bool
 	udp     bool
 	join    bool
+	odp     verbs.ODPGeneral // of both devices
+	odpRC   verbs.ODPOps     // of both, on RC queue pairs
+	dmabuf  bool
 }
 
 // The needs that most cases share.

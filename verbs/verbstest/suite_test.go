@@ -41,6 +41,7 @@ func TestNeedsAreReported(t *testing.T) {
 		CM: true, CQOverrun: true, AccessEvents: true, CommEst: true, RandomKeys: true, Faults: noFaults{}, Clock: noClock{},
 		Device: ^verbs.DeviceCaps(0), MaxSRQ: 1, MaxAH: 1, MaxMcastQP: 8, CQResize: true, LastWQE: true, CheckedHandles: true,
 		CMUDP: true, CMMcast: true, Devices: noDevices{}, Persistent: func(int) (*mem.Arena, error) { return nil, nil },
+		ODP: verbs.ODPCaps{General: ^verbs.ODPGeneral(0), RC: ^verbs.ODPOps(0)}, DMABuf: func(int) (*DMABuf, error) { return nil, nil },
 	}
 	for _, s := range Cases() {
 		if why := s.lacks(&full); why != "" {
@@ -65,7 +66,9 @@ func TestNeedsAreReported(t *testing.T) {
 		"shared receive": func(c *Caps) { c.MaxSRQ = 0 }, "address handles": func(c *Caps) { c.MaxAH = 0 },
 		"multicast group ": func(c *Caps) { c.MaxMcastQP = 0 }, "be resized": func(c *Caps) { c.CQResize = false },
 		"survives": func(c *Caps) { c.Persistent = nil }, "unplugged": func(c *Caps) { c.Devices = nil },
-		"port space UDP": func(c *Caps) { c.CMUDP = false }, "joins no": func(c *Caps) { c.CMMcast = false },
+		"on demand, or": func(c *Caps) { c.ODP.General = verbs.ODPSupport }, "ATOMIC on memory": func(c *Caps) { c.ODP.RC &^= verbs.ODPAtomic },
+		"of another device": func(c *Caps) { c.DMABuf = nil },
+		"port space UDP":    func(c *Caps) { c.CMUDP = false }, "joins no": func(c *Caps) { c.CMMcast = false },
 		"no UD": func(c *Caps) {
 			c.QPTypes = []verbs.QPType{verbs.QPTRC, verbs.QPTUC, verbs.QPTXRCSend, verbs.QPTXRCRecv}
 		},

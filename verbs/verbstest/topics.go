@@ -30,5 +30,7 @@ var topics = []topic{
 	{"Ports and removal", slices.Concat(portCases, removalCases)},
 	{"Connections", slices.Concat(cmCases, cmRefusalCases, cmRemovalCases)},
 	{"Port space UDP and joining groups", slices.Concat(cmUDPCases, cmJoinCases)},
+	{"Memory on demand and of other devices", slices.Concat(odpCases, dmabufCases)},
+	{"Thread domains, and what else may be asked", slices.Concat(tdCases, askCases)},
 	{"Capabilities", capsCases},
 }

@@ -9,6 +9,7 @@
 
 struct vb_context;
 struct vb_pd;
+struct vb_td;
 struct vb_mr;
 struct vb_mw;
 struct vb_cq;
@@ -83,6 +84,44 @@ struct vb_odp_caps {
 	} per_transport_caps;
 };
 
+struct vb_tso_caps {
+	uint32_t max_tso;
+	uint32_t supported_qpts;
+};
+
+struct vb_rss_caps {
+	uint32_t supported_qpts;
+	uint32_t max_rwq_indirection_tables;
+	uint32_t max_rwq_indirection_table_size;
+	uint64_t rx_hash_fields_mask;
+	uint8_t rx_hash_function;
+};
+
+struct vb_packet_pacing_caps {
+	uint32_t qp_rate_limit_min;
+	uint32_t qp_rate_limit_max;
+	uint32_t supported_qpts;
+};
+
+struct vb_tm_caps {
+	uint32_t max_rndv_hdr_size;
+	uint32_t max_num_tags;
+	uint32_t flags;
+	uint32_t max_ops;
+	uint32_t max_sge;
+};
+
+struct vb_cq_moderation_caps {
+	uint16_t max_cq_count;
+	uint16_t max_cq_period;
+};
+
+struct vb_pci_atomic_caps {
+	uint16_t fetch_add;
+	uint16_t swap;
+	uint16_t compare_swap;
+};
+
 struct vb_query_device_ex_input {
 	uint32_t comp_mask;
 };
@@ -96,6 +135,37 @@ struct vb_device_attr_ex {
 	uint64_t completion_timestamp_mask;
 	uint64_t hca_core_clock;
 	uint64_t device_cap_flags_ex;
+	struct vb_tso_caps tso_caps;
+	struct vb_rss_caps rss_caps;
+	uint32_t max_wq_type_rq;
+	struct vb_packet_pacing_caps packet_pacing_caps;
+	uint32_t raw_packet_caps;
+	struct vb_tm_caps tm_caps;
+	struct vb_cq_moderation_caps cq_mod_caps;
+	uint64_t max_dm_size;
+	struct vb_pci_atomic_caps pci_atomic_caps;
+	uint32_t xrc_odp_caps;
+};
+
+struct vb_td_init_attr {
+	uint32_t comp_mask;
+};
+
+struct vb_parent_domain_init_attr {
+	struct vb_pd *pd;
+	struct vb_td *td;
+	uint32_t comp_mask;
+	void *(*alloc)(struct vb_pd *pd, void *pd_context, size_t size,
+		       size_t alignment, uint64_t resource_type);
+	void (*free)(struct vb_pd *pd, void *pd_context, void *ptr,
+		     uint64_t resource_type);
+	void *pd_context;
+};
+
+struct vb_ece {
+	uint32_t vendor_id;
+	uint32_t options;
+	uint32_t comp_mask;
 };
 
 /* The oldest form of struct ibv_port_attr that has all that is read here;

@@ -176,6 +176,47 @@ enum {
 };
 
 enum {
+	VB_ODP_SUPPORT = 1 << 0,
+	VB_ODP_SUPPORT_IMPLICIT = 1 << 1
+};
+
+enum {
+	VB_ODP_SUPPORT_SEND = 1 << 0,
+	VB_ODP_SUPPORT_RECV = 1 << 1,
+	VB_ODP_SUPPORT_WRITE = 1 << 2,
+	VB_ODP_SUPPORT_READ = 1 << 3,
+	VB_ODP_SUPPORT_ATOMIC = 1 << 4,
+	VB_ODP_SUPPORT_SRQ_RECV = 1 << 5,
+	VB_ODP_SUPPORT_FLUSH = 1 << 6,	      /* since v58 */
+	VB_ODP_SUPPORT_ATOMIC_WRITE = 1 << 7 /* since v58 */
+};
+
+enum {
+	VB_ADVISE_MR_ADVICE_PREFETCH = 0,
+	VB_ADVISE_MR_ADVICE_PREFETCH_WRITE = 1,
+	VB_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT = 2
+};
+
+enum {
+	VB_ADVISE_MR_FLAG_FLUSH = 1 << 0
+};
+
+enum {
+	VB_FORK_DISABLED = 0,
+	VB_FORK_ENABLED = 1,
+	VB_FORK_UNNEEDED = 2
+};
+
+enum {
+	VB_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS = 1 << 0 /* since v46 */
+};
+
+enum {
+	VB_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG = 1 << 0,	       /* since v46 */
+	VB_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES = 1 << 1 /* since v46 */
+};
+
+enum {
 	VB_XRCD_INIT_ATTR_FD = 1 << 0,
 	VB_XRCD_INIT_ATTR_OFLAGS = 1 << 1
 };

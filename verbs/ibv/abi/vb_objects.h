@@ -10,6 +10,10 @@ struct vb_pd {
 	uint32_t handle;
 };
 
+struct vb_td {
+	struct vb_context *context;
+};
+
 struct vb_mr {
 	struct vb_context *context;
 	struct vb_pd *pd;

@@ -81,7 +81,8 @@ struct vb_context {
 struct vb_verbs_context {
 	int (*query_port)(struct vb_context *context, uint8_t port_num,
 			  struct vb_port_attr *port_attr, size_t port_attr_len);
-	void *advise_mr;
+	int (*advise_mr)(struct vb_pd *pd, vb_enum advice, uint32_t flags,
+			 struct vb_sge *sg_list, uint32_t num_sges);
 	void *alloc_null_mr;
 	void *read_counters;
 	void *attach_counters_point_flow;
@@ -94,9 +95,11 @@ struct vb_verbs_context {
 	void *destroy_flow_action;
 	void *create_flow_action_esp;
 	void *modify_qp_rate_limit;
-	void *alloc_parent_domain;
-	void *dealloc_td;
-	void *alloc_td;
+	struct vb_pd *(*alloc_parent_domain)(struct vb_context *context,
+					     struct vb_parent_domain_init_attr *attr);
+	int (*dealloc_td)(struct vb_td *td);
+	struct vb_td *(*alloc_td)(struct vb_context *context,
+				  struct vb_td_init_attr *init_attr);
 	void *modify_cq;
 	void *post_srq_ops;
 	void *destroy_rwq_ind_table;

@@ -167,7 +167,8 @@ func (k *Control) Stats() Stats {
 		Doorbells: uint64(s.doorbells), Polls: uint64(s.polls), EmptyPolls: uint64(s.empty_polls),
 		Completions: uint64(s.completions), Events: uint64(s.events), LostEvents: uint64(s.lost_events),
 		Unacked: uint64(s.unacked), Contexts: int(l.context),
-		Objects: verbs.ObjectCount{PD: int(l.pd), MR: int(l.mr), MW: int(l.mw), AH: int(l.ah), CQ: int(l.cq), CompChannel: int(l.channel),
+		Locked: uint64(s.locked), Advised: uint64(s.advised), TDRaces: uint64(s.td_races),
+		Objects: verbs.ObjectCount{PD: int(l.pd), TD: int(l.td), MR: int(l.mr), MW: int(l.mw), AH: int(l.ah), CQ: int(l.cq), CompChannel: int(l.channel),
 			QP: int(l.qp), SRQ: int(l.srq), XRCD: int(l.xrcd), CMChannel: int(l.cm_channel), CMID: int(l.cm_id)},
 	}
 }

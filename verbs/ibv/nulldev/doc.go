@@ -34,6 +34,10 @@
 //     device that was unplugged; everything else answers EIO.
 //   - Identifiers without an event channel (synchronous ones), default protection
 //     domains and completion queues of rdma_create_qp, rdma_getaddrinfo, domains
-//     of extended connections named by a file, on-demand paging, TSO and tag
-//     matching are not there.
+//     of extended connections named by a file, TSO and tag matching are not
+//     there.
+//   - Memory on demand is memory; its faults cost nothing. What can be mapped
+//     stands for the memory of another device.
+//   - Posts of one thread domain that overlap are counted ([Stats].TDRaces), in
+//     mode [Loopback]; other libraries end the process.
 package nulldev

@@ -68,6 +68,10 @@ static int query_device_ex(struct vb_context *c, const struct vb_query_device_ex
 
 static const struct vb_verbs_context calls = {
 	.query_port = query_port,
+	.advise_mr = nd_advise_mr,
+	.alloc_parent_domain = nd_alloc_parent_domain,
+	.dealloc_td = nd_dealloc_td,
+	.alloc_td = nd_alloc_td,
 	.create_cq_ex = nd_create_cq_ex,
 	.query_device_ex = query_device_ex,
 	.open_qp = nd_open_qp,
@@ -199,6 +203,7 @@ static int query_device_ex(struct vb_context *c, const struct vb_query_device_ex
 	limits(nd_dev_of(c), &a.orig_attr);
 	/* FLUSH_GLOBAL, FLUSH_PERSISTENT, ATOMIC_WRITE (kernel, ib_device_cap_flags) */
 	a.device_cap_flags_ex = a.orig_attr.device_cap_flags | 1ULL << 38 | 1ULL << 39 | 1ULL << 40;
+	nd_odp_caps(&a);
 	memset(out, 0, len);
 	memcpy(out, &a, len < sizeof(a) ? len : sizeof(a));
 	return 0;
@@ -281,5 +286,3 @@ ND_EXPORT int ibv_get_pkey_index(struct vb_context *c, uint8_t port, uint16_t pk
 	(void)c;
 	return port == 1 && pkey == 0xffff ? 0 : -1;
 }
-
-ND_EXPORT int ibv_fork_init(void) { return 0; }

@@ -158,7 +158,7 @@ static void deliver(struct nd_qp *from, struct nd_qp *p, struct nd_send *w, cons
 	r = nd_recv_next(p, p->srq);
 	if (!r)
 		return;
-	to = nd_bytes_of((struct nd_pd *)p->qp.qp_base.pd, r->sge, r->num_sge, NULL, 0);
+	to = nd_bytes_of(nd_pd_of(p->qp.qp_base.pd), r->sge, r->num_sge, NULL, 0);
 	if (p->state == VB_QPS_RTR && !p->comm_est) {
 		p->comm_est = true;
 		nd_async(p->ctx, p, VB_EVENT_COMM_EST);
@@ -186,7 +186,7 @@ static void deliver(struct nd_qp *from, struct nd_qp *p, struct nd_send *w, cons
 /* nd_datagram sends one. That nobody takes it is no failure. */
 enum nd_outcome nd_datagram(struct nd_qp *qp, struct nd_send *w, int *status)
 {
-	struct nd_pd *pd = (struct nd_pd *)qp->qp.qp_base.pd;
+	struct nd_pd *pd = nd_pd_of(qp->qp.qp_base.pd);
 	struct nd_bytes payload = nd_bytes_of(pd, w->sge, w->wr.num_sge, w->inl, w->len);
 	struct nd_ah *ah = (struct nd_ah *)w->wr.wr.ud.ah;
 	const union vb_gid *dgid;
@@ -196,7 +196,7 @@ enum nd_outcome nd_datagram(struct nd_qp *qp, struct nd_send *w, int *status)
 		*status = VB_WC_LOC_PROT_ERR;
 	else if (w->len > ND_UD_MTU)
 		*status = VB_WC_LOC_LEN_ERR;
-	else if (!ah || ah->ah.pd != &pd->pd)
+	else if (!ah || nd_pd_of(ah->ah.pd) != pd)
 		*status = VB_WC_LOC_QP_OP_ERR;
 	if (*status)
 		return ND_FAILED;

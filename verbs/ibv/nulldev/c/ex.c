@@ -225,6 +225,7 @@ static int wr_complete(struct vb_qp_ex *q)
 		err = check(qp);
 		return err || !p->n ? err : nd_instant_send(qp, p->wrs, &bad, -1, 0);
 	}
+	nd_td_enter(qp->td);
 	nd_lock();
 	err = check(qp);
 	if (!err && p->n) {
@@ -238,6 +239,7 @@ static int wr_complete(struct vb_qp_ex *q)
 		nd_progress(qp);
 	}
 	nd_unlock();
+	nd_td_leave(qp->td);
 	return err;
 }
 

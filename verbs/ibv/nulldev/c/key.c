@@ -1,4 +1,5 @@
 /* Protection domains, memory regions, memory windows: who may reach what. */
+#include <sys/mman.h>
 #include "nd.h"
 
 /* Slot i of the table is for keys with i in their upper 24 bits, mixed so that
@@ -80,15 +81,21 @@ ND_EXPORT int ibv_dealloc_pd(struct vb_pd *p)
 		return EBUSY;
 	}
 	nd_live.pd--;
+	if (pd->root)
+		pd->root->uses--;
+	if (pd->td)
+		pd->td->uses--;
 	nd_unlock();
 	free(pd);
 	return 0;
 }
 
-static struct vb_mr *reg(struct vb_pd *p, void *addr, size_t len, uint64_t iova, unsigned access)
+/* nd_reg makes a region. The whole address space is registered on demand or not
+ * at all. */
+struct nd_mr *nd_reg(struct vb_pd *p, void *addr, size_t len, uint64_t iova, unsigned access)
 {
 	const unsigned known = VB_ACCESS_LOCAL_WRITE | VB_ACCESS_REMOTE_WRITE | VB_ACCESS_REMOTE_READ |
-		VB_ACCESS_REMOTE_ATOMIC | VB_ACCESS_MW_BIND | VB_ACCESS_ZERO_BASED | VB_ACCESS_HUGETLB |
+		VB_ACCESS_REMOTE_ATOMIC | VB_ACCESS_MW_BIND | VB_ACCESS_ZERO_BASED | VB_ACCESS_ON_DEMAND | VB_ACCESS_HUGETLB |
 		VB_ACCESS_FLUSH_GLOBAL | VB_ACCESS_FLUSH_PERSISTENT | VB_ACCESS_OPTIONAL_RANGE;
 	struct nd_mr *mr;
 	int err;
@@ -99,10 +106,12 @@ static struct vb_mr *reg(struct vb_pd *p, void *addr, size_t len, uint64_t iova,
 		return nd_null(EINVAL);
 	if ((uintptr_t)addr + len < (uintptr_t)addr || iova + len < iova)
 		return nd_null(EINVAL);
+	if (len == SIZE_MAX && !(access & VB_ACCESS_ON_DEMAND))
+		return nd_null(ENOMEM);
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return nd_null(ENOMEM);
-	mr->k = (struct nd_key){ .valid = true, .pd = (struct nd_pd *)p, .addr = (uintptr_t)addr,
+	mr->k = (struct nd_key){ .valid = true, .pd = nd_pd_of(p), .addr = (uintptr_t)addr,
 				 .iova = iova, .len = len, .access = access };
 	nd_lock();
 	err = nd_key_add(&mr->k, next_low++);
@@ -113,10 +122,19 @@ static struct vb_mr *reg(struct vb_pd *p, void *addr, size_t len, uint64_t iova,
 	}
 	((struct nd_pd *)p)->uses++;
 	nd_live.mr++;
+	mr->locked = access & VB_ACCESS_ON_DEMAND ? 0 : len;
+	nd_past.locked += mr->locked;
 	nd_unlock();
 	mr->mr = (struct vb_mr){ .context = p->context, .pd = p, .addr = addr, .length = len,
 				 .handle = mr->k.key >> 8, .lkey = mr->k.key, .rkey = mr->k.key };
-	return &mr->mr;
+	return mr;
+}
+
+static struct vb_mr *reg(struct vb_pd *p, void *addr, size_t len, uint64_t iova, unsigned access)
+{
+	struct nd_mr *mr = nd_reg(p, addr, len, iova, access);
+
+	return mr ? &mr->mr : NULL;
 }
 
 ND_EXPORT struct vb_mr *ibv_reg_mr(struct vb_pd *p, void *addr, size_t len, int access)
@@ -149,9 +167,12 @@ ND_EXPORT int ibv_dereg_mr(struct vb_mr *m)
 		return EBUSY;
 	}
 	nd_key_remove(&mr->k);
-	mr->k.pd->uses--;
+	((struct nd_pd *)m->pd)->uses--;
 	nd_live.mr--;
+	nd_past.locked -= mr->locked;
 	nd_unlock();
+	if (mr->map)
+		munmap(mr->map, mr->map_len);
 	free(mr);
 	return 0;
 }
@@ -167,7 +188,7 @@ struct vb_mw *nd_alloc_mw(struct vb_pd *p, vb_enum type)
 	mw = calloc(1, sizeof(*mw));
 	if (!mw)
 		return nd_null(ENOMEM);
-	mw->k = (struct nd_key){ .window = true, .pd = (struct nd_pd *)p };
+	mw->k = (struct nd_key){ .window = true, .pd = nd_pd_of(p) };
 	nd_lock();
 	err = nd_key_add(&mw->k, 0);
 	if (err) {
@@ -199,7 +220,7 @@ int nd_dealloc_mw(struct vb_mw *m)
 	nd_lock();
 	nd_key_unbind(&mw->k);
 	nd_key_remove(&mw->k);
-	mw->k.pd->uses--;
+	((struct nd_pd *)m->pd)->uses--;
 	nd_live.mw--;
 	nd_unlock();
 	free(mw);
@@ -212,7 +233,7 @@ int nd_dealloc_mw(struct vb_mw *m)
 int nd_bind(struct nd_qp *qp, struct nd_mw *mw, uint32_t rkey, const struct vb_mw_bind_info *b, int type)
 {
 	struct nd_mr *mr = (struct nd_mr *)b->mr;
-	struct nd_pd *pd = (struct nd_pd *)qp->qp.qp_base.pd;
+	struct nd_pd *pd = nd_pd_of(qp->qp.qp_base.pd);
 	const unsigned allowed = VB_ACCESS_REMOTE_WRITE | VB_ACCESS_REMOTE_READ | VB_ACCESS_REMOTE_ATOMIC |
 		VB_ACCESS_ZERO_BASED | VB_ACCESS_FLUSH_GLOBAL | VB_ACCESS_FLUSH_PERSISTENT;
 
@@ -249,7 +270,7 @@ int nd_invalidate(struct nd_qp *qp, uint32_t key, bool remote)
 {
 	struct nd_key *k = nd_key_find(key);
 
-	if (!k || !k->window || !k->valid || !k->qp || (k->qp != qp) || k->pd != (struct nd_pd *)qp->qp.qp_base.pd)
+	if (!k || !k->window || !k->valid || !k->qp || (k->qp != qp) || k->pd != nd_pd_of(qp->qp.qp_base.pd))
 		return remote ? VB_WC_REM_ACCESS_ERR : VB_WC_MW_BIND_ERR;
 	nd_key_unbind(k);
 	return VB_WC_SUCCESS;
@@ -263,7 +284,7 @@ int nd_bind_mw(struct vb_qp *q, struct vb_mw *m, struct vb_mw_bind *b)
 	int err;
 
 	ND_CALL("ibv_bind_mw", nd_dev_of(q->context));
-	if (m->type != VB_MW_TYPE_1 || (b->bind_info.mr && b->bind_info.mr->pd != m->pd))
+	if (m->type != VB_MW_TYPE_1 || (b->bind_info.mr && nd_pd_of(b->bind_info.mr->pd) != nd_pd_of(m->pd)))
 		return EINVAL;
 	wr.bind_mw.mw = m;
 	wr.bind_mw.rkey = (m->rkey & ~0xffU) | ((m->rkey + 1) & 0xff);

@@ -80,6 +80,16 @@ struct nd_ctx {
 struct nd_pd {
 	struct vb_pd pd; /* first */
 	int uses;
+	struct nd_pd *root; /* of a parent domain: what it stands for; NULL otherwise */
+	struct nd_td *td;
+};
+
+/* A thread domain. busy is 1 while a post of one of its queue pairs is under
+ * way: written and read with atomics by whoever posts; it publishes nothing. */
+struct nd_td {
+	struct vb_td td; /* first */
+	int uses;
+	int busy;
 };
 
 /* What a key stands for: a region or a window. */
@@ -98,6 +108,9 @@ struct nd_mr {
 	struct vb_mr mr; /* first */
 	struct nd_key k;
 	int windows;
+	void *map; /* of memory of another device; NULL otherwise */
+	size_t map_len;
+	uint64_t locked;
 };
 
 struct nd_mw {
@@ -250,6 +263,8 @@ struct nd_qp {
 	volatile uint64_t doorbell[8] __attribute__((aligned(64)));
 
 	struct nd_posting *ex; /* under way through ibv_wr_*; owned by who started it */
+	struct nd_td *td; /* NULL: none */
+	struct vb_ece ece; /* what was set; under nd_mu */
 };
 
 extern struct nd_device nd_devices[ND_DEVICES];
@@ -269,6 +284,30 @@ static inline struct nd_ctx *nd_ctx_of(struct vb_context *c)
 static inline struct nd_device *nd_dev_of(struct vb_context *c)
 {
 	return nd_ctx_of(c)->dev;
+}
+
+/* What a domain, or one that stands for it, protects by. */
+static inline struct nd_pd *nd_pd_of(struct vb_pd *p)
+{
+	struct nd_pd *pd = (struct nd_pd *)p;
+
+	return pd && pd->root ? pd->root : pd;
+}
+
+/* Posts of one thread domain never overlap, or its user broke the promise:
+ * counted, where other libraries abort. Not in instant mode. */
+extern uint64_t nd_td_races;
+
+static inline void nd_td_enter(struct nd_td *td)
+{
+	if (td && __atomic_exchange_n(&td->busy, 1, __ATOMIC_ACQ_REL))
+		__atomic_fetch_add(&nd_td_races, 1, __ATOMIC_RELAXED);
+}
+
+static inline void nd_td_leave(struct nd_td *td)
+{
+	if (td)
+		__atomic_store_n(&td->busy, 0, __ATOMIC_RELEASE);
 }
 
 static inline bool nd_fatal(const struct nd_device *d)
@@ -330,6 +369,7 @@ void nd_await_acks(struct nd_evq *q, void *obj, bool (*mine)(int type), pthread_
 		   pthread_cond_t *cond, uint32_t *acked, uint32_t *got);
 
 /* key.c */
+struct nd_mr *nd_reg(struct vb_pd *p, void *addr, size_t len, uint64_t iova, unsigned access);
 struct nd_key *nd_key_find(uint32_t key);
 struct nd_key *nd_key_slot(uint32_t i); /* i below ND_MAX_KEYS */
 void nd_key_unbind(struct nd_key *k);
@@ -423,5 +463,12 @@ int nd_close_xrcd(struct vb_xrcd *x);
 struct vb_mw *nd_alloc_mw(struct vb_pd *pd, vb_enum type);
 int nd_bind_mw(struct vb_qp *qp, struct vb_mw *mw, struct vb_mw_bind *b);
 int nd_dealloc_mw(struct vb_mw *mw);
+
+/* paging.c, domain.c */
+void nd_odp_caps(struct vb_device_attr_ex *a);
+int nd_advise_mr(struct vb_pd *p, vb_enum advice, uint32_t flags, struct vb_sge *list, uint32_t n);
+struct vb_td *nd_alloc_td(struct vb_context *c, struct vb_td_init_attr *a);
+int nd_dealloc_td(struct vb_td *td);
+struct vb_pd *nd_alloc_parent_domain(struct vb_context *c, struct vb_parent_domain_init_attr *a);
 
 #endif

@@ -50,6 +50,7 @@ struct nulldev_fault {
 struct nulldev_objects {
 	uint32_t context, pd, mr, mw, ah, cq, channel, qp, srq, xrcd;
 	uint32_t cm_channel, cm_id;
+	uint32_t td;
 };
 
 /* Counted since the library was loaded. */
@@ -61,6 +62,9 @@ struct nulldev_stats {
 	uint64_t completions;		 /* written into queues */
 	uint64_t events, lost_events;	 /* completion events */
 	uint64_t unacked;		 /* completion, asynchronous and connection events taken and not acknowledged */
+	uint64_t locked;		 /* bytes of regions that are not on demand */
+	uint64_t advised;		 /* bytes that ibv_advise_mr brought in */
+	uint64_t td_races;		 /* posts of one thread domain at the same time */
 	struct nulldev_objects live;
 };
 

@@ -114,6 +114,7 @@ int nd_post_send(struct vb_qp *q, struct vb_send_wr *wr, struct vb_send_wr **bad
 	}
 	if (qp->instant)
 		return nd_instant_send(qp, wr, bad, at, fault);
+	nd_td_enter(qp->td);
 	nd_lock();
 	qp->n_sends++;
 	for (; wr; wr = wr->next, n++) {
@@ -134,6 +135,7 @@ int nd_post_send(struct vb_qp *q, struct vb_send_wr *wr, struct vb_send_wr **bad
 		qp->n_doorbells++;
 	nd_progress(qp);
 	nd_unlock();
+	nd_td_leave(qp->td);
 	return err;
 }
 
@@ -174,6 +176,7 @@ int nd_post_recv(struct vb_qp *q, struct vb_recv_wr *wr, struct vb_recv_wr **bad
 	}
 	if (qp->instant)
 		return nd_instant_recv(qp, wr, bad, at, fault);
+	nd_td_enter(qp->td);
 	nd_lock();
 	qp->n_recvs++;
 	for (; wr; wr = wr->next, n++) {
@@ -195,6 +198,7 @@ int nd_post_recv(struct vb_qp *q, struct vb_recv_wr *wr, struct vb_recv_wr **bad
 		nd_flush_recvs(qp);
 	nd_kick();
 	nd_unlock();
+	nd_td_leave(qp->td);
 	return err;
 }
 

@@ -164,6 +164,7 @@ static struct vb_qp *create(struct nd_ctx *ctx, struct vb_qp_init_attr_ex *a, ui
 		if (a->srq || a->qp_type == VB_QPT_XRC_SEND)
 			a->cap.max_recv_wr = a->cap.max_recv_sge = 0; /* its own receive queue is not there */
 		base->pd = a->pd;
+		qp->td = ((struct nd_pd *)a->pd)->td;
 		base->send_cq = a->send_cq;
 		base->recv_cq = a->recv_cq;
 		base->srq = a->srq;

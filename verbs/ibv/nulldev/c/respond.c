@@ -1,7 +1,7 @@
 /* Loopback: connected queue pairs, seen from the responder. */
 #include "nd.h"
 
-static struct nd_pd *pd_of(const struct nd_qp *qp) { return (struct nd_pd *)qp->qp.qp_base.pd; }
+static struct nd_pd *pd_of(const struct nd_qp *qp) { return nd_pd_of(qp->qp.qp_base.pd); }
 
 /* peer_of is who answers a queue pair; NULL if nobody does. A peer in another
  * state, of another type, or with other sequence numbers drops what comes. */
@@ -267,7 +267,7 @@ enum nd_outcome nd_carry(struct nd_qp *qp, struct nd_send *w, int *status, uint3
 		t.srq = nd_srq_by_num(w->wr.qp_type.xrc.remote_srqn);
 		if (!t.srq || t.srq->xrcd != t.qp->xrcd)
 			return invalid(&t, status);
-		t.pd = (struct nd_pd *)t.srq->srq.pd;
+		t.pd = nd_pd_of(t.srq->srq.pd);
 	}
 	if (t.qp->state == VB_QPS_RTR && !t.qp->comm_est) {
 		t.qp->comm_est = true;

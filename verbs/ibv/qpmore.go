@@ -1,0 +1,50 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+// #include "calls_more.h"
+import "C"
+
+import (
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// DataInOrder says in which order the data of one message is written.
+// ErrNotSupported where the library is older than v46.
+//
+// Implements: ibv_query_qp_data_in_order.
+func (q *queuePair) DataInOrder(op verbs.WROpcode) (verbs.DataOrder, error) {
+	var order C.uint32_t
+	err := q.use("ibv_query_qp_data_in_order", func() syscall.Errno {
+		return syscall.Errno(C.shim_data_in_order(q.ctx.t, q.c, C.vb_enum(op), &order))
+	})
+	return verbs.DataOrder(order), err
+}
+
+// QueryECE reads what the queue pair offers, or what was agreed.
+//
+// Implements: ibv_query_ece.
+func (q *queuePair) QueryECE() (verbs.ECE, error) {
+	var e C.struct_vb_ece
+	if err := q.use("ibv_query_ece", func() syscall.Errno {
+		return syscall.Errno(C.shim_query_ece(q.ctx.t, q.c, &e))
+	}); err != nil {
+		return verbs.ECE{}, err
+	}
+	return verbs.ECE{Vendor: uint32(e.vendor_id), Options: uint32(e.options)}, nil
+}
+
+// SetECE asks for options and returns those that are used.
+//
+// Implements: ibv_set_ece.
+func (q *queuePair) SetECE(want verbs.ECE) (verbs.ECE, error) {
+	e := C.struct_vb_ece{vendor_id: C.uint32_t(want.Vendor), options: C.uint32_t(want.Options)}
+	if err := q.use("ibv_set_ece", func() syscall.Errno {
+		return syscall.Errno(C.shim_set_ece(q.ctx.t, q.c, &e))
+	}); err != nil {
+		return verbs.ECE{}, err
+	}
+	return verbs.ECE{Vendor: uint32(e.vendor_id), Options: uint32(e.options)}, nil
+}
