@@ -54,6 +54,9 @@ func (ch *cmChannel) translate(e *C.struct_vb_rdma_cm_event) (verbs.CMEvent, boo
 	} else {
 		id.refresh()
 	}
+	if ev.Type == verbs.CMDeviceRemoval {
+		letGo(e.id)
+	}
 	C.shim_ack_cm_event(ch.t, e)
 	if !request && !id.react(&ev, group) {
 		ch.Ack(ev)

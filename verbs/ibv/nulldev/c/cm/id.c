@@ -1,5 +1,7 @@
 /* Identifiers: addresses, routes, migrating, destroying. */
 #include <arpa/inet.h>
+#include <fcntl.h>
+#include <unistd.h>
 #include "cm.h"
 
 pthread_mutex_t cm_mu = PTHREAD_MUTEX_INITIALIZER;
@@ -106,7 +108,8 @@ static int bind_to(struct cm_id *id, uint32_t addr, uint16_t port)
 }
 
 /* cm_open_device gives the identifier its context. It is opened for each; the
- * device is found by its place in the list. */
+ * device is found by its place in the list. A file stands for what the kernel's
+ * removal of the device would wait for: librdmacm's own context. */
 int cm_open_device(struct cm_id *id, int dev)
 {
 	struct vb_device **list;
@@ -121,6 +124,8 @@ int cm_open_device(struct cm_id *id, int dev)
 	err = c ? 0 : -errno;
 	if (list)
 		ibv_free_device_list(list);
+	if (c)
+		c->cmd_fd = open("/dev/zero", O_RDWR | O_CLOEXEC);
 	id->id.verbs = c;
 	id->id.port_num = c ? 1 : 0;
 	return err;
@@ -154,8 +159,11 @@ void cm_drop(struct cm_id *id)
 		}
 	if (id->peer && id->peer->peer == id)
 		id->peer->peer = NULL;
-	if (id->id.verbs)
+	if (id->id.verbs) {
+		if (id->id.verbs->cmd_fd >= 0)
+			close(id->id.verbs->cmd_fd);
 		nulldev_close_device(id->id.verbs);
+	}
 	pthread_mutex_destroy(&id->mu);
 	pthread_cond_destroy(&id->cond);
 	free(id);
