@@ -1,0 +1,67 @@
+package outage
+
+import (
+	"context"
+	"errors"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	verbena "github.com/verbena-rdma/verbena/runtime"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Class is what a program can learn from an error.
+type Class string
+
+// The classes, from the most telling one.
+const (
+	ClassRemoved     Class = "device removed"
+	ClassPeerClosed  Class = "closed by the peer"
+	ClassRetries     Class = "retries exceeded"
+	ClassNotReady    Class = "receiver not ready"
+	ClassFlushed     Class = "flushed" // with the cause unknown
+	ClassQueuePair   Class = "queue pair failed"
+	ClassClosed      Class = "closed here"
+	ClassUnreachable Class = "unreachable"
+	ClassTimeout     Class = "connecting took too long"
+	ClassRejected    Class = "rejected"
+	ClassContext     Class = "given up"
+	ClassRemote      Class = "remote error"
+	ClassUnknown     Class = "of no type"
+)
+
+// classes are asked in this order: the cause of a flush comes before the flush.
+var classes = []struct {
+	class Class
+	errs  []error
+}{
+	{ClassRemoved, []error{verbs.ErrDeviceRemoved}},
+	{ClassPeerClosed, []error{verbena.ErrPeerClosed}},
+	{ClassRetries, []error{verbs.StatusError(verbs.WCRetryExcErr)}},
+	{ClassNotReady, []error{verbs.StatusError(verbs.WCRNRRetryExcErr)}},
+	{ClassRemote, []error{
+		verbs.StatusError(verbs.WCRemAccessErr), verbs.StatusError(verbs.WCRemOpErr),
+		verbs.StatusError(verbs.WCRemInvReqErr), verbs.StatusError(verbs.WCRemAbortErr),
+	}},
+	{ClassUnreachable, []error{verbena.ErrUnreachable}},
+	{ClassTimeout, []error{verbena.ErrConnectTimeout}},
+	{ClassQueuePair, []error{verbena.ErrQueuePair}},
+	{ClassClosed, []error{verbena.ErrConnClosed, verbena.ErrClosed, verbs.ErrClosed, reactor.ErrClosed}},
+	{ClassFlushed, []error{verbs.StatusError(verbs.WCWRFlushErr)}},
+	{ClassContext, []error{context.DeadlineExceeded, context.Canceled}},
+}
+
+// Classify finds an error's class. Blocks nothing, allocates nothing; any goroutine.
+func Classify(err error) Class {
+	var reject *verbena.RejectError
+	if errors.As(err, &reject) {
+		return ClassRejected
+	}
+	for _, c := range classes {
+		for _, target := range c.errs {
+			if errors.Is(err, target) {
+				return c.class
+			}
+		}
+	}
+	return ClassUnknown
+}

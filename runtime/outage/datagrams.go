@@ -1,0 +1,114 @@
+package outage
+
+import (
+	"encoding/binary"
+	"time"
+
+	verbena "github.com/verbena-rdma/verbena/runtime"
+)
+
+// A datagram is a byte that says what it is, seven unused, and a message of 64
+// bytes, which any path carries.
+const (
+	datagramAsk    = 1
+	datagramAnswer = 2
+	datagramHead   = 8
+	datagramBody   = 64
+)
+
+// datagramEvery is the time between two: what is lost is lost, so there is no
+// reason to be quick.
+const datagramEvery = 10 * time.Millisecond
+
+// takeDatagrams answers those that ask, and checks all: they may be lost, come
+// twice, and out of order, but not damaged.
+func (p *Peer) takeDatagrams() {
+	for {
+		k, err := p.packet.RecvWait(bg)
+		if err != nil {
+			p.over(err)
+			if Classify(err) == ClassUnknown {
+				p.ledger.wrong("receiving datagrams: %v", err)
+			}
+			return
+		}
+		p.takeDatagram(k)
+		if err := k.Release(); err != nil {
+			p.ledger.wrong("releasing a datagram: %v", err)
+		}
+	}
+}
+
+func (p *Peer) takeDatagram(k verbena.Packet) {
+	if len(k.Data) != datagramHead+datagramBody || k.Data[0] != datagramAsk && k.Data[0] != datagramAnswer {
+		p.ledger.wrong("a datagram of %d bytes: %x", len(k.Data), k.Data[:min(len(k.Data), datagramHead)])
+		return
+	}
+	body := k.Data[datagramHead:]
+	n := binary.LittleEndian.Uint64(body)
+	if err := check(body[messageHead:], 0, n); err != nil {
+		p.ledger.wrong("datagram: %v", err)
+	}
+	if k.Data[0] == datagramAnswer {
+		return
+	}
+	to, err := p.packet.PeerOf(k)
+	if err != nil {
+		if Classify(err) == ClassUnknown && p.run.Err() == nil {
+			p.ledger.wrong("whose datagram: %v", err)
+		}
+		return
+	}
+	p.sendDatagram(to, datagramAnswer, n)
+	if err := to.Close(); err != nil && Classify(err) == ClassUnknown {
+		p.ledger.wrong("closing an address: %v", err)
+	}
+}
+
+// sendDatagrams asks the peer, again and again.
+func (p *Peer) sendDatagrams() {
+	for n := uint64(0); p.run.Err() == nil && (p.cfg.Work == 0 || n < uint64(p.cfg.Work)); {
+		op := p.ledger.begin(KindResolve, p.cfg.Runtime.ConnectTimeout)
+		to, err := p.packet.Resolve(p.run, port(p.cfg.Dial, packetPort).String())
+		if p.ledger.end(op, err) != nil {
+			if p.over(err) || p.packet.Err() != nil {
+				return
+			}
+			pauseFor(p.run, dialPause)
+			continue
+		}
+		for ; p.run.Err() == nil && (p.cfg.Work == 0 || n < uint64(p.cfg.Work)); n++ {
+			if p.sendDatagram(to, datagramAsk, n) != nil {
+				return
+			}
+			pauseFor(p.run, datagramEvery)
+		}
+		if err := to.Close(); err != nil && Classify(err) == ClassUnknown {
+			p.ledger.wrong("closing an address: %v", err)
+		}
+	}
+}
+
+// sendDatagram sends one and waits until it has left.
+func (p *Peer) sendDatagram(to *verbena.Peer, what byte, n uint64) error {
+	b, err := p.rt.Alloc(datagramHead + datagramBody)
+	if err != nil {
+		p.over(err)
+		return err
+	}
+	d := b.Bytes()
+	clear(d[:datagramHead])
+	d[0] = what
+	binary.LittleEndian.PutUint64(d[datagramHead:], n)
+	fill(d[datagramHead+messageHead:], 0, n)
+	op := p.ledger.begin(KindDatagram, p.cfg.Bounds.Op)
+	f, err := p.packet.Send(bg, to, b.Slice())
+	if err == nil {
+		_, err = f.Await(bg)
+	}
+	err = p.ledger.end(op, err)
+	if rerr := b.Release(); rerr != nil {
+		p.ledger.wrong("releasing a datagram's buffer: %v", rerr)
+	}
+	return err
+}

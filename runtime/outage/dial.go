@@ -1,0 +1,114 @@
+package outage
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	verbena "github.com/verbena-rdma/verbena/runtime"
+)
+
+// dialPause is how long a connection that failed, or could not be made, waits
+// before it is dialled again: a service would wait longer, and a test should not.
+const dialPause = 200 * time.Millisecond
+
+// dialLoop keeps one connection of a role until the load is over, or its rounds are
+// made.
+func (p *Peer) dialLoop(role Role) {
+	for p.run.Err() == nil {
+		c, g, err := p.dial(role)
+		if err != nil {
+			if p.over(err) {
+				return
+			}
+		} else {
+			if p.connected.Add(1) == int32(len(roles)*p.cfg.Conns) {
+				p.say("connected")
+			}
+			if p.useConn(c, g) {
+				return
+			}
+		}
+		pauseFor(p.run, dialPause)
+	}
+}
+
+// dial makes a connection with a part of the served region of its own.
+func (p *Peer) dial(role Role) (*verbena.Conn, greeting, error) {
+	nth := p.nextArea.Add(1) - 1
+	g := greeting{role: role, area: uint8(nth % areas), seed: mix(p.cfg.Seed + uint64(nth))}
+	o, offset := verbena.Options{PrivateData: g.encode()}, uint16(managedPort)
+	if role == RoleRaw {
+		o.Raw, offset = true, rawPort
+	}
+	op := p.ledger.begin(KindDial, p.cfg.Runtime.ConnectTimeout)
+	c, err := p.rt.DialOptions(p.run, port(p.cfg.Dial, offset).String(), o)
+	return c, g, p.ledger.end(op, err)
+}
+
+// useConn works on a connection until it ends, and tells whether all rounds were
+// made.
+func (p *Peer) useConn(c *verbena.Conn, g greeting) (worked bool) {
+	s := &session{p: p, c: c, g: g, seed: g.seed}
+	var remote verbena.Remote
+	if err := remote.UnmarshalBinary(c.PrivateData()[:min(len(c.PrivateData()), verbena.RemoteSize)]); err != nil {
+		p.ledger.wrong("the served region of %v: %v", c.RemoteAddr(), err)
+	}
+	mine, err := remote.At(uint64(g.area)*area, area)
+	if err != nil {
+		p.ledger.wrong("the served region of %v: %v", c.RemoteAddr(), err)
+	}
+	// Workers make all rounds, or end with their connection.
+	workers := map[Role][]func() bool{
+		RoleEcho:   {s.echo},
+		RoleNotify: {func() bool { return s.notify(mine) }},
+		RoleMemory: {
+			func() bool { return s.transfer(mine, 1) }, func() bool { return s.transfer(mine, 2) },
+			func() bool { return s.count(mine) }, func() bool { return s.big(mine) },
+		},
+		RoleWindow: {s.open},
+		RoleLone:   {func() bool { return true }},
+		RoleRaw:    {s.raw},
+	}[g.role]
+	var waiting, working sync.WaitGroup
+	if g.role == RoleMemory || g.role == RoleLone {
+		waiting.Go(s.waitForNothing)
+	}
+	worked = p.cfg.Work > 0
+	results := make(chan bool, len(workers))
+	for _, w := range workers {
+		working.Go(func() { results <- w() })
+	}
+	ended := make(chan struct{})
+	go func() { p.hold(c); close(ended) }()
+	working.Wait()
+	for range workers {
+		worked = <-results && worked
+	}
+	if !worked {
+		<-ended
+		waiting.Wait()
+		return false
+	}
+	// The connection stays, for an outage to come; its end is not waited for here.
+	p.all.Go(func() { <-ended; waiting.Wait() })
+	return true
+}
+
+// round tells whether round n is to be made.
+func (s *session) round(n uint64) bool {
+	return s.p.run.Err() == nil && (s.p.cfg.Work == 0 || n < uint64(s.p.cfg.Work))
+}
+
+// all tells that all n rounds were made.
+func (s *session) all(n uint64) bool { return s.p.cfg.Work > 0 && n >= uint64(s.p.cfg.Work) }
+
+// pauseFor waits, or until the load is over.
+func pauseFor(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,80 @@
+package outage
+
+import (
+	"errors"
+
+	verbena "github.com/verbena-rdma/verbena/runtime"
+)
+
+// transfer writes to a slot of the peer's memory and reads it back.
+func (s *session) transfer(mine verbena.Remote, i int) bool {
+	return s.there(mine, slotAt+uint64(i)*slot, slot, KindWrite, KindRead, uint64(i)<<32)
+}
+
+// big is transfer of many packets.
+func (s *session) big(mine verbena.Remote) bool {
+	return s.there(mine, bigAt, bigSize, KindBig, KindBig, 1<<40)
+}
+
+// there writes n bytes at an offset of the peer's memory and reads them back,
+// round by round. first is the number of the first transfer.
+func (s *session) there(mine verbena.Remote, at, n uint64, write, read Kind, first uint64) bool {
+	to, err := mine.At(at, n)
+	out, oerr := s.p.rt.Alloc(int(n))
+	if err = errors.Join(err, oerr); err != nil {
+		return s.fault("preparing", err)
+	}
+	defer s.give(out)
+	in, err := s.p.rt.Alloc(int(n))
+	if err != nil {
+		return s.fault("preparing", err)
+	}
+	defer s.give(in)
+	round := uint64(0)
+	for ; s.round(round); round++ {
+		fill(out.Bytes(), s.seed, first+round)
+		if _, err := s.do(write, func() (verbena.Future, error) { return s.c.Write(bg, out.Slice(), to) }); err != nil {
+			return false
+		}
+		clear(in.Bytes())
+		if _, err := s.do(read, func() (verbena.Future, error) { return s.c.Read(bg, in.Slice(), to) }); err != nil {
+			return false
+		}
+		if err := check(in.Bytes(), s.seed, first+round); err != nil {
+			s.p.ledger.wrong("%s and read back: %v", write, err)
+		}
+	}
+	return s.all(round)
+}
+
+// count adds to a word of the peer's: every answer is the last one plus what was
+// added, so that one executed twice, or not at all, shows.
+func (s *session) count(mine verbena.Remote) bool {
+	word, err := mine.At(0, 8)
+	if err != nil {
+		return s.fault("preparing", err)
+	}
+	// What earlier users of the area left.
+	r, err := s.do(KindAtomic, func() (verbena.Future, error) { return s.c.FetchAndAdd(bg, word, 0) })
+	if err != nil {
+		return false
+	}
+	have, n := r.Value, uint64(0)
+	for ; s.round(n); n++ {
+		next := have + n + 1
+		var r verbena.Result
+		if n%4 == 3 {
+			r, err = s.do(KindAtomic, func() (verbena.Future, error) { return s.c.CompareAndSwap(bg, word, have, next) })
+		} else {
+			r, err = s.do(KindAtomic, func() (verbena.Future, error) { return s.c.FetchAndAdd(bg, word, next-have) })
+		}
+		if err != nil {
+			return false
+		}
+		if r.Value != have {
+			s.p.ledger.wrong("atomic %d answered %d, want %d", n, r.Value, have)
+		}
+		have = next
+	}
+	return s.all(n)
+}

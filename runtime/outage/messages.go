@@ -1,0 +1,127 @@
+package outage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	verbena "github.com/verbena-rdma/verbena/runtime"
+)
+
+// flight is how many messages are under way at a time.
+const flight = 8
+
+// echo sends messages, several of them under way, and checks that all come back
+// once and in order.
+func (s *session) echo() bool {
+	type sent struct {
+		op uint64
+		f  verbena.Future
+	}
+	l, room := s.p.ledger, make(chan struct{}, flight)
+	futures := make(chan sent, flight)
+	total := make(chan uint64, 1)
+	go func() {
+		defer close(futures)
+		n := uint64(0)
+		defer func() { total <- n }()
+		for ; s.round(n); n++ {
+			room <- struct{}{} // given back by the answer, or by the end
+			b, err := s.p.rt.Alloc(messageSize(s.seed, n))
+			if err != nil {
+				s.fault("a buffer", err)
+				return
+			}
+			message(b.Bytes(), s.seed, n)
+			op := l.begin(KindSend, s.p.cfg.Bounds.Op)
+			f, err := s.c.Send(bg, b.Slice())
+			if rerr := b.Release(); rerr != nil { // it goes home when the device is done
+				s.fault("releasing a buffer", rerr)
+			}
+			if err != nil {
+				_ = l.end(op, err)
+				return
+			}
+			futures <- sent{op, f}
+		}
+	}()
+	back, failed := uint64(0), false
+	for f := range futures {
+		_, err := f.f.Await(bg)
+		if l.end(f.op, err) == nil && !failed {
+			failed = s.answered(back, KindEcho) != nil
+			back++
+		} else {
+			failed = true
+		}
+		<-room
+	}
+	return s.all(<-total) && !failed
+}
+
+// answered takes answer n, which is the message itself.
+func (s *session) answered(n uint64, k Kind) error {
+	m, err := s.recv(k)
+	if err != nil {
+		return err
+	}
+	if err := checkMessage(m.Data, s.seed, n); err != nil {
+		s.p.ledger.wrong("answered: %v", err)
+	}
+	return s.release(m)
+}
+
+// notify writes with immediate, and waits for the peer's word that all is there.
+func (s *session) notify(mine verbena.Remote) bool {
+	to, err := mine.At(slotAt, slot)
+	b, aerr := s.p.rt.Alloc(slot)
+	if err := errors.Join(err, aerr); err != nil {
+		return s.fault("preparing", err)
+	}
+	defer s.give(b)
+	n := uint64(0)
+	for ; s.round(n); n++ {
+		fill(b.Bytes(), s.seed, n)
+		if _, err := s.do(KindWriteImm, func() (verbena.Future, error) { return s.c.WriteImm(bg, b.Slice(), to, uint32(n)) }); err != nil {
+			return false
+		}
+		m, err := s.recv(KindEcho)
+		if err != nil {
+			return false
+		}
+		if len(m.Data) != messageHead || binary.LittleEndian.Uint64(m.Data) != n {
+			s.p.ledger.wrong("write %d was answered with %x", n, m.Data[:min(len(m.Data), messageHead)])
+		}
+		if s.release(m) != nil {
+			return false
+		}
+	}
+	return s.all(n)
+}
+
+// release gives a message back. A second owner of it would be a fault; that its
+// connection has ended is none.
+func (s *session) release(m verbena.Message) error {
+	err := m.Release()
+	if err != nil {
+		s.fault("releasing a message", err)
+	}
+	return err
+}
+
+// give gives a buffer back.
+func (s *session) give(b verbena.Buffer) {
+	if err := b.Release(); err != nil {
+		s.fault("releasing a buffer", err)
+	}
+}
+
+// fault records an error of something that is not an operation; it is one of the
+// device's end, or of ours, or a finding. It returns false.
+func (s *session) fault(what string, err error) bool {
+	if s.p.over(err) || s.c.Err() != nil && Classify(err) != ClassUnknown {
+		return false
+	}
+	s.p.ledger.wrong("%s", fmt.Errorf("%s: %w", what, err))
+	return false
+}

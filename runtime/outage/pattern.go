@@ -1,0 +1,93 @@
+package outage
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// An area is the part of a served region that one connection has to itself:
+//
+//	0        8        slotAt                  bigAt
+//	counter  unused   slots for transfers     one big transfer
+const (
+	slotAt  = 64
+	slot    = 8 << 10 // two packets and more at every MTU
+	slots   = 3
+	bigAt   = slotAt + slots*slot
+	bigSize = 256 << 10
+	area    = bigAt + bigSize
+)
+
+// areas is how many there are. A connection that is dialled again takes another
+// one: what may still come of the old connection must not fall into it.
+const (
+	areas        = 24
+	areasPerConn = 6
+)
+
+// fill writes transfer n of a seed: a counter per word, so that a piece that is
+// missing, torn or of another transfer shows.
+func fill(b []byte, seed, n uint64) {
+	base := mix(seed ^ n)
+	for i := 0; i+8 <= len(b); i += 8 {
+		binary.LittleEndian.PutUint64(b[i:], base+uint64(i/8))
+	}
+	for i := len(b) &^ 7; i < len(b); i++ {
+		b[i] = byte(base) + byte(i)
+	}
+}
+
+// check is nil if b is what fill writes.
+func check(b []byte, seed, n uint64) error {
+	base := mix(seed ^ n)
+	for i := 0; i+8 <= len(b); i += 8 {
+		if got, want := binary.LittleEndian.Uint64(b[i:]), base+uint64(i/8); got != want {
+			return fmt.Errorf("transfer %d, word %d of %d: %#x, want %#x", n, i/8, len(b)/8, got, want)
+		}
+	}
+	for i := len(b) &^ 7; i < len(b); i++ {
+		if b[i] != byte(base)+byte(i) {
+			return fmt.Errorf("transfer %d, byte %d of %d: %#x", n, i, len(b), b[i])
+		}
+	}
+	return nil
+}
+
+// mix is the finisher of splitmix64: neighbours become strangers.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// messageHead is the number in front of a message.
+const messageHead = 8
+
+// The lengths of messages.
+const (
+	shortest = messageHead
+	longest  = 3000
+)
+
+// messageSize is the length of message n, which both ends know.
+func messageSize(seed, n uint64) int {
+	return shortest + int(mix(seed+n)%(longest-shortest))
+}
+
+// message writes message n into b, which has its size.
+func message(b []byte, seed, n uint64) {
+	binary.LittleEndian.PutUint64(b, n)
+	fill(b[messageHead:], seed, n)
+}
+
+// checkMessage is nil if b is message n.
+func checkMessage(b []byte, seed, n uint64) error {
+	if len(b) != messageSize(seed, n) {
+		return fmt.Errorf("message %d has %d bytes, want %d", n, len(b), messageSize(seed, n))
+	}
+	if got := binary.LittleEndian.Uint64(b); got != n {
+		return fmt.Errorf("message %d came where %d should", got, n)
+	}
+	return check(b[messageHead:], seed, n)
+}

@@ -1,0 +1,159 @@
+package outage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	verbena "github.com/verbena-rdma/verbena/runtime"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Peer is one process's end of the load.
+//
+//	           Open                 Stop, or the device removed
+//	(nothing) ──────> under load ──────────────────────────────> closed
+//
+// Its methods may be called from any goroutine.
+type Peer struct {
+	cfg    Config
+	rt     *verbena.Runtime
+	ledger *ledger
+	memory *verbena.Region // what is served
+	packet *verbena.PacketConn
+
+	listeners []*verbena.Listener
+	// run ends when the load is to stop.
+	run    context.Context
+	finish context.CancelFunc
+	all    sync.WaitGroup // every goroutine of the load
+	work   sync.WaitGroup // those that have a number of rounds to make
+
+	lines     sync.Mutex    // one line at a time to Config.Out
+	connected atomic.Int32  // connections dialled, counted by who dials; at one number "connected" is said
+	nextArea  atomic.Uint32 // counted up by every connection that is dialled
+
+	endOnce   sync.Once
+	mu        sync.Mutex
+	removedAt time.Time // when the device's end was first told; under mu
+	gone      chan struct{}
+}
+
+// Open opens the device and starts the load. It blocks for the device, not for
+// the peer. The caller calls Stop.
+//
+// Errors: those of the configuration and of the runtime.
+func Open(cfg Config) (_ *Peer, err error) {
+	cfg, err = cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	p := &Peer{cfg: cfg, ledger: newLedger(cfg.Bounds.Slack), gone: make(chan struct{})}
+	if p.rt, err = verbena.Open(cfg.Runtime); err != nil {
+		return nil, err
+	}
+	p.run, p.finish = context.WithCancel(context.Background())
+	if err := p.start(); err != nil {
+		p.finish()
+		p.hangUp()
+		p.all.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), closeBound)
+		defer cancel()
+		return nil, errors.Join(err, p.rt.Close(ctx))
+	}
+	return p, nil
+}
+
+func (p *Peer) start() (err error) {
+	p.rt.WatchDevice(func(ev verbena.DeviceEvent) {
+		if ev.Type == verbs.EventDeviceFatal {
+			p.removed()
+		}
+	})
+	if p.cfg.Serve.IsValid() {
+		if err := p.serve(); err != nil {
+			return err
+		}
+	}
+	at := ":0"
+	if p.cfg.Serve.IsValid() {
+		at = port(p.cfg.Serve, packetPort).String()
+	}
+	if p.packet, err = p.rt.ListenPacket(at, verbena.Options{}); err != nil {
+		return fmt.Errorf("datagrams: %w", err)
+	}
+	p.all.Go(p.takeDatagrams)
+	p.say("ready")
+	if p.cfg.Dial.IsValid() {
+		for _, role := range roles {
+			for range p.cfg.Conns {
+				p.work.Add(1)
+				p.all.Go(func() { defer p.work.Done(); p.dialLoop(role) })
+			}
+		}
+		p.work.Add(1)
+		p.all.Go(func() { defer p.work.Done(); p.sendDatagrams() })
+		p.all.Go(func() {
+			if p.work.Wait(); p.run.Err() == nil {
+				p.say("worked")
+			}
+		})
+	}
+	return nil
+}
+
+// port is a served port.
+func port(base netip.AddrPort, offset uint16) netip.AddrPort {
+	return netip.AddrPortFrom(base.Addr(), base.Port()+offset)
+}
+
+// say tells that something was reached.
+func (p *Peer) say(line string) {
+	p.lines.Lock()
+	defer p.lines.Unlock()
+	fmt.Fprintln(p.cfg.Out, line)
+}
+
+// Mark says that the peer has gone now: from here on what waits for it is bounded,
+// too. It blocks nothing.
+func (p *Peer) Mark() { p.ledger.setMark(time.Now()) }
+
+// Heal says that the peer is there again.
+func (p *Peer) Heal() { p.ledger.setMark(time.Time{}) }
+
+// Worked is how many operations have succeeded.
+func (p *Peer) Worked() int { return p.ledger.succeeded() }
+
+// Removed is closed when the device is known to be gone: the caller then calls
+// Stop, for the kernel waits for this process.
+func (p *Peer) Removed() <-chan struct{} { return p.gone }
+
+// removed notes the device's end. Any goroutine, also the turn's.
+func (p *Peer) removed() {
+	p.endOnce.Do(func() {
+		p.mu.Lock()
+		p.removedAt = time.Now()
+		p.mu.Unlock()
+		p.finish()
+		close(p.gone)
+	})
+}
+
+// removal is when the device's end was first told, if it was.
+func (p *Peer) removal() (time.Time, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.removedAt, !p.removedAt.IsZero()
+}
+
+// over tells whether an error ends the load, and notes why.
+func (p *Peer) over(err error) bool {
+	if errors.Is(err, verbs.ErrDeviceRemoved) {
+		p.removed()
+	}
+	return p.run.Err() != nil
+}

@@ -1,0 +1,128 @@
+// Command peer is a process under load, for outages to be tried on; see package
+// outage. It obeys lines on its standard input:
+//
+//	mark   the peer is gone from now on
+//	heal   the peer is there again
+//	stop   end the load and report; so does the end of the input
+//
+// and says on its standard output, a line each, "ready" when it serves,
+// "connected" when it has connected to the peer for each role, "worked" when it has
+// made its rounds, "removed" when its device was taken away, upon which it ends the
+// load by itself; and in the end the report, one line of JSON. It lives until it is
+// told to stop, also behind a report. Its exit code is 0 if all
+// invariants hold, 1 if one is broken, 2 if it could not begin.
+package main
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/runtime/outage"
+	"github.com/verbena-rdma/verbena/verbs/ibv"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+)
+
+// leakWait is how long what is on its way out at the end may take.
+const leakWait = 5 * time.Second
+
+func main() {
+	cfg, err := parse(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "peer:", err)
+		os.Exit(2)
+	}
+	report, err := run(cfg, os.Stdin, os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "peer:", err)
+		os.Exit(2)
+	}
+	if err := report.Broken(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (cfg outage.Config, err error) {
+	f := flag.NewFlagSet("peer", flag.ContinueOnError)
+	f.StringVar(&cfg.Runtime.Device, "device", "", "the device, with its provider: ibv:rxe0, soft:soft0")
+	f.IntVar(&cfg.Runtime.Reactors, "reactors", 0, "reactors per NUMA node; 0: the default")
+	f.TextVar(&cfg.Serve, "serve", netip.AddrPort{}, "the base of the ports to serve")
+	f.TextVar(&cfg.Dial, "dial", netip.AddrPort{}, "the base of the ports to dial")
+	f.IntVar(&cfg.Conns, "conns", 1, "connections of each role")
+	f.IntVar(&cfg.Work, "work", 0, "rounds of each worker; 0: until the end")
+	f.Uint64Var(&cfg.Seed, "seed", 1, "what the data is made of")
+	f.DurationVar(&cfg.Bounds.Op, "op", 0, "bound of operations; 0: the default")
+	f.DurationVar(&cfg.Bounds.Recv, "recv", 0, "bound of what waits for a peer that is gone; 0: the default")
+	f.DurationVar(&cfg.Bounds.Slack, "slack", 0, "allowed beside each bound; 0: the default")
+	err = f.Parse(args)
+	if name, ok := strings.CutPrefix(cfg.Runtime.Device, "ibv:"); ok {
+		cfg.Runtime.Device, cfg.Runtime.Provider = name, ibv.Default()
+	}
+	return cfg, err
+}
+
+// run has a peer under load until it is told to stop or its device is gone, writes
+// the report, and returns when it was told to stop.
+func run(cfg outage.Config, in io.Reader, out io.Writer) (*outage.Report, error) {
+	lines := make(chan string)
+	go obey(in, lines) // ends with the process: reading cannot be interrupted
+	before, err := leak.Take(
+		leak.Gauge{Name: "objects of verbs/ibv", Read: ibv.Live},
+		leak.Gauge{Name: "objects of verbs/soft", Read: soft.Live})
+	if err != nil {
+		return nil, err
+	}
+	cfg.Out = out
+	p, err := outage.Open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	told := load(p, lines, out)
+	report := p.Stop()
+	report.Left = outage.Left(before.Check(leakWait), report.Removed)
+	if _, err := report.WriteTo(out); err != nil {
+		return nil, err
+	}
+	for !told {
+		line, ok := <-lines
+		told = !ok || line == "stop"
+	}
+	return report, nil
+}
+
+// load obeys until the load is to end, and tells whether it was told to stop.
+func load(p *outage.Peer, lines <-chan string, out io.Writer) (told bool) {
+	for {
+		select {
+		case line, ok := <-lines:
+			switch {
+			case !ok || line == "stop":
+				return true
+			case line == "mark":
+				p.Mark()
+			case line == "heal":
+				p.Heal()
+			default:
+				fmt.Fprintf(os.Stderr, "peer: told %q, which is no command\n", line)
+			}
+		case <-p.Removed():
+			fmt.Fprintln(out, "removed")
+			return false
+		}
+	}
+}
+
+// obey passes lines on until the input ends.
+func obey(in io.Reader, lines chan<- string) {
+	defer close(lines)
+	for s := bufio.NewScanner(in); s.Scan(); {
+		lines <- s.Text()
+	}
+}

@@ -1,0 +1,166 @@
+package outage
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	verbena "github.com/verbena-rdma/verbena/runtime"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// servedAccess is what peers may do with the served region.
+const servedAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+
+// serve makes what others come to.
+func (p *Peer) serve() (err error) {
+	if p.memory, err = p.rt.NewRegion(areas*area, servedAccess); err != nil {
+		return fmt.Errorf("the served region: %w", err)
+	}
+	remote, err := p.memory.Remote(0, areas*area)
+	if err != nil {
+		return err
+	}
+	private, err := remote.MarshalBinary()
+	if err != nil {
+		return err
+	}
+	for _, o := range []struct {
+		offset uint16
+		raw    bool
+	}{{managedPort, false}, {rawPort, true}} {
+		l, err := p.rt.ListenOptions(port(p.cfg.Serve, o.offset).String(), verbena.Options{Raw: o.raw, PrivateData: private})
+		if err != nil {
+			return fmt.Errorf("listening: %w", err)
+		}
+		p.listeners = append(p.listeners, l)
+		p.all.Go(func() { p.acceptLoop(l) })
+	}
+	return nil
+}
+
+// acceptLoop serves whoever comes until the listener ends.
+func (p *Peer) acceptLoop(l *verbena.Listener) {
+	for {
+		op := p.ledger.begin(KindAccept, p.cfg.Bounds.Recv)
+		p.ledger.forgive(op) // nobody promises that somebody comes
+		c, err := l.Accept(p.run)
+		if err = p.ledger.end(op, err); err != nil {
+			p.over(err)
+			return
+		}
+		p.all.Go(func() { p.serveConn(c) })
+	}
+}
+
+// serveConn serves one connection by its role.
+func (p *Peer) serveConn(c *verbena.Conn) {
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer p.hold(c) // first: it ends the work
+	g, err := parseGreeting(c.PrivateData())
+	if err != nil {
+		p.ledger.wrong("a connection from %v: %v", c.RemoteAddr(), err)
+		return
+	}
+	s := &session{p: p, c: c, g: g, seed: g.seed}
+	work.Go(func() {
+		switch g.role {
+		case RoleEcho:
+			s.answerMessages()
+		case RoleNotify:
+			s.answerWrites()
+		case RoleWindow:
+			s.writeWindows()
+		case RoleRaw:
+			s.answerRaw()
+		default:
+			s.waitForNothing()
+		}
+	})
+}
+
+// answerMessages sends every message back.
+func (s *session) answerMessages() {
+	for n := uint64(0); ; n++ {
+		m, err := s.recv(KindRecv)
+		if err != nil {
+			return
+		}
+		if err := checkMessage(m.Data, s.seed, n); err != nil {
+			s.p.ledger.wrong("served: %v", err)
+		}
+		err = s.sendBytes(m.Data)
+		if err := errors.Join(err, m.Release()); err != nil {
+			return
+		}
+	}
+}
+
+// answerWrites checks what was written with each immediate, and says so.
+func (s *session) answerWrites() {
+	mine := s.p.memory.Bytes()[int(s.g.area)*area:][slotAt : slotAt+slot]
+	for n := uint64(0); ; n++ {
+		m, err := s.recv(KindRecv)
+		if err != nil {
+			return
+		}
+		if !m.HasImm || m.Imm != uint32(n) || m.Written != slot {
+			s.p.ledger.wrong("write %d came with immediate %d (%v) and %d bytes", n, m.Imm, m.HasImm, m.Written)
+		}
+		if err := check(mine, s.seed, n); err != nil {
+			s.p.ledger.wrong("written with immediate: %v", err)
+		}
+		err = s.sendBytes(binary.LittleEndian.AppendUint64(nil, n))
+		if err := errors.Join(err, m.Release()); err != nil {
+			return
+		}
+	}
+}
+
+// waitForNothing waits for a message, which never comes.
+func (s *session) waitForNothing() {
+	m, err := s.recv(KindRecv)
+	if err == nil {
+		s.p.ledger.wrong("a message of %d bytes where none is sent", len(m.Data))
+		_ = m.Release()
+	}
+}
+
+// bg is what operations wait on: they shall end by the runtime's bounds, not by
+// somebody's giving up.
+var bg = context.Background()
+
+// session is one connection at work.
+type session struct {
+	p    *Peer
+	c    *verbena.Conn
+	g    greeting
+	seed uint64
+}
+
+// recv takes a message as an operation of kind k.
+func (s *session) recv(k Kind) (verbena.Message, error) {
+	op := s.p.ledger.begin(k, s.p.cfg.Bounds.Recv)
+	m, err := s.c.RecvWait(bg)
+	return m, s.p.ledger.end(op, err)
+}
+
+// do starts an operation and waits for it.
+func (s *session) do(k Kind, start func() (verbena.Future, error)) (verbena.Result, error) {
+	op := s.p.ledger.begin(k, s.p.cfg.Bounds.Op)
+	f, err := start()
+	var r verbena.Result
+	if err == nil {
+		r, err = f.Await(bg)
+	}
+	return r, s.p.ledger.end(op, err)
+}
+
+// sendBytes sends a copy of b and waits until the peer's device has it.
+func (s *session) sendBytes(b []byte) error {
+	_, err := s.do(KindSend, func() (verbena.Future, error) { return s.c.SendBytes(bg, b) })
+	return err
+}
