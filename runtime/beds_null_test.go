@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
-var beds = []bed{softBed, nullBed}
+var beds = []bed{mainBed, nullBed}
 
 var nullBed = bed{"null", func(t testing.TB, cfg Config, dev int) *Runtime {
 	if cfg.Provider == nil {

@@ -2,4 +2,4 @@
 
 package runtime
 
-var beds = []bed{softBed}
+var beds = []bed{mainBed}

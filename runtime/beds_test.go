@@ -2,29 +2,37 @@ package runtime
 
 import "testing"
 
-// bed is a provider with two devices, at 127.0.0.1 and 127.0.0.2, that tests run
-// on.
+// bed is a provider with two devices that reach each other, that tests run on.
 type bed struct {
 	name string
 	open func(t testing.TB, cfg Config, dev int) *Runtime
 }
 
-var softBed = bed{"soft", func(t testing.TB, cfg Config, dev int) *Runtime {
-	cfg.Device = [...]string{"soft0", "soft1"}[dev]
+// mainBed is the places; a Provider of the configuration's own has the devices of
+// the software RNIC's names.
+var mainBed = bed{"main", func(t testing.TB, cfg Config, dev int) *Runtime {
+	if cfg.Provider != nil {
+		cfg.Device = [...]string{"soft0", "soft1"}[dev]
+	} else {
+		cfg.Device = [...]place{first, second}[dev].name
+	}
 	return mustOpen(t, cfg)
 }}
 
 // onBeds runs a test on every provider there is.
 func onBeds(t *testing.T, test func(t *testing.T, b bed)) {
 	for _, b := range beds {
+		if onDevice && b.name != mainBed.name {
+			continue // it has its own run
+		}
 		t.Run(b.name, func(t *testing.T) { test(t, b) })
 	}
 }
 
-// connected is connectedOn for the software RNIC.
+// connected is connected on the places.
 func connected(t testing.TB, cfg Config) (a, b *Conn) {
 	t.Helper()
-	return softBed.connected(t, cfg)
+	return mainBed.connected(t, cfg)
 }
 
 // connected is two runtimes on the bed's two devices with one connection.

@@ -29,13 +29,18 @@ const (
 	maxReactors    = 64
 )
 
-// Config describes a Runtime. The zero value works: the software RNIC's first
-// device, one reactor per NUMA node.
+// Config describes a Runtime. The zero value works: the device that VERBENA_DEVICE
+// names, else the software RNIC's first, and one reactor per NUMA node.
 type Config struct {
-	// Provider drives the device; default the software RNIC of this process,
-	// soft.Default of package verbs/soft.
+	// Provider drives the device; default is what Device says, else the software
+	// RNIC of this process, soft.Default of package verbs/soft.
 	Provider verbs.Provider
-	// Device is its name; default the provider's first.
+	// Device is its name. A provider may stand in front of it: "ibv:mlx5_0" is a
+	// device of libibverbs, "soft:soft1" one of the software RNIC. "ibv:", or no
+	// name with a Provider, is the provider's first device with an active port.
+	// Where Provider and Device are both empty the environment variable
+	// VERBENA_DEVICE (DeviceEnv) stands for Device, so that who runs a program
+	// chooses; without it, the software RNIC's first device.
 	Device string
 	// Reactors is how many run per NUMA node; default 1.
 	Reactors int

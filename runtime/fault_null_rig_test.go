@@ -24,6 +24,7 @@ type badDay struct {
 // taken and not acknowledged.
 func nullDevice(t *testing.T) (*ibv.Provider, *nulldev.Control) {
 	t.Helper()
+	notOnDevice(t, "the null device has its own run")
 	paths, err := nulldev.Build()
 	if errors.Is(err, nulldev.ErrNoCompiler) {
 		t.Skipf("%v (Debian: apt-get install gcc)", err)

@@ -17,6 +17,7 @@ import (
 // link can be cut.
 func smallPorts(t testing.TB, maxMessage uint32) (*soft.Provider, *fabric.Fabric) {
 	t.Helper()
+	notOnDevice(t, "its ports and its link are made for the test")
 	f := fabric.New(fabric.Config{})
 	p, err := soft.New(soft.Config{Fabric: f, Devices: []soft.DeviceConfig{
 		{Name: "soft0", Addr: netip.MustParseAddr("127.0.0.1"), Limits: soft.Limits{MaxMsgSize: maxMessage}},
@@ -114,8 +115,8 @@ func TestRawConnection(t *testing.T) {
 // Rule: connections spread over the reactors of a runtime, and each works
 // wherever it is.
 func TestManyReactors(t *testing.T) {
-	server := mustOpen(t, Config{Device: "soft1", Reactors: 3})
-	client := mustOpen(t, Config{Device: "soft0", Reactors: 2})
+	server := mustOpen(t, Config{Device: second.name, Reactors: 3})
+	client := mustOpen(t, Config{Device: first.name, Reactors: 2})
 	ctx := testContext(t)
 	ln, err := server.Listen(":0")
 	if err != nil {
@@ -255,11 +256,11 @@ func TestHandlersMayBlock(t *testing.T) {
 // Rule: a runtime with an open message says what is still out, and closes once
 // it is back.
 func TestCloseWithAMessageStillHeld(t *testing.T) {
-	server, err := Open(Config{Device: "soft1"})
+	server, err := Open(Config{Device: second.name})
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := mustOpen(t, Config{Device: "soft0"})
+	client := mustOpen(t, Config{Device: first.name})
 	ctx := testContext(t)
 	ln, err := server.Listen(":0")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // Rule: numbers that no device takes are this room's ErrConfig, and name the
 // option, wherever they are given.
 func TestBadOptionsAreOurs(t *testing.T) {
-	rt := mustOpen(t, Config{Device: "soft0"})
+	rt := mustOpen(t, Config{Device: first.name})
 	for option, o := range map[string]Options{
 		"SendDepth":   {SendDepth: 1 << 20},
 		"RecvCredits": {RecvCredits: maxCredits + 1},
@@ -20,24 +20,25 @@ func TestBadOptionsAreOurs(t *testing.T) {
 		"Inline":      {Inline: 1 << 20},
 		"PrivateData": {PrivateData: make([]byte, MaxAcceptData+1)},
 	} {
-		_, err := rt.DialOptions(testContext(t), "127.0.0.1:1", o)
+		_, err := rt.DialOptions(testContext(t), first.at("1"), o)
 		mistake(t, "dialing", err, ErrConfig, option)
 		_, err = rt.ListenOptions(":0", o)
 		mistake(t, "listening", err, ErrConfig, option)
 		if option == "PrivateData" {
 			continue // whether it is too much depends on what carries it
 		}
-		_, err = Open(Config{Device: "soft0", Conn: o})
+		_, err = Open(Config{Device: first.name, Conn: o})
 		mistake(t, "opening", err, ErrConfig, option)
 	}
-	_, err := Open(Config{Device: "soft0", CQEntries: 1 << 30})
+	_, err := Open(Config{Device: first.name, CQEntries: 1 << 30})
 	mistake(t, "opening", err, ErrConfig, "CQEntries")
-	_, err = rt.DialOptions(testContext(t), "127.0.0.1:1", Options{MaxSGE: 40}) // soft devices take 32
+	_, err = rt.DialOptions(testContext(t), first.at("1"), Options{MaxSGE: 40}) // soft devices take 32
 	mistake(t, "more than the device takes", err, ErrConfig, "40", "32")
 }
 
 // Rule: what a message and its header are together fits the port, on both sides.
 func TestMessagesFitThePort(t *testing.T) {
+	notOnDevice(t, "its ports are made for the test")
 	p, err := soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
 		{Name: "soft0", Addr: netip.MustParseAddr("127.0.0.1"), Limits: soft.Limits{MaxMsgSize: 1000}},
 		{Name: "soft1", Addr: netip.MustParseAddr("127.0.0.2")},
@@ -60,7 +61,7 @@ func TestMessagesFitThePort(t *testing.T) {
 		t.Fatalf("the largest message arrived with %d bytes, %v", len(m.Data), err)
 	}
 	release(t, m)
-	_, err = a.rt.DialOptions(testContext(t), "127.0.0.2:1", Options{MessageSize: 1000})
+	_, err = a.rt.DialOptions(testContext(t), second.at("1"), Options{MessageSize: 1000})
 	mistake(t, "more than the port carries", err, ErrConfig, "Options.MessageSize", "1000", "soft0")
 }
 
@@ -121,6 +122,7 @@ func TestRawSizesAreChecked(t *testing.T) {
 
 // Rule: a device that serves few READs is asked for no more.
 func TestReadDepthIsTheDevices(t *testing.T) {
+	notOnDevice(t, "its limits are made for the test")
 	p, err := soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
 		{Name: "soft0", Addr: netip.MustParseAddr("127.0.0.1"), Limits: soft.Limits{MaxRdAtomic: 4}},
 		{Name: "soft1", Addr: netip.MustParseAddr("127.0.0.2"), Limits: soft.Limits{MaxRdAtomic: 3}},
@@ -137,8 +139,8 @@ func TestReadDepthIsTheDevices(t *testing.T) {
 // Rule: options are inherited once: what Listen says holds, and what it leaves
 // open is the runtime's, private data included.
 func TestOptionsAreInheritedOnce(t *testing.T) {
-	server := mustOpen(t, Config{Device: "soft1", Conn: Options{PrivateData: []byte("hi")}})
-	client := mustOpen(t, Config{Device: "soft0", Conn: Options{PrivateData: []byte("ho")}})
+	server := mustOpen(t, Config{Device: second.name, Conn: Options{PrivateData: []byte("hi")}})
+	client := mustOpen(t, Config{Device: first.name, Conn: Options{PrivateData: []byte("ho")}})
 	ln, err := server.ListenOptions(":0", Options{Inline: -1})
 	if err != nil {
 		t.Fatal(err)

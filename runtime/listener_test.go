@@ -12,8 +12,8 @@ import (
 
 // Rule: a peer that gives up is told to the listener, which forgets its request.
 func TestRequestsOfPeersThatGaveUpAreForgotten(t *testing.T) {
-	server := mustOpen(t, Config{Device: "soft1"})
-	client := mustOpen(t, Config{Device: "soft0", ConnectTimeout: time.Hour}) // it is not the timeout that ends the attempt
+	server := mustOpen(t, Config{Device: second.name})
+	client := mustOpen(t, Config{Device: first.name, ConnectTimeout: time.Hour}) // it is not the timeout that ends the attempt
 	ln, err := server.Listen(":0")
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestRequestsOfPeersThatGaveUpAreForgotten(t *testing.T) {
 
 // Rule: a future that was discarded takes no request from those who wait.
 func TestDiscardedSeatsAreSkipped(t *testing.T) {
-	server, client := mustOpen(t, Config{Device: "soft1", Reactors: 2}), mustOpen(t, Config{Device: "soft0"})
+	server, client := mustOpen(t, Config{Device: second.name, Reactors: 2}), mustOpen(t, Config{Device: first.name})
 	ln, err := server.Listen(":0")
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestDiscardedSeatsAreSkipped(t *testing.T) {
 
 // Rule: Accept passes over a request that cannot be met, and gives the next.
 func TestAcceptPassesOverFailedRequests(t *testing.T) {
-	server, client := mustOpen(t, Config{Device: "soft1"}), mustOpen(t, Config{Device: "soft0"})
+	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln, err := server.Listen("0.0.0.0:0")
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestAcceptPassesOverFailedRequests(t *testing.T) {
 	if _, err := client.Dial(testContext(t), "127.0.0.3:"+portOf(ln)); err == nil {
 		t.Fatal("connected to another device than the listener's")
 	}
-	if _, err := client.Dial(testContext(t), "127.0.0.2:"+portOf(ln)); err != nil {
+	if _, err := client.Dial(testContext(t), second.at(portOf(ln))); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-got; err != nil {
@@ -112,7 +112,7 @@ func TestAcceptPassesOverFailedRequests(t *testing.T) {
 
 // Rule: a callback of a connection's future may use it, and wait.
 func TestCallbackOfAcceptMaySend(t *testing.T) {
-	server, client := mustOpen(t, Config{Device: "soft1"}), mustOpen(t, Config{Device: "soft0"})
+	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln, err := server.Listen(":0")
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestCallbackOfAcceptMaySend(t *testing.T) {
 
 // Rule: an attempt that takes too long names the peer, the bound and the option.
 func TestConnectTimeoutSaysItsBound(t *testing.T) {
-	server, client := mustOpen(t, Config{Device: "soft1"}), mustOpen(t, Config{Device: "soft0", ConnectTimeout: 50 * time.Millisecond})
+	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name, ConnectTimeout: 50 * time.Millisecond})
 	ln, err := server.Listen(":0")
 	if err != nil {
 		t.Fatal(err)

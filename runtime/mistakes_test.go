@@ -10,7 +10,6 @@ import (
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
-	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
 const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
@@ -38,23 +37,23 @@ func TestMistakesBeforeConnecting(t *testing.T) {
 	mistake(t, "bad reactors", err, ErrConfig, "-1")
 	_, err = Open(Config{Conn: Options{MessageSize: 3}})
 	mistake(t, "bad message size", err, ErrConfig, "MessageSize", "3")
-	rt := mustOpen(t, Config{Device: "soft0"})
-	_, err = rt.Dial(ctx, "127.0.0.2")
+	rt := mustOpen(t, Config{Device: first.name})
+	_, err = rt.Dial(ctx, second.addr.String())
 	mistake(t, "no port", err, ErrAddress, "host:port")
-	_, err = rt.Dial(ctx, "127.0.0.2:70000")
+	_, err = rt.Dial(ctx, second.at("70000"))
 	mistake(t, "bad port", err, ErrAddress, "70000")
-	_, err = rt.DialOptions(ctx, "127.0.0.2:1", Options{PrivateData: make([]byte, MaxDialData+1)})
+	_, err = rt.DialOptions(ctx, second.at("1"), Options{PrivateData: make([]byte, MaxDialData+1)})
 	mistake(t, "too much private data", err, ErrConfig, "25", "24")
-	_, err = rt.Listen("127.0.0.1:0")
+	_, err = rt.Listen(":0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = rt.Dial(ctx, "127.0.0.1:9")
+	_, err = rt.Dial(ctx, first.at("9"))
 	var rej *RejectError
 	if !errors.As(err, &rej) || !strings.Contains(err.Error(), "nobody listens") {
 		t.Errorf("nobody listens: %v", err)
 	}
-	ln, err := rt.Listen("127.0.0.1:0")
+	ln, err := rt.Listen(":0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,13 +67,13 @@ func TestMistakesBeforeConnecting(t *testing.T) {
 	if err := rt.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
-	_, err = rt.Dial(ctx, "127.0.0.1:1")
+	_, err = rt.Dial(ctx, first.at("1"))
 	mistake(t, "closed runtime", err, ErrClosed)
 }
 
 // Rule: an address where no device is ends in an error, in time.
 func TestDialingNobody(t *testing.T) {
-	rt := mustOpen(t, Config{Device: "soft0", ConnectTimeout: 2 * time.Second})
+	rt := mustOpen(t, Config{Device: first.name, ConnectTimeout: 2 * time.Second})
 	_, err := rt.Dial(testContext(t), "127.9.9.9:1")
 	if !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrConnectTimeout) {
 		t.Fatalf("dialing nobody: %v", err)
@@ -195,8 +194,7 @@ func TestMistakesThatThePeerRefuses(t *testing.T) {
 // likes.
 func stranger(t *testing.T, to netip.AddrPort, private []byte) (verdict verbs.CMEvent) {
 	t.Helper()
-	p := soft.Default()
-	ctx, err := p.Open("soft2")
+	p, ctx, err := Config{Device: first.name}.openDevice()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,8 +252,8 @@ func stranger(t *testing.T, to netip.AddrPort, private []byte) (verdict verbs.CM
 
 // Rule: hostile private data is refused with a reason, and the listener goes on.
 func TestHostilePrivateDataIsRejected(t *testing.T) {
-	server := mustOpen(t, Config{Device: "soft1"})
-	ln, err := server.Listen("127.0.0.2:0")
+	server := mustOpen(t, Config{Device: second.name})
+	ln, err := server.Listen(":0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +275,7 @@ func TestHostilePrivateDataIsRejected(t *testing.T) {
 			t.Errorf("%s: rejected with code %d %q, %v", what, code, text, err)
 		}
 	}
-	client := mustOpen(t, Config{Device: "soft0"})
+	client := mustOpen(t, Config{Device: first.name})
 	seat, err := ln.AcceptAsync()
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 // failing is a configuration on a provider of which one call fails.
 func failing(t *testing.T, op string, n int) (Config, *nth.Plan) {
 	t.Helper()
+	notOnDevice(t, "the n-th call fails")
 	p, err := soft.New(soft.Config{})
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 // nullProvider is the null device, under its libraries loaded as the system's are.
 func nullProvider(t *testing.T) verbs.Provider {
 	t.Helper()
+	notOnDevice(t, "the null device has its own run")
 	paths, err := nulldev.Build()
 	if errors.Is(err, nulldev.ErrNoCompiler) {
 		t.Skipf("%v (Debian: apt-get install gcc)", err)

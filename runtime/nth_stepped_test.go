@@ -260,6 +260,7 @@ func (r *nthPaced) shut() {
 // onVirtualTime is a scenario's runs on virtual time, in each of the ways in which a
 // call can fail.
 func onVirtualTime(t *testing.T, scenario func(*nthPaced)) {
+	notOnDevice(t, "virtual time")
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for name, way := range map[string]nth.Scenario{

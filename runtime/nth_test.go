@@ -221,6 +221,7 @@ func (r *nthRun) closeAll() {
 // Rule: whichever call of the provider fails, nothing hangs, nothing is left
 // behind, and the error names the call.
 func TestNthCallFailsOnTheSoftwareRNIC(t *testing.T) {
+	notOnDevice(t, "the n-th call fails")
 	provider := func() (verbs.Provider, error) { return soft.New(soft.Config{}) }
 	o := nth.Drive(t, nth.Scenario{Provider: provider, Run: nthScenario([2]string{"soft0", "soft1"}), Step: nthStride(),
 		Gauges: []leak.Gauge{{Name: "objects of the software RNIC", Read: soft.Live}}})

@@ -141,8 +141,8 @@ func TestMulticastGroup(t *testing.T) {
 
 // Rule: more datagrams than there are receives are lost, and nothing else is.
 func TestPacketsBeyondTheReceivesAreLost(t *testing.T) {
-	a := mustListenPacket(t, mustOpen(t, Config{Device: "soft0"}), Options{})
-	b := mustListenPacket(t, mustOpen(t, Config{Device: "soft1"}), Options{RecvCredits: 4})
+	a := mustListenPacket(t, mustOpen(t, Config{Device: first.name}), Options{})
+	b := mustListenPacket(t, mustOpen(t, Config{Device: second.name}), Options{RecvCredits: 4})
 	to := mustResolve(t, a, b.Addr().String())
 	for i := range 10 {
 		a.sendBytes(t, to, []byte{byte(i)})
@@ -172,10 +172,10 @@ func TestPacketsBeyondTheReceivesAreLost(t *testing.T) {
 
 // Rule: mistakes say what was wrong, and cost nothing.
 func TestPacketMistakes(t *testing.T) {
-	a, b := softBed.packets(t)
+	a, b := mainBed.packets(t)
 	ctx := testContext(t)
 	to := mustResolve(t, a, b.Addr().String())
-	_, err := a.Resolve(ctx, "127.0.0.2:9")
+	_, err := a.Resolve(ctx, second.at("9"))
 	if err == nil {
 		t.Error("resolving where nobody is succeeded")
 	}
@@ -220,7 +220,7 @@ func TestPacketMistakes(t *testing.T) {
 
 // Rule: the opcode that a queue's type does not have is refused, with both.
 func TestDatagramQueueRefusesRDMA(t *testing.T) {
-	a, b := softBed.packets(t)
+	a, b := mainBed.packets(t)
 	to := mustResolve(t, a, b.Addr().String())
 	_, err := a.q.TryPost(&reactor.Send{Opcode: verbs.WRRDMAWrite, To: reactor.Dest{AH: to.ah, QPNum: to.qpn, QKey: to.qkey}}, reactor.Payload{})
 	mistake(t, "a WRITE as a datagram", err, reactor.ErrRequest, "RDMA_WRITE", "UD")
@@ -233,7 +233,7 @@ func TestPacketSendAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates: asserted without it")
 	}
-	a, b := softBed.packets(t)
+	a, b := mainBed.packets(t)
 	to := mustResolve(t, a, b.Addr().String())
 	buf := bufferOf(t, a.rt, []byte("datagram"))
 	ctx := testContext(t)

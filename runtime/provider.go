@@ -1,9 +1,121 @@
 package runtime
 
 import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/ibv"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// defaultProvider is the one place that names a provider.
-func defaultProvider() verbs.Provider { return soft.Default() }
+// DeviceEnv is the environment variable that names the device where Config names
+// neither a provider nor a device; see Config.Device.
+const DeviceEnv = "VERBENA_DEVICE"
+
+// providers are those that a device's name may begin with. This file is the one
+// place that names them. Neither loads or starts anything before it is used: the
+// provider ibv opens its libraries when it is first asked for a device.
+var providers = map[string]func() verbs.Provider{
+	"soft": func() verbs.Provider { return soft.Default() },
+	"ibv":  func() verbs.Provider { return ibv.Default() },
+}
+
+// defaultProvider has the devices that are named without one.
+const defaultProvider = "soft"
+
+// choose finds the provider, and the device's name there: "" leaves it to
+// openUsable. source is who named it.
+func (c Config) choose() (p verbs.Provider, device, source string, err error) {
+	name, source := c.Device, "Config.Device"
+	if c.Provider == nil && name == "" {
+		name, source = os.Getenv(DeviceEnv), "the environment variable "+DeviceEnv
+	}
+	prefix, device, named := strings.Cut(name, ":")
+	switch {
+	case !named && c.Provider != nil:
+		return c.Provider, name, source, nil
+	case !named:
+		return providers[defaultProvider](), name, source, nil
+	case c.Provider != nil && c.Provider.Name() == prefix:
+		return c.Provider, device, source, nil
+	case c.Provider != nil:
+		return nil, "", source, fmt.Errorf("%w: %s is %q, but Config.Provider is %s", ErrConfig, source, name, c.Provider.Name())
+	case providers[prefix] == nil:
+		known := slices.Sorted(maps.Keys(providers))
+		return nil, "", source, fmt.Errorf("%w: %s is %q: there is no provider %q, known: %s", ErrConfig, source, name, prefix, strings.Join(known, ", "))
+	}
+	return providers[prefix](), device, source, nil
+}
+
+// openDevice opens the device that the configuration chooses.
+func (c Config) openDevice() (verbs.Provider, verbs.Context, error) {
+	p, name, source, err := c.choose()
+	if err != nil {
+		return nil, nil, err
+	}
+	var dev verbs.Context
+	if name == "" {
+		dev, err = openUsable(p)
+	} else {
+		dev, err = p.Open(name)
+	}
+	if err == nil {
+		return p, dev, nil
+	}
+	if errors.Is(err, verbs.ErrUnknownDevice) && c.Provider == nil && p.Name() == defaultProvider && name != "" {
+		// Who names the RDMA device of a machine and nothing else gets the wrong list.
+		err = fmt.Errorf("%w (of the software RNIC; a device of libibverbs is named \"ibv:%s\")", err, name)
+	}
+	return nil, nil, fmt.Errorf("opening device %q of provider %s (%s): %w", name, p.Name(), source, err)
+}
+
+// openUsable opens the provider's first device that has an active port. A server
+// may have devices whose cable nobody plugged in.
+func openUsable(p verbs.Provider) (verbs.Context, error) {
+	devs, err := p.Devices()
+	if err != nil {
+		return nil, err
+	}
+	if len(devs) == 0 {
+		return nil, fmt.Errorf("%w: there is none", verbs.ErrUnknownDevice)
+	}
+	var passed []error
+	for _, d := range devs {
+		dev, err := p.Open(d.Name)
+		if err == nil {
+			if err = portActive(dev); err == nil {
+				return dev, nil
+			}
+			err = errors.Join(err, dev.Close())
+		}
+		passed = append(passed, fmt.Errorf("%s: %w", d.Name, err))
+	}
+	return nil, fmt.Errorf("no device is usable, though Config.Device takes one by its name: %w", errors.Join(passed...))
+}
+
+// errNoPort is why a device that answers is not usable.
+var errNoPort = errors.New("no port is active")
+
+// portActive tells whether messages could go through a port of the device: nil, or
+// why not.
+func portActive(dev verbs.Context) error {
+	attr, err := dev.QueryDevice()
+	if err != nil {
+		return err
+	}
+	for port := 1; port <= attr.PhysPorts; port++ {
+		p, err := dev.QueryPort(uint8(port))
+		if err != nil {
+			return err
+		}
+		if p.State == verbs.PortActive {
+			return nil
+		}
+	}
+	return errNoPort
+}

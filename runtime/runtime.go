@@ -57,34 +57,21 @@ type Runtime struct {
 
 // Open opens a device and starts its reactors. The caller closes the Runtime.
 //
-// Errors: ErrConfig, a *verbs.DeviceError for an unknown device, the device's.
+// Errors: ErrConfig, a *verbs.DeviceError for an unknown device, verbs.ErrNotSupported
+// where the provider's libraries are missing, the device's.
 func Open(cfg Config) (_ *Runtime, err error) {
 	byDefault := cfg.Conn.MessageSize == 0
 	if cfg, err = cfg.validate(); err != nil {
 		return nil, err
 	}
-	rt := &Runtime{cfg: cfg, provider: cfg.Provider, live: map[*Conn]struct{}{}, listeners: map[*Listener]struct{}{}, shared: map[*SharedRecv]struct{}{},
+	rt := &Runtime{cfg: cfg, live: map[*Conn]struct{}{}, listeners: map[*Listener]struct{}{}, shared: map[*SharedRecv]struct{}{},
 		packets: map[*PacketConn]struct{}{}}
-	if rt.provider == nil {
-		rt.provider = defaultProvider()
-	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, rt.destroy(context.Background()))
 		}
 	}()
-	name := cfg.Device
-	if name == "" {
-		devs, err := rt.provider.Devices()
-		if err != nil {
-			return nil, err
-		}
-		if len(devs) == 0 {
-			return nil, &verbs.DeviceError{}
-		}
-		name = devs[0].Name
-	}
-	if rt.dev, err = rt.provider.Open(name); err != nil {
+	if rt.provider, rt.dev, err = cfg.openDevice(); err != nil {
 		return nil, err
 	}
 	if addrs := rt.dev.Device().Addr; len(addrs) > 0 {

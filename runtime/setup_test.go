@@ -10,8 +10,8 @@ import (
 // Rule: a connection that is closed while it posts its receives gives all of
 // their buffers back, those not posted too.
 func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
-	server, client := mustOpen(t, Config{Device: "soft1"}), mustOpen(t, Config{Device: "soft0"})
-	ln, err := server.Listen("127.0.0.2:0")
+	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
+	ln, err := server.Listen(":0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
 // Rule: when the peer is told that it is connected, our receives are with the
 // device, though the reactor has made no turn since.
 func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
-	server, client := mustOpen(t, Config{Device: "soft1"}), mustOpen(t, Config{Device: "soft0"})
+	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln, err := server.Listen(":0")
 	if err != nil {
 		t.Fatal(err)

@@ -161,7 +161,7 @@ func sharedReceivesClose(t *testing.T, d bed) {
 
 // Rule: what cannot be is refused, and says why.
 func TestSharedReceivesMistakes(t *testing.T) {
-	s, servers, _ := sharing(t, softBed, 2, 1)
+	s, servers, _ := sharing(t, mainBed, 2, 1)
 	_, err := s.rt.ListenOptions(":0", Options{Shared: s})
 	mistake(t, "shared receives of a managed connection", err, ErrConfig, "Shared")
 	_, err = servers[0].PostRecv()
@@ -178,14 +178,14 @@ func TestSharedReceivesMistakes(t *testing.T) {
 // Rule: shared receives of another runtime, or closed ones, are refused when they are
 // named, and not when a peer connects.
 func TestSharedReceivesOfOthersAreRefused(t *testing.T) {
-	a, b := mustOpen(t, Config{Device: "soft0"}), mustOpen(t, Config{Device: "soft1"})
+	a, b := mustOpen(t, Config{Device: first.name}), mustOpen(t, Config{Device: second.name})
 	s, err := b.NewSharedRecv(1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = a.ListenOptions(":0", Options{Raw: true, Shared: s})
 	mistake(t, "another runtime's", err, ErrConfig, "Options.Shared", "another runtime")
-	_, err = a.DialOptions(testContext(t), "127.0.0.2:1", Options{Raw: true, Shared: s})
+	_, err = a.DialOptions(testContext(t), second.at("1"), Options{Raw: true, Shared: s})
 	mistake(t, "another runtime's", err, ErrConfig, "another runtime")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 // itself. The world ends with the test.
 func simConnected(t *testing.T) (w *simWorld, a, b *Conn) {
 	t.Helper()
+	notOnDevice(t, "virtual time")
 	w = newSimWorld(1, 0)
 	t.Cleanup(func() {
 		for _, c := range []*Conn{a, b} {
@@ -102,6 +103,7 @@ func TestConnectionFailsWithItsQueuePair(t *testing.T) {
 // Rule: datagrams that are closed give up what they were asking for. The question
 // outlived them, and the runtime could not be closed.
 func TestPacketConnEndsItsQuestions(t *testing.T) {
+	notOnDevice(t, "virtual time")
 	w := newSimWorld(1, 0)
 	t.Cleanup(w.finish)
 	n := w.nodes[0]

@@ -46,6 +46,7 @@ func leakCheck(t testing.TB) func() {
 
 // simulate runs one world, and fails t with the seed if a rule is broken.
 func simulate(t testing.TB, seed uint64, ops int) (hash uint64, w *simWorld) {
+	notOnDevice(t, "virtual time")
 	t.Helper()
 	arenas, bytes := mem.Live()
 	before := goruntime.NumGoroutine()

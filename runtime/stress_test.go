@@ -68,6 +68,7 @@ func (s *stress) over() bool { return s.done.Load() >= s.target }
 
 // Rule: as TestSimulation has it, with real goroutines on real time.
 func TestConcurrentStress(t *testing.T) {
+	notOnDevice(t, "the weather of its link is a script")
 	clean := leakCheck(t)
 	defer clean()
 	seed := fromEnv(t, "VERBENA_STRESS_SEED", uint64(time.Now().UnixNano()))

@@ -21,6 +21,7 @@ type plugRig struct {
 
 func newPlugRig(t testing.TB, cfg Config) *plugRig {
 	t.Helper()
+	notOnDevice(t, "its devices are unplugged by a call")
 	p, err := soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
 		{Name: "a", Addr: netip.MustParseAddr("10.1.0.1")}, {Name: "b", Addr: netip.MustParseAddr("10.1.0.2")},
 		{Name: "c", Addr: netip.MustParseAddr("10.1.0.3")},
@@ -300,6 +301,7 @@ func (p *teller) Ack(verbs.AsyncEvent) {}
 // Rule: each of the three ways to learn that the device is gone is enough, also
 // for reactors that sleep and for listeners.
 func TestEachTellerIsEnough(t *testing.T) {
+	notOnDevice(t, "its device is between the runtime and the software RNIC")
 	for name, tell := range map[string]func(p *teller, c *Conn){
 		"a turn": func(p *teller, c *Conn) {
 			p.turns.Store(true)
@@ -316,7 +318,7 @@ func TestEachTellerIsEnough(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := &teller{Provider: soft.Default(), fatal: make(chan verbs.AsyncEvent, 1)}
 			rt := mustOpen(t, Config{Provider: p, Device: "soft0", Reactors: 2, NoCallerDriving: true, Spin: -1})
-			r := &plugRig{t: t, a: rt, b: mustOpen(t, Config{Device: "soft1"})}
+			r := &plugRig{t: t, a: rt, b: mustOpen(t, Config{Device: second.name})}
 			ctx := testContext(t)
 			var conns []*Conn
 			for range 3 { // on both reactors
