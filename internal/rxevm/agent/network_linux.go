@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/verbena-rdma/verbena/internal/rxevm/wire"
+)
+
+// searchPath is the PATH of the machine.
+const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// roceMTU lets 4096 bytes of payload and RoCEv2's headers into a frame. rxe
+// takes its own MTU from the interface when the device is made
+// (drivers/infiniband/sw/rxe/rxe.c, rxe_set_mtu), so it is set before.
+const roceMTU = 4200
+
+// cable is the batch for ip: two interfaces of one system with a cable between
+// them. What the one sends to the other's address would go by the loopback
+// interface, because the address is local: the rules have what arrives looked
+// up in the local table first, and what leaves for the other end in a table that
+// knows only the cable; the local table comes after them.
+const cable = `link set lo up
+link add r0 type veth peer name r1
+link set r0 mtu %[1]d
+link set r1 mtu %[1]d
+addr add 10.77.0.1/24 dev r0
+addr add 10.77.0.2/24 dev r1
+link set r0 up
+link set r1 up
+rule add pref 1 iif r0 lookup local
+rule add pref 2 iif r1 lookup local
+rule add pref 10 from 10.77.0.1 to 10.77.0.2 lookup 101
+rule add pref 11 from 10.77.0.2 to 10.77.0.1 lookup 102
+rule del pref 0
+rule add pref 100 lookup local
+route add 10.77.0.2 dev r0 src 10.77.0.1 table 101
+route add 10.77.0.1 dev r1 src 10.77.0.2 table 102
+`
+
+// network makes the RDMA devices and returns what commands shall find in their
+// environment.
+func network(s wire.Setup) (map[string]string, error) {
+	if err := os.Setenv("PATH", searchPath); err != nil {
+		return nil, err
+	}
+	modules := []string{"veth", "ib_uverbs", "rdma_ucm", "rdma_rxe"}
+	if s.CableIP != "" {
+		modules = append(modules, "virtio_net")
+	}
+	if err := run("", "modprobe", append([]string{"-a"}, modules...)...); err != nil {
+		return nil, err
+	}
+	set := map[string]string{
+		// Addresses are used at once: nobody else has them.
+		"net/ipv6/conf/default/accept_dad": "0",
+		// A packet from an address of our own is what the cable is for.
+		"net/ipv4/conf/all/accept_local":     "1",
+		"net/ipv4/conf/default/accept_local": "1",
+		"net/ipv4/conf/all/rp_filter":        "0",
+		"net/ipv4/conf/default/rp_filter":    "0",
+		// A task that is stuck for longer than any test waits is a finding.
+		"kernel/hung_task_timeout_secs": "60",
+		"kernel/sysrq":                  "1",
+	}
+	for name, value := range set {
+		if err := os.WriteFile("/proc/sys/"+name, []byte(value), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+	}
+	batch := fmt.Sprintf(cable, roceMTU)
+	links := "link add rxe0 type rxe netdev r0\nlink add rxe1 type rxe netdev r1\n"
+	if s.CableIP != "" {
+		nic, err := virtioNIC()
+		if err != nil {
+			return nil, err
+		}
+		batch += fmt.Sprintf("link set %s name %s\nlink set %[2]s mtu %d\naddr add %s dev %[2]s\nlink set %[2]s up\n",
+			nic, wire.CableNIC, roceMTU, s.CableIP)
+		links += fmt.Sprintf("link add %s type rxe netdev %s\n", wire.CableDevice, wire.CableNIC)
+	}
+	if err := run(batch, "ip", "-batch", "-"); err != nil {
+		return nil, err
+	}
+	if err := run(links, "rdma", "-b", "/dev/stdin"); err != nil {
+		return nil, err
+	}
+	return map[string]string{
+		"PATH": searchPath, "HOME": "/root", "LANG": "C.UTF-8",
+		"VERBENA_TEST_DEVICES": "rxe0,rxe1",
+	}, nil
+}
+
+// virtioNIC is the interface of the virtual network card.
+func virtioNIC() (string, error) {
+	found, err := filepath.Glob("/sys/class/net/*/device/driver")
+	if err != nil {
+		return "", err
+	}
+	for _, link := range found {
+		if to, err := os.Readlink(link); err == nil && filepath.Base(to) == "virtio_net" {
+			return strings.Split(link, "/")[4], nil
+		}
+	}
+	return "", errors.New("no virtio network card here")
+}
+
+// run runs a program of the image to its end.
+func run(in, name string, args ...string) error {
+	cmd := exec.Command(name, args...)
+	cmd.Stdin = strings.NewReader(in)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package rxevm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// fresh is how long an image is used without asking the mirror whether there
+// are newer packages.
+const fresh = 24 * time.Hour
+
+// Image is a system for the machine to boot, in a folder of the cache. It is
+// read-only; who boots it holds its lock, so that nobody removes it meanwhile.
+type Image struct {
+	// Dir is the folder.
+	Dir string
+	// Key names the versions of its packages and the recipe.
+	Key string
+}
+
+// latest is what the cache remembers between runs.
+type latest struct {
+	Key    string    // of the image in use
+	Recipe string    // that it was made by
+	Asked  time.Time // when the mirror said so
+}
+
+// CacheDir is where images are kept: VERBENA_RXEVM_CACHE, by default
+// verbena/rxevm in the user's cache folder. It is made if it is not there.
+func CacheDir() (string, error) {
+	dir := os.Getenv("VERBENA_RXEVM_CACHE")
+	if dir == "" {
+		base, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("rxevm: no folder for the image: %w; set VERBENA_RXEVM_CACHE", err)
+		}
+		dir = filepath.Join(base, "verbena", "rxevm")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+// Prepare returns the image of today's packages, from the cache or newly made
+// (150 MB are fetched, and about a minute passes). It blocks until then or until
+// ctx ends; of several processes one works and the others wait. Without a
+// network the image that is there is used. What happens is told through say.
+func Prepare(ctx context.Context, say func(format string, args ...any)) (*Image, error) {
+	dir, err := CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := lock(ctx, filepath.Join(dir, "lock"))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	have := remembered(dir)
+	cached := &Image{Dir: filepath.Join(dir, "image-"+have.Key), Key: have.Key}
+	usable := have.Recipe == recipeID() && complete(cached.Dir)
+	if usable && time.Since(have.Asked) < fresh {
+		return cached, nil
+	}
+	if err := Missing(); err != nil {
+		return nil, err
+	}
+	a, err := newApt(filepath.Join(dir, "apt"))
+	if err != nil {
+		return nil, err
+	}
+	names, err := a.current(ctx)
+	if err != nil {
+		if usable && ctx.Err() == nil {
+			say("no answer from the mirror (%v): using the image of %s", err, have.Asked.Format(time.DateOnly))
+			return cached, nil
+		}
+		return nil, fmt.Errorf("no image in %s, and none can be made: %w", dir, err)
+	}
+	img := &Image{Key: keyOf(names)}
+	img.Dir = filepath.Join(dir, "image-"+img.Key)
+	if !complete(img.Dir) {
+		say("making the image %s of %d packages", img.Key, len(names))
+		began := time.Now()
+		if err := img.make(ctx, a, dir); err != nil {
+			return nil, err
+		}
+		say("made it in %v", time.Since(began).Round(time.Second))
+	}
+	text, err := json.Marshal(latest{Key: img.Key, Recipe: recipeID(), Asked: time.Now()})
+	if err != nil {
+		return nil, err
+	}
+	if err := replace(filepath.Join(dir, "latest.json"), text); err != nil {
+		return nil, err
+	}
+	return img, prune(dir, img.Dir)
+}
+
+// Cached is the image of the cache if there is one that can be booted, without
+// asking anybody; nil if there is none.
+func Cached() *Image {
+	dir, err := CacheDir()
+	if err != nil {
+		return nil
+	}
+	have := remembered(dir)
+	img := &Image{Dir: filepath.Join(dir, "image-"+have.Key), Key: have.Key}
+	if have.Recipe != recipeID() || !complete(img.Dir) {
+		return nil
+	}
+	return img
+}
+
+// remembered is zero where nothing, or nothing that can be read, is remembered.
+func remembered(dir string) (have latest) {
+	text, err := os.ReadFile(filepath.Join(dir, "latest.json"))
+	if err != nil || json.Unmarshal(text, &have) != nil {
+		return latest{}
+	}
+	return have
+}
+
+// complete tells a finished image: it appears under its name at once, but
+// somebody may have removed half of it by hand.
+func complete(dir string) bool {
+	for _, name := range []string{rootName, kernelName, modulesName, manifestName, lockName} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// make fetches and builds, in a folder that gets its name only when all is there.
+func (img *Image) make(ctx context.Context, a *apt, dir string) error {
+	debs, err := a.fetch(ctx)
+	if err != nil {
+		return err
+	}
+	temp, err := os.MkdirTemp(dir, "new-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	if err := os.Chmod(temp, 0o755); err != nil {
+		return err
+	}
+	if err := build(ctx, debs, temp); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(img.Dir); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, img.Dir); err != nil {
+		return err
+	}
+	return os.RemoveAll(filepath.Join(a.dir, "cache"))
+}
+
+// prune removes the other images, except those that a machine uses, and what a
+// build that was killed left. The caller holds the cache's lock.
+func prune(dir, keep string) error {
+	var failed error
+	for _, pattern := range []string{"image-*", "new-*"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return err
+		}
+		for _, old := range found {
+			if old == keep {
+				continue
+			}
+			if f, err := os.Open(filepath.Join(old, lockName)); err == nil {
+				used := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil
+				f.Close()
+				if used {
+					continue
+				}
+			}
+			failed = errors.Join(failed, os.RemoveAll(old))
+		}
+	}
+	return failed
+}
+
+// use takes the image's lock until the file is closed.
+func (img *Image) use() (*os.File, error) {
+	f, err := os.Open(filepath.Join(img.Dir, lockName))
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("rxevm: image %s is being removed: %w", img.Key, err)
+	}
+	return f, nil
+}
+
+// modules are the early modules, paths below the root, in order.
+func (img *Image) modules() ([]string, error) {
+	text, err := os.ReadFile(filepath.Join(img.Dir, modulesName))
+	return strings.Fields(string(text)), err
+}
+
+// lock takes the lock in file, or gives up when ctx ends.
+func lock(ctx context.Context, file string) (unlock func() error, err error) {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	// flock has no form that ends with a context.
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f.Close, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			f.Close()
+			return nil, fmt.Errorf("rxevm: locking %s: %w", file, err)
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			f.Close()
+			return nil, fmt.Errorf("rxevm: waiting for another process that prepares the image: %w", ctx.Err())
+		}
+	}
+}
+
+// replace writes a file so that who reads it sees the old or the new.
+func replace(name string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(name), "new-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}

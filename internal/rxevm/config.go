@@ -1,0 +1,120 @@
+package rxevm
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The defaults of [Config] and [Cmd].
+const (
+	// defaultCPUs is enough for two processes that spin at each other.
+	defaultCPUs = 2
+	// defaultMemoryMB is what a test run with its memory file system takes,
+	// twice. The host gives what is touched only.
+	defaultMemoryMB = 2048
+	// defaultBoot is some twenty times a boot by emulation on an idle
+	// processor.
+	defaultBoot = 2 * time.Minute
+	// defaultTimeout is that of go test.
+	defaultTimeout = 10 * time.Minute
+)
+
+// maxNodes is how many NUMA nodes a machine may have: more than any test wants.
+const maxNodes = 8
+
+// Config is what a machine shall be. The zero value is a machine with two
+// processors and 2 GB that sees nothing of the host.
+type Config struct {
+	// Shares are folders of the host that the machine has at the same path.
+	Shares []Share
+	// CPUs is the number of processors; 2 by default, at least one for each
+	// NUMA node.
+	CPUs int
+	// MemoryMB is the memory in units of 2^20 bytes; 2048 by default.
+	MemoryMB int
+	// NUMANodes is the number of emulated NUMA nodes, which share processors
+	// and memory evenly; 0 and 1 are a machine without NUMA.
+	NUMANodes int
+	// Cable joins the machine to others; nil for none. It stays the caller's.
+	Cable *Cable
+	// BootTimeout bounds Boot, without the making of the image; 2 minutes by
+	// default.
+	BootTimeout time.Duration
+	// Log is told what happens before there is a machine; nil for nobody.
+	Log io.Writer
+
+	// accel is the accelerator for the probe that finds out whether it works;
+	// empty for the best that is known to.
+	accel string
+}
+
+// Share is a folder of the host.
+type Share struct {
+	// Path is where it is, on the host and in the machine: absolute.
+	Path string
+	// Writable lets the machine change it.
+	Writable bool
+}
+
+// system are the top-level folders of the machine that a share must not hide.
+var system = []string{"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "usr", "verbena"}
+
+// validate fills in the defaults, or says what is wrong.
+func (c *Config) validate() error {
+	orDefault := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	orDefault(&c.CPUs, max(defaultCPUs, c.NUMANodes))
+	orDefault(&c.MemoryMB, defaultMemoryMB)
+	if c.BootTimeout == 0 {
+		c.BootTimeout = defaultBoot
+	}
+	if c.Log == nil {
+		c.Log = io.Discard
+	}
+	switch {
+	case c.NUMANodes < 0 || c.NUMANodes > maxNodes:
+		return fmt.Errorf("rxevm: %d NUMA nodes, want 0 to %d", c.NUMANodes, maxNodes)
+	case c.CPUs < max(1, c.NUMANodes):
+		return fmt.Errorf("rxevm: %d processors for %d NUMA nodes", c.CPUs, c.NUMANodes)
+	case c.MemoryMB < 0 || c.BootTimeout < 0:
+		return errors.New("rxevm: negative memory or time")
+	}
+	for _, s := range c.Shares {
+		if !filepath.IsAbs(s.Path) || filepath.Clean(s.Path) != s.Path {
+			return fmt.Errorf("rxevm: share %q is no clean absolute path", s.Path)
+		}
+		top, _, _ := strings.Cut(strings.TrimPrefix(s.Path, "/"), "/")
+		if top == "" || slices.Contains(system, top) {
+			return fmt.Errorf("rxevm: share %q would hide the machine's own", s.Path)
+		}
+	}
+	return nil
+}
+
+// Cmd is a command for a machine.
+type Cmd struct {
+	// Argv is the program, looked up in the machine's PATH if it has no slash,
+	// and its arguments.
+	Argv []string
+	// Env is added to the machine's environment, KEY=value each; the last of
+	// a name counts.
+	Env []string
+	// Dir is the working folder in the machine; "/" by default.
+	Dir string
+	// Carry has the program copied into the machine's memory and run there.
+	Carry bool
+	// Stdout and Stderr get the output, from a goroutine of the command's own
+	// that ends before Wait returns; nil discards it. A writer that blocks
+	// blocks only its command, and one that blocks while 64 MB arrive fails it.
+	Stdout, Stderr io.Writer
+	// Timeout is when the command is killed; 10 minutes by default.
+	Timeout time.Duration
+}

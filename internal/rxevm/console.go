@@ -1,0 +1,135 @@
+package rxevm
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/verbena-rdma/verbena/internal/rxevm/wire"
+)
+
+// maxLog is how much of the kernel's log is kept: the last 1 MB, some ten
+// thousand lines.
+const maxLog = 1 << 20
+
+// maxLine is what a line of the log is cut at: nothing that the kernel prints is
+// as long, and a program that writes to the console does not fill our memory.
+const maxLine = 64 << 10
+
+// fault matches what the kernel logs when it is at fault: BUG and WARNING
+// (include/asm-generic/bug.h, kernel/panic.c), oopses and panics, hung tasks
+// (kernel/hung_task.c), stalls (kernel/rcu/tree_stall.h), soft lockups (a BUG),
+// and the sanitizers. A program's own "general protection fault" is none.
+var fault = regexp.MustCompile(`\bBUG: |kernel BUG at |\bWARNING: |\bOops: |Kernel panic|INFO: task \S+ blocked for more than|rcu: INFO: |UBSAN: `)
+
+// console keeps what the machine prints on its serial line: the kernel's log,
+// and what the agent has to say before there is a link.
+type console struct {
+	mu     sync.Mutex               // guards all that follows
+	log    []byte                   // its end, at most twice what is kept
+	faults []string                 // the lines that match fault
+	marks  map[uint32]chan struct{} // closed when the end of a job was logged
+	setup  string                   // why the machine could not be set up
+}
+
+// read takes what comes until the end of r.
+func (c *console) read(r io.Reader) {
+	lines := bufio.NewReaderSize(r, maxLine)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if len(line) > 0 {
+			c.take(line)
+		}
+		if err != nil && err != bufio.ErrBufferFull {
+			return
+		}
+	}
+}
+
+// take takes one line.
+func (c *console) take(line []byte) {
+	text := strings.TrimSpace(string(line))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, job, ok := strings.Cut(text, wire.EndMark); ok {
+		if n, err := strconv.ParseUint(job, 10, 32); err == nil {
+			c.mark(uint32(n))
+			return // of no interest to anybody else
+		}
+	}
+	if _, why, ok := strings.Cut(text, wire.SetupMark); ok {
+		c.setup = why
+	}
+	if fault.MatchString(text) {
+		c.faults = append(c.faults, text)
+	}
+	c.log = append(append(c.log, text...), '\n')
+	if len(c.log) > 2*maxLog { // not for each line
+		c.log = append(c.log[:0], ending(c.log)...)
+	}
+}
+
+// ending is the last maxLog bytes of a log, from the beginning of a line.
+func ending(log []byte) []byte {
+	if over := len(log) - maxLog; over > 0 {
+		return log[over+bytes.IndexByte(log[over:], '\n')+1:]
+	}
+	return log
+}
+
+// mark notes the end of a job; the caller holds mu.
+func (c *console) mark(job uint32) {
+	if ch, ok := c.marks[job]; ok {
+		close(ch)
+		delete(c.marks, job)
+	}
+}
+
+// expect returns what is closed when the log has the end of the job. It is
+// asked before the job is started.
+func (c *console) expect(job uint32) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.marks == nil {
+		c.marks = map[uint32]chan struct{}{}
+	}
+	ch := make(chan struct{})
+	c.marks[job] = ch
+	return ch
+}
+
+// seen is the number of faults so far.
+func (c *console) seen() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.faults)
+}
+
+// since is the error for the first of the faults after the first n; nil if
+// there is none.
+func (c *console) since(n int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.faults) <= n {
+		return nil
+	}
+	return &KernelError{Line: c.faults[n], Log: string(ending(c.log))}
+}
+
+// text is the log.
+func (c *console) text() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return string(ending(c.log))
+}
+
+// why is the reason that the agent gave up; empty if it did not.
+func (c *console) why() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.setup
+}

@@ -1,0 +1,179 @@
+//go:build linux && verbena_rxevm
+
+package rxevm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// These tests boot machines. scripts/rxe.sh runs them (make test-rxe), where a
+// machine can be had; they are built under a tag of their own so that they are
+// not in everybody's go test.
+
+// bootTest boots a machine for a test.
+func bootTest(t *testing.T, c Config) *Machine {
+	t.Helper()
+	m, err := Boot(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Errorf("closing the machine: %v", err)
+		}
+	})
+	return m
+}
+
+// One machine, many commands: each with its output, its code, its end.
+func TestMachineRunsCommands(t *testing.T) {
+	dir := t.TempDir()
+	m := bootTest(t, Config{Shares: []Share{{Path: dir, Writable: true}}})
+	ctx := t.Context()
+
+	t.Run("exit code and both outputs", func(t *testing.T) {
+		var out, errs bytes.Buffer
+		err := m.Run(ctx, Cmd{Argv: []string{"sh", "-c", "echo out; echo err >&2; exit 7"}, Stdout: &out, Stderr: &errs})
+		var exit *ExitError
+		if !errors.As(err, &exit) || exit.Code != 7 || exit.Signal != "" {
+			t.Errorf("ended with %v, want exit code 7", err)
+		}
+		if out.String() != "out\n" || errs.String() != "err\n" {
+			t.Errorf("printed %q and %q", out.String(), errs.String())
+		}
+	})
+	t.Run("no such program", func(t *testing.T) {
+		var exit *ExitError
+		if err := m.Run(ctx, Cmd{Argv: []string{"no-such-program"}}); !errors.As(err, &exit) || exit.Code != 127 || exit.Reason == "" {
+			t.Errorf("ended with %v, want 127 and a reason", err)
+		}
+	})
+	t.Run("environment and folder", func(t *testing.T) {
+		var out bytes.Buffer
+		err := m.Run(ctx, Cmd{Argv: []string{"sh", "-c", "echo $VERBENA_TEST_DEVICES $X; pwd; echo written >file"},
+			Env: []string{"X=y"}, Dir: dir, Stdout: &out})
+		if err != nil || out.String() != "rxe0,rxe1 y\n"+dir+"\n" {
+			t.Errorf("%v, printed %q", err, out.String())
+		}
+		if text, err := os.ReadFile(filepath.Join(dir, "file")); string(text) != "written\n" {
+			t.Errorf("on the host the file has %q, %v", text, err)
+		}
+	})
+	t.Run("a limit kills, with all that the command started", func(t *testing.T) {
+		began := time.Now()
+		err := m.Run(ctx, Cmd{Argv: []string{"sh", "-c", "sleep 1000 & sleep 1000"}, Timeout: time.Second})
+		if !errors.Is(err, ErrTimeout) || time.Since(began) > patience+killGrace {
+			t.Errorf("%v after %v, want ErrTimeout", err, time.Since(began))
+		}
+		if out, err := m.Shell(ctx, "pgrep -x sleep || echo none"); err != nil || out != "none\n" {
+			t.Errorf("still there: %q, %v", out, err)
+		}
+	})
+	t.Run("a signal", func(t *testing.T) {
+		p, err := m.Start(ctx, Cmd{Argv: []string{"sleep", "1000"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Pid() == 0 {
+			t.Error("a running command without a process id")
+		}
+		if err := p.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		var exit *ExitError
+		if err := p.Wait(); !errors.As(err, &exit) || exit.Code != 128+int(syscall.SIGTERM) || exit.Signal != "terminated" {
+			t.Errorf("ended with %v, want a signal", err)
+		}
+	})
+	t.Run("the end of the context", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(ctx)
+		p, err := m.Start(ctx, Cmd{Argv: []string{"sleep", "1000"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if err := p.Wait(); !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v, want context.Canceled", err)
+		}
+	})
+	t.Run("much output, several at once", func(t *testing.T) {
+		const size = 4 << 20
+		var outs [3]bytes.Buffer
+		var ps [3]*Process
+		for i := range ps {
+			var err error
+			if ps[i], err = m.Start(ctx, Cmd{Argv: []string{"head", "-c", "4194304", "/dev/zero"}, Stdout: &outs[i]}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, p := range ps {
+			if err := p.Wait(); err != nil || outs[i].Len() != size {
+				t.Errorf("command %d: %v, %d bytes, want %d", i, err, outs[i].Len(), size)
+			}
+		}
+	})
+	t.Run("real packets between the devices", func(t *testing.T) {
+		out, err := m.Shell(ctx, `
+before=$(cat /sys/class/net/r0/statistics/tx_packets)
+rping -s -a 10.77.0.2 -C 3 -v >/dev/null & sleep 2
+rping -c -a 10.77.0.2 -I 10.77.0.1 -C 3 -v
+wait
+test $(( $(cat /sys/class/net/r0/statistics/tx_packets) - before )) -gt 10 && echo packets`)
+		if err != nil || !strings.Contains(out, "packets") {
+			t.Errorf("%v:\n%s", err, out)
+		}
+	})
+}
+
+// A fault of the kernel fails the command during which it was logged, whatever
+// its exit code, and the machine; not the commands after it.
+func TestKernelFaultFailsTheRun(t *testing.T) {
+	m, err := Boot(t.Context(), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.Shell(t.Context(), "echo '<1>BUG: unable to handle a test' >/dev/kmsg")
+	var k *KernelError
+	if !errors.As(err, &k) || !strings.Contains(k.Log, "to handle a test") {
+		t.Errorf("the command ended with %v, want a KernelError with the log", err)
+	}
+	if _, err := m.Shell(t.Context(), "true"); err != nil {
+		t.Errorf("the command after it: %v", err)
+	}
+	if err := m.Close(); !errors.As(err, &k) {
+		t.Errorf("the machine closed with %v, want a KernelError", err)
+	}
+}
+
+// A machine that dies ends what runs in it, at once.
+func TestMachineLost(t *testing.T) {
+	m, err := Boot(t.Context(), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := m.Start(t.Context(), Cmd{Argv: []string{"sleep", "1000"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Pid()
+	if err := m.qemu.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Wait(); !errors.Is(err, ErrLost) {
+		t.Errorf("the command ended with %v, want ErrLost", err)
+	}
+	if _, err := m.Start(t.Context(), Cmd{Argv: []string{"true"}}); !errors.Is(err, ErrLost) {
+		t.Errorf("another command: %v, want ErrLost", err)
+	}
+	if err := m.Close(); !errors.Is(err, ErrLost) {
+		t.Errorf("the machine closed with %v, want ErrLost", err)
+	}
+}

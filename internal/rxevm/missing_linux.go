@@ -1,0 +1,86 @@
+package rxevm
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// tools are what the host has to have, and the Debian package of each. The last
+// is a file.
+var tools = []struct{ name, from string }{
+	{"qemu-system-x86_64", "qemu-system-x86"},
+	{"apt-get", "apt"},
+	{"dpkg-deb", "dpkg"},
+	{"go", "golang-go"},
+	{keyring, "debian-archive-keyring"},
+}
+
+// Missing says what this system lacks, as one line with the command that gets
+// it, wrapped in [ErrNotHere]; nil if nothing is. It asks nobody but the file
+// system.
+func Missing() error {
+	if goruntime.GOARCH != "amd64" {
+		return fmt.Errorf("%w: it is an amd64 machine, and this is %s", ErrNotHere, goruntime.GOARCH)
+	}
+	names, from := lacking()
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s missing; apt-get install %s (as root, VERBENA_RXEVM_INSTALL=1 does it)",
+		ErrNotHere, strings.Join(names, ", "), strings.Join(from, " "))
+}
+
+// lacking are the tools that are not here, and their packages.
+func lacking() (names, from []string) {
+	for _, t := range tools {
+		_, err := exec.LookPath(t.name)
+		if strings.HasPrefix(t.name, "/") {
+			_, err = os.Stat(t.name)
+		}
+		if err != nil {
+			names = append(names, t.name)
+			if !slices.Contains(from, t.from) {
+				from = append(from, t.from)
+			}
+		}
+	}
+	return names, from
+}
+
+// installTime bounds the installation of QEMU from a slow mirror.
+const installTime = 10 * time.Minute
+
+// Install installs what is missing, if the process is root's and
+// VERBENA_RXEVM_INSTALL is 1; otherwise it changes nothing. The error is that of
+// [Missing] if something still is. It blocks until apt-get ends.
+func Install(ctx context.Context, say func(format string, args ...any)) error {
+	missing := Missing()
+	_, from := lacking()
+	if missing == nil || len(from) == 0 || os.Getenv("VERBENA_RXEVM_INSTALL") != "1" || os.Geteuid() != 0 {
+		return missing
+	}
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		return missing
+	}
+	ctx, cancel := context.WithTimeout(ctx, installTime)
+	defer cancel()
+	for _, args := range [][]string{
+		{"update", "-qq"},
+		append([]string{"install", "-qq", "-y", "--no-install-recommends"}, from...),
+	} {
+		say("apt-get %s", strings.Join(args, " "))
+		cmd := exec.CommandContext(ctx, "apt-get", args...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
+		cmd.WaitDelay = time.Second
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w; installing failed: apt-get %s: %v: %s", missing, args[0], err, lastLine(string(out)))
+		}
+	}
+	return Missing()
+}

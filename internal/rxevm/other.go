@@ -1,0 +1,20 @@
+//go:build !linux
+
+package rxevm
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+)
+
+// Machine is a running test machine; there is none on this system.
+type Machine struct{}
+
+// Missing says what this system lacks: Linux.
+func Missing() error {
+	return fmt.Errorf("%w: it takes Linux, and this is %s", ErrNotHere, runtime.GOOS)
+}
+
+// Boot fails with [ErrNotHere].
+func Boot(context.Context, Config) (*Machine, error) { return nil, Missing() }

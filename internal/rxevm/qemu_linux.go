@@ -1,0 +1,196 @@
+package rxevm
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/rxevm/wire"
+)
+
+// The descriptors that QEMU gets, from the first after its standard ones.
+const (
+	fdLink = 3 + iota
+	fdMonitor
+	fdCable
+)
+
+// The accelerators.
+const (
+	emulation = "tcg"
+	kvm       = "kvm"
+)
+
+// bootLine is what the kernel is told: the log goes to the serial line from
+// notices up, unthrottled for the agent's marks; a panic ends the machine (QEMU
+// does not reboot). Emulated processors on a busy host stand still for long:
+// a stall is one after two minutes, the most that the watchdog knows.
+const bootLine = "console=ttyS0 loglevel=6 printk.devkmsg=on panic=-1 " +
+	"watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120 tsc=nowatchdog net.ifnames=0"
+
+// arguments are QEMU's for a machine.
+func arguments(c *Config, img *Image, initrd, dir, accel string) []string {
+	args := []string{
+		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
+		"-accel", accel, "-cpu", "max", "-smp", strconv.Itoa(c.CPUs), "-m", strconv.Itoa(c.MemoryMB),
+		"-kernel", filepath.Join(img.Dir, kernelName), "-initrd", initrd, "-append", bootLine,
+		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
+		"-chardev", fmt.Sprintf("socket,id=link,fd=%d", fdLink),
+		"-device", "virtio-serial-pci", "-device", "virtserialport,chardev=link,name=" + wire.Port,
+		"-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", fdMonitor), "-mon", "chardev=monitor,mode=control",
+	}
+	folder := func(tag, path string, writable bool) {
+		option := fmt.Sprintf("local,id=%s,path=%s,security_model=none,multidevs=remap", tag, strings.ReplaceAll(path, ",", ",,"))
+		if !writable {
+			option += ",readonly=on"
+		}
+		args = append(args, "-fsdev", option, "-device", "virtio-9p-pci,fsdev="+tag+",mount_tag="+tag)
+	}
+	folder("root", filepath.Join(img.Dir, rootName), false)
+	for _, s := range shares(c, dir) {
+		path := s.Path
+		if path == wire.ShareDir {
+			path = dir
+		}
+		folder(s.Tag, path, s.Writable)
+	}
+	if c.Cable != nil {
+		args = append(args, "-netdev", fmt.Sprintf("socket,id=%s,fd=%d", nicName, fdCable),
+			"-device", "virtio-net-pci,netdev="+nicName+",romfile=")
+	}
+	if c.NUMANodes > 1 {
+		per, cpus := c.MemoryMB/c.NUMANodes, c.CPUs/c.NUMANodes
+		for n := range c.NUMANodes {
+			// The last has what is left over.
+			mem, last := per, n*cpus+cpus-1
+			if n == c.NUMANodes-1 {
+				mem, last = c.MemoryMB-per*n, c.CPUs-1
+			}
+			args = append(args, "-object", fmt.Sprintf("memory-backend-ram,id=mem%d,size=%dM", n, mem),
+				"-numa", fmt.Sprintf("node,nodeid=%d,cpus=%d-%d,memdev=mem%d", n, n*cpus, last, n))
+		}
+	}
+	return args
+}
+
+// nicName is the virtual network's card, for the monitor.
+const nicName = "nic"
+
+// shares are what the machine mounts: its own writable folder, and those asked
+// for.
+func shares(c *Config, dir string) []wire.Share {
+	all := []wire.Share{{Tag: "own", Path: wire.ShareDir, Writable: true}}
+	for i, s := range c.Shares {
+		all = append(all, wire.Share{Tag: "s" + strconv.Itoa(i), Path: s.Path, Writable: s.Writable})
+	}
+	return all
+}
+
+// initramfs writes the machine's first root: the agent, the early modules, and
+// what the machine shall be.
+func initramfs(file string, img *Image, agent []byte, setup wire.Setup) error {
+	load, err := img.modules()
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	c := cpio{out: f}
+	for _, d := range []string{"proc", "sys", "ro", "rw", "new"} {
+		c.dir(d)
+	}
+	c.char("dev/console", 5, 1) // for the first process, before devtmpfs
+	c.file("init", agent)
+	for _, m := range load {
+		text, err := os.ReadFile(filepath.Join(img.Dir, rootName, m))
+		if err != nil {
+			return err
+		}
+		name := "modules/" + filepath.Base(m)
+		c.file(name, text)
+		setup.Modules = append(setup.Modules, "/"+name)
+	}
+	text, err := json.Marshal(setup)
+	if err != nil {
+		return err
+	}
+	c.file(strings.TrimPrefix(wire.SetupFile, "/"), text)
+	if err := c.close(); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// qemu is the process.
+type qemu struct {
+	cmd  *exec.Cmd
+	dead chan struct{} // closed when it has been waited for
+	err  error         // how it ended; read after dead
+
+	mu    sync.Mutex // guards words
+	words bytes.Buffer
+}
+
+// maxWords is how much of QEMU's own messages is kept.
+const maxWords = 16 << 10
+
+// Write keeps QEMU's messages for the error of a machine that did not boot.
+func (q *qemu) Write(b []byte) (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if room := maxWords - q.words.Len(); room > 0 {
+		q.words.Write(b[:min(len(b), room)])
+	}
+	return len(b), nil
+}
+
+func (q *qemu) said() string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return strings.TrimSpace(q.words.String())
+}
+
+// startQEMU starts the process with the descriptors; the console gets its
+// output until it is dead. QEMU is killed when the thread that started it ends:
+// that thread does nothing else until QEMU is dead, so it ends before only with
+// the whole process.
+func startQEMU(args []string, fds []*os.File, c *console) (*qemu, error) {
+	q := &qemu{dead: make(chan struct{})}
+	q.cmd = exec.Command("qemu-system-x86_64", args...)
+	q.cmd.ExtraFiles = fds
+	q.cmd.Stderr = q
+	// Its own group: a terminal's interrupt is for us, who end it in order.
+	q.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	out, err := q.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	started := make(chan error, 1)
+	go func() {
+		goruntime.LockOSThread() // for good: the thread ends with the goroutine
+		defer close(q.dead)
+		if err := q.cmd.Start(); err != nil {
+			started <- err
+			return
+		}
+		started <- nil
+		c.read(out)
+		q.err = q.cmd.Wait()
+	}()
+	if err := <-started; err != nil {
+		<-q.dead
+		return nil, err
+	}
+	return q, nil
+}
