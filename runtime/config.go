@@ -72,8 +72,13 @@ type Config struct {
 
 // Options describe connections. The zero value works.
 type Options struct {
-	// Raw leaves receives to the caller; see the package comment.
+	// Raw leaves receives to the caller; see the package comment. The peer need not
+	// be a runtime then: any program of librdmacm's will do.
 	Raw bool
+	// Bare has PrivateData of a raw connection go as it is, without the hello that
+	// runtimes put in front of it, and the peer's come as it is: for peers that are
+	// no runtime and read it.
+	Bare bool
 	// SendDepth is how many operations may be outstanding; default
 	// DefaultSendDepth.
 	SendDepth int
@@ -94,8 +99,12 @@ type Options struct {
 	// RecvCredits of its own: one of the same runtime, not closed; default nil.
 	Shared *SharedRecv
 	// PrivateData goes to the peer with the request or the acceptance: at most
-	// MaxDialData or MaxAcceptData bytes. It is copied.
+	// MaxDialData or MaxAcceptData bytes; Bare, verbs.MaxPrivateConnect or
+	// verbs.MaxPrivateAccept. It is copied.
 	PrivateData []byte
+
+	// kind is the type of the queue pair: RC by default (PlainOptions.Type).
+	kind verbs.QPType
 }
 
 func (c Config) validate() (Config, error) {
@@ -139,8 +148,8 @@ func (o Options) validate() (Options, error) {
 		return o, fmt.Errorf("%w: Options.MessageSize is %d, want %d to %d", ErrConfig, o.MessageSize, minMessageSize, 1<<30)
 	case o.MaxSGE < 1 || o.MaxSGE > maxPieces:
 		return o, fmt.Errorf("%w: Options.MaxSGE is %d, want 1 to %d", ErrConfig, o.MaxSGE, maxPieces)
-	case o.Shared != nil && !o.Raw:
-		return o, fmt.Errorf("%w: Options.Shared is for raw connections", ErrConfig)
+	case (o.Shared != nil || o.Bare) && !o.Raw:
+		return o, fmt.Errorf("%w: Options.Shared and Bare are for raw connections", ErrConfig)
 	case o.Inline > maxInline:
 		return o, fmt.Errorf("%w: Options.Inline is %d, want at most %d", ErrConfig, o.Inline, maxInline)
 	}

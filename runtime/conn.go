@@ -13,7 +13,6 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
-	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // connState is where a connection stands. The holder of the turn moves it.
@@ -79,7 +78,7 @@ type Conn struct {
 
 	// The holder's.
 	state     connState
-	id        verbs.CMID
+	id        queuePairID
 	promise   futures.Promise[*Conn] // of Dial or Accept, while connecting
 	timer     *reactor.Timer
 	admitted  bool
@@ -124,7 +123,7 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 		recvs = -1
 	}
 	c.q, err = c.sh.r.Prepare(reactor.QueueConfig{
-		PD: rt.pd, SendDepth: opts.SendDepth, RecvDepth: recvs, Shared: opts.Shared.queue(), ControlDepth: controls,
+		PD: rt.pd, Type: opts.kind, SendDepth: opts.SendDepth, RecvDepth: recvs, Shared: opts.Shared.queue(), ControlDepth: controls,
 		MaxSGE: opts.MaxSGE, Inline: max(opts.Inline, frameSize),
 	})
 	if errors.Is(err, reactor.ErrConfig) {
@@ -148,7 +147,7 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 // not for inherit again: there, Inline 0 means never.
 func (rt *Runtime) inherit(o Options) (Options, error) {
 	d := rt.cfg.Conn
-	o.Raw = o.Raw || d.Raw
+	o.Raw, o.Bare = o.Raw || d.Raw, o.Bare || d.Bare
 	o.SendDepth = orDefault(o.SendDepth, d.SendDepth)
 	o.RecvCredits = orDefault(o.RecvCredits, d.RecvCredits)
 	o.MessageSize = orDefault(o.MessageSize, d.MessageSize)
@@ -171,22 +170,15 @@ func (rt *Runtime) inherit(o Options) (Options, error) {
 	return o.validate()
 }
 
-// checkPrivate checks the length of private data that goes with what.
-func (o Options) checkPrivate(what string, most int) error {
-	if len(o.PrivateData) > most {
-		return fmt.Errorf("%w: Options.PrivateData has %d bytes, %s carries %d", ErrConfig, len(o.PrivateData), what, most)
-	}
-	return nil
-}
-
 // LocalAddr and RemoteAddr are the ends of the connection.
 func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
 
 // RemoteAddr is the peer's end.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
 
-// PrivateData is what the peer gave with its request or acceptance. It is the
-// connection's and not to be changed.
+// PrivateData is what the peer gave with its request or acceptance; of a peer that
+// is no runtime with the zeros that the connection manager may have added behind
+// it. It is the connection's and not to be changed.
 func (c *Conn) PrivateData() []byte { return c.private }
 
 // MaxMessage is the largest message that can be sent, in bytes: what the peer

@@ -77,7 +77,7 @@ func (rt *Runtime) dialing(ctx context.Context, addr string, o Options) (c *Conn
 	if o, err = rt.inherit(o); err != nil {
 		return nil, f, err
 	}
-	if err := o.checkPrivate("a request", MaxDialData); err != nil {
+	if err := o.checkPrivate("a request", verbs.MaxPrivateConnect); err != nil {
 		return nil, f, err
 	}
 	if c, err = rt.newConn(o); err != nil {
@@ -135,11 +135,7 @@ func (c *Conn) dial(dst netip.AddrPort) {
 // meanwhile.
 func (c *Conn) begin() bool {
 	c.state = connConnecting
-	err := c.cause.Load()
-	if err == nil && c.rt.gone.Load() {
-		err = verbs.ErrDeviceRemoved
-	}
-	if err != nil {
+	if err := c.given(); err != nil {
 		c.giveUp(err)
 		return false
 	}
@@ -150,7 +146,17 @@ func (c *Conn) begin() bool {
 	return true
 }
 
-func (c *Conn) own(id verbs.CMID) {
+// given is why the connection is given up before anything is made of it; nil if it
+// is not.
+func (c *Conn) given() error {
+	err := c.cause.Load()
+	if err == nil && c.rt.gone.Load() {
+		err = verbs.ErrDeviceRemoved
+	}
+	return err
+}
+
+func (c *Conn) own(id queuePairID) {
 	c.id = id
 	c.sh.targets[id] = c
 }
@@ -185,19 +191,15 @@ func (c *Conn) setup() error {
 
 // param is our half of what is agreed on.
 func (c *Conn) param() *verbs.ConnParam {
-	h := hello{raw: c.opts.Raw, user: c.opts.PrivateData}
-	if !c.opts.Raw {
-		h.credits, h.recvSize = uint32(c.opts.RecvCredits), uint32(c.opts.MessageSize)
-	}
 	return &verbs.ConnParam{
-		PrivateData: encodeHello(h), ResponderResources: c.rt.reads, InitiatorDepth: c.rt.reads,
+		PrivateData: c.ownHello(), ResponderResources: c.rt.reads, InitiatorDepth: c.rt.reads,
 		RetryCount: retryCount, RNRRetryCount: rnrRetryCount,
 	}
 }
 
 // meet takes the peer's half.
 func (c *Conn) meet(private []byte) error {
-	h, err := readHello(private, c.opts.Raw)
+	h, err := readHello(private, c.opts)
 	if err != nil {
 		return err
 	}
@@ -209,33 +211,19 @@ func (c *Conn) meet(private []byte) error {
 	return nil
 }
 
-// readHello is the peer's hello if a connection of this mode can live with it.
-func readHello(private []byte, raw bool) (hello, error) {
-	h, err := parseHello(private)
-	switch {
-	case err != nil:
-		return h, err
-	case h.raw != raw:
-		return h, fmt.Errorf("%w: one side is raw, the other managed", ErrMode)
-	case !h.raw && (h.credits == 0 || h.credits > maxCredits || h.recvSize < minMessageSize):
-		return h, fmt.Errorf("%w: it offers %d receives of %d bytes", ErrPeerProtocol, h.credits, h.recvSize)
-	}
-	return h, nil
-}
-
 // onCM implements cmTarget.
 func (c *Conn) onCM(ev *verbs.CMEvent) {
 	var err error
 	switch ev.Type {
 	case verbs.CMAddrResolved:
-		if c.id.Device() != c.rt.dev.Device().Name {
-			err = fmt.Errorf("%w: %v is reached through device %s, this runtime has %s", ErrUnreachable, c.remote, c.id.Device(), c.rt.dev.Device().Name)
+		if ev.ID.Device() != c.rt.dev.Device().Name {
+			err = fmt.Errorf("%w: %v is reached through device %s, this runtime has %s", ErrUnreachable, c.remote, ev.ID.Device(), c.rt.dev.Device().Name)
 			break
 		}
-		err = c.id.ResolveRoute(c.rt.cfg.ConnectTimeout)
+		err = ev.ID.ResolveRoute(c.rt.cfg.ConnectTimeout)
 	case verbs.CMRouteResolved:
 		if err = c.setup(); err == nil {
-			err = c.id.Connect(c.param())
+			err = ev.ID.Connect(c.param())
 		}
 	case verbs.CMEstablished:
 		if c.state == connConnecting {
@@ -286,6 +274,11 @@ func (c *Conn) established(ev *verbs.CMEvent) {
 			return
 		}
 	}
+	c.opened()
+}
+
+// opened gives the connection to who waits for it.
+func (c *Conn) opened() {
 	c.sh.r.StopTimer(c.timer)
 	c.state = connOpen
 	c.local, c.remote = c.id.LocalAddr(), c.id.PeerAddr()

@@ -325,6 +325,6 @@ func TestDeadDeviceEndsOperations(t *testing.T) {
 }
 
 // unflushed is an identifier whose device does not flush.
-type unflushed struct{ verbs.CMID }
+type unflushed struct{ queuePairID }
 
 func (unflushed) Disconnect() error { return nil }

@@ -64,7 +64,7 @@ func (rt *Runtime) ListenOptions(addr string, o Options) (*Listener, error) {
 	if o, err = rt.inherit(o); err != nil {
 		return nil, err
 	}
-	if err := o.checkPrivate("an acceptance", MaxAcceptData); err != nil {
+	if err := o.checkPrivate("an acceptance", verbs.MaxPrivateAccept); err != nil {
 		return nil, err
 	}
 	if err := rt.enter(); err != nil {
@@ -190,7 +190,7 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 	if ev.Type != verbs.CMConnectRequest {
 		return
 	}
-	if _, err := readHello(ev.Conn.PrivateData, l.opts.Raw); err != nil {
+	if _, err := readHello(ev.Conn.PrivateData, l.opts); err != nil {
 		code := rejectProtocol
 		if errors.Is(err, ErrMode) {
 			code = rejectMode

@@ -18,12 +18,16 @@ type shard struct {
 	r  *reactor.Reactor
 	cm verbs.CMChannel
 	// targets get the events of the identifiers they own.
-	targets map[verbs.CMID]cmTarget
+	targets map[connID]cmTarget
 	// closing are the identifiers that the device did not let go yet, each with whom to
 	// tell.
-	closing map[verbs.CMID]func(error)
+	closing map[connID]func(error)
 	cmGone  bool // the channel is closed
 }
+
+// connID is what connections, listeners and the like have at the device: an
+// identifier of the connection manager, or a queue pair without one (plain_id.go).
+type connID = verbs.Object
 
 // cmTarget owns a connection identifier.
 type cmTarget interface {
@@ -33,7 +37,7 @@ type cmTarget interface {
 }
 
 func newShard(rt *Runtime, node int) (_ *shard, err error) {
-	s := &shard{rt: rt, targets: map[verbs.CMID]cmTarget{}, closing: map[verbs.CMID]func(error){}}
+	s := &shard{rt: rt, targets: map[connID]cmTarget{}, closing: map[connID]func(error){}}
 	var now func() time.Time // the machine's
 	if rt.cfg.stepped {
 		now = rt.cfg.now
@@ -166,9 +170,9 @@ const closeTries = 100
 
 // closeID closes an identifier, now or as soon as its events are
 // acknowledged, and then calls done (may be nil). Holder only.
-func (s *shard) closeID(id verbs.CMID, done func(error)) { s.tryClose(id, closeTries, done) }
+func (s *shard) closeID(id connID, done func(error)) { s.tryClose(id, closeTries, done) }
 
-func (s *shard) tryClose(id verbs.CMID, tries int, done func(error)) {
+func (s *shard) tryClose(id connID, tries int, done func(error)) {
 	delete(s.targets, id)
 	err := id.Close()
 	switch busy := errors.Is(err, verbs.ErrBusy); {

@@ -35,7 +35,7 @@ func (rt *Runtime) deviceGone() {
 func (s *shard) unplug() {
 	for _, id := range s.ordered() {
 		if t := s.targets[id]; t != nil { // an earlier one may have ended it
-			t.onCM(&verbs.CMEvent{Type: verbs.CMDeviceRemoval, ID: id})
+			t.onCM(&verbs.CMEvent{Type: verbs.CMDeviceRemoval})
 		}
 	}
 	s.rt.mu.Lock()
@@ -71,8 +71,8 @@ func (rt *Runtime) listed() bool {
 
 // ordered is the targets' identifiers in an order that is the same in every run of
 // a simulation. Holder only.
-func (s *shard) ordered() []verbs.CMID {
-	return slices.SortedFunc(maps.Keys(s.targets), func(a, b verbs.CMID) int { return cmp.Compare(a.String(), b.String()) })
+func (s *shard) ordered() []connID {
+	return slices.SortedFunc(maps.Keys(s.targets), func(a, b connID) int { return cmp.Compare(a.String(), b.String()) })
 }
 
 // unplug ends a connection whose device is gone: what is out completes when the

@@ -312,7 +312,7 @@ func TestEachTellerIsEnough(t *testing.T) {
 			(*p.ring.Load())()
 		},
 		"DEVICE_REMOVAL": func(p *teller, c *Conn) {
-			c.sh.r.Defer(func() { c.onCM(&verbs.CMEvent{Type: verbs.CMDeviceRemoval, ID: c.id}) })
+			c.sh.r.Defer(func() { c.onCM(&verbs.CMEvent{Type: verbs.CMDeviceRemoval, ID: c.id.(verbs.CMID)}) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
