@@ -1,26 +1,27 @@
 // Command peer is a process under load, for outages to be tried on; see package
-// outage. It obeys lines on its standard input:
+// outage. It obeys signals:
 //
-//	mark   the peer is gone from now on
-//	heal   the peer is there again
-//	stop   end the load and report; so does the end of the input
+//	SIGUSR1   the peer is gone from now on
+//	SIGUSR2   the peer is there again
+//	SIGTERM   end the load and report
 //
 // and says on its standard output, a line each, "ready" when it serves,
 // "connected" when it has connected to the peer for each role, "worked" when it has
 // made its rounds, "removed" when its device was taken away, upon which it ends the
 // load by itself; and in the end the report, one line of JSON. It lives until it is
-// told to stop, also behind a report. Its exit code is 0 if all
-// invariants hold, 1 if one is broken, 2 if it could not begin.
+// told to end, also behind a report. Its exit code is 0 if all invariants hold, 1 if
+// one is broken, 2 if it could not begin.
 package main
 
 import (
-	"bufio"
 	"flag"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/leak"
@@ -38,7 +39,9 @@ func main() {
 		fmt.Fprintln(os.Stderr, "peer:", err)
 		os.Exit(2)
 	}
-	report, err := run(cfg, os.Stdin, os.Stdout)
+	told := make(chan os.Signal, 8) // more than are sent before one is obeyed
+	signal.Notify(told, mark, heal, syscall.SIGTERM, os.Interrupt)
+	report, err := run(cfg, told, os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "peer:", err)
 		os.Exit(2)
@@ -70,9 +73,7 @@ func parse(args []string) (cfg outage.Config, err error) {
 
 // run has a peer under load until it is told to stop or its device is gone, writes
 // the report, and returns when it was told to stop.
-func run(cfg outage.Config, in io.Reader, out io.Writer) (*outage.Report, error) {
-	lines := make(chan string)
-	go obey(in, lines) // ends with the process: reading cannot be interrupted
+func run(cfg outage.Config, told <-chan os.Signal, out io.Writer) (*outage.Report, error) {
 	before, err := leak.Take(
 		leak.Gauge{Name: "objects of verbs/ibv", Read: ibv.Live},
 		leak.Gauge{Name: "objects of verbs/soft", Read: soft.Live})
@@ -84,33 +85,30 @@ func run(cfg outage.Config, in io.Reader, out io.Writer) (*outage.Report, error)
 	if err != nil {
 		return nil, err
 	}
-	told := load(p, lines, out)
+	stopped := load(p, told, out)
 	report := p.Stop()
 	report.Left = outage.Left(before.Check(leakWait), report.Removed)
 	if _, err := report.WriteTo(out); err != nil {
 		return nil, err
 	}
-	for !told {
-		line, ok := <-lines
-		told = !ok || line == "stop"
+	for !stopped {
+		stopped = ends(<-told)
 	}
 	return report, nil
 }
 
 // load obeys until the load is to end, and tells whether it was told to stop.
-func load(p *outage.Peer, lines <-chan string, out io.Writer) (told bool) {
+func load(p *outage.Peer, told <-chan os.Signal, out io.Writer) (stopped bool) {
 	for {
 		select {
-		case line, ok := <-lines:
+		case s := <-told:
 			switch {
-			case !ok || line == "stop":
+			case ends(s):
 				return true
-			case line == "mark":
+			case s == mark:
 				p.Mark()
-			case line == "heal":
+			case s == heal:
 				p.Heal()
-			default:
-				fmt.Fprintf(os.Stderr, "peer: told %q, which is no command\n", line)
 			}
 		case <-p.Removed():
 			fmt.Fprintln(out, "removed")
@@ -119,10 +117,5 @@ func load(p *outage.Peer, lines <-chan string, out io.Writer) (told bool) {
 	}
 }
 
-// obey passes lines on until the input ends.
-func obey(in io.Reader, lines chan<- string) {
-	defer close(lines)
-	for s := bufio.NewScanner(in); s.Scan(); {
-		lines <- s.Text()
-	}
-}
+// ends tells whether a signal ends the load.
+func ends(s os.Signal) bool { return s == syscall.SIGTERM || s == os.Interrupt }
