@@ -28,6 +28,7 @@ type PacketConn struct {
 	q    *reactor.Queue
 	opts Options
 	addr netip.AddrPort
+	from uint8 // the entry of the port's address table that replies leave from
 
 	// cause is why it takes no more operations. Set once, by the holder or by
 	// Close; read by all. ended is closed by who has set it.
@@ -83,6 +84,11 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 	defer rt.leave()
 	p := &PacketConn{rt: rt, sh: rt.shard(), opts: o, ended: make(chan struct{}), closed: make(chan struct{}),
 		peers: map[*Peer]struct{}{}, groups: map[netip.Addr]*membership{}, asking: map[*resolving]struct{}{}}
+	from, err := verbs.ChooseGID(rt.dev, packetPort)
+	if err != nil {
+		return nil, err
+	}
+	p.from = uint8(from.Index) // of up to 256
 	p.task.Fn = p.match
 	p.q, err = p.sh.r.Prepare(reactor.QueueConfig{
 		PD: rt.pd, Type: verbs.QPTUD, SendDepth: o.SendDepth, RecvDepth: o.RecvCredits, MaxSGE: o.MaxSGE, Inline: o.Inline,

@@ -48,6 +48,10 @@ func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr
 	return e, nil
 }
 
+// packetPort is the port of the device that datagrams use: the connection manager
+// binds to an address, and the first port has it.
+const packetPort = 1
+
 // PeerOf is where a reply to k goes. It enters the kernel on a real device.
 // ErrMessage after Release; verbs.ErrInvalid for a datagram without a source.
 //
@@ -60,7 +64,7 @@ func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
 	if !s.grh {
 		return nil, fmt.Errorf("%w: a datagram without a GRH", verbs.ErrInvalid)
 	}
-	a, err := verbs.InitAHFromGRH(s.buf.Bytes(), 1, 0)
+	a, err := verbs.InitAHFromGRH(s.buf.Bytes(), packetPort, s.p.from)
 	if err != nil {
 		return nil, err
 	}
