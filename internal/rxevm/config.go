@@ -32,8 +32,8 @@ const maxNodes = 8
 type Config struct {
 	// Shares are folders of the host that the machine has at the same path.
 	Shares []Share
-	// CPUs is the number of processors; 2 by default, at least one for each
-	// NUMA node.
+	// CPUs is the number of processors; 2 by default, or one for each NUMA
+	// node; a multiple of the nodes.
 	CPUs int
 	// MemoryMB is the memory in units of 2^20 bytes; 2048 by default.
 	MemoryMB int
@@ -82,7 +82,7 @@ func (c *Config) validate() error {
 	switch {
 	case c.NUMANodes < 0 || c.NUMANodes > maxNodes:
 		return fmt.Errorf("rxevm: %d NUMA nodes, want 0 to %d", c.NUMANodes, maxNodes)
-	case c.CPUs < max(1, c.NUMANodes):
+	case c.CPUs < 1 || c.CPUs%max(1, c.NUMANodes) != 0:
 		return fmt.Errorf("rxevm: %d processors for %d NUMA nodes", c.CPUs, c.NUMANodes)
 	case c.MemoryMB < 0 || c.BootTimeout < 0:
 		return errors.New("rxevm: negative memory or time")

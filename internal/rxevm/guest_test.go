@@ -25,12 +25,22 @@ func bootTest(t *testing.T, c Config) *Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	closeAfter(t, m)
+	return m
+}
+
+// closeAfter closes the machine when the test has ended, and shows its kernel's
+// log if that or the test fails.
+func closeAfter(t *testing.T, m *Machine) {
 	t.Cleanup(func() {
-		if err := m.Close(); err != nil {
+		err := m.Close()
+		if err != nil {
 			t.Errorf("closing the machine: %v", err)
 		}
+		if t.Failed() {
+			t.Logf("its kernel's log ends:\n%s", tail(m.Log(), logTail))
+		}
 	})
-	return m
 }
 
 // One machine, many commands: each with its output, its code, its end.

@@ -107,7 +107,7 @@ func TestConfigRefuses(t *testing.T) {
 	for _, c := range []Config{
 		{Shares: []Share{{Path: "/"}}}, {Shares: []Share{{Path: "/usr/share"}}}, {Shares: []Share{{Path: "here"}}},
 		{Shares: []Share{{Path: "/home/../etc"}}}, {Shares: []Share{{Path: "/verbena"}}},
-		{NUMANodes: -1}, {NUMANodes: maxNodes + 1}, {CPUs: 1, NUMANodes: 2}, {CPUs: -1}, {MemoryMB: -1}, {BootTimeout: -1},
+		{NUMANodes: -1}, {NUMANodes: maxNodes + 1}, {CPUs: 1, NUMANodes: 2}, {CPUs: 3, NUMANodes: 2}, {CPUs: -1}, {MemoryMB: -1}, {BootTimeout: -1},
 	} {
 		if err := c.validate(); err == nil {
 			t.Errorf("%+v was taken", c)

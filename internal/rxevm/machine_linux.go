@@ -43,7 +43,8 @@ type Machine struct {
 	link    net.Conn // read by receive, written under out
 	out     sync.Mutex
 	monitor monitor
-	address string
+	plugged int    // the number of its plug; 0 without a cable
+	address string // on the cable, with the prefix length
 	hello   wire.Greeting
 
 	// heard is when the last frame came, in nanoseconds of the process's
@@ -127,7 +128,7 @@ func boot(ctx context.Context, c *Config, img *Image, agent []byte) (_ *Machine,
 	if err := initramfs(initrd, img, agent, setup); err != nil {
 		return nil, err
 	}
-	if m.qemu, err = startQEMU(arguments(c, img, initrd, m.Dir(), accelArgument(c.accel)), fds, &m.console); err != nil {
+	if m.qemu, err = startQEMU(arguments(c, img, initrd, m.Dir(), accelArgument(c.accel), m.plugged), fds, &m.console); err != nil {
 		return nil, fmt.Errorf("rxevm: starting QEMU: %w", err)
 	}
 	if err := m.greet(ctx); err != nil {
@@ -159,12 +160,11 @@ func (m *Machine) plug(c *Config) (theirs []*os.File, err error) {
 	if conn, theirs, err = pair(theirs); err != nil {
 		return theirs, err
 	}
-	number, err := c.Cable.plug(conn)
-	if err != nil {
+	if m.plugged, err = c.Cable.plug(conn); err != nil {
 		conn.Close()
 		return theirs, err
 	}
-	m.address = fmt.Sprintf("10.78.0.%d/24", number)
+	m.address = fmt.Sprintf("10.78.0.%d/24", m.plugged)
 	return theirs, nil
 }
 

@@ -36,11 +36,16 @@ const (
 const bootLine = "console=ttyS0 loglevel=6 printk.devkmsg=on panic=-1 " +
 	"watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120 tsc=nowatchdog net.ifnames=0"
 
-// arguments are QEMU's for a machine.
-func arguments(c *Config, img *Image, initrd, dir, accel string) []string {
+// arguments are QEMU's for a machine on plug of its cable.
+func arguments(c *Config, img *Image, initrd, dir, accel string, plug int) []string {
+	smp := strconv.Itoa(c.CPUs)
+	if c.NUMANodes > 1 {
+		// A socket for each node: the kernel warns of a cache that two share.
+		smp = fmt.Sprintf("%d,sockets=%d,cores=%d,threads=1", c.CPUs, c.NUMANodes, c.CPUs/c.NUMANodes)
+	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
-		"-accel", accel, "-cpu", "max", "-smp", strconv.Itoa(c.CPUs), "-m", strconv.Itoa(c.MemoryMB),
+		"-accel", accel, "-cpu", "max", "-smp", smp, "-m", strconv.Itoa(c.MemoryMB),
 		"-kernel", filepath.Join(img.Dir, kernelName), "-initrd", initrd, "-append", bootLine,
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 		"-chardev", fmt.Sprintf("socket,id=link,fd=%d", fdLink),
@@ -64,25 +69,29 @@ func arguments(c *Config, img *Image, initrd, dir, accel string) []string {
 	}
 	if c.Cable != nil {
 		args = append(args, "-netdev", fmt.Sprintf("socket,id=%s,fd=%d", nicName, fdCable),
-			"-device", "virtio-net-pci,netdev="+nicName+",romfile=")
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=%s,mac=%s%02x,romfile=", nicName, nicMAC, plug))
 	}
 	if c.NUMANodes > 1 {
 		per, cpus := c.MemoryMB/c.NUMANodes, c.CPUs/c.NUMANodes
 		for n := range c.NUMANodes {
 			// The last has what is left over.
-			mem, last := per, n*cpus+cpus-1
+			mem := per
 			if n == c.NUMANodes-1 {
-				mem, last = c.MemoryMB-per*n, c.CPUs-1
+				mem = c.MemoryMB - per*n
 			}
 			args = append(args, "-object", fmt.Sprintf("memory-backend-ram,id=mem%d,size=%dM", n, mem),
-				"-numa", fmt.Sprintf("node,nodeid=%d,cpus=%d-%d,memdev=mem%d", n, n*cpus, last, n))
+				"-numa", fmt.Sprintf("node,nodeid=%d,cpus=%d-%d,memdev=mem%d", n, n*cpus, n*cpus+cpus-1, n))
 		}
 	}
 	return args
 }
 
-// nicName is the virtual network's card, for the monitor.
-const nicName = "nic"
+// nicName is the virtual network's card, for the monitor; nicMAC the first five
+// bytes of its address, in QEMU's range: the last is the number of its plug.
+const (
+	nicName = "nic"
+	nicMAC  = "52:54:00:76:62:"
+)
 
 // shares are what the machine mounts: its own writable folder, and those asked
 // for.
