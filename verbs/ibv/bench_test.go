@@ -24,7 +24,18 @@ var batches = []int{1, rigDepth}
 func BenchmarkInstant(b *testing.B) {
 	for _, n := range batches {
 		b.Run(fmt.Sprintf("c_%d", n), func(b *testing.B) { loopInC(b, n) })
-		b.Run(fmt.Sprintf("turn_%d", n), func(b *testing.B) { loopOfTurns(b, n) })
+		b.Run(fmt.Sprintf("turn_%d", n), func(b *testing.B) { loopOfTurns(b, n, false, Config{}) })
+	}
+}
+
+// BenchmarkExtended is the same round by what came later: extended posting, and
+// completion queues polled by ibv_start_poll. It is what Config.ExtendedCQ's
+// default was chosen by.
+func BenchmarkExtended(b *testing.B) {
+	for _, n := range batches {
+		b.Run(fmt.Sprintf("plain_%d", n), func(b *testing.B) { loopOfTurns(b, n, false, Config{}) })
+		b.Run(fmt.Sprintf("posting_%d", n), func(b *testing.B) { loopOfTurns(b, n, true, Config{}) })
+		b.Run(fmt.Sprintf("polling_%d", n), func(b *testing.B) { loopOfTurns(b, n, false, Config{ExtendedCQ: true}) })
 	}
 }
 
@@ -47,13 +58,13 @@ func loopInC(b *testing.B, n int) {
 	b.ReportMetric(float64(ns)/float64(b.N), "ns/op")
 }
 
-func loopOfTurns(b *testing.B, n int) {
+func loopOfTurns(b *testing.B, n int, extended bool, cfg Config) {
 	null, err := nulldev.Open(nullPaths(b))
 	must(b, err)
 	defer null.Close()
 	null.SetMode(nulldev.Instant)
-	r := newRig(b, Config{})
-	turn := verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(n), Count: n}}, Polls: []verbs.PollGroup{{CQ: r.cq, WC: r.wc}}}
+	r := newRig(b, cfg)
+	turn := verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(n), Count: n, Extended: extended}}, Polls: []verbs.PollGroup{{CQ: r.cq, WC: r.wc}}}
 	for i := range n - 1 {
 		r.sends[i].Flags = 0
 	}

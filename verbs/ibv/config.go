@@ -23,9 +23,13 @@ type Config struct {
 	// Verbs and RDMACM are names for the dynamic linker, or paths; default
 	// libibverbs.so.1 and librdmacm.so.1.
 	Verbs, RDMACM string
+	// Fork says what is done about fork(2); default [ForkAuto]. The library keeps
+	// one state for the process: what one provider asked for holds for all.
+	Fork ForkPolicy
 	// ExtendedCQ makes completion queues that are polled by ibv_start_poll, on
 	// devices that have them. It is as a test of that path, and for devices
-	// whose ordinary polling is the slower one.
+	// whose ordinary polling is the slower one; see "Which interface" in the
+	// package comment, and measure. Default: no.
 	ExtendedCQ bool
 }
 

@@ -25,6 +25,24 @@
 //	──────────── function tables ────────────
 //	libibverbs.so.1, librdmacm.so.1
 //
+// # Which interface
+//
+// Posting and polling exist twice in libibverbs. Here the ordinary interface is
+// the default: a turn has its requests in memory as ibv_post_send takes them, one
+// call for a list, and ibv_poll_cq writes completions where the caller reads them.
+// The extended one takes three or four calls through pointers for each request
+// and up to ten for each completion; it pays where a program would else fill
+// structures only to have them read, which this one does not. On the null device,
+// whose extended calls copy, a round of one request costs the same either way, and
+// one of 16 requests five times as much (BenchmarkExtended). So extended posting is
+// used for what only it has, lists with a FLUSH or an ATOMIC_WRITE
+// (verbs.SendGroup.Extended), and extended queues when [Config].ExtendedCQ says so.
+//
+// Calls that not every library, driver or kernel has are looked up when they are
+// used: memory on demand and advice (odp.go), memory of other devices, thread
+// domains (td.go), the order of data and vendors' options (qpmore.go). What is
+// absent anywhere on the way answers ErrNotSupported.
+//
 // # Who owns what
 //
 // C is never given a Go pointer that it keeps. An object of C carries a number,

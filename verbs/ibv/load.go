@@ -33,9 +33,15 @@ type libraries struct {
 
 func newLibraries(c Config) *libraries {
 	return &libraries{
-		cfg:   c,
-		verbs: sync.OnceValues(func() (*verbsTable, error) { return loadVerbs(c.Verbs) }),
-		cm:    sync.OnceValues(func() (*cmTable, error) { return loadCM(c.RDMACM) }),
+		cfg: c,
+		verbs: sync.OnceValues(func() (*verbsTable, error) {
+			t, err := loadVerbs(c.Verbs)
+			if err == nil {
+				keepFork(t, c.Fork)
+			}
+			return t, err
+		}),
+		cm: sync.OnceValues(func() (*cmTable, error) { return loadCM(c.RDMACM) }),
 	}
 }
 

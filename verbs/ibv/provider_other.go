@@ -34,6 +34,9 @@ func (p *Provider) Open(string) (verbs.Context, error) { return nil, errAbsent }
 // CreateCMChannel answers ErrNotSupported.
 func (p *Provider) CreateCMChannel() (verbs.CMChannel, error) { return nil, errAbsent }
 
+// ForkStatus answers ErrNotSupported.
+func (p *Provider) ForkStatus() (ForkStatus, error) { return ForkUnknown, errAbsent }
+
 // CMObjects counts nothing.
 func (p *Provider) CMObjects() verbs.ObjectCount { return verbs.ObjectCount{} }
 

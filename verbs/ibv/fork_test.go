@@ -1,0 +1,48 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+)
+
+// Rule: the library is asked to survive a fork only where the kernel does not see
+// to it, before anything else, once, and never when the policy says so. What it
+// answers is no error.
+func TestForkPolicy(t *testing.T) {
+	const (
+		asked   = "static int init, status = %d;\nint ibv_fork_init(void) { init++; if (%d) return %d; status = 1; return 0; }\n"
+		answers = "unsigned int ibv_is_fork_initialized(void) { return init > 1 ? 9 : (unsigned int)status; }\n"
+	)
+	for _, x := range []struct {
+		name     string
+		text     string
+		policy   ForkPolicy
+		want     ForkStatus
+		wantName string
+	}{
+		{"needed", fmt.Sprintf(asked, 0, 0, 0) + answers, ForkAuto, ForkEnabled, "ENABLED"},
+		{"unneeded", fmt.Sprintf(asked, 2, 0, 0) + answers, ForkAuto, ForkUnneeded, "UNNEEDED"},
+		{"off", fmt.Sprintf(asked, 0, 0, 0) + answers, ForkOff, ForkDisabled, "DISABLED"},
+		{"too late", fmt.Sprintf(asked, 0, 1, 22) + answers, ForkAuto, ForkDisabled, "DISABLED"},
+		{"a library that cannot tell", fmt.Sprintf(asked, 0, 0, 0), ForkAuto, ForkUnknown, "UNKNOWN"},
+		{"a library that has neither", "", ForkAuto, ForkUnknown, "UNKNOWN"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			p := provider(t, Config{Verbs: library(t, tiny("one")+x.text), Fork: x.policy})
+			if _, err := p.Devices(); err != nil {
+				t.Fatal(err)
+			}
+			if s, err := p.ForkStatus(); err != nil || s != x.want || s.String() != x.wantName {
+				t.Errorf("the state is %v, error %v; want %v", s, err, x.want)
+			}
+		})
+	}
+	p := provider(t, Config{Verbs: t.TempDir() + "/absent.so"})
+	var lib *LibraryError
+	if _, err := p.ForkStatus(); !errors.As(err, &lib) {
+		t.Errorf("without a library: %v", err)
+	}
+}
