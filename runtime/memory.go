@@ -38,7 +38,7 @@ type Memory struct {
 
 	mu         sync.Mutex // guards what follows
 	mapped     int64      // bytes of all arenas of ours
-	registered uint64     // bytes of all registrations
+	registered uint64     // bytes of all registrations that lock memory
 	bigs       int        // big buffers out or dead
 	bigBytes   int64      // that they map
 	regions    map[*Region]struct{}
@@ -118,7 +118,7 @@ func (m *Memory) Close() error {
 // MemoryStats is what a [Memory] has, at one moment.
 type MemoryStats struct {
 	Mapped      int64  // bytes mapped by us: slabs, big buffers, regions
-	Registered  uint64 // bytes registered, ours and the caller's, cached ones included
+	Registered  uint64 // bytes registered and locked, ours and the caller's, cached ones included
 	InUse       int64  // bytes of the blocks and big buffers that are out
 	Slabs       int    // of 2 MiB
 	Buffers     int    // that are out

@@ -18,6 +18,12 @@ func (rt *Runtime) NewFileRegion(path string, n int, access verbs.AccessFlags) (
 	return rt.mem.NewFileRegion(path, n, access)
 }
 
+// ImportDMABuf makes memory of another device memory that operations and peers may
+// use; see Memory.ImportDMABuf.
+func (rt *Runtime) ImportDMABuf(fd int, offset uint64, n int, access verbs.AccessFlags) (*Region, error) {
+	return rt.mem.ImportDMABuf(fd, offset, n, access)
+}
+
 // Register registers a mapping of the caller; see Memory.Register.
 func (rt *Runtime) Register(b []byte, access verbs.AccessFlags) (*Region, error) {
 	return rt.mem.Register(b, access)

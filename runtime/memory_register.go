@@ -12,8 +12,17 @@ import (
 
 // mapping is memory of ours and its one registration.
 type mapping struct {
-	arena *mem.Arena
-	mr    verbs.MR
+	arena  *mem.Arena // nil for memory of another device
+	mr     verbs.MR
+	locked uint64 // bytes of it that m.registered counts
+}
+
+// locks is how many of n registered bytes the system locks.
+func locks(n uint64, access verbs.AccessFlags) uint64 {
+	if access&verbs.AccessOnDemand != 0 {
+		return 0
+	}
+	return n
 }
 
 // mapRegistered maps n bytes and registers exactly those. Under m.mu.
@@ -34,7 +43,7 @@ func (m *Memory) mapRegistered(n int, access verbs.AccessFlags) (mapping, error)
 		return mapping{}, errors.Join(err, a.Unmap())
 	}
 	m.mapped += int64(a.Len())
-	return mapping{a, mr}, nil
+	return mapping{a, mr, locks(uint64(n), access)}, nil
 }
 
 // budget checks that n more bytes may be mapped, giving up what is unused if
@@ -56,13 +65,15 @@ func (m *Memory) budget(n int64) error {
 // discard ends a mapping. If it cannot be ended it goes to m.broken, still
 // counted. Under m.mu.
 func (m *Memory) discard(at mapping) error {
-	n, size := at.mr.Length(), int64(at.arena.Len())
 	if err := at.mr.Close(); err != nil {
 		m.broken = append(m.broken, at)
-		return fmt.Errorf("runtime: deregistering %d bytes: %w", n, err)
+		return fmt.Errorf("runtime: deregistering %d bytes: %w", at.mr.Length(), err)
 	}
-	m.registered -= n
-	m.mapped -= size
+	m.registered -= at.locked
+	if at.arena == nil {
+		return nil
+	}
+	m.mapped -= int64(at.arena.Len())
 	// The pin went with the registration, so only the system can refuse, and
 	// would again: nothing is left to try.
 	return at.arena.Unmap()
@@ -94,7 +105,7 @@ func (m *Memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, e
 		}
 		return nil, err
 	}
-	m.registered += n
+	m.registered += locks(n, access)
 	return mr, nil
 }
 

@@ -173,7 +173,7 @@ func (c *regCache) drop(m *Memory, r *registration) error {
 		c.idle.MoveToFront(r.idle)
 		return fmt.Errorf("runtime: deregistering %d bytes at 0x%x: %w", n, r.addr, err)
 	}
-	m.registered -= n
+	m.registered -= locks(n, r.access)
 	c.idle.Remove(r.idle)
 	r.idle = nil
 	for i := c.after(r.addr) - 1; i >= 0; i-- {

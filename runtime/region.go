@@ -19,8 +19,10 @@ type Region struct {
 	mr     verbs.MR
 	addr   uint64 // what work requests, ours and peers', call the first byte
 	b      []byte
+	far    int // bytes of memory that this process does not see; b is nil then
 
-	// own is the mapping of NewRegion; shared the registration of Register.
+	// own is the mapping of NewRegion, or the registration of ImportDMABuf; shared
+	// the registration of Register.
 	// Exactly one is set.
 	own    mapping
 	shared *registration
@@ -36,6 +38,11 @@ type Region struct {
 // Errors: [verbs.ErrInvalid] for access that does not fit together;
 // *[NoMemoryError]; *[MemlockError]; [ErrClosed]; what the system or the
 // provider answered.
+//
+// With [verbs.AccessOnDemand] the memory is not locked: the device brings pages in
+// as they are used, at the cost of a fault each ([Region.Prefetch] takes it
+// beforehand). It is ErrNotSupported where DeviceAttr.ODP says that the device
+// cannot. The same goes for Register and NewFileRegion.
 //
 // Implements: ibv_reg_mr.
 func (m *Memory) NewRegion(size int, access verbs.AccessFlags) (*Region, error) {
@@ -115,7 +122,8 @@ func (m *Memory) Invalidate(b []byte) error {
 	return m.cache.invalidate(m, addr, end)
 }
 
-// Bytes is the region's memory, nil after Close. The caller may keep it only
+// Bytes is the region's memory, nil after Close, and for memory of another device.
+// The caller may keep it only
 // while the region is open. What peers or operations in flight may write at any
 // moment is read through atomics or after a completion that says it is there.
 func (r *Region) Bytes() []byte {
@@ -126,7 +134,7 @@ func (r *Region) Bytes() []byte {
 }
 
 // Len is the length in bytes.
-func (r *Region) Len() int { return len(r.b) }
+func (r *Region) Len() int { return len(r.b) + r.far }
 
 // Access is what the region was opened for.
 func (r *Region) Access() verbs.AccessFlags { return r.access }
@@ -134,16 +142,19 @@ func (r *Region) Access() verbs.AccessFlags { return r.access }
 // Slice is the range of n bytes from off as something a local operation can
 // use, a *[RangeError] if it is not wholly inside, [ErrReleased] after Close.
 func (r *Region) Slice(off, n int) (Slice, error) {
-	if err := checkRange("region", off, n, len(r.b)); err != nil {
+	if err := checkRange("region", off, n, r.Len()); err != nil {
 		return Slice{}, err
 	}
 	if !r.lease.live(0) {
 		return Slice{}, ErrReleased
 	}
-	return Slice{
-		addr: r.addr + uint64(off), lkey: r.mr.LKey(), access: r.access,
-		lease: &r.lease, b: r.b[off : off+n : off+n],
-	}, nil
+	s := Slice{addr: r.addr + uint64(off), lkey: r.mr.LKey(), access: r.access, lease: &r.lease}
+	if r.far > 0 {
+		s.far = n
+	} else {
+		s.b = r.b[off : off+n : off+n]
+	}
+	return s, nil
 }
 
 // Remote is the descriptor by which a peer names n bytes from off. Its key opens
@@ -151,7 +162,7 @@ func (r *Region) Slice(off, n int) (Slice, error) {
 // device enforces. Errors: *[RangeError]; [ErrReleased] after Close;
 // [verbs.ErrInvalid] if the region's access opens nothing to peers.
 func (r *Region) Remote(off, n int) (Remote, error) {
-	if err := checkRange("region", off, n, len(r.b)); err != nil {
+	if err := checkRange("region", off, n, r.Len()); err != nil {
 		return Remote{}, err
 	}
 	if !r.lease.live(0) {
@@ -182,7 +193,7 @@ func (r *Region) closeLocked() error {
 	}
 	if !r.retired {
 		if n, ok := r.lease.retire(0); !ok {
-			return fmt.Errorf("%w: %d operations in flight, or windows bound, on a region of %d bytes", verbs.ErrBusy, n, len(r.b))
+			return fmt.Errorf("%w: %d operations in flight, or windows bound, on a region of %d bytes", verbs.ErrBusy, n, r.Len())
 		}
 		r.retired = true
 	}
@@ -191,7 +202,7 @@ func (r *Region) closeLocked() error {
 	} else {
 		// Tried here first, so that a device that refuses leaves the region to a later Close.
 		if err := r.mr.Close(); err != nil {
-			return fmt.Errorf("runtime: closing a region of %d bytes: %w", len(r.b), err)
+			return fmt.Errorf("runtime: closing a region of %d bytes: %w", r.Len(), err)
 		}
 		if err := r.m.discard(r.own); err != nil {
 			return err

@@ -44,7 +44,7 @@ func (m *Memory) mapFile(path string, size int, access verbs.AccessFlags) (mappi
 		return mapping{}, errors.Join(err, a.Unmap())
 	}
 	m.mapped += int64(a.Len())
-	return mapping{a, mr}, nil
+	return mapping{a, mr, locks(uint64(size), access)}, nil
 }
 
 // Sync puts what this process wrote to n bytes from off of a file's region on

@@ -22,12 +22,14 @@ type Slice struct {
 	lease  *lease            // nil for the zero Slice
 	gen    uint64            // the lease's generation this was made for
 	b      []byte            // the memory itself
+	far    int               // length of memory that this process does not see; b is nil then
 }
 
 // Len is the length in bytes. It stays what it was after the memory is gone.
-func (s Slice) Len() int { return len(s.b) }
+func (s Slice) Len() int { return len(s.b) + s.far }
 
-// Bytes is the memory, nil for an empty slice and after it was given back. The
+// Bytes is the memory, nil for an empty slice, for memory of another device
+// ([Memory.ImportDMABuf]) and after it was given back. The
 // caller may keep the bytes only while it holds the buffer or region, and while
 // an operation is in flight must not write what the operation reads, nor touch
 // what it writes.
@@ -41,10 +43,14 @@ func (s Slice) Bytes() []byte {
 // Sub is the range of n bytes from off, a *[RangeError] if it is not wholly
 // inside.
 func (s Slice) Sub(off, n int) (Slice, error) {
-	if err := checkRange("slice", off, n, len(s.b)); err != nil {
+	if err := checkRange("slice", off, n, s.Len()); err != nil {
 		return Slice{}, err
 	}
 	s.addr += uint64(off)
+	if s.far > 0 {
+		s.far = n
+		return s, nil
+	}
 	s.b = s.b[off : off+n : off+n]
 	return s, nil
 }
@@ -55,10 +61,10 @@ func (s Slice) Sub(off, n int) (Slice, error) {
 //
 // Implements: struct ibv_sge.
 func (s Slice) SGE() verbs.SGE {
-	if uint64(len(s.b)) > math.MaxUint32 {
-		panic(fmt.Sprintf("runtime: a slice of %d bytes does not fit one scatter-gather element", len(s.b)))
+	if uint64(s.Len()) > math.MaxUint32 {
+		panic(fmt.Sprintf("runtime: a slice of %d bytes does not fit one scatter-gather element", s.Len()))
 	}
-	return verbs.SGE{Addr: s.addr, Length: uint32(len(s.b)), LKey: s.lkey}
+	return verbs.SGE{Addr: s.addr, Length: uint32(s.Len()), LKey: s.lkey}
 }
 
 // begin leases the memory to one operation: exactly one End of s.lease must
@@ -75,7 +81,7 @@ func (s Slice) begin() error {
 // key, or worse, knows it as something else's. The zero Slice is everybody's.
 func (s Slice) of(m *Memory) error {
 	if s.lease != nil && s.lease.memory != m {
-		return fmt.Errorf("%w: %d bytes of local memory of another runtime; copy them into memory of the connection's own", verbs.ErrInvalid, len(s.b))
+		return fmt.Errorf("%w: %d bytes of local memory of another runtime; copy them into memory of the connection's own", verbs.ErrInvalid, s.Len())
 	}
 	return nil
 }

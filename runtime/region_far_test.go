@@ -1,0 +1,240 @@
+package runtime
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+const farAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead
+
+// exported is a file that stands for memory of another device, and a view of it.
+func exported(t *testing.T, n int) (f *os.File, view []byte) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "gpu")
+	a, err := mem.MapFile(path, n)
+	if !mem.FileSupported {
+		t.Skipf("no file mappings on this system: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.Unmap(); err != nil {
+			t.Error(err)
+		}
+	})
+	if f, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() }) // the test may have closed it
+	return f, a.Bytes()
+}
+
+// imports imports a buffer; a device that cannot must say so.
+func imports(t *testing.T, b bed, rt *Runtime, f *os.File, offset uint64, n int) *Region {
+	t.Helper()
+	r, err := rt.ImportDMABuf(int(f.Fd()), offset, n, farAccess)
+	if b.name != "null" {
+		// A file is no dma-buf to a device that imports them.
+		if !errors.Is(err, verbs.ErrNotSupported) && (!onDevice || !errors.Is(err, verbs.ErrInvalid)) {
+			t.Fatalf("importing on a device that cannot: %v, want ErrNotSupported", err)
+		}
+		t.Skipf("this device does not import the file: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Rule: memory of another device is reached by peers and by operations here, from
+// its offset on, with no view of it and no byte of it counted as locked.
+func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
+	onBeds(t, func(t *testing.T, d bed) {
+		a, b := d.connected(t, Config{})
+		ctx := testContext(t)
+		f, view := exported(t, 1<<16)
+		before := b.rt.MemoryStats()
+		const offset, n = 4096 + 64, 20_000
+		gpu := imports(t, d, b.rt, f, offset, n)
+		if s := b.rt.MemoryStats(); s.Registered != before.Registered || s.Mapped != before.Mapped || s.Regions != before.Regions+1 {
+			t.Errorf("the memory counts %+v, before %+v", s, before)
+		}
+		if err := f.Close(); err != nil { // the region holds the buffer
+			t.Fatal(err)
+		}
+		if gpu.Bytes() != nil || gpu.Len() != n {
+			t.Errorf("the region has %d bytes and a view of %d", gpu.Len(), len(gpu.Bytes()))
+		}
+		// A peer writes.
+		at, err := gpu.Remote(100, n-100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := bytes.Repeat([]byte("to the other device."), 500)
+		src := bufferOf(t, a.rt, want)
+		if _, err := a.WriteWait(ctx, src.Slice(), at); err != nil {
+			t.Fatal(err)
+		}
+		if got := view[offset+100:][:len(want)]; !bytes.Equal(got, want) {
+			t.Errorf("a WRITE left %q", got[:20])
+		}
+		// Operations here use it, in part and as a whole.
+		far, err := gpu.Slice(100, len(want))
+		if err != nil || far.Len() != len(want) || far.Bytes() != nil {
+			t.Fatalf("a slice of it: %d bytes, view of %d, error %v", far.Len(), len(far.Bytes()), err)
+		}
+		part, err := far.Sub(10, 300)
+		if err != nil || part.Len() != 300 {
+			t.Fatalf("a part of it: %d bytes, error %v", part.Len(), err)
+		}
+		there, err := a.rt.NewRegion(len(want), farAccess)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, err := there.Remote(0, len(want))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.WriteWait(ctx, far, to); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(there.Bytes(), want) {
+			t.Error("a WRITE from it carried something else")
+		}
+		copy(there.Bytes(), "read back")
+		back, err := to.At(0, 300)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.ReadWait(ctx, part, back); err != nil {
+			t.Fatal(err)
+		}
+		if got := view[offset+110:][:9]; string(got) != "read back" {
+			t.Errorf("a READ into it left %q", got)
+		}
+		sent, err := b.Send(ctx, part)
+		done(t, sent, err)
+		m, err := a.RecvWait(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(m.Data, view[offset+110:][:300]) {
+			t.Error("a message from it carried something else")
+		}
+		if err := m.Release(); err != nil {
+			t.Error(err)
+		}
+		for _, r := range [][2]int{{-1, 1}, {0, n + 1}, {n, 1}} {
+			if _, err := gpu.Slice(r[0], r[1]); !errors.As(err, new(*RangeError)) {
+				t.Errorf("a slice of %d bytes from %d: %v", r[1], r[0], err)
+			}
+		}
+		if _, err := far.Sub(1, far.Len()); !errors.As(err, new(*RangeError)) {
+			t.Errorf("a part beyond its end: %v", err)
+		}
+		if err := gpu.Sync(0, 1); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("Sync of another device's memory: %v", err)
+		}
+		if err := errors.Join(gpu.Close(), gpu.Close(), there.Close()); err != nil {
+			t.Error(err)
+		}
+		if _, err := b.WriteWait(ctx, part, to); !errors.Is(err, ErrReleased) {
+			t.Errorf("a WRITE from a closed region: %v", err)
+		}
+	})
+}
+
+// Rule: what cannot be imported is refused, and leaves nothing.
+func TestImportRefusals(t *testing.T) {
+	onBeds(t, func(t *testing.T, d bed) {
+		rt := d.open(t, Config{}, 0)
+		f, _ := exported(t, 1<<16)
+		if err := imports(t, d, rt, f, 0, 4096).Close(); err != nil {
+			t.Fatal(err)
+		}
+		before := rt.MemoryStats()
+		for what, x := range map[string]struct {
+			fd, n  int
+			offset uint64
+			access verbs.AccessFlags
+		}{
+			"no bytes":        {int(f.Fd()), 0, 0, farAccess},
+			"a bad fd":        {-1, 4096, 0, farAccess},
+			"too many bytes":  {int(f.Fd()), 1<<16 + 1, 0, farAccess},
+			"windows":         {int(f.Fd()), 4096, 0, farAccess | verbs.AccessMWBind},
+			"an access alone": {int(f.Fd()), 4096, 0, verbs.AccessRemoteWrite},
+		} {
+			if _, err := rt.ImportDMABuf(x.fd, x.offset, x.n, x.access); !errors.Is(err, verbs.ErrInvalid) {
+				t.Errorf("%s: %v, want ErrInvalid", what, err)
+			}
+		}
+		if s := rt.MemoryStats(); s != before {
+			t.Errorf("the memory counts %+v, before %+v", s, before)
+		}
+	})
+}
+
+// Rule: a region on demand is used as any other, counts as nothing locked, and
+// takes advice; one that is locked takes none.
+func TestRegionOnDemand(t *testing.T) {
+	onBeds(t, func(t *testing.T, d bed) {
+		a, b := d.connected(t, Config{})
+		ctx := testContext(t)
+		before := b.rt.MemoryStats()
+		r, err := b.rt.NewRegion(1<<20, farAccess|verbs.AccessOnDemand)
+		if errors.Is(err, verbs.ErrNotSupported) && onDevice {
+			t.Skipf("this device pages nothing on demand: %v", err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := b.rt.MemoryStats(); s.Registered != before.Registered || s.Mapped <= before.Mapped {
+			t.Errorf("a region on demand counts %d bytes as locked, %d as mapped", s.Registered-before.Registered, s.Mapped-before.Mapped)
+		}
+		for _, write := range []bool{false, true} {
+			if err := r.Prefetch(1, 1<<20-1, write); err != nil {
+				t.Errorf("Prefetch, write %v: %v", write, err)
+			}
+		}
+		if err := r.Prefetch(0, 0, false); err != nil {
+			t.Errorf("Prefetch of nothing: %v", err)
+		}
+		if err := r.Prefetch(1, 1<<20, false); !errors.As(err, new(*RangeError)) {
+			t.Errorf("Prefetch beyond the end: %v", err)
+		}
+		at, err := r.Remote(0, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		src := bufferOf(t, a.rt, []byte("paged"))
+		if _, err := a.WriteWait(ctx, src.Slice(), at); err != nil {
+			t.Fatal(err)
+		}
+		if got := string(r.Bytes()[:5]); got != "paged" {
+			t.Errorf("a WRITE left %q", got)
+		}
+		locked, err := b.rt.NewRegion(4096, farAccess)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := locked.Prefetch(0, 4096, false); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("Prefetch of locked memory: %v", err)
+		}
+		if err := errors.Join(r.Close(), locked.Close()); err != nil {
+			t.Error(err)
+		}
+		if err := r.Prefetch(0, 1, false); !errors.Is(err, ErrReleased) {
+			t.Errorf("Prefetch after Close: %v", err)
+		}
+		if s := b.rt.MemoryStats(); s.Registered != before.Registered {
+			t.Errorf("%d bytes are counted as locked, before %d", s.Registered, before.Registered)
+		}
+	})
+}
