@@ -17,6 +17,7 @@ const (
 	DefaultMaxSGE         = 4
 	DefaultInline         = 128
 	DefaultConnectTimeout = 5 * time.Second
+	DefaultPeerTimeout    = 5 * time.Second
 	DefaultBacklog        = 128
 	DefaultHandlers       = 64
 
@@ -27,6 +28,7 @@ const (
 	maxInline      = 1 << 13 // more than any device takes
 	maxCQEntries   = 1 << 24 // of the devices known, 4 million
 	maxReactors    = 64
+	minPeerTimeout = time.Millisecond // less is the scheduler's, not the peer's
 )
 
 // Config describes a Runtime. The zero value works: the device that VERBENA_DEVICE
@@ -98,6 +100,20 @@ type Options struct {
 	// Shared is where a raw connection takes its receives from, instead of from
 	// RecvCredits of its own: one of the same runtime, not closed; default nil.
 	Shared *SharedRecv
+	// PeerTimeout bounds every operation: when none of a connection has completed
+	// for so long the connection fails with ErrPeerTimeout, and they end. Where a
+	// queue pair's own timeout and retries take longer, 4 times what they take is the
+	// bound, and a transfer of more than 8 MiB for each second of it has that
+	// second for each 8 MiB. A raw connection whose peer posts no receive counts as
+	// not answered. Default DefaultPeerTimeout; negative: only the device gives up.
+	PeerTimeout time.Duration
+	// KeepAlive is after how much silence of the peer it is asked whether it is
+	// there, so that a connection that only waits for messages ends too: with a WRITE of no
+	// bytes, which costs an idle connection one packet each way in that time and
+	// which the peer's program does not see. A lost peer is noticed within KeepAlive and
+	// the bound of PeerTimeout. Messages that come by Shared are no sign.
+	// Default PeerTimeout; negative: never.
+	KeepAlive time.Duration
 	// PrivateData goes to the peer with the request or the acceptance: at most
 	// MaxDialData or MaxAcceptData bytes; Bare, verbs.MaxPrivateConnect or
 	// verbs.MaxPrivateAccept. It is copied.
@@ -126,6 +142,9 @@ func (c Config) validate() (Config, error) {
 	case c.ConnectTimeout < 0:
 		return c, fmt.Errorf("%w: Config.ConnectTimeout is %v, want more than 0", ErrConfig, c.ConnectTimeout)
 	}
+	if c.stepped && c.Conn.KeepAlive == 0 { // a simulation comes to rest unless it asks for this
+		c.Conn.KeepAlive = -1
+	}
 	var err error
 	c.Conn, err = c.Conn.validate()
 	return c, err
@@ -136,6 +155,7 @@ func (o Options) validate() (Options, error) {
 	o.RecvCredits = orDefault(o.RecvCredits, DefaultRecvCredits)
 	o.MessageSize = orDefault(o.MessageSize, DefaultMessageSize)
 	o.MaxSGE = orDefault(o.MaxSGE, DefaultMaxSGE)
+	o.PeerTimeout = orDefault(o.PeerTimeout, DefaultPeerTimeout)
 	if o.Inline = orDefault(o.Inline, DefaultInline); o.Inline < 0 {
 		o.Inline = 0
 	}
@@ -148,6 +168,8 @@ func (o Options) validate() (Options, error) {
 		return o, fmt.Errorf("%w: Options.MessageSize is %d, want %d to %d", ErrConfig, o.MessageSize, minMessageSize, 1<<30)
 	case o.MaxSGE < 1 || o.MaxSGE > maxPieces:
 		return o, fmt.Errorf("%w: Options.MaxSGE is %d, want 1 to %d", ErrConfig, o.MaxSGE, maxPieces)
+	case o.PeerTimeout > 0 && o.PeerTimeout < minPeerTimeout || o.KeepAlive > 0 && o.KeepAlive < minPeerTimeout:
+		return o, fmt.Errorf("%w: Options.PeerTimeout is %v and KeepAlive %v, want at least %v, or less than 0 for none", ErrConfig, o.PeerTimeout, o.KeepAlive, minPeerTimeout)
 	case (o.Shared != nil || o.Bare) && !o.Raw:
 		return o, fmt.Errorf("%w: Options.Shared and Bare are for raw connections", ErrConfig)
 	case o.Inline > maxInline:
@@ -156,7 +178,7 @@ func (o Options) validate() (Options, error) {
 	return o, nil
 }
 
-func orDefault(v, d int) int {
+func orDefault[T int | time.Duration](v, d T) T {
 	if v == 0 {
 		return d
 	}

@@ -119,6 +119,9 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	if !opts.Raw {
 		recvs, controls = recvs+controlRecvs, controlSends
 	}
+	if opts.keepAlive() > 0 {
+		controls++
+	}
 	if opts.Shared != nil {
 		recvs = -1
 	}
@@ -152,6 +155,8 @@ func (rt *Runtime) inherit(o Options) (Options, error) {
 	o.RecvCredits = orDefault(o.RecvCredits, d.RecvCredits)
 	o.MessageSize = orDefault(o.MessageSize, d.MessageSize)
 	o.MaxSGE = orDefault(o.MaxSGE, d.MaxSGE)
+	o.PeerTimeout = orDefault(o.PeerTimeout, d.PeerTimeout)
+	o.KeepAlive = orDefault(o.KeepAlive, d.KeepAlive)
 	if o.Inline == 0 {
 		if o.Inline = d.Inline; o.Inline == 0 {
 			o.Inline = -1

@@ -274,6 +274,10 @@ func (c *Conn) established(ev *verbs.CMEvent) {
 			return
 		}
 	}
+	if err := c.watchPeer(); err != nil {
+		c.giveUp(err)
+		return
+	}
 	c.opened()
 }
 

@@ -16,7 +16,9 @@ import (
 // works.
 type PlainOptions struct {
 	// Options as of any raw connection: Raw need not be set, and PrivateData goes
-	// nowhere.
+	// nowhere. KeepAlive 0 is never: it needs a peer whose queue pair takes WRITEs,
+	// which those of the ibv_*_pingpong programs do not. On UC there is none, nor
+	// a PeerTimeout: nothing is answered.
 	Options
 	// Path is what both ends must agree on; its zero value suits the
 	// ibv_*_pingpong programs. DestRdAtomic 0 is as many as the device has, up to
@@ -70,6 +72,9 @@ func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
 	opts := o.Options
 	opts.Raw, opts.Bare, opts.kind = true, true, o.Type
 	opts.PrivateData = nil
+	if opts.KeepAlive == 0 { // the peer's queue pair may refuse the question, and fail for it
+		opts.KeepAlive = -1
+	}
 	opts, err := rt.inherit(opts)
 	if err != nil {
 		return nil, err
@@ -168,6 +173,9 @@ func (c *Conn) join(peer bootstrap.Dest) error {
 	}
 	if err == nil {
 		err = c.id.(*plainID).join(peer)
+	}
+	if err == nil {
+		err = c.watchPeer()
 	}
 	if err != nil {
 		err = c.rt.blame(err)

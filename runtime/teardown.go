@@ -36,8 +36,8 @@ func (c *Conn) fail(cause error) {
 				c.destroy(nil)
 			}
 		})
-	case connDraining:
-		c.stop()
+	case connDraining: // what it waits for will not come
+		c.part()
 	}
 }
 

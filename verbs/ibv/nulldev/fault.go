@@ -46,6 +46,9 @@ const (
 	// Fatal kills the device of a call, at that call: DEVICE_FATAL, and then EIO
 	// from everything but destroying.
 	Fatal FaultKind = 8
+	// Missing has a completion never come: its request was carried out, and nobody
+	// hears of it.
+	Missing FaultKind = 9
 )
 
 // How a failing call says so. Calls that return a pointer return NULL and set

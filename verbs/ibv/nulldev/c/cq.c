@@ -204,6 +204,10 @@ void nd_cq_push(struct nd_cq *cq, const struct nd_cqe *e)
 		return;
 	}
 	if (__atomic_load_n(&nd_scripted, __ATOMIC_RELAXED)) {
+		if (nd_strikes(NULLDEV_MISSING, NULL)) {
+			pthread_spin_unlock(&cq->lock);
+			return;
+		}
 		if (nd_strikes(NULLDEV_STALE, NULL) && cq->last.qp_num) {
 			struct nd_cqe stale = cq->last;
 

@@ -141,7 +141,7 @@ ND_EXPORT int nulldev_add_fault(const struct nulldev_fault *f)
 {
 	int n = -ENOSPC;
 
-	if (f->kind < NULLDEV_ERRNO || f->kind > NULLDEV_FATAL ||
+	if (f->kind < NULLDEV_ERRNO || f->kind > NULLDEV_MISSING ||
 	    f->how > NULLDEV_HOW_NEGATIVE ||
 	    !memchr(f->call, 0, sizeof(f->call)) ||
 	    ((f->kind == NULLDEV_ERRNO || f->kind == NULLDEV_BAD_WR) && f->err <= 0))

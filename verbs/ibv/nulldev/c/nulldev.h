@@ -22,6 +22,7 @@ enum {
 	NULLDEV_STALE = 6,    /* a completion that came before comes again */
 	NULLDEV_LEFTOVER = 7, /* destroying a queue pair leaves its completions, and adds one */
 	NULLDEV_FATAL = 8,    /* DEVICE_FATAL, and then EIO from everything but destroying */
+	NULLDEV_MISSING = 9,  /* a completion never comes, nor is its place given back */
 };
 
 /* How a failing call says so. Calls that give a pointer give NULL and set errno,

@@ -141,6 +141,22 @@ static void stale_completions(void)
 	end(&b);
 }
 
+static void missing_completions(void)
+{
+	struct end a = make(0, (struct shape){ 0 }), b = make(1, (struct shape){ 0 });
+	struct vb_send_wr wr = op(VB_WR_RDMA_WRITE, 1, NULL);
+
+	join(&a, &b);
+	fault(NULLDEV_MISSING, "", 1, 1, 0, 0, 0);
+	CHECK(!post(&a, &wr), "post");
+	nothing(&a);
+	wr.wr_id = 2;
+	CHECK(!post(&a, &wr), "post");
+	completes(&a, 2, VB_WC_SUCCESS);
+	end(&a);
+	end(&b);
+}
+
 static void device_fatal(void)
 {
 	struct end a = make(0, (struct shape){ 0 }), b = make(1, (struct shape){ 0 });
@@ -181,6 +197,7 @@ int main(void)
 	RUN(lost_and_spurious_events);
 	RUN(late_flush);
 	RUN(stale_completions);
+	RUN(missing_completions);
 	RUN(device_fatal);
 	RUN(wrong_faults);
 	return 0;

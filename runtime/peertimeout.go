@@ -1,0 +1,105 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// What a connection does about a peer that does not answer:
+//
+//	the device gives up   its retries are used up: a failed completion, Conn.fail
+//	the bound passes      no send completes for the bound: Conn.late, Conn.fail
+//	nothing is out        after KeepAlive without a sign of the peer it is asked, and the
+//	                      question is a send as the others
+//
+// The device alone does not do: retries of a receiver that is not ready have no
+// end, and a completion may get lost. Conn.fail moves the queue pair to ERR, so
+// that everything is flushed; what is not flushed within flushBound ends with the
+// queue pair (teardown.go).
+
+// ErrPeerTimeout is why a connection ended whose peer did not answer within the
+// bound: a *PeerTimeoutError.
+var ErrPeerTimeout = errors.New("runtime: the peer did not answer")
+
+// PeerTimeoutError says which peer did not answer, and for how long. It is the
+// cause of a connection (Conn.Err), and of the operations that ended with it.
+type PeerTimeoutError struct {
+	Peer netip.AddrPort
+	// Bound is what was allowed: Options.PeerTimeout, or what the device may take
+	// for its retries, or the bytes for their way.
+	Bound time.Duration
+	// Since is from when on it was counted.
+	Since time.Time
+	// Out is how many operations were under way; Oldest is of what kind the oldest
+	// was. A WRITE alone may be the question whether the peer is there.
+	Out    int
+	Oldest reactor.Kind
+}
+
+// Error says all of it.
+func (e *PeerTimeoutError) Error() string {
+	return fmt.Sprintf("%v: %v, nothing of it since %s, longer than %v; operations under way %d, the oldest a %v",
+		ErrPeerTimeout, e.Peer, e.Since.Format(time.RFC3339Nano), e.Bound, e.Out, e.Oldest)
+}
+
+// Unwrap makes it an ErrPeerTimeout.
+func (e *PeerTimeoutError) Unwrap() error { return ErrPeerTimeout }
+
+// deviceTimeouts is how many times its timeout and its retries a device is given
+// before it is not believed any more: the timeout of IBTA 9.7.6.1.3 may be up to
+// four times what the code says.
+const deviceTimeouts = 4
+
+// boundOf is the bound of operations on a queue pair with these attributes: the
+// larger of what the device may take before it gives up and what is configured;
+// 0, for ever, if none is configured. Code 0 has the device try for ever: then the
+// configured one holds.
+func boundOf(timeout, retries uint8, configured time.Duration) time.Duration {
+	if configured <= 0 {
+		return 0
+	}
+	return max(configured, deviceTimeouts*verbs.AckTimeout(timeout)*time.Duration(retries+1))
+}
+
+// keepAlive is the option as it is meant: after how much silence the peer is
+// asked; 0: never.
+func (o *Options) keepAlive() time.Duration {
+	switch {
+	case o.KeepAlive < 0 || !o.answers():
+		return 0
+	case o.KeepAlive == 0:
+		return max(o.PeerTimeout, 0)
+	}
+	return o.KeepAlive
+}
+
+// answers tells whether a peer acknowledges what it is sent.
+func (o *Options) answers() bool { return o.kind == 0 || o.kind == verbs.QPTRC }
+
+// watchPeer has the reactor count, from ESTABLISHED on: before that ConnectTimeout
+// bounds everything. What the connection managers of both sides have agreed on stands in the
+// queue pair. Holder only.
+func (c *Conn) watchPeer() error {
+	if !c.opts.answers() {
+		return nil
+	}
+	l := reactor.Limit{KeepAlive: c.opts.keepAlive(), Late: c.late}
+	if c.opts.PeerTimeout > 0 {
+		attr, err := c.q.QP().Query()
+		if err != nil {
+			return err
+		}
+		l.Bound = boundOf(attr.Timeout, attr.RetryCnt, c.opts.PeerTimeout)
+	}
+	return c.q.SetLimit(l)
+}
+
+// late ends a connection whose peer did not answer. Holder only.
+func (c *Conn) late(l reactor.Late) {
+	c.fail(&PeerTimeoutError{Peer: c.remote, Bound: l.Bound, Since: l.Since, Out: l.Out, Oldest: l.Oldest})
+}

@@ -1,0 +1,89 @@
+package runtime
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/reactor"
+)
+
+// Rule: the bound is the larger of 4 × 4.096 µs × 2^timeout × (retries + 1) and
+// what is configured; code 0, which is for ever, has no say, and without a
+// configured one there is no bound.
+func TestBoundIsTheLargerOfDeviceAndConfiguration(t *testing.T) {
+	for _, c := range []struct {
+		timeout, retries uint8
+		configured, want time.Duration
+	}{
+		{14, 7, 5 * time.Second, 5 * time.Second},
+		{14, 7, time.Second, 2147483648 * time.Nanosecond},
+		{18, 7, 5 * time.Second, 34359738368 * time.Nanosecond},
+		{19, 0, 5 * time.Second, 8589934592 * time.Nanosecond},
+		{0, 7, 5 * time.Second, 5 * time.Second},
+		{31, 7, 5 * time.Second, 281474976710656 * time.Nanosecond}, // 78 hours
+		{31, 7, -1, 0},
+	} {
+		if got := boundOf(c.timeout, c.retries, c.configured); got != c.want {
+			t.Errorf("timeout %d, %d retries, %v configured: %v, want %v", c.timeout, c.retries, c.configured, got, c.want)
+		}
+	}
+}
+
+// Rule: what options leave open is the runtime's; KeepAlive follows PeerTimeout
+// where nobody says otherwise, and less than 0 is none.
+func TestPeerTimeoutOptions(t *testing.T) {
+	const s = time.Second
+	for _, c := range []struct {
+		name            string
+		runtime, own    Options
+		timeout, asking time.Duration
+	}{
+		{"nothing said", Options{}, Options{}, DefaultPeerTimeout, DefaultPeerTimeout},
+		{"the runtime's", Options{PeerTimeout: 2 * s}, Options{}, 2 * s, 2 * s},
+		{"the connection's", Options{PeerTimeout: 2 * s}, Options{PeerTimeout: 3 * s}, 3 * s, 3 * s},
+		{"both of the runtime", Options{PeerTimeout: 2 * s, KeepAlive: s}, Options{PeerTimeout: 3 * s}, 3 * s, s},
+		{"nobody is asked", Options{KeepAlive: -1}, Options{}, DefaultPeerTimeout, 0},
+		{"asked after all", Options{KeepAlive: -1}, Options{KeepAlive: s}, DefaultPeerTimeout, s},
+		{"no bound", Options{PeerTimeout: -1}, Options{}, -1, 0},
+		{"no bound, but asked", Options{PeerTimeout: -1}, Options{KeepAlive: s}, -1, s},
+	} {
+		cfg, err := Config{Conn: c.runtime}.validate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := (&Runtime{cfg: cfg}).inherit(c.own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.PeerTimeout != c.timeout || o.keepAlive() != c.asking {
+			t.Errorf("%s: %v and %v, want %v and %v", c.name, o.PeerTimeout, o.keepAlive(), c.timeout, c.asking)
+		}
+	}
+	for _, o := range []Options{{PeerTimeout: 1}, {KeepAlive: minPeerTimeout - 1}} {
+		if _, err := (Config{Conn: o}).validate(); !errors.Is(err, ErrConfig) {
+			t.Errorf("%v and %v: %v, want %v", o.PeerTimeout, o.KeepAlive, err, ErrConfig)
+		}
+	}
+	if cfg, err := (Config{stepped: true}).validate(); err != nil || cfg.Conn.keepAlive() != 0 {
+		t.Errorf("a simulation asks every %v (%v), and never comes to rest", cfg.Conn.keepAlive(), err)
+	}
+}
+
+// Rule: the error says who, how long, since when, and what was under way.
+func TestPeerTimeoutErrorSaysIt(t *testing.T) {
+	e := &PeerTimeoutError{
+		Peer: netip.MustParseAddrPort("10.1.2.3:4791"), Bound: 5 * time.Second, Since: time.Unix(1_700_000_000, 0).UTC(),
+		Out: 3, Oldest: reactor.KindRead,
+	}
+	for _, part := range []string{"10.1.2.3:4791", "5s", "2023-11-14T22:13:20Z", "3", "READ"} {
+		if !strings.Contains(e.Error(), part) {
+			t.Errorf("%q does not say %q", e, part)
+		}
+	}
+	if !errors.Is(e, ErrPeerTimeout) {
+		t.Errorf("%v is no %v", e, ErrPeerTimeout)
+	}
+}
