@@ -38,6 +38,10 @@ type deviceContext struct {
 	counts verbs.ObjectCount
 	opened int // 1 while the context is; counted like an object
 
+	// look is what every list of sends must be looked through for, whatever else
+	// there is. Immutable.
+	look uint16
+
 	// windows counts memory windows, so that turns of a context without any need
 	// not look for bindings. Raised before a window is made, lowered after it is
 	// gone; read by turns. It publishes nothing.
@@ -56,6 +60,9 @@ func newContext(p *Provider, t *verbsTable, c *C.struct_vb_context, info verbs.D
 		return nil, failed("fcntl", info.Name, e)
 	}
 	ctx := &deviceContext{p: p, t: t, c: c, info: info}
+	if softRoCE(t, c) {
+		ctx.look = lookOpcodes
+	}
 	ctx.ctx = ctx
 	ctx.async = asyncChannel{ctx: ctx, fd: int(c.async_fd)}
 	ctx.born("context of "+info.Name, &ctx.opened)

@@ -42,6 +42,14 @@ func numaNode(device string) int {
 	return n
 }
 
+// softRoCE tells whether an open device is the kernel's software RNIC: a RoCE
+// device whose vendor is none (Linux drivers/infiniband/sw/rxe, RXE_VENDOR_ID).
+func softRoCE(t *verbsTable, c *C.struct_vb_context) bool {
+	const noVendor = 0xffffff
+	var d C.struct_vb_device_attr_ex
+	return c.device.transport_type == C.VB_TRANSPORT_IB && C.shim_query_device(t, c, &d) == 0 && d.orig_attr.vendor_id == noVendor
+}
+
 // maxScan bounds how many entries of a port's address table are looked at. The
 // kernel fills tables from the front; mlx5's have 256 places.
 const maxScan = 32

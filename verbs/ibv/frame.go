@@ -19,6 +19,10 @@ import (
 // lie on the stack of the goroutine, which C does not outlive.
 type group = C.struct_turn_group
 
+// lookOpcodes has C look for opcodes that are none, in lists for a library that
+// takes any.
+const lookOpcodes = C.TURN_LOOK_OPCODES
+
 // smallFrame is how many groups fit a frame on the stack: what a reactor with a
 // handful of busy queue pairs has. 16 of 40 bytes are cheap to clear.
 const smallFrame = 16
@@ -173,8 +177,9 @@ func (c *deviceContext) fillSend(g *group, s *verbs.SendGroup) {
 		g.kind = C.TURN_SEND_EX
 	}
 	g.at, g.count = C.uint64_t(s.Head), C.uint32_t(s.Count)
+	g.look = C.uint16_t(c.look)
 	if c.windows.Load() != 0 {
-		g.windows = 1
+		g.look |= C.TURN_LOOK_BINDINGS
 	}
 	if q.ex != nil {
 		g.ex, g.ops = C.uint64_t(addr(q.ex)), C.uint32_t(q.ops)

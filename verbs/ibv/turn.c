@@ -46,25 +46,99 @@ static void keep_keys(struct vb_send_wr *wr, uint32_t n)
 			__atomic_store_n(&wr->bind_mw.mw->rkey, wr->bind_mw.rkey, __ATOMIC_RELAXED);
 }
 
-/* A plain list with a FLUSH or an ATOMIC_WRITE is refused there by every
- * library: they are no opcodes of ibv_post_send. */
+/* A window is unbound by a binding of length 0, which needs no region
+ * (ibv_bind_mw(3)). Soft-RoCE's library follows the region all the same
+ * (rdma-core providers/rxe/rxe.c, convert_send_wr and wr_bind_mw), so it is lent
+ * one without a key while the list is posted. A list is its poster's own, and C
+ * keeps none of it. */
+static struct {
+	struct vb_mr mr;
+	uint64_t behind[8]; /* what libraries keep behind it (struct verbs_mr) */
+} no_region;
+
+static void lend_regions(struct vb_send_wr *wr, uint32_t n)
+{
+	for (; n > 0 && wr; wr = wr->next, n--)
+		if (wr->opcode == VB_WR_BIND_MW && !wr->bind_mw.bind_info.mr)
+			wr->bind_mw.bind_info.mr = &no_region.mr;
+}
+
+static void take_regions(struct vb_send_wr *wr, uint32_t n)
+{
+	for (; n > 0 && wr; wr = wr->next, n--)
+		if (wr->opcode == VB_WR_BIND_MW && wr->bind_mw.bind_info.mr == &no_region.mr)
+			wr->bind_mw.bind_info.mr = NULL;
+}
+
+/* What ibv_post_send has: FLUSH and ATOMIC_WRITE are for extended posting. */
+static const uint32_t plain_opcodes =
+	1U << VB_WR_RDMA_WRITE | 1U << VB_WR_RDMA_WRITE_WITH_IMM | 1U << VB_WR_SEND | 1U << VB_WR_SEND_WITH_IMM |
+	1U << VB_WR_RDMA_READ | 1U << VB_WR_ATOMIC_CMP_AND_SWP | 1U << VB_WR_ATOMIC_FETCH_AND_ADD |
+	1U << VB_WR_LOCAL_INV | 1U << VB_WR_BIND_MW | 1U << VB_WR_SEND_WITH_INV;
+
+/* How many of a list stand before an opcode that is none; last is the one before
+ * it. */
+static uint32_t known_opcodes(struct vb_send_wr *wr, uint32_t n, struct vb_send_wr **last)
+{
+	uint32_t i = 0;
+	for (*last = NULL; wr && i < n; *last = wr, wr = wr->next, i++)
+		if (wr->opcode >= 32 || !(plain_opcodes >> wr->opcode & 1))
+			break;
+	return i;
+}
+
+/* A plain list, by ibv_post_send. Libraries refuse opcodes that they have not;
+ * Soft-RoCE's does not look, and the kernel takes an opcode for the index of a
+ * table (Linux 6.12 rxe_loc.h, wr_opcode_mask). There the list ends before it. */
+static void post_plain(struct turn_group *g, struct vb_send_wr *first)
+{
+	struct vb_qp *q = (struct vb_qp *)(uintptr_t)g->obj;
+	struct vb_send_wr *bad = first, *last = NULL, *rest = NULL;
+	uint32_t all = g->count, good = all;
+
+	if (g->look & TURN_LOOK_OPCODES)
+		good = known_opcodes(first, all, &last);
+	if (good == 0) {
+		g->err = EINVAL;
+		g->count = 0;
+		return;
+	}
+	if (good < all) {
+		rest = last->next;
+		last->next = NULL;
+	}
+	errno = 0;
+	g->err = shim_errno(q->context->ops.post_send(q, first, &bad));
+	if (g->err)
+		g->count = sends_before(first, bad);
+	if (good < all) {
+		last->next = rest;
+		if (!g->err) {
+			g->err = EINVAL;
+			g->count = good;
+		}
+	}
+}
+
 static void post_send(struct turn_group *g)
 {
-	struct vb_send_wr *first = (struct vb_send_wr *)(uintptr_t)g->at, *bad = first;
+	struct vb_send_wr *first = (struct vb_send_wr *)(uintptr_t)g->at;
+	uint32_t all = g->count;
 
-	errno = 0;
+	if (g->look & TURN_LOOK_BINDINGS)
+		lend_regions(first, all);
 	if (g->kind == TURN_SEND_EX) {
+		errno = 0;
 		g->err = turn_post_ex((struct vb_qp_ex *)(uintptr_t)g->ex, g->ops, first);
 		if (g->err)
 			g->count = 0;
 	} else {
-		struct vb_qp *q = (struct vb_qp *)(uintptr_t)g->obj;
-		g->err = shim_errno(q->context->ops.post_send(q, first, &bad));
-		if (g->err)
-			g->count = sends_before(first, bad);
+		post_plain(g, first);
 	}
-	if (g->windows)
+	if (g->look & TURN_LOOK_BINDINGS) {
+		take_regions(first, all);
 		keep_keys(first, g->count);
+	}
 }
 
 /* poll_ex takes completions one by one (semantics 36: a start that fails has

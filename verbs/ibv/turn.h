@@ -17,6 +17,11 @@ enum {
 	TURN_NONE = 8	  /* nothing to do */
 };
 
+enum {
+	TURN_LOOK_BINDINGS = 1, /* there are memory windows */
+	TURN_LOOK_OPCODES = 2	/* the library takes any opcode */
+};
+
 /* One group. It holds addresses as numbers, so that the frame may lie in Go's
  * memory: Go holds no C pointer in it, and C keeps nothing of it. */
 struct turn_group {
@@ -25,7 +30,7 @@ struct turn_group {
 	uint64_t ex;	/* of a send: the vb_qp_ex; 0 without extended posting */
 	uint32_t ops;	/* of a send: the VB_QP_EX_WITH_ that the vb_qp_ex has */
 	uint16_t kind;
-	uint16_t windows; /* of a send: there are memory windows, look for bindings */
+	uint16_t look;	/* of a send: TURN_LOOK_ bits, what to look for in the list */
 	uint32_t count; /* in: the length of the list or array. out: how many */
 	int32_t err;	/* out: an errno, 0 for none */
 };

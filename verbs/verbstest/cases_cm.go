@@ -184,9 +184,9 @@ func cmDisconnect(c *Case) {
 	k.b.recv(RR{id: 3, sg: sg(rb.all())})
 	c.must(k.ida.Disconnect(), "disconnect")
 	k.a.flushed(k.a.rcq, 1, 2)
-	k.ma.take(verbs.CMDisconnected)
 	k.mb.take(verbs.CMDisconnected)
-	_ = k.idb.Disconnect() // both sides should; it may be too late already
+	k.mb.agrees(k.idb)
+	k.ma.take(verbs.CMDisconnected)
 	k.b.flushed(k.b.rcq, 3)
 	c.bothDead(k.a, k.b)
 	k.a.send(sendOf(4, ra.all()))
@@ -194,6 +194,11 @@ func cmDisconnect(c *Case) {
 	k.ma.take(verbs.CMTimewaitExit)
 	k.mb.take(verbs.CMTimewaitExit)
 }
+
+// agrees disconnects the side that was told of a disconnect. Both sides should:
+// the kernel answers the peer's request only then (Linux drivers/infiniband/core/
+// cma.c, rdma_disconnect). Where it was answered already it is too late.
+func (m *CM) agrees(id verbs.CMID) { _ = id.Disconnect() }
 
 func cmBothDisconnect(c *Case) {
 	k := c.dial("", "")
@@ -224,6 +229,7 @@ func cmMigrate(c *Case) {
 	c.must(k.idb.Disconnect(), "disconnect of B")
 	other.take(verbs.CMDisconnected)
 	k.ma.quiet("the identifier was migrated")
+	other.agrees(k.ida)
 	k.mb.take(verbs.CMDisconnected)
 	// It closes before the channel it moved to.
 	c.until("closing the migrated identifier", func() bool { return k.ida.Close() == nil })

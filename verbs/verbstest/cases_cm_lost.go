@@ -45,8 +45,9 @@ func cmLostDisconnect(c *Case) {
 func cmMigrateHome(c *Case) {
 	k := c.dial("", "")
 	c.must(k.ida.Disconnect(), "disconnect")
-	k.ma.take(verbs.CMDisconnected)
 	c.settle() // B has the event queued
 	c.must(k.idb.Migrate(k.mb.ch), "migrate_id to the channel where it is")
 	k.mb.take(verbs.CMDisconnected)
+	k.mb.agrees(k.idb)
+	k.ma.take(verbs.CMDisconnected)
 }

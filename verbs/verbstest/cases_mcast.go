@@ -26,7 +26,20 @@ var mcastCases = []Spec{
 	{Name: "mcast_payload_stands_behind_40_bytes", Rule: "semantics 32", needs: mcastOnly, run: mcastForty},
 }
 
-// group is multicast group n of a case: 239.1.1.n, as RoCE maps it.
+// mcastGroupCount is how many multicast groups the cases use.
+const mcastGroupCount = 2
+
+// Groups are the multicast groups that cases attach queue pairs to. To attach is
+// not to join (IBTA 10.5.2.1): where datagrams come through the host's network, as
+// with Soft-RoCE, the tester has the host join them.
+func Groups() (all []netip.Addr) {
+	for n := range byte(mcastGroupCount) {
+		all = append(all, group(n+1).Addr())
+	}
+	return all
+}
+
+// group is multicast group n of a case, from 1: 239.1.1.n, as RoCE maps it.
 func group(n byte) verbs.GID { return verbs.GIDFromAddr(netip.AddrFrom4([4]byte{239, 1, 1, n})) }
 
 // joined is a datagram queue pair attached to groups, with receives posted into

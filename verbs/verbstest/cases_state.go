@@ -118,8 +118,9 @@ func legalTransitions(c *Case) {
 		c.must(q.Modify(&verbs.QPAttr{State: verbs.QPSRTS, MinRNRTimer: 5}, verbs.QPMState|verbs.QPMMinRNRTimer), "RTS to RTS")
 		q.to(verbs.QPSSQD)
 		at(verbs.QPSSQD)
-		c.until("SQD must drain an empty send queue", func() bool { a, _ := q.Query(); return !a.SQDraining })
+		c.drained(q)
 		c.must(q.Modify(&verbs.QPAttr{State: verbs.QPSSQD, Timeout: 12, RetryCnt: 3}, verbs.QPMState|verbs.QPMTimeout|verbs.QPMRetryCnt), "SQD to SQD")
+		c.drained(q) // entering SQD again may drain again (rxe rxe_qp_sqd)
 		q.to(verbs.QPSRTS)
 		at(verbs.QPSRTS)
 		q.to(verbs.QPSErr)
@@ -133,6 +134,13 @@ func legalTransitions(c *Case) {
 		}
 		q.to(verbs.QPSReset)
 	}
+}
+
+// drained waits until the send queue of a queue pair in SQD has drained: before
+// that a device may refuse every step but the one to ERR.
+func (c *Case) drained(q *QP) {
+	c.t.Helper()
+	c.until("SQD must drain an empty send queue", func() bool { a, _ := q.Query(); return !a.SQDraining })
 }
 
 func queryReads(c *Case) {

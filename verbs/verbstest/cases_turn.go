@@ -8,7 +8,10 @@ func turnGroups(c *Case) {
 	src, dst := c.A.region(64).fill(1), c.B.region(64)
 	b1.recv(RR{id: 1, sg: sg(dst.all())})
 	b2.recv(RR{id: 2, sg: sg(dst.all())}, RR{id: 3, sg: sg(dst.all())})
-	bad := SR{id: 11, op: 13, sg: sg(src.all())}
+	bad := sendOf(11, src.all()) // more elements than granted: all devices look
+	for range a1.cap.MaxSendSGE {
+		bad.sg = append(bad.sg, src.sge(0, 1))
+	}
 	turn := verbs.Turn{Sends: []verbs.SendGroup{
 		{QP: a1.QP, Head: c.A.sendList([]SR{sendOf(10, src.all()), bad, sendOf(12, src.all())}), Count: 3},
 		{QP: a2.QP, Head: c.A.sendList([]SR{sendOf(20, src.all()), sendOf(21, src.all())}), Count: 2},

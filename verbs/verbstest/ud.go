@@ -41,10 +41,17 @@ func (e *End) ud(mod ...func(*opts)) *QP {
 // ah makes an address handle for a port.
 func (e *End) ah(to verbs.GID) verbs.AH {
 	e.c.t.Helper()
-	ah, err := e.pd.CreateAH(e.ahAttr(to))
+	ah, err := e.tryAH(to)
 	e.c.must(err, "create_ah to %v", to)
-	e.c.defers(ah.Close)
 	return ah
+}
+
+func (e *End) tryAH(to verbs.GID) (verbs.AH, error) {
+	ah, err := e.pd.CreateAH(e.ahAttr(to))
+	if err == nil {
+		e.c.defers(ah.Close)
+	}
+	return ah, err
 }
 
 func (e *End) ahAttr(to verbs.GID) *verbs.AHAttr {

@@ -164,7 +164,7 @@ ND_EXPORT int ibv_dereg_mr(struct vb_mr *m)
 	nd_lock();
 	if (mr->windows) {
 		nd_unlock();
-		return EBUSY;
+		return EINVAL;
 	}
 	nd_key_remove(&mr->k);
 	((struct nd_pd *)m->pd)->uses--;

@@ -44,6 +44,8 @@ int nd_send_valid(struct nd_qp *qp, const struct vb_send_wr *wr, bool extended, 
 		return EINVAL;
 	if (!extended && (op == VB_WR_FLUSH || op == VB_WR_ATOMIC_WRITE))
 		return EINVAL;
+	if (op == VB_WR_BIND_MW && !wr->bind_mw.bind_info.mr)
+		return EINVAL; /* rxe's library follows it whatever the length (convert_send_wr) */
 	if (no_payload(op))
 		return wr->send_flags & VB_SEND_INLINE ? EINVAL : 0;
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_send_sge) {
