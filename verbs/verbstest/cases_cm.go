@@ -205,7 +205,9 @@ func cmBothDisconnect(c *Case) {
 	c.must(k.ida.Disconnect(), "disconnect of A")
 	c.must(k.idb.Disconnect(), "disconnect of B at the same time")
 	k.ma.take(verbs.CMDisconnected)
+	k.ma.agrees(k.ida) // requests that crossed are not answered yet
 	k.mb.take(verbs.CMDisconnected)
+	k.mb.agrees(k.idb)
 	c.bothDead(k.a, k.b)
 	k.ma.take(verbs.CMTimewaitExit)
 	k.mb.take(verbs.CMTimewaitExit)
