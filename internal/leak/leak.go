@@ -104,8 +104,9 @@ func (s *Snapshot) compare() (*Error, error) {
 	if err != nil {
 		return nil, err
 	}
+	kept := keptByCM(s.fds, fds)
 	for fd, what := range fds {
-		if was, ok := s.fds[fd]; !ok || was != what {
+		if was, ok := s.fds[fd]; (!ok || was != what) && !kept[fd] {
 			e.Descriptors = append(e.Descriptors, fmt.Sprintf("%d: %s", fd, what))
 		}
 	}

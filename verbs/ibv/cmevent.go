@@ -105,9 +105,10 @@ func (id *cmID) react(ev *verbs.CMEvent, group uint64) bool {
 		if id.qp != nil {
 			id.qp.fail()
 		}
-		if id.state != idEnded {
-			id.state = idLeft
-		}
+		// Also when we asked for it: the peer's request may have crossed ours, and
+		// only another rdma_disconnect answers it (Linux cm.c, cm_dreq_handler in
+		// IB_CM_DREQ_SENT).
+		id.state = idLeft
 	case verbs.CMMulticastJoin:
 		if errno := id.joined(group, ev); errno != 0 {
 			ev.Type, ev.Status = verbs.CMMulticastError, -int(errno)

@@ -23,7 +23,7 @@ import (
 //	idIdle ──────────────── Connect, ESTABLISHED ────────> idConnected ── Disconnect ──> idEnded
 //	   └─ CONNECT_RESPONSE without QP ──> idReplied ─ Accept ─^   │ └─ DISCONNECTED ─> idLeft ─ Disconnect ─^
 //	idAsked (from a CONNECT_REQUEST) ── Accept ───────────────────┘
-//	   └─ Reject ──> idEnded
+//	   └─ Reject ──> idEnded                        (a disconnect of both:) idEnded ─ DISCONNECTED ─> idLeft
 type idState uint8
 
 const (

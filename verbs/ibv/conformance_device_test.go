@@ -138,6 +138,10 @@ func TestConformanceOneDevice(t *testing.T) {
 	a, _ := testDevices(t)
 	pair := devicePair(t, a, a, Config{})
 	pair.Name += "_one_device"
+	if isRXE(pair.A.Context) {
+		pair.Caps.Deviations["ud_payload_stands_behind_40_bytes"] = "packets within a device skip the network, which would make the checksum of their IP header " +
+			"(rxe_net.c, prepare_ipv4_hdr and rxe_loopback); without it a header is not told from other bytes"
+	}
 	runOnDevice(t, pair)
 }
 

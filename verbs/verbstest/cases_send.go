@@ -211,6 +211,10 @@ func stranger(c *Case) {
 // A queue pair on B's own device, which is not B's peer, knows B's number and
 // the packet number that comes next.
 func impostor(c *Case) {
+	if c.A.gid == c.B.gid {
+		c.skipped = "both ends have one address, by which strangers are told"
+		c.t.Skip("not applicable: " + c.skipped)
+	}
 	a, b := c.link()
 	x := c.B.newQP(c.defaults(), psnA)
 	x.o.timeout, x.o.retry = fastTimeout, 1

@@ -66,6 +66,9 @@ func illegalTransitions(c *Case) {
 	}
 	refused := 0
 	for from, q := range stateQPs(c) {
+		if from == verbs.QPSSQD {
+			c.drained(q) // or it would change by itself
+		}
 		before, err := q.Query()
 		c.must(err, "query_qp")
 		for to := verbs.QPSReset; to <= verbs.QPSErr; to++ {
