@@ -57,7 +57,7 @@ func devicePair(t *testing.T, nameA, nameB string, cfg Config) verbstest.Pair {
 	caps.MaxInline = inlineOf(t, a)
 	caps.Deviations = deviations
 	pair := verbstest.Pair{
-		Name: nameA + "_" + nameB, Caps: caps, Patience: devicePatience, Quiet: deviceQuiet,
+		Name: nameA + "_" + nameB, Device: true, Caps: caps, Patience: devicePatience, Quiet: deviceQuiet,
 		A: verbstest.Endpoint{Provider: p, Context: a}, B: verbstest.Endpoint{Provider: p, Context: b},
 	}
 	if isRXE(a) && isRXE(b) {

@@ -16,6 +16,9 @@ type Pair struct {
 	// A is the active end, B the passive one. They may share a device but
 	// not a Context.
 	A, B Endpoint
+	// Device says that both ends are devices of a kernel, so that what passes here
+	// is proven on one.
+	Device bool
 	// Caps is what both ends and the link between them can do.
 	Caps Caps
 	// Exchange carries connection records between the ends; nil when both

@@ -32,7 +32,8 @@ type Report struct {
 	Pair    string   `json:"pair"`
 	A       string   `json:"a"` // provider and device
 	B       string   `json:"b"`
-	MTU     uint32   `json:"mtu"` // path MTU, bytes
+	MTU     uint32   `json:"mtu"`              // path MTU, bytes
+	Device  bool     `json:"device,omitempty"` // of a kernel, both
 	Results []Result `json:"results"`
 }
 

@@ -22,7 +22,7 @@ func Run(t *testing.T, p Pair) *Report {
 	if err := p.validate(); err != nil {
 		t.Fatal(err)
 	}
-	rep := &Report{Pair: p.Name, A: describe(&p.A), B: describe(&p.B), MTU: p.MTU.Bytes()}
+	rep := &Report{Pair: p.Name, A: describe(&p.A), B: describe(&p.B), MTU: p.MTU.Bytes(), Device: p.Device}
 	for _, s := range Cases() {
 		res := Result{Topic: s.Topic, Name: s.Name, Rule: s.Rule, Verdict: NotApplicable, Reason: s.lacks(&p.Caps)}
 		began, ran := time.Now(), false
