@@ -20,7 +20,9 @@
 // back.
 //
 // A raw connection (Options.Raw) leaves receives to the caller: PostRecv, Send
-// without a header and without credits.
+// without a header and without credits. Its peer need not be a runtime: any program
+// of librdmacm's will do, and with Runtime.Prepare, which needs no connection
+// manager, any of libibverbs'.
 //
 // # Futures
 //

@@ -1,0 +1,211 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	verbena "github.com/verbena-rdma/verbena/runtime"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/ibv"
+)
+
+// patience is what one conversation may take: under emulation a message takes
+// milliseconds.
+const patience = 60 * time.Second
+
+// device is a real device with what the programs must be told of it.
+type device struct {
+	name string
+	addr netip.Addr
+	gid  string // the index of its address
+}
+
+// bench is two ends: ours on one device, theirs on the other or the same.
+type bench struct {
+	*testing.T
+	p            verbs.Provider
+	ours, theirs device
+	ctx          context.Context
+}
+
+// onDevices runs a test of a program with both ends on the first device, and with
+// theirs on the second.
+func onDevices(t *testing.T, program string, test func(b *bench)) {
+	names := os.Getenv("VERBENA_TEST_DEVICES")
+	if names == "" {
+		t.Skip("VERBENA_TEST_DEVICES names no devices (A,B): in the guest, make test-rxe")
+	}
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skipf("%v (Debian: ibverbs-utils, rdmacm-utils)", err)
+	}
+	a, b, ok := strings.Cut(names, ",")
+	if !ok {
+		t.Fatalf("VERBENA_TEST_DEVICES is %q, want two names with a comma", names)
+	}
+	for name, pair := range map[string][2]string{"one device": {a, a}, "two devices": {a, b}} {
+		t.Run(name, func(t *testing.T) {
+			p, err := ibv.New(ibv.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			t.Cleanup(cancel)
+			t.Cleanup(func() { // after all that the test has opened
+				if n := ibv.Live(); n != 0 {
+					t.Errorf("%d objects of ibv are left", n)
+				}
+			})
+			test(&bench{T: t, p: p, ours: look(t, p, pair[0]), theirs: look(t, p, pair[1]), ctx: ctx})
+		})
+	}
+}
+
+// look finds the address that a device sends from. A device that was named and is
+// not there is a failure.
+func look(t *testing.T, p verbs.Provider, name string) device {
+	t.Helper()
+	ctx, err := p.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ctx.Close()
+	e, err := verbs.ChooseGID(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return device{name, e.GID.Addr(), strconv.Itoa(e.Index)}
+}
+
+// open is a runtime on our device.
+func (b *bench) open() *verbena.Runtime {
+	b.Helper()
+	rt, err := verbena.Open(verbena.Config{Provider: b.p, Device: b.ours.name})
+	b.must(err)
+	b.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := rt.Close(ctx); err != nil {
+			b.Errorf("closing the runtime: %v", err)
+		}
+	})
+	return rt
+}
+
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// freePort is a TCP port that nobody listens at: for a program that is told its
+// port and cannot be asked for it.
+func (b *bench) freePort() string {
+	b.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	b.must(err)
+	defer ln.Close()
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	b.must(err)
+	return port
+}
+
+// program is a running program of rdma-core.
+type program struct {
+	b   *bench
+	cmd *exec.Cmd
+	// out and complaints are what it writes to its standard output and error. The
+	// command's until ended.
+	out, complaints strings.Builder
+	err             error // written before ended is closed
+
+	ended chan struct{}
+}
+
+// start runs a program. It is killed when the conversation takes too long, and
+// what it said last is logged when the test fails.
+func (b *bench) start(name string, args ...string) *program {
+	b.Helper()
+	p := &program{b: b, cmd: exec.CommandContext(b.ctx, name, args...), ended: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.complaints
+	p.cmd.WaitDelay = time.Second
+	b.must(p.cmd.Start())
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	b.Cleanup(func() {
+		if !p.done() {
+			_ = p.cmd.Process.Kill()
+			<-p.ended
+		}
+		if b.Failed() {
+			b.Logf("%v: %v\n%s\n%s", p.cmd, p.err, tail(p.out.String()), tail(p.complaints.String()))
+		}
+	})
+	return p
+}
+
+// tail is the end of what a program said: enough for a log.
+func tail(said string) string { return said[max(0, len(said)-2000):] }
+
+// done tells whether the program has ended.
+func (p *program) done() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// succeeded waits for the end of the program, which must be a good one, and gives
+// what it said.
+func (p *program) succeeded() string {
+	p.b.Helper()
+	<-p.ended // start's context ends it
+	if p.err != nil {
+		p.b.Fatalf("%v ended with %v", p.cmd, p.err)
+	}
+	return p.out.String()
+}
+
+// listenWait is between two looks whether a program listens by now. It says so
+// to nobody.
+const listenWait = 20 * time.Millisecond
+
+// untilListening tries to connect to a program that was just started, until it
+// listens.
+func untilListening[T any](p *program, dial func() (T, error), absent func(error) bool) T {
+	p.b.Helper()
+	for {
+		c, err := dial()
+		if err == nil {
+			return c
+		}
+		if !absent(err) {
+			p.b.Fatalf("connecting to %v: %v", p.cmd, err)
+		}
+		select {
+		case <-p.ended:
+			p.b.Fatalf("%v ended before it was connected to: %v", p.cmd, p.err)
+		case <-p.b.ctx.Done():
+			p.b.Fatalf("connecting to %v: %v, last with %v", p.cmd, p.b.ctx.Err(), err)
+		case <-time.After(listenWait):
+		}
+	}
+}
+
+// nobodyListens tells whether a connection manager said that.
+func nobodyListens(err error) bool {
+	e, ok := errors.AsType[*verbena.RejectError](err)
+	return ok && e.Reason == verbs.RejInvalidServiceID
+}

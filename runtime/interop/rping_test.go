@@ -1,0 +1,263 @@
+package interop
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+
+	verbena "github.com/verbena-rdma/verbena/runtime"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// How rping talks (rdma-core, librdmacm/examples/rping.c). Each message is 16
+// bytes; those of the server mean nothing but that it has come.
+//
+//	client                                    server
+//	fills start ── where start is ──────────>
+//	            <────────────────────── READ ─ its buffer
+//	            <─────────────────────── go ──
+//	            ── where the sink is ────────>
+//	      sink  <───────────────────── WRITE ─ the text, with its NUL
+//	            <─────────────────────── go ──
+//	compares
+const (
+	infoSize  = 16
+	rpings    = 20
+	rpingSize = 1000
+)
+
+// info is struct rping_rdma_info: all in network byte order.
+func info(r verbena.Remote) []byte {
+	b := make([]byte, infoSize)
+	binary.BigEndian.PutUint64(b, r.Addr)
+	binary.BigEndian.PutUint32(b[8:], r.RKey)
+	binary.BigEndian.PutUint32(b[12:], uint32(r.Length))
+	return b
+}
+
+// readInfo is memory of rping's, which it says nothing more about.
+func readInfo(b []byte) verbena.Remote {
+	return verbena.Remote{Addr: binary.BigEndian.Uint64(b), RKey: binary.BigEndian.Uint32(b[8:]), Length: uint64(binary.BigEndian.Uint32(b[12:])),
+		Access: verbs.AccessRemoteRead | verbs.AccessRemoteWrite}
+}
+
+// pingText is what rping's client fills size bytes with for the n-th time.
+func pingText(n, size int) []byte {
+	const first, last = 'A', 'z'
+	b := fmt.Appendf(make([]byte, 0, size), "rdma-ping-%d: ", n)
+	c := first + n%(last-first+1)
+	for len(b) < size {
+		b = append(b, byte(c))
+		if c++; c > last {
+			c = first
+		}
+	}
+	b[size-1] = 0
+	return b
+}
+
+// end is our end of a conversation: a raw connection with a receive for each of
+// the next two messages, and memory for the data.
+type end struct {
+	b     *bench
+	c     *verbena.Conn
+	data  *verbena.Region
+	inbox verbena.Buffer
+	recvs []verbena.Future // oldest first
+	parts []verbena.Slice  // of each
+}
+
+func (b *bench) newEnd(rt *verbena.Runtime, c *verbena.Conn, size int) *end {
+	b.Helper()
+	e := &end{b: b, c: c}
+	b.Cleanup(func() { b.closing(c) })
+	var err error
+	e.data, err = rt.NewRegion(size, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite)
+	b.must(err)
+	b.Cleanup(func() {
+		if err := e.data.Close(); err != nil {
+			b.Errorf("closing the region: %v", err)
+		}
+	})
+	e.inbox, err = rt.Alloc(2 * infoSize)
+	b.must(err)
+	b.Cleanup(func() { _ = e.inbox.Release() })
+	for i := range 2 {
+		part, err := e.inbox.Slice().Sub(i*infoSize, infoSize)
+		b.must(err)
+		e.post(part)
+	}
+	return e
+}
+
+func (b *bench) closing(c *verbena.Conn) {
+	if err := c.Close(b.ctx); err != nil {
+		b.Errorf("closing the connection: %v", err)
+	}
+}
+
+func (e *end) post(part verbena.Slice) {
+	e.b.Helper()
+	f, err := e.c.PostRecv(part)
+	e.b.must(err)
+	e.recvs, e.parts = append(e.recvs, f), append(e.parts, part)
+}
+
+// hear is the next message; the connection's end is an error.
+func (e *end) hear() ([]byte, error) {
+	r, err := e.recvs[0].Await(e.b.ctx)
+	if err != nil {
+		return nil, err
+	}
+	if r.Bytes != infoSize {
+		return nil, fmt.Errorf("a message of %d bytes, want %d", r.Bytes, infoSize)
+	}
+	part := e.parts[0]
+	e.recvs, e.parts = e.recvs[1:], e.parts[1:]
+	got := bytes.Clone(part.Bytes())
+	e.post(part)
+	return got, nil
+}
+
+func (e *end) say(what []byte) {
+	e.b.Helper()
+	f, err := e.c.SendBytes(e.b.ctx, what)
+	e.b.must(err)
+	_, err = f.Await(e.b.ctx)
+	e.b.must(err)
+}
+
+// serve answers one rping's client until it hangs up, and returns how often it
+// pinged. What it reads must be what rping writes.
+func (e *end) serve() (n int) {
+	e.b.Helper()
+	all, err := e.data.Slice(0, rpingSize)
+	e.b.must(err)
+	for {
+		from, err := e.hear()
+		if errors.Is(err, verbena.ErrPeerClosed) {
+			return n
+		}
+		e.b.must(err)
+		_, err = e.c.ReadWait(e.b.ctx, all, readInfo(from))
+		e.b.must(err)
+		if want := pingText(n, rpingSize); !bytes.Equal(all.Bytes(), want) {
+			e.b.Fatalf("ping %d: read %q, want %q", n, all.Bytes(), want)
+		}
+		e.say(make([]byte, infoSize))
+		to, err := e.hear()
+		e.b.must(err)
+		_, err = e.c.WriteWait(e.b.ctx, all, readInfo(to))
+		e.b.must(err)
+		e.say(make([]byte, infoSize))
+		n++
+	}
+}
+
+// ping pings one rping's server times times. What it writes back must be what it
+// was given.
+func (e *end) ping(times int) {
+	e.b.Helper()
+	for n := range times {
+		start, sink := e.data.Bytes()[:rpingSize], e.data.Bytes()[rpingSize:]
+		copy(start, pingText(n, rpingSize))
+		clear(sink)
+		for i := range 2 {
+			at, err := e.data.Remote(i*rpingSize, rpingSize)
+			e.b.must(err)
+			e.say(info(at))
+			_, err = e.hear()
+			e.b.must(err)
+		}
+		if !bytes.Equal(sink, start) {
+			e.b.Fatalf("ping %d: %q came back as %q", n, start, sink)
+		}
+	}
+}
+
+// raw is what rping needs: its own words, and one READ at once.
+var raw = verbena.Options{Raw: true, RecvCredits: 2}
+
+// rpingForms are the ways in which rping makes its queue pair: by the connection
+// manager, and itself (-q).
+var rpingForms = map[string][]string{"rping": nil, "rping -q": {"-q"}}
+
+// Rule: a program of librdmacm connects to our listener and has its data read and
+// written back; it compares it itself (-V) and shows it (-v).
+func TestRpingClient(t *testing.T) {
+	onDevices(t, "rping", func(b *bench) {
+		for name, form := range rpingForms {
+			b.run(name, func(b *bench) {
+				rt := b.open()
+				ln, err := rt.ListenOptions(net.JoinHostPort(b.ours.addr.String(), "0"), raw)
+				b.must(err)
+				p := b.start("rping", append(form, "-c", "-v", "-V", "-C", strconv.Itoa(rpings), "-S", strconv.Itoa(rpingSize),
+					"-a", b.ours.addr.String(), "-I", b.theirs.addr.String(), "-p", strconv.Itoa(int(ln.Addr().Port())))...)
+				c, err := ln.Accept(b.ctx)
+				b.must(err)
+				if n := b.newEnd(rt, c, rpingSize).serve(); n != rpings {
+					b.Errorf("rping pinged %d times, want %d", n, rpings)
+				}
+				shown(b, p.succeeded(), "ping data: ")
+			})
+		}
+	})
+}
+
+// Rule: we connect to a program of librdmacm that listens, which reads our data,
+// shows it (-v), and writes it back.
+func TestRpingServer(t *testing.T) {
+	onDevices(t, "rping", func(b *bench) {
+		for name, form := range rpingForms {
+			b.run(name, func(b *bench) {
+				rt := b.open()
+				port := b.freePort()
+				p := b.start("rping", append(form, "-s", "-v", "-S", strconv.Itoa(rpingSize), "-a", b.theirs.addr.String(), "-p", port)...)
+				to := netip.AddrPortFrom(b.theirs.addr, atoi16(port)).String()
+				c := untilListening(p, func() (*verbena.Conn, error) { return rt.DialOptions(b.ctx, to, raw) }, nobodyListens)
+				b.newEnd(rt, c, 2*rpingSize).ping(rpings)
+				b.closing(c)
+				shown(b, p.succeeded(), "server ping data: ")
+			})
+		}
+	})
+}
+
+func atoi16(s string) uint16 {
+	n, _ := strconv.ParseUint(s, 10, 16) // it was a port
+	return uint16(n)
+}
+
+// shown checks that rping has printed every ping as it was.
+func shown(b *bench, out, prefix string) {
+	b.Helper()
+	var got []string
+	for line := range strings.Lines(out) {
+		if text, ok := strings.CutPrefix(line, prefix); ok {
+			got = append(got, strings.TrimSuffix(text, "\n"))
+		}
+	}
+	if len(got) != rpings {
+		b.Fatalf("rping showed %d pings, want %d", len(got), rpings)
+	}
+	for n, text := range got {
+		if want := string(pingText(n, rpingSize)[:rpingSize-1]); text != want {
+			b.Errorf("rping showed %q as ping %d, want %q", text, n, want)
+		}
+	}
+}
+
+// run is a part of the test with its own cleanup.
+func (b *bench) run(name string, test func(b *bench)) {
+	b.T.Run(name, func(t *testing.T) {
+		part := *b
+		part.T = t
+		test(&part)
+	})
+}
