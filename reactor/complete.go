@@ -60,10 +60,10 @@ func (q *Queue) sent(s uint32, wc *verbs.WC) {
 			break
 		}
 		q.r.stats.Retired++
-		q.finish(i, q.success(i), nil)
+		c, err := q.success(i)
+		q.finish(i, c, err)
 	}
-	c := q.success(s)
-	var err error
+	c, err := q.success(s)
 	if wc.Status != verbs.WCSuccess {
 		err = q.failure(s, wc)
 		c = Completion{Kind: c.Kind}
@@ -71,14 +71,18 @@ func (q *Queue) sent(s uint32, wc *verbs.WC) {
 	q.finish(s, c, err)
 }
 
-// success is the outcome of send slot i, all of it known from the request.
-func (q *Queue) success(i uint32) Completion {
+// success is the outcome of send slot i, all of it known from the request but an
+// atomic's answer.
+func (q *Queue) success(i uint32) (Completion, error) {
 	sl := &q.tab.slots[i]
 	c := Completion{Bytes: sl.bytes, Kind: sl.kind, Opcode: sl.opcode.Completion()}
 	if sl.kind == KindAtomic {
-		c.Value = q.tab.results[i]
+		if c.Value = q.tab.results[i]; c.Value == unanswered {
+			q.r.stats.Unanswered++
+			return Completion{Kind: sl.kind}, ErrUnanswered
+		}
 	}
-	return c
+	return c, nil
 }
 
 func (q *Queue) received(s uint32, wc *verbs.WC) {

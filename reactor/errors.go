@@ -12,5 +12,8 @@ var (
 	ErrQueueFailed = errors.New("reactor: queue failed")
 	ErrTooMany     = errors.New("reactor: no room for another queue")
 	ErrOverrun     = errors.New("reactor: completion queue overrun")
-	ErrRequest     = errors.New("reactor: bad request")
+	// ErrUnanswered is an atomic that the device completed with success and without
+	// its answer: whether it was executed is not known. See unanswered.go.
+	ErrUnanswered = errors.New("reactor: the device completed an atomic without its answer")
+	ErrRequest    = errors.New("reactor: bad request")
 )

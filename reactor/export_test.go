@@ -30,3 +30,11 @@ func (q *Queue) RecvUnderWay() (back func()) {
 	}
 	return func() { q.recvFree.Put(i) }
 }
+
+// ForgetAnswers makes the result words be as before the device wrote the answers of
+// atomics. Holder only.
+func (q *Queue) ForgetAnswers() {
+	for i := range q.tab.results {
+		q.tab.results[i] = unanswered
+	}
+}

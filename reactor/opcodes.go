@@ -84,6 +84,7 @@ func (q *Queue) fillWordless(i uint32, k Kind, s *Send) {
 	switch k {
 	case KindAtomic:
 		sges, _ := t.slotSGEs(i)
+		t.results[i] = unanswered
 		sges[0] = verbs.SGE{Addr: t.resultAddr + uint64(i)*wordSize, Length: wordSize, LKey: q.mr.LKey()}
 		w.NumSGE = 1
 		if s.Opcode == verbs.WRAtomicCmpAndSwp {

@@ -16,6 +16,7 @@ type Stats struct {
 	PostFailures  uint64 // lists cut by bad_wr
 	Stale         uint64 // completions that matched no operation
 	Stranded      uint64 // operations waiting for the queue pair's end
+	Unanswered    uint64 // atomics that completed without their answer
 	Late          uint64 // queues whose peer did not answer within Limit.Bound
 	KeepAlives    uint64 // requests sent to ask whether the peer is there
 	Unflushed     uint64 // operations that ended with their queue pair, without a completion
@@ -62,7 +63,7 @@ func (s Stats) Add(o Stats) Stats {
 		RecvRequests: s.RecvRequests + o.RecvRequests, Polled: s.Polled + o.Polled, MaxPoll: max(s.MaxPoll, o.MaxPoll),
 		Completions: s.Completions + o.Completions, Retired: s.Retired + o.Retired, Failed: s.Failed + o.Failed,
 		PostFailures: s.PostFailures + o.PostFailures, Stale: s.Stale + o.Stale, Stranded: s.Stranded + o.Stranded,
-		Late: s.Late + o.Late, KeepAlives: s.KeepAlives + o.KeepAlives, Unflushed: s.Unflushed + o.Unflushed,
+		Unanswered: s.Unanswered + o.Unanswered, Late: s.Late + o.Late, KeepAlives: s.KeepAlives + o.KeepAlives, Unflushed: s.Unflushed + o.Unflushed,
 		Arms: s.Arms + o.Arms, Events: s.Events + o.Events, Wakes: s.Wakes + o.Wakes,
 		Rechecks: s.Rechecks + o.Rechecks, Missed: s.Missed + o.Missed, Rings: s.Rings + o.Rings, Drives: s.Drives + o.Drives,
 		Offers: s.Offers + o.Offers, Sleeps: s.Sleeps + o.Sleeps, Queues: s.Queues + o.Queues, Outstanding: s.Outstanding + o.Outstanding,
