@@ -16,6 +16,7 @@ type Class string
 const (
 	ClassRemoved     Class = "device removed"
 	ClassPeerClosed  Class = "closed by the peer"
+	ClassPeerTimeout Class = "peer did not answer"
 	ClassRetries     Class = "retries exceeded"
 	ClassNotReady    Class = "receiver not ready"
 	ClassFlushed     Class = "flushed" // with the cause unknown
@@ -26,6 +27,7 @@ const (
 	ClassRejected    Class = "rejected"
 	ClassContext     Class = "given up"
 	ClassRemote      Class = "remote error"
+	ClassUnanswered  Class = "atomic without its answer"
 	ClassUnknown     Class = "of no type"
 )
 
@@ -36,12 +38,14 @@ var classes = []struct {
 }{
 	{ClassRemoved, []error{verbs.ErrDeviceRemoved}},
 	{ClassPeerClosed, []error{verbena.ErrPeerClosed}},
+	{ClassPeerTimeout, []error{verbena.ErrPeerTimeout}},
 	{ClassRetries, []error{verbs.StatusError(verbs.WCRetryExcErr)}},
 	{ClassNotReady, []error{verbs.StatusError(verbs.WCRNRRetryExcErr)}},
 	{ClassRemote, []error{
 		verbs.StatusError(verbs.WCRemAccessErr), verbs.StatusError(verbs.WCRemOpErr),
 		verbs.StatusError(verbs.WCRemInvReqErr), verbs.StatusError(verbs.WCRemAbortErr),
 	}},
+	{ClassUnanswered, []error{reactor.ErrUnanswered}},
 	{ClassUnreachable, []error{verbena.ErrUnreachable}},
 	{ClassTimeout, []error{verbena.ErrConnectTimeout}},
 	{ClassQueuePair, []error{verbena.ErrQueuePair}},

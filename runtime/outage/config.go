@@ -36,12 +36,14 @@ type Limits struct {
 	Slack time.Duration // what is allowed beside each; default DefaultSlack
 }
 
-// Defaults of Limits. The device's own bound, by the timeout and the retries that
-// the kernel's connection manager gives a queue pair on Soft-RoCE, is
-// 4 × 4.096 µs × 2^17 × 8 = 17.2 s, and decides: the default peer timeout is 5 s.
+// Defaults of Limits: what the runtime promises (Options.PeerTimeout, KeepAlive) of
+// the queue pairs that the kernel's connection manager makes on Soft-RoCE, by code 19
+// of the timeout and 7 retries: 4 × 4.096 µs × 2^19 × 8 = 68.7 s, which is more than
+// the configured 5 s, and one eighth, which is how often the runtime looks.
+// The device gives up after a quarter of that.
 const (
-	DefaultOpBound   = 17200 * time.Millisecond * 9 / 8
-	DefaultRecvBound = DefaultOpBound + 5*time.Second
+	DefaultOpBound   = 68700 * time.Millisecond * 9 / 8
+	DefaultRecvBound = verbena.DefaultPeerTimeout + DefaultOpBound
 	DefaultSlack     = 2 * time.Second
 )
 

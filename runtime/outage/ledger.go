@@ -51,6 +51,8 @@ type ledger struct {
 	open     map[uint64]entry
 	kinds    map[Kind]*Tally
 	mark     time.Time // when the peer went; zero while it is there
+	stale    int       // operations under way that began before the mark
+	ended    func()    // called when the last of them has ended
 	lastEnd  time.Time // of any operation
 	findings findings
 }
@@ -89,13 +91,31 @@ func (l *ledger) begin(k Kind, bound time.Duration) uint64 {
 func (l *ledger) end(op uint64, err error) error {
 	now := time.Now()
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	e, ok := l.open[op]
 	if !ok {
 		note(&l.findings.corrupt, "an operation ended twice: %v", err)
+		l.mu.Unlock()
 		return err
 	}
 	delete(l.open, op)
+	l.judge(e, now, err)
+	last := e.bound != unbounded && e.began.Before(l.mark) && l.less()
+	l.mu.Unlock()
+	if last {
+		l.ended()
+	}
+	return err
+}
+
+// less counts an operation that began before the mark, and tells whether it was the
+// last.
+func (l *ledger) less() bool {
+	l.stale--
+	return l.stale == 0
+}
+
+// judge adds an operation that has ended to what is reported.
+func (l *ledger) judge(e entry, now time.Time, err error) {
 	l.lastEnd = now
 	t := l.kinds[e.kind]
 	if t == nil {
@@ -126,7 +146,6 @@ func (l *ledger) end(op uint64, err error) error {
 	if judged := l.judged(e, now); judged > e.bound+l.slack {
 		note(&l.findings.late, "%s ended after %v, its bound is %v: %v", e.kind, judged.Round(time.Millisecond), e.bound, err)
 	}
-	return err
 }
 
 // sinceMark is how much of an operation came after the mark.
@@ -153,11 +172,28 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// setMark says when the peer went; the zero time that it is there.
-func (l *ledger) setMark(t time.Time) {
+// setMark says that the peer went now. ended is called once, when all that is under
+// way has ended, unless the mark is cleared before.
+func (l *ledger) setMark(ended func()) {
+	l.mu.Lock()
+	l.mark, l.ended, l.stale = time.Now(), ended, 0
+	for _, e := range l.open {
+		if e.bound != unbounded {
+			l.stale++
+		}
+	}
+	none := l.stale == 0
+	l.mu.Unlock()
+	if none {
+		ended()
+	}
+}
+
+// clearMark says that the peer is there again.
+func (l *ledger) clearMark() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mark = t
+	l.mark = time.Time{}
 }
 
 // wrong records data that is not what it must be.

@@ -3,6 +3,7 @@ package outage
 import (
 	"errors"
 
+	"github.com/verbena-rdma/verbena/reactor"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
@@ -54,19 +55,29 @@ func (s *session) count(mine verbena.Remote) bool {
 	if err != nil {
 		return s.fault("preparing", err)
 	}
-	// What earlier users of the area left.
-	r, err := s.do(KindAtomic, func() (verbena.Future, error) { return s.c.FetchAndAdd(bg, word, 0) })
+	have, err := s.word(word) // earlier users of the area left it
 	if err != nil {
 		return false
 	}
-	have, n := r.Value, uint64(0)
+	n := uint64(0)
 	for ; s.round(n); n++ {
 		next := have + n + 1
-		var r verbena.Result
-		if n%4 == 3 {
-			r, err = s.do(KindAtomic, func() (verbena.Future, error) { return s.c.CompareAndSwap(bg, word, have, next) })
-		} else {
-			r, err = s.do(KindAtomic, func() (verbena.Future, error) { return s.c.FetchAndAdd(bg, word, next-have) })
+		r, err := s.do(KindAtomic, func() (verbena.Future, error) {
+			if n%4 == 3 {
+				return s.c.CompareAndSwap(bg, word, have, next)
+			}
+			return s.c.FetchAndAdd(bg, word, next-have)
+		})
+		if errors.Is(err, reactor.ErrUnanswered) { // it was executed or not, and once
+			now, err := s.word(word)
+			if err != nil {
+				return false
+			}
+			if now != have && now != next {
+				s.p.ledger.wrong("atomic %d, which was not answered, made %d of %d", n, now, have)
+			}
+			have = now
+			continue
 		}
 		if err != nil {
 			return false
@@ -77,4 +88,14 @@ func (s *session) count(mine verbena.Remote) bool {
 		have = next
 	}
 	return s.all(n)
+}
+
+// word asks for the word without changing it, until it is answered.
+func (s *session) word(at verbena.Remote) (uint64, error) {
+	for {
+		r, err := s.do(KindAtomic, func() (verbena.Future, error) { return s.c.FetchAndAdd(bg, at, 0) })
+		if !errors.Is(err, reactor.ErrUnanswered) {
+			return r.Value, err
+		}
+	}
 }

@@ -119,11 +119,11 @@ func (p *Peer) say(line string) {
 }
 
 // Mark says that the peer has gone now: from here on what waits for it is bounded,
-// too. It blocks nothing.
-func (p *Peer) Mark() { p.ledger.setMark(time.Now()) }
+// too. "ended" is said when all that is under way now has ended. It blocks nothing.
+func (p *Peer) Mark() { p.ledger.setMark(func() { p.say("ended") }) }
 
 // Heal says that the peer is there again.
-func (p *Peer) Heal() { p.ledger.setMark(time.Time{}) }
+func (p *Peer) Heal() { p.ledger.clearMark() }
 
 // Worked is how many operations have succeeded.
 func (p *Peer) Worked() int { return p.ledger.succeeded() }

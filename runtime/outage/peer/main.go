@@ -7,7 +7,8 @@
 //
 // and says on its standard output, a line each, "ready" when it serves,
 // "connected" when it has connected to the peer for each role, "worked" when it has
-// made its rounds, "removed" when its device was taken away, upon which it ends the
+// made its rounds, "ended" when all has ended that was
+// under way when the peer went, "removed" when its device was taken away, upon which it ends the
 // load by itself; and in the end the report, one line of JSON. It lives until it is
 // told to end, also behind a report. Its exit code is 0 if all invariants hold, 1 if
 // one is broken, 2 if it could not begin.
