@@ -19,7 +19,10 @@ type end struct {
 	mr    verbs.MR
 }
 
-const endMemory = 1 << 20
+const (
+	endMemory = 1 << 20
+	endAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+)
 
 func must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
@@ -59,20 +62,34 @@ func newEnd(t testing.TB, ctx verbs.Context, cfg reactor.Config, qc reactor.Queu
 		cfg.Context = w(e.ctx)
 	}
 	e.r = must(reactor.New(cfg))(t)
-	qc.PD = e.pd
-	e.q = must(e.r.Prepare(qc))(t)
 	e.arena = must(mem.Map(endMemory, mem.Options{}))(t)
-	all := verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
-	e.mr = must(e.pd.RegMR(e.arena.Addr(), endMemory, e.arena.Addr(), all))(t)
+	e.mr = must(e.pd.RegMR(e.arena.Addr(), endMemory, e.arena.Addr(), endAccess))(t)
+	e.q = e.queue(t, qc)
+	return e
+}
+
+// another is an end with a queue of its own, and the rest shared.
+func (e *end) another(t testing.TB, qc reactor.QueueConfig) *end {
+	t.Helper()
+	more := *e
+	more.q = e.queue(t, qc)
+	return &more
+}
+
+// queue is a queue with a queue pair in INIT.
+func (e *end) queue(t testing.TB, qc reactor.QueueConfig) *reactor.Queue {
+	t.Helper()
+	qc.PD = e.pd
+	q := must(e.r.Prepare(qc))(t)
 	e.do(t, func() {
-		check(t, e.q.Admit())
-		init := e.q.InitAttr()
+		check(t, q.Admit())
+		init := q.InitAttr()
 		qp := must(e.pd.CreateQP(init))(t)
-		e.q.Bind(qp, init.Cap)
-		check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: all},
+		q.Bind(qp, init.Cap)
+		check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: endAccess},
 			verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
 	})
-	return e
+	return q
 }
 
 func (e *end) do(t testing.TB, fn func()) {
@@ -118,6 +135,13 @@ func (e *end) ready(t testing.TB, peer *end) {
 // close ends the end and checks that nothing is left.
 func (e *end) close(t testing.TB) {
 	t.Helper()
+	e.closeQueue(t)
+	e.closeRest(t)
+}
+
+// closeQueue ends the end's queue, in order.
+func (e *end) closeQueue(t testing.TB) {
+	t.Helper()
 	gone := make(chan struct{})
 	e.do(t, func() {
 		check(t, e.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
@@ -128,7 +152,6 @@ func (e *end) close(t testing.TB) {
 		check(t, e.q.QP().Close())
 		check(t, e.q.Release(reactor.ErrQueueClosed))
 	})
-	e.closeRest(t)
 }
 
 // closeRest ends an end whose queue has been released, and checks that nothing
