@@ -49,6 +49,10 @@ type Config struct {
 	// NoCallerDriving makes waiting goroutines park instead of running the
 	// reactor.
 	NoCallerDriving bool
+	// NoThreadDomains makes queue pairs without one. Else each reactor has a
+	// thread domain, where the device has them, so that its driver need not lock:
+	// for a driver that does so wrongly, and to measure what it is worth.
+	NoThreadDomains bool
 	// Spin is how many empty turns are made before sleeping; default
 	// reactor.DefaultSpin, negative for none.
 	Spin int

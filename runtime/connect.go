@@ -175,7 +175,7 @@ func (c *Conn) setup() error {
 		}
 	}()
 	init := c.q.InitAttr()
-	if err := c.id.CreateQP(c.rt.pd, init); err != nil {
+	if err := c.id.CreateQP(c.sh.pd, init); err != nil {
 		return err
 	}
 	c.q.Bind(c.id.QP(), init.Cap)

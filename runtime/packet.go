@@ -141,7 +141,7 @@ func (p *PacketConn) open(at netip.AddrPort) (err error) {
 		return err
 	}
 	init := p.q.InitAttr()
-	if err := p.id.CreateQP(p.rt.pd, init); err != nil {
+	if err := p.id.CreateQP(p.sh.pd, init); err != nil {
 		return err
 	}
 	p.q.Bind(p.id.QP(), init.Cap)

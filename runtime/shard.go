@@ -17,6 +17,7 @@ type shard struct {
 	rt *Runtime
 	r  *reactor.Reactor
 	cm verbs.CMChannel
+	domain
 	// targets get the events of the identifiers they own.
 	targets map[connID]cmTarget
 	// closing are the identifiers that the device did not let go yet, each with whom to
@@ -57,6 +58,9 @@ func newShard(rt *Runtime, node int) (_ *shard, err error) {
 			err = errors.Join(err, s.close(context.Background()))
 		}
 	}()
+	if s.domain, err = newDomain(rt); err != nil {
+		return nil, err
+	}
 	if s.cm, err = rt.provider.CreateCMChannel(); err != nil {
 		return nil, err
 	}
@@ -225,5 +229,5 @@ func (s *shard) close(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return s.domain.close()
 }

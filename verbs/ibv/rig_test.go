@@ -74,20 +74,7 @@ func newRig(t testing.TB, cfg Config) *rig {
 	r.mr, err = pd.RegMR(r.arena.Addr(), uint64(r.arena.Len()), r.arena.Addr(), verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead)
 	must(err)
 	keep(r.mr)
-	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, Type: verbs.QPTRC,
-		Cap: verbs.QPCap{MaxSendWR: rigDepth, MaxRecvWR: rigDepth, MaxSendSGE: 1, MaxRecvSGE: 1}})
-	must(err)
-	keep(qp)
-	r.qp = qp.(*queuePair)
-	gid, err := r.ctx.QueryGID(1, 0)
-	must(err)
-	must(qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: verbs.AccessRemoteWrite | verbs.AccessRemoteRead},
-		verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
-	must(qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, PathMTU: verbs.MTU4096, DestQPN: qp.Num(), MinRNRTimer: 12,
-		AH: verbs.AHAttr{DGID: gid, Port: 1, HopLimit: 1}},
-		verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN|verbs.QPMMaxDestRdAtomic|verbs.QPMMinRNRTimer))
-	must(qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7},
-		verbs.QPMState|verbs.QPMTimeout|verbs.QPMRetryCnt|verbs.QPMRNRRetry|verbs.QPMSQPSN|verbs.QPMMaxQPRdAtomic))
+	r.qp = r.loop(pd)
 	b := mem.NewBump(r.arena)
 	if _, ok := b.Alloc(1<<12, 8); !ok { // the data
 		t.Fatal("arena too small")
@@ -97,6 +84,26 @@ func newRig(t testing.TB, cfg Config) *rig {
 	sge[0] = verbs.SGE{Addr: r.arena.Addr(), Length: 64, LKey: r.mr.LKey()}
 	r.sge = addr(&sge[0])
 	return r
+}
+
+// loop is a queue pair made in pd and connected to itself.
+func (r *rig) loop(pd verbs.PD) *queuePair {
+	r.t.Helper()
+	must := func(err error) { r.t.Helper(); must(r.t, err) }
+	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, Type: verbs.QPTRC,
+		Cap: verbs.QPCap{MaxSendWR: rigDepth, MaxRecvWR: rigDepth, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	must(err)
+	r.t.Cleanup(func() { must(qp.Close()) })
+	gid, err := r.ctx.QueryGID(1, 0)
+	must(err)
+	must(qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: verbs.AccessRemoteWrite | verbs.AccessRemoteRead},
+		verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
+	must(qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, PathMTU: verbs.MTU4096, DestQPN: qp.Num(), MinRNRTimer: 12,
+		AH: verbs.AHAttr{DGID: gid, Port: 1, HopLimit: 1}},
+		verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN|verbs.QPMMaxDestRdAtomic|verbs.QPMMinRNRTimer))
+	must(qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7},
+		verbs.QPMState|verbs.QPMTimeout|verbs.QPMRetryCnt|verbs.QPMRNRRetry|verbs.QPMSQPSN|verbs.QPMMaxQPRdAtomic))
+	return qp.(*queuePair)
 }
 
 // array is rigDepth records in the arena.

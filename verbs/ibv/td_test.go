@@ -1,0 +1,68 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: the null device counts posts of one thread domain that overlap, and none
+// that follow one another: what tests of invariant 2 rest on.
+func TestOverlappingPostsOfAThreadDomainAreCounted(t *testing.T) {
+	r := newRig(t, Config{})
+	td, err := r.ctx.AllocTD()
+	must(t, err)
+	t.Cleanup(func() { must(t, td.Close()) })
+	own, err := r.pd.AllocParentDomain(td)
+	must(t, err)
+	t.Cleanup(func() { must(t, own.Close()) })
+	// A post copies what it carries: half of this takes milliseconds.
+	arena, err := mem.Map(32<<20, mem.Options{})
+	must(t, err)
+	t.Cleanup(func() { must(t, arena.Unmap()) })
+	mr, err := own.RegMR(arena.Addr(), uint64(arena.Len()), arena.Addr(), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	must(t, err)
+	t.Cleanup(func() { must(t, mr.Close()) })
+
+	qps := [2]*queuePair{r.loop(own), r.loop(own)}
+	post := func(i int) {
+		const half = 16 << 20
+		sge, ok := mem.At[verbs.SGE](r.arena, r.sge+uint64(i+1)*verbs.SizeofSGE)
+		if !ok {
+			t.Error("no room for an element")
+			return
+		}
+		*sge = verbs.SGE{Addr: mr.Addr(), Length: half, LKey: mr.LKey()}
+		w := &r.sends[i]
+		*w = verbs.SendWR{SGList: addr(sge), NumSGE: 1, Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}
+		w.SetRDMA(mr.Addr()+half, mr.RKey())
+		if _, err := verbs.PostSend(qps[i], addr(w), 1); err != nil {
+			t.Error(err)
+		}
+	}
+	before := r.null.Stats().TDRaces
+	for i := range 4 {
+		post(i % 2)
+	}
+	if n := r.null.Stats().TDRaces; n != before {
+		t.Errorf("%d posts that follow one another count as overlapping", n-before)
+	}
+	r.poll(4)
+	const rounds = 100 // of which one that overlaps is enough
+	for range rounds {
+		var wg sync.WaitGroup
+		for i := range qps {
+			wg.Go(func() { post(i) })
+		}
+		wg.Wait()
+		r.poll(2)
+		if r.null.Stats().TDRaces > before {
+			return
+		}
+	}
+	t.Error("posts of milliseconds from two goroutines at once count as following one another")
+}
