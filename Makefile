@@ -7,21 +7,28 @@ GO ?= go
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 FILE ?=
+DEV ?=
 FUZZTIME ?= 10m
 STRESSOPS ?= 10000000
 BENCH ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test stress fuzz bench lint vet cover fmt clean
+.PHONY: help demo test test-rxe test-device stress fuzz bench lint vet cover fmt clean
 
 help: ## print this help
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## move a file between two runtimes (FILE=path; by default one that is there)
 	$(GO) run ./examples/demo $(if $(FILE),-file "$(FILE)")
 
 test: ## everything that must pass, with a summary (without make: sh scripts/test.sh)
 	@sh scripts/test.sh
+
+test-rxe: ## what of it runs on the kernel's Soft-RoCE, in a virtual machine
+	@sh scripts/rxe.sh
+
+test-device: ## the same on real hardware, with a report to send in (DEV=mlx5_0)
+	@sh scripts/device.sh "$(DEV)"
 
 stress: ## stress under the race detector (STRESSOPS=10000000 operations), the large models
 	VERBENA_STRESS_OPS=$(STRESSOPS) $(GO) test -race -count=1 -timeout 4h -run Stress -v ./...
@@ -39,6 +46,7 @@ lint: ## golangci-lint, pinned
 
 vet: ## go vet: here, portable, macOS, Windows
 	$(GO) vet ./...
+	$(GO) vet -tags verbena_rxevm ./internal/rxevm/...
 	$(GO) vet -tags portable ./...
 	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./...
 	GOOS=windows CGO_ENABLED=0 $(GO) vet ./...

@@ -84,7 +84,7 @@ func Prepare(ctx context.Context, say func(format string, args ...any)) (*Image,
 			say("no answer from the mirror (%v): using the image of %s", err, have.Asked.Format(time.DateOnly))
 			return cached, nil
 		}
-		return nil, fmt.Errorf("no image in %s, and none can be made: %w", dir, err)
+		return nil, fmt.Errorf("%w: no image in %s, and none can be made: %w", ErrNotHere, dir, err)
 	}
 	img := &Image{Key: keyOf(names)}
 	img.Dir = filepath.Join(dir, "image-"+img.Key)

@@ -3,11 +3,12 @@
 //
 //	testsum -o FILE check NAME -- COMMAND...    a step that passes or fails as a whole
 //	testsum -o FILE tests NAME -- COMMAND...    a step that prints go test -json
+//	testsum -o FILE names NAME -- COMMAND...    the same, and the tests that passed are named
 //	testsum -o FILE fuzz NAME TIME PACKAGE...   every fuzz target of the packages, TIME each
 //	testsum -o FILE notrun NAME REASON          a step that cannot be run here
 //	testsum -o FILE table                       the summary
 //
-// Each of the first four appends a record to FILE and exits with 0 even if the
+// Each of the first five appends a record to FILE and exits with 0 even if the
 // step failed, so that the steps after it are run too; table exits with 1 if
 // anything failed or no test was run. Its last line is
 //

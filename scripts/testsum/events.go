@@ -40,8 +40,9 @@ type counter struct {
 }
 
 // count reads a stream of events to its end, prints a line for each package and
-// what failing tests wrote, and counts. A line that is no event is printed.
-func count(r io.Reader, out io.Writer) (tally, error) {
+// what failing tests wrote, and counts; with names it prints the passed tests too.
+// A line that is no event is printed.
+func count(r io.Reader, out io.Writer, names bool) (tally, error) {
 	c := counter{out: out, tests: map[name]string{}, output: map[name][]string{}, failing: map[string]bool{}}
 	lines := bufio.NewReader(r)
 	for {
@@ -58,7 +59,11 @@ func count(r io.Reader, out io.Writer) (tally, error) {
 			return c.tally, err
 		}
 	}
-	c.leaves()
+	for _, n := range c.leaves() {
+		if names {
+			fmt.Fprintf(out, "passed\t%s %s\n", short(n.pkg), n.test)
+		}
+	}
 	return c.tally, nil
 }
 
@@ -148,8 +153,8 @@ func (c *counter) skip(n name) {
 }
 
 // leaves counts the tests that have no subtests, and those that failed of
-// themselves.
-func (c *counter) leaves() {
+// themselves, and returns those that passed, sorted.
+func (c *counter) leaves() (passed []name) {
 	parents, failedBelow := map[name]bool{}, map[name]bool{}
 	for n, verdict := range c.tests {
 		for t := n.test; ; {
@@ -168,8 +173,11 @@ func (c *counter) leaves() {
 		switch {
 		case verdict == "pass" && !parents[n]:
 			c.tally.Passed++
+			passed = append(passed, n)
 		case verdict == "fail" && !failedBelow[n]:
 			c.tally.Failed++
 		}
 	}
+	slices.SortFunc(passed, byName)
+	return passed
 }

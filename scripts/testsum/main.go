@@ -35,7 +35,7 @@ func main() {
 // command carries out one command line. failed is what table found.
 func command(file string, args []string, out io.Writer) (failed bool, err error) {
 	if file == "" || len(args) == 0 {
-		return false, errors.New("usage: testsum -o FILE check|tests|fuzz|notrun|table ...; see its doc.go")
+		return false, errors.New("usage: testsum -o FILE check|tests|names|fuzz|notrun|table ...; see its doc.go")
 	}
 	if args[0] == "table" {
 		records, err := read(file)
@@ -53,8 +53,8 @@ func command(file string, args []string, out io.Writer) (failed bool, err error)
 	switch rest := args[2:]; args[0] {
 	case "check":
 		err = check(&r, after(rest), out)
-	case "tests":
-		err = tests(&r, after(rest), out)
+	case "tests", "names":
+		err = tests(&r, after(rest), out, args[0] == "names")
 	case "fuzz":
 		err = fuzz(&r, rest, out)
 	case "notrun":
@@ -93,7 +93,7 @@ func check(r *record, argv []string, out io.Writer) error {
 	return nil
 }
 
-func tests(r *record, argv []string, out io.Writer) error {
+func tests(r *record, argv []string, out io.Writer, names bool) error {
 	if len(argv) == 0 {
 		return errors.New("tests: no command")
 	}
@@ -106,7 +106,7 @@ func tests(r *record, argv []string, out io.Writer) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	t, err := count(pipe, out)
+	t, err := count(pipe, out, names)
 	if err != nil {
 		return errors.Join(err, cmd.Wait())
 	}

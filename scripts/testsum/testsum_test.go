@@ -23,7 +23,7 @@ func stream(events ...string) string {
 func counted(t *testing.T, events ...string) (tally, string) {
 	t.Helper()
 	var out bytes.Buffer
-	c, err := count(strings.NewReader(stream(events...)), &out)
+	c, err := count(strings.NewReader(stream(events...)), &out, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,6 +41,15 @@ func TestCountsLeaves(t *testing.T) {
 	}
 	if !strings.Contains(out, "in c") || strings.Contains(out, "in b") {
 		t.Errorf("the output of A/c alone is wanted, got %q", out)
+	}
+}
+
+// Asked for the names, it prints those of the leaves that passed.
+func TestNamesWhatPassed(t *testing.T) {
+	var out bytes.Buffer
+	_, err := count(strings.NewReader(stream("run A", "run A/c", "pass A/c", "run A/b", "pass A/b", "pass A", "run F", "fail F", "fail ")), &out, true)
+	if err != nil || !strings.HasSuffix(out.String(), "passed\tp A/b\npassed\tp A/c\n") || strings.Contains(out.String(), "p F") {
+		t.Errorf("%v, printed %q; want A/b and A/c named, and nothing else", err, out.String())
 	}
 }
 

@@ -1,7 +1,8 @@
 // Command rxevm runs things in the test machine of internal/rxevm.
 //
-//	rxevm check                     says what this system lacks for it; exit code 0 if nothing
-//	rxevm prepare                   makes the image, and installs what is missing if it may
+//	rxevm check                     says what this system lacks for it; exit code 3 if anything
+//	rxevm prepare                   makes the image, and installs what is missing if it may;
+//	                                exit code 3, and why, where there can be no machine
 //	rxevm run  [flags] -- SHELL...  a shell command in a new machine, in this folder, writable
 //	rxevm with [flags] -- CMD...    a command of this host, beside a new machine in which
 //	                                every "rxevm exec" below it runs its program

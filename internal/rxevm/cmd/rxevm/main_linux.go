@@ -38,13 +38,13 @@ func command(args []string) (code int, err error) {
 	defer cancel()
 	switch name, rest := args[0], args[1:]; name {
 	case "check":
-		return 0, rxevm.Missing()
+		return verdict(rxevm.Missing()), nil
 	case "prepare":
-		if err := rxevm.Install(ctx, say); err != nil {
-			return 1, err
+		err := rxevm.Install(ctx, say)
+		if err == nil {
+			_, err = rxevm.Prepare(ctx, say)
 		}
-		_, err := rxevm.Prepare(ctx, say)
-		return 0, err
+		return verdict(err), nil
 	case "run", "with":
 		c, argv, err := flags(name, rest)
 		if err != nil {
@@ -59,6 +59,22 @@ func command(args []string) (code int, err error) {
 		return execute(rest)
 	}
 	return 2, fmt.Errorf("%q is no command: check, prepare, run, with, exec", args[0])
+}
+
+// impossible is the exit code of check and prepare where there can be no machine.
+const impossible = 3
+
+// verdict prints why there is no machine on the standard output, in one line,
+// where a script takes it from, and returns the exit code.
+func verdict(err error) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Println(strings.ReplaceAll(err.Error(), "\n", "; "))
+	if errors.Is(err, rxevm.ErrNotHere) {
+		return impossible
+	}
+	return 1
 }
 
 // flags reads the flags of run and with; the rest is the command.

@@ -1,0 +1,93 @@
+#!/bin/sh
+# The suites of scripts/rxe-steps.sh on the RDMA device of this machine, without
+# a virtual one, and a report of it to send in:
+#
+#	make test-device DEV=mlx5_0        both ends on one device
+#	make test-device DEV=mlx5_0,mlx5_1 two devices that reach each other
+#
+# The report is verbena-device-DEV.txt in the repository: the system, its
+# libraries, the device's attributes, what every conformance case did, the
+# summary. It has no addresses but those of the device. As for the tests on
+# Soft-RoCE it needs a C compiler, and rights to the device and to lock memory.
+set -eu
+cd "$(dirname "$0")/.."
+: "${TESTTIMEOUT:=15m}"
+
+dev=${1:-}
+have=$(ls /sys/class/infiniband 2>/dev/null | tr '\n' ' ' || true)
+if [ -z "$dev" ]; then
+	echo "which device? make test-device DEV=name; RDMA devices here: ${have:-none}" >&2
+	exit 2
+fi
+for d in $(printf '%s' "$dev" | tr ',' ' '); do
+	if [ ! -d "/sys/class/infiniband/$d" ]; then
+		echo "$d is no RDMA device of this machine; RDMA devices here: ${have:-none}" >&2
+		[ -n "$have" ] || echo "is its driver loaded (lsmod), and is this not inside a container without /sys/class/infiniband?" >&2
+		exit 1
+	fi
+done
+case $dev in
+*,*) pair=$dev ;;
+*) pair=$dev,$dev ;;
+esac
+if ! built=$(CGO_ENABLED=1 go build ./verbs/ibv 2>&1); then
+	printf 'verbs/ibv cannot be built here:\n%s\n' "$built" >&2
+	exit 1
+fi
+locked=$(ulimit -l 2>/dev/null || echo '?')
+[ "$locked" = unlimited ] || echo "note: only $locked kB of memory can be locked (ulimit -l): registrations may fail" >&2
+
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' INT TERM
+GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false"
+VERBENA_TEST_DEVICES=$pair VERBENA_CONFORMANCE_OUT=$tmp/conformance
+export GOFLAGS VERBENA_TEST_DEVICES VERBENA_CONFORMANCE_OUT
+mkdir "$VERBENA_CONFORMANCE_OUT"
+go build -o "$tmp/testsum" ./scripts/testsum
+# The same lines as in the machine; env stands where "rxevm exec" does there.
+TESTSUM=$tmp/testsum STEPS=$tmp/steps RXEVM_EXEC=env PLACE="$dev" \
+	sh scripts/rxe-steps.sh 2>&1 | tee "$tmp/run"
+code=0
+"$tmp/testsum" -o "$tmp/steps" table >"$tmp/table" || code=$?
+cat "$tmp/table"
+
+report=verbena-device-$(printf '%s' "$dev" | tr ',' '+').txt
+ask() { # a heading, and what a command says, if it is there
+	printf '\n== %s\n' "$1"
+	shift
+	if command -v "$1" >/dev/null 2>&1; then
+		"$@" 2>&1 || true
+	else
+		echo "$1 is not installed"
+	fi
+}
+{
+	echo "Verbena on $dev, $(date -u +%Y-%m-%d)"
+	ask "revision" git rev-parse HEAD
+	ask "system" uname -srm
+	grep -h '^PRETTY_NAME' /etc/os-release 2>/dev/null || true
+	ask "go" go version
+	printf '\n== libraries\n'
+	ls -l /usr/lib/*/libibverbs.so.1* /usr/lib64/libibverbs.so.1* /usr/lib/*/librdmacm.so.1* /usr/lib64/librdmacm.so.1* 2>/dev/null || true
+	if command -v dpkg-query >/dev/null 2>&1; then
+		dpkg-query -W rdma-core libibverbs1 librdmacm1 librdmacm1t64 ibverbs-providers 2>/dev/null || true
+	elif command -v rpm >/dev/null 2>&1; then
+		rpm -q rdma-core libibverbs librdmacm || true
+	fi
+	for d in $(printf '%s' "$dev" | tr ',' ' '); do
+		printf '\n== /sys/class/infiniband/%s\n' "$d"
+		for f in fw_ver hca_type board_id node_type ports/1/state ports/1/rate ports/1/link_layer; do
+			[ ! -r "/sys/class/infiniband/$d/$f" ] || printf '%s: %s\n' "$f" "$(cat "/sys/class/infiniband/$d/$f" 2>/dev/null)"
+		done
+		ask "ibv_devinfo -v" ibv_devinfo -v -d "$d"
+	done
+	printf '\n== conformance\n'
+	for f in "$VERBENA_CONFORMANCE_OUT"/*; do
+		[ ! -f "$f" ] || { printf -- '-- %s\n' "${f##*/}"; cat "$f"; echo; }
+	done
+	printf '\n== run\n'
+	cat "$tmp/run" "$tmp/table"
+} >"$report"
+echo "the report is $report: please send it in with an issue"
+exit "$code"

@@ -1,0 +1,13 @@
+#!/bin/sh
+# The tests of scripts/rxe.sh that boot machines themselves and drive them from
+# this host: a line each.
+set -eu
+: "${TESTTIMEOUT:=15m}"
+on_host() {
+	name=$1
+	shift
+	"$TESTSUM" -o "$STEPS" tests "$name" -- \
+		go test -json -count=1 -vet=off -p 1 -timeout "$TESTTIMEOUT" -tags verbena_rxevm "$@"
+}
+
+on_host "two guests" ./internal/rxevm

@@ -1,0 +1,19 @@
+#!/bin/sh
+# What runs on an RDMA device of the kernel, a line each: in the one machine of
+# scripts/rxe.sh, or on real hardware for scripts/device.sh. "names" prints the
+# tests that passed. No -race: emulated, it is too slow to be a test.
+#
+#   PLACE        the name of the place, for the steps' names
+#   RXEVM_EXEC   for go test -exec: what runs a test binary in that place
+set -eu
+: "${TESTTIMEOUT:=15m}" "${PLACE:=Soft-RoCE}" "${RXEVM_EXEC:=$RXEVM exec}"
+there() {
+	how=$1 name=$2
+	shift 2
+	"$TESTSUM" -o "$STEPS" "$how" "$name, $PLACE" -- \
+		env CGO_ENABLED=1 go test -json -count=1 -vet=off -p 1 -timeout "$TESTTIMEOUT" -exec "$RXEVM_EXEC" "$@"
+}
+
+there tests "conformance" -run '^TestConformanceDevice$' ./verbs/ibv
+there tests "reactor" ./reactor
+there tests "runtime" ./runtime
