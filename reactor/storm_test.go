@@ -17,7 +17,7 @@ import (
 // VERBENA_STORM_TIME: an emulated machine takes a millisecond for an event, or ten
 // when others want the processors.
 const (
-	stormEvents     = 200_000
+	stormEvents     = 60_000
 	stormEventsRace = 20_000
 	stormTimeDevice = 12 * time.Second
 )

@@ -1,0 +1,159 @@
+//go:build unix
+
+package runtime
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/reactor"
+)
+
+// An idle process here: idleConns connections between two runtimes, over which
+// nothing goes for idleTime.
+const (
+	idleConns = 16
+	idleTime  = 3 * time.Second
+)
+
+// What is no measurable work, for both runtimes together: a look at the completion
+// queues and the patrol's, once a second or less, and a zero-length WRITE for each
+// connection and Options.KeepAlive. Measured: a tenth of that; on an emulated
+// machine a third.
+const (
+	idleCPU      = 30 * time.Millisecond // of a processor's idleTime: a hundredth
+	idleSwitches = 300                   // of threads that went to sleep; a spinning or ticking reactor has thousands
+)
+
+// Rule: a process with open connections over which nothing goes sleeps, though a
+// goroutine waits for a message on each; and a message then wakes it through the
+// completion channel, before anybody looks by himself.
+func TestAnIdleProcessSleeps(t *testing.T) {
+	for name, cfg := range map[string]Config{"callers drive": {}, "loop only": {NoCallerDriving: true, Spin: -1}} {
+		t.Run(name, func(t *testing.T) {
+			onBeds(t, func(t *testing.T, d bed) {
+				server, client := d.open(t, cfg, 1), d.open(t, cfg, 0)
+				from, to := idlePairs(t, server, client)
+				got := make(chan error, idleConns)
+				ctx, cancel := context.WithCancel(testContext(t))
+				defer cancel()
+				for _, c := range to {
+					go func() { got <- receiveAll(ctx, c, got) }()
+				}
+				greet(t, from, got) // so that all has run once
+				idle(t)
+				wakesByEvent(t, server, from[0], got)
+				cancel()
+				for range to {
+					<-got
+				}
+				for _, rt := range []*Runtime{server, client} {
+					if st := rt.Stats(); st.Missed != 0 {
+						t.Errorf("%d events were lost", st.Missed)
+					}
+				}
+			})
+		})
+	}
+}
+
+// idlePairs makes the connections.
+func idlePairs(t *testing.T, server, client *Runtime) (from, to []*Conn) {
+	t.Helper()
+	ctx := testContext(t)
+	ln, err := server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range idleConns {
+		seat, err := ln.AcceptAsync()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := client.Dial(ctx, ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		from = append(from, c)
+		if c, err = seat.Await(ctx); err != nil {
+			t.Fatal(err)
+		}
+		to = append(to, c)
+	}
+	return from, to
+}
+
+// receiveAll tells of every message, until ctx ends.
+func receiveAll(ctx context.Context, c *Conn, got chan<- error) error {
+	for {
+		m, err := c.RecvWait(ctx)
+		if err != nil {
+			return err
+		}
+		got <- m.Release()
+	}
+}
+
+// greet sends a message on each connection and waits until it is there.
+func greet(t *testing.T, from []*Conn, got <-chan error) {
+	t.Helper()
+	ctx := testContext(t)
+	for _, c := range from {
+		if _, err := c.SendBytes(ctx, []byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-got:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-ctx.Done():
+			t.Fatal("a message did not arrive")
+		}
+	}
+}
+
+// idle lets idleTime pass and looks at what the process did meanwhile.
+func idle(t *testing.T) {
+	t.Helper()
+	used := func() (cpu time.Duration, switches int64) {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano()), int64(u.Nvcsw)
+	}
+	cpu, switches := used()
+	<-time.After(idleTime)
+	cpuAfter, switchesAfter := used()
+	cpu, switches = cpuAfter-cpu, switchesAfter-switches
+	t.Logf("%d connections, idle for %v: %v of a processor, %d switches", idleConns, idleTime, cpu, switches)
+	if cpu > idleCPU && !raceEnabled {
+		t.Errorf("an idle process used %v of a processor in %v, want at most %v", cpu, idleTime, idleCPU)
+	}
+	if switches > idleSwitches {
+		t.Errorf("the threads of an idle process went to sleep %d times in %v, want at most %d", switches, idleTime, idleSwitches)
+	}
+}
+
+// wakesByEvent sends messages to the runtime that sleeps, until one came while it
+// did not look by itself: then the completion channel has woken it.
+func wakesByEvent(t *testing.T, server *Runtime, from *Conn, got <-chan error) {
+	t.Helper()
+	for range 10 {
+		before := server.Stats()
+		began := time.Now()
+		greet(t, []*Conn{from}, got)
+		after := server.Stats()
+		if took := time.Since(began); after.Rechecks != before.Rechecks || took > reactor.DefaultRecheck {
+			continue // once a second it does
+		}
+		if after.Wakes == before.Wakes {
+			t.Errorf("a message came, and the completion channel woke nobody: before %+v, after %+v", before, after)
+		}
+		return
+	}
+	t.Error("each of ten messages came with a look of the reactor's own")
+}
