@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // errands are what only the loop does: functions that want the turn, events of
@@ -14,6 +15,8 @@ type errands struct {
 	// handlers are by poller key and run holding the turn, as are sources.
 	handlers map[uint32]func()
 	sources  []watchedSource
+	// resting are the sources that are not listened to for a moment, by key.
+	resting map[uint32]verbs.Source
 }
 
 // call is one function on its way to the loop.

@@ -82,6 +82,10 @@ func (r *Reactor) Unwatch(s verbs.Source) error {
 		if r.cfg.Stepped {
 			return nil
 		}
+		if _, ok := r.resting[w.key]; ok {
+			delete(r.resting, w.key)
+			return nil
+		}
 		return r.poller.Detach(w.key)
 	}
 	return nil
@@ -109,6 +113,7 @@ func (r *Reactor) takeEvents() {
 			// whichever queue it was for must be armed again, to wake us at all.
 			r.sendCQ.disarm()
 			r.recvCQ.disarm()
+			r.rest(r.channel, keyCompletions)
 			return
 		}
 		if !ok {

@@ -18,14 +18,23 @@ const (
 	idleTime  = 3 * time.Second
 )
 
-// What is no measurable work, for both runtimes together: a look at the completion
-// queues and the patrol's, once a second or less, and a zero-length WRITE for each
-// connection and Options.KeepAlive. Measured: a tenth of that; on an emulated
-// machine a third.
+// What is no measurable work, for both runtimes together: looks at the completion
+// queues and by the patrol, about once a second, and a zero-length WRITE for each
+// connection and Options.KeepAlive. Measured: a thousandth of a processor and 35
+// switches a second. On an emulated machine a processor's time is that of the
+// machine below, also while that is with others: there the switches say more.
 const (
 	idleCPU      = 30 * time.Millisecond // of a processor's idleTime: a hundredth
 	idleSwitches = 300                   // of threads that went to sleep; a spinning or ticking reactor has thousands
 )
+
+// idleWork is idleCPU here.
+func idleWork() time.Duration {
+	if onDevice {
+		return deviceSlowness * idleCPU
+	}
+	return idleCPU
+}
 
 // Rule: a process with open connections over which nothing goes sleeps, though a
 // goroutine waits for a message on each; and a message then wakes it through the
@@ -33,6 +42,7 @@ const (
 func TestAnIdleProcessSleeps(t *testing.T) {
 	for name, cfg := range map[string]Config{"callers drive": {}, "loop only": {NoCallerDriving: true, Spin: -1}} {
 		t.Run(name, func(t *testing.T) {
+			cfg.ConnectTimeout = patience()
 			onBeds(t, func(t *testing.T, d bed) {
 				server, client := d.open(t, cfg, 1), d.open(t, cfg, 0)
 				from, to := idlePairs(t, server, client)
@@ -130,8 +140,8 @@ func idle(t *testing.T) {
 	cpuAfter, switchesAfter := used()
 	cpu, switches = cpuAfter-cpu, switchesAfter-switches
 	t.Logf("%d connections, idle for %v: %v of a processor, %d switches", idleConns, idleTime, cpu, switches)
-	if cpu > idleCPU && !raceEnabled {
-		t.Errorf("an idle process used %v of a processor in %v, want at most %v", cpu, idleTime, idleCPU)
+	if limit := idleWork(); cpu > limit && !raceEnabled {
+		t.Errorf("an idle process used %v of a processor in %v, want at most %v", cpu, idleTime, limit)
 	}
 	if switches > idleSwitches {
 		t.Errorf("the threads of an idle process went to sleep %d times in %v, want at most %d", switches, idleTime, idleSwitches)

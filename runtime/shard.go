@@ -75,17 +75,13 @@ func newShard(rt *Runtime, node int) (_ *shard, err error) {
 	return s, werr
 }
 
-// eventRetry is how long after a failure the events of a channel are asked for
-// again. What has announced them will not do so once more.
-const eventRetry = 10 * time.Millisecond
-
 // takeCM takes all connection events. Each is acknowledged before it is
 // handled, so that the handler may move or close its identifier.
 func (s *shard) takeCM() {
 	for !s.cmGone {
 		ev, ok, err := s.cm.GetEvent()
 		if err != nil {
-			s.r.After(eventRetry, s.takeCM)
+			s.r.Rest(s.cm)
 		}
 		if err != nil || !ok {
 			return
@@ -110,7 +106,7 @@ func (s *shard) takeAsync() {
 	for !s.cmGone { // nor is the device, then
 		ev, ok, err := s.rt.dev.Async().Get()
 		if err != nil {
-			s.r.After(eventRetry, s.takeAsync)
+			s.r.Rest(s.rt.dev.Async())
 		}
 		if err != nil || !ok {
 			return

@@ -1,0 +1,58 @@
+package reactor
+
+import (
+	"errors"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/sys"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// eventRest is how long a source that fails to give its events is let be.
+const eventRest = 10 * time.Millisecond
+
+// A descriptor stays readable when its event could not be taken, and it stands in
+// error for ever when its device is gone (Linux uverbs_main.c,
+// ib_uverbs_event_poll: EPOLLERR once it is closed, and read answers EIO). A loop
+// that listened on would go round as fast as it can. So a source that fails rests:
+//
+//	attached ──fails──> resting ──eventRest──> attached
+//	    │ Unwatch          │ Unwatch
+//	    v                  v
+//	  gone               gone
+//
+// Attaching it again reports what waits there; that is how the event is asked for
+// anew.
+
+// Rest has a source that Watch was called for, and whose events could not be
+// taken, let be for a moment; then its function is called again if it has events.
+// A stepped reactor, which asks at every Step, does nothing. Holder only.
+func (r *Reactor) Rest(s verbs.Source) {
+	for _, w := range r.sources {
+		if w.s == s {
+			r.rest(s, w.key)
+		}
+	}
+}
+
+func (r *Reactor) rest(s verbs.Source, key uint32) {
+	if r.cfg.Stepped || r.resting[key] != nil || r.poller.Detach(key) != nil {
+		return
+	}
+	if r.resting == nil {
+		r.resting = map[uint32]verbs.Source{}
+	}
+	r.resting[key] = s
+	r.After(eventRest, func() { r.rested(s, key) })
+}
+
+func (r *Reactor) rested(s verbs.Source, key uint32) {
+	if r.resting[key] != s {
+		return // nobody watches it any more
+	}
+	if err := r.poller.Attach(s, key); err != nil && !errors.Is(err, sys.ErrPollerClosed) {
+		r.After(eventRest, func() { r.rested(s, key) })
+		return
+	}
+	delete(r.resting, key)
+}
