@@ -79,6 +79,7 @@ type Conn struct {
 	// The holder's.
 	state     connState
 	id        queuePairID
+	way       addressing             // of the dialing side
 	promise   futures.Promise[*Conn] // of Dial or Accept, while connecting
 	timer     *reactor.Timer
 	admitted  bool

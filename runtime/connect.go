@@ -126,7 +126,8 @@ func (c *Conn) dial(dst netip.AddrPort) {
 		return
 	}
 	c.own(id)
-	if err := id.ResolveAddr(netip.AddrPortFrom(c.rt.addr, 0), dst, c.rt.cfg.ConnectTimeout); err != nil {
+	c.way = addressing{src: netip.AddrPortFrom(c.rt.addr, 0), dst: dst}
+	if err := c.way.ask(id); err != nil {
 		c.giveUp(err)
 	}
 }
@@ -232,6 +233,10 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 	case verbs.CMRejected:
 		err = c.rejected(ev)
 	case verbs.CMAddrError, verbs.CMRouteError, verbs.CMUnreachable, verbs.CMConnectError:
+		if c.state == connConnecting && c.way.late(ev) {
+			err = c.way.ask(ev.ID)
+			break
+		}
 		err = fmt.Errorf("%w: %v: %v (%w)", ErrUnreachable, c.remote, ev.Type, statusError(ev.Status))
 	case verbs.CMDisconnected:
 		c.fail(ErrPeerClosed)

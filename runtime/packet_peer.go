@@ -103,6 +103,7 @@ type resolving struct {
 	p       *PacketConn
 	dst     netip.AddrPort
 	id      verbs.CMID
+	way     addressing
 	timer   *reactor.Timer
 	promise futures.Promise[*Peer]
 	done    bool
@@ -118,7 +119,8 @@ func (r *resolving) start() {
 	var err error
 	if r.id, err = sh.cm.CreateID(verbs.PSUDP, 0); err == nil {
 		sh.targets[r.id] = r
-		err = r.id.ResolveAddr(netip.AddrPortFrom(r.p.rt.addr, 0), r.dst, bound)
+		r.way = addressing{src: netip.AddrPortFrom(r.p.rt.addr, 0), dst: r.dst}
+		err = r.way.ask(r.id)
 	}
 	if err != nil {
 		r.end(nil, err)
@@ -153,6 +155,10 @@ func (r *resolving) onCM(ev *verbs.CMEvent) {
 		}
 		fallthrough
 	default:
+		if !r.done && r.way.late(ev) {
+			err = r.way.ask(r.id)
+			break
+		}
 		err = fmt.Errorf("%w: %v: %v (%w)", ErrUnreachable, r.dst, ev.Type, statusError(ev.Status))
 	}
 	if err != nil {
