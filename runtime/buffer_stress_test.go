@@ -136,7 +136,7 @@ func looked(b Buffer) (is []int) {
 // go. Poison finds memory that was given back too early.
 func TestBuffersUnderContention(t *testing.T) {
 	const goroutines = 8
-	rounds := 3000
+	rounds := fewer(3000)
 	if raceEnabled {
 		rounds = 300 // the detector keeps books on each lease of each slab that comes and goes
 	}

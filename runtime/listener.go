@@ -30,7 +30,10 @@ type Listener struct {
 }
 
 // request is a peer that wants in. Until it is seated it gets the events of
-// its identifier: the peer may give up.
+// its identifier: the peer may give up. A device of the kernel does not tell: it
+// keeps the events of a request back until it is accepted, and then accepting fails
+// (Linux 6.12 drivers/infiniband/core/ucma.c, ucma_event_handler). So Accept passes
+// failures over, and no more than DefaultBacklog requests are kept.
 type request struct {
 	l       *Listener
 	id      verbs.CMID
@@ -197,6 +200,11 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 		}
 		l.refuse(ev.ID, code, err.Error())
 		return
+	}
+	if len(l.requests) == DefaultBacklog { // the oldest is the likeliest to have given up
+		oldest := l.requests[0]
+		l.requests = slices.Delete(l.requests, 0, 1)
+		l.refuse(oldest.id, rejectResources, fmt.Sprintf("%d newer requests are waiting to be accepted", DefaultBacklog))
 	}
 	r := &request{l, ev.ID, ev.Conn.PrivateData}
 	l.requests = append(l.requests, r)

@@ -103,6 +103,10 @@ func (m *Memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, e
 			limit, _ := m.memlock()
 			return nil, &MemlockError{Limit: limit, Wanted: n, Registered: m.registered, Err: err}
 		}
+		if access&verbs.AccessFlushPersistent != 0 && errors.Is(err, syscall.EINVAL) {
+			// Soft-RoCE says no more than EINVAL (Linux 6.12 drivers/infiniband/sw/rxe/rxe_mr.c, is_pmem_page).
+			err = fmt.Errorf("%w (AccessFlushPersistent wants memory that persists: NewFileRegion on the software RNIC; on a device of the kernel that on a file of a DAX file system)", err)
+		}
 		return nil, err
 	}
 	m.registered += locks(n, access)

@@ -75,6 +75,21 @@ func TestMemlockGivesUpWhatIsUnusedFirst(t *testing.T) {
 	mustClose(t, r)
 }
 
+// Rule: who wants persistence of memory that has none is told where there is some.
+// Soft-RoCE's answer was a bare "invalid argument".
+func TestPersistenceThatIsRefusedSaysWhatItWants(t *testing.T) {
+	m, pd := testMemory(t, MemoryConfig{})
+	pd.refuse = func(uint64) error {
+		return &verbs.OpError{Op: "ibv_reg_mr", Errno: syscall.EINVAL, Err: verbs.ErrInvalid}
+	}
+	_, err := m.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessFlushPersistent)
+	mistake(t, "plain memory", err, verbs.ErrInvalid, "NewFileRegion", "DAX")
+	_, err = m.NewRegion(64, verbs.AccessLocalWrite)
+	if !errors.Is(err, syscall.EINVAL) || strings.Contains(err.Error(), "DAX") {
+		t.Errorf("another refusal: %v", err)
+	}
+}
+
 // The same errno has other reasons, which must not be blamed on the limit.
 func TestOtherRefusalsAreNotMemlock(t *testing.T) {
 	m, pd := testMemory(t, MemoryConfig{})

@@ -103,8 +103,12 @@ func TestMulticastGroup(t *testing.T) {
 	ctx := testContext(t)
 	var members []*PacketConn
 	var peers []*Peer
-	for i := range 3 {
-		p := mustListenPacket(t, mustOpen(t, Config{Device: fmt.Sprintf("soft%d", i)}), Options{})
+	places := []string{first.name, second.name, "soft2", "soft3"}
+	if onDevice { // there are two
+		places[2], places[3] = second.name, first.name
+	}
+	for _, name := range places[:3] {
+		p := mustListenPacket(t, mustOpen(t, Config{Device: name}), Options{})
 		e, err := p.Join(ctx, group)
 		if err != nil {
 			t.Fatal(err)
@@ -113,7 +117,7 @@ func TestMulticastGroup(t *testing.T) {
 	}
 	_, err := members[0].Join(ctx, group)
 	mistake(t, "joining twice", err, verbs.ErrInvalid, "239.1.2.3")
-	outside := mustListenPacket(t, mustOpen(t, Config{Device: "soft3"}), Options{})
+	outside := mustListenPacket(t, mustOpen(t, Config{Device: places[3]}), Options{})
 	unasked := outside.Recv()
 	members[0].sendBytes(t, peers[0], []byte("all"))
 	for i, p := range members[1:] {
@@ -246,10 +250,10 @@ func TestPacketSendAllocatesNothing(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for range 1000 {
+	for range fewer(1000) {
 		step()
 	}
-	if n := testing.AllocsPerRun(20_000, step); n >= 1 {
+	if n := testing.AllocsPerRun(fewer(20_000), step); n >= 1 {
 		t.Errorf("%v allocations for a datagram", n)
 	}
 }

@@ -15,7 +15,8 @@ import (
 // open: touching a page behind its end kills the process.
 //
 // Linux only; elsewhere errors.ErrUnsupported. Persistent FLUSH needs a device
-// that takes file mappings, as the software RNIC does. It blocks for the disk.
+// that takes file mappings, as the software RNIC does; devices of the kernel take
+// those of persistent memory (a DAX file system) only. It blocks for the disk.
 // Errors: as NewRegion, and what the system says of the file.
 //
 // Implements: open(2), mmap(2), ibv_reg_mr.

@@ -1,0 +1,111 @@
+package runtime
+
+import (
+	"context"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: a request whose peer gave up costs the one who accepts nothing: he gets the
+// next. A device of the kernel does not tell that it was given up.
+func TestRequestsThatWereGivenUpArePassedOver(t *testing.T) { onBeds(t, passesOver) }
+
+func passesOver(t *testing.T, d bed) {
+	server, client := d.open(t, Config{}, 1), d.open(t, Config{}, 0)
+	ln, err := server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error, 1)
+		go func() {
+			_, err := client.Dial(ctx, ln.Addr().String())
+			failed <- err
+		}()
+		for asked := testContext(t); waiting(t, ln) == 0; {
+			if asked.Err() != nil {
+				t.Fatal("the request did not come")
+			}
+		}
+		cancel()
+		mistake(t, "dialing", <-failed, context.Canceled)
+		if !onDevice {
+			break // the other beds tell: one is forgotten like many
+		}
+	}
+	dialed := make(chan error, 1)
+	go func() {
+		c, err := client.Dial(testContext(t), ln.Addr().String())
+		if err == nil {
+			_, err = c.SendBytes(testContext(t), []byte("honest"))
+		}
+		dialed <- err
+	}()
+	c, err := ln.Accept(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := c.RecvWait(testContext(t))
+	if err != nil || string(m.Data) != "honest" {
+		t.Fatalf("who was accepted said %q, %v", m.Data, err)
+	}
+	release(t, m)
+	if err := <-dialed; err != nil {
+		t.Error(err)
+	}
+}
+
+// waiting is how many requests nobody has accepted.
+func waiting(t *testing.T, ln *Listener) (n int) {
+	t.Helper()
+	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.requests) }); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// refusable is an identifier of a request that nobody accepts.
+type refusable struct {
+	verbs.CMID
+	refused string
+	closed  bool
+}
+
+func (id *refusable) Reject(private []byte) error {
+	_, text, err := parseReject(private)
+	id.refused = text
+	return err
+}
+
+func (id *refusable) Close() error {
+	id.closed = true
+	return nil
+}
+
+// Rule: a listener whose program accepts nobody keeps the newest requests, so many
+// and no more; the others are refused with a reason.
+func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
+	ln, err := mustOpen(t, Config{}).Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hi := encodeHello(hello{credits: 4, recvSize: 4096})
+	var ids [DefaultBacklog + 3]refusable
+	if err := ln.sh.r.Do(testContext(t), func() {
+		for i := range ids {
+			ln.onCM(&verbs.CMEvent{Type: verbs.CMConnectRequest, ID: &ids[i], ListenID: ln.id, Conn: verbs.ConnParam{PrivateData: hi}})
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n := waiting(t, ln); n != DefaultBacklog {
+		t.Errorf("%d requests are kept, want %d", n, DefaultBacklog)
+	}
+	for i := range ids {
+		if old := i < len(ids)-DefaultBacklog; ids[i].closed != old || (ids[i].refused != "") != old {
+			t.Errorf("request %d: closed %t, refused with %q; want it of the %d oldest alone", i, ids[i].closed, ids[i].refused, len(ids)-DefaultBacklog)
+		}
+	}
+}
