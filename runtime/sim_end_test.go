@@ -32,6 +32,10 @@ type simEnd struct {
 	gone    bool
 	cutOff  bool // its device was removed: what had arrived there is lost
 
+	movedAt time.Duration // when the last send ended, or there was none
+	shunned bool          // its peer became mute: another bound holds
+	muteTo  time.Duration // it posts no receives until then
+
 	flushedAt time.Duration // an operation was flushed before the connection knew why
 }
 
@@ -58,7 +62,7 @@ func (e *simEnd) act() {
 	}
 	r := e.w.r
 	if e.p.raw {
-		for !e.shares() && !e.cutOff && r.one(2) && len(e.recvs) < 24 && e.c.Err() == nil {
+		for !e.shares() && !e.cutOff && e.w.now() >= e.muteTo && r.one(2) && len(e.recvs) < 24 && e.c.Err() == nil {
 			e.postRecv()
 		}
 	} else if len(e.wants) < 4 && !e.sawEnd && !r.one(3) {
@@ -94,6 +98,7 @@ func (e *simEnd) collect() {
 	if err := e.c.Err(); err != nil && !e.noted {
 		e.noted = true
 		w.blames++
+		w.countEnd(err)
 		w.trace.note(e.p.id, uint64(e.side), uint64(errorClass(err)))
 		if !e.closing && e.p.blame == "" {
 			w.fail("%v: failed without a reason: %v", e.p, err)
@@ -102,7 +107,9 @@ func (e *simEnd) collect() {
 	if e.flushedAt != 0 && e.c.Err() == nil && w.now() > e.flushedAt+2*causeBound {
 		w.fail("%v: end %d: operations were flushed, but the connection does not fail", e.p, e.side)
 	}
+	before := len(e.ops)
 	e.ops = e.takeInOrder(e.ops)
+	e.inTime(before)
 	e.recvs = e.takeInOrder(e.recvs)
 	e.takeMessages()
 	e.releaseHeld(closed)

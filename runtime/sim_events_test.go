@@ -24,12 +24,17 @@ const (
 	eventRemove
 	eventPortDown
 	eventKillUD
+	eventOneWay
+	eventMute
+	eventPeerTimeout
+	eventRetries
 	simEvents
 )
 
 var simEventNames = [simEvents]string{
 	"calm link", "mild faults", "slow link", "doubling link", "heavy loss", "partition", "heal", "QP to ERR", "close",
 	"abort", "node dies", "listener moves", "device removed", "port down", "UD to ERR",
+	"one way cut", "no receives", "peer timeout", "retries used up",
 }
 
 // On average this many rounds between two disturbances of a kind. A round starts
@@ -94,6 +99,7 @@ func (w *simWorld) disturb() {
 	if r.one(everyPortDown) {
 		w.unplug(w.nodes[r.IntN(simNodes)], r.span(time.Millisecond, 1500*time.Millisecond))
 	}
+	w.losePeers()
 	for _, n := range w.nodes {
 		if n.portAt != 0 && w.now() >= n.portAt {
 			n.plug()
@@ -137,6 +143,7 @@ func (w *simWorld) changeLink() {
 		}
 	}
 	w.fab.SetAll(l)
+	w.holdCut()
 }
 
 // partition cuts one node off from the others.
@@ -158,6 +165,7 @@ func (w *simWorld) partition(i int, d time.Duration) {
 }
 
 func (w *simWorld) heal() {
+	w.mendOneWay()
 	for _, n := range w.nodes {
 		if n.portAt != 0 {
 			n.plug()
@@ -205,8 +213,9 @@ func (w *simWorld) anyEnd() *simEnd {
 	if len(w.pairs) == 0 {
 		return nil
 	}
-	e := w.pairs[w.r.IntN(len(w.pairs))].ends[w.r.IntN(2)]
-	if e == nil || e.gone {
+	p := w.pairs[w.r.IntN(len(w.pairs))]
+	e := p.ends[w.r.IntN(2)]
+	if e == nil || e.gone || p.muted() { // what becomes of a muted one is to be seen
 		return nil
 	}
 	return e

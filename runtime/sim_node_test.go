@@ -119,7 +119,7 @@ func (n *simNode) listen() {
 		}
 		o := Options{
 			Raw: i != simManaged, SendDepth: n.w.r.between(3, 48), RecvCredits: n.w.r.between(1, 20), MessageSize: simMsgSize,
-			Inline: n.w.r.between(16, 200),
+			Inline: n.w.r.between(16, 200), PeerTimeout: simPeerTimeout, KeepAlive: n.w.simAsks(),
 		}
 		if i == simSharing {
 			o.Shared = n.srq.s

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -64,6 +65,7 @@ type simOp struct {
 	id   uint64
 	kind opKind
 	e    *simEnd
+	from time.Duration // when it was accepted
 	f    Future
 	// came is set by the callback of an operation that has one.
 	called bool
@@ -158,7 +160,7 @@ func (e *simEnd) begin(kind opKind, err error) bool {
 
 // follow adds an accepted send to those under way.
 func (e *simEnd) follow(kind opKind, f Future, ok func(Result) error, bad func(error)) *simOp {
-	o := &simOp{id: e.w.nextOp, kind: kind, e: e, f: f, ok: ok, bad: bad}
+	o := &simOp{id: e.w.nextOp, kind: kind, e: e, from: e.w.now(), f: f, ok: ok, bad: bad}
 	if e.w.r.one(20) {
 		o.called = true
 		f.Then(func(res Result, err error) { o.came++; o.res, o.err = res, err })

@@ -89,7 +89,7 @@ func (w *simWorld) reconnect() {
 	p.id = w.nextPair
 	o := Options{
 		Raw: raw, SendDepth: w.r.between(3, 48), RecvCredits: w.r.between(1, 20), MessageSize: simMsgSize,
-		Inline: w.r.between(16, 200), PrivateData: binary.LittleEndian.AppendUint64(nil, p.id),
+		PeerTimeout: simPeerTimeout, KeepAlive: w.simAsks(), Inline: w.r.between(16, 200), PrivateData: binary.LittleEndian.AppendUint64(nil, p.id),
 	}
 	var err error
 	if p.dial, err = from.rt.DialAsync(w.ended, to.ln[k].Addr().String(), o); err != nil {
@@ -100,6 +100,8 @@ func (w *simWorld) reconnect() {
 		p.blame = "heavy loss"
 	case w.cut >= 0 && (from.i == w.cut || to.i == w.cut):
 		p.blame = "partition"
+	case w.oneWay.meets(p):
+		p.blame = "cut in one direction"
 	case from.portAt != 0 || to.portAt != 0:
 		p.blame = "a port was down"
 	}

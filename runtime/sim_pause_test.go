@@ -47,7 +47,7 @@ func (w *simWorld) settleAll() {
 // well tells whether both ends are there and none has failed or is closing.
 func (p *simPair) well() bool {
 	for _, e := range p.ends {
-		if e == nil || e.gone || e.closing || e.flushedAt != 0 || e.c.Err() != nil {
+		if e == nil || e.gone || e.closing || e.flushedAt != 0 || e.c.Err() != nil || p.muted() {
 			return false
 		}
 	}

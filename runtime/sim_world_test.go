@@ -52,6 +52,7 @@ type simWorld struct {
 	heavy  bool // the link loses so much that connections may fail
 	cut    int  // the node that is cut off, -1: none
 	healAt time.Duration
+	oneWay *simOneWay    // a link cut in one direction; nil: none
 	calmAt time.Duration // when the link's script changes again
 	opened int           // connections established at both ends
 	blames int           // of those, how many failed
