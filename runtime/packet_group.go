@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -23,14 +24,15 @@ type membership struct {
 	gid      verbs.GID
 	lid      uint16
 	attached bool
+	timer    *reactor.Timer // while joining
 	promise  futures.Promise[*Peer]
 }
 
 // Join joins a multicast group: its datagrams are received here from now on, and
 // what is sent to the Peer goes to all members. Closing the Peer leaves the
-// group. It waits for the answer until ctx ends.
+// group. It waits for the answer until ctx or Config.ConnectTimeout ends.
 //
-// Errors: verbs.ErrInvalid for a group that is joined already, or is none; the
+// Errors: ErrConnectTimeout; verbs.ErrInvalid for a group that is joined already, or is none; the
 // cause; the device's.
 //
 // Implements: rdma_join_multicast, ibv_attach_mcast.
@@ -70,7 +72,12 @@ func (m *membership) start() {
 	}
 	if err != nil {
 		m.refused(err)
+		return
 	}
+	bound := p.rt.cfg.ConnectTimeout
+	m.timer = p.sh.r.After(bound, func() {
+		m.refused(fmt.Errorf("%w: joining %v, longer than %v (Config.ConnectTimeout)", ErrConnectTimeout, m.group, bound))
+	})
 }
 
 // onCM implements cmTarget.
@@ -88,6 +95,7 @@ func (m *membership) onCM(ev *verbs.CMEvent) {
 			return
 		}
 		m.attached = true
+		p.sh.r.StopTimer(m.timer)
 		e, err := p.newPeer(&ev.UD.AH, ev.UD.QPNum, ev.UD.QKey, m.group)
 		if err != nil {
 			m.refused(err)
@@ -113,6 +121,7 @@ func (p *PacketConn) leave(group netip.Addr) {
 		return
 	}
 	delete(p.groups, group)
+	p.sh.r.StopTimer(m.timer)
 	if m.attached {
 		_ = p.q.QP().DetachMcast(m.gid, m.lid) // it fails on a device that is gone
 	}

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -120,5 +121,38 @@ func TestPacketConnEndsItsQuestions(t *testing.T) {
 	}
 	if len(n.packets.p.asking) != 0 {
 		t.Error("it is still asked")
+	}
+}
+
+// Rule: joining a group ends though nobody answers, after ConnectTimeout; then it
+// may be joined again.
+func TestJoiningAGroupEndsUnanswered(t *testing.T) {
+	notOnDevice(t, "virtual time")
+	w := newSimWorld(1, 0)
+	t.Cleanup(w.finish)
+	p := w.nodes[0].packets.p
+	group := netip.MustParseAddr("239.7.7.7")
+	join := func(heard bool) (error, bool) {
+		m := &membership{p: p, group: group}
+		var f futures.Future[*Peer]
+		m.promise, f = p.rt.peers.New(nil)
+		p.sh.r.Defer(func() {
+			m.start()
+			if !heard {
+				delete(p.sh.targets, m.id)
+			}
+		})
+		w.pass(2 * DefaultConnectTimeout)
+		_, err, ok := f.Poll()
+		return err, ok
+	}
+	if err, ok := join(false); !ok || !errors.Is(err, ErrConnectTimeout) {
+		t.Errorf("without an answer: %v (settled %t), want %v", err, ok, ErrConnectTimeout)
+	}
+	if err, ok := join(true); !ok || err != nil {
+		t.Errorf("with an answer: %v (settled %t)", err, ok)
+	}
+	if p.groups[group] == nil {
+		t.Error("the bound of joining ended a membership")
 	}
 }
