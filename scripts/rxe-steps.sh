@@ -17,3 +17,4 @@ there() {
 there tests "conformance" -run '^TestConformanceDevice$' ./verbs/ibv
 there tests "reactor" ./reactor
 there tests "runtime" ./runtime
+there names "interop" ./runtime/interop
