@@ -63,6 +63,7 @@ func devicePair(t *testing.T, nameA, nameB string, cfg Config) verbstest.Pair {
 	if isRXE(a) && isRXE(b) {
 		pair.Name = "soft_roce"
 		withoutWhatRXELacks(&pair.Caps)
+		pair.Caps.Faults, pair.Caps.Coarse = newNetem(t, &pair), true
 	}
 	joinGroups(t, a)
 	joinGroups(t, b)

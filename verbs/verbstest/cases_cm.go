@@ -10,7 +10,7 @@ import (
 var (
 	cmOnly   = needs{cm: true}
 	cmSend   = needs{cm: true, ops: sendWrite.ops}
-	cmFaults = needs{cm: true, faults: true, ops: sendWrite.ops}
+	cmFaults = needs{cm: true, faults: true, packets: true, ops: sendWrite.ops}
 )
 
 var cmCases = []Spec{

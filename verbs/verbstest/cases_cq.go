@@ -104,7 +104,7 @@ func overrun(c *Case) {
 	oa := c.defaults()
 	oa.sends = n
 	// B does not answer any more afterwards: do not wait long for that.
-	oa.timeout, oa.retry = fastTimeout, 1
+	oa.timeout, oa.retry = c.soonTimeout(), 1
 	a, b := c.A.newQP(oa, psnA), c.B.newQP(o, psnB)
 	c.connect(a, b)
 	src, dst := c.A.region(8), c.B.region(8)
@@ -125,7 +125,7 @@ func overrun(c *Case) {
 }
 
 func resize(c *Case) {
-	a, _ := c.link(func(o *opts) { o.cqe = 16 })
+	a, _ := c.link(func(o *opts) { o.cqe, o.channel = 16, true })
 	src, dst := c.A.region(8), c.B.region(8)
 	for i := range 4 {
 		a.send(writeOf(uint64(i), dst, 0, src.all()))
@@ -144,9 +144,10 @@ func resize(c *Case) {
 		a.sent(a.scq.one(), uint64(i), verbs.WCRDMAWrite)
 	}
 	for i := range 3 {
+		a.scq.arm(false)
 		a.send(writeOf(uint64(10+i), dst, 0, src.all()))
+		a.scq.untilEvent("a WRITE completes")
 	}
-	c.settle()
 	c.refused(a.scq.Resize(2), "resize_cq below what is queued")
 	for i := range 3 {
 		a.sent(a.scq.one(), uint64(10+i), verbs.WCRDMAWrite)

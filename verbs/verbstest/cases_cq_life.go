@@ -37,7 +37,7 @@ func (c *Case) overrunAt(e *End, mod ...func(*opts)) (small *CQ, b, a *QP) {
 	n := small.Capacity() + 2
 	o.recvs, o.rcq = n, small
 	oa := c.defaults()
-	oa.sends, oa.timeout, oa.retry = n, fastTimeout, 1 // the dead end does not answer
+	oa.sends, oa.timeout, oa.retry = n, c.soonTimeout(), 1 // the dead end does not answer
 	a, b = c.A.newQP(oa, psnA), e.newQP(o, psnB)
 	c.connect(a, b)
 	src, dst := c.A.region(8), e.region(8)

@@ -20,24 +20,29 @@ var faultCases = []Spec{
 	{Name: "all_faults_at_once_are_repaired", Rule: "IBTA 9.7: reliable, in order, exactly once", needs: everyOp.onFaults(), run: func(c *Case) {
 		c.faulty(Fault{Loss: 0.03, Dup: 0.05, Reorder: 0.05, Delay: 5 * time.Microsecond, Jitter: 5 * time.Microsecond})
 	}},
-	{Name: "lost_acknowledgement_executes_a_send_once", Rule: "IBTA 9.7.1.1, 9.7.5.1.2", needs: sendOnly.onFaults(), run: lostAckSend},
-	{Name: "lost_acknowledgement_executes_an_atomic_once", Rule: "IBTA 9.4.5: replay of the saved result", needs: atomicOnly.onFaults(), run: lostAckAtomic},
+	{Name: "messages_survive_all_faults_at_once", Rule: "IBTA 9.7: reliable, in order, exactly once", needs: messagesOnly.onFaults(), run: func(c *Case) {
+		c.faultyWith(messages, Fault{Loss: 0.03, Dup: 0.05, Reorder: 0.05, Delay: 5 * time.Microsecond, Jitter: 5 * time.Microsecond})
+	}},
+	{Name: "lost_acknowledgement_executes_a_send_once", Rule: "IBTA 9.7.1.1, 9.7.5.1.2", needs: sendOnly.onPackets(), run: lostAckSend},
+	{Name: "lost_acknowledgement_executes_an_atomic_once", Rule: "IBTA 9.4.5: replay of the saved result", needs: atomicOnly.onPackets(), run: lostAckAtomic},
 	{Name: "repeated_atomic_is_executed_once", Rule: "IBTA 9.4.5: duplicate atomics", needs: atomicOnly.onFaults(), run: repeatedAtomic},
 	{Name: "repeated_message_consumes_one_receive", Rule: "IBTA 9.7.1.1", needs: everyOp.onFaults(), run: repeatedMessage},
-	{Name: "lost_read_response_is_asked_for_again", Rule: "IBTA 9.7.5.1.9: READ resumed", needs: readOnly.onFaults(), run: lostReadResponse},
+	{Name: "lost_read_response_is_asked_for_again", Rule: "IBTA 9.7.5.1.9: READ resumed", needs: readOnly.onPackets(), run: lostReadResponse},
 	{Name: "repeated_read_is_beyond_what_was_agreed", Rule: "IBTA 9.7.8: max_dest_rd_atomic counts new requests", needs: needs{ops: readOnly.ops, rdAtom: 1, faults: true, clock: true}, run: repeatedRead},
-	{Name: "lost_middle_of_a_message_is_sent_again", Rule: "IBTA 9.7.5.1.3: NAK, go back N", needs: sendWrite.onFaults(), run: lostMiddle},
+	{Name: "lost_middle_of_a_message_is_sent_again", Rule: "IBTA 9.7.5.1.3: NAK, go back N", needs: sendWrite.onPackets(), run: lostMiddle},
 	{Name: "late_duplicate_after_the_write_is_ignored", Rule: "IBTA 9.7.1.1; invariant 3", needs: writeOnly.onFaults(), run: lateDuplicate},
 }
 
 // faulty runs traffic over links with one fault in both directions.
-func (c *Case) faulty(f Fault) {
+func (c *Case) faulty(f Fault) { c.faultyWith(everything, f) }
+
+func (c *Case) faultyWith(kinds []verbs.WROpcode, f Fault) {
 	a, b := c.link(func(o *opts) { o.sends, o.recvs, o.rdAtom = 16, 32, uint8(min(4, c.pair.Caps.MaxRdAtom)) })
 	if c.pair.Caps.Faults != nil {
 		c.fault(c.A, c.B, f)
 		c.fault(c.B, c.A, f)
 	}
-	c.traffic(a, b, flowOps, 0x5eed)
+	c.traffic(a, b, kinds, flowOps, 0x5eed)
 }
 
 func lostAckSend(c *Case) {

@@ -27,7 +27,7 @@ var flushOpCases = []Spec{
 	{Name: "flush_with_an_error_before_it_is_flushed", Rule: "semantics 34", needs: flushOnly, run: flushFlushed},
 	{Name: "extended_list_fails_whole", Rule: "semantics 22: ibv_wr_complete; contract: SendGroup", needs: flushOnly, run: extendedWhole},
 	{Name: "extended_list_takes_plain_requests_too", Rule: "ibv_wr_post(3)", needs: flushOnly, run: extendedPlain},
-	{Name: "flush_lost_is_asked_again", Rule: "IBTA A19.4: as a READ; 9.7.5.1", needs: flushOnly.onFaults(), run: flushLost},
+	{Name: "flush_lost_is_asked_again", Rule: "IBTA A19.4: as a READ; 9.7.5.1", needs: flushOnly.onPackets(), run: flushLost},
 }
 
 // flushLink is a link whose queue pairs may be flushed through, and memory.

@@ -14,7 +14,7 @@ var invalidateCases = []Spec{
 	{Name: "send_with_inv_lets_the_receiver_bind_again", Rule: "IBTA 10.6.7.2.5", needs: sendInv, run: remoteInvRebind},
 	{Name: "send_with_inv_of_an_unknown_key_fails_the_receiver", Rule: "IBTA 9.9.6: class J; rxe RESPST_ERR_INVALIDATE_RKEY", needs: sendInv, run: remoteInvUnknown},
 	{Name: "send_with_inv_carries_its_message", Rule: "IBTA 9.4.1.1", needs: sendInv, run: remoteInvMessage},
-	{Name: "send_with_inv_lost_and_sent_again_invalidates_once", Rule: "IBTA 9.7.5.1: a duplicate is not executed", needs: sendInv.onFaults(), run: remoteInvOnce},
+	{Name: "send_with_inv_lost_and_sent_again_invalidates_once", Rule: "IBTA 9.7.5.1: a duplicate is not executed", needs: sendInv.onPackets(), run: remoteInvOnce},
 }
 
 func localInv(c *Case) {

@@ -9,6 +9,16 @@ import (
 // fastTimeout is the local ACK timeout of 1.05 ms.
 const fastTimeout = 8
 
+// soonTimeout is for a link whose other end answers at first and falls silent
+// then. Real time may pass between a packet and its answer: 67 ms suffice for a
+// machine that is emulated and has the processor to itself.
+func (c *Case) soonTimeout() uint8 {
+	if c.pair.Caps.Clock == nil {
+		return defaultTimeout
+	}
+	return fastTimeout
+}
+
 // maxTimeoutFactor is how much longer than asked a device may wait.
 const maxTimeoutFactor = 4 // IBTA 9.7.6.1.3
 
@@ -18,7 +28,7 @@ var retryCases = []Spec{
 	{Name: "timeout_zero_waits_for_ever", Rule: "IBTA 9.7.6.1.3; ibv_modify_qp(3)", needs: needs{ops: sendOnly.ops, clock: true}, run: timeoutZero},
 	{Name: "partition_is_retry_exceeded_on_both_sides", Rule: "IBTA 9.9.2.1.1", needs: everyOp.onFaults(), run: partition},
 	{Name: "partition_that_heals_is_not_noticed", Rule: "IBTA 9.7.5.1.3: retransmission", needs: everyOp.onFaults(), run: partitionHeals},
-	{Name: "retry_count_starts_anew_with_progress", Rule: "IBTA 9.7.6.1.3: the counter is reset", needs: sendOnly.onFaults(), run: retryResets},
+	{Name: "retry_count_starts_anew_with_progress", Rule: "IBTA 9.7.6.1.3: the counter is reset", needs: sendOnly.onPackets(), run: retryResets},
 }
 
 func retryExceeded(c *Case) {

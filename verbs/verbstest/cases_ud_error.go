@@ -16,7 +16,7 @@ var udErrorCases = []Spec{
 	{Name: "ud_datagram_over_the_mtu_is_not_sent", Rule: "IBTA C10-93.1.1; rxe rxe_requester", needs: udOnly, run: udTooLong},
 	{Name: "ud_takes_no_other_opcodes", Rule: "IBTA table 42: UD does SEND", needs: udOnly, run: udOpcodes},
 	{Name: "ud_dead_address_handle_is_refused", Rule: "semantics 32: the handle outlives the completion", needs: udOnly.with(func(n *needs) { n.checked = true }), run: udDeadHandle},
-	{Name: "ud_lost_datagrams_leave_the_others", Rule: "IBTA 9.8.3: unreliable", needs: udOnly.onFaults(), run: udLost},
+	{Name: "ud_lost_datagrams_leave_the_others", Rule: "IBTA 9.8.3: unreliable", needs: udOnly.onPackets(), run: udLost},
 	{Name: "ud_local_error_stops_the_send_queue_only", Rule: "IBTA 10.3.1.6: SQE", needs: udOnly, run: func(c *Case) { sqe(c, verbs.QPTUD) }},
 	{Name: "uc_local_error_stops_the_send_queue_only", Rule: "IBTA 10.3.1.6: SQE", needs: ucSend, run: func(c *Case) { sqe(c, verbs.QPTUC) }},
 }

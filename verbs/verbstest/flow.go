@@ -1,7 +1,9 @@
 package verbstest
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -37,7 +39,13 @@ type flowOp struct {
 	expect uint64 // atomic result
 }
 
-func (c *Case) flow(from, to *QP, n int, seed uint64) *flow {
+// messages are the operations that bring nothing back; everything are all.
+var (
+	messages   = []verbs.WROpcode{verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm}
+	everything = append(slices.Clone(messages), verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicCmpAndSwp)
+)
+
+func (c *Case) flow(from, to *QP, kinds []verbs.WROpcode, n int, seed uint64) *flow {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	f := &flow{
 		c: c, from: from, to: to,
@@ -45,8 +53,6 @@ func (c *Case) flow(from, to *QP, n int, seed uint64) *flow {
 		res: from.end.region(8 * n), words: to.end.region(16),
 	}
 	var adds, swaps uint64
-	kinds := []verbs.WROpcode{verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
-		verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicCmpAndSwp}
 	for i := range n {
 		o := flowOp{op: kinds[rng.IntN(len(kinds))], n: rng.IntN(flowSlot - 8)}
 		if rng.IntN(8) == 0 {
@@ -137,6 +143,15 @@ func (f *flow) pump() bool {
 	return f.done == len(f.ops) && f.recvd == len(f.recvs)
 }
 
+// progress says how far a flow has come, for a failure's message.
+func (f *flow) progress() string {
+	s := fmt.Sprintf("\tfrom %s: %d of %d done, %d of %d received", f.from.end.name, f.done, len(f.ops), f.recvd, len(f.recvs))
+	if f.done < len(f.ops) {
+		s += fmt.Sprintf("; the next is %v of %d bytes", f.ops[f.done].op, f.ops[f.done].n)
+	}
+	return s + "\n" + f.from.tell()
+}
+
 // verify checks every byte when all is done.
 func (f *flow) verify() {
 	c := f.c
@@ -171,13 +186,15 @@ func (f *flow) verify() {
 }
 
 // traffic runs a flow in each direction and verifies both.
-func (c *Case) traffic(a, b *QP, n int, seed uint64) {
+func (c *Case) traffic(a, b *QP, kinds []verbs.WROpcode, n int, seed uint64) {
 	c.t.Helper()
-	ab, ba := c.flow(a, b, n, seed), c.flow(b, a, n, seed+1)
-	c.until("all operations of the flows must complete", func() bool {
+	ab, ba := c.flow(a, b, kinds, n, seed), c.flow(b, a, kinds, n, seed+1)
+	if err := c.wait(c.pair.Patience, func() bool {
 		x, y := ab.pump(), ba.pump()
 		return x && y
-	})
+	}); err != nil {
+		c.failf("all operations of the flows must complete: %v\n%s\n%s", err, ab.progress(), ba.progress())
+	}
 	for _, q := range []*CQ{a.scq, b.scq, a.rcq, b.rcq} {
 		q.none("every operation completed once")
 	}

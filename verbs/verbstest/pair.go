@@ -56,6 +56,9 @@ type Caps struct {
 	// Faults and Clock are nil where there are none.
 	Faults Faults
 	Clock  Clock
+	// Coarse says that Faults knows probabilities and times only: no Drop, Repeat
+	// or Late.
+	Coarse bool
 	// CM: the provider connects through CM channels.
 	CM bool
 	// CQOverrun: a full completion queue dies with CQ_ERR (some devices

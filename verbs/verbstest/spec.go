@@ -28,6 +28,7 @@ type needs struct {
 	inline  int
 	rdAtom  int
 	faults  bool
+	packets bool // faults of single packets
 	clock   bool
 	cm      bool
 	overrun bool
@@ -52,18 +53,22 @@ type needs struct {
 
 // The needs that most cases share.
 var (
-	sendOnly   = needs{ops: verbs.Opcodes(verbs.WRSend)}
-	writeOnly  = needs{ops: verbs.Opcodes(verbs.WRRDMAWrite)}
-	readOnly   = needs{ops: verbs.Opcodes(verbs.WRRDMARead), rdAtom: 1}
-	writeImm   = needs{ops: verbs.Opcodes(verbs.WRRDMAWriteWithImm)}
-	atomicOnly = needs{ops: verbs.Opcodes(verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd), rdAtom: 1}
-	sendWrite  = needs{ops: verbs.Opcodes(verbs.WRSend, verbs.WRRDMAWrite)}
-	everyOp    = needs{ops: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
+	sendOnly     = needs{ops: verbs.Opcodes(verbs.WRSend)}
+	writeOnly    = needs{ops: verbs.Opcodes(verbs.WRRDMAWrite)}
+	readOnly     = needs{ops: verbs.Opcodes(verbs.WRRDMARead), rdAtom: 1}
+	writeImm     = needs{ops: verbs.Opcodes(verbs.WRRDMAWriteWithImm)}
+	atomicOnly   = needs{ops: verbs.Opcodes(verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd), rdAtom: 1}
+	sendWrite    = needs{ops: verbs.Opcodes(verbs.WRSend, verbs.WRRDMAWrite)}
+	messagesOnly = needs{ops: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm)}
+	everyOp      = needs{ops: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
 		verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd), rdAtom: 1}
 )
 
 // on says that the case needs a fault script.
 func (n needs) onFaults() needs { n.faults = true; return n }
+
+// onPackets says that the case names single packets in a fault script.
+func (n needs) onPackets() needs { n.faults, n.packets = true, true; return n }
 
 // Cases lists the suite in the order it runs.
 func Cases() (out []Spec) {
@@ -107,6 +112,8 @@ func (s *Spec) lacks(c *Caps) string {
 		return fmt.Sprintf("%d outstanding READs needed, %d there", n.rdAtom, c.MaxRdAtom)
 	case n.faults && c.Faults == nil:
 		return "no fault script"
+	case n.packets && c.Coarse:
+		return "the fault script names no single packets"
 	case n.clock && c.Clock == nil:
 		return "no virtual clock"
 	case n.cm && !c.CM:

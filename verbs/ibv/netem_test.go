@@ -1,0 +1,106 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/verbstest"
+)
+
+// netem spoils what leaves the interfaces of two Soft-RoCE devices, by the
+// kernel's network emulator (tc-netem(8)). It loses everything that leaves them,
+// also what finds the neighbour's hardware address.
+type netem struct {
+	t   *testing.T
+	out map[verbs.GID]string // the interface that an address is on
+}
+
+// newNetem is nil where nothing can be spoiled: the devices share an interface
+// (then no packet leaves it), tc is not there, or we may not use it.
+func newNetem(t *testing.T, p *verbstest.Pair) verbstest.Faults {
+	t.Helper()
+	n := &netem{t: t, out: map[verbs.GID]string{}}
+	names := map[string]bool{}
+	for _, e := range []*verbstest.Endpoint{&p.A, &p.B} {
+		at := interfacesOf(t, e.Context)
+		if len(at) != 1 {
+			return nil
+		}
+		gid, err := verbs.ChooseGID(e.Context, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.out[gid.GID] = at[0].Name
+		names[at[0].Name] = true
+	}
+	if len(names) != 2 {
+		return nil
+	}
+	for name := range names {
+		if err := tc("replace", name, "netem"); err != nil {
+			t.Logf("no faults by tc: %v", err)
+			return nil
+		}
+	}
+	t.Cleanup(n.Heal)
+	n.Heal()
+	return n
+}
+
+func tc(action, name string, args ...string) error {
+	argv := append([]string{"qdisc", action, "dev", name, "root"}, args...)
+	if out, err := exec.Command("tc", argv...).CombinedOutput(); err != nil {
+		return fmt.Errorf("tc %s: %w: %s", strings.Join(argv, " "), err, out)
+	}
+	return nil
+}
+
+// holdBack is by how much netem delays the packets that others overtake.
+const holdBack = time.Millisecond
+
+// Set spoils what goes from an address, whereto ever.
+func (n *netem) Set(from, _ verbs.GID, f verbstest.Fault) {
+	n.t.Helper()
+	if len(f.Drop)+len(f.Repeat)+len(f.Late) > 0 {
+		n.t.Fatal("netem names no single packets: the case must say onPackets")
+	}
+	args := []string{"netem", "limit", "10000"}
+	percent := func(what string, p float64) {
+		if p > 0 {
+			args = append(args, what, fmt.Sprintf("%g%%", 100*p))
+		}
+	}
+	delay := f.Delay
+	if f.Reorder > 0 && delay == 0 {
+		delay = holdBack
+	}
+	if delay+f.Jitter > 0 {
+		args = append(args, "delay", fmt.Sprintf("%dus", delay.Microseconds()), fmt.Sprintf("%dus", f.Jitter.Microseconds()))
+	}
+	percent("duplicate", f.Dup)
+	percent("reorder", f.Reorder)
+	if f.Down {
+		percent("loss", 1)
+	} else {
+		percent("loss", f.Loss)
+	}
+	if err := tc("replace", n.out[from], args...); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// Heal has everything pass.
+func (n *netem) Heal() {
+	n.t.Helper()
+	for _, name := range n.out {
+		// Where nothing was spoiled there is nothing to delete, which tc calls an
+		// error; that everything passes again, the traffic that follows shows.
+		_ = tc("del", name)
+	}
+}
