@@ -1,10 +1,15 @@
 #!/bin/sh
 # Writes docs/conformance.md anew: runs the conformance suite on every pair that
-# there is here, and makes the document of their reports.
+# there is here, and on Soft-RoCE in the test machine (internal/rxevm says what
+# that needs), and makes the document of their reports.
 set -eu
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
+go build -o "$dir/rxevm" ./internal/rxevm/cmd/rxevm
+"$dir/rxevm" check # without the machine the document would lose its devices
 VERBENA_CONFORMANCE_OUT="$dir" go test -count=1 -run '^TestConformance' ./verbs/soft ./verbs/ibv
+VERBENA_CONFORMANCE_OUT="$dir" go test -count=1 -timeout 30m -exec "$dir/rxevm exec" \
+	-run '^TestConformance(One)?Device' ./verbs/ibv
 go run ./verbs/verbstest/table "$dir" >"$dir/conformance.md"
 mv "$dir/conformance.md" docs/conformance.md
