@@ -14,7 +14,7 @@ there() {
 		env CGO_ENABLED=1 go test -json -count=1 -vet=off -p 1 -timeout "$TESTTIMEOUT" -exec "$RXEVM_EXEC" "$@"
 }
 
-there tests "conformance" -run '^TestConformanceDevice$' ./verbs/ibv
+there tests "conformance" -run '^TestConformance(One)?Device' ./verbs/ibv
 there tests "reactor" ./reactor
 there tests "runtime" ./runtime
 there names "interop" ./runtime/interop
