@@ -10,10 +10,11 @@ FILE ?=
 DEV ?=
 FUZZTIME ?= 10m
 STRESSOPS ?= 10000000
+EVENTS ?= 10000000
 BENCH ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rxe test-device stress fuzz bench lint vet cover fmt clean
+.PHONY: help demo test test-rxe test-device stress stress-rxe fuzz bench lint vet cover fmt clean
 
 help: ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,10 +31,15 @@ test-rxe: ## what of it runs on the kernel's Soft-RoCE, in a virtual machine
 test-device: ## the same on real hardware, with a report to send in (DEV=mlx5_0)
 	@sh scripts/device.sh "$(DEV)"
 
-stress: ## stress under the race detector (STRESSOPS=10000000 operations), the large models
+stress: ## stress under the race detector (STRESSOPS=, EVENTS=10000000), the large models
 	VERBENA_STRESS_OPS=$(STRESSOPS) $(GO) test -race -count=1 -timeout 4h -run Stress -v ./...
+	VERBENA_EVENTS=$(EVENTS) $(GO) test -count=1 -timeout 4h -run NoWakeUpIsLost -v ./reactor
 	VERBENA_NTH=all $(GO) test -count=1 -timeout 1h -run NthCall -v ./runtime
 	VERBENA_MODEL=all $(GO) test -count=1 -timeout 4h -tags verbena_model ./reactor/turn ./runtime/actor ./internal/ring
+
+stress-rxe: ## completion events on Soft-RoCE until EVENTS=10000000 have come (hours)
+	VERBENA_EVENTS=$(EVENTS) VERBENA_STORM_TIME=8h $(GO) test -count=1 -timeout 25h -run NoWakeUpIsLost -v \
+		-exec '$(GO) run github.com/verbena-rdma/verbena/internal/rxevm/cmd/rxevm exec' ./reactor
 
 fuzz: ## every fuzz target for FUZZTIME=10m, one for each processor at once
 	@sh scripts/fuzz.sh "$(FUZZTIME)"

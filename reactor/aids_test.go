@@ -11,8 +11,13 @@ import (
 )
 
 // patience is how long a test waits for what must come: it bounds a failing
-// test, and orders nothing.
-const patience = 10 * time.Second
+// test, and orders nothing. A device's machine may be emulated, and busy.
+var patience = func() time.Duration {
+	if onDevice() {
+		return time.Minute
+	}
+	return 10 * time.Second
+}()
 
 func bounded(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

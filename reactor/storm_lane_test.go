@@ -213,15 +213,12 @@ func (l *lane) takeOut() {
 	}
 }
 
-// stormPatience is how long a lane may stand still. It bounds a failing test.
-const stormPatience = 15 * time.Second
-
-// stalled tells whether the lane stood still for that long.
+// stalled tells whether the lane stood still for longer than anything takes.
 func (l *lane) stalled() bool {
 	if n := l.hops.Load(); n != l.seenHops {
 		l.seenHops, l.seenAt = n, time.Now()
 	}
-	return time.Since(l.seenAt) > stormPatience
+	return time.Since(l.seenAt) > patience
 }
 
 // end takes the volleys out.
@@ -229,7 +226,7 @@ func (l *lane) end(t *testing.T) {
 	l.stop.Store(true)
 	select {
 	case <-l.gone:
-	case <-time.After(stormPatience):
+	case <-time.After(patience):
 		t.Fatalf("%d volleys did not arrive: a wake-up was lost\n%s", l.out.Load(), l.report())
 	}
 	for _, s := range l.sides {
