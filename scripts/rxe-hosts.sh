@@ -10,4 +10,4 @@ on_host() {
 		go test -json -count=1 -vet=off -p 1 -timeout "$TESTTIMEOUT" -tags verbena_rxevm "$@"
 }
 
-on_host "two guests" ./internal/rxevm
+on_host "two guests" ./internal/rxevm/...
