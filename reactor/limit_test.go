@@ -269,3 +269,22 @@ func TestLimitsAreChecked(t *testing.T) {
 	}
 	check(t, c.Discard())
 }
+
+// Rule: who sends one by one wakes the patrol once, not with every send.
+func TestSendsOneByOneWakeThePatrolOnce(t *testing.T) {
+	w := newWatched(t, reactor.Limit{Bound: time.Second})
+	w.pass(time.Minute) // it naps
+	for i := range 5 {
+		w.deaf = true
+		s, p := w.write(w.peer)
+		f, err := w.q.TryPost(s, p)
+		check(t, err)
+		f.Discard()
+		w.do(t, w.r.Flush)
+		if woken := w.r.Pending(); woken != (i == 0) {
+			t.Errorf("send %d: the patrol was woken: %t, want it at the first", i, woken)
+		}
+		w.deaf = false
+		w.settle() // it completes before the loop comes by
+	}
+}

@@ -85,7 +85,9 @@ func (r *Reactor) round(called bool) {
 			pace = min(pace, max(b/rounds, 1))
 		}
 	}
-	busy := asked || r.outstanding > 0
+	// Who sends one by one has nothing out whenever the loop comes by: a round that
+	// was asked for is followed by another, or every send would ask for one.
+	busy := asked || called || r.outstanding > 0
 	if busy {
 		wait = min(wait, pace)
 	}
