@@ -2,6 +2,7 @@ package reactor_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -143,7 +144,7 @@ func (s *stormSide) Complete(c reactor.Completion, err error) {
 		v.queue[i], v.pause[i] = s.rng.IntN(stormQueues), s.pause()
 	}
 	if v.pause[0] == 0 && !l.mode.await { // the first goes from the turn
-		s.send(&v)
+		s.trySend(&v)
 	}
 	if v.sent < v.n {
 		s.posts <- v // has room for all volleys
@@ -183,22 +184,39 @@ func (s *stormSide) post() {
 	}
 }
 
-// send sends the next token of a volley, from the turn or from the poster.
+// send sends the next token of a volley, from the poster. It waits for room: a
+// token may be back before the completion of its sending was taken.
 func (s *stormSide) send(v *volley) {
-	q := s.ends[v.queue[v.sent]].q
+	q, token := s.next(v)
 	v.sent++
-	token := reactor.Send{Opcode: verbs.WRSendWithImm, Imm: uint32(v.n)}
 	if !s.lane.mode.await {
-		token.Sink = ignored{}
-		_, err := q.TryPost(&token, reactor.Payload{})
+		_, err := q.Post(context.Background(), &token, reactor.Payload{})
 		try(s.lane.t, err)
 		return
 	}
+	token.Sink = nil
 	f, err := q.PostQuiet(context.Background(), &token, reactor.Payload{})
 	if err == nil {
 		_, err = f.Await(context.Background())
 	}
 	try(s.lane.t, err)
+}
+
+// trySend is send from the turn, which leaves the token to the poster if there is
+// no room.
+func (s *stormSide) trySend(v *volley) {
+	q, token := s.next(v)
+	switch _, err := q.TryPost(&token, reactor.Payload{}); {
+	case err == nil:
+		v.sent++
+	case !errors.Is(err, reactor.ErrQueueFull):
+		s.lane.t.Error(err)
+	}
+}
+
+// next is the next token of a volley, and where it goes.
+func (s *stormSide) next(v *volley) (*reactor.Queue, reactor.Send) {
+	return s.ends[v.queue[v.sent]].q, reactor.Send{Opcode: verbs.WRSendWithImm, Imm: uint32(v.n), Sink: ignored{}}
 }
 
 // ignored is a sink for what shows by itself: a send that fails lets no token
