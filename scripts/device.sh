@@ -11,7 +11,7 @@
 # Soft-RoCE it needs a C compiler, and rights to the device and to lock memory.
 set -eu
 cd "$(dirname "$0")/.."
-: "${TESTTIMEOUT:=15m}"
+: "${TESTTIMEOUT:=8m}"
 
 dev=${1:-}
 have=$(ls /sys/class/infiniband 2>/dev/null | tr '\n' ' ' || true)

@@ -2,7 +2,7 @@
 # The tests of scripts/rxe.sh that boot machines themselves and drive them from
 # this host: a line each.
 set -eu
-: "${TESTTIMEOUT:=15m}"
+: "${TESTTIMEOUT:=8m}"
 on_host() {
 	name=$1
 	shift

@@ -6,7 +6,7 @@
 #   PLACE        the name of the place, for the steps' names
 #   RXEVM_EXEC   for go test -exec: what runs a test binary in that place
 set -eu
-: "${TESTTIMEOUT:=15m}" "${PLACE:=Soft-RoCE}" "${RXEVM_EXEC:=$RXEVM exec}"
+: "${TESTTIMEOUT:=8m}" "${PLACE:=Soft-RoCE}" "${RXEVM_EXEC:=$RXEVM exec}"
 there() {
 	how=$1 name=$2
 	shift 2

@@ -4,7 +4,7 @@
 # booted under QEMU (internal/rxevm); the suites of scripts/rxe-steps.sh run in it.
 # Where that cannot be, one line says why, and the steps count as not run.
 #
-#   TESTTIMEOUT=15m            time for each package in each step
+#   TESTTIMEOUT=8m            time for each package in each step
 #   VERBENA_RXEVM_INSTALL=1    root may install QEMU and what else is missing
 #   VERBENA_RXEVM_CACHE=dir    where the machine's image is kept
 #

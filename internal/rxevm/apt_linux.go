@@ -77,9 +77,19 @@ func (a *apt) get(ctx context.Context, limit time.Duration, args ...string) (str
 		if ctx.Err() != nil {
 			err = fmt.Errorf("after %v: %w", limit, ctx.Err())
 		}
-		return "", fmt.Errorf("rxevm: apt-get %s: %w: %s", args[0], err, lastLine(trouble.String()))
+		return "", fmt.Errorf("rxevm: apt-get %s: %w: %s", args[0], err, complaint(trouble.String()))
 	}
 	return out.String(), nil
+}
+
+// complaint is what apt complains of first: what it says last is that it did.
+func complaint(s string) string {
+	for line := range strings.Lines(s) {
+		if strings.HasPrefix(line, "E: ") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return lastLine(s)
 }
 
 func lastLine(s string) string {
