@@ -39,9 +39,11 @@ func rxeDeviations() map[string]string {
 		"sqd_holds_new_sends_until_rts":      "leaving SQD for RTS does not start the send queue again; the next post does (rxe_qp.c, rxe_qp_from_attr)",
 		"posts_in_err_are_accepted_and_flushed": "a receive posted in ERR lies there until a packet comes: posting one makes no system call " +
 			"(rdma-core providers/rxe/rxe.c, rxe_post_recv), and closing discards it (rxe_resp.c, rxe_receiver, without notify)",
-		"loss_is_repaired":                answers,
-		"reordering_is_repaired":          answers,
-		"all_faults_at_once_are_repaired": answers,
+		"delay_and_jitter_are_waited_for":     answers,
+		"partition_that_heals_is_not_noticed": answers,
+		"loss_is_repaired":                    answers,
+		"reordering_is_repaired":              answers,
+		"all_faults_at_once_are_repaired":     answers,
 		"cm_udp_silence_is_unreachable": "the kernel asks 16 times, 4.1 s apart (drivers/infiniband/core/cma.c, CMA_MAX_CM_RETRIES and " +
 			"CMA_CM_RESPONSE_TIMEOUT), longer than the suite waits",
 		"async_sq_drained_comes_once_per_request":               "SQ_DRAINED is raised whether or not it was asked for (rxe_req.c, req_check_sq_drain_done)",
