@@ -29,6 +29,7 @@ var watchedFrom = time.Unix(1_700_000_000, 0)
 
 func newWatched(t *testing.T, l reactor.Limit) *watched {
 	t.Helper()
+	onlySoft(t, "the reactor's time is virtual, the device's is not: what it does takes time that does not pass")
 	w := &watched{clock: clock{watchedFrom}}
 	var h *hooked
 	w.end, w.peer, h = hookedPair(t, reactor.Config{Stepped: true, Now: w.Now}, reactor.QueueConfig{SendDepth: 4, RecvDepth: 16, ControlDepth: 1})
