@@ -3,6 +3,7 @@
 package ibv
 
 import (
+	"errors"
 	"sync"
 	"testing"
 
@@ -65,4 +66,26 @@ func TestOverlappingPostsOfAThreadDomainAreCounted(t *testing.T) {
 		}
 	}
 	t.Error("posts of milliseconds from two goroutines at once count as following one another")
+}
+
+// Rule: a domain that another stands on is refused to be closed here, without
+// asking the library: libraries do not agree on what they refuse.
+func TestParentsOfADomainAreKeptWithoutTheLibrary(t *testing.T) {
+	r := newRig(t, Config{})
+	td, err := r.ctx.AllocTD()
+	must(t, err)
+	base, err := r.ctx.AllocPD()
+	must(t, err)
+	own, err := base.AllocParentDomain(td)
+	must(t, err)
+	for call, o := range map[string]verbs.Object{"ibv_dealloc_td": td, "ibv_dealloc_pd": base} {
+		before := r.null.Calls(call)
+		if err := o.Close(); !errors.Is(err, verbs.ErrBusy) {
+			t.Errorf("closing %v: %v, want ErrBusy", o, err)
+		}
+		if n := r.null.Calls(call); n != before {
+			t.Errorf("%s was called", call)
+		}
+	}
+	must(t, errors.Join(own.Close(), td.Close(), base.Close()))
 }
