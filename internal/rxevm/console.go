@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,6 +26,15 @@ const maxLine = 64 << 10
 // (kernel/hung_task.c), stalls (kernel/rcu/tree_stall.h), soft lockups (a BUG),
 // and the sanitizers. A program's own "general protection fault" is none.
 var fault = regexp.MustCompile(`\bBUG: |kernel BUG at |\bWARNING: |\bOops: |Kernel panic|INFO: task \S+ blocked for more than|rcu: INFO: |UBSAN: `)
+
+// words has one word of each alternative of fault. They are looked for first:
+// the expression is a hundred times slower, and a console can be busy.
+var words = []string{"BUG", "WARNING: ", "Oops: ", "Kernel panic", "INFO: ", "UBSAN: "}
+
+// faulty tells whether a line of the log is a fault's.
+func faulty(line string) bool {
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(line, w) }) && fault.MatchString(line)
+}
 
 // console keeps what the machine prints on its serial line: the kernel's log,
 // and what the agent has to say before there is a link.
@@ -64,7 +74,7 @@ func (c *console) take(line []byte) {
 	if _, why, ok := strings.Cut(text, wire.SetupMark); ok {
 		c.setup = why
 	}
-	if fault.MatchString(text) {
+	if faulty(text) {
 		c.faults = append(c.faults, text)
 	}
 	c.log = append(append(c.log, text...), '\n')
