@@ -114,6 +114,9 @@ func (p Path) On(ctx verbs.Context) (_ Path, own Dest, err error) {
 	if own.GID, err = ctx.QueryGID(p.Port, p.GIDIndex-1); err != nil {
 		return p, own, err
 	}
+	if own.GID == (verbs.GID{}) { // the kernel reads an empty entry as zeros
+		return p, own, fmt.Errorf("%w: Path.GIDIndex %d: entry %d of port %d of %v is empty", verbs.ErrInvalid, p.GIDIndex, p.GIDIndex-1, p.Port, ctx)
+	}
 	port, err := ctx.QueryPort(p.Port)
 	if err != nil {
 		return p, own, err

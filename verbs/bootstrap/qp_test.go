@@ -200,6 +200,12 @@ func TestPathOfAQueuePair(t *testing.T) {
 	}
 }
 
+// emptyGID is a device of the kernel's with a long table of addresses.
+type emptyGID struct{ verbs.Context }
+
+// QueryGID reads an empty entry as the kernel does.
+func (emptyGID) QueryGID(uint8, int) (verbs.GID, error) { return verbs.GID{}, nil }
+
 // Rule: a Path that cannot be is refused before anything is made, and a peer that
 // cannot be while the queue pair is in INIT, where it stays.
 func TestPathThatCannotBe(t *testing.T) {
@@ -216,6 +222,9 @@ func TestPathThatCannotBe(t *testing.T) {
 		if _, _, err := path.On(e.ctx); !errors.Is(err, verbs.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", name, err)
 		}
+	}
+	if _, _, err := (Path{GIDIndex: 78}).On(emptyGID{e.ctx}); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("an address that the kernel reads as zeros: %v, want ErrInvalid", err)
 	}
 	if err := e.path.Connect(e.qp, 1, Dest{QPN: 1}); !errors.Is(err, ErrDest) {
 		t.Errorf("joined to QP 1: %v, want ErrDest", err)
