@@ -47,8 +47,8 @@ type PlainOptions struct {
 //
 // The peer is not told of a Close, and we are not of the peer's. On RC the next
 // operation that wants an answer fails when its retries are used up, and ends the
-// connection with a *verbs.WCError; whoever only receives notices no more than the
-// runtime's own keeping alive does (Options). On UC nothing is noticed ever. So end
+// connection with a *verbs.WCError; whoever only receives notices nothing, unless
+// Options.KeepAlive is set. On UC nothing is noticed ever. So end
 // in your own words: a last message, or the end of the TCP connection that carried
 // the lines. Everything else is as with any connection.
 type Prepared struct {
