@@ -18,3 +18,7 @@ there tests "conformance" -run '^TestConformance(One)?Device' ./verbs/ibv
 there tests "reactor" ./reactor
 there tests "runtime" ./runtime
 there names "interop" ./runtime/interop
+# The examples take their device from VERBENA_DEVICE; "ibv:" is the first usable.
+VERBENA_DEVICE="ibv:${VERBENA_TEST_DEVICES:+${VERBENA_TEST_DEVICES%%,*}}"
+export VERBENA_DEVICE
+there tests "examples" ./examples/...

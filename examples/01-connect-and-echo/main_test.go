@@ -23,7 +23,7 @@ func TestEcho(t *testing.T) {
 	if err := run(ctx, &out, "one", "", long, "four"); err != nil {
 		t.Fatal(err)
 	}
-	want := "connected over soft0, messages of up to 8176 bytes\n" +
+	want := "connected over " + device(t) + ", messages of up to 8176 bytes\n" +
 		"said \"one\", heard \"one\"\n" +
 		"said \"\", heard \"\"\n" +
 		"said \"" + long + "\", heard \"" + long + "\"\n" +
@@ -31,6 +31,21 @@ func TestEcho(t *testing.T) {
 	if out.String() != want {
 		t.Errorf("printed %q, want %q", &out, want)
 	}
+}
+
+// device is the name of the device that the example runs on.
+func device(t *testing.T) string {
+	t.Helper()
+	rt, err := verbena.Open(verbena.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if shut(rt, &err); err != nil {
+			t.Error(err)
+		}
+	}()
+	return rt.Device().Name
 }
 
 // Rule: what does not fit one message is refused, and nothing is left behind.

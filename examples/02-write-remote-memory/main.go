@@ -34,12 +34,12 @@ func main() {
 
 // run writes the texts into a server's memory, one behind the other.
 func run(ctx context.Context, w io.Writer, texts ...string) (err error) {
-	server, err := verbena.Open(verbena.Config{Device: "soft1"})
+	server, err := verbena.Open(verbena.Config{})
 	if err != nil {
 		return err
 	}
 	defer shut(server, &err)
-	client, err := verbena.Open(verbena.Config{Device: "soft0"})
+	client, err := verbena.Open(verbena.Config{})
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func run(ctx context.Context, w io.Writer, texts ...string) (err error) {
 	if err != nil {
 		return err
 	}
-	ln, err := server.ListenOptions("127.0.0.2:0", verbena.Options{PrivateData: descriptor})
+	ln, err := server.ListenOptions(":0", verbena.Options{PrivateData: descriptor})
 	if err != nil {
 		return err
 	}

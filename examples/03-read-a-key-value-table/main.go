@@ -39,12 +39,12 @@ func main() {
 
 // run fills a table at the server and looks everything up from the client.
 func run(ctx context.Context, w io.Writer) (err error) {
-	server, err := verbena.Open(verbena.Config{Device: "soft1"})
+	server, err := verbena.Open(verbena.Config{})
 	if err != nil {
 		return err
 	}
 	defer shut(server, &err)
-	client, err := verbena.Open(verbena.Config{Device: "soft0"})
+	client, err := verbena.Open(verbena.Config{})
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func run(ctx context.Context, w io.Writer) (err error) {
 	}
 	remote, rerr := region.Remote(0, region.Len())
 	descriptor, derr := remote.MarshalBinary()
-	ln, err := server.ListenOptions("127.0.0.2:0", verbena.Options{PrivateData: descriptor})
+	ln, err := server.ListenOptions(":0", verbena.Options{PrivateData: descriptor})
 	if err := errors.Join(rerr, derr, err); err != nil {
 		return err
 	}

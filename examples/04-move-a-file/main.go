@@ -43,12 +43,12 @@ func run(ctx context.Context, w io.Writer, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	server, err := verbena.Open(verbena.Config{Device: "soft1"})
+	server, err := verbena.Open(verbena.Config{})
 	if err != nil {
 		return err
 	}
 	defer shut(server, &err)
-	client, err := verbena.Open(verbena.Config{Device: "soft0"})
+	client, err := verbena.Open(verbena.Config{})
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func run(ctx context.Context, w io.Writer, path string) (err error) {
 		return err
 	}
 	remote, rerr := target.Remote(0, target.Len()) // how it gets to another process: see 02
-	ln, err := server.Listen("127.0.0.2:0")
+	ln, err := server.Listen(":0")
 	if err := errors.Join(rerr, err); err != nil {
 		return err
 	}

@@ -84,7 +84,7 @@ func main() {
 
 // run raises a counter of a server by each of the numbers.
 func run(ctx context.Context, w io.Writer, numbers ...uint64) (err error) {
-	server, err := verbena.Open(verbena.Config{Device: "soft1"})
+	server, err := verbena.Open(verbena.Config{})
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func run(ctx context.Context, w io.Writer, numbers ...uint64) (err error) {
 	if err != nil {
 		return err
 	}
-	ln, err := server.Listen("127.0.0.2:0")
+	ln, err := server.Listen(":0")
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func run(ctx context.Context, w io.Writer, numbers ...uint64) (err error) {
 	if err != nil {
 		return err
 	}
-	client, err := verbena.Open(verbena.Config{Device: "soft0"})
+	client, err := verbena.Open(verbena.Config{})
 	if err != nil {
 		return err
 	}

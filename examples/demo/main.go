@@ -52,12 +52,11 @@ func run(ctx context.Context, w io.Writer, terminal bool, path string) (err erro
 	}
 	defer file.Close() // nothing was written
 	m := mover{progress: progress{w: w, terminal: terminal, size: size}}
-	cfg := verbena.Config{Device: "soft0", Conn: verbena.Options{MessageSize: chunk}}
+	cfg := verbena.Config{Conn: verbena.Options{MessageSize: chunk}}
 	if m.here, err = verbena.Open(cfg); err != nil {
 		return err
 	}
 	defer shut(m.here, &err)
-	cfg.Device = "soft1"
 	if m.there, err = verbena.Open(cfg); err != nil {
 		return err
 	}

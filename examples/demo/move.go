@@ -33,7 +33,7 @@ type mover struct {
 }
 
 func (m *mover) connect(ctx context.Context) error {
-	ln, err := m.there.Listen("127.0.0.2:0")
+	ln, err := m.there.Listen(":0")
 	if err != nil {
 		return err
 	}
