@@ -61,7 +61,7 @@ func newContext(p *Provider, t *verbsTable, c *C.struct_vb_context, info verbs.D
 	}
 	ctx := &deviceContext{p: p, t: t, c: c, info: info}
 	if softRoCE(t, c) {
-		ctx.look = lookOpcodes
+		ctx.look = lookOpcodes | lookInvalid
 	}
 	ctx.ctx = ctx
 	ctx.async = asyncChannel{ctx: ctx, fd: int(c.async_fd)}

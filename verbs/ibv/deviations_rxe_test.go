@@ -30,7 +30,6 @@ func rxeDeviations() map[string]string {
 			"(rxe_mr.c; rxe_resp.c)"
 		overrun = "a full queue raises CQ_ERR and drops the completion, and then goes on (rxe_cq.c, rxe_cq_post)"
 		window  = "an access through a window is checked against the bounds of its region, not of the window (rxe_resp.c, check_rkey)"
-		inv     = "the completion has the kernel's number of the flag, 1<<2, which is IBV_WC_IP_CSUM_OK to a program (rxe_resp.c, do_complete; include/rdma/ib_verbs.h)"
 		answers = "an answer that comes again completes a READ or an atomic without taking its data: a NAK for a sequence error counts as an answer to what it follows " +
 			"(rxe_comp.c, check_ack), then the answer itself is taken for a repetition and the request is complete (check_psn, COMPST_COMP_ACK); seen also: a READ that never ends, and a kernel warning"
 	)
@@ -54,8 +53,6 @@ func rxeDeviations() map[string]string {
 		"cq_overrun_is_final":                                   overrun,
 		"mw1_ends_where_it_was_bound_to":                        window,
 		"mw2_ends_where_it_was_bound_to":                        window,
-		"send_with_inv_takes_the_key_away_and_says_so":          inv,
-		"send_with_inv_carries_its_message":                     inv,
 		"solicited_only_hears_errors":                           unsolicited,
 		"message_over_the_port_limit_is_refused":                flushed,
 		"rc_second_element_is_checked_too":                      flushed,

@@ -23,6 +23,10 @@ type group = C.struct_turn_group
 // takes any.
 const lookOpcodes = C.TURN_LOOK_OPCODES
 
+// lookInvalid has C look for completions of Soft-RoCE that say WITH_INV by another
+// number.
+const lookInvalid = C.TURN_LOOK_INVALID
+
 // smallFrame is how many groups fit a frame on the stack: what a reactor with a
 // handful of busy queue pairs has. 16 of 40 bytes are cheap to clear.
 const smallFrame = 16
@@ -177,7 +181,7 @@ func (c *deviceContext) fillSend(g *group, s *verbs.SendGroup) {
 		g.kind = C.TURN_SEND_EX
 	}
 	g.at, g.count = C.uint64_t(s.Head), C.uint32_t(s.Count)
-	g.look = C.uint16_t(c.look)
+	g.look = C.uint16_t(c.look &^ lookInvalid)
 	if c.windows.Load() != 0 {
 		g.look |= C.TURN_LOOK_BINDINGS
 	}
@@ -212,6 +216,7 @@ func (c *deviceContext) fillPoll(g *group, p *verbs.PollGroup) {
 	if q.extended {
 		g.kind = C.TURN_POLL_EX
 	}
+	g.look = C.uint16_t(c.look & lookInvalid)
 	g.at = C.uint64_t(uintptr(unsafe.Pointer(unsafe.SliceData(p.WC))))
 	g.count = C.uint32_t(len(p.WC))
 }

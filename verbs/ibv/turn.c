@@ -141,6 +141,16 @@ static void post_send(struct turn_group *g)
 	}
 }
 
+/* Soft-RoCE writes the kernel's IB_WC_WITH_INVALIDATE, 1 << 2, into a program's
+ * completion (Linux 6.12 drivers/infiniband/sw/rxe/rxe_resp.c, do_complete, and
+ * include/rdma/ib_verbs.h), where that is IP_CSUM_OK; it checks no checksums. */
+static uint32_t user_flags(const struct turn_group *g, uint32_t flags)
+{
+	if (g->look & TURN_LOOK_INVALID && flags & VB_WC_IP_CSUM_OK)
+		return (flags & ~(uint32_t)VB_WC_IP_CSUM_OK) | VB_WC_WITH_INV;
+	return flags;
+}
+
 /* poll_ex takes completions one by one (semantics 36: a start that fails has
  * begun nothing and must not be ended; ENOENT from either is the end of the
  * queue, and after next_poll end_poll is still due). */
@@ -171,6 +181,8 @@ static void poll_ex(struct turn_group *g)
 		}
 		w->opcode = q->read_opcode(q);
 		w->wc_flags = q->read_wc_flags(q);
+		if (w->opcode & VB_WC_RECV)
+			w->wc_flags = user_flags(g, w->wc_flags);
 		w->byte_len = q->read_byte_len(q);
 		if (w->wc_flags & (VB_WC_WITH_IMM | VB_WC_WITH_INV))
 			w->imm_data = q->read_imm_data(q);
@@ -193,6 +205,11 @@ static void poll_cq(struct turn_group *g)
 	/* A negative number is no errno: libmlx5 has its own. The queue is dead. */
 	g->err = n < 0 ? EIO : 0;
 	g->count = n < 0 ? 0 : (uint32_t)n;
+	if (!g->look)
+		return;
+	for (struct vb_wc *w = (struct vb_wc *)(uintptr_t)g->at; n-- > 0; w++)
+		if (w->status == VB_WC_SUCCESS && w->opcode & VB_WC_RECV)
+			w->wc_flags = user_flags(g, w->wc_flags);
 }
 
 void turn_run(struct turn_group *g, uint32_t n)

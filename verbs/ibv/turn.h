@@ -19,7 +19,8 @@ enum {
 
 enum {
 	TURN_LOOK_BINDINGS = 1, /* there are memory windows */
-	TURN_LOOK_OPCODES = 2	/* the library takes any opcode */
+	TURN_LOOK_OPCODES = 2,	/* the library takes any opcode */
+	TURN_LOOK_INVALID = 4	/* of a poll: WITH_INV comes as the kernel's number */
 };
 
 /* One group. It holds addresses as numbers, so that the frame may lie in Go's
@@ -30,7 +31,7 @@ struct turn_group {
 	uint64_t ex;	/* of a send: the vb_qp_ex; 0 without extended posting */
 	uint32_t ops;	/* of a send: the VB_QP_EX_WITH_ that the vb_qp_ex has */
 	uint16_t kind;
-	uint16_t look;	/* of a send: TURN_LOOK_ bits, what to look for in the list */
+	uint16_t look;	/* of a send or a poll: TURN_LOOK_ bits, what to look for in the list */
 	uint32_t count; /* in: the length of the list or array. out: how many */
 	int32_t err;	/* out: an errno, 0 for none */
 };
