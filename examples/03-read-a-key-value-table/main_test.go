@@ -20,8 +20,12 @@ func TestMain(m *testing.M) { leak.Main(m) }
 const printed = `key-7: "value of 7", found: true
 key-999: "value of 999", found: true
 key-1000: "", found: false
-1001 look-ups took 1453 READs; the server's reactor got 0 completions
+1001 look-ups took 1453 READs; the server's reactor got %d completions
 `
+
+// quiet is how long a connection may be idle before its runtime asks whether the
+// peer lives, which is a completion of its own: seconds at least.
+const quiet = time.Second
 
 // Rule: every key is found with its value, one that is not there is not found,
 // and the server has no part in it. Hashes place the keys, so the READs are
@@ -30,12 +34,17 @@ func TestLookUps(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var out bytes.Buffer
+	start := time.Now()
 	if err := run(ctx, &out); err != nil {
 		t.Fatal(err)
 	}
-	if out.String() != printed {
-		t.Errorf("printed\n%swant\n%s", &out, printed)
+	asked := int(time.Since(start) / quiet) // 0 on any device but a very slow one
+	for n := range asked + 1 {
+		if out.String() == fmt.Sprintf(printed, n) {
+			return
+		}
 	}
+	t.Errorf("printed\n%swant, with at most %d completions,\n%s", &out, asked, printed)
 }
 
 // Rule: a context that has ended ends everything.
