@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -14,6 +15,7 @@ const GRHLen = 40
 // annex A17, RoCEv2).
 const (
 	grhIPv4At     = 20
+	grhIPv4Sum    = grhIPv4At + 10
 	grhIPv4Source = grhIPv4At + 12
 	grhIPv6Source = 8
 	ipv4Bare      = 0x45 // version 4, five words of header
@@ -30,7 +32,7 @@ func InitAHFromGRH(grh []byte, port, sgidIndex uint8) (AHAttr, error) {
 		return AHAttr{}, fmt.Errorf("%w: a GRH of %d bytes, want %d", ErrInvalid, len(grh), GRHLen)
 	}
 	switch {
-	case grh[grhIPv4At] == ipv4Bare && checksum(grh[grhIPv4At:GRHLen]) == 0:
+	case grh[grhIPv4At] == ipv4Bare && (checksum(grh[grhIPv4At:GRHLen]) == 0 || unsent(grh)):
 		a.DGID = GIDFromAddr(netip.AddrFrom4([4]byte(grh[grhIPv4Source : grhIPv4Source+4])))
 		a.TrafficClass = grh[grhIPv4At+1]
 	case grh[0]>>4 == 6:
@@ -45,6 +47,14 @@ func InitAHFromGRH(grh []byte, port, sgidIndex uint8) (AHAttr, error) {
 		return AHAttr{}, fmt.Errorf("%w: a datagram from %v", ErrInvalid, from)
 	}
 	return a, nil
+}
+
+// unsent tells the header of a datagram that never was a packet: Soft-RoCE hands
+// those between queue pairs of one device over before the network stack fills in
+// the checksum (rxe_loopback in drivers/infiniband/sw/rxe/rxe_net.c). The 20 bytes
+// in front are zeros then (execute in rxe_resp.c).
+func unsent(grh []byte) bool {
+	return grh[grhIPv4Sum] == 0 && grh[grhIPv4Sum+1] == 0 && bytes.Equal(grh[:grhIPv4At], make([]byte, grhIPv4At))
 }
 
 // checksum is the Internet checksum; 0 over a header that holds its own.

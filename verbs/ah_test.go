@@ -33,6 +33,20 @@ func TestInitAHFromGRH(t *testing.T) {
 	}
 }
 
+// Rule: a datagram that Soft-RoCE handed over within one device can be replied to,
+// although nobody has filled in its header's checksum.
+func TestInitAHFromGRHWithinOneDevice(t *testing.T) {
+	grh := ipv4GRH()
+	clear(grh[grhIPv4Sum:][:2])
+	if a, err := InitAHFromGRH(grh, 1, 1); err != nil || a.DGID.Addr() != netip.MustParseAddr("10.1.2.3") {
+		t.Errorf("%+v, %v", a, err)
+	}
+	grh[3] = 1 // something stands in front: it may be chance
+	if a, err := InitAHFromGRH(grh, 1, 1); !errors.Is(err, ErrInvalid) {
+		t.Errorf("%+v, %v; want %v", a, err, ErrInvalid)
+	}
+}
+
 // Rule: what is no header is refused.
 func TestInitAHFromGRHRefuses(t *testing.T) {
 	damaged := ipv4GRH()

@@ -37,12 +37,11 @@ type Limits struct {
 }
 
 // Defaults of Limits: what the runtime promises (Options.PeerTimeout, KeepAlive) of
-// the queue pairs that the kernel's connection manager makes on Soft-RoCE, by code 19
-// of the timeout and 7 retries: 4 × 4.096 µs × 2^19 × 8 = 68.7 s, which is more than
-// the configured 5 s, and one eighth, which is how often the runtime looks.
-// The device gives up after a quarter of that.
+// the queue pairs that the kernel's connection manager makes on Soft-RoCE, with code
+// 17 of the timeout and 7 retries: 4 × 4.096 µs × 2^17 × 8 = 17.2 s, which is more
+// than the configured 5 s, and one eighth, which is how often the runtime looks.
 const (
-	DefaultOpBound   = 68700 * time.Millisecond * 9 / 8
+	DefaultOpBound   = 17200 * time.Millisecond * 9 / 8
 	DefaultRecvBound = verbena.DefaultPeerTimeout + DefaultOpBound
 	DefaultSlack     = 2 * time.Second
 )

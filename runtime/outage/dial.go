@@ -22,8 +22,11 @@ func (p *Peer) dialLoop(role Role) {
 				return
 			}
 		} else {
-			if p.connected.Add(1) == int32(len(roles)*p.cfg.Conns) {
+			switch p.connected.Add(1) {
+			case int32(len(roles) * p.cfg.Conns):
 				p.say("connected")
+			case int32(2 * len(roles) * p.cfg.Conns):
+				p.say("connected again")
 			}
 			if p.useConn(c, g) {
 				return

@@ -34,7 +34,7 @@ type Peer struct {
 	work   sync.WaitGroup // those that have a number of rounds to make
 
 	lines     sync.Mutex    // one line at a time to Config.Out
-	connected atomic.Int32  // connections dialled, counted by who dials; at one number "connected" is said
+	connected atomic.Int32  // connections dialled, counted by who dials; at some numbers something is said
 	nextArea  atomic.Uint32 // counted up by every connection that is dialled
 
 	endOnce   sync.Once

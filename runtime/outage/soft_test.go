@@ -1,9 +1,7 @@
 package outage
 
 import (
-	"bytes"
 	"net/netip"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,45 +15,13 @@ type softRig struct {
 	t    testing.TB
 	p    *soft.Provider
 	f    *fabric.Fabric
-	out  [2]lines
+	out  [2]*lines
 	a, b *Peer
 }
 
-// lines waits for lines that a peer says.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-	more chan struct{}
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case l.more <- struct{}{}:
-	default:
-	}
-	return l.text.Write(p)
-}
-
-// wait waits until the peer has said line.
-func (l *lines) wait(t testing.TB, line string) {
-	t.Helper()
-	limit := time.After(time.Minute)
-	for {
-		l.mu.Lock()
-		said := bytes.Contains(l.text.Bytes(), []byte(line+"\n"))
-		l.mu.Unlock()
-		if said {
-			return
-		}
-		select {
-		case <-l.more:
-		case <-limit:
-			t.Fatalf("%q was never said", line)
-		}
-	}
-}
+// softPatience is what a peer on the software RNIC has for what takes it
+// milliseconds.
+const softPatience = time.Minute
 
 var softAddrs = [2]netip.AddrPort{netip.MustParseAddrPort("10.9.0.1:7000"), netip.MustParseAddrPort("10.9.0.2:7000")}
 
@@ -70,17 +36,17 @@ func newSoftRig(t testing.TB, change func(*Config)) *softRig {
 		t.Fatal(err)
 	}
 	r.a, r.b = r.open(0, change), r.open(1, change)
-	r.out[0].wait(t, "connected")
-	r.out[1].wait(t, "connected")
+	r.out[0].must(t, softPatience, "connected")
+	r.out[1].must(t, softPatience, "connected")
 	return r
 }
 
 func (r *softRig) open(i int, change func(*Config)) *Peer {
 	r.t.Helper()
-	r.out[i] = lines{more: make(chan struct{}, 1)}
+	r.out[i] = newLines()
 	cfg := Config{
 		Runtime: verbena.Config{Provider: r.p, Device: string(rune('a' + i))},
-		Serve:   softAddrs[i], Dial: softAddrs[1-i], Seed: uint64(i + 1), Out: &r.out[i],
+		Serve:   softAddrs[i], Dial: softAddrs[1-i], Seed: uint64(i + 1), Out: r.out[i],
 	}
 	if change != nil {
 		change(&cfg)
@@ -92,22 +58,13 @@ func (r *softRig) open(i int, change func(*Config)) *Peer {
 	return p
 }
 
-// good checks that all invariants hold.
-func good(t testing.TB, r *Report) *Report {
-	t.Helper()
-	if err := r.Broken(); err != nil {
-		t.Error(err)
-	}
-	return r
-}
-
 // Rule: a fixed amount of work between two peers is done wholly, with every byte
 // right and no operation failing.
 func TestWorkIsDone(t *testing.T) {
 	const rounds = 50
 	r := newSoftRig(t, func(c *Config) { c.Work = rounds })
-	r.out[0].wait(t, "worked")
-	r.out[1].wait(t, "worked")
+	r.out[0].must(t, softPatience, "worked")
+	r.out[1].must(t, softPatience, "worked")
 	for _, p := range []*Peer{r.a, r.b} {
 		rep := good(t, p.Stop())
 		for k, want := range map[Kind]int{

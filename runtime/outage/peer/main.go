@@ -6,7 +6,8 @@
 //	SIGTERM   end the load and report
 //
 // and says on its standard output, a line each, "ready" when it serves,
-// "connected" when it has connected to the peer for each role, "worked" when it has
+// "connected" when it has connected to the peer for each role, "connected again" when
+// it has done so once more, "worked" when it has
 // made its rounds, "ended" when all has ended that was
 // under way when the peer went, "removed" when its device was taken away, upon which it ends the
 // load by itself; and in the end the report, one line of JSON. It lives until it is

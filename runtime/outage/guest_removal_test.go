@@ -1,0 +1,55 @@
+//go:build linux && verbena_rxevm
+
+package outage
+
+import (
+	"testing"
+	"time"
+)
+
+// Where peers serve in one machine, each with its ports.
+const (
+	removedOne   = "10.77.0.1:7000"
+	removedTwo   = "10.77.0.1:7100"
+	removedBoth  = "10.77.0.1:7200"
+	removedAfter = "10.77.0.1:7300"
+)
+
+// Rule: when a device is removed under load, every process on it is told, all that
+// they have under way ends, and they close their contexts within 5 s (the report
+// holds them to it), upon which the removal is over although they live on. The
+// device that comes back under the name can be used.
+func (g *guests) testRemoval(t *testing.T) {
+	on := func(serve, dial string, args ...string) *process {
+		return g.start(t, 0, append([]string{"-device", "ibv:rxe0", "-serve", serve, "-dial", dial}, args...)...)
+	}
+	one, two := on(removedOne, removedTwo), on(removedTwo, removedOne)
+	both := on(removedBoth, removedBoth) // both ends in one process
+	all := []*process{one, two, both}
+	for _, p := range all {
+		p.out.must(t, guestStart, "connected")
+	}
+	began := time.Now()
+	g.shell(t, 0, "timeout 60 rdma link delete rxe0")
+	t.Logf("the removal took %v", time.Since(began).Round(time.Millisecond))
+	defer g.shell(t, 0, "rdma link | grep -q rxe0/ || rdma link add rxe0 type rxe netdev r0")
+	for _, p := range all {
+		select {
+		case <-p.p.Done():
+			t.Error("a process has ended: the removal may have waited for that")
+		default:
+		}
+		p.out.must(t, guestStop, "removed")
+	}
+	for _, r := range stop(t, all...) {
+		if !r.Removed || r.Failures(ClassRemoved) == 0 {
+			t.Errorf("removed %v; operations that say so: %d", r.Removed, r.Failures(ClassRemoved))
+		}
+		ended(t, r, ClassRemoved, ClassPeerClosed, ClassContext, ClassClosed, ClassTimeout, ClassUnreachable, ClassFlushed, ClassQueuePair, ClassRejected)
+		t.Logf("all had ended after %d ms, the context was closed after %d ms", r.EndedMS, r.ClosedMS)
+	}
+	g.shell(t, 0, "rdma link add rxe0 type rxe netdev r0")
+	after := on(removedAfter, removedAfter, "-work", "2")
+	after.out.must(t, guestStart, "worked")
+	stop(t, after)
+}

@@ -1,0 +1,174 @@
+//go:build linux && verbena_rxevm
+
+package outage
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/rxevm"
+)
+
+// These tests boot machines: scripts/rxe.sh runs them (make test-rxe). One boot
+// serves all; the last powers a machine off.
+func TestOutages(t *testing.T) {
+	g := bootGuests(t)
+	t.Run("loss, duplicates, reordering", g.testLossyNetwork)
+	t.Run("the device is removed", g.testRemoval)
+	t.Run("a short cut", g.testShortCut)
+	t.Run("the cable is cut", g.testCut)
+	t.Run("the carrier is lost", g.testCarrier)
+	t.Run("the peer is killed", g.testKilled)
+	t.Run("the peer loses power", g.testPowerLoss)
+}
+
+// netem is what the network does to frames that leave a machine; each way.
+const netem = "delay 1ms loss 1% duplicate 1% reorder 2% 50%"
+
+// Rule: on a network that loses, repeats and reorders packets a fixed amount of work
+// is done wholly, with every byte right, over the connections it began on.
+func (g *guests) testLossyNetwork(t *testing.T) {
+	const rounds = 12
+	for i := range g.m {
+		g.shell(t, i, "tc qdisc add dev "+rxevm.CableNIC+" root netem "+netem)
+		defer g.shell(t, i, "tc qdisc del dev "+rxevm.CableNIC+" root")
+	}
+	a, b := g.onCable(t, "-work", "12")
+	a.out.must(t, 2*time.Minute, "worked")
+	b.out.must(t, 2*time.Minute, "worked")
+	if out := g.shell(t, 0, "tc -s qdisc show dev "+rxevm.CableNIC); strings.Contains(out, "dropped 0,") {
+		t.Errorf("nothing was lost, so nothing is shown:\n%s", out)
+	}
+	for _, r := range stop(t, a, b) {
+		for k, want := range map[Kind]int{
+			KindWrite: 3 * rounds, KindRead: 2 * rounds, KindWriteImm: rounds, KindBig: 2 * rounds,
+			KindBind: rounds, KindInvalidate: rounds, KindEcho: 4 * rounds, KindSend: 7 * rounds, KindDial: len(roles),
+		} {
+			if got := r.OK(k); got != want {
+				t.Errorf("%d of %q, want %d", got, k, want)
+			}
+		}
+		if got := r.OK(KindAtomic) + r.Failures(ClassUnanswered); got < rounds+1 {
+			t.Errorf("%d atomics, want %d", got, rounds+1)
+		}
+		ended(t, r, ClassClosed, ClassPeerClosed, ClassContext, ClassUnanswered, ClassTimeout, ClassUnreachable, ClassRejected)
+	}
+}
+
+// ended checks that operations failed in these ways only.
+func ended(t *testing.T, r *Report, allowed ...Class) {
+	t.Helper()
+	if all, ok := r.Failures(), r.Failures(allowed...); all != ok {
+		t.Errorf("%d operations failed otherwise than %v:\n%s", all-ok, allowed, r.classes())
+	}
+}
+
+// shortCut is how long a cable is cut without any harm: less than the device's
+// retries last, 8 × 0.54 s, and more than one.
+const shortCut = 2 * time.Second
+
+// Rule: an outage shorter than the device's retries ends no operation and no
+// connection; the work goes on.
+func (g *guests) testShortCut(t *testing.T) {
+	a, b := g.onCable(t)
+	g.cable.Cut()
+	time.Sleep(shortCut) // that long is the outage
+	g.cable.Restore()
+	mark(t, a, b) // what succeeds from now on is counted apart
+	time.Sleep(2 * shortCut)
+	for _, r := range stop(t, a, b) {
+		for _, k := range []Kind{KindSend, KindEcho, KindWrite, KindRead, KindAtomic, KindBig, KindBind} {
+			if tally := r.Ops[k]; tally == nil || tally.OKSinceMark == 0 {
+				t.Errorf("no %q after the outage", k)
+			}
+		}
+		if n := r.OK(KindDial); n != len(roles) {
+			t.Errorf("%d connections were made for %d roles: some did not live through it", n, len(roles))
+		}
+		ended(t, r, ClassClosed, ClassPeerClosed, ClassContext, ClassUnanswered, ClassTimeout, ClassUnreachable, ClassRejected, ClassFlushed, ClassQueuePair)
+	}
+}
+
+// Rule: when the cable is cut, every operation of both ends fails within its bound,
+// a lone receive included; when it is whole again, both connect and go on.
+func (g *guests) testCut(t *testing.T) {
+	a, b := g.onCable(t)
+	g.cable.Cut()
+	defer g.cable.Restore()
+	mark(t, a, b)
+	a.out.must(t, guestOutage, "ended")
+	b.out.must(t, guestOutage, "ended")
+	g.cable.Restore()
+	heal(t, a, b)
+	a.out.must(t, guestStart, "connected again")
+	b.out.must(t, guestStart, "connected again")
+	for _, r := range stop(t, a, b) {
+		unreached(t, r)
+	}
+}
+
+// unreached checks that a connection of every role, served and dialled, told that
+// its peer did not answer.
+func unreached(t *testing.T, r *Report) {
+	t.Helper()
+	if n := r.Failures(ClassRetries, ClassPeerTimeout); n < len(roles) {
+		t.Errorf("%d operations say that the peer did not answer:\n%s", n, r.classes())
+	}
+	if tally := r.Ops[KindRecv]; tally == nil || tally.SinceMarkMS == 0 {
+		t.Error("no receive was under way when it happened")
+	}
+}
+
+// Rule: when a machine loses its carrier, all that is under way at both ends fails
+// within its bound. Soft-RoCE moves queue pairs to ERR there whose packets it cannot
+// send, so that machine's are flushed at once; its peer sees what a cut cable is.
+func (g *guests) testCarrier(t *testing.T) {
+	a, b := g.onCable(t)
+	if err := g.m[0].SetCarrier(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	mark(t, a, b)
+	a.out.must(t, guestOutage, "ended")
+	b.out.must(t, guestOutage, "ended")
+	if err := g.m[0].SetCarrier(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	rs := stop(t, a, b)
+	if n := rs[0].Failures(ClassFlushed, ClassQueuePair, ClassRetries, ClassPeerTimeout); n < len(roles) {
+		t.Errorf("%d operations failed:\n%s", n, rs[0].classes())
+	}
+	unreached(t, rs[1])
+}
+
+// Rule: when a process is killed, its kernel says goodbye for it and keeps nothing:
+// all that the peer has under way ends, soon, and the next process is connected to.
+func (g *guests) testKilled(t *testing.T) {
+	a, b := g.onCable(t)
+	mark(t, a)
+	signal(t, syscall.SIGKILL, b)
+	a.out.must(t, guestOutage, "ended")
+	<-b.p.Done()
+	if out := g.shell(t, 1, "rdma resource show qp | grep -w peer || echo nothing"); out != "nothing\n" {
+		t.Errorf("the kernel keeps of the killed process:\n%s", out)
+	}
+	heal(t, a)
+	b = g.onEnd(t, 1)
+	b.out.must(t, guestStart, "connected")
+	a.out.must(t, guestStart, "connected again")
+	rs := stop(t, a, b)
+	if n := rs[0].Failures(ClassPeerClosed); n == 0 {
+		t.Errorf("no operation says that the peer has closed:\n%s", rs[0].classes())
+	}
+}
+
+// Rule: a machine that is gone, without a word, is noticed within the bound.
+func (g *guests) testPowerLoss(t *testing.T) {
+	a, _ := g.onCable(t)
+	mark(t, a)
+	g.off = true
+	_, _ = g.m[1].Shell(t.Context(), "echo o >/proc/sysrq-trigger; sleep 60") // the machine is lost under it
+	a.out.must(t, guestOutage, "ended")
+	unreached(t, stop(t, a)[0])
+}

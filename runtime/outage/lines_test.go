@@ -1,0 +1,88 @@
+package outage
+
+import (
+	"bytes"
+	"encoding/json"
+	"sync"
+	"testing"
+	"time"
+)
+
+// lines keeps what a peer says, and waits for lines of it.
+type lines struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+	more chan struct{} // one token: something came since it was taken
+}
+
+func newLines() *lines { return &lines{more: make(chan struct{}, 1)} }
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.more <- struct{}{}:
+	default:
+	}
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// wait waits until the peer has said line, at most d, and tells whether it did.
+func (l *lines) wait(line string, d time.Duration) bool {
+	limit := time.NewTimer(d)
+	defer limit.Stop()
+	for {
+		l.mu.Lock()
+		said := bytes.HasPrefix(l.text.Bytes(), []byte(line+"\n")) || bytes.Contains(l.text.Bytes(), []byte("\n"+line+"\n"))
+		l.mu.Unlock()
+		if said {
+			return true
+		}
+		select {
+		case <-l.more:
+		case <-limit.C:
+			return false
+		}
+	}
+}
+
+// must waits for each of the lines.
+func (l *lines) must(t testing.TB, d time.Duration, want ...string) {
+	t.Helper()
+	for _, line := range want {
+		if !l.wait(line, d) {
+			t.Fatalf("%q was not said within %v; said: %s", line, d, l)
+		}
+	}
+}
+
+// report is the report among what was said.
+func (l *lines) report(t testing.TB) *Report {
+	t.Helper()
+	for line := range bytes.Lines([]byte(l.String())) {
+		if bytes.HasPrefix(line, []byte("{")) {
+			r := new(Report)
+			if err := json.Unmarshal(line, r); err != nil {
+				t.Fatalf("the report: %v", err)
+			}
+			return r
+		}
+	}
+	t.Fatalf("no report; said: %s", l)
+	return nil
+}
+
+// good checks that all invariants hold.
+func good(t testing.TB, r *Report) *Report {
+	t.Helper()
+	if err := r.Broken(); err != nil {
+		t.Errorf("%s: %v", r.Device, err)
+	}
+	return r
+}
