@@ -11,11 +11,14 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// Config describes a peer. Runtime and one of Serve and Dial are needed.
+// Config describes a peer. Runtime and one of the addresses are needed.
 type Config struct {
 	Runtime verbena.Config
 	Serve   netip.AddrPort // base of the ports served; the zero value: none
 	Dial    netip.AddrPort // base of the ports dialled; the zero value: none
+	// Plain is the TCP address where connections without a connection manager are
+	// served, and DialPlain where they are dialled; the zero values: none.
+	Plain, DialPlain netip.AddrPort
 	// Conns is how many connections of each role are dialled; default 1.
 	Conns int
 	// Work is how many rounds each worker makes; default 0: until the end.
@@ -61,7 +64,7 @@ const (
 )
 
 func (c Config) withDefaults() (Config, error) {
-	if !c.Serve.IsValid() && !c.Dial.IsValid() {
+	if !c.Serve.IsValid() && !c.Dial.IsValid() && !c.Plain.IsValid() && !c.DialPlain.IsValid() {
 		return c, errors.New("outage: neither an address to serve nor one to dial")
 	}
 	if c.Conns == 0 {
@@ -98,13 +101,15 @@ const (
 	RoleWindow                 // the peer writes through windows
 	RoleLone                   // nothing is ever sent; both wait for a message
 	RoleRaw                    // messages into receives posted one by one
+	RolePlain                  // as RoleRaw, without a connection manager
 )
 
+// roles are those with one.
 var roles = []Role{RoleEcho, RoleNotify, RoleMemory, RoleWindow, RoleLone, RoleRaw}
 
 // String names the role.
 func (r Role) String() string {
-	return [...]string{"", "echo", "notify", "memory", "window", "lone", "raw"}[min(r, RoleRaw)]
+	return [...]string{"", "echo", "notify", "memory", "window", "lone", "raw", "plain"}[min(r, RolePlain)]
 }
 
 // greeting is what the dialling side says in its private data:

@@ -2,6 +2,7 @@ package outage
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -16,16 +17,16 @@ const dialPause = 200 * time.Millisecond
 // made.
 func (p *Peer) dialLoop(role Role) {
 	for p.run.Err() == nil {
-		c, g, err := p.dial(role)
+		c, g, err := p.dialRole(role)
 		if err != nil {
 			if p.over(err) {
 				return
 			}
 		} else {
 			switch p.connected.Add(1) {
-			case int32(len(roles) * p.cfg.Conns):
+			case p.wanted:
 				p.say("connected")
-			case int32(2 * len(roles) * p.cfg.Conns):
+			case 2 * p.wanted:
 				p.say("connected again")
 			}
 			if p.useConn(c, g) {
@@ -34,6 +35,15 @@ func (p *Peer) dialLoop(role Role) {
 		}
 		pauseFor(p.run, dialPause)
 	}
+}
+
+// dialRole makes a connection of a role.
+func (p *Peer) dialRole(role Role) (*verbena.Conn, greeting, error) {
+	if role == RolePlain {
+		c, err := p.dialPlain()
+		return c, greeting{role: role, seed: plainSeed}, err
+	}
+	return p.dial(role)
 }
 
 // dial makes a connection with a part of the served region of its own.
@@ -52,14 +62,12 @@ func (p *Peer) dial(role Role) (*verbena.Conn, greeting, error) {
 // useConn works on a connection until it ends, and tells whether all rounds were
 // made.
 func (p *Peer) useConn(c *verbena.Conn, g greeting) (worked bool) {
-	s := &session{p: p, c: c, g: g, seed: g.seed}
-	var remote verbena.Remote
-	if err := remote.UnmarshalBinary(c.PrivateData()[:min(len(c.PrivateData()), verbena.RemoteSize)]); err != nil {
-		p.ledger.wrong("the served region of %v: %v", c.RemoteAddr(), err)
-	}
-	mine, err := remote.At(uint64(g.area)*area, area)
-	if err != nil {
-		p.ledger.wrong("the served region of %v: %v", c.RemoteAddr(), err)
+	s := &session{p: p, c: c, g: g, seed: g.seed, limits: p.cfg.Bounds}
+	var mine verbena.Remote
+	if g.role == RolePlain {
+		s.limits = plainLimits
+	} else {
+		mine = s.served()
 	}
 	// Workers make all rounds, or end with their connection.
 	workers := map[Role][]func() bool{
@@ -72,6 +80,7 @@ func (p *Peer) useConn(c *verbena.Conn, g greeting) (worked bool) {
 		RoleWindow: {s.open},
 		RoleLone:   {func() bool { return true }},
 		RoleRaw:    {s.raw},
+		RolePlain:  {s.raw},
 	}[g.role]
 	var waiting, working sync.WaitGroup
 	if g.role == RoleMemory || g.role == RoleLone {
@@ -96,6 +105,18 @@ func (p *Peer) useConn(c *verbena.Conn, g greeting) (worked bool) {
 	// The connection stays, for an outage to come; its end is not waited for here.
 	p.all.Go(func() { <-ended; waiting.Wait() })
 	return true
+}
+
+// served is the part of the peer's region that this connection has to itself.
+func (s *session) served() verbena.Remote {
+	var all verbena.Remote
+	private := s.c.PrivateData()
+	err := all.UnmarshalBinary(private[:min(len(private), verbena.RemoteSize)])
+	mine, aerr := all.At(uint64(s.g.area)*area, area)
+	if err = errors.Join(err, aerr); err != nil {
+		s.p.ledger.wrong("the served region of %v: %v", s.c.RemoteAddr(), err)
+	}
+	return mine
 }
 
 // round tells whether round n is to be made.

@@ -14,6 +14,8 @@
 //	base+1  raw connections
 //	base+2  datagrams
 //
+// Connections without a connection manager are dialled over TCP.
+//
 // Its private data tells the dialling side the memory that it may write; the
 // dialling side's private data says which [Role] the connection has. Every
 // connection that ends is dialled again until the process is told to stop.

@@ -53,3 +53,32 @@ func (g *guests) testRemoval(t *testing.T) {
 	after.out.must(t, guestStart, "worked")
 	stop(t, after)
 }
+
+// Where peers without CM say where their queue pairs are.
+const (
+	plainOne = "127.0.0.1:7400"
+	plainTwo = "127.0.0.1:7401"
+)
+
+// Rule: without a connection manager nobody tells anything; when the interface goes
+// down, all that is under way at both ends fails within its bound.
+func (g *guests) testInterfaceDown(t *testing.T) {
+	const conns = "4"
+	on := func(device, serve, dial string) *process {
+		return g.start(t, 0, "-device", "ibv:"+device, "-plain", serve, "-dialplain", dial, "-conns", conns)
+	}
+	one, two := on("rxe0", plainOne, plainTwo), on("rxe1", plainTwo, plainOne)
+	one.out.must(t, guestStart, "connected")
+	two.out.must(t, guestStart, "connected")
+	g.shell(t, 0, "ip link set r0 down")
+	defer g.shell(t, 0, "ip link set r0 up")
+	mark(t, one, two)
+	one.out.must(t, guestOutage, "ended")
+	two.out.must(t, guestOutage, "ended")
+	for _, r := range stop(t, one, two) {
+		if n := r.Failures(ClassFlushed, ClassQueuePair, ClassRetries, ClassPeerTimeout); n == 0 {
+			t.Errorf("no operation failed:\n%s", r.classes())
+		}
+		t.Logf("%s:\n%s", r.Device, r.classes())
+	}
+}

@@ -17,6 +17,7 @@ func TestOutages(t *testing.T) {
 	g := bootGuests(t)
 	t.Run("loss, duplicates, reordering", g.testLossyNetwork)
 	t.Run("the device is removed", g.testRemoval)
+	t.Run("the interface goes down, without CM", g.testInterfaceDown)
 	t.Run("a short cut", g.testShortCut)
 	t.Run("the cable is cut", g.testCut)
 	t.Run("the carrier is lost", g.testCarrier)
@@ -74,10 +75,10 @@ const shortCut = 2 * time.Second
 func (g *guests) testShortCut(t *testing.T) {
 	a, b := g.onCable(t)
 	g.cable.Cut()
-	time.Sleep(shortCut) // that long is the outage
+	<-time.After(shortCut) // that long is the outage
 	g.cable.Restore()
-	mark(t, a, b) // what succeeds from now on is counted apart
-	time.Sleep(2 * shortCut)
+	mark(t, a, b)              // what succeeds from now on is counted apart
+	<-time.After(2 * shortCut) // that long the work goes on
 	for _, r := range stop(t, a, b) {
 		for _, k := range []Kind{KindSend, KindEcho, KindWrite, KindRead, KindAtomic, KindBig, KindBind} {
 			if tally := r.Ops[k]; tally == nil || tally.OKSinceMark == 0 {

@@ -33,7 +33,7 @@ func (s *session) echo() bool {
 				return
 			}
 			message(b.Bytes(), s.seed, n)
-			op := l.begin(KindSend, s.p.cfg.Bounds.Op)
+			op := l.begin(KindSend, s.limits.Op)
 			f, err := s.c.Send(bg, b.Slice())
 			if rerr := b.Release(); rerr != nil { // it goes home when the device is done
 				s.fault("releasing a buffer", rerr)

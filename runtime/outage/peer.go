@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -27,12 +28,14 @@ type Peer struct {
 	packet *verbena.PacketConn
 
 	listeners []*verbena.Listener
+	plain     *net.TCPListener // for connections without a connection manager; nil for none
 	// run ends when the load is to stop.
 	run    context.Context
 	finish context.CancelFunc
 	all    sync.WaitGroup // every goroutine of the load
 	work   sync.WaitGroup // those that have a number of rounds to make
 
+	wanted    int32         // connections dialled; written before the first is
 	lines     sync.Mutex    // one line at a time to Config.Out
 	connected atomic.Int32  // connections dialled, counted by who dials; at some numbers something is said
 	nextArea  atomic.Uint32 // counted up by every connection that is dialled
@@ -79,30 +82,59 @@ func (p *Peer) start() (err error) {
 			return err
 		}
 	}
+	if p.cfg.Plain.IsValid() {
+		if err := p.servePlain(); err != nil {
+			return err
+		}
+	}
+	if err := p.listenPacket(); err != nil {
+		return err
+	}
+	p.say("ready")
+	var dialled []Role
+	if p.cfg.Dial.IsValid() {
+		dialled = append(dialled, roles...)
+	}
+	if p.cfg.DialPlain.IsValid() {
+		dialled = append(dialled, RolePlain)
+	}
+	p.wanted = int32(len(dialled) * p.cfg.Conns)
+	for _, role := range dialled {
+		for range p.cfg.Conns {
+			p.working(func() { p.dialLoop(role) })
+		}
+	}
+	if p.cfg.Dial.IsValid() {
+		p.working(p.sendDatagrams)
+	}
+	p.all.Go(func() {
+		if p.work.Wait(); len(dialled) > 0 && p.run.Err() == nil {
+			p.say("worked")
+		}
+	})
+	return nil
+}
+
+// working runs a part of the load that has rounds to make.
+func (p *Peer) working(f func()) {
+	p.work.Add(1)
+	p.all.Go(func() { defer p.work.Done(); f() })
+}
+
+// listenPacket opens datagrams; connections without a connection manager go with
+// none.
+func (p *Peer) listenPacket() (err error) {
 	at := ":0"
-	if p.cfg.Serve.IsValid() {
+	switch {
+	case p.cfg.Serve.IsValid():
 		at = port(p.cfg.Serve, packetPort).String()
+	case !p.cfg.Dial.IsValid():
+		return nil
 	}
 	if p.packet, err = p.rt.ListenPacket(at, verbena.Options{}); err != nil {
 		return fmt.Errorf("datagrams: %w", err)
 	}
 	p.all.Go(p.takeDatagrams)
-	p.say("ready")
-	if p.cfg.Dial.IsValid() {
-		for _, role := range roles {
-			for range p.cfg.Conns {
-				p.work.Add(1)
-				p.all.Go(func() { defer p.work.Done(); p.dialLoop(role) })
-			}
-		}
-		p.work.Add(1)
-		p.all.Go(func() { defer p.work.Done(); p.sendDatagrams() })
-		p.all.Go(func() {
-			if p.work.Wait(); p.run.Err() == nil {
-				p.say("worked")
-			}
-		})
-	}
 	return nil
 }
 

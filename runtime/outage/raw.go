@@ -76,7 +76,7 @@ func (s *session) answerRaw() {
 
 // post posts a receive, which is an operation from now on.
 func (s *session) post(k Kind, b verbena.Buffer) (verbena.Future, uint64, error) {
-	op := s.p.ledger.begin(k, s.p.cfg.Bounds.Recv)
+	op := s.p.ledger.begin(k, s.limits.Recv)
 	f, err := s.c.PostRecv(b.Slice())
 	if err != nil {
 		_ = s.p.ledger.end(op, err)

@@ -65,7 +65,7 @@ func (p *Peer) serveConn(c *verbena.Conn) {
 		p.ledger.wrong("a connection from %v: %v", c.RemoteAddr(), err)
 		return
 	}
-	s := &session{p: p, c: c, g: g, seed: g.seed}
+	s := &session{p: p, c: c, g: g, seed: g.seed, limits: p.cfg.Bounds}
 	work.Go(func() {
 		switch g.role {
 		case RoleEcho:
@@ -135,22 +135,23 @@ var bg = context.Background()
 
 // session is one connection at work.
 type session struct {
-	p    *Peer
-	c    *verbena.Conn
-	g    greeting
-	seed uint64
+	p      *Peer
+	c      *verbena.Conn
+	g      greeting
+	seed   uint64
+	limits Limits
 }
 
 // recv takes a message as an operation of kind k.
 func (s *session) recv(k Kind) (verbena.Message, error) {
-	op := s.p.ledger.begin(k, s.p.cfg.Bounds.Recv)
+	op := s.p.ledger.begin(k, s.limits.Recv)
 	m, err := s.c.RecvWait(bg)
 	return m, s.p.ledger.end(op, err)
 }
 
 // do starts an operation and waits for it.
 func (s *session) do(k Kind, start func() (verbena.Future, error)) (verbena.Result, error) {
-	op := s.p.ledger.begin(k, s.p.cfg.Bounds.Op)
+	op := s.p.ledger.begin(k, s.limits.Op)
 	f, err := start()
 	var r verbena.Result
 	if err == nil {

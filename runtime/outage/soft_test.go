@@ -1,6 +1,7 @@
 package outage
 
 import (
+	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -75,5 +76,80 @@ func TestWorkIsDone(t *testing.T) {
 				t.Errorf("%s: %d of %q, want %d", rep.Device, got, k, want)
 			}
 		}
+	}
+}
+
+// Rule: when the device is removed under load, every connection ends with it, all is
+// closed within RemovalBound, and the peer goes on until its own end.
+func TestRemovalEndsTheLoad(t *testing.T) {
+	r := newSoftRig(t, nil)
+	if err := r.p.Remove("a"); err != nil {
+		t.Fatal(err)
+	}
+	<-r.a.Removed()
+	rep := good(t, r.a.Stop())
+	if !rep.Removed || rep.Failures(ClassRemoved) < len(roles) || rep.OK(KindEnd) < len(roles) {
+		t.Errorf("removed %v, %d operations say so, %d connections ended", rep.Removed, rep.Failures(ClassRemoved), rep.OK(KindEnd))
+	}
+	if rep := good(t, r.b.Stop()); rep.Removed {
+		t.Error("the peer's device was not removed")
+	}
+}
+
+// Rule: when the network is gone, all that is under way at both ends has ended
+// within its bound, a lone receive too; when it is back, both connect again.
+func TestLostNetworkEndsTheLoad(t *testing.T) {
+	r := newSoftRig(t, func(c *Config) {
+		c.Runtime.Conn.PeerTimeout, c.Runtime.Conn.KeepAlive = time.Second, time.Second
+	})
+	if err := r.p.SetPort("a", false); err != nil {
+		t.Fatal(err)
+	}
+	r.a.Mark()
+	r.b.Mark()
+	for _, out := range r.out {
+		out.must(t, softPatience, "ended")
+	}
+	if err := r.p.SetPort("a", true); err != nil {
+		t.Fatal(err)
+	}
+	r.a.Heal()
+	r.b.Heal()
+	for _, out := range r.out {
+		out.must(t, softPatience, "connected again")
+	}
+	for _, p := range []*Peer{r.a, r.b} {
+		rep := good(t, p.Stop())
+		if n := rep.Failures(ClassRetries, ClassPeerTimeout); n < len(roles) {
+			t.Errorf("%d operations say that the peer did not answer", n)
+		}
+	}
+}
+
+// Rule: connections without a connection manager carry the load, too, and are told
+// of the removal of their device.
+func TestPlainConnectionsCarryTheLoad(t *testing.T) {
+	addr := func() netip.AddrPort {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		return l.Addr().(*net.TCPAddr).AddrPort()
+	}
+	at := addr()
+	r := newSoftRig(t, func(c *Config) {
+		if c.Runtime.Device == "a" {
+			c.Plain = at
+		} else {
+			c.DialPlain = at
+		}
+	})
+	if err := r.p.Remove("b"); err != nil {
+		t.Fatal(err)
+	}
+	<-r.b.Removed()
+	for _, p := range []*Peer{r.b, r.a} {
+		good(t, p.Stop())
 	}
 }

@@ -51,6 +51,9 @@ func (p *Peer) hangUp() {
 	for _, l := range p.listeners {
 		p.closing(func() error { return l.Close(ctx) })
 	}
+	if p.plain != nil {
+		p.closing(p.plain.Close)
+	}
 	if p.packet != nil {
 		p.closing(func() error { return p.packet.Close(ctx) })
 	}

@@ -22,7 +22,6 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -60,17 +59,15 @@ func parse(args []string) (cfg outage.Config, err error) {
 	f.IntVar(&cfg.Runtime.Reactors, "reactors", 0, "reactors per NUMA node; 0: the default")
 	f.TextVar(&cfg.Serve, "serve", netip.AddrPort{}, "the base of the ports to serve")
 	f.TextVar(&cfg.Dial, "dial", netip.AddrPort{}, "the base of the ports to dial")
+	f.TextVar(&cfg.Plain, "plain", netip.AddrPort{}, "the TCP address to serve connections without CM at")
+	f.TextVar(&cfg.DialPlain, "dialplain", netip.AddrPort{}, "the TCP address to dial connections without CM at")
 	f.IntVar(&cfg.Conns, "conns", 1, "connections of each role")
 	f.IntVar(&cfg.Work, "work", 0, "rounds of each worker; 0: until the end")
 	f.Uint64Var(&cfg.Seed, "seed", 1, "what the data is made of")
 	f.DurationVar(&cfg.Bounds.Op, "op", 0, "bound of operations; 0: the default")
 	f.DurationVar(&cfg.Bounds.Recv, "recv", 0, "bound of what waits for a peer that is gone; 0: the default")
 	f.DurationVar(&cfg.Bounds.Slack, "slack", 0, "allowed beside each bound; 0: the default")
-	err = f.Parse(args)
-	if name, ok := strings.CutPrefix(cfg.Runtime.Device, "ibv:"); ok {
-		cfg.Runtime.Device, cfg.Runtime.Provider = name, ibv.Default()
-	}
-	return cfg, err
+	return cfg, f.Parse(args)
 }
 
 // run has a peer under load until it is told to stop or its device is gone, writes
