@@ -11,3 +11,4 @@ on_host() {
 }
 
 on_host "two guests" ./internal/rxevm/...
+on_host "outages, two guests" ./runtime/outage

@@ -7,6 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
 
 // Class is what a program can learn from an error.
@@ -28,6 +29,8 @@ const (
 	ClassContext     Class = "given up"
 	ClassRemote      Class = "remote error"
 	ClassUnanswered  Class = "atomic without its answer"
+	ClassBootstrap   Class = "no word of the peer's queue pair" // without a connection manager
+	ClassRefused     Class = "refused by the device"            // a *verbs.OpError: which call, on what, why
 	ClassUnknown     Class = "of no type"
 )
 
@@ -49,8 +52,9 @@ var classes = []struct {
 	{ClassUnreachable, []error{verbena.ErrUnreachable}},
 	{ClassTimeout, []error{verbena.ErrConnectTimeout}},
 	{ClassQueuePair, []error{verbena.ErrQueuePair}},
-	{ClassClosed, []error{verbena.ErrConnClosed, verbena.ErrClosed, verbs.ErrClosed, reactor.ErrClosed}},
+	{ClassClosed, []error{verbena.ErrConnClosed, verbena.ErrClosed, verbs.ErrClosed, reactor.ErrClosed, verbena.ErrWindowClosed}},
 	{ClassFlushed, []error{verbs.StatusError(verbs.WCWRFlushErr)}},
+	{ClassBootstrap, []error{bootstrap.ErrMalformed}},
 	{ClassContext, []error{context.DeadlineExceeded, context.Canceled}},
 }
 
@@ -66,6 +70,10 @@ func Classify(err error) Class {
 				return c.class
 			}
 		}
+	}
+	var refused *verbs.OpError
+	if errors.As(err, &refused) {
+		return ClassRefused
 	}
 	return ClassUnknown
 }

@@ -23,6 +23,10 @@ const (
 	guestStart = 60 * time.Second
 	// guestStop is what it has to end and report.
 	guestStop = closeBound + 60*time.Second
+	// guestSlack is what operations are allowed beside their bounds: a second until
+	// the runtime destroys what the device does not flush, and the machine's not
+	// running for seconds when its host has other things to do.
+	guestSlack = 8 * time.Second
 	// guestOutage is what it has until all has ended that an outage met.
 	guestOutage = DefaultRecvBound + 30*time.Second
 )
@@ -106,7 +110,7 @@ func (g *guests) start(t *testing.T, i int, args ...string) *process {
 	p := &process{t: t, out: newLines(), err: newLines()}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context())) // it is given time to end
 	var err error
-	if p.p, err = g.m[i].Start(ctx, rxevm.Cmd{Argv: append([]string{"/tmp/peer"}, args...), Stdout: p.out, Stderr: p.err}); err != nil {
+	if p.p, err = g.m[i].Start(ctx, rxevm.Cmd{Argv: append([]string{"/tmp/peer", "-slack", guestSlack.String()}, args...), Stdout: p.out, Stderr: p.err}); err != nil {
 		cancel()
 		t.Fatal(err)
 	}

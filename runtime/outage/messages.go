@@ -19,7 +19,7 @@ func (s *session) echo() bool {
 		f  verbena.Future
 	}
 	l, room := s.p.ledger, make(chan struct{}, flight)
-	futures := make(chan sent, flight)
+	futures, arrived := make(chan sent, flight), make(chan struct{}, flight)
 	total := make(chan uint64, 1)
 	go func() {
 		defer close(futures)
@@ -45,18 +45,27 @@ func (s *session) echo() bool {
 			futures <- sent{op, f}
 		}
 	}()
+	go func() { // apart from the answers, which may not come
+		defer close(arrived)
+		for f := range futures {
+			_, err := f.f.Await(bg)
+			if l.end(f.op, err) == nil {
+				arrived <- struct{}{}
+			} else {
+				<-room
+			}
+		}
+	}()
 	back, failed := uint64(0), false
-	for f := range futures {
-		_, err := f.f.Await(bg)
-		if l.end(f.op, err) == nil && !failed {
+	for range arrived {
+		if !failed {
 			failed = s.answered(back, KindEcho) != nil
 			back++
-		} else {
-			failed = true
 		}
 		<-room
 	}
-	return s.all(<-total) && !failed
+	n := <-total
+	return s.all(n) && back == n && !failed
 }
 
 // answered takes answer n, which is the message itself.
