@@ -52,9 +52,10 @@ type PlainOptions struct {
 // in your own words: a last message, or the end of the TCP connection that carried
 // the lines. Everything else is as with any connection.
 type Prepared struct {
-	c   *Conn
-	own bootstrap.Dest
-	f   futures.Future[*Conn]
+	c    *Conn
+	own  bootstrap.Dest
+	path bootstrap.Path
+	f    futures.Future[*Conn]
 	// used is set by whoever connects or closes first, before he does so; who finds
 	// it set does nothing. It publishes nothing.
 	used atomic.Bool
@@ -120,7 +121,7 @@ func (c *Conn) prepare(p *Prepared, path bootstrap.Path) error {
 		id.own.PSN = id.own.QPN
 	}
 	c.sh.targets[id] = c
-	p.own = id.own
+	p.own, p.path = id.own, id.path
 	return nil
 }
 
@@ -148,9 +149,11 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 		return nil, fmt.Errorf("%w: it was connected or closed before", ErrClosed)
 	}
 	c := p.c
-	var err error
-	if derr := c.sh.r.Do(ctx, func() { err = c.join(peer) }); derr != nil {
-		err = derr // it may be joined later: then it is closed as soon
+	err := c.rt.reach(p.path, peer)
+	if err == nil {
+		if derr := c.sh.r.Do(ctx, func() { err = c.join(peer) }); derr != nil {
+			err = derr // it may be joined later: then it is closed as soon
+		}
 	}
 	if err == nil {
 		return p.f.Await(ctx) // it is there
@@ -158,6 +161,27 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 	p.f.Discard()
 	c.Abort()
 	return nil, fmt.Errorf("connecting to %v: %w", peer, err)
+}
+
+// reach has the system find the peer's hardware address, by making an address handle
+// to it. On RoCE the queue pair's way to RTR does that, too, and the kernel waits
+// some seconds for a peer that does not answer: a reactor's turn cannot.
+func (rt *Runtime) reach(path bootstrap.Path, peer bootstrap.Dest) error {
+	attr, err := path.AH(peer)
+	if err != nil {
+		return err
+	}
+	ah, err := rt.pd.CreateAH(&attr)
+	if errors.Is(err, verbs.ErrNotSupported) {
+		return nil // a device without datagrams does not find it this way
+	}
+	if err != nil {
+		return rt.blame(err)
+	}
+	if err = ah.Close(); err != nil {
+		err = errors.Join(err, ah.Close()) // nobody else would try again
+	}
+	return err
 }
 
 // join is Connect; what fails is given back by giveUp, while the caller has the
