@@ -3,8 +3,11 @@
 package outage
 
 import (
+	"context"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/rxevm"
 )
 
 // Where peers serve in one machine, each with its ports.
@@ -30,7 +33,18 @@ func (g *guests) testRemoval(t *testing.T) {
 		p.out.must(t, guestStart, "connected")
 	}
 	began := time.Now()
-	g.shell(t, 0, "timeout 60 rdma link delete rxe0")
+	removal, err := g.m[0].Start(context.WithoutCancel(t.Context()), rxevm.Cmd{Argv: []string{"rdma", "link", "delete", "rxe0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	select { // not killed when it is late: it waits in the kernel, for the processes
+	case <-removal.Done():
+	case <-time.After(guestStop):
+		t.Fatalf("the removal was not over after %v, with all processes told", guestStop)
+	}
+	if err := removal.Wait(); err != nil {
+		t.Fatal(err)
+	}
 	t.Logf("the removal took %v", time.Since(began).Round(time.Millisecond))
 	defer g.shell(t, 0, "rdma link | grep -q rxe0/ || rdma link add rxe0 type rxe netdev r0")
 	for _, p := range all {
