@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,11 +25,19 @@ const roceMTU = 4200
 // them. What the one sends to the other's address would go by the loopback
 // interface, because the address is local: the rules have what arrives looked
 // up in the local table first, and what leaves for the other end in a table that
-// knows only the cable; the local table comes after them.
+// knows only the cable; the local table comes after them. Multicast leaves by the
+// end whose address it has; by r0 if it has none yet.
+//
+// The neighbours are entered for good. To resolve one here is instant: veth and
+// ARP's answer are function calls, done when the question has been sent. That is
+// too early for rdma_resolve_addr, which asks, then puts itself into the list of
+// those whom the answer wakes (drivers/infiniband/core/addr.c: rdma_resolve_ip,
+// addr_resolve before queue_req; netevent_callback), and so sleeps for its whole
+// time limit, at whose end it looks once more and finds the neighbour there.
 const cable = `link set lo up
 link add r0 type veth peer name r1
-link set r0 mtu %[1]d
-link set r1 mtu %[1]d
+link set r0 mtu %[1]d address %[2]s
+link set r1 mtu %[1]d address %[3]s
 addr add 10.77.0.1/24 dev r0
 addr add 10.77.0.2/24 dev r1
 link set r0 up
@@ -41,7 +50,21 @@ rule del pref 0
 rule add pref 100 lookup local
 route add 10.77.0.2 dev r0 src 10.77.0.1 table 101
 route add 10.77.0.1 dev r1 src 10.77.0.2 table 102
+rule add pref 12 from 10.77.0.1 to 224.0.0.0/4 lookup 101
+rule add pref 13 from 10.77.0.2 to 224.0.0.0/4 lookup 102
+route add 224.0.0.0/4 dev r0 src 10.77.0.1 table 101
+route add 224.0.0.0/4 dev r1 src 10.77.0.2 table 102
+route add 224.0.0.0/4 dev r0 src 10.77.0.1
+neigh add 10.77.0.2 lladdr %[3]s nud permanent dev r0
+neigh add 10.77.0.1 lladdr %[2]s nud permanent dev r1
 `
+
+// macR0 and macR1 are the addresses of the cable's ends: locally administered,
+// and none of QEMU's that the cable between machines has.
+const (
+	macR0 = "02:76:62:00:00:01"
+	macR1 = "02:76:62:00:00:02"
+)
 
 // network makes the RDMA devices and returns what commands shall find in their
 // environment.
@@ -73,7 +96,7 @@ func network(s wire.Setup) (map[string]string, error) {
 			return nil, err
 		}
 	}
-	batch := fmt.Sprintf(cable, roceMTU)
+	batch := fmt.Sprintf(cable, roceMTU, macR0, macR1)
 	links := "link add rxe0 type rxe netdev r0\nlink add rxe1 type rxe netdev r1\n"
 	if s.CableIP != "" {
 		nic, err := virtioNIC()
@@ -89,6 +112,19 @@ func network(s wire.Setup) (map[string]string, error) {
 	}
 	if err := run(links, "rdma", "-b", "/dev/stdin"); err != nil {
 		return nil, err
+	}
+	devices := map[string]netip.Addr{"rxe0": netip.AddrFrom4([4]byte{10, 77, 0, 1}), "rxe1": netip.AddrFrom4([4]byte{10, 77, 0, 2})}
+	if s.CableIP != "" {
+		at, err := netip.ParsePrefix(s.CableIP)
+		if err != nil {
+			return nil, err
+		}
+		devices[wire.CableDevice] = at.Addr()
+	}
+	for name, addr := range devices {
+		if err := ready(name, addr); err != nil {
+			return nil, err
+		}
 	}
 	return map[string]string{
 		"PATH": searchPath, "HOME": "/root", "LANG": "C.UTF-8",
