@@ -30,16 +30,15 @@ const lateFor = 8
 // A queue whose event is late is not armed again before that counts as lost: the
 // late event would pass for one of the second arming.
 
-// watchOver starts the timer if it does not run. Holder only, as all of this
+// watchOver starts the timer if it does not run: for whole multiples of Recheck, at
+// which the other reactors of an idle process wake, too. Holder only, as all of this
 // file.
-func (r *Reactor) watchOver() { r.watchFor(r.cfg.Recheck) }
-
-func (r *Reactor) watchFor(d time.Duration) {
+func (r *Reactor) watchOver() {
 	if r.watched || r.cfg.Stepped || r.cfg.Recheck < 0 {
 		return
 	}
 	r.watched = true
-	r.After(d, r.recheck)
+	r.runAt(r.nextTick(r.cfg.Recheck), r.recheck)
 }
 
 func (r *Reactor) recheck() {
@@ -49,17 +48,22 @@ func (r *Reactor) recheck() {
 	r.stats.Rechecks++
 	r.takeEvents() // an event that waits was not lost
 	r.Turn(false)
-	again := r.cfg.Recheck
+	late := false
 	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
 		switch {
 		case s.late:
 			r.stats.Missed++
 			s.disarm()
 		case s.owed:
-			s.late, again = true, max(r.cfg.Recheck/lateFor, 1)
+			s.late, late = true, true
 		}
 	}
-	r.watchFor(again)
+	if late {
+		r.watched = true
+		r.After(max(r.cfg.Recheck/lateFor, 1), r.recheck)
+		return
+	}
+	r.watchOver()
 }
 
 // disarm notes that a queue is not armed: its event came, or never will.

@@ -69,3 +69,18 @@ func TestRecheckEndsWithTheLastQueue(t *testing.T) {
 	}
 	a.closeRest(t)
 }
+
+// Rule: reactors look at their queues at the same moments, whenever they were made: an
+// idle process wakes once for all of them.
+func TestReactorsLookAtTheSameMoments(t *testing.T) {
+	const every = 24 * time.Hour // no moment of it comes while this runs
+	a, b := pair(t, reactor.Config{Recheck: every}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.close(t)
+	a.do(t, func() {}) // the timers are set
+	b.do(t, func() {})
+	one, other := a.r.NextTimer(), b.r.NextTimer()
+	if one.IsZero() || !one.Equal(other) || time.Until(one) > every {
+		t.Errorf("they look at %v and %v, want one moment within %v", one, other, every)
+	}
+}

@@ -18,21 +18,34 @@ type Timer struct {
 // timers are the timers of one reactor; the heap is the holder's. Times are kept
 // as durations since base, so that a step of the wall clock moves none.
 type timers struct {
-	base  time.Time
+	base  time.Time // the same for all reactors of the machine's clock: epoch
 	heap  timerHeap
 	count uint64
 	// first is the earliest deadline, never for none. Written by the holder;
 	// read by the loop before it sleeps and by Errands.
 	first atomic.Int64
-	// alarm is set for first, and then makes ripe true, so that who drives need not
-	// read the clock at every turn: that is a tenth of a synchronous operation. Nil
-	// where the clock is not the machine's.
+	// alarm is set for a little after first, and then makes ripe true, so that who
+	// drives need not read the clock at every turn: that is a tenth of a synchronous
+	// operation. A loop that sleeps wakes at first and says so itself, before the
+	// alarm, which is then wound on without a wake-up of its own. Nil where the clock
+	// is not the machine's.
 	alarm *time.Timer
 	// ripe says that first may have come. Set by alarm and by the loop when it
 	// slept until then; cleared by publish and by due, before they set alarm again.
 	// It publishes nothing.
 	ripe atomic.Bool
 }
+
+// epoch is where the timers of every reactor count from: what each does at whole
+// multiples of a time, all do in one wake-up of the process.
+var epoch = time.Now()
+
+// How much later than first the alarm is: a part of the time until then, so that short
+// timers stay exact, and never more than what a loaded machine may be late anyhow.
+const (
+	alarmPart = 16
+	alarmMost = 10 * time.Millisecond
+)
 
 // never is a deadline that does not come: in 292 years.
 const never = math.MaxInt64
@@ -41,6 +54,7 @@ func (ts *timers) init(now time.Time, real bool) {
 	ts.base = now
 	ts.first.Store(never)
 	if real {
+		ts.base = epoch
 		ts.alarm = time.AfterFunc(never, func() { ts.ripe.Store(true) })
 	}
 }
@@ -60,6 +74,11 @@ func (r *Reactor) After(d time.Duration, fn func()) *Timer {
 	if at < since && d > 0 { // past the end of time
 		at = never
 	}
+	return r.runAt(at, fn)
+}
+
+// runAt is After at a moment on the timers' clock.
+func (r *Reactor) runAt(at time.Duration, fn func()) *Timer {
 	t := &Timer{at: at, fn: fn, index: -1}
 	// Only the loop adds timers: so it always knows how long it may sleep.
 	r.Defer(func() {
@@ -68,6 +87,11 @@ func (r *Reactor) After(d time.Duration, fn func()) *Timer {
 		}
 	})
 	return t
+}
+
+// nextTick is the next whole multiple of d on the timers' clock.
+func (r *Reactor) nextTick(d time.Duration) time.Duration {
+	return (r.cfg.Now().Sub(r.timers.base)/d + 1) * d
 }
 
 // StopTimer stops a timer; holder only. Nothing happens if it ran.
@@ -101,13 +125,14 @@ func (ts *timers) publish() {
 	}
 }
 
-// wind sets the alarm for first. Two who do so at once may leave it set for what
+// wind sets the alarm for soon after first. Two who do so at once may leave it set for what
 // first was before; so each looks once more.
 func (ts *timers) wind() {
 	for {
 		d := ts.first.Load()
 		ts.ripe.Store(false)
-		ts.alarm.Reset(time.Duration(d) - time.Since(ts.base))
+		left := max(time.Duration(d)-time.Since(ts.base), 0)
+		ts.alarm.Reset(left + min(left/alarmPart, alarmMost))
 		if ts.first.Load() == d {
 			return
 		}
@@ -130,7 +155,7 @@ func (ts *timers) due(now func() time.Time) bool {
 	if int64(now().Sub(ts.base)) >= d {
 		return true
 	}
-	if ts.alarm != nil { // it was set for a timer that was stopped, or is a little fast
+	if ts.alarm != nil { // it was set for a timer that was stopped
 		ts.wind()
 	}
 	return false
