@@ -36,7 +36,8 @@ const (
 //	    \                 \--(QEMU dead, silence, nonsense)--> lost --(Close)--> closed
 //	     \--(deadline, QEMU dead)--> closed, and Boot fails
 type Machine struct {
-	dir     string // on the host: initrd, and the folder that the machine sees
+	dir     string   // on the host: initrd, and the folder that the machine sees
+	owner   *os.File // locked while dir is ours
 	image   *os.File
 	qemu    *qemu
 	console console
@@ -102,7 +103,7 @@ func boot(ctx context.Context, c *Config, img *Image, agent []byte) (_ *Machine,
 	if m.image, err = img.use(); err != nil {
 		return nil, err
 	}
-	if m.dir, err = os.MkdirTemp("", "rxevm-"); err != nil {
+	if m.dir, m.owner, err = ownFolder(); err != nil {
 		m.image.Close()
 		return nil, err
 	}
@@ -256,7 +257,7 @@ func (m *Machine) discard() error {
 	if m.monitor.conn != nil {
 		m.monitor.conn.Close()
 	}
-	return errors.Join(os.RemoveAll(m.dir), m.image.Close())
+	return errors.Join(os.RemoveAll(m.dir), m.owner.Close(), m.image.Close())
 }
 
 // Kernel is the release of the machine's kernel.

@@ -1,0 +1,64 @@
+package rxevm
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// ownerName is the file in a machine's folder whose lock its process holds as long
+// as the folder is used. It has the name only once it is locked: a folder whose
+// owner can be locked is one whose process was killed.
+const ownerName = "owner"
+
+// folderPattern is the name of a machine's folder on the host, below the system's
+// folder for temporary files.
+const folderPattern = "rxevm-*"
+
+// ownFolder makes a folder for a machine, and removes those of processes that were
+// killed. The folder is the process's until the lock is closed, which it does after
+// it has removed the folder.
+func ownFolder() (dir string, lock *os.File, err error) {
+	sweep(os.TempDir())
+	if dir, err = os.MkdirTemp("", folderPattern); err != nil {
+		return "", nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
+	name := filepath.Join(dir, ownerName)
+	if lock, err = os.Create(name + ".new"); err != nil {
+		return "", nil, err
+	}
+	if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		err = os.Rename(lock.Name(), name)
+	}
+	if err != nil {
+		lock.Close()
+		return "", nil, err
+	}
+	return dir, lock, nil
+}
+
+// sweep removes the folders in temp whose owners are dead. What cannot be removed
+// is another user's: it stays.
+func sweep(temp string) {
+	owners, err := filepath.Glob(filepath.Join(temp, folderPattern, ownerName))
+	if err != nil {
+		return
+	}
+	for _, name := range owners {
+		f, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			_ = os.RemoveAll(filepath.Dir(name))
+		}
+		f.Close()
+	}
+}
