@@ -221,7 +221,9 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 			err = fmt.Errorf("%w: %v is reached through device %s, this runtime has %s", ErrUnreachable, c.remote, ev.ID.Device(), c.rt.dev.Device().Name)
 			break
 		}
-		err = ev.ID.ResolveRoute(c.rt.cfg.ConnectTimeout)
+		if err = c.proposeTimeout(ev.ID); err == nil {
+			err = ev.ID.ResolveRoute(c.rt.cfg.ConnectTimeout)
+		}
 	case verbs.CMRouteResolved:
 		if err = c.setup(); err == nil {
 			err = ev.ID.Connect(c.param())

@@ -66,6 +66,45 @@ func boundOf(timeout, retries uint8, configured time.Duration) time.Duration {
 	return max(configured, deviceTimeouts*verbs.AckTimeout(timeout)*time.Duration(retries+1))
 }
 
+// What is proposed for the ACK timeout of a connection; codes.
+const (
+	// deviceDelay is how much a device's own delay adds to what is proposed, as a
+	// rule (kernel cm_ack_timeout; Soft-RoCE has 15, ConnectX 16).
+	deviceDelay = 2
+	// minAckTimeout is 33 ms: less is a burst of a busy network, or a process that
+	// is not scheduled for a moment.
+	minAckTimeout = 13
+	// maxAckTimeout is 1.1 s, what the kernel itself took for long (CMA_IBOE_PACKET_LIFETIME).
+	maxAckTimeout = 18
+)
+
+// ackTimeoutFor is the code to propose so that the device has given up before the
+// configured time is over, and not long before: of itself the kernel takes a
+// second, with which a peer is not given up in half a minute. 0: propose nothing.
+func ackTimeoutFor(configured time.Duration) uint8 {
+	if configured <= 0 {
+		return 0
+	}
+	code := uint8(minAckTimeout)
+	for code < maxAckTimeout && boundOf(code+deviceDelay+1, retryCount, 1) <= configured {
+		code++
+	}
+	return code
+}
+
+// proposeTimeout has the connection that id asks for notice a dead peer in time.
+// A kernel that takes no proposal keeps its own. Holder only.
+func (c *Conn) proposeTimeout(id verbs.CMID) error {
+	code := ackTimeoutFor(c.opts.PeerTimeout)
+	if code == 0 {
+		return nil
+	}
+	if err := id.SetAckTimeout(code); err != nil && !errors.Is(err, verbs.ErrNotSupported) {
+		return err
+	}
+	return nil
+}
+
 // keepAlive is the option as it is meant: after how much silence the peer is
 // asked; 0: never.
 func (o *Options) keepAlive() time.Duration {

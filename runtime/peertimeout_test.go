@@ -87,3 +87,22 @@ func TestPeerTimeoutErrorSaysIt(t *testing.T) {
 		t.Errorf("%v is no %v", e, ErrPeerTimeout)
 	}
 }
+
+// Rule: what is proposed leaves the bound at the configured time, unless that is
+// less than a busy network takes, and the device tries for as long as it may.
+func TestProposedAckTimeoutFitsTheBound(t *testing.T) {
+	for _, x := range []struct {
+		configured time.Duration
+		want       uint8
+	}{
+		{0, 0}, {-1, 0}, {time.Millisecond, 13}, {5 * time.Second, 13}, {10 * time.Second, 14}, {time.Minute, 16}, {time.Hour, 18},
+	} {
+		code := ackTimeoutFor(x.configured)
+		if code != x.want {
+			t.Errorf("with %v configured the code is %d, want %d", x.configured, code, x.want)
+		}
+		if x.configured >= 5*time.Second && boundOf(code+deviceDelay, retryCount, x.configured) != x.configured {
+			t.Errorf("with %v configured and a device that adds %d the bound is %v", x.configured, deviceDelay, boundOf(code+deviceDelay, retryCount, x.configured))
+		}
+	}
+}

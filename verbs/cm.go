@@ -167,6 +167,13 @@ type CMID interface {
 	ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error
 	// ResolveRoute finds the path. Implements: rdma_resolve_route.
 	ResolveRoute(timeout time.Duration) error
+	// SetAckTimeout proposes the local ACK timeout of both ends of a connection,
+	// a code as [AckTimeout] takes it, from 1 to 31; the device's own delay may
+	// raise what comes of it (QP.Query tells). It is for the side that connects,
+	// before ResolveRoute; without it the connection manager takes what suits the
+	// longest way (Linux: a second and more). ErrInvalid outside port space TCP.
+	// Implements: rdma_set_option with RDMA_OPTION_ID_ACK_TIMEOUT.
+	SetAckTimeout(code uint8) error
 	// Listen accepts requests; backlog bounds those not yet answered.
 	// Implements: rdma_listen.
 	Listen(backlog int) error

@@ -206,10 +206,16 @@ const RNRRetryInfinite = 7
 // ackTimeoutUnit is the unit of the local ACK timeout (IBTA 9.7.6.1.3).
 const ackTimeoutUnit = 4096 * time.Nanosecond
 
+// maxAckTimeout is the largest code: it has 5 bits.
+const maxAckTimeout = 31
+
+// AckTimeoutCode tells whether code is one that AckTimeout gives a time for.
+func AckTimeoutCode(code uint8) bool { return code != 0 && code <= maxAckTimeout }
+
 // AckTimeout is the local ACK timeout of a 5-bit code: 4.096 µs × 2^code; code
 // 0 is no timeout at all.
 func AckTimeout(code uint8) time.Duration {
-	code &= 31
+	code &= maxAckTimeout
 	if code == 0 {
 		return 0
 	}

@@ -188,6 +188,19 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 	return id.call(op, func() syscall.Errno { return syscall.Errno(C.shim_resolve_route(id.t, id.c, milliseconds(timeout))) })
 }
 
+// SetAckTimeout proposes the local ACK timeout. The errors are
+// [verbs.ErrInvalid], and what the kernel says: EINVAL in port space UDP, ENOSYS
+// before Linux 5.1.
+//
+// Implements: rdma_set_option with RDMA_OPTION_ID_ACK_TIMEOUT.
+func (id *cmID) SetAckTimeout(code uint8) error {
+	const op = "rdma_set_option"
+	if !verbs.AckTimeoutCode(code) {
+		return id.refuse(op, "%d is no code of an ACK timeout", code)
+	}
+	return id.call(op, func() syscall.Errno { return syscall.Errno(C.shim_ack_timeout(id.t, id.c, C.uint8_t(code))) })
+}
+
 // Listen accepts requests.
 //
 // Implements: rdma_listen.

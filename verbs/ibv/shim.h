@@ -104,6 +104,8 @@
 	X(1, "RDMACM_1.0", int, rdma_leave_multicast, (struct vb_rdma_cm_id *id, struct sockaddr *a))   \
 	X(1, "RDMACM_1.0", int, rdma_migrate_id,                                                        \
 	  (struct vb_rdma_cm_id *id, struct vb_rdma_event_channel *ch))                                 \
+	X(1, "RDMACM_1.0", int, rdma_set_option,                                                        \
+	  (struct vb_rdma_cm_id *id, int level, int name, void *value, size_t n))                       \
 	X(1, "RDMACM_1.2", int, rdma_establish, (struct vb_rdma_cm_id *id))                             \
 	X(1, "RDMACM_1.2", int, rdma_init_qp_attr,                                                      \
 	  (struct vb_rdma_cm_id *id, struct vb_qp_attr *a, int *mask))

@@ -143,7 +143,7 @@ func (id *cmID) Connect(p *verbs.ConnParam) error {
 			QPN: c.QPNum, PSN: id.psn,
 			ResponderResources: depth(c.ResponderResources, maxDepth, d), InitiatorDepth: depth(c.InitiatorDepth, maxDepth, d),
 			RetryCount: c.RetryCount, RNRRetry: c.RNRRetryCount, FlowControl: c.FlowControl, SRQ: c.SRQ,
-			MTU: d.cfg.MTU, AckTimeout: localAckTimeout, PKey: wire.DefaultPKey,
+			MTU: d.cfg.MTU, AckTimeout: ackTimeout(id.timeout), PKey: wire.DefaultPKey,
 		}
 		var private [cm.PrivateREQ]byte
 		cm.ConnHeader{SrcPort: id.port, Src: id.local.Addr(), Dst: id.peer.Addr()}.Put(&private)

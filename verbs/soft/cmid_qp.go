@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	// localAckTimeout is what a connecting side proposes for both: 67 ms. It
-	// must be well above what a descheduled goroutine costs (measured.md), and
+	// localAckTimeout is what a connecting side proposes for both, and the least
+	// that comes of any proposal, as of the delay that a device says it has: 67 ms.
+	// It must be well above what a descheduled goroutine costs (measured.md), and
 	// eight of them are still less than a second.
 	localAckTimeout = 14
 	// maxAckTimeout bounds what a request may propose: 4.3 s. With the code for
@@ -37,13 +38,10 @@ const (
 		verbs.QPMMaxQPRdAtomic
 )
 
-// ackTimeout is the local ACK timeout to use for the code that a peer proposed.
-// 0 would be to wait for ever.
+// ackTimeout is the local ACK timeout to use for the code that a peer, or the
+// consumer, proposed. 0 would be to wait for ever.
 func ackTimeout(proposed uint8) uint8 {
-	if proposed == 0 {
-		return localAckTimeout
-	}
-	return min(proposed, maxAckTimeout)
+	return min(max(proposed, localAckTimeout), maxAckTimeout)
 }
 
 // peerEnd is what the two sides agreed on, seen from here.

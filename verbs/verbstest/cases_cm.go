@@ -27,6 +27,8 @@ var cmCases = []Spec{
 	{Name: "cm_closing_an_identifier_disconnects_the_peer", Rule: "rdma_destroy_id(3); semantics 20", needs: cmOnly, run: cmCloseDisconnects},
 	{Name: "cm_migrated_identifier_reports_to_its_new_channel", Rule: "rdma_migrate_id(3)", needs: cmOnly, run: cmMigrate},
 	{Name: "cm_migrating_to_its_own_channel_keeps_the_events", Rule: "rdma_migrate_id(3); kernel ucma_migrate_id: cur_file == new_file", needs: cmOnly, run: cmMigrateHome},
+	{Name: "cm_proposed_ack_timeout_is_that_of_both_ends", Rule: "rdma_set_option(3): RDMA_OPTION_ID_ACK_TIMEOUT; kernel cm_ack_timeout", needs: cmOnly, run: cmAckTimeout},
+	{Name: "cm_ack_timeout_out_of_range_is_refused", Rule: "contract: CMID.SetAckTimeout", needs: cmOnly, run: cmAckTimeoutRange},
 	{Name: "cm_lost_messages_are_sent_again", Rule: "IBTA 12.9.8: retransmission of REQ, REP, RTU", needs: cmFaults, run: cmLost},
 	{Name: "cm_lost_disconnect_is_sent_again", Rule: "IBTA 12.9.8: retransmission of DREQ", needs: cmFaults, run: cmLostDisconnect},
 }

@@ -100,11 +100,20 @@ func (m *CM) listen(userData uint64) (verbs.CMID, netip.AddrPort) {
 // resolved makes an identifier that knows its route to dst.
 func (m *CM) resolved(dst netip.AddrPort) verbs.CMID {
 	m.c.t.Helper()
+	return m.resolvedWith(dst, 0)
+}
+
+// resolvedWith is resolved with an ACK timeout; 0 is the connection manager's own.
+func (m *CM) resolvedWith(dst netip.AddrPort, ackTimeout uint8) verbs.CMID {
+	m.c.t.Helper()
 	id := m.id(0)
 	m.c.must(id.ResolveAddr(netip.AddrPortFrom(m.end.gid.Addr(), 0), dst, resolveTimeout), "resolve_addr")
 	m.take(verbs.CMAddrResolved)
 	if got, want := id.Device(), m.end.ctx.Device().Name; got != want {
 		m.c.failf("an identifier with the source address of %s is on device %q", want, got)
+	}
+	if ackTimeout != 0 {
+		m.c.must(id.SetAckTimeout(ackTimeout), "set_option of an ACK timeout with code %d", ackTimeout)
 	}
 	m.c.must(id.ResolveRoute(resolveTimeout), "resolve_route")
 	m.take(verbs.CMRouteResolved)
@@ -137,7 +146,9 @@ type conn struct {
 	ida     verbs.CMID
 	idb     verbs.CMID
 	a, b    *QP
-	atA     verbs.CMEvent // ESTABLISHED at A
+	// ackTimeout is proposed by A if it is not 0.
+	ackTimeout uint8
+	atA        verbs.CMEvent // ESTABLISHED at A
 	request verbs.CMEvent // CONNECT_REQUEST at B
 }
 
@@ -153,7 +164,7 @@ func (c *Case) dial(toB, toA string) *conn {
 // dialTo connects A to a listener of B.
 func (c *Case) dialTo(k *conn, at netip.AddrPort, toB, toA string) {
 	c.t.Helper()
-	k.ida = k.ma.resolved(at)
+	k.ida = k.ma.resolvedWith(at, k.ackTimeout)
 	k.a = k.ma.qp(k.ida)
 	c.must(k.ida.Connect(c.connParam(toB)), "connect")
 	k.request = k.mb.take(verbs.CMConnectRequest)

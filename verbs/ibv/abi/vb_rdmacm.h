@@ -38,7 +38,8 @@ enum {
 enum {
 	VB_RDMA_OPTION_ID = 0,
 	VB_RDMA_OPTION_ID_REUSEADDR = 1,
-	VB_RDMA_OPTION_ID_AFONLY = 2
+	VB_RDMA_OPTION_ID_AFONLY = 2,
+	VB_RDMA_OPTION_ID_ACK_TIMEOUT = 3
 };
 
 struct vb_rdma_ib_addr {

@@ -75,6 +75,13 @@ func (i *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error
 	return i.CMID.ResolveAddr(src, dst, timeout)
 }
 
+func (i *cmID) SetAckTimeout(code uint8) error {
+	if err := i.w.plan.fails("rdma_set_option", i.CMID); err != nil {
+		return err
+	}
+	return i.CMID.SetAckTimeout(code)
+}
+
 func (i *cmID) ResolveRoute(timeout time.Duration) error {
 	if err := i.w.plan.fails("rdma_resolve_route", i.CMID); err != nil {
 		return err

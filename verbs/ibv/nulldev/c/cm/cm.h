@@ -73,6 +73,7 @@ struct cm_id {
 	enum cm_state state;
 	int dev; /* -1: none */
 	bool reuse, bound_any;
+	uint8_t timeout; /* of a connection, for both ends */
 	uint16_t port, peer_port; /* host order */
 	struct cm_id *peer;	  /* of a connection, while both are there */
 	int backlog;

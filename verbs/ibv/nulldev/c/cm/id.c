@@ -317,6 +317,12 @@ CM_EXPORT int rdma_migrate_id(struct vb_rdma_cm_id *p, struct vb_rdma_event_chan
 CM_EXPORT int rdma_set_option(struct vb_rdma_cm_id *p, int level, int name, void *value, size_t len)
 {
 	CM_CALL("rdma_set_option", p->verbs);
+	if (level == VB_RDMA_OPTION_ID && name == VB_RDMA_OPTION_ID_ACK_TIMEOUT) {
+		if (len != sizeof(uint8_t) || p->ps != VB_RDMA_PS_TCP)
+			return cm_err(EINVAL);
+		((struct cm_id *)p)->timeout = *(uint8_t *)value;
+		return 0;
+	}
 	if (level != VB_RDMA_OPTION_ID || len != sizeof(int))
 		return cm_err(ENOSYS);
 	if (name == VB_RDMA_OPTION_ID_REUSEADDR)

@@ -51,7 +51,7 @@ CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, i
 		if (ud)
 			break;
 		*mask |= VB_QP_TIMEOUT | VB_QP_RETRY_CNT | VB_QP_RNR_RETRY | VB_QP_MAX_QP_RD_ATOMIC;
-		a->timeout = CM_ACK_TIMEOUT;
+		a->timeout = id->timeout ? id->timeout : CM_ACK_TIMEOUT;
 		a->retry_cnt = id->retry;
 		a->rnr_retry = id->rnr_retry;
 		a->max_rd_atomic = id->initiator;
