@@ -26,7 +26,8 @@ const eventRest = 10 * time.Millisecond
 
 // Rest has a source that Watch was called for, and whose events could not be
 // taken, let be for a moment; then its function is called again if it has events.
-// A stepped reactor, which asks at every Step, does nothing. Holder only.
+// A stepped reactor asks at every Step all the same; the end of the rest is there
+// for virtual time, which moves to the next timer when nothing happens. Holder only.
 func (r *Reactor) Rest(s verbs.Source) {
 	for _, w := range r.sources {
 		if w.s == s {
@@ -36,7 +37,7 @@ func (r *Reactor) Rest(s verbs.Source) {
 }
 
 func (r *Reactor) rest(s verbs.Source, key uint32) {
-	if r.cfg.Stepped || r.resting[key] != nil || r.poller.Detach(key) != nil {
+	if r.resting[key] != nil || !r.cfg.Stepped && r.poller.Detach(key) != nil {
 		return
 	}
 	if r.resting == nil {
@@ -50,9 +51,11 @@ func (r *Reactor) rested(s verbs.Source, key uint32) {
 	if r.resting[key] != s {
 		return // nobody watches it any more
 	}
-	if err := r.poller.Attach(s, key); err != nil && !errors.Is(err, sys.ErrPollerClosed) {
-		r.After(eventRest, func() { r.rested(s, key) })
-		return
+	if !r.cfg.Stepped {
+		if err := r.poller.Attach(s, key); err != nil && !errors.Is(err, sys.ErrPollerClosed) {
+			r.After(eventRest, func() { r.rested(s, key) })
+			return
+		}
 	}
 	delete(r.resting, key)
 }
