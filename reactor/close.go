@@ -24,7 +24,7 @@ func (r *Reactor) Close(ctx context.Context) error {
 	if err := r.Do(ctx, func() {
 		r.Drain() // what released queues left in the completion queues goes, and then their memory
 		if r.live > 0 || len(r.graves) > 0 {
-			busy = fmt.Errorf("%w: reactor with %d queues, and %d released whose users are not all back", verbs.ErrBusy, r.live, len(r.graves))
+			busy = errors.Join(fmt.Errorf("%w: reactor with %d queues, and %d released whose users are not all back", verbs.ErrBusy, r.live, len(r.graves)), r.unburied)
 			return
 		}
 		r.closed.Store(true)

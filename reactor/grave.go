@@ -57,36 +57,42 @@ func (q *Queue) Release(cause error) error {
 	return nil
 }
 
-// sweep gives the graves' memory and completion queue entries back.
+// sweep gives the graves' memory and completion queue entries back. What the
+// device refused to give back is tried again by the next sweep, and told by Close.
 func (r *Reactor) sweep() {
 	kept := r.graves[:0]
+	r.unburied = nil
 	for _, q := range r.graves {
-		if !q.bury() {
+		gone, err := q.bury()
+		if !gone {
 			kept = append(kept, q)
+		}
+		if err != nil {
+			r.unburied = err
 		}
 	}
 	clear(r.graves[len(kept):])
 	r.graves = kept
 }
 
-// bury reports whether q is gone. It collects the free slots, which nobody can
-// get then.
-func (q *Queue) bury() bool {
+// bury reports whether q is gone, and why the device keeps it. It collects the free
+// slots, which nobody can get then.
+func (q *Queue) bury() (gone bool, err error) {
 	r := q.r
 	collect(q.recvFree, &q.homeRecvs)
 	collect(q.ctrlFree, &q.homeCtrls)
 	if q.credits.Available() < q.cfg.SendDepth || q.homeRecvs < q.cfg.RecvDepth || q.homeCtrls < q.cfg.ControlDepth {
-		return false
+		return false, nil
 	}
 	if !r.sendCQ.emptySince(q.grave) || !r.recvCQ.emptySince(q.grave) {
-		return false
+		return false, nil
 	}
-	if q.Discard() != nil {
-		return false
+	if err := q.Discard(); err != nil {
+		return false, err
 	}
 	r.sendRoom += q.cfg.sends()
 	r.recvRoom += q.cfg.RecvDepth
-	return true
+	return true, nil
 }
 
 func collect(f *ring.FreeList, home *int) {

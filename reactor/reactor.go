@@ -53,6 +53,7 @@ type Reactor struct {
 	queues                 []*Queue // by number; nil where free
 	freeIDs                []uint32
 	graves                 []*Queue // released, memory not yet given back
+	unburied               error    // why the device keeps what a grave has; of the last sweep
 	touched                *Queue
 	sendCQ, recvCQ         cqState
 	sendRoom, recvRoom     int // completion queue entries not promised to a queue
