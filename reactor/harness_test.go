@@ -120,6 +120,10 @@ func (e *end) bytes(off, n int) ([]byte, verbs.SGE) {
 
 func (e *end) remote(off int) (uint64, uint32) { return e.arena.Addr() + uint64(off), e.mr.RKey() }
 
+// ackTimeout is 1 s: a test process that the system leaves standing for a second
+// has lost no peer.
+const ackTimeout = 18
+
 func (e *end) ready(t testing.TB, peer *end) {
 	t.Helper()
 	e.do(t, func() {
@@ -127,7 +131,7 @@ func (e *end) ready(t testing.TB, peer *end) {
 			MaxDestRdAtomic: 16, MinRNRTimer: 12,
 			AH: verbs.AHAttr{DGID: gidOf(t, peer.ctx).GID, SGIDIndex: uint8(gidOf(t, e.ctx).Index), HopLimit: 64, Port: 1}},
 			verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN|verbs.QPMMaxDestRdAtomic|verbs.QPMMinRNRTimer))
-		check(t, e.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSRTS, SQPSN: 7, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 16},
+		check(t, e.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSRTS, SQPSN: 7, Timeout: ackTimeout, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 16},
 			verbs.QPMState|verbs.QPMTimeout|verbs.QPMRetryCnt|verbs.QPMRNRRetry|verbs.QPMSQPSN|verbs.QPMMaxQPRdAtomic))
 	})
 }
