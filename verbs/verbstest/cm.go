@@ -142,14 +142,14 @@ func (c *Case) connParam(private string) *verbs.ConnParam {
 
 // conn is an established connection.
 type conn struct {
-	ma, mb  *CM
-	ida     verbs.CMID
-	idb     verbs.CMID
-	a, b    *QP
+	ma, mb *CM
+	ida    verbs.CMID
+	idb    verbs.CMID
+	a, b   *QP
 	// ackTimeout is proposed by A if it is not 0.
 	ackTimeout uint8
 	atA        verbs.CMEvent // ESTABLISHED at A
-	request verbs.CMEvent // CONNECT_REQUEST at B
+	request    verbs.CMEvent // CONNECT_REQUEST at B
 }
 
 // dial connects A to B through a listener.
