@@ -63,11 +63,11 @@ func (q *Queue) sent(s uint32, wc *verbs.WC) {
 		c, err := q.success(i)
 		q.finish(i, c, err)
 	}
-	c, err := q.success(s)
 	if wc.Status != verbs.WCSuccess {
-		err = q.failure(s, wc)
-		c = Completion{Kind: c.Kind}
+		q.finish(s, Completion{Kind: q.tab.slots[s].kind}, q.failure(s, wc))
+		return
 	}
+	c, err := q.success(s)
 	q.finish(s, c, err)
 }
 

@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -128,6 +129,9 @@ func (q *Queue) expire(now time.Duration) {
 	if l == nil || l.late || q.order.len() == 0 || q.order.head != l.head {
 		return
 	}
+	if l.Bound == 0 || l.silent < q.allowed() { // another's end has set another limit
+		return
+	}
 	l.late = true
 	q.r.stats.Late++
 	oldest := q.order.at[q.order.head&q.order.mask]
@@ -154,7 +158,7 @@ func (q *Queue) ask(now time.Duration) (wait time.Duration, asked bool) {
 		l.askAt, l.askHead, l.askHeard = (now/half+1)*half, q.order.head, q.heard
 		if quiet && !first && q.order.len() == 0 && q.failed.get() == nil {
 			// It fails when control requests are out: then somebody asks already.
-			asked = q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: asking{}}, Payload{}) == nil
+			asked = q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: asking{q}}, Payload{}) == nil
 		}
 		if asked {
 			q.r.stats.KeepAlives++
@@ -164,8 +168,16 @@ func (q *Queue) ask(now time.Duration) (wait time.Duration, asked bool) {
 }
 
 // asking takes the completion of a keep-alive: that it came is all there is to
-// know, and that it failed the queue's owner is told.
-type asking struct{}
+// know. If it failed the queue's owner is told already; of one that the device did not
+// even take nobody else tells, and none that follows may ever be out.
+type asking struct{ q *Queue }
 
 // Complete implements [Sink].
-func (asking) Complete(Completion, error) {}
+func (a asking) Complete(_ Completion, err error) {
+	if err == nil || a.q.failed.get() != nil {
+		return
+	}
+	if _, completed := errors.AsType[*verbs.WCError](err); !completed {
+		a.q.broken(err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ type watched struct {
 	clock
 	peer   *end
 	deaf   bool
+	refuse bool // the device takes no sends
 	ration int
 	late   []reactor.Late
 	at     []time.Duration // when each came
@@ -42,7 +44,15 @@ func newWatched(t *testing.T, l reactor.Limit) *watched {
 				turn.Polls[i].WC = turn.Polls[i].WC[:w.ration]
 			}
 		}
+		sends := turn.Sends
+		if w.refuse {
+			turn.Sends = nil
+			for i := range sends {
+				sends[i].Accepted, sends[i].Errno = 0, syscall.EIO
+			}
+		}
 		err := inner.Turn(turn)
+		turn.Sends = sends
 		for i := range turn.Polls {
 			w.ration = max(w.ration-turn.Polls[i].N, 0)
 		}

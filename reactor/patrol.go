@@ -21,6 +21,7 @@ type patrol struct {
 	call    call          // to wake it; on its way in state patrolWaking alone
 	last    time.Duration // the last round, on the timers' clock
 	wait    time.Duration // how long it meant to wait then
+	spared  bool          // the last round blamed nobody, because the process had not run
 	up      []*Queue      // scratch
 	tick    func()        // the timer's
 }
@@ -38,10 +39,15 @@ const (
 // one round late.
 const rounds = 8
 
-// lateRound is how many times its wait a round may count for. More has passed only if
-// this process did not run: it was stopped, or starved. The peer may have
-// answered meanwhile, and be heard as soon as we run.
-const lateRound = 2
+// lateRound and lateBy are how many times its wait, and how much longer, a round may
+// count for. More has passed only if this process did not run: it was stopped, or
+// starved. The peer may have answered meanwhile, and be heard as soon as we run.
+// lateBy is a timer's lateness on a busy machine: with short waits twice as long is
+// nothing unusual.
+const (
+	lateRound = 2
+	lateBy    = 50 * time.Millisecond
+)
 
 func (p *patrol) init(r *Reactor) {
 	p.timer.index = -1
@@ -66,16 +72,22 @@ func (r *Reactor) round(called bool) {
 	p := &r.patrol
 	now := r.cfg.Now().Sub(r.timers.base)
 	step := now - p.last
-	if step/lateRound > p.wait {
-		step = p.wait * lateRound
+	stopped := step/lateRound > p.wait && step-p.wait > lateBy
+	if stopped {
+		step = max(p.wait*lateRound, p.wait+lateBy)
 	}
+	spare := stopped && !p.spared // what comes when we run is heard before anybody is blamed
+	p.spared = spare
 	wait, pace, asked := time.Duration(never), time.Duration(never), false
 	for _, q := range r.queues {
 		if q == nil || q.limit == nil {
 			continue
 		}
 		left, up := q.look(step)
-		if up {
+		switch {
+		case up && spare:
+			left = max(q.limit.Bound/rounds, 1)
+		case up:
 			p.up = append(p.up, q)
 			left = never
 		}
@@ -95,7 +107,7 @@ func (r *Reactor) round(called bool) {
 		switch {
 		case p.limited == 0:
 			p.state = patrolOff
-		case busy || pace == never:
+		case wait != never && (busy || pace == never): // without a timer a turn must wake it
 			p.state = patrolOn
 		default:
 			p.state = patrolNapping
