@@ -59,6 +59,9 @@ type Prepared struct {
 	// used is set by whoever connects or closes first, before he does so; who finds
 	// it set does nothing. It publishes nothing.
 	used atomic.Bool
+	// given is set by Connect when p has become the Conn, which is the caller's
+	// then; read by Close. It publishes nothing.
+	given atomic.Bool
 }
 
 // Prepare makes a raw connection that is connected to nobody. It blocks on a
@@ -151,11 +154,13 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 	c := p.c
 	err := c.rt.reach(p.path, peer)
 	if err == nil {
-		if derr := c.sh.r.Do(ctx, func() { err = c.join(peer) }); derr != nil {
-			err = derr // it may be joined later: then it is closed as soon
-		}
+		var joined error // the turn's, which may come to it after the context's end
+		if err = c.sh.r.Do(ctx, func() { joined = c.join(peer) }); err == nil {
+			err = joined
+		} // or else it may be joined later: then it is closed as soon
 	}
 	if err == nil {
+		p.given.Store(true)
 		return p.f.Await(ctx) // it is there
 	}
 	p.f.Discard()
@@ -171,6 +176,10 @@ func (rt *Runtime) reach(path bootstrap.Path, peer bootstrap.Dest) error {
 	if err != nil {
 		return err
 	}
+	if err := rt.enter(); err != nil { // or Close would find the domain in use
+		return err
+	}
+	defer rt.leave()
 	ah, err := rt.pd.CreateAH(&attr)
 	if errors.Is(err, verbs.ErrNotSupported) {
 		return nil // a device without datagrams does not find it this way
@@ -260,11 +269,14 @@ func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (
 }
 
 // Close gives a connection that was never connected back; of one that was, it does
-// nothing. It is idempotent, and waits as Conn.Close does.
+// nothing. It is idempotent, and waits as Conn.Close does, also after a Connect that
+// failed; one that is under way fails.
 func (p *Prepared) Close(ctx context.Context) error {
-	if p.used.Swap(true) {
+	if p.given.Load() {
 		return nil
 	}
-	p.f.Discard()
+	if !p.used.Swap(true) {
+		p.f.Discard()
+	}
 	return p.c.Close(ctx)
 }
