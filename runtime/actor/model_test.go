@@ -3,9 +3,11 @@
 package actor
 
 import (
+	"bytes"
 	"fmt"
 	"runtime"
 	"testing"
+	"time"
 )
 
 // model is a world with one actor: producers that push and wake, and executors that
@@ -155,9 +157,22 @@ func (m *model) giveUp() {
 	}
 }
 
+// alone waits until the workers of other tests have left: what hands a model's steps
+// out is one for the whole process. A pool's close does not wait for its workers.
+func alone() {
+	stacks := make([]byte, 1<<20)
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); runtime.Gosched() {
+		if n := runtime.Stack(stacks, true); !bytes.Contains(stacks[:n], []byte("actor.(*workers).work(")) {
+			return
+		}
+	}
+	panic("workers of another test do not leave")
+}
+
 // explore runs every interleaving of what build makes, by replaying prefixes, and
 // returns how many states there are and the first rule that breaks.
 func explore(build func(m *model)) (states int, broken string, trace []string) {
+	alone()
 	seen := map[string]bool{}
 	var search func(prefix []int) bool
 	search = func(prefix []int) bool {
