@@ -23,6 +23,9 @@ func (ch *cmChannel) translate(e *C.struct_vb_rdma_cm_event) (verbs.CMEvent, boo
 		named = e.listen_id
 	}
 	id := ch.p.cmIDs.find(uint64(C.shim_id_context(named)))
+	if ev.Type == verbs.CMDeviceRemoval {
+		letGo(e.id) // also of one that is being closed: it may be the last
+	}
 	if id == nil {
 		made := e.id
 		C.shim_ack_cm_event(ch.t, e)
@@ -53,9 +56,6 @@ func (ch *cmChannel) translate(e *C.struct_vb_rdma_cm_event) (verbs.CMEvent, boo
 		child.refresh()
 	} else {
 		id.refresh()
-	}
-	if ev.Type == verbs.CMDeviceRemoval {
-		letGo(e.id)
 	}
 	C.shim_ack_cm_event(ch.t, e)
 	if !request && !id.react(&ev, group) {

@@ -5,9 +5,17 @@ package ibv
 // #include "calls_more.h"
 import "C"
 
+import "sync"
+
+// forking has providers that load at the same time take turns: ibv_fork_init of two
+// threads would make two of what there must be one of.
+var forking sync.Mutex
+
 // keepFork carries out a policy, before anything is registered. Its failure is
 // left to ForkStatus: most programs never fork.
 func keepFork(t *verbsTable, p ForkPolicy) {
+	forking.Lock()
+	defer forking.Unlock()
 	if p == ForkAuto && forkStatus(t) != ForkUnneeded {
 		C.shim_fork_init(t)
 	}
