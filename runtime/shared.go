@@ -78,6 +78,9 @@ func (s *SharedRecv) open() error {
 	if err := s.q.Admit(); err != nil {
 		return err
 	}
+	// Not in the reactor's thread domain: a queue without a lock must not be posted to
+	// while another thread polls for a queue pair that takes from it, and libmlx5 ends
+	// the process for that.
 	srq, err := s.rt.pd.CreateSRQ(s.q.Attr())
 	if err != nil {
 		s.q.Withdraw()

@@ -322,7 +322,7 @@ func TestCMDataEstablishes(t *testing.T) {
 
 // Rule: a peer cannot make our retransmission wait for ever, or for hours.
 func TestProposedAckTimeoutIsBounded(t *testing.T) {
-	for proposed, want := range map[uint8]uint8{0: localAckTimeout, 1: 1, 14: 14, 20: 20, 21: 20, 31: 20} {
+	for proposed, want := range map[uint8]uint8{0: localAckTimeout, 1: localAckTimeout, 14: 14, 15: 15, 20: 20, 21: 20, 31: 20} {
 		if got := ackTimeout(proposed); got != want {
 			t.Errorf("a request with local ACK timeout %d: %d is used, want %d", proposed, got, want)
 		}
