@@ -32,20 +32,38 @@ type Peer struct {
 
 const peerClosed = -1
 
-// newPeer makes the address handle.
+// newPeer makes the address handle. On RoCE the kernel looks for the peer's hardware
+// address meanwhile, up to a second for one that is not there (whoever forges a source
+// can choose such a one): peerMu, which turns take, is not held over that.
 func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr) (*Peer, error) {
-	p.peerMu.Lock()
-	defer p.peerMu.Unlock()
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
+	if err := p.rt.enter(); err != nil { // Runtime.Close waits for it
+		return nil, err
+	}
+	defer p.rt.leave()
 	ah, err := p.rt.pd.CreateAH(a)
 	if err != nil {
 		return nil, err
 	}
 	e := &Peer{p: p, ah: ah, qpn: qpn, qkey: qkey, group: group}
+	p.peerMu.Lock()
+	defer p.peerMu.Unlock()
+	if err := p.Err(); err != nil { // its peers are closed: nobody else closes this one
+		return nil, errors.Join(err, giveBack(ah))
+	}
 	p.peers[e] = struct{}{}
 	return e, nil
+}
+
+// giveBack closes what nobody else would try to close again: twice, if need be.
+func giveBack(o verbs.Object) error {
+	err := o.Close()
+	if err != nil {
+		err = errors.Join(err, o.Close())
+	}
+	return err
 }
 
 // packetPort is the port of the device that datagrams use: the connection manager

@@ -187,10 +187,7 @@ func (rt *Runtime) reach(path bootstrap.Path, peer bootstrap.Dest) error {
 	if err != nil {
 		return rt.blame(err)
 	}
-	if err = ah.Close(); err != nil {
-		err = errors.Join(err, ah.Close()) // nobody else would try again
-	}
-	return err
+	return giveBack(ah)
 }
 
 // join is Connect; what fails is given back by giveUp, while the caller has the
