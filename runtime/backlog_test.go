@@ -31,6 +31,12 @@ func passesOver(t *testing.T, d bed) {
 		}
 		cancel()
 		mistake(t, "dialing", <-failed, context.Canceled)
+		// Until its identifier is closed the request can still be accepted.
+		for left := testContext(t); dialing(client) > 0; {
+			if left.Err() != nil {
+				t.Fatal("the request was not given up")
+			}
+		}
 		if !onDevice {
 			break // the other beds tell: one is forgotten like many
 		}
@@ -64,6 +70,13 @@ func waiting(t *testing.T, ln *Listener) (n int) {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// dialing is how many connections the runtime has, those on their way too.
+func dialing(rt *Runtime) int {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	return len(rt.live)
 }
 
 // refusable is an identifier of a request that nobody accepts.
