@@ -54,13 +54,15 @@ func (g *guests) testLossyNetwork(t *testing.T) {
 		if got := r.OK(KindAtomic) + r.Failures(ClassUnanswered); got < rounds+1 {
 			t.Errorf("%d atomics, want %d", got, rounds+1)
 		}
-		ended(t, r, ClassClosed, ClassPeerClosed, ClassContext, ClassUnanswered, ClassTimeout, ClassUnreachable, ClassRejected)
+		ended(t, r, ClassClosed, ClassPeerClosed, ClassContext, ClassTimeout, ClassUnreachable, ClassRejected)
 	}
 }
 
-// ended checks that operations failed in these ways only.
+// ended checks that operations failed in these ways only, or that Soft-RoCE completed
+// an atomic without its answer, which it may do whenever a packet of it is late.
 func ended(t *testing.T, r *Report, allowed ...Class) {
 	t.Helper()
+	allowed = append(allowed, ClassUnanswered)
 	if all, ok := r.Failures(), r.Failures(allowed...); all != ok {
 		t.Errorf("%d operations failed otherwise than %v:\n%s", all-ok, allowed, r.classes())
 	}
@@ -88,7 +90,7 @@ func (g *guests) testShortCut(t *testing.T) {
 		if n := r.OK(KindDial); n != len(roles) {
 			t.Errorf("%d connections were made for %d roles: some did not live through it", n, len(roles))
 		}
-		ended(t, r, ClassClosed, ClassPeerClosed, ClassContext, ClassUnanswered, ClassTimeout, ClassUnreachable, ClassRejected, ClassFlushed, ClassQueuePair)
+		ended(t, r, ClassClosed, ClassPeerClosed, ClassContext, ClassTimeout, ClassUnreachable, ClassRejected, ClassFlushed, ClassQueuePair)
 	}
 }
 
