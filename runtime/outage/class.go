@@ -31,6 +31,7 @@ const (
 	ClassUnanswered  Class = "atomic without its answer"
 	ClassBootstrap   Class = "no word of the peer's queue pair" // without a connection manager
 	ClassRefused     Class = "refused by the device"            // a *verbs.OpError: which call, on what, why
+	ClassBusy        Class = "the reactor did not come to it"   // a Close that gave up waiting, as it says
 	ClassUnknown     Class = "of no type"
 )
 
@@ -54,6 +55,7 @@ var classes = []struct {
 	{ClassQueuePair, []error{verbena.ErrQueuePair}},
 	{ClassClosed, []error{verbena.ErrConnClosed, verbena.ErrClosed, verbs.ErrClosed, reactor.ErrClosed, verbena.ErrWindowClosed}},
 	{ClassFlushed, []error{verbs.StatusError(verbs.WCWRFlushErr)}},
+	{ClassBusy, []error{verbena.ErrReactorBusy}},
 	{ClassBootstrap, []error{bootstrap.ErrMalformed}},
 	{ClassContext, []error{context.DeadlineExceeded, context.Canceled}},
 }
