@@ -76,11 +76,15 @@ func (q *Queue) sent(s uint32, wc *verbs.WC) {
 func (q *Queue) success(i uint32) (Completion, error) {
 	sl := &q.tab.slots[i]
 	c := Completion{Bytes: sl.bytes, Kind: sl.kind, Opcode: sl.opcode.Completion()}
-	if sl.kind == KindAtomic {
+	switch {
+	case sl.kind < KindAtomic: // nearly all
+	case sl.kind == KindAtomic:
 		if c.Value = q.tab.results[i]; c.Value == unanswered {
 			q.r.stats.Unanswered++
 			return Completion{Kind: sl.kind}, ErrUnanswered
 		}
+	case sl.kind == KindBind || sl.kind == KindInvalidate:
+		q.local++
 	}
 	return c, nil
 }

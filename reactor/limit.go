@@ -13,14 +13,18 @@ import (
 type Limit struct {
 	// Bound is how long sends may be out while none of the queue completes; 0: for
 	// ever. Completions come for lists, not for each request, and a list with many
-	// bytes takes its time: it has at least what slowestPeer needs for it.
+	// bytes takes its time: it has at least what slowestPeer needs for it, while it
+	// has the wire for itself; time that the queues of the reactor share, because
+	// each has sends out, counts for each as its part of it.
 	Bound time.Duration
 	// KeepAlive is within what time after the peer was last heard of it is asked
 	// whether it is there, with a WRITE of nothing: it needs no key, takes no
 	// receive, and the peer's program sees nothing of it (IBTA C9-88); the peer's
 	// queue pair must allow WRITEs, as those of a connection manager do. It is sent
 	// only while nothing is out, and is bounded as any request. 0: never. The
-	// queue needs one of ControlDepth for it.
+	// queue needs one of ControlDepth for it. A receive is a sign of the peer, as is a
+	// send that completes, unless it was local work (BIND_MW, LOCAL_INV); of what
+	// arrives by a SharedRecv its owner tells (Heard).
 	KeepAlive time.Duration
 	// Late is called once, holding the turn, when Bound has passed. The owner then
 	// ends the queue: it moves the queue pair to ERR.
@@ -29,15 +33,16 @@ type Limit struct {
 
 // Late is a queue whose peer did not answer.
 type Late struct {
-	Bound  time.Duration // what was allowed: Limit.Bound, or more for many bytes
+	Bound  time.Duration // what was allowed: Limit.Bound, or more for many bytes on a shared wire
 	Since  time.Time     // from when on it was counted, of the reactor's clock
 	Out    int           // sends that were out
 	Oldest Kind          // of them
 }
 
-// slowestPeer is the bytes a second that a peer must move to count as healthy:
-// 64 Mbit/s, below what Soft-RoCE does on an emulated machine. With the default
-// bound of 5 s it matters for lists of more than 40 MiB.
+// slowestPeer is the bytes a second that all peers of a reactor must move together to
+// count as healthy: 64 Mbit/s, below what Soft-RoCE does on an emulated machine. With
+// the default bound of 5 s it matters for lists of more than 40 MiB, divided by the
+// queues that have sends out.
 const slowestPeer = 8 << 20
 
 // limit is a queue's Limit and what the patrol saw at its last look. The
@@ -48,17 +53,21 @@ type limit struct {
 	late   bool          // Late was called
 	head   uint32        // sends ever retired (fifo.head)
 	silent time.Duration // how long busy without a change of head
+	// share is the queue's part of silent: each moment divided by the queues that were
+	// busy in it. Devices take turns between queue pairs, so that this is how long
+	// the wire would have been silent for this queue alone.
+	share time.Duration
 
-	askAt    time.Duration // when KeepAlive is looked at next, on the timers' clock
-	askHead  uint32        // as of the last time
-	askHeard uint32
+	askAt   time.Duration // when KeepAlive is looked at next, on the timers' clock
+	askSeen uint32        // signs as of the last time
 }
 
 // SetLimit has the queue watched from now on; with neither Bound nor KeepAlive
 // no more. A bound ends no earlier than Bound after the queue last completed a
 // send, or was last without any, and no later than an eighth more of the
-// smallest bound on its reactor, plus what the process did not run. Release ends
-// it. Queues of type RC alone: the others' sends wait for nobody. Holder only.
+// smallest bound on its reactor, plus what the process did not run. It follows Admit,
+// and Release ends it. Queues of type RC alone: the others' sends wait for nobody.
+// Holder only.
 //
 // Errors: ErrConfig.
 func (q *Queue) SetLimit(l Limit) error {
@@ -71,12 +80,14 @@ func (q *Queue) SetLimit(l Limit) error {
 		return fmt.Errorf("%w: a limit that tells nobody", ErrConfig)
 	case l.KeepAlive > 0 && q.ctrlFree == nil:
 		return fmt.Errorf("%w: KeepAlive needs one of ControlDepth", ErrConfig)
+	case !q.released && q.r.lookup(q.id) != q: // no round would come by, and no Release end it
+		return fmt.Errorf("%w: a limit before Admit", ErrConfig)
 	}
 	q.clearLimit()
 	if q.released || l.Bound == 0 && l.KeepAlive == 0 {
 		return nil
 	}
-	q.limit = &limit{Limit: l, head: q.order.head, askHead: q.order.head, askHeard: q.heard}
+	q.limit = &limit{Limit: l, head: q.order.head, askSeen: q.signs()}
 	q.r.patrol.limited++
 	q.r.patrol.wake(q.r)
 	return nil
@@ -89,28 +100,34 @@ func (q *Queue) clearLimit() {
 	}
 }
 
-// look is one look of the patrol, step after the one before. It returns how long
-// the patrol may wait for this queue alone, and whether its time is up.
-func (q *Queue) look(step time.Duration) (wait time.Duration, up bool) {
-	l := q.limit
+// look is one look of the patrol, step after the one before; crowd is how many queues
+// were busy meanwhile, this one with them. It returns how long the patrol may wait for
+// this queue alone, and whether its time is up.
+func (q *Queue) look(step time.Duration, crowd int) (wait time.Duration, up bool) {
+	l, among := q.limit, time.Duration(max(crowd, 1))
 	busy := q.order.len() > 0
 	if !busy || !l.busy || l.head != q.order.head {
-		l.busy, l.head, l.silent = busy, q.order.head, 0
+		l.busy, l.head, l.silent, l.share = busy, q.order.head, 0, 0
 	} else {
 		l.silent += step
+		l.share += step / among
 	}
 	if !busy || l.Bound == 0 || l.late {
 		return never, false
 	}
-	allowed := l.Bound
-	if l.silent >= allowed { // only now: it looks at the requests
-		allowed = q.allowed()
+	if l.silent < l.Bound {
+		return l.Bound - l.silent, false
 	}
-	return allowed - l.silent, l.silent >= allowed
+	need := q.need() // only now: it looks at the requests
+	if l.share >= need {
+		return 0, true
+	}
+	return min(need-l.share, never/among) * among, false
 }
 
-// allowed is the bound of what is out up to the request that must complete next.
-func (q *Queue) allowed() time.Duration {
+// need is what slowestPeer takes, with the wire for itself, for what is out up to the
+// request that must complete next.
+func (q *Queue) need() time.Duration {
 	var bytes uint64
 	for at := q.order.head; at != q.order.tail; at++ {
 		i := q.order.at[at&q.order.mask]
@@ -119,8 +136,16 @@ func (q *Queue) allowed() time.Duration {
 			break
 		}
 	}
-	return max(q.limit.Bound, time.Duration(float64(bytes)/slowestPeer*float64(time.Second)))
+	return time.Duration(float64(bytes) / slowestPeer * float64(time.Second))
 }
+
+// signs counts what is known of the peer: receives, and sends that it answered; it
+// wraps.
+func (q *Queue) signs() uint32 { return q.heard + q.order.head - q.local }
+
+// Heard notes a message of the queue's peer that was taken by a SharedRecv. Holder
+// only.
+func (q *Queue) Heard() { q.heard++ }
 
 // expire tells the owner that the time is up, if nothing came after all since
 // look: what had come was polled meanwhile.
@@ -129,14 +154,19 @@ func (q *Queue) expire(now time.Duration) {
 	if l == nil || l.late || q.order.len() == 0 || q.order.head != l.head {
 		return
 	}
-	if l.Bound == 0 || l.silent < q.allowed() { // another's end has set another limit
+	need := q.need()
+	if l.Bound == 0 || l.silent < l.Bound || l.share < need { // another's end has set another limit
 		return
+	}
+	bound := l.Bound
+	if need > 0 { // as on a wire that was shared as this one was; share is not 0
+		bound = max(bound, time.Duration(float64(need)*float64(l.silent)/float64(l.share)))
 	}
 	l.late = true
 	q.r.stats.Late++
 	oldest := q.order.at[q.order.head&q.order.mask]
 	l.Late(Late{
-		Bound: q.allowed(), Since: q.r.timers.base.Add(now - l.silent),
+		Bound: bound, Since: q.r.timers.base.Add(now - l.silent),
 		Out: q.order.len(), Oldest: q.tab.slots[oldest].kind,
 	})
 }
@@ -151,11 +181,11 @@ func (q *Queue) ask(now time.Duration) (wait time.Duration, asked bool) {
 		return never, false
 	}
 	if now >= l.askAt {
-		quiet := q.order.head == l.askHead && q.heard == l.askHeard
+		quiet := q.signs() == l.askSeen
 		first := l.askAt == 0
 		half := max(l.KeepAlive/2, 1)
 		// At the same moments for all queues: one wake-up does for them.
-		l.askAt, l.askHead, l.askHeard = (now/half+1)*half, q.order.head, q.heard
+		l.askAt, l.askSeen = (now/half+1)*half, q.signs()
 		if quiet && !first && q.order.len() == 0 && q.failed.get() == nil {
 			// It fails when control requests are out: then somebody asks already.
 			asked = q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: asking{q}}, Payload{}) == nil

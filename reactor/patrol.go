@@ -22,6 +22,7 @@ type patrol struct {
 	last    time.Duration // the last round, on the timers' clock
 	wait    time.Duration // how long it meant to wait then
 	spared  bool          // the last round blamed nobody, because the process had not run
+	crowd   int           // queues with sends out in the last round
 	up      []*Queue      // scratch
 	tick    func()        // the timer's
 }
@@ -79,11 +80,19 @@ func (r *Reactor) round(called bool) {
 	spare := stopped && !p.spared // what comes when we run is heard before anybody is blamed
 	p.spared = spare
 	wait, pace, asked := time.Duration(never), time.Duration(never), false
+	crowd := 0
+	for _, q := range r.queues {
+		if q != nil && q.order.len() > 0 {
+			crowd++
+		}
+	}
+	shared := max(crowd, p.crowd) // who has ended since had a share, too
+	p.crowd = crowd
 	for _, q := range r.queues {
 		if q == nil || q.limit == nil {
 			continue
 		}
-		left, up := q.look(step)
+		left, up := q.look(step, shared)
 		switch {
 		case up && spare:
 			left = max(q.limit.Bound/rounds, 1)

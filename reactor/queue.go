@@ -47,7 +47,8 @@ type Queue struct {
 	// The holder's.
 	order    fifo     // posted sends, oldest first
 	recvs    int      // posted receives
-	heard    uint32   // receives ever completed; it wraps
+	heard    uint32   // receives ever completed, and shared ones of its peer; it wraps
+	local    uint32   // sends ever completed that the peer had no part in; it wraps
 	limit    *limit   // nil: see SetLimit
 	sincesig int      // sends posted since the last signaled one
 	marker   bool     // the marker is out

@@ -108,15 +108,18 @@ type Options struct {
 	// for so long the connection fails with ErrPeerTimeout, and they end. Where a
 	// queue pair's own timeout and retries take longer, 4 times what they take is the
 	// bound, and a transfer of more than 8 MiB for each second of it has that
-	// second for each 8 MiB. A raw connection whose peer posts no receive counts as
-	// not answered. Default DefaultPeerTimeout; negative: only the device gives up.
+	// second for each 8 MiB, and n times that while n connections of its reactor have
+	// operations under way, because they share the wire. Who else fills a wire, of the
+	// peer's say, is not known: where that leaves a reactor less than 8 MiB a second,
+	// large transfers need a longer PeerTimeout. A raw connection whose peer posts no
+	// receive counts as not answered. Default DefaultPeerTimeout; negative: only the
+	// device gives up.
 	PeerTimeout time.Duration
 	// KeepAlive is after how much silence of the peer it is asked whether it is
 	// there, so that a connection that only waits for messages ends too: with a WRITE of no
 	// bytes, which costs an idle connection one packet each way in that time and
 	// which the peer's program does not see. A lost peer is noticed within KeepAlive and
-	// the bound of PeerTimeout. Messages that come by Shared are no sign.
-	// Default PeerTimeout; negative: never.
+	// the bound of PeerTimeout. Default PeerTimeout; negative: never.
 	KeepAlive time.Duration
 	// PrivateData goes to the peer with the request or the acceptance: at most
 	// MaxDialData or MaxAcceptData bytes; Bare, verbs.MaxPrivateConnect or

@@ -132,8 +132,11 @@ type taking struct {
 // Complete implements reactor.Sink.
 func (t *taking) Complete(r Result, err error) {
 	a := Arrival{Result: r, Conn: t.s.conns[r.QPNum]}
-	if r.Flags&verbs.WCWithInv != 0 && a.Conn != nil {
-		a.Conn.invalidated(r.Imm)
+	if a.Conn != nil && err == nil {
+		a.Conn.q.Heard()
+		if r.Flags&verbs.WCWithInv != 0 {
+			a.Conn.invalidated(r.Imm)
+		}
 	}
 	t.promise.Settle(a, err)
 }

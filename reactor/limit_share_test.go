@@ -1,0 +1,202 @@
+package reactor_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// crowd is n queues of w's reactor with w's limit, each connected with one of the
+// peer's; the first is w's own.
+func (w *watched) crowd(t *testing.T, n int, l reactor.Limit) []*end {
+	t.Helper()
+	qc := reactor.QueueConfig{SendDepth: 4, RecvDepth: 1}
+	l.Late = func(l reactor.Late) { w.late = append(w.late, l); w.at = append(w.at, w.passed()) }
+	all := []*end{w.end}
+	for range n - 1 {
+		a, b := w.another(t, qc), w.peer.another(t, qc)
+		a.ready(t, b)
+		b.ready(t, a)
+		a.do(t, func() { check(t, a.q.SetLimit(l)) })
+		all = append(all, a)
+		t.Cleanup(func() { // before those of w
+			a.release(t, reactor.ErrQueueClosed)
+			b.release(t, reactor.ErrQueueClosed)
+		})
+	}
+	w.settle()
+	return all
+}
+
+// writeMuch starts a WRITE of n bytes over one of the queues.
+func (w *watched) writeMuch(t *testing.T, e *end, n int) {
+	t.Helper()
+	addr, key := w.peer.remote(0)
+	_, sge := w.bytes(0, n)
+	f, err := e.q.TryPost(&reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+	check(t, err)
+	f.Discard()
+	w.settle()
+}
+
+// aloneFor is what the slowest peer takes for endMemory bytes with the wire for itself.
+const aloneFor = time.Second * endMemory / (8 << 20)
+
+// Rule: queues that share a wire have the time that all their bytes need on it. One
+// whose turn comes last is not blamed, though nothing of it completed until then, and
+// though the others are through before it; then it is alone and has no more than its
+// own time.
+func TestQueuesThatShareAWireShareItsTime(t *testing.T) {
+	const n, bound = 20, 10 * time.Millisecond
+	w := newWatched(t, reactor.Limit{Bound: bound})
+	all := w.crowd(t, n, reactor.Limit{Bound: bound})
+	w.deaf = true
+	for _, e := range all[1:] {
+		w.writeMuch(t, e, endMemory)
+	}
+	w.writeMuch(t, all[0], endMemory) // the last to complete
+	w.pass(n * aloneFor * 9 / 10)
+	for range n - 1 {
+		w.ration = 1
+		w.pass(aloneFor / 40)
+	}
+	if len(w.late) != 0 {
+		t.Fatalf("late at %v: a wire that takes %v for one was given less than %v for %d", w.at, aloneFor, n*aloneFor, n)
+	}
+	if out := w.r.Stats().Outstanding; out != 1 {
+		t.Fatalf("%d sends are out, want 1: the run does not show what it should", out)
+	}
+	w.pass(aloneFor)
+	if len(w.late) != 1 {
+		t.Errorf("told %d times %v after the others were through, want once", len(w.late), aloneFor)
+	}
+}
+
+// Rule: n queues that are all dead are late when n times the time of one has passed,
+// and an eighth of the bound; and the error says so.
+func TestDeadQueuesOnAWireAreLate(t *testing.T) {
+	const n, bound = 5, 50 * time.Millisecond
+	w := newWatched(t, reactor.Limit{Bound: bound})
+	all := w.crowd(t, n, reactor.Limit{Bound: bound})
+	w.deaf = true
+	for _, e := range all {
+		w.writeMuch(t, e, endMemory)
+	}
+	w.pass(2 * n * aloneFor)
+	if len(w.late) != n {
+		t.Fatalf("%d of %d are late, want all", len(w.late), n)
+	}
+	for i, at := range w.at {
+		if at < n*aloneFor-n || at > n*aloneFor+bound/8+n || w.late[i].Bound < n*aloneFor-n || w.late[i].Bound > at {
+			t.Errorf("late at %v with a bound of %v, want %v", at, w.late[i].Bound, n*aloneFor)
+		}
+	}
+}
+
+// Rule: a crowd does not lengthen the bound of who has little out.
+func TestACrowdWithLittleToSendHasItsBound(t *testing.T) {
+	const n, bound = 20, 50 * time.Millisecond
+	w := newWatched(t, reactor.Limit{Bound: bound})
+	all := w.crowd(t, n, reactor.Limit{Bound: bound})
+	w.deaf = true
+	for _, e := range all {
+		w.writeMuch(t, e, 8)
+	}
+	w.pass(bound + bound/8)
+	if len(w.late) != n {
+		t.Errorf("%d of %d are late within %v and an eighth, want all", len(w.late), n, bound)
+	}
+	for _, l := range w.late {
+		if l.Bound != bound {
+			t.Errorf("told the bound was %v, want %v", l.Bound, bound)
+		}
+	}
+}
+
+// Rule: a limit comes after Admit. One of a queue that is never admitted would keep the
+// patrol on its way for ever: no Release ends it.
+func TestALimitBeforeAdmitIsRefused(t *testing.T) {
+	w := newWatched(t, reactor.Limit{})
+	q := must(w.r.Prepare(reactor.QueueConfig{PD: w.pd, ControlDepth: 1}))(t)
+	w.do(t, func() {
+		if err := q.SetLimit(reactor.Limit{KeepAlive: time.Second}); !errors.Is(err, reactor.ErrConfig) {
+			t.Errorf("a limit before Admit: %v, want %v", err, reactor.ErrConfig)
+		}
+	})
+	check(t, q.Discard())
+}
+
+// Rule: what the device does by itself (BIND_MW, LOCAL_INV) is no sign of the peer, who
+// is asked as if nothing had happened.
+func TestLocalWorkIsNoSignOfThePeer(t *testing.T) {
+	const every, times = time.Second, 8
+	w := newWatched(t, reactor.Limit{Bound: time.Minute, KeepAlive: every})
+	mw := must(w.pd.AllocMW(verbs.MWType2))(t)
+	key := mw.RKey()
+	mr := must(w.pd.RegMR(w.arena.Addr(), endMemory, w.arena.Addr(), endAccess|verbs.AccessMWBind))(t)
+	done := func(s reactor.Send) {
+		t.Helper()
+		var err error
+		s.Sink = called(func(_ reactor.Completion, e error) { err = e })
+		_, perr := w.q.TryPost(&s, reactor.Payload{})
+		check(t, perr)
+		w.settle()
+		check(t, err)
+	}
+	w.pass(every)
+	before := w.asked()
+	for range 4 * times { // a sign of the peer would put the question off each time
+		key = verbs.IncRKey(key)
+		done(reactor.Send{Opcode: verbs.WRBindMW, Bind: &reactor.Bind{Window: mw, Region: mr, RKey: key, Addr: w.arena.Addr(), Length: 64, Access: verbs.AccessRemoteWrite}})
+		done(reactor.Send{Opcode: verbs.WRLocalInv, Invalidate: key})
+		w.pass(every / 4)
+	}
+	if n := w.asked() - before; n < times-1 || n > times+1 {
+		t.Errorf("asked %d times in %d intervals with local work alone", n, times)
+	}
+	check(t, mw.Close())
+	check(t, mr.Close())
+}
+
+// Rule: what arrives by a shared receive is a sign of the peer whose owner tells.
+func TestWhatIsHeardIsASign(t *testing.T) {
+	const every = time.Second
+	w := newWatched(t, reactor.Limit{KeepAlive: every})
+	w.pass(every)
+	before := w.asked()
+	for range 20 {
+		w.do(t, w.q.Heard)
+		w.pass(every / 4)
+	}
+	if n := w.asked() - before; n != 0 {
+		t.Errorf("asked %d times, though the peer was heard four times in each interval", n)
+	}
+}
+
+// Rule: who was busy until just before a look had its share of the time since the one
+// before.
+func TestWhoHasJustEndedHadAShare(t *testing.T) {
+	const n, bound = 20, aloneFor
+	w := newWatched(t, reactor.Limit{Bound: bound})
+	all := w.crowd(t, n, reactor.Limit{Bound: bound})
+	w.deaf = true
+	for _, e := range all[1:] {
+		w.writeMuch(t, e, endMemory)
+	}
+	w.writeMuch(t, all[0], endMemory)
+	w.pass(n * aloneFor * 95 / 100)
+	w.ration = n - 1
+	w.settle()
+	w.pass(bound / 8) // one look
+	w.ration = 1
+	w.settle()
+	if len(w.late) != 0 {
+		t.Errorf("late at %v, in the look after %d others had ended", w.at, n-1)
+	}
+	if out := w.r.Stats().Outstanding; out != 0 {
+		t.Errorf("%d sends are out, want none", out)
+	}
+}
