@@ -38,3 +38,6 @@ func (q *Queue) ForgetAnswers() {
 		q.tab.results[i] = unanswered
 	}
 }
+
+// EventRest is how long a source that fails is let be.
+const EventRest = eventRest

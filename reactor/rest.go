@@ -37,8 +37,15 @@ func (r *Reactor) Rest(s verbs.Source) {
 }
 
 func (r *Reactor) rest(s verbs.Source, key uint32) {
-	if r.resting[key] != nil || !r.cfg.Stepped && r.poller.Detach(key) != nil {
+	if r.resting[key] != nil {
 		return
+	}
+	if !r.cfg.Stepped {
+		// What else keeps the poller from letting go (a descriptor that was closed) does
+		// not matter: it has forgotten the source, so rested must attach it again.
+		if err := r.poller.Detach(key); errors.Is(err, sys.ErrPollerClosed) {
+			return
+		}
 	}
 	if r.resting == nil {
 		r.resting = map[uint32]verbs.Source{}

@@ -17,8 +17,11 @@ import (
 // descriptor says that there is one: as that of a device which is gone.
 type mute struct {
 	verbs.Context
-	broken atomic.Bool  // the test's
-	asked  atomic.Int64 // how often, while broken; the holder's
+	broken atomic.Bool // the test's
+	// asks is when it was asked while broken; the holder's. At restAsks of them it is
+	// closed over to the test by enough.
+	asks   []time.Time
+	enough chan struct{}
 }
 
 type muteChannel struct {
@@ -38,82 +41,124 @@ func (m *mute) CreateCQ(cqe int, ch verbs.CompChannel, vector int, userData uint
 }
 
 func (c *muteChannel) GetEvent() (verbs.CQ, bool, error) {
-	if c.m.broken.Load() {
-		c.m.asked.Add(1)
-		return nil, false, errMute
+	m := c.m
+	if !m.broken.Load() {
+		return c.CompChannel.GetEvent()
 	}
-	return c.CompChannel.GetEvent()
+	if len(m.asks) < restAsks {
+		if m.asks = append(m.asks, time.Now()); len(m.asks) == restAsks {
+			close(m.enough)
+		}
+	}
+	return nil, false, errMute
 }
 
-// restTime is how long a source stays broken, and restAsked how often it is asked
-// meanwhile at most: each 10 ms, and when the test does something.
-const (
-	restTime  = 200 * time.Millisecond
-	restAsked = 40
-)
+// restAsks is how often a source that fails is asked for in these tests.
+const restAsks = 10
+
+// rested checks that a source rested between any two of these moments.
+func rested(t *testing.T, asks []time.Time) {
+	t.Helper()
+	for i := 1; i < len(asks); i++ {
+		if d := asks[i].Sub(asks[i-1]); d < reactor.EventRest {
+			t.Errorf("a source that fails was asked again after %v, want %v or more", d, reactor.EventRest)
+		}
+	}
+}
 
 // Rule: a completion channel that stays readable and gives no event does not keep
 // the loop going round; when it gives events again, they wake the loop.
 func TestAChannelInErrorIsLetBe(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
-		var m *mute
+		m := &mute{enough: make(chan struct{})}
 		cfg := reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: -1}
-		a, b := d.pair(t, cfg, reactor.QueueConfig{}, func(c verbs.Context) verbs.Context { m = &mute{Context: c}; return m })
+		a, b := d.pair(t, cfg, reactor.QueueConfig{}, func(c verbs.Context) verbs.Context { m.Context = c; return m })
 		defer b.close(t)
 		defer a.close(t)
 		answered(t, a, b)
 		m.broken.Store(true)
 		answered(t, a, b)
-		<-time.After(restTime)
-		if n := m.asked.Load(); n > restAsked {
-			t.Errorf("a broken channel was asked for events %d times in %v, want at most %d", n, restTime, restAsked)
-		}
+		comes(t, "asking again and again", m.enough)
+		rested(t, m.asks)
 		m.broken.Store(false)
 		for range 10 {
 			answered(t, a, b)
 		}
-		if m.asked.Load() == 0 {
-			t.Error("the channel was never asked")
-		}
 	})
 }
 
-// descriptor is a source with nothing but one.
+// descriptor is a source with nothing but one, which may be exchanged while it is not
+// attached; the holder's.
 type descriptor struct{ *sys.Event }
 
-func (descriptor) Notify(func()) {}
+func (*descriptor) Notify(func()) {}
 
 // Rule: a watched source that rests is not called for, is called for again when it
 // has rested, and may be unwatched meanwhile.
 func TestAWatchedSourceRests(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
-	src := descriptor{must(sys.NewEvent())(t)}
+	src := &descriptor{must(sys.NewEvent())(t)}
 	defer src.Close()
-	var calls atomic.Int64
-	again := make(chan struct{})
+	var asks []time.Time // the holder's, as is calls
+	calls, enough := 0, make(chan struct{})
 	watch := func() error {
 		return l.r.Watch(src, func() {
-			if l.r.Rest(src); calls.Add(1) == 3 {
-				close(again)
+			l.r.Rest(src)
+			if calls++; calls <= restAsks {
+				asks = append(asks, time.Now())
+			}
+			if calls == restAsks {
+				close(enough)
 			}
 		})
 	}
 	l.do(t, func() { check(t, watch()) })
 	src.Signal() // and nobody takes it
-	comes(t, "the third call", again)
-	<-time.After(restTime)
-	if n := calls.Load(); n > restAsked {
-		t.Errorf("called %d times for a source that rests 10 ms each time", n)
-	}
+	comes(t, "calls again and again", enough)
+	rested(t, asks)
+	var before, after int
 	l.do(t, func() {
 		check(t, l.r.Unwatch(src))
 		check(t, watch())
 		check(t, l.r.Unwatch(src))
+		before = calls
 	})
-	n := calls.Load()
-	<-time.After(restTime / 4)
-	if got := calls.Load(); got != n {
-		t.Errorf("called %d times after the end of the watch", got-n)
+	over := make(chan struct{}) // the end of the rest comes before
+	l.r.After(2*reactor.EventRest, func() { close(over) })
+	comes(t, "the time after the rest", over)
+	l.do(t, func() { after = calls })
+	if after != before {
+		t.Errorf("called %d times after the end of the watch", after-before)
 	}
+}
+
+// Rule: a source that the system does not let go of when it begins its rest, because
+// its descriptor was closed under it, is asked for again all the same.
+func TestASourceWhoseDescriptorWasClosedIsAskedAgain(t *testing.T) {
+	l := newLone(t, reactor.Config{}, nil)
+	defer l.close(t)
+	src := &descriptor{must(sys.NewEvent())(t)}
+	again := make(chan struct{})
+	first := true
+	l.do(t, func() {
+		check(t, l.r.Watch(src, func() {
+			if !first {
+				src.Drain()
+				close(again)
+				return
+			}
+			first = false
+			try(t, src.Close())
+			next, err := sys.NewEvent()
+			try(t, err)
+			src.Event = next
+			next.Signal()
+			l.r.Rest(src)
+		}))
+	})
+	src.Signal()
+	comes(t, "the next call", again)
+	l.do(t, func() { check(t, l.r.Unwatch(src)) })
+	check(t, src.Close())
 }

@@ -31,11 +31,11 @@ func TestNullMissingCompletion(t *testing.T) {
 				if !flushes {
 					d.fault(nulldev.Fault{Kind: nulldev.LateFlush})
 				}
+				from := time.Now() // before it is out: the reactor may count from that moment on
 				f, err := a.FetchAndAdd(testContext(t), remote, 1)
 				if err != nil {
 					t.Fatal(err)
 				}
-				from := time.Now()
 				if closing {
 					if err := a.Close(testContext(t)); err != nil {
 						t.Error(err)

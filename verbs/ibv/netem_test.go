@@ -42,13 +42,13 @@ func newNetem(t *testing.T, p *verbstest.Pair) verbstest.Faults {
 	if len(names) != 2 {
 		return nil
 	}
+	t.Cleanup(n.Heal) // also of the first, when the second cannot be spoiled
 	for name := range names {
 		if err := tc("replace", name, "netem"); err != nil {
 			t.Logf("no faults by tc: %v", err)
 			return nil
 		}
 	}
-	t.Cleanup(n.Heal)
 	n.Heal()
 	return n
 }
