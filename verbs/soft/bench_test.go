@@ -98,6 +98,12 @@ func (p *pump) run() {
 	p.turn.Sends = s
 }
 
+// pumpCap is a queue pair on which depth requests can be under way.
+func pumpCap(depth int) verbs.QPCap {
+	n := uint32(max(depth, 64))
+	return verbs.QPCap{MaxSendWR: n, MaxRecvWR: n, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 256}
+}
+
 var pumpCases = []struct {
 	name  string
 	depth int
@@ -107,6 +113,7 @@ var pumpCases = []struct {
 }{
 	{"write/8/sync", 1, verbs.WRRDMAWrite, 0, 8},
 	{"write/8/deep32", 32, verbs.WRRDMAWrite, 0, 8},
+	{"write/8/deep128", 128, verbs.WRRDMAWrite, 0, 8},
 	{"write/8/inline32", 32, verbs.WRRDMAWrite, verbs.SendInline, 8},
 	{"write/4096/sync", 1, verbs.WRRDMAWrite, 0, 4096},
 	{"write/65536/sync", 1, verbs.WRRDMAWrite, 0, 65536},
@@ -157,7 +164,7 @@ func BenchmarkRC(b *testing.B) {
 				continue
 			}
 			b.Run(name, func(b *testing.B) {
-				w := newWorld(b, options{real: true, jumbo: jumbo, mtu: map[bool]verbs.MTU{true: verbs.MTUJumbo, false: verbs.MTU4096}[jumbo]})
+				w := newWorld(b, options{real: true, jumbo: jumbo, cap: pumpCap(c.depth), mtu: map[bool]verbs.MTU{true: verbs.MTUJumbo, false: verbs.MTU4096}[jumbo]})
 				p := newPump(w, c.depth, c.op, c.flags, c.n)
 				b.SetBytes(int64(c.n * c.depth))
 				b.ReportAllocs()
@@ -173,7 +180,7 @@ func BenchmarkRC(b *testing.B) {
 func TestDataPathAllocatesNothing(t *testing.T) {
 	for _, c := range pumpCases {
 		t.Run(c.name, func(t *testing.T) {
-			p := newPump(newWorld(t, options{real: true, jumbo: true}), c.depth, c.op, c.flags, c.n)
+			p := newPump(newWorld(t, options{real: true, jumbo: true, cap: pumpCap(c.depth)}), c.depth, c.op, c.flags, c.n)
 			for range 100 {
 				p.run() // pools grow
 			}

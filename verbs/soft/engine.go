@@ -54,7 +54,7 @@ func (d *device) Turn(now time.Duration) (next time.Duration, more bool) {
 			break
 		}
 		if !d.receive(k) {
-			k.Release()
+			d.p.Return(k)
 		}
 	}
 	d.leaveGuard()

@@ -6,15 +6,16 @@ import "container/heap"
 // belongs to the pacemaker in real time and to the driving goroutine in virtual time.
 // Every packet in it has its own payload and no holder.
 type delayLine struct {
-	incoming packetInbox
+	incoming mailbox
 	waiting  packetHeap
 	seq      uint64
 }
 
 // collect takes what was pushed into the heap, in order.
 func (d *delayLine) collect() {
-	for k := d.incoming.TakeAll(); k != nil; {
-		next := k.hook.Unlink()
+	for k := d.incoming.takeAll(); k != nil; {
+		next := k.next
+		k.next = nil
 		d.seq++
 		k.seq = d.seq
 		heap.Push(&d.waiting, k)

@@ -20,8 +20,9 @@
 //
 //  1. Kick takes the port's token, or leaves a mark to whoever has it.
 //  2. The endpoint's Turn takes packets, acts and sends.
-//  3. Sent packets go through the link's script into the inbox of the
-//     destination, which is noted.
+//  3. Sent packets go through the link's script and wait, in a chain for each
+//     destination, for the turn to end; then each chain goes into its inbox
+//     at once, and what was returned into its pool (chain.go).
 //  4. The token is released; the noted ports are turned likewise, in order of
 //     noting, until all is quiet or the budget is used up.
 //  5. The rest, deadlines, and delayed packets are the pacemaker's: the

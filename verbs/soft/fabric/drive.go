@@ -57,7 +57,7 @@ func (q *runQueue) pop() *Port {
 // token.
 //
 //  1. turn the port;
-//  2. note whom it sent to;
+//  2. hand over what it sent, and note whom to;
 //  3. release its token; a mark or more work puts it at the end of the queue;
 //  4. take the next port of the queue; one that somebody else runs gets a mark
 //     and is theirs;
@@ -74,7 +74,7 @@ func (f *Fabric) drive(p *Port, budget int) {
 			now = int64(f.Now())
 		}
 		more := p.turn(now)
-		f.noteTouched(&q, p)
+		f.settleSent(&q, p)
 		f.noteVisited(&q, p)
 		if p.token.release() || more {
 			f.enqueue(&q, p)
@@ -93,14 +93,14 @@ func (f *Fabric) drive(p *Port, budget int) {
 	}
 }
 
-// noteTouched queues the ports that p's turn sent to. p's token is held.
-func (f *Fabric) noteTouched(q *runQueue, p *Port) {
-	for i, t := range p.touched {
-		t.route.touched = nil
-		p.touched[i] = touch{}
-		f.enqueue(q, t.to)
+// settleSent hands over what p's turn sent and returned, and queues the ports that
+// it sent to. p's token is held.
+func (f *Fabric) settleSent(q *runQueue, p *Port) {
+	for i := range p.touched {
+		f.enqueue(q, p.handOver(i))
 	}
 	p.touched = p.touched[:0]
+	p.giveBack()
 }
 
 // noteVisited remembers to look at p's deadline at the end: most deadlines are

@@ -80,7 +80,7 @@ func (f *Fabric) runPacemaker(stop, done chan struct{}) {
 		next := f.runDeadlines()
 
 		f.pace.wakeAt.Store(next)
-		if !f.pace.deferred.Empty() || !f.delay.incoming.Empty() || f.earliest() < next {
+		if !f.pace.deferred.Empty() || !f.delay.incoming.empty() || f.earliest() < next {
 			runtime.Gosched() // others may want the processor that endless work would hold
 			select {
 			case <-stop:

@@ -147,7 +147,7 @@ func TestTheLastDetachEndsTheGoroutine(t *testing.T) {
 				t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
 			}
 		}
-		if len(f.delay.waiting) != 0 || !f.delay.incoming.Empty() {
+		if len(f.delay.waiting) != 0 || !f.delay.incoming.empty() {
 			t.Error("delayed packets outlive the last port")
 		}
 	}

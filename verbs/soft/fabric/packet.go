@@ -1,7 +1,6 @@
 package fabric
 
 import (
-	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
@@ -37,7 +36,9 @@ type Holder interface {
 // the receiver from Take to Release. Its memory is Go heap; what Payload
 // refers to need not be.
 type Packet struct {
-	hook ring.Hook[Packet] // in one of: an inbox, the delay line, a pool
+	next  *Packet // in a chain, the inbox, the delay line or a pool
+	below *Packet // in an inbox, of the first of a chain: the chain pushed before
+	last  *Packet // in an inbox, of the first of a chain: its last
 
 	// Src is set by Send. Dst is where it goes: set by the sender, or by
 	// SendTo or SendGroup.
@@ -60,14 +61,13 @@ type Packet struct {
 	Holder Holder
 	Cookie uint64
 
-	own      []byte      // copied payload
-	home     *Port       // whose pool it is from
-	nextFree *Packet     // link of the pool
-	state    packetState // catches a packet used after it was given away
-	route    *Route      // while delayed: where it goes on
-	due      int64       // while delayed: when
-	seq      uint64      // while delayed: order among those due at once
-	inline   [inlineSegs][]byte
+	own    []byte      // copied payload
+	home   *Port       // whose pool it is from
+	state  packetState // catches a packet used after it was given away
+	route  *Route      // while delayed: where it goes on
+	due    int64       // while delayed: when
+	seq    uint64      // while delayed: order among those due at once
+	inline [inlineSegs][]byte
 }
 
 // NetHeader is what a packet's IP header says besides its addresses.
@@ -86,9 +86,6 @@ const (
 	onLink               // the fabric
 	received             // the receiver, between Take and Release
 )
-
-// InboxHook is the link by which queues hold the packet; for package ring.
-func (p *Packet) InboxHook() *ring.Hook[Packet] { return &p.hook }
 
 // Header is the encoded headers. It is valid until Release.
 func (p *Packet) Header() []byte { return p.Hdr[:p.HdrLen] }
@@ -124,17 +121,22 @@ func (p *Packet) AddCopy(b []byte) {
 // sender calls it for one it got and does not send. It does not block. It
 // panics when the packet has been given back or sent already.
 func (p *Packet) Release() {
+	p.mustHave()
+	p.drop()
+}
+
+// mustHave panics unless the caller may give the packet back.
+func (p *Packet) mustHave() {
 	if p.state != received && p.state != filling {
 		panic("fabric: Release of a packet that is not the caller's: released twice, or sent")
 	}
-	p.drop()
 }
 
 // drop tells the holder and returns the packet to its pool.
 func (p *Packet) drop() {
 	p.done()
 	p.reset()
-	p.home.returned.Push(p)
+	p.home.returned.put(chain{p, p})
 }
 
 // done tells the holder, once.

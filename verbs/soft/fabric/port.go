@@ -18,10 +18,10 @@ type Port struct {
 
 	token token
 	// in is packets for the endpoint: pushed by senders, taken in its turn.
-	in packetInbox
+	in mailbox
 	// returned is packets of this port's pool that came back: pushed by
 	// whoever released them, taken in its turn.
-	returned packetInbox
+	returned pile
 
 	// deadline is when the endpoint wants to be turned, in ns; 0 none. Written
 	// by the runner after a turn, zeroed by the pacemaker when it acts on it;
@@ -39,16 +39,16 @@ type Port struct {
 	closed  bool
 	down    bool // see SetDown
 	lastNow int64
-	rx      *Packet              // taken from in, not yet by the endpoint; linked by hook
-	free    *Packet              // pool
+	rx      *Packet // taken from in, not yet by the endpoint; linked by next
+	free    *Packet // pool; linked by next
+	back    chain   // returned in this turn, all to the pool of backTo
+	backTo  *Port
 	touched []touch              // whom this turn sent to
 	routes  map[verbs.GID]*Route // by destination; see noteLocked
 	kept    map[*Route]int       // how often Route gave it
 	sweepAt int                  // how many routes ask for a sweep
 	stats   Stats
 }
-
-type packetInbox = ring.Inbox[Packet, *Packet]
 
 // touch is a port that got packets in this turn, by this route.
 type touch struct {
@@ -75,21 +75,15 @@ func (p *Port) Get() *Packet {
 	if k == nil {
 		k = p.refill()
 	}
-	p.free = k.nextFree
-	k.nextFree = nil
+	p.free = k.next
+	k.next = nil
 	k.state = filling
 	return k
 }
 
 // refill takes back the packets that were returned, or makes one.
 func (p *Port) refill() *Packet {
-	for k := p.returned.TakeAll(); k != nil; {
-		next := k.hook.Unlink()
-		k.nextFree = p.free
-		p.free = k
-		k = next
-	}
-	if p.free == nil {
+	if p.free = p.returned.takeAll(); p.free == nil {
 		k := &Packet{home: p}
 		k.Payload = k.inline[:0]
 		p.free = k
@@ -98,7 +92,7 @@ func (p *Port) refill() *Packet {
 }
 
 // Take is the next packet that arrived, in order of arrival, or nil. It must be
-// given back by Release. In its turn only.
+// given back by Return or Release. In its turn only.
 func (p *Port) Take() *Packet {
 	if p.down {
 		return nil
@@ -113,14 +107,27 @@ func (p *Port) Take() *Packet {
 
 func (p *Port) take() *Packet {
 	if p.rx == nil {
-		if p.rx = p.in.TakeAll(); p.rx == nil {
+		if p.rx = p.in.takeAll(); p.rx == nil {
 			return nil
 		}
 	}
 	k := p.rx
-	p.rx = k.hook.Unlink()
+	p.rx = k.next
+	k.next = nil
 	k.state = received
 	return k
+}
+
+// Return is Release for a packet that this port took, cheaper. In its turn only.
+func (p *Port) Return(k *Packet) {
+	k.mustHave()
+	k.done()
+	k.reset()
+	if p.backTo != k.home {
+		p.giveBack()
+	}
+	p.backTo = k.home
+	p.back.add(k)
 }
 
 // Kick sees to it that the endpoint is turned, after the caller left work for it: on
@@ -183,6 +190,7 @@ func (p *Port) finishRun() {
 		} else {
 			p.wanted.Store(true)
 		}
+		p.settleVirtual()
 		p.token.release()
 		return
 	}
@@ -211,6 +219,6 @@ func (p *Port) turn(now int64) (more bool) {
 func (p *Port) dropInbox() {
 	for k := p.take(); k != nil; k = p.take() {
 		p.stats.Late++
-		k.Release()
+		p.Return(k)
 	}
 }

@@ -25,6 +25,7 @@ type Route struct {
 
 	// Of the sender's turn:
 	touched *Port // who is noted in the sender's touched list by this route
+	out     chain // sent in this turn, for touched
 	ordinal uint64
 	rng     rand.PCG
 }

@@ -68,16 +68,37 @@ func (p *Port) countTx(k *Packet) {
 	p.stats.TxBytes += uint64(k.HdrLen + k.PayloadLen)
 }
 
-// push puts k into to's inbox and notes that to is to be turned.
+// push puts k among those that go into to's inbox when the turn ends, and notes
+// that to is to be turned.
 func (p *Port) push(r *Route, to *Port, k *Packet) {
-	to.in.Push(k)
-	if p.f.cfg.Virtual {
-		to.wanted.Store(true)
-		return
-	}
 	if r.touched != to {
+		if r.touched != nil { // what is there has changed in the middle of the turn
+			r.touched.in.push(r.out.take())
+		}
 		r.touched = to
 		p.touched = append(p.touched, touch{r, to})
+	}
+	r.out.add(k)
+}
+
+// handOver puts what the turn sent by one entry of touched into the inbox, and
+// tells whose. At the end of each turn, for every entry; the caller has the token.
+func (p *Port) handOver(i int) (to *Port) {
+	t := &p.touched[i]
+	to = t.to
+	if r := t.route; r.touched == to {
+		to.in.push(r.out.take())
+		r.touched = nil
+	}
+	t.route, t.to = nil, nil
+	return to
+}
+
+// giveBack puts what the turn returned into its pool. At the end of each turn; the
+// caller has the token.
+func (p *Port) giveBack() {
+	if p.back.first != nil {
+		p.backTo.returned.put(p.back.take())
 	}
 }
 
@@ -159,7 +180,7 @@ func (p *Port) scheduleTraced(r *Route, k *Packet, delay time.Duration, ev Event
 		k.route, k.due = r, p.lastNow+int64(delay)
 		ev.Verdict, ev.Due = Delayed, time.Duration(k.due)
 		p.f.trace(p, r, k, ev)
-		p.f.delay.incoming.Push(k)
+		p.f.delay.incoming.pushOne(k)
 		if !p.f.cfg.Virtual {
 			p.f.pace.ring()
 		}
@@ -184,7 +205,7 @@ func (f *Fabric) arrive(k *Packet) *Port {
 		return nil
 	}
 	k.route = nil
-	to.in.Push(k)
+	to.in.pushOne(k)
 	return to
 }
 

@@ -33,12 +33,24 @@ func (f *Fabric) Step() bool {
 			p.wanted.Store(true)
 			continue
 		}
-		if p.turn(now) {
+		more := p.turn(now)
+		p.settleVirtual()
+		if more {
 			p.wanted.Store(true)
 		}
 		p.token.release()
 	}
 	return did
+}
+
+// settleVirtual hands over what p's turn sent and returned, and asks for turns of
+// the ports that it sent to. p's token is held.
+func (p *Port) settleVirtual() {
+	for i := range p.touched {
+		p.handOver(i).wanted.Store(true)
+	}
+	p.touched = p.touched[:0]
+	p.giveBack()
 }
 
 // NextEvent is, in virtual time, the earliest deadline of an endpoint or of a

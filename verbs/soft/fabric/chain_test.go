@@ -1,0 +1,171 @@
+package fabric
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+	"pgregory.net/rapid"
+)
+
+// seqs are the packets that follow k by next, by seq.
+func seqs(k *Packet) (got []uint64) {
+	for ; k != nil; k = k.next {
+		got = append(got, k.seq)
+	}
+	return got
+}
+
+// chainOf is n packets numbered from first on.
+func chainOf(first uint64, n int) (c chain) {
+	for i := range n {
+		c.add(&Packet{seq: first + uint64(i)})
+	}
+	return c
+}
+
+// Rule: a mailbox gives every packet once, in the order of pushing, whatever the
+// chains were; a pile gives every packet once.
+func TestChainsAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var box mailbox
+		var heap pile
+		var want []uint64
+		next := uint64(0)
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			n := rapid.IntRange(0, 5).Draw(t, "packets, or 0 to take")
+			if n > 0 {
+				box.push(chainOf(next, n))
+				heap.put(chainOf(next, n))
+				for range n {
+					want = append(want, next)
+					next++
+				}
+				continue
+			}
+			if box.empty() != (len(want) == 0) {
+				t.Fatalf("empty is %v with %d packets", box.empty(), len(want))
+			}
+			first := box.takeAll()
+			if got := seqs(first); !slices.Equal(got, want) {
+				t.Fatalf("the mailbox gave %v, want %v", got, want)
+			}
+			for k := first; k != nil; k = k.next {
+				if k.below != nil || k.last != nil {
+					t.Fatalf("packet %d keeps the links of its chain", k.seq)
+				}
+			}
+			got := seqs(heap.takeAll())
+			if slices.Sort(got); !slices.Equal(got, want) {
+				t.Fatalf("the pile gave %v, want %v", got, want)
+			}
+			want = nil
+		}
+	})
+}
+
+// Rule: with many producers each packet comes once, and in its producer's order.
+func TestChainsOfManyProducers(t *testing.T) {
+	const producers, chains = 4, 2000
+	var box mailbox
+	var heap pile
+	var wg sync.WaitGroup
+	for p := range producers {
+		wg.Go(func() {
+			seq := uint64(p) << 32
+			for i := range chains {
+				n := 1 + i%3
+				box.push(chainOf(seq, n))
+				heap.put(chainOf(seq, n))
+				seq += uint64(n)
+			}
+		})
+	}
+	total := producers * sumOf(chains)
+	var next [producers]uint64
+	piled := map[uint64]bool{}
+	for n := 0; n < total || len(piled) < total; {
+		for k := box.takeAll(); k != nil; k = k.next {
+			if p := k.seq >> 32; k.seq&0xffffffff != next[p] {
+				t.Fatalf("packet %d of producer %d came when %d was due", k.seq&0xffffffff, p, next[p])
+			} else {
+				next[p]++
+			}
+			n++
+		}
+		for k := heap.takeAll(); k != nil; k = k.next {
+			if piled[k.seq] {
+				t.Fatalf("the pile gave packet %x twice", k.seq)
+			}
+			piled[k.seq] = true
+		}
+	}
+	wg.Wait()
+	if !box.empty() || heap.takeAll() != nil {
+		t.Fatal("there is more than was pushed")
+	}
+}
+
+// sumOf is how many packets so many chains of 1, 2 and 3 have.
+func sumOf(chains int) (n int) {
+	for i := range chains {
+		n += 1 + i%3
+	}
+	return n
+}
+
+// Rule: a packet goes to the port that was at its address when it was sent, also
+// when another takes the address in the middle of the turn.
+func TestAddressThatMovesInATurn(t *testing.T) {
+	f := New(Config{Virtual: true})
+	a, old, fresh := &toy{}, &toy{}, &toy{}
+	attach(t, f, a, old)
+	a.inTurn(func() {
+		a.send(gid(1), wire.RCSendOnly, 1, u64(1), nil)
+		old.port.Detach()
+		attachAt(t, f, 1, fresh)
+		a.send(gid(1), wire.RCSendOnly, 2, u64(1), nil)
+		a.send(gid(1), wire.RCSendOnly, 3, u64(1), nil)
+	})
+	settle(f, 0)
+	if !slices.Equal(fresh.psns, psns(2, 3)) || len(old.psns) != 0 {
+		t.Errorf("the new port got %v, the old one %v; want [2 3] and none", fresh.psns, old.psns)
+	}
+}
+
+// Rule: what a turn returns goes to the pools that it came from, each packet to
+// its own.
+func TestReturnsGoHome(t *testing.T) {
+	f := New(Config{Virtual: true})
+	a, b, c := &toy{}, &toy{}, &toy{}
+	attach(t, f, a, b, c)
+	var from []*Port
+	a.inTurn(func() { a.send(gid(2), wire.RCSendOnly, 1, u64(1), nil) })
+	b.inTurn(func() { b.send(gid(2), wire.RCSendOnly, 2, u64(1), nil) })
+	a.inTurn(func() { a.send(gid(2), wire.RCSendOnly, 3, u64(1), nil) })
+	c.port.Exclusive(func() {
+		for k := c.port.Take(); k != nil; k = c.port.Take() {
+			from = append(from, k.home)
+			c.port.Return(k)
+		}
+	})
+	if want := []*Port{a.port, b.port, a.port}; !slices.Equal(from, want) {
+		t.Fatalf("c took packets of %v", from)
+	}
+	for _, e := range []*toy{a, b} {
+		want := 2
+		if e == b {
+			want = 1
+		}
+		n := 0
+		for k := e.port.returned.takeAll(); k != nil; k = k.next {
+			if n++; k.home != e.port {
+				t.Errorf("a packet of another port is in the pool")
+			}
+		}
+		if n != want {
+			t.Errorf("%d packets came home, want %d", n, want)
+		}
+	}
+}
