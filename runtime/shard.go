@@ -23,7 +23,8 @@ type shard struct {
 	// closing are the identifiers that the device did not let go yet, each with whom to
 	// tell.
 	closing map[connID]func(error)
-	cmGone  bool // the channel is closed
+	cmGone  bool          // the channel is closed
+	watch   *removalWatch // of the first shard; nil for none
 }
 
 // connID is what connections, listeners and the like have at the device: an
@@ -67,7 +68,9 @@ func newShard(rt *Runtime, node int) (_ *shard, err error) {
 	var werr error
 	if err = s.r.Do(context.Background(), func() {
 		if werr = s.r.Watch(s.cm, s.takeCM); werr == nil && len(rt.shards) == 0 {
-			werr = s.r.Watch(rt.dev.Async(), s.takeAsync)
+			if werr = s.r.Watch(rt.dev.Async(), s.takeAsync); werr == nil {
+				werr = s.watchRemoval()
+			}
 		}
 	}); err != nil {
 		return nil, err
@@ -210,7 +213,9 @@ func (s *shard) close(ctx context.Context) error {
 				for id, done := range s.closing {
 					s.tryClose(id, 1, done)
 				}
-				err = s.cm.Close()
+				if err = s.unwatchRemoval(); err == nil {
+					err = s.cm.Close()
+				}
 			}
 			s.cmGone = err == nil
 		}); derr != nil && !errors.Is(derr, reactor.ErrClosed) {

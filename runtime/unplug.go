@@ -12,7 +12,8 @@ import (
 
 // How a device that is gone ends a runtime (ADR 5). Three may tell: a turn that
 // answers ErrDeviceRemoved, the device's DEVICE_FATAL, an identifier's
-// DEVICE_REMOVAL. Whoever tells first has everything ended, on every reactor:
+// DEVICE_REMOVAL (there is always one, see removalWatch). Whoever tells first has
+// everything ended, on every reactor:
 //
 //	deviceGone ──> each target gets DEVICE_REMOVAL ──> Conn.unplug, Listener.stop, …
 //	          └──> then the shared receives
