@@ -89,13 +89,17 @@ func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
 	if o.Path.DestRdAtomic == 0 {
 		o.Path.DestRdAtomic = rt.reads
 	}
+	id, err := rt.place(o.Path)
+	if err != nil {
+		return nil, rt.blame(err)
+	}
 	c, err := rt.newConn(opts)
 	if err != nil {
 		return nil, err
 	}
 	p := &Prepared{c: c}
 	c.promise, p.f = rt.conns.New(nil)
-	if derr := c.sh.r.Do(context.Background(), func() { err = c.prepare(p, o.Path) }); derr != nil || err != nil {
+	if derr := c.sh.r.Do(context.Background(), func() { err = c.prepare(p, id) }); derr != nil || err != nil {
 		p.f.Discard()
 		c.Abort()
 		return nil, errors.Join(derr, rt.blame(err))
@@ -104,16 +108,11 @@ func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
 }
 
 // prepare makes the queue pair. What fails is given back by giveUp. Holder only.
-func (c *Conn) prepare(p *Prepared, path bootstrap.Path) error {
+func (c *Conn) prepare(p *Prepared, id *plainID) error {
 	c.state = connConnecting
-	id := &plainID{}
 	err := c.given()
 	if err == nil {
-		id.path, id.own, err = path.On(c.rt.dev)
-	}
-	if err == nil {
 		c.id = id
-		id.own.PSN = bootstrap.RandomPSN()
 		err = c.setup()
 	}
 	if err != nil {
@@ -141,10 +140,12 @@ func (p *Prepared) PostRecv(locals ...Slice) (Future, error) { return p.c.PostRe
 
 // Connect joins the queue pair to the peer's, and p becomes the Conn. That nobody
 // is there shows in the first operation that wants an answer. Whatever fails, p is
-// closed. It may be called once, and blocks on a reactor.
+// closed. It may be called once. It waits, at most until ctx ends, for the system to
+// find the peer's hardware address, then blocks on a reactor.
 //
-// Errors: bootstrap.ErrDest for a peer that cannot be; ErrClosed for the second
-// call, or after Close; verbs.ErrDeviceRemoved; the device's; the context's.
+// Errors: bootstrap.ErrDest for a peer that cannot be; ErrUnreachable for one to
+// whom there is no way; ErrClosed for the second call, or after Close;
+// verbs.ErrDeviceRemoved; the device's; the context's.
 //
 // Implements: ibv_modify_qp to RTR and to RTS.
 func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, error) {
@@ -152,7 +153,7 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 		return nil, fmt.Errorf("%w: it was connected or closed before", ErrClosed)
 	}
 	c := p.c
-	err := c.rt.reach(p.path, peer)
+	err := c.rt.reach(ctx, p.path, peer)
 	if err == nil {
 		var joined error // the turn's, which may come to it after the context's end
 		if err = c.sh.r.Do(ctx, func() { joined = c.join(peer) }); err == nil {
@@ -165,29 +166,7 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 	}
 	p.f.Discard()
 	c.Abort()
-	return nil, fmt.Errorf("connecting to %v: %w", peer, err)
-}
-
-// reach has the system find the peer's hardware address, by making an address handle
-// to it. On RoCE the queue pair's way to RTR does that, too, and the kernel waits
-// some seconds for a peer that does not answer: a reactor's turn cannot.
-func (rt *Runtime) reach(path bootstrap.Path, peer bootstrap.Dest) error {
-	attr, err := path.AH(peer)
-	if err != nil {
-		return err
-	}
-	if err := rt.enter(); err != nil { // or Close would find the domain in use
-		return err
-	}
-	defer rt.leave()
-	ah, err := rt.pd.CreateAH(&attr)
-	if errors.Is(err, verbs.ErrNotSupported) {
-		return nil // a device without datagrams does not find it this way
-	}
-	if err != nil {
-		return rt.blame(err)
-	}
-	return giveBack(ah)
+	return nil, fmt.Errorf("connecting to %v: %w", peer, unreachable(c.rt.blame(err)))
 }
 
 // join is Connect; what fails is given back by giveUp, while the caller has the

@@ -29,6 +29,18 @@ type plainID struct {
 	qp   verbs.QP
 }
 
+// place chooses where a queue pair will be. It asks the device, by system calls, of
+// which a long table of addresses takes hundreds: not on the turn.
+func (rt *Runtime) place(path bootstrap.Path) (*plainID, error) {
+	if err := rt.enter(); err != nil { // or Close would take the device away
+		return nil, err
+	}
+	defer rt.leave()
+	path, own, err := path.On(rt.dev)
+	own.PSN = bootstrap.RandomPSN()
+	return &plainID{path: path, own: own}, err
+}
+
 // String names it as its queue pair is named: for messages, and for the order of
 // a simulation.
 func (id *plainID) String() string {

@@ -20,9 +20,8 @@ type shard struct {
 	domain
 	// targets get the events of the identifiers they own.
 	targets map[connID]cmTarget
-	// closing are the identifiers that the device did not let go yet, each with whom to
-	// tell.
-	closing map[connID]func(error)
+	// closing are the identifiers that the device did not let go yet (close_id.go).
+	closing map[connID]*closingID
 	cmGone  bool          // the channel is closed
 	watch   *removalWatch // of the first shard; nil for none
 }
@@ -39,7 +38,7 @@ type cmTarget interface {
 }
 
 func newShard(rt *Runtime, node int) (_ *shard, err error) {
-	s := &shard{rt: rt, targets: map[connID]cmTarget{}, closing: map[connID]func(error){}}
+	s := &shard{rt: rt, targets: map[connID]cmTarget{}, closing: map[connID]*closingID{}}
 	var now func() time.Time // the machine's
 	if rt.cfg.stepped {
 		now = rt.cfg.now
@@ -163,41 +162,6 @@ func (s *shard) drop(id verbs.CMID) {
 	s.closeID(id, nil)
 }
 
-// closeRetry is how long to wait for the acknowledgement of an event that
-// another goroutine has.
-const closeRetry = time.Millisecond
-
-// closeTries is how often an identifier is closed that the device does not let
-// go, with closeRetry between. Its queue pair may have our memory until then.
-const closeTries = 100
-
-// closeID closes an identifier, now or as soon as its events are
-// acknowledged, and then calls done (may be nil). Holder only.
-func (s *shard) closeID(id connID, done func(error)) { s.tryClose(id, closeTries, done) }
-
-func (s *shard) tryClose(id connID, tries int, done func(error)) {
-	delete(s.targets, id)
-	err := id.Close()
-	switch busy := errors.Is(err, verbs.ErrBusy); {
-	case err == nil || errors.Is(err, verbs.ErrDeviceRemoved):
-	case busy || tries > 1:
-		if !busy {
-			tries--
-		}
-		s.closing[id] = done
-		s.r.After(closeRetry, func() {
-			if _, left := s.closing[id]; left { // else the shard's end was faster
-				s.tryClose(id, tries, done)
-			}
-		})
-		return
-	}
-	delete(s.closing, id)
-	if done != nil {
-		done(err)
-	}
-}
-
 func (s *shard) close(ctx context.Context) error {
 	if s.cm != nil {
 		var err error
@@ -210,8 +174,9 @@ func (s *shard) close(ctx context.Context) error {
 			}
 			if err == nil {
 				s.takeCM()
-				for id, done := range s.closing {
-					s.tryClose(id, 1, done)
+				for _, c := range s.closing {
+					c.tries = 1 // the last
+					s.tryClose(c)
 				}
 				if err = s.unwatchRemoval(); err == nil {
 					err = s.cm.Close()

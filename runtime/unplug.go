@@ -12,7 +12,7 @@ import (
 
 // How a device that is gone ends a runtime (ADR 5). Three may tell: a turn that
 // answers ErrDeviceRemoved, the device's DEVICE_FATAL, an identifier's
-// DEVICE_REMOVAL (there is always one, see removalWatch). Whoever tells first has
+// DEVICE_REMOVAL (removalWatch has one where the device has an address). Whoever tells first has
 // everything ended, on every reactor:
 //
 //	deviceGone ──> each target gets DEVICE_REMOVAL ──> Conn.unplug, Listener.stop, …

@@ -1,0 +1,149 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: a peer whose hardware address the system looks for, in vain perhaps, keeps a
+// Connect no longer than its context; the look-up ends by itself, before the runtime
+// closes, and leaves nothing.
+func TestPlainConnectEndsWithItsContext(t *testing.T) { onBeds(t, plainConnectEnds) }
+
+func plainConnectEnds(t *testing.T, b bed) {
+	rt := b.open(t, Config{}, 0)
+	p := prepare(t, rt, PlainOptions{})
+	slow := slowDomain{rt.pd, make(chan struct{}), make(chan struct{})}
+	rt.pd = slow
+	ctx, cancel := context.WithCancel(testContext(t))
+	got := make(chan error, 1)
+	go func() { _, err := p.Connect(ctx, p.Local()); got <- err }()
+	<-slow.entered
+	cancel()
+	select {
+	case err := <-got:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("connecting ended with %v, want context.Canceled", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("Connect waits for the address although its context has ended")
+	}
+	if err := p.Close(testContext(t)); err != nil {
+		t.Errorf("closing meanwhile: %v", err)
+	}
+	closing := make(chan error, 1)
+	go func() { closing <- rt.Close(testContext(t)) }()
+	close(slow.let)
+	if err := <-closing; err != nil {
+		t.Errorf("closing the runtime meanwhile: %v", err)
+	}
+}
+
+// wayless is a domain whose system finds no way to anybody.
+type wayless struct {
+	verbs.PD
+	err error
+}
+
+func (d wayless) CreateAH(*verbs.AHAttr) (verbs.AH, error) { return nil, d.err }
+
+// Rule: a peer to whom the system finds no way is ErrUnreachable, with what the
+// system says; what failed for another reason is not.
+func TestPlainPeerWithoutAWay(t *testing.T) {
+	onBeds(t, func(t *testing.T, b bed) {
+		rt := b.open(t, Config{}, 0)
+		pd := rt.pd
+		for errno, want := range map[syscall.Errno]bool{
+			syscall.ETIMEDOUT: true, syscall.EHOSTUNREACH: true, syscall.ENETUNREACH: true, syscall.EPERM: false, syscall.ENOMEM: false,
+		} {
+			p := prepare(t, rt, PlainOptions{})
+			rt.pd = wayless{pd, &verbs.OpError{Op: "ibv_create_ah", Errno: errno}}
+			_, err := p.Connect(testContext(t), p.Local())
+			rt.pd = pd
+			if !errors.Is(err, errno) || errors.Is(err, ErrUnreachable) != want {
+				t.Errorf("%v became %v; want it to be ErrUnreachable: %t", errno, err, want)
+			}
+		}
+	})
+}
+
+// Rule: the same when the system forgets the way before the queue pair takes it.
+func TestPlainPeerWhoseWayIsForgotten(t *testing.T) {
+	cfg, plan := failing(t, "ibv_modify_qp", 2) // the first is to INIT, the second to RTR
+	plan.Errno = syscall.ETIMEDOUT
+	p := prepare(t, mustOpen(t, cfg), PlainOptions{})
+	if _, err := p.Connect(testContext(t), p.Local()); !errors.Is(err, ErrUnreachable) || !errors.Is(err, syscall.ETIMEDOUT) {
+		t.Errorf("connecting: %v, want ErrUnreachable for ETIMEDOUT", err)
+	}
+}
+
+// askedProvider opens devices that call asked, which may be nil, before every
+// question.
+type askedProvider struct {
+	verbs.Provider
+	asked atomic.Pointer[func()] // set by the test when the runtime is open
+}
+
+func (p *askedProvider) Open(name string) (verbs.Context, error) {
+	c, err := p.Provider.Open(name)
+	return askedContext{c, func() {
+		if fn := p.asked.Load(); fn != nil {
+			(*fn)()
+		}
+	}}, err
+}
+
+type askedContext struct {
+	verbs.Context
+	asked func()
+}
+
+func (c askedContext) QueryDevice() (verbs.DeviceAttr, error) {
+	c.asked()
+	return c.Context.QueryDevice()
+}
+
+func (c askedContext) QueryPort(port uint8) (verbs.PortAttr, error) {
+	c.asked()
+	return c.Context.QueryPort(port)
+}
+
+func (c askedContext) QueryGID(port uint8, index int) (verbs.GID, error) {
+	c.asked()
+	return c.Context.QueryGID(port, index)
+}
+
+func (c askedContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, error) {
+	c.asked()
+	return c.Context.QueryGIDEntry(port, index)
+}
+
+// Rule: preparing asks the device where it is, hundreds of system calls perhaps,
+// while the reactor goes on with its turns.
+func TestPreparingAsksTheDeviceOffTheTurn(t *testing.T) {
+	notOnDevice(t, "its devices have the names of the software RNIC's")
+	onBeds(t, func(t *testing.T, b bed) {
+		p := &askedProvider{Provider: b.open(t, Config{}, 1).provider}
+		rt := b.open(t, Config{Provider: p, Reactors: 1, NoCallerDriving: true}, 0)
+		n := 0
+		asked := func() {
+			n++
+			ctx, cancel := context.WithTimeout(testContext(t), 10*time.Second)
+			defer cancel()
+			if err := rt.shards[0].r.Do(ctx, func() {}); err != nil {
+				t.Errorf("question %d: the reactor makes no turn: %v", n, err)
+			}
+		}
+		p.asked.Store(&asked)
+		prepare(t, rt, PlainOptions{})
+		if p.asked.Store(nil); n == 0 {
+			t.Error("nothing was asked")
+		}
+	})
+}
