@@ -10,7 +10,21 @@ package verbs
 //
 // The promise is about time, not about which thread: turns that follow one
 // another, each seeing what the last one did, keep it from whichever threads they
-// come. To break it corrupts queues; some libraries end the process.
+// come. It covers
+//
+//   - posts to the queue pairs, and to the shared receive queues, of the domain:
+//     of any two, one at a time;
+//   - polling a completion queue to which receives out of such a shared queue
+//     complete, of whichever domain their queue pairs are, and closing those queue
+//     pairs: either gives the receive's place back, in the shared queue (rdma-core
+//     providers/mlx5/cq.c, mlx5_free_srq_wqe). So a shared queue that several
+//     threads poll for is made outside of any thread domain;
+//   - polling the completion queues of its queue pairs, since a library may keep
+//     a queue pair and its completions under one lock. No call tells which do.
+//
+// A completion queue itself belongs to no domain, and is polled by one thread at a
+// time anyway ([Context.Turn]). To break the promise corrupts queues; some
+// libraries end the process.
 //
 // Implements: struct ibv_td.
 type TD interface {

@@ -83,11 +83,13 @@ type Context interface {
 	Async() AsyncChannel
 	// Turn carries out one turn; see Turn. It does not block. It may be
 	// called concurrently only for different queue pairs and completion
-	// queues, not for two queue pairs of one thread domain (TD), and none that it
-	// names may be closed meanwhile. The outcome of each group is in the group. The error says that
-	// the device is gone (ErrDeviceRemoved), and then nothing was done: from
-	// then on the device touches no memory, what was outstanding never
-	// completes, and the objects can only be closed.
+	// queues, and none that it names may be closed meanwhile. Queue pairs and
+	// shared receive queues of one thread domain, and the completion queues that
+	// they complete to, count as one for that: TD says which. The outcome of each
+	// group is in the group. The error says that the device is gone
+	// (ErrDeviceRemoved), and then nothing was done: from then on the device
+	// touches no memory, what was outstanding never completes, and the objects
+	// can only be closed.
 	Turn(t *Turn) error
 	// Objects counts what is alive, for leak checks.
 	Objects() ObjectCount
@@ -130,8 +132,9 @@ type PD interface {
 	// pages nothing on demand, or not so. Implements: ibv_advise_mr.
 	AdviseMR(a Advice, flags AdviseFlags, list []SGE) error
 	// AllocParentDomain makes a domain that stands for this one, with a thread
-	// domain for what is made in it; td nil gives none. Objects of both may be used
-	// together. This domain and td must outlive it. ErrNotSupported where the
+	// domain for the queue pairs and shared receive queues that are made in it
+	// (TD says what that asks of posting and polling); td nil gives none. Objects
+	// of both may be used together. This domain and td must outlive it. ErrNotSupported where the
 	// device has none. It does not block. Implements: ibv_alloc_parent_domain.
 	AllocParentDomain(td TD) (PD, error)
 	// AllocMW makes a memory window. Implements: ibv_alloc_mw.
@@ -229,8 +232,12 @@ type QP interface {
 	// written: of READs that are posted here, of WRITEs and SENDs that come here.
 	// Whoever watches memory for a message's last byte needs it; 0 promises
 	// nothing. It holds for memory that this CPU reads, and not for regions with
-	// relaxed ordering. ErrNotSupported where the library is too old to be asked.
-	// It does not block. Implements: ibv_query_qp_data_in_order with
+	// relaxed ordering; libmlx5 answers for queue pairs in RTS only.
+	// ErrNotSupported where libibverbs has no such call (rdma-core before 36).
+	// From 36 to 45 it has the call and no flags, and libmlx5 answers a question
+	// with a flag by 0: nothing is promised there. On other processors than x86 it
+	// promises nothing in any release. It does not block.
+	// Implements: ibv_query_qp_data_in_order with
 	// IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS.
 	DataInOrder(op WROpcode) (DataOrder, error)
 	// QueryECE reads what the queue pair offers, or what was agreed.

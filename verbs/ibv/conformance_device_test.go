@@ -71,8 +71,7 @@ func devicePair(t *testing.T, nameA, nameB string, cfg Config) verbstest.Pair {
 }
 
 func isRXE(ctx verbs.Context) bool {
-	c := ctx.(*deviceContext)
-	return softRoCE(c.t, c.c)
+	return ctx.(*deviceContext).rxe
 }
 
 // joinGroups has the host join the suite's multicast groups on the interfaces of

@@ -38,6 +38,9 @@ type deviceContext struct {
 	counts verbs.ObjectCount
 	opened int // 1 while the context is; counted like an object
 
+	// rxe says that the device is Soft-RoCE. Immutable.
+	rxe bool
+
 	// look is what every list of sends must be looked through for, whatever else
 	// there is. Immutable.
 	look uint16
@@ -59,8 +62,13 @@ func newContext(p *Provider, t *verbsTable, c *C.struct_vb_context, info verbs.D
 		C.shim_close(t, c) // the failure is reported already
 		return nil, failed("fcntl", info.Name, e)
 	}
-	ctx := &deviceContext{p: p, t: t, c: c, info: info}
-	if softRoCE(t, c) {
+	rxe, e := softRoCE(t, c)
+	if e != 0 {
+		C.shim_close(t, c) // the failure is reported already
+		return nil, failed("ibv_query_device", info.Name, e)
+	}
+	ctx := &deviceContext{p: p, t: t, c: c, info: info, rxe: rxe}
+	if rxe {
 		ctx.look = lookOpcodes | lookInvalid
 	}
 	ctx.ctx = ctx

@@ -15,8 +15,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// group is one group of a turn as C sees it: numbers only, so that a frame may
-// lie on the stack of the goroutine, which C does not outlive.
+// group is one group of a turn as C sees it: numbers only. An array of them, a
+// frame, is lent to C while turn_run runs and no longer, so it may lie on the stack
+// of the goroutine, which stays where it is until the call returns. What the
+// numbers name others keep: objects live because none that a turn names may be
+// closed meanwhile, lists and completions are off-heap memory of the turn's caller.
 type group = C.struct_turn_group
 
 // lookOpcodes has C look for opcodes that are none, in lists for a library that
@@ -31,7 +34,8 @@ const lookInvalid = C.TURN_LOOK_INVALID
 // handful of busy queue pairs has. 16 of 40 bytes are cheap to clear.
 const smallFrame = 16
 
-// frames are frames of larger turns, so that those do not allocate either.
+// frames are frames of larger turns, so that those do not allocate either. A turn
+// has one from before its crossing until its answers are taken out.
 var frames = sync.Pool{New: func() any { return new([]group) }}
 
 // Turn carries out one turn in one crossing into C. It does not block and does

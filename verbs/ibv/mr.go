@@ -118,9 +118,9 @@ func (m *memoryRegion) Handle() uint64 { return addr(m.c) }
 func (m *memoryRegion) Close() error {
 	return m.shut("ibv_dereg_mr", func() syscall.Errno {
 		e := syscall.Errno(C.shim_dereg_mr(m.ctx.t, m.c))
-		if e == syscall.EINVAL && m.ctx.windows.Load() != 0 {
-			// The handle is right, so this is Soft-RoCE's word for a window that
-			// is bound (Linux 6.12 rxe_verbs.c, rxe_dereg_mr).
+		if e == syscall.EINVAL && m.ctx.rxe && m.ctx.windows.Load() != 0 {
+			// Soft-RoCE's word for a window that is bound (Linux 6.12 rxe_verbs.c,
+			// rxe_dereg_mr). What other devices mean by EINVAL only they know.
 			e = syscall.EBUSY
 		}
 		if (e == 0 || m.ctx.gone(e)) && m.arena != nil {

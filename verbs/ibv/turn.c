@@ -47,10 +47,16 @@ static void keep_keys(struct vb_send_wr *wr, uint32_t n)
 }
 
 /* A window is unbound by a binding of length 0, which needs no region
- * (ibv_bind_mw(3)). Soft-RoCE's library follows the region all the same
- * (rdma-core providers/rxe/rxe.c, convert_send_wr and wr_bind_mw), so it is lent
- * one without a key while the list is posted. A list is its poster's own, and C
- * keeps none of it. */
+ * (ibv_bind_mw(3)). Soft-RoCE's library follows the pointer to the region all the
+ * same (rdma-core providers/rxe/rxe.c, convert_send_wr and wr_bind_mw), so a
+ * request without one is lent this one, whose key is 0.
+ *
+ * It is this file's, there is one for the process, and nobody writes it: turns of
+ * several contexts lend it at the same time. The list is its poster's, and ours
+ * from the call of turn_run to its return. Before the library is called the whole
+ * list is lent to; after it, all of that is taken back, from requests that were
+ * refused as well, so that the poster finds its list as it was. The library has
+ * what it needs of the region by then: it copies the key into its queue. */
 static struct {
 	struct vb_mr mr;
 	uint64_t behind[8]; /* what libraries keep behind it (struct verbs_mr) */

@@ -18,13 +18,14 @@ enum {
 };
 
 enum {
-	TURN_LOOK_BINDINGS = 1, /* there are memory windows */
+	TURN_LOOK_BINDINGS = 1, /* there are memory windows: a list may bind them */
 	TURN_LOOK_OPCODES = 2,	/* the library takes any opcode */
 	TURN_LOOK_INVALID = 4	/* of a poll: WITH_INV comes as the kernel's number */
 };
 
-/* One group. It holds addresses as numbers, so that the frame may lie in Go's
- * memory: Go holds no C pointer in it, and C keeps nothing of it. */
+/* One group. The array of them is Go's, on the stack of a goroutine or of its
+ * heap, and lent from the call of turn_run to its return: nothing here keeps a
+ * pointer to it. Addresses are numbers in it, so that it holds no pointer of Go. */
 struct turn_group {
 	uint64_t obj;
 	uint64_t at;

@@ -1,0 +1,67 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
+)
+
+// Rule: EINVAL from ibv_dereg_mr means a window that is bound on Soft-RoCE, where
+// there are windows, and nowhere else: a wrong word of ours would have a program
+// look for a window that is not bound.
+func TestOnlySoftRoCESaysInvalidForBusy(t *testing.T) {
+	r := newRig(t, Config{})
+	dereg := func(want error, what string) {
+		t.Helper()
+		mr, err := r.pd.RegMR(r.arena.Addr(), 4096, 0, verbs.AccessLocalWrite)
+		must(t, err)
+		r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_dereg_mr", Err: syscall.EINVAL})
+		if err := mr.Close(); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+		must(t, mr.Close())
+	}
+	dereg(verbs.ErrInvalid, "a device with no windows")
+	w, err := r.pd.AllocMW(verbs.MWType2)
+	must(t, err)
+	dereg(verbs.ErrInvalid, "a device with windows")
+	r.ctx.rxe = true
+	dereg(verbs.ErrBusy, "Soft-RoCE with windows")
+	must(t, w.Close())
+	dereg(verbs.ErrInvalid, "Soft-RoCE with no windows")
+}
+
+// Rule: a device that does not say what it is, is not opened. Each time that Open
+// asks it can fail; taken for hardware, Soft-RoCE would have lists that it reads
+// behind its tables for.
+func TestDeviceThatDoesNotSayWhatItIsIsNotOpened(t *testing.T) {
+	r := newRig(t, Config{})
+	const call = "ibv_query_device_ex"
+	before := r.null.Calls(call)
+	must(t, opened(t, r.ctx.p, "null0").Close())
+	asked := r.null.Calls(call) - before
+	if asked == 0 {
+		t.Fatal("Open asks the device for nothing")
+	}
+	contexts := r.null.Stats().Contexts
+	for nth := uint64(1); nth <= asked; nth++ {
+		_, err := r.null.Add(nulldev.Fault{Kind: nulldev.FailCall, Call: call, Nth: nth, Count: 1, Err: syscall.EACCES})
+		must(t, err)
+		c, err := r.ctx.p.Open("null0")
+		if op, ok := errors.AsType[*verbs.OpError](err); !ok || op.Op != "ibv_query_device" || op.Errno != syscall.EACCES {
+			t.Errorf("Open, failing the %d. question: %v", nth, err)
+		}
+		if c != nil {
+			must(t, c.Close())
+		}
+		r.null.Clear()
+	}
+	if n := r.null.Stats().Contexts; n != contexts {
+		t.Errorf("%d contexts are open that nobody has", n-contexts)
+	}
+}
