@@ -52,7 +52,7 @@ func TestWantedUntilDiscardedOrSettled(t *testing.T) {
 	}
 	p, f = New[int]()
 	ctx, cancel := context.WithCancel(t.Context())
-	result := awaiting(t, f, ctx)
+	result := awaiting(ctx, t, f)
 	f.Discard()
 	if !p.Wanted() {
 		t.Fatal("a goroutine awaits, and the promise is not wanted")
@@ -84,7 +84,7 @@ func TestAwaitCancelConsumesNothing(t *testing.T) {
 }
 
 // awaiting starts an Await and returns when it holds the wait.
-func awaiting(t *testing.T, f Future[int], ctx context.Context) (result chan error) {
+func awaiting(ctx context.Context, t *testing.T, f Future[int]) (result chan error) {
 	t.Helper()
 	result = make(chan error, 1)
 	go func() { _, err := f.Await(ctx); result <- err }()
@@ -155,7 +155,7 @@ func TestMisuse(t *testing.T) {
 
 func TestOneAwaiter(t *testing.T) {
 	p, f := New[int]()
-	first := awaiting(t, f, context.Background())
+	first := awaiting(context.Background(), t, f)
 	_, err := f.Await(context.Background())
 	want(t, "second Await", 0, err, 0, ErrAwaited)
 	_, err, ok := f.Poll()
@@ -183,13 +183,13 @@ func TestDiscard(t *testing.T) {
 	late.Discard()
 	p, cancelled := pool.New(nil)
 	ctx, cancel := context.WithCancel(context.Background())
-	result := awaiting(t, cancelled, ctx)
+	result := awaiting(ctx, t, cancelled)
 	cancelled.Discard()
 	cancel()
 	want(t, "Await", 0, <-result, 0, context.Canceled)
 	p.Settle(3, errOp)
 	p, awaited := pool.New(nil)
-	result = awaiting(t, awaited, context.Background())
+	result = awaiting(context.Background(), t, awaited)
 	awaited.Discard()
 	p.Settle(4, errOp)
 	want(t, "Await of one who stayed", 0, <-result, 0, errOp)
@@ -262,7 +262,7 @@ func TestDriverAnswers(t *testing.T) {
 
 	var ticket Ticket
 	drive = func(_ context.Context, w *Waiter) error { ticket = w.Ticket(); return nil }
-	result := awaiting(t, f, context.Background())
+	result := awaiting(context.Background(), t, f)
 	if f.cell.Offer() || ticket.Offer() {
 		t.Fatal("an offer reached a waiter whose driver had declined")
 	}
@@ -282,7 +282,7 @@ func TestDriverAnswers(t *testing.T) {
 		p.Settle(3, nil)
 		return nil
 	}
-	result = awaiting(t, f, context.Background())
+	result = awaiting(context.Background(), t, f)
 	if ticket.Offer() || (Ticket{}).Offer() {
 		t.Fatal("an expired or zero ticket was accepted")
 	}

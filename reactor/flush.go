@@ -95,7 +95,7 @@ func (q *Queue) refuse(next func(uint32) uint32, first uint32, n int) {
 		err = q.failed.get()
 	}
 	if err == nil {
-		err = unbound
+		err = errShut
 	}
 	for i := first; n > 0; n-- {
 		after := uint32(0)

@@ -133,15 +133,15 @@ type failure struct {
 	err atomic.Pointer[error]
 }
 
-// unbound is the cause of a queue that is shut.
-var unbound = fmt.Errorf("%w: %w", ErrRequest, errUnbound)
+// errShut is the cause of a queue that is shut.
+var errShut = fmt.Errorf("%w: %w", ErrRequest, errUnbound)
 
-func (f *failure) shut() { f.err.Store(&unbound) }
-func (f *failure) open() { f.err.CompareAndSwap(&unbound, nil) }
+func (f *failure) shut() { f.err.Store(&errShut) }
+func (f *failure) open() { f.err.CompareAndSwap(&errShut, nil) }
 
 // set reports whether err became the cause.
 func (f *failure) set(err error) bool {
-	return f.err.CompareAndSwap(nil, &err) || f.err.CompareAndSwap(&unbound, &err) || f.err.CompareAndSwap(nil, &err)
+	return f.err.CompareAndSwap(nil, &err) || f.err.CompareAndSwap(&errShut, &err) || f.err.CompareAndSwap(nil, &err)
 }
 
 func (f *failure) get() error {

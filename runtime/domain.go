@@ -25,15 +25,16 @@ func newDomain(rt *Runtime) (d domain, err error) {
 	if rt.cfg.NoThreadDomains {
 		return d, nil
 	}
-	if d.td, err = rt.dev.AllocTD(); err != nil {
-		d.td = nil
-		return d, nil
+	td, why := rt.dev.AllocTD()
+	if why != nil {
+		return d, nil //nolint:nilerr // as above
 	}
-	if d.own, err = rt.pd.AllocParentDomain(d.td); err != nil {
-		d.own = nil
+	d.td = td
+	own, why := rt.pd.AllocParentDomain(td)
+	if why != nil {
 		return d, d.close()
 	}
-	d.pd = d.own
+	d.pd, d.own = own, own
 	return d, nil
 }
 

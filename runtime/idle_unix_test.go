@@ -148,7 +148,7 @@ func spent(t *testing.T) work {
 		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 			t.Fatal(err)
 		}
-		return work{time.Duration(u.Utime.Nano() + u.Stime.Nano()), int64(u.Nvcsw)}
+		return work{time.Duration(u.Utime.Nano() + u.Stime.Nano()), int64(u.Nvcsw)} //nolint:unconvert // 32 bits on 32-bit systems
 	}
 	before := used()
 	<-time.After(idleTime)

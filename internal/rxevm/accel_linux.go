@@ -26,11 +26,11 @@ func accelerator(ctx context.Context, img *Image, say func(format string, args .
 	if a := os.Getenv("VERBENA_RXEVM_ACCEL"); a != "" {
 		return a
 	}
-	if f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err != nil {
+	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
 		return emulation
-	} else {
-		f.Close()
 	}
+	_ = f.Close() // that it opens was the question
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return emulation

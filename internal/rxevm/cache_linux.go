@@ -64,7 +64,7 @@ func Prepare(ctx context.Context, say func(format string, args ...any)) (*Image,
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
+	defer func() { _ = unlock() }() // the lock goes with the descriptor, whatever Close says
 	have := remembered(dir)
 	cached := &Image{Dir: filepath.Join(dir, "image-"+have.Key), Key: have.Key}
 	usable := have.Recipe == recipeID() && complete(cached.Dir)
@@ -182,7 +182,7 @@ func prune(dir, keep string) error {
 			}
 			if f, err := os.Open(filepath.Join(old, lockName)); err == nil {
 				used := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil
-				f.Close()
+				_ = f.Close() // nothing was written
 				if used {
 					continue
 				}
@@ -200,7 +200,7 @@ func (img *Image) use() (*os.File, error) {
 		return nil, err
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
-		f.Close()
+		_ = f.Close() // the failure is reported already
 		return nil, fmt.Errorf("rxevm: image %s is being removed: %w", img.Key, err)
 	}
 	return f, nil
@@ -227,13 +227,13 @@ func lock(ctx context.Context, file string) (unlock func() error, err error) {
 			return f.Close, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
-			f.Close()
+			_ = f.Close() // the failure is reported already
 			return nil, fmt.Errorf("rxevm: locking %s: %w", file, err)
 		}
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			f.Close()
+			_ = f.Close() // as above
 			return nil, fmt.Errorf("rxevm: waiting for another process that prepares the image: %w", ctx.Err())
 		}
 	}
@@ -250,7 +250,7 @@ func replace(name string, text []byte) error {
 		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
-		os.Remove(f.Name())
+		err = errors.Join(err, os.Remove(f.Name()))
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package rxevm
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"regexp"
 	"slices"
@@ -54,7 +55,7 @@ func (c *console) read(r io.Reader) {
 		if len(line) > 0 {
 			c.take(line)
 		}
-		if err != nil && err != bufio.ErrBufferFull {
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return
 		}
 	}

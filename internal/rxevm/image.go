@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"path"
 	"slices"
 	"strings"
@@ -47,8 +46,7 @@ func keyOf(files []string) string {
 // recipeID is what of an image's key does not come from the mirror.
 func recipeID() string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%s %s", keyOf(nil), suite)
-	io.WriteString(h, strings.Join(packages, " "))
+	fmt.Fprintf(h, "%s %s%s", keyOf(nil), suite, strings.Join(packages, " "))
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 

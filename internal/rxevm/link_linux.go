@@ -61,7 +61,7 @@ func (m *Machine) watch() {
 		case <-m.stop:
 			return
 		case <-m.qemu.dead:
-			m.fail(fmt.Errorf("%w: QEMU ended: %v: %s", ErrLost, m.qemu.err, m.qemu.said()))
+			m.fail(fmt.Errorf("%w: QEMU ended: %v: %s", ErrLost, m.qemu.how(), m.qemu.said()))
 			return
 		case <-tick.C:
 		}

@@ -104,12 +104,11 @@ func boot(ctx context.Context, c *Config, img *Image, agent []byte) (_ *Machine,
 		return nil, err
 	}
 	if m.dir, m.owner, err = ownFolder(); err != nil {
-		m.image.Close()
-		return nil, err
+		return nil, errors.Join(err, m.image.Close())
 	}
 	defer func() {
 		if err != nil {
-			m.discard()
+			err = errors.Join(err, m.discard())
 		}
 	}()
 	if err := os.Mkdir(m.Dir(), 0o755); err != nil {
@@ -118,7 +117,7 @@ func boot(ctx context.Context, c *Config, img *Image, agent []byte) (_ *Machine,
 	fds, err := m.plug(c)
 	defer func() {
 		for _, f := range fds {
-			f.Close() // QEMU has its own by now
+			_ = f.Close() // QEMU has its own by now
 		}
 	}()
 	if err != nil {
@@ -162,8 +161,7 @@ func (m *Machine) plug(c *Config) (theirs []*os.File, err error) {
 		return theirs, err
 	}
 	if m.plugged, err = c.Cable.plug(conn); err != nil {
-		conn.Close()
-		return theirs, err
+		return theirs, errors.Join(err, conn.Close())
 	}
 	m.address = fmt.Sprintf("10.78.0.%d/24", m.plugged)
 	return theirs, nil
@@ -203,7 +201,7 @@ func (m *Machine) greet(ctx context.Context) error {
 		}
 		came <- g
 	}()
-	why := error(nil)
+	var why error
 	select {
 	case g := <-came:
 		if g.err == nil {
@@ -252,10 +250,10 @@ func (m *Machine) kill() {
 // never started.
 func (m *Machine) discard() error {
 	if m.link != nil {
-		m.link.Close()
+		_ = m.link.Close() // Close has closed it already
 	}
 	if m.monitor.conn != nil {
-		m.monitor.conn.Close()
+		_ = m.monitor.conn.Close() // QEMU is dead: nobody misses a word
 	}
 	return errors.Join(os.RemoveAll(m.dir), m.owner.Close(), m.image.Close())
 }
@@ -288,7 +286,7 @@ func (m *Machine) Close() error {
 			}
 		}
 		m.kill()
-		m.link.Close() // receive ends
+		_ = m.link.Close() // receive ends
 		m.ended.Wait()
 		m.err = errors.Join(lost, m.console.since(0), m.discard())
 	})

@@ -79,7 +79,7 @@ func Install(ctx context.Context, say func(format string, args ...any)) error {
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
 		cmd.WaitDelay = time.Second
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%w; installing failed: apt-get %s: %v: %s", missing, args[0], err, lastLine(string(out)))
+			return fmt.Errorf("%w; installing failed: apt-get %s: %w: %s", missing, args[0], err, lastLine(string(out)))
 		}
 	}
 	return Missing()

@@ -166,6 +166,14 @@ func (q *qemu) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// how says how the process ended; read after dead.
+func (q *qemu) how() string {
+	if q.err == nil {
+		return "exit status 0"
+	}
+	return q.err.Error()
+}
+
 func (q *qemu) said() string {
 	q.mu.Lock()
 	defer q.mu.Unlock()

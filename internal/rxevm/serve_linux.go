@@ -60,7 +60,7 @@ func (m *Machine) Serve() (socket string, stop func(), err error) {
 	})
 	return socket, func() {
 		cancel()
-		l.Close()
+		_ = l.Close() // Accept ends
 		wg.Wait()
 	}, nil
 }
@@ -149,8 +149,7 @@ func StartRemote(socket string, cmd Cmd) (*Remote, error) {
 	}
 	spec := wire.Spec{Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, Carry: cmd.Carry}
 	if err := wire.WriteJSON(conn, wire.Start, 0, spec); err != nil {
-		conn.Close()
-		return nil, err
+		return nil, errors.Join(err, conn.Close())
 	}
 	return &Remote{conn}, nil
 }

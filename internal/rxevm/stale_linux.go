@@ -38,8 +38,7 @@ func ownFolder() (dir string, lock *os.File, err error) {
 		err = os.Rename(lock.Name(), name)
 	}
 	if err != nil {
-		lock.Close()
-		return "", nil, err
+		return "", nil, errors.Join(err, lock.Close())
 	}
 	return dir, lock, nil
 }
@@ -59,6 +58,6 @@ func sweep(temp string) {
 		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
 			_ = os.RemoveAll(filepath.Dir(name))
 		}
-		f.Close()
+		_ = f.Close() // nothing was written
 	}
 }

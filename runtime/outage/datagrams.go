@@ -59,7 +59,7 @@ func (p *Peer) takeDatagram(k verbena.Packet) {
 		}
 		return
 	}
-	p.sendDatagram(to, datagramAnswer, n)
+	_ = p.sendDatagram(to, datagramAnswer, n) // the ledger has what became of it
 	if err := to.Close(); err != nil && Classify(err) == ClassUnknown {
 		p.ledger.wrong("closing an address: %v", err)
 	}

@@ -3,7 +3,9 @@
 package outage
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -185,4 +187,20 @@ func (r *Report) classes() string {
 		}
 	}
 	return b.String()
+}
+
+// report is the report among what was said.
+func (l *lines) report(t testing.TB) *Report {
+	t.Helper()
+	for line := range bytes.Lines([]byte(l.String())) {
+		if bytes.HasPrefix(line, []byte("{")) {
+			r := new(Report)
+			if err := json.Unmarshal(line, r); err != nil {
+				t.Fatalf("the report: %v", err)
+			}
+			return r
+		}
+	}
+	t.Fatalf("no report; said: %s", l)
+	return nil
 }

@@ -2,7 +2,6 @@ package outage
 
 import (
 	"bytes"
-	"encoding/json"
 	"sync"
 	"testing"
 	"time"
@@ -60,22 +59,6 @@ func (l *lines) must(t testing.TB, d time.Duration, want ...string) {
 			t.Fatalf("%q was not said within %v; said: %s", line, d, l)
 		}
 	}
-}
-
-// report is the report among what was said.
-func (l *lines) report(t testing.TB) *Report {
-	t.Helper()
-	for line := range bytes.Lines([]byte(l.String())) {
-		if bytes.HasPrefix(line, []byte("{")) {
-			r := new(Report)
-			if err := json.Unmarshal(line, r); err != nil {
-				t.Fatalf("the report: %v", err)
-			}
-			return r
-		}
-	}
-	t.Fatalf("no report; said: %s", l)
-	return nil
 }
 
 // good checks that all invariants hold.

@@ -6,6 +6,7 @@ package ibv
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"syscall"
@@ -123,7 +124,7 @@ func (p *protectionDomain) AdviseMR(a verbs.Advice, flags verbs.AdviseFlags, lis
 // asInvalid makes ErrInvalid the cause of a call that failed with one of the
 // errnos, which say so of this call.
 func asInvalid(err error, errnos ...syscall.Errno) error {
-	e, ok := err.(*verbs.OpError)
+	e, ok := errors.AsType[*verbs.OpError](err)
 	if !ok || e.Err != nil {
 		return err
 	}

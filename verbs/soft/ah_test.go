@@ -84,7 +84,6 @@ func TestClosedHandlesLetTheLinkForget(t *testing.T) {
 	}
 	must(t, a.Close())
 	must(t, g.Close())
-	a, g = nil, nil
 	others()
 	if group.Value() != nil {
 		t.Error("the group of a closed address handle is remembered")

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"errors"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
@@ -82,10 +83,10 @@ func bring(a *mem.Arena, addr uint64, n int, write bool) {
 }
 
 func adviceErrno(why error) syscall.Errno {
-	switch why {
-	case errKey:
+	switch {
+	case errors.Is(why, errKey):
 		return syscall.ENOENT
-	case errAccess:
+	case errors.Is(why, errAccess):
 		return syscall.EPERM
 	}
 	return syscall.EFAULT

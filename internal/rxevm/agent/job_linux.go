@@ -87,14 +87,14 @@ func (j *job) command() (e wire.Ended, err error) {
 	defer outR.Close()
 	errR, errW, err := os.Pipe()
 	if err != nil {
-		outW.Close()
+		_ = outW.Close() // the failure is reported already
 		return e, err
 	}
 	defer errR.Close()
 	cmd.Stdout, cmd.Stderr = outW, errW
 	err = cmd.Start()
-	outW.Close()
-	errW.Close()
+	// The command has its own of these; the readers see the end when it is over.
+	_, _ = outW.Close(), errW.Close()
 	if err != nil {
 		return e, err
 	}

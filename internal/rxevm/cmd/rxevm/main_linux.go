@@ -112,7 +112,7 @@ func run(ctx context.Context, c rxevm.Config, argv []string) (code int, err erro
 		Env: passed(os.Environ()), Stdout: os.Stdout, Stderr: os.Stderr})
 	var exit *rxevm.ExitError
 	if errors.As(err, &exit) {
-		if code = exit.Code; err == error(exit) {
+		if code = exit.Code; err == error(exit) { //nolint:errorlint // joined with another it has more to say
 			err = nil // the code says it all
 		}
 	}
