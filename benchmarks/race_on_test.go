@@ -1,6 +1,6 @@
 //go:build race
 
-package benchmarks
+package main
 
 // raceEnabled: under the race detector sync.Pool drops what it is given, at random.
 const raceEnabled = true

@@ -1,0 +1,48 @@
+package cpu
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// Rule: time that is burnt is counted, and time that is slept through is not.
+func TestBurntTimeIsCounted(t *testing.T) {
+	before, err := Used()
+	if errors.Is(err, errors.ErrUnsupported) {
+		t.Skipf("not on this system: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const burn = 30 * time.Millisecond
+	// By the clock of the process itself: it may be others' turn on the processor.
+	for limit := time.Now().Add(time.Minute); ; {
+		now, err := Used()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now-before >= burn {
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("a loop of a minute used %v", now-before)
+		}
+	}
+	before, err = Used()
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(5 * burn)
+	after, err := Used()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := after - before; used > 2*burn {
+		t.Errorf("a wait of %v used %v of a processor", 5*burn, used)
+	}
+}

@@ -1,0 +1,5 @@
+package overhead
+
+const guestArg = "guest"
+
+func guestWorker([]string) int { return 2 }

@@ -1,0 +1,64 @@
+package overhead
+
+import (
+	"context"
+	"errors"
+
+	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	verbena "github.com/verbena-rdma/verbena/runtime"
+)
+
+// chain has depth writes under way whose results are called back: each starts the next.
+// All of it happens where results are delivered, so it has no lock: the first write is
+// started by round, and the others by its result. done hands it all back.
+type chain struct {
+	*pair
+	op    verbena.Op
+	start int // still to be started
+	left  int // still to be completed
+	err   error
+	done  chan struct{}
+}
+
+// first is the tag of the write that the others begin with.
+const first = 1
+
+func newCallbacks(m machine) (load, error) {
+	p, err := connect(m, verbena.Config{}, 1, word, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &chain{pair: p, op: verbena.WriteOp(p.local, p.remote), done: make(chan struct{}, 1)}, nil
+}
+
+func (l *chain) round(n int, found rounds.Values) error {
+	return l.counted(found, func() error {
+		l.start, l.left, l.err = n-1, n, nil
+		if err := l.conns[0].Start(context.Background(), &l.op, l, first); err != nil {
+			return err
+		}
+		<-l.done
+		return l.err
+	})
+}
+
+// Complete implements reactor.Sink.
+func (l *chain) Complete(r verbena.Result, err error) {
+	l.left--
+	more := 1
+	if r.Tag == first {
+		more = depth
+	}
+	for ; more > 0 && l.start > 0 && err == nil; more-- {
+		l.start--
+		err = l.conns[0].TryStart(&l.op, l, 0)
+	}
+	if err != nil {
+		l.err = errors.Join(l.err, err)
+		l.left -= l.start // nobody starts them any more
+		l.start = 0
+	}
+	if l.left <= 0 {
+		l.done <- struct{}{}
+	}
+}

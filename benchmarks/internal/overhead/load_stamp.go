@@ -1,0 +1,133 @@
+package overhead
+
+import (
+	"time"
+
+	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/internal/mem"
+	verbena "github.com/verbena-rdma/verbena/runtime"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// stamper stands between a runtime and its device and takes the time when writes are
+// about to be posted. Which write it was says its remote address: every write that is
+// under way has a word of its own there. All that it costs both sides pay.
+type stamper struct {
+	verbs.Provider
+	// base is the address of the first word. Written before the first write.
+	base uint64
+	// submitted is when the write to a word was about to be submitted, in nanoseconds
+	// since began. Written by the submitter before the write, whose way to the device
+	// publishes it; read by the holder of the turn.
+	submitted [depth]int64
+	began     time.Time
+	// waited is how long writes took from there. The holder's; round's when all are
+	// done.
+	waited samples
+}
+
+// Open implements verbs.Provider.
+func (s *stamper) Open(name string) (verbs.Context, error) {
+	c, err := s.Provider.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return &stampedContext{c, s}, nil
+}
+
+// stampedContext is a device whose turns are looked at.
+type stampedContext struct {
+	verbs.Context
+	s *stamper
+}
+
+// Turn implements verbs.Context.
+func (c *stampedContext) Turn(t *verbs.Turn) error {
+	if len(t.Sends) > 0 {
+		c.s.posting(t.Sends)
+	}
+	return c.Context.Turn(t)
+}
+
+// posting looks at lists that are about to be posted.
+func (s *stamper) posting(groups []verbs.SendGroup) {
+	now := int64(time.Since(s.began))
+	for i := range groups {
+		a, ok := mem.Find(groups[i].Head, verbs.SizeofSendWR)
+		if !ok {
+			continue // not in memory of ours: the device will refuse it
+		}
+		for addr := groups[i].Head; addr != 0; {
+			w, ok := mem.At[verbs.SendWR](a, addr)
+			if !ok {
+				break
+			}
+			if slot := (w.RemoteAddr - s.base) / word; w.Opcode == verbs.WRRDMAWrite && slot < depth && len(s.waited) < cap(s.waited) {
+				s.waited = append(s.waited, time.Duration(now-s.submitted[slot]))
+			}
+			addr = w.Next
+		}
+	}
+}
+
+// stamped is writes of a number of goroutines whose way to the device is timed.
+type stamped struct {
+	*pair
+	*stamper
+	waves []wave
+	under int
+}
+
+// newStamped is one submitter.
+func newStamped(m machine) (load, error) { return newStamps(m, 1, depth) }
+
+// newStampedCrowd is a crowd with as many writes under way.
+func newStampedCrowd(m machine) (load, error) { return newStamps(m, crowd, crowdDepth) }
+
+func newStamps(m machine, goroutines, under int) (load, error) {
+	l := &stamped{stamper: &stamper{began: time.Now()}, waves: make([]wave, goroutines), under: under}
+	var err error
+	if l.pair, err = connect(m, verbena.Config{}, 1, depth*word, func(p verbs.Provider) verbs.Provider {
+		l.Provider = p
+		return l.stamper
+	}); err != nil {
+		return nil, err
+	}
+	l.base = l.remote.Addr
+	if l.local, err = l.narrow(); err != nil {
+		return nil, err
+	}
+	for g := range l.waves {
+		w, at := &l.waves[g], g*under
+		for i := range under {
+			r, err := l.remote.At(uint64(at+i)*word, word)
+			if err != nil {
+				return nil, err
+			}
+			w.remotes = append(w.remotes, r)
+		}
+		w.before = func(i int) { l.submitted[at+i] = int64(time.Since(l.began)) }
+	}
+	return l, nil
+}
+
+// narrow is a word of local memory: all writes take theirs from there.
+func (l *stamped) narrow() (verbena.Slice, error) {
+	r, err := l.here.NewRegion(word, verbs.AccessLocalWrite)
+	if err != nil {
+		return verbena.Slice{}, err
+	}
+	return r.Slice(0, word)
+}
+
+func (l *stamped) round(n int, found rounds.Values) error {
+	l.waited.room(n)
+	err := l.counted(found, func() error {
+		if len(l.waves) == 1 {
+			return l.waves[0].run(l.conns[0], l.local, n, l.under)
+		}
+		return each(n, func(i, n int) error { return l.waves[i].run(l.conns[0], l.local, n, l.under) })
+	})
+	l.waited.report(found)
+	return err
+}

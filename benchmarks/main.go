@@ -1,0 +1,40 @@
+// Command benchmarks measures this library beside others, in one run on one machine:
+//
+//	go run ./benchmarks overhead        what the way to the doorbell and back costs
+//	go run ./benchmarks overhead -h     its flags
+//
+// Each suite prints one table, and writes its rows as JSON when told to. The tests of
+// this folder hold Go benchmarks of the stages of an operation. See README.md.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/verbena-rdma/verbena/benchmarks/internal/overhead"
+)
+
+const usage = `usage: benchmarks SUITE [flags]
+
+  overhead   the cost of the way from a caller to the doorbell and back
+
+benchmarks SUITE -h prints the flags of a suite.
+`
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
+	}
+	switch args := os.Args[2:]; os.Args[1] {
+	case "overhead":
+		os.Exit(overhead.Main(args, os.Stdout, os.Stderr))
+	case overhead.WorkerArg:
+		os.Exit(overhead.Worker(args))
+	case "-h", "-help", "--help", "help":
+		fmt.Print(usage)
+	default:
+		fmt.Fprintf(os.Stderr, "benchmarks: %q is no suite\n\n%s", os.Args[1], usage)
+		os.Exit(2)
+	}
+}
