@@ -42,10 +42,11 @@ type Config struct {
 	NUMANodes int
 	// Cable joins the machine to others; nil for none. It stays the caller's.
 	Cable *Cable
-	// BootTimeout bounds Boot, without the making of the image; 2 minutes by
-	// default.
+	// BootTimeout bounds a boot, without the making of the image; 2 minutes by
+	// default. There are two boots at most.
 	BootTimeout time.Duration
-	// Log is told what happens before there is a machine; nil for nobody.
+	// Log is told what happens before there is a machine; nil for nobody, but the
+	// standard error then has that a boot is repeated.
 	Log io.Writer
 
 	// accel is the accelerator for the probe that finds out whether it works;

@@ -113,6 +113,30 @@ func (c *console) expect(job uint32) <-chan struct{} {
 	return ch
 }
 
+// kernelPanic is how the kernel begins its last line (kernel/panic.c, vpanic), and
+// initDied how that goes on when the first process has ended (kernel/exit.c,
+// do_exit): which is the agent, so the fault is ours and no kernel's.
+const (
+	kernelPanic = "Kernel panic - not syncing: "
+	initDied    = kernelPanic + "Attempted to kill init!"
+)
+
+// panicked is the line with which the kernel panicked by itself; empty if it did
+// not, or the agent had given up.
+func (c *console) panicked() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.setup != "" {
+		return ""
+	}
+	for _, line := range c.faults {
+		if strings.Contains(line, kernelPanic) && !strings.Contains(line, initDied) {
+			return line
+		}
+	}
+	return ""
+}
+
 // seen is the number of faults so far.
 func (c *console) seen() int {
 	c.mu.Lock()

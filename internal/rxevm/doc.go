@@ -43,7 +43,9 @@
 //
 // # Nothing hangs
 //
-// The boot has a deadline, every command has one, the agent answers pings, QEMU
+// A boot that ends in a panic of the kernel before the agent has said a word is
+// done once more, which is told and counted ([BootPanics]). Each boot has a
+// deadline, every command has one, the agent answers pings, QEMU
 // dies with its parent process, its death ends all that waits, and a machine
 // whose host is silent powers off.
 package rxevm
