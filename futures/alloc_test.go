@@ -86,3 +86,26 @@ func TestNoAllocations(t *testing.T) {
 		}
 	}
 }
+
+// Rule: neither a seat whose results are taken in time nor one whose are not allocates.
+func TestSeatAllocatesNothing(t *testing.T) {
+	for name, behind := range map[string]int{"taken before the next": 0, "taken three later": 3} {
+		t.Run(name, func(t *testing.T) {
+			pool := NewPool(Options[int]{})
+			var seat Seat[int]
+			var under []Future[int]
+			n := testing.AllocsPerRun(1000, func() {
+				p, f := pool.NewIn(&seat, nil)
+				p.Fill(1, nil)
+				p.Publish()
+				if under = append(under, f); len(under) > behind {
+					under[0].Poll()
+					under = under[:copy(under, under[1:])]
+				}
+			})
+			if n != 0 {
+				t.Errorf("%v allocations per operation, want 0", n)
+			}
+		})
+	}
+}

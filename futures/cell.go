@@ -32,18 +32,24 @@ func (c *cell[T]) settle(gen uint64, v T, err error) bool {
 		w = c.load()
 	}
 	c.value, c.err = v, err
-	for w |= bitSettling; ; w = c.load() {
+	c.conclude(w | bitSettling)
+	return true
+}
+
+// conclude publishes the result, which is in; w is the word.
+func (c *cell[T]) conclude(w uint64) {
+	for ; ; w = c.load() {
 		switch {
 		case w&bitLink != 0:
-			if c.cas(w, w|bitWritten) {
-				return true
+			if c.cas(w, w|bitSettling|bitWritten) {
+				return
 			}
 		case w&attended == 0:
-			if c.cas(w, w|bitSettled) {
-				return true
+			if c.cas(w, w|bitSettling|bitSettled) {
+				return
 			}
-		case c.publish(w, w):
-			return true
+		case c.publish(w, w|bitSettling):
+			return
 		}
 	}
 }
@@ -63,7 +69,7 @@ func (c *cell[T]) publish(w, n uint64) bool {
 	gone := n&bitThen != 0 || n&(bitDiscarded|bitAwaited) == bitDiscarded
 	to := n&^(bitParked|bitWritten) | bitSettled
 	if gone {
-		to = nextGeneration(n)
+		to = consumed(n)
 	}
 	if !c.cas(w, to) {
 		return false
@@ -79,7 +85,7 @@ func (c *cell[T]) publish(w, n uint64) bool {
 	}
 	if gone {
 		pool, then, direct := c.pool, c.then, c.direct
-		v, err := c.take()
+		v, err := c.take(n)
 		switch {
 		case n&bitThen == 0:
 			pool.dispose(v, err)
@@ -92,12 +98,21 @@ func (c *cell[T]) publish(w, n uint64) bool {
 	return true
 }
 
-// take moves the result out and gives the cell back. The caller has just moved the word to the next generation.
-func (c *cell[T]) take() (v T, err error) {
+// take moves the result out and gives the cell back. The caller has just moved the word from w to consumed(w).
+func (c *cell[T]) take(w uint64) (v T, err error) {
 	v, err = c.value, c.err
 	var none T
 	c.value, c.err = none, nil
-	c.group, c.done, c.then = nil, nil, nil
+	if w&(bitDone|bitThen|bitGrouped) != 0 {
+		c.group, c.done, c.then = nil, nil, nil
+	}
+	if w&bitSeated != 0 {
+		next := consumed(w)
+		if c.cas(next, next&^bitBusy) {
+			return v, err
+		}
+		c.word.Store(nextGeneration(w)) // the seat has another one meanwhile
+	}
 	c.pool.put(c)
 	return v, err
 }

@@ -38,8 +38,8 @@ func (f Future[T]) Await(ctx context.Context) (v T, err error) {
 			return v, ErrAwaited
 		}
 		if w&bitSettled != 0 {
-			if c.cas(w, nextGeneration(w)) {
-				return c.take()
+			if c.cas(w, consumed(w)) {
+				return c.take(w)
 			}
 			continue
 		}
@@ -52,8 +52,8 @@ func (f Future[T]) Await(ctx context.Context) (v T, err error) {
 	for {
 		w := c.load()
 		if w&bitSettled != 0 { // nobody but us can consume it now, and no flag changes any more
-			if c.cas(w, nextGeneration(w)) {
-				return c.take()
+			if c.cas(w, consumed(w)) {
+				return c.take(w)
 			}
 		} else if c.cas(w, w&^(bitAwaited|bitDriven)) {
 			return v, werr
@@ -81,8 +81,8 @@ func (f Future[T]) Poll() (v T, err error, ok bool) {
 		if w&bitSettled == 0 {
 			return v, nil, false
 		}
-		if c.cas(w, nextGeneration(w)) {
-			v, err = c.take()
+		if c.cas(w, consumed(w)) {
+			v, err = c.take(w)
 			return v, err, true
 		}
 	}
@@ -146,9 +146,9 @@ func (f Future[T]) Discard() {
 			if c.cas(w, w|bitDiscarded) {
 				return
 			}
-		} else if c.cas(w, nextGeneration(w)) {
+		} else if c.cas(w, consumed(w)) {
 			pool := c.pool
-			v, err := c.take()
+			v, err := c.take(w)
 			pool.dispose(v, err)
 			return
 		}

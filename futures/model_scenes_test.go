@@ -274,3 +274,57 @@ func TestModelStale(t *testing.T) {
 		}
 	})
 }
+
+// The next operation of a seat, made while the last one's result is filled in, published, taken, and attached to: each is
+// settled once and gives its own result, and no cell is used by two.
+func TestModelSeat(t *testing.T) {
+	for _, taker := range []string{"await", "poll", "discard", "then"} {
+		explore(t, "seat, "+taker, sceneLimit, func(act func(string, func()), fail func(string, ...any)) func() {
+			pool := NewPool(Options[int]{})
+			var seat Seat[int]
+			p, f := pool.NewIn(&seat, nil)
+			got, over := 0, false
+			act("settle", func() {
+				if !p.Fill(7, nil) {
+					fail("the first Fill is refused")
+				}
+				p.Publish()
+			})
+			act(taker, func() {
+				switch taker {
+				case "await":
+					got, _ = f.Await(context.Background())
+					over = true
+				case "poll":
+					got, _, over = f.Poll()
+				case "discard":
+					f.Discard()
+					got, over = 7, true
+				case "then":
+					f.Then(func(v int, _ error) { got = v })
+					over = true
+				}
+			})
+			var next Future[int]
+			act("again", func() {
+				var q Promise[int]
+				q, next = pool.NewIn(&seat, nil)
+				if !q.Fill(8, nil) {
+					fail("the Fill of the next operation is refused")
+				}
+				q.Publish()
+			})
+			return func() {
+				if !over {
+					got, _, over = f.Poll()
+				}
+				if v, err, ok := next.Poll(); got != 7 || !over || v != 8 || err != nil || !ok {
+					fail("results %d and %d, want 7 and 8", got, v)
+				}
+				if w := seat.cell.word.Load(); w&flagMask != bitSeated {
+					fail("word %#x of the seat's cell, want it free", w)
+				}
+			}
+		})
+	}
+}

@@ -30,13 +30,18 @@ func NewPool[T any](o Options[T]) *Pool[T] { return &Pool[T]{opt: o} }
 // It never blocks and may be called from any goroutine. In steady state it allocates nothing; the garbage collector may
 // empty the pool, after which a cell is allocated anew.
 func (p *Pool[T]) New(d Driver) (Promise[T], Future[T]) {
-	c, _ := p.cells.Get().(*cell[T])
-	if c == nil {
-		c = &cell[T]{pool: p}
-	}
+	c := p.fresh()
 	c.driver = d
 	gen := c.word.Load()
 	return Promise[T]{c, gen}, Future[T]{c, gen}
+}
+
+// fresh returns a cell that nobody else has.
+func (p *Pool[T]) fresh() *cell[T] {
+	if c, _ := p.cells.Get().(*cell[T]); c != nil {
+		return c
+	}
+	return &cell[T]{pool: p}
 }
 
 // Ready returns a future that is already settled. Otherwise as New.

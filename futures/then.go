@@ -29,9 +29,9 @@ func (f Future[T]) attach(fn func(T, error), direct bool) (Driver, error) {
 			break
 		}
 		w := c.load() // settled or already gone on; if it is not ours to take, link says why
-		if refuse(w, f.gen) == nil && w&bitAwaited == 0 && c.cas(w, nextGeneration(w)) {
+		if refuse(w, f.gen) == nil && w&bitAwaited == 0 && c.cas(w, consumed(w)) {
 			pool := c.pool
-			v, err := c.take()
+			v, err := c.take(w)
 			if direct {
 				fn(v, err)
 			} else {

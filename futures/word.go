@@ -19,9 +19,10 @@ package futures
 //	   |                       v without AWAITED            v
 //	   +---------------- the next generation <--------------+
 //
-// Consuming is the one CAS that moves the word to the next generation with no flag set. From then on no handle of the
-// old generation is accepted and none of the new one exists, so the goroutine whose CAS it was owns the whole cell until
-// it puts it back into the pool. That is why an old handle can never meet another operation's result.
+// Consuming is the one CAS that moves the word to the next generation with no flag of the above set. From then on no handle
+// of the old generation is accepted and none of the new one exists, so the goroutine whose CAS it was owns the whole cell
+// until it puts it back: into the pool, or, by clearing BUSY, into the seat that the cell is kept in. That is why an old
+// handle can never meet another operation's result.
 //
 // Who sets and clears which flag, and what it publishes:
 //
@@ -39,6 +40,12 @@ package futures
 //	GROUPED    set by Group Add: publishes the group.
 //	DISCARDED  set by Discard before SETTLED: the result goes to Dispose.
 //
+// SEATED   set while the cell is a Seat's: kept there from operation to operation instead of in the pool. Set by NewIn for
+//
+//	         a cell that nobody else knows; cleared by NewIn, at any time, when the seat takes another.
+//	BUSY     set with the consuming CAS of a SEATED cell, cleared by the consumer when it has read the result: NewIn may
+//	         use the cell again.
+//
 // In a Group's word only SETTLED, AWAITED, DRIVEN and PARKED are used; its generation is the number of the Wait.
 const (
 	bitSettling uint64 = 1 << iota
@@ -52,6 +59,8 @@ const (
 	bitThen
 	bitGrouped
 	bitDiscarded
+	bitSeated
+	bitBusy
 
 	genShift = 16 // 48 bits of generation: at a million reuses of one cell per second they last nine years
 	flagMask = 1<<genShift - 1
@@ -65,6 +74,15 @@ func generationOf(w uint64) uint64 { return w &^ flagMask }
 
 // nextGeneration returns the word of a fresh cell after the operation in w has been consumed.
 func nextGeneration(w uint64) uint64 { return generationOf(w) + 1<<genShift }
+
+// consumed returns the word with which the operation in w is consumed.
+func consumed(w uint64) uint64 {
+	next := nextGeneration(w)
+	if w&bitSeated != 0 {
+		next |= bitSeated | bitBusy
+	}
+	return next
+}
 
 // refuse says why a handle of generation gen may not use a cell whose word is w; nil when it may.
 func refuse(w, gen uint64) error {

@@ -27,17 +27,18 @@ type IndexStack struct {
 	// the consumer swaps none in and acquires both.
 	head atomic.Uint32
 	_    [linePad - 4]byte
-	// next[i] is the index below i, none at the bottom. Written by i's pusher
-	// before the swap of head publishes it, and by the consumer, while i is
-	// its own, to turn the order round; read by the consumer.
-	next []atomic.Uint32
+	// next[i] is the index below i, none at the bottom; or, behind the last of a
+	// list that was taken, none. Plain: it belongs to whoever has i, its pusher
+	// until the swap of head publishes it, and then the consumer, who turns the
+	// order round. (An atomic store is an XCHG, a quarter of what a push costs.)
+	next []uint32
 }
 
 // NewIndexStack makes an empty stack for the indices 0 to n-1. It panics unless
 // 0 < n < 2^32-1.
 func NewIndexStack(n int) *IndexStack {
 	checkCount("index stack", n)
-	s := &IndexStack{next: make([]atomic.Uint32, n)}
+	s := &IndexStack{next: make([]uint32, n)}
 	s.head.Store(none)
 	return s
 }
@@ -54,7 +55,7 @@ func checkCount(what string, n int) {
 func (s *IndexStack) Push(i uint32) (wasEmpty bool) {
 	for {
 		h := s.head.Load()
-		s.next[i].Store(h)
+		s.next[i] = h
 		if s.head.CompareAndSwap(h, i) {
 			return h == none
 		}
@@ -72,8 +73,8 @@ func (s *IndexStack) TakeAll() (first uint32, n int) {
 	i := s.head.Swap(none)
 	first = none
 	for i != none {
-		below := s.next[i].Load()
-		s.next[i].Store(first)
+		below := s.next[i]
+		s.next[i] = first
 		first, i = i, below
 		n++
 	}
@@ -82,7 +83,7 @@ func (s *IndexStack) TakeAll() (first uint32, n int) {
 
 // Next is the index pushed after i, among those that one TakeAll gave. After the
 // last of them it means nothing; count to n. Only the consumer may call it.
-func (s *IndexStack) Next(i uint32) uint32 { return s.next[i].Load() }
+func (s *IndexStack) Next(i uint32) uint32 { return s.next[i] }
 
 // Empty tells whether nothing is on the stack right now. Any goroutine may call
 // it.
