@@ -11,7 +11,7 @@ import (
 // inside Acquire.
 func countSelects(dump string) (n int) {
 	for g := range strings.SplitSeq(dump, "\n\n") {
-		if strings.Contains(g, "[select") && strings.Contains(g, "(*Credits).Acquire") {
+		if strings.Contains(g, "[select") && (strings.Contains(g, "(*Credits).Acquire") || strings.Contains(g, "(*Slots).Wait")) {
 			n++
 		}
 	}

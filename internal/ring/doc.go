@@ -2,13 +2,14 @@
 //
 //	IndexStack  many push slot indices, one takes all, in order    submission
 //	FreeList    any goroutine gets and puts free slot indices      op tables
+//	Slots       a FreeList for whose indices goroutines wait       admission
 //	SPSC        one pushes values, one pops them, bounded          pipes
 //	MPSC        many push values, one pops them, bounded           mailboxes
 //	Inbox       many push objects, one takes all, in order         events
-//	Credits     a counting semaphore that waits on a context       admission
+//	Credits     a counting semaphore that waits on a context       flow control
 //
 // None takes a lock, so a goroutine that is descheduled in the middle of an
-// operation holds up nobody; what waits (Credits) parks on a channel of the Go
+// operation holds up nobody; what waits (Slots, Credits) parks on a channel of the Go
 // runtime. None allocates after its constructor.
 //
 // Control words live on the Go heap, where the race detector sees them, and what

@@ -17,19 +17,24 @@ type FreeList struct {
 	// next[i] is the free index below i, none at the bottom. Written by the
 	// goroutine that puts i, before the swap of head publishes it. A Get may
 	// read a link that is being rewritten: its swap then fails by the tag.
-	next []atomic.Uint32
+	next []link
 }
 
 // NewFreeList makes a list on which 0 to n-1 are free; Get gives 0 first. It
 // panics unless 0 < n < 2^32-1.
 func NewFreeList(n int) *FreeList {
-	checkCount("free list", n)
-	f := &FreeList{next: make([]atomic.Uint32, n)}
-	for i := range f.next {
-		f.next[i].Store(uint32(i + 1))
-	}
-	f.next[n-1].Store(none)
+	f := new(FreeList)
+	f.init(n)
 	return f
+}
+
+func (f *FreeList) init(n int) {
+	checkCount("free list", n)
+	f.next = make([]link, n)
+	for i := range f.next {
+		f.next[i].store(uint32(i + 1))
+	}
+	f.next[n-1].store(none)
 }
 
 const tagOne = 1 << 32
@@ -44,7 +49,7 @@ func (f *FreeList) Get() (uint32, bool) {
 		if i == none {
 			return 0, false
 		}
-		below := f.next[i].Load()
+		below := f.next[i].load()
 		if f.head.CompareAndSwap(h, (h&^none+tagOne)|uint64(below)) {
 			return i, true
 		}
@@ -56,7 +61,7 @@ func (f *FreeList) Get() (uint32, bool) {
 func (f *FreeList) Put(i uint32) {
 	for {
 		h := f.head.Load()
-		f.next[i].Store(uint32(h))
+		f.next[i].store(uint32(h))
 		if f.head.CompareAndSwap(h, (h&^none+tagOne)|uint64(i)) {
 			return
 		}
@@ -70,12 +75,12 @@ func (f *FreeList) PutN(is []uint32) {
 		return
 	}
 	for k := 1; k < len(is); k++ {
-		f.next[is[k-1]].Store(is[k])
+		f.next[is[k-1]].store(is[k])
 	}
 	last := is[len(is)-1]
 	for {
 		h := f.head.Load()
-		f.next[last].Store(uint32(h))
+		f.next[last].store(uint32(h))
 		if f.head.CompareAndSwap(h, (h&^none+tagOne)|uint64(is[0])) {
 			return
 		}
@@ -87,7 +92,7 @@ func (f *FreeList) PutN(is []uint32) {
 // statistics and tests.
 func (f *FreeList) Len() int {
 	n := 0
-	for i := uint32(f.head.Load()); i != none && n < len(f.next); i = f.next[i].Load() {
+	for i := uint32(f.head.Load()); i != none && n < len(f.next); i = f.next[i].load() {
 		n++
 	}
 	return n

@@ -1,0 +1,14 @@
+//go:build !race
+
+package ring
+
+// link is an index that one goroutine writes while others may read what was there
+// before and throw it away: a plain word. By the Go memory model a read of it gives
+// some value that was written ("Implementation Restrictions for Programs Containing
+// Data Races": a word or less is never torn), which is all that its users need; what
+// orders it is the CAS that publishes or refuses. An atomic store would be an XCHG, on
+// each index that is given back. In race builds it is atomic (link_race.go).
+type link struct{ v uint32 }
+
+func (l *link) load() uint32   { return l.v }
+func (l *link) store(i uint32) { l.v = i }

@@ -1,0 +1,11 @@
+//go:build race
+
+package ring
+
+import "sync/atomic"
+
+// link is described in link.go. The race detector would report what is meant.
+type link struct{ v atomic.Uint32 }
+
+func (l *link) load() uint32   { return l.v.Load() }
+func (l *link) store(i uint32) { l.v.Store(i) }

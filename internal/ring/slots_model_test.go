@@ -1,0 +1,265 @@
+package ring
+
+import (
+	"fmt"
+	"testing"
+)
+
+// This is Slots with every access to shared memory as one step, run in every order:
+// actors that get a slot, or wait for one, hold it and give it back; some of them may
+// give up whenever they wait; and possibly one that closes.
+
+type slotStep uint8
+
+const (
+	slotLook    slotStep = iota // Get: load waiting
+	slotTake                    // Get: the list
+	slotJoin                    // Wait: waiting.Add(1)
+	slotWait                    // select
+	slotHold                    // has a slot
+	slotPut                     // the list
+	slotPutLook                 // Put: load waiting
+	slotLeave                   // leave: load waiting
+	slotStrike                  // leave: swap waiting, if still what was loaded
+	slotToken                   // leave: receive the slot meant for it
+	slotEnd
+
+	// handOut, in whoever does it
+	handLook   // load waiting
+	handTake   // the list
+	handCount  // load waiting
+	handStrike // swap waiting, if still what was loaded
+	handSend   // send the slot
+	handBack   // put it back on the list
+)
+
+type slotActor struct {
+	at, after slotStep // after: where it goes on when handOut is over
+	saw       int8
+}
+
+type slotState struct {
+	list, waiting, handed int8
+	closed, closer        bool // closer: Close is still to come
+	a                     [maxActors]slotActor
+}
+
+type slotModel struct {
+	n       int8
+	actors  int
+	patient int // the first so many never give up
+	closer  bool
+
+	// Wrong versions.
+	blindPut   bool // who gives back does not look for waiters
+	blindJoin  bool // the first who waits does not look at the list
+	leaveToken bool // a leaver does not take the slot meant for it
+	handOnce   bool // who hands out puts a slot back and looks no more
+
+	seen map[slotState]bool
+}
+
+func (m *slotModel) steps(s slotState, yield func(next slotState, free bool)) {
+	if s.closer {
+		n := s
+		n.closer, n.closed = false, true
+		yield(n, true)
+	}
+	for i := range m.actors {
+		n := s
+		a, saw := &n.a[i], s.a[i].saw
+		hand := func(after slotStep) { a.at, a.after = handLook, after }
+		switch s.a[i].at {
+		case slotLook:
+			if a.at = slotTake; s.waiting > 0 {
+				a.at = slotJoin
+			}
+		case slotTake:
+			if a.at = slotJoin; s.list > 0 {
+				n.list--
+				a.at = slotHold
+			}
+		case slotJoin:
+			n.waiting++
+			if a.at = slotWait; n.waiting == 1 && !m.blindJoin {
+				hand(slotWait)
+			}
+		case slotWait:
+			if i >= m.patient || s.closed {
+				a.at = slotLeave
+				yield(n, s.closed)
+			}
+			if s.handed == 0 {
+				continue
+			}
+			n.handed--
+			a.at = slotHold
+		case slotHold:
+			a.at = slotPut
+		case slotPut:
+			n.list++
+			if a.at = slotPutLook; m.blindPut {
+				a.at = slotEnd
+			}
+		case slotPutLook:
+			if a.at = slotEnd; s.waiting > 0 {
+				hand(slotEnd)
+			}
+		case slotLeave:
+			if a.saw, a.at = s.waiting, slotStrike; s.waiting == 0 {
+				if a.at = slotToken; m.leaveToken {
+					a.at = slotEnd
+				}
+			}
+		case slotStrike:
+			a.saw, a.at = 0, slotLeave
+			if s.waiting == saw {
+				n.waiting--
+				a.at = slotEnd
+			}
+		case slotToken:
+			if s.handed == 0 {
+				continue
+			}
+			n.handed--
+			a.at = slotPut
+		case handLook:
+			if a.at = handTake; s.waiting == 0 {
+				a.at = a.after
+			}
+		case handTake:
+			if a.at = handCount; s.list == 0 {
+				a.at = a.after
+			} else {
+				n.list--
+			}
+		case handCount:
+			if a.saw, a.at = s.waiting, handStrike; s.waiting == 0 {
+				a.at = handBack
+			}
+		case handStrike:
+			a.saw, a.at = 0, handCount
+			if s.waiting == saw {
+				n.waiting--
+				a.at = handSend
+			}
+		case handSend:
+			n.handed++
+			a.at = handLook
+		case handBack:
+			n.list++
+			if a.at = handLook; m.handOnce {
+				a.at = a.after
+			}
+		case slotEnd:
+			continue
+		}
+		if a.at == a.after {
+			a.after = 0
+		}
+		yield(n, true)
+	}
+}
+
+// check is what always holds.
+func (m *slotModel) check(s slotState) error {
+	var holders, waiters, owed int8
+	for _, a := range s.a[:m.actors] {
+		switch at := a.at; at {
+		case slotHold, slotPut:
+			holders++
+		case slotWait, slotLeave, slotStrike, slotToken:
+			waiters++
+		case handTake, handCount, handStrike, handSend, handBack, handLook:
+			if at == handCount || at == handStrike || at == handSend || at == handBack {
+				holders++ // a slot in its hand
+			}
+			if at == handSend {
+				owed++
+			}
+			if a.after == slotWait {
+				waiters++
+			}
+		}
+	}
+	switch {
+	case holders+s.list+s.handed != m.n:
+		return fmt.Errorf("%d held, %d free and %d handed of %d slots", holders, s.list, s.handed, m.n)
+	case waiters != s.waiting+s.handed+owed:
+		return fmt.Errorf("%d wait, but waiting %d, %d handed, %d owed", waiters, s.waiting, s.handed, owed)
+	}
+	return nil
+}
+
+func (m *slotModel) explore(s slotState) error {
+	if m.seen[s] {
+		return nil
+	}
+	m.seen[s] = true
+	if err := m.check(s); err != nil {
+		return fmt.Errorf("%w in %+v", err, s)
+	}
+	var err error
+	stuck := true
+	m.steps(s, func(next slotState, free bool) {
+		stuck = stuck && !free
+		if err == nil {
+			err = m.explore(next)
+		}
+	})
+	if err != nil || !stuck {
+		return err
+	}
+	for i, a := range s.a[:m.actors] {
+		if a.at != slotEnd {
+			return fmt.Errorf("actor %d is stuck in %+v", i, s)
+		}
+	}
+	if s.list != m.n || s.handed != 0 || s.waiting != 0 {
+		return fmt.Errorf("a slot was lost or made: %+v", s)
+	}
+	return nil
+}
+
+func (m *slotModel) run() error {
+	m.seen = map[slotState]bool{}
+	return m.explore(slotState{list: m.n, closer: m.closer})
+}
+
+// In every order of steps: never more holders than slots, nobody waits for ever
+// beside a free slot though nobody has to give up, and all slots are back.
+func TestSlotsEveryInterleaving(t *testing.T) {
+	states := 0
+	for n := int8(1); n <= 2; n++ {
+		for actors := 2; actors <= maxActors; actors++ {
+			for patient := 0; patient <= actors; patient++ {
+				for _, closer := range []bool{false, true} {
+					if actors == maxActors && (closer || patient > 1 && patient < actors) {
+						continue // they take seconds and are between the others
+					}
+					m := slotModel{n: n, actors: actors, patient: patient, closer: closer}
+					if err := m.run(); err != nil {
+						t.Errorf("%d slots, %d actors, %d patient, closer %v: %v", n, actors, patient, closer, err)
+					}
+					states += len(m.seen)
+				}
+			}
+		}
+	}
+	t.Logf("%d states", states)
+}
+
+// The model is able to fail: it finds each defence that is missing.
+func TestSlotsModelFindsMistakes(t *testing.T) {
+	for name, m := range map[string]slotModel{
+		"who gives back does not look for waiters":        {n: 1, actors: 2, patient: 2, blindPut: true},
+		"the first who waits does not look at the list":   {n: 1, actors: 2, patient: 2, blindJoin: true},
+		"a leaver ignores a slot meant for it":            {n: 1, actors: 3, leaveToken: true},
+		"who puts a slot back does not look once more":    {n: 1, actors: 4, patient: 3, handOnce: true},
+		"who puts a slot back does not look, two of them": {n: 2, actors: 4, patient: 3, handOnce: true},
+	} {
+		if err := m.run(); err == nil {
+			t.Errorf("%s: not found", name)
+		}
+	}
+}
