@@ -32,6 +32,9 @@ func (p *Pool[T]) NewIn(seat *Seat[T], d Driver) (Promise[T], Future[T]) {
 	return Promise[T]{c, gen}, Future[T]{c, gen}
 }
 
+// Promise is that of the operation NewIn made last. The zero Promise before that.
+func (s *Seat[T]) Promise() Promise[T] { return Promise[T]{s.cell, s.gen} }
+
 // vacant tells whether the operation of generation last is over. If it is not, the cell is the seat's no more: it goes to
 // the pool when it is.
 func (c *cell[T]) vacant(last uint64) bool {

@@ -1,6 +1,8 @@
 package reactor
 
 import (
+	"fmt"
+
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -33,7 +35,7 @@ func (r *Reactor) dispatch(wcs []verbs.WC) {
 	r.endDispatch()
 }
 
-// endDispatch gives the credits of a run of completions of one queue back at
+// endDispatch gives the slots of a run of completions of one queue back at
 // once.
 func (r *Reactor) endDispatch() {
 	if q := r.touched; q != nil {
@@ -139,15 +141,15 @@ func (q *Queue) broken(cause error) {
 }
 
 // finish ends the operation of slot i: the lease, then the slot, then, when the
-// turn is done, the result (see deliver). A send's slot goes back with its credit
-// in freeRetired, for a whole batch at once.
+// turn is done, the result (see deliver), which a future has by then. A send's slot
+// goes back in freeRetired, for a whole batch at once.
 func (q *Queue) finish(i uint32, c Completion, err error) {
 	sl := &q.tab.slots[i]
 	c.Tag = sl.tag
 	if c.Kind == KindNone {
 		c.Kind = sl.kind
 	}
-	sink, lease, promise, kind := sl.sink, sl.lease, sl.promise, sl.kind
+	sink, lease, kind := sl.sink, sl.lease, sl.kind
 	sl.sink, sl.lease, sl.kind, sl.posted = nil, nil, KindNone, false
 	sl.gen = (sl.gen + 1) & genMask
 	if kind == KindMarker {
@@ -166,15 +168,23 @@ func (q *Queue) finish(i uint32, c Completion, err error) {
 	default:
 		q.retired = append(q.retired, i)
 	}
-	q.r.out = append(q.r.out, delivery{sink: sink, promise: promise, c: c, err: err})
+	if sink != nil {
+		q.r.out = append(q.r.out, delivery{sink: sink})
+		q.r.sunk = append(q.r.sunk, outcome{c, err})
+		return
+	}
+	p := sl.seat.Promise()
+	if !p.Fill(c, err) {
+		panic(fmt.Sprintf("reactor: %v completed twice", c.Kind))
+	}
+	q.r.out = append(q.r.out, delivery{promise: p})
 }
 
-// freeRetired gives the finished sends' slots and credits back.
+// freeRetired gives the finished sends' slots back.
 func (q *Queue) freeRetired() {
 	if len(q.retired) == 0 {
 		return
 	}
 	q.sendFree.PutN(q.retired)
-	q.credits.ReleaseN(len(q.retired)) // last: a credit promises a free slot
 	q.retired = q.retired[:0]
 }

@@ -7,7 +7,7 @@
 //
 // # The way of one operation
 //
-//  1. Queue.Post checks the request, takes a send credit and a slot. The slot
+//  1. Queue.Post checks the request and takes a slot, or waits for one. The slot
 //     has its work request, its scatter-gather elements and its inline bytes at
 //     fixed places in the queue's off-heap arena; Post writes them there.
 //  2. The slot goes on the queue's submission stack; a queue that becomes
@@ -19,10 +19,10 @@
 //  4. The same turn polls. A completion's wr_id names queue, slot, kind and
 //     generation; what does not match is counted and dropped. A signaled
 //     completion retires the unsignaled requests before it.
-//  5. The lease ends, the slot and the credit go back; when the turn is done,
-//     the promise is settled or the sink is called (deliver.go).
+//  5. The lease ends and the slot goes back; when the turn is done, the future
+//     is settled or the sink is called (deliver.go).
 //
-// # Credits
+// # Room
 //
 // A queue of depth n never has more than n requests between Post and retirement,
 // and its queue pair is made with room for them and one more (the marker, see

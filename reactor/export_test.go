@@ -7,10 +7,11 @@ package reactor
 
 // SendUnderWay is a submitter in Post.
 func (q *Queue) SendUnderWay() (back func()) {
-	if !q.credits.TryAcquire() {
-		panic("no send credit")
+	i, ok := q.sendFree.Get()
+	if !ok {
+		panic("no send slot")
 	}
-	return q.credits.Release
+	return func() { q.sendFree.Put(i) }
 }
 
 // ControlUnderWay is a submitter in PostControl.

@@ -3,12 +3,10 @@ package reactor
 import (
 	"errors"
 	"fmt"
-
-	"github.com/verbena-rdma/verbena/internal/ring"
 )
 
 // A released queue is a grave until nobody can touch its memory or meet its
-// completions any more. Submitters who were under way hold a credit or a slot;
+// completions any more. Submitters who were under way hold a slot;
 // when all are home, nobody is: who comes later finds the queue's failure. Its
 // completions may still lie in the completion queues of a device that does not
 // take them out with the queue pair; when both were polled empty, none does.
@@ -22,7 +20,7 @@ func (q *Queue) Release(cause error) error {
 		return nil
 	}
 	q.failed.set(fmt.Errorf("%w: %w", ErrQueueClosed, cause))
-	q.credits.Close()
+	q.shut()
 	q.released = true
 	r := q.r
 	end := q.failed.get()
@@ -79,9 +77,16 @@ func (r *Reactor) sweep() {
 // slots, which nobody can get then.
 func (q *Queue) bury() (gone bool, err error) {
 	r := q.r
-	collect(q.recvFree, &q.homeRecvs)
-	collect(q.ctrlFree, &q.homeCtrls)
-	if q.credits.Available() < q.cfg.SendDepth || q.homeRecvs < q.cfg.RecvDepth || q.homeCtrls < q.cfg.ControlDepth {
+	if q.sendFree != nil {
+		collect(q.sendFree.Collect, &q.homeSends)
+	}
+	if q.recvFree != nil {
+		collect(q.recvFree.Get, &q.homeRecvs)
+	}
+	if q.ctrlFree != nil {
+		collect(q.ctrlFree.Get, &q.homeCtrls)
+	}
+	if q.homeSends < q.cfg.SendDepth || q.homeRecvs < q.cfg.RecvDepth || q.homeCtrls < q.cfg.ControlDepth {
 		return false, nil
 	}
 	if !r.sendCQ.emptySince(q.grave) || !r.recvCQ.emptySince(q.grave) {
@@ -95,9 +100,9 @@ func (q *Queue) bury() (gone bool, err error) {
 	return true, nil
 }
 
-func collect(f *ring.FreeList, home *int) {
-	for f != nil {
-		if _, ok := f.Get(); !ok {
+func collect(get func() (uint32, bool), home *int) {
+	for {
+		if _, ok := get(); !ok {
 			return
 		}
 		*home++
@@ -111,7 +116,7 @@ func (s *cqState) emptySince(turn uint64) bool { return s.dead || s.emptyAt > tu
 // Discard gives back the memory of a queue that was never admitted.
 func (q *Queue) Discard() error {
 	q.failed.set(ErrQueueClosed)
-	q.credits.Close()
+	q.shut()
 	if err := q.mr.Close(); err != nil {
 		return err
 	}

@@ -39,10 +39,9 @@ type Queue struct {
 	queued    atomic.Bool
 	sendStack *ring.IndexStack
 	recvStack *ring.IndexStack // nil without receives
-	sendFree  *ring.FreeList
-	recvFree  *ring.FreeList
-	ctrlFree  *ring.FreeList // nil without control sends
-	credits   *ring.Credits  // sends: taken by submitters, released by the holder
+	sendFree  *ring.Slots      // who has one has room in the send queue
+	recvFree  *ring.FreeList   // nil without receives, as sendFree without sends
+	ctrlFree  *ring.FreeList   // nil without control sends
 
 	// The holder's.
 	order    fifo     // posted sends, oldest first
@@ -57,11 +56,11 @@ type Queue struct {
 	end      error    // of a released one: what was still out has ended with
 	retired  []uint32 // scratch: slots freed in one dispatch
 	// Of a grave: the turn it was released in, and slots collected.
-	grave                uint64
-	homeRecvs, homeCtrls int
-	idle                 []idleCall  // called when nothing is out any more, in order
-	onFail               func(error) // called once, at the first failed completion
-	onFlush              func()      // called once, at the first flush without a cause
+	grave                           uint64
+	homeSends, homeRecvs, homeCtrls int
+	idle                            []idleCall  // called when nothing is out any more, in order
+	onFail                          func(error) // called once, at the first failed completion
+	onFlush                         func()      // called once, at the first flush without a cause
 }
 
 // InboxHook links the queue into its reactor's ready list.
@@ -79,9 +78,9 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 		return nil, fmt.Errorf("%w: queue pairs of type %v: %w", ErrConfig, cfg.Type, verbs.ErrNotSupported)
 	}
 	sends := cfg.sends()
-	q := &Queue{r: r, cfg: cfg, credits: ring.NewCredits(cfg.SendDepth), order: newFIFO(sends), requests: requestsOf[cfg.Type]}
+	q := &Queue{r: r, cfg: cfg, order: newFIFO(sends), requests: requestsOf[cfg.Type]}
 	if !cfg.receiving {
-		q.sendStack, q.sendFree = ring.NewIndexStack(sends), ring.NewFreeList(cfg.SendDepth)
+		q.sendStack, q.sendFree = ring.NewIndexStack(sends), ring.NewSlots(cfg.SendDepth)
 	}
 	if cfg.RecvDepth > 0 {
 		q.recvStack = ring.NewIndexStack(sends + cfg.RecvDepth)
@@ -191,7 +190,14 @@ func (q *Queue) RecvDepth() int { return q.cfg.RecvDepth }
 // ERR, so that what is out is flushed. The first cause stays. Any goroutine.
 func (q *Queue) Fail(cause error) {
 	q.failed.set(fmt.Errorf("%w: %w", ErrQueueFailed, cause))
-	q.credits.Close()
+	q.shut()
+}
+
+// shut ends the waits for room. The cause is set.
+func (q *Queue) shut() {
+	if q.sendFree != nil {
+		q.sendFree.Close()
+	}
 }
 
 // Seal has nothing sent any more: what is submitted and not posted completes with the

@@ -67,6 +67,8 @@ type Reactor struct {
 	inTurn                 bool       // results are kept for the end of the turn
 	out                    []delivery // what has ended
 	delivered              int        // of out
+	sunk                   []outcome  // of those in out that have a sink, in order
+	answered               int        // of sunk
 }
 
 // cqState is a completion queue and what is known of it.

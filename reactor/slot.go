@@ -16,15 +16,15 @@ import (
 // A submitter owns it from the free list to the stack, the holder of the turn
 // from the stack to the free list; stack and list publish it.
 type slot struct {
-	promise futures.Promise[Completion]
-	sink    Sink
-	lease   Lease
-	tag     uint64
-	bytes   uint32
-	gen     uint32 // of the wr_id; moved on by the holder when it frees the slot
-	opcode  verbs.WROpcode
-	kind    Kind // KindNone while free
-	posted  bool
+	seat   futures.Seat[Completion] // the future, if there is no sink
+	sink   Sink
+	lease  Lease
+	tag    uint64
+	bytes  uint32
+	gen    uint32 // of the wr_id; moved on by the holder when it frees the slot
+	opcode verbs.WROpcode
+	kind   Kind // KindNone while free
+	posted bool
 }
 
 // table is a queue's slots and the off-heap memory that goes with them: for

@@ -46,20 +46,19 @@ func (q *Queue) post(ctx context.Context, s *Send, p *Payload, m manner) (f Futu
 	if err != nil {
 		return f, err
 	}
-	if err := q.room(ctx, m); err != nil {
-		return f, err
-	}
-	// Order: the credit is ours, then the cause is read. Release sets the cause,
-	// then counts credits; so it either sees ours out and keeps the arena, or we
-	// see the cause.
-	if err := q.failed.get(); err != nil {
-		q.credits.Release()
-		q.r.tok.Submitted() // a grave may wait for the credit
-		return f, err
-	}
 	i, ok := q.sendFree.Get()
 	if !ok {
-		panic("reactor: a send credit without a slot")
+		if i, err = q.room(ctx, m); err != nil {
+			return f, err
+		}
+	}
+	// Order: the slot is ours, then the cause is read. Release sets the cause,
+	// then collects slots; so it either sees ours out and keeps the arena, or we
+	// see the cause.
+	if err := q.failed.get(); err != nil {
+		q.sendFree.Put(i)
+		q.r.tok.Submitted() // a grave may wait for the slot
+		return f, err
 	}
 	return q.launch(i, n, s, p, m), nil
 }
@@ -97,7 +96,7 @@ func (q *Queue) launch(i, n uint32, s *Send, p *Payload, m manner) (f Future) {
 	sl.kind, sl.opcode, sl.bytes = kindOf(s.Opcode), s.Opcode, n
 	sl.sink, sl.lease, sl.tag = s.Sink, s.Lease, s.Tag
 	if s.Sink == nil {
-		sl.promise, f = q.r.futures.New(q.r.driver)
+		_, f = q.r.futures.NewIn(&sl.seat, q.r.driver)
 	}
 	q.fillSend(i, sl, s, p)
 	q.sendStack.Push(i)
@@ -105,24 +104,22 @@ func (q *Queue) launch(i, n uint32, s *Send, p *Payload, m manner) (f Future) {
 	return f
 }
 
-// room takes a send credit.
-func (q *Queue) room(ctx context.Context, m manner) error {
-	if q.credits.TryAcquire() {
-		return nil
-	}
+// room is for a submitter who finds no slot free.
+func (q *Queue) room(ctx context.Context, m manner) (uint32, error) {
 	if err := q.failed.get(); err != nil {
-		return err
+		return 0, err
 	}
 	if m == mannerTry {
-		return ErrQueueFull
+		return 0, ErrQueueFull
 	}
-	if err := q.credits.Acquire(ctx); err != nil {
-		if cause := q.failed.get(); cause != nil {
-			return cause
-		}
-		return fmt.Errorf("waiting for room in a send queue of %d: %w", q.cfg.SendDepth, err)
+	i, err := q.sendFree.Wait(ctx)
+	if err == nil {
+		return i, nil
 	}
-	return nil
+	if cause := q.failed.get(); cause != nil {
+		return 0, cause
+	}
+	return 0, fmt.Errorf("waiting for room in a send queue of %d: %w", q.cfg.SendDepth, err)
 }
 
 // fillSend writes slot i's work request. Everything that the flush decides (Next,
