@@ -32,8 +32,21 @@ func (p Promise[T]) Fill(v T, err error) bool {
 	return true
 }
 
-// Publish wakes everybody who waits for the result that Fill stored. It must follow a Fill that was true, once. Otherwise as
-// Settle.
+// Value is where the result of an operation that ends well goes, for the owner who alone settles it (see Fill): he
+// writes it there, which is the zero value before, and calls Publish. Nil: it was settled before.
+func (p Promise[T]) Value() *T {
+	c := p.cell
+	if c == nil {
+		return nil
+	}
+	if w := c.load(); generationOf(w) != p.gen || w&bitSettling != 0 {
+		return nil
+	}
+	return &c.value
+}
+
+// Publish wakes everybody who waits for the result that Fill stored. It must follow, once, a Fill that was true or a Value
+// that was there. Otherwise as Settle.
 func (p Promise[T]) Publish() { p.cell.conclude(p.cell.load()) }
 
 // Valid reports whether Settle would still be the first. It never blocks; from any goroutine.

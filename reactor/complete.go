@@ -55,40 +55,62 @@ func (r *Reactor) lookup(id uint32) *Queue {
 // sent retires the send of slot s and all before it: a queue pair completes
 // its sends in order, so those succeeded, whatever became of s.
 func (q *Queue) sent(s uint32, wc *verbs.WC) {
+	r, n := q.r, 0
 	for q.order.len() > 0 {
 		i := q.order.pop()
-		q.r.outstanding--
+		n++
 		if i == s {
 			break
 		}
-		q.r.stats.Retired++
-		c, err := q.success(i)
-		q.finish(i, c, err)
+		q.succeeded(i)
 	}
+	r.outstanding -= n
+	r.stats.Retired += uint64(max(n-1, 0))
 	if wc.Status != verbs.WCSuccess {
 		q.finish(s, Completion{Kind: q.tab.slots[s].kind}, q.failure(s, wc))
 		return
 	}
-	c, err := q.success(s)
-	q.finish(s, c, err)
+	q.succeeded(s)
 }
 
-// success is the outcome of send slot i, all of it known from the request but an
-// atomic's answer.
-func (q *Queue) success(i uint32) (Completion, error) {
+// succeeded ends the operation of send slot i well. All of its outcome is known from
+// the request, but for an atomic's answer. It is finish without the detours.
+func (q *Queue) succeeded(i uint32) {
 	sl := &q.tab.slots[i]
-	c := Completion{Bytes: sl.bytes, Kind: sl.kind, Opcode: sl.opcode.Completion()}
+	var value uint64
 	switch {
 	case sl.kind < KindAtomic: // nearly all
 	case sl.kind == KindAtomic:
-		if c.Value = q.tab.results[i]; c.Value == unanswered {
+		if value = q.tab.results[i]; value == unanswered {
 			q.r.stats.Unanswered++
-			return Completion{Kind: sl.kind}, ErrUnanswered
+			q.finish(i, Completion{Kind: sl.kind}, ErrUnanswered)
+			return
 		}
 	case sl.kind == KindBind || sl.kind == KindInvalidate:
 		q.local++
 	}
-	return c, nil
+	if sl.kind != KindMarker {
+		c := q.r.outcome(sl)
+		c.Tag, c.Value, c.Bytes, c.Kind, c.Opcode = sl.tag, value, sl.bytes, sl.kind, sl.opcode.Completion()
+	}
+	q.vacate(i, sl)
+}
+
+// outcome is where the outcome of a slot's operation goes that ended well: it is
+// delivered when the turn is done.
+func (r *Reactor) outcome(sl *slot) *Completion {
+	if sl.sink != nil {
+		r.out = append(r.out, delivery{})
+		r.outcomes = append(r.outcomes, outcome{sink: sl.sink})
+		return &r.outcomes[len(r.outcomes)-1].c
+	}
+	p := sl.seat.Promise()
+	c := p.Value()
+	if c == nil {
+		panic(fmt.Sprintf("reactor: %v completed twice", sl.kind))
+	}
+	r.out = append(r.out, p)
+	return c
 }
 
 func (q *Queue) received(s uint32, wc *verbs.WC) {
@@ -141,15 +163,32 @@ func (q *Queue) broken(cause error) {
 }
 
 // finish ends the operation of slot i: the lease, then the slot, then, when the
-// turn is done, the result (see deliver), which a future has by then. A send's slot
-// goes back in freeRetired, for a whole batch at once.
+// turn is done, the result (see deliver), which a future has by then.
 func (q *Queue) finish(i uint32, c Completion, err error) {
 	sl := &q.tab.slots[i]
 	c.Tag = sl.tag
 	if c.Kind == KindNone {
 		c.Kind = sl.kind
 	}
-	sink, lease, kind := sl.sink, sl.lease, sl.kind
+	switch r := q.r; {
+	case sl.kind == KindMarker:
+	case sl.sink != nil:
+		r.out = append(r.out, delivery{})
+		r.outcomes = append(r.outcomes, outcome{sink: sl.sink, c: c, err: err})
+	default:
+		p := sl.seat.Promise()
+		if !p.Fill(c, err) {
+			panic(fmt.Sprintf("reactor: %v completed twice", c.Kind))
+		}
+		r.out = append(r.out, p)
+	}
+	q.vacate(i, sl)
+}
+
+// vacate frees a slot whose outcome is noted. A send's goes back in freeRetired, for a
+// whole batch at once, as do the leases.
+func (q *Queue) vacate(i uint32, sl *slot) {
+	lease, kind := sl.lease, sl.kind
 	sl.sink, sl.lease, sl.kind, sl.posted = nil, nil, KindNone, false
 	sl.gen = (sl.gen + 1) & genMask
 	if kind == KindMarker {
@@ -158,30 +197,47 @@ func (q *Queue) finish(i uint32, c Completion, err error) {
 	}
 	q.r.stats.Completions++
 	if lease != nil {
-		lease.End()
+		q.r.endLease(lease)
 	}
-	switch sends := uint32(q.cfg.sends()); {
-	case i >= sends:
-		q.recvFree.Put(i - sends)
-	case i > uint32(q.cfg.SendDepth):
+	switch {
+	case i < uint32(q.cfg.SendDepth):
+		q.retired = append(q.retired, i)
+	case i < uint32(q.cfg.sends()):
 		q.ctrlFree.Put(i - uint32(q.cfg.SendDepth+1))
 	default:
-		q.retired = append(q.retired, i)
+		q.recvFree.Put(i - uint32(q.cfg.sends()))
 	}
-	if sink != nil {
-		q.r.out = append(q.r.out, delivery{sink: sink})
-		q.r.sunk = append(q.r.sunk, outcome{c, err})
-		return
-	}
-	p := sl.seat.Promise()
-	if !p.Fill(c, err) {
-		panic(fmt.Sprintf("reactor: %v completed twice", c.Kind))
-	}
-	q.r.out = append(q.r.out, delivery{promise: p})
 }
 
-// freeRetired gives the finished sends' slots back.
+// endLease ends a lease of one operation, with others of the same that ended before
+// it: freeRetired tells.
+func (r *Reactor) endLease(l Lease) {
+	if l != r.lease {
+		r.endLeases()
+		r.lease = l
+	}
+	r.leases++
+}
+
+// endLeases tells the lease that was noted.
+func (r *Reactor) endLeases() {
+	l, n := r.lease, r.leases
+	r.lease, r.leases = nil, 0
+	if s, ok := l.(SharedLease); ok && n > 1 {
+		s.EndN(n)
+		return
+	}
+	for range n {
+		l.End()
+	}
+}
+
+// freeRetired ends what leases are left to end, and gives the finished sends' slots
+// back. It follows every finish.
 func (q *Queue) freeRetired() {
+	if q.r.leases > 0 {
+		q.r.endLeases()
+	}
 	if len(q.retired) == 0 {
 		return
 	}

@@ -4,18 +4,17 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 )
 
-// delivery is one result on its way to whoever asked for it, or a notification
-// of a queue's owner: one of the three.
-type delivery struct {
-	fn      func()
-	sink    Sink                        // its outcome is the next of Reactor.sunk
-	promise futures.Promise[Completion] // filled, and not published
-}
+// delivery is one result on its way to whoever asked for it: a promise that is
+// filled and not published; the zero promise stands for the next of Reactor.outcomes
+// after it.
+type delivery = futures.Promise[Completion]
 
-// outcome is a result for a sink.
+// outcome is a result for a sink, or, with fn, a notification of a queue's owner.
 type outcome struct {
-	c   Completion
-	err error
+	fn   func()
+	sink Sink
+	c    Completion
+	err  error
 }
 
 // deliver hands out, in order, what has ended. Nothing is delivered while a turn
@@ -25,29 +24,31 @@ type outcome struct {
 // itself: the loop goes on where that stopped. Holder only.
 func (r *Reactor) deliver() {
 	for r.delivered < len(r.out) {
-		d := &r.out[r.delivered] // it may move: read before anything is called
+		d := r.out[r.delivered]
 		r.delivered++
-		switch {
-		case d.fn != nil:
-			d.fn()
-		case d.sink != nil:
-			sink, o := d.sink, r.sunk[r.answered]
-			r.answered++
-			sink.Complete(o.c, o.err)
-		default:
-			d.promise.Publish()
+		if d != (delivery{}) {
+			d.Publish()
+			continue
+		}
+		o := r.outcomes[r.told] // they may move
+		r.told++
+		if o.fn != nil {
+			o.fn()
+		} else {
+			o.sink.Complete(o.c, o.err)
 		}
 	}
 	clear(r.out) // nothing is kept alive
 	r.out, r.delivered = r.out[:0], 0
-	clear(r.sunk)
-	r.sunk, r.answered = r.sunk[:0], 0
+	clear(r.outcomes)
+	r.outcomes, r.told = r.outcomes[:0], 0
 }
 
 // notify has fn called after what has ended before it: at once, or at the end
 // of the turn.
 func (r *Reactor) notify(fn func()) {
-	r.out = append(r.out, delivery{fn: fn})
+	r.out = append(r.out, delivery{})
+	r.outcomes = append(r.outcomes, outcome{fn: fn})
 	if !r.inTurn {
 		r.deliver()
 	}

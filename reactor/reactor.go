@@ -67,8 +67,10 @@ type Reactor struct {
 	inTurn                 bool       // results are kept for the end of the turn
 	out                    []delivery // what has ended
 	delivered              int        // of out
-	sunk                   []outcome  // of those in out that have a sink, in order
-	answered               int        // of sunk
+	outcomes               []outcome  // of those in out that are no promises
+	told                   int        // of outcomes
+	lease                  Lease      // of the operations that ended last
+	leases                 int        // how many they are
 }
 
 // cqState is a completion queue and what is known of it.

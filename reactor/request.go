@@ -72,9 +72,17 @@ type Recv struct {
 	Tag   uint64
 }
 
-// Lease is memory that the device has. End is called once, by the holder of
-// the turn, before the result is delivered. It must not block.
+// Lease is memory that the device has. End is called once for each operation that
+// had it, by the holder of the turn, before the result is delivered. It must not
+// block. Leases are compared with ==: a pointer is best.
 type Lease interface{ End() }
+
+// SharedLease is a Lease that many operations have at once. EndN is End for n of
+// them.
+type SharedLease interface {
+	Lease
+	EndN(n int)
+}
 
 // Sink receives completions, holding the turn. It must not block.
 type Sink interface {
@@ -99,24 +107,17 @@ type Completion struct {
 // Future is the future of an operation.
 type Future = futures.Future[Completion]
 
+// kinds are those of the requests; KindNone is that of none.
+var kinds = [...]Kind{
+	verbs.WRSend: KindSend, verbs.WRSendWithImm: KindSend, verbs.WRSendWithInv: KindSend,
+	verbs.WRRDMAWrite: KindWrite, verbs.WRRDMAWriteWithImm: KindWrite, verbs.WRRDMARead: KindRead,
+	verbs.WRAtomicCmpAndSwp: KindAtomic, verbs.WRAtomicFetchAndAdd: KindAtomic, verbs.WRAtomicWrite: KindAtomicWrite,
+	verbs.WRFlush: KindFlush, verbs.WRBindMW: KindBind, verbs.WRLocalInv: KindInvalidate,
+}
+
 func kindOf(o verbs.WROpcode) Kind {
-	switch o {
-	case verbs.WRSend, verbs.WRSendWithImm, verbs.WRSendWithInv:
-		return KindSend
-	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm:
-		return KindWrite
-	case verbs.WRRDMARead:
-		return KindRead
-	case verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
-		return KindAtomic
-	case verbs.WRAtomicWrite:
-		return KindAtomicWrite
-	case verbs.WRFlush:
-		return KindFlush
-	case verbs.WRBindMW:
-		return KindBind
-	case verbs.WRLocalInv:
-		return KindInvalidate
+	if int(o) < len(kinds) && kinds[o] != KindNone {
+		return kinds[o]
 	}
 	return KindOther
 }

@@ -149,6 +149,9 @@ func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
 		buf, at := t.slotInline(i)
 		sges[0] = verbs.SGE{Addr: at, Length: uint32(copy(buf, p.Header)), LKey: q.mr.LKey()}
 		w.NumSGE = 1 + uint32(copy(sges[1:], p.SGEs))
+	case len(p.SGEs) == 1: // by far the most frequent
+		sges[0] = p.SGEs[0]
+		w.NumSGE = 1
 	default:
 		w.NumSGE = uint32(copy(sges, p.SGEs))
 	}

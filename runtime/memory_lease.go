@@ -95,12 +95,18 @@ func (l *lease) begin(gen uint64) bool {
 //
 // Implements: reactor.Lease.
 func (l *lease) End() {
-	if l == nil {
-		return
+	if l != nil {
+		l.EndN(1)
 	}
-	w := l.word.Add(^uint64(0))
+}
+
+// EndN is End for n operations at once.
+//
+// Implements: reactor.SharedLease.
+func (l *lease) EndN(n int) {
+	w := l.word.Add(-uint64(n))
 	switch {
-	case w&leaseCountMask == leaseCountMask:
+	case w&leaseCountMask+uint64(n) > leaseCountMask:
 		panic("runtime: a lease ended more often than it began")
 	case w&(leaseDying|leaseCountMask) == leaseDying:
 		l.free(w >> leaseGenShift) // dying refuses begin and release: we are alone

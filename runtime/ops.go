@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -195,7 +196,8 @@ func leaseAll(m *Memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor
 			err = l.begin()
 		}
 		if err != nil {
-			leases(locals[:i]).End()
+			done := leases(locals[:i])
+			done.End()
 			return nil, nil, err
 		}
 		if l.Len() > 0 {
@@ -208,15 +210,16 @@ func leaseAll(m *Memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor
 		}
 		return sges, locals[0].lease, nil
 	}
-	return sges, append(leases(nil), locals...), nil
+	all := leases(slices.Clone(locals))
+	return sges, &all, nil
 }
 
 // leases are those of several slices of one operation.
 type leases []Slice
 
 // End implements reactor.Lease.
-func (ls leases) End() {
-	for _, l := range ls {
+func (ls *leases) End() {
+	for _, l := range *ls {
 		if l.lease != nil {
 			l.lease.End()
 		}

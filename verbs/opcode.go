@@ -112,32 +112,21 @@ var wcOpcodeNames = map[uint32]string{
 // String is the name in <infiniband/verbs.h> without its IBV_WC_ prefix.
 func (o WCOpcode) String() string { return enumName(wcOpcodeNames, "WCOpcode", uint32(o)) }
 
+// completions are the opcodes that requests complete with; those not named here
+// with SEND, which is 0.
+var completions = [...]WCOpcode{
+	WRRDMAWrite: WCRDMAWrite, WRRDMAWriteWithImm: WCRDMAWrite, WRRDMARead: WCRDMARead,
+	WRAtomicCmpAndSwp: WCCompSwap, WRAtomicFetchAndAdd: WCFetchAdd,
+	WRBindMW: WCBindMW, WRLocalInv: WCLocalInv, WRTSO: WCTSO, WRDriver1: WCDriver1,
+	WRFlush: WCFlush, WRAtomicWrite: WCAtomicWrite,
+}
+
 // Completion tells which opcode a success of this request completes with.
 func (o WROpcode) Completion() WCOpcode {
-	switch o {
-	case WRRDMAWrite, WRRDMAWriteWithImm:
-		return WCRDMAWrite
-	case WRRDMARead:
-		return WCRDMARead
-	case WRAtomicCmpAndSwp:
-		return WCCompSwap
-	case WRAtomicFetchAndAdd:
-		return WCFetchAdd
-	case WRBindMW:
-		return WCBindMW
-	case WRLocalInv:
-		return WCLocalInv
-	case WRTSO:
-		return WCTSO
-	case WRDriver1:
-		return WCDriver1
-	case WRFlush:
-		return WCFlush
-	case WRAtomicWrite:
-		return WCAtomicWrite
-	default:
-		return WCSend
+	if int(o) < len(completions) {
+		return completions[o]
 	}
+	return WCSend
 }
 
 // WCFlags qualify a successful completion. Test bits, never compare: devices
