@@ -13,12 +13,16 @@ set -eu
 cd "$(dirname "$0")/.."
 : "${TESTTIMEOUT:=8m}"
 
+usage() {
+	echo "$1; RDMA devices here: ${have:-none}" >&2
+	exit 2
+}
 dev=${1:-}
 have=$(ls /sys/class/infiniband 2>/dev/null | tr '\n' ' ' || true)
-if [ -z "$dev" ]; then
-	echo "which device? make test-device DEV=name; RDMA devices here: ${have:-none}" >&2
-	exit 2
-fi
+case $dev in
+'') usage "which device? make test-device DEV=name, or DEV=name,name for two that reach each other" ;;
+,* | *, | *,,* | *,*,* | *[!A-Za-z0-9_.,-]*) usage "DEV=$dev is no name, nor two with a comma between them" ;;
+esac
 for d in $(printf '%s' "$dev" | tr ',' ' '); do
 	if [ ! -d "/sys/class/infiniband/$d" ]; then
 		echo "$d is no RDMA device of this machine; RDMA devices here: ${have:-none}" >&2

@@ -32,12 +32,12 @@ func main() {
 }
 
 func both(ctx context.Context, w io.Writer, g game) (err error) {
-	server, err := verbena.Open(verbena.Config{Device: "soft1"})
+	server, err := verbena.Open(verbena.Config{}) // VERBENA_DEVICE names the device (ibv:mlx5_0)
 	if err != nil {
 		return err
 	}
 	defer shut(server, &err)
-	client, err := verbena.Open(verbena.Config{Device: "soft0"})
+	client, err := verbena.Open(verbena.Config{})
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func both(ctx context.Context, w io.Writer, g game) (err error) {
 	return errors.Join(err, <-served)
 }
 
-// run plays one side, on the device that VERBENA_DEVICE names (ibv:mlx5_0), or both.
+// run plays one side, or both.
 func run(ctx context.Context, w io.Writer, g game, serveAt, connectTo string) (err error) {
 	if serveAt == "" && connectTo == "" {
 		return both(ctx, w, g)
@@ -71,9 +71,9 @@ func run(ctx context.Context, w io.Writer, g game, serveAt, connectTo string) (e
 	}
 	ln, err := net.Listen("tcp", serveAt)
 	if err == nil {
-		err = g.serve(ctx, w, rt, ln)
+		return g.serve(ctx, w, rt, ln)
 	}
-	return err
+	return fmt.Errorf("-serve takes HOST:PORT or :PORT, and ibv_rc_pingpong the port by -p: %w", err)
 }
 
 func (g game) serve(ctx context.Context, w io.Writer, rt *verbena.Runtime, ln net.Listener) error {
@@ -89,9 +89,9 @@ func (g game) serve(ctx context.Context, w io.Writer, rt *verbena.Runtime, ln ne
 func (g game) connect(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string) error {
 	nc, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err == nil {
-		err = g.play(ctx, w, rt, nc, true)
+		return g.play(ctx, w, rt, nc, true)
 	}
-	return err
+	return fmt.Errorf("-connect takes HOST:PORT of a server that was started before: %w", err)
 }
 
 // play has its receive posted before the other side is told where to send.
