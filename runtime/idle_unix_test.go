@@ -4,6 +4,7 @@ package runtime
 
 import (
 	"context"
+	"runtime/debug"
 	"syscall"
 	"testing"
 	"time"
@@ -16,16 +17,23 @@ import (
 const (
 	idleConns = 16
 	idleTime  = 3 * time.Second
+	// idleWindow is what the work is told of: the quietest of idleTime. What is done
+	// again and again is in each of them; what a busy machine and Go's collector add
+	// is not.
+	idleWindow = 500 * time.Millisecond
 )
 
-// What is no measurable work, for both runtimes together, beyond what a Go program
-// uses that only sleeps (measured before, in this process): looks at the completion
-// queues and by the patrol, and a zero-length WRITE for each connection and
-// Options.KeepAlive. On an emulated machine a processor's time is that of the machine
-// below, also while that is with others: there the counted wake-ups say more.
+// What is no measurable work in a window, for both runtimes together, beyond what a
+// Go program uses that only sleeps (measured before, in this process). In the window
+// there is at most a look at the completion queues and one by the patrol for each
+// reactor: 5 to 10 switches and 0.2 to 0.3 ms more than asleep, on a busy machine with
+// two processors. Whoever wakes every idleTick is told from that by either measure:
+// a thread goes to sleep once each time at least (for a goroutine's timer it is four:
+// 200 in a window), and 3 to 5 ms go into it.
 const (
-	idleCPU      = 30 * time.Millisecond // of a processor's idleTime: a hundredth
-	idleSwitches = 300                   // of threads that went to sleep; a spinning or ticking reactor has thousands
+	idleTick     = 10 * time.Millisecond
+	idleSwitches = int64(idleWindow/idleTick) * 4 / 5 // of threads that went to sleep
+	idleCPU      = 2 * time.Millisecond               // of a processor: 0.4 % of it
 )
 
 // How often the loop of a reactor may wake while nothing comes: once in
@@ -36,7 +44,8 @@ const (
 	edgeWakes = 4
 )
 
-// idleWork is idleCPU here.
+// idleWork is idleCPU here. On an emulated machine a processor's time is that of the
+// machine below, also while that is with others: the switches say more there.
 func idleWork() time.Duration {
 	if onDevice {
 		return deviceSlowness * idleCPU
@@ -134,15 +143,19 @@ func greet(t *testing.T, from []*Conn, got <-chan error) {
 	}
 }
 
-// work is what a process did in idleTime.
+// work is what a process did in the quietest idleWindow of idleTime, by either
+// measure.
 type work struct {
 	cpu      time.Duration
 	switches int64 // of threads that went to sleep
 }
 
 // spent lets idleTime pass and tells what the process did meanwhile.
-func spent(t *testing.T) work {
+func spent(t *testing.T) (least work) {
 	t.Helper()
+	// What former tests have freed goes back to the system now, and not bit by bit,
+	// by a thread of Go's that wakes for it.
+	debug.FreeOSMemory()
 	used := func() work {
 		var u syscall.Rusage
 		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -150,10 +163,17 @@ func spent(t *testing.T) work {
 		}
 		return work{time.Duration(u.Utime.Nano() + u.Stime.Nano()), int64(u.Nvcsw)} //nolint:unconvert // 32 bits on 32-bit systems
 	}
-	before := used()
-	<-time.After(idleTime)
-	after := used()
-	return work{after.cpu - before.cpu, after.switches - before.switches}
+	for i := range idleTime / idleWindow {
+		before := used()
+		<-time.After(idleWindow)
+		after := used()
+		did := work{after.cpu - before.cpu, after.switches - before.switches}
+		if i == 0 {
+			least = did
+		}
+		least.cpu, least.switches = min(least.cpu, did.cpu), min(least.switches, did.switches)
+	}
+	return least
 }
 
 // idle lets idleTime pass and compares what the process and its reactors did meanwhile
@@ -174,12 +194,16 @@ func idle(t *testing.T, asleep work, rts ...*Runtime) {
 			t.Errorf("the loop of an idle reactor woke %d times in %v, want at most %d", wakes, idleTime, limit)
 		}
 	}
-	t.Logf("%d connections, idle for %v: %v of a processor, %d switches; asleep %v and %d", idleConns, idleTime, did.cpu, did.switches, asleep.cpu, asleep.switches)
+	t.Logf("%d connections, the quietest %v of %v: %v of a processor, %d switches; asleep %v and %d", idleConns, idleWindow, idleTime, did.cpu, did.switches, asleep.cpu, asleep.switches)
 	if limit := asleep.cpu + idleWork(); did.cpu > limit && !raceEnabled {
-		t.Errorf("an idle process used %v of a processor in %v, want at most %v", did.cpu, idleTime, limit)
+		t.Errorf("an idle process used %v of a processor in %v, want at most %v", did.cpu, idleWindow, limit)
 	}
 	if limit := asleep.switches + idleSwitches; did.switches > limit {
-		t.Errorf("the threads of an idle process went to sleep %d times in %v, want at most %d", did.switches, idleTime, limit)
+		t.Errorf("the threads of an idle process went to sleep %d times in %v, want at most %d", did.switches, idleWindow, limit)
+	}
+	// What is of this process and not of a runtime would be in both.
+	if asleep.switches > idleSwitches {
+		t.Errorf("the threads of a process without connections went to sleep %d times in %v, want at most %d", asleep.switches, idleWindow, idleSwitches)
 	}
 }
 
