@@ -146,3 +146,35 @@ func TestWhatComesAfterCloseRuns(t *testing.T) {
 		})
 	}
 }
+
+// Rule: nothing of a sealed queue is posted any more, sends or receives: its queue pair
+// may be destroyed while turns go on. What was submitted ends with the queue's cause.
+func TestNothingOfASealedQueueIsPosted(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.closeRest(t)
+	ended := make(chan error, 2)
+	sink := called(func(_ reactor.Completion, err error) { ended <- err })
+	a.do(t, func() {
+		before := a.r.Snapshot()
+		s, p := a.write(b)
+		s.Sink = sink
+		_, err := a.q.TryPost(s, p)
+		check(t, err)
+		_, sge := a.bytes(0, 8)
+		check(t, a.q.PostRecv(&reactor.Recv{Sink: sink}, []verbs.SGE{sge}))
+		a.q.Fail(errOver)
+		a.q.Seal()
+		a.r.Flush()
+		after := a.r.Snapshot()
+		if after.Doorbells != before.Doorbells || after.RecvDoorbells != before.RecvDoorbells {
+			t.Errorf("%d lists of sends and %d of receives were posted", after.Doorbells-before.Doorbells, after.RecvDoorbells-before.RecvDoorbells)
+		}
+	})
+	for range 2 {
+		if err := comes(t, "the end of a request", ended); !errors.Is(err, errOver) {
+			t.Errorf("it ended with %v, want %v", err, errOver)
+		}
+	}
+	a.release(t, errOver)
+}

@@ -42,3 +42,6 @@ func (q *Queue) ForgetAnswers() {
 
 // EventRest is how long a source that fails is let be.
 const EventRest = eventRest
+
+// Snapshot is Stats for the holder.
+func (r *Reactor) Snapshot() Stats { return r.snapshot() }

@@ -66,7 +66,7 @@ func (q *Queue) gatherRecvs() bool {
 	if n == 0 {
 		return false
 	}
-	if q.released || q.qp == nil && q.srq == nil {
+	if q.released || q.sealed || q.qp == nil && q.srq == nil {
 		q.refuse(q.recvStack.Next, first, n)
 		return true
 	}

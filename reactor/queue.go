@@ -200,10 +200,11 @@ func (q *Queue) shut() {
 	}
 }
 
-// Seal has nothing sent any more: what is submitted and not posted completes with the
-// cause of Fail, which comes before. For an owner who is about to destroy what
-// requests name (memory windows, address handles) a while before the queue pair.
-// Holder only.
+// Seal has nothing posted any more, no receives either: what is submitted and not posted
+// completes with the cause of Fail, which comes before. For an owner who is about to
+// destroy what requests name (memory windows, address handles) a while before the queue
+// pair, or the queue pair itself off the turn: no turn touches it from then on. Holder
+// only.
 func (q *Queue) Seal() { q.sealed = true }
 
 // OnFail has fn called once, holding the turn, at the first completion that

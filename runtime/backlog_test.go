@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -72,6 +73,15 @@ func waiting(t *testing.T, ln *Listener) (n int) {
 	return n
 }
 
+// leavingIDs is how many identifiers the device has not let go yet.
+func leavingIDs(t *testing.T, s *shard) (n int) {
+	t.Helper()
+	if err := s.r.Do(testContext(t), func() { n = len(s.closing) }); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // dialing is how many connections the runtime has, those on their way too.
 func dialing(rt *Runtime) int {
 	rt.mu.Lock()
@@ -83,7 +93,7 @@ func dialing(rt *Runtime) int {
 type refusable struct {
 	verbs.CMID
 	refused string
-	closed  bool
+	closed  atomic.Bool // off the turn
 }
 
 func (id *refusable) Reject(private []byte) error {
@@ -93,7 +103,7 @@ func (id *refusable) Reject(private []byte) error {
 }
 
 func (id *refusable) Close() error {
-	id.closed = true
+	id.closed.Store(true)
 	return nil
 }
 
@@ -116,9 +126,14 @@ func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
 	if n := waiting(t, ln); n != DefaultBacklog {
 		t.Errorf("%d requests are kept, want %d", n, DefaultBacklog)
 	}
+	for left := testContext(t); leavingIDs(t, ln.sh) > 0; {
+		if left.Err() != nil {
+			t.Fatal("who was refused was not closed")
+		}
+	}
 	for i := range ids {
-		if old := i < len(ids)-DefaultBacklog; ids[i].closed != old || (ids[i].refused != "") != old {
-			t.Errorf("request %d: closed %t, refused with %q; want it of the %d oldest alone", i, ids[i].closed, ids[i].refused, len(ids)-DefaultBacklog)
+		if old, closed := i < len(ids)-DefaultBacklog, ids[i].closed.Load(); closed != old || (ids[i].refused != "") != old {
+			t.Errorf("request %d: closed %t, refused with %q; want it of the %d oldest alone", i, closed, ids[i].refused, len(ids)-DefaultBacklog)
 		}
 	}
 }

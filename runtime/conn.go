@@ -73,6 +73,7 @@ type Conn struct {
 	windowMu sync.Mutex
 	windows  map[*Window]struct{}
 
+	leaving  leaving       // its queue pair is being destroyed
 	closed   chan struct{} // closed when gone
 	closeErr error         // written before closed is
 

@@ -43,6 +43,7 @@ type PacketConn struct {
 	peerMu sync.Mutex // guards peers
 	peers  map[*Peer]struct{}
 
+	leaving  leaving       // its queue pair is being destroyed
 	closed   chan struct{} // closed when gone
 	closeErr error         // written before closed is
 
@@ -205,7 +206,7 @@ func (p *PacketConn) fail(cause error) {
 
 // Close ends it: operations under way complete, some with an error, and what
 // nobody received is lost. It is idempotent and waits for its reactor, at most
-// until ctx ends: then ErrReactorBusy, and it closes later.
+// until ctx ends and as long after as Conn.Close: then ErrReactorBusy, and it closes later.
 func (p *PacketConn) Close(ctx context.Context) error {
 	p.setCause(ErrConnClosed)
 	p.sh.r.Defer(p.end)
@@ -214,8 +215,8 @@ func (p *PacketConn) Close(ctx context.Context) error {
 		return p.closeErr
 	case <-ctx.Done():
 	}
-	if !waitBound(p.closed, closeBound) {
-		return fmt.Errorf("closing the datagrams at %v: %w within %v", p.addr, ErrReactorBusy, closeBound)
+	if bound, ok := p.leaving.waitBound(p.closed); !ok {
+		return fmt.Errorf("closing the datagrams at %v: %w within %v", p.addr, ErrReactorBusy, bound)
 	}
 	return p.closeErr
 }
@@ -264,6 +265,8 @@ func (p *PacketConn) destroy() {
 		finish(nil)
 		return
 	}
+	p.q.Seal()
+	p.leaving.Store(true)
 	p.sh.closeID(p.id, finish)
 }
 

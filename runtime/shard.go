@@ -20,10 +20,9 @@ type shard struct {
 	domain
 	// targets get the events of the identifiers they own.
 	targets map[connID]cmTarget
-	// closing are the identifiers that the device did not let go yet (close_id.go).
-	closing map[connID]*closingID
-	cmGone  bool          // the channel is closed
-	watch   *removalWatch // of the first shard; nil for none
+	closers
+	cmGone bool          // the channel is closed
+	watch  *removalWatch // of the first shard; nil for none
 }
 
 // connID is what connections, listeners and the like have at the device: an
@@ -38,7 +37,7 @@ type cmTarget interface {
 }
 
 func newShard(rt *Runtime, node int) (_ *shard, err error) {
-	s := &shard{rt: rt, targets: map[connID]cmTarget{}, closing: map[connID]*closingID{}}
+	s := &shard{rt: rt, targets: map[connID]cmTarget{}, closers: newClosers()}
 	var now func() time.Time // the machine's
 	if rt.cfg.stepped {
 		now = rt.cfg.now
@@ -164,30 +163,24 @@ func (s *shard) drop(id verbs.CMID) {
 
 func (s *shard) close(ctx context.Context) error {
 	if s.cm != nil {
-		var err error
-		if derr := s.r.Do(ctx, func() {
-			if s.cmGone {
-				return
-			}
-			if err = s.r.Unwatch(s.cm); err == nil {
-				err = s.r.Unwatch(s.rt.dev.Async())
-			}
-			if err == nil {
-				s.takeCM()
-				for _, c := range s.closing {
-					c.tries = 1 // the last
-					s.tryClose(c)
+		for busy := true; busy; {
+			var err error
+			if derr := s.r.Do(ctx, func() { busy, err = s.closeCM() }); derr != nil {
+				if !errors.Is(derr, reactor.ErrClosed) {
+					return derr
 				}
-				if err = s.unwatchRemoval(); err == nil {
-					err = s.cm.Close()
+				busy = false
+			}
+			if err != nil {
+				return err
+			}
+			if busy {
+				select {
+				case <-s.quiet:
+				case <-ctx.Done():
+					return ctx.Err()
 				}
 			}
-			s.cmGone = err == nil
-		}); derr != nil && !errors.Is(derr, reactor.ErrClosed) {
-			return derr
-		}
-		if err != nil {
-			return err
 		}
 	}
 	if s.r != nil {
@@ -196,4 +189,26 @@ func (s *shard) close(ctx context.Context) error {
 		}
 	}
 	return s.domain.close()
+}
+
+// closeCM ends the shard's part in connections, unless identifiers are being closed right
+// now (busy). Holder only; it may be repeated.
+func (s *shard) closeCM() (busy bool, err error) {
+	s.ending = true
+	if s.cmGone || s.under > 0 {
+		return s.under > 0, nil
+	}
+	if err := errors.Join(s.r.Unwatch(s.cm), s.r.Unwatch(s.rt.dev.Async())); err != nil {
+		return false, err
+	}
+	s.takeCM()
+	for _, c := range s.closing {
+		c.tries = 1 // the last
+		s.tryClose(c)
+	}
+	if err = s.unwatchRemoval(); err == nil {
+		err = s.cm.Close()
+	}
+	s.cmGone = err == nil
+	return false, err
 }

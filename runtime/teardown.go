@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -89,8 +90,8 @@ const closeBound = 2*flushBound + 500*time.Millisecond
 // under way then complete with an error. Messages not yet released stay
 // the caller's. It is idempotent; every call waits for the end.
 //
-// After ctx has ended it waits for nothing but its reactor, some seconds at most:
-// ErrReactorBusy, and the connection closes later.
+// After ctx has ended it waits for nothing but its reactor, and for the kernel to let the
+// queue pair go, some seconds at most: ErrReactorBusy, and the connection closes later.
 func (c *Conn) Close(ctx context.Context) error {
 	c.end(false)
 	select {
@@ -99,10 +100,33 @@ func (c *Conn) Close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	c.Abort()
-	if !waitBound(c.closed, closeBound) { // nothing waits for the peer any more
-		return fmt.Errorf("closing the connection to %v: %w within %v", c.remote, ErrReactorBusy, closeBound)
+	if bound, ok := c.leaving.waitBound(c.closed); !ok { // nothing waits for the peer any more
+		return fmt.Errorf("closing the connection to %v: %w within %v", c.remote, ErrReactorBusy, bound)
 	}
 	return c.closeErr
+}
+
+// leaveBound is how much longer Close waits while the kernel destroys the queue pair:
+// for as long as a packet waits in the network stack for a neighbour that does not
+// answer, three questions a second apart (Linux ip-sysctl, neigh/default/ucast_solicit and
+// retrans_time_ms), and a second for a busy machine. See closingID.
+const leaveBound = 3*time.Second + time.Second
+
+// leaving tells whoever waits for the end that the kernel has begun to destroy the queue
+// pair. Set by the holder, once; read by Close. It publishes nothing else.
+type leaving struct{ atomic.Bool }
+
+// waitBound waits for closed, at most closeBound, or leaveBound more when the reactor
+// has done its part. It returns how long it would have waited at most, and whether closed
+// came.
+func (l *leaving) waitBound(closed <-chan struct{}) (bound time.Duration, ok bool) {
+	if waitBound(closed, closeBound) {
+		return closeBound, true
+	}
+	if !l.Load() {
+		return closeBound, false
+	}
+	return closeBound + leaveBound, waitBound(closed, leaveBound)
 }
 
 // waitBound waits for ch, at most d, and tells whether it came.
@@ -200,5 +224,6 @@ func (c *Conn) destroy(done func()) {
 	}
 	c.closeErr = errors.Join(c.closeErr, c.closeWindows())
 	c.opts.Shared.part(c)
+	c.leaving.Store(true)
 	c.sh.closeID(c.id, finish) // the queue pair goes with it: the device has no memory of ours any more
 }
