@@ -17,7 +17,11 @@ const (
 	grhIPv4At     = 20
 	grhIPv4Sum    = grhIPv4At + 10
 	grhIPv4Source = grhIPv4At + 12
+	grhIPv4Dest   = grhIPv4At + 16
+	grhIPv6Next   = 6
 	grhIPv6Source = 8
+	grhIPv6Dest   = 24
+	grhNextIBA    = 0x1b // a global route header: RoCEv1 and InfiniBand (IBTA 8.3)
 	ipv4Bare      = 0x45 // version 4, five words of header
 )
 
@@ -32,22 +36,48 @@ func InitAHFromGRH(grh []byte, port, sgidIndex uint8) (AHAttr, error) {
 		return AHAttr{}, fmt.Errorf("%w: a GRH of %d bytes, want %d", ErrInvalid, len(grh), GRHLen)
 	}
 	switch {
-	case grh[grhIPv4At] == ipv4Bare && (checksum(grh[grhIPv4At:GRHLen]) == 0 || unsent(grh)):
+	case isIPv4(grh):
 		a.DGID = GIDFromAddr(netip.AddrFrom4([4]byte(grh[grhIPv4Source : grhIPv4Source+4])))
 		a.TrafficClass = grh[grhIPv4At+1]
-	case grh[0]>>4 == 6:
+	case isIPv6(grh):
 		a.DGID = GID(grh[grhIPv6Source : grhIPv6Source+16])
 		a.TrafficClass = grh[0]<<4 | grh[1]>>4
 		a.FlowLabel = binary.BigEndian.Uint32(grh) & 0xfffff
 	default:
 		return AHAttr{}, fmt.Errorf("%w: neither an IPv4 nor an IPv6 header", ErrInvalid)
 	}
-	// Or one forged datagram would have a whole group replied to.
-	if from := a.DGID.Addr(); from.IsMulticast() || from.IsUnspecified() {
-		return AHAttr{}, fmt.Errorf("%w: a datagram from %v", ErrInvalid, from)
+	// Or one forged datagram would have a whole group, or everybody, replied to.
+	if !a.DGID.Unicast() {
+		return AHAttr{}, fmt.Errorf("%w: a datagram from %v", ErrInvalid, a.DGID)
 	}
 	return a, nil
 }
+
+// GRHDest is where a datagram went to, by the 40 bytes before it: an address of this
+// port, or of a group that a queue pair is attached to (not Unicast). v2 says that
+// it came by RoCEv2: the address table has an entry for each protocol. grh comes
+// from outside; what is no header is ErrInvalid. It does not block.
+//
+// Implements: get_grh_header_version and set_ah_attr_by_ipv4 and _ipv6 of
+// libibverbs/verbs.c.
+func GRHDest(grh []byte) (dest GID, v2 bool, err error) {
+	switch {
+	case len(grh) < GRHLen:
+	case isIPv4(grh):
+		return GIDFromAddr(netip.AddrFrom4([4]byte(grh[grhIPv4Dest:GRHLen]))), true, nil
+	case isIPv6(grh):
+		return GID(grh[grhIPv6Dest:GRHLen]), grh[grhIPv6Next] != grhNextIBA, nil
+	}
+	return GID{}, false, fmt.Errorf("%w: no header of IPv4 or IPv6 in %d bytes", ErrInvalid, len(grh))
+}
+
+// isIPv4 tells whether 40 bytes or more end in an IPv4 header.
+func isIPv4(grh []byte) bool {
+	return grh[grhIPv4At] == ipv4Bare && (checksum(grh[grhIPv4At:GRHLen]) == 0 || unsent(grh))
+}
+
+// isIPv6 tells the other header; what isIPv4 is not this, whatever it begins with.
+func isIPv6(grh []byte) bool { return grh[0]>>4 == 6 }
 
 // unsent tells the header of a datagram that never was a packet: Soft-RoCE hands
 // those between queue pairs of one device over before the network stack fills in

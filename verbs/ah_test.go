@@ -60,10 +60,12 @@ func TestInitAHFromGRHRefuses(t *testing.T) {
 	}
 }
 
-// Rule: a reply goes to one port; a source that is a group's address, or none, is
-// refused, in either header.
+// Rule: a reply goes to one port; a source that is a group's address, everybody's, or
+// none, is refused, in either header.
 func TestInitAHFromGRHOnlyOnePort(t *testing.T) {
-	for _, from := range []string{"239.1.2.3", "0.0.0.0", "ff02::1", "::"} {
+	for _, from := range []string{
+		"239.1.2.3", "255.255.255.255", "0.0.0.0", "ff02::1", "::", "::ffff:239.1.2.3", "::ffff:255.255.255.255", "::ffff:0.0.0.0",
+	} {
 		addr, grh := netip.MustParseAddr(from), ipv4GRH()
 		if h := grh[grhIPv4At:]; addr.Is4() {
 			copy(h[12:], addr.AsSlice())
@@ -81,11 +83,37 @@ func TestInitAHFromGRHOnlyOnePort(t *testing.T) {
 	}
 }
 
+// Rule: where a datagram went to is read from either header, and by which protocol
+// it came; what is no header is refused.
+func TestGRHDest(t *testing.T) {
+	if g, v2, err := GRHDest(ipv4GRH()); err != nil || g.Addr() != netip.MustParseAddr("10.0.0.1") || !v2 {
+		t.Errorf("IPv4: %v, %v, %v", g, v2, err)
+	}
+	six := make([]byte, GRHLen)
+	six[0] = 0x60
+	copy(six[grhIPv6Dest:], netip.MustParseAddr("fe80::7").AsSlice())
+	for next, want := range map[byte]bool{17: true, grhNextIBA: false} {
+		six[grhIPv6Next] = next
+		if g, v2, err := GRHDest(six); err != nil || g.Addr() != netip.MustParseAddr("fe80::7") || v2 != want {
+			t.Errorf("IPv6, next header %d: %v, %v, %v", next, g, v2, err)
+		}
+	}
+	for _, grh := range [][]byte{nil, six[:GRHLen-1], make([]byte, GRHLen)} {
+		if g, _, err := GRHDest(grh); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%d bytes: %v, %v; want %v", len(grh), g, err, ErrInvalid)
+		}
+	}
+}
+
 func FuzzInitAHFromGRH(f *testing.F) {
 	f.Add(ipv4GRH())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if a, err := InitAHFromGRH(b, 1, 0); err == nil && a.Port != 1 {
+		a, err := InitAHFromGRH(b, 1, 0)
+		if err == nil && (a.Port != 1 || !a.DGID.Unicast()) {
 			t.Errorf("%+v", a)
+		}
+		if _, _, derr := GRHDest(b); err == nil && derr != nil {
+			t.Errorf("it came from %v, but went nowhere: %v", a.DGID, derr)
 		}
 	})
 }

@@ -16,6 +16,17 @@ func GIDFromAddr(a netip.Addr) GID { return GID(a.As16()) }
 // Addr is the IP address of a RoCE GID; an IPv4-mapped one is unmapped.
 func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
 
+// Unicast tells whether the GID can be that of one port, as far as it shows: it is
+// not none, nor a group's, nor everybody's (255.255.255.255; which addresses are
+// everybody's in one network only its ports know). It does not block.
+func (g GID) Unicast() bool {
+	a := g.Addr()
+	return !a.IsUnspecified() && !a.IsMulticast() && a != ipv4Broadcast
+}
+
+// ipv4Broadcast is the limited broadcast address (RFC 919).
+var ipv4Broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
 // String is the IP form of the GID.
 func (g GID) String() string { return g.Addr().String() }
 

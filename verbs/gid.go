@@ -50,8 +50,8 @@ func ChooseGID(ctx Context, port uint8) (GIDEntry, error) {
 	for i := range min(p.GIDTblLen, maxSGIDIndex+1) {
 		e, err := ctx.QueryGIDEntry(port, i)
 		switch {
-		case errors.Is(err, syscall.ENODATA), errors.Is(err, syscall.ENOENT), errors.Is(err, ErrInvalid):
-			continue // an empty entry, by the kernel and by the library's way around an old kernel
+		case emptyEntry(err):
+			continue
 		case err != nil:
 			return GIDEntry{}, fmt.Errorf("entry %d of port %d: %w", i, port, err)
 		}
@@ -65,6 +65,38 @@ func ChooseGID(ctx Context, port uint8) (GIDEntry, error) {
 	return best, nil
 }
 
+// FindGID is the entry of a port's address table that has an address, for RoCEv2 or
+// for what is not that; the first of several. Of a table it reads up to 256 entries,
+// and does not block beyond the system calls for that; any goroutine may call it. An
+// address that the port does not have, or has lost, is ErrNoGID.
+//
+// Implements: ibv_find_gid_index of libibverbs/verbs.c.
+func FindGID(ctx Context, port uint8, g GID, v2 bool) (GIDEntry, error) {
+	p, err := ctx.QueryPort(port)
+	if err != nil {
+		return GIDEntry{}, err
+	}
+	for i := range min(p.GIDTblLen, maxSGIDIndex+1) {
+		e, err := ctx.QueryGIDEntry(port, i)
+		if emptyEntry(err) {
+			continue
+		}
+		if err != nil {
+			return GIDEntry{}, fmt.Errorf("entry %d of port %d: %w", i, port, err)
+		}
+		if e.GID == g && (e.Type == GIDRoCEv2) == v2 {
+			return e, nil
+		}
+	}
+	return GIDEntry{}, noGID(ctx, port, fmt.Sprintf("%v is not in its table of %d", g, p.GIDTblLen))
+}
+
+// emptyEntry tells the answers for an entry without an address: of the kernel, and
+// of the library's way around an old kernel.
+func emptyEntry(err error) bool {
+	return errors.Is(err, syscall.ENODATA) || errors.Is(err, syscall.ENOENT) || errors.Is(err, ErrInvalid)
+}
+
 func noGID(ctx Context, port uint8, why string) error {
 	return &OpError{Op: "ibv_query_gid_ex", Object: fmt.Sprintf("port %d of %v", port, ctx), Err: fmt.Errorf("%w: %s", ErrNoGID, why)}
 }
@@ -75,7 +107,7 @@ func gidRank(e GIDEntry) int {
 	const kinds = 4
 	protocol, ok := map[GIDType]int{GIDInfiniBand: 0, GIDRoCEv1: 1, GIDRoCEv2: 2}[e.Type]
 	a := netip.AddrFrom16(e.GID)
-	if !ok || a.IsUnspecified() || a.Unmap().IsUnspecified() || a.IsMulticast() {
+	if !ok || !e.GID.Unicast() {
 		return 0
 	}
 	kind := 2

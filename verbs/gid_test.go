@@ -131,3 +131,39 @@ func TestChooseGIDOfSoft(t *testing.T) {
 		t.Errorf("chose %+v of a port that is not there", e)
 	}
 }
+
+// Rule: an address is found in the table by its protocol too, the first of several,
+// as far as a path can name the entry; one that is not there is ErrNoGID.
+func TestFindGID(t *testing.T) {
+	const v1, v2 = verbs.GIDRoCEv1, verbs.GIDRoCEv2
+	table := []verbs.GIDEntry{gid(v1, "fe80::1"), gid(v2, "fe80::1"), {}, gid(v1, "10.0.0.1"), gid(v2, "10.0.0.1"), gid(v2, "10.0.0.2"), gid(v2, "10.0.0.1")}
+	long := make([]verbs.GIDEntry, 300)
+	long[255], long[256] = gid(v2, "10.0.0.1"), gid(v2, "10.0.0.2")
+	for name, c := range map[string]struct {
+		table []verbs.GIDEntry
+		addr  string
+		v2    bool
+		want  int // index; -1: none
+	}{
+		"RoCEv2": {table, "10.0.0.1", true, 4}, "RoCEv1": {table, "10.0.0.1", false, 3}, "IPv6": {table, "fe80::1", true, 1},
+		"another": {table, "10.0.0.2", true, 5}, "not by RoCEv1": {table, "10.0.0.2", false, -1}, "nobody's": {table, "10.0.0.3", true, -1},
+		"the last": {long, "10.0.0.1", true, 255}, "behind the last": {long, "10.0.0.2", true, -1},
+		"InfiniBand": {[]verbs.GIDEntry{gid(verbs.GIDInfiniBand, "fe80::1")}, "fe80::1", false, 0},
+	} {
+		for _, holes := range []error{nil, &verbs.OpError{Errno: syscall.ENODATA}} {
+			e, err := verbs.FindGID(&gidPort{link: verbs.LinkEthernet, table: c.table, holes: holes}, 1, verbs.GIDFromAddr(netip.MustParseAddr(c.addr)), c.v2)
+			switch {
+			case c.want < 0:
+				if !errors.Is(err, verbs.ErrNoGID) {
+					t.Errorf("%s: found %+v, %v; want ErrNoGID", name, e, err)
+				}
+			case err != nil || e.Index != c.want:
+				t.Errorf("%s: found %+v, %v; want entry %d", name, e, err, c.want)
+			}
+		}
+	}
+	boom := &verbs.OpError{Errno: syscall.EIO}
+	if _, err := verbs.FindGID(&gidPort{table: table, fail: boom}, 1, table[0].GID, true); !errors.Is(err, syscall.EIO) {
+		t.Errorf("a table that cannot be read: %v, want EIO", err)
+	}
+}

@@ -40,10 +40,12 @@ const (
 	TextLen = gidEnd + 1
 )
 
-// Reserved numbers: the management queue pairs and multicast (IBTA 9.2.3).
+// Reserved numbers: the management queue pairs and multicast (IBTA 9.2.3), and the
+// LIDs of groups and of everybody (IBTA 4.1.3).
 const (
 	firstQPN = 2
 	bits24   = 1<<24 - 1
+	lastLID  = 0xbfff
 )
 
 // AppendText appends the line to b. A QPN or PSN of more than 24 bits has no
@@ -123,14 +125,15 @@ func (d Dest) Unused() bool { return d == Dest{} }
 // numbers that are reserved, and for what is no address of one port. A C program
 // that was not given the number of its address (option -g) says no GID.
 func (d Dest) Check() error {
-	a := d.GID.Addr()
 	switch {
 	case d.QPN < firstQPN || d.QPN >= verbs.McastQPN || d.PSN > bits24:
 		return fmt.Errorf("%w: QPN 0x%06x, PSN 0x%06x", ErrDest, d.QPN, d.PSN)
 	case d.GID == verbs.GID{}:
 		return fmt.Errorf("%w: the peer gave no GID (ibv_*_pingpong: option -g)", ErrDest)
-	case a.IsUnspecified() || a.IsMulticast():
-		return fmt.Errorf("%w: at address %v", ErrDest, a)
+	case !d.GID.Unicast():
+		return fmt.Errorf("%w: at address %v", ErrDest, d.GID)
+	case d.LID > lastLID:
+		return fmt.Errorf("%w: LID 0x%04x", ErrDest, d.LID)
 	}
 	return nil
 }

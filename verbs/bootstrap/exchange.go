@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 )
 
@@ -25,7 +26,8 @@ const done = "done\x00"
 //
 // It blocks until ctx ends, at most DefaultTimeLimit if that has no deadline. nc
 // stays the caller's, who closes it; its deadlines are used, and cleared at the
-// end. Errors: ErrMalformed, ErrDest, ready's, the context's, the network's.
+// end. Errors: ErrMalformed, ErrDest, ready's, the context's, the network's: of
+// DefaultTimeLimit os.ErrDeadlineExceeded.
 //
 // Implements: pp_client_exch_dest of libibverbs/examples.
 func Client(ctx context.Context, nc net.Conn, own []Dest, ready func(peers []Dest) error) error {
@@ -77,7 +79,8 @@ func Server(ctx context.Context, nc net.Conn, own []Dest, ready func(peers []Des
 // talk runs a conversation under ctx.
 func talk(ctx context.Context, nc net.Conn, say func() error) (err error) {
 	limit := time.Now().Add(DefaultTimeLimit)
-	if at, ok := ctx.Deadline(); ok {
+	at, bounded := ctx.Deadline()
+	if bounded {
 		limit = at
 	}
 	if err := nc.SetDeadline(limit); err != nil {
@@ -99,8 +102,14 @@ func talk(ctx context.Context, nc net.Conn, say func() error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err = say(); err != nil && ctx.Err() != nil {
+	err = say()
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
 		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	case bounded && errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(limit):
+		// Two timers go for one deadline: nc's was the first.
+		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 	}
 	return err
 }

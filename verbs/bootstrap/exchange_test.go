@@ -167,8 +167,8 @@ func TestExchangeWithASilentPeer(t *testing.T) {
 		a, _ := pipe(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		err := side(ctx, a)
-		if !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s with a deadline: %v", name, err)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s with a deadline: %v, want context.DeadlineExceeded", name, err)
 		}
 		cancel()
 
@@ -194,5 +194,32 @@ func TestExchangeWithASilentPeer(t *testing.T) {
 		if n, err := io.Copy(io.Discard, b); n != 0 || err != nil {
 			t.Errorf("%s with a context that has ended said %d bytes, %v", name, n, err)
 		}
+	}
+}
+
+// lateContext has a deadline, and a timer for it that is later than everybody's.
+type lateContext struct {
+	context.Context
+	at time.Time
+}
+
+func (c lateContext) Deadline() (time.Time, bool) { return c.at, true }
+
+// Rule: the end of the context's time is context.DeadlineExceeded, also when the
+// connection noticed it first; what else times out is not.
+func TestExchangeWhoseDeadlineTheConnectionSeesFirst(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"soon": 20 * time.Millisecond, "long past": -time.Minute} {
+		a, _ := pipe(t)
+		ctx := lateContext{t.Context(), time.Now().Add(ahead)}
+		if err := Server(ctx, a, dests(1, 1), nil); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: %v, want context.DeadlineExceeded and the connection's", name, err)
+		}
+	}
+	a, b := pipe(t)
+	go sayAll(b, example)
+	ctx := lateContext{t.Context(), time.Now().Add(time.Hour)}
+	late := func([]Dest) error { return os.ErrDeadlineExceeded } // of something else
+	if err := Client(ctx, a, dests(1, 1), late); !errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("an hour before the deadline: %v, want the failure and no more", err)
 	}
 }
