@@ -92,14 +92,15 @@ func (m *Memory) retryBroken() error {
 
 // register registers n bytes at addr. A registration that the limit on locked
 // memory stops gives up everything unused and tries once more; then it is a
-// *[MemlockError]. Under m.mu.
+// *[MemlockError]. One that locks nothing fails for another reason. Under m.mu.
 func (m *Memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, error) {
+	lockedOut := func(err error) bool { return locks(n, access) > 0 && m.lockedOut(err) }
 	mr, err := m.pd.RegMR(addr, n, addr, access)
-	if err != nil && m.lockedOut(err) && m.giveUpUnused() {
+	if err != nil && lockedOut(err) && m.giveUpUnused() {
 		mr, err = m.pd.RegMR(addr, n, addr, access)
 	}
 	if err != nil {
-		if m.lockedOut(err) {
+		if lockedOut(err) {
 			limit, _ := m.memlock()
 			return nil, &MemlockError{Limit: limit, Wanted: n, Registered: m.registered, Err: err}
 		}

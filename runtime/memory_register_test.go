@@ -116,3 +116,21 @@ func TestOtherRefusalsAreNotMemlock(t *testing.T) {
 		}
 	}
 }
+
+// Rule: memory on demand is not locked, so its refusal is never the limit's, and
+// what others do not use stays registered.
+func TestMemoryOnDemandIsNotLockedOut(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.EPERM, syscall.EAGAIN} {
+		m, pd := testMemory(t, MemoryConfig{})
+		pd.lockable(m, 4<<20, errno)
+		mustRelease(t, mustAlloc(t, m, 64)) // an unused slab
+		kept := pd.bytes()
+		_, err := m.NewRegion(8<<20, verbs.AccessLocalWrite|verbs.AccessOnDemand)
+		if !errors.Is(err, errno) || errors.Is(err, verbs.ErrMemlock) || strings.Contains(err.Error(), "ulimit") {
+			t.Errorf("%v became %v, which blames the limit on locked memory", errno, err)
+		}
+		if pd.bytes() != kept {
+			t.Errorf("%d bytes were given up for memory that nobody locks", kept-pd.bytes())
+		}
+	}
+}

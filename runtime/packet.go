@@ -28,7 +28,7 @@ type PacketConn struct {
 	q    *reactor.Queue
 	opts Options
 	addr netip.AddrPort
-	from uint8 // the entry of the port's address table that replies leave from
+	from uint8 // the entry of the port's address table that replies to what came to a group leave from
 
 	// cause is why it takes no more operations. Set once, by the holder or by
 	// Close; read by all. ended is closed by who has set it.

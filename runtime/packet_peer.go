@@ -70,8 +70,12 @@ func giveBack(o verbs.Object) error {
 // binds to an address, and the first port has it.
 const packetPort = 1
 
-// PeerOf is where a reply to k goes. It enters the kernel on a real device.
-// ErrMessage after Release; verbs.ErrInvalid for a datagram without a source.
+// PeerOf is where a reply to k goes. What is sent there leaves from the address
+// that k came to, of which the device may have several, and of what came to a group
+// from the one that ChooseGID found. It enters the kernel on a real device.
+//
+// Errors: ErrMessage after Release; verbs.ErrInvalid for a datagram without a source;
+// verbs.ErrNoGID when the device has lost the address since; the device's.
 //
 // Implements: ibv_create_ah_from_wc.
 func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
@@ -82,11 +86,33 @@ func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
 	if !s.grh {
 		return nil, fmt.Errorf("%w: a datagram without a GRH", verbs.ErrInvalid)
 	}
-	a, err := verbs.InitAHFromGRH(s.buf.Bytes(), packetPort, s.p.from)
+	if err := p.rt.enter(); err != nil { // the device is asked
+		return nil, err
+	}
+	defer p.rt.leave()
+	from, err := p.replyFrom(s.buf.Bytes())
+	if err != nil {
+		return nil, p.rt.blame(err)
+	}
+	a, err := verbs.InitAHFromGRH(s.buf.Bytes(), packetPort, from)
 	if err != nil {
 		return nil, err
 	}
 	return p.newPeer(&a, s.srcQP, verbs.UDPQKey, netip.Addr{})
+}
+
+// replyFrom is the entry of the port's address table that a datagram came to. The
+// table changes when addresses of the network device do, so it is read every time.
+func (p *PacketConn) replyFrom(grh []byte) (uint8, error) {
+	dest, v2, err := verbs.GRHDest(grh)
+	if err != nil {
+		return 0, err
+	}
+	if !dest.Unicast() {
+		return p.from, nil
+	}
+	e, err := verbs.FindGID(p.rt.dev, packetPort, dest, v2)
+	return uint8(e.Index), err // of up to 256
 }
 
 // Resolve finds the PacketConn that listens at "host:port". It waits for the

@@ -74,6 +74,9 @@ func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessF
 	})
 	if err != nil {
 		arena.Unpin()
+		if access&verbs.AccessOnDemand != 0 {
+			return nil, err // nothing would be locked (ib_umem_odp_get): the limit has no part in it
+		}
 		return nil, memlock(err, length)
 	}
 	return m, nil

@@ -1,0 +1,137 @@
+package runtime
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// tableAddresses has devices with several addresses, of which only the entry own is
+// real: what leaves from another leaves from there, and is noted.
+type tableAddresses struct {
+	verbs.Provider
+	table []verbs.GIDEntry
+	own   int
+}
+
+func (p *tableAddresses) Open(name string) (verbs.Context, error) {
+	c, err := p.Provider.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	p.table[p.own], err = c.QueryGIDEntry(packetPort, 0)
+	return tableContext{c, p}, err
+}
+
+type tableContext struct {
+	verbs.Context
+	p *tableAddresses
+}
+
+func (c tableContext) QueryPort(port uint8) (verbs.PortAttr, error) {
+	a, err := c.Context.QueryPort(port)
+	a.GIDTblLen = len(c.p.table)
+	return a, err
+}
+
+func (c tableContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, error) {
+	e := c.p.table[index]
+	e.Index, e.Port = index, port
+	return e, nil
+}
+
+// notingDomain notes the entry that each address handle sends from.
+type notingDomain struct {
+	verbs.PD
+	from *[]uint8
+}
+
+func (d notingDomain) CreateAH(a *verbs.AHAttr) (verbs.AH, error) {
+	*d.from = append(*d.from, a.SGIDIndex)
+	real := *a
+	real.SGIDIndex = 0
+	return d.PD.CreateAH(&real)
+}
+
+// wentTo makes the 40 bytes before a datagram those of one to another address.
+func wentTo(grh []byte, to netip.Addr) {
+	const version, source = 20, 32 // of the IPv4 header
+	if to.Is4() {
+		copy(grh[36:], to.AsSlice())
+		grh[30], grh[31] = 0, 0
+		var sum uint32
+		for i := version; i < verbs.GRHLen; i += 2 {
+			sum += uint32(binary.BigEndian.Uint16(grh[i:]))
+		}
+		sum = sum&0xffff + sum>>16
+		binary.BigEndian.PutUint16(grh[30:], ^uint16(sum+sum>>16))
+		return
+	}
+	from := netip.AddrFrom4([4]byte(grh[source:])).As16()
+	clear(grh[:verbs.GRHLen])
+	grh[0], grh[6] = 0x60, 17 // UDP
+	copy(grh[8:], from[:])
+	copy(grh[24:], to.AsSlice())
+}
+
+// Rule: a reply leaves from the address that the datagram came to, whichever of
+// several that is, by the protocol that it came by; to what came to a group, from the
+// one that suits best. From an address that is lost nothing is sent.
+func TestReplyLeavesFromWhereTheDatagramCameTo(t *testing.T) {
+	notOnDevice(t, "its devices have made-up addresses")
+	entry := func(kind verbs.GIDType, addr string) verbs.GIDEntry {
+		return verbs.GIDEntry{Type: kind, GID: verbs.GIDFromAddr(netip.MustParseAddr(addr))}
+	}
+	onBeds(t, func(t *testing.T, d bed) {
+		p := &tableAddresses{own: 2, table: []verbs.GIDEntry{
+			entry(verbs.GIDRoCEv2, "fe80::9"), entry(verbs.GIDRoCEv1, "10.9.8.7"), {}, entry(verbs.GIDRoCEv2, "10.9.8.7"),
+		}}
+		near := d.open(t, Config{}, 0)
+		p.Provider = near.provider
+		far := d.open(t, Config{Provider: p}, 1)
+		a, b := mustListenPacket(t, near, Options{}), mustListenPacket(t, far, Options{})
+		var from []uint8
+		pd := far.pd
+		far.pd = notingDomain{pd, &from}
+		defer func() { far.pd = pd }()
+		to := mustResolve(t, a, b.Addr().String())
+		for addr, want := range map[string]uint8{
+			"":         2, // as it came
+			"10.9.8.7": 3, "fe80::9": 0, "239.1.2.3": 2, "ff02::1": 2,
+		} {
+			a.sendBytes(t, to, []byte("x"))
+			k := b.mustRecv(t)
+			if addr != "" {
+				wentTo(k.slot.buf.Bytes(), netip.MustParseAddr(addr))
+			}
+			from = nil
+			back, err := b.PeerOf(k)
+			if err != nil || len(from) != 1 || from[0] != want {
+				t.Errorf("to %q: the reply leaves from %d, %v; want entry %d", addr, from, err, want)
+				continue
+			}
+			b.sendBytes(t, back, []byte("back"))
+			r := a.mustRecv(t)
+			if string(r.Data) != "back" {
+				t.Errorf("to %q: the reply says %q", addr, r.Data)
+			}
+			for _, k := range []Packet{k, r} {
+				if err := k.Release(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		a.sendBytes(t, to, []byte("x"))
+		k := b.mustRecv(t)
+		wentTo(k.slot.buf.Bytes(), netip.MustParseAddr("10.9.9.9"))
+		if _, err := b.PeerOf(k); !errors.Is(err, verbs.ErrNoGID) {
+			t.Errorf("from an address that is lost: %v, want ErrNoGID", err)
+		}
+		if err := k.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
