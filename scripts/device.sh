@@ -38,13 +38,35 @@ if ! built=$(CGO_ENABLED=1 go build ./verbs/ibv 2>&1); then
 	printf 'verbs/ibv cannot be built here:\n%s\n' "$built" >&2
 	exit 1
 fi
-locked=$(ulimit -l 2>/dev/null || echo '?')
-[ "$locked" = unlimited ] || echo "note: only $locked kB of memory can be locked (ulimit -l): registrations may fail" >&2
-
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' INT TERM
 GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false"
+
+# What all tests would trip over is said once, and before they begin: a device that
+# cannot be opened ends this here, for whatever else the report is wanted. Notes are
+# a part of it.
+note() { echo "note: $*" | tee -a "$tmp/notes" >&2; }
+: >"$tmp/notes"
+locked=$(ulimit -l 2>/dev/null || echo '?')
+[ "$locked" = unlimited ] || note "only $locked kB of memory can be locked (ulimit -l): registrations may fail"
+for c in ibv_devinfo ibv_rc_pingpong rping; do
+	command -v "$c" >/dev/null 2>&1 || note "$c is not installed (Debian: ibverbs-utils, rdmacm-utils): what talks to it is skipped"
+done
+CGO_ENABLED=1 GOFLAGS=$GOFLAGS go build -o "$tmp/echo" ./examples/01-connect-and-echo
+for d in $(printf '%s' "$dev" | tr ',' ' '); do
+	grep -qs ACTIVE "/sys/class/infiniband/$d"/ports/*/state || note "no port of $d is active"
+	if ! said=$(VERBENA_DEVICE="ibv:$d" timeout 60 "$tmp/echo" 2>&1); then
+		case $said in
+		*"opening device"*)
+			echo "$d cannot be used: $said" >&2
+			exit 1
+			;;
+		esac
+		note "example 01 does not run on $d: $said"
+	fi
+done
+
 VERBENA_TEST_DEVICES=$pair VERBENA_CONFORMANCE_OUT=$tmp/conformance
 export GOFLAGS VERBENA_TEST_DEVICES VERBENA_CONFORMANCE_OUT
 mkdir "$VERBENA_CONFORMANCE_OUT"
@@ -68,7 +90,9 @@ ask() { # a heading, and what a command says, if it is there
 }
 {
 	echo "Verbena on $dev, $(date -u +%Y-%m-%d)"
-	ask "revision" git rev-parse HEAD
+	printf '\n== notes\n'
+	cat "$tmp/notes"
+	ask "revision" git describe --always --abbrev=40 --dirty
 	ask "system" uname -srm
 	grep -h '^PRETTY_NAME' /etc/os-release 2>/dev/null || true
 	ask "go" go version
@@ -81,6 +105,8 @@ ask() { # a heading, and what a command says, if it is there
 	fi
 	for d in $(printf '%s' "$dev" | tr ',' ' '); do
 		printf '\n== /sys/class/infiniband/%s\n' "$d"
+		driver=$(readlink "/sys/class/infiniband/$d/device/driver" 2>/dev/null || true)
+		[ -z "$driver" ] || echo "driver: ${driver##*/}"
 		for f in fw_ver hca_type board_id node_type ports/1/state ports/1/rate ports/1/link_layer; do
 			[ ! -r "/sys/class/infiniband/$d/$f" ] || printf '%s: %s\n' "$f" "$(cat "/sys/class/infiniband/$d/$f" 2>/dev/null)"
 		done
