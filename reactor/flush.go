@@ -114,6 +114,7 @@ func (q *Queue) refuse(next func(uint32) uint32, first uint32, n int) {
 func (r *Reactor) settlePosts(turnErr error) {
 	for k := range r.turn.Sends {
 		g, q := &r.turn.Sends[k], r.sendOwners[k]
+		r.sendOwners[k] = nil // it is kept alive by nobody but its owner
 		if turnErr != nil {
 			g.Accepted = 0
 		}
@@ -129,6 +130,7 @@ func (r *Reactor) settlePosts(turnErr error) {
 	}
 	for k := range r.turn.Recvs {
 		g, q := &r.turn.Recvs[k], r.recvOwners[k]
+		r.recvOwners[k] = nil
 		if turnErr != nil {
 			g.Accepted = 0
 		}
@@ -138,8 +140,6 @@ func (r *Reactor) settlePosts(turnErr error) {
 			q.recvPostFailed(r.recvFirst[k], g.Count, g.Accepted, postError(q.recvCall(), q, g.Errno, turnErr))
 		}
 	}
-	clear(r.sendOwners)
-	clear(r.recvOwners)
 	r.sendOwners, r.recvOwners, r.recvFirst = r.sendOwners[:0], r.recvOwners[:0], r.recvFirst[:0]
 }
 

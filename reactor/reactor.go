@@ -48,6 +48,7 @@ type Reactor struct {
 
 	// The holder's.
 	turn                   verbs.Turn
+	polls                  []verbs.PollGroup // of a turn
 	sendOwners, recvOwners []*Queue
 	recvFirst              []uint32
 	queues                 []*Queue // by number; nil where free
@@ -155,6 +156,7 @@ func (r *Reactor) makeQueues() (err error) {
 			return fmt.Errorf("reactor: no room for %d completions in %d bytes", r.cfg.PollBatch, half)
 		}
 	}
+	r.setPolls()
 	return nil
 }
 

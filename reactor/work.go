@@ -27,15 +27,21 @@ func (r *Reactor) Turn(arm bool) bool {
 }
 
 func (r *Reactor) turnOver(arm bool) bool {
-	r.turn.Reset()
+	t := &r.turn // emptied without being cleared: what it refers to lives with the reactor or its queues
+	t.Sends, t.Recvs, t.Arms = t.Sends[:0], t.Recvs[:0], t.Arms[:0]
 	did := r.gather()
 	if arm {
 		r.wantArmed(&r.sendCQ, r.outstanding > 0)
 		r.wantArmed(&r.recvCQ, r.live > 0)
 	}
-	r.wantPolled(&r.sendCQ)
-	r.wantPolled(&r.recvCQ)
-	if len(r.turn.Sends)+len(r.turn.Recvs)+len(r.turn.Arms)+len(r.turn.Polls) == 0 {
+	posts := len(t.Sends) + len(t.Recvs) + len(t.Arms)
+	if arm && posts == 0 && r.still() {
+		return did
+	}
+	if t.Polls = r.polls; r.live+len(r.graves) == 0 {
+		t.Polls = nil // there can be nothing
+	}
+	if posts+len(t.Polls) == 0 {
 		return did
 	}
 	err := r.ctx.Turn(&r.turn)
@@ -106,10 +112,21 @@ func (r *Reactor) wantArmed(s *cqState, needed bool) {
 	}
 }
 
-// wantPolled polls a queue unless nothing can be in it.
-func (r *Reactor) wantPolled(s *cqState) {
-	if r.live+len(r.graves) > 0 && !s.dead {
-		r.turn.Polls = append(r.turn.Polls, verbs.PollGroup{CQ: s.cq, WC: s.wc})
+// still tells whether a turn that posts and arms nothing would find nothing, or only
+// what has an event on its way: so the holder who leaves, having armed all there is,
+// need not cross into the device once more. It is most of what a synchronous
+// operation costs beside its own turn.
+func (r *Reactor) still() bool {
+	return r.outstanding == 0 && len(r.graves) == 0 && (r.recvCQ.dead || r.recvCQ.silent && !r.recvCQ.owed)
+}
+
+// setPolls makes the polls of a turn: of the queues that are alive.
+func (r *Reactor) setPolls() {
+	r.polls = nil // a new one: a turn may be looking at the old
+	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
+		if !s.dead {
+			r.polls = append(r.polls, verbs.PollGroup{CQ: s.cq, WC: s.wc})
+		}
 	}
 }
 
@@ -120,6 +137,7 @@ func (r *Reactor) die(s *cqState, cause error) {
 		return
 	}
 	s.dead, s.why = true, cause
+	r.setPolls()
 	for _, q := range r.queues {
 		if q != nil {
 			q.broken(cause)
