@@ -101,8 +101,13 @@ func (c *cell[T]) publish(w, n uint64) bool {
 // take moves the result out and gives the cell back. The caller has just moved the word from w to consumed(w).
 func (c *cell[T]) take(w uint64) (v T, err error) {
 	v, err = c.value, c.err
-	var none T
-	c.value, c.err = none, nil
+	if err != nil {
+		c.err = nil
+	}
+	if w&bitSeated == 0 {
+		var none T
+		c.value = none
+	}
 	if w&(bitDone|bitThen|bitGrouped) != 0 {
 		c.group, c.done, c.then = nil, nil, nil
 	}

@@ -33,7 +33,7 @@ func (p Promise[T]) Fill(v T, err error) bool {
 }
 
 // Value is where the result of an operation that ends well goes, for the owner who alone settles it (see Fill): he
-// writes it there, which is the zero value before, and calls Publish. Nil: it was settled before.
+// writes all of it there, which may hold an old one, and calls Publish. Nil: it was settled before.
 func (p Promise[T]) Value() *T {
 	c := p.cell
 	if c == nil {

@@ -2,7 +2,8 @@ package futures
 
 // Seat is a place that has one operation after the other, such as an entry of a table: it keeps their cell, so that an
 // operation whose predecessor's result was taken costs neither a look into the pool nor an allocation. The zero Seat is
-// ready for use. It must not be copied, and belongs to one goroutine at a time.
+// ready for use. It must not be copied, and belongs to one goroutine at a time. It keeps the last result until the next one
+// is there.
 //
 //	          NewIn: from the pool                     NewIn: the same again
 //	EMPTY ----------------------------> SEATED, in use <---------------------- SEATED, free

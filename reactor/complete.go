@@ -90,8 +90,7 @@ func (q *Queue) succeeded(i uint32) {
 		q.local++
 	}
 	if sl.kind != KindMarker {
-		c := q.r.outcome(sl)
-		c.Tag, c.Value, c.Bytes, c.Kind, c.Opcode = sl.tag, value, sl.bytes, sl.kind, sl.opcode.Completion()
+		*q.r.outcome(sl) = Completion{Tag: sl.tag, Value: value, Bytes: sl.bytes, Kind: sl.kind, Opcode: sl.opcode.Completion()}
 	}
 	q.vacate(i, sl)
 }
@@ -100,9 +99,9 @@ func (q *Queue) succeeded(i uint32) {
 // delivered when the turn is done.
 func (r *Reactor) outcome(sl *slot) *Completion {
 	if sl.sink != nil {
-		r.out = append(r.out, delivery{})
-		r.outcomes = append(r.outcomes, outcome{sink: sl.sink})
-		return &r.outcomes[len(r.outcomes)-1].c
+		o := r.note()
+		o.sink = sl.sink
+		return &o.c
 	}
 	p := sl.seat.Promise()
 	c := p.Value()
@@ -173,8 +172,8 @@ func (q *Queue) finish(i uint32, c Completion, err error) {
 	switch r := q.r; {
 	case sl.kind == KindMarker:
 	case sl.sink != nil:
-		r.out = append(r.out, delivery{})
-		r.outcomes = append(r.outcomes, outcome{sink: sl.sink, c: c, err: err})
+		o := r.note()
+		o.sink, o.c, o.err = sl.sink, c, err
 	default:
 		p := sl.seat.Promise()
 		if !p.Fill(c, err) {

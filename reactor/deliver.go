@@ -10,6 +10,7 @@ import (
 type delivery = futures.Promise[Completion]
 
 // outcome is a result for a sink, or, with fn, a notification of a queue's owner.
+// Free ones have no fn, sink or err.
 type outcome struct {
 	fn   func()
 	sink Sink
@@ -30,25 +31,38 @@ func (r *Reactor) deliver() {
 			d.Publish()
 			continue
 		}
-		o := r.outcomes[r.told] // they may move
+		o := &r.outcomes[r.told] // it may move: read before anybody is called
 		r.told++
-		if o.fn != nil {
-			o.fn()
+		fn, sink, err := o.fn, o.sink, o.err
+		o.fn, o.sink, o.err = nil, nil, nil
+		if fn != nil {
+			fn()
 		} else {
-			o.sink.Complete(o.c, o.err)
+			sink.Complete(o.c, err)
 		}
 	}
-	clear(r.out) // nothing is kept alive
+	// Not cleared: a promise that was kept keeps a cell at most, which has no result
+	// any more when it was taken.
 	r.out, r.delivered = r.out[:0], 0
-	clear(r.outcomes)
 	r.outcomes, r.told = r.outcomes[:0], 0
+}
+
+// note adds an outcome that waits to be delivered. It is filled in at once: the next
+// one may move it.
+func (r *Reactor) note() *outcome {
+	r.out = append(r.out, delivery{})
+	n := len(r.outcomes)
+	if n == cap(r.outcomes) {
+		r.outcomes = append(r.outcomes, outcome{})
+	}
+	r.outcomes = r.outcomes[:n+1]
+	return &r.outcomes[n]
 }
 
 // notify has fn called after what has ended before it: at once, or at the end
 // of the turn.
 func (r *Reactor) notify(fn func()) {
-	r.out = append(r.out, delivery{})
-	r.outcomes = append(r.outcomes, outcome{fn: fn})
+	r.note().fn = fn
 	if !r.inTurn {
 		r.deliver()
 	}

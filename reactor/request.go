@@ -166,7 +166,11 @@ func (q *Queue) checkSGEs(sges []verbs.SGE, header int, most uint64) (uint32, er
 		total += uint64(sges[i].Length)
 	}
 	if total > most {
-		return 0, fmt.Errorf("%w: %d bytes, the port carries %d in one message", ErrRequest, total, most)
+		return 0, tooLong(total, most)
 	}
 	return uint32(total), nil
+}
+
+func tooLong(n, most uint64) error {
+	return fmt.Errorf("%w: %d bytes, the port carries %d in one message", ErrRequest, n, most)
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// How Post treats a full queue and a sleeping reactor.
-type manner uint8
+// Manner is how Submit treats a full queue and a sleeping reactor.
+type Manner uint8
 
+// The manners.
 const (
-	mannerWait  manner = iota // wait for room on the context; ring the bell
-	mannerTry                 // ErrQueueFull; ring the bell
-	mannerQuiet               // wait for room; the caller goes on to await and drives
+	Wait  Manner = iota // wait for room on the context; ring the bell
+	Try                 // ErrQueueFull; ring the bell
+	Quiet               // wait for room; the caller goes on to await and drives
 )
 
 // Post submits a request and returns its future (the zero Future when s has a
@@ -25,42 +26,59 @@ const (
 // ErrQueueClosed with the cause, the context's error. With an error nothing was
 // submitted and Lease.End is not called.
 func (q *Queue) Post(ctx context.Context, s *Send, p Payload) (Future, error) {
-	return q.post(ctx, s, &p, mannerWait)
+	return q.Submit(ctx, s, &p, Wait)
 }
 
 // TryPost is Post that answers ErrQueueFull instead of waiting. It may be
 // called from the turn.
 func (q *Queue) TryPost(s *Send, p Payload) (Future, error) {
-	return q.post(context.Background(), s, &p, mannerTry)
+	return q.Submit(context.Background(), s, &p, Try)
 }
 
 // PostQuiet is Post for a caller that awaits the future at once, on the same
 // goroutine and through Await: the reactor is not woken, because the caller is
-// going to drive it.
+// going to drive it. Without that the request stands in the queue until somebody else
+// makes a turn, or Wake.
 func (q *Queue) PostQuiet(ctx context.Context, s *Send, p Payload) (Future, error) {
-	return q.post(ctx, s, &p, mannerQuiet)
+	return q.Submit(ctx, s, &p, Quiet)
 }
 
-func (q *Queue) post(ctx context.Context, s *Send, p *Payload, m manner) (f Future, err error) {
+// Submit is Post, TryPost or PostQuiet, as m says. What s and p point to is the caller's
+// again when it returns.
+func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m Manner) (f Future, err error) {
 	n, err := q.check(s, p)
 	if err != nil {
 		return f, err
 	}
+	i, err := q.enter(ctx, m)
+	if err != nil {
+		return f, err
+	}
+	return q.launch(i, n, s, p, m), nil
+}
+
+// enter takes a slot, which is room in the send queue. It belongs to the submitter.
+func (q *Queue) enter(ctx context.Context, m Manner) (i uint32, err error) {
 	i, ok := q.sendFree.Get()
 	if !ok {
 		if i, err = q.room(ctx, m); err != nil {
-			return f, err
+			return 0, err
 		}
 	}
 	// Order: the slot is ours, then the cause is read. Release sets the cause,
 	// then collects slots; so it either sees ours out and keeps the arena, or we
 	// see the cause.
-	if err := q.failed.get(); err != nil {
-		q.sendFree.Put(i)
-		q.r.tok.Submitted() // a grave may wait for the slot
-		return f, err
+	if q.failed.err.Load() != nil {
+		return 0, q.turnAway(i)
 	}
-	return q.launch(i, n, s, p, m), nil
+	return i, nil
+}
+
+// turnAway gives back the slot of a submitter who finds the queue failed.
+func (q *Queue) turnAway(i uint32) error {
+	q.sendFree.Put(i)
+	q.r.tok.Submitted() // a grave may wait for the slot
+	return q.failed.get()
 }
 
 // PostControl is TryPost with a place beside the others': what must be sent to
@@ -86,12 +104,12 @@ func (q *Queue) PostControl(s *Send, p Payload) error {
 		q.r.tok.Submitted()
 		return err
 	}
-	q.launch(i+uint32(q.cfg.SendDepth+1), n, s, &p, mannerTry)
+	q.launch(i+uint32(q.cfg.SendDepth+1), n, s, &p, Try)
 	return nil
 }
 
 // launch fills slot i, which is the caller's, and submits it.
-func (q *Queue) launch(i, n uint32, s *Send, p *Payload, m manner) (f Future) {
+func (q *Queue) launch(i, n uint32, s *Send, p *Payload, m Manner) (f Future) {
 	sl := &q.tab.slots[i]
 	sl.kind, sl.opcode, sl.bytes = kindOf(s.Opcode), s.Opcode, n
 	sl.sink, sl.lease, sl.tag = s.Sink, s.Lease, s.Tag
@@ -104,14 +122,19 @@ func (q *Queue) launch(i, n uint32, s *Send, p *Payload, m manner) (f Future) {
 	return f
 }
 
+// Wake has the loop look at what was submitted quietly. Any goroutine; it does not
+// block.
+func (r *Reactor) Wake() { r.tok.Submitted() }
+
 // room is for a submitter who finds no slot free.
-func (q *Queue) room(ctx context.Context, m manner) (uint32, error) {
+func (q *Queue) room(ctx context.Context, m Manner) (uint32, error) {
 	if err := q.failed.get(); err != nil {
 		return 0, err
 	}
-	if m == mannerTry {
+	if m == Try {
 		return 0, ErrQueueFull
 	}
+	q.r.tok.Submitted() // what stands in the queue may have been submitted quietly
 	i, err := q.sendFree.Wait(ctx)
 	if err == nil {
 		return i, nil
@@ -196,16 +219,16 @@ func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE) error {
 	w.WRID = packWRID(q.id, i, sl.gen, KindRecv)
 	w.SGList, w.NumSGE = addr, uint32(copy(list, sges))
 	q.recvStack.Push(i)
-	q.submit(mannerWait)
+	q.submit(Wait)
 	return nil
 }
 
 // submit tells the reactor that the queue has something on a stack.
-func (q *Queue) submit(m manner) {
+func (q *Queue) submit(m Manner) {
 	if !q.queued.Load() && q.queued.CompareAndSwap(false, true) {
 		q.r.ready.Push(q)
 	}
-	if m == mannerQuiet {
+	if m == Quiet {
 		q.r.tok.Quiet()
 	} else {
 		q.r.tok.Submitted()

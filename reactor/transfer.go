@@ -1,0 +1,57 @@
+package reactor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Transfer is a WRITE or READ of one piece: what a Send and its Payload say, without
+// what the other requests need. Most requests are of this kind, and a third of what
+// submitting one costs would be that.
+type Transfer struct {
+	Opcode verbs.WROpcode // RDMA_WRITE, RDMA_WRITE_WITH_IMM or RDMA_READ
+	Imm    uint32         // host order
+	Remote uint64
+	RKey   uint32
+	Local  verbs.SGE // of no bytes: no memory
+
+	Lease Lease // as in Send
+	Sink  Sink
+	Tag   uint64
+}
+
+// Transfer is Submit for a transfer. What t points to is the caller's again when it
+// returns.
+func (q *Queue) Transfer(ctx context.Context, t *Transfer, m Manner) (f Future, err error) {
+	k := kindOf(t.Opcode)
+	if k != KindWrite && k != KindRead || !q.requests.Has(t.Opcode) {
+		return f, fmt.Errorf("%w: %v is no transfer of a queue of type %v", ErrRequest, t.Opcode, q.cfg.Type)
+	}
+	if t.Local.Length > q.r.maxMessage {
+		return f, tooLong(uint64(t.Local.Length), uint64(q.r.maxMessage))
+	}
+	i, err := q.enter(ctx, m)
+	if err != nil {
+		return f, err
+	}
+	sl := &q.tab.slots[i]
+	sl.kind, sl.opcode, sl.bytes = k, t.Opcode, t.Local.Length
+	sl.sink, sl.lease, sl.tag = t.Sink, t.Lease, t.Tag
+	if t.Sink == nil {
+		_, f = q.r.futures.NewIn(&sl.seat, q.r.driver)
+	}
+	w, at := &q.tab.sendWR[i], int(i)*q.tab.maxSGE
+	w.WRID = packWRID(q.id, i, sl.gen, k)
+	w.SGList, w.NumSGE = q.tab.sgeAddr+uint64(at)*verbs.SizeofSGE, 0
+	if t.Local.Length > 0 {
+		q.tab.sges[at] = t.Local
+		w.NumSGE = 1
+	}
+	w.Opcode, w.Flags, w.ImmData = t.Opcode, 0, verbs.NetworkOrder(t.Imm)
+	w.SetRDMA(t.Remote, t.RKey)
+	q.sendStack.Push(i)
+	q.submit(m)
+	return f, nil
+}
