@@ -72,6 +72,8 @@ func (l *lease) out() bool { return l.word.Load()&(leaseDying|leaseCountMask) !=
 // live tells whether handles of generation gen may still use the memory.
 func (l *lease) live(gen uint64) bool { return l.word.Load()>>leaseCountBits == gen<<1 }
 
+var leaseOverflow = fmt.Sprintf("runtime: more than %d operations in flight on one piece of memory", leaseCountMask)
+
 // begin counts one more operation in flight. It fails, changing nothing, if the
 // memory was given back.
 func (l *lease) begin(gen uint64) bool {
@@ -81,7 +83,7 @@ func (l *lease) begin(gen uint64) bool {
 			return false
 		}
 		if w&leaseCountMask == leaseCountMask {
-			panic(fmt.Sprintf("runtime: more than %d operations in flight on one piece of memory", leaseCountMask))
+			panic(leaseOverflow)
 		}
 		if l.word.CompareAndSwap(w, w+1) {
 			return true

@@ -22,12 +22,9 @@ type MessageSink interface {
 
 // way is how an operation is started and where its result goes.
 type way struct {
-	// quiet is for a caller that awaits the future at once, on this goroutine:
-	// the reactor is not woken, because the caller drives it.
-	quiet bool
-	try   bool // answer reactor.ErrQueueFull instead of waiting
-	sink  Sink // gets the result, with tag, in the future's place
-	tag   uint64
+	manner reactor.Manner
+	sink   Sink // gets the result, with tag, in the future's place
+	tag    uint64
 }
 
 // Start starts op and has its result, with tag, given to sink. It waits for room
@@ -44,41 +41,49 @@ func (c *Conn) Start(ctx context.Context, op *Op, sink Sink, tag uint64) error {
 // the operation is larger than one work request carries. It may be called from
 // the turn, and from a Sink.
 func (c *Conn) TryStart(op *Op, sink Sink, tag uint64) error {
-	return c.start(context.Background(), op, way{sink: sink, tag: tag, try: true})
+	return c.start(context.Background(), op, way{sink: sink, tag: tag, manner: reactor.Try})
 }
 
 func (c *Conn) start(ctx context.Context, op *Op, w way) error {
 	if w.sink == nil {
 		return fmt.Errorf("%w: an operation without a sink", reactor.ErrRequest)
 	}
-	var err error
+	_, err := c.startOp(ctx, op, w)
+	return err
+}
+
+// startOp starts op, and returns its future unless it has a sink.
+func (c *Conn) startOp(ctx context.Context, op *Op, w way) (f Future, err error) {
 	switch op.kind {
 	case startOneSided:
-		_, err = c.oneSided(ctx, op.opcode, op.locals(), op.remote, op.imm, w)
+		return c.oneSided(ctx, op.opcode, op.locals(), op.remote, op.imm, w)
 	case startSend:
-		_, err = c.send(ctx, op.locals(), reactor.Send{Opcode: op.opcode, Invalidate: op.remote.RKey}, w)
+		return c.send(ctx, op.locals(), reactor.Send{Opcode: op.opcode, Invalidate: op.remote.RKey}, w)
 	case startSendBytes:
-		_, err = c.sendBytes(ctx, op.bytes, w)
+		return c.sendBytes(ctx, op.bytes, w)
 	case startAtomic:
-		_, err = c.atomic(ctx, &reactor.Send{Opcode: op.opcode, Compare: op.compareOrAdd, Add: op.compareOrAdd, Swap: op.swapTo}, op.remote, w)
+		return c.atomic(ctx, &reactor.Send{Opcode: op.opcode, Compare: op.compareOrAdd, Add: op.compareOrAdd, Swap: op.swapTo}, op.remote, w)
 	case startAtomicWrite:
-		_, err = c.atomicWrite(ctx, op.remote, op.swapTo, w)
+		return c.atomicWrite(ctx, op.remote, op.swapTo, w)
 	case startFlush:
-		_, err = c.flush(ctx, op.remote, op.placement, w)
+		return c.flush(ctx, op.remote, op.placement, w)
 	case startBind:
 		if err = op.window.of(c); err == nil {
-			_, _, err = op.window.bind(ctx, op.bind, w)
+			_, f, err = op.window.bind(ctx, op.bind, w)
 		}
+		return f, err
 	case startInvalidate:
 		if err = op.window.of(c); err == nil {
-			_, err = op.window.invalidate(ctx, w)
+			f, err = op.window.invalidate(ctx, w)
 		}
+		return f, err
 	case startPostRecv:
-		err = c.postRecv(op.locals(), &rawRecv{c: c, sink: w.sink}, w.tag)
-	default:
-		err = fmt.Errorf("%w: the zero Op", reactor.ErrRequest)
+		if w.sink == nil {
+			return c.PostRecv(op.locals()...)
+		}
+		return f, c.postRecv(op.locals(), &rawRecv{c: c, sink: w.sink}, w.tag)
 	}
-	return err
+	return f, fmt.Errorf("%w: the zero Op", reactor.ErrRequest)
 }
 
 // RecvTo is Recv whose message goes to sink; it takes its turn among those who

@@ -102,10 +102,15 @@ func (r Remote) check(n uint64, need verbs.AccessFlags) error {
 	return nil
 }
 
+var errUnwritable = fmt.Errorf("%w: the local memory of a READ is not registered for LOCAL_WRITE", ErrPermission)
+
 // stackSGEs bounds the elements kept on the stack.
 const stackSGEs = 8
 
 func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32, w way) (f Future, err error) {
+	if len(locals) == 1 {
+		return c.oneToOne(ctx, op, &locals[0], &remote, imm, w)
+	}
 	if err := c.Err(); err != nil {
 		return f, err
 	}
@@ -113,7 +118,7 @@ func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, 
 	for _, l := range locals {
 		total += uint64(l.Len())
 		if op == verbs.WRRDMARead && !l.writable() {
-			return f, fmt.Errorf("%w: the local memory of a READ is not registered for LOCAL_WRITE", ErrPermission)
+			return f, errUnwritable
 		}
 	}
 	need := verbs.AccessRemoteWrite
@@ -144,16 +149,55 @@ func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, 
 	return f, err
 }
 
+// oneToOne is oneSided for one piece, which nearly all have: without lists and copies.
+func (c *Conn) oneToOne(ctx context.Context, op verbs.WROpcode, local *Slice, remote *Remote, imm uint32, w way) (f Future, err error) {
+	if err := c.Err(); err != nil {
+		return f, err
+	}
+	n, need := local.Len(), verbs.AccessRemoteWrite
+	if op == verbs.WRRDMARead {
+		if need = verbs.AccessRemoteRead; !local.writable() {
+			return f, errUnwritable
+		}
+	}
+	if uint64(n) > remote.Length || remote.Access&need == 0 {
+		return f, remote.check(uint64(n), need)
+	}
+	if uint64(n) > uint64(c.sh.r.MaxMessage()) {
+		return c.split(ctx, op, []Slice{*local}, *remote, imm, w)
+	}
+	if op == verbs.WRRDMAWriteWithImm {
+		if err := c.creditFor(ctx, op, w); err != nil {
+			return f, err
+		}
+	}
+	t := reactor.Transfer{
+		Opcode: op, Imm: imm, Remote: remote.Addr, RKey: remote.RKey,
+		Local: verbs.SGE{Addr: local.addr, Length: uint32(n), LKey: local.lkey}, Sink: w.sink, Tag: w.tag,
+	}
+	if l := local.lease; l != nil {
+		if l.memory != c.rt.mem || !l.begin(local.gen) {
+			c.creditBack(op)
+			if err := local.of(c.rt.mem); err != nil {
+				return f, err
+			}
+			return f, ErrReleased
+		}
+		t.Lease = l
+	}
+	if f, err = c.q.Transfer(ctx, &t, w.manner); err != nil {
+		if t.Lease != nil {
+			t.Lease.End()
+		}
+		c.creditBack(op)
+	}
+	return f, err
+}
+
 // submit posts.
 func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, w way) (Future, error) {
 	s.Sink, s.Tag = w.sink, w.tag
-	switch {
-	case w.quiet:
-		return c.q.PostQuiet(ctx, s, p)
-	case w.try:
-		return c.q.TryPost(s, p)
-	}
-	return c.q.Post(ctx, s, p)
+	return c.q.Submit(ctx, s, &p, w.manner)
 }
 
 // creditFor takes a credit if the peer spends a receive on op.
@@ -164,7 +208,7 @@ func (c *Conn) creditFor(ctx context.Context, op verbs.WROpcode, w way) error {
 	if c.credits.TryAcquire() {
 		return nil
 	}
-	if w.try {
+	if w.manner == reactor.Try {
 		if cause := c.Err(); cause != nil {
 			return cause
 		}

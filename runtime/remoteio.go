@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -49,7 +50,7 @@ func (m *RemoteMemory) ReadAt(p []byte, off int64) (int, error) {
 		p = p[:m.remote.Length-uint64(off)]
 	}
 	n, err := m.move(p, uint64(off), func(buf Buffer, r Remote) (Future, error) {
-		return m.c.oneSided(m.ctx, verbs.WRRDMARead, []Slice{buf.Slice()}, r, 0, way{quiet: len(p) <= ioChunk})
+		return m.c.oneSided(m.ctx, verbs.WRRDMARead, []Slice{buf.Slice()}, r, 0, way{manner: ioManner(len(p))})
 	}, nil, func(dst []byte, buf Buffer) { copy(dst, buf.Bytes()) })
 	if err == nil && short {
 		err = io.EOF
@@ -63,8 +64,16 @@ func (m *RemoteMemory) WriteAt(p []byte, off int64) (int, error) {
 		return 0, fmt.Errorf("%w: %d bytes at offset %d of %d", ErrRemoteRange, len(p), off, m.remote.Length)
 	}
 	return m.move(p, uint64(off), func(buf Buffer, r Remote) (Future, error) {
-		return m.c.oneSided(m.ctx, verbs.WRRDMAWrite, []Slice{buf.Slice()}, r, 0, way{quiet: len(p) <= ioChunk})
+		return m.c.oneSided(m.ctx, verbs.WRRDMAWrite, []Slice{buf.Slice()}, r, 0, way{manner: ioManner(len(p))})
 	}, func(buf Buffer, src []byte) { copy(buf.Bytes(), src) }, nil)
+}
+
+// ioManner is that of the chunks of a transfer: a single one is awaited at once.
+func ioManner(n int) reactor.Manner {
+	if n <= ioChunk {
+		return reactor.Quiet
+	}
+	return reactor.Wait
 }
 
 // under is one chunk under way.

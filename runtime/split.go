@@ -75,7 +75,7 @@ func (m *multi) done() {
 // one future for all. An immediate goes with the last piece, which arrives last.
 // When posting stops half-way the future tells, after the posted pieces.
 func (c *Conn) split(ctx context.Context, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32, w way) (Future, error) {
-	if w.try {
+	if w.manner == reactor.Try {
 		return Future{}, errPieces
 	}
 	m := &multi{sink: w.sink, tag: w.tag}

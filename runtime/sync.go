@@ -19,7 +19,7 @@ import (
 //
 // Implements: ibv_post_send, RDMA_WRITE.
 func (c *Conn) WriteWait(ctx context.Context, local Slice, remote Remote) (Result, error) {
-	f, err := c.oneSided(ctx, verbs.WRRDMAWrite, []Slice{local}, remote, 0, way{quiet: true})
+	f, err := c.oneSided(ctx, verbs.WRRDMAWrite, []Slice{local}, remote, 0, way{manner: reactor.Quiet})
 	return awaitPosted(ctx, f, err)
 }
 
@@ -27,7 +27,7 @@ func (c *Conn) WriteWait(ctx context.Context, local Slice, remote Remote) (Resul
 //
 // Implements: ibv_post_send, RDMA_READ.
 func (c *Conn) ReadWait(ctx context.Context, local Slice, remote Remote) (Result, error) {
-	f, err := c.oneSided(ctx, verbs.WRRDMARead, []Slice{local}, remote, 0, way{quiet: true})
+	f, err := c.oneSided(ctx, verbs.WRRDMARead, []Slice{local}, remote, 0, way{manner: reactor.Quiet})
 	return awaitPosted(ctx, f, err)
 }
 
@@ -35,7 +35,7 @@ func (c *Conn) ReadWait(ctx context.Context, local Slice, remote Remote) (Result
 //
 // Implements: ibv_post_send, SEND.
 func (c *Conn) SendWait(ctx context.Context, local Slice) (Result, error) {
-	f, err := c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSend}, way{quiet: true})
+	f, err := c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSend}, way{manner: reactor.Quiet})
 	return awaitPosted(ctx, f, err)
 }
 

@@ -1,0 +1,76 @@
+package runtime
+
+import (
+	"testing"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// batchBed is a connection with memory on both sides.
+func batchBed(t *testing.T, size int) (a *Conn, own, far *Region) {
+	t.Helper()
+	a, b := connected(t, Config{})
+	far = must2(b.rt.NewRegion(size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead))(t)
+	own = must2(a.rt.NewRegion(size, verbs.AccessLocalWrite))(t)
+	t.Cleanup(func() { mustClose(t, own, far) })
+	return a, own, far
+}
+
+// Rule: what is started in a batch is posted with one doorbell by who awaits it, keeps
+// its order with what else the connection does, and wakes nobody before.
+func TestABatchIsPostedByWhoAwaitsIt(t *testing.T) {
+	const n, size = 64, 8
+	a, own, far := batchBed(t, n*size)
+	ctx := testContext(t)
+	batch, before := a.Batch(), a.rt.Stats()
+	var fs []Future
+	for i := range n {
+		own.Bytes()[i*size] = byte(i + 1)
+		fs = append(fs, must2(batch.Write(ctx, must2(own.Slice(i*size, size))(t), must2(far.Remote(i*size, size))(t)))(t))
+	}
+	op := ReadOp(must2(own.Slice(0, n*size))(t), must2(far.Remote(0, n*size))(t))
+	fs = append(fs, must2(batch.Do(ctx, &op))(t))
+	for i, f := range fs {
+		if _, err := f.Await(ctx); err != nil {
+			t.Fatalf("operation %d: %v", i, err)
+		}
+	}
+	for i := range n { // the READ came after all of the WRITEs
+		if got := own.Bytes()[i*size]; got != byte(i+1) {
+			t.Fatalf("piece %d came back as %d, want %d", i, got, i+1)
+		}
+	}
+	if lists := a.rt.Stats().Doorbells - before.Doorbells; lists > 2 { // one more if the loop was just about to look
+		t.Errorf("%d work requests took %d doorbells, want one", n+1, lists)
+	}
+}
+
+// Rule: nothing of a batch is left lying: Flush has it posted, and so has a submitter who
+// waits for the room that it takes.
+func TestABatchThatNobodyAwaitsIsPosted(t *testing.T) {
+	a, own, far := batchBed(t, 8)
+	ctx := testContext(t)
+	local, remote := must2(own.Slice(0, 8))(t), must2(far.Remote(0, 8))(t)
+	batch, done := a.Batch(), make(mailSink, 1)
+	op := WriteOp(local, remote)
+	if err := a.start(ctx, &op, way{manner: reactor.Quiet, sink: done}); err != nil {
+		t.Fatal(err)
+	}
+	batch.Flush()
+	if got := <-done; got.err != nil {
+		t.Fatal(got.err)
+	}
+	began := a.rt.Stats().Rechecks
+	var last Future
+	for range 4 * a.q.SendDepth() { // many more than there is room for
+		last.Discard()
+		last = must2(batch.Write(ctx, local, remote))(t)
+	}
+	if _, err := last.Await(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if looks := a.rt.Stats().Rechecks - began; looks > 1 {
+		t.Errorf("%d rounds of the watch passed: it was they who had the batch posted", looks)
+	}
+}
