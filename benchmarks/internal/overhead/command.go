@@ -48,6 +48,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	f.IntVar(&s.rounds, "rounds", defaultRounds, "alternating rounds of each comparison")
 	f.IntVar(&s.ops, "ops", defaultOps, "operations of a round; less where one takes long")
 	f.StringVar(&s.json, "json", "", "write the rows to this `file` too")
+	f.StringVar(&s.profiles, "profiles", "", "write CPU profiles of our sides, but for those in a guest, to this `folder`")
 	f.BoolVar(&s.list, "list", false, "print the figures and measure nothing")
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):

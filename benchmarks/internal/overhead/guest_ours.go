@@ -1,5 +1,68 @@
 package overhead
 
-const guestArg = "guest"
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
 
-func guestWorker([]string) int { return 2 }
+	verbena "github.com/verbena-rdma/verbena/runtime"
+)
+
+// guestArg is the worker that is one end of a conversation: the first argument after
+// WorkerArg.
+const guestArg = "talk"
+
+// readyWord is what the end that listens says when it does.
+const readyWord = "ready"
+
+// talkTime bounds a conversation, setting up included: under emulation a program takes
+// a second to begin.
+const talkTime = 2 * time.Minute
+
+// guestWorker is one end of a conversation, on a device of libibverbs. Who dials prints
+// what it found.
+func guestWorker(args []string) int {
+	if err := talk(args, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, strings.Join(strings.Fields(err.Error()), " "))
+		return 1
+	}
+	return 0
+}
+
+func talk(args []string, out io.Writer) (err error) {
+	f := flag.NewFlagSet(guestArg, flag.ContinueOnError)
+	what := f.String("what", "", strings.Join(slices.Sorted(maps.Keys(conversations)), ", "))
+	device := f.String("device", "ibv:", "a device, as Config.Device has it")
+	listen := f.String("listen", "", "an address to listen at")
+	dial := f.String("dial", "", "an address that somebody listens at")
+	n := f.Int("ops", 1, "operations")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	v, ok := conversations[*what]
+	if !ok {
+		return fmt.Errorf("there is no conversation %q", *what)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), talkTime)
+	defer cancel()
+	rt, err := verbena.Open(verbena.Config{Device: *device, Spin: spinning, ConnectTimeout: talkTime / 4})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rt.Close(ctx)) }()
+	if *listen != "" {
+		return v.listen(ctx, rt, *listen, *n, func(string) { fmt.Fprintln(out, readyWord) })
+	}
+	found, err := v.dial(ctx, rt, *dial, *n)
+	if err == nil {
+		_, err = fmt.Fprintln(out, found)
+	}
+	return err
+}

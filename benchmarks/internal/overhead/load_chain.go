@@ -50,8 +50,9 @@ func (l *chain) Complete(r verbena.Result, err error) {
 		more = depth
 	}
 	for ; more > 0 && l.start > 0 && err == nil; more-- {
-		l.start--
-		err = l.conns[0].TryStart(&l.op, l, 0)
+		if err = l.conns[0].TryStart(&l.op, l, 0); err == nil {
+			l.start--
+		}
 	}
 	if err != nil {
 		l.err = errors.Join(l.err, err)

@@ -12,10 +12,9 @@ import (
 // depth is how many operations one submitter has under way.
 const depth = 128
 
-// wave has writes under way and waits for all of them at once, then looks at each.
+// wave has writes under way, started as a batch, and awaits each of them.
 type wave struct {
-	group futures.Group
-	fs    []verbena.Future
+	fs []verbena.Future
 	// before is called with the number of the write in its wave, when it is about to
 	// be submitted; nil for nobody.
 	before func(i int)
@@ -25,29 +24,71 @@ type wave struct {
 
 // run writes n times, at most under at once.
 func (w *wave) run(c *verbena.Conn, local verbena.Slice, n, under int) error {
-	ctx := context.Background()
+	ctx, b := context.Background(), c.Batch()
 	for ; n > 0; n -= under {
 		w.fs = w.fs[:0]
 		for i := range min(n, under) {
 			if w.before != nil {
 				w.before(i)
 			}
-			f, err := c.Write(ctx, local, w.remotes[i%len(w.remotes)])
-			if err == nil {
-				err = futures.Add(&w.group, f)
-			}
+			f, err := b.Write(ctx, local, w.remotes[i%len(w.remotes)])
 			if err != nil {
 				return err
 			}
 			w.fs = append(w.fs, f)
 		}
-		if err := w.group.Wait(ctx); err != nil {
-			return err
-		}
 		for _, f := range w.fs {
-			if _, err, _ := f.Poll(); err != nil {
+			if _, err := f.Await(ctx); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// grouped is one goroutine with depth writes under way as a program has them that knows
+// of no batches: each wakes the reactor if it sleeps, and a Group waits for all.
+type grouped struct {
+	*pair
+	group futures.Group
+	fs    []verbena.Future
+}
+
+func newGrouped(m machine) (load, error) {
+	p, err := connect(m, verbena.Config{}, 1, word, nil)
+	return &grouped{pair: p}, err
+}
+
+func (l *grouped) round(n int, found rounds.Values) error {
+	return l.counted(found, func() error {
+		for ; n > 0; n -= depth {
+			if err := l.wave(min(n, depth)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (l *grouped) wave(n int) error {
+	ctx := context.Background()
+	l.fs = l.fs[:0]
+	for range n {
+		f, err := l.conns[0].Write(ctx, l.local, l.remote)
+		if err == nil {
+			err = futures.Add(&l.group, f)
+		}
+		if err != nil {
+			return err
+		}
+		l.fs = append(l.fs, f)
+	}
+	if err := l.group.Wait(ctx); err != nil {
+		return err
+	}
+	for _, f := range l.fs {
+		if _, err, _ := f.Poll(); err != nil {
+			return err
 		}
 	}
 	return nil

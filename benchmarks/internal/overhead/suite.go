@@ -21,13 +21,18 @@ type suite struct {
 	only   *regexp.Regexp
 	json   string // where the rows go besides; empty for nowhere
 	list   bool   // the figures' names alone
+	// profiles is a folder for profiles of our workers; empty for none.
+	profiles string
 
 	libs    nulldev.Paths // once they are built
 	dir     string        // for what is compiled, once it is needed
 	program string        // the loop in C, once it is compiled
+	guest   *guest        // once it is booted
+	noGuest error         // why it cannot be: it is tried once
+	stderr  io.Writer
 }
 
-// trials are all of them, in the order of the table; but for those in a guest.
+// trials are all of them, in the order of the table.
 func (s *suite) trials() []trial {
 	return slices.Concat(s.trialsOnNull(), []trial{s.idlers()}, s.trialsOnSoft())
 }
@@ -38,6 +43,7 @@ func (s *suite) wanted(figure string) bool { return s.only == nil || s.only.Matc
 // run measures what is wanted and writes the rows. What could not be measured is a row
 // and no error.
 func (s *suite) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
+	s.stderr = stderr
 	defer func() { err = errors.Join(err, s.cleanUp()) }()
 	var all []report.Row
 	for _, t := range s.trials() {
@@ -108,9 +114,23 @@ func (s *suite) scratch() (string, error) {
 	return s.dir, err
 }
 
-func (s *suite) cleanUp() error {
-	if s.dir == "" {
-		return nil
+// machine boots the guest, once.
+func (s *suite) machine(ctx context.Context) (*guest, error) {
+	if s.guest == nil && s.noGuest == nil {
+		var dir string
+		if dir, s.noGuest = s.scratch(); s.noGuest == nil {
+			s.guest, s.noGuest = boot(ctx, dir, s.stderr)
+		}
 	}
-	return os.RemoveAll(s.dir)
+	return s.guest, s.noGuest
+}
+
+func (s *suite) cleanUp() (err error) {
+	if s.guest != nil {
+		err = s.guest.Close()
+	}
+	if s.dir != "" {
+		err = errors.Join(err, os.RemoveAll(s.dir))
+	}
+	return err
 }

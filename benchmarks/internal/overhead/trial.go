@@ -8,7 +8,6 @@ import (
 
 	"github.com/verbena-rdma/verbena/benchmarks/internal/report"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
-	"github.com/verbena-rdma/verbena/benchmarks/internal/side"
 )
 
 // trial is sides that run in alternating rounds, and the rows that come of it.
@@ -22,9 +21,15 @@ type trial struct {
 // contender is one side of a trial.
 type contender struct {
 	name  string
-	start func(ctx context.Context) (*side.Child, error)
+	start func(ctx context.Context) (runner, error)
 	// told is what it is told for a round; so has what the sides before it found.
 	told func(so rounds.Round) rounds.Values
+}
+
+// runner is a side that was started: a process (package side), or programs in the guest.
+type runner interface {
+	Round(ctx context.Context, told rounds.Values) (rounds.Values, error)
+	Close() error
 }
 
 // row is how a row of the table comes of the rounds.

@@ -35,8 +35,8 @@ const perMicro = 1e3
 // worker is this program as a side that does ops operations in a round.
 func (s *suite) worker(name, load, device string, ops int, env ...string) contender {
 	return contender{name,
-		func(ctx context.Context) (*side.Child, error) {
-			m := machine{device: device}
+		func(ctx context.Context) (runner, error) {
+			m := machine{device: device, profiles: s.profiles}
 			if device == devNull {
 				libs, err := s.nullDevice()
 				if err != nil {
@@ -44,21 +44,29 @@ func (s *suite) worker(name, load, device string, ops int, env ...string) conten
 				}
 				m.verbs, m.rdmacm = libs.Verbs, libs.RDMACM
 			}
-			return startWorker(ctx, load, m, env...)
+			return started(startWorker(ctx, load, m, env...))
 		},
 		func(rounds.Round) rounds.Values { return rounds.Values{vOps: float64(ops)} },
 	}
 }
 
+// started is a child as a runner; no child is none.
+func started(c *side.Child, err error) (runner, error) {
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
 // loop is the loop in C as a side that does as ours did in the round.
 func (s *suite) loop(under int) contender {
 	return contender{inC,
-		func(ctx context.Context) (*side.Child, error) {
+		func(ctx context.Context) (runner, error) {
 			program, err := s.loopInC(ctx)
 			if err != nil {
 				return nil, err
 			}
-			return startLoop(ctx, program)
+			return started(startLoop(ctx, program))
 		},
 		func(so rounds.Round) rounds.Values {
 			list := min(max(perList(ours)(so), 1), float64(under))
@@ -94,6 +102,13 @@ func (s *suite) trialsOnNull() []trial {
 				{"null device, CPU per operation: one submitter, 128 deep, futures awaited in batches", nanoseconds,
 					report.AtMost(80, report.Difference, "at most 80 ns above the C loop"), per(inC, vCPU), per(ours, vCPU), alike},
 				{"allocations per operation: futures awaited in batches", "", report.Below(0.001, report.Value, "below 0.001"), nil, per(ours, vMallocs), nil},
+			},
+		},
+		{
+			sides: []contender{s.worker(ours, "grouped", devNull, s.ops, instant), s.loop(depth)},
+			rows: []row{
+				{"null device, CPU per operation: the same without a batch, awaited by a group", nanoseconds,
+					report.Reported(report.Difference), per(inC, vCPU), per(ours, vCPU), alike},
 			},
 		},
 		{

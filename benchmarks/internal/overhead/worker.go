@@ -8,7 +8,9 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -33,6 +35,7 @@ type load interface {
 // loads make the loads, by the names that workers are started by.
 var loads = map[string]func(m machine) (load, error){
 	"futures":    newFutures,
+	"grouped":    newGrouped,
 	"callbacks":  newCallbacks,
 	"sync":       newSync,
 	"crowd":      newCrowd,
@@ -50,6 +53,7 @@ var loads = map[string]func(m machine) (load, error){
 // machine is where a worker runs.
 type machine struct {
 	device        string // null or soft
+	profiles      string // the parent's: a folder for a profile of each worker; empty for none
 	verbs, rdmacm string // the null device's libraries
 }
 
@@ -84,10 +88,11 @@ func Worker(args []string) int {
 	f.StringVar(&m.device, "device", devNull, "null, soft")
 	f.StringVar(&m.verbs, "verbs", "", "the null device's libibverbs")
 	f.StringVar(&m.rdmacm, "rdmacm", "", "the null device's librdmacm")
+	profile := f.String("profile", "", "write a CPU profile of the rounds to this file")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
-	if err := work(os.Stdin, os.Stdout, *name, m); err != nil {
+	if err := work(os.Stdin, os.Stdout, *name, m, *profile); err != nil {
 		fmt.Fprintf(os.Stderr, "%s %s: %v\n", WorkerArg, *name, err)
 		return 1
 	}
@@ -95,7 +100,7 @@ func Worker(args []string) int {
 }
 
 // work makes the load, serves rounds of it, and ends it.
-func work(in io.Reader, out io.Writer, name string, m machine) (err error) {
+func work(in io.Reader, out io.Writer, name string, m machine, profile string) (err error) {
 	make := loads[name]
 	if make == nil {
 		return side.Cannot(out, fmt.Errorf("there is no load %q", name))
@@ -110,6 +115,7 @@ func work(in io.Reader, out io.Writer, name string, m machine) (err error) {
 		}
 	}()
 	warm := false
+	defer pprof.StopCPUProfile() // of nothing, where none was started
 	return side.Serve(in, out, func(told rounds.Values) (rounds.Values, error) {
 		n := int(told[vOps])
 		if n < 1 {
@@ -120,9 +126,24 @@ func work(in io.Reader, out io.Writer, name string, m machine) (err error) {
 				return nil, err
 			}
 			warm = true
+			if profile != "" {
+				if err := startProfile(profile); err != nil {
+					return nil, err
+				}
+			}
 		}
 		return measure(l, n)
 	})
+}
+
+// startProfile starts a profile, which is whole when it is stopped. The file is closed
+// by the end of the process.
+func startProfile(name string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return pprof.StartCPUProfile(f)
 }
 
 // measure runs one round and takes its time, and the process's.
@@ -157,6 +178,9 @@ func startWorker(ctx context.Context, name string, m machine, env ...string) (*s
 		return nil, err
 	}
 	cmd := exec.Command(self, WorkerArg, "-load", name, "-device", m.device, "-verbs", m.verbs, "-rdmacm", m.rdmacm)
+	if m.profiles != "" {
+		cmd.Args = append(cmd.Args, "-profile", filepath.Join(m.profiles, name+"-"+m.device+".pprof"))
+	}
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
 	return side.Start(ctx, "ours, "+name+" on "+m.device, cmd)

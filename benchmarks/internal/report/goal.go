@@ -43,7 +43,7 @@ func Reported(of Of) Goal { return Goal{Sentence: "reported, no goal", of: of} }
 // the median of what the goal is about within each round. baseline is nil where there
 // is none; then of is Value whatever the goal says.
 func Measured(figure, unit string, g Goal, baseline, ours rounds.Series, note string) Row {
-	r := Row{Figure: figure, Unit: unit, Goal: g.Sentence, Note: note, of: g.of, Ours: ptr(ours.Median())}
+	r := Row{Figure: figure, Unit: unit, Goal: g.Sentence, Note: note, of: g.of, reported: g.holds == nil, Ours: ptr(ours.Median())}
 	r.Spread = &Spread{Ours: span(ours)}
 	judged := ours
 	if baseline == nil {

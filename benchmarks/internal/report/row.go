@@ -27,6 +27,8 @@ type Row struct {
 	Why string `json:"why,omitempty"`
 
 	of Of
+	// reported says that the row has no goal.
+	reported bool
 }
 
 // Spread is the lowest and highest value of any round of each number of a row.

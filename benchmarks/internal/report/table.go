@@ -70,6 +70,8 @@ func (r Row) cells() []string {
 	switch {
 	case r.Why != "":
 		met = "not measured"
+	case r.reported:
+		met = none
 	case !r.Met:
 		met = "NO"
 	}

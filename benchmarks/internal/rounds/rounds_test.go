@@ -57,6 +57,13 @@ func TestMedianIsInTheMiddle(t *testing.T) {
 	})
 }
 
+// Rule: of an even number of rounds the median is half-way between the two in the middle.
+func TestMedianOfTwo(t *testing.T) {
+	if m := (Series{4, 1, 2, 100}).Median(); m != 3 {
+		t.Errorf("the median of 1, 2, 4 and 100 is %g", m)
+	}
+}
+
 // Rule: nothing measured is 0, and does not panic.
 func TestNothingMeasured(t *testing.T) {
 	var s Series

@@ -1,0 +1,23 @@
+//go:build !linux
+
+package overhead
+
+import (
+	"context"
+	"io"
+
+	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/internal/rxevm"
+)
+
+// guest is the machine with Soft-RoCE, which takes Linux.
+type guest struct{ place place }
+
+func boot(context.Context, string, io.Writer) (*guest, error) { return nil, rxevm.Missing() }
+
+// Close does nothing: there is none.
+func (*guest) Close() error { return nil }
+
+func (*guest) run(context.Context, pairing) (rounds.Values, error) { return nil, rxevm.Missing() }
+
+func (*guest) next() int { return 0 }

@@ -1,0 +1,98 @@
+package overhead
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+)
+
+// pairing is a pair of programs that measure something between the two devices of the
+// guest: the same program twice, first the one that waits.
+type pairing struct {
+	// port is the TCP port by which they find each other, for the guest's list of
+	// those; 0 where the waiting one says that it is ready.
+	port         int
+	server, call []string
+	// read finds the figure in what the calling one printed.
+	read func(printed string) (rounds.Values, error)
+}
+
+// place is what programs are told of the guest.
+type place struct {
+	here, there       string // devices: of the calling and of the waiting one
+	addr              string // of there
+	gidHere, gidThere string // indices of the devices' addresses
+	self              string // this program
+}
+
+// The columns of what is printed, from 0.
+const (
+	columnMsgRate = 4 // perftest's bandwidth: "#bytes #iterations BW peak BW average MsgRate"
+	columnTypical = 4 // perftest's latency: "#bytes #iterations t_min t_max t_typical ..."
+	columnPerXfer = 6 // fi_pingpong: "bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec"
+)
+
+// perftest is a program of that family. The columns are those of perftest 25.01
+// (src/perftest_parameters.h: RESULT_FMT, RESULT_FMT_LAT).
+func perftest(p place, port int, program string, column int, value string, unit float64, args ...string) pairing {
+	with := func(device, gid string) []string {
+		return append([]string{program, "-d", device, "-x", gid, "-p", itoa(port), "-s", itoa(word), "-F"}, args...)
+	}
+	return pairing{port, with(p.there, p.gidThere), append(with(p.here, p.gidHere), p.addr), func(printed string) (rounds.Values, error) {
+		return figureIn(printed, column, value, unit)
+	}}
+}
+
+// fabric is libfabric's ping-pong over verbs.
+func fabric(p place, port, n int) pairing {
+	with := func(device string) []string {
+		return []string{"fi_pingpong", "-p", "verbs", "-e", "msg", "-d", device, "-S", itoa(word), "-I", itoa(n)}
+	}
+	return pairing{port, append(with(p.there), "-B", itoa(port)), append(with(p.here), "-P", itoa(port), p.addr),
+		func(printed string) (rounds.Values, error) { return figureIn(printed, columnPerXfer, vMean, perMicro) }}
+}
+
+// figureIn finds the line of a table whose first column is the size of a message here,
+// and gives another column of it, in our unit.
+func figureIn(printed string, column int, value string, unit float64) (rounds.Values, error) {
+	for line := range strings.Lines(printed) {
+		f := strings.Fields(line)
+		if len(f) <= column || f[0] != itoa(word) {
+			continue
+		}
+		v, err := strconv.ParseFloat(f[column], 64)
+		if err != nil || v <= 0 {
+			return nil, fmt.Errorf("%q has no figure in column %d", strings.TrimSpace(line), column+1)
+		}
+		return rounds.Values{value: v * unit}, nil
+	}
+	return nil, fmt.Errorf("no line for messages of %d bytes in %q", word, printed)
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// self is this program twice, having a conversation.
+func self(p place, port int, what string, n int) pairing {
+	with := func(device string, more ...string) []string {
+		return append([]string{p.self, WorkerArg, guestArg, "-what", what, "-device", "ibv:" + device, "-ops", itoa(n)}, more...)
+	}
+	at := p.addr + ":" + itoa(port)
+	return pairing{0, with(p.there, "-listen", at), with(p.here, "-dial", at), func(printed string) (rounds.Values, error) {
+		v, err := rounds.Parse(strings.TrimSpace(printed))
+		if err != nil {
+			return nil, err
+		}
+		v[vMean] = v[vWall] / max(v[vOps], 1)
+		v[vRate] = v[vOps] / max(v[vWall], 1) * 1e3
+		return v, nil
+	}}
+}
+
+// The names of what programs in the guest find, beside the percentiles: the mean, and
+// operations a second in millions.
+const (
+	vMean = "mean_ns"
+	vRate = "mops"
+)
