@@ -1,6 +1,8 @@
 package fabric
 
 import (
+	"encoding/binary"
+
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
@@ -8,7 +10,13 @@ import (
 const (
 	// inlineSegs is how many payload segments fit in a packet without a slice
 	// of its own; most messages have one or two.
-	inlineSegs = 4
+	inlineSegs = 3
+	// wordLen is the most frequent short payload: an 8-byte message, which is
+	// copied without a call.
+	wordLen = 8
+	// smallOwn is how many bytes of copied payload fit in a packet without a
+	// buffer of their own: what senders rather copy than refer to.
+	smallOwn = 64
 	// maxKeptOwn bounds the copy buffer that a pooled packet keeps, so that one
 	// delayed gigabyte is not kept for ever.
 	maxKeptOwn = 64 << 10
@@ -36,38 +44,42 @@ type Holder interface {
 // the receiver from Take to Release. Its memory is Go heap; what Payload
 // refers to need not be.
 type Packet struct {
-	next  *Packet // in a chain, the inbox, the delay line or a pool
-	below *Packet // in an inbox, of the first of a chain: the chain pushed before
-	last  *Packet // in an inbox, of the first of a chain: its last
+	// What every packet needs stands first, in four lines.
 
-	// Src is set by Send. Dst is where it goes: set by the sender, or by
-	// SendTo or SendGroup.
-	Src, Dst verbs.GID
-	// Net is the rest of the network header, for links that have one and
-	// receivers that report it. Set by the sender.
-	Net NetHeader
-
-	// Hdr holds HdrLen bytes of encoded headers; see package wire.
-	Hdr    [wire.MaxHeader]byte
-	HdrLen int
-
-	// Payload is the payload's segments in order, PayloadLen the sum of their
-	// lengths in bytes. Fill with AddRef and AddCopy.
-	Payload    [][]byte
-	PayloadLen int
+	next *Packet // in a chain, the inbox, the delay line or a pool
 
 	// Holder, if set by the sender, is told when Payload is no longer
 	// referred to. Cookie is the sender's, for its holder.
 	Holder Holder
 	Cookie uint64
 
-	own    []byte      // copied payload
-	home   *Port       // whose pool it is from
+	// Payload is the payload's segments in order, PayloadLen the sum of their
+	// lengths in bytes. Fill with AddRef and AddCopy.
+	Payload    [][]byte
+	PayloadLen int
+
+	// Hdr holds HdrLen bytes of encoded headers; see package wire.
+	HdrLen int
+	Hdr    [wire.MaxHeader]byte
 	state  packetState // catches a packet used after it was given away
-	route  *Route      // while delayed: where it goes on
-	due    int64       // while delayed: when
-	seq    uint64      // while delayed: order among those due at once
+
+	// Net is the rest of the network header, for links that have one and
+	// receivers that report it. Set by the sender.
+	Net NetHeader
+	// Src is set by Send. Dst is where it goes: set by the sender, or by
+	// SendTo or SendGroup.
+	Src, Dst verbs.GID
+
+	home   *Port  // whose pool it is from
+	own    []byte // copied payload; in small at first
 	inline [inlineSegs][]byte
+	small  [smallOwn]byte
+
+	below *Packet // in an inbox, of the first of a chain: the chain pushed before
+	last  *Packet // in an inbox, of the first of a chain: its last
+	route *Route  // while delayed: where it goes on
+	due   int64   // while delayed: when
+	seq   uint64  // while delayed: order among those due at once
 }
 
 // NetHeader is what a packet's IP header says besides its addresses.
@@ -111,7 +123,12 @@ func (p *Packet) AddCopy(b []byte) {
 	// When own has to grow, segments added before stay in the old array,
 	// which holds the same bytes.
 	start := len(p.own)
-	p.own = append(p.own, b...)
+	if len(b) == wordLen && cap(p.own)-start >= wordLen {
+		p.own = p.own[:start+wordLen]
+		binary.NativeEndian.PutUint64(p.own[start:], binary.NativeEndian.Uint64(b))
+	} else {
+		p.own = append(p.own, b...)
+	}
 	p.Payload = append(p.Payload, p.own[start:len(p.own):len(p.own)])
 	p.PayloadLen += len(b)
 }
@@ -149,18 +166,28 @@ func (p *Packet) done() {
 
 // reset empties the packet for its next use.
 func (p *Packet) reset() {
-	clear(p.Payload) // no stale view of foreign memory stays behind
+	if len(p.Payload) == 1 {
+		p.Payload[0] = nil // no stale view of foreign memory stays behind
+	} else {
+		clear(p.Payload)
+	}
 	p.Payload = p.Payload[:0]
 	p.PayloadLen = 0
 	p.HdrLen = 0
 	p.Net = NetHeader{}
 	p.Cookie = 0
-	p.route = nil
+	if len(p.own) > 0 {
+		p.dropOwn()
+	}
+	p.state = pooled
+}
+
+// dropOwn empties the copy buffer for its next use.
+func (p *Packet) dropOwn() {
 	if cap(p.own) > maxKeptOwn {
-		p.own = nil
+		p.own = p.small[:]
 	}
 	p.own = p.own[:0]
-	p.state = pooled
 }
 
 // makeOwn copies the payload into the packet and tells the holder, so that the

@@ -85,7 +85,7 @@ func (p *Port) Get() *Packet {
 func (p *Port) refill() *Packet {
 	if p.free = p.returned.takeAll(); p.free == nil {
 		k := &Packet{home: p}
-		k.Payload = k.inline[:0]
+		k.Payload, k.own = k.inline[:0], k.small[:0]
 		p.free = k
 	}
 	return p.free

@@ -200,11 +200,11 @@ func (p *Port) scheduleTraced(r *Route, k *Packet, delay time.Duration, ev Event
 // tells whose; it drops it when nobody is there.
 func (f *Fabric) arrive(k *Packet) *Port {
 	to := k.route.to.Load()
+	k.route = nil
 	if to == nil {
 		k.drop()
 		return nil
 	}
-	k.route = nil
 	to.in.pushOne(k)
 	return to
 }
