@@ -35,6 +35,7 @@ func (q *queuePair) emit() {
 	}
 	sq := q.sq.Load()
 	head := sq.head.Load()
+	inRTS := q.current() == verbs.QPSRTS
 	for budget := emitPerTurn; r.cur != head; budget-- {
 		if budget == 0 {
 			q.dev.activate(q)
@@ -42,6 +43,9 @@ func (q *queuePair) emit() {
 		}
 		w := sq.at(r.cur)
 		fresh := r.cur == r.fresh
+		if fresh && w.quick && inRTS && q.emitQuick(sq, w) {
+			continue
+		}
 		if fresh && !q.start(sq, w) {
 			break
 		}

@@ -19,6 +19,7 @@ const (
 // scratch is memory of the engine that outlives no turn.
 type scratch struct {
 	rx, tx  wire.Header
+	only    wire.Only    // of packets either way, see quick.go
 	word    [8]byte      // the answer to an atomic
 	segs    [][]byte     // word, as a payload
 	grh     [grhLen]byte // the network header of a datagram
@@ -118,6 +119,9 @@ func (d *device) breakBroken() {
 // receive acts on one packet. It tells whether the packet is kept, to be
 // released later.
 func (d *device) receive(k *fabric.Packet) (kept bool) {
+	if op, ok := d.scratch.only.Parse(k.Header()); ok && d.receiveQuick(k, op, &d.scratch.only) {
+		return false
+	}
 	h := &d.scratch.rx
 	n, err := wire.Parse(k.Header(), h)
 	if err != nil || n != k.HdrLen || (k.PayloadLen > 0 && !h.Opcode.HasPayload()) {

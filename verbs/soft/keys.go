@@ -72,6 +72,16 @@ func (t *keyTable) get(key uint32) *memoryRegion {
 	return nil
 }
 
+// region is get, quick when the key stands in its first place.
+func (t *keyTable) region(key uint32) *memoryRegion {
+	if n := uint32(len(t.slots)); n > 0 {
+		if s := &t.slots[keyIndex(key)&(n-1)]; s.key == key {
+			return s.mr
+		}
+	}
+	return t.get(key)
+}
+
 // put adds an object under a key whose index is not in use.
 func (t *keyTable) put(s keySlot) {
 	if 2*(t.n+1) > len(t.slots) {

@@ -53,12 +53,14 @@ func (c *deviceContext) postSend(g *verbs.SendGroup) (ring bool) {
 			g.Errno = syscall.ENOMEM
 			break
 		}
-		if wr.Opcode.ExtendedOnly() && !g.Extended {
-			g.Errno = syscall.EINVAL
-			break
-		}
-		if g.Errno = q.fillSend(sq, head+uint64(n), wr); g.Errno != 0 {
-			break
+		if !q.fillQuick(sq, head+uint64(n), wr) {
+			if wr.Opcode.ExtendedOnly() && !g.Extended {
+				g.Errno = syscall.EINVAL
+				break
+			}
+			if g.Errno = q.fillSend(sq, head+uint64(n), wr); g.Errno != 0 {
+				break
+			}
 		}
 		n++
 		if addr = wr.Next; addr == 0 && n < g.Count {

@@ -54,6 +54,7 @@ type queuePair struct {
 	// The rest is the engine's, under the port's token.
 	attr     verbs.QPAttr
 	mtu      uint32 // bytes
+	quickMax uint32 // see quickSize
 	route    *fabric.Route
 	guard    *guard          // of requests by reference in flight
 	pace     *pace           // of UC and UD requests in flight

@@ -55,6 +55,7 @@ func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	case from == verbs.QPSInit && to == verbs.QPSRTR:
 		q.takeRoute()
 		q.mtu = min(q.attr.PathMTU.Bytes(), ceilMsgSize)
+		q.quickMax = q.quickSize()
 		q.resp.begin(&q.attr)
 	case from == verbs.QPSRTR && to == verbs.QPSRTS:
 		q.req.begin(&q.attr)

@@ -63,7 +63,11 @@ func (s *side) ask(t *rapid.T) {
 			return nil
 		})
 	}
+	whole := rapid.Bool().Draw(t, "one element")
 	sges := func(at, n int) []verbs.SGE {
+		if whole {
+			return []verbs.SGE{a.sge(at, n)}
+		}
 		cut := n / 2
 		return []verbs.SGE{a.sge(at, cut), a.sge(at+cut, n-cut)}
 	}

@@ -73,6 +73,7 @@ type sendWQE struct {
 	flags  verbs.SendFlags
 	nsge   uint32
 	srqn   uint32 // XRC
+	quick  bool   // see quick.go
 
 	first    uint64 // PSN of its first packet (extended, see psn.go)
 	npkts    uint32 // PSNs it takes

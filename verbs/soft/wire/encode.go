@@ -35,7 +35,6 @@ func (h *Header) Append(dst []byte) []byte {
 }
 
 func (h *Header) encodeBTH(b []byte) {
-	_ = b[BTHLen-1]
 	flags := h.PadCount & bthPadMask << bthPadShift
 	if h.Solicited {
 		flags |= bthSolicited
@@ -54,18 +53,23 @@ func (h *Header) encodeBTH(b []byte) {
 	if h.AckReq {
 		psn |= bthAckReq
 	}
-	b[0] = byte(h.Opcode)
-	b[1] = flags
-	be.PutUint16(b[2:], h.PKey)
-	be.PutUint32(b[4:], qp)
+	putBTH(b, h.Opcode, flags, h.PKey, qp, psn)
+}
+
+// putBTH writes a BTH: its first eight bytes as one word, the rest as another.
+func putBTH(b []byte, o Opcode, flags uint8, pkey uint16, qp, psn uint32) {
+	_ = b[BTHLen-1]
+	be.PutUint64(b, uint64(o)<<bthOpcodeAt|uint64(flags)<<bthFlagsAt|uint64(pkey)<<bthPKeyAt|uint64(qp))
 	be.PutUint32(b[8:], psn)
 }
 
-func (h *Header) encodeRETH(b []byte) {
+func (h *Header) encodeRETH(b []byte) { putRETH(b, h.VA, h.RKey, h.Length) }
+
+func putRETH(b []byte, va uint64, rkey, length uint32) {
 	_ = b[RETHLen-1]
-	be.PutUint64(b[0:], h.VA)
-	be.PutUint32(b[8:], h.RKey)
-	be.PutUint32(b[12:], h.Length)
+	be.PutUint64(b[0:], va)
+	be.PutUint32(b[8:], rkey)
+	be.PutUint32(b[12:], length)
 }
 
 func (h *Header) encodeAETH(b []byte) {

@@ -69,6 +69,14 @@ const (
 	bthTVerMask  = 0x0f
 )
 
+// Where the fields stand in the first eight bytes of the BTH, as one number; the
+// word of the destination queue pair is the lowest.
+const (
+	bthOpcodeAt = 56
+	bthFlagsAt  = 48
+	bthPKeyAt   = 32
+)
+
 // Bits of the words that hold the destination queue pair and the PSN, and of
 // the FETH.
 const (

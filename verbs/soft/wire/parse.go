@@ -9,38 +9,39 @@ func Parse(b []byte, h *Header) (n int, err error) {
 	if len(b) < BTHLen {
 		return 0, &ParseError{Reason: Truncated, Have: len(b), Want: BTHLen}
 	}
-	*h = Header{Opcode: Opcode(b[0])}
-	info := opcodes[h.Opcode]
+	o := Opcode(b[0])
+	info := &opcodes[o]
 	if info.headerLen == 0 {
-		return 0, &ParseError{Reason: UnknownOpcode, Opcode: h.Opcode, Have: int(b[0])}
+		return 0, &ParseError{Reason: UnknownOpcode, Opcode: o, Have: int(o)}
 	}
 	if len(b) < int(info.headerLen) {
-		return 0, &ParseError{Reason: Truncated, Opcode: h.Opcode, Have: len(b), Want: int(info.headerLen)}
+		return 0, &ParseError{Reason: Truncated, Opcode: o, Have: len(b), Want: int(info.headerLen)}
 	}
-	flags := b[1]
-	if v := flags & bthTVerMask; v != 0 {
-		return 0, &ParseError{Reason: BadVersion, Opcode: h.Opcode, Have: int(v)}
+	if v := b[1] & bthTVerMask; v != 0 {
+		return 0, &ParseError{Reason: BadVersion, Opcode: o, Have: int(v)}
 	}
-	h.parseBTH(b, flags)
+	*h = Header{}
+	h.parseBTH(be.Uint64(b), be.Uint32(b[8:]))
 	switch info.ext {
 	case 0:
 	case ExtRETH:
 		h.parseRETH(b[BTHLen:])
 	default:
 		if !h.parseExt(b[BTHLen:], info.ext) {
-			return 0, &ParseError{Reason: BadSyndrome, Opcode: h.Opcode, Have: int(h.Syndrome)}
+			return 0, &ParseError{Reason: BadSyndrome, Opcode: o, Have: int(h.Syndrome)}
 		}
 	}
 	return int(info.headerLen), nil
 }
 
-func (h *Header) parseBTH(b []byte, flags uint8) {
-	_ = b[BTHLen-1]
-	qp, psn := be.Uint32(b[4:]), be.Uint32(b[8:])
+// parseBTH reads a BTH that is its first eight bytes and the rest.
+func (h *Header) parseBTH(head uint64, psn uint32) {
+	flags, qp := uint8(head>>bthFlagsAt), uint32(head)
+	h.Opcode = Opcode(head >> bthOpcodeAt)
 	h.Solicited = flags&bthSolicited != 0
 	h.MigReq = flags&bthMigReq != 0
 	h.PadCount = flags >> bthPadShift & bthPadMask
-	h.PKey = be.Uint16(b[2:])
+	h.PKey = uint16(head >> bthPKeyAt)
 	h.FECN = qp&bthFECN != 0
 	h.BECN = qp&bthBECN != 0
 	h.DestQP = qp & qpnMask

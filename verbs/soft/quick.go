@@ -1,0 +1,95 @@
+package soft
+
+import (
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// The quick way of what is most frequent: a WRITE or SEND of one element and one
+// packet on an RC queue pair, with everything in order. Each of these functions
+// does exactly what the general way does and says so, or finds something unusual
+// before it has done anything and leaves the request to the general way. Nothing is
+// decided here that is not decided there: the same packets go over the link, and
+// every packet is checked as a whole.
+
+// quickFlags are the send flags of quick requests.
+const quickFlags = verbs.SendSignaled | verbs.SendSolicited
+
+// fillQuick is fillSend; false leaves it to that.
+func (q *queuePair) fillQuick(sq *sendQueue, pos uint64, wr *verbs.SendWR) bool {
+	if wr.NumSGE != 1 || sq.maxSGE == 0 || wr.Flags&^quickFlags != 0 || q.kind != verbs.QPTRC {
+		return false
+	}
+	write := wr.Opcode == verbs.WRRDMAWrite
+	if !write && wr.Opcode != verbs.WRSend {
+		return false
+	}
+	s, ok := mem.At[verbs.SGE](q.wrArena, wr.SGList) // the arena of the request, which is there
+	if !ok {
+		return false
+	}
+	w := sq.at(pos)
+	// Field by field: a composite would be built elsewhere and copied. What is not
+	// set here nobody looks at in a WRITE or SEND, or start sets it.
+	w.wrID, w.op, w.flags, w.nsge, w.length = wr.WRID, wr.Opcode, wr.Flags, 1, s.Length
+	w.started, w.failed, w.quick = false, false, true
+	if write {
+		w.remote, w.rkey = wr.RemoteAddr, wr.RDMARKey()
+	}
+	sq.sge[(pos&sq.mask)*uint64(sq.maxSGE)] = *s
+	return true
+}
+
+// emitQuick sends the request at cur, which is fresh, if it is one packet and its
+// element is in order; false leaves it to start and emitPacket. The queue pair is
+// in RTS.
+func (q *queuePair) emitQuick(sq *sendQueue, w *sendWQE) bool {
+	r := &q.req
+	if w.length > q.quickMax || r.next-r.acked >= windowPSNs {
+		return false
+	}
+	s := &sq.sge[(r.cur&sq.mask)*uint64(sq.maxSGE)]
+	m := q.dev.keys.region(s.LKey)
+	if m == nil || m.pd != q.pd {
+		return false
+	}
+	b, ok := m.view(s.Addr, s.Length)
+	if !ok {
+		return false
+	}
+	p := q.dev.p
+	k := p.Get()
+	if len(b) <= copyLimit {
+		k.AddCopy(b)
+	} else {
+		k.Holder = q.guard
+		k.AddRef(b)
+		q.guard.note(m)
+	}
+	h := &q.dev.scratch.only
+	h.DestQP, h.PSN, h.Length, h.AckReq = q.attr.DestQPN, narrow(r.next), w.length, true
+	h.Solicited = w.flags&verbs.SendSolicited != 0
+	if w.op == verbs.WRRDMAWrite {
+		h.VA, h.RKey = w.remote, w.rkey
+		k.HdrLen = h.EncodeWrite(&k.Hdr)
+	} else {
+		k.HdrLen = h.EncodeSend(&k.Hdr)
+	}
+	p.SendTo(q.route, k)
+	w.first, w.npkts, w.started = r.next, 1, true
+	r.unasked = 0
+	r.fresh++
+	r.cur++
+	r.next++
+	r.sent = max(r.sent, r.next)
+	return true
+}
+
+// quickSize is the longest message that goes the quick way: one packet that is not
+// too long a message; 0 on a queue pair that is not RC.
+func (q *queuePair) quickSize() uint32 {
+	if q.kind != verbs.QPTRC {
+		return 0
+	}
+	return min(q.mtu, q.dev.cfg.Limits.MaxMsgSize)
+}

@@ -1,0 +1,110 @@
+package soft
+
+import (
+	"encoding/binary"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// The receiving half of what quick.go describes.
+
+// receiveQuick is receive for a packet whose header is o, a SEND or WRITE of one
+// packet, if it comes in sequence between messages and all that it names is in
+// order; false leaves it to the general way, untouched.
+func (d *device) receiveQuick(k *fabric.Packet, op wire.Opcode, o *wire.Only) bool {
+	q := d.find(o.DestQP)
+	if q == nil || q.current() != verbs.QPSRTS || k.Src != q.attr.AH.DGID {
+		return false
+	}
+	r := &q.resp
+	if o.PSN != narrow(r.expected) || !r.between() {
+		return false
+	}
+	n := uint32(k.PayloadLen)
+	if n-1 >= q.quickMax { // nothing is not quick either
+		return false
+	}
+	if op == wire.RCWriteOnly {
+		if n != o.Length || !q.writeQuick(k, o) {
+			return false
+		}
+	} else if !q.sendQuick(k, o) {
+		return false
+	}
+	return true
+}
+
+// between tells whether the responder waits for the next message, with nothing to
+// refuse or to wait for.
+func (r *responder) between() bool {
+	return r.established && !r.waiting && !r.refused && r.kind == noMessage && r.sync == nil
+}
+
+// writeQuick executes a WRITE; see onWrite.
+func (q *queuePair) writeQuick(k *fabric.Packet, o *wire.Only) bool {
+	if q.attr.AccessFlags&verbs.AccessRemoteWrite == 0 || !q.putQuick(k, q.dev.keys.region(o.RKey), o.VA, verbs.AccessRemoteWrite) {
+		return false
+	}
+	q.executedQuick(o)
+	return true
+}
+
+// sendQuick executes a SEND into a receive of the queue pair's own whose first
+// element holds it all; see onSend.
+func (q *queuePair) sendQuick(k *fabric.Packet, o *wire.Only) bool {
+	rq := q.rq.Load()
+	place, ok := rq.front() // empty where receives are shared
+	if !ok {
+		return false
+	}
+	e := rq.at(place)
+	if e.nsge == 0 {
+		return false
+	}
+	s := &rq.sge[(place&rq.mask)*uint64(rq.maxSGE)]
+	n := uint32(k.PayloadLen)
+	if n > s.Length || !q.putQuick(k, q.dev.keys.region(s.LKey), s.Addr, verbs.AccessLocalWrite) {
+		return false
+	}
+	rq.next++
+	q.executedQuick(o)
+	wc := q.recvCQ.push(&rq.workQueue, place, o.Solicited)
+	wc.WRID, wc.Opcode, wc.ByteLen = e.wrID, verbs.WCRecv, n
+	wc.QPNum, wc.SrcQP = q.number, q.attr.DestQPN
+	return true
+}
+
+// putQuick copies the payload to addr in m, if m is there, of the queue pair's
+// domain, permits need, and holds it. A payload whose owner has taken it back
+// (enterGuard) is lost in the general way.
+func (q *queuePair) putQuick(k *fabric.Packet, m *memoryRegion, addr uint64, need verbs.AccessFlags) bool {
+	if m == nil || m.pd != q.pd || m.access&need != need {
+		return false
+	}
+	to, ok := m.view(addr, uint32(k.PayloadLen))
+	if !ok || !q.dev.enterGuard(k) {
+		return false
+	}
+	for _, from := range k.Payload {
+		if len(from) == wordLen { // without a call for one word
+			binary.NativeEndian.PutUint64(to, binary.NativeEndian.Uint64(from))
+		} else {
+			copy(to, from)
+		}
+		to = to[len(from):]
+	}
+	return true
+}
+
+// executedQuick is executed for a message of one packet.
+func (q *queuePair) executedQuick(o *wire.Only) {
+	r := &q.resp
+	psn := r.expected
+	r.expected++
+	r.msn++
+	if o.AckReq {
+		q.acknowledge(psn)
+	}
+}

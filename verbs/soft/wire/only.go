@@ -1,0 +1,82 @@
+package wire
+
+// Only is the header of the most frequent packets, a SEND or WRITE that is one
+// packet of a reliable connection, in fewer fields than [Header]: on the default
+// partition, with nothing but a RETH behind the BTH of a WRITE. It may be copied.
+type Only struct {
+	DestQP    uint32 // 24 bits
+	PSN       PSN
+	Length    uint32 // of the message, which is the payload, bytes
+	Solicited bool
+	AckReq    bool
+
+	// WRITE alone
+	VA   uint64
+	RKey uint32
+}
+
+// EncodeSend writes the header of a SEND and tells its length: what a [Header] with
+// opcode [RCSendOnly], MigReq and the padding of Length encodes to. It does not
+// block or allocate.
+func (o *Only) EncodeSend(into *[MaxHeader]byte) int {
+	putBTH(into[:], RCSendOnly, o.flags(), DefaultPKey, o.DestQP&qpnMask, o.psn())
+	return BTHLen
+}
+
+// EncodeWrite is EncodeSend for a WRITE, opcode [RCWriteOnly].
+func (o *Only) EncodeWrite(into *[MaxHeader]byte) int {
+	putBTH(into[:], RCWriteOnly, o.flags(), DefaultPKey, o.DestQP&qpnMask, o.psn())
+	putRETH(into[BTHLen:], o.VA, o.RKey, o.Length)
+	return BTHLen + RETHLen
+}
+
+func (o *Only) flags() uint8 {
+	f := bthMigReq | PadLen(int(o.Length))<<bthPadShift
+	if o.Solicited {
+		f |= bthSolicited
+	}
+	return f
+}
+
+func (o *Only) psn() uint32 {
+	p := uint32(o.PSN) & psnMask
+	if o.AckReq {
+		p |= bthAckReq
+	}
+	return p
+}
+
+// onlyMask and onlyPlain are what must stand in the first eight bytes of a BTH,
+// opcode apart: the version that there is, and the default partition.
+const (
+	onlyMask  = bthTVerMask<<bthFlagsAt | 0xffff<<bthPKeyAt
+	onlyPlain = DefaultPKey << bthPKeyAt
+)
+
+// Parse reads b, all headers of a packet, if they are those of an RC SEND or WRITE
+// of one packet on the default partition, and tells which: the opcode, or false
+// for any other packet, which is [Parse]'s. b may hold any bytes whatever; what is
+// accepted here [Parse] accepts, and reads the same fields from it. Length is left
+// alone for a SEND, whose header does not say it. It does not block or allocate,
+// and keeps no reference to b.
+func (o *Only) Parse(b []byte) (op Opcode, ok bool) {
+	if len(b) < BTHLen {
+		return 0, false
+	}
+	head, psn := be.Uint64(b), be.Uint32(b[8:])
+	if head&onlyMask != onlyPlain {
+		return 0, false
+	}
+	op = Opcode(head >> bthOpcodeAt)
+	switch {
+	case op == RCWriteOnly && len(b) == BTHLen+RETHLen:
+		o.VA, o.RKey, o.Length = be.Uint64(b[BTHLen:]), be.Uint32(b[BTHLen+8:]), be.Uint32(b[BTHLen+12:])
+	case op == RCSendOnly && len(b) == BTHLen:
+	default:
+		return 0, false
+	}
+	o.DestQP, o.PSN = uint32(head)&qpnMask, NewPSN(psn)
+	o.Solicited = head&(bthSolicited<<bthFlagsAt) != 0
+	o.AckReq = psn&bthAckReq != 0
+	return op, true
+}

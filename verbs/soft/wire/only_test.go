@@ -1,0 +1,77 @@
+package wire
+
+import (
+	"bytes"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// asHeader is o as a Header with this opcode.
+func (o Only) asHeader(op Opcode) Header {
+	h := Header{
+		Opcode: op, MigReq: true, PKey: DefaultPKey, PadCount: PadLen(int(o.Length)),
+		DestQP: o.DestQP, PSN: o.PSN, Solicited: o.Solicited, AckReq: o.AckReq,
+	}
+	if op == RCWriteOnly {
+		h.VA, h.RKey, h.Length = o.VA, o.RKey, o.Length
+	}
+	return h
+}
+
+// Rule: an Only and the Header with its fields are the same bytes, and are read
+// from them alike.
+func TestOnlyIsAHeader(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := Only{
+			DestQP: rapid.Uint32Range(0, qpnMask).Draw(t, "qp"), PSN: PSN(rapid.Uint32Range(0, psnMask).Draw(t, "psn")),
+			Length: rapid.Uint32().Draw(t, "length"), Solicited: rapid.Bool().Draw(t, "solicited"),
+			AckReq: rapid.Bool().Draw(t, "ack"), VA: rapid.Uint64().Draw(t, "va"), RKey: rapid.Uint32().Draw(t, "rkey"),
+		}
+		for _, op := range []Opcode{RCSendOnly, RCWriteOnly} {
+			var b [MaxHeader]byte
+			n, want := 0, o
+			if op == RCWriteOnly {
+				n = o.EncodeWrite(&b)
+			} else {
+				n = o.EncodeSend(&b)
+				want.VA, want.RKey, want.Length = 0, 0, 0
+			}
+			h := o.asHeader(op)
+			if raw := h.Append(nil); !bytes.Equal(raw, b[:n]) {
+				t.Fatalf("%v encodes to %x, as a Header to %x", op, b[:n], raw)
+			}
+			var got Only
+			if as, ok := got.Parse(b[:n]); !ok || as != op || got != want {
+				t.Fatalf("%x parses as %v (%v) to %+v, want %v %+v", b[:n], as, ok, got, op, want)
+			}
+		}
+	})
+}
+
+// Rule: what Only.Parse accepts, whatever the bytes, Parse accepts too, as a
+// packet whose headers are all of b, and says the same of it; every SEND and WRITE
+// of one packet on the default partition is accepted.
+func FuzzParseOnly(f *testing.F) {
+	for _, raw := range readGolden(f) {
+		f.Add(raw)
+	}
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var o Only
+		var h Header
+		op, ok := o.Parse(b)
+		n, err := Parse(b, &h)
+		plain := err == nil && n == len(b) && (h.Opcode == RCSendOnly || h.Opcode == RCWriteOnly) && h.PKey == DefaultPKey
+		if ok != plain {
+			t.Fatalf("%x: accepted %v, but to Parse it is %+v (%v)", b, ok, h, err)
+		}
+		if !ok {
+			return
+		}
+		want := Only{DestQP: h.DestQP, PSN: h.PSN, Length: h.Length, Solicited: h.Solicited, AckReq: h.AckReq, VA: h.VA, RKey: h.RKey}
+		if op != h.Opcode || o != want {
+			t.Fatalf("%x: %v %+v, to Parse it is %+v", b, op, o, h)
+		}
+	})
+}
