@@ -45,3 +45,6 @@ const EventRest = eventRest
 
 // Snapshot is Stats for the holder.
 func (r *Reactor) Snapshot() Stats { return r.snapshot() }
+
+// Note counts v.
+func (h *Histogram) Note(v int) { h.note(v) }

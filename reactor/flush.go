@@ -55,6 +55,9 @@ func (q *Queue) gatherSends() bool {
 	q.r.turn.Sends = append(q.r.turn.Sends, verbs.SendGroup{QP: q.qp, Head: t.sendWRAddr(first), Count: n, Extended: extended})
 	q.r.sendOwners = append(q.r.sendOwners, q)
 	q.r.outstanding += n
+	out := q.order.len()
+	q.r.stats.Occupancy.note(out)
+	q.r.stats.MaxOut = max(q.r.stats.MaxOut, uint64(out))
 	return true
 }
 
@@ -121,6 +124,7 @@ func (r *Reactor) settlePosts(turnErr error) {
 		r.stats.Doorbells++
 		r.stats.WorkRequests += uint64(g.Accepted)
 		r.stats.MaxBatch = max(r.stats.MaxBatch, uint64(g.Accepted))
+		r.stats.Lists.note(g.Accepted)
 		if g.Accepted < g.Count {
 			q.postFailed(g.Count-g.Accepted, "ibv_post_send", g.Errno, turnErr)
 			if g.Accepted > 0 && q.cfg.SignalEvery > 1 {

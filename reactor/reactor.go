@@ -36,6 +36,7 @@ type Reactor struct {
 	callbacks callbacks
 	timers    timers
 	patrol    patrol
+	stalls    stalls
 
 	// generation counts queues ever made; written by NewQueue, publishes nothing.
 	generation atomic.Uint32

@@ -1,6 +1,8 @@
 package reactor
 
-// Stats count what a reactor did since it was made.
+import "time"
+
+// Stats count what a reactor did since it was made. It is a value, and comparable.
 type Stats struct {
 	Turns         uint64
 	Doorbells     uint64 // send lists posted
@@ -31,6 +33,20 @@ type Stats struct {
 	Sleeps        uint64
 	Queues        int
 	Outstanding   int
+
+	MaxOut   uint64        // most sends of one queue that were out when a list was posted
+	MaxStall time.Duration // the longest of Stalls
+	Stalled  time.Duration // all of them together
+	// Lists are the send lists by how many requests of them the device took: as many
+	// as Doorbells. Occupancy is how many sends of its queue were out when a list was
+	// posted, with those of the list.
+	Lists, Occupancy Histogram
+	// Polls are the polls of a completion queue by how many completions they took; two
+	// queues are polled in most turns.
+	Polls Histogram
+	// Stalls are the waits for room in a send queue, by microseconds, those that were
+	// given up too.
+	Stalls Histogram
 }
 
 // Stats reads the counters. It takes the turn for a moment; not from the turn.
@@ -44,6 +60,7 @@ func (r *Reactor) snapshot() Stats {
 	t := r.tok.Stats()
 	s.Rings, s.Drives, s.Offers, s.Sleeps = t.Rings.Load(), t.Drives.Load(), t.Offers.Load(), t.Sleeps.Load()
 	s.Queues, s.Outstanding = r.live, r.outstanding
+	r.stalls.tell(&s)
 	return s
 }
 
@@ -67,5 +84,7 @@ func (s Stats) Add(o Stats) Stats {
 		Arms: s.Arms + o.Arms, Events: s.Events + o.Events, Wakes: s.Wakes + o.Wakes,
 		Rechecks: s.Rechecks + o.Rechecks, Missed: s.Missed + o.Missed, Rings: s.Rings + o.Rings, Drives: s.Drives + o.Drives,
 		Offers: s.Offers + o.Offers, Sleeps: s.Sleeps + o.Sleeps, Queues: s.Queues + o.Queues, Outstanding: s.Outstanding + o.Outstanding,
+		MaxOut: max(s.MaxOut, o.MaxOut), MaxStall: max(s.MaxStall, o.MaxStall), Stalled: s.Stalled + o.Stalled,
+		Lists: s.Lists.Add(o.Lists), Occupancy: s.Occupancy.Add(o.Occupancy), Polls: s.Polls.Add(o.Polls), Stalls: s.Stalls.Add(o.Stalls),
 	}
 }

@@ -135,7 +135,9 @@ func (q *Queue) room(ctx context.Context, m Manner) (uint32, error) {
 		return 0, ErrQueueFull
 	}
 	q.r.tok.Submitted() // what stands in the queue may have been submitted quietly
+	from := q.r.clock()
 	i, err := q.sendFree.Wait(ctx)
+	q.r.stalls.note(q.r.clock() - from)
 	if err == nil {
 		return i, nil
 	}

@@ -69,6 +69,7 @@ func (r *Reactor) turnOver(arm bool) bool {
 func (r *Reactor) polled(p *verbs.PollGroup) bool {
 	s := r.stateOf(p.CQ)
 	s.expect(p.N, len(s.wc))
+	r.stats.Polls.note(p.N)
 	if p.N > 0 {
 		r.stats.Polled += uint64(p.N)
 		r.stats.MaxPoll = max(r.stats.MaxPoll, uint64(p.N))

@@ -1,0 +1,71 @@
+package reactor
+
+import (
+	"fmt"
+	"math/bits"
+	"strings"
+)
+
+// Buckets is how many a [Histogram] has: with the last it tells durations in
+// microseconds apart up to 4 s, and lists of any length that a queue takes.
+const Buckets = 24
+
+// Histogram counts values by powers of two. Bucket 0 counts zeros; bucket i from 2^(i-1)
+// up to the next power; the last one everything from there on. It is a value, to be
+// copied, compared and added up; counting in it is one increment.
+type Histogram [Buckets]uint64
+
+// note counts v, which is not negative.
+func (h *Histogram) note(v int) { h[bucketOf(v)]++ }
+
+func bucketOf(v int) int { return min(bits.Len64(uint64(v)), Buckets-1) }
+
+// Count is how many values were counted.
+func (h Histogram) Count() (n uint64) {
+	for _, c := range h {
+		n += c
+	}
+	return n
+}
+
+// Bounds are the smallest and the largest value of bucket i. The last bucket has no
+// largest, and says the largest uint64.
+func (h Histogram) Bounds(i int) (from, to uint64) {
+	switch i {
+	case 0:
+		return 0, 0
+	case Buckets - 1:
+		return 1 << (i - 1), 1<<64 - 1
+	}
+	return 1 << (i - 1), 1<<i - 1
+}
+
+// Add is both counted together.
+func (h Histogram) Add(o Histogram) Histogram {
+	for i := range h {
+		h[i] += o[i]
+	}
+	return h
+}
+
+// String lists the buckets that are not empty: "1: 7, 4-7: 20".
+func (h Histogram) String() string {
+	var b strings.Builder
+	for i, n := range h {
+		if n == 0 {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteString(", ")
+		}
+		switch from, to := h.Bounds(i); {
+		case i == Buckets-1:
+			fmt.Fprintf(&b, "from %d: %d", from, n)
+		case from == to:
+			fmt.Fprintf(&b, "%d: %d", from, n)
+		default:
+			fmt.Fprintf(&b, "%d-%d: %d", from, to, n)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,48 @@
+package reactor
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// stalls count the submitters that found no room in a send queue and waited for it. They
+// are many, and wait without the turn: so these are atomics. A stall parks a goroutine,
+// which costs more than counting it.
+type stalls struct {
+	// Each is added to by submitters when their wait is over, read by Stats, and
+	// publishes nothing. took counts by microseconds, as Histogram; waited is
+	// nanoseconds in all, longest of one.
+	took    [Buckets]atomic.Uint64
+	waited  atomic.Int64
+	longest atomic.Int64
+}
+
+// note counts one wait.
+func (s *stalls) note(d time.Duration) {
+	d = max(d, 0) // a clock of the caller's may stand still
+	s.took[bucketOf(int(d/time.Microsecond))].Add(1)
+	s.waited.Add(int64(d))
+	for {
+		most := s.longest.Load()
+		if int64(d) <= most || s.longest.CompareAndSwap(most, int64(d)) {
+			return
+		}
+	}
+}
+
+// tell writes what was counted. A wait that ends meanwhile may be in part of it.
+func (s *stalls) tell(st *Stats) {
+	for i := range s.took {
+		st.Stalls[i] = s.took[i].Load()
+	}
+	st.Stalled, st.MaxStall = time.Duration(s.waited.Load()), time.Duration(s.longest.Load())
+}
+
+// clock is now, on the timers' clock. Any goroutine. On the machine's clock it reads the
+// monotonic one alone, which takes half as long as time.Now.
+func (r *Reactor) clock() time.Duration {
+	if r.cfg.real {
+		return time.Since(r.timers.base)
+	}
+	return r.cfg.Now().Sub(r.timers.base)
+}
