@@ -90,7 +90,9 @@ func (q *Queue) succeeded(i uint32) {
 		q.local++
 	}
 	if sl.kind != KindMarker {
-		*q.r.outcome(sl) = Completion{Tag: sl.tag, Value: value, Bytes: sl.bytes, Kind: sl.kind, Opcode: sl.opcode.Completion()}
+		c := q.r.outcome(sl) // which may hold an old one: every field, and not by a literal, which costs more
+		c.Tag, c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP, c.Flags = sl.tag, value, sl.bytes, 0, 0, 0, 0
+		c.Opcode, c.Kind = sl.opcode.Completion(), sl.kind
 	}
 	q.vacate(i, sl)
 }

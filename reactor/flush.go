@@ -17,6 +17,10 @@ func (r *Reactor) gather() bool {
 		did = q.gatherRecvs() || did
 		q = next
 	}
+	if r.lone != nil {
+		r.gatherLone()
+		did = true
+	}
 	return did
 }
 

@@ -25,6 +25,7 @@ type Reactor struct {
 	poller  *sys.Poller // nil when stepped, as is sleep
 	sleep   *turn.PollerSleeper
 	driver  futures.Driver // nil when stepped: nobody else would run the loop
+	leader  leader
 	futures *futures.Pool[Completion]
 
 	channel verbs.CompChannel
@@ -71,6 +72,8 @@ type Reactor struct {
 	delivered              int        // of out
 	outcomes               []outcome  // of those in out that are no promises
 	told                   int        // of outcomes
+	lone                   *Queue     // whose request the holder has brought along; nil: none
+	loneSlot               uint32     // of it
 	lease                  Lease      // of the operations that ended last
 	leases                 int        // how many they are
 }
@@ -130,7 +133,7 @@ func New(cfg Config) (_ *Reactor, err error) {
 		close(r.done)
 		return r, nil
 	}
-	r.driver = r
+	r.driver, r.leader.r = r, r
 	r.callbacks.start()
 	go func() {
 		defer close(r.done)

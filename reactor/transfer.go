@@ -25,33 +25,43 @@ type Transfer struct {
 // Transfer is Submit for a transfer. What t points to is the caller's again when it
 // returns.
 func (q *Queue) Transfer(ctx context.Context, t *Transfer, m Manner) (f Future, err error) {
-	k := kindOf(t.Opcode)
-	if k != KindWrite && k != KindRead || !q.requests.Has(t.Opcode) {
-		return f, fmt.Errorf("%w: %v is no transfer of a queue of type %v", ErrRequest, t.Opcode, q.cfg.Type)
-	}
-	if t.Local.Length > q.r.maxMessage {
-		return f, tooLong(uint64(t.Local.Length), uint64(q.r.maxMessage))
-	}
-	i, err := q.enter(ctx, m)
+	i, err := q.admit(ctx, t, m)
 	if err != nil {
 		return f, err
 	}
-	sl := &q.tab.slots[i]
-	sl.kind, sl.opcode, sl.bytes = k, t.Opcode, t.Local.Length
-	sl.sink, sl.lease, sl.tag = t.Sink, t.Lease, t.Tag
 	if t.Sink == nil {
-		_, f = q.r.futures.NewIn(&sl.seat, q.r.driver)
+		_, f = q.r.futures.NewIn(&q.tab.slots[i].seat, q.r.driver)
 	}
+	q.fillTransfer(i, t)
+	q.sendStack.Push(i)
+	q.submit(m)
+	return f, nil
+}
+
+// admit checks a transfer and takes a slot for it.
+func (q *Queue) admit(ctx context.Context, t *Transfer, m Manner) (uint32, error) {
+	if k := kindOf(t.Opcode); k != KindWrite && k != KindRead || !q.requests.Has(t.Opcode) {
+		return 0, fmt.Errorf("%w: %v is no transfer of a queue of type %v", ErrRequest, t.Opcode, q.cfg.Type)
+	}
+	if t.Local.Length > q.r.maxMessage {
+		return 0, tooLong(uint64(t.Local.Length), uint64(q.r.maxMessage))
+	}
+	return q.enter(ctx, m)
+}
+
+// fillTransfer writes slot i, which is the caller's, but for its future.
+func (q *Queue) fillTransfer(i uint32, t *Transfer) {
+	sl := &q.tab.slots[i]
+	sl.kind, sl.opcode, sl.bytes = kindOf(t.Opcode), t.Opcode, t.Local.Length
+	sl.sink, sl.lease, sl.tag = t.Sink, t.Lease, t.Tag
 	w, at := &q.tab.sendWR[i], int(i)*q.tab.maxSGE
-	w.WRID = packWRID(q.id, i, sl.gen, k)
+	w.WRID = packWRID(q.id, i, sl.gen, sl.kind)
 	w.SGList, w.NumSGE = q.tab.sgeAddr+uint64(at)*verbs.SizeofSGE, 0
 	if t.Local.Length > 0 {
-		q.tab.sges[at] = t.Local
+		e := &q.tab.sges[at]
+		e.Addr, e.Length, e.LKey = t.Local.Addr, t.Local.Length, t.Local.LKey
 		w.NumSGE = 1
 	}
 	w.Opcode, w.Flags, w.ImmData = t.Opcode, 0, verbs.NetworkOrder(t.Imm)
 	w.SetRDMA(t.Remote, t.RKey)
-	q.sendStack.Push(i)
-	q.submit(m)
-	return f, nil
 }

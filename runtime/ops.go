@@ -151,19 +151,10 @@ func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, 
 
 // oneToOne is oneSided for one piece, which nearly all have: without lists and copies.
 func (c *Conn) oneToOne(ctx context.Context, op verbs.WROpcode, local *Slice, remote *Remote, imm uint32, w way) (f Future, err error) {
-	if err := c.Err(); err != nil {
+	if err := c.mayTransfer(op, local, remote); err != nil {
 		return f, err
 	}
-	n, need := local.Len(), verbs.AccessRemoteWrite
-	if op == verbs.WRRDMARead {
-		if need = verbs.AccessRemoteRead; !local.writable() {
-			return f, errUnwritable
-		}
-	}
-	if uint64(n) > remote.Length || remote.Access&need == 0 {
-		return f, remote.check(uint64(n), need)
-	}
-	if uint64(n) > uint64(c.sh.r.MaxMessage()) {
+	if uint64(local.Len()) > uint64(c.sh.r.MaxMessage()) {
 		return c.split(ctx, op, []Slice{*local}, *remote, imm, w)
 	}
 	if op == verbs.WRRDMAWriteWithImm {
@@ -171,27 +162,69 @@ func (c *Conn) oneToOne(ctx context.Context, op verbs.WROpcode, local *Slice, re
 			return f, err
 		}
 	}
-	t := reactor.Transfer{
-		Opcode: op, Imm: imm, Remote: remote.Addr, RKey: remote.RKey,
-		Local: verbs.SGE{Addr: local.addr, Length: uint32(n), LKey: local.lkey}, Sink: w.sink, Tag: w.tag,
-	}
-	if l := local.lease; l != nil {
-		if l.memory != c.rt.mem || !l.begin(local.gen) {
-			c.creditBack(op)
-			if err := local.of(c.rt.mem); err != nil {
-				return f, err
-			}
-			return f, ErrReleased
+	var t reactor.Transfer
+	t.Imm, t.Sink, t.Tag = imm, w.sink, w.tag
+	if err = c.lend(&t, op, local, remote); err == nil {
+		if f, err = c.q.Transfer(ctx, &t, w.manner); err == nil {
+			return f, nil
 		}
-		t.Lease = l
-	}
-	if f, err = c.q.Transfer(ctx, &t, w.manner); err != nil {
 		if t.Lease != nil {
 			t.Lease.End()
 		}
-		c.creditBack(op)
 	}
+	c.creditBack(op)
 	return f, err
+}
+
+// transferWait is oneToOne, without an immediate, that waits for the outcome.
+func (c *Conn) transferWait(ctx context.Context, op verbs.WROpcode, local *Slice, remote *Remote) (Result, error) {
+	if err := c.mayTransfer(op, local, remote); err != nil {
+		return Result{}, err
+	}
+	if uint64(local.Len()) > uint64(c.sh.r.MaxMessage()) {
+		f, err := c.split(ctx, op, []Slice{*local}, *remote, 0, way{manner: reactor.Quiet})
+		return awaitPosted(ctx, f, err)
+	}
+	var t reactor.Transfer
+	if err := c.lend(&t, op, local, remote); err != nil {
+		return Result{}, err
+	}
+	return c.q.TransferWait(ctx, &t)
+}
+
+// mayTransfer checks a transfer of one piece.
+func (c *Conn) mayTransfer(op verbs.WROpcode, local *Slice, remote *Remote) error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	need := verbs.AccessRemoteWrite
+	if op == verbs.WRRDMARead {
+		if need = verbs.AccessRemoteRead; !local.writable() {
+			return errUnwritable
+		}
+	}
+	if n := uint64(local.Len()); n > remote.Length || remote.Access&need == 0 {
+		return remote.check(n, need)
+	}
+	return nil
+}
+
+// lend fills in a transfer of one piece, and leases the local memory to it.
+func (c *Conn) lend(t *reactor.Transfer, op verbs.WROpcode, local *Slice, remote *Remote) error {
+	// Field by field: a literal would be made elsewhere in small stores and copied in
+	// large loads, for which the processor waits until those are through.
+	t.Opcode, t.Remote, t.RKey = op, remote.Addr, remote.RKey
+	t.Local.Addr, t.Local.Length, t.Local.LKey = local.addr, uint32(local.Len()), local.lkey
+	if l := local.lease; l != nil {
+		if l.memory != c.rt.mem {
+			return local.of(c.rt.mem)
+		}
+		if !l.begin(local.gen) {
+			return ErrReleased
+		}
+		t.Lease = l
+	}
+	return nil
 }
 
 // submit posts.

@@ -19,16 +19,14 @@ import (
 //
 // Implements: ibv_post_send, RDMA_WRITE.
 func (c *Conn) WriteWait(ctx context.Context, local Slice, remote Remote) (Result, error) {
-	f, err := c.oneSided(ctx, verbs.WRRDMAWrite, []Slice{local}, remote, 0, way{manner: reactor.Quiet})
-	return awaitPosted(ctx, f, err)
+	return c.transferWait(ctx, verbs.WRRDMAWrite, &local, &remote)
 }
 
 // ReadWait is Read that waits for the operation.
 //
 // Implements: ibv_post_send, RDMA_READ.
 func (c *Conn) ReadWait(ctx context.Context, local Slice, remote Remote) (Result, error) {
-	f, err := c.oneSided(ctx, verbs.WRRDMARead, []Slice{local}, remote, 0, way{manner: reactor.Quiet})
-	return awaitPosted(ctx, f, err)
+	return c.transferWait(ctx, verbs.WRRDMARead, &local, &remote)
 }
 
 // SendWait is Send that waits until the peer's device has the message.

@@ -12,8 +12,13 @@ import (
 func (t *Token) Drive(ctx context.Context, w Parker) error {
 	// After a drive the queues are armed or somebody else holds: then it parks,
 	// and drives again only if it is given the turn.
-	may := t.cfg.CallerDriving
-	for first := true; ; first = false {
+	return t.lead(ctx, w, t.cfg.CallerDriving, true)
+}
+
+// lead is Drive from where w may take the turn, or may not any more; first says that
+// it has not looked yet.
+func (t *Token) lead(ctx context.Context, w Parker, may, first bool) error {
+	for ; ; first = false {
 		mark("drive", 2*ifTrue(may)+ifTrue(first))
 		if w.Settled() {
 			return nil
@@ -30,6 +35,20 @@ func (t *Token) Drive(ctx context.Context, w Parker) error {
 			may = false
 		}
 	}
+}
+
+// Begin takes the turn, if nobody has it and callers drive, for a goroutine that is
+// about to submit and to wait. Resume or Leave must follow, on that goroutine.
+func (t *Token) Begin() bool { return t.cfg.CallerDriving && t.take() }
+
+// Leave gives the turn up that Begin took.
+func (t *Token) Leave() { t.leave(true) }
+
+// Resume is Drive for a goroutine that holds the turn, by Begin; when it returns it
+// does not any more.
+func (t *Token) Resume(ctx context.Context, w Parker) error {
+	t.drive(ctx, w)
+	return t.lead(ctx, w, false, false)
 }
 
 // park parks w until it is settled or cancelled, or given the turn (true). With

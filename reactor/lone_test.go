@@ -1,0 +1,147 @@
+package reactor_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// transfer is a WRITE of 8 bytes at off of a's memory to off of peer's.
+func (e *end) transfer(peer *end, off int) reactor.Transfer {
+	addr, key := peer.remote(off)
+	_, sge := e.bytes(off, 8)
+	return reactor.Transfer{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Local: sge}
+}
+
+// Rule: a request whose submitter posts it himself comes after what he submitted
+// before, though that still stands in the queue.
+func TestALoneTransferKeepsItsPlace(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.close(t)
+	ctx := bounded(t)
+	write, read := a.transfer(b, 0), a.transfer(b, 0)
+	read.Opcode = verbs.WRRDMARead
+	back, sge := a.bytes(64, 8)
+	read.Local = sge
+	mine, _ := a.bytes(0, 8)
+	rounds := 500
+	if onDevice() {
+		rounds = 20
+	}
+	for i := range rounds {
+		mine[0], back[0] = byte(i), byte(i+1)
+		f, err := a.q.Transfer(ctx, &write, reactor.Quiet)
+		check(t, err)
+		if _, err := a.q.TransferWait(ctx, &read); err != nil {
+			t.Fatal(err)
+		}
+		if back[0] != byte(i) {
+			t.Fatalf("the READ after the WRITE of %d found %d", i, back[0])
+		}
+		await(t, f, nil)
+	}
+}
+
+// Rule: goroutines that post for themselves, and others that submit, each get their own
+// outcome once, and none waits for ever.
+func TestLoneTransfersAmongOthers(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4}) // fewer than goroutines
+	defer b.close(t)
+	defer a.close(t)
+	ctx := bounded(t)
+	rounds := 300
+	if onDevice() {
+		rounds = 10
+	}
+	var wg sync.WaitGroup
+	for g := range 6 {
+		wg.Go(func() {
+			one := a.transfer(b, 64*g)
+			mine, _ := a.bytes(64*g, 8)
+			there, _ := b.bytes(64*g, 8)
+			for i := range rounds {
+				mine[0] = byte(i)
+				if one.Tag = uint64(i); g%2 == 0 || i%5 == 0 {
+					if c, err := a.q.TransferWait(ctx, &one); err != nil || c.Tag != uint64(i) || c.Bytes != 8 {
+						t.Errorf("transfer %d of %d: %+v, %v", i, g, c, err)
+						return
+					}
+				} else if f, err := a.q.Transfer(ctx, &one, reactor.Wait); err != nil {
+					t.Error(err)
+					return
+				} else if c, err := f.Await(ctx); err != nil || c.Tag != uint64(i) {
+					t.Errorf("transfer %d of %d: %+v, %v", i, g, c, err)
+					return
+				}
+				if there[0] != byte(i) {
+					t.Errorf("transfer %d of %d has ended, and the peer has %d", i, g, there[0])
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Rule: the lease of a transfer that is waited for ends once: when it is refused, when it
+// could not be posted, and when it is done.
+func TestALoneTransfersLeaseEndsOnce(t *testing.T) {
+	a, b, f := faultyPair(t, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.close(t)
+	ctx := bounded(t)
+	expect := func(what string, got, want error, l *countingLease) {
+		t.Helper()
+		if !errors.Is(got, want) {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+		if n := l.ended.Load(); n != 1 {
+			t.Errorf("%s: the lease ended %d times, want once", what, n)
+		}
+	}
+	one := a.transfer(b, 0)
+	run := func(what string, ctx context.Context, want error) {
+		t.Helper()
+		var l countingLease
+		one.Lease = &l
+		_, err := a.q.TransferWait(ctx, &one)
+		expect(what, err, want, &l)
+	}
+	run("done", ctx, nil)
+	f.cutAt.Store(0)
+	run("not posted", ctx, syscall.ENOMEM)
+	one.Opcode = verbs.WRSend
+	run("no transfer", ctx, reactor.ErrRequest)
+	one.Opcode = verbs.WRRDMAWrite
+	a.q.Fail(errors.New("the owner's"))
+	run("the queue has failed", ctx, reactor.ErrQueueFailed)
+}
+
+// Rule: when what stood before a lone transfer cannot be posted, that fails, and not the
+// transfer.
+func TestALoneTransferIsNotTakenForWhatFailed(t *testing.T) {
+	a, b, f := faultyPair(t, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.close(t)
+	ctx := bounded(t)
+	first, second := a.transfer(b, 0), a.transfer(b, 8)
+	for range 20 {
+		before, err := a.q.Transfer(ctx, &first, reactor.Quiet)
+		check(t, err)
+		f.cutAt.Store(0)
+		_, err = a.q.TransferWait(ctx, &second)
+		_, ferr := before.Await(ctx)
+		if f.cutAt.Swap(-1) >= 0 { // the loop was faster, and nothing was cut
+			continue
+		}
+		if err != nil || !errors.Is(ferr, syscall.ENOMEM) {
+			t.Fatalf("the one that was cut: %v; the one behind it: %v", ferr, err)
+		}
+	}
+}
