@@ -43,8 +43,11 @@ func (q *queuePair) emit() {
 		}
 		w := sq.at(r.cur)
 		fresh := r.cur == r.fresh
-		if fresh && w.quick && inRTS && q.emitQuick(sq, w) {
-			continue
+		if fresh && w.quick && inRTS {
+			if n := q.emitQuick(sq, head, budget); n > 0 {
+				budget -= n - 1
+				continue
+			}
 		}
 		if fresh && !q.start(sq, w) {
 			break

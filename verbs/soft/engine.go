@@ -71,16 +71,16 @@ func (d *device) Turn(now time.Duration) (next time.Duration, more bool) {
 	}
 	// Those that become busy again while they are worked on wait in later.
 	d.busy, d.later = d.later, d.busy[:0]
-	for _, q := range d.busy {
+	for i, q := range d.busy {
+		d.busy[i] = nil // one by one: clear costs more than the one or two there are
 		q.active = false
 		q.work()
 	}
-	clear(d.busy)
 	d.breakBroken()
-	for _, q := range d.dirtyCQs {
+	for i, q := range d.dirtyCQs {
+		d.dirtyCQs[i] = nil
 		q.publish()
 	}
-	clear(d.dirtyCQs)
 	d.dirtyCQs = d.dirtyCQs[:0]
 	d.tellLastWQE()
 	if at := d.timers.earliest(); at != 0 && (next == 0 || at < next) {

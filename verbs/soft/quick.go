@@ -40,49 +40,63 @@ func (q *queuePair) fillQuick(sq *sendQueue, pos uint64, wr *verbs.SendWR) bool 
 	return true
 }
 
-// emitQuick sends the request at cur, which is fresh, if it is one packet and its
-// element is in order; false leaves it to start and emitPacket. The queue pair is
-// in RTS.
-func (q *queuePair) emitQuick(sq *sendQueue, w *sendWQE) bool {
-	r := &q.req
-	if w.length > q.quickMax || r.next-r.acked >= windowPSNs {
-		return false
+// emitQuick sends requests from cur on, which is fresh, as long as each is one
+// packet and its element is in order, at most so many, and tells how many; the next
+// is left to start and emitPacket. The queue pair is in RTS.
+func (q *queuePair) emitQuick(sq *sendQueue, head uint64, most int) (n int) {
+	r, d := &q.req, q.dev
+	out := r.next - r.acked
+	if out >= windowPSNs {
+		return 0
 	}
-	s := &sq.sge[(r.cur&sq.mask)*uint64(sq.maxSGE)]
-	m := q.dev.keys.region(s.LKey)
-	if m == nil || m.pd != q.pd {
-		return false
+	most = int(min(uint64(most), head-r.cur, windowPSNs-out))
+	h := &d.scratch.only
+	h.DestQP, h.AckReq = q.attr.DestQPN, true
+	var m *memoryRegion // of key, which was looked up last
+	var key uint32
+	pos, psn := r.cur, r.next
+	for ; n < most; n++ {
+		w := sq.at(pos)
+		if !w.quick || w.failed || w.length > q.quickMax {
+			break
+		}
+		s := &sq.sge[(pos&sq.mask)*uint64(sq.maxSGE)]
+		if m == nil || s.LKey != key {
+			if key, m = s.LKey, d.keys.region(s.LKey); m == nil || m.pd != q.pd {
+				break
+			}
+		}
+		b, ok := m.view(s.Addr, s.Length)
+		if !ok {
+			break
+		}
+		k := d.p.Get()
+		if len(b) <= copyLimit {
+			k.AddCopy(b)
+		} else {
+			k.Holder = q.guard
+			k.AddRef(b)
+			q.guard.note(m)
+		}
+		h.PSN, h.Length = narrow(psn), w.length
+		h.Solicited = w.flags&verbs.SendSolicited != 0
+		if w.op == verbs.WRRDMAWrite {
+			h.VA, h.RKey = w.remote, w.rkey
+			k.HdrLen = h.EncodeWrite(&k.Hdr)
+		} else {
+			k.HdrLen = h.EncodeSend(&k.Hdr)
+		}
+		d.p.SendTo(q.route, k)
+		w.first, w.npkts, w.started = psn, 1, true
+		pos++
+		psn++
 	}
-	b, ok := m.view(s.Addr, s.Length)
-	if !ok {
-		return false
+	if n > 0 {
+		r.cur, r.fresh, r.next = pos, pos, psn
+		r.sent = max(r.sent, psn)
+		r.unasked = 0
 	}
-	p := q.dev.p
-	k := p.Get()
-	if len(b) <= copyLimit {
-		k.AddCopy(b)
-	} else {
-		k.Holder = q.guard
-		k.AddRef(b)
-		q.guard.note(m)
-	}
-	h := &q.dev.scratch.only
-	h.DestQP, h.PSN, h.Length, h.AckReq = q.attr.DestQPN, narrow(r.next), w.length, true
-	h.Solicited = w.flags&verbs.SendSolicited != 0
-	if w.op == verbs.WRRDMAWrite {
-		h.VA, h.RKey = w.remote, w.rkey
-		k.HdrLen = h.EncodeWrite(&k.Hdr)
-	} else {
-		k.HdrLen = h.EncodeSend(&k.Hdr)
-	}
-	p.SendTo(q.route, k)
-	w.first, w.npkts, w.started = r.next, 1, true
-	r.unasked = 0
-	r.fresh++
-	r.cur++
-	r.next++
-	r.sent = max(r.sent, r.next)
-	return true
+	return n
 }
 
 // quickSize is the longest message that goes the quick way: one packet that is not

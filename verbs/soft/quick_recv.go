@@ -87,13 +87,12 @@ func (q *queuePair) putQuick(k *fabric.Packet, m *memoryRegion, addr uint64, nee
 	if !ok || !q.dev.enterGuard(k) {
 		return false
 	}
+	if len(to) == wordLen && len(k.Payload) == 1 { // without a call for one word
+		binary.NativeEndian.PutUint64(to, binary.NativeEndian.Uint64(k.Payload[0]))
+		return true
+	}
 	for _, from := range k.Payload {
-		if len(from) == wordLen { // without a call for one word
-			binary.NativeEndian.PutUint64(to, binary.NativeEndian.Uint64(from))
-		} else {
-			copy(to, from)
-		}
-		to = to[len(from):]
+		to = to[copy(to, from):]
 	}
 	return true
 }

@@ -19,6 +19,15 @@ func (c *chain) add(k *Packet) {
 	c.last = k
 }
 
+// addFirst is add where the order does not matter.
+func (c *chain) addFirst(k *Packet) {
+	if c.first == nil {
+		c.last = k
+	}
+	k.next = c.first
+	c.first = k
+}
+
 // take empties c and gives what was in it.
 func (c *chain) take() chain {
 	t := *c

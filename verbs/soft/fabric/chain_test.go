@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 	"pgregory.net/rapid"
 )
@@ -167,5 +168,39 @@ func TestReturnsGoHome(t *testing.T) {
 		if n != want {
 			t.Errorf("%d packets came home, want %d", n, want)
 		}
+	}
+}
+
+// Rule: what becomes of a link in the middle of a turn, becomes of the packets
+// sent behind it, not of those before.
+func TestLinkThatChangesInATurn(t *testing.T) {
+	traced := 0
+	for name, change := range map[string]func(f *Fabric, a *toy){
+		"goes down":            func(f *Fabric, _ *toy) { f.SetLink(gid(0), gid(1), Link{Down: true}) },
+		"is cut":               func(f *Fabric, _ *toy) { f.Partition([]verbs.GID{gid(0)}, []verbs.GID{gid(1)}) },
+		"loses its own end":    func(_ *Fabric, a *toy) { a.port.SetDown(true) },
+		"has someone watching": func(f *Fabric, _ *toy) { f.SetTrace(func(Event) { traced++ }, false) },
+	} {
+		f := New(Config{Virtual: true})
+		a, b := &toy{}, &toy{}
+		attach(t, f, a, b)
+		a.inTurn(func() {
+			for i := range 2 {
+				a.send(gid(1), wire.RCSendOnly, wire.PSN(i), u64(1), nil)
+			}
+			change(f, a)
+			a.send(gid(1), wire.RCSendOnly, 2, u64(1), nil)
+		})
+		settle(f, 0)
+		want := psns(0, 1)
+		if name == "has someone watching" {
+			want = psns(0, 1, 2)
+		}
+		if !slices.Equal(b.psns, want) {
+			t.Errorf("when the link %s %v arrived, want %v", name, b.psns, want)
+		}
+	}
+	if traced != 1 {
+		t.Errorf("%d packets were seen, want the one sent after SetTrace", traced)
 	}
 }

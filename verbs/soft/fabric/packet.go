@@ -120,17 +120,30 @@ func (p *Packet) AddCopy(b []byte) {
 	if len(b) == 0 {
 		return
 	}
+	if len(p.Payload) == 0 && len(b) <= cap(p.own) {
+		p.copyFirst(b)
+		return
+	}
 	// When own has to grow, segments added before stay in the old array,
 	// which holds the same bytes.
 	start := len(p.own)
-	if len(b) == wordLen && cap(p.own)-start >= wordLen {
-		p.own = p.own[:start+wordLen]
-		binary.NativeEndian.PutUint64(p.own[start:], binary.NativeEndian.Uint64(b))
-	} else {
-		p.own = append(p.own, b...)
-	}
+	p.own = append(p.own, b...)
 	p.Payload = append(p.Payload, p.own[start:len(p.own):len(p.own)])
 	p.PayloadLen += len(b)
+}
+
+// copyFirst is AddCopy for the first segment, which fits.
+func (p *Packet) copyFirst(b []byte) {
+	own := p.own[:len(b)]
+	if len(b) == wordLen {
+		binary.NativeEndian.PutUint64(own, binary.NativeEndian.Uint64(b))
+	} else {
+		copy(own, b)
+	}
+	p.own = own
+	p.Payload = p.Payload[:1]
+	p.Payload[0] = own[:len(b):len(b)]
+	p.PayloadLen = len(b)
 }
 
 // Release gives the packet back. The receiver calls it once for every packet

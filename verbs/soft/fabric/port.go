@@ -127,7 +127,7 @@ func (p *Port) Return(k *Packet) {
 		p.giveBack()
 	}
 	p.backTo = k.home
-	p.back.add(k)
+	p.back.addFirst(k)
 }
 
 // Kick sees to it that the endpoint is turned, after the caller left work for it: on

@@ -27,6 +27,13 @@ func (p *Port) Send(k *Packet) {
 func (p *Port) SendTo(r *Route, k *Packet) {
 	p.mustFill(k)
 	k.Dst = r.dst
+	// One more packet in this turn, and nothing is on the link: what forward does.
+	if to := r.touched; to != nil && to == r.to.Load() && r.script.Load() == nil && p.f.tracer.Load() == nil && !p.down {
+		p.countTx(k)
+		r.ordinal++
+		r.out.add(k)
+		return
+	}
 	p.forward(r, k)
 }
 
