@@ -1,28 +1,39 @@
 package mem
 
 import (
-	"sort"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
 
 // entry is one live arena. reach is the largest end of this and all earlier
-// entries: a walk to the left can stop where it falls short.
+// entries of its chunk: a walk to the left can stop where it falls short.
 type entry struct {
 	addr, end uint64
 	reach     uint64
 	arena     *Arena
 }
 
-// live is the registry: sorted by addr, copied on every write. Written under
-// liveMu by register and unregister; read without a lock by Find and Live. The
-// store publishes the table's contents, which never change afterwards.
+// chunk is some entries that follow each other, at least one. It never changes.
+type chunk struct {
+	entries []entry // sorted by addr
+	reach   uint64  // the largest end in this and all earlier chunks
+}
+
+// chunkMax is how many entries a chunk has at most. A change copies one chunk and the
+// list of chunks: with the tens of thousands of arenas of as many connections these
+// are of the same order.
+const chunkMax = 128
+
+// live is the registry: chunks sorted by the address of their first entry, copied on
+// every write. Written under liveMu by register and unregister; read without a lock by
+// Find and Live. The store publishes the chunks, which never change afterwards.
 var (
 	liveMu sync.Mutex
-	live   atomic.Pointer[[]entry]
+	live   atomic.Pointer[[]chunk]
 )
 
-func table() []entry {
+func table() []chunk {
 	if p := live.Load(); p != nil {
 		return *p
 	}
@@ -33,34 +44,91 @@ func register(a *Arena) {
 	liveMu.Lock()
 	defer liveMu.Unlock()
 	old := table()
-	i := sort.Search(len(old), func(i int) bool { return old[i].addr > a.addr })
-	next := make([]entry, 0, len(old)+1)
-	next = append(next, old[:i]...)
-	next = append(next, entry{addr: a.addr, end: a.addr + uint64(a.total), arena: a})
-	next = append(next, old[i:]...)
-	publish(next)
+	e := entry{addr: a.addr, end: a.addr + uint64(a.total), arena: a}
+	if len(old) == 0 {
+		replace(nil, 0, 0, []entry{e})
+		return
+	}
+	c := max(chunksTo(old, e.addr)-1, 0)
+	es := old[c].entries
+	grown := slices.Insert(slices.Clip(es), entriesTo(es, e.addr), e) // clipped: a copy
+	if len(grown) <= chunkMax {
+		replace(old, c, 1, grown)
+		return
+	}
+	half := len(grown) / 2
+	replace(old, c, 1, grown[:half:half], slices.Clone(grown[half:]))
 }
 
 func unregister(a *Arena) {
 	liveMu.Lock()
 	defer liveMu.Unlock()
 	old := table()
-	next := make([]entry, 0, len(old))
-	for _, e := range old {
-		if e.arena != a {
-			next = append(next, e)
+	// Others at the same address may stand before it, in an earlier chunk even.
+	for c := chunksTo(old, a.addr) - 1; c >= 0; c-- {
+		es := old[c].entries
+		i := slices.IndexFunc(es, func(e entry) bool { return e.arena == a })
+		switch {
+		case i < 0:
+		case len(es) == 1:
+			replace(old, c, 1)
+			return
+		default:
+			replace(old, c, 1, slices.Concat(es[:i], es[i+1:]))
+			return
 		}
 	}
-	publish(next)
 }
 
-func publish(t []entry) {
-	var reach uint64
-	for i := range t {
-		reach = max(reach, t[i].end)
-		t[i].reach = reach
+// replace publishes old with others, which are nobody's yet, in the place of n chunks
+// from c on.
+func replace(old []chunk, c, n int, others ...[]entry) {
+	next := make([]chunk, 0, len(old)-n+len(others))
+	next = append(next, old[:c]...)
+	for _, es := range others {
+		var reach uint64
+		for i := range es {
+			reach = max(reach, es[i].end)
+			es[i].reach = reach
+		}
+		next = append(next, chunk{entries: es})
 	}
-	live.Store(&t)
+	next = append(next, old[c+n:]...)
+	var reach uint64
+	for i := range next {
+		es := next[i].entries
+		reach = max(reach, es[len(es)-1].reach)
+		next[i].reach = reach
+	}
+	live.Store(&next)
+}
+
+// chunksTo is how many chunks begin at addr or below.
+func chunksTo(t []chunk, addr uint64) int {
+	lo, hi := 0, len(t)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if t[mid].entries[0].addr > addr {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo
+}
+
+// entriesTo is how many entries begin at addr or below.
+func entriesTo(es []entry, addr uint64) int {
+	lo, hi := 0, len(es)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if es[mid].addr > addr {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo
 }
 
 // Find is the smallest live arena that holds all n bytes at addr, or false. n
@@ -73,22 +141,16 @@ func Find(addr uint64, n int) (*Arena, bool) {
 	}
 	end := addr + uint64(n)
 	t := table()
-	// First entry that begins above addr; those that can hold it stand before.
-	lo, hi := 0, len(t)
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		if t[mid].addr > addr {
-			hi = mid
-		} else {
-			lo = mid + 1
-		}
-	}
 	var best *Arena
 	var size uint64
-	for i := lo - 1; i >= 0 && t[i].reach >= end; i-- {
-		if t[i].end >= end {
-			if s := t[i].end - t[i].addr; best == nil || s < size {
-				best, size = t[i].arena, s
+	// Those that can hold it begin at addr or below.
+	for c := chunksTo(t, addr) - 1; c >= 0 && t[c].reach >= end; c-- {
+		es := t[c].entries
+		for i := entriesTo(es, addr) - 1; i >= 0 && es[i].reach >= end; i-- {
+			if es[i].end >= end {
+				if s := es[i].end - es[i].addr; best == nil || s < size {
+					best, size = es[i].arena, s
+				}
 			}
 		}
 	}
@@ -98,9 +160,11 @@ func Find(addr uint64, n int) (*Arena, bool) {
 // Live is the number of live arenas, mapped and adopted, and their bytes. Tests
 // use it to find leaks. It takes no lock.
 func Live() (arenas int, bytes int64) {
-	t := table()
-	for i := range t {
-		bytes += int64(t[i].end - t[i].addr)
+	for _, c := range table() {
+		for i := range c.entries {
+			bytes += int64(c.entries[i].end - c.entries[i].addr)
+		}
+		arenas += len(c.entries)
 	}
-	return len(t), bytes
+	return arenas, bytes
 }

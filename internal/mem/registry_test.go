@@ -1,12 +1,76 @@
 package mem
 
 import (
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
 )
+
+// Rule: Find answers with the smallest live arena that holds the range, however many
+// there are, in whatever order they came and went: many more than a chunk of the
+// registry holds, some of them across all others.
+func TestFindAmongMany(t *testing.T) {
+	const size, many = 1 << 16, 5 * chunkMax
+	outer := mustMap(t, size, Options{})
+	rapid.Check(t, func(t *rapid.T) {
+		seed := rapid.Uint64().Draw(t, "seed")
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		before, _ := Live()
+		var all []*Arena
+		add := func() {
+			off, n := rnd.IntN(size-1), 1+rnd.IntN(200)
+			if rnd.IntN(50) == 0 {
+				n = size
+			}
+			b := outer.Bytes()[off:min(off+n, size)]
+			a := &Arena{addr: outer.Addr() + uint64(off), total: len(b)} // Adopt without its look at the system
+			a.size.Store(uint64(len(b)))
+			register(a)
+			all = append(all, a)
+		}
+		drop := func() {
+			i := rnd.IntN(len(all))
+			unregister(all[i])
+			all = slices.Delete(all, i, i+1)
+		}
+		defer func() {
+			for len(all) > 0 {
+				drop()
+			}
+			if after, _ := Live(); after != before {
+				t.Fatalf("%d arenas before, %d after", before, after)
+			}
+		}()
+		for range many {
+			add()
+		}
+		for range many {
+			if rnd.IntN(2) == 0 || len(all) == 0 {
+				add()
+			} else {
+				drop()
+			}
+			off, n := rnd.IntN(size), rnd.IntN(100)
+			addr, best := outer.Addr()+uint64(off), -1
+			for _, a := range append(all, outer) {
+				if a.Addr() <= addr && addr+uint64(n) <= a.Addr()+uint64(a.total) && (best < 0 || a.total < best) {
+					best = a.total
+				}
+			}
+			got, ok := Find(addr, n)
+			if ok != (best >= 0) || ok && got.total != best {
+				t.Fatalf("Find(+%d, %d) = %v, %v, want one of %d bytes", off, n, got, ok, best)
+			}
+		}
+		if n, _ := Live(); n != before+len(all) {
+			t.Fatalf("%d arenas, want %d", n, before+len(all))
+		}
+	})
+}
 
 // Find answers with the smallest live arena that holds the range, whatever was
 // adopted and forgotten, in whatever order.
