@@ -232,8 +232,10 @@ func (p *protectionDomain) newQP(init *verbs.QPInitAttr) (*queuePair, error) {
 func (q *completionQueue) attach(p *queuePair) { q.qps = append(q.qps, p) }
 
 func (q *completionQueue) detach(p *queuePair) {
-	if i := slices.Index(q.qps, p); i >= 0 {
-		q.qps = slices.Delete(q.qps, i, i+1)
+	if i := slices.Index(q.qps, p); i >= 0 { // the last one takes its place: there may be thousands to move
+		last := len(q.qps) - 1
+		q.qps[i], q.qps[last] = q.qps[last], nil
+		q.qps = q.qps[:last]
 	}
 }
 
