@@ -29,8 +29,9 @@ const (
 type Config struct {
 	// Context is the open device. The reactor does not close it.
 	Context verbs.Context
-	// CQEntries is the capacity of each of the two completion queues; default
-	// DefaultCQEntries. Queues that do not fit are refused.
+	// CQEntries is the capacity of each of the two completion queues; queues that do
+	// not fit are refused. By default they have DefaultCQEntries and grow, as queues
+	// are admitted, up to what the device has.
 	CQEntries int
 	// CompVector is the completion vector of the queues; default 0.
 	CompVector int
@@ -54,13 +55,15 @@ type Config struct {
 	// virtual one.
 	Now func() time.Time
 
-	real bool // Now is the machine's
+	real     bool // Now is the machine's
+	fixedCQs bool // CQEntries was chosen
 }
 
 func (c Config) validate() (Config, error) {
 	if c.Context == nil {
 		return c, fmt.Errorf("%w: Config.Context is nil", ErrConfig)
 	}
+	c.fixedCQs = c.CQEntries != 0
 	c.CQEntries = orDefault(c.CQEntries, DefaultCQEntries)
 	c.PollBatch = orDefault(c.PollBatch, DefaultPollBatch)
 	if c.Spin = orDefault(c.Spin, DefaultSpin); c.Spin < 0 {

@@ -95,8 +95,7 @@ func (q *Queue) bury() (gone bool, err error) {
 	if err := q.Discard(); err != nil {
 		return false, err
 	}
-	r.sendRoom += q.cfg.sends()
-	r.recvRoom += q.cfg.RecvDepth
+	r.giveRoom(q.cfg.sends(), q.cfg.RecvDepth)
 	return true, nil
 }
 
@@ -121,14 +120,6 @@ func (q *Queue) Discard() error {
 		return err
 	}
 	return q.tab.arena.Unmap()
-}
-
-// makeRoom makes room by giving back what graves still hold.
-func (r *Reactor) makeRoom() {
-	if len(r.graves) > 0 {
-		r.Turn(false)
-		r.sweep()
-	}
 }
 
 var errUnbound = errors.New("it has no queue pair yet")

@@ -109,9 +109,7 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 // with Release. Holder only.
 func (q *Queue) Admit() error {
 	r := q.r
-	if r.sendRoom < q.cfg.sends() || r.recvRoom < q.cfg.RecvDepth {
-		r.makeRoom()
-	}
+	r.makeRoom(q.cfg.sends(), q.cfg.RecvDepth)
 	switch {
 	case r.closed.Load():
 		return ErrClosed
@@ -119,24 +117,19 @@ func (q *Queue) Admit() error {
 		return r.sendCQ.why
 	case r.recvCQ.dead:
 		return r.recvCQ.why
-	case r.sendRoom < q.cfg.sends():
-		return fmt.Errorf("%w: %d sends wanted, the completion queue has room for %d of %d (Config.CQEntries)",
-			ErrTooMany, q.cfg.sends(), r.sendRoom, r.cfg.CQEntries)
-	case r.recvRoom < q.cfg.RecvDepth:
-		return fmt.Errorf("%w: %d receives wanted, the completion queue has room for %d of %d (Config.CQEntries)",
-			ErrTooMany, q.cfg.RecvDepth, r.recvRoom, r.cfg.CQEntries)
+	case len(r.freeIDs) == 0 && len(r.queues) == maxQueues:
+		return fmt.Errorf("%w: %d queues", ErrTooMany, maxQueues)
+	}
+	if err := r.promise(q.cfg.sends(), q.cfg.RecvDepth); err != nil {
+		return err
 	}
 	if n := len(r.freeIDs); n > 0 {
 		q.id, r.freeIDs = r.freeIDs[n-1], r.freeIDs[:n-1]
 		r.queues[q.id] = q
-	} else if len(r.queues) < maxQueues {
+	} else {
 		q.id = uint32(len(r.queues))
 		r.queues = append(r.queues, q)
-	} else {
-		return fmt.Errorf("%w: %d queues", ErrTooMany, maxQueues)
 	}
-	r.sendRoom -= q.cfg.sends()
-	r.recvRoom -= q.cfg.RecvDepth
 	r.live++
 	r.watchOver()
 	return nil

@@ -59,7 +59,6 @@ type Reactor struct {
 	unburied               error    // why the device keeps what a grave has; of the last sweep
 	touched                *Queue
 	sendCQ, recvCQ         cqState
-	sendRoom, recvRoom     int // completion queue entries not promised to a queue
 	live                   int
 	outstanding            int // sends posted and not retired
 	maxMessage             uint32
@@ -87,6 +86,8 @@ type cqState struct {
 	owed    bool // it was silent and had a completion: an event is on its way
 	late    bool // it was owed an event when recheck came by last
 	unacked int
+	entries int    // its capacity
+	room    int    // entries that are not promised to a queue
 	dead    bool   // it gives no completions any more
 	why     error  // it is dead
 	emptyAt uint64 // the turn in which it was last polled empty
@@ -102,7 +103,7 @@ func New(cfg Config) (_ *Reactor, err error) {
 	if cfg, err = cfg.validate(); err != nil {
 		return nil, err
 	}
-	r := &Reactor{cfg: cfg, ctx: cfg.Context, done: make(chan struct{}), sendRoom: cfg.CQEntries, recvRoom: cfg.CQEntries}
+	r := &Reactor{cfg: cfg, ctx: cfg.Context, done: make(chan struct{})}
 	r.futures = futures.NewPool[Completion](futures.Options[Completion]{Execute: r.Callback})
 	defer func() {
 		if err != nil {
@@ -152,12 +153,12 @@ func (r *Reactor) makeQueues() (err error) {
 	}
 	half := uint64(size / 2)
 	for i, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
-		if s.cq, err = r.ctx.CreateCQ(r.cfg.CQEntries, r.channel, r.cfg.CompVector, uint64(i)); err != nil {
-			return err
-		}
-		var ok bool
-		if s.wc, ok = mem.Array[verbs.WC](r.wcArena, r.wcArena.Addr()+uint64(i)*half, r.cfg.PollBatch); !ok {
+		wc, ok := mem.Array[verbs.WC](r.wcArena, r.wcArena.Addr()+uint64(i)*half, r.cfg.PollBatch)
+		if !ok {
 			return fmt.Errorf("reactor: no room for %d completions in %d bytes", r.cfg.PollBatch, half)
+		}
+		if err = r.makeCQ(s, wc, uint64(i)); err != nil {
+			return err
 		}
 	}
 	r.setPolls()

@@ -89,7 +89,7 @@ func (s *SharedRecv) Withdraw() {
 	q, r := s.q, s.q.r
 	r.queues[q.id] = nil
 	r.freeIDs = append(r.freeIDs, q.id)
-	r.recvRoom += q.cfg.RecvDepth
+	r.giveRoom(0, q.cfg.RecvDepth)
 	r.live--
 }
 

@@ -92,7 +92,7 @@ func (r *Reactor) Flush() { r.Turn(false) }
 // more than they hold. Holder only, and not from a sink.
 func (r *Reactor) Drain() {
 	from := r.stats.Turns
-	for left := r.cfg.CQEntries; left > 0 && r.live+len(r.graves) > 0; left -= r.cfg.PollBatch {
+	for left := max(r.sendCQ.entries, r.recvCQ.entries); left > 0 && r.live+len(r.graves) > 0; left -= r.cfg.PollBatch {
 		r.Turn(false)
 		if r.sendCQ.emptySince(from) && r.recvCQ.emptySince(from) {
 			return

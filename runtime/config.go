@@ -56,8 +56,9 @@ type Config struct {
 	// Spin is how many empty turns are made before sleeping; default
 	// reactor.DefaultSpin, negative for none.
 	Spin int
-	// CQEntries is the capacity of a reactor's completion queues; default
-	// reactor.DefaultCQEntries.
+	// CQEntries is the capacity of a reactor's completion queues: connections that do
+	// not fit are refused. By default they begin with reactor.DefaultCQEntries and
+	// grow with the connections, up to what the device has.
 	CQEntries int
 	// Memory describes the pools.
 	Memory MemoryConfig

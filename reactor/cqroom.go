@@ -1,0 +1,79 @@
+package reactor
+
+import (
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Room in the completion queues is promised to a queue as a whole when it is admitted,
+// for every request that it may ever have out, and comes back when it is buried: so
+// neither can overflow. Unless their capacity was chosen (Config.CQEntries) they grow
+// by doubling, up to what the device has: what ten thousand queues need would be a
+// waste for one.
+
+// promise takes room for sends and receives out of the completion queues, or tells why
+// there is none. It may resize them, which enters the kernel. Holder only.
+func (r *Reactor) promise(sends, recvs int) error {
+	if err := r.grow(&r.sendCQ, sends, "sends"); err != nil {
+		return err
+	}
+	if err := r.grow(&r.recvCQ, recvs, "receives"); err != nil {
+		return err
+	}
+	r.sendCQ.room -= sends
+	r.recvCQ.room -= recvs
+	return nil
+}
+
+// giveRoom takes back what promise gave.
+func (r *Reactor) giveRoom(sends, recvs int) {
+	r.sendCQ.room += sends
+	r.recvCQ.room += recvs
+}
+
+func (s *cqState) has(n int) bool { return s.room >= n }
+
+// grow sees to it that s has n entries that are promised to nobody.
+func (r *Reactor) grow(s *cqState, n int, what string) error {
+	if s.has(n) {
+		return nil
+	}
+	why := error(nil)
+	if most := r.device.MaxCQE; !r.cfg.fixedCQs && s.entries-s.room+n <= most {
+		entries := s.entries
+		for entries-s.entries+s.room < n {
+			entries = min(2*entries, most)
+		}
+		if why = s.cq.Resize(entries); why == nil {
+			s.room += entries - s.entries
+			s.entries = entries
+			r.stats.Grown++
+			return nil
+		}
+	}
+	err := fmt.Errorf("%w: %d %s wanted, the completion queue has room for %d of %d (Config.CQEntries, or what the device has: %d)",
+		ErrTooMany, n, what, s.room, s.entries, r.device.MaxCQE)
+	if why != nil {
+		err = fmt.Errorf("%w: %w", err, why)
+	}
+	return err
+}
+
+// makeRoom gives back what graves still hold if there is no room otherwise: before the
+// queues grow.
+func (r *Reactor) makeRoom(sends, recvs int) {
+	if len(r.graves) > 0 && (!r.sendCQ.has(sends) || !r.recvCQ.has(recvs)) {
+		r.Turn(false)
+		r.sweep()
+	}
+}
+
+// makeCQ makes a completion queue that gives its completions into wc.
+func (r *Reactor) makeCQ(s *cqState, wc []verbs.WC, userData uint64) (err error) {
+	if s.cq, err = r.ctx.CreateCQ(r.cfg.CQEntries, r.channel, r.cfg.CompVector, userData); err != nil {
+		return err
+	}
+	s.wc, s.entries, s.room = wc, r.cfg.CQEntries, r.cfg.CQEntries
+	return nil
+}

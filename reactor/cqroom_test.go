@@ -1,0 +1,74 @@
+package reactor_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// fewEntries is a device whose completion queues hold no more than so many entries.
+type fewEntries struct {
+	verbs.Context
+	most int
+}
+
+func (f fewEntries) QueryDevice() (verbs.DeviceAttr, error) {
+	a, err := f.Context.QueryDevice()
+	a.MaxCQE = f.most
+	return a, err
+}
+
+// Rule: completion queues whose capacity nobody chose grow with the queues that are
+// admitted, so that there is an entry for every request that these may have out, and
+// no further than the device goes; a chosen capacity stays. A queue that is buried
+// gives its entries back.
+func TestCompletionQueuesGrow(t *testing.T) {
+	const most, sends, recvs = 3*reactor.DefaultCQEntries - 1, 4000, 5000
+	cfg := reactor.QueueConfig{SendDepth: sends - 1, RecvDepth: recvs}
+	for name, c := range map[string]struct {
+		entries, want, grown int // queues that fit, resizes
+	}{
+		"by default": {0, most / recvs, 2 + 2},
+		"chosen":     {most / 2, most / 2 / recvs, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLone(t, reactor.Config{CQEntries: c.entries}, func(ctx verbs.Context) verbs.Context { return fewEntries{ctx, most} })
+			defer l.close(t)
+			cfg.PD = l.pd
+			admit := func() (*reactor.Queue, error) {
+				q := must(l.r.Prepare(cfg))(t)
+				var err error
+				l.do(t, func() { err = q.Admit() })
+				if err != nil {
+					check(t, q.Discard())
+				}
+				return q, err
+			}
+			var all []*reactor.Queue
+			for {
+				q, err := admit()
+				if errors.Is(err, reactor.ErrTooMany) {
+					break
+				}
+				check(t, err)
+				all = append(all, q)
+				init := q.InitAttr()
+				if n := len(all); init.SendCQ.Capacity() < n*sends || init.RecvCQ.Capacity() < n*recvs {
+					t.Fatalf("with %d queues of %d and %d the completion queues hold %d and %d",
+						n, sends, recvs, init.SendCQ.Capacity(), init.RecvCQ.Capacity())
+				}
+			}
+			if grown := l.r.Stats().Grown; len(all) != c.want || int(grown) != c.grown {
+				t.Errorf("%d queues were admitted and %d times a queue grew, want %d and %d", len(all), grown, c.want, c.grown)
+			}
+			l.do(t, func() { check(t, all[0].Release(errOver)) })
+			q, err := admit() // what the first had
+			check(t, err)
+			for _, q := range append(all[1:], q) {
+				l.do(t, func() { check(t, q.Release(errOver)) })
+			}
+		})
+	}
+}
