@@ -1,7 +1,8 @@
 // Command benchmarks measures this library beside others, in one run on one machine:
 //
 //	go run ./benchmarks overhead        what the way to the doorbell and back costs
-//	go run ./benchmarks overhead -h     its flags
+//	go run ./benchmarks scale           what ten thousand connections in one process cost
+//	go run ./benchmarks overhead -h     the flags of a suite
 //
 // Each suite prints one table, and writes its rows as JSON when told to. The tests of
 // this folder hold Go benchmarks of the stages of an operation. See README.md.
@@ -12,11 +13,13 @@ import (
 	"os"
 
 	"github.com/verbena-rdma/verbena/benchmarks/internal/overhead"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/scale"
 )
 
 const usage = `usage: benchmarks SUITE [flags]
 
   overhead   the cost of the way from a caller to the doorbell and back
+  scale      what ten thousand connections in one process cost
 
 benchmarks SUITE -h prints the flags of a suite.
 `
@@ -31,6 +34,10 @@ func main() {
 		os.Exit(overhead.Main(args, os.Stdout, os.Stderr))
 	case overhead.WorkerArg:
 		os.Exit(overhead.Worker(args))
+	case "scale":
+		os.Exit(scale.Main(args, os.Stdout, os.Stderr))
+	case scale.WorkerArg:
+		os.Exit(scale.Worker(args))
 	case "-h", "-help", "--help", "help":
 		fmt.Print(usage)
 	default:
