@@ -98,15 +98,34 @@ func (c *cell[T]) publish(w, n uint64) bool {
 	return true
 }
 
+// lightly tells whether a settled cell may be read before the CAS that consumes it, and is free with that: one CAS instead
+// of two. It must be seated, and nothing but the result be in it. Until the CAS nobody writes the result, unless another
+// goroutine consumes the same future at the same time; then what was read may be parts of two results, our CAS fails, and
+// it is thrown away. The race detector would report that, so its builds take the long way.
+func lightly(w uint64) bool {
+	return !careful && w&(bitSeated|bitDone|bitThen|bitGrouped) == bitSeated
+}
+
+// claim consumes the operation of a settled word w, which may have changed; ok says that it had not, and only then are v
+// and err the result.
+func (c *cell[T]) claim(w uint64) (v T, err error, ok bool) {
+	if lightly(w) {
+		v, err = c.value, c.err
+		return v, err, c.cas(w, nextGeneration(w)|bitSeated)
+	}
+	if c.cas(w, consumed(w)) {
+		v, err = c.take(w)
+		return v, err, true
+	}
+	return v, err, false
+}
+
 // take moves the result out and gives the cell back. The caller has just moved the word from w to consumed(w).
 func (c *cell[T]) take(w uint64) (v T, err error) {
 	v, err = c.value, c.err
-	if err != nil {
-		c.err = nil
-	}
 	if w&bitSeated == 0 {
 		var none T
-		c.value = none
+		c.value, c.err = none, nil
 	}
 	if w&(bitDone|bitThen|bitGrouped) != 0 {
 		c.group, c.done, c.then = nil, nil, nil

@@ -38,7 +38,13 @@ func (f Future[T]) Await(ctx context.Context) (v T, err error) {
 			return v, ErrAwaited
 		}
 		if w&bitSettled != 0 {
-			if c.cas(w, consumed(w)) {
+			if lightly(w) {
+				if v, err = c.value, c.err; c.cas(w, nextGeneration(w)|bitSeated) {
+					return v, err
+				}
+				var none T
+				v, err = none, nil
+			} else if c.cas(w, consumed(w)) {
 				return c.take(w)
 			}
 			continue
@@ -52,8 +58,8 @@ func (f Future[T]) Await(ctx context.Context) (v T, err error) {
 	for {
 		w := c.load()
 		if w&bitSettled != 0 { // nobody but us can consume it now, and no flag changes any more
-			if c.cas(w, consumed(w)) {
-				return c.take(w)
+			if v, err, ok := c.claim(w); ok {
+				return v, err
 			}
 		} else if c.cas(w, w&^(bitAwaited|bitDriven)) {
 			return v, werr
@@ -81,8 +87,7 @@ func (f Future[T]) Poll() (v T, err error, ok bool) {
 		if w&bitSettled == 0 {
 			return v, nil, false
 		}
-		if c.cas(w, consumed(w)) {
-			v, err = c.take(w)
+		if v, err, ok := c.claim(w); ok {
 			return v, err, true
 		}
 	}

@@ -42,6 +42,9 @@ func (p Promise[T]) Value() *T {
 	if w := c.load(); generationOf(w) != p.gen || w&bitSettling != 0 {
 		return nil
 	}
+	if c.err != nil { // of a seat's last operation
+		c.err = nil
+	}
 	return &c.value
 }
 

@@ -1,0 +1,6 @@
+//go:build race
+
+package futures
+
+// careful: see lightly.
+const careful = true
