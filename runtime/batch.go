@@ -32,12 +32,12 @@ func (c *Conn) Batch() Batch { return Batch{c} }
 
 // Write is [Conn.Write] in the batch.
 func (b Batch) Write(ctx context.Context, local Slice, remote Remote) (Future, error) {
-	return b.c.oneToOne(ctx, verbs.WRRDMAWrite, &local, &remote, 0, way{manner: reactor.Quiet})
+	return b.c.oneToOne(ctx, verbs.WRRDMAWrite, &local, &remote, 0, &way{manner: reactor.Quiet})
 }
 
 // Read is [Conn.Read] in the batch.
 func (b Batch) Read(ctx context.Context, local Slice, remote Remote) (Future, error) {
-	return b.c.oneToOne(ctx, verbs.WRRDMARead, &local, &remote, 0, way{manner: reactor.Quiet})
+	return b.c.oneToOne(ctx, verbs.WRRDMARead, &local, &remote, 0, &way{manner: reactor.Quiet})
 }
 
 // Do starts any operation in the batch, as the method of the connection does that op

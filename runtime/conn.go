@@ -8,8 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	uatomic "go.uber.org/atomic"
-
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
@@ -47,7 +45,7 @@ type Conn struct {
 	// cause is why the connection takes no more operations; nil while it does.
 	// Set once, by the holder or by Close; read by all. ended is closed by who
 	// has set it.
-	cause uatomic.Error
+	cause cause
 	ended chan struct{}
 	// credits are the peer's free receives. Made before the connection is given
 	// to anybody; nil in raw mode.
@@ -208,7 +206,7 @@ func (c *Conn) Futures() (*futures.Pool[Result], futures.Driver) {
 
 // setCause records why the connection ends; the first reason stays.
 func (c *Conn) setCause(err error) {
-	if c.cause.CompareAndSwap(nil, err) {
+	if c.cause.set(err) {
 		close(c.ended)
 	}
 }

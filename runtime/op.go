@@ -48,6 +48,10 @@ func (c *Conn) start(ctx context.Context, op *Op, w way) error {
 	if w.sink == nil {
 		return fmt.Errorf("%w: an operation without a sink", reactor.ErrRequest)
 	}
+	if op.kind == startOneSided && !op.gathers { // most: the shortest way
+		_, err := c.oneToOne(ctx, op.opcode, &op.one[0], &op.remote, op.imm, &w)
+		return err
+	}
 	_, err := c.startOp(ctx, op, w)
 	return err
 }

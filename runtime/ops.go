@@ -109,7 +109,7 @@ const stackSGEs = 8
 
 func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32, w way) (f Future, err error) {
 	if len(locals) == 1 {
-		return c.oneToOne(ctx, op, &locals[0], &remote, imm, w)
+		return c.oneToOne(ctx, op, &locals[0], &remote, imm, &w)
 	}
 	if err := c.Err(); err != nil {
 		return f, err
@@ -150,15 +150,15 @@ func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, 
 }
 
 // oneToOne is oneSided for one piece, which nearly all have: without lists and copies.
-func (c *Conn) oneToOne(ctx context.Context, op verbs.WROpcode, local *Slice, remote *Remote, imm uint32, w way) (f Future, err error) {
+func (c *Conn) oneToOne(ctx context.Context, op verbs.WROpcode, local *Slice, remote *Remote, imm uint32, w *way) (f Future, err error) {
 	if err := c.mayTransfer(op, local, remote); err != nil {
 		return f, err
 	}
 	if uint64(local.Len()) > uint64(c.sh.r.MaxMessage()) {
-		return c.split(ctx, op, []Slice{*local}, *remote, imm, w)
+		return c.split(ctx, op, []Slice{*local}, *remote, imm, *w)
 	}
 	if op == verbs.WRRDMAWriteWithImm {
-		if err := c.creditFor(ctx, op, w); err != nil {
+		if err := c.creditFor(ctx, op, *w); err != nil {
 			return f, err
 		}
 	}

@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"sync"
 
-	uatomic "go.uber.org/atomic"
-
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -32,7 +30,7 @@ type PacketConn struct {
 
 	// cause is why it takes no more operations. Set once, by the holder or by
 	// Close; read by all. ended is closed by who has set it.
-	cause uatomic.Error
+	cause cause
 	ended chan struct{}
 
 	slots  []packetSlot
@@ -186,7 +184,7 @@ func (p *PacketConn) onCM(ev *verbs.CMEvent) {
 
 // setCause records why it ends; the first reason stays.
 func (p *PacketConn) setCause(err error) {
-	if p.cause.CompareAndSwap(nil, err) {
+	if p.cause.set(err) {
 		close(p.ended)
 	}
 }
