@@ -28,7 +28,7 @@
 //     completion in the CQ's ring (ack.go, cq.go).
 //  5. Context.Turn of the reactor polls it out.
 //
-// A WRITE or SEND of one element and one packet, with everything in order, goes
+// A WRITE or SEND of one packet, from one element or inline, with everything in order, goes
 // through 1 to 3 by a shorter path that does the same (quick.go, quick_recv.go).
 //
 // # Who touches what

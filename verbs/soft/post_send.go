@@ -161,6 +161,7 @@ func (q *queuePair) fillSend(sq *sendQueue, pos uint64, wr *verbs.SendWR) syscal
 		return errno
 	}
 	if wr.Flags&verbs.SendInline != 0 {
+		w.quick = q.quickInline(w)
 		return q.fillInline(sq, pos, w, sges, total)
 	}
 	copy(sq.sges(pos, wr.NumSGE), sges)

@@ -5,15 +5,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The quick way of what is most frequent: a WRITE or SEND of one element and one
-// packet on an RC queue pair, with everything in order. Each of these functions
+// The quick way of what is most frequent: a WRITE or SEND of one packet, from one
+// element or inline, on an RC queue pair, with everything in order. Each of these functions
 // does exactly what the general way does and says so, or finds something unusual
 // before it has done anything and leaves the request to the general way. Nothing is
 // decided here that is not decided there: the same packets go over the link, and
 // every packet is checked as a whole.
 
-// quickFlags are the send flags of quick requests.
+// quickFlags are the send flags of quick requests, besides SendInline.
 const quickFlags = verbs.SendSignaled | verbs.SendSolicited
+
+// quickInline tells whether an inline request, which fillSend fills, is sent the
+// quick way.
+func (q *queuePair) quickInline(w *sendWQE) bool {
+	return q.kind == verbs.QPTRC && w.flags&^quickFlags == verbs.SendInline && (w.op == verbs.WRRDMAWrite || w.op == verbs.WRSend)
+}
 
 // fillQuick is fillSend; false leaves it to that.
 func (q *queuePair) fillQuick(sq *sendQueue, pos uint64, wr *verbs.SendWR) bool {
@@ -60,15 +66,23 @@ func (q *queuePair) emitQuick(sq *sendQueue, head uint64, most int) (n int) {
 		if !w.quick || w.failed || w.length > q.quickMax {
 			break
 		}
-		s := &sq.sge[(pos&sq.mask)*uint64(sq.maxSGE)]
-		if m == nil || s.LKey != key {
-			if key, m = s.LKey, d.keys.region(s.LKey); m == nil || m.pd != q.pd {
+		var b []byte
+		if w.flags&verbs.SendInline != 0 {
+			b = sq.payload(pos, w.length)
+		} else {
+			s := &sq.sge[(pos&sq.mask)*uint64(sq.maxSGE)]
+			if m == nil || s.LKey != key {
+				if key, m = s.LKey, d.keys.region(s.LKey); m == nil || m.pd != q.pd {
+					break
+				}
+			}
+			var ok bool
+			if b, ok = m.view(s.Addr, s.Length); !ok {
 				break
 			}
-		}
-		b, ok := m.view(s.Addr, s.Length)
-		if !ok {
-			break
+			if len(b) > copyLimit {
+				q.guard.note(m)
+			}
 		}
 		k := d.p.Get()
 		if len(b) <= copyLimit {
@@ -76,7 +90,6 @@ func (q *queuePair) emitQuick(sq *sendQueue, head uint64, most int) (n int) {
 		} else {
 			k.Holder = q.guard
 			k.AddRef(b)
-			q.guard.note(m)
 		}
 		h.PSN, h.Length = narrow(psn), w.length
 		h.Solicited = w.flags&verbs.SendSolicited != 0

@@ -3,6 +3,7 @@ package soft
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -250,6 +251,29 @@ func TestQuickWayReadsNothingTakenBack(t *testing.T) {
 		if at := mem.Poisoned(w.a.data()); at >= 0 {
 			t.Errorf("%v: the buffer was read after its completion: byte %d came over", op, at)
 		}
+	}
+}
+
+// Rule: a fenced request leaves when the READ before it is answered, quick or not.
+func TestQuickWayHonoursAFence(t *testing.T) {
+	for _, flags := range []verbs.SendFlags{verbs.SendFence, verbs.SendFence | verbs.SendInline} {
+		w := newWorld(t, options{})
+		var order []wire.Opcode
+		w.fab.SetTrace(func(ev fabric.Event) {
+			if o := wire.Opcode(ev.Hdr[0]); o == wire.RCReadRespLast || o == wire.RCWriteOnly {
+				order = append(order, o)
+			}
+		}, false)
+		read := w.a.send(1, verbs.WRRDMARead, 0, w.a.sge(0, 3000))
+		read.SetRDMA(w.b.at(0), w.b.mr.RKey())
+		write := w.a.send(2, verbs.WRRDMAWrite, verbs.SendSignaled|flags, w.a.sge(0, 8))
+		write.SetRDMA(w.b.at(4096), w.b.mr.RKey())
+		w.a.mustPost(read, write)
+		w.a.ok(w.a.want(w.a.scq, 1), 2)
+		if want := []wire.Opcode{wire.RCReadRespLast, wire.RCWriteOnly}; !slices.Equal(order, want) {
+			t.Errorf("with %v the packets went %v, want %v", flags, order, want)
+		}
+		w.fab.SetTrace(nil, false)
 	}
 }
 
