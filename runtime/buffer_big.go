@@ -44,7 +44,7 @@ func (m *Memory) allocBig(n int) (Buffer, error) {
 	_ = m.reapLocked()
 	b := &bigBuffer{m: m}
 	var err error
-	if b.mapping, err = m.mapRegistered(n, verbs.AccessLocalWrite); err != nil {
+	if b.mapping, err = m.mapRegistered(n, m.cfg.Node, verbs.AccessLocalWrite); err != nil {
 		return Buffer{}, fmt.Errorf("runtime: buffer of %d bytes: %w", n, err)
 	}
 	b.lease.home, b.lease.memory = b, m

@@ -44,7 +44,10 @@ type Config struct {
 	// VERBENA_DEVICE (DeviceEnv) stands for Device, so that who runs a program
 	// chooses; without it, the software RNIC's first device.
 	Device string
-	// Reactors is how many run per NUMA node; default 1.
+	// Reactors is how many run per NUMA node that has any: the device's, where the
+	// system says which that is, else each node with processors. Connections go to them
+	// in turn, and each has a completion vector of its own as far as the device has
+	// them. Default 1.
 	Reactors int
 	// NoCallerDriving makes waiting goroutines park instead of running the
 	// reactor.

@@ -28,7 +28,10 @@ type Memory struct {
 	// memlock tells the process's limit; a field for tests. Immutable.
 	memlock func() (uint64, bool)
 
-	pools [numClasses]pool
+	pools poolSet // of Alloc
+	// near are pools on the nodes that have reactors, by node, for what a reactor's
+	// connections receive into. Immutable, nil where there is nothing to bind to.
+	near map[int]*poolSet
 	// dead has the big buffers whose lease is over. Pushed by anybody, taken
 	// under mu.
 	dead ring.Inbox[bigBuffer, *bigBuffer]
@@ -47,14 +50,17 @@ type Memory struct {
 	closed     bool
 }
 
-// newMemory makes the memory of a protection domain. It maps nothing yet. The
-// caller closes it before the domain. Errors: [ErrConfig].
-func newMemory(pd verbs.PD, cfg MemoryConfig) (*Memory, error) {
+// newMemory makes the memory of a protection domain, with pools on nodes (counted
+// from 1) besides. It maps nothing yet. The caller closes it before the domain.
+// Errors: [ErrConfig].
+func newMemory(pd verbs.PD, cfg MemoryConfig, nodes ...int) (*Memory, error) {
 	cfg, err := cfg.validate()
 	if err != nil {
 		return nil, err
 	}
-	return &Memory{pd: pd, cfg: cfg, memlock: mem.MemlockLimit, regions: map[*Region]struct{}{}}, nil
+	m := &Memory{pd: pd, cfg: cfg, memlock: mem.MemlockLimit, regions: map[*Region]struct{}{}, near: nearPools(cfg, nodes)}
+	m.pools.place(cfg.Node)
+	return m, nil
 }
 
 // Alloc leases a buffer of n bytes, 0 or more, that the device may read and
@@ -82,7 +88,7 @@ func (m *Memory) Alloc(n int) (Buffer, error) {
 	if s, i, ok := m.pools[class].get(); ok {
 		return s.lend(i, n), nil
 	}
-	return m.allocSlow(class, n)
+	return m.allocSlow(&m.pools[class], class, n)
 }
 
 // Close closes all regions and gives everything back to the system. Views of
@@ -138,8 +144,8 @@ func (m *Memory) Stats() MemoryStats {
 		Mapped: m.mapped, Registered: m.registered, Regions: len(m.regions),
 		CacheHits: m.cache.hits, CacheMisses: m.cache.misses, CacheIdle: m.cache.idle.Len(),
 	}
-	for i := range m.pools {
-		for _, sl := range m.pools[i].list() {
+	for p := range m.allPools() {
+		for _, sl := range p.list() {
 			out := sl.outs()
 			s.Slabs++
 			s.Buffers += out

@@ -16,8 +16,10 @@ type MemoryConfig struct {
 	// HugePages asks for huge pages, reserved ones if the system has them, else
 	// transparent ones. Every mapping is then rounded up to 2 MiB. Default: no.
 	HugePages bool
-	// MemoryConfig.Node is the NUMA node of the memory, counted from 1; default 0: the node
-	// of the thread that first touches a page.
+	// Node is the NUMA node of all memory, counted from 1. Default 0: the device's,
+	// where the system says which that is; else receive buffers are on the node of
+	// their connection's reactor, and the rest on that of the thread that first touches
+	// a page.
 	Node int
 	// PoisonFreed is for finding faults: a buffer given back is overwritten,
 	// and a write to it before it is allocated again panics there, with the

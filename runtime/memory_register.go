@@ -25,12 +25,13 @@ func locks(n uint64, access verbs.AccessFlags) uint64 {
 	return n
 }
 
-// mapRegistered maps n bytes and registers exactly those. Under m.mu.
-func (m *Memory) mapRegistered(n int, access verbs.AccessFlags) (mapping, error) {
+// mapRegistered maps n bytes on a node (counted from 1; 0: anywhere) and registers
+// exactly those. Under m.mu.
+func (m *Memory) mapRegistered(n, node int, access verbs.AccessFlags) (mapping, error) {
 	if err := m.budget(int64(n)); err != nil {
 		return mapping{}, err
 	}
-	a, err := mem.Map(n, mem.Options{Huge: m.cfg.HugePages, Node: m.cfg.Node})
+	a, err := mem.Map(n, mem.Options{Huge: m.cfg.HugePages, Node: node})
 	if err != nil {
 		return mapping{}, err
 	}

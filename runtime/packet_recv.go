@@ -53,7 +53,7 @@ func (p *PacketConn) makeSlots() error {
 	p.slots = make([]packetSlot, p.opts.RecvCredits)
 	for i := range p.slots {
 		s := &p.slots[i]
-		buf, err := p.rt.mem.Alloc(verbs.GRHLen + p.MaxPacket())
+		buf, err := p.rt.mem.allocNear(p.sh.node, verbs.GRHLen+p.MaxPacket())
 		if err != nil {
 			for k := range i {
 				p.slots[k].buf.drop()

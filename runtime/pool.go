@@ -42,6 +42,7 @@ type pool struct {
 	// Alloc need not search full ones, and takes a warm block. Written by any
 	// goroutine; only a guess, publishes nothing.
 	hint atomic.Pointer[slab]
+	node int // where new slabs are, counted from 1; 0: anywhere. Immutable
 }
 
 // slab is one mapping cut into equal blocks, with one registration. All fields

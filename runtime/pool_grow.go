@@ -9,15 +9,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// allocSlow gives the class another slab. It blocks on the memory's mutex and
+// allocSlow gives p, a pool of the class, another slab. It blocks on the memory's mutex and
 // enters the kernel.
-func (m *Memory) allocSlow(class, n int) (Buffer, error) {
+func (m *Memory) allocSlow(p *pool, class, n int) (Buffer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closing.Load() {
 		return Buffer{}, errMemoryClosed
 	}
-	p := &m.pools[class]
 	// Somebody may have grown the pool, or put blocks back, while we waited.
 	if s, i, ok := p.get(); ok {
 		return s.lend(i, n), nil
@@ -36,7 +35,7 @@ func (m *Memory) allocSlow(class, n int) (Buffer, error) {
 // newSlab maps and registers a slab of blocks of size bytes, all free and not
 // yet published. Under m.mu.
 func (m *Memory) newSlab(p *pool, size int) (*slab, error) {
-	at, err := m.mapRegistered(slabSize, verbs.AccessLocalWrite)
+	at, err := m.mapRegistered(slabSize, p.node, verbs.AccessLocalWrite)
 	if err != nil {
 		return nil, err
 	}
@@ -93,8 +92,7 @@ func (s *slab) take() (missing int) {
 // out. Under m.mu.
 func (m *Memory) reclaim() (freed bool, out int, err error) {
 	var errs []error
-	for c := range m.pools {
-		p := &m.pools[c]
+	for p := range m.allPools() {
 		var keep []*slab
 		for _, s := range p.list() {
 			if n := s.take(); n > 0 {

@@ -55,7 +55,7 @@ func (c *Conn) makeRecvs(n int) error {
 	c.recvs = make([]recvSlot, n)
 	for i := range c.recvs {
 		s := &c.recvs[i]
-		buf, err := c.rt.mem.Alloc(frameSize + c.opts.MessageSize)
+		buf, err := c.rt.mem.allocNear(c.sh.node, frameSize+c.opts.MessageSize)
 		if err != nil {
 			c.recvs = c.recvs[:i]
 			return err

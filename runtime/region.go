@@ -47,7 +47,7 @@ type Region struct {
 // Implements: ibv_reg_mr.
 func (m *Memory) NewRegion(size int, access verbs.AccessFlags) (*Region, error) {
 	return m.addRegion(size, access, func(r *Region) (err error) {
-		if r.own, err = m.mapRegistered(size, access); err != nil {
+		if r.own, err = m.mapRegistered(size, m.cfg.Node, access); err != nil {
 			return err
 		}
 		r.mr, r.b = r.own.mr, r.own.arena.Bytes()[:size:size]

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/futures"
-	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -28,6 +27,7 @@ type Runtime struct {
 	addr      netip.Addr // of the device; invalid when it has none
 	pd        verbs.PD
 	mem       *Memory
+	nodes     []int // that have reactors; see nodesFor
 	shards    []*shard
 	handlers  *handlers // nil when stepped
 	reads     uint8     // READs and atomics under way per connection and direction
@@ -85,7 +85,10 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	if rt.pd, err = rt.dev.AllocPD(); err != nil {
 		return nil, err
 	}
-	if rt.mem, err = newMemory(rt.pd, cfg.Memory); err != nil {
+	if err = rt.settle(); err != nil {
+		return nil, err
+	}
+	if rt.mem, err = newMemory(rt.pd, rt.cfg.Memory, rt.nodes...); err != nil {
 		return nil, err
 	}
 	if !cfg.stepped {
@@ -93,7 +96,7 @@ func Open(cfg Config) (_ *Runtime, err error) {
 			return nil, err
 		}
 	}
-	if err = rt.startShards(); err != nil {
+	if err = rt.startShards(attr.CompVectors); err != nil {
 		return nil, err
 	}
 	if byDefault { // a default fits every port; what was asked for is refused if it does not
@@ -106,28 +109,6 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	rt.peers = futures.NewPool(futures.Options[*Peer]{Dispose: disposePeer, Execute: rt.shards[0].r.Callback})
 	rt.arrivals = futures.NewPool(futures.Options[Arrival]{Execute: rt.shards[0].r.Callback})
 	return rt, nil
-}
-
-// startShards makes the reactors of every NUMA node.
-func (rt *Runtime) startShards() error {
-	nodes, err := sys.Nodes()
-	if err != nil {
-		return err
-	}
-	for _, n := range nodes {
-		for range rt.cfg.Reactors {
-			node := 0 // one node: there is nothing to bind to
-			if len(nodes) > 1 {
-				node = n.ID + 1
-			}
-			s, err := newShard(rt, node)
-			if err != nil {
-				return err
-			}
-			rt.shards = append(rt.shards, s)
-		}
-	}
-	return nil
 }
 
 // Device names the device.

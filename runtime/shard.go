@@ -17,6 +17,8 @@ type shard struct {
 	rt *Runtime
 	r  *reactor.Reactor
 	cm verbs.CMChannel
+	// node is the NUMA node of its memory, counted from 1; 0: anywhere. Immutable.
+	node int
 	domain
 	// targets get the events of the identifiers they own.
 	targets map[connID]cmTarget
@@ -36,14 +38,14 @@ type cmTarget interface {
 	onCM(ev *verbs.CMEvent)
 }
 
-func newShard(rt *Runtime, node int) (_ *shard, err error) {
-	s := &shard{rt: rt, targets: map[connID]cmTarget{}, closers: newClosers()}
+func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
+	s := &shard{rt: rt, node: node, targets: map[connID]cmTarget{}, closers: newClosers()}
 	var now func() time.Time // the machine's
 	if rt.cfg.stepped {
 		now = rt.cfg.now
 	}
 	s.r, err = reactor.New(reactor.Config{
-		Context: rt.dev, CQEntries: rt.cfg.CQEntries, Spin: rt.cfg.Spin, Node: node,
+		Context: rt.dev, CQEntries: rt.cfg.CQEntries, Spin: rt.cfg.Spin, Node: node, CompVector: vector,
 		NoCallerDriving: rt.cfg.NoCallerDriving, Stepped: rt.cfg.stepped, Now: now,
 	})
 	if errors.Is(err, reactor.ErrConfig) {

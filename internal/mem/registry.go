@@ -1,6 +1,7 @@
 package mem
 
 import (
+	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -167,4 +168,18 @@ func Live() (arenas int, bytes int64) {
 		arenas += len(c.entries)
 	}
 	return arenas, bytes
+}
+
+// All are the arenas that are live now, by address. Tests look with it where memory
+// lies. It takes no lock.
+func All() iter.Seq[*Arena] {
+	return func(yield func(*Arena) bool) {
+		for _, c := range table() {
+			for i := range c.entries {
+				if !yield(c.entries[i].arena) {
+					return
+				}
+			}
+		}
+	}
 }

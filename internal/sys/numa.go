@@ -81,6 +81,16 @@ func parseMemTotal(s string) (uint64, error) {
 	return 0, nil
 }
 
+// parseMemNodes reads "Mems_allowed_list:	0-1" from a thread's status.
+func parseMemNodes(s string) ([]int, error) {
+	for line := range strings.Lines(s) {
+		if list, ok := strings.CutPrefix(line, "Mems_allowed_list:"); ok {
+			return parseList(list)
+		}
+	}
+	return nil, fmt.Errorf("sys: NUMA nodes of memory: %w", ErrUnsupported) // a kernel without cpusets
+}
+
 // singleNode stands for a machine that tells nothing of its nodes.
 func singleNode() []Node {
 	n := Node{CPUs: make([]int, runtime.NumCPU())}

@@ -60,6 +60,20 @@ func NodesAt(root string) ([]Node, error) {
 	return nodes, nil
 }
 
+// MemNodes are the NUMA nodes whose memory the calling thread may have, ascending: a
+// container may be kept to some of [Nodes].
+//
+// Errors: what reading /proc/thread-self/status says.
+//
+// Implements: cpuset(7), Mems_allowed_list.
+func MemNodes() ([]int, error) {
+	status, err := os.ReadFile("/proc/thread-self/status")
+	if err != nil {
+		return nil, fmt.Errorf("sys: NUMA nodes of memory: %w", err)
+	}
+	return parseMemNodes(string(status))
+}
+
 // CurrentNode is the NUMA node of the processor that the calling thread runs on
 // right now, 0 if the system does not tell. It enters the kernel and does not
 // block. The answer lasts only on a pinned thread.

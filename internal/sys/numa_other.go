@@ -10,6 +10,11 @@ func Nodes() ([]Node, error) { return singleNode(), nil }
 // NodesAt is [Nodes]: there is no directory to read here.
 func NodesAt(string) ([]Node, error) { return singleNode(), nil }
 
+// MemNodes fails with [ErrUnsupported].
+func MemNodes() ([]int, error) {
+	return nil, fmt.Errorf("sys: NUMA nodes of memory: %w", ErrUnsupported)
+}
+
 // CurrentNode is 0.
 func CurrentNode() int { return 0 }
 

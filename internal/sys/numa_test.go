@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"errors"
 	"slices"
 	"testing"
 )
@@ -49,6 +50,24 @@ func FuzzParseMemTotal(f *testing.F) {
 			t.Fatalf("%q: %d, %v", s, n, err)
 		}
 	})
+}
+
+// Rule: the nodes whose memory may be had are those of the status, and of a status
+// without them it is told that nobody knows.
+func TestParseMemNodes(t *testing.T) {
+	got, err := parseMemNodes("Name:\tx\nMems_allowed:\t00000003\nMems_allowed_list:\t0-1,3\nSeccomp:\t0\n")
+	if err != nil || !slices.Equal(got, []int{0, 1, 3}) {
+		t.Errorf("%v, %v, want 0, 1 and 3", got, err)
+	}
+	if got, err := parseMemNodes("Name:\tx\n"); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("%v, %v of nothing, want ErrUnsupported", got, err)
+	}
+	if got, err := parseMemNodes("Mems_allowed_list:\tx\n"); err == nil {
+		t.Errorf("%v of nonsense", got)
+	}
+	if got, err := MemNodes(); err == nil && !slices.Contains(got, CurrentNode()) || err != nil && !errors.Is(err, ErrUnsupported) {
+		t.Errorf("%v, %v here, want the node %d among them", got, err, CurrentNode())
+	}
 }
 
 func TestNodesOfThisMachine(t *testing.T) {

@@ -1,0 +1,137 @@
+package runtime
+
+import (
+	"bytes"
+	"cmp"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/sys"
+)
+
+// numaMapping is a line of /proc/self/numa_maps (proc(5)).
+type numaMapping struct {
+	addr   uint64
+	policy string
+	pages  map[int]int // by node
+	line   string
+}
+
+// numaMaps reads them, by address.
+func numaMaps(t *testing.T) (all []numaMapping) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/numa_maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		addr, err := strconv.ParseUint(f[0], 16, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := numaMapping{addr, f[1], map[int]int{}, line}
+		for _, word := range f[2:] {
+			name, value, _ := strings.Cut(word, "=")
+			node, nerr := strconv.Atoi(strings.TrimPrefix(name, "N"))
+			n, verr := strconv.Atoi(value)
+			if strings.HasPrefix(name, "N") && nerr == nil && verr == nil {
+				m.pages[node] = n
+			}
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// Rule: on a machine with several NUMA nodes there are reactors on each (the test's
+// devices are of none), and what a reactor and its connections have off the heap (work
+// requests, completions, receive buffers) is asked for on that node, and lies there.
+func TestMemoryLiesOnItsReactorsNode(t *testing.T) {
+	const conns = 4
+	nodes, err := sys.Nodes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(nodes) < 2 {
+		t.Skip("one NUMA node here, by /sys/devices/system/node/online")
+	}
+	before := slices.Collect(mem.All())
+	cfg := Config{ConnectTimeout: patience()}
+	server, client := mainBed.open(t, cfg, 1), mainBed.open(t, cfg, 0)
+	if len(client.shards) != len(nodes) {
+		t.Fatalf("%d reactors for %d nodes", len(client.shards), len(nodes))
+	}
+	ctx := testContext(t)
+	ln, err := server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[int]int{} // arenas by node
+	for range conns {
+		seat, err := ln.AcceptAsync()
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := client.Dial(ctx, ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := seat.Await(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range [][2]*Conn{{a, b}, {b, a}} { // have the pages used
+			f, err := c[0].SendBytes(ctx, []byte("touch"))
+			done(t, f, err)
+			m, err := c[1].RecvWait(ctx)
+			if err != nil || !bytes.Equal(m.Data, []byte("touch")) {
+				t.Fatalf("%q, %v", m.Data, err)
+			}
+			if err := m.Release(); err != nil {
+				t.Fatal(err)
+			}
+			want[c[0].sh.node-1]++ // the queue's table
+		}
+	}
+	for _, rt := range []*Runtime{server, client} {
+		for _, s := range rt.shards {
+			want[s.node-1]++ // completions
+		}
+		for node, ps := range rt.mem.near {
+			for i := range ps {
+				want[node-1] += len(ps[i].list())
+			}
+		}
+	}
+	all := numaMaps(t)
+	got := map[int]int{}
+	for a := range mem.All() {
+		if slices.Contains(before, a) {
+			continue
+		}
+		i, exact := slices.BinarySearchFunc(all, a.Addr(), func(m numaMapping, addr uint64) int {
+			return cmp.Compare(m.addr, addr)
+		})
+		if !exact {
+			i--
+		}
+		m := all[i]
+		node, err := strconv.Atoi(strings.TrimPrefix(m.policy, "prefer:"))
+		switch {
+		case err != nil:
+			t.Errorf("%d bytes are bound to no node: %s", a.Len(), m.line)
+		case len(m.pages) != 1 || m.pages[node] == 0:
+			t.Errorf("%d bytes do not lie on node %d alone: %s", a.Len(), node, m.line)
+		}
+		got[node]++
+	}
+	if len(want) != len(nodes) || !maps.Equal(got, want) {
+		t.Errorf("arenas by node: %v, want %v, on %d nodes", got, want, len(nodes))
+	}
+}

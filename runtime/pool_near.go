@@ -1,0 +1,64 @@
+package runtime
+
+import "iter"
+
+// poolSet is a pool for every class.
+type poolSet [numClasses]pool
+
+// place has new slabs on a node, counted from 1; 0 is anywhere. Before anybody else
+// knows the pools.
+func (ps *poolSet) place(node int) {
+	for i := range ps {
+		ps[i].node = node
+	}
+}
+
+// nearPools makes pools on nodes, unless all memory is on one of the caller's choice.
+func nearPools(cfg MemoryConfig, nodes []int) map[int]*poolSet {
+	if cfg.Node != 0 {
+		return nil
+	}
+	near := map[int]*poolSet{}
+	for _, node := range nodes {
+		if node != 0 && near[node] == nil {
+			near[node] = new(poolSet)
+			near[node].place(node)
+		}
+	}
+	return near
+}
+
+// allocNear is Alloc on the node of a reactor, counted from 1, if the buffer is of a
+// pooled size and that node has pools; else it is Alloc.
+func (m *Memory) allocNear(node, n int) (Buffer, error) {
+	ps := m.near[node]
+	if ps == nil || n < 0 || n > MaxPooled {
+		return m.Alloc(n)
+	}
+	if m.closing.Load() {
+		return Buffer{}, errMemoryClosed
+	}
+	class := classOf(n)
+	if s, i, ok := ps[class].get(); ok {
+		return s.lend(i, n), nil
+	}
+	return m.allocSlow(&ps[class], class, n)
+}
+
+// allPools are the pools of Alloc and those near reactors.
+func (m *Memory) allPools() iter.Seq[*pool] {
+	return func(yield func(*pool) bool) {
+		for i := range m.pools {
+			if !yield(&m.pools[i]) {
+				return
+			}
+		}
+		for _, ps := range m.near {
+			for i := range ps {
+				if !yield(&ps[i]) {
+					return
+				}
+			}
+		}
+	}
+}
