@@ -94,6 +94,9 @@ func (q *Queue) succeeded(i uint32) {
 		c.Tag, c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP, c.Flags = sl.tag, value, sl.bytes, 0, 0, 0, 0
 		c.Opcode, c.Kind = sl.opcode.Completion(), sl.kind
 	}
+	if q.rec != nil {
+		q.rec.ended(q, i, sl.bytes, nil)
+	}
 	q.vacate(i, sl)
 }
 
@@ -182,6 +185,13 @@ func (q *Queue) finish(i uint32, c Completion, err error) {
 			panic(fmt.Sprintf("reactor: %v completed twice", c.Kind))
 		}
 		r.out = append(r.out, p)
+	}
+	if q.rec != nil {
+		bytes := sl.bytes
+		if sl.kind == KindRecv && err == nil {
+			bytes = c.Bytes
+		}
+		q.rec.ended(q, i, bytes, err)
 	}
 	q.vacate(i, sl)
 }

@@ -23,6 +23,8 @@ const (
 	maxSpin    = 1 << 20
 	maxSGEs    = 64
 	maxInlines = 1 << 14
+
+	maxRecorder = 1 << 20 // a hundred megabytes
 )
 
 // Config describes a reactor. The zero value of everything but Context works.
@@ -113,6 +115,11 @@ type QueueConfig struct {
 	// SignalEvery is after how many unsignaled requests one is signaled in a
 	// long list; default the smaller of DefaultSignalEvery and SendDepth/2.
 	SignalEvery int
+	// Recorder is of how many requests that ended the queue keeps what they were, when
+	// they were submitted, posted and polled, and how they ended, for Recorded and
+	// Reactor.Stuck; default none. It takes some 100 bytes for each and for each that
+	// may be out, and keeps their errors.
+	Recorder int
 
 	receiving bool // the queue of a SharedRecv: no sends at all
 }
@@ -151,6 +158,8 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 		return c, fmt.Errorf("%w: MaxSGE is %d, want 1 to %d", ErrConfig, c.MaxSGE, maxSGEs)
 	case c.Inline > maxInlines:
 		return c, fmt.Errorf("%w: Inline is %d, want at most %d", ErrConfig, c.Inline, maxInlines)
+	case c.Recorder < 0 || c.Recorder > maxRecorder:
+		return c, fmt.Errorf("%w: Recorder is %d, want 0 to %d", ErrConfig, c.Recorder, maxRecorder)
 	case c.SignalEvery < 1 || c.SignalEvery > c.SendDepth:
 		return c, fmt.Errorf("%w: SignalEvery is %d, want 1 to SendDepth (%d)", ErrConfig, c.SignalEvery, c.SendDepth)
 	}

@@ -58,11 +58,19 @@ func (q *Queue) gatherSends() bool {
 	}
 	q.r.turn.Sends = append(q.r.turn.Sends, verbs.SendGroup{QP: q.qp, Head: t.sendWRAddr(first), Count: n, Extended: extended})
 	q.r.sendOwners = append(q.r.sendOwners, q)
-	q.r.outstanding += n
-	out := q.order.len()
-	q.r.stats.Occupancy.note(out)
-	q.r.stats.MaxOut = max(q.r.stats.MaxOut, uint64(out))
+	q.listed(n)
 	return true
+}
+
+// listed notes that the last n of the order are in the turn.
+func (q *Queue) listed(n int) {
+	r, out := q.r, q.order.len()
+	r.outstanding += n
+	r.stats.Occupancy.note(out)
+	r.stats.MaxOut = max(r.stats.MaxOut, uint64(out))
+	if q.rec != nil {
+		q.rec.postedSends(q, n)
+	}
 }
 
 func (q *Queue) gatherRecvs() bool {
@@ -82,6 +90,9 @@ func (q *Queue) gatherRecvs() bool {
 		w := &t.recvWR[i-base]
 		w.Next = 0
 		t.slots[i].posted = true
+		if q.rec != nil {
+			q.rec.posted(q.r, i, true)
+		}
 		if k < n-1 {
 			next := q.recvStack.Next(i)
 			w.Next = t.recvWRAddr(next - base)
@@ -210,6 +221,10 @@ func (q *Queue) postMarker() {
 	sl.kind, sl.posted, sl.bytes = KindMarker, true, 0
 	w := &q.tab.sendWR[i]
 	*w = verbs.SendWR{WRID: packWRID(q.id, i, sl.gen, KindMarker), Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}
+	if q.rec != nil {
+		sl.opcode = w.Opcode
+		q.rec.marked(q.r, i)
+	}
 	n, err := verbs.PostSend(q.qp, q.tab.sendWRAddr(i), 1)
 	if n == 1 {
 		q.marker = true

@@ -31,10 +31,15 @@ var watchedFrom = time.Unix(1_700_000_000, 0)
 
 func newWatched(t *testing.T, l reactor.Limit) *watched {
 	t.Helper()
+	return newWatchedQueue(t, l, reactor.QueueConfig{SendDepth: 4, RecvDepth: 16, ControlDepth: 1})
+}
+
+func newWatchedQueue(t *testing.T, l reactor.Limit, qc reactor.QueueConfig) *watched {
+	t.Helper()
 	onlySoft(t, "the reactor's time is virtual, the device's is not: what it does takes time that does not pass")
 	w := &watched{clock: clock{watchedFrom}}
 	var h *hooked
-	w.end, w.peer, h = hookedPair(t, reactor.Config{Stepped: true, Now: w.Now}, reactor.QueueConfig{SendDepth: 4, RecvDepth: 16, ControlDepth: 1})
+	w.end, w.peer, h = hookedPair(t, reactor.Config{Stepped: true, Now: w.Now}, qc)
 	h.set(func(inner verbs.Context, turn *verbs.Turn) error {
 		if w.deaf {
 			if w.ration == 0 {

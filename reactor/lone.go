@@ -81,5 +81,5 @@ func (r *Reactor) gatherLone() {
 	q.order.push(i)
 	r.turn.Sends = append(r.turn.Sends, verbs.SendGroup{QP: q.qp, Head: q.tab.sendWRAddr(i), Count: 1})
 	r.sendOwners = append(r.sendOwners, q)
-	r.outstanding++
+	q.listed(1)
 }

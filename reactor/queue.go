@@ -27,7 +27,8 @@ type Queue struct {
 	srq    verbs.SRQ // of a SharedRecv, which has no queue pair
 	mr     verbs.MR
 	tab    *table
-	inline int // bytes the device granted
+	rec    *recorder // nil: off
+	inline int       // bytes the device granted
 	// requests are those of its type: a map is too slow to ask every time.
 	requests verbs.OpcodeSet
 	failed   failure
@@ -49,6 +50,7 @@ type Queue struct {
 	heard    uint32   // receives ever completed, and shared ones of its peer; it wraps
 	local    uint32   // sends ever completed that the peer had no part in; it wraps
 	limit    *limit   // nil: see SetLimit
+	glance   glance   // see Stuck
 	sincesig int      // sends posted since the last signaled one
 	marker   bool     // the marker is out
 	released bool     //
@@ -100,6 +102,7 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	if q.mr, err = cfg.PD.RegMR(a.Addr(), uint64(a.Len()), a.Addr(), verbs.AccessLocalWrite); err != nil {
 		return nil, errors.Join(err, a.Unmap())
 	}
+	q.rec = newRecorder(cfg.Recorder, len(q.tab.slots))
 	q.failed.shut()
 	return q, nil
 }

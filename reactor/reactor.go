@@ -64,6 +64,7 @@ type Reactor struct {
 	maxMessage             uint32
 	maxDatagram            uint32 // bytes one datagram carries: the port's path MTU
 	stats                  Stats
+	posting, polling       moment // of this turn, for recorders
 	device                 verbs.DeviceAttr
 	watched                bool       // the timer of recheck runs
 	inTurn                 bool       // results are kept for the end of the turn

@@ -130,9 +130,14 @@ const (
 	deviceAllocLimit = 0.1
 )
 
-// Rule: the path from submission to await allocates nothing.
+// Rule: the path from submission to await allocates nothing, recorded or not.
 func TestSubmitToAwaitAllocatesNothing(t *testing.T) {
-	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	t.Run("plain", func(t *testing.T) { allocatesNothing(t, reactor.QueueConfig{}) })
+	t.Run("recorded", func(t *testing.T) { allocatesNothing(t, reactor.QueueConfig{Recorder: 64}) })
+}
+
+func allocatesNothing(t *testing.T, qc reactor.QueueConfig) {
+	a, b := pair(t, reactor.Config{}, qc)
 	defer b.close(t)
 	defer a.close(t)
 	ctx := context.Background()

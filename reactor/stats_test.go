@@ -97,6 +97,35 @@ func TestListsAndPollsAreCountedByLength(t *testing.T) {
 	}
 }
 
+// Rule: every list is counted with its length and with what was out, and every request is
+// recorded, whoever posted it: also who takes the turn with his request in his hand.
+func TestLoneTransfersAreSeenToo(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{Recorder: 64})
+	defer b.close(t)
+	defer a.close(t)
+	one := a.transfer(b, 0)
+	for range 20 {
+		_, err := a.q.TransferWait(bounded(t), &one)
+		check(t, err)
+		s, p := a.write(b)
+		f, err := a.q.Post(bounded(t), s, p)
+		await(t, f, err)
+	}
+	s := a.r.Stats()
+	if s.Doorbells == 0 || s.Lists.Count() != s.Doorbells || s.Occupancy.Count() != s.Doorbells {
+		t.Errorf("%d doorbells, lists counted: %v, occupancy: %v", s.Doorbells, s.Lists, s.Occupancy)
+	}
+	all := a.q.Recorded()
+	for _, r := range all {
+		if r.Submitted.IsZero() || r.Posted.IsZero() || r.Ended.IsZero() || !r.Signaled {
+			t.Errorf("recorded: %v, want all of its times", r)
+		}
+	}
+	if len(all) != 40 {
+		t.Errorf("%d requests recorded, want 40", len(all))
+	}
+}
+
 // Rule: who waits for room in a send queue is counted with how long he waited, whether
 // he got it or gave up; who finds room is not.
 func TestWaitsForRoomAreCounted(t *testing.T) {

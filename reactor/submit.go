@@ -117,6 +117,9 @@ func (q *Queue) launch(i, n uint32, s *Send, p *Payload, m Manner) (f Future) {
 		_, f = q.r.futures.NewIn(&sl.seat, q.r.driver)
 	}
 	q.fillSend(i, sl, s, p)
+	if q.rec != nil {
+		q.rec.submitted(q.r, i)
+	}
 	q.sendStack.Push(i)
 	q.submit(m)
 	return f
@@ -220,6 +223,9 @@ func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE) error {
 	list, addr := q.tab.slotSGEs(i)
 	w.WRID = packWRID(q.id, i, sl.gen, KindRecv)
 	w.SGList, w.NumSGE = addr, uint32(copy(list, sges))
+	if q.rec != nil {
+		q.rec.submitted(q.r, i)
+	}
 	q.recvStack.Push(i)
 	q.submit(Wait)
 	return nil

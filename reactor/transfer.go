@@ -64,4 +64,7 @@ func (q *Queue) fillTransfer(i uint32, t *Transfer) {
 	}
 	w.Opcode, w.Flags, w.ImmData = t.Opcode, 0, verbs.NetworkOrder(t.Imm)
 	w.SetRDMA(t.Remote, t.RKey)
+	if q.rec != nil {
+		q.rec.submitted(q.r, i)
+	}
 }
