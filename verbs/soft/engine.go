@@ -54,7 +54,7 @@ func (d *device) Turn(now time.Duration) (next time.Duration, more bool) {
 		if k == nil {
 			break
 		}
-		if !d.receive(k) {
+		if op, ok := d.scratch.only.Parse(k.Header()); (ok && d.receiveQuick(k, op, &d.scratch.only)) || !d.receive(k) {
 			d.p.Return(k)
 		}
 	}
@@ -116,12 +116,9 @@ func (d *device) breakBroken() {
 	d.broken = d.broken[:0]
 }
 
-// receive acts on one packet. It tells whether the packet is kept, to be
+// receive acts on one packet that receiveQuick has left. It tells whether the packet is kept, to be
 // released later.
 func (d *device) receive(k *fabric.Packet) (kept bool) {
-	if op, ok := d.scratch.only.Parse(k.Header()); ok && d.receiveQuick(k, op, &d.scratch.only) {
-		return false
-	}
 	h := &d.scratch.rx
 	n, err := wire.Parse(k.Header(), h)
 	if err != nil || n != k.HdrLen || (k.PayloadLen > 0 && !h.Opcode.HasPayload()) {

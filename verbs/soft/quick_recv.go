@@ -26,13 +26,15 @@ func (d *device) receiveQuick(k *fabric.Packet, op wire.Opcode, o *wire.Only) bo
 	if n-1 >= q.quickMax { // nothing is not quick either
 		return false
 	}
-	if op == wire.RCWriteOnly {
-		if n != o.Length || !q.writeQuick(k, o) {
-			return false
-		}
-	} else if !q.sendQuick(k, o) {
+	if op == wire.RCSendOnly {
+		return q.sendQuick(k, o)
+	}
+	// A WRITE; see onWrite.
+	if n != o.Length || q.attr.AccessFlags&verbs.AccessRemoteWrite == 0 ||
+		!q.putQuick(k, d.keys.region(o.RKey), o.VA, verbs.AccessRemoteWrite) {
 		return false
 	}
+	q.executedQuick(o)
 	return true
 }
 
@@ -40,15 +42,6 @@ func (d *device) receiveQuick(k *fabric.Packet, op wire.Opcode, o *wire.Only) bo
 // refuse or to wait for.
 func (r *responder) between() bool {
 	return r.established && !r.waiting && !r.refused && r.kind == noMessage && r.sync == nil
-}
-
-// writeQuick executes a WRITE; see onWrite.
-func (q *queuePair) writeQuick(k *fabric.Packet, o *wire.Only) bool {
-	if q.attr.AccessFlags&verbs.AccessRemoteWrite == 0 || !q.putQuick(k, q.dev.keys.region(o.RKey), o.VA, verbs.AccessRemoteWrite) {
-		return false
-	}
-	q.executedQuick(o)
-	return true
 }
 
 // sendQuick executes a SEND into a receive of the queue pair's own whose first

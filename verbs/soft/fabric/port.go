@@ -94,23 +94,23 @@ func (p *Port) refill() *Packet {
 // Take is the next packet that arrived, in order of arrival, or nil. It must be
 // given back by Return or Release. In its turn only.
 func (p *Port) Take() *Packet {
-	if p.down {
+	if p.down || p.rx == nil && !p.lookIn() {
 		return nil
 	}
-	k := p.take()
-	if k != nil {
-		p.stats.RxPackets++
-		p.stats.RxBytes += uint64(k.HdrLen + k.PayloadLen)
-	}
+	k := p.next()
+	p.stats.RxPackets++
+	p.stats.RxBytes += uint64(k.HdrLen + k.PayloadLen)
 	return k
 }
 
-func (p *Port) take() *Packet {
-	if p.rx == nil {
-		if p.rx = p.in.takeAll(); p.rx == nil {
-			return nil
-		}
-	}
+// lookIn takes what is in the inbox, and tells whether there was something.
+func (p *Port) lookIn() bool {
+	p.rx = p.in.takeAll()
+	return p.rx != nil
+}
+
+// next is the first of rx, which is not empty.
+func (p *Port) next() *Packet {
 	k := p.rx
 	p.rx = k.next
 	k.next = nil
@@ -217,8 +217,8 @@ func (p *Port) turn(now int64) (more bool) {
 
 // dropInbox drops what arrived at a closed port, or one whose link is down.
 func (p *Port) dropInbox() {
-	for k := p.take(); k != nil; k = p.take() {
+	for p.rx != nil || p.lookIn() {
 		p.stats.Late++
-		p.Return(k)
+		p.Return(p.next())
 	}
 }
