@@ -69,6 +69,7 @@ func (r *Reactor) end(ctx context.Context) error {
 // destroy closes what New made, children first. Nobody else is there any more.
 func (r *Reactor) destroy() error {
 	r.timers.stop()
+	r.disown()
 	var errs []error
 	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
 		if s.cq == nil {

@@ -42,6 +42,9 @@ type Config struct {
 	// Spin is how many empty turns are made before sleeping or parking while
 	// work is outstanding; default DefaultSpin, negative for none.
 	Spin int
+	// Policy is what is done while nothing comes; default PolicyEconomy. Spin is
+	// for that one. A stepped reactor has none.
+	Policy Policy
 	// NoCallerDriving makes waiting goroutines always park.
 	NoCallerDriving bool
 	// Node is the NUMA node of the reactor's memory, counted from 1; 0 binds
@@ -82,6 +85,8 @@ func (c Config) validate() (Config, error) {
 		return c, fmt.Errorf("%w: Config.CQEntries is %d, want at least 2", ErrConfig, c.CQEntries)
 	case c.PollBatch < 1 || c.PollBatch > maxBatch:
 		return c, fmt.Errorf("%w: Config.PollBatch is %d, want 1 to %d", ErrConfig, c.PollBatch, maxBatch)
+	case c.Policy >= policies:
+		return c, fmt.Errorf("%w: Config.Policy is %d, want less than %d", ErrConfig, c.Policy, policies)
 	case c.Spin > maxSpin:
 		return c, fmt.Errorf("%w: Config.Spin is %d, want at most %d", ErrConfig, c.Spin, maxSpin)
 	}

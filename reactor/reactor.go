@@ -38,6 +38,7 @@ type Reactor struct {
 	timers    timers
 	patrol    patrol
 	stalls    stalls
+	spinning
 
 	// generation counts queues ever made; written by NewQueue, publishes nothing.
 	generation atomic.Uint32
@@ -123,6 +124,10 @@ func New(cfg Config) (_ *Reactor, err error) {
 	if err = r.makeQueues(); err != nil {
 		return nil, err
 	}
+	how := turn.Config{CallerDriving: !cfg.NoCallerDriving && !cfg.Stepped, Spin: cfg.Spin}
+	if err = r.spin(&how); err != nil {
+		return nil, err
+	}
 	sleeper, err := r.makeSleeper()
 	if err != nil {
 		return nil, err
@@ -130,17 +135,14 @@ func New(cfg Config) (_ *Reactor, err error) {
 	r.errands.init(r)
 	r.timers.init(cfg.Now(), cfg.real)
 	r.patrol.init(r)
-	r.tok = turn.New(r, sleeper, turn.Config{CallerDriving: !cfg.NoCallerDriving && !cfg.Stepped, Spin: cfg.Spin})
+	r.tok = turn.New(r, sleeper, how)
 	if cfg.Stepped {
 		close(r.done)
 		return r, nil
 	}
 	r.driver, r.leader.r = r, r
 	r.callbacks.start()
-	go func() {
-		defer close(r.done)
-		r.tok.Loop()
-	}()
+	go r.runLoop()
 	return r, nil
 }
 

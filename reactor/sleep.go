@@ -21,6 +21,7 @@ type unslept struct{}
 
 func (unslept) Ring()                    {}
 func (unslept) Wait(time.Time) turn.Wake { return turn.WakeClosed }
+func (unslept) Look() turn.Wake          { return 0 }
 
 func (r *Reactor) makeSleeper() (turn.Sleeper, error) {
 	if r.cfg.Stepped {

@@ -32,6 +32,10 @@ type Stats struct {
 	Drives        uint64 // times a waiting goroutine ran the reactor
 	Offers        uint64 // turns handed from driver to waiter
 	Sleeps        uint64
+	Spins         uint64        // times the loop began to spin, by Config.Policy
+	SpinsInVain   uint64        // of those, it found nothing for its budget
+	SpinBudget    time.Duration // for how long it spins now; 0: by Config.Spin, or always
+	Lent          uint64        // turns a driver left to the spinning loop, unarmed
 	Queues        int
 	Outstanding   int
 
@@ -60,6 +64,7 @@ func (r *Reactor) snapshot() Stats {
 	s := r.stats
 	t := r.tok.Stats()
 	s.Rings, s.Drives, s.Offers, s.Sleeps = t.Rings.Load(), t.Drives.Load(), t.Offers.Load(), t.Sleeps.Load()
+	r.spun(&s)
 	s.Queues, s.Outstanding = r.live, r.outstanding
 	r.stalls.tell(&s)
 	return s

@@ -71,6 +71,9 @@ func (r *Reactor) polled(p *verbs.PollGroup) bool {
 	s.expect(p.N, len(s.wc))
 	r.stats.Polls.note(p.N)
 	if p.N > 0 {
+		if r.policy != PolicyEconomy && !s.armed && s == &r.recvCQ {
+			r.spared.Add(1)
+		}
 		r.stats.Polled += uint64(p.N)
 		r.stats.MaxPoll = max(r.stats.MaxPoll, uint64(p.N))
 		r.dispatch(s.wc[:p.N])

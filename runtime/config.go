@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -59,6 +60,10 @@ type Config struct {
 	// Spin is how many empty turns are made before sleeping; default
 	// reactor.DefaultSpin, negative for none.
 	Spin int
+	// Policy is what the reactors do while nothing comes: economy (the default), which
+	// uses no processor when idle, throughput, which spins for a measured budget, or
+	// latency, which spins always, on a processor of its own for each reactor.
+	Policy reactor.Policy
 	// CQEntries is the capacity of a reactor's completion queues: connections that do
 	// not fit are refused. By default they begin with reactor.DefaultCQEntries and
 	// grow with the connections, up to what the device has.

@@ -45,7 +45,7 @@ func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
 		now = rt.cfg.now
 	}
 	s.r, err = reactor.New(reactor.Config{
-		Context: rt.dev, CQEntries: rt.cfg.CQEntries, Spin: rt.cfg.Spin, Node: node, CompVector: vector,
+		Context: rt.dev, CQEntries: rt.cfg.CQEntries, Spin: rt.cfg.Spin, Policy: rt.cfg.Policy, Node: node, CompVector: vector,
 		NoCallerDriving: rt.cfg.NoCallerDriving, Stepped: rt.cfg.stepped, Now: now,
 	})
 	if errors.Is(err, reactor.ErrConfig) {

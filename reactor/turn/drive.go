@@ -1,9 +1,6 @@
 package turn
 
-import (
-	"context"
-	"runtime"
-)
+import "context"
 
 // Drive waits for w on behalf of its goroutine: it runs turns if nobody else
 // does, and parks otherwise. It returns nil when w is settled, or the
@@ -30,7 +27,7 @@ func (t *Token) lead(ctx context.Context, w Parker, may, first bool) error {
 			}
 		}
 		mark("drive.go", ifTrue(may))
-		if may && t.take() || t.park(ctx, w, may) {
+		if may && t.takeSoon() || t.park(ctx, w, may) {
 			t.drive(ctx, w)
 			may = false
 		}
@@ -39,7 +36,7 @@ func (t *Token) lead(ctx context.Context, w Parker, may, first bool) error {
 
 // Begin takes the turn, if nobody has it and callers drive, for a goroutine that is
 // about to submit and to wait. Resume or Leave must follow, on that goroutine.
-func (t *Token) Begin() bool { return t.cfg.CallerDriving && t.take() }
+func (t *Token) Begin() bool { return t.cfg.CallerDriving && t.takeSoon() }
 
 // Leave gives the turn up that Begin took.
 func (t *Token) Leave() { t.leave(true) }
@@ -75,6 +72,7 @@ func (t *Token) park(ctx context.Context, w Parker, may bool) (given bool) {
 func (t *Token) drive(ctx context.Context, w Parker) {
 	t.stats.Drives.Add(1)
 	tired := false
+	var sp spell
 	for i, idle := 1, 0; ; i++ {
 		mark("driving", idle)
 		if w.Settled() {
@@ -83,11 +81,11 @@ func (t *Token) drive(ctx context.Context, w Parker) {
 		yield("turn")
 		if t.work.Turn(false) {
 			idle = 0
-		} else if idle++; idle > t.cfg.Spin {
+		} else if idle++; t.tires(idle, &sp) {
 			tired = true
 			break
 		} else {
-			runtime.Gosched()
+			t.rest(idle, w)
 		}
 		if t.wanted() && mutant != mutantDriveOn {
 			break
@@ -101,13 +99,13 @@ func (t *Token) drive(ctx context.Context, w Parker) {
 	t.leave(!tired || mutant == mutantTiredOffer)
 }
 
-// leave ends a driver's turn: it gives the turn to the loop if that wants it or
-// has errands, or to a waiter if it may and work is outstanding, or arms, polls
+// leave ends a driver's turn: it gives the turn to the loop if that wants it, or
+// spins, or has errands, or to a waiter if it may and work is outstanding, or arms, polls
 // again and releases.
 func (t *Token) leave(mayOffer bool) {
 	for round := range leaveRounds {
 		mark("leave", 2*round+ifTrue(mayOffer))
-		if t.wanted() && t.hand() {
+		if s := t.word.Load(); s != held && (s&wants != 0 && t.hand() || s&spun != 0 && t.lend()) {
 			return
 		}
 		if mutant != mutantNoErrands && t.work.Errands() {

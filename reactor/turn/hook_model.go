@@ -40,3 +40,57 @@ var mutant = noMutant
 
 // lookAround is one, so that how long a driver drives makes no difference.
 const lookAround = 1
+
+// outlast waits for a brief turn of the loop; false: there is none.
+func (t *Token) outlast() bool {
+	yield("take.brief")
+	if t.word.Load()&brief == 0 {
+		return false
+	}
+	block("take.outlast", func() bool { return t.word.Load()&brief == 0 })
+	return true
+}
+
+// Pace has no clock here.
+type Pace struct{}
+
+// spell counts rounds instead of time.
+type spell struct{ rounds int }
+
+func (s *spell) local() int { return s.rounds }
+
+// stirs tells whether whoever spins would find something, the loop or a driver for its result; set by the model test. Who
+// spins for ever waits for it: under the model waiting is never busy.
+var stirs = func(driver Parker) bool { return true }
+
+func (t *Token) breathe(s *spell) (over bool) {
+	if t.cfg.Spinning == SpinAlways {
+		block("watch.stirs", func() bool { return stirs(nil) })
+		return false
+	}
+	s.rounds++
+	return s.rounds > t.cfg.Spin
+}
+
+func (t *Token) look(*spell) Wake {
+	if mutant == mutantWatchDeaf {
+		return 0
+	}
+	return t.sleep.Look()
+}
+
+func (t *Token) met()  {}
+func (t *Token) vain() {}
+
+func (t *Token) slept()     {}
+func (t *Token) awoke(Wake) {}
+
+func (t *Token) tires(idle int, _ *spell) bool {
+	return t.cfg.Spinning != SpinAlways && idle > t.cfg.Spin
+}
+
+func (t *Token) rest(_ int, w Parker) {
+	if t.cfg.Spinning == SpinAlways {
+		block("drive.stirs", func() bool { return stirs(w) })
+	}
+}

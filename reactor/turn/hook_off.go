@@ -36,3 +36,20 @@ func pause(string, func() bool) { runtime.Gosched() }
 // and the errands: a busy turn is about a microsecond, a look that takes a
 // context's lock some tens of nanoseconds.
 const lookAround = 64
+
+// briefLooks is for how many looks at the word a caller waits for the spinning loop's
+// turn to end: some 2 µs, in which an empty turn on any device is over. Parking costs
+// about as much.
+const briefLooks = 2048
+
+// outlast waits for a brief turn of the loop; false: there is none, or it is long.
+func (t *Token) outlast() bool {
+	for range briefLooks {
+		if s := t.word.Load(); s < held {
+			return true
+		} else if s&brief == 0 {
+			break
+		}
+	}
+	return false
+}

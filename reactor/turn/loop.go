@@ -11,15 +11,21 @@ func (t *Token) Loop() {
 		if !t.take() && !t.want(wake) {
 			// A driver holds, and sees to what the bell was rung for.
 			wake = t.sleep.Wait(t.work.Deadline())
+			t.awoke(wake)
 			continue
 		}
-		if after := t.loopTurns(); after != nil {
+		after, closed := t.loopTurns()
+		if after != nil {
 			after() // user code, without the turn
 			wake = WakeEvent
 			continue
 		}
+		if closed {
+			return
+		}
 		t.stats.Sleeps.Add(1)
 		wake = t.sleep.Wait(t.work.Deadline())
+		t.awoke(wake)
 	}
 }
 
@@ -35,15 +41,16 @@ func (t *Token) want(wake Wake) bool {
 
 // loopTurns runs turns until nothing is left to do, and releases; or returns
 // user code to run first, with the turn given up as if the bell had been rung:
-// the loop will be back.
-func (t *Token) loopTurns() (after func()) {
+// the loop will be back. Spinning, it may have lost the turn to a driver, who does
+// the same then, or hear that the sleeper was closed.
+func (t *Token) loopTurns() (after func(), closed bool) {
 	for idle := 0; ; {
 		mark("loop", idle)
 		yield("loop")
 		if t.work.Errands() {
 			if after := t.work.Run(); after != nil {
 				t.drop(rung)
-				return after
+				return after, false
 			}
 		}
 		yield("turn")
@@ -56,10 +63,23 @@ func (t *Token) loopTurns() (after func()) {
 			idle = 0
 			continue
 		}
-		if idle < t.cfg.Spin && t.work.Outstanding() {
-			idle++
-			runtime.Gosched()
-			continue
+		switch {
+		case t.cfg.Spinning == SpinTurns:
+			if idle < t.cfg.Spin && t.work.Outstanding() {
+				idle++
+				runtime.Gosched()
+				continue
+			}
+		default:
+			switch t.watch() {
+			case watchFound:
+				idle = 0
+				continue
+			case watchLost:
+				return nil, false
+			case watchClosed:
+				return nil, true
+			}
 		}
 		yield("turn.arm")
 		if mutant != mutantNoArm && t.work.Turn(true) {
@@ -69,7 +89,7 @@ func (t *Token) loopTurns() (after func()) {
 			continue
 		}
 		if t.release() {
-			return nil
+			return nil, false
 		}
 	}
 }

@@ -99,6 +99,7 @@ func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) scenario {
 	return scenario{orders: permutations(kinds), build: func() world {
 		f := &fakeWorld{}
 		f.tok = New(f, f, cfg)
+		stirs = f.stirs
 		ops := 0
 		f.cast = append(f.cast, &actor{name: "loop", owner: -1, body: f.tok.Loop})
 		for i, c := range callers {
@@ -162,6 +163,9 @@ const stateLimit = 8_000_000
 func scenarios() map[string]scenario {
 	on, off := Config{CallerDriving: true}, Config{}
 	spin := Config{CallerDriving: true, Spin: 1}
+	watch, watchOff := Config{CallerDriving: true, Spinning: SpinBudget}, Config{Spinning: SpinBudget}
+	watchTwice := Config{CallerDriving: true, Spinning: SpinBudget, Spin: 1}
+	always, alwaysOff := Config{CallerDriving: true, Spinning: SpinAlways}, Config{Spinning: SpinAlways}
 	return map[string]scenario{
 		"one synchronous caller":              crew(on, syncCaller),
 		"one caller, spinning":                crew(spin, syncCaller),
@@ -185,20 +189,42 @@ func scenarios() map[string]scenario {
 		"control and errand beside a caller":  crew(on, syncCaller, controller, commander),
 		"closing after a caller":              crewWith(on, closing, syncCaller),
 		"closing after two callers":           crewWith(on, closing, syncCaller, syncCaller),
+
+		"watched: one synchronous caller":    crew(watch, syncCaller),
+		"watched: one caller, two rounds":    crew(watchTwice, syncCaller),
+		"watched: driving off":               crew(watchOff, syncCaller, postAndGo),
+		"watched: fire and forget":           crew(watch, postAndGo),
+		"watched: two synchronous callers":   crew(watch, syncCaller, syncCaller),
+		"watched: an errand beside a caller": crew(watch, syncCaller, commander),
+		"watched: a timer beside a caller":   crew(watch, syncCaller, timed),
+		"watched: control beside a caller":   crew(watch, syncCaller, controller),
+		"watched: closing after a caller":    crewWith(watch, closing, syncCaller),
+
+		"always: one synchronous caller":           crew(always, syncCaller),
+		"always: driving off":                      crew(alwaysOff, syncCaller, postAndGo),
+		"always: fire and forget":                  crew(always, postAndGo),
+		"always: two synchronous callers":          crew(always, syncCaller, syncCaller),
+		"always: a cancelled wait beside a caller": crew(always, syncCaller, cancelled),
+		"always: an errand beside a caller":        crew(always, syncCaller, commander),
+		"always: a timer beside a caller":          crew(always, syncCaller, timed),
+		"always: control beside a caller":          crew(always, syncCaller, controller),
+		"always: closing after a caller":           crewWith(always, closing, syncCaller),
 	}
 }
 
 // large scenarios are searched if VERBENA_MODEL=all; that takes minutes.
 func large() map[string]scenario {
-	on := Config{CallerDriving: true}
+	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, Spinning: SpinBudget}
 	return map[string]scenario{
-		"three synchronous callers":           crew(on, syncCaller, syncCaller, syncCaller),
-		"two synchronous and fire and forget": crew(on, syncCaller, syncCaller, postAndGo),
-		"control beside two callers":          crew(on, syncCaller, syncCaller, controller),
-		"two cancelled waits":                 crew(on, cancelled, cancelled),
-		"an errand beside two callers":        crew(on, syncCaller, syncCaller, commander),
-		"a timer beside two callers":          crew(on, syncCaller, syncCaller, timed),
-		"a second seat, cancelled":            crewWith(on, twoSeats, syncCaller, cancelled),
+		"three synchronous callers":                 crew(on, syncCaller, syncCaller, syncCaller),
+		"two synchronous and fire and forget":       crew(on, syncCaller, syncCaller, postAndGo),
+		"control beside two callers":                crew(on, syncCaller, syncCaller, controller),
+		"two cancelled waits":                       crew(on, cancelled, cancelled),
+		"an errand beside two callers":              crew(on, syncCaller, syncCaller, commander),
+		"a timer beside two callers":                crew(on, syncCaller, syncCaller, timed),
+		"a second seat, cancelled":                  crewWith(on, twoSeats, syncCaller, cancelled),
+		"watched: synchronous and asynchronous":     crew(watch, syncCaller, asyncCaller),
+		"watched: a cancelled wait beside a caller": crew(watch, syncCaller, cancelled),
 	}
 }
 
@@ -226,7 +252,7 @@ func TestEveryInterleaving(t *testing.T) {
 // the scenario named here has one.
 func TestEveryDefenceIsNeeded(t *testing.T) {
 	defer func() { mutant = noMutant }()
-	on := Config{CallerDriving: true}
+	on, watch, always := Config{CallerDriving: true}, Config{CallerDriving: true, Spinning: SpinBudget}, Config{CallerDriving: true, Spinning: SpinAlways}
 	for _, m := range []struct {
 		mutant int
 		name   string
@@ -248,6 +274,11 @@ func TestEveryDefenceIsNeeded(t *testing.T) {
 		{mutantOfferStay, "leave once an offer is accepted", crew(on, syncCaller, syncCaller), "hold the turn|does not hold"},
 		{mutantStandHasty, "wait for the leaver at the seat", crew(on, syncCaller, cancelled), "Drive had returned"},
 		{mutantNoTakeOffer, "take the offer that Park did not report", crewWith(on, lax, syncCaller, cancelled), "stuck|0 hold the turn|lost wake-up"},
+		{mutantWatchGone, "say that nobody spins any more", crew(watch, syncCaller, postAndGo), "lost wake-up"},
+		{mutantWatchStore, "and keep what else the word says", crew(watch, syncCaller, controller), "hold the turn|stuck|does not hold"},
+		{mutantWatchDeaf, "look at the channels while spinning", crewWith(always, closing, syncCaller), "stuck"},
+		{mutantWatchShy, "want the turn for an errand while spinning", crewWith(always, busy, syncCaller, commander), "livelock|stuck|lost wake-up"},
+		{mutantWatchLeaves, "come back while spinning", crew(watch, postAndGo), "lost wake-up"},
 		{noMutant, "an earlier deadline is an errand", crewWith(on, deafTimer, syncCaller, timed), "lost wake-up"},
 	} {
 		t.Run(m.name, func(t *testing.T) {

@@ -18,5 +18,10 @@ const (
 	mutantTiredOffer  // a driver that found nothing offers the turn
 	mutantOfferStay   // a driver goes on after its offer was accepted
 	mutantStandHasty  // a waiter does not wait for the leaver at its seat
+	mutantWatchGone   // a loop that ends its spinning while a driver holds does not say so
+	mutantWatchStore  // it says so without looking at what else the word says
+	mutantWatchDeaf   // a loop that spins does not look at its channels
+	mutantWatchShy    // a loop that spins does not want the turn for an errand
+	mutantWatchLeaves // a loop that spins leaves the turn to others for good
 	mutantNoTakeOffer // a waiter does not look for an offer that Park did not report
 )

@@ -12,6 +12,9 @@ import (
 // the next.
 const wakeKeys = 64
 
+// longAgo is a deadline that has passed.
+var longAgo = time.Unix(1, 0)
+
 // PollerSleeper makes a [Sleeper] of a poller. Its Work calls Ready in Errands
 // and Take in Run.
 type PollerSleeper struct {
@@ -54,6 +57,9 @@ func (s *PollerSleeper) Wait(deadline time.Time) (wake Wake) {
 	}
 	return wake
 }
+
+// Look implements [Sleeper].
+func (s *PollerSleeper) Look() Wake { return s.Wait(longAgo) &^ WakeTimer }
 
 // Ready tells whether keys wait for Take. Any goroutine may ask.
 func (s *PollerSleeper) Ready() bool { return s.ready.Load() != 0 }

@@ -30,6 +30,7 @@ func (w *stepWork) Deadline() time.Time { return time.Time{} }
 func (w *stepWork) Run() func()         { w.runs++; w.errand = false; return w.after }
 func (w *stepWork) Ring()               { w.rings++ }
 func (w *stepWork) Wait(time.Time) Wake { return WakeClosed }
+func (w *stepWork) Look() Wake          { return 0 }
 
 // Rule: a step runs one turn and the errands, and user code without the turn.
 func TestStep(t *testing.T) {

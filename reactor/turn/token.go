@@ -5,24 +5,40 @@ import (
 	"sync/atomic"
 )
 
-// The word: one of three states, and, while held, who else wants the turn. See
-// the package comment.
+// The word: one of four states, and, while held, who else wants the turn and what
+// the loop does. See the package comment.
 const (
-	asleep uint32 = 0
-	rung   uint32 = 1
-	held   uint32 = 2
+	asleep  uint32 = 0
+	rung    uint32 = 1
+	watched uint32 = 2
+	held    uint32 = 4
 
-	wantLoop  uint32 = 4 // the loop waits for the baton
-	wantKnock uint32 = 8 // a goroutine in WithTurn waits for the grant
+	wantLoop  uint32 = 8  // the loop waits for the baton
+	wantKnock uint32 = 16 // a goroutine in WithTurn waits for the grant
+	spun      uint32 = 32 // another than the loop holds, and the loop spins
+	brief     uint32 = 64 // the spinning loop holds, for one turn
+
+	wants = wantLoop | wantKnock
 )
 
 // Config says how a token behaves. The zero value works: no caller drives.
 type Config struct {
 	// CallerDriving lets goroutines that wait run turns themselves.
 	CallerDriving bool
+	// Spinning is what ends spinning; the zero value is SpinTurns.
+	Spinning Spinning
 	// Spin is how many empty turns in a row the loop or a driver makes before
-	// it arms and sleeps or parks.
+	// it arms and sleeps or parks; of SpinTurns.
 	Spin int
+	// Pace is the budget of SpinBudget; needed there, and the token's from New on.
+	Pace *Pace
+	// Spared counts what drivers found that would have woken the loop had it
+	// not spun, so that it knows what its spinning is good for; nil: nothing.
+	// The loop asks; it does not block.
+	Spared func() uint64
+	// Pinned says that Loop is called on a goroutine locked to its thread, which
+	// therefore yields seldom.
+	Pinned bool
 }
 
 // Token is the turn of one reactor.
@@ -55,6 +71,9 @@ type Stats struct {
 	Batons atomic.Uint64 // a holder gave the turn to the loop that wanted it
 	Grants atomic.Uint64 // a holder gave the turn to a goroutine in WithTurn
 	Sleeps atomic.Uint64 // the loop went to sleep
+	Spins  atomic.Uint64 // the loop began to spin
+	InVain atomic.Uint64 // of those, it found nothing for its budget
+	Lent   atomic.Uint64 // a driver left the turn to the spinning loop, unarmed
 }
 
 // New makes a token that nobody holds. Until Loop runs, or in a stepped
@@ -74,10 +93,18 @@ func (t *Token) take() bool {
 		if s >= held {
 			return false
 		}
-		if t.word.CompareAndSwap(s, held) {
+		if t.word.CompareAndSwap(s, taken(s)) {
 			return true
 		}
 	}
+}
+
+// taken is what the word becomes when another than the loop takes the turn.
+func taken(s uint32) uint32 {
+	if s == watched {
+		return held | spun
+	}
+	return held
 }
 
 // Submitted is called by a submitter after its push. It rings the loop if
@@ -109,8 +136,9 @@ func (t *Token) bell() {
 	}
 }
 
-// drop leaves the word at to, unless somebody wants the turn: then it is given
-// there, and drop returns false. Either way the caller holds no more.
+// drop leaves the word at to, or watched where the loop spins, unless somebody
+// wants the turn: then it is given there, and drop returns false. Either way the
+// caller holds no more.
 func (t *Token) drop(to uint32) bool {
 	yield("drop")
 	for {
@@ -121,18 +149,28 @@ func (t *Token) drop(to uint32) bool {
 			t.word.Store(to)
 			return true
 		}
-		if t.hand() {
-			return false
-		}
-		if t.word.Load() < held {
+		switch s := t.word.Load(); {
+		case s < held:
 			panic("turn: given up by one who does not hold it")
+		case s&wants != 0:
+			if t.hand() {
+				return false
+			}
+		case s&spun != 0:
+			if t.word.CompareAndSwap(s, watched) {
+				return true
+			}
+		case s&brief != 0:
+			if t.word.CompareAndSwap(s, to) {
+				return true
+			}
 		}
 	}
 }
 
 // wanted tells the holder whether somebody waits for the turn.
 func (t *Token) wanted() bool {
-	return t.word.Load() != held
+	return t.word.Load()&wants != 0
 }
 
 // hand gives the turn to who wants it: the loop before the one that knocks,
@@ -147,7 +185,11 @@ func (t *Token) hand() bool {
 				return true
 			}
 		case s&wantKnock != 0:
-			if t.word.CompareAndSwap(s, s&^wantKnock) {
+			to := s &^ (wantKnock | brief)
+			if s&brief != 0 {
+				to |= spun // the loop gives it away and spins on
+			}
+			if t.word.CompareAndSwap(s, to) {
 				t.stats.Grants.Add(1)
 				t.grant <- struct{}{}
 				return true
@@ -158,17 +200,24 @@ func (t *Token) hand() bool {
 	}
 }
 
-// wait takes the turn, or has its holder give it through gate.
+// wait takes the turn, or has its holder give it through gate. A loop that waits
+// does not spin.
 func (t *Token) wait(want uint32, gate chan struct{}) {
 	yield("want")
 	for {
 		s := t.word.Load()
+		to := taken(s)
+		if s >= held {
+			to = s | want
+		}
+		if want == wantLoop {
+			to &^= spun
+		}
 		switch {
+		case !t.word.CompareAndSwap(s, to):
 		case s < held:
-			if t.word.CompareAndSwap(s, held) {
-				return
-			}
-		case t.word.CompareAndSwap(s, s|want):
+			return
+		default:
 			block("gate", func() bool { return len(gate) > 0 })
 			<-gate
 			return
@@ -180,6 +229,7 @@ func (t *Token) wait(want uint32, gate chan struct{}) {
 // and polled empty. False: it still holds, because something was submitted
 // meanwhile.
 func (t *Token) release() bool {
+	t.slept()
 	if !t.drop(asleep) {
 		return true
 	}

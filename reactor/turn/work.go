@@ -18,7 +18,8 @@ type Work interface {
 	// Outstanding tells whether posted work has not completed yet.
 	Outstanding() bool
 	// Errands tells whether something waits that only the loop may do:
-	// callbacks, timers, control commands, channel events.
+	// callbacks, timers, control commands, channel events. A loop that spins asks
+	// without holding the turn, too.
 	Errands() bool
 	// Run does the errands. The loop calls it holding the turn; it returns a
 	// function to be called after the turn was released (user code), or nil.
@@ -49,6 +50,9 @@ type Sleeper interface {
 	// that it reports is an errand ([Work.Errands]) before it returns and until
 	// Run saw to it. Only the loop calls it.
 	Wait(deadline time.Time) Wake
+	// Look is Wait without sleep, and without a deadline. Only a loop that spins
+	// calls it.
+	Look() Wake
 }
 
 // Parker is a goroutine that waits for its result. [Waiter] makes one of a

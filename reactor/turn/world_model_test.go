@@ -134,6 +134,35 @@ func (f *fakeWorld) Wait(deadline time.Time) (wake Wake) {
 	return wake
 }
 
+// Look is a step: what it finds is an errand from then on.
+func (f *fakeWorld) Look() (wake Wake) {
+	yield("look")
+	if f.event && !f.fresh {
+		f.fresh = true
+		wake |= WakeEvent
+	}
+	if f.closed {
+		wake |= WakeClosed
+	}
+	learn(uint64(wake))
+	return wake
+}
+
+// stirs: who spins for ever waits until it would find something.
+func (f *fakeWorld) stirs(driver Parker) bool {
+	work := len(f.inbox)+len(f.cq) > 0 || f.Errands()
+	if w, ok := driver.(*fakeWaiter); ok {
+		return work || w.settled || w.cancelled || f.tok.word.Load()&wants != 0
+	}
+	if mutant != mutantWatchDeaf && (f.event && !f.fresh || f.closed) {
+		return true
+	}
+	if f.tok.word.Load() == watched {
+		return work
+	}
+	return f.tok.word.Load() >= held && f.Errands()
+}
+
 // device completes n operations, in order, whenever it likes.
 func (f *fakeWorld) device(n int) {
 	for i := range n {
@@ -154,8 +183,14 @@ func (f *fakeWorld) actors() []*actor { return f.cast }
 func (f *fakeWorld) reads(label string) uint64 {
 	word, yes := f.tok.word.Load(), false
 	switch label {
-	case "take", "want", "park.recheck":
+	case "take", "park.recheck":
 		yes = word < held
+	case "watch.take", "take.brief", "want":
+		return uint64(word)
+	case "lend":
+		yes = word == held|spun
+	case "leave.word":
+		return uint64(word)
 	case "submitted", "ring", "release.retake":
 		yes = word == asleep
 	case "drop":
@@ -214,7 +249,7 @@ func (f *fakeWorld) marked(a *actor) {
 // holds tells whether a stands before a step that only the holder takes.
 func (a *actor) holds() bool {
 	switch a.at.label {
-	case "loop", "turn", "turn.arm", "fn", "drop", "offer.seat", "offer.offer", "offer.refused", "retaken":
+	case "loop", "turn", "turn.arm", "fn", "drop", "offer.seat", "offer.offer", "offer.refused", "retaken", "lend", "drive.stirs":
 		return true
 	case "ctx.err":
 		return a.place == "driving"
@@ -240,12 +275,16 @@ func (f *fakeWorld) end(blocked []string) error {
 		if strings.HasSuffix(b, "@cancel") {
 			continue // too late for that
 		}
-		if b != "loop@sleep" || f.closed {
+		if b != "loop@sleep" && b != "loop@watch.stirs" || f.closed {
 			return fmt.Errorf("stuck: %v", blocked)
 		}
 	}
-	if w := f.tok.word.Load(); w != asleep && !f.closed {
-		return fmt.Errorf("ended with word %d, want asleep", w)
+	want := asleep
+	if f.tok.cfg.Spinning == SpinAlways {
+		want = watched
+	}
+	if w := f.tok.word.Load(); w != want && !f.closed {
+		return fmt.Errorf("ended with word %d, want %d", w, want)
 	}
 	return nil
 }

@@ -1,0 +1,104 @@
+package sys
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// wakeRounds is how many wake-ups WakeCost measures; the median counts, because the
+// scheduler has bad moments.
+const wakeRounds = 15
+
+// wakeKey is the key of the source that WakeCost wakes by.
+const wakeKey = 1
+
+// wakeCosts are what was measured: with a descriptor in the epoll set and without.
+var wakeCosts [2]struct {
+	once sync.Once
+	cost time.Duration
+	err  error
+}
+
+// WakeCost is how long it takes here from the event of a source like s until a goroutine
+// that sleeps in a [Poller] runs. It is measured once for sources with a
+// descriptor and once for those that announce themselves, and takes some
+// milliseconds then. s is in no poller. Any goroutine.
+//
+// Errors: those of making a poller and an event.
+func WakeCost(s Source) (time.Duration, error) {
+	i := 0
+	if !announces(s) && s.FD() >= 0 {
+		i = 1
+	}
+	w := &wakeCosts[i]
+	w.once.Do(func() { w.cost, w.err = measureWake(i == 1) })
+	return w.cost, w.err
+}
+
+// announces tells whether the source rings by itself.
+func announces(s Source) (does bool) {
+	s.Notify(func() { does = true })
+	s.Notify(nil)
+	return does
+}
+
+// byDescriptor is an event that is heard by its descriptor only.
+type byDescriptor struct{ *Event }
+
+// Notify does nothing.
+func (byDescriptor) Notify(func()) {}
+
+func measureWake(descriptor bool) (cost time.Duration, err error) {
+	p, err := NewPoller()
+	if err != nil {
+		return 0, err
+	}
+	defer p.Close()
+	ev, err := NewEvent()
+	if err != nil {
+		return 0, err
+	}
+	defer ev.Close()
+	var s Source = ev
+	if descriptor && ev.FD() >= 0 {
+		s = byDescriptor{ev}
+	}
+	if err := p.Attach(s, wakeKey); err != nil {
+		return 0, err
+	}
+	awake, again := make(chan time.Time), make(chan struct{})
+	go func() {
+		defer close(awake)
+		var keys [2]uint32
+		for range again {
+			for ev.Drain() == 0 {
+				if _, err := p.Wait(time.Time{}, keys[:]); err != nil {
+					return
+				}
+			}
+			awake <- time.Now()
+		}
+	}()
+	var took []time.Duration
+	for range wakeRounds {
+		again <- struct{}{}
+		time.Sleep(wakeSettle)
+		began := time.Now()
+		ev.Signal()
+		at, ok := <-awake
+		if !ok {
+			return 0, ErrPollerClosed
+		}
+		took = append(took, at.Sub(began))
+	}
+	close(again)
+	<-awake
+	slices.Sort(took)
+	return took[len(took)/2], nil
+}
+
+// wakeSettle is how long the sleeper is given to fall asleep: what it takes is
+// microseconds, and a processor that has been idle for less wakes faster than one that
+// has really gone to sleep.
+const wakeSettle = 200 * time.Microsecond

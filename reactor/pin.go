@@ -1,0 +1,79 @@
+package reactor
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/verbena-rdma/verbena/internal/sys"
+)
+
+// pins are the processors that loops are pinned to, with how many each.
+var pins struct {
+	sync.Mutex
+	loops map[int]int
+}
+
+// pinned locks the calling goroutine to its thread and pins that to a processor of the
+// node (counted from 1; 0 is any), the one with the fewest loops, the last of
+// those: devices like to interrupt the first. Where the system cannot, or leaves no
+// choice, the thread is only locked. undo, on the same goroutine, gives all back.
+func pinned(node int) (undo func()) {
+	runtime.LockOSThread()
+	before, err := sys.ThreadCPUs()
+	if err != nil {
+		return runtime.UnlockOSThread
+	}
+	cpu, ok := choose(node, before)
+	if !ok {
+		return runtime.UnlockOSThread
+	}
+	if sys.PinThread([]int{cpu}) != nil {
+		leavePin(cpu)
+		return runtime.UnlockOSThread
+	}
+	return func() {
+		leavePin(cpu)
+		if sys.PinThread(before) == nil {
+			runtime.UnlockOSThread()
+		} // else the thread ends with its goroutine
+	}
+}
+
+// choose takes a processor, of those that the process may use. One must be left
+// for everything else.
+func choose(node int, allowed []int) (cpu int, ok bool) {
+	if len(allowed) < 2 {
+		return 0, false
+	}
+	of := allowed
+	if nodes, err := sys.Nodes(); err == nil && node > 0 {
+		for _, n := range nodes {
+			if n.ID == node-1 {
+				of = slices.DeleteFunc(slices.Clone(n.CPUs), func(c int) bool { return !slices.Contains(allowed, c) })
+			}
+		}
+	}
+	if len(of) == 0 {
+		return 0, false
+	}
+	pins.Lock()
+	defer pins.Unlock()
+	if pins.loops == nil {
+		pins.loops = map[int]int{}
+	}
+	cpu = of[len(of)-1]
+	for _, c := range slices.Backward(of) {
+		if pins.loops[c] < pins.loops[cpu] {
+			cpu = c
+		}
+	}
+	pins.loops[cpu]++
+	return cpu, true
+}
+
+func leavePin(cpu int) {
+	pins.Lock()
+	pins.loops[cpu]--
+	pins.Unlock()
+}

@@ -1,0 +1,155 @@
+package reactor
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/sys"
+	"github.com/verbena-rdma/verbena/reactor/turn"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Policy says what a reactor does while nothing comes: what it costs a processor, and
+// what the next thing that comes costs. Waiting goroutines drive under each.
+type Policy uint8
+
+const (
+	// PolicyEconomy uses no processor when idle: after Config.Spin empty turns all is
+	// armed, the loop sleeps and waiters park. The default.
+	PolicyEconomy Policy = iota
+	// PolicyThroughput spins, the loop and a driver, before it arms and sleeps, for
+	// a budget that follows what a wake-up costs on this machine and device and
+	// whether spinning found something lately; with a reactor that is idle for long it
+	// is an eighth of a wake-up. While it spins no message costs an event. It wants
+	// two processors for each reactor that is busy.
+	PolicyThroughput
+	// PolicyLatency has the loop spin always, on a thread of its own that is pinned to
+	// a processor of the reactor's node where the system can do that, and drivers
+	// until their result is there. It takes that processor wholly, and another for
+	// each driver. All but one of the processors that Go uses (GOMAXPROCS) can be taken
+	// so; a reactor that finds none left has PolicyThroughput.
+	PolicyLatency
+
+	policies // their number
+)
+
+// String names the policy.
+func (p Policy) String() string {
+	switch p {
+	case PolicyEconomy:
+		return "economy"
+	case PolicyThroughput:
+		return "throughput"
+	case PolicyLatency:
+		return "latency"
+	}
+	return "no policy"
+}
+
+// spinning is what a reactor keeps of its policy.
+type spinning struct {
+	policy Policy // as it is carried out
+	pace   *turn.Pace
+	// spared counts receives that were polled off a queue that was not armed, each of
+	// which would have been an event. Written by the holder, read by the loop while
+	// it spins; publishes nothing.
+	spared atomic.Uint64
+	owns   bool // a processor, which is given back when the reactor is closed
+}
+
+// owned counts the loops of the process that have a processor to themselves: written by
+// ownProcessor and disown; publishes nothing.
+var owned atomic.Int64
+
+// ownProcessor takes one of Go's processors for a loop that never lets go of it, if
+// there is another left for everybody else.
+func ownProcessor() bool {
+	if owned.Add(1) < int64(runtime.GOMAXPROCS(0)) {
+		return true
+	}
+	owned.Add(-1)
+	return false
+}
+
+// disown gives the processor back. Close, once the loop has ended.
+func (r *Reactor) disown() {
+	if r.owns {
+		r.owns = false
+		owned.Add(-1)
+	}
+}
+
+// Policy is the policy that is carried out, which Config.Policy says more about. Any
+// goroutine.
+func (r *Reactor) Policy() Policy { return r.policy }
+
+// spin makes the token's configuration of the policy's. The channel is not in a poller
+// yet.
+func (r *Reactor) spin(cfg *turn.Config) error {
+	r.policy = r.cfg.Policy
+	if r.cfg.Stepped {
+		r.policy = PolicyEconomy
+	}
+	if r.policy == PolicyLatency {
+		if r.owns = ownProcessor(); !r.owns {
+			r.policy = PolicyThroughput
+		}
+	}
+	if r.policy == PolicyEconomy {
+		return nil
+	}
+	cfg.Spared = r.spared.Load
+	if r.policy == PolicyLatency {
+		cfg.Spinning, cfg.Pinned = turn.SpinAlways, true
+		return nil
+	}
+	arm, err := r.armCost()
+	if err != nil {
+		return err
+	}
+	wake, err := sys.WakeCost(r.channel)
+	if err != nil {
+		return err
+	}
+	r.pace = turn.NewPace(arm + wake)
+	cfg.Spinning, cfg.Pace = turn.SpinBudget, r.pace
+	return nil
+}
+
+// armRounds is how often arming is tried to see what it costs; the fastest counts.
+const armRounds = 8
+
+// armCost is what arming both completion queues takes on this device. They are empty,
+// so that no event comes of it, and armed when it returns: the first turn finds them so.
+func (r *Reactor) armCost() (cost time.Duration, err error) {
+	for i := range armRounds {
+		t := verbs.Turn{Arms: []verbs.ArmGroup{{CQ: r.sendCQ.cq}, {CQ: r.recvCQ.cq}}, Polls: r.polls}
+		began := time.Now()
+		if err = r.ctx.Turn(&t); err != nil {
+			return 0, err
+		}
+		if took := time.Since(began); i == 0 || took < cost {
+			cost = took
+		}
+	}
+	return cost, nil
+}
+
+// runLoop is the reactor's goroutine.
+func (r *Reactor) runLoop() {
+	defer close(r.done)
+	if r.policy == PolicyLatency {
+		defer pinned(r.cfg.Node)()
+	}
+	r.tok.Loop()
+}
+
+// spun adds what the policy did to s.
+func (r *Reactor) spun(s *Stats) {
+	t := r.tok.Stats()
+	s.Spins, s.SpinsInVain, s.Lent = t.Spins.Load(), t.InVain.Load(), t.Lent.Load()
+	if r.pace != nil {
+		s.SpinBudget = r.pace.Budget()
+	}
+}
