@@ -150,6 +150,6 @@ func (r *Reactor) spun(s *Stats) {
 	t := r.tok.Stats()
 	s.Spins, s.SpinsInVain, s.Lent = t.Spins.Load(), t.InVain.Load(), t.Lent.Load()
 	if r.pace != nil {
-		s.SpinBudget = r.pace.Budget()
+		s.MaxSpin = r.pace.Budget()
 	}
 }

@@ -34,7 +34,7 @@ type Stats struct {
 	Sleeps        uint64
 	Spins         uint64        // times the loop began to spin, by Config.Policy
 	SpinsInVain   uint64        // of those, it found nothing for its budget
-	SpinBudget    time.Duration // for how long it spins now; 0: by Config.Spin, or always
+	MaxSpin       time.Duration // its budget for spinning now; 0: Config.Spin turns, or always
 	Lent          uint64        // turns a driver left to the spinning loop, unarmed
 	Queues        int
 	Outstanding   int
@@ -89,7 +89,8 @@ func (s Stats) Add(o Stats) Stats {
 		Unanswered: s.Unanswered + o.Unanswered, Late: s.Late + o.Late, KeepAlives: s.KeepAlives + o.KeepAlives, Unflushed: s.Unflushed + o.Unflushed,
 		Arms: s.Arms + o.Arms, Events: s.Events + o.Events, Wakes: s.Wakes + o.Wakes,
 		Rechecks: s.Rechecks + o.Rechecks, Missed: s.Missed + o.Missed, Rings: s.Rings + o.Rings, Drives: s.Drives + o.Drives,
-		Offers: s.Offers + o.Offers, Sleeps: s.Sleeps + o.Sleeps, Queues: s.Queues + o.Queues, Outstanding: s.Outstanding + o.Outstanding,
+		Offers: s.Offers + o.Offers, Sleeps: s.Sleeps + o.Sleeps, Spins: s.Spins + o.Spins, SpinsInVain: s.SpinsInVain + o.SpinsInVain,
+		MaxSpin: max(s.MaxSpin, o.MaxSpin), Lent: s.Lent + o.Lent, Queues: s.Queues + o.Queues, Outstanding: s.Outstanding + o.Outstanding,
 		MaxOut: max(s.MaxOut, o.MaxOut), MaxStall: max(s.MaxStall, o.MaxStall), Stalled: s.Stalled + o.Stalled,
 		Lists: s.Lists.Add(o.Lists), Occupancy: s.Occupancy.Add(o.Occupancy), Polls: s.Polls.Add(o.Polls), Stalls: s.Stalls.Add(o.Stalls),
 	}

@@ -65,8 +65,10 @@ const stormShares = 10
 // queue whose event is lost is polled all the same when another's event comes;
 // there the reactor counts what it is owed (Stats.Missed).
 var stormModes = []stormMode{
-	{name: "volleys", cfg: reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: -1}, volleys: 1, most: 3, alone: true, share: 5},
-	{name: "callers drive", cfg: reactor.Config{Recheck: -1}, volleys: 1, most: 3, await: true, alone: true, share: 4},
+	{name: "volleys", cfg: reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: -1}, volleys: 1, most: 3, alone: true, share: 4},
+	{name: "callers drive", cfg: reactor.Config{Recheck: -1}, volleys: 1, most: 3, await: true, alone: true, share: 3},
+	{name: "throughput", cfg: reactor.Config{Policy: reactor.PolicyThroughput, Recheck: -1}, volleys: 1, most: 3, await: true, alone: true, share: 1},
+	{name: "latency", cfg: reactor.Config{Policy: reactor.PolicyLatency, Recheck: -1}, volleys: 1, most: 3, await: true, alone: true, share: 1},
 	{name: "crowd", cfg: reactor.Config{NoCallerDriving: true, Spin: -1}, volleys: stormCrowd, most: 1, share: 1},
 }
 

@@ -57,7 +57,7 @@ func idleWork() time.Duration {
 // goroutine waits for a message on each; and a message then wakes it through the
 // completion channel, before anybody looks by himself.
 func TestAnIdleProcessSleeps(t *testing.T) {
-	for name, cfg := range map[string]Config{"callers drive": {}, "loop only": {NoCallerDriving: true, Spin: -1}} {
+	for name, cfg := range map[string]Config{"callers drive": {}, "loop only": {NoCallerDriving: true, Spin: -1}, "throughput": {Policy: reactor.PolicyThroughput}} {
 		t.Run(name, func(t *testing.T) {
 			cfg.ConnectTimeout = patience()
 			onBeds(t, func(t *testing.T, d bed) {

@@ -8,12 +8,12 @@
 // and settles; nobody else does.
 //
 //		                  bell (a submitter)
-//		      asleep ─────────────────────────────> rung
-//		       ^   │                                │  ^
-//		release│   │take                        take│  │pass, or user code to run
-//		       │   v                                v  │
-//		      held ─────────────────────────────────────
-//		       ^ │
+//		      asleep ─────────────────────────────> rung      watched
+//		       ^   │                                │  ^        ^   │take
+//		release│   │take                        take│  │pass,   │   │(and the loop,
+//		       │   v                                v  │or user │   │ for a brief turn)
+//		      held ─────────────────────────────────────code    │   v
+//		       ^ │                                            held, spun
 //		  given│ │the loop, or one in WithTurn, wants it
 //		       │ v
 //		      held + wanted
@@ -23,6 +23,10 @@
 //	    after the release. The loop sleeps on its poller, or is about to.
 //	  - rung: as asleep, but the loop is on its way: the bell was written or is
 //	    about to be, or the loop runs user code and comes back.
+//	  - watched: as rung; the loop spins, and takes the turn again and again
+//	    (watch.go). A turn taken from there is spun, and given back there: who
+//	    drives arms nothing, as long as the loop spins. It says in the word when it
+//	    does not any more.
 //	  - held: one goroutine holds, the loop or a driver.
 //	  - held + wanted: two bits, one for the loop (there are events or timers that
 //	    it must see to) and one for a goroutine in WithTurn. The holder gives the

@@ -44,6 +44,11 @@ func TestStress(t *testing.T) {
 		{"no driving, completed at once", Config{Spin: 5}, false, 50_000, 16, true},
 		{"one caller, driving", Config{CallerDriving: true}, true, 20_000, 1, false},
 		{"one caller, no driving, completed at once", Config{}, false, 50_000, 1, false},
+		{"budget, driving, device", Config{CallerDriving: true, Spinning: SpinBudget, Pace: NewPace(10 * time.Microsecond)}, true, 50_000, 16, false},
+		{"budget, one caller, device", Config{CallerDriving: true, Spinning: SpinBudget, Pace: NewPace(time.Microsecond)}, true, 20_000, 1, false},
+		{"budget, no driving, device", Config{Spinning: SpinBudget, Pace: NewPace(10 * time.Microsecond)}, true, 50_000, 16, true},
+		{"always, driving, device", Config{CallerDriving: true, Spinning: SpinAlways}, true, 20_000, 16, true},
+		{"always, no driving, completed at once", Config{Spinning: SpinAlways}, false, 20_000, 16, false},
 	} {
 		t.Run(c.name, func(t *testing.T) { stress(t, newEcho(t, c.cfg, c.device), c.ops, c.callers, c.control, seed) })
 	}

@@ -1,0 +1,138 @@
+package reactor_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// message posts a receive and gives the future of what comes.
+func (e *end) message(sge verbs.SGE) (reactor.Future, error) {
+	p, f := e.r.Futures().New(e.r.Driver())
+	err := e.q.PostRecv(&reactor.Recv{Sink: called(func(c reactor.Completion, err error) { p.Settle(c, err) })}, []verbs.SGE{sge})
+	return f, err
+}
+
+// tell sends 8 bytes and waits until they are sent.
+func (e *end) tell(ctx context.Context, sge verbs.SGE) error {
+	f, err := e.q.PostQuiet(ctx, &reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+	if err == nil {
+		_, err = f.Await(ctx)
+	}
+	return err
+}
+
+// asks sends a message and waits for the answer, n times.
+func asks(t testing.TB, from, to *end, n int) {
+	t.Helper()
+	ctx := bounded(t)
+	_, here := from.bytes(0, 8)
+	_, there := to.bytes(0, 8)
+	next, err := to.message(there)
+	check(t, err)
+	answered := make(chan error, 1)
+	go func() {
+		for range n {
+			_, err := next.Await(ctx)
+			if err == nil {
+				next, err = to.message(there)
+			}
+			if err == nil {
+				err = to.tell(ctx, there)
+			}
+			if err != nil {
+				answered <- err
+				return
+			}
+		}
+		answered <- nil
+	}()
+	for range n {
+		f, err := from.message(here)
+		check(t, err)
+		check(t, from.tell(ctx, here))
+		_, err = f.Await(ctx)
+		check(t, err)
+	}
+	check(t, <-answered)
+	next.Discard()
+}
+
+// Rule: while a loop spins a message costs no event and no arming, and the statistics
+// show that it spins and for how long.
+func TestASpinningLoopSparesEvents(t *testing.T) {
+	const n = 2000
+	a, b := pair(t, reactor.Config{Policy: reactor.PolicyThroughput, Recheck: -1}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.close(t)
+	asks(t, a, b, n)
+	for _, e := range []*end{a, b} {
+		s := e.r.Stats()
+		t.Logf("%d messages: %d events, %d arms, %d sleeps, %d spins, %d of them in vain, %d turns lent, budget %v", n, s.Events, s.Arms, s.Sleeps, s.Spins, s.SpinsInVain, s.Lent, s.MaxSpin)
+		if s.Spins == 0 || s.MaxSpin == 0 || s.Lent == 0 {
+			t.Errorf("%d spins, %v of budget, %d turns lent, want some of each", s.Spins, s.MaxSpin, s.Lent)
+		}
+		if s.Arms > s.Lent || s.Events > s.Lent {
+			t.Errorf("%d arms and %d events, but only %d turns left to the spinning loop", s.Arms, s.Events, s.Lent)
+		}
+	}
+}
+
+// Rule: by default nothing spins but by Config.Spin.
+func TestEconomyDoesNotWatch(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.close(t)
+	asks(t, a, b, 100)
+	if s := a.r.Stats(); s.Spins != 0 || s.Lent != 0 || s.MaxSpin != 0 || a.r.Policy() != reactor.PolicyEconomy {
+		t.Errorf("%v: %d spins, %d turns lent, budget %v; want economy and none", a.r.Policy(), s.Spins, s.Lent, s.MaxSpin)
+	}
+}
+
+// Rule: loops that never sleep leave a processor to everybody else: who finds none for
+// itself has the throughput policy, and a closed reactor gives its own back.
+func TestLatencyLeavesAProcessor(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	dev := home().open(t, 0)
+	open := func() *reactor.Reactor {
+		return must(reactor.New(reactor.Config{Context: dev, Policy: reactor.PolicyLatency}))(t)
+	}
+	first, second := open(), open()
+	if first.Policy() != reactor.PolicyLatency || second.Policy() != reactor.PolicyThroughput {
+		t.Errorf("two reactors on two processors have the policies %v and %v, want latency and throughput", first.Policy(), second.Policy())
+	}
+	check(t, first.Close(bounded(t)))
+	third := open()
+	if third.Policy() != reactor.PolicyLatency {
+		t.Errorf("after one was closed the next has the policy %v, want latency", third.Policy())
+	}
+	check(t, second.Close(bounded(t)))
+	check(t, third.Close(bounded(t)))
+	check(t, dev.Close())
+}
+
+// Rule: a policy that there is not is refused.
+func TestUnknownPolicy(t *testing.T) {
+	dev := home().open(t, 0)
+	if _, err := reactor.New(reactor.Config{Context: dev, Policy: 99}); !errors.Is(err, reactor.ErrConfig) {
+		t.Errorf("policy 99: %v, want ErrConfig", err)
+	}
+	check(t, dev.Close())
+}
+
+// Rule: a loop that never sleeps serves those who do not drive, too: timers, functions
+// and completions of others.
+func TestLatencyServesErrands(t *testing.T) {
+	a, b := pair(t, reactor.Config{Policy: reactor.PolicyLatency, NoCallerDriving: true}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.close(t)
+	asks(t, a, b, 100)
+	rang := make(chan struct{})
+	a.r.After(1, func() { close(rang) })
+	comes(t, "a timer", rang)
+	check(t, a.r.Do(context.Background(), func() {}))
+}
