@@ -29,6 +29,7 @@ const (
 	maxInline      = 1 << 13 // more than any device takes
 	maxCQEntries   = 1 << 24 // of the devices known, 4 million
 	maxReactors    = 64
+	maxRecorder    = 1 << 20          // as a reactor
 	minPeerTimeout = time.Millisecond // less is the scheduler's, not the peer's
 )
 
@@ -130,6 +131,12 @@ type Options struct {
 	// which the peer's program does not see. A lost peer is noticed within KeepAlive and
 	// the bound of PeerTimeout. Default PeerTimeout; negative: never.
 	KeepAlive time.Duration
+	// Recorder is of how many operations that ended the connection keeps what they were,
+	// when each was started, posted and polled, and how it ended: see Conn.Recorded and
+	// Runtime.Stuck. Default 0: of none, which costs nothing; negative: none, whatever
+	// the runtime's options say. It costs three readings of the clock for an operation alone,
+	// and some 100 bytes for each that is kept or can be out.
+	Recorder int
 	// PrivateData goes to the peer with the request or the acceptance: at most
 	// MaxDialData or MaxAcceptData bytes; Bare, verbs.MaxPrivateConnect or
 	// verbs.MaxPrivateAccept. It is copied.
@@ -175,6 +182,7 @@ func (o Options) validate() (Options, error) {
 	if o.Inline = orDefault(o.Inline, DefaultInline); o.Inline < 0 {
 		o.Inline = 0
 	}
+	o.Recorder = max(o.Recorder, 0)
 	switch {
 	case o.SendDepth < 1 || o.SendDepth > maxSends:
 		return o, fmt.Errorf("%w: Options.SendDepth is %d, want 1 to %d", ErrConfig, o.SendDepth, maxSends)
@@ -186,6 +194,8 @@ func (o Options) validate() (Options, error) {
 		return o, fmt.Errorf("%w: Options.MaxSGE is %d, want 1 to %d", ErrConfig, o.MaxSGE, maxPieces)
 	case o.PeerTimeout > 0 && o.PeerTimeout < minPeerTimeout || o.KeepAlive > 0 && o.KeepAlive < minPeerTimeout:
 		return o, fmt.Errorf("%w: Options.PeerTimeout is %v and KeepAlive %v, want at least %v, or less than 0 for none", ErrConfig, o.PeerTimeout, o.KeepAlive, minPeerTimeout)
+	case o.Recorder > maxRecorder:
+		return o, fmt.Errorf("%w: Options.Recorder is %d, want at most %d", ErrConfig, o.Recorder, maxRecorder)
 	case (o.Shared != nil || o.Bare) && !o.Raw:
 		return o, fmt.Errorf("%w: Options.Shared and Bare are for raw connections", ErrConfig)
 	case o.Inline > maxInline:

@@ -127,7 +127,7 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	}
 	c.q, err = c.sh.r.Prepare(reactor.QueueConfig{
 		PD: rt.pd, Type: opts.kind, SendDepth: opts.SendDepth, RecvDepth: recvs, Shared: opts.Shared.queue(), ControlDepth: controls,
-		MaxSGE: opts.MaxSGE, Inline: max(opts.Inline, frameSize),
+		MaxSGE: opts.MaxSGE, Inline: max(opts.Inline, frameSize), Recorder: opts.Recorder,
 	})
 	if errors.Is(err, reactor.ErrConfig) {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -157,6 +157,7 @@ func (rt *Runtime) inherit(o Options) (Options, error) {
 	o.MaxSGE = orDefault(o.MaxSGE, d.MaxSGE)
 	o.PeerTimeout = orDefault(o.PeerTimeout, d.PeerTimeout)
 	o.KeepAlive = orDefault(o.KeepAlive, d.KeepAlive)
+	o.Recorder = orDefault(o.Recorder, d.Recorder)
 	if o.Inline == 0 {
 		if o.Inline = d.Inline; o.Inline == 0 {
 			o.Inline = -1

@@ -18,6 +18,7 @@ func TestBadOptionsAreOurs(t *testing.T) {
 		"RecvCredits": {RecvCredits: maxCredits + 1},
 		"MaxSGE":      {MaxSGE: 65},
 		"Inline":      {Inline: 1 << 20},
+		"Recorder":    {Recorder: maxRecorder + 1},
 		"PrivateData": {PrivateData: make([]byte, MaxAcceptData+1)},
 	} {
 		_, err := rt.DialOptions(testContext(t), first.at("1"), o)

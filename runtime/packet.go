@@ -60,8 +60,8 @@ type PacketConn struct {
 // ListenPacket opens datagrams at "host:port", where peers find it by
 // [PacketConn.Resolve]. An empty host is the device's address, port 0 is chosen
 // (see Addr): so do those who only send. Of the options SendDepth, RecvCredits
-// (datagrams that wait here until somebody receives them; more are lost), MaxSGE
-// and Inline count.
+// (datagrams that wait here until somebody receives them; more are lost), MaxSGE,
+// Inline and Recorder count.
 //
 // Errors: ErrAddress, ErrConfig, verbs.ErrNotSupported, the device's.
 //
@@ -91,6 +91,7 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 	p.task.Fn = p.match
 	p.q, err = p.sh.r.Prepare(reactor.QueueConfig{
 		PD: rt.pd, Type: verbs.QPTUD, SendDepth: o.SendDepth, RecvDepth: o.RecvCredits, MaxSGE: o.MaxSGE, Inline: o.Inline,
+		Recorder: o.Recorder,
 	})
 	if errors.Is(err, reactor.ErrConfig) {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
