@@ -37,7 +37,7 @@
 //
 // # Goroutines
 //
-// Post, TryPost, PostRecv, Do, Defer and After may be called from any goroutine.
+// Post, TryPost, PostRecv, PostRecvLater, Do, Defer and After may be called from any goroutine.
 // Sinks, event handlers and functions given to Do run holding the turn: they
 // must not block, and may call anything here but Post, Do, Stats and Close.
 // Callbacks of futures run on a goroutine of the reactor's own, without the turn.

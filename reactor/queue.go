@@ -36,7 +36,7 @@ type Queue struct {
 	hook ring.Hook[Queue]
 	// queued is set by the submitter that puts the queue on the ready list and
 	// cleared by the holder before it takes the stacks: what was pushed before
-	// a submitter found it set is taken.
+	// a submitter found it set is taken. (PostRecvLater pushes without it.)
 	queued    atomic.Bool
 	sendStack *ring.IndexStack
 	recvStack *ring.IndexStack // nil without receives

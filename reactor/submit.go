@@ -190,47 +190,6 @@ func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
 	w.SetRDMA(s.Remote, s.RKey)
 }
 
-// PostRecv submits a receive. It never waits: ErrRecvFull when RecvDepth
-// receives are out. Sink must be set. Otherwise as Post.
-func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE) error {
-	if r.Sink == nil {
-		return fmt.Errorf("%w: a receive without a sink", ErrRequest)
-	}
-	if q.recvFree == nil {
-		return fmt.Errorf("%w: the queue has no receives", ErrRecvFull)
-	}
-	n, err := q.checkSGEs(sges, 0, q.maxRecv())
-	if err != nil {
-		return err
-	}
-	free, ok := q.recvFree.Get()
-	if !ok {
-		if err := q.failed.get(); err != nil {
-			return err
-		}
-		return ErrRecvFull
-	}
-	if err := q.failed.get(); err != nil { // after taking, as in post
-		q.recvFree.Put(free)
-		q.r.tok.Submitted()
-		return err
-	}
-	i := uint32(q.cfg.sends()) + free
-	sl := &q.tab.slots[i]
-	sl.kind, sl.bytes = KindRecv, n
-	sl.sink, sl.lease, sl.tag = r.Sink, r.Lease, r.Tag
-	w := &q.tab.recvWR[free]
-	list, addr := q.tab.slotSGEs(i)
-	w.WRID = packWRID(q.id, i, sl.gen, KindRecv)
-	w.SGList, w.NumSGE = addr, uint32(copy(list, sges))
-	if q.rec != nil {
-		q.rec.submitted(q.r, i)
-	}
-	q.recvStack.Push(i)
-	q.submit(Wait)
-	return nil
-}
-
 // submit tells the reactor that the queue has something on a stack.
 func (q *Queue) submit(m Manner) {
 	if !q.queued.Load() && q.queued.CompareAndSwap(false, true) {

@@ -7,12 +7,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Who is told what of the receives that were posted again:
+// Who is told what of the receives that came back:
 //
 //	         Release              grant                    take, at the peer
 //	(held) ──────────> unreturned ──────> told, on the way ─────────────────> usable
 //	                        ^                │ the frame was not posted
 //	                        └────────────────┘ ungrant
+//
+// A receive is posted with the frame that tells it, in one list with all the frame tells
+// (reactor.Queue.PostRecvLater): the peer uses none before, and one doorbell does for half
+// of all.
 //
 // Credits ride on messages. When none goes the other way they are told by an
 // update of their own, in two cases:

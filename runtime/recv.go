@@ -48,6 +48,12 @@ func (s *recvSlot) post() error {
 	return s.c.q.PostRecv(&reactor.Recv{Sink: s.c, Tag: uint64(s.i)}, s.sge[:])
 }
 
+// postLater is post for a receive that the peer has not been told of: it is with the
+// device before the frame that tells it (credits.go), and until then costs no doorbell.
+func (s *recvSlot) postLater() error {
+	return s.c.q.PostRecvLater(&reactor.Recv{Sink: s.c, Tag: uint64(s.i)}, s.sge[:])
+}
+
 func (s *recvSlot) free() { s.buf.drop() }
 
 // makeRecvs allocates the buffers of n receives.
@@ -84,7 +90,7 @@ type Message struct {
 	number uint64
 }
 
-// Release gives the buffer back: it is posted again and the peer gets its
+// Release gives the buffer back: it is posted again when the peer gets its
 // credit. Data must not be used after it. ErrMessage when it was released
 // already. It does not block, but as Buffer.Release says when the connection is
 // gone and its messages are large.
@@ -94,7 +100,7 @@ func (m Message) Release() error {
 		return ErrMessage
 	}
 	c := s.c
-	if err := s.post(); err != nil { // the connection is going or gone
+	if err := s.postLater(); err != nil { // the connection is going or gone
 		return s.buf.Release()
 	}
 	c.giveBack(1)

@@ -1,0 +1,71 @@
+package reactor
+
+import (
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// PostRecv submits a receive. It never waits: ErrRecvFull when RecvDepth
+// receives are out. Sink must be set. Otherwise as Post.
+func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE) error {
+	err := q.pushRecv(r, sges)
+	if err == nil {
+		q.submit(Wait)
+	}
+	return err
+}
+
+// PostRecvLater is PostRecv for a receive that nobody can need before the queue posts
+// something else: it is not told to the reactor, and goes with the next send or PostRecv
+// of the queue, in the same turn and before the sends. So receives that the peer may use
+// only when it was told of them are posted in one list with the message that tells it.
+// Without anything that follows it stays here, and ends with Release.
+func (q *Queue) PostRecvLater(r *Recv, sges []verbs.SGE) error {
+	err := q.pushRecv(r, sges)
+	// Order: pushed, then the cause is read. Release sets the cause, then takes the
+	// stack; so it either takes ours, or we see the cause, and a turn refuses it.
+	if err == nil && q.failed.err.Load() != nil {
+		q.submit(Wait)
+	}
+	return err
+}
+
+// pushRecv takes a slot, fills it and puts it on the stack, where nobody knows of it.
+func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
+	if r.Sink == nil {
+		return fmt.Errorf("%w: a receive without a sink", ErrRequest)
+	}
+	if q.recvFree == nil {
+		return fmt.Errorf("%w: the queue has no receives", ErrRecvFull)
+	}
+	n, err := q.checkSGEs(sges, 0, q.maxRecv())
+	if err != nil {
+		return err
+	}
+	free, ok := q.recvFree.Get()
+	if !ok {
+		if err := q.failed.get(); err != nil {
+			return err
+		}
+		return ErrRecvFull
+	}
+	if err := q.failed.get(); err != nil { // after taking, as in post
+		q.recvFree.Put(free)
+		q.r.tok.Submitted()
+		return err
+	}
+	i := uint32(q.cfg.sends()) + free
+	sl := &q.tab.slots[i]
+	sl.kind, sl.bytes = KindRecv, n
+	sl.sink, sl.lease, sl.tag = r.Sink, r.Lease, r.Tag
+	w := &q.tab.recvWR[free]
+	list, addr := q.tab.slotSGEs(i)
+	w.WRID = packWRID(q.id, i, sl.gen, KindRecv)
+	w.SGList, w.NumSGE = addr, uint32(copy(list, sges))
+	if q.rec != nil {
+		q.rec.submitted(q.r, i)
+	}
+	q.recvStack.Push(i)
+	return nil
+}
