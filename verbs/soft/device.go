@@ -158,6 +158,31 @@ func (d *device) kick() {
 	}
 }
 
+// kickFor is kick, after requests were posted to q, nil for none. When the engine
+// is at rest, the caller, who runs it then, puts q on its list himself, which
+// spares both the doorbell.
+func (d *device) kickFor(q *queuePair) {
+	p := d.port.Load()
+	if p == nil {
+		return
+	}
+	if q != nil {
+		if p.Enter() {
+			// Looked at again with the token: once it has left the fabric, the
+			// device is not the old port's any more (detach waits for the token).
+			if d.port.Load() == p {
+				d.activate(q)
+			} else {
+				q.ring()
+			}
+			p.Run()
+			return
+		}
+		q.ring()
+	}
+	p.Kick()
+}
+
 // nextNumber numbers objects for messages.
 func (d *device) nextNumber() uint32 {
 	d.numbers++

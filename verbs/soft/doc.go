@@ -16,9 +16,11 @@
 //
 // # The way of a WRITE
 //
-//  1. Context.Turn copies the work request into the send queue's ring and puts
-//     the queue pair on the device's doorbell list (post_send.go).
-//  2. Port.Kick runs the engine: the requester gives the request its PSNs, cuts
+//  1. Context.Turn copies the work request into the send queue's ring
+//     (post_send.go). If it finds the engine at rest it puts the queue pair on
+//     its list and runs it; otherwise it puts it on the doorbell list, for
+//     whoever runs the engine (device.kickFor).
+//  2. The engine runs: the requester gives the request its PSNs, cuts
 //     it to the path MTU and sends packets that point into the sender's
 //     registered memory (requester.go, emit.go).
 //  3. The peer's engine parses the header, checks PSN, opcode, key, range and

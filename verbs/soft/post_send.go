@@ -17,7 +17,7 @@ var supported = verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWri
 const knownFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | verbs.SendInline
 
 // postSend copies the requests of a group into the queue. It tells whether the
-// engine has to run.
+// engine has to run and the queue pair to be put on its list.
 //
 //	EINVAL  no such queue pair here, RESET, INIT or RTR; opcode, flags, number
 //	        of elements, inline length, atomic length or alignment; list too short;
@@ -76,7 +76,6 @@ func (c *deviceContext) postSend(g *verbs.SendGroup) (ring bool) {
 		return false
 	}
 	sq.head.Store(head + uint64(n))
-	q.ring()
 	return true
 }
 

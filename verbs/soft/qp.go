@@ -42,7 +42,8 @@ type queuePair struct {
 
 	events asyncState // COMM_EST, SQ_DRAINED, LAST_WQE_REACHED, errors
 
-	// rung is set by the poster that puts the queue pair on the doorbell list,
+	// rung is set by the poster that puts the queue pair on the doorbell list
+	// (one that runs the engine itself does not need to; device.kickFor),
 	// cleared by the engine that takes it off, before it looks at the queue.
 	rung     atomic.Bool
 	bellHook ring.Hook[queuePair]

@@ -26,13 +26,17 @@ func (c *deviceContext) Turn(t *verbs.Turn) error {
 			ring = true
 		}
 	}
+	var last *queuePair // posted to, and not yet on the doorbell list
 	for i := range t.Sends {
-		if c.postSend(&t.Sends[i]) {
-			ring = true
+		if g := &t.Sends[i]; c.postSend(g) {
+			if last != nil {
+				last.ring()
+			}
+			last, ring = g.QP.(*queuePair), true
 		}
 	}
 	if ring {
-		c.dev.kick()
+		c.dev.kickFor(last)
 	}
 	for i := range t.Arms {
 		g := &t.Arms[i]

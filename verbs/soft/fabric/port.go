@@ -146,6 +146,14 @@ func (p *Port) Kick() {
 	}
 }
 
+// Enter begins what Run ends, as within Exclusive, if the endpoint is not running;
+// otherwise it is false, and nothing has happened: leave the work where a turn finds
+// it, and Kick. It never waits. Always false in virtual time. Any goroutine.
+func (p *Port) Enter() bool { return !p.f.cfg.Virtual && p.token.tryTake() }
+
+// Run turns the endpoint, as Kick does. Only after Enter.
+func (p *Port) Run() { p.f.drive(p, kickBudget) }
+
 // Wake sees to it that the endpoint is turned soon, but not on this goroutine:
 // for callers in the middle of another endpoint's turn. Any goroutine; it never
 // waits.

@@ -19,13 +19,19 @@ func TestExclusiveExcludesTurns(t *testing.T) {
 	e := &toy{onTurn: func(time.Duration) { inside++ }}
 	attach(t, f, e)
 	var wg sync.WaitGroup
-	for i := range 4 {
+	for i := range 6 {
 		wg.Go(func() {
 			for range 500 {
-				if i%2 == 0 {
+				switch i % 3 {
+				case 0:
 					e.port.Kick()
-				} else {
+				case 1:
 					e.port.Exclusive(func() { inside++ })
+				default:
+					if e.port.Enter() {
+						inside++
+						e.port.Run()
+					}
 				}
 			}
 		})
