@@ -36,6 +36,7 @@ stress: ## stress under the race detector (STRESSOPS=, EVENTS=10000000), the lar
 	VERBENA_EVENTS=$(EVENTS) $(GO) test -count=1 -timeout 4h -run NoWakeUpIsLost -v ./reactor
 	VERBENA_NTH=all $(GO) test -count=1 -timeout 1h -run NthCall -v ./runtime
 	VERBENA_MODEL=all $(GO) test -count=1 -timeout 4h -tags verbena_model ./reactor/turn ./runtime/actor ./internal/ring
+	VERBENA_MODEL=all $(GO) test -count=1 -timeout 4h -tags verbena_model -run ReadyModel ./reactor
 
 stress-rxe: ## completion events on Soft-RoCE until EVENTS=10000000 have come (hours)
 	VERBENA_EVENTS=$(EVENTS) VERBENA_STORM_TIME=8h $(GO) test -count=1 -timeout 25h -run NoWakeUpIsLost -v \

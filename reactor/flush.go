@@ -12,7 +12,7 @@ func (r *Reactor) gather() bool {
 	did := false
 	for q := r.ready.TakeAll(); q != nil; {
 		next := q.hook.Unlink()
-		q.queued.Store(false) // from here on it may be pushed again
+		q.queued.Leave() // from here on it may be pushed again
 		did = q.gatherSends() || did
 		did = q.gatherRecvs() || did
 		q = next

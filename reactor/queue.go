@@ -3,7 +3,6 @@ package reactor
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -34,10 +33,9 @@ type Queue struct {
 	failed   failure
 
 	hook ring.Hook[Queue]
-	// queued is set by the submitter that puts the queue on the ready list and
-	// cleared by the holder before it takes the stacks: what was pushed before
-	// a submitter found it set is taken. (PostRecvLater pushes without it.)
-	queued    atomic.Bool
+	// queued: on the ready list, or about to be. Submitters enter after their push,
+	// the holder leaves before it takes the stacks. (PostRecvLater pushes without it.)
+	queued    ring.Listed
 	sendStack *ring.IndexStack
 	recvStack *ring.IndexStack // nil without receives
 	sendFree  *ring.Slots      // who has one has room in the send queue

@@ -192,7 +192,7 @@ func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
 
 // submit tells the reactor that the queue has something on a stack.
 func (q *Queue) submit(m Manner) {
-	if !q.queued.Load() && q.queued.CompareAndSwap(false, true) {
+	if q.queued.Enter() {
 		q.r.ready.Push(q)
 	}
 	if m == Quiet {

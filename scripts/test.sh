@@ -55,6 +55,7 @@ fi
 
 tests "tests, portable" -tags portable ./futures/... ./reactor/... ./verbs/... ./runtime/... ./internal/...
 tests "turn model" -tags verbena_model ./reactor/turn ./runtime/actor ./internal/ring
+tests "ready list model" -tags verbena_model -run ReadyModel ./reactor
 sum fuzz "fuzz, $FUZZTIME each" "$FUZZTIME" ./...
 TESTSUM=$tmp/testsum STEPS=$tmp/steps sh scripts/rxe.sh || sum check "scripts/rxe.sh, exit code $?" -- false
 

@@ -5,6 +5,7 @@
 //	Slots       a FreeList for whose indices goroutines wait       admission
 //	SPSC        one pushes values, one pops them, bounded          pipes
 //	MPSC        many push values, one pops them, bounded           mailboxes
+//	Listed      whether something is in an Inbox already          ready lists
 //	Inbox       many push objects, one takes all, in order         events
 //	Credits     a counting semaphore that waits on a context       flow control
 //

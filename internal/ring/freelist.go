@@ -44,12 +44,15 @@ const tagOne = 1 << 32
 // allocate.
 func (f *FreeList) Get() (uint32, bool) {
 	for {
+		fresh()
 		h := f.head.Load()
 		i := uint32(h)
 		if i == none {
 			return 0, false
 		}
+		yield()
 		below := f.next[i].load()
+		yield()
 		if f.head.CompareAndSwap(h, (h&^none+tagOne)|uint64(below)) {
 			return i, true
 		}
@@ -60,8 +63,10 @@ func (f *FreeList) Get() (uint32, bool) {
 // not block or allocate.
 func (f *FreeList) Put(i uint32) {
 	for {
+		fresh()
 		h := f.head.Load()
 		f.next[i].store(uint32(h))
+		yield()
 		if f.head.CompareAndSwap(h, (h&^none+tagOne)|uint64(i)) {
 			return
 		}
@@ -79,8 +84,10 @@ func (f *FreeList) PutN(is []uint32) {
 	}
 	last := is[len(is)-1]
 	for {
+		fresh()
 		h := f.head.Load()
 		f.next[last].store(uint32(h))
+		yield()
 		if f.head.CompareAndSwap(h, (h&^none+tagOne)|uint64(is[0])) {
 			return
 		}

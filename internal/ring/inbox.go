@@ -17,6 +17,7 @@ func (h *Hook[T]) Next() *T { return h.next }
 // Unlink is Next, and clears the link: the object keeps nothing alive and may
 // be pushed again. Only the consumer may call it.
 func (h *Hook[T]) Unlink() *T {
+	yield()
 	n := h.next
 	h.next = nil
 	return n
@@ -50,8 +51,10 @@ type Inbox[T any, P Node[T]] struct {
 func (q *Inbox[T, P]) Push(p P) (wasEmpty bool) {
 	hook := p.InboxHook()
 	for {
+		fresh()
 		h := q.head.Load()
 		hook.next = h
+		yield()
 		if q.head.CompareAndSwap(h, (*T)(p)) {
 			return h == nil
 		}
@@ -69,10 +72,12 @@ func (q *Inbox[T, P]) Push(p P) (wasEmpty bool) {
 //
 // Only the consumer may call it; it does not block or allocate.
 func (q *Inbox[T, P]) TakeAll() *T {
+	yield()
 	if q.head.Load() == nil { // a load is far cheaper than a swap
 		return nil
 	}
 	var first *T
+	yield()
 	for p := q.head.Swap(nil); p != nil; {
 		hook := P(p).InboxHook()
 		below := hook.next

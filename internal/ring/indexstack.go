@@ -54,8 +54,10 @@ func checkCount(what string, n int) {
 // the bell. Any goroutine may call it; it does not block or allocate.
 func (s *IndexStack) Push(i uint32) (wasEmpty bool) {
 	for {
+		fresh()
 		h := s.head.Load()
 		s.next[i] = h
+		yield()
 		if s.head.CompareAndSwap(h, i) {
 			return h == none
 		}
@@ -67,9 +69,11 @@ func (s *IndexStack) Push(i uint32) (wasEmpty bool) {
 // nothing. Only the consumer may call it; it does not block or allocate. Read
 // Next(i) before i can be pushed again.
 func (s *IndexStack) TakeAll() (first uint32, n int) {
+	yield()
 	if s.head.Load() == none { // a load is far cheaper than a swap
 		return none, 0
 	}
+	yield()
 	i := s.head.Swap(none)
 	first = none
 	for i != none {

@@ -1,0 +1,38 @@
+//go:build verbena_model
+
+package ring
+
+// What a model test takes in as shared.
+
+// Digest takes in the stack.
+func (s *IndexStack) Digest(d *Digest) {
+	d.Add(uint64(s.head.Load()))
+	for _, n := range s.next {
+		d.Add(uint64(n))
+	}
+}
+
+// Digest takes in whether it is listed.
+func (l *Listed) Digest(d *Digest) {
+	if l.is.Load() {
+		d.Add(1)
+	} else {
+		d.Add(2)
+	}
+}
+
+// Digest takes in the inbox and the links of all objects that it may hold.
+func (q *Inbox[T, P]) Digest(d *Digest, all []*T) {
+	id := func(p *T) (n uint64) {
+		for i := range all {
+			if all[i] == p {
+				n = uint64(i) + 1
+			}
+		}
+		return n // 0: nil
+	}
+	d.Add(id(q.head.Load()))
+	for _, p := range all {
+		d.Add(id(P(p).InboxHook().next))
+	}
+}
