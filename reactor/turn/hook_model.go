@@ -2,6 +2,8 @@
 
 package turn
 
+import "time"
+
 // seatCount is for how many seats there is room.
 const seatCount = 2
 
@@ -53,6 +55,12 @@ func (t *Token) outlast() bool {
 
 // Pace has no clock here.
 type Pace struct{}
+
+// NewPace is for the reactor, which is built with this too.
+func NewPace(time.Duration) *Pace { return new(Pace) }
+
+// Budget is none.
+func (*Pace) Budget() time.Duration { return 0 }
 
 // spell counts rounds instead of time.
 type spell struct{ rounds int }
