@@ -212,8 +212,9 @@ func (q *Queue) OnFail(fn func(error)) { q.onFail = fn }
 // never. It must be set before Bind.
 func (q *Queue) OnFlush(fn func()) { q.onFlush = fn }
 
-// Idle calls fn, holding the turn, as soon as nothing of the queue is out with
-// the device; SendsIdle does so for sends alone. Holder only.
+// Idle calls fn, holding the turn, as soon as nothing of the queue is submitted or out
+// with the device, and all of that was delivered; SendsIdle does so for sends alone.
+// Holder only.
 func (q *Queue) Idle(fn func()) { q.whenIdle(fn, false) }
 
 // SendsIdle is Idle for sends.
@@ -230,9 +231,19 @@ func (q *Queue) whenIdle(fn func(), sends bool) {
 }
 
 func (q *Queue) checkIdle() {
-	for len(q.idle) > 0 && q.order.len() == 0 && (q.sendStack == nil || q.sendStack.Empty()) && (q.idle[0].sends || q.recvs == 0) {
+	for len(q.idle) > 0 && q.sendsIdle() && (q.idle[0].sends || q.recvsIdle()) {
 		fn := q.idle[0].fn
 		q.idle = q.idle[1:]
 		q.r.notify(fn)
 	}
+}
+
+// sendsIdle and recvsIdle look at what is out, what waits to be posted, and the request
+// of a goroutine whose turn has just begun (gatherLone).
+func (q *Queue) sendsIdle() bool {
+	return q.order.len() == 0 && (q.sendStack == nil || q.sendStack.Empty()) && q.r.lone != q
+}
+
+func (q *Queue) recvsIdle() bool {
+	return q.recvs == 0 && (q.recvStack == nil || q.recvStack.Empty())
 }

@@ -17,7 +17,7 @@ import (
 //
 //	          dial                 ESTABLISHED            Close
 //	(new) ──────────> connecting ────────────> open ───────────────> draining ─┐
-//	  │    accept          │                    │ failed completion,           │ sends done,
+//	  │    accept          │                    │ failed completion, Cancel,   │ sends done,
 //	  └────────────────────┤                    │ DISCONNECTED, device gone    │ or ctx ended
 //	                       │ refused, timeout,  v                              v
 //	                       │ given up        failed ───────── Close ───────> gone
@@ -91,12 +91,13 @@ type Conn struct {
 	arrived   []int  // receive slots with messages, oldest first
 	arrivals  uint64 // messages ever arrived: credits that the peer has used
 	wants     []*want
-	pruned    int  // wants left by the last prune
-	creditDue bool // credits to tell, but no room to send them
-	parting   bool // disconnected on the way to the end
-	lost      bool // the device is gone
-	drained   bool // no receive is out any more: nothing will arrive
-	lastTaken bool // the last shared receive was taken
+	pruned    int             // wants left by the last prune
+	creditDue bool            // credits to tell, but no room to send them
+	parting   bool            // disconnected on the way to the end
+	lost      bool            // the device is gone
+	drained   bool            // nothing is out any more: nothing will arrive
+	homes     []chan struct{} // of those in Cancel; closed when drained
+	lastTaken bool            // the last shared receive was taken
 	onTaken   func()
 }
 

@@ -12,6 +12,7 @@ var (
 	ErrConfig         = errors.New("runtime: bad configuration")
 	ErrClosed         = errors.New("runtime: closed")
 	ErrConnClosed     = errors.New("runtime: connection closed")
+	ErrCancelled      = errors.New("runtime: connection cancelled")
 	ErrPeerClosed     = errors.New("runtime: connection closed by the peer")
 	ErrAddress        = errors.New("runtime: bad address")
 	ErrUnreachable    = errors.New("runtime: peer unreachable")

@@ -25,6 +25,8 @@ type simEnd struct {
 	windows []*simWindow
 	held    []simHeld
 
+	home    chan struct{} // of Cancel, while it waits
+	homeBy  time.Duration // it must be closed by then
 	closing bool          // Close or Abort was called here
 	closeBy time.Duration // it must be gone by then
 	sawEnd  bool          // all that arrived was received, and then the cause
@@ -79,6 +81,10 @@ func (e *simEnd) act() {
 		}
 		return
 	}
+	if r.one(simCancels) {
+		e.cancel()
+		return
+	}
 	for n := r.between(0, 3); n > 0; n-- {
 		if e.cutOff { // nobody has told us yet; memory cannot be registered any more
 			e.atomicWrite()
@@ -107,10 +113,12 @@ func (e *simEnd) collect() {
 	if e.flushedAt != 0 && e.c.Err() == nil && w.now() > e.flushedAt+2*causeBound {
 		w.fail("%v: end %d: operations were flushed, but the connection does not fail", e.p, e.side)
 	}
+	home := e.home != nil && isClosed(e.home) // likewise
 	before := len(e.ops)
 	e.ops = e.takeInOrder(e.ops)
 	e.inTime(before)
 	e.recvs = e.takeInOrder(e.recvs)
+	e.cancelled(home)
 	e.takeMessages()
 	e.releaseHeld(closed)
 	if !closed {
@@ -246,4 +254,26 @@ func (e *simEnd) close(hard bool) {
 		e.c.end(false)
 	}
 	e.closing, e.closeBy = true, e.w.now()+simPatience
+}
+
+// simCancels is in how many steps of an end it cancels its connection once.
+const simCancels = 5000
+
+// cancel has everything come home.
+func (e *simEnd) cancel() {
+	e.p.excuse("it was cancelled")
+	e.home, e.homeBy = e.c.cancel(), e.w.now()+simPatience
+	e.w.cancels++
+}
+
+// cancelled looks at what a Cancel has achieved that has come to its end, or not.
+func (e *simEnd) cancelled(home bool) {
+	switch {
+	case home && len(e.ops)+len(e.recvs) > 0:
+		e.w.fail("%v: end %d is cancelled, and operations are not settled: %v", e.p, e.side, e)
+	case home:
+		e.home = nil
+	case e.home != nil && e.w.now() > e.homeBy:
+		e.w.fail("%v: end %d: cancelling does not end", e.p, e.side)
+	}
 }

@@ -49,13 +49,14 @@ type simWorld struct {
 	datagrams    [simRemembered]simDatagram
 	numbers      [simRemembered]uint32
 
-	heavy  bool // the link loses so much that connections may fail
-	cut    int  // the node that is cut off, -1: none
-	healAt time.Duration
-	oneWay *simOneWay    // a link cut in one direction; nil: none
-	calmAt time.Duration // when the link's script changes again
-	opened int           // connections established at both ends
-	blames int           // of those, how many failed
+	heavy   bool // the link loses so much that connections may fail
+	cut     int  // the node that is cut off, -1: none
+	healAt  time.Duration
+	oneWay  *simOneWay    // a link cut in one direction; nil: none
+	calmAt  time.Duration // when the link's script changes again
+	opened  int           // connections established at both ends
+	blames  int           // of those, how many failed
+	cancels int           // of those, how many were cancelled
 }
 
 // simFailure is a broken rule: the run ends with it.
@@ -279,8 +280,8 @@ func (w *simWorld) left() string {
 
 // report prints what the run was made of.
 func (w *simWorld) report(t testing.TB) {
-	t.Logf("%d operations in %v of virtual time; %d connections, %d failed; %d packets",
-		w.issued, w.now().Round(time.Millisecond), w.opened, w.blames, w.trace.packets)
+	t.Logf("%d operations in %v of virtual time; %d connections, %d failed, %d cancelled; %d packets",
+		w.issued, w.now().Round(time.Millisecond), w.opened, w.blames, w.cancels, w.trace.packets)
 	for v, n := range w.trace.fates {
 		if n > 0 {
 			t.Logf("  packets %-20v %9d", fabric.Verdict(v), n)

@@ -74,11 +74,17 @@ func (c *Conn) refuse() {
 	}
 }
 
-// dry is called when no receive is out any more: those who wait for a message
-// get what has arrived, and then the cause.
+// dry is called when nothing is out any more: those who wait for a message get what
+// has arrived, and then the cause. Who was between its checks and the queue when the
+// connection failed may submit yet: the device does not get that.
 func (c *Conn) dry() {
 	c.drained = true
+	c.q.Seal()
 	c.match()
+	for _, home := range c.homes {
+		close(home)
+	}
+	c.homes = nil
 }
 
 // closeBound is how long Close waits after its context has ended: twice what

@@ -54,6 +54,10 @@ type Window struct {
 	// under is the region's lease while the window is, or may be, bound there: the
 	// region cannot be closed under it.
 	under *lease
+	// ending is set by Revoke: nothing is bound any more. changed is what it waits on;
+	// closed by the next change of state.
+	ending  bool
+	changed chan struct{}
 }
 
 // NewWindow makes a window of this connection. It enters the kernel on a real
@@ -103,8 +107,11 @@ func (w *Window) of(c *Conn) error {
 func (w *Window) move(from, to windowState, lease *lease) (at Remote, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.state != from {
+	switch {
+	case w.state != from:
 		return at, w.not(from)
+	case w.ending:
+		return at, ErrWindowClosed
 	}
 	if w.state, w.gone = to, false; lease != nil {
 		w.under = lease
@@ -125,6 +132,10 @@ func (w *Window) not(wanted windowState) error {
 func (w *Window) enter(to windowState) {
 	if w.state == windowClosed {
 		return
+	}
+	if w.changed != nil {
+		close(w.changed)
+		w.changed = nil
 	}
 	if w.state = to; to == windowFree || to == windowClosed {
 		w.under.End()
