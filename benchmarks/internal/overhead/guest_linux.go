@@ -61,13 +61,14 @@ func boot(ctx context.Context, folder string, log io.Writer) (_ *guest, err erro
 			err = errors.Join(err, m.Close())
 		}
 	}()
-	g := &guest{m: m, port: firstPort, place: place{here: "rxe0", there: "rxe1", addr: "10.77.0.2", self: "/tmp/benchmarks"}}
+	g := &guest{m: m, port: firstPort, place: place{here: "rxe0", there: "rxe1", own: "10.77.0.1", addr: "10.77.0.2", self: "/tmp/benchmarks"}}
 	if out, err := m.Shell(ctx, "cp "+shared+"/benchmarks "+g.place.self+" && chmod +x "+g.place.self); err != nil {
 		return nil, fmt.Errorf("carrying this program into the guest: %w: %s", err, out)
 	}
 	for device, index := range map[string]*string{g.place.here: &g.place.gidHere, g.place.there: &g.place.gidThere} {
-		// The address of RoCE v2 that is an IPv4 one; the others go elsewhere.
-		out, err := m.Shell(ctx, "cd /sys/class/infiniband/"+device+"/ports/1/gids && for i in *; do if grep -q ':ffff:0a4d:' $i; then echo $i; fi; done")
+		// The address of RoCE v2 that is an IPv4 one; the others go elsewhere. One grep
+		// for all: most entries cannot be read, which it says by its exit code.
+		out, err := m.Shell(ctx, "cd /sys/class/infiniband/"+device+"/ports/1/gids && { grep -ls ':ffff:0a4d:' * || true; }")
 		if *index, _, _ = strings.Cut(out, "\n"); err != nil || *index == "" {
 			return nil, fmt.Errorf("%s has no IPv4 address in its table: %q, %w", device, out, errors.Join(err, errors.ErrUnsupported))
 		}

@@ -2,6 +2,7 @@ package overhead
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -22,7 +23,7 @@ type pairing struct {
 // place is what programs are told of the guest.
 type place struct {
 	here, there       string // devices: of the calling and of the waiting one
-	addr              string // of there
+	own, addr         string // addresses: of here and of there
 	gidHere, gidThere string // indices of the devices' addresses
 	self              string // this program
 }
@@ -47,10 +48,10 @@ func perftest(p place, port int, program string, column int, value string, unit 
 
 // fabric is libfabric's ping-pong over verbs.
 func fabric(p place, port, n int) pairing {
-	with := func(device string) []string {
-		return []string{"fi_pingpong", "-p", "verbs", "-e", "msg", "-d", device, "-S", itoa(word), "-I", itoa(n)}
+	with := func(device, source string) []string { // a source: there is more than one device
+		return []string{"fi_pingpong", "-p", "verbs", "-e", "msg", "-d", device, "-s", source, "-S", itoa(word), "-I", itoa(n)}
 	}
-	return pairing{port, append(with(p.there), "-B", itoa(port)), append(with(p.here), "-P", itoa(port), p.addr),
+	return pairing{port, append(with(p.there, p.addr), "-B", itoa(port)), append(with(p.here, p.own), "-P", itoa(port), p.addr),
 		func(printed string) (rounds.Values, error) { return figureIn(printed, columnPerXfer, vMean, perMicro) }}
 }
 
@@ -63,7 +64,7 @@ func figureIn(printed string, column int, value string, unit float64) (rounds.Va
 			continue
 		}
 		v, err := strconv.ParseFloat(f[column], 64)
-		if err != nil || v <= 0 {
+		if err != nil || v <= 0 || math.IsInf(v, 0) || math.IsNaN(v) {
 			return nil, fmt.Errorf("%q has no figure in column %d", strings.TrimSpace(line), column+1)
 		}
 		return rounds.Values{value: v * unit}, nil

@@ -49,7 +49,7 @@ func TestFiguresOfPrograms(t *testing.T) {
 		}
 	}
 	for _, p := range []pairing{rate, lat, fab} {
-		for _, nothing := range []string{"", "Couldn't connect to 10.77.0.2:7\n", " 8 1 x x x x x x\n", " 64 20000 0.50 0.49 0.064 1 1\n", " 8 20000 0 0 0 0 0\n"} {
+		for _, nothing := range []string{"", "Couldn't connect to 10.77.0.2:7\n", " 8 1 x x x x x x\n", " 8 1 inf inf inf inf inf inf\n", " 64 20000 0.50 0.49 0.064 1 1\n", " 8 20000 0 0 0 0 0\n"} {
 			if v, err := p.read(nothing); err == nil {
 				t.Errorf("%s: %q gave %v", p.call[0], nothing, v)
 			}

@@ -34,7 +34,7 @@ type suite struct {
 
 // trials are all of them, in the order of the table.
 func (s *suite) trials() []trial {
-	return slices.Concat(s.trialsOnNull(), []trial{s.idlers()}, s.trialsOnSoft())
+	return slices.Concat(s.trialsOnNull(), []trial{s.idlers()}, s.trialsOnSoft(), s.trialsInGuest())
 }
 
 // wanted tells whether a figure was asked for.
