@@ -67,7 +67,9 @@ func (q *Queue) listed(n int) {
 	r, out := q.r, q.order.len()
 	r.outstanding += n
 	r.stats.Occupancy.note(out)
-	r.stats.MaxOut = max(r.stats.MaxOut, uint64(out))
+	if uint64(out) > r.stats.MaxOut {
+		r.stats.MaxOut = uint64(out)
+	}
 	if q.rec != nil {
 		q.rec.postedSends(q, n)
 	}

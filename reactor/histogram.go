@@ -15,8 +15,15 @@ const Buckets = 24
 // copied, compared and added up; counting in it is one increment.
 type Histogram [Buckets]uint64
 
-// note counts v, which is not negative.
-func (h *Histogram) note(v int) { h[bucketOf(v)]++ }
+// note counts v, which is not negative. 0 and 1 are nearly all that a synchronous caller
+// makes, and their own buckets: for them the logarithm is left out.
+func (h *Histogram) note(v int) {
+	if uint(v) < 2 {
+		h[v]++
+		return
+	}
+	h[bucketOf(v)]++
+}
 
 func bucketOf(v int) int { return min(bits.Len64(uint64(v)), Buckets-1) }
 
