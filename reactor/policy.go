@@ -56,6 +56,10 @@ type spinning struct {
 	// it spins; publishes nothing.
 	spared atomic.Uint64
 	owns   bool // a processor, which is given back when the reactor is closed
+	// vain says that the last turn found nothing, and slice for how many more polls
+	// the device is asked then (see Turn.Spin); 0: it crosses nothing. Holder only.
+	vain  bool
+	slice int
 }
 
 // owned counts the loops of the process that have a processor to themselves: written by
@@ -100,6 +104,9 @@ func (r *Reactor) spin(cfg *turn.Config) error {
 		return nil
 	}
 	cfg.Spared = r.spared.Load
+	if !sys.Announces(r.channel) {
+		r.slice = sliceRounds
+	}
 	if r.policy == PolicyLatency {
 		cfg.Spinning, cfg.Pinned = turn.SpinAlways, true
 		return nil
@@ -115,6 +122,34 @@ func (r *Reactor) spin(cfg *turn.Config) error {
 	r.pace = turn.NewPace(arm + wake)
 	cfg.Spinning, cfg.Pace = turn.SpinBudget, r.pace
 	return nil
+}
+
+// A spinning turn polls some more times while it is in the device. Nobody can submit
+// anything to the device meanwhile: so it is a slice of about sliceTime, and shorter
+// where the device is slow.
+const (
+	sliceRounds = 32
+	sliceTime   = 5 * time.Microsecond
+)
+
+// crossing is the turn of the device. One that has nothing to post, after one that found
+// nothing, is a slice of spinning; so is that of a goroutine which posts a single
+// request and waits for it.
+func (r *Reactor) crossing(posts int, alone bool) error {
+	if r.slice == 0 || posts > 1 || posts == 1 && !alone || posts == 0 && !r.vain {
+		return r.ctx.Turn(&r.turn)
+	}
+	began := time.Now()
+	r.turn.Spin = r.slice
+	err := r.ctx.Turn(&r.turn)
+	r.turn.Spin = 0
+	// The machine may have taken the processor away: so it grows again.
+	if took := time.Since(began); took > sliceTime {
+		r.slice = max(r.slice/2, 1)
+	} else {
+		r.slice = min(r.slice+1, sliceRounds)
+	}
+	return err
 }
 
 // armRounds is how often arming is tried to see what it costs; the fastest counts.

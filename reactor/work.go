@@ -22,6 +22,7 @@ func (r *Reactor) Turn(arm bool) bool {
 	if r.patrol.state == patrolNapping && r.outstanding > 0 {
 		r.patrol.wake(r)
 	}
+	r.vain = !did
 	r.deliver()
 	return did
 }
@@ -29,6 +30,7 @@ func (r *Reactor) Turn(arm bool) bool {
 func (r *Reactor) turnOver(arm bool) bool {
 	t := &r.turn // emptied without being cleared: what it refers to lives with the reactor or its queues
 	t.Sends, t.Recvs, t.Arms = t.Sends[:0], t.Recvs[:0], t.Arms[:0]
+	alone := r.lone != nil
 	did := r.gather()
 	if arm {
 		r.wantArmed(&r.sendCQ, r.outstanding > 0)
@@ -44,7 +46,7 @@ func (r *Reactor) turnOver(arm bool) bool {
 	if posts+len(t.Polls) == 0 {
 		return did
 	}
-	err := r.ctx.Turn(&r.turn)
+	err := r.crossing(posts, alone)
 	r.settlePosts(err)
 	if err != nil { // the device is gone: nothing was polled, nothing will be
 		r.die(&r.sendCQ, err)

@@ -28,7 +28,7 @@ var wakeCosts [2]struct {
 // Errors: those of making a poller and an event.
 func WakeCost(s Source) (time.Duration, error) {
 	i := 0
-	if !announces(s) && s.FD() >= 0 {
+	if !Announces(s) && s.FD() >= 0 {
 		i = 1
 	}
 	w := &wakeCosts[i]
@@ -36,8 +36,9 @@ func WakeCost(s Source) (time.Duration, error) {
 	return w.cost, w.err
 }
 
-// announces tells whether the source rings by itself.
-func announces(s Source) (does bool) {
+// Announces tells whether a source, which is in no poller, rings by itself: its events
+// come from this process. Any goroutine.
+func Announces(s Source) (does bool) {
 	s.Notify(func() { does = true })
 	s.Notify(nil)
 	return does

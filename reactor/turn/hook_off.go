@@ -38,9 +38,9 @@ func pause(string, func() bool) { runtime.Gosched() }
 const lookAround = 64
 
 // briefLooks is for how many looks at the word a caller waits for the spinning loop's
-// turn to end: some 2 µs, in which an empty turn on any device is over. Parking costs
-// about as much.
-const briefLooks = 2048
+// turn to end: some 5 µs, in which an empty turn, and a slice of polling in a device, is
+// over. Parking and being woken cost more.
+const briefLooks = 8192
 
 // outlast waits for a brief turn of the loop; false: there is none, or it is long.
 func (t *Token) outlast() bool {

@@ -30,6 +30,9 @@ const lookOpcodes = C.TURN_LOOK_OPCODES
 // number.
 const lookInvalid = C.TURN_LOOK_INVALID
 
+// mostSpin bounds Turn.Spin: some 100 µs on the slowest device.
+const mostSpin = 4096
+
 // smallFrame is how many groups fit a frame on the stack: what a reactor with a
 // handful of busy queue pairs has. 16 of 40 bytes are cheap to clear.
 const smallFrame = 16
@@ -83,7 +86,7 @@ func (c *deviceContext) run(t *verbs.Turn, f []group) (eio bool) {
 		c.fillPoll(&f[at], &t.Polls[i])
 		at++
 	}
-	C.turn_run(&f[0], C.uint32_t(len(f)))
+	C.turn_run(&f[0], C.uint32_t(len(f)), C.uint32_t(min(max(t.Spin, 0), mostSpin)))
 	if raceEnabled {
 		used(t)
 	}
@@ -223,4 +226,5 @@ func (c *deviceContext) fillPoll(g *group, p *verbs.PollGroup) {
 	g.look = C.uint16_t(c.look & lookInvalid)
 	g.at = C.uint64_t(uintptr(unsafe.Pointer(unsafe.SliceData(p.WC))))
 	g.count = C.uint32_t(len(p.WC))
+	g.ops = g.count
 }

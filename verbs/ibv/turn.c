@@ -218,8 +218,46 @@ static void poll_cq(struct turn_group *g)
 			w->wc_flags = user_flags(g, w->wc_flags);
 }
 
-void turn_run(struct turn_group *g, uint32_t n)
+/* Lets the other thread of the core run, and the processor see that this is a wait. */
+static inline void breathe(void)
 {
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ __volatile__("yield");
+#endif
+}
+
+/* Polls n groups again, up to spin times, as long as none gives a completion or an
+ * error. The polls stand last in a turn. */
+static void poll_again(struct turn_group *g, uint32_t n, uint32_t spin)
+{
+	uint32_t first, i;
+	for (first = n; first > 0 && g[first - 1].kind >= TURN_POLL; first--)
+		;
+	for (; first < n; spin--) {
+		for (i = first; i < n; i++)
+			if (g[i].kind != TURN_NONE && (g[i].count > 0 || g[i].err))
+				return;
+		if (spin == 0)
+			return;
+		breathe();
+		for (i = first; i < n; i++) {
+			if (g[i].kind == TURN_NONE)
+				continue;
+			g[i].count = g[i].ops;
+			if (g[i].kind == TURN_POLL)
+				poll_cq(&g[i]);
+			else
+				poll_ex(&g[i]);
+		}
+	}
+}
+
+void turn_run(struct turn_group *all, uint32_t groups, uint32_t spin)
+{
+	struct turn_group *g = all;
+	uint32_t n = groups;
 	for (; n > 0; g++, n--) {
 		struct vb_cq *q = (struct vb_cq *)(uintptr_t)g->obj;
 		if (g->err)
@@ -246,4 +284,6 @@ void turn_run(struct turn_group *g, uint32_t n)
 			break;
 		}
 	}
+	if (spin > 0)
+		poll_again(all, groups, spin);
 }

@@ -30,15 +30,16 @@ struct turn_group {
 	uint64_t obj;
 	uint64_t at;
 	uint64_t ex;	/* of a send: the vb_qp_ex; 0 without extended posting */
-	uint32_t ops;	/* of a send: the VB_QP_EX_WITH_ that the vb_qp_ex has */
+	uint32_t ops;	/* of a send: the VB_QP_EX_WITH_ that the vb_qp_ex has; of a poll: count again */
 	uint16_t kind;
 	uint16_t look;	/* of a send or a poll: TURN_LOOK_ bits, what to look for in the list */
 	uint32_t count; /* in: the length of the list or array. out: how many */
 	int32_t err;	/* out: an errno, 0 for none */
 };
 
-/* turn_run carries out n groups in their order. */
-void turn_run(struct turn_group *g, uint32_t n);
+/* turn_run carries out n groups in their order, and the polls among them up to spin
+ * more times as long as they give nothing. */
+void turn_run(struct turn_group *g, uint32_t n, uint32_t spin);
 
 /* turn_post_ex posts a list by ibv_wr_*: all of it or, with an errno, nothing. */
 int turn_post_ex(struct vb_qp_ex *q, uint32_t ops, struct vb_send_wr *wr);

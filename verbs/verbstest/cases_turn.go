@@ -2,6 +2,9 @@ package verbstest
 
 import "github.com/verbena-rdma/verbena/verbs"
 
+// spinRounds is for how many more polls a turn asks here.
+const spinRounds = 64
+
 func turnGroups(c *Case) {
 	a1, b1 := c.link()
 	a2, b2 := c.link()
@@ -47,6 +50,7 @@ func turnOrder(c *Case) {
 		got := 0
 		c.until("the completion by a poll that follows arming, or by an event", func() bool {
 			t := verbs.Turn{Arms: []verbs.ArmGroup{{CQ: b.rcq.CQ}}, Polls: []verbs.PollGroup{{CQ: b.rcq.CQ, WC: wc}}}
+			t.Spin = i % 2 * spinRounds // makes no difference to what is found
 			c.must(c.B.ctx.Turn(&t), "arming and polling")
 			if t.Arms[0].Errno != 0 || t.Polls[0].Errno != 0 {
 				c.failf("arming answered %v, polling %v", t.Arms[0].Errno, t.Polls[0].Errno)
@@ -84,4 +88,11 @@ func emptyGroups(c *Case) {
 		c.failf("a poll without room took %d with errno %v", g.N, g.Errno)
 	}
 	c.must(c.A.ctx.Turn(&verbs.Turn{}), "an empty turn")
+	turn = verbs.Turn{Spin: spinRounds, Polls: []verbs.PollGroup{{CQ: a.scq.CQ}, {CQ: a.scq.CQ, WC: c.A.wcBuffer(1)}}}
+	c.must(c.A.ctx.Turn(&turn), "a turn that polls again and again")
+	for _, g := range turn.Polls {
+		if g.N != 0 || g.Errno != 0 {
+			c.failf("polling an empty queue %d times took %d completions, errno %v", spinRounds+1, g.N, g.Errno)
+		}
+	}
 }
