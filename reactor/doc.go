@@ -27,7 +27,19 @@
 // A queue of depth n never has more than n requests between Post and retirement,
 // and its queue pair is made with room for them and one more (the marker, see
 // flush.go). Completion queues have room for every send and receive of
-// every queue, signaled or not, so that neither queue can overflow.
+// every queue, signaled or not, so that neither queue can overflow; they grow
+// with the queues, unless their capacity was chosen (cqroom.go).
+//
+// # Fairness
+//
+// Whatever one queue has, others of its reactor wait little for it. What is submitted
+// before a turn is posted in it. A turn posts for a queue a list of at most 256
+// requests, which ends with the one that makes it 1 MiB; the rest goes first in the next
+// turn (fair.go). A completion waits for those that were in its completion queue before
+// it, of which a turn dispatches Config.PollBatch: at most one for each request out, and
+// in long lists of sends one in SignalEvery. Results are delivered after each turn, in
+// the order of completion. Receives are posted all at once: nothing moves then. How a
+// device shares its wire among queue pairs is the device's.
 //
 // # Lost events
 //

@@ -28,33 +28,44 @@ func (q *Queue) gatherSends() bool {
 	if q.sendStack == nil {
 		return false
 	}
-	first, n := q.sendStack.TakeAll()
-	if n == 0 {
+	first, all := q.takeSends()
+	if all == 0 {
 		return false
 	}
 	if q.released || q.sealed || q.qp == nil {
-		q.refuse(q.sendStack.Next, first, n)
+		for ; all > 0; first, all = q.takeSends() {
+			q.refuse(q.sendStack.Next, first, all)
+		}
 		return true
 	}
 	t := q.tab
 	i := first
 	extended := false
+	bytes := uint64(0)
+	n := min(all, turnRequests)
 	for k := range n {
-		w := &t.sendWR[i]
+		w, sl := &t.sendWR[i], &t.slots[i]
 		extended = extended || w.Opcode.ExtendedOnly()
+		if bytes += uint64(sl.bytes); bytes >= turnBytes {
+			n = k + 1
+		}
 		q.sincesig++
 		w.Next = 0
 		if q.sincesig >= q.cfg.SignalEvery || k == n-1 {
 			w.Flags |= verbs.SendSignaled // the last one always: nothing is left without a completion
 			q.sincesig = 0
 		}
-		t.slots[i].posted = true
+		sl.posted = true
 		q.order.push(i)
-		if k < n-1 {
-			next := q.sendStack.Next(i)
-			w.Next = t.sendWRAddr(next)
-			i = next
+		if k == n-1 {
+			break
 		}
+		next := q.sendStack.Next(i)
+		w.Next = t.sendWRAddr(next)
+		i = next
+	}
+	if n < all {
+		q.hold(q.sendStack.Next(i), all-n)
 	}
 	q.r.turn.Sends = append(q.r.turn.Sends, verbs.SendGroup{QP: q.qp, Head: t.sendWRAddr(first), Count: n, Extended: extended})
 	q.r.sendOwners = append(q.r.sendOwners, q)

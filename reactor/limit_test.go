@@ -240,7 +240,8 @@ func TestManyBytesHaveTheirTime(t *testing.T) {
 	w := newWatched(t, reactor.Limit{Bound: bound})
 	w.deaf = true
 	addr, key := w.peer.remote(0)
-	_, sge := w.bytes(0, endMemory)
+	const size = endMemory / 4 // four of them fit a turn
+	_, sge := w.bytes(0, size)
 	w.do(t, func() {
 		for range 2 { // one list: the last is signaled. SignalEvery is 2 here
 			f, err := w.q.TryPost(&reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}})
@@ -254,9 +255,9 @@ func TestManyBytesHaveTheirTime(t *testing.T) {
 		}
 	})
 	w.pass(time.Second)
-	const need = 2 * time.Second * endMemory / (8 << 20)
+	const need = 2 * time.Second * size / (8 << 20)
 	if len(w.at) != 1 || w.at[0] < need || w.at[0] > need+bound/8 {
-		t.Fatalf("late at %v, want once after the %v that 2 of 4 MiB take", w.at, need)
+		t.Fatalf("late at %v, want once after the %v that 2 of 4 requests take", w.at, need)
 	}
 	if w.late[0].Bound != need {
 		t.Errorf("told the bound was %v, want %v", w.late[0].Bound, need)

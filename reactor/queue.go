@@ -43,6 +43,7 @@ type Queue struct {
 	ctrlFree  *ring.FreeList   // nil without control sends
 
 	// The holder's.
+	held     heldSends
 	order    fifo     // posted sends, oldest first
 	recvs    int      // posted receives
 	heard    uint32   // receives ever completed, and shared ones of its peer; it wraps
@@ -241,7 +242,7 @@ func (q *Queue) checkIdle() {
 // sendsIdle and recvsIdle look at what is out, what waits to be posted, and the request
 // of a goroutine whose turn has just begun (gatherLone).
 func (q *Queue) sendsIdle() bool {
-	return q.order.len() == 0 && (q.sendStack == nil || q.sendStack.Empty()) && q.r.lone != q
+	return q.order.len() == 0 && q.noSends() && q.r.lone != q
 }
 
 func (q *Queue) recvsIdle() bool {

@@ -192,13 +192,18 @@ func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
 
 // submit tells the reactor that the queue has something on a stack.
 func (q *Queue) submit(m Manner) {
-	if q.queued.Enter() {
-		q.r.ready.Push(q)
-	}
+	q.ready()
 	if m == Quiet {
 		q.r.tok.Quiet()
 	} else {
 		q.r.tok.Submitted()
+	}
+}
+
+// ready puts the queue on the ready list, unless it is there.
+func (q *Queue) ready() {
+	if q.queued.Enter() {
+		q.r.ready.Push(q)
 	}
 }
 
