@@ -10,6 +10,7 @@ FILE ?=
 DEV ?=
 FUZZTIME ?= 10m
 STRESSOPS ?= 10000000
+STRESSTIME ?= 1m
 EVENTS ?= 10000000
 BENCH ?= .
 
@@ -32,7 +33,7 @@ test-device: ## the same on real hardware, with a report to send in (DEV=mlx5_0)
 	@sh scripts/device.sh "$(DEV)"
 
 stress: ## stress under the race detector (STRESSOPS=, EVENTS=10000000), the large models
-	VERBENA_STRESS_OPS=$(STRESSOPS) $(GO) test -race -count=1 -timeout 4h -run Stress -v ./...
+	VERBENA_STRESS_OPS=$(STRESSOPS) VERBENA_STRESS_TIME=$(STRESSTIME) $(GO) test -race -count=1 -timeout 4h -run Stress -v ./...
 	VERBENA_EVENTS=$(EVENTS) $(GO) test -count=1 -timeout 4h -run NoWakeUpIsLost -v ./reactor
 	VERBENA_NTH=all $(GO) test -count=1 -timeout 1h -run NthCall -v ./runtime
 	VERBENA_MODEL=all $(GO) test -count=1 -timeout 4h -tags verbena_model ./reactor/turn ./runtime/actor ./internal/ring

@@ -19,7 +19,7 @@ func countSelects(dump string) (n int) {
 }
 
 func TestHotPathAllocatesNothing(t *testing.T) {
-	s, f, q, m, c := NewIndexStack(8), NewFreeList(8), NewSPSC[int](8), NewMPSC[int](8), NewCredits(8)
+	s, f, m, c := NewIndexStack(8), NewFreeList(8), NewMPSC[int](8), NewCredits(8)
 	var in Inbox[letter, *letter]
 	l := &letter{}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -29,8 +29,6 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		s.Push(i)
 		s.TakeAll()
 		f.Put(i)
-		q.Push(1)
-		q.Pop()
 		m.Push(1)
 		m.Pop()
 		in.Push(l)
@@ -97,14 +95,6 @@ func BenchmarkFreeListGetPut(b *testing.B) {
 	for b.Loop() {
 		i, _ := f.Get()
 		f.Put(i)
-	}
-}
-
-func BenchmarkSPSCPushPop(b *testing.B) {
-	q := NewSPSC[uint64](64)
-	for b.Loop() {
-		q.Push(1)
-		q.Pop()
 	}
 }
 

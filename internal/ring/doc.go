@@ -3,7 +3,6 @@
 //	IndexStack  many push slot indices, one takes all, in order    submission
 //	FreeList    any goroutine gets and puts free slot indices      op tables
 //	Slots       a FreeList for whose indices goroutines wait       admission
-//	SPSC        one pushes values, one pops them, bounded          pipes
 //	MPSC        many push values, one pops them, bounded           mailboxes
 //	Listed      whether something is in an Inbox already          ready lists
 //	Inbox       many push objects, one takes all, in order         events
