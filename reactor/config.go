@@ -17,12 +17,17 @@ const (
 	DefaultMaxSGE      = 4
 	DefaultInline      = 64
 	DefaultSignalEvery = 32
+	// DefaultFlushBatch is where the doorbell's share of a request is small: a crossing
+	// with 16 of them costs hardly more than with one.
+	DefaultFlushBatch = 16
 
 	maxDepth   = 1<<slotBits - 2 // slots are numbered in the wr_id, sends and receives together
 	maxBatch   = 4096
 	maxSpin    = 1 << 20
 	maxSGEs    = 64
 	maxInlines = 1 << 14
+
+	maxFlushDelay = time.Millisecond // far above what a doorbell costs, far below what a peer is given
 
 	maxRecorder = 1 << 20 // a hundred megabytes
 )
@@ -45,6 +50,11 @@ type Config struct {
 	// Policy is what is done while nothing comes; default PolicyEconomy. Spin is
 	// for that one. A stepped reactor has none.
 	Policy Policy
+	// FlushDelay is how long sends may be held back that are too few to be worth a
+	// doorbell, behind others of their queue that the device has (keep.go); default
+	// 0: none are. FlushBatch is how many are enough; default DefaultFlushBatch.
+	FlushDelay time.Duration
+	FlushBatch int
 	// NoCallerDriving makes waiting goroutines always park.
 	NoCallerDriving bool
 	// Node is the NUMA node of the reactor's memory, counted from 1; 0 binds
@@ -80,7 +90,12 @@ func (c Config) validate() (Config, error) {
 	if c.Now == nil {
 		c.Now, c.real = time.Now, !c.Stepped
 	}
+	c.FlushBatch = orDefault(c.FlushBatch, DefaultFlushBatch)
 	switch {
+	case c.FlushDelay < 0 || c.FlushDelay > maxFlushDelay:
+		return c, fmt.Errorf("%w: Config.FlushDelay is %v, want 0 to %v", ErrConfig, c.FlushDelay, maxFlushDelay)
+	case c.FlushBatch < 1:
+		return c, fmt.Errorf("%w: Config.FlushBatch is %d, want at least 1", ErrConfig, c.FlushBatch)
 	case c.CQEntries < 2:
 		return c, fmt.Errorf("%w: Config.CQEntries is %d, want at least 2", ErrConfig, c.CQEntries)
 	case c.PollBatch < 1 || c.PollBatch > maxBatch:

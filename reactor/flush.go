@@ -8,14 +8,21 @@ import (
 
 // gather takes what is submitted and puts it, one group per queue, into the
 // turn. It reports whether there was anything. Holder only, as all of this file.
-func (r *Reactor) gather() bool {
+func (r *Reactor) gather(arm bool) bool {
 	did := false
+	keeps := r.cfg.FlushDelay > 0
+	if keeps {
+		r.beginKeeping(arm)
+	}
 	for q := r.ready.TakeAll(); q != nil; {
 		next := q.hook.Unlink()
 		q.queued.Leave() // from here on it may be pushed again
 		did = q.gatherSends() || did
 		did = q.gatherRecvs() || did
 		q = next
+	}
+	if keeps && len(r.keeping) > 0 {
+		did = r.gatherKept() || did
 	}
 	if r.lone != nil {
 		r.gatherLone()
@@ -29,14 +36,22 @@ func (q *Queue) gatherSends() bool {
 		return false
 	}
 	first, all := q.takeSends()
-	if all == 0 {
-		return false
+	if q.r.cfg.FlushDelay > 0 {
+		return q.listOrKeep(first, all)
 	}
+	if all > 0 {
+		q.list(first, all)
+	}
+	return all > 0
+}
+
+// list puts of all submitted sends those that fit into the turn, as one list.
+func (q *Queue) list(first uint32, all int) {
 	if q.released || q.sealed || q.qp == nil {
 		for ; all > 0; first, all = q.takeSends() {
 			q.refuse(q.sendStack.Next, first, all)
 		}
-		return true
+		return
 	}
 	t := q.tab
 	i := first
@@ -70,7 +85,6 @@ func (q *Queue) gatherSends() bool {
 	q.r.turn.Sends = append(q.r.turn.Sends, verbs.SendGroup{QP: q.qp, Head: t.sendWRAddr(first), Count: n, Extended: extended})
 	q.r.sendOwners = append(q.r.sendOwners, q)
 	q.listed(n)
-	return true
 }
 
 // listed notes that the last n of the order are in the turn.

@@ -44,6 +44,7 @@ type Queue struct {
 
 	// The holder's.
 	held     heldSends
+	kept     kept     // submitted, and held back: see Config.FlushDelay
 	order    fifo     // posted sends, oldest first
 	recvs    int      // posted receives
 	heard    uint32   // receives ever completed, and shared ones of its peer; it wraps
@@ -228,6 +229,9 @@ type idleCall struct {
 
 func (q *Queue) whenIdle(fn func(), sends bool) {
 	q.idle = append(q.idle, idleCall{fn, sends})
+	if !sends && !q.recvsIdle() {
+		q.ready() // PostRecvLater leaves receives where nothing else takes them
+	}
 	q.checkIdle()
 }
 
@@ -242,7 +246,7 @@ func (q *Queue) checkIdle() {
 // sendsIdle and recvsIdle look at what is out, what waits to be posted, and the request
 // of a goroutine whose turn has just begun (gatherLone).
 func (q *Queue) sendsIdle() bool {
-	return q.order.len() == 0 && q.noSends() && q.r.lone != q
+	return q.order.len() == 0 && q.kept.n == 0 && q.noSends() && q.r.lone != q
 }
 
 func (q *Queue) recvsIdle() bool {

@@ -67,16 +67,21 @@ type Reactor struct {
 	stats                  Stats
 	posting, polling       moment // of this turn, for recorders
 	device                 verbs.DeviceAttr
-	watched                bool       // the timer of recheck runs
-	inTurn                 bool       // results are kept for the end of the turn
-	out                    []delivery // what has ended
-	delivered              int        // of out
-	outcomes               []outcome  // of those in out that are no promises
-	told                   int        // of outcomes
-	lone                   *Queue     // whose request the holder has brought along; nil: none
-	loneSlot               uint32     // of it
-	lease                  Lease      // of the operations that ended last
-	leases                 int        // how many they are
+	watched                bool          // the timer of recheck runs
+	inTurn                 bool          // results are kept for the end of the turn
+	out                    []delivery    // what has ended
+	delivered              int           // of out
+	outcomes               []outcome     // of those in out that are no promises
+	told                   int           // of outcomes
+	keeping                []*Queue      // that have sends held back (keep.go)
+	hurry                  bool          // the turn holds nothing back
+	asked                  bool          // the next turn is to hold nothing back
+	keptAt                 time.Duration // the clock in this turn, for what is held back; 0: not read
+	keepDrives             uint64        // drivers there were by the last turn that looked
+	lone                   *Queue        // whose request the holder has brought along; nil: none
+	loneSlot               uint32        // of it
+	lease                  Lease         // of the operations that ended last
+	leases                 int           // how many they are
 }
 
 // cqState is a completion queue and what is known of it.
@@ -189,7 +194,7 @@ func (r *Reactor) Step() bool { return r.tok.Step() }
 
 // NextTimer is when a stepped reactor has something to do by the clock; zero:
 // never.
-func (r *Reactor) NextTimer() time.Time { return r.timers.next() }
+func (r *Reactor) NextTimer() time.Time { return r.keptUntil(r.timers.next()) }
 
 // Futures is the pool of the operations' futures, for operations made of
 // several: its callbacks run on the reactor's callback goroutine.

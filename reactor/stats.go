@@ -17,6 +17,8 @@ type Stats struct {
 	Failed        uint64 // failed completions
 	PostFailures  uint64 // lists cut by bad_wr
 	Held          uint64 // sends kept for the next turn, because their queue had its part of one
+	KeptBack      uint64 // times a send list was held back (Config.FlushDelay)
+	Overdue       uint64 // of those, posted because their time was up
 	Grown         uint64 // times a completion queue was made larger
 	Stale         uint64 // completions that matched no operation
 	Stranded      uint64 // operations waiting for the queue pair's end
@@ -86,7 +88,7 @@ func (s Stats) Add(o Stats) Stats {
 		MaxBatch: max(s.MaxBatch, o.MaxBatch), RecvDoorbells: s.RecvDoorbells + o.RecvDoorbells,
 		RecvRequests: s.RecvRequests + o.RecvRequests, Polled: s.Polled + o.Polled, MaxPoll: max(s.MaxPoll, o.MaxPoll),
 		Completions: s.Completions + o.Completions, Retired: s.Retired + o.Retired, Failed: s.Failed + o.Failed,
-		PostFailures: s.PostFailures + o.PostFailures, Held: s.Held + o.Held, Grown: s.Grown + o.Grown, Stale: s.Stale + o.Stale, Stranded: s.Stranded + o.Stranded,
+		PostFailures: s.PostFailures + o.PostFailures, Held: s.Held + o.Held, KeptBack: s.KeptBack + o.KeptBack, Overdue: s.Overdue + o.Overdue, Grown: s.Grown + o.Grown, Stale: s.Stale + o.Stale, Stranded: s.Stranded + o.Stranded,
 		Unanswered: s.Unanswered + o.Unanswered, Late: s.Late + o.Late, KeepAlives: s.KeepAlives + o.KeepAlives, Unflushed: s.Unflushed + o.Unflushed,
 		Arms: s.Arms + o.Arms, Events: s.Events + o.Events, Wakes: s.Wakes + o.Wakes,
 		Rechecks: s.Rechecks + o.Rechecks, Missed: s.Missed + o.Missed, Rings: s.Rings + o.Rings, Drives: s.Drives + o.Drives,

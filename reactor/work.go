@@ -31,7 +31,7 @@ func (r *Reactor) turnOver(arm bool) bool {
 	t := &r.turn // emptied without being cleared: what it refers to lives with the reactor or its queues
 	t.Sends, t.Recvs, t.Arms = t.Sends[:0], t.Recvs[:0], t.Arms[:0]
 	alone := r.lone != nil
-	did := r.gather()
+	did := r.gather(arm)
 	if arm {
 		r.wantArmed(&r.sendCQ, r.outstanding > 0)
 		r.wantArmed(&r.recvCQ, r.live > 0)
@@ -90,7 +90,10 @@ func (r *Reactor) polled(p *verbs.PollGroup) bool {
 }
 
 // Flush posts now what is submitted. Holder only, and not from a sink.
-func (r *Reactor) Flush() { r.Turn(false) }
+func (r *Reactor) Flush() {
+	r.asked = true
+	r.Turn(false)
+}
 
 // Drain turns until all that was in the completion queues is delivered. Others
 // may complete more meanwhile, so that they are never found empty: there was no
@@ -157,7 +160,7 @@ func (r *Reactor) Pending() bool {
 }
 
 // Outstanding implements turn.Work.
-func (r *Reactor) Outstanding() bool { return r.outstanding > 0 }
+func (r *Reactor) Outstanding() bool { return r.outstanding > 0 || len(r.keeping) > 0 }
 
 // Deadline implements turn.Work.
 func (r *Reactor) Deadline() time.Time { return r.timers.next() }

@@ -65,6 +65,11 @@ type Config struct {
 	// uses no processor when idle, throughput, which spins for a measured budget, or
 	// latency, which spins always, on a processor of its own for each reactor.
 	Policy reactor.Policy
+	// FlushDelay and FlushBatch are reactor.Config's: how long sends may be held back that
+	// are fewer than a doorbell is worth, while others of their connection are under
+	// way; default 0, none.
+	FlushDelay time.Duration
+	FlushBatch int
 	// CQEntries is the capacity of a reactor's completion queues: connections that do
 	// not fit are refused. By default they begin with reactor.DefaultCQEntries and
 	// grow with the connections, up to what the device has.

@@ -46,7 +46,7 @@ func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
 	}
 	s.r, err = reactor.New(reactor.Config{
 		Context: rt.dev, CQEntries: rt.cfg.CQEntries, Spin: rt.cfg.Spin, Policy: rt.cfg.Policy, Node: node, CompVector: vector,
-		NoCallerDriving: rt.cfg.NoCallerDriving, Stepped: rt.cfg.stepped, Now: now,
+		FlushDelay: rt.cfg.FlushDelay, FlushBatch: rt.cfg.FlushBatch, NoCallerDriving: rt.cfg.NoCallerDriving, Stepped: rt.cfg.stepped, Now: now,
 	})
 	if errors.Is(err, reactor.ErrConfig) {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)

@@ -89,6 +89,10 @@ func (s *IndexStack) TakeAll() (first uint32, n int) {
 // last of them it means nothing; count to n. Only the consumer may call it.
 func (s *IndexStack) Next(i uint32) uint32 { return s.next[i] }
 
+// Join has next follow last, where both are the consumer's: the last of what one TakeAll
+// gave, and the first of another. Only the consumer may call it.
+func (s *IndexStack) Join(last, next uint32) { s.next[last] = next }
+
 // Empty tells whether nothing is on the stack right now. Any goroutine may call
 // it.
 func (s *IndexStack) Empty() bool { return s.head.Load() == none }
