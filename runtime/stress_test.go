@@ -157,15 +157,34 @@ func (s *stress) weather(stop <-chan struct{}) {
 		if r.one(8) {
 			s.fab.Partition(gids[:1], gids[1:])
 		}
-		select {
-		case <-stop:
+		if !s.lasts(stop, int64(r.IntN(int(s.target)/weathers)), r.span(10*time.Millisecond, 120*time.Millisecond)) {
 			s.fab.Heal()
 			s.fab.SetAll(fabric.Link{})
 			return
-		case <-time.After(r.span(10*time.Millisecond, 120*time.Millisecond)):
 		}
 		s.fab.Heal()
 	}
+}
+
+// weathers is how many there are in a run, at least: however fast it is, it meets them
+// all.
+const weathers = 32
+
+// lasts waits until that many operations more are done, at most so long; false: stop.
+func (s *stress) lasts(stop <-chan struct{}, ops int64, most time.Duration) bool {
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	end := time.After(most)
+	for until := s.done.Load() + ops; s.done.Load() < until; {
+		select {
+		case <-stop:
+			return false
+		case <-end:
+			return true
+		case <-look.C:
+		}
+	}
+	return true
 }
 
 // countShared notes a successful addition that found v.
