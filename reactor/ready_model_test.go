@@ -25,7 +25,7 @@ var rightReady = readyWays{
 		ring.Forget(pushed + int(q.id)<<10 + int(i)) // submit does not know what Push saw
 		q.submit(Quiet)
 	},
-	gather: func(r *Reactor) { r.gather() },
+	gather: func(r *Reactor) { r.gather(false) },
 }
 
 // pushed is above all else that is given to Forget here.
