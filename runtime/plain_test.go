@@ -351,6 +351,24 @@ func TestPlainConnectionOfARemovedDevice(t *testing.T) {
 	}
 }
 
+// Rule: a receive that no turn had posted yet when the device went ends for that reason,
+// too, and not because its queue was sealed before it was failed.
+func TestAReceiveThatIsNotPostedEndsWithTheDevice(t *testing.T) {
+	r := newPlugRig(t, Config{})
+	p := prepare(t, r.a, PlainOptions{})
+	ctx := testContext(t)
+	var early Future
+	var perr error
+	if err := p.c.sh.r.Do(ctx, func() { // the loop is away until this returns
+		early, perr = p.PostRecv()
+		p.c.unplug()
+	}); err != nil || perr != nil {
+		t.Fatal(err, perr)
+	}
+	_, err := early.Await(ctx)
+	lost(t, "the receive", err)
+}
+
 // Rule: what was posted before Connect is at the device when that connects, though
 // the reactor has made no turn since: on UC the peer's first message would be lost.
 func TestPreparedReceivesArePostedBeforeConnecting(t *testing.T) {

@@ -204,6 +204,9 @@ func (c *Conn) destroy(done func()) {
 	}
 	c.state = connGone
 	c.sh.r.StopTimer(c.timer)
+	if c.cause.Load() != nil { // what is sealed before it is posted ends with it
+		c.refuse()
+	}
 	finish := func(err error) {
 		// Windows that could not go before the queue pair get their second try.
 		c.closeErr = errors.Join(c.closeErr, err, c.closeWindows())
