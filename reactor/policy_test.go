@@ -62,8 +62,8 @@ func asks(t testing.TB, from, to *end, n int) {
 	next.Discard()
 }
 
-// Rule: while a loop spins a message costs no event and no arming, and the statistics
-// show that it spins and for how long.
+// Rule: while a loop spins a message costs no event and no arming: there are no more than
+// it lies down for. The statistics show that it spins and for how long.
 func TestASpinningLoopSparesEvents(t *testing.T) {
 	const n = 2000
 	a, b := pair(t, reactor.Config{Policy: reactor.PolicyThroughput, Recheck: -1}, reactor.QueueConfig{})
@@ -76,8 +76,10 @@ func TestASpinningLoopSparesEvents(t *testing.T) {
 		if s.Spins == 0 || s.MaxSpin == 0 || s.Lent == 0 {
 			t.Errorf("%d spins, %v of budget, %d turns lent, want some of each", s.Spins, s.MaxSpin, s.Lent)
 		}
-		if s.Arms > s.Lent || s.Events > s.Lent {
-			t.Errorf("%d arms and %d events, but only %d turns left to the spinning loop", s.Arms, s.Events, s.Lent)
+		// Who lies down arms its two queues. How often it does is for the budget to say:
+		// where a message takes longer than spinning pays for, every time.
+		if most := 2*s.Sleeps + 2; s.Arms > most || s.Events > most {
+			t.Errorf("%d arms and %d events, but the loop lay down %d times only", s.Arms, s.Events, s.Sleeps)
 		}
 	}
 }
