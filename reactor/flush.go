@@ -108,9 +108,7 @@ func (q *Queue) gatherRecvs() bool {
 	if n == 0 {
 		return false
 	}
-	// Nor does a failed queue get any: some devices flush what is posted in ERR only with
-	// the queue pair (Soft-RoCE's library tells the kernel of no receive).
-	if q.released || q.sealed || q.failed.err.Load() != nil || q.qp == nil && q.srq == nil {
+	if q.released || q.sealed || q.qp == nil && q.srq == nil {
 		q.refuse(q.recvStack.Next, first, n)
 		return true
 	}

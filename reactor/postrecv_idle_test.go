@@ -1,11 +1,9 @@
 package reactor_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/reactor"
-	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // Rule: receives for later keep no queue from becoming idle: when its owner asks for that,
@@ -20,27 +18,4 @@ func TestReceivesForLaterDoNotKeepAQueueFromIdling(t *testing.T) {
 	if err := comes(t, "the end of the receive", ended); err == nil {
 		t.Error("a receive that nobody sent to has succeeded")
 	}
-}
-
-// Rule: receives that were not posted when their queue failed are not posted any more, and
-// end with its cause: the queue is idle at once, whatever the device does with them.
-func TestReceivesForLaterEndWithAFailedQueue(t *testing.T) {
-	a, b, h := hookedPair(t, reactor.Config{}, reactor.QueueConfig{})
-	defer b.close(t)
-	h.set(func(inner verbs.Context, tn *verbs.Turn) error {
-		if len(tn.Recvs) > 0 {
-			t.Error("a receive of a failed queue was posted")
-		}
-		return inner.Turn(tn)
-	})
-	ended, cause := make(chan error, 1), errors.New("the owner's")
-	check(t, a.q.PostRecvLater(&reactor.Recv{Sink: called(func(_ reactor.Completion, err error) { ended <- err })}, nil))
-	a.q.Fail(cause)
-	idle := make(chan struct{})
-	a.do(t, func() { a.q.Idle(func() { close(idle) }) })
-	comes(t, "the queue's idleness", idle)
-	if err := comes(t, "the end of the receive", ended); !errors.Is(err, cause) {
-		t.Errorf("the receive ended with %v, want the queue's cause", err)
-	}
-	a.close(t)
 }
