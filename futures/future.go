@@ -38,7 +38,7 @@ func (f Future[T]) Await(ctx context.Context) (v T, err error) {
 			return v, ErrAwaited
 		}
 		if w&bitSettled != 0 {
-			if lightly(w) {
+			if lightly(w) { // as claim, without copying the result once more
 				if v, err = c.value, c.err; c.cas(w, nextGeneration(w)|bitSeated) {
 					return v, err
 				}

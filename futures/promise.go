@@ -17,7 +17,7 @@ func (p Promise[T]) Settle(v T, err error) bool {
 	return p.cell != nil && p.cell.settle(p.gen, v, err)
 }
 
-// Fill stores the result without telling anybody; Publish does that. Together they are Settle at half the price, for an
+// Fill stores the result without telling anybody; Publish does that. Together they are Settle with one CAS instead of two, for an
 // owner who alone settles the promise: nobody else may call Settle or Fill. False, and nothing is stored: it was settled
 // before. Fill never blocks; v is copied into the operation.
 func (p Promise[T]) Fill(v T, err error) bool {

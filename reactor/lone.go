@@ -11,8 +11,9 @@ import (
 
 // A goroutine that submits one request and waits for it, while nobody holds the turn,
 // takes it first and posts its request itself: past the submission stack, the ready
-// list and the bell, which are for telling others. Each of those is an atomic or two,
-// and they were a third of what a synchronous operation cost beside its crossing.
+// list and the bell, which are for telling others. Each of those is an atomic or two:
+// on the null device a synchronous operation cost 304 ns more than the loop in C with
+// them, and 224 without.
 
 // TransferWait is Transfer that waits for the outcome, driving the reactor if nobody
 // else does. t.Sink must be nil. When ctx ends first it returns its error; the request

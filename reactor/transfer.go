@@ -8,8 +8,7 @@ import (
 )
 
 // Transfer is a WRITE or READ of one piece: what a Send and its Payload say, without
-// what the other requests need. Most requests are of this kind, and a third of what
-// submitting one costs would be that.
+// what the other requests need. Most requests are of this kind.
 type Transfer struct {
 	Opcode verbs.WROpcode // RDMA_WRITE, RDMA_WRITE_WITH_IMM or RDMA_READ
 	Imm    uint32         // host order

@@ -30,7 +30,7 @@ type IndexStack struct {
 	// next[i] is the index below i, none at the bottom; or, behind the last of a
 	// list that was taken, none. Plain: it belongs to whoever has i, its pusher
 	// until the swap of head publishes it, and then the consumer, who turns the
-	// order round. (An atomic store is an XCHG, a quarter of what a push costs.)
+	// order round. (An atomic store would be an XCHG more for each push.)
 	next []uint32
 }
 
