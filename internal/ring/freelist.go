@@ -59,6 +59,32 @@ func (f *FreeList) Get() (uint32, bool) {
 	}
 }
 
+// GetN takes up to len(is) free indices with one change of the shared word, and returns
+// how many; Get would have given is[0] first. Any goroutine may call it; it does not block
+// or allocate.
+func (f *FreeList) GetN(is []uint32) int {
+	for {
+		fresh()
+		h := f.head.Load()
+		i, n := uint32(h), 0
+		for n < len(is) && i != none {
+			is[n] = i
+			n++
+			yield()
+			// Of an index that left the list meanwhile the link is any; then the tag
+			// has moved on, and the swap fails.
+			i = f.next[i].load()
+		}
+		if n == 0 {
+			return 0
+		}
+		yield()
+		if f.head.CompareAndSwap(h, (h&^none+tagOne)|uint64(i)) {
+			return n
+		}
+	}
+}
+
 // Put gives i back, which must come from Get. Any goroutine may call it; it does
 // not block or allocate.
 func (f *FreeList) Put(i uint32) {

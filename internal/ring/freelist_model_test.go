@@ -11,14 +11,15 @@ import (
 // listWays are the steps of a FreeList; the model is shown wrong ones too.
 type listWays struct {
 	get  func(*FreeList) (uint32, bool)
+	getN func(*FreeList, []uint32) int
 	put  func(*FreeList, uint32)
 	putN func(*FreeList, []uint32)
 }
 
-var rightList = listWays{(*FreeList).Get, (*FreeList).Put, (*FreeList).PutN}
+var rightList = listWays{(*FreeList).Get, (*FreeList).GetN, (*FreeList).Put, (*FreeList).PutN}
 
 // listWorld has users of n slots: each gets as many as it can, up to want, and gives them
-// back, one by one or together, some rounds long.
+// back, one by one, or together every other user, some rounds long.
 func listWorld(w listWays, n, users, rounds int) World {
 	const want = 2
 	f := NewFreeList(n)
@@ -43,16 +44,12 @@ func listWorld(w listWays, n, users, rounds int) World {
 		}
 	}
 	for u := range users {
-		get := func() (uint32, bool) {
-			i, ok := w.get(f)
-			if !ok {
-				return 0, false
-			}
+		own := func(i uint32) {
 			if int(i) >= n || owner[i] != 0 {
 				panic(fmt.Sprintf("slot %d was given to %d and %d", i, owner[i], u+1))
 			}
 			owner[i] = u + 1
-			return i, true
+			held[u] = append(held[u], i)
 		}
 		world.Actors = append(world.Actors, func() {
 			ops := 0
@@ -60,11 +57,18 @@ func listWorld(w listWays, n, users, rounds int) World {
 			for range rounds {
 				for len(held[u]) < want {
 					begin()
-					i, ok := get()
+					if u%2 == 1 {
+						var is [want]uint32
+						for _, i := range is[:w.getN(f, is[:])] {
+							own(i)
+						}
+						break
+					}
+					i, ok := w.get(f)
 					if !ok {
 						break
 					}
-					held[u] = append(held[u], i)
+					own(i)
 				}
 				have := held[u]
 				for _, i := range have {
@@ -225,9 +229,33 @@ func TestFreeListModelFindsMistakes(t *testing.T) {
 				}
 			}
 		}},
+		"who takes several does not see that the list has changed": {getN: func(f *FreeList, is []uint32) int {
+			for {
+				fresh()
+				h := f.head.Load()
+				i, n := uint32(h), 0
+				for n < len(is) && i != none {
+					is[n] = i
+					n++
+					yield()
+					i = f.next[i].load()
+				}
+				if n == 0 {
+					return 0
+				}
+				yield()
+				now := f.head.Load()
+				if uint32(now) == uint32(h) && f.head.CompareAndSwap(now, (now&^none+tagOne)|uint64(i)) {
+					return n
+				}
+			}
+		}},
 	} {
 		if w.get == nil {
 			w.get = rightList.get
+		}
+		if w.getN == nil {
+			w.getN = rightList.getN
 		}
 		if w.put == nil {
 			w.put = rightList.put

@@ -19,7 +19,7 @@ func TestFreeListAgainstModel(t *testing.T) {
 			free = append(free, uint32(n-1-i))
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			switch rapid.IntRange(0, 2).Draw(t, "what") {
+			switch rapid.IntRange(0, 3).Draw(t, "what") {
 			case 0:
 				i, ok := f.Get()
 				if ok != (len(free) > 0) || (ok && i != free[len(free)-1]) {
@@ -41,6 +41,19 @@ func TestFreeListAgainstModel(t *testing.T) {
 					free = append(free, out[j])
 				}
 				out = slices.Clone(out[k:])
+			case 3:
+				is := make([]uint32, rapid.IntRange(0, n+1).Draw(t, "at most"))
+				got := f.GetN(is)
+				if got != min(len(is), len(free)) {
+					t.Fatalf("GetN of %d is %d with %v free", len(is), got, free)
+				}
+				for _, i := range is[:got] {
+					if last := len(free) - 1; i != free[last] {
+						t.Fatalf("GetN gave %v with %v free before", is[:got], free)
+					} else {
+						free, out = free[:last], append(out, i)
+					}
+				}
 			}
 			if f.Len() != len(free) || f.Cap() != n {
 				t.Fatalf("Len %d, Cap %d, want %d, %d", f.Len(), f.Cap(), len(free), n)
@@ -72,9 +85,20 @@ func TestFreeListConcurrently(t *testing.T) {
 	owner := make([]int, n) // plain: a second owner is a data race
 	var wg sync.WaitGroup
 	for w := range workers {
+		take := f.Get
+		if w == 0 {
+			take = func() (uint32, bool) {
+				var is [2]uint32
+				n := f.GetN(is[:])
+				if n > 1 {
+					f.Put(is[1])
+				}
+				return is[0], n > 0
+			}
+		}
 		wg.Go(func() {
 			for k := 0; k < each; k++ {
-				i, ok := f.Get()
+				i, ok := take()
 				if !ok {
 					runtime.Gosched()
 					continue

@@ -65,6 +65,15 @@ func (s *Slots) Get() (uint32, bool) {
 	return s.list.Get()
 }
 
+// GetN takes up to len(is) free slots, with one change of the shared word, and returns
+// how many; 0 as Get says. Otherwise as Get.
+func (s *Slots) GetN(is []uint32) int {
+	if s.waiting.Load() > 0 {
+		return 0
+	}
+	return s.list.GetN(is)
+}
+
 // Wait takes a slot, waiting for one if none is free. Who waits longer is served
 // first, as the channel of the Go runtime has it; a newcomer never overtakes. Any
 // goroutine may call it. It does not allocate.
