@@ -73,48 +73,53 @@ func (q *Queue) sent(s uint32, wc *verbs.WC) {
 	q.succeeded(s)
 }
 
-// succeeded ends the operation of send slot i well. All of its outcome is known from
-// the request, but for an atomic's answer. It is finish without the detours.
+// succeeded ends the operation of send slot i well: all of its outcome is known from the
+// request. It is finish for nearly all operations, without detours or calls.
 func (q *Queue) succeeded(i uint32) {
-	sl := &q.tab.slots[i]
-	var value uint64
-	switch {
-	case sl.kind < KindAtomic: // nearly all
-	case sl.kind == KindAtomic:
-		if value = q.tab.results[i]; value == unanswered {
-			q.r.stats.Unanswered++
-			q.finish(i, Completion{Kind: sl.kind}, ErrUnanswered)
-			return
-		}
-	case sl.kind == KindBind || sl.kind == KindInvalidate:
-		q.local++
+	r, t := q.r, q.tab
+	sl := &t.slots[i]
+	if sl.kind >= KindAtomic || i >= uint32(q.cfg.SendDepth) || q.rec != nil {
+		q.succeededOddly(i, sl)
+		return
 	}
-	if sl.kind != KindMarker {
-		c := q.r.outcome(sl) // which may hold an old one: every field, and not by a literal, which costs more
-		c.Tag, c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP, c.Flags = sl.tag, value, sl.bytes, 0, 0, 0, 0
-		c.Opcode, c.Kind = sl.opcode.Completion(), sl.kind
-	}
-	if q.rec != nil {
-		q.rec.ended(q, i, sl.bytes, nil)
-	}
-	q.vacate(i, sl)
-}
-
-// outcome is where the outcome of a slot's operation goes that ended well: it is
-// delivered when the turn is done.
-func (r *Reactor) outcome(sl *slot) *Completion {
+	var c *Completion
 	if sl.sink != nil {
 		o := r.note()
-		o.sink = sl.sink
-		return &o.c
+		o.sink, sl.sink = sl.sink, nil
+		c = &o.c
+	} else {
+		p := sl.seat.Promise()
+		if c = p.Value(); c == nil {
+			panic(fmt.Sprintf("reactor: %v completed twice", sl.kind))
+		}
+		r.out = append(r.out, p)
 	}
-	p := sl.seat.Promise()
-	c := p.Value()
-	if c == nil {
-		panic(fmt.Sprintf("reactor: %v completed twice", sl.kind))
+	// It may hold an old one: every field, and not by a literal, which costs more.
+	c.Tag, c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP, c.Flags = sl.tag, 0, t.bytes[i], 0, 0, 0, 0
+	c.Opcode, c.Kind = verbs.WROpcode(sl.opcode).Completion(), sl.kind
+	if sl.lease != nil {
+		r.endLease(sl.lease)
+		sl.lease = nil
 	}
-	r.out = append(r.out, p)
-	return c
+	sl.kind, sl.posted = KindNone, false
+	sl.gen = (sl.gen + 1) & genMask
+	q.retired = append(q.retired, i)
+}
+
+// succeededOddly is succeeded for operations that have more to tell, or are told more of.
+func (q *Queue) succeededOddly(i uint32, sl *slot) {
+	c := Completion{Bytes: q.tab.bytes[i], Opcode: verbs.WROpcode(sl.opcode).Completion()}
+	var err error
+	switch sl.kind {
+	case KindAtomic:
+		if c.Value = q.tab.results[i]; c.Value == unanswered {
+			q.r.stats.Unanswered++
+			c, err = Completion{}, ErrUnanswered
+		}
+	case KindBind, KindInvalidate:
+		q.local++
+	}
+	q.finish(i, c, err)
 }
 
 func (q *Queue) received(s uint32, wc *verbs.WC) {
@@ -187,71 +192,11 @@ func (q *Queue) finish(i uint32, c Completion, err error) {
 		r.out = append(r.out, p)
 	}
 	if q.rec != nil {
-		bytes := sl.bytes
+		bytes := q.tab.bytes[i]
 		if sl.kind == KindRecv && err == nil {
 			bytes = c.Bytes
 		}
 		q.rec.ended(q, i, bytes, err)
 	}
 	q.vacate(i, sl)
-}
-
-// vacate frees a slot whose outcome is noted. A send's goes back in freeRetired, for a
-// whole batch at once, as do the leases.
-func (q *Queue) vacate(i uint32, sl *slot) {
-	lease, kind := sl.lease, sl.kind
-	sl.sink, sl.lease, sl.kind, sl.posted = nil, nil, KindNone, false
-	sl.gen = (sl.gen + 1) & genMask
-	if kind == KindMarker {
-		q.marker = false
-		return
-	}
-	q.r.stats.Completions++
-	if lease != nil {
-		q.r.endLease(lease)
-	}
-	switch {
-	case i < uint32(q.cfg.SendDepth):
-		q.retired = append(q.retired, i)
-	case i < uint32(q.cfg.sends()):
-		q.ctrlFree.Put(i - uint32(q.cfg.SendDepth+1))
-	default:
-		q.recvFree.Put(i - uint32(q.cfg.sends()))
-	}
-}
-
-// endLease ends a lease of one operation, with others of the same that ended before
-// it: freeRetired tells.
-func (r *Reactor) endLease(l Lease) {
-	if l != r.lease {
-		r.endLeases()
-		r.lease = l
-	}
-	r.leases++
-}
-
-// endLeases tells the lease that was noted.
-func (r *Reactor) endLeases() {
-	l, n := r.lease, r.leases
-	r.lease, r.leases = nil, 0
-	if s, ok := l.(SharedLease); ok && n > 1 {
-		s.EndN(n)
-		return
-	}
-	for range n {
-		l.End()
-	}
-}
-
-// freeRetired ends what leases are left to end, and gives the finished sends' slots
-// back. It follows every finish.
-func (q *Queue) freeRetired() {
-	if q.r.leases > 0 {
-		q.r.endLeases()
-	}
-	if len(q.retired) == 0 {
-		return
-	}
-	q.sendFree.PutN(q.retired)
-	q.retired = q.retired[:0]
 }

@@ -4,19 +4,23 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 )
 
-// delivery is one result on its way to whoever asked for it: a promise that is
-// filled and not published; the zero promise stands for the next of Reactor.outcomes
-// after it.
+// delivery is one result on its way to whoever awaits it: a promise that is filled and
+// not published.
 type delivery = futures.Promise[Completion]
 
-// outcome is a result for a sink, or, with fn, a notification of a queue's owner.
-// Free ones have no fn, sink or err.
+// outcome is a result for a sink. Free ones have no sink or err.
 type outcome struct {
-	fn   func()
-	sink Sink
-	c    Completion
-	err  error
+	sink  Sink
+	c     Completion
+	err   error
+	after int // of Reactor.out that come before it
 }
+
+// notice is a notification of a queue's owner in a sink's place.
+type notice func()
+
+// Complete implements Sink.
+func (fn notice) Complete(*Turn, Completion, error) { fn() }
 
 // deliver hands out, in order, what has ended. Nothing is delivered while a turn
 // is gathering, posting or dispatching: by then leases and slots are back,
@@ -24,23 +28,26 @@ type outcome struct {
 // likes. A sink or notification may end more operations, and deliver those
 // itself: the loop goes on where that stopped. Holder only.
 func (r *Reactor) deliver() {
-	for r.delivered < len(r.out) {
-		d := r.out[r.delivered]
-		r.delivered++
-		if d != (delivery{}) {
-			d.Publish()
+	t := &r.here
+	for {
+		if r.told < len(r.outcomes) && r.outcomes[r.told].after <= r.delivered {
+			o := &r.outcomes[r.told] // it may move: read before anybody is called
+			r.told++
+			sink, err := o.sink, o.err
+			o.sink, o.err = nil, nil
+			t.open = true // again, where a sink delivered
+			sink.Complete(t, o.c, err)
 			continue
 		}
-		o := &r.outcomes[r.told] // it may move: read before anybody is called
-		r.told++
-		fn, sink, err := o.fn, o.sink, o.err
-		o.fn, o.sink, o.err = nil, nil, nil
-		if fn != nil {
-			fn()
-		} else {
-			sink.Complete(o.c, err)
+		if r.delivered == len(r.out) {
+			break
 		}
+		d := r.out[r.delivered]
+		r.delivered++
+		d.Publish()
 	}
+	t.open = false
+	t.over()
 	// Not cleared: a promise that was kept keeps a cell at most, which has no result
 	// any more when it was taken.
 	r.out, r.delivered = r.out[:0], 0
@@ -50,19 +57,20 @@ func (r *Reactor) deliver() {
 // note adds an outcome that waits to be delivered. It is filled in at once: the next
 // one may move it.
 func (r *Reactor) note() *outcome {
-	r.out = append(r.out, delivery{})
 	n := len(r.outcomes)
 	if n == cap(r.outcomes) {
 		r.outcomes = append(r.outcomes, outcome{})
 	}
 	r.outcomes = r.outcomes[:n+1]
-	return &r.outcomes[n]
+	o := &r.outcomes[n]
+	o.after = len(r.out)
+	return o
 }
 
 // notify has fn called after what has ended before it: at once, or at the end
 // of the turn.
 func (r *Reactor) notify(fn func()) {
-	r.note().fn = fn
+	r.note().sink = notice(fn)
 	if !r.inTurn {
 		r.deliver()
 	}

@@ -26,7 +26,7 @@
 //
 // A queue of depth n never has more than n requests between Post and retirement,
 // and its queue pair is made with room for them and one more (the marker, see
-// flush.go). Completion queues have room for every send and receive of
+// posted.go). Completion queues have room for every send and receive of
 // every queue, signaled or not, so that neither queue can overflow; they grow
 // with the queues, unless their capacity was chosen (cqroom.go).
 //

@@ -31,14 +31,27 @@ func (q *Queue) takeSends() (first uint32, n int) {
 	if q.held.n > 0 {
 		return q.takeHeld()
 	}
+	if q.direct.n > 0 {
+		return q.takeDirect()
+	}
 	return q.sendStack.TakeAll()
+}
+
+// takeDirect takes what sinks started, and behind it what was submitted.
+func (q *Queue) takeDirect() (first uint32, n int) {
+	d := q.direct
+	q.direct.n = 0
+	if first, n = q.sendStack.TakeAll(); n > 0 {
+		q.sendStack.Join(d.last, first)
+	}
+	return d.first, d.n + n
 }
 
 // takeHeld is apart so that takeSends is inlined.
 func (q *Queue) takeHeld() (first uint32, n int) {
 	h := q.held
 	q.held = heldSends{}
-	if !q.sendStack.Empty() { // they found the queue on the ready list, which it has left
+	if q.direct.n > 0 || !q.sendStack.Empty() { // they found the queue on the ready list, which it has left
 		q.ready()
 	}
 	return h.first, h.n
@@ -54,5 +67,5 @@ func (q *Queue) hold(first uint32, n int) {
 
 // noSends tells whether no send waits to be posted.
 func (q *Queue) noSends() bool {
-	return q.sendStack == nil || q.held.n == 0 && q.sendStack.Empty()
+	return q.sendStack == nil || q.held.n+q.direct.n == 0 && q.sendStack.Empty()
 }

@@ -131,7 +131,7 @@ func (q *Queue) need() time.Duration {
 	var bytes uint64
 	for at := q.order.head; at != q.order.tail; at++ {
 		i := q.order.at[at&q.order.mask]
-		bytes += uint64(q.tab.slots[i].bytes)
+		bytes += uint64(q.tab.bytes[i])
 		if q.tab.sendWR[i].Flags&verbs.SendSignaled != 0 {
 			break
 		}
@@ -203,7 +203,7 @@ func (q *Queue) ask(now time.Duration) (wait time.Duration, asked bool) {
 type asking struct{ q *Queue }
 
 // Complete implements [Sink].
-func (a asking) Complete(_ Completion, err error) {
+func (a asking) Complete(_ *Turn, _ Completion, err error) {
 	if err == nil || a.q.failed.get() != nil {
 		return
 	}

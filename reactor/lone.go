@@ -30,13 +30,13 @@ func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, erro
 	seat := &q.tab.slots[i].seat
 	if !r.tok.Begin() {
 		_, f := r.futures.NewIn(seat, r.driver)
-		q.fillTransfer(i, t)
+		q.fillTransfer(i, t, kindOf(t.Opcode))
 		q.sendStack.Push(i)
 		q.submit(Quiet)
 		return awaitOrDiscard(ctx, f)
 	}
 	_, f := r.futures.NewIn(seat, &r.leader)
-	q.fillTransfer(i, t)
+	q.fillTransfer(i, t, kindOf(t.Opcode))
 	r.lone, r.loneSlot = q, i
 	r.Turn(false)
 	if f.Settled() {

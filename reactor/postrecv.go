@@ -57,7 +57,7 @@ func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
 	}
 	i := uint32(q.cfg.sends()) + free
 	sl := &q.tab.slots[i]
-	sl.kind, sl.bytes = KindRecv, n
+	sl.kind, q.tab.bytes[i] = KindRecv, n
 	sl.sink, sl.lease, sl.tag = r.Sink, r.Lease, r.Tag
 	w := &q.tab.recvWR[free]
 	list, addr := q.tab.slotSGEs(i)

@@ -44,6 +44,7 @@ type Queue struct {
 
 	// The holder's.
 	held     heldSends
+	direct   chain    // what sinks started (follow.go)
 	kept     kept     // submitted, and held back: see Config.FlushDelay
 	order    fifo     // posted sends, oldest first
 	recvs    int      // posted receives
@@ -213,42 +214,3 @@ func (q *Queue) OnFail(fn func(error)) { q.onFail = fn }
 // that may be about to tell (the connection manager, an asynchronous event), or
 // never. It must be set before Bind.
 func (q *Queue) OnFlush(fn func()) { q.onFlush = fn }
-
-// Idle calls fn, holding the turn, as soon as nothing of the queue is submitted or out
-// with the device, and all of that was delivered; SendsIdle does so for sends alone.
-// Holder only.
-func (q *Queue) Idle(fn func()) { q.whenIdle(fn, false) }
-
-// SendsIdle is Idle for sends.
-func (q *Queue) SendsIdle(fn func()) { q.whenIdle(fn, true) }
-
-type idleCall struct {
-	fn    func()
-	sends bool // receives do not count
-}
-
-func (q *Queue) whenIdle(fn func(), sends bool) {
-	q.idle = append(q.idle, idleCall{fn, sends})
-	if !sends && !q.recvsIdle() {
-		q.ready() // PostRecvLater leaves receives where nothing else takes them
-	}
-	q.checkIdle()
-}
-
-func (q *Queue) checkIdle() {
-	for len(q.idle) > 0 && q.sendsIdle() && (q.idle[0].sends || q.recvsIdle()) {
-		fn := q.idle[0].fn
-		q.idle = q.idle[1:]
-		q.r.notify(fn)
-	}
-}
-
-// sendsIdle and recvsIdle look at what is out, what waits to be posted, and the request
-// of a goroutine whose turn has just begun (gatherLone).
-func (q *Queue) sendsIdle() bool {
-	return q.order.len() == 0 && q.kept.n == 0 && q.noSends() && q.r.lone != q
-}
-
-func (q *Queue) recvsIdle() bool {
-	return q.recvs == 0 && (q.recvStack == nil || q.recvStack.Empty())
-}

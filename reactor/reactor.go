@@ -51,6 +51,7 @@ type Reactor struct {
 
 	// The holder's.
 	turn                   verbs.Turn
+	here                   Turn              // as sinks see it
 	polls                  []verbs.PollGroup // of a turn
 	sendOwners, recvOwners []*Queue
 	recvFirst              []uint32
@@ -111,6 +112,7 @@ func New(cfg Config) (_ *Reactor, err error) {
 		return nil, err
 	}
 	r := &Reactor{cfg: cfg, ctx: cfg.Context, done: make(chan struct{})}
+	r.here.r = r
 	r.futures = futures.NewPool[Completion](futures.Options[Completion]{Execute: r.Callback})
 	defer func() {
 		if err != nil {

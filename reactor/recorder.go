@@ -99,7 +99,7 @@ func (c *recorder) ended(q *Queue, slot, bytes uint32, err error) {
 	if c.out[slot].posted == unseen { // refused on the way, by a turn that may poll later
 		when = &q.r.posting
 	}
-	c.ring[c.next] = ending{c.out[slot], packWRID(q.id, slot, sl.gen, sl.kind), q.r.at(when), err, bytes, sl.opcode, sl.kind}
+	c.ring[c.next] = ending{c.out[slot], packWRID(q.id, slot, sl.gen, sl.kind), q.r.at(when), err, bytes, verbs.WROpcode(sl.opcode), sl.kind}
 	if c.next++; c.next == len(c.ring) {
 		c.next, c.full = 0, true
 	}

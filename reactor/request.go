@@ -88,7 +88,9 @@ type SharedLease interface {
 type Sink interface {
 	// Complete gets the outcome; err is nil for a success, a *verbs.WCError
 	// for a failed completion, or the reason why the request was never posted.
-	Complete(c Completion, err error)
+	// With t it may start what comes next for less than a submitter pays; t is nil
+	// where no turn is held, and means nothing when Complete has returned.
+	Complete(t *Turn, c Completion, err error)
 }
 
 // Completion is the outcome of an operation.

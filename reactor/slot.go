@@ -20,12 +20,15 @@ type slot struct {
 	sink   Sink
 	lease  Lease
 	tag    uint64
-	bytes  uint32
 	gen    uint32 // of the wr_id; moved on by the holder when it frees the slot
-	opcode verbs.WROpcode
-	kind   Kind // KindNone while free
+	opcode uint8  // a verbs.WROpcode
+	kind   Kind   // KindNone while free
 	posted bool
+	_      [slotPad]byte
 }
+
+// slotPad makes a slot a line of the cache: submitter and holder pass it to and fro.
+const slotPad = 1
 
 // table is a queue's slots and the off-heap memory that goes with them: for
 // each slot a work request, its elements, a result word and its inline bytes,
@@ -36,6 +39,7 @@ type slot struct {
 type table struct {
 	arena   *mem.Arena
 	slots   []slot
+	bytes   []uint32 // that a slot's operation moves; beside it for the size of a slot
 	sendWR  []verbs.SendWR
 	recvWR  []verbs.RecvWR
 	sges    []verbs.SGE
@@ -49,7 +53,7 @@ type table struct {
 func newTable(sends, recvs, maxSGE, inlineLen, node int, firstGen uint32) (*table, error) {
 	n := sends + recvs
 	maxSGE++ // the header's
-	t := &table{slots: make([]slot, n), maxSGE: maxSGE, inlineLen: inlineLen}
+	t := &table{slots: make([]slot, n), bytes: make([]uint32, n), maxSGE: maxSGE, inlineLen: inlineLen}
 	for i := range t.slots {
 		t.slots[i].gen = firstGen & genMask
 	}

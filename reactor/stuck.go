@@ -95,7 +95,7 @@ func (q *Queue) stuckAt(k int, since time.Duration, exact bool) Stuck {
 		return s
 	}
 	sl := &q.tab.slots[i]
-	s.Record = Record{WRID: packWRID(q.id, i, sl.gen, sl.kind), Kind: sl.kind, Opcode: sl.opcode, Bytes: sl.bytes,
+	s.Record = Record{WRID: packWRID(q.id, i, sl.gen, sl.kind), Kind: sl.kind, Opcode: verbs.WROpcode(sl.opcode), Bytes: q.tab.bytes[i],
 		Signaled: q.tab.sendWR[i].Flags&verbs.SendSignaled != 0}
 	return s
 }

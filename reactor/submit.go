@@ -111,7 +111,7 @@ func (q *Queue) PostControl(s *Send, p Payload) error {
 // launch fills slot i, which is the caller's, and submits it.
 func (q *Queue) launch(i, n uint32, s *Send, p *Payload, m Manner) (f Future) {
 	sl := &q.tab.slots[i]
-	sl.kind, sl.opcode, sl.bytes = kindOf(s.Opcode), s.Opcode, n
+	sl.kind, sl.opcode, q.tab.bytes[i] = kindOf(s.Opcode), uint8(s.Opcode), n
 	sl.sink, sl.lease, sl.tag = s.Sink, s.Lease, s.Tag
 	if s.Sink == nil {
 		_, f = q.r.futures.NewIn(&sl.seat, q.r.driver)

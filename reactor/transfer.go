@@ -31,7 +31,7 @@ func (q *Queue) Transfer(ctx context.Context, t *Transfer, m Manner) (f Future, 
 	if t.Sink == nil {
 		_, f = q.r.futures.NewIn(&q.tab.slots[i].seat, q.r.driver)
 	}
-	q.fillTransfer(i, t)
+	q.fillTransfer(i, t, kindOf(t.Opcode))
 	q.sendStack.Push(i)
 	q.submit(m)
 	return f, nil
@@ -39,22 +39,33 @@ func (q *Queue) Transfer(ctx context.Context, t *Transfer, m Manner) (f Future, 
 
 // admit checks a transfer and takes a slot for it.
 func (q *Queue) admit(ctx context.Context, t *Transfer, m Manner) (uint32, error) {
-	if k := kindOf(t.Opcode); k != KindWrite && k != KindRead || !q.requests.Has(t.Opcode) {
-		return 0, fmt.Errorf("%w: %v is no transfer of a queue of type %v", ErrRequest, t.Opcode, q.cfg.Type)
-	}
-	if t.Local.Length > q.r.maxMessage {
-		return 0, tooLong(uint64(t.Local.Length), uint64(q.r.maxMessage))
+	if k := kindOf(t.Opcode); !q.transfers(t, k) {
+		return 0, q.noTransfer(t, k)
 	}
 	return q.enter(ctx, m)
 }
 
-// fillTransfer writes slot i, which is the caller's, but for its future.
-func (q *Queue) fillTransfer(i uint32, t *Transfer) {
+// transfers tells whether t, of kind k, is a transfer of this queue.
+func (q *Queue) transfers(t *Transfer, k Kind) bool {
+	return (k == KindWrite || k == KindRead) && q.requests.Has(t.Opcode) && t.Local.Length <= q.r.maxMessage
+}
+
+// noTransfer says why not.
+func (q *Queue) noTransfer(t *Transfer, k Kind) error {
+	if k != KindWrite && k != KindRead || !q.requests.Has(t.Opcode) {
+		return fmt.Errorf("%w: %v is no transfer of a queue of type %v", ErrRequest, t.Opcode, q.cfg.Type)
+	}
+	return tooLong(uint64(t.Local.Length), uint64(q.r.maxMessage))
+}
+
+// fillTransfer writes slot i, which is the caller's, but for its future. The transfer is
+// of kind k.
+func (q *Queue) fillTransfer(i uint32, t *Transfer, k Kind) {
 	sl := &q.tab.slots[i]
-	sl.kind, sl.opcode, sl.bytes = kindOf(t.Opcode), t.Opcode, t.Local.Length
+	sl.kind, sl.opcode, q.tab.bytes[i] = k, uint8(t.Opcode), t.Local.Length
 	sl.sink, sl.lease, sl.tag = t.Sink, t.Lease, t.Tag
 	w, at := &q.tab.sendWR[i], int(i)*q.tab.maxSGE
-	w.WRID = packWRID(q.id, i, sl.gen, sl.kind)
+	w.WRID = packWRID(q.id, i, sl.gen, k)
 	w.SGList, w.NumSGE = q.tab.sgeAddr+uint64(at)*verbs.SizeofSGE, 0
 	if t.Local.Length > 0 {
 		e := &q.tab.sges[at]

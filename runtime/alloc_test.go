@@ -45,14 +45,16 @@ func TestOperationsAllocateNothing(t *testing.T) {
 	}
 	var g futures.Group
 	batch := make([]Future, 32)
+	chain := &runner{c: a, ops: [2]Op{WriteOp(local, remote), ReadOp(local, remote)}, over: make(chan struct{}, 1)}
 	for name, c := range map[string]struct {
 		op  func()
 		per int // operations of one call
 	}{
-		"write":         {func() { end(a.Write(ctx, local, remote)) }, 1},
-		"read":          {func() { end(a.Read(ctx, local, remote)) }, 1},
-		"write, waited": {func() { _, err := a.WriteWait(ctx, local, remote); fail(err) }, 1},
-		"read, waited":  {func() { _, err := a.ReadWait(ctx, local, remote); fail(err) }, 1},
+		"write":                   {func() { end(a.Write(ctx, local, remote)) }, 1},
+		"read":                    {func() { end(a.Read(ctx, local, remote)) }, 1},
+		"write, waited":           {func() { _, err := a.WriteWait(ctx, local, remote); fail(err) }, 1},
+		"read, waited":            {func() { _, err := a.ReadWait(ctx, local, remote); fail(err) }, 1},
+		"writes that sinks start": {func() { chain.run(t, len(batch)) }, len(batch)},
 		"message, waited": {func() {
 			_, err := a.SendWait(ctx, local)
 			fail(err)

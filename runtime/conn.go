@@ -76,16 +76,18 @@ type Conn struct {
 	closeErr error         // written before closed is
 
 	// The holder's.
-	state     connState
-	id        queuePairID
-	way       addressing             // of the dialing side
-	promise   futures.Promise[*Conn] // of Dial or Accept, while connecting
-	timer     *reactor.Timer
-	admitted  bool
-	met       bool // peer is known
-	peer      hello
-	private   []byte // the peer's
-	largest   int    // MaxMessage; written before the connection is given to anybody
+	state    connState
+	id       queuePairID
+	way      addressing             // of the dialing side
+	promise  futures.Promise[*Conn] // of Dial or Accept, while connecting
+	timer    *reactor.Timer
+	admitted bool
+	met      bool // peer is known
+	peer     hello
+	private  []byte // the peer's
+	// oneWR is what one work request of a transfer carries, in bytes. Immutable.
+	oneWR     int
+	largest   int // MaxMessage; written before the connection is given to anybody
 	local     netip.AddrPort
 	remote    netip.AddrPort
 	arrived   []int  // receive slots with messages, oldest first
@@ -109,7 +111,8 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	}
 	defer rt.leave()
 	c := &Conn{rt: rt, sh: rt.shardOf(opts.Shared), opts: opts, ended: make(chan struct{}), closed: make(chan struct{})}
-	c.largest = int(c.sh.r.MaxMessage())
+	c.oneWR = int(c.sh.r.MaxMessage())
+	c.largest = c.oneWR
 	if !opts.Raw && opts.MessageSize > c.largest-frameSize {
 		return nil, fmt.Errorf("%w: Options.MessageSize is %d, the port of %s carries %d with a header of %d",
 			ErrConfig, opts.MessageSize, rt.dev.Device().Name, c.largest, frameSize)

@@ -20,7 +20,7 @@ import (
 // Rule (semantics 22): a list that is refused at any position is split there.
 // What stands before it succeeds, though the request that was to be signaled is
 // cut off; the rest fails with the errno; the connection goes on.
-// Defence: the marker (reactor/flush.go, postMarker).
+// Defence: the marker (reactor/posted.go, postMarker).
 func TestNullBadWRAtEachPosition(t *testing.T) {
 	d := newBadDay(t, Config{Spin: -1, Reactors: 1})
 	a, _ := d.connect()
@@ -53,7 +53,7 @@ func TestNullBadWRAtEachPosition(t *testing.T) {
 // Rule: a receive that is refused while a connection is made, at any position of
 // the list and on whichever side, ends that connection, on both sides and soon;
 // the next is made.
-// Defence: reactor/flush.go, recvPostFailed.
+// Defence: reactor/posted.go, recvPostFailed.
 func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
 	ctx := testContext(t)

@@ -91,6 +91,22 @@ func (l *lease) begin(gen uint64) bool {
 	}
 }
 
+// beginN is begin for n operations at once.
+func (l *lease) beginN(gen uint64, n int) bool {
+	for {
+		w := l.word.Load()
+		if w>>leaseCountBits != gen<<1 {
+			return false
+		}
+		if w&leaseCountMask+uint64(n) > leaseCountMask {
+			panic(leaseOverflow)
+		}
+		if l.word.CompareAndSwap(w, w+uint64(n)) {
+			return true
+		}
+	}
+}
+
 // End says that an operation is done with the memory. The holder of the turn
 // calls it, once for each begin, before the result is delivered; it does not
 // block or allocate. On a nil lease, that of an empty [Slice], it does nothing.

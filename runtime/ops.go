@@ -128,7 +128,7 @@ func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, 
 	if err := remote.check(total, need); err != nil {
 		return f, err
 	}
-	if total > uint64(c.sh.r.MaxMessage()) {
+	if total > uint64(c.oneWR) {
 		return c.split(ctx, op, locals, remote, imm, w)
 	}
 	if err := c.creditFor(ctx, op, w); err != nil {
@@ -154,7 +154,7 @@ func (c *Conn) oneToOne(ctx context.Context, op verbs.WROpcode, local *Slice, re
 	if err := c.mayTransfer(op, local, remote); err != nil {
 		return f, err
 	}
-	if uint64(local.Len()) > uint64(c.sh.r.MaxMessage()) {
+	if local.Len() > c.oneWR {
 		return c.split(ctx, op, []Slice{*local}, *remote, imm, *w)
 	}
 	if op == verbs.WRRDMAWriteWithImm {
@@ -181,7 +181,7 @@ func (c *Conn) transferWait(ctx context.Context, op verbs.WROpcode, local *Slice
 	if err := c.mayTransfer(op, local, remote); err != nil {
 		return Result{}, err
 	}
-	if uint64(local.Len()) > uint64(c.sh.r.MaxMessage()) {
+	if local.Len() > c.oneWR {
 		f, err := c.split(ctx, op, []Slice{*local}, *remote, 0, way{manner: reactor.Quiet})
 		return awaitPosted(ctx, f, err)
 	}

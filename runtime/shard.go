@@ -23,6 +23,7 @@ type shard struct {
 	// targets get the events of the identifiers they own.
 	targets map[connID]cmTarget
 	closers
+	loans  loans         // of sinks; the holder's
 	cmGone bool          // the channel is closed
 	watch  *removalWatch // of the first shard; nil for none
 }

@@ -17,12 +17,12 @@ type rawRecv struct {
 }
 
 // Complete implements reactor.Sink.
-func (s *rawRecv) Complete(r Result, err error) {
+func (s *rawRecv) Complete(t *Turn, r Result, err error) {
 	if r.Flags&verbs.WCWithInv != 0 {
 		s.c.invalidated(r.Imm)
 	}
 	if s.sink != nil {
-		s.sink.Complete(r, err)
+		s.sink.Complete(t, r, err)
 		return
 	}
 	s.promise.Settle(r, err)
@@ -45,16 +45,16 @@ type multi struct {
 }
 
 // Complete implements reactor.Sink.
-func (m *multi) Complete(r Result, err error) {
+func (m *multi) Complete(t *Turn, r Result, err error) {
 	if err != nil {
 		m.failed.CompareAndSwap(nil, &err)
 	} else {
 		m.bytes += uint64(r.Bytes)
 	}
-	m.done()
+	m.done(t)
 }
 
-func (m *multi) done() {
+func (m *multi) done(t *Turn) {
 	if m.left.Add(-1) > 0 {
 		return
 	}
@@ -65,7 +65,7 @@ func (m *multi) done() {
 		r.Bytes = uint32(min(m.bytes, 1<<32-1))
 	}
 	if m.sink != nil {
-		m.sink.Complete(r, err)
+		m.sink.Complete(t, r, err)
 		return
 	}
 	m.promise.Settle(r, err)
@@ -93,12 +93,12 @@ func (c *Conn) split(ctx context.Context, op verbs.WROpcode, locals []Slice, rem
 	if err != nil {
 		m.failed.CompareAndSwap(nil, &err)
 	}
-	m.done()
+	m.done(nil)
 	return f, nil
 }
 
 func (c *Conn) pieces(ctx context.Context, m *multi, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32) (posted int, err error) {
-	largest := int(c.sh.r.MaxMessage())
+	largest := c.oneWR
 	left := 0
 	for _, l := range locals {
 		left += l.Len()

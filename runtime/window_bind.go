@@ -130,7 +130,7 @@ func (w *Window) post(ctx context.Context, then, no windowState, s *reactor.Send
 }
 
 // Complete implements reactor.Sink.
-func (op *windowOp) Complete(r Result, err error) {
+func (op *windowOp) Complete(t *Turn, r Result, err error) {
 	to := op.then
 	op.w.mu.Lock()
 	if err != nil {
@@ -141,7 +141,7 @@ func (op *windowOp) Complete(r Result, err error) {
 	op.w.enter(to)
 	op.w.mu.Unlock()
 	if op.sink != nil {
-		op.sink.Complete(r, err)
+		op.sink.Complete(t, r, err)
 		return
 	}
 	op.promise.Settle(r, err)

@@ -43,14 +43,14 @@ func (l *chain) round(n int, found rounds.Values) error {
 }
 
 // Complete implements reactor.Sink.
-func (l *chain) Complete(r verbena.Result, err error) {
+func (l *chain) Complete(t *verbena.Turn, r verbena.Result, err error) {
 	l.left--
 	more := 1
 	if r.Tag == first {
 		more = depth
 	}
 	for ; more > 0 && l.start > 0 && err == nil; more-- {
-		if err = l.conns[0].TryStart(&l.op, l, 0); err == nil {
+		if err = l.conns[0].StartIn(t, &l.op, l, 0); err == nil {
 			l.start--
 		}
 	}

@@ -1,0 +1,119 @@
+package reactor
+
+import (
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// What became of the lists of a turn. Holder only.
+
+// settlePosts looks at what the posts of the turn achieved. bad_wr splits a
+// list: what stands before it is live and completes; it and the rest fail here.
+func (r *Reactor) settlePosts(turnErr error) {
+	for k := range r.turn.Sends {
+		g, q := &r.turn.Sends[k], r.sendOwners[k]
+		r.sendOwners[k] = nil // it is kept alive by nobody but its owner
+		if turnErr != nil {
+			g.Accepted = 0
+		}
+		r.stats.Doorbells++
+		r.stats.WorkRequests += uint64(g.Accepted)
+		r.stats.MaxBatch = max(r.stats.MaxBatch, uint64(g.Accepted))
+		r.stats.Lists.note(g.Accepted)
+		if g.Accepted < g.Count {
+			q.postFailed(g.Count-g.Accepted, "ibv_post_send", g.Errno, turnErr)
+			if g.Accepted > 0 && q.cfg.SignalEvery > 1 {
+				q.postMarker()
+			}
+		}
+	}
+	for k := range r.turn.Recvs {
+		g, q := &r.turn.Recvs[k], r.recvOwners[k]
+		r.recvOwners[k] = nil
+		if turnErr != nil {
+			g.Accepted = 0
+		}
+		r.stats.RecvDoorbells++
+		r.stats.RecvRequests += uint64(g.Accepted)
+		if g.Accepted < g.Count {
+			q.recvPostFailed(r.recvFirst[k], g.Count, g.Accepted, postError(q.recvCall(), q, g.Errno, turnErr))
+		}
+	}
+	r.sendOwners, r.recvOwners, r.recvFirst = r.sendOwners[:0], r.recvOwners[:0], r.recvFirst[:0]
+}
+
+// recvCall is the call that posts its receives.
+func (q *Queue) recvCall() string {
+	if q.srq != nil {
+		return "ibv_post_srq_recv"
+	}
+	return "ibv_post_recv"
+}
+
+func postError(op string, q *Queue, errno syscall.Errno, turnErr error) error {
+	return &verbs.OpError{Op: op, Object: q.name(), Errno: errno, Err: turnErr}
+}
+
+// postFailed completes the last n of the order: they were never posted.
+func (q *Queue) postFailed(n int, op string, errno syscall.Errno, turnErr error) {
+	q.r.stats.PostFailures++
+	err := postError(op, q, errno, turnErr)
+	bad := make([]uint32, n) // oldest first
+	for k := n - 1; k >= 0; k-- {
+		bad[k] = q.order.unpush()
+	}
+	q.r.outstanding -= n
+	for _, i := range bad {
+		q.finish(i, Completion{}, err)
+	}
+	q.freeRetired()
+	q.checkIdle()
+	q.sincesig = q.order.len()
+}
+
+func (q *Queue) recvPostFailed(first uint32, count, accepted int, err error) {
+	q.r.stats.PostFailures++
+	q.recvs -= count - accepted
+	for i, k := first, 0; k < count; k++ {
+		next := uint32(0)
+		if k < count-1 {
+			next = q.recvStack.Next(i)
+		}
+		if k >= accepted {
+			q.finish(i, Completion{Kind: KindRecv}, err)
+		}
+		i = next
+	}
+	q.freeRetired()
+	q.checkIdle()
+}
+
+// postMarker posts the marker, a signaled zero-length write: the live part of a
+// list that was cut has no signaled request at its end, and would never be
+// retired. If that fails too, they end with the queue, which its owner is told to
+// end.
+func (q *Queue) postMarker() {
+	if q.marker || q.order.len() == 0 {
+		return
+	}
+	i := uint32(q.cfg.SendDepth)
+	sl := &q.tab.slots[i]
+	sl.kind, sl.posted, q.tab.bytes[i] = KindMarker, true, 0
+	w := &q.tab.sendWR[i]
+	*w = verbs.SendWR{WRID: packWRID(q.id, i, sl.gen, KindMarker), Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}
+	if q.rec != nil {
+		sl.opcode = uint8(w.Opcode)
+		q.rec.marked(q.r, i)
+	}
+	n, err := verbs.PostSend(q.qp, q.tab.sendWRAddr(i), 1)
+	if n == 1 {
+		q.marker = true
+		q.order.push(i)
+		q.r.outstanding++
+		return
+	}
+	sl.kind, sl.posted = KindNone, false
+	q.r.stats.Stranded += uint64(q.order.len())
+	q.broken(err)
+}

@@ -1,0 +1,89 @@
+package runtime
+
+import (
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Turn is what a Sink is called with: see [Conn.StartIn].
+type Turn = reactor.Turn
+
+// StartIn is TryStart for a Sink that is called with t: it starts a WRITE or READ of one
+// piece past what submitters share, for about three quarters of the processor time.
+// Without a turn of the connection's reactor (t is nil, or another's, or its Complete has
+// returned), and for other operations, it is TryStart. Operations keep their order
+// whichever of the two starts them. Only for the goroutine that Complete is called on.
+//
+// Room that is taken for what a sink may start next is given back when all sinks of the
+// turn were called; until then others may find the send queue full.
+func (c *Conn) StartIn(t *Turn, op *Op, sink Sink, tag uint64) error {
+	if op.kind != startOneSided || op.gathers || op.opcode == verbs.WRRDMAWriteWithImm || sink == nil || !t.Holds(c.q) {
+		return c.TryStart(op, sink, tag)
+	}
+	local := &op.one[0]
+	if err := c.mayTransfer(op.opcode, local, &op.remote); err != nil {
+		return err
+	}
+	if local.Len() > c.oneWR {
+		return errPieces
+	}
+	var tr reactor.Transfer
+	tr.Opcode, tr.Remote, tr.RKey = op.opcode, op.remote.Addr, op.remote.RKey
+	tr.Local.Addr, tr.Local.Length, tr.Local.LKey = local.addr, uint32(local.Len()), local.lkey
+	tr.Sink, tr.Tag = sink, tag
+	if l := local.lease; l != nil {
+		if l.memory != c.rt.mem {
+			return local.of(c.rt.mem)
+		}
+		if !l.live(local.gen) {
+			return ErrReleased
+		}
+		if s := &c.sh.loans; s.n > 0 && s.of == l && s.gen == local.gen {
+			s.n--
+		} else if !s.more(t, l, local.gen) {
+			return ErrReleased
+		}
+		tr.Lease = l
+	}
+	err := c.q.Follow(t, &tr)
+	if err != nil && tr.Lease != nil {
+		tr.Lease.End()
+	}
+	return err
+}
+
+// loans are operations begun on a lease, for sinks that are about to start some: many at
+// a time, because each change of the lease's count is a locked instruction. They are
+// begun by one, two, four and so on, up to reactor.StockMost, and what is left is ended
+// with the turn. Of a shard; the holder's.
+//
+// While there are any, an operation that a sink has started on the lease is in flight,
+// and is not posted yet: so nobody finds memory in flight for the loans alone.
+type loans struct {
+	of  *lease
+	gen uint64
+	n   int // begun, and not started
+	ask int // to be begun next
+}
+
+// more begins some, of which one is the caller's: false if l may begin none any more.
+func (s *loans) more(t *Turn, l *lease, gen uint64) bool {
+	if s.of != l || s.gen != gen {
+		s.GiveBack()
+		s.of, s.gen, s.ask = l, gen, 1
+	}
+	if !l.beginN(gen, s.ask) {
+		return false
+	}
+	s.n, s.ask = s.ask-1, min(2*s.ask, reactor.StockMost)
+	t.Keep(s)
+	return true
+}
+
+// GiveBack implements reactor.Stock.
+func (s *loans) GiveBack() {
+	if s.n > 0 {
+		s.of.EndN(s.n)
+	}
+	*s = loans{}
+}

@@ -1,0 +1,160 @@
+package runtime
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// turnSink is a sink of a function that is told the turn.
+type turnSink func(*Turn, Result, error)
+
+func (fn turnSink) Complete(t *Turn, r Result, err error) { fn(t, r, err) }
+
+// runner writes n times from the first of its slices and the second in turn, many at a
+// time, each write started by the end of another.
+type runner struct {
+	c     *Conn
+	ops   [2]Op
+	left  int // to be started
+	out   int
+	taken int // started with the turn
+	err   error
+	over  chan struct{}
+}
+
+func (r *runner) Complete(t *Turn, _ Result, err error) {
+	r.out--
+	for k := range 3 {
+		if r.left == 0 || err != nil {
+			break
+		}
+		switch err = r.c.StartIn(t, &r.ops[(r.left+k)%2], r, 0); {
+		case err == nil:
+			r.left--
+			r.out++
+			r.taken++
+		case errors.Is(err, reactor.ErrQueueFull) && r.out > 0:
+			err = nil
+		}
+	}
+	r.err = errors.Join(r.err, err)
+	if r.left == 0 && r.out == 0 || r.err != nil {
+		r.over <- struct{}{}
+	}
+}
+
+func (r *runner) run(t testing.TB, n int) {
+	t.Helper()
+	r.left, r.out = n-1, 1
+	if err := r.c.TryStart(&r.ops[0], r, 0); err != nil {
+		t.Fatal(err)
+	}
+	if <-r.over; r.err != nil {
+		t.Fatal(r.err)
+	}
+}
+
+// Rule: what sinks start with the turn all ends, and the memory is idle for whoever is
+// told of the end: operations that were begun for sinks that start no more are none.
+func TestStartInLeavesNothingInFlight(t *testing.T) {
+	a, b := connected(t, Config{Conn: Options{SendDepth: 24}})
+	to, err := b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	remote, err := to.Remote(0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 40 {
+		r := &runner{c: a, over: make(chan struct{}, 1)}
+		var from [2]*Region
+		for k := range from {
+			if from[k], err = a.rt.NewRegion(64, 0); err != nil {
+				t.Fatal(err)
+			}
+			s, err := from[k].Slice(0, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.ops[k] = WriteOp(s, remote)
+		}
+		n := 1 + i*7
+		r.run(t, n)
+		if r.taken != n-1 {
+			t.Errorf("%d of %d writes were started with the turn", r.taken, n)
+		}
+		for k := range from {
+			if err := from[k].Close(); err != nil {
+				t.Errorf("after %d writes: %v", n, err)
+			}
+		}
+	}
+}
+
+// Rule: memory that was given back starts nothing, though operations were begun on it for
+// later; and StartIn is TryStart where there is no turn, and for what is no transfer.
+func TestStartInRefusesAsTryStart(t *testing.T) {
+	a, b := connected(t, Config{})
+	to, err := b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	remote, err := to.Remote(0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bufs [2]Buffer
+	for i := range bufs {
+		if bufs[i], err = a.rt.Alloc(64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mail := make(mailSink, 8)
+	op, other, add := WriteOp(bufs[0].Slice(), remote), WriteOp(bufs[1].Slice(), remote), FetchAndAddOp(remote, 1)
+	long := WriteOp(bufs[1].Slice(), Remote{Addr: remote.Addr, Length: 8, RKey: remote.RKey, Access: remote.Access})
+	over := make(chan struct{})
+	sink := turnSink(func(in *Turn, _ Result, err error) {
+		defer close(over)
+		expect := func(what string, err, want error) {
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", what, err, want)
+			}
+		}
+		expect("the operation", err, nil)
+		for range 2 { // with the second one more was begun, and is left
+			expect("with the turn", a.StartIn(in, &op, mail, 1), nil)
+		}
+		expect("giving the buffer back", bufs[0].Release(), nil)
+		expect("from memory that was given back", a.StartIn(in, &op, mail, 2), ErrReleased)
+		expect("from other memory", a.StartIn(in, &other, mail, 1), nil)
+		expect("an atomic", a.StartIn(in, &add, mail, 1), nil)
+		expect("past the end", a.StartIn(in, &long, mail, 2), ErrRemoteRange)
+		expect("without a sink", a.StartIn(in, &other, nil, 2), reactor.ErrRequest)
+		if in.Holds(b.q) {
+			t.Error("a turn holds a queue of another runtime")
+		}
+	})
+	if err := a.TryStart(&op, sink, 0); err != nil {
+		t.Fatal(err)
+	}
+	<-over
+	if err := a.StartIn(nil, &other, mail, 1); err != nil {
+		t.Errorf("without a turn: %v", err)
+	}
+	for range 5 {
+		if got := <-mail; got.err != nil || got.r.Tag != 1 {
+			t.Errorf("what was started ended with tag %d, %v", got.r.Tag, got.err)
+		}
+	}
+	for i := range bufs {
+		if err := bufs[i].Release(); (i == 0) != errors.Is(err, ErrReleased) {
+			t.Errorf("releasing buffer %d: %v", i, err)
+		}
+	}
+}
