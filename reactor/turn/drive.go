@@ -7,6 +7,7 @@ import "context"
 // context's error. It allocates nothing and runs no user code. w is used by
 // others until it returns, and not after.
 func (t *Token) Drive(ctx context.Context, w Parker) error {
+	t.crowd.yields()
 	// After a drive the queues are armed or somebody else holds: then it parks,
 	// and drives again only if it is given the turn.
 	return t.lead(ctx, w, t.cfg.CallerDriving, true)
@@ -27,7 +28,11 @@ func (t *Token) lead(ctx context.Context, w Parker, may, first bool) error {
 			}
 		}
 		mark("drive.go", ifTrue(may))
-		if may && t.takeSoon() || t.park(ctx, w, may) {
+		taken := may && t.takeSoon()
+		if first && may {
+			t.crowd.found(taken)
+		}
+		if taken || t.park(ctx, w, may) {
 			t.drive(ctx, w)
 			may = false
 		}

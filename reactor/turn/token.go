@@ -59,6 +59,7 @@ type Token struct {
 	knocking     sync.Mutex
 	seats        [seatCount]seat
 	seatLimit
+	crowd crowd
 	stats Stats
 }
 

@@ -1,0 +1,48 @@
+package turn
+
+import (
+	"runtime"
+	"sync/atomic"
+)
+
+// A goroutine that is about to drive may let others submit first: then their requests are
+// in its turn, one doorbell for all, and what a turn touches stays with one processor
+// instead of going to and fro for each few requests. That costs a yield, for nothing
+// where no others come: so it is done while goroutines lately found the turn held.
+//
+//	quiet ──a caller finds the turn held──> crowded: who is about to drive yields
+//	  ^                                        │
+//	  └── crowdSpell callers found it free ────┘
+//
+// On the null device, 16 goroutines with 8 writes each on two processors: 5.3 million
+// writes a second and 340 ns of processor time each without, 7.5 and 190 with this. Who
+// finds the turn held nevertheless parks at once: to look again costs more.
+
+// crowdSpell: with 64, callers of a crowd found the turn free as often in a row, and their
+// doorbells had 8 requests instead of 12.
+const crowdSpell = 1024
+
+// crowd is how many more callers yield before they look for the turn. Written by callers
+// who have looked, read by those who are about to; it publishes nothing, and an update
+// that is lost does no harm.
+type crowd struct{ left atomic.Int32 }
+
+// yields lets others run, if some are likely to come; it tells whether it did.
+func (c *crowd) yields() bool {
+	if c.left.Load() <= 0 {
+		return false
+	}
+	runtime.Gosched()
+	return true
+}
+
+// found notes whether a caller found the turn free.
+func (c *crowd) found(free bool) {
+	left := c.left.Load()
+	switch {
+	case !free && left != crowdSpell:
+		c.left.Store(crowdSpell)
+	case free && left > 0:
+		c.left.Store(left - 1)
+	}
+}
