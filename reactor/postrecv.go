@@ -8,10 +8,13 @@ import (
 
 // PostRecv submits a receive. It never waits: ErrRecvFull when RecvDepth
 // receives are out. Sink must be set. Otherwise as Post.
-func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE) error {
+func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE) error { return q.SubmitRecv(r, sges, Wait) }
+
+// SubmitRecv is PostRecv that does not wake the reactor if m is Quiet: as PostQuiet.
+func (q *Queue) SubmitRecv(r *Recv, sges []verbs.SGE, m Manner) error {
 	err := q.pushRecv(r, sges)
 	if err == nil {
-		q.submit(Wait)
+		q.submit(m)
 	}
 	return err
 }

@@ -46,6 +46,11 @@ func (b Batch) Do(ctx context.Context, op *Op) (Future, error) {
 	return b.c.startOp(ctx, op, way{manner: reactor.Quiet})
 }
 
+// PostRecv is [Conn.PostRecv] in the batch.
+func (b Batch) PostRecv(locals ...Slice) (Future, error) {
+	return b.c.postRecvFuture(locals, way{manner: reactor.Quiet})
+}
+
 // Flush has what was started posted by the reactor's own goroutine, as if it had not
 // been started in a batch. For who does not await it soon. It does not block.
 func (b Batch) Flush() { b.c.sh.r.Wake() }

@@ -74,3 +74,35 @@ func TestABatchThatNobodyAwaitsIsPosted(t *testing.T) {
 		t.Errorf("%d rounds of the watch passed: it was they who had the batch posted", looks)
 	}
 }
+
+// Rule: receives that are posted in a batch wake nobody, go with what is awaited next, and
+// serve what the peer sends then.
+func TestReceivesOfABatchGoWithWhatIsAwaited(t *testing.T) {
+	const n, size = 8, 8
+	a, b := connected(t, Config{Conn: Options{Raw: true}})
+	ctx := testContext(t)
+	far := must2(b.rt.NewRegion(n*size, verbs.AccessLocalWrite))(t)
+	own := must2(a.rt.NewRegion(size, verbs.AccessLocalWrite))(t)
+	defer mustClose(t, own, far)
+	batch, before := b.Batch(), b.rt.Stats()
+	var fs []Future
+	for i := range n {
+		fs = append(fs, must2(batch.PostRecv(must2(far.Slice(i*size, size))(t)))(t))
+	}
+	if s := b.rt.Stats(); s.Rings != before.Rings {
+		t.Errorf("%d receives of a batch rang %d times", n, s.Rings-before.Rings)
+	}
+	batch.Flush()
+	for i := range n {
+		own.Bytes()[0] = byte(i + 1)
+		if _, err := a.SendWait(ctx, must2(own.Slice(0, size))(t)); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := fs[i].Await(ctx); err != nil || r.Bytes != size || far.Bytes()[i*size] != byte(i+1) {
+			t.Errorf("receive %d: %d bytes, the first is %d, error %v", i, r.Bytes, far.Bytes()[i*size], err)
+		}
+	}
+	if lists := b.rt.Stats().RecvDoorbells - before.RecvDoorbells; lists > 2 { // one more if somebody was just about to look
+		t.Errorf("%d receives took %d doorbells, want one", n, lists)
+	}
+}

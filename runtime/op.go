@@ -83,9 +83,9 @@ func (c *Conn) startOp(ctx context.Context, op *Op, w way) (f Future, err error)
 		return f, err
 	case startPostRecv:
 		if w.sink == nil {
-			return c.PostRecv(op.locals()...)
+			return c.postRecvFuture(op.locals(), w)
 		}
-		return f, c.postRecv(op.locals(), &rawRecv{c: c, sink: w.sink}, w.tag)
+		return f, c.postRecv(op.locals(), &rawRecv{c: c, sink: w.sink}, w)
 	}
 	return f, fmt.Errorf("%w: the zero Op", reactor.ErrRequest)
 }

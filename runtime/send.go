@@ -129,11 +129,13 @@ func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n i
 // future is settled; receives complete in the order they were posted.
 //
 // Implements: ibv_post_recv.
-func (c *Conn) PostRecv(locals ...Slice) (Future, error) {
+func (c *Conn) PostRecv(locals ...Slice) (Future, error) { return c.postRecvFuture(locals, way{}) }
+
+func (c *Conn) postRecvFuture(locals []Slice, w way) (Future, error) {
 	s := &rawRecv{c: c}
 	var f Future
 	s.promise, f = c.sh.r.Futures().New(c.sh.r.Driver())
-	if err := c.postRecv(locals, s, 0); err != nil {
+	if err := c.postRecv(locals, s, w); err != nil {
 		s.promise.Settle(Result{}, err)
 		f.Discard()
 		return Future{}, err
@@ -141,7 +143,7 @@ func (c *Conn) PostRecv(locals ...Slice) (Future, error) {
 	return f, nil
 }
 
-func (c *Conn) postRecv(locals []Slice, s *rawRecv, tag uint64) (err error) {
+func (c *Conn) postRecv(locals []Slice, s *rawRecv, w way) (err error) {
 	if !c.opts.Raw {
 		return fmt.Errorf("%w: receives of a managed connection are its own", ErrMode)
 	}
@@ -162,12 +164,12 @@ func (c *Conn) postRecv(locals []Slice, s *rawRecv, tag uint64) (err error) {
 		return fmt.Errorf("%w: a receive of %d bytes, one message carries %d", ErrTooLarge, total, c.MaxMessage())
 	}
 	var space [stackSGEs]verbs.SGE
-	r := reactor.Recv{Sink: s, Tag: tag}
+	r := reactor.Recv{Sink: s, Tag: w.tag}
 	var sges []verbs.SGE
 	if sges, r.Lease, err = leaseAll(c.rt.mem, space[:0], locals); err != nil {
 		return err
 	}
-	if err = c.q.PostRecv(&r, sges); err != nil && r.Lease != nil {
+	if err = c.q.SubmitRecv(&r, sges, w.manner); err != nil && r.Lease != nil {
 		r.Lease.End()
 	}
 	return err

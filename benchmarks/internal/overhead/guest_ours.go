@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"time"
@@ -50,6 +51,9 @@ func talk(args []string, out io.Writer) (err error) {
 	if !ok {
 		return fmt.Errorf("there is no conversation %q", *what)
 	}
+	// One thread that polls, as the programs beside us: with two processors for each of two
+	// processes every goroutine that makes room for others wakes a thread.
+	goruntime.GOMAXPROCS(1)
 	ctx, cancel := context.WithTimeout(context.Background(), talkTime)
 	defer cancel()
 	rt, err := verbena.Open(verbena.Config{Device: *device, Spin: spinning, ConnectTimeout: talkTime / 4})

@@ -2,57 +2,62 @@ package overhead
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/futures"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// batch is how many writes are submitted and awaited at a time, as ib_write_bw posts
-// them with -l 32: of depth under way the oldest are awaited.
+// batch is how many writes are posted at a time, as ib_write_bw does with -l 32: that is
+// how many a completion stands for, and each write that ends starts another.
 const batch = 32
+
+// stream has depth writes under way, which sinks start; it is the holder's while it runs.
+type stream struct {
+	c     *verbena.Conn
+	op    verbena.Op
+	start int // still to be started
+	left  int // still to end
+	over  futures.Promise[verbena.Result]
+}
+
+// Complete implements reactor.Sink.
+func (s *stream) Complete(t *verbena.Turn, r verbena.Result, err error) {
+	s.left--
+	if s.start > 0 && err == nil {
+		s.start--
+		err = s.c.StartIn(t, &s.op, s, 0)
+	}
+	if s.left == 0 || err != nil {
+		s.over.Settle(r, err)
+	}
+}
+
+// run makes n writes. Who waits for the last polls.
+func (s *stream) run(ctx context.Context, n int) error {
+	pool, driver := s.c.Futures()
+	var f verbena.Future
+	s.over, f = pool.New(driver)
+	s.start, s.left = max(n-depth, 0), n
+	for range min(n, depth) {
+		if err := s.c.TryStart(&s.op, s, 0); err != nil {
+			return err
+		}
+	}
+	_, err := f.Await(ctx)
+	return err
+}
 
 // rate is writes of 8 bytes, depth under way, as fast as they go.
 func (e *end) rate(ctx context.Context, n int, found rounds.Values) error {
-	b := e.conn.Batch()
-	var under [depth / batch][]verbena.Future
-	settle := func(k int) error {
-		for _, f := range under[k] {
-			if _, err := f.Await(ctx); err != nil {
-				return err
-			}
-		}
-		under[k] = under[k][:0]
-		return nil
-	}
-	run := func(n int) error {
-		k := 0
-		for ; n > 0; n -= batch {
-			if err := settle(k); err != nil {
-				return err
-			}
-			for range min(n, batch) {
-				f, err := b.Write(ctx, e.outSlice, e.peer)
-				if err != nil {
-					return err
-				}
-				under[k] = append(under[k], f)
-			}
-			k = (k + 1) % len(under)
-		}
-		var err error
-		for i := range under {
-			err = errors.Join(err, settle((k+i)%len(under)))
-		}
-		return err
-	}
-	if err := run(depth); err != nil {
+	s := &stream{c: e.conn, op: verbena.WriteOp(e.outSlice, e.peer)}
+	if err := s.run(ctx, depth); err != nil {
 		return err
 	}
 	began := time.Now()
-	err := run(n)
+	err := s.run(ctx, n)
 	found[vWall] = float64(time.Since(began))
 	return err
 }
@@ -110,7 +115,7 @@ func (r *receives) await(ctx context.Context) error {
 	if got.Bytes != word {
 		return fmt.Errorf("a message of %d bytes", got.Bytes)
 	}
-	r.fs[i], err = r.e.conn.PostRecv(r.e.slots[i])
+	r.fs[i], err = r.e.conn.Batch().PostRecv(r.e.slots[i]) // with what is sent next
 	return err
 }
 
@@ -121,11 +126,17 @@ func (e *end) sends(ctx context.Context, n int, found rounds.Values) error {
 	if err != nil {
 		return err
 	}
+	op, b := verbena.SendOp(e.outSlice), e.conn.Batch()
 	return timed(n, found, func(int) error {
-		if _, err := e.conn.SendWait(ctx, e.outSlice); err != nil {
+		f, err := b.Do(ctx, &op) // posted by who waits for the answer
+		if err != nil {
 			return err
 		}
-		return r.await(ctx)
+		if err := r.await(ctx); err != nil {
+			return err
+		}
+		_, err = f.Await(ctx)
+		return err
 	})
 }
 
@@ -148,8 +159,9 @@ func (e *end) answerSends(ctx context.Context, n int) error {
 // messages is the same on a managed connection, which looks after receives and credits.
 func (e *end) messages(ctx context.Context, n int, found rounds.Values) error {
 	var text [word]byte
+	op, b := verbena.SendBytesOp(text[:]), e.conn.Batch()
 	return timed(n, found, func(int) error {
-		f, err := e.conn.SendBytes(ctx, text[:])
+		f, err := b.Do(ctx, &op) // posted by who waits for the answer
 		if err != nil {
 			return err
 		}
@@ -166,12 +178,14 @@ func (e *end) messages(ctx context.Context, n int, found rounds.Values) error {
 }
 
 func (e *end) answerMessages(ctx context.Context, n int) error {
+	b := e.conn.Batch()
 	for i := range n {
 		m, err := e.conn.RecvWait(ctx)
 		if err != nil {
 			return fmt.Errorf("message %d: %w", i, err)
 		}
-		f, err := e.conn.SendBytes(ctx, m.Data)
+		op := verbena.SendBytesOp(m.Data)
+		f, err := b.Do(ctx, &op) // posted by who waits for the next message
 		if err != nil {
 			return fmt.Errorf("answer %d: %w", i, err)
 		}
@@ -180,5 +194,6 @@ func (e *end) answerMessages(ctx context.Context, n int) error {
 			return err
 		}
 	}
+	b.Flush() // nobody waits any more
 	return nil
 }
