@@ -43,7 +43,7 @@ func (f Future[T]) Await(ctx context.Context) (v T, err error) {
 					return v, err
 				}
 				var none T
-				v, err = none, nil
+				v = none
 			} else if c.cas(w, consumed(w)) {
 				return c.take(w)
 			}

@@ -63,8 +63,8 @@ func (t *Token) loopTurns() (after func(), closed bool) {
 			idle = 0
 			continue
 		}
-		switch {
-		case t.cfg.Spinning == SpinTurns:
+		switch t.cfg.Spinning {
+		case SpinTurns:
 			if idle < t.cfg.Spin && t.work.Outstanding() {
 				idle++
 				runtime.Gosched()

@@ -4,12 +4,12 @@ package turn
 type Spinning uint8
 
 const (
-	// SpinTurns: for Config.Spin empty turns, the loop while work is outstanding;
+	// SpinTurns is for Config.Spin empty turns, the loop while work is outstanding;
 	// then all is armed. An idle reactor uses no processor.
 	SpinTurns Spinning = iota
-	// SpinBudget: for the time that Config.Pace gives, which is measured.
+	// SpinBudget is for the time that Config.Pace gives, which is measured.
 	SpinBudget
-	// SpinAlways: the loop never sleeps, and a driver stays until its result is
+	// SpinAlways is for ever: the loop never sleeps, and a driver stays until its result is
 	// there or the turn is wanted.
 	SpinAlways
 )

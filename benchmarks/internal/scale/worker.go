@@ -91,13 +91,13 @@ func work(in io.Reader, out io.Writer, at place, name, size string, conns int) (
 }
 
 // start starts this program as a side.
-func (at place) start(ctx context.Context, name, size string, conns int) (*side.Child, error) {
+func (p place) start(ctx context.Context, name, size string, conns int) (*side.Child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(self, WorkerArg, "-load", name, "-size", size, "-conns", strconv.Itoa(conns),
-		"-device", at.device, "-verbs", at.verbs, "-rdmacm", at.rdmacm)
+		"-device", p.device, "-verbs", p.verbs, "-rdmacm", p.rdmacm)
 	cmd.Stderr = os.Stderr
-	return side.Start(ctx, fmt.Sprintf("%s, %d connections on %s", name, conns, at.device), cmd)
+	return side.Start(ctx, fmt.Sprintf("%s, %d connections on %s", name, conns, p.device), cmd)
 }

@@ -30,13 +30,12 @@ func TestOnlyIsAHeader(t *testing.T) {
 		}
 		for _, op := range []Opcode{RCSendOnly, RCWriteOnly} {
 			var b [MaxHeader]byte
-			n, want := 0, o
-			if op == RCWriteOnly {
-				n = o.EncodeWrite(&b)
-			} else {
-				n = o.EncodeSend(&b)
+			encode, want := o.EncodeWrite, o
+			if op == RCSendOnly {
+				encode = o.EncodeSend
 				want.VA, want.RKey, want.Length = 0, 0, 0
 			}
+			n := encode(&b)
 			h := o.asHeader(op)
 			if raw := h.Append(nil); !bytes.Equal(raw, b[:n]) {
 				t.Fatalf("%v encodes to %x, as a Header to %x", op, b[:n], raw)
