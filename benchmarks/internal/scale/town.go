@@ -87,8 +87,10 @@ func settle(at place, opts verbena.Options, n int) (_ *town, err error) {
 
 // meet makes the connections, dialers at a time.
 func (t *town) meet(addr string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), setUp)
-	defer cancel()
+	ctx, timeout := context.WithTimeout(context.Background(), setUp)
+	defer timeout()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	ln, err := t.there.Listen(addr)
 	if err != nil {
 		return err
@@ -97,30 +99,30 @@ func (t *town) meet(addr string) error {
 	// worker takes its next from them. They publish nothing.
 	var dialed, taken atomic.Int64
 	var all sync.WaitGroup
-	errs := make([]error, 2*dialers)
-	work := func(err *error, count *atomic.Int64, do func(i int64) error) {
+	work := func(count *atomic.Int64, do func(i int64) error) {
 		all.Go(func() {
-			for i := count.Add(1) - 1; i < int64(len(t.conns)) && *err == nil; i = count.Add(1) - 1 {
-				*err = do(i)
-			}
-			if *err != nil {
-				cancel() // the others would wait for their peers
+			for i := count.Add(1) - 1; i < int64(len(t.conns)); i = count.Add(1) - 1 {
+				if err := do(i); err != nil {
+					fail(err) // the others would wait for their peers
+					return
+				}
 			}
 		})
 	}
 	to := ln.Addr().String()
-	for i := range dialers {
-		work(&errs[2*i], &dialed, func(i int64) (err error) {
+	for range dialers {
+		work(&dialed, func(i int64) (err error) {
 			t.conns[i], err = t.here.Dial(ctx, to)
 			return err
 		})
-		work(&errs[2*i+1], &taken, func(int64) error {
+		work(&taken, func(int64) error {
 			_, err := ln.Accept(ctx) // ends with its runtime
 			return err
 		})
 	}
 	all.Wait()
-	return errors.Join(errors.Join(errs...), ln.Close(ctx))
+	err = context.Cause(ctx) // the first
+	return errors.Join(err, ln.Close(ctx))
 }
 
 // reach gives both sides memory of one word, for writes from here to there.
