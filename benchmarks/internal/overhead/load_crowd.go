@@ -61,8 +61,18 @@ type crowdSync struct {
 	took [crowd]samples
 }
 
-func newCrowdSync(m machine) (load, error) {
-	p, err := connect(m, verbena.Config{}, 1, word, nil)
+func newCrowdSync(m machine) (load, error) { return newCrowdSyncOf(m, verbena.Config{}) }
+
+// flushDelay is what a flush deadline is shown with: some ten doorbells of a device.
+const flushDelay = 10 * time.Microsecond
+
+// newCrowdSyncKept is the same with a flush deadline.
+func newCrowdSyncKept(m machine) (load, error) {
+	return newCrowdSyncOf(m, verbena.Config{FlushDelay: flushDelay})
+}
+
+func newCrowdSyncOf(m machine, cfg verbena.Config) (load, error) {
+	p, err := connect(m, cfg, 1, word, nil)
 	return &crowdSync{pair: p}, err
 }
 

@@ -155,6 +155,15 @@ func (s *suite) trialsOnNull() []trial {
 				{"null device, 16 goroutines × 1 outstanding: CPU per operation", nanoseconds, report.Reported(report.Value), nil, per(ours, vCPU), nil},
 			},
 		},
+		{
+			sides: []contender{s.worker(other, "crowd-sync", devNull, s.ops, instant), s.worker(ours, "crowd-kept", devNull, s.ops, instant)},
+			rows: []row{
+				{"null device, 16 goroutines × 1 outstanding: work requests per doorbell with a flush deadline of 10 µs, beside none", wrPerList,
+					report.Reported(report.Ratio), perList(other), perList(ours), nil},
+				{"null device, 16 goroutines × 1 outstanding: latency, median, with a flush deadline of 10 µs, beside none", microseconds,
+					report.Reported(report.Ratio), scaled(other, vP50, perMicro), scaled(ours, vP50, perMicro), nil},
+			},
+		},
 		s.flooded(),
 	}
 }

@@ -40,6 +40,7 @@ var loads = map[string]func(m machine) (load, error){
 	"sync":       newSync,
 	"crowd":      newCrowd,
 	"crowd-sync": newCrowdSync,
+	"crowd-kept": newCrowdSyncKept,
 	"stamped":    newStamped,
 	"stampcrowd": newStampedCrowd,
 	"flooded":    newFlooded,
