@@ -22,6 +22,14 @@
 //  5. The lease ends and the slot goes back; when the turn is done, the future
 //     is settled or the sink is called (deliver.go).
 //
+// # Signaling
+//
+// In a long list one request in QueueConfig.SignalEvery is signaled, by default one in 32
+// or in half of the queue's depth, so that room comes back while the rest is under way;
+// the count goes on from list to list. The last of each list always is: its future, its
+// slot and its lease end with a completion that retires it, and nobody can tell whether
+// a list will follow. So short lists have as many completions as doorbells.
+//
 // # Room
 //
 // A queue of depth n never has more than n requests between Post and retirement,

@@ -1,6 +1,7 @@
 package overhead
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -55,6 +56,11 @@ func fabric(p place, port, n int) pairing {
 		func(printed string) (rounds.Values, error) { return figureIn(printed, columnPerXfer, vMean, perMicro) }}
 }
 
+// errClock is what a program of perftest says that has found no speed of its processor: it
+// counts cycles beside the clock, takes them for noise now and then under emulation, and
+// divides by nothing.
+var errClock = errors.New("the program could not calibrate its clock")
+
 // figureIn finds the line of a table whose first column is the size of a message here,
 // and gives another column of it, in our unit.
 func figureIn(printed string, column int, value string, unit float64) (rounds.Values, error) {
@@ -64,7 +70,10 @@ func figureIn(printed string, column int, value string, unit float64) (rounds.Va
 			continue
 		}
 		v, err := strconv.ParseFloat(f[column], 64)
-		if err != nil || v <= 0 || math.IsInf(v, 0) || math.IsNaN(v) {
+		if math.IsInf(v, 0) || math.IsNaN(v) {
+			return nil, fmt.Errorf("%q: %w", strings.TrimSpace(line), errClock)
+		}
+		if err != nil || v <= 0 {
 			return nil, fmt.Errorf("%q has no figure in column %d", strings.TrimSpace(line), column+1)
 		}
 		return rounds.Values{value: v * unit}, nil
