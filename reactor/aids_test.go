@@ -39,7 +39,7 @@ func comes[T any](t testing.TB, what string, ch <-chan T) (v T) {
 // called is a sink that is a function.
 type called func(reactor.Completion, error)
 
-func (fn called) Complete(_ *reactor.Turn, c reactor.Completion, err error) { fn(c, err) }
+func (fn called) Complete(_ reactor.Turn, c reactor.Completion, err error) { fn(c, err) }
 
 // hooked stands between a reactor and its device; while a hook is set, turns
 // are the hook's. The test sets it, the holder of the turn reads it.

@@ -20,7 +20,7 @@ type outcome struct {
 type notice func()
 
 // Complete implements Sink.
-func (fn notice) Complete(*Turn, Completion, error) { fn() }
+func (fn notice) Complete(Turn, Completion, error) { fn() }
 
 // deliver hands out, in order, what has ended. Nothing is delivered while a turn
 // is gathering, posting or dispatching: by then leases and slots are back,
@@ -28,15 +28,16 @@ func (fn notice) Complete(*Turn, Completion, error) { fn() }
 // likes. A sink or notification may end more operations, and deliver those
 // itself: the loop goes on where that stopped. Holder only.
 func (r *Reactor) deliver() {
-	t := &r.here
 	for {
 		if r.told < len(r.outcomes) && r.outcomes[r.told].after <= r.delivered {
 			o := &r.outcomes[r.told] // it may move: read before anybody is called
 			r.told++
 			sink, err := o.sink, o.err
 			o.sink, o.err = nil, nil
-			t.open = true // again, where a sink delivered
-			sink.Complete(t, o.c, err)
+			if r.here.turn.r == nil { // again, where a sink delivered
+				r.here.open(r)
+			}
+			sink.Complete(r.here.turn, o.c, err)
 			continue
 		}
 		if r.delivered == len(r.out) {
@@ -46,8 +47,7 @@ func (r *Reactor) deliver() {
 		r.delivered++
 		d.Publish()
 	}
-	t.open = false
-	t.over()
+	r.here.shut()
 	// Not cleared: a promise that was kept keeps a cell at most, which has no result
 	// any more when it was taken.
 	r.out, r.delivered = r.out[:0], 0

@@ -46,7 +46,7 @@ func (f *flood) more() error {
 	return err
 }
 
-func (f *flood) Complete(_ *reactor.Turn, _ reactor.Completion, err error) {
+func (f *flood) Complete(_ reactor.Turn, _ reactor.Completion, err error) {
 	f.ended++
 	if err == nil && !f.over {
 		err = f.more()

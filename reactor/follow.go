@@ -1,6 +1,9 @@
 package reactor
 
-import "fmt"
+import (
+	"fmt"
+	"sync/atomic"
+)
 
 // What a sink starts it starts where the turn is held: it needs none of the words that
 // submitters share, the free list and the submission stack, each of which is a locked
@@ -22,78 +25,105 @@ import "fmt"
 // StockMost bounds what is in stock.
 const StockMost = 32
 
-// Turn stands for the turn in which a sink is called. It is good until Complete returns,
-// and for its goroutine alone. After that, and nil, it holds no queue (Holds), which is
-// no mistake: who is told so submits as anybody does.
+// Turn stands for the turn in which a sink is called. It is for that goroutine, and good
+// until the results of the turn are delivered. After that, and its zero value, it holds
+// no queue (Holds), which is no mistake: who is told so submits as anybody does. (So is
+// who has had results delivered in between, by Release.)
 type Turn struct {
 	r *Reactor
-	// open: a sink is being called.
-	open bool
+	n uint64 // of here.number
+}
+
+// here is what a reactor has in stock for the sinks that it calls. The holder's, but for
+// number.
+type here struct {
+	// number moves on when sinks are going to be called, and when all were. Written by
+	// the holder; read by whoever asks an old Turn; publishes nothing.
+	number atomic.Uint64
+	turn   Turn // of the sinks that are being called; zero: none is
 
 	q     *Queue // the slots are of
 	free  [StockMost]uint32
 	slots int   // in free
 	want  int   // to be taken next
-	other Stock // of its user; nil: none
+	other Stock // of the reactor's user; nil: none
 }
 
 // Stock is what somebody else has taken for what sinks may start in a turn.
 type Stock interface {
-	// GiveBack is called, holding the turn, when all sinks were called. It must not
-	// block.
+	// GiveBack is called, holding the turn, when all sinks were called, or before
+	// that. It must not block.
 	GiveBack()
 }
 
-// Holds tells whether t is the turn of q's reactor, and a sink is being called in it.
-func (t *Turn) Holds(q *Queue) bool { return t != nil && t.open && t.r == q.r }
+// Holds tells whether t is a turn of q's reactor, in which sinks are being called.
+func (t Turn) Holds(q *Queue) bool {
+	return t.r != nil && t.r == q.r && t.n == t.r.here.number.Load()
+}
 
 // Keep has s give back what it has at the end of the turn. There is one at a time: the
 // one before is told at once. Of a turn that holds a queue.
-func (t *Turn) Keep(s Stock) {
-	if t.other != nil && t.other != s {
-		t.other.GiveBack()
+func (t Turn) Keep(s Stock) {
+	h := &t.r.here
+	if h.other != nil && h.other != s {
+		h.other.GiveBack()
 	}
-	t.other = s
+	h.other = s
+}
+
+// GiveBack gives back what is in stock: for a sink that goes on to submit as anybody
+// does. Of a turn that holds a queue.
+func (t Turn) GiveBack() { t.r.here.giveBack() }
+
+// open begins to call sinks.
+func (h *here) open(r *Reactor) { h.turn = Turn{r, h.number.Add(1)} }
+
+// shut gives back what is in stock. All sinks were called.
+func (h *here) shut() {
+	if h.turn != (Turn{}) {
+		h.turn = Turn{}
+		h.number.Add(1)
+		h.giveBack()
+	}
+}
+
+func (h *here) giveBack() {
+	if h.q != nil {
+		h.giveSlots()
+	}
+	if s := h.other; s != nil {
+		h.other = nil
+		s.GiveBack()
+	}
 }
 
 // fill takes slots of q, of which there are none in stock.
-func (t *Turn) fill(q *Queue) error {
-	if t.q != q {
-		t.giveSlots()
-		t.q, t.want = q, 1
+func (h *here) fill(q *Queue) error {
+	if h.q != q {
+		h.giveSlots()
+		h.q, h.want = q, 1
 	}
-	if t.slots = q.sendFree.GetN(t.free[:t.want]); t.slots == 0 {
+	if h.slots = q.sendFree.GetN(h.free[:h.want]); h.slots == 0 {
 		if err := q.failed.get(); err != nil {
 			return err
 		}
 		return ErrQueueFull
 	}
-	t.want = min(2*t.want, StockMost)
+	h.want = min(2*h.want, StockMost)
 	return nil
 }
 
-func (t *Turn) giveSlots() {
-	if t.slots > 0 {
-		t.q.sendFree.PutN(t.free[:t.slots])
-		t.slots = 0
+func (h *here) giveSlots() {
+	if h.slots > 0 {
+		h.q.sendFree.PutN(h.free[:h.slots])
+		h.slots = 0
 	}
-	t.q = nil
-}
-
-// over gives back what is in stock. The results are delivered.
-func (t *Turn) over() {
-	if t.q != nil {
-		t.giveSlots()
-	}
-	if s := t.other; s != nil {
-		t.other = nil
-		s.GiveBack()
-	}
+	h.q = nil
 }
 
 // Follow is Transfer, as Try says, for a sink that is called in t, which holds q. It must
 // have a sink itself.
-func (q *Queue) Follow(t *Turn, tr *Transfer) error {
+func (q *Queue) Follow(t Turn, tr *Transfer) error {
 	if tr.Sink == nil {
 		return fmt.Errorf("%w: what a sink starts needs a sink", ErrRequest)
 	}
@@ -101,13 +131,14 @@ func (q *Queue) Follow(t *Turn, tr *Transfer) error {
 	if !q.transfers(tr, k) {
 		return q.noTransfer(tr, k)
 	}
-	if t.q != q || t.slots == 0 {
-		if err := t.fill(q); err != nil {
+	h := &t.r.here
+	if h.q != q || h.slots == 0 {
+		if err := h.fill(q); err != nil {
 			return err
 		}
 	}
-	t.slots--
-	i := t.free[t.slots]
+	h.slots--
+	i := h.free[h.slots]
 	if q.failed.err.Load() != nil { // after taking, as in enter
 		return q.turnAway(i)
 	}

@@ -12,9 +12,9 @@ import (
 )
 
 // turned is a sink of a function that is told the turn.
-type turned func(*reactor.Turn, reactor.Completion, error)
+type turned func(reactor.Turn, reactor.Completion, error)
 
-func (fn turned) Complete(t *reactor.Turn, c reactor.Completion, err error) { fn(t, c, err) }
+func (fn turned) Complete(t reactor.Turn, c reactor.Completion, err error) { fn(t, c, err) }
 
 // followed is e.write as a transfer of 8 bytes.
 func (e *end) followed(peer *end, tag uint64, sink reactor.Sink) *reactor.Transfer {
@@ -26,7 +26,7 @@ func (e *end) followed(peer *end, tag uint64, sink reactor.Sink) *reactor.Transf
 // stocked counts what was taken in turns and given back.
 type stocked struct{ taken, back, out int }
 
-func (s *stocked) take(t *reactor.Turn) {
+func (s *stocked) take(t reactor.Turn) {
 	s.taken, s.out = s.taken+1, s.out+1
 	t.Keep(s)
 }
@@ -46,15 +46,15 @@ type follower struct {
 	ended   [2]uint64 // and of the next to end
 	follows int
 	stocks  [2]stocked
-	stale   *reactor.Turn
+	stale   reactor.Turn
 }
 
 func (f *follower) out(k int) int { return int(f.started[k] - f.ended[k]) }
 
 // start starts a write on queue k; false: there was no room.
-func (f *follower) start(k int, t *reactor.Turn, follow bool) bool {
+func (f *follower) start(k int, t reactor.Turn, follow bool) bool {
 	e := f.from[k]
-	sink := turned(func(t *reactor.Turn, c reactor.Completion, err error) { f.complete(k, t, c, err) })
+	sink := turned(func(t reactor.Turn, c reactor.Completion, err error) { f.complete(k, t, c, err) })
 	tr := e.followed(f.peer, f.started[k], sink)
 	var err error
 	if follow {
@@ -69,7 +69,7 @@ func (f *follower) start(k int, t *reactor.Turn, follow bool) bool {
 	}
 	if errors.Is(err, reactor.ErrQueueFull) {
 		// What others find full may be in stock for a sink, until all were called.
-		if f.out(k) < f.depth && (follow || t == nil) {
+		if f.out(k) < f.depth && (follow || t == reactor.Turn{}) {
 			f.t.Fatalf("queue %d is full with %d of %d out", k, f.out(k), f.depth)
 		}
 		return false
@@ -80,7 +80,7 @@ func (f *follower) start(k int, t *reactor.Turn, follow bool) bool {
 	return true
 }
 
-func (f *follower) complete(k int, t *reactor.Turn, c reactor.Completion, err error) {
+func (f *follower) complete(k int, t reactor.Turn, c reactor.Completion, err error) {
 	check(f.t, err)
 	if c.Tag != f.ended[k] {
 		f.t.Fatalf("request %d of queue %d ended, the next in order is %d", c.Tag, k, f.ended[k])
@@ -109,7 +109,7 @@ func TestWhatSinksStartKeepsItsOrder(t *testing.T) {
 		f.peer, f.from = b, [2]*end{a, more}
 		for f.left > 0 {
 			for k := range 2 { // full, as it must be, or not
-				for f.rnd.IntN(depth+1) > 0 && f.left > 0 && f.start(k, nil, false) {
+				for f.rnd.IntN(depth+1) > 0 && f.left > 0 && f.start(k, reactor.Turn{}, false) {
 				}
 			}
 			a.r.Step()
@@ -143,11 +143,11 @@ func TestATurnIsForItsSinksOnly(t *testing.T) {
 	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{})
 	defer b.close(t)
 	defer a.close(t)
-	if (*reactor.Turn)(nil).Holds(a.q) {
+	if (reactor.Turn{}).Holds(a.q) {
 		t.Error("no turn holds a queue")
 	}
 	called := false
-	check(t, second(a.q.Transfer(bounded(t), a.followed(b, 0, turned(func(in *reactor.Turn, _ reactor.Completion, err error) {
+	check(t, second(a.q.Transfer(bounded(t), a.followed(b, 0, turned(func(in reactor.Turn, _ reactor.Completion, err error) {
 		called = true
 		check(t, err)
 		if in.Holds(b.q) {
@@ -178,7 +178,7 @@ func TestSinksAndSubmittersShareTheRoom(t *testing.T) {
 	ctx := bounded(t)
 	followed, ended := 0, 0 // the holder's
 	var sink turned
-	sink = func(in *reactor.Turn, _ reactor.Completion, err error) {
+	sink = func(in reactor.Turn, _ reactor.Completion, err error) {
 		try(t, err)
 		ended++
 		for range 2 {
@@ -220,7 +220,7 @@ func TestWhatASinkStartsGoesBehindWhatIsHeldBack(t *testing.T) {
 	defer a.close(t)
 	var ended []uint64
 	var sink turned
-	sink = func(in *reactor.Turn, c reactor.Completion, err error) {
+	sink = func(in reactor.Turn, c reactor.Completion, err error) {
 		check(t, err)
 		if c.Tag == 0 {
 			for k := range uint64(2) {
@@ -237,4 +237,38 @@ func TestWhatASinkStartsGoesBehindWhatIsHeldBack(t *testing.T) {
 	if len(ended) != depth+2 || !slices.IsSorted(ended) {
 		t.Errorf("%d requests ended, want %d in order: %v", len(ended), depth+2, ended)
 	}
+}
+
+// Rule: a sink may release the queue that it has just started something on: that ends with
+// the cause, all that was in stock is back before anybody is told, and the queue is buried.
+func TestASinkReleasesWhatItStarted(t *testing.T) {
+	onlySoft(t, "it steps the reactor")
+	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{SendDepth: 8})
+	defer b.close(t)
+	var stock stocked
+	ended := 0
+	refused := turned(func(_ reactor.Turn, _ reactor.Completion, err error) {
+		ended++
+		if !errors.Is(err, errOver) || stock.out != 0 {
+			t.Errorf("a request ended with %v, and %d in stock; want the cause, and none", err, stock.out)
+		}
+	})
+	check(t, second(a.q.Transfer(bounded(t), a.followed(b, 0, turned(func(in reactor.Turn, _ reactor.Completion, err error) {
+		check(t, err)
+		for range 3 {
+			stock.take(in)
+			check(t, a.q.Follow(in, a.followed(b, 0, refused)))
+		}
+		check(t, a.q.QP().Close())
+		check(t, a.q.Release(errOver))
+		if in.Holds(a.q) {
+			t.Error("the turn holds a queue after results were delivered in it")
+		}
+	})), reactor.Try)))
+	for a.r.Step() {
+	}
+	if ended != 3 || stock.taken != stock.back {
+		t.Errorf("%d of 3 requests ended, %d of %d are back", ended, stock.back, stock.taken)
+	}
+	a.closeRest(t)
 }

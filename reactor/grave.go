@@ -23,6 +23,7 @@ func (q *Queue) Release(cause error) error {
 	q.shut()
 	q.released = true
 	r := q.r
+	r.here.giveBack() // of what a sink started here nothing is out any more when others are told
 	end := q.failed.get()
 	if !errors.Is(end, cause) {
 		end = fmt.Errorf("%w: %w", end, cause)

@@ -191,7 +191,7 @@ func (d bed) pair(t testing.TB, cfg reactor.Config, qc reactor.QueueConfig, w wr
 // inbox collects completions of receives.
 type inbox chan reactor.Completion
 
-func (i inbox) Complete(_ *reactor.Turn, c reactor.Completion, err error) {
+func (i inbox) Complete(_ reactor.Turn, c reactor.Completion, err error) {
 	if err == nil {
 		i <- c
 	}

@@ -203,7 +203,7 @@ func (q *Queue) ask(now time.Duration) (wait time.Duration, asked bool) {
 type asking struct{ q *Queue }
 
 // Complete implements [Sink].
-func (a asking) Complete(_ *Turn, _ Completion, err error) {
+func (a asking) Complete(_ Turn, _ Completion, err error) {
 	if err == nil || a.q.failed.get() != nil {
 		return
 	}

@@ -51,7 +51,7 @@ type Reactor struct {
 
 	// The holder's.
 	turn                   verbs.Turn
-	here                   Turn              // as sinks see it
+	here                   here              // for sinks
 	polls                  []verbs.PollGroup // of a turn
 	sendOwners, recvOwners []*Queue
 	recvFirst              []uint32
@@ -112,7 +112,6 @@ func New(cfg Config) (_ *Reactor, err error) {
 		return nil, err
 	}
 	r := &Reactor{cfg: cfg, ctx: cfg.Context, done: make(chan struct{})}
-	r.here.r = r
 	r.futures = futures.NewPool[Completion](futures.Options[Completion]{Execute: r.Callback})
 	defer func() {
 		if err != nil {

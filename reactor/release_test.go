@@ -39,7 +39,7 @@ func TestReleaseEndsWhatWasNotPosted(t *testing.T) {
 // tally keeps how requests ended.
 type tally chan error
 
-func (y tally) Complete(_ *reactor.Turn, _ reactor.Completion, err error) { y <- err }
+func (y tally) Complete(_ reactor.Turn, _ reactor.Completion, err error) { y <- err }
 
 // Rule: a released queue has nothing out: its operations do not count, and who
 // waits for it to be idle is told.

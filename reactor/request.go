@@ -74,7 +74,7 @@ type Recv struct {
 
 // Lease is memory that the device has. End is called once for each operation that
 // had it, by the holder of the turn, before the result is delivered. It must not
-// block. Leases are compared with ==: a pointer is best.
+// block. Leases are compared as pointers.
 type Lease interface{ End() }
 
 // SharedLease is a Lease that many operations have at once. EndN is End for n of
@@ -88,9 +88,9 @@ type SharedLease interface {
 type Sink interface {
 	// Complete gets the outcome; err is nil for a success, a *verbs.WCError
 	// for a failed completion, or the reason why the request was never posted.
-	// With t it may start what comes next for less than a submitter pays; t is nil
-	// where no turn is held, and means nothing when Complete has returned.
-	Complete(t *Turn, c Completion, err error)
+	// With t it may start what comes next for less than a submitter pays; t is
+	// zero where no turn is held, and means nothing when Complete has returned.
+	Complete(t Turn, c Completion, err error)
 }
 
 // Completion is the outcome of an operation.

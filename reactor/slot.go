@@ -27,7 +27,8 @@ type slot struct {
 	_      [slotPad]byte
 }
 
-// slotPad makes a slot a line of the cache: submitter and holder pass it to and fro.
+// slotPad makes a slot as long as a line of the cache, on one or two of which it lies (Go
+// puts a word before small tables): submitter and holder pass it to and fro.
 const slotPad = 1
 
 // table is a queue's slots and the off-heap memory that goes with them: for

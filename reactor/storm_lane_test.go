@@ -97,7 +97,7 @@ func (l *lane) start(t *testing.T) {
 }
 
 // Complete is the arrival of a token.
-func (s *stormSide) Complete(_ *reactor.Turn, c reactor.Completion, err error) {
+func (s *stormSide) Complete(_ reactor.Turn, c reactor.Completion, err error) {
 	l := s.lane
 	if err != nil {
 		if !l.stop.Load() && !l.t.Failed() { // after the first the rest is flushed, and the mode may be over

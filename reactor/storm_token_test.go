@@ -69,7 +69,7 @@ func (s *stormSide) send(v *volley) {
 		_, err = f.Await(context.Background())
 	}
 	try(s.lane.t, err)
-	sending{s.lane}.Complete(nil, reactor.Completion{}, err)
+	sending{s.lane}.Complete(reactor.Turn{}, reactor.Completion{}, err)
 }
 
 // trySend is send from the turn, which leaves the token to the poster if there is
@@ -113,7 +113,7 @@ func (s *stormSide) next(v *volley) (*reactor.Queue, reactor.Send) {
 // then no token arrives.
 type sending struct{ l *lane }
 
-func (s sending) Complete(*reactor.Turn, reactor.Completion, error) {
+func (s sending) Complete(reactor.Turn, reactor.Completion, error) {
 	s.l.done.Add(1)
 	s.l.look()
 }

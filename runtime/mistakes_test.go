@@ -324,7 +324,7 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 
 type nothing struct{}
 
-func (nothing) Complete(*Turn, Result, error) {}
+func (nothing) Complete(Turn, Result, error) {}
 
 // Rule: memory of another runtime, whose key this device does not know, is refused at
 // once, and neither the connection nor the datagrams end of it.

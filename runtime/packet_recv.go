@@ -125,7 +125,7 @@ func (p *PacketConn) RecvWait(ctx context.Context) (Packet, error) {
 }
 
 // Complete implements reactor.Sink for receives.
-func (p *PacketConn) Complete(_ *Turn, r Result, err error) {
+func (p *PacketConn) Complete(_ Turn, r Result, err error) {
 	s := &p.slots[r.Tag]
 	if err != nil {
 		s.buf.drop()

@@ -296,7 +296,7 @@ func (c *Conn) freeArrived() {
 }
 
 // Complete implements reactor.Sink for receives and credit updates.
-func (c *Conn) Complete(_ *Turn, r Result, err error) {
+func (c *Conn) Complete(_ Turn, r Result, err error) {
 	if r.Kind != reactor.KindRecv {
 		if c.creditDue && err == nil {
 			c.creditDue = false

@@ -130,7 +130,7 @@ type taking struct {
 }
 
 // Complete implements reactor.Sink.
-func (t *taking) Complete(_ *Turn, r Result, err error) {
+func (t *taking) Complete(_ Turn, r Result, err error) {
 	a := Arrival{Result: r, Conn: t.s.conns[r.QPNum]}
 	if a.Conn != nil && err == nil {
 		a.Conn.q.Heard()

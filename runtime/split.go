@@ -17,7 +17,7 @@ type rawRecv struct {
 }
 
 // Complete implements reactor.Sink.
-func (s *rawRecv) Complete(t *Turn, r Result, err error) {
+func (s *rawRecv) Complete(t Turn, r Result, err error) {
 	if r.Flags&verbs.WCWithInv != 0 {
 		s.c.invalidated(r.Imm)
 	}
@@ -45,7 +45,7 @@ type multi struct {
 }
 
 // Complete implements reactor.Sink.
-func (m *multi) Complete(t *Turn, r Result, err error) {
+func (m *multi) Complete(t Turn, r Result, err error) {
 	if err != nil {
 		m.failed.CompareAndSwap(nil, &err)
 	} else {
@@ -54,7 +54,7 @@ func (m *multi) Complete(t *Turn, r Result, err error) {
 	m.done(t)
 }
 
-func (m *multi) done(t *Turn) {
+func (m *multi) done(t Turn) {
 	if m.left.Add(-1) > 0 {
 		return
 	}
@@ -93,7 +93,7 @@ func (c *Conn) split(ctx context.Context, op verbs.WROpcode, locals []Slice, rem
 	if err != nil {
 		m.failed.CompareAndSwap(nil, &err)
 	}
-	m.done(nil)
+	m.done(Turn{})
 	return f, nil
 }
 

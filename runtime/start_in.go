@@ -10,14 +10,18 @@ type Turn = reactor.Turn
 
 // StartIn is TryStart for a Sink that is called with t: it starts a WRITE or READ of one
 // piece past what submitters share, for about three quarters of the processor time.
-// Without a turn of the connection's reactor (t is nil, or another's, or its Complete has
-// returned), and for other operations, it is TryStart. Operations keep their order
+// Without a turn of the connection's reactor (t is zero, or another's, or the results of
+// its turn were delivered), and for other operations, it is TryStart. Operations keep their order
 // whichever of the two starts them. Only for the goroutine that Complete is called on.
 //
 // Room that is taken for what a sink may start next is given back when all sinks of the
 // turn were called; until then others may find the send queue full.
-func (c *Conn) StartIn(t *Turn, op *Op, sink Sink, tag uint64) error {
-	if op.kind != startOneSided || op.gathers || op.opcode == verbs.WRRDMAWriteWithImm || sink == nil || !t.Holds(c.q) {
+func (c *Conn) StartIn(t Turn, op *Op, sink Sink, tag uint64) error {
+	if !t.Holds(c.q) {
+		return c.TryStart(op, sink, tag)
+	}
+	if op.kind != startOneSided || op.gathers || op.opcode == verbs.WRRDMAWriteWithImm || sink == nil {
+		t.GiveBack() // it may be the room that this one needs
 		return c.TryStart(op, sink, tag)
 	}
 	local := &op.one[0]
@@ -48,6 +52,7 @@ func (c *Conn) StartIn(t *Turn, op *Op, sink Sink, tag uint64) error {
 	err := c.q.Follow(t, &tr)
 	if err != nil && tr.Lease != nil {
 		tr.Lease.End()
+		c.sh.loans.GiveBack() // none of them may have an operation in flight beside it
 	}
 	return err
 }
@@ -58,7 +63,9 @@ func (c *Conn) StartIn(t *Turn, op *Op, sink Sink, tag uint64) error {
 // with the turn. Of a shard; the holder's.
 //
 // While there are any, an operation that a sink has started on the lease is in flight,
-// and is not posted yet: so nobody finds memory in flight for the loans alone.
+// and is not posted yet; if it could not be started, or is refused because its queue is
+// released, they are given back before anybody is told. So nobody finds memory in flight
+// for the loans alone.
 type loans struct {
 	of  *lease
 	gen uint64
@@ -67,7 +74,7 @@ type loans struct {
 }
 
 // more begins some, of which one is the caller's: false if l may begin none any more.
-func (s *loans) more(t *Turn, l *lease, gen uint64) bool {
+func (s *loans) more(t Turn, l *lease, gen uint64) bool {
 	if s.of != l || s.gen != gen {
 		s.GiveBack()
 		s.of, s.gen, s.ask = l, gen, 1

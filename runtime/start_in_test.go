@@ -9,9 +9,9 @@ import (
 )
 
 // turnSink is a sink of a function that is told the turn.
-type turnSink func(*Turn, Result, error)
+type turnSink func(Turn, Result, error)
 
-func (fn turnSink) Complete(t *Turn, r Result, err error) { fn(t, r, err) }
+func (fn turnSink) Complete(t Turn, r Result, err error) { fn(t, r, err) }
 
 // runner writes n times from the first of its slices and the second in turn, many at a
 // time, each write started by the end of another.
@@ -25,7 +25,7 @@ type runner struct {
 	over  chan struct{}
 }
 
-func (r *runner) Complete(t *Turn, _ Result, err error) {
+func (r *runner) Complete(t Turn, _ Result, err error) {
 	r.out--
 	for k := range 3 {
 		if r.left == 0 || err != nil {
@@ -119,7 +119,7 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 	op, other, add := WriteOp(bufs[0].Slice(), remote), WriteOp(bufs[1].Slice(), remote), FetchAndAddOp(remote, 1)
 	long := WriteOp(bufs[1].Slice(), Remote{Addr: remote.Addr, Length: 8, RKey: remote.RKey, Access: remote.Access})
 	over := make(chan struct{})
-	sink := turnSink(func(in *Turn, _ Result, err error) {
+	sink := turnSink(func(in Turn, _ Result, err error) {
 		defer close(over)
 		expect := func(what string, err, want error) {
 			if !errors.Is(err, want) {
@@ -144,7 +144,7 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-over
-	if err := a.StartIn(nil, &other, mail, 1); err != nil {
+	if err := a.StartIn(Turn{}, &other, mail, 1); err != nil {
 		t.Errorf("without a turn: %v", err)
 	}
 	for range 5 {
@@ -155,6 +155,108 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 	for i := range bufs {
 		if err := bufs[i].Release(); (i == 0) != errors.Is(err, ErrReleased) {
 			t.Errorf("releasing buffer %d: %v", i, err)
+		}
+	}
+}
+
+// Rule: what a sink could not start is not in flight, however often it tries: the memory can
+// be closed by whoever is told so.
+func TestStartInThatFailsLeavesNothingInFlight(t *testing.T) {
+	const depth = 2
+	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})
+	to := must2(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
+	remote := must2(to.Remote(0, 64))(t)
+	from, other := must2(a.rt.NewRegion(64, 0))(t), must2(a.rt.NewRegion(64, 0))(t)
+	defer mustClose(t, other, to)
+	op, full := WriteOp(must2(from.Slice(0, 64))(t), remote), WriteOp(must2(other.Slice(0, 64))(t), remote)
+	mail, told := make(mailSink, depth), make(chan struct{})
+	closed := make(chan error)
+	sink := turnSink(func(in Turn, _ Result, err error) {
+		for range depth {
+			if err := a.StartIn(in, &full, mail, 0); err != nil {
+				t.Error(err)
+			}
+		}
+		for range 2 { // the second finds two begun
+			if err := a.StartIn(in, &op, mail, 0); !errors.Is(err, reactor.ErrQueueFull) {
+				t.Errorf("with %d of %d out: %v, want ErrQueueFull", depth, depth, err)
+			}
+		}
+		close(told)
+		if err := <-closed; err != nil {
+			t.Errorf("closing memory that nothing has: %v", err)
+		}
+	})
+	if err := a.TryStart(&op, sink, 0); err != nil {
+		t.Fatal(err)
+	}
+	<-told
+	closed <- from.Close()
+	for range depth {
+		if got := <-mail; got.err != nil {
+			t.Error(got.err)
+		}
+	}
+}
+
+// Rule: a turn that is over is none, also while sinks are called in another: what is
+// started with it goes the way of everybody.
+func TestAnOldTurnStartsAsAnybody(t *testing.T) {
+	a, b := connected(t, Config{})
+	to := must2(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
+	remote := must2(to.Remote(0, 64))(t)
+	from := must2(a.rt.NewRegion(64, 0))(t)
+	defer mustClose(t, from, to)
+	op := WriteOp(must2(from.Slice(0, 64))(t), remote)
+	turns, mail := make(chan Turn, 1), make(mailSink, 1)
+	if err := a.TryStart(&op, turnSink(func(in Turn, _ Result, _ error) { turns <- in }), 0); err != nil {
+		t.Fatal(err)
+	}
+	old := <-turns
+	inside, outside := make(chan Turn), make(chan struct{})
+	if err := a.Start(t.Context(), &op, turnSink(func(in Turn, _ Result, _ error) { inside <- in; <-outside }), 0); err != nil {
+		t.Fatal(err)
+	}
+	now := <-inside // sinks are being called
+	if old.Holds(a.q) || !now.Holds(a.q) {
+		t.Errorf("the old turn holds the queue: %v, the new one: %v", old.Holds(a.q), now.Holds(a.q))
+	}
+	if err := a.StartIn(old, &op, mail, 7); err != nil {
+		t.Error(err)
+	}
+	close(outside)
+	if got := <-mail; got.err != nil || got.r.Tag != 7 {
+		t.Errorf("what was started with an old turn ended with tag %d, %v", got.r.Tag, got.err)
+	}
+}
+
+// Rule: what a sink has in stock does not keep it from starting what goes another way.
+func TestStartInFindsItsOwnRoom(t *testing.T) {
+	const depth = 4
+	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})
+	to := must2(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic))(t)
+	remote := must2(to.Remote(0, 64))(t)
+	from := must2(a.rt.NewRegion(64, 0))(t)
+	defer mustClose(t, from, to)
+	op, add := WriteOp(must2(from.Slice(0, 64))(t), remote), FetchAndAddOp(remote, 1)
+	mail, over, started := make(mailSink, depth), make(chan struct{}), 0
+	sink := turnSink(func(in Turn, _ Result, err error) {
+		defer close(over)
+		for i, o := range []*Op{&op, &op, &add, &add} { // the second takes two places
+			if err := a.StartIn(in, o, mail, 0); err != nil {
+				t.Errorf("operation %d of %d: %v", i, depth, err)
+			} else {
+				started++
+			}
+		}
+	})
+	if err := a.TryStart(&op, sink, 0); err != nil {
+		t.Fatal(err)
+	}
+	<-over
+	for range started {
+		if got := <-mail; got.err != nil {
+			t.Error(got.err)
 		}
 	}
 }

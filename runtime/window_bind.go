@@ -130,7 +130,7 @@ func (w *Window) post(ctx context.Context, then, no windowState, s *reactor.Send
 }
 
 // Complete implements reactor.Sink.
-func (op *windowOp) Complete(t *Turn, r Result, err error) {
+func (op *windowOp) Complete(t Turn, r Result, err error) {
 	to := op.then
 	op.w.mu.Lock()
 	if err != nil {

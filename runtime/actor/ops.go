@@ -105,7 +105,7 @@ func (o *outbox) feed(op verbena.Op, e *event) {
 				err = o.conn.Start(o.ctx, &w.op, w.e, w.e.tag)
 			}
 			if err != nil {
-				w.e.Complete(nil, verbena.Result{Tag: w.e.tag}, o.why(err))
+				w.e.Complete(verbena.Turn{}, verbena.Result{Tag: w.e.tag}, o.why(err))
 			}
 		}
 	}()

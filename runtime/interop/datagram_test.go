@@ -131,7 +131,7 @@ func (u *caller) element(off, n int) []verbs.SGE {
 type taking chan error
 
 // Complete implements reactor.Sink.
-func (t taking) Complete(_ *reactor.Turn, c reactor.Completion, err error) {
+func (t taking) Complete(_ reactor.Turn, c reactor.Completion, err error) {
 	if err == nil && (c.Bytes != verbs.GRHLen+datagram || c.Flags&verbs.WCWithGRH == 0) {
 		err = fmt.Errorf("a datagram of %d bytes with flags %v, want %d and %d in front of them", c.Bytes, c.Flags, datagram, verbs.GRHLen)
 	}

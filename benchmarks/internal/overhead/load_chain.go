@@ -43,7 +43,7 @@ func (l *chain) round(n int, found rounds.Values) error {
 }
 
 // Complete implements reactor.Sink.
-func (l *chain) Complete(t *verbena.Turn, r verbena.Result, err error) {
+func (l *chain) Complete(t verbena.Turn, r verbena.Result, err error) {
 	l.left--
 	more := 1
 	if r.Tag == first {
