@@ -41,7 +41,7 @@ func readyBed(queues, slots int) (*Reactor, []*Queue) {
 	for k := range qs {
 		q := &Queue{r: r, id: uint32(k), qp: idleQP{}, sendStack: ring.NewIndexStack(slots), order: newFIFO(slots)}
 		q.cfg.SignalEvery = 1
-		q.tab = &table{slots: make([]slot, slots), sendWR: make([]verbs.SendWR, slots)}
+		q.tab = &table{slots: make([]slot, slots), bytes: make([]uint32, slots), sendWR: make([]verbs.SendWR, slots)}
 		qs[k] = q
 	}
 	return r, qs
