@@ -68,6 +68,11 @@ func (w *simWorld) disturb() {
 			if err := e.c.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); err != nil {
 				w.fail("to ERR: %v", err)
 			}
+			// Receives, and sends of the connection's own, are flushed: nothing that
+			// the peer is told arrives any more.
+			if e.flushedAt == 0 {
+				e.flushedAt = w.now()
+			}
 		}
 	}
 	if r.one(everyClose) {
