@@ -18,7 +18,7 @@ func TestWhatAFailedConnectionDidIsRecorded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, _ := join(t, client, ln, Options{Raw: true})
+		a, _ := join(t, client, ln, Options{Raw: true, KeepAlive: -1}) // a question to the peer is recorded, too
 		plain, _ := join(t, client, ln, Options{Raw: true, Recorder: -1})
 		region, err := server.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 		if err != nil {
