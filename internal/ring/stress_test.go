@@ -37,6 +37,17 @@ func stressTime(t *testing.T) (lasting time.Duration, seed uint64) {
 // one or together, have one owner at a time and come in their producer's order; and the
 // consumer, who looks only when a push says that the stack was empty, gets all.
 func TestStressSlotsAndStack(t *testing.T) {
+	take := func(free *FreeList, rng *rand.Rand) (uint32, bool) {
+		if rng.IntN(4) > 0 {
+			return free.Get()
+		}
+		var is [3]uint32
+		n := free.GetN(is[:rng.IntN(len(is))+1])
+		if n > 1 { // one is enough
+			free.PutN(is[1:n])
+		}
+		return is[0], n > 0
+	}
 	lasting, seed := stressTime(t)
 	const n, producers = 5, 6
 	free, stack := NewFreeList(n), NewIndexStack(n)
@@ -49,7 +60,7 @@ func TestStressSlotsAndStack(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, uint64(p)))
 		done.Go(func() {
 			for seq := 0; !stop.Load(); {
-				i, ok := free.Get()
+				i, ok := take(free, rng)
 				if !ok || rng.IntN(8) == 0 {
 					runtime.Gosched()
 				}
