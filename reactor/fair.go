@@ -12,7 +12,8 @@ package reactor
 // bytes while the list is posted, and there the bound is one of time.
 const (
 	// turnRequests is twice what is needed to have a doorbell's cost vanish among the
-	// requests' own, and takes some 60 µs where each is carried out at once.
+	// requests' own. Where each is carried out at once, as by the software RNIC in 0.12 µs
+	// of both ends, it takes some 30 µs.
 	turnRequests = 256
 	// turnBytes take as long: 1 MiB at the speed of a copy, or on a fast wire.
 	turnBytes = 1 << 20

@@ -31,6 +31,7 @@ func (c *Conn) StartIn(t Turn, op *Op, sink Sink, tag uint64) error {
 	if local.Len() > c.oneWR {
 		return errPieces
 	}
+	// As lend does, which is spelled out for the loans; calls are what is left to spare here.
 	var tr reactor.Transfer
 	tr.Opcode, tr.Remote, tr.RKey = op.opcode, op.remote.Addr, op.remote.RKey
 	tr.Local.Addr, tr.Local.Length, tr.Local.LKey = local.addr, uint32(local.Len()), local.lkey

@@ -28,7 +28,7 @@ medians of alternating rounds, in brackets the lowest and the highest of them.
 CPU is the user plus system time of a side's whole process, per operation.
 
 The null device takes a C compiler, Soft-RoCE takes QEMU (internal/rxevm); a row
-that cannot be measured says why. An idle machine takes some ten minutes.
+that cannot be measured says why. An idle machine takes some four minutes.
 
 `
 
