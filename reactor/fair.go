@@ -15,7 +15,7 @@ const (
 	// requests' own. Where each is carried out at once, as by the software RNIC in 0.12 µs
 	// of both ends, it takes some 30 µs.
 	turnRequests = 256
-	// turnBytes take as long: 1 MiB at the speed of a copy, or on a fast wire.
+	// turnBytes takes no longer: 16 µs at the 65 GB/s of the software RNIC.
 	turnBytes = 1 << 20
 )
 

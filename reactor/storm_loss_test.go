@@ -72,13 +72,16 @@ func (l *lane) shows(t *testing.T) bool {
 }
 
 // revive takes the volleys out of a lane whose reactors believe that queues are armed
-// which are not: they are made to poll until none is left.
+// which are not: they are made to poll until none is left, and until who sent the last
+// one has its completion: the event of that may be the one that was lost.
 func (l *lane) revive(t *testing.T) {
 	l.stop.Store(true)
 	for began := time.Now(); time.Since(began) < patience; {
 		select {
 		case <-l.gone:
-			return
+			if l.done.Load() >= l.sent.Load() {
+				return
+			}
 		default:
 		}
 		for _, s := range l.sides {
