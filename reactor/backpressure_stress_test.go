@@ -128,7 +128,7 @@ func (e *end) press(gone context.Context, to *end, rnd *rand.Rand, sink reactor.
 		_, err := e.q.TransferWait(ctx, &reactor.Transfer{Opcode: verbs.WRRDMAWrite, Remote: s.Remote, RKey: s.RKey, Local: p.SGEs[0]})
 		return err
 	}
-	f, err := e.q.PostQuiet(ctx, s, p)
+	f, err := e.q.Submit(ctx, s, &p, reactor.Quiet)
 	if err == nil {
 		if _, err = f.Await(ctx); err != nil {
 			f.Discard()

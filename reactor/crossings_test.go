@@ -39,7 +39,7 @@ func TestASynchronousOperationCrossesOnce(t *testing.T) {
 		if i == ops { // the loop has armed and lain down by now
 			n.Store(0)
 		}
-		f, err := a.q.PostQuiet(ctx, s, p)
+		f, err := a.q.Submit(ctx, s, &p, reactor.Quiet)
 		await(t, f, err)
 	}
 	if got := n.Load(); got > ops+ops/10 {

@@ -19,7 +19,7 @@ func (e *end) message(sge verbs.SGE) (reactor.Future, error) {
 
 // tell sends 8 bytes and waits until they are sent.
 func (e *end) tell(ctx context.Context, sge verbs.SGE) error {
-	f, err := e.q.PostQuiet(ctx, &reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+	f, err := e.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Quiet)
 	if err == nil {
 		_, err = f.Await(ctx)
 	}

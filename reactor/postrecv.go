@@ -10,7 +10,7 @@ import (
 // receives are out. Sink must be set. Otherwise as Post.
 func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE) error { return q.SubmitRecv(r, sges, Wait) }
 
-// SubmitRecv is PostRecv that does not wake the reactor if m is Quiet: as PostQuiet.
+// SubmitRecv is PostRecv that does not wake the reactor if m is Quiet.
 func (q *Queue) SubmitRecv(r *Recv, sges []verbs.SGE, m Manner) error {
 	err := q.pushRecv(r, sges)
 	if err == nil {

@@ -145,7 +145,7 @@ func allocatesNothing(t *testing.T, qc reactor.QueueConfig) {
 	_, sge := a.bytes(0, 8)
 	s, p := reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}}
 	one := func() {
-		f, err := a.q.PostQuiet(ctx, &s, p)
+		f, err := a.q.Submit(ctx, &s, &p, reactor.Quiet)
 		if err == nil {
 			_, err = f.Await(ctx)
 		}

@@ -77,7 +77,7 @@ func TestTheRecorderIsReadWhileItRuns(t *testing.T) {
 					try(t, err)
 					continue
 				}
-				f, err := a.q.PostQuiet(context.Background(), s, p)
+				f, err := a.q.Submit(context.Background(), s, &p, reactor.Quiet)
 				if err == nil {
 					_, err = f.Await(context.Background())
 				}

@@ -64,7 +64,7 @@ func (s *stormSide) send(v *volley) {
 		return
 	}
 	token.Sink = nil
-	f, err := q.PostQuiet(context.Background(), &token, reactor.Payload{})
+	f, err := q.Submit(context.Background(), &token, &reactor.Payload{}, reactor.Quiet)
 	if err == nil {
 		_, err = f.Await(context.Background())
 	}

@@ -13,9 +13,12 @@ type Manner uint8
 
 // The manners.
 const (
-	Wait  Manner = iota // wait for room on the context; ring the bell
-	Try                 // ErrQueueFull; ring the bell
-	Quiet               // wait for room; the caller goes on to await and drives
+	Wait Manner = iota // wait for room on the context; ring the bell
+	Try                // ErrQueueFull; ring the bell
+	// Quiet waits for room and rings nobody: the caller goes on to await the future, on
+	// the same goroutine and through Await, and drives. Without that the request stands
+	// in the queue until somebody else makes a turn, or Wake.
+	Quiet
 )
 
 // Post submits a request and returns its future (the zero Future when s has a
@@ -35,16 +38,7 @@ func (q *Queue) TryPost(s *Send, p Payload) (Future, error) {
 	return q.Submit(context.Background(), s, &p, Try)
 }
 
-// PostQuiet is Post for a caller that awaits the future at once, on the same
-// goroutine and through Await: the reactor is not woken, because the caller is
-// going to drive it. Without that the request stands in the queue until somebody else
-// makes a turn, or Wake.
-func (q *Queue) PostQuiet(ctx context.Context, s *Send, p Payload) (Future, error) {
-	return q.Submit(ctx, s, &p, Quiet)
-}
-
-// Submit is Post, TryPost or PostQuiet, as m says. What s and p point to is the caller's
-// again when it returns.
+// Submit is Post, as m says. What s and p point to is the caller's again when it returns.
 func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m Manner) (f Future, err error) {
 	n, err := q.check(s, p)
 	if err != nil {
