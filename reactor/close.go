@@ -39,8 +39,13 @@ func (r *Reactor) Close(ctx context.Context) error {
 			return err
 		}
 	}
-	err := r.destroy()
-	r.destroyed = err == nil
+	var err error
+	// Holding the turn: whoever defers something now makes a goroutine that turns
+	// once more, see afterClose.
+	r.tok.WithTurn(func() {
+		err = r.destroy()
+		r.destroyed = err == nil
+	})
 	return err
 }
 
@@ -66,7 +71,8 @@ func (r *Reactor) end(ctx context.Context) error {
 	return nil
 }
 
-// destroy closes what New made, children first. Nobody else is there any more.
+// destroy closes what New made, children first. Holder only, or of a reactor that New
+// could not make.
 func (r *Reactor) destroy() error {
 	r.timers.stop()
 	r.disown()

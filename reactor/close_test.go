@@ -3,6 +3,8 @@ package reactor_test
 import (
 	"context"
 	"errors"
+	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/futures"
@@ -144,6 +146,53 @@ func TestWhatComesAfterCloseRuns(t *testing.T) {
 				comes(t, "a function", ran)
 			}
 		})
+	}
+}
+
+// watchedEnd tells when a reactor destroys its completion channel.
+type watchedEnd struct {
+	verbs.Context
+	destroying func()
+}
+
+type watchedEndChannel struct {
+	verbs.CompChannel
+	d *watchedEnd
+}
+
+func (d *watchedEnd) CreateCompChannel() (verbs.CompChannel, error) {
+	ch, err := d.Context.CreateCompChannel()
+	return &watchedEndChannel{ch, d}, err
+}
+
+func (d *watchedEnd) CreateCQ(cqe int, ch verbs.CompChannel, vector int, userData uint64) (verbs.CQ, error) {
+	return d.Context.CreateCQ(cqe, ch.(*watchedEndChannel).CompChannel, vector, userData)
+}
+
+func (c *watchedEndChannel) Close() error {
+	c.d.destroying()
+	return c.CompChannel.Close()
+}
+
+// Rule: who defers something while Close destroys what the reactor had makes no turn
+// beside the destruction. (It did, and a holder who leaves looks at the completion
+// queues.)
+func TestNoTurnBesideTheDestruction(t *testing.T) {
+	d := &watchedEnd{}
+	l := newLone(t, reactor.Config{}, func(ctx verbs.Context) verbs.Context { d.Context = ctx; return d })
+	var destroying atomic.Bool
+	beside := make(chan bool, 1)
+	d.destroying = func() {
+		destroying.Store(true)
+		l.r.Defer(func() { beside <- destroying.Load() })
+		for range 10_000 { // turns of who might come between
+			runtime.Gosched()
+		}
+		destroying.Store(false)
+	}
+	l.close(t)
+	if comes(t, "the function", beside) {
+		t.Error("a function ran holding the turn while Close destroyed the completion channel")
 	}
 }
 
