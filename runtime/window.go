@@ -202,12 +202,17 @@ func (w *Window) close(end bool) error {
 
 // closeWindows ends all windows before the queue pair that they are bound
 // through: a device may wait for them. Bindings that wait to be posted name them, so
-// nothing is posted any more. Holder only; no new window comes, because the cause
-// is set.
+// nothing is posted any more; and the queue pair answers nothing any more, so that
+// the peer, who is writing through one, learns that we are gone, and not that he had
+// no right to. Holder only; no new window comes, because the cause is set.
 func (c *Conn) closeWindows() error {
 	c.q.Seal()
 	c.windowMu.Lock()
 	defer c.windowMu.Unlock()
+	if qp := c.q.QP(); qp != nil && len(c.windows) > 0 {
+		// It is in ERR already, destroyed, or its device is gone: all that is as good.
+		_ = qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)
+	}
 	var errs []error
 	for w := range c.windows {
 		errs = append(errs, w.close(true))

@@ -89,3 +89,37 @@ func TestBindIsNotPostedBehindItsWindow(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Rule: who writes through a window while its owner ends learns that the owner is gone,
+// not that he had no right to write. (On Soft-RoCE, whose device works on while it is
+// being removed, he was told REM_ACCESS_ERR.)
+func TestWritingThroughAWindowMeetsTheEnd(t *testing.T) {
+	rig := newPlugRig(t, Config{})
+	a, b := rig.connect(rig.a, rig.b, Options{})
+	beside, _ := rig.connect(rig.a, rig.b, Options{})
+	r, w := opened(t, b, 64)
+	to := bound(t, w, r, 0, 8, verbs.AccessRemoteWrite)
+	var err error
+	if derr := b.sh.r.Do(testContext(t), func() {
+		b.setCause(ErrConnClosed)
+		b.q.Fail(ErrConnClosed)
+		err = b.closeWindows() // as destroy does, before the queue pair goes
+	}); derr != nil || err != nil {
+		t.Fatal(derr, err)
+	}
+	f, err := a.Write(t.Context(), bufferOf(t, a.rt, make([]byte, 8)).Slice(), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent, err := beside.SendBytes(t.Context(), []byte("behind it on the wire"))
+	done(t, sent, err)
+	if err := b.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = f.Await(testContext(t)); !errors.Is(err, ErrPeerClosed) && !errors.Is(err, verbs.StatusError(verbs.WCWRFlushErr)) {
+		t.Errorf("the write ended with %v, want that the peer closed, or a flush", err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
