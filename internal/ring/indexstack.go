@@ -52,17 +52,24 @@ func checkCount(what string, n int) {
 // Push puts i, which must not be on the stack, on top. It reports whether the
 // stack was empty: then nobody else has told the consumer, and the caller rings
 // the bell. Any goroutine may call it; it does not block or allocate.
-func (s *IndexStack) Push(i uint32) (wasEmpty bool) {
+func (s *IndexStack) Push(i uint32) (wasEmpty bool) { return s.PushAll(i, i) }
+
+// PushAll is Push for first, what is Over it, and so on up to last, with one change of
+// the shared word: nobody's are between them.
+func (s *IndexStack) PushAll(first, last uint32) (wasEmpty bool) {
 	for {
 		fresh()
 		h := s.head.Load()
-		s.next[i] = h
+		s.next[first] = h
 		yield()
-		if s.head.CompareAndSwap(h, i) {
+		if s.head.CompareAndSwap(h, last) {
 			return h == none
 		}
 	}
 }
+
+// Over makes i the one pushed after below, where both are the caller's.
+func (s *IndexStack) Over(i, below uint32) { s.next[i] = below }
 
 // TakeAll takes everything pushed so far: n indices, beginning with first, each
 // followed by its Next, in the order of pushing. With n == 0 first means

@@ -12,10 +12,12 @@ import (
 // stackWays are the steps of an IndexStack; the model is shown wrong ones too.
 type stackWays struct {
 	push func(*IndexStack, uint32) bool
+	// all pushes what a producer has as one; nil: one by one.
+	all  func(s *IndexStack, first, last uint32) bool
 	take func(*IndexStack) (uint32, int)
 }
 
-var rightStack = stackWays{(*IndexStack).Push, (*IndexStack).TakeAll}
+var rightStack = stackWays{push: (*IndexStack).Push, take: (*IndexStack).TakeAll}
 
 // stackWorld has producers who push some indices each, and ring when they found it empty,
 // and a consumer who looks when it was rung for, and gives index 0 back to its pusher,
@@ -42,11 +44,24 @@ func stackWorld(w stackWays, producers, each int) World {
 			bells++
 		}
 	}
+	pushAll := func(first, last uint32) {
+		for i := first; i < last; i++ {
+			s.Over(i+1, i)
+		}
+		if w.all(s, first, last) {
+			bells++
+		}
+	}
 	for p := range producers {
 		world.Actors = append(world.Actors, func() {
-			for k := range each {
-				Forget(k)
-				push(uint32(p*each + k))
+			if w.all != nil {
+				Forget(0)
+				pushAll(uint32(p*each), uint32((p+1)*each-1))
+			} else {
+				for k := range each {
+					Forget(k)
+					push(uint32(p*each + k))
+				}
 			}
 			Forget(each)
 			if p == 0 {
@@ -90,6 +105,9 @@ func stackWorld(w stackWays, producers, each int) World {
 			for k := range each {
 				want = append(want, uint32(p*each+k))
 			}
+			if at := slices.Index(got, want[0]); w.all != nil && !slices.Equal(got[at:min(at+each, len(got))], want) {
+				return fmt.Errorf("producer %d pushed %v as one, all is %v", p, want, got)
+			}
 			if p == 0 {
 				want = append(want, 0)
 			}
@@ -116,11 +134,15 @@ const modelLimit = 20_000_000
 // Rule: whatever the order of steps, each index comes once, in its producer's order, and
 // who finds the stack empty is the one who must tell the consumer.
 func TestIndexStackEveryInterleaving(t *testing.T) {
+	asOne := rightStack
+	asOne.all = (*IndexStack).PushAll
 	for _, n := range sizes([2]int{1, 3}, [2]int{2, 1}, [2]int{2, 2}, [2]int{3, 1}, [2]int{2, 3}) {
-		states, err := Explore(modelLimit, func() World { return stackWorld(rightStack, n[0], n[1]) })
-		t.Logf("%d producers of %d: %d states", n[0], n[1], states)
-		if err != nil {
-			t.Errorf("%d producers of %d: %v", n[0], n[1], err)
+		for name, w := range map[string]stackWays{"one by one": rightStack, "as one": asOne} {
+			states, err := Explore(modelLimit, func() World { return stackWorld(w, n[0], n[1]) })
+			t.Logf("%d producers of %d, %s: %d states", n[0], n[1], name, states)
+			if err != nil {
+				t.Errorf("%d producers of %d, %s: %v", n[0], n[1], name, err)
+			}
 		}
 	}
 }
@@ -172,6 +194,25 @@ func TestIndexStackModelFindsMistakes(t *testing.T) {
 				n++
 			}
 			return i, n
+		}},
+		"a list is put there by its oldest": {all: func(s *IndexStack, first, last uint32) bool {
+			for {
+				yield()
+				h := s.head.Load()
+				s.next[first] = h
+				yield()
+				if s.head.CompareAndSwap(h, first) {
+					return h == none
+				}
+			}
+		}},
+		"a list forgets what it stands on": {all: func(s *IndexStack, first, last uint32) bool {
+			yield()
+			h := s.head.Load()
+			s.next[first] = none
+			yield()
+			s.head.Swap(last)
+			return h == none
 		}},
 		"wasEmpty is what it was at first": {push: func(s *IndexStack, i uint32) bool {
 			yield()
