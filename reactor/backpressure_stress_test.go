@@ -116,7 +116,8 @@ func (e *end) press(gone context.Context, to *end, rnd *rand.Rand, sink reactor.
 		ctx = short
 	}
 	s, p := e.write(to)
-	switch rnd.IntN(3) {
+	tr := &reactor.Transfer{Opcode: verbs.WRRDMAWrite, Remote: s.Remote, RKey: s.RKey, Local: p.SGEs[0]}
+	switch rnd.IntN(4) {
 	case 0:
 		s.Sink = sink
 		_, err := e.q.Post(ctx, s, p)
@@ -125,8 +126,22 @@ func (e *end) press(gone context.Context, to *end, rnd *rand.Rand, sink reactor.
 		}
 		return err
 	case 1:
-		_, err := e.q.TransferWait(ctx, &reactor.Transfer{Opcode: verbs.WRRDMAWrite, Remote: s.Remote, RKey: s.RKey, Local: p.SGEs[0]})
+		_, err := e.q.TransferWait(ctx, tr)
 		return err
+	case 2:
+		tr.Sink = sink
+		var run reactor.Several
+		run.Of(e.q)
+		n := rnd.IntN(2 * pressDepth)
+		for k := range n + 1 {
+			if _, err := run.Transfer(ctx, tr, n-k, reactor.Quiet); err != nil {
+				run.Submit(reactor.Wait)
+				return err
+			}
+			started.Add(1)
+		}
+		run.Submit(reactor.Wait)
+		return nil
 	}
 	f, err := e.q.Submit(ctx, s, &p, reactor.Quiet)
 	if err == nil {
