@@ -45,6 +45,10 @@ func TestOperationsAllocateNothing(t *testing.T) {
 	}
 	var g futures.Group
 	batch := make([]Future, 32)
+	ops := make([]Op, len(batch))
+	for i := range ops {
+		ops[i] = WriteOp(local, remote)
+	}
 	chain := &runner{c: a, ops: [2]Op{WriteOp(local, remote), ReadOp(local, remote)}, over: make(chan struct{}, 1)}
 	for name, c := range map[string]struct {
 		op  func()
@@ -65,6 +69,14 @@ func TestOperationsAllocateNothing(t *testing.T) {
 		"fetch and add":   {func() { end(a.FetchAndAdd(ctx, remote, 1)) }, 1},
 		"message":         {func() { end(a.SendBytes(ctx, word)); m, err := b.RecvWait(ctx); fail(err); fail(m.Release()) }, 2},
 		"message, copied": {func() { end(a.SendBytes(ctx, local.Bytes())); m, err := b.RecvWait(ctx); fail(err); fail(m.Release()) }, 2},
+		"writes started as one": {func() {
+			_, err := a.Batch().DoAll(ctx, ops, batch)
+			fail(err)
+			for _, f := range batch {
+				_, err := f.Await(ctx)
+				fail(err)
+			}
+		}, len(batch)},
 		"batch of writes": {func() {
 			for i := range batch {
 				f, err := a.Write(ctx, local, remote)

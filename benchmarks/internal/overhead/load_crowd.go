@@ -44,14 +44,14 @@ func newCrowd(m machine) (load, error) {
 	}
 	l := &crowdLoad{pair: p}
 	for i := range l.waves {
-		l.waves[i].remotes = []verbena.Remote{p.remote}
+		l.waves[i] = newWave(p.local, crowdDepth, p.remote)
 	}
 	return l, nil
 }
 
 func (l *crowdLoad) round(n int, found rounds.Values) error {
 	return l.counted(found, func() error {
-		return each(n, func(i, n int) error { return l.waves[i].run(l.conns[0], l.local, n, crowdDepth) })
+		return each(n, func(i, n int) error { return l.waves[i].run(l.conns[0], n) })
 	})
 }
 

@@ -63,7 +63,7 @@ func newFlood(m machine, probe func(*flood, int) error) (load, error) {
 	}
 	f := &flood{pair: p, probe: probe}
 	for i := range f.waves {
-		f.waves[i].remotes = []verbena.Remote{p.remote}
+		f.waves[i] = newWave(p.local, floodDepth, p.remote)
 	}
 	return f, nil
 }
@@ -77,7 +77,7 @@ func (f *flood) round(n int, found rounds.Values) error {
 	for i := range f.waves {
 		all.Go(func() {
 			for first := true; first || !f.over.Load() && errs[i] == nil; first = false {
-				errs[i] = f.waves[i].run(f.conns[i], f.local, floodDepth, floodDepth)
+				errs[i] = f.waves[i].run(f.conns[i], floodDepth)
 				if first {
 					flowing.Done()
 				}

@@ -75,7 +75,6 @@ type stamped struct {
 	*pair
 	*stamper
 	waves []wave
-	under int
 }
 
 // newStamped is one submitter.
@@ -85,7 +84,7 @@ func newStamped(m machine) (load, error) { return newStamps(m, 1, depth) }
 func newStampedCrowd(m machine) (load, error) { return newStamps(m, crowd, crowdDepth) }
 
 func newStamps(m machine, goroutines, under int) (load, error) {
-	l := &stamped{stamper: &stamper{began: time.Now()}, waves: make([]wave, goroutines), under: under}
+	l := &stamped{stamper: &stamper{began: time.Now()}, waves: make([]wave, goroutines)}
 	var err error
 	if l.pair, err = connect(m, verbena.Config{}, 1, depth*word, func(p verbs.Provider) verbs.Provider {
 		l.Provider = p
@@ -98,15 +97,19 @@ func newStamps(m machine, goroutines, under int) (load, error) {
 		return nil, err
 	}
 	for g := range l.waves {
-		w, at := &l.waves[g], g*under
-		for i := range under {
-			r, err := l.remote.At(uint64(at+i)*word, word)
-			if err != nil {
+		at, remotes := g*under, make([]verbena.Remote, under)
+		for i := range remotes {
+			if remotes[i], err = l.remote.At(uint64(at+i)*word, word); err != nil {
 				return nil, err
 			}
-			w.remotes = append(w.remotes, r)
 		}
-		w.before = func(i int) { l.submitted[at+i] = int64(time.Since(l.began)) }
+		l.waves[g] = newWave(l.local, under, remotes...)
+		l.waves[g].before = func(n int) {
+			now := int64(time.Since(l.began))
+			for i := range n {
+				l.submitted[at+i] = now
+			}
+		}
 	}
 	return l, nil
 }
@@ -124,9 +127,9 @@ func (l *stamped) round(n int, found rounds.Values) error {
 	l.waited.room(n)
 	err := l.counted(found, func() error {
 		if len(l.waves) == 1 {
-			return l.waves[0].run(l.conns[0], l.local, n, l.under)
+			return l.waves[0].run(l.conns[0], n)
 		}
-		return each(n, func(i, n int) error { return l.waves[i].run(l.conns[0], l.local, n, l.under) })
+		return each(n, func(i, n int) error { return l.waves[i].run(l.conns[0], n) })
 	})
 	l.waited.report(found)
 	return err

@@ -14,30 +14,34 @@ const depth = 128
 
 // wave has writes under way, started as a batch, and awaits each of them.
 type wave struct {
-	fs []verbena.Future
-	// before is called with the number of the write in its wave, when it is about to
-	// be submitted; nil for nobody.
-	before func(i int)
-	// remotes are where the writes of a wave go, one after the other, around.
-	remotes []verbena.Remote
+	ops []verbena.Op
+	fs  []verbena.Future // as many
+	// before is called with the number of writes in the wave that is about to be
+	// submitted; nil for nobody.
+	before func(n int)
 }
 
-// run writes n times, at most under at once.
-func (w *wave) run(c *verbena.Conn, local verbena.Slice, n, under int) error {
-	ctx, b := context.Background(), c.Batch()
+// newWave is a wave of under writes, which go to the remotes, one after the other, around.
+func newWave(local verbena.Slice, under int, remotes ...verbena.Remote) wave {
+	w := wave{ops: make([]verbena.Op, under), fs: make([]verbena.Future, under)}
+	for i := range w.ops {
+		w.ops[i] = verbena.WriteOp(local, remotes[i%len(remotes)])
+	}
+	return w
+}
+
+// run writes n times, at most a wave at once.
+func (w *wave) run(c *verbena.Conn, n int) error {
+	ctx, b, under := context.Background(), c.Batch(), len(w.ops)
 	for ; n > 0; n -= under {
-		w.fs = w.fs[:0]
-		for i := range min(n, under) {
-			if w.before != nil {
-				w.before(i)
-			}
-			f, err := b.Write(ctx, local, w.remotes[i%len(w.remotes)])
-			if err != nil {
-				return err
-			}
-			w.fs = append(w.fs, f)
+		wave := min(n, under)
+		if w.before != nil {
+			w.before(wave)
 		}
-		for _, f := range w.fs {
+		if _, err := b.DoAll(ctx, w.ops[:wave], w.fs); err != nil {
+			return err
+		}
+		for _, f := range w.fs[:wave] {
 			if _, err := f.Await(ctx); err != nil {
 				return err
 			}
@@ -98,7 +102,6 @@ func (l *grouped) wave(n int) error {
 type futuresLoad struct {
 	*pair
 	wave
-	under int
 }
 
 // newFutures is one submitter: depth writes of 8 bytes, awaited in batches.
@@ -116,11 +119,11 @@ func newFuturesOf(m machine, size, under int) (load, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &futuresLoad{pair: p, wave: wave{remotes: []verbena.Remote{p.remote}}, under: under}, nil
+	return &futuresLoad{p, newWave(p.local, under, p.remote)}, nil
 }
 
 func (l *futuresLoad) round(n int, found rounds.Values) error {
-	return l.counted(found, func() error { return l.run(l.conns[0], l.local, n, l.under) })
+	return l.counted(found, func() error { return l.run(l.conns[0], n) })
 }
 
 // syncLoad is one goroutine that writes and waits, again and again.

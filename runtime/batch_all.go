@@ -1,0 +1,104 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// DoAll starts ops in order, each as Do does, and stores their futures in fs, which is as
+// long. It is for who has several at hand: consecutive WRITEs and READs of one piece are
+// submitted as one, for about half of what starting them costs, and so that those of
+// other goroutines are before or behind them. It waits for room as Do does.
+//
+// It returns how many were started. With an error it stopped at ops[n], for the reason
+// that Do of it would have had; those before it were started, and have futures.
+func (b Batch) DoAll(ctx context.Context, ops []Op, fs []Future) (n int, err error) {
+	if len(fs) < len(ops) {
+		return 0, fmt.Errorf("%w: room for %d futures of %d operations", reactor.ErrRequest, len(fs), len(ops))
+	}
+	s := several{c: b.c}
+	s.Of(b.c.q)
+	for n = range ops {
+		if ops[n].plain(b.c) {
+			fs[n], err = s.transfer(ctx, ops[n:])
+		} else {
+			s.Submit(reactor.Quiet) // in order; and it may wait for the slots in stock
+			fs[n], err = b.Do(ctx, &ops[n])
+		}
+		if err != nil {
+			s.end()
+			return n, err
+		}
+	}
+	s.end()
+	return len(ops), nil
+}
+
+// plain tells whether op is a transfer of one piece and one work request, which spends no
+// receive of the peer's.
+func (op *Op) plain(c *Conn) bool {
+	return op.kind == startOneSided && !op.gathers && op.opcode != verbs.WRRDMAWriteWithImm && op.one[0].Len() <= c.oneWR
+}
+
+// several is reactor.Several with what the operations lease. Those on one lease are begun
+// at once, which is one change of a word that everybody has who uses the region.
+type several struct {
+	reactor.Several
+	c    *Conn
+	of   *lease
+	lent int // begun on it, and not started
+}
+
+// transfer starts the first of ops, which is plain.
+func (s *several) transfer(ctx context.Context, ops []Op) (f Future, err error) {
+	op, c := &ops[0], s.c
+	local := &op.one[0]
+	if err := c.mayTransfer(op.opcode, local, &op.remote); err != nil {
+		return f, err
+	}
+	if local.lease != nil && s.lent == 0 {
+		if err := s.lend(ops); err != nil {
+			return f, err
+		}
+	}
+	// As Conn.lend does.
+	var t reactor.Transfer
+	t.Opcode, t.Remote, t.RKey = op.opcode, op.remote.Addr, op.remote.RKey
+	t.Local.Addr, t.Local.Length, t.Local.LKey = local.addr, uint32(local.Len()), local.lkey
+	if l := local.lease; l != nil {
+		t.Lease = l
+	}
+	if f, err = s.Transfer(ctx, &t, len(ops)-1, reactor.Quiet); err == nil && local.lease != nil {
+		s.lent--
+	}
+	return f, err
+}
+
+// lend begins the first of ops and those that follow on the same lease.
+func (s *several) lend(ops []Op) error {
+	local, n := &ops[0].one[0], 1
+	if local.lease.memory != s.c.rt.mem {
+		return local.of(s.c.rt.mem)
+	}
+	for ; n < len(ops) && ops[n].plain(s.c); n++ {
+		if l := &ops[n].one[0]; l.lease != local.lease || l.gen != local.gen {
+			break
+		}
+	}
+	if !local.lease.beginN(local.gen, n) {
+		return ErrReleased
+	}
+	s.of, s.lent = local.lease, n
+	return nil
+}
+
+// end submits what was started, and ends the lease of what was not.
+func (s *several) end() {
+	s.Submit(reactor.Quiet)
+	if s.lent > 0 {
+		s.of.EndN(s.lent)
+	}
+}

@@ -1,0 +1,211 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	stdruntime "runtime"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: what DoAll starts are the operations that Do would have started, in order, of all
+// kinds and from any memory, more than there is room for too; each has its future.
+func TestDoAllIsDoOfEach(t *testing.T) {
+	const words, depth, rounds = 40, 24, 30
+	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})
+	ctx := testContext(t)
+	far := must2(b.rt.NewRegion(8*words, allAccess))(t)
+	var own [2]*Region
+	for i := range own {
+		own[i] = must2(a.rt.NewRegion(8*words, verbs.AccessLocalWrite))(t)
+	}
+	received := make(chan int)
+	go func() { // until an empty one
+		for n := 0; ; n++ {
+			m, err := b.RecvWait(ctx)
+			empty := len(m.Data) == 0
+			if err == nil {
+				err = m.Release()
+			}
+			if empty || err != nil {
+				received <- n
+				return
+			}
+		}
+	}()
+	sends := 0
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var want [words]byte // the first byte of each word there
+	for round := range rounds {
+		var ops []Op
+		var check []func(Result)
+		for range rnd.IntN(3 * depth) {
+			k := rnd.IntN(words)
+			at := must2(far.Remote(8*k, 8))(t)
+			switch rnd.IntN(8) {
+			case 0: // adds to what those before it wrote
+				had := want[k]
+				want[k]++
+				ops = append(ops, FetchAndAddOp(at, 1))
+				check = append(check, func(r Result) {
+					if got := byte(r.Value); got != had {
+						t.Errorf("round %d: word %d was %d when it was added to, want %d", round, k, got, had)
+					}
+				})
+			case 1:
+				b := rnd.Uint32()
+				want[k] = byte(b)
+				buf := bufferOf(t, a.rt, []byte{byte(b), 0, 0, 0, 0, 0, 0, 0})
+				ops, check = append(ops, WriteVOp([]Slice{buf.Slice()}, at)), append(check, nil)
+			case 2: // lies where those beside it lie
+				sends++
+				ops, check = append(ops, SendOp(must2(own[0].Slice(0, 8))(t))), append(check, nil)
+			default:
+				mine := own[rnd.IntN(2)]
+				// The memory of a WRITE is read when it is posted: always the same.
+				mine.Bytes()[8*k] = byte(k)
+				want[k] = byte(k)
+				ops, check = append(ops, WriteOp(must2(mine.Slice(8*k, 8))(t), at)), append(check, nil)
+			}
+		}
+		fs := make([]Future, len(ops))
+		n, err := a.Batch().DoAll(ctx, ops, fs)
+		if n != len(ops) || err != nil {
+			t.Fatalf("round %d: %d of %d started: %v", round, n, len(ops), err)
+		}
+		for i, f := range fs {
+			r, err := f.Await(ctx)
+			if err != nil {
+				t.Fatalf("round %d, operation %d: %v", round, i, err)
+			}
+			if check[i] != nil {
+				check[i](r)
+			}
+		}
+		for k, w := range want {
+			if got := far.Bytes()[8*k]; got != w {
+				t.Fatalf("round %d: word %d is %d, want %d", round, k, got, w)
+			}
+		}
+	}
+	if _, err := a.SendWait(ctx, Slice{}); err != nil { // behind the others
+		t.Fatal(err)
+	}
+	if n := <-received; n != sends {
+		t.Errorf("%d of %d messages arrived", n, sends)
+	}
+	mustClose(t, own[0], own[1], far) // nothing is in flight
+}
+
+// Rule: DoAll stops at what Do would have refused, with its error and number; those before
+// it complete, and the memory of those behind it is idle.
+func TestDoAllStopsAtAMistake(t *testing.T) {
+	const n, at = 20, 11
+	a, own, far := batchBed(t, 64)
+	other := must2(a.rt.NewRegion(64, 0))(t)
+	good := WriteOp(must2(own.Slice(0, 8))(t), must2(far.Remote(0, 8))(t))
+	gone := must2(a.rt.Alloc(8))(t)
+	stale := gone.Slice()
+	if err := gone.Release(); err != nil {
+		t.Fatal(err)
+	}
+	foreign, _ := connected(t, Config{})
+	strange := bufferOf(t, foreign.rt, make([]byte, 8))
+	for name, c := range map[string]struct {
+		op   Op
+		want error
+	}{
+		"memory that was given back":     {WriteOp(stale, good.remote), ErrReleased},
+		"memory of another runtime":      {WriteOp(strange.Slice(), good.remote), verbs.ErrInvalid},
+		"more than there is":             {WriteOp(must2(own.Slice(0, 16))(t), good.remote), ErrRemoteRange},
+		"a READ into memory to be read":  {ReadOp(must2(other.Slice(0, 8))(t), good.remote), ErrPermission},
+		"no operation":                   {Op{}, reactor.ErrRequest},
+		"an operation of another kind":   {FetchAndAddOp(good.remote, 1), ErrPermission},
+		"a WRITE that is not understood": {Op{kind: startOneSided, opcode: verbs.WRSend, one: good.one, remote: good.remote}, reactor.ErrRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := testContext(t)
+			ops, fs := make([]Op, n), make([]Future, n)
+			for i := range ops {
+				ops[i] = good
+			}
+			ops[at] = c.op
+			got, err := a.Batch().DoAll(ctx, ops, fs)
+			if got != at || !errors.Is(err, c.want) {
+				t.Errorf("%d started, then %v; want %d and %v", got, err, at, c.want)
+			}
+			for i, f := range fs {
+				if f.Valid() != (i < at) {
+					t.Errorf("operation %d has a future: %v", i, f.Valid())
+				} else if i < at {
+					if _, err := f.Await(ctx); err != nil {
+						t.Errorf("operation %d: %v", i, err)
+					}
+				}
+			}
+			for _, r := range []*Region{own, other} {
+				if n := r.lease.word.Load() & leaseCountMask; n != 0 {
+					t.Errorf("%d operations are in flight on the memory", n)
+				}
+			}
+		})
+	}
+	mustClose(t, other)
+	if n, err := a.Batch().DoAll(t.Context(), make([]Op, 2), make([]Future, 1)); n != 0 || !errors.Is(err, reactor.ErrRequest) {
+		t.Errorf("too few futures: %d started, %v", n, err)
+	}
+}
+
+// Rule: DoAll that gives up waiting for room says how many it started, which go on; and on
+// a connection that ends it stops with the cause, with nothing left in flight.
+func TestDoAllGivesUp(t *testing.T) {
+	const n = 200
+	a, b := connected(t, Config{Conn: Options{SendDepth: 8, Raw: true}})
+	own := must2(a.rt.NewRegion(8, verbs.AccessLocalWrite))(t)
+	far := must2(b.rt.NewRegion(8, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
+	local := must2(own.Slice(0, 8))(t)
+	// The peer has no receive: nothing behind the message completes.
+	stuck := must2(a.Send(t.Context(), local))(t)
+	ops, fs := make([]Op, n), make([]Future, n)
+	for i := range ops {
+		ops[i] = WriteOp(local, must2(far.Remote(0, 8))(t))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	started := make(chan int, 1)
+	go func() {
+		n, err := a.Batch().DoAll(ctx, ops, fs)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("without room: %v", err)
+		}
+		started <- n
+	}()
+	for len(a.rt.Stuck(0)) == 0 || a.rt.Stuck(0)[0].Waiting == 0 {
+		stdruntime.Gosched()
+	}
+	cancel()
+	if got := <-started; got != a.q.SendDepth()-1 {
+		t.Errorf("%d started beside one, of a depth of %d", got, a.q.SendDepth())
+	}
+	over := make(chan error, 1)
+	go func() {
+		_, err := a.Batch().DoAll(testContext(t), ops, make([]Future, n))
+		over <- err
+	}()
+	a.Abort()
+	if err := <-over; !errors.Is(err, ErrConnClosed) {
+		t.Errorf("on a connection that ends: %v, want %v", err, ErrConnClosed)
+	}
+	for i, f := range append(fs[:a.q.SendDepth()-1:a.q.SendDepth()-1], stuck) {
+		if _, err := f.Await(testContext(t)); err == nil && f == stuck {
+			t.Errorf("operation %d succeeded without a receive", i)
+		}
+	}
+	if err := a.Close(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	mustClose(t, own, far)
+}
