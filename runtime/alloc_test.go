@@ -45,7 +45,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 	}
 	var g futures.Group
 	batch := make([]Future, 32)
-	ops := make([]Op, len(batch))
+	ops, results := make([]Op, len(batch)), make([]Result, len(batch))
 	for i := range ops {
 		ops[i] = WriteOp(local, remote)
 	}
@@ -77,6 +77,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 				fail(err)
 			}
 		}, len(batch)},
+		"writes, all waited for": {func() { _, err := a.DoWait(ctx, ops, results); fail(err) }, len(ops)},
 		"batch of writes": {func() {
 			for i := range batch {
 				f, err := a.Write(ctx, local, remote)

@@ -19,21 +19,31 @@ func (b Batch) DoAll(ctx context.Context, ops []Op, fs []Future) (n int, err err
 	if len(fs) < len(ops) {
 		return 0, fmt.Errorf("%w: room for %d futures of %d operations", reactor.ErrRequest, len(fs), len(ops))
 	}
-	s := several{c: b.c}
-	s.Of(b.c.q)
+	return b.c.startAll(ctx, ops, fs, nil)
+}
+
+// startAll starts ops in order, quietly, and stores their futures in fs; or sink gets
+// their results, with their number for a tag. It returns how many were started, and why
+// the next was not.
+func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (n int, err error) {
+	s := several{c: c, sink: sink}
+	s.Of(c.q)
+	defer s.end()
 	for n = range ops {
-		if ops[n].plain(b.c) {
-			fs[n], err = s.transfer(ctx, ops[n:])
+		var f Future
+		if tag := uint64(n); s.lent > 0 || ops[n].plain(c) {
+			f, err = s.transfer(ctx, ops[n:], tag)
 		} else {
 			s.Submit(reactor.Quiet) // in order; and it may wait for the slots in stock
-			fs[n], err = b.Do(ctx, &ops[n])
+			f, err = c.startOp(ctx, &ops[n], way{manner: reactor.Quiet, sink: sink, tag: tag})
 		}
 		if err != nil {
-			s.end()
 			return n, err
 		}
+		if sink == nil {
+			fs[n] = f
+		}
 	}
-	s.end()
 	return len(ops), nil
 }
 
@@ -48,12 +58,13 @@ func (op *Op) plain(c *Conn) bool {
 type several struct {
 	reactor.Several
 	c    *Conn
+	sink Sink
 	of   *lease
 	lent int // begun on it, and not started
 }
 
 // transfer starts the first of ops, which is plain.
-func (s *several) transfer(ctx context.Context, ops []Op) (f Future, err error) {
+func (s *several) transfer(ctx context.Context, ops []Op, tag uint64) (f Future, err error) {
 	op, c := &ops[0], s.c
 	local := &op.one[0]
 	if err := c.mayTransfer(op.opcode, local, &op.remote); err != nil {
@@ -68,6 +79,7 @@ func (s *several) transfer(ctx context.Context, ops []Op) (f Future, err error) 
 	var t reactor.Transfer
 	t.Opcode, t.Remote, t.RKey = op.opcode, op.remote.Addr, op.remote.RKey
 	t.Local.Addr, t.Local.Length, t.Local.LKey = local.addr, uint32(local.Len()), local.lkey
+	t.Sink, t.Tag = s.sink, tag
 	if l := local.lease; l != nil {
 		t.Lease = l
 	}

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	stdruntime "runtime"
 	"testing"
@@ -11,11 +12,44 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: what DoAll starts are the operations that Do would have started, in order, of all
-// kinds and from any memory, more than there is room for too; each has its future.
-func TestDoAllIsDoOfEach(t *testing.T) {
+// doAll starts operations by DoAll and awaits their futures.
+func doAll(ctx context.Context, c *Conn, ops []Op) ([]Result, error) {
+	fs, rs := make([]Future, len(ops)), make([]Result, len(ops))
+	n, err := c.Batch().DoAll(ctx, ops, fs)
+	if err != nil || n != len(ops) {
+		return nil, fmt.Errorf("%d of %d started: %w", n, len(ops), err)
+	}
+	for i, f := range fs {
+		if rs[i], err = f.Await(ctx); err != nil {
+			return nil, fmt.Errorf("operation %d: %w", i, err)
+		}
+	}
+	return rs, nil
+}
+
+// doWait has DoWait do them.
+func doWait(ctx context.Context, c *Conn, ops []Op) ([]Result, error) {
+	rs := make([]Result, len(ops))
+	n, err := c.DoWait(ctx, ops, rs)
+	if err != nil || n != len(ops) {
+		return nil, fmt.Errorf("%d of %d: %w", n, len(ops), err)
+	}
+	return rs, nil
+}
+
+// Rule: what DoAll and DoWait start are the operations that Do would have started, in
+// order, of all kinds and from any memory, more than there is room for too; each has its
+// result.
+func TestSeveralAreEachOfThem(t *testing.T) {
+	for name, do := range map[string]func(context.Context, *Conn, []Op) ([]Result, error){"DoAll": doAll, "DoWait": doWait} {
+		t.Run(name, func(t *testing.T) { severalAreEach(t, do) })
+	}
+}
+
+func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Result, error)) {
 	const words, depth, rounds = 40, 24, 30
 	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})
+	a.oneWR = 64 // so that some are in pieces
 	ctx := testContext(t)
 	far := must2(b.rt.NewRegion(8*words, allAccess))(t)
 	var own [2]*Region
@@ -60,6 +94,12 @@ func TestDoAllIsDoOfEach(t *testing.T) {
 				want[k] = byte(b)
 				buf := bufferOf(t, a.rt, []byte{byte(b), 0, 0, 0, 0, 0, 0, 0})
 				ops, check = append(ops, WriteVOp([]Slice{buf.Slice()}, at)), append(check, nil)
+			case 3: // in pieces
+				for k := range words {
+					own[1].Bytes()[8*k] = byte(k)
+					want[k] = byte(k)
+				}
+				ops, check = append(ops, WriteOp(must2(own[1].Slice(0, 8*words))(t), must2(far.Remote(0, 8*words))(t))), append(check, nil)
 			case 2: // lies where those beside it lie
 				sends++
 				ops, check = append(ops, SendOp(must2(own[0].Slice(0, 8))(t))), append(check, nil)
@@ -71,16 +111,11 @@ func TestDoAllIsDoOfEach(t *testing.T) {
 				ops, check = append(ops, WriteOp(must2(mine.Slice(8*k, 8))(t), at)), append(check, nil)
 			}
 		}
-		fs := make([]Future, len(ops))
-		n, err := a.Batch().DoAll(ctx, ops, fs)
-		if n != len(ops) || err != nil {
-			t.Fatalf("round %d: %d of %d started: %v", round, n, len(ops), err)
+		rs, err := do(ctx, a, ops)
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
 		}
-		for i, f := range fs {
-			r, err := f.Await(ctx)
-			if err != nil {
-				t.Fatalf("round %d, operation %d: %v", round, i, err)
-			}
+		for i, r := range rs {
 			if check[i] != nil {
 				check[i](r)
 			}

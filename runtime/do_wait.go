@@ -1,0 +1,123 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/reactor"
+)
+
+// DoWait starts ops in order, as [Batch.DoAll] does, and waits until all have ended, as
+// WriteWait does for one: posting and polling itself where nobody else does. It is the
+// cheapest way to have several operations done.
+//
+// It returns how many succeeded before the first that did not, and why that one did not:
+// what Do would have returned if it was not started, else its failure. The results of all
+// that succeeded are in rs then, which is as long as ops, or nil if nobody wants them.
+// When ctx ends first it returns 0 and the context's error; what was started goes on.
+//
+// In steady state it allocates nothing, but for what Start allocates for.
+func (c *Conn) DoWait(ctx context.Context, ops []Op, rs []Result) (n int, err error) {
+	if rs != nil && len(rs) < len(ops) {
+		return 0, fmt.Errorf("%w: room for %d results of %d operations", reactor.ErrRequest, len(rs), len(ops))
+	}
+	if len(ops) == 0 {
+		return 0, nil
+	}
+	j := joints.Get().(*joint)
+	j.open(c.sh.r, len(ops), rs != nil)
+	pool, driver := c.Futures()
+	var all Future
+	j.all, all = pool.New(driver)
+	started, refused := c.startAll(ctx, ops, nil, j)
+	if started < len(ops) {
+		c.sh.r.Defer(func() { j.are(started) })
+	}
+	if _, err := all.Await(ctx); err != nil {
+		all.Discard() // and the joint is left to the operations that are out
+		return 0, err
+	}
+	switch {
+	case j.err != nil:
+		n, err = j.failed, j.err
+	default:
+		n, err = started, refused
+	}
+	if rs != nil {
+		for i, ok := range j.ended {
+			if ok {
+				rs[i] = j.rs[i]
+			}
+		}
+	}
+	joints.Put(j)
+	return n, err
+}
+
+// joint is the sink of operations that somebody waits for together.
+//
+//	open ──> some out, some ended ──> all ended: settled ──> the pool
+//	                └──> who waits gives up: settled for nobody, and forgotten
+//
+// Until it is settled, which publishes it, all is the holder's, but what open sets before
+// the first operation is submitted.
+type joint struct {
+	r      *reactor.Reactor
+	all    futures.Promise[Result]
+	of     int // how many are to end
+	done   int // have ended
+	failed int // the first of those with an error
+	err    error
+	rs     []Result // by number, where ended is true; both empty if nobody wants them
+	ended  []bool
+}
+
+// joints are those that nobody has.
+var joints = sync.Pool{New: func() any { return new(joint) }}
+
+func (j *joint) open(r *reactor.Reactor, of int, keep bool) {
+	j.r, j.of, j.done, j.err = r, of, 0, nil
+	j.rs, j.ended = j.rs[:0], j.ended[:0]
+	if keep {
+		j.rs = slices.Grow(j.rs, of)[:of]
+		j.ended = slices.Grow(j.ended, of)[:of]
+		clear(j.ended)
+	}
+}
+
+// Complete implements Sink.
+func (j *joint) Complete(t Turn, r Result, err error) {
+	if t == (Turn{}) { // the last piece of a large one ended before it was known to be the last
+		j.r.Defer(func() { j.complete(r, err) })
+		return
+	}
+	j.complete(r, err)
+}
+
+func (j *joint) complete(r Result, err error) {
+	switch i := int(r.Tag); {
+	case err != nil:
+		if j.err == nil || i < j.failed {
+			j.failed, j.err = i, err
+		}
+	case len(j.ended) > 0:
+		j.rs[i], j.ended[i] = r, true
+	}
+	j.done++
+	j.settle()
+}
+
+// are says that there are fewer than was thought. Holder only.
+func (j *joint) are(of int) {
+	j.of = of
+	j.settle()
+}
+
+func (j *joint) settle() {
+	if j.done == j.of {
+		j.all.Settle(Result{}, nil)
+	}
+}

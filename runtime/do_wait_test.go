@@ -1,0 +1,133 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: DoWait says how many succeeded before the first that did not, and why: one that is
+// refused at once, or fails on the way, in which case those behind it do, too.
+func TestDoWaitStopsAtAFailure(t *testing.T) {
+	const n, at = 20, 11
+	for name, c := range map[string]struct {
+		spoil func(op *Op)
+		want  error
+	}{
+		"refused at once":   {func(op *Op) { op.remote.Length = 4 }, ErrRemoteRange},
+		"fails on the way":  {func(op *Op) { op.remote.RKey ^= 0x5500 }, verbs.StatusError(verbs.WCRemAccessErr)},
+		"no such operation": {func(op *Op) { *op = Op{} }, reactor.ErrRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, own, far := batchBed(t, 8)
+			ops, rs := make([]Op, n), make([]Result, n)
+			for i := range ops {
+				ops[i] = WriteOp(must2(own.Slice(0, 8))(t), must2(far.Remote(0, 8))(t))
+			}
+			c.spoil(&ops[at])
+			got, err := a.DoWait(testContext(t), ops, rs)
+			if got != at || !errors.Is(err, c.want) {
+				t.Errorf("%d succeeded, then %v; want %d and %v", got, err, at, c.want)
+			}
+			for i, r := range rs {
+				if ok := r.Bytes == 8; ok != (i < at) {
+					t.Errorf("operation %d: a result of %d bytes", i, r.Bytes)
+				}
+			}
+			if n := own.lease.word.Load() & leaseCountMask; n != 0 {
+				t.Errorf("%d operations are in flight on the memory", n)
+			}
+			c.spoil(&ops[0])
+			if got, err := a.DoWait(testContext(t), ops, nil); got != 0 || err == nil {
+				t.Errorf("the first: %d succeeded, then %v", got, err)
+			}
+		})
+	}
+	a, _ := connected(t, Config{})
+	if n, err := a.DoWait(t.Context(), nil, nil); n != 0 || err != nil {
+		t.Errorf("no operations: %d, %v", n, err)
+	}
+	if n, err := a.DoWait(t.Context(), make([]Op, 2), make([]Result, 1)); n != 0 || !errors.Is(err, reactor.ErrRequest) {
+		t.Errorf("too few results: %d, %v", n, err)
+	}
+}
+
+// Rule: whoever gives DoWait up has the results of nobody else's, and nobody his: each
+// answer of a FETCH_ADD comes once, whatever was given up meanwhile.
+func TestDoWaitIsGivenUp(t *testing.T) {
+	const goroutines, rounds, most = 6, 300, 12
+	a, b := connected(t, Config{Conn: Options{SendDepth: 16}})
+	far := must2(b.rt.NewRegion(8*goroutines, allAccess))(t)
+	var all sync.WaitGroup
+	for g := range goroutines {
+		word := must2(far.Remote(8*g, 8))(t)
+		rnd := rand.New(rand.NewPCG(uint64(g), 1))
+		all.Go(func() {
+			next := uint64(0) // what the word is at least
+			for range rounds {
+				ops := make([]Op, 1+rnd.IntN(most))
+				for i := range ops {
+					ops[i] = FetchAndAddOp(word, 1)
+				}
+				rs := make([]Result, len(ops))
+				ctx, cancel := testContext(t), context.CancelFunc(func() {})
+				if rnd.IntN(2) == 0 {
+					ctx, cancel = context.WithTimeout(ctx, time.Duration(rnd.IntN(50))*time.Microsecond)
+				}
+				n, err := a.DoWait(ctx, ops, rs)
+				cancel()
+				if err != nil {
+					if !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("goroutine %d: %v", g, err)
+						return
+					}
+					continue
+				}
+				if n != len(ops) || rs[0].Value < next {
+					t.Errorf("goroutine %d: %d of %d, from %d; want from %d on", g, n, len(ops), rs[0].Value, next)
+				}
+				for i := range rs { // nobody else adds to the word, and what was given up came before
+					if rs[i].Value != rs[0].Value+uint64(i) {
+						t.Errorf("goroutine %d: answer %d is %d, the first was %d", g, i, rs[i].Value, rs[0].Value)
+					}
+				}
+				next = rs[0].Value + uint64(n)
+			}
+		})
+	}
+	all.Wait()
+	if err := a.Close(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	mustClose(t, far)
+}
+
+// Rule: a result that comes on another goroutine than the holder's, as that of a large
+// operation may, is counted holding the turn, where the others are.
+func TestDoWaitCountsHoldingTheTurn(t *testing.T) {
+	a, _ := connected(t, Config{})
+	j := new(joint)
+	j.open(a.sh.r, 1, true)
+	pool, driver := a.Futures()
+	var all Future
+	j.all, all = pool.New(driver)
+	if err := a.sh.r.Do(testContext(t), func() {
+		back := make(chan struct{})
+		go func() { j.Complete(Turn{}, Result{Bytes: 8}, nil); close(back) }()
+		<-back
+		if j.done != 0 || all.Settled() {
+			t.Error("it was counted beside the holder")
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := all.Await(testContext(t)); err != nil || !j.ended[0] || j.rs[0].Bytes != 8 {
+		t.Errorf("it came to %v, %v: %v", j.ended, j.rs, err)
+	}
+}
