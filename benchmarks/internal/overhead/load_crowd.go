@@ -37,7 +37,12 @@ type crowdLoad struct {
 	waves [crowd]wave
 }
 
-func newCrowd(m machine) (load, error) {
+func newCrowd(m machine) (load, error) { return newCrowdOf(m, false) }
+
+// newCrowdTogether is the same with waves that are waited for as one.
+func newCrowdTogether(m machine) (load, error) { return newCrowdOf(m, true) }
+
+func newCrowdOf(m machine, together bool) (load, error) {
 	p, err := connect(m, verbena.Config{}, 1, word, nil)
 	if err != nil {
 		return nil, err
@@ -45,6 +50,7 @@ func newCrowd(m machine) (load, error) {
 	l := &crowdLoad{pair: p}
 	for i := range l.waves {
 		l.waves[i] = newWave(p.local, crowdDepth, p.remote)
+		l.waves[i].together = together
 	}
 	return l, nil
 }

@@ -16,6 +16,8 @@ const depth = 128
 type wave struct {
 	ops []verbena.Op
 	fs  []verbena.Future // as many
+	// together has them waited for as one, without futures.
+	together bool
 	// before is called with the number of writes in the wave that is about to be
 	// submitted; nil for nobody.
 	before func(n int)
@@ -37,6 +39,12 @@ func (w *wave) run(c *verbena.Conn, n int) error {
 		wave := min(n, under)
 		if w.before != nil {
 			w.before(wave)
+		}
+		if w.together {
+			if _, err := c.DoWait(ctx, w.ops[:wave], nil); err != nil {
+				return err
+			}
+			continue
 		}
 		if _, err := b.DoAll(ctx, w.ops[:wave], w.fs); err != nil {
 			return err
@@ -114,7 +122,16 @@ const large, largeDepth = 64 << 10, 16
 // newFutures64K is the same with large writes.
 func newFutures64K(m machine) (load, error) { return newFuturesOf(m, large, largeDepth) }
 
-func newFuturesOf(m machine, size, under int) (load, error) {
+// newTogether is one submitter whose writes are waited for as one.
+func newTogether(m machine) (load, error) {
+	l, err := newFuturesOf(m, word, depth)
+	if err == nil {
+		l.together = true
+	}
+	return l, err
+}
+
+func newFuturesOf(m machine, size, under int) (*futuresLoad, error) {
 	p, err := connect(m, verbena.Config{}, 1, size, nil)
 	if err != nil {
 		return nil, err

@@ -30,7 +30,7 @@ func on(t *testing.T, name string) load {
 // Rule: a load does what it is told, no more and no less: as many work requests are
 // posted as there are operations.
 func TestLoadsDoAsManyAsTold(t *testing.T) {
-	for _, name := range []string{"futures", "grouped", "callbacks", "sync", "crowd", "crowd-sync", "crowd-kept", "stamped", "stampcrowd", "futures64k"} {
+	for _, name := range []string{"futures", "grouped", "together", "crowd-together", "callbacks", "sync", "crowd", "crowd-sync", "crowd-kept", "stamped", "stampcrowd", "futures64k"} {
 		t.Run(name, func(t *testing.T) {
 			l := on(t, name)
 			for _, n := range []int{1, crowd - 1, 1000} {

@@ -105,6 +105,14 @@ func (s *suite) trialsOnNull() []trial {
 			},
 		},
 		{
+			sides: []contender{s.worker(ours, "together", devNull, s.ops, instant), s.loop(depth)},
+			rows: []row{
+				{"null device, CPU per operation: the same waited for together", nanoseconds,
+					report.Reported(report.Difference), per(inC, vCPU), per(ours, vCPU), alike},
+				{"allocations per operation: waited for together", "", report.Below(0.001, report.Value, "below 0.001"), nil, per(ours, vMallocs), nil},
+			},
+		},
+		{
 			sides: []contender{s.worker(ours, "grouped", devNull, s.ops, instant), s.loop(depth)},
 			rows: []row{
 				{"null device, CPU per operation: the same without a batch, awaited by a group", nanoseconds,
@@ -137,6 +145,14 @@ func (s *suite) trialsOnNull() []trial {
 					report.AtMost(120, report.Value, "at most 120 ns"), per(other, vCPU), per(ours, vCPU), nil},
 				{"null device, 16 goroutines × 8 outstanding: work requests per doorbell, no flush deadline", wrPerList,
 					report.AtLeast(8, report.Value, "at least 8"), perList(other), perList(ours), nil},
+			},
+		},
+		{
+			sides: []contender{s.worker(other, "together", devNull, s.ops, instant), s.worker(ours, "crowd-together", devNull, s.ops, instant)},
+			rows: []row{
+				{"null device, 16 goroutines × 8 waited for together: rate, beside one submitter's", millions, report.Reported(report.Ratio), rate(other), rate(ours), nil},
+				{"null device, 16 goroutines × 8 waited for together: CPU per operation, beside one submitter's", nanoseconds,
+					report.Reported(report.Value), per(other, vCPU), per(ours, vCPU), nil},
 			},
 		},
 		{

@@ -34,21 +34,23 @@ type load interface {
 
 // loads make the loads, by the names that workers are started by.
 var loads = map[string]func(m machine) (load, error){
-	"futures":    newFutures,
-	"grouped":    newGrouped,
-	"callbacks":  newCallbacks,
-	"sync":       newSync,
-	"crowd":      newCrowd,
-	"crowd-sync": newCrowdSync,
-	"crowd-kept": newCrowdSyncKept,
-	"stamped":    newStamped,
-	"stampcrowd": newStampedCrowd,
-	"flooded":    newFlooded,
-	"channels":   newFloodedChannels,
-	"idle":       newIdle,
-	"asleep":     newAsleep,
-	"futures64k": newFutures64K,
-	"copy64k":    newCopy,
+	"futures":        newFutures,
+	"grouped":        newGrouped,
+	"together":       newTogether,
+	"crowd-together": newCrowdTogether,
+	"callbacks":      newCallbacks,
+	"sync":           newSync,
+	"crowd":          newCrowd,
+	"crowd-sync":     newCrowdSync,
+	"crowd-kept":     newCrowdSyncKept,
+	"stamped":        newStamped,
+	"stampcrowd":     newStampedCrowd,
+	"flooded":        newFlooded,
+	"channels":       newFloodedChannels,
+	"idle":           newIdle,
+	"asleep":         newAsleep,
+	"futures64k":     newFutures64K,
+	"copy64k":        newCopy,
 }
 
 // machine is where a worker runs.
