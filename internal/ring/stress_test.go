@@ -33,20 +33,17 @@ func stressTime(t *testing.T) (lasting time.Duration, seed uint64) {
 	return lasting, seed
 }
 
-// Rule: slots from a free list, handed over by a submission stack and given back one by
-// one or together, have one owner at a time and come in their producer's order; and the
+// Rule: slots from a free list, taken, handed over by a submission stack and given back
+// one by one or together, have one owner at a time and come in their producer's order; and the
 // consumer, who looks only when a push says that the stack was empty, gets all.
 func TestStressSlotsAndStack(t *testing.T) {
-	take := func(free *FreeList, rng *rand.Rand) (uint32, bool) {
+	take := func(free *FreeList, rng *rand.Rand, room []uint32) []uint32 {
 		if rng.IntN(4) > 0 {
-			return free.Get()
+			i, ok := free.Get()
+			room[0] = i
+			return room[:ifTrue(ok)]
 		}
-		var is [3]uint32
-		n := free.GetN(is[:rng.IntN(len(is))+1])
-		if n > 1 { // one is enough
-			free.PutN(is[1:n])
-		}
-		return is[0], n > 0
+		return room[:free.GetN(room[:rng.IntN(len(room))+1])]
 	}
 	lasting, seed := stressTime(t)
 	const n, producers = 5, 6
@@ -59,22 +56,28 @@ func TestStressSlotsAndStack(t *testing.T) {
 	for p := range producers {
 		rng := rand.New(rand.NewPCG(seed, uint64(p)))
 		done.Go(func() {
+			var room [3]uint32
 			for seq := 0; !stop.Load(); {
-				i, ok := take(free, rng)
-				if !ok || rng.IntN(8) == 0 {
+				is := take(free, rng, room[:])
+				if len(is) == 0 || rng.IntN(8) == 0 {
 					runtime.Gosched()
 				}
-				if !ok {
+				if rng.IntN(16) == 0 && len(is) > 0 {
+					free.Put(is[0])
+					is = is[1:]
+				}
+				if len(is) == 0 {
 					continue
 				}
-				if rng.IntN(16) == 0 {
-					free.Put(i)
-					continue
+				for k, i := range is {
+					slots[i].from, slots[i].seq = p, seq
+					seq++
+					if k > 0 {
+						stack.Over(i, is[k-1])
+					}
 				}
-				slots[i].from, slots[i].seq = p, seq
-				seq++
-				pushed.Add(1)
-				if stack.Push(i) {
+				pushed.Add(int64(len(is)))
+				if stack.PushAll(is[0], is[len(is)-1]) {
 					bell <- struct{}{}
 				}
 			}
@@ -117,6 +120,13 @@ func TestStressSlotsAndStack(t *testing.T) {
 		t.Errorf("%d of %d slots are home", free.Len(), n)
 	}
 	t.Logf("%d handed over", took)
+}
+
+func ifTrue(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // Rule: things with work, listed once for many pieces of it, are taken with all of it, and
