@@ -41,15 +41,25 @@ func (t *Token) lead(ctx context.Context, w Parker, may, first bool) error {
 
 // Begin takes the turn, if nobody has it and callers drive, for a goroutine that is
 // about to submit and to wait. Resume or Leave must follow, on that goroutine.
-func (t *Token) Begin() bool { return t.cfg.CallerDriving && t.takeSoon() }
+func (t *Token) Begin() bool {
+	return t.cfg.CallerDriving && (t.takeSoon() || mutant == mutantBeginHeld)
+}
 
 // Leave gives the turn up that Begin took.
-func (t *Token) Leave() { t.leave(true) }
+func (t *Token) Leave() {
+	if mutant == mutantLeaveBare {
+		t.drop(asleep)
+		return
+	}
+	t.leave(true)
+}
 
 // Resume is Drive for a goroutine that holds the turn, by Begin; when it returns it
 // does not any more.
 func (t *Token) Resume(ctx context.Context, w Parker) error {
-	t.drive(ctx, w)
+	if mutant != mutantResumeParks {
+		t.drive(ctx, w)
+	}
 	return t.lead(ctx, w, false, false)
 }
 

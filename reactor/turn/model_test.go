@@ -39,13 +39,17 @@ func (f *fakeWorld) submit(me int, quiet, timed bool) *fakeWaiter {
 }
 
 func (f *fakeWorld) await(w *fakeWaiter, ctx fakeCtx) {
-	err := f.tok.Drive(ctx, w)
+	f.waited(w, f.tok.Drive(ctx, w))
+}
+
+// waited: the caller's wait is over.
+func (f *fakeWorld) waited(w *fakeWaiter, err error) {
 	w.left = true
 	switch {
 	case err == nil && !w.settled:
-		on.fail("Drive returned nil for an operation that is not settled")
+		on.fail("the wait ended for an operation that is not settled")
 	case err != nil && !(errors.Is(err, context.Canceled) && w.cancelled):
-		on.fail("Drive returned %v, want the context's error after it ended", err)
+		on.fail("the wait ended with %v, want the context's error after it ended", err)
 	}
 }
 
@@ -159,7 +163,7 @@ func twoSeats(f *fakeWorld)  { f.tok.seatCount = 2 }
 // stateLimit keeps a scenario that grew from taking for ever.
 const stateLimit = 8_000_000
 
-// scenarios are searched at every test.
+// scenarios are searched at every test, with those of lone callers.
 func scenarios() map[string]scenario {
 	on, off := Config{CallerDriving: true}, Config{}
 	spin := Config{CallerDriving: true, Spin: 1}
@@ -233,8 +237,10 @@ func large() map[string]scenario {
 func TestEveryInterleaving(t *testing.T) {
 	total, start := 0, time.Now()
 	all := scenarios()
+	maps.Copy(all, loneScenarios())
 	if os.Getenv("VERBENA_MODEL") == "all" {
 		maps.Copy(all, large())
+		maps.Copy(all, loneLarge())
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t.Run(name, func(t *testing.T) {
@@ -248,17 +254,20 @@ func TestEveryInterleaving(t *testing.T) {
 	t.Logf("%d states in %d scenarios, %v", total, len(all), time.Since(start).Round(time.Millisecond))
 }
 
+// defence is what a mutant takes out, or a scenario leaves out.
+type defence struct {
+	mutant int
+	name   string
+	sc     scenario
+	want   string // in the rule that breaks
+}
+
 // Rule: each defence is needed. Without it some interleaving breaks a rule, and
 // the scenario named here has one.
 func TestEveryDefenceIsNeeded(t *testing.T) {
 	defer func() { mutant = noMutant }()
 	on, watch, always := Config{CallerDriving: true}, Config{CallerDriving: true, Spinning: SpinBudget}, Config{CallerDriving: true, Spinning: SpinAlways}
-	for _, m := range []struct {
-		mutant int
-		name   string
-		sc     scenario
-		want   string // in the rule that breaks
-	}{
+	for _, m := range append(loneDefences(), []defence{
 		{mutantNoRecheck, "look for submissions after release", crew(on, postAndGo), "lost wake-up"},
 		{mutantRetakeBlind, "retake by CAS", crew(on, syncCaller, postAndGo), "hold the turn|does not hold"},
 		{mutantNoArm, "arm before leaving", crew(on, postAndGo), "lost wake-up"},
@@ -280,7 +289,7 @@ func TestEveryDefenceIsNeeded(t *testing.T) {
 		{mutantWatchShy, "want the turn for an errand while spinning", crewWith(always, busy, syncCaller, commander), "livelock|stuck|lost wake-up"},
 		{mutantWatchLeaves, "come back while spinning", crew(watch, postAndGo), "lost wake-up"},
 		{noMutant, "an earlier deadline is an errand", crewWith(on, deafTimer, syncCaller, timed), "lost wake-up"},
-	} {
+	}...) {
 		t.Run(m.name, func(t *testing.T) {
 			mutant = m.mutant
 			defer func() { mutant = noMutant }()

@@ -23,6 +23,7 @@ type fakeWorld struct {
 	cast []*actor
 
 	inbox   []*op // submitted
+	lone    *op   // of the caller that holds, for its next turn; past the inbox
 	calls   int   // submitted functions, which only the loop runs
 	posted  []*op
 	cq      []*op
@@ -42,10 +43,13 @@ type fakeWorld struct {
 	timed      bool // there are timers in this scenario
 	lax        bool // waiters leave offers to TakeOffer
 	busy       bool // there is always work as long as the loop is needed
+	oneQueue   bool // a lone caller's request follows what is in its turn, on one queue
+	slowQueue  bool // or is on another, which completes it later
 	deafTimer  bool // a reactor that does not call an earlier deadline an errand
 }
 
-// Turn is one step. It arms before it polls.
+// Turn is one step; a lone caller's own is two, so that the device may be as fast as its
+// poll. It arms before it polls.
 func (f *fakeWorld) Turn(arm bool) bool {
 	did := false
 	for _, o := range f.inbox {
@@ -58,6 +62,10 @@ func (f *fakeWorld) Turn(arm bool) bool {
 		f.posted = append(f.posted, o)
 	}
 	f.inbox = nil
+	if f.lone != nil {
+		f.postLone(did)
+		did = true
+	}
 	if arm && len(f.posted)+len(f.cq) > 0 && !f.isArmed {
 		f.armed, f.isArmed = true, true
 	}
@@ -213,6 +221,9 @@ func (f *fakeWorld) shared(d *digest, order []int) {
 	d.add(uint64(f.tok.word.Load()))
 	d.add(uint64(f.calls)<<16 | uint64(f.ran)<<8 | uint64(len(f.tok.baton))<<1 | uint64(len(f.tok.grant)))
 	d.bits(f.armed, f.isArmed, f.event, f.fresh, f.bell, f.closed, f.timer, f.now, f.sooner)
+	if f.lone != nil {
+		d.add(place(f.lone.caller))
+	}
 	for _, queue := range [][]*op{f.inbox, f.posted, f.cq} {
 		d.add(uint64(len(queue)))
 		for _, o := range queue {
@@ -249,7 +260,7 @@ func (f *fakeWorld) marked(a *actor) {
 // holds tells whether a stands before a step that only the holder takes.
 func (a *actor) holds() bool {
 	switch a.at.label {
-	case "loop", "turn", "turn.arm", "fn", "drop", "offer.seat", "offer.offer", "offer.refused", "retaken", "lend", "drive.stirs":
+	case "loop", "turn", "turn.arm", "fn", "drop", "offer.seat", "offer.offer", "offer.refused", "retaken", "lend", "drive.stirs", "lone.turn", "lone.poll":
 		return true
 	case "ctx.err":
 		return a.place == "driving"
@@ -268,7 +279,7 @@ func (f *fakeWorld) given() (n int, is bool) {
 // end: no interleaving may stop with an operation, an errand or a waiter
 // unattended.
 func (f *fakeWorld) end(blocked []string) error {
-	if len(f.inbox)+f.calls+len(f.posted)+len(f.cq) > 0 || f.timer || f.fresh && !f.closed || f.ran != f.toRun {
+	if len(f.inbox)+f.calls+len(f.posted)+len(f.cq) > 0 || f.lone != nil || f.timer || f.fresh && !f.closed || f.ran != f.toRun {
 		return fmt.Errorf("lost wake-up: everybody sleeps with work left; blocked: %v", blocked)
 	}
 	for _, b := range blocked {
@@ -291,8 +302,8 @@ func (f *fakeWorld) end(blocked []string) error {
 
 func (f *fakeWorld) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "word=%d inbox=%d calls=%d posted=%d cq=%d armed=%d/%d event=%d/%d bell=%d timer=%d/%d/%d", f.tok.word.Load(),
-		len(f.inbox), f.calls, len(f.posted), len(f.cq), ifTrue(f.armed), ifTrue(f.isArmed), ifTrue(f.event), ifTrue(f.fresh),
+	fmt.Fprintf(&b, "word=%d inbox=%d lone=%d calls=%d posted=%d cq=%d armed=%d/%d event=%d/%d bell=%d timer=%d/%d/%d", f.tok.word.Load(),
+		len(f.inbox), ifTrue(f.lone != nil), f.calls, len(f.posted), len(f.cq), ifTrue(f.armed), ifTrue(f.isArmed), ifTrue(f.event), ifTrue(f.fresh),
 		ifTrue(f.bell), ifTrue(f.timer), ifTrue(f.sooner), ifTrue(f.now))
 	for _, w := range f.waiters {
 		fmt.Fprintf(&b, " w%d%s", w.caller, w)

@@ -1,0 +1,142 @@
+//go:build verbena_model
+
+package turn
+
+import "context"
+
+// A lone caller takes the turn before it submits, posts its request itself, in a turn of
+// its own, and waits holding (reactor.Queue.TransferWait):
+//
+//	            Begin                own turn
+//	submitting ──────> holding ────────────────┬─ settled ──────> Leave
+//	     │                                     └─ not yet ──────> Resume
+//	     └─ another holds ──> as one that posts and waits
+//
+// loneWays are what it calls for that. The model is shown wrong ones too (lone_wrong_model_test.go).
+type loneWays struct {
+	begin  func(*Token) bool
+	turn   func(*fakeWorld)
+	leave  func(*Token)
+	resume func(*Token, context.Context, Parker) error
+	// or is how it waits when another holds.
+	or func(*Token, context.Context, Parker) error
+}
+
+var rightLone = loneWays{
+	begin:  (*Token).Begin,
+	turn:   func(f *fakeWorld) { f.Turn(false) },
+	leave:  (*Token).Leave,
+	resume: (*Token).Resume,
+	or:     (*Token).Drive,
+}
+
+// loneBy makes a lone caller that does as these say.
+func loneBy(ways loneWays) script {
+	return script{kind: "lone", ops: 1, body: func(f *fakeWorld, me int) { f.alone(me, fakeCtx{}, ways) }}
+}
+
+var (
+	loneCaller = loneBy(rightLone)
+	// as lone; its context may end at any moment
+	loneCancelled = script{kind: "lone.cancelled", ops: 1, cancels: true, body: func(f *fakeWorld, me int) {
+		f.alone(me, fakeCtx{w: f.waiters[me]}, rightLone)
+	}}
+)
+
+// alone is what a lone caller does.
+func (f *fakeWorld) alone(me int, ctx fakeCtx, ways loneWays) {
+	mark("begin", 0)
+	if !ways.begin(f.tok) {
+		mark("lone.not", 0)
+		w := f.submit(me, true, false)
+		f.waited(w, ways.or(f.tok, ctx, w))
+		return
+	}
+	mark("lone", 0)
+	w := f.waiters[me]
+	w.submitted = true
+	f.lone = &op{caller: me, waiter: w}
+	yield("lone.turn")
+	ways.turn(f)
+	if !w.settled {
+		f.waited(w, ways.resume(f.tok, ctx, w))
+		return
+	}
+	ways.leave(f.tok)
+	w.left = true
+}
+
+// postLone posts the request of the caller that holds; queued says that something was
+// submitted before. The rest of the turn follows when the device had time for it.
+func (f *fakeWorld) postLone(queued bool) {
+	o := f.lone
+	f.lone = nil
+	if a := on.cur; a.owner != o.caller {
+		on.fail("%s posts what lone caller %d is to post in its own turn", a.name, o.caller)
+	}
+	switch {
+	case queued && f.oneQueue: // a queue has one list in a turn
+		f.inbox = append(f.inbox, o)
+		f.tok.Quiet()
+	case f.oneQueue || f.slowQueue:
+		f.posted = append(f.posted, o)
+	default: // that queue is the faster one: others' requests are out when it leaves
+		f.posted = append([]*op{o}, f.posted...)
+	}
+	yield("lone.poll")
+}
+
+func oneQueue(f *fakeWorld)  { f.oneQueue = true }
+func slowQueue(f *fakeWorld) { f.slowQueue = true }
+
+// loneScenarios are searched at every test.
+func loneScenarios() map[string]scenario {
+	on, off := Config{CallerDriving: true}, Config{}
+	spin := Config{CallerDriving: true, Spin: 1}
+	watch := Config{CallerDriving: true, Spinning: SpinBudget}
+	always := Config{CallerDriving: true, Spinning: SpinAlways}
+	return map[string]scenario{
+		"lone":                                    crew(on, loneCaller),
+		"lone, spinning":                          crew(spin, loneCaller),
+		"lone, driving off":                       crew(off, loneCaller, postAndGo),
+		"lone, cancelled":                         crew(on, loneCancelled, postAndGo),
+		"lone, cancelled, beside a driver":        crew(on, loneCancelled, syncCaller),
+		"lone, closing":                           crewWith(on, closing, loneCaller),
+		"lone beside a driver":                    crew(on, loneCaller, syncCaller),
+		"lone beside one that rings":              crew(on, loneCaller, postAndGo),
+		"lone beside one that rings, one queue":   crewWith(on, oneQueue, loneCaller, postAndGo),
+		"lone beside one that rings, slow queue":  crewWith(on, slowQueue, loneCaller, postAndGo),
+		"lone beside one that rings and waits":    crew(on, loneCaller, asyncCaller),
+		"lone beside control":                     crew(on, loneCaller, controller),
+		"lone beside an errand":                   crew(on, loneCaller, commander),
+		"lone beside an errand that it waits for": crewWith(on, busy, loneCaller, commander),
+		"lone beside a timer":                     crew(on, loneCaller, timed),
+		"lone beside control and an errand":       crew(on, loneCaller, controller, commander),
+		"two lone":                                crew(on, loneCaller, loneCaller),
+
+		"watched: lone":                       crew(watch, loneCaller),
+		"watched: lone, closing":              crewWith(watch, closing, loneCaller),
+		"watched: lone beside one that rings": crew(watch, loneCaller, postAndGo),
+		"watched: lone beside control":        crew(watch, loneCaller, controller),
+		"watched: lone beside an errand":      crew(watch, loneCaller, commander),
+
+		"always: lone":                       crew(always, loneCaller),
+		"always: lone beside a driver":       crew(always, loneCaller, syncCaller),
+		"always: lone beside one that rings": crew(always, loneCaller, postAndGo),
+		"always: lone beside control":        crew(always, loneCaller, controller),
+	}
+}
+
+// loneLarge are searched if VERBENA_MODEL=all.
+func loneLarge() map[string]scenario {
+	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, Spinning: SpinBudget}
+	return map[string]scenario{
+		"lone beside a driver and one that rings":  crew(on, loneCaller, syncCaller, postAndGo),
+		"lone beside a driver and control":         crew(on, loneCaller, syncCaller, controller),
+		"lone, cancelled, offers left":             crewWith(on, lax, loneCancelled, syncCaller),
+		"two lone and one that rings, one queue":   crewWith(on, oneQueue, loneCaller, loneCaller, postAndGo),
+		"lone beside a driver, slow queue":         crewWith(on, slowQueue, loneCaller, syncCaller),
+		"watched: lone beside a driver":            crew(watch, loneCaller, syncCaller),
+		"watched: lone beside control, two rounds": crew(Config{CallerDriving: true, Spinning: SpinBudget, Spin: 1}, loneCaller, controller),
+	}
+}
