@@ -20,6 +20,8 @@ type simEnd struct {
 
 	ops     []*simOp // sends, in the order in which they were accepted
 	lastOK  uint64   // the last of them that succeeded
+	joined  []*simJoined
+	overdue bool     // gone, and somebody waits for several
 	recvs   []*simOp // receives of a raw connection, likewise
 	wants   []futures.Future[Message]
 	windows []*simWindow
@@ -33,6 +35,11 @@ type simEnd struct {
 	noted   bool          // the failure is in the counts
 	gone    bool
 	cutOff  bool // its device was removed: what had arrived there is lost
+
+	lastCame uint64 // the last that a sink was told of
+	turn     Turn   // the last that a sink was called with
+	near     bool   // what is planned shares one region
+	inside   bool   // a sink is being called
 
 	movedAt time.Duration // when the last send ended, or there was none
 	shunned bool          // its peer became mute: another bound holds
@@ -86,8 +93,8 @@ func (e *simEnd) act() {
 		return
 	}
 	for n := r.between(0, 3); n > 0; n-- {
-		if e.cutOff { // nobody has told us yet; memory cannot be registered any more
-			e.atomicWrite()
+		if e.cutOff {
+			e.start(e.plan(false))
 			continue
 		}
 		e.operate()
@@ -116,6 +123,7 @@ func (e *simEnd) collect() {
 	home := e.home != nil && isClosed(e.home) // likewise
 	before := len(e.ops)
 	e.ops = e.takeInOrder(e.ops)
+	e.takeJoined()
 	e.inTime(before)
 	e.recvs = e.takeInOrder(e.recvs)
 	e.cancelled(home)
@@ -129,6 +137,9 @@ func (e *simEnd) collect() {
 	}
 	if len(e.ops)+len(e.recvs)+len(e.wants) > 0 {
 		w.fail("%v: the connection is gone, and operations are not settled", e.p)
+	}
+	if e.untold() {
+		return
 	}
 	if !e.closing && !e.cutOff {
 		w.fail("%v: gone without being closed", e.p)

@@ -25,7 +25,7 @@ func (e *simEnd) local(n, pieces int) *simLocal {
 			size = e.w.r.between(1, size)
 		}
 		n -= size
-		if size <= simChunk && len(e.n.chunks) > 0 && e.w.r.one(4) {
+		if size <= simChunk && len(e.n.chunks) > 0 && (e.near && !e.w.r.one(6) || e.w.r.one(4)) {
 			i, b := e.n.chunk()
 			s, err := e.n.scratch.Slice(i*simChunk, size)
 			if err != nil {

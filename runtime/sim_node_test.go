@@ -150,6 +150,9 @@ func (n *simNode) collect() {
 		}
 		return
 	}
+	if out := inFlight(n.scratch); out > simChunks-len(n.chunks) {
+		n.w.fail("%s: %d operations have scratch memory, of which %d chunks are out", n.name, out, simChunks-len(n.chunks))
+	}
 	n.packets.collect()
 	defer n.srq.collect() // when it is known whose connections there are
 	for i, l := range n.ln {
@@ -209,6 +212,11 @@ func (n *simNode) close() {
 	if string(pattern) != string(n.source.Bytes()) {
 		w.fail("%s: memory that peers may only read was written", n.name)
 	}
+	for _, r := range []*Region{n.target, n.source, n.scratch} {
+		if out := inFlight(r); out != 0 {
+			w.fail("%s: at the end %d operations are in flight on a region", n.name, out)
+		}
+	}
 	if len(n.chunks) != simChunks || !clean(n.scratch.Bytes()) {
 		w.fail("%s: scratch memory was written after its operations ended (%d of %d chunks are home)", n.name, len(n.chunks), simChunks)
 	}
@@ -258,6 +266,9 @@ func (n *simNode) chunk() (int, []byte) {
 	}
 	return i, b
 }
+
+// inFlight is how many operations have r.
+func inFlight(r *Region) int { return int(r.lease.word.Load() & leaseCountMask) }
 
 func (n *simNode) putChunk(i int) {
 	mem.Poison(n.scratch.Bytes()[i*simChunk : (i+1)*simChunk])

@@ -67,9 +67,10 @@ type simOp struct {
 	e    *simEnd
 	from time.Duration // when it was accepted
 	f    Future
-	// came is set by the callback of an operation that has one.
+	// came is how often the callback or the sink was called, of an operation that has one.
 	called bool
 	came   int
+	tag    uint64 // of the sink's
 	res    Result
 	err    error
 
@@ -145,28 +146,47 @@ func (o *simOp) settle(res Result, err error) {
 // begin counts an operation that was accepted; false, with the reason counted,
 // if it was refused.
 func (e *simEnd) begin(kind opKind, err error) bool {
-	w := e.w
 	if err == nil {
-		w.nextOp++
-		w.issued++
+		e.w.nextOp++
+		e.w.issued++
 		return true
 	}
+	e.refuse(kind, err, false)
+	return false
+}
+
+// refuse counts an operation that was refused. There must be a reason: the connection
+// has failed, nobody waits for room, or may says that there is one.
+func (e *simEnd) refuse(kind opKind, err error, may bool) {
+	w := e.w
 	w.counts[kind][outcomeRefused]++
-	if e.c.Err() == nil && !errors.Is(err, context.Canceled) && !errors.Is(err, reactor.ErrRecvFull) {
+	if e.c.Err() == nil && !may && !errors.Is(err, context.Canceled) && !errors.Is(err, reactor.ErrRecvFull) {
 		w.fail("%v: %s refused: %v", e.p, opKindNames[kind], err)
 	}
-	return false
+}
+
+// accept counts an operation that was accepted.
+func (w *simWorld) accept(o *simOp) {
+	w.nextOp++
+	w.issued++
+	o.id, o.from = w.nextOp, w.now()
 }
 
 // follow adds an accepted send to those under way.
 func (e *simEnd) follow(kind opKind, f Future, ok func(Result) error, bad func(error)) *simOp {
-	o := &simOp{id: e.w.nextOp, kind: kind, e: e, from: e.w.now(), f: f, ok: ok, bad: bad}
-	if e.w.r.one(20) {
+	o := &simOp{id: e.w.nextOp, kind: kind, e: e, from: e.w.now(), ok: ok, bad: bad}
+	e.await(o, f)
+	return o
+}
+
+// await adds o to those under way; f is its future, unless it has a sink.
+func (e *simEnd) await(o *simOp, f Future) {
+	o.f = f
+	if f.Valid() && e.w.r.one(20) {
 		o.called = true
 		f.Then(func(res Result, err error) { o.came++; o.res, o.err = res, err })
 	}
 	e.ops = append(e.ops, o)
-	return o
 }
 
 // giveUp is for an accepted operation that nobody wants any more.

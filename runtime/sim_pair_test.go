@@ -46,6 +46,12 @@ func (s *simStream) push(m simMsg) {
 	s.accepted++
 }
 
+// unpush takes back the last message, which was not accepted.
+func (s *simStream) unpush() {
+	s.sent = s.sent[:len(s.sent)-1]
+	s.accepted--
+}
+
 func (s *simStream) pop() (m simMsg, ok bool) {
 	if len(s.sent) == 0 {
 		return m, false

@@ -41,6 +41,13 @@ func (w *simWorld) settleAll() {
 	for _, p := range calm {
 		p.checkCredits()
 	}
+	for _, p := range calm {
+		for _, e := range p.ends {
+			if p.well() && !e.cutOff {
+				e.checkRoom()
+			}
+		}
+	}
 	w.calmAt = w.now() // another script from here on
 }
 
@@ -74,7 +81,7 @@ func (p *simPair) settled() bool {
 			}
 			done = false
 		}
-		done = done && len(e.ops) == 0
+		done = done && len(e.ops)+len(e.joined) == 0
 	}
 	return done && p.ends[0].silent() && p.ends[1].silent()
 }
@@ -97,6 +104,23 @@ func (p *simPair) checkCredits() {
 		have, owed := e.c.credits.Available(), int(peer.c.unreturned.Load())
 		if have+owed != e.c.credits.Cap() {
 			p.w.fail("%v: end %d has %d credits and is owed %d, of %d", p, i, have, owed, e.c.credits.Cap())
+		}
+	}
+}
+
+// checkRoom fills the send queue, of which nothing is out: as much is started as it is
+// deep, and no more. So a place that was lost, by whichever way of starting, is missed.
+func (e *simEnd) checkRoom() {
+	depth := e.c.q.SendDepth()
+	for k := range depth + 1 {
+		p := e.atomicWrite()
+		if p == nil { // the peer's memory is gone
+			return
+		}
+		before := len(e.ops)
+		e.startBy(wayTryStart, p, Turn{})
+		if started := len(e.ops) > before; started != (k < depth) {
+			e.w.fail("%v: end %d has nothing out; operation %d is started: %t, in a queue of %d", e.p, e.side, k+1, started, depth)
 		}
 	}
 }

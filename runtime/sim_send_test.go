@@ -1,42 +1,64 @@
 package runtime
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// operate starts one operation of any kind.
+// operate does one thing of any kind.
 func (e *simEnd) operate() {
 	switch r := e.w.r; r.IntN(15) {
-	case 0, 1, 2:
-		e.send()
-	case 3, 4, 5:
-		e.write()
-	case 6, 7:
-		e.read()
-	case 8:
-		e.compareAndSwap()
-	case 9:
-		e.fetchAndAdd()
-	case 10:
-		e.addShared()
-	case 11:
-		e.atomicWrite()
-	case 12:
-		e.flush()
-	case 13:
+	case 0:
+		if r.one(2) {
+			e.doAll()
+		} else {
+			e.doWait()
+		}
+	case 1:
 		if e.window(); r.one(2) {
 			e.sendInvalidate()
 		}
-	default:
+	case 2:
 		if r.one(600) {
 			e.deadKey()
 		}
 		if r.one(400) {
 			e.wrongKey()
 		}
+	default:
+		e.start(e.plan(false))
 	}
+}
+
+// plan plans an operation of any kind; of one that sinks and batches have a way of their
+// own for if it is to be plain. It is nil if there is none just now.
+func (e *simEnd) plan(plain bool) *simPlan {
+	r := e.w.r
+	switch k := r.IntN(13); {
+	case e.cutOff: // nobody has told us yet; memory cannot be registered any more
+		return e.atomicWrite()
+	case plain && r.one(3):
+		return e.read(true)
+	case plain:
+		return e.write(true)
+	case k < 3:
+		return e.send()
+	case k < 6:
+		return e.write(false)
+	case k < 8:
+		return e.read(false)
+	case k == 8:
+		return e.compareAndSwap()
+	case k == 9:
+		return e.fetchAndAdd()
+	case k == 10:
+		return e.addShared()
+	case k == 11:
+		return e.atomicWrite()
+	}
+	return e.flush()
 }
 
 // size is how many bytes an operation moves: mostly few, sometimes the most.
@@ -65,66 +87,60 @@ func noMatter(error) {}
 
 // send sends a message. What was accepted must arrive, in this order, if
 // anything behind it does.
-func (e *simEnd) send() {
+func (e *simEnd) send() *simPlan {
 	w := e.w
 	most := simMsgSize
 	if e.p.raw {
 		most = simRawSize
 	}
 	if !e.mayDeliver() {
-		return
+		return nil
 	}
 	m := simMsg{seed: w.r.Uint64(), n: w.size(most)}
 	carried := m.n // what the operation counts
 	if !e.p.raw {
 		carried += frameSize
 	}
-	var f Future
-	var err error
+	var p *simPlan
 	var l *simLocal
-	kind := opSendInline
 	switch w.r.IntN(3) {
 	case 0:
-		p := w.fill(m.n, m.seed)
-		if e.c.headerSize()+m.n > e.c.q.Inline() {
-			kind = opSendCopied
+		b := bytes.Clone(w.fill(m.n, m.seed))
+		if p = e.planned(opSendInline); e.c.headerSize()+m.n > e.c.q.Inline() {
+			p.kind = opSendCopied
 		}
-		f, err = e.c.SendBytes(w.ended, p)
-		clear(p) // ours again
+		p.what = SendBytesOp(b)
+		p.call = func() (Future, error) { return e.c.SendBytes(w.ended, b) }
+		p.begun = func() { clear(b) } // ours again
 	case 1:
-		kind = opSend
+		p = e.planned(opSend)
 		l = e.local(m.n, 1).put(w.fill(m.n, m.seed))
-		f, err = e.c.Send(w.ended, l.slices[0])
+		p.what = SendOp(l.slices[0])
+		p.call = func() (Future, error) { return e.c.Send(w.ended, l.slices[0]) }
 	default:
-		kind = opSendV
+		p = e.planned(opSendV)
 		l = e.local(m.n, w.r.between(2, DefaultMaxSGE)).put(w.fill(m.n, m.seed))
-		f, err = e.c.SendV(w.ended, l.slices)
-	}
-	if !e.begin(kind, err) {
-		if l != nil {
-			l.free()
-		}
-		return
+		p.what = SendVOp(l.slices)
+		p.call = func() (Future, error) { return e.c.SendV(w.ended, l.slices) }
 	}
 	out := e.out()
 	out.push(m)
 	number := out.accepted
 	if l != nil && w.r.one(2) {
-		l.dropBuffers()
+		p.begun = l.dropBuffers
 	}
 	if (l == nil || len(l.chunks) == 0) && w.r.one(40) {
-		if l != nil {
-			l.free()
-		}
-		e.giveUp(kind, f)
-		return
+		p.drop = l.freeIf
 	}
+	p.undo = func() { out.unpush(); l.freeIf() }
 	check := bytesMoved(carried)
-	e.follow(kind, f, func(r Result) error {
+	p.ok = func(r Result) error {
 		out.okUpTo = number
 		l.freeIf()
 		return check(r)
-	}, func(error) { l.freeIf() })
+	}
+	p.bad = func(error) { l.freeIf() }
+	return p
 }
 
 // mayDeliver tells whether to send something that takes a receive. On a raw

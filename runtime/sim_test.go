@@ -95,6 +95,11 @@ func TestSimulation(t *testing.T) {
 			t.Errorf("%s: %d succeeded and %d failed: the run does not show what it should", opKindNames[k], c[outcomeOK], c[outcomeFailed])
 		}
 	}
+	for k, c := range w.ways {
+		if c.begun == 0 || c.refused == 0 || c.short == 0 && k >= wayDoAll {
+			t.Errorf("%s: %+v: the run does not show what it should", simWayNames[k], c)
+		}
+	}
 	for e, n := range w.events {
 		if n == 0 {
 			t.Errorf("%s never happened: the run does not show what it should", simEventNames[e])

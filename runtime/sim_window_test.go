@@ -180,3 +180,33 @@ func (e *simEnd) deadKey() {
 		return
 	}
 }
+
+// wrongKey writes with a key that does not exist: refused at the peer, the
+// connection fails, and not a byte is written.
+func (e *simEnd) wrongKey() {
+	a := e.to
+	remote, ok := a.remote(slotAt(0), 100)
+	if !ok {
+		return
+	}
+	remote.RKey ^= 0x5a5a5a5a
+	l := e.local(100, 1)
+	f, err := e.c.Write(e.w.ended, l.slices[0], remote)
+	if !e.begin(opWrongKey, err) {
+		l.free()
+		return
+	}
+	e.p.excuse("it wrote with a wrong key")
+	e.follow(opWrongKey, f, func(Result) error { return fmt.Errorf("it succeeded") }, func(err error) {
+		l.free()
+		e.refusedKey(err)
+	})
+}
+
+// refusedKey checks how a write with a key that opens nothing has failed.
+func (e *simEnd) refusedKey(err error) {
+	var wc *verbs.WCError
+	if errors.As(err, &wc) && wc.Status != verbs.WCWRFlushErr && wc.Status != verbs.WCRemAccessErr && wc.Status != verbs.WCRetryExcErr {
+		e.w.fail("%v: writing with a wrong key: %v", e.p, err)
+	}
+}

@@ -1,0 +1,157 @@
+package runtime
+
+import "errors"
+
+// Several operations that are started by one call. The queue may be full before all are
+// in it, and nobody waits: then some are under way, and the rest was never begun.
+
+// several plans some: few, or more than are submitted at once.
+func (e *simEnd) several() (plans []*simPlan, ops []Op) {
+	r := e.w.r
+	n := r.between(1, 12)
+	if r.one(6) {
+		n = r.between(30, 50)
+	}
+	e.near = r.one(2)
+	for range n {
+		if p := e.plan(!r.one(4)); p != nil {
+			plans, ops = append(plans, p), append(ops, p.what)
+		}
+	}
+	e.near = false
+	return plans, ops
+}
+
+// doAll starts several by DoAll.
+func (e *simEnd) doAll() {
+	plans, ops := e.several()
+	fs := make([]Future, len(ops))
+	n, err := e.c.Batch().DoAll(e.w.ended, ops, fs)
+	for i, f := range fs {
+		if f.Valid() != (i < n) {
+			e.w.fail("%v: %d of %d were started (%v); number %d has a future: %t", e.p, n, len(ops), err, i, f.Valid())
+		}
+	}
+	e.begun(wayDoAll, plans, fs, n, err)
+}
+
+// begun notes that n of plans were started, and why the next was not.
+func (e *simEnd) begun(way int, plans []*simPlan, fs []Future, n int, err error) {
+	if (n == len(plans)) != (err == nil) {
+		e.w.fail("%v: %d of %d were started, and the error is %v", e.p, n, len(plans), err)
+	}
+	for i := len(plans) - 1; i > n; i-- {
+		plans[i].undo()
+	}
+	if n < len(plans) {
+		e.refused(way, plans[n], err)
+		if n > 0 {
+			e.w.ways[way].short++
+		}
+	}
+	for i, p := range plans[:n] {
+		e.accepted(way, p, fs[i])
+	}
+}
+
+// simJoined is what DoWait is made of, but for the waiting, which nobody does here: its
+// operations, and their joint. Each result is seen on its way to the joint.
+type simJoined struct {
+	e       *simEnd
+	ops     []*simPlan
+	j       *joint
+	all     Future
+	started int
+	refused error
+	keep    bool
+}
+
+// doWait starts several as DoWait does.
+func (e *simEnd) doWait() {
+	plans, ops := e.several()
+	if len(ops) == 0 {
+		return
+	}
+	r := e.w.r
+	g := &simJoined{e: e, ops: plans, j: joints.Get().(*joint), keep: !r.one(3)}
+	for _, p := range plans {
+		p.called = true
+	}
+	g.all = g.j.start(e.w.ended, e.c, ops, g.keep, g)
+	g.started, g.refused = g.j.started, g.j.refused
+	e.begun(wayDoWait, plans, make([]Future, len(ops)), g.started, g.refused)
+	if r.one(8) { // who waited has given up
+		g.all.Discard()
+		return
+	}
+	e.joined = append(e.joined, g)
+}
+
+// Complete implements Sink.
+func (g *simJoined) Complete(t Turn, r Result, err error) {
+	o := g.ops[r.Tag]
+	o.complete(r, err)
+	if g.e.w.r.one(8) { // as when its last piece ends in the hands of who starts it
+		t = Turn{}
+	}
+	g.j.Complete(t, r, err)
+	g.e.startIn(t)
+}
+
+// poll tells whether all have ended, and checks what DoWait would say.
+func (g *simJoined) poll() bool {
+	w, p := g.e.w, g.e.p
+	if _, err, ok := g.all.Poll(); !ok {
+		return false
+	} else if err != nil {
+		w.fail("%v: waiting for several: %v", p, err)
+	}
+	want, why := g.started, g.refused
+	for i, o := range g.ops[:g.started] {
+		if o.came != 1 {
+			w.fail("%v: %v has completed %d times when all have ended", p, o, o.came)
+		}
+		if o.err != nil && i < want {
+			want, why = i, o.err
+		}
+	}
+	var rs []Result
+	if g.keep {
+		rs = make([]Result, len(g.ops))
+	}
+	n, err := g.j.over(rs)
+	if n != want || !errors.Is(err, why) || (err == nil) != (why == nil) {
+		w.fail("%v: %d of %d succeeded, then %v; want %d and %v", p, n, len(g.ops), err, want, why)
+	}
+	for i, r := range rs {
+		if o := g.ops[i]; o.came == 1 && o.err == nil && r != o.res || (o.came == 0 || o.err != nil) && r != (Result{}) {
+			w.fail("%v: %v gave %+v, of several %+v", p, o, o.res, r)
+		}
+	}
+	return true
+}
+
+// takeJoined takes those of which all have ended.
+func (e *simEnd) takeJoined() {
+	kept := e.joined[:0]
+	for _, g := range e.joined {
+		if !g.poll() {
+			kept = append(kept, g)
+		}
+	}
+	clear(e.joined[len(kept):])
+	e.joined = kept
+}
+
+// untold tells whether somebody still waits for several, though the connection is gone:
+// what is told by a task may be told one turn after that.
+func (e *simEnd) untold() bool {
+	if len(e.joined) == 0 {
+		return false
+	}
+	if e.overdue {
+		e.w.fail("%v: the connection is gone, and who waits for several is not told", e.p)
+	}
+	e.overdue = true
+	return true
+}
