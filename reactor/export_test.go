@@ -48,3 +48,26 @@ func (r *Reactor) Snapshot() Stats { return r.snapshot() }
 
 // Note counts v.
 func (h *Histogram) Note(v int) { h.note(v) }
+
+// ListingUnderWay is a submitter who found the queue not on the ready list, and has not
+// pushed it there yet. The returned function goes on.
+func (q *Queue) ListingUnderWay() (goOn func()) {
+	if !q.queued.Enter() {
+		panic("the queue is listed")
+	}
+	return func() { q.r.ready.Push(q) }
+}
+
+// TransferHolding is what TransferWait does for one who got the turn, without the wait.
+// Holder only.
+func (q *Queue) TransferHolding(t *Transfer) Future {
+	i, ok := q.sendFree.Get()
+	if !ok {
+		panic("no send slot")
+	}
+	_, f := q.r.futures.NewIn(&q.tab.slots[i].seat, q.r.driver)
+	q.fillTransfer(i, t, kindOf(t.Opcode))
+	q.r.lone, q.r.loneSlot = q, i
+	q.r.Turn(false)
+	return f
+}

@@ -74,6 +74,17 @@ func (r *Reactor) gatherLone() {
 		q.submit(Quiet)
 		return
 	}
+	if q.recvStack != nil && !q.recvStack.Empty() && !slices.Contains(r.recvOwners, q) {
+		q.gatherRecvs() // it is the next send, with which those go that were left
+	}
+	if !q.noSends() {
+		// Something stands there, and the queue is not on the ready list: somebody who
+		// found it unlisted is about to push it. The goroutine's own may be among that,
+		// which it submitted before.
+		q.sendStack.Push(i)
+		q.gatherSends()
+		return
+	}
 	w := &q.tab.sendWR[i]
 	w.Next = 0
 	w.Flags |= verbs.SendSignaled

@@ -1,0 +1,69 @@
+package reactor_test
+
+import (
+	"testing"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: a request whose submitter posts it himself comes after what he submitted before,
+// though the queue is not on the ready list: another submitter found it unlisted first,
+// and was descheduled before he pushed it.
+func TestALoneTransferKeepsItsPlaceWhileTheQueueIsBeingListed(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.close(t)
+	ctx := bounded(t)
+	write, read := a.transfer(b, 0), a.transfer(b, 0)
+	read.Opcode = verbs.WRRDMARead
+	back, sge := a.bytes(64, 8)
+	read.Local = sge
+	mine, _ := a.bytes(0, 8)
+	mine[0], back[0] = 1, 2
+
+	goOn := a.q.ListingUnderWay()
+	before, err := a.q.Transfer(ctx, &write, reactor.Quiet)
+	check(t, err)
+	var lone reactor.Future
+	a.do(t, func() { lone = a.q.TransferHolding(&read) })
+	await(t, lone, nil)
+	if back[0] != 1 {
+		t.Errorf("the READ found %d, want what the WRITE before it wrote", back[0])
+	}
+	goOn()
+	a.r.Wake()
+	await(t, before, nil)
+}
+
+// Rule: receives that were left go with the next send of their queue, in one turn, and its
+// submitter may post that himself.
+func TestReceivesForLaterGoWithALoneTransfer(t *testing.T) {
+	const rounds = 8
+	a, b, h := hookedPair(t, reactor.Config{}, reactor.QueueConfig{RecvDepth: rounds})
+	defer b.close(t)
+	defer a.close(t)
+	ctx := bounded(t)
+	turns := 0 // with sends; the holder's
+	h.set(func(inner verbs.Context, tn *verbs.Turn) error {
+		if len(tn.Sends) > 0 {
+			turns++
+		}
+		if len(tn.Sends) != len(tn.Recvs) {
+			t.Errorf("a turn with %d lists of receives and %d of sends, want as many", len(tn.Recvs), len(tn.Sends))
+		}
+		return inner.Turn(tn)
+	})
+	one := a.transfer(b, 0)
+	for range rounds {
+		check(t, a.q.PostRecvLater(&reactor.Recv{Sink: called(func(reactor.Completion, error) {})}, nil))
+		_, err := a.q.TransferWait(ctx, &one)
+		check(t, err)
+	}
+	a.do(t, func() {
+		if turns != rounds {
+			t.Errorf("%d turns had sends, want %d", turns, rounds)
+		}
+		h.set(func(inner verbs.Context, tn *verbs.Turn) error { return inner.Turn(tn) })
+	})
+}

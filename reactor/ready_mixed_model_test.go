@@ -1,0 +1,283 @@
+//go:build verbena_model
+
+package reactor
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// The ready list's other users, all on one queue: who submits and then posts a request
+// himself (TransferWait), who leaves receives (PostRecv, PostRecvLater), and sinks that
+// start something where the turn is held (Follow). Here several hold, one at a time.
+
+// mixedWays are what they do. The model is shown wrong ones too.
+type mixedWays struct {
+	readyWays
+	// lone puts the request that the holder brought along into its turn; nil: as gather.
+	lone func(*Reactor)
+	// follow starts what the sink of a completion starts.
+	follow func(*Queue, uint32)
+}
+
+var rightMixed = mixedWays{rightReady, nil, follow}
+
+func follow(q *Queue, i uint32) {
+	h := &q.r.here
+	h.q, h.free[0], h.slots = q, i, 1
+	tr := Transfer{Opcode: verbs.WRRDMAWrite, Sink: noSink{}}
+	if err := q.Follow(Turn{r: q.r}, &tr); err != nil {
+		panic(err)
+	}
+}
+
+type noSink struct{}
+
+func (noSink) Complete(Turn, Completion, error) {}
+
+// mix is how many there are of each.
+type mix struct {
+	submitters, receivers int
+	lone                  string // what that one does: q submits quietly, l leaves a receive, w transfers and waits
+	sink                  string // what the first turn's sinks do: f follow, s submit
+}
+
+// mixedBed is the world's, with what it notes.
+type mixedBed struct {
+	w    mixedWays
+	r    *Reactor
+	q    *Queue
+	held bool // somebody holds; nobody waits for it but in Await
+	sunk bool // the sinks were called
+
+	sink          string
+	took          []uint32 // by one turn
+	producer      []int    // of each slot
+	next          []int    // slot expected, by producer
+	total, expect int
+}
+
+// slots gives n slots to a new producer, who uses them in order.
+func (b *mixedBed) slots(n int) uint32 {
+	first := len(b.producer)
+	for range n {
+		b.producer = append(b.producer, len(b.next))
+	}
+	b.next = append(b.next, first)
+	b.expect += n
+	return uint32(first)
+}
+
+// turn is one turn, which the caller has taken; what it posts has completed at once.
+func (b *mixedBed) turn() {
+	r, q := b.r, b.q
+	if lone := r.lone; lone == nil || b.w.lone == nil {
+		b.w.gather(r)
+	} else { // as gather does
+		r.lone = nil
+		b.w.gather(r)
+		r.lone = lone
+		b.w.lone(r)
+	}
+	b.took = b.took[:0]
+	for k, g := range r.turn.Recvs {
+		for i, n := r.recvFirst[k], g.Count; n > 0; n-- {
+			b.took = append(b.took, i)
+			i = q.recvStack.Next(i)
+		}
+	}
+	for q.order.len() > 0 {
+		b.took = append(b.took, q.order.pop())
+	}
+	if n := len(r.turn.Sends); n > 1 {
+		panic(fmt.Sprintf("the queue has %d lists of sends in a turn", n))
+	}
+	if n := len(r.turn.Recvs); n > 1 {
+		panic(fmt.Sprintf("the queue has %d lists of receives in a turn", n))
+	}
+	r.turn.Sends, r.turn.Recvs, r.sendOwners, r.recvOwners, r.recvFirst = nil, nil, nil, nil, nil
+	for _, i := range b.took {
+		p := b.producer[i]
+		if int(i) != b.next[p] {
+			panic(fmt.Sprintf("request %d of producer %d is posted, want %d", i, p, b.next[p]))
+		}
+		b.next[p]++
+	}
+	if b.total += len(b.took); len(b.took) > 0 && !b.sunk {
+		b.sunk = true
+		first := len(b.producer) - len(b.sink)
+		for k, how := range b.sink {
+			if i := uint32(first + k); how == 'f' {
+				b.w.follow(q, i)
+			} else {
+				b.w.submit(q, i)
+			}
+		}
+	}
+}
+
+// take waits for the turn; ready is what else is waited for.
+func (b *mixedBed) take(ready func() bool) {
+	ring.Await(func() bool { return !b.held && ready() })
+	b.held = true
+}
+
+func mixedWorld(w mixedWays, m mix) ring.World {
+	b := &mixedBed{w: w, sink: m.sink}
+	r, qs := readyBed(1, 1)
+	b.r, b.q = r, qs[0]
+	q := b.q
+	var world ring.World
+	submitted := func(n int) {
+		for range n {
+			i := b.slots(1)
+			world.Actors = append(world.Actors, func() {
+				ring.Forget(0)
+				w.submit(q, i)
+			})
+		}
+	}
+	submitted(m.submitters)
+	for range m.receivers {
+		i := b.slots(1)
+		world.Actors = append(world.Actors, func() {
+			ring.Forget(0)
+			q.recvStack.Push(i)
+			ring.Forget(pushed)
+			q.submit(Quiet)
+		})
+	}
+	if m.lone != "" {
+		world.Actors = append(world.Actors, b.loneActor(m.lone))
+	}
+	world.Actors = append(world.Actors, func() {
+		for {
+			ring.Forget(0)
+			b.take(func() bool { return !r.ready.Empty() })
+			b.turn()
+			b.held = false
+		}
+	})
+	b.slots(len(m.sink))
+	n := len(b.producer)
+	// Receives and sends are numbered together here: the receives' requests begin at 0.
+	q.sendStack, q.recvStack, q.order = ring.NewIndexStack(n), ring.NewIndexStack(n), newFIFO(n)
+	q.requests, q.cfg.receiving = requestsOf[verbs.QPTRC], true
+	q.tab = &table{slots: make([]slot, n), bytes: make([]uint32, n), sendWR: make([]verbs.SendWR, n), recvWR: make([]verbs.RecvWR, n)}
+	world.Shared = func(d *ring.Digest) {
+		r.ready.Digest(d, qs)
+		q.queued.Digest(d)
+		q.sendStack.Digest(d)
+		q.recvStack.Digest(d)
+		d.Add(uint64(q.direct.n)<<32 | uint64(q.direct.first)<<16 | uint64(q.direct.last))
+		for _, yes := range []bool{b.held, b.sunk} {
+			d.Add(1)
+			if yes {
+				d.Add(2)
+			}
+		}
+	}
+	world.Ghost = func(d *ring.Digest) {
+		for _, n := range b.next {
+			d.Add(uint64(n))
+		}
+		d.Add(uint64(q.order.len()))
+	}
+	world.End = func() error {
+		if b.total != b.expect || b.held {
+			return fmt.Errorf("%d of %d requests are posted, and no queue is on the ready list", b.total, b.expect)
+		}
+		return nil
+	}
+	return world
+}
+
+// loneActor submits, leaves receives and transfers.
+func (b *mixedBed) loneActor(does string) func() {
+	var of []uint32
+	sends, recvs := b.slots(len(does)-countOf(does, 'l')), b.slots(countOf(does, 'l'))
+	for _, how := range does {
+		if how == 'l' {
+			of = append(of, recvs)
+			recvs++
+		} else {
+			of = append(of, sends)
+			sends++
+		}
+	}
+	return func() {
+		for k, how := range does {
+			i := of[k]
+			ring.Forget(k)
+			switch how {
+			case 'q':
+				b.w.submit(b.q, i)
+			case 'l':
+				b.q.recvStack.Push(i)
+			default:
+				b.take(func() bool { return true })
+				b.r.lone, b.r.loneSlot = b.q, i
+				b.turn()
+				if len(b.took) == 0 {
+					panic("a turn of its own posts neither the lone request nor one before it")
+				}
+				for e, how := range does[:k] {
+					if how == 'l' && slices.Contains(b.took, i) && b.next[b.producer[of[e]]] <= int(of[e]) {
+						panic("a receive that was left is not posted with the next send")
+					}
+				}
+				b.held = false
+			}
+		}
+	}
+}
+
+func countOf(s string, what rune) (n int) {
+	for _, c := range s {
+		if c == what {
+			n++
+		}
+	}
+	return n
+}
+
+// Rule: whoever submits to a queue, and by which of its two stacks, its direct list or
+// past them, everything is posted, once, in the order of each, in at most one list for the
+// sends and one for the receives in a turn; a turn that somebody takes for his request
+// posts that, or what stands before it; and receives that were left go with the next send.
+func TestReadyModelOfAllWays(t *testing.T) {
+	for _, c := range []struct {
+		mix
+		large bool
+	}{
+		{mix{submitters: 1, receivers: 1}, false},
+		{mix{receivers: 2}, false},
+		{mix{submitters: 1, lone: "w"}, false},
+		{mix{submitters: 1, lone: "qw"}, false},
+		{mix{receivers: 1, lone: "qw"}, false},
+		{mix{submitters: 1, lone: "lw"}, false},
+		{mix{receivers: 1, lone: "lw"}, false},
+		{mix{submitters: 2, sink: "f"}, false},
+		{mix{submitters: 2, sink: "fs"}, false},
+		{mix{submitters: 2, sink: "sff"}, false},
+		{mix{submitters: 1, receivers: 1, sink: "ff"}, false},
+		{mix{submitters: 1, lone: "w", sink: "ff"}, false},
+		{mix{submitters: 1, lone: "qw", sink: "fs"}, false},
+		{mix{submitters: 1, lone: "lqw"}, true},
+		{mix{submitters: 1, lone: "qww", sink: "ff"}, true},
+	} {
+		if c.large && os.Getenv("VERBENA_MODEL") != "all" {
+			continue
+		}
+		states, err := ring.Explore(5_000_000, func() ring.World { return mixedWorld(rightMixed, c.mix) })
+		t.Logf("%+v: %d states", c.mix, states)
+		if err != nil {
+			t.Errorf("%+v: %v", c.mix, err)
+		}
+	}
+}
