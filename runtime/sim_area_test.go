@@ -67,6 +67,17 @@ func (a *simArea) take() {
 	}
 }
 
+// area takes an area for a pair.
+func (n *simNode) area() *simArea {
+	for _, a := range n.areas {
+		if !a.used {
+			a.take()
+			return a
+		}
+	}
+	return nil
+}
+
 // checkSlot compares a slot with the model. It may be called when no write is
 // under way.
 func (a *simArea) checkSlot(i int, when string) {

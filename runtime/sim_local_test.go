@@ -3,6 +3,8 @@ package runtime
 import (
 	"errors"
 	"fmt"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
 )
 
 // simLocal is the local memory of one operation: pieces of pool buffers or of
@@ -86,6 +88,25 @@ func (l *simLocal) free() {
 		l.e.n.putChunk(i)
 	}
 	l.chunks = nil
+}
+
+// chunk takes a free chunk of scratch; nothing may have been written to it.
+func (n *simNode) chunk() (int, []byte) {
+	i := n.chunks[len(n.chunks)-1]
+	n.chunks = n.chunks[:len(n.chunks)-1]
+	b := n.scratch.Bytes()[i*simChunk : (i+1)*simChunk]
+	if !clean(b) {
+		n.w.fail("%s: chunk %d was written after its operation ended, at byte %d", n.name, i, mem.Poisoned(b))
+	}
+	return i, b
+}
+
+// inFlight is how many operations have r.
+func inFlight(r *Region) int { return int(r.lease.word.Load() & leaseCountMask) }
+
+func (n *simNode) putChunk(i int) {
+	mem.Poison(n.scratch.Bytes()[i*simChunk : (i+1)*simChunk])
+	n.chunks = append(n.chunks, i)
 }
 
 // fill is n bytes that follow from seed; they are good until the next call.

@@ -256,34 +256,4 @@ func (n *simNode) close() {
 	n.rt, n.ln = nil, [simListeners]*Listener{}
 }
 
-// chunk takes a free chunk of scratch; nothing may have been written to it.
-func (n *simNode) chunk() (int, []byte) {
-	i := n.chunks[len(n.chunks)-1]
-	n.chunks = n.chunks[:len(n.chunks)-1]
-	b := n.scratch.Bytes()[i*simChunk : (i+1)*simChunk]
-	if !clean(b) {
-		n.w.fail("%s: chunk %d was written after its operation ended, at byte %d", n.name, i, mem.Poisoned(b))
-	}
-	return i, b
-}
-
-// inFlight is how many operations have r.
-func inFlight(r *Region) int { return int(r.lease.word.Load() & leaseCountMask) }
-
-func (n *simNode) putChunk(i int) {
-	mem.Poison(n.scratch.Bytes()[i*simChunk : (i+1)*simChunk])
-	n.chunks = append(n.chunks, i)
-}
-
-// area takes an area for a pair.
-func (n *simNode) area() *simArea {
-	for _, a := range n.areas {
-		if !a.used {
-			a.take()
-			return a
-		}
-	}
-	return nil
-}
-
 func (n *simNode) String() string { return fmt.Sprintf("%s (%v)", n.name, n.addr) }
