@@ -46,6 +46,7 @@ func (r *Reactor) Close(ctx context.Context) error {
 		err = r.destroy()
 		r.destroyed = err == nil
 	})
+	r.timers.stop() // again: who gives the turn up looks at what is due, and may wind the alarm
 	return err
 }
 

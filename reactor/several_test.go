@@ -3,6 +3,7 @@ package reactor_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -164,4 +165,21 @@ func TestSeveralRefused(t *testing.T) {
 	a.q.Fail(errOver)
 	all.Wait()
 	a.close(t)
+}
+
+// Rule: what is submitted to a queue that was released meanwhile ends, though nobody
+// drives, and the reactor's watch looks at live queues only.
+func TestSeveralBehindARelease(t *testing.T) {
+	a, b := pair(t, reactor.Config{Recheck: -1}, reactor.QueueConfig{})
+	defer b.close(t)
+	var run reactor.Several
+	run.Of(a.q)
+	f := must(run.Transfer(t.Context(), a.followed(b, 0, nil), 0, reactor.Quiet))(t)
+	a.release(t, errOver)
+	for a.r.Snapshot().Sleeps == 0 { // the loop has nothing to do
+		runtime.Gosched()
+	}
+	run.Submit(reactor.Quiet)
+	comes(t, "the end of it", f.Done())
+	a.closeRest(t)
 }

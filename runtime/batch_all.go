@@ -31,7 +31,11 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 	defer s.end()
 	for n = range ops {
 		var f Future
-		if tag := uint64(n); s.lent > 0 || ops[n].plain(c) {
+		tag := uint64(0)
+		if sink != nil {
+			tag = uint64(n)
+		}
+		if s.lent > 0 || ops[n].plain(c) {
 			f, err = s.transfer(ctx, ops[n:], tag)
 		} else {
 			s.Submit(reactor.Quiet) // in order; and it may wait for the slots in stock
@@ -89,13 +93,14 @@ func (s *several) transfer(ctx context.Context, ops []Op, tag uint64) (f Future,
 	return f, err
 }
 
-// lend begins the first of ops and those that follow on the same lease.
+// lend begins the first of ops and those that follow on the same lease, as many as are
+// submitted at once.
 func (s *several) lend(ops []Op) error {
 	local, n := &ops[0].one[0], 1
 	if local.lease.memory != s.c.rt.mem {
 		return local.of(s.c.rt.mem)
 	}
-	for ; n < len(ops) && ops[n].plain(s.c); n++ {
+	for ; n < min(len(ops), reactor.SeveralMost) && ops[n].plain(s.c); n++ {
 		if l := &ops[n].one[0]; l.lease != local.lease || l.gen != local.gen {
 			break
 		}

@@ -131,3 +131,39 @@ func TestDoWaitCountsHoldingTheTurn(t *testing.T) {
 		t.Errorf("it came to %v, %v: %v", j.ended, j.rs, err)
 	}
 }
+
+// Rule: messages for which there is no credit have those before them posted, which bring
+// it: nobody else would. (DoWait stood still for a second for each round of credits.)
+func TestDoWaitOfMoreThanThePeerHasReceives(t *testing.T) {
+	const n = 32
+	a, b := connected(t, Config{Conn: Options{RecvCredits: 4}})
+	ctx := testContext(t)
+	received := make(chan error, 1)
+	go func() {
+		for range n {
+			m, err := b.RecvWait(ctx)
+			if err == nil {
+				err = m.Release()
+			}
+			if err != nil {
+				received <- err
+				return
+			}
+		}
+		received <- nil
+	}()
+	ops := make([]Op, n)
+	for i := range ops {
+		ops[i] = SendBytesOp([]byte("x"))
+	}
+	began := a.rt.Stats().Rechecks
+	if n, err := a.DoWait(ctx, ops, nil); n != len(ops) || err != nil {
+		t.Errorf("%d succeeded: %v", n, err)
+	}
+	if looks := a.rt.Stats().Rechecks - began; looks > 1 {
+		t.Errorf("%d rounds of the watch passed: it was they who had the messages posted", looks)
+	}
+	if err := <-received; err != nil {
+		t.Error(err)
+	}
+}
