@@ -71,7 +71,7 @@ func bootGuests(t *testing.T) *guests {
 			if m == nil {
 				continue
 			}
-			if err := m.Close(); err != nil && !(i == 1 && g.off && errors.Is(err, rxevm.ErrLost)) {
+			if err := m.Close(); err != nil && !(i == 1 && g.off && errors.Is(err, rxevm.ErrLost)) && !gaveUp(err) {
 				t.Errorf("closing machine %d: %v", i, err)
 			}
 		}
@@ -170,12 +170,25 @@ func stop(t *testing.T, ps ...*process) (rs []*Report) {
 		case <-time.After(guestStop):
 			t.Fatalf("a peer did not end within %v", guestStop)
 		}
-		if err := p.p.Wait(); err != nil {
+		if err := p.p.Wait(); gaveUp(err) {
+			t.Logf("beside the peer: %v", err)
+		} else if err != nil {
 			t.Errorf("the peer: %v", err)
 		}
 		rs = append(rs, good(t, p.out.report(t)))
 	}
 	return rs
+}
+
+// gaveUp tells whether err is no more than the warning of a kernel whose completer found an
+// answer that it did not expect: it completes the request as flushed then, without anybody
+// having moved the queue pair to ERR, and warns of that (WARN_ON_ONCE in COMPST_ERROR of
+// rxe_completer, drivers/infiniband/sw/rxe/rxe_comp.c). It does so where packets are lost,
+// or so late that they are sent again; the load sees a connection that fails.
+func gaveUp(err error) bool {
+	var k *rxevm.KernelError
+	var e *rxevm.ExitError
+	return errors.As(err, &k) && !errors.As(err, &e) && strings.Contains(k.Line, "rxe_completer")
 }
 
 // classes lists the kinds and classes of failures, a line each.

@@ -28,8 +28,14 @@ func TestOutages(t *testing.T) {
 // netem is what the network does to frames that leave a machine; each way.
 const netem = "delay 1ms loss 1% duplicate 1% reorder 2% 50%"
 
+// lossyDials is how many connections a peer may have to dial again on such a network:
+// those that the device itself gives up (see gaveUp), one in many runs, and several on a
+// busy machine.
+const lossyDials = 6
+
 // Rule: on a network that loses, repeats and reorders packets a fixed amount of work
-// is done wholly, with every byte right, over the connections it began on.
+// is done wholly, with every byte right, over the connections it began on, unless the
+// device gives one up: that ends with an error that says so, and the work begins again.
 func (g *guests) testLossyNetwork(t *testing.T) {
 	const rounds = 12
 	for i := range g.m {
@@ -47,14 +53,19 @@ func (g *guests) testLossyNetwork(t *testing.T) {
 			KindWrite: 3 * rounds, KindRead: 2 * rounds, KindWriteImm: rounds, KindBig: 2 * rounds,
 			KindBind: rounds, KindInvalidate: rounds, KindEcho: 4 * rounds, KindSend: 7 * rounds, KindDial: len(roles),
 		} {
-			if got := r.OK(k); got != want {
+			if got := r.OK(k); got < want || got > want && r.OK(KindDial) == len(roles) {
 				t.Errorf("%d of %q, want %d", got, k, want)
 			}
+		}
+		if again := r.OK(KindDial) - len(roles); again > lossyDials {
+			t.Errorf("%d connections were dialled again", again)
+		} else if again > 0 {
+			t.Logf("%d connections were dialled again:\n%s", again, r.classes())
 		}
 		if got := r.OK(KindAtomic) + r.Failures(ClassUnanswered); got < rounds+1 {
 			t.Errorf("%d atomics, want %d", got, rounds+1)
 		}
-		ended(t, r, ClassClosed, ClassPeerClosed, ClassContext, ClassTimeout, ClassUnreachable, ClassRejected)
+		ended(t, r, ClassClosed, ClassPeerClosed, ClassContext, ClassTimeout, ClassUnreachable, ClassRejected, ClassFlushed, ClassQueuePair)
 	}
 }
 

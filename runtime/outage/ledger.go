@@ -49,6 +49,7 @@ type ledger struct {
 	next     uint64
 	open     map[uint64]entry
 	kinds    map[Kind]*Tally
+	departed map[Departure]int
 	mark     time.Time // when the peer went; zero while it is there
 	stale    int       // operations under way that began before the mark
 	ended    func()    // called when the last of them has ended
@@ -74,7 +75,7 @@ func note(list *[]string, format string, args ...any) {
 }
 
 func newLedger(slack time.Duration) *ledger {
-	return &ledger{slack: slack, open: map[uint64]entry{}, kinds: map[Kind]*Tally{}}
+	return &ledger{slack: slack, open: map[uint64]entry{}, kinds: map[Kind]*Tally{}, departed: map[Departure]int{}}
 }
 
 // begin records the beginning of an operation; end wants what it returns.

@@ -32,5 +32,6 @@ func (l *ledger) fill(r *Report) {
 		c.Failed = maps.Clone(t.Failed)
 		r.Ops[k] = &c
 	}
+	r.Departures = maps.Clone(l.departed)
 	r.Late, r.Unknown, r.Corrupt = l.findings.late, l.findings.unknown, l.findings.corrupt
 }

@@ -2,6 +2,7 @@ package outage
 
 import (
 	"bytes"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -61,9 +62,16 @@ func (l *lines) must(t testing.TB, d time.Duration, want ...string) {
 	}
 }
 
-// good checks that all invariants hold.
+// good checks that all invariants hold, by the device as well if it is not Soft-RoCE.
 func good(t testing.TB, r *Report) *Report {
 	t.Helper()
+	for d, n := range r.Departures {
+		if !strings.HasPrefix(r.Device, "rxe") {
+			t.Errorf("%s: %d times %s", r.Device, n, d)
+			continue
+		}
+		t.Logf("%s: %d times %s", r.Device, n, d)
+	}
 	if err := r.Broken(); err != nil {
 		t.Errorf("%s: %v", r.Device, err)
 	}

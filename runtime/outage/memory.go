@@ -2,6 +2,7 @@ package outage
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/verbena-rdma/verbena/reactor"
 	verbena "github.com/verbena-rdma/verbena/runtime"
@@ -37,15 +38,41 @@ func (s *session) there(mine verbena.Remote, at, n uint64, write, read Kind, fir
 		if _, err := s.do(write, func() (verbena.Future, error) { return s.c.Write(bg, out.Slice(), to) }); err != nil {
 			return false
 		}
-		clear(in.Bytes())
-		if _, err := s.do(read, func() (verbena.Future, error) { return s.c.Read(bg, in.Slice(), to) }); err != nil {
-			return false
+		err := s.readBack(read, in, to, first+round)
+		if errors.Is(err, errLacks) { // what it lacks is there, or this one lacks it, too
+			s.p.ledger.departs(DepartureLacking)
+			err = s.readBack(read, in, to, first+round)
 		}
-		if err := check(in.Bytes(), s.seed, first+round); err != nil {
+		switch {
+		case errors.Is(err, errData):
 			s.p.ledger.wrong("%s and read back: %v", write, err)
+		case err != nil:
+			return false
 		}
 	}
 	return s.all(round)
+}
+
+// What readBack found: errLacks is one of errData.
+var (
+	errData  = errors.New("the data")
+	errLacks = fmt.Errorf("%w is not all there", errData)
+)
+
+// readBack reads transfer n, and checks it.
+func (s *session) readBack(read Kind, in verbena.Buffer, from verbena.Remote, n uint64) error {
+	clear(in.Bytes())
+	if _, err := s.do(read, func() (verbena.Future, error) { return s.c.Read(bg, in.Slice(), from) }); err != nil {
+		return err
+	}
+	err := check(in.Bytes(), s.seed, n)
+	switch {
+	case err == nil:
+		return nil
+	case lacks(in.Bytes(), s.seed, n):
+		return fmt.Errorf("%w: %w", errLacks, err)
+	}
+	return fmt.Errorf("%w: %w", errData, err)
 }
 
 // count adds to a word of the peer's: every answer is the last one plus what was
@@ -62,8 +89,13 @@ func (s *session) count(mine verbena.Remote) bool {
 	n := uint64(0)
 	for ; s.round(n); n++ {
 		next := have + n + 1
+		swaps := n%4 == 3
+		again := next + n + 1 // what the word is if it is added twice
+		if swaps {
+			again = next
+		}
 		r, err := s.do(KindAtomic, func() (verbena.Future, error) {
-			if n%4 == 3 {
+			if swaps {
 				return s.c.CompareAndSwap(bg, word, have, next)
 			}
 			return s.c.FetchAndAdd(bg, word, next-have)
@@ -73,7 +105,9 @@ func (s *session) count(mine verbena.Remote) bool {
 			if err != nil {
 				return false
 			}
-			if now != have && now != next {
+			if now == again && now != next {
+				s.p.ledger.departs(DepartureTwice)
+			} else if now != have && now != next {
 				s.p.ledger.wrong("atomic %d, which was not answered, made %d of %d", n, now, have)
 			}
 			have = now
@@ -82,10 +116,16 @@ func (s *session) count(mine verbena.Remote) bool {
 		if err != nil {
 			return false
 		}
-		if r.Value != have {
+		switch r.Value {
+		case have:
+			have = next
+		case next: // the answer to the second time
+			s.p.ledger.departs(DepartureTwice)
+			have = again
+		default:
 			s.p.ledger.wrong("atomic %d answered %d, want %d", n, r.Value, have)
+			have = next
 		}
-		have = next
 	}
 	return s.all(n)
 }

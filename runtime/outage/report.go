@@ -24,6 +24,10 @@ type Report struct {
 	Ops    map[Kind]*Tally `json:"ops"`
 	Bounds Bounds          `json:"bounds"`
 
+	// Departures are what the device did that the specification does not allow, and the
+	// load has seen through: nothing of the runtime's.
+	Departures map[Departure]int `json:"departures,omitempty"`
+
 	// What must not be; each at most a handful.
 	Late    []string `json:"late,omitempty"`    // ended after its bound
 	Unknown []string `json:"unknown,omitempty"` // failed with an error of no type
