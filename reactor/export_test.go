@@ -46,6 +46,9 @@ const EventRest = eventRest
 // Snapshot is Stats for the holder.
 func (r *Reactor) Snapshot() Stats { return r.snapshot() }
 
+// Sleeps is how often the loop went to sleep. Any goroutine.
+func (r *Reactor) Sleeps() uint64 { return r.tok.Stats().Sleeps.Load() }
+
 // Note counts v.
 func (h *Histogram) Note(v int) { h.note(v) }
 

@@ -175,8 +175,9 @@ func TestSeveralBehindARelease(t *testing.T) {
 	var run reactor.Several
 	run.Of(a.q)
 	f := must(run.Transfer(t.Context(), a.followed(b, 0, nil), 0, reactor.Quiet))(t)
+	slept := a.r.Sleeps()
 	a.release(t, errOver)
-	for a.r.Snapshot().Sleeps == 0 { // the loop has nothing to do
+	for a.r.Sleeps() == slept { // until the loop has nothing to do any more
 		runtime.Gosched()
 	}
 	run.Submit(reactor.Quiet)
