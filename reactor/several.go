@@ -91,9 +91,6 @@ func (s *Several) push(m Manner) {
 		s.q.sendStack.PushAll(s.first, s.last)
 		s.filled = 0
 		s.q.submit(m)
-		if s.q.failed.err.Load() != nil {
-			s.q.r.tok.Submitted() // released meanwhile, perhaps: nobody looks at a grave by itself
-		}
 	}
 }
 

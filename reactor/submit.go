@@ -184,10 +184,11 @@ func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
 	w.SetRDMA(s.Remote, s.RKey)
 }
 
-// submit tells the reactor that the queue has something on a stack.
+// submit tells the reactor that the queue has something on a stack: also quietly if the
+// queue has failed, because it may be released, and nobody looks at a grave by himself.
 func (q *Queue) submit(m Manner) {
 	q.ready()
-	if m == Quiet {
+	if m == Quiet && q.failed.err.Load() == nil {
 		q.r.tok.Quiet()
 	} else {
 		q.r.tok.Submitted()
