@@ -110,3 +110,44 @@ func TestReceivesOfABatchGoWithWhatIsAwaited(t *testing.T) {
 		t.Errorf("%d receives took %d doorbells, want one", n, lists)
 	}
 }
+
+// Rule: a message that is not of the batch and has to wait for a credit has the messages
+// of the batch posted, which bring it: nobody else would.
+func TestWhoWaitsForACreditPostsTheBatch(t *testing.T) {
+	const credits, rounds = 4, 4 // a round of the watch may fall in by chance
+	a, b := connected(t, Config{Conn: Options{RecvCredits: credits}})
+	ctx := testContext(t)
+	received := make(chan error, 1)
+	go func() {
+		for range rounds * (credits + 1) {
+			m, err := b.RecvWait(ctx)
+			if err == nil {
+				err = m.Release()
+			}
+			if err != nil {
+				received <- err
+				return
+			}
+		}
+		received <- nil
+	}()
+	began := a.rt.Stats().Rechecks
+	batch, op := a.Batch(), SendBytesOp([]byte("x"))
+	for range rounds {
+		for range credits {
+			f := must2(batch.Do(ctx, &op))(t)
+			f.Discard()
+		}
+		if f, err := a.SendBytes(ctx, []byte("behind them")); err != nil {
+			t.Error(err)
+		} else if _, err := f.Await(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	if looks := a.rt.Stats().Rechecks - began; looks > 1 {
+		t.Errorf("%d rounds of the watch passed: it was he who had the batch posted", looks)
+	}
+	if err := <-received; err != nil {
+		t.Error(err)
+	}
+}

@@ -247,9 +247,7 @@ func (c *Conn) creditFor(ctx context.Context, op verbs.WROpcode, w way) error {
 		}
 		return ErrNoCredit
 	}
-	if w.manner == reactor.Quiet {
-		c.sh.r.Wake() // what was submitted quietly may bring the credit
-	}
+	c.sh.r.Wake() // what was submitted quietly, here or in a batch, may bring the credit
 	if err := c.credits.Acquire(ctx); err != nil {
 		if cause := c.Err(); cause != nil {
 			return cause
