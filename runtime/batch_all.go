@@ -10,8 +10,8 @@ import (
 
 // DoAll starts ops in order, each as Do does, and stores their futures in fs, which is as
 // long. It is for who has several at hand: consecutive WRITEs and READs of one piece are
-// submitted as one, for about half of what starting them costs, and so that those of
-// other goroutines are before or behind them. It waits for room as Do does.
+// submitted as one, which costs less than one by one, and those of other goroutines are
+// before or behind them. It waits for room as Do does.
 //
 // It returns how many were started. With an error it stopped at ops[n], for the reason
 // that Do of it would have had; those before it were started, and have futures.

@@ -28,12 +28,12 @@ func (c *Conn) DoWait(ctx context.Context, ops []Op, rs []Result) (n int, err er
 		return 0, nil
 	}
 	j := joints.Get().(*joint)
-	all := j.start(ctx, c, ops, rs != nil, j)
+	all, _, refused := j.start(ctx, c, ops, rs != nil, j)
 	if _, err := all.Await(ctx); err != nil {
 		all.Discard() // and the joint is left to the operations that are out
 		return 0, err
 	}
-	return j.over(rs)
+	return j.over(rs, refused)
 }
 
 // joint is the sink of operations that somebody waits for together.
@@ -52,32 +52,29 @@ type joint struct {
 	err    error
 	rs     []Result // by number, where ended is true; both empty if nobody wants them
 	ended  []bool
-	// Of who starts: how many were, and why the next was not.
-	started int
-	refused error
 }
 
 // joints are those that nobody has.
 var joints = sync.Pool{New: func() any { return new(joint) }}
 
-// start starts ops, whose results sink passes on to j. The future is settled when all have
-// ended that were started; with an error over must not be called.
-func (j *joint) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink Sink) (all Future) {
+// start starts ops, whose results sink passes on to j, and returns what startAll does. The
+// future is settled when all have ended that were started; who gives up waiting for it must
+// not call over.
+func (j *joint) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink Sink) (all Future, started int, refused error) {
 	j.open(c.sh.r, len(ops), keep)
 	pool, driver := c.Futures()
 	j.all, all = pool.New(driver)
-	started, refused := c.startAll(ctx, ops, nil, sink)
-	j.started, j.refused = started, refused
-	if started < len(ops) {
-		c.sh.r.Defer(func() { j.are(started) })
+	started, refused = c.startAll(ctx, ops, nil, sink)
+	if n := started; n < len(ops) {
+		c.sh.r.Defer(func() { j.are(n) })
 	}
-	return all
+	return all, started, refused
 }
 
 // over stores the results, says what DoWait returns, and gives j to the pool. All have
-// ended, and j is told of no more.
-func (j *joint) over(rs []Result) (n int, err error) {
-	if n, err = j.started, j.refused; j.err != nil {
+// ended, and j is told of no more; refused is why not all were started.
+func (j *joint) over(rs []Result, refused error) (n int, err error) {
+	if n, err = j.of, refused; j.err != nil {
 		n, err = j.failed, j.err
 	}
 	if rs != nil {

@@ -77,8 +77,7 @@ func (e *simEnd) doWait() {
 	for _, p := range plans {
 		p.called = true
 	}
-	g.all = g.j.start(e.w.ended, e.c, ops, g.keep, g)
-	g.started, g.refused = g.j.started, g.j.refused
+	g.all, g.started, g.refused = g.j.start(e.w.ended, e.c, ops, g.keep, g)
 	e.begun(wayDoWait, plans, make([]Future, len(ops)), g.started, g.refused)
 	if r.one(8) { // who waited has given up
 		g.all.Discard()
@@ -119,7 +118,7 @@ func (g *simJoined) poll() bool {
 	if g.keep {
 		rs = make([]Result, len(g.ops))
 	}
-	n, err := g.j.over(rs)
+	n, err := g.j.over(rs, g.refused)
 	if n != want || !errors.Is(err, why) || (err == nil) != (why == nil) {
 		w.fail("%v: %d of %d succeeded, then %v; want %d and %v", p, n, len(g.ops), err, want, why)
 	}
