@@ -114,7 +114,7 @@ func TestReceivesOfABatchGoWithWhatIsAwaited(t *testing.T) {
 // Rule: a message that is not of the batch and has to wait for a credit has the messages
 // of the batch posted, which bring it: nobody else would.
 func TestWhoWaitsForACreditPostsTheBatch(t *testing.T) {
-	// By chance a round of the watch falls into few; without whom this is about, into half.
+	// By chance the watch looks in few; without the wake, in half of them.
 	const rounds, few = 12, 3
 	looks := uint64(0)
 	for range rounds {
