@@ -16,6 +16,23 @@ type tally struct {
 	Passed, Failed int
 	Skipped        []skip
 	NotApplicable  []skip // skips that say so: the pair lacks what the case needs
+	Failures       []failure
+}
+
+// failure is something that failed, with what it wrote.
+type failure struct{ Package, Test, Output string }
+
+// failureBytes is how much of what a failure wrote is said again at the end, from its
+// beginning and from its end. All of it stands where it happened.
+const failureBytes = 3000
+
+// fails counts a failure and keeps what it wrote.
+func (t *tally) fails(n name, output string) {
+	t.Failed++
+	if len(output) > 2*failureBytes {
+		output = output[:failureBytes] + "\n[...]\n" + output[len(output)-failureBytes:]
+	}
+	t.Failures = append(t.Failures, failure{n.pkg, n.test, output})
 }
 
 // skip is a test that was not run.
@@ -35,6 +52,7 @@ type counter struct {
 	out     io.Writer
 	tests   map[name]string   // verdict; empty while it runs
 	output  map[name][]string // of tests without a verdict; under an empty test, the package's own
+	failed  map[name]string   // what failing tests wrote
 	failing map[string]bool   // packages in which a test failed
 	tally   tally
 }
@@ -43,7 +61,7 @@ type counter struct {
 // what failing tests wrote, and counts; with names it prints the passed tests too.
 // A line that is no event is printed.
 func count(r io.Reader, out io.Writer, names bool) (tally, error) {
-	c := counter{out: out, tests: map[name]string{}, output: map[name][]string{}, failing: map[string]bool{}}
+	c := counter{out: out, tests: map[name]string{}, output: map[name][]string{}, failed: map[name]string{}, failing: map[string]bool{}}
 	lines := bufio.NewReader(r)
 	for {
 		line, err := lines.ReadString('\n')
@@ -91,7 +109,8 @@ func (c *counter) take(e event) {
 			c.skip(n)
 		case "fail":
 			c.failing[e.Package] = true
-			fmt.Fprintf(c.out, "%s", strings.Join(c.output[n], ""))
+			c.failed[n] = strings.Join(c.output[n], "")
+			fmt.Fprint(c.out, c.failed[n])
 		}
 		delete(c.output, n)
 	}
@@ -109,12 +128,14 @@ func (c *counter) end(e event) {
 			}
 		}
 		if died > 0 || !c.failing[e.Package] {
-			c.tally.Failed++
+			var said strings.Builder
 			for _, n := range slices.SortedFunc(maps.Keys(c.output), byName) {
 				if n.pkg == e.Package {
-					fmt.Fprint(c.out, strings.Join(c.output[n], ""))
+					said.WriteString(strings.Join(c.output[n], ""))
 				}
 			}
+			fmt.Fprint(c.out, said.String())
+			c.tally.fails(name{pkg: e.Package}, said.String())
 		}
 	}
 	maps.DeleteFunc(c.output, func(n name, _ []string) bool { return n.pkg == e.Package })
@@ -156,6 +177,7 @@ func (c *counter) skip(n name) {
 // themselves, and returns those that passed, sorted.
 func (c *counter) leaves() (passed []name) {
 	parents, failedBelow := map[name]bool{}, map[name]bool{}
+	var failed []name
 	for n, verdict := range c.tests {
 		for t := n.test; ; {
 			i := strings.LastIndexByte(t, '/')
@@ -175,9 +197,13 @@ func (c *counter) leaves() (passed []name) {
 			c.tally.Passed++
 			passed = append(passed, n)
 		case verdict == "fail" && !failedBelow[n]:
-			c.tally.Failed++
+			failed = append(failed, n)
 		}
 	}
 	slices.SortFunc(passed, byName)
+	slices.SortFunc(failed, byName)
+	for _, n := range failed {
+		c.tally.fails(n, c.failed[n])
+	}
 	return passed
 }

@@ -65,7 +65,7 @@ func fuzz(r *record, args []string, out io.Writer) error {
 		build := exec.Command("go", "test", "-c", "-fuzz=.", "-o", bin, p.path)
 		if text, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(out, "FAIL: building %s: %v\n%s", p.path, err, text)
-			r.Failed++
+			r.fails(name{pkg: p.path}, fmt.Sprintf("building it: %v\n%s", err, text))
 			continue
 		}
 		list := exec.Command(bin, "-test.list=^Fuzz")
@@ -89,7 +89,7 @@ func fuzz(r *record, args []string, out io.Writer) error {
 				mu.Lock()
 				if err != nil {
 					fmt.Fprintf(out, "FAIL: %s %s: %v\n", t.path, t.name, err)
-					r.Failed++
+					r.fails(name{t.path, t.name}, fmt.Sprintln(err))
 				} else {
 					fmt.Fprintf(out, "ok  \t%s %s\t%s\n", t.path, t.name, last)
 					r.Passed++

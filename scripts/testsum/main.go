@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -82,11 +83,13 @@ func check(r *record, argv []string, out io.Writer) error {
 	if len(argv) == 0 {
 		return errors.New("check: no command")
 	}
+	var said bytes.Buffer
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Stdout = io.MultiWriter(out, &said)
+	cmd.Stderr = cmd.Stdout
 	if err := cmd.Run(); err != nil {
 		fmt.Fprintf(out, "FAIL: %v: %v\n", argv, err)
-		r.Failed++
+		r.fails(name{test: r.Step}, fmt.Sprintf("%s%v: %v\n", &said, argv, err))
 		return nil
 	}
 	r.Passed++
@@ -113,7 +116,7 @@ func tests(r *record, argv []string, out io.Writer, names bool) error {
 	r.tally = t
 	if err := cmd.Wait(); err != nil && r.Failed == 0 {
 		fmt.Fprintf(out, "FAIL: %v: %v\n", argv, err)
-		r.Failed++
+		r.fails(name{test: r.Step}, fmt.Sprintf("%v: %v\n", argv, err))
 	}
 	return nil
 }

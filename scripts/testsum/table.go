@@ -3,12 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
-// table prints what the steps did, then each test that was not run with its
-// reason, then the closing line; it reports whether the run failed. A run
-// without a single test has failed.
+// table prints what the steps did, then the tests that were not run with their
+// reasons, then what failed, then the closing line; it reports whether the run failed.
+// A run without a single test has failed.
 func table(out io.Writer, records []record) (failed bool) {
 	var sum tally
 	width, notRun := len("step"), 0
@@ -28,9 +29,11 @@ func table(out io.Writer, records []record) (failed bool) {
 		sum.Failed += r.Failed
 		sum.Skipped = append(sum.Skipped, r.Skipped...)
 		sum.NotApplicable = append(sum.NotApplicable, r.NotApplicable...)
+		sum.Failures = append(sum.Failures, r.Failures...)
 	}
 	list(out, "skipped", sum.Skipped)
 	list(out, "not applicable", sum.NotApplicable)
+	again(out, sum.Failures)
 	steps := len(records) - notRun
 	fmt.Fprintf(out, "\n%d steps run, %d not run; %d tests skipped, %d cases not applicable\n",
 		steps, notRun, len(sum.Skipped), len(sum.NotApplicable))
@@ -39,22 +42,35 @@ func table(out io.Writer, records []record) (failed bool) {
 	return sum.Failed > 0 || sum.Passed == 0
 }
 
-// list prints skips in order of appearance; one that came in several steps is
-// printed once, with its number.
+// list prints skips by package and reason, in order of appearance, each with its number
+// and the tests; a test that was skipped in several steps is named once.
 func list(out io.Writer, title string, skips []skip) {
 	if len(skips) == 0 {
 		return
 	}
 	fmt.Fprintf(out, "\n%s:\n", title)
-	times := map[skip]int{}
+	type why struct{ pkg, reason string }
+	var order []why
+	times, tests := map[why]int{}, map[why][]string{}
 	for _, s := range skips {
-		times[s]++
-	}
-	for _, s := range skips {
-		if n := times[s]; n > 0 {
-			fmt.Fprintf(out, "  %d x %s %s: %s\n", n, short(s.Package), s.Test, strings.TrimPrefix(s.Reason, notApplicable+": "))
-			delete(times, s)
+		w := why{short(s.Package), strings.TrimPrefix(s.Reason, notApplicable+": ")}
+		if times[w]++; times[w] == 1 {
+			order = append(order, w)
 		}
+		if !slices.Contains(tests[w], s.Test) {
+			tests[w] = append(tests[w], s.Test)
+		}
+	}
+	for _, w := range order {
+		fmt.Fprintf(out, "  %d x %s: %s: %s\n", times[w], w.pkg, w.reason, strings.Join(tests[w], " "))
+	}
+}
+
+// again says at the end what failed and what it wrote: in a long run nobody finds it
+// where it happened.
+func again(out io.Writer, failures []failure) {
+	for _, f := range failures {
+		fmt.Fprintf(out, "\nFAILED: %s\n%s", strings.TrimSpace(short(f.Package)+" "+f.Test), f.Output)
 	}
 }
 

@@ -115,6 +115,22 @@ func TestStepsToTable(t *testing.T) {
 	}
 }
 
+// What failed is said again at the end, with what it wrote; tests that are skipped for
+// one reason are one line.
+func TestTableSaysAgainWhatFailed(t *testing.T) {
+	c, _ := counted(t, "run A", "output A:     x_test.go:1: no NUMA\n", "skip A", "run B", "output B:     x_test.go:2: no NUMA\n", "skip B",
+		"run F", "output F:     x_test.go:3: "+strings.Repeat("long ", 2*failureBytes)+"the end\n", "fail F", "fail ")
+	var out bytes.Buffer
+	table(&out, []record{{Step: "s", tally: c}, {Step: "s again", tally: c}})
+	if want := "  4 x p: no NUMA: A B\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("%q is not in:\n%s", want, &out)
+	}
+	_, end, _ := strings.Cut(out.String(), "\nFAILED: p F\n    x_test.go:3: long ")
+	if !strings.Contains(end, "the end\n") || len(end) > 5*failureBytes {
+		t.Errorf("F is not said again, or not shortened, before the end:\n%s", &out)
+	}
+}
+
 // A run of nothing has failed, and a wrong command line is an error.
 func TestNothingIsNoSuccess(t *testing.T) {
 	if !table(&bytes.Buffer{}, nil) {
