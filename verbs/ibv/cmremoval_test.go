@@ -3,12 +3,16 @@
 package ibv
 
 import (
+	"errors"
 	"net/netip"
 	"os"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
 // deviceFile is what stands for a device in librdmacm's contexts on the null
@@ -60,5 +64,24 @@ func TestRemovalLetsGoOfLibrdmacmsContext(t *testing.T) {
 	}
 	for _, id := range ids {
 		must(t, id.Close())
+	}
+}
+
+// Rule: what the kernel answers of an identifier that it has closed, because the device
+// goes, is the device's end to the consumer, whichever call it was and although the event
+// is not taken yet: a Close on such a connection failed with an errno.
+func TestCallsOnAnIdentifierTheKernelClosedSayRemoved(t *testing.T) {
+	r := newCMRig(t)
+	id := r.routed(r.listener().LocalAddr().Port())
+	for call, do := range map[string]func() error{
+		"rdma_connect":       func() error { return id.Connect(&verbs.ConnParam{}) },
+		"rdma_resolve_route": func() error { return id.ResolveRoute(time.Second) },
+		"rdma_set_option":    func() error { return id.SetAckTimeout(14) },
+		"rdma_migrate_id":    func() error { return id.Migrate(r.ch) },
+	} {
+		r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: call, Err: syscall.ENXIO})
+		if err := do(); !errors.Is(err, verbs.ErrDeviceRemoved) {
+			t.Errorf("%s: %v, want that the device is removed", call, err)
+		}
 	}
 }
