@@ -28,6 +28,8 @@ const (
 	ClassRejected    Class = "rejected"
 	ClassContext     Class = "given up"
 	ClassRemote      Class = "remote error"
+	ClassInvalid     Class = "invalid request to the peer"
+	ClassFatal       Class = "fatal error of the queue pair"
 	ClassUnanswered  Class = "atomic without its answer"
 	ClassBootstrap   Class = "no word of the peer's queue pair" // without a connection manager
 	ClassRefused     Class = "refused by the device"            // a *verbs.OpError: which call, on what, why
@@ -46,9 +48,10 @@ var classes = []struct {
 	{ClassRetries, []error{verbs.StatusError(verbs.WCRetryExcErr)}},
 	{ClassNotReady, []error{verbs.StatusError(verbs.WCRNRRetryExcErr)}},
 	{ClassRemote, []error{
-		verbs.StatusError(verbs.WCRemAccessErr), verbs.StatusError(verbs.WCRemOpErr),
-		verbs.StatusError(verbs.WCRemInvReqErr), verbs.StatusError(verbs.WCRemAbortErr),
+		verbs.StatusError(verbs.WCRemAccessErr), verbs.StatusError(verbs.WCRemOpErr), verbs.StatusError(verbs.WCRemAbortErr),
 	}},
+	{ClassInvalid, []error{verbs.StatusError(verbs.WCRemInvReqErr)}},
+	{ClassFatal, []error{verbs.StatusError(verbs.WCFatalErr)}},
 	{ClassUnanswered, []error{reactor.ErrUnanswered}},
 	{ClassUnreachable, []error{verbena.ErrUnreachable}},
 	{ClassTimeout, []error{verbena.ErrConnectTimeout}},
