@@ -60,6 +60,10 @@ type spinning struct {
 	// the device is asked then (see Turn.Spin); 0: it crosses nothing. Holder only.
 	vain  bool
 	slice int
+	// unlooked is how many slices more are made without looking at the clock, and glance
+	// what looking at it takes. Holder only; glance is written before there is one.
+	unlooked int
+	glance   time.Duration
 }
 
 // owned counts the loops of the process that have a processor to themselves: written by
@@ -105,7 +109,7 @@ func (r *Reactor) spin(cfg *turn.Config) error {
 	}
 	cfg.Spared = r.spared.Load
 	if !sys.Announces(r.channel) {
-		r.slice = sliceRounds
+		r.slice, r.glance = sliceRounds, glanceCost()
 	}
 	if r.policy == PolicyLatency {
 		cfg.Spinning, cfg.Pinned = turn.SpinAlways, true
@@ -126,10 +130,14 @@ func (r *Reactor) spin(cfg *turn.Config) error {
 
 // A spinning turn polls some more times while it is in the device. Nobody can submit
 // anything to the device meanwhile: so it is a slice of about sliceTime, and shorter
-// where the device is slow.
+// where the device is slow. Two looks at the clock are a quarter of a synchronous
+// operation, and far more where the clock is no register but a device (HPET, an emulated
+// machine): so when a slice was of the right length the next unlookedSlices are taken to
+// be.
 const (
-	sliceRounds = 32
-	sliceTime   = 5 * time.Microsecond
+	sliceRounds    = 32
+	sliceTime      = 5 * time.Microsecond
+	unlookedSlices = 15
 )
 
 // crossing is the turn of the device. One that has nothing to post, after one that found
@@ -139,17 +147,41 @@ func (r *Reactor) crossing(posts int, alone bool) error {
 	if r.slice == 0 || posts > 1 || posts == 1 && !alone || posts == 0 && !r.vain {
 		return r.ctx.Turn(&r.turn)
 	}
-	began := time.Now()
+	var began time.Time
+	look := r.unlooked == 0
+	if look {
+		began = time.Now()
+	}
 	r.turn.Spin = r.slice
 	err := r.ctx.Turn(&r.turn)
 	r.turn.Spin = 0
-	// The machine may have taken the processor away: so it grows again.
-	if took := time.Since(began); took > sliceTime {
-		r.slice = max(r.slice/2, 1)
-	} else {
-		r.slice = min(r.slice+1, sliceRounds)
+	switch {
+	case !look:
+		r.unlooked--
+	case time.Since(began) <= sliceTime+r.glance:
+		// The machine may have taken the processor away: so it grows again.
+		r.slice, r.unlooked = min(r.slice+1, sliceRounds), unlookedSlices
+	case r.slice == 1:
+		r.unlooked = unlookedSlices
+	default:
+		r.slice /= 2
 	}
 	return err
+}
+
+// glanceRounds is how often the clock is looked at to see what that takes; the fastest
+// counts.
+const glanceRounds = 4
+
+// glanceCost is what looking at the clock takes.
+func glanceCost() (cost time.Duration) {
+	for i := range glanceRounds {
+		began := time.Now()
+		if took := time.Since(began); i == 0 || took < cost {
+			cost = took
+		}
+	}
+	return cost
 }
 
 // armRounds is how often arming is tried to see what it costs; the fastest counts.

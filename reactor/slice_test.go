@@ -1,0 +1,52 @@
+package reactor
+
+import (
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// slowPolls is a device whose polls take their time.
+type slowPolls struct {
+	verbs.Context
+	poll time.Duration
+}
+
+func (d *slowPolls) Turn(t *verbs.Turn) error {
+	for began := time.Now(); time.Since(began) < time.Duration(1+t.Spin)*d.poll; {
+	}
+	return nil
+}
+
+// Rule: a spinning turn is as many polls as fit into sliceTime, and one where none fits,
+// although the clock is looked at for one in many; it grows again when they do.
+func TestSlicesFitTheirTime(t *testing.T) {
+	d := &slowPolls{poll: sliceTime / 8}
+	r := &Reactor{ctx: d}
+	r.slice, r.vain = sliceRounds, true
+	spin := func(n int) {
+		t.Helper()
+		for range n {
+			if err := r.crossing(0, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	spin(4 * (unlookedSlices + 1))
+	if r.slice >= sliceRounds/2 {
+		t.Errorf("polls of %v, slices of %d", d.poll, r.slice)
+	}
+	d.poll = 10 * sliceTime
+	spin(8 * (unlookedSlices + 1))
+	if r.slice != 1 {
+		t.Errorf("polls of %v, slices of %d", d.poll, r.slice)
+	}
+	d.poll = 0
+	// The machine may take the processor away now and then.
+	for i := 0; r.slice < sliceRounds; i++ {
+		if spin(unlookedSlices + 1); i > 100*sliceRounds {
+			t.Fatalf("polls of no time, slices of %d", r.slice)
+		}
+	}
+}
