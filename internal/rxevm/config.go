@@ -42,6 +42,10 @@ type Config struct {
 	NUMANodes int
 	// Cable joins the machine to others; nil for none. It stays the caller's.
 	Cable *Cable
+	// FastClock makes the machine's time that of its processors' counter, which a program
+	// reads as it does on hardware; for what is measured. Otherwise, and on a host whose
+	// own time is not that, each look at the clock is one at an emulated device, some 2 µs.
+	FastClock bool
 	// BootTimeout bounds a boot, without the making of the image; 2 minutes by
 	// default. There are two boots at most.
 	BootTimeout time.Duration

@@ -29,14 +29,12 @@ const (
 	kvm       = "kvm"
 )
 
-// bootLine is what the kernel is told: the log goes to the serial line from
-// notices up, unthrottled for the agent's marks; a panic ends the machine (QEMU
-// does not reboot). Emulated processors on a busy host stand still for long:
-// a stall is one after two minutes, the most that the watchdog knows. And what it
-// measures its processors' counter to be at boot may be wrong by any factor then, its
-// time with it (seen: 3.5 seconds in one): so time is the HPET's, whose rate is given.
+// bootLine is what the kernel is told, beside its clock: the log goes to the serial line
+// from notices up, unthrottled for the agent's marks; a panic ends the machine (QEMU does
+// not reboot). Emulated processors on a busy host stand still for long: a stall is one
+// after two minutes, the most that the watchdog knows.
 const bootLine = "console=ttyS0 loglevel=6 printk.devkmsg=on panic=-1 " +
-	"watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120 tsc=unstable clocksource=hpet net.ifnames=0"
+	"watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120 net.ifnames=0 "
 
 // arguments are QEMU's for a machine on plug of its cable.
 func arguments(c *Config, img *Image, initrd, dir, accel string, plug int) []string {
@@ -48,7 +46,7 @@ func arguments(c *Config, img *Image, initrd, dir, accel string, plug int) []str
 	args := []string{
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-accel", accel, "-cpu", "max", "-smp", smp, "-m", strconv.Itoa(c.MemoryMB),
-		"-kernel", filepath.Join(img.Dir, kernelName), "-initrd", initrd, "-append", bootLine,
+		"-kernel", filepath.Join(img.Dir, kernelName), "-initrd", initrd, "-append", bootLine + clock(c.FastClock),
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 		"-chardev", fmt.Sprintf("socket,id=link,fd=%d", fdLink),
 		"-device", "virtio-serial-pci", "-device", "virtserialport,chardev=link,name=" + wire.Port,

@@ -52,7 +52,7 @@ func boot(ctx context.Context, folder string, log io.Writer) (_ *guest, err erro
 	if err := os.WriteFile(filepath.Join(shared, "benchmarks"), text, 0o755); err != nil {
 		return nil, err
 	}
-	m, err := rxevm.Boot(ctx, rxevm.Config{Shares: []rxevm.Share{{Path: shared}}, Log: log})
+	m, err := rxevm.Boot(ctx, rxevm.Config{Shares: []rxevm.Share{{Path: shared}}, FastClock: true, Log: log})
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package rxevm
+
+const counts = false
+
+func ticks() uint64 { return 0 }
