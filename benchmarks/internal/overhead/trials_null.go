@@ -181,6 +181,27 @@ func (s *suite) trialsOnNull() []trial {
 			},
 		},
 		s.flooded(),
+		s.polled(),
+	}
+}
+
+// polledPart is how many of the operations a round trip over TCP is done for: it takes
+// longer than an operation, and timers go between.
+const polledPart = 200
+
+// polled is Go's network poller beside a loop that never sleeps.
+func (s *suite) polled() trial {
+	ops := max(1, s.ops/polledPart)
+	return trial{
+		sides: []contender{s.worker(other, "poller", devNull, ops, instant, twoCores), s.worker(ours, "poller-besides", devNull, ops, instant, twoCores)},
+		rows: []row{
+			{"TCP round trip beside a loop that never sleeps (latency policy), on 2 cores: median, beside none", microseconds,
+				report.Reported(report.Ratio), scaled(other, vP50, perMicro), scaled(ours, vP50, perMicro), nil},
+			{"TCP round trip beside a loop that never sleeps (latency policy), on 2 cores: p99, beside none", microseconds,
+				report.Reported(report.Ratio), scaled(other, vP99, perMicro), scaled(ours, vP99, perMicro), nil},
+			{"how late a timer of 1 ms is beside a loop that never sleeps, on 2 cores: median, beside none", microseconds,
+				report.Reported(report.Ratio), scaled(other, vLate, perMicro), scaled(ours, vLate, perMicro), nil},
+		},
 	}
 }
 

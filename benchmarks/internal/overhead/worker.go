@@ -47,6 +47,8 @@ var loads = map[string]func(m machine) (load, error){
 	"stampcrowd":     newStampedCrowd,
 	"flooded":        newFlooded,
 	"channels":       newFloodedChannels,
+	"poller":         newPoller,
+	"poller-besides": newPollerBesides,
 	"idle":           newIdle,
 	"asleep":         newAsleep,
 	"futures64k":     newFutures64K,

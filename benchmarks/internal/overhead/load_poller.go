@@ -1,0 +1,115 @@
+package overhead
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/reactor"
+	verbena "github.com/verbena-rdma/verbena/runtime"
+)
+
+// poller is what Go's network poller has to serve: a byte that goes to and fro over TCP,
+// and timers.
+type poller struct {
+	rt         *verbena.Runtime // with a loop that never sleeps; nil for none
+	near, far  net.Conn
+	took, late samples
+}
+
+// newPoller is the poller alone, and newPollerBesides beside a runtime of the latency
+// policy, whose loop has one of the processors.
+func newPoller(machine) (load, error) { return meetOverTCP() }
+
+func newPollerBesides(m machine) (load, error) {
+	p, err := meetOverTCP()
+	if err != nil {
+		return nil, err
+	}
+	provider, err := m.provider()
+	if err == nil {
+		p.rt, err = verbena.Open(verbena.Config{Provider: provider, Device: ends[m.device].here, Policy: reactor.PolicyLatency})
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+// meetOverTCP makes a connection whose far end answers every byte.
+func meetOverTCP() (*poller, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	defer ln.Close()
+	p := &poller{}
+	if p.near, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+		return nil, err
+	}
+	if p.far, err = ln.Accept(); err != nil {
+		return nil, errors.Join(err, p.near.Close())
+	}
+	go echo(p.far)
+	return p, nil
+}
+
+// echo answers with what comes until the connection is closed.
+func echo(c net.Conn) {
+	b := make([]byte, 1)
+	for {
+		if _, err := io.ReadFull(c, b); err != nil {
+			return
+		}
+		if _, err := c.Write(b); err != nil {
+			return
+		}
+	}
+}
+
+// pollerTimer is how far off each timer is, and pollerTimers how many round trips go
+// between two of them.
+const pollerTimer, pollerTimers = time.Millisecond, 16
+
+// round makes n round trips, and a timer after some of them. What is reported are the
+// round trips, and of the timers how late they were.
+func (p *poller) round(n int, found rounds.Values) error {
+	p.took.room(n)
+	p.late.room(n/pollerTimers + 1)
+	b := []byte{1}
+	for i := range n {
+		began := time.Now()
+		if _, err := p.near.Write(b); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(p.near, b); err != nil {
+			return err
+		}
+		p.took = append(p.took, time.Since(began))
+		if i%pollerTimers == 0 {
+			began = time.Now()
+			<-time.After(pollerTimer)
+			p.late = append(p.late, time.Since(began)-pollerTimer)
+		}
+	}
+	p.late.report(found)
+	found[vLate] = found[vP50]
+	p.took.report(found)
+	return nil
+}
+
+// vLate is the median of how late timers were.
+const vLate = "late_ns"
+
+func (p *poller) close() error {
+	err := errors.Join(p.near.Close(), p.far.Close())
+	if p.rt != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), tearDown)
+		defer cancel()
+		err = errors.Join(err, p.rt.Close(ctx))
+	}
+	return err
+}
