@@ -72,7 +72,9 @@ static void build(struct vb_qp_ex *q, struct vb_send_wr *wr)
 	uint64_t levels = wr->wr.words[2];
 
 	q->wr_id = wr->wr_id;
-	q->wr_flags = wr->send_flags & ~(unsigned int)VB_SEND_INLINE; /* said by the setter */
+	/* INLINE too, although the setter says it: rxe's setter copies the data and leaves the
+	 * flag to who posts (wr_set_inline_data, providers/rxe/rxe.c). */
+	q->wr_flags = wr->send_flags;
 	switch (wr->opcode) {
 	case VB_WR_RDMA_WRITE:
 		q->wr_rdma_write(q, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
