@@ -21,8 +21,11 @@ type Payload struct {
 // until the operation completes.
 type Send struct {
 	Opcode verbs.WROpcode
-	Flags  verbs.SendFlags // FENCE and SOLICITED; the others are the reactor's
-	Imm    uint32          // host order
+	// Flags are FENCE, SOLICITED and INLINE; the others are the reactor's. INLINE is for a
+	// SEND or WRITE of at most Queue.Inline bytes in memory that the processor sees: the
+	// device has them with the request and need not fetch them.
+	Flags  verbs.SendFlags
+	Imm    uint32 // host order
 	Remote uint64
 	RKey   uint32
 	// Compare and Swap, or Add, of an atomic. Its local element is provided by
@@ -127,7 +130,7 @@ func kindOf(o verbs.WROpcode) Kind {
 // check refuses what a device would refuse, so that a failed post is never the
 // caller's doing; it returns the bytes to move.
 func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
-	if extra := s.Flags &^ (verbs.SendFence | verbs.SendSolicited); extra != 0 {
+	if extra := s.Flags &^ (verbs.SendFence | verbs.SendSolicited | verbs.SendInline); extra != 0 {
 		return 0, fmt.Errorf("%w: flags %v are not the caller's to set", ErrRequest, extra)
 	}
 	k := kindOf(s.Opcode)
@@ -136,7 +139,7 @@ func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
 	}
 	switch {
 	case k >= KindAtomicWrite || k == KindAtomic: // those without a payload
-		if len(p.SGEs) != 0 || p.Inline != nil || p.Header != nil {
+		if len(p.SGEs) != 0 || p.Inline != nil || p.Header != nil || s.Flags&verbs.SendInline != 0 {
 			return 0, fmt.Errorf("%w: %v with buffers of its own", ErrRequest, s.Opcode)
 		}
 		return checkWordless(k, s)
@@ -154,7 +157,19 @@ func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
 	if most := q.r.device.MaxSGERead; s.Opcode == verbs.WRRDMARead && most > 0 && len(p.SGEs) > most {
 		return 0, fmt.Errorf("%w: a READ into %d elements, the device takes %d", ErrRequest, len(p.SGEs), most)
 	}
-	return q.checkSGEs(p.SGEs, len(p.Header), q.maxMessage())
+	n, err := q.checkSGEs(p.SGEs, len(p.Header), q.maxMessage())
+	if err == nil && s.Flags&verbs.SendInline != 0 {
+		err = q.checkInline(k, s.Opcode, n)
+	}
+	return n, err
+}
+
+// checkInline refuses what a request of kind k cannot carry in itself.
+func (q *Queue) checkInline(k Kind, op verbs.WROpcode, n uint32) error {
+	if k != KindSend && k != KindWrite || uint64(n) > uint64(q.inline) {
+		return fmt.Errorf("%w: %v of %d bytes inline, the queue takes %d of a SEND or WRITE", ErrRequest, op, n, q.inline)
+	}
+	return nil
 }
 
 // checkSGEs returns the bytes of a header and elements, of which a message

@@ -45,7 +45,9 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 			p reactor.Payload
 		}{
 			"SIGNALED":                       {with(verbs.SendSignaled), reactor.Payload{SGEs: sges(word)}},
-			"INLINE":                         {with(verbs.SendInline), reactor.Payload{SGEs: sges(word)}},
+			"INLINE longer than the queue":   {with(verbs.SendInline), reactor.Payload{SGEs: sges(word), Header: make([]byte, 25)}},
+			"a READ with INLINE":             {reactor.Send{Opcode: verbs.WRRDMARead, Flags: verbs.SendInline, Remote: addr, RKey: key}, reactor.Payload{SGEs: sges(word)}},
+			"an atomic with INLINE":          {reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Flags: verbs.SendInline, Remote: addr, RKey: key}, reactor.Payload{}},
 			"a flag nobody knows":            {with(1 << 30), reactor.Payload{SGEs: sges(word)}},
 			"TSO":                            {of(verbs.WRTSO), reactor.Payload{SGEs: sges(word)}},
 			"an opcode nobody knows":         {of(250), reactor.Payload{}},

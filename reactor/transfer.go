@@ -10,7 +10,8 @@ import (
 // Transfer is a WRITE or READ of one piece: what a Send and its Payload say, without
 // what the other requests need. Most requests are of this kind.
 type Transfer struct {
-	Opcode verbs.WROpcode // RDMA_WRITE, RDMA_WRITE_WITH_IMM or RDMA_READ
+	Opcode verbs.WROpcode  // RDMA_WRITE, RDMA_WRITE_WITH_IMM or RDMA_READ
+	Flags  verbs.SendFlags // INLINE or none, as in Send
 	Imm    uint32         // host order
 	Remote uint64
 	RKey   uint32
@@ -47,7 +48,8 @@ func (q *Queue) admit(ctx context.Context, t *Transfer, m Manner) (uint32, error
 
 // transfers tells whether t, of kind k, is a transfer of this queue.
 func (q *Queue) transfers(t *Transfer, k Kind) bool {
-	return (k == KindWrite || k == KindRead) && q.requests.Has(t.Opcode) && t.Local.Length <= q.r.maxMessage
+	return (k == KindWrite || k == KindRead) && q.requests.Has(t.Opcode) && t.Local.Length <= q.r.maxMessage &&
+		(t.Flags == 0 || t.Flags == verbs.SendInline && k == KindWrite && uint64(t.Local.Length) <= uint64(q.inline))
 }
 
 // noTransfer says why not.
@@ -55,7 +57,13 @@ func (q *Queue) noTransfer(t *Transfer, k Kind) error {
 	if k != KindWrite && k != KindRead || !q.requests.Has(t.Opcode) {
 		return fmt.Errorf("%w: %v is no transfer of a queue of type %v", ErrRequest, t.Opcode, q.cfg.Type)
 	}
-	return tooLong(uint64(t.Local.Length), uint64(q.r.maxMessage))
+	switch {
+	case t.Local.Length > q.r.maxMessage:
+		return tooLong(uint64(t.Local.Length), uint64(q.r.maxMessage))
+	case t.Flags != verbs.SendInline:
+		return fmt.Errorf("%w: flags %v are none of a transfer", ErrRequest, t.Flags)
+	}
+	return q.checkInline(k, t.Opcode, t.Local.Length)
 }
 
 // fillTransfer writes slot i, which is the caller's, but for its future. The transfer is
@@ -72,7 +80,7 @@ func (q *Queue) fillTransfer(i uint32, t *Transfer, k Kind) {
 		e.Addr, e.Length, e.LKey = t.Local.Addr, t.Local.Length, t.Local.LKey
 		w.NumSGE = 1
 	}
-	w.Opcode, w.Flags, w.ImmData = t.Opcode, 0, verbs.NetworkOrder(t.Imm)
+	w.Opcode, w.Flags, w.ImmData = t.Opcode, t.Flags, verbs.NetworkOrder(t.Imm)
 	w.SetRDMA(t.Remote, t.RKey)
 	if q.rec != nil {
 		q.rec.submitted(q.r, i)

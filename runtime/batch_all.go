@@ -83,6 +83,7 @@ func (s *several) transfer(ctx context.Context, ops []Op, tag uint64) (f Future,
 	var t reactor.Transfer
 	t.Opcode, t.Remote, t.RKey = op.opcode, op.remote.Addr, op.remote.RKey
 	t.Local.Addr, t.Local.Length, t.Local.LKey = local.addr, uint32(local.Len()), local.lkey
+	t.Flags = c.carries(op.opcode, local)
 	t.Sink, t.Tag = s.sink, tag
 	if l := local.lease; l != nil {
 		t.Lease = l

@@ -113,8 +113,9 @@ type Options struct {
 	// MaxSGE is how many pieces a gathered or scattered operation may have;
 	// default DefaultMaxSGE.
 	MaxSGE int
-	// Inline is up to how many bytes SendBytes copies into the request itself;
-	// default DefaultInline, -1: never.
+	// Inline is up to how many bytes a SEND or WRITE carries in the request itself, copied
+	// when it is posted, so that the device need not fetch them; default
+	// DefaultInline, -1: never. Memory of another device it always fetches.
 	Inline int
 	// Shared is where a raw connection takes its receives from, instead of from
 	// RecvCredits of its own: one of the same runtime, not closed; default nil.

@@ -215,6 +215,7 @@ func (c *Conn) lend(t *reactor.Transfer, op verbs.WROpcode, local *Slice, remote
 	// large loads, for which the processor waits until those are through.
 	t.Opcode, t.Remote, t.RKey = op, remote.Addr, remote.RKey
 	t.Local.Addr, t.Local.Length, t.Local.LKey = local.addr, uint32(local.Len()), local.lkey
+	t.Flags = c.carries(op, local)
 	if l := local.lease; l != nil {
 		if l.memory != c.rt.mem {
 			return local.of(c.rt.mem)
@@ -225,6 +226,16 @@ func (c *Conn) lend(t *reactor.Transfer, op verbs.WROpcode, local *Slice, remote
 		t.Lease = l
 	}
 	return nil
+}
+
+// carries is INLINE for what a request of one piece carries in itself: few bytes of a
+// WRITE, in memory that this process sees. The device then has them with the request, and
+// need not fetch them.
+func (c *Conn) carries(op verbs.WROpcode, local *Slice) verbs.SendFlags {
+	if n := len(local.b); op == verbs.WRRDMARead || n == 0 || n > min(c.q.Inline(), c.opts.Inline) {
+		return 0
+	}
+	return verbs.SendInline
 }
 
 // submit posts.

@@ -41,6 +41,9 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w way) 
 	var space [stackSGEs]verbs.SGE
 	var p reactor.Payload
 	if p.SGEs, s.Lease, err = leaseAll(c.rt.mem, space[:0], locals); err == nil {
+		if c.headerSize()+total <= min(c.q.Inline(), c.opts.Inline) && near(locals) {
+			s.Flags |= verbs.SendInline // as Conn.carries says
+		}
 		if f, err = c.post(ctx, &s, p, total, w); err == nil {
 			return f, nil
 		}
@@ -50,6 +53,18 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w way) 
 	}
 	c.creditBack(verbs.WRSend)
 	return f, err
+}
+
+// near tells whether there is something in locals, all of it in memory that this process
+// sees.
+func near(locals []Slice) bool {
+	n := 0
+	for i := range locals {
+		if n += len(locals[i].b); locals[i].far > 0 {
+			return false
+		}
+	}
+	return n > 0
 }
 
 // SendBytes sends a copy of p as one message: p may lie anywhere, and is the

@@ -35,6 +35,7 @@ func (c *Conn) StartIn(t Turn, op *Op, sink Sink, tag uint64) error {
 	var tr reactor.Transfer
 	tr.Opcode, tr.Remote, tr.RKey = op.opcode, op.remote.Addr, op.remote.RKey
 	tr.Local.Addr, tr.Local.Length, tr.Local.LKey = local.addr, uint32(local.Len()), local.lkey
+	tr.Flags = c.carries(op.opcode, local)
 	tr.Sink, tr.Tag = sink, tag
 	if l := local.lease; l != nil {
 		if l.memory != c.rt.mem {

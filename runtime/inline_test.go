@@ -1,0 +1,92 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: a SEND or WRITE of up to Options.Inline bytes carries them in the request, by
+// whichever call it is started: the device looks at no key of theirs. More it fetches by
+// the key; and everything where Inline is -1.
+func TestShortRequestsCarryTheirBytes(t *testing.T) {
+	const size = 2 * DefaultInline
+	send := func(ctx context.Context, c *Conn, local Slice, _ Remote) error {
+		return awaited(ctx)(c.Send(ctx, local))
+	}
+	write := func(ctx context.Context, c *Conn, local Slice, remote Remote) error {
+		return awaited(ctx)(c.Write(ctx, local, remote))
+	}
+	ways := map[string]func(context.Context, *Conn, Slice, Remote) error{
+		"Write": write,
+		"Send":  send,
+		"WriteWait": func(ctx context.Context, c *Conn, local Slice, remote Remote) error {
+			_, err := c.WriteWait(ctx, local, remote)
+			return err
+		},
+		"DoAll": func(ctx context.Context, c *Conn, local Slice, remote Remote) error {
+			fs := make([]Future, 1)
+			if _, err := c.Batch().DoAll(ctx, []Op{WriteOp(local, remote)}, fs); err != nil {
+				return err
+			}
+			return awaited(ctx)(fs[0], nil)
+		},
+		"StartIn": func(ctx context.Context, c *Conn, local Slice, remote Remote) error {
+			op, ended := WriteOp(local, remote), make(chan error, 1)
+			first := turnSink(func(t Turn, _ Result, err error) {
+				if err == nil {
+					err = c.StartIn(t, &op, turnSink(func(_ Turn, _ Result, err error) { ended <- err }), 0)
+				}
+				if err != nil {
+					ended <- err
+				}
+			})
+			none := WriteOp(Slice{}, remote)
+			if err := c.TryStart(&none, first, 0); err != nil {
+				return err
+			}
+			c.Batch().Flush()
+			return <-ended
+		},
+		"WriteV": func(ctx context.Context, c *Conn, local Slice, remote Remote) error {
+			return awaited(ctx)(c.WriteV(ctx, []Slice{local}, remote))
+		},
+	}
+	for name, way := range ways {
+		for _, c := range []struct {
+			o    Options
+			n    int
+			good bool
+		}{
+			{Options{Raw: true}, DefaultInline, true}, {Options{Raw: true}, DefaultInline + 1, false},
+			{Options{}, 8, true}, {Options{Inline: 8, Raw: true}, 8, true}, {Options{Inline: 8, Raw: true}, 9, false},
+			{Options{Inline: -1, Raw: true}, 1, false}, {Options{Inline: -1}, 1, false},
+		} {
+			a, b := connected(t, Config{Conn: c.o})
+			far, own := must2(b.rt.NewRegion(size, allAccess))(t), must2(a.rt.NewRegion(size, verbs.AccessLocalWrite))(t)
+			if c.o.Raw {
+				f := must2(b.PostRecv(must2(far.Slice(0, size))(t)))(t)
+				defer f.Discard()
+			}
+			local := must2(own.Slice(0, c.n))(t)
+			local.lkey ^= 0xffff00 // nobody's
+			err := way(testContext(t), a, local, must2(far.Remote(0, size))(t))
+			var refused *verbs.WCError // LOC_PROT_ERR; Soft-RoCE flushes the request (verbs/ibv, deviations)
+			if (err == nil) != c.good || err != nil && !errors.As(err, &refused) {
+				t.Errorf("%s of %d bytes, Inline %d, raw %v: %v; carried: %v", name, c.n, c.o.Inline, c.o.Raw, err, c.good)
+			}
+		}
+	}
+}
+
+// awaited waits for what was started.
+func awaited(ctx context.Context) func(Future, error) error {
+	return func(f Future, err error) error {
+		if err == nil {
+			_, err = f.Await(ctx)
+		}
+		return err
+	}
+}
