@@ -90,3 +90,39 @@ func awaited(ctx context.Context) func(Future, error) error {
 		return err
 	}
 }
+
+// Rule: what a request carries in itself arrives whole also from a list that is posted by
+// the extended calls, as one with a FLUSH is: Soft-RoCE's provider took the bytes for
+// elements, unless posting itself says INLINE.
+func TestInlineBytesBesideAFlushArrive(t *testing.T) { onBeds(t, inlineBesideAFlush) }
+
+func inlineBesideAFlush(t *testing.T, d bed) {
+	a, b := d.connected(t, Config{})
+	ctx := testContext(t)
+	far := must2(b.rt.NewRegion(8, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessFlushGlobal))(t)
+	own := must2(a.rt.NewRegion(8, verbs.AccessLocalWrite))(t)
+	const text = "short"
+	copy(own.Bytes(), text)
+	at := must2(far.Remote(0, 8))(t)
+	fs := make([]Future, 3)
+	ops := []Op{SendBytesOp([]byte(text)), WriteOp(must2(own.Slice(0, 8))(t), at), FlushOp(at, verbs.FlushGlobal)}
+	if _, err := a.Batch().DoAll(ctx, ops, fs); err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range fs {
+		if _, err := f.Await(ctx); err != nil {
+			t.Fatalf("operation %d: %v", i, err)
+		}
+	}
+	m := must2(b.RecvWait(ctx))(t)
+	if got := string(m.Data); got != text {
+		t.Errorf("sent %q, received %q", text, got)
+	}
+	if err := m.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if got := string(far.Bytes()[:len(text)]); got != text {
+		t.Errorf("written %q, there is %q", text, got)
+	}
+	mustClose(t, own, far)
+}
