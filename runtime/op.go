@@ -85,7 +85,7 @@ func (c *Conn) startOp(ctx context.Context, op *Op, w way) (f Future, err error)
 		if w.sink == nil {
 			return c.postRecvFuture(op.locals(), w)
 		}
-		return f, c.postRecv(op.locals(), &rawRecv{c: c, sink: w.sink}, w)
+		return f, c.postRecv(op.locals(), newRawRecv(c, w.sink), w)
 	}
 	return f, fmt.Errorf("%w: the zero Op", reactor.ErrRequest)
 }

@@ -147,18 +147,24 @@ func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n i
 func (c *Conn) PostRecv(locals ...Slice) (Future, error) { return c.postRecvFuture(locals, way{}) }
 
 func (c *Conn) postRecvFuture(locals []Slice, w way) (Future, error) {
-	s := &rawRecv{c: c}
-	var f Future
-	s.promise, f = c.sh.r.Futures().New(c.sh.r.Driver())
+	s := newRawRecv(c, nil)
+	promise, f := c.sh.r.Futures().New(c.sh.r.Driver())
+	s.promise = promise
 	if err := c.postRecv(locals, s, w); err != nil {
-		s.promise.Settle(Result{}, err)
+		promise.Settle(Result{}, err)
 		f.Discard()
 		return Future{}, err
 	}
 	return f, nil
 }
 
+// postRecv posts a receive for s, which ends with an error.
 func (c *Conn) postRecv(locals []Slice, s *rawRecv, w way) (err error) {
+	defer func() {
+		if err != nil {
+			s.give()
+		}
+	}()
 	if !c.opts.Raw {
 		return fmt.Errorf("%w: receives of a managed connection are its own", ErrMode)
 	}

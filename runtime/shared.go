@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/reactor"
@@ -109,14 +110,16 @@ func (s *SharedRecv) PostRecv(locals ...Slice) (f futures.Future[Arrival], err e
 	if sges, r.Lease, err = leaseAll(s.rt.mem, space[:0], locals); err != nil {
 		return f, err
 	}
-	t := &taking{s: s}
-	t.promise, f = s.rt.arrivals.New(s.sh.r.Driver())
+	t := takings.Get().(*taking)
+	promise, f := s.rt.arrivals.New(s.sh.r.Driver())
+	t.s, t.promise = s, promise
 	r.Sink = t
 	if err = s.q.PostRecv(&r, sges); err != nil {
 		if r.Lease != nil {
 			r.Lease.End()
 		}
-		t.promise.Settle(Arrival{}, err)
+		t.give()
+		promise.Settle(Arrival{}, err)
 		f.Discard()
 		return futures.Future[Arrival]{}, err
 	}
@@ -129,16 +132,27 @@ type taking struct {
 	promise futures.Promise[Arrival]
 }
 
+// takings are those that nobody has.
+var takings = sync.Pool{New: func() any { return new(taking) }}
+
+// give is its end.
+func (t *taking) give() {
+	*t = taking{}
+	takings.Put(t)
+}
+
 // Complete implements reactor.Sink.
 func (t *taking) Complete(_ Turn, r Result, err error) {
-	a := Arrival{Result: r, Conn: t.s.conns[r.QPNum]}
+	s, promise := t.s, t.promise
+	t.give()
+	a := Arrival{Result: r, Conn: s.conns[r.QPNum]}
 	if a.Conn != nil && err == nil {
 		a.Conn.q.Heard()
 		if r.Flags&verbs.WCWithInv != 0 {
 			a.Conn.invalidated(r.Imm)
 		}
 	}
-	t.promise.Settle(a, err)
+	promise.Settle(a, err)
 }
 
 // Close ends the queue; what is posted completes with ErrClosed.

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/futures"
@@ -9,23 +10,41 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// rawRecv settles the future of a raw connection's receive, or tells its sink.
+// rawRecv settles the future of a raw connection's receive, or tells its sink. It is the
+// poster's until it is posted, then the receive's, and ends with either: see rawRecvs.
 type rawRecv struct {
 	c       *Conn
 	promise futures.Promise[Result]
 	sink    Sink // nil: the promise
 }
 
+// rawRecvs are those that nobody has.
+var rawRecvs = sync.Pool{New: func() any { return new(rawRecv) }}
+
+// newRawRecv is one of c's; give is its end.
+func newRawRecv(c *Conn, sink Sink) *rawRecv {
+	s := rawRecvs.Get().(*rawRecv)
+	s.c, s.sink = c, sink
+	return s
+}
+
+func (s *rawRecv) give() {
+	*s = rawRecv{}
+	rawRecvs.Put(s)
+}
+
 // Complete implements reactor.Sink.
 func (s *rawRecv) Complete(t Turn, r Result, err error) {
+	of := *s
+	s.give() // who is told may post the next
 	if r.Flags&verbs.WCWithInv != 0 {
-		s.c.invalidated(r.Imm)
+		of.c.invalidated(r.Imm)
 	}
-	if s.sink != nil {
-		s.sink.Complete(t, r, err)
+	if of.sink != nil {
+		of.sink.Complete(t, r, err)
 		return
 	}
-	s.promise.Settle(r, err)
+	of.promise.Settle(r, err)
 }
 
 // multi is an operation made of several: it is settled when the last of them

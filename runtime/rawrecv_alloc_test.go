@@ -1,0 +1,61 @@
+//go:build !race
+
+package runtime
+
+import (
+	"context"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: messages of raw connections allocate nothing, their receives included, which are
+// a connection's own or shared.
+func TestRawReceivesAllocateNothing(t *testing.T) { onBeds(t, rawReceivesAllocateNothing) }
+
+func rawReceivesAllocateNothing(t *testing.T, d bed) {
+	a, b := d.connected(t, Config{Conn: Options{Raw: true}})
+	into := mine(t, b.rt)
+	batch := b.Batch()
+	exchanges(t, a, func() (futures.Future[Result], error) {
+		f, err := batch.PostRecv(into)
+		batch.Flush()
+		return f, err
+	})
+
+	s, _, clients := sharing(t, d, 4, 1)
+	into = mine(t, s.rt)
+	exchanges(t, clients[0], func() (futures.Future[Arrival], error) { return s.PostRecv(into) })
+}
+
+// exchanges posts a receive and sends what it takes, again and again.
+func exchanges[T any](t *testing.T, from *Conn, post func() (futures.Future[T], error)) {
+	t.Helper()
+	ctx := context.Background() // the test's own timer would be in the count
+	out := mine(t, from.rt)
+	exchange := func() {
+		f, err := post()
+		if err == nil {
+			_, err = from.SendWait(ctx, out)
+		}
+		if err == nil {
+			_, err = f.Await(ctx)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	exchange()
+	if n := testing.AllocsPerRun(1000, exchange); n >= 0.5 {
+		t.Errorf("%v allocations an exchange", n)
+	}
+}
+
+// mine is a word of memory.
+func mine(t *testing.T, rt *Runtime) Slice {
+	t.Helper()
+	r := must2(rt.NewRegion(8, verbs.AccessLocalWrite))(t)
+	t.Cleanup(func() { mustClose(t, r) })
+	return must2(r.Slice(0, 8))(t)
+}
