@@ -132,8 +132,7 @@ func (r *Reactor) spin(cfg *turn.Config) error {
 // anything to the device meanwhile: so it is a slice of about sliceTime, and shorter
 // where the device is slow. Two looks at the clock are a quarter of a synchronous
 // operation, and far more where the clock is no register but a device (HPET, an emulated
-// machine): so when a slice was of the right length the next unlookedSlices are taken to
-// be.
+// machine): so when the longest slice was in time the next unlookedSlices are taken to be.
 const (
 	sliceRounds    = 32
 	sliceTime      = 5 * time.Microsecond
@@ -160,7 +159,9 @@ func (r *Reactor) crossing(posts int, alone bool) error {
 		r.unlooked--
 	case time.Since(began) <= sliceTime+r.glance:
 		// The machine may have taken the processor away: so it grows again.
-		r.slice, r.unlooked = min(r.slice+1, sliceRounds), unlookedSlices
+		if r.slice = min(r.slice+1, sliceRounds); r.slice == sliceRounds {
+			r.unlooked = unlookedSlices
+		}
 	case r.slice == 1:
 		r.unlooked = unlookedSlices
 	default:

@@ -22,8 +22,9 @@ type Payload struct {
 type Send struct {
 	Opcode verbs.WROpcode
 	// Flags are FENCE, SOLICITED and INLINE; the others are the reactor's. INLINE is for a
-	// SEND or WRITE of at most Queue.Inline bytes in memory that the processor sees: the
-	// device has them with the request and need not fetch them.
+	// SEND or WRITE of at most Queue.Inline bytes at addresses of the processor's, which
+	// are read when it is posted, for which FENCE does not wait: the device need not fetch
+	// them.
 	Flags  verbs.SendFlags
 	Imm    uint32 // host order
 	Remote uint64

@@ -12,7 +12,7 @@ import (
 type Transfer struct {
 	Opcode verbs.WROpcode  // RDMA_WRITE, RDMA_WRITE_WITH_IMM or RDMA_READ
 	Flags  verbs.SendFlags // INLINE or none, as in Send
-	Imm    uint32         // host order
+	Imm    uint32          // host order
 	Remote uint64
 	RKey   uint32
 	Local  verbs.SGE // of no bytes: no memory

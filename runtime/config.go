@@ -114,8 +114,10 @@ type Options struct {
 	// default DefaultMaxSGE.
 	MaxSGE int
 	// Inline is up to how many bytes a SEND or WRITE carries in the request itself, copied
-	// when it is posted, so that the device need not fetch them; default
-	// DefaultInline, -1: never. Memory of another device it always fetches.
+	// when it is posted, so that the device need not fetch them; with a message's
+	// header, and of a WRITE of one piece. Default DefaultInline, -1: never. Memory of
+	// another device, on demand or zero-based it always fetches; any other the
+	// processor reads.
 	Inline int
 	// Shared is where a raw connection takes its receives from, instead of from
 	// RecvCredits of its own: one of the same runtime, not closed; default nil.

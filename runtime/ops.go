@@ -229,14 +229,19 @@ func (c *Conn) lend(t *reactor.Transfer, op verbs.WROpcode, local *Slice, remote
 }
 
 // carries is INLINE for what a request of one piece carries in itself: few bytes of a
-// WRITE, in memory that this process sees. The device then has them with the request, and
-// need not fetch them.
+// WRITE. The device then has them with the request, and need not fetch them.
 func (c *Conn) carries(op verbs.WROpcode, local *Slice) verbs.SendFlags {
-	if n := len(local.b); op == verbs.WRRDMARead || n == 0 || n > min(c.q.Inline(), c.opts.Inline) {
+	n := len(local.b) // 0 for memory that this process does not see
+	if op == verbs.WRRDMARead || n == 0 || n > min(c.q.Inline(), c.opts.Inline) || local.access&fetched != 0 {
 		return 0
 	}
 	return verbs.SendInline
 }
+
+// fetched is the access of memory that only the device reads: whose address in requests is
+// none of the processor's, and whose pages may not be there, for which the processor would
+// wait while it holds the turn.
+const fetched = verbs.AccessZeroBased | verbs.AccessOnDemand
 
 // submit posts.
 func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, w way) (Future, error) {

@@ -55,12 +55,12 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w way) 
 	return f, err
 }
 
-// near tells whether there is something in locals, all of it in memory that this process
-// sees.
+// near tells whether there is something in locals, all of it in memory that the processor
+// may read for the device.
 func near(locals []Slice) bool {
 	n := 0
 	for i := range locals {
-		if n += len(locals[i].b); locals[i].far > 0 {
+		if n += len(locals[i].b); locals[i].far > 0 || locals[i].access&fetched != 0 {
 			return false
 		}
 	}

@@ -19,7 +19,8 @@ const (
 
 const (
 	// rateTime is for how long the counter is watched: what a look at the clock is off by,
-	// below a microsecond, is then nothing (a hundredth of a thousandth).
+	// below a microsecond, is then nothing (a hundredth of a thousandth). The kernel may
+	// still refine the rate, by a hundredth at most (tsc_refine_calibration_work).
 	rateTime = 100 * time.Millisecond
 	// rateLooks is how many looks at clock and counter are made at each end; the one that
 	// took the shortest counts.

@@ -95,7 +95,7 @@ const (
 // spell is one time of spinning: of the goroutine that spins.
 type spell struct {
 	rounds          int
-	began, at       int64 // 0 until the clock was looked at
+	began, at       int64
 	looked, yielded int64
 	drives          uint64        // Stats.Drives at the last look
 	nothing         atomic.Uint32 // is loaded to let time pass: nobody writes it
@@ -103,14 +103,13 @@ type spell struct {
 
 func (s *spell) local() int { return 0 }
 
-// tick counts a round and reads the clock now and then: not at first, for what a round or
-// two bring needs no clock.
+// tick counts a round and reads the clock now and then.
 func (s *spell) tick() {
-	if s.rounds++; s.rounds%clockRounds != 0 {
-		return
-	}
-	if s.at = now(); s.began == 0 {
+	if s.rounds++; s.began == 0 {
+		s.at = now()
 		s.began, s.looked, s.yielded = s.at, s.at, s.at
+	} else if s.rounds%clockRounds == 0 {
+		s.at = now()
 	}
 }
 

@@ -79,6 +79,10 @@ func after(args []string) []string {
 	return args
 }
 
+// childDelay is how long output is waited for that something may write which a command has
+// left behind.
+const childDelay = 10 * time.Second
+
 func check(r *record, argv []string, out io.Writer) error {
 	if len(argv) == 0 {
 		return errors.New("check: no command")
@@ -87,7 +91,8 @@ func check(r *record, argv []string, out io.Writer) error {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout = io.MultiWriter(out, &said)
 	cmd.Stderr = cmd.Stdout
-	if err := cmd.Run(); err != nil {
+	cmd.WaitDelay = childDelay
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		fmt.Fprintf(out, "FAIL: %v: %v\n", argv, err)
 		r.fails(name{test: r.Step}, fmt.Sprintf("%s%v: %v\n", &said, argv, err))
 		return nil
@@ -100,8 +105,10 @@ func tests(r *record, argv []string, out io.Writer, names bool) error {
 	if len(argv) == 0 {
 		return errors.New("tests: no command")
 	}
+	var said bytes.Buffer // beside the events
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Stderr = out
+	cmd.Stderr = io.MultiWriter(out, &said)
+	cmd.WaitDelay = childDelay
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -116,7 +123,7 @@ func tests(r *record, argv []string, out io.Writer, names bool) error {
 	r.tally = t
 	if err := cmd.Wait(); err != nil && r.Failed == 0 {
 		fmt.Fprintf(out, "FAIL: %v: %v\n", argv, err)
-		r.fails(name{test: r.Step}, fmt.Sprintf("%v: %v\n", argv, err))
+		r.fails(name{test: r.Step}, fmt.Sprintf("%s%v: %v\n", &said, argv, err))
 	}
 	return nil
 }

@@ -132,22 +132,28 @@ func (id *cmID) locked(op string, f func() syscall.Errno) error {
 	if id.isClosed() {
 		return opError(op, id.label, syscall.EBADF, "%w", verbs.ErrClosed)
 	}
-	err := id.failed(op, f())
+	errno := f()
+	var on *deviceContext
+	if id.qp != nil { // written under api, which is held
+		on = id.qp.ctx
+	}
+	err := id.failed(op, on, errno)
 	id.refresh()
 	return err
 }
 
-// failed is failed for a call on an identifier: it notices the device's end. The kernel
+// failed is failed for a call on an identifier, whose queue pair is on a context, or will
+// be; nil for none. It notices the device's end. The kernel
 // closes the identifiers of a device that goes, from a work queue, and says so of every
 // call until its owner destroys them (ucma_get_ctx in drivers/infiniband/core/ucma.c):
 // ENXIO since Linux 5.10, which nothing else answers there. EIO, as it was before, is
 // also what the queue pair's device answers that is gone. The event may come later.
-func (id *cmID) failed(op string, errno syscall.Errno) error {
-	if errno == syscall.ENXIO {
+func (id *cmID) failed(op string, on *deviceContext, errno syscall.Errno) error {
+	switch {
+	case errno == syscall.ENXIO:
 		return opError(op, id.label, errno, "%w", verbs.ErrDeviceRemoved)
-	}
-	if id.qp != nil { // written under api, which is held
-		return id.qp.ctx.failed(op, id.label, errno)
+	case on != nil:
+		return on.failed(op, id.label, errno)
 	}
 	return failed(op, id.label, errno)
 }

@@ -103,7 +103,7 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 		}
 	}
 	if e != 0 {
-		err = failed(op, id.label, e)
+		err = id.failed(op, own.ctx, e)
 	}
 	if err != nil {
 		return errors.Join(err, q.Close())
