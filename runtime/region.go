@@ -64,7 +64,8 @@ func (m *Memory) NewRegion(size int, access verbs.AccessFlags) (*Region, error) 
 // Closing the region does not end the registration, which waits in the cache
 // for the next user. Before the caller unmaps b it must therefore call
 // [Memory.Invalidate]: else the device keeps the old pages, and a new mapping at
-// the same address would be taken for the old one.
+// the same address would be taken for the old one. The device is not the only one to read
+// b: what a request carries in itself (Options.Inline) the processor reads.
 //
 // It blocks on the memory's mutex and enters the kernel. Errors: as NewRegion,
 // *[OwnMemoryError] for memory of this library's, and what mem.Adopt answers, such as for memory of the Go heap, which a device
