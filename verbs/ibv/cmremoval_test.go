@@ -73,10 +73,13 @@ func TestRemovalLetsGoOfLibrdmacmsContext(t *testing.T) {
 func TestCallsOnAnIdentifierTheKernelClosedSayRemoved(t *testing.T) {
 	r := newCMRig(t)
 	id := r.routed(r.listener().LocalAddr().Port())
+	init := &verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, Type: verbs.QPTRC,
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
 	for call, do := range map[string]func() error{
 		"rdma_connect":       func() error { return id.Connect(&verbs.ConnParam{}) },
 		"rdma_resolve_route": func() error { return id.ResolveRoute(time.Second) },
 		"rdma_set_option":    func() error { return id.SetAckTimeout(14) },
+		"rdma_init_qp_attr":  func() error { return id.CreateQP(r.pd, init) },
 		"rdma_migrate_id":    func() error { return id.Migrate(r.ch) },
 	} {
 		r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: call, Err: syscall.ENXIO})
