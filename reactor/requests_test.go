@@ -87,3 +87,33 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 	f, err = a.q.TryPost(&s, reactor.Payload{SGEs: sges(word), Header: make([]byte, 32)})
 	await(t, f, err)
 }
+
+// Rule: the same of a transfer: its one flag is INLINE, for a WRITE that the queue carries.
+func TestTransfersOfOthersAreRefused(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{Inline: 32})
+	defer b.close(t)
+	defer a.close(t)
+	addr, key := b.remote(0)
+	_, local := a.bytes(0, 40)
+	for name, c := range map[string]struct {
+		op    verbs.WROpcode
+		flags verbs.SendFlags
+		n     uint32
+		good  bool
+	}{
+		"INLINE that fits":   {verbs.WRRDMAWrite, verbs.SendInline, 32, true},
+		"INLINE too long":    {verbs.WRRDMAWrite, verbs.SendInline, 33, false},
+		"a READ with INLINE": {verbs.WRRDMARead, verbs.SendInline, 8, false},
+		"SIGNALED":           {verbs.WRRDMAWrite, verbs.SendSignaled, 8, false},
+		"no flag":            {verbs.WRRDMAWrite, 0, 33, true},
+	} {
+		tr := reactor.Transfer{Opcode: c.op, Flags: c.flags, Remote: addr, RKey: key, Local: verbs.SGE{Addr: local.Addr, Length: c.n, LKey: local.LKey}}
+		f, err := a.q.Transfer(bounded(t), &tr, reactor.Wait)
+		if err == nil {
+			_, err = f.Await(bounded(t))
+		}
+		if c.good && err != nil || !c.good && !errors.Is(err, reactor.ErrRequest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
