@@ -22,6 +22,9 @@ type tally struct {
 // failure is something that failed, with what it wrote.
 type failure struct{ Package, Test, Output string }
 
+// String is the package and the test; either may be empty.
+func (f failure) String() string { return strings.TrimSpace(short(f.Package) + " " + f.Test) }
+
 // failureBytes is how much of what a failure wrote is said again at the end, from its
 // beginning and from its end. All of it stands where it happened.
 const failureBytes = 3000
@@ -136,6 +139,9 @@ func (c *counter) end(e event) {
 			}
 			fmt.Fprint(c.out, said.String())
 			c.tally.fails(name{pkg: e.Package}, said.String())
+		} else {
+			// Counted with its tests; what the package itself has to say (a leak) is theirs to explain.
+			fmt.Fprint(c.out, strings.Join(c.output[name{pkg: e.Package}], ""))
 		}
 	}
 	maps.DeleteFunc(c.output, func(n name, _ []string) bool { return n.pkg == e.Package })

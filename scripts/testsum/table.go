@@ -7,15 +7,17 @@ import (
 	"strings"
 )
 
-// table prints what the steps did, then the tests that were not run with their
-// reasons, then what failed, then the closing line; it reports whether the run failed.
-// A run without a single test has failed.
+// table prints what failed and what it wrote, then what the steps did, then the tests
+// that were not run with their reasons, then the names of what failed, then the closing
+// line; it reports whether the run failed. A run without a single test has failed.
 func table(out io.Writer, records []record) (failed bool) {
 	var sum tally
 	width, notRun := len("step"), 0
 	for _, r := range records {
 		width = max(width, len(r.Step))
+		sum.Failures = append(sum.Failures, r.Failures...)
 	}
+	again(out, sum.Failures)
 	fmt.Fprintf(out, "\n%-*s  %8s  %7s  %7s  %7s  %10s\n", width, "step", "seconds", "passed", "failed", "skipped", "not applic.")
 	for _, r := range records {
 		if r.NotRun != "" {
@@ -29,11 +31,15 @@ func table(out io.Writer, records []record) (failed bool) {
 		sum.Failed += r.Failed
 		sum.Skipped = append(sum.Skipped, r.Skipped...)
 		sum.NotApplicable = append(sum.NotApplicable, r.NotApplicable...)
-		sum.Failures = append(sum.Failures, r.Failures...)
 	}
 	list(out, "skipped", sum.Skipped)
 	list(out, "not applicable", sum.NotApplicable)
-	again(out, sum.Failures)
+	if len(sum.Failures) > 0 {
+		fmt.Fprintln(out)
+	}
+	for _, f := range sum.Failures {
+		fmt.Fprintf(out, "FAILED: %s\n", f)
+	}
 	steps := len(records) - notRun
 	fmt.Fprintf(out, "\n%d steps run, %d not run; %d tests skipped, %d cases not applicable\n",
 		steps, notRun, len(sum.Skipped), len(sum.NotApplicable))
@@ -66,11 +72,12 @@ func list(out io.Writer, title string, skips []skip) {
 	}
 }
 
-// again says at the end what failed and what it wrote: in a long run nobody finds it
-// where it happened.
+// again says what failed and what it wrote: in a long run nobody finds it where it
+// happened. It comes before the table because the skips after it are long: who keeps
+// only a part of the output has the table and what is around it.
 func again(out io.Writer, failures []failure) {
 	for _, f := range failures {
-		fmt.Fprintf(out, "\nFAILED: %s\n%s", strings.TrimSpace(short(f.Package)+" "+f.Test), f.Output)
+		fmt.Fprintf(out, "\nFAILED: %s\n%s", f, f.Output)
 	}
 }
 

@@ -44,6 +44,14 @@ func TestCountsLeaves(t *testing.T) {
 	}
 }
 
+// What a package says beside a test that failed is printed, and is no further failure.
+func TestPackageSpeaksBesideItsTests(t *testing.T) {
+	c, out := counted(t, "run A", "output A:     x_test.go:1: in a\n", "fail A", "output : leak: left behind\n", "fail ")
+	if c.Failed != 1 || !strings.Contains(out, "left behind") {
+		t.Errorf("counted %+v, printed %q", c, out)
+	}
+}
+
 // Asked for the names, it prints those of the leaves that passed.
 func TestNamesWhatPassed(t *testing.T) {
 	var out bytes.Buffer
@@ -115,8 +123,8 @@ func TestStepsToTable(t *testing.T) {
 	}
 }
 
-// What failed is said again at the end, with what it wrote; tests that are skipped for
-// one reason are one line.
+// What failed is said again before the table, with what it wrote, and named behind the
+// skips; tests that are skipped for one reason are one line.
 func TestTableSaysAgainWhatFailed(t *testing.T) {
 	c, _ := counted(t, "run A", "output A:     x_test.go:1: no NUMA\n", "skip A", "run B", "output B:     x_test.go:2: no NUMA\n", "skip B",
 		"run F", "output F:     x_test.go:3: "+strings.Repeat("long ", 2*failureBytes)+"the end\n", "fail F", "fail ")
@@ -125,9 +133,13 @@ func TestTableSaysAgainWhatFailed(t *testing.T) {
 	if want := "  4 x p: no NUMA: A B\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("%q is not in:\n%s", want, &out)
 	}
-	_, end, _ := strings.Cut(out.String(), "\nFAILED: p F\n    x_test.go:3: long ")
-	if !strings.Contains(end, "the end\n") || len(end) > 5*failureBytes {
-		t.Errorf("F is not said again, or not shortened, before the end:\n%s", &out)
+	said, rest, _ := strings.Cut(out.String(), "\nstep ")
+	_, said, _ = strings.Cut(said, "\nFAILED: p F\n    x_test.go:3: long ")
+	if !strings.Contains(said, "the end\n") || len(said) > 5*failureBytes {
+		t.Errorf("F is not said again, or not shortened, before the table:\n%s", &out)
+	}
+	if _, end, _ := strings.Cut(rest, "no NUMA: A B\n"); !strings.Contains(end, "\nFAILED: p F\n") {
+		t.Errorf("F is not named behind the skips:\n%s", &out)
 	}
 }
 
