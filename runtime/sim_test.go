@@ -2,13 +2,12 @@ package runtime
 
 import (
 	"os"
-	goruntime "runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/leak"
-	"github.com/verbena-rdma/verbena/internal/mem"
 )
 
 // simCoverage is from how many operations on a run must have met everything.
@@ -27,29 +26,14 @@ func fromEnv(t testing.TB, name string, fallback uint64) uint64 {
 	return v
 }
 
-// leakCheck notes what there is; the function that it returns looks for more. A
-// test that failed may well have left something.
-func leakCheck(t testing.TB) func() {
-	before, err := leak.Take()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		if t.Failed() {
-			return
-		}
-		if err := before.Check(10 * time.Second); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // simulate runs one world, and fails t with the seed if a rule is broken.
 func simulate(t testing.TB, seed uint64, ops int) (hash uint64, w *simWorld) {
 	notOnDevice(t, "virtual time")
 	t.Helper()
-	arenas, bytes := mem.Live()
-	before := goruntime.NumGoroutine()
+	before, err := leak.Take()
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer func() {
 		if f := recover(); f != nil {
 			broken, ours := f.(simFailure)
@@ -61,15 +45,12 @@ func simulate(t testing.TB, seed uint64, ops int) (hash uint64, w *simWorld) {
 		}
 	}()
 	w = newSimWorld(seed, ops)
-	if n := goruntime.NumGoroutine(); n > before {
-		t.Errorf("opening the runtimes started %d goroutines", n-before)
+	if started := before.Started(); len(started) > 0 {
+		t.Errorf("opening the runtimes started %d goroutines:\n%s", len(started), strings.Join(started, "\n"))
 	}
 	hash = w.run()
-	if n := goruntime.NumGoroutine(); n > before {
-		t.Errorf("the run started %d goroutines", n-before)
-	}
-	if a, b := mem.Live(); a != arenas || b != bytes {
-		t.Errorf("the run left %d mappings of %d bytes", a-arenas, b-bytes)
+	if err := before.Check(0); err != nil { // at once: nothing of it runs any more
+		t.Error(err)
 	}
 	return hash, w
 }
@@ -78,8 +59,6 @@ func simulate(t testing.TB, seed uint64, ops int) (hash uint64, w *simWorld) {
 // once; what succeeded has had its effect, once and in order; nothing is written
 // to memory whose lease ended; and after the end nothing is left.
 func TestSimulation(t *testing.T) {
-	clean := leakCheck(t)
-	defer clean()
 	seed := fromEnv(t, "VERBENA_SIM_SEED", uint64(time.Now().UnixNano()))
 	ops := int(fromEnv(t, "VERBENA_SIM_OPS", simOps))
 	t.Logf("VERBENA_SIM_SEED=%d VERBENA_SIM_OPS=%d", seed, ops)
@@ -110,8 +89,6 @@ func TestSimulation(t *testing.T) {
 // Rule: the same seed gives the same packets and the same outcomes, bit for bit;
 // another seed gives others.
 func TestSimulationReplays(t *testing.T) {
-	clean := leakCheck(t)
-	defer clean()
 	seed := fromEnv(t, "VERBENA_SIM_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("VERBENA_SIM_SEED=%d", seed)
 	first, a := simulate(t, seed, simReplayOps)

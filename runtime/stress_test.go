@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/leak"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -69,8 +70,7 @@ func (s *stress) over() bool { return s.done.Load() >= s.target }
 // Rule: as TestSimulation has it, with real goroutines on real time.
 func TestConcurrentStress(t *testing.T) {
 	notOnDevice(t, "the weather of its link is a script")
-	clean := leakCheck(t)
-	defer clean()
+	leak.Check(t)
 	seed := fromEnv(t, "VERBENA_STRESS_SEED", uint64(time.Now().UnixNano()))
 	s := &stress{t: t, seed: seed, target: int64(fromEnv(t, "VERBENA_STRESS_OPS", stressOps))}
 	t.Logf("VERBENA_STRESS_SEED=%d VERBENA_STRESS_OPS=%d", seed, s.target)

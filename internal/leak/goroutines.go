@@ -52,13 +52,15 @@ func parseDump(dump string) []goroutine {
 	return all
 }
 
-// harmless tells goroutines that the standard library starts once and never
-// ends.
+// harmless tells goroutines that Go and its standard library start once and never
+// end.
 func (g goroutine) harmless() bool {
 	for _, f := range []string{
 		"os/signal.signal_recv(", // after the first signal.Notify
 		"os/signal.loop(",
-		"runtime.ensureSigM(", // likewise, on some systems
+		"runtime.ensureSigM(",    // likewise, on some systems
+		"runtime.runFinalizers(", // these two are listed while they run code that is not Go's own
+		"runtime.runCleanups(",
 	} {
 		if strings.Contains(g.text, f) {
 			return true

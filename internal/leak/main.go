@@ -44,8 +44,9 @@ func fuzzing() bool {
 }
 
 // Check fails t if anything begun in it is still there when it ends, after all
-// cleanups that were registered later. It does not go together with tests that
-// run in parallel.
+// cleanups that were registered later. It does not look when the test has failed,
+// which may well have left something. It does not go together with tests that run in
+// parallel.
 func Check(t testing.TB, gauges ...Gauge) {
 	t.Helper()
 	before, err := Take(gauges...)
@@ -53,6 +54,9 @@ func Check(t testing.TB, gauges ...Gauge) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if t.Failed() {
+			return
+		}
 		if err := before.Check(patience); err != nil {
 			t.Error(err)
 		}
