@@ -72,6 +72,29 @@ func TestAPeerIsAskedWithinKeepAliveOfTheLastSign(t *testing.T) {
 	}
 }
 
+// Rule: who was only just connected is asked neither sooner nor later than another. The
+// moments at which all are looked at are the reactor's: the first after a connection was
+// made came at once, and asked a peer that had been silent for a millisecond (found by
+// a test on the null device, whose fault struck that WRITE).
+func TestANewPeerIsAskedAsLate(t *testing.T) {
+	const every = time.Second
+	w := newWatched(t, reactor.Limit{KeepAlive: every})
+	for _, at := range []time.Duration{0, 1, every / 4, every/2 - time.Millisecond} {
+		w.pass(every - w.passed()%every + at)
+		w.do(t, func() { check(t, w.q.SetLimit(reactor.Limit{KeepAlive: every})) })
+		w.settle()
+		before := w.asked()
+		w.pass(every/2 - 1)
+		if n := w.asked() - before; n != 0 {
+			t.Errorf("connected %v after a moment of the reactor: asked %d times within half of KeepAlive", at, n)
+		}
+		w.pass(every/2 + 1)
+		if n := w.asked() - before; n != 1 {
+			t.Errorf("connected %v after a moment of the reactor: asked %d times within KeepAlive", at, n)
+		}
+	}
+}
+
 // Rule: the question has a place of its own: it takes none of the caller's, and
 // waits for none.
 func TestAskingTakesNoPlaceOfTheCallers(t *testing.T) {

@@ -60,6 +60,7 @@ type limit struct {
 
 	askAt   time.Duration // when KeepAlive is looked at next, on the timers' clock
 	askSeen uint32        // signs as of the last time
+	waited  bool          // since the last time half of KeepAlive passes until the next
 }
 
 // SetLimit has the queue watched from now on; with neither Bound nor KeepAlive
@@ -181,12 +182,13 @@ func (q *Queue) ask(now time.Duration) (wait time.Duration, asked bool) {
 		return never, false
 	}
 	if now >= l.askAt {
-		quiet := q.signs() == l.askSeen
-		first := l.askAt == 0
+		quiet := l.waited && q.signs() == l.askSeen
 		half := max(l.KeepAlive/2, 1)
-		// At the same moments for all queues: one wake-up does for them.
+		// At the same moments for all queues: one wake-up does for them. The first time is
+		// when the limit is set, which is none of those.
+		l.waited = l.askAt != 0
 		l.askAt, l.askSeen = (now/half+1)*half, q.signs()
-		if quiet && !first && q.order.len() == 0 && q.failed.get() == nil {
+		if quiet && q.order.len() == 0 && q.failed.get() == nil {
 			// It fails when control requests are out: then somebody asks already.
 			asked = q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: asking{q}}, Payload{}) == nil
 		}
