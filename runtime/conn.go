@@ -87,6 +87,7 @@ type Conn struct {
 	private  []byte // the peer's
 	// oneWR is what one work request of a transfer carries, in bytes. Immutable.
 	oneWR     int
+	inline    int // how many bytes a request carries in itself; written as largest is
 	largest   int // MaxMessage; written before the connection is given to anybody
 	local     netip.AddrPort
 	remote    netip.AddrPort

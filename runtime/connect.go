@@ -180,6 +180,7 @@ func (c *Conn) setup() error {
 		return err
 	}
 	c.q.Bind(c.id.QP(), init.Cap)
+	c.inline = min(c.q.Inline(), c.opts.Inline)
 	c.opts.Shared.join(c)
 	for ; posted < len(c.recvs); posted++ {
 		if err := c.recvs[posted].post(); err != nil { // closed meanwhile

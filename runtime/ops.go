@@ -232,7 +232,7 @@ func (c *Conn) lend(t *reactor.Transfer, op verbs.WROpcode, local *Slice, remote
 // WRITE. The device then has them with the request, and need not fetch them.
 func (c *Conn) carries(op verbs.WROpcode, local *Slice) verbs.SendFlags {
 	n := len(local.b) // 0 for memory that this process does not see
-	if op == verbs.WRRDMARead || n == 0 || n > min(c.q.Inline(), c.opts.Inline) || local.access&fetched != 0 {
+	if op == verbs.WRRDMARead || n == 0 || n > c.inline || local.access&fetched != 0 {
 		return 0
 	}
 	return verbs.SendInline

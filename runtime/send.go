@@ -41,7 +41,7 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w way) 
 	var space [stackSGEs]verbs.SGE
 	var p reactor.Payload
 	if p.SGEs, s.Lease, err = leaseAll(c.rt.mem, space[:0], locals); err == nil {
-		if c.headerSize()+total <= min(c.q.Inline(), c.opts.Inline) && near(locals) {
+		if c.headerSize()+total <= c.inline && near(locals) {
 			s.Flags |= verbs.SendInline // as Conn.carries says
 		}
 		if f, err = c.post(ctx, &s, p, total, w); err == nil {
@@ -77,7 +77,7 @@ func (c *Conn) sendBytes(ctx context.Context, p []byte, w way) (f Future, err er
 	if err := c.mayCarry(len(p)); err != nil {
 		return f, err
 	}
-	if c.headerSize()+len(p) > min(c.q.Inline(), c.opts.Inline) {
+	if c.headerSize()+len(p) > c.inline {
 		buf, err := c.rt.mem.Alloc(len(p))
 		if err != nil {
 			return f, err
