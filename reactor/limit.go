@@ -60,7 +60,7 @@ type limit struct {
 
 	askAt   time.Duration // when KeepAlive is looked at next, on the timers' clock
 	askSeen uint32        // signs as of the last time
-	waited  bool          // since the last time half of KeepAlive passes until the next
+	waited  bool          // the last time was half of KeepAlive before askAt, not less
 }
 
 // SetLimit has the queue watched from now on; with neither Bound nor KeepAlive

