@@ -4,6 +4,9 @@ import "errors"
 
 // heed begins what Stop or StopNow asked for. Runner only.
 func (a *core) heed(how uint32) {
+	// Who asked does it too, after raising the request; but that goroutine may stand still
+	// between the two, while the actor drains an open mailbox, ends, and is told more.
+	a.body.shut()
 	switch a.phase {
 	case fresh: // never started: nothing to end, but what it was sent
 		if how == stopNow {

@@ -119,6 +119,24 @@ func TestStopNowReportsTheRest(t *testing.T) {
 	}
 }
 
+// Rule: an actor that has ended takes nothing, also when who stopped it stands still between
+// raising the request and shutting the mailbox. (A message was lost so, of ten million
+// in `make stress`.)
+func TestWhoHasEndedTakesNothing(t *testing.T) {
+	for how, want := range map[uint32]string{stopDrain: "handled", stopNow: "reported"} {
+		w := newWorld(t, Config{})
+		h := newWhole()
+		close(h.let)
+		r := spawn[string](w, Options{}, h)
+		r.cell.stop.Store(how) // requestStop, as far as it came
+		w.must("telling one whose mailbox is open", r.Tell(w.ctx, "a"))
+		wait(w, "the end", r.Done())
+		if err := r.Tell(w.ctx, "b"); !errors.Is(err, ErrStopped) {
+			t.Errorf("the first %s, then the end: telling: %v, want ErrStopped", want, err)
+		}
+	}
+}
+
 // Rule: an actor that was stopped before it began still handles what it was told
 // (Stop), or reports it (StopNow).
 func TestStopBeforeItBegins(t *testing.T) {
