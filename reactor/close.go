@@ -8,31 +8,28 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Close ends the reactor: its queues must have been released. It waits for the
-// loop and the running callback to return, at most until ctx ends; a later Close
-// goes on from there. It is idempotent and leaves no goroutine, descriptor or
-// mapping behind. Not from the turn or a callback.
+// Close ends the reactor: its queues must have been released. It waits until every
+// goroutine has left the calls in which it found a queue released, and for the loop and the
+// running callback to return. When ctx ends first it returns an error, and what was not
+// reached stays as it was; a later Close goes on from there. It is idempotent, several
+// goroutines may call it, and it leaves no goroutine, descriptor or mapping behind. Not
+// from the turn or a callback.
 //
-// Errors: verbs.ErrBusy while a queue is alive; the context's; the device's.
+// Errors: verbs.ErrBusy while a queue is alive, while the device refuses to give back what
+// a released one had, and, with the context's, if goroutines had not left when ctx ended;
+// the context's; the device's.
 func (r *Reactor) Close(ctx context.Context) error {
-	r.closing.Lock()
-	defer r.closing.Unlock()
+	select {
+	case r.closing <- struct{}{}:
+		defer func() { <-r.closing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if r.destroyed {
 		return nil
 	}
-	var busy error
-	if err := r.Do(ctx, func() {
-		r.Drain() // what released queues left in the completion queues goes, and then their memory
-		if r.live > 0 || len(r.graves) > 0 {
-			busy = errors.Join(fmt.Errorf("%w: reactor with %d queues, and %d released whose users are not all back", verbs.ErrBusy, r.live, len(r.graves)), r.unburied)
-			return
-		}
-		r.closed.Store(true)
-	}); err != nil && !errors.Is(err, ErrClosed) { // closed: by an earlier call that did not get to the end
+	if err := r.shut(ctx); err != nil {
 		return err
-	}
-	if busy != nil {
-		return busy
 	}
 	if r.poller != nil {
 		if err := r.end(ctx); err != nil {
@@ -48,6 +45,46 @@ func (r *Reactor) Close(ctx context.Context) error {
 	})
 	r.timers.stop() // again: who gives the turn up looks at what is due, and may wind the alarm
 	return err
+}
+
+// shut closes the reactor to others, as soon as no queue is left of it.
+func (r *Reactor) shut(ctx context.Context) error {
+	for {
+		var left error
+		var reclaimed <-chan struct{}
+		err := r.Do(ctx, func() { left, reclaimed = r.tryShut() })
+		switch {
+		case errors.Is(err, ErrClosed): // by an earlier call that did not get to the end
+			return nil
+		case err != nil:
+			return err
+		case reclaimed == nil:
+			return left
+		}
+		select {
+		case <-reclaimed:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", left, ctx.Err())
+		}
+	}
+}
+
+// tryShut closes the reactor to others, or returns what keeps it: with reclaimed, which a
+// later turn closes, only released queues that goroutines have not left. Holder only.
+func (r *Reactor) tryShut() (left error, reclaimed <-chan struct{}) {
+	r.Drain() // what released queues left in the completion queues goes, and then their memory
+	if r.live+len(r.graves) == 0 {
+		r.closed.Store(true)
+		return nil, nil
+	}
+	left = errors.Join(fmt.Errorf("%w: reactor with %d queues, and %d released whose users are not all back", verbs.ErrBusy, r.live, len(r.graves)), r.unburied)
+	if r.live > 0 || r.unburied != nil || r.cfg.Stepped { // stepped: nobody else makes a turn
+		return left, nil
+	}
+	if r.reclaimed == nil {
+		r.reclaimed = make(chan struct{})
+	}
+	return left, r.reclaimed
 }
 
 // end ends the reactor's goroutines.

@@ -11,7 +11,7 @@ func (q *Queue) SendUnderWay() (back func()) {
 	if !ok {
 		panic("no send slot")
 	}
-	return func() { q.sendFree.Put(i) }
+	return func() { q.sendFree.Put(i); q.slotHome() }
 }
 
 // ControlUnderWay is a submitter in PostControl.
@@ -20,7 +20,7 @@ func (q *Queue) ControlUnderWay() (back func()) {
 	if !ok {
 		panic("no control slot")
 	}
-	return func() { q.ctrlFree.Put(i) }
+	return func() { q.ctrlFree.Put(i); q.slotHome() }
 }
 
 // RecvUnderWay is a submitter in PostRecv.
@@ -29,7 +29,7 @@ func (q *Queue) RecvUnderWay() (back func()) {
 	if !ok {
 		panic("no receive slot")
 	}
-	return func() { q.recvFree.Put(i) }
+	return func() { q.recvFree.Put(i); q.slotHome() }
 }
 
 // ForgetAnswers makes the result words be as before the device wrote the answers of

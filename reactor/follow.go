@@ -117,6 +117,9 @@ func (h *here) giveSlots() {
 	if h.slots > 0 {
 		h.q.sendFree.PutN(h.free[:h.slots])
 		h.slots = 0
+		if h.q.failed.err.Load() != nil {
+			h.q.slotHome() // this turn has looked at the released queues already
+		}
 	}
 	h.q = nil
 }

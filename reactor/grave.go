@@ -59,6 +59,16 @@ func (q *Queue) Release(cause error) error {
 	return nil
 }
 
+// slotHome has a turn follow, which reclaims the queue if it was released and waited for
+// the slot that the caller has just given back. A bell is not enough: a holder who has
+// swept already, and is about to leave, looks only at what is pending. After Close
+// nothing waits. Any goroutine.
+func (q *Queue) slotHome() {
+	if !q.r.closed.Load() {
+		q.r.Schedule(&q.r.reclaim, false)
+	}
+}
+
 // sweep gives the graves' memory and completion queue entries back. What the
 // device refused to give back is tried again by the next sweep, and told by Close.
 func (r *Reactor) sweep() {
@@ -75,6 +85,10 @@ func (r *Reactor) sweep() {
 	}
 	clear(r.graves[len(kept):])
 	r.graves = kept
+	if len(kept) == 0 && r.reclaimed != nil {
+		close(r.reclaimed)
+		r.reclaimed = nil
+	}
 }
 
 // bury reports whether q is gone, and why the device keeps it. It collects the free

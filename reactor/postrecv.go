@@ -55,7 +55,7 @@ func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
 	}
 	if err := q.failed.get(); err != nil { // after taking, as in post
 		q.recvFree.Put(free)
-		q.r.tok.Submitted()
+		q.slotHome()
 		return err
 	}
 	i := uint32(q.cfg.sends()) + free

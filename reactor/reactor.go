@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,8 +45,10 @@ type Reactor struct {
 	closed atomic.Bool
 	done   chan struct{} // closed when the loop has returned
 
-	closing   sync.Mutex // one Close at a time; guards destroyed
+	closing   chan struct{} // has a place for the one Close that goes on; guards destroyed
 	destroyed bool
+	// reclaim makes a turn, which sweeps the graves; see slotHome.
+	reclaim Task
 
 	// The holder's.
 	turn                   verbs.Turn
@@ -57,8 +58,9 @@ type Reactor struct {
 	recvFirst              []uint32
 	queues                 []*Queue // by number; nil where free
 	freeIDs                []uint32
-	graves                 []*Queue // released, memory not yet given back
-	unburied               error    // why the device keeps what a grave has; of the last sweep
+	graves                 []*Queue      // released, memory not yet given back
+	unburied               error         // why the device keeps what a grave has; of the last sweep
+	reclaimed              chan struct{} // closed by the sweep that leaves no graves; nil: nobody waits
 	touched                *Queue
 	sendCQ, recvCQ         cqState
 	live                   int
@@ -111,7 +113,8 @@ func New(cfg Config) (_ *Reactor, err error) {
 	if cfg, err = cfg.validate(); err != nil {
 		return nil, err
 	}
-	r := &Reactor{cfg: cfg, ctx: cfg.Context, done: make(chan struct{})}
+	r := &Reactor{cfg: cfg, ctx: cfg.Context, done: make(chan struct{}), closing: make(chan struct{}, 1)}
+	r.reclaim.Fn = func() {} // the turn that runs it does the work
 	r.futures = futures.NewPool[Completion](futures.Options[Completion]{Execute: r.Callback})
 	defer func() {
 		if err != nil {

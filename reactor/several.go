@@ -99,7 +99,7 @@ func (s *Several) giveBack() {
 		s.q.sendFree.PutN(s.free[s.used:s.have])
 		s.used, s.have = 0, 0
 		if s.q.failed.err.Load() != nil {
-			s.q.r.tok.Submitted() // a grave may wait for them
+			s.q.slotHome()
 		}
 	}
 }

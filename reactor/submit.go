@@ -71,7 +71,7 @@ func (q *Queue) enter(ctx context.Context, m Manner) (i uint32, err error) {
 // turnAway gives back the slot of a submitter who finds the queue failed.
 func (q *Queue) turnAway(i uint32) error {
 	q.sendFree.Put(i)
-	q.r.tok.Submitted() // a grave may wait for the slot
+	q.slotHome()
 	return q.failed.get()
 }
 
@@ -95,7 +95,7 @@ func (q *Queue) PostControl(s *Send, p Payload) error {
 	}
 	if err := q.failed.get(); err != nil { // after taking, as in post
 		q.ctrlFree.Put(i)
-		q.r.tok.Submitted()
+		q.slotHome()
 		return err
 	}
 	q.launch(i+uint32(q.cfg.SendDepth+1), n, s, &p, Try)
@@ -139,6 +139,7 @@ func (q *Queue) room(ctx context.Context, m Manner) (uint32, error) {
 		return i, nil
 	}
 	if cause := q.failed.get(); cause != nil {
+		q.slotHome() // the wait may have given back a slot that was handed to it
 		return 0, cause
 	}
 	return 0, fmt.Errorf("waiting for room in a send queue of %d: %w", q.cfg.SendDepth, err)
