@@ -8,33 +8,76 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// destroyBound is how long after its context has ended Close goes on giving
-// things back: nothing of that waits for a peer, so it is for a busy machine.
-const destroyBound = 5 * time.Second
+// closeGrace is how long Close goes on giving things back after its context has ended, and
+// how long it waits for memory that the program has. Neither waits for a peer. A goroutine
+// on its way out of a refused call needs some instructions, one that handles a message as
+// long as that takes; a busy machine makes either longer.
+const closeGrace = 5 * time.Second
 
-// Close closes listeners and connections, waiting for what is outstanding
-// until ctx ends and cutting it off then, and gives everything back: goroutines,
-// descriptors, mappings, the device. Giving back goes on after ctx has ended,
-// for some seconds at most. Memory still in use by the caller is an error
-// (verbs.ErrBusy), and Close may be called again. It is idempotent, and several
-// may call it. Not from a callback (Then): it waits for the running
+// errRuntimeClosed is why connections end that Runtime.Close closes.
+var errRuntimeClosed = fmt.Errorf("%w with its runtime: %w", ErrConnClosed, ErrClosed)
+
+// Close closes listeners and connections, waits for what is outstanding until ctx ends,
+// cuts it off then, and gives everything back: goroutines, descriptors, mappings, the
+// device. From its beginning on calls that make something (Dial, Listen, Accept, …) answer
+// ErrClosed, and so do those under way. Whatever other goroutines do meanwhile, one call is
+// enough: goroutines that are in a call are waited for, and so is memory that the program
+// still has (a Buffer, a Message, a Packet), for five seconds.
+//
+// When ctx ends first, giving back goes on for some seconds. What cannot be given back by
+// then, the error says:
+//
+//	verbs.ErrBusy      the program still has memory, or is in a call that uses the device
+//	ErrReactorBusy     a reactor, or the kernel, did not come to it
+//	the context's      a callback is still running
+//
+// Then what is left stays usable for who has it, nothing new begins, and Close may be
+// called again: it goes on from there. After nil it returns nil. Several goroutines may
+// call it; all wait for the end. Not from a callback (Then): it waits for the running
 // callback.
 func (rt *Runtime) Close(ctx context.Context) error {
-	rt.mu.Lock()
-	rt.closing = true
-	rt.mu.Unlock()
-	rt.making.Wait() // what is made now is seen below
-	rt.mu.Lock()
-	var listeners []*Listener
-	for l := range rt.listeners {
-		listeners = append(listeners, l)
+	after, cancel := extend(ctx, rt.cfg.grace)
+	defer cancel()
+	var errs []error
+	made := true
+	select {
+	case <-rt.shut(): // what is made now is seen below
+	case <-after.Done():
+		made = false
 	}
-	var conns []*Conn
-	for c := range rt.live {
-		conns = append(conns, c)
+	errs = append(errs, rt.closeAll(ctx, after))
+	if !made {
+		return errors.Join(append(errs, fmt.Errorf("%w: calls that make something on the device have not returned", verbs.ErrBusy))...)
 	}
+	return errors.Join(append(errs, rt.destroy(after))...)
+}
+
+// shut has calls that make something refused from now on; made is closed when none is
+// under way. It may be repeated.
+func (rt *Runtime) shut() (made <-chan struct{}) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if rt.made == nil {
+		rt.made = make(chan struct{})
+		if rt.making == 0 {
+			close(rt.made)
+		}
+	}
+	return rt.made
+}
+
+// closeAll closes what programs have: listeners before connections, and shared receives
+// after those that use them. What is outstanding has until ctx ends.
+func (rt *Runtime) closeAll(ctx, after context.Context) error {
+	rt.mu.Lock()
+	listeners := slices.Collect(maps.Keys(rt.listeners))
+	conns := slices.Collect(maps.Keys(rt.live))
+	packets := slices.Collect(maps.Keys(rt.packets))
+	shared := slices.Collect(maps.Keys(rt.shared))
 	rt.mu.Unlock()
 	var errs []error
 	for _, l := range listeners {
@@ -43,23 +86,16 @@ func (rt *Runtime) Close(ctx context.Context) error {
 	var wg sync.WaitGroup
 	closed := make([]error, len(conns))
 	for i, c := range conns {
-		wg.Go(func() { closed[i] = c.Close(ctx) })
+		wg.Go(func() { closed[i] = c.close(ctx, errRuntimeClosed) })
 	}
 	wg.Wait()
 	errs = append(errs, closed...)
-	rt.mu.Lock()
-	shared := slices.Collect(maps.Keys(rt.shared))
-	packets := slices.Collect(maps.Keys(rt.packets))
-	rt.mu.Unlock()
 	for _, p := range packets {
-		errs = append(errs, p.Close(ctx))
+		errs = append(errs, p.close(ctx, errRuntimeClosed))
 	}
 	for _, s := range shared {
-		errs = append(errs, s.Close())
+		errs = append(errs, s.close(after))
 	}
-	after, cancel := extend(ctx, destroyBound)
-	defer cancel()
-	errs = append(errs, rt.destroy(after))
 	return errors.Join(errs...)
 }
 
@@ -79,8 +115,19 @@ func extend(ctx context.Context, d time.Duration) (context.Context, context.Canc
 // destroy gives back what Open made, children first, up to the first that
 // cannot go yet. Every step may be repeated.
 func (rt *Runtime) destroy(ctx context.Context) error {
-	rt.destroying.Lock()
-	defer rt.destroying.Unlock()
+	select {
+	case rt.destroying <- struct{}{}:
+		defer func() { <-rt.destroying }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	// All shards before any: an identifier may be closed by one that has not moved it to its
+	// own channel yet.
+	for _, s := range rt.shards {
+		if err := s.settleIDs(ctx); err != nil {
+			return err
+		}
+	}
 	for _, s := range rt.shards {
 		if err := s.close(ctx); err != nil {
 			return err
@@ -89,11 +136,8 @@ func (rt *Runtime) destroy(ctx context.Context) error {
 	if rt.handlers != nil {
 		rt.handlers.close()
 	}
-	rt.tidying.Wait() // all connections are gone: nobody adds
-	if rt.mem != nil {
-		if err := rt.mem.Close(); err != nil {
-			return fmt.Errorf("closing the memory: %w", err)
-		}
+	if err := rt.closeMemory(ctx); err != nil {
+		return fmt.Errorf("closing the memory: %w", err)
 	}
 	if rt.pd != nil {
 		if err := rt.pd.Close(); err != nil {
@@ -104,6 +148,35 @@ func (rt *Runtime) destroy(ctx context.Context) error {
 		return rt.dev.Close()
 	}
 	return nil
+}
+
+// closeMemory closes the memory when goroutines have given back what they have of it. It
+// waits until ctx ends, and for Config.grace at most. It polls: to be told, it would need
+// every Release to look for a waiter.
+func (rt *Runtime) closeMemory(ctx context.Context) error {
+	if rt.mem == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, rt.cfg.grace)
+	defer cancel()
+	tidied := make(chan struct{})
+	go func() { defer close(tidied); rt.tidying.Wait() }() // all connections are gone: nobody adds
+	select {
+	case <-tidied:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: large buffers are being unmapped", verbs.ErrBusy)
+	}
+	for {
+		err := rt.mem.Close()
+		if !errors.Is(err, verbs.ErrBusy) || rt.cfg.stepped { // stepped: nobody else gives anything back
+			return err
+		}
+		select {
+		case <-time.After(closeRetry):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // tidy gives big receive buffers back to the system: not on the turn, for that

@@ -46,7 +46,8 @@ type closers struct {
 	waiting []*closingID // for one of closersMost
 	under   int          // tries under way
 	ending  bool         // the shard is being closed: what comes now is tried on the turn
-	// quiet has a value after the last try under way has ended; shard.close takes it.
+	// quiet has a value after the last try under way has ended, and after the last identifier
+	// was closed or given up; settleIDs takes it.
 	quiet chan struct{}
 }
 
@@ -99,10 +100,15 @@ func (s *shard) triedOff(c *closingID, err error) {
 	}
 	s.tried(c, err)
 	if s.under == 0 {
-		select {
-		case s.quiet <- struct{}{}:
-		default: // it has one
-		}
+		s.rouse()
+	}
+}
+
+// rouse has settleIDs look again.
+func (s *shard) rouse() {
+	select {
+	case s.quiet <- struct{}{}:
+	default: // it has one
 	}
 }
 
@@ -120,5 +126,8 @@ func (s *shard) tried(c *closingID, err error) {
 	delete(s.closing, c.id)
 	for _, done := range c.done {
 		done(err)
+	}
+	if len(s.closing) == 0 {
+		s.rouse()
 	}
 }

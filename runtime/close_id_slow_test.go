@@ -155,7 +155,7 @@ func TestIdentifiersAreClosedAFewAtATime(t *testing.T) {
 	}
 	waiting, stop := context.WithCancel(t.Context())
 	closed := make(chan error, 1)
-	go func() { closed <- sh.close(waiting) }()
+	go func() { closed <- sh.end(waiting) }()
 	for until := testContext(t); now.Load() < closersMost; {
 		if until.Err() != nil {
 			t.Fatalf("%d are being closed, want %d", now.Load(), closersMost)

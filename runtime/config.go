@@ -85,6 +85,8 @@ type Config struct {
 	// Conn describes connections unless Dial or Listen says otherwise.
 	Conn Options
 
+	// grace is closeGrace, or what a test has the patience for.
+	grace time.Duration
 	// stepped and now make a runtime without goroutines, driven by Step, for
 	// simulations.
 	stepped bool
@@ -162,6 +164,9 @@ func (c Config) validate() (Config, error) {
 	}
 	if c.now == nil {
 		c.now = time.Now
+	}
+	if c.grace == 0 {
+		c.grace = closeGrace
 	}
 	switch {
 	case c.Reactors < 1 || c.Reactors > maxReactors:

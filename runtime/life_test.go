@@ -253,52 +253,6 @@ func TestHandlersMayBlock(t *testing.T) {
 	gate <- struct{}{}
 }
 
-// Rule: a runtime with an open message says what is still out, and closes once
-// it is back.
-func TestCloseWithAMessageStillHeld(t *testing.T) {
-	server, err := Open(Config{Device: second.name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := mustOpen(t, Config{Device: first.name})
-	ctx := testContext(t)
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seat, err := ln.AcceptAsync()
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := client.Dial(ctx, ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := seat.Await(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.SendBytes(ctx, []byte("kept")); err != nil {
-		t.Fatal(err)
-	}
-	m, err := b.RecvWait(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Close(ctx); !errors.Is(err, verbs.ErrBusy) {
-		t.Fatalf("closing with a message held: %v, want ErrBusy", err)
-	}
-	if string(m.Data) != "kept" {
-		t.Fatalf("the held message reads %q", m.Data)
-	}
-	if err := m.Release(); err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Close(ctx); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Rule: a connection whose device gives no completions any more ends its
 // operations all the same, without being closed.
 func TestDeadDeviceEndsOperations(t *testing.T) {

@@ -206,8 +206,11 @@ func (p *PacketConn) fail(cause error) {
 // Close ends it: operations under way complete, some with an error, and what
 // nobody received is lost. It is idempotent and waits for its reactor, at most
 // until ctx ends and as long after as Conn.Close: then ErrReactorBusy, and it closes later.
-func (p *PacketConn) Close(ctx context.Context) error {
-	p.setCause(ErrConnClosed)
+func (p *PacketConn) Close(ctx context.Context) error { return p.close(ctx, ErrConnClosed) }
+
+// close is Close; cause is why no more operations are taken.
+func (p *PacketConn) close(ctx context.Context, cause error) error {
+	p.setCause(cause)
 	p.sh.r.Defer(p.end)
 	select {
 	case <-p.closed:

@@ -37,14 +37,14 @@ type Runtime struct {
 	datagrams *futures.Pool[Packet]
 	peers     *futures.Pool[*Peer]
 
-	making sync.WaitGroup // see enter
 	// gone says that the device is. Set by deviceGone, which then has all reactors
 	// end what they have; read by whoever begins something on one later.
 	gone    atomic.Bool
 	tidying sync.WaitGroup // goroutines of tidy
 
-	mu        sync.Mutex // guards what follows; never held while waiting
-	closing   bool
+	mu        sync.Mutex    // guards what follows; never held while waiting
+	making    int           // calls between enter and leave
+	made      chan struct{} // nil before Close; closed when Close has begun and making is 0
 	live      map[*Conn]struct{}
 	listeners map[*Listener]struct{}
 	shared    map[*SharedRecv]struct{}
@@ -52,7 +52,7 @@ type Runtime struct {
 	next      int        // where the next connection goes
 	watchers  []*watcher // replaced, never changed in place but by appending
 
-	destroying sync.Mutex // held by the one destroy that runs
+	destroying chan struct{} // has a place for the one destroy that runs
 }
 
 // Open opens a device and starts its reactors. The caller closes the Runtime.
@@ -65,7 +65,7 @@ func Open(cfg Config) (_ *Runtime, err error) {
 		return nil, err
 	}
 	rt := &Runtime{cfg: cfg, live: map[*Conn]struct{}{}, listeners: map[*Listener]struct{}{}, shared: map[*SharedRecv]struct{}{},
-		packets: map[*PacketConn]struct{}{}}
+		packets: map[*PacketConn]struct{}{}, destroying: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, rt.destroy(context.Background()))
@@ -163,17 +163,23 @@ func (rt *Runtime) shardOf(s *SharedRecv) *shard {
 func (rt *Runtime) enter() error {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	if rt.closing {
+	if rt.made != nil {
 		return ErrClosed
 	}
 	if rt.gone.Load() {
 		return verbs.ErrDeviceRemoved
 	}
-	rt.making.Add(1)
+	rt.making++
 	return nil
 }
 
-func (rt *Runtime) leave() { rt.making.Done() }
+func (rt *Runtime) leave() {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if rt.making--; rt.making == 0 && rt.made != nil { // once: enter lets nobody in any more
+		close(rt.made)
+	}
+}
 
 func (rt *Runtime) adopt(c *Conn) {
 	rt.mu.Lock()

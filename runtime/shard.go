@@ -57,7 +57,7 @@ func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.close(context.Background()))
+			err = errors.Join(err, s.end(context.Background()))
 		}
 	}()
 	if s.domain, err = newDomain(rt); err != nil {
@@ -164,26 +164,59 @@ func (s *shard) drop(id verbs.CMID) {
 	s.closeID(id, nil)
 }
 
+// end is settleIDs and close, for a shard that has no others beside it.
+func (s *shard) end(ctx context.Context) error {
+	if err := s.settleIDs(ctx); err != nil {
+		return err
+	}
+	return s.close(ctx)
+}
+
+// settleIDs waits until no identifier of the shard is being closed. It may be repeated.
+func (s *shard) settleIDs(ctx context.Context) error {
+	if s.cm == nil {
+		return nil
+	}
+	for {
+		var busy bool
+		err := s.r.Do(ctx, func() { busy = s.closeLeft() })
+		if errors.Is(err, reactor.ErrClosed) {
+			return nil // by an earlier call
+		}
+		if err != nil || !busy {
+			return err
+		}
+		select {
+		case <-s.quiet:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// closeLeft makes the last try at each identifier that the device did not let go, and
+// reports whether some are still being closed. Holder only.
+func (s *shard) closeLeft() (busy bool) {
+	s.ending = true
+	if s.under > 0 {
+		return true
+	}
+	for _, c := range s.closing {
+		c.tries = 1
+		s.tryClose(c)
+	}
+	return len(s.closing) > 0 && !s.rt.cfg.stepped // stepped: nobody else makes a turn
+}
+
+// close ends the shard. No identifier of any shard is being closed any more.
 func (s *shard) close(ctx context.Context) error {
 	if s.cm != nil {
-		for busy := true; busy; {
-			var err error
-			if derr := s.r.Do(ctx, func() { busy, err = s.closeCM() }); derr != nil {
-				if !errors.Is(derr, reactor.ErrClosed) {
-					return derr
-				}
-				busy = false
-			}
-			if err != nil {
-				return err
-			}
-			if busy {
-				select {
-				case <-s.quiet:
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			}
+		var err error
+		if derr := s.r.Do(ctx, func() { err = s.closeCM() }); !errors.Is(derr, reactor.ErrClosed) {
+			err = errors.Join(derr, err)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if s.r != nil {
@@ -194,24 +227,19 @@ func (s *shard) close(ctx context.Context) error {
 	return s.domain.close()
 }
 
-// closeCM ends the shard's part in connections, unless identifiers are being closed right
-// now (busy). Holder only; it may be repeated.
-func (s *shard) closeCM() (busy bool, err error) {
-	s.ending = true
-	if s.cmGone || s.under > 0 {
-		return s.under > 0, nil
+// closeCM ends the shard's part in connections. Holder only; it may be repeated.
+func (s *shard) closeCM() error {
+	if s.cmGone {
+		return nil
 	}
 	if err := errors.Join(s.r.Unwatch(s.cm), s.r.Unwatch(s.rt.dev.Async())); err != nil {
-		return false, err
+		return err
 	}
 	s.takeCM()
-	for _, c := range s.closing {
-		c.tries = 1 // the last
-		s.tryClose(c)
-	}
-	if err = s.unwatchRemoval(); err == nil {
+	err := s.unwatchRemoval()
+	if err == nil {
 		err = s.cm.Close()
 	}
 	s.cmGone = err == nil
-	return false, err
+	return err
 }

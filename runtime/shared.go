@@ -160,13 +160,16 @@ func (t *taking) Complete(_ Turn, r Result, err error) {
 // reactor.
 //
 // Implements: ibv_destroy_srq.
-func (s *SharedRecv) Close() error {
+func (s *SharedRecv) Close() error { return s.close(context.Background()) }
+
+// close is Close that waits at most until ctx ends.
+func (s *SharedRecv) close(ctx context.Context) error {
 	var err error
-	if derr := s.sh.r.Do(context.Background(), func() { err = s.end() }); derr != nil {
-		if errors.Is(derr, reactor.ErrClosed) {
-			return nil // with the runtime
-		}
-		return derr
+	switch derr := s.sh.r.Do(ctx, func() { err = s.end() }); {
+	case errors.Is(derr, reactor.ErrClosed):
+		return nil // with the runtime
+	case derr != nil:
+		return fmt.Errorf("closing shared receives: %w: %w", ErrReactorBusy, derr)
 	}
 	return err
 }

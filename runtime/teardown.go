@@ -98,7 +98,11 @@ const closeBound = 2*flushBound + 500*time.Millisecond
 //
 // After ctx has ended it waits for nothing but its reactor, and for the kernel to let the
 // queue pair go, some seconds at most: ErrReactorBusy, and the connection closes later.
-func (c *Conn) Close(ctx context.Context) error {
+func (c *Conn) Close(ctx context.Context) error { return c.close(ctx, ErrConnClosed) }
+
+// close is Close; cause is why the connection takes no more operations.
+func (c *Conn) close(ctx context.Context, cause error) error {
+	c.setCause(cause)
 	c.end(false)
 	select {
 	case <-c.closed:

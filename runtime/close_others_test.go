@@ -1,0 +1,224 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	stdruntime "runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// What Runtime.Close promises whatever other goroutines do meanwhile.
+
+// Rule: one Close is enough while goroutines submit, whether its context has ended or not:
+// it waits until they have left the calls that it refuses.
+func TestOneCloseIsEnoughWhileOthersSubmit(t *testing.T) {
+	const rounds, writers, before = 100, 8, 20
+	for round := range rounds {
+		a, b := connected(t, Config{Conn: Options{SendDepth: 2}})
+		s, r := slicePair(t, a, b)
+		var wrote atomic.Int64
+		under := make(chan struct{})
+		var wg sync.WaitGroup
+		for range writers {
+			wg.Go(func() {
+				for {
+					if _, err := a.WriteWait(context.Background(), s, r); err != nil {
+						return
+					}
+					f, err := a.Batch().Write(context.Background(), s, r)
+					if err != nil {
+						return
+					}
+					f.Discard()
+					if wrote.Add(1) == before {
+						close(under)
+					}
+				}
+			})
+		}
+		<-under
+		ctx := testContext(t)
+		if round%2 == 0 {
+			ctx = endedContext()
+		}
+		if err := a.rt.Close(ctx); err != nil {
+			t.Errorf("round %d: %v", round, err)
+		}
+		wg.Wait()
+		if err := b.rt.Close(testContext(t)); err != nil {
+			t.Errorf("round %d: the other side: %v", round, err)
+		}
+	}
+}
+
+// slicePair is 8 bytes of a's and 8 of b's that a may write.
+func slicePair(t *testing.T, a, b *Conn) (Slice, Remote) {
+	t.Helper()
+	region, err := b.rt.NewRegion(8, allAccess)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := region.Remote(0, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, err := a.rt.NewRegion(8, allAccess)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := mine.Slice(0, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, r
+}
+
+// Rule: Close waits for a message that its receiver has.
+func TestCloseWaitsForAHeldMessage(t *testing.T) {
+	a, b := connected(t, Config{})
+	m := sendAndTake(t, a, b, 1)[0]
+	closed := make(chan error, 1)
+	go func() { closed <- b.rt.Close(testContext(t)) }()
+	for !b.rt.mem.closing.Load() { // until Close has begun to ask for the memory
+		stdruntime.Gosched()
+	}
+	b.rt.MemoryStats() // after that answer: both hold the memory's mutex
+	if err := m.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("closing while a message is held for a moment: %v", err)
+	}
+}
+
+// Rule: if the program does not give its memory back, Close says what is still out, leaves
+// that as it is, and can be called again.
+func TestCloseSaysThatAMessageIsHeld(t *testing.T) {
+	a, b := connected(t, Config{grace: 20 * time.Millisecond})
+	m := sendAndTake(t, a, b, 1)[0]
+	text := string(m.Data)
+	if err := b.rt.Close(testContext(t)); !errors.Is(err, verbs.ErrBusy) {
+		t.Fatalf("closing with a message held: %v, want ErrBusy", err)
+	}
+	if string(m.Data) != text {
+		t.Errorf("the held message reads %q, it was %q", m.Data, text)
+	}
+	release(t, m)
+	if err := b.rt.Close(testContext(t)); err != nil {
+		t.Errorf("closing again: %v", err)
+	}
+}
+
+// Rule: Close waits for calls that make something, at most until its context has ended and
+// the grace is over; a later Close goes on from there.
+func TestCloseWaitsForWhatIsBeingMade(t *testing.T) {
+	rt := mustOpen(t, Config{grace: 20 * time.Millisecond})
+	if err := rt.enter(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rt.Close(endedContext()); !errors.Is(err, verbs.ErrBusy) {
+		t.Errorf("closing while something is being made: %v, want ErrBusy", err)
+	}
+	if err := rt.enter(); !errors.Is(err, ErrClosed) {
+		t.Errorf("making something after Close has begun: %v, want ErrClosed", err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- rt.Close(testContext(t)) }()
+	rt.leave()
+	if err := <-closed; err != nil {
+		t.Errorf("closing when nothing is being made: %v", err)
+	}
+}
+
+// Rule: an identifier that another reactor closes, and has not moved to its own channel,
+// is waited for.
+func TestCloseWaitsForIdentifiersOfOtherReactors(t *testing.T) {
+	rt := mustOpen(t, Config{Reactors: 2})
+	first, other := rt.shards[0], rt.shards[1]
+	id, err := first.cm.CreateID(verbs.PSTCP, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := newSlowID(id)
+	if err := other.r.Do(testContext(t), func() { other.closeID(slow, nil) }); err != nil {
+		t.Fatal(err)
+	}
+	<-slow.begun
+	closed := make(chan error, 1)
+	go func() { closed <- rt.Close(testContext(t)) }()
+	for ending := false; !ending; {
+		select {
+		case err := <-closed:
+			t.Fatalf("Close has not waited: %v", err)
+		default:
+		}
+		if err := other.r.Do(testContext(t), func() { ending = other.ending }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(slow.letGo)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
+// Rule: what is being connected, accepted or asked for when Close begins, and what is begun
+// later, answers ErrClosed.
+func TestCallsDuringCloseAnswerErrClosed(t *testing.T) {
+	p, link := smallPorts(t, 1<<20)
+	rt := mustOpen(t, Config{Provider: p, Device: "soft0"})
+	ln, err := rt.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pc := mustListenPacket(t, rt, Options{})
+	link.SetAll(fabric.Link{Down: true}) // nobody answers
+	ctx, far := testContext(t), "127.0.0.2:7"
+	calls := map[string]func() error{
+		"Dial":    func() error { _, err := rt.Dial(ctx, far); return err },
+		"Accept":  func() error { _, err := ln.Accept(ctx); return err },
+		"Resolve": func() error { _, err := pc.Resolve(ctx, far); return err },
+		"Join":    func() error { _, err := pc.Join(ctx, netip.MustParseAddr("239.1.2.3")); return err },
+	}
+	got := map[string]chan error{}
+	for name, call := range calls {
+		ch := make(chan error, 1)
+		got[name] = ch
+		go func() { ch <- call() }()
+	}
+	for live := 0; live < 1; { // Dial has a connection that is being made
+		rt.mu.Lock()
+		live = len(rt.live)
+		rt.mu.Unlock()
+	}
+	if err := rt.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for name, ch := range got {
+		if err := <-ch; !errors.Is(err, ErrClosed) && !(name == "Join" && err == nil) {
+			t.Errorf("%s under way: %v, want ErrClosed", name, err)
+		}
+	}
+	for name, call := range map[string]func() error{
+		"Listen":        func() error { _, err := rt.Listen(":0"); return err },
+		"ListenPacket":  func() error { _, err := rt.ListenPacket(":0", Options{}); return err },
+		"NewSharedRecv": func() error { _, err := rt.NewSharedRecv(1, 1); return err },
+		"Prepare":       func() error { _, err := rt.Prepare(PlainOptions{}); return err },
+		"NewRegion":     func() error { _, err := rt.NewRegion(8, allAccess); return err },
+		"Alloc":         func() error { _, err := rt.Alloc(8); return err },
+	} {
+		calls[name] = call
+	}
+	for name, call := range calls {
+		if err := call(); !errors.Is(err, ErrClosed) {
+			t.Errorf("%s afterwards: %v, want ErrClosed", name, err)
+		}
+	}
+}
