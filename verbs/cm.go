@@ -80,19 +80,26 @@ const (
 	RejConsumer         = 28 // the listener refused; private data says why
 )
 
-// ConnParam is what the two sides agree on.
+// ConnParam is what the two sides agree on, and RetryCount, which each end sets
+// for itself: Connect sends it to the peer too, and a CONNECT_REQUEST brings the
+// peer's, which is not used.
 //
-// Implements: struct rdma_conn_param.
+// Implements: struct rdma_conn_param, whose retry_count rdma_accept ignores.
 type ConnParam struct {
 	PrivateData        []byte
 	ResponderResources uint8 // READs and atomics served at once
 	InitiatorDepth     uint8 // READs and atomics asked at once
 	FlowControl        bool
-	RetryCount         uint8 // 0 to 7; ignored when accepting
-	RNRRetryCount      uint8 // 0 to 7; 7 is for ever
+	RetryCount         uint8 // 0 to 7: of this end's requests that are not answered
+	RNRRetryCount      uint8 // 0 to 7: of the peer's requests that find no receive here; 7 is for ever
 	SRQ                bool
 	QPNum              uint32 // ignored when the identifier has a queue pair
 }
+
+// MaxPeerAckTimeout is the largest ACK timeout that comes of what a peer asks for,
+// a code: 4.3 s. Linux asks for less on any path. With the code of an hour, or
+// none, who connects would keep the other end's operations for ever.
+const MaxPeerAckTimeout = 20
 
 // UDPQKey is the queue key of every queue pair in port space UDP.
 //
@@ -167,11 +174,14 @@ type CMID interface {
 	ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error
 	// ResolveRoute finds the path. Implements: rdma_resolve_route.
 	ResolveRoute(timeout time.Duration) error
-	// SetAckTimeout proposes the local ACK timeout of both ends of a connection,
-	// a code as [AckTimeout] takes it, from 1 to 31; the device's own delay may
-	// raise what comes of it (QP.Query tells). It is for the side that connects,
-	// before ResolveRoute; without it the connection manager takes what suits the
-	// longest way (Linux: a second and more). ErrInvalid outside port space TCP.
+	// SetAckTimeout sets the local ACK timeout of this end of a connection: a code
+	// from 1 to 31 as [AckTimeout] takes it. The queue pair gets the larger of code
+	// and DeviceAttr.AckDelay in its step to RTS, whatever the peer asks for. The end
+	// that connects calls it before ResolveRoute, and its request tells the peer; the
+	// end that accepts calls it before Accept. By default the provider chooses, on
+	// Linux by what the kernel knows of the path, which the request may say; of
+	// that comes at most MaxPeerAckTimeout, or DeviceAttr.AckDelay if that is larger.
+	// ErrInvalid outside port space TCP.
 	// Implements: rdma_set_option with RDMA_OPTION_ID_ACK_TIMEOUT.
 	SetAckTimeout(code uint8) error
 	// Listen accepts requests; backlog bounds those not yet answered.

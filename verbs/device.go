@@ -76,10 +76,11 @@ type DeviceAttr struct {
 	MaxSRQ          int
 	MaxSRQWR        int
 	MaxSRQSGE       int
-	MaxQPRdAtom     int // as responder
-	MaxQPInitRdAtom int // as requester
-	MaxMcastGrp     int // multicast groups
-	MaxMcastQP      int // queue pairs attached to one
+	MaxQPRdAtom     int   // as responder
+	MaxQPInitRdAtom int   // as requester
+	AckDelay        uint8 // how long it may take to acknowledge, a code of AckTimeout
+	MaxMcastGrp     int   // multicast groups
+	MaxMcastQP      int   // queue pairs attached to one
 	AtomicCap       AtomicCap
 	Caps            DeviceCaps
 	ODP             ODPCaps // memory on demand; zero: none

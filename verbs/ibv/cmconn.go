@@ -99,6 +99,7 @@ func (id *cmID) Connect(p *verbs.ConnParam) error {
 	if id.state != idIdle {
 		return id.refuse(op, "the identifier has a connection, or had one")
 	}
+	id.retries = uint8(c.retry_count)
 	return id.locked(op, func() syscall.Errno { return syscall.Errno(C.shim_connect(id.t, id.c, &c, data)) })
 }
 
@@ -133,6 +134,7 @@ func (id *cmID) Accept(p *verbs.ConnParam) error {
 		c.responder_resources = min(c.responder_resources, C.uint8_t(id.offer.ResponderResources))
 		c.initiator_depth = min(c.initiator_depth, C.uint8_t(id.offer.InitiatorDepth))
 	}
+	id.retries = uint8(c.retry_count)
 	return id.locked(op, func() syscall.Errno {
 		if id.qp != nil && !id.datagrams() {
 			if e := id.ready(uint8(c.responder_resources), uint8(c.initiator_depth)); e != 0 {

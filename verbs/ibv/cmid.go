@@ -53,6 +53,9 @@ type cmID struct {
 	broken bool // connecting failed here: REJECTED and DISCONNECTED are echoes
 	offer  verbs.ConnParam
 	groups map[netip.Addr]*membership
+	// timeout and retries are what this end's requests have for their answers, as
+	// SetAckTimeout and Connect or Accept said; timeout 0: nothing.
+	timeout, retries uint8
 
 	// Under p.cmIDs.mu.
 	ch      *cmChannel
@@ -209,17 +212,25 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 	return id.call(op, func() syscall.Errno { return syscall.Errno(C.shim_resolve_route(id.t, id.c, milliseconds(timeout))) })
 }
 
-// SetAckTimeout proposes the local ACK timeout. The errors are
-// [verbs.ErrInvalid], and what the kernel says: EINVAL in port space UDP, ENOSYS
-// before Linux 5.1.
+// SetAckTimeout sets the local ACK timeout of this end, and has the kernel tell
+// the peer, which Linux before 5.1 cannot.
 //
 // Implements: rdma_set_option with RDMA_OPTION_ID_ACK_TIMEOUT.
 func (id *cmID) SetAckTimeout(code uint8) error {
 	const op = "rdma_set_option"
-	if !verbs.AckTimeoutCode(code) {
-		return id.refuse(op, "%d is no code of an ACK timeout", code)
+	if id.datagrams() || !verbs.AckTimeoutCode(code) {
+		return id.refuse(op, "code %d of an ACK timeout in port space 0x%04x", code, uint16(id.ps))
 	}
-	return id.call(op, func() syscall.Errno { return syscall.Errno(C.shim_ack_timeout(id.t, id.c, C.uint8_t(code))) })
+	return id.call(op, func() syscall.Errno {
+		e := syscall.Errno(C.shim_ack_timeout(id.t, id.c, C.uint8_t(code)))
+		if e == syscall.ENOSYS { // so the peer is not told
+			e = 0
+		}
+		if e == 0 {
+			id.timeout = code
+		}
+		return e
+	})
 }
 
 // Listen accepts requests.

@@ -47,8 +47,26 @@ func (id *cmID) step(q *queuePair, to verbs.QPState, change func(a *C.struct_vb_
 	return errno
 }
 
+// ackTimeout is the code that the queue pair gets: what SetAckTimeout has set,
+// else the kernel's. That may be what the peer's request asks for (Linux cm.c,
+// cm_init_av_by_path), so it is bounded. No end's is below the device's own delay:
+// the kernel adds that to what it sends the peer, and not to what was set here
+// (cma.c, rdma_init_qp_attr).
+func (id *cmID) ackTimeout(kernels uint8) uint8 {
+	code := id.timeout
+	if code == 0 {
+		code = kernels
+		if code == 0 || code > verbs.MaxPeerAckTimeout { // 0 is for ever
+			code = verbs.MaxPeerAckTimeout
+		}
+	}
+	return max(code, id.qp.ctx.ackDelay)
+}
+
 // ready moves the queue pair from INIT to RTS. A depth of maxDepth leaves what
-// was agreed on. Under api.
+// was agreed on. How long its requests wait for an answer, and how often they are
+// repeated, is for this end to say: the kernel has it from the peer where it
+// accepts. Under api.
 func (id *cmID) ready(resources, depth uint8) syscall.Errno {
 	e := id.step(id.qp, verbs.QPSInit, nil)
 	if e == 0 {
@@ -66,6 +84,8 @@ func (id *cmID) ready(resources, depth uint8) syscall.Errno {
 			if depth != maxDepth {
 				a.max_rd_atomic = C.uint8_t(depth)
 			}
+			// The mask has them on InfiniBand and RoCE; iWARP has neither.
+			a.timeout, a.retry_cnt = C.uint8_t(id.ackTimeout(uint8(a.timeout))), C.uint8_t(id.retries)
 		})
 	}
 	return e

@@ -41,6 +41,10 @@ type deviceContext struct {
 	// rxe says that the device is Soft-RoCE. Immutable.
 	rxe bool
 
+	// ackDelay is what the device says of its delay, a code of verbs.AckTimeout.
+	// Immutable.
+	ackDelay uint8
+
 	// look is what every list of sends must be looked through for, whatever else
 	// there is. Immutable.
 	look uint16
@@ -62,13 +66,17 @@ func newContext(p *Provider, t *verbsTable, c *C.struct_vb_context, info verbs.D
 		C.shim_close(t, c) // the failure is reported already
 		return nil, failed("fcntl", info.Name, e)
 	}
-	rxe, e := softRoCE(t, c)
-	if e != 0 {
+	// A device that does not say what it is is not to be used: whichever it were
+	// taken for, the other would be wronged. Soft-RoCE's lists must be looked
+	// through before the kernel has them, and hardware's completions must be left
+	// as they are.
+	var d C.struct_vb_device_attr_ex
+	if e := syscall.Errno(C.shim_query_device(t, c, &d)); e != 0 {
 		C.shim_close(t, c) // the failure is reported already
 		return nil, failed("ibv_query_device", info.Name, e)
 	}
-	ctx := &deviceContext{p: p, t: t, c: c, info: info, rxe: rxe}
-	if rxe {
+	ctx := &deviceContext{p: p, t: t, c: c, info: info, rxe: softRoCE(c, &d.orig_attr), ackDelay: uint8(d.orig_attr.local_ca_ack_delay)}
+	if ctx.rxe {
 		ctx.look = lookOpcodes | lookInvalid
 	}
 	ctx.ctx = ctx

@@ -42,23 +42,13 @@ func numaNode(device string) int {
 	return n
 }
 
-// softRoCE tells whether an open device is the kernel's software RNIC: a RoCE
-// device whose vendor is none (Linux drivers/infiniband/sw/rxe/rxe_param.h,
-// RXE_VENDOR_ID; kernels that still put 0 there are taken for hardware). A device
-// that does not say what it is gives the errno, and is not to be used: whichever it
-// were taken for, the other would be wronged. Soft-RoCE's lists must be looked
-// through before the kernel has them, and hardware's completions must be left as
-// they are.
-func softRoCE(t *verbsTable, c *C.struct_vb_context) (bool, syscall.Errno) {
+// softRoCE tells whether an open device with these attributes is the kernel's
+// software RNIC: a RoCE device whose vendor is none (Linux
+// drivers/infiniband/sw/rxe/rxe_param.h, RXE_VENDOR_ID; kernels that still put 0
+// there are taken for hardware).
+func softRoCE(c *C.struct_vb_context, d *C.struct_vb_device_attr) bool {
 	const noVendor = 0xffffff
-	if c.device.transport_type != C.VB_TRANSPORT_IB {
-		return false, 0
-	}
-	var d C.struct_vb_device_attr_ex
-	if e := C.shim_query_device(t, c, &d); e != 0 {
-		return false, syscall.Errno(e)
-	}
-	return d.orig_attr.vendor_id == noVendor, 0
+	return c.device.transport_type == C.VB_TRANSPORT_IB && d.vendor_id == noVendor
 }
 
 // maxScan bounds how many entries of a port's address table are looked at. The

@@ -30,7 +30,7 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 		MaxSGE: int(a.max_sge), MaxSGERead: int(a.max_sge_rd), MaxCQ: int(a.max_cq), MaxCQE: int(a.max_cqe),
 		MaxMR: int(a.max_mr), MaxPD: int(a.max_pd), MaxMW: int(a.max_mw), MaxAH: int(a.max_ah),
 		MaxSRQ: int(a.max_srq), MaxSRQWR: int(a.max_srq_wr), MaxSRQSGE: int(a.max_srq_sge),
-		MaxQPRdAtom: int(a.max_qp_rd_atom), MaxQPInitRdAtom: int(a.max_qp_init_rd_atom),
+		MaxQPRdAtom: int(a.max_qp_rd_atom), MaxQPInitRdAtom: int(a.max_qp_init_rd_atom), AckDelay: uint8(a.local_ca_ack_delay),
 		MaxMcastGrp: int(a.max_mcast_grp), MaxMcastQP: int(a.max_mcast_qp_attach),
 		AtomicCap: verbs.AtomicCap(a.atomic_cap), Caps: verbs.DeviceCaps(x.device_cap_flags_ex) | verbs.DeviceCaps(a.device_cap_flags),
 		CompVectors: int(c.c.num_comp_vectors), PhysPorts: int(a.phys_port_cnt), ODP: odpFromC(&x),

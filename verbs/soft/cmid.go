@@ -71,7 +71,7 @@ type cmID struct {
 	port      uint16    // that we hold; 0: none
 	listeners []listening
 	backlog   int
-	timeout   uint8 // code of the ACK timeout to propose; 0: localAckTimeout
+	timeout   uint8 // code that SetAckTimeout set; 0: none
 
 	// mu guards what turns and calls share.
 	mu          sync.Mutex

@@ -191,8 +191,8 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 	return nil
 }
 
-// SetAckTimeout proposes the local ACK timeout: at least the 67 ms of code 14 and
-// at most the 4.3 s of code 20 come of it. It does not block.
+// SetAckTimeout sets the local ACK timeout of this end, at least the 67 ms of code
+// 14, which is the default. It does not block.
 //
 // Implements: rdma_set_option with RDMA_OPTION_ID_ACK_TIMEOUT.
 func (id *cmID) SetAckTimeout(code uint8) error {

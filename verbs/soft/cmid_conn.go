@@ -115,7 +115,8 @@ var defaultParam = verbs.ConnParam{
 // ask for the most. It waits for a turn of the device to end.
 //
 // The path has the device's MTU; when the peer's is smaller it refuses and is
-// asked again with that. The local ACK timeout of both sides is 14 (67 ms).
+// asked again with that. The local ACK timeout of this side is what SetAckTimeout
+// set, at least 14 (67 ms); the peer is told, and has its own.
 //
 // In port space UDP it asks for the listener's queue pair, which ESTABLISHED brings;
 // of p the private data counts, at most 180 bytes, and p may be nil.
@@ -143,7 +144,7 @@ func (id *cmID) Connect(p *verbs.ConnParam) error {
 			QPN: c.QPNum, PSN: id.psn,
 			ResponderResources: depth(c.ResponderResources, maxDepth, d), InitiatorDepth: depth(c.InitiatorDepth, maxDepth, d),
 			RetryCount: c.RetryCount, RNRRetry: c.RNRRetryCount, FlowControl: c.FlowControl, SRQ: c.SRQ,
-			MTU: d.cfg.MTU, AckTimeout: ackTimeout(id.timeout), PKey: wire.DefaultPKey,
+			MTU: d.cfg.MTU, AckTimeout: id.ackTimeout(), PKey: wire.DefaultPKey,
 		}
 		var private [cm.PrivateREQ]byte
 		cm.ConnHeader{SrcPort: id.port, Src: id.local.Addr(), Dst: id.peer.Addr()}.Put(&private)
@@ -202,7 +203,7 @@ func (id *cmID) Accept(p *verbs.ConnParam) error {
 		if id.qp != nil {
 			if err := id.ready(&peerEnd{
 				gid: id.conn.Peer(), qpn: id.req.QPN, psn: id.req.PSN, mtuCode: id.req.PathMTU,
-				timeout: ackTimeout(id.req.Primary.AckTimeout), retry: id.req.RetryCount, rnrRetry: id.req.RNRRetry,
+				timeout: id.ackTimeout(), retry: c.RetryCount, rnrRetry: id.req.RNRRetry,
 				resources: resources, depth: initiator,
 			}); err != nil {
 				return err

@@ -8,15 +8,11 @@ import (
 )
 
 const (
-	// localAckTimeout is what a connecting side proposes for both, and the least
-	// that comes of any proposal, as of the delay that a device says it has: 67 ms.
+	// ackDelay is the delay that a device claims, a code of 67 ms: the least ACK
+	// timeout of a connection, and its default.
 	// It must be well above what a descheduled goroutine costs (measured.md), and
 	// eight of them are still less than a second.
-	localAckTimeout = 14
-	// maxAckTimeout bounds what a request may propose: 4.3 s. With the code for
-	// a minute more, or none at all, an operation to a peer that has vanished
-	// would keep its memory as long as that peer likes.
-	maxAckTimeout = 20
+	ackDelay = 14
 	// cmRNRTimer is 0.64 ms. The kernel's RDMA CM takes code 0, which is
 	// 655 ms for each RNR NAK (rdma_connect(3)) and meant for the worst
 	// adapter; here a receive that is late is late by microseconds.
@@ -38,13 +34,12 @@ const (
 		verbs.QPMMaxQPRdAtomic
 )
 
-// ackTimeout is the local ACK timeout to use for the code that a peer, or the
-// consumer, proposed. 0 would be to wait for ever.
-func ackTimeout(proposed uint8) uint8 {
-	return min(max(proposed, localAckTimeout), maxAckTimeout)
-}
+// ackTimeout is the local ACK timeout of this end's queue pair, a code: what the
+// consumer set, never what the peer asked for. The caller holds api.
+func (id *cmID) ackTimeout() uint8 { return max(id.timeout, ackDelay) }
 
-// peerEnd is what the two sides agreed on, seen from here.
+// peerEnd is what the two sides agreed on, seen from here; timeout and retry are
+// this end's own.
 type peerEnd struct {
 	gid              verbs.GID
 	qpn, psn         uint32

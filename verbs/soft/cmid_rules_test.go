@@ -320,11 +320,37 @@ func TestCMDataEstablishes(t *testing.T) {
 	r.closeAll(ida, idb, l)
 }
 
-// Rule: a peer cannot make our retransmission wait for ever, or for hours.
-func TestProposedAckTimeoutIsBounded(t *testing.T) {
-	for proposed, want := range map[uint8]uint8{0: localAckTimeout, 1: localAckTimeout, 14: 14, 15: 15, 20: 20, 21: 20, 31: 20} {
-		if got := ackTimeout(proposed); got != want {
-			t.Errorf("a request with local ACK timeout %d: %d is used, want %d", proposed, got, want)
+// Rule: a request does not choose how long the accepting end waits for answers,
+// nor how often it asks again. The codes 0 and 31, and a count of 0, are in a REQ
+// for the taking.
+func TestARequestDoesNotChooseTheAcceptorsWaits(t *testing.T) {
+	for _, asked := range []uint8{0, 1, 18, 31} {
+		for own, want := range map[uint8]uint8{0: ackDelay, 1: ackDelay, 15: 15, 31: 31} {
+			r := newRig(t, false)
+			l := r.b.listen(0)
+			ida := r.a.resolve(l.LocalAddr()).(*cmID)
+			ida.dev.exclusive(func() {
+				var private [cm.PrivateREQ]byte
+				cm.ConnHeader{SrcPort: 1, Src: r.a.addr, Dst: r.b.addr}.Put(&private)
+				ida.connect = cm.ConnectParam{
+					Dst: verbs.GIDFromAddr(r.b.addr), ServiceID: cm.ServiceID(verbs.PSTCP, l.LocalAddr().Port()), QPN: ida.qp.number,
+					MTU: verbs.MTU1024, AckTimeout: asked, RetryCount: asked % 8, Private: private[:],
+				}
+				var err error
+				ida.conn, err = ida.dev.cm.machine.Connect(r.fab.Now(), &ida.connect, ida)
+				must(t, err)
+				ida.become(idConnecting)
+			})
+			id := r.b.event(verbs.CMConnectRequest).ID
+			r.b.qp(id)
+			if own != 0 {
+				must(t, id.SetAckTimeout(own))
+			}
+			must(t, id.Accept(&verbs.ConnParam{RetryCount: 3}))
+			if a, err := id.QP().Query(); err != nil || a.Timeout != want || a.RetryCnt != 3 {
+				t.Errorf("of code %d asked for and %d set came %d, and %d retries (%v); want %d and 3", asked, own, a.Timeout, a.RetryCnt, err, want)
+			}
+			r.closeAll(ida, id, l)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func TestCMConnect(t *testing.T) {
 			t.Errorf("the request says %+v", c)
 		}
 		r.b.qp(idb)
-		must(t, idb.Accept(&verbs.ConnParam{PrivateData: []byte("yes"), ResponderResources: 4, InitiatorDepth: 0xff, RNRRetryCount: 7}))
+		must(t, idb.Accept(&verbs.ConnParam{PrivateData: []byte("yes"), ResponderResources: 4, InitiatorDepth: 0xff, RetryCount: 2, RNRRetryCount: 7}))
 		ev = r.a.event(verbs.CMEstablished)
 		if c := ev.Conn; string(c.PrivateData[:4]) != "yes\x00" || c.InitiatorDepth != 4 || c.ResponderResources != 3 || c.QPNum != idb.QP().Num() {
 			t.Errorf("the acceptance says %+v", c)
@@ -50,7 +50,7 @@ func TestCMConnect(t *testing.T) {
 		if a.MaxRdAtomic != 4 || b.MaxDestRdAtomic != 4 || a.MaxDestRdAtomic != 3 || b.MaxRdAtomic != 3 {
 			t.Errorf("depths: a asks %d of b's %d, b asks %d of a's %d", a.MaxRdAtomic, b.MaxDestRdAtomic, b.MaxRdAtomic, a.MaxDestRdAtomic)
 		}
-		if a.RetryCnt != 5 || b.RetryCnt != 5 || a.RNRRetry != 7 || b.RNRRetry != 6 || a.Timeout != localAckTimeout || b.Timeout != a.Timeout {
+		if a.RetryCnt != 5 || b.RetryCnt != 2 || a.RNRRetry != 7 || b.RNRRetry != 6 || a.Timeout != ackDelay || b.Timeout != ackDelay {
 			t.Errorf("retries: a %d/%d, b %d/%d; timeouts %d and %d", a.RetryCnt, a.RNRRetry, b.RetryCnt, b.RNRRetry, a.Timeout, b.Timeout)
 		}
 		must(t, ida.Disconnect())

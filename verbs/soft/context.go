@@ -133,7 +133,7 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 		MaxSRQ: l.MaxSRQ, MaxSRQWR: l.MaxSRQWR, MaxSRQSGE: l.MaxSRQSGE,
 		MaxMW: l.MaxMW, Caps: memoryCaps() | verbs.CapCurrQPStateMod | verbs.CapRCRNRNakGen | verbs.CapSRQResize | verbs.CapXRC,
 		MaxAH: l.MaxAH, MaxMcastGrp: l.MaxMcastGrp, MaxMcastQP: l.MaxMcastQP,
-		MaxQPRdAtom: l.MaxRdAtomic, MaxQPInitRdAtom: l.MaxRdAtomic,
+		MaxQPRdAtom: l.MaxRdAtomic, MaxQPInitRdAtom: l.MaxRdAtomic, AckDelay: ackDelay,
 		AtomicCap: verbs.AtomicGlob, CompVectors: l.CompVectors, PhysPorts: 1,
 		Opcodes: supported, QPTypes: types, ODP: odpCaps(),
 	}, nil

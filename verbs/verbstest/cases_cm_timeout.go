@@ -2,26 +2,42 @@ package verbstest
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// maxAckDelay is how much a device's own delay may add to a code: the kernel adds
-// two numbers of the form 2^n by raising the larger by one (cm_ack_timeout), once
-// at each end.
-const maxAckDelay = 2
-
-// cmAckTimeout proposes timeouts above every device's own delay.
-func cmAckTimeout(c *Case) {
-	for _, code := range []uint8{17, 19} {
-		mb := c.B.cm()
-		k := &conn{ma: c.A.cm(), mb: mb, ackTimeout: code}
-		_, at := mb.listen(0)
+// cmOwnTimeout has the two ends set different timeouts and retries, one of them
+// below what the device says of its delay.
+func cmOwnTimeout(c *Case) {
+	for _, set := range [][2]uint8{{31, 1}, {1, 31}, {19, 17}} {
+		k := &conn{ma: c.A.cm(), mb: c.B.cm(), ackTimeout: set, retries: [2]uint8{2, 5}}
+		_, at := k.mb.listen(0)
 		c.dialTo(k, at, "", "")
-		for _, q := range []*QP{k.a, k.b} {
+		for i, q := range []*QP{k.a, k.b} {
 			attr, err := q.Query()
 			c.must(err, "query_qp")
-			if attr.Timeout < code || attr.Timeout > code+maxAckDelay {
-				c.failf("of code %d for the ACK timeout came %d at %s", code, attr.Timeout, q.end.name)
+			if want := max(set[i], q.end.ackDelay()); attr.Timeout != want || attr.RetryCnt != k.retries[i] {
+				c.failf("%s set code %d for the ACK timeout and %d retries, and has %d and %d; want code %d",
+					q.end.name, set[i], k.retries[i], attr.Timeout, attr.RetryCnt, want)
 			}
 		}
 	}
+}
+
+// cmPeersTimeout has one end ask for the longest timeout, and the other set none.
+func cmPeersTimeout(c *Case) {
+	k := &conn{ma: c.A.cm(), mb: c.B.cm(), ackTimeout: [2]uint8{31, 0}}
+	_, at := k.mb.listen(0)
+	c.dialTo(k, at, "", "")
+	attr, err := k.b.Query()
+	c.must(err, "query_qp")
+	if most := max(verbs.MaxPeerAckTimeout, c.B.ackDelay()); attr.Timeout == 0 || attr.Timeout > most {
+		c.failf("of code 31, which A asked for, came %d at B, want 1 to %d", attr.Timeout, most)
+	}
+}
+
+// ackDelay is what the end's device says of its delay.
+func (e *End) ackDelay() uint8 {
+	e.c.t.Helper()
+	attr, err := e.ctx.QueryDevice()
+	e.c.must(err, "query_device")
+	return attr.AckDelay
 }
 
 func cmAckTimeoutRange(c *Case) {

@@ -103,6 +103,14 @@ func (m *CM) resolved(dst netip.AddrPort) verbs.CMID {
 	return m.resolvedWith(dst, 0)
 }
 
+// setAckTimeout sets an identifier's ACK timeout; 0: nothing.
+func (m *CM) setAckTimeout(id verbs.CMID, code uint8) {
+	m.c.t.Helper()
+	if code != 0 {
+		m.c.must(id.SetAckTimeout(code), "set_option of an ACK timeout with code %d", code)
+	}
+}
+
 // resolvedWith is resolved with an ACK timeout; 0 is the connection manager's own.
 func (m *CM) resolvedWith(dst netip.AddrPort, ackTimeout uint8) verbs.CMID {
 	m.c.t.Helper()
@@ -112,9 +120,7 @@ func (m *CM) resolvedWith(dst netip.AddrPort, ackTimeout uint8) verbs.CMID {
 	if got, want := id.Device(), m.end.ctx.Device().Name; got != want {
 		m.c.failf("an identifier with the source address of %s is on device %q", want, got)
 	}
-	if ackTimeout != 0 {
-		m.c.must(id.SetAckTimeout(ackTimeout), "set_option of an ACK timeout with code %d", ackTimeout)
-	}
+	m.setAckTimeout(id, ackTimeout)
 	m.c.must(id.ResolveRoute(resolveTimeout), "resolve_route")
 	m.take(verbs.CMRouteResolved)
 	return id
@@ -146,10 +152,20 @@ type conn struct {
 	ida    verbs.CMID
 	idb    verbs.CMID
 	a, b   *QP
-	// ackTimeout is proposed by A if it is not 0.
-	ackTimeout uint8
-	atA        verbs.CMEvent // ESTABLISHED at A
-	request    verbs.CMEvent // CONNECT_REQUEST at B
+	// ackTimeout is what A and B set, where it is not 0; retries, where one is not
+	// 0, how often each repeats a request.
+	ackTimeout, retries [2]uint8
+	atA                 verbs.CMEvent // ESTABLISHED at A
+	request             verbs.CMEvent // CONNECT_REQUEST at B
+}
+
+// param is what A (0) or B (1) asks for.
+func (k *conn) param(end int, private string) *verbs.ConnParam {
+	p := k.ma.c.connParam(private)
+	if r := k.retries[end]; r != 0 {
+		p.RetryCount = r
+	}
+	return p
 }
 
 // dial connects A to B through a listener.
@@ -164,14 +180,15 @@ func (c *Case) dial(toB, toA string) *conn {
 // dialTo connects A to a listener of B.
 func (c *Case) dialTo(k *conn, at netip.AddrPort, toB, toA string) {
 	c.t.Helper()
-	k.ida = k.ma.resolvedWith(at, k.ackTimeout)
+	k.ida = k.ma.resolvedWith(at, k.ackTimeout[0])
 	k.a = k.ma.qp(k.ida)
-	c.must(k.ida.Connect(c.connParam(toB)), "connect")
+	c.must(k.ida.Connect(k.param(0, toB)), "connect")
 	k.request = k.mb.take(verbs.CMConnectRequest)
 	k.idb = k.request.ID
 	k.mb.owns(k.idb)
 	k.b = k.mb.qp(k.idb)
-	c.must(k.idb.Accept(c.connParam(toA)), "accept")
+	k.mb.setAckTimeout(k.idb, k.ackTimeout[1])
+	c.must(k.idb.Accept(k.param(1, toA)), "accept")
 	k.atA = k.ma.take(verbs.CMEstablished)
 	k.mb.take(verbs.CMEstablished)
 }

@@ -173,6 +173,7 @@ static void limits(struct nd_device *dev, struct vb_device_attr *a)
 	a->max_cqe = ND_MAX_CQE;
 	a->max_mr = a->max_mw = ND_MAX_KEYS - 1;
 	a->max_qp_rd_atom = a->max_qp_init_rd_atom = ND_MAX_RD_ATOM;
+	a->local_ca_ack_delay = ND_ACK_DELAY;
 	a->max_res_rd_atom = ND_MAX_RD_ATOM * ND_MAX_QP;
 	a->atomic_cap = VB_ATOMIC_HCA;
 	a->max_mcast_grp = ND_MAX_GROUPS;
