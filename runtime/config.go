@@ -125,7 +125,8 @@ type Options struct {
 	// RecvCredits of its own: one of the same runtime, not closed; default nil.
 	Shared *SharedRecv
 	// PeerTimeout bounds every operation: when none of a connection has completed
-	// for so long the connection fails with ErrPeerTimeout, and they end. Where a
+	// for so long the connection fails with ErrPeerTimeout, and they end. It holds
+	// for this end, whatever the peer's options are. Where a
 	// queue pair's own timeout and retries take longer, 4 times what they take is the
 	// bound, and a transfer of more than 8 MiB for each second of it has that
 	// second for each 8 MiB, and n times that while n connections of its reactor have

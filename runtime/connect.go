@@ -125,9 +125,11 @@ func (c *Conn) dial(dst netip.AddrPort) {
 		c.giveUp(err)
 		return
 	}
-	c.own(id)
 	c.way = addressing{src: netip.AddrPortFrom(c.rt.addr, 0), dst: dst}
-	if err := c.way.ask(id); err != nil {
+	if err = c.own(id); err == nil {
+		err = c.way.ask(id)
+	}
+	if err != nil {
 		c.giveUp(err)
 	}
 }
@@ -157,9 +159,15 @@ func (c *Conn) given() error {
 	return err
 }
 
-func (c *Conn) own(id queuePairID) {
+// own makes the identifier the connection's, and its device give up as the
+// options say, whoever dials.
+func (c *Conn) own(id verbs.CMID) error {
 	c.id = id
 	c.sh.targets[id] = c
+	if code := ackTimeoutFor(c.opts.PeerTimeout); code != 0 {
+		return id.SetAckTimeout(code)
+	}
+	return nil
 }
 
 // setup makes the queue pair and posts the receives, at the device when it
@@ -222,9 +230,7 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 			err = fmt.Errorf("%w: %v is reached through device %s, this runtime has %s", ErrUnreachable, c.remote, ev.ID.Device(), c.rt.dev.Device().Name)
 			break
 		}
-		if err = c.proposeTimeout(ev.ID); err == nil {
-			err = ev.ID.ResolveRoute(c.rt.cfg.ConnectTimeout)
-		}
+		err = ev.ID.ResolveRoute(c.rt.cfg.ConnectTimeout)
 	case verbs.CMRouteResolved:
 		if err = c.setup(); err == nil {
 			err = ev.ID.Connect(c.param())

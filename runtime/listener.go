@@ -243,9 +243,11 @@ func (c *Conn) accept(req *request) {
 		c.sh.drop(req.id)
 		return
 	}
-	c.own(req.id)
 	c.remote = req.id.PeerAddr()
-	err := req.id.Migrate(c.sh.cm)
+	err := c.own(req.id)
+	if err == nil {
+		err = req.id.Migrate(c.sh.cm)
+	}
 	if err == nil {
 		err = c.meet(req.private)
 	}

@@ -66,10 +66,10 @@ func boundOf(timeout, retries uint8, configured time.Duration) time.Duration {
 	return max(configured, deviceTimeouts*verbs.AckTimeout(timeout)*time.Duration(retries+1))
 }
 
-// What is proposed for the ACK timeout of a connection; codes.
+// The ACK timeout of a connection; codes.
 const (
-	// deviceDelay is how much a device's own delay adds to what is proposed, as a
-	// rule (kernel cm_ack_timeout; Soft-RoCE has 15, ConnectX 16).
+	// deviceDelay is how much a device's own delay adds to what is set, as a rule
+	// (verbs.DeviceAttr.AckDelay; Soft-RoCE has 15, ConnectX 16).
 	deviceDelay = 2
 	// minAckTimeout is 33 ms: less is a burst of a busy network, or a process that
 	// is not scheduled for a moment.
@@ -78,9 +78,10 @@ const (
 	maxAckTimeout = 18
 )
 
-// ackTimeoutFor is the code to propose so that the device has given up before the
+// ackTimeoutFor is the code to set so that the device has given up before the
 // configured time is over, and not long before: of itself the kernel takes a
-// second, with which a peer is not given up in half a minute. 0: propose nothing.
+// second, or what the peer asks for, with which a peer is not given up in half a
+// minute. 0: set nothing.
 func ackTimeoutFor(configured time.Duration) uint8 {
 	if configured <= 0 {
 		return 0
@@ -90,19 +91,6 @@ func ackTimeoutFor(configured time.Duration) uint8 {
 		code++
 	}
 	return code
-}
-
-// proposeTimeout has the connection that id asks for notice a dead peer in time.
-// A kernel that takes no proposal keeps its own. Holder only.
-func (c *Conn) proposeTimeout(id verbs.CMID) error {
-	code := ackTimeoutFor(c.opts.PeerTimeout)
-	if code == 0 {
-		return nil
-	}
-	if err := id.SetAckTimeout(code); err != nil && !errors.Is(err, verbs.ErrNotSupported) {
-		return err
-	}
-	return nil
 }
 
 // keepAlive is the option as it is meant: after how much silence the peer is
@@ -121,8 +109,8 @@ func (o *Options) keepAlive() time.Duration {
 func (o *Options) answers() bool { return o.kind == 0 || o.kind == verbs.QPTRC }
 
 // watchPeer has the reactor count, from ESTABLISHED on: before that ConnectTimeout
-// bounds everything. What the connection managers of both sides have agreed on stands in the
-// queue pair. Holder only.
+// bounds everything. What the provider has made of the timeout stands in the queue
+// pair. Holder only.
 func (c *Conn) watchPeer() error {
 	if !c.opts.answers() {
 		return nil

@@ -34,6 +34,12 @@ type boundedOp struct {
 // newLostPeer connects two nodes with o on both sides.
 func newLostPeer(t *testing.T, o Options) *lostPeer {
 	t.Helper()
+	return newLostEnds(t, o, o)
+}
+
+// newLostEnds connects two nodes; the first dials, the second listens.
+func newLostEnds(t *testing.T, dial, listen Options) *lostPeer {
+	t.Helper()
 	notOnDevice(t, "virtual time")
 	p := &lostPeer{t: t, w: newSimWorld(1, 0)}
 	var regions []*Region
@@ -53,8 +59,10 @@ func newLostPeer(t *testing.T, o Options) *lostPeer {
 		p.w.finish()
 	})
 	n, m := p.w.nodes[0], p.w.nodes[1]
-	o.RecvCredits, o.SendDepth, o.MessageSize = 8, 16, simMsgSize
-	l, err := m.rt.ListenOptions(netip.AddrPortFrom(m.addr, 0).String(), o)
+	for _, o := range []*Options{&dial, &listen} {
+		o.RecvCredits, o.SendDepth, o.MessageSize = 8, 16, simMsgSize
+	}
+	l, err := m.rt.ListenOptions(netip.AddrPortFrom(m.addr, 0).String(), listen)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +71,7 @@ func newLostPeer(t *testing.T, o Options) *lostPeer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dialing, err := n.rt.DialAsync(p.w.ended, l.Addr().String(), o)
+	dialing, err := n.rt.DialAsync(p.w.ended, l.Addr().String(), dial)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,8 +94,7 @@ func newLostPeer(t *testing.T, o Options) *lostPeer {
 	return p
 }
 
-// retry sets what a's device does: the connection managers agree on nothing else
-// here than 7 retries of 67 ms.
+// retry sets what a's device does: options alone give it 7 retries of 67 ms or more.
 func (p *lostPeer) retry(timeout, count uint8) {
 	p.t.Helper()
 	qp := p.a.q.QP()

@@ -97,6 +97,44 @@ func TestThePeerTimeoutEndsWhatTheDeviceDoesNot(t *testing.T) {
 	}
 }
 
+// Rule: each end's own options bound its own waits. An end that gives a peer up
+// after a second does so whoever dials and however patient the other end is.
+func TestEachEndIsBoundByItsOwnOptions(t *testing.T) {
+	for _, timeouts := range [][2]time.Duration{{time.Hour, time.Second}, {time.Second, time.Hour}, {-1, time.Second}, {time.Second, -1}} {
+		t.Run(fmt.Sprintf("dials with %v, listens with %v", timeouts[0], timeouts[1]), func(t *testing.T) {
+			p := newLostEnds(t, Options{PeerTimeout: timeouts[0], KeepAlive: -1}, Options{PeerTimeout: timeouts[1], KeepAlive: -1})
+			p.cut(true, true)
+			cut := p.w.now()
+			for i, c := range []*Conn{p.a, p.b} {
+				attr, err := c.q.QP().Query()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := max(ackTimeoutFor(timeouts[i]), softDelay); attr.Timeout != want || attr.RetryCnt != retryCount {
+					t.Errorf("with PeerTimeout %v the queue pair has code %d and %d retries, want %d and %d",
+						timeouts[i], attr.Timeout, attr.RetryCnt, want, retryCount)
+				}
+				f, err := c.SendBytes(p.w.ended, []byte("is anybody there?"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.ops = append(p.ops, &boundedOp{name: "send", from: cut, poll: func() (error, bool) { _, err, ok := f.Poll(); return err, ok }})
+			}
+			p.pass(5 * time.Second) // more than 4 times 67 ms, 8 times
+			for i, o := range p.ops {
+				if ended := o.ended != 0; ended == (timeouts[i] == time.Hour) {
+					t.Errorf("with PeerTimeout %v the send ended (%t) after %v: %v", timeouts[i], ended, o.ended-cut, o.err)
+				}
+			}
+			p.pass(time.Minute) // the patient device gives up, too
+			p.wantEnded(cut, time.Minute)
+		})
+	}
+}
+
+// softDelay is what the software RNIC says of its delay (verbs.DeviceAttr.AckDelay).
+const softDelay = 14
+
 // Rule: a raw peer that posts no receives does not answer: the send ends within
 // the bound, though its retries have no end. The peer hears of it.
 func TestAPeerWithoutReceivesTimesOut(t *testing.T) {

@@ -40,7 +40,7 @@ type Limits struct {
 }
 
 // Defaults of Limits: what the runtime promises (Options.PeerTimeout, KeepAlive) on
-// Soft-RoCE, which makes code 15 of the timeout that is proposed: with 7 retries that is
+// Soft-RoCE, whose delay makes code 15 of the timeout: with 7 retries that is
 // 4.3 s, less than the configured 5 s; and one eighth, which is how often the runtime
 // looks.
 const (
