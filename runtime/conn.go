@@ -94,7 +94,7 @@ type Conn struct {
 	arrived   []int  // receive slots with messages, oldest first
 	arrivals  uint64 // messages ever arrived: credits that the peer has used
 	wants     []*want
-	pruned    int             // wants left by the last prune
+	pruned    int             // wants left by the last look at them (served)
 	creditDue bool            // credits to tell, but no room to send them
 	parting   bool            // disconnected on the way to the end
 	lost      bool            // the device is gone

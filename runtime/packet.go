@@ -50,6 +50,7 @@ type PacketConn struct {
 	admitted  bool
 	arrived   []int // slots with datagrams, oldest first
 	waits     []*packetWait
+	pruned    int // waits left by the last look at them (served)
 	groups    map[netip.Addr]*membership
 	asking    map[*resolving]struct{}
 	gone      bool

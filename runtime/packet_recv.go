@@ -94,6 +94,12 @@ type packetWait struct {
 	promise futures.Promise[Packet]
 }
 
+// wanted implements waiter.
+func (w *packetWait) wanted() bool { return w.promise.Wanted() }
+
+// giveUp implements waiter.
+func (w *packetWait) giveUp() { w.promise.Settle(Packet{}, futures.ErrDiscarded) }
+
 // InboxHook links the wait.
 func (w *packetWait) InboxHook() *ring.Hook[packetWait] { return &w.hook }
 
@@ -162,8 +168,8 @@ func (p *PacketConn) match() {
 	for ; done < len(p.waits); done++ {
 		w := p.waits[done]
 		switch cause := p.cause.Load(); {
-		case !w.promise.Wanted():
-			w.promise.Settle(Packet{}, futures.ErrDiscarded) // nobody sees it; the memory goes back
+		case !w.wanted():
+			w.giveUp()
 			continue
 		case len(p.arrived) > 0:
 			s := &p.slots[p.arrived[0]]
@@ -178,9 +184,7 @@ func (p *PacketConn) match() {
 		}
 		break
 	}
-	kept := copy(p.waits, p.waits[done:])
-	clear(p.waits[kept:])
-	p.waits = p.waits[:kept]
+	p.waits = served(p.waits, done, &p.pruned)
 }
 
 // freeArrived frees what nobody received.

@@ -114,8 +114,11 @@ type want struct {
 	sink    MessageSink // gets the message in the promise's place
 }
 
-// wanted tells whether anybody will take a message.
+// wanted implements waiter.
 func (w *want) wanted() bool { return w.sink != nil || w.promise.Wanted() }
+
+// giveUp implements waiter.
+func (w *want) giveUp() { w.settle(Message{}, futures.ErrDiscarded) }
 
 // InboxHook links the want.
 func (w *want) InboxHook() *ring.Hook[want] { return &w.hook }
@@ -184,18 +187,14 @@ func (c *Conn) match() {
 				err = ErrConnClosed
 			}
 		default:
-			kept := copy(c.wants, c.wants[done:])
-			clear(c.wants[kept:])
-			c.wants = c.wants[:kept]
-			c.prune()
+			c.wants = served(c.wants, done, &c.pruned)
 			c.hungry.Store(true)
 			c.tell()
 			return
 		}
 		w.settle(m, err)
 	}
-	clear(c.wants)
-	c.wants = c.wants[:0]
+	c.wants = served(c.wants, done, &c.pruned)
 	if c.hungry.Load() {
 		c.hungry.Store(false)
 	}
@@ -211,27 +210,6 @@ func (w *want) settle(m Message, err error) {
 		return
 	}
 	p.Settle(m, err)
-}
-
-// pruneFrom is how many wants are worth looking through.
-const pruneFrom = 64
-
-// prune ends waits that were given up behind one that was not. It is done
-// whenever the wants have doubled, so each costs a constant.
-func (c *Conn) prune() {
-	if len(c.wants) < max(pruneFrom, 2*c.pruned) {
-		return
-	}
-	kept := c.wants[:0]
-	for _, w := range c.wants {
-		if w.wanted() {
-			kept = append(kept, w)
-		} else {
-			w.settle(Message{}, futures.ErrDiscarded)
-		}
-	}
-	clear(c.wants[len(kept):])
-	c.wants, c.pruned = kept, len(kept)
 }
 
 func (c *Conn) handOut(i int) Message {
