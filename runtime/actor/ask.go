@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/verbena-rdma/verbena/futures"
@@ -16,8 +17,9 @@ import (
 // ErrNoReply, whoever has the Reply then. The zero Reply drops answers.
 type Reply[R any] struct{ p futures.Promise[R] }
 
-// Send answers. False: it was answered before, or the asker was told that no answer
-// will come. It does not block.
+// Send answers. False: nobody gets it, because it was answered before, or the asker
+// was told that no answer will come, or does not wait any more. True is no promise
+// of the opposite. It does not block.
 func (r Reply[R]) Send(v R) bool { return r.p.Settle(v, nil) }
 
 // Fail answers with an error; otherwise as Send.
@@ -32,8 +34,8 @@ func (r Reply[R]) Wanted() bool { return r.p.Wanted() }
 // owed is a reply that an actor owes.
 type owed interface {
 	fail(err error)
-	answered() bool
-	free() // the caller forgets it
+	wanted() bool // false is final: it was answered, or the asker has given up
+	free()        // the caller forgets it
 }
 
 // asks makes the futures of one type of answers.
@@ -53,9 +55,12 @@ func (a *ask[R]) fail(err error) {
 	a.p.Settle(none, err)
 }
 
-func (a *ask[R]) answered() bool { return !a.p.Valid() }
+func (a *ask[R]) wanted() bool { return a.p.Wanted() }
 
+// free settles the future of an asker who has given up, so that its memory goes
+// back to the pool.
 func (a *ask[R]) free() {
+	a.fail(futures.ErrDiscarded)
 	a.p = futures.Promise[R]{}
 	a.from.free.Put(a)
 }
@@ -122,21 +127,19 @@ const pruneOwed = 64
 
 // owe notes that the handler has returned; perhaps without an answer. Runner only.
 func (a *core) owe(o owed) {
-	if o.answered() {
+	if !o.wanted() {
 		o.free()
 		return
 	}
 	if len(a.owed) >= max(pruneOwed, a.owedMax) { // whenever they have doubled: each costs a constant
-		kept := a.owed[:0]
-		for _, o := range a.owed {
-			if o.answered() {
-				o.free()
-			} else {
-				kept = append(kept, o)
+		a.owed = slices.DeleteFunc(a.owed, func(o owed) bool {
+			if o.wanted() {
+				return false
 			}
-		}
-		clear(a.owed[len(kept):])
-		a.owed, a.owedMax = kept, 2*len(kept)
+			o.free()
+			return true
+		})
+		a.owedMax = 2 * len(a.owed)
 	}
 	a.owed = append(a.owed, o)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/futures"
 )
 
 type question struct {
@@ -123,22 +125,45 @@ func TestAskWithoutReply(t *testing.T) {
 	}
 }
 
-// Rule: replies that come late cost no memory for ever.
+// Rule: replies that come late, and those that nobody waits for any more, cost no
+// memory for ever. Who still waits is told at the end.
 func TestOwedRepliesArePruned(t *testing.T) {
-	w := newWorld(t, Config{})
-	o := &oracle{make(chan Reply[int], 1)}
-	r := spawn[question](w, Options{}, o)
-	for range 10 * pruneOwed {
-		f := Ask(w.ctx, r, about(1))
-		wait(w, "the reply", o.kept).Send(1)
-		if _, err := f.Await(w.ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.Stop()
-	wait(w, "the end", r.Done())
-	if n := cap(r.cell.owed); n > 4*pruneOwed {
-		t.Errorf("%d owed replies were kept", n)
+	for name, end := range map[string]func(f futures.Future[int], r Reply[int]){
+		"answered late": func(f futures.Future[int], r Reply[int]) { r.Send(1) },
+		"given up":      func(f futures.Future[int], r Reply[int]) { f.Discard() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, Config{})
+			type seen struct {
+				reply Reply[int]
+				owed  int // before this one
+			}
+			saw := make(chan seen, 1)
+			r := spawn[question](w, Options{}, Func[question](func(ctx *Context[question], q question) {
+				saw <- seen{q.reply, len(ctx.cell.owed)}
+			}))
+			waits := Ask(w.ctx, r, about(1))
+			wait(w, "the question of who waits", saw)
+			most := 0
+			for range 10 * pruneOwed {
+				f := Ask(w.ctx, r, about(1))
+				s := wait(w, "the question", saw)
+				end(f, s.reply)
+				if f.Valid() {
+					if _, err := f.Await(w.ctx); err != nil {
+						t.Fatal(err)
+					}
+				}
+				most = max(most, s.owed)
+			}
+			if most > pruneOwed {
+				t.Errorf("%d owed replies were kept, of 1 that somebody waits for", most)
+			}
+			r.Stop()
+			if _, err := waits.Await(w.ctx); !errors.Is(err, ErrNoReply) || !errors.Is(err, ErrStopped) {
+				t.Errorf("who waited was told %v, want %v and %v", err, ErrNoReply, ErrStopped)
+			}
+		})
 	}
 }
 
