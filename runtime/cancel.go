@@ -75,7 +75,7 @@ func (c *Conn) flushAll(home chan struct{}) {
 	switch c.state {
 	case connConnecting: // nobody has it yet but who dials
 		c.giveUp(c.cause.Load())
-	case connOpen:
+	case connOpen, connLeft:
 		c.fail(c.cause.Load())
 	case connDraining: // what it waits for is not waited for
 		c.part()

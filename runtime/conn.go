@@ -16,18 +16,25 @@ import (
 // connState is where a connection stands. The holder of the turn moves it.
 //
 //	          dial                 ESTABLISHED            Close
-//	(new) ──────────> connecting ────────────> open ───────────────> draining ─┐
-//	  │    accept          │                    │ failed completion, Cancel,   │ sends done,
-//	  └────────────────────┤                    │ DISCONNECTED, device gone    │ or ctx ended
-//	                       │ refused, timeout,  v                              v
-//	                       │ given up        failed ───────── Close ───────> gone
-//	                       └──────────────────────────────────────────────────^
+//	(new) ──────────> connecting ────────────> open ───────────────> draining
+//	  │    accept          │                   │  │ DISCONNECTED     ^   │
+//	  └────────────────────┤                   │  v            Close │   │ sends done, ctx ended,
+//	                       │ refused,          │ left ───────────────┘   │ or ackGrace after
+//	                       │ timeout,  failure │  │ sends done,          │ DISCONNECTED
+//	                       │ given up          v  v ackGrace, failure    │
+//	                       │                  failed                     │
+//	                       │                   │ Close                   v
+//	                       └───────────────────┴──────────────────────> gone
+//
+// A failure is a failed completion, Cancel, a peer that does not answer, or a device that
+// is gone.
 type connState uint8
 
 const (
 	connNew connState = iota
 	connConnecting
 	connOpen
+	connLeft // the peer has disconnected; what is out may still be acknowledged
 	connDraining
 	connFailed
 	connGone

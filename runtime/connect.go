@@ -248,7 +248,7 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 		}
 		err = fmt.Errorf("%w: %v: %v (%w)", ErrUnreachable, c.remote, ev.Type, statusError(ev.Status))
 	case verbs.CMDisconnected:
-		c.fail(ErrPeerClosed)
+		c.peerLeft()
 	case verbs.CMDeviceRemoval:
 		c.fail(verbs.ErrDeviceRemoved)
 	}

@@ -31,6 +31,37 @@
 // is the device's until it completes, and a Buffer released before goes back to
 // its pool only then.
 //
+// # What a sender may conclude
+//
+// The end of an operation says what the peer's device has done, not what the peer's
+// program has seen. On an RC connection:
+//
+//	the starting call fails     nothing was posted: the peer has none of it
+//	nil                         acknowledged: a SEND is in a receive of the peer's, a WRITE
+//	                            in its memory, the result of a READ or an atomic is here
+//	*verbs.WCError with Status
+//	  REM_*, RNR_RETRY_EXC_ERR  refused by the peer's device: it was not carried out, but of
+//	                            several packets some may be in the peer's memory
+//	  LOC_*                     failed here, likewise
+//	  RETRY_EXC_ERR             not known: the peer's device did not answer
+//	  WR_FLUSH_ERR              not known: it was under way when the connection ended
+//	the connection's cause      not known: likewise, or it was not posted yet
+//
+// Not known is carried out in full, in part or not at all. Both of the last forms match, by
+// errors.Is, why the connection ended:
+//
+//	ErrPeerClosed             the peer has disconnected, and acknowledged nothing more
+//	                          within 100 ms
+//	ErrPeerTimeout            the peer has acknowledged nothing within the bound
+//	ErrCancelled              Cancel was called here
+//	ErrConnClosed             Abort was called here, or Close, whose context has ended
+//	verbs.ErrDeviceRemoved    the device here is gone
+//
+// A peer that disconnects as soon as it has a message may leave the last acknowledgement
+// unsent: its queue pair sends none in ERR. So ErrPeerClosed does not say that the
+// message is lost. Whoever must know has the peer answer with a message, and is the one
+// that disconnects.
+//
 // # Trust
 //
 // Connections are not authenticated and not encrypted. What peers send

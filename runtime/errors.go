@@ -7,7 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// The sentinels of this room.
+// The sentinels of this room. What those that end a connection say of its operations stands
+// in the package's manual (doc.go).
 var (
 	ErrConfig         = errors.New("runtime: bad configuration")
 	ErrClosed         = errors.New("runtime: closed")

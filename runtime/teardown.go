@@ -26,7 +26,7 @@ func (c *Conn) fail(cause error) {
 	switch c.state {
 	case connConnecting:
 		c.giveUp(cause)
-	case connOpen:
+	case connOpen, connLeft:
 		c.setCause(cause)
 		c.state = connFailed
 		c.stop()
@@ -39,6 +39,37 @@ func (c *Conn) fail(cause error) {
 		})
 	case connDraining: // what it waits for will not come
 		c.part()
+	}
+}
+
+// ackGrace is how long sends that are out when the peer disconnects may still be
+// acknowledged. The peer's device acknowledges before the peer disconnects, or never: its
+// queue pair is in ERR then. So an acknowledgement is late only by what the network
+// reorders and a busy machine delays: well below this, with room for one ACK timeout of
+// the software RNIC (67 ms) where an acknowledgement was lost and the queue pair of the
+// peer still answers. It is short for whoever waits for operations that a peer did not
+// take.
+const ackGrace = 100 * time.Millisecond
+
+// peerLeft takes DISCONNECTED. An open connection takes no more operations, but the queue
+// pair stays as it is while acknowledgements may come: until no send is out, at most
+// ackGrace, and not at all if none is. Then the connection fails, and stop answers the
+// peer. Close waits for the same; whatever else ends a connection waits for nothing. Holder
+// only.
+func (c *Conn) peerLeft() {
+	over := func() { c.fail(ErrPeerClosed) }
+	switch c.state {
+	case connOpen:
+		c.setCause(ErrPeerClosed)
+		c.state = connLeft
+		c.refuse()
+		c.q.SendsIdle(over)
+	case connDraining: // Close has asked for the same
+	default:
+		over()
+	}
+	if c.state == connLeft || c.state == connDraining && !c.parting {
+		c.sh.r.After(ackGrace, over)
 	}
 }
 
@@ -95,6 +126,8 @@ const closeBound = 2*flushBound + 500*time.Millisecond
 // way until ctx ends, disconnects, and gives everything back. Operations still
 // under way then complete with an error. Messages not yet released stay
 // the caller's. It is idempotent; every call waits for the end.
+//
+// Once the peer has disconnected it waits for acknowledgements 100 ms at most.
 //
 // After ctx has ended it waits for nothing but its reactor, and for the kernel to let the
 // queue pair go, some seconds at most: ErrReactorBusy, and the connection closes later.
@@ -161,7 +194,7 @@ func (c *Conn) end(hard bool) {
 	c.q.Fail(c.cause.Load())
 	c.sh.r.Defer(func() {
 		switch c.state {
-		case connOpen:
+		case connOpen, connLeft:
 			c.state = connDraining
 			if c.credits != nil {
 				c.credits.Close()

@@ -89,7 +89,7 @@ func (c *Conn) unplug() {
 		c.giveUp(verbs.ErrDeviceRemoved)
 	case connDraining:
 		c.destroy(nil)
-	case connOpen:
+	case connOpen, connLeft:
 		c.setCause(verbs.ErrDeviceRemoved)
 		c.state = connFailed
 		c.refuse()

@@ -201,8 +201,10 @@ type CMID interface {
 	Accept(p *ConnParam) error
 	// Reject refuses it. Implements: rdma_reject.
 	Reject(private []byte) error
-	// Disconnect moves the queue pair to ERR and tells the peer.
-	// Implements: rdma_disconnect.
+	// Disconnect moves the queue pair to ERR and tells the peer. DISCONNECTED
+	// leaves the queue pair as it is, so that acknowledgements on their way still
+	// arrive: whoever is told so calls Disconnect soon, which also answers a peer
+	// that waits for it. Implements: rdma_disconnect.
 	Disconnect() error
 	// JoinMulticast joins a multicast group; MULTICAST_JOIN brings the way to
 	// it, and the queue pair is attached. Implements: rdma_join_multicast.

@@ -100,14 +100,10 @@ func (id *cmID) react(ev *verbs.CMEvent, group uint64) bool {
 		if id.broken {
 			return false
 		}
-		// librdmacm leaves the queue pair to rdma_disconnect; the contract's
-		// peers see it in ERR as soon as they see the event.
-		if id.qp != nil {
-			id.qp.fail()
-		}
-		// Also when we asked for it: the peer's request may have crossed ours, and
-		// only another rdma_disconnect answers it (Linux cm.c, cm_dreq_handler in
-		// IB_CM_DREQ_SENT).
+		// As in librdmacm, the queue pair is left to Disconnect: acknowledgements may
+		// be on their way. The state changes also when we asked for the end: the peer's
+		// request may have crossed ours, and only another rdma_disconnect answers it
+		// (Linux cm.c, cm_dreq_handler in IB_CM_DREQ_SENT).
 		id.state = idLeft
 	case verbs.CMMulticastJoin:
 		if errno := id.joined(group, ev); errno != 0 {

@@ -100,7 +100,9 @@ func (m *deviceCM) event(e cm.Event) {
 		if e.Conn.State() == cm.StateDREQRcvd {
 			_ = e.Conn.SendDREP(m.dev.p.Now(), nil) // the state allows it
 		}
-		id.end(ev)
+		// The queue pair is left to Disconnect: acknowledgements may be on their way.
+		id.become(idEnded)
+		id.report(ev)
 	case cm.EvSIDRReply:
 		id.answered(e.SIDRREP)
 	case cm.EvTimewaitExit:

@@ -242,9 +242,10 @@ func (id *cmID) Reject(private []byte) error {
 	})
 }
 
-// Disconnect moves the queue pair to ERR and tells the peer, which moves its
-// own. DISCONNECTED follows on both sides, then TIMEWAIT_EXIT. On a connection
-// that ended it does nothing. It waits for a turn of the device to end.
+// Disconnect moves the queue pair to ERR and tells the peer. DISCONNECTED
+// follows on both sides, then TIMEWAIT_EXIT. On a connection that the peer has
+// ended it only moves the queue pair: the peer has its answer. It waits for a turn
+// of the device to end.
 //
 // Implements: rdma_disconnect.
 func (id *cmID) Disconnect() error {

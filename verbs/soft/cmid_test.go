@@ -56,10 +56,13 @@ func TestCMConnect(t *testing.T) {
 		must(t, ida.Disconnect())
 		r.b.event(verbs.CMDisconnected)
 		r.a.event(verbs.CMDisconnected)
-		if r.state(ida) != verbs.QPSErr || r.state(idb) != verbs.QPSErr {
-			t.Errorf("disconnected in %v and %v, want ERR", r.state(ida), r.state(idb))
+		if r.state(ida) != verbs.QPSErr || r.state(idb) != verbs.QPSRTS {
+			t.Errorf("disconnected in %v and %v, want ERR, and RTS where the other side asked", r.state(ida), r.state(idb))
 		}
 		must(t, idb.Disconnect())
+		if r.state(idb) != verbs.QPSErr {
+			t.Errorf("after Disconnect in %v, want ERR", r.state(idb))
+		}
 		r.a.event(verbs.CMTimewaitExit)
 		r.b.event(verbs.CMTimewaitExit)
 		r.closeAll(ida, idb, l)

@@ -188,6 +188,9 @@ func cmDisconnect(c *Case) {
 	c.must(k.ida.Disconnect(), "disconnect")
 	k.a.flushed(k.a.rcq, 1, 2)
 	k.mb.take(verbs.CMDisconnected)
+	if s := k.b.state(); s != verbs.QPSRTS { // acknowledgements may be on their way
+		c.failf("at DISCONNECTED the peer's queue pair is in %v, want it left to Disconnect", s)
+	}
 	k.mb.agrees(k.idb)
 	k.ma.take(verbs.CMDisconnected)
 	k.b.flushed(k.b.rcq, 3)
@@ -224,6 +227,7 @@ func cmCloseDisconnects(c *Case) {
 		c.failf("closing the identifier left %d queue pairs of %d", got.QP, before.QP)
 	}
 	k.mb.take(verbs.CMDisconnected)
+	k.mb.agrees(k.idb)
 	k.b.untilState(verbs.QPSErr)
 }
 

@@ -34,6 +34,7 @@ func cmLostDisconnect(c *Case) {
 		c.fault(from, to, Fault{Drop: []uint64{1}})
 		c.must(k.ida.Disconnect(), "disconnect")
 		k.mb.take(verbs.CMDisconnected)
+		k.mb.agrees(k.idb)
 		k.ma.take(verbs.CMDisconnected)
 		c.bothDead(k.a, k.b)
 		c.pair.Caps.Faults.Heal()

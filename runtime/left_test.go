@@ -1,0 +1,172 @@
+package runtime
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// rcAnswers are what an RC queue pair answers with: the peer's DISCONNECT goes by
+// another way, and may overtake them.
+var rcAnswers = []wire.Opcode{
+	wire.RCAcknowledge, wire.RCAtomicAck,
+	wire.RCReadRespFirst, wire.RCReadRespMiddle, wire.RCReadRespLast, wire.RCReadRespOnly,
+}
+
+var answeredOps = append([]string{"send"}, oneSidedOps...)
+
+// leave has an operation of each kind carried out by b, its answer treated as r says,
+// and b's DISCONNECT arrive at a before the answers.
+func (p *lostPeer) leave(r fabric.Rule, ops ...string) {
+	p.t.Helper()
+	r.Opcodes = rcAnswers
+	p.w.fab.SetLink(p.w.nodes[1].gid, p.w.nodes[0].gid, fabric.Link{Rules: []fabric.Rule{r}})
+	for _, name := range ops {
+		if p.start(name) == nil {
+			p.t.Fatalf("%s did not start", name)
+		}
+	}
+	p.pass(time.Millisecond)
+	p.b.Abort()
+	p.pass(time.Millisecond)
+	if p.a.Err() == nil {
+		p.t.Fatal("the peer has disconnected, and the connection is open")
+	}
+}
+
+// ended counts the operations that have ended.
+func (p *lostPeer) ended() (n int) {
+	for _, o := range p.ops {
+		if o.ended != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// patient is a connection that waits for its peer longer than the test takes.
+func patient(t *testing.T) *lostPeer {
+	return newLostPeer(t, Options{PeerTimeout: time.Minute, KeepAlive: -1})
+}
+
+// Rule: what the peer has carried out when it disconnects ends well, though its
+// acknowledgement comes after DISCONNECTED; new operations are refused at once, and who
+// waits for a message is told when everything has ended.
+func TestAcknowledgementsAfterDisconnectedCount(t *testing.T) {
+	const late = ackGrace / 2
+	for _, name := range answeredOps {
+		t.Run(name, func(t *testing.T) {
+			p := patient(t)
+			waits := p.start("receive")
+			from := p.w.now()
+			p.leave(fabric.Rule{Delay: late}, name)
+			o := p.ops[1]
+			if o.ended != 0 || waits.ended != 0 {
+				t.Fatalf("ended at DISCONNECTED: %s with %v, receive with %v", name, o.err, waits.err)
+			}
+			if _, err := p.a.SendBytes(p.w.ended, []byte("too late")); !errors.Is(err, ErrPeerClosed) {
+				t.Errorf("after DISCONNECTED a send answered %v, want %v", err, ErrPeerClosed)
+			}
+			p.pass(ackGrace)
+			if o.err != nil || o.ended != from+late {
+				t.Errorf("%s ended after %v with %v, want success after %v", name, o.ended-from, o.err, late)
+			}
+			if !errors.Is(waits.err, ErrPeerClosed) || waits.ended != o.ended {
+				t.Errorf("receive ended after %v with %v, want %v when %s has", waits.ended-from, waits.err, ErrPeerClosed, name)
+			}
+		})
+	}
+}
+
+// Rule: the same of a connection that is being closed: what Close waits for is
+// acknowledged after the peer has closed, too.
+func TestAcknowledgementsAfterBothClosedCount(t *testing.T) {
+	const late = ackGrace / 2
+	p := patient(t)
+	from := p.w.now()
+	p.w.fab.SetLink(p.w.nodes[1].gid, p.w.nodes[0].gid, fabric.Link{Rules: []fabric.Rule{{Opcodes: rcAnswers, Delay: late}}})
+	o := p.start("send")
+	p.pass(time.Millisecond)
+	p.a.end(false)
+	p.b.Abort()
+	p.pass(ackGrace)
+	if o.err != nil || o.ended != from+late {
+		t.Errorf("the send ended after %v with %v, want success after %v", o.ended-from, o.err, late)
+	}
+	if !isGone(p.a) {
+		t.Error("a closed connection is not gone")
+	}
+}
+
+// Rule: what the peer does not acknowledge before it goes ends ackGrace after
+// DISCONNECTED, with an error that does not say that the peer does not have it.
+func TestUnacknowledgedOperationsEndWithinTheGrace(t *testing.T) {
+	p := patient(t)
+	from := p.w.now()
+	p.leave(fabric.Rule{Drop: true}, answeredOps...)
+	p.pass(ackGrace - 2*time.Millisecond)
+	if p.ended() != 0 {
+		t.Errorf("%d operations have ended before the grace is over", p.ended())
+	}
+	p.pass(3 * time.Millisecond)
+	for _, o := range p.ops {
+		var wc *verbs.WCError
+		if !errors.Is(o.err, ErrPeerClosed) || !errors.As(o.err, &wc) || wc.Status != verbs.WCWRFlushErr {
+			t.Errorf("%s ended with %v, want a flush by %v", o.name, o.err, ErrPeerClosed)
+		}
+	}
+	p.wantEnded(from, ackGrace+2*time.Millisecond)
+}
+
+// Rule: with nothing out there is nothing to wait for.
+func TestAnIdleConnectionEndsAtDisconnected(t *testing.T) {
+	p := patient(t)
+	o := p.start("receive")
+	p.leave(fabric.Rule{})
+	if o.ended == 0 || !errors.Is(o.err, ErrPeerClosed) {
+		t.Errorf("after DISCONNECTED the receive has ended at %v with %v, want %v at once", o.ended, o.err, ErrPeerClosed)
+	}
+}
+
+// Rule: whatever ends a connection does not wait for a peer that has disconnected, and
+// Close waits no longer than the grace.
+func TestTheEndDoesNotWaitForThePeer(t *testing.T) {
+	for _, end := range []struct {
+		name   string
+		how    func(p *lostPeer)
+		within time.Duration
+		gone   bool
+	}{
+		{"Abort", func(p *lostPeer) { p.a.Abort() }, 0, true},
+		{"Close", func(p *lostPeer) { p.a.end(false) }, ackGrace, true},
+		{"Close, then Abort", func(p *lostPeer) { p.a.end(false); p.pass(0); p.a.Abort() }, 0, true},
+		{"Cancel", func(p *lostPeer) { p.a.cancel() }, 0, false},
+		{"device removal", func(p *lostPeer) { p.w.nodes[0].rt.deviceGone() }, 0, false},
+		{"queue pair failure", func(p *lostPeer) { p.a.fail(ErrQueuePair) }, 0, false},
+	} {
+		t.Run(end.name, func(t *testing.T) {
+			p := patient(t)
+			p.leave(fabric.Rule{Drop: true}, answeredOps...)
+			from := p.w.now()
+			end.how(p)
+			p.pass(0)
+			if end.within > 0 && p.ended() > 0 {
+				t.Errorf("%d operations ended at once, the peer may acknowledge them yet", p.ended())
+			}
+			p.pass(end.within)
+			if p.ended() != len(p.ops) {
+				t.Errorf("%d of %d operations have ended within %v", p.ended(), len(p.ops), p.w.now()-from)
+			}
+			if isGone(p.a) != end.gone {
+				t.Errorf("the connection is gone: %t, want %t", isGone(p.a), end.gone)
+			}
+			if !errors.Is(p.a.Err(), ErrPeerClosed) {
+				t.Errorf("the connection ended with %v, want the first cause, %v", p.a.Err(), ErrPeerClosed)
+			}
+		})
+	}
+}
