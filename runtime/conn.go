@@ -205,7 +205,8 @@ func (c *Conn) MaxMessage() int { return c.largest }
 
 // Done is closed when the connection takes no more operations: it failed, or was
 // closed by either side. Err says why. What has arrived can still be received
-// until Close; of a device that was removed, what its reactor had seen by then.
+// until Close; of a device that was removed, what its reactor had seen by then. What is
+// under way ends soon after; Cancel and Close wait for that.
 func (c *Conn) Done() <-chan struct{} { return c.ended }
 
 // Err is why the connection takes no more operations; nil while it does.
