@@ -71,6 +71,9 @@ func TestAcknowledgementsAfterDisconnectedCount(t *testing.T) {
 			if _, err := p.a.SendBytes(p.w.ended, []byte("too late")); !errors.Is(err, ErrPeerClosed) {
 				t.Errorf("after DISCONNECTED a send answered %v, want %v", err, ErrPeerClosed)
 			}
+			if err := p.a.q.Err(); !errors.Is(err, ErrPeerClosed) { // or who waits for room would wait on
+				t.Errorf("after DISCONNECTED the queue answers %v, want %v", err, ErrPeerClosed)
+			}
 			p.pass(ackGrace)
 			if o.err != nil || o.ended != from+late {
 				t.Errorf("%s ended after %v with %v, want success after %v", name, o.ended-from, o.err, late)
