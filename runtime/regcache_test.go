@@ -9,7 +9,6 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/verbs"
-	"pgregory.net/rapid"
 )
 
 func mustRegister(t testing.TB, m *Memory, b []byte, access verbs.AccessFlags) *Region {
@@ -175,86 +174,4 @@ func TestTwoMemoriesOverOneMapping(t *testing.T) {
 			}
 		}
 	}
-}
-
-// The cache against the rule it implements, looked up the slow way.
-func TestCacheAgainstModel(t *testing.T) {
-	b := callerMapping(t, 16*4096)
-	rapid.Check(t, func(rt *rapid.T) {
-		pd := newFakePD()
-		m, err := newMemory(pd, MemoryConfig{CacheEntries: 3})
-		if err != nil {
-			rt.Fatal(err)
-		}
-		var open []*Region
-		piece := func() []byte {
-			from := rapid.IntRange(0, 15).Draw(rt, "from")
-			to := rapid.IntRange(from+1, 16).Draw(rt, "to")
-			return b[from*4096 : to*4096]
-		}
-		rt.Repeat(map[string]func(*rapid.T){
-			"register": func(rt *rapid.T) {
-				p := piece()
-				access := rapid.SampledFrom([]verbs.AccessFlags{0, verbs.AccessLocalWrite, verbs.AccessRemoteRead, openToPeers}).Draw(rt, "access")
-				addr, end := span(p)
-				possible := false
-				for _, r := range m.cache.index {
-					possible = possible || r.serves(addr, end, access)
-				}
-				hits := m.cache.hits
-				r, err := m.Register(p, access)
-				if err != nil {
-					rt.Fatal(err)
-				}
-				if (m.cache.hits > hits) != possible {
-					rt.Fatalf("shared is %v, want %v", m.cache.hits > hits, possible)
-				}
-				mr := r.mr.(*fakeMR)
-				if mr.closed || mr.addr > addr || mr.addr+mr.length < end {
-					rt.Fatalf("region [%#x,%#x) has registration [%#x,%#x) closed=%v", addr, end, mr.addr, mr.addr+mr.length, mr.closed)
-				}
-				open = append(open, r)
-			},
-			"close": func(rt *rapid.T) {
-				if len(open) == 0 {
-					rt.Skip("no region")
-				}
-				i := rapid.IntRange(0, len(open)-1).Draw(rt, "which")
-				if err := open[i].Close(); err != nil {
-					rt.Fatal(err)
-				}
-				open = append(open[:i], open[i+1:]...)
-			},
-			"invalidate": func(rt *rapid.T) {
-				p := piece()
-				addr, end := span(p)
-				busy := false
-				for _, r := range open {
-					busy = busy || r.shared.addr < end && addr < r.shared.end
-				}
-				if err := m.Invalidate(p); errors.Is(err, verbs.ErrBusy) != busy || !busy && err != nil {
-					rt.Fatalf("Invalidate: %v, in use %v", err, busy)
-				}
-				for mr := range pd.live {
-					if !busy && mr.addr < end && addr < mr.addr+mr.length {
-						rt.Fatal("an invalidated range is still registered")
-					}
-				}
-			},
-			"": func(rt *rapid.T) {
-				if m.registered != pd.bytes() || m.cache.idle.Len() > 3 || len(m.cache.index) != pd.count() {
-					rt.Fatalf("counted %d bytes, %d idle, %d entries; the device has %d bytes in %d",
-						m.registered, m.cache.idle.Len(), len(m.cache.index), pd.bytes(), pd.count())
-				}
-				for _, r := range open {
-					if r.mr.(*fakeMR).closed {
-						rt.Fatal("an open region is not registered")
-					}
-				}
-			},
-		})
-		if err := m.Close(); err != nil || pd.count() != 0 {
-			rt.Fatalf("Close: %v, %d registrations left", err, pd.count())
-		}
-	})
 }

@@ -1,0 +1,188 @@
+package runtime
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"pgregory.net/rapid"
+)
+
+// modelEntry is a registration as the rules of the cache have it.
+type modelEntry struct {
+	from, to int // pages
+	access   verbs.AccessFlags
+	users    int
+	doomed   bool // an Invalidate met it in use
+	used     int  // when it was last given back
+}
+
+// peersMay are the permissions that a peer's request needs, one by one.
+var peersMay = []verbs.AccessFlags{
+	verbs.AccessRemoteWrite, verbs.AccessRemoteRead, verbs.AccessRemoteAtomic, verbs.AccessFlushGlobal, verbs.AccessFlushPersistent,
+}
+
+// mayStandFor states the rule without the code: a registration may be shared by one
+// who asks for pages [from, to) with access if the device can do there what was
+// asked for, if a peer with its key can do and reach exactly what was asked for, and
+// if nobody wants it gone.
+func (e *modelEntry) mayStandFor(from, to int, access verbs.AccessFlags) bool {
+	forPeers := false
+	for _, may := range peersMay {
+		if e.access&may != access&may {
+			return false
+		}
+		forPeers = forPeers || e.access&may != 0
+	}
+	switch {
+	case e.doomed || from < e.from || to > e.to:
+		return false
+	case forPeers && (from != e.from || to != e.to):
+		return false
+	case access&verbs.AccessLocalWrite != 0 && e.access&verbs.AccessLocalWrite == 0:
+		return false
+	}
+	return access&verbs.AccessRelaxedOrdering == e.access&verbs.AccessRelaxedOrdering
+}
+
+// cacheModel says which registrations a cache that keeps most idle ones has.
+type cacheModel struct {
+	most    int
+	clock   int
+	entries map[*fakeMR]*modelEntry
+}
+
+// release is the end of one use.
+func (m *cacheModel) release(mr *fakeMR) {
+	e := m.entries[mr]
+	m.clock++
+	if e.users, e.used = e.users-1, m.clock; e.users > 0 {
+		return
+	}
+	if e.doomed {
+		delete(m.entries, mr)
+		return
+	}
+	idle := slices.DeleteFunc(slices.Collect(maps.Keys(m.entries)), func(mr *fakeMR) bool { return m.entries[mr].users > 0 })
+	if len(idle) > m.most {
+		delete(m.entries, slices.MinFunc(idle, func(a, b *fakeMR) int { return m.entries[a].used - m.entries[b].used }))
+	}
+}
+
+// invalidate tells whether somebody uses what overlaps the pages.
+func (m *cacheModel) invalidate(from, to int) (busy bool) {
+	for mr, e := range m.entries {
+		switch {
+		case e.to <= from || to <= e.from:
+		case e.users > 0:
+			e.doomed, busy = true, true
+		default:
+			delete(m.entries, mr)
+		}
+	}
+	return busy
+}
+
+// Rule: a registration is shared exactly when that gives neither device nor peers
+// more or less than was asked for; idle ones are kept, the last used, until they are
+// invalidated. The model knows them all; the cache must have the same.
+func TestCacheAgainstModel(t *testing.T) {
+	const pages, page, most = 6, 4096, 3 // so few that pieces often cover each other
+	b := callerMapping(t, pages*page)
+	accesses := []verbs.AccessFlags{
+		0, verbs.AccessLocalWrite, verbs.AccessRemoteRead, verbs.AccessLocalWrite | verbs.AccessRemoteRead, openToPeers,
+		verbs.AccessLocalWrite | verbs.AccessRelaxedOrdering,
+	}
+	shared, fresh := 0, 0
+	rapid.Check(t, func(rt *rapid.T) {
+		pd := newFakePD()
+		m, err := newMemory(pd, MemoryConfig{CacheEntries: most})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		model := &cacheModel{most: most, entries: map[*fakeMR]*modelEntry{}}
+		var open []*Region
+		piece := func() (from, to int, p []byte) {
+			from = rapid.IntRange(0, pages-1).Draw(rt, "from")
+			to = rapid.IntRange(from+1, pages).Draw(rt, "to")
+			return from, to, b[from*page : to*page]
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"register": func(rt *rapid.T) {
+				from, to, p := piece()
+				access := rapid.SampledFrom(accesses).Draw(rt, "access")
+				possible := false
+				for _, e := range model.entries {
+					possible = possible || e.mayStandFor(from, to, access)
+				}
+				calls := pd.calls
+				r, err := m.Register(p, access)
+				if err != nil {
+					rt.Fatal(err)
+				}
+				mr := r.mr.(*fakeMR)
+				e := model.entries[mr]
+				switch {
+				case (pd.calls == calls) != possible:
+					rt.Fatalf("pages %d to %d with %v: the device was asked %d times, may be shared %v", from, to, access, pd.calls-calls, possible)
+				case possible && (e == nil || !e.mayStandFor(from, to, access)):
+					rt.Fatalf("pages %d to %d with %v share %+v", from, to, access, e)
+				case possible:
+					shared++
+				default:
+					fresh++
+					e = &modelEntry{from: from, to: to, access: access}
+					if addr, end := span(p); mr.addr != addr || mr.addr+mr.length != end || mr.access != access {
+						rt.Fatalf("pages %d to %d with %v are registered as [%#x,%#x) with %v", from, to, access, mr.addr, mr.addr+mr.length, mr.access)
+					}
+					model.entries[mr] = e
+				}
+				e.users++
+				open = append(open, r)
+			},
+			"close": func(rt *rapid.T) {
+				if len(open) == 0 {
+					rt.Skip("no region")
+				}
+				i := rapid.IntRange(0, len(open)-1).Draw(rt, "which")
+				mr := open[i].mr.(*fakeMR)
+				if err := open[i].Close(); err != nil {
+					rt.Fatal(err)
+				}
+				model.release(mr)
+				open = append(open[:i], open[i+1:]...)
+			},
+			"invalidate": func(rt *rapid.T) {
+				from, to, p := piece()
+				busy := model.invalidate(from, to)
+				if err := m.Invalidate(p); errors.Is(err, verbs.ErrBusy) != busy || !busy && err != nil {
+					rt.Fatalf("Invalidate: %v, in use %v", err, busy)
+				}
+			},
+			"": func(rt *rapid.T) {
+				idle := 0
+				for mr, e := range model.entries {
+					if mr.closed {
+						rt.Fatalf("%+v is not registered any more", e)
+					}
+					if e.users == 0 {
+						idle++
+					}
+				}
+				if pd.count() != len(model.entries) || m.Stats().CacheIdle != idle || m.registered != pd.bytes() {
+					rt.Fatalf("%d registrations, %d of them idle, %d bytes counted; want %d, %d and %d",
+						pd.count(), m.Stats().CacheIdle, m.registered, len(model.entries), idle, pd.bytes())
+				}
+			},
+		})
+		if err := m.Close(); err != nil || pd.count() != 0 {
+			rt.Fatalf("Close: %v, %d registrations left", err, pd.count())
+		}
+	})
+	if shared == 0 || fresh == 0 {
+		t.Errorf("%d were shared and %d were not: the run does not show what it should", shared, fresh)
+	}
+	t.Logf("%d were shared, %d were not", shared, fresh)
+}
