@@ -185,51 +185,6 @@ func TestCloseOvertakesTheReply(t *testing.T) {
 	}
 }
 
-// TestOnlyFromThePeer: a datagram with the right IDs from another address
-// changes nothing.
-func TestOnlyFromThePeer(t *testing.T) {
-	p := newPair(t, Config{}, Config{})
-	evil := p.node("E", Config{}, 1, func(*simNode, Event) {})
-	c := p.connect(t, ConnectParam{})
-	p.run(50 * time.Millisecond)
-	d := p.b.byLocal[c.remote]
-	for _, msg := range []Message{
-		&DREQ{LocalID: d.local, RemoteID: c.local, RemoteQPN: 55},
-		&DREP{LocalID: d.local, RemoteID: c.local},
-		&REJ{LocalID: d.local, RemoteID: c.local, Reason: RejConsumer},
-		&REJ{LocalID: d.local, Reason: RejTimeout},
-	} {
-		var m MAD
-		if err := msg.Put(&m); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.a.Receive(p.now, evil.gid, m[:]); err != nil {
-			t.Fatal(err)
-		}
-		if c.State() != StateEstablished {
-			t.Fatalf("%v from a stranger: the connection is in %v", msg.Attr(), c.State())
-		}
-	}
-	// From the peer, but with the wrong queue pair or connection.
-	for _, msg := range []Message{
-		&DREQ{LocalID: d.local, RemoteID: c.local, RemoteQPN: 56},
-		&DREQ{LocalID: d.local + 1, RemoteID: c.local, RemoteQPN: 55},
-		&REJ{LocalID: 0, RemoteID: c.local, Reason: RejNoResources},
-		&REP{LocalID: d.local + 1, RemoteID: c.local, QPN: 99},
-	} {
-		var m MAD
-		if err := msg.Put(&m); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.a.Receive(p.now, p.b.gid, m[:]); err != nil {
-			t.Fatal(err)
-		}
-		if c.State() != StateEstablished {
-			t.Fatalf("%+v: the connection is in %v", msg, c.State())
-		}
-	}
-}
-
 // TestStates: a call that the state does not allow is refused and changes
 // nothing.
 func TestStates(t *testing.T) {
