@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-
-	"github.com/verbena-rdma/verbena/futures"
 )
 
 type question struct {
@@ -125,36 +123,57 @@ func TestAskWithoutReply(t *testing.T) {
 	}
 }
 
+// asked is what a handler sees of a question.
+type asked struct {
+	reply Reply[int]
+	owed  int // of the questions before
+}
+
 // Rule: replies that come late, and those that nobody waits for any more, cost no
 // memory for ever. Who still waits is told at the end.
 func TestOwedRepliesArePruned(t *testing.T) {
-	for name, end := range map[string]func(f futures.Future[int], r Reply[int]){
-		"answered late": func(f futures.Future[int], r Reply[int]) { r.Send(1) },
-		"given up":      func(f futures.Future[int], r Reply[int]) { f.Discard() },
+	for name, ask := range map[string]func(w *world, r Ref[question], saw chan asked) asked{
+		"answered late": func(w *world, r Ref[question], saw chan asked) asked {
+			f := Ask(w.ctx, r, about(1))
+			s := wait(w, "the question", saw)
+			s.reply.Send(1)
+			if _, err := f.Await(w.ctx); err != nil {
+				w.t.Error(err)
+			}
+			return s
+		},
+		"given up": func(w *world, r Ref[question], saw chan asked) asked {
+			f := Ask(w.ctx, r, about(1))
+			s := wait(w, "the question", saw)
+			f.Discard()
+			return s
+		},
+		"the wait given up": func(w *world, r Ref[question], saw chan asked) asked {
+			ctx, cancel := context.WithCancel(w.ctx)
+			ended := make(chan error, 1)
+			go func() {
+				_, err := AskWait(ctx, r, about(1))
+				ended <- err
+			}()
+			s := wait(w, "the question", saw)
+			cancel()
+			if err := wait(w, "the end of the wait", ended); !errors.Is(err, context.Canceled) {
+				w.t.Error(err)
+			}
+			return s
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, Config{})
-			type seen struct {
-				reply Reply[int]
-				owed  int // before this one
-			}
-			saw := make(chan seen, 1)
+			saw := make(chan asked, 1)
 			r := spawn[question](w, Options{}, Func[question](func(ctx *Context[question], q question) {
-				saw <- seen{q.reply, len(ctx.cell.owed)}
+				saw <- asked{q.reply, len(ctx.cell.owed)}
 			}))
 			waits := Ask(w.ctx, r, about(1))
 			wait(w, "the question of who waits", saw)
 			most := 0
 			for range 10 * pruneOwed {
-				f := Ask(w.ctx, r, about(1))
-				s := wait(w, "the question", saw)
-				end(f, s.reply)
-				if f.Valid() {
-					if _, err := f.Await(w.ctx); err != nil {
-						t.Fatal(err)
-					}
-				}
-				most = max(most, s.owed)
+				most = max(most, ask(w, r, saw).owed)
 			}
 			if most > pruneOwed {
 				t.Errorf("%d owed replies were kept, of 1 that somebody waits for", most)
@@ -164,6 +183,29 @@ func TestOwedRepliesArePruned(t *testing.T) {
 				t.Errorf("who waited was told %v, want %v and %v", err, ErrNoReply, ErrStopped)
 			}
 		})
+	}
+}
+
+// Rule: an instance does not owe what the one before owed: those askers were told.
+func TestARestartedActorOwesNothing(t *testing.T) {
+	clock := newFakeClock()
+	w := newWorld(t, Config{Clock: clock})
+	saw := make(chan asked, 1)
+	r := spawn[question](w, Options{}, Func[question](func(ctx *Context[question], q question) {
+		saw <- asked{q.reply, len(ctx.cell.owed)}
+		if q.n == 2 {
+			panic(errBoom)
+		}
+	}))
+	for n, owed := range []int{0, 1, 0} { // the second question ends the instance
+		f := Ask(w.ctx, r, about(n+1))
+		if s := wait(w, "the question", saw); s.owed != owed {
+			t.Errorf("at question %d the actor owes %d replies, want %d", n+1, s.owed, owed)
+		}
+		if n == 1 {
+			clock.move(wait(w, "the backoff", clock.made))
+		}
+		defer f.Discard()
 	}
 }
 
@@ -189,20 +231,30 @@ func TestAskWaitInHandlerIsRefused(t *testing.T) {
 	}
 }
 
-// Rule: in steady state a question and its answer allocate nothing.
+// Rule: in steady state a question and its answer allocate nothing, nor does one
+// that is given up and not answered.
 func TestAskAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	w := newWorld(t, Config{})
 	r := spawn[question](w, Options{}, &oracle{})
+	saw := make(chan int, 1)
+	mute := spawn[question](w, Options{}, Func[question](func(_ *Context[question], q question) { saw <- q.n }))
 	ctx := context.Background()
-	make := about(3)
+	answered, silent := about(3), about(0)
 	if n := testing.AllocsPerRun(10_000, func() {
-		if _, err := Ask(ctx, r, make).Await(ctx); err != nil {
+		if _, err := Ask(ctx, r, answered).Await(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}); n > 0 {
 		t.Errorf("%v allocations per question, want 0", n)
+	}
+	if n := testing.AllocsPerRun(10_000, func() {
+		f := Ask(ctx, mute, silent)
+		<-saw
+		f.Discard()
+	}); n > 0 {
+		t.Errorf("%v allocations per question that is given up, want 0", n)
 	}
 }
