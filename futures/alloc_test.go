@@ -16,7 +16,7 @@ func TestNoAllocations(t *testing.T) {
 	var g Group
 	var ps [128]Promise[[4]int]
 	var fs [128]Future[[4]int]
-	d := driverFunc(func(context.Context, *Waiter) error { ps[0].Settle([4]int{}, nil); return nil })
+	d := driverFunc(func(<-chan struct{}, *Waiter) error { ps[0].Settle([4]int{}, nil); return nil })
 	// The other side of the parking cases: settles what it is given once the waiter is parked.
 	parked := make(chan Promise[[4]int], 1)
 	go func() {

@@ -51,7 +51,7 @@
 // the owner's work on it till the wait is over. A driver shares one turn among several waiters: those without it Park,
 // and whoever leaves with work outstanding Offers the turn to one of them.
 //
-//	func (o *owner) Drive(ctx context.Context, w *futures.Waiter) error {
+//	func (o *owner) Drive(done <-chan struct{}, w *futures.Waiter) error {
 //		for !w.Settled() {
 //			if !o.takeTurn() {
 //				if !w.Announce() { // from here on an offer reaches w
@@ -59,12 +59,12 @@
 //				}
 //				o.enlist(w) // where passTurn finds it
 //				if !o.takeTurn() || !w.Retract() { // released between the two looks?
-//					switch w.Park(ctx) {
+//					switch w.Park(done) {
 //					...
 //					}
 //				}
 //			}
-//			for !w.Settled() && ctx.Err() == nil { // the turn is ours
+//			for !w.Settled() && !closed(done) { // the turn is ours
 //				o.work()
 //			}
 //			o.passTurn() // release it and Offer to those enlisted, until one accepts
@@ -74,6 +74,9 @@
 // The tests have a whole one (driver_test.go, checked by TestModelTurn). The order of the four steps matters: announce, then
 // enlist, so that a refused offer means a waiter that is gone; then look again, so that a turn released before the
 // enlisting is found; then park. And who releases the turn looks at the list once more afterwards.
+//
+// Drive gets the context's channel and not the context: Err, and Done, may be user code, which could panic, end the
+// goroutine or wait for the very turn that the driver holds.
 //
 // An Offer that was accepted is always received as SignalTurn, even when the waiter is settled or cancelled at the same
 // time; a Park that returned anything else owes nobody a turn.

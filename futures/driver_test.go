@@ -1,7 +1,6 @@
 package futures
 
 import (
-	"context"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -87,7 +86,7 @@ func (d *turn) pass() {
 	}
 }
 
-func (d *turn) Drive(ctx context.Context, w *Waiter) error {
+func (d *turn) Drive(done <-chan struct{}, w *Waiter) error {
 	for !w.Settled() {
 		if !d.take() {
 			if !w.Announce() {
@@ -96,26 +95,34 @@ func (d *turn) Drive(ctx context.Context, w *Waiter) error {
 			d.enlist(w.Ticket()) // announced first: a ticket that is refused belongs to one who is gone
 			if d.take() {
 				if !w.Retract() { // settled: the turn is ours, so it is no offer
-					w.Park(ctx)
+					w.Park(done)
 				}
 			} else {
-				switch w.Park(ctx) {
-				case SignalSettled:
+				switch w.Park(done) {
+				case SignalSettled, SignalCancelled:
 					return nil
-				case SignalCancelled:
-					return ctx.Err()
 				}
 			}
 		}
-		for !w.Settled() && seenBool(ctx.Err() == nil) {
+		for !w.Settled() && seenBool(!over(done)) {
 			if !d.work() {
 				runtime.Gosched()
 			}
 		}
 		d.pass()
-		if err := ctx.Err(); err != nil && !w.Settled() {
-			return err
+		if over(done) && !w.Settled() {
+			return nil
 		}
 	}
 	return nil
+}
+
+// over reports whether the wait that done bounds is to end.
+func over(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }

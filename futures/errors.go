@@ -1,5 +1,22 @@
 package futures
 
+import (
+	"context"
+	"errors"
+)
+
+// ErrNilContext is what everything that takes a context returns for a nil one, before anything else is looked at: nothing
+// is begun and nothing is consumed.
+var ErrNilContext = errors.New("nil context")
+
+// whyEnded is why the wait is over whose channel ctx has closed: the context's error, and never nil.
+func whyEnded(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return context.Canceled // a context that has ended and does not say why
+}
+
 // MisuseError says that a handle was used in a way its state does not allow. The package's misuse errors are the
 // variables below; errors.As with a *MisuseError tells any of them from an operation's own error.
 type MisuseError struct{ rule string }

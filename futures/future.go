@@ -22,14 +22,21 @@ func (f Future[T]) pool() *Pool[T] {
 //
 // When ctx ends first it returns ctx.Err() (or its driver's error) and nothing is consumed: the future can be awaited,
 // polled or discarded later. A result that is there is returned even if ctx has ended. One goroutine awaits at a time: a
-// second gets ErrAwaited. Other misuse: ErrInvalid, ErrConsumed, ErrDiscarded. It allocates nothing in steady state (the
-// first park in a cell's life makes a channel).
+// second gets ErrAwaited. Other misuse: ErrInvalid, ErrConsumed, ErrDiscarded, ErrNilContext. It allocates nothing in steady
+// state (the first park in a cell's life makes a channel).
+//
+// Await calls ctx.Done once, before it waits, and ctx.Err only after the wait. If the goroutine ends or panics while it
+// waits, because its driver runs code that does so, the future is discarded.
 func (f Future[T]) Await(ctx context.Context) (v T, err error) {
 	c := f.cell
 	if c == nil {
 		return v, ErrInvalid
 	}
-	for {
+	if ctx == nil {
+		return v, ErrNilContext
+	}
+	var done <-chan struct{}
+	for asked := false; ; {
 		w := c.load()
 		if err := refuse(w, f.gen); err != nil {
 			return v, err
@@ -49,12 +56,16 @@ func (f Future[T]) Await(ctx context.Context) (v T, err error) {
 			}
 			continue
 		}
+		if !asked { // before AWAITED: Done may be user code, which may not return
+			done, asked = ctx.Done(), true
+			continue
+		}
 		if c.cas(w, w|bitAwaited|bitDriven) {
 			break
 		}
 	}
 	// AWAITED is ours: the cell stays this operation's until we leave, and driver may be read.
-	werr := c.wait(ctx, c.driver)
+	werr := c.await(done)
 	for {
 		w := c.load()
 		if w&bitSettled != 0 { // nobody but us can consume it now, and no flag changes any more
@@ -62,7 +73,38 @@ func (f Future[T]) Await(ctx context.Context) (v T, err error) {
 				return v, err
 			}
 		} else if c.cas(w, w&^(bitAwaited|bitDriven)) {
+			if werr == nil {
+				werr = whyEnded(ctx)
+			}
 			return v, werr
+		}
+	}
+}
+
+// await is wait, for the goroutine that has AWAITED. If it does not return from that, nobody will take the result.
+func (c *cell[T]) await(done <-chan struct{}) error {
+	returned := false
+	defer func() {
+		if !returned {
+			c.forsake()
+		}
+	}()
+	err := c.wait(done, c.driver)
+	returned = true
+	return err
+}
+
+// forsake gives AWAITED back and discards the future.
+func (c *cell[T]) forsake() {
+	for {
+		w := c.load()
+		if w&bitSettled == 0 {
+			if c.cas(w, w&^(bitAwaited|bitDriven)|bitDiscarded) {
+				return
+			}
+		} else if v, err, ok := c.claim(w); ok {
+			c.pool.dispose(v, err)
+			return
 		}
 	}
 }

@@ -246,22 +246,22 @@ func TestStaleHandle(t *testing.T) {
 
 // The driver's answers: settled, declined, its own error, and a late ticket.
 func TestDriverAnswers(t *testing.T) {
-	var drive func(ctx context.Context, w *Waiter) error
-	d := driverFunc(func(ctx context.Context, w *Waiter) error { return drive(ctx, w) })
+	var drive func(done <-chan struct{}, w *Waiter) error
+	d := driverFunc(func(done <-chan struct{}, w *Waiter) error { return drive(done, w) })
 	pool := NewPool(Options[int]{})
 
 	p, f := pool.New(d)
-	drive = func(context.Context, *Waiter) error { p.Settle(1, nil); return errOp }
+	drive = func(<-chan struct{}, *Waiter) error { p.Settle(1, nil); return errOp }
 	v, err := f.Await(context.Background())
 	want(t, "Await whose driver settled and failed", v, err, 1, nil)
 
 	p, f = pool.New(d)
-	drive = func(context.Context, *Waiter) error { return errOp }
+	drive = func(<-chan struct{}, *Waiter) error { return errOp }
 	_, err = f.Await(context.Background())
 	want(t, "Await whose driver failed", 0, err, 0, errOp)
 
 	var ticket Ticket
-	drive = func(_ context.Context, w *Waiter) error { ticket = w.Ticket(); return nil }
+	drive = func(_ <-chan struct{}, w *Waiter) error { ticket = w.Ticket(); return nil }
 	result := awaiting(context.Background(), t, f)
 	if f.cell.Offer() || ticket.Offer() {
 		t.Fatal("an offer reached a waiter whose driver had declined")
@@ -274,9 +274,9 @@ func TestDriverAnswers(t *testing.T) {
 	p, f = Promise[int]{f.cell, gen}, Future[int]{f.cell, gen}
 	f.cell.driver = d
 	fresh := make(chan Ticket, 1)
-	drive = func(ctx context.Context, w *Waiter) error {
+	drive = func(done <-chan struct{}, w *Waiter) error {
 		fresh <- w.Ticket()
-		if s := w.Park(ctx); s != SignalTurn {
+		if s := w.Park(done); s != SignalTurn {
 			t.Errorf("Park = %v, want SignalTurn", s)
 		}
 		p.Settle(3, nil)
@@ -292,6 +292,6 @@ func TestDriverAnswers(t *testing.T) {
 	want(t, "Await", 0, <-result, 0, nil)
 }
 
-type driverFunc func(context.Context, *Waiter) error
+type driverFunc func(<-chan struct{}, *Waiter) error
 
-func (d driverFunc) Drive(ctx context.Context, w *Waiter) error { return d(ctx, w) }
+func (d driverFunc) Drive(done <-chan struct{}, w *Waiter) error { return d(done, w) }

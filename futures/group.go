@@ -86,8 +86,14 @@ func Add[T any](g *Group, f Future[T]) error {
 // however many they are. While it waits, the driver of the first unsettled one, if any, may work on this goroutine.
 //
 // When ctx ends first it returns ctx.Err() (or the driver's error) and the futures stay added: Wait can be called again.
-// A second concurrent Wait gets ErrAwaited. It allocates nothing (the Group's first park makes a channel).
+// A second concurrent Wait gets ErrAwaited; a nil context, ErrNilContext. It allocates nothing (the Group's first park makes a
+// channel). It calls the context's methods as Future.Await does. If its goroutine ends or panics while it waits, the Group is
+// not to be used again.
 func (g *Group) Wait(ctx context.Context) error {
+	if ctx == nil {
+		return ErrNilContext
+	}
+	done := ctx.Done()
 	for {
 		w := g.load()
 		if w&bitAwaited != 0 {
@@ -97,17 +103,19 @@ func (g *Group) Wait(ctx context.Context) error {
 			break
 		}
 	}
-	var err error
 	if g.add(-waiting) != -waiting {
-		err = g.wait(ctx, g.driver)
+		err := g.wait(done, g.driver)
 		for !g.Settled() {
 			n := g.count()
 			if n == -waiting { // the last settler is about to wake us: let him finish with the group
-				_ = g.wait(context.Background(), nil) // no context, no driver: it only waits
+				_ = g.wait(nil, nil) // no end, no driver: it only waits
 				break
 			}
 			if g.casLeft(n, n+waiting) {
 				g.reset()
+				if err == nil {
+					err = whyEnded(ctx)
+				}
 				return err
 			}
 		}

@@ -13,15 +13,13 @@ const sceneLimit = 400_000
 // parker is a driver that only parks, and counts the turns it was given.
 type parker struct{ turns int }
 
-func (p *parker) Drive(ctx context.Context, w *Waiter) error {
+func (p *parker) Drive(done <-chan struct{}, w *Waiter) error {
 	for {
-		switch w.Park(ctx) {
+		switch w.Park(done) {
 		case SignalTurn:
 			p.turns++
-		case SignalSettled:
+		case SignalSettled, SignalCancelled:
 			return nil
-		case SignalCancelled:
-			return ctx.Err()
 		}
 	}
 }

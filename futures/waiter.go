@@ -1,24 +1,22 @@
 package futures
 
-import (
-	"context"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // Driver makes progress for a waiting goroutine, on that goroutine.
 //
 // Drive is called by Await or Group.Wait when what they wait for is not settled yet. It may run its owner's work on the
-// calling goroutine and may park it with w.Park. It returns
+// calling goroutine and may park it with w.Park. done is closed when the wait is to end; nil: never. It is the context's
+// channel: a context's methods may be user code, which a driver must not run while others depend on it. Drive returns
 //
-//   - nil once w.Settled();
-//   - nil before that, to decline: the caller then simply parks until settled or ctx ends, and gets no offers;
-//   - ctx.Err() once ctx ended, or another error, which the wait returns. The future is not consumed by it; if it
-//     settled meanwhile the result is returned and the error dropped.
+//   - nil once w.Settled(), or once done is closed: the wait then returns the context's error;
+//   - nil before that, to decline: the caller then simply parks until settled or done, and gets no offers;
+//   - an error, which the wait returns. The future is not consumed by it; if it settled meanwhile the result is returned
+//     and the error dropped.
 //
 // Futures must settle without being driven, too: a wait may be for futures of several drivers and drives only one, and
 // nobody need wait at all. After Drive returned, the driver uses w no more (a Ticket is exempt: it expires by itself).
 type Driver interface {
-	Drive(ctx context.Context, w *Waiter) error
+	Drive(done <-chan struct{}, w *Waiter) error
 }
 
 // Signal says why Park returned.
@@ -28,7 +26,7 @@ type Signal uint8
 const (
 	SignalSettled   Signal = iota + 1 // what was waited for is settled
 	SignalTurn                        // an Offer was accepted: the turn is this goroutine's, it must use it or hand it on
-	SignalCancelled                   // the context ended
+	SignalCancelled                   // done was closed
 )
 
 // Waiter is the place where one goroutine waits: for a future (it is part of its cell) or a Group. Drivers are given a
@@ -109,14 +107,14 @@ func (w *Waiter) Retract() bool {
 	}
 }
 
-// Park blocks the calling goroutine until the wait is settled, an Offer is accepted or ctx ends, and says which. When
+// Park blocks the calling goroutine until the wait is settled, an Offer is accepted or done is closed, and says which. When
 // several happen at once any one of them is reported, except that an accepted offer is always reported.
 // Only the goroutine inside Drive may call it, as often as it likes. It allocates nothing after a cell's first park.
-func (w *Waiter) Park(ctx context.Context) Signal {
+func (w *Waiter) Park(done <-chan struct{}) Signal {
 	if !w.Announce() {
 		return SignalSettled
 	}
-	sig, ok := receive(w.wake, ctx.Done())
+	sig, ok := receive(w.wake, done)
 	if !ok {
 		if w.Retract() {
 			return SignalCancelled
@@ -166,11 +164,11 @@ func (w *Waiter) signal(s Signal) {
 	w.wake <- s
 }
 
-// wait lets d drive, or parks, until settled (nil), or until ctx or the driver ends it with an error. The caller has set
+// wait lets d drive, or parks, until settled or done (nil), or until the driver ends it with an error. The caller has set
 // AWAITED and DRIVEN.
-func (w *Waiter) wait(ctx context.Context, d Driver) error {
+func (w *Waiter) wait(done <-chan struct{}, d Driver) error {
 	if d != nil {
-		err := d.Drive(ctx, w)
+		err := d.Drive(done, w)
 		if w.announced {
 			panic("futures: Drive returned between Announce and Park")
 		}
@@ -184,8 +182,6 @@ func (w *Waiter) wait(ctx context.Context, d Driver) error {
 			break
 		}
 	}
-	if w.Park(ctx) == SignalCancelled {
-		return ctx.Err()
-	}
+	w.Park(done)
 	return nil
 }

@@ -4,7 +4,8 @@ import "github.com/verbena-rdma/verbena/internal/ring"
 
 // callbacks run user code on a goroutine of the reactor that is not its loop:
 // one that blocks, or awaits, delays other callbacks, and neither completions nor
-// events. In order, one at a time.
+// events. In order, one at a time. One that panics is told or raised (panic.go); one that
+// ends the goroutine ends that only, and the others run on another.
 type callbacks struct {
 	queue ring.Inbox[call, *call]
 	// wake holds one token when there may be something. stop ends the
@@ -12,36 +13,74 @@ type callbacks struct {
 	wake, stop, ended chan struct{}
 }
 
-func (cb *callbacks) start() {
-	cb.wake, cb.stop, cb.ended = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(cb.ended)
-		for {
-			select {
-			case <-cb.wake:
-				cb.run()
-			case <-cb.stop:
-				cb.run()
-				return
-			}
-		}
-	}()
-}
-
 func (cb *callbacks) Empty() bool { return cb.queue.Empty() }
 
-func (cb *callbacks) run() {
-	for c := cb.queue.TakeAll(); c != nil; {
-		next := c.hook.Unlink()
-		c.fn()
-		c = next
+func (r *Reactor) startCallbacks() {
+	cb := &r.callbacks
+	cb.wake, cb.stop, cb.ended = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	go r.serveCallbacks()
+}
+
+// serveCallbacks is the callback goroutine.
+func (r *Reactor) serveCallbacks() {
+	returned := false
+	defer func() {
+		if !returned {
+			go r.serveCallbacks()
+		}
+	}()
+	for {
+		select {
+		case <-r.callbacks.wake:
+			r.runCallbacks()
+		case <-r.callbacks.stop:
+			r.runCallbacks()
+			returned = true
+			close(r.callbacks.ended)
+			return
+		}
 	}
+}
+
+// runCallbacks runs what is in the queue.
+func (r *Reactor) runCallbacks() { r.callAll(r.callbacks.queue.TakeAll()) }
+
+// callAll calls c and those behind it.
+func (r *Reactor) callAll(c *call) {
+	for c != nil {
+		c = r.callSome(c)
+	}
+}
+
+// callSome calls c and those behind it, and returns those behind one that panics. If one
+// ends this goroutine, those behind it are called before it ends.
+func (r *Reactor) callSome(c *call) (left *call) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		left = c
+		if v := recover(); v != nil {
+			Recovered(v, r.cfg.OnPanic)
+			return
+		}
+		rest := c
+		beside(func() { r.callAll(rest) })
+	}()
+	for c != nil {
+		fn := c.fn
+		c = c.hook.Unlink() // before: it may be queued again while it runs
+		fn()
+	}
+	returned = true
+	return nil
 }
 
 // Callback queues user code for the reactor's callback goroutine, where it runs
 // without the turn. It may block and may use the reactor, at the price that other
-// callbacks wait; it must not close the reactor. It allocates. Any goroutine. A
-// stepped reactor runs it in Step.
+// callbacks wait; it must not close the reactor. A panic is the program's, or
+// Config.OnPanic's. It allocates. Any goroutine. A stepped reactor runs it in Step.
 func (r *Reactor) Callback(fn func()) { r.callback(&call{fn: fn}) }
 
 // Job is a function for the callback goroutine that is queued again and again
@@ -69,10 +108,8 @@ func (r *Reactor) callback(c *call) {
 	if r.closed.Load() && !r.cfg.Stepped {
 		select {
 		case <-r.callbacks.ended:
-			go r.callbacks.run()
+			go r.runCallbacks()
 		default:
 		}
 	}
 }
-
-func (r *Reactor) runCallbacks() { r.callbacks.run() }

@@ -17,8 +17,11 @@ import (
 //
 // Errors: verbs.ErrBusy while a queue is alive, while the device refuses to give back what
 // a released one had, and, with the context's, if goroutines had not left when ctx ended;
-// the context's; the device's.
+// the context's, ErrNilContext; the device's.
 func (r *Reactor) Close(ctx context.Context) error {
+	if ctx == nil {
+		return ErrNilContext
+	}
 	select {
 	case r.closing <- struct{}{}:
 		defer func() { <-r.closing }()
@@ -39,7 +42,7 @@ func (r *Reactor) Close(ctx context.Context) error {
 	var err error
 	// Holding the turn: whoever defers something now makes a goroutine that turns
 	// once more, see afterClose.
-	r.tok.WithTurn(func() {
+	r.withTurn(func() {
 		err = r.destroy()
 		r.destroyed = err == nil
 	})
@@ -89,6 +92,7 @@ func (r *Reactor) tryShut() (left error, reclaimed <-chan struct{}) {
 
 // end ends the reactor's goroutines.
 func (r *Reactor) end(ctx context.Context) error {
+	done := ctx.Done()
 	if err := r.poller.Close(); err != nil {
 		return err
 	}
@@ -100,11 +104,11 @@ func (r *Reactor) end(ctx context.Context) error {
 	for _, ch := range []chan struct{}{r.done, r.callbacks.ended} {
 		select {
 		case <-ch:
-		case <-ctx.Done():
+		case <-done:
 			return ctx.Err()
 		}
 	}
-	r.callbacks.run() // pushed while they ended
+	beside(r.runCallbacks) // pushed while they ended
 	r.leftovers()
 	return nil
 }

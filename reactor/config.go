@@ -64,6 +64,12 @@ type Config struct {
 	// default DefaultRecheck, negative: never. Never when stepped, which polls
 	// every Step.
 	Recheck time.Duration
+	// OnPanic takes the panics of user code that the reactor calls: sinks, callbacks of
+	// futures, functions given to Tell, Callback, Defer, Do, After and Watch. It is called
+	// with each on a goroutine of its own, without the turn. If it was an operation's sink,
+	// the queue fails with the panic as its cause; all else goes on. Default: the panic ends
+	// the program, whoever's goroutine it happened on and whoever would recover it there.
+	OnPanic func(*PanicError)
 	// Stepped makes a reactor without a goroutine: whoever owns it calls Step.
 	Stepped bool
 	// Now is the clock of timers; default time.Now. A stepped reactor is given a

@@ -13,8 +13,12 @@ type outcome struct {
 	sink  Sink
 	c     Completion
 	err   error
-	after int // of Reactor.out that come before it
+	after int32  // of Reactor.out that come before it
+	queue uint32 // whose operation it was, or noQueue
 }
+
+// noQueue is the queue of an outcome that is of none: queues are numbered from 0.
+const noQueue = maxQueues
 
 // notice is a notification of a queue's owner in a sink's place.
 type notice func()
@@ -28,11 +32,23 @@ func (fn notice) Complete(Turn, Completion, error) { fn() }
 // likes. A sink or notification may end more operations, and deliver those
 // itself: the loop goes on where that stopped. Holder only.
 func (r *Reactor) deliver() {
+	if r.told == len(r.outcomes) { // futures only, which call nobody
+		r.tell()
+		return
+	}
+	r.attend(r.toTell)
+}
+
+// tell is deliver. It may be called again when a sink has not returned: that one
+// was told.
+func (r *Reactor) tell() {
+	r.telling = true
 	for {
-		if r.told < len(r.outcomes) && r.outcomes[r.told].after <= r.delivered {
+		if r.told < len(r.outcomes) && int(r.outcomes[r.told].after) <= r.delivered {
 			o := &r.outcomes[r.told] // it may move: read before anybody is called
 			r.told++
 			sink, err := o.sink, o.err
+			r.blamed = o.queue
 			o.sink, o.err = nil, nil
 			if r.here.turn.r == nil { // again, where a sink delivered
 				r.here.open(r)
@@ -52,26 +68,44 @@ func (r *Reactor) deliver() {
 	// any more when it was taken.
 	r.out, r.delivered = r.out[:0], 0
 	r.outcomes, r.told = r.outcomes[:0], 0
+	r.telling = false
 }
 
-// note adds an outcome that waits to be delivered. It is filled in at once: the next
-// one may move it.
-func (r *Reactor) note() *outcome {
+// note adds an outcome that waits to be delivered, of the queue with that number. It is
+// filled in at once: the next one may move it.
+func (r *Reactor) note(queue uint32) *outcome {
 	n := len(r.outcomes)
 	if n == cap(r.outcomes) {
 		r.outcomes = append(r.outcomes, outcome{})
 	}
 	r.outcomes = r.outcomes[:n+1]
 	o := &r.outcomes[n]
-	o.after = len(r.out)
+	o.after, o.queue = int32(len(r.out)), queue
 	return o
 }
 
 // notify has fn called after what has ended before it: at once, or at the end
 // of the turn.
 func (r *Reactor) notify(fn func()) {
-	r.note().sink = notice(fn)
+	r.note(noQueue).sink = notice(fn)
 	if !r.inTurn {
+		r.deliver()
+	}
+}
+
+// Tell has fn, which is user code, called holding the turn: at the end of the turn, or at
+// once between turns. What fn does, panic and runtime.Goexit included, does not reach
+// the caller. It allocates. Holder only.
+func (r *Reactor) Tell(fn func()) { r.toBeTold(noQueue, notice(fn)) }
+
+// Tell has s called with no completion, after what has ended before it, as if it were an
+// operation's of this queue: if s panics, the queue fails (Config.OnPanic). It does not
+// allocate. Holder only.
+func (q *Queue) Tell(s Sink) { q.r.toBeTold(q.id, s) }
+
+func (r *Reactor) toBeTold(queue uint32, s Sink) {
+	r.note(queue).sink = s
+	if !r.inTurn && !r.telling {
 		r.deliver()
 	}
 }

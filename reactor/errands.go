@@ -2,7 +2,6 @@ package reactor
 
 import (
 	"context"
-	"slices"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -15,6 +14,12 @@ type errands struct {
 	// handlers are by poller key and run holding the turn, as are sources.
 	handlers map[uint32]func()
 	sources  []watchedSource
+	// woken are the handlers of this Run, by key, of which called were called; left are its
+	// functions that were not. Each counts as called before it is: if it does not return,
+	// the others are called all the same.
+	woken  []uint32
+	called int
+	left   *call
 	// resting are the sources that are not listened to for a moment, by key.
 	resting map[uint32]verbs.Source
 }
@@ -50,32 +55,42 @@ func (r *Reactor) eventful() bool {
 // Run implements turn.Work: events first, because they may settle what others
 // wait for; then timers; then functions in the order they came.
 func (r *Reactor) Run() (after func()) {
+	r.woken, r.called = r.woken[:0], 0
 	if r.cfg.Stepped {
-		for _, w := range slices.Clone(r.sources) { // a handler may end another's watch
-			if fn := r.handlers[w.key]; fn != nil {
-				fn()
-			}
+		for _, w := range r.sources {
+			r.woken = append(r.woken, w.key)
 		}
 	} else {
-		for _, key := range r.sleep.Take() {
-			if fn := r.handlers[key]; fn != nil {
-				fn()
-			}
-		}
+		r.woken = append(r.woken, r.sleep.Take()...)
 	}
-	r.timers.run(r.cfg.Now)
-	r.runCalls()
+	r.blamed = noQueue
+	r.attend(r.toRun)
 	if r.cfg.Stepped && !r.callbacks.Empty() {
 		return r.runCallbacks
 	}
 	return nil
 }
 
+// run is the part of Run that may be called again when a function has not returned.
+func (r *Reactor) run() {
+	for r.called < len(r.woken) {
+		fn := r.handlers[r.woken[r.called]]
+		r.called++
+		if fn != nil { // else another has ended its watch
+			fn()
+		}
+	}
+	r.timers.run(r.cfg.Now)
+	r.runCalls()
+}
+
 func (r *Reactor) runCalls() {
-	for c := r.calls.TakeAll(); c != nil; {
-		next := c.hook.Unlink()
+	if r.left == nil {
+		r.left = r.calls.TakeAll()
+	}
+	for c := r.left; c != nil; c = r.left {
+		r.left = c.hook.Unlink()
 		c.run()
-		c = next
 	}
 }
 
@@ -103,24 +118,35 @@ func (r *Reactor) afterClose() {
 }
 
 func (r *Reactor) leftovers() {
-	r.tok.WithTurn(func() {
+	returned := false
+	defer func() {
+		if !returned { // a function ended this goroutine
+			go r.leftovers()
+		}
+	}()
+	r.withTurn(func() {
 		r.runCalls()
 		r.runTasks()
 	})
+	returned = true
 }
 
 // Do runs fn holding the turn and waits for it. When ctx ends first fn still
-// runs, later. Not from the turn. ErrClosed after Close. In a stepped reactor it
-// runs fn at once.
+// runs, later. Not from the turn. ErrClosed after Close, ErrNilContext. In a stepped
+// reactor it runs fn at once, on this goroutine.
 func (r *Reactor) Do(ctx context.Context, fn func()) error {
+	if ctx == nil {
+		return ErrNilContext
+	}
 	if r.closed.Load() {
 		return ErrClosed
 	}
+	done := ctx.Done()
 	if r.cfg.Stepped {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		r.tok.WithTurn(fn)
+		r.withTurn(fn)
 		return nil
 	}
 	c := &call{fn: fn, done: make(chan struct{})}
@@ -130,7 +156,7 @@ func (r *Reactor) Do(ctx context.Context, fn func()) error {
 	select {
 	case <-c.done:
 		return nil
-	case <-ctx.Done():
+	case <-done:
 		return ctx.Err()
 	}
 }

@@ -1,6 +1,10 @@
 package reactor
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/verbena-rdma/verbena/futures"
+)
 
 // The sentinels of this room.
 var (
@@ -16,4 +20,7 @@ var (
 	// its answer: whether it was executed is not known. See unanswered.go.
 	ErrUnanswered = errors.New("reactor: the device completed an atomic without its answer")
 	ErrRequest    = errors.New("reactor: bad request")
+	// ErrNilContext is what everything that takes a context answers for a nil one,
+	// before it does anything.
+	ErrNilContext = futures.ErrNilContext
 )

@@ -20,12 +20,16 @@ import (
 // goes on. The lease ends in any case: with an error at once, if nothing was submitted.
 func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, error) {
 	r := q.r
-	i, err := q.admit(ctx, t, Quiet)
+	w, err := Ask(ctx) // before the turn is taken
+	var i uint32
+	if err == nil {
+		i, err = q.admit(w, t, Quiet)
+	}
 	if err != nil {
 		if t.Lease != nil {
 			t.Lease.End()
 		}
-		return Completion{}, err
+		return Completion{}, w.Why(ctx, err)
 	}
 	seat := &q.tab.slots[i].seat
 	if !r.tok.Begin() {
@@ -33,7 +37,7 @@ func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, erro
 		q.fillTransfer(i, t, kindOf(t.Opcode))
 		q.sendStack.Push(i)
 		q.submit(Quiet)
-		return awaitOrDiscard(ctx, f)
+		return awaitOrDiscard(ctx, w, f)
 	}
 	_, f := r.futures.NewIn(seat, &r.leader)
 	q.fillTransfer(i, t, kindOf(t.Opcode))
@@ -42,14 +46,15 @@ func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, erro
 	if f.Settled() {
 		r.tok.Leave()
 	}
-	return awaitOrDiscard(ctx, f)
+	return awaitOrDiscard(ctx, w, f)
 }
 
-// awaitOrDiscard waits for a future that nobody else has.
-func awaitOrDiscard(ctx context.Context, f Future) (Completion, error) {
-	c, err := f.Await(ctx)
+// awaitOrDiscard waits on w, which was asked of ctx, for a future that nobody else has.
+func awaitOrDiscard(ctx context.Context, w Asked, f Future) (Completion, error) {
+	c, err := f.Await(w)
 	if err != nil {
 		f.Discard() // nothing, if it was settled
+		err = w.Why(ctx, err)
 	}
 	return c, err
 }
@@ -58,8 +63,9 @@ func awaitOrDiscard(ctx context.Context, f Future) (Completion, error) {
 type leader struct{ r *Reactor }
 
 // Drive implements futures.Driver.
-func (l *leader) Drive(ctx context.Context, w *futures.Waiter) error {
-	return l.r.tok.Resume(ctx, turn.Waiter(w))
+func (l *leader) Drive(done <-chan struct{}, w *futures.Waiter) error {
+	l.r.tok.Resume(done, turn.Waiter(w))
+	return nil
 }
 
 // gatherLone puts the request of the goroutine that holds the turn into it, behind

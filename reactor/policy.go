@@ -204,13 +204,22 @@ func (r *Reactor) armCost() (cost time.Duration, err error) {
 	return cost, nil
 }
 
-// runLoop is the reactor's goroutine.
+// runLoop is the reactor's goroutine. If user code on it ends it, another goes on: whoever
+// called that code has given the turn up (attend.go).
 func (r *Reactor) runLoop() {
-	defer close(r.done)
+	returned := false
+	defer func() {
+		if returned {
+			close(r.done)
+		} else {
+			go r.runLoop()
+		}
+	}()
 	if r.policy == PolicyLatency {
 		defer pinned(r.cfg.Node)()
 	}
 	r.tok.Loop()
+	returned = true
 }
 
 // spun adds what the policy did to s.

@@ -1,7 +1,6 @@
 package reactor
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -72,6 +71,10 @@ type Reactor struct {
 	device                 verbs.DeviceAttr
 	watched                bool          // the timer of recheck runs
 	inTurn                 bool          // results are kept for the end of the turn
+	calling                bool          // what somebody further up the stack called runs (attend.go)
+	telling                bool          // tell runs: what is noted is told
+	blamed                 uint32        // the queue whose sink is being called, or noQueue
+	toTell, toRun          func()        // tell and run, as values: made once
 	out                    []delivery    // what has ended
 	delivered              int           // of out
 	outcomes               []outcome     // of those in out that are no promises
@@ -115,6 +118,7 @@ func New(cfg Config) (_ *Reactor, err error) {
 	}
 	r := &Reactor{cfg: cfg, ctx: cfg.Context, done: make(chan struct{}), closing: make(chan struct{}, 1)}
 	r.reclaim.Fn = func() {} // the turn that runs it does the work
+	r.toTell, r.toRun = r.tell, r.run
 	r.futures = futures.NewPool[Completion](futures.Options[Completion]{Execute: r.Callback})
 	defer func() {
 		if err != nil {
@@ -150,7 +154,7 @@ func New(cfg Config) (_ *Reactor, err error) {
 		return r, nil
 	}
 	r.driver, r.leader.r = r, r
-	r.callbacks.start()
+	r.startCallbacks()
 	go r.runLoop()
 	return r, nil
 }
@@ -188,8 +192,9 @@ func (r *Reactor) MaxDatagram() uint32 { return r.maxDatagram }
 
 // Drive implements futures.Driver: a goroutine that waits runs the reactor
 // if nobody else does.
-func (r *Reactor) Drive(ctx context.Context, w *futures.Waiter) error {
-	return r.tok.Drive(ctx, turn.Waiter(w))
+func (r *Reactor) Drive(done <-chan struct{}, w *futures.Waiter) error {
+	r.tok.Drive(done, turn.Waiter(w))
+	return nil
 }
 
 // Step runs one turn of a stepped reactor, with its errands, timers and

@@ -90,7 +90,7 @@ func (q *Queue) Recorded() (all []Record) {
 	if q.rec == nil {
 		return nil
 	}
-	q.r.tok.WithTurn(func() { all = q.records() })
+	q.r.withTurn(func() { all = q.records() })
 	return all
 }
 

@@ -36,6 +36,9 @@ func (s *Several) Of(q *Queue) { s.q = q }
 // has to wait for room. more is how many are to come behind this one. What t points to is
 // the caller's again when it returns. With an error the others are as before: Submit them.
 func (s *Several) Transfer(ctx context.Context, t *Transfer, more int, m Manner) (f Future, err error) {
+	if ctx == nil {
+		return f, ErrNilContext
+	}
 	q := s.q
 	k := kindOf(t.Opcode)
 	if !q.transfers(t, k) {

@@ -59,7 +59,7 @@ type Stats struct {
 
 // Stats reads the counters. It takes the turn for a moment; not from the turn.
 func (r *Reactor) Stats() (s Stats) {
-	r.tok.WithTurn(func() { s = r.snapshot() })
+	r.withTurn(func() { s = r.snapshot() })
 	return s
 }
 

@@ -49,7 +49,7 @@ type glance struct {
 // makes turns, as a driver does. It looks at every queue and allocates: it is for people and
 // watchdogs. Any goroutine, but not from the turn, which it waits for.
 func (r *Reactor) Stuck(longer time.Duration) (all []Stuck) {
-	r.tok.WithTurn(func() {
+	r.withTurn(func() {
 		r.Drain()
 		now := r.clock()
 		for _, q := range r.queues {

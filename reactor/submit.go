@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -26,8 +27,9 @@ const (
 // accepts completes exactly once. It allocates nothing in steady state.
 //
 // Errors: ErrRequest for what a device would refuse, ErrQueueFailed or
-// ErrQueueClosed with the cause, the context's error. With an error nothing was
-// submitted and Lease.End is not called.
+// ErrQueueClosed with the cause, the context's error, ErrNilContext. With an error nothing
+// was submitted and Lease.End is not called. The context's Done is called before Post waits
+// and its Err after that, while Post has nothing.
 func (q *Queue) Post(ctx context.Context, s *Send, p Payload) (Future, error) {
 	return q.Submit(ctx, s, &p, Wait)
 }
@@ -40,6 +42,9 @@ func (q *Queue) TryPost(s *Send, p Payload) (Future, error) {
 
 // Submit is Post, as m says. What s and p point to is the caller's again when it returns.
 func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m Manner) (f Future, err error) {
+	if ctx == nil {
+		return f, ErrNilContext
+	}
 	n, err := q.check(s, p)
 	if err != nil {
 		return f, err
@@ -131,9 +136,10 @@ func (q *Queue) room(ctx context.Context, m Manner) (uint32, error) {
 	if m == Try {
 		return 0, ErrQueueFull
 	}
+	done := ctx.Done()  // before anybody counts on this goroutine: it may be user code
 	q.r.tok.Submitted() // what stands in the queue may have been submitted quietly
 	from := q.r.clock()
-	i, err := q.sendFree.Wait(ctx)
+	i, err := q.sendFree.Wait(done)
 	q.r.stalls.note(q.r.clock() - from)
 	if err == nil {
 		return i, nil
@@ -141,6 +147,9 @@ func (q *Queue) room(ctx context.Context, m Manner) (uint32, error) {
 	if cause := q.failed.get(); cause != nil {
 		q.slotHome() // the wait may have given back a slot that was handed to it
 		return 0, cause
+	}
+	if err == ring.ErrDone {
+		err = ctx.Err()
 	}
 	return 0, fmt.Errorf("waiting for room in a send queue of %d: %w", q.cfg.SendDepth, err)
 }

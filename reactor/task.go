@@ -11,7 +11,7 @@ import (
 // Defer it costs no allocation, and a driver runs it too. Its owner keeps it
 // alive; the zero value with Fn set is ready.
 type Task struct {
-	// Fn must not block.
+	// Fn must not block, panic or end its goroutine: it is a part of the turn.
 	Fn   func()
 	hook ring.Hook[Task]
 	// scheduled is set by the Schedule that enqueues and cleared by the holder
@@ -42,11 +42,14 @@ func (r *Reactor) runTasks() bool {
 	if t == nil {
 		return false
 	}
+	outer := r.calling
+	r.calling = true
 	for t != nil {
 		next := t.hook.Unlink()
 		t.scheduled.Store(false)
 		t.Fn()
 		t = next
 	}
+	r.calling = outer
 	return true
 }

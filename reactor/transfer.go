@@ -25,6 +25,9 @@ type Transfer struct {
 // Transfer is Submit for a transfer. What t points to is the caller's again when it
 // returns.
 func (q *Queue) Transfer(ctx context.Context, t *Transfer, m Manner) (f Future, err error) {
+	if ctx == nil {
+		return f, ErrNilContext
+	}
 	i, err := q.admit(ctx, t, m)
 	if err != nil {
 		return f, err

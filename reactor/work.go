@@ -11,9 +11,10 @@ import (
 // delivered. Tasks run before it, because they may make one themselves (Flush,
 // Admit). It implements turn.Work.
 func (r *Reactor) Turn(arm bool) bool {
+	r.inTurn = true
 	did := r.runTasks()
 	r.stats.Turns++
-	r.inTurn = true
+	r.inTurn = true // also if a task has made a turn
 	did = r.turnOver(arm) || did
 	r.inTurn = false
 	if len(r.graves) > 0 {

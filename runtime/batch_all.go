@@ -26,6 +26,10 @@ func (b Batch) DoAll(ctx context.Context, ops []Op, fs []Future) (n int, err err
 // their results, with their number for a tag. It returns how many were started, and why
 // the next was not.
 func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (n int, err error) {
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return 0, err
+	}
 	s := several{c: c, sink: sink}
 	s.Of(c.q)
 	defer s.end()
@@ -36,13 +40,13 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 			tag = uint64(n)
 		}
 		if s.lent > 0 || ops[n].plain(c) {
-			f, err = s.transfer(ctx, ops[n:], tag)
+			f, err = s.transfer(asked, ops[n:], tag)
 		} else {
 			s.Submit(reactor.Quiet) // in order; and it may wait for the slots in stock
 			f, err = c.startOp(ctx, &ops[n], way{manner: reactor.Quiet, sink: sink, tag: tag})
 		}
 		if err != nil {
-			return n, err
+			return n, asked.Why(ctx, err)
 		}
 		if sink == nil {
 			fs[n] = f
@@ -68,7 +72,7 @@ type several struct {
 }
 
 // transfer starts the first of ops, which is plain.
-func (s *several) transfer(ctx context.Context, ops []Op, tag uint64) (f Future, err error) {
+func (s *several) transfer(asked reactor.Asked, ops []Op, tag uint64) (f Future, err error) {
 	op, c := &ops[0], s.c
 	local := &op.one[0]
 	if err := c.mayTransfer(op.opcode, local, &op.remote); err != nil {
@@ -88,7 +92,7 @@ func (s *several) transfer(ctx context.Context, ops []Op, tag uint64) (f Future,
 	if l := local.lease; l != nil {
 		t.Lease = l
 	}
-	if f, err = s.Transfer(ctx, &t, len(ops)-1, reactor.Quiet); err == nil && local.lease != nil {
+	if f, err = s.Transfer(asked, &t, len(ops)-1, reactor.Quiet); err == nil && local.lease != nil {
 		s.lent--
 	}
 	return f, err

@@ -40,6 +40,10 @@ const cancelBound = closeBound + leaveBound
 //
 // Implements: ibv_modify_qp to IBV_QPS_ERR, and the drain behind it.
 func (c *Conn) Cancel(ctx context.Context) error {
+	if ctx == nil {
+		return ErrNilContext
+	}
+	done := ctx.Done()
 	home := c.cancel()
 	t := time.NewTimer(cancelBound)
 	defer t.Stop()
@@ -49,7 +53,7 @@ func (c *Conn) Cancel(ctx context.Context) error {
 		return nil
 	case <-c.closed: // and its reactor may be
 		return nil
-	case <-ctx.Done():
+	case <-done:
 		err = ctx.Err()
 	case <-t.C:
 	}

@@ -40,6 +40,9 @@ var errRuntimeClosed = fmt.Errorf("%w with its runtime: %w", ErrConnClosed, ErrC
 // call it; all wait for the end. Not from a callback (Then): it waits for the running
 // callback.
 func (rt *Runtime) Close(ctx context.Context) error {
+	if ctx == nil {
+		return ErrNilContext
+	}
 	after, cancel := extend(ctx, rt.cfg.grace)
 	defer cancel()
 	var errs []error
@@ -99,17 +102,23 @@ func (rt *Runtime) closeAll(ctx, after context.Context) error {
 	return errors.Join(errs...)
 }
 
-// extend is a context that ends d after ctx.
+// extend is a context that ends d after ctx. Of ctx it asks the channel only.
 func extend(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
+	done := ctx.Done()
+	longer, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer cancel()
+		select {
+		case <-longer.Done():
+			return
+		case <-done:
+		}
 		select {
 		case <-longer.Done():
 		case <-time.After(d):
-			cancel()
 		}
-	})
-	return longer, func() { stop(); cancel() }
+	}()
+	return longer, cancel
 }
 
 // destroy gives back what Open made, children first, up to the first that

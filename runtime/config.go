@@ -84,6 +84,13 @@ type Config struct {
 	Handlers int
 	// Conn describes connections unless Dial or Listen says otherwise.
 	Conn Options
+	// OnPanic takes the panics of the program's own code that the runtime calls: sinks,
+	// callbacks (Then, Map), handlers (Handle), functions of After and WatchDevice. It is
+	// called with each on a goroutine of its own. If it was the sink of a connection's
+	// operation or message, that connection fails with the *PanicError as its cause; all
+	// else goes on. Default: the panic ends the program, also where it happens on a
+	// goroutine of the program's that drives a reactor and would recover it.
+	OnPanic func(*PanicError)
 
 	// grace is closeGrace, or what a test has the patience for.
 	grace time.Duration
@@ -92,6 +99,9 @@ type Config struct {
 	stepped bool
 	now     func() time.Time
 }
+
+// PanicError is a panic of the program's own code that the runtime called.
+type PanicError = reactor.PanicError
 
 // Options describe connections. The zero value works.
 type Options struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -45,6 +46,10 @@ func (rt *Runtime) Dial(ctx context.Context, addr string) (*Conn, error) {
 
 // DialOptions is Dial with options; what they leave open is the runtime's.
 func (rt *Runtime) DialOptions(ctx context.Context, addr string, o Options) (*Conn, error) {
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if err := ctx.Err(); err != nil { // an answer may come sooner than anybody looks
 		return nil, fmt.Errorf("connecting to %s: %w", addr, err)
 	}
@@ -52,19 +57,22 @@ func (rt *Runtime) DialOptions(ctx context.Context, addr string, o Options) (*Co
 	if err != nil {
 		return nil, err
 	}
-	c, err := f.Await(ctx)
+	c, err := f.Await(asked)
 	if err != nil && f.Valid() {
 		f.Discard() // a connection that has just come is closed
 		attempt.Abort()
-		return nil, fmt.Errorf("connecting to %s: %w", addr, err)
+		return nil, fmt.Errorf("connecting to %s: %w", addr, asked.Why(ctx, err))
 	}
 	return c, err
 }
 
 // DialAsync is DialOptions that returns a future. ctx bounds only the look-up
 // of the host's name.
-func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (futures.Future[*Conn], error) {
-	_, f, err := rt.dialing(ctx, addr, o)
+func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (f futures.Future[*Conn], err error) {
+	if ctx == nil {
+		return f, ErrNilContext
+	}
+	_, f, err = rt.dialing(ctx, addr, o)
 	return f, err
 }
 

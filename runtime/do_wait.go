@@ -27,11 +27,15 @@ func (c *Conn) DoWait(ctx context.Context, ops []Op, rs []Result) (n int, err er
 	if len(ops) == 0 {
 		return 0, nil
 	}
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return 0, err
+	}
 	j := joints.Get().(*joint)
 	all, _, refused := j.start(ctx, c, ops, rs != nil, j)
-	if _, err := all.Await(ctx); err != nil {
+	if _, err := all.Await(asked); err != nil {
 		all.Discard() // and the joint is left to the operations that are out
-		return 0, err
+		return 0, asked.Why(ctx, err)
 	}
 	return j.over(rs, refused)
 }

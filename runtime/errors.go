@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
@@ -27,6 +28,10 @@ var (
 	ErrReactorBusy    = errors.New("runtime: the reactor did not come to it")
 	ErrPeerProtocol   = errors.New("runtime: the peer broke the protocol")
 )
+
+// ErrNilContext is what everything that takes a context answers for a nil one, before it
+// does anything.
+var ErrNilContext = futures.ErrNilContext
 
 // What TryStart answers when it would have to wait; reactor.ErrQueueFull too.
 var (

@@ -4,6 +4,8 @@ import (
 	"sync"
 
 	"github.com/panjf2000/ants/v2"
+
+	"github.com/verbena-rdma/verbena/reactor"
 )
 
 // handlers runs functions that may block, at most a fixed number at once. Those
@@ -14,8 +16,9 @@ import (
 //	   │ else                   ^  │ backlog not empty: the oldest
 //	   └──> backlog ────────────┴──┘
 type handlers struct {
-	pool *ants.Pool
-	cap  int
+	pool    *ants.Pool
+	cap     int
+	onPanic func(*PanicError) // Config.OnPanic
 
 	mu      sync.Mutex // guards what follows; held for some instructions
 	running int
@@ -23,14 +26,14 @@ type handlers struct {
 }
 
 // newHandlers starts the pool, which has a goroutine of its own until close.
-func newHandlers(n int) (*handlers, error) {
-	// A handler's panic is the program's, as with any goroutine.
+func newHandlers(n int, onPanic func(*PanicError)) (*handlers, error) {
+	// Handlers' panics are recovered before; what comes here is the program's.
 	pool, err := ants.NewPool(n, ants.WithDisablePurge(true), ants.WithNonblocking(true),
 		ants.WithPanicHandler(func(v any) { panic(v) }))
 	if err != nil {
 		return nil, err
 	}
-	return &handlers{pool: pool, cap: n}, nil
+	return &handlers{pool: pool, cap: n, onPanic: onPanic}, nil
 }
 
 // submit has fn run, soon or after others, exactly once. It does not block. Any
@@ -56,7 +59,11 @@ func (h *handlers) work(fn func()) {
 		if fn == nil {
 			return
 		}
-		if fn = h.next(); fn != nil { // the handler ended its goroutine (Goexit)
+		// The handler panicked, or ended its goroutine (Goexit).
+		if v := recover(); v != nil {
+			reactor.Recovered(v, h.onPanic)
+		}
+		if fn = h.next(); fn != nil {
 			go h.work(fn)
 		}
 	}()

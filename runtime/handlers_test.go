@@ -54,7 +54,7 @@ func TestBusyHandlersHoldUpNothing(t *testing.T) {
 
 // Rule: at most Config.Handlers run at once, those beyond in order, each once.
 func TestHandlersAreCountedAndInOrder(t *testing.T) {
-	h, err := newHandlers(1)
+	h, err := newHandlers(1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestHandlersAreCountedAndInOrder(t *testing.T) {
 
 // Rule: a handler that ends its goroutine gives its place to the next.
 func TestHandlerThatExitsFreesItsPlace(t *testing.T) {
-	h, err := newHandlers(1)
+	h, err := newHandlers(1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestHandleAfterClose(t *testing.T) {
 func TestHandlerPanicEndsTheProgram(t *testing.T) {
 	const asked = "VERBENA_TEST_HANDLER_PANICS"
 	if os.Getenv(asked) != "" {
-		h, err := newHandlers(1)
+		h, err := newHandlers(1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

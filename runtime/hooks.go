@@ -18,7 +18,7 @@ type watcher struct{ fn func(DeviceEvent) }
 
 // WatchDevice has fn called with every event of the device and its ports from
 // now on: port up and down, changes of its addresses, the device's end. fn runs
-// holding a reactor's turn: it must not block. stop ends that; an event that is
+// holding a reactor's turn: it must not block. What if it panics: Config.OnPanic. stop ends that; an event that is
 // being told may still come. The events of queues and connections are not told:
 // they show in their results.
 func (rt *Runtime) WatchDevice(fn func(DeviceEvent)) (stop func()) {
@@ -40,7 +40,8 @@ func (rt *Runtime) WatchDevice(fn func(DeviceEvent)) (stop func()) {
 }
 
 // tellWatchers passes on what is not of one queue.
-func (rt *Runtime) tellWatchers(ev *verbs.AsyncEvent) {
+func (s *shard) tellWatchers(ev *verbs.AsyncEvent) {
+	rt := s.rt
 	if ev.QP != nil || ev.CQ != nil || ev.SRQ != nil {
 		return
 	}
@@ -48,7 +49,8 @@ func (rt *Runtime) tellWatchers(ev *verbs.AsyncEvent) {
 	all := rt.watchers
 	rt.mu.Unlock()
 	for _, w := range all {
-		w.fn(DeviceEvent{Type: ev.Type, Port: ev.Port})
+		told := DeviceEvent{Type: ev.Type, Port: ev.Port}
+		s.r.Tell(func() { w.fn(told) })
 	}
 }
 
@@ -57,10 +59,11 @@ func (rt *Runtime) Now() time.Time { return rt.cfg.now() }
 
 // After runs fn once, d from now on the runtime's clock, holding a reactor's
 // turn: it must not block. stop keeps it from running if it has not begun, soon;
-// it does not wait. Nothing runs after Close. Both allocate; any goroutine.
+// it does not wait. Nothing runs after Close. What if fn panics: Config.OnPanic. Both
+// allocate; any goroutine.
 func (rt *Runtime) After(d time.Duration, fn func()) (stop func()) {
 	r := rt.shards[0].r
-	t := r.After(d, fn)
+	t := r.After(d, func() { r.Tell(fn) })
 	return func() { r.Defer(func() { r.StopTimer(t) }) }
 }
 

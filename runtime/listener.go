@@ -123,19 +123,23 @@ func (l *Listener) Addr() netip.AddrPort { return l.addr }
 // Errors: ErrClosed after Close; verbs.ErrDeviceRemoved; the context's; what keeps a connection from
 // being prepared here (memory, the configuration, no room in the reactor).
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for {
 		seat, f, err := l.seat()
 		if err != nil {
 			return nil, err
 		}
-		c, err := f.Await(ctx)
+		c, err := f.Await(asked)
 		switch {
 		case err == nil || errors.Is(err, ErrClosed) || errors.Is(err, reactor.ErrTooMany) || errors.Is(err, verbs.ErrDeviceRemoved):
 			return c, err
 		case f.Valid(): // ctx has ended
 			f.Discard()
 			l.sh.r.Defer(func() { l.withdraw(seat) })
-			return nil, err
+			return nil, asked.Why(ctx, err)
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		}
@@ -268,11 +272,15 @@ func (c *Conn) accept(req *request) {
 // nothing but its reactor: when ctx ends, it gives that some seconds more
 // before ErrReactorBusy.
 func (l *Listener) Close(ctx context.Context) error {
+	if ctx == nil {
+		return ErrNilContext
+	}
+	done := ctx.Done()
 	l.end()
 	select {
 	case <-l.gone:
 		return l.closeErr
-	case <-ctx.Done():
+	case <-done:
 	}
 	if !waitBound(l.gone, closeBound) {
 		return fmt.Errorf("closing the listener at %v: %w within %v", l.addr, ErrReactorBusy, closeBound)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -17,7 +18,8 @@ import (
 // future is settled, whoever stops waiting.
 //
 // Errors at once: ErrReleased for memory given back, verbs.ErrInvalid for another runtime's, ErrRemoteRange and
-// ErrPermission for remote memory, the connection's cause, the context's error.
+// ErrPermission for remote memory, the connection's cause, the context's error,
+// ErrNilContext.
 // Errors of the future: *verbs.WCError; the connection has failed then, or is
 // about to: its Err may know the cause a moment later.
 
@@ -81,6 +83,9 @@ func (c *Conn) FetchAndAdd(ctx context.Context, remote Remote, add uint64) (Futu
 const wordSize = 8
 
 func (c *Conn) atomic(ctx context.Context, s *reactor.Send, remote Remote, w way) (f Future, err error) {
+	if ctx == nil {
+		return f, ErrNilContext
+	}
 	if err := c.Err(); err != nil {
 		return f, err
 	}
@@ -131,14 +136,18 @@ func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, 
 	if total > uint64(c.oneWR) {
 		return c.split(ctx, op, locals, remote, imm, w)
 	}
-	if err := c.creditFor(ctx, op, w); err != nil {
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
 		return f, err
+	}
+	if err := c.creditFor(asked, op, w); err != nil {
+		return f, asked.Why(ctx, err)
 	}
 	var space [stackSGEs]verbs.SGE
 	s := reactor.Send{Opcode: op, Remote: remote.Addr, RKey: remote.RKey, Imm: imm}
 	var p reactor.Payload
 	if p.SGEs, s.Lease, err = leaseAll(c.rt.mem, space[:0], locals); err == nil {
-		if f, err = c.submit(ctx, &s, p, w); err == nil {
+		if f, err = c.submit(asked, &s, p, w); err == nil {
 			return f, nil
 		}
 		if s.Lease != nil {
@@ -146,7 +155,7 @@ func (c *Conn) oneSided(ctx context.Context, op verbs.WROpcode, locals []Slice, 
 		}
 	}
 	c.creditBack(op)
-	return f, err
+	return f, asked.Why(ctx, err)
 }
 
 // oneToOne is oneSided for one piece, which nearly all have: without lists and copies.
@@ -157,15 +166,19 @@ func (c *Conn) oneToOne(ctx context.Context, op verbs.WROpcode, local *Slice, re
 	if local.Len() > c.oneWR {
 		return c.split(ctx, op, []Slice{*local}, *remote, imm, *w)
 	}
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return f, err
+	}
 	if op == verbs.WRRDMAWriteWithImm {
-		if err := c.creditFor(ctx, op, *w); err != nil {
-			return f, err
+		if err := c.creditFor(asked, op, *w); err != nil {
+			return f, asked.Why(ctx, err)
 		}
 	}
 	var t reactor.Transfer
 	t.Imm, t.Sink, t.Tag = imm, w.sink, w.tag
 	if err = c.lend(&t, op, local, remote); err == nil {
-		if f, err = c.q.Transfer(ctx, &t, w.manner); err == nil {
+		if f, err = c.q.Transfer(asked, &t, w.manner); err == nil {
 			return f, nil
 		}
 		if t.Lease != nil {
@@ -173,7 +186,7 @@ func (c *Conn) oneToOne(ctx context.Context, op verbs.WROpcode, local *Slice, re
 		}
 	}
 	c.creditBack(op)
-	return f, err
+	return f, asked.Why(ctx, err)
 }
 
 // transferWait is oneToOne, without an immediate, that waits for the outcome.
@@ -185,11 +198,19 @@ func (c *Conn) transferWait(ctx context.Context, op verbs.WROpcode, local *Slice
 		f, err := c.split(ctx, op, []Slice{*local}, *remote, 0, way{manner: reactor.Quiet})
 		return awaitPosted(ctx, f, err)
 	}
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return Result{}, err
+	}
 	var t reactor.Transfer
 	if err := c.lend(&t, op, local, remote); err != nil {
 		return Result{}, err
 	}
-	return c.q.TransferWait(ctx, &t)
+	r, err := c.q.TransferWait(asked, &t)
+	if err != nil {
+		err = asked.Why(ctx, err)
+	}
+	return r, err
 }
 
 // mayTransfer checks a transfer of one piece.
@@ -249,8 +270,8 @@ func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, w
 	return c.q.Submit(ctx, s, &p, w.manner)
 }
 
-// creditFor takes a credit if the peer spends a receive on op.
-func (c *Conn) creditFor(ctx context.Context, op verbs.WROpcode, w way) error {
+// creditFor takes a credit if the peer spends a receive on op, waiting for one on asked.
+func (c *Conn) creditFor(asked reactor.Asked, op verbs.WROpcode, w way) error {
 	if c.credits == nil || op == verbs.WRRDMAWrite || op == verbs.WRRDMARead {
 		return nil
 	}
@@ -264,9 +285,12 @@ func (c *Conn) creditFor(ctx context.Context, op verbs.WROpcode, w way) error {
 		return ErrNoCredit
 	}
 	c.sh.r.Wake() // what was submitted quietly, here or in a batch, may bring the credit
-	if err := c.credits.Acquire(ctx); err != nil {
+	if err := c.credits.Acquire(asked); err != nil {
 		if cause := c.Err(); cause != nil {
 			return cause
+		}
+		if err == ring.ErrDone {
+			err = asked.Err()
 		}
 		return fmt.Errorf("waiting for one of the peer's %d receives: %w", c.credits.Cap(), err)
 	}

@@ -211,12 +211,16 @@ func (p *PacketConn) Close(ctx context.Context) error { return p.close(ctx, ErrC
 
 // close is Close; cause is why no more operations are taken.
 func (p *PacketConn) close(ctx context.Context, cause error) error {
+	if ctx == nil {
+		return ErrNilContext
+	}
+	done := ctx.Done()
 	p.setCause(cause)
 	p.sh.r.Defer(p.end)
 	select {
 	case <-p.closed:
 		return p.closeErr
-	case <-ctx.Done():
+	case <-done:
 	}
 	if bound, ok := p.leaving.waitBound(p.closed); !ok {
 		return fmt.Errorf("closing the datagrams at %v: %w within %v", p.addr, ErrReactorBusy, bound)

@@ -37,10 +37,15 @@ type membership struct {
 //
 // Implements: rdma_join_multicast, ibv_attach_mcast.
 func (p *PacketConn) Join(ctx context.Context, group netip.Addr) (*Peer, error) {
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return nil, err
+	}
 	f := p.join(group)
-	e, err := f.Await(ctx)
+	e, err := f.Await(asked)
 	if err != nil && f.Valid() {
 		f.Discard() // it leaves when the answer comes
+		err = asked.Why(ctx, err)
 	}
 	return e, err
 }

@@ -122,6 +122,10 @@ func (p *PacketConn) replyFrom(grh []byte) (uint8, error) {
 //
 // Implements: rdma_connect in port space UDP.
 func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return nil, err
+	}
 	dst, err := p.rt.resolve(ctx, addr)
 	if err != nil {
 		return nil, err
@@ -133,11 +137,11 @@ func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
 	var f futures.Future[*Peer]
 	r.promise, f = p.rt.peers.New(nil)
 	p.sh.r.Defer(r.start)
-	e, err := f.Await(ctx)
+	e, err := f.Await(asked)
 	if err != nil && f.Valid() {
 		f.Discard()
-		p.sh.r.Defer(func() { r.end(nil, context.Cause(ctx)) })
-		return nil, fmt.Errorf("resolving %s: %w", addr, err)
+		p.sh.r.Defer(func() { r.end(nil, err) })
+		return nil, fmt.Errorf("resolving %s: %w", addr, asked.Why(ctx, err))
 	}
 	return e, err
 }

@@ -122,10 +122,15 @@ func (p *PacketConn) Recv() futures.Future[Packet] {
 
 // RecvWait waits for the next datagram.
 func (p *PacketConn) RecvWait(ctx context.Context) (Packet, error) {
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return Packet{}, err
+	}
 	f := p.Recv()
-	k, err := f.Await(ctx)
+	k, err := f.Await(asked)
 	if err != nil {
 		f.Discard()
+		err = asked.Why(ctx, err)
 	}
 	return k, err
 }

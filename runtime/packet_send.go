@@ -30,6 +30,10 @@ func (p *PacketConn) SendImm(ctx context.Context, to *Peer, local Slice, imm uin
 }
 
 func (p *PacketConn) send(ctx context.Context, to *Peer, local Slice, s reactor.Send) (f Future, err error) {
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return f, err
+	}
 	if err := p.Err(); err != nil {
 		return f, err
 	}
@@ -61,8 +65,9 @@ func (p *PacketConn) send(ctx context.Context, to *Peer, local Slice, s reactor.
 	if local.Len() > 0 {
 		payload.SGEs = append(payload.SGEs, local.SGE())
 	}
-	if f, err = p.q.Post(ctx, &s, payload); err != nil {
+	if f, err = p.q.Post(asked, &s, payload); err != nil {
 		l.End()
+		err = asked.Why(ctx, err)
 	}
 	return f, err
 }

@@ -26,6 +26,9 @@ func (c *Conn) Flush(ctx context.Context, remote Remote, p verbs.FlushPlacement)
 }
 
 func (c *Conn) flush(ctx context.Context, remote Remote, p verbs.FlushPlacement, w way) (f Future, err error) {
+	if ctx == nil {
+		return f, ErrNilContext
+	}
 	if err := c.Err(); err != nil {
 		return f, err
 	}
@@ -58,6 +61,9 @@ func (c *Conn) AtomicWrite(ctx context.Context, remote Remote, value uint64) (Fu
 }
 
 func (c *Conn) atomicWrite(ctx context.Context, remote Remote, value uint64, w way) (f Future, err error) {
+	if ctx == nil {
+		return f, ErrNilContext
+	}
 	if err := c.Err(); err != nil {
 		return f, err
 	}

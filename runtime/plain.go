@@ -149,6 +149,9 @@ func (p *Prepared) PostRecv(locals ...Slice) (Future, error) { return p.c.PostRe
 //
 // Implements: ibv_modify_qp to RTR and to RTS.
 func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, error) {
+	if ctx == nil {
+		return nil, ErrNilContext
+	}
 	if p.used.Swap(true) {
 		return nil, fmt.Errorf("%w: it was connected or closed before", ErrClosed)
 	}
@@ -209,6 +212,9 @@ func (p *Prepared) Accept(ctx context.Context, nc net.Conn) (*Conn, error) {
 }
 
 func (p *Prepared) over(ctx context.Context, nc net.Conn, talk func(context.Context, net.Conn, []bootstrap.Dest, func([]bootstrap.Dest) error) error) (conn *Conn, err error) {
+	if ctx == nil {
+		return nil, ErrNilContext
+	}
 	err = talk(ctx, nc, []bootstrap.Dest{p.own}, func(peers []bootstrap.Dest) error {
 		conn, err = p.Connect(ctx, peers[0])
 		return err
@@ -229,6 +235,9 @@ func (p *Prepared) over(ctx context.Context, nc net.Conn, talk func(context.Cont
 // Config.ConnectTimeout: where a Prepared accepts, or a server of the
 // ibv_*_pingpong family.
 func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (*Conn, error) {
+	if ctx == nil {
+		return nil, ErrNilContext
+	}
 	ctx, cancel := context.WithTimeout(ctx, rt.cfg.ConnectTimeout)
 	defer cancel()
 	var d net.Dialer
@@ -248,6 +257,9 @@ func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (
 // nothing. It is idempotent, and waits as Conn.Close does, also after a Connect that
 // failed; one that is under way fails.
 func (p *Prepared) Close(ctx context.Context) error {
+	if ctx == nil {
+		return ErrNilContext
+	}
 	if p.given.Load() {
 		return nil
 	}

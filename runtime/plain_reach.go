@@ -18,6 +18,7 @@ import (
 // where it asks itself: a reactor's turn cannot. Nothing interrupts either, so when
 // ctx ends first the look-up is left to a goroutine, which Close waits for.
 func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstrap.Dest) error {
+	done := ctx.Done()
 	attr, err := path.AH(peer)
 	if err == nil {
 		err = ctx.Err() // an answer may come sooner than anybody looks
@@ -40,7 +41,7 @@ func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstra
 	select {
 	case err := <-found:
 		return err
-	case <-ctx.Done():
+	case <-done:
 		return ctx.Err()
 	}
 }

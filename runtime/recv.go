@@ -112,13 +112,16 @@ type want struct {
 	hook    ring.Hook[want]
 	promise futures.Promise[Message]
 	sink    MessageSink // gets the message in the promise's place
+	// m and err are what sink is to get. The holder's.
+	m   Message
+	err error
 }
 
 // wanted implements waiter.
 func (w *want) wanted() bool { return w.sink != nil || w.promise.Wanted() }
 
 // giveUp implements waiter.
-func (w *want) giveUp() { w.settle(Message{}, futures.ErrDiscarded) }
+func (w *want) giveUp() { w.end(Message{}, futures.ErrDiscarded) }
 
 // InboxHook links the want.
 func (w *want) InboxHook() *ring.Hook[want] { return &w.hook }
@@ -133,10 +136,15 @@ func (c *Conn) Recv() futures.Future[Message] { return c.recv(false) }
 
 // RecvWait waits for the next message. When ctx ends first no message is lost.
 func (c *Conn) RecvWait(ctx context.Context) (Message, error) {
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return Message{}, err
+	}
 	f := c.recv(c.sh.r.Driver() != nil)
-	m, err := f.Await(ctx)
+	m, err := f.Await(asked)
 	if err != nil {
 		f.Discard()
+		err = asked.Why(ctx, err)
 	}
 	return m, err
 }
@@ -192,7 +200,7 @@ func (c *Conn) match() {
 			c.tell()
 			return
 		}
-		w.settle(m, err)
+		c.settle(w, m, err)
 	}
 	c.wants = served(c.wants, done, &c.pruned)
 	if c.hungry.Load() {
@@ -200,16 +208,35 @@ func (c *Conn) match() {
 	}
 }
 
-// settle ends the wait; the want is not the caller's any more.
-func (w *want) settle(m Message, err error) {
-	p, sink := w.promise, w.sink
-	w.promise, w.sink = futures.Promise[Message]{}, nil
-	wantPool.Put(w)
-	if sink != nil {
-		sink.Received(m, err)
+// settle ends the wait; the want is not the caller's any more. A sink is told by the
+// reactor: it is user code, and the caller is in the midst of the wants.
+func (c *Conn) settle(w *want, m Message, err error) {
+	if w.sink != nil {
+		w.m, w.err = m, err
+		c.q.Tell(w)
 		return
 	}
+	w.end(m, err)
+}
+
+// end is settle for a want without a sink.
+func (w *want) end(m Message, err error) {
+	p := w.promise
+	w.give()
 	p.Settle(m, err)
+}
+
+// Complete implements reactor.Sink, for the sink's turn to be told.
+func (w *want) Complete(Turn, Result, error) {
+	sink, m, err := w.sink, w.m, w.err
+	w.give()
+	sink.Received(m, err)
+}
+
+// give is the want's end.
+func (w *want) give() {
+	w.promise, w.sink, w.m, w.err = futures.Promise[Message]{}, nil, Message{}, nil
+	wantPool.Put(w)
 }
 
 func (c *Conn) handOut(i int) Message {

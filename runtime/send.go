@@ -32,11 +32,15 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w way) 
 	for _, l := range locals {
 		total += l.Len()
 	}
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return f, err
+	}
 	if err := c.mayCarry(total); err != nil {
 		return f, err
 	}
-	if err := c.creditFor(ctx, verbs.WRSend, w); err != nil {
-		return f, err
+	if err := c.creditFor(asked, verbs.WRSend, w); err != nil {
+		return f, asked.Why(ctx, err)
 	}
 	var space [stackSGEs]verbs.SGE
 	var p reactor.Payload
@@ -44,7 +48,7 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w way) 
 		if c.headerSize()+total <= c.inline && near(locals) {
 			s.Flags |= verbs.SendInline // as Conn.carries says
 		}
-		if f, err = c.post(ctx, &s, p, total, w); err == nil {
+		if f, err = c.post(asked, &s, p, total, w); err == nil {
 			return f, nil
 		}
 		if s.Lease != nil {
@@ -52,7 +56,7 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w way) 
 		}
 	}
 	c.creditBack(verbs.WRSend)
-	return f, err
+	return f, asked.Why(ctx, err)
 }
 
 // near tells whether there is something in locals, all of it in memory that the processor
@@ -74,6 +78,10 @@ func (c *Conn) SendBytes(ctx context.Context, p []byte) (Future, error) {
 }
 
 func (c *Conn) sendBytes(ctx context.Context, p []byte, w way) (f Future, err error) {
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return f, err
+	}
 	if err := c.mayCarry(len(p)); err != nil {
 		return f, err
 	}
@@ -83,20 +91,21 @@ func (c *Conn) sendBytes(ctx context.Context, p []byte, w way) (f Future, err er
 			return f, err
 		}
 		copy(buf.Bytes(), p)
-		f, err = c.send(ctx, []Slice{buf.Slice()}, reactor.Send{Opcode: verbs.WRSend}, w)
+		f, err = c.send(asked, []Slice{buf.Slice()}, reactor.Send{Opcode: verbs.WRSend}, w)
 		if rerr := buf.Release(); err == nil { // given back when the message has gone
 			err = rerr
 		}
-		return f, err
+		return f, asked.Why(ctx, err)
 	}
-	if err := c.creditFor(ctx, verbs.WRSend, w); err != nil {
-		return f, err
+	if err := c.creditFor(asked, verbs.WRSend, w); err != nil {
+		return f, asked.Why(ctx, err)
 	}
 	if p == nil {
 		p = empty[:] // an empty message is inline data, too
 	}
-	if f, err = c.post(ctx, &reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{Inline: p}, len(p), w); err != nil {
+	if f, err = c.post(asked, &reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{Inline: p}, len(p), w); err != nil {
 		c.creditBack(verbs.WRSend)
+		err = asked.Why(ctx, err)
 	}
 	return f, err
 }

@@ -48,6 +48,7 @@ func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
 	s.r, err = reactor.New(reactor.Config{
 		Context: rt.dev, CQEntries: rt.cfg.CQEntries, Spin: rt.cfg.Spin, Policy: rt.cfg.Policy, Node: node, CompVector: vector,
 		FlushDelay: rt.cfg.FlushDelay, FlushBatch: rt.cfg.FlushBatch, NoCallerDriving: rt.cfg.NoCallerDriving, Stepped: rt.cfg.stepped, Now: now,
+		OnPanic: rt.cfg.OnPanic,
 	})
 	if errors.Is(err, reactor.ErrConfig) {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -116,7 +117,7 @@ func (s *shard) takeAsync() {
 			return
 		}
 		s.rt.dev.Async().Ack(ev)
-		s.rt.tellWatchers(&ev)
+		s.tellWatchers(&ev)
 		switch ev.Type {
 		case verbs.EventDeviceFatal:
 			s.rt.deviceGone()

@@ -97,26 +97,31 @@ func (c *Conn) split(ctx context.Context, op verbs.WROpcode, locals []Slice, rem
 	if w.manner == reactor.Try {
 		return Future{}, errPieces
 	}
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return Future{}, err
+	}
 	m := &multi{sink: w.sink, tag: w.tag}
 	var f Future
 	if w.sink == nil {
 		m.promise, f = c.sh.r.Futures().New(c.sh.r.Driver())
 	}
 	m.left.Store(1)
-	posted, err := c.pieces(ctx, m, op, locals, remote, imm)
+	posted, err := c.pieces(asked, m, op, locals, remote, imm)
 	if err != nil && posted == 0 {
 		m.promise.Settle(Result{}, err)
 		f.Discard()
-		return Future{}, err
+		return Future{}, asked.Why(ctx, err)
 	}
-	if err != nil {
-		m.failed.CompareAndSwap(nil, &err)
+	defer m.done(Turn{}) // whatever the context does
+	if err != nil && m.failed.CompareAndSwap(nil, &err) {
+		why := asked.Why(ctx, err)
+		m.failed.Store(&why)
 	}
-	m.done(Turn{})
 	return f, nil
 }
 
-func (c *Conn) pieces(ctx context.Context, m *multi, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32) (posted int, err error) {
+func (c *Conn) pieces(asked reactor.Asked, m *multi, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32) (posted int, err error) {
 	largest := c.oneWR
 	left := 0
 	for _, l := range locals {
@@ -140,7 +145,7 @@ func (c *Conn) pieces(ctx context.Context, m *multi, op verbs.WROpcode, locals [
 			if last {
 				s.Imm = imm
 			}
-			if err := c.piece(ctx, m, &s, part); err != nil {
+			if err := c.piece(asked, m, &s, part); err != nil {
 				return posted, err
 			}
 			remote.Addr += uint64(n)
@@ -150,8 +155,8 @@ func (c *Conn) pieces(ctx context.Context, m *multi, op verbs.WROpcode, locals [
 	return posted, nil
 }
 
-func (c *Conn) piece(ctx context.Context, m *multi, s *reactor.Send, part Slice) error {
-	if err := c.creditFor(ctx, s.Opcode, way{}); err != nil {
+func (c *Conn) piece(asked reactor.Asked, m *multi, s *reactor.Send, part Slice) error {
+	if err := c.creditFor(asked, s.Opcode, way{}); err != nil {
 		return err
 	}
 	var space [1]verbs.SGE
@@ -159,7 +164,7 @@ func (c *Conn) piece(ctx context.Context, m *multi, s *reactor.Send, part Slice)
 	var p reactor.Payload
 	if p.SGEs, s.Lease, err = leaseAll(c.rt.mem, space[:0], []Slice{part}); err == nil {
 		m.left.Add(1)
-		if _, err = c.q.Post(ctx, s, p); err == nil {
+		if _, err = c.q.Post(asked, s, p); err == nil {
 			return nil
 		}
 		m.left.Add(-1)

@@ -43,7 +43,7 @@ func awaitPosted(ctx context.Context, f Future, err error) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	r, err := f.Await(ctx)
+	r, err := f.Await(ctx) // if it does not return, the context's doing, the result is lost, and nothing else
 	if err != nil {
 		f.Discard() // nothing, if it was settled
 	}

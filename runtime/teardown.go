@@ -135,12 +135,16 @@ func (c *Conn) Close(ctx context.Context) error { return c.close(ctx, ErrConnClo
 
 // close is Close; cause is why the connection takes no more operations.
 func (c *Conn) close(ctx context.Context, cause error) error {
+	if ctx == nil {
+		return ErrNilContext
+	}
+	done := ctx.Done()
 	c.setCause(cause)
 	c.end(false)
 	select {
 	case <-c.closed:
 		return c.closeErr
-	case <-ctx.Done():
+	case <-done:
 	}
 	c.Abort()
 	if bound, ok := c.leaving.waitBound(c.closed); !ok { // nothing waits for the peer any more

@@ -55,6 +55,10 @@ func (b *binding) part() (part Slice, err error) {
 }
 
 func (w *Window) bind(ctx context.Context, b binding, to way) (Remote, Future, error) {
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return Remote{}, Future{}, err
+	}
 	part, err := b.part()
 	if err == nil {
 		err = part.of(w.c.rt.mem)
@@ -71,12 +75,12 @@ func (w *Window) bind(ctx context.Context, b binding, to way) (Remote, Future, e
 		return Remote{}, Future{}, err
 	}
 	at := Remote{Addr: part.addr, Length: uint64(b.n), RKey: verbs.IncRKey(old.RKey), Access: b.access}
-	f, err := w.post(ctx, windowBound, windowFree, &reactor.Send{
+	f, err := w.post(asked, windowBound, windowFree, &reactor.Send{
 		Opcode: verbs.WRBindMW,
 		Bind:   &reactor.Bind{Window: w.mw, Region: b.r.mr, RKey: at.RKey, Addr: at.Addr, Length: at.Length, Access: b.access},
 	}, at, to)
 	if err != nil {
-		return Remote{}, Future{}, err
+		return Remote{}, Future{}, asked.Why(ctx, err)
 	}
 	return at, f, nil
 }
@@ -89,11 +93,16 @@ func (w *Window) bind(ctx context.Context, b binding, to way) (Remote, Future, e
 func (w *Window) Invalidate(ctx context.Context) (Future, error) { return w.invalidate(ctx, way{}) }
 
 func (w *Window) invalidate(ctx context.Context, to way) (Future, error) {
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return Future{}, err
+	}
 	at, err := w.move(windowBound, windowUnbinding, nil)
 	if err != nil {
 		return Future{}, err
 	}
-	return w.post(ctx, windowFree, windowBound, &reactor.Send{Opcode: verbs.WRLocalInv, Invalidate: at.RKey}, at, to)
+	f, err := w.post(asked, windowFree, windowBound, &reactor.Send{Opcode: verbs.WRLocalInv, Invalidate: at.RKey}, at, to)
+	return f, asked.Why(ctx, err)
 }
 
 // windowOp is a binding or an invalidation under way.
@@ -105,7 +114,7 @@ type windowOp struct {
 }
 
 // post submits s; the window opens at from now on.
-func (w *Window) post(ctx context.Context, then, no windowState, s *reactor.Send, at Remote, to way) (f Future, err error) {
+func (w *Window) post(asked reactor.Asked, then, no windowState, s *reactor.Send, at Remote, to way) (f Future, err error) {
 	op := &windowOp{w: w, then: then, no: no, sink: to.sink}
 	if op.sink == nil {
 		op.promise, f = w.c.sh.r.Futures().New(w.c.sh.r.Driver())
@@ -115,7 +124,7 @@ func (w *Window) post(ctx context.Context, then, no windowState, s *reactor.Send
 	old := w.at
 	w.at = at
 	w.mu.Unlock()
-	if _, err = w.c.submit(ctx, s, reactor.Payload{}, to); err == nil {
+	if _, err = w.c.submit(asked, s, reactor.Payload{}, to); err == nil {
 		return f, nil
 	}
 	w.mu.Lock()

@@ -16,6 +16,10 @@ import (
 //
 // Implements: ibv_dealloc_mw.
 func (w *Window) Revoke(ctx context.Context) error {
+	if ctx == nil {
+		return ErrNilContext
+	}
+	done := ctx.Done()
 	for {
 		changed := w.revoked()
 		err := w.Close()
@@ -25,7 +29,7 @@ func (w *Window) Revoke(ctx context.Context) error {
 		w.c.sh.r.Wake() // it may have been started in a batch
 		select {
 		case <-changed:
-		case <-ctx.Done():
+		case <-done:
 			return fmt.Errorf("revoking a window: %w: %w", err, ctx.Err())
 		}
 	}

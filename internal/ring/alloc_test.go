@@ -33,7 +33,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		m.Pop()
 		in.Push(l)
 		in.TakeAll().InboxHook().Unlink()
-		if c.Acquire(ctx) == nil && c.TryAcquire() {
+		if c.Acquire(ctx.Done()) == nil && c.TryAcquire() {
 			c.ReleaseN(2)
 		}
 	}); n != 0 {
@@ -54,7 +54,7 @@ func TestAcquireThatWaitsAllocatesNothing(t *testing.T) {
 		go func() {
 			var err error
 			for range n {
-				if err = ping.Acquire(context.Background()); err != nil {
+				if err = ping.Acquire(nil); err != nil {
 					break
 				}
 				pong.Release()
@@ -63,7 +63,7 @@ func TestAcquireThatWaitsAllocatesNothing(t *testing.T) {
 		}()
 		for range n {
 			ping.Release()
-			if err := pong.Acquire(ctx); err != nil {
+			if err := pong.Acquire(ctx.Done()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -111,7 +111,7 @@ func BenchmarkCreditsAcquireRelease(b *testing.B) {
 	c := NewCredits(8)
 	ctx := context.Background()
 	for b.Loop() {
-		if c.Acquire(ctx) == nil {
+		if c.Acquire(ctx.Done()) == nil {
 			c.Release()
 		}
 	}

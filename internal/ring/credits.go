@@ -1,14 +1,17 @@
 package ring
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
 )
 
-// ErrClosed says that the credits were closed.
-var ErrClosed = errors.New("ring: closed")
+// ErrClosed says that the credits or slots were closed, ErrDone that the channel which
+// bounds a wait was closed first.
+var (
+	ErrClosed = errors.New("ring: closed")
+	ErrDone   = errors.New("ring: the wait was given up")
+)
 
 // Credits is a counting semaphore whose waiters can give up. It counts in one
 // word, and has a channel only for those who wait:
@@ -27,7 +30,7 @@ var ErrClosed = errors.New("ring: closed")
 //	  v            +----------------------------------+       | count+1, and a
 //	waits ---------+                                          | token if <= 0
 //	  |                                                       v
-//	  | context done or closed                               end
+//	  | done or closed                                       end
 //	  v
 //	leaves --- count < 0: swap in count+1 ----------------> error
 //	  |        (one waiter fewer; no token was meant for us)
@@ -94,12 +97,13 @@ func (c *Credits) TryAcquire() bool {
 
 // Acquire takes a credit, waiting for one if none is free. Who waits longer is
 // served first, as the channel of the Go runtime has it; a newcomer never
-// overtakes. Any goroutine may call it. It does not allocate.
+// overtakes. Any goroutine may call it. It does not allocate. done is as in
+// [Slots.Wait].
 //
-// Errors: the context's error if it is done first, and [ErrClosed]. With an
-// error the caller has no credit, and none was lost. A free credit is given
-// even if the context is done.
-func (c *Credits) Acquire(ctx context.Context) error {
+// Errors: [ErrDone] if done is closed first, and [ErrClosed]. With an error the
+// caller has no credit, and none was lost. A free credit is given even if done
+// is closed.
+func (c *Credits) Acquire(done <-chan struct{}) error {
 	if c.closed.Load() {
 		return ErrClosed
 	}
@@ -109,9 +113,9 @@ func (c *Credits) Acquire(ctx context.Context) error {
 	select {
 	case <-c.tokens:
 		return nil
-	case <-ctx.Done():
+	case <-done:
 		c.leave()
-		return ctx.Err()
+		return ErrDone
 	case <-c.done:
 		c.leave()
 		return ErrClosed

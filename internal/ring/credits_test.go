@@ -29,8 +29,8 @@ func TestCreditsAgainstModel(t *testing.T) {
 					free--
 				}
 			case 1: // never waits: the context is done
-				err := c.Acquire(done)
-				if (free > 0) != (err == nil) || (err != nil && !errors.Is(err, context.Canceled)) {
+				err := c.Acquire(done.Done())
+				if (free > 0) != (err == nil) || (err != nil && !errors.Is(err, ErrDone)) {
 					t.Fatalf("Acquire with %d free: %v", free, err)
 				}
 				if err == nil {
@@ -76,13 +76,13 @@ func await(what func() bool) {
 func TestCreditsServeWaitersInOrder(t *testing.T) {
 	const waiters = 8
 	c := NewCredits(1)
-	if err := c.Acquire(context.Background()); err != nil {
+	if err := c.Acquire(nil); err != nil {
 		t.Fatal(err)
 	}
 	order := make(chan int, waiters)
 	for i := range waiters {
 		go func() {
-			if err := c.Acquire(context.Background()); err != nil {
+			if err := c.Acquire(nil); err != nil {
 				t.Error(err)
 			}
 			order <- i
@@ -116,7 +116,7 @@ func TestCreditsClose(t *testing.T) {
 	}
 	errs := make(chan error, 3)
 	for range 3 {
-		go func() { errs <- c.Acquire(context.Background()) }()
+		go func() { errs <- c.Acquire(nil) }()
 	}
 	await(func() bool { return c.Waiting() == 3 })
 	c.Close()
@@ -127,7 +127,7 @@ func TestCreditsClose(t *testing.T) {
 		}
 	}
 	c.ReleaseN(2)
-	if err := c.Acquire(context.Background()); !errors.Is(err, ErrClosed) || c.TryAcquire() {
+	if err := c.Acquire(nil); !errors.Is(err, ErrClosed) || c.TryAcquire() {
 		t.Errorf("acquired from closed credits: %v", err)
 	}
 	if c.Available() != 2 || c.Waiting() != 0 {
@@ -149,7 +149,7 @@ func TestCreditsConcurrently(t *testing.T) {
 				if (w+k)%3 == 0 {
 					go cancel()
 				}
-				if err := c.Acquire(ctx); err == nil {
+				if err := c.Acquire(ctx.Done()); err == nil {
 					if h := holders.Add(1); h > n {
 						t.Errorf("%d hold %d credits", h, n)
 					}
@@ -158,7 +158,7 @@ func TestCreditsConcurrently(t *testing.T) {
 					}
 					holders.Add(-1)
 					c.Release()
-				} else if !errors.Is(err, context.Canceled) {
+				} else if !errors.Is(err, ErrDone) {
 					t.Error(err)
 				}
 				cancel()
@@ -178,7 +178,7 @@ func TestCreditsCloseConcurrently(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 6 {
 			wg.Go(func() {
-				for c.Acquire(context.Background()) == nil {
+				for c.Acquire(nil) == nil {
 					runtime.Gosched()
 					c.Release()
 				}
@@ -225,7 +225,7 @@ func TestRestoreRefusesMoreThanIsOut(t *testing.T) {
 		}
 	}
 	got := make(chan error, 1)
-	go func() { got <- c.Acquire(t.Context()) }()
+	go func() { got <- c.Acquire(t.Context().Done()) }()
 	for c.Waiting() == 0 {
 		runtime.Gosched()
 	}

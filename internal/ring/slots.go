@@ -1,9 +1,6 @@
 package ring
 
-import (
-	"context"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // Slots is a pool of free slot indices for which goroutines can wait, in order. Who
 // has a slot has been admitted: there is no second count. Without waiters it is a
@@ -17,7 +14,7 @@ import (
 //	  v              handed                      |         waiting-1, handed
 //	waits ---------------------------------------+
 //	  |
-//	  | context done, or closed
+//	  | done or closed
 //	  v
 //	leaves --- waiting > 0: waiting-1 ------------> error
 //	  |        (one waiter fewer; no slot was meant for us)
@@ -76,11 +73,13 @@ func (s *Slots) GetN(is []uint32) int {
 
 // Wait takes a slot, waiting for one if none is free. Who waits longer is served
 // first, as the channel of the Go runtime has it; a newcomer never overtakes. Any
-// goroutine may call it. It does not allocate.
+// goroutine may call it. It does not allocate. done is a channel, and not a context,
+// because a context's methods may be user code, which could end the goroutine while it
+// is counted as waiting; nil never ends the wait.
 //
-// Errors: the context's error if it is done first, and [ErrClosed]. With an error the
-// caller has no slot, and none was lost.
-func (s *Slots) Wait(ctx context.Context) (uint32, error) {
+// Errors: [ErrDone] if done is closed first, and [ErrClosed]. With an error the caller
+// has no slot, and none was lost.
+func (s *Slots) Wait(done <-chan struct{}) (uint32, error) {
 	if s.closed.Load() {
 		return 0, ErrClosed
 	}
@@ -90,9 +89,9 @@ func (s *Slots) Wait(ctx context.Context) (uint32, error) {
 	select {
 	case i := <-s.handed:
 		return i, nil
-	case <-ctx.Done():
+	case <-done:
 		s.leave()
-		return 0, ctx.Err()
+		return 0, ErrDone
 	case <-s.done:
 		s.leave()
 		return 0, ErrClosed

@@ -37,10 +37,10 @@ func TestSlotsAgainstModel(t *testing.T) {
 					got(i)
 				}
 			case 1:
-				i, err := s.Wait(done)
+				i, err := s.Wait(done.Done())
 				if err == nil {
 					got(i)
-				} else if !errors.Is(err, context.Canceled) {
+				} else if !errors.Is(err, ErrDone) {
 					t.Fatal(err)
 				}
 			case 2:
@@ -71,7 +71,7 @@ func TestSlotsServeWaitersInOrder(t *testing.T) {
 	order := make(chan int, waiters)
 	for i := range waiters {
 		go func() {
-			if _, err := s.Wait(context.Background()); err != nil {
+			if _, err := s.Wait(nil); err != nil {
 				t.Error(err)
 			}
 			order <- i
@@ -95,7 +95,7 @@ func TestSlotsClose(t *testing.T) {
 	b, _ := s.Get()
 	errs := make(chan error, 3)
 	for range 3 {
-		go func() { _, err := s.Wait(context.Background()); errs <- err }()
+		go func() { _, err := s.Wait(nil); errs <- err }()
 	}
 	await(func() bool { return s.Waiting() == 3 })
 	s.Close()
@@ -106,7 +106,7 @@ func TestSlotsClose(t *testing.T) {
 		}
 	}
 	s.PutN([]uint32{a, b})
-	if _, err := s.Wait(context.Background()); !errors.Is(err, ErrClosed) {
+	if _, err := s.Wait(nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("waited for closed slots: %v", err)
 	}
 	home := 0
@@ -138,7 +138,7 @@ func TestSlotsConcurrently(t *testing.T) {
 						go cancel()
 					}
 					var err error
-					i, err = s.Wait(ctx)
+					i, err = s.Wait(ctx.Done())
 					cancel()
 					if err != nil {
 						continue

@@ -1,39 +1,39 @@
 package turn
 
-import "context"
-
 // Drive waits for w on behalf of its goroutine: it runs turns if nobody else
-// does, and parks otherwise. It returns nil when w is settled, or the
-// context's error. It allocates nothing and runs no user code. w is used by
-// others until it returns, and not after.
-func (t *Token) Drive(ctx context.Context, w Parker) error {
+// does, and parks otherwise. It returns when w is settled, or soon after done was
+// closed; nil never ends the wait. It allocates nothing. w is used by others until
+// it returns, and not after.
+//
+// done is the channel of the wait's context. The context itself does not come here:
+// Err and Done may be user code, which could panic, end the goroutine or want the
+// turn while it is held.
+func (t *Token) Drive(done <-chan struct{}, w Parker) {
 	t.crowd.yields()
 	// After a drive the queues are armed or somebody else holds: then it parks,
 	// and drives again only if it is given the turn.
-	return t.lead(ctx, w, t.cfg.CallerDriving, true)
+	t.lead(done, w, t.cfg.CallerDriving, true)
 }
 
 // lead is Drive from where w may take the turn, or may not any more; first says that
 // it has not looked yet.
-func (t *Token) lead(ctx context.Context, w Parker, may, first bool) error {
+func (t *Token) lead(done <-chan struct{}, w Parker, may, first bool) {
 	for ; ; first = false {
 		mark("drive", 2*ifTrue(may)+ifTrue(first))
 		if w.Settled() {
-			return nil
+			return
 		}
 		// Not at first: what was submitted with Quiet must be seen by somebody.
-		if !first {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
+		if !first && over(done, w) {
+			return
 		}
 		mark("drive.go", ifTrue(may))
 		taken := may && t.takeSoon()
 		if first && may {
 			t.crowd.found(taken)
 		}
-		if taken || t.park(ctx, w, may) {
-			t.drive(ctx, w)
+		if taken || t.park(done, w, may) {
+			t.drive(done, w)
 			may = false
 		}
 	}
@@ -56,18 +56,18 @@ func (t *Token) Leave() {
 
 // Resume is Drive for a goroutine that holds the turn, by Begin; when it returns it
 // does not any more.
-func (t *Token) Resume(ctx context.Context, w Parker) error {
+func (t *Token) Resume(done <-chan struct{}, w Parker) {
 	if mutant != mutantResumeParks {
-		t.drive(ctx, w)
+		t.drive(done, w)
 	}
-	return t.lead(ctx, w, false, false)
+	t.lead(done, w, false, false)
 }
 
 // park parks w until it is settled or cancelled, or given the turn (true). With
 // may it returns without parking if the turn was released meanwhile: its last
 // holder may not have seen the seat. (Nothing would be lost, the loop settles
 // w; but w would wait for the loop to wake.)
-func (t *Token) park(ctx context.Context, w Parker, may bool) (given bool) {
+func (t *Token) park(done <-chan struct{}, w Parker, may bool) (given bool) {
 	place, sitting := t.sit(w)
 	mark("sat", 2*place+ifTrue(may))
 	if may && place != noSeat {
@@ -76,15 +76,15 @@ func (t *Token) park(ctx context.Context, w Parker, may bool) (given bool) {
 			return t.stand(place, sitting, w)
 		}
 	}
-	given = w.Park(ctx) == SignalTurn
+	given = w.Park(done) == SignalTurn
 	mark("parked", 4*place+2*ifTrue(may)+ifTrue(given))
 	return t.stand(place, sitting, w) || given
 }
 
 // drive runs turns, holding, until w is settled or nothing comes any more, or
-// somebody wants the turn, or there is something for the loop, or the context
-// ends; then it leaves.
-func (t *Token) drive(ctx context.Context, w Parker) {
+// somebody wants the turn, or there is something for the loop, or done is
+// closed; then it leaves.
+func (t *Token) drive(done <-chan struct{}, w Parker) {
 	t.stats.Drives.Add(1)
 	tired := false
 	var sp spell
@@ -105,7 +105,7 @@ func (t *Token) drive(ctx context.Context, w Parker) {
 		if t.wanted() && mutant != mutantDriveOn {
 			break
 		}
-		if i%lookAround == 0 && (ctx.Err() != nil || t.work.Errands()) && mutant != mutantDriveOn {
+		if i%lookAround == 0 && (over(done, w) || t.work.Errands()) && mutant != mutantDriveOn {
 			break
 		}
 	}

@@ -3,7 +3,6 @@
 package turn
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -163,8 +162,9 @@ func (e *echo) Run() (after func()) {
 }
 
 // Drive implements futures.Driver.
-func (e *echo) Drive(ctx context.Context, w *futures.Waiter) error {
-	return e.tok.Drive(ctx, Waiter(w))
+func (e *echo) Drive(done <-chan struct{}, w *futures.Waiter) error {
+	e.tok.Drive(done, Waiter(w))
+	return nil
 }
 
 // push submits j; quiet: the caller awaits it at once.

@@ -43,6 +43,19 @@ var mutant = noMutant
 // lookAround is one, so that how long a driver drives makes no difference.
 const lookAround = 1
 
+// over asks the model's waiter, which plays its context too: a channel has no steps.
+func over(done <-chan struct{}, w Parker) bool {
+	if m, ok := w.(interface{ over() bool }); ok {
+		return m.over()
+	}
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
 // outlast waits for a brief turn of the loop; false: there is none.
 func (t *Token) outlast() bool {
 	yield("take.brief")

@@ -32,10 +32,20 @@ func block(string, func() bool) {}
 // pause gives the processor to whoever is waited for.
 func pause(string, func() bool) { runtime.Gosched() }
 
-// lookAround is how many turns a driver makes between two looks at its context
-// and the errands: a busy turn is about a microsecond, a look that takes a
-// context's lock some tens of nanoseconds.
+// lookAround is how many turns a driver makes between two looks at its context's
+// channel and the errands: a busy turn is about a microsecond, a look some
+// nanoseconds.
 const lookAround = 64
+
+// over reports whether the wait is to end.
+func over(done <-chan struct{}, _ Parker) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
 
 // briefLooks is for how many looks at the word a caller waits for the spinning loop's
 // turn to end: some 5 µs, in which an empty turn, and a slice of polling in a device, is

@@ -2,8 +2,6 @@
 
 package turn
 
-import "context"
-
 // A lone caller takes the turn before it submits, posts its request itself, in a turn of
 // its own, and waits holding (reactor.Queue.TransferWait):
 //
@@ -17,9 +15,9 @@ type loneWays struct {
 	begin  func(*Token) bool
 	turn   func(*fakeWorld)
 	leave  func(*Token)
-	resume func(*Token, context.Context, Parker) error
+	resume func(*Token, <-chan struct{}, Parker)
 	// or is how it waits when another holds.
-	or func(*Token, context.Context, Parker) error
+	or func(*Token, <-chan struct{}, Parker)
 }
 
 var rightLone = loneWays{
@@ -32,24 +30,25 @@ var rightLone = loneWays{
 
 // loneBy makes a lone caller that does as these say.
 func loneBy(ways loneWays) script {
-	return script{kind: "lone", ops: 1, body: func(f *fakeWorld, me int) { f.alone(me, fakeCtx{}, ways) }}
+	return script{kind: "lone", ops: 1, body: func(f *fakeWorld, me int) { f.alone(me, ways) }}
 }
 
 var (
 	loneCaller = loneBy(rightLone)
 	// as lone; its context may end at any moment
 	loneCancelled = script{kind: "lone.cancelled", ops: 1, cancels: true, body: func(f *fakeWorld, me int) {
-		f.alone(me, fakeCtx{w: f.waiters[me]}, rightLone)
+		f.alone(me, rightLone)
 	}}
 )
 
 // alone is what a lone caller does.
-func (f *fakeWorld) alone(me int, ctx fakeCtx, ways loneWays) {
+func (f *fakeWorld) alone(me int, ways loneWays) {
 	mark("begin", 0)
 	if !ways.begin(f.tok) {
 		mark("lone.not", 0)
 		w := f.submit(me, true, false)
-		f.waited(w, ways.or(f.tok, ctx, w))
+		ways.or(f.tok, nil, w)
+		f.waited(w)
 		return
 	}
 	mark("lone", 0)
@@ -59,7 +58,8 @@ func (f *fakeWorld) alone(me int, ctx fakeCtx, ways loneWays) {
 	yield("lone.turn")
 	ways.turn(f)
 	if !w.settled {
-		f.waited(w, ways.resume(f.tok, ctx, w))
+		ways.resume(f.tok, nil, w)
+		f.waited(w)
 		return
 	}
 	ways.leave(f.tok)

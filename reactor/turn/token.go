@@ -261,13 +261,14 @@ func (t *Token) pass() {
 // WithTurn runs fn holding the turn, and returns when fn has. It parks while
 // others hold; a holder lets it in after the turn it is in, so that it waits
 // for one turn, or for those that knocked before. For control work; not from
-// the turn, but from any goroutine, the loop's callbacks too.
+// the turn, but from any goroutine, the loop's callbacks too. If fn panics or ends the
+// goroutine the turn is given up all the same.
 func (t *Token) WithTurn(fn func()) {
 	if !t.take() {
 		t.knocking.Lock()
 		t.wait(wantKnock, t.grant)
 		t.knocking.Unlock()
 	}
+	defer t.leave(true)
 	fn()
-	t.leave(true)
 }

@@ -1,9 +1,6 @@
 package turn
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // Work is what a turn does. All methods but Pending and Deadline are called by
 // the holder only, and none may block.
@@ -60,8 +57,8 @@ type Sleeper interface {
 type Parker interface {
 	// Settled tells whether there is nothing to wait for any more. It stays true.
 	Settled() bool
-	// Park sleeps until the result (Settled), the turn (Turn) or the end of ctx.
-	Park(ctx context.Context) Signal
+	// Park sleeps until the result (Settled), the turn (Turn) or until done is closed.
+	Park(done <-chan struct{}) Signal
 	// Offer gives the parked goroutine the turn; false: it is not parked.
 	// Any goroutine; never blocks.
 	Offer() bool
@@ -76,5 +73,5 @@ type Signal uint8
 const (
 	SignalSettled   Signal = iota // there is nothing to wait for any more
 	SignalTurn                    // an offer was accepted: this goroutine holds the turn
-	SignalCancelled               // the context ended
+	SignalCancelled               // done was closed
 )

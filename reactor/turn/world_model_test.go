@@ -3,7 +3,6 @@
 package turn
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -262,7 +261,7 @@ func (a *actor) holds() bool {
 	switch a.at.label {
 	case "loop", "turn", "turn.arm", "fn", "drop", "offer.seat", "offer.offer", "offer.refused", "retaken", "lend", "drive.stirs", "lone.turn", "lone.poll":
 		return true
-	case "ctx.err":
+	case "over":
 		return a.place == "driving"
 	}
 	return false
@@ -323,6 +322,7 @@ type fakeWaiter struct {
 	parked    bool
 	settled   bool
 	offered   bool
+	cancels   bool // somebody may cancel
 	cancelled bool
 	given     bool // offered, and not yet driving
 	left      bool // Drive returned
@@ -348,7 +348,7 @@ func (w *fakeWaiter) Settled() bool {
 	return w.settled
 }
 
-func (w *fakeWaiter) Park(context.Context) (sig Signal) {
+func (w *fakeWaiter) Park(<-chan struct{}) (sig Signal) {
 	yield("park.enter")
 	w.parked = true
 	block("park", func() bool { return w.settled || w.offered || w.cancelled })
@@ -385,22 +385,14 @@ func (w *fakeWaiter) TakeOffer() bool {
 	return got
 }
 
-// fakeCtx ends when its waiter is cancelled.
-type fakeCtx struct {
-	context.Context
-	w *fakeWaiter
-}
-
-func (c fakeCtx) Err() error {
-	if c.w == nil {
-		return nil
+// over reports whether somebody has cancelled the wait.
+func (w *fakeWaiter) over() bool {
+	if !w.cancels {
+		return false
 	}
-	if !c.w.cancelled {
-		yield("ctx.err")
+	if !w.cancelled {
+		yield("over")
 	}
-	learn(uint64(ifTrue(c.w.cancelled)))
-	if c.w.cancelled {
-		return context.Canceled
-	}
-	return nil
+	learn(uint64(ifTrue(w.cancelled)))
+	return w.cancelled
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/verbena-rdma/verbena/futures"
+	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
 // Reply is where the answer to a question goes; it travels in the message. It is a
@@ -107,6 +108,10 @@ func Ask[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M) fu
 // would keep others from running, and perhaps the one who is to answer.
 // ErrWouldDeadlock in a handler that gives its context, or one that never ends.
 func AskWait[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M) (R, error) {
+	if ctx == nil {
+		var none R
+		return none, verbena.ErrNilContext
+	}
 	if ctx.Value(insideKey{}) != nil || ctx.Done() == nil && inside(ctx) {
 		var none R
 		return none, fmt.Errorf("%w: AskWait in a handler; Tell, and have the answer told", ErrWouldDeadlock)

@@ -2,9 +2,9 @@ package actor
 
 import (
 	"context"
-	"errors"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
+	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
 // envelope is a message in a mailbox.
@@ -35,6 +35,9 @@ type cell[M any] struct {
 // tell puts a message into the mailbox; Tell's goroutine. The ask is the caller's
 // to settle when there is an error.
 func (c *cell[M]) tell(ctx context.Context, e envelope[M]) error {
+	if ctx == nil {
+		return verbena.ErrNilContext
+	}
 	if c.room != nil {
 		if err := c.takeRoom(ctx); err != nil {
 			return err
@@ -72,11 +75,13 @@ func (c *cell[M]) takeRoom(ctx context.Context) error {
 		}
 		return errNoRoomInHandler
 	}
-	err := c.room.Acquire(ctx)
-	if errors.Is(err, ring.ErrClosed) {
+	switch c.room.Acquire(ctx.Done()) {
+	case nil:
+		return nil
+	case ring.ErrClosed:
 		return ErrStopped
 	}
-	return err
+	return ctx.Err()
 }
 
 // make implements body.

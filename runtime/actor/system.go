@@ -179,9 +179,13 @@ const closeGrace = 5 * time.Second
 // Errors: the context's, with the actors whose handlers have not returned; then Close
 // may be called again.
 func (s *System) Close(ctx context.Context) error {
+	if ctx == nil {
+		return verbena.ErrNilContext
+	}
 	if inside(ctx) {
 		return fmt.Errorf("%w: System.Close in a handler", ErrWouldDeadlock)
 	}
+	done := ctx.Done()
 	s.mu.Lock()
 	if !s.closing {
 		s.closing = true
@@ -193,7 +197,7 @@ func (s *System) Close(ctx context.Context) error {
 	s.stopAll(stopDrain)
 	select {
 	case <-s.empty:
-	case <-ctx.Done():
+	case <-done:
 		s.stopAll(stopNow)
 		t := time.NewTimer(closeGrace)
 		defer t.Stop()

@@ -1,0 +1,72 @@
+package reactor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Asked is the channel of a context, in the context's place. A context's methods may be
+// user code: they may panic, end the goroutine, block, or want what their caller holds. So
+// a function that takes something on its way (a credit, a lease, a slot, the turn) calls
+// them when it has nothing: Done once, by Ask, before it takes anything, and Err by Why,
+// after everything was given back. In between it, and what it calls, has only this:
+//
+//	Ask(ctx) ──> takes, waits, gives back on w ──> w.Why(ctx, err)
+//
+// An Asked is a pointer for the compiler, so that none is allocated for the interface.
+type Asked <-chan struct{}
+
+// errGivenUp is the error of an Asked that has ended; Why puts the context's in its place.
+var errGivenUp = errors.New("given up")
+
+// Ask asks ctx for its channel, or returns ErrNilContext. If Ask does not return, because
+// of the context, nothing has happened.
+func Ask(ctx context.Context) (Asked, error) {
+	if ctx == nil {
+		return nil, ErrNilContext
+	}
+	if w, ok := ctx.(Asked); ok {
+		return w, nil
+	}
+	return ctx.Done(), nil
+}
+
+// Why is err, and where that is because the Asked has ended, the error of ctx, which it was
+// asked of.
+func (w Asked) Why(ctx context.Context, err error) error {
+	if err == nil || !errors.Is(err, errGivenUp) {
+		return err
+	}
+	cause := ctx.Err()
+	switch {
+	case cause == nil: // it has ended, and does not say so
+		cause = context.Canceled
+	case cause == errGivenUp: // it is an Asked, whose caller will say why
+		return err
+	}
+	if err == errGivenUp {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// Done implements [context.Context], as do the others.
+func (w Asked) Done() <-chan struct{} { return w }
+
+// Err is not nil once the context has ended; it does not say why.
+func (w Asked) Err() error {
+	select {
+	case <-w:
+		return errGivenUp
+	default:
+		return nil
+	}
+}
+
+// Deadline is none.
+func (w Asked) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// Value is none.
+func (w Asked) Value(any) any { return nil }

@@ -1,0 +1,101 @@
+package reactor
+
+// User code that runs holding the turn (sinks, functions of Defer, Do, After, Watch and
+// Tell) runs on whatever goroutine holds: the loop's, or one that waits and drives. It may
+// panic or end that goroutine (runtime.Goexit). Neither may keep the turn, or results from
+// others:
+//
+//	           fn panics: told or raised (panic.go), and fn goes on behind it
+//	             ┌──────┐
+//	             v      │        returns
+//	attend ──> fn runs ─┴──────────────────────────────> the caller goes on
+//	             │
+//	             │ Goexit, which nothing stops
+//	             v
+//	 beside: fn goes on behind it; then the turn is given up
+//	             │
+//	             v
+//	 the goroutine ends. Of a driver, nobody misses it (futures discards what it
+//	 awaited); of the loop, runLoop starts another
+//
+// Who ends so leaves all frames above in the middle of what they do. Those of a turn have
+// nothing left to do: user code comes last. But a sink may also be called by code that is
+// in the midst of something, and that something itself called from a turn: by Release, Flush
+// or Drain from an errand, a task or a notice. So what is called while something is being
+// called runs on a goroutine of its own, for which the caller waits: its end is nobody
+// else's.
+//
+// All of this file is the holder's.
+
+// attend calls fn, which calls user code one after the other and may be called again if
+// one of them does not return: it then goes on with the next.
+func (r *Reactor) attend(fn func()) {
+	if r.calling {
+		beside(func() {
+			for !r.attempt(fn, true) {
+			}
+		})
+		return
+	}
+	r.calling = true
+	for !r.attempt(fn, false) {
+	}
+	r.calling = false
+}
+
+// attempt calls fn and reports whether it returned. If its goroutine ends, the rest is
+// done when it does: all of fn, and unless it is within another, the turn is given up.
+func (r *Reactor) attempt(fn func(), within bool) (returned bool) {
+	defer func() {
+		if returned {
+			return
+		}
+		if v := recover(); v != nil {
+			r.failedBy(Recovered(v, r.cfg.OnPanic))
+			return
+		}
+		beside(func() {
+			for !r.attempt(fn, within) {
+			}
+			if !within {
+				r.calling = false
+				r.tok.Leave()
+			}
+		})
+	}()
+	fn()
+	return true
+}
+
+// failedBy fails the queue whose sink has panicked; its owner is told when fn goes on.
+func (r *Reactor) failedBy(e *PanicError) {
+	q := r.lookup(r.blamed)
+	r.blamed = noQueue
+	if q == nil {
+		return
+	}
+	outer := r.inTurn
+	r.inTurn = true
+	q.broken(e)
+	r.inTurn = outer
+}
+
+// withTurn is the token's WithTurn for fn, which may call user code.
+func (r *Reactor) withTurn(fn func()) {
+	r.tok.WithTurn(func() {
+		r.calling = true
+		defer func() { r.calling = false }()
+		fn()
+	})
+}
+
+// beside calls fn on a goroutine of its own and waits until it has returned, or ended that
+// goroutine.
+func beside(fn func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		fn()
+	}()
+	<-done
+}
