@@ -72,6 +72,33 @@ func TestPeerTimeoutOptions(t *testing.T) {
 	}
 }
 
+// Rule: whoever dials, each end's queue pair has the timeout that fits the end's own
+// options, at least its device's delay, and our retries.
+func TestEachEndSetsItsOwnTimeout(t *testing.T) {
+	onBeds(t, func(t *testing.T, b bed) {
+		for _, timeouts := range [][2]time.Duration{{time.Hour, time.Second}, {time.Second, time.Hour}} {
+			d, l, err := met(t, b, Options{PeerTimeout: timeouts[0]}, Options{PeerTimeout: timeouts[1]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, c := range []*Conn{d, l} {
+				attr, err := c.q.QP().Query()
+				if err != nil {
+					t.Fatal(err)
+				}
+				dev, err := c.rt.dev.QueryDevice()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := max(ackTimeoutFor(timeouts[i]), dev.AckDelay); attr.Timeout != want || attr.RetryCnt != retryCount {
+					t.Errorf("with PeerTimeout %v, of %v, the queue pair has code %d and %d retries, want %d and %d",
+						timeouts[i], timeouts, attr.Timeout, attr.RetryCnt, want, retryCount)
+				}
+			}
+		}
+	})
+}
+
 // Rule: the error says who, how long, since when, and what was under way.
 func TestPeerTimeoutErrorSaysIt(t *testing.T) {
 	e := &PeerTimeoutError{
