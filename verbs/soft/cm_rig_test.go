@@ -60,13 +60,8 @@ func newRig(t *testing.T, real bool, change ...func(*Config)) *cmRig {
 func (r *cmRig) end(i int) *cmEnd {
 	t, d := r.t, r.p.plugged()[i]
 	e := &cmEnd{r: r, name: d.cfg.Name, addr: d.cfg.Addr}
+	e.open()
 	var err error
-	e.ctx, err = r.p.Open(e.name)
-	must(t, err)
-	e.pd, err = e.ctx.AllocPD()
-	must(t, err)
-	e.cq, err = e.ctx.CreateCQ(64, nil, 0, 0)
-	must(t, err)
 	e.ch, err = r.p.CreateCMChannel()
 	must(t, err)
 	e.ch.Notify(func() {
@@ -76,6 +71,19 @@ func (r *cmRig) end(i int) *cmEnd {
 		}
 	})
 	return e
+}
+
+// open opens the device and makes what queue pairs need.
+func (e *cmEnd) open() {
+	t := e.r.t
+	t.Helper()
+	var err error
+	e.ctx, err = e.r.p.Open(e.name)
+	must(t, err)
+	e.pd, err = e.ctx.AllocPD()
+	must(t, err)
+	e.cq, err = e.ctx.CreateCQ(64, nil, 0, 0)
+	must(t, err)
 }
 
 // close closes everything and fails the test if something is left: an object,
@@ -230,12 +238,19 @@ func (e *cmEnd) listen(backlog int) verbs.CMID {
 // resolve makes an identifier with a route and a queue pair.
 func (e *cmEnd) resolve(dst netip.AddrPort) verbs.CMID {
 	e.r.t.Helper()
+	id := e.route(dst)
+	e.qp(id)
+	return id
+}
+
+// route makes an identifier with a route.
+func (e *cmEnd) route(dst netip.AddrPort) verbs.CMID {
+	e.r.t.Helper()
 	id := e.id()
 	must(e.r.t, id.ResolveAddr(netip.AddrPortFrom(e.addr, 0), dst, time.Second))
 	e.event(verbs.CMAddrResolved)
 	must(e.r.t, id.ResolveRoute(time.Second))
 	e.event(verbs.CMRouteResolved)
-	e.qp(id)
 	return id
 }
 

@@ -87,7 +87,9 @@ func (t *cmPorts) free(id *cmID, port uint16) {
 	for i, h := range hs {
 		if h.id == id {
 			if hs = append(hs[:i], hs[i+1:]...); len(hs) == 0 {
-				delete(t.held, port)
+				if delete(t.held, port); len(t.held) == 0 {
+					t.held = map[uint16][]portHold{} // a map that is emptied keeps its memory
+				}
 			} else {
 				t.held[port] = hs
 			}

@@ -96,6 +96,7 @@ func (r *cqRing) poll(wc []verbs.WC) (n int) {
 			}
 			skip = last.dead.Load()
 		}
+		e.wq = nil // the ring keeps no queue alive that has been closed since
 		if skip {
 			continue
 		}
@@ -121,6 +122,7 @@ func (r *cqRing) abandon() {
 		if e := &r.buf[h&r.mask]; e.wq.places != nil {
 			e.wq.places.give(uint32(e.pos))
 		}
+		r.buf[h&r.mask].wq = nil
 	}
 	r.head.Store(r.fill)
 }

@@ -134,10 +134,23 @@ func (d *device) detach() {
 	p := d.port.Load()
 	p.Exclusive(func() {
 		d.p = nil
-		d.timers, d.busy, d.later = nil, nil, nil
+		d.empty()
 	})
 	d.port.Store(nil)
 	p.Detach()
+}
+
+// empty lets go of all that grew while the device was open. Nobody runs the
+// engine from now on, so TIMEWAIT ends here: no packet that is on its way finds
+// the device, and a device that is opened again answers what comes for its old
+// connections as it answers for any that it does not know. What stays are
+// counters, and where the numbering of queue pairs stands.
+func (d *device) empty() {
+	d.cm.machine.Reset()
+	d.timers, d.busy, d.later, d.broken, d.lastWQE, d.dirtyCQs = nil, nil, nil, nil, nil, nil
+	d.qps, d.keys, d.ahs, d.freeAHs = nil, keyTable{}, nil, nil
+	d.freeSlots, d.usedSlots = nil, 0
+	d.groups, d.xrcSRQs, d.cm.byQP = nil, nil, map[*queuePair]*cmID{}
 }
 
 // exclusive runs fn with the engine at rest, and turns the engine afterwards.

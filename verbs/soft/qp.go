@@ -64,7 +64,7 @@ type queuePair struct {
 	handles  []*xrcReceiver  // on an XRC_RECV queue pair
 	active   bool            // on the device's list
 	deadline time.Duration
-	timerAt  time.Duration // when the heap looks at us; 0: it does not
+	timer    int // place in the heap of timers + 1; 0: it has none
 	req      requester
 	resp     responder
 }
@@ -176,7 +176,7 @@ func (p *protectionDomain) addQP(q *queuePair) error {
 	}
 	p.qps++
 	p.ctx.counts.QP++
-	q.reset()
+	q.reset(&q.granted)
 	return nil
 }
 
@@ -264,7 +264,7 @@ func (q *queuePair) destroy() error {
 	if n := q.ctx.async.end(&q.events); n > 0 {
 		return opError("ibv_destroy_qp", q.String(), syscall.EBUSY, "%w: %d events are not acknowledged", verbs.ErrBusy, n)
 	}
-	q.reset()
+	q.reset(&verbs.QPCap{}) // whoever keeps the handle keeps no queues
 	q.unbindAll()
 	q.dev.removeQP(q)
 	q.sendCQ.detach(q)

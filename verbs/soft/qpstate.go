@@ -40,7 +40,7 @@ func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	}
 	switch to {
 	case verbs.QPSReset:
-		q.reset()
+		q.reset(&q.granted)
 		return nil
 	case verbs.QPSErr:
 		q.enterError()
@@ -152,8 +152,8 @@ func (q *queuePair) attributes() verbs.QPAttr {
 }
 
 // reset empties the queue pair: work queues, connection, attributes. Its
-// completions that nobody polled are stale.
-func (q *queuePair) reset() {
+// completions that nobody polled are stale. The new queues have room for c.
+func (q *queuePair) reset(c *verbs.QPCap) {
 	q.abandon()
 	q.giveRoute()
 	q.dropRecv()
@@ -161,8 +161,8 @@ func (q *queuePair) reset() {
 		sq.dead.Store(true)
 		rq.dead.Store(true)
 	}
-	q.sq.Store(newSendQueue(&q.granted, q.sigAll))
-	q.rq.Store(newRecvQueue(q.granted.MaxRecvWR, q.granted.MaxRecvSGE))
+	q.sq.Store(newSendQueue(c, q.sigAll))
+	q.rq.Store(newRecvQueue(c.MaxRecvWR, c.MaxRecvSGE))
 	q.attr = verbs.QPAttr{}
 	q.req, q.resp = requester{}, responder{out: q.resp.out[:0], atomics: q.resp.atomics[:0]}
 	q.guard = new(guard)
@@ -179,6 +179,7 @@ func (q *queuePair) abandon() {
 		q.dev.retire(q.guard)
 	}
 	q.deadline = 0
+	q.dev.timers.stop(q)
 	q.req.rnrWait = false
 	q.resp.stop()
 }

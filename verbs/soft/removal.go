@@ -74,7 +74,9 @@ func (s *idSet) add(id *cmID) {
 func (s *idSet) drop(id *cmID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.ids, id)
+	if delete(s.ids, id); len(s.ids) == 0 {
+		s.ids = nil // a map that is emptied keeps its memory
+	}
 }
 
 // list is the identifiers in the order in which they were made: a virtual run

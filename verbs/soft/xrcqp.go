@@ -37,7 +37,7 @@ func (x *xrcd) CreateQP(init *verbs.QPInitAttr) (verbs.QP, error) {
 		if err := q.dev.addQP(q); err != nil {
 			return opError(op, x.String(), syscall.ENOMEM, "%w", err)
 		}
-		q.reset()
+		q.reset(&q.granted)
 		r.join()
 		return nil
 	}); err != nil {
@@ -134,7 +134,7 @@ func (r *xrcReceiver) Close() (err error) {
 		r.x.ctx.counts.QP--
 		q := r.q
 		if q.handles = slices.DeleteFunc(q.handles, func(o *xrcReceiver) bool { return o == r }); len(q.handles) == 0 {
-			q.reset()
+			q.reset(&q.granted)
 			q.dev.removeQP(q)
 		}
 	}); e != nil && !r.x.ctx.closed.Load() {

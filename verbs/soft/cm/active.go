@@ -86,6 +86,9 @@ func setPrivate(a Attr, dst, src []byte) error {
 // onREP is the peer's answer to our REQ.
 func (m *Machine) onREP(now time.Duration, src verbs.GID, rep *REP) bool {
 	c := m.byLocal[rep.RemoteID]
+	if m.timewait.hasID(rep.RemoteID) {
+		return m.strayREP(src, rep, RejStaleConn)
+	}
 	if c == nil || c.peer != src || c.passive {
 		return m.strayREP(src, rep, RejInvalidCommID)
 	}
@@ -98,13 +101,15 @@ func (m *Machine) onREP(now time.Duration, src verbs.GID, rep *REP) bool {
 		return m.strayREP(src, rep, RejInvalidCommID)
 	}
 	key := remoteQP{src, rep.QPN}
-	if old := m.byQPN[key]; old != nil {
+	if old := m.byQPN[key]; old != nil || m.timewait.hasQP(src, rep.QPN) {
 		// The peer's queue pair is in a connection we still hold: that one
 		// is stale, and this answer cannot be believed either.
 		// With the REJ the peer forgets our request, so it ends here too:
 		// repeated, it would come up there as a new one.
 		m.strayREP(src, rep, RejStaleConn)
-		old.stale(now)
+		if old != nil {
+			old.stale(now)
+		}
 		c.forget()
 		c.emit(Event{Kind: EvRejected, REJ: &REJ{LocalID: c.local, Answers: AnswersREP, Reason: RejStaleConn}})
 		return true

@@ -70,7 +70,8 @@ func (e *StateError) Is(target error) bool { return target == ErrState }
 // Conn is a connection, or the attempt of one. Its methods belong to whoever
 // may call the machine.
 type Conn struct {
-	// User is the consumer's own; the machine does not look at it.
+	// User is the consumer's own; the machine does not look at it. It is nil when
+	// the connection is closed: what winds down keeps nothing of its owner.
 	User any
 
 	m        *Machine
@@ -160,7 +161,7 @@ func (c *Conn) emit(e Event) {
 // remember enters a state in which only repetitions are answered, for a while,
 // or forgets the connection if enough are remembered.
 func (c *Conn) remember(until time.Duration, s State) {
-	c.closed = true
+	c.disown()
 	c.answered()
 	if c.m.kept >= maxRemembered {
 		c.forget()
@@ -171,6 +172,9 @@ func (c *Conn) remember(until time.Duration, s State) {
 	c.state = s
 	c.m.timers.set(c, until)
 }
+
+// disown notes that the owner is gone.
+func (c *Conn) disown() { c.closed, c.User = true, nil }
 
 // forget removes the connection from the machine.
 func (c *Conn) forget() {
@@ -263,6 +267,7 @@ func (c *Conn) gaveUp(now time.Duration) {
 		if tell {
 			c.m.cfg.Event(e)
 		}
+		c.disown() // it had its last event
 	}
 }
 

@@ -48,6 +48,8 @@
 //     retry count; MRA, REJ, RTU and DREP when what they answer comes again.
 //   - A duplicate changes nothing and is answered as the first one was.
 //   - A datagram is only believed from the address the connection is with.
+//   - What its owner has closed keeps nothing of the owner, and in TIMEWAIT nothing
+//     but its numbers (timewait.go).
 //
 // # Where it differs from the kernel's ib_cm (drivers/infiniband/core/cm.c)
 //

@@ -109,13 +109,14 @@ type Machine struct {
 	cfg       Config
 	stats     Stats
 	listeners map[uint64]*Listener
-	byLocal   map[uint32]*Conn   // every connection
+	byLocal   map[uint32]*Conn   // every connection that is not in timewait
 	byRemote  map[remoteID]*Conn // the passive ones, to tell a repeated REQ
 	byQPN     map[remoteQP]*Conn // those that know the peer's queue pair
 	bySIDR    map[remoteID]*Conn // questions of peers, by their request IDs
 	timers    timerHeap
-	kept      int // connections in REJ_SENT or SIDR_REP_SENT, at most maxRemembered
-	buf       MAD // for datagrams that are not repeated
+	timewait  timewait // closed by their owners
+	kept      int      // connections in REJ_SENT or SIDR_REP_SENT, at most maxRemembered
+	buf       MAD      // for datagrams that are not repeated
 }
 
 type remoteID struct {
@@ -133,14 +134,17 @@ func New(cfg Config) (*Machine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Machine{
-		cfg:       cfg,
-		listeners: map[uint64]*Listener{},
-		byLocal:   map[uint32]*Conn{},
-		byRemote:  map[remoteID]*Conn{},
-		byQPN:     map[remoteQP]*Conn{},
-		bySIDR:    map[remoteID]*Conn{},
-	}, nil
+	m := &Machine{cfg: cfg, listeners: map[uint64]*Listener{}}
+	m.Reset()
+	return m, nil
+}
+
+// Reset forgets every connection, those in TIMEWAIT too, and tells nobody. It is
+// for a port that leaves its network: all connections are closed by their
+// owners, and no packet of theirs arrives any more. Listeners stay.
+func (m *Machine) Reset() {
+	m.byLocal, m.byRemote, m.byQPN, m.bySIDR = map[uint32]*Conn{}, map[remoteID]*Conn{}, map[remoteQP]*Conn{}, map[remoteID]*Conn{}
+	m.timers, m.timewait, m.kept = timerHeap{}, timewait{}, 0
 }
 
 // Stats is a copy of the counters.
@@ -148,17 +152,24 @@ func (m *Machine) Stats() Stats { return m.stats }
 
 // Conns is how many connections the machine knows, those included that their
 // owner has closed and that still wait for the peer or for the end of TIMEWAIT.
-func (m *Machine) Conns() int { return len(m.byLocal) }
+func (m *Machine) Conns() int { return len(m.byLocal) + m.timewait.len() }
 
 // Next is the time at which Turn has something to do; 0 when never.
-func (m *Machine) Next() time.Duration { return m.timers.next() }
+func (m *Machine) Next() time.Duration {
+	t, w := m.timers.next(), m.timewait.next()
+	if t == 0 || w != 0 && w < t {
+		return w
+	}
+	return t
+}
 
 // Turn does what is due at now and returns [Machine.Next].
 func (m *Machine) Turn(now time.Duration) time.Duration {
 	for c := m.timers.due(now); c != nil; c = m.timers.due(now) {
 		c.expired(now)
 	}
-	return m.timers.next()
+	m.timewait.expire(now)
+	return m.Next()
 }
 
 // Receive takes a datagram that arrived from src. The error says that it was
@@ -211,7 +222,7 @@ func (m *Machine) find(src verbs.GID, local, remote uint32) *Conn {
 func (m *Machine) newID() uint32 {
 	for {
 		id := uint32(m.cfg.Rand())
-		if id != 0 && m.byLocal[id] == nil {
+		if id != 0 && m.byLocal[id] == nil && !m.timewait.hasID(id) {
 			return id
 		}
 	}

@@ -70,6 +70,8 @@ func (m *Machine) onREQ(now time.Duration, src verbs.GID, req *REQ) bool {
 		m.refuse(src, no)
 		old.stale(now)
 		return true
+	case m.timewait.hasQP(src, req.QPN):
+		no.Reason = RejStaleConn
 	case l == nil:
 		no.Reason = RejInvalidServiceID
 	case req.Transport != TransportRC:

@@ -55,7 +55,7 @@ func (c *Conn) Close(now time.Duration) {
 	if c.closed {
 		return
 	}
-	c.closed = true
+	c.disown()
 	switch c.state {
 	case StateREQSent, StateMRAREQRcvd:
 		c.m.send(c.peer, c.giveUpREJ())
@@ -73,7 +73,9 @@ func (c *Conn) Close(now time.Duration) {
 		c.forget() // nobody need know
 	case StateSIDRREQRcvd:
 		_ = c.Answer(now, SIDRReject, 0, 0, nil) // the state allows it and there is no private data
-	case StateIdle, StateDREQSent, StateTimewait, StateREJSent, StateSIDRREPSent:
+	case StateTimewait:
+		c.shrink()
+	case StateIdle, StateDREQSent, StateREJSent, StateSIDRREPSent:
 	}
 }
 
@@ -88,6 +90,9 @@ func (c *Conn) enterTimewait(now time.Duration) {
 	c.answered()
 	c.state = StateTimewait
 	c.m.timers.set(c, now+c.m.cfg.TimeWait)
+	if c.closed {
+		c.shrink()
+	}
 }
 
 // timewait ends an established connection.
@@ -103,7 +108,10 @@ func (m *Machine) onDREQ(now time.Duration, src verbs.GID, d *DREQ) bool {
 		if c = m.byLocal[d.RemoteID]; c != nil && c.onEarlyDREQ(src, d) {
 			return true
 		}
-		// Gone here already: agree, so that the peer need not wait.
+		// Gone here already, or in TIMEWAIT: agree, so that the peer need not wait.
+		if m.timewait.hasID(d.RemoteID) {
+			m.stats.Repeated++
+		}
 		m.send(src, &DREP{TID: d.TID, LocalID: d.RemoteID, RemoteID: d.LocalID})
 		return true
 	}
