@@ -1,7 +1,8 @@
 package soft
 
-// Counters count what a device drops without telling anybody: unreliable
-// packets that found no taker. They begin with the process.
+// Counters count what a device drops without telling anybody: unreliable packets
+// that found no taker, and packets of any service for which there was no room.
+// They begin with the process.
 type Counters struct {
 	QKeyViolations uint64 // datagrams with another queue key than their queue pair's
 	NoQueuePair    uint64 // datagrams to no queue pair, a wrong one, or a group that none is attached to
@@ -10,6 +11,8 @@ type Counters struct {
 	Access         uint64 // UC WRITEs with a wrong key, range or permission
 	Invalid        uint64 // packets that are wrong in themselves
 	Sequence       uint64 // UC packets out of sequence
+	Overflow       uint64 // packets sent, of any service, that found their link or its receiver full
+	Unparked       uint64 // packets dropped while a FLUSH writes its pages, because too many wait for that
 }
 
 // drop counts a packet by why it was dropped.
@@ -36,6 +39,11 @@ func (p *Provider) Counters(device string) (c Counters, err error) {
 	if d == nil {
 		return c, p.unknown(device)
 	}
-	d.exclusive(func() { c = d.counters })
+	d.exclusive(func() {
+		c = d.counters
+		if d.p != nil {
+			c.Overflow += d.p.Overflow()
+		}
+	})
 	return c, nil
 }

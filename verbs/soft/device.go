@@ -66,6 +66,7 @@ type device struct {
 	now      time.Duration
 	busy     []*queuePair // to be worked on in this turn
 	later    []*queuePair // to be worked on in the next
+	stalls   []*stall     // links without room, and who waits for it
 	broken   []*queuePair // to be moved to ERR before the turn ends
 	timers   timerHeap
 	dirtyCQs []*completionQueue
@@ -74,6 +75,7 @@ type device struct {
 	lastSRQN uint32
 	lastWQE  []*queuePair // to be told that their last receive has completed
 	held     *guard       // the guard this engine is inside of
+	parked   int          // packets that wait behind a FLUSH, of all queue pairs
 	lostWC   verbs.WC     // where completions for a dead queue go
 	scratch  scratch
 
@@ -133,6 +135,7 @@ func (d *device) attach() error {
 func (d *device) detach() {
 	p := d.port.Load()
 	p.Exclusive(func() {
+		d.counters.Overflow += p.Overflow()
 		d.p = nil
 		d.empty()
 	})
@@ -147,7 +150,8 @@ func (d *device) detach() {
 // counters, and where the numbering of queue pairs stands.
 func (d *device) empty() {
 	d.cm.machine.Reset()
-	d.timers, d.busy, d.later, d.broken, d.lastWQE, d.dirtyCQs = nil, nil, nil, nil, nil, nil
+	d.timers, d.busy, d.later, d.stalls = nil, nil, nil, nil
+	d.broken, d.lastWQE, d.dirtyCQs = nil, nil, nil
 	d.qps, d.keys, d.ahs, d.freeAHs = nil, keyTable{}, nil, nil
 	d.freeSlots, d.usedSlots = nil, 0
 	d.groups, d.xrcSRQs, d.cm.byQP = nil, nil, map[*queuePair]*cmID{}

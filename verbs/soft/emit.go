@@ -26,8 +26,8 @@ const (
 	copyLimit = 64
 )
 
-// emit sends requests until there are no more, or the window, a fence or the
-// limit of READs holds it.
+// emit sends requests until there are no more, or the window, a fence, the limit of
+// READs or the link holds it.
 func (q *queuePair) emit() {
 	r := &q.req
 	if r.rnrWait {
@@ -36,9 +36,18 @@ func (q *queuePair) emit() {
 	sq := q.sq.Load()
 	head := sq.head.Load()
 	inRTS := q.current() == verbs.QPSRTS
-	for budget := emitPerTurn; r.cur != head; budget-- {
+	budget := 0
+	if r.cur != head {
+		budget = q.allowance()
+	}
+	r.held = false
+	for ; r.cur != head; budget-- {
 		if budget == 0 {
-			q.dev.activate(q)
+			if !inRTS && r.cur == r.fresh {
+				break // in SQD nothing new begins
+			}
+			q.yield(q.route)
+			r.held = q.stalled != nil
 			break
 		}
 		w := sq.at(r.cur)

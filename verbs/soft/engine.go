@@ -38,7 +38,8 @@ func (s *scratch) init() { s.segs = [][]byte{s.word[:]} }
 //  2. doorbells: queue pairs with new work requests become busy;
 //  3. timers that are due;
 //  4. the connection manager's timers;
-//  5. busy queue pairs send requests and responses, acknowledge, or flush;
+//  5. queue pairs for whose packets there is room again, and then busy ones, send
+//     requests and responses, acknowledge, or flush;
 //  6. completions are published, and events raised for them.
 //
 // It is called by the fabric, by one goroutine at a time.
@@ -68,6 +69,9 @@ func (d *device) Turn(now time.Duration) (next time.Duration, more bool) {
 	d.fireTimers()
 	if d.onTurn != nil {
 		next = d.onTurn(now)
+	}
+	if len(d.stalls) > 0 {
+		d.resume()
 	}
 	// Those that become busy again while they are worked on wait in later.
 	d.busy, d.later = d.later, d.busy[:0]

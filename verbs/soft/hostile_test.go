@@ -17,13 +17,22 @@ type rogue struct {
 	port *fabric.Port
 	send []func(k *fabric.Packet)
 	to   verbs.GID
+	deaf bool                   // takes nothing
+	got  func(k *fabric.Packet) // nil, or shown what is taken
 }
 
 func (r *rogue) Turn(time.Duration) (time.Duration, bool) {
 	if r.port == nil {
 		return 0, false
 	}
-	for k := r.port.Take(); k != nil; k = r.port.Take() {
+	for !r.deaf {
+		k := r.port.Take()
+		if k == nil {
+			break
+		}
+		if r.got != nil {
+			r.got(k)
+		}
 		k.Release()
 	}
 	for _, fill := range r.send {

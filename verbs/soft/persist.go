@@ -11,8 +11,10 @@ const (
 	// each holds a thread meanwhile, and disks gain nothing from more.
 	syncsAtOnce = 8
 	// maxParked bounds the packets held behind a FLUSH: what an honest peer has
-	// outstanding, and what it repeats. More is dropped, and comes again.
-	maxParked = 2 * windowPSNs
+	// outstanding, and what it repeats. maxParkedAll bounds them for all queue
+	// pairs of a device. More is dropped, and comes again.
+	maxParked    = 2 * windowPSNs
+	maxParkedAll = 16 * maxParked
 )
 
 // persistence is a persistent FLUSH whose pages are being written.
@@ -85,9 +87,11 @@ func (d *device) takeSynced() {
 // park keeps a request packet for later, and tells whether it did.
 func (q *queuePair) park(k *fabric.Packet) bool {
 	r := &q.resp
-	if len(r.parked) >= maxParked {
+	if len(r.parked) >= maxParked || q.dev.parked >= maxParkedAll {
+		q.dev.counters.Unparked++
 		return false
 	}
+	q.dev.parked++
 	r.parked = append(r.parked, k)
 	return true
 }
@@ -101,6 +105,7 @@ func (q *queuePair) executeParked() {
 	for ; n < len(r.parked) && r.sync == nil; n++ {
 		k := r.parked[n]
 		r.parked[n] = nil
+		q.dev.parked--
 		if _, err := wire.Parse(k.Header(), h); err == nil { // as it was when it came
 			q.onRequest(k, h)
 		}
@@ -111,9 +116,11 @@ func (q *queuePair) executeParked() {
 }
 
 // dropParked gives back what is held and forgets what is being written.
-func (r *responder) dropParked() {
+func (q *queuePair) dropParked() {
+	r := &q.resp
 	for _, k := range r.parked {
 		if k != nil {
+			q.dev.parked--
 			k.Release()
 		}
 	}

@@ -63,6 +63,7 @@ type queuePair struct {
 	bound    []*memoryWindow // of type 2, through this queue pair
 	handles  []*xrcReceiver  // on an XRC_RECV queue pair
 	active   bool            // on the device's list
+	stalled  *fabric.Route   // in whose line it stands, see stall.go; nil: in none
 	deadline time.Duration
 	timer    int // place in the heap of timers + 1; 0: it has none
 	req      requester

@@ -80,6 +80,7 @@ func (q *queuePair) takeRoute() {
 
 // giveRoute gives the route back, if there is one.
 func (q *queuePair) giveRoute() {
+	q.unstall()
 	q.dev.p.Unroute(q.route)
 	q.route = nil
 }
@@ -180,8 +181,10 @@ func (q *queuePair) abandon() {
 	}
 	q.deadline = 0
 	q.dev.timers.stop(q)
-	q.req.rnrWait = false
+	q.unstall()
+	q.req.rnrWait, q.req.held = false, false
 	q.resp.stop()
+	q.dropParked()
 }
 
 // enterError moves the queue pair to ERR. What is outstanding is flushed when

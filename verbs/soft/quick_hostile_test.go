@@ -168,7 +168,7 @@ func TestQuickWayIsGuarded(t *testing.T) {
 					wc.QPNum, wc.SrcQP = 0, 0 // random
 					fmt.Fprintf(r, "completion %+v\n", wc)
 				}
-				w.b.qp.resp.dropParked()
+				w.b.qp.dropParked()
 				fmt.Fprintf(r, "%v, expects %x, msn %d, established %v, events %v, memory %x\n", w.b.state(), w.next(), w.b.qp.resp.msn,
 					w.b.qp.resp.established, w.b.events(), xxhash.Sum64(w.b.data()))
 				w.fab.SetTrace(nil, false)

@@ -35,6 +35,7 @@ type requester struct {
 	retries       uint8 // left
 	rnr           uint8 // left; verbs.RNRRetryInfinite never ends
 	rnrWait       bool  // the deadline is the end of an RNR delay
+	held          bool  // the link has no room for what is to be sent
 	bad           bool  // the request at badAt failed here and waits for those before it
 	badAt         uint64
 	implied       uint64 // READ PSN that an acknowledgement went beyond; see ackTo
@@ -151,11 +152,11 @@ func (q *queuePair) progress(psn uint64) {
 	q.dev.activate(q) // the window is open again, or a fence
 }
 
-// startTimer starts the acknowledgement timer if something is unacknowledged
-// and it does not run.
+// startTimer starts the acknowledgement timer if something is unacknowledged, or
+// finds no room on the link, and it does not run.
 func (q *queuePair) startTimer() {
 	r := &q.req
-	if r.next == r.acked || q.deadline != 0 || r.rnrWait {
+	if r.next == r.acked && !r.held || q.deadline != 0 || r.rnrWait {
 		return
 	}
 	if t := verbs.AckTimeout(q.attr.Timeout); t != 0 {
@@ -174,6 +175,11 @@ func (q *queuePair) onTimer() {
 		q.dev.activate(q)
 		return
 	}
+	if r.held && r.next == r.acked { // what was sent last is not even on the link
+		q.again(r.acked, verbs.WCRetryExcErr)
+		q.startTimer()
+		return
+	}
 	q.resend(r.acked, verbs.WCRetryExcErr)
 }
 
@@ -183,6 +189,12 @@ func (q *queuePair) resend(psn uint64, status verbs.WCStatus) {
 	if r.next <= psn {
 		return // went back already
 	}
+	q.again(psn, status)
+}
+
+// again is resend, whether or not something is out.
+func (q *queuePair) again(psn uint64, status verbs.WCStatus) {
+	r := &q.req
 	if r.retries == 0 {
 		q.fail(status, vendorRetry)
 		return

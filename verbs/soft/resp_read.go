@@ -102,13 +102,17 @@ func (q *queuePair) queueAnswer(a answer) {
 	q.dev.activate(q)
 }
 
-// respond sends what the responder owes: answers in order, then a NAK or an
-// acknowledgement.
+// respond sends what the responder owes, as far as the link has room: answers in
+// order, then a NAK or an acknowledgement.
 func (q *queuePair) respond() {
 	r := &q.resp
-	for budget := emitPerTurn; r.outHead < len(r.out); budget-- {
+	if r.outHead == len(r.out) && !r.nakDue && !r.ackDue {
+		return
+	}
+	budget := q.allowance()
+	for ; r.outHead < len(r.out); budget-- {
 		if budget == 0 {
-			q.dev.activate(q)
+			q.yield(q.route)
 			return
 		}
 		a := &r.out[r.outHead]
@@ -126,6 +130,10 @@ func (q *queuePair) respond() {
 	}
 	if r.outHead == len(r.out) {
 		r.out, r.outHead = r.out[:0], 0
+	}
+	if budget == 0 {
+		q.yield(q.route)
+		return
 	}
 	if r.nakDue {
 		r.nakDue = false

@@ -103,7 +103,6 @@ func (r *responder) stop() {
 	r.out, r.outHead = r.out[:0], 0
 	r.ackDue, r.nakDue, r.refused = false, false, false
 	r.kind = noMessage
-	r.dropParked()
 }
 
 // pending is how many answers are to send.

@@ -88,6 +88,10 @@ func (q *queuePair) emitUnreliable() {
 			q.sentUnreliable(sq, w)
 			continue
 		}
+		if rt := q.heading(w); rt != nil && q.dev.p.Room(rt) == 0 {
+			q.stallOn(rt)
+			return
+		}
 		if s := q.emitOne(sq, w); s != verbs.WCSuccess {
 			q.failUnreliable(sq, s)
 			return
@@ -100,6 +104,18 @@ func (q *queuePair) emitUnreliable() {
 	if r.tail == r.fresh {
 		q.drained()
 	}
+}
+
+// heading is the link that a request goes over; nil for that of a group, which is
+// many, and where none is known.
+func (q *queuePair) heading(w *sendWQE) *fabric.Route {
+	if q.kind != verbs.QPTUD {
+		return q.route
+	}
+	if ah := q.dev.findAH(w.remote); ah != nil {
+		return ah.route
+	}
+	return nil
 }
 
 // emitOne sends the next packet of the request at cur.

@@ -39,7 +39,7 @@ func (c *chain) take() chain {
 // one is prefetched.
 const wordGap = 128
 
-// mailbox is an unbounded queue of packets with many producers and one consumer,
+// mailbox is a bounded queue of packets with many producers and one consumer,
 // who takes everything there is, in the order of pushing. It is a stack of
 // chains that is only ever emptied as a whole, so that it has no ABA problem
 // (see internal/ring). The zero value is empty.
@@ -47,29 +47,49 @@ const wordGap = 128
 //	head -> chain 3 ─ below -> chain 2 ─ below -> chain 1
 //
 // A chain belongs to its pusher before push and to the consumer after takeAll.
+//
+// Chains that find others there are counted, and refused when these are too
+// many. One that finds the mailbox empty is not: no word is shared beyond head
+// while the consumer keeps up.
 type mailbox struct {
-	_ [wordGap]byte
+	// taker has the shares of the links that lead here; nil: nobody counts.
+	// Immutable.
+	taker *Port
+	_     [wordGap]byte
 	// head is the first packet of the chain pushed last, or nil. Producers swap
 	// theirs in, which publishes the chain's packets and links; the consumer swaps
 	// nil in and acquires them.
 	head atomic.Pointer[Packet]
 	_    [wordGap]byte
+	// held is the units of the chains that are counted. Raised by producers
+	// before they push, lowered by the consumer. It publishes nothing.
+	held atomic.Int64
+	_    [wordGap]byte
 }
 
-// push appends c, which is not empty.
-func (m *mailbox) push(c chain) {
+// push appends c, which is not empty and has so many units; false when there is
+// no room for it.
+func (m *mailbox) push(c chain, units int64) bool {
 	c.first.last = c.last
 	for {
 		h := m.head.Load()
+		if h != nil && c.first.held == 0 && m.taker != nil {
+			if m.held.Add(units) > inboxUnits {
+				m.held.Add(-units)
+				c.first.last = nil
+				return false
+			}
+			c.first.held = units
+		}
 		c.first.below = h
 		if m.head.CompareAndSwap(h, c.first) {
-			return
+			return true
 		}
 	}
 }
 
 // pushOne appends a packet by itself.
-func (m *mailbox) pushOne(k *Packet) { m.push(chain{k, k}) }
+func (m *mailbox) pushOne(k *Packet) bool { return m.push(chain{k, k}, k.weight()) }
 
 // takeAll is the first of all packets, nil when there is none; the others follow
 // by next. Consumer only.
@@ -78,11 +98,22 @@ func (m *mailbox) takeAll() *Packet {
 		return nil
 	}
 	var first *Packet
+	var held int64
 	for c := m.head.Swap(nil); c != nil; {
 		below := c.below
 		c.last.next = first
 		c.below, c.last = nil, nil
+		if c.held != 0 {
+			held += c.held
+			c.held = 0
+		}
+		if m.taker != nil {
+			m.taker.credit(c)
+		}
 		first, c = c, below
+	}
+	if held != 0 {
+		m.held.Add(-held)
 	}
 	return first
 }

@@ -52,8 +52,8 @@ type Config struct {
 type Endpoint interface {
 	// Turn takes packets from the port, acts, and sends. now never goes back.
 	// next is the time at which it wants to be turned at the latest, 0 for
-	// none; more that it has work left right now. Packets left in the inbox
-	// count as more. It is never called twice at once for one port, holds no
+	// none; more that it has work left right now: so says an endpoint that leaves
+	// packets in the inbox and wants to be turned for them. It is never called twice at once for one port, holds no
 	// lock that a caller of Kick may hold, does not block, and returns in bounded time.
 	Turn(now time.Duration) (next time.Duration, more bool)
 }
@@ -72,6 +72,7 @@ type Fabric struct {
 	routes   map[routeKey]*Route
 	groups   map[verbs.GID]*Group
 	attached map[verbs.GID]*Port
+	links    map[verbs.GID]int // how many routes lead there
 	sides    map[verbs.GID]int // which side of the partition; nil: none
 	all      Link              // what SetAll set; for routes to come
 	stop     chan struct{}     // closed to stop the pacemaker
@@ -100,6 +101,7 @@ func New(cfg Config) *Fabric {
 		routes:   map[routeKey]*Route{},
 		groups:   map[verbs.GID]*Group{},
 		attached: map[verbs.GID]*Port{},
+		links:    map[verbs.GID]int{},
 	}
 	if f.rand == nil {
 		f.rand = rand.Reader
@@ -142,7 +144,9 @@ func (f *Fabric) Attach(gid verbs.GID, name string, e Endpoint) (*Port, error) {
 		return nil, &AttachError{GID: gid, Name: name, Has: has.name}
 	}
 	p := &Port{f: f, gid: gid, name: name, ep: e, routes: map[verbs.GID]*Route{}, kept: map[*Route]int{}, sweepAt: minSweep}
+	p.in.taker = p
 	f.attached[gid] = p
+	f.linkedLocked(gid, 0)
 	for _, r := range f.routes {
 		if r.dst == gid {
 			r.to.Store(p)
@@ -181,6 +185,7 @@ func (p *Port) Detach() {
 		r.to.CompareAndSwap(p, nil)
 		if r.src == p.gid && r.script.Load() == nil {
 			delete(f.routes, key) // nobody sends by it any more
+			f.linkedLocked(key.dst, -1)
 		}
 	}
 	for _, g := range f.groups {

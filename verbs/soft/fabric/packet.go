@@ -75,11 +75,13 @@ type Packet struct {
 	inline [inlineSegs][]byte
 	small  [smallOwn]byte
 
-	below *Packet // in an inbox, of the first of a chain: the chain pushed before
-	last  *Packet // in an inbox, of the first of a chain: its last
-	route *Route  // while delayed: where it goes on
-	due   int64   // while delayed: when
-	seq   uint64  // while delayed: order among those due at once
+	below  *Packet // in an inbox, of the first of a chain: the chain pushed before
+	last   *Packet // in an inbox, of the first of a chain: its last
+	route  *Route  // while delayed: where it goes on; in an inbox, of the first of a chain: where it came from
+	charge int64   // in an inbox, of the first of a chain: its units of route's share
+	held   int64   // in an inbox, of the first of a chain: its units of the mailbox's
+	due    int64   // while delayed: when
+	seq    uint64  // while delayed: order among those due at once
 }
 
 // NetHeader is what a packet's IP header says besides its addresses.

@@ -33,21 +33,25 @@ type Port struct {
 	// pushes it there, cleared by the pacemaker before it runs the port.
 	deferred  atomic.Bool
 	deferHook ring.Hook[Port]
+	// share is the share of each link that leads here (see flow). Written under
+	// the fabric's mutex, read by senders.
+	share atomic.Int64
 
 	// The rest belongs to the holder of the token.
-	ep      Endpoint
-	closed  bool
-	down    bool // see SetDown
-	lastNow int64
-	rx      *Packet // taken from in, not yet by the endpoint; linked by next
-	free    *Packet // pool; linked by next
-	back    chain   // returned in this turn, all to the pool of backTo
-	backTo  *Port
-	touched []touch              // whom this turn sent to
-	routes  map[verbs.GID]*Route // by destination; see noteLocked
-	kept    map[*Route]int       // how often Route gave it
-	sweepAt int                  // how many routes ask for a sweep
-	stats   Stats
+	ep       Endpoint
+	closed   bool
+	down     bool // see SetDown
+	lastNow  int64
+	rx       *Packet // taken from in, not yet by the endpoint; linked by next
+	free     *Packet // pool; linked by next
+	back     chain   // returned in this turn, all to the pool of backTo
+	backTo   *Port
+	touched  []touch              // whom this turn sent to
+	routes   map[verbs.GID]*Route // by destination; see noteLocked
+	kept     map[*Route]int       // how often Route gave it
+	sweepAt  int                  // how many routes ask for a sweep
+	outShare int64                // the share of each link that leads away
+	stats    Stats
 }
 
 // touch is a port that got packets in this turn, by this route.

@@ -22,6 +22,10 @@ func await(t *testing.T, what string, ch <-chan struct{}) {
 	}
 }
 
+// pingWindow is how many requests of a pinger are unanswered at most: an endpoint
+// that sends more than the link holds loses the rest.
+const pingWindow = 512
+
 // pinger sends one request per kick and counts answers.
 type pinger struct {
 	port     *Port
@@ -29,23 +33,25 @@ type pinger struct {
 	payload  []byte
 	pending  atomic.Int64 // requests to send: set by anyone, taken in the turn
 	answered atomic.Int64
+	sent     int64
 	held     atomic.Int64
 }
 
 func (e *pinger) PacketDone(*Packet) { e.held.Add(-1) }
 
 func (e *pinger) Turn(time.Duration) (time.Duration, bool) {
-	for n := e.pending.Swap(0); n > 0; n-- {
+	for k := e.port.Take(); k != nil; k = e.port.Take() {
+		k.Release()
+		e.answered.Add(1)
+	}
+	for ; e.pending.Load() > 0 && e.sent-e.answered.Load() < pingWindow; e.sent++ {
+		e.pending.Add(-1)
 		k := e.port.Get()
 		k.SetHeader(&wire.Header{Opcode: wire.RCWriteOnly, VA: 1, RKey: 2, Length: uint32(len(e.payload))})
 		k.AddRef(e.payload)
 		k.Holder = e
 		e.held.Add(1)
 		e.port.SendTo(e.route, k)
-	}
-	for k := e.port.Take(); k != nil; k = e.port.Take() {
-		k.Release()
-		e.answered.Add(1)
 	}
 	return 0, false
 }

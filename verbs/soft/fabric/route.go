@@ -28,6 +28,7 @@ type Route struct {
 	out     chain // sent in this turn, for touched
 	ordinal uint64
 	rng     rand.PCG
+	flow
 }
 
 // Dst is where the route leads.
@@ -84,11 +85,13 @@ func (p *Port) noteLocked(r *Route) {
 			if p.kept[o] == 0 && o.to.Load() == nil && o.script.Load() == nil {
 				delete(p.routes, dst)
 				delete(p.f.routes, routeKey{p.gid, dst})
+				p.f.linkedLocked(dst, -1)
 			}
 		}
 		p.sweepAt = max(minSweep, 2*len(p.routes))
 	}
 	p.routes[r.dst] = r
+	p.outShare = shareOf(len(p.routes))
 }
 
 // knownRoute is Route for a destination that exists or was scripted, and nil
@@ -124,6 +127,7 @@ func (f *Fabric) routeLocked(src, dst verbs.GID) *Route {
 		r.to.Store(f.attached[dst])
 		r.setScript(f.all, f.cutLocked(src, dst))
 		f.routes[key] = r
+		f.linkedLocked(dst, 1)
 	}
 	return r
 }

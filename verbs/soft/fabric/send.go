@@ -29,10 +29,13 @@ func (p *Port) SendTo(r *Route, k *Packet) {
 	k.Dst = r.dst
 	// One more packet in this turn, and nothing is on the link: what forward does.
 	if to := r.touched; to != nil && to == r.to.Load() && r.script.Load() == nil && p.f.tracer.Load() == nil && !p.down {
-		p.countTx(k)
-		r.ordinal++
-		r.out.add(k)
-		return
+		if w := k.weight(); r.take(w) {
+			p.countTx(k)
+			r.ordinal++
+			r.out.add(k)
+			r.pending += w
+			return
+		}
 	}
 	p.forward(r, k)
 }
@@ -59,7 +62,12 @@ func (p *Port) forward(r *Route, k *Packet) {
 		p.dropUnknown(r, k)
 		return
 	}
-	p.push(r, to, k)
+	w := k.weight()
+	if !p.admit(r, to, w) {
+		p.dropFull(r, k, Event{})
+		return
+	}
+	p.push(r, to, k, w)
 }
 
 func (p *Port) mustFill(k *Packet) {
@@ -75,17 +83,37 @@ func (p *Port) countTx(k *Packet) {
 	p.stats.TxBytes += uint64(k.HdrLen + k.PayloadLen)
 }
 
-// push puts k among those that go into to's inbox when the turn ends, and notes
-// that to is to be turned.
-func (p *Port) push(r *Route, to *Port, k *Packet) {
+// push puts k, which was admitted with w units, among those that go into to's inbox when the turn
+// ends, and notes that to is to be turned.
+func (p *Port) push(r *Route, to *Port, k *Packet, w int64) {
 	if r.touched != to {
 		if r.touched != nil { // what is there has changed in the middle of the turn
-			r.touched.in.push(r.out.take())
+			p.deliver(r)
 		}
 		r.touched = to
 		p.touched = append(p.touched, touch{r, to})
 	}
 	r.out.add(k)
+	r.pending += w
+}
+
+// deliver puts what the turn sent by r into the inbox of r.touched, or drops it
+// when others have filled that.
+func (p *Port) deliver(r *Route) {
+	c, n := r.out.take(), r.pending
+	r.pending = 0
+	c.first.route, c.first.charge = r, n
+	if r.touched.in.push(c, n) {
+		return
+	}
+	r.admitted -= n
+	for k := c.first; k != nil; {
+		next := k.next
+		k.next = nil
+		p.stats.Overflow++
+		k.drop()
+		k = next
+	}
 }
 
 // handOver puts what the turn sent by one entry of touched into the inbox, and
@@ -93,8 +121,8 @@ func (p *Port) push(r *Route, to *Port, k *Packet) {
 func (p *Port) handOver(i int) (to *Port) {
 	t := &p.touched[i]
 	to = t.to
-	if r := t.route; r.touched == to {
-		to.in.push(r.out.take())
+	if r := t.route; r != nil && r.touched == to {
+		p.deliver(r)
 		r.touched = nil
 	}
 	t.route, t.to = nil, nil
@@ -112,6 +140,14 @@ func (p *Port) giveBack() {
 func (p *Port) dropUnknown(r *Route, k *Packet) {
 	p.stats.Unknown++
 	p.f.trace(p, r, k, Event{Verdict: DroppedUnknown})
+	k.drop()
+}
+
+// dropFull drops a packet for which the link's share has no room.
+func (p *Port) dropFull(r *Route, k *Packet, ev Event) {
+	p.stats.Overflow++
+	ev.Verdict = DroppedFull
+	p.f.trace(p, r, k, ev)
 	k.drop()
 }
 
@@ -181,9 +217,14 @@ func (p *Port) dropScripted(r *Route, k *Packet, ev Event) {
 
 // scheduleTraced delivers k at once or after delay.
 func (p *Port) scheduleTraced(r *Route, k *Packet, delay time.Duration, ev Event) {
+	to := r.to.Load()
 	if delay > 0 {
 		p.stats.Delayed++
 		k.makeOwn()
+		if !p.admit(r, to, k.weight()) {
+			p.dropFull(r, k, ev)
+			return
+		}
 		k.route, k.due = r, p.lastNow+int64(delay)
 		ev.Verdict, ev.Due = Delayed, time.Duration(k.due)
 		p.f.trace(p, r, k, ev)
@@ -193,27 +234,35 @@ func (p *Port) scheduleTraced(r *Route, k *Packet, delay time.Duration, ev Event
 		}
 		return
 	}
-	to := r.to.Load()
 	if to == nil {
 		p.dropUnknown(r, k)
 		return
 	}
+	w := k.weight()
+	if !p.admit(r, to, w) {
+		p.dropFull(r, k, ev)
+		return
+	}
 	ev.Verdict = Delivered
 	p.f.trace(p, r, k, ev)
-	p.push(r, to, k)
+	p.push(r, to, k, w)
 }
 
 // arrive puts a delayed packet into the inbox where its route leads now, and
 // tells whose; it drops it when nobody is there.
 func (f *Fabric) arrive(k *Packet) *Port {
-	to := k.route.to.Load()
-	k.route = nil
-	if to == nil {
-		k.drop()
-		return nil
+	r := k.route
+	to := r.to.Load()
+	k.charge = k.weight()
+	if to != nil && to.in.pushOne(k) {
+		return to
 	}
-	to.in.pushOne(k)
-	return to
+	w := r.release(k.charge)
+	k.drop()
+	if w != nil {
+		w.Wake()
+	}
+	return nil
 }
 
 // linkAddrs is the two ends of r, or of k when there is no route.

@@ -11,6 +11,7 @@ type Stats struct {
 	Delayed    uint64 // sent, and delivered later than at once; copies too
 	Corrupted  uint64 // sent, and a header byte changed
 	Unknown    uint64 // sent to a GID where no port is
+	Overflow   uint64 // sent, and dropped because the receiver's inbox had no room for it
 	Malformed  uint64 // taken, and refused by the endpoint
 	Late       uint64 // arrived after Detach, or while the port was down
 }
@@ -25,6 +26,9 @@ func (p *Port) Stats() Stats {
 	}
 	return s
 }
+
+// Overflow is Stats.Overflow. In its turn only.
+func (p *Port) Overflow() uint64 { return p.stats.Overflow }
 
 // CountMalformed counts a packet that the endpoint took and could not parse.
 // In its turn only.

@@ -27,7 +27,8 @@ type toy struct {
 	onPacket func(k *Packet)
 	answers  bool
 	deadline time.Duration
-	limit    int // packets per turn; 0 all
+	limit    int  // packets per turn; 0 all
+	deaf     bool // takes none
 	turns    int
 	psns     []wire.PSN // that arrived, in order
 }
@@ -37,14 +38,17 @@ func (e *toy) Turn(now time.Duration) (time.Duration, bool) {
 	if e.onTurn != nil {
 		e.onTurn(now)
 	}
-	for n := 0; e.limit == 0 || n < e.limit; n++ {
+	if e.deaf {
+		return e.deadline, false
+	}
+	for n := 0; n != e.limit || e.limit == 0; n++ {
 		k := e.port.Take()
 		if k == nil {
-			break
+			return e.deadline, false
 		}
 		e.consume(k)
 	}
-	return e.deadline, false
+	return e.deadline, true
 }
 
 func (e *toy) consume(k *Packet) {

@@ -20,9 +20,10 @@ const (
 	DroppedDown                     // the link is down
 	DroppedPartition                // a partition lies across it
 	DroppedUnknown                  // no port there
+	DroppedFull                     // the link's share of the inbox is in use
 )
 
-var verdictNames = [...]string{"delivered", "delayed", "lost", "dropped by rule", "link down", "partitioned", "unknown destination"}
+var verdictNames = [...]string{"delivered", "delayed", "lost", "dropped by rule", "link down", "partitioned", "unknown destination", "no room"}
 
 // String says the verdict in words.
 func (v Verdict) String() string {

@@ -1,0 +1,105 @@
+package soft
+
+import (
+	"slices"
+
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// The link takes a bounded number of packets (fabric.Port.Room). A queue pair
+// that finds no room waits in line; whatever it has to send (requests, READ
+// responses, acknowledgements) stays what it is, a position in a queue, until
+// there is room. So a peer that takes nothing holds no more of our memory than
+// the link's share, however much it asks for.
+//
+//	            no room                       room, in its turn
+//	working ──────────────> in line of a link ─────────────────> working
+//	   ^                          │ reset, ERR, another route
+//	   └──────────────────────────┘
+//
+// While a requester waits its timer runs as if what it has to send were lost.
+
+// stall is the queue pairs that wait for room on a link, first come first
+// served. The engine's.
+type stall struct {
+	route *fabric.Route
+	qps   []*queuePair // from head on
+	head  int
+}
+
+// allowance is how many packets q may send by its route in this turn.
+func (q *queuePair) allowance() int { return min(emitPerTurn, q.dev.p.Room(q.route)) }
+
+// yield has q go on later: in the next turn, or when r has room again.
+func (q *queuePair) yield(r *fabric.Route) {
+	if q.dev.p.Room(r) > 0 {
+		q.dev.activate(q)
+		return
+	}
+	q.stallOn(r)
+}
+
+// stallOn puts q in the line of a link without room.
+func (q *queuePair) stallOn(r *fabric.Route) {
+	if q.stalled == r {
+		return
+	}
+	q.unstall()
+	q.stalled = r
+	d := q.dev
+	i := slices.IndexFunc(d.stalls, func(s *stall) bool { return s.route == r })
+	if i < 0 {
+		i = len(d.stalls)
+		if i < cap(d.stalls) {
+			d.stalls = d.stalls[:i+1] // with what stood there, to use again
+		} else {
+			d.stalls = append(d.stalls, nil)
+		}
+		if d.stalls[i] == nil {
+			d.stalls[i] = &stall{}
+		}
+		d.stalls[i].route = r
+	}
+	s := d.stalls[i]
+	if s.head > 0 && len(s.qps) == cap(s.qps) {
+		s.qps, s.head = slices.Delete(s.qps, 0, s.head), 0
+	}
+	s.qps = append(s.qps, q)
+}
+
+// unstall takes q out of the line that it stands in, if it does.
+func (q *queuePair) unstall() {
+	if q.stalled == nil {
+		return
+	}
+	for _, s := range q.dev.stalls {
+		if s.route == q.stalled {
+			i := s.head + slices.Index(s.qps[s.head:], q)
+			s.qps = slices.Delete(s.qps, i, i+1)
+		}
+	}
+	q.stalled = nil
+}
+
+// resume has the queue pairs go on for whose packets there is room.
+func (d *device) resume() {
+	for i := 0; i < len(d.stalls); {
+		s := d.stalls[i]
+		for s.head < len(s.qps) && d.p.Room(s.route) > 0 {
+			q := s.qps[s.head]
+			s.qps[s.head] = nil
+			s.head++
+			q.stalled = nil
+			q.work()
+		}
+		if s.head < len(s.qps) {
+			i++
+			continue
+		}
+		// Kept behind the end: whoever stalls next uses it.
+		*s = stall{qps: s.qps[:0]}
+		last := len(d.stalls) - 1
+		d.stalls[i], d.stalls[last] = d.stalls[last], s
+		d.stalls = d.stalls[:last]
+	}
+}
