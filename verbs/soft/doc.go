@@ -75,6 +75,40 @@
 // why nothing reads a buffer that its owner has back. Unreliable packets carry
 // copies instead: see below.
 //
+// # What a peer can make us hold
+//
+// Memory that a peer has a say in is bounded, whether or not the peer takes
+// anything, however many addresses and queue pairs it uses:
+//
+//   - The inbox of a port: 32,768 units, a unit being a packet or 1 KiB of copied
+//     payload, so some 48 MiB, and as much again of what an engine took out at
+//     once. A link has a share of it, 2,048 units while there are no more than 16,
+//     so that a source that floods takes nothing from others (package fabric,
+//     room.go). What is beyond is dropped, as on a full switch: RC repeats it, the
+//     connection manager repeats it, UC and UD lose it; [Counters] counts it. A
+//     datagram to a queue pair without receives, and a packet to no queue pair, is
+//     dropped when it is taken.
+//   - What we send to a peer that takes nothing (READ responses, acknowledgements,
+//     requests, management datagrams): the link's share. Of a READ the responder
+//     keeps the position, not packets; queue pairs that find no room wait in line
+//     (stall.go). The shares of many such links together: 2,048 packets each for 16,
+//     then less each, but at least 32.
+//   - A queue pair: 512 PSNs outstanding (requester); answers to as many READs and
+//     atomics as were agreed, twice that with repetitions, and to 512 FLUSHes;
+//     1,024 packets parked behind a FLUSH, and 16,384 for all queue pairs; 128
+//     packets on the way of UC and UD (pace.go); one timer.
+//   - The connection manager: requests up to each listener's backlog, 1,024
+//     refusals (package cm), and 32 unread asynchronous events for each object.
+//
+// The exception are links with a script that delays: there each packet is a copy,
+// however long, and the line of those that wait has no bound but the shares.
+//
+// # Connections that ended
+//
+// In TIMEWAIT a connection whose identifier is closed is its numbers, below 256
+// bytes for both ends. It ends with the last context of the device at the latest:
+// a device that nobody has open keeps counters and where its numbering stands.
+//
 // # Unreliable services
 //
 // UC and UD queue pairs complete a request when it is sent (unreliable.go,

@@ -7,9 +7,9 @@ import (
 )
 
 // pace bounds the packets of an unreliable queue pair that are on their way.
-// Nobody acknowledges them and the link takes any number, so a sender faster
-// than its receivers would fill memory with copies of its payload; a wire would
-// hold it back. (rdma_rxe counts its socket buffers for the same reason:
+// Nobody acknowledges them, so a sender faster than its receivers would fill the
+// link's share with copies of its payload, and a group's members lose what does
+// not fit; a wire would hold it back. (rdma_rxe counts its socket buffers for the same reason:
 // RXE_INFLIGHT_SKBS_PER_QP_HIGH.)
 //
 //	            out = paceHigh                 out <= paceLow

@@ -40,6 +40,12 @@
 // seeded by the fabric's seed and the two addresses, and [Rule]s that count
 // packets. [Fabric.Partition] cuts links between groups.
 //
+// # Bounds
+//
+// An inbox holds a bounded number of packets, and each link a share of that: what
+// does not fit is dropped. An [Endpoint] that can wait asks [Port.Room] before it
+// sends, and is turned again when there is room (room.go).
+//
 // # Allocation and locks
 //
 // Sending and receiving allocate nothing once the pools have grown, and take no

@@ -18,7 +18,7 @@ import (
 // dropped and counted (Stats.Overflow), as a switch drops what its buffers do not
 // hold. So a source that floods takes nothing from others.
 const (
-	// inboxUnits is what an inbox holds: at most 48 MiB, 16 MiB when nothing is
+	// inboxUnits is what an inbox holds: some 48 MiB, 12 MiB when nothing is
 	// copied. What the endpoint has taken out at once and not yet looked at is no
 	// more than that again.
 	inboxUnits = 1 << 15
