@@ -168,6 +168,9 @@ func (m *Machine) Turn(now time.Duration) time.Duration {
 	for c := m.timers.due(now); c != nil; c = m.timers.due(now) {
 		c.expired(now)
 	}
+	if m.timewait.len() == 0 { // as a rule, and this is called in every turn of an engine
+		return m.timers.next()
+	}
 	m.timewait.expire(now)
 	return m.Next()
 }

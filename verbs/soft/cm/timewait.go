@@ -41,9 +41,6 @@ func (t *timewait) put(r residue) {
 // expire forgets those whose time is over. One that was put behind another stays
 // as long as that one: never longer than TimeWait from when it was put.
 func (t *timewait) expire(now time.Duration) {
-	if t.len() == 0 {
-		return
-	}
 	for t.first < len(t.order) && t.order[t.first].until <= now {
 		r := &t.order[t.first]
 		delete(t.ids, r.local)

@@ -107,8 +107,12 @@ func (m *mailbox) takeAll() *Packet {
 			held += c.held
 			c.held = 0
 		}
-		if m.taker != nil {
-			m.taker.credit(c)
+		if t := m.taker; t != nil {
+			if r := c.route; !t.closed && r.untold+c.charge < tellUnits && r.waiter.Load() == nil {
+				r.untold += c.charge
+			} else {
+				t.credit(r, c.charge)
+			}
 		}
 		first, c = c, below
 	}

@@ -97,7 +97,7 @@ func (f *Fabric) drive(p *Port, budget int) {
 // it sent to. p's token is held.
 func (f *Fabric) settleSent(q *runQueue, p *Port) {
 	for i := range p.touched {
-		f.enqueue(q, p.handOver(i))
+		f.enqueue(q, p.settle(i))
 	}
 	p.touched = p.touched[:0]
 	p.giveBack()

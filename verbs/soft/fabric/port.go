@@ -54,9 +54,10 @@ type Port struct {
 	stats    Stats
 }
 
-// touch is a port that got packets in this turn, by this route.
+// touch is a port that got packets in this turn, by this route, or room to send, by
+// none.
 type touch struct {
-	route *Route
+	route *Route // nil: none
 	to    *Port
 }
 

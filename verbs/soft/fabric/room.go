@@ -119,22 +119,14 @@ func (r *Route) release(n int64) (waiter *Port) {
 	return r.waiter.Swap(nil)
 }
 
-// credit gives back the units that a chain in the inbox had of its link. In its
-// turn.
-func (p *Port) credit(first *Packet) {
-	r, n := first.route, first.charge
-	if p.closed { // another port may be at this address, and untold its own
-		p.tell(r, n)
-		return
-	}
-	if r.untold += n; r.untold >= tellUnits || r.waiter.Load() != nil {
-		p.tell(r, r.untold)
+// credit gives back n units that a chain in the inbox had of its link, and those
+// that the sender was not told of, and has the sender turned if it waits for
+// them. In its turn.
+func (p *Port) credit(r *Route, n int64) {
+	if !p.closed { // else another port may be at this address, and untold its own
+		n += r.untold
 		r.untold = 0
 	}
-}
-
-// tell has the sender know of n units, and has it turned if it waits for them.
-func (p *Port) tell(r *Route, n int64) {
 	if w := r.release(n); w != nil {
 		p.touched = append(p.touched, touch{nil, w})
 	}

@@ -88,7 +88,7 @@ func (p *Port) countTx(k *Packet) {
 func (p *Port) push(r *Route, to *Port, k *Packet, w int64) {
 	if r.touched != to {
 		if r.touched != nil { // what is there has changed in the middle of the turn
-			p.deliver(r)
+			p.handOver(r)
 		}
 		r.touched = to
 		p.touched = append(p.touched, touch{r, to})
@@ -97,13 +97,14 @@ func (p *Port) push(r *Route, to *Port, k *Packet, w int64) {
 	r.pending += w
 }
 
-// deliver puts what the turn sent by r into the inbox of r.touched, or drops it
-// when others have filled that.
-func (p *Port) deliver(r *Route) {
-	c, n := r.out.take(), r.pending
-	r.pending = 0
+// handOver puts what the turn sent by r into the inbox of r.touched, or drops it
+// when others have filled that. At the end of each turn, for every link that it
+// sent by; the caller has the token.
+func (p *Port) handOver(r *Route) {
+	c, n, to := r.out.take(), r.pending, r.touched
+	r.pending, r.touched = 0, nil
 	c.first.route, c.first.charge = r, n
-	if r.touched.in.push(c, n) {
+	if to.in.push(c, n) {
 		return
 	}
 	r.admitted -= n
@@ -116,15 +117,14 @@ func (p *Port) deliver(r *Route) {
 	}
 }
 
-// handOver puts what the turn sent by one entry of touched into the inbox, and
-// tells whose. At the end of each turn, for every entry; the caller has the token.
-func (p *Port) handOver(i int) (to *Port) {
+// settle hands over what the turn sent to one entry of touched, and tells whose
+// inbox that is.
+func (p *Port) settle(i int) (to *Port) {
 	t := &p.touched[i]
-	to = t.to
-	if r := t.route; r != nil && r.touched == to {
-		p.deliver(r)
-		r.touched = nil
+	if r := t.route; r != nil && r.touched == t.to {
+		p.handOver(r)
 	}
+	to = t.to
 	t.route, t.to = nil, nil
 	return to
 }

@@ -47,7 +47,7 @@ func (f *Fabric) Step() bool {
 // the ports that it sent to. p's token is held.
 func (p *Port) settleVirtual() {
 	for i := range p.touched {
-		p.handOver(i).wanted.Store(true)
+		p.settle(i).wanted.Store(true)
 	}
 	p.touched = p.touched[:0]
 	p.giveBack()
