@@ -44,7 +44,7 @@ type closers struct {
 	// closing are the identifiers that the device did not let go yet.
 	closing map[connID]*closingID
 	waiting []*closingID // for one of closersMost
-	under   int          // tries under way
+	under   int          // tries under way, and dismissals
 	ending  bool         // the shard is being closed: what comes now is tried on the turn
 	// quiet has a value after the last try under way has ended, and after the last identifier
 	// was closed or given up; settleIDs takes it.
@@ -79,7 +79,7 @@ func (s *shard) tryClose(c *closingID) {
 	case s.closing[c.id] != c: // the shard's end was faster
 	case s.rt.cfg.stepped || s.ending:
 		s.tried(c, c.id.Close())
-	case s.under == closersMost:
+	case s.under-s.saying == closersMost:
 		s.waiting = append(s.waiting, c)
 	default:
 		s.under++
@@ -99,6 +99,11 @@ func (s *shard) triedOff(c *closingID, err error) {
 		s.tryClose(next)
 	}
 	s.tried(c, err)
+	s.tellQuiet()
+}
+
+// tellQuiet has settleIDs look again when no try is under way any more.
+func (s *shard) tellQuiet() {
 	if s.under == 0 {
 		s.rouse()
 	}

@@ -12,6 +12,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
+// listenerClosed is what is said with rejectClosed.
+const listenerClosed = "the listener is closed"
+
 // Listener accepts connections at an address of the runtime's device. All
 // methods may be called from any goroutine.
 type Listener struct {
@@ -202,23 +205,18 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 		if errors.Is(err, ErrMode) {
 			code = rejectMode
 		}
-		l.refuse(ev.ID, code, err.Error())
+		l.sh.dismiss(ev.ID, func(id verbs.CMID) { _ = id.Reject(encodeReject(code, err.Error())) }) // worded off the turn
 		return
 	}
 	if len(l.requests) == DefaultBacklog { // the oldest is the likeliest to have given up
 		oldest := l.requests[0]
 		l.requests = slices.Delete(l.requests, 0, 1)
-		l.refuse(oldest.id, rejectResources, fmt.Sprintf("%d newer requests are waiting to be accepted", DefaultBacklog))
+		l.sh.reject(oldest.id, rejectResources, fmt.Sprintf("%d newer requests are waiting to be accepted", DefaultBacklog))
 	}
 	r := &request{l, ev.ID, ev.Conn.PrivateData}
 	l.requests = append(l.requests, r)
 	l.sh.targets[ev.ID] = r
 	l.match()
-}
-
-func (l *Listener) refuse(id verbs.CMID, code uint16, text string) {
-	_ = id.Reject(encodeReject(code, text)) // if that fails, the peer times out
-	l.sh.closeID(id, nil)
 }
 
 // match seats requests.
@@ -244,7 +242,7 @@ func (l *Listener) match() {
 // accept answers a request, on the turn of the connection's reactor.
 func (c *Conn) accept(req *request) {
 	if !c.begin() {
-		c.sh.drop(req.id)
+		c.sh.reject(req.id, rejectClosed, listenerClosed)
 		return
 	}
 	c.remote = req.id.PeerAddr()
@@ -298,7 +296,7 @@ func (l *Listener) stop(cause error) {
 	}
 	l.why = cause
 	for _, req := range l.requests {
-		l.refuse(req.id, rejectClosed, "the listener is closed")
+		l.sh.reject(req.id, rejectClosed, listenerClosed)
 	}
 	for _, c := range l.seats {
 		c.unseat(cause)

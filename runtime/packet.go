@@ -175,10 +175,12 @@ func (p *PacketConn) Err() error { return p.cause.Load() }
 func (p *PacketConn) onCM(ev *verbs.CMEvent) {
 	switch ev.Type {
 	case verbs.CMConnectRequest: // somebody asks for the queue pair
-		if err := ev.ID.Accept(&verbs.ConnParam{QPNum: p.q.QP().Num()}); err != nil {
-			_ = ev.ID.Reject(encodeReject(rejectResources, err.Error())) // if that fails too, who asked times out
-		}
-		p.sh.closeID(ev.ID, nil)
+		num := p.q.QP().Num()
+		p.sh.dismiss(ev.ID, func(id verbs.CMID) {
+			if err := id.Accept(&verbs.ConnParam{QPNum: num}); err != nil {
+				_ = id.Reject(encodeReject(rejectResources, err.Error())) // if that fails too, who asked times out
+			}
+		})
 	case verbs.CMDeviceRemoval:
 		p.fail(verbs.ErrDeviceRemoved)
 	}

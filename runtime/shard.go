@@ -23,9 +23,11 @@ type shard struct {
 	// targets get the events of the identifiers they own.
 	targets map[connID]cmTarget
 	closers
-	loans  loans         // of sinks; the holder's
-	cmGone bool          // the channel is closed
-	watch  *removalWatch // of the first shard; nil for none
+	dismissals
+	cmEvents, asyncEvents events
+	loans                 loans         // of sinks; the holder's
+	cmGone                bool          // the channel is closed
+	watch                 *removalWatch // of the first shard; nil for none
 }
 
 // connID is what connections, listeners and the like have at the device: an
@@ -67,10 +69,11 @@ func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
 	if s.cm, err = rt.provider.CreateCMChannel(); err != nil {
 		return nil, err
 	}
+	s.cmEvents, s.asyncEvents = events{r: s.r, next: s.takeCM}, events{r: s.r, next: s.takeAsync}
 	var werr error
 	if err = s.r.Do(context.Background(), func() {
-		if werr = s.r.Watch(s.cm, s.takeCM); werr == nil && len(rt.shards) == 0 {
-			if werr = s.r.Watch(rt.dev.Async(), s.takeAsync); werr == nil {
+		if werr = s.r.Watch(s.cm, s.cmEvents.take); werr == nil && len(rt.shards) == 0 {
+			if werr = s.r.Watch(rt.dev.Async(), s.asyncEvents.take); werr == nil {
 				werr = s.watchRemoval()
 			}
 		}
@@ -80,55 +83,59 @@ func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
 	return s, werr
 }
 
-// takeCM takes all connection events. Each is acknowledged before it is
-// handled, so that the handler may move or close its identifier.
-func (s *shard) takeCM() {
-	for !s.cmGone {
-		ev, ok, err := s.cm.GetEvent()
-		if err != nil {
-			s.r.Rest(s.cm)
-		}
-		if err != nil || !ok {
-			return
-		}
-		ev.Conn.PrivateData, ev.UD.PrivateData = bytes.Clone(ev.Conn.PrivateData), bytes.Clone(ev.UD.PrivateData)
-		s.cm.Ack(ev)
-		id := ev.ID
-		if ev.Type == verbs.CMConnectRequest {
-			id = ev.ListenID
-		}
-		if t := s.targets[id]; t != nil {
-			t.onCM(&ev)
-		} else if ev.Type == verbs.CMConnectRequest {
-			s.drop(ev.ID) // its listener is gone
-		}
+// takeCM takes a connection event. It is acknowledged before it is handled, so that
+// the handler may move or close its identifier.
+func (s *shard) takeCM() bool {
+	if s.cmGone || s.crowded() {
+		return false
 	}
+	ev, ok, err := s.cm.GetEvent()
+	if err != nil {
+		s.r.Rest(s.cm)
+	}
+	if err != nil || !ok {
+		return false
+	}
+	ev.Conn.PrivateData, ev.UD.PrivateData = bytes.Clone(ev.Conn.PrivateData), bytes.Clone(ev.UD.PrivateData)
+	s.cm.Ack(ev)
+	id := ev.ID
+	if ev.Type == verbs.CMConnectRequest {
+		id = ev.ListenID
+	}
+	if t := s.targets[id]; t != nil {
+		t.onCM(&ev)
+	} else if ev.Type == verbs.CMConnectRequest {
+		s.reject(ev.ID, rejectClosed, listenerClosed)
+	}
+	return true
 }
 
-// takeAsync takes the device's asynchronous events. A failed queue pair shows
+// takeAsync takes an asynchronous event of the device. A failed queue pair shows
 // in its completions too; only the device's end must be told to all.
-func (s *shard) takeAsync() {
-	for !s.cmGone { // nor is the device, then
-		ev, ok, err := s.rt.dev.Async().Get()
-		if err != nil {
-			s.r.Rest(s.rt.dev.Async())
-		}
-		if err != nil || !ok {
-			return
-		}
-		s.rt.dev.Async().Ack(ev)
-		s.tellWatchers(&ev)
-		switch ev.Type {
-		case verbs.EventDeviceFatal:
-			s.rt.deviceGone()
-		case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
-			s.failAll(ev.QP, fmt.Errorf("%w: %v", ErrQueuePair, ev.Type))
-		case verbs.EventQPLastWQEReached:
-			s.tellConn(ev.QP, (*Conn).taken)
-		case verbs.EventCQErr:
-			s.failAll(nil, fmt.Errorf("%w: %v", ErrQueuePair, ev.Type))
-		}
+func (s *shard) takeAsync() bool {
+	if s.cmGone { // so is the device, then
+		return false
 	}
+	ev, ok, err := s.rt.dev.Async().Get()
+	if err != nil {
+		s.r.Rest(s.rt.dev.Async())
+	}
+	if err != nil || !ok {
+		return false
+	}
+	s.rt.dev.Async().Ack(ev)
+	s.tellWatchers(&ev)
+	switch ev.Type {
+	case verbs.EventDeviceFatal:
+		s.rt.deviceGone()
+	case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
+		s.failAll(ev.QP, fmt.Errorf("%w: %v", ErrQueuePair, ev.Type))
+	case verbs.EventQPLastWQEReached:
+		s.tellConn(ev.QP, (*Conn).taken)
+	case verbs.EventCQErr:
+		s.failAll(nil, fmt.Errorf("%w: %v", ErrQueuePair, ev.Type))
+	}
+	return true
 }
 
 // failAll fails the connection of qp, or all if that is nil, on every shard:
@@ -157,12 +164,6 @@ func (s *shard) tellConn(qp verbs.QP, fn func(*Conn)) {
 			}
 		})
 	}
-}
-
-// drop refuses and closes an identifier that nobody will have.
-func (s *shard) drop(id verbs.CMID) {
-	_ = id.Reject(encodeReject(rejectClosed, "the listener is closed")) // if that fails, the peer times out
-	s.closeID(id, nil)
 }
 
 // end is settleIDs and close, for a shard that has no others beside it.
@@ -236,7 +237,7 @@ func (s *shard) closeCM() error {
 	if err := errors.Join(s.r.Unwatch(s.cm), s.r.Unwatch(s.rt.dev.Async())); err != nil {
 		return err
 	}
-	s.takeCM()
+	s.cmEvents.takeAll()
 	err := s.unwatchRemoval()
 	if err == nil {
 		err = s.cm.Close()
