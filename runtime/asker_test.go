@@ -43,6 +43,26 @@ func (a *asker) ask(n int) {
 	a.port.Kick()
 }
 
+// askOn sends perMS requests in each millisecond until stop, which waits for the end of
+// it.
+func (a *asker) askOn(perMS int) (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case <-tick.C:
+				a.ask(perMS)
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}
+
 // Turn implements [fabric.Endpoint].
 func (a *asker) Turn(now time.Duration) (next time.Duration, more bool) {
 	if a.port == nil {

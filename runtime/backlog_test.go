@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 
@@ -14,7 +15,7 @@ func TestRequestsThatWereGivenUpArePassedOver(t *testing.T) { onBeds(t, passesOv
 
 func passesOver(t *testing.T, d bed) {
 	server, client := d.open(t, Config{}, 1), d.open(t, Config{}, 0)
-	ln, err := server.Listen(":0")
+	ln, err := server.ListenOptions(":0", Options{Raw: true}) // a managed one connects before anybody accepts
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +23,7 @@ func passesOver(t *testing.T, d bed) {
 		ctx, cancel := context.WithCancel(t.Context())
 		failed := make(chan error, 1)
 		go func() {
-			_, err := client.Dial(ctx, ln.Addr().String())
+			_, err := client.DialOptions(ctx, ln.Addr().String(), Options{Raw: true})
 			failed <- err
 		}()
 		for asked := testContext(t); waiting(t, ln) <= given; {
@@ -52,7 +53,7 @@ func passesOver(t *testing.T, d bed) {
 	}
 	dialed := make(chan error, 1)
 	go func() {
-		c, err := client.Dial(testContext(t), ln.Addr().String())
+		c, err := client.DialOptions(testContext(t), ln.Addr().String(), Options{Raw: true})
 		if err == nil {
 			_, err = c.SendBytes(testContext(t), []byte("honest"))
 		}
@@ -62,11 +63,17 @@ func passesOver(t *testing.T, d bed) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := c.RecvWait(testContext(t))
-	if err != nil || string(m.Data) != "honest" {
-		t.Fatalf("who was accepted said %q, %v", m.Data, err)
+	buf, err := server.Alloc(64)
+	if err != nil {
+		t.Fatal(err)
 	}
-	release(t, m)
+	f, err := c.PostRecv(buf.Slice())
+	if r := done(t, f, err); string(buf.Bytes()[:r.Bytes]) != "honest" {
+		t.Fatalf("who was accepted said %q", buf.Bytes()[:r.Bytes])
+	}
+	if err := buf.Release(); err != nil {
+		t.Error(err)
+	}
 	if err := <-dialed; err != nil {
 		t.Error(err)
 	}
@@ -75,7 +82,7 @@ func passesOver(t *testing.T, d bed) {
 // waiting is how many requests nobody has accepted.
 func waiting(t *testing.T, ln *Listener) (n int) {
 	t.Helper()
-	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.requests) }); err != nil {
+	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.backlog.unfinished) }); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -105,6 +112,8 @@ type refusable struct {
 	closed  atomic.Bool
 }
 
+func (id *refusable) PeerAddr() netip.AddrPort { return netip.AddrPort{} }
+
 func (id *refusable) Reject(private []byte) error {
 	_, text, err := parseReject(private)
 	id.refused = text
@@ -116,14 +125,14 @@ func (id *refusable) Close() error {
 	return nil
 }
 
-// Rule: a listener whose program accepts nobody keeps the newest requests, so many
+// Rule: a raw listener whose program accepts nobody keeps the newest requests, so many
 // and no more; the others are refused with a reason.
 func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
-	ln, err := mustOpen(t, Config{}).Listen(":0")
+	ln, err := mustOpen(t, Config{}).ListenOptions(":0", Options{Raw: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	hi := encodeHello(hello{credits: 4, recvSize: 4096})
+	hi := encodeHello(hello{raw: true})
 	var ids [DefaultBacklog + 3]refusable
 	if err := ln.sh.r.Do(testContext(t), func() {
 		for i := range ids {

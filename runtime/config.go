@@ -29,6 +29,7 @@ const (
 	maxInline      = 1 << 13 // more than any device takes
 	maxCQEntries   = 1 << 24 // of the devices known, 4 million
 	maxReactors    = 64
+	maxBacklog     = 1 << 12          // its limits are kept by looking through it; the kernel has 1024
 	maxRecorder    = 1 << 20          // as a reactor
 	minPeerTimeout = time.Millisecond // less is the scheduler's, not the peer's
 )
@@ -158,6 +159,12 @@ type Options struct {
 	// the runtime's options say. It costs three readings of the clock for an operation alone,
 	// and some 100 bytes for each that is kept or can be out.
 	Recorder int
+	// Backlog is how many peers a listener has at most that nobody has accepted yet: their
+	// requests, handshakes and established connections; see Listener. Of these up to Backlog
+	// have what a connection has, by default half a MiB of receives, so that 128 may have 66
+	// MiB. Half of it may be handshakes that are not finished, and an eighth those of one
+	// address, each at least 1. It is for listeners alone. Default DefaultBacklog.
+	Backlog int
 	// PrivateData goes to the peer with the request or the acceptance: at most
 	// MaxDialData or MaxAcceptData bytes; Bare, verbs.MaxPrivateConnect or
 	// verbs.MaxPrivateAccept. It is copied.
@@ -203,6 +210,7 @@ func (o Options) validate() (Options, error) {
 	o.MessageSize = orDefault(o.MessageSize, DefaultMessageSize)
 	o.MaxSGE = orDefault(o.MaxSGE, DefaultMaxSGE)
 	o.PeerTimeout = orDefault(o.PeerTimeout, DefaultPeerTimeout)
+	o.Backlog = orDefault(o.Backlog, DefaultBacklog)
 	if o.Inline = orDefault(o.Inline, DefaultInline); o.Inline < 0 {
 		o.Inline = 0
 	}
@@ -218,6 +226,8 @@ func (o Options) validate() (Options, error) {
 		return o, fmt.Errorf("%w: Options.MaxSGE is %d, want 1 to %d", ErrConfig, o.MaxSGE, maxPieces)
 	case o.PeerTimeout > 0 && o.PeerTimeout < minPeerTimeout || o.KeepAlive > 0 && o.KeepAlive < minPeerTimeout:
 		return o, fmt.Errorf("%w: Options.PeerTimeout is %v and KeepAlive %v, want at least %v, or less than 0 for none", ErrConfig, o.PeerTimeout, o.KeepAlive, minPeerTimeout)
+	case o.Backlog < 1 || o.Backlog > maxBacklog:
+		return o, fmt.Errorf("%w: Options.Backlog is %d, want 1 to %d", ErrConfig, o.Backlog, maxBacklog)
 	case o.Recorder > maxRecorder:
 		return o, fmt.Errorf("%w: Options.Recorder is %d, want at most %d", ErrConfig, o.Recorder, maxRecorder)
 	case (o.Shared != nil || o.Bare) && !o.Raw:

@@ -86,7 +86,8 @@ type Conn struct {
 	state    connState
 	id       queuePairID
 	way      addressing             // of the dialing side
-	promise  futures.Promise[*Conn] // of Dial or Accept, while connecting
+	promise  futures.Promise[*Conn] // of Dial, while connecting
+	from     *request               // that it was made for; nil if it dialed
 	timer    *reactor.Timer
 	admitted bool
 	met      bool // peer is known
@@ -118,13 +119,12 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 		return nil, err
 	}
 	defer rt.leave()
+	if err := rt.fits(opts); err != nil {
+		return nil, err
+	}
 	c := &Conn{rt: rt, sh: rt.shardOf(opts.Shared), opts: opts, ended: make(chan struct{}), closed: make(chan struct{})}
 	c.oneWR = int(c.sh.r.MaxMessage())
 	c.largest = c.oneWR
-	if !opts.Raw && opts.MessageSize > c.largest-frameSize {
-		return nil, fmt.Errorf("%w: Options.MessageSize is %d, the port of %s carries %d with a header of %d",
-			ErrConfig, opts.MessageSize, rt.dev.Device().Name, c.largest, frameSize)
-	}
 	c.matchTask.Fn, c.tellTask.Fn = c.match, c.tell
 	c.granted.Store(uint64(opts.RecvCredits))
 	recvs, controls := opts.RecvCredits, 0
@@ -158,6 +158,15 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	return c, nil
 }
 
+// fits checks options against the device's port.
+func (rt *Runtime) fits(o Options) error {
+	if largest := int(rt.shards[0].r.MaxMessage()); !o.Raw && o.MessageSize > largest-frameSize {
+		return fmt.Errorf("%w: Options.MessageSize is %d, the port of %s carries %d with a header of %d",
+			ErrConfig, o.MessageSize, rt.dev.Device().Name, largest, frameSize)
+	}
+	return nil
+}
+
 // inherit fills what o leaves open from the runtime's options. Its result is
 // not for inherit again: there, Inline 0 means never.
 func (rt *Runtime) inherit(o Options) (Options, error) {
@@ -170,6 +179,7 @@ func (rt *Runtime) inherit(o Options) (Options, error) {
 	o.PeerTimeout = orDefault(o.PeerTimeout, d.PeerTimeout)
 	o.KeepAlive = orDefault(o.KeepAlive, d.KeepAlive)
 	o.Recorder = orDefault(o.Recorder, d.Recorder)
+	o.Backlog = orDefault(o.Backlog, d.Backlog)
 	if o.Inline == 0 {
 		if o.Inline = d.Inline; o.Inline == 0 {
 			o.Inline = -1

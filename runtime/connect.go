@@ -308,7 +308,7 @@ func (c *Conn) opened() {
 	c.sh.r.StopTimer(c.timer)
 	c.state = connOpen
 	c.local, c.remote = c.id.LocalAddr(), c.id.PeerAddr()
-	c.promise.Settle(c, nil)
+	c.settle(nil)
 }
 
 // giveUp ends a connection that was not established.
@@ -319,13 +319,17 @@ func (c *Conn) giveUp(err error) {
 	c.sh.r.StopTimer(c.timer)
 	err = c.rt.blame(err)
 	c.setCause(err)
-	promise := c.promise
-	c.destroy(func() { promise.Settle(nil, err) })
+	c.destroy(func() { c.settle(err) })
 }
 
-// disposeConn closes a connection that nobody waits for any more.
+// disposeConn sees to a connection that nobody waits for any more: one that was dialed is
+// closed, one that a listener has given goes back to it.
 func disposeConn(c *Conn, err error) {
-	if err == nil {
+	switch {
+	case err != nil:
+	case c.from != nil:
+		c.from.giveBack()
+	default:
 		c.Abort()
 	}
 }

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -34,22 +35,7 @@ func BenchmarkWriteBesideRefusals(b *testing.B) {
 			}
 			defer buf.Release()
 			if perMS > 0 {
-				a := newAsker(b, link, "127.0.0.9", ln.Addr(), []byte("no hello"))
-				stop, stopped := make(chan struct{}), make(chan struct{})
-				defer func() { close(stop); <-stopped }()
-				go func() {
-					defer close(stopped)
-					tick := time.NewTicker(time.Millisecond)
-					defer tick.Stop()
-					for {
-						select {
-						case <-stop:
-							return
-						case <-tick.C:
-							a.ask(perMS)
-						}
-					}
-				}()
+				defer newAsker(b, link, "127.0.0.9", ln.Addr(), []byte("no hello")).askOn(perMS)()
 			}
 			pace := time.NewTicker(200 * time.Microsecond)
 			defer pace.Stop()
@@ -63,10 +49,56 @@ func BenchmarkWriteBesideRefusals(b *testing.B) {
 				}
 				took = append(took, time.Since(at))
 			}
-			slices.Sort(took)
-			micro := func(part int) float64 { return float64(took[len(took)*part/100].Nanoseconds()) / 1e3 }
-			b.ReportMetric(micro(50), "p50-µs")
-			b.ReportMetric(micro(99), "p99-µs")
+			reportTook(b, took)
+		})
+	}
+}
+
+// reportTook reports the median and the 99th percentile.
+func reportTook(b *testing.B, took []time.Duration) {
+	slices.Sort(took)
+	micro := func(part int) float64 { return float64(took[len(took)*part/100].Nanoseconds()) / 1e3 }
+	b.ReportMetric(micro(50), "p50-µs")
+	b.ReportMetric(micro(99), "p99-µs")
+}
+
+// BenchmarkDialBesideSilentRequests is what it takes to connect, while a peer of another
+// address sends 1,000 requests a second and answers nothing. The 99th percentile is to be
+// less than 50 ms; TestDialingBesideAFloodOfSilentRequests has it on virtual time.
+func BenchmarkDialBesideSilentRequests(b *testing.B) {
+	for name, perMS := range map[string]int{"quiet": 0, "silent=1/ms": 1} {
+		b.Run(name, func(b *testing.B) {
+			p, link := smallPorts(b, 1<<20)
+			server := mustOpen(b, Config{Provider: p, Device: "soft1"})
+			client := mustOpen(b, Config{Provider: p, Device: "soft0"})
+			ln, err := server.Listen(":0")
+			if err != nil {
+				b.Fatal(err)
+			}
+			if perMS > 0 {
+				defer newAsker(b, link, "127.0.0.9", ln.Addr(), encodeHello(hello{credits: 4, recvSize: 4096})).askOn(perMS)()
+			}
+			pace := time.NewTicker(2 * time.Millisecond)
+			defer pace.Stop()
+			ctx := testContext(b)
+			var took []time.Duration
+			for b.Loop() {
+				<-pace.C
+				at := time.Now()
+				c, err := client.Dial(ctx, ln.Addr().String())
+				if err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, time.Since(at))
+				s, err := ln.Accept(ctx)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := errors.Join(c.Close(ctx), s.Close(ctx)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			reportTook(b, took)
 		})
 	}
 }

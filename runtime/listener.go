@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/reactor"
@@ -17,6 +18,19 @@ const listenerClosed = "the listener is closed"
 
 // Listener accepts connections at an address of the runtime's device. All
 // methods may be called from any goroutine.
+//
+// It connects to whoever asks before Accept is called, as far as Options.Backlog goes:
+// Dial succeeds, and what the peer sends waits in the receives of the connection, within
+// its credits. Accept gives the connection that was established first. One that
+// its peer has closed meanwhile is given too if there are messages to receive, as a
+// socket is; without any it is passed over. The backlog counts requests, handshakes
+// and established connections alike. When it is full, the oldest unfinished one of the
+// address that has most of them gives way to a newcomer; established ones never do,
+// and when there is nothing else the newcomer is refused. So a peer that asks and then
+// says nothing keeps nobody out. See backlog for the limits.
+//
+// A raw listener begins a handshake only when somebody accepts, who can then post
+// receives: until then requests wait, and their peers too.
 type Listener struct {
 	rt   *Runtime
 	sh   *shard
@@ -25,39 +39,19 @@ type Listener struct {
 
 	// The holder's.
 	id       verbs.CMID
-	requests []*request // nobody accepts them yet, oldest first
-	seats    []*Conn    // prepared by Accept, waiting for a request
-	why      error      // it takes no more requests; nil while it does
+	backlog  backlog
+	seats    []futures.Promise[*Conn] // of Accept, oldest first
+	pruned   int                      // seats left by the last prune
+	timer    *reactor.Timer           // asks the backlog again
+	why      error                    // it takes no more requests; nil while it does
 	gone     chan struct{}
 	closeErr error
-}
-
-// request is a peer that wants in. Until it is seated it gets the events of
-// its identifier: the peer may give up. A device of the kernel does not tell: it
-// keeps the events of a request back until it is accepted, and then accepting fails
-// (Linux 6.12 drivers/infiniband/core/ucma.c, ucma_event_handler). So Accept passes
-// failures over, and no more than DefaultBacklog requests are kept.
-type request struct {
-	l       *Listener
-	id      verbs.CMID
-	private []byte
-}
-
-// onCM implements cmTarget.
-func (r *request) onCM(ev *verbs.CMEvent) {
-	switch ev.Type {
-	case verbs.CMRejected, verbs.CMDisconnected, verbs.CMConnectError, verbs.CMUnreachable, verbs.CMDeviceRemoval:
-		if i := slices.Index(r.l.requests, r); i >= 0 {
-			r.l.requests = slices.Delete(r.l.requests, i, i+1)
-			r.l.sh.closeID(r.id, nil)
-		}
-	}
 }
 
 // Listen listens at "host:port" with the runtime's options. An empty host is
 // the device's address, port 0 is chosen (see Addr).
 //
-// Errors: ErrAddress, the device's (EADDRINUSE).
+// Errors: ErrAddress, ErrConfig, the device's (EADDRINUSE).
 func (rt *Runtime) Listen(addr string) (*Listener, error) { return rt.ListenOptions(addr, Options{}) }
 
 // ListenOptions is Listen with options; what they leave open is the runtime's.
@@ -77,7 +71,10 @@ func (rt *Runtime) ListenOptions(addr string, o Options) (*Listener, error) {
 		return nil, err
 	}
 	defer rt.leave()
-	l := &Listener{rt: rt, sh: rt.shards[0], opts: o, gone: make(chan struct{})}
+	if err := rt.fits(o); err != nil {
+		return nil, err
+	}
+	l := &Listener{rt: rt, sh: rt.shards[0], opts: o, backlog: newBacklog(o.Backlog), gone: make(chan struct{})}
 	rt.mu.Lock()
 	rt.listeners[l] = struct{}{}
 	rt.mu.Unlock()
@@ -105,7 +102,9 @@ func (l *Listener) listen(at netip.AddrPort) error {
 		return err
 	}
 	if err = id.Bind(at); err == nil {
-		err = id.Listen(DefaultBacklog)
+		// Those that are not answered count at the device: as many as are kept here, as many
+		// again that were not taken yet, and those that are being refused.
+		err = id.Listen(2*l.opts.Backlog + dismissMost)
 	}
 	if err != nil {
 		l.sh.closeID(id, nil)
@@ -119,9 +118,8 @@ func (l *Listener) listen(at netip.AddrPort) error {
 // Addr is where the listener listens.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
-// Accept waits for a connection. A request that fails half-way (its peer gave
-// up, or is hostile) is passed over. When ctx ends first, a connection that is
-// just being made is closed; later ones are left to others.
+// Accept waits for a connection. A handshake that fails is passed over. When ctx ends
+// first no connection is lost: it is left to others.
 //
 // Errors: ErrClosed after Close; verbs.ErrDeviceRemoved; the context's; what keeps a connection from
 // being prepared here (memory, the configuration, no room in the reactor).
@@ -131,17 +129,16 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 		return nil, err
 	}
 	for {
-		seat, f, err := l.seat()
+		f, err := l.AcceptAsync()
 		if err != nil {
 			return nil, err
 		}
 		c, err := f.Await(asked)
 		switch {
-		case err == nil || errors.Is(err, ErrClosed) || errors.Is(err, reactor.ErrTooMany) || errors.Is(err, verbs.ErrDeviceRemoved):
+		case err == nil || errors.Is(err, ErrClosed) || errors.Is(err, reactor.ErrTooMany) || errors.Is(err, verbs.ErrDeviceRemoved) || errors.Is(err, errPrepare):
 			return c, err
 		case f.Valid(): // ctx has ended
 			f.Discard()
-			l.sh.r.Defer(func() { l.withdraw(seat) })
 			return nil, asked.Why(ctx, err)
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
@@ -149,45 +146,56 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	}
 }
 
-// AcceptAsync prepares a connection for the next request and returns its
-// future. A request that fails half-way settles it with the error; accept
-// again. A future that is discarded takes no request.
-func (l *Listener) AcceptAsync() (futures.Future[*Conn], error) {
-	_, f, err := l.seat()
-	return f, err
-}
-
-func (l *Listener) seat() (c *Conn, f futures.Future[*Conn], err error) {
-	if c, err = l.rt.newConn(l.opts); err != nil {
-		return nil, f, err
+// AcceptAsync returns the future of the next connection; they go to those who asked in
+// the order of asking. A handshake that fails for a reason on this side (memory, the
+// device) settles it with the error: accept again. One that fails for the peer's is passed
+// over. The connection of a future that is discarded is given to the next who asks.
+//
+// Errors: ErrClosed after Runtime.Close; verbs.ErrDeviceRemoved.
+func (l *Listener) AcceptAsync() (f futures.Future[*Conn], err error) {
+	if err := l.rt.enter(); err != nil {
+		return f, err
 	}
-	c.promise, f = l.rt.conns.New(nil)
+	defer l.rt.leave()
+	promise, f := l.rt.conns.New(nil)
 	l.sh.r.Defer(func() {
 		if l.why == nil && l.rt.gone.Load() {
 			l.stop(verbs.ErrDeviceRemoved)
 		}
 		if l.why != nil {
-			c.unseat(l.why)
+			promise.Settle(nil, l.why)
 			return
 		}
-		l.seats = append(l.seats, c)
+		l.seats = append(l.seats, promise)
+		l.prune()
 		l.match()
 	})
-	return c, f, nil
+	return f, nil
 }
 
-// withdraw takes back a seat that nobody waits for any more, unless it has a
-// request already.
-func (l *Listener) withdraw(c *Conn) {
-	if i := slices.Index(l.seats, c); i >= 0 {
-		l.seats = slices.Delete(l.seats, i, i+1)
-		c.unseat(ErrClosed)
+// pruneSeats is how many seats are worth looking through.
+const pruneSeats = 64
+
+// prune ends seats that were given up, whenever they have doubled.
+func (l *Listener) prune() {
+	if len(l.seats) < max(pruneSeats, 2*l.pruned) {
+		return
 	}
+	l.pruneNow()
+	l.pruned = len(l.seats)
 }
 
-// unseat ends a connection that got no request.
-func (c *Conn) unseat(err error) {
-	c.promise.Settle(nil, c.abandon(err))
+func (l *Listener) pruneNow() {
+	kept := l.seats[:0]
+	for _, s := range l.seats {
+		if s.Wanted() {
+			kept = append(kept, s)
+		} else {
+			s.Settle(nil, futures.ErrDiscarded) // nobody sees it; the memory goes back
+		}
+	}
+	clear(l.seats[len(kept):])
+	l.seats = kept
 }
 
 // onCM implements cmTarget.
@@ -208,65 +216,100 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 		l.sh.dismiss(ev.ID, func(id verbs.CMID) { _ = id.Reject(encodeReject(code, err.Error())) }) // worded off the turn
 		return
 	}
-	if len(l.requests) == DefaultBacklog { // the oldest is the likeliest to have given up
-		oldest := l.requests[0]
-		l.requests = slices.Delete(l.requests, 0, 1)
-		l.sh.reject(oldest.id, rejectResources, fmt.Sprintf("%d newer requests are waiting to be accepted", DefaultBacklog))
-	}
-	r := &request{l, ev.ID, ev.Conn.PrivateData}
-	l.requests = append(l.requests, r)
-	l.sh.targets[ev.ID] = r
-	l.match()
-}
-
-// match seats requests.
-func (l *Listener) match() {
-	for len(l.requests) > 0 && len(l.seats) > 0 {
-		c := l.seats[0]
-		l.seats = slices.Delete(l.seats, 0, 1)
-		if !c.promise.Wanted() {
-			c.unseat(futures.ErrDiscarded)
-			continue
-		}
-		req := l.requests[0]
-		l.requests = slices.Delete(l.requests, 0, 1)
-		delete(l.sh.targets, req.id) // the connection's from here on
-		if c.sh == l.sh {
-			c.accept(req)
-			continue
-		}
-		c.sh.r.Defer(func() { c.accept(req) })
-	}
-}
-
-// accept answers a request, on the turn of the connection's reactor.
-func (c *Conn) accept(req *request) {
-	if !c.begin() {
-		c.sh.reject(req.id, rejectClosed, listenerClosed)
+	r := &request{l: l, id: ev.ID, private: ev.Conn.PrivateData}
+	r.req = r
+	out, ok := l.backlog.admit(&r.entry, ev.ID.PeerAddr().Addr())
+	if !ok {
+		l.sh.reject(r.id, rejectResources, fmt.Sprintf("%d connections are waiting to be accepted", l.opts.Backlog))
 		return
 	}
-	c.remote = req.id.PeerAddr()
-	err := c.own(req.id)
-	if err == nil {
-		err = req.id.Migrate(c.sh.cm)
+	if out != nil {
+		out.req.giveWay("others have come since, and there is room for " + strconv.Itoa(l.opts.Backlog))
 	}
-	if err == nil {
-		err = c.meet(req.private)
-	}
-	if err == nil {
-		err = c.setup()
-	}
-	if err == nil {
-		err = req.id.Accept(c.param())
-	}
-	if err != nil {
-		_ = req.id.Reject(encodeReject(rejectResources, err.Error())) // if that fails, the peer times out
-		c.giveUp(err)
+	l.sh.targets[r.id] = r
+	l.pump()
+}
+
+// pump begins what handshakes may begin, and ends those that give way to them.
+func (l *Listener) pump() {
+	for l.why == nil {
+		begin, out, wake := l.backlog.next(l.rt.cfg.now(), l.room())
+		switch {
+		case begin != nil:
+			begin.req.begin()
+		case out != nil:
+			out.req.giveWay(fmt.Sprintf("others wait, and it was not finished within %v", handshakePatience))
+		default:
+			l.sh.r.StopTimer(l.timer)
+			l.timer = nil
+			if !wake.IsZero() {
+				l.timer = l.sh.r.After(wake.Sub(l.rt.cfg.now()), l.pump)
+			}
+			return
+		}
 	}
 }
 
-// Close stops listening, refuses who waits and ends pending Accepts with
-// ErrClosed. Accepted connections live on. It is idempotent. It waits for
+// room is how many more handshakes may begin: a raw one needs somebody who accepts it.
+func (l *Listener) room() int {
+	if !l.opts.Raw {
+		return l.opts.Backlog
+	}
+	l.pruneNow()
+	return len(l.seats) - l.backlog.begun - len(l.backlog.ready)
+}
+
+// match gives established connections to those who accept, and begins what can begin
+// now.
+func (l *Listener) match() {
+	for len(l.seats) > 0 {
+		r := l.first()
+		if r == nil {
+			break
+		}
+		if promise := l.popSeat(); promise.Wanted() {
+			l.backlog.remove(&r.entry)
+			r.given.Store(true)
+			promise.Settle(r.conn, nil) // given up only just now: giveBack
+		} else {
+			promise.Settle(nil, futures.ErrDiscarded)
+		}
+	}
+	l.pump()
+}
+
+// first is the request that has been ready longest and is worth accepting.
+func (l *Listener) first() *request {
+	for _, p := range l.backlog.ready {
+		if r := p.req; r.read || r.conn.cause.Load() == nil {
+			return r
+		}
+	}
+	return nil
+}
+
+func (l *Listener) popSeat() futures.Promise[*Conn] {
+	s := l.seats[0]
+	l.seats[0] = futures.Promise[*Conn]{}
+	l.seats = l.seats[1:]
+	return s
+}
+
+// failed tells the one who has waited longest that a connection failed for a reason on
+// this side; one that failed for the peer's is passed over.
+func (l *Listener) failed(err error) {
+	if theirs(err) {
+		return
+	}
+	for len(l.seats) > 0 {
+		if l.popSeat().Settle(nil, err) {
+			return
+		}
+	}
+}
+
+// Close stops listening, refuses who waits, closes connections that nobody has accepted
+// and ends pending Accepts with ErrClosed. Accepted connections live on. It is idempotent. It waits for
 // nothing but its reactor: when ctx ends, it gives that some seconds more
 // before ErrReactorBusy.
 func (l *Listener) Close(ctx context.Context) error {
@@ -295,13 +338,20 @@ func (l *Listener) stop(cause error) {
 		return
 	}
 	l.why = cause
-	for _, req := range l.requests {
-		l.sh.reject(req.id, rejectClosed, listenerClosed)
+	l.sh.r.StopTimer(l.timer)
+	for _, p := range slices.Concat(l.backlog.unfinished, l.backlog.ready) {
+		if p.stage == stageWaiting {
+			l.backlog.remove(p)
+			l.sh.reject(p.req.id, rejectClosed, listenerClosed)
+			continue
+		}
+		l.backlog.leave(p)
+		p.req.end()
 	}
-	for _, c := range l.seats {
-		c.unseat(cause)
+	for _, promise := range l.seats {
+		promise.Settle(nil, cause)
 	}
-	l.requests, l.seats = nil, nil
+	l.seats = nil
 	l.sh.closeID(l.id, func(err error) {
 		l.closeErr = err
 		l.forget()

@@ -15,12 +15,12 @@ func TestRequestsOfPeersThatGaveUpAreForgotten(t *testing.T) {
 	notOnDevice(t, "the kernel tells a program nothing of a request before it accepts it (Linux 6.12 drivers/infiniband/core/ucma.c, ucma_event_handler)")
 	server := mustOpen(t, Config{Device: second.name})
 	client := mustOpen(t, Config{Device: first.name, ConnectTimeout: time.Hour}) // it is not the timeout that ends the attempt
-	ln, err := server.Listen(":0")
+	ln, err := server.ListenOptions(":0", Options{Raw: true})                    // a managed one connects before anybody accepts
 	if err != nil {
 		t.Fatal(err)
 	}
 	pending := func() (n int) {
-		if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.requests) }); err != nil {
+		if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.backlog.unfinished) }); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -37,7 +37,7 @@ func TestRequestsOfPeersThatGaveUpAreForgotten(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		failed := make(chan error, 1)
 		go func() {
-			_, err := client.Dial(ctx, ln.Addr().String())
+			_, err := client.DialOptions(ctx, ln.Addr().String(), Options{Raw: true})
 			failed <- err
 		}()
 		until(1)
@@ -144,11 +144,11 @@ func TestCallbackOfAcceptMaySend(t *testing.T) {
 // Rule: an attempt that takes too long names the peer, the bound and the option.
 func TestConnectTimeoutSaysItsBound(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name, ConnectTimeout: 50 * time.Millisecond})
-	ln, err := server.Listen(":0")
+	ln, err := server.ListenOptions(":0", Options{Raw: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = client.Dial(testContext(t), ln.Addr().String()) // nobody accepts
+	_, err = client.DialOptions(testContext(t), ln.Addr().String(), Options{Raw: true}) // nobody accepts
 	mistake(t, "dialing", err, ErrConnectTimeout, ln.Addr().String(), "50ms", "ConnectTimeout")
 }
 

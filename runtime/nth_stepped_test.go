@@ -152,7 +152,12 @@ func (r *nthPaced) meet(ln *Listener, o Options) (a, b *Conn) {
 			_ = r.pump(func() bool { return seat.Settled() || len(r.client.live) == 0 })
 		}
 	}
-	if b, err = reached(r, seat, late); ok || !errors.Is(err, errNever) { // else no request came
+	switch b, err = reached(r, seat, late); {
+	case !errors.Is(err, errNever):
+		r.note("accepting", err)
+	case ok && a.Err() != nil: // it had failed before it was accepted, and the listener passed it over
+		r.note("the connection that was dialed had failed", a.Err())
+	case ok: // else no request came
 		r.note("accepting", err)
 	}
 	return a, b

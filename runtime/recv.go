@@ -200,7 +200,7 @@ func (c *Conn) match() {
 			c.tell()
 			return
 		}
-		c.settle(w, m, err)
+		c.answer(w, m, err)
 	}
 	c.wants = served(c.wants, done, &c.pruned)
 	if c.hungry.Load() {
@@ -208,9 +208,9 @@ func (c *Conn) match() {
 	}
 }
 
-// settle ends the wait; the want is not the caller's any more. A sink is told by the
+// answer ends the wait; the want is not the caller's any more. A sink is told by the
 // reactor: it is user code, and the caller is in the midst of the wants.
-func (c *Conn) settle(w *want, m Message, err error) {
+func (c *Conn) answer(w *want, m Message, err error) {
 	if w.sink != nil {
 		w.m, w.err = m, err
 		c.q.Tell(w)
@@ -219,7 +219,7 @@ func (c *Conn) settle(w *want, m Message, err error) {
 	w.end(m, err)
 }
 
-// end is settle for a want without a sink.
+// end is answer for a want without a sink.
 func (w *want) end(m Message, err error) {
 	p := w.promise
 	w.give()

@@ -3,6 +3,7 @@ package runtime
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/reactor"
 )
@@ -53,6 +54,10 @@ func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 	}
 	ctx := testContext(t)
 	got := make(chan error, 1)
+	c, err := server.newConn(ln.opts) // the loop, which is away, would be told that one is prepared
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := server.shards[0].r.Do(ctx, func() {
 		go func() {
 			c, err := client.Dial(ctx, ln.Addr().String())
@@ -64,7 +69,8 @@ func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 			}
 			got <- err
 		}()
-		for { // the loop is away: only connection events are taken
+		ln.backlog.making = makingMost // so that nothing begins of itself
+		for r := (*request)(nil); ; {  // the loop is away: only connection events are taken
 			select {
 			case err := <-got:
 				if err != nil {
@@ -73,6 +79,15 @@ func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 				return
 			default:
 				server.shards[0].takeCM()
+			}
+			if r == nil && len(ln.backlog.unfinished) > 0 {
+				ln.backlog.making = 0
+				begun, _, _ := ln.backlog.next(time.Time{}, 1)
+				r = begun.req
+				delete(ln.sh.targets, r.id)
+				c.from, r.conn = r, c
+				c.accept(r)
+				ln.sh.r.Defer(r.made)
 			}
 		}
 	}); err != nil {

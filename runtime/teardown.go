@@ -116,6 +116,7 @@ func (c *Conn) dry() {
 		close(home)
 	}
 	c.homes = nil
+	c.report(false)
 }
 
 // closeBound is how long Close waits after its context has ended: twice what
@@ -262,6 +263,7 @@ func (c *Conn) destroy(done func()) {
 		c.dry()
 		c.freeArrived()
 		c.rt.forget(c)
+		c.report(true)
 		close(c.closed)
 		c.takeBack() // what was discarded before its owner could see the end
 		if done != nil {

@@ -1,0 +1,375 @@
+package runtime
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// backlogBed drives a backlog and keeps its own account of who stands where.
+type backlogBed struct {
+	t interface{ Fatalf(string, ...any) }
+	backlog
+	now  time.Time
+	all  []*backlogPeer // that are somewhere, in the order of coming
+	nth  int
+	back int // put back, which may be more than there is room for
+}
+
+type backlogPeer struct {
+	entry
+	n      int
+	addr   netip.Addr
+	at     stage
+	making bool
+	since  time.Time
+}
+
+func newBacklogBed(t interface{ Fatalf(string, ...any) }, most int) *backlogBed {
+	return &backlogBed{t: t, backlog: newBacklog(most), now: time.Unix(1000, 0)}
+}
+
+func backlogAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}) }
+
+func (b *backlogBed) peerOf(e *entry) *backlogPeer {
+	for _, p := range b.all {
+		if &p.entry == e {
+			return p
+		}
+	}
+	b.t.Fatalf("an entry of nobody")
+	return nil
+}
+
+// count is how many of addr, or of all if it is invalid, are at one of the stages.
+func (b *backlogBed) count(addr netip.Addr, at ...stage) (n int) {
+	for _, p := range b.all {
+		if slices.Contains(at, p.at) && (!addr.IsValid() || p.addr == addr) {
+			n++
+		}
+	}
+	return n
+}
+
+var everyAddr netip.Addr
+
+func (b *backlogBed) drop(p *backlogPeer) {
+	p.at = stageNone
+	b.all = slices.DeleteFunc(b.all, func(o *backlogPeer) bool { return o == p })
+}
+
+// admit lets one of addr ask. It is nil if refused.
+func (b *backlogBed) admit(addr netip.Addr) (p, out *backlogPeer) {
+	p = &backlogPeer{n: b.nth, addr: addr}
+	b.nth++
+	in := b.count(everyAddr, stageWaiting, stageBegun, stageReady)
+	ready := b.count(everyAddr, stageReady)
+	victim, ok := b.backlog.admit(&p.entry, addr)
+	if full := in >= b.most; ok != (!full || ready < in) || (victim != nil) != (full && ok) {
+		b.t.Fatalf("with %d of %d, %d of them ready: taken %t, another put out %t", in, b.most, ready, ok, victim != nil)
+	}
+	if victim != nil {
+		out = b.peerOf(victim)
+		b.gaveWay(out, addr)
+	}
+	if !ok {
+		return nil, out
+	}
+	p.at = stageWaiting
+	b.all = append(b.all, p)
+	return p, out
+}
+
+// gaveWay checks who made room for one of addr.
+func (b *backlogBed) gaveWay(out *backlogPeer, addr netip.Addr) {
+	unfinished := func(a netip.Addr) int {
+		n := b.count(a, stageWaiting, stageBegun)
+		if a == addr {
+			n++
+		}
+		return n
+	}
+	for _, p := range b.all {
+		if p.at != stageWaiting && p.at != stageBegun {
+			continue
+		}
+		if u, most := unfinished(p.addr), unfinished(out.addr); u > most {
+			b.t.Fatalf("one of %v, which has %d unfinished, gave way; %v has %d", out.addr, most, p.addr, u)
+		}
+		if p.addr == out.addr && (p.at < out.at || p.at == out.at && p.n < out.n) {
+			b.t.Fatalf("of %v gave way number %d at stage %d before number %d at stage %d", p.addr, out.n, out.at, p.n, p.at)
+		}
+	}
+	b.leaves(out)
+}
+
+// leaves notes that one has given way.
+func (b *backlogBed) leaves(p *backlogPeer) {
+	switch p.at {
+	case stageWaiting:
+		b.drop(p)
+	case stageBegun:
+		p.at = stageLeaving
+	default:
+		b.t.Fatalf("one at stage %d gave way", p.at)
+	}
+}
+
+// next has the backlog begin one, or end one.
+func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
+	begin, end, wake := b.backlog.next(b.now, room)
+	making := 0
+	for _, p := range b.all {
+		if p.making {
+			making++
+		}
+	}
+	may := room > 0 && making < makingMost
+	switch {
+	case begin != nil:
+		p := b.peerOf(begin)
+		each, all := b.count(p.addr, stageBegun, stageLeaving), b.count(everyAddr, stageBegun, stageLeaving)
+		if !may || p.at != stageWaiting || each >= b.begunEach || all >= b.begunMost {
+			b.t.Fatalf("one at stage %d begins with %d being made, room %d, %d begun of its address, %d in all", p.at, making, room, each, all)
+		}
+		for _, o := range b.all {
+			n := b.count(o.addr, stageBegun, stageLeaving)
+			if o.at == stageWaiting && (n < each || n == each && o.n < p.n) {
+				b.t.Fatalf("number %d of %d handshakes begins before number %d of %d", p.n, each, o.n, n)
+			}
+		}
+		p.at, p.making = stageBegun, true
+		return p, nil, wake
+	case end != nil:
+		p := b.peerOf(end)
+		if !may || p.at != stageBegun || p.making || b.now.Sub(p.since) < handshakePatience {
+			b.t.Fatalf("one at stage %d gave way after %v", p.at, b.now.Sub(p.since))
+		}
+		b.leaves(p)
+		return nil, p, wake
+	case !wake.IsZero():
+		if !may || !wake.After(b.now) {
+			b.t.Fatalf("it is to be asked again at %v, and now it is %v", wake, b.now)
+		}
+	case may && b.count(everyAddr, stageWaiting) > 0 && b.count(everyAddr, stageLeaving) == 0 && making == 0:
+		b.t.Fatalf("%d wait, and nothing will have them begin", b.count(everyAddr, stageWaiting))
+	}
+	return nil, nil, wake
+}
+
+func (b *backlogBed) made(p *backlogPeer) {
+	b.backlog.made(&p.entry, b.now)
+	p.making, p.since = false, b.now
+}
+
+func (b *backlogBed) established(p *backlogPeer) {
+	if ok := b.establish(&p.entry); ok != (p.at == stageBegun) {
+		b.t.Fatalf("one at stage %d is established: %t", p.at, ok)
+	}
+	if p.at == stageBegun {
+		p.at = stageReady
+	}
+}
+
+func (b *backlogBed) gone(p *backlogPeer) {
+	b.remove(&p.entry)
+	b.drop(p)
+}
+
+// check compares the accounts.
+func (b *backlogBed) check() {
+	addrs := map[netip.Addr]bool{}
+	for _, p := range b.all {
+		addrs[p.addr] = true
+		if p.stage != p.at || p.entry.making != p.making {
+			b.t.Fatalf("number %d is at stage %d, being made %t; want %d, %t", p.n, p.stage, p.entry.making, p.at, p.making)
+		}
+	}
+	if in := b.count(everyAddr, stageWaiting, stageBegun, stageReady); in != b.len() || in > b.most+b.back {
+		b.t.Fatalf("%d are in it by its own account, %d are, of %d", b.len(), in, b.most)
+	}
+	if len(addrs) != len(b.peers) {
+		b.t.Fatalf("it knows %d addresses of %d", len(b.peers), len(addrs))
+	}
+}
+
+// Rule: who is admitted, who begins and who gives way is as the type says, whatever
+// peers and the program do.
+func TestBacklogRules(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := newBacklogBed(t, rapid.IntRange(1, 24).Draw(t, "most"))
+		one := func(what string, at ...stage) *backlogPeer {
+			var of []*backlogPeer
+			for _, p := range b.all {
+				if slices.Contains(at, p.at) {
+					of = append(of, p)
+				}
+			}
+			if len(of) == 0 {
+				t.Skip("nobody")
+			}
+			return rapid.SampledFrom(of).Draw(t, what)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"ask": func(t *rapid.T) { b.admit(backlogAddr(rapid.IntRange(1, 4).Draw(t, "address"))) },
+			"pump": func(t *rapid.T) {
+				for begun, out, _ := b.next(100); begun != nil || out != nil; begun, out, _ = b.next(100) {
+				}
+			},
+			"begin one": func(t *rapid.T) { b.next(rapid.IntRange(0, 1).Draw(t, "room")) },
+			"made": func(t *rapid.T) {
+				if p := one("who", stageBegun, stageLeaving); p.making {
+					b.made(p)
+				}
+			},
+			"establish": func(t *rapid.T) {
+				if p := one("who", stageBegun, stageLeaving); !p.making {
+					b.established(p)
+				}
+			},
+			"gone": func(t *rapid.T) {
+				if p := one("who", stageWaiting, stageBegun, stageReady, stageLeaving); !p.making {
+					b.gone(p)
+				}
+			},
+			"closed by its peer": func(t *rapid.T) {
+				p := one("who", stageReady)
+				b.leave(&p.entry)
+				p.at = stageLeaving
+			},
+			"accepted and given back": func(t *rapid.T) {
+				p := one("who", stageReady)
+				b.remove(&p.entry)
+				b.drop(p)
+				if rapid.Bool().Draw(t, "another came") {
+					b.admit(p.addr)
+				}
+				b.putBack(&p.entry)
+				p.at, p.n, b.back = stageReady, -1, b.back+1
+				b.all = append([]*backlogPeer{p}, b.all...)
+				if b.ready[0] != &p.entry {
+					t.Fatalf("it is not the next")
+				}
+			},
+			"time": func(t *rapid.T) {
+				b.now = b.now.Add(time.Duration(rapid.IntRange(1, 1500).Draw(t, "ms")) * time.Millisecond)
+			},
+			"": func(*rapid.T) { b.check() },
+		})
+	})
+}
+
+// Rule: the limits at the default, and at the smallest.
+func TestBacklogLimits(t *testing.T) {
+	for most, want := range map[int][2]int{DefaultBacklog: {64, 16}, 1: {1, 1}, 2: {1, 1}, 8: {4, 1}, 16: {8, 2}} {
+		if b := newBacklog(most); [2]int{b.begunMost, b.begunEach} != want {
+			t.Errorf("a backlog of %d: %d handshakes, %d of an address; want %v", most, b.begunMost, b.begunEach, want)
+		}
+	}
+}
+
+// Rule: what a full backlog does with a newcomer.
+func TestFullBacklog(t *testing.T) {
+	const a, b, c = 1, 2, 3
+	type is struct {
+		addr int
+		at   stage
+	}
+	for what, test := range map[string]struct {
+		has     []is
+		comes   int
+		out     int // which of has gives way; -1: none
+		refused bool
+	}{
+		"room":                                  {[]is{{a, stageReady}, {a, stageWaiting}, {b, stageReady}}, b, -1, false},
+		"all established":                       {[]is{{a, stageReady}, {a, stageReady}, {b, stageReady}, {b, stageReady}}, c, -1, true},
+		"one unfinished among established":      {[]is{{a, stageReady}, {b, stageBegun}, {a, stageReady}, {a, stageReady}}, a, 1, false},
+		"the address with most":                 {[]is{{b, stageWaiting}, {a, stageWaiting}, {a, stageWaiting}, {a, stageWaiting}}, b, 1, false},
+		"the newcomer's counts with it":         {[]is{{a, stageWaiting}, {b, stageWaiting}, {b, stageReady}, {c, stageReady}}, b, 1, false},
+		"waiting before begun, of one address":  {[]is{{a, stageBegun}, {a, stageBegun}, {a, stageWaiting}, {a, stageWaiting}}, b, 2, false},
+		"begun, if nothing of it waits":         {[]is{{b, stageWaiting}, {a, stageBegun}, {a, stageBegun}, {c, stageReady}}, c, 1, false},
+		"one each: the oldest that waits":       {[]is{{a, stageBegun}, {b, stageWaiting}, {c, stageWaiting}, {b, stageReady}}, 4, 1, false},
+		"established ones do not count as most": {[]is{{a, stageReady}, {a, stageReady}, {a, stageWaiting}, {b, stageWaiting}}, b, 3, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bed := newBacklogBed(t, 4)
+			bed.begunMost, bed.begunEach = 4, 4
+			var peers []*backlogPeer
+			for _, h := range test.has { // one after the other, so that those that go further do so first
+				p, _ := bed.admit(backlogAddr(h.addr))
+				peers = append(peers, p)
+				if h.at == stageWaiting {
+					continue
+				}
+				p.stage, p.at = stageBegun, stageBegun // as next does, which would begin the oldest
+				p.peer.begun++
+				bed.begun++
+				if h.at == stageReady {
+					bed.established(p)
+				}
+			}
+			p, out := bed.admit(backlogAddr(test.comes))
+			bed.check()
+			if (p == nil) != test.refused {
+				t.Errorf("refused: %t", p == nil)
+			}
+			if test.out < 0 && out != nil || test.out >= 0 && out != peers[test.out] {
+				t.Errorf("%s gave way, want number %d", backlogName(peers, out), test.out)
+			}
+		})
+	}
+}
+
+func backlogName(peers []*backlogPeer, p *backlogPeer) string {
+	if p == nil {
+		return "nobody"
+	}
+	return fmt.Sprintf("number %d", slices.Index(peers, p))
+}
+
+// Rule: an address that asks and says nothing has its share of handshakes and no more;
+// another's begin at once, and the silent ones give way when they have had their time, one
+// for one.
+func TestSilentHandshakesGiveWay(t *testing.T) {
+	b := newBacklogBed(t, DefaultBacklog)
+	pump := func() (begun []*backlogPeer, out int) {
+		for {
+			in, gone, _ := b.next(DefaultBacklog)
+			switch {
+			case in != nil:
+				b.made(in)
+				begun = append(begun, in)
+			case gone != nil:
+				out++
+				b.gone(gone)
+			default:
+				return begun, out
+			}
+		}
+	}
+	for range 10 * DefaultBacklog {
+		b.admit(backlogAddr(1))
+		pump()
+	}
+	if n := b.count(everyAddr, stageBegun); n != b.begunEach {
+		t.Fatalf("a silent address has begun %d handshakes, want %d", n, b.begunEach)
+	}
+	p, _ := b.admit(backlogAddr(2))
+	if begun, out := pump(); len(begun) != 1 || begun[0] != p || out != 0 {
+		t.Fatalf("another's request: %d begin, %d give way; want it alone to begin", len(begun), out)
+	}
+	b.established(p)
+	_, _, wake := b.next(1)
+	if want := b.now.Add(handshakePatience); !wake.Equal(want) {
+		t.Fatalf("the backlog is to be asked again at %v, want %v", wake, want)
+	}
+	b.now = wake
+	if begun, out := pump(); len(begun) != b.begunEach || out != b.begunEach {
+		t.Errorf("after their time %d give way and %d begin, want %d", out, len(begun), b.begunEach)
+	}
+	b.check()
+}

@@ -1,0 +1,376 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs/soft"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// queuePairs is how many the runtime's device has.
+func queuePairs(rt *Runtime) int { return rt.dev.Objects().QP }
+
+// eventually waits for what is to come by itself.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for ctx := testContext(t); !is(); {
+		if ctx.Err() != nil {
+			t.Fatalf("%s does not come", what)
+		}
+	}
+}
+
+// ready is how many connections wait to be accepted.
+func ready(t *testing.T, ln *Listener) (n int) {
+	t.Helper()
+	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.backlog.ready) }); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Rule: dialing succeeds before anybody accepts, as far as the backlog goes; then the
+// newcomer is refused in words, before anything is made for it. What was sent meanwhile is
+// there when the connection is accepted, and connections are accepted in their order.
+func TestDialSucceedsUpToTheBacklog(t *testing.T) { onBeds(t, dialsUpToTheBacklog) }
+
+func dialsUpToTheBacklog(t *testing.T, d bed) {
+	const backlog = 4
+	server, client := d.open(t, Config{Reactors: 2}, 1), d.open(t, Config{}, 0)
+	ln, err := server.ListenOptions(":0", Options{Backlog: backlog})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	dial := func(i int) *Conn {
+		t.Helper()
+		c, err := client.Dial(ctx, ln.Addr().String())
+		if err != nil {
+			t.Fatalf("dialing, number %d: %v", i, err)
+		}
+		f, err := c.SendBytes(ctx, fmt.Appendf(nil, "from %d", i))
+		done(t, f, err)
+		eventually(t, "the connection", func() bool { return ready(t, ln) == min(i+1, backlog) })
+		return c
+	}
+	for i := range backlog {
+		dial(i)
+	}
+	have := queuePairs(server)
+	_, err = client.Dial(ctx, ln.Addr().String())
+	rej, ok := errors.AsType[*RejectError](err)
+	if !ok || rej.Code != rejectResources || !strings.Contains(rej.Text, "4 connections are waiting to be accepted") {
+		t.Errorf("dialing beyond the backlog: %v", err)
+	}
+	if n := queuePairs(server); n != have {
+		t.Errorf("for who was refused there are %d queue pairs, want the %d there were", n, have)
+	}
+	accept := func(i int) {
+		t.Helper()
+		c, err := ln.Accept(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := c.RecvWait(ctx)
+		if want := fmt.Sprintf("from %d", i); err != nil || string(m.Data) != want {
+			t.Errorf("accepted was %q, %v, want %q", m.Data, err, want)
+		}
+		release(t, m)
+	}
+	accept(0)
+	dial(backlog)
+	for i := range backlog {
+		accept(i + 1)
+	}
+}
+
+// Rule: a connection that its peer has closed before it was accepted is passed over if
+// nothing has come by it; else it is accepted, and what has come can be received.
+func TestPeersThatLeaveBeforeTheyAreAccepted(t *testing.T) { onBeds(t, leaveUnaccepted) }
+
+func leaveUnaccepted(t *testing.T, d bed) {
+	server, client := d.open(t, Config{}, 1), d.open(t, Config{}, 0)
+	ln, err := server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	for i, last := range []string{"", "last words", "here"} {
+		c, err := client.Dial(ctx, ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last != "" {
+			f, err := c.SendBytes(ctx, []byte(last))
+			done(t, f, err)
+		}
+		eventually(t, "the connection", func() bool { return ready(t, ln) == max(i, 1) })
+		if last == "here" {
+			break
+		}
+		if err := c.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if last == "" {
+			eventually(t, "the end of a connection without messages", func() bool { return dialing(server) == 0 && queuePairs(server) == 0 })
+		}
+	}
+	for _, want := range []string{"last words", "here"} {
+		c, err := ln.Accept(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := c.RecvWait(ctx)
+		if err != nil || string(m.Data) != want {
+			t.Fatalf("accepted was one that said %q, %v, want %q", m.Data, err, want)
+		}
+		release(t, m)
+		if want == "last words" {
+			if _, err := c.RecvWait(ctx); !errors.Is(err, ErrPeerClosed) {
+				t.Errorf("after the last message: %v, want %v", err, ErrPeerClosed)
+			}
+		}
+	}
+}
+
+// Rule: closing a listener ends the connections that nobody has accepted, and leaves
+// nothing of them; their peers are told. Who was accepted lives on.
+func TestClosingAListenerEndsWhatNobodyAccepted(t *testing.T) { onBeds(t, closesUnaccepted) }
+
+func closesUnaccepted(t *testing.T, d bed) {
+	server, client := d.open(t, Config{Reactors: 2}, 1), d.open(t, Config{}, 0)
+	ln, err := server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	var conns []*Conn
+	for range 5 {
+		c, err := client.Dial(ctx, ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+	}
+	kept, err := ln.Accept(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ln.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ln.Accept(ctx); !errors.Is(err, ErrClosed) {
+		t.Errorf("accepting after Close: %v, want %v", err, ErrClosed)
+	}
+	for i, c := range conns[1:] {
+		select {
+		case <-c.Done():
+			if !errors.Is(c.Err(), ErrPeerClosed) {
+				t.Errorf("connection %d, which was not accepted, ended with %v, want %v", i+1, c.Err(), ErrPeerClosed)
+			}
+		case <-ctx.Done():
+			t.Fatalf("connection %d, which was not accepted, lives on", i+1)
+		}
+	}
+	eventually(t, "the end of what was not accepted", func() bool { return dialing(server) == 1 && queuePairs(server) == 1 })
+	f, err := conns[0].SendBytes(ctx, []byte("still here"))
+	done(t, f, err)
+	m, err := kept.RecvWait(ctx)
+	if err != nil || string(m.Data) != "still here" {
+		t.Fatalf("%q, %v", m.Data, err)
+	}
+	release(t, m)
+}
+
+// Rule: a connection whose future was discarded when it was settled goes to the next who
+// accepts; one that has ended meanwhile without a message does not.
+func TestADiscardedConnectionGoesToTheNext(t *testing.T) {
+	server, client := mustOpen(t, Config{Device: second.name, Reactors: 2}), mustOpen(t, Config{Device: first.name})
+	ln, err := server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	for _, leaves := range []bool{false, true} {
+		seat, err := ln.AcceptAsync()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := client.Dial(ctx, ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the connection", seat.Settled)
+		if leaves {
+			if err := c.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "its peer's end", func() bool { // the server has heard of it
+				server.mu.Lock()
+				defer server.mu.Unlock()
+				for s := range server.live {
+					if s.Err() != nil {
+						return true
+					}
+				}
+				return false
+			})
+			seat.Discard()
+			eventually(t, "the end of what nobody wants", func() bool { return dialing(server) == 1 })
+			continue
+		}
+		seat.Discard()
+		s, err := ln.Accept(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := s.SendBytes(ctx, []byte("yours"))
+		done(t, f, err)
+		m, err := c.RecvWait(ctx)
+		if err != nil || string(m.Data) != "yours" {
+			t.Fatalf("%q, %v", m.Data, err)
+		}
+		release(t, m)
+	}
+}
+
+// Rule: seats that were given up are forgotten though nobody comes.
+func TestDiscardedSeatsAreForgotten(t *testing.T) {
+	ln, err := mustOpen(t, Config{}).Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 * pruneSeats {
+		f, err := ln.AcceptAsync()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Discard()
+	}
+	var n int
+	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.seats) }); err != nil {
+		t.Fatal(err)
+	}
+	if n > pruneSeats {
+		t.Errorf("%d seats are kept of none, want at most %d", n, pruneSeats)
+	}
+}
+
+// Rule: a peer that asks and says nothing delays nobody. Those beyond its share of
+// handshakes have no queue pair, and when the backlog is full they give way.
+func TestSilentRequestsDelayNobody(t *testing.T) {
+	p, link := smallPorts(t, 1<<20)
+	server := mustOpen(t, Config{Provider: p, Device: "soft1"})
+	client := mustOpen(t, Config{Provider: p, Device: "soft0"})
+	const backlog = 16 // 8 handshakes, 2 of an address
+	ln, err := server.ListenOptions(":0", Options{Backlog: backlog})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hi := encodeHello(hello{credits: 4, recvSize: 4096})
+	a := newAsker(t, link, "127.0.0.9", ln.Addr(), hi)
+	a.ask(backlog)
+	eventually(t, "the backlog's filling", func() bool { return waiting(t, ln) == backlog })
+	eventually(t, "the beginning of its handshakes", func() bool { return queuePairs(server) == ln.backlog.begunEach })
+	ctx := testContext(t)
+	for i := range 2 * backlog { // each takes the place of a silent one
+		c, err := client.Dial(ctx, ln.Addr().String())
+		if err != nil {
+			t.Fatalf("dialing beside silent requests, number %d: %v", i, err)
+		}
+		s, err := ln.Accept(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := c.SendBytes(ctx, []byte("honest"))
+		done(t, f, err)
+		m, err := s.RecvWait(ctx)
+		if err != nil || string(m.Data) != "honest" {
+			t.Fatalf("who was accepted said %q, %v", m.Data, err)
+		}
+		release(t, m)
+		if err := errors.Join(c.Close(ctx), s.Close(ctx)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Rule: with 1,000 silent requests a second from one address, connecting from another takes
+// less than 50 ms for 99 of 100, though nobody's handshake there ever ends. On virtual time:
+// BenchmarkDialBesideSilentRequests has what it takes of a processor.
+func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
+	notOnDevice(t, "virtual time")
+	link := fabric.New(fabric.Config{Virtual: true, Seed: 1})
+	p, err := soft.New(soft.Config{Fabric: link, Devices: []soft.DeviceConfig{
+		{Name: "soft0", Addr: netip.MustParseAddr("10.0.0.1")}, {Name: "soft1", Addr: netip.MustParseAddr("10.0.0.2")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	link.SetAll(fabric.Link{Delay: 100 * time.Microsecond})
+	r := &nthPaced{fab: link}
+	cfg := Config{Provider: p, stepped: true, now: func() time.Time { return time.Unix(0, int64(link.Now())) }, Conn: Options{RecvCredits: 4, SendDepth: 8, MessageSize: 512}}
+	open := func(dev string) *Runtime {
+		cfg.Device = dev
+		rt, err := Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rt
+	}
+	r.client, r.server = open("soft0"), open("soft1")
+	defer func() {
+		r.shut()
+		if err := errors.Join(r.errs...); err != nil {
+			t.Error(err)
+		}
+	}()
+	ln, err := r.server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAsker(t, link, "10.0.0.9", ln.Addr(), encodeHello(hello{credits: 4, recvSize: 4096}))
+	a.every = time.Millisecond
+	a.ask(0)
+	var took []time.Duration
+	for range 300 {
+		at := link.Now() + 7*time.Millisecond
+		r.client.shards[0].r.After(7*time.Millisecond, func() {}) // so that it comes
+		if err := r.pump(func() bool { return link.Now() >= at }); err != nil {
+			t.Fatal(err)
+		}
+		at = link.Now()
+		f, err := r.client.DialAsync(testContext(t), ln.Addr().String(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := reached(r, f, 0)
+		if err != nil {
+			t.Fatalf("dialing beside the flood, after %v: %v", link.Now()-at, err)
+		}
+		took = append(took, link.Now()-at)
+		seat, err := ln.AcceptAsync()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := reached(r, seat, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.hangUp(c, s)
+	}
+	slices.Sort(took)
+	p99 := took[len(took)*99/100]
+	t.Logf("%d silent requests in %v; dialing took %v, p99 %v, at most %v", a.asked, link.Now(), took[len(took)/2], p99, took[len(took)-1])
+	if p99 >= 50*time.Millisecond {
+		t.Errorf("1 of 100 dials took %v, want less than 50ms", p99)
+	}
+	if n := queuePairs(r.server); n > ln.backlog.begunEach {
+		t.Errorf("a silent address has %d queue pairs, want at most %d", n, ln.backlog.begunEach)
+	}
+}
