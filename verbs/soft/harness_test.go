@@ -217,6 +217,11 @@ func (w *world) close() {
 		if n := e.ctx.Objects(); !n.Zero() {
 			w.t.Fatalf("left behind: %v", n)
 		}
+		parked, stalls := 0, 0
+		e.ctx.dev.exclusive(func() { parked, stalls = e.ctx.dev.parked, len(e.ctx.dev.stalls) })
+		if parked != 0 || stalls != 0 {
+			w.t.Fatalf("%d packets are parked and somebody waits for %d links, though all is closed", parked, stalls)
+		}
 		must(w.t, e.ctx.Close())
 		must(w.t, e.arena.Unmap())
 		must(w.t, e.wrs.Unmap())

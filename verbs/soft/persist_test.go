@@ -314,3 +314,27 @@ func TestParkedPacketsAreBounded(t *testing.T) {
 	r.gate <- nil
 	w.a.ok(w.a.want(w.a.scq, 1), 1)
 }
+
+// Rule: the packets parked behind FLUSHes are bounded for the device, too; what is
+// beyond is dropped and counted.
+func TestParkedPacketsOfADeviceAreBounded(t *testing.T) {
+	w := newWorld(t, options{})
+	d, q := w.b.ctx.dev, w.b.qp
+	d.exclusive(func() {
+		d.parked = maxParkedAll - 1
+		for i := range 2 {
+			k := d.p.Get()
+			if kept := q.park(k); kept != (i == 0) {
+				t.Errorf("packet %d of %d was kept: %v", d.parked, maxParkedAll, kept)
+			}
+			if i > 0 {
+				k.Release()
+			}
+		}
+		d.parked -= maxParkedAll - 1
+		q.dropParked()
+		if d.parked != 0 || d.counters.Unparked != 1 {
+			t.Errorf("%d packets are parked, %d were counted as dropped", d.parked, d.counters.Unparked)
+		}
+	})
+}

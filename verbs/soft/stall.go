@@ -47,7 +47,7 @@ func (q *queuePair) stallOn(r *fabric.Route) {
 	q.unstall()
 	q.stalled = r
 	d := q.dev
-	i := slices.IndexFunc(d.stalls, func(s *stall) bool { return s.route == r })
+	i := d.lineOf(r)
 	if i < 0 {
 		i = len(d.stalls)
 		if i < cap(d.stalls) {
@@ -72,13 +72,31 @@ func (q *queuePair) unstall() {
 	if q.stalled == nil {
 		return
 	}
-	for _, s := range q.dev.stalls {
-		if s.route == q.stalled {
-			i := s.head + slices.Index(s.qps[s.head:], q)
-			s.qps = slices.Delete(s.qps, i, i+1)
-		}
-	}
+	d := q.dev
+	at := d.lineOf(q.stalled)
+	s := d.stalls[at]
+	i := s.head + slices.Index(s.qps[s.head:], q)
+	s.qps = slices.Delete(s.qps, i, i+1)
 	q.stalled = nil
+	d.endLine(at)
+}
+
+// lineOf is the index of the line of a link; -1 when nobody waits for it.
+func (d *device) lineOf(r *fabric.Route) int {
+	return slices.IndexFunc(d.stalls, func(s *stall) bool { return s.route == r })
+}
+
+// endLine removes line i if nobody stands in it, and tells whether it did. What it
+// consists of is kept behind the end, for the next.
+func (d *device) endLine(i int) bool {
+	s, last := d.stalls[i], len(d.stalls)-1
+	if s.head < len(s.qps) {
+		return false
+	}
+	*s = stall{qps: s.qps[:0]}
+	d.stalls[i], d.stalls[last] = d.stalls[last], s
+	d.stalls = d.stalls[:last]
+	return true
 }
 
 // resume has the queue pairs go on for whose packets there is room.
@@ -90,16 +108,10 @@ func (d *device) resume() {
 			s.qps[s.head] = nil
 			s.head++
 			q.stalled = nil
-			q.work()
+			q.work() // which may end the line: a queue pair that fails leaves it
 		}
-		if s.head < len(s.qps) {
+		if i < len(d.stalls) && d.stalls[i] == s && !d.endLine(i) {
 			i++
-			continue
 		}
-		// Kept behind the end: whoever stalls next uses it.
-		*s = stall{qps: s.qps[:0]}
-		last := len(d.stalls) - 1
-		d.stalls[i], d.stalls[last] = d.stalls[last], s
-		d.stalls = d.stalls[:last]
 	}
 }

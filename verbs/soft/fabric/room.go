@@ -61,7 +61,7 @@ type flow struct {
 	admitted int64
 	until    int64
 	easyTo   int64
-	pending  int64 // of out, which is not handed over yet
+	handed   int64 // of admitted, what is not in out: handed over, or delayed
 	_        [wordGap]byte
 
 	// left is the units that have left the link. Added to by the receiver, and by

@@ -29,11 +29,10 @@ func (p *Port) SendTo(r *Route, k *Packet) {
 	k.Dst = r.dst
 	// One more packet in this turn, and nothing is on the link: what forward does.
 	if to := r.touched; to != nil && to == r.to.Load() && r.script.Load() == nil && p.f.tracer.Load() == nil && !p.down {
-		if w := k.weight(); r.take(w) {
+		if r.take(k.weight()) {
 			p.countTx(k)
 			r.ordinal++
 			r.out.add(k)
-			r.pending += w
 			return
 		}
 	}
@@ -62,12 +61,11 @@ func (p *Port) forward(r *Route, k *Packet) {
 		p.dropUnknown(r, k)
 		return
 	}
-	w := k.weight()
-	if !p.admit(r, to, w) {
+	if !p.admit(r, to, k.weight()) {
 		p.dropFull(r, k, Event{})
 		return
 	}
-	p.push(r, to, k, w)
+	p.push(r, to, k)
 }
 
 func (p *Port) mustFill(k *Packet) {
@@ -83,9 +81,9 @@ func (p *Port) countTx(k *Packet) {
 	p.stats.TxBytes += uint64(k.HdrLen + k.PayloadLen)
 }
 
-// push puts k, which was admitted with w units, among those that go into to's inbox when the turn
+// push puts k, which was admitted, among those that go into to's inbox when the turn
 // ends, and notes that to is to be turned.
-func (p *Port) push(r *Route, to *Port, k *Packet, w int64) {
+func (p *Port) push(r *Route, to *Port, k *Packet) {
 	if r.touched != to {
 		if r.touched != nil { // what is there has changed in the middle of the turn
 			p.handOver(r)
@@ -94,20 +92,20 @@ func (p *Port) push(r *Route, to *Port, k *Packet, w int64) {
 		p.touched = append(p.touched, touch{r, to})
 	}
 	r.out.add(k)
-	r.pending += w
 }
 
 // handOver puts what the turn sent by r into the inbox of r.touched, or drops it
 // when others have filled that. At the end of each turn, for every link that it
 // sent by; the caller has the token.
 func (p *Port) handOver(r *Route) {
-	c, n, to := r.out.take(), r.pending, r.touched
-	r.pending, r.touched = 0, nil
+	c, n, to := r.out.take(), r.admitted-r.handed, r.touched
+	r.handed, r.touched = r.admitted, nil
 	c.first.route, c.first.charge = r, n
 	if to.in.push(c, n) {
 		return
 	}
 	r.admitted -= n
+	r.handed -= n
 	for k := c.first; k != nil; {
 		next := k.next
 		k.next = nil
@@ -221,10 +219,12 @@ func (p *Port) scheduleTraced(r *Route, k *Packet, delay time.Duration, ev Event
 	if delay > 0 {
 		p.stats.Delayed++
 		k.makeOwn()
-		if !p.admit(r, to, k.weight()) {
+		w := k.weight()
+		if !p.admit(r, to, w) {
 			p.dropFull(r, k, ev)
 			return
 		}
+		r.handed += w
 		k.route, k.due = r, p.lastNow+int64(delay)
 		ev.Verdict, ev.Due = Delayed, time.Duration(k.due)
 		p.f.trace(p, r, k, ev)
@@ -238,14 +238,13 @@ func (p *Port) scheduleTraced(r *Route, k *Packet, delay time.Duration, ev Event
 		p.dropUnknown(r, k)
 		return
 	}
-	w := k.weight()
-	if !p.admit(r, to, w) {
+	if !p.admit(r, to, k.weight()) {
 		p.dropFull(r, k, ev)
 		return
 	}
 	ev.Verdict = Delivered
 	p.f.trace(p, r, k, ev)
-	p.push(r, to, k, w)
+	p.push(r, to, k)
 }
 
 // arrive puts a delayed packet into the inbox where its route leads now, and
