@@ -22,8 +22,8 @@ const listenerClosed = "the listener is closed"
 // It connects to whoever asks before Accept is called, as far as Options.Backlog goes:
 // Dial succeeds, and what the peer sends waits in the receives of the connection, within
 // its credits. Accept gives the connection that was established first. One that
-// its peer has closed meanwhile is given too if there are messages to receive, as a
-// socket is; without any it is passed over. The backlog counts requests, handshakes
+// its peer has closed before anybody waited for it is given too if there are messages to
+// receive, as a socket is; without any it is passed over. The backlog counts requests, handshakes
 // and established connections alike. When it is full, the oldest unfinished one of the
 // address that has most of them gives way to a newcomer; established ones never do,
 // and when there is nothing else the newcomer is refused. So a peer that asks and then
@@ -281,7 +281,7 @@ func (l *Listener) match() {
 // first is the request that has been ready longest and is worth accepting.
 func (l *Listener) first() *request {
 	for _, p := range l.backlog.ready {
-		if r := p.req; r.read || r.conn.cause.Load() == nil {
+		if r := p.req; r.worth || r.conn.cause.Load() == nil {
 			return r
 		}
 	}

@@ -32,7 +32,7 @@ type request struct {
 	// private is what the peer sent. Immutable.
 	private []byte
 	conn    *Conn // from when it was prepared
-	read    bool  // the connection has ended, and there are messages to be received
+	worth   bool  // it is to be accepted though the connection may have ended
 	// given says that somebody has accepted the connection. Set by match and cleared by
 	// giveBack, which hold the listener's turn; read by the connection, which then reports no
 	// more. It publishes nothing: what is reported needlessly is passed over.
@@ -171,7 +171,9 @@ func (r *request) settled(err error) {
 	l := r.l
 	if err == nil {
 		if l.backlog.establish(&r.entry) {
+			r.worth = true // to who waits for it now
 			l.match()
+			r.worth = false
 		}
 		return
 	}
@@ -198,7 +200,7 @@ func (r *request) ended(some bool) {
 	if r.stage != stageReady {
 		return
 	}
-	if r.read = some; some {
+	if r.worth = some; some {
 		r.l.match()
 		return
 	}

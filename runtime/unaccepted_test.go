@@ -374,3 +374,42 @@ func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 		t.Errorf("a silent address has %d queue pairs, want at most %d", n, ln.backlog.begunEach)
 	}
 }
+
+// Rule: who waits in Accept gets the connection that is established, though its peer has
+// closed it before the listener heard of it.
+func TestWhoWaitsGetsWhatIsEstablished(t *testing.T) {
+	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
+	ln, err := server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	c, err := client.Dial(ctx, ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := ln.Accept(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Abort()
+	if m, err := s.RecvWait(ctx); !errors.Is(err, ErrPeerClosed) {
+		t.Fatalf("a message %v, %v, want %v", m, err, ErrPeerClosed)
+	}
+	seat, err := ln.AcceptAsync()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ln.sh.r.Do(ctx, func() { // once more, as if it had heard only now
+		now := server.cfg.now()
+		ln.backlog.admit(&s.from.entry, s.RemoteAddr().Addr())
+		ln.backlog.next(now, 1)
+		ln.backlog.made(&s.from.entry, now)
+		s.from.settled(nil)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := seat.Await(ctx); again != s {
+		t.Errorf("accepted was %v, %v, want the connection that had ended", again, err)
+	}
+}
