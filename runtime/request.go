@@ -241,8 +241,8 @@ func (r *request) giveBack() {
 		r.given.Store(false)
 		r.l.backlog.putBack(&r.entry)
 		r.conn.sh.r.Defer(func() { // what it did not report meanwhile
-			if r.conn.drained {
-				r.conn.report(false)
+			if gone := isGone(r.conn); gone || r.conn.drained {
+				r.conn.report(gone)
 			}
 		})
 		r.l.match()

@@ -240,6 +240,39 @@ func TestADiscardedConnectionGoesToTheNext(t *testing.T) {
 	}
 }
 
+// Rule: a connection that is gone when its future is discarded leaves nothing in the
+// backlog.
+func TestADiscardedConnectionThatIsGoneIsForgotten(t *testing.T) {
+	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
+	ln, err := server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seat, err := ln.AcceptAsync()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Dial(testContext(t), ln.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the connection", seat.Settled)
+	server.mu.Lock()
+	for c := range server.live {
+		c.Abort() // as a device that does not flush would have it end
+	}
+	server.mu.Unlock()
+	eventually(t, "its end", func() bool { return dialing(server) == 0 })
+	seat.Discard()
+	eventually(t, "its leaving the backlog", func() (is bool) {
+		if err := ln.sh.r.Do(testContext(t), func() {
+			is = ln.backlog.begun == 0 && len(ln.backlog.ready) == 0 && len(ln.backlog.peers) == 0
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return is
+	})
+}
+
 // Rule: seats that were given up are forgotten though nobody comes.
 func TestDiscardedSeatsAreForgotten(t *testing.T) {
 	ln, err := mustOpen(t, Config{}).Listen(":0")
