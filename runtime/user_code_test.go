@@ -1,0 +1,415 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	stdruntime "runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+)
+
+// rudeRig is two runtimes with two connections: user code of the first is rude, and
+// the second shows that others go on.
+type rudeRig struct {
+	t       testing.TB
+	p       *soft.Provider
+	a, b    *Conn // the rude one's
+	c, d    *Conn // the bystanders'
+	panics  chan *PanicError
+	local   Slice
+	remote  Remote // of b
+	other   Slice
+	distant Remote // of d
+	regions []*Region
+}
+
+// eachRude runs test for each manner of a reactor and for each way user code can end.
+func eachRude(t *testing.T, test func(t *testing.T, cfg Config, how string, rude func())) {
+	notOnDevice(t, "its devices are made for the test, and their ports go down")
+	ways := map[string]func(){"panic": func() { panic(errRude) }, "goexit": stdruntime.Goexit}
+	for manner, cfg := range map[string]Config{
+		"driving": {}, "loop only": {NoCallerDriving: true}, "spinning": {Policy: reactor.PolicyThroughput},
+	} {
+		for how, rude := range ways {
+			t.Run(manner+"/"+how, func(t *testing.T) { test(t, cfg, how, rude) })
+		}
+	}
+}
+
+var errRude = errors.New("a bug in somebody's code")
+
+func newRudeRig(t *testing.T, cfg Config) *rudeRig {
+	t.Helper()
+	p, _ := smallPorts(t, 1000)
+	r := &rudeRig{t: t, p: p, panics: make(chan *PanicError, 8)}
+	cfg.Provider = p
+	if os.Getenv(rudeVariable) == "" {
+		cfg.OnPanic = func(e *PanicError) { r.panics <- e }
+	}
+	cfg.Conn.MessageSize, cfg.Conn.Recorder = 512, 8
+	r.a, r.b = connected(t, cfg)
+	ln, err := r.b.rt.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seat, err := ln.AcceptAsync()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.c, err = r.a.rt.Dial(testContext(t), ln.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if r.d, err = seat.Await(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	r.local, r.remote = r.memory(), r.target()
+	r.other, r.distant = r.memory(), r.target()
+	return r
+}
+
+// memory is a place of the rude runtime for a few thousand bytes, and target one that its
+// peer has opened.
+func (r *rudeRig) memory() Slice {
+	r.t.Helper()
+	region, err := r.a.rt.NewRegion(4096, allAccess)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.regions = append(r.regions, region)
+	s, err := region.Slice(0, 4000)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+func (r *rudeRig) target() Remote {
+	r.t.Helper()
+	region, err := r.b.rt.NewRegion(4096, allAccess)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.regions = append(r.regions, region)
+	at, err := region.Remote(0, 4000)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return at
+}
+
+// small is the first 8 bytes.
+func small(s Slice) Slice {
+	part, err := s.Sub(0, 8)
+	if err != nil {
+		panic(err)
+	}
+	return part
+}
+
+// arrives waits for ch, and says what did not come.
+func arrives[T any](t testing.TB, what string, ch <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-ch:
+	case <-testContext(t).Done():
+		buf := make([]byte, 1<<20)
+		t.Fatalf("%s: it does not come\n%s", what, buf[:stdruntime.Stack(buf, true)])
+	}
+	return v
+}
+
+// goesOn checks that everything else of the rude runtime works, and that it can be closed.
+func (r *rudeRig) goesOn() {
+	t, ctx := r.t, testContext(r.t)
+	t.Helper()
+	local, remote := small(r.other), r.distant
+	back := make(chan error, 1)
+	told := func(_ Result, err error) { back <- err }
+	for what, do := range map[string]func(){
+		"a WRITE that is waited for": func() { _, err := r.c.WriteWait(ctx, local, remote); back <- err },
+		"a WRITE with a sink": func() {
+			op := WriteOp(local, remote)
+			if err := r.c.Start(ctx, &op, sinkFunc(told), 0); err != nil {
+				back <- err
+			}
+		},
+		"a callback": func() {
+			f, err := r.c.Write(ctx, local, remote)
+			if err != nil {
+				back <- err
+				return
+			}
+			f.Then(told)
+		},
+		"a handler": func() {
+			f, err := r.c.Write(ctx, local, remote)
+			if err != nil {
+				back <- err
+				return
+			}
+			r.c.rt.Handle(f, told)
+		},
+		"a function of After": func() { r.a.rt.After(time.Microsecond, func() { back <- nil }) },
+		"the recorder":        func() { r.c.Recorded(); back <- nil },
+		"a message": func() {
+			if _, err := r.c.SendBytes(ctx, []byte("x")); err != nil {
+				back <- err
+				return
+			}
+			m, err := r.d.RecvWait(ctx)
+			if err == nil {
+				err = m.Release()
+			}
+			back <- err
+		},
+	} {
+		go do()
+		if err := arrives(t, what, back); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	r.closes()
+}
+
+// closes checks that what the rig has can be closed.
+func (r *rudeRig) closes() {
+	t, ctx := r.t, testContext(r.t)
+	t.Helper()
+	for _, region := range r.regions {
+		if err := region.Close(); err != nil {
+			t.Errorf("closing a region: %v", err)
+		}
+	}
+	for _, rt := range []*Runtime{r.a.rt, r.b.rt} {
+		closed := make(chan error, 1)
+		go func() { closed <- rt.Close(ctx) }()
+		if err := arrives(t, "Close", closed); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+}
+
+// rudeCode is a kind of user code that the runtime calls.
+type rudeCode struct {
+	// start has code called, once, and waits for it if the goroutine survives that. The
+	// goroutine is the test's own: it may end.
+	start func(r *rudeRig, code func())
+	// fails: a panic fails the connection.
+	fails bool
+}
+
+// rudeSink calls a function when it is told.
+type rudeSink func(t Turn)
+
+func (s rudeSink) Complete(t Turn, _ Result, _ error) { s(t) }
+
+// Received implements MessageSink.
+func (s rudeSink) Received(m Message, _ error) {
+	_ = m.Release()
+	s(Turn{})
+}
+
+// rudeStart starts an operation whose sink is rude, and tells nobody: who waits next
+// calls it.
+func rudeStart(r *rudeRig, op Op, code func()) {
+	_, err := r.a.startOp(context.Background(), &op, way{manner: reactor.Quiet, sink: rudeSink(func(Turn) { code() })})
+	if err != nil {
+		r.t.Error(err)
+	}
+}
+
+var rudeCodes = map[string]rudeCode{
+	"a sink, on a driver's goroutine": {fails: true, start: func(r *rudeRig, code func()) {
+		rudeStart(r, WriteOp(small(r.local), r.remote), code)
+		_, _ = r.a.WriteWait(context.Background(), small(r.local), r.remote)
+	}},
+	"a sink, while its future is awaited": {fails: true, start: func(r *rudeRig, code func()) {
+		rudeStart(r, WriteOp(small(r.local), r.remote), code)
+		f, err := r.c.Batch().Write(context.Background(), small(r.other), r.distant)
+		if err == nil {
+			_, _ = f.Await(context.Background())
+		}
+	}},
+	"a sink, while a message is awaited": {fails: true, start: func(r *rudeRig, code func()) {
+		rudeStart(r, WriteOp(small(r.local), r.remote), code)
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		_, _ = r.c.RecvWait(ctx)
+	}},
+	"a sink, on the loop": {fails: true, start: func(r *rudeRig, code func()) {
+		op := WriteOp(small(r.local), r.remote)
+		if err := r.a.Start(context.Background(), &op, rudeSink(func(Turn) { code() }), 0); err != nil {
+			r.t.Error(err)
+		}
+	}},
+	"a sink, on the goroutine that asks for the recorder": {fails: true, start: func(r *rudeRig, code func()) {
+		rudeStart(r, WriteOp(small(r.local), r.remote), code)
+		r.a.rt.Stats()
+	}},
+	"a sink that a sink has started": {fails: true, start: func(r *rudeRig, code func()) {
+		op := WriteOp(small(r.local), r.remote)
+		_, err := r.a.startOp(context.Background(), &op, way{manner: reactor.Quiet, sink: rudeSink(func(t Turn) {
+			next := WriteOp(small(r.local), r.remote)
+			if err := r.a.StartIn(t, &next, rudeSink(func(Turn) { code() }), 0); err != nil {
+				r.t.Error(err)
+			}
+		})})
+		if err != nil {
+			r.t.Error(err)
+		}
+		_, _ = r.a.WriteWait(context.Background(), small(r.local), r.remote)
+	}},
+	"a sink of several pieces": {fails: true, start: func(r *rudeRig, code func()) {
+		op := WriteOp(r.local, r.remote)
+		if err := r.a.Start(context.Background(), &op, rudeSink(func(Turn) { code() }), 0); err != nil {
+			r.t.Error(err)
+		}
+	}},
+	"a sink of a cancelled operation": {fails: false, start: func(r *rudeRig, code func()) {
+		rudeStart(r, WriteOp(small(r.local), r.remote), code)
+		_ = r.a.Cancel(testContext(r.t))
+	}},
+	"a message's sink, before the message": {fails: true, start: func(r *rudeRig, code func()) {
+		r.a.RecvTo(rudeSink(func(Turn) { code() }))
+		if _, err := r.b.SendBytes(testContext(r.t), []byte("x")); err != nil {
+			r.t.Error(err)
+		}
+	}},
+	"a message's sink, after the message": {fails: true, start: func(r *rudeRig, code func()) {
+		f, err := r.b.SendBytes(testContext(r.t), []byte("x"))
+		if err == nil {
+			_, err = f.Await(testContext(r.t))
+		}
+		if err != nil {
+			r.t.Error(err)
+		}
+		r.a.RecvTo(rudeSink(func(Turn) { code() }))
+	}},
+	"a message's sink, of a closed connection": {start: func(r *rudeRig, code func()) {
+		r.a.RecvTo(rudeSink(func(Turn) { code() }))
+		_ = r.a.Close(testContext(r.t))
+	}},
+	"a callback": {start: func(r *rudeRig, code func()) {
+		f, err := r.a.Write(testContext(r.t), small(r.local), r.remote)
+		if err != nil {
+			r.t.Error(err)
+		}
+		f.Then(func(Result, error) { code() })
+	}},
+	"a function of Map": {start: func(r *rudeRig, code func()) {
+		f, err := r.a.Write(testContext(r.t), small(r.local), r.remote)
+		if err != nil {
+			r.t.Error(err)
+		}
+		futures.Map(f, func(Result, error) (int, error) { code(); return 0, nil })
+	}},
+	"a handler": {start: func(r *rudeRig, code func()) {
+		f, err := r.a.Write(testContext(r.t), small(r.local), r.remote)
+		if err != nil {
+			r.t.Error(err)
+		}
+		r.a.rt.Handle(f, func(Result, error) { code() })
+	}},
+	"a job": {start: func(r *rudeRig, code func()) { r.a.Loop().Queue(reactor.NewJob(code)) }},
+	"a function of After": {start: func(r *rudeRig, code func()) {
+		r.a.rt.After(time.Microsecond, code)
+	}},
+	"a function of WatchDevice": {start: func(r *rudeRig, code func()) {
+		var stop func()
+		stop = r.a.rt.WatchDevice(func(DeviceEvent) { stop(); code() })
+		for _, up := range []bool{false, true} {
+			if err := r.p.SetPort("soft0", up); err != nil {
+				r.t.Error(err)
+			}
+		}
+	}},
+}
+
+// Rule: whatever user code the runtime calls, and however it ends, the reactor completes
+// operations, calls callbacks, answers, and can be closed. A panic goes to Config.OnPanic,
+// with the stack of where it happened; of a sink, it is the cause of its connection, and
+// of no other.
+func TestUserCodeKeepsNothing(t *testing.T) {
+	for kind, k := range rudeCodes {
+		t.Run(kind, func(t *testing.T) {
+			eachRude(t, func(t *testing.T, cfg Config, how string, rude func()) {
+				r := newRudeRig(t, cfg)
+				called, ended := make(chan struct{}), make(chan struct{})
+				go func() {
+					defer close(ended)
+					k.start(r, func() { close(called); rude() })
+				}()
+				arrives(t, "the call of "+kind, called)
+				arrives(t, "the end of the goroutine", ended)
+				if how == "panic" {
+					e := arrives(t, "OnPanic", r.panics)
+					if e.Value != errRude || !errors.Is(e, errRude) || !strings.Contains(string(e.Stack), "eachRude") {
+						t.Errorf("OnPanic was given %v, from\n%s", e, e.Stack)
+					}
+				}
+				if k.fails && how == "panic" {
+					arrives(t, "the end of the connection", r.a.Done())
+					if err := r.a.Err(); !errors.Is(err, errRude) {
+						t.Errorf("the connection ended with %v, want the panic", err)
+					}
+				}
+				if err := r.c.Err(); err != nil {
+					t.Errorf("the other connection ended with %v", err)
+				}
+				r.goesOn()
+				if n := len(r.panics); n > 0 {
+					t.Errorf("OnPanic was called %d times too often, with %v", n, <-r.panics)
+				}
+			})
+		})
+	}
+}
+
+// Rule: what has ended in the same turn as a sink that does not return is delivered all
+// the same, once and in order.
+func TestTheOthersOfATurnAreTold(t *testing.T) {
+	eachRude(t, func(t *testing.T, cfg Config, how string, rude func()) {
+		r := newRudeRig(t, cfg)
+		got := make(chan int, 16)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for i := range 9 {
+				op := WriteOp(small(r.other), r.distant)
+				_, err := r.c.startOp(context.Background(), &op, way{manner: reactor.Quiet, sink: sinkFunc(func(Result, error) {
+					got <- i
+					if i%3 == 1 {
+						rude()
+					}
+				})})
+				if err != nil && r.c.Err() == nil {
+					t.Error(err)
+				}
+			}
+			r.c.Batch().Flush()
+		}()
+		arrives(t, "the end of the goroutine", ended)
+		for i := range 9 {
+			if n := arrives(t, fmt.Sprint("sink ", i), got); n != i {
+				t.Fatalf("sink %d was called in the place of %d", n, i)
+			}
+		}
+		if err := r.c.Cancel(testContext(t)); err != nil {
+			t.Error(err)
+		}
+		if n := len(got); n > 0 {
+			t.Errorf("%d sinks were called twice", n)
+		}
+		if _, err := r.a.WriteWait(testContext(t), small(r.local), r.remote); err != nil {
+			t.Errorf("a WRITE of another connection: %v", err)
+		}
+		r.closes()
+	})
+}

@@ -1,0 +1,342 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	stdruntime "runtime"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/bootstrap"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// rudeContext is a context of which two methods are the test's.
+type rudeContext struct {
+	context.Context
+	done, err func()
+}
+
+func (c rudeContext) Done() <-chan struct{} { c.done(); return c.Context.Done() }
+func (c rudeContext) Err() error            { c.err(); return c.Context.Err() }
+
+// contextRig is a connection of which everything is used up: the send queue of depth 2 by
+// WRITEs that take long, the peer's only receive by a message.
+type contextRig struct {
+	t      *testing.T
+	link   *fabric.Fabric
+	a, b   *Conn
+	local  Slice
+	remote Remote
+	region [2]*Region
+	window *Window
+	out    []Future
+}
+
+const contextDepth = 2
+
+func newContextRig(t *testing.T) *contextRig {
+	t.Helper()
+	p, link := smallPorts(t, 1000)
+	r := &contextRig{t: t, link: link}
+	r.a, r.b = connected(t, Config{Provider: p, Conn: Options{SendDepth: contextDepth, RecvCredits: 1, MessageSize: 512, Recorder: 8}})
+	var err error
+	for i, c := range []*Conn{r.a, r.b} {
+		if r.region[i], err = c.rt.NewRegion(4096, allAccess|verbs.AccessMWBind); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.local, err = r.region[0].Slice(0, 8); err != nil {
+		t.Fatal(err)
+	}
+	if r.remote, err = r.region[1].Remote(0, 4000); err != nil {
+		t.Fatal(err)
+	}
+	if r.window, err = r.a.NewWindow(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// fill uses up the peer's receives, and the send queue if sends is set.
+func (r *contextRig) fill(sends bool) {
+	r.t.Helper()
+	f, err := r.a.SendBytes(testContext(r.t), []byte("x"))
+	done(r.t, f, err)
+	r.link.SetAll(fabric.Link{Down: true})
+	for range contextDepth {
+		if !sends {
+			break
+		}
+		f, err := r.a.Write(testContext(r.t), r.local, r.remote)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.out = append(r.out, f)
+	}
+}
+
+// whole checks that nothing is missing: all slots and credits can be had again, and all
+// can be closed.
+func (r *contextRig) whole() {
+	t, ctx := r.t, testContext(r.t)
+	t.Helper()
+	r.link.SetAll(fabric.Link{})
+	for _, f := range r.out {
+		if _, err := f.Await(ctx); err != nil {
+			t.Errorf("a WRITE that was out: %v", err)
+		}
+	}
+	if m, err := r.b.RecvWait(ctx); err != nil || m.Release() != nil {
+		t.Errorf("the message: %v", err)
+	}
+	ended := make(chan error, contextDepth)
+	for range 2 * contextDepth { // each takes a slot and the credit, if they are there
+		f, err := r.a.SendBytes(ctx, []byte("y"))
+		if err == nil {
+			_, err = f.Await(ctx)
+		}
+		if err != nil {
+			t.Fatalf("a message afterwards: %v", err)
+		}
+		if m, err := r.b.RecvWait(ctx); err != nil || m.Release() != nil {
+			t.Fatalf("a message afterwards: %v", err)
+		}
+	}
+	r.link.SetAll(fabric.Link{Down: true})
+	for range contextDepth {
+		op := WriteOp(r.local, r.remote)
+		if err := r.a.TryStart(&op, sinkFunc(func(_ Result, err error) { ended <- err }), 0); err != nil {
+			t.Errorf("nothing is out; TryStart: %v", err)
+			ended <- nil
+		}
+	}
+	r.link.SetAll(fabric.Link{})
+	for range contextDepth {
+		if err := arrives(t, "the end of a WRITE", ended); err != nil {
+			t.Errorf("a WRITE afterwards: %v", err)
+		}
+	}
+	if err := r.window.Close(); err != nil {
+		t.Errorf("closing the window: %v", err)
+	}
+	for _, region := range r.region {
+		if err := region.Close(); err != nil {
+			t.Errorf("closing a region: %v", err)
+		}
+	}
+	for _, rt := range []*Runtime{r.a.rt, r.b.rt} {
+		closed := make(chan error, 1)
+		go func() { closed <- rt.Close(ctx) }()
+		if err := arrives(t, "Close", closed); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+}
+
+// contextCalls are what takes a context and may wait for it. Those without sends wait for
+// the peer's receive or a message, or drive.
+var contextCalls = map[string]struct {
+	sends bool // the send queue is full
+	call  func(r *contextRig, ctx context.Context) error
+}{
+	"Write": {true, func(r *contextRig, ctx context.Context) error {
+		_, err := r.a.Write(ctx, r.local, r.remote)
+		return err
+	}},
+	"WriteV": {true, func(r *contextRig, ctx context.Context) error {
+		_, err := r.a.WriteV(ctx, []Slice{r.local, r.local}, r.remote)
+		return err
+	}},
+	"a WRITE of several pieces": {true, func(r *contextRig, ctx context.Context) error {
+		s, err := r.region[0].Slice(0, 3000)
+		if err == nil {
+			_, err = r.a.Write(ctx, s, r.remote)
+		}
+		return err
+	}},
+	"WriteImm": {false, func(r *contextRig, ctx context.Context) error {
+		_, err := r.a.WriteImm(ctx, r.local, r.remote, 1)
+		return err
+	}},
+	"Send": {false, func(r *contextRig, ctx context.Context) error {
+		_, err := r.a.Send(ctx, r.local)
+		return err
+	}},
+	"SendBytes": {false, func(r *contextRig, ctx context.Context) error {
+		_, err := r.a.SendBytes(ctx, []byte("z"))
+		return err
+	}},
+	"SendBytes of many": {false, func(r *contextRig, ctx context.Context) error {
+		_, err := r.a.SendBytes(ctx, make([]byte, 500))
+		return err
+	}},
+	"FetchAndAdd": {true, func(r *contextRig, ctx context.Context) error {
+		_, err := r.a.FetchAndAdd(ctx, r.remote, 1)
+		return err
+	}},
+	"Bind": {true, func(r *contextRig, ctx context.Context) error {
+		_, _, err := r.window.Bind(ctx, r.region[0], 0, 8, verbs.AccessRemoteRead)
+		return err
+	}},
+	"WriteWait, without room": {true, func(r *contextRig, ctx context.Context) error {
+		_, err := r.a.WriteWait(ctx, r.local, r.remote)
+		return err
+	}},
+	"WriteWait": {false, func(r *contextRig, ctx context.Context) error {
+		_, err := r.a.WriteWait(ctx, r.local, r.remote)
+		return err
+	}},
+	"SendWait": {false, func(r *contextRig, ctx context.Context) error {
+		_, err := r.a.SendWait(ctx, r.local)
+		return err
+	}},
+	"Await": {false, func(r *contextRig, ctx context.Context) error {
+		f, err := r.a.Batch().Write(context.Background(), r.local, r.remote)
+		if err == nil {
+			_, err = f.Await(ctx)
+		}
+		return err
+	}},
+	"DoWait": {false, func(r *contextRig, ctx context.Context) error {
+		_, err := r.a.DoWait(ctx, []Op{WriteOp(r.local, r.remote)}, nil)
+		return err
+	}},
+	"DoWait, without room": {true, func(r *contextRig, ctx context.Context) error {
+		_, err := r.a.DoWait(ctx, []Op{WriteOp(r.local, r.remote), ReadOp(r.local, r.remote)}, nil)
+		return err
+	}},
+	"DoAll": {true, func(r *contextRig, ctx context.Context) error {
+		var fs [2]Future
+		_, err := r.a.Batch().DoAll(ctx, []Op{WriteOp(r.local, r.remote), FetchAndAddOp(r.remote, 1)}, fs[:])
+		return err
+	}},
+	"RecvWait": {false, func(r *contextRig, ctx context.Context) error {
+		_, err := r.a.RecvWait(ctx)
+		return err
+	}},
+	"Accept": {false, func(r *contextRig, ctx context.Context) error {
+		ln, err := r.a.rt.Listen(":0")
+		if err == nil {
+			_, err = ln.Accept(ctx)
+		}
+		return err
+	}},
+	"Dial": {false, func(r *contextRig, ctx context.Context) error {
+		_, err := r.a.rt.Dial(ctx, "127.0.0.2:9")
+		return err
+	}},
+}
+
+// Rule: a context's methods are called when nothing is held: what they do, they do to their
+// caller only. One that panics, ends the goroutine, or asks the runtime leaves every slot,
+// credit, lease and turn where it was, and the wait ends with its error.
+func TestContextsOfUsersKeepNothing(t *testing.T) {
+	notOnDevice(t, "its devices are made for the test")
+	nothing := func(*contextRig) {}
+	ways := map[string]struct{ done, err func(r *contextRig) }{
+		"Done panics":             {func(*contextRig) { panic(errRude) }, nothing},
+		"Done ends the goroutine": {func(*contextRig) { stdruntime.Goexit() }, nothing},
+		"Done asks the runtime":   {func(r *contextRig) { r.a.Recorded() }, nothing},
+		"Err panics":              {nothing, func(*contextRig) { panic(errRude) }},
+		"Err ends the goroutine":  {nothing, func(*contextRig) { stdruntime.Goexit() }},
+		"Err asks the runtime":    {nothing, func(r *contextRig) { r.a.Recorded() }},
+	}
+	for what, c := range contextCalls {
+		for how, way := range ways {
+			t.Run(what+"/"+how, func(t *testing.T) {
+				r := newContextRig(t)
+				r.fill(c.sends)
+				inner, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+				defer cancel()
+				ctx := rudeContext{inner, func() { way.done(r) }, func() { way.err(r) }}
+				over := make(chan struct{})
+				var err error
+				var caught any
+				returned := false
+				go func() {
+					defer close(over)
+					defer func() { caught = recover() }()
+					err = c.call(r, ctx)
+					returned = true
+				}()
+				arrives(t, "the end of the call", over)
+				if returned && !errors.Is(err, context.DeadlineExceeded) && what != "Dial" {
+					t.Errorf("it returned %v, want the context's error", err)
+				}
+				if caught != nil && caught != errRude {
+					t.Errorf("it panicked with %v", caught)
+				}
+				r.whole()
+			})
+		}
+	}
+}
+
+// Rule: a nil context is refused with ErrNilContext by everything that takes one, and
+// nothing has happened.
+func TestNilContextsAreRefused(t *testing.T) {
+	notOnDevice(t, "its devices are made for the test")
+	r := newContextRig(t)
+	var none context.Context
+	ln, err := r.a.rt.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, err := r.a.rt.ListenPacket(":0", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	prepared, err := r.a.rt.Prepare(PlainOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := map[string]func() error{
+		"Dial":             func() error { _, err := r.a.rt.Dial(none, "127.0.0.2:9"); return err },
+		"DialAsync":        func() error { _, err := r.a.rt.DialAsync(none, "127.0.0.2:9", Options{}); return err },
+		"DialPlain":        func() error { _, err := r.a.rt.DialPlain(none, "127.0.0.2:9", PlainOptions{}); return err },
+		"Connect":          func() error { _, err := prepared.Connect(none, bootstrap.Dest{}); return err },
+		"Prepared.Dial":    func() error { _, err := prepared.Dial(none, nil); return err },
+		"Prepared.Accept":  func() error { _, err := prepared.Accept(none, nil); return err },
+		"Prepared.Close":   func() error { return prepared.Close(none) },
+		"Conn.Close":       func() error { return r.a.Close(none) },
+		"Cancel":           func() error { return r.a.Cancel(none) },
+		"Runtime.Close":    func() error { return r.a.rt.Close(none) },
+		"Listener.Close":   func() error { return ln.Close(none) },
+		"PacketConn.Close": func() error { return packets.Close(none) },
+		"Packet RecvWait":  func() error { _, err := packets.RecvWait(none); return err },
+		"Packet Send":      func() error { _, err := packets.Send(none, nil, r.local); return err },
+		"Packet SendImm":   func() error { _, err := packets.SendImm(none, nil, r.local, 1); return err },
+		"Resolve":          func() error { _, err := packets.Resolve(none, "127.0.0.2:9"); return err },
+		"Join":             func() error { _, err := packets.Join(none, netip.MustParseAddr("224.0.0.9")); return err },
+		"Revoke":           func() error { return r.window.Revoke(none) },
+		"Invalidate":       func() error { _, err := r.window.Invalidate(none); return err },
+		"Read":             func() error { _, err := r.a.Read(none, r.local, r.remote); return err },
+		"ReadWait":         func() error { _, err := r.a.ReadWait(none, r.local, r.remote); return err },
+		"CompareAndSwap":   func() error { _, err := r.a.CompareAndSwap(none, r.remote, 1, 2); return err },
+		"AtomicWrite":      func() error { _, err := r.a.AtomicWrite(none, r.remote, 1); return err },
+		"Flush":            func() error { _, err := r.a.Flush(none, r.remote, verbs.FlushGlobal); return err },
+		"SendInvalidate":   func() error { _, err := r.a.SendInvalidate(none, r.local, r.remote); return err },
+		"ReadAt":           func() error { _, err := r.a.At(none, r.remote).ReadAt(make([]byte, 8), 0); return err },
+		"WriteAt":          func() error { _, err := r.a.At(none, r.remote).WriteAt(make([]byte, 8), 0); return err },
+		"Start": func() error {
+			op := WriteOp(r.local, r.remote)
+			return r.a.Start(none, &op, sinkFunc(func(Result, error) {}), 0)
+		},
+	}
+	for what, c := range contextCalls {
+		calls[what] = func() error { return c.call(r, none) }
+	}
+	for what, call := range calls {
+		if err := call(); !errors.Is(err, ErrNilContext) {
+			t.Errorf("%s: %v, want ErrNilContext", what, err)
+		}
+	}
+	if err := prepared.Close(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	r.fill(false)
+	r.whole()
+}
