@@ -3,6 +3,7 @@
 package turn
 
 import (
+	"runtime"
 	"testing"
 	"time"
 )
@@ -83,4 +84,25 @@ func TestLeaveWithoutTurn(t *testing.T) {
 		}
 	}()
 	tok.drop(asleep)
+}
+
+// Rule: WithTurn gives the turn up, also if its function panics or ends the goroutine.
+func TestWithTurnThatDoesNotReturn(t *testing.T) {
+	w := &loneWork{w: &lone{}}
+	tok := New(w, w, Config{})
+	for range 2 {
+		for _, end := range []func(){func() { panic("a bug") }, runtime.Goexit} {
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { _ = recover() }()
+				tok.WithTurn(end)
+			}()
+			<-done
+			if !tok.take() {
+				t.Fatal("the turn is held")
+			}
+			tok.leave(true)
+		}
+	}
 }
