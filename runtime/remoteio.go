@@ -49,8 +49,8 @@ func (m *RemoteMemory) ReadAt(p []byte, off int64) (int, error) {
 	if short {
 		p = p[:m.remote.Length-uint64(off)]
 	}
-	n, err := m.move(p, uint64(off), func(buf Buffer, r Remote) (Future, error) {
-		return m.c.oneSided(m.ctx, verbs.WRRDMARead, []Slice{buf.Slice()}, r, 0, way{manner: ioManner(len(p))})
+	n, err := m.move(p, uint64(off), func(ctx context.Context, buf Buffer, r Remote) (Future, error) {
+		return m.c.oneSided(ctx, verbs.WRRDMARead, []Slice{buf.Slice()}, r, 0, way{manner: ioManner(len(p))})
 	}, nil, func(dst []byte, buf Buffer) { copy(dst, buf.Bytes()) })
 	if err == nil && short {
 		err = io.EOF
@@ -63,8 +63,8 @@ func (m *RemoteMemory) WriteAt(p []byte, off int64) (int, error) {
 	if off < 0 || uint64(off) > m.remote.Length || uint64(len(p)) > m.remote.Length-uint64(off) {
 		return 0, fmt.Errorf("%w: %d bytes at offset %d of %d", ErrRemoteRange, len(p), off, m.remote.Length)
 	}
-	return m.move(p, uint64(off), func(buf Buffer, r Remote) (Future, error) {
-		return m.c.oneSided(m.ctx, verbs.WRRDMAWrite, []Slice{buf.Slice()}, r, 0, way{manner: ioManner(len(p))})
+	return m.move(p, uint64(off), func(ctx context.Context, buf Buffer, r Remote) (Future, error) {
+		return m.c.oneSided(ctx, verbs.WRRDMAWrite, []Slice{buf.Slice()}, r, 0, way{manner: ioManner(len(p))})
 	}, func(buf Buffer, src []byte) { copy(buf.Bytes(), src) }, nil)
 }
 
@@ -85,14 +85,18 @@ type under struct {
 
 // move transfers p in chunks, ioDepth at a time. before fills a chunk's buffer,
 // after empties it. It returns how many bytes from the beginning are done.
-func (m *RemoteMemory) move(p []byte, off uint64, start func(Buffer, Remote) (Future, error),
+func (m *RemoteMemory) move(p []byte, off uint64, start func(context.Context, Buffer, Remote) (Future, error),
 	before func(Buffer, []byte), after func([]byte, Buffer)) (n int, err error) {
+	asked, err := reactor.Ask(m.ctx)
+	if err != nil {
+		return 0, err
+	}
 	var ring [ioDepth]under
 	head, tail := 0, 0
 	finish := func() {
 		u := &ring[head%ioDepth]
 		head++
-		_, ferr := u.f.Await(m.ctx)
+		_, ferr := u.f.Await(asked)
 		if ferr == nil && err == nil {
 			if after != nil {
 				after(u.p, u.buf)
@@ -125,7 +129,7 @@ func (m *RemoteMemory) move(p []byte, off uint64, start func(Buffer, Remote) (Fu
 		r, rerr := m.remote.At(off+uint64(at), uint64(len(chunk)))
 		var f Future
 		if rerr == nil {
-			f, rerr = start(buf, r)
+			f, rerr = start(asked, buf, r)
 		}
 		if rerr != nil {
 			err = rerr
@@ -141,5 +145,5 @@ func (m *RemoteMemory) move(p []byte, off uint64, start func(Buffer, Remote) (Fu
 	for head < tail {
 		finish()
 	}
-	return n, err
+	return n, asked.Why(m.ctx, err)
 }

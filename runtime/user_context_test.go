@@ -33,6 +33,7 @@ type contextRig struct {
 	region [2]*Region
 	window *Window
 	out    []Future
+	asked  int // how often Done was called
 }
 
 const contextDepth = 2
@@ -213,6 +214,14 @@ var contextCalls = map[string]struct {
 		_, err := r.a.Batch().DoAll(ctx, []Op{WriteOp(r.local, r.remote), FetchAndAddOp(r.remote, 1)}, fs[:])
 		return err
 	}},
+	"ReadAt": {false, func(r *contextRig, ctx context.Context) error {
+		_, err := r.a.At(ctx, r.remote).ReadAt(make([]byte, 8), 0)
+		return err
+	}},
+	"WriteAt, without room": {true, func(r *contextRig, ctx context.Context) error {
+		_, err := r.a.At(ctx, r.remote).WriteAt(make([]byte, 8), 0)
+		return err
+	}},
 	"RecvWait": {false, func(r *contextRig, ctx context.Context) error {
 		_, err := r.a.RecvWait(ctx)
 		return err
@@ -237,7 +246,12 @@ func TestContextsOfUsersKeepNothing(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	nothing := func(*contextRig) {}
 	ways := map[string]struct{ done, err func(r *contextRig) }{
-		"Done panics":             {func(*contextRig) { panic(errRude) }, nothing},
+		"Done panics": {func(*contextRig) { panic(errRude) }, nothing},
+		"Done panics the second time": {func(r *contextRig) {
+			if r.asked++; r.asked > 1 {
+				panic(errRude)
+			}
+		}, nothing},
 		"Done ends the goroutine": {func(*contextRig) { stdruntime.Goexit() }, nothing},
 		"Done asks the runtime":   {func(r *contextRig) { r.a.Recorded() }, nothing},
 		"Err panics":              {nothing, func(*contextRig) { panic(errRude) }},
