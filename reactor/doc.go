@@ -61,4 +61,9 @@
 // Sinks, event handlers and functions given to Do run holding the turn: they
 // must not block, and may call anything here but Post, Do, Stats and Close.
 // Callbacks of futures run on a goroutine of the reactor's own, without the turn.
+//
+// What these do not return from (panic, runtime.Goexit) keeps neither the turn nor the
+// others behind them: see attend.go and Config.OnPanic. A stepped reactor calls them on the
+// goroutine that steps it, by the same rules. Parts of a turn must return: Task.Fn,
+// Lease.End, Stock.GiveBack, what OnFail, OnFlush and Idle are given, and the device.
 package reactor

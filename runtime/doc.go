@@ -62,6 +62,29 @@
 // message is lost. Whoever must know has the peer answer with a message, and is the one
 // that disconnects.
 //
+// # User code
+//
+// Sinks, and functions of After and WatchDevice, run holding a reactor's turn, on the
+// reactor's goroutine or on one that waits and drives; callbacks (Then, Map), jobs and
+// handlers run on goroutines of the runtime's own. None of them can keep the reactor from
+// others by not returning:
+//
+//   - A panic goes to Config.OnPanic. If it was the sink of an operation or message, that
+//     connection fails with the *PanicError as its cause; all else goes on. Without
+//     OnPanic it ends the program, with its value and its stack. It is raised on a goroutine
+//     that nobody can recover on, so net/http, say, does not hide it. A sink that is called
+//     on the caller's goroutine outside the turn (an operation of several pieces that ends
+//     while it is started, RecvTo of a closed connection) panics there as any function.
+//   - runtime.Goexit ends the goroutine and is no failure; OnPanic is not told. What was
+//     to be done behind it is done first, and a goroutine of the runtime's is replaced. What
+//     the goroutine was awaiting is discarded.
+//
+// What blocks does keep it: no sink and no such function may.
+//
+// Of a context, Done is called once, before anything is taken, and Err only after
+// everything was given back: its methods may do what they like. A nil context is refused
+// with ErrNilContext, before anything else.
+//
 // # Trust
 //
 // Connections are not authenticated and not encrypted. What peers send
