@@ -173,3 +173,20 @@ func TestTheEndDoesNotWaitForThePeer(t *testing.T) {
 		})
 	}
 }
+
+// Rule: a connection that is gone has no timer, which would keep its memory.
+func TestAGoneConnectionHasNoTimer(t *testing.T) {
+	p := newLostPeer(t, Options{PeerTimeout: -1, KeepAlive: -1}) // so that the reactor has no timer of its own
+	p.b.Abort()
+	p.pass(time.Millisecond)
+	p.a.end(false)
+	p.pass(time.Millisecond)
+	for i, c := range []*Conn{p.a, p.b} {
+		if !isGone(c) {
+			t.Errorf("connection %d is not gone", i)
+		}
+		if at := c.sh.r.NextTimer(); !at.IsZero() {
+			t.Errorf("the reactor of connection %d has a timer at %v, and it is %v", i, at, c.rt.cfg.now())
+		}
+	}
+}

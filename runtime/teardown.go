@@ -32,7 +32,7 @@ func (c *Conn) fail(cause error) {
 		c.stop()
 		// A device that flushes only what is destroyed would keep the operations for
 		// ever.
-		c.sh.r.After(flushBound, func() {
+		c.within(flushBound, func() {
 			if !c.drained {
 				c.destroy(nil)
 			}
@@ -69,8 +69,16 @@ func (c *Conn) peerLeft() {
 		over()
 	}
 	if c.state == connLeft || c.state == connDraining && !c.parting {
-		c.sh.r.After(ackGrace, over)
+		c.within(ackGrace, over)
 	}
+}
+
+// within has the connection's one timer call fn, in place of what it was to call: each step
+// of the end has its own bound, and a connection that is gone has no timer that would keep
+// it. Holder only.
+func (c *Conn) within(d time.Duration, fn func()) {
+	c.sh.r.StopTimer(c.timer)
+	c.timer = c.sh.r.After(d, fn)
 }
 
 // causeBound is how long a connection whose queue pair was found in ERR waits for
@@ -234,7 +242,7 @@ func (c *Conn) part() {
 	if c.state == connDraining {
 		c.stop()
 	}
-	c.timer = c.sh.r.After(flushBound, func() { c.destroy(nil) })
+	c.within(flushBound, func() { c.destroy(nil) })
 	c.q.Idle(func() { c.whenTaken(func() { c.destroy(nil) }) })
 }
 
