@@ -413,3 +413,33 @@ func TestTheOthersOfATurnAreTold(t *testing.T) {
 		r.closes()
 	})
 }
+
+// Rule: so are all who wait for a message: with a message, or with the end of the connection.
+func TestTheOthersWhoWaitForMessagesAreTold(t *testing.T) {
+	eachRude(t, func(t *testing.T, cfg Config, how string, rude func()) {
+		r := newRudeRig(t, cfg)
+		const n = 6
+		got := make(chan int, 2*n)
+		for i := range n {
+			r.a.RecvTo(rudeSink(func(Turn) { got <- i; rude() }))
+		}
+		if _, err := r.b.SendBytes(testContext(t), []byte("x")); err != nil {
+			t.Error(err)
+		}
+		if n := arrives(t, "the first message", got); n != 0 {
+			t.Fatalf("sink %d was told first", n)
+		}
+		if err := r.a.Close(testContext(t)); err != nil {
+			t.Error(err)
+		}
+		for i := 1; i < n; i++ {
+			if k := arrives(t, fmt.Sprint("sink ", i), got); k != i {
+				t.Fatalf("sink %d was called in the place of %d", k, i)
+			}
+		}
+		r.goesOn()
+		if n := len(got); n > 0 {
+			t.Errorf("%d sinks were called twice", n)
+		}
+	})
+}
