@@ -206,11 +206,7 @@ func (c *Conn) transferWait(ctx context.Context, op verbs.WROpcode, local *Slice
 	if err := c.lend(&t, op, local, remote); err != nil {
 		return Result{}, err
 	}
-	r, err := c.q.TransferWait(asked, &t)
-	if err != nil {
-		err = asked.Why(ctx, err)
-	}
-	return r, err
+	return c.q.TransferWaitAsked(ctx, asked, &t)
 }
 
 // mayTransfer checks a transfer of one piece.
