@@ -101,7 +101,13 @@ func (r *Reactor) Tell(fn func()) { r.toBeTold(noQueue, notice(fn)) }
 // Tell has s called with no completion, after what has ended before it, as if it were an
 // operation's of this queue: if s panics, the queue fails (Config.OnPanic). It does not
 // allocate. Holder only.
-func (q *Queue) Tell(s Sink) { q.r.toBeTold(q.id, s) }
+func (q *Queue) Tell(s Sink) {
+	id := q.id
+	if q.released { // the number may be another queue's
+		id = noQueue
+	}
+	q.r.toBeTold(id, s)
+}
 
 func (r *Reactor) toBeTold(queue uint32, s Sink) {
 	r.note(queue).sink = s

@@ -72,9 +72,7 @@
 //   - A panic goes to Config.OnPanic. If it was the sink of an operation or message, that
 //     connection fails with the *PanicError as its cause; all else goes on. Without
 //     OnPanic it ends the program, with its value and its stack. It is raised on a goroutine
-//     that nobody can recover on, so net/http, say, does not hide it. A sink that is called
-//     on the caller's goroutine outside the turn (an operation of several pieces that ends
-//     while it is started, RecvTo of a closed connection) panics there as any function.
+//     that nobody can recover on, so net/http, say, does not hide it.
 //   - runtime.Goexit ends the goroutine and is no failure; OnPanic is not told. What was
 //     to be done behind it is done first, and a goroutine of the runtime's is replaced. What
 //     the goroutine was awaiting is discarded.

@@ -91,16 +91,19 @@ func (c *Conn) startOp(ctx context.Context, op *Op, w way) (f Future, err error)
 }
 
 // RecvTo is Recv whose message goes to sink; it takes its turn among those who
-// ask by Recv. The wait cannot be given up: close the connection. Without a
-// connection or in raw mode sink is called at once, on this goroutine. In steady
-// state it allocates nothing.
+// ask by Recv. The wait cannot be given up: close the connection. When that is gone,
+// or in raw mode, sink is told so soon. In steady state it allocates nothing.
 func (c *Conn) RecvTo(sink MessageSink) {
+	var err error
 	switch {
 	case c.opts.Raw:
-		sink.Received(Message{}, ErrMode)
+		err = ErrMode
 	case isGone(c):
-		sink.Received(Message{}, c.cause.Load())
+		err = c.cause.Load()
 	default:
 		c.want(futures.Promise[Message]{}, sink, false)
+		return
 	}
+	w := &want{sink: sink}
+	c.sh.r.Defer(func() { c.answer(w, Message{}, err) })
 }

@@ -113,12 +113,22 @@ func (c *Conn) split(ctx context.Context, op verbs.WROpcode, locals []Slice, rem
 		f.Discard()
 		return Future{}, asked.Why(ctx, err)
 	}
-	defer m.done(Turn{}) // whatever the context does
+	defer c.posted(m) // whatever the context does
 	if err != nil && m.failed.CompareAndSwap(nil, &err) {
 		why := asked.Why(ctx, err)
 		m.failed.Store(&why)
 	}
 	return f, nil
+}
+
+// posted ends the poster's part in m. A sink is told by the reactor, as any is.
+func (c *Conn) posted(m *multi) {
+	if m.sink == nil {
+		m.done(Turn{})
+	} else if m.left.Add(-1) == 0 {
+		m.left.Store(1)
+		c.sh.r.Defer(func() { c.q.Tell(m) })
+	}
 }
 
 func (c *Conn) pieces(asked reactor.Asked, m *multi, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32) (posted int, err error) {

@@ -443,3 +443,28 @@ func TestTheOthersWhoWaitForMessagesAreTold(t *testing.T) {
 		}
 	})
 }
+
+// rudeReceiver panics when it is told.
+type rudeReceiver struct{}
+
+// Received implements MessageSink.
+func (rudeReceiver) Received(Message, error) { panic(errChaos) }
+
+// Rule: what a sink of a connection that is gone panics with is told as any panic is, and
+// does not reach who called RecvTo.
+func TestASinkOfAGoneConnectionMayPanic(t *testing.T) {
+	told := make(chan *PanicError, 1)
+	a, _ := connected(t, Config{OnPanic: func(e *PanicError) { told <- e }})
+	if err := a.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	a.RecvTo(rudeReceiver{})
+	select {
+	case e := <-told:
+		if !errors.Is(e, errChaos) {
+			t.Errorf("told was %v, want %v", e, errChaos)
+		}
+	case <-testContext(t).Done():
+		t.Error("the panic was not told")
+	}
+}
