@@ -48,9 +48,10 @@ const wordGap = 128
 //
 // A chain belongs to its pusher before push and to the consumer after takeAll.
 //
-// Chains that find others there are counted, and refused when these are too
-// many. One that finds the mailbox empty is not: no word is shared beyond head
-// while the consumer keeps up.
+// Chains that find others there are counted, by the mailbox and by their link (room.go),
+// and refused when these are too many. One that finds the mailbox empty is not: while the
+// consumer keeps up no word is shared beyond head, and counting costs next to nothing.
+// So a bound is exceeded by one chain at most, which is what one turn sends by one link.
 type mailbox struct {
 	// taker has the shares of the links that lead here; nil: nobody counts.
 	// Immutable.
@@ -67,29 +68,39 @@ type mailbox struct {
 	_    [wordGap]byte
 }
 
-// push appends c, which is not empty and has so many units; false when there is
-// no room for it.
-func (m *mailbox) push(c chain, units int64) bool {
+// pushed says what became of a chain.
+type pushed uint8
+
+const (
+	pushedFree    pushed = iota // it found the mailbox empty, and counts nowhere
+	pushedCounted               // it counts until it is taken
+	pushedNot                   // there is no room for it
+)
+
+// push appends c, which is not empty, came by r and has so many units. With waits it is
+// counted in any case: its sender waits to be told when it is taken.
+func (m *mailbox) push(c chain, r *Route, units int64, waits bool) (p pushed) {
 	c.first.last = c.last
 	for {
 		h := m.head.Load()
-		if h != nil && c.first.held == 0 && m.taker != nil {
+		if (h != nil || waits) && p == pushedFree && m.taker != nil {
 			if m.held.Add(units) > inboxUnits {
 				m.held.Add(-units)
 				c.first.last = nil
-				return false
+				return pushedNot
 			}
-			c.first.held = units
+			c.first.held, c.first.charge, c.first.route = units, units, r
+			p = pushedCounted
 		}
 		c.first.below = h
 		if m.head.CompareAndSwap(h, c.first) {
-			return true
+			return p
 		}
 	}
 }
 
 // pushOne appends a packet by itself.
-func (m *mailbox) pushOne(k *Packet) bool { return m.push(chain{k, k}, k.weight()) }
+func (m *mailbox) pushOne(k *Packet) pushed { return m.push(chain{k, k}, k.route, k.weight(), false) }
 
 // takeAll is the first of all packets, nil when there is none; the others follow
 // by next. Consumer only.
@@ -103,16 +114,10 @@ func (m *mailbox) takeAll() *Packet {
 		below := c.below
 		c.last.next = first
 		c.below, c.last = nil, nil
-		if c.held != 0 {
+		if c.charge != 0 {
 			held += c.held
-			c.held = 0
-		}
-		if t := m.taker; t != nil {
-			if r := c.route; !t.closed && r.untold+c.charge < tellUnits && r.waiter.Load() == nil {
-				r.untold += c.charge
-			} else {
-				t.credit(r, c.charge)
-			}
+			m.taker.took(c.route, c.charge)
+			c.held, c.charge, c.route = 0, 0, nil
 		}
 		first, c = c, below
 	}

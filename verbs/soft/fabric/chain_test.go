@@ -37,7 +37,7 @@ func TestChainsAgainstModel(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			n := rapid.IntRange(0, 5).Draw(t, "packets, or 0 to take")
 			if n > 0 {
-				box.push(chainOf(next, n), int64(n))
+				box.push(chainOf(next, n), nil, int64(n), false)
 				heap.put(chainOf(next, n))
 				for range n {
 					want = append(want, next)
@@ -77,7 +77,7 @@ func TestChainsOfManyProducers(t *testing.T) {
 			seq := uint64(p) << 32
 			for i := range chains {
 				n := 1 + i%3
-				box.push(chainOf(seq, n), int64(n))
+				box.push(chainOf(seq, n), nil, int64(n), false)
 				heap.put(chainOf(seq, n))
 				seq += uint64(n)
 			}

@@ -119,13 +119,16 @@ func (r *Route) release(n int64) (waiter *Port) {
 	return r.waiter.Swap(nil)
 }
 
-// credit gives back n units that a chain in the inbox had of its link, and those
-// that the sender was not told of, and has the sender turned if it waits for
-// them. In its turn.
-func (p *Port) credit(r *Route, n int64) {
+// took gives back n units that a chain in the inbox had of its link, and those that the
+// sender was not told of, and has the sender turned if it waits for them. A few it keeps
+// untold. In its turn.
+func (p *Port) took(r *Route, n int64) {
 	if !p.closed { // else another port may be at this address, and untold its own
 		n += r.untold
-		r.untold = 0
+		if r.untold = 0; n < tellUnits && r.waiter.Load() == nil {
+			r.untold = n
+			return
+		}
 	}
 	if w := r.release(n); w != nil {
 		p.touched = append(p.touched, touch{nil, w})

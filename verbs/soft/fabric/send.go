@@ -98,14 +98,17 @@ func (p *Port) push(r *Route, to *Port, k *Packet) {
 // when others have filled that. At the end of each turn, for every link that it
 // sent by; the caller has the token.
 func (p *Port) handOver(r *Route) {
-	c, n, to := r.out.take(), r.admitted-r.handed, r.touched
-	r.handed, r.touched = r.admitted, nil
-	c.first.route, c.first.charge = r, n
-	if to.in.push(c, n) {
+	c, to := r.out.take(), r.touched
+	r.touched = nil
+	switch to.in.push(c, r, r.admitted-r.handed, r.waiter.Load() != nil) {
+	case pushedCounted:
+		r.handed = r.admitted
+		return
+	case pushedFree:
+		r.admitted = r.handed
 		return
 	}
-	r.admitted -= n
-	r.handed -= n
+	r.admitted = r.handed
 	for k := c.first; k != nil; {
 		next := k.next
 		k.next = nil
@@ -252,11 +255,12 @@ func (p *Port) scheduleTraced(r *Route, k *Packet, delay time.Duration, ev Event
 func (f *Fabric) arrive(k *Packet) *Port {
 	r := k.route
 	to := r.to.Load()
-	k.charge = k.weight()
-	if to != nil && to.in.pushOne(k) {
+	k.held, k.charge = 0, k.weight() // it was admitted when it was sent
+	if to != nil && to.in.pushOne(k) != pushedNot {
 		return to
 	}
-	w := r.release(k.charge)
+	w := r.release(k.weight())
+	k.charge, k.route = 0, nil
 	k.drop()
 	if w != nil {
 		w.Wake()
