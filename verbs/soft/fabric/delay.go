@@ -39,9 +39,12 @@ func (d *delayLine) next() int64 {
 	return d.waiting[0].due
 }
 
+// dropAll drops what waits. A link with a script outlives its ports, so it gets its units
+// back. Nobody waits for them: no port is attached.
 func (d *delayLine) dropAll() {
 	d.collect()
 	for _, k := range d.waiting {
+		k.route.release(k.weight())
 		k.drop()
 	}
 	d.waiting = nil

@@ -282,3 +282,19 @@ func TestUnitsComeBack(t *testing.T) {
 		}
 	})
 }
+
+// Rule: what is delayed when the last port is detached gives its units back: a link
+// with a script outlives its ports.
+func TestUnitsOfTheDelayLineComeBack(t *testing.T) {
+	f := New(Config{Virtual: true})
+	e, other := &toy{}, &toy{}
+	attach(t, f, e, other)
+	f.SetAll(Link{Delay: time.Second})
+	e.flood(100, gid(1), 8)
+	r := e.port.routes[gid(1)]
+	e.port.Detach()
+	other.port.Detach()
+	if left := r.left.Load() + r.untold; left != r.admitted {
+		t.Errorf("%d units were admitted, %d have left", r.admitted, left)
+	}
+}
