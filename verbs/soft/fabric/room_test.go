@@ -298,3 +298,24 @@ func TestUnitsOfTheDelayLineComeBack(t *testing.T) {
 		t.Errorf("%d units were admitted, %d have left", r.admitted, left)
 	}
 }
+
+// Rule: a sender that found no room is turned again when a full inbox refused what it had
+// sent: nothing of it is on the way, so nobody else tells it.
+func TestRoomComesBackFromAFullInbox(t *testing.T) {
+	const sources = inboxUnits/minShare + 1
+	f := New(Config{Virtual: true})
+	target := &toy{deaf: true}
+	attachAt(t, f, 0, target)
+	for i := range sources {
+		e := &toy{}
+		attachAt(t, f, i+2, e)
+		e.flood(inboxUnits/fullShares, gid(0), 8)
+	}
+	e := attachRoomy(t, f, 1, 0)
+	e.want.Store(100)
+	e.port.Kick()
+	settle(f, 0)
+	if dropped := e.port.Stats().Overflow; e.want.Load() != 0 || e.waited == 0 || dropped != 100 {
+		t.Errorf("of 100 packets %d were dropped and %d are not sent; the sender waited %d times", dropped, e.want.Load(), e.waited)
+	}
+}

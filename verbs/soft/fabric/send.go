@@ -109,6 +109,9 @@ func (p *Port) handOver(r *Route) {
 		return
 	}
 	r.admitted = r.handed
+	if r.waiter.Swap(nil) != nil { // maybe nothing is on the way any more whose end would wake it
+		p.Wake()
+	}
 	for k := c.first; k != nil; {
 		next := k.next
 		k.next = nil
