@@ -155,3 +155,29 @@ func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// Rule: while requests that their peers gave up before they have begun wait for the device to
+// let them go, no more events are taken, as with those that are refused.
+func TestGivenUpRequestsAreBounded(t *testing.T) {
+	ln, err := mustOpen(t, Config{NoCallerDriving: true}).ListenOptions(":0", Options{Raw: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hi := encodeHello(hello{raw: true})
+	const many = 2000
+	ids := make([]refusable, many)
+	n, closing := 0, 0
+	if err := ln.sh.r.Do(testContext(t), func() {
+		for ; n < many && !ln.sh.crowded(); n++ {
+			id := &ids[n]
+			ln.onCM(&verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: ln.id, Conn: verbs.ConnParam{PrivateData: hi}})
+			ln.sh.targets[id].onCM(&verbs.CMEvent{Type: verbs.CMRejected, ID: id})
+		}
+		closing = len(ln.sh.closing)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n == many {
+		t.Errorf("%d requests were given up, %d are being closed, and events are still taken", n, closing)
+	}
+}

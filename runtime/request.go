@@ -45,7 +45,7 @@ func (r *request) onCM(ev *verbs.CMEvent) {
 	case verbs.CMRejected, verbs.CMDisconnected, verbs.CMConnectError, verbs.CMUnreachable, verbs.CMDeviceRemoval:
 		if r.stage == stageWaiting {
 			r.l.backlog.remove(&r.entry)
-			r.l.sh.closeID(r.id, nil)
+			r.l.sh.dismiss(r.id, func(verbs.CMID) {}) // the peer does not wait for an answer
 		} else {
 			r.l.backlog.leave(&r.entry) // prepared sees to it
 		}
