@@ -138,9 +138,9 @@ func (b *backlog) crowding() (worst *entry) {
 // next is the request whose handshake is to begin now, or the one that gives way to
 // it and is to be ended, or when to ask again; if all are zero nothing can begin until
 // something changes. room is how many may begin beside those that have, as the caller
-// has it.
+// has it; if it is 0, one may begin in place of another.
 func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Time) {
-	if b.making == makingMost || room <= 0 {
+	if b.making == makingMost || room < 0 {
 		return nil, nil, wake
 	}
 	for _, e := range b.unfinished {
@@ -157,7 +157,7 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 	case begin.peer.begun >= b.begunEach:
 		of = begin.peer
 		leaving = of.leaving
-	case b.begun < b.begunMost:
+	case room > 0 && b.begun < b.begunMost:
 		begin.stage, begin.making = stageBegun, true
 		begin.peer.begun++
 		b.begun++

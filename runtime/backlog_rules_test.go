@@ -129,6 +129,7 @@ func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
 		}
 	}
 	may := room > 0 && making < makingMost
+	mayEnd := room >= 0 && making < makingMost // one in place of another
 	switch {
 	case begin != nil:
 		p := b.peerOf(begin)
@@ -146,13 +147,13 @@ func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
 		return p, nil, wake
 	case end != nil:
 		p := b.peerOf(end)
-		if !may || p.at != stageBegun || p.making || b.now.Sub(p.since) < handshakePatience {
+		if !mayEnd || p.at != stageBegun || p.making || b.now.Sub(p.since) < handshakePatience {
 			b.t.Fatalf("one at stage %d gave way after %v", p.at, b.now.Sub(p.since))
 		}
 		b.leaves(p)
 		return nil, p, wake
 	case !wake.IsZero():
-		if !may || !wake.After(b.now) {
+		if !mayEnd || !wake.After(b.now) {
 			b.t.Fatalf("it is to be asked again at %v, and now it is %v", wake, b.now)
 		}
 	case may && b.count(everyAddr, stageWaiting) > 0 && b.count(everyAddr, stageLeaving) == 0 && making == 0:
@@ -370,6 +371,34 @@ func TestSilentHandshakesGiveWay(t *testing.T) {
 	b.now = wake
 	if begun, out := pump(); len(begun) != b.begunEach || out != b.begunEach {
 		t.Errorf("after their time %d give way and %d begin, want %d", out, len(begun), b.begunEach)
+	}
+	b.check()
+}
+
+// Rule: where nobody else accepts, a silent handshake has its time and then gives way to one
+// that waits, too.
+func TestSilentHandshakeOfTheOnlyAccepterGivesWay(t *testing.T) {
+	b := newBacklogBed(t, DefaultBacklog)
+	silent, _ := b.admit(backlogAddr(1))
+	if begun, _, _ := b.next(1); begun != silent {
+		t.Fatal("the first does not begin")
+	}
+	b.made(silent)
+	next, _ := b.admit(backlogAddr(2))
+	_, _, wake := b.next(0)
+	if want := b.now.Add(handshakePatience); !wake.Equal(want) {
+		t.Fatalf("the backlog is to be asked again at %v, want %v", wake, want)
+	}
+	b.now = wake
+	if _, out, _ := b.next(-1); out != nil {
+		t.Error("it gives way though nobody accepts another")
+	}
+	if _, out, _ := b.next(0); out != silent {
+		t.Fatal("it does not give way")
+	}
+	b.gone(silent)
+	if begun, _, _ := b.next(1); begun != next {
+		t.Error("the other does not begin")
 	}
 	b.check()
 }
