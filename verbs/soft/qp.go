@@ -65,7 +65,8 @@ type queuePair struct {
 	active   bool            // on the device's list
 	stalled  *fabric.Route   // in whose line it stands, see stall.go; nil: in none
 	deadline time.Duration
-	timer    int // place in the heap of timers + 1; 0: it has none
+	timer    int           // place in the heap of timers + 1; 0: it has none
+	timerAt  time.Duration // when that is due; 0: it has none
 	req      requester
 	resp     responder
 }

@@ -25,6 +25,7 @@ func (h timerHeap) earliest() time.Duration {
 // set gives q an entry at t, in place of the one it has.
 func (h *timerHeap) set(q *queuePair, t time.Duration) {
 	h.stop(q)
+	q.timerAt = t
 	*h = append(*h, timer{t, q})
 	h.up(len(*h) - 1)
 }
@@ -36,7 +37,7 @@ func (h *timerHeap) stop(q *queuePair) {
 	}
 	s := *h
 	i, last := q.timer-1, len(s)-1
-	q.timer = 0
+	q.timer, q.timerAt = 0, 0
 	s[i], s[last] = s[last], timer{}
 	*h = s[:last]
 	if i < last {
@@ -87,7 +88,7 @@ func (h timerHeap) put(i int, e timer) {
 // setDeadline has onTimer called at t, and not before; 0 is never.
 func (q *queuePair) setDeadline(t time.Duration) {
 	q.deadline = t
-	if h := q.dev.timers; t != 0 && (q.timer == 0 || t < h[q.timer-1].at) {
+	if t != 0 && (q.timerAt == 0 || t < q.timerAt) {
 		q.dev.timers.set(q, t)
 	}
 }
