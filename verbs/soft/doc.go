@@ -95,7 +95,7 @@
 //     then less each, but at least 32.
 //   - A queue pair: 512 PSNs outstanding (requester); answers to as many READs and
 //     atomics as were agreed, twice that with repetitions, and to 512 FLUSHes;
-//     1,024 packets parked behind a FLUSH, and 16,384 for all queue pairs; 128
+//     512 packets parked behind a FLUSH, and 16,384 for all queue pairs; 128
 //     packets on the way of UC and UD (pace.go); one timer.
 //   - The connection manager: requests up to each listener's backlog, 1,024
 //     refusals (package cm), and 32 unread asynchronous events for each object.

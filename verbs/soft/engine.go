@@ -142,10 +142,8 @@ func (d *device) receive(k *fabric.Packet) (kept bool) {
 		q.onUnreliable(k, h)
 	case h.Opcode.Response():
 		q.onResponse(k, h)
-	case q.resp.sync != nil:
-		return q.park(k)
 	default:
-		q.onRequest(k, h)
+		return q.onRequest(k, h)
 	}
 	return false
 }

@@ -10,21 +10,26 @@ const (
 	// syncsAtOnce bounds the goroutines of a device that wait for the disk:
 	// each holds a thread meanwhile, and disks gain nothing from more.
 	syncsAtOnce = 8
-	// maxParked bounds the packets held behind a FLUSH: what an honest peer has
-	// outstanding, and what it repeats. maxParkedAll bounds them for all queue
-	// pairs of a device. More is dropped, and comes again.
-	maxParked    = 2 * windowPSNs
-	maxParkedAll = 16 * maxParked
+	// maxParked bounds the packets held behind a FLUSH: no more than an honest
+	// peer has outstanding. maxParkedAll bounds them for all queue pairs of a
+	// device: 32 full windows. More is dropped, and comes again.
+	maxParked    = windowPSNs
+	maxParkedAll = 32 * maxParked
 )
 
 // persistence is a persistent FLUSH whose pages are being written.
 //
 // Writing blocks for milliseconds, so it is kept out of the engine's turn: a
 // goroutine writes and hands the result back. Until then the responder of this
-// queue pair stands still. Request packets are held, in order, and so whatever
+// queue pair executes nothing. Request packets are held, in order, and so whatever
 // follows a FLUSH (an ATOMIC_WRITE that publishes what was flushed, above all)
 // is executed behind it, as rdma_rxe does, which writes in its responder. In
 // virtual time the engine writes itself, so that a run stays in one goroutine.
+//
+// A disk may be slower than the requester's timer, which then sends the FLUSH and
+// all behind it again, several times. Each request is held once; a repetition of
+// one that is held, or of the FLUSH, is dropped: the first is answered. Requests
+// from before the FLUSH are answered again at once.
 //
 //	            FLUSH                      pages written
 //	executing ────────> parking packets ─────────────────> answered, executes what it parked
@@ -84,15 +89,24 @@ func (d *device) takeSynced() {
 	}
 }
 
-// park keeps a request packet for later, and tells whether it did.
-func (q *queuePair) park(k *fabric.Packet) bool {
+// park keeps a request packet for later, and reports whether it did. A packet
+// that is not behind the last one held is a repetition, or out of order: when
+// what is held is executed, a PSN that is missing there is asked for.
+func (q *queuePair) park(k *fabric.Packet, psn uint64) bool {
 	r := &q.resp
+	last := r.expected // the FLUSH
+	if len(r.parked) > 0 {
+		last = r.lastParked
+	}
+	if psn <= last {
+		return false
+	}
 	if len(r.parked) >= maxParked || q.dev.parked >= maxParkedAll {
 		q.dev.counters.Unparked++
 		return false
 	}
 	q.dev.parked++
-	r.parked = append(r.parked, k)
+	r.parked, r.lastParked = append(r.parked, k), psn
 	return true
 }
 
@@ -107,7 +121,7 @@ func (q *queuePair) executeParked() {
 		r.parked[n] = nil
 		q.dev.parked--
 		if _, err := wire.Parse(k.Header(), h); err == nil { // as it was when it came
-			q.onRequest(k, h)
+			q.onRequest(k, h) // keeps nothing: no FLUSH is being written
 		}
 		k.Release()
 	}

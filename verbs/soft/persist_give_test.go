@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -15,6 +16,132 @@ import (
 type returned struct{ n atomic.Int64 }
 
 func (r *returned) PacketDone(*fabric.Packet) { r.n.Add(1) }
+
+// sendBehind sends n FLUSHes to b behind the one that is outstanding, with a PSN
+// missing between, so that none is executed. holder, if there is one, is told when
+// they are given back.
+func (p *pool) sendBehind(n int, holder fabric.Holder) {
+	q := p.w.a.qp
+	q.dev.exclusive(func() {
+		for i := range n {
+			k := q.dev.p.Get()
+			k.Holder = holder
+			q.transmit(k, &wire.Header{Opcode: wire.RCFlush, PSN: narrow(q.req.acked + 2 + uint64(i)), FlushPlacement: 1, RKey: p.mr.RKey(), VA: p.arena.Addr()})
+		}
+	})
+}
+
+// answersTo has a send n packets, by send in its engine, and waits until b has acted
+// on them. It returns how many packets b has sent meanwhile.
+func (p *pool) answersTo(n int, send func()) uint64 {
+	p.w.t.Helper()
+	d := p.w.b.ctx.dev
+	before := d.p.Stats() // between turns
+	p.w.a.qp.dev.exclusive(send)
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); runtime.Gosched() {
+		if s := d.p.Stats(); s.RxPackets == before.RxPackets+uint64(n) {
+			return s.TxPackets - before.TxPackets
+		}
+	}
+	p.w.t.Fatalf("b has taken %d packets, want %d", d.p.Stats().RxPackets-before.RxPackets, n)
+	return 0
+}
+
+// repeat has a send again what is outstanding, n packets, as often as a requester
+// tries. It returns how many packets b has sent meanwhile.
+func (p *pool) repeat(n int) (answers uint64) {
+	p.w.t.Helper()
+	const retries = 7
+	q := p.w.a.qp
+	for range retries {
+		answers += p.answersTo(n, func() {
+			q.req.seek(q.sq.Load(), q.req.acked)
+			q.dev.activate(q)
+		})
+	}
+	return answers
+}
+
+// Rule: a request that comes again while a FLUSH is being written is parked once,
+// the FLUSH itself not at all; nobody's repetitions take the room of others'
+// requests. What was executed before the FLUSH is acknowledged at once.
+func TestRequestsAreParkedOnce(t *testing.T) {
+	p := newPool(t, true)
+	w := p.w
+	r := &ranges{gate: make(chan error)}
+	r.install(p)
+	at := p.arena.Addr()
+	w.b.recv(9, w.b.sge(0, 100))
+	w.a.mustPostExtended(
+		w.a.writeWR(1, 100, at, p.mr.RKey()),
+		w.a.flushWR(2, at, p.mr.RKey(), 100, verbs.FlushPersistent, verbs.FlushRange),
+		w.a.readWR(3, 3000, at, p.mr.RKey()),
+		w.a.atomicWR(4, at+4096, p.mr.RKey(), 42),
+		w.a.flushWR(5, at+4096, p.mr.RKey(), 8, verbs.FlushPersistent, verbs.FlushRange),
+		w.a.send(6, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, 100)))
+	w.a.ok(w.a.want(w.a.scq, 1), 1)
+	p.awaitParked(4)
+	if n := p.repeat(5); n != 0 {
+		t.Errorf("%d answers while the FLUSH is being written", n)
+	}
+	p.awaitParked(4)
+	q := w.a.qp
+	if n := p.answersTo(1, func() { // as if the WRITE's acknowledgement had been lost
+		h := wire.Header{Opcode: wire.RCWriteOnly, PSN: narrow(q.req.acked - 1), AckReq: true, VA: at, RKey: p.mr.RKey()}
+		q.transmit(q.dev.p.Get(), &h)
+	}); n != 1 {
+		t.Errorf("%d acknowledgements of a WRITE that was executed before the FLUSH, want 1", n)
+	}
+	r.gate <- nil
+	w.a.ok(w.a.want(w.a.scq, 3), 2)
+	p.awaitParked(1)
+	p.repeat(2)
+	p.awaitParked(1)
+	r.gate <- nil
+	w.a.ok(w.a.want(w.a.scq, 2), 5)
+	w.b.ok(w.b.want(w.b.rcq, 1), 9)
+}
+
+// Rule: a request that was lost behind a FLUSH that is being written is asked for
+// when the pages are written, without the requester's timer.
+func TestWhatIsLostBehindAFlushIsAskedFor(t *testing.T) {
+	p := newPool(t, true)
+	w := p.w
+	r := &ranges{gate: make(chan error)}
+	r.install(p)
+	at := p.arena.Addr()
+	w.fab.SetLink(w.a.gid, w.b.gid, fabric.Link{Rules: []fabric.Rule{{Opcodes: []wire.Opcode{wire.RCAtomicWrite}, From: 1, To: 1, Drop: true}}})
+	w.a.mustPostExtended(
+		w.a.flushWR(1, at, p.mr.RKey(), 8, verbs.FlushPersistent, verbs.FlushRange),
+		w.a.atomicWR(2, at, p.mr.RKey(), 42),
+		w.a.writeWR(3, 8, at+8, p.mr.RKey()))
+	p.awaitParked(1)
+	r.gate <- nil
+	w.a.ok(w.a.want(w.a.scq, 3), 1)
+}
+
+// Rule: what was parked and then dropped, behind a SEND that found no receive, is
+// parked again behind the next FLUSH.
+func TestWhatWasDroppedIsParkedAgain(t *testing.T) {
+	p := newPool(t, true)
+	w := p.w
+	r := &ranges{gate: make(chan error)}
+	r.install(p)
+	at := p.arena.Addr()
+	w.a.mustPostExtended(
+		w.a.flushWR(1, at, p.mr.RKey(), 8, verbs.FlushPersistent, verbs.FlushRange),
+		w.a.send(2, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, 8)),
+		w.a.flushWR(3, at, p.mr.RKey(), 8, verbs.FlushPersistent, verbs.FlushRange),
+		w.a.writeWR(4, 8, at, p.mr.RKey()))
+	p.awaitParked(3)
+	r.gate <- nil
+	w.a.ok(w.a.want(w.a.scq, 1), 1) // in the turn that dropped the rest
+	w.b.recv(9, w.b.sge(0, 8))
+	w.a.ok(w.a.want(w.a.scq, 1), 2)
+	p.awaitParked(1)
+	r.gate <- nil
+	w.a.ok(w.a.want(w.a.scq, 2), 3)
+}
 
 // TestParkedPacketsAreGivenBack: what was parked behind a FLUSH is given back
 // once, executed or dropped: senders may wait for it.
@@ -28,14 +155,7 @@ func TestParkedPacketsAreGivenBack(t *testing.T) {
 		p.awaitParked(0)
 		const n = 5
 		var back returned
-		w.a.qp.dev.exclusive(func() {
-			for range n { // the FLUSH comes again
-				h := wire.Header{Opcode: wire.RCFlush, PSN: narrow(w.a.qp.req.acked), FlushPlacement: 1, RKey: p.mr.RKey(), VA: p.arena.Addr()}
-				k := w.a.qp.dev.p.Get()
-				k.Holder = &back
-				w.a.qp.transmit(k, &h)
-			}
-		})
+		p.sendBehind(n, &back)
 		p.awaitParked(n)
 		if got := back.n.Load(); got != 0 {
 			t.Fatalf("%d parked packets were given back before the pages were written", got)
@@ -63,9 +183,10 @@ func TestSyncsThatEndTogether(t *testing.T) {
 	b := *w.b
 	other.qp, b.qp = w.a.newQP(w.a.qp.granted), w.b.newQP(w.b.qp.granted)
 	t.Cleanup(func() { must(t, other.qp.Close()); must(t, b.qp.Close()) })
-	(&world{t: t, fab: w.fab, p: w.p, a: &other, b: &b}).connect(options{real: true, mtu: verbs.MTU1024, attr: func(a *verbs.QPAttr) { a.AccessFlags = persistent }})
+	(&world{t: t, fab: w.fab, p: w.p, a: &other, b: &b}).connect(options{real: true, mtu: verbs.MTU1024, attr: persistentAttr})
 	d := w.b.ctx.dev
 	gate := make(chan error, 2)
+	t.Cleanup(func() { close(gate) })
 	var ended atomic.Int32
 	d.exclusive(func() {
 		d.syncRange = func(*mem.Arena, uint64, int) error {
@@ -99,7 +220,6 @@ func TestEveryCloseOfARegionWaits(t *testing.T) {
 	w := p.w
 	r := &ranges{gate: make(chan error, 1)}
 	r.install(p)
-	t.Cleanup(func() { close(r.gate) })
 	mr := p.mr.(*memoryRegion)
 	w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr(), mr.RKey(), 8, verbs.FlushPersistent, 0))
 	p.awaitParked(0)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/verbs"
-	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 const persistent = allAccess | verbs.AccessFlushGlobal | verbs.AccessFlushPersistent | verbs.AccessMWBind
@@ -26,8 +25,12 @@ type pool struct {
 	mr    verbs.MR
 }
 
-// newPool makes one of 64 KiB, closed with the test; the queue pairs permit all
-// that regions do.
+// persistentAttr has the queue pairs permit all that regions do. No timer ends a
+// request: the tests hold a FLUSH for as long as they like, and disks are slow.
+// What is repeated these tests repeat themselves.
+func persistentAttr(a *verbs.QPAttr) { a.AccessFlags, a.Timeout = persistent, 0 }
+
+// newPool makes one of 64 KiB, closed with the test.
 func newPool(t *testing.T, real bool) *pool {
 	if !mem.FileSupported {
 		if caps := memoryCaps(); caps&verbs.CapFlushPersistent != 0 {
@@ -35,7 +38,7 @@ func newPool(t *testing.T, real bool) *pool {
 		}
 		t.Skip("this build cannot map files; that the device says so was checked")
 	}
-	w := newWorld(t, options{real: real, access: allAccess, attr: func(a *verbs.QPAttr) { a.AccessFlags = persistent }})
+	w := newWorld(t, options{real: real, access: allAccess, attr: persistentAttr})
 	p := &pool{w: w, path: filepath.Join(t.TempDir(), "pool")}
 	var err error
 	p.arena, err = mem.MapFile(p.path, 1<<16)
@@ -53,11 +56,14 @@ func newPool(t *testing.T, real bool) *pool {
 type ranges struct {
 	mu   sync.Mutex
 	seen [][2]uint64 // offset and length
-	gate chan error  // nil: at once
+	gate chan error  // nil: at once; closed with the test
 	done atomic.Int32
 }
 
 func (r *ranges) install(p *pool) {
+	if r.gate != nil {
+		p.w.t.Cleanup(func() { close(r.gate) }) // or closing the region would wait for ever
+	}
 	p.w.b.ctx.dev.exclusive(func() {
 		d := p.w.b.ctx.dev
 		d.syncRange = func(a *mem.Arena, addr uint64, n int) error {
@@ -237,6 +243,7 @@ func TestClosingUnderAPersistentFlush(t *testing.T) {
 	r.install(p)
 	w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr(), p.mr.RKey(), 8, verbs.FlushPersistent, 0),
 		w.a.writeWR(2, 100, p.arena.Addr(), p.mr.RKey()))
+	p.awaitParked(1)
 	must(t, w.b.qp.Close())
 	if n := len(w.b.qp.resp.parked); n != 0 || w.b.qp.resp.sync != nil {
 		t.Fatalf("a destroyed queue pair keeps %d packets", n)
@@ -271,7 +278,7 @@ func TestStaleSyncConcludesNothing(t *testing.T) {
 		for _, e := range []*peer{w.a, w.b} {
 			must(t, e.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
 		}
-		w.connect(options{real: true, mtu: verbs.MTU1024, attr: func(a *verbs.QPAttr) { a.AccessFlags = persistent }})
+		w.connect(options{real: true, mtu: verbs.MTU1024, attr: persistentAttr})
 		if again {
 			w.a.mustPostExtended(w.a.flushWR(2, p.arena.Addr(), p.mr.RKey(), 8, verbs.FlushPersistent, 0))
 			p.awaitParked(0)
@@ -304,12 +311,7 @@ func TestParkedPacketsAreBounded(t *testing.T) {
 	r := &ranges{gate: make(chan error)}
 	r.install(p)
 	w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr(), p.mr.RKey(), 8, verbs.FlushPersistent, 0))
-	w.a.qp.dev.exclusive(func() {
-		for range maxParked + 100 {
-			h := wire.Header{Opcode: wire.RCFlush, PSN: narrow(w.a.qp.req.acked), FlushPlacement: 1, RKey: p.mr.RKey(), VA: p.arena.Addr()}
-			w.a.qp.transmit(w.a.qp.dev.p.Get(), &h)
-		}
-	})
+	p.sendBehind(maxParked+100, nil)
 	p.awaitParked(maxParked)
 	r.gate <- nil
 	w.a.ok(w.a.want(w.a.scq, 1), 1)
@@ -324,7 +326,7 @@ func TestParkedPacketsOfADeviceAreBounded(t *testing.T) {
 		d.parked = maxParkedAll - 1
 		for i := range 2 {
 			k := d.p.Get()
-			if kept := q.park(k); kept != (i == 0) {
+			if kept := q.park(k, q.resp.expected+1+uint64(i)); kept != (i == 0) {
 				t.Errorf("packet %d of %d was kept: %v", d.parked, maxParkedAll, kept)
 			}
 			if i > 0 {

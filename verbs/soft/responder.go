@@ -67,8 +67,9 @@ type responder struct {
 	atomics    []atomicResult
 	nextAtomic int
 
-	sync   *persistence     // nil, or the FLUSH that is waited for
-	parked []*fabric.Packet // came behind it
+	sync       *persistence     // nil, or the FLUSH that is waited for
+	parked     []*fabric.Packet // came behind it, by PSN, each PSN once
+	lastParked uint64           // PSN of the last in parked, if there is one
 }
 
 // answer is a READ response or the answer of an atomic, still to send. FLUSH and
@@ -135,27 +136,31 @@ func (q *queuePair) listens() bool {
 	return false
 }
 
-// onRequest takes a request packet.
-func (q *queuePair) onRequest(k *fabric.Packet, h *wire.Header) {
+// onRequest takes a request packet. It reports whether the packet is kept, to be
+// released later.
+func (q *queuePair) onRequest(k *fabric.Packet, h *wire.Header) (kept bool) {
 	r := &q.resp
 	if !r.established {
 		q.establish()
 	}
 	if r.refused {
-		return
+		return false
 	}
 	psn := extend(h.PSN, r.expected)
 	switch {
+	case psn < r.expected:
+		q.onDuplicate(h, psn)
+	case r.sync != nil:
+		return q.park(k, psn)
 	case psn > r.expected:
 		if !r.waiting {
 			r.waiting = true
 			q.sendNak(wire.Nak(wire.NakSequence), r.expected)
 		}
-	case psn < r.expected:
-		q.onDuplicate(h, psn)
 	default:
 		q.onExpected(k, h, psn)
 	}
+	return false
 }
 
 // establish notes that the peer sends: in RTR that is COMM_EST. The connection
