@@ -43,8 +43,8 @@ func (rt *Runtime) Close(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNilContext
 	}
-	after, cancel := extend(ctx, rt.cfg.grace)
-	defer cancel()
+	after, end := extend(ctx, rt.cfg.grace)
+	defer end()
 	var errs []error
 	made := true
 	select {
@@ -102,11 +102,13 @@ func (rt *Runtime) closeAll(ctx, after context.Context) error {
 	return errors.Join(errs...)
 }
 
-// extend is a context that ends d after ctx. Of ctx it asks the channel only.
-func extend(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	done := ctx.Done()
+// extend is a context that ends d after ctx, or when end is called, which leaves no
+// goroutine behind. Of ctx it asks the channel only.
+func extend(ctx context.Context, d time.Duration) (_ context.Context, end func()) {
+	done, ended := ctx.Done(), make(chan struct{})
 	longer, cancel := context.WithCancel(context.Background())
 	go func() {
+		defer close(ended)
 		defer cancel()
 		select {
 		case <-longer.Done():
@@ -118,7 +120,7 @@ func extend(ctx context.Context, d time.Duration) (context.Context, context.Canc
 		case <-time.After(d):
 		}
 	}()
-	return longer, cancel
+	return longer, func() { cancel(); <-ended }
 }
 
 // destroy gives back what Open made, children first, up to the first that
