@@ -30,38 +30,51 @@ package reactor
 // attend calls fn, which calls user code one after the other and may be called again if
 // one of them does not return: it then goes on with the next.
 func (r *Reactor) attend(fn func()) {
+	outer := r.blamed
+	r.blamed = noQueue
 	if r.calling {
 		beside(func() {
 			for !r.attempt(fn, true) {
 			}
 		})
-		return
+	} else {
+		r.calling = true
+		for !r.attempt(fn, false) {
+		}
+		r.calling = false
 	}
-	r.calling = true
-	for !r.attempt(fn, false) {
-	}
-	r.calling = false
+	r.blamed = outer
 }
 
 // attempt calls fn and reports whether it returned. If its goroutine ends, the rest is
 // done when it does: all of fn, and unless it is within another, the turn is given up.
-func (r *Reactor) attempt(fn func(), within bool) (returned bool) {
+func (r *Reactor) attempt(fn func(), within bool) bool {
+	ended := true
 	defer func() {
-		if returned {
-			return
+		if ended {
+			beside(func() {
+				for !r.attempt(fn, within) {
+				}
+				if !within {
+					r.calling = false
+					r.tok.Leave()
+				}
+			})
 		}
+	}()
+	returned := r.catch(fn)
+	ended = false
+	return returned
+}
+
+// catch calls fn and reports whether it returned. It is not a part of attempt because
+// Goexit goes on after a panic of a deferred function is recovered, and only what was
+// deferred further up the stack is called then.
+func (r *Reactor) catch(fn func()) (returned bool) {
+	defer func() {
 		if v := recover(); v != nil {
 			r.failedBy(Recovered(v, r.cfg.OnPanic))
-			return
 		}
-		beside(func() {
-			for !r.attempt(fn, within) {
-			}
-			if !within {
-				r.calling = false
-				r.tok.Leave()
-			}
-		})
 	}()
 	fn()
 	return true

@@ -45,36 +45,32 @@ func (r *Reactor) serveCallbacks() {
 // runCallbacks runs what is in the queue.
 func (r *Reactor) runCallbacks() { r.callAll(r.callbacks.queue.TakeAll()) }
 
-// callAll calls c and those behind it.
+// callAll calls c and those behind it, also if one of them ends this goroutine: then the
+// others are called before it ends.
 func (r *Reactor) callAll(c *call) {
+	defer func() {
+		if c != nil {
+			rest := c
+			beside(func() { r.callAll(rest) })
+		}
+	}()
 	for c != nil {
-		c = r.callSome(c)
+		r.callSome(&c)
 	}
 }
 
-// callSome calls c and those behind it, and returns those behind one that panics. If one
-// ends this goroutine, those behind it are called before it ends.
-func (r *Reactor) callSome(c *call) (left *call) {
-	returned := false
+// callSome calls what is left, up to one that panics. It is not a part of callAll for the
+// reason that catch has.
+func (r *Reactor) callSome(left **call) {
 	defer func() {
-		if returned {
-			return
-		}
-		left = c
 		if v := recover(); v != nil {
 			Recovered(v, r.cfg.OnPanic)
-			return
 		}
-		rest := c
-		beside(func() { r.callAll(rest) })
 	}()
-	for c != nil {
-		fn := c.fn
-		c = c.hook.Unlink() // before: it may be queued again while it runs
-		fn()
+	for c := *left; c != nil; c = *left {
+		*left = c.hook.Unlink() // before: it may be queued again while it runs
+		c.fn()
 	}
-	returned = true
-	return nil
 }
 
 // Callback queues user code for the reactor's callback goroutine, where it runs

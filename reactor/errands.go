@@ -63,7 +63,6 @@ func (r *Reactor) Run() (after func()) {
 	} else {
 		r.woken = append(r.woken, r.sleep.Take()...)
 	}
-	r.blamed = noQueue
 	r.attend(r.toRun)
 	if r.cfg.Stepped && !r.callbacks.Empty() {
 		return r.runCallbacks
@@ -117,18 +116,15 @@ func (r *Reactor) afterClose() {
 	}
 }
 
+// leftovers does what was pushed too late for the loop. User code on it does not reach
+// this goroutine, which may be Close's.
 func (r *Reactor) leftovers() {
-	returned := false
-	defer func() {
-		if !returned { // a function ended this goroutine
-			go r.leftovers()
-		}
-	}()
 	r.withTurn(func() {
-		r.runCalls()
-		r.runTasks()
+		r.attend(func() {
+			r.runCalls()
+			r.runTasks()
+		})
 	})
-	returned = true
 }
 
 // Do runs fn holding the turn and waits for it. When ctx ends first fn still

@@ -20,14 +20,17 @@ func (s rudeSink) Complete(reactor.Turn, reactor.Completion, error) { s() }
 // seen is called for each panic that Config.OnPanic takes.
 func eachRude(t *testing.T, test func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError)) {
 	for name, cfg := range manners {
-		for how, rude := range map[string]func(){"panic": func() { panic(errRude) }, "goexit": runtime.Goexit} {
+		for how, rude := range map[string]func(){
+			"panic": func() { panic(errRude) }, "goexit": runtime.Goexit,
+			"panic while goexit": func() { defer func() { panic(errRude) }(); runtime.Goexit() },
+		} {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				seen := make(chan *reactor.PanicError, 16)
 				cfg := cfg
 				cfg.OnPanic = func(e *reactor.PanicError) { seen <- e }
-				panics := 0
-				if how == "panic" {
-					panics = 1
+				panics := 1
+				if how == "goexit" {
+					panics = 0
 				}
 				test(t, cfg, rude, panics, seen)
 			})
@@ -148,5 +151,47 @@ func TestSteppedUserCodeThatDoesNotReturn(t *testing.T) {
 			t.Errorf("%d functions were called, want 3", called)
 		}
 		took(t, seen, panics*3)
+	})
+}
+
+// Rule: a function that panics fails no queue, though a sink of one was called before it in
+// the same errand.
+func TestAPanicFailsNoQueueThatWasCalledBefore(t *testing.T) {
+	for _, cfg := range manners {
+		seen := make(chan *reactor.PanicError, 1)
+		cfg.OnPanic = func(e *reactor.PanicError) { seen <- e }
+		a, b := pair(t, cfg, reactor.QueueConfig{})
+		check(t, a.r.Do(bounded(t), func() {
+			a.r.Defer(func() { a.q.Tell(rudeSink(func() {})) })
+			a.r.Defer(func() { panic(errRude) })
+		}))
+		took(t, seen, 1)
+		check(t, a.r.Do(bounded(t), func() {}))
+		try(t, a.q.Err())
+		a.close(t)
+		b.close(t)
+	}
+}
+
+// Rule: what a function does that comes after Close is OnPanic's and its own goroutine's,
+// as before.
+func TestFunctionsAfterCloseThatDoNotReturn(t *testing.T) {
+	eachRude(t, func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError) {
+		a, b := pair(t, cfg, reactor.QueueConfig{})
+		b.close(t)
+		a.close(t)
+		const n = 3
+		called := make(chan int, n)
+		for i := range n {
+			a.r.Defer(func() { called <- i; rude() })
+		}
+		for range n {
+			select {
+			case <-called:
+			case <-bounded(t).Done():
+				t.Fatal("a function was not called")
+			}
+		}
+		took(t, seen, panics*n)
 	})
 }
