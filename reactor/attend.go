@@ -31,7 +31,7 @@ package reactor
 // one of them does not return: it then goes on with the next.
 func (r *Reactor) attend(fn func()) {
 	outer := r.blamed
-	r.blamed = noQueue
+	r.blamed = nil
 	if r.calling {
 		beside(func() {
 			for !r.attempt(fn, true) {
@@ -82,9 +82,9 @@ func (r *Reactor) catch(fn func()) (returned bool) {
 
 // failedBy fails the queue whose sink has panicked; its owner is told when fn goes on.
 func (r *Reactor) failedBy(e *PanicError) {
-	q := r.lookup(r.blamed)
-	r.blamed = noQueue
-	if q == nil {
+	q := r.blamed
+	r.blamed = nil
+	if q == nil || q.released {
 		return
 	}
 	outer := r.inTurn

@@ -84,7 +84,7 @@ func (q *Queue) succeeded(i uint32) {
 	}
 	var c *Completion
 	if sl.sink != nil {
-		o := r.note(q.id)
+		o := r.note(q)
 		o.sink, sl.sink = sl.sink, nil
 		c = &o.c
 	} else {
@@ -182,7 +182,7 @@ func (q *Queue) finish(i uint32, c Completion, err error) {
 	switch r := q.r; {
 	case sl.kind == KindMarker:
 	case sl.sink != nil:
-		o := r.note(q.id)
+		o := r.note(q)
 		o.sink, o.c, o.err = sl.sink, c, err
 	default:
 		p := sl.seat.Promise()

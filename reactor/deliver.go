@@ -8,17 +8,14 @@ import (
 // not published.
 type delivery = futures.Promise[Completion]
 
-// outcome is a result for a sink. Free ones have no sink or err.
+// outcome is a result for a sink. Free ones have no sink, err or queue.
 type outcome struct {
 	sink  Sink
 	c     Completion
 	err   error
 	after int32  // of Reactor.out that come before it
-	queue uint32 // whose operation it was, or noQueue
+	queue *Queue // whose operation it was; nil: of none
 }
-
-// noQueue is the queue of an outcome that is of none: queues are numbered from 0.
-const noQueue = maxQueues
 
 // notice is a notification of a queue's owner in a sink's place.
 type notice func()
@@ -49,7 +46,7 @@ func (r *Reactor) tell() {
 			r.told++
 			sink, err := o.sink, o.err
 			r.blamed = o.queue
-			o.sink, o.err = nil, nil
+			o.sink, o.err, o.queue = nil, nil, nil
 			if r.here.turn.r == nil { // again, where a sink delivered
 				r.here.open(r)
 			}
@@ -71,23 +68,23 @@ func (r *Reactor) tell() {
 	r.telling = false
 }
 
-// note adds an outcome that waits to be delivered, of the queue with that number. It is
-// filled in at once: the next one may move it.
-func (r *Reactor) note(queue uint32) *outcome {
+// note adds an outcome that waits to be delivered, of q (nil: of none). It is filled
+// in at once: the next one may move it.
+func (r *Reactor) note(q *Queue) *outcome {
 	n := len(r.outcomes)
 	if n == cap(r.outcomes) {
 		r.outcomes = append(r.outcomes, outcome{})
 	}
 	r.outcomes = r.outcomes[:n+1]
 	o := &r.outcomes[n]
-	o.after, o.queue = int32(len(r.out)), queue
+	o.after, o.queue = int32(len(r.out)), q
 	return o
 }
 
 // notify has fn called after what has ended before it: at once, or at the end
 // of the turn.
 func (r *Reactor) notify(fn func()) {
-	r.note(noQueue).sink = notice(fn)
+	r.note(nil).sink = notice(fn)
 	if !r.inTurn {
 		r.deliver()
 	}
@@ -96,21 +93,15 @@ func (r *Reactor) notify(fn func()) {
 // Tell has fn, which is user code, called holding the turn: at the end of the turn, or at
 // once between turns. What fn does, panic and runtime.Goexit included, does not reach
 // the caller. It allocates. Holder only.
-func (r *Reactor) Tell(fn func()) { r.toBeTold(noQueue, notice(fn)) }
+func (r *Reactor) Tell(fn func()) { r.toBeTold(nil, notice(fn)) }
 
 // Tell has s called with no completion, after what has ended before it, as if it were an
 // operation's of this queue: if s panics, the queue fails (Config.OnPanic). It does not
 // allocate. Holder only.
-func (q *Queue) Tell(s Sink) {
-	id := q.id
-	if q.released { // the number may be another queue's
-		id = noQueue
-	}
-	q.r.toBeTold(id, s)
-}
+func (q *Queue) Tell(s Sink) { q.r.toBeTold(q, s) }
 
-func (r *Reactor) toBeTold(queue uint32, s Sink) {
-	r.note(queue).sink = s
+func (r *Reactor) toBeTold(q *Queue, s Sink) {
+	r.note(q).sink = s
 	if !r.inTurn && !r.telling {
 		r.deliver()
 	}

@@ -73,7 +73,7 @@ type Reactor struct {
 	inTurn                 bool          // results are kept for the end of the turn
 	calling                bool          // what somebody further up the stack called runs (attend.go)
 	telling                bool          // tell runs: what is noted is told
-	blamed                 uint32        // the queue whose sink is being called, or noQueue
+	blamed                 *Queue        // whose sink is being called; nil: no queue's
 	toTell, toRun          func()        // tell and run, as values: made once
 	out                    []delivery    // what has ended
 	delivered              int           // of out
