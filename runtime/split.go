@@ -73,6 +73,19 @@ func (m *multi) Complete(t Turn, r Result, err error) {
 	m.done(t)
 }
 
+// posted says that no more parts come. If all have completed, a sink is called in a turn,
+// as after the last part: not on the goroutine of the poster, who would have its panics.
+func (m *multi) posted(c *Conn) {
+	if m.sink == nil {
+		m.done(Turn{})
+		return
+	}
+	if m.left.Add(-1) == 0 {
+		m.left.Store(1) // the turn's
+		c.sh.r.Defer(func() { c.q.Tell(m) })
+	}
+}
+
 func (m *multi) done(t Turn) {
 	if m.left.Add(-1) > 0 {
 		return
@@ -113,22 +126,12 @@ func (c *Conn) split(ctx context.Context, op verbs.WROpcode, locals []Slice, rem
 		f.Discard()
 		return Future{}, asked.Why(ctx, err)
 	}
-	defer c.posted(m) // whatever the context does
+	defer m.posted(c) // whatever the context does
 	if err != nil && m.failed.CompareAndSwap(nil, &err) {
 		why := asked.Why(ctx, err)
 		m.failed.Store(&why)
 	}
 	return f, nil
-}
-
-// posted ends the poster's part in m. A sink is told by the reactor, as any is.
-func (c *Conn) posted(m *multi) {
-	if m.sink == nil {
-		m.done(Turn{})
-	} else if m.left.Add(-1) == 0 {
-		m.left.Store(1)
-		c.sh.r.Defer(func() { c.q.Tell(m) })
-	}
 }
 
 func (c *Conn) pieces(asked reactor.Asked, m *multi, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32) (posted int, err error) {
