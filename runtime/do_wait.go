@@ -24,20 +24,18 @@ func (c *Conn) DoWait(ctx context.Context, ops []Op, rs []Result) (n int, err er
 	if rs != nil && len(rs) < len(ops) {
 		return 0, fmt.Errorf("%w: room for %d results of %d operations", reactor.ErrRequest, len(rs), len(ops))
 	}
-	if len(ops) == 0 {
-		return 0, nil
-	}
 	asked, err := reactor.Ask(ctx)
-	if err != nil {
+	if err != nil || len(ops) == 0 {
 		return 0, err
 	}
 	j := joints.Get().(*joint)
-	all, _, refused := j.start(ctx, c, ops, rs != nil, j)
+	all, _, refused := j.start(asked, c, ops, rs != nil, j)
 	if _, err := all.Await(asked); err != nil {
 		all.Discard() // and the joint is left to the operations that are out
 		return 0, asked.Why(ctx, err)
 	}
-	return j.over(rs, refused)
+	n, err = j.over(rs, refused)
+	return n, asked.Why(ctx, err)
 }
 
 // joint is the sink of operations that somebody waits for together.
@@ -48,7 +46,6 @@ func (c *Conn) DoWait(ctx context.Context, ops []Op, rs []Result) (n int, err er
 // Until it is settled, which publishes it, all is the holder's, but what open sets before
 // the first operation is submitted.
 type joint struct {
-	r      *reactor.Reactor
 	all    futures.Promise[Result]
 	of     int // how many are to end
 	done   int // have ended
@@ -65,7 +62,7 @@ var joints = sync.Pool{New: func() any { return new(joint) }}
 // future is settled when all have ended that were started; who gives up waiting for it must
 // not call over.
 func (j *joint) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink Sink) (all Future, started int, refused error) {
-	j.open(c.sh.r, len(ops), keep)
+	j.open(len(ops), keep)
 	pool, driver := c.Futures()
 	j.all, all = pool.New(driver)
 	started, refused = c.startAll(ctx, ops, nil, sink)
@@ -92,8 +89,8 @@ func (j *joint) over(rs []Result, refused error) (n int, err error) {
 	return n, err
 }
 
-func (j *joint) open(r *reactor.Reactor, of int, keep bool) {
-	j.r, j.of, j.done, j.err = r, of, 0, nil
+func (j *joint) open(of int, keep bool) {
+	j.of, j.done, j.err = of, 0, nil
 	j.rs, j.ended = j.rs[:0], j.ended[:0]
 	if keep {
 		j.rs = slices.Grow(j.rs, of)[:of]
@@ -103,15 +100,7 @@ func (j *joint) open(r *reactor.Reactor, of int, keep bool) {
 }
 
 // Complete implements Sink.
-func (j *joint) Complete(t Turn, r Result, err error) {
-	if t == (Turn{}) { // the last piece of a large one ended before it was known to be the last
-		j.r.Defer(func() { j.complete(r, err) })
-		return
-	}
-	j.complete(r, err)
-}
-
-func (j *joint) complete(r Result, err error) {
+func (j *joint) Complete(_ Turn, r Result, err error) {
 	switch i := int(r.Tag); {
 	case err != nil:
 		if j.err == nil || i < j.failed {

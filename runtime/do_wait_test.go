@@ -108,30 +108,6 @@ func TestDoWaitIsGivenUp(t *testing.T) {
 	mustClose(t, far)
 }
 
-// Rule: a result that comes on another goroutine than the holder's, as that of a large
-// operation may, is counted holding the turn, where the others are.
-func TestDoWaitCountsHoldingTheTurn(t *testing.T) {
-	a, _ := connected(t, Config{})
-	j := new(joint)
-	j.open(a.sh.r, 1, true)
-	pool, driver := a.Futures()
-	var all Future
-	j.all, all = pool.New(driver)
-	if err := a.sh.r.Do(testContext(t), func() {
-		back := make(chan struct{})
-		go func() { j.Complete(Turn{}, Result{Bytes: 8}, nil); close(back) }()
-		<-back
-		if j.done != 0 || all.Settled() {
-			t.Error("it was counted beside the holder")
-		}
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := all.Await(testContext(t)); err != nil || !j.ended[0] || j.rs[0].Bytes != 8 {
-		t.Errorf("it came to %v, %v: %v", j.ended, j.rs, err)
-	}
-}
-
 // Rule: messages for which there is no credit have those before them posted, which bring
 // it: nobody else would. (DoWait stood still for a second for each round of credits.)
 func TestDoWaitOfMoreThanThePeerHasReceives(t *testing.T) {

@@ -195,8 +195,9 @@ func (c *Conn) transferWait(ctx context.Context, op verbs.WROpcode, local *Slice
 		return Result{}, err
 	}
 	if local.Len() > c.oneWR {
-		f, err := c.split(ctx, op, []Slice{*local}, *remote, 0, way{manner: reactor.Quiet})
-		return awaitPosted(ctx, f, err)
+		return postedWait(ctx, func(asked reactor.Asked) (Future, error) {
+			return c.split(asked, op, []Slice{*local}, *remote, 0, way{manner: reactor.Quiet})
+		})
 	}
 	asked, err := reactor.Ask(ctx)
 	if err != nil {

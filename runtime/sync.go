@@ -33,19 +33,24 @@ func (c *Conn) ReadWait(ctx context.Context, local Slice, remote Remote) (Result
 //
 // Implements: ibv_post_send, SEND.
 func (c *Conn) SendWait(ctx context.Context, local Slice) (Result, error) {
-	f, err := c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSend}, way{manner: reactor.Quiet})
-	return awaitPosted(ctx, f, err)
+	return postedWait(ctx, func(asked reactor.Asked) (Future, error) {
+		return c.send(asked, []Slice{local}, reactor.Send{Opcode: verbs.WRSend}, way{manner: reactor.Quiet})
+	})
 }
 
-// awaitPosted waits for what was just posted, and gives the wait up when ctx
-// ends first.
-func awaitPosted(ctx context.Context, f Future, err error) (Result, error) {
+// postedWait waits for what post posts quietly, and gives the wait up when ctx ends first.
+// ctx is asked once, before: between post and Await nothing may happen that keeps the
+// goroutine from driving.
+func postedWait(ctx context.Context, post func(reactor.Asked) (Future, error)) (r Result, err error) {
+	asked, err := reactor.Ask(ctx)
 	if err != nil {
-		return Result{}, err
+		return r, err
 	}
-	r, err := f.Await(ctx) // if it does not return, the context's doing, the result is lost, and nothing else
-	if err != nil {
-		f.Discard() // nothing, if it was settled
+	f, err := post(asked)
+	if err == nil {
+		if r, err = f.Await(asked); err != nil {
+			f.Discard() // nothing, if it was settled
+		}
 	}
-	return r, err
+	return r, asked.Why(ctx, err)
 }

@@ -33,7 +33,10 @@ type rudeRig struct {
 // eachRude runs test for each manner of a reactor and for each way user code can end.
 func eachRude(t *testing.T, test func(t *testing.T, cfg Config, how string, rude func())) {
 	notOnDevice(t, "its devices are made for the test, and their ports go down")
-	ways := map[string]func(){"panic": func() { panic(errRude) }, "goexit": stdruntime.Goexit}
+	ways := map[string]func(){
+		"panic": func() { panic(errRude) }, "goexit": stdruntime.Goexit,
+		"panic while goexit": func() { defer func() { panic(errRude) }(); stdruntime.Goexit() },
+	}
 	for manner, cfg := range map[string]Config{
 		"driving": {}, "loop only": {NoCallerDriving: true}, "spinning": {Policy: reactor.PolicyThroughput},
 	} {
@@ -348,13 +351,13 @@ func TestUserCodeKeepsNothing(t *testing.T) {
 				}()
 				arrives(t, "the call of "+kind, called)
 				arrives(t, "the end of the goroutine", ended)
-				if how == "panic" {
+				if how != "goexit" {
 					e := arrives(t, "OnPanic", r.panics)
 					if e.Value != errRude || !errors.Is(e, errRude) || !strings.Contains(string(e.Stack), "eachRude") {
 						t.Errorf("OnPanic was given %v, from\n%s", e, e.Stack)
 					}
 				}
-				if k.fails && how == "panic" {
+				if k.fails && how != "goexit" {
 					arrives(t, "the end of the connection", r.a.Done())
 					if err := r.a.Err(); !errors.Is(err, errRude) {
 						t.Errorf("the connection ended with %v, want the panic", err)
