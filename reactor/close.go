@@ -19,14 +19,19 @@ import (
 // a released one had, and, with the context's, if goroutines had not left when ctx ended;
 // the context's, ErrNilContext; the device's.
 func (r *Reactor) Close(ctx context.Context) error {
-	if ctx == nil {
-		return ErrNilContext
+	w, err := Ask(ctx)
+	if err != nil {
+		return err
 	}
+	return w.Why(ctx, r.close(w))
+}
+
+func (r *Reactor) close(ctx Asked) error {
 	select {
 	case r.closing <- struct{}{}:
 		defer func() { <-r.closing }()
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-ctx:
+		return errGivenUp
 	}
 	if r.destroyed {
 		return nil

@@ -131,16 +131,16 @@ func (r *Reactor) leftovers() {
 // runs, later. Not from the turn. ErrClosed after Close, ErrNilContext. In a stepped
 // reactor it runs fn at once, on this goroutine.
 func (r *Reactor) Do(ctx context.Context, fn func()) error {
-	if ctx == nil {
-		return ErrNilContext
+	w, err := Ask(ctx)
+	if err != nil {
+		return err
 	}
 	if r.closed.Load() {
 		return ErrClosed
 	}
-	done := ctx.Done()
 	if r.cfg.Stepped {
-		if err := ctx.Err(); err != nil {
-			return err
+		if err := w.Err(); err != nil {
+			return w.Why(ctx, err)
 		}
 		r.withTurn(fn)
 		return nil
@@ -152,7 +152,7 @@ func (r *Reactor) Do(ctx context.Context, fn func()) error {
 	select {
 	case <-c.done:
 		return nil
-	case <-done:
-		return ctx.Err()
+	case <-w:
+		return w.Why(ctx, errGivenUp)
 	}
 }

@@ -83,23 +83,24 @@ func (rt *Runtime) closeAll(ctx, after context.Context) error {
 	shared := slices.Collect(maps.Keys(rt.shared))
 	rt.mu.Unlock()
 	var errs []error
-	for _, l := range listeners {
-		errs = append(errs, l.Close(ctx))
-	}
-	var wg sync.WaitGroup
-	closed := make([]error, len(conns))
-	for i, c := range conns {
-		wg.Go(func() { closed[i] = c.close(ctx, errRuntimeClosed) })
-	}
-	wg.Wait()
-	errs = append(errs, closed...)
-	for _, p := range packets {
-		errs = append(errs, p.close(ctx, errRuntimeClosed))
-	}
+	errs = append(errs, each(listeners, func(l *Listener) error { return l.Close(ctx) })...)
+	errs = append(errs, each(conns, func(c *Conn) error { return c.close(ctx, errRuntimeClosed) })...)
+	errs = append(errs, each(packets, func(p *PacketConn) error { return p.close(ctx, errRuntimeClosed) })...)
 	for _, s := range shared {
 		errs = append(errs, s.close(after))
 	}
 	return errors.Join(errs...)
+}
+
+// each closes all at once: each may wait some seconds after the context has ended.
+func each[T any](all []T, end func(T) error) []error {
+	var wg sync.WaitGroup
+	errs := make([]error, len(all))
+	for i, one := range all {
+		wg.Go(func() { errs[i] = end(one) })
+	}
+	wg.Wait()
+	return errs
 }
 
 // extend is a context that ends d after ctx, or when end is called, which leaves no

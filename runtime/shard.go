@@ -213,12 +213,13 @@ func (s *shard) closeLeft() (busy bool) {
 // close ends the shard. No identifier of any shard is being closed any more.
 func (s *shard) close(ctx context.Context) error {
 	if s.cm != nil {
-		var err error
-		if derr := s.r.Do(ctx, func() { err = s.closeCM() }); !errors.Is(derr, reactor.ErrClosed) {
-			err = errors.Join(derr, err)
-		}
-		if err != nil {
+		var left error // the turn's, which may come to it after the context's end
+		switch err := s.r.Do(ctx, func() { left = s.closeCM() }); {
+		case errors.Is(err, reactor.ErrClosed): // by an earlier call
+		case err != nil:
 			return err
+		case left != nil:
+			return left
 		}
 	}
 	if s.r != nil {

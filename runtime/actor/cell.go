@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/reactor"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
@@ -75,13 +76,17 @@ func (c *cell[M]) takeRoom(ctx context.Context) error {
 		}
 		return errNoRoomInHandler
 	}
-	switch c.room.Acquire(ctx.Done()) {
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return err
+	}
+	switch c.room.Acquire(asked) {
 	case nil:
 		return nil
 	case ring.ErrClosed:
 		return ErrStopped
 	}
-	return ctx.Err()
+	return asked.Why(ctx, asked.Err())
 }
 
 // make implements body.
