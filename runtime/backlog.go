@@ -20,7 +20,8 @@ const (
 	// handshakePatience is how long a handshake is left alone before it gives way to one
 	// that waits for its place. A peer that is there answers within a round trip; the rest
 	// is for a machine that is busy. So at most 64 handshakes a second begin in vain by
-	// default, and 16 for one address.
+	// default, and 16 for one address, as long as requests find room to wait: in a backlog
+	// full of established connections each newcomer puts out one that has begun.
 	handshakePatience = time.Second
 	// makingMost is how many connections are being prepared at once. Each takes part of a
 	// turn when it is accepted, so it is also how many of these one turn sees.

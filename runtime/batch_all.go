@@ -42,7 +42,7 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 		if s.lent > 0 || ops[n].plain(c) {
 			f, err = s.transfer(asked, ops[n:], tag)
 		} else {
-			s.Submit(reactor.Quiet) // in order; and it may wait for the slots in stock
+			s.Submit(reactor.Quiet)                                                            // in order; and it may wait for the slots in stock
 			f, err = c.startOp(ctx, &ops[n], way{manner: reactor.Quiet, sink: sink, tag: tag}) // its future tells the error of ctx
 		}
 		if err != nil {

@@ -27,7 +27,7 @@ const listenerClosed = "the listener is closed"
 // and established connections alike. When it is full, the oldest unfinished one of the
 // address that has most of them gives way to a newcomer; established ones never do,
 // and when there is nothing else the newcomer is refused. So a peer that asks and then
-// says nothing keeps nobody out. See backlog for the limits.
+// says nothing keeps no other address out. See backlog for the limits.
 //
 // A raw listener begins a handshake only when somebody accepts, who can then post
 // receives: until then requests wait, and their peers too.

@@ -144,7 +144,9 @@ func (c *Conn) accept(r *request) {
 		err = c.setup()
 	}
 	if err == nil {
-		err = r.id.Accept(c.param())
+		if err = r.id.Accept(c.param()); err != nil { // the peer has given up: what is ours was made
+			err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+		}
 	}
 	if err != nil {
 		_ = r.id.Reject(encodeReject(rejectResources, err.Error())) // if that fails, the peer times out

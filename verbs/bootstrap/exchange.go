@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // DefaultTimeLimit bounds a conversation whose context has no deadline.
@@ -78,6 +80,9 @@ func Server(ctx context.Context, nc net.Conn, own []Dest, ready func(peers []Des
 
 // talk runs a conversation under ctx.
 func talk(ctx context.Context, nc net.Conn, say func() error) (err error) {
+	if ctx == nil {
+		return fmt.Errorf("%w: a nil context", verbs.ErrInvalid)
+	}
 	limit := time.Now().Add(DefaultTimeLimit)
 	at, bounded := ctx.Deadline()
 	if bounded {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // pipe is a TCP connection with both of its ends here.
@@ -221,5 +223,17 @@ func TestExchangeWhoseDeadlineTheConnectionSeesFirst(t *testing.T) {
 	late := func([]Dest) error { return os.ErrDeadlineExceeded } // of something else
 	if err := Client(ctx, a, dests(1, 1), late); !errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("an hour before the deadline: %v, want the failure and no more", err)
+	}
+}
+
+// Rule: a nil context is refused, before anything is said.
+func TestANilContextIsRefused(t *testing.T) {
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	for name, talk := range map[string]func(context.Context, net.Conn, []Dest, func([]Dest) error) error{"client": Client, "server": Server} {
+		if err := talk(nil, a, dests(1, 1), nil); !errors.Is(err, verbs.ErrInvalid) { //nolint:staticcheck // nil on purpose
+			t.Errorf("%s: %v, want %v", name, err, verbs.ErrInvalid)
+		}
 	}
 }
