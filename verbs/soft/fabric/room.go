@@ -62,6 +62,7 @@ type flow struct {
 	until    int64
 	easyTo   int64
 	handed   int64 // of admitted, what is not in out: handed over, or delayed
+	asked    bool  // Room was asked in vain since the last chain was handed over
 	_        [wordGap]byte
 
 	// left is the units that have left the link. Added to by the receiver, and by
@@ -158,6 +159,7 @@ func (p *Port) findRoom(r *Route) int {
 		}
 		r.waiter.Store(p) // and look again
 	}
+	r.asked = true
 	return 0
 }
 

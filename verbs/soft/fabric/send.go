@@ -100,7 +100,9 @@ func (p *Port) push(r *Route, to *Port, k *Packet) {
 func (p *Port) handOver(r *Route) {
 	c, to := r.out.take(), r.touched
 	r.touched = nil
-	switch to.in.push(c, r, r.admitted-r.handed, r.waiter.Load() != nil) {
+	asked := r.asked
+	r.asked = false
+	switch to.in.push(c, r, r.admitted-r.handed, asked) {
 	case pushedCounted:
 		r.handed = r.admitted
 		return
