@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -144,7 +145,8 @@ func (c *Conn) accept(r *request) {
 		err = c.setup()
 	}
 	if err == nil {
-		if err = r.id.Accept(c.param()); err != nil { // the peer has given up: what is ours was made
+		// EINVAL: the request is none any more, because its peer has given up.
+		if err = r.id.Accept(c.param()); errors.Is(err, syscall.EINVAL) {
 			err = fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
 	}
