@@ -15,8 +15,8 @@ package reactor
 //	 beside: fn goes on behind it; then the turn is given up
 //	             │
 //	             v
-//	 the goroutine ends. Of a driver, nobody misses it (futures discards what it
-//	 awaited); of the loop, runLoop starts another
+//	 the goroutine ends. A driver's is not replaced (futures discards what it
+//	 awaited); in place of the loop's, runLoop starts another
 //
 // Who ends so leaves all frames above in the middle of what they do. Those of a turn have
 // nothing left to do: user code comes last. But a sink may also be called by code that is

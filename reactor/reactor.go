@@ -71,7 +71,7 @@ type Reactor struct {
 	device                 verbs.DeviceAttr
 	watched                bool          // the timer of recheck runs
 	inTurn                 bool          // results are kept for the end of the turn
-	calling                bool          // what somebody further up the stack called runs (attend.go)
+	calling                bool          // user code runs, or control code that may call it (attend.go)
 	telling                bool          // tell runs: what is noted is told
 	blamed                 *Queue        // whose sink is being called; nil: no queue's
 	toTell, toRun          func()        // tell and run, as values: made once

@@ -52,8 +52,8 @@ func (w waker) Wait(deadline time.Time) turn.Wake {
 }
 
 // Watch has fn called, holding the turn, whenever the source may have events;
-// fn takes them all, now or later: the source does not tell of those again. It is for connection and asynchronous events. A stepped
-// reactor calls fn every Step. Holder only.
+// fn takes them all, now or later: the source does not tell of those again. It is for
+// connection and asynchronous events. A stepped reactor calls fn every Step. Holder only.
 func (r *Reactor) Watch(s verbs.Source, fn func()) error {
 	for key := keyUser; key < maxKeys; key++ {
 		if r.handlers[key] != nil {

@@ -68,9 +68,9 @@ type backlog struct {
 	unfinished []*entry // waiting and begun, in the order of coming
 	ready      []*entry // established, in that order
 	peers      map[netip.Addr]*peerShare
-	begun      int // begun and leaving
+	begun      int // requests that have begun or are leaving: those with a connection
 	leaving    int
-	making     int
+	making     int // of those that have begun: their connections are being prepared
 }
 
 // entry is a request's in a backlog.
@@ -100,8 +100,8 @@ func newBacklog(most int) backlog {
 // len is how many requests count against the backlog.
 func (b *backlog) len() int { return len(b.unfinished) + len(b.ready) }
 
-// admit takes a request of addr in. Where there is no room it puts another out, which
-// the caller ends, or takes it not (false).
+// admit adds a request of addr. Without room for it, it removes another, which the caller
+// ends, or refuses the request (false).
 func (b *backlog) admit(e *entry, addr netip.Addr) (out *entry, ok bool) {
 	e.peer = b.share(addr)
 	e.peer.unfinished++

@@ -57,7 +57,7 @@ func (s *shard) crowded() bool {
 	return s.stuck
 }
 
-// sayOn has the next of them dismissed, if nobody is at it.
+// sayOn starts a goroutine that dismisses the next batch, unless one runs.
 func (s *shard) sayOn() {
 	if s.saying > 0 || len(s.dismissed) == 0 {
 		return

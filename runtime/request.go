@@ -12,8 +12,8 @@ import (
 // errPrepare says that a connection could not be prepared for a request.
 var errPrepare = errors.New("runtime: preparing a connection")
 
-// request is a peer that wants in, until its connection is accepted or gone. What it does
-// by the stages of backlog:
+// request is a peer's request for a connection, until the connection is accepted or gone.
+// What it does in the stages of backlog:
 //
 //	waiting   it gets the events of its identifier: the peer may give up. A device of the
 //	          kernel does not tell: it keeps the events of a request back until it is

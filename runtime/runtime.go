@@ -127,7 +127,7 @@ func (rt *Runtime) Stats() reactor.Stats {
 // Handle has fn called with the operation's result on a goroutine of the
 // handler pool, where it may block: wait for operations, close connections. It
 // does not wait itself: when Config.Handlers run, fn does when one of them
-// returns, in the order of completion. What if a handler panics: Config.OnPanic.
+// returns, in the order of completion. A panic of fn goes to Config.OnPanic.
 // The future is consumed. After Close fn runs on a goroutine of its own.
 func (rt *Runtime) Handle(f Future, fn func(Result, error)) {
 	f.Then(func(r Result, err error) {

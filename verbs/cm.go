@@ -203,7 +203,7 @@ type CMID interface {
 	Reject(private []byte) error
 	// Disconnect moves the queue pair to ERR and tells the peer. DISCONNECTED
 	// leaves the queue pair as it is, so that acknowledgements on their way still
-	// arrive: whoever is told so calls Disconnect soon, which also answers a peer
+	// arrive: who takes that event calls Disconnect soon, which also answers a peer
 	// that waits for it. Implements: rdma_disconnect.
 	Disconnect() error
 	// JoinMulticast joins a multicast group; MULTICAST_JOIN brings the way to
