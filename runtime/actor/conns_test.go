@@ -277,7 +277,7 @@ func TestFailureEndsConnections(t *testing.T) {
 // nobody answers.
 func TestStopGivesUpSeeking(t *testing.T) {
 	a, b, ln := openPair(t, verbena.Options{})
-	quiet, err := b.Listen("127.0.0.2:0") // nobody accepts
+	quiet, err := b.ListenOptions("127.0.0.2:0", verbena.Options{Raw: true}) // nobody accepts
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestStopGivesUpSeeking(t *testing.T) {
 	r := spawn[do](w, Options{}, o)
 	w.must("telling", r.Tell(w.ctx, func(ctx *Context[do]) {
 		w.must("accepting", ctx.Accept(ln, 1))
-		w.must("dialing", ctx.Dial(quiet.Addr().String(), verbena.Options{}, 2))
+		w.must("dialing", ctx.Dial(quiet.Addr().String(), verbena.Options{Raw: true}, 2))
 		if ctx.Start(nil, 0, verbena.Op{}) == nil || ctx.Own(nil, 0) == nil || ctx.Accept(nil, 0) == nil {
 			t.Error("nothing was taken for something")
 		}
