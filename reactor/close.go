@@ -56,7 +56,7 @@ func (r *Reactor) close(ctx Asked) error {
 }
 
 // shut closes the reactor to others, as soon as no queue is left of it.
-func (r *Reactor) shut(ctx context.Context) error {
+func (r *Reactor) shut(ctx Asked) error {
 	for {
 		var left error
 		var reclaimed <-chan struct{}
@@ -71,8 +71,8 @@ func (r *Reactor) shut(ctx context.Context) error {
 		}
 		select {
 		case <-reclaimed:
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", left, ctx.Err())
+		case <-ctx:
+			return fmt.Errorf("%w: %w", left, errGivenUp)
 		}
 	}
 }
@@ -96,8 +96,7 @@ func (r *Reactor) tryShut() (left error, reclaimed <-chan struct{}) {
 }
 
 // end ends the reactor's goroutines.
-func (r *Reactor) end(ctx context.Context) error {
-	done := ctx.Done()
+func (r *Reactor) end(ctx Asked) error {
 	if err := r.poller.Close(); err != nil {
 		return err
 	}
@@ -109,8 +108,8 @@ func (r *Reactor) end(ctx context.Context) error {
 	for _, ch := range []chan struct{}{r.done, r.callbacks.ended} {
 		select {
 		case <-ch:
-		case <-done:
-			return ctx.Err()
+		case <-ctx:
+			return errGivenUp
 		}
 	}
 	beside(r.runCallbacks) // pushed while they ended

@@ -19,20 +19,12 @@ import (
 // else does. t.Sink must be nil. When ctx ends first it returns its error; the request
 // goes on. The lease ends in any case: with an error at once, if nothing was submitted.
 func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, error) {
-	w, err := Ask(ctx)
-	if err != nil {
-		if t.Lease != nil {
-			t.Lease.End()
-		}
-		return Completion{}, err
-	}
-	return q.TransferWaitAsked(ctx, w, t)
-}
-
-// TransferWaitAsked is TransferWait for who has asked ctx for w before it took the lease.
-func (q *Queue) TransferWaitAsked(ctx context.Context, w Asked, t *Transfer) (Completion, error) {
 	r := q.r
-	i, err := q.admit(w, t, Quiet)
+	w, err := Ask(ctx)
+	var i uint32
+	if err == nil {
+		i, err = q.admit(w, t, Quiet)
+	}
 	if err != nil {
 		if t.Lease != nil {
 			t.Lease.End()

@@ -136,10 +136,10 @@ func (q *Queue) room(ctx context.Context, m Manner) (uint32, error) {
 	if m == Try {
 		return 0, ErrQueueFull
 	}
-	done := ctx.Done()  // before anybody counts on this goroutine: it may be user code
-	q.r.tok.Submitted() // what stands in the queue may have been submitted quietly
+	w := Asked(ctx.Done()) // before this goroutine is counted as a waiter: it may be user code
+	q.r.tok.Submitted()    // what stands in the queue may have been submitted quietly
 	from := q.r.clock()
-	i, err := q.sendFree.Wait(done)
+	i, err := q.sendFree.Wait(w)
 	q.r.stalls.note(q.r.clock() - from)
 	if err == nil {
 		return i, nil
@@ -149,7 +149,7 @@ func (q *Queue) room(ctx context.Context, m Manner) (uint32, error) {
 		return 0, cause
 	}
 	if err == ring.ErrDone {
-		err = ctx.Err()
+		err = w.Why(ctx, errGivenUp)
 	}
 	return 0, fmt.Errorf("waiting for room in a send queue of %d: %w", q.cfg.SendDepth, err)
 }

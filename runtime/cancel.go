@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/verbena-rdma/verbena/reactor"
 )
 
 // How much of what is under way can be called back:
@@ -40,21 +42,21 @@ const cancelBound = closeBound + leaveBound
 //
 // Implements: ibv_modify_qp to IBV_QPS_ERR, and the drain behind it.
 func (c *Conn) Cancel(ctx context.Context) error {
-	if ctx == nil {
-		return ErrNilContext
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return err
 	}
-	done := ctx.Done()
 	home := c.cancel()
 	t := time.NewTimer(cancelBound)
 	defer t.Stop()
-	err := fmt.Errorf("%w within %v", ErrReactorBusy, cancelBound)
+	err = fmt.Errorf("%w within %v", ErrReactorBusy, cancelBound)
 	select {
 	case <-home:
 		return nil
 	case <-c.closed: // and its reactor may be
 		return nil
-	case <-done:
-		err = ctx.Err()
+	case <-asked:
+		err = asked.Why(ctx, asked.Err())
 	case <-t.C:
 	}
 	return fmt.Errorf("cancelling the operations with %v: %w", c.remote, err)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -40,23 +41,25 @@ var errRuntimeClosed = fmt.Errorf("%w with its runtime: %w", ErrConnClosed, ErrC
 // call it; all wait for the end. Not from a callback (Then): it waits for the running
 // callback.
 func (rt *Runtime) Close(ctx context.Context) error {
-	if ctx == nil {
-		return ErrNilContext
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return err
 	}
-	after, end := extend(ctx, rt.cfg.grace)
+	after, end := extend(asked, rt.cfg.grace)
 	defer end()
-	var errs []error
 	made := true
 	select {
 	case <-rt.shut(): // what is made now is seen below
-	case <-after.Done():
+	case <-after:
 		made = false
 	}
-	errs = append(errs, rt.closeAll(ctx, after))
-	if !made {
-		return errors.Join(append(errs, fmt.Errorf("%w: calls that make something on the device have not returned", verbs.ErrBusy))...)
+	err = rt.closeAll(asked, after)
+	if made {
+		err = errors.Join(err, rt.destroy(after))
+	} else {
+		err = errors.Join(err, fmt.Errorf("%w: calls that make something on the device have not returned", verbs.ErrBusy))
 	}
-	return errors.Join(append(errs, rt.destroy(after))...)
+	return asked.Why(ctx, err)
 }
 
 // shut has calls that make something refused from now on; made is closed when none is
@@ -75,7 +78,7 @@ func (rt *Runtime) shut() (made <-chan struct{}) {
 
 // closeAll closes what programs have: listeners before connections, and shared receives
 // after those that use them. What is outstanding has until ctx ends.
-func (rt *Runtime) closeAll(ctx, after context.Context) error {
+func (rt *Runtime) closeAll(ctx, after reactor.Asked) error {
 	rt.mu.Lock()
 	listeners := slices.Collect(maps.Keys(rt.listeners))
 	conns := slices.Collect(maps.Keys(rt.live))
@@ -103,25 +106,23 @@ func each[T any](all []T, end func(T) error) []error {
 	return errs
 }
 
-// extend is a context that ends d after ctx, or when end is called, which leaves no
-// goroutine behind. Of ctx it asks the channel only.
-func extend(ctx context.Context, d time.Duration) (_ context.Context, end func()) {
-	done, ended := ctx.Done(), make(chan struct{})
-	longer, cancel := context.WithCancel(context.Background())
+// extend is closed d after asked was, or when end is called, which leaves no goroutine
+// behind.
+func extend(asked reactor.Asked, d time.Duration) (longer reactor.Asked, end func()) {
+	over, stop := make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(ended)
-		defer cancel()
+		defer close(over)
 		select {
-		case <-longer.Done():
+		case <-stop:
 			return
-		case <-done:
+		case <-asked:
 		}
 		select {
-		case <-longer.Done():
+		case <-stop:
 		case <-time.After(d):
 		}
 	}()
-	return longer, func() { cancel(); <-ended }
+	return over, func() { close(stop); <-over }
 }
 
 // destroy gives back what Open made, children first, up to the first that
@@ -148,7 +149,7 @@ func (rt *Runtime) destroy(ctx context.Context) error {
 	if rt.handlers != nil {
 		rt.handlers.close()
 	}
-	if err := rt.closeMemory(ctx); err != nil {
+	if err := rt.closeMemory(); err != nil {
 		return fmt.Errorf("closing the memory: %w", err)
 	}
 	if rt.pd != nil {
@@ -163,19 +164,19 @@ func (rt *Runtime) destroy(ctx context.Context) error {
 }
 
 // closeMemory closes the memory when goroutines have given back what they have of it. It
-// waits until ctx ends, and for Config.grace at most. It polls: to be told, it would need
-// every Release to look for a waiter.
-func (rt *Runtime) closeMemory(ctx context.Context) error {
+// waits for Config.grace at most. It polls: to be told, it would need every Release to look
+// for a waiter.
+func (rt *Runtime) closeMemory() error {
 	if rt.mem == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, rt.cfg.grace)
-	defer cancel()
+	patience := time.NewTimer(rt.cfg.grace)
+	defer patience.Stop()
 	tidied := make(chan struct{})
 	go func() { defer close(tidied); rt.tidying.Wait() }() // all connections are gone: nobody adds
 	select {
 	case <-tidied:
-	case <-ctx.Done():
+	case <-patience.C:
 		return fmt.Errorf("%w: large buffers are being unmapped", verbs.ErrBusy)
 	}
 	for {
@@ -185,7 +186,7 @@ func (rt *Runtime) closeMemory(ctx context.Context) error {
 		}
 		select {
 		case <-time.After(closeRetry):
-		case <-ctx.Done():
+		case <-patience.C:
 			return err
 		}
 	}

@@ -222,3 +222,24 @@ func TestCallsDuringCloseAnswerErrClosed(t *testing.T) {
 		}
 	}
 }
+
+// Rule: a Close that a running callback outlasts says so with the error of its own context.
+func TestCloseTellsItsContextsError(t *testing.T) {
+	a, _ := connected(t, Config{grace: 20 * time.Millisecond})
+	running, leave := make(chan struct{}), make(chan struct{})
+	f, err := a.SendBytes(testContext(t), []byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Then(func(Result, error) { close(running); <-leave })
+	<-running
+	short, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if err := a.rt.Close(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("closing while a callback runs: %v, want %v", err, context.DeadlineExceeded)
+	}
+	close(leave)
+	if err := a.rt.Close(testContext(t)); err != nil {
+		t.Errorf("closing again: %v", err)
+	}
+}

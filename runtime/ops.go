@@ -207,7 +207,8 @@ func (c *Conn) transferWait(ctx context.Context, op verbs.WROpcode, local *Slice
 	if err := c.lend(&t, op, local, remote); err != nil {
 		return Result{}, err
 	}
-	return c.q.TransferWaitAsked(ctx, asked, &t)
+	r, err := c.q.TransferWait(asked, &t)
+	return r, asked.Why(ctx, err)
 }
 
 // mayTransfer checks a transfer of one piece.

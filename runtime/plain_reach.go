@@ -7,6 +7,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
@@ -18,13 +19,16 @@ import (
 // where it asks itself: a reactor's turn cannot. Nothing interrupts either, so when
 // ctx ends first the look-up is left to a goroutine, which Close waits for.
 func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstrap.Dest) error {
-	done := ctx.Done()
-	attr, err := path.AH(peer)
-	if err == nil {
-		err = ctx.Err() // an answer may come sooner than anybody looks
-	}
+	asked, err := reactor.Ask(ctx)
 	if err != nil {
 		return err
+	}
+	attr, err := path.AH(peer)
+	if err == nil {
+		err = asked.Err() // the answer may be there before the select below sees the end of ctx
+	}
+	if err != nil {
+		return asked.Why(ctx, err)
 	}
 	if err := rt.enter(); err != nil { // or Close would find the domain in use
 		return err
@@ -41,8 +45,8 @@ func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstra
 	select {
 	case err := <-found:
 		return err
-	case <-done:
-		return ctx.Err()
+	case <-asked:
+		return asked.Why(ctx, asked.Err())
 	}
 }
 

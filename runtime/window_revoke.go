@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/verbena-rdma/verbena/reactor"
 )
 
 // Revoke takes the peer's access away at once and for good: when it returns nil no
@@ -16,10 +18,10 @@ import (
 //
 // Implements: ibv_dealloc_mw.
 func (w *Window) Revoke(ctx context.Context) error {
-	if ctx == nil {
-		return ErrNilContext
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return err
 	}
-	done := ctx.Done()
 	for {
 		changed := w.revoked()
 		err := w.Close()
@@ -29,8 +31,8 @@ func (w *Window) Revoke(ctx context.Context) error {
 		w.c.sh.r.Wake() // it may have been started in a batch
 		select {
 		case <-changed:
-		case <-done:
-			return fmt.Errorf("revoking a window: %w: %w", err, ctx.Err())
+		case <-asked:
+			return fmt.Errorf("revoking a window: %w: %w", err, asked.Why(ctx, asked.Err()))
 		}
 	}
 }
