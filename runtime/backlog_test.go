@@ -92,7 +92,12 @@ func waiting(t *testing.T, ln *Listener) (n int) {
 // dismissed, one.
 func leavingIDs(t *testing.T, s *shard) (n int) {
 	t.Helper()
-	if err := s.r.Do(testContext(t), func() { n = len(s.closing) + len(s.dismissed) + s.saying }); err != nil {
+	if err := s.r.Do(testContext(t), func() {
+		n = len(s.closing) + len(s.dismissed)
+		if s.saying {
+			n++
+		}
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return n

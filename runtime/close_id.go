@@ -45,10 +45,10 @@ type closers struct {
 	// listeners, which are bounded. What peers ask for in vain is dismissed (dismiss.go).
 	closing map[connID]*closingID
 	waiting []*closingID // for one of closersMost
-	under   int          // tries under way, and dismissals
+	under   int          // tries under way
 	ending  bool         // the shard is being closed: what comes now is tried on the turn
-	// quiet has a value after the last try under way has ended, and after the last identifier
-	// was closed or given up; settleIDs takes it.
+	// quiet has a value after the last try or batch of dismissals under way has ended, and
+	// after the last identifier was closed or given up; settleIDs takes it.
 	quiet chan struct{}
 }
 
@@ -80,7 +80,7 @@ func (s *shard) tryClose(c *closingID) {
 	case s.closing[c.id] != c: // the shard's end was faster
 	case s.rt.cfg.stepped || s.ending:
 		s.tried(c, c.id.Close())
-	case s.under-s.saying == closersMost:
+	case s.under == closersMost:
 		s.waiting = append(s.waiting, c)
 	default:
 		s.under++
@@ -103,9 +103,9 @@ func (s *shard) triedOff(c *closingID, err error) {
 	s.tellQuiet()
 }
 
-// tellQuiet has settleIDs look again when no try is under way any more.
+// tellQuiet has settleIDs look again when nothing is closed off the turn any more.
 func (s *shard) tellQuiet() {
-	if s.under == 0 {
+	if s.under == 0 && !s.saying {
 		s.rouse()
 	}
 }

@@ -29,7 +29,7 @@ type dismissal struct {
 // others. The holder's.
 type dismissals struct {
 	dismissed []dismissal // not begun
-	saying    int         // goroutines that run: 1 or 0; counted in closers.under
+	saying    bool        // the goroutine runs
 	stuck     bool        // takeCM has stopped for them
 }
 
@@ -59,7 +59,7 @@ func (s *shard) crowded() bool {
 
 // sayOn starts a goroutine that dismisses the next batch, unless one runs.
 func (s *shard) sayOn() {
-	if s.saying > 0 || len(s.dismissed) == 0 {
+	if s.saying || len(s.dismissed) == 0 {
 		return
 	}
 	n := min(len(s.dismissed), dismissBatch)
@@ -67,8 +67,7 @@ func (s *shard) sayOn() {
 	if s.dismissed = s.dismissed[n:]; len(s.dismissed) == 0 {
 		s.dismissed = nil
 	}
-	s.saying++
-	s.under++
+	s.saying = true
 	go func() {
 		left := batch[:0] // those that the device does not let go yet
 		for _, d := range batch {
@@ -76,7 +75,7 @@ func (s *shard) sayOn() {
 			if d.id.Close() != nil {
 				left = append(left, d)
 			}
-			runtime.Gosched() // a batch takes long enough to matter to who waits for a processor
+			runtime.Gosched() // a batch is long for a goroutine that waits for a processor
 		}
 		s.r.Defer(func() { s.said(left) })
 	}()
@@ -84,8 +83,7 @@ func (s *shard) sayOn() {
 
 // said takes what became of a batch.
 func (s *shard) said(left []dismissal) {
-	s.saying--
-	s.under--
+	s.saying = false
 	for _, d := range left {
 		s.closeID(d.id, nil)
 	}

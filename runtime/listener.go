@@ -40,10 +40,10 @@ type Listener struct {
 	// The holder's.
 	id       verbs.CMID
 	backlog  backlog
-	seats    []futures.Promise[*Conn] // of Accept, oldest first
-	pruned   int                      // seats left by the last prune
-	timer    *reactor.Timer           // asks the backlog again
-	why      error                    // it takes no more requests; nil while it does
+	seats    []seat         // of Accept, oldest first
+	pruned   int            // seats left by the last look at them (served)
+	timer    *reactor.Timer // asks the backlog again
+	why      error          // it takes no more requests; nil while it does
 	gone     chan struct{}
 	closeErr error
 }
@@ -166,37 +166,20 @@ func (l *Listener) AcceptAsync() (f futures.Future[*Conn], err error) {
 			promise.Settle(nil, l.why)
 			return
 		}
-		l.seats = append(l.seats, promise)
-		l.prune()
+		l.seats = served(append(l.seats, seat{promise}), 0, &l.pruned)
 		l.match()
 	})
 	return f, nil
 }
 
-// pruneSeats is how many seats are worth looking through.
-const pruneSeats = 64
+// seat is the promise of one Accept.
+type seat struct{ futures.Promise[*Conn] }
 
-// prune ends seats that were given up, whenever they have doubled.
-func (l *Listener) prune() {
-	if len(l.seats) < max(pruneSeats, 2*l.pruned) {
-		return
-	}
-	l.pruneNow()
-	l.pruned = len(l.seats)
-}
+// wanted implements waiter.
+func (s seat) wanted() bool { return s.Wanted() }
 
-func (l *Listener) pruneNow() {
-	kept := l.seats[:0]
-	for _, s := range l.seats {
-		if s.Wanted() {
-			kept = append(kept, s)
-		} else {
-			s.Settle(nil, futures.ErrDiscarded) // nobody sees it; the memory goes back
-		}
-	}
-	clear(l.seats[len(kept):])
-	l.seats = kept
-}
+// giveUp implements waiter.
+func (s seat) giveUp() { s.Settle(nil, futures.ErrDiscarded) }
 
 // onCM implements cmTarget.
 func (l *Listener) onCM(ev *verbs.CMEvent) {
@@ -255,7 +238,7 @@ func (l *Listener) room() int {
 	if !l.opts.Raw {
 		return l.opts.Backlog
 	}
-	l.pruneNow()
+	l.seats = wanted(l.seats)
 	return len(l.seats) - l.backlog.begun - len(l.backlog.ready)
 }
 
@@ -267,12 +250,12 @@ func (l *Listener) match() {
 		if r == nil {
 			break
 		}
-		if promise := l.popSeat(); promise.Wanted() {
+		if s := l.popSeat(); s.wanted() {
 			l.backlog.remove(&r.entry)
 			r.given.Store(true)
-			promise.Settle(r.conn, nil) // given up only just now: giveBack
+			s.Settle(r.conn, nil) // given up only just now: giveBack
 		} else {
-			promise.Settle(nil, futures.ErrDiscarded)
+			s.giveUp()
 		}
 	}
 	l.pump()
@@ -288,10 +271,9 @@ func (l *Listener) first() *request {
 	return nil
 }
 
-func (l *Listener) popSeat() futures.Promise[*Conn] {
+func (l *Listener) popSeat() seat {
 	s := l.seats[0]
-	l.seats[0] = futures.Promise[*Conn]{}
-	l.seats = l.seats[1:]
+	l.seats = served(l.seats, 1, &l.pruned)
 	return s
 }
 
@@ -348,8 +330,8 @@ func (l *Listener) stop(cause error) {
 		l.backlog.leave(p)
 		p.req.end()
 	}
-	for _, promise := range l.seats {
-		promise.Settle(nil, cause)
+	for _, s := range l.seats {
+		s.Settle(nil, cause)
 	}
 	l.seats = nil
 	l.sh.closeID(l.id, func(err error) {

@@ -200,7 +200,7 @@ func (s *shard) settleIDs(ctx context.Context) error {
 // reports whether some are still being closed. Holder only.
 func (s *shard) closeLeft() (busy bool) {
 	s.ending = true
-	if s.under > 0 {
+	if s.under > 0 || s.saying {
 		return true
 	}
 	for _, c := range s.closing {

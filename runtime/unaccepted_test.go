@@ -279,7 +279,7 @@ func TestDiscardedSeatsAreForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 20 * pruneSeats {
+	for range 20 * pruneFrom {
 		f, err := ln.AcceptAsync()
 		if err != nil {
 			t.Fatal(err)
@@ -290,8 +290,8 @@ func TestDiscardedSeatsAreForgotten(t *testing.T) {
 	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.seats) }); err != nil {
 		t.Fatal(err)
 	}
-	if n > pruneSeats {
-		t.Errorf("%d seats are kept of none, want at most %d", n, pruneSeats)
+	if n > pruneFrom {
+		t.Errorf("%d seats are kept of none, want at most %d", n, pruneFrom)
 	}
 }
 

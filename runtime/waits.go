@@ -24,13 +24,18 @@ func served[W waiter](line []W, n int, kept *int) []W {
 	if len(line) < max(pruneFrom, 2**kept) {
 		return line
 	}
-	line = slices.DeleteFunc(line, func(w W) bool {
+	line = wanted(line)
+	*kept = len(line)
+	return line
+}
+
+// wanted is line without the waits that were given up. Holder only.
+func wanted[W waiter](line []W) []W {
+	return slices.DeleteFunc(line, func(w W) bool {
 		if w.wanted() {
 			return false
 		}
 		w.giveUp()
 		return true
 	})
-	*kept = len(line)
-	return line
 }
