@@ -98,7 +98,8 @@ func (f Future[T]) awaitIn(ctx context.Context) (v T, err error) {
 	}
 }
 
-// await is wait, for the goroutine that has AWAITED. If it does not return from that, nobody will take the result.
+// await is wait, for the goroutine that set AWAITED. If Goexit or a panic unwinds it, it
+// forsakes the cell: the result is then discarded.
 func (c *cell[T]) await(done <-chan struct{}) error {
 	returned := false
 	defer func() {

@@ -18,12 +18,11 @@ package reactor
 //	 the goroutine ends. A driver's is not replaced (futures discards what it
 //	 awaited); in place of the loop's, runLoop starts another
 //
-// Who ends so leaves all frames above in the middle of what they do. Those of a turn have
-// nothing left to do: user code comes last. But a sink may also be called by code that is
-// in the midst of something, and that something itself called from a turn: by Release, Flush
-// or Drain from an errand, a task or a notice. So what is called while something is being
-// called runs on a goroutine of its own, for which the caller waits: its end is nobody
-// else's.
+// Goexit abandons every caller of fn halfway. A turn loses nothing: user code is the last
+// thing it runs. But Release, Flush and Drain, called by an errand, a task or a notice, may
+// call a sink before they have finished. So user code that is called from within other user
+// code runs on a goroutine of its own, and the caller waits for it: Goexit ends only that
+// goroutine.
 //
 // All of this file is the holder's.
 
@@ -67,9 +66,9 @@ func (r *Reactor) attempt(fn func(), within bool) bool {
 	return returned
 }
 
-// catch calls fn and reports whether it returned. It is not a part of attempt because
-// Goexit goes on after a panic of a deferred function is recovered, and only what was
-// deferred further up the stack is called then.
+// catch calls fn and reports whether it returned. It is not a part of attempt: when a
+// deferred function panics during Goexit and the panic is recovered, Goexit resumes and
+// runs only the deferred functions further up the stack.
 func (r *Reactor) catch(fn func()) (returned bool) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -42,7 +42,7 @@ func (r *Reactor) serveCallbacks() {
 	}
 }
 
-// runCallbacks runs what is in the queue.
+// runCallbacks calls every function of the queue, in order.
 func (r *Reactor) runCallbacks() { r.callAll(r.callbacks.queue.TakeAll()) }
 
 // callAll calls c and those behind it, also if one of them ends this goroutine: then the
@@ -59,8 +59,8 @@ func (r *Reactor) callAll(c *call) {
 	}
 }
 
-// callSome calls what is left, up to one that panics. It is not a part of callAll for the
-// reason that catch has.
+// callSome calls the functions of left in order and stops behind the first that panics. It
+// is not a part of callAll for the same reason as catch is not a part of attempt.
 func (r *Reactor) callSome(left **call) {
 	defer func() {
 		if v := recover(); v != nil {

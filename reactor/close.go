@@ -10,8 +10,8 @@ import (
 
 // Close ends the reactor: its queues must have been released. It waits until every
 // goroutine has left the calls in which it found a queue released, and for the loop and the
-// running callback to return. When ctx ends first it returns an error, and what was not
-// reached stays as it was; a later Close goes on from there. It is idempotent, several
+// running callback to return. When ctx ends first it returns an error and skips the
+// remaining steps; a later Close takes them. It is idempotent, several
 // goroutines may call it, and it leaves no goroutine, descriptor or mapping behind. Not
 // from the turn or a callback.
 //
@@ -86,7 +86,7 @@ func (r *Reactor) tryShut() (left error, reclaimed <-chan struct{}) {
 		return nil, nil
 	}
 	left = errors.Join(fmt.Errorf("%w: reactor with %d queues, and %d released whose users are not all back", verbs.ErrBusy, r.live, len(r.graves)), r.unburied)
-	if r.live > 0 || r.unburied != nil || r.cfg.Stepped { // stepped: nobody else makes a turn
+	if r.live > 0 || r.unburied != nil || r.cfg.Stepped { // stepped: only the caller makes turns
 		return left, nil
 	}
 	if r.reclaimed == nil {

@@ -68,7 +68,7 @@ type Config struct {
 	// futures, functions given to Tell, Callback, Defer, Do, After and Watch. It is called
 	// with each on a goroutine of its own, without the turn. If it was an operation's sink,
 	// the queue fails with the panic as its cause; all else goes on. Default: the panic ends
-	// the program, whoever's goroutine it happened on and whoever would recover it there.
+	// the program, on any goroutine, and callers further up the stack cannot recover it.
 	OnPanic func(*PanicError)
 	// Stepped makes a reactor without a goroutine: whoever owns it calls Step.
 	Stepped bool

@@ -29,7 +29,7 @@ func (fn notice) Complete(Turn, Completion, error) { fn() }
 // likes. A sink or notification may end more operations, and deliver those
 // itself: the loop goes on where that stopped. Holder only.
 func (r *Reactor) deliver() {
-	if r.told == len(r.outcomes) { // futures only, which call nobody
+	if r.told == len(r.outcomes) { // only futures ended: they call no user code
 		r.tell()
 		return
 	}
@@ -95,9 +95,9 @@ func (r *Reactor) notify(fn func()) {
 // the caller. It allocates. Holder only.
 func (r *Reactor) Tell(fn func()) { r.toBeTold(nil, notice(fn)) }
 
-// Tell has s called with no completion, after what has ended before it, as if it were an
-// operation's of this queue: if s panics, the queue fails (Config.OnPanic). It does not
-// allocate. Holder only.
+// Tell calls s without a completion, after the sinks of all operations that ended earlier.
+// s is treated as the sink of an operation of this queue: if it panics, the queue fails
+// (Config.OnPanic). Tell does not allocate. Holder only.
 func (q *Queue) Tell(s Sink) { q.r.toBeTold(q, s) }
 
 func (r *Reactor) toBeTold(q *Queue, s Sink) {

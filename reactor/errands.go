@@ -14,9 +14,9 @@ type errands struct {
 	// handlers are by poller key and run holding the turn, as are sources.
 	handlers map[uint32]func()
 	sources  []watchedSource
-	// woken are the handlers of this Run, by key, of which called were called; left are its
-	// functions that were not. Each counts as called before it is: if it does not return,
-	// the others are called all the same.
+	// woken lists the handlers that this Run calls, by key; called counts those it has
+	// called. left lists the functions that Run has not called yet. Run counts each before
+	// it calls it: if one does not return, Run goes on with the next.
 	woken  []uint32
 	called int
 	left   *call
@@ -116,8 +116,8 @@ func (r *Reactor) afterClose() {
 	}
 }
 
-// leftovers does what was pushed too late for the loop. User code on it does not reach
-// this goroutine, which may be Close's.
+// leftovers runs the calls and tasks that were pushed after the loop ended. Goexit in one
+// of them does not end this goroutine, which may be the one that called Close.
 func (r *Reactor) leftovers() {
 	r.withTurn(func() {
 		r.attend(func() {

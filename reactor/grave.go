@@ -59,10 +59,10 @@ func (q *Queue) Release(cause error) error {
 	return nil
 }
 
-// slotHome has a turn follow, which reclaims the queue if it was released and waited for
-// the slot that the caller has just given back. A bell is not enough: a holder who has
-// swept already, and is about to leave, looks only at what is pending. After Close
-// nothing waits. Any goroutine.
+// slotHome schedules a turn, which reclaims the queue if it was released and waited for
+// the slot that the caller has just given back. Ringing the bell is not enough: a holder
+// that has swept and is about to leave checks only for pending work. After Close no queue
+// waits. Any goroutine.
 func (q *Queue) slotHome() {
 	if !q.r.closed.Load() {
 		q.r.Schedule(&q.r.reclaim, false)

@@ -207,7 +207,7 @@ func (s *shard) closeLeft() (busy bool) {
 		c.tries = 1
 		s.tryClose(c)
 	}
-	return len(s.closing) > 0 && !s.rt.cfg.stepped // stepped: nobody else makes a turn
+	return len(s.closing) > 0 && !s.rt.cfg.stepped // stepped: only the caller makes turns
 }
 
 // close ends the shard. No identifier of any shard is being closed any more.

@@ -50,7 +50,7 @@ func shareOf(n int) int64 { return int64(max(minShare, inboxUnits/max(n, fullSha
 
 // flow is how much of a link's share is in use.
 //
-//	             sender: admit                receiver: credit
+//	             sender: admit                receiver: took
 //	free ──────────────────────────> on the way ───────────────> untold ──┐
 //	 ^                                   │ dropped on the way             │ told
 //	 └───────────────────────────────────┴────────────────────────────────┘
