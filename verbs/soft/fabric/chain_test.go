@@ -136,7 +136,7 @@ func TestAddressThatMovesInATurn(t *testing.T) {
 }
 
 // Rule: what a turn returns goes to the pools that it came from, each packet to
-// its own.
+// its own; but the first of another port's stays here.
 func TestReturnsGoHome(t *testing.T) {
 	f := New(Config{Virtual: true})
 	a, b, c := &toy{}, &toy{}, &toy{}
@@ -155,10 +155,7 @@ func TestReturnsGoHome(t *testing.T) {
 		t.Fatalf("c took packets of %v", from)
 	}
 	for _, e := range []*toy{a, b} {
-		want := 2
-		if e == b {
-			want = 1
-		}
+		const want = 1
 		n := 0
 		for k := e.port.returned.takeAll(); k != nil; k = k.next {
 			if n++; k.home != e.port {
@@ -168,6 +165,93 @@ func TestReturnsGoHome(t *testing.T) {
 		if n != want {
 			t.Errorf("%d packets came home, want %d", n, want)
 		}
+	}
+}
+
+// Rule: a packet that a port keeps for its answer comes home with that, or from wherever it
+// is sent: no traffic makes more packets than were ever under way at once, and one for each
+// port.
+func TestPacketsAreNotMadeForEver(t *testing.T) {
+	const rounds = 100
+	for name, sends := range map[string][][2]int{ // from and to; the receiver takes it at once
+		"an exchange":                    {{0, 1}, {1, 0}},
+		"a relay":                        {{0, 1}, {1, 2}},
+		"a ring":                         {{0, 1}, {1, 2}, {2, 0}},
+		"two questions, one answer":      {{0, 1}, {0, 1}, {1, 0}},
+		"answers to whom did not ask":    {{0, 1}, {1, 2}, {2, 1}, {1, 2}},
+		"an exchange and one to oneself": {{0, 0}, {0, 1}, {1, 0}, {0, 0}},
+	} {
+		f := New(Config{Virtual: true})
+		ends := []*toy{{deaf: true}, {deaf: true}, {deaf: true}}
+		attach(t, f, ends...)
+		made := map[*Packet]bool{}
+		for range rounds {
+			for _, s := range sends {
+				ends[s[0]].inTurn(func() { ends[s[0]].send(gid(s[1]), wire.RCSendOnly, 1, u64(1), nil) })
+				ends[s[1]].inTurn(func() {
+					k := ends[s[1]].port.Take()
+					made[k] = true
+					ends[s[1]].port.Return(k)
+				})
+			}
+		}
+		if most := 1 + len(ends); len(made) > most {
+			t.Errorf("%s: %d packets in %d rounds, want at most %d", name, len(made), rounds, most)
+		}
+	}
+}
+
+// Rule: a port's own packets go back to its list, all of them.
+func TestOwnPacketsGoBackToTheList(t *testing.T) {
+	f := New(Config{Virtual: true})
+	a := &toy{deaf: true}
+	attach(t, f, a)
+	const burst = 5
+	for range 2 {
+		a.inTurn(func() {
+			for range burst {
+				a.send(gid(0), wire.RCSendOnly, 1, u64(1), nil)
+			}
+		})
+		a.inTurn(func() {
+			for k := a.port.Take(); k != nil; k = a.port.Take() {
+				a.port.Return(k)
+			}
+		})
+		n := 0
+		for k := a.port.free; k != nil; k = k.next {
+			n++
+		}
+		if n != burst || a.port.spare != nil {
+			t.Fatalf("%d packets in the list, want %d, and none kept beside it", n, burst)
+		}
+	}
+}
+
+// Rule: an exchange of single packets puts none into a pile, which takes atomic steps: the
+// packet of the question is that of the answer.
+func TestAnswersTakeThePacketOfTheQuestion(t *testing.T) {
+	f := New(Config{Virtual: true})
+	a, b := &toy{deaf: true}, &toy{deaf: true}
+	attach(t, f, a, b)
+	var sent, taken *Packet
+	a.inTurn(func() {
+		a.send(gid(1), wire.RCSendOnly, 1, u64(1), nil)
+		sent = a.port.routes[gid(1)].out.first
+	})
+	b.inTurn(func() {
+		b.port.Return(b.port.Take())
+		b.send(gid(0), wire.RCAcknowledge, 1, nil, nil)
+	})
+	a.inTurn(func() {
+		taken = a.port.Take()
+		a.port.Return(taken)
+	})
+	if taken != sent {
+		t.Error("the answer is another packet")
+	}
+	if a.port.free != sent || a.port.returned.takeAll() != nil || b.port.returned.takeAll() != nil {
+		t.Error("the packet is not in its port's own list, or not alone")
 	}
 }
 

@@ -36,7 +36,7 @@ type Holder interface {
 // in the sender's memory or in the packet itself.
 //
 //	sender's turn           the link           receiver's turn
-//	Get ── fill ── Send ──► inbox ───────────► Take ── read ── Release ──► sender's pool
+//	Get ── fill ── Send ──► inbox ───────────► Take ── read ── Release ──► its pool
 //	                          │ lost: Release
 //	                          └ delayed, duplicated: payload copied, PacketDone, later the inbox
 //
@@ -70,7 +70,7 @@ type Packet struct {
 	// SendTo or SendGroup.
 	Src, Dst verbs.GID
 
-	home   *Port  // whose pool it is from
+	home   *Port  // whose pool it is from, whoever sends it; see Port.Return
 	own    []byte // copied payload; in small at first
 	inline [inlineSegs][]byte
 	small  [smallOwn]byte

@@ -44,6 +44,7 @@ type Port struct {
 	lastNow  int64
 	rx       *Packet // taken from in, not yet by the endpoint; linked by next
 	free     *Packet // pool; linked by next
+	spare    *Packet // of another port's pool: taken here, and sent next; see Return
 	back     chain   // returned in this turn, all to the pool of backTo
 	backTo   *Port
 	touched  []touch              // whom this turn sent to
@@ -73,15 +74,19 @@ func (p *Port) GID() verbs.GID { return p.gid }
 // Name is the port's name, as given to Attach.
 func (p *Port) Name() string { return p.name }
 
-// Get takes an empty packet from the port's pool, which grows to the most
-// packets that were ever in flight at once. In its turn only.
+// Get takes an empty packet: the spare one, or one of the port's pool, which grows to
+// the most packets that were ever in flight at once. In its turn only.
 func (p *Port) Get() *Packet {
-	k := p.free
-	if k == nil {
-		k = p.refill()
+	k := p.spare
+	if k != nil {
+		p.spare = nil
+	} else {
+		if k = p.free; k == nil {
+			k = p.refill()
+		}
+		p.free = k.next
+		k.next = nil
 	}
-	p.free = k.next
-	k.next = nil
 	k.state = filling
 	return k
 }
@@ -123,16 +128,25 @@ func (p *Port) next() *Packet {
 	return k
 }
 
-// Return is Release for a packet that this port took, cheaper. In its turn only.
+// Return is Release for a packet that this port took, cheaper: one packet stays here for
+// the answer, which brings it home, so that an exchange of single packets takes no atomic
+// step for them (an eighth of its time). In its turn only.
 func (p *Port) Return(k *Packet) {
 	k.mustHave()
 	k.done()
 	k.reset()
-	if p.backTo != k.home {
-		p.giveBack()
+	switch {
+	case k.home == p:
+		k.next, p.free = p.free, k
+	case p.spare == nil:
+		p.spare = k
+	default:
+		if p.backTo != k.home {
+			p.giveBack()
+		}
+		p.backTo = k.home
+		p.back.addFirst(k)
 	}
-	p.backTo = k.home
-	p.back.addFirst(k)
 }
 
 // Kick sees to it that the endpoint is turned, after the caller left work for it: on

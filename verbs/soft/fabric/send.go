@@ -69,8 +69,8 @@ func (p *Port) forward(r *Route, k *Packet) {
 }
 
 func (p *Port) mustFill(k *Packet) {
-	if k.state != filling || k.home != p {
-		panic("fabric: Send of a packet that is not from this port's Get, or was sent already")
+	if k.state != filling {
+		panic("fabric: Send of a packet that is not from Get, or was sent already")
 	}
 	k.state = onLink
 	k.Src = p.gid
