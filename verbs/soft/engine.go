@@ -80,13 +80,17 @@ func (d *device) Turn(now time.Duration) (next time.Duration, more bool) {
 		q.active = false
 		q.work()
 	}
-	d.breakBroken()
+	if len(d.broken) > 0 {
+		d.breakBroken()
+	}
 	for i, q := range d.dirtyCQs {
 		d.dirtyCQs[i] = nil
 		q.publish()
 	}
 	d.dirtyCQs = d.dirtyCQs[:0]
-	d.tellLastWQE()
+	if len(d.lastWQE) > 0 {
+		d.tellLastWQE()
+	}
 	if at := d.timers.earliest(); at != 0 && (next == 0 || at < next) {
 		next = at
 	}

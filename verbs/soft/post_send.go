@@ -160,7 +160,6 @@ func (q *queuePair) fillSend(sq *sendQueue, pos uint64, wr *verbs.SendWR) syscal
 		return errno
 	}
 	if wr.Flags&verbs.SendInline != 0 {
-		w.quick = q.quickInline(w)
 		return q.fillInline(sq, pos, w, sges, total)
 	}
 	copy(sq.sges(pos, wr.NumSGE), sges)
@@ -174,13 +173,22 @@ func (q *queuePair) fillInline(sq *sendQueue, pos uint64, w *sendWQE, sges []ver
 	}
 	into := sq.payload(pos, uint32(total))
 	for i := range sges {
-		from, ok := q.bytesAt(sges[i].Addr, sges[i].Length)
-		if !ok {
+		if !q.copyInline(into, &sges[i]) {
 			return syscall.EFAULT
 		}
-		into = into[copy(into, from):]
+		into = into[sges[i].Length:]
 	}
 	return 0
+}
+
+// copyInline copies the bytes of s; false when its memory is not there.
+func (q *queuePair) copyInline(into []byte, s *verbs.SGE) bool {
+	from, ok := q.bytesAt(s.Addr, s.Length)
+	if !ok {
+		return false
+	}
+	copy(into, from)
+	return true
 }
 
 // bytesAt is memory of the caller, registered or not.

@@ -15,15 +15,9 @@ import (
 // quickFlags are the send flags of quick requests, besides SendInline.
 const quickFlags = verbs.SendSignaled | verbs.SendSolicited
 
-// quickInline tells whether an inline request, which fillSend fills, is sent the
-// quick way.
-func (q *queuePair) quickInline(w *sendWQE) bool {
-	return q.kind == verbs.QPTRC && w.flags&^quickFlags == verbs.SendInline && (w.op == verbs.WRRDMAWrite || w.op == verbs.WRSend)
-}
-
 // fillQuick is fillSend; false leaves it to that.
 func (q *queuePair) fillQuick(sq *sendQueue, pos uint64, wr *verbs.SendWR) bool {
-	if wr.NumSGE != 1 || sq.maxSGE == 0 || wr.Flags&^quickFlags != 0 || q.kind != verbs.QPTRC {
+	if wr.NumSGE != 1 || sq.maxSGE == 0 || wr.Flags&^(quickFlags|verbs.SendInline) != 0 || q.kind != verbs.QPTRC {
 		return false
 	}
 	write := wr.Opcode == verbs.WRRDMAWrite
@@ -34,6 +28,11 @@ func (q *queuePair) fillQuick(sq *sendQueue, pos uint64, wr *verbs.SendWR) bool 
 	if !ok {
 		return false
 	}
+	if wr.Flags&verbs.SendInline == 0 {
+		sq.sge[(pos&sq.mask)*uint64(sq.maxSGE)] = *s
+	} else if s.Length > sq.maxInline || !q.copyInline(sq.payload(pos, s.Length), s) {
+		return false
+	}
 	w := sq.at(pos)
 	// Field by field: a composite would be built elsewhere and copied. What is not
 	// set here nobody looks at in a WRITE or SEND, or start sets it.
@@ -42,7 +41,6 @@ func (q *queuePair) fillQuick(sq *sendQueue, pos uint64, wr *verbs.SendWR) bool 
 	if write {
 		w.remote, w.rkey = wr.RemoteAddr, wr.RDMARKey()
 	}
-	sq.sge[(pos&sq.mask)*uint64(sq.maxSGE)] = *s
 	return true
 }
 

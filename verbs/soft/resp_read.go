@@ -205,7 +205,7 @@ func readOp(first, last bool) wire.Op {
 
 // sendAck sends an acknowledgement or a NAK.
 func (q *queuePair) sendAck(s wire.Syndrome, psn uint64) {
-	h := &q.dev.scratch.tx
-	*h = wire.Header{Opcode: q.wire(wire.OpAcknowledge), PSN: narrow(psn), Syndrome: s, MSN: wire.NewPSN(q.resp.msn)}
-	q.transmit(q.dev.p.Get(), h)
+	k := q.dev.p.Get()
+	k.HdrLen = wire.EncodeAck(&k.Hdr, q.wire(wire.OpAcknowledge), q.attr.DestQPN, narrow(psn), s, wire.NewPSN(q.resp.msn))
+	q.dev.p.SendTo(q.route, k)
 }

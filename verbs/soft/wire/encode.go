@@ -72,9 +72,9 @@ func putRETH(b []byte, va uint64, rkey, length uint32) {
 	be.PutUint32(b[12:], length)
 }
 
-func (h *Header) encodeAETH(b []byte) {
-	be.PutUint32(b, uint32(h.Syndrome)<<psnBits|uint32(h.MSN)&psnMask)
-}
+func (h *Header) encodeAETH(b []byte) { putAETH(b, h.Syndrome, h.MSN) }
+
+func putAETH(b []byte, s Syndrome, msn PSN) { be.PutUint32(b, uint32(s)<<psnBits|uint32(msn)&psnMask) }
 
 // encodeExt writes the extension headers of ext one after the other.
 func (h *Header) encodeExt(b []byte, ext Ext) {

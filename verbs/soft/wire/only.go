@@ -30,6 +30,15 @@ func (o *Only) EncodeWrite(into *[MaxHeader]byte) int {
 	return BTHLen + RETHLen
 }
 
+// EncodeAck writes the headers of an acknowledgement, whose opcode is [RCAcknowledge] or
+// [XRCAcknowledge], to the queue pair destQP (24 bits) and tells their length: what a
+// [Header] on the default partition with MigReq encodes to. It does not block or allocate.
+func EncodeAck(into *[MaxHeader]byte, op Opcode, destQP uint32, psn PSN, s Syndrome, msn PSN) int {
+	putBTH(into[:], op, bthMigReq, DefaultPKey, destQP&qpnMask, uint32(psn)&psnMask)
+	putAETH(into[BTHLen:], s, msn)
+	return BTHLen + AETHLen
+}
+
 func (o *Only) flags() uint8 {
 	f := bthMigReq | PadLen(int(o.Length))<<bthPadShift
 	if o.Solicited {

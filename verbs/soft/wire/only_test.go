@@ -48,6 +48,22 @@ func TestOnlyIsAHeader(t *testing.T) {
 	})
 }
 
+// Rule: EncodeAck writes what a Header with the same fields encodes to.
+func TestEncodeAckIsAHeader(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := Header{
+			Opcode: rapid.SampledFrom([]Opcode{RCAcknowledge, XRCAcknowledge}).Draw(t, "opcode"), PKey: DefaultPKey, MigReq: true,
+			DestQP: rapid.Uint32Range(0, qpnMask).Draw(t, "qp"), PSN: PSN(rapid.Uint32Range(0, psnMask).Draw(t, "psn")),
+			Syndrome: Syndrome(rapid.Uint8().Draw(t, "syndrome")), MSN: PSN(rapid.Uint32Range(0, psnMask).Draw(t, "msn")),
+		}
+		var b [MaxHeader]byte
+		n := EncodeAck(&b, h.Opcode, h.DestQP, h.PSN, h.Syndrome, h.MSN)
+		if want := h.Append(nil); !bytes.Equal(b[:n], want) {
+			t.Fatalf("encodes to %x, as a Header to %x", b[:n], want)
+		}
+	})
+}
+
 // Rule: what Only.Parse accepts, whatever the bytes, Parse accepts too, as a
 // packet whose headers are all of b, and says the same of it; every SEND and WRITE
 // of one packet on the default partition is accepted.
