@@ -76,7 +76,7 @@ func (f *Fabric) drive(p *Port, budget int) {
 		more := p.turn(now)
 		f.settleSent(&q, p)
 		f.noteVisited(&q, p)
-		if p.token.release() || more {
+		if p.release() || more {
 			f.enqueue(&q, p)
 		}
 		if turns >= budget {

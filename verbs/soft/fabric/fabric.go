@@ -143,7 +143,8 @@ func (f *Fabric) Attach(gid verbs.GID, name string, e Endpoint) (*Port, error) {
 	if has := f.attached[gid]; has != nil {
 		return nil, &AttachError{GID: gid, Name: name, Has: has.name}
 	}
-	p := &Port{f: f, gid: gid, name: name, ep: e, routes: map[verbs.GID]*Route{}, kept: map[*Route]int{}, sweepAt: minSweep}
+	p := &Port{f: f, gid: gid, name: name, ep: e, freed: make(chan struct{}, 1),
+		routes: map[verbs.GID]*Route{}, kept: map[*Route]int{}, sweepAt: minSweep}
 	p.in.taker = p
 	f.attached[gid] = p
 	f.linkedLocked(gid, 0)
@@ -163,8 +164,8 @@ func (f *Fabric) Attach(gid verbs.GID, name string, e Endpoint) (*Port, error) {
 
 // Detach takes the port off the fabric: its endpoint is not running when
 // Detach returns and will not be turned again; packets in its inbox are
-// dropped and their holders told. It waits for a running turn of the endpoint
-// (yielding), and the last one for the fabric's goroutine to end. The
+// dropped and their holders told. It waits for a running turn of the endpoint, and the
+// last one for the fabric's goroutine to end. The
 // endpoint must have no packets by reference in flight, or keep their memory until their
 // PacketDone. Idempotent. Not from within a turn.
 func (p *Port) Detach() {

@@ -2,12 +2,17 @@ package fabric
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
 )
+
+// acquireLooks is how often a caller looks for the token before it sleeps: some
+// microseconds, several turns.
+const acquireLooks = 16
 
 // Port is an endpoint's place on the fabric. "In its turn" means: within the
 // endpoint's Turn, or within a function run by Exclusive.
@@ -17,6 +22,9 @@ type Port struct {
 	name string
 
 	token token
+	// sleeper is held by the one who sleeps until freed is told of a release (acquire).
+	sleeper sync.Mutex
+	freed   chan struct{}
 	// in is packets for the endpoint: pushed by senders, taken in its turn.
 	in mailbox
 	// returned is packets of this port's pool that came back: pushed by
@@ -185,7 +193,7 @@ func (p *Port) Wake() {
 }
 
 // Exclusive runs fn while the endpoint is not running, and then turns it. fn may do
-// what a turn may do. It waits, yielding, for a run that is going on; so it is for
+// what a turn may do. It waits for a run that is going on; so it is for
 // creating, modifying and destroying objects. Any goroutine, but not within a
 // turn of this port or another fn: it would wait for itself.
 func (p *Port) Exclusive(fn func()) {
@@ -202,11 +210,35 @@ func (p *Port) Now() time.Duration { return time.Duration(p.lastNow) }
 // so it is kept in order here.
 func (p *Port) setNow(now int64) { p.lastNow = max(p.lastNow, now) }
 
-// acquire waits for the token.
+// acquire waits for the token. It looks again a few times, which is enough for a turn, and
+// then sleeps: it must not keep the processor that the runner's thread may wait for. Who was
+// woken and did not get it is handed it the next time.
 func (p *Port) acquire() {
-	for !p.token.tryTake() {
+	for range acquireLooks {
+		if p.token.tryTake() {
+			return
+		}
 		runtime.Gosched()
 	}
+	p.sleeper.Lock()
+	defer p.sleeper.Unlock()
+	for lost := false; !p.token.tryTake(); lost = true {
+		if p.token.await(lost) {
+			<-p.freed
+			if lost {
+				return // handed over
+			}
+		}
+	}
+}
+
+// release gives the token up, wakes who waits for it, and tells whether a mark was left.
+func (p *Port) release() (wasMarked bool) {
+	wasMarked, wake := p.token.release()
+	if wake {
+		p.freed <- struct{}{} // has room: one waits at a time
+	}
+	return wasMarked
 }
 
 // finishRun turns the endpoint once and releases the token.
@@ -218,7 +250,7 @@ func (p *Port) finishRun() {
 			p.wanted.Store(true)
 		}
 		p.settleVirtual()
-		p.token.release()
+		p.release()
 		return
 	}
 	p.f.drive(p, kickBudget)

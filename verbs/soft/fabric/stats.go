@@ -16,12 +16,11 @@ type Stats struct {
 	Late       uint64 // arrived after Detach, or while the port was down
 }
 
-// Stats reads the counters. It waits, yielding, for a running turn; not from within
-// a turn. Works after Detach.
+// Stats reads the counters. It waits for a running turn; not from within a turn. Works after Detach.
 func (p *Port) Stats() Stats {
 	p.acquire()
 	s := p.stats
-	if p.token.release() {
+	if p.release() {
 		p.Kick()
 	}
 	return s

@@ -9,11 +9,14 @@ import "testing"
 //	kicker:   publish work, take; as the runner: turn, release, and if marked
 //	          queue: take again, and so on; one variant hands the queued port to
 //	          the pacemaker instead (its budget is used up)
-//	control:  tryTake until it has it, then turn and release like a kicker
+//	control:  tryTake, and again; then await, until it is woken or handed the token;
+//	          then turn and release like a kicker
 //	pacer:    takes what was deferred
 type actorState struct {
-	pc    int // see step
-	kicks int // still to do
+	pc    int  // see step
+	kicks int  // still to do
+	lost  bool // a control call has waited
+	due   bool // it waits to be handed the token
 	defers,
 	control,
 	pacer bool
@@ -25,6 +28,8 @@ const (
 	pcTurn
 	pcRelease
 	pcRetake
+	pcAwait
+	pcAsleep
 	pcDone
 )
 
@@ -33,6 +38,7 @@ type model struct {
 	work     int    // published and not consumed
 	turning  int    // actors inside a turn
 	deferred bool
+	freed    int // wake-ups that were not taken
 	actors   [3]actorState
 }
 
@@ -68,10 +74,11 @@ func (m *model) step(t *testing.T, i int) bool {
 		a.pc = pcTake
 	case pcTake:
 		if a.control {
-			if !tok.tryTake() {
-				return false // it yields: nothing changes
+			if tok.tryTake() {
+				beRunner()
+			} else {
+				a.pc = pcAwait
 			}
-			beRunner()
 			return true
 		}
 		if tok.take() {
@@ -84,9 +91,30 @@ func (m *model) step(t *testing.T, i int) bool {
 		a.pc = pcRelease
 	case pcRelease:
 		m.turning--
-		a.pc = pcStart
-		if tok.release() {
+		a.pc, a.lost, a.due = pcStart, false, false
+		marked, wake := tok.release()
+		if wake {
+			if m.freed++; m.freed > 1 {
+				t.Fatalf("one who waits is woken twice: %+v", *m)
+			}
+		}
+		if marked {
 			a.pc = pcRetake
+		}
+	case pcAwait:
+		a.pc = pcTake
+		if tok.await(a.lost) {
+			a.pc, a.due = pcAsleep, a.lost
+		}
+		a.lost = true
+	case pcAsleep:
+		if m.freed == 0 {
+			return false
+		}
+		m.freed--
+		a.pc = pcTake
+		if a.due {
+			beRunner()
 		}
 	case pcRetake:
 		if a.defers {
@@ -122,8 +150,13 @@ func explore(t *testing.T, start model) (states int) {
 				visit(n)
 			}
 		}
-		if stuck && (m.work != 0 || m.word != idle || m.deferred) {
+		if stuck && (m.work != 0 || m.word != idle || m.deferred || m.freed != 0) {
 			t.Fatalf("at rest with something undone: a kick was lost: %+v", m)
+		}
+		for _, a := range m.actors {
+			if stuck && a.pc == pcAsleep {
+				t.Fatalf("at rest with one who waits: a wake-up was lost: %+v", m)
+			}
 		}
 	}
 	visit(start)

@@ -38,7 +38,7 @@ func (f *Fabric) Step() bool {
 		if more {
 			p.wanted.Store(true)
 		}
-		p.token.release()
+		p.release()
 	}
 	return did
 }
