@@ -10,6 +10,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
+// keptEvents is how many events an empty queue keeps room for.
+const keptEvents = 256
+
 // cmEvent is a queued event. Its channel is that of listen if it is set,
 // otherwise that of id.
 type cmEvent struct {
@@ -34,7 +37,8 @@ type cmChannel struct {
 	bell   *sys.Event
 
 	mu     sync.Mutex
-	queue  []cmEvent
+	queue  []cmEvent // of which the first taken are, and empty
+	taken  int
 	ids    int // identifiers that report here and are known to the consumer
 	closed bool
 }
@@ -105,9 +109,20 @@ func (c *cmChannel) CreateID(ps verbs.PortSpace, userData uint64) (verbs.CMID, e
 // push queues an event. In a turn or outside.
 func (c *cmChannel) push(e cmEvent) {
 	c.mu.Lock()
+	if len(c.queue) == cap(c.queue) && c.taken >= len(c.queue)/2 {
+		c.keep(c.queue[:copy(c.queue, c.queue[c.taken:])])
+	}
 	c.queue = append(c.queue, e)
 	c.mu.Unlock()
 	c.bell.Signal()
+}
+
+// keep makes q, which begins where the queue does and holds what waits, the queue. Under mu.
+func (c *cmChannel) keep(q []cmEvent) {
+	clear(c.queue[len(q):])
+	if c.queue, c.taken = q, 0; len(q) == 0 && cap(q) > keptEvents {
+		c.queue = nil
+	}
 }
 
 // GetEvent takes one event, in the order in which they happened. It does not
@@ -132,10 +147,10 @@ func (c *cmChannel) take() (e cmEvent, ok bool, err error) {
 	if c.closed {
 		return e, false, opError("rdma_get_cm_event", c.String(), syscall.EBADF, "%w", verbs.ErrClosed)
 	}
-	if len(c.queue) > 0 {
-		e, ok = c.queue[0], true
-		c.queue[0] = cmEvent{}
-		c.queue = c.queue[1:]
+	if c.taken < len(c.queue) {
+		e, ok = c.queue[c.taken], true
+		c.queue[c.taken] = cmEvent{}
+		c.taken++
 		// Counted under mu, so that Close and Migrate, which look under mu
 		// too, either find the event in the queue or find it counted.
 		e.id.unacked.Add(1)
@@ -144,8 +159,8 @@ func (c *cmChannel) take() (e cmEvent, ok bool, err error) {
 			c.ids++ // the new identifier is the consumer's from now on
 		}
 	}
-	if len(c.queue) == 0 {
-		c.queue = nil
+	if c.taken == len(c.queue) {
+		c.keep(c.queue[:0])
 		c.bell.Drain() // whoever queues one now signals after it
 	}
 	return e, ok, nil
@@ -173,15 +188,15 @@ func (c *cmChannel) withdraw(id *cmID, mine func(e *cmEvent) bool) (out []cmEven
 	if id.unacked.Load() > 0 {
 		return nil, false
 	}
-	var rest []cmEvent
-	for _, e := range c.queue {
-		if mine(&e) {
-			out = append(out, e)
+	rest := c.queue[:0]
+	for i := c.taken; i < len(c.queue); i++ {
+		if e := &c.queue[i]; mine(e) {
+			out = append(out, *e)
 		} else {
-			rest = append(rest, e)
+			rest = append(rest, *e)
 		}
 	}
-	c.queue = rest
+	c.keep(rest)
 	c.ids--
 	if len(c.queue) == 0 && !c.closed {
 		c.bell.Drain()

@@ -144,7 +144,7 @@ func (c *Conn) repeatedREP(src verbs.GID, rep *REP) bool {
 
 // strayREP refuses a REP that no connection here waits for.
 func (m *Machine) strayREP(src verbs.GID, rep *REP, why Reason) bool {
-	m.refuse(src, &REJ{TID: rep.TID, LocalID: rep.RemoteID, RemoteID: rep.LocalID, Answers: AnswersREP, Reason: why})
+	m.refuse(src, REJ{TID: rep.TID, LocalID: rep.RemoteID, RemoteID: rep.LocalID, Answers: AnswersREP, Reason: why})
 	return true
 }
 

@@ -117,6 +117,8 @@ type Machine struct {
 	timewait  timewait // closed by their owners
 	kept      int      // connections in REJ_SENT or SIDR_REP_SENT, at most maxRemembered
 	buf       MAD      // for datagrams that are not repeated
+	req       REQ      // the last that was received
+	rej       REJ      // the last that was sent
 }
 
 type remoteID struct {
@@ -179,7 +181,7 @@ func (m *Machine) Turn(now time.Duration) time.Duration {
 // malformed; it was counted and dropped, and nothing else needs to be done.
 func (m *Machine) Receive(now time.Duration, src verbs.GID, b []byte) error {
 	m.stats.Received++
-	msg, err := Parse(b)
+	msg, err := parse(b, &m.req)
 	if err != nil {
 		m.stats.Malformed++
 		return err
@@ -242,9 +244,10 @@ func (m *Machine) send(dst verbs.GID, msg Message) {
 }
 
 // refuse answers a REQ or REP without remembering anything.
-func (m *Machine) refuse(dst verbs.GID, rej *REJ, ari ...byte) {
-	rej.ARILen = uint8(copy(rej.ARI[:], ari))
-	m.send(dst, rej)
+func (m *Machine) refuse(dst verbs.GID, rej REJ, ari ...byte) {
+	m.rej = rej
+	m.rej.ARILen = uint8(copy(m.rej.ARI[:], ari))
+	m.send(dst, &m.rej)
 }
 
 // codeTime is the time of a timeout code, within our bounds.

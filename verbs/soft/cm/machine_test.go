@@ -123,6 +123,25 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestRefusalsLeaveNoGarbage: a request that nobody listens for allocates nothing, however
+// many of them a stranger sends.
+func TestRefusalsLeaveNoGarbage(t *testing.T) {
+	refused := 0
+	p := newPair(t, Config{}, Config{})
+	p.b.cfg.Send = func(verbs.GID, *MAD) { refused++ }
+	var m MAD
+	if err := (&REQ{TID: 1, LocalID: 2, ServiceID: 99, QPN: 3, PathMTU: 1, PKey: 0xffff}).Put(&m); err != nil {
+		t.Fatal(err)
+	}
+	const runs = 100
+	if n := testing.AllocsPerRun(runs, func() { _ = p.b.Receive(0, p.a.gid, m[:]) }); n != 0 {
+		t.Errorf("%v allocations for a refused request", n)
+	}
+	if refused != runs+1 { // and one to warm up
+		t.Errorf("%d requests were refused, want %d", refused, runs+1)
+	}
+}
+
 // TestLateCopyOfARefusedRequest: a request that was refused for its MTU is asked
 // again with a smaller one, for the same queue pair; a copy of the first that
 // comes when the second has its connection ends nothing.

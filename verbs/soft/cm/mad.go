@@ -113,7 +113,10 @@ type Message interface {
 // specification asks of a receiver; a value that the specification reserves is
 // refused. The result keeps nothing of b. The error is a *FieldError that wraps
 // ErrMalformed.
-func Parse(b []byte) (Message, error) {
+func Parse(b []byte) (Message, error) { return parse(b, new(REQ)) }
+
+// parse is Parse, into req when it is a REQ: of those a stranger may send any number.
+func parse(b []byte, req *REQ) (Message, error) {
 	if len(b) != MADSize {
 		return nil, malformed("MAD", "size", uint64(len(b)), "256 bytes")
 	}
@@ -133,7 +136,8 @@ func Parse(b []byte) (Message, error) {
 	var msg Message
 	switch a := Attr(get16(m, offAttr)); a {
 	case AttrREQ:
-		msg = new(REQ)
+		*req = REQ{}
+		msg = req
 	case AttrMRA:
 		msg = new(MRA)
 	case AttrREJ:

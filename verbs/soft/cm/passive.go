@@ -52,45 +52,42 @@ func (m *Machine) onREQ(now time.Duration, src verbs.GID, req *REQ) bool {
 	if c := m.byRemote[remoteID{src, req.LocalID}]; c != nil {
 		return c.repeatedREQ(src, req)
 	}
-	no := &REJ{TID: req.TID, RemoteID: req.LocalID, Answers: AnswersREQ}
 	mtu, ok := MTUFromCode(req.PathMTU)
 	l := m.listeners[req.ServiceID]
 	old := m.byQPN[remoteQP{src, req.QPN}]
+	refuse := func(why Reason, info ...byte) {
+		m.refuse(src, REJ{TID: req.TID, RemoteID: req.LocalID, Answers: AnswersREQ, Reason: why}, info...)
+	}
 	switch {
 	// Before the stale connection: a peer asks again with a smaller MTU under
 	// another ID and for the same queue pair, and a late copy of what it asked
 	// first must not end what it then got. A REQ with a fitting MTU finds the
 	// stale one.
 	case !ok || mtu > m.cfg.MTU:
-		no.Reason = RejInvalidMTU
-		m.refuse(src, no, MTUCode(m.cfg.MTU))
-		return true
+		refuse(RejInvalidMTU, MTUCode(m.cfg.MTU))
 	case old != nil:
-		no.Reason = RejStaleConn
-		m.refuse(src, no)
+		refuse(RejStaleConn)
 		old.stale(now)
-		return true
 	case m.timewait.hasQP(src, req.QPN):
-		no.Reason = RejStaleConn
+		refuse(RejStaleConn)
 	case l == nil:
-		no.Reason = RejInvalidServiceID
+		refuse(RejInvalidServiceID)
 	case req.Transport != TransportRC:
-		no.Reason = RejInvalidTransport
+		refuse(RejInvalidTransport)
 	case l.pending >= l.backlog:
-		no.Reason = RejNoResources
+		refuse(RejNoResources)
 	default:
 		m.request(now, src, req, l)
-		return true
 	}
-	m.refuse(src, no)
 	return true
 }
 
-// request makes a connection of a REQ and reports it.
+// request makes a connection of a REQ, of which it keeps a copy, and reports it.
 func (m *Machine) request(now time.Duration, src verbs.GID, req *REQ, l *Listener) {
+	kept := *req
 	c := &Conn{
 		m: m, listener: l, passive: true, state: StateREQRcvd, local: m.newID(), remote: req.LocalID,
-		peer: src, rqpn: req.QPN, tid: req.TID, req: req,
+		peer: src, rqpn: req.QPN, tid: req.TID, req: &kept,
 		wait: codeTime(req.LocalTimeout), maxRetries: req.MaxCMRetries,
 	}
 	l.pending++
@@ -98,7 +95,7 @@ func (m *Machine) request(now time.Duration, src verbs.GID, req *REQ, l *Listene
 	m.byRemote[remoteID{src, c.remote}] = c
 	m.byQPN[remoteQP{src, c.rqpn}] = c
 	m.timers.set(c, now+codeTime(req.RemoteTimeout)/2) // then an MRA
-	c.emit(Event{Kind: EvRequest, Listener: l, REQ: req})
+	c.emit(Event{Kind: EvRequest, Listener: l, REQ: &kept})
 }
 
 // repeatedREQ answers as the first one was answered.
@@ -112,7 +109,7 @@ func (c *Conn) repeatedREQ(src verbs.GID, req *REQ) bool {
 	case StateREPSent, StateMRAREPRcvd, StateREJSent: // last is the REP, the REJ
 		c.repeat()
 	case StateDREQSent, StateTimewait:
-		c.m.refuse(src, &REJ{TID: req.TID, LocalID: c.local, RemoteID: req.LocalID, Answers: AnswersREQ, Reason: RejStaleConn})
+		c.m.refuse(src, REJ{TID: req.TID, LocalID: c.local, RemoteID: req.LocalID, Answers: AnswersREQ, Reason: RejStaleConn})
 	default: // ESTABLISHED, DREQ_RCVD: it was late, the peer has the REP
 		return false
 	}
@@ -161,7 +158,8 @@ func (c *Conn) Reject(now time.Duration, why Reason, private []byte) error {
 	if c.state != StateREQRcvd && c.state != StateMRAREQSent {
 		return &StateError{"Reject", c.state}
 	}
-	rej := &REJ{TID: c.tid, LocalID: c.local, RemoteID: c.remote, Answers: AnswersREQ, Reason: why}
+	rej := &c.m.rej
+	*rej = REJ{TID: c.tid, LocalID: c.local, RemoteID: c.remote, Answers: AnswersREQ, Reason: why}
 	if err := setPrivate(AttrREJ, rej.Private[:], private); err != nil {
 		return err
 	}
