@@ -35,6 +35,8 @@ func (f Future[T]) Await(ctx context.Context) (v T, err error) {
 	if ctx == nil {
 		return v, ErrNilContext
 	}
+	var done <-chan struct{}
+	asked := false
 	for {
 		w := c.load()
 		if err := refuse(w, f.gen); err != nil {
@@ -55,26 +57,8 @@ func (f Future[T]) Await(ctx context.Context) (v T, err error) {
 			}
 			continue
 		}
-		return f.awaitIn(ctx)
-	}
-}
-
-// awaitIn is Await of a future that was not settled when it was looked at.
-func (f Future[T]) awaitIn(ctx context.Context) (v T, err error) {
-	c := f.cell
-	done := ctx.Done() // before AWAITED: it may be user code, which may not return
-	for {
-		w := c.load()
-		if err := refuse(w, f.gen); err != nil {
-			return v, err
-		}
-		if w&bitAwaited != 0 {
-			return v, ErrAwaited
-		}
-		if w&bitSettled != 0 { // meanwhile
-			if v, err, ok := c.claim(w); ok {
-				return v, err
-			}
+		if !asked { // before AWAITED: it may be user code, which may not return
+			done, asked = ctx.Done(), true
 			continue
 		}
 		if c.cas(w, w|bitAwaited|bitDriven) {
