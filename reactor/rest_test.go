@@ -18,6 +18,7 @@ import (
 type mute struct {
 	verbs.Context
 	broken atomic.Bool // the test's
+	asked  atomic.Bool // it was asked while broken
 	// asks is when it was asked while broken; the holder's. At restAsks of them it is
 	// closed over to the test by enough.
 	asks   []time.Time
@@ -45,6 +46,7 @@ func (c *muteChannel) GetEvent() (verbs.CQ, bool, error) {
 	if !m.broken.Load() {
 		return c.CompChannel.GetEvent()
 	}
+	m.asked.Store(true)
 	if len(m.asks) < restAsks {
 		if m.asks = append(m.asks, time.Now()); len(m.asks) == restAsks {
 			close(m.enough)
@@ -77,7 +79,12 @@ func TestAChannelInErrorIsLetBe(t *testing.T) {
 		defer a.close(t)
 		answered(t, a, b)
 		m.broken.Store(true)
-		answered(t, a, b)
+		for ctx := bounded(t); !m.asked.Load(); {
+			if ctx.Err() != nil {
+				t.Fatal("no completion has raised an event")
+			}
+			answered(t, a, b) // it raises none if the loop had not gone to sleep
+		}
 		comes(t, "asking again and again", m.enough)
 		rested(t, m.asks)
 		m.broken.Store(false)
