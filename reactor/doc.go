@@ -13,14 +13,34 @@
 //  2. The slot goes on the queue's submission stack; a queue that becomes
 //     non-empty goes on the reactor's ready list. The bell is rung only when
 //     the reactor sleeps.
-//  3. A turn takes every ready queue, links what each has in submission order,
-//     decides which requests are signaled, and posts one list per queue: one
-//     doorbell per queue and turn.
+//  3. A turn takes every ready queue, moves its stack to its backlog, links the first of
+//     that in submission order, decides which requests are signaled, and posts one list
+//     per queue: one doorbell per queue and turn.
 //  4. The same turn polls. A completion's wr_id names queue, slot, kind and
 //     generation; what does not match is counted and dropped. A signaled
 //     completion retires the unsignaled requests before it.
 //  5. The lease ends and the slot goes back; when the turn is done, the future
 //     is settled or the sink is called (deliver.go).
+//
+// Where each stage stands, in the order of the way:
+//
+//	check, slot  request.go, transfer.go   check, transfers
+//	             submit.go                 enter; room waits for one
+//	fill         submit.go, transfer.go    launch, fillSend; fillTransfer
+//	submit       submit.go                 submit: stack, ready list, bell
+//	             several.go                Several: many at once
+//	             transferwait.go           TransferWait: the holder's own
+//	             follow.go                 Follow: a sink's
+//	drive        reactor.go, package turn  Drive: who waits runs turns
+//	gather       gather.go                 gather: the ready list
+//	             backlog.go                collect, list
+//	             keep.go                   keep: Config.FlushDelay
+//	post         work.go                   turnOver; crossing calls the device
+//	             posted.go                 settlePosts: what it took
+//	poll         work.go                   polled
+//	complete     complete.go               dispatch, sent, succeeded
+//	             vacate.go                 leases, slots
+//	deliver      deliver.go                deliver: futures and sinks
 //
 // # Signaling
 //
@@ -43,7 +63,7 @@
 // Whatever one queue has, others of its reactor wait little for it. What is submitted
 // before a turn is posted in it. A turn posts for a queue a list of at most 256
 // requests, which ends with the one that makes it 1 MiB; the rest goes first in the next
-// turn (fair.go). A completion waits for those that were in its completion queue before
+// turn (backlog.go). A completion waits for those that were in its completion queue before
 // it, of which a turn dispatches Config.PollBatch: at most one for each request out, and
 // in long lists of sends one in SignalEvery. Results are delivered after each turn, in
 // the order of completion. Receives are posted all at once: nothing moves then. How a

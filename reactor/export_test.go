@@ -70,7 +70,8 @@ func (q *Queue) TransferHolding(t *Transfer) Future {
 	}
 	_, f := q.r.futures.NewIn(&q.tab.slots[i].seat, q.r.driver)
 	q.fillTransfer(i, t, kindOf(t.Opcode))
-	q.r.lone, q.r.loneSlot = q, i
+	q.add(i)
+	q.r.own = q
 	q.r.Turn(false)
 	return f
 }

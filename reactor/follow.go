@@ -8,13 +8,7 @@ import (
 // What a sink starts it starts where the turn is held: it needs none of the words that
 // submitters share, the free list and the submission stack, each of which is a locked
 // instruction for each request. So it has some slots in stock, taken many at a time, and
-// a list of its own:
-//
-//	a sink is called ──Follow──> direct list ──┐ gather: direct before stack,
-//	whoever submits ───────────> stack ────────┴─────────────> posted
-//
-// The order of one goroutine's requests stays as it was, whether it submits one way or
-// the other: while something is on the stack, Follow puts its request there, too.
+// adds them to the backlog.
 //
 // The stock is for one queue at a time and lasts until the results of the turn are
 // delivered. It is taken by one, two, four and so on, up to StockMost, because nobody
@@ -143,28 +137,11 @@ func (q *Queue) Follow(t Turn, tr *Transfer) error {
 	h.slots--
 	i := h.free[h.slots]
 	if q.failed.err.Load() != nil { // after taking, as in enter
-		return q.turnAway(i)
+		return q.turnAway(q.sendFree, i)
 	}
 	q.fillTransfer(i, tr, k)
-	d := &q.direct
-	switch {
-	case !q.sendStack.Empty():
-		q.sendStack.Push(i)
+	if q.add(i) {
 		q.ready()
-	case d.n == 0:
-		d.first, d.last, d.n = i, i, 1
-		q.ready()
-	default: // it is on the ready list
-		q.sendStack.Join(d.last, i)
-		d.last = i
-		d.n++
 	}
 	return nil
-}
-
-// chain is slots in the order they are to be posted in, linked as on the submission
-// stack. The holder's.
-type chain struct {
-	first, last uint32
-	n           int
 }

@@ -43,9 +43,6 @@ func (q *Queue) Release(cause error) error {
 			q.finish(uint32(i), Completion{Kind: KindRecv}, end)
 		}
 	}
-	if q.kept.n > 0 {
-		q.listKept()
-	}
 	q.gatherSends() // what was submitted since the last turn is refused
 	q.gatherRecvs()
 	q.freeRetired()

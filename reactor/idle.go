@@ -29,10 +29,9 @@ func (q *Queue) checkIdle() {
 	}
 }
 
-// sendsIdle and recvsIdle look at what is out, what waits to be posted, and the request
-// of a goroutine whose turn has just begun (gatherLone).
+// sendsIdle and recvsIdle look at what is out and what waits to be posted.
 func (q *Queue) sendsIdle() bool {
-	return q.order.len() == 0 && q.kept.n == 0 && q.noSends() && q.r.lone != q
+	return q.order.len() == 0 && q.noSends()
 }
 
 func (q *Queue) recvsIdle() bool {

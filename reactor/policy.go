@@ -128,48 +128,6 @@ func (r *Reactor) spin(cfg *turn.Config) error {
 	return nil
 }
 
-// A spinning turn polls some more times while it is in the device. Nobody can submit
-// anything to the device meanwhile: so it is a slice of about sliceTime, and shorter
-// where the device is slow. Two looks at the clock take 0.1 µs, and far more where the
-// clock is no register but a device (HPET, an emulated machine): so when the longest slice
-// was in time the next unlookedSlices are taken to be.
-const (
-	sliceRounds    = 32
-	sliceTime      = 5 * time.Microsecond
-	unlookedSlices = 15
-)
-
-// crossing is the turn of the device. One that has nothing to post, after one that found
-// nothing, is a slice of spinning; so is that of a goroutine which posts a single
-// request and waits for it.
-func (r *Reactor) crossing(posts int, alone bool) error {
-	if r.slice == 0 || posts > 1 || posts == 1 && !alone || posts == 0 && !r.vain {
-		return r.ctx.Turn(&r.turn)
-	}
-	var began time.Time
-	look := r.unlooked == 0
-	if look {
-		began = time.Now()
-	}
-	r.turn.Spin = r.slice
-	err := r.ctx.Turn(&r.turn)
-	r.turn.Spin = 0
-	switch {
-	case !look:
-		r.unlooked--
-	case time.Since(began) <= sliceTime+r.glance:
-		// The machine may have taken the processor away: so it grows again.
-		if r.slice = min(r.slice+1, sliceRounds); r.slice == sliceRounds {
-			r.unlooked = unlookedSlices
-		}
-	case r.slice == 1:
-		r.unlooked = unlookedSlices
-	default:
-		r.slice /= 2
-	}
-	return err
-}
-
 // glanceRounds is how often the clock is looked at to see what that takes; the fastest
 // counts.
 const glanceRounds = 4

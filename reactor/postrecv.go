@@ -46,16 +46,8 @@ func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
 	if err != nil {
 		return err
 	}
-	free, ok := q.recvFree.Get()
-	if !ok {
-		if err := q.failed.get(); err != nil {
-			return err
-		}
-		return ErrRecvFull
-	}
-	if err := q.failed.get(); err != nil { // after taking, as in post
-		q.recvFree.Put(free)
-		q.slotHome()
+	free, err := q.enterFree(q.recvFree, ErrRecvFull)
+	if err != nil {
 		return err
 	}
 	i := uint32(q.cfg.sends()) + free

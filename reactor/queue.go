@@ -43,9 +43,7 @@ type Queue struct {
 	ctrlFree  *ring.FreeList   // nil without control sends
 
 	// The holder's.
-	held     heldSends
-	direct   chain    // what sinks started (follow.go)
-	kept     kept     // submitted, and held back: see Config.FlushDelay
+	backlog  backlog
 	order    fifo     // posted sends, oldest first
 	recvs    int      // posted receives
 	heard    uint32   // receives ever completed, and shared ones of its peer; it wraps

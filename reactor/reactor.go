@@ -84,8 +84,7 @@ type Reactor struct {
 	asked                  bool          // the next turn is to hold nothing back
 	keptAt                 time.Duration // the clock in this turn, for what is held back; 0: not read
 	keepDrives             uint64        // drivers there were by the last turn that looked
-	lone                   *Queue        // whose request the holder has brought along; nil: none
-	loneSlot               uint32        // of it
+	own                    *Queue        // to whose backlog the holder has added its own request; nil: none
 	lease                  Lease         // of the operations that ended last
 	leases                 int           // how many they are
 }

@@ -3,11 +3,9 @@
 package reactor
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
-	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // The model finds what each step of those defends against.
@@ -21,21 +19,21 @@ func TestReadyModelFindsMistakesOfAllWays(t *testing.T) {
 				q = next
 			}
 		}
-		w.lone = (*Reactor).gatherLone
+		w.own = func(r *Reactor) { r.gather(false) }
 		return w
 	}
-	lone := func(before func(*Reactor, *Queue) bool) mixedWays {
+	own := func(how func(*Queue)) mixedWays {
 		w := rightMixed
-		w.lone = func(r *Reactor) {
-			if before(r, r.lone) {
-				r.gatherLone()
-				return
-			}
-			q, i := r.lone, r.loneSlot
-			r.lone = nil
-			q.order.push(i)
-			r.turn.Sends = append(r.turn.Sends, verbs.SendGroup{Count: 1})
+		w.own = func(r *Reactor) {
+			q := r.own
+			r.own = nil
+			how(q)
 		}
+		return w
+	}
+	adds := func(how func(*Queue, uint32)) mixedWays {
+		w := rightMixed
+		w.add = how
 		return w
 	}
 	follows := func(how func(*Queue, uint32)) mixedWays {
@@ -43,49 +41,40 @@ func TestReadyModelFindsMistakesOfAllWays(t *testing.T) {
 		w.follow = how
 		return w
 	}
-	inTurn := func(r *Reactor, q *Queue) bool { return slices.Contains(r.sendOwners, q) }
-	quiet := rightMixed
-	quiet.lone = func(r *Reactor) {
-		if inTurn(r, r.lone) {
-			r.lone.sendStack.Push(r.loneSlot)
-			r.lone = nil
-			return
-		}
-		r.gatherLone()
-	}
 	for name, c := range map[string]struct {
 		mixedWays
 		mix
 	}{
-		"a lone request goes past what its goroutine submitted": {
-			lone(func(r *Reactor, q *Queue) bool { return inTurn(r, q) || !q.recvStack.Empty() }), mix{submitters: 1, lone: "qw"},
+		"the holder's request goes past what its goroutine submitted": {
+			adds(func(q *Queue, i uint32) { q.join(i, i, 1) }), mix{submitters: 1, lone: "qw"},
 		},
-		"a lone request is posted beside the list of its queue": {
-			lone(func(r *Reactor, q *Queue) bool { return !inTurn(r, q) && !q.noSends() }), mix{submitters: 1, lone: "w"},
+		"the holder's request is posted beside the list of its queue": {
+			own(func(q *Queue) { q.gatherSends() }), mix{submitters: 2, lone: "w"},
 		},
-		"a lone request leaves the receives": {
-			lone(func(r *Reactor, q *Queue) bool { return inTurn(r, q) || !q.noSends() }), mix{submitters: 1, lone: "lw"},
+		"the holder's request leaves the receives": {
+			own(func(q *Queue) { q.list() }), mix{lone: "lw"},
 		},
-		"a lone request that must wait lists nothing": {quiet, mix{submitters: 1, lone: "w"}},
+		"the holder's own queue is not gathered": {own(func(*Queue) {}), mix{lone: "w"}},
 		"the queue is left between its two stacks": {gather(func(q *Queue) {
 			q.gatherRecvs()
 			q.queued.Leave()
 			q.gatherSends()
 		}), mix{submitters: 1, receivers: 1}},
 		"a sink's request goes before what the sink submitted": {follows(func(q *Queue, i uint32) {
-			q.direct = chain{i, i, 1}
+			q.join(i, i, 1)
 			q.ready()
 		}), mix{submitters: 1, sink: "sf"}},
-		"a sink's request is not listed": {follows(func(q *Queue, i uint32) {
-			q.direct = chain{i, i, 1}
-		}), mix{submitters: 1, sink: "f"}},
-		"the stack is taken before what sinks started": {gather(func(q *Queue) {
+		"a sink's request is not listed": {follows(func(q *Queue, i uint32) { q.add(i) }), mix{submitters: 1, sink: "f"}},
+		"the stack is taken before the backlog": {gather(func(q *Queue) {
 			q.queued.Leave()
-			if first, n := q.sendStack.TakeAll(); n > 0 {
-				q.list(first, n)
-				return
+			older := q.backlog
+			q.backlog.n = 0
+			if q.collect(); older.n > 0 {
+				q.join(older.first, older.last, older.n)
 			}
-			q.gatherSends()
+			if q.backlog.n > 0 {
+				q.list()
+			}
 		}), mix{submitters: 1, sink: "fs"}},
 	} {
 		states, err := ring.Explore(1_000_000, func() ring.World { return mixedWorld(c.mixedWays, c.mix) })

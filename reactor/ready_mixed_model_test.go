@@ -19,13 +19,15 @@ import (
 // mixedWays are what they do. The model is shown wrong ones too.
 type mixedWays struct {
 	readyWays
-	// lone puts the request that the holder brought along into its turn; nil: as gather.
-	lone func(*Reactor)
+	// add puts the request that the holder brought along behind the others.
+	add func(*Queue, uint32)
+	// own gathers the holder's own queue; nil: as gather.
+	own func(*Reactor)
 	// follow starts what the sink of a completion starts.
 	follow func(*Queue, uint32)
 }
 
-var rightMixed = mixedWays{rightReady, nil, follow}
+var rightMixed = mixedWays{rightReady, func(q *Queue, i uint32) { q.add(i) }, nil, follow}
 
 func follow(q *Queue, i uint32) {
 	h := &q.r.here
@@ -76,13 +78,13 @@ func (b *mixedBed) slots(n int) uint32 {
 // turn is one turn, which the caller has taken; what it posts has completed at once.
 func (b *mixedBed) turn() {
 	r, q := b.r, b.q
-	if lone := r.lone; lone == nil || b.w.lone == nil {
+	if own := r.own; own == nil || b.w.own == nil {
 		b.w.gather(r)
 	} else { // as gather does
-		r.lone = nil
+		r.own = nil
 		b.w.gather(r)
-		r.lone = lone
-		b.w.lone(r)
+		r.own = own
+		b.w.own(r)
 	}
 	b.took = b.took[:0]
 	for k, g := range r.turn.Recvs {
@@ -174,7 +176,7 @@ func mixedWorld(w mixedWays, m mix) ring.World {
 		q.queued.Digest(d)
 		q.sendStack.Digest(d)
 		q.recvStack.Digest(d)
-		d.Add(uint64(q.direct.n)<<32 | uint64(q.direct.first)<<16 | uint64(q.direct.last))
+		d.Add(uint64(q.backlog.n)<<32 | uint64(q.backlog.first)<<16 | uint64(q.backlog.last))
 		for _, yes := range []bool{b.held, b.sunk} {
 			d.Add(1)
 			if yes {
@@ -221,7 +223,8 @@ func (b *mixedBed) loneActor(does string) func() {
 				b.q.recvStack.Push(i)
 			default:
 				b.take(func() bool { return true })
-				b.r.lone, b.r.loneSlot = b.q, i
+				b.w.add(b.q, i)
+				b.r.own = b.q
 				b.turn()
 				if len(b.took) == 0 {
 					panic("a turn of its own posts neither the lone request nor one before it")
@@ -246,8 +249,7 @@ func countOf(s string, what rune) (n int) {
 	return n
 }
 
-// Rule: whoever submits to a queue, and by which of its two stacks, its direct list or
-// past them, everything is posted, once, in the order of each, in at most one list for the
+// Rule: whoever submits to a queue, and by which of its two stacks or past them, everything is posted, once, in the order of each, in at most one list for the
 // sends and one for the receives in a turn; a turn that somebody takes for his request
 // posts that, or what stands before it; and receives that were left go with the next send.
 func TestReadyModelOfAllWays(t *testing.T) {

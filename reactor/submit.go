@@ -68,14 +68,30 @@ func (q *Queue) enter(ctx context.Context, m Manner) (i uint32, err error) {
 	// then collects slots; so it either sees ours out and keeps the arena, or we
 	// see the cause.
 	if q.failed.err.Load() != nil {
-		return 0, q.turnAway(i)
+		return 0, q.turnAway(q.sendFree, i)
 	}
 	return i, nil
 }
 
-// turnAway gives back the slot of a submitter who finds the queue failed.
-func (q *Queue) turnAway(i uint32) error {
-	q.sendFree.Put(i)
+// enterFree is enter for a list of slots that nobody waits for: full is the error when
+// there is none.
+func (q *Queue) enterFree(free *ring.FreeList, full error) (uint32, error) {
+	i, ok := free.Get()
+	failed := q.failed.err.Load() != nil // read after the slot was taken, as in enter
+	switch {
+	case failed && ok:
+		return 0, q.turnAway(free, i)
+	case failed: // Release has collected the slots
+		return 0, q.failed.get()
+	case !ok:
+		return 0, full
+	}
+	return i, nil
+}
+
+// turnAway gives slot i back for a submitter who finds the queue failed.
+func (q *Queue) turnAway(free interface{ Put(uint32) }, i uint32) error {
+	free.Put(i)
 	q.slotHome()
 	return q.failed.get()
 }
@@ -91,16 +107,8 @@ func (q *Queue) PostControl(s *Send, p Payload) error {
 	if q.ctrlFree == nil || s.Sink == nil {
 		return fmt.Errorf("%w: a control request needs ControlDepth and a sink", ErrRequest)
 	}
-	i, ok := q.ctrlFree.Get()
-	if !ok {
-		if err := q.failed.get(); err != nil { // a grave has collected the slots
-			return err
-		}
-		return ErrQueueFull
-	}
-	if err := q.failed.get(); err != nil { // after taking, as in post
-		q.ctrlFree.Put(i)
-		q.slotHome()
+	i, err := q.enterFree(q.ctrlFree, ErrQueueFull)
+	if err != nil {
 		return err
 	}
 	q.launch(i+uint32(q.cfg.SendDepth+1), n, s, &p, Try)

@@ -31,7 +31,7 @@ func (r *Reactor) Turn(arm bool) bool {
 func (r *Reactor) turnOver(arm bool) bool {
 	t := &r.turn // emptied without being cleared: what it refers to lives with the reactor or its queues
 	t.Sends, t.Recvs, t.Arms = t.Sends[:0], t.Recvs[:0], t.Arms[:0]
-	alone := r.lone != nil
+	alone := r.own != nil
 	did := r.gather(arm)
 	if arm {
 		r.wantArmed(&r.sendCQ, r.outstanding > 0)
@@ -67,6 +67,48 @@ func (r *Reactor) turnOver(arm bool) bool {
 		did = r.polled(&r.turn.Polls[i]) || did
 	}
 	return did
+}
+
+// A spinning turn polls some more times while it is in the device. Nobody can submit
+// anything to the device meanwhile: so it is a slice of about sliceTime, and shorter
+// where the device is slow. Two looks at the clock take 0.1 µs, and far more where the
+// clock is no register but a device (HPET, an emulated machine): so when the longest slice
+// was in time the next unlookedSlices are taken to be.
+const (
+	sliceRounds    = 32
+	sliceTime      = 5 * time.Microsecond
+	unlookedSlices = 15
+)
+
+// crossing is the turn of the device. One that has nothing to post, after one that found
+// nothing, is a slice of spinning; so is that of a goroutine which posts a single
+// request and waits for it.
+func (r *Reactor) crossing(posts int, alone bool) error {
+	if r.slice == 0 || posts > 1 || posts == 1 && !alone || posts == 0 && !r.vain {
+		return r.ctx.Turn(&r.turn)
+	}
+	var began time.Time
+	look := r.unlooked == 0
+	if look {
+		began = time.Now()
+	}
+	r.turn.Spin = r.slice
+	err := r.ctx.Turn(&r.turn)
+	r.turn.Spin = 0
+	switch {
+	case !look:
+		r.unlooked--
+	case time.Since(began) <= sliceTime+r.glance:
+		// The machine may have taken the processor away: so it grows again.
+		if r.slice = min(r.slice+1, sliceRounds); r.slice == sliceRounds {
+			r.unlooked = unlookedSlices
+		}
+	case r.slice == 1:
+		r.unlooked = unlookedSlices
+	default:
+		r.slice /= 2
+	}
+	return err
 }
 
 func (r *Reactor) polled(p *verbs.PollGroup) bool {

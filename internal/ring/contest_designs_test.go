@@ -21,7 +21,7 @@ func (s *stackHandover) half(_ int, i uint32, pause func()) {
 	}
 }
 func (s *stackHandover) take(dst []uint32) int {
-	i, n := s.TakeAll()
+	i, _, n := s.TakeAll()
 	for k := range n {
 		dst[k] = i
 		i = s.Next(i)

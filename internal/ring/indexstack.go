@@ -72,24 +72,24 @@ func (s *IndexStack) PushAll(first, last uint32) (wasEmpty bool) {
 func (s *IndexStack) Over(i, below uint32) { s.next[i] = below }
 
 // TakeAll takes everything pushed so far: n indices, beginning with first, each
-// followed by its Next, in the order of pushing. With n == 0 first means
-// nothing. Only the consumer may call it; it does not block or allocate. Read
+// followed by its Next, up to last, in the order of pushing. With n == 0 first and last
+// mean nothing. Only the consumer may call it; it does not block or allocate. Read
 // Next(i) before i can be pushed again.
-func (s *IndexStack) TakeAll() (first uint32, n int) {
+func (s *IndexStack) TakeAll() (first, last uint32, n int) {
 	yield()
 	if s.head.Load() == none { // a load is far cheaper than a swap
-		return none, 0
+		return none, none, 0
 	}
 	yield()
 	i := s.head.Swap(none)
-	first = none
+	first, last = none, i
 	for i != none {
 		below := s.next[i]
 		s.next[i] = first
 		first, i = i, below
 		n++
 	}
-	return first, n
+	return first, last, n
 }
 
 // Next is the index pushed after i, among those that one TakeAll gave. After the
@@ -102,4 +102,7 @@ func (s *IndexStack) Join(last, next uint32) { s.next[last] = next }
 
 // Empty tells whether nothing is on the stack right now. Any goroutine may call
 // it.
-func (s *IndexStack) Empty() bool { return s.head.Load() == none }
+func (s *IndexStack) Empty() bool {
+	yield()
+	return s.head.Load() == none
+}

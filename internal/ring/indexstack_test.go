@@ -9,12 +9,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-func takeAll(s *IndexStack) []uint32 {
-	i, n := s.TakeAll()
+func takeAll(t interface{ Fatalf(string, ...any) }, s *IndexStack) []uint32 {
+	i, last, n := s.TakeAll()
 	var got []uint32
 	for ; n > 0; n-- {
 		got = append(got, i)
 		i = s.Next(i)
+	}
+	if len(got) > 0 && got[len(got)-1] != last {
+		t.Fatalf("took %v, of which the last is said to be %d", got, last)
 	}
 	return got
 }
@@ -36,7 +39,7 @@ func TestIndexStackAgainstModel(t *testing.T) {
 				}
 				model = append(model, i)
 			} else {
-				if got := takeAll(s); !slices.Equal(got, model) {
+				if got := takeAll(t, s); !slices.Equal(got, model) {
 					t.Fatalf("took %v, want %v", got, model)
 				}
 				model = nil
@@ -79,7 +82,7 @@ func TestIndexStackAndFreeListConcurrently(t *testing.T) {
 	for total := 0; total < producers*each; {
 		<-bell
 		back = back[:0]
-		i, n := s.TakeAll()
+		i, _, n := s.TakeAll()
 		for range n {
 			got := table[i]
 			if got.seq != next[got.producer] {

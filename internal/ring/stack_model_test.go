@@ -14,7 +14,7 @@ type stackWays struct {
 	push func(*IndexStack, uint32) bool
 	// all pushes what a producer has as one; nil: one by one.
 	all  func(s *IndexStack, first, last uint32) bool
-	take func(*IndexStack) (uint32, int)
+	take func(*IndexStack) (uint32, uint32, int)
 }
 
 var rightStack = stackWays{push: (*IndexStack).Push, take: (*IndexStack).TakeAll}
@@ -76,7 +76,7 @@ func stackWorld(w stackWays, producers, each int) World {
 			Forget(len(got))
 			Await(func() bool { return bells > 0 })
 			bells--
-			i, n := w.take(s)
+			i, _, n := w.take(s)
 			for range n {
 				next := s.Next(i)
 				if owned[i] {
@@ -165,35 +165,36 @@ func TestIndexStackModelFindsMistakes(t *testing.T) {
 			s.next[i] = h
 			return h == none
 		}},
-		"the head is loaded, then emptied": {take: func(s *IndexStack) (uint32, int) {
+		"the head is loaded, then emptied": {take: func(s *IndexStack) (uint32, uint32, int) {
 			yield()
 			h := s.head.Load()
 			yield()
 			s.head.Store(none)
 			return reversed(s, h)
 		}},
-		"the consumer takes one, and nobody tells it of the rest": {take: func(s *IndexStack) (uint32, int) {
+		"the consumer takes one, and nobody tells it of the rest": {take: func(s *IndexStack) (uint32, uint32, int) {
 			for {
 				yield()
 				h := s.head.Load()
 				if h == none {
-					return none, 0
+					return none, none, 0
 				}
 				yield()
 				below := s.next[h]
 				yield()
 				if s.head.CompareAndSwap(h, below) {
-					return h, 1
+					return h, h, 1
 				}
 			}
 		}},
-		"the order is not turned round": {take: func(s *IndexStack) (uint32, int) {
+		"the order is not turned round": {take: func(s *IndexStack) (uint32, uint32, int) {
 			i := s.head.Swap(none)
-			n := 0
+			last, n := i, 0
 			for j := i; j != none; j = s.next[j] {
+				last = j
 				n++
 			}
-			return i, n
+			return i, last, n
 		}},
 		"a list is put there by its oldest": {all: func(s *IndexStack, first, last uint32) bool {
 			for {
@@ -244,13 +245,13 @@ func TestIndexStackModelFindsMistakes(t *testing.T) {
 }
 
 // reversed is TakeAll behind its swap.
-func reversed(s *IndexStack, i uint32) (uint32, int) {
-	first, n := uint32(none), 0
+func reversed(s *IndexStack, i uint32) (uint32, uint32, int) {
+	first, last, n := uint32(none), i, 0
 	for i != none {
 		below := s.next[i]
 		s.next[i] = first
 		first, i = i, below
 		n++
 	}
-	return first, n
+	return first, last, n
 }

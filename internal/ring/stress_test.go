@@ -97,7 +97,7 @@ func TestStressSlotsAndStack(t *testing.T) {
 			t.Fatalf("%d of %d came, and nobody is told", took, pushed.Load())
 		}
 		var have []uint32
-		i, k := stack.TakeAll()
+		i, _, k := stack.TakeAll()
 		for range k {
 			s := &slots[i]
 			if s.seq != next[s.from] {

@@ -2,11 +2,9 @@ package reactor
 
 import (
 	"context"
-	"slices"
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/reactor/turn"
-	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // A goroutine that submits one request and waits for it, while nobody holds the turn,
@@ -41,7 +39,8 @@ func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, erro
 	}
 	_, f := r.futures.NewIn(seat, &r.leader)
 	q.fillTransfer(i, t, kindOf(t.Opcode))
-	r.lone, r.loneSlot = q, i
+	q.add(i)
+	r.own = q
 	r.Turn(false)
 	if f.Settled() {
 		r.tok.Leave()
@@ -66,38 +65,4 @@ type leader struct{ r *Reactor }
 func (l *leader) Drive(done <-chan struct{}, w *futures.Waiter) error {
 	l.r.tok.Resume(done, turn.Waiter(w))
 	return nil
-}
-
-// gatherLone puts the request of the goroutine that holds the turn into it, behind
-// what was submitted before. Holder only.
-func (r *Reactor) gatherLone() {
-	q, i := r.lone, r.loneSlot
-	r.lone = nil
-	if q.released || q.sealed || q.qp == nil || slices.Contains(r.sendOwners, q) {
-		// It is refused with the others, or follows those of its own queue: a queue
-		// has one list in a turn.
-		q.sendStack.Push(i)
-		q.submit(Quiet)
-		return
-	}
-	if q.recvStack != nil && !q.recvStack.Empty() && !slices.Contains(r.recvOwners, q) {
-		q.gatherRecvs() // it is the next send, with which those go that were left
-	}
-	if !q.noSends() {
-		// Something stands there, and the queue is not on the ready list: somebody who
-		// found it unlisted is about to push it. The goroutine's own may be among that,
-		// which it submitted before.
-		q.sendStack.Push(i)
-		q.gatherSends()
-		return
-	}
-	w := &q.tab.sendWR[i]
-	w.Next = 0
-	w.Flags |= verbs.SendSignaled
-	q.sincesig = 0
-	q.tab.slots[i].posted = true
-	q.order.push(i)
-	r.turn.Sends = append(r.turn.Sends, verbs.SendGroup{QP: q.qp, Head: q.tab.sendWRAddr(i), Count: 1})
-	r.sendOwners = append(r.sendOwners, q)
-	q.listed(1)
 }
