@@ -20,8 +20,7 @@ func (l *lone) Park(<-chan struct{}) Signal {
 	<-l.wake
 	return SignalSettled
 }
-func (l *lone) Offer() bool     { return false }
-func (l *lone) TakeOffer() bool { return false }
+func (l *lone) Offer() bool { return false }
 
 // loneWork settles what is pending in the next turn.
 type loneWork struct {

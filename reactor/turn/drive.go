@@ -73,12 +73,14 @@ func (t *Token) park(done <-chan struct{}, w Parker, may bool) (given bool) {
 	if may && place != noSeat {
 		yield("park.recheck")
 		if t.word.Load() < held {
-			return t.stand(place, sitting, w)
+			t.stand(place, sitting)
+			return false
 		}
 	}
 	given = w.Park(done) == SignalTurn
 	mark("parked", 4*place+2*ifTrue(may)+ifTrue(given))
-	return t.stand(place, sitting, w) || given
+	t.stand(place, sitting)
+	return given
 }
 
 // drive runs turns, holding, until w is settled or nothing comes any more, or

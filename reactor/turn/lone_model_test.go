@@ -133,7 +133,6 @@ func loneLarge() map[string]scenario {
 	return map[string]scenario{
 		"lone beside a driver and one that rings":  crew(on, loneCaller, syncCaller, postAndGo),
 		"lone beside a driver and control":         crew(on, loneCaller, syncCaller, controller),
-		"lone, cancelled, offers left":             crewWith(on, lax, loneCancelled, syncCaller),
 		"two lone and one that rings, one queue":   crewWith(on, oneQueue, loneCaller, loneCaller, postAndGo),
 		"lone beside a driver, slow queue":         crewWith(on, slowQueue, loneCaller, syncCaller),
 		"watched: lone beside a driver":            crew(watch, loneCaller, syncCaller),

@@ -150,7 +150,6 @@ func closing(f *fakeWorld) {
 	}})
 }
 
-func lax(f *fakeWorld)       { f.lax = true }
 func busy(f *fakeWorld)      { f.busy = true }
 func deafTimer(f *fakeWorld) { f.deafTimer = true }
 func twoSeats(f *fakeWorld)  { f.tok.seatCount = 2 }
@@ -176,7 +175,6 @@ func scenarios() map[string]scenario {
 		"synchronous and asynchronous":        crew(on, syncCaller, asyncCaller),
 		"synchronous and fire and forget":     crew(on, syncCaller, postAndGo),
 		"a cancelled wait beside a caller":    crew(on, syncCaller, cancelled),
-		"offers left to TakeOffer":            crewWith(on, lax, syncCaller, cancelled),
 		"a second seat":                       crewWith(on, twoSeats, syncCaller, syncCaller),
 		"an errand beside a caller":           crew(on, syncCaller, commander),
 		"errands, driving off":                crew(off, postAndGo, commander),
@@ -277,7 +275,6 @@ func TestEveryDefenceIsNeeded(t *testing.T) {
 		{mutantTiredOffer, "no offer without hope", crew(on, syncCaller, syncCaller), "livelock"},
 		{mutantOfferStay, "leave once an offer is accepted", crew(on, syncCaller, syncCaller), "hold the turn|does not hold"},
 		{mutantStandHasty, "wait for the leaver at the seat", crew(on, syncCaller, cancelled), "Drive had returned"},
-		{mutantNoTakeOffer, "take the offer that Park did not report", crewWith(on, lax, syncCaller, cancelled), "stuck|0 hold the turn|lost wake-up"},
 		{mutantWatchGone, "say that nobody spins any more", crew(watch, syncCaller, postAndGo), "lost wake-up"},
 		{mutantWatchStore, "and keep what else the word says", crew(watch, syncCaller, controller), "hold the turn|stuck|does not hold"},
 		{mutantWatchDeaf, "look at the channels while spinning", crewWith(always, closing, syncCaller), "stuck"},

@@ -23,7 +23,6 @@ const (
 	mutantWatchDeaf   // a loop that spins does not look at its channels
 	mutantWatchShy    // a loop that spins does not want the turn for an errand
 	mutantWatchLeaves // a loop that spins leaves the turn to others for good
-	mutantNoTakeOffer // a waiter does not look for an offer that Park did not report
 	mutantBeginHeld   // who begins takes the turn though another has it
 	mutantLeaveBare   // who began, and has its result, leaves without arming or looking again
 	mutantResumeParks // who began parks without driving, so holding the turn

@@ -79,27 +79,25 @@ func (t *Token) sit(w Parker) (place int, sitting uint64) {
 	return noSeat, 0
 }
 
-// stand takes w off its seat. True: an offer was accepted in w's name that no
-// Park has reported; w's goroutine holds the turn.
-func (t *Token) stand(place int, sitting uint64, w Parker) bool {
+// stand takes a waiter off its seat: no leaver is at it, or comes, when it returns.
+func (t *Token) stand(place int, sitting uint64) {
 	if place == noSeat {
-		return false
+		return
 	}
 	s := &t.seats[place]
 	for {
 		yield("stand")
 		v := s.word.Load()
 		if v == sitting+seatParked {
-			if !s.word.CompareAndSwap(v, sitting+seatStep) {
-				continue
+			if s.word.CompareAndSwap(v, sitting+seatStep) {
+				return
 			}
-			break // nobody is at the seat, and nobody comes any more
+			continue
 		}
 		if v != sitting+seatTaken || mutant == mutantStandHasty {
-			break // an offer was accepted
+			return // an offer was accepted
 		}
-		// A leaver holds w for a few instructions.
+		// A leaver holds the waiter for a few instructions.
 		pause("stand.wait", func() bool { return s.word.Load() != v })
 	}
-	return mutant != mutantNoTakeOffer && w.TakeOffer()
 }

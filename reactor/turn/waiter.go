@@ -28,6 +28,3 @@ func (w *waiter) Park(done <-chan struct{}) Signal {
 }
 
 func (w *waiter) Offer() bool { return w.future().Offer() }
-
-// TakeOffer: a future's Park reports every offer that was accepted.
-func (w *waiter) TakeOffer() bool { return false }

@@ -57,13 +57,12 @@ type Sleeper interface {
 type Parker interface {
 	// Settled tells whether there is nothing to wait for any more. It stays true.
 	Settled() bool
-	// Park sleeps until the result (Settled), the turn (Turn) or until done is closed.
+	// Park sleeps until the result (Settled), the turn (Turn) or until done is closed. An
+	// accepted offer it always reports.
 	Park(done <-chan struct{}) Signal
 	// Offer gives the parked goroutine the turn; false: it is not parked.
 	// Any goroutine; never blocks.
 	Offer() bool
-	// TakeOffer consumes an accepted offer that Park did not report.
-	TakeOffer() bool
 }
 
 // Signal is what ended a Park.

@@ -40,7 +40,6 @@ type fakeWorld struct {
 	ran, toRun int
 	waiters    []*fakeWaiter
 	timed      bool // there are timers in this scenario
-	lax        bool // waiters leave offers to TakeOffer
 	busy       bool // there is always work as long as the loop is needed
 	oneQueue   bool // a lone caller's request follows what is in its turn, on one queue
 	slowQueue  bool // or is on another, which completes it later
@@ -313,8 +312,7 @@ func (f *fakeWorld) String() string {
 	return b.String()
 }
 
-// fakeWaiter is a waiting goroutine. A strict one reports every accepted offer
-// from Park, as futures do; a lax one may leave it to TakeOffer.
+// fakeWaiter is a waiting goroutine.
 type fakeWaiter struct {
 	f         *fakeWorld
 	caller    int
@@ -354,7 +352,7 @@ func (w *fakeWaiter) Park(<-chan struct{}) (sig Signal) {
 	block("park", func() bool { return w.settled || w.offered || w.cancelled })
 	w.parked = false
 	switch {
-	case w.offered && !(w.f.lax && (w.settled || w.cancelled)):
+	case w.offered:
 		w.offered = false
 		sig = SignalTurn
 	case w.settled:
@@ -370,19 +368,12 @@ func (w *fakeWaiter) Offer() bool {
 	if w.left {
 		on.fail("the turn was offered to a waiter whose Drive had returned")
 	}
-	ok := w.parked && !w.offered && (w.f.lax || !w.settled)
+	ok := w.parked && !w.offered && !w.settled
 	if ok {
 		w.offered, w.given = true, true
 	}
 	learn(uint64(ifTrue(ok)))
 	return ok
-}
-
-func (w *fakeWaiter) TakeOffer() bool {
-	got := w.offered
-	w.offered = false
-	learn(uint64(ifTrue(got)))
-	return got
 }
 
 // over reports whether somebody has cancelled the wait.
