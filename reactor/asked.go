@@ -24,11 +24,15 @@ var errGivenUp = errors.New("given up")
 // Ask asks ctx for its channel, or returns ErrNilContext. If Ask does not return, because
 // of the context, nothing has happened.
 func Ask(ctx context.Context) (Asked, error) {
-	if ctx == nil {
-		return nil, ErrNilContext
-	}
 	if w, ok := ctx.(Asked); ok {
 		return w, nil
+	}
+	return ask(ctx)
+}
+
+func ask(ctx context.Context) (Asked, error) {
+	if ctx == nil {
+		return nil, ErrNilContext
 	}
 	return ctx.Done(), nil
 }
@@ -36,7 +40,14 @@ func Ask(ctx context.Context) (Asked, error) {
 // Why is err, and where that is because the Asked has ended, the error of ctx, which it was
 // asked of.
 func (w Asked) Why(ctx context.Context, err error) error {
-	if err == nil || !errors.Is(err, errGivenUp) {
+	if err == nil {
+		return nil
+	}
+	return w.why(ctx, err)
+}
+
+func (w Asked) why(ctx context.Context, err error) error { // apart, so that Why is inlined
+	if !errors.Is(err, errGivenUp) {
 		return err
 	}
 	cause := ctx.Err()

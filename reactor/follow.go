@@ -140,7 +140,9 @@ func (q *Queue) Follow(t Turn, tr *Transfer) error {
 		return q.turnAway(q.sendFree, i)
 	}
 	q.fillTransfer(i, tr, k)
-	if q.add(i) {
+	if q.backlog.n > 0 && q.sendStack.Empty() {
+		q.join(i, i, 1) // as add, but for the call
+	} else if q.add(i) {
 		q.ready()
 	}
 	return nil

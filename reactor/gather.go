@@ -42,7 +42,22 @@ func (r *Reactor) gatherOwn() {
 	if len(r.sendOwners) > 0 && slices.Contains(r.sendOwners, q) {
 		return
 	}
-	q.gatherSends()
+	b, i := &q.backlog, q.backlog.first
+	if b.n > 1 || !q.sendStack.Empty() || q.released || q.sealed || q.qp == nil {
+		q.gatherSends()
+		return
+	}
+	// It is alone: what list does, which costs a synchronous WRITE 8 of 260 ns more.
+	b.n = 0
+	w := &q.tab.sendWR[i]
+	w.Next = 0
+	w.Flags |= verbs.SendSignaled
+	q.sincesig = 0
+	q.tab.slots[i].posted = true
+	q.order.push(i)
+	r.turn.Sends = append(r.turn.Sends, verbs.SendGroup{QP: q.qp, Head: q.tab.sendWRAddr(i), Count: 1})
+	r.sendOwners = append(r.sendOwners, q)
+	q.listed(1)
 }
 
 func (q *Queue) gatherRecvs() bool {
