@@ -22,14 +22,16 @@
 //  2. The endpoint's Turn takes packets, acts and sends.
 //  3. Sent packets go through the link's script and wait, in a chain for each
 //     destination, for the turn to end; then each chain goes into its inbox
-//     at once, and what was returned into its pool (chain.go).
+//     at once, and what was returned into its pool (chain.go). One packet that was
+//     returned stays for what is sent next, which brings it home (Port.Return).
 //  4. The token is released; the noted ports are turned likewise, in order of
 //     noting, until all is quiet or the budget is used up.
 //  5. The rest, deadlines, and delayed packets are the pacemaker's: the
 //     fabric's one goroutine.
 //
-// Nobody ever waits for a token on the data path; the token's states are drawn
-// at its type, and their interleavings are explored by TestTokenInterleavings.
+// Nobody ever waits for a token on the data path; Exclusive sleeps until it is released.
+// The token's states are drawn at its type, and their interleavings are explored by
+// TestTokenInterleavings.
 //
 // In virtual time there is no goroutine and no clock: one goroutine calls
 // [Fabric.Step] and [Fabric.AdvanceTo].
@@ -43,7 +45,8 @@
 // # Bounds
 //
 // An inbox holds a bounded number of packets, and each link a share of that: what
-// does not fit is dropped. An [Endpoint] that can wait asks [Port.Room] before it
+// does not fit is dropped. (What one turn sends to an empty inbox is not counted, and fits.)
+// An [Endpoint] that can wait asks [Port.Room] before it
 // sends, and is turned again when there is room (room.go).
 //
 // # Allocation and locks
