@@ -272,7 +272,7 @@ func TestCMEvents(t *testing.T) {
 func (c *cmChannel) pending() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.queue)
+	return len(c.queue) - c.taken
 }
 
 // The channel announces: its descriptor, or its notification, is there as long
@@ -384,7 +384,7 @@ func TestGivenUpRequestsDoNotPileUp(t *testing.T) {
 	if refused != asked-backlog {
 		t.Errorf("%d of %d requests were turned away with a backlog of %d", refused, asked, backlog)
 	}
-	if n, ids := len(ch.queue), len(l.(*cmID).children); n != 2*backlog || ids != backlog {
+	if n, ids := ch.pending(), len(l.(*cmID).children); n != 2*backlog || ids != backlog {
 		t.Errorf("%d events of %d requests are queued, want %d of %d", n, ids, 2*backlog, backlog)
 	}
 	// Taken, they make room again.

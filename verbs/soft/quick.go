@@ -5,8 +5,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The quick way of what is most frequent: a WRITE or SEND of one packet, from one
-// element or inline, on an RC queue pair, with everything in order. Each of these functions
+// The quick way of what is most frequent: a WRITE or SEND of one packet and one
+// element, inline or not, on an RC queue pair, with everything in order. Each of these functions
 // does exactly what the general way does and says so, or finds something unusual
 // before it has done anything and leaves the request to the general way. Nothing is
 // decided here that is not decided there: the same packets go over the link, and
