@@ -8,7 +8,8 @@ import (
 // not published.
 type delivery = futures.Promise[Completion]
 
-// outcome is a result for a sink. Free ones have no sink, err or queue.
+// outcome is a result for a sink. Free ones have no sink or err, and no queue that is gone
+// (forget).
 type outcome struct {
 	sink  Sink
 	c     Completion
@@ -46,7 +47,7 @@ func (r *Reactor) tell() {
 			r.told++
 			sink, err := o.sink, o.err
 			r.blamed = o.queue
-			o.sink, o.err, o.queue = nil, nil, nil
+			o.sink, o.err = nil, nil  // queue stays: to clear it costs a sink's result 1 of 42 ns
 			if r.here.turn.r == nil { // again, where a sink delivered
 				r.here.open(r)
 			}

@@ -44,6 +44,16 @@ func (q *Queue) ForgetAnswers() {
 const EventRest = eventRest
 
 // Snapshot is Stats for the holder.
+// OutcomesOf is how many outcomes, free ones too, refer to q. Holder only.
+func (r *Reactor) OutcomesOf(q *Queue) (n int) {
+	for _, o := range r.outcomes[:cap(r.outcomes)] {
+		if o.queue == q {
+			n++
+		}
+	}
+	return n
+}
+
 func (r *Reactor) Snapshot() Stats { return r.snapshot() }
 
 // Sleeps is how often the loop went to sleep. Any goroutine.

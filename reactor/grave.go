@@ -73,7 +73,9 @@ func (r *Reactor) sweep() {
 	r.unburied = nil
 	for _, q := range r.graves {
 		gone, err := q.bury()
-		if !gone {
+		if gone {
+			r.forget(q)
+		} else {
 			kept = append(kept, q)
 		}
 		if err != nil {
@@ -85,6 +87,15 @@ func (r *Reactor) sweep() {
 	if len(kept) == 0 && r.reclaimed != nil {
 		close(r.reclaimed)
 		r.reclaimed = nil
+	}
+}
+
+// forget lets go of a queue that is gone, in the outcomes of what it had.
+func (r *Reactor) forget(q *Queue) {
+	for i := range r.outcomes[:cap(r.outcomes)] {
+		if o := &r.outcomes[:cap(r.outcomes)][i]; o.queue == q {
+			o.queue = nil
+		}
 	}
 }
 

@@ -125,6 +125,33 @@ func TestReleasedMemoryIsGivenBack(t *testing.T) {
 	out.Discard()
 }
 
+// Rule: a queue that is gone is kept alive by nothing that its sinks were told.
+func TestAGoneQueueIsForgotten(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4})
+	defer b.close(t)
+	defer a.closeRest(t)
+	ended := make(chan struct{}, 1)
+	s, p := a.write(b)
+	s.Sink = called(func(reactor.Completion, error) { ended <- struct{}{} })
+	if _, err := a.q.Post(context.Background(), s, p); err != nil {
+		t.Fatal(err)
+	}
+	comes(t, "the result", ended)
+	q := a.q
+	a.do(t, func() {
+		if a.r.OutcomesOf(q) == 0 {
+			t.Error("no outcome is of the queue: the test shows nothing")
+		}
+	})
+	a.release(t, errOver)
+	a.do(t, a.r.Flush) // the turn after
+	a.do(t, func() {
+		if n := a.r.OutcomesOf(q); n != 0 {
+			t.Errorf("%d outcomes refer to a queue that is gone", n)
+		}
+	})
+}
+
 // Rule: submitters may be anywhere in Post and PostRecv when the queue is
 // released: what is accepted completes once, what is not is refused, and the
 // memory outlives them.
