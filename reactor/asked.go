@@ -27,10 +27,6 @@ func Ask(ctx context.Context) (Asked, error) {
 	if w, ok := ctx.(Asked); ok {
 		return w, nil
 	}
-	return ask(ctx)
-}
-
-func ask(ctx context.Context) (Asked, error) {
 	if ctx == nil {
 		return nil, ErrNilContext
 	}

@@ -12,21 +12,20 @@ import (
 //	any goroutine ──Push──> submission stack ──collect──┐
 //	the holder: Follow, TransferWait ──add──────────────┴──> backlog ──list──> posted
 //
-// Whoever holds collects before it adds, so that the requests of one goroutine stay in
-// order, whichever way it submits each.
+// The holder collects before it adds, so the requests of one goroutine stay in order,
+// whichever way it submits each.
 //
-// A turn posts for every queue that has something, and nobody else gets anything until
-// it is over: so it must not be long, whatever one of them has. A queue's part of a turn
-// is a list of at most turnRequests requests that moves no more than turnBytes, but for
-// the last request of it. What is left goes in the next turn, and the queue is on the
-// ready list for that.
+// A turn posts for every queue with a backlog, and no result is delivered until it ends:
+// so one queue must not make it long. A queue's part of a turn is one list of at most
+// turnRequests requests. The request that brings the list to turnBytes is its last. The
+// rest stays in the backlog, and the queue goes on the ready list for the next turn.
 //
 // The device shares its wire among queue pairs as it likes. The software RNIC moves the
 // bytes while the list is posted, and there the bound is one of time.
 const (
-	// turnRequests is twice what is needed to have a doorbell's cost vanish among the
-	// requests' own. Where each is carried out at once, as by the software RNIC in 0.12 µs
-	// of both ends, it takes some 30 µs.
+	// turnRequests is twice the length of a list at which the doorbell's cost is
+	// negligible. The software RNIC executes such a list, at 0.12 µs for both ends of a
+	// request, in some 30 µs.
 	turnRequests = 256
 	// turnBytes takes no longer: 16 µs at the 65 GB/s of the software RNIC.
 	turnBytes = 1 << 20
@@ -50,8 +49,8 @@ type backlog struct {
 	since       time.Duration // when that was, on the timers' clock
 }
 
-// collect moves what is on the submission stack to the backlog. It reports whether there
-// was anything. Holder only, as all of this file.
+// collect moves the requests of the submission stack to the backlog. It reports whether
+// there were any. Holder only, as all of this file.
 func (q *Queue) collect() bool {
 	first, last, n := q.sendStack.TakeAll()
 	if n > 0 {
@@ -64,7 +63,7 @@ func (q *Queue) collect() bool {
 // reports whether nothing waited: then the caller sees to it that the queue is gathered.
 func (q *Queue) add(i uint32) (alone bool) {
 	alone = q.backlog.n == 0
-	if !q.sendStack.Empty() { // most often it is: a sink's request costs 1.4 of 42 ns less
+	if !q.sendStack.Empty() { // seldom: the check saves a sink's request 1.4 of 42 ns
 		q.collect()
 	}
 	q.join(i, i, 1)
@@ -136,7 +135,7 @@ func (q *Queue) list() {
 	if b.n -= n; b.n > 0 {
 		b.first = q.sendStack.Next(i)
 		q.r.stats.Held += uint64(b.n)
-		q.ready() // whoever holds looks there before it leaves
+		q.ready() // the holder checks the ready list before it leaves
 	}
 	q.r.turn.Sends = append(q.r.turn.Sends, verbs.SendGroup{QP: q.qp, Head: t.sendWRAddr(first), Count: n, Extended: extended})
 	q.r.sendOwners = append(q.r.sendOwners, q)

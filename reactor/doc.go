@@ -31,7 +31,7 @@
 //	             several.go                Several: many at once
 //	             transferwait.go           TransferWait: the holder's own
 //	             follow.go                 Follow: a sink's
-//	drive        reactor.go, package turn  Drive: who waits runs turns
+//	drive        reactor.go, package turn  Drive: a waiting goroutine runs turns
 //	gather       gather.go                 gather: the ready list
 //	             backlog.go                collect, list
 //	             keep.go                   keep: Config.FlushDelay

@@ -90,11 +90,12 @@ func (r *Reactor) sweep() {
 	}
 }
 
-// forget lets go of a queue that is gone, in the outcomes of what it had.
+// forget clears the references of all outcomes, free ones too, to a reclaimed queue.
 func (r *Reactor) forget(q *Queue) {
-	for i := range r.outcomes[:cap(r.outcomes)] {
-		if o := &r.outcomes[:cap(r.outcomes)][i]; o.queue == q {
-			o.queue = nil
+	all := r.outcomes[:cap(r.outcomes)]
+	for i := range all {
+		if all[i].queue == q {
+			all[i].queue = nil
 		}
 	}
 }

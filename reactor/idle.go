@@ -29,7 +29,7 @@ func (q *Queue) checkIdle() {
 	}
 }
 
-// sendsIdle and recvsIdle look at what is out and what waits to be posted.
+// sendsIdle and recvsIdle report whether no request is outstanding or waits to be posted.
 func (q *Queue) sendsIdle() bool {
 	return q.order.len() == 0 && q.noSends()
 }

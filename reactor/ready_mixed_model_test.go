@@ -249,9 +249,11 @@ func countOf(s string, what rune) (n int) {
 	return n
 }
 
-// Rule: whoever submits to a queue, and by which of its two stacks or past them, everything is posted, once, in the order of each, in at most one list for the
-// sends and one for the receives in a turn; a turn that somebody takes for his request
-// posts that, or what stands before it; and receives that were left go with the next send.
+// Rule: every request is posted once, in the order of its goroutine, whether it was pushed
+// on one of the queue's two stacks or added to the backlog. A turn has at most one list of
+// the queue's sends and one of its receives. A turn that a goroutine takes for its own
+// request posts that, or a request before it. Receives left by PostRecvLater are posted with
+// the next send.
 func TestReadyModelOfAllWays(t *testing.T) {
 	for _, c := range []struct {
 		mix

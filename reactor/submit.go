@@ -73,8 +73,8 @@ func (q *Queue) enter(ctx context.Context, m Manner) (i uint32, err error) {
 	return i, nil
 }
 
-// enterFree is enter for a list of slots that nobody waits for: full is the error when
-// there is none.
+// enterFree is enter for slots whose submitters never wait: without a free slot it returns
+// full.
 func (q *Queue) enterFree(free *ring.FreeList, full error) (uint32, error) {
 	i, ok := free.Get()
 	failed := q.failed.err.Load() != nil // read after the slot was taken, as in enter

@@ -69,8 +69,8 @@ func (r *Reactor) turnOver(arm bool) bool {
 	return did
 }
 
-// A spinning turn polls some more times while it is in the device. Nobody can submit
-// anything to the device meanwhile: so it is a slice of about sliceTime, and shorter
+// A spinning turn polls some more times while it is in the device. No request can be
+// posted meanwhile: so it is a slice of about sliceTime, and shorter
 // where the device is slow. Two looks at the clock take 0.1 µs, and far more where the
 // clock is no register but a device (HPET, an emulated machine): so when the longest slice
 // was in time the next unlookedSlices are taken to be.

@@ -277,7 +277,7 @@ func TestFailureEndsConnections(t *testing.T) {
 // nobody answers.
 func TestStopGivesUpSeeking(t *testing.T) {
 	a, b, ln := openPair(t, verbena.Options{})
-	quiet, err := b.ListenOptions("127.0.0.2:0", verbena.Options{Raw: true}) // nobody accepts
+	quiet, err := b.ListenOptions("127.0.0.2:0", verbena.Options{Raw: true}) // without an Accept
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ type cmChannel struct {
 	bell   *sys.Event
 
 	mu     sync.Mutex
-	queue  []cmEvent // of which the first taken are, and empty
+	queue  []cmEvent // the first taken places are empty
 	taken  int
 	ids    int // identifiers that report here and are known to the consumer
 	closed bool

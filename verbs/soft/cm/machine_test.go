@@ -123,8 +123,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestRefusalsLeaveNoGarbage: a request that nobody listens for allocates nothing, however
-// many of them a stranger sends.
+// TestRefusalsLeaveNoGarbage: refusing a request without a listener allocates nothing, so a
+// flood of them makes no garbage.
 func TestRefusalsLeaveNoGarbage(t *testing.T) {
 	refused := 0
 	p := newPair(t, Config{}, Config{})

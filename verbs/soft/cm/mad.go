@@ -115,7 +115,7 @@ type Message interface {
 // ErrMalformed.
 func Parse(b []byte) (Message, error) { return parse(b, new(REQ)) }
 
-// parse is Parse, into req when it is a REQ: of those a stranger may send any number.
+// parse is Parse that decodes a REQ into req: a flood of them then allocates nothing.
 func parse(b []byte, req *REQ) (Message, error) {
 	if len(b) != MADSize {
 		return nil, malformed("MAD", "size", uint64(len(b)), "256 bytes")

@@ -82,7 +82,7 @@ func (m *Machine) onREQ(now time.Duration, src verbs.GID, req *REQ) bool {
 	return true
 }
 
-// request makes a connection of a REQ, of which it keeps a copy, and reports it.
+// request makes a connection from a copy of req and reports it.
 func (m *Machine) request(now time.Duration, src verbs.GID, req *REQ, l *Listener) {
 	kept := *req
 	c := &Conn{

@@ -22,7 +22,7 @@ type Port struct {
 	name string
 
 	token token
-	// sleeper is held by the one who sleeps until freed is told of a release (acquire).
+	// sleeper is held by the one waiter, which sleeps until freed has a release (acquire).
 	sleeper sync.Mutex
 	freed   chan struct{}
 	// in is packets for the endpoint: pushed by senders, taken in its turn.
@@ -211,8 +211,8 @@ func (p *Port) Now() time.Duration { return time.Duration(p.lastNow) }
 func (p *Port) setNow(now int64) { p.lastNow = max(p.lastNow, now) }
 
 // acquire waits for the token. It looks again a few times, which is enough for a turn, and
-// then sleeps: it must not keep the processor that the runner's thread may wait for. Who was
-// woken and did not get it is handed it the next time.
+// then sleeps: it must not keep the processor that the runner's thread may wait for. A waiter
+// that was woken and lost the race is handed the token by the next release.
 func (p *Port) acquire() {
 	for range acquireLooks {
 		if p.token.tryTake() {
@@ -232,7 +232,7 @@ func (p *Port) acquire() {
 	}
 }
 
-// release gives the token up, wakes who waits for it, and tells whether a mark was left.
+// release gives the token up, wakes the waiter, and reports whether a mark was left.
 func (p *Port) release() (wasMarked bool) {
 	wasMarked, wake := p.token.release()
 	if wake {

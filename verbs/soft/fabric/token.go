@@ -2,8 +2,8 @@ package fabric
 
 import "sync/atomic"
 
-// token says who runs an endpoint. Whoever wants it run becomes the runner or leaves a
-// mark, and never waits. Whoever needs the endpoint to himself (Exclusive) may wait for it.
+// token is the exclusive right to run an endpoint. A caller with work for the endpoint
+// becomes the runner or leaves a mark, and never waits. Exclusive may wait for the token.
 //
 //	         take, tryTake               take: a mark; await: awaited or due
 //	idle ───────────────────► running ─────────────────────────────────────► with these
@@ -12,12 +12,12 @@ import "sync/atomic"
 //	 ├─────────────────────────┼───┘                                           │
 //	 ├─────────────────────────┼───────────────────────────────────────────────┤ release, not due
 //	 │                         └───────────────────────────────────────────────┘ release, due:
-//	                                              the one who waits is the runner
+//	                                              the waiter is the runner
 //
-// The runner is whoever moved it from idle to running, or was handed it; only the runner
-// releases. release tells the runner of a mark: he must see to it that the endpoint is run
-// again, by queueing it and taking it anew, or by giving it to the pacemaker. And it tells
-// of one who waits: he must be woken.
+// The runner moved the token from idle to running, or was handed it. Only the runner
+// releases. When release reports a mark, the runner must have the endpoint run again: it
+// queues the endpoint and takes the token anew, or gives it to the pacemaker. When release
+// reports a waiter, the runner must wake it.
 //
 // No mark is lost: work is published before take. Either take succeeds, and
 // the taker turns the endpoint after; or it leaves or finds the mark, which
@@ -26,14 +26,13 @@ import "sync/atomic"
 // own fields from one runner to the next.
 type token struct{ word atomic.Uint32 }
 
-// idle is the word when nobody runs the endpoint, and running without the flags when
-// somebody does.
+// The word is idle, or running with any of the flags behind it.
 const (
 	idle    uint32 = 0
 	running uint32 = 1 << (iota - 1)
 	marked
-	awaited // somebody waits to be woken when the runner releases
-	due     // with awaited: and to be the runner then
+	awaited // release wakes the waiter
+	due     // with awaited: release makes the waiter the runner
 )
 
 // take makes the caller the runner, or leaves a mark. It does not block.
@@ -55,8 +54,8 @@ func (t *token) take() bool {
 // tryTake makes the caller the runner if there is none, and leaves no mark.
 func (t *token) tryTake() bool { return t.word.CompareAndSwap(idle, running) }
 
-// await asks the runner to wake the caller when he releases, and with first to leave the
-// token to the caller; false when nobody runs the endpoint. One at a time.
+// await asks the runner to wake the caller when it releases, and with first also to hand it
+// the token. It reports false when the token is idle. One waiter at a time.
 func (t *token) await(first bool) bool {
 	flags := awaited
 	if first {
@@ -73,8 +72,8 @@ func (t *token) await(first bool) bool {
 	}
 }
 
-// release ends the caller's run and tells whether a mark was left meanwhile, and whether
-// somebody waits, whom the caller must wake.
+// release ends the caller's run. It reports whether a mark was left meanwhile, and whether
+// the caller must wake a waiter.
 func (t *token) release() (wasMarked, wake bool) {
 	if t.word.CompareAndSwap(running, idle) {
 		return false, false
