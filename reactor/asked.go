@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/verbena-rdma/verbena/futures"
 )
 
 // Asked is the channel of a context, in the context's place. A context's methods may be
@@ -77,3 +79,13 @@ func (w Asked) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Value is none.
 func (w Asked) Value(any) any { return nil }
+
+// Await waits on w, which was asked of ctx, for a future that nobody else has, and discards
+// it when ctx ends first: what it is of goes on.
+func Await[T any](ctx context.Context, w Asked, f futures.Future[T]) (v T, err error) {
+	if v, err = f.Await(w); err != nil {
+		f.Discard() // nothing, if it was settled
+		err = w.Why(ctx, err)
+	}
+	return v, err
+}

@@ -88,7 +88,8 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 	await(t, f, err)
 }
 
-// Rule: the same of a transfer: its one flag is INLINE, for a WRITE that the queue carries.
+// Rule: the same of a transfer: INLINE is for a WRITE that the queue carries, SOLICITED for one
+// with an immediate.
 func TestTransfersOfOthersAreRefused(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{Inline: 32})
 	defer b.close(t)
@@ -106,6 +107,9 @@ func TestTransfersOfOthersAreRefused(t *testing.T) {
 		"a READ with INLINE": {verbs.WRRDMARead, verbs.SendInline, 8, false},
 		"SIGNALED":           {verbs.WRRDMAWrite, verbs.SendSignaled, 8, false},
 		"no flag":            {verbs.WRRDMAWrite, 0, 33, true},
+		"a fenced READ":      {verbs.WRRDMARead, verbs.SendFence, 8, true},
+		"FENCE and INLINE":   {verbs.WRRDMAWrite, verbs.SendFence | verbs.SendInline, 32, true},
+		"a solicited WRITE":  {verbs.WRRDMAWrite, verbs.SendSolicited, 8, false},
 	} {
 		tr := reactor.Transfer{Opcode: c.op, Flags: c.flags, Remote: addr, RKey: key, Local: verbs.SGE{Addr: local.Addr, Length: c.n, LKey: local.LKey}}
 		f, err := a.q.Transfer(bounded(t), &tr, reactor.Wait)

@@ -11,7 +11,7 @@ import (
 // what the other requests need. Most requests are of this kind.
 type Transfer struct {
 	Opcode verbs.WROpcode  // RDMA_WRITE, RDMA_WRITE_WITH_IMM or RDMA_READ
-	Flags  verbs.SendFlags // INLINE or none, as in Send
+	Flags  verbs.SendFlags // as in Send; SOLICITED only with an immediate
 	Imm    uint32          // host order
 	Remote uint64
 	RKey   uint32
@@ -49,10 +49,15 @@ func (q *Queue) admit(ctx context.Context, t *Transfer, m Manner) (uint32, error
 	return q.enter(ctx, m)
 }
 
-// transfers tells whether t, of kind k, is a transfer of this queue.
+// transfers reports whether t, of kind k, is a transfer of this queue.
 func (q *Queue) transfers(t *Transfer, k Kind) bool {
 	return (k == KindWrite || k == KindRead) && q.requests.Has(t.Opcode) && t.Local.Length <= q.r.maxMessage &&
-		(t.Flags == 0 || t.Flags == verbs.SendInline && k == KindWrite && uint64(t.Local.Length) <= uint64(q.inline))
+		(t.Flags == 0 || t.mayFlag() && (t.Flags&verbs.SendInline == 0 || k == KindWrite && uint64(t.Local.Length) <= uint64(q.inline)))
+}
+
+// mayFlag reports whether a transfer may have the flags of t, but for the length of INLINE.
+func (t *Transfer) mayFlag() bool {
+	return t.Flags&^(verbs.SendFence|verbs.SendSolicited|verbs.SendInline) == 0 && (t.Flags&verbs.SendSolicited == 0 || t.Opcode.HasImm())
 }
 
 // noTransfer says why not.
@@ -63,8 +68,8 @@ func (q *Queue) noTransfer(t *Transfer, k Kind) error {
 	switch {
 	case t.Local.Length > q.r.maxMessage:
 		return tooLong(uint64(t.Local.Length), uint64(q.r.maxMessage))
-	case t.Flags != verbs.SendInline:
-		return fmt.Errorf("%w: flags %v are none of a transfer", ErrRequest, t.Flags)
+	case !t.mayFlag():
+		return fmt.Errorf("%w: flags %v are none of %v", ErrRequest, t.Flags, t.Opcode)
 	}
 	return q.checkInline(k, t.Opcode, t.Local.Length)
 }

@@ -35,7 +35,7 @@ func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, erro
 		q.fillTransfer(i, t, kindOf(t.Opcode))
 		q.sendStack.Push(i)
 		q.submit(Quiet)
-		return awaitOrDiscard(ctx, w, f)
+		return Await(ctx, w, f)
 	}
 	_, f := r.futures.NewIn(seat, &r.leader)
 	q.fillTransfer(i, t, kindOf(t.Opcode))
@@ -45,17 +45,7 @@ func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, erro
 	if f.Settled() {
 		r.tok.Leave()
 	}
-	return awaitOrDiscard(ctx, w, f)
-}
-
-// awaitOrDiscard waits on w, which was asked of ctx, for a future that nobody else has.
-func awaitOrDiscard(ctx context.Context, w Asked, f Future) (Completion, error) {
-	c, err := f.Await(w)
-	if err != nil {
-		f.Discard() // nothing, if it was settled
-		err = w.Why(ctx, err)
-	}
-	return c, err
+	return Await(ctx, w, f)
 }
 
 // leader drives for a goroutine that holds the turn already when it begins to wait.

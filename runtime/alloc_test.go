@@ -56,28 +56,28 @@ func TestOperationsAllocateNothing(t *testing.T) {
 	}{
 		"write":                   {func() { end(a.Write(ctx, local, remote)) }, 1},
 		"read":                    {func() { end(a.Read(ctx, local, remote)) }, 1},
-		"write, waited":           {func() { _, err := a.WriteWait(ctx, local, remote); fail(err) }, 1},
-		"read, waited":            {func() { _, err := a.ReadWait(ctx, local, remote); fail(err) }, 1},
+		"write, waited":           {func() { _, err := a.Do(ctx, new(WriteOp(local, remote))); fail(err) }, 1},
+		"read, waited":            {func() { _, err := a.Do(ctx, new(ReadOp(local, remote))); fail(err) }, 1},
 		"writes that sinks start": {func() { chain.run(t, len(batch)) }, len(batch)},
 		"message, waited": {func() {
-			_, err := a.SendWait(ctx, local)
+			_, err := a.Do(ctx, new(SendOp(local)))
 			fail(err)
 			m, err := b.RecvWait(ctx)
 			fail(err)
 			fail(m.Release())
 		}, 2},
-		"fetch and add":   {func() { end(a.FetchAndAdd(ctx, remote, 1)) }, 1},
+		"fetch and add":   {func() { end(a.Start(ctx, new(FetchAndAddOp(remote, 1)))) }, 1},
 		"message":         {func() { end(a.SendBytes(ctx, word)); m, err := b.RecvWait(ctx); fail(err); fail(m.Release()) }, 2},
 		"message, copied": {func() { end(a.SendBytes(ctx, local.Bytes())); m, err := b.RecvWait(ctx); fail(err); fail(m.Release()) }, 2},
 		"writes started as one": {func() {
-			_, err := a.Batch().DoAll(ctx, ops, batch)
+			_, err := a.Batch().StartAll(ctx, ops, batch)
 			fail(err)
 			for _, f := range batch {
 				_, err := f.Await(ctx)
 				fail(err)
 			}
 		}, len(batch)},
-		"writes, all waited for": {func() { _, err := a.DoWait(ctx, ops, results); fail(err) }, len(ops)},
+		"writes, all waited for": {func() { _, err := a.DoAll(ctx, ops, results); fail(err) }, len(ops)},
 		"batch of writes": {func() {
 			for i := range batch {
 				f, err := a.Write(ctx, local, remote)

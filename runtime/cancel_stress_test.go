@@ -72,12 +72,12 @@ func cancelRound(t *testing.T, client *Runtime, ln *Listener, remote Remote, rnd
 				switch i {
 				case 0:
 					op := ReadOp(local, remote)
-					err = a.Start(ctx, &op, sink, 0)
+					err = a.StartTo(ctx, &op, sink, 0)
 				case 1:
-					_, err = a.WriteWait(ctx, local, remote)
+					_, err = a.Do(ctx, new(WriteOp(local, remote)))
 				default:
 					var f Future
-					if f, err = a.Batch().Write(ctx, local, remote); err == nil {
+					if f, err = a.Batch().Start(ctx, new(WriteOp(local, remote))); err == nil {
 						_, err = f.Await(ctx)
 					}
 				}

@@ -53,7 +53,7 @@ func cancelBringsEverythingHome(t *testing.T, d bed) {
 			case i%3 == 0:
 				f, err = a.Read(ctx, local, remote)
 			default:
-				f, err = a.Batch().Write(ctx, local, remote) // stands in the queue
+				f, err = a.Batch().Start(ctx, new(WriteOp(local, remote))) // stands in the queue
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -84,7 +84,7 @@ func cancelBringsEverythingHome(t *testing.T, d bed) {
 		if err := a.Err(); !errors.Is(err, ErrCancelled) {
 			t.Errorf("raw %v: the connection's cause: %v, want %v", raw, err, ErrCancelled)
 		}
-		if _, err := a.WriteWait(ctx, Slice{}, remote); !errors.Is(err, ErrCancelled) {
+		if _, err := a.Do(ctx, new(WriteOp(Slice{}, remote))); !errors.Is(err, ErrCancelled) {
 			t.Errorf("raw %v: writing afterwards: %v, want %v", raw, err, ErrCancelled)
 		}
 		if !raw {

@@ -27,9 +27,9 @@ func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 	link.SetAll(fabric.Link{Down: true})
 	defer link.SetAll(fabric.Link{})
 	forms := map[string]func(ctx context.Context, local Slice) error{
-		"WriteWait": func(ctx context.Context, l Slice) error { _, err := a.WriteWait(ctx, l, remote); return err },
-		"ReadWait":  func(ctx context.Context, l Slice) error { _, err := a.ReadWait(ctx, l, remote); return err },
-		"SendWait":  func(ctx context.Context, l Slice) error { _, err := a.SendWait(ctx, l); return err },
+		"Do of a WRITE": func(ctx context.Context, l Slice) error { _, err := a.Do(ctx, new(WriteOp(l, remote))); return err },
+		"Do of a READ":  func(ctx context.Context, l Slice) error { _, err := a.Do(ctx, new(ReadOp(l, remote))); return err },
+		"Do of a SEND":  func(ctx context.Context, l Slice) error { _, err := a.Do(ctx, new(SendOp(l))); return err },
 		"Await": func(ctx context.Context, l Slice) error {
 			f, err := a.Write(testContext(t), l, remote)
 			if err == nil {

@@ -221,13 +221,13 @@ func (r *chaos) use(c *Conn, rng *rand.Rand) (err error) {
 	case 0:
 		f, err = c.Write(ctx, s, r.far)
 	case 1:
-		_, err = c.WriteWait(ctx, s, r.far)
+		_, err = c.Do(ctx, new(WriteOp(s, r.far)))
 	case 2:
 		f, err = c.SendBytes(ctx, []byte("hello"))
 	case 3:
-		f, err = c.WriteImm(ctx, s, r.far, 7)
+		f, err = c.Start(ctx, new(WriteOp(s, r.far).Imm(7)))
 	case 4:
-		f, err = c.Batch().Read(ctx, s, r.far)
+		f, err = c.Batch().Start(ctx, new(ReadOp(s, r.far)))
 	case 5:
 		short, stop := context.WithTimeout(ctx, time.Duration(rng.IntN(200))*time.Microsecond) // perhaps none comes
 		defer stop()
@@ -238,9 +238,9 @@ func (r *chaos) use(c *Conn, rng *rand.Rand) (err error) {
 	case 6:
 		c.Recv().Discard()
 	case 7:
-		f, err = c.FetchAndAdd(ctx, r.far, 1)
+		f, err = c.Start(ctx, new(FetchAndAddOp(r.far, 1)))
 	case 8:
-		_, err = c.DoWait(ctx, []Op{WriteOp(s, r.far), ReadOp(s, r.far), SendBytesOp([]byte("x"))}, nil)
+		_, err = c.DoAll(ctx, []Op{WriteOp(s, r.far), ReadOp(s, r.far), SendBytesOp([]byte("x"))}, nil)
 	case 9, 10:
 		err = r.startOne(ctx, c, WriteOp(s, r.far))
 	case 11:
@@ -278,7 +278,7 @@ func (r *chaos) startOne(ctx context.Context, c *Conn, op Op) (err error) {
 		}
 	}()
 	r.begun.Add(1)
-	err = c.Start(ctx, &op, r.once(), 0)
+	err = c.StartTo(ctx, &op, r.once(), 0)
 	accepted = err == nil
 	return err
 }

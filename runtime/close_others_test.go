@@ -29,10 +29,10 @@ func TestOneCloseIsEnoughWhileOthersSubmit(t *testing.T) {
 		for range writers {
 			wg.Go(func() {
 				for {
-					if _, err := a.WriteWait(context.Background(), s, r); err != nil {
+					if _, err := a.Do(context.Background(), new(WriteOp(s, r))); err != nil {
 						return
 					}
-					f, err := a.Batch().Write(context.Background(), s, r)
+					f, err := a.Batch().Start(context.Background(), new(WriteOp(s, r)))
 					if err != nil {
 						return
 					}

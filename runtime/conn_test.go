@@ -106,7 +106,7 @@ func TestOneSidedOperations(t *testing.T) {
 	if !bytes.HasPrefix(region.Bytes(), []byte("written into remote memory")) {
 		t.Fatalf("the region holds %q", region.Bytes()[:26])
 	}
-	f, err = a.WriteImm(ctx, buf.Slice(), remote, 77)
+	f, err = a.Start(ctx, new(WriteOp(buf.Slice(), remote).Imm(77)))
 	done(t, f, err)
 	m, err := b.RecvWait(ctx)
 	if err != nil || !m.HasImm || m.Imm != 77 || m.Written != 4096 {
@@ -117,9 +117,9 @@ func TestOneSidedOperations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err = a.FetchAndAdd(ctx, word, 3)
+	f, err = a.Start(ctx, new(FetchAndAddOp(word, 3)))
 	old := done(t, f, err).Value
-	f, err = a.CompareAndSwap(ctx, word, old+3, 9)
+	f, err = a.Start(ctx, new(CompareAndSwapOp(word, old+3, 9)))
 	if r := done(t, f, err); r.Value != old+3 {
 		t.Fatalf("CAS found %d, want %d", r.Value, old+3)
 	}

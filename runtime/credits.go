@@ -3,6 +3,7 @@ package runtime
 import (
 	"fmt"
 
+	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -103,4 +104,38 @@ func (c *Conn) tell() {
 
 func errCredits(n uint32) error {
 	return fmt.Errorf("%w: it gives back %d receives that it does not have", ErrPeerProtocol, n)
+}
+
+// creditFor takes a credit if the peer spends a receive on op, waiting for one on asked.
+func (c *Conn) creditFor(asked reactor.Asked, op verbs.WROpcode, m reactor.Manner) error {
+	if c.credits == nil || op == verbs.WRRDMAWrite || op == verbs.WRRDMARead {
+		return nil
+	}
+	if c.credits.TryAcquire() {
+		return nil
+	}
+	if m == reactor.Try {
+		if cause := c.Err(); cause != nil {
+			return cause
+		}
+		return ErrNoCredit
+	}
+	c.sh.r.Wake() // what was submitted quietly, here or in a batch, may bring the credit
+	if err := c.credits.Acquire(asked); err != nil {
+		if cause := c.Err(); cause != nil {
+			return cause
+		}
+		if err == ring.ErrDone {
+			err = asked.Err()
+		}
+		return fmt.Errorf("waiting for one of the peer's %d receives: %w", c.credits.Cap(), err)
+	}
+	return nil
+}
+
+// creditBack undoes creditFor for what was not posted.
+func (c *Conn) creditBack(op verbs.WROpcode) {
+	if c.credits != nil && op != verbs.WRRDMAWrite && op != verbs.WRRDMARead {
+		c.credits.Restore(1) // false: the peer gave it back unused, and is found out when it speaks again
+	}
 }

@@ -15,7 +15,7 @@
 //
 // A managed connection (the default) keeps receives posted from a pool before
 // its queue pair can receive, and counts with its peer how many are free: Send
-// and WriteImm wait for a credit, and never meet an empty receive queue. Recv
+// and WRITEs with immediate data wait for a credit, and never meet an empty receive queue. Recv
 // gives a leased message; its Release posts the receive again and gives the credit
 // back.
 //
@@ -24,9 +24,26 @@
 // of librdmacm's will do, and with Runtime.Prepare, which needs no connection
 // manager, any of libibverbs'.
 //
+// # Starting operations
+//
+// An [Op] is what is to be done, made by a function (WriteOp, SendOp, FetchAndAddOp, ...) and
+// changed by [Op.Imm], [Op.Fence] and [Op.Solicited]. A method of the connection starts it; which
+// one says how many there are and where the result goes:
+//
+//	       a future    the caller waits   a sink
+//	one    Start       Do                 StartTo, TryStartTo (never waits for room),
+//	                                      StartFromSink (from another sink: cheaper)
+//	many   StartAll    DoAll
+//
+//	r, err := conn.Do(ctx, new(verbena.FetchAndAddOp(remote, 1)))
+//
+// Write, Read, Send and SendBytes are Start of the operations that are started most, PostRecv is
+// that of a receive. Start and StartAll of a [Batch] leave the reactor asleep: for who awaits
+// the futures soon.
+//
 // # Futures
 //
-// Every operation returns a future. Awaiting it may run the reactor on the
+// Awaiting a future may run the reactor on the
 // caller's goroutine. Cancelling the wait never cancels the operation: its memory
 // is the device's until it completes, and a Buffer released before goes back to
 // its pool only then.

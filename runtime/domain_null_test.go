@@ -116,7 +116,7 @@ func TestThreadDomainIsKeptByAllWhoPost(t *testing.T) {
 			src := bufferOf(t, a.rt, make([]byte, size))
 			wg.Go(func() {
 				for range writes {
-					if _, err := a.WriteWait(ctx, src.Slice(), at); err != nil {
+					if _, err := a.Do(ctx, new(WriteOp(src.Slice(), at))); err != nil {
 						t.Error(err)
 						return
 					}

@@ -33,7 +33,7 @@ var (
 // does anything.
 var ErrNilContext = futures.ErrNilContext
 
-// What TryStart answers when it would have to wait; reactor.ErrQueueFull too.
+// What TryStartTo answers when it would have to wait; reactor.ErrQueueFull too.
 var (
 	ErrNoCredit = fmt.Errorf("runtime: the peer has no receive free: %w", reactor.ErrQueueFull)
 	errPieces   = fmt.Errorf("runtime: an operation of several pieces: %w", reactor.ErrQueueFull)

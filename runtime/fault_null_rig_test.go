@@ -121,7 +121,7 @@ func (d *badDay) batch(c *Conn, remote Remote, n int) (fs []Future) {
 	if e := c.sh.r.Do(ctx, func() {
 		for range n {
 			var f Future
-			if f, err = c.FetchAndAdd(ctx, remote, 1); err != nil {
+			if f, err = c.Start(ctx, new(FetchAndAddOp(remote, 1))); err != nil {
 				return
 			}
 			fs = append(fs, f)
@@ -137,7 +137,7 @@ func (d *badDay) batch(c *Conn, remote Remote, n int) (fs []Future) {
 func (d *badDay) adds(c *Conn, remote Remote, from, n int) {
 	d.t.Helper()
 	for i := range n {
-		f, err := c.FetchAndAdd(testContext(d.t), remote, 1)
+		f, err := c.Start(testContext(d.t), new(FetchAndAddOp(remote, 1)))
 		if r := done(d.t, f, err); r.Value != uint64(from+i) {
 			d.t.Fatalf("addition %d found %d", from+i, r.Value)
 		}

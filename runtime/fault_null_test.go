@@ -102,7 +102,7 @@ func TestNullOverrun(t *testing.T) {
 	_, remote := d.target(64)
 	d.adds(a, remote, 0, 10)
 	d.fault(nulldev.Fault{Kind: nulldev.Overrun, Count: 1})
-	f, err := a.FetchAndAdd(testContext(t), remote, 1)
+	f, err := a.Start(testContext(t), new(FetchAndAddOp(remote, 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestNullOverrun(t *testing.T) {
 		}
 	}
 	d.isAll("the connection's end", a.Err(), reactor.ErrOverrun)
-	if _, err := a.FetchAndAdd(testContext(t), remote, 1); err == nil {
+	if _, err := a.Start(testContext(t), new(FetchAndAddOp(remote, 1))); err == nil {
 		t.Error("a dead connection takes operations")
 	}
 }
@@ -176,7 +176,7 @@ func TestNullSpuriousEvents(t *testing.T) {
 	}
 	ctx := testContext(t)
 	for d.client.Stats().Events < rounds && ctx.Err() == nil { // the loop takes them when it wakes
-		f, err := a.FetchAndAdd(ctx, remote, 0)
+		f, err := a.Start(ctx, new(FetchAndAddOp(remote, 0)))
 		done(t, f, err)
 	}
 	if n := d.client.Stats().Events; n < rounds {

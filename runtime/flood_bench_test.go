@@ -44,7 +44,7 @@ func BenchmarkWriteBesideRefusals(b *testing.B) {
 			for b.Loop() {
 				<-pace.C
 				at := time.Now()
-				if _, err := server.WriteWait(ctx, buf.Slice(), remote); err != nil {
+				if _, err := server.Do(ctx, new(WriteOp(buf.Slice(), remote))); err != nil {
 					b.Fatal(err)
 				}
 				took = append(took, time.Since(at))

@@ -94,7 +94,7 @@ func oneSidedWork(t *testing.T, a, b *Conn) {
 	clear(out.Bytes()[:8])
 	f, err := a.Write(ctx, out.Slice(), remote)
 	done(t, f, err)
-	if f, err = a.FetchAndAdd(ctx, remote, 5); err != nil {
+	if f, err = a.Start(ctx, new(FetchAndAddOp(remote, 5))); err != nil {
 		t.Fatal(err)
 	}
 	if r := done(t, f, err); r.Value != 0 {

@@ -58,7 +58,7 @@ func TestLargeTransfersAreSplit(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := a.rt.Stats().WorkRequests
-	f, err := a.WriteImm(ctx, local, remote, 5)
+	f, err := a.Start(ctx, new(WriteOp(local, remote).Imm(5)))
 	if r := done(t, f, err); r.Bytes != n {
 		t.Fatalf("the future says %d bytes, want %d", r.Bytes, n)
 	}

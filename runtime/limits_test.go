@@ -92,7 +92,7 @@ func TestImmediateOfASplitWriteIsNotLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer src.Release()
-	f, err := a.WriteImmV(ctx, []Slice{src.Slice(), {}}, remote, 7)
+	f, err := a.Start(ctx, new(WriteVOp([]Slice{src.Slice(), {}}, remote).Imm(7)))
 	done(t, f, err)
 	m, err := b.RecvWait(ctx)
 	if err != nil || !m.HasImm || m.Imm != 7 {
@@ -106,7 +106,7 @@ func TestRawSizesAreChecked(t *testing.T) {
 	p, _ := smallPorts(t, 1000)
 	a, b := connected(t, Config{Provider: p, Conn: Options{Raw: true}})
 	for c, post := range map[*Conn]func([]Slice) error{
-		a: func(s []Slice) error { _, err := a.SendV(testContext(t), s); return err },
+		a: func(s []Slice) error { _, err := a.Start(testContext(t), new(SendVOp(s))); return err },
 		b: func(s []Slice) error { _, err := b.PostRecv(s...); return err },
 	} {
 		buf, err := c.rt.Alloc(1 << 20)

@@ -171,9 +171,9 @@ func (r *nthRun) transfer(a, b *Conn, salt byte) {
 	await("reading", f, err)
 	word, err := target.Remote(8, 8)
 	r.note("naming the word", err)
-	f, err = a.FetchAndAdd(ctx, word, 1)
+	f, err = a.Start(ctx, new(FetchAndAddOp(word, 1)))
 	await("adding", f, err)
-	f, err = a.CompareAndSwap(ctx, word, 0, 1)
+	f, err = a.Start(ctx, new(CompareAndSwapOp(word, 0, 1)))
 	await("swapping", f, err)
 }
 

@@ -68,15 +68,15 @@ func (r *nthPaced) persists() {
 	r.note("naming the region", err)
 	f, err := a.Write(r.ctx, local, remote)
 	_, wrote := get(r, "writing", f, err)
-	f, err = a.Flush(r.ctx, remote, verbs.FlushGlobal)
+	f, err = a.Start(r.ctx, new(FlushOp(remote, verbs.FlushGlobal)))
 	if _, ok := get(r, "flushing", f, err); ok && wrote && !bytes.Equal(target.Bytes(), source.Bytes()) {
 		r.wrong("what was flushed is not there")
 	}
-	f, err = a.AtomicWrite(r.ctx, remote, 0x1234)
+	f, err = a.Start(r.ctx, new(AtomicWriteOp(remote, 0x1234)))
 	if _, ok := get(r, "publishing", f, err); !ok {
 		return
 	}
-	f, err = a.Flush(r.ctx, remote, verbs.FlushGlobal)
+	f, err = a.Start(r.ctx, new(FlushOp(remote, verbs.FlushGlobal)))
 	if _, ok := get(r, "flushing the word", f, err); ok && binary.NativeEndian.Uint64(target.Bytes()) != 0x1234 {
 		r.wrong("what was published is not there")
 	}
@@ -126,7 +126,7 @@ func (r *nthPaced) opens() {
 		return
 	}
 	coming := b.Recv()
-	f, err = a.SendInvalidate(r.ctx, Slice{}, at)
+	f, err = a.Start(r.ctx, new(SendInvalidateOp(Slice{}, at)))
 	if _, ok := get(r, "shutting the peer's window", f, err); ok {
 		if m, ok := get(r, "receiving", coming, nil); ok {
 			if m.Invalidated != w {

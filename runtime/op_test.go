@@ -54,14 +54,14 @@ func TestOpsGoToTheirSink(t *testing.T) {
 		{"send", SendOp(buf.Slice()), 0, 64},
 		{"send bytes", SendBytesOp([]byte("abc")), 0, 3},
 		{"send many bytes", SendBytesOp(make([]byte, 1000)), 0, 1000},
-		{"write with immediate", WriteImmOp(buf.Slice(), remote, 5), 0, 0},
+		{"write with immediate", WriteOp(buf.Slice(), remote).Imm(5), 0, 0},
 	} {
 		if c.message >= 0 {
 			b.RecvTo(in)
 		}
-		start := a.TryStart
+		start := a.TryStartTo
 		if i%2 == 0 {
-			start = func(op *Op, s Sink, tag uint64) error { return a.Start(t.Context(), op, s, tag) }
+			start = func(op *Op, s Sink, tag uint64) error { return a.StartTo(t.Context(), op, s, tag) }
 		}
 		if err := start(&c.op, sink, uint64(i)); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
@@ -79,11 +79,11 @@ func TestOpsGoToTheirSink(t *testing.T) {
 			}
 		}
 	}
-	if err := a.TryStart(&Op{}, sink, 0); !errors.Is(err, reactor.ErrRequest) {
+	if err := a.TryStartTo(&Op{}, sink, 0); !errors.Is(err, reactor.ErrRequest) {
 		t.Errorf("the zero Op: %v, want ErrRequest", err)
 	}
 	op := SendOp(buf.Slice())
-	if err := a.TryStart(&op, nil, 0); !errors.Is(err, reactor.ErrRequest) {
+	if err := a.TryStartTo(&op, nil, 0); !errors.Is(err, reactor.ErrRequest) {
 		t.Errorf("without a sink: %v, want ErrRequest", err)
 	}
 }
@@ -95,11 +95,11 @@ func TestTryStartNeverWaits(t *testing.T) {
 	sink, in := make(mailSink, 8), make(mailSink, 8)
 	op := SendBytesOp([]byte("x"))
 	for range 2 {
-		if err := a.TryStart(&op, sink, 0); err != nil {
+		if err := a.TryStartTo(&op, sink, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	err := a.TryStart(&op, sink, 1)
+	err := a.TryStartTo(&op, sink, 1)
 	if !errors.Is(err, ErrNoCredit) || !errors.Is(err, reactor.ErrQueueFull) {
 		t.Fatalf("a third message to a peer with two receives: %v, want ErrNoCredit", err)
 	}
@@ -111,7 +111,7 @@ func TestTryStartNeverWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := a.Start(t.Context(), &op, sink, 2); err != nil {
+	if err := a.StartTo(t.Context(), &op, sink, 2); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []uint64{0, 0, 2} {
@@ -128,7 +128,7 @@ func TestTryStartNeverWaits(t *testing.T) {
 	if got := <-in; !errors.Is(got.err, ErrPeerClosed) {
 		t.Errorf("receiving from a peer that has gone: %v, want ErrPeerClosed", got.err)
 	}
-	if err := a.TryStart(&op, sink, 0); !errors.Is(err, ErrConnClosed) {
+	if err := a.TryStartTo(&op, sink, 0); !errors.Is(err, ErrConnClosed) {
 		t.Errorf("starting on a closed connection: %v, want ErrConnClosed", err)
 	}
 	a.RecvTo(in)

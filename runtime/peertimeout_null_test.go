@@ -32,7 +32,7 @@ func TestNullMissingCompletion(t *testing.T) {
 					d.fault(nulldev.Fault{Kind: nulldev.LateFlush})
 				}
 				from := time.Now() // before it is out: the reactor may count from that moment on
-				f, err := a.FetchAndAdd(testContext(t), remote, 1)
+				f, err := a.Start(testContext(t), new(FetchAndAddOp(remote, 1)))
 				if err != nil {
 					t.Fatal(err)
 				}

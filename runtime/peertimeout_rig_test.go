@@ -131,9 +131,9 @@ func (p *lostPeer) start(name string) *boundedOp {
 	case "read":
 		f, err = c.Read(w.ended, p.local, p.remote)
 	case "add":
-		f, err = c.FetchAndAdd(w.ended, p.remote, 1)
+		f, err = c.Start(w.ended, new(FetchAndAddOp(p.remote, 1)))
 	case "flush":
-		f, err = c.Flush(w.ended, p.remote, verbs.FlushGlobal)
+		f, err = c.Start(w.ended, new(FlushOp(p.remote, verbs.FlushGlobal)))
 	case "send":
 		f, err = c.SendBytes(w.ended, []byte("is anybody there?"))
 	default:

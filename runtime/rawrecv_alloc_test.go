@@ -19,7 +19,7 @@ func rawReceivesAllocateNothing(t *testing.T, d bed) {
 	into := mine(t, b.rt)
 	batch := b.Batch()
 	exchanges(t, a, func() (futures.Future[Result], error) {
-		f, err := batch.PostRecv(into)
+		f, err := batch.Start(context.Background(), new(PostRecvOp(into)))
 		batch.Flush()
 		return f, err
 	})
@@ -37,7 +37,7 @@ func exchanges[T any](t *testing.T, from *Conn, post func() (futures.Future[T], 
 	exchange := func() {
 		f, err := post()
 		if err == nil {
-			_, err = from.SendWait(ctx, out)
+			_, err = from.Do(ctx, new(SendOp(out)))
 		}
 		if err == nil {
 			_, err = f.Await(ctx)

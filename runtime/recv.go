@@ -35,7 +35,8 @@ type recvSlot struct {
 	nth  uint64
 	n    int
 	imm  uint32
-	with bool
+	with bool    // imm
+	data bool    // of a SEND: there is a payload
 	shut *Window // that the message invalidated
 	sge  [1]verbs.SGE
 	hook ring.Hook[recvSlot]
@@ -76,9 +77,9 @@ func (c *Conn) makeRecvs(n int) error {
 // connection, which is the caller's until Release; the peer can have only so
 // many messages unreleased as the connection has credits.
 type Message struct {
-	Data []byte // nil for a write with immediate
-	// Imm is the immediate data of a write with immediate, in host order, if
-	// HasImm; Written is how many bytes it wrote.
+	Data []byte // nil for a WRITE with immediate data
+	// Imm is the immediate data, in host order, if HasImm; Written is how many bytes a WRITE
+	// with immediate data wrote.
 	Imm     uint32
 	HasImm  bool
 	Written int
@@ -105,6 +106,13 @@ func (m Message) Release() error {
 	}
 	c.giveBack(1)
 	return nil
+}
+
+// MessageSink receives a message instead of a future. Received is called once,
+// holding the turn of the connection's reactor: it must not block. With err the
+// message is empty, and no other will come.
+type MessageSink interface {
+	Received(m Message, err error)
 }
 
 // want is somebody who waits for a message.
@@ -140,13 +148,25 @@ func (c *Conn) RecvWait(ctx context.Context) (Message, error) {
 	if err != nil {
 		return Message{}, err
 	}
-	f := c.recv(c.sh.r.Driver() != nil)
-	m, err := f.Await(asked)
-	if err != nil {
-		f.Discard()
-		err = asked.Why(ctx, err)
+	return reactor.Await(ctx, asked, c.recv(c.sh.r.Driver() != nil))
+}
+
+// RecvTo is Recv whose message goes to sink; it takes its turn among those who
+// ask by Recv. The wait cannot be given up: close the connection. When that is gone,
+// or in raw mode, sink is told so soon. In steady state it allocates nothing.
+func (c *Conn) RecvTo(sink MessageSink) {
+	var err error
+	switch {
+	case c.opts.Raw:
+		err = ErrMode
+	case isGone(c):
+		err = c.cause.Load()
+	default:
+		c.want(futures.Promise[Message]{}, sink, false)
+		return
 	}
-	return m, err
+	w := &want{sink: sink}
+	c.sh.r.Defer(func() { c.answer(w, Message{}, err) })
 }
 
 func (c *Conn) recv(quiet bool) futures.Future[Message] {
@@ -243,10 +263,10 @@ func (c *Conn) handOut(i int) Message {
 	s := &c.recvs[i]
 	number := s.state.Add(1) // odd: held
 	m := Message{slot: s, number: number, Imm: s.imm, HasImm: s.with, Invalidated: s.shut}
-	if s.with {
-		m.Written = s.n
-	} else {
+	if s.data {
 		m.Data = s.buf.Bytes()[frameSize : frameSize+s.n]
+	} else {
+		m.Written = s.n
 	}
 	return m
 }
@@ -331,8 +351,9 @@ func (c *Conn) Complete(_ Turn, r Result, err error) {
 
 // take looks at what has arrived.
 func (c *Conn) take(s *recvSlot, r Result) error {
-	if r.Opcode == verbs.WCRecvRDMAWithImm {
-		s.n, s.imm, s.with = int(r.Bytes), r.Imm, true
+	s.imm, s.with = r.Imm, r.Flags&verbs.WCWithImm != 0
+	if s.data = r.Opcode != verbs.WCRecvRDMAWithImm; !s.data {
+		s.n = int(r.Bytes)
 	} else {
 		f, err := parseFrame(s.buf.Bytes(), int(r.Bytes))
 		if err != nil {
@@ -349,7 +370,7 @@ func (c *Conn) take(s *recvSlot, r Result) error {
 			}
 			return nil
 		}
-		s.n, s.with = int(f.length), false
+		s.n = int(f.length)
 	}
 	if s.shut = nil; r.Flags&verbs.WCWithInv != 0 {
 		s.shut = c.invalidated(r.Imm)

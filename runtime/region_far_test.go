@@ -79,7 +79,7 @@ func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 		}
 		want := bytes.Repeat([]byte("to the other device."), 500)
 		src := bufferOf(t, a.rt, want)
-		if _, err := a.WriteWait(ctx, src.Slice(), at); err != nil {
+		if _, err := a.Do(ctx, new(WriteOp(src.Slice(), at))); err != nil {
 			t.Fatal(err)
 		}
 		if got := view[offset+100:][:len(want)]; !bytes.Equal(got, want) {
@@ -102,7 +102,7 @@ func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.WriteWait(ctx, far, to); err != nil {
+		if _, err := b.Do(ctx, new(WriteOp(far, to))); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(there.Bytes(), want) {
@@ -113,7 +113,7 @@ func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.ReadWait(ctx, part, back); err != nil {
+		if _, err := b.Do(ctx, new(ReadOp(part, back))); err != nil {
 			t.Fatal(err)
 		}
 		if got := view[offset+110:][:9]; string(got) != "read back" {
@@ -145,7 +145,7 @@ func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 		if err := errors.Join(gpu.Close(), gpu.Close(), there.Close()); err != nil {
 			t.Error(err)
 		}
-		if _, err := b.WriteWait(ctx, part, to); !errors.Is(err, ErrReleased) {
+		if _, err := b.Do(ctx, new(WriteOp(part, to))); !errors.Is(err, ErrReleased) {
 			t.Errorf("a WRITE from a closed region: %v", err)
 		}
 	})
@@ -214,7 +214,7 @@ func TestRegionOnDemand(t *testing.T) {
 			t.Fatal(err)
 		}
 		src := bufferOf(t, a.rt, []byte("paged"))
-		if _, err := a.WriteWait(ctx, src.Slice(), at); err != nil {
+		if _, err := a.Do(ctx, new(WriteOp(src.Slice(), at))); err != nil {
 			t.Fatal(err)
 		}
 		if got := string(r.Bytes()[:5]); got != "paged" {

@@ -45,10 +45,10 @@ func TestPersistentFlushOutlivesTheRuntime(t *testing.T) {
 		t.Fatal(err)
 	}
 	src := bufferOf(t, a.rt, []byte("entry"))
-	if _, err := a.WriteWait(ctx, src.Slice(), at); err != nil {
+	if _, err := a.Do(ctx, new(WriteOp(src.Slice(), at))); err != nil {
 		t.Fatal(err)
 	}
-	f, err := a.Flush(ctx, at, verbs.FlushPersistent)
+	f, err := a.Start(ctx, new(FlushOp(at, verbs.FlushPersistent)))
 	done(t, f, err)
 	onDisk, err := os.ReadFile(path)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"io"
 
 	"github.com/verbena-rdma/verbena/reactor"
-	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // RemoteMemory is a peer's memory as an io.ReaderAt and io.WriterAt, for Go
@@ -50,7 +49,8 @@ func (m *RemoteMemory) ReadAt(p []byte, off int64) (int, error) {
 		p = p[:m.remote.Length-uint64(off)]
 	}
 	n, err := m.move(p, uint64(off), func(ctx context.Context, buf Buffer, r Remote) (Future, error) {
-		return m.c.oneSided(ctx, verbs.WRRDMARead, []Slice{buf.Slice()}, r, 0, way{manner: ioManner(len(p))})
+		op := ReadOp(buf.Slice(), r)
+		return m.c.start(ctx, &op, way{manner: ioManner(len(p))})
 	}, nil, func(dst []byte, buf Buffer) { copy(dst, buf.Bytes()) })
 	if err == nil && short {
 		err = io.EOF
@@ -64,7 +64,8 @@ func (m *RemoteMemory) WriteAt(p []byte, off int64) (int, error) {
 		return 0, fmt.Errorf("%w: %d bytes at offset %d of %d", ErrRemoteRange, len(p), off, m.remote.Length)
 	}
 	return m.move(p, uint64(off), func(ctx context.Context, buf Buffer, r Remote) (Future, error) {
-		return m.c.oneSided(ctx, verbs.WRRDMAWrite, []Slice{buf.Slice()}, r, 0, way{manner: ioManner(len(p))})
+		op := WriteOp(buf.Slice(), r)
+		return m.c.start(ctx, &op, way{manner: ioManner(len(p))})
 	}, func(buf Buffer, src []byte) { copy(buf.Bytes(), src) }, nil)
 }
 

@@ -40,7 +40,7 @@ func (e *simEnd) compareAndSwap() *simPlan {
 		if miss {
 			found++
 		}
-		return CompareAndSwapOp(m, found, swap), func() (Future, error) { return e.c.CompareAndSwap(w.ended, m, found, swap) }
+		return CompareAndSwapOp(m, found, swap), func() (Future, error) { return e.c.Start(w.ended, new(CompareAndSwapOp(m, found, swap))) }
 	}, func(found uint64) uint64 {
 		if miss {
 			return found
@@ -53,7 +53,7 @@ func (e *simEnd) fetchAndAdd() *simPlan {
 	w := e.w
 	add := w.r.Uint64()
 	return e.word(opFAA, func(m Remote, _ uint64) (Op, func() (Future, error)) {
-		return FetchAndAddOp(m, add), func() (Future, error) { return e.c.FetchAndAdd(w.ended, m, add) }
+		return FetchAndAddOp(m, add), func() (Future, error) { return e.c.Start(w.ended, new(FetchAndAddOp(m, add))) }
 	}, func(found uint64) uint64 { return found + add })
 }
 
@@ -62,7 +62,7 @@ func (e *simEnd) atomicWrite() *simPlan {
 	w := e.w
 	value := w.r.Uint64()
 	return e.word(opAtomicWrite, func(m Remote, _ uint64) (Op, func() (Future, error)) {
-		return AtomicWriteOp(m, value), func() (Future, error) { return e.c.AtomicWrite(w.ended, m, value) }
+		return AtomicWriteOp(m, value), func() (Future, error) { return e.c.Start(w.ended, new(AtomicWriteOp(m, value))) }
 	}, func(uint64) uint64 { return value })
 }
 
@@ -81,7 +81,7 @@ func (e *simEnd) addShared() *simPlan {
 	}
 	p := e.planned(opShared)
 	p.what = FetchAndAddOp(remote, 1)
-	p.call = func() (Future, error) { return e.c.FetchAndAdd(w.ended, remote, 1) }
+	p.call = func() (Future, error) { return e.c.Start(w.ended, new(FetchAndAddOp(remote, 1))) }
 	s.tried++
 	p.undo = func() { s.tried-- }
 	if w.r.one(30) {
@@ -109,7 +109,7 @@ func (e *simEnd) flush() *simPlan {
 	}
 	p := e.planned(opFlush)
 	p.what = FlushOp(remote, verbs.FlushGlobal)
-	p.call = func() (Future, error) { return e.c.Flush(w.ended, remote, verbs.FlushGlobal) }
+	p.call = func() (Future, error) { return e.c.Start(w.ended, new(FlushOp(remote, verbs.FlushGlobal))) }
 	p.ok = func(Result) error {
 		if s := &a.slots[i]; s.pending == 0 && !s.torn && a.alive() {
 			a.checkSlot(i, "after a FLUSH")

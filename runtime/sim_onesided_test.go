@@ -67,13 +67,13 @@ func (e *simEnd) write(plain bool) *simPlan {
 	switch kind {
 	case opWriteV:
 		p.what = WriteVOp(l.slices, remote)
-		p.call = func() (Future, error) { return e.c.WriteV(w.ended, l.slices, remote) }
+		p.call = func() (Future, error) { return e.c.Start(w.ended, new(WriteVOp(l.slices, remote))) }
 	case opWriteImm:
-		p.what = WriteImmOp(l.slices[0], remote, imm)
-		p.call = func() (Future, error) { return e.c.WriteImm(w.ended, l.slices[0], remote, imm) }
+		p.what = WriteOp(l.slices[0], remote).Imm(imm)
+		p.call = func() (Future, error) { return e.c.Start(w.ended, new(WriteOp(l.slices[0], remote).Imm(imm))) }
 	case opWriteImmV:
-		p.what = WriteImmVOp(l.slices, remote, imm)
-		p.call = func() (Future, error) { return e.c.WriteImmV(w.ended, l.slices, remote, imm) }
+		p.what = WriteVOp(l.slices, remote).Imm(imm)
+		p.call = func() (Future, error) { return e.c.Start(w.ended, new(WriteVOp(l.slices, remote).Imm(imm))) }
 	default:
 		p.what = WriteOp(l.slices[0], remote)
 		p.call = func() (Future, error) { return e.c.Write(w.ended, l.slices[0], remote) }
@@ -152,7 +152,7 @@ func (e *simEnd) read(plain bool) *simPlan {
 	p := e.planned(kind)
 	if kind == opReadV {
 		p.what = ReadVOp(l.slices, remote)
-		p.call = func() (Future, error) { return e.c.ReadV(w.ended, l.slices, remote) }
+		p.call = func() (Future, error) { return e.c.Start(w.ended, new(ReadVOp(l.slices, remote))) }
 	} else {
 		p.what = ReadOp(l.slices[0], remote)
 		p.call = func() (Future, error) { return e.c.Read(w.ended, l.slices[0], remote) }

@@ -121,7 +121,7 @@ func (e *simEnd) send() *simPlan {
 		p = e.planned(opSendV)
 		l = e.local(m.n, w.r.between(2, DefaultMaxSGE)).put(w.fill(m.n, m.seed))
 		p.what = SendVOp(l.slices)
-		p.call = func() (Future, error) { return e.c.SendV(w.ended, l.slices) }
+		p.call = func() (Future, error) { return e.c.Start(w.ended, new(SendVOp(l.slices))) }
 	}
 	out := e.out()
 	out.push(m)

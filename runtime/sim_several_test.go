@@ -26,13 +26,13 @@ func (e *simEnd) several() (plans []*simPlan, ops []Op) {
 func (e *simEnd) doAll() {
 	plans, ops := e.several()
 	fs := make([]Future, len(ops))
-	n, err := e.c.Batch().DoAll(e.w.ended, ops, fs)
+	n, err := e.c.Batch().StartAll(e.w.ended, ops, fs)
 	for i, f := range fs {
 		if f.Valid() != (i < n) {
 			e.w.fail("%v: %d of %d were started (%v); number %d has a future: %t", e.p, n, len(ops), err, i, f.Valid())
 		}
 	}
-	e.begun(wayDoAll, plans, fs, n, err)
+	e.begun(wayStartAll, plans, fs, n, err)
 }
 
 // begun notes that n of plans were started, and why the next was not.
@@ -54,7 +54,7 @@ func (e *simEnd) begun(way int, plans []*simPlan, fs []Future, n int, err error)
 	}
 }
 
-// simJoined is what DoWait is made of, but for the waiting, which nobody does here: its
+// simJoined is what DoAll is made of, but for the waiting, which nobody does here: its
 // operations, and their joint. Each result is seen on its way to the joint.
 type simJoined struct {
 	e       *simEnd
@@ -66,7 +66,7 @@ type simJoined struct {
 	keep    bool
 }
 
-// doWait starts several as DoWait does.
+// doWait starts several as DoAll does.
 func (e *simEnd) doWait() {
 	plans, ops := e.several()
 	if len(ops) == 0 {
@@ -78,7 +78,7 @@ func (e *simEnd) doWait() {
 		p.called = true
 	}
 	g.all, g.started, g.refused = g.j.start(e.w.ended, e.c, ops, g.keep, g)
-	e.begun(wayDoWait, plans, make([]Future, len(ops)), g.started, g.refused)
+	e.begun(wayDoAll, plans, make([]Future, len(ops)), g.started, g.refused)
 	if r.one(8) { // who waited has given up
 		g.all.Discard()
 		return
@@ -97,7 +97,7 @@ func (g *simJoined) Complete(t Turn, r Result, err error) {
 	g.e.startIn(t)
 }
 
-// poll tells whether all have ended, and checks what DoWait would say.
+// poll tells whether all have ended, and checks what DoAll would say.
 func (g *simJoined) poll() bool {
 	w, p := g.e.w, g.e.p
 	if _, err, ok := g.all.Poll(); !ok {

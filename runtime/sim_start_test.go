@@ -13,13 +13,13 @@ const (
 	wayDo
 	wayStart
 	wayTryStart
-	wayStartIn // from a sink
-	wayDoAll   // several
-	wayDoWait  // likewise
+	wayStartIn  // from a sink
+	wayStartAll // several
+	wayDoAll    // likewise
 	simWays
 )
 
-var simWayNames = [simWays]string{"method", "do", "start", "try start", "start in", "do all", "do and wait"}
+var simWayNames = [simWays]string{"method", "do", "start", "try start", "start in", "start all", "do all"}
 
 // simWay counts what became of what was to be started in one way.
 type simWay struct {
@@ -66,13 +66,13 @@ func (e *simEnd) startBy(way int, p *simPlan, t Turn) {
 	case wayMethod:
 		f, err = p.call()
 	case wayDo:
-		f, err = e.c.Batch().Do(w.ended, &p.what)
+		f, err = e.c.Batch().Start(w.ended, &p.what)
 	case wayStart:
-		err = e.c.Start(w.ended, &p.what, p.sink(), p.tag)
+		err = e.c.StartTo(w.ended, &p.what, p.sink(), p.tag)
 	case wayTryStart:
-		err = e.c.TryStart(&p.what, p.sink(), p.tag)
+		err = e.c.TryStartTo(&p.what, p.sink(), p.tag)
 	case wayStartIn:
-		err = e.c.StartIn(t, &p.what, p.sink(), p.tag)
+		err = e.c.StartFromSink(t, &p.what, p.sink(), p.tag)
 	}
 	if err != nil {
 		e.refused(way, p, err)

@@ -118,7 +118,7 @@ func (e *simEnd) sendInvalidate() {
 		}
 		m := simMsg{seed: w.r.Uint64(), n: w.size(300), shuts: s}
 		l := e.local(m.n, 1).put(w.fill(m.n, m.seed))
-		f, err := e.c.SendInvalidate(w.ended, l.slices[0], s.at)
+		f, err := e.c.Start(w.ended, new(SendInvalidateOp(l.slices[0], s.at)))
 		if !e.begin(opSendInvalidate, err) {
 			l.free()
 			return

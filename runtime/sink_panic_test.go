@@ -14,7 +14,7 @@ func TestASinkMayPanicWithErrDeviceRemoved(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	r := newRudeRig(t, Config{})
 	op := WriteOp(small(r.local), r.remote)
-	if err := r.a.Start(testContext(t), &op, rudeSink(func(Turn) { panic(verbs.ErrDeviceRemoved) }), 0); err != nil {
+	if err := r.a.StartTo(testContext(t), &op, rudeSink(func(Turn) { panic(verbs.ErrDeviceRemoved) }), 0); err != nil {
 		t.Fatal(err)
 	}
 	arrives(t, "OnPanic", r.panics)
@@ -79,17 +79,17 @@ func TestSynchronousFormsAskOnce(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	for what, do := range map[string]func(*contextRig, context.Context) error{
 		"SendWait": func(r *contextRig, ctx context.Context) error {
-			_, err := r.a.SendWait(ctx, r.local)
+			_, err := r.a.Do(ctx, new(SendOp(r.local)))
 			return err
 		},
 		"DoWait": func(r *contextRig, ctx context.Context) error {
-			_, err := r.a.DoWait(ctx, []Op{FetchAndAddOp(r.remote, 1), SendOp(r.local)}, nil)
+			_, err := r.a.DoAll(ctx, []Op{FetchAndAddOp(r.remote, 1), SendOp(r.local)}, nil)
 			return err
 		},
 		"WriteWait of several pieces": func(r *contextRig, ctx context.Context) error {
 			s, err := r.region[0].Slice(0, 1500)
 			if err == nil {
-				_, err = r.a.WriteWait(ctx, s, r.remote)
+				_, err = r.a.Do(ctx, new(WriteOp(s, r.remote)))
 			}
 			return err
 		},

@@ -82,7 +82,7 @@ func (ses *session) sendOne(c *Conn, r simRand, b []byte) (Future, error) {
 		rest = rest[copy(buf.Bytes(), rest):]
 		bufs, parts = append(bufs, buf), append(parts, buf.Slice())
 	}
-	f, err := c.SendV(ses.ctx, parts)
+	f, err := c.Start(ses.ctx, new(SendVOp(parts)))
 	for _, buf := range bufs { // they go home when the device is done
 		if rerr := buf.Release(); rerr != nil {
 			ses.fail("releasing a buffer: %v", rerr)
@@ -315,9 +315,9 @@ func (w *worker) add() {
 	var err error
 	next := w.word + w.r.Uint64()
 	if w.r.one(2) {
-		f, err = c.FetchAndAdd(ses.ctx, w.remote(partSize-64, 8), next-w.word)
+		f, err = c.Start(ses.ctx, new(FetchAndAddOp(w.remote(partSize-64, 8), next-w.word)))
 	} else {
-		f, err = c.CompareAndSwap(ses.ctx, w.remote(partSize-64, 8), w.word, next)
+		f, err = c.Start(ses.ctx, new(CompareAndSwapOp(w.remote(partSize-64, 8), w.word, next)))
 	}
 	var res Result
 	if err == nil {
@@ -345,7 +345,7 @@ func (w *worker) addShared() {
 		return
 	}
 	s.tried[i].Add(1)
-	f, err := c.FetchAndAdd(ses.ctx, remote, 1)
+	f, err := c.Start(ses.ctx, new(FetchAndAddOp(remote, 1)))
 	var res Result
 	if err == nil {
 		res, err = ses.await(w.r, f)

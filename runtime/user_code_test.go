@@ -136,10 +136,10 @@ func (r *rudeRig) goesOn() {
 	back := make(chan error, 1)
 	told := func(_ Result, err error) { back <- err }
 	for what, do := range map[string]func(){
-		"a WRITE that is waited for": func() { _, err := r.c.WriteWait(ctx, local, remote); back <- err },
+		"a WRITE that is waited for": func() { _, err := r.c.Do(ctx, new(WriteOp(local, remote))); back <- err },
 		"a WRITE with a sink": func() {
 			op := WriteOp(local, remote)
-			if err := r.c.Start(ctx, &op, sinkFunc(told), 0); err != nil {
+			if err := r.c.StartTo(ctx, &op, sinkFunc(told), 0); err != nil {
 				back <- err
 			}
 		},
@@ -222,7 +222,7 @@ func (s rudeSink) Received(m Message, _ error) {
 // rudeStart starts an operation whose sink is rude, and tells nobody: who waits next
 // calls it.
 func rudeStart(r *rudeRig, op Op, code func()) {
-	_, err := r.a.startOp(context.Background(), &op, way{manner: reactor.Quiet, sink: rudeSink(func(Turn) { code() })})
+	_, err := r.a.start(context.Background(), &op, way{manner: reactor.Quiet, sink: rudeSink(func(Turn) { code() })})
 	if err != nil {
 		r.t.Error(err)
 	}
@@ -231,11 +231,11 @@ func rudeStart(r *rudeRig, op Op, code func()) {
 var rudeCodes = map[string]rudeCode{
 	"a sink, on a driver's goroutine": {fails: true, start: func(r *rudeRig, code func()) {
 		rudeStart(r, WriteOp(small(r.local), r.remote), code)
-		_, _ = r.a.WriteWait(context.Background(), small(r.local), r.remote)
+		_, _ = r.a.Do(context.Background(), new(WriteOp(small(r.local), r.remote)))
 	}},
 	"a sink, while its future is awaited": {fails: true, start: func(r *rudeRig, code func()) {
 		rudeStart(r, WriteOp(small(r.local), r.remote), code)
-		f, err := r.c.Batch().Write(context.Background(), small(r.other), r.distant)
+		f, err := r.c.Batch().Start(context.Background(), new(WriteOp(small(r.other), r.distant)))
 		if err == nil {
 			_, _ = f.Await(context.Background())
 		}
@@ -248,7 +248,7 @@ var rudeCodes = map[string]rudeCode{
 	}},
 	"a sink, on the loop": {fails: true, start: func(r *rudeRig, code func()) {
 		op := WriteOp(small(r.local), r.remote)
-		if err := r.a.Start(context.Background(), &op, rudeSink(func(Turn) { code() }), 0); err != nil {
+		if err := r.a.StartTo(context.Background(), &op, rudeSink(func(Turn) { code() }), 0); err != nil {
 			r.t.Error(err)
 		}
 	}},
@@ -258,20 +258,20 @@ var rudeCodes = map[string]rudeCode{
 	}},
 	"a sink that a sink has started": {fails: true, start: func(r *rudeRig, code func()) {
 		op := WriteOp(small(r.local), r.remote)
-		_, err := r.a.startOp(context.Background(), &op, way{manner: reactor.Quiet, sink: rudeSink(func(t Turn) {
+		_, err := r.a.start(context.Background(), &op, way{manner: reactor.Quiet, sink: rudeSink(func(t Turn) {
 			next := WriteOp(small(r.local), r.remote)
-			if err := r.a.StartIn(t, &next, rudeSink(func(Turn) { code() }), 0); err != nil {
+			if err := r.a.StartFromSink(t, &next, rudeSink(func(Turn) { code() }), 0); err != nil {
 				r.t.Error(err)
 			}
 		})})
 		if err != nil {
 			r.t.Error(err)
 		}
-		_, _ = r.a.WriteWait(context.Background(), small(r.local), r.remote)
+		_, _ = r.a.Do(context.Background(), new(WriteOp(small(r.local), r.remote)))
 	}},
 	"a sink of several pieces": {fails: true, start: func(r *rudeRig, code func()) {
 		op := WriteOp(r.local, r.remote)
-		if err := r.a.Start(context.Background(), &op, rudeSink(func(Turn) { code() }), 0); err != nil {
+		if err := r.a.StartTo(context.Background(), &op, rudeSink(func(Turn) { code() }), 0); err != nil {
 			r.t.Error(err)
 		}
 	}},
@@ -386,7 +386,7 @@ func TestTheOthersOfATurnAreTold(t *testing.T) {
 			defer close(ended)
 			for i := range 9 {
 				op := WriteOp(small(r.other), r.distant)
-				_, err := r.c.startOp(context.Background(), &op, way{manner: reactor.Quiet, sink: sinkFunc(func(Result, error) {
+				_, err := r.c.start(context.Background(), &op, way{manner: reactor.Quiet, sink: sinkFunc(func(Result, error) {
 					got <- i
 					if i%3 == 1 {
 						rude()
@@ -410,7 +410,7 @@ func TestTheOthersOfATurnAreTold(t *testing.T) {
 		if n := len(got); n > 0 {
 			t.Errorf("%d sinks were called twice", n)
 		}
-		if _, err := r.a.WriteWait(testContext(t), small(r.local), r.remote); err != nil {
+		if _, err := r.a.Do(testContext(t), new(WriteOp(small(r.local), r.remote))); err != nil {
 			t.Errorf("a WRITE of another connection: %v", err)
 		}
 		r.closes()

@@ -109,7 +109,7 @@ func (r *contextRig) whole() {
 	r.link.SetAll(fabric.Link{Down: true})
 	for range contextDepth {
 		op := WriteOp(r.local, r.remote)
-		if err := r.a.TryStart(&op, sinkFunc(func(_ Result, err error) { ended <- err }), 0); err != nil {
+		if err := r.a.TryStartTo(&op, sinkFunc(func(_ Result, err error) { ended <- err }), 0); err != nil {
 			t.Errorf("nothing is out; TryStart: %v", err)
 			ended <- nil
 		}
@@ -148,7 +148,7 @@ var contextCalls = map[string]struct {
 		return err
 	}},
 	"WriteV": {true, func(r *contextRig, ctx context.Context) error {
-		_, err := r.a.WriteV(ctx, []Slice{r.local, r.local}, r.remote)
+		_, err := r.a.Start(ctx, new(WriteVOp([]Slice{r.local, r.local}, r.remote)))
 		return err
 	}},
 	"a WRITE of several pieces": {true, func(r *contextRig, ctx context.Context) error {
@@ -159,7 +159,7 @@ var contextCalls = map[string]struct {
 		return err
 	}},
 	"WriteImm": {false, func(r *contextRig, ctx context.Context) error {
-		_, err := r.a.WriteImm(ctx, r.local, r.remote, 1)
+		_, err := r.a.Start(ctx, new(WriteOp(r.local, r.remote).Imm(1)))
 		return err
 	}},
 	"Send": {false, func(r *contextRig, ctx context.Context) error {
@@ -175,7 +175,7 @@ var contextCalls = map[string]struct {
 		return err
 	}},
 	"FetchAndAdd": {true, func(r *contextRig, ctx context.Context) error {
-		_, err := r.a.FetchAndAdd(ctx, r.remote, 1)
+		_, err := r.a.Start(ctx, new(FetchAndAddOp(r.remote, 1)))
 		return err
 	}},
 	"Bind": {true, func(r *contextRig, ctx context.Context) error {
@@ -183,35 +183,35 @@ var contextCalls = map[string]struct {
 		return err
 	}},
 	"WriteWait, without room": {true, func(r *contextRig, ctx context.Context) error {
-		_, err := r.a.WriteWait(ctx, r.local, r.remote)
+		_, err := r.a.Do(ctx, new(WriteOp(r.local, r.remote)))
 		return err
 	}},
 	"WriteWait": {false, func(r *contextRig, ctx context.Context) error {
-		_, err := r.a.WriteWait(ctx, r.local, r.remote)
+		_, err := r.a.Do(ctx, new(WriteOp(r.local, r.remote)))
 		return err
 	}},
 	"SendWait": {false, func(r *contextRig, ctx context.Context) error {
-		_, err := r.a.SendWait(ctx, r.local)
+		_, err := r.a.Do(ctx, new(SendOp(r.local)))
 		return err
 	}},
 	"Await": {false, func(r *contextRig, ctx context.Context) error {
-		f, err := r.a.Batch().Write(context.Background(), r.local, r.remote)
+		f, err := r.a.Batch().Start(context.Background(), new(WriteOp(r.local, r.remote)))
 		if err == nil {
 			_, err = f.Await(ctx)
 		}
 		return err
 	}},
 	"DoWait": {false, func(r *contextRig, ctx context.Context) error {
-		_, err := r.a.DoWait(ctx, []Op{WriteOp(r.local, r.remote)}, nil)
+		_, err := r.a.DoAll(ctx, []Op{WriteOp(r.local, r.remote)}, nil)
 		return err
 	}},
 	"DoWait, without room": {true, func(r *contextRig, ctx context.Context) error {
-		_, err := r.a.DoWait(ctx, []Op{WriteOp(r.local, r.remote), ReadOp(r.local, r.remote)}, nil)
+		_, err := r.a.DoAll(ctx, []Op{WriteOp(r.local, r.remote), ReadOp(r.local, r.remote)}, nil)
 		return err
 	}},
 	"DoAll": {true, func(r *contextRig, ctx context.Context) error {
 		var fs [2]Future
-		_, err := r.a.Batch().DoAll(ctx, []Op{WriteOp(r.local, r.remote), FetchAndAddOp(r.remote, 1)}, fs[:])
+		_, err := r.a.Batch().StartAll(ctx, []Op{WriteOp(r.local, r.remote), FetchAndAddOp(r.remote, 1)}, fs[:])
 		return err
 	}},
 	"ReadAt": {false, func(r *contextRig, ctx context.Context) error {
@@ -328,17 +328,17 @@ func TestNilContextsAreRefused(t *testing.T) {
 		"Revoke":            func() error { return r.window.Revoke(none) },
 		"Invalidate":        func() error { _, err := r.window.Invalidate(none); return err },
 		"Read":              func() error { _, err := r.a.Read(none, r.local, r.remote); return err },
-		"ReadWait":          func() error { _, err := r.a.ReadWait(none, r.local, r.remote); return err },
-		"CompareAndSwap":    func() error { _, err := r.a.CompareAndSwap(none, r.remote, 1, 2); return err },
-		"AtomicWrite":       func() error { _, err := r.a.AtomicWrite(none, r.remote, 1); return err },
-		"Flush":             func() error { _, err := r.a.Flush(none, r.remote, verbs.FlushGlobal); return err },
-		"DoWait of nothing": func() error { _, err := r.a.DoWait(none, nil, nil); return err },
-		"SendInvalidate":    func() error { _, err := r.a.SendInvalidate(none, r.local, r.remote); return err },
+		"ReadWait":          func() error { _, err := r.a.Do(none, new(ReadOp(r.local, r.remote))); return err },
+		"CompareAndSwap":    func() error { _, err := r.a.Start(none, new(CompareAndSwapOp(r.remote, 1, 2))); return err },
+		"AtomicWrite":       func() error { _, err := r.a.Start(none, new(AtomicWriteOp(r.remote, 1))); return err },
+		"Flush":             func() error { _, err := r.a.Start(none, new(FlushOp(r.remote, verbs.FlushGlobal))); return err },
+		"DoWait of nothing": func() error { _, err := r.a.DoAll(none, nil, nil); return err },
+		"SendInvalidate":    func() error { _, err := r.a.Start(none, new(SendInvalidateOp(r.local, r.remote))); return err },
 		"ReadAt":            func() error { _, err := r.a.At(none, r.remote).ReadAt(make([]byte, 8), 0); return err },
 		"WriteAt":           func() error { _, err := r.a.At(none, r.remote).WriteAt(make([]byte, 8), 0); return err },
 		"Start": func() error {
 			op := WriteOp(r.local, r.remote)
-			return r.a.Start(none, &op, sinkFunc(func(Result, error) {}), 0)
+			return r.a.StartTo(none, &op, sinkFunc(func(Result, error) {}), 0)
 		},
 	}
 	for what, c := range contextCalls {

@@ -22,7 +22,7 @@ import (
 //
 // Implements: ibv_post_send, BIND_MW.
 func (w *Window) Bind(ctx context.Context, r *Region, off, n int, access verbs.AccessFlags) (Remote, Future, error) {
-	return w.bind(ctx, binding{r, off, n, access}, way{})
+	return w.bind(ctx, binding{r, off, n, access}, 0, way{})
 }
 
 // binding is what a window is to be bound to.
@@ -54,7 +54,7 @@ func (b *binding) part() (part Slice, err error) {
 	return part, err
 }
 
-func (w *Window) bind(ctx context.Context, b binding, to way) (Remote, Future, error) {
+func (w *Window) bind(ctx context.Context, b binding, flags verbs.SendFlags, to way) (Remote, Future, error) {
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
 		return Remote{}, Future{}, err
@@ -76,8 +76,8 @@ func (w *Window) bind(ctx context.Context, b binding, to way) (Remote, Future, e
 	}
 	at := Remote{Addr: part.addr, Length: uint64(b.n), RKey: verbs.IncRKey(old.RKey), Access: b.access}
 	f, err := w.post(asked, windowBound, windowFree, &reactor.Send{
-		Opcode: verbs.WRBindMW,
-		Bind:   &reactor.Bind{Window: w.mw, Region: b.r.mr, RKey: at.RKey, Addr: at.Addr, Length: at.Length, Access: b.access},
+		Opcode: verbs.WRBindMW, Flags: flags,
+		Bind: &reactor.Bind{Window: w.mw, Region: b.r.mr, RKey: at.RKey, Addr: at.Addr, Length: at.Length, Access: b.access},
 	}, at, to)
 	if err != nil {
 		return Remote{}, Future{}, asked.Why(ctx, err)
@@ -90,9 +90,9 @@ func (w *Window) bind(ctx context.Context, b binding, to way) (Remote, Future, e
 // send queue. ErrWindowState unless the window is bound.
 //
 // Implements: ibv_post_send, LOCAL_INV.
-func (w *Window) Invalidate(ctx context.Context) (Future, error) { return w.invalidate(ctx, way{}) }
+func (w *Window) Invalidate(ctx context.Context) (Future, error) { return w.invalidate(ctx, 0, way{}) }
 
-func (w *Window) invalidate(ctx context.Context, to way) (Future, error) {
+func (w *Window) invalidate(ctx context.Context, flags verbs.SendFlags, to way) (Future, error) {
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
 		return Future{}, err
@@ -101,7 +101,7 @@ func (w *Window) invalidate(ctx context.Context, to way) (Future, error) {
 	if err != nil {
 		return Future{}, err
 	}
-	f, err := w.post(asked, windowFree, windowBound, &reactor.Send{Opcode: verbs.WRLocalInv, Invalidate: at.RKey}, at, to)
+	f, err := w.post(asked, windowFree, windowBound, &reactor.Send{Opcode: verbs.WRLocalInv, Flags: flags, Invalidate: at.RKey}, at, to)
 	return f, asked.Why(ctx, err)
 }
 
@@ -154,13 +154,4 @@ func (op *windowOp) Complete(t Turn, r Result, err error) {
 		return
 	}
 	op.promise.Settle(r, err)
-}
-
-// SendInvalidate is Send that also takes remote, a window that the peer has
-// opened, away at the peer: it is shut when the message arrives, and the message
-// says so.
-//
-// Implements: ibv_post_send, SEND_WITH_INV.
-func (c *Conn) SendInvalidate(ctx context.Context, local Slice, remote Remote) (Future, error) {
-	return c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSendWithInv, Invalidate: remote.RKey}, way{})
 }

@@ -72,7 +72,7 @@ func TestBindIsNotPostedBehindItsWindow(t *testing.T) {
 	var err error
 	if derr := b.sh.r.Do(testContext(t), func() {
 		op := BindOp(w, r, 0, 8, verbs.AccessRemoteRead)
-		if err = b.TryStart(&op, sink, 0); err != nil {
+		if err = b.TryStartTo(&op, sink, 0); err != nil {
 			return
 		}
 		b.setCause(ErrConnClosed)

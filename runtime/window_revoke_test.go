@@ -27,7 +27,7 @@ func revokeShutsAWindow(t *testing.T, d bed) {
 		},
 		"in a batch": func(b *Conn, w *Window, r *Region) (Remote, Future, error) {
 			op := BindOp(w, r, 0, 64, verbs.AccessRemoteWrite)
-			f, err := b.Batch().Do(testContext(t), &op)
+			f, err := b.Batch().Start(testContext(t), &op)
 			return w.at, f, err
 		},
 		"free": func(*Conn, *Window, *Region) (Remote, Future, error) { return Remote{}, Future{}, nil },

@@ -137,7 +137,7 @@ func peerShutsWindow(t *testing.T, d bed) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		shut, err := a.SendInvalidate(ctx, src.Slice(), got)
+		shut, err := a.Start(ctx, new(SendInvalidateOp(src.Slice(), got)))
 		done(t, shut, err)
 		done(t, wrote, nil)
 		if m, err = b.RecvWait(ctx); err != nil {

@@ -121,7 +121,7 @@ func put(ctx context.Context, w io.Writer, rt *verbena.Runtime, conn *verbena.Co
 		if i < len(texts)-1 {
 			written, err = conn.Write(ctx, from, to)
 		} else { // the last one tells the server: everything before it is there, too
-			written, err = conn.WriteImm(ctx, from, to, done)
+			written, err = conn.Start(ctx, new(verbena.WriteOp(from, to).Imm(done)))
 		}
 		if err != nil {
 			return err

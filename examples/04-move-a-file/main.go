@@ -100,7 +100,7 @@ func push(ctx context.Context, rt *verbena.Runtime, addr string, data []byte, to
 			if err := errors.Join(ferr, perr); err != nil {
 				return err
 			}
-			written, err := conn.WriteImm(ctx, from, part, uint32(off/chunk)) // is under way now
+			written, err := conn.Start(ctx, new(verbena.WriteOp(from, part).Imm(uint32(off/chunk)))) // is under way now
 			if err != nil {
 				return err
 			}

@@ -123,7 +123,7 @@ func (g game) play(ctx context.Context, w io.Writer, rt *verbena.Runtime, nc net
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }() // after what was sent has gone
 	for left := g.rounds; left > 0; left-- {
 		if client {
-			_, err = conn.SendWait(ctx, memory)
+			_, err = conn.Do(ctx, new(verbena.SendOp(memory)))
 		}
 		if err == nil {
 			_, err = next.Await(ctx)
@@ -132,7 +132,7 @@ func (g game) play(ctx context.Context, w io.Writer, rt *verbena.Runtime, nc net
 			next, err = conn.PostRecv(memory)
 		}
 		if err == nil && !client {
-			_, err = conn.SendWait(ctx, memory)
+			_, err = conn.Do(ctx, new(verbena.SendOp(memory)))
 		}
 		if err != nil {
 			return err

@@ -149,7 +149,7 @@ func (m *mover) start(ctx context.Context, by way, off, n int) (f verbena.Future
 	if by == read {
 		return m.receiver.Read(ctx, part, remote)
 	}
-	return m.sender.WriteImm(ctx, part, remote, uint32(off/chunk))
+	return m.sender.Start(ctx, new(verbena.WriteOp(part, remote).Imm(uint32(off/chunk))))
 }
 
 // receive takes messages until the whole file is there.

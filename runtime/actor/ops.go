@@ -54,7 +54,7 @@ func (c *Context[M]) Start(conn *verbena.Conn, tag uint64, op verbena.Op) error 
 	if o != nil && o.append(op, e) {
 		return nil
 	}
-	err := conn.TryStart(&op, e, tag)
+	err := conn.TryStartTo(&op, e, tag)
 	if !errors.Is(err, reactor.ErrQueueFull) {
 		if err != nil {
 			a.freeEvent(e)
@@ -102,7 +102,7 @@ func (o *outbox) feed(op verbena.Op, e *event) {
 			}
 			err := o.ctx.Err() // with it ended, room that is there would still be taken
 			if err == nil {
-				err = o.conn.Start(o.ctx, &w.op, w.e, w.e.tag)
+				err = o.conn.StartTo(o.ctx, &w.op, w.e, w.e.tag)
 			}
 			if err != nil {
 				w.e.Complete(verbena.Turn{}, verbena.Result{Tag: w.e.tag}, o.why(err))

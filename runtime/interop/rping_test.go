@@ -155,7 +155,7 @@ func (e *end) serve() (n int) {
 			return n
 		}
 		e.b.must(err)
-		_, err = e.c.ReadWait(e.b.ctx, all, readInfo(from))
+		_, err = e.c.Do(e.b.ctx, new(verbena.ReadOp(all, readInfo(from))))
 		e.b.must(err)
 		if want := pingText(n, rpingSize); !bytes.Equal(all.Bytes(), want) {
 			e.b.Fatalf("ping %d: read %q, want %q", n, all.Bytes(), want)
@@ -163,7 +163,7 @@ func (e *end) serve() (n int) {
 		e.say(make([]byte, infoSize))
 		to, err := e.hear()
 		e.b.must(err)
-		_, err = e.c.WriteWait(e.b.ctx, all, readInfo(to))
+		_, err = e.c.Do(e.b.ctx, new(verbena.WriteOp(all, readInfo(to))))
 		e.b.must(err)
 		err = e.tell(make([]byte, infoSize))
 		n++

@@ -96,9 +96,9 @@ func (s *session) count(mine verbena.Remote) bool {
 		}
 		r, err := s.do(KindAtomic, func() (verbena.Future, error) {
 			if swaps {
-				return s.c.CompareAndSwap(bg, word, have, next)
+				return s.c.Start(bg, new(verbena.CompareAndSwapOp(word, have, next)))
 			}
-			return s.c.FetchAndAdd(bg, word, next-have)
+			return s.c.Start(bg, new(verbena.FetchAndAddOp(word, next-have)))
 		})
 		if errors.Is(err, reactor.ErrUnanswered) { // it was executed or not, and once
 			now, err := s.word(word)
@@ -133,7 +133,7 @@ func (s *session) count(mine verbena.Remote) bool {
 // word asks for the word without changing it, until it is answered.
 func (s *session) word(at verbena.Remote) (uint64, error) {
 	for {
-		r, err := s.do(KindAtomic, func() (verbena.Future, error) { return s.c.FetchAndAdd(bg, at, 0) })
+		r, err := s.do(KindAtomic, func() (verbena.Future, error) { return s.c.Start(bg, new(verbena.FetchAndAddOp(at, 0))) })
 		if !errors.Is(err, reactor.ErrUnanswered) {
 			return r.Value, err
 		}

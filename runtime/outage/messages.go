@@ -91,7 +91,9 @@ func (s *session) notify(mine verbena.Remote) bool {
 	n := uint64(0)
 	for ; s.round(n); n++ {
 		fill(b.Bytes(), s.seed, n)
-		if _, err := s.do(KindWriteImm, func() (verbena.Future, error) { return s.c.WriteImm(bg, b.Slice(), to, uint32(n)) }); err != nil {
+		if _, err := s.do(KindWriteImm, func() (verbena.Future, error) {
+			return s.c.Start(bg, new(verbena.WriteOp(b.Slice(), to).Imm(uint32(n))))
+		}); err != nil {
 			return false
 		}
 		m, err := s.recv(KindEcho)

@@ -34,7 +34,7 @@ func newCallbacks(m machine) (load, error) {
 func (l *chain) round(n int, found rounds.Values) error {
 	return l.counted(found, func() error {
 		l.start, l.left, l.err = n-1, n, nil
-		if err := l.conns[0].Start(context.Background(), &l.op, l, first); err != nil {
+		if err := l.conns[0].StartTo(context.Background(), &l.op, l, first); err != nil {
 			return err
 		}
 		<-l.done
@@ -50,7 +50,7 @@ func (l *chain) Complete(t verbena.Turn, r verbena.Result, err error) {
 		more = depth
 	}
 	for ; more > 0 && l.start > 0 && err == nil; more-- {
-		if err = l.conns[0].StartIn(t, &l.op, l, 0); err == nil {
+		if err = l.conns[0].StartFromSink(t, &l.op, l, 0); err == nil {
 			l.start--
 		}
 	}

@@ -108,7 +108,7 @@ func (s *samples) writes(c *verbena.Conn, local verbena.Slice, remote verbena.Re
 	ctx := context.Background()
 	for range n {
 		t := time.Now()
-		if _, err := c.WriteWait(ctx, local, remote); err != nil {
+		if _, err := c.Do(ctx, new(verbena.WriteOp(local, remote))); err != nil {
 			return err
 		}
 		*s = append(*s, time.Since(t))

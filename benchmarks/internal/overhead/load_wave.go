@@ -41,12 +41,12 @@ func (w *wave) run(c *verbena.Conn, n int) error {
 			w.before(wave)
 		}
 		if w.together {
-			if _, err := c.DoWait(ctx, w.ops[:wave], nil); err != nil {
+			if _, err := c.DoAll(ctx, w.ops[:wave], nil); err != nil {
 				return err
 			}
 			continue
 		}
-		if _, err := b.DoAll(ctx, w.ops[:wave], w.fs); err != nil {
+		if _, err := b.StartAll(ctx, w.ops[:wave], w.fs); err != nil {
 			return err
 		}
 		for _, f := range w.fs[:wave] {
@@ -155,7 +155,7 @@ func (l *syncLoad) round(n int, found rounds.Values) error {
 	ctx := context.Background()
 	return l.counted(found, func() error {
 		for range n {
-			if _, err := l.conns[0].WriteWait(ctx, l.local, l.remote); err != nil {
+			if _, err := l.conns[0].Do(ctx, new(verbena.WriteOp(l.local, l.remote))); err != nil {
 				return err
 			}
 		}

@@ -209,6 +209,6 @@ func (e *end) await(ctx context.Context, value uint64) error {
 // write writes value to the peer, and waits for that.
 func (e *end) write(ctx context.Context, value uint64) error {
 	atomic.StoreUint64(e.out, value)
-	_, err := e.conn.WriteWait(ctx, e.outSlice, e.peer)
+	_, err := e.conn.Do(ctx, new(verbena.WriteOp(e.outSlice, e.peer)))
 	return err
 }

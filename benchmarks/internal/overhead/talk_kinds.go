@@ -28,7 +28,7 @@ func (s *stream) Complete(t verbena.Turn, r verbena.Result, err error) {
 	s.left--
 	if s.start > 0 && err == nil {
 		s.start--
-		err = s.c.StartIn(t, &s.op, s, 0)
+		err = s.c.StartFromSink(t, &s.op, s, 0)
 	}
 	if s.left == 0 || err != nil {
 		s.over.Settle(r, err)
@@ -42,7 +42,7 @@ func (s *stream) run(ctx context.Context, n int) error {
 	s.over, f = pool.New(driver)
 	s.start, s.left = max(n-depth, 0), n
 	for range min(n, depth) {
-		if err := s.c.TryStart(&s.op, s, 0); err != nil {
+		if err := s.c.TryStartTo(&s.op, s, 0); err != nil {
 			return err
 		}
 	}
@@ -115,7 +115,7 @@ func (r *receives) await(ctx context.Context) error {
 	if got.Bytes != word {
 		return fmt.Errorf("a message of %d bytes", got.Bytes)
 	}
-	r.fs[i], err = r.e.conn.Batch().PostRecv(r.e.slots[i]) // with what is sent next
+	r.fs[i], err = r.e.conn.Batch().Start(context.Background(), new(verbena.PostRecvOp(r.e.slots[i]))) // with what is sent next
 	return err
 }
 
@@ -128,7 +128,7 @@ func (e *end) sends(ctx context.Context, n int, found rounds.Values) error {
 	}
 	op, b := verbena.SendOp(e.outSlice), e.conn.Batch()
 	return timed(n, found, func(int) error {
-		f, err := b.Do(ctx, &op) // posted by who waits for the answer
+		f, err := b.Start(ctx, &op) // posted by who waits for the answer
 		if err != nil {
 			return err
 		}
@@ -149,7 +149,7 @@ func (e *end) answerSends(ctx context.Context, n int) error {
 		if err := r.await(ctx); err != nil {
 			return fmt.Errorf("message %d: %w", i, err)
 		}
-		if _, err := e.conn.SendWait(ctx, e.outSlice); err != nil {
+		if _, err := e.conn.Do(ctx, new(verbena.SendOp(e.outSlice))); err != nil {
 			return fmt.Errorf("answer %d: %w", i, err)
 		}
 	}
@@ -161,7 +161,7 @@ func (e *end) messages(ctx context.Context, n int, found rounds.Values) error {
 	var text [word]byte
 	op, b := verbena.SendBytesOp(text[:]), e.conn.Batch()
 	return timed(n, found, func(int) error {
-		f, err := b.Do(ctx, &op) // posted by who waits for the answer
+		f, err := b.Start(ctx, &op) // posted by who waits for the answer
 		if err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ func (e *end) answerMessages(ctx context.Context, n int) error {
 			return fmt.Errorf("message %d: %w", i, err)
 		}
 		op := verbena.SendBytesOp(m.Data)
-		f, err := b.Do(ctx, &op) // posted by who waits for the next message
+		f, err := b.Start(ctx, &op) // posted by who waits for the next message
 		if err != nil {
 			return fmt.Errorf("answer %d: %w", i, err)
 		}

@@ -112,7 +112,7 @@ func (w *waiting) round(n int, found rounds.Values) error {
 	c := w.conns[len(w.conns)/2] // not the first nor the last of whatever holds them
 	for range n {
 		t := time.Now()
-		if _, err := c.WriteWait(ctx, w.local, w.remote); err != nil {
+		if _, err := c.Do(ctx, new(verbena.WriteOp(w.local, w.remote))); err != nil {
 			return err
 		}
 		w.took = append(w.took, time.Since(t))

@@ -2,50 +2,12 @@ package runtime
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
-
-// rawRecv settles the future of a raw connection's receive, or tells its sink. It is the
-// poster's until it is posted, then the receive's, and ends with either: see rawRecvs.
-type rawRecv struct {
-	c       *Conn
-	promise futures.Promise[Result]
-	sink    Sink // nil: the promise
-}
-
-// rawRecvs are those that nobody has.
-var rawRecvs = sync.Pool{New: func() any { return new(rawRecv) }}
-
-// newRawRecv is one of c's; give is its end.
-func newRawRecv(c *Conn, sink Sink) *rawRecv {
-	s := rawRecvs.Get().(*rawRecv)
-	s.c, s.sink = c, sink
-	return s
-}
-
-func (s *rawRecv) give() {
-	*s = rawRecv{}
-	rawRecvs.Put(s)
-}
-
-// Complete implements reactor.Sink.
-func (s *rawRecv) Complete(t Turn, r Result, err error) {
-	of := *s
-	s.give() // who is told may post the next
-	if r.Flags&verbs.WCWithInv != 0 {
-		of.c.invalidated(r.Imm)
-	}
-	if of.sink != nil {
-		of.sink.Complete(t, r, err)
-		return
-	}
-	of.promise.Settle(r, err)
-}
 
 // multi is an operation made of several: it is settled when the last of them
 // is, with the first error, or all bytes.
@@ -104,23 +66,24 @@ func (m *multi) done(t Turn) {
 }
 
 // split posts a transfer larger than the port's largest message in pieces, with
-// one future for all. An immediate goes with the last piece, which arrives last.
-// When posting stops half-way the future tells, after the posted pieces.
-func (c *Conn) split(ctx context.Context, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32, w way) (Future, error) {
-	if w.manner == reactor.Try {
+// one future for all. A fence holds up the first piece, and so all; an immediate goes with
+// the last, which arrives last. When posting stops half-way the future tells, after the
+// posted pieces.
+func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, remote Remote, how reactor.Manner) (Future, error) {
+	if how == reactor.Try {
 		return Future{}, errPieces
 	}
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
 		return Future{}, err
 	}
-	m := &multi{sink: w.sink, tag: w.tag}
+	m := &multi{sink: t.Sink, tag: t.Tag}
 	var f Future
-	if w.sink == nil {
+	if t.Sink == nil {
 		m.promise, f = c.sh.r.Futures().New(c.sh.r.Driver())
 	}
 	m.left.Store(1)
-	posted, err := c.pieces(asked, m, op, locals, remote, imm)
+	posted, err := c.pieces(asked, m, t, locals, remote)
 	if err != nil && posted == 0 {
 		m.promise.Settle(Result{}, err)
 		f.Discard()
@@ -134,7 +97,7 @@ func (c *Conn) split(ctx context.Context, op verbs.WROpcode, locals []Slice, rem
 	return f, nil
 }
 
-func (c *Conn) pieces(asked reactor.Asked, m *multi, op verbs.WROpcode, locals []Slice, remote Remote, imm uint32) (posted int, err error) {
+func (c *Conn) pieces(asked reactor.Asked, m *multi, t *reactor.Transfer, locals []Slice, remote Remote) (posted int, err error) {
 	largest := c.oneWR
 	left := 0
 	for _, l := range locals {
@@ -149,14 +112,14 @@ func (c *Conn) pieces(asked reactor.Asked, m *multi, op verbs.WROpcode, locals [
 			}
 			off += n
 			left -= n
-			last := left == 0 // empty slices may follow
-			kind := op
-			if op == verbs.WRRDMAWriteWithImm && !last {
-				kind = verbs.WRRDMAWrite
+			s := reactor.Send{Opcode: t.Opcode, Remote: remote.Addr, RKey: remote.RKey, Sink: m}
+			if posted == 0 {
+				s.Flags = t.Flags & verbs.SendFence
 			}
-			s := reactor.Send{Opcode: kind, Remote: remote.Addr, RKey: remote.RKey, Sink: m}
-			if last {
-				s.Imm = imm
+			if left == 0 { // the last; empty slices may follow
+				s.Imm, s.Flags = t.Imm, s.Flags|t.Flags&verbs.SendSolicited
+			} else if t.Opcode == verbs.WRRDMAWriteWithImm {
+				s.Opcode = verbs.WRRDMAWrite
 			}
 			if err := c.piece(asked, m, &s, part); err != nil {
 				return posted, err
@@ -169,7 +132,7 @@ func (c *Conn) pieces(asked reactor.Asked, m *multi, op verbs.WROpcode, locals [
 }
 
 func (c *Conn) piece(asked reactor.Asked, m *multi, s *reactor.Send, part Slice) error {
-	if err := c.creditFor(asked, s.Opcode, way{}); err != nil {
+	if err := c.creditFor(asked, s.Opcode, reactor.Wait); err != nil {
 		return err
 	}
 	var space [1]verbs.SGE

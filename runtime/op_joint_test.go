@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: DoWait says how many succeeded before the first that did not, and why: one that is
+// Rule: DoAll says how many succeeded before the first that did not, and why: one that is
 // refused at once, or fails on the way, in which case those behind it do, too.
 func TestDoWaitStopsAtAFailure(t *testing.T) {
 	const n, at = 20, 11
@@ -31,7 +31,7 @@ func TestDoWaitStopsAtAFailure(t *testing.T) {
 				ops[i] = WriteOp(must2(own.Slice(0, 8))(t), must2(far.Remote(0, 8))(t))
 			}
 			c.spoil(&ops[at])
-			got, err := a.DoWait(testContext(t), ops, rs)
+			got, err := a.DoAll(testContext(t), ops, rs)
 			if got != at || !errors.Is(err, c.want) {
 				t.Errorf("%d succeeded, then %v; want %d and %v", got, err, at, c.want)
 			}
@@ -44,21 +44,21 @@ func TestDoWaitStopsAtAFailure(t *testing.T) {
 				t.Errorf("%d operations are in flight on the memory", n)
 			}
 			c.spoil(&ops[0])
-			if got, err := a.DoWait(testContext(t), ops, nil); got != 0 || err == nil {
+			if got, err := a.DoAll(testContext(t), ops, nil); got != 0 || err == nil {
 				t.Errorf("the first: %d succeeded, then %v", got, err)
 			}
 		})
 	}
 	a, _ := connected(t, Config{})
-	if n, err := a.DoWait(t.Context(), nil, nil); n != 0 || err != nil {
+	if n, err := a.DoAll(t.Context(), nil, nil); n != 0 || err != nil {
 		t.Errorf("no operations: %d, %v", n, err)
 	}
-	if n, err := a.DoWait(t.Context(), make([]Op, 2), make([]Result, 1)); n != 0 || !errors.Is(err, reactor.ErrRequest) {
+	if n, err := a.DoAll(t.Context(), make([]Op, 2), make([]Result, 1)); n != 0 || !errors.Is(err, reactor.ErrRequest) {
 		t.Errorf("too few results: %d, %v", n, err)
 	}
 }
 
-// Rule: whoever gives DoWait up has the results of nobody else's, and nobody his: each
+// Rule: whoever gives DoAll up has the results of nobody else's, and nobody his: each
 // answer of a FETCH_ADD comes once, whatever was given up meanwhile.
 func TestDoWaitIsGivenUp(t *testing.T) {
 	const goroutines, rounds, most = 6, 300, 12
@@ -80,7 +80,7 @@ func TestDoWaitIsGivenUp(t *testing.T) {
 				if rnd.IntN(2) == 0 {
 					ctx, cancel = context.WithTimeout(ctx, time.Duration(rnd.IntN(50))*time.Microsecond)
 				}
-				n, err := a.DoWait(ctx, ops, rs)
+				n, err := a.DoAll(ctx, ops, rs)
 				cancel()
 				if err != nil {
 					if !errors.Is(err, context.DeadlineExceeded) {
@@ -109,7 +109,7 @@ func TestDoWaitIsGivenUp(t *testing.T) {
 }
 
 // Rule: messages for which there is no credit have those before them posted, which bring
-// it: nobody else would. (DoWait stood still for a second for each round of credits.)
+// it: nobody else would. (DoAll stood still for a second for each round of credits.)
 func TestDoWaitOfMoreThanThePeerHasReceives(t *testing.T) {
 	const n = 32
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 4}})
@@ -133,7 +133,7 @@ func TestDoWaitOfMoreThanThePeerHasReceives(t *testing.T) {
 		ops[i] = SendBytesOp([]byte("x"))
 	}
 	began := a.rt.Stats().Rechecks
-	if n, err := a.DoWait(ctx, ops, nil); n != len(ops) || err != nil {
+	if n, err := a.DoAll(ctx, ops, nil); n != len(ops) || err != nil {
 		t.Errorf("%d succeeded: %v", n, err)
 	}
 	if looks := a.rt.Stats().Rechecks - began; looks > 1 {

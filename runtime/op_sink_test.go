@@ -31,7 +31,7 @@ func (r *runner) Complete(t Turn, _ Result, err error) {
 		if r.left == 0 || err != nil {
 			break
 		}
-		switch err = r.c.StartIn(t, &r.ops[(r.left+k)%2], r, 0); {
+		switch err = r.c.StartFromSink(t, &r.ops[(r.left+k)%2], r, 0); {
 		case err == nil:
 			r.left--
 			r.out++
@@ -49,7 +49,7 @@ func (r *runner) Complete(t Turn, _ Result, err error) {
 func (r *runner) run(t testing.TB, n int) {
 	t.Helper()
 	r.left, r.out = n-1, 1
-	if err := r.c.TryStart(&r.ops[0], r, 0); err != nil {
+	if err := r.c.TryStartTo(&r.ops[0], r, 0); err != nil {
 		t.Fatal(err)
 	}
 	if <-r.over; r.err != nil {
@@ -97,7 +97,7 @@ func TestStartInLeavesNothingInFlight(t *testing.T) {
 }
 
 // Rule: memory that was given back starts nothing, though operations were begun on it for
-// later; and StartIn is TryStart where there is no turn, and for what is no transfer.
+// later; and StartFromSink is TryStartTo where there is no turn, and for what is no transfer.
 func TestStartInRefusesAsTryStart(t *testing.T) {
 	a, b := connected(t, Config{})
 	to, err := b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic)
@@ -128,23 +128,23 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 		}
 		expect("the operation", err, nil)
 		for range 2 { // with the second one more was begun, and is left
-			expect("with the turn", a.StartIn(in, &op, mail, 1), nil)
+			expect("with the turn", a.StartFromSink(in, &op, mail, 1), nil)
 		}
 		expect("giving the buffer back", bufs[0].Release(), nil)
-		expect("from memory that was given back", a.StartIn(in, &op, mail, 2), ErrReleased)
-		expect("from other memory", a.StartIn(in, &other, mail, 1), nil)
-		expect("an atomic", a.StartIn(in, &add, mail, 1), nil)
-		expect("past the end", a.StartIn(in, &long, mail, 2), ErrRemoteRange)
-		expect("without a sink", a.StartIn(in, &other, nil, 2), reactor.ErrRequest)
+		expect("from memory that was given back", a.StartFromSink(in, &op, mail, 2), ErrReleased)
+		expect("from other memory", a.StartFromSink(in, &other, mail, 1), nil)
+		expect("an atomic", a.StartFromSink(in, &add, mail, 1), nil)
+		expect("past the end", a.StartFromSink(in, &long, mail, 2), ErrRemoteRange)
+		expect("without a sink", a.StartFromSink(in, &other, nil, 2), reactor.ErrRequest)
 		if in.Holds(b.q) {
 			t.Error("a turn holds a queue of another runtime")
 		}
 	})
-	if err := a.TryStart(&op, sink, 0); err != nil {
+	if err := a.TryStartTo(&op, sink, 0); err != nil {
 		t.Fatal(err)
 	}
 	<-over
-	if err := a.StartIn(Turn{}, &other, mail, 1); err != nil {
+	if err := a.StartFromSink(Turn{}, &other, mail, 1); err != nil {
 		t.Errorf("without a turn: %v", err)
 	}
 	for range 5 {
@@ -173,12 +173,12 @@ func TestStartInThatFailsLeavesNothingInFlight(t *testing.T) {
 	closed := make(chan error)
 	sink := turnSink(func(in Turn, _ Result, err error) {
 		for range depth {
-			if err := a.StartIn(in, &full, mail, 0); err != nil {
+			if err := a.StartFromSink(in, &full, mail, 0); err != nil {
 				t.Error(err)
 			}
 		}
 		for range 2 { // the second finds two begun
-			if err := a.StartIn(in, &op, mail, 0); !errors.Is(err, reactor.ErrQueueFull) {
+			if err := a.StartFromSink(in, &op, mail, 0); !errors.Is(err, reactor.ErrQueueFull) {
 				t.Errorf("with %d of %d out: %v, want ErrQueueFull", depth, depth, err)
 			}
 		}
@@ -187,7 +187,7 @@ func TestStartInThatFailsLeavesNothingInFlight(t *testing.T) {
 			t.Errorf("closing memory that nothing has: %v", err)
 		}
 	})
-	if err := a.TryStart(&op, sink, 0); err != nil {
+	if err := a.TryStartTo(&op, sink, 0); err != nil {
 		t.Fatal(err)
 	}
 	<-told
@@ -209,19 +209,19 @@ func TestAnOldTurnStartsAsAnybody(t *testing.T) {
 	defer mustClose(t, from, to)
 	op := WriteOp(must2(from.Slice(0, 64))(t), remote)
 	turns, mail := make(chan Turn, 1), make(mailSink, 1)
-	if err := a.TryStart(&op, turnSink(func(in Turn, _ Result, _ error) { turns <- in }), 0); err != nil {
+	if err := a.TryStartTo(&op, turnSink(func(in Turn, _ Result, _ error) { turns <- in }), 0); err != nil {
 		t.Fatal(err)
 	}
 	old := <-turns
 	inside, outside := make(chan Turn), make(chan struct{})
-	if err := a.Start(t.Context(), &op, turnSink(func(in Turn, _ Result, _ error) { inside <- in; <-outside }), 0); err != nil {
+	if err := a.StartTo(t.Context(), &op, turnSink(func(in Turn, _ Result, _ error) { inside <- in; <-outside }), 0); err != nil {
 		t.Fatal(err)
 	}
 	now := <-inside // sinks are being called
 	if old.Holds(a.q) || !now.Holds(a.q) {
 		t.Errorf("the old turn holds the queue: %v, the new one: %v", old.Holds(a.q), now.Holds(a.q))
 	}
-	if err := a.StartIn(old, &op, mail, 7); err != nil {
+	if err := a.StartFromSink(old, &op, mail, 7); err != nil {
 		t.Error(err)
 	}
 	close(outside)
@@ -243,14 +243,14 @@ func TestStartInFindsItsOwnRoom(t *testing.T) {
 	sink := turnSink(func(in Turn, _ Result, err error) {
 		defer close(over)
 		for i, o := range []*Op{&op, &op, &add, &add} { // the second takes two places
-			if err := a.StartIn(in, o, mail, 0); err != nil {
+			if err := a.StartFromSink(in, o, mail, 0); err != nil {
 				t.Errorf("operation %d of %d: %v", i, depth, err)
 			} else {
 				started++
 			}
 		}
 	})
-	if err := a.TryStart(&op, sink, 0); err != nil {
+	if err := a.TryStartTo(&op, sink, 0); err != nil {
 		t.Fatal(err)
 	}
 	<-over

@@ -10,17 +10,17 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// DoWait starts ops in order, as [Batch.DoAll] does, and waits until all have ended, as
-// WriteWait does for one: posting and polling itself where nobody else does. It is the
+// DoAll starts ops in order, as [Conn.StartAll] does, and waits until all have ended, as
+// Do does for one: posting and polling itself where nobody else does. It is the
 // cheapest way to have several operations done.
 //
 // It returns how many succeeded before the first that did not, and why that one did not:
-// what Do would have returned if it was not started, else its failure. The results of all
+// what Start would have returned if it was not started, else its failure. The results of all
 // that succeeded are in rs then, which is as long as ops, or nil if nobody wants them.
 // When ctx ends first it returns 0 and the context's error; what was started goes on.
 //
 // In steady state it allocates nothing, but for what Start allocates for.
-func (c *Conn) DoWait(ctx context.Context, ops []Op, rs []Result) (n int, err error) {
+func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err error) {
 	if rs != nil && len(rs) < len(ops) {
 		return 0, fmt.Errorf("%w: room for %d results of %d operations", reactor.ErrRequest, len(rs), len(ops))
 	}
@@ -63,8 +63,7 @@ var joints = sync.Pool{New: func() any { return new(joint) }}
 // not call over.
 func (j *joint) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink Sink) (all Future, started int, refused error) {
 	j.open(len(ops), keep)
-	pool, driver := c.Futures()
-	j.all, all = pool.New(driver)
+	j.all, all = c.sh.r.Futures().New(c.sh.r.Driver())
 	started, refused = c.startAll(ctx, ops, nil, sink)
 	if n := started; n < len(ops) {
 		c.sh.r.Defer(func() { j.are(n) })
@@ -72,7 +71,7 @@ func (j *joint) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink Si
 	return all, started, refused
 }
 
-// over stores the results, says what DoWait returns, and gives j to the pool. All have
+// over stores the results, says what DoAll returns, and gives j to the pool. All have
 // ended, and j is told of no more; refused is why not all were started.
 func (j *joint) over(rs []Result, refused error) (n int, err error) {
 	if n, err = j.of, refused; j.err != nil {

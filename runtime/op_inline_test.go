@@ -22,36 +22,36 @@ func TestShortRequestsCarryTheirBytes(t *testing.T) {
 	ways := map[string]func(context.Context, *Conn, Slice, Remote) error{
 		"Write": write,
 		"Send":  send,
-		"WriteWait": func(ctx context.Context, c *Conn, local Slice, remote Remote) error {
-			_, err := c.WriteWait(ctx, local, remote)
+		"Do": func(ctx context.Context, c *Conn, local Slice, remote Remote) error {
+			_, err := c.Do(ctx, new(WriteOp(local, remote)))
 			return err
 		},
 		"DoAll": func(ctx context.Context, c *Conn, local Slice, remote Remote) error {
 			fs := make([]Future, 1)
-			if _, err := c.Batch().DoAll(ctx, []Op{WriteOp(local, remote)}, fs); err != nil {
+			if _, err := c.Batch().StartAll(ctx, []Op{WriteOp(local, remote)}, fs); err != nil {
 				return err
 			}
 			return awaited(ctx)(fs[0], nil)
 		},
-		"StartIn": func(ctx context.Context, c *Conn, local Slice, remote Remote) error {
+		"StartFromSink": func(ctx context.Context, c *Conn, local Slice, remote Remote) error {
 			op, ended := WriteOp(local, remote), make(chan error, 1)
 			first := turnSink(func(t Turn, _ Result, err error) {
 				if err == nil {
-					err = c.StartIn(t, &op, turnSink(func(_ Turn, _ Result, err error) { ended <- err }), 0)
+					err = c.StartFromSink(t, &op, turnSink(func(_ Turn, _ Result, err error) { ended <- err }), 0)
 				}
 				if err != nil {
 					ended <- err
 				}
 			})
 			none := WriteOp(Slice{}, remote)
-			if err := c.TryStart(&none, first, 0); err != nil {
+			if err := c.TryStartTo(&none, first, 0); err != nil {
 				return err
 			}
 			c.Batch().Flush()
 			return <-ended
 		},
-		"WriteV": func(ctx context.Context, c *Conn, local Slice, remote Remote) error {
-			return awaited(ctx)(c.WriteV(ctx, []Slice{local}, remote))
+		"a list of one": func(ctx context.Context, c *Conn, local Slice, remote Remote) error {
+			return awaited(ctx)(c.Start(ctx, new(WriteVOp([]Slice{local}, remote))))
 		},
 	}
 	for name, way := range ways {
@@ -115,7 +115,7 @@ func inlineBesideAFlush(t *testing.T, d bed) {
 	at := must2(far.Remote(0, 8))(t)
 	fs := make([]Future, 3)
 	ops := []Op{SendBytesOp([]byte(text)), WriteOp(must2(own.Slice(0, 8))(t), at), FlushOp(at, verbs.FlushGlobal)}
-	if _, err := a.Batch().DoAll(ctx, ops, fs); err != nil {
+	if _, err := a.Batch().StartAll(ctx, ops, fs); err != nil {
 		t.Fatal(err)
 	}
 	for i, f := range fs {

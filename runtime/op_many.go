@@ -5,17 +5,24 @@ import (
 	"fmt"
 
 	"github.com/verbena-rdma/verbena/reactor"
-	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// DoAll starts ops in order, each as Do does, and stores their futures in fs, which is as
-// long. It is for who has several at hand: consecutive WRITEs and READs of one piece are
+// StartAll starts ops in order, each as Start does, and stores their futures in fs, which is
+// as long. It is for who has several at hand: consecutive WRITEs and READs of one piece are
 // submitted as one, which costs less than one by one, and those of other goroutines are
-// before or behind them. It waits for room as Do does.
+// before or behind them. It waits for room as Start does.
 //
 // It returns how many were started. With an error it stopped at ops[n], for the reason
-// that Do of it would have had; those before it were started, and have futures.
-func (b Batch) DoAll(ctx context.Context, ops []Op, fs []Future) (n int, err error) {
+// that Start of it would have had; those before it were started, and have futures.
+func (c *Conn) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err error) {
+	if n, err = c.Batch().StartAll(ctx, ops, fs); n > 0 {
+		c.sh.r.Wake()
+	}
+	return n, err
+}
+
+// StartAll is [Conn.StartAll] in the batch.
+func (b Batch) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err error) {
 	if len(fs) < len(ops) {
 		return 0, fmt.Errorf("%w: room for %d futures of %d operations", reactor.ErrRequest, len(fs), len(ops))
 	}
@@ -42,8 +49,8 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 		if s.lent > 0 || ops[n].plain(c) {
 			f, err = s.transfer(asked, ops[n:], tag)
 		} else {
-			s.Submit(reactor.Quiet)                                                            // in order; and it may wait for the slots in stock
-			f, err = c.startOp(ctx, &ops[n], way{manner: reactor.Quiet, sink: sink, tag: tag}) // its future tells the error of ctx
+			s.Submit(reactor.Quiet)                                                          // in order; and it may wait for the slots in stock
+			f, err = c.start(ctx, &ops[n], way{manner: reactor.Quiet, sink: sink, tag: tag}) // its future tells the error of ctx
 		}
 		if err != nil {
 			return n, asked.Why(ctx, err)
@@ -53,12 +60,6 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 		}
 	}
 	return len(ops), nil
-}
-
-// plain tells whether op is a transfer of one piece and one work request, which spends no
-// receive of the peer's.
-func (op *Op) plain(c *Conn) bool {
-	return op.kind == startOneSided && !op.gathers && op.opcode != verbs.WRRDMAWriteWithImm && op.one[0].Len() <= c.oneWR
 }
 
 // several is reactor.Several with what the operations lease. Those on one lease are begun
@@ -83,12 +84,9 @@ func (s *several) transfer(asked reactor.Asked, ops []Op, tag uint64) (f Future,
 			return f, err
 		}
 	}
-	// As Conn.lend does.
 	var t reactor.Transfer
-	t.Opcode, t.Remote, t.RKey = op.opcode, op.remote.Addr, op.remote.RKey
-	t.Local.Addr, t.Local.Length, t.Local.LKey = local.addr, uint32(local.Len()), local.lkey
-	t.Flags = c.carries(op.opcode, local)
-	t.Sink, t.Tag = s.sink, tag
+	t.Opcode, t.Flags, t.Sink, t.Tag = op.opcode, op.flags, s.sink, tag
+	c.fill(&t, local, &op.remote)
 	if l := local.lease; l != nil {
 		t.Lease = l
 	}

@@ -31,8 +31,8 @@ func writeFlushPublish(t *testing.T, d bed) {
 		src := bufferOf(t, a.rt, binary.NativeEndian.AppendUint64(nil, n*n))
 		for _, step := range []func() (Future, error){
 			func() (Future, error) { return a.Write(ctx, src.Slice(), entry) },
-			func() (Future, error) { return a.Flush(ctx, entry, verbs.FlushGlobal) },
-			func() (Future, error) { return a.AtomicWrite(ctx, all, n+1) },
+			func() (Future, error) { return a.Start(ctx, new(FlushOp(entry, verbs.FlushGlobal))) },
+			func() (Future, error) { return a.Start(ctx, new(AtomicWriteOp(all, n+1))) },
 		} {
 			f, err := step()
 			if err != nil {
@@ -40,7 +40,7 @@ func writeFlushPublish(t *testing.T, d bed) {
 			}
 			defer f.Discard()
 		}
-		f, err := a.Flush(ctx, all, verbs.FlushGlobal)
+		f, err := a.Start(ctx, new(FlushOp(all, verbs.FlushGlobal)))
 		done(t, f, err)
 		if tail := binary.NativeEndian.Uint64(r.Bytes()); tail != n+1 {
 			t.Fatalf("entry %d: the tail is %d", n, tail)
@@ -63,17 +63,17 @@ func TestFlushMistakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = a.Flush(ctx, at, verbs.FlushPersistent)
+	_, err = a.Start(ctx, new(FlushOp(at, verbs.FlushPersistent)))
 	mistake(t, "persistent flush of plain memory", err, ErrPermission, "FLUSH_PERSISTENT")
-	_, err = a.AtomicWrite(ctx, at, 1)
+	_, err = a.Start(ctx, new(AtomicWriteOp(at, 1)))
 	mistake(t, "writing what is for reading", err, ErrPermission, "REMOTE_WRITE")
-	_, err = a.Flush(ctx, at, 0)
+	_, err = a.Start(ctx, new(FlushOp(at, 0)))
 	mistake(t, "a flush of no kind", err, reactor.ErrRequest)
 	odd, err := at.At(4, 8)
 	if err != nil {
 		t.Fatal(err)
 	}
 	odd.Access |= verbs.AccessRemoteWrite
-	_, err = a.AtomicWrite(ctx, odd, 1)
+	_, err = a.Start(ctx, new(AtomicWriteOp(odd, 1)))
 	mistake(t, "a word at an address that is none", err, reactor.ErrRequest, "multiple of 8")
 }

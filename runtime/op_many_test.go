@@ -12,10 +12,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// doAll starts operations by DoAll and awaits their futures.
-func doAll(ctx context.Context, c *Conn, ops []Op) ([]Result, error) {
+// startAll starts operations by StartAll and awaits their futures.
+func startAll(ctx context.Context, c *Conn, ops []Op) ([]Result, error) {
 	fs, rs := make([]Future, len(ops)), make([]Result, len(ops))
-	n, err := c.Batch().DoAll(ctx, ops, fs)
+	n, err := c.Batch().StartAll(ctx, ops, fs)
 	if err != nil || n != len(ops) {
 		return nil, fmt.Errorf("%d of %d started: %w", n, len(ops), err)
 	}
@@ -27,21 +27,21 @@ func doAll(ctx context.Context, c *Conn, ops []Op) ([]Result, error) {
 	return rs, nil
 }
 
-// doWait has DoWait do them.
-func doWait(ctx context.Context, c *Conn, ops []Op) ([]Result, error) {
+// doAll has DoAll do them.
+func doAll(ctx context.Context, c *Conn, ops []Op) ([]Result, error) {
 	rs := make([]Result, len(ops))
-	n, err := c.DoWait(ctx, ops, rs)
+	n, err := c.DoAll(ctx, ops, rs)
 	if err != nil || n != len(ops) {
 		return nil, fmt.Errorf("%d of %d: %w", n, len(ops), err)
 	}
 	return rs, nil
 }
 
-// Rule: what DoAll and DoWait start are the operations that Do would have started, in
+// Rule: what StartAll and DoAll start are the operations that Start would have started, in
 // order, of all kinds and from any memory, more than there is room for too; each has its
 // result.
 func TestSeveralAreEachOfThem(t *testing.T) {
-	for name, do := range map[string]func(context.Context, *Conn, []Op) ([]Result, error){"DoAll": doAll, "DoWait": doWait} {
+	for name, do := range map[string]func(context.Context, *Conn, []Op) ([]Result, error){"StartAll": startAll, "DoAll": doAll} {
 		t.Run(name, func(t *testing.T) { severalAreEach(t, do) })
 	}
 }
@@ -126,7 +126,7 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 			}
 		}
 	}
-	if _, err := a.SendWait(ctx, Slice{}); err != nil { // behind the others
+	if _, err := a.Do(ctx, new(SendOp(Slice{}))); err != nil { // behind the others
 		t.Fatal(err)
 	}
 	if n := <-received; n != sends {
@@ -135,7 +135,7 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 	mustClose(t, own[0], own[1], far) // nothing is in flight
 }
 
-// Rule: DoAll stops at what Do would have refused, with its error and number; those before
+// Rule: StartAll stops at what Do would have refused, with its error and number; those before
 // it complete, and the memory of those behind it is idle.
 func TestDoAllStopsAtAMistake(t *testing.T) {
 	const n, at = 20, 11
@@ -159,7 +159,7 @@ func TestDoAllStopsAtAMistake(t *testing.T) {
 		"a READ into memory to be read":  {ReadOp(must2(other.Slice(0, 8))(t), good.remote), ErrPermission},
 		"no operation":                   {Op{}, reactor.ErrRequest},
 		"an operation of another kind":   {FetchAndAddOp(good.remote, 1), ErrPermission},
-		"a WRITE that is not understood": {Op{kind: startOneSided, opcode: verbs.WRSend, one: good.one, remote: good.remote}, reactor.ErrRequest},
+		"a WRITE that is not understood": {Op{kind: startTransfer, opcode: verbs.WRSend, one: good.one, remote: good.remote}, reactor.ErrRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := testContext(t)
@@ -168,7 +168,7 @@ func TestDoAllStopsAtAMistake(t *testing.T) {
 				ops[i] = good
 			}
 			ops[at] = c.op
-			got, err := a.Batch().DoAll(ctx, ops, fs)
+			got, err := a.Batch().StartAll(ctx, ops, fs)
 			if got != at || !errors.Is(err, c.want) {
 				t.Errorf("%d started, then %v; want %d and %v", got, err, at, c.want)
 			}
@@ -189,12 +189,12 @@ func TestDoAllStopsAtAMistake(t *testing.T) {
 		})
 	}
 	mustClose(t, other)
-	if n, err := a.Batch().DoAll(t.Context(), make([]Op, 2), make([]Future, 1)); n != 0 || !errors.Is(err, reactor.ErrRequest) {
+	if n, err := a.Batch().StartAll(t.Context(), make([]Op, 2), make([]Future, 1)); n != 0 || !errors.Is(err, reactor.ErrRequest) {
 		t.Errorf("too few futures: %d started, %v", n, err)
 	}
 }
 
-// Rule: DoAll that gives up waiting for room says how many it started, which go on; and on
+// Rule: StartAll that gives up waiting for room says how many it started, which go on; and on
 // a connection that ends it stops with the cause, with nothing left in flight.
 func TestDoAllGivesUp(t *testing.T) {
 	const n = 200
@@ -212,7 +212,7 @@ func TestDoAllGivesUp(t *testing.T) {
 	defer cancel()
 	started := make(chan int, 1)
 	go func() {
-		n, err := a.Batch().DoAll(ctx, ops, fs)
+		n, err := a.Batch().StartAll(ctx, ops, fs)
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("without room: %v", err)
 		}
@@ -227,7 +227,7 @@ func TestDoAllGivesUp(t *testing.T) {
 	}
 	over := make(chan error, 1)
 	go func() {
-		_, err := a.Batch().DoAll(testContext(t), ops, make([]Future, n))
+		_, err := a.Batch().StartAll(testContext(t), ops, make([]Future, n))
 		over <- err
 	}()
 	a.Abort()

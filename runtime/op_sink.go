@@ -1,42 +1,33 @@
 package runtime
 
-import (
-	"github.com/verbena-rdma/verbena/reactor"
-	"github.com/verbena-rdma/verbena/verbs"
-)
+import "github.com/verbena-rdma/verbena/reactor"
 
-// Turn is what a Sink is called with: see [Conn.StartIn].
+// Turn is what a Sink is called with: see [Conn.StartFromSink].
 type Turn = reactor.Turn
 
-// StartIn is TryStart for a Sink that is called with t: it starts a WRITE or READ of one
-// piece past what submitters share, for about three quarters of the processor time.
+// StartFromSink is TryStartTo for a Sink that is called with t: it starts a WRITE or READ of
+// one piece past what submitters share, for about three quarters of the processor time.
 // Without a turn of the connection's reactor (t is zero, or another's, or the results of
-// its turn were delivered), and for other operations, it is TryStart. Operations keep their order
-// whichever of the two starts them. Only for the goroutine that Complete is called on.
+// its turn were delivered), and for other operations, it is TryStartTo. Operations keep their
+// order whichever of the two starts them. Only for the goroutine that Complete is called on.
 //
 // Room that is taken for what a sink may start next is given back when all sinks of the
 // turn were called; until then others may find the send queue full.
-func (c *Conn) StartIn(t Turn, op *Op, sink Sink, tag uint64) error {
+func (c *Conn) StartFromSink(t Turn, op *Op, sink Sink, tag uint64) error {
 	if !t.Holds(c.q) {
-		return c.TryStart(op, sink, tag)
+		return c.TryStartTo(op, sink, tag)
 	}
-	if op.kind != startOneSided || op.gathers || op.opcode == verbs.WRRDMAWriteWithImm || sink == nil {
+	if !op.plain(c) || sink == nil {
 		t.GiveBack() // it may be the room that this one needs
-		return c.TryStart(op, sink, tag)
+		return c.TryStartTo(op, sink, tag)
 	}
 	local := &op.one[0]
 	if err := c.mayTransfer(op.opcode, local, &op.remote); err != nil {
 		return err
 	}
-	if local.Len() > c.oneWR {
-		return errPieces
-	}
-	// As lend does, which is spelled out for the loans; calls are what is left to spare here.
 	var tr reactor.Transfer
-	tr.Opcode, tr.Remote, tr.RKey = op.opcode, op.remote.Addr, op.remote.RKey
-	tr.Local.Addr, tr.Local.Length, tr.Local.LKey = local.addr, uint32(local.Len()), local.lkey
-	tr.Flags = c.carries(op.opcode, local)
-	tr.Sink, tr.Tag = sink, tag
+	tr.Opcode, tr.Flags, tr.Sink, tr.Tag = op.opcode, op.flags, sink, tag
+	c.fill(&tr, local, &op.remote)
 	if l := local.lease; l != nil {
 		if l.memory != c.rt.mem {
 			return local.of(c.rt.mem)

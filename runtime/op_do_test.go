@@ -28,14 +28,14 @@ func TestSynchronousForms(t *testing.T) {
 		}
 		defer buf.Release()
 		copy(buf.Bytes(), "there")
-		if r, err := a.WriteWait(ctx, buf.Slice(), remote); err != nil || r.Bytes != 64 || string(region.Bytes()[:5]) != "there" {
+		if r, err := a.Do(ctx, new(WriteOp(buf.Slice(), remote))); err != nil || r.Bytes != 64 || string(region.Bytes()[:5]) != "there" {
 			t.Fatalf("write: %+v, %v, %q", r, err, region.Bytes()[:5])
 		}
 		copy(region.Bytes(), "again")
-		if r, err := a.ReadWait(ctx, buf.Slice(), remote); err != nil || r.Bytes != 64 || string(buf.Bytes()[:5]) != "again" {
+		if r, err := a.Do(ctx, new(ReadOp(buf.Slice(), remote))); err != nil || r.Bytes != 64 || string(buf.Bytes()[:5]) != "again" {
 			t.Fatalf("read: %+v, %v, %q", r, err, buf.Bytes()[:5])
 		}
-		if _, err := a.SendWait(ctx, buf.Slice()); err != nil {
+		if _, err := a.Do(ctx, new(SendOp(buf.Slice()))); err != nil {
 			t.Fatal(err)
 		}
 		m, err := b.RecvWait(ctx)
@@ -43,7 +43,7 @@ func TestSynchronousForms(t *testing.T) {
 			t.Fatalf("message: %q, %v", m.Data, err)
 		}
 		release(t, m)
-		_, err = a.WriteWait(ctx, buf.Slice(), Remote{Length: 8})
+		_, err = a.Do(ctx, new(WriteOp(buf.Slice(), Remote{Length: 8})))
 		mistake(t, "no room", err, ErrRemoteRange)
 	}
 }
@@ -68,7 +68,7 @@ func TestSynchronousFormGivenUpStillEnds(t *testing.T) {
 	}
 	link.SetAll(fabric.Link{Down: true})
 	out := a.rt.MemoryStats().Buffers
-	if _, err := a.WriteWait(endedContext(), buf.Slice(), remote); !errors.Is(err, context.Canceled) {
+	if _, err := a.Do(endedContext(), new(WriteOp(buf.Slice(), remote))); !errors.Is(err, context.Canceled) {
 		t.Fatalf("into a cut link: %v, want Canceled", err)
 	}
 	if err := buf.Release(); err != nil {

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/reactor"
@@ -31,10 +32,10 @@ func TestABatchIsPostedByWhoAwaitsIt(t *testing.T) {
 	var fs []Future
 	for i := range n {
 		own.Bytes()[i*size] = byte(i + 1)
-		fs = append(fs, must2(batch.Write(ctx, must2(own.Slice(i*size, size))(t), must2(far.Remote(i*size, size))(t)))(t))
+		fs = append(fs, must2(batch.Start(ctx, new(WriteOp(must2(own.Slice(i*size, size))(t), must2(far.Remote(i*size, size))(t)))))(t))
 	}
 	op := ReadOp(must2(own.Slice(0, n*size))(t), must2(far.Remote(0, n*size))(t))
-	fs = append(fs, must2(batch.Do(ctx, &op))(t))
+	fs = append(fs, must2(batch.Start(ctx, &op))(t))
 	for i, f := range fs {
 		if _, err := f.Await(ctx); err != nil {
 			t.Fatalf("operation %d: %v", i, err)
@@ -58,7 +59,7 @@ func TestABatchThatNobodyAwaitsIsPosted(t *testing.T) {
 	local, remote := must2(own.Slice(0, 8))(t), must2(far.Remote(0, 8))(t)
 	batch, done := a.Batch(), make(mailSink, 1)
 	op := WriteOp(local, remote)
-	if err := a.start(ctx, &op, way{manner: reactor.Quiet, sink: done}); err != nil {
+	if _, err := a.start(ctx, &op, way{manner: reactor.Quiet, sink: done}); err != nil {
 		t.Fatal(err)
 	}
 	batch.Flush()
@@ -69,7 +70,7 @@ func TestABatchThatNobodyAwaitsIsPosted(t *testing.T) {
 	var last Future
 	for range 4 * a.q.SendDepth() { // many more than there is room for
 		last.Discard()
-		last = must2(batch.Write(ctx, local, remote))(t)
+		last = must2(batch.Start(ctx, new(WriteOp(local, remote))))(t)
 	}
 	if _, err := last.Await(ctx); err != nil {
 		t.Fatal(err)
@@ -91,7 +92,7 @@ func TestReceivesOfABatchGoWithWhatIsAwaited(t *testing.T) {
 	batch, before := b.Batch(), b.rt.Stats()
 	var fs []Future
 	for i := range n {
-		fs = append(fs, must2(batch.PostRecv(must2(far.Slice(i*size, size))(t)))(t))
+		fs = append(fs, must2(batch.Start(context.Background(), new(PostRecvOp(must2(far.Slice(i*size, size))(t)))))(t))
 	}
 	if s := b.rt.Stats(); s.Rings != before.Rings {
 		t.Errorf("%d receives of a batch rang %d times", n, s.Rings-before.Rings)
@@ -99,7 +100,7 @@ func TestReceivesOfABatchGoWithWhatIsAwaited(t *testing.T) {
 	batch.Flush()
 	for i := range n {
 		own.Bytes()[0] = byte(i + 1)
-		if _, err := a.SendWait(ctx, must2(own.Slice(0, size))(t)); err != nil {
+		if _, err := a.Do(ctx, new(SendOp(must2(own.Slice(0, size))(t)))); err != nil {
 			t.Fatal(err)
 		}
 		if r, err := fs[i].Await(ctx); err != nil || r.Bytes != size || far.Bytes()[i*size] != byte(i+1) {
@@ -149,7 +150,7 @@ func behindABatch(t *testing.T) (looks uint64) {
 	began := a.rt.Stats().Rechecks
 	batch, op := a.Batch(), SendBytesOp([]byte("x"))
 	for range credits {
-		f := must2(batch.Do(ctx, &op))(t)
+		f := must2(batch.Start(ctx, &op))(t)
 		f.Discard()
 	}
 	if f, err := a.SendBytes(ctx, []byte("behind them")); err != nil {

@@ -1,0 +1,47 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// wordSize is the size of an atomic's target.
+const wordSize = 8
+
+// atomic starts op, which has remote memory and no local: an atomic, an ATOMIC_WRITE or a
+// FLUSH.
+func (c *Conn) atomic(ctx context.Context, op *Op, w way) (f Future, err error) {
+	if ctx == nil {
+		return f, ErrNilContext
+	}
+	if err := c.Err(); err != nil {
+		return f, err
+	}
+	s := reactor.Send{Opcode: op.opcode, Flags: op.flags, Remote: op.remote.Addr, RKey: op.remote.RKey}
+	n, need := uint64(wordSize), verbs.AccessRemoteAtomic
+	switch op.kind {
+	case startAtomic:
+		s.Compare, s.Add, s.Swap = op.compareOrAdd, op.compareOrAdd, op.swapTo
+	case startAtomicWrite:
+		s.Swap, need = op.swapTo, verbs.AccessRemoteWrite
+	case startFlush:
+		if n, need = op.remote.Length, 0; n > math.MaxUint32 {
+			return f, fmt.Errorf("%w: a FLUSH of %d bytes, at most %d at once (Remote.At takes a part)", ErrRemoteRange, n, uint32(math.MaxUint32))
+		}
+		if op.placement&verbs.FlushGlobal != 0 {
+			need |= verbs.AccessFlushGlobal
+		}
+		if op.placement&verbs.FlushPersistent != 0 {
+			need |= verbs.AccessFlushPersistent
+		}
+		s.Flush = reactor.Flush{Length: n, Placement: op.placement, Selectivity: verbs.FlushRange}
+	}
+	if err := op.remote.check(n, need); err != nil {
+		return f, err
+	}
+	return c.submit(ctx, &s, reactor.Payload{}, w)
+}

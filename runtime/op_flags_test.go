@@ -1,0 +1,161 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: a SEND carries its immediate data beside its bytes, on a managed connection and a raw
+// one.
+func TestAMessageCarriesImmediateData(t *testing.T) {
+	onBeds(t, func(t *testing.T, bd bed) {
+		for _, raw := range []bool{false, true} {
+			a, b := bd.connected(t, Config{Conn: Options{Raw: raw}})
+			ctx := testContext(t)
+			src, into := bufferOf(t, a.rt, []byte("slice")), bufferOf(t, b.rt, make([]byte, 16))
+			for want, op := range map[string]Op{"slice": SendOp(src.Slice()), "bytes": SendBytesOp([]byte("bytes")), "pieces": SendVOp([]Slice{bufferOf(t, a.rt, []byte("pie")).Slice(), bufferOf(t, a.rt, []byte("ces")).Slice()})} {
+				var f Future
+				if raw {
+					f = must2(b.PostRecv(into.Slice()))(t)
+				}
+				must2(a.Do(ctx, new(op.Imm(0x01020304))))(t)
+				if raw {
+					r := must2(f.Await(ctx))(t)
+					if got := string(into.Bytes()[:r.Bytes]); got != want || r.Imm != 0x01020304 || r.Flags&verbs.WCWithImm == 0 {
+						t.Errorf("raw: %q with 0x%x (%v), want %q with 0x01020304", got, r.Imm, r.Flags, want)
+					}
+					continue
+				}
+				m := must2(b.RecvWait(ctx))(t)
+				if string(m.Data) != want || !m.HasImm || m.Imm != 0x01020304 || m.Written != 0 {
+					t.Errorf("%q with 0x%x (%v), written %d; want %q with 0x01020304", m.Data, m.Imm, m.HasImm, m.Written, want)
+				}
+				if err := m.Release(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+}
+
+// Rule: a fenced operation begins when the READs before it have ended, so that it finds what
+// they brought.
+func TestAFencedWriteFindsWhatWasRead(t *testing.T) {
+	const size = 64 << 10
+	a, b := connected(t, Config{Conn: Options{Inline: -1}})
+	ctx := testContext(t)
+	far, own := must2(b.rt.NewRegion(2*size, allAccess))(t), must2(a.rt.NewRegion(size, verbs.AccessLocalWrite))(t)
+	from, to := must2(far.Remote(0, size))(t), must2(far.Remote(size, size))(t)
+	local := must2(own.Slice(0, size))(t)
+	for i := range byte(20) {
+		for k := range size {
+			far.Bytes()[k] = i + 1
+		}
+		ops := []Op{ReadOp(local, from), WriteOp(local, to).Fence()}
+		if i%2 == 1 {
+			ops[1] = WriteVOp([]Slice{local, {}}, to).Fence()
+		}
+		if n, err := a.DoAll(ctx, ops, nil); err != nil {
+			t.Fatalf("operation %d: %v", n, err)
+		}
+		if got := far.Bytes()[2*size-1]; got != i+1 {
+			t.Fatalf("round %d: the WRITE carried %d, what was read is %d", i, got, i+1)
+		}
+	}
+}
+
+// solicitedOnly opens devices whose completion channels wake for solicited events only.
+type solicitedOnly struct{ verbs.Provider }
+
+func (p solicitedOnly) Open(name string) (verbs.Context, error) {
+	c, err := p.Provider.Open(name)
+	return solicitedContext{c}, err
+}
+
+type solicitedContext struct{ verbs.Context }
+
+func (c solicitedContext) Turn(t *verbs.Turn) error {
+	for i := range t.Arms {
+		t.Arms[i].Solicited = true
+	}
+	return c.Context.Turn(t)
+}
+
+// Rule: a solicited message wakes a peer that waits for those only.
+func TestASolicitedMessageWakesThePeer(t *testing.T) {
+	notOnDevice(t, "its devices have the names of the software RNIC's")
+	onBeds(t, func(t *testing.T, bd bed) {
+		p := solicitedOnly{bd.open(t, Config{}, 1).provider}
+		server := bd.open(t, Config{Provider: p, NoCallerDriving: true, Spin: -1}, 1)
+		client := bd.open(t, Config{}, 0)
+		ln := must2(server.Listen(":0"))(t)
+		accepted := must2(ln.AcceptAsync())(t)
+		ctx := testContext(t)
+		a := must2(client.Dial(ctx, ln.Addr().String()))(t)
+		b := must2(accepted.Await(ctx))(t)
+		src := bufferOf(t, client, []byte("slice"))
+		far := must2(server.NewRegion(8, allAccess))(t)
+		// Each that does not wake waits for the next recheck: all of them four times this long.
+		ctx, cancel := context.WithTimeout(ctx, 5*reactor.DefaultRecheck)
+		defer cancel()
+		ops := map[string]Op{
+			"a SEND":                   SendOp(src.Slice()).Solicited(),
+			"a SEND of bytes":          SendBytesOp([]byte("bytes")).Solicited(),
+			"a WRITE with immediate":   WriteOp(must2(src.Slice().Sub(0, 4))(t), must2(far.Remote(0, 8))(t)).Solicited().Imm(1),
+			"one of two pieces":        SendVOp([]Slice{src.Slice(), src.Slice()}).Solicited(),
+			"a SEND with an immediate": SendOp(src.Slice()).Imm(1).Solicited(),
+		}
+		for range 4 {
+			for name, op := range ops {
+				f := b.Recv()
+				if err := b.sh.r.Do(ctx, func() {}); err != nil { // it has seen that somebody waits, and sleeps
+					t.Fatal(err)
+				}
+				must2(a.Do(ctx, &op))(t)
+				m, err := f.Await(ctx)
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				if err := m.Release(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+}
+
+// Rule: what an operation cannot have it is refused for, whichever way it is started.
+func TestModifiersThatDoNotFit(t *testing.T) {
+	a, b := connected(t, Config{})
+	far, own := must2(b.rt.NewRegion(8, allAccess))(t), must2(a.rt.NewRegion(8, allAccess))(t)
+	remote, local := must2(far.Remote(0, 8))(t), must2(own.Slice(0, 8))(t)
+	for name, op := range map[string]Op{
+		"a READ with immediate data":       ReadOp(local, remote).Imm(1),
+		"an atomic with immediate data":    FetchAndAddOp(remote, 1).Imm(1),
+		"a receive with immediate data":    PostRecvOp(local).Imm(1),
+		"an invalidating SEND with it":     SendInvalidateOp(local, remote).Imm(1),
+		"a fenced receive":                 PostRecvOp(local).Fence(),
+		"a solicited READ":                 ReadOp(local, remote).Solicited(),
+		"a solicited FLUSH":                FlushOp(remote, verbs.FlushGlobal).Solicited(),
+		"a solicited WRITE":                WriteOp(local, remote).Solicited(),
+		"a solicited, fenced WRITE":        WriteOp(local, remote).Solicited().Fence(),
+		"a refused one with a fence":       ReadOp(local, remote).Imm(1).Fence(),
+		"none":                             {},
+		"none, with all that there may be": Op{}.Imm(1).Fence().Solicited(),
+	} {
+		sink := make(mailSink, 1)
+		_, started := a.Start(testContext(t), &op)
+		_, done := a.Do(testContext(t), &op)
+		for way, err := range map[string]error{
+			"Start": started, "Do": done, "StartTo": a.StartTo(testContext(t), &op, sink, 0), "TryStartTo": a.TryStartTo(&op, sink, 0),
+		} {
+			if !errors.Is(err, reactor.ErrRequest) {
+				t.Errorf("%s: %s says %v, want %v", name, way, err, reactor.ErrRequest)
+			}
+		}
+	}
+}

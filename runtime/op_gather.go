@@ -1,0 +1,103 @@
+package runtime
+
+import (
+	"context"
+	"slices"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// stackSGEs bounds the elements kept on the stack.
+const stackSGEs = 8
+
+// transferV starts op, a WRITE or READ of several pieces.
+func (c *Conn) transferV(ctx context.Context, op *Op, w way) (f Future, err error) {
+	if err := c.Err(); err != nil {
+		return f, err
+	}
+	var total uint64
+	for _, l := range op.several {
+		total += uint64(l.Len())
+		if op.opcode == verbs.WRRDMARead && !l.writable() {
+			return f, errUnwritable
+		}
+	}
+	need := verbs.AccessRemoteWrite
+	if op.opcode == verbs.WRRDMARead {
+		need = verbs.AccessRemoteRead
+	}
+	if err := op.remote.check(total, need); err != nil {
+		return f, err
+	}
+	if total > uint64(c.oneWR) {
+		t := reactor.Transfer{Opcode: op.opcode, Flags: op.flags, Imm: op.imm, Sink: w.sink, Tag: w.tag}
+		return c.split(ctx, &t, op.several, op.remote, w.manner)
+	}
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return f, err
+	}
+	if err := c.creditFor(asked, op.opcode, w.manner); err != nil {
+		return f, asked.Why(ctx, err)
+	}
+	var space [stackSGEs]verbs.SGE
+	s := reactor.Send{Opcode: op.opcode, Flags: op.flags, Remote: op.remote.Addr, RKey: op.remote.RKey, Imm: op.imm}
+	var p reactor.Payload
+	if p.SGEs, s.Lease, err = leaseAll(c.rt.mem, space[:0], op.several); err == nil {
+		if f, err = c.submit(asked, &s, p, w); err == nil {
+			return f, nil
+		}
+		if s.Lease != nil {
+			s.Lease.End()
+		}
+	}
+	c.creditBack(op.opcode)
+	return f, asked.Why(ctx, err)
+}
+
+// submit posts.
+func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, w way) (Future, error) {
+	s.Sink, s.Tag = w.sink, w.tag
+	return c.q.Submit(ctx, s, &p, w.manner)
+}
+
+// leaseAll begins the lease of every slice and lists their elements. One lease is
+// given to the operation as it is; several are bundled, which allocates.
+// All must be m's.
+func leaseAll(m *Memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor.Lease, error) {
+	for i, l := range locals {
+		err := l.of(m)
+		if err == nil {
+			err = l.begin()
+		}
+		if err != nil {
+			done := leases(locals[:i])
+			done.End()
+			return nil, nil, err
+		}
+		if l.Len() > 0 {
+			sges = append(sges, l.SGE())
+		}
+	}
+	if len(locals) == 1 {
+		if locals[0].lease == nil {
+			return sges, nil, nil
+		}
+		return sges, locals[0].lease, nil
+	}
+	all := leases(slices.Clone(locals))
+	return sges, &all, nil
+}
+
+// leases are those of several slices of one operation.
+type leases []Slice
+
+// End implements reactor.Lease.
+func (ls *leases) End() {
+	for _, l := range *ls {
+		if l.lease != nil {
+			l.lease.End()
+		}
+	}
+}

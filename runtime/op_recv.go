@@ -1,0 +1,105 @@
+package runtime
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// PostRecv posts a receive of a raw connection. The future gives the bytes
+// received and the immediate data. It does not wait: reactor.ErrRecvFull when
+// Options.RecvCredits are posted. The memory is the device's until the
+// future is settled; receives complete in the order they were posted.
+//
+// Implements: ibv_post_recv.
+func (c *Conn) PostRecv(locals ...Slice) (Future, error) { return c.postRecv(locals, way{}) }
+
+// postRecv posts a receive, and returns its future unless it has a sink.
+func (c *Conn) postRecv(locals []Slice, w way) (f Future, err error) {
+	s := newRawRecv(c, w.sink)
+	if w.sink == nil {
+		s.promise, f = c.sh.r.Futures().New(c.sh.r.Driver())
+	}
+	if err := c.postRecvFor(s, locals, w); err != nil {
+		if w.sink == nil {
+			s.promise.Settle(Result{}, err)
+			f.Discard()
+		}
+		s.give()
+		return Future{}, err
+	}
+	return f, nil
+}
+
+// postRecvFor posts a receive for s, which is the caller's still if it fails.
+func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w way) (err error) {
+	if !c.opts.Raw {
+		return fmt.Errorf("%w: receives of a managed connection are its own", ErrMode)
+	}
+	if c.opts.Shared != nil {
+		return fmt.Errorf("%w: the connection receives through Options.Shared", ErrMode)
+	}
+	if err := c.Err(); err != nil {
+		return err
+	}
+	total := 0
+	for _, l := range locals {
+		if !l.writable() {
+			return fmt.Errorf("%w: the memory of a receive is not registered for LOCAL_WRITE", ErrPermission)
+		}
+		total += l.Len()
+	}
+	if total > c.MaxMessage() { // which fits the 32 bits of an element, too
+		return fmt.Errorf("%w: a receive of %d bytes, one message carries %d", ErrTooLarge, total, c.MaxMessage())
+	}
+	var space [stackSGEs]verbs.SGE
+	r := reactor.Recv{Sink: s, Tag: w.tag}
+	var sges []verbs.SGE
+	if sges, r.Lease, err = leaseAll(c.rt.mem, space[:0], locals); err != nil {
+		return err
+	}
+	if err = c.q.SubmitRecv(&r, sges, w.manner); err != nil && r.Lease != nil {
+		r.Lease.End()
+	}
+	return err
+}
+
+// rawRecv settles the future of a raw connection's receive, or tells its sink. It is the
+// poster's until it is posted, then the receive's, and ends with either: see rawRecvs.
+type rawRecv struct {
+	c       *Conn
+	promise futures.Promise[Result]
+	sink    Sink // nil: the promise
+}
+
+// rawRecvs are those that nobody has.
+var rawRecvs = sync.Pool{New: func() any { return new(rawRecv) }}
+
+// newRawRecv is one of c's; give is its end.
+func newRawRecv(c *Conn, sink Sink) *rawRecv {
+	s := rawRecvs.Get().(*rawRecv)
+	s.c, s.sink = c, sink
+	return s
+}
+
+func (s *rawRecv) give() {
+	*s = rawRecv{}
+	rawRecvs.Put(s)
+}
+
+// Complete implements reactor.Sink.
+func (s *rawRecv) Complete(t Turn, r Result, err error) {
+	of := *s
+	s.give() // who is told may post the next
+	if r.Flags&verbs.WCWithInv != 0 {
+		of.c.invalidated(r.Imm)
+	}
+	if of.sink != nil {
+		of.sink.Complete(t, r, err)
+		return
+	}
+	of.promise.Settle(r, err)
+}

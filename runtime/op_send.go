@@ -1,0 +1,143 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Send starts a [SendOp]: it sends local as one message, at most MaxMessage bytes, else
+// ErrTooLarge. On a managed connection it waits on ctx for one of the peer's receives, too.
+// Otherwise as [Conn.Start].
+func (c *Conn) Send(ctx context.Context, local Slice) (Future, error) {
+	return c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSend}, way{})
+}
+
+// sendRequest is what op, a SEND, asks for, but for its data.
+func (op *Op) sendRequest() reactor.Send {
+	return reactor.Send{Opcode: op.opcode, Flags: op.flags, Imm: op.imm, Invalidate: op.remote.RKey}
+}
+
+// send sends what s asks for: a SEND, or one that invalidates.
+func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w way) (f Future, err error) {
+	total := 0
+	for _, l := range locals {
+		total += l.Len()
+	}
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return f, err
+	}
+	if err := c.mayCarry(total); err != nil {
+		return f, err
+	}
+	if err := c.creditFor(asked, verbs.WRSend, w.manner); err != nil {
+		return f, asked.Why(ctx, err)
+	}
+	var space [stackSGEs]verbs.SGE
+	var p reactor.Payload
+	if p.SGEs, s.Lease, err = leaseAll(c.rt.mem, space[:0], locals); err == nil {
+		if c.headerSize()+total <= c.inline && near(locals) {
+			s.Flags |= verbs.SendInline // as Conn.carries says
+		}
+		if f, err = c.post(asked, &s, p, total, w); err == nil {
+			return f, nil
+		}
+		if s.Lease != nil {
+			s.Lease.End()
+		}
+	}
+	c.creditBack(verbs.WRSend)
+	return f, asked.Why(ctx, err)
+}
+
+// near tells whether there is something in locals, all of it in memory that the processor
+// may read for the device.
+func near(locals []Slice) bool {
+	n := 0
+	for i := range locals {
+		if n += len(locals[i].b); locals[i].far > 0 || locals[i].access&fetched != 0 {
+			return false
+		}
+	}
+	return n > 0
+}
+
+// SendBytes starts a [SendBytesOp]: it sends a copy of p as one message. p may lie anywhere,
+// and is the caller's when SendBytes returns. Otherwise as Send.
+func (c *Conn) SendBytes(ctx context.Context, p []byte) (Future, error) {
+	return c.sendBytes(ctx, p, reactor.Send{Opcode: verbs.WRSend}, way{})
+}
+
+// sendBytes sends a copy of p, as s asks for.
+func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w way) (f Future, err error) {
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return f, err
+	}
+	if err := c.mayCarry(len(p)); err != nil {
+		return f, err
+	}
+	if c.headerSize()+len(p) > c.inline {
+		buf, err := c.rt.mem.Alloc(len(p))
+		if err != nil {
+			return f, err
+		}
+		copy(buf.Bytes(), p)
+		f, err = c.send(asked, []Slice{buf.Slice()}, s, w)
+		if rerr := buf.Release(); err == nil { // given back when the message has gone
+			err = rerr
+		}
+		return f, asked.Why(ctx, err)
+	}
+	if err := c.creditFor(asked, verbs.WRSend, w.manner); err != nil {
+		return f, asked.Why(ctx, err)
+	}
+	if p == nil {
+		p = empty[:] // an empty message is inline data, too
+	}
+	if f, err = c.post(asked, &s, reactor.Payload{Inline: p}, len(p), w); err != nil {
+		c.creditBack(verbs.WRSend)
+		err = asked.Why(ctx, err)
+	}
+	return f, err
+}
+
+// empty is inline data of no bytes.
+var empty [0]byte
+
+func (c *Conn) mayCarry(n int) error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	if n > c.MaxMessage() {
+		return fmt.Errorf("%w: %d bytes, one message carries %d to this peer", ErrTooLarge, n, c.MaxMessage())
+	}
+	return nil
+}
+
+func (c *Conn) headerSize() int {
+	if c.opts.Raw {
+		return 0
+	}
+	return frameSize
+}
+
+// post puts the frame header, with the credits to give back, in front of a
+// managed message of n bytes.
+func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n int, w way) (Future, error) {
+	if c.opts.Raw {
+		return c.submit(ctx, s, p, w)
+	}
+	var head [frameSize]byte
+	back := c.grant()
+	frame{kind: frameData, credits: back, length: uint32(n)}.encode(&head)
+	p.Header = head[:]
+	f, err := c.submit(ctx, s, p, w)
+	if err != nil {
+		c.ungrant(back)
+	}
+	return f, err
+}

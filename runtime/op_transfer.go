@@ -1,0 +1,147 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Write starts a [WriteOp]: it copies local into remote memory. Otherwise as [Conn.Start].
+func (c *Conn) Write(ctx context.Context, local Slice, remote Remote) (Future, error) {
+	var t reactor.Transfer
+	t.Opcode = verbs.WRRDMAWrite
+	return c.transfer(ctx, &t, &local, &remote, reactor.Wait)
+}
+
+// Read starts a [ReadOp]: it copies remote memory into local. Otherwise as [Conn.Start].
+func (c *Conn) Read(ctx context.Context, local Slice, remote Remote) (Future, error) {
+	var t reactor.Transfer
+	t.Opcode = verbs.WRRDMARead
+	return c.transfer(ctx, &t, &local, &remote, reactor.Wait)
+}
+
+// transfer starts a WRITE or READ of one piece, which nearly all operations are. t says what,
+// but for the memory.
+func (c *Conn) transfer(ctx context.Context, t *reactor.Transfer, local *Slice, remote *Remote, m reactor.Manner) (f Future, err error) {
+	if err := c.mayTransfer(t.Opcode, local, remote); err != nil {
+		return f, err
+	}
+	if local.Len() > c.oneWR {
+		return c.split(ctx, t, []Slice{*local}, *remote, m)
+	}
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return f, err
+	}
+	if t.Opcode == verbs.WRRDMAWriteWithImm {
+		if err := c.creditFor(asked, t.Opcode, m); err != nil {
+			return f, asked.Why(ctx, err)
+		}
+	}
+	if err = c.lend(t, local, remote); err == nil {
+		if f, err = c.q.Transfer(asked, t, m); err == nil {
+			return f, nil
+		}
+		if t.Lease != nil {
+			t.Lease.End()
+		}
+	}
+	c.creditBack(t.Opcode)
+	return f, asked.Why(ctx, err)
+}
+
+// transferWait is transfer of an op that is plain, and waits for the outcome.
+func (c *Conn) transferWait(ctx context.Context, op *Op) (Result, error) {
+	local := &op.one[0]
+	if err := c.mayTransfer(op.opcode, local, &op.remote); err != nil {
+		return Result{}, err
+	}
+	asked, err := reactor.Ask(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	var t reactor.Transfer
+	t.Opcode, t.Flags = op.opcode, op.flags
+	if err := c.lend(&t, local, &op.remote); err != nil {
+		return Result{}, err
+	}
+	r, err := c.q.TransferWait(asked, &t)
+	return r, asked.Why(ctx, err)
+}
+
+// plain reports whether op is a transfer of one piece and one work request, which spends no
+// receive of the peer's.
+func (op *Op) plain(c *Conn) bool {
+	return op.kind == startTransfer && op.several == nil && op.opcode != verbs.WRRDMAWriteWithImm && op.one[0].Len() <= c.oneWR
+}
+
+// mayTransfer checks a transfer of one piece.
+func (c *Conn) mayTransfer(op verbs.WROpcode, local *Slice, remote *Remote) error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	need := verbs.AccessRemoteWrite
+	if op == verbs.WRRDMARead {
+		if need = verbs.AccessRemoteRead; !local.writable() {
+			return errUnwritable
+		}
+	}
+	if n := uint64(local.Len()); n > remote.Length || remote.Access&need == 0 {
+		return remote.check(n, need)
+	}
+	return nil
+}
+
+// check tells whether n bytes of r may be used like this.
+func (r Remote) check(n uint64, need verbs.AccessFlags) error {
+	if n > r.Length {
+		return fmt.Errorf("%w: %d bytes wanted, there are %d", ErrRemoteRange, n, r.Length)
+	}
+	if r.Access&need != need {
+		return fmt.Errorf("%w: it needs %v, the descriptor grants %v", ErrPermission, need, r.Access)
+	}
+	return nil
+}
+
+var errUnwritable = fmt.Errorf("%w: the local memory of a READ is not registered for LOCAL_WRITE", ErrPermission)
+
+// lend fills in the memory of a transfer of one piece, and leases the local to it.
+func (c *Conn) lend(t *reactor.Transfer, local *Slice, remote *Remote) error {
+	c.fill(t, local, remote)
+	if l := local.lease; l != nil {
+		if l.memory != c.rt.mem {
+			return local.of(c.rt.mem)
+		}
+		if !l.begin(local.gen) {
+			return ErrReleased
+		}
+		t.Lease = l
+	}
+	return nil
+}
+
+// fill fills in the memory of a transfer of one piece, but for its lease.
+func (c *Conn) fill(t *reactor.Transfer, local *Slice, remote *Remote) {
+	// Field by field: a literal would be made elsewhere in small stores and copied in
+	// large loads, for which the processor waits until those are through.
+	t.Remote, t.RKey = remote.Addr, remote.RKey
+	t.Local.Addr, t.Local.Length, t.Local.LKey = local.addr, uint32(local.Len()), local.lkey
+	t.Flags |= c.carries(t.Opcode, local)
+}
+
+// carries is INLINE for what a request of one piece carries in itself: few bytes of a
+// WRITE. The device then has them with the request, and need not fetch them.
+func (c *Conn) carries(op verbs.WROpcode, local *Slice) verbs.SendFlags {
+	n := len(local.b) // 0 for memory that this process does not see
+	if op == verbs.WRRDMARead || n == 0 || n > c.inline || local.access&fetched != 0 {
+		return 0
+	}
+	return verbs.SendInline
+}
+
+// fetched is the access of memory that only the device reads: whose address in requests is
+// none of the processor's, and whose pages may not be there, for which the processor would
+// wait while it holds the turn.
+const fetched = verbs.AccessZeroBased | verbs.AccessOnDemand
