@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -120,9 +121,8 @@ type refusable struct {
 func (id *refusable) PeerAddr() netip.AddrPort { return netip.AddrPort{} }
 
 func (id *refusable) Reject(private []byte) error {
-	_, text, err := parseReject(private)
-	id.refused = text
-	return err
+	_, id.refused, _ = proto.ParseReject(private)
+	return nil
 }
 
 func (id *refusable) Close() error {
@@ -137,7 +137,7 @@ func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hi := encodeHello(hello{raw: true})
+	hi := proto.EncodeHello(proto.Hello{Raw: true})
 	var ids [DefaultBacklog + 3]refusable
 	if err := ln.sh.r.Do(testContext(t), func() {
 		for i := range ids {
@@ -168,7 +168,7 @@ func TestGivenUpRequestsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hi := encodeHello(hello{raw: true})
+	hi := proto.EncodeHello(proto.Hello{Raw: true})
 	const many = 2000
 	ids := make([]refusable, many)
 	n, closing := 0, 0

@@ -90,8 +90,7 @@ type Conn struct {
 	from     *request               // that it was made for; nil if it dialed
 	timer    *reactor.Timer
 	admitted bool
-	met      bool // peer is known
-	peer     hello
+	met      bool   // peer is known
 	private  []byte // the peer's
 	// oneWR is what one work request of a transfer carries, in bytes. Immutable.
 	oneWR     int

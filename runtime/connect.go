@@ -12,6 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -221,10 +222,10 @@ func (c *Conn) meet(private []byte) error {
 	if err != nil {
 		return err
 	}
-	c.met, c.peer, c.private = true, h, h.user
-	if !h.raw {
-		c.credits = ring.NewCredits(int(h.credits))
-		c.largest = int(min(uint64(h.recvSize), uint64(c.largest-frameSize)))
+	c.met, c.private = true, h.User
+	if !h.Raw {
+		c.credits = ring.NewCredits(int(h.Credits))
+		c.largest = int(min(uint64(h.RecvSize), uint64(c.largest-frameSize)))
 	}
 	return nil
 }
@@ -282,7 +283,7 @@ func (c *Conn) rejected(ev *verbs.CMEvent) error {
 func refusal(addr netip.AddrPort, reason int, private []byte) error {
 	e := &RejectError{Addr: addr.String(), Reason: reason}
 	if reason == verbs.RejConsumer {
-		if code, text, err := parseReject(private); err == nil {
+		if code, text, bad := proto.ParseReject(private); bad == nil {
 			e.Code, e.Text = code, text
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -94,7 +95,7 @@ func (c *Conn) tell() {
 	if back == 0 {
 		return
 	}
-	frame{kind: frameCredit, credits: back}.encode(&head)
+	proto.Frame{Kind: proto.Credit, Credits: back}.Encode(&head)
 	if err := c.q.PostControl(&reactor.Send{Opcode: verbs.WRSend, Sink: c}, reactor.Payload{Header: head[:]}); err != nil {
 		c.creditDue = true // told when an earlier update completes
 		c.granted.Add(-uint64(back))

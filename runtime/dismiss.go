@@ -3,6 +3,7 @@ package runtime
 import (
 	"runtime"
 
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -48,7 +49,7 @@ func (s *shard) dismiss(id verbs.CMID, answer func(verbs.CMID)) {
 
 // reject is dismiss for a request that is refused.
 func (s *shard) reject(id verbs.CMID, code uint16, text string) {
-	s.dismiss(id, func(id verbs.CMID) { _ = id.Reject(encodeReject(code, text)) })
+	s.dismiss(id, func(id verbs.CMID) { _ = id.Reject(proto.EncodeReject(code, text)) })
 }
 
 // crowded reports whether no more events are to be taken for now.

@@ -27,6 +27,7 @@ var (
 	ErrQueuePair      = errors.New("runtime: the queue pair failed")
 	ErrReactorBusy    = errors.New("runtime: the reactor did not come to it")
 	ErrPeerProtocol   = errors.New("runtime: the peer broke the protocol")
+	ErrProtocol       = errors.New("runtime: malformed protocol data") // every ProtocolError
 )
 
 // ErrNilContext is what everything that takes a context answers for a nil one, before it
@@ -59,4 +60,22 @@ func (e *RejectError) Error() string {
 		s += fmt.Sprintf(": %s (code %d)", e.Text, e.Code)
 	}
 	return s
+}
+
+// ProtocolError is something a peer said that does not follow the protocol. It
+// matches [ErrProtocol] and [ErrPeerProtocol].
+type ProtocolError struct {
+	Message    string // "hello", "reject" or "frame"
+	Field      string // what was wrong with it
+	Have, Want uint64 // the field's value or length, and what it should be
+}
+
+// Error says which field of which message was wrong, with the values.
+func (e *ProtocolError) Error() string {
+	return fmt.Sprintf("%v: %s: %s is %d (0x%x), want %d", ErrProtocol, e.Message, e.Field, e.Have, e.Have, e.Want)
+}
+
+// Is matches [ErrProtocol] and [ErrPeerProtocol].
+func (e *ProtocolError) Is(target error) bool {
+	return target == ErrProtocol || target == ErrPeerProtocol
 }

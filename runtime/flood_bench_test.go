@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 )
 
 // BenchmarkWriteBesideRefusals is what a WRITE takes, one each 200 µs, while a peer sends
@@ -76,7 +78,7 @@ func BenchmarkDialBesideSilentRequests(b *testing.B) {
 				b.Fatal(err)
 			}
 			if perMS > 0 {
-				defer newAsker(b, link, "127.0.0.9", ln.Addr(), encodeHello(hello{credits: 4, recvSize: 4096})).askOn(perMS)()
+				defer newAsker(b, link, "127.0.0.9", ln.Addr(), proto.EncodeHello(proto.Hello{Credits: 4, RecvSize: 4096})).askOn(perMS)()
 			}
 			pace := time.NewTicker(2 * time.Millisecond)
 			defer pace.Stop()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -17,16 +18,22 @@ import (
 // A raw connection needs nothing of what a hello says: the other side may be any
 // program of librdmacm's.
 
+// What goes before the caller's bytes.
+const (
+	helloSize = proto.HelloSize
+	frameSize = proto.FrameSize // in credit mode
+)
+
 // ownHello is the private data of our side.
 func (c *Conn) ownHello() []byte {
 	if c.opts.Bare {
 		return c.opts.PrivateData
 	}
-	h := hello{raw: c.opts.Raw, user: c.opts.PrivateData}
+	h := proto.Hello{Raw: c.opts.Raw, User: c.opts.PrivateData}
 	if !c.opts.Raw {
-		h.credits, h.recvSize = uint32(c.opts.RecvCredits), uint32(c.opts.MessageSize)
+		h.Credits, h.RecvSize = uint32(c.opts.RecvCredits), uint32(c.opts.MessageSize)
 	}
-	return encodeHello(h)
+	return proto.EncodeHello(h)
 }
 
 // checkPrivate checks the length of private data that goes with what, which
@@ -43,18 +50,18 @@ func (o Options) checkPrivate(what string, most int) error {
 
 // readHello is what the peer says, if a connection with these options can live
 // with it.
-func readHello(private []byte, o Options) (hello, error) {
-	if o.Bare || o.Raw && !bytes.HasPrefix(private, []byte(protoMagic)) {
-		return hello{raw: true, user: foreignData(private)}, nil
+func readHello(private []byte, o Options) (proto.Hello, error) {
+	if o.Bare || o.Raw && !bytes.HasPrefix(private, []byte(proto.Magic)) {
+		return proto.Hello{Raw: true, User: foreignData(private)}, nil
 	}
-	h, err := parseHello(private)
+	h, bad := proto.ParseHello(private)
 	switch {
-	case err != nil:
-		return h, err
-	case h.raw != o.Raw:
+	case bad != nil:
+		return h, (*ProtocolError)(bad)
+	case h.Raw != o.Raw:
 		return h, fmt.Errorf("%w: one side is raw, the other managed", ErrMode)
-	case !h.raw && (h.credits == 0 || h.credits > maxCredits || h.recvSize < minMessageSize):
-		return h, fmt.Errorf("%w: it offers %d receives of %d bytes", ErrPeerProtocol, h.credits, h.recvSize)
+	case !h.Raw && (h.Credits == 0 || h.Credits > maxCredits || h.RecvSize < minMessageSize):
+		return h, fmt.Errorf("%w: it offers %d receives of %d bytes", ErrPeerProtocol, h.Credits, h.RecvSize)
 	}
 	return h, nil
 }
@@ -62,7 +69,7 @@ func readHello(private []byte, o Options) (hello, error) {
 // foreignData is private data that no runtime wrote, with the padding that the
 // connection manager may have added. Only zeros are nothing.
 func foreignData(private []byte) []byte {
-	if nonZero(private) < 0 {
+	if len(bytes.TrimLeft(private, "\x00")) == 0 {
 		return nil
 	}
 	return bytes.Clone(private[:min(len(private), verbs.MaxPrivateAccept)])

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -47,7 +48,7 @@ func TestRawPeerThatIsNoRuntime(t *testing.T) {
 					if c.dial.Bare {
 						runtime, heard = l, l.PrivateData()
 					}
-					if len(heard) < len(said) || !bytes.Equal(heard[:len(said)], said) || nonZero(heard[len(said):]) >= 0 || said == nil && heard != nil {
+					if len(heard) < len(said) || !bytes.Equal(heard[:len(said)], said) || len(bytes.Trim(heard[len(said):], "\x00")) > 0 || said == nil && heard != nil {
 						t.Errorf("heard %q, want %q and zeros", heard, said)
 					}
 					if !runtime.Raw() {
@@ -89,12 +90,12 @@ func TestManagedPeerThatIsNoRuntime(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		bare, managed := Options{Raw: true, Bare: true}, Options{}
 		_, _, err := met(t, b, bare, managed)
-		rejected(t, err, rejectProtocol)
+		rejected(t, err, proto.RejectProtocol)
 		if _, _, err = met(t, b, managed, bare); !errors.Is(err, ErrPeerProtocol) {
 			t.Errorf("dialing a peer without a hello: %v, want ErrPeerProtocol", err)
 		}
 		_, _, err = met(t, b, managed, Options{Raw: true})
-		rejected(t, err, rejectMode)
+		rejected(t, err, proto.RejectMode)
 	})
 }
 
@@ -108,13 +109,15 @@ func rejected(t *testing.T, err error, code uint16) {
 // Rule: a raw connection takes no hello that is broken for none: its sender means
 // something that we do not know.
 func TestBrokenHelloOfARawPeer(t *testing.T) {
-	h := encodeHello(hello{raw: true})
-	h[4] = protoVersion + 1
-	if _, err := readHello(h, Options{Raw: true}); !errors.Is(err, ErrPeerProtocol) {
-		t.Errorf("a hello of another version: %v, want ErrPeerProtocol", err)
+	h := proto.EncodeHello(proto.Hello{Raw: true})
+	h[4]++
+	_, err := readHello(h, Options{Raw: true})
+	e, ok := errors.AsType[*ProtocolError](err)
+	if !ok || *e != (ProtocolError{"hello", "version", 2, 1}) || !errors.Is(err, ErrPeerProtocol) || !errors.Is(err, ErrProtocol) {
+		t.Errorf("a hello of another version: %v, want a ProtocolError that says so", err)
 	}
-	if got, err := readHello(h, Options{Raw: true, Bare: true}); err != nil || !bytes.Equal(got.user, h) {
-		t.Errorf("the same for a bare connection: %q, %v; want it as it is", got.user, err)
+	if got, err := readHello(h, Options{Raw: true, Bare: true}); err != nil || !bytes.Equal(got.User, h) {
+		t.Errorf("the same for a bare connection: %q, %v; want it as it is", got.User, err)
 	}
 }
 
@@ -126,6 +129,9 @@ func TestBarePrivateDataIsBounded(t *testing.T) {
 	mistake(t, "dialing with too much", err, ErrConfig, "57", "56")
 	_, err = rt.ListenOptions(":0", Options{Raw: true, Bare: true, PrivateData: make([]byte, verbs.MaxPrivateAccept+1)})
 	mistake(t, "listening with too much", err, ErrConfig, "197", "196")
+	if MaxDialData != 24 || MaxAcceptData != 164 {
+		t.Errorf("room for %d and %d bytes of user data, want 24 and 164", MaxDialData, MaxAcceptData)
+	}
 	_, err = rt.ListenOptions(":0", Options{Bare: true})
 	mistake(t, "a bare managed connection", err, ErrConfig, "Bare")
 }

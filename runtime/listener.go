@@ -10,6 +10,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -192,18 +193,18 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 		return
 	}
 	if _, err := readHello(ev.Conn.PrivateData, l.opts); err != nil {
-		code := rejectProtocol
+		code := proto.RejectProtocol
 		if errors.Is(err, ErrMode) {
-			code = rejectMode
+			code = proto.RejectMode
 		}
-		l.sh.dismiss(ev.ID, func(id verbs.CMID) { _ = id.Reject(encodeReject(code, err.Error())) }) // worded off the turn
+		l.sh.dismiss(ev.ID, func(id verbs.CMID) { _ = id.Reject(proto.EncodeReject(code, err.Error())) }) // worded off the turn
 		return
 	}
 	r := &request{l: l, id: ev.ID, private: ev.Conn.PrivateData}
 	r.req = r
 	out, ok := l.backlog.admit(&r.entry, ev.ID.PeerAddr().Addr())
 	if !ok {
-		l.sh.reject(r.id, rejectResources, fmt.Sprintf("%d connections are waiting to be accepted", l.opts.Backlog))
+		l.sh.reject(r.id, proto.RejectResources, fmt.Sprintf("%d connections are waiting to be accepted", l.opts.Backlog))
 		return
 	}
 	if out != nil {
@@ -324,7 +325,7 @@ func (l *Listener) stop(cause error) {
 	for _, p := range slices.Concat(l.backlog.unfinished, l.backlog.ready) {
 		if p.stage == stageWaiting {
 			l.backlog.remove(p)
-			l.sh.reject(p.req.id, rejectClosed, listenerClosed)
+			l.sh.reject(p.req.id, proto.RejectClosed, listenerClosed)
 			continue
 		}
 		l.backlog.leave(p)

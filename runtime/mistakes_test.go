@@ -9,6 +9,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -257,13 +258,13 @@ func TestHostilePrivateDataIsRejected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := encodeHello(hello{credits: 4, recvSize: 4096})
+	good := proto.EncodeHello(proto.Hello{Credits: 4, RecvSize: 4096})
 	for what, private := range map[string][]byte{
 		"nothing":            nil,
 		"truncated":          good[:9],
 		"another protocol":   []byte("GET / HTTP/1.1\r\nHost: verbena\r\n\r\nxxxxxxxx"),
 		"a later version":    append([]byte("VRBN\x09"), good[5:]...),
-		"authentication":     append(append(append([]byte(nil), good[:helloAuth]...), "0123456789abcdef"...), good[helloSize:]...),
+		"authentication":     append(append(append([]byte(nil), good[:16]...), "0123456789abcdef"...), good[helloSize:]...),
 		"user length beyond": append(append(append([]byte(nil), good[:6]...), 255), good[7:]...),
 	} {
 		ev := stranger(t, ln.Addr(), private)
@@ -271,8 +272,8 @@ func TestHostilePrivateDataIsRejected(t *testing.T) {
 			t.Errorf("%s: %v with status %d, want REJECTED by the consumer", what, ev.Type, ev.Status)
 			continue
 		}
-		if code, text, err := parseReject(ev.Conn.PrivateData); err != nil || code != rejectProtocol || text == "" {
-			t.Errorf("%s: rejected with code %d %q, %v", what, code, text, err)
+		if code, text, bad := proto.ParseReject(ev.Conn.PrivateData); bad != nil || code != proto.RejectProtocol || text == "" {
+			t.Errorf("%s: rejected with code %d %q, %v", what, code, text, bad)
 		}
 	}
 	client := mustOpen(t, Config{Device: first.name})
@@ -291,17 +292,17 @@ func TestHostilePrivateDataIsRejected(t *testing.T) {
 // Rule: a peer that breaks the protocol of frames loses its connection, and
 // nothing else happens.
 func TestHostileFramesEndTheConnection(t *testing.T) {
-	good := func(f frame) []byte {
+	good := func(f proto.Frame) []byte {
 		var b [frameSize]byte
-		f.encode(&b)
+		f.Encode(&b)
 		return b[:]
 	}
 	for what, payload := range map[string][]byte{
 		"shorter than a header":   {1, 2, 3},
-		"unknown kind":            good(frame{kind: 9}),
-		"length beyond":           good(frame{kind: frameData, length: 1000}),
-		"credits out of thin air": good(frame{kind: frameCredit, credits: 1}),
-		"very many credits":       good(frame{kind: frameCredit, credits: 1<<32 - 1}),
+		"unknown kind":            good(proto.Frame{Kind: 9}),
+		"length beyond":           good(proto.Frame{Kind: proto.Data, Length: 1000}),
+		"credits out of thin air": good(proto.Frame{Kind: proto.Credit, Credits: 1}),
+		"very many credits":       good(proto.Frame{Kind: proto.Credit, Credits: 1<<32 - 1}),
 	} {
 		t.Run(what, func(t *testing.T) {
 			a, b := connected(t, Config{})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -133,7 +134,7 @@ func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n i
 	}
 	var head [frameSize]byte
 	back := c.grant()
-	frame{kind: frameData, credits: back, length: uint32(n)}.encode(&head)
+	proto.Frame{Kind: proto.Data, Credits: back, Length: uint32(n)}.Encode(&head)
 	p.Header = head[:]
 	f, err := c.submit(ctx, s, p, w)
 	if err != nil {

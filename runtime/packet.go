@@ -9,6 +9,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -178,7 +179,7 @@ func (p *PacketConn) onCM(ev *verbs.CMEvent) {
 		num := p.q.QP().Num()
 		p.sh.dismiss(ev.ID, func(id verbs.CMID) {
 			if err := id.Accept(&verbs.ConnParam{QPNum: num}); err != nil {
-				_ = id.Reject(encodeReject(rejectResources, err.Error())) // if that fails too, who asked times out
+				_ = id.Reject(proto.EncodeReject(proto.RejectResources, err.Error())) // if that fails too, who asked times out
 			}
 		})
 	case verbs.CMDeviceRemoval:

@@ -11,6 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -355,22 +356,22 @@ func (c *Conn) take(s *recvSlot, r Result) error {
 	if s.data = r.Opcode != verbs.WCRecvRDMAWithImm; !s.data {
 		s.n = int(r.Bytes)
 	} else {
-		f, err := parseFrame(s.buf.Bytes(), int(r.Bytes))
-		if err != nil {
-			return err
+		f, bad := proto.ParseFrame(s.buf.Bytes(), int(r.Bytes))
+		if bad != nil {
+			return (*ProtocolError)(bad)
 		}
 		// No credits yet on the dialing side before ESTABLISHED: nothing was
 		// sent, so nothing can come back.
-		if f.credits > 0 && (c.credits == nil || !c.credits.Restore(int(f.credits))) {
-			return errCredits(f.credits)
+		if f.Credits > 0 && (c.credits == nil || !c.credits.Restore(int(f.Credits))) {
+			return errCredits(f.Credits)
 		}
-		if f.kind == frameCredit {
+		if f.Kind == proto.Credit {
 			if s.post() != nil { // the connection is being closed
 				s.free()
 			}
 			return nil
 		}
-		s.n = int(f.length)
+		s.n = int(f.Length)
 	}
 	if s.shut = nil; r.Flags&verbs.WCWithInv != 0 {
 		s.shut = c.invalidated(r.Imm)

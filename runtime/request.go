@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -57,7 +58,7 @@ func (r *request) onCM(ev *verbs.CMEvent) {
 // giveWay ends a request that the backlog has put out.
 func (r *request) giveWay(text string) {
 	if r.stage == stageNone {
-		r.l.sh.reject(r.id, rejectResources, text)
+		r.l.sh.reject(r.id, proto.RejectResources, text)
 		return
 	}
 	r.end()
@@ -96,14 +97,14 @@ func (r *request) prepared(c *Conn, err error) {
 	delete(l.sh.targets, r.id) // the connection's from here on
 	switch {
 	case err != nil:
-		r.stops(rejectResources, err.Error())
+		r.stops(proto.RejectResources, err.Error())
 		l.failed(fmt.Errorf("%w: %w", errPrepare, err))
 	case r.stage != stageBegun: // it was given up, here or there
 		_ = c.abandon(ErrConnClosed) // nobody waits for it, and the device has nothing of it
 		if l.why != nil {
-			r.stops(rejectClosed, listenerClosed)
+			r.stops(proto.RejectClosed, listenerClosed)
 		} else {
-			r.stops(rejectResources, "others have come since")
+			r.stops(proto.RejectResources, "others have come since")
 		}
 	default:
 		c.from, r.conn = r, c
@@ -151,7 +152,7 @@ func (c *Conn) accept(r *request) {
 		}
 	}
 	if err != nil {
-		_ = r.id.Reject(encodeReject(rejectResources, err.Error())) // if that fails, the peer times out
+		_ = r.id.Reject(proto.EncodeReject(proto.RejectResources, err.Error())) // if that fails, the peer times out
 		c.giveUp(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 )
 
 // Rule: a connection that is closed while it posts its receives gives all of
@@ -111,7 +112,7 @@ func TestCreditsBeforeEstablishedAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var h [frameSize]byte
-	frame{kind: frameCredit, credits: 1}.encode(&h)
+	proto.Frame{Kind: proto.Credit, Credits: 1}.Encode(&h)
 	copy(c.recvs[0].buf.Bytes(), h[:])
 	err = c.take(&c.recvs[0], Result{Bytes: frameSize})
 	mistake(t, "a credit too early", err, ErrPeerProtocol, "1")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -105,7 +106,7 @@ func (s *shard) takeCM() bool {
 	if t := s.targets[id]; t != nil {
 		t.onCM(&ev)
 	} else if ev.Type == verbs.CMConnectRequest {
-		s.reject(ev.ID, rejectClosed, listenerClosed)
+		s.reject(ev.ID, proto.RejectClosed, listenerClosed)
 	}
 	return true
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -65,7 +66,7 @@ func dialsUpToTheBacklog(t *testing.T, d bed) {
 	have := queuePairs(server)
 	_, err = client.Dial(ctx, ln.Addr().String())
 	rej, ok := errors.AsType[*RejectError](err)
-	if !ok || rej.Code != rejectResources || !strings.Contains(rej.Text, "4 connections are waiting to be accepted") {
+	if !ok || rej.Code != proto.RejectResources || !strings.Contains(rej.Text, "4 connections are waiting to be accepted") {
 		t.Errorf("dialing beyond the backlog: %v", err)
 	}
 	if n := queuePairs(server); n != have {
@@ -306,7 +307,7 @@ func TestSilentRequestsDelayNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hi := encodeHello(hello{credits: 4, recvSize: 4096})
+	hi := proto.EncodeHello(proto.Hello{Credits: 4, RecvSize: 4096})
 	a := newAsker(t, link, "127.0.0.9", ln.Addr(), hi)
 	a.ask(backlog)
 	eventually(t, "the backlog's filling", func() bool { return waiting(t, ln) == backlog })
@@ -367,7 +368,7 @@ func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newAsker(t, link, "10.0.0.9", ln.Addr(), encodeHello(hello{credits: 4, recvSize: 4096}))
+	a := newAsker(t, link, "10.0.0.9", ln.Addr(), proto.EncodeHello(proto.Hello{Credits: 4, RecvSize: 4096}))
 	a.every = time.Millisecond
 	a.ask(0)
 	var took []time.Duration

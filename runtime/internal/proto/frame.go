@@ -1,0 +1,73 @@
+package proto
+
+import "encoding/binary"
+
+// Frame is the header of every message in credit mode:
+//
+//	0       1     2      4        8        12        16
+//	┌───────┬─────┬──────┬────────┬────────┬─────────┬─────────┐
+//	│version│kind │flags │credits │length  │0, for 4 │payload  │
+//	└───────┴─────┴──────┴────────┴────────┴─────────┴─────────┘
+//
+// 16 bytes, so that a payload behind it keeps the alignment of its buffer.
+type Frame struct {
+	Kind    Kind
+	Credits uint32 // receives that the sender posted again: the receiver may send so many more
+	Length  uint32 // bytes of payload; always 0 in a credit update
+}
+
+// Kind is what a frame carries.
+type Kind uint8
+
+// The kinds of frames; no other is accepted.
+const (
+	Data   Kind = 1 // a message
+	Credit Kind = 2 // nothing but credits
+)
+
+// FrameSize is the bytes of a header.
+const FrameSize = 16
+
+// Encode writes the header. It does not allocate.
+func (f Frame) Encode(b *[FrameSize]byte) {
+	b[0], b[1], b[2], b[3] = version, uint8(f.Kind), 0, 0
+	binary.LittleEndian.PutUint32(b[4:], f.Credits)
+	binary.LittleEndian.PutUint32(b[8:], f.Length)
+	binary.LittleEndian.PutUint32(b[12:], 0)
+}
+
+// ParseFrame reads the header of a message of total bytes (what the completion
+// says), which stands at the beginning of b. Only an error allocates. The
+// number of credits is for the caller to judge, who knows what went before.
+func ParseFrame(b []byte, total int) (Frame, *Malformed) {
+	refuse := func(field string, have, want uint64) (Frame, *Malformed) {
+		return Frame{}, &Malformed{Message: "frame", Field: field, Have: have, Want: want}
+	}
+	if total < FrameSize || len(b) < FrameSize {
+		return refuse("length of the message", uint64(max(min(total, len(b)), 0)), FrameSize)
+	}
+	f := Frame{
+		Kind:    Kind(b[1]),
+		Credits: binary.LittleEndian.Uint32(b[4:]),
+		Length:  binary.LittleEndian.Uint32(b[8:]),
+	}
+	switch {
+	case b[0] != version:
+		return refuse("version", uint64(b[0]), version)
+	case f.Kind != Data && f.Kind != Credit:
+		return refuse("kind", uint64(f.Kind), uint64(Data))
+	case b[2]|b[3] != 0:
+		return refuse("flags", uint64(binary.LittleEndian.Uint16(b[2:])), 0)
+	case nonZero(b[12:FrameSize]) >= 0:
+		return refuse("reserved word", uint64(binary.LittleEndian.Uint32(b[12:])), 0)
+	case total > len(b):
+		return refuse("length of the message", uint64(total), uint64(len(b)))
+	case uint64(f.Length) != uint64(total-FrameSize):
+		return refuse("length of payload", uint64(f.Length), uint64(total-FrameSize))
+	case f.Kind == Credit && f.Length != 0:
+		return refuse("length of a credit update", uint64(f.Length), 0)
+	case f.Kind == Credit && f.Credits == 0:
+		return refuse("credits of a credit update", 0, 1)
+	}
+	return f, nil
+}

@@ -1,0 +1,175 @@
+package proto
+
+import (
+	"encoding/binary"
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Hello is what each side says of itself in the private data of connect and
+// accept:
+//
+//	0     4       5     6        7  8       12        16             32
+//	┌─────┬───────┬─────┬────────┬──┬───────┬─────────┬──────────────┬──────────┬─────────┐
+//	│magic│version│flags│user len│0 │credits│recv size│auth, zero    │user data │zeros    │
+//	└─────┴───────┴─────┴────────┴──┴───────┴─────────┴──────────────┴──────────┴─────────┘
+//
+// The zeros at the end are the connection manager's padding.
+type Hello struct {
+	Raw      bool   // the sender's receives are its caller's business
+	Credits  uint32 // receives posted for the peer
+	RecvSize uint32 // bytes of payload that each takes
+	User     []byte // the caller's private data
+}
+
+// HelloSize is the bytes of a hello before the user's data.
+const HelloSize = 32
+
+const (
+	helloAuth    = 16                                 // offset of what authentication will use
+	helloFlagRaw = 1 << 0                             // Hello.Raw
+	helloMaxUser = verbs.MaxPrivateAccept - HelloSize // the larger of connect's and accept's
+)
+
+// EncodeHello is the private data that says h. It panics if the user's data does not
+// fit behind it in that of accept; whoever dials has less room and checks it before.
+func EncodeHello(h Hello) []byte {
+	if len(h.User) > helloMaxUser {
+		panic(fmt.Sprintf("proto: %d bytes of private data, at most %d fit", len(h.User), helloMaxUser))
+	}
+	b := make([]byte, HelloSize, HelloSize+len(h.User))
+	copy(b, Magic)
+	b[4] = version
+	if h.Raw {
+		b[5] = helloFlagRaw
+	}
+	b[6] = uint8(len(h.User))
+	binary.LittleEndian.PutUint32(b[8:], h.Credits)
+	binary.LittleEndian.PutUint32(b[12:], h.RecvSize)
+	return append(b, h.User...)
+}
+
+// ParseHello reads a hello. User is a copy: the event that b belongs to is
+// acknowledged sooner than the connection ends.
+func ParseHello(b []byte) (Hello, *Malformed) {
+	refuse := func(field string, have, want int) (Hello, *Malformed) {
+		return Hello{}, &Malformed{Message: "hello", Field: field, Have: uint64(have), Want: uint64(want)}
+	}
+	if err := checkStart("hello", b, HelloSize); err != nil {
+		return Hello{}, err
+	}
+	n := int(b[6])
+	switch {
+	case b[5]&^helloFlagRaw != 0:
+		return refuse("unknown flags", int(b[5]), helloFlagRaw)
+	case b[7] != 0:
+		return refuse("reserved byte", int(b[7]), 0)
+	case n > len(b)-HelloSize:
+		return refuse("length of user data", n, len(b)-HelloSize)
+	}
+	// Who sends authentication expects it to be checked, which we cannot.
+	if i := nonZero(b[helloAuth:HelloSize]); i >= 0 {
+		return refuse("authentication, not known in version 1,", int(b[helloAuth+i]), 0)
+	}
+	if i := nonZero(b[HelloSize+n:]); i >= 0 {
+		return refuse("padding", int(b[HelloSize+n+i]), 0)
+	}
+	h := Hello{
+		Raw:     b[5]&helloFlagRaw != 0,
+		Credits: binary.LittleEndian.Uint32(b[8:]), RecvSize: binary.LittleEndian.Uint32(b[12:]),
+	}
+	if n > 0 {
+		h.User = append([]byte(nil), b[HelloSize:HelloSize+n]...)
+	}
+	return h, nil
+}
+
+// checkStart checks length, magic and version.
+func checkStart(message string, b []byte, size int) *Malformed {
+	refuse := func(field string, have, want uint64) *Malformed {
+		return &Malformed{Message: message, Field: field, Have: have, Want: want}
+	}
+	if len(b) < size {
+		return refuse("length", uint64(len(b)), uint64(size))
+	}
+	if string(b[:4]) != Magic {
+		return refuse("magic", uint64(binary.BigEndian.Uint32(b)), uint64(binary.BigEndian.Uint32([]byte(Magic))))
+	}
+	if b[4] != version {
+		return refuse("version", uint64(b[4]), version)
+	}
+	return nil
+}
+
+// nonZero is the first offset in b that is not zero, or -1.
+func nonZero(b []byte) int {
+	for i, c := range b {
+		if c != 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// Why a connection was refused: the code in the private data of a reject. Codes
+// that are not known are shown as numbers.
+const (
+	RejectProtocol  uint16 = 1 // the hello was not understood
+	RejectMode      uint16 = 2 // one side is raw, the other not
+	RejectResources uint16 = 3 // no memory or no queue pair for the connection
+	RejectClosed    uint16 = 4 // the listener is closing
+)
+
+// A reject is magic, version, length of the text, code, and the text.
+const (
+	rejectSize    = 8
+	rejectMaxText = 100 // a sentence; well inside verbs.MaxPrivateReject
+)
+
+// EncodeReject is the private data of a refusal. The text is cut to
+// rejectMaxText bytes, and what could disturb a terminal or a log becomes '?'.
+func EncodeReject(code uint16, text string) []byte {
+	b := make([]byte, rejectSize, rejectSize+rejectMaxText)
+	copy(b, Magic)
+	b[4] = version
+	binary.LittleEndian.PutUint16(b[6:], code)
+	for _, r := range text {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			r = '?'
+		}
+		if len(b)+utf8.RuneLen(r) > rejectSize+rejectMaxText {
+			break
+		}
+		b = utf8.AppendRune(b, r)
+	}
+	b[5] = uint8(len(b) - rejectSize)
+	return b
+}
+
+// ParseReject reads a refusal. The text is printable, and at most rejectMaxText
+// bytes.
+func ParseReject(b []byte) (code uint16, text string, bad *Malformed) {
+	refuse := func(field string, have, want int) (uint16, string, *Malformed) {
+		return 0, "", &Malformed{Message: "reject", Field: field, Have: uint64(have), Want: uint64(want)}
+	}
+	if err := checkStart("reject", b, rejectSize); err != nil {
+		return 0, "", err
+	}
+	n := int(b[5])
+	if most := min(rejectMaxText, len(b)-rejectSize); n > most {
+		return refuse("length of text", n, most)
+	}
+	if i := nonZero(b[rejectSize+n:]); i >= 0 {
+		return refuse("padding", int(b[rejectSize+n+i]), 0)
+	}
+	text = string(b[rejectSize : rejectSize+n])
+	for i, r := range text {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			return refuse("text with an unprintable byte, which", int(text[i]), '?')
+		}
+	}
+	return binary.LittleEndian.Uint16(b[6:]), text, nil
+}
