@@ -11,7 +11,7 @@ on_host() {
 }
 
 on_host "two guests" ./internal/rxevm/...
-on_host "outages, two guests" ./runtime/outage
+on_host "outages, two guests" ./runtime/internal/outage
 # What lies on which node, by the kernel: in a machine that has two.
 "$TESTSUM" -o "$STEPS" tests "placement, two NUMA nodes" -- "$RXEVM" with -numa 2 -- \
 	env CGO_ENABLED=1 go test -json -count=1 -vet=off -p 1 -timeout "$TESTTIMEOUT" -exec "$RXEVM exec" \

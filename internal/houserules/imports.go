@@ -28,7 +28,7 @@ var rooms = []room{
 	{path: "futures", tests: []string{"internal"}},
 	{path: "reactor", uses: []string{"internal", "verbs", "futures"}, tests: []string{"verbs/soft", "verbs/ibv"}},
 	{path: "runtime", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor"}, tests: []string{"verbs/verbstest"}},
-	{path: "runtime/outage", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime"}},
+	{path: "runtime/internal/outage", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime"}},
 	{path: "examples", uses: []string{"verbs", "futures", "reactor", "runtime"}, tests: []string{"internal"}},
 	{path: "benchmarks", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime"}},
 	{path: "scripts"},
@@ -117,7 +117,7 @@ func (r *room) mayUse(to *room, test bool) bool {
 func oneProvider(sources []*source) (found []string) {
 	var files []string
 	for _, s := range sources {
-		if s.test() || !below(s.dir(), "runtime") || below(s.dir(), "runtime/outage") {
+		if s.test() || !below(s.dir(), "runtime") || below(s.dir(), "runtime/internal/outage") {
 			continue // a program that counts the objects of each is no part of the library
 		}
 		for _, spec := range s.ast.Imports {

@@ -26,7 +26,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/leak"
-	"github.com/verbena-rdma/verbena/runtime/outage"
+	"github.com/verbena-rdma/verbena/runtime/internal/outage"
 	"github.com/verbena-rdma/verbena/verbs/ibv"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
