@@ -8,6 +8,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/runtime/internal/regcache"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -45,7 +46,7 @@ type Memory struct {
 	bigs       int        // big buffers out or dead
 	bigBytes   int64      // that they map
 	regions    map[*Region]struct{}
-	cache      regCache
+	cache      regcache.Cache
 	broken     []mapping // could not be ended; tried again by Close
 	closed     bool
 }
@@ -59,6 +60,8 @@ func newMemory(pd verbs.PD, cfg MemoryConfig, nodes ...int) (*Memory, error) {
 		return nil, err
 	}
 	m := &Memory{pd: pd, cfg: cfg, memlock: mem.MemlockLimit, regions: map[*Region]struct{}{}, near: nearPools(cfg, nodes)}
+	m.cache.Register, m.cache.Keep = m.register, cfg.CacheEntries
+	m.cache.Deregistered = func(n uint64, access verbs.AccessFlags) { m.registered -= locks(n, access) }
 	m.pools.place(cfg.Node)
 	return m, nil
 }
@@ -110,7 +113,7 @@ func (m *Memory) Close() error {
 	for r := range m.regions {
 		errs = append(errs, r.closeLocked())
 	}
-	errs = append(errs, m.cache.trim(m, 0), m.reapLocked(), m.retryBroken())
+	errs = append(errs, m.cache.Trim(0), m.reapLocked(), m.retryBroken())
 	_, out, err := m.reclaim()
 	errs = append(errs, err)
 	if out += m.bigs; out > 0 {
@@ -142,8 +145,8 @@ func (m *Memory) Stats() MemoryStats {
 	_ = m.reapLocked() // a failure is kept and reported by Close
 	s := MemoryStats{
 		Mapped: m.mapped, Registered: m.registered, Regions: len(m.regions),
-		CacheHits: m.cache.hits, CacheMisses: m.cache.misses, CacheIdle: m.cache.idle.Len(),
 	}
+	s.CacheHits, s.CacheMisses, s.CacheIdle = m.cache.Stats()
 	for p := range m.allPools() {
 		for _, sl := range p.list() {
 			out := sl.outs()

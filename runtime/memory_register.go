@@ -139,7 +139,7 @@ func (m *Memory) giveUpUnused() bool {
 	before := m.registered
 	// Failures are kept and reported by Close.
 	_ = m.reapLocked()
-	_ = m.cache.trim(m, 0)
+	_ = m.cache.Trim(0)
 	_, _, _ = m.reclaim()
 	return m.registered < before
 }

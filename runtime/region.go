@@ -1,9 +1,11 @@
 package runtime
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 
+	"github.com/verbena-rdma/verbena/runtime/internal/regcache"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -25,7 +27,7 @@ type Region struct {
 	// the registration of Register.
 	// Exactly one is set.
 	own    mapping
-	shared *registration
+	shared *regcache.Registration
 
 	// Guarded by m.mu.
 	retired bool // nothing is in flight, and nothing can begin
@@ -74,12 +76,14 @@ func (m *Memory) NewRegion(size int, access verbs.AccessFlags) (*Region, error) 
 // Implements: ibv_reg_mr.
 func (m *Memory) Register(b []byte, access verbs.AccessFlags) (*Region, error) {
 	return m.addRegion(len(b), access, func(r *Region) (err error) {
-		if r.shared, err = m.cache.acquire(m, b, access); err != nil {
+		r.shared, err = m.cache.Acquire(b, access)
+		switch {
+		case errors.Is(err, regcache.ErrOwn):
+			return &OwnMemoryError{Addr: uint64(reflect.ValueOf(b).Pointer()), Len: uint64(len(b))}
+		case err != nil:
 			return err
 		}
-		r.mr, r.b = r.shared.mr, b[:len(b):len(b)]
-		addr, _ := span(b)
-		r.addr = r.mr.IOVA() + (addr - r.shared.addr)
+		r.mr, r.b, r.addr = r.shared.MR(), b[:len(b):len(b)], r.shared.IOVA(b)
 		return nil
 	})
 }
@@ -119,8 +123,7 @@ func (m *Memory) Invalidate(b []byte) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	addr, end := span(b)
-	return m.cache.invalidate(m, addr, end)
+	return m.cache.Invalidate(b)
 }
 
 // Bytes is the region's memory, nil after Close, and for memory of another device.
@@ -169,10 +172,10 @@ func (r *Region) Remote(off, n int) (Remote, error) {
 	if !r.lease.live(0) {
 		return Remote{}, ErrReleased
 	}
-	if r.access&remoteAccess == 0 {
+	if r.access&regcache.RemoteAccess == 0 {
 		return Remote{}, fmt.Errorf("%w: a region with access %v opens nothing to a peer", verbs.ErrInvalid, r.access)
 	}
-	return Remote{Addr: r.addr + uint64(off), Length: uint64(n), RKey: r.mr.RKey(), Access: r.access & remoteAccess}, nil
+	return Remote{Addr: r.addr + uint64(off), Length: uint64(n), RKey: r.mr.RKey(), Access: r.access & regcache.RemoteAccess}, nil
 }
 
 // Close ends the region: its keys are dead, and its own memory is unmapped;
@@ -199,7 +202,7 @@ func (r *Region) closeLocked() error {
 		r.retired = true
 	}
 	if r.shared != nil {
-		r.m.cache.release(r.m, r.shared)
+		r.m.cache.Release(r.shared)
 	} else {
 		// Tried here first, so that a device that refuses leaves the region to a later Close.
 		if err := r.mr.Close(); err != nil {
@@ -212,10 +215,4 @@ func (r *Region) closeLocked() error {
 	r.closed = true
 	delete(r.m.regions, r)
 	return nil
-}
-
-// span is the addresses that b, not empty, stands at.
-func span(b []byte) (addr, end uint64) {
-	addr = uint64(reflect.ValueOf(b).Pointer())
-	return addr, addr + uint64(len(b))
 }

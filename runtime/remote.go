@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/verbena-rdma/verbena/runtime/internal/regcache"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -62,7 +63,7 @@ const RemoteSize = remoteSize
 
 // knownAccess are the access bits that exist; a descriptor with others comes
 // from a version that we do not understand.
-const knownAccess = remoteAccess | verbs.AccessLocalWrite | verbs.AccessMWBind | verbs.AccessZeroBased |
+const knownAccess = regcache.RemoteAccess | verbs.AccessLocalWrite | verbs.AccessMWBind | verbs.AccessZeroBased |
 	verbs.AccessOnDemand | verbs.AccessHugeTLB | verbs.AccessRelaxedOrdering
 
 // ErrDescriptor is matched by every [*DescriptorError].

@@ -1,14 +1,31 @@
-package runtime
+//go:build unix
+
+package regcache
 
 import (
 	"errors"
 	"maps"
 	"slices"
+	"syscall"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/leak"
 	"github.com/verbena-rdma/verbena/verbs"
 	"pgregory.net/rapid"
 )
+
+// TestMain fails the run when goroutines, descriptors or mappings are left behind.
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// fakeMR is a registration by a device that is not there.
+type fakeMR struct {
+	verbs.MR
+	addr, length uint64
+	access       verbs.AccessFlags
+	closed       bool
+}
+
+func (m *fakeMR) Close() error { m.closed = true; return nil }
 
 // modelEntry is a registration as the rules of the cache have it.
 type modelEntry struct {
@@ -90,20 +107,30 @@ func (m *cacheModel) invalidate(from, to int) (busy bool) {
 // invalidated. The model knows them all; the cache must have the same.
 func TestCacheAgainstModel(t *testing.T) {
 	const pages, page, most = 6, 4096, 3 // so few that pieces often cover each other
-	b := callerMapping(t, pages*page)
+	b, err := syscall.Mmap(-1, 0, pages*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := syscall.Munmap(b); err != nil {
+			t.Errorf("the caller cannot unmap its memory: %v", err)
+		}
+	}()
+	const openToPeers = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead
 	accesses := []verbs.AccessFlags{
 		0, verbs.AccessLocalWrite, verbs.AccessRemoteRead, verbs.AccessLocalWrite | verbs.AccessRemoteRead, openToPeers,
 		verbs.AccessLocalWrite | verbs.AccessRelaxedOrdering,
 	}
 	shared, fresh := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
-		pd := newFakePD()
-		m, err := newMemory(pd, MemoryConfig{CacheEntries: most})
-		if err != nil {
-			rt.Fatal(err)
-		}
+		calls, registered := 0, uint64(0)
+		c := &Cache{Keep: most, Register: func(addr, n uint64, access verbs.AccessFlags) (verbs.MR, error) {
+			calls++
+			registered += n
+			return &fakeMR{addr: addr, length: n, access: access}, nil
+		}, Deregistered: func(n uint64, _ verbs.AccessFlags) { registered -= n }}
 		model := &cacheModel{most: most, entries: map[*fakeMR]*modelEntry{}}
-		var open []*Region
+		var open []*Registration
 		piece := func() (from, to int, p []byte) {
 			from = rapid.IntRange(0, pages-1).Draw(rt, "from")
 			to = rapid.IntRange(from+1, pages).Draw(rt, "to")
@@ -117,16 +144,16 @@ func TestCacheAgainstModel(t *testing.T) {
 				for _, e := range model.entries {
 					possible = possible || e.mayStandFor(from, to, access)
 				}
-				calls := pd.calls
-				r, err := m.Register(p, access)
+				before := calls
+				r, err := c.Acquire(p, access)
 				if err != nil {
 					rt.Fatal(err)
 				}
-				mr := r.mr.(*fakeMR)
+				mr := r.MR().(*fakeMR)
 				e := model.entries[mr]
 				switch {
-				case (pd.calls == calls) != possible:
-					rt.Fatalf("pages %d to %d with %v: the device was asked %d times, may be shared %v", from, to, access, pd.calls-calls, possible)
+				case (calls == before) != possible:
+					rt.Fatalf("pages %d to %d with %v: the device was asked %d times, may be shared %v", from, to, access, calls-before, possible)
 				case possible && (e == nil || !e.mayStandFor(from, to, access)):
 					rt.Fatalf("pages %d to %d with %v share %+v", from, to, access, e)
 				case possible:
@@ -147,38 +174,38 @@ func TestCacheAgainstModel(t *testing.T) {
 					rt.Skip("no region")
 				}
 				i := rapid.IntRange(0, len(open)-1).Draw(rt, "which")
-				mr := open[i].mr.(*fakeMR)
-				if err := open[i].Close(); err != nil {
-					rt.Fatal(err)
-				}
-				model.release(mr)
+				c.Release(open[i])
+				model.release(open[i].MR().(*fakeMR))
 				open = append(open[:i], open[i+1:]...)
 			},
 			"invalidate": func(rt *rapid.T) {
 				from, to, p := piece()
 				busy := model.invalidate(from, to)
-				if err := m.Invalidate(p); errors.Is(err, verbs.ErrBusy) != busy || !busy && err != nil {
+				if err := c.Invalidate(p); errors.Is(err, verbs.ErrBusy) != busy || !busy && err != nil {
 					rt.Fatalf("Invalidate: %v, in use %v", err, busy)
 				}
 			},
 			"": func(rt *rapid.T) {
-				idle := 0
+				idle, bytes := 0, uint64(0)
 				for mr, e := range model.entries {
 					if mr.closed {
 						rt.Fatalf("%+v is not registered any more", e)
 					}
-					if e.users == 0 {
+					if bytes += mr.length; e.users == 0 {
 						idle++
 					}
 				}
-				if pd.count() != len(model.entries) || m.Stats().CacheIdle != idle || m.registered != pd.bytes() {
+				if _, _, n := c.Stats(); n != idle || len(c.index) != len(model.entries) || registered != bytes {
 					rt.Fatalf("%d registrations, %d of them idle, %d bytes counted; want %d, %d and %d",
-						pd.count(), m.Stats().CacheIdle, m.registered, len(model.entries), idle, pd.bytes())
+						len(c.index), n, registered, len(model.entries), idle, bytes)
 				}
 			},
 		})
-		if err := m.Close(); err != nil || pd.count() != 0 {
-			rt.Fatalf("Close: %v, %d registrations left", err, pd.count())
+		for _, r := range open {
+			c.Release(r)
+		}
+		if err := c.Trim(0); err != nil || registered != 0 || len(c.index) != 0 {
+			rt.Fatalf("at the end: %v, %d registrations of %d bytes are left", err, len(c.index), registered)
 		}
 	})
 	if shared == 0 || fresh == 0 {

@@ -1,9 +1,10 @@
-package runtime
+package regcache
 
 import (
 	"container/list"
 	"errors"
 	"fmt"
+	"reflect"
 	"sort"
 	"sync"
 
@@ -17,19 +18,22 @@ import (
 // memories could not forget its arena while the other's registration lives.
 var adopting sync.Mutex
 
-// registration is one registration of caller-owned memory.
+// ErrOwn is what [Cache.Acquire] answers for memory that this library mapped.
+var ErrOwn = errors.New("regcache: memory of the library's own")
+
+// Registration is one registration of caller-owned memory.
 //
-//	         acquire (shared: a hit)
+//	         Acquire (shared: a hit)
 //	            +------+
-//	            v      |      release of the last
+//	            v      |      Release of the last
 //	add ---> used(refs > 0) ----------------------> idle --+--> dropped
 //	            |      ^                             |     |    (evicted,
-//	 invalidate |      +----------- a hit -----------+     |    invalidated)
+//	 Invalidate |      +----------- a hit -----------+     |    invalidated)
 //	            v                                          |
-//	         doomed(refs > 0) ---- release of the last ----+
+//	         doomed(refs > 0) ---- Release of the last ----+
 //
 // A doomed one is not shared any more.
-type registration struct {
+type Registration struct {
 	addr, end uint64
 	reach     uint64 // largest end of this and all earlier ones in the index
 	access    verbs.AccessFlags
@@ -37,19 +41,41 @@ type registration struct {
 	mr        verbs.MR
 	refs      int
 	doomed    bool
-	idle      *list.Element // in regCache.idle while refs is 0
+	idle      *list.Element // in Cache.idle while refs is 0
 }
 
-// regCache is the registrations of caller-owned memory. The memory's mutex
-// guards it.
-type regCache struct {
-	index        []*registration // by addr
-	idle         list.List       // of *registration, most recently used first
+// MR is the registration itself.
+func (r *Registration) MR() verbs.MR { return r.mr }
+
+// IOVA is what a work request calls the first byte of b, which lies in the
+// registration.
+func (r *Registration) IOVA(b []byte) uint64 {
+	addr, _ := span(b)
+	return r.mr.IOVA() + (addr - r.addr)
+}
+
+// Cache is the registrations of caller-owned memory. Its owner sets the exported
+// fields before the first use, and calls its methods one at a time, under a mutex.
+// They enter the kernel.
+type Cache struct {
+	// Register asks the device. It may call Trim to give up what is unused.
+	Register func(addr, n uint64, access verbs.AccessFlags) (verbs.MR, error)
+	// Deregistered says that n bytes are registered no more.
+	Deregistered func(n uint64, access verbs.AccessFlags)
+	// Keep is how many idle registrations are kept, 0 or more.
+	Keep int
+
+	index        []*Registration // by addr
+	idle         list.List       // of *Registration, most recently used first
 	hits, misses uint64
 }
 
-// remoteAccess are the bits that open memory to peers.
-const remoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
+// Stats is how often Acquire found a registration to share and how often not, and
+// how many are idle.
+func (c *Cache) Stats() (hits, misses uint64, idle int) { return c.hits, c.misses, c.idle.Len() }
+
+// RemoteAccess are the bits that open memory to peers.
+const RemoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
 	verbs.AccessFlushGlobal | verbs.AccessFlushPersistent
 
 // serves tells whether r can stand for a registration of [addr, end) with the
@@ -57,19 +83,19 @@ const remoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.Ac
 // that was not asked for, as long as peers gain nothing: a key that opens memory
 // to peers opens exactly the range and the permissions that its holder was
 // meant to have.
-func (r *registration) serves(addr, end uint64, access verbs.AccessFlags) bool {
+func (r *Registration) serves(addr, end uint64, access verbs.AccessFlags) bool {
 	if r.doomed || r.addr > addr || r.end < end || access&^r.access != 0 || r.access&^access&^verbs.AccessLocalWrite != 0 {
 		return false
 	}
-	return r.access&remoteAccess == 0 || r.addr == addr && r.end == end
+	return r.access&RemoteAccess == 0 || r.addr == addr && r.end == end
 }
 
 // after is the index of the first registration that begins above addr.
-func (c *regCache) after(addr uint64) int {
+func (c *Cache) after(addr uint64) int {
 	return sort.Search(len(c.index), func(i int) bool { return c.index[i].addr > addr })
 }
 
-func (c *regCache) find(addr, end uint64, access verbs.AccessFlags) *registration {
+func (c *Cache) find(addr, end uint64, access verbs.AccessFlags) *Registration {
 	for i := c.after(addr) - 1; i >= 0 && c.index[i].reach >= end; i-- {
 		if c.index[i].serves(addr, end, access) {
 			return c.index[i]
@@ -79,7 +105,7 @@ func (c *regCache) find(addr, end uint64, access verbs.AccessFlags) *registratio
 }
 
 // reindex computes reach from index i on.
-func (c *regCache) reindex(i int) {
+func (c *Cache) reindex(i int) {
 	var reach uint64
 	if i > 0 {
 		reach = c.index[i-1].reach
@@ -101,9 +127,10 @@ func ours(addr, end uint64) bool {
 	return false
 }
 
-// acquire gives a registration of b, shared if there is one that serves, and
-// counts its user.
-func (c *regCache) acquire(m *Memory, b []byte, access verbs.AccessFlags) (*registration, error) {
+// Acquire gives a registration of b, which is not empty, shared if there is one that
+// serves, and counts its user: one [Cache.Release] must follow. Errors: [ErrOwn]; what
+// mem.Adopt or the device answered.
+func (c *Cache) Acquire(b []byte, access verbs.AccessFlags) (*Registration, error) {
 	addr, end := span(b)
 	if r := c.find(addr, end, access); r != nil {
 		c.hits++
@@ -116,7 +143,7 @@ func (c *regCache) acquire(m *Memory, b []byte, access verbs.AccessFlags) (*regi
 	}
 	c.misses++
 	if ours(addr, end) {
-		return nil, &OwnMemoryError{Addr: addr, Len: end - addr}
+		return nil, ErrOwn
 	}
 	adopting.Lock()
 	defer adopting.Unlock()
@@ -128,11 +155,11 @@ func (c *regCache) acquire(m *Memory, b []byte, access verbs.AccessFlags) (*regi
 		}
 		return nil, err
 	}
-	mr, err := m.register(addr, end-addr, access)
+	mr, err := c.Register(addr, end-addr, access)
 	if err != nil {
 		return nil, errors.Join(err, arena.Unmap())
 	}
-	r := &registration{addr: addr, end: end, access: access, arena: arena, mr: mr, refs: 1}
+	r := &Registration{addr: addr, end: end, access: access, arena: arena, mr: mr, refs: 1}
 	i := c.after(addr)
 	c.index = append(c.index, nil)
 	copy(c.index[i+1:], c.index[i:])
@@ -141,39 +168,39 @@ func (c *regCache) acquire(m *Memory, b []byte, access verbs.AccessFlags) (*regi
 	return r, nil
 }
 
-// release ends one use. What the cache has no room for goes, the least recently
+// Release ends one use. What the cache has no room for goes, the least recently
 // used first. A registration that cannot be ended stays, doomed, and is tried
-// again by Close.
-func (c *regCache) release(m *Memory, r *registration) {
+// again by Trim.
+func (c *Cache) Release(r *Registration) {
 	if r.refs--; r.refs > 0 {
 		return
 	}
 	r.idle = c.idle.PushFront(r)
 	if r.doomed {
-		_ = c.drop(m, r)
+		_ = c.drop(r)
 	}
-	_ = c.trim(m, m.cfg.CacheEntries)
+	_ = c.Trim(c.Keep)
 }
 
-// trim drops idle registrations until at most keep are left.
-func (c *regCache) trim(m *Memory, keep int) error {
+// Trim drops idle registrations until at most keep are left.
+func (c *Cache) Trim(keep int) error {
 	var errs []error
 	for n := c.idle.Len() - keep; n > 0; n-- {
-		errs = append(errs, c.drop(m, c.idle.Back().Value.(*registration)))
+		errs = append(errs, c.drop(c.idle.Back().Value.(*Registration)))
 	}
 	return errors.Join(errs...)
 }
 
 // drop ends an idle registration. If the device refuses, it stays idle, at the
 // front and doomed.
-func (c *regCache) drop(m *Memory, r *registration) error {
+func (c *Cache) drop(r *Registration) error {
 	n := r.end - r.addr
 	if err := r.mr.Close(); err != nil {
 		r.doomed = true
 		c.idle.MoveToFront(r.idle)
 		return fmt.Errorf("runtime: deregistering %d bytes at 0x%x: %w", n, r.addr, err)
 	}
-	m.registered -= locks(n, r.access)
+	c.Deregistered(n, r.access)
 	c.idle.Remove(r.idle)
 	r.idle = nil
 	for i := c.after(r.addr) - 1; i >= 0; i-- {
@@ -186,8 +213,10 @@ func (c *regCache) drop(m *Memory, r *registration) error {
 	return r.arena.Unmap() // only forgets: the mapping is the caller's
 }
 
-// invalidate drops what overlaps [addr, end) and is idle, and dooms the rest.
-func (c *regCache) invalidate(m *Memory, addr, end uint64) error {
+// Invalidate drops what overlaps b and is idle, and dooms the rest: then its error
+// wraps [verbs.ErrBusy].
+func (c *Cache) Invalidate(b []byte) error {
+	addr, end := span(b)
 	var errs []error
 	busy := 0
 	// From the end, so that dropping moves only what was looked at.
@@ -199,11 +228,17 @@ func (c *regCache) invalidate(m *Memory, addr, end uint64) error {
 			r.doomed = true
 			busy++
 		default:
-			errs = append(errs, c.drop(m, r))
+			errs = append(errs, c.drop(r))
 		}
 	}
 	if busy > 0 {
 		errs = append(errs, fmt.Errorf("%w: %d registrations overlap %d bytes at 0x%x; close their regions first", verbs.ErrBusy, busy, end-addr, addr))
 	}
 	return errors.Join(errs...)
+}
+
+// span is the addresses that b, not empty, stands at.
+func span(b []byte) (addr, end uint64) {
+	addr = uint64(reflect.ValueOf(b).Pointer())
+	return addr, addr + uint64(len(b))
 }
