@@ -81,7 +81,7 @@ func stage(b *testing.B, which int) {
 		s.dev.hold = true
 		t0 := time.Now()
 		for i := range n {
-			f, err := s.q.TryPost(&req, data)
+			f, err := s.q.Submit(context.Background(), &req, &data, reactor.Try)
 			check(b, err)
 			fs[i] = f
 		}

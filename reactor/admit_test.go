@@ -19,11 +19,11 @@ func TestRequestsNeedAQueuePair(t *testing.T) {
 	refusedWith := func(when string, want error) {
 		t.Helper()
 		s := reactor.Send{Opcode: verbs.WRSend, Sink: make(tally, 1)}
-		_, try := q.TryPost(&s, reactor.Payload{})
-		_, post := q.Post(context.Background(), &s, reactor.Payload{})
+		_, try := q.Submit(context.Background(), &s, &reactor.Payload{}, reactor.Try)
+		_, post := q.Submit(context.Background(), &s, &reactor.Payload{}, reactor.Wait)
 		for name, err := range map[string]error{
 			"TryPost": try, "Post": post, "PostControl": q.PostControl(&s, reactor.Payload{}),
-			"PostRecv": q.PostRecv(&reactor.Recv{Sink: s.Sink}, nil),
+			"PostRecv": q.PostRecv(&reactor.Recv{Sink: s.Sink}, nil, reactor.Wait),
 		} {
 			if !errors.Is(err, want) {
 				t.Errorf("%s %s: %v, want %v", name, when, err, want)
@@ -61,7 +61,7 @@ func TestBindDoesNotForgiveAFailure(t *testing.T) {
 		init := q.InitAttr()
 		qp := must(l.pd.CreateQP(init))(t)
 		q.Bind(qp, init.Cap)
-		if _, err := q.TryPost(&reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{}); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, errOver) {
+		if _, err := q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{}, reactor.Try); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, errOver) {
 			t.Errorf("a request of a failed queue: %v, want ErrQueueFailed with the cause", err)
 		}
 		check(t, qp.Close())
@@ -112,7 +112,7 @@ func (l *lone) doomed(t *testing.T, q *reactor.Queue, n int, sink reactor.Sink) 
 	check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
 	check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
 	for range n {
-		_, err := q.TryPost(&reactor.Send{Opcode: verbs.WRSend, Sink: sink}, reactor.Payload{})
+		_, err := q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: sink}, &reactor.Payload{}, reactor.Try)
 		check(t, err)
 	}
 }

@@ -70,7 +70,7 @@ func (e *end) stray(t testing.TB, s reactor.Send) reactor.Future {
 	t.Helper()
 	s.Opcode = verbs.WRSend
 	_, sge := e.bytes(0, 8)
-	f, err := e.q.Post(bounded(t), &s, reactor.Payload{SGEs: []verbs.SGE{sge}})
+	f, err := e.q.Submit(bounded(t), &s, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Wait)
 	check(t, err)
 	e.do(t, e.r.Flush)
 	return f

@@ -159,3 +159,24 @@ func (q *Queue) listed(n int) {
 func (q *Queue) noSends() bool {
 	return q.sendStack == nil || q.backlog.n == 0 && q.sendStack.Empty()
 }
+
+// fifo is a ring of slot indices in posting order. The holder of the turn
+// owns it.
+type fifo struct {
+	at         []uint32
+	head, tail uint32 // tail-head entries; they wrap
+	mask       uint32
+}
+
+func newFIFO(n int) fifo {
+	size := uint32(1)
+	for int(size) < n {
+		size <<= 1
+	}
+	return fifo{at: make([]uint32, size), mask: size - 1}
+}
+
+func (f *fifo) push(i uint32)  { f.at[f.tail&f.mask] = i; f.tail++ }
+func (f *fifo) pop() uint32    { i := f.at[f.head&f.mask]; f.head++; return i }
+func (f *fifo) unpush() uint32 { f.tail--; return f.at[f.tail&f.mask] }
+func (f *fifo) len() int       { return int(f.tail - f.head) }

@@ -1,6 +1,7 @@
 package reactor_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -42,7 +43,7 @@ func (f *flood) more() error {
 	addr, key := f.peer.remote(0)
 	_, sge := f.e.bytes(0, f.n)
 	f.begun++
-	_, err := f.e.q.TryPost(&reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Sink: f}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+	_, err := f.e.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Sink: f}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
 	return err
 }
 
@@ -94,7 +95,7 @@ func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 					a.r.Step()
 				}
 				s, p := x.write(y)
-				fut, err := x.q.TryPost(s, p)
+				fut, err := x.q.Submit(context.Background(), s, &p, reactor.Try)
 				check(t, err)
 				from := len(turns)
 				for !fut.Settled() {
@@ -152,7 +153,7 @@ func TestWhatATurnHoldsBackKeepsItsOrder(t *testing.T) {
 					close(done)
 				}
 			})
-			_, err := a.q.TryPost(s, p)
+			_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
 			check(t, err)
 			if k == 2*partRequests {
 				a.r.Flush()
@@ -183,7 +184,7 @@ func TestReleaseEndsWhatATurnHeldBack(t *testing.T) {
 							failed++
 						}
 					})
-					_, err := a.q.TryPost(s, p)
+					_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
 					check(t, err)
 				}
 			}

@@ -120,7 +120,7 @@ func (e *end) press(gone context.Context, to *end, rnd *rand.Rand, sink reactor.
 	switch rnd.IntN(4) {
 	case 0:
 		s.Sink = sink
-		_, err := e.q.Post(ctx, s, p)
+		_, err := e.q.Submit(ctx, s, &p, reactor.Wait)
 		if err == nil {
 			started.Add(1)
 		}

@@ -65,7 +65,7 @@ func TestCloseIsRefusedWhileAQueueLives(t *testing.T) {
 		t.Errorf("close with a queue: %v, want ErrBusy", err)
 	}
 	s, p := a.write(b)
-	f, err := a.q.Post(context.Background(), s, p)
+	f, err := a.q.Submit(context.Background(), s, &p, reactor.Wait)
 	await(t, f, err) // it goes on
 	a.close(t)
 }
@@ -100,7 +100,7 @@ func TestThenAfterClose(t *testing.T) {
 	s, p := a.write(b)
 	var fs [2]reactor.Future
 	for i := range fs {
-		f, err := a.q.Post(context.Background(), s, p)
+		f, err := a.q.Submit(context.Background(), s, &p, reactor.Wait)
 		check(t, err)
 		comes(t, "the write", f.Done())
 		fs[i] = f
@@ -208,10 +208,10 @@ func TestNothingOfASealedQueueIsPosted(t *testing.T) {
 		before := a.r.Snapshot()
 		s, p := a.write(b)
 		s.Sink = sink
-		_, err := a.q.TryPost(s, p)
+		_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
 		check(t, err)
 		_, sge := a.bytes(0, 8)
-		check(t, a.q.PostRecv(&reactor.Recv{Sink: sink}, []verbs.SGE{sge}))
+		check(t, a.q.PostRecv(&reactor.Recv{Sink: sink}, []verbs.SGE{sge}, reactor.Wait))
 		a.q.Fail(errOver)
 		a.q.Seal()
 		a.r.Flush()

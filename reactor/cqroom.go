@@ -64,7 +64,7 @@ func (r *Reactor) grow(s *cqState, n int, what string) error {
 // queues grow.
 func (r *Reactor) makeRoom(sends, recvs int) {
 	if len(r.graves) > 0 && (!r.sendCQ.has(sends) || !r.recvCQ.has(recvs)) {
-		r.Turn(false)
+		r.makeTurn(false)
 		r.sweep()
 	}
 }

@@ -58,7 +58,7 @@ func TestCompletionsBesideAnErrnoAreDelivered(t *testing.T) {
 		return err
 	})
 	s, p := a.write(b)
-	f, err := a.q.Post(context.Background(), s, p)
+	f, err := a.q.Submit(context.Background(), s, &p, reactor.Wait)
 	check(t, err)
 	if _, err := f.Await(bounded(t)); err != nil {
 		t.Errorf("a write that completed ended with %v", err)
@@ -83,7 +83,7 @@ func TestRemovedDeviceFailsTheQueue(t *testing.T) {
 			h.set(func(verbs.Context, *verbs.Turn) error { return verbs.ErrDeviceRemoved })
 			s, p := a.write(b)
 			// Accepted, and refused by the device; or refused, when the loop saw first.
-			f, err := a.q.Post(context.Background(), s, p)
+			f, err := a.q.Submit(context.Background(), s, &p, reactor.Wait)
 			if err == nil {
 				_, err = f.Await(bounded(t))
 			}
@@ -93,7 +93,7 @@ func TestRemovedDeviceFailsTheQueue(t *testing.T) {
 			if err := comes(t, "the failure", failed); !errors.Is(err, verbs.ErrDeviceRemoved) {
 				t.Errorf("the queue failed with %v", err)
 			}
-			if _, err := a.q.Post(context.Background(), s, p); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, verbs.ErrDeviceRemoved) {
+			if _, err := a.q.Submit(context.Background(), s, &p, reactor.Wait); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, verbs.ErrDeviceRemoved) {
 				t.Errorf("the next request: %v, want ErrQueueFailed with the cause", err)
 			}
 			a.release(t, errOver)

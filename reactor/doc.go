@@ -7,9 +7,9 @@
 //
 // # The way of one operation
 //
-//  1. Queue.Post checks the request and takes a slot, or waits for one. The slot
+//  1. Queue.Transfer checks the request and takes a slot, or waits for one. The slot
 //     has its work request, its scatter-gather elements and its inline bytes at
-//     fixed places in the queue's off-heap arena; Post writes them there.
+//     fixed places in the queue's off-heap arena; Transfer writes them there.
 //  2. The slot goes on the queue's submission stack; a queue that becomes
 //     non-empty goes on the reactor's ready list. The bell is rung only when
 //     the reactor sleeps.
@@ -24,14 +24,14 @@
 //
 // Where each stage stands, in the order of the way:
 //
-//	check, slot  request.go, transfer.go   check, transfers
-//	             submit.go                 enter; room waits for one
-//	fill         submit.go, transfer.go    launch, fillSend; fillTransfer
+//	check, slot  submit.go                 Transfer: transfers, enter; room waits for a slot
+//	fill         submit.go                 fillTransfer
 //	submit       submit.go                 submit: stack, ready list, bell
 //	             several.go                Several: many at once
 //	             transferwait.go           TransferWait: the holder's own
 //	             follow.go                 Follow: a sink's
-//	drive        reactor.go, package turn  Drive: a waiting goroutine runs turns
+//	             send.go, request.go       Submit, PostControl: all other requests
+//	drive        work.go, package turn     Drive: a waiting goroutine makes turns
 //	gather       gather.go                 gather: the ready list
 //	             backlog.go                collect, list
 //	             keep.go                   keep: Config.FlushDelay
@@ -52,7 +52,7 @@
 //
 // # Room
 //
-// A queue of depth n never has more than n requests between Post and retirement,
+// A queue of depth n never has more than n requests between submission and retirement,
 // and its queue pair is made with room for them and one more (the marker, see
 // posted.go). Completion queues have room for every send and receive of
 // every queue, signaled or not, so that neither queue can overflow; they grow
@@ -77,9 +77,9 @@
 //
 // # Goroutines
 //
-// Post, TryPost, PostRecv, PostRecvLater, Do, Defer and After may be called from any goroutine.
+// Transfer, Submit, PostRecv, PostRecvLater, Do, Defer and After may be called from any goroutine.
 // Sinks, event handlers and functions given to Do run holding the turn: they
-// must not block, and may call anything here but Post, Do, Stats and Close.
+// must not block, and may call anything here but what waits for room, Do, Stats and Close.
 // Callbacks of futures run on a goroutine of the reactor's own, without the turn.
 //
 // What these do not return from (panic, runtime.Goexit) keeps neither the turn nor the

@@ -14,9 +14,9 @@ type errands struct {
 	// handlers are by poller key and run holding the turn, as are sources.
 	handlers map[uint32]func()
 	sources  []watchedSource
-	// woken lists the handlers that this Run calls, by key; called counts those it has
-	// called. left lists the functions that Run has not called yet. Run counts each before
-	// it calls it: if one does not return, Run goes on with the next.
+	// woken lists the handlers that this runErrands calls, by key; called counts those it has
+	// called. left lists the functions that it has not called yet. It counts each before
+	// it calls it: if one does not return, it goes on with the next.
 	woken  []uint32
 	called int
 	left   *call
@@ -38,8 +38,8 @@ func (e *errands) init(r *Reactor) {
 	e.handlers = map[uint32]func(){keyCompletions: r.channelWoke}
 }
 
-// Errands implements turn.Work.
-func (r *Reactor) Errands() bool {
+// hasErrands reports whether something waits that only the loop does.
+func (r *Reactor) hasErrands() bool {
 	return !r.calls.Empty() || r.cfg.Stepped && !r.callbacks.Empty() || r.eventful() || r.timers.due(r.cfg.Now)
 }
 
@@ -52,9 +52,9 @@ func (r *Reactor) eventful() bool {
 	return r.sleep.Ready()
 }
 
-// Run implements turn.Work: events first, because they may settle what others
+// runErrands does them: events first, because they may settle what others
 // wait for; then timers; then functions in the order they came.
-func (r *Reactor) Run() (after func()) {
+func (r *Reactor) runErrands() (after func()) {
 	r.woken, r.called = r.woken[:0], 0
 	if r.cfg.Stepped {
 		for _, w := range r.sources {
@@ -70,7 +70,7 @@ func (r *Reactor) Run() (after func()) {
 	return nil
 }
 
-// run is the part of Run that may be called again when a function has not returned.
+// run is the part of runErrands that may be called again when a function has not returned.
 func (r *Reactor) run() {
 	for r.called < len(r.woken) {
 		fn := r.handlers[r.woken[r.called]]

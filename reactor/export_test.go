@@ -68,7 +68,7 @@ func (q *Queue) ListingUnderWay() (goOn func()) {
 	if !q.queued.Enter() {
 		panic("the queue is listed")
 	}
-	return func() { q.r.ready.Push(q) }
+	return func() { q.r.ready.Push((*readyQueue)(q)) }
 }
 
 // TransferHolding is what TransferWait does for one who got the turn, without the wait.
@@ -82,6 +82,18 @@ func (q *Queue) TransferHolding(t *Transfer) Future {
 	q.fillTransfer(i, t, kindOf(t.Opcode))
 	q.add(i)
 	q.r.own = q
-	q.r.Turn(false)
+	q.r.makeTurn(false)
 	return f
 }
+
+// Pending reports whether a submission waits to be seen.
+func (r *Reactor) Pending() bool { return (*work)(r).Pending() }
+
+// Turn makes a turn. Holder only.
+func (r *Reactor) Turn(arm bool) bool { return r.makeTurn(arm) }
+
+// SendDepth is how many sends may be outstanding.
+func (q *Queue) SendDepth() int { return q.cfg.SendDepth }
+
+// Policy is how the loop waits.
+func (r *Reactor) Policy() Policy { return r.policy }

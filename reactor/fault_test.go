@@ -102,7 +102,7 @@ func (e *end) batch(t *testing.T, peer *end, n int) []reactor.Future {
 	var fs []reactor.Future
 	e.do(t, func() {
 		for range n {
-			f, err := e.q.TryPost(&reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+			f, err := e.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
 			check(t, err)
 			fs = append(fs, f)
 		}
@@ -202,7 +202,7 @@ func TestLeaseOutlivesACancelledWait(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	// No receive is posted: the send cannot complete.
-	f, err := a.q.Post(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Lease: &l}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+	f, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Lease: &l}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Wait)
 	check(t, err)
 	if _, err := f.Await(ended); !errors.Is(err, context.Canceled) {
 		t.Fatalf("await with an ended context: %v", err)
@@ -211,7 +211,7 @@ func TestLeaseOutlivesACancelledWait(t *testing.T) {
 		t.Fatalf("the lease ended %d times while the device had the memory", n)
 	}
 	_, in := b.bytes(0, 64)
-	check(t, b.q.PostRecv(&reactor.Recv{Sink: make(inbox, 1)}, []verbs.SGE{in}))
+	check(t, b.q.PostRecv(&reactor.Recv{Sink: make(inbox, 1)}, []verbs.SGE{in}, reactor.Wait))
 	if _, err := f.Await(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func TestBadRequestsAreRefusedAtOnce(t *testing.T) {
 			reactor.Payload{SGEs: []verbs.SGE{{Addr: sge.Addr, Length: 1<<31 + 1}}}},
 		"opcode not offered": {reactor.Send{Opcode: verbs.WRBindMW}, reactor.Payload{}},
 	} {
-		if _, err := a.q.TryPost(&c.s, c.p); !errors.Is(err, reactor.ErrRequest) {
+		if _, err := a.q.Submit(context.Background(), &c.s, &c.p, reactor.Try); !errors.Is(err, reactor.ErrRequest) {
 			t.Errorf("%s: %v, want ErrRequest", name, err)
 		}
 	}
@@ -261,16 +261,16 @@ func TestWaitingForRoom(t *testing.T) {
 	defer a.close(t)
 	_, sge := a.bytes(0, 8)
 	s, p := reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{SGEs: []verbs.SGE{sge}}
-	first, err := a.q.Post(context.Background(), &s, p) // stays out: no receive
+	first, err := a.q.Submit(context.Background(), &s, &p, reactor.Wait) // stays out: no receive
 	check(t, err)
 	short, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
-	if _, err := a.q.Post(short, &s, p); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := a.q.Submit(short, &s, &p, reactor.Wait); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("a full queue and an ended context: %v", err)
 	}
 	refused := make(chan error, 1)
 	go func() {
-		_, err := a.q.Post(context.Background(), &s, p)
+		_, err := a.q.Submit(context.Background(), &s, &p, reactor.Wait)
 		refused <- err
 	}()
 	boom := errors.New("boom")

@@ -3,23 +3,37 @@ package reactor
 import (
 	"slices"
 
+	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
+// readyQueue is a Queue on its reactor's ready list.
+type readyQueue Queue
+
+// InboxHook links the queue.
+func (q *readyQueue) InboxHook() *ring.Hook[readyQueue] { return &q.hook }
+
+// ready puts the queue on the ready list, unless it is there. Any goroutine.
+func (q *Queue) ready() {
+	if q.queued.Enter() {
+		q.r.ready.Push((*readyQueue)(q))
+	}
+}
+
 // gather takes what is submitted and puts it, one group per queue, into the
-// turn. It reports whether there was anything. Holder only, as all of this file.
+// turn. It reports whether there was anything. Holder only, as all that follows.
 func (r *Reactor) gather(arm bool) bool {
 	did := false
 	keeps := r.cfg.FlushDelay > 0
 	if keeps {
 		r.beginKeeping(arm)
 	}
-	for q := r.ready.TakeAll(); q != nil; {
-		next := q.hook.Unlink()
+	for l := r.ready.TakeAll(); l != nil; {
+		q := (*Queue)(l)
+		l = q.hook.Unlink()
 		q.queued.Leave() // from here on it may be pushed again
 		did = q.gatherSends() || did
 		did = q.gatherRecvs() || did
-		q = next
 	}
 	if keeps && len(r.keeping) > 0 {
 		did = r.gatherKept() || did

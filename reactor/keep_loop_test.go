@@ -37,7 +37,7 @@ func TestNothingIsKeptByWhoSleeps(t *testing.T) {
 		s, p := a.write(b)
 		s.Sink = called(func(reactor.Completion, error) {})
 		for range 3 {
-			_, err := a.q.Post(context.Background(), s, p)
+			_, err := a.q.Submit(context.Background(), s, &p, reactor.Wait)
 			check(t, err)
 			comes(t, "the post of the first, which stays out", first)
 		}

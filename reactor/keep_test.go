@@ -1,6 +1,7 @@
 package reactor_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -66,7 +67,7 @@ func (k *keptBed) post(e *end, tag uint64) {
 	s, p := e.write(k.b)
 	s.Tag = tag
 	s.Sink = called(func(c reactor.Completion, _ error) { k.ended[e] = append(k.ended[e], c.Tag) })
-	_, err := e.q.TryPost(s, p)
+	_, err := e.q.Submit(context.Background(), s, &p, reactor.Try)
 	check(k.t, err)
 }
 

@@ -38,7 +38,7 @@ func TestAPeerIsAskedWithinKeepAliveOfTheLastSign(t *testing.T) {
 		got := make(inbox, 16)
 		receive := func() {
 			_, sge := w.bytes(0, 8)
-			check(t, w.q.PostRecv(&reactor.Recv{Sink: got}, []verbs.SGE{sge}))
+			check(t, w.q.PostRecv(&reactor.Recv{Sink: got}, []verbs.SGE{sge}, reactor.Wait))
 			w.settle()
 		}
 		receive()

@@ -71,7 +71,7 @@ func TestAFailedAtomicIsNotUnanswered(t *testing.T) {
 	defer b.close(t)
 	defer a.close(t)
 	addr, key := b.remote(0)
-	f, err := a.q.Post(context.Background(), &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr, RKey: key + 1, Add: 5}, reactor.Payload{})
+	f, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr, RKey: key + 1, Add: 5}, &reactor.Payload{}, reactor.Wait)
 	check(t, err)
 	if _, err := f.Await(context.Background()); err == nil {
 		t.Fatal("an atomic with a wrong key succeeded")

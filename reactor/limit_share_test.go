@@ -1,6 +1,7 @@
 package reactor_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ func (w *watched) writeMuch(t *testing.T, e *end, n int) {
 	t.Helper()
 	addr, key := w.peer.remote(0)
 	_, sge := w.bytes(0, n)
-	f, err := e.q.TryPost(&reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+	f, err := e.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
 	check(t, err)
 	f.Discard()
 	w.settle()
@@ -141,7 +142,7 @@ func TestLocalWorkIsNoSignOfThePeer(t *testing.T) {
 		t.Helper()
 		var err error
 		s.Sink = called(func(_ reactor.Completion, e error) { err = e })
-		_, perr := w.q.TryPost(&s, reactor.Payload{})
+		_, perr := w.q.Submit(context.Background(), &s, &reactor.Payload{}, reactor.Try)
 		check(t, perr)
 		w.settle()
 		check(t, err)

@@ -1,6 +1,7 @@
 package reactor_test
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -103,7 +104,7 @@ func (w *watched) pass(d time.Duration) {
 func (w *watched) post(t *testing.T) bool {
 	t.Helper()
 	s, p := w.write(w.peer)
-	f, err := w.q.TryPost(s, p)
+	f, err := w.q.Submit(context.Background(), s, &p, reactor.Try)
 	if errors.Is(err, reactor.ErrQueueFull) {
 		return false
 	}
@@ -244,12 +245,12 @@ func TestManyBytesHaveTheirTime(t *testing.T) {
 	_, sge := w.bytes(0, size)
 	w.do(t, func() {
 		for range 2 { // one list: the last is signaled. SignalEvery is 2 here
-			f, err := w.q.TryPost(&reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+			f, err := w.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
 			check(t, err)
 			f.Discard()
 		}
 		for range 2 {
-			f, err := w.q.TryPost(&reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+			f, err := w.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
 			check(t, err)
 			f.Discard()
 		}
@@ -294,7 +295,7 @@ func TestSendsOneByOneWakeThePatrolOnce(t *testing.T) {
 	for i := range 5 {
 		w.deaf = true
 		s, p := w.write(w.peer)
-		f, err := w.q.TryPost(s, p)
+		f, err := w.q.Submit(context.Background(), s, &p, reactor.Try)
 		check(t, err)
 		f.Discard()
 		w.do(t, w.r.Flush)

@@ -88,10 +88,6 @@ func (r *Reactor) disown() {
 	}
 }
 
-// Policy is the policy that is carried out, which Config.Policy says more about. Any
-// goroutine.
-func (r *Reactor) Policy() Policy { return r.policy }
-
 // spin makes the token's configuration of the policy's. The channel is not in a poller
 // yet.
 func (r *Reactor) spin(cfg *turn.Config) error {

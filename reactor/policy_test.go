@@ -13,7 +13,7 @@ import (
 // message posts a receive and gives the future of what comes.
 func (e *end) message(sge verbs.SGE) (reactor.Future, error) {
 	p, f := e.r.Futures().New(e.r.Driver())
-	err := e.q.PostRecv(&reactor.Recv{Sink: called(func(c reactor.Completion, err error) { p.Settle(c, err) })}, []verbs.SGE{sge})
+	err := e.q.PostRecv(&reactor.Recv{Sink: called(func(c reactor.Completion, err error) { p.Settle(c, err) })}, []verbs.SGE{sge}, reactor.Wait)
 	return f, err
 }
 

@@ -6,12 +6,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// PostRecv submits a receive. It never waits: ErrRecvFull when RecvDepth
-// receives are out. Sink must be set. Otherwise as Post.
-func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE) error { return q.SubmitRecv(r, sges, Wait) }
-
-// SubmitRecv is PostRecv that does not wake the reactor if m is Quiet.
-func (q *Queue) SubmitRecv(r *Recv, sges []verbs.SGE, m Manner) error {
+// PostRecv submits a receive. It never waits: ErrRecvFull when RecvDepth receives are out. It
+// does not wake the reactor if m is Quiet. Sink must be set. Otherwise as Submit.
+func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE, m Manner) error {
 	err := q.pushRecv(r, sges)
 	if err == nil {
 		q.submit(m)

@@ -1,6 +1,7 @@
 package reactor_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync/atomic"
@@ -43,7 +44,7 @@ func TestReceivesForLaterGoWithTheNextSend(t *testing.T) {
 		t.Errorf("lists of %v receives were posted while the queue had nothing else, want none", lists)
 	}
 	s, p := a.write(b)
-	f, err := a.q.TryPost(s, p)
+	f, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
 	check(t, err)
 	for ctx := bounded(t); !f.Settled() && ctx.Err() == nil; { // a device takes its time
 		a.r.Step()

@@ -3,6 +3,7 @@ package reactor
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -32,7 +33,7 @@ type Queue struct {
 	requests verbs.OpcodeSet
 	failed   failure
 
-	hook ring.Hook[Queue]
+	hook ring.Hook[readyQueue]
 	// queued: on the ready list, or about to be. Submitters enter after their push,
 	// the holder leaves before it takes the stacks. (PostRecvLater pushes without it.)
 	queued    ring.Listed
@@ -63,9 +64,6 @@ type Queue struct {
 	onFail                          func(error) // called once, at the first failed completion
 	onFlush                         func()      // called once, at the first flush without a cause
 }
-
-// InboxHook links the queue into its reactor's ready list.
-func (q *Queue) InboxHook() *ring.Hook[Queue] { return &q.hook }
 
 // Prepare makes a queue's slots and off-heap memory and registers it in
 // cfg.PD. It does not need the turn: any goroutine. What is not admitted is given
@@ -174,12 +172,6 @@ func (q *Queue) QP() verbs.QP { return q.qp }
 // Err is why the queue takes no more requests; nil while it does.
 func (q *Queue) Err() error { return q.failed.get() }
 
-// SendDepth is how many sends may be outstanding.
-func (q *Queue) SendDepth() int { return q.cfg.SendDepth }
-
-// RecvDepth is how many receives may be outstanding.
-func (q *Queue) RecvDepth() int { return q.cfg.RecvDepth }
-
 // Fail makes the queue refuse requests with cause and wakes those that wait
 // for room. It does not touch the queue pair: whoever calls it moves that to
 // ERR, so that what is out is flushed. The first cause stays. Any goroutine.
@@ -212,3 +204,31 @@ func (q *Queue) OnFail(fn func(error)) { q.onFail = fn }
 // that may be about to tell (the connection manager, an asynchronous event), or
 // never. It must be set before Bind.
 func (q *Queue) OnFlush(fn func()) { q.onFlush = fn }
+
+// failure is why a queue takes no requests.
+//
+//	shut ──open──> nil ──set──> the cause, which stays
+//	  └─────────────set─────────^
+type failure struct {
+	// err: shut before anybody has the queue; opened by Bind, which publishes
+	// the queue pair; set once by whoever fails the queue. Read by submitters.
+	err atomic.Pointer[error]
+}
+
+// errShut is the cause of a queue that is shut.
+var errShut = fmt.Errorf("%w: %w", ErrRequest, errUnbound)
+
+func (f *failure) shut() { f.err.Store(&errShut) }
+func (f *failure) open() { f.err.CompareAndSwap(&errShut, nil) }
+
+// set reports whether err became the cause.
+func (f *failure) set(err error) bool {
+	return f.err.CompareAndSwap(nil, &err) || f.err.CompareAndSwap(&errShut, &err) || f.err.CompareAndSwap(nil, &err)
+}
+
+func (f *failure) get() error {
+	if p := f.err.Load(); p != nil {
+		return *p
+	}
+	return nil
+}

@@ -29,8 +29,8 @@ type Reactor struct {
 	channel verbs.CompChannel
 	wcArena *mem.Arena
 
-	ready ring.Inbox[Queue, *Queue]
-	tasks ring.Inbox[Task, *Task]
+	ready ring.Inbox[readyQueue, *readyQueue]
+	tasks ring.Inbox[readyTask, *readyTask]
 	errands
 	callbacks callbacks
 	timers    timers
@@ -147,12 +147,12 @@ func New(cfg Config) (_ *Reactor, err error) {
 	r.errands.init(r)
 	r.timers.init(cfg.Now(), cfg.real)
 	r.patrol.init(r)
-	r.tok = turn.New(r, sleeper, how)
+	r.tok = turn.New((*work)(r), sleeper, how)
 	if cfg.Stepped {
 		close(r.done)
 		return r, nil
 	}
-	r.driver, r.leader.r = r, r
+	r.driver, r.leader.r = (*work)(r), r
 	r.startCallbacks()
 	go r.runLoop()
 	return r, nil
@@ -180,29 +180,24 @@ func (r *Reactor) makeQueues() (err error) {
 	return nil
 }
 
-// Context is the device.
-func (r *Reactor) Context() verbs.Context { return r.ctx }
-
 // MaxMessage is the largest message of the device's port, in bytes.
 func (r *Reactor) MaxMessage() uint32 { return r.maxMessage }
 
 // MaxDatagram is the largest datagram of the device's port, in bytes.
 func (r *Reactor) MaxDatagram() uint32 { return r.maxDatagram }
 
-// Drive implements futures.Driver: a goroutine that waits runs the reactor
-// if nobody else does.
-func (r *Reactor) Drive(done <-chan struct{}, w *futures.Waiter) error {
-	r.tok.Drive(done, turn.Waiter(w))
-	return nil
-}
-
 // Step runs one turn of a stepped reactor, with its errands, timers and
 // callbacks, and reports whether it did anything. One goroutine at a time.
 func (r *Reactor) Step() bool { return r.tok.Step() }
 
-// NextTimer is when a stepped reactor has something to do by the clock; zero:
-// never.
-func (r *Reactor) NextTimer() time.Time { return r.keptUntil(r.timers.next()) }
+// NextTimer is when a stepped reactor has something to do by itself: now if Step finds
+// something that was submitted, else by the clock; zero: never.
+func (r *Reactor) NextTimer() time.Time {
+	if (*work)(r).Pending() {
+		return r.cfg.Now()
+	}
+	return r.keptUntil(r.timers.next())
+}
 
 // Futures is the pool of the operations' futures, for operations made of
 // several: its callbacks run on the reactor's callback goroutine.

@@ -40,19 +40,19 @@ func TestEveryKindOfOperation(t *testing.T) {
 			}
 			addr, key := b.remote(8192)
 			got, _ := b.bytes(8192, 4096)
-			f, err := a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+			f, err := a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Wait)
 			if c := await(t, f, err); c.Bytes != 4096 || c.Kind != reactor.KindWrite || !bytes.Equal(got, src) {
 				t.Fatalf("WRITE: %+v, data equal %t", c, bytes.Equal(got, src))
 			}
 			back, sge2 := a.bytes(16384, 4096)
-			f, err = a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRRDMARead, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge2}})
+			f, err = a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRRDMARead, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge2}}, reactor.Wait)
 			if c := await(t, f, err); c.Bytes != 4096 || !bytes.Equal(back, src) {
 				t.Fatalf("READ: %+v, data equal %t", c, bytes.Equal(back, src))
 			}
 			box := make(inbox, 4)
 			_, in := b.bytes(32768, 4096)
 			for i := range 3 {
-				check(t, b.q.PostRecv(&reactor.Recv{Sink: box, Tag: uint64(i)}, []verbs.SGE{in}))
+				check(t, b.q.PostRecv(&reactor.Recv{Sink: box, Tag: uint64(i)}, []verbs.SGE{in}, reactor.Wait))
 			}
 			for i, r := range []struct {
 				s reactor.Send
@@ -62,7 +62,7 @@ func TestEveryKindOfOperation(t *testing.T) {
 				{reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{Inline: []byte("inline"), Header: []byte("head:")}},
 				{reactor.Send{Opcode: verbs.WRRDMAWriteWithImm, Imm: 0x01020304, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}}},
 			} {
-				f, err := a.q.Post(ctx, &r.s, r.p)
+				f, err := a.q.Submit(ctx, &r.s, &r.p, reactor.Wait)
 				await(t, f, err)
 				c := <-box
 				want := []uint32{4096, 11, 4096}[i]
@@ -73,9 +73,9 @@ func TestEveryKindOfOperation(t *testing.T) {
 			if got, _ := b.bytes(32768, 11); string(got) != "head:inline" {
 				t.Fatalf("header and inline arrived as %q", got)
 			}
-			f, err = a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Add: 5, Remote: addr, RKey: key}, reactor.Payload{})
+			f, err = a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Add: 5, Remote: addr, RKey: key}, &reactor.Payload{}, reactor.Wait)
 			old := await(t, f, err).Value
-			f, err = a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRAtomicCmpAndSwp, Compare: old + 5, Swap: 99, Remote: addr, RKey: key}, reactor.Payload{})
+			f, err = a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRAtomicCmpAndSwp, Compare: old + 5, Swap: 99, Remote: addr, RKey: key}, &reactor.Payload{}, reactor.Wait)
 			if c := await(t, f, err); c.Value != old+5 {
 				t.Fatalf("CAS found %d, want %d", c.Value, old+5)
 			}
@@ -100,12 +100,12 @@ func TestPipelinedWorkSharesDoorbells(t *testing.T) {
 	for range 200 {
 		a.do(t, func() { // holding the turn: all are submitted before any is posted
 			for i := range fs {
-				f, err := a.q.TryPost(&s, p)
+				f, err := a.q.Submit(context.Background(), &s, &p, reactor.Try)
 				check(t, err)
 				fs[i] = f
 				check(t, futures.Add(&g, f))
 			}
-			if _, err := a.q.TryPost(&s, p); !errors.Is(err, reactor.ErrQueueFull) {
+			if _, err := a.q.Submit(context.Background(), &s, &p, reactor.Try); !errors.Is(err, reactor.ErrQueueFull) {
 				t.Fatalf("the 65th of 64: %v, want ErrQueueFull", err)
 			}
 		})
@@ -187,7 +187,7 @@ func TestFirstFailureIsTheCause(t *testing.T) {
 			if i == 1 {
 				s.RKey ^= 0xffff
 			}
-			f, err := a.q.TryPost(&s, p)
+			f, err := a.q.Submit(context.Background(), &s, &p, reactor.Try)
 			check(t, err)
 			fs = append(fs, f)
 		}
@@ -202,7 +202,7 @@ func TestFirstFailureIsTheCause(t *testing.T) {
 			t.Fatalf("operation %d: %v, want %v caused by REM_ACCESS_ERR", i, err, want[i])
 		}
 	}
-	_, err := a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+	_, err := a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Wait)
 	if !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
 		t.Fatalf("after the failure: %v, want ErrQueueFailed with the cause", err)
 	}

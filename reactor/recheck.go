@@ -47,7 +47,7 @@ func (r *Reactor) recheck() {
 	}
 	r.stats.Rechecks++
 	r.takeEvents() // an event that waits was not lost
-	r.Turn(false)
+	r.makeTurn(false)
 	late := false
 	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
 		switch {

@@ -25,7 +25,7 @@ func answered(t *testing.T, a, b *end) {
 	t.Helper()
 	f := a.stray(t, reactor.Send{})
 	_, to := b.bytes(64, 8)
-	check(t, b.q.PostRecv(&reactor.Recv{Sink: make(inbox, 1)}, []verbs.SGE{to}))
+	check(t, b.q.PostRecv(&reactor.Recv{Sink: make(inbox, 1)}, []verbs.SGE{to}, reactor.Wait))
 	if _, err := f.Await(bounded(t)); err != nil {
 		t.Fatalf("a send whose completion raised no event ended with %v", err)
 	}

@@ -18,7 +18,7 @@ func TestTheFlushPushesNoCauseOut(t *testing.T) {
 	box := make(tally, depth)
 	_, sge := a.bytes(0, 8)
 	for range depth {
-		check(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}))
+		check(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
 	}
 	for _, f := range a.batch(t, b, 2) {
 		await(t, f, nil)
@@ -30,7 +30,7 @@ func TestTheFlushPushesNoCauseOut(t *testing.T) {
 			if i == 0 {
 				s.RKey ^= 0xffff
 			}
-			f, err := a.q.TryPost(s, p)
+			f, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
 			check(t, err)
 			fs = append(fs, f)
 		}

@@ -1,6 +1,7 @@
 package reactor_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -21,7 +22,7 @@ func (w *watched) submit(t *testing.T, n int) {
 	t.Helper()
 	addr, key := w.peer.remote(0)
 	_, sge := w.bytes(0, n)
-	f, err := w.q.TryPost(&reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+	f, err := w.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
 	check(t, err)
 	f.Discard()
 }
@@ -126,19 +127,19 @@ func TestReceivesAreRecorded(t *testing.T) {
 	for i := range 3 {
 		w.now = watchedFrom.Add(time.Duration(i) * time.Second)
 		sge.Length = uint32(64 - i)
-		check(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}))
+		check(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
 		w.settle()
 	}
 	w.now = watchedFrom.Add(time.Minute)
 	_, from := w.peer.bytes(0, 5)
-	f, err := w.peer.q.TryPost(&reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{SGEs: []verbs.SGE{from}})
+	f, err := w.peer.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{from}}, reactor.Try)
 	check(t, err)
 	defer f.Discard()
 	w.settle()
 	w.deaf = true
 	w.submit(t, 1)
 	w.settle()
-	check(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge})) // in the slot of the first
+	check(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait)) // in the slot of the first
 	w.settle()
 	all := w.q.Recorded()
 	var got []uint32
@@ -175,7 +176,7 @@ func TestRefusedAndPolledInOneTurn(t *testing.T) {
 	a.do(t, func() {
 		for _, e := range []*end{sealed, a} {
 			s, p := e.write(b)
-			f, err := e.q.TryPost(s, p)
+			f, err := e.q.Submit(context.Background(), s, &p, reactor.Try)
 			check(t, err)
 			f.Discard()
 		}
@@ -208,7 +209,7 @@ func TestRefusedRequestsAreRecorded(t *testing.T) {
 	}
 	a.do(t, func() {
 		s, p := a.write(b)
-		late, err := a.q.TryPost(s, p)
+		late, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
 		check(t, err)
 		late.Discard()
 		check(t, a.q.QP().Close())

@@ -33,9 +33,9 @@ func TestOwnerReleasesWhileTheLastReceiveCompletes(t *testing.T) {
 		if !errors.Is(err, verbs.StatusError(verbs.WCLocLenErr)) && !(onDevice() && errors.Is(err, verbs.StatusError(verbs.WCLocQPOpErr))) {
 			t.Errorf("the receive ended with %v, want LOC_LEN_ERR", err)
 		}
-	})}, []verbs.SGE{small}))
+	})}, []verbs.SGE{small}, reactor.Wait))
 	_, large := b.bytes(0, 64)
-	f, err := b.q.Post(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{SGEs: []verbs.SGE{large}})
+	f, err := b.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{large}}, reactor.Wait)
 	check(t, err)
 	f.Discard()
 	comes(t, "the release", gone)
@@ -63,7 +63,7 @@ func TestReleaseFromASink(t *testing.T) {
 	})
 	a.do(t, func() {
 		for range writes { // no more than the last is signaled: one completion ends all
-			_, err := a.q.TryPost(s, p)
+			_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
 			check(t, err)
 		}
 	})
@@ -72,7 +72,7 @@ func TestReleaseFromASink(t *testing.T) {
 			t.Errorf("write %d had succeeded and ended with %v", i, err)
 		}
 	}
-	if _, err := a.q.TryPost(s, p); !errors.Is(err, reactor.ErrQueueClosed) || !errors.Is(err, errOver) {
+	if _, err := a.q.Submit(context.Background(), s, &p, reactor.Try); !errors.Is(err, reactor.ErrQueueClosed) || !errors.Is(err, errOver) {
 		t.Errorf("a request of the released queue: %v, want ErrQueueClosed with the cause", err)
 	}
 	a.do(t, func() {})
@@ -91,10 +91,10 @@ func TestReleaseFromASinkEndsWhatIsOut(t *testing.T) {
 	s.Sink = called(func(_ reactor.Completion, err error) { box <- err; a.releaseHeld(t, errOver) })
 	var f reactor.Future
 	a.do(t, func() {
-		_, err := a.q.TryPost(s, p)
+		_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
 		check(t, err)
 		_, sge := a.bytes(0, 8)
-		f, err = a.q.TryPost(&reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{SGEs: []verbs.SGE{sge}}) // no receive: stays out
+		f, err = a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try) // no receive: stays out
 		check(t, err)
 	})
 	if err := comes(t, "the write", box); err != nil {
@@ -124,15 +124,15 @@ func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
 			refused, other := make(tally, 2), make(tally, 2*n)
 			posts := []func(){
 				func() {
-					_, err := qs[0].TryPost(&reactor.Send{Opcode: verbs.WRSend, Sink: called(func(_ reactor.Completion, err error) {
+					_, err := qs[0].Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: called(func(_ reactor.Completion, err error) {
 						refused <- err
 						release(qs[1])
-					})}, reactor.Payload{})
+					})}, &reactor.Payload{}, reactor.Try)
 					check(t, err)
 				},
 				func() {
 					for range n {
-						_, err := qs[1].TryPost(&reactor.Send{Opcode: verbs.WRSend, Sink: other}, reactor.Payload{})
+						_, err := qs[1].Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: other}, &reactor.Payload{}, reactor.Try)
 						check(t, err)
 					}
 				},
@@ -177,7 +177,7 @@ func TestTaskMayFlush(t *testing.T) {
 	s, p := a.write(b)
 	s.Sink = box
 	task := reactor.Task{Fn: func() {
-		_, err := a.q.TryPost(s, p)
+		_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
 		try(t, err)
 		a.r.Flush()
 	}}
@@ -203,7 +203,7 @@ func TestRoomIsFreeBeforeTheResult(t *testing.T) {
 		rounds = 500 // each is two sleeps there
 	}
 	for i := range rounds {
-		f, err := a.q.TryPost(s, p)
+		f, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
 		if err != nil {
 			t.Fatalf("write %d, nothing outstanding: %v", i, err)
 		}
@@ -215,10 +215,10 @@ func TestRoomIsFreeBeforeTheResult(t *testing.T) {
 	second := *s
 	second.Sink = done
 	s.Sink = called(func(reactor.Completion, error) {
-		_, err := a.q.TryPost(&second, p)
+		_, err := a.q.Submit(context.Background(), &second, &p, reactor.Try)
 		again <- err
 	})
-	_, err := a.q.TryPost(s, p)
+	_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
 	check(t, err)
 	if err := comes(t, "the sink", again); err != nil {
 		t.Fatalf("from the sink of the only request: %v", err)

@@ -20,8 +20,8 @@ func TestReleaseEndsWhatWasNotPosted(t *testing.T) {
 	box := make(tally, 4)
 	_, sge := a.bytes(0, 8)
 	a.do(t, func() {
-		check(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}))
-		_, err := a.q.TryPost(&reactor.Send{Opcode: verbs.WRSend, Sink: box}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+		check(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
+		_, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: box}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
 		check(t, err)
 		check(t, a.q.QP().Close())
 		check(t, a.q.Release(reactor.ErrQueueClosed))
@@ -51,7 +51,7 @@ func TestReleaseLeavesNothingOut(t *testing.T) {
 	f := a.stray(t, reactor.Send{})
 	box := make(tally, 2)
 	_, sge := a.bytes(0, 8)
-	check(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}))
+	check(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
 	a.do(t, a.r.Flush)
 	if st := a.r.Stats(); st.Outstanding != 1 {
 		t.Fatalf("%d sends outstanding before the release, want 1", st.Outstanding)
@@ -90,7 +90,7 @@ func TestIdleAfterARefusedList(t *testing.T) {
 	var fut reactor.Future
 	a.do(t, func() {
 		var err error
-		fut, err = a.q.TryPost(s, p)
+		fut, err = a.q.Submit(context.Background(), s, &p, reactor.Try)
 		check(t, err)
 		a.q.SendsIdle(func() { close(idle) })
 	})
@@ -110,7 +110,7 @@ func TestReleasedMemoryIsGivenBack(t *testing.T) {
 	waiter := make(chan error, 1)
 	s, p := a.write(b)
 	go func() {
-		_, err := a.q.Post(context.Background(), s, p) // waits for room, or finds the queue closed
+		_, err := a.q.Submit(context.Background(), s, &p, reactor.Wait) // waits for room, or finds the queue closed
 		waiter <- err
 	}()
 	before := a.ctx.Objects().MR
@@ -133,7 +133,7 @@ func TestAGoneQueueIsForgotten(t *testing.T) {
 	ended := make(chan struct{}, 1)
 	s, p := a.write(b)
 	s.Sink = called(func(reactor.Completion, error) { ended <- struct{}{} })
-	if _, err := a.q.Post(context.Background(), s, p); err != nil {
+	if _, err := a.q.Submit(context.Background(), s, &p, reactor.Wait); err != nil {
 		t.Fatal(err)
 	}
 	comes(t, "the result", ended)
@@ -182,8 +182,8 @@ func TestSubmittersMeetTheRelease(t *testing.T) {
 		s, p := a.write(b)
 		s.Sink = count
 		for range 2 {
-			hammer(func() error { _, err := a.q.TryPost(s, p); return err })
-			hammer(func() error { return a.q.PostRecv(&reactor.Recv{Sink: count}, p.SGEs) })
+			hammer(func() error { _, err := a.q.Submit(context.Background(), s, &p, reactor.Try); return err })
+			hammer(func() error { return a.q.PostRecv(&reactor.Recv{Sink: count}, p.SGEs, reactor.Wait) })
 		}
 		for range 4 {
 			<-begun

@@ -7,17 +7,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Payload is what a send request carries. Post copies what it needs: all of it
-// is the caller's again when Post returns. The memory the SGEs name is the device's
+// Payload is what a send request carries. Submit copies what it needs: all of it
+// is the caller's again when Submit returns. The memory the SGEs name is the device's
 // until the operation completes. (It is not part of Send because what a Send
 // points to is kept: these slices may stay on the caller's stack.)
 type Payload struct {
 	SGEs   []verbs.SGE
-	Inline []byte // instead of SGEs: bytes copied by Post
-	Header []byte // goes in front; copied by Post
+	Inline []byte // instead of SGEs: bytes copied by Submit
+	Header []byte // goes in front; copied by Submit
 }
 
-// Send is a request for a send queue. Post copies it; Lease and Sink are kept
+// Send is a request for a send queue. Submit copies it; Lease and Sink are kept
 // until the operation completes.
 type Send struct {
 	Opcode verbs.WROpcode
@@ -112,21 +112,6 @@ type Completion struct {
 
 // Future is the future of an operation.
 type Future = futures.Future[Completion]
-
-// kinds are those of the requests; KindNone is that of none.
-var kinds = [...]Kind{
-	verbs.WRSend: KindSend, verbs.WRSendWithImm: KindSend, verbs.WRSendWithInv: KindSend,
-	verbs.WRRDMAWrite: KindWrite, verbs.WRRDMAWriteWithImm: KindWrite, verbs.WRRDMARead: KindRead,
-	verbs.WRAtomicCmpAndSwp: KindAtomic, verbs.WRAtomicFetchAndAdd: KindAtomic, verbs.WRAtomicWrite: KindAtomicWrite,
-	verbs.WRFlush: KindFlush, verbs.WRBindMW: KindBind, verbs.WRLocalInv: KindInvalidate,
-}
-
-func kindOf(o verbs.WROpcode) Kind {
-	if int(o) < len(kinds) && kinds[o] != KindNone {
-		return kinds[o]
-	}
-	return KindOther
-}
 
 // check refuses what a device would refuse, so that a failed post is never the
 // caller's doing; it returns the bytes to move.

@@ -1,6 +1,7 @@
 package reactor_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -33,7 +34,7 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 	of := func(op verbs.WROpcode) reactor.Send { s := write; s.Opcode = op; return s }
 	sges := func(s ...verbs.SGE) []verbs.SGE { return s }
 	good := func() reactor.Future {
-		f, err := a.q.TryPost(&write, reactor.Payload{SGEs: sges(word)})
+		f, err := a.q.Submit(context.Background(), &write, &reactor.Payload{SGEs: sges(word)}, reactor.Try)
 		check(t, err)
 		return f
 	}
@@ -61,7 +62,7 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 			"an atomic with inline data":     {of(verbs.WRAtomicFetchAndAdd), reactor.Payload{Inline: make([]byte, 8)}},
 		} {
 			for _, post := range []func() error{
-				func() error { _, err := a.q.TryPost(&c.s, c.p); return err },
+				func() error { _, err := a.q.Submit(context.Background(), &c.s, &c.p, reactor.Try); return err },
 				func() error { s := c.s; s.Sink = make(tally, 1); return a.q.PostControl(&s, c.p) },
 			} {
 				if err := post(); !errors.Is(err, reactor.ErrRequest) {
@@ -81,10 +82,10 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 	if st := a.r.Stats(); st.PostFailures != 0 || st.WorkRequests != uint64(len(fs)) {
 		t.Errorf("%d requests posted, %d lists cut; want %d and none", st.WorkRequests, st.PostFailures, len(fs))
 	}
-	f, err := a.q.TryPost(&write, reactor.Payload{SGEs: sges(full)})
+	f, err := a.q.Submit(context.Background(), &write, &reactor.Payload{SGEs: sges(full)}, reactor.Try)
 	await(t, f, err) // exactly as much as the port carries
 	s := with(verbs.SendFence | verbs.SendSolicited)
-	f, err = a.q.TryPost(&s, reactor.Payload{SGEs: sges(word), Header: make([]byte, 32)})
+	f, err = a.q.Submit(context.Background(), &s, &reactor.Payload{SGEs: sges(word), Header: make([]byte, 32)}, reactor.Try)
 	await(t, f, err)
 }
 

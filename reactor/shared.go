@@ -67,16 +67,10 @@ func (s *SharedRecv) Bind(srq verbs.SRQ) {
 func (s *SharedRecv) OnFail(fn func(error)) { s.q.OnFail(fn) }
 
 // PostRecv submits a receive; see [Queue.PostRecv].
-func (s *SharedRecv) PostRecv(r *Recv, sges []verbs.SGE) error { return s.q.PostRecv(r, sges) }
+func (s *SharedRecv) PostRecv(r *Recv, sges []verbs.SGE) error { return s.q.PostRecv(r, sges, Wait) }
 
 // SRQ is the shared receive queue; nil before Bind.
 func (s *SharedRecv) SRQ() verbs.SRQ { return s.q.srq }
-
-// RecvDepth is how many receives may be outstanding.
-func (s *SharedRecv) RecvDepth() int { return s.q.cfg.RecvDepth }
-
-// Err is why it takes no more receives; nil while it does.
-func (s *SharedRecv) Err() error { return s.q.Err() }
 
 // Release ends it. Its shared receive queue must have been destroyed; what is
 // still out completes with cause before Release returns. Holder only;

@@ -1,9 +1,6 @@
 package reactor
 
 import (
-	"fmt"
-	"sync/atomic"
-
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -107,51 +104,83 @@ func (t *table) slotInline(i uint32) ([]byte, uint64) {
 	return t.inline[at : at+t.inlineLen], t.inlineAddr + uint64(at)
 }
 
-// fifo is a ring of slot indices in posting order. The holder of the turn
-// owns it.
-type fifo struct {
-	at         []uint32
-	head, tail uint32 // tail-head entries; they wrap
-	mask       uint32
-}
-
-func newFIFO(n int) fifo {
-	size := uint32(1)
-	for int(size) < n {
-		size <<= 1
-	}
-	return fifo{at: make([]uint32, size), mask: size - 1}
-}
-
-func (f *fifo) push(i uint32)  { f.at[f.tail&f.mask] = i; f.tail++ }
-func (f *fifo) pop() uint32    { i := f.at[f.head&f.mask]; f.head++; return i }
-func (f *fifo) unpush() uint32 { f.tail--; return f.at[f.tail&f.mask] }
-func (f *fifo) len() int       { return int(f.tail - f.head) }
-
-// failure is why a queue takes no requests.
+// The wr_id of every work request says whose it is:
 //
-//	shut ──open──> nil ──set──> the cause, which stays
-//	  └─────────────set─────────^
-type failure struct {
-	// err: shut before anybody has the queue; opened by Bind, which publishes
-	// the queue pair; set once by whoever fails the queue. Read by submitters.
-	err atomic.Pointer[error]
-}
+//	63        40 39        20 19 16 15       0
+//	┌───────────┬────────────┬─────┬──────────┐
+//	│generation │ queue      │kind │ slot     │
+//	└───────────┴────────────┴─────┴──────────┘
+//
+// A completion counts only if the queue exists, has that queue pair number,
+// and its slot is out with that generation and kind. Generations start at a
+// different place for every queue, so that a reused queue number does not
+// revive old completions.
+const (
+	slotBits  = 16
+	kindBits  = 4
+	queueBits = 20
+	genBits   = 24
 
-// errShut is the cause of a queue that is shut.
-var errShut = fmt.Errorf("%w: %w", ErrRequest, errUnbound)
+	maxQueues = 1 << queueBits
+	genMask   = 1<<genBits - 1
+	// genStride spreads the first generations of successive queues (the golden
+	// ratio of 2^24, odd).
+	genStride = 0x9E3779
+)
 
-func (f *failure) shut() { f.err.Store(&errShut) }
-func (f *failure) open() { f.err.CompareAndSwap(&errShut, nil) }
+// Kind is what sort of operation a slot carries. It comes from the wr_id: after
+// a failure nothing else of a completion says it.
+type Kind uint8
 
-// set reports whether err became the cause.
-func (f *failure) set(err error) bool {
-	return f.err.CompareAndSwap(nil, &err) || f.err.CompareAndSwap(&errShut, &err) || f.err.CompareAndSwap(nil, &err)
-}
+// The kinds.
+const (
+	KindNone Kind = iota
+	KindSend
+	KindWrite
+	KindRead
+	KindAtomic
+	KindRecv
+	KindMarker      // a zero-length write that only retires what is before it
+	KindAtomicWrite // an 8-byte write that is never seen in part
+	KindFlush
+	KindBind       // BIND_MW
+	KindInvalidate // LOCAL_INV
+	KindOther
+)
 
-func (f *failure) get() error {
-	if p := f.err.Load(); p != nil {
-		return *p
+var kindNames = [...]string{"none", "SEND", "WRITE", "READ", "ATOMIC", "RECV", "marker",
+	"ATOMIC_WRITE", "FLUSH", "BIND_MW", "LOCAL_INV", "other"}
+
+// String names the kind.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
 	}
-	return nil
+	return "kind?"
+}
+
+// kinds are those of the requests; KindNone is that of none.
+var kinds = [...]Kind{
+	verbs.WRSend: KindSend, verbs.WRSendWithImm: KindSend, verbs.WRSendWithInv: KindSend,
+	verbs.WRRDMAWrite: KindWrite, verbs.WRRDMAWriteWithImm: KindWrite, verbs.WRRDMARead: KindRead,
+	verbs.WRAtomicCmpAndSwp: KindAtomic, verbs.WRAtomicFetchAndAdd: KindAtomic, verbs.WRAtomicWrite: KindAtomicWrite,
+	verbs.WRFlush: KindFlush, verbs.WRBindMW: KindBind, verbs.WRLocalInv: KindInvalidate,
+}
+
+func kindOf(o verbs.WROpcode) Kind {
+	if int(o) < len(kinds) && kinds[o] != KindNone {
+		return kinds[o]
+	}
+	return KindOther
+}
+
+func packWRID(queue, slot, gen uint32, k Kind) uint64 {
+	return uint64(slot) | uint64(k)<<slotBits | uint64(queue)<<(slotBits+kindBits) | uint64(gen&genMask)<<(slotBits+kindBits+queueBits)
+}
+
+func unpackWRID(id uint64) (queue, slot, gen uint32, k Kind) {
+	return uint32(id>>(slotBits+kindBits)) & (maxQueues - 1),
+		uint32(id) & (1<<slotBits - 1),
+		uint32(id >> (slotBits + kindBits + queueBits)),
+		Kind(id>>slotBits) & (1<<kindBits - 1)
 }

@@ -71,7 +71,7 @@ func TestListsAndPollsAreCountedByLength(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 9, 1} {
 		for range n {
 			s, p := a.write(b)
-			f, err := a.q.TryPost(s, p)
+			f, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
 			check(t, err)
 			defer f.Discard()
 		}
@@ -108,7 +108,7 @@ func TestLoneTransfersAreSeenToo(t *testing.T) {
 		_, err := a.q.TransferWait(bounded(t), &one)
 		check(t, err)
 		s, p := a.write(b)
-		f, err := a.q.Post(bounded(t), s, p)
+		f, err := a.q.Submit(bounded(t), s, &p, reactor.Wait)
 		await(t, f, err)
 	}
 	s := a.r.Stats()
@@ -138,7 +138,7 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 	}
 	_, sge := a.bytes(0, 8)
 	post := func(ctx context.Context) (reactor.Future, error) {
-		return a.q.Post(ctx, &reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+		return a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Wait)
 	}
 	const wait = 20 * time.Millisecond
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
@@ -169,7 +169,7 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 	box := make(inbox, 2)
 	for range 2 { // the first gives the peer's end of the stray, whose end gives room
 		_, to := b.bytes(0, 8)
-		check(t, b.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{to}))
+		check(t, b.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{to}, reactor.Wait))
 	}
 	await(t, f, nil)
 	await(t, comes(t, "the post that waited", got), nil)

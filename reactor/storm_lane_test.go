@@ -84,7 +84,7 @@ func (l *lane) start(t *testing.T) {
 	for _, s := range l.sides {
 		for i, e := range s.ends {
 			for range max(l.mode.volleys, l.mode.most) { // all may take the same way
-				check(t, e.q.PostRecv(&reactor.Recv{Sink: s, Tag: uint64(i)}, nil))
+				check(t, e.q.PostRecv(&reactor.Recv{Sink: s, Tag: uint64(i)}, nil, reactor.Wait))
 			}
 		}
 		s.done.Go(s.post)
@@ -107,7 +107,7 @@ func (s *stormSide) Complete(_ reactor.Turn, c reactor.Completion, err error) {
 	}
 	l.hops.Add(1)
 	l.look()
-	try(l.t, s.ends[c.Tag].q.PostRecv(&reactor.Recv{Sink: s, Tag: c.Tag}, nil))
+	try(l.t, s.ends[c.Tag].q.PostRecv(&reactor.Recv{Sink: s, Tag: c.Tag}, nil, reactor.Wait))
 	if n := int(c.Imm); n > 1 {
 		if s.got++; s.got < n {
 			return

@@ -59,7 +59,7 @@ func (s *stormSide) send(v *volley) {
 	v.sent++
 	s.lane.sent.Add(1)
 	if !s.lane.mode.await {
-		_, err := q.Post(context.Background(), &token, reactor.Payload{})
+		_, err := q.Submit(context.Background(), &token, &reactor.Payload{}, reactor.Wait)
 		try(s.lane.t, err)
 		return
 	}
@@ -77,7 +77,7 @@ func (s *stormSide) send(v *volley) {
 func (s *stormSide) trySend(v *volley) {
 	q, token := s.next(v)
 	s.lane.sent.Add(1)
-	switch _, err := q.TryPost(&token, reactor.Payload{}); {
+	switch _, err := q.Submit(context.Background(), &token, &reactor.Payload{}, reactor.Try); {
 	case err == nil:
 		v.sent++
 		return

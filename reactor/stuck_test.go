@@ -116,7 +116,7 @@ func TestStuckTellsWhoWaitsForRoom(t *testing.T) {
 	go func() {
 		defer close(ended)
 		s, p := a.write(b)
-		_, _ = a.q.Post(ctx, s, p)
+		_, _ = a.q.Submit(ctx, s, &p, reactor.Wait)
 	}()
 	for waiting := 0; waiting != 1; runtime.Gosched() {
 		got := a.r.Stuck(0)

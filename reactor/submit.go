@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -15,45 +14,78 @@ type Manner uint8
 // The manners.
 const (
 	Wait Manner = iota // wait for room on the context; ring the bell
-	Try                // ErrQueueFull; ring the bell
+	Try                // ErrQueueFull; ring the bell. It may be called from the turn
 	// Quiet waits for room and rings nobody: the caller goes on to await the future, on
 	// the same goroutine and through Await, and drives. Without that the request stands
 	// in the queue until somebody else makes a turn, or Wake.
 	Quiet
 )
 
-// Post submits a request and returns its future (the zero Future when s has a
-// Sink). It waits for room on ctx; it does not wait for the operation. What it
-// accepts completes exactly once. It allocates nothing in steady state.
-//
-// Errors: ErrRequest for what a device would refuse, ErrQueueFailed or
-// ErrQueueClosed with the cause, the context's error, ErrNilContext. With an error nothing
-// was submitted and Lease.End is not called. The context's Done is called before Post waits
-// and its Err after that, while Post has nothing.
-func (q *Queue) Post(ctx context.Context, s *Send, p Payload) (Future, error) {
-	return q.Submit(ctx, s, &p, Wait)
+// Transfer is a WRITE or READ of one piece: what a Send and its Payload say, without
+// what the other requests need. Most requests are of this kind.
+type Transfer struct {
+	Opcode verbs.WROpcode  // RDMA_WRITE, RDMA_WRITE_WITH_IMM or RDMA_READ
+	Flags  verbs.SendFlags // as in Send; SOLICITED only with an immediate
+	Imm    uint32          // host order
+	Remote uint64
+	RKey   uint32
+	Local  verbs.SGE // of no bytes: no memory
+
+	Lease Lease // as in Send
+	Sink  Sink
+	Tag   uint64
 }
 
-// TryPost is Post that answers ErrQueueFull instead of waiting. It may be
-// called from the turn.
-func (q *Queue) TryPost(s *Send, p Payload) (Future, error) {
-	return q.Submit(context.Background(), s, &p, Try)
-}
-
-// Submit is Post, as m says. What s and p point to is the caller's again when it returns.
-func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m Manner) (f Future, err error) {
+// Transfer is Submit for a transfer. What t points to is the caller's again when it
+// returns.
+func (q *Queue) Transfer(ctx context.Context, t *Transfer, m Manner) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext
 	}
-	n, err := q.check(s, p)
+	i, err := q.admit(ctx, t, m)
 	if err != nil {
 		return f, err
 	}
-	i, err := q.enter(ctx, m)
-	if err != nil {
-		return f, err
+	if t.Sink == nil {
+		_, f = q.r.futures.NewIn(&q.tab.slots[i].seat, q.r.driver)
 	}
-	return q.launch(i, n, s, p, m), nil
+	q.fillTransfer(i, t, kindOf(t.Opcode))
+	q.sendStack.Push(i)
+	q.submit(m)
+	return f, nil
+}
+
+// admit checks a transfer and takes a slot for it.
+func (q *Queue) admit(ctx context.Context, t *Transfer, m Manner) (uint32, error) {
+	if k := kindOf(t.Opcode); !q.transfers(t, k) {
+		return 0, q.noTransfer(t, k)
+	}
+	return q.enter(ctx, m)
+}
+
+// transfers reports whether t, of kind k, is a transfer of this queue.
+func (q *Queue) transfers(t *Transfer, k Kind) bool {
+	return (k == KindWrite || k == KindRead) && q.requests.Has(t.Opcode) && t.Local.Length <= q.r.maxMessage &&
+		(t.Flags == 0 || t.mayFlag() && (t.Flags&verbs.SendInline == 0 || k == KindWrite && uint64(t.Local.Length) <= uint64(q.inline)))
+}
+
+// mayFlag reports whether a transfer may have the flags of t, but for the length of INLINE.
+func (t *Transfer) mayFlag() bool {
+	return t.Flags&^(verbs.SendFence|verbs.SendSolicited|verbs.SendInline) == 0 && (t.Flags&verbs.SendSolicited == 0 || t.Opcode.HasImm())
+}
+
+// noTransfer says why not.
+func (q *Queue) noTransfer(t *Transfer, k Kind) error {
+	if k != KindWrite && k != KindRead || !q.requests.Has(t.Opcode) {
+		return fmt.Errorf("%w: %v is no transfer of a queue of type %v", ErrRequest, t.Opcode, q.cfg.Type)
+	}
+	switch {
+	case t.Local.Length > q.r.maxMessage:
+		return tooLong(uint64(t.Local.Length), uint64(q.r.maxMessage))
+	case !t.mayFlag():
+		return fmt.Errorf("%w: flags %v are none of %v", ErrRequest, t.Flags, t.Opcode)
+	}
+	return q.checkInline(k, t.Opcode, t.Local.Length)
 }
 
 // enter takes a slot, which is room in the send queue. It belongs to the submitter.
@@ -73,68 +105,12 @@ func (q *Queue) enter(ctx context.Context, m Manner) (i uint32, err error) {
 	return i, nil
 }
 
-// enterFree is enter for slots whose submitters never wait: without a free slot it returns
-// full.
-func (q *Queue) enterFree(free *ring.FreeList, full error) (uint32, error) {
-	i, ok := free.Get()
-	failed := q.failed.err.Load() != nil // read after the slot was taken, as in enter
-	switch {
-	case failed && ok:
-		return 0, q.turnAway(free, i)
-	case failed: // Release has collected the slots
-		return 0, q.failed.get()
-	case !ok:
-		return 0, full
-	}
-	return i, nil
-}
-
 // turnAway gives slot i back for a submitter who finds the queue failed.
 func (q *Queue) turnAway(free interface{ Put(uint32) }, i uint32) error {
 	free.Put(i)
 	q.slotHome()
 	return q.failed.get()
 }
-
-// PostControl is TryPost with a place beside the others': what must be sent to
-// let others go on does not wait behind them. ErrQueueFull when ControlDepth are
-// outstanding. s.Sink must be set.
-func (q *Queue) PostControl(s *Send, p Payload) error {
-	n, err := q.check(s, &p)
-	if err != nil {
-		return err
-	}
-	if q.ctrlFree == nil || s.Sink == nil {
-		return fmt.Errorf("%w: a control request needs ControlDepth and a sink", ErrRequest)
-	}
-	i, err := q.enterFree(q.ctrlFree, ErrQueueFull)
-	if err != nil {
-		return err
-	}
-	q.launch(i+uint32(q.cfg.SendDepth+1), n, s, &p, Try)
-	return nil
-}
-
-// launch fills slot i, which is the caller's, and submits it.
-func (q *Queue) launch(i, n uint32, s *Send, p *Payload, m Manner) (f Future) {
-	sl := &q.tab.slots[i]
-	sl.kind, sl.opcode, q.tab.bytes[i] = kindOf(s.Opcode), uint8(s.Opcode), n
-	sl.sink, sl.lease, sl.tag = s.Sink, s.Lease, s.Tag
-	if s.Sink == nil {
-		_, f = q.r.futures.NewIn(&sl.seat, q.r.driver)
-	}
-	q.fillSend(i, sl, s, p)
-	if q.rec != nil {
-		q.rec.submitted(q.r, i)
-	}
-	q.sendStack.Push(i)
-	q.submit(m)
-	return f
-}
-
-// Wake has the loop look at what was submitted quietly. Any goroutine; it does not
-// block.
-func (r *Reactor) Wake() { r.tok.Submitted() }
 
 // room is for a submitter who finds no slot free.
 func (q *Queue) room(ctx context.Context, m Manner) (uint32, error) {
@@ -162,44 +138,25 @@ func (q *Queue) room(ctx context.Context, m Manner) (uint32, error) {
 	return 0, fmt.Errorf("waiting for room in a send queue of %d: %w", q.cfg.SendDepth, err)
 }
 
-// fillSend writes slot i's work request. Everything that the flush decides (Next,
-// SIGNALED) it writes later.
-func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
-	t := q.tab
-	w := &t.sendWR[i]
-	sges, addr := t.slotSGEs(i)
-	w.WRID = packWRID(q.id, i, sl.gen, sl.kind)
-	w.SGList, w.Opcode = addr, s.Opcode
-	w.Flags = s.Flags
-	if w.ImmData = verbs.NetworkOrder(s.Imm); s.Opcode == verbs.WRSendWithInv {
-		w.SetInvalidate(s.Invalidate)
-	}
-	switch {
-	case sl.kind == KindAtomic || sl.kind >= KindAtomicWrite:
-		q.fillWordless(i, sl.kind, s)
-		return
-	case p.Inline != nil:
-		buf, at := t.slotInline(i)
-		n := copy(buf, p.Header)
-		n += copy(buf[n:], p.Inline)
-		sges[0] = verbs.SGE{Addr: at, Length: uint32(n)}
+// fillTransfer writes slot i, which is the caller's, but for its future. The transfer is
+// of kind k.
+func (q *Queue) fillTransfer(i uint32, t *Transfer, k Kind) {
+	sl := &q.tab.slots[i]
+	sl.kind, sl.opcode, q.tab.bytes[i] = k, uint8(t.Opcode), t.Local.Length
+	sl.sink, sl.lease, sl.tag = t.Sink, t.Lease, t.Tag
+	w, at := &q.tab.sendWR[i], int(i)*q.tab.maxSGE
+	w.WRID = packWRID(q.id, i, sl.gen, k)
+	w.SGList, w.NumSGE = q.tab.sgeAddr+uint64(at)*verbs.SizeofSGE, 0
+	if t.Local.Length > 0 {
+		e := &q.tab.sges[at]
+		e.Addr, e.Length, e.LKey = t.Local.Addr, t.Local.Length, t.Local.LKey
 		w.NumSGE = 1
-		w.Flags |= verbs.SendInline
-	case p.Header != nil:
-		buf, at := t.slotInline(i)
-		sges[0] = verbs.SGE{Addr: at, Length: uint32(copy(buf, p.Header)), LKey: q.mr.LKey()}
-		w.NumSGE = 1 + uint32(copy(sges[1:], p.SGEs))
-	case len(p.SGEs) == 1: // by far the most frequent
-		sges[0] = p.SGEs[0]
-		w.NumSGE = 1
-	default:
-		w.NumSGE = uint32(copy(sges, p.SGEs))
 	}
-	if s.To.AH != nil {
-		w.SetUD(s.To.AH.Handle(), s.To.QPNum, s.To.QKey)
-		return
+	w.Opcode, w.Flags, w.ImmData = t.Opcode, t.Flags, verbs.NetworkOrder(t.Imm)
+	w.SetRDMA(t.Remote, t.RKey)
+	if q.rec != nil {
+		q.rec.submitted(q.r, i)
 	}
-	w.SetRDMA(s.Remote, s.RKey)
 }
 
 // submit tells the reactor that the queue has something on a stack: also quietly if the
@@ -213,11 +170,6 @@ func (q *Queue) submit(m Manner) {
 	}
 }
 
-// ready puts the queue on the ready list, unless it is there.
-func (q *Queue) ready() {
-	if q.queued.Enter() {
-		q.r.ready.Push(q)
-	}
-}
-
-var _ futures.Driver = (*Reactor)(nil)
+// Wake has the loop look at what was submitted quietly. Any goroutine; it does not
+// block.
+func (r *Reactor) Wake() { r.tok.Submitted() }

@@ -13,21 +13,24 @@ import (
 type Task struct {
 	// Fn must not block, panic or end its goroutine: it is a part of the turn.
 	Fn   func()
-	hook ring.Hook[Task]
+	hook ring.Hook[readyTask]
 	// scheduled is set by the Schedule that enqueues and cleared by the holder
 	// before it calls Fn: what was published before a Schedule that found it
 	// set is seen by Fn.
 	scheduled atomic.Bool
 }
 
+// readyTask is a Task on its reactor's list.
+type readyTask Task
+
 // InboxHook links the task.
-func (t *Task) InboxHook() *ring.Hook[Task] { return &t.hook }
+func (t *readyTask) InboxHook() *ring.Hook[readyTask] { return &t.hook }
 
 // Schedule has t run soon. Any goroutine, the turn's too. quiet promises that
 // the caller awaits, on this goroutine, a future of this reactor that needs it.
 func (r *Reactor) Schedule(t *Task, quiet bool) {
 	if !t.scheduled.Load() && t.scheduled.CompareAndSwap(false, true) {
-		r.tasks.Push(t)
+		r.tasks.Push((*readyTask)(t))
 	}
 	if quiet {
 		r.tok.Quiet()

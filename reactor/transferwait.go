@@ -41,7 +41,7 @@ func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, erro
 	q.fillTransfer(i, t, kindOf(t.Opcode))
 	q.add(i)
 	r.own = q
-	r.Turn(false)
+	r.makeTurn(false)
 	if f.Settled() {
 		r.tok.Leave()
 	}

@@ -37,7 +37,7 @@ func TestAtomicWithoutItsAnswerFails(t *testing.T) {
 	s := ends[0] // of a
 	addr, key := b.remote(0)
 	add := func() (reactor.Completion, error) {
-		f, err := a.q.Post(context.Background(), &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr, RKey: key, Add: 5}, reactor.Payload{})
+		f, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr, RKey: key, Add: 5}, &reactor.Payload{}, reactor.Wait)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -107,7 +107,7 @@ func TestSinksOfAReleaseThatDoNotReturn(t *testing.T) {
 		told, on := make(chan int, 2*n), make(chan struct{})
 		_, sge := a.bytes(0, 8)
 		for i := range n {
-			check(t, a.q.PostRecv(&reactor.Recv{Sink: rudeSink(func() { told <- i; rude() })}, []verbs.SGE{sge}))
+			check(t, a.q.PostRecv(&reactor.Recv{Sink: rudeSink(func() { told <- i; rude() })}, []verbs.SGE{sge}, reactor.Wait))
 		}
 		check(t, a.r.Do(bounded(t), func() { a.r.Flush() }))
 		check(t, a.r.Do(bounded(t), func() {

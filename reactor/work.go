@@ -4,13 +4,51 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/reactor/turn"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Turn is one turn: gather, post, arm, poll, dispatch; then what has ended is
+// work is the reactor as the token and waiting goroutines have it: what they call no user
+// may.
+type work Reactor
+
+var (
+	_ turn.Work      = (*work)(nil)
+	_ futures.Driver = (*work)(nil)
+)
+
+// Turn implements turn.Work.
+func (w *work) Turn(arm bool) bool { return (*Reactor)(w).makeTurn(arm) }
+
+// Pending implements turn.Work.
+func (w *work) Pending() bool {
+	return !w.ready.Empty() || !w.tasks.Empty() || !w.calls.Empty() || w.cfg.Stepped && !w.callbacks.Empty()
+}
+
+// Outstanding implements turn.Work.
+func (w *work) Outstanding() bool { return w.outstanding > 0 || len(w.keeping) > 0 }
+
+// Errands implements turn.Work.
+func (w *work) Errands() bool { return (*Reactor)(w).hasErrands() }
+
+// Run implements turn.Work.
+func (w *work) Run() (after func()) { return (*Reactor)(w).runErrands() }
+
+// Deadline implements turn.Work.
+func (w *work) Deadline() time.Time { return w.timers.next() }
+
+// Drive implements futures.Driver: a goroutine that waits runs the reactor if nobody else
+// does.
+func (w *work) Drive(done <-chan struct{}, f *futures.Waiter) error {
+	w.tok.Drive(done, turn.Waiter(f))
+	return nil
+}
+
+// makeTurn is one turn: gather, post, arm, poll, dispatch; then what has ended is
 // delivered. Tasks run before it, because they may make one themselves (Flush,
-// Admit). It implements turn.Work.
-func (r *Reactor) Turn(arm bool) bool {
+// Admit).
+func (r *Reactor) makeTurn(arm bool) bool {
 	r.inTurn = true
 	did := r.runTasks()
 	r.stats.Turns++
@@ -135,7 +173,7 @@ func (r *Reactor) polled(p *verbs.PollGroup) bool {
 // Flush posts now what is submitted. Holder only, and not from a sink.
 func (r *Reactor) Flush() {
 	r.asked = true
-	r.Turn(false)
+	r.makeTurn(false)
 }
 
 // Drain turns until all that was in the completion queues is delivered. Others
@@ -144,7 +182,7 @@ func (r *Reactor) Flush() {
 func (r *Reactor) Drain() {
 	from := r.stats.Turns
 	for left := max(r.sendCQ.entries, r.recvCQ.entries); left > 0 && r.live+len(r.graves) > 0; left -= r.cfg.PollBatch {
-		r.Turn(false)
+		r.makeTurn(false)
 		if r.sendCQ.emptySince(from) && r.recvCQ.emptySince(from) {
 			return
 		}
@@ -196,14 +234,3 @@ func (r *Reactor) die(s *cqState, cause error) {
 		}
 	}
 }
-
-// Pending implements turn.Work.
-func (r *Reactor) Pending() bool {
-	return !r.ready.Empty() || !r.tasks.Empty() || !r.calls.Empty() || r.cfg.Stepped && !r.callbacks.Empty()
-}
-
-// Outstanding implements turn.Work.
-func (r *Reactor) Outstanding() bool { return r.outstanding > 0 || len(r.keeping) > 0 }
-
-// Deadline implements turn.Work.
-func (r *Reactor) Deadline() time.Time { return r.timers.next() }

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -157,46 +156,6 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	return c, nil
 }
 
-// fits checks options against the device's port.
-func (rt *Runtime) fits(o Options) error {
-	if largest := int(rt.shards[0].r.MaxMessage()); !o.Raw && o.MessageSize > largest-frameSize {
-		return fmt.Errorf("%w: Options.MessageSize is %d, the port of %s carries %d with a header of %d",
-			ErrConfig, o.MessageSize, rt.dev.Device().Name, largest, frameSize)
-	}
-	return nil
-}
-
-// inherit fills what o leaves open from the runtime's options. Its result is
-// not for inherit again: there, Inline 0 means never.
-func (rt *Runtime) inherit(o Options) (Options, error) {
-	d := rt.cfg.Conn
-	o.Raw, o.Bare = o.Raw || d.Raw, o.Bare || d.Bare
-	o.SendDepth = orDefault(o.SendDepth, d.SendDepth)
-	o.RecvCredits = orDefault(o.RecvCredits, d.RecvCredits)
-	o.MessageSize = orDefault(o.MessageSize, d.MessageSize)
-	o.MaxSGE = orDefault(o.MaxSGE, d.MaxSGE)
-	o.PeerTimeout = orDefault(o.PeerTimeout, d.PeerTimeout)
-	o.KeepAlive = orDefault(o.KeepAlive, d.KeepAlive)
-	o.Recorder = orDefault(o.Recorder, d.Recorder)
-	o.Backlog = orDefault(o.Backlog, d.Backlog)
-	if o.Inline == 0 {
-		if o.Inline = d.Inline; o.Inline == 0 {
-			o.Inline = -1
-		}
-	}
-	if o.Shared == nil {
-		o.Shared = d.Shared
-	}
-	if o.PrivateData == nil {
-		o.PrivateData = d.PrivateData
-	}
-	o.PrivateData = bytes.Clone(o.PrivateData)
-	if err := o.Shared.usable(rt); err != nil {
-		return o, err
-	}
-	return o.validate()
-}
-
 // LocalAddr and RemoteAddr are the ends of the connection.
 func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
 
@@ -221,12 +180,6 @@ func (c *Conn) Done() <-chan struct{} { return c.ended }
 // Err is why the connection takes no more operations; nil while it does.
 func (c *Conn) Err() error { return c.cause.Load() }
 
-// Futures is the pool for a caller's own futures that shall be driven and
-// called back like this connection's.
-func (c *Conn) Futures() (*futures.Pool[Result], futures.Driver) {
-	return c.sh.r.Futures(), c.sh.r.Driver()
-}
-
 // setCause records why the connection ends; the first reason stays.
 func (c *Conn) setCause(err error) {
 	if c.cause.set(err) {
@@ -247,3 +200,21 @@ func (c *Conn) abandon(err error) error {
 	}
 	return err
 }
+
+// cause is the first reason why something ended, and none before.
+type cause struct {
+	// err is set once, by whoever ends it; it publishes the error. Read on the way of
+	// every operation.
+	err atomic.Pointer[error]
+}
+
+// Load is the reason; nil for none. It does not block; any goroutine.
+func (c *cause) Load() error {
+	if p := c.err.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// set makes err the reason, unless there is one; it tells whether it did.
+func (c *cause) set(err error) bool { return c.err.CompareAndSwap(nil, &err) }

@@ -96,7 +96,7 @@ func (c *Conn) tell() {
 		return
 	}
 	proto.Frame{Kind: proto.Credit, Credits: back}.Encode(&head)
-	if err := c.q.PostControl(&reactor.Send{Opcode: verbs.WRSend, Sink: c}, reactor.Payload{Header: head[:]}); err != nil {
+	if err := c.q.PostControl(&reactor.Send{Opcode: verbs.WRSend, Sink: (*connSink)(c)}, reactor.Payload{Header: head[:]}); err != nil {
 		c.creditDue = true // told when an earlier update completes
 		c.granted.Add(-uint64(back))
 		c.unreturned.Add(back)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/runtime/internal/seam"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -67,8 +68,14 @@ func (rt *Runtime) After(d time.Duration, fn func()) (stop func()) {
 	return func() { r.Defer(func() { r.StopTimer(t) }) }
 }
 
-// Loop is where one reactor runs callbacks: a goroutine beside its event loop.
+// Loop names where one reactor runs callbacks: a goroutine beside its event loop. Actors may
+// be placed there.
 type Loop struct{ r *reactor.Reactor }
+
+func init() {
+	seam.EndConn = func(conn any) { conn.(*Conn).end(false) }
+	seam.LoopReactor = func(loop any) *reactor.Reactor { return loop.(Loop).r }
+}
 
 // Loops are those of all reactors, at least one; the same order every time.
 func (rt *Runtime) Loops() []Loop {
@@ -81,15 +88,6 @@ func (rt *Runtime) Loops() []Loop {
 
 // Loop is that of the connection's reactor.
 func (c *Conn) Loop() Loop { return Loop{c.sh.r} }
-
-// Queue has a job run once, after what was queued before it. It does not block
-// or allocate. Any goroutine, also the turn's. A job that blocks delays others.
-func (l Loop) Queue(j *reactor.Job) { l.r.Queue(j) }
-
-// End starts the end of the connection as Close does, and waits for nothing: it
-// refuses new operations, lets those under way complete, and disconnects.
-// Gone is closed at the end.
-func (c *Conn) End() { c.end(false) }
 
 // Gone is closed when the connection has given everything back.
 func (c *Conn) Gone() <-chan struct{} { return c.closed }

@@ -12,18 +12,18 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// errMemoryClosed is what a closing Memory answers to whoever wants more of it.
+// errMemoryClosed is what a closing memory answers to whoever wants more of it.
 var errMemoryClosed = fmt.Errorf("%w: its memory", ErrClosed)
 
-// Memory is the registered memory of one protection domain: pools of buffers,
+// memory is the registered memory of one protection domain: pools of buffers,
 // regions, and the cache of registrations of caller-owned memory. All of it is
 // off the Go heap.
 //
-// Methods may be called from any goroutine. [Memory.Alloc] of a pooled size does
+// Methods may be called from any goroutine. [Runtime.Alloc] of a pooled size does
 // not block once the pools have grown; the others, and growing, wait for one
 // mutex and enter the kernel, and a registration under it takes as long as the
 // device needs to pin the pages.
-type Memory struct {
+type memory struct {
 	pd  verbs.PD
 	cfg MemoryConfig
 	// memlock tells the process's limit; a field for tests. Immutable.
@@ -54,31 +54,20 @@ type Memory struct {
 // newMemory makes the memory of a protection domain, with pools on nodes (counted
 // from 1) besides. It maps nothing yet. The caller closes it before the domain.
 // Errors: [ErrConfig].
-func newMemory(pd verbs.PD, cfg MemoryConfig, nodes ...int) (*Memory, error) {
+func newMemory(pd verbs.PD, cfg MemoryConfig, nodes ...int) (*memory, error) {
 	cfg, err := cfg.validate()
 	if err != nil {
 		return nil, err
 	}
-	m := &Memory{pd: pd, cfg: cfg, memlock: mem.MemlockLimit, regions: map[*Region]struct{}{}, near: nearPools(cfg, nodes)}
+	m := &memory{pd: pd, cfg: cfg, memlock: mem.MemlockLimit, regions: map[*Region]struct{}{}, near: nearPools(cfg, nodes)}
 	m.cache.Register, m.cache.Keep = m.register, cfg.CacheEntries
 	m.cache.Deregistered = func(n uint64, access verbs.AccessFlags) { m.registered -= locks(n, access) }
 	m.pools.place(cfg.Node)
 	return m, nil
 }
 
-// Alloc leases a buffer of n bytes, 0 or more, that the device may read and
-// write, and peers may not touch. The caller owns it until [Buffer.Release].
-//
-// Up to [MaxPooled] bytes it takes a block of the next power of two, at least
-// 64 bytes, without blocking or allocating; if there is none, it maps and
-// registers another 2 MiB of them first. A larger buffer is mapped and
-// registered each time: keep it, or use a [Region].
-//
-// Errors: *[RangeError] for a negative size; *[NoMemoryError];
-// *[MemlockError]; [ErrClosed]; what the system or the provider answered.
-//
-// Implements: ibv_reg_mr, when it grows.
-func (m *Memory) Alloc(n int) (Buffer, error) {
+// Alloc is [Runtime.Alloc].
+func (m *memory) Alloc(n int) (Buffer, error) {
 	switch {
 	case n < 0:
 		return Buffer{}, &RangeError{What: "buffer", N: uint64(n), signed: true}
@@ -102,7 +91,7 @@ func (m *Memory) Alloc(n int) (Buffer, error) {
 // an operation.
 //
 // Implements: ibv_dereg_mr.
-func (m *Memory) Close() error {
+func (m *memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -124,7 +113,7 @@ func (m *Memory) Close() error {
 	return err
 }
 
-// MemoryStats is what a [Memory] has, at one moment.
+// MemoryStats is what a memory has, at one moment.
 type MemoryStats struct {
 	Mapped      int64  // bytes mapped by us: slabs, big buffers, regions
 	Registered  uint64 // bytes registered and locked, ours and the caller's, cached ones included
@@ -137,9 +126,8 @@ type MemoryStats struct {
 	CacheIdle   int    // registrations that nobody uses now
 }
 
-// Stats counts. It waits for the mutex and walks all leases: it is for
-// monitoring. While buffers come and go, InUse and Buffers are estimates.
-func (m *Memory) Stats() MemoryStats {
+// Stats is [Runtime.MemoryStats].
+func (m *memory) Stats() MemoryStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_ = m.reapLocked() // a failure is kept and reported by Close

@@ -1,6 +1,6 @@
 package runtime
 
-// Buffer is memory leased from the pools of a [Memory], registered for local
+// Buffer is memory leased from the pools of a memory, registered for local
 // use by the device. It is a value handle; copies are the same lease. Its bytes
 // are whatever the last owner left, poison with [MemoryConfig.PoisonFreed].
 //

@@ -12,15 +12,15 @@ import (
 // bigBuffer is a buffer above the largest size class: a mapping and a
 // registration of its own. It lives for one lease.
 //
-//	allocBig -> leased -> (lease freed) -> on Memory.dead -> reap -> gone
+//	allocBig -> leased -> (lease freed) -> on memory.dead -> reap -> gone
 type bigBuffer struct {
 	mapping
 	lease lease
-	m     *Memory
+	m     *memory
 	link  ring.Hook[bigBuffer]
 }
 
-// InboxHook is the link on Memory.dead.
+// InboxHook is the link on memory.dead.
 func (b *bigBuffer) InboxHook() *ring.Hook[bigBuffer] { return &b.link }
 
 // giveBack queues the buffer for reap: whoever ends the lease may hold a turn,
@@ -34,7 +34,7 @@ func (b *bigBuffer) giveBack(uint32) {
 
 // allocBig maps and registers n bytes. It blocks on the memory's mutex and
 // enters the kernel.
-func (m *Memory) allocBig(n int) (Buffer, error) {
+func (m *memory) allocBig(n int) (Buffer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closing.Load() {
@@ -61,7 +61,7 @@ func (m *Memory) allocBig(n int) (Buffer, error) {
 
 // reap ends the big buffers whose lease is over. It blocks on the memory's
 // mutex and enters the kernel; never call it while holding a turn.
-func (m *Memory) reap() error {
+func (m *memory) reap() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.reapLocked()
@@ -69,7 +69,7 @@ func (m *Memory) reap() error {
 
 // reapLocked is reap under m.mu, which makes the caller the only consumer of
 // m.dead.
-func (m *Memory) reapLocked() error {
+func (m *memory) reapLocked() error {
 	var errs []error
 	for b := m.dead.TakeAll(); b != nil; {
 		next := b.link.Unlink()

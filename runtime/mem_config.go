@@ -26,7 +26,7 @@ type MemoryConfig struct {
 	// offset. It costs two passes over the block per lease. Default: no.
 	PoisonFreed bool
 	// CacheEntries is how many unused registrations of caller-owned memory are
-	// kept for the next [Memory.Register]; default [DefaultCacheEntries],
+	// kept for the next [Runtime.Register]; default [DefaultCacheEntries],
 	// negative for none.
 	CacheEntries int
 }

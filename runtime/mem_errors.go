@@ -23,7 +23,7 @@ var (
 	ErrOwnMemory = errors.New("runtime: memory is the library's own")
 )
 
-// OwnMemoryError is memory refused by [Memory.Register] because the library
+// OwnMemoryError is memory refused by [Runtime.Register] because the library
 // mapped it: it is registered already, and would be unmapped under the second
 // registration. It matches [ErrOwnMemory].
 type OwnMemoryError struct {
@@ -95,7 +95,7 @@ func (e *NoMemoryError) Is(target error) bool { return target == ErrNoMemory }
 type MemlockError struct {
 	Limit      uint64 // soft RLIMIT_MEMLOCK in bytes; 0 also where the system does not tell
 	Wanted     uint64 // bytes of this registration
-	Registered uint64 // bytes that this Memory has registered already
+	Registered uint64 // bytes that the runtime has registered already
 	Err        error  // the provider's answer
 }
 

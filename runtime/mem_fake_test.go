@@ -97,7 +97,7 @@ func (m *fakeMR) Handle() uint64 { return uint64(m.key) }
 
 // testMemory is a Memory on a fake domain. At the end it must close, with
 // nothing left behind.
-func testMemory(t testing.TB, cfg MemoryConfig) (*Memory, *fakePD) {
+func testMemory(t testing.TB, cfg MemoryConfig) (*memory, *fakePD) {
 	t.Helper()
 	notOnDevice(t, "its registrations are made up")
 	arenas, bytes := mem.Live()
@@ -126,7 +126,7 @@ func testMemory(t testing.TB, cfg MemoryConfig) (*Memory, *fakePD) {
 	return m, pd
 }
 
-func mustAlloc(t testing.TB, m *Memory, n int) Buffer {
+func mustAlloc(t testing.TB, m *memory, n int) Buffer {
 	t.Helper()
 	b, err := m.Alloc(n)
 	if err != nil {

@@ -54,7 +54,7 @@ type lease struct {
 	index uint32
 	// memory is whose it is: of one device and protection domain. Set when the
 	// memory is made, never changed.
-	memory *Memory
+	memory *memory
 }
 
 // open makes a free block live, and returns what the handles made now must

@@ -34,7 +34,7 @@ func classOf(n int) int {
 // pool is the blocks of one size class. Getting and giving back are lock-free;
 // slabs come and go under the memory's mutex (mem_pool_grow.go).
 type pool struct {
-	// slabs is the list of slabs, copied on write. Written under Memory.mu;
+	// slabs is the list of slabs, copied on write. Written under memory.mu;
 	// read by Alloc. The store publishes the new slab's contents. A reader of
 	// an old list may meet a slab that is gone: its free list is empty for ever.
 	slabs atomic.Pointer[[]*slab]

@@ -11,7 +11,7 @@ import (
 
 // allocSlow gives p, a pool of the class, another slab. It blocks on the memory's mutex and
 // enters the kernel.
-func (m *Memory) allocSlow(p *pool, class, n int) (Buffer, error) {
+func (m *memory) allocSlow(p *pool, class, n int) (Buffer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closing.Load() {
@@ -34,7 +34,7 @@ func (m *Memory) allocSlow(p *pool, class, n int) (Buffer, error) {
 
 // newSlab maps and registers a slab of blocks of size bytes, all free and not
 // yet published. Under m.mu.
-func (m *Memory) newSlab(p *pool, size int) (*slab, error) {
+func (m *memory) newSlab(p *pool, size int) (*slab, error) {
 	at, err := m.mapRegistered(slabSize, p.node, verbs.AccessLocalWrite)
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (s *slab) take() (missing int) {
 // reclaim unmaps every slab that nobody uses, so that other classes, or
 // registrations, get its memory. It reports how many blocks of the rest are
 // out. Under m.mu.
-func (m *Memory) reclaim() (freed bool, out int, err error) {
+func (m *memory) reclaim() (freed bool, out int, err error) {
 	var errs []error
 	for p := range m.allPools() {
 		var keep []*slab

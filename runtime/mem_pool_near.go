@@ -30,7 +30,7 @@ func nearPools(cfg MemoryConfig, nodes []int) map[int]*poolSet {
 
 // allocNear is Alloc on the node of a reactor, counted from 1, if the buffer is of a
 // pooled size and that node has pools; else it is Alloc.
-func (m *Memory) allocNear(node, n int) (Buffer, error) {
+func (m *memory) allocNear(node, n int) (Buffer, error) {
 	ps := m.near[node]
 	if ps == nil || n < 0 || n > MaxPooled {
 		return m.Alloc(n)
@@ -46,7 +46,7 @@ func (m *Memory) allocNear(node, n int) (Buffer, error) {
 }
 
 // allPools are the pools of Alloc and those near reactors.
-func (m *Memory) allPools() iter.Seq[*pool] {
+func (m *memory) allPools() iter.Seq[*pool] {
 	return func(yield func(*pool) bool) {
 		for i := range m.pools {
 			if !yield(&m.pools[i]) {

@@ -10,12 +10,12 @@ import (
 )
 
 // Region is registered memory that lives until it is closed: off-heap memory of
-// ours ([Memory.NewRegion]), or of the caller's ([Memory.Register]). Peers reach
+// ours ([Runtime.NewRegion]), or of the caller's ([Runtime.Register]). Peers reach
 // it as its access permits, through the descriptor that [Region.Remote] makes.
 //
 // Methods may be called from any goroutine; only Close blocks.
 type Region struct {
-	m      *Memory
+	m      *memory
 	lease  lease // generation 0 while open; no home
 	access verbs.AccessFlags
 	mr     verbs.MR
@@ -34,20 +34,8 @@ type Region struct {
 	closed  bool
 }
 
-// NewRegion maps and registers size bytes, zeroed. The region owns them until
-// Close. It blocks on the memory's mutex and enters the kernel.
-//
-// Errors: [verbs.ErrInvalid] for access that does not fit together;
-// *[NoMemoryError]; *[MemlockError]; [ErrClosed]; what the system or the
-// provider answered.
-//
-// With [verbs.AccessOnDemand] the memory is not locked: the device brings pages in
-// as they are used, at the cost of a fault each ([Region.Prefetch] takes it
-// beforehand). It is ErrNotSupported where DeviceAttr.ODP says that the device
-// cannot. The same goes for Register and NewFileRegion.
-//
-// Implements: ibv_reg_mr.
-func (m *Memory) NewRegion(size int, access verbs.AccessFlags) (*Region, error) {
+// NewRegion is [Runtime.NewRegion].
+func (m *memory) NewRegion(size int, access verbs.AccessFlags) (*Region, error) {
 	return m.addRegion(size, access, func(r *Region) (err error) {
 		if r.own, err = m.mapRegistered(size, m.cfg.Node, access); err != nil {
 			return err
@@ -58,23 +46,8 @@ func (m *Memory) NewRegion(size int, access verbs.AccessFlags) (*Region, error) 
 	})
 }
 
-// Register registers memory that the caller mapped (a file, shared memory of
-// another process, a device's), through a cache: a range registered before, or
-// inside one that peers cannot reach, costs no call of the device. The caller
-// keeps owning b.
-//
-// Closing the region does not end the registration, which waits in the cache
-// for the next user. Before the caller unmaps b it must therefore call
-// [Memory.Invalidate]: else the device keeps the old pages, and a new mapping at
-// the same address would be taken for the old one. The device is not the only one to read
-// b: what a request carries in itself (Options.Inline) the processor reads.
-//
-// It blocks on the memory's mutex and enters the kernel. Errors: as NewRegion,
-// *[OwnMemoryError] for memory of this library's, and what mem.Adopt answers, such as for memory of the Go heap, which a device
-// may never have.
-//
-// Implements: ibv_reg_mr.
-func (m *Memory) Register(b []byte, access verbs.AccessFlags) (*Region, error) {
+// Register is [Runtime.Register].
+func (m *memory) Register(b []byte, access verbs.AccessFlags) (*Region, error) {
 	return m.addRegion(len(b), access, func(r *Region) (err error) {
 		r.shared, err = m.cache.Acquire(b, access)
 		switch {
@@ -89,7 +62,7 @@ func (m *Memory) Register(b []byte, access verbs.AccessFlags) (*Region, error) {
 }
 
 // addRegion makes a region with the memory that fill gives it, under m.mu.
-func (m *Memory) addRegion(size int, access verbs.AccessFlags, fill func(*Region) error) (*Region, error) {
+func (m *memory) addRegion(size int, access verbs.AccessFlags, fill func(*Region) error) (*Region, error) {
 	if size <= 0 {
 		return nil, fmt.Errorf("%w: a region of %d bytes", verbs.ErrInvalid, size)
 	}
@@ -110,14 +83,8 @@ func (m *Memory) addRegion(size int, access verbs.AccessFlags, fill func(*Region
 	return r, nil
 }
 
-// Invalidate ends all cached registrations that overlap b, which the caller is
-// about to unmap, or has remapped. If some are in use it returns an error that
-// wraps [verbs.ErrBusy]: those are not shared any more and go when their regions
-// are closed; then b may be unmapped once Invalidate returned nil. It blocks on
-// the memory's mutex and enters the kernel.
-//
-// Implements: ibv_dereg_mr.
-func (m *Memory) Invalidate(b []byte) error {
+// Invalidate is [Runtime.Invalidate].
+func (m *memory) Invalidate(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}

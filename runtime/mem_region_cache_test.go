@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-func mustRegister(t testing.TB, m *Memory, b []byte, access verbs.AccessFlags) *Region {
+func mustRegister(t testing.TB, m *memory, b []byte, access verbs.AccessFlags) *Region {
 	t.Helper()
 	r, err := m.Register(b, access)
 	if err != nil {
@@ -154,7 +154,7 @@ func TestTwoMemoriesOverOneMapping(t *testing.T) {
 	for round := range 500 {
 		var wg sync.WaitGroup
 		var rs [2]*Region
-		for i, m := range []*Memory{a, b} {
+		for i, m := range []*memory{a, b} {
 			wg.Go(func() {
 				var err error
 				if rs[i], err = m.Register(mapped, openToPeers); err != nil {

@@ -6,23 +6,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// ImportDMABuf registers size bytes from offset of a buffer that another device
-// exports as a descriptor (a dma-buf: the memory of a GPU, say), so that
-// operations and peers reach it without a copy in between. The region and its
-// slices have no Bytes; all else is as of other regions. It holds the buffer: fd
-// stays the caller's, who may close it at once.
-//
-// Access may have local write, the remote bits and relaxed ordering; no windows,
-// no FLUSH. What else is to be done before the other device sees what was
-// written, its documentation says.
-//
-// It blocks on the memory's mutex and enters the kernel. Errors: [verbs.ErrInvalid]
-// for arguments or an fd that do not fit; [verbs.ErrNotSupported] where the device,
-// its driver, the library or the kernel cannot (the software RNIC; Linux before
-// 5.12); [ErrClosed]; what the provider answered.
-//
-// Implements: ibv_reg_dmabuf_mr.
-func (m *Memory) ImportDMABuf(fd int, offset uint64, size int, access verbs.AccessFlags) (*Region, error) {
+// ImportDMABuf is [Runtime.ImportDMABuf].
+func (m *memory) ImportDMABuf(fd int, offset uint64, size int, access verbs.AccessFlags) (*Region, error) {
 	return m.addRegion(size, access, func(r *Region) (err error) {
 		// Addresses are offsets in the buffer: they have the place in their page that
 		// the device wants, and name nothing of this process.

@@ -8,19 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// NewFileRegion is NewRegion on a file: peers write and read it, and what they
-// FLUSH persistently (AccessFlushPersistent) is on disk when their future is
-// settled. A missing file is made, a shorter one extended with zeroes; its bytes
-// are the region's. The file must not be cut short by anybody while the region is
-// open: touching a page behind its end kills the process.
-//
-// Linux only; elsewhere errors.ErrUnsupported. Persistent FLUSH needs a device
-// that takes file mappings, as the software RNIC does; devices of the kernel take
-// those of persistent memory (a DAX file system) only. It blocks for the disk.
-// Errors: as NewRegion, and what the system says of the file.
-//
-// Implements: open(2), mmap(2), ibv_reg_mr.
-func (m *Memory) NewFileRegion(path string, size int, access verbs.AccessFlags) (*Region, error) {
+// NewFileRegion is [Runtime.NewFileRegion].
+func (m *memory) NewFileRegion(path string, size int, access verbs.AccessFlags) (*Region, error) {
 	return m.addRegion(size, access, func(r *Region) (err error) {
 		if r.own, err = m.mapFile(path, size, access); err != nil {
 			return fmt.Errorf("file %s: %w", path, err)
@@ -32,7 +21,7 @@ func (m *Memory) NewFileRegion(path string, size int, access verbs.AccessFlags) 
 }
 
 // mapFile maps and registers a file. Under m.mu.
-func (m *Memory) mapFile(path string, size int, access verbs.AccessFlags) (mapping, error) {
+func (m *memory) mapFile(path string, size int, access verbs.AccessFlags) (mapping, error) {
 	if err := m.budget(int64(size)); err != nil {
 		return mapping{}, err
 	}

@@ -90,9 +90,9 @@ func TestRegionRefuses(t *testing.T) {
 
 func TestRegionWithOperationsInFlightDoesNotClose(t *testing.T) {
 	mapped := callerMapping(t, 4096)
-	for name, add := range map[string]func(*Memory) (*Region, error){
-		"own":    func(m *Memory) (*Region, error) { return m.NewRegion(4096, openToPeers) },
-		"shared": func(m *Memory) (*Region, error) { return m.Register(mapped, openToPeers) },
+	for name, add := range map[string]func(*memory) (*Region, error){
+		"own":    func(m *memory) (*Region, error) { return m.NewRegion(4096, openToPeers) },
+		"shared": func(m *memory) (*Region, error) { return m.Register(mapped, openToPeers) },
 	} {
 		m, pd := testMemory(t, MemoryConfig{})
 		r, err := add(m)

@@ -27,7 +27,7 @@ func locks(n uint64, access verbs.AccessFlags) uint64 {
 
 // mapRegistered maps n bytes on a node (counted from 1; 0: anywhere) and registers
 // exactly those. Under m.mu.
-func (m *Memory) mapRegistered(n, node int, access verbs.AccessFlags) (mapping, error) {
+func (m *memory) mapRegistered(n, node int, access verbs.AccessFlags) (mapping, error) {
 	if err := m.budget(int64(n)); err != nil {
 		return mapping{}, err
 	}
@@ -49,7 +49,7 @@ func (m *Memory) mapRegistered(n, node int, access verbs.AccessFlags) (mapping, 
 
 // budget checks that n more bytes may be mapped, giving up what is unused if
 // they may not. Under m.mu.
-func (m *Memory) budget(n int64) error {
+func (m *memory) budget(n int64) error {
 	limit := m.cfg.MaxBytes
 	if limit == 0 || n <= limit-m.mapped {
 		return nil
@@ -65,7 +65,7 @@ func (m *Memory) budget(n int64) error {
 
 // discard ends a mapping. If it cannot be ended it goes to m.broken, still
 // counted. Under m.mu.
-func (m *Memory) discard(at mapping) error {
+func (m *memory) discard(at mapping) error {
 	if err := at.mr.Close(); err != nil {
 		m.broken = append(m.broken, at)
 		return fmt.Errorf("runtime: deregistering %d bytes: %w", at.mr.Length(), err)
@@ -81,7 +81,7 @@ func (m *Memory) discard(at mapping) error {
 }
 
 // retryBroken tries once more to end what could not be ended. Under m.mu.
-func (m *Memory) retryBroken() error {
+func (m *memory) retryBroken() error {
 	var errs []error
 	list := m.broken
 	m.broken = nil
@@ -94,7 +94,7 @@ func (m *Memory) retryBroken() error {
 // register registers n bytes at addr. A registration that the limit on locked
 // memory stops gives up everything unused and tries once more; then it is a
 // *[MemlockError]. One that locks nothing fails for another reason. Under m.mu.
-func (m *Memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, error) {
+func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, error) {
 	lockedOut := func(err error) bool { return locks(n, access) > 0 && m.lockedOut(err) }
 	mr, err := m.pd.RegMR(addr, n, addr, access)
 	if err != nil && lockedOut(err) && m.giveUpUnused() {
@@ -120,7 +120,7 @@ func (m *Memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, e
 // locked (ib_umem_get, can_do_mlock); mlock(2) has EAGAIN too. The same numbers
 // have other meanings, so a provider that knows its reason is believed, and
 // without a limit none is blamed.
-func (m *Memory) lockedOut(err error) bool {
+func (m *memory) lockedOut(err error) bool {
 	if errors.Is(err, verbs.ErrMemlock) {
 		return true
 	}
@@ -135,7 +135,7 @@ func (m *Memory) lockedOut(err error) bool {
 
 // giveUpUnused deregisters what nobody uses, and reports whether that was
 // anything. Under m.mu.
-func (m *Memory) giveUpUnused() bool {
+func (m *memory) giveUpUnused() bool {
 	before := m.registered
 	// Failures are kept and reported by Close.
 	_ = m.reapLocked()

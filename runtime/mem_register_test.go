@@ -12,7 +12,7 @@ import (
 )
 
 // lockable makes the domain refuse what passes limit bytes, as the kernel does.
-func (p *fakePD) lockable(m *Memory, limit uint64, errno syscall.Errno) {
+func (p *fakePD) lockable(m *memory, limit uint64, errno syscall.Errno) {
 	m.memlock = func() (uint64, bool) { return limit, true }
 	p.refuse = func(n uint64) error {
 		var have uint64

@@ -29,7 +29,7 @@ type Slice struct {
 func (s Slice) Len() int { return len(s.b) + s.far }
 
 // Bytes is the memory, nil for an empty slice, for memory of another device
-// ([Memory.ImportDMABuf]) and after it was given back. The
+// ([Runtime.ImportDMABuf]) and after it was given back. The
 // caller may keep the bytes only while it holds the buffer or region, and while
 // an operation is in flight must not write what the operation reads, nor touch
 // what it writes.
@@ -79,7 +79,7 @@ func (s Slice) begin() error {
 
 // of tells whether the memory is m's: another runtime's device does not know its
 // key, or worse, knows it as something else's. The zero Slice is everybody's.
-func (s Slice) of(m *Memory) error {
+func (s Slice) of(m *memory) error {
 	if s.lease != nil && s.lease.memory != m {
 		return fmt.Errorf("%w: %d bytes of local memory of another runtime; copy them into memory of the connection's own", verbs.ErrInvalid, s.Len())
 	}

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"strings"
@@ -308,7 +309,7 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 			a, b := connected(t, Config{})
 			ctx := testContext(t)
 			if err := a.sh.r.Do(ctx, func() { // past the managed Send
-				if _, err := a.q.TryPost(&reactor.Send{Opcode: verbs.WRSend, Sink: nothing{}}, reactor.Payload{Inline: payload}); err != nil {
+				if _, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: nothing{}}, &reactor.Payload{Inline: payload}, reactor.Try); err != nil {
 					t.Error(err)
 				}
 			}); err != nil {

@@ -19,7 +19,7 @@ func (r *nthPaced) plainly() {
 	defer r.give(space)
 	third, err := r.server.Prepare(PlainOptions{Path: nthPath})
 	if r.note("preparing the third", err) {
-		third.c.End()
+		third.c.end(false)
 		defer func() {
 			third.f.Discard()
 			if r.gone("closing the third", third.c.closed) {

@@ -45,9 +45,9 @@ func (r *nthPaced) pump(cond func() bool) error {
 			for _, s := range rt.shards {
 				s.r.Step() // true as long as anything is out
 				polled += s.r.Stats().Polled
-				busy = s.r.Pending() || busy
 				if at := s.r.NextTimer(); !at.IsZero() {
 					next = min(next, time.Duration(at.UnixNano()))
+					busy = busy || next <= r.fab.Now()
 				}
 			}
 		}
@@ -172,7 +172,7 @@ func (r *nthPaced) hangUp(conns ...*Conn) {
 		if err := c.Err(); err != nil && !errors.Is(err, ErrPeerClosed) {
 			r.note("a connection had failed", err)
 		}
-		c.End()
+		c.end(false)
 		if r.gone("closing a connection", c.closed) {
 			r.note("closing a connection", c.closeErr)
 		}
@@ -247,7 +247,7 @@ func (r *nthPaced) shut() {
 			l.end()
 		}
 		for c := range rt.live {
-			c.End()
+			c.end(false)
 		}
 		for p := range rt.packets {
 			p.setCause(ErrConnClosed)

@@ -68,7 +68,7 @@ func TestABatchThatNobodyAwaitsIsPosted(t *testing.T) {
 	}
 	began := a.rt.Stats().Rechecks
 	var last Future
-	for range 4 * a.q.SendDepth() { // many more than there is room for
+	for range 4 * a.opts.SendDepth { // many more than there is room for
 		last.Discard()
 		last = must2(batch.Start(ctx, new(WriteOp(local, remote))))(t)
 	}

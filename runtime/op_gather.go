@@ -65,7 +65,7 @@ func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, w
 // leaseAll begins the lease of every slice and lists their elements. One lease is
 // given to the operation as it is; several are bundled, which allocates.
 // All must be m's.
-func leaseAll(m *Memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor.Lease, error) {
+func leaseAll(m *memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor.Lease, error) {
 	for i, l := range locals {
 		err := l.of(m)
 		if err == nil {

@@ -222,8 +222,8 @@ func TestDoAllGivesUp(t *testing.T) {
 		stdruntime.Gosched()
 	}
 	cancel()
-	if got := <-started; got != a.q.SendDepth()-1 {
-		t.Errorf("%d started beside one, of a depth of %d", got, a.q.SendDepth())
+	if got := <-started; got != a.opts.SendDepth-1 {
+		t.Errorf("%d started beside one, of a depth of %d", got, a.opts.SendDepth)
 	}
 	over := make(chan error, 1)
 	go func() {
@@ -234,7 +234,7 @@ func TestDoAllGivesUp(t *testing.T) {
 	if err := <-over; !errors.Is(err, ErrConnClosed) {
 		t.Errorf("on a connection that ends: %v, want %v", err, ErrConnClosed)
 	}
-	for i, f := range append(fs[:a.q.SendDepth()-1:a.q.SendDepth()-1], stuck) {
+	for i, f := range append(fs[:a.opts.SendDepth-1:a.opts.SendDepth-1], stuck) {
 		if _, err := f.Await(testContext(t)); err == nil && f == stuck {
 			t.Errorf("operation %d succeeded without a receive", i)
 		}

@@ -61,7 +61,7 @@ func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w way) (err error) {
 	if sges, r.Lease, err = leaseAll(c.rt.mem, space[:0], locals); err != nil {
 		return err
 	}
-	if err = c.q.SubmitRecv(&r, sges, w.manner); err != nil && r.Lease != nil {
+	if err = c.q.PostRecv(&r, sges, w.manner); err != nil && r.Lease != nil {
 		r.Lease.End()
 	}
 	return err

@@ -140,7 +140,7 @@ func (c *Conn) piece(asked reactor.Asked, m *multi, s *reactor.Send, part Slice)
 	var p reactor.Payload
 	if p.SGEs, s.Lease, err = leaseAll(c.rt.mem, space[:0], []Slice{part}); err == nil {
 		m.left.Add(1)
-		if _, err = c.q.Post(asked, s, p); err == nil {
+		if _, err = c.q.Submit(asked, s, &p, reactor.Wait); err == nil {
 			return nil
 		}
 		m.left.Add(-1)

@@ -38,7 +38,7 @@ type packetSlot struct {
 func (s *packetSlot) InboxHook() *ring.Hook[packetSlot] { return &s.hook }
 
 func (s *packetSlot) post() error {
-	return s.p.q.PostRecv(&reactor.Recv{Sink: s.p, Tag: uint64(s.i)}, s.sge[:])
+	return s.p.q.PostRecv(&reactor.Recv{Sink: (*packetSink)(s.p), Tag: uint64(s.i)}, s.sge[:], reactor.Wait)
 }
 
 // repost posts the receive again, or frees it when no more are taken.
@@ -135,8 +135,13 @@ func (p *PacketConn) RecvWait(ctx context.Context) (Packet, error) {
 	return k, err
 }
 
-// Complete implements reactor.Sink for receives.
-func (p *PacketConn) Complete(_ Turn, r Result, err error) {
+// packetSink is a PacketConn as the sink of its own receives.
+type packetSink PacketConn
+
+// Complete implements reactor.Sink.
+func (s *packetSink) Complete(_ Turn, r Result, err error) { (*PacketConn)(s).received(r, err) }
+
+func (p *PacketConn) received(r Result, err error) {
 	s := &p.slots[r.Tag]
 	if err != nil {
 		s.buf.drop()

@@ -11,7 +11,7 @@ import (
 //
 //	on the reactor's node   work requests, their elements, inline bytes, results and
 //	                        completions (reactor.Config.Node); receive buffers
-//	                        (Memory.near)
+//	                        (memory.near)
 //	on MemoryConfig.Node,   what a program allocates; by default the device's node,
 //	else the device's       and where that is not known the node of whoever touches a
 //	                        page first

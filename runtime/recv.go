@@ -47,13 +47,13 @@ type recvSlot struct {
 func (s *recvSlot) InboxHook() *ring.Hook[recvSlot] { return &s.hook }
 
 func (s *recvSlot) post() error {
-	return s.c.q.PostRecv(&reactor.Recv{Sink: s.c, Tag: uint64(s.i)}, s.sge[:])
+	return s.c.q.PostRecv(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:], reactor.Wait)
 }
 
 // postLater is post for a receive that the peer has not been told of: it is with the
 // device before the frame that tells it (credits.go), and until then costs no doorbell.
 func (s *recvSlot) postLater() error {
-	return s.c.q.PostRecvLater(&reactor.Recv{Sink: s.c, Tag: uint64(s.i)}, s.sge[:])
+	return s.c.q.PostRecvLater(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:])
 }
 
 func (s *recvSlot) free() { s.buf.drop() }
@@ -321,8 +321,13 @@ func (c *Conn) freeArrived() {
 	c.arrived = nil
 }
 
-// Complete implements reactor.Sink for receives and credit updates.
-func (c *Conn) Complete(_ Turn, r Result, err error) {
+// connSink is a connection as the sink of its own receives and credit updates.
+type connSink Conn
+
+// Complete implements reactor.Sink.
+func (s *connSink) Complete(_ Turn, r Result, err error) { (*Conn)(s).received(r, err) }
+
+func (c *Conn) received(r Result, err error) {
 	if r.Kind != reactor.KindRecv {
 		if c.creditDue && err == nil {
 			c.creditDue = false

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/cespare/xxhash/v2"
+
 	"github.com/verbena-rdma/verbena/runtime/internal/regcache"
 	"github.com/verbena-rdma/verbena/verbs"
 )

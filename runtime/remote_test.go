@@ -12,8 +12,9 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/verbena-rdma/verbena/verbs"
 	"pgregory.net/rapid"
+
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 func drawRemote(t *rapid.T) Remote {

@@ -26,7 +26,7 @@ type Runtime struct {
 	dev       verbs.Context
 	addr      netip.Addr // of the device; invalid when it has none
 	pd        verbs.PD
-	mem       *Memory
+	mem       *memory
 	nodes     []int // that have reactors; see nodesFor
 	shards    []*shard
 	handlers  *handlers // nil when stepped

@@ -111,7 +111,7 @@ func (p *simPair) checkCredits() {
 // checkRoom fills the send queue, of which nothing is out: as much is started as it is
 // deep, and no more. So a place that was lost, by whichever way of starting, is missed.
 func (e *simEnd) checkRoom() {
-	depth := e.c.q.SendDepth()
+	depth := e.c.opts.SendDepth
 	for k := range depth + 1 {
 		p := e.atomicWrite()
 		if p == nil { // the peer's memory is gone

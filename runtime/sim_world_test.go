@@ -122,7 +122,8 @@ func (w *simWorld) turn() bool {
 	busy := w.fab.Step()
 	for _, n := range w.nodes {
 		for _, s := range n.shards() {
-			pending = pending || s.r.Pending()
+			at := s.r.NextTimer()
+			pending = pending || !at.IsZero() && time.Duration(at.UnixNano()) <= w.fab.Now()
 			polled += s.r.Stats().Polled
 		}
 	}

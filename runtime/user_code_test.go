@@ -320,7 +320,7 @@ var rudeCodes = map[string]rudeCode{
 		}
 		r.a.rt.Handle(f, func(Result, error) { code() })
 	}},
-	"a job": {start: func(r *rudeRig, code func()) { r.a.Loop().Queue(reactor.NewJob(code)) }},
+	"a job": {start: func(r *rudeRig, code func()) { r.a.Loop().r.Queue(reactor.NewJob(code)) }},
 	"a function of After": {start: func(r *rudeRig, code func()) {
 		r.a.rt.After(time.Microsecond, code)
 	}},

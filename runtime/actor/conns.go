@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	verbena "github.com/verbena-rdma/verbena/runtime"
+	"github.com/verbena-rdma/verbena/runtime/internal/seam"
 )
 
 // link is a connection of the actor's own. The runner's.
@@ -68,7 +69,7 @@ func (a *core) linkEvent(e *event) {
 	case !l.closed:
 		l.closed = true
 		a.hand(e)
-		l.conn.End()
+		seam.EndConn(l.conn)
 	}
 	a.freeEvent(e)
 	if l.waiting == 0 {

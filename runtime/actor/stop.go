@@ -1,6 +1,10 @@
 package actor
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/verbena-rdma/verbena/runtime/internal/seam"
+)
 
 // heed begins what Stop or StopNow asked for. Runner only.
 func (a *core) heed(how uint32) {
@@ -54,7 +58,7 @@ func (a *core) part() bool {
 			c.requestStop(stopDrain)
 		}
 		for _, l := range a.links {
-			l.conn.End()
+			seam.EndConn(l.conn)
 		}
 		return true
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
 	verbena "github.com/verbena-rdma/verbena/runtime"
+	"github.com/verbena-rdma/verbena/runtime/internal/seam"
 )
 
 // System is where actors live. All methods may be called from any goroutine.
@@ -129,7 +130,8 @@ func Spawn[M any](by Parent, o Options, next func() Handler[M]) (Ref[M], error) 
 		if loop == (verbena.Loop{}) {
 			loop = s.loops[s.lastLoop.Add(1)%uint64(len(s.loops))]
 		}
-		a.queue = func() { loop.Queue(job) }
+		r := seam.LoopReactor(loop)
+		a.queue = func() { r.Queue(job) }
 	}
 	s.mu.Lock()
 	if s.closing {

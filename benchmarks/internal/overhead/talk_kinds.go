@@ -35,11 +35,13 @@ func (s *stream) Complete(t verbena.Turn, r verbena.Result, err error) {
 	}
 }
 
-// run makes n writes. Who waits for the last polls.
+// overs are the futures of streams.
+var overs = futures.NewPool(futures.Options[verbena.Result]{})
+
+// run makes n writes. The reactor's own goroutine polls.
 func (s *stream) run(ctx context.Context, n int) error {
-	pool, driver := s.c.Futures()
 	var f verbena.Future
-	s.over, f = pool.New(driver)
+	s.over, f = overs.New(nil)
 	s.start, s.left = max(n-depth, 0), n
 	for range min(n, depth) {
 		if err := s.c.TryStartTo(&s.op, s, 0); err != nil {

@@ -1,0 +1,125 @@
+package reactor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Submit submits a request and returns its future (the zero Future when s has a
+// Sink). It waits for room on ctx, as m says; it does not wait for the operation. What it
+// accepts completes exactly once. What s and p point to is the caller's again when it
+// returns. It allocates nothing in steady state.
+//
+// Errors: ErrRequest for what a device would refuse, ErrQueueFailed or
+// ErrQueueClosed with the cause, the context's error, ErrNilContext. With an error nothing
+// was submitted and Lease.End is not called. The context's Done is called before Submit waits
+// and its Err after that, while Submit has nothing.
+func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m Manner) (f Future, err error) {
+	if ctx == nil {
+		return f, ErrNilContext
+	}
+	n, err := q.check(s, p)
+	if err != nil {
+		return f, err
+	}
+	i, err := q.enter(ctx, m)
+	if err != nil {
+		return f, err
+	}
+	return q.launch(i, n, s, p, m), nil
+}
+
+// enterFree is enter for slots whose submitters never wait: without a free slot it returns
+// full.
+func (q *Queue) enterFree(free *ring.FreeList, full error) (uint32, error) {
+	i, ok := free.Get()
+	failed := q.failed.err.Load() != nil // read after the slot was taken, as in enter
+	switch {
+	case failed && ok:
+		return 0, q.turnAway(free, i)
+	case failed: // Release has collected the slots
+		return 0, q.failed.get()
+	case !ok:
+		return 0, full
+	}
+	return i, nil
+}
+
+// PostControl is Submit, as Try says, with a place beside the others': what must be sent to
+// let others go on does not wait behind them. ErrQueueFull when ControlDepth are
+// outstanding. s.Sink must be set.
+func (q *Queue) PostControl(s *Send, p Payload) error {
+	n, err := q.check(s, &p)
+	if err != nil {
+		return err
+	}
+	if q.ctrlFree == nil || s.Sink == nil {
+		return fmt.Errorf("%w: a control request needs ControlDepth and a sink", ErrRequest)
+	}
+	i, err := q.enterFree(q.ctrlFree, ErrQueueFull)
+	if err != nil {
+		return err
+	}
+	q.launch(i+uint32(q.cfg.SendDepth+1), n, s, &p, Try)
+	return nil
+}
+
+// launch fills slot i, which is the caller's, and submits it.
+func (q *Queue) launch(i, n uint32, s *Send, p *Payload, m Manner) (f Future) {
+	sl := &q.tab.slots[i]
+	sl.kind, sl.opcode, q.tab.bytes[i] = kindOf(s.Opcode), uint8(s.Opcode), n
+	sl.sink, sl.lease, sl.tag = s.Sink, s.Lease, s.Tag
+	if s.Sink == nil {
+		_, f = q.r.futures.NewIn(&sl.seat, q.r.driver)
+	}
+	q.fillSend(i, sl, s, p)
+	if q.rec != nil {
+		q.rec.submitted(q.r, i)
+	}
+	q.sendStack.Push(i)
+	q.submit(m)
+	return f
+}
+
+// fillSend writes slot i's work request. Everything that the flush decides (Next,
+// SIGNALED) it writes later.
+func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
+	t := q.tab
+	w := &t.sendWR[i]
+	sges, addr := t.slotSGEs(i)
+	w.WRID = packWRID(q.id, i, sl.gen, sl.kind)
+	w.SGList, w.Opcode = addr, s.Opcode
+	w.Flags = s.Flags
+	if w.ImmData = verbs.NetworkOrder(s.Imm); s.Opcode == verbs.WRSendWithInv {
+		w.SetInvalidate(s.Invalidate)
+	}
+	switch {
+	case sl.kind == KindAtomic || sl.kind >= KindAtomicWrite:
+		q.fillWordless(i, sl.kind, s)
+		return
+	case p.Inline != nil:
+		buf, at := t.slotInline(i)
+		n := copy(buf, p.Header)
+		n += copy(buf[n:], p.Inline)
+		sges[0] = verbs.SGE{Addr: at, Length: uint32(n)}
+		w.NumSGE = 1
+		w.Flags |= verbs.SendInline
+	case p.Header != nil:
+		buf, at := t.slotInline(i)
+		sges[0] = verbs.SGE{Addr: at, Length: uint32(copy(buf, p.Header)), LKey: q.mr.LKey()}
+		w.NumSGE = 1 + uint32(copy(sges[1:], p.SGEs))
+	case len(p.SGEs) == 1: // by far the most frequent
+		sges[0] = p.SGEs[0]
+		w.NumSGE = 1
+	default:
+		w.NumSGE = uint32(copy(sges, p.SGEs))
+	}
+	if s.To.AH != nil {
+		w.SetUD(s.To.AH.Handle(), s.To.QPNum, s.To.QKey)
+		return
+	}
+	w.SetRDMA(s.Remote, s.RKey)
+}
