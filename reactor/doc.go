@@ -32,8 +32,7 @@
 //	             follow.go                 Follow: a sink's
 //	             send.go, request.go       Submit, PostControl: all other requests
 //	drive        work.go, package turn     Drive: a waiting goroutine makes turns
-//	gather       gather.go                 gather: the ready list
-//	             backlog.go                collect, list
+//	gather       gather.go                 gather: the ready list; collect, list
 //	             keep.go                   keep: Config.FlushDelay
 //	post         work.go                   turnOver; crossing calls the device
 //	             posted.go                 settlePosts: what it took
@@ -63,7 +62,7 @@
 // Whatever one queue has, others of its reactor wait little for it. What is submitted
 // before a turn is posted in it. A turn posts for a queue a list of at most 256
 // requests, which ends with the one that makes it 1 MiB; the rest goes first in the next
-// turn (backlog.go). A completion waits for those that were in its completion queue before
+// turn (gather.go). A completion waits for those that were in its completion queue before
 // it, of which a turn dispatches Config.PollBatch: at most one for each request out, and
 // in long lists of sends one in SignalEvery. Results are delivered after each turn, in
 // the order of completion. Receives are posted all at once: nothing moves then. How a

@@ -2,10 +2,54 @@ package reactor
 
 import (
 	"slices"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
 )
+
+// A queue's sends that are not posted stand in two places, the second in the order in
+// which they are posted:
+//
+//	any goroutine ──Push──> submission stack ──collect──┐
+//	the holder: Follow, TransferWait ──add──────────────┴──> backlog ──list──> posted
+//
+// The holder collects before it adds, so the requests of one goroutine stay in order,
+// whichever way it submits each.
+//
+// A turn posts for every queue with a backlog, and no result is delivered until it ends:
+// so one queue must not make it long. A queue's part of a turn is one list of at most
+// turnRequests requests. The request that brings the list to turnBytes is its last. The
+// rest stays in the backlog, and the queue goes on the ready list for the next turn.
+//
+// The device shares its wire among queue pairs as it likes. The software RNIC moves the
+// bytes while the list is posted, and there the bound is one of time.
+const (
+	// turnRequests is twice the length of a list at which the doorbell's cost is
+	// negligible. The software RNIC executes such a list, at 0.12 µs for both ends of a
+	// request, in some 30 µs.
+	turnRequests = 256
+	// turnBytes takes no longer: 16 µs at the 65 GB/s of the software RNIC.
+	turnBytes = 1 << 20
+)
+
+// backlog is the sends of a queue that are not posted and not on its stack either, oldest
+// first, linked as there. The holder's.
+//
+//	          add, collect            list: all of it
+//	empty ─────────────────> waiting ─────────────────> empty
+//	                          │   ^
+//	        keep (keep.go)    v   │ list: a part of it
+//	                          kept
+//
+// A waiting backlog has its queue on the ready list, or as the holder's own (Reactor.own);
+// a kept one in Reactor.keeping.
+type backlog struct {
+	first, last uint32
+	n           int
+	kept        bool          // held back
+	since       time.Duration // when that was, on the timers' clock
+}
 
 // readyQueue is a Queue on its reactor's ready list.
 type readyQueue Queue
@@ -33,7 +77,10 @@ func (r *Reactor) gather(arm bool) bool {
 		l = q.hook.Unlink()
 		q.queued.Leave() // from here on it may be pushed again
 		did = q.gatherSends() || did
-		did = q.gatherRecvs() || did
+		if q.hasRecvs() {
+			q.gatherRecvs()
+			did = true
+		}
 	}
 	if keeps && len(r.keeping) > 0 {
 		did = r.gatherKept() || did
@@ -50,7 +97,7 @@ func (r *Reactor) gather(arm bool) bool {
 func (r *Reactor) gatherOwn() {
 	q := r.own
 	r.own = nil
-	if q.recvStack != nil && !q.recvStack.Empty() && !slices.Contains(r.recvOwners, q) {
+	if q.hasRecvs() && !slices.Contains(r.recvOwners, q) {
 		q.gatherRecvs() // it is the next send, with which those go that were left
 	}
 	if len(r.sendOwners) > 0 && slices.Contains(r.sendOwners, q) {
@@ -74,56 +121,132 @@ func (r *Reactor) gatherOwn() {
 	q.listed(1)
 }
 
-func (q *Queue) gatherRecvs() bool {
-	if q.recvStack == nil {
+// collect moves the requests of the submission stack to the backlog. It reports whether
+// there were any. Holder only, as all that follows.
+func (q *Queue) collect() bool {
+	first, last, n := q.sendStack.TakeAll()
+	if n > 0 {
+		q.join(first, last, n)
+	}
+	return n > 0
+}
+
+// add puts slot i, which the holder has filled, behind all that was submitted before. It
+// reports whether nothing waited: then the caller sees to it that the queue is gathered.
+func (q *Queue) add(i uint32) (alone bool) {
+	alone = q.backlog.n == 0
+	if !q.sendStack.Empty() { // seldom: the check saves a sink's request 1.4 of 42 ns
+		q.collect()
+	}
+	q.join(i, i, 1)
+	return alone
+}
+
+func (q *Queue) join(first, last uint32, n int) {
+	b := &q.backlog
+	if b.n == 0 {
+		b.first = first
+	} else {
+		q.sendStack.Join(b.last, first)
+	}
+	b.last = last
+	b.n += n
+}
+
+// gatherSends puts a list of the queue's sends into the turn, unless they are held back.
+// It reports whether it did, or found new ones.
+func (q *Queue) gatherSends() bool {
+	if q.sendStack == nil {
 		return false
 	}
-	first, _, n := q.recvStack.TakeAll()
-	if n == 0 {
-		return false
+	found := q.collect()
+	if q.backlog.n == 0 || q.r.cfg.FlushDelay > 0 && q.keep() {
+		return found
 	}
-	if q.released || q.sealed || q.qp == nil && q.srq == nil {
-		q.refuse(q.recvStack.Next, first, n)
-		return true
-	}
-	t, base := q.tab, uint32(q.cfg.sends())
-	for i, k := first, 0; k < n; k++ {
-		w := &t.recvWR[i-base]
-		w.Next = 0
-		t.slots[i].posted = true
-		if q.rec != nil {
-			q.rec.posted(q.r, i, true)
-		}
-		if k < n-1 {
-			next := q.recvStack.Next(i)
-			w.Next = t.recvWRAddr(next - base)
-			i = next
-		}
-	}
-	q.recvs += n
-	q.r.turn.Recvs = append(q.r.turn.Recvs, verbs.RecvGroup{QP: q.qp, SRQ: q.srq, Head: t.recvWRAddr(first - base), Count: n})
-	q.r.recvOwners = append(q.r.recvOwners, q)
-	q.r.recvFirst = append(q.r.recvFirst, first)
+	q.list()
 	return true
 }
 
-// refuse completes n submitted slots that never reached the device.
-func (q *Queue) refuse(next func(uint32) uint32, first uint32, n int) {
-	err := q.end
-	if err == nil {
-		err = q.failed.get()
+// list puts the first of the backlog into the turn, those that fit.
+func (q *Queue) list() {
+	b, t := &q.backlog, q.tab
+	first, all := b.first, b.n
+	b.kept = false
+	if q.released || q.sealed || q.qp == nil {
+		b.n = 0
+		q.refuse(q.sendStack.Next, first, all)
+		return
 	}
-	if err == nil {
-		err = errShut
-	}
-	for i := first; n > 0; n-- {
-		after := uint32(0)
-		if n > 1 {
-			after = next(i)
+	i := first
+	extended := false
+	bytes := uint64(0)
+	n := min(all, turnRequests)
+	sincesig, every := q.sincesig, q.cfg.SignalEvery
+	for k := range n {
+		w, sl := &t.sendWR[i], &t.slots[i]
+		extended = extended || w.Opcode.ExtendedOnly()
+		if bytes += uint64(t.bytes[i]); bytes >= turnBytes {
+			n = k + 1
 		}
-		q.finish(i, Completion{}, err)
-		i = after
+		sincesig++
+		w.Next = 0
+		if sincesig >= every || k == n-1 {
+			w.Flags |= verbs.SendSignaled // the last one always: nothing is left without a completion
+			sincesig = 0
+		}
+		sl.posted = true
+		q.order.push(i)
+		if k == n-1 {
+			break
+		}
+		next := q.sendStack.Next(i)
+		w.Next = t.sendWRAddr(next)
+		i = next
 	}
-	q.freeRetired()
-	q.checkIdle()
+	q.sincesig = sincesig
+	if b.n -= n; b.n > 0 {
+		b.first = q.sendStack.Next(i)
+		q.r.stats.Held += uint64(b.n)
+		q.ready() // the holder checks the ready list before it leaves
+	}
+	q.r.turn.Sends = append(q.r.turn.Sends, verbs.SendGroup{QP: q.qp, Head: t.sendWRAddr(first), Count: n, Extended: extended})
+	q.r.sendOwners = append(q.r.sendOwners, q)
+	q.listed(n)
 }
+
+// listed notes that the last n of the order are in the turn.
+func (q *Queue) listed(n int) {
+	q.r.outstanding += n
+	if q.rec != nil {
+		q.rec.postedSends(q, n)
+	}
+}
+
+// hasRecvs reports whether a receive waits to be posted.
+func (q *Queue) hasRecvs() bool { return q.recvStack != nil && !q.recvStack.Empty() }
+
+// noSends reports whether no send waits to be posted.
+func (q *Queue) noSends() bool {
+	return q.sendStack == nil || q.backlog.n == 0 && q.sendStack.Empty()
+}
+
+// fifo is a ring of slot indices in posting order. The holder of the turn
+// owns it.
+type fifo struct {
+	at         []uint32
+	head, tail uint32 // tail-head entries; they wrap
+	mask       uint32
+}
+
+func newFIFO(n int) fifo {
+	size := uint32(1)
+	for int(size) < n {
+		size <<= 1
+	}
+	return fifo{at: make([]uint32, size), mask: size - 1}
+}
+
+func (f *fifo) push(i uint32)  { f.at[f.tail&f.mask] = i; f.tail++ }
+func (f *fifo) pop() uint32    { i := f.at[f.head&f.mask]; f.head++; return i }
+func (f *fifo) unpush() uint32 { f.tail--; return f.at[f.tail&f.mask] }
+func (f *fifo) len() int       { return int(f.tail - f.head) }

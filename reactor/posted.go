@@ -21,6 +21,9 @@ func (r *Reactor) settlePosts(turnErr error) {
 		r.stats.WorkRequests += uint64(g.Accepted)
 		r.stats.MaxBatch = max(r.stats.MaxBatch, uint64(g.Accepted))
 		r.stats.Lists.note(g.Accepted)
+		out := q.order.len()
+		r.stats.Occupancy.note(out)
+		r.stats.MaxOut = max(r.stats.MaxOut, uint64(out))
 		if g.Accepted < g.Count {
 			q.postFailed(g.Count-g.Accepted, "ibv_post_send", g.Errno, turnErr)
 			if g.Accepted > 0 && q.cfg.SignalEvery > 1 {
@@ -116,4 +119,25 @@ func (q *Queue) postMarker() {
 	sl.kind, sl.posted = KindNone, false
 	q.r.stats.Stranded += uint64(q.order.len())
 	q.broken(err)
+}
+
+// refuse completes n submitted slots that never reached the device.
+func (q *Queue) refuse(next func(uint32) uint32, first uint32, n int) {
+	err := q.end
+	if err == nil {
+		err = q.failed.get()
+	}
+	if err == nil {
+		err = errShut
+	}
+	for i := first; n > 0; n-- {
+		after := uint32(0)
+		if n > 1 {
+			after = next(i)
+		}
+		q.finish(i, Completion{}, err)
+		i = after
+	}
+	q.freeRetired()
+	q.checkIdle()
 }

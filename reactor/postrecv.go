@@ -61,3 +61,30 @@ func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
 	q.recvStack.Push(i)
 	return nil
 }
+
+// gatherRecvs puts the submitted receives, which there are, into the turn. Holder only.
+func (q *Queue) gatherRecvs() {
+	first, _, n := q.recvStack.TakeAll()
+	if q.released || q.sealed || q.qp == nil && q.srq == nil {
+		q.refuse(q.recvStack.Next, first, n)
+		return
+	}
+	t, base := q.tab, uint32(q.cfg.sends())
+	for i, k := first, 0; k < n; k++ {
+		w := &t.recvWR[i-base]
+		w.Next = 0
+		t.slots[i].posted = true
+		if q.rec != nil {
+			q.rec.posted(q.r, i, true)
+		}
+		if k < n-1 {
+			next := q.recvStack.Next(i)
+			w.Next = t.recvWRAddr(next - base)
+			i = next
+		}
+	}
+	q.recvs += n
+	q.r.turn.Recvs = append(q.r.turn.Recvs, verbs.RecvGroup{QP: q.qp, SRQ: q.srq, Head: t.recvWRAddr(first - base), Count: n})
+	q.r.recvOwners = append(q.r.recvOwners, q)
+	q.r.recvFirst = append(q.r.recvFirst, first)
+}

@@ -50,7 +50,7 @@ func (w *work) Drive(done <-chan struct{}, f *futures.Waiter) error {
 // Admit).
 func (r *Reactor) makeTurn(arm bool) bool {
 	r.inTurn = true
-	did := r.runTasks()
+	did := !r.tasks.Empty() && r.runTasks()
 	r.stats.Turns++
 	r.inTurn = true // also if a task has made a turn
 	did = r.turnOver(arm) || did
