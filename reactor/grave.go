@@ -44,7 +44,9 @@ func (q *Queue) Release(cause error) error {
 		}
 	}
 	q.gatherSends() // what was submitted since the last turn is refused
-	q.gatherRecvs()
+	if q.hasRecvs() {
+		q.gatherRecvs()
+	}
 	q.freeRetired()
 	q.checkIdle()
 	r.queues[q.id] = nil

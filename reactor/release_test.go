@@ -37,6 +37,25 @@ func TestReleaseEndsWhatWasNotPosted(t *testing.T) {
 	a.closeRest(t)
 }
 
+// Rule: a queue without receives of its own is released like any other.
+func TestReleaseOfAQueueThatReceivesNothing(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{RecvDepth: -1})
+	defer b.close(t)
+	box := make(tally, 1)
+	_, sge := a.bytes(0, 8)
+	addr, key := b.remote(0)
+	a.do(t, func() {
+		_, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Sink: box}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
+		check(t, err)
+		check(t, a.q.QP().Close())
+		check(t, a.q.Release(reactor.ErrQueueClosed))
+	})
+	if err := <-box; !errors.Is(err, reactor.ErrQueueClosed) {
+		t.Errorf("a request of a released queue ended with %v, want ErrQueueClosed", err)
+	}
+	a.closeRest(t)
+}
+
 // tally keeps how requests ended.
 type tally chan error
 
