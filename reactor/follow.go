@@ -20,8 +20,8 @@ import (
 const StockMost = 32
 
 // Turn stands for the turn in which a sink is called. It is for that goroutine, and good
-// until the results of the turn are delivered. After that, and its zero value, it holds
-// no queue (Holds), which is no mistake: who is told so submits as anybody does. (So is
+// until the results of the turn are delivered. After that, and its zero value, it is no turn
+// of any queue (Queue.Calling), which is no mistake: who is told so submits as anybody does. (So is
 // who has had results delivered in between, by Release.)
 type Turn struct {
 	r *Reactor
@@ -50,24 +50,24 @@ type Stock interface {
 	GiveBack()
 }
 
-// Holds tells whether t is a turn of q's reactor, in which sinks are being called.
-func (t Turn) Holds(q *Queue) bool {
+// Calling reports whether t is a turn of q's reactor in which sinks are being called.
+func (q *Queue) Calling(t Turn) bool {
 	return t.r != nil && t.r == q.r && t.n == t.r.here.number.Load()
 }
 
-// Keep has s give back what it has at the end of the turn. There is one at a time: the
-// one before is told at once. Of a turn that holds a queue.
-func (t Turn) Keep(s Stock) {
-	h := &t.r.here
+// KeepStock has s give back what it has at the end of the turn. There is one at a time: the
+// one before is told at once. In a turn in which sinks are called.
+func (r *Reactor) KeepStock(s Stock) {
+	h := &r.here
 	if h.other != nil && h.other != s {
 		h.other.GiveBack()
 	}
 	h.other = s
 }
 
-// GiveBack gives back what is in stock: for a sink that goes on to submit as anybody
-// does. Of a turn that holds a queue.
-func (t Turn) GiveBack() { t.r.here.giveBack() }
+// GiveBackStock gives back what is in stock: for a sink that goes on to submit as anybody
+// does. In a turn in which sinks are called.
+func (r *Reactor) GiveBackStock() { r.here.giveBack() }
 
 // open begins to call sinks.
 func (h *here) open(r *Reactor) { h.turn = Turn{r, h.number.Add(1)} }
@@ -118,7 +118,7 @@ func (h *here) giveSlots() {
 	h.q = nil
 }
 
-// Follow is Transfer, as Try says, for a sink that is called in t, which holds q. It must
+// Follow is Transfer, as Try says, for a sink that is called in t, a turn of q. It must
 // have a sink itself.
 func (q *Queue) Follow(t Turn, tr *Transfer) error {
 	if tr.Sink == nil {

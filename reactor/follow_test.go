@@ -26,9 +26,9 @@ func (e *end) followed(peer *end, tag uint64, sink reactor.Sink) *reactor.Transf
 // stocked counts what was taken in turns and given back.
 type stocked struct{ taken, back, out int }
 
-func (s *stocked) take(t reactor.Turn) {
+func (s *stocked) take(r *reactor.Reactor) {
 	s.taken, s.out = s.taken+1, s.out+1
-	t.Keep(s)
+	r.KeepStock(s)
 }
 
 func (s *stocked) GiveBack() { s.back, s.out = s.back+s.out, 0 }
@@ -58,10 +58,10 @@ func (f *follower) start(k int, t reactor.Turn, follow bool) bool {
 	tr := e.followed(f.peer, f.started[k], sink)
 	var err error
 	if follow {
-		if !t.Holds(e.q) {
+		if !e.q.Calling(t) {
 			f.t.Fatal("a sink's turn does not hold the queue that it is called for")
 		}
-		f.stocks[f.rnd.IntN(2)].take(t)
+		f.stocks[f.rnd.IntN(2)].take(e.r)
 		f.follows++
 		err = e.q.Follow(t, tr)
 	} else {
@@ -113,7 +113,7 @@ func TestWhatSinksStartKeepsItsOrder(t *testing.T) {
 				}
 			}
 			a.r.Step()
-			if f.stale.Holds(a.q) || f.stale.Holds(more.q) {
+			if a.q.Calling(f.stale) || more.q.Calling(f.stale) {
 				t.Fatal("a turn holds a queue after its sinks were called")
 			}
 			if f.stocks[0].out+f.stocks[1].out != 0 {
@@ -143,14 +143,14 @@ func TestATurnIsForItsSinksOnly(t *testing.T) {
 	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{})
 	defer b.close(t)
 	defer a.close(t)
-	if (reactor.Turn{}).Holds(a.q) {
+	if a.q.Calling((reactor.Turn{})) {
 		t.Error("no turn holds a queue")
 	}
 	called := false
 	check(t, second(a.q.Transfer(bounded(t), a.followed(b, 0, turned(func(in reactor.Turn, _ reactor.Completion, err error) {
 		called = true
 		check(t, err)
-		if in.Holds(b.q) {
+		if b.q.Calling(in) {
 			t.Error("a turn holds a queue of another reactor")
 		}
 		if err := a.q.Follow(in, a.followed(b, 0, nil)); !errors.Is(err, reactor.ErrRequest) {
@@ -256,12 +256,12 @@ func TestASinkReleasesWhatItStarted(t *testing.T) {
 	check(t, second(a.q.Transfer(bounded(t), a.followed(b, 0, turned(func(in reactor.Turn, _ reactor.Completion, err error) {
 		check(t, err)
 		for range 3 {
-			stock.take(in)
+			stock.take(a.r)
 			check(t, a.q.Follow(in, a.followed(b, 0, refused)))
 		}
 		check(t, a.q.QP().Close())
 		check(t, a.q.Release(errOver))
-		if in.Holds(a.q) {
+		if a.q.Calling(in) {
 			t.Error("the turn holds a queue after results were delivered in it")
 		}
 	})), reactor.Try)))

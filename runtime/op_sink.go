@@ -14,11 +14,11 @@ type Turn = reactor.Turn
 // Room that is taken for what a sink may start next is given back when all sinks of the
 // turn were called; until then others may find the send queue full.
 func (c *Conn) StartFromSink(t Turn, op *Op, sink Sink, tag uint64) error {
-	if !t.Holds(c.q) {
+	if !c.q.Calling(t) {
 		return c.TryStartTo(op, sink, tag)
 	}
 	if !op.plain(c) || sink == nil {
-		t.GiveBack() // it may be the room that this one needs
+		c.sh.r.GiveBackStock() // it may be the room that this one needs
 		return c.TryStartTo(op, sink, tag)
 	}
 	local := &op.one[0]
@@ -37,7 +37,7 @@ func (c *Conn) StartFromSink(t Turn, op *Op, sink Sink, tag uint64) error {
 		}
 		if s := &c.sh.loans; s.n > 0 && s.of == l && s.gen == local.gen {
 			s.n--
-		} else if !s.more(t, l, local.gen) {
+		} else if !s.more(c.sh.r, l, local.gen) {
 			return ErrReleased
 		}
 		tr.Lease = l
@@ -67,7 +67,7 @@ type loans struct {
 }
 
 // more begins some, of which one is the caller's: false if l may begin none any more.
-func (s *loans) more(t Turn, l *lease, gen uint64) bool {
+func (s *loans) more(r *reactor.Reactor, l *lease, gen uint64) bool {
 	if s.of != l || s.gen != gen {
 		s.GiveBack()
 		s.of, s.gen, s.ask = l, gen, 1
@@ -76,7 +76,7 @@ func (s *loans) more(t Turn, l *lease, gen uint64) bool {
 		return false
 	}
 	s.n, s.ask = s.ask-1, min(2*s.ask, reactor.StockMost)
-	t.Keep(s)
+	r.KeepStock(s)
 	return true
 }
 

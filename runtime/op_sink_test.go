@@ -136,7 +136,7 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 		expect("an atomic", a.StartFromSink(in, &add, mail, 1), nil)
 		expect("past the end", a.StartFromSink(in, &long, mail, 2), ErrRemoteRange)
 		expect("without a sink", a.StartFromSink(in, &other, nil, 2), reactor.ErrRequest)
-		if in.Holds(b.q) {
+		if b.q.Calling(in) {
 			t.Error("a turn holds a queue of another runtime")
 		}
 	})
@@ -218,8 +218,8 @@ func TestAnOldTurnStartsAsAnybody(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := <-inside // sinks are being called
-	if old.Holds(a.q) || !now.Holds(a.q) {
-		t.Errorf("the old turn holds the queue: %v, the new one: %v", old.Holds(a.q), now.Holds(a.q))
+	if a.q.Calling(old) || !a.q.Calling(now) {
+		t.Errorf("the old turn holds the queue: %v, the new one: %v", a.q.Calling(old), a.q.Calling(now))
 	}
 	if err := a.StartFromSink(old, &op, mail, 7); err != nil {
 		t.Error(err)

@@ -29,7 +29,7 @@ func TestASinkOfPiecesIsCalledInATurn(t *testing.T) {
 	r := newRudeRig(t, Config{})
 	told := make(chan bool, 1)
 	m := &multi{sink: rudeSink(func(turn Turn) {
-		told <- turn.Holds(r.a.q)
+		told <- r.a.q.Calling(turn)
 		panic(errRude)
 	})}
 	m.left.Store(1) // the pieces have completed
