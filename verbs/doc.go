@@ -1,5 +1,5 @@
 // Package verbs is the vocabulary of RDMA and the contract between a reactor
-// and a provider. It has no behaviour of its own and no cgo.
+// and a provider. It has no behaviour of its own but to make [Memory], and no cgo.
 //
 // # What is here
 //
@@ -8,8 +8,8 @@
 //     and <rdma/rdma_cma.h>;
 //   - the fixed-layout records a device reads and writes: [SGE], [SendWR],
 //     [RecvWR], [WC]. On 64-bit they are byte for byte ibv_sge, ibv_send_wr,
-//     ibv_recv_wr and ibv_wc, hold no Go pointers, and live in off-heap arenas
-//     (internal/mem), so that a provider posts them without translating;
+//     ibv_recv_wr and ibv_wc, hold no Go pointers, and live in off-heap memory
+//     ([Memory]), so that a provider posts them without translating;
 //   - the contract: [Provider], [Context] and the objects below it;
 //   - the errors: sentinels, [OpError] for a call that failed, [WCError] for an
 //     operation that completed without success.

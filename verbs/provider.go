@@ -102,7 +102,7 @@ type PD interface {
 	Object
 	Context() Context
 	// RegMR registers length bytes at addr, which must be off-heap memory
-	// known to internal/mem. Peers name it by addresses from iova on. The
+	// of this module's: a Memory, or what the runtime has. Peers name it by addresses from iova on. The
 	// memory must stay mapped until Close. With AccessOnDemand it is not locked
 	// (DeviceAttr.ODP says whether the device can; ErrNotSupported otherwise).
 	// Implements: ibv_reg_mr_iova2.

@@ -12,8 +12,8 @@ type SGE struct {
 }
 
 // SendWR is one work request for a send queue, laid out as struct ibv_send_wr
-// on 64-bit. It lives in an off-heap arena; Next and SGList are addresses in
-// that arena. It belongs to the caller; a provider reads it while the turn
+// on 64-bit. It lives in off-heap memory ([Memory]); Next and SGList are
+// addresses there. It belongs to the caller; a provider reads it while the turn
 // that posts it runs, and not after.
 //
 // The union `wr` is spelled by words: RemoteAddr, W1, W2, W3. Use the setters.

@@ -29,7 +29,7 @@ var rooms = []room{
 	{path: "reactor", uses: []string{"internal", "verbs", "futures"}, tests: []string{"verbs/soft", "verbs/ibv"}},
 	{path: "runtime", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor"}, tests: []string{"verbs/verbstest"}},
 	{path: "runtime/internal/outage", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime"}},
-	{path: "examples", uses: []string{"verbs", "futures", "reactor", "runtime"}, tests: []string{"internal"}},
+	{path: "examples", uses: []string{"verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime"}, tests: []string{"internal"}},
 	{path: "benchmarks", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime"}},
 	{path: "scripts"},
 	{path: "docs", uses: []string{"verbs", "futures", "reactor", "runtime"}},
