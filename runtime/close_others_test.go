@@ -211,6 +211,7 @@ func TestCallsDuringCloseAnswerErrClosed(t *testing.T) {
 		"ListenPacket":  func() error { _, err := rt.ListenPacket(":0", Options{}); return err },
 		"NewSharedRecv": func() error { _, err := rt.NewSharedRecv(1, 1); return err },
 		"Prepare":       func() error { _, err := rt.Prepare(PlainOptions{}); return err },
+		"PrepareDial":   func() error { _, err := rt.PrepareDial(ctx, first.at("1"), Options{}); return err },
 		"NewRegion":     func() error { _, err := rt.NewRegion(8, allAccess); return err },
 		"Alloc":         func() error { _, err := rt.Alloc(8); return err },
 	} {

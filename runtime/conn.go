@@ -90,6 +90,8 @@ type Conn struct {
 	timer    *reactor.Timer
 	admitted bool
 	met      bool   // peer is known
+	hold     bool   // the handshake waits for its owner (Pending); immutable
+	answers  bool   // the peer has asked
 	private  []byte // the peer's
 	// oneWR is what one work request of a transfer carries, in bytes. Immutable.
 	oneWR     int

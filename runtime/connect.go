@@ -47,6 +47,11 @@ func (rt *Runtime) Dial(ctx context.Context, addr string) (*Conn, error) {
 
 // DialOptions is Dial with options; what they leave open is the runtime's.
 func (rt *Runtime) DialOptions(ctx context.Context, addr string, o Options) (*Conn, error) {
+	return rt.dialWait(ctx, addr, o, false)
+}
+
+// dialWait is DialOptions, or until the handshake could begin (Pending).
+func (rt *Runtime) dialWait(ctx context.Context, addr string, o Options, hold bool) (*Conn, error) {
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
 		return nil, err
@@ -54,7 +59,7 @@ func (rt *Runtime) DialOptions(ctx context.Context, addr string, o Options) (*Co
 	if err := ctx.Err(); err != nil { // an answer may come sooner than anybody looks
 		return nil, fmt.Errorf("connecting to %s: %w", addr, err)
 	}
-	attempt, f, err := rt.dialing(ctx, addr, o)
+	attempt, f, err := rt.dialing(ctx, addr, o, hold)
 	if err != nil {
 		return nil, err
 	}
@@ -73,12 +78,12 @@ func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (f fut
 	if ctx == nil {
 		return f, ErrNilContext
 	}
-	_, f, err = rt.dialing(ctx, addr, o)
+	_, f, err = rt.dialing(ctx, addr, o, false)
 	return f, err
 }
 
 // dialing starts an attempt. c is not the caller's before f says so.
-func (rt *Runtime) dialing(ctx context.Context, addr string, o Options) (c *Conn, f futures.Future[*Conn], err error) {
+func (rt *Runtime) dialing(ctx context.Context, addr string, o Options, hold bool) (c *Conn, f futures.Future[*Conn], err error) {
 	dst, err := rt.resolve(ctx, addr)
 	if err != nil {
 		return nil, f, err
@@ -92,6 +97,7 @@ func (rt *Runtime) dialing(ctx context.Context, addr string, o Options) (c *Conn
 	if c, err = rt.newConn(o); err != nil {
 		return nil, f, err
 	}
+	c.hold = hold
 	c.promise, f = rt.conns.New(nil)
 	c.sh.r.Defer(func() { c.dial(dst) })
 	return c, f, nil
@@ -208,6 +214,31 @@ func (c *Conn) setup() error {
 	return nil
 }
 
+// ready makes the queue pair, and begins the handshake unless the owner is to.
+func (c *Conn) ready() error {
+	if err := c.setup(); err != nil {
+		return err
+	}
+	if c.hold {
+		c.held()
+		return nil
+	}
+	return c.shake()
+}
+
+// shake says our half of the handshake: the request, or the answer to one.
+func (c *Conn) shake() error {
+	id := c.id.(verbs.CMID)
+	if !c.answers {
+		return id.Connect(c.param())
+	}
+	err := id.Accept(c.param())
+	if errors.Is(err, syscall.EINVAL) { // the request is none any more, because its peer has given up
+		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return err
+}
+
 // param is our half of what is agreed on.
 func (c *Conn) param() *verbs.ConnParam {
 	return &verbs.ConnParam{
@@ -241,9 +272,7 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 		}
 		err = ev.ID.ResolveRoute(c.rt.cfg.ConnectTimeout)
 	case verbs.CMRouteResolved:
-		if err = c.setup(); err == nil {
-			err = ev.ID.Connect(c.param())
-		}
+		err = c.ready()
 	case verbs.CMEstablished:
 		if c.state == connConnecting {
 			c.established(ev)

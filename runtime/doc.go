@@ -22,7 +22,9 @@
 // A raw connection (Options.Raw) leaves receives to the caller: PostRecv, Send
 // without a header and without credits. Its peer need not be a runtime: any program
 // of librdmacm's will do, and with Runtime.Prepare, which needs no connection
-// manager, any of libibverbs'.
+// manager, any of libibverbs'. Receives that must be there before the peer can send are
+// posted to what is not connected yet: a Prepared, or with a connection manager a Pending,
+// of Runtime.PrepareDial or Listener.PrepareAccept.
 //
 // # Starting operations
 //

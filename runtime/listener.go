@@ -30,8 +30,9 @@ const listenerClosed = "the listener is closed"
 // and when there is nothing else the newcomer is refused. So a peer that asks and then
 // says nothing keeps no other address out. See backlog for the limits.
 //
-// A raw listener begins a handshake only when somebody accepts, who can then post
-// receives: until then requests wait, and their peers too.
+// A raw listener begins a handshake only when somebody accepts: until then requests wait,
+// and their peers too. Receives that must be there before the peer can send are posted
+// between PrepareAccept and Pending.Connect.
 type Listener struct {
 	rt   *Runtime
 	sh   *shard
@@ -41,8 +42,8 @@ type Listener struct {
 	// The holder's.
 	id       verbs.CMID
 	backlog  backlog
-	seats    []seat         // of Accept, oldest first
-	pruned   int            // seats left by the last look at them (served)
+	seats    seats          // of Accept
+	early    seats          // of PrepareAccept
 	timer    *reactor.Timer // asks the backlog again
 	why      error          // it takes no more requests; nil while it does
 	gone     chan struct{}
@@ -124,13 +125,15 @@ func (l *Listener) Addr() netip.AddrPort { return l.addr }
 //
 // Errors: ErrClosed after Close; verbs.ErrDeviceRemoved; the context's; what keeps a connection from
 // being prepared here (memory, the configuration, no room in the reactor).
-func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
+func (l *Listener) Accept(ctx context.Context) (*Conn, error) { return l.wait(ctx, &l.seats) }
+
+func (l *Listener) wait(ctx context.Context, line *seats) (*Conn, error) {
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		f, err := l.AcceptAsync()
+		f, err := l.sit(line)
 		if err != nil {
 			return nil, err
 		}
@@ -153,7 +156,9 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 // over. The connection of a future that is discarded is given to the next who asks.
 //
 // Errors: ErrClosed after Runtime.Close; verbs.ErrDeviceRemoved.
-func (l *Listener) AcceptAsync() (f futures.Future[*Conn], err error) {
+func (l *Listener) AcceptAsync() (futures.Future[*Conn], error) { return l.sit(&l.seats) }
+
+func (l *Listener) sit(line *seats) (f futures.Future[*Conn], err error) {
 	if err := l.rt.enter(); err != nil {
 		return f, err
 	}
@@ -167,10 +172,38 @@ func (l *Listener) AcceptAsync() (f futures.Future[*Conn], err error) {
 			promise.Settle(nil, l.why)
 			return
 		}
-		l.seats = served(append(l.seats, seat{promise}), 0, &l.pruned)
+		line.all = append(line.all, seat{promise})
+		line.served(0)
 		l.match()
 	})
 	return f, nil
+}
+
+// seats are those who wait for a connection, oldest first. The holder's.
+type seats struct {
+	all    []seat
+	pruned int // left by the last look at them (served)
+}
+
+// served takes the first n, which were served, and some of those given up.
+func (s *seats) served(n int) { s.all = served(s.all, n, &s.pruned) }
+
+// wanted is how many wait.
+func (s *seats) wanted() int {
+	s.all = wanted(s.all)
+	return len(s.all)
+}
+
+// next takes the first that is wanted; false if there is none.
+func (s *seats) next() (first seat, ok bool) {
+	for len(s.all) > 0 {
+		first = s.all[0]
+		if s.served(1); first.wanted() {
+			return first, true
+		}
+		first.giveUp()
+	}
+	return seat{}, false
 }
 
 // seat is the promise of one Accept.
@@ -239,25 +272,20 @@ func (l *Listener) room() int {
 	if !l.opts.Raw {
 		return l.opts.Backlog
 	}
-	l.seats = wanted(l.seats)
-	return len(l.seats) - l.backlog.begun - len(l.backlog.ready)
+	return max(l.seats.wanted()-len(l.backlog.ready), 0) + l.early.wanted() - l.backlog.begun
 }
 
 // match gives established connections to those who accept, and begins what can begin
 // now.
 func (l *Listener) match() {
-	for len(l.seats) > 0 {
-		r := l.first()
-		if r == nil {
+	for r := l.first(); r != nil; r = l.first() {
+		s, ok := l.seats.next()
+		if !ok {
 			break
 		}
-		if s := l.popSeat(); s.wanted() {
-			l.backlog.remove(&r.entry)
-			r.given.Store(true)
-			s.Settle(r.conn, nil) // given up only just now: giveBack
-		} else {
-			s.giveUp()
-		}
+		l.backlog.remove(&r.entry)
+		r.given.Store(true)
+		s.Settle(r.conn, nil) // given up only just now: giveBack
 	}
 	l.pump()
 }
@@ -272,21 +300,17 @@ func (l *Listener) first() *request {
 	return nil
 }
 
-func (l *Listener) popSeat() seat {
-	s := l.seats[0]
-	l.seats = served(l.seats, 1, &l.pruned)
-	return s
-}
-
 // failed tells the one who has waited longest that a connection failed for a reason on
 // this side; one that failed for the peer's is passed over.
 func (l *Listener) failed(err error) {
 	if theirs(err) {
 		return
 	}
-	for len(l.seats) > 0 {
-		if l.popSeat().Settle(nil, err) {
-			return
+	for _, line := range []*seats{&l.seats, &l.early} {
+		for s, ok := line.next(); ok; s, ok = line.next() {
+			if s.Settle(nil, err) {
+				return
+			}
 		}
 	}
 }
@@ -331,10 +355,10 @@ func (l *Listener) stop(cause error) {
 		l.backlog.leave(p)
 		p.req.end()
 	}
-	for _, s := range l.seats {
+	for _, s := range slices.Concat(l.seats.all, l.early.all) {
 		s.Settle(nil, cause)
 	}
-	l.seats = nil
+	l.seats.all, l.early.all = nil, nil
 	l.sh.closeID(l.id, func(err error) {
 		l.closeErr = err
 		l.forget()

@@ -21,7 +21,6 @@ func (r *nthPaced) plainly() {
 	if r.note("preparing the third", err) {
 		third.c.end(false)
 		defer func() {
-			third.f.Discard()
 			if r.gone("closing the third", third.c.closed) {
 				r.note("closing the third", third.c.closeErr)
 			}

@@ -10,8 +10,8 @@ import (
 
 // Options describe connections. The zero value works.
 type Options struct {
-	// Raw leaves receives to the caller; see the package comment. The peer need not
-	// be a runtime then: any program of librdmacm's will do.
+	// Raw leaves receives to the caller; see the package comment, and Pending for those that
+	// must be there first. The peer need not be a runtime then: any program of librdmacm's will do.
 	Raw bool
 	// Bare has PrivateData of a raw connection go as it is, without the hello that
 	// runtimes put in front of it, and the peer's come as it is: for peers that are

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync/atomic"
 
-	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
@@ -29,7 +27,8 @@ type PlainOptions struct {
 	Type verbs.QPType
 }
 
-// Prepared is a raw connection that its owner connects: a queue pair that can have
+// Prepared is a raw connection that its owner connects (Pending is one with a connection
+// manager): a queue pair that can have
 // receives posted, and a line that says where it is, to be carried to the peer by
 // whatever means there are, and the peer's line back. Nothing of it needs rdma_cm,
 // and the peer may be any program that can do the same, ibv_rc_pingpong for one.
@@ -52,16 +51,9 @@ type PlainOptions struct {
 // in your own words: a last message, or the end of the TCP connection that carried
 // the lines. Everything else is as with any connection.
 type Prepared struct {
-	c    *Conn
+	unconnected
 	own  bootstrap.Dest
 	path bootstrap.Path
-	f    futures.Future[*Conn]
-	// used is set by whoever connects or closes first, before he does so; who finds
-	// it set does nothing. It publishes nothing.
-	used atomic.Bool
-	// given is set by Connect when p has become the Conn, which is the caller's
-	// then; read by Close. It publishes nothing.
-	given atomic.Bool
 }
 
 // Prepare makes a raw connection that is connected to nobody. It blocks on a
@@ -97,10 +89,8 @@ func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Prepared{c: c}
-	c.promise, p.f = rt.conns.New(nil)
+	p := &Prepared{unconnected: unconnected{c: c}}
 	if derr := c.sh.r.Do(context.Background(), func() { err = c.prepare(p, id) }); derr != nil || err != nil {
-		p.f.Discard()
 		c.Abort()
 		return nil, errors.Join(derr, rt.blame(err))
 	}
@@ -131,13 +121,6 @@ func (c *Conn) prepare(p *Prepared, id *plainID) error {
 // posted for what it may send first.
 func (p *Prepared) Local() bootstrap.Dest { return p.own }
 
-// PostRecv is Conn.PostRecv for what the peer may send first: what was posted before
-// Connect is at the device when that connects. It matters on UC, where a message that
-// finds no receive is lost; on RC it is sent again until there is one.
-//
-// Implements: ibv_post_recv.
-func (p *Prepared) PostRecv(locals ...Slice) (Future, error) { return p.c.PostRecv(locals...) }
-
 // Connect joins the queue pair to the peer's, and p becomes the Conn. That nobody
 // is there shows in the first operation that wants an answer. Whatever fails, p is
 // closed. It may be called once. It waits, at most until ctx ends, for the system to
@@ -153,7 +136,7 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 		return nil, ErrNilContext
 	}
 	if p.used.Swap(true) {
-		return nil, fmt.Errorf("%w: it was connected or closed before", ErrClosed)
+		return nil, errUsed
 	}
 	c := p.c
 	err := c.rt.reach(ctx, p.path, peer)
@@ -165,9 +148,8 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 	}
 	if err == nil {
 		p.given.Store(true)
-		return p.f.Await(ctx) // it is there
+		return c, nil
 	}
-	p.f.Discard()
 	c.Abort()
 	return nil, fmt.Errorf("connecting to %v: %w", peer, unreachable(c.rt.blame(err)))
 }
@@ -225,7 +207,6 @@ func (p *Prepared) over(ctx context.Context, nc net.Conn, talk func(context.Cont
 	if conn != nil {
 		conn.Abort()
 	} else if !p.used.Swap(true) {
-		p.f.Discard()
 		p.c.Abort()
 	}
 	return nil, err
@@ -251,20 +232,4 @@ func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (
 		return nil, err
 	}
 	return p.Dial(ctx, nc)
-}
-
-// Close gives a connection that was never connected back; of one that was, it does
-// nothing. It is idempotent, and waits as Conn.Close does, also after a Connect that
-// failed; one that is under way fails.
-func (p *Prepared) Close(ctx context.Context) error {
-	if ctx == nil {
-		return ErrNilContext
-	}
-	if p.given.Load() {
-		return nil
-	}
-	if !p.used.Swap(true) {
-		p.f.Discard()
-	}
-	return p.c.Close(ctx)
 }

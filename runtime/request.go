@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -34,6 +33,7 @@ type request struct {
 	// private is what the peer sent. Immutable.
 	private []byte
 	conn    *Conn // from when it was prepared
+	early   seat  // of PrepareAccept, for which it was prepared; zero for none
 	worth   bool  // it is to be accepted though the connection may have ended
 	// given says that somebody has accepted the connection. Set by match and cleared by
 	// giveBack, which hold the listener's turn; read by the connection, which then reports no
@@ -108,6 +108,7 @@ func (r *request) prepared(c *Conn, err error) {
 		}
 	default:
 		c.from, r.conn = r, c
+		r.early, c.hold = l.early.next()
 		c.sh.r.Defer(func() {
 			c.accept(r)
 			l.sh.r.Defer(r.made)
@@ -132,7 +133,7 @@ func (r *request) made() {
 // accept answers a request, on the turn of the connection's reactor.
 func (c *Conn) accept(r *request) {
 	err := c.own(r.id)
-	c.remote = r.id.PeerAddr()
+	c.remote, c.answers = r.id.PeerAddr(), true
 	if !c.begin() {
 		return
 	}
@@ -143,13 +144,7 @@ func (c *Conn) accept(r *request) {
 		err = c.meet(r.private)
 	}
 	if err == nil {
-		err = c.setup()
-	}
-	if err == nil {
-		// EINVAL: the request is none any more, because its peer has given up.
-		if err = r.id.Accept(c.param()); errors.Is(err, syscall.EINVAL) {
-			err = fmt.Errorf("%w: %w", ErrUnreachable, err)
-		}
+		err = c.ready()
 	}
 	if err != nil {
 		_ = r.id.Reject(proto.EncodeReject(proto.RejectResources, err.Error())) // if that fails, the peer times out
@@ -183,7 +178,11 @@ func (r *request) settled(err error) {
 		return
 	}
 	l.backlog.remove(&r.entry)
-	l.failed(err)
+	if r.early != (seat{}) {
+		l.passOver(r.early, err)
+	} else {
+		l.failed(err)
+	}
 	l.pump()
 }
 

@@ -288,7 +288,7 @@ func TestDiscardedSeatsAreForgotten(t *testing.T) {
 		f.Discard()
 	}
 	var n int
-	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.seats) }); err != nil {
+	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.seats.all) }); err != nil {
 		t.Fatal(err)
 	}
 	if n > pruneFrom {

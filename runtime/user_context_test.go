@@ -307,6 +307,8 @@ func TestNilContextsAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	raw := listenRaw(t, r.a.rt)
+	pending := prepareDial(t, r.a.rt, raw)
 	calls := map[string]func() error{
 		"Dial":              func() error { _, err := r.a.rt.Dial(none, "127.0.0.2:9"); return err },
 		"DialAsync":         func() error { _, err := r.a.rt.DialAsync(none, "127.0.0.2:9", Options{}); return err },
@@ -315,6 +317,10 @@ func TestNilContextsAreRefused(t *testing.T) {
 		"Prepared.Dial":     func() error { _, err := prepared.Dial(none, nil); return err },
 		"Prepared.Accept":   func() error { _, err := prepared.Accept(none, nil); return err },
 		"Prepared.Close":    func() error { return prepared.Close(none) },
+		"PrepareDial":       func() error { _, err := r.a.rt.PrepareDial(none, "127.0.0.2:9", Options{}); return err },
+		"PrepareAccept":     func() error { _, err := raw.PrepareAccept(none); return err },
+		"Pending.Connect":   func() error { _, err := pending.Connect(none); return err },
+		"Pending.Close":     func() error { return pending.Close(none) },
 		"Conn.Close":        func() error { return r.a.Close(none) },
 		"Cancel":            func() error { return r.a.Cancel(none) },
 		"Runtime.Close":     func() error { return r.a.rt.Close(none) },

@@ -1,0 +1,345 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs/soft"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+func listenRaw(t testing.TB, rt *Runtime) *Listener {
+	t.Helper()
+	ln, err := rt.ListenOptions(":0", Options{Raw: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ln
+}
+
+func prepareDial(t testing.TB, rt *Runtime, ln *Listener) *Pending {
+	t.Helper()
+	p, err := rt.PrepareDial(testContext(t), ln.Addr().String(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(testContext(t)); err != nil {
+			t.Errorf("closing what is pending: %v", err)
+		}
+	})
+	return p
+}
+
+// connecting is Connect on a goroutine of its own.
+func connecting(t testing.TB, p *Pending) <-chan connectEnd {
+	end, ctx := make(chan connectEnd, 1), testContext(t)
+	go func() {
+		c, err := p.Connect(ctx)
+		end <- connectEnd{c, err}
+	}()
+	return end
+}
+
+type connectEnd struct {
+	c   *Conn
+	err error
+}
+
+// asking is a raw Dial on a goroutine of its own.
+func asking(ctx context.Context, rt *Runtime, ln *Listener) <-chan connectEnd {
+	end := make(chan connectEnd, 1)
+	go func() {
+		c, err := rt.DialOptions(ctx, ln.Addr().String(), Options{Raw: true})
+		end <- connectEnd{c, err}
+	}()
+	return end
+}
+
+// Rule: what was posted before either side began the handshake is received into.
+func TestPendingConnection(t *testing.T) {
+	onBeds(t, func(t *testing.T, b bed) {
+		server, client := b.open(t, Config{Reactors: 2}, 1), b.open(t, Config{}, 0)
+		ln := listenRaw(t, server)
+		var recvs [2]Future
+		var bufs [2]Buffer
+		post := func(i int, rt *Runtime, p *Pending) {
+			buf, err := rt.Alloc(100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { buf.Release() })
+			if recvs[i], err = p.PostRecv(buf.Slice()); err != nil {
+				t.Fatal(err)
+			}
+			bufs[i] = buf
+		}
+		pc := prepareDial(t, client, ln)
+		if pc.RemoteAddr() != ln.Addr() {
+			t.Errorf("to be connected to %v, want %v", pc.RemoteAddr(), ln.Addr())
+		}
+		post(0, client, pc)
+		dialed := connecting(t, pc)
+		ps, err := ln.PrepareAccept(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		post(1, server, ps)
+		ends := [2]*Conn{}
+		if ends[1], err = ps.Connect(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		d := <-dialed
+		if ends[0], err = d.c, d.err; err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range ends {
+			f, err := ends[1-i].SendBytes(testContext(t), []byte("at once"))
+			done(t, f, err)
+			if r := done(t, recvs[i], nil); string(bufs[i].Bytes()[:r.Bytes]) != "at once" {
+				t.Errorf("received %q", bufs[i].Bytes()[:r.Bytes])
+			}
+			if got := c.RemoteAddr().Addr(); got != ends[1-i].LocalAddr().Addr() {
+				t.Errorf("connected to %v, want %v", got, ends[1-i].LocalAddr())
+			}
+		}
+		if _, err := ps.Connect(testContext(t)); !errors.Is(err, ErrClosed) {
+			t.Errorf("connecting twice: %v, want ErrClosed", err)
+		}
+		if err := ps.Close(testContext(t)); err != nil || ends[1].Err() != nil {
+			t.Errorf("closing what was connected: %v, and the connection has ended with %v", err, ends[1].Err())
+		}
+	})
+}
+
+// Rule: a peer that sends as soon as it is connected finds the receive: no RNR NAK is
+// on the wire, whoever dials. Posted after Connect, there is one.
+func TestPendingReceivesAreThereBeforeThePeerSends(t *testing.T) {
+	notOnDevice(t, "it looks at the packets of the software RNIC")
+	for name, early := range map[string]bool{"posted before": true, "posted after": false} {
+		for side, weDial := range map[string]bool{"dialing": true, "accepting": false} {
+			t.Run(name+", "+side, func(t *testing.T) { sendsAtOnce(t, early, weDial) })
+		}
+	}
+}
+
+func sendsAtOnce(t *testing.T, early, weDial bool) {
+	fab := fabric.New(fabric.Config{})
+	p, err := soft.New(soft.Config{Fabric: fab, Devices: []soft.DeviceConfig{
+		{Name: "soft0", Addr: netip.MustParseAddr("127.0.0.1")}, {Name: "soft1", Addr: netip.MustParseAddr("127.0.0.2")},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var naks atomic.Int64
+	nak := make(chan struct{}, 1)
+	fab.SetTrace(func(ev fabric.Event) {
+		var h wire.Header
+		if _, err := wire.Parse(ev.Hdr, &h); err == nil && h.Opcode.Ext()&wire.ExtAETH != 0 && h.Syndrome.Kind() == wire.KindRNRNak {
+			naks.Add(1)
+			select {
+			case nak <- struct{}{}:
+			default:
+			}
+		}
+	}, false)
+	us, them := mainBed.open(t, Config{Provider: p}, 0), mainBed.open(t, Config{Provider: p}, 1)
+	ctx := testContext(t)
+	var from, buf Buffer
+	for rt, b := range map[*Runtime]*Buffer{them: &from, us: &buf} {
+		if *b, err = rt.Alloc(8); err != nil {
+			t.Fatal(err)
+		}
+		defer b.Release()
+	}
+	sent := make(chan error, 1)
+	sends := func(c *Conn, err error) { // what the peer does, at once
+		if err == nil {
+			var f Future
+			if f, err = c.Send(ctx, from.Slice()); err == nil {
+				_, err = f.Await(ctx)
+			}
+		}
+		sent <- err
+	}
+	var ours *Pending
+	if weDial {
+		ln := listenRaw(t, them)
+		go func() { sends(ln.Accept(ctx)) }()
+		ours = prepareDial(t, us, ln)
+	} else {
+		ln := listenRaw(t, us)
+		go func() { sends(them.DialOptions(ctx, ln.Addr().String(), Options{Raw: true})) }()
+		if ours, err = ln.PrepareAccept(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var recv Future
+	if early {
+		if recv, err = ours.PostRecv(buf.Slice()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := ours.Connect(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !early {
+		<-nak
+		if recv, err = c.PostRecv(buf.Slice()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := done(t, recv, nil); r.Bytes != 8 {
+		t.Errorf("received %d bytes", r.Bytes)
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+	if n := naks.Load(); (n == 0) != early {
+		t.Errorf("%d RNR NAKs with the receive posted before: %v", n, early)
+	}
+}
+
+// Rule: what is pending ends with Close, on either side; nobody waits for it, and what was
+// posted comes back.
+func TestPendingIsClosed(t *testing.T) {
+	onBeds(t, func(t *testing.T, b bed) {
+		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
+		ln := listenRaw(t, server)
+		ctx := testContext(t)
+		pc := prepareDial(t, client, ln)
+		recv, err := pc.PostRecv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := pc.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if _, err := recv.Await(ctx); !errors.Is(err, ErrConnClosed) {
+			t.Errorf("a receive of what was closed: %v, want ErrConnClosed", err)
+		}
+		if _, err := pc.Connect(ctx); !errors.Is(err, ErrClosed) {
+			t.Errorf("connecting what was closed: %v, want ErrClosed", err)
+		}
+		dialed := asking(ctx, client, ln)
+		ps, err := ln.PrepareAccept(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ps.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		d := <-dialed
+		if _, rejected := errors.AsType[*RejectError](d.err); !rejected {
+			t.Errorf("dialing who does not answer: %v, want a *RejectError", d.err)
+		}
+		// One that is pending when its runtime closes goes with it.
+		left := prepareDial(t, client, ln)
+		if err := client.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if _, err := left.Connect(ctx); err == nil {
+			t.Error("connecting after the runtime was closed was not refused")
+		}
+	})
+}
+
+// Rule: a request that was given out is its owner's: the listener may be closed, and others
+// are served meanwhile, by either kind of accepting.
+func TestPendingRequestIsItsOwners(t *testing.T) {
+	onBeds(t, func(t *testing.T, b bed) {
+		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
+		ln := listenRaw(t, server)
+		ctx := testContext(t)
+		first := asking(ctx, client, ln)
+		ps, err := ln.PrepareAccept(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second := asking(ctx, client, ln)
+		if _, err := ln.Accept(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if d := <-second; d.err != nil {
+			t.Fatal(d.err)
+		}
+		if err := ln.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ln.PrepareAccept(ctx); !errors.Is(err, ErrClosed) {
+			t.Errorf("after Close: %v, want ErrClosed", err)
+		}
+		s, err := ps.Connect(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := <-first
+		if d.err != nil {
+			t.Fatal(d.err)
+		}
+		say(t, d.c, s, "the listener has gone")
+	})
+}
+
+// Rule: a peer that has given up while its request was pending costs an error of Connect
+// and no more; who waits in vain for a request takes none with him.
+func TestPendingWhosePeerGaveUp(t *testing.T) {
+	onBeds(t, func(t *testing.T, b bed) {
+		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
+		ln := listenRaw(t, server)
+		ctx, giveUp := context.WithCancel(testContext(t))
+		dialed := asking(ctx, client, ln)
+		ps, err := ln.PrepareAccept(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		giveUp()
+		if d := <-dialed; !errors.Is(d.err, context.Canceled) {
+			t.Errorf("giving up: %v, want context.Canceled", d.err)
+		}
+		if b.name == mainBed.name && !onDevice { // the kernel tells of it with the answer, or later
+			<-ps.c.Done()
+		}
+		c, err := ps.Connect(testContext(t))
+		if err == nil {
+			<-c.Done() // the answer was faster
+		} else if !theirs(err) {
+			t.Errorf("answering who has given up: %v, want ErrUnreachable or a *RejectError", err)
+		}
+		if err := ps.Close(testContext(t)); err != nil {
+			t.Error(err)
+		}
+		if _, err := ln.PrepareAccept(endedContext()); !errors.Is(err, context.Canceled) {
+			t.Errorf("with a context that has ended: %v", err)
+		}
+		pc := prepareDial(t, client, ln)
+		again := connecting(t, pc)
+		if ps, err = ln.PrepareAccept(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ps.Connect(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		if d := <-again; d.err != nil {
+			t.Error(d.err)
+		}
+	})
+}
+
+// Rule: receives of a managed connection are its own.
+func TestPendingIsRaw(t *testing.T) {
+	rt := mustOpen(t, Config{Device: first.name})
+	ln, err := rt.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = ln.PrepareAccept(testContext(t))
+	mistake(t, "preparing at a managed listener", err, ErrMode)
+	_, err = rt.PrepareDial(testContext(t), first.at("1"), Options{SendDepth: -1})
+	mistake(t, "preparing", err, ErrConfig, "SendDepth")
+}
