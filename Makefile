@@ -14,9 +14,10 @@ STRESSTIME ?= 1m
 EVENTS ?= 10000000
 CHAOSROUNDS ?= 10000
 BENCH ?= .
+MUTANTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rxe test-device stress stress-rxe fuzz bench lint vet cover fmt clean
+.PHONY: help demo test test-rxe test-device stress stress-rxe fuzz mutants bench lint vet cover fmt clean
 
 help: ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +49,9 @@ stress-rxe: ## completion events on Soft-RoCE until EVENTS=10000000 have come (h
 
 fuzz: ## every fuzz target for FUZZTIME=10m, one for each processor at once
 	@sh scripts/fuzz.sh "$(FUZZTIME)"
+
+mutants: ## what the tests do not notice: 100 changes each of runtime, reactor and actor (MUTANTS='-n 5 ./reactor'; hours)
+	$(GO) run ./scripts/mutants $(MUTANTS)
 
 bench: ## the Go benchmarks, BENCH=pattern, into bench.txt
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./... | tee bench.txt
