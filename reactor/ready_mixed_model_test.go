@@ -4,10 +4,10 @@ package reactor
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/model"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -125,21 +125,21 @@ func (b *mixedBed) turn() {
 
 // take waits for the turn; ready is what else is waited for.
 func (b *mixedBed) take(ready func() bool) {
-	ring.Await(func() bool { return !b.held && ready() })
+	model.Block("await", func() bool { return !b.held && ready() })
 	b.held = true
 }
 
-func mixedWorld(w mixedWays, m mix) ring.World {
+func mixedWorld(w mixedWays, m mix) model.World {
 	b := &mixedBed{w: w, sink: m.sink}
 	r, qs := readyBed(1, 1)
 	b.r, b.q = r, qs[0]
 	q := b.q
-	var world ring.World
+	var world model.World
 	submitted := func(n int) {
 		for range n {
 			i := b.slots(1)
-			world.Actors = append(world.Actors, func() {
-				ring.Forget(0)
+			world.Act(fmt.Sprint("submitter", i), func() {
+				model.Forget(0)
 				w.submit(q, i)
 			})
 		}
@@ -147,19 +147,19 @@ func mixedWorld(w mixedWays, m mix) ring.World {
 	submitted(m.submitters)
 	for range m.receivers {
 		i := b.slots(1)
-		world.Actors = append(world.Actors, func() {
-			ring.Forget(0)
+		world.Act(fmt.Sprint("receiver", i), func() {
+			model.Forget(0)
 			q.recvStack.Push(i)
-			ring.Forget(pushed)
+			model.Forget(pushed)
 			q.submit(Quiet)
 		})
 	}
 	if m.lone != "" {
-		world.Actors = append(world.Actors, b.loneActor(m.lone))
+		world.Act("lone", b.loneActor(m.lone))
 	}
-	world.Actors = append(world.Actors, func() {
+	world.Act("holder", func() {
 		for {
-			ring.Forget(0)
+			model.Forget(0)
 			b.take(func() bool { return !r.ready.Empty() })
 			b.turn()
 			b.held = false
@@ -171,8 +171,8 @@ func mixedWorld(w mixedWays, m mix) ring.World {
 	q.sendStack, q.recvStack, q.order = ring.NewIndexStack(n), ring.NewIndexStack(n), newFIFO(n)
 	q.requests, q.cfg.receiving = requestsOf[verbs.QPTRC], true
 	q.tab = &table{slots: make([]slot, n), bytes: make([]uint32, n), sendWR: make([]verbs.SendWR, n), recvWR: make([]verbs.RecvWR, n)}
-	world.Shared = func(d *ring.Digest) {
-		r.ready.Digest(d, qs)
+	world.Shared = func(d *model.Digest) {
+		r.ready.Digest(d, listed(qs))
 		q.queued.Digest(d)
 		q.sendStack.Digest(d)
 		q.recvStack.Digest(d)
@@ -184,13 +184,13 @@ func mixedWorld(w mixedWays, m mix) ring.World {
 			}
 		}
 	}
-	world.Ghost = func(d *ring.Digest) {
+	world.Ghost = func(d *model.Digest) {
 		for _, n := range b.next {
 			d.Add(uint64(n))
 		}
 		d.Add(uint64(q.order.len()))
 	}
-	world.End = func() error {
+	world.End = func([]string) error {
 		if b.total != b.expect || b.held {
 			return fmt.Errorf("%d of %d requests are posted, and no queue is on the ready list", b.total, b.expect)
 		}
@@ -215,7 +215,7 @@ func (b *mixedBed) loneActor(does string) func() {
 	return func() {
 		for k, how := range does {
 			i := of[k]
-			ring.Forget(k)
+			model.Forget(k)
 			switch how {
 			case 'q':
 				b.w.submit(b.q, i)
@@ -254,7 +254,7 @@ func countOf(s string, what rune) (n int) {
 // the queue's sends and one of its receives. A turn that a goroutine takes for its own
 // request posts that, or a request before it. Receives left by PostRecvLater are posted with
 // the next send.
-func TestReadyModelOfAllWays(t *testing.T) {
+func TestModelReadyOfAllWays(t *testing.T) {
 	for _, c := range []struct {
 		mix
 		large bool
@@ -275,13 +275,9 @@ func TestReadyModelOfAllWays(t *testing.T) {
 		{mix{submitters: 1, lone: "lqw"}, true},
 		{mix{submitters: 1, lone: "qww", sink: "ff"}, true},
 	} {
-		if c.large && os.Getenv("VERBENA_MODEL") != "all" {
+		if c.large && !model.Large {
 			continue
 		}
-		states, err := ring.Explore(5_000_000, func() ring.World { return mixedWorld(rightMixed, c.mix) })
-		t.Logf("%+v: %d states", c.mix, states)
-		if err != nil {
-			t.Errorf("%+v: %v", c.mix, err)
-		}
+		model.Holds(t, fmt.Sprintf("%+v", c.mix), func() model.World { return mixedWorld(rightMixed, c.mix) })
 	}
 }

@@ -4,9 +4,10 @@ package reactor
 
 import (
 	"fmt"
-	"os"
+	"slices"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/model"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor/turn"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -22,7 +23,7 @@ type readyWays struct {
 var rightReady = readyWays{
 	submit: func(q *Queue, i uint32) {
 		q.sendStack.Push(i)
-		ring.Forget(pushed + int(q.id)<<10 + int(i)) // submit does not know what Push saw
+		model.Forget(pushed + int(q.id)<<10 + int(i)) // submit does not know what Push saw
 		q.submit(Quiet)
 	},
 	gather: func(r *Reactor) { r.gather(false) },
@@ -47,20 +48,28 @@ func readyBed(queues, slots int) (*Reactor, []*Queue) {
 	return r, qs
 }
 
-// readyWorld has submitters who submit one request to each queue in turn, some rounds
-// long, and the holder, who takes a turn whenever a queue is on the ready list.
-func readyWorld(w readyWays, queues, submitters, rounds int) ring.World {
-	r, qs := readyBed(queues, submitters*rounds)
-	next, total := make([]int, queues*submitters), 0 // round expected by queue and submitter
-	world := ring.World{
-		Shared: func(d *ring.Digest) {
-			r.ready.Digest(d, qs)
+func listed(qs []*Queue) (all []*readyQueue) {
+	for _, q := range qs {
+		all = append(all, (*readyQueue)(q))
+	}
+	return all
+}
+
+// readyWorld has submitters who submit one request to each of these queues in turn, and the
+// holder, who takes a turn whenever a queue is on the ready list.
+func readyWorld(w readyWays, submitters int, to ...int) model.World {
+	queues, each := slices.Max(to)+1, len(to)
+	r, qs := readyBed(queues, submitters*each)
+	next, total := make([]int, queues*submitters), 0 // least request expected by queue and submitter
+	world := model.World{
+		Shared: func(d *model.Digest) {
+			r.ready.Digest(d, listed(qs))
 			for _, q := range qs {
 				q.queued.Digest(d)
 				q.sendStack.Digest(d)
 			}
 		},
-		Ghost: func(d *ring.Digest) {
+		Ghost: func(d *model.Digest) {
 			for _, n := range next {
 				d.Add(uint64(n))
 			}
@@ -73,34 +82,33 @@ func readyWorld(w readyWays, queues, submitters, rounds int) ring.World {
 		},
 	}
 	for s := range submitters {
-		world.Actors = append(world.Actors, func() {
-			for k := range rounds {
-				for n, q := range qs {
-					ring.Forget(k*queues + n)
-					w.submit(q, uint32(s*rounds+k))
-				}
+		world.Act(fmt.Sprint("submitter", s), func() {
+			for k, n := range to {
+				model.Forget(k)
+				w.submit(qs[n], uint32(s*each+k))
 			}
 		})
 	}
-	world.Actors = append(world.Actors, func() {
-		for total < queues*submitters*rounds {
-			ring.Forget(total)
-			ring.Await(func() bool { return !r.ready.Empty() })
+	world.Act("holder", func() {
+		for total < submitters*each {
+			model.Forget(total)
+			model.Block("await", func() bool { return !r.ready.Empty() })
 			w.gather(r)
 			r.turn.Sends, r.sendOwners = nil, nil
 			for n, q := range qs {
 				for ; q.order.len() > 0; total++ {
 					i := int(q.order.pop())
-					if s := i / rounds; i%rounds != next[n*submitters+s] {
-						panic(fmt.Sprintf("queue %d posts request %d of submitter %d, want %d", n, i%rounds, s, next[n*submitters+s]))
+					last := &next[n*submitters+i/each]
+					if want := *last + slices.Index(to[*last:], n); i%each != want {
+						panic(fmt.Sprintf("queue %d posts request %d of submitter %d, want %d", n, i%each, i/each, want))
 					}
-					next[n*submitters+i/rounds]++
+					*last = i%each + 1
 				}
 			}
 		}
 	})
-	world.End = func() error {
-		if want := queues * submitters * rounds; total != want {
+	world.End = func([]string) error {
+		if want := submitters * each; total != want {
 			return fmt.Errorf("%d of %d requests are posted, and no queue is on the ready list", total, want)
 		}
 		return nil
@@ -111,45 +119,42 @@ func readyWorld(w readyWays, queues, submitters, rounds int) ring.World {
 // Rule: a queue with something on its stack is on the ready list, or whoever put it there
 // is about to list it, or the holder about to take it: everything submitted is posted
 // without anybody submitting more, once, in the order of each submitter and queue.
-func TestReadyModelEveryInterleaving(t *testing.T) {
+func TestModelReady(t *testing.T) {
 	for _, c := range []struct {
-		queues, submitters, rounds int
-		large                      bool
-	}{{1, 2, 1, false}, {1, 1, 3, false}, {2, 1, 1, false}, {1, 2, 2, true}, {2, 1, 2, true}} {
-		if c.large && os.Getenv("VERBENA_MODEL") != "all" {
+		submitters int
+		to         []int
+		large      bool
+	}{{2, []int{0}, false}, {1, []int{0, 0, 0}, false}, {1, []int{0, 1}, false}, {2, []int{0, 0}, true}, {1, []int{0, 1, 0, 1}, true}} {
+		if c.large && !model.Large {
 			continue
 		}
-		states, err := ring.Explore(5_000_000, func() ring.World { return readyWorld(rightReady, c.queues, c.submitters, c.rounds) })
-		t.Logf("%+v: %d states", c, states)
-		if err != nil {
-			t.Errorf("%+v: %v", c, err)
-		}
+		model.Holds(t, fmt.Sprintf("%+v", c), func() model.World { return readyWorld(rightReady, c.submitters, c.to...) })
 	}
 }
 
 // The model finds what each step defends against.
-func TestReadyModelFindsMistakes(t *testing.T) {
-	gather := func(each func(*Queue) *Queue) func(*Reactor) {
+func TestModelReadyFindsMistakes(t *testing.T) {
+	gather := func(each func(*Queue) *readyQueue) func(*Reactor) {
 		return func(r *Reactor) {
 			for q := r.ready.TakeAll(); q != nil; {
-				q = each(q)
+				q = each((*Queue)(q))
 			}
 		}
 	}
 	for name, w := range map[string]readyWays{
-		"the queue is left after its stack is taken": {gather: gather(func(q *Queue) *Queue {
+		"the queue is left after its stack is taken": {gather: gather(func(q *Queue) *readyQueue {
 			next := q.hook.Unlink()
 			q.gatherSends()
 			q.queued.Leave()
 			return next
 		})},
-		"the queue is left before its link is read": {gather: gather(func(q *Queue) *Queue {
+		"the queue is left before its link is read": {gather: gather(func(q *Queue) *readyQueue {
 			q.queued.Leave()
 			next := q.hook.Unlink()
 			q.gatherSends()
 			return next
 		})},
-		"the queue is never left": {gather: gather(func(q *Queue) *Queue {
+		"the queue is never left": {gather: gather(func(q *Queue) *readyQueue {
 			next := q.hook.Unlink()
 			q.gatherSends()
 			return next
@@ -161,7 +166,7 @@ func TestReadyModelFindsMistakes(t *testing.T) {
 		"a listed queue is listed again": {submit: func(q *Queue, i uint32) {
 			q.sendStack.Push(i)
 			q.queued.Enter()
-			q.r.ready.Push(q)
+			q.r.ready.Push((*readyQueue)(q))
 		}},
 	} {
 		if w.submit == nil {
@@ -170,11 +175,6 @@ func TestReadyModelFindsMistakes(t *testing.T) {
 		if w.gather == nil {
 			w.gather = rightReady.gather
 		}
-		states, err := ring.Explore(1_000_000, func() ring.World { return readyWorld(w, 2, 1, 2) })
-		if err == nil {
-			t.Errorf("%s: not found in %d states", name, states)
-		} else {
-			t.Logf("%s: %v", name, err)
-		}
+		model.Breaks(t, name, "", func() model.World { return readyWorld(w, 1, 0, 1, 0) })
 	}
 }

@@ -2,10 +2,12 @@
 
 package ring
 
+import "github.com/verbena-rdma/verbena/internal/model"
+
 // What a model test takes in as shared.
 
 // Digest takes in the stack.
-func (s *IndexStack) Digest(d *Digest) {
+func (s *IndexStack) Digest(d *model.Digest) {
 	d.Add(uint64(s.head.Load()))
 	for _, n := range s.next {
 		d.Add(uint64(n))
@@ -13,7 +15,7 @@ func (s *IndexStack) Digest(d *Digest) {
 }
 
 // Digest takes in whether it is listed.
-func (l *Listed) Digest(d *Digest) {
+func (l *Listed) Digest(d *model.Digest) {
 	if l.is.Load() {
 		d.Add(1)
 	} else {
@@ -22,7 +24,7 @@ func (l *Listed) Digest(d *Digest) {
 }
 
 // Digest takes in the inbox and the links of all objects that it may hold.
-func (q *Inbox[T, P]) Digest(d *Digest, all []*T) {
+func (q *Inbox[T, P]) Digest(d *model.Digest, all []*T) {
 	id := func(p *T) (n uint64) {
 		for i := range all {
 			if all[i] == p {

@@ -1,6 +1,10 @@
 package ring
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/model"
+)
 
 // FreeList is a pool of free slot indices that any goroutine takes from and
 // gives back to: last in, first out, so that warm slots are used again. It is a
@@ -44,15 +48,15 @@ const tagOne = 1 << 32
 // allocate.
 func (f *FreeList) Get() (uint32, bool) {
 	for {
-		fresh()
+		model.Fresh("get")
 		h := f.head.Load()
 		i := uint32(h)
 		if i == none {
 			return 0, false
 		}
-		yield()
+		model.Yield("get.next")
 		below := f.next[i].load()
-		yield()
+		model.Yield("get.swap")
 		if f.head.CompareAndSwap(h, (h&^none+tagOne)|uint64(below)) {
 			return i, true
 		}
@@ -64,13 +68,13 @@ func (f *FreeList) Get() (uint32, bool) {
 // or allocate.
 func (f *FreeList) GetN(is []uint32) int {
 	for {
-		fresh()
+		model.Fresh("getn")
 		h := f.head.Load()
 		i, n := uint32(h), 0
 		for n < len(is) && i != none {
 			is[n] = i
 			n++
-			yield()
+			model.Yield("getn.next")
 			// Of an index that left the list meanwhile the link is any; then the tag
 			// has moved on, and the swap fails.
 			i = f.next[i].load()
@@ -78,7 +82,7 @@ func (f *FreeList) GetN(is []uint32) int {
 		if n == 0 {
 			return 0
 		}
-		yield()
+		model.Yield("getn.swap")
 		if f.head.CompareAndSwap(h, (h&^none+tagOne)|uint64(i)) {
 			return n
 		}
@@ -89,10 +93,10 @@ func (f *FreeList) GetN(is []uint32) int {
 // not block or allocate.
 func (f *FreeList) Put(i uint32) {
 	for {
-		fresh()
+		model.Fresh("put")
 		h := f.head.Load()
 		f.next[i].store(uint32(h))
-		yield()
+		model.Yield("put.swap")
 		if f.head.CompareAndSwap(h, (h&^none+tagOne)|uint64(i)) {
 			return
 		}
@@ -110,10 +114,10 @@ func (f *FreeList) PutN(is []uint32) {
 	}
 	last := is[len(is)-1]
 	for {
-		fresh()
+		model.Fresh("putn")
 		h := f.head.Load()
 		f.next[last].store(uint32(h))
-		yield()
+		model.Yield("putn.swap")
 		if f.head.CompareAndSwap(h, (h&^none+tagOne)|uint64(is[0])) {
 			return
 		}

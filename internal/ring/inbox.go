@@ -1,6 +1,10 @@
 package ring
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/model"
+)
 
 // Hook is the link that an object embeds to be queued in an [Inbox]. An object
 // with one hook is in at most one inbox, at most once.
@@ -17,7 +21,7 @@ func (h *Hook[T]) Next() *T { return h.next }
 // Unlink is Next, and clears the link: the object keeps nothing alive and may
 // be pushed again. Only the consumer may call it.
 func (h *Hook[T]) Unlink() *T {
-	yield()
+	model.Yield("unlink")
 	n := h.next
 	h.next = nil
 	return n
@@ -51,10 +55,10 @@ type Inbox[T any, P Node[T]] struct {
 func (q *Inbox[T, P]) Push(p P) (wasEmpty bool) {
 	hook := p.InboxHook()
 	for {
-		fresh()
+		model.Fresh("box.push")
 		h := q.head.Load()
 		hook.next = h
-		yield()
+		model.Yield("box.push.swap")
 		if q.head.CompareAndSwap(h, (*T)(p)) {
 			return h == nil
 		}
@@ -72,12 +76,12 @@ func (q *Inbox[T, P]) Push(p P) (wasEmpty bool) {
 //
 // Only the consumer may call it; it does not block or allocate.
 func (q *Inbox[T, P]) TakeAll() *T {
-	yield()
+	model.Yield("box.take")
 	if q.head.Load() == nil { // a load is far cheaper than a swap
 		return nil
 	}
 	var first *T
-	yield()
+	model.Yield("box.take.swap")
 	for p := q.head.Swap(nil); p != nil; {
 		hook := P(p).InboxHook()
 		below := hook.next

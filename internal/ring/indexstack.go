@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/model"
 )
 
 // none marks the end of a list and an empty head. Indices stay below it.
@@ -58,10 +60,10 @@ func (s *IndexStack) Push(i uint32) (wasEmpty bool) { return s.PushAll(i, i) }
 // the shared word: nobody's are between them.
 func (s *IndexStack) PushAll(first, last uint32) (wasEmpty bool) {
 	for {
-		fresh()
+		model.Fresh("stack.push")
 		h := s.head.Load()
 		s.next[first] = h
-		yield()
+		model.Yield("stack.push.swap")
 		if s.head.CompareAndSwap(h, last) {
 			return h == none
 		}
@@ -76,11 +78,11 @@ func (s *IndexStack) Over(i, below uint32) { s.next[i] = below }
 // mean nothing. Only the consumer may call it; it does not block or allocate. Read
 // Next(i) before i can be pushed again.
 func (s *IndexStack) TakeAll() (first, last uint32, n int) {
-	yield()
+	model.Yield("stack.take")
 	if s.head.Load() == none { // a load is far cheaper than a swap
 		return none, none, 0
 	}
-	yield()
+	model.Yield("stack.take.swap")
 	i := s.head.Swap(none)
 	first, last = none, i
 	for i != none {
@@ -103,6 +105,6 @@ func (s *IndexStack) Join(last, next uint32) { s.next[last] = next }
 // Empty tells whether nothing is on the stack right now. Any goroutine may call
 // it.
 func (s *IndexStack) Empty() bool {
-	yield()
+	model.Yield("stack.empty")
 	return s.head.Load() == none
 }

@@ -1,6 +1,10 @@
 package ring
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/model"
+)
 
 // Listed says of something with work that it is in an [Inbox] of those with work, or
 // about to be, so that it gets in once for many pieces of work:
@@ -25,16 +29,16 @@ type Listed struct {
 // Enter reports whether it was not listed: then the caller pushes it. Any goroutine may
 // call it; it does not block or allocate.
 func (l *Listed) Enter() bool {
-	yield()
+	model.Yield("enter")
 	if l.is.Load() { // a load is far cheaper than a swap
 		return false
 	}
-	yield()
+	model.Yield("enter.swap")
 	return l.is.CompareAndSwap(false, true)
 }
 
 // Leave has it no longer listed. Only the consumer may call it, who has taken it.
 func (l *Listed) Leave() {
-	yield()
+	model.Yield("leave")
 	l.is.Store(false)
 }

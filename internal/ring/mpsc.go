@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/bits"
 	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/model"
 )
 
 // MPSC is a bounded queue of values with many producers and one consumer. Each
@@ -77,7 +79,7 @@ func (q *MPSC[T]) Push(v T) PushResult {
 		if t&closedBit != 0 {
 			return Closed
 		}
-		yield()
+		model.Yield("mpsc.push")
 		p := &q.places[t&q.mask]
 		switch turn := p.turn.Load(); {
 		case turn == t && (q.limit == q.mask+1 || t-q.head.Load() < q.limit):
