@@ -69,6 +69,5 @@
 // callers that find all seats taken never drive.
 //
 // The interleavings of these steps are searched exhaustively by the tests built
-// with -tags verbena_model, on this code and not on a copy of it. How its steps
-// are cut is in hook_model.go, how it searches in explore_model_test.go.
+// with -tags verbena_model, on this code and not on a copy of it (package model).
 package turn

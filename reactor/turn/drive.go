@@ -1,5 +1,7 @@
 package turn
 
+import "github.com/verbena-rdma/verbena/internal/model"
+
 // Drive waits for w on behalf of its goroutine: it runs turns if nobody else
 // does, and parks otherwise. It returns when w is settled, or soon after done was
 // closed; nil never ends the wait. It allocates nothing. w is used by others until
@@ -19,15 +21,15 @@ func (t *Token) Drive(done <-chan struct{}, w Parker) {
 // it has not looked yet.
 func (t *Token) lead(done <-chan struct{}, w Parker, may, first bool) {
 	for ; ; first = false {
-		mark("drive", 2*ifTrue(may)+ifTrue(first))
+		model.Mark("drive", 2*ifTrue(may)+ifTrue(first))
 		if w.Settled() {
 			return
 		}
 		// Not at first: what was submitted with Quiet must be seen by somebody.
-		if !first && over(done, w) {
+		if !first && over(done) {
 			return
 		}
-		mark("drive.go", ifTrue(may))
+		model.Mark("drive.go", ifTrue(may))
 		taken := may && t.takeSoon()
 		if first && may {
 			t.crowd.found(taken)
@@ -42,24 +44,18 @@ func (t *Token) lead(done <-chan struct{}, w Parker, may, first bool) {
 // Begin takes the turn, if nobody has it and callers drive, for a goroutine that is
 // about to submit and to wait. Resume or Leave must follow, on that goroutine.
 func (t *Token) Begin() bool {
-	return t.cfg.CallerDriving && (t.takeSoon() || mutant == mutantBeginHeld)
+	return t.cfg.CallerDriving && t.takeSoon()
 }
 
 // Leave gives the turn up that Begin took.
 func (t *Token) Leave() {
-	if mutant == mutantLeaveBare {
-		t.drop(asleep)
-		return
-	}
 	t.leave(true)
 }
 
 // Resume is Drive for a goroutine that holds the turn, by Begin; when it returns it
 // does not any more.
 func (t *Token) Resume(done <-chan struct{}, w Parker) {
-	if mutant != mutantResumeParks {
-		t.drive(done, w)
-	}
+	t.drive(done, w)
 	t.lead(done, w, false, false)
 }
 
@@ -69,18 +65,37 @@ func (t *Token) Resume(done <-chan struct{}, w Parker) {
 // w; but w would wait for the loop to wake.)
 func (t *Token) park(done <-chan struct{}, w Parker, may bool) (given bool) {
 	place, sitting := t.sit(w)
-	mark("sat", 2*place+ifTrue(may))
+	model.Mark("sat", 2*place+ifTrue(may))
 	if may && place != noSeat {
-		yield("park.recheck")
+		model.Yield("park.recheck")
 		if t.word.Load() < held {
 			t.stand(place, sitting)
 			return false
 		}
 	}
 	given = w.Park(done) == SignalTurn
-	mark("parked", 4*place+2*ifTrue(may)+ifTrue(given))
+	model.Mark("parked", 4*place+2*ifTrue(may)+ifTrue(given))
 	t.stand(place, sitting)
 	return given
+}
+
+// lookAround is how many turns a driver makes between two looks at its context's
+// channel and the errands: a busy turn is about a microsecond, a look some
+// nanoseconds. In the model it is one, so that how long a driver drives makes no difference.
+const lookAround = 64 - 63*model.On
+
+// over reports whether the wait is to end.
+func over(done <-chan struct{}) bool {
+	if model.On == 1 && done == nil {
+		return false // no step
+	}
+	model.Yield("over")
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }
 
 // drive runs turns, holding, until w is settled or nothing comes any more, or
@@ -91,11 +106,11 @@ func (t *Token) drive(done <-chan struct{}, w Parker) {
 	tired := false
 	var sp spell
 	for i, idle := 1, 0; ; i++ {
-		mark("driving", idle)
+		model.Mark("driving", idle)
 		if w.Settled() {
 			break
 		}
-		yield("turn")
+		model.Yield("turn")
 		if t.work.Turn(false) {
 			idle = 0
 		} else if idle++; t.tires(idle, &sp) {
@@ -104,49 +119,52 @@ func (t *Token) drive(done <-chan struct{}, w Parker) {
 		} else {
 			t.rest(idle, w)
 		}
-		if t.wanted() && mutant != mutantDriveOn {
+		if t.wanted() {
 			break
 		}
-		if i%lookAround == 0 && (over(done, w) || t.work.Errands()) && mutant != mutantDriveOn {
+		if i%lookAround == 0 && (over(done) || t.work.Errands()) {
 			break
 		}
 	}
 	// Who leaves because nothing comes does not offer: the next would find
 	// nothing either, and two would hand the turn to and fro without end.
-	t.leave(!tired || mutant == mutantTiredOffer)
+	t.leave(!tired)
 }
+
+// leaveRounds is how often a driver that is done goes on for others before it
+// passes the turn to the loop. In the model it is two, so that each way out of a round is
+// followed by each.
+const leaveRounds = 4 - 2*model.On
 
 // leave ends a driver's turn: it gives the turn to the loop if that wants it, or
 // spins, or has errands, or to a waiter if it may and work is outstanding, or arms, polls
 // again and releases.
 func (t *Token) leave(mayOffer bool) {
 	for round := range leaveRounds {
-		mark("leave", 2*round+ifTrue(mayOffer))
+		model.Mark("leave", 2*round+ifTrue(mayOffer))
 		if s := t.word.Load(); s != held && (s&wants != 0 && t.hand() || s&spun != 0 && t.lend()) {
 			return
 		}
-		if mutant != mutantNoErrands && t.work.Errands() {
+		if t.work.Errands() {
 			break
 		}
 		if mayOffer && (t.work.Outstanding() || t.work.Pending()) && t.offer() {
-			if mutant != mutantOfferStay {
-				return
-			}
+			return
 		}
-		mark("leave.arm", 2*round+ifTrue(mayOffer))
-		yield("turn.arm")
-		if mutant != mutantNoArm && t.work.Turn(true) {
+		model.Mark("leave.arm", 2*round+ifTrue(mayOffer))
+		model.Yield("turn.arm")
+		if t.work.Turn(true) {
 			continue
 		}
-		mark("leave.release", 2*round+ifTrue(mayOffer))
-		if mutant != mutantNoErrands && t.work.Errands() {
+		model.Mark("leave.release", 2*round+ifTrue(mayOffer))
+		if t.work.Errands() {
 			break
 		}
 		if t.release() {
 			return
 		}
 	}
-	mark("pass", 0)
+	model.Mark("pass", 0)
 	t.pass()
 }
 

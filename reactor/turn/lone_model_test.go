@@ -2,6 +2,8 @@
 
 package turn
 
+import "github.com/verbena-rdma/verbena/internal/model"
+
 // A lone caller takes the turn before it submits, posts its request itself, in a turn of
 // its own, and waits holding (reactor.Queue.TransferWait):
 //
@@ -43,22 +45,22 @@ var (
 
 // alone is what a lone caller does.
 func (f *fakeWorld) alone(me int, ways loneWays) {
-	mark("begin", 0)
+	model.Mark("begin", 0)
 	if !ways.begin(f.tok) {
-		mark("lone.not", 0)
+		model.Mark("lone.not", 0)
 		w := f.submit(me, true, false)
-		ways.or(f.tok, nil, w)
+		ways.or(f.tok, w.done, w)
 		f.waited(w)
 		return
 	}
-	mark("lone", 0)
+	model.Mark("lone", 0)
 	w := f.waiters[me]
 	w.submitted = true
 	f.lone = &op{caller: me, waiter: w}
-	yield("lone.turn")
+	model.Yield("lone.turn")
 	ways.turn(f)
 	if !w.settled {
-		ways.resume(f.tok, nil, w)
+		ways.resume(f.tok, w.done, w)
 		f.waited(w)
 		return
 	}
@@ -71,8 +73,8 @@ func (f *fakeWorld) alone(me int, ways loneWays) {
 func (f *fakeWorld) postLone(queued bool) {
 	o := f.lone
 	f.lone = nil
-	if a := on.cur; a.owner != o.caller {
-		on.fail("%s posts what lone caller %d is to post in its own turn", a.name, o.caller)
+	if a := model.Who(); a.Owner != o.caller {
+		model.Failf("%s posts what lone caller %d is to post in its own turn", a.Name, o.caller)
 	}
 	switch {
 	case queued && f.oneQueue: // a queue has one list in a turn
@@ -83,7 +85,7 @@ func (f *fakeWorld) postLone(queued bool) {
 	default: // that queue is the faster one: others' requests are out when it leaves
 		f.posted = append([]*op{o}, f.posted...)
 	}
-	yield("lone.poll")
+	model.Yield("lone.poll")
 }
 
 func oneQueue(f *fakeWorld)  { f.oneQueue = true }

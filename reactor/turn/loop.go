@@ -1,6 +1,10 @@
 package turn
 
-import "runtime"
+import (
+	"runtime"
+
+	"github.com/verbena-rdma/verbena/internal/model"
+)
 
 // Loop is the reactor's own goroutine: it runs turns and errands, and sleeps
 // when there are none. It returns when the sleeper is closed; what is pending
@@ -32,7 +36,7 @@ func (t *Token) Loop() {
 // want waits for the turn while a driver holds it. It returns false, without
 // the turn, when the driver can do all that the loop was woken for.
 func (t *Token) want(wake Wake) bool {
-	if wake == 0 || mutant == mutantShyEvent && wake&WakeEvent != 0 || mutant == mutantShyTimer && wake&WakeTimer != 0 {
+	if wake == 0 {
 		return false
 	}
 	t.wait(wantLoop, t.baton)
@@ -45,15 +49,15 @@ func (t *Token) want(wake Wake) bool {
 // the same then, or hear that the sleeper was closed.
 func (t *Token) loopTurns() (after func(), closed bool) {
 	for idle := 0; ; {
-		mark("loop", idle)
-		yield("loop")
+		model.Mark("loop", idle)
+		model.Yield("loop")
 		if t.work.Errands() {
 			if after := t.work.Run(); after != nil {
 				t.drop(rung)
 				return after, false
 			}
 		}
-		yield("turn")
+		model.Yield("turn")
 		did := t.work.Turn(false)
 		if t.wanted() && t.hand() {
 			t.wait(wantLoop, t.baton) // after the one that knocked
@@ -81,8 +85,8 @@ func (t *Token) loopTurns() (after func(), closed bool) {
 				return nil, true
 			}
 		}
-		yield("turn.arm")
-		if mutant != mutantNoArm && t.work.Turn(true) {
+		model.Yield("turn.arm")
+		if t.work.Turn(true) {
 			continue
 		}
 		if t.work.Errands() {

@@ -5,12 +5,10 @@ package turn
 import (
 	"fmt"
 	"maps"
-	"os"
-	"regexp"
 	"slices"
-	"strings"
 	"testing"
-	"time"
+
+	"github.com/verbena-rdma/verbena/internal/model"
 )
 
 // script is what one caller does.
@@ -24,7 +22,7 @@ type script struct {
 
 // submit pushes an operation.
 func (f *fakeWorld) submit(me int, quiet, timed bool) *fakeWaiter {
-	yield("push")
+	model.Yield("push")
 	w := f.waiters[me]
 	w.submitted = true
 	f.inbox = append(f.inbox, &op{caller: me, waiter: w, timed: timed})
@@ -37,7 +35,7 @@ func (f *fakeWorld) submit(me int, quiet, timed bool) *fakeWaiter {
 }
 
 func (f *fakeWorld) await(w *fakeWaiter) {
-	f.tok.Drive(nil, w)
+	f.tok.Drive(w.done, w)
 	f.waited(w)
 }
 
@@ -45,7 +43,7 @@ func (f *fakeWorld) await(w *fakeWaiter) {
 func (f *fakeWorld) waited(w *fakeWaiter) {
 	w.left = true
 	if !w.settled && !w.cancelled {
-		on.fail("the wait ended for an operation that is not settled, and nobody had cancelled it")
+		model.Failf("the wait ended for an operation that is not settled, and nobody had cancelled it")
 	}
 }
 
@@ -69,7 +67,7 @@ var (
 	}}
 	// leaves a function that only the loop runs
 	commander = script{kind: "command", body: func(f *fakeWorld, me int) {
-		yield("push")
+		model.Yield("push")
 		f.calls++
 		f.tok.Submitted()
 	}}
@@ -77,15 +75,12 @@ var (
 	timed = script{kind: "timed", body: func(f *fakeWorld, me int) { f.submit(me, false, true) }}
 	// does something itself that needs the turn
 	controller = script{kind: "control", body: func(f *fakeWorld, me int) {
-		f.tok.WithTurn(func() { yield("fn") })
+		f.tok.WithTurn(func() { model.Yield("fn") })
 	}}
 )
 
-// scenario is a world to be searched.
-type scenario struct {
-	build  func() world
-	orders [][]int // see explorer
-}
+// scenario builds a world to be searched.
+type scenario = func() model.World
 
 // crew builds a world of a loop, a device and these callers.
 func crew(cfg Config, callers ...script) scenario { return crewWith(cfg, nil, callers...) }
@@ -95,46 +90,51 @@ func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) scenario {
 	for _, c := range callers {
 		kinds = append(kinds, c.kind)
 	}
-	return scenario{orders: permutations(kinds), build: func() world {
+	orders := permutations(kinds)
+	return func() model.World {
 		f := &fakeWorld{}
+		f.World = model.World{Shared: f.shared, Reads: f.reads, Orders: orders, Check: f.check, End: f.end, Tell: f.String}
 		f.tok = New(f, f, cfg)
+		f.tok.seats = f.tok.seats[:1] // with one a full house occurs
 		stirs = f.stirs
 		ops := 0
-		f.cast = append(f.cast, &actor{name: "loop", owner: -1, body: f.tok.Loop})
+		f.Act("loop", f.tok.Loop)
 		for i, c := range callers {
 			ops += c.ops
-			w := &fakeWaiter{f: f, caller: i, cancels: c.cancels}
+			w := &fakeWaiter{f: f, caller: i}
 			f.waiters = append(f.waiters, w)
-			f.cast = append(f.cast, &actor{name: fmt.Sprintf("%s%d", c.kind, i), owner: i, body: func() { c.body(f, i) }})
+			f.Act(fmt.Sprint(c.kind, i), func() { c.body(f, i) }).Owner = i
 			if c.cancels {
-				f.cast = append(f.cast, &actor{name: fmt.Sprintf("cancel%d", i), owner: i, body: func() {
-					block("cancel", func() bool { return w.submitted && !w.left })
+				w.done = make(chan struct{})
+				f.Act(fmt.Sprint("cancel", i), func() {
+					model.Block("cancel", func() bool { return w.submitted && !w.left })
 					w.cancelled = true
-				}})
+					close(w.done)
+				}).Owner = i
 			}
 			switch c.kind {
 			case "command":
 				f.toRun++
 			case "timed":
 				f.timed = true
-				f.cast = append(f.cast, &actor{name: "clock", owner: -1, body: func() { yield("tick"); f.now = true }})
+				f.Act("clock", func() { model.Yield("tick"); f.now = true })
 			}
 		}
 		if ops > 0 {
-			f.cast = append(f.cast, &actor{name: "device", owner: -1, body: func() { f.device(ops) }})
+			f.Act("device", func() { f.device(ops) })
 		}
 		if more != nil {
 			more(f)
 		}
-		return f
-	}}
+		return f.World
+	}
 }
 
 // closing closes the reactor once everything is settled: holding the turn, so
 // that no driver is in the middle of one, and then the sleeper.
 func closing(f *fakeWorld) {
-	f.cast = append(f.cast, &actor{name: "closer", owner: -1, body: func() {
-		block("settled.all", func() bool {
+	f.Act("closer", func() {
+		model.Block("settled.all", func() bool {
 			for _, w := range f.waiters {
 				if !w.settled {
 					return false
@@ -142,20 +142,17 @@ func closing(f *fakeWorld) {
 			}
 			return true
 		})
-		phase(1)
-		f.tok.WithTurn(func() { yield("fn") })
-		phase(2)
-		yield("close")
+		model.Forget(1)
+		f.tok.WithTurn(func() { model.Yield("fn") })
+		model.Forget(2)
+		model.Yield("close")
 		f.closed = true
-	}})
+	})
 }
 
 func busy(f *fakeWorld)      { f.busy = true }
 func deafTimer(f *fakeWorld) { f.deafTimer = true }
-func twoSeats(f *fakeWorld)  { f.tok.seatCount = 2 }
-
-// stateLimit keeps a scenario that grew from taking for ever.
-const stateLimit = 8_000_000
+func twoSeats(f *fakeWorld)  { f.tok.seats = f.tok.seats[:2] } // a second choice
 
 // scenarios are searched at every test, with those of lone callers.
 func scenarios() map[string]scenario {
@@ -227,73 +224,14 @@ func large() map[string]scenario {
 
 // Rule: whatever the interleaving, one holder at a time, nobody sleeps while an
 // operation, an errand or a waiter is left, and every schedule ends.
-func TestEveryInterleaving(t *testing.T) {
-	total, start := 0, time.Now()
+func TestModel(t *testing.T) {
 	all := scenarios()
 	maps.Copy(all, loneScenarios())
-	if os.Getenv("VERBENA_MODEL") == "all" {
+	if model.Large {
 		maps.Copy(all, large())
 		maps.Copy(all, loneLarge())
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		t.Run(name, func(t *testing.T) {
-			n, err := explore(t, all[name], stateLimit)
-			if err != nil {
-				t.Fatal(err)
-			}
-			total += n
-		})
-	}
-	t.Logf("%d states in %d scenarios, %v", total, len(all), time.Since(start).Round(time.Millisecond))
-}
-
-// defence is what a mutant takes out, or a scenario leaves out.
-type defence struct {
-	mutant int
-	name   string
-	sc     scenario
-	want   string // in the rule that breaks
-}
-
-// Rule: each defence is needed. Without it some interleaving breaks a rule, and
-// the scenario named here has one.
-func TestEveryDefenceIsNeeded(t *testing.T) {
-	defer func() { mutant = noMutant }()
-	on, watch, always := Config{CallerDriving: true}, Config{CallerDriving: true, Spinning: SpinBudget}, Config{CallerDriving: true, Spinning: SpinAlways}
-	for _, m := range append(loneDefences(), []defence{
-		{mutantNoRecheck, "look for submissions after release", crew(on, postAndGo), "lost wake-up"},
-		{mutantRetakeBlind, "retake by CAS", crew(on, syncCaller, postAndGo), "hold the turn|does not hold"},
-		{mutantNoArm, "arm before leaving", crew(on, postAndGo), "lost wake-up"},
-		{mutantMuteBell, "write the bell", crew(on, postAndGo), "lost wake-up"},
-		{mutantPassQuiet, "pass with the bell", crew(on, syncCaller, commander), "lost wake-up"},
-		{mutantDropWanted, "see on leaving who wants the turn", crew(on, syncCaller, controller), "hold the turn|stuck|does not hold"},
-		{mutantDriveOn, "let the loop in for a timer", crewWith(on, busy, syncCaller, timed), "livelock"},
-		{mutantDriveOn, "let the loop in for an errand", crewWith(on, busy, syncCaller, commander), "livelock"},
-		{mutantShyEvent, "want the turn for an event", crew(on, syncCaller, syncCaller), "livelock"},
-		{mutantShyTimer, "want the turn for a timer", crew(on, syncCaller, timed), "livelock"},
-		{mutantNoErrands, "look for errands on leaving", crew(on, syncCaller, timed), "lost wake-up"},
-		{mutantTiredOffer, "no offer without hope", crew(on, syncCaller, syncCaller), "livelock"},
-		{mutantOfferStay, "leave once an offer is accepted", crew(on, syncCaller, syncCaller), "hold the turn|does not hold"},
-		{mutantStandHasty, "wait for the leaver at the seat", crew(on, syncCaller, cancelled), "Drive had returned"},
-		{mutantWatchGone, "say that nobody spins any more", crew(watch, syncCaller, postAndGo), "lost wake-up"},
-		{mutantWatchStore, "and keep what else the word says", crew(watch, syncCaller, controller), "hold the turn|stuck|does not hold"},
-		{mutantWatchDeaf, "look at the channels while spinning", crewWith(always, closing, syncCaller), "stuck"},
-		{mutantWatchShy, "want the turn for an errand while spinning", crewWith(always, busy, syncCaller, commander), "livelock|stuck|lost wake-up"},
-		{mutantWatchLeaves, "come back while spinning", crew(watch, postAndGo), "lost wake-up"},
-		{noMutant, "an earlier deadline is an errand", crewWith(on, deafTimer, syncCaller, timed), "lost wake-up"},
-	}...) {
-		t.Run(m.name, func(t *testing.T) {
-			mutant = m.mutant
-			defer func() { mutant = noMutant }()
-			_, err := explore(t, m.sc, stateLimit)
-			if err == nil {
-				t.Fatal("no interleaving breaks a rule: the model does not see what this is for")
-			}
-			rule, trace, _ := strings.Cut(err.Error(), "\n")
-			if !regexp.MustCompile(m.want).MatchString(rule) {
-				t.Errorf("it breaks another rule than %q: %v", m.want, err)
-			}
-			t.Logf("after %d steps: %s", strings.Count(trace, "\n"), rule)
-		})
+		t.Run(name, func(t *testing.T) { model.Holds(t, name, all[name]) })
 	}
 }

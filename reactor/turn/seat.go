@@ -1,6 +1,10 @@
 package turn
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/model"
+)
 
 // The states of a seat, in the two low bits of its word; the bits above count
 // the sittings, so that a waiter recognises its own:
@@ -32,6 +36,10 @@ type seat struct {
 	_    [104]byte
 }
 
+// seatCount is how many waiters can be offered the turn at a time. More than a
+// few are never looked at: the first that is still parked takes it.
+const seatCount = 8
+
 // noSeat is the place of a waiter that found none free.
 const noSeat = -1
 
@@ -40,21 +48,21 @@ func (t *Token) offer() bool {
 	if !t.cfg.CallerDriving {
 		return false
 	}
-	for i := range t.room() {
+	for i := range t.seats {
 		s := &t.seats[i]
-		yield("offer.seat")
+		model.Yield("offer.seat")
 		v := s.word.Load()
 		if v&seatMask != seatParked || !s.word.CompareAndSwap(v, v+(seatTaken-seatParked)) {
 			continue
 		}
-		yield("offer.offer")
+		model.Yield("offer.offer")
 		if s.who.Offer() {
-			yield("offer.gave")
+			model.Yield("offer.gave")
 			s.word.Store(v - seatParked + seatStep)
 			t.stats.Offers.Add(1)
 			return true
 		}
-		yield("offer.refused")
+		model.Yield("offer.refused")
 		s.word.Store(v)
 	}
 	return false
@@ -66,9 +74,9 @@ func (t *Token) sit(w Parker) (place int, sitting uint64) {
 	if !t.cfg.CallerDriving {
 		return noSeat, 0
 	}
-	for i := range t.room() {
+	for i := range t.seats {
 		s := &t.seats[i]
-		yield("sit")
+		model.Yield("sit")
 		v := s.word.Load()
 		if v&seatMask == seatFree && s.word.CompareAndSwap(v, v+seatSitting) {
 			s.who = w
@@ -86,7 +94,7 @@ func (t *Token) stand(place int, sitting uint64) {
 	}
 	s := &t.seats[place]
 	for {
-		yield("stand")
+		model.Yield("stand")
 		v := s.word.Load()
 		if v == sitting+seatParked {
 			if s.word.CompareAndSwap(v, sitting+seatStep) {
@@ -94,10 +102,10 @@ func (t *Token) stand(place int, sitting uint64) {
 			}
 			continue
 		}
-		if v != sitting+seatTaken || mutant == mutantStandHasty {
+		if v != sitting+seatTaken {
 			return // an offer was accepted
 		}
 		// A leaver holds the waiter for a few instructions.
-		pause("stand.wait", func() bool { return s.word.Load() != v })
+		model.Pause("stand.wait", func() bool { return s.word.Load() != v })
 	}
 }

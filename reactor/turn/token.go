@@ -3,6 +3,8 @@ package turn
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/model"
 )
 
 // The word: one of four states, and, while held, who else wants the turn and what
@@ -57,10 +59,9 @@ type Token struct {
 	// Who sends has cleared the want bit and does nothing as holder afterwards.
 	baton, grant chan struct{}
 	knocking     sync.Mutex
-	seats        [seatCount]seat
-	seatLimit
-	crowd crowd
-	stats Stats
+	seats        []seat
+	crowd        crowd
+	stats        Stats
 }
 
 // Stats count what happened; read with Token.Stats. All are written by holders
@@ -80,7 +81,8 @@ type Stats struct {
 // New makes a token that nobody holds. Until Loop runs, or in a stepped
 // reactor, only drivers, WithTurn and Step hold it. It never blocks.
 func New(w Work, s Sleeper, cfg Config) *Token {
-	return &Token{cfg: cfg, work: w, sleep: s, baton: make(chan struct{}, 1), grant: make(chan struct{}, 1)}
+	return &Token{cfg: cfg, work: w, sleep: s, baton: make(chan struct{}, 1), grant: make(chan struct{}, 1),
+		seats: make([]seat, seatCount)}
 }
 
 // Stats are the token's counters; anyone may read them at any time.
@@ -88,7 +90,7 @@ func (t *Token) Stats() *Stats { return &t.stats }
 
 // take gets the turn if nobody holds it.
 func (t *Token) take() bool {
-	yield("take")
+	model.Yield("take")
 	for {
 		s := t.word.Load()
 		if s >= held {
@@ -112,7 +114,7 @@ func taken(s uint32) uint32 {
 // nobody is going to look. It does not block; any goroutine may call it, the
 // holder too.
 func (t *Token) Submitted() {
-	yield("submitted")
+	model.Yield("submitted")
 	// If not asleep a holder looks again before it leaves, or the loop is on its
 	// way. The load is cheaper than a CAS that fails.
 	if t.word.Load() == asleep && t.word.CompareAndSwap(asleep, rung) {
@@ -130,24 +132,18 @@ func (t *Token) Quiet() {
 
 // bell wakes the loop. The caller has just made the word rung.
 func (t *Token) bell() {
-	yield("bell")
+	model.Yield("bell")
 	t.stats.Rings.Add(1)
-	if mutant != mutantMuteBell {
-		t.sleep.Ring()
-	}
+	t.sleep.Ring()
 }
 
 // drop leaves the word at to, or watched where the loop spins, unless somebody
 // wants the turn: then it is given there, and drop returns false. Either way the
 // caller holds no more.
 func (t *Token) drop(to uint32) bool {
-	yield("drop")
+	model.Yield("drop")
 	for {
 		if t.word.CompareAndSwap(held, to) {
-			return true
-		}
-		if mutant == mutantDropWanted {
-			t.word.Store(to)
 			return true
 		}
 		switch s := t.word.Load(); {
@@ -204,7 +200,7 @@ func (t *Token) hand() bool {
 // wait takes the turn, or has its holder give it through gate. A loop that waits
 // does not spin.
 func (t *Token) wait(want uint32, gate chan struct{}) {
-	yield("want")
+	model.Yield("want")
 	for {
 		s := t.word.Load()
 		to := taken(s)
@@ -219,7 +215,7 @@ func (t *Token) wait(want uint32, gate chan struct{}) {
 		case s < held:
 			return
 		default:
-			block("gate", func() bool { return len(gate) > 0 })
+			model.Block("gate", func() bool { return len(gate) > 0 })
 			<-gate
 			return
 		}
@@ -234,26 +230,22 @@ func (t *Token) release() bool {
 	if !t.drop(asleep) {
 		return true
 	}
-	yield("release.pending")
-	if mutant == mutantNoRecheck || !t.work.Pending() {
+	model.Yield("release.pending")
+	if !t.work.Pending() {
 		return true
 	}
-	yield("release.retake")
-	if mutant == mutantRetakeBlind {
-		t.word.Store(held)
-		return false
-	}
+	model.Yield("release.retake")
 	if !t.word.CompareAndSwap(asleep, held) {
 		return true // somebody took the turn, or rang
 	}
-	yield("retaken")
+	model.Yield("retaken")
 	return false
 }
 
 // pass leaves the turn to the loop, which sees to what is left: directly if it
 // waits for the turn, else by the bell.
 func (t *Token) pass() {
-	if t.drop(rung) && mutant != mutantPassQuiet {
+	if t.drop(rung) {
 		t.bell()
 	}
 }

@@ -1,5 +1,7 @@
 package turn
 
+import "github.com/verbena-rdma/verbena/internal/model"
+
 // Spinning is how the loop and drivers look for what does not come at once.
 type Spinning uint8
 
@@ -48,14 +50,10 @@ func (t *Token) watch() watchEnd {
 	var sp spell
 	for mine := true; ; {
 		if mine {
-			if mutant == mutantWatchLeaves {
-				t.drop(asleep)
-				return watchLost
-			}
 			t.drop(watched) // or it is given to who knocks
 			mine = false
 		}
-		mark("watch", sp.local())
+		model.Mark("watch", sp.local())
 		over := t.breathe(&sp)
 		wake := t.look(&sp)
 		if wake&WakeClosed != 0 {
@@ -67,19 +65,19 @@ func (t *Token) watch() watchEnd {
 			spared, over = t.spared(), false
 			sp = spell{}
 		}
-		mark("watching", 2*sp.local()+ifTrue(over))
-		yield("watch.take")
+		model.Mark("watching", 2*sp.local()+ifTrue(over))
+		model.Yield("watch.take")
 		s := t.word.Load()
 		switch {
 		case s == watched:
 			if !t.word.CompareAndSwap(watched, held|brief) {
 				continue
 			}
-			mark("looking", 2*sp.local()+ifTrue(over))
-			yield("loop")
+			model.Mark("looking", 2*sp.local()+ifTrue(over))
+			model.Yield("loop")
 			found := t.work.Errands()
 			if !found {
-				yield("turn")
+				model.Yield("turn")
 				found = t.work.Turn(false)
 			}
 			if !found && !over {
@@ -93,17 +91,10 @@ func (t *Token) watch() watchEnd {
 			}
 			t.vain()
 			return watchOver
-		case mutant != mutantWatchShy && t.work.Errands():
+		case t.work.Errands():
 			t.wait(wantLoop, t.baton)
 			return watchFound
 		case over:
-			if mutant == mutantWatchGone {
-				return watchLost
-			}
-			if mutant == mutantWatchStore {
-				t.word.Store(held)
-				return watchLost
-			}
 			if t.word.CompareAndSwap(s, s&^spun) {
 				t.vain()
 				return watchLost
@@ -133,7 +124,7 @@ func (t *Token) glance(how uint32) {
 // lend leaves the turn to the loop that spins: it looks at once, so that nothing
 // need be armed for it. False: it spins no more, or somebody wants the turn.
 func (t *Token) lend() bool {
-	yield("lend")
+	model.Yield("lend")
 	if !t.word.CompareAndSwap(held|spun, watched) {
 		return false
 	}
@@ -147,6 +138,26 @@ func (t *Token) takeSoon() bool {
 		if !t.outlast() {
 			return false
 		}
+		model.Again()
 	}
 	return true
+}
+
+// briefLooks is for how many looks at the word a caller waits for the spinning loop's
+// turn to end: some 5 µs, in which an empty turn, and a slice of polling in a device, is
+// over. Parking and being woken cost more.
+const briefLooks = 8192
+
+// outlast waits for a brief turn of the loop; false: there is none, or it is long.
+func (t *Token) outlast() bool {
+	model.Yield("take.brief")
+	for range briefLooks {
+		if s := t.word.Load(); s < held {
+			return true
+		} else if s&brief == 0 {
+			break
+		}
+		model.Block("take.outlast", func() bool { return t.word.Load()&brief == 0 })
+	}
+	return false
 }

@@ -4,8 +4,11 @@ package turn
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/model"
 )
 
 // op is an operation of the model: submitted, posted, completed, settled.
@@ -18,8 +21,8 @@ type op struct {
 // fakeWorld is a reactor's work, its sleeper, and a device that completes when
 // it likes.
 type fakeWorld struct {
-	tok  *Token
-	cast []*actor
+	tok *Token
+	model.World
 
 	inbox   []*op // submitted
 	lone    *op   // of the caller that holds, for its next turn; past the inbox
@@ -75,13 +78,13 @@ func (f *fakeWorld) Turn(arm bool) bool {
 	if f.busy && (f.tok.word.Load()&wantLoop != 0 || f.Errands()) {
 		did = true
 	}
-	learn(uint64(ifTrue(did)))
+	model.Learn(uint64(ifTrue(did)))
 	return did
 }
 
 func (f *fakeWorld) settle(o *op) {
 	if o.waiter.settled {
-		on.fail("an operation was settled twice")
+		model.Failf("an operation was settled twice")
 	}
 	o.waiter.settled = true
 }
@@ -93,9 +96,9 @@ func (f *fakeWorld) Errands() bool {
 }
 
 func (f *fakeWorld) Deadline() time.Time {
-	on.mark("deadline", 0) // the loop asks, and sleeps whatever was before
+	model.Mark("deadline", 0) // the loop asks, and sleeps whatever was before
 	if f.timed {
-		yield("deadline")
+		model.Yield("deadline")
 	}
 	if f.timer {
 		return time.Unix(1, 0)
@@ -116,15 +119,15 @@ func (f *fakeWorld) Run() func() {
 	}
 	f.ran += f.calls
 	f.calls = 0
-	return func() { yield("user.code") }
+	return func() {}
 }
 
 func (f *fakeWorld) Ring() { f.bell = true }
 
 func (f *fakeWorld) Wait(deadline time.Time) (wake Wake) {
 	timed := !deadline.IsZero()
-	on.mark("sleep", ifTrue(timed))
-	block("sleep", func() bool { return f.bell || f.event || f.closed || timed && f.now })
+	model.Mark("sleep", ifTrue(timed))
+	model.Block("sleep", func() bool { return f.bell || f.event || f.closed || timed && f.now })
 	f.bell = false
 	if f.event {
 		f.fresh = true
@@ -136,13 +139,13 @@ func (f *fakeWorld) Wait(deadline time.Time) (wake Wake) {
 	if f.closed {
 		wake |= WakeClosed
 	}
-	on.mark("woken", int(wake))
+	model.Mark("woken", int(wake))
 	return wake
 }
 
 // Look is a step: what it finds is an errand from then on.
 func (f *fakeWorld) Look() (wake Wake) {
-	yield("look")
+	model.Yield("look")
 	if f.event && !f.fresh {
 		f.fresh = true
 		wake |= WakeEvent
@@ -150,7 +153,7 @@ func (f *fakeWorld) Look() (wake Wake) {
 	if f.closed {
 		wake |= WakeClosed
 	}
-	learn(uint64(wake))
+	model.Learn(uint64(wake))
 	return wake
 }
 
@@ -160,7 +163,7 @@ func (f *fakeWorld) stirs(driver Parker) bool {
 	if w, ok := driver.(*fakeWaiter); ok {
 		return work || w.settled || w.cancelled || f.tok.word.Load()&wants != 0
 	}
-	if mutant != mutantWatchDeaf && (f.event && !f.fresh || f.closed) {
+	if f.event && !f.fresh || f.closed {
 		return true
 	}
 	if f.tok.word.Load() == watched {
@@ -172,8 +175,8 @@ func (f *fakeWorld) stirs(driver Parker) bool {
 // device completes n operations, in order, whenever it likes.
 func (f *fakeWorld) device(n int) {
 	for i := range n {
-		on.mark("device", i)
-		block("complete", func() bool { return len(f.posted) > 0 && !(f.busy && (f.ran < f.toRun || f.timer)) })
+		model.Mark("device", i)
+		model.Block("complete", func() bool { return len(f.posted) > 0 && !(f.busy && (f.ran < f.toRun || f.timer)) })
 		f.cq = append(f.cq, f.posted[0])
 		f.posted = f.posted[1:]
 		if f.armed {
@@ -181,8 +184,6 @@ func (f *fakeWorld) device(n int) {
 		}
 	}
 }
-
-func (f *fakeWorld) actors() []*actor { return f.cast }
 
 // reads: what is not here is learned where it is read, or shows in where the
 // actor goes.
@@ -207,71 +208,68 @@ func (f *fakeWorld) reads(label string) uint64 {
 	return uint64(ifTrue(yes))
 }
 
-func (f *fakeWorld) shared(d *digest, order []int) {
-	place := func(caller int) uint64 {
-		for i, c := range order {
-			if c == caller {
-				return uint64(i)
-			}
-		}
-		return 99
-	}
-	d.add(uint64(f.tok.word.Load()))
-	d.add(uint64(f.calls)<<16 | uint64(f.ran)<<8 | uint64(len(f.tok.baton))<<1 | uint64(len(f.tok.grant)))
-	d.bits(f.armed, f.isArmed, f.event, f.fresh, f.bell, f.closed, f.timer, f.now, f.sooner)
+func (f *fakeWorld) shared(d *model.Digest) {
+	d.Add(uint64(f.tok.word.Load())<<8 | uint64(f.holders()))
+	d.Add(uint64(f.calls)<<16 | uint64(f.ran)<<8 | uint64(len(f.tok.baton))<<1 | uint64(len(f.tok.grant)))
+	d.Bits(f.armed, f.isArmed, f.event, f.fresh, f.bell, f.closed, f.timer, f.now, f.sooner)
 	if f.lone != nil {
-		d.add(place(f.lone.caller))
+		d.Add(d.Place(f.lone.caller))
 	}
 	for _, queue := range [][]*op{f.inbox, f.posted, f.cq} {
-		d.add(uint64(len(queue)))
+		d.Add(uint64(len(queue)))
 		for _, o := range queue {
-			d.add(place(o.caller)<<1 | uint64(ifTrue(o.timed)))
+			d.Add(d.Place(o.caller)<<1 | uint64(ifTrue(o.timed)))
 		}
 	}
-	for i := range f.tok.room() {
+	for i := range f.tok.seats {
 		// How many sat here before has no influence: a waiter compares the count
 		// with its own only, and leaves when it differs.
 		s := &f.tok.seats[i]
 		v := s.word.Load() & seatMask
 		if v != seatFree {
-			v |= place(s.who.(*fakeWaiter).caller) << 8
+			v |= d.Place(s.who.(*fakeWaiter).caller) << 8
 		}
-		d.add(v)
+		d.Add(v)
 	}
-	for _, caller := range order {
+	for _, caller := range d.Owners() {
 		for _, w := range f.waiters {
 			if w.caller == caller && !w.left {
-				d.bits(w.submitted, w.parked, w.settled, w.offered, w.cancelled, w.given)
+				d.Bits(w.submitted, w.parked, w.settled, w.offered, w.cancelled, w.given)
 			}
 		}
-		d.add(1)
-	}
-}
-
-// marked: an offer has arrived when its goroutine drives.
-func (f *fakeWorld) marked(a *actor) {
-	if a.place == "driving" && a.owner >= 0 {
-		f.waiters[a.owner].given = false
+		d.Add(1)
 	}
 }
 
 // holds tells whether a stands before a step that only the holder takes.
-func (a *actor) holds() bool {
-	switch a.at.label {
+func holds(a *model.Actor) bool {
+	switch label, place := a.At(); label {
 	case "loop", "turn", "turn.arm", "fn", "drop", "offer.seat", "offer.offer", "offer.refused", "retaken", "lend", "drive.stirs", "lone.turn", "lone.poll":
 		return true
 	case "over":
-		return a.place == "driving"
+		return place == "driving"
 	}
 	return false
 }
 
-func (f *fakeWorld) given() (n int, is bool) {
-	n = len(f.tok.baton) + len(f.tok.grant)
+// holders is how many hold the turn, or have been given it and do not know yet.
+func (f *fakeWorld) holders() int {
+	n := len(f.tok.baton) + len(f.tok.grant)
 	for _, w := range f.waiters {
 		n += ifTrue(w.given)
 	}
-	return n, f.tok.word.Load() >= held
+	for _, a := range f.Actors {
+		n += ifTrue(holds(a))
+	}
+	return n
+}
+
+// check: one holds, or is being given, the turn if the word says so; else none.
+func (f *fakeWorld) check() error {
+	if n, held := f.holders(), f.tok.word.Load() >= held; n != ifTrue(held) {
+		return fmt.Errorf("%d hold the turn or are being given it, and that somebody does is %t", n, held)
+	}
+	return nil
 }
 
 // end: no interleaving may stop with an operation, an errand or a waiter
@@ -306,7 +304,7 @@ func (f *fakeWorld) String() string {
 	for _, w := range f.waiters {
 		fmt.Fprintf(&b, " w%d%s", w.caller, w)
 	}
-	for i := range f.tok.room() {
+	for i := range f.tok.seats {
 		fmt.Fprintf(&b, " s%d", f.tok.seats[i].word.Load()&seatMask)
 	}
 	return b.String()
@@ -320,7 +318,7 @@ type fakeWaiter struct {
 	parked    bool
 	settled   bool
 	offered   bool
-	cancels   bool // somebody may cancel
+	done      chan struct{} // nil: nobody may cancel
 	cancelled bool
 	given     bool // offered, and not yet driving
 	left      bool // Drive returned
@@ -337,19 +335,21 @@ func (w *fakeWaiter) String() string {
 }
 
 // Settled need not be a step of its own when it is true, because it stays so,
-// nor for the holder, because holders settle.
+// nor for the holder, because holders settle. An offer has arrived when its goroutine drives.
 func (w *fakeWaiter) Settled() bool {
-	if !w.settled && on.cur.place != "driving" {
-		yield("settled")
+	if model.Place() == "driving" {
+		w.given = false
+	} else if !w.settled {
+		model.Yield("settled")
 	}
-	learn(uint64(ifTrue(w.settled)))
+	model.Learn(uint64(ifTrue(w.settled)))
 	return w.settled
 }
 
 func (w *fakeWaiter) Park(<-chan struct{}) (sig Signal) {
-	yield("park.enter")
+	model.Yield("park.enter")
 	w.parked = true
-	block("park", func() bool { return w.settled || w.offered || w.cancelled })
+	model.Block("park", func() bool { return w.settled || w.offered || w.cancelled })
 	w.parked = false
 	switch {
 	case w.offered:
@@ -360,30 +360,36 @@ func (w *fakeWaiter) Park(<-chan struct{}) (sig Signal) {
 	default:
 		sig = SignalCancelled
 	}
-	learn(uint64(sig))
+	model.Learn(uint64(sig))
 	return sig
 }
 
 func (w *fakeWaiter) Offer() bool {
 	if w.left {
-		on.fail("the turn was offered to a waiter whose Drive had returned")
+		model.Failf("the turn was offered to a waiter whose Drive had returned")
 	}
 	ok := w.parked && !w.offered && !w.settled
 	if ok {
 		w.offered, w.given = true, true
 	}
-	learn(uint64(ifTrue(ok)))
+	model.Learn(uint64(ifTrue(ok)))
 	return ok
 }
 
-// over reports whether somebody has cancelled the wait.
-func (w *fakeWaiter) over() bool {
-	if !w.cancels {
-		return false
+// permutations of the callers that leave every kind where it is.
+func permutations(kinds []string) (out [][]int) {
+	var extend func(p []int)
+	extend = func(p []int) {
+		if len(p) == len(kinds) {
+			out = append(out, slices.Clone(p))
+			return
+		}
+		for i := range kinds {
+			if !slices.Contains(p, i) && kinds[i] == kinds[len(p)] {
+				extend(append(p, i))
+			}
+		}
 	}
-	if !w.cancelled {
-		yield("over")
-	}
-	learn(uint64(ifTrue(w.cancelled)))
-	return w.cancelled
+	extend(nil)
+	return out
 }
