@@ -1,6 +1,10 @@
 package actor
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/model"
+)
 
 // word says whether an actor is to be run, and by whom.
 //
@@ -40,16 +44,16 @@ const (
 // actor. Any goroutine; it does not block.
 func (w *word) wake() bool {
 	for {
-		yield("wake")
+		model.Fresh("wake")
 		switch s := w.s.Load(); s {
 		case idle:
-			yield("wake idle")
+			model.Yield("wake idle")
 			if w.s.CompareAndSwap(idle, scheduled) {
 				return true
 			}
 		case running:
-			yield("wake running")
-			if mutant == mutantNoRescan || w.s.CompareAndSwap(running, rescan) {
+			model.Yield("wake running")
+			if w.s.CompareAndSwap(running, rescan) {
 				return false
 			}
 		default:
@@ -60,34 +64,30 @@ func (w *word) wake() bool {
 
 // run begins an activation.
 func (w *word) run() {
-	yield("run")
+	model.Yield("run")
 	w.s.Store(running)
 }
 
 // rest ends an activation that found nothing more. False: look again.
 func (w *word) rest() bool {
-	yield("rest")
-	if mutant == mutantBlindRest {
-		w.s.Store(idle)
-		return true
-	}
+	model.Yield("rest")
 	if w.s.CompareAndSwap(running, idle) {
 		return true
 	}
-	yield("rest again")
+	model.Yield("rest again")
 	w.s.Store(running) // it was rescan, which only the runner changes
 	return false
 }
 
 // again ends an activation that leaves something. The caller enqueues the actor.
 func (w *word) again() {
-	yield("again")
+	model.Yield("again")
 	w.s.Store(scheduled)
 }
 
 // end ends the last activation.
 func (w *word) end() {
-	yield("end")
+	model.Yield("end")
 	w.s.Store(ended)
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/panjf2000/ants/v2"
 
+	"github.com/verbena-rdma/verbena/internal/model"
 	"github.com/verbena-rdma/verbena/internal/ring"
 )
 
@@ -20,7 +21,7 @@ import (
 // nothing takes itself off busy and then looks once more. One of the two sees the
 // other.
 type workers struct {
-	pool *ants.Pool
+	pool pool
 	cap  int32
 	body func() // work, made once
 	in   ring.Inbox[core, *core]
@@ -30,6 +31,12 @@ type workers struct {
 
 	mu   sync.Mutex // guards line; held for some instructions
 	line *core      // taken from in, oldest first
+}
+
+// pool is an [ants.Pool].
+type pool interface {
+	Submit(func()) error
+	Release()
 }
 
 func newWorkers(n int) (*workers, error) {
@@ -48,7 +55,7 @@ func newWorkers(n int) (*workers, error) {
 // state allocates nothing.
 func (w *workers) queue(a *core) {
 	w.in.Push(a)
-	yield("pushed")
+	model.Fresh("pushed")
 	w.call()
 }
 
@@ -65,7 +72,7 @@ func (w *workers) hire() bool {
 		if n >= w.cap {
 			return false
 		}
-		yield("hire")
+		model.Yield("hire")
 		if w.busy.CompareAndSwap(n, n+1) {
 			return true
 		}
@@ -75,9 +82,6 @@ func (w *workers) hire() bool {
 // run has fn run on the pool, or on a goroutine of its own: the pool is closed, or
 // its last worker not quite back. It does not block.
 func (w *workers) run(fn func()) {
-	if hires(fn) {
-		return
-	}
 	if w.pool.Submit(fn) != nil {
 		go fn()
 	}
@@ -91,14 +95,15 @@ func (w *workers) work() {
 		}
 	}()
 	for {
+		model.Fresh("take")
 		if a := w.take(); a != nil {
 			a.run()
 			continue
 		}
-		yield("leave")
+		model.Fresh("leave")
 		w.busy.Add(-1)
-		yield("left")
-		if mutant == mutantNoLastLook || !w.waiting() || !w.hire() {
+		model.Fresh("left")
+		if !w.waiting() || !w.hire() {
 			returned = true
 			return
 		}
