@@ -4,6 +4,7 @@ package futures
 
 import (
 	"context"
+	"runtime"
 	"testing"
 )
 
@@ -22,7 +23,7 @@ func TestNoAllocations(t *testing.T) {
 	go func() {
 		for p := range parked {
 			for p.cell.word.Load()&bitParked == 0 {
-				yieldProcessor()
+				runtime.Gosched()
 			}
 			p.Settle([4]int{}, nil)
 		}

@@ -1,6 +1,6 @@
 package futures
 
-import "runtime"
+import "github.com/verbena-rdma/verbena/internal/model"
 
 // cell is the shared state of one promise and its future. The word (in Waiter) says who may touch which field; see
 // word.go. A cell belongs to one pool, or to none, for life.
@@ -155,7 +155,7 @@ func (c *cell[T]) link(gen, veto uint64) (settled bool, err error) {
 		case w&bitSettled != 0:
 			return true, nil
 		case w&bitLink != 0:
-			pause(&c.Waiter, w)
+			model.Pause("link", func() bool { return c.word.Load() != w })
 		case c.cas(w, w|bitLink):
 			return false, nil
 		}
@@ -180,6 +180,3 @@ func (c *cell[T]) unlink(set, veto uint64) bool {
 		}
 	}
 }
-
-// yieldProcessor lets the goroutine that holds LINK go on.
-func yieldProcessor() { runtime.Gosched() }

@@ -96,6 +96,6 @@
 // Today, and subject to change: the order in which a settle wakes (awaiter, done channel, group, callback); that pools
 // are sync.Pools; that of several drivers in a Group, All or Any the first one drives.
 //
-// The race build (or the tag interleave) routes every access to a word through a scheduler, with which the tests run
-// the real code through all interleavings of small scenes.
+// With -tags verbena_model every access to a word is a step of internal/model, with which the tests run the real code
+// through all interleavings of small scenes.
 package futures

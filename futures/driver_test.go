@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/model"
 )
 
 // turn is a whole Driver, as small as one can be: whoever holds it settles the jobs of everybody. The model test and the
@@ -17,28 +19,28 @@ type turn struct {
 	offers   int // accepted
 }
 
-func (d *turn) take() bool { step(); return seenBool(d.held.CompareAndSwap(false, true)) }
+func (d *turn) take() bool { model.Yield("turn.1"); return saw(d.held.CompareAndSwap(false, true)) }
 
 func (d *turn) post(job func()) {
-	step()
+	model.Yield("turn.2")
 	d.mu.Lock()
 	d.jobs = append(d.jobs, job)
 	d.mu.Unlock()
 }
 
 func (d *turn) enlist(t Ticket) {
-	step()
+	model.Yield("turn.3")
 	d.mu.Lock()
 	d.enlisted = append(d.enlisted, t)
-	seen(uint64(len(d.enlisted)))
+	model.Learn(uint64(len(d.enlisted)))
 	d.mu.Unlock()
 }
 
 func (d *turn) next() (t Ticket, ok bool) {
-	step()
+	model.Yield("turn.4")
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	seen(uint64(len(d.enlisted)))
+	model.Learn(uint64(len(d.enlisted)))
 	if len(d.enlisted) == 0 {
 		return t, false
 	}
@@ -48,9 +50,9 @@ func (d *turn) next() (t Ticket, ok bool) {
 
 // work does one job; false: there is none.
 func (d *turn) work() bool {
-	step()
+	model.Yield("turn.5")
 	d.mu.Lock()
-	seen(uint64(len(d.jobs)))
+	model.Learn(uint64(len(d.jobs)))
 	if len(d.jobs) == 0 {
 		d.mu.Unlock()
 		return false
@@ -73,12 +75,12 @@ func (d *turn) pass() {
 				return
 			}
 		}
-		step()
+		model.Yield("turn.6")
 		d.held.Store(false)
 		// Somebody may have enlisted and looked between the empty list and the release.
-		step()
+		model.Yield("turn.7")
 		d.mu.Lock()
-		none := seenBool(len(d.enlisted) == 0)
+		none := saw(len(d.enlisted) == 0)
 		d.mu.Unlock()
 		if none || !d.take() {
 			return
@@ -104,13 +106,13 @@ func (d *turn) Drive(done <-chan struct{}, w *Waiter) error {
 				}
 			}
 		}
-		for !w.Settled() && seenBool(!over(done)) {
+		for !w.Settled() && saw(!over(done)) {
 			if !d.work() {
 				runtime.Gosched()
 			}
 		}
 		d.pass()
-		if over(done) && !w.Settled() {
+		if saw(over(done)) && !w.Settled() {
 			return nil
 		}
 	}
@@ -125,4 +127,14 @@ func over(done <-chan struct{}) bool {
 	default:
 		return false
 	}
+}
+
+// saw tells the model what was read.
+func saw(is bool) bool {
+	if is {
+		model.Learn(1)
+	} else {
+		model.Learn(0)
+	}
+	return is
 }

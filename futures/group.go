@@ -3,6 +3,8 @@ package futures
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/model"
 )
 
 // Group waits for many futures, of any types, and wakes once when the last of them has settled. The zero Group is ready
@@ -31,22 +33,18 @@ const waiting = 1 << 40
 
 // The accesses to left, each a step of the model.
 func (g *Group) add(n int64) int64 {
-	step()
-	v := g.left.Add(n)
-	seen(uint64(v))
-	return v
+	model.Yield("add")
+	return int64(model.Loaded(uint64(g.left.Add(n))))
 }
 
 func (g *Group) count() int64 {
-	step()
-	v := g.left.Load()
-	seen(uint64(v))
-	return v
+	model.Yield("count")
+	return int64(model.Loaded(uint64(g.left.Load())))
 }
 
 func (g *Group) casLeft(old, new int64) bool {
-	step()
-	return seenBool(g.left.CompareAndSwap(old, new))
+	model.Yield("left")
+	return model.Swapped(g.left.CompareAndSwap(old, new))
 }
 
 // Add makes g's next Wait wait for f. It consumes nothing: after the Wait, take each result with Poll. A future settled
@@ -128,7 +126,7 @@ func (g *Group) Wait(ctx context.Context) error {
 
 // reset ends a Wait. Nobody else writes the word now: no settler can complete the group and no one is parked in it.
 func (g *Group) reset() {
-	step()
+	model.Yield("reset")
 	g.word.Store(nextGeneration(g.load()))
 }
 

@@ -1,188 +1,352 @@
-//go:build race || interleave
+//go:build verbena_model
 
 package futures
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"iter"
-	"math/bits"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// explorer runs a scene, the real code of a few goroutines, through every interleaving of their accesses to shared words.
-// Its goroutines are coroutines: one runs at a time, and at each step the explorer chooses who is next. A run is the list
-// of its choices; the next run changes the last one that has an alternative left (depth first).
-//
-// Where every goroutine has seen the same as in an earlier run, the rest is as it was then, and the run ends there: what a
-// goroutine does next depends only on what it saw, and what is in the words follows from the CAS that they did.
-type explorer struct {
-	t       *testing.T
-	name    string
-	choices []int // of this run, and before it starts the prefix to follow
-	widths  []int // how many alternatives each choice had
-	at      int
-	current *actor
-	states  map[[2]uint64]bool
-}
-
-type actor struct {
-	name   string
-	resume func() (func() bool, bool)
-	stop   func()
-	yield  func(func() bool) bool
-	ready  func() bool // nil: always
-	ended  bool
-	hash   [2]uint64 // of all that it has seen and done
-	base   [2]uint64 // hash at the last mark
-}
-
-type aborted struct{}
-
-func (e *explorer) step() { e.block(nil) }
-
-func (e *explorer) seen(v uint64) {
-	if e.current != nil {
-		mix(&e.current.hash, v)
-	}
-}
-
-func (e *explorer) mark() {
-	if e.current != nil {
-		e.current.base = e.current.hash
-	}
-}
-
-func (e *explorer) again() {
-	if e.current != nil {
-		e.current.hash = e.current.base
-	}
-}
-
-// mix adds v to a hash of 128 bits: two multiplicative ones, so that no two states of a scene fall together.
-func mix(h *[2]uint64, v uint64) {
-	h[0] = (bits.RotateLeft64(h[0], 5) ^ v) * 0x9e3779b97f4a7c15
-	h[1] = (bits.RotateLeft64(h[1], 23) ^ v + 1) * 0xd6e8feb86659fd93
-}
-
-func (e *explorer) block(ready func() bool) {
-	a := e.current
-	if a == nil { // outside of actors (set-up and checks) nothing interleaves
-		return
-	}
-	if !a.yield(ready) {
-		panic(aborted{})
-	}
-	mix(&a.hash, 1) // one step more
-}
-
-func (e *explorer) choose(n int) int {
-	if n == 1 {
-		return 0
-	}
-	if e.at == len(e.choices) {
-		e.choices, e.widths = append(e.choices, 0), append(e.widths, n)
-	}
-	e.at++
-	return e.choices[e.at-1]
-}
-
-func (e *explorer) failf(format string, args ...any) {
-	e.t.Helper()
-	e.t.Fatalf("%s, choices %v: %s", e.name, e.choices, fmt.Sprintf(format, args...))
-}
-
-// scene is one scene's set-up for one run: it starts its actors with act and returns the check of the end state.
-type scene func(act func(name string, body func()), fail func(string, ...any)) (check func())
-
-// explore runs s through all interleavings and reports how many there are. limit guards against a scene too large to be
-// exhaustive: exceeding it fails.
-func explore(t *testing.T, name string, limit int, s scene) {
+// explore runs a scene: what its actors do, and what holds when all have done it.
+func explore(t *testing.T, name string, scene func(act func(name string, body func())) (check func())) {
 	t.Helper()
-	e := &explorer{t: t, name: name, states: map[[2]uint64]bool{}}
-	var sched scheduler = e
-	modelled.Store(&sched)
-	defer modelled.Store(nil)
-	runs := 0
+	model.Holds(t, name, func() (w model.World) {
+		check := scene(func(name string, body func()) {
+			w.Act(name, func() {
+				model.Yield("begin")
+				body()
+			})
+		})
+		w.End = func(blocked []string) error {
+			if len(blocked) > 0 {
+				return fmt.Errorf("asleep for ever: %v", blocked)
+			}
+			check()
+			return nil
+		}
+		return w
+	})
+}
+
+// parker is a driver that only parks, and counts the turns it was given.
+type parker struct{ turns int }
+
+func (p *parker) Drive(done <-chan struct{}, w *Waiter) error {
 	for {
-		if runs++; runs > limit {
-			e.failf("more than %d runs", limit)
+		switch w.Park(done) {
+		case SignalTurn:
+			p.turns++
+		case SignalSettled, SignalCancelled:
+			return nil
 		}
-		e.run(s)
-		i := len(e.choices) - 1
-		for i >= 0 && e.choices[i]+1 == e.widths[i] {
-			i--
-		}
-		if i < 0 {
-			t.Logf("%s: %d states, %d runs", name, len(e.states), runs)
-			return
-		}
-		e.choices, e.widths = e.choices[:i+1], e.widths[:i+1]
-		e.choices[i]++
 	}
 }
 
-func (e *explorer) run(s scene) {
-	e.t.Helper()
-	var actors []*actor
-	e.at, e.current = 0, nil
-	check := s(func(name string, body func()) {
-		a := &actor{name: name}
-		a.resume, a.stop = iter.Pull(func(yield func(func() bool) bool) {
-			defer func() {
-				if r := recover(); r != nil && r != any(aborted{}) {
-					panic(r)
+// An accepted offer is received exactly once, a settle is never lost, and a cancelled wait consumes nothing:
+// settle x offer x cancel x park.
+func TestModelWaiter(t *testing.T) {
+	for _, offers := range []int{1, 2} {
+		explore(t, "waiter", func(act func(string, func())) func() {
+			d := &parker{}
+			p, f := new(Pool[int]).New(d)
+			ctx, cancel := context.WithCancel(context.Background())
+			var v, accepted int
+			var err error
+			act("await", func() { v, err = f.Await(ctx) })
+			if offers == 1 { // the second offerer stands in for the settler, to keep the scene small
+				act("settle", func() { p.Settle(7, nil) })
+			}
+			for range offers {
+				act("offer", func() {
+					if f.cell.Offer() {
+						accepted++
+					}
+				})
+			}
+			act("cancel", func() { model.Yield("cancel"); cancel() })
+			return func() {
+				if d.turns != accepted {
+					model.Failf("%d offers accepted, %d turns received", accepted, d.turns)
 				}
-			}()
-			a.yield = yield
-			body()
+				if offers == 2 {
+					p.Settle(7, nil)
+				}
+				if errors.Is(err, context.Canceled) {
+					var ok bool
+					if v, err, ok = f.Poll(); !ok {
+						model.Failf("Poll after a cancelled Await and a settle: not there")
+					}
+				}
+				if v != 7 || err != nil {
+					model.Failf("result = %d, %v; want 7, nil", v, err)
+				}
+				if w := f.cell.word.Load(); w != nextGeneration(0) || len(f.cell.wake) != 0 {
+					model.Failf("word %#x, %d signals left; want a fresh cell", w, len(f.cell.wake))
+				}
+			}
 		})
-		actors = append(actors, a)
-	}, e.failf)
-	defer func() {
-		e.current = nil
-		for _, a := range actors {
-			a.stop()
-		}
-	}()
-	for {
-		var enabled []*actor
-		live := ""
-		for _, a := range actors {
-			if a.ended {
-				continue
-			}
-			live += " " + a.name
-			if a.ready == nil || a.ready() {
-				enabled = append(enabled, a)
-			}
-		}
-		if len(enabled) == 0 {
-			if live != "" {
-				e.current = nil
-				e.failf("asleep for ever:%s", live)
-			}
-			break
-		}
-		a := enabled[e.choose(len(enabled))]
-		e.current = a
-		var more bool
-		a.ready, more = a.resume()
-		a.ended = !more
-		if a.ended {
-			mix(&a.hash, 2)
-		}
-		e.current = nil
-		if e.at == len(e.choices) { // past what is replayed
-			var state [2]uint64
-			for _, a := range actors {
-				mix(&state, a.hash[0])
-				mix(&state, a.hash[1])
-			}
-			if e.states[state] {
-				return
-			}
-			e.states[state] = true
-		}
 	}
-	check()
+}
+
+// A turn that is taken, driven, passed on and released by several waiters is never lost: nobody sleeps for ever, also when
+// a waiter is cancelled while it has the turn or is offered it.
+func TestModelTurn(t *testing.T) {
+	for _, cancelled := range []bool{false, true} {
+		explore(t, "turn", func(act func(string, func())) func() {
+			d := &turn{}
+			var got [2]int
+			ctx, cancel := context.WithCancel(context.Background())
+			ctxs := [2]context.Context{ctx, context.Background()} // only the first is ever cancelled
+			for i := range got {
+				p, f := New[int]()
+				f.cell.driver = d
+				d.jobs = append(d.jobs, func() { p.Settle(i+1, nil) })
+				act("await", func() {
+					var err error
+					if got[i], err = f.Await(ctxs[i]); err != nil && (i != 0 || err != context.Canceled) {
+						model.Failf("Await %d: %v", i, err)
+					}
+				})
+			}
+			if cancelled {
+				act("cancel", func() { model.Yield("cancel"); cancel() })
+			}
+			return func() {
+				cancel()
+				if got[1] != 2 || got[0] != 1 && !cancelled {
+					model.Failf("results %v, want [1 2]", got)
+				}
+				if d.held.Load() {
+					model.Failf("the turn is held by nobody")
+				}
+			}
+		})
+	}
+}
+
+// Of two settles one is the first, and of two polls at most one takes what it stored.
+func TestModelSettleOnce(t *testing.T) {
+	explore(t, "settle once", func(act func(string, func())) func() {
+		p, f := New[int]()
+		var first [2]bool
+		var took []int
+		for i := range first {
+			act("settle", func() { first[i] = p.Settle(i, nil) })
+		}
+		poll := func() {
+			if v, err, ok := f.Poll(); ok && err == nil {
+				took = append(took, v)
+			}
+		}
+		act("poll", poll)
+		act("poll", poll)
+		return func() {
+			poll()
+			if first[0] == first[1] {
+				model.Failf("Settle = %v: want exactly one true", first)
+			}
+			if len(took) != 1 || !first[took[0]] {
+				model.Failf("taken %v; want once, from the first settle %v", took, first)
+			}
+		}
+	})
+}
+
+// A result is taken or disposed of, never both and never neither, however Await, its cancelling and Discard meet.
+func TestModelDiscard(t *testing.T) {
+	explore(t, "discard", func(act func(string, func())) func() {
+		disposed, taken := 0, 0
+		pool := &Pool[int]{opt: Options[int]{Dispose: func(int, error) { disposed++ }}}
+		p, f := pool.New(nil)
+		ctx, cancel := context.WithCancel(context.Background())
+		act("await", func() {
+			if _, err := f.Await(ctx); err == nil {
+				taken++
+			}
+		})
+		act("settle", func() { p.Settle(7, nil) })
+		act("discard", func() { f.Discard() })
+		act("cancel", func() { model.Yield("cancel"); cancel() })
+		return func() {
+			if taken+disposed != 1 {
+				model.Failf("taken %d, disposed of %d times: want one of them, once", taken, disposed)
+			}
+		}
+	})
+}
+
+// Attaching from several goroutines while the promise settles: the channel closes, the group is told, and the result
+// goes to one taker.
+func TestModelAttach(t *testing.T) {
+	explore(t, "done, then", func(act func(string, func())) func() {
+		p, f := New[int]()
+		var done <-chan struct{}
+		var got []int
+		act("done", func() { done = f.Done() })
+		act("then", func() { f.Then(func(v int, err error) { got = append(got, v) }) })
+		act("settle", func() { p.Settle(7, nil) })
+		return func() {
+			select {
+			case <-done:
+			default:
+				model.Failf("settled, but the Done channel is open")
+			}
+			if len(got) != 1 || got[0] != 7 {
+				model.Failf("callback got %v, want [7]", got)
+			}
+		}
+	})
+	explore(t, "add, poll", func(act func(string, func())) func() {
+		p, f := New[int]()
+		var g Group
+		var addErr error
+		var ok bool
+		act("add", func() { addErr = Add(&g, f) })
+		act("settle", func() { p.Settle(7, nil) })
+		act("poll", func() { _, _, ok = f.Poll() })
+		return func() {
+			if addErr != nil && (!ok || addErr != ErrConsumed) {
+				model.Failf("Add = %v with a Poll that returned %v", addErr, ok)
+			}
+			if n := g.left.Load(); n != 0 {
+				model.Failf("group counts %d futures, all are settled", n)
+			}
+		}
+	})
+	explore(t, "then, await", func(act func(string, func())) func() {
+		p, f := New[int]()
+		var awaited, called error
+		calls := 0
+		act("then", func() { f.Then(func(v int, err error) { calls++; called = err }) })
+		act("await", func() { _, awaited = f.Await(context.Background()) })
+		act("settle", func() { p.Settle(7, nil) })
+		return func() {
+			if calls != 1 || (awaited == nil) == (called == nil) {
+				model.Failf("%d calls with %v, Await = %v: want one call and one result", calls, called, awaited)
+			}
+		}
+	})
+}
+
+// A Wait that is cancelled and repeated ends when all are settled, and leaves a group that can be used again.
+func TestModelGroup(t *testing.T) {
+	explore(t, "group", func(act func(string, func())) func() {
+		var g Group
+		var ps [2]Promise[int]
+		var fs [2]Future[int]
+		for i := range ps {
+			ps[i], fs[i] = New[int]()
+			if err := Add(&g, fs[i]); err != nil {
+				model.Failf("Add: %v", err)
+			}
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		act("wait", func() {
+			err := g.Wait(ctx)
+			if err == nil && (!fs[0].Settled() || !fs[1].Settled()) {
+				model.Failf("Wait returned with unsettled futures")
+			}
+			if err != nil && g.Wait(context.Background()) != nil {
+				model.Failf("second Wait failed")
+			}
+		})
+		act("settle", func() { ps[0].Settle(0, nil); model.Yield("cancel"); cancel() })
+		act("settle", func() { ps[1].Settle(1, nil) })
+		return func() {
+			if n, w := g.left.Load(), g.word.Load(); n != 0 || w&flagMask != 0 || len(g.wake) != 0 {
+				model.Failf("left %d, word %#x, %d signals: want a group at rest", n, w, len(g.wake))
+			}
+		}
+	})
+}
+
+// What an old handle does after its cell became another operation's changes nothing there and returns nothing of it.
+func TestModelStale(t *testing.T) {
+	explore(t, "stale", func(act func(string, func())) func() {
+		p, f := New[int]()
+		second := 0
+		act("owner", func() {
+			if v, err := f.Await(context.Background()); err != nil && err != ErrConsumed || err == nil && v != 1 {
+				model.Failf("first result %d, %v; want 1", v, err)
+			}
+			gen := f.cell.word.Load() // as Pool.New does with a cell that was put back
+			p2, f2 := Promise[int]{f.cell, gen}, Future[int]{f.cell, gen}
+			p2.Settle(2, nil)
+			v, err, ok := f2.Poll()
+			if second = v; v != 2 || err != nil || !ok {
+				model.Failf("second result %d, %v, %v; want 2", v, err, ok)
+			}
+		})
+		act("settle", func() { p.Settle(1, nil); p.Settle(9, nil) })
+		act("poll", func() {
+			if v, err, ok := f.Poll(); ok && err == nil && v != 1 {
+				model.Failf("an old handle polled %d", v)
+			}
+		})
+		return func() {
+			if second != 2 {
+				model.Failf("second result %d, want 2", second)
+			}
+		}
+	})
+}
+
+// The next operation of a seat, made while the last one's result is filled in, published, taken, and attached to: each is
+// settled once and gives its own result, and no cell is used by two.
+func TestModelSeat(t *testing.T) {
+	defer func(was bool) { careful = was }(careful)
+	for i, taker := range []string{"await", "poll", "discard", "then", "await", "poll", "discard", "then"} {
+		careful = i < 4
+		explore(t, fmt.Sprintf("seat, %s, careful %t", taker, careful), func(act func(string, func())) func() {
+			pool := NewPool(Options[int]{})
+			var seat Seat[int]
+			p, f := pool.NewIn(&seat, nil)
+			got, over := 0, false
+			act("settle", func() {
+				if !p.Fill(7, nil) {
+					model.Failf("the first Fill is refused")
+				}
+				p.Publish()
+			})
+			act(taker, func() {
+				switch taker {
+				case "await":
+					got, _ = f.Await(context.Background())
+					over = true
+				case "poll":
+					got, _, over = f.Poll()
+				case "discard":
+					f.Discard()
+					got, over = 7, true
+				case "then":
+					f.Then(func(v int, _ error) { got = v })
+					over = true
+				}
+			})
+			var next Future[int]
+			act("again", func() {
+				var q Promise[int]
+				q, next = pool.NewIn(&seat, nil)
+				if !q.Fill(8, nil) {
+					model.Failf("the Fill of the next operation is refused")
+				}
+				q.Publish()
+			})
+			return func() {
+				if !over {
+					got, _, over = f.Poll()
+				}
+				if v, err, ok := next.Poll(); got != 7 || !over || v != 8 || err != nil || !ok {
+					model.Failf("results %d and %d, want 7 and 8", got, v)
+				}
+				if w := seat.cell.word.Load(); w&flagMask != bitSeated {
+					model.Failf("word %#x of the seat's cell, want it free", w)
+				}
+			}
+		})
+	}
 }

@@ -1,6 +1,6 @@
-//go:build race
+//go:build race || verbena_model
 
 package futures
 
-// careful: see lightly.
-const careful = true
+// careful: see lightly. A variable, because the model explores both ways.
+var careful = true

@@ -1,5 +1,7 @@
 package futures
 
+import "github.com/verbena-rdma/verbena/internal/model"
+
 // Seat is a place that has one operation after the other, such as an entry of a table: it keeps their cell, so that an
 // operation whose predecessor's result was taken costs neither a look into the pool nor an allocation. The zero Seat is
 // ready for use. It must not be copied, and belongs to one goroutine at a time. It keeps the last result until the next one
@@ -23,7 +25,7 @@ func (p *Pool[T]) NewIn(seat *Seat[T], d Driver) (Promise[T], Future[T]) {
 	c := seat.cell
 	if c == nil || !c.vacant(seat.gen) {
 		c = p.fresh()
-		step()
+		model.Yield("seat")
 		c.word.Store(generationOf(c.word.Load()) | bitSeated) // nobody else has it
 		seat.cell = c
 	}

@@ -1,6 +1,10 @@
 package futures
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/model"
+)
 
 // Driver makes progress for a waiting goroutine, on that goroutine.
 //
@@ -59,12 +63,19 @@ type Waiter struct {
 
 // A load is no step of the model: its value is then compared by a CAS, which fails and loads again if somebody was
 // faster, or it was the first access. Where a load alone decides (Settled), the step is taken there.
-func (w *Waiter) load() uint64             { return seenLoad(w.word.Load()) }
-func (w *Waiter) cas(old, new uint64) bool { step(); return seenCAS(w.word.CompareAndSwap(old, new)) }
+func (w *Waiter) load() uint64 { return model.Loaded(w.word.Load()) }
+
+func (w *Waiter) cas(old, new uint64) bool {
+	model.Step()
+	return model.Swapped(w.word.CompareAndSwap(old, new))
+}
 
 // Settled reports whether the wait is over: the future, or every future of the Group, is settled.
 // One atomic load; it never blocks. For the goroutine inside Drive.
-func (w *Waiter) Settled() bool { step(); return w.load()&bitSettled != 0 }
+func (w *Waiter) Settled() bool {
+	model.Yield("settled")
+	return w.load()&bitSettled != 0
+}
 
 // Announce makes offers possible before Park blocks, so that a driver can look once more at what it would park for: what
 // is released after Announce is offered to this waiter, what was released before is seen by the look. False: it is
@@ -114,12 +125,12 @@ func (w *Waiter) Park(done <-chan struct{}) Signal {
 	if !w.Announce() {
 		return SignalSettled
 	}
-	sig, ok := receive(w.wake, done)
+	sig, ok := model.Receive(w.wake, done)
 	if !ok {
 		if w.Retract() {
 			return SignalCancelled
 		}
-		sig, _ = receive(w.wake, nil) // somebody ended the park before us: his signal is there or about to be
+		sig, _ = model.Receive(w.wake, nil) // somebody ended the park before us: his signal is there or about to be
 	}
 	w.announced = false
 	return sig
@@ -160,7 +171,7 @@ func (w *Waiter) offer(mask, gen uint64) bool {
 // signal ends a park whose PARKED flag the caller has cleared. The parked goroutine stays until it has received it, so
 // the cell is still the same.
 func (w *Waiter) signal(s Signal) {
-	step()
+	model.Yield("signal")
 	w.wake <- s
 }
 
