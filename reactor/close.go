@@ -39,7 +39,7 @@ func (r *Reactor) close(ctx Asked) error {
 	if err := r.shut(ctx); err != nil {
 		return err
 	}
-	if r.poller != nil {
+	if r.sleep != nil {
 		if err := r.end(ctx); err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (r *Reactor) tryShut() (left error, reclaimed <-chan struct{}) {
 
 // end ends the reactor's goroutines.
 func (r *Reactor) end(ctx Asked) error {
-	if err := r.poller.Close(); err != nil {
+	if err := r.sleep.Close(); err != nil {
 		return err
 	}
 	select {
@@ -138,8 +138,8 @@ func (r *Reactor) destroy() error {
 			errs = append(errs, s.cq.Close())
 		}
 	}
-	if r.poller != nil {
-		errs = append(errs, r.poller.Close())
+	if r.sleep != nil {
+		errs = append(errs, r.sleep.Close())
 	}
 	if r.channel != nil {
 		errs = append(errs, r.channel.Close())

@@ -9,7 +9,6 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/ring"
-	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/reactor/turn"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -20,9 +19,8 @@ type Reactor struct {
 	cfg     Config
 	ctx     verbs.Context
 	tok     *turn.Token
-	poller  *sys.Poller // nil when stepped, as is sleep
-	sleep   *turn.PollerSleeper
-	driver  futures.Driver // nil when stepped: nobody else would run the loop
+	sleep   *turn.PollerSleeper // nil when stepped
+	driver  futures.Driver      // nil when stepped: nobody else would run the loop
 	leader  leader
 	futures *futures.Pool[Completion]
 

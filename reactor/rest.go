@@ -43,7 +43,7 @@ func (r *Reactor) rest(s verbs.Source, key uint32) {
 	if !r.cfg.Stepped {
 		// What else keeps the poller from letting go (a descriptor that was closed) does
 		// not matter: it has forgotten the source, so rested must attach it again.
-		if err := r.poller.Detach(key); errors.Is(err, sys.ErrPollerClosed) {
+		if err := r.sleep.Detach(key); errors.Is(err, sys.ErrPollerClosed) {
 			return
 		}
 	}
@@ -59,7 +59,7 @@ func (r *Reactor) rested(s verbs.Source, key uint32) {
 		return // nobody watches it any more
 	}
 	if !r.cfg.Stepped {
-		if err := r.poller.Attach(s, key); err != nil && !errors.Is(err, sys.ErrPollerClosed) {
+		if err := r.sleep.Attach(s, key); err != nil && !errors.Is(err, sys.ErrPollerClosed) {
 			r.After(eventRest, func() { r.rested(s, key) })
 			return
 		}

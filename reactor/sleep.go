@@ -31,7 +31,7 @@ func (r *Reactor) makeSleeper() (turn.Sleeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.poller, r.sleep = p, turn.NewPollerSleeper(p)
+	r.sleep = turn.NewPollerSleeper(p)
 	return waker{r.sleep, &r.timers}, p.Attach(r.channel, keyCompletions)
 }
 
@@ -61,7 +61,7 @@ func (r *Reactor) Watch(s verbs.Source, fn func()) error {
 		}
 		r.handlers[key] = fn
 		if !r.cfg.Stepped {
-			if err := r.poller.Attach(s, key); err != nil {
+			if err := r.sleep.Attach(s, key); err != nil {
 				delete(r.handlers, key)
 				return err
 			}
@@ -87,7 +87,7 @@ func (r *Reactor) Unwatch(s verbs.Source) error {
 			delete(r.resting, w.key)
 			return nil
 		}
-		return r.poller.Detach(w.key)
+		return r.sleep.Detach(w.key)
 	}
 	return nil
 }

@@ -166,8 +166,8 @@ func TestCreditsConcurrently(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if c.Available() != n || c.Waiting() != 0 || len(c.tokens) != 0 {
-		t.Errorf("%d free, %d wait, %d tokens; want %d, 0, 0", c.Available(), c.Waiting(), len(c.tokens), n)
+	if c.Available() != n || c.Waiting() != 0 || len(c.handed) != 0 {
+		t.Errorf("%d free, %d wait, %d tokens; want %d, 0, 0", c.Available(), c.Waiting(), len(c.handed), n)
 	}
 }
 
@@ -186,8 +186,8 @@ func TestCreditsCloseConcurrently(t *testing.T) {
 		}
 		wg.Go(c.Close)
 		wg.Wait()
-		if c.Available() != 2 || len(c.tokens) != 0 {
-			t.Fatalf("%d free and %d tokens after Close, want 2 and 0", c.Available(), len(c.tokens))
+		if c.Available() != 2 || len(c.handed) != 0 {
+			t.Fatalf("%d free and %d tokens after Close, want 2 and 0", c.Available(), len(c.handed))
 		}
 	}
 }
@@ -199,16 +199,16 @@ func TestCreditsLeave(t *testing.T) {
 	if !c.TryAcquire() {
 		t.Fatal("a free credit was refused")
 	}
-	c.count.Add(-1) // Acquire, up to its select
-	c.leave()
-	if c.Waiting() != 0 || c.Available() != 0 || len(c.tokens) != 0 {
-		t.Fatalf("after a withdrawal: %d wait, %d free, %d tokens", c.Waiting(), c.Available(), len(c.tokens))
+	c.waiting.Add(1) // Acquire, up to its select
+	c.leave(c, c.broken)
+	if c.Waiting() != 0 || c.Available() != 0 || len(c.handed) != 0 {
+		t.Fatalf("after a withdrawal: %d wait, %d free, %d tokens", c.Waiting(), c.Available(), len(c.handed))
 	}
-	c.count.Add(-1)
+	c.waiting.Add(1)
 	c.Release() // the token is meant for us
-	c.leave()
-	if c.Waiting() != 0 || c.Available() != 1 || len(c.tokens) != 0 {
-		t.Fatalf("after giving back: %d wait, %d free, %d tokens; want 0, 1, 0", c.Waiting(), c.Available(), len(c.tokens))
+	c.leave(c, c.broken)
+	if c.Waiting() != 0 || c.Available() != 1 || len(c.handed) != 0 {
+		t.Fatalf("after giving back: %d wait, %d free, %d tokens; want 0, 1, 0", c.Waiting(), c.Available(), len(c.handed))
 	}
 }
 
@@ -249,7 +249,7 @@ func TestLeavingAfterAStrangersLie(t *testing.T) {
 		if !c.TryAcquire() {
 			t.Fatal("no credit of one")
 		}
-		c.count.Add(-int64(waiters)) // so many are between their first step and the select
+		c.waiting.Add(int64(waiters)) // so many are between their first step and the select
 		told := []bool{c.Restore(1), c.Restore(1)}
 		if !told[0] || waiters == 2 && told[1] {
 			t.Fatalf("%d waiters: the restores said %v", waiters, told)
@@ -257,7 +257,7 @@ func TestLeavingAfterAStrangersLie(t *testing.T) {
 		c.Close()
 		for range waiters {
 			left := make(chan struct{})
-			go func() { defer close(left); c.leave() }()
+			go func() { defer close(left); c.leave(c, c.broken) }()
 			select {
 			case <-left:
 			case <-time.After(10 * time.Second):

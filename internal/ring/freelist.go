@@ -124,16 +124,80 @@ func (f *FreeList) PutN(is []uint32) {
 	}
 }
 
-// Len counts the free indices by walking the list, so it costs as much as there
-// are. It is exact while nobody gets or puts, and an estimate otherwise. For
-// statistics and tests.
-func (f *FreeList) Len() int {
-	n := 0
-	for i := uint32(f.head.Load()); i != none && n < len(f.next); i = f.next[i].load() {
-		n++
-	}
-	return n
-}
-
 // Cap is the number of indices, free or not.
 func (f *FreeList) Cap() int { return len(f.next) }
+
+// Slots is a pool of free slot indices for which goroutines can wait, in order. Who
+// has a slot has been admitted: there is no second count. Without waiters it is a
+// [FreeList] and one load more; waiters are served by whoever gives back.
+type Slots struct {
+	list FreeList
+	line[uint32]
+}
+
+// NewSlots makes slots on which 0 to n-1 are free; Get gives 0 first. It panics
+// unless 0 < n < 2^32-1.
+func NewSlots(n int) *Slots {
+	s := &Slots{}
+	s.line.init(n)
+	s.list.init(n)
+	return s
+}
+
+// Get takes a free slot, or reports false if there is none or others wait for one.
+// It belongs to the caller until Put. Any goroutine may call it, also after Close; it
+// does not block or allocate.
+func (s *Slots) Get() (uint32, bool) {
+	if s.waiting.Load() > 0 {
+		return 0, false
+	}
+	return s.list.Get()
+}
+
+// GetN takes up to len(is) free slots, with one change of the shared word, and returns
+// how many; 0 as Get says. Otherwise as Get.
+func (s *Slots) GetN(is []uint32) int {
+	if s.waiting.Load() > 0 {
+		return 0
+	}
+	return s.list.GetN(is)
+}
+
+// Wait takes a slot, waiting for one if none is free. Who waits longer is served
+// first; a newcomer never overtakes. Any
+// goroutine may call it. It does not allocate. done is a channel, and not a context,
+// because a context's methods may be user code, which could end the goroutine while it
+// is counted as waiting; nil never ends the wait.
+//
+// Errors: [ErrDone] if done is closed first, and [ErrClosed]. With an error the caller
+// has no slot, and none was lost.
+func (s *Slots) Wait(done <-chan struct{}) (uint32, error) { return s.wait(s, done, nil) }
+
+// Put gives i back, which must come from Get or Wait. Any goroutine may call it, also
+// after Close; it does not block or allocate.
+func (s *Slots) Put(i uint32) {
+	s.list.Put(i)
+	s.serve()
+}
+
+// PutN gives several slots back with one change of the shared word; Get gives is[0]
+// first. Otherwise as Put.
+func (s *Slots) PutN(is []uint32) {
+	s.list.PutN(is)
+	s.serve()
+}
+
+// serve hands out what was put back.
+func (s *Slots) serve() {
+	if s.waiting.Load() > 0 && !s.handOut(s) {
+		panic("ring: a slot was given back twice")
+	}
+}
+
+// take and put implement store.
+func (s *Slots) take() (uint32, bool) { return s.list.Get() }
+func (s *Slots) put(i uint32)         { s.Put(i) }
+
+// Collect takes a free slot whoever waits, or reports false if there is none. It is
+// for an owner who waits, after Close, until all slots are home.
+func (s *Slots) Collect() (uint32, bool) { return s.list.Get() }

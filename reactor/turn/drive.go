@@ -1,6 +1,9 @@
 package turn
 
-import "github.com/verbena-rdma/verbena/internal/model"
+import (
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/model"
+)
 
 // Drive waits for w on behalf of its goroutine: it runs turns if nobody else
 // does, and parks otherwise. It returns when w is settled, or soon after done was
@@ -168,9 +171,66 @@ func (t *Token) leave(mayOffer bool) {
 	t.pass()
 }
 
+// takeSoon is take for who finds a spinning loop looking: it waits for that turn.
+func (t *Token) takeSoon() bool {
+	for !t.take() {
+		if !t.outlast() {
+			return false
+		}
+		model.Again()
+	}
+	return true
+}
+
+// briefLooks is for how many looks at the word a caller waits for the spinning loop's
+// turn to end: some 5 µs, in which an empty turn, and a slice of polling in a device, is
+// over. Parking and being woken cost more.
+const briefLooks = 8192
+
+// outlast waits for a brief turn of the loop; false: there is none, or it is long.
+func (t *Token) outlast() bool {
+	model.Yield("take.brief")
+	for range briefLooks {
+		if s := t.word.Load(); s < held {
+			return true
+		} else if s&brief == 0 {
+			break
+		}
+		model.Block("take.outlast", func() bool { return t.word.Load()&brief == 0 })
+	}
+	return false
+}
+
 func ifTrue(b bool) int {
 	if b {
 		return 1
 	}
 	return 0
 }
+
+// Waiter makes a [Parker] of what futures give to their driver. It allocates
+// nothing. A driver is then one line:
+//
+//	func (r *Reactor) Drive(done <-chan struct{}, w *futures.Waiter) error {
+//		r.token.Drive(done, turn.Waiter(w))
+//		return nil
+//	}
+func Waiter(w *futures.Waiter) Parker { return (*waiter)(w) }
+
+type waiter futures.Waiter
+
+func (w *waiter) future() *futures.Waiter { return (*futures.Waiter)(w) }
+
+func (w *waiter) Settled() bool { return w.future().Settled() }
+
+func (w *waiter) Park(done <-chan struct{}) Signal {
+	switch w.future().Park(done) {
+	case futures.SignalTurn:
+		return SignalTurn
+	case futures.SignalCancelled:
+		return SignalCancelled
+	}
+	return SignalSettled
+}
+
+func (w *waiter) Offer() bool { return w.future().Offer() }

@@ -18,7 +18,7 @@ var longAgo = time.Unix(1, 0)
 // PollerSleeper makes a [Sleeper] of a poller. Its Work calls Ready in Errands
 // and Take in Run.
 type PollerSleeper struct {
-	poller *sys.Poller
+	*sys.Poller // its Ring implements Sleeper
 	// keys: written by Wait while ready is zero; read by Take. Both are called
 	// by the loop.
 	keys [wakeKeys]uint32
@@ -31,10 +31,7 @@ type PollerSleeper struct {
 
 // NewPollerSleeper makes a sleeper of p, which stays the caller's to close:
 // closing it ends the loop. Nobody else may Wait on p.
-func NewPollerSleeper(p *sys.Poller) *PollerSleeper { return &PollerSleeper{poller: p} }
-
-// Ring implements [Sleeper].
-func (s *PollerSleeper) Ring() { s.poller.Ring() }
+func NewPollerSleeper(p *sys.Poller) *PollerSleeper { return &PollerSleeper{Poller: p} }
 
 // Wait implements [Sleeper]: keys are an event, a deadline that has passed is a
 // timer, and an error of the poller closes. While keys wait for Take it does
@@ -43,7 +40,7 @@ func (s *PollerSleeper) Wait(deadline time.Time) (wake Wake) {
 	if s.ready.Load() != 0 {
 		return WakeEvent
 	}
-	n, err := s.poller.Wait(deadline, s.keys[:])
+	n, err := s.Poller.Wait(deadline, s.keys[:])
 	if n > 0 {
 		s.ready.Store(int32(n))
 		wake |= WakeEvent

@@ -131,33 +131,3 @@ func (t *Token) lend() bool {
 	t.stats.Lent.Add(1)
 	return true
 }
-
-// takeSoon is take for who finds a spinning loop looking: it waits for that turn.
-func (t *Token) takeSoon() bool {
-	for !t.take() {
-		if !t.outlast() {
-			return false
-		}
-		model.Again()
-	}
-	return true
-}
-
-// briefLooks is for how many looks at the word a caller waits for the spinning loop's
-// turn to end: some 5 µs, in which an empty turn, and a slice of polling in a device, is
-// over. Parking and being woken cost more.
-const briefLooks = 8192
-
-// outlast waits for a brief turn of the loop; false: there is none, or it is long.
-func (t *Token) outlast() bool {
-	model.Yield("take.brief")
-	for range briefLooks {
-		if s := t.word.Load(); s < held {
-			return true
-		} else if s&brief == 0 {
-			break
-		}
-		model.Block("take.outlast", func() bool { return t.word.Load()&brief == 0 })
-	}
-	return false
-}
