@@ -83,7 +83,7 @@
 //
 // # How it works
 //
-// One atomic word holds a cell's generation and its flags; word.go draws its states and says who may touch which. Waiter
+// One atomic word holds a cell's generation and its flags; cell.go draws its states and says who may touch which. Waiter
 // draws parking and Group the batch wait. Settling with nobody attached is two compare-and-swaps, consuming is one. No
 // operation waits for another goroutine, but for two: attaching to one future from two goroutines at once, and taking a
 // signal whose sender is between his CAS and his send.

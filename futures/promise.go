@@ -70,3 +70,83 @@ func (p Promise[T]) Wanted() bool {
 	w := p.cell.load()
 	return generationOf(w) == p.gen && w&bitSettling == 0 && w&(bitDiscarded|bitAwaited) != bitDiscarded
 }
+
+// settle stores the result of generation gen and wakes whoever waits; false when it was settled before.
+// Without anyone attached it is two CAS.
+func (c *cell[T]) settle(gen uint64, v T, err error) bool {
+	w := c.load()
+	for {
+		if generationOf(w) != gen || w&bitSettling != 0 {
+			return false
+		}
+		if c.cas(w, w|bitSettling) {
+			break
+		}
+		w = c.load()
+	}
+	c.value, c.err = v, err
+	c.conclude(w | bitSettling)
+	return true
+}
+
+// conclude publishes the result, which is in; w is the word.
+func (c *cell[T]) conclude(w uint64) {
+	for ; ; w = c.load() {
+		switch {
+		case w&bitLink != 0:
+			if c.cas(w, w|bitSettling|bitWritten) {
+				return
+			}
+		case w&attended == 0:
+			if c.cas(w, w|bitSettling|bitSettled) {
+				return
+			}
+		case c.publish(w, w|bitSettling):
+			return
+		}
+	}
+}
+
+// publish moves the word from w to its settled state, given the flags in n, and then does what those flags ask for;
+// false when the word was no longer w. The fields are read before the CAS: after it the cell may be another's, unless
+// this CAS itself consumed it (gone) or an awaiter is parked in it.
+func (c *cell[T]) publish(w, n uint64) bool {
+	var done chan struct{}
+	var group *Group
+	if n&bitDone != 0 {
+		done = c.done
+	}
+	if n&bitGrouped != 0 {
+		group = c.group
+	}
+	gone := n&bitThen != 0 || n&(bitDiscarded|bitAwaited) == bitDiscarded
+	to := n&^(bitParked|bitWritten) | bitSettled
+	if gone {
+		to = consumed(n)
+	}
+	if !c.cas(w, to) {
+		return false
+	}
+	if n&bitParked != 0 {
+		c.signal(SignalSettled)
+	}
+	if done != nil {
+		close(done)
+	}
+	if group != nil {
+		group.arrive()
+	}
+	if gone {
+		pool, then, direct := c.pool, c.then, c.direct
+		v, err := c.take(n)
+		switch {
+		case n&bitThen == 0:
+			pool.dispose(v, err)
+		case direct:
+			then(v, err)
+		default:
+			pool.call(then, v, err)
+		}
+	}
+	return true
+}

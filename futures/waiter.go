@@ -53,7 +53,7 @@ const (
 //   - a settle is never lost: after SignalTurn, Settled may already be true, and the turn is to be handed on all the same;
 //   - the channel holds at most one signal and is empty at each Park, so no sender ever blocks.
 type Waiter struct {
-	// word is written by every party as drawn in word.go; SETTLED publishes the result, PARKED the wake channel.
+	// word is written by every party as drawn in cell.go; SETTLED publishes the result, PARKED the wake channel.
 	word atomic.Uint64
 	// wake carries the one signal that ends a park. Made by the first Park, then kept for the cell's life.
 	wake chan Signal
