@@ -117,16 +117,11 @@ func put(ctx context.Context, w io.Writer, rt *verbena.Runtime, conn *verbena.Co
 			return err
 		}
 		at += len(text)
-		var written verbena.Future
-		if i < len(texts)-1 {
-			written, err = conn.Write(ctx, from, to)
-		} else { // the last one tells the server: everything before it is there, too
-			written, err = conn.Start(ctx, new(verbena.WriteOp(from, to).Imm(done)))
+		write := verbena.WriteOp(from, to)
+		if i == len(texts)-1 { // the last one tells the server: everything before it is there, too
+			write = write.Imm(done)
 		}
-		if err != nil {
-			return err
-		}
-		if _, err := written.Await(ctx); err != nil {
+		if _, err := conn.Do(ctx, &write); err != nil {
 			return err
 		}
 	}

@@ -58,10 +58,16 @@ func run(ctx context.Context, w io.Writer) (err error) {
 			return err
 		}
 	}
-	remote, rerr := region.Remote(0, region.Len())
-	descriptor, derr := remote.MarshalBinary()
+	remote, err := region.Remote(0, region.Len())
+	if err != nil {
+		return err
+	}
+	descriptor, err := remote.MarshalBinary()
+	if err != nil {
+		return err
+	}
 	ln, err := server.ListenOptions(":0", verbena.Options{PrivateData: descriptor})
-	if err := errors.Join(rerr, derr, err); err != nil {
+	if err != nil {
 		return err
 	}
 	accepted, err := ln.AcceptAsync() // the last thing that the server's program does
@@ -81,8 +87,11 @@ func run(ctx context.Context, w io.Writer) (err error) {
 	for i := range keys + 1 {
 		key := fmt.Sprintf("key-%d", i)
 		value, ok, err := get(table, table.Size(), key)
-		if want := fmt.Sprintf("value of %d", i); err != nil || ok != (i < keys) || ok && value != want {
-			return errors.Join(fmt.Errorf("%s is %q, found: %t", key, value, ok), err)
+		if err != nil {
+			return fmt.Errorf("looking up %s: %w", key, err)
+		}
+		if want := fmt.Sprintf("value of %d", i); ok != (i < keys) || ok && value != want {
+			return fmt.Errorf("%s is %q, found: %t", key, value, ok)
 		}
 		if i == 7 || i >= keys-1 {
 			fmt.Fprintf(w, "%s: %q, found: %t\n", key, value, ok)

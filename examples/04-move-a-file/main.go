@@ -36,8 +36,11 @@ func main() {
 // run moves the file at path into the memory of a server.
 func run(ctx context.Context, w io.Writer, path string) (err error) {
 	info, err := os.Stat(path) // before reading: that of a pipe waits for a writer
-	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 || info.Size() > maxFile {
-		return errors.Join(fmt.Errorf("%s is no regular file of 1 to %d bytes", path, maxFile), err)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Size() == 0 || info.Size() > maxFile {
+		return fmt.Errorf("%s is no regular file of 1 to %d bytes", path, maxFile)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -57,13 +60,20 @@ func run(ctx context.Context, w io.Writer, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	remote, rerr := target.Remote(0, target.Len()) // how it gets to another process: see 02
+	remote, err := target.Remote(0, target.Len()) // how it gets to another process: see 02
+	if err != nil {
+		return err
+	}
 	ln, err := server.Listen(":0")
-	if err := errors.Join(rerr, err); err != nil {
+	if err != nil {
+		return err
+	}
+	accepted, err := ln.AcceptAsync() // before the client dials: its connection is the first
+	if err != nil {
 		return err
 	}
 	received := make(chan error, 1)
-	go func() { received <- receive(ctx, ln, target.Len()) }()
+	go func() { received <- receive(ctx, accepted, target.Len()) }()
 	if err = push(ctx, client, ln.Addr().String(), data, remote); err != nil {
 		shut(server, &err) // nobody may ever have come to it
 	}
@@ -95,9 +105,12 @@ func push(ctx context.Context, rt *verbena.Runtime, addr string, data []byte, to
 	for off := 0; off < len(data); {
 		for wave = wave[:0]; len(wave) < depth && off < len(data); off += chunk {
 			n := min(chunk, len(data)-off)
-			from, ferr := source.Slice(off, n)
-			part, perr := to.At(uint64(off), uint64(n))
-			if err := errors.Join(ferr, perr); err != nil {
+			from, err := source.Slice(off, n)
+			if err != nil {
+				return err
+			}
+			part, err := to.At(uint64(off), uint64(n))
+			if err != nil {
 				return err
 			}
 			written, err := conn.Start(ctx, new(verbena.WriteOp(from, part).Imm(uint32(off/chunk)))) // is under way now
@@ -122,8 +135,8 @@ func push(ctx context.Context, rt *verbena.Runtime, addr string, data []byte, to
 }
 
 // receive is the server: it is told of every chunk, and copies nothing.
-func receive(ctx context.Context, ln *verbena.Listener, size int) error {
-	conn, err := ln.Accept(ctx)
+func receive(ctx context.Context, accepted futures.Future[*verbena.Conn], size int) error {
+	conn, err := accepted.Await(ctx)
 	if err != nil {
 		return fmt.Errorf("accepting: %w", err)
 	}

@@ -118,8 +118,12 @@ func TestBadDescriptor(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.spoil(&remote)
+			accepted, err := ln.AcceptAsync()
+			if err != nil {
+				t.Fatal(err)
+			}
 			received := make(chan error, 1)
-			go func() { received <- receive(ctx, ln, len(data)) }()
+			go func() { received <- receive(ctx, accepted, len(data)) }()
 			if err := push(ctx, client, ln.Addr().String(), data, remote); !errors.Is(err, c.want) {
 				t.Errorf("the client: %v, want %v", err, c.want)
 			}
