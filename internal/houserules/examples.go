@@ -15,7 +15,7 @@ import (
 var rung = regexp.MustCompile(`^\d\d-`)
 
 // rungLines is what the code of an example stays under: it is read in one go.
-const rungLines = 150
+const rungLines = 170
 
 // ladder checks that every example of the ladder has a README.md, a test, and
 // less than rungLines of code, the files that are no tests added up. The error
