@@ -3,21 +3,26 @@ package verbs
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/sentinel"
 )
 
 // The sentinels of this room. Test with errors.Is: what is returned wraps them
-// in an error that says which object and which values.
+// in an error that says which object and which values. [RetryOf] knows them.
 var (
-	ErrBusy              = errors.New("verbs: object in use")
-	ErrClosed            = errors.New("verbs: object closed")
-	ErrNotSupported      = errors.New("verbs: not supported by this device")
-	ErrInvalid           = errors.New("verbs: invalid argument")
-	ErrInvalidTransition = errors.New("verbs: illegal queue pair transition")
-	ErrDeviceRemoved     = errors.New("verbs: device removed")
-	ErrUnknownDevice     = errors.New("verbs: unknown device")
-	ErrMemlock           = errors.New("verbs: locked memory limit reached")
+	ErrBusy = sentinel.Later("verbs: object in use")
+	// ErrClosed is what is used after it was closed here; net.ErrClosed and os.ErrClosed,
+	// too, as everything that matches it.
+	ErrClosed            = sentinel.Closed
+	ErrNotSupported      = sentinel.Never("verbs: not supported by this device")
+	ErrInvalid           = sentinel.Never("verbs: invalid argument")
+	ErrInvalidTransition = sentinel.Never("verbs: illegal queue pair transition")
+	ErrDeviceRemoved     = sentinel.Never("verbs: device removed")
+	ErrUnknownDevice     = sentinel.Never("verbs: unknown device")
+	ErrMemlock           = sentinel.Later("verbs: locked memory limit reached")
 )
 
 // OpError is a call of the contract that failed.
@@ -61,7 +66,8 @@ func (e *OpError) Unwrap() []error {
 //
 //	errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr))
 //
-// asks for a status.
+// asks for a status. Of time that ran out it matches os.ErrDeadlineExceeded, too, and
+// it is a net.Error.
 type WCError struct {
 	Status    WCStatus
 	Op        string // what was asked for, from the wr_id; "" when unknown
@@ -90,10 +96,35 @@ func (e *WCError) Error() string {
 // Unwrap gives the cause of a flush to errors.Is and errors.As.
 func (e *WCError) Unwrap() error { return e.Cause }
 
-// Is matches a *WCError with the same status.
+// Is matches a *WCError with the same status, and os.ErrDeadlineExceeded when the peer
+// did not answer, or was not ready, in time.
 func (e *WCError) Is(target error) bool {
+	if target == os.ErrDeadlineExceeded {
+		return e.Status == WCRetryExcErr || e.Status == WCRNRRetryExcErr || e.Status == WCRespTimeoutErr
+	}
 	t, ok := target.(*WCError)
 	return ok && t.Status == e.Status
+}
+
+// Timeout reports whether it, or the cause of a flush, is that time ran out.
+func (e *WCError) Timeout() bool { return errors.Is(e, os.ErrDeadlineExceeded) }
+
+// Temporary is false: the queue pair has failed. It makes this a net.Error.
+func (e *WCError) Temporary() bool { return false }
+
+// Retry is RetryNever for a request that was refused for what it asks, here or there; of a
+// flush it is the cause's; otherwise RetryReconnect.
+func (e *WCError) Retry() Retry {
+	switch e.Status {
+	case WCLocLenErr, WCLocQPOpErr, WCLocEECOpErr, WCLocProtErr, WCMWBindErr, WCLocAccessErr, WCRemInvReqErr, WCRemAccessErr,
+		WCLocRDDViolErr, WCRemInvRDReqErr, WCInvEECNErr, WCInvEECStateErr:
+		return RetryNever
+	case WCWRFlushErr:
+		if r, said := retryOf(e.Cause); said {
+			return r
+		}
+	}
+	return RetryReconnect
 }
 
 // Flushed tells whether the operation was only a consequence of an earlier

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net/netip"
 	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/sentinel"
 )
 
 // ErrNoGID is a port that has no address to send from: no IP address is set on
 // its network device, or that device is down.
-var ErrNoGID = errors.New("verbs: the port has no usable address")
+var ErrNoGID = sentinel.Later("verbs: the port has no usable address")
 
 // maxSGIDIndex is the last entry of an address table that a path can name:
 // sgid_index of ibv_global_route has 8 bits, however long the table is.

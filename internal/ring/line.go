@@ -3,12 +3,14 @@ package ring
 import (
 	"errors"
 	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/sentinel"
 )
 
 // ErrClosed says that the credits or slots were closed, ErrDone that the channel which
 // bounds a wait was closed first.
 var (
-	ErrClosed = errors.New("ring: closed")
+	ErrClosed = sentinel.Closed
 	ErrDone   = errors.New("ring: the wait was given up")
 )
 
