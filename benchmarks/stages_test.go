@@ -61,7 +61,7 @@ func newStepped(b *testing.B) *stepped {
 	s.q.Bind(qp, init.Cap)
 	b.Cleanup(func() {
 		check(b, qp.Close())
-		check(b, s.q.Release(reactor.ErrQueueClosed))
+		check(b, s.q.Release(reactor.ErrClosed))
 	})
 	return s
 }

@@ -44,10 +44,10 @@ func TestRequestsNeedAQueuePair(t *testing.T) {
 		check(t, qp.Close())
 		check(t, q.Release(errOver))
 	})
-	refusedWith("after Release", reactor.ErrQueueClosed)
+	refusedWith("after Release", reactor.ErrQueueFailed)
 	q = must(l.r.Prepare(reactor.QueueConfig{PD: l.pd, ControlDepth: 1}))(t)
 	check(t, q.Discard())
-	refusedWith("after Discard", reactor.ErrQueueClosed)
+	refusedWith("after Discard", reactor.ErrClosed)
 }
 
 // Rule: a queue that failed before it had its queue pair stays failed.
@@ -98,6 +98,9 @@ func TestHugeDepthsAreRefused(t *testing.T) {
 	q, err := l.r.Prepare(reactor.QueueConfig{PD: l.pd, SendDepth: most - 1, RecvDepth: -1, MaxSGE: 1, Inline: -1})
 	if err != nil {
 		t.Fatalf("the largest queue there may be: %v", err)
+	}
+	if err := q.PostRecv(&reactor.Recv{Sink: make(tally, 1)}, nil, reactor.Wait); !errors.Is(err, reactor.ErrRequest) || errors.Is(err, reactor.ErrRecvFull) {
+		t.Errorf("a receive where there is never room: %v, want ErrRequest", err)
 	}
 	check(t, q.Discard())
 }

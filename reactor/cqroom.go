@@ -39,8 +39,14 @@ func (r *Reactor) grow(s *cqState, n int, what string) error {
 	if s.has(n) {
 		return nil
 	}
-	why := error(nil)
-	if most := r.device.MaxCQE; !r.cfg.fixedCQs && s.entries-s.room+n <= most {
+	why, most := error(nil), s.entries
+	if !r.cfg.fixedCQs {
+		most = max(most, r.device.MaxCQE)
+	}
+	if n > most { // whatever others give back
+		return fmt.Errorf("%w: %d %s wanted, a completion queue has at most %d (Config.CQEntries, or what the device has)", ErrConfig, n, what, most)
+	}
+	if s.entries-s.room+n <= most {
 		entries := s.entries
 		for entries-s.entries+s.room < n {
 			entries = min(2*entries, most)
@@ -52,8 +58,8 @@ func (r *Reactor) grow(s *cqState, n int, what string) error {
 			return nil
 		}
 	}
-	err := fmt.Errorf("%w: %d %s wanted, the completion queue has room for %d of %d (Config.CQEntries, or what the device has: %d)",
-		ErrTooMany, n, what, s.room, s.entries, r.device.MaxCQE)
+	err := fmt.Errorf("%w: %d %s wanted, the completion queue has room for %d of %d, and may have %d",
+		ErrTooMany, n, what, s.room, s.entries, most)
 	if why != nil {
 		err = fmt.Errorf("%w: %w", err, why)
 	}

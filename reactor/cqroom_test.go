@@ -60,6 +60,15 @@ func TestCompletionQueuesGrow(t *testing.T) {
 						n, sends, recvs, init.SendCQ.Capacity(), init.RecvCQ.Capacity())
 				}
 			}
+			deep := cfg
+			deep.RecvDepth = most + 1
+			deeper := must(l.r.Prepare(deep))(t)
+			l.do(t, func() {
+				if err := deeper.Admit(); !errors.Is(err, reactor.ErrConfig) || verbs.Retryable(err) {
+					t.Errorf("a queue deeper than any completion queue: %v, want ErrConfig", err)
+				}
+			})
+			check(t, deeper.Discard())
 			if grown := l.r.Stats().Grown; len(all) != c.want || int(grown) != c.grown {
 				t.Errorf("%d queues were admitted and %d times a queue grew, want %d and %d", len(all), grown, c.want, c.grown)
 			}

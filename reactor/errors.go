@@ -1,25 +1,27 @@
 package reactor
 
 import (
-	"errors"
-
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/sentinel"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // The sentinels of this room.
 var (
-	ErrConfig      = errors.New("reactor: bad configuration")
-	ErrClosed      = errors.New("reactor: closed")
-	ErrQueueFull   = errors.New("reactor: send queue full")
-	ErrRecvFull    = errors.New("reactor: receive queue full")
-	ErrQueueClosed = errors.New("reactor: queue closed")
-	ErrQueueFailed = errors.New("reactor: queue failed")
-	ErrTooMany     = errors.New("reactor: no room for another queue")
-	ErrOverrun     = errors.New("reactor: completion queue overrun")
+	// ErrConfig is a configuration that cannot be, by itself or for this device.
+	ErrConfig    = sentinel.Never("verbena: bad configuration")
+	ErrClosed    = verbs.ErrClosed
+	ErrQueueFull = sentinel.Later("reactor: send queue full")
+	ErrRecvFull  = sentinel.Later("reactor: receive queue full")
+	// ErrQueueFailed is a queue that takes no more; it comes with the cause.
+	ErrQueueFailed = sentinel.Reconnect("reactor: queue failed")
+	ErrTooMany     = sentinel.Later("reactor: no room for another queue")
+	ErrOverrun     = sentinel.Reconnect("reactor: completion queue overrun")
 	// ErrUnanswered is an atomic that the device completed with success and without
 	// its answer: whether it was executed is not known. See unanswered.go.
-	ErrUnanswered = errors.New("reactor: the device completed an atomic without its answer")
-	ErrRequest    = errors.New("reactor: bad request")
+	ErrUnanswered = sentinel.Never("reactor: the device completed an atomic without its answer")
+	// ErrRequest is a request that the device would refuse.
+	ErrRequest = verbs.ErrInvalid
 	// ErrNilContext is what everything that takes a context answers for a nil one,
 	// before it does anything.
 	ErrNilContext = futures.ErrNilContext

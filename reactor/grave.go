@@ -19,8 +19,7 @@ func (q *Queue) Release(cause error) error {
 	if q.released {
 		return nil
 	}
-	q.failed.set(fmt.Errorf("%w: %w", ErrQueueClosed, cause))
-	q.shut()
+	q.Fail(cause)
 	q.released = true
 	r := q.r
 	r.here.giveBack() // of what a sink started here nothing is out any more when others are told
@@ -143,8 +142,7 @@ func (s *cqState) emptySince(turn uint64) bool { return s.dead || s.emptyAt > tu
 
 // Discard gives back the memory of a queue that was never admitted.
 func (q *Queue) Discard() error {
-	q.failed.set(ErrQueueClosed)
-	q.shut()
+	q.Fail(ErrClosed)
 	if err := q.mr.Close(); err != nil {
 		return err
 	}

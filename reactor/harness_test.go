@@ -154,7 +154,7 @@ func (e *end) closeQueue(t testing.TB) {
 	comes(t, "the flush of the queue", gone)
 	e.do(t, func() {
 		check(t, e.q.QP().Close())
-		check(t, e.q.Release(reactor.ErrQueueClosed))
+		check(t, e.q.Release(reactor.ErrClosed))
 	})
 }
 

@@ -52,10 +52,10 @@ func newKeptBed(t *testing.T) *keptBed {
 	})
 	t.Cleanup(func() {
 		k.lets = true
-		k.more.release(t, reactor.ErrQueueClosed)
-		k.a.release(t, reactor.ErrQueueClosed)
-		peer.release(t, reactor.ErrQueueClosed)
-		k.b.release(t, reactor.ErrQueueClosed)
+		k.more.release(t, reactor.ErrClosed)
+		k.a.release(t, reactor.ErrClosed)
+		peer.release(t, reactor.ErrClosed)
+		k.b.release(t, reactor.ErrClosed)
 		k.a.closeRest(t)
 		k.b.closeRest(t)
 	})

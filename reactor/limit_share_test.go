@@ -24,8 +24,8 @@ func (w *watched) crowd(t *testing.T, n int, l reactor.Limit) []*end {
 		a.do(t, func() { check(t, a.q.SetLimit(l)) })
 		all = append(all, a)
 		t.Cleanup(func() { // before those of w
-			a.release(t, reactor.ErrQueueClosed)
-			b.release(t, reactor.ErrQueueClosed)
+			a.release(t, reactor.ErrClosed)
+			b.release(t, reactor.ErrClosed)
 		})
 	}
 	w.settle()

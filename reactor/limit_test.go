@@ -70,7 +70,7 @@ func newWatchedQueue(t *testing.T, l reactor.Limit, qc reactor.QueueConfig) *wat
 	t.Cleanup(func() {
 		w.deaf = false
 		for _, e := range []*end{w.end, w.peer} {
-			e.release(t, reactor.ErrQueueClosed)
+			e.release(t, reactor.ErrClosed)
 			e.r.Step() // sweeps
 			e.closeRest(t)
 		}

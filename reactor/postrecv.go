@@ -37,7 +37,7 @@ func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
 		return fmt.Errorf("%w: a receive without a sink", ErrRequest)
 	}
 	if q.recvFree == nil {
-		return fmt.Errorf("%w: the queue has no receives", ErrRecvFull)
+		return fmt.Errorf("%w: the queue has no receives", ErrRequest)
 	}
 	n, err := q.checkSGEs(sges, 0, q.maxRecv())
 	if err != nil {

@@ -53,7 +53,7 @@ func TestReceivesForLaterGoWithTheNextSend(t *testing.T) {
 		t.Errorf("lists of %v receives went with the send (%v), want one of 5", lists, err)
 	}
 	later(1) // ends with the queue
-	a.release(t, reactor.ErrQueueClosed)
+	a.release(t, reactor.ErrClosed)
 	if ended != 6 {
 		t.Errorf("%d of 6 receives have ended with the queue", ended)
 	}
@@ -76,7 +76,7 @@ func TestReceivesForLaterMeetTheEnd(t *testing.T) {
 					close(begun)
 				}
 				err := e.q.PostRecvLater(&reactor.Recv{Sink: called(func(reactor.Completion, error) { ended.Add(1) })}, nil)
-				if errors.Is(err, reactor.ErrQueueClosed) {
+				if errors.Is(err, reactor.ErrClosed) {
 					break
 				}
 				try(t, err)
@@ -84,7 +84,7 @@ func TestReceivesForLaterMeetTheEnd(t *testing.T) {
 			done <- n
 		}()
 		comes(t, "some receives", begun)
-		e.release(t, reactor.ErrQueueClosed)
+		e.release(t, reactor.ErrClosed)
 		n := comes(t, "the end of the others", done)
 		e.do(t, e.r.Flush) // the last that saw the cause are refused
 		if got := ended.Load(); got != int64(n) {

@@ -104,9 +104,9 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	return q, nil
 }
 
-// Admit gives the queue a number and room in the completion queues, or
-// ErrTooMany. Its queue pair is then made from InitAttr and given to Bind; it ends
-// with Release. Holder only.
+// Admit gives the queue a number and room in the completion queues: ErrTooMany while
+// others have it, ErrConfig for more than there can be. Its queue pair is then made from
+// InitAttr and given to Bind; it ends with Release. Holder only.
 func (q *Queue) Admit() error {
 	r := q.r
 	r.makeRoom(q.cfg.sends(), q.cfg.RecvDepth)

@@ -62,7 +62,7 @@ func TestRecheckEndsWithTheLastQueue(t *testing.T) {
 	b.close(t)
 	a.do(t, func() {
 		check(t, a.q.QP().Close())
-		check(t, a.q.Release(reactor.ErrQueueClosed))
+		check(t, a.q.Release(reactor.ErrClosed))
 	})
 	for !a.r.NextTimer().IsZero() { // at most one more is under way
 		runtime.Gosched()

@@ -72,8 +72,8 @@ func TestReleaseFromASink(t *testing.T) {
 			t.Errorf("write %d had succeeded and ended with %v", i, err)
 		}
 	}
-	if _, err := a.q.Submit(context.Background(), s, &p, reactor.Try); !errors.Is(err, reactor.ErrQueueClosed) || !errors.Is(err, errOver) {
-		t.Errorf("a request of the released queue: %v, want ErrQueueClosed with the cause", err)
+	if _, err := a.q.Submit(context.Background(), s, &p, reactor.Try); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, errOver) {
+		t.Errorf("a request of the released queue: %v, want ErrQueueFailed with the cause", err)
 	}
 	a.do(t, func() {})
 	if n := len(results); n != 0 {

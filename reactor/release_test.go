@@ -24,14 +24,14 @@ func TestReleaseEndsWhatWasNotPosted(t *testing.T) {
 		_, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: box}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
 		check(t, err)
 		check(t, a.q.QP().Close())
-		check(t, a.q.Release(reactor.ErrQueueClosed))
+		check(t, a.q.Release(reactor.ErrClosed))
 		if len(box) != 2 {
 			t.Errorf("%d of 2 requests had completed when Release returned", len(box))
 		}
 	})
 	for range len(box) {
-		if err := <-box; !errors.Is(err, reactor.ErrQueueClosed) {
-			t.Errorf("a request of a released queue ended with %v, want ErrQueueClosed", err)
+		if err := <-box; !errors.Is(err, reactor.ErrClosed) {
+			t.Errorf("a request of a released queue ended with %v, want ErrClosed", err)
 		}
 	}
 	a.closeRest(t)
@@ -48,10 +48,10 @@ func TestReleaseOfAQueueThatReceivesNothing(t *testing.T) {
 		_, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Sink: box}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
 		check(t, err)
 		check(t, a.q.QP().Close())
-		check(t, a.q.Release(reactor.ErrQueueClosed))
+		check(t, a.q.Release(reactor.ErrClosed))
 	})
-	if err := <-box; !errors.Is(err, reactor.ErrQueueClosed) {
-		t.Errorf("a request of a released queue ended with %v, want ErrQueueClosed", err)
+	if err := <-box; !errors.Is(err, reactor.ErrClosed) {
+		t.Errorf("a request of a released queue ended with %v, want ErrClosed", err)
 	}
 	a.closeRest(t)
 }
@@ -87,8 +87,8 @@ func TestReleaseLeavesNothingOut(t *testing.T) {
 			t.Errorf("when Release returned: Idle called %t, SendsIdle called %t", idle, sends)
 		}
 	})
-	if _, err := f.Await(bounded(t)); !errors.Is(err, reactor.ErrQueueClosed) || !errors.Is(err, errOver) {
-		t.Errorf("the send that was out ended with %v, want ErrQueueClosed with the cause", err)
+	if _, err := f.Await(bounded(t)); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, errOver) {
+		t.Errorf("the send that was out ended with %v, want ErrQueueFailed with the cause", err)
 	}
 	if err := comes(t, "the receive", box); !errors.Is(err, errOver) {
 		t.Errorf("the receive that was out ended with %v, want the cause", err)
@@ -134,8 +134,8 @@ func TestReleasedMemoryIsGivenBack(t *testing.T) {
 	}()
 	before := a.ctx.Objects().MR
 	a.release(t, errOver)
-	if err := comes(t, "the one that waits for room", waiter); !errors.Is(err, reactor.ErrQueueClosed) {
-		t.Errorf("waiting for room in a released queue: %v, want ErrQueueClosed", err)
+	if err := comes(t, "the one that waits for room", waiter); !errors.Is(err, reactor.ErrQueueFailed) {
+		t.Errorf("waiting for room in a released queue: %v, want ErrQueueFailed", err)
 	}
 	a.do(t, a.r.Flush) // the turn after
 	if n := a.ctx.Objects().MR; n != before-1 {
@@ -189,7 +189,7 @@ func TestSubmittersMeetTheRelease(t *testing.T) {
 					switch {
 					case err == nil:
 						accepted.Add(1)
-					case errors.Is(err, reactor.ErrQueueClosed):
+					case errors.Is(err, reactor.ErrQueueFailed):
 						return
 					}
 					if n == 10 {

@@ -13,10 +13,10 @@ import (
 // accepts completes exactly once. What s and p point to is the caller's again when it
 // returns. It allocates nothing in steady state.
 //
-// Errors: ErrRequest for what a device would refuse, ErrQueueFailed or
-// ErrQueueClosed with the cause, the context's error, ErrNilContext. With an error nothing
-// was submitted and Lease.End is not called. The context's Done is called before Submit waits
-// and its Err after that, while Submit has nothing.
+// Errors: ErrRequest for what a device would refuse, ErrQueueFailed with the cause, the
+// context's error, ErrNilContext. With an error nothing was submitted and Lease.End is not
+// called. The context's Done is called before Submit waits and its Err after that, while
+// Submit has nothing.
 func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m Manner) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext

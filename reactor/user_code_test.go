@@ -112,7 +112,7 @@ func TestSinksOfAReleaseThatDoNotReturn(t *testing.T) {
 		check(t, a.r.Do(bounded(t), func() { a.r.Flush() }))
 		check(t, a.r.Do(bounded(t), func() {
 			try(t, a.q.QP().Close())
-			try(t, a.q.Release(reactor.ErrQueueClosed))
+			try(t, a.q.Release(reactor.ErrClosed))
 			if len(told) != n {
 				t.Errorf("Release returned when %d of %d sinks were called", len(told), n)
 			}

@@ -204,7 +204,7 @@ func errorClass(err error) int {
 	case errors.As(err, &wc):
 		return 1 + int(wc.Status)
 	}
-	for i, s := range []error{context.Canceled, reactor.ErrQueueClosed, reactor.ErrQueueFailed, ErrConnClosed, ErrPeerClosed, ErrUnreachable, ErrConnectTimeout} {
+	for i, s := range []error{context.Canceled, reactor.ErrClosed, reactor.ErrQueueFailed, ErrConnClosed, ErrPeerClosed, ErrUnreachable, ErrConnectTimeout} {
 		if errors.Is(err, s) {
 			return 100 + i
 		}

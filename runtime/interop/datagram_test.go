@@ -95,7 +95,7 @@ func (u *caller) end() {
 		if err := u.q.QP().Close(); err != nil {
 			return err
 		}
-		return u.q.Release(reactor.ErrQueueClosed)
+		return u.q.Release(reactor.ErrClosed)
 	})
 	if u.to.AH != nil {
 		u.b.must(u.to.AH.Close())
