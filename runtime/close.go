@@ -20,7 +20,7 @@ import (
 const closeGrace = 5 * time.Second
 
 // errRuntimeClosed is why connections end that Runtime.Close closes.
-var errRuntimeClosed = fmt.Errorf("%w with its runtime: %w", ErrConnClosed, ErrClosed)
+var errRuntimeClosed = fmt.Errorf("%w with its runtime", ErrConnClosed)
 
 // Close closes listeners and connections, waits for what is outstanding until ctx ends,
 // cuts it off then, and gives everything back: goroutines, descriptors, mappings, the
@@ -32,7 +32,7 @@ var errRuntimeClosed = fmt.Errorf("%w with its runtime: %w", ErrConnClosed, ErrC
 // When ctx ends first, giving back goes on for some seconds. What cannot be given back by
 // then, the error says:
 //
-//	verbs.ErrBusy      the program still has memory, or is in a call that uses the device
+//	ErrBusy            the program still has memory, or is in a call that uses the device
 //	ErrReactorBusy     a reactor, or the kernel, did not come to it
 //	the context's      a callback is still running
 //

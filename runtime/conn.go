@@ -1,8 +1,6 @@
 package runtime
 
 import (
-	"errors"
-	"fmt"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -141,9 +139,6 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 		PD: rt.pd, Type: opts.kind, SendDepth: opts.SendDepth, RecvDepth: recvs, Shared: opts.Shared.queue(), ControlDepth: controls,
 		MaxSGE: opts.MaxSGE, Inline: max(opts.Inline, frameSize), Recorder: opts.Recorder,
 	})
-	if errors.Is(err, reactor.ErrConfig) {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@
 //	the starting call fails     nothing was posted: the peer has none of it
 //	nil                         acknowledged: a SEND is in a receive of the peer's, a WRITE
 //	                            in its memory, the result of a READ or an atomic is here
-//	*verbs.WCError with Status
+//	*WCError with Status
 //	  REM_*, RNR_RETRY_EXC_ERR  refused by the peer's device: it was not carried out, but of
 //	                            several packets some may be in the peer's memory
 //	  LOC_*                     failed here, likewise
@@ -74,12 +74,19 @@
 //	ErrPeerTimeout            the peer has acknowledged nothing within the bound
 //	ErrCancelled              Cancel was called here
 //	ErrConnClosed             Abort was called here, or Close, whose context has ended
-//	verbs.ErrDeviceRemoved    the device here is gone
+//	ErrDeviceRemoved          the device here is gone
 //
 // A peer that disconnects as soon as it has a message may leave the last acknowledgement
 // unsent: its queue pair sends none in ERR. So ErrPeerClosed does not say that the
 // message is lost. Whoever must know has the peer answer with a message, and is the one
 // that disconnects.
+//
+// # Errors
+//
+// [RetryOf] tells of every error whether the same call may succeed later, or on a new
+// connection; errors.go has them in these groups, and names here for those of the rooms
+// below. What was closed here matches net.ErrClosed and os.ErrClosed; a bound that passed
+// matches os.ErrDeadlineExceeded, and a context's end the error of that context.
 //
 // # User code
 //

@@ -123,7 +123,7 @@ func (l *Listener) Addr() netip.AddrPort { return l.addr }
 // Accept waits for a connection. A handshake that fails is passed over. When ctx ends
 // first no connection is lost: it is left to others.
 //
-// Errors: ErrClosed after Close; verbs.ErrDeviceRemoved; the context's; what keeps a connection from
+// Errors: ErrClosed after Close; ErrDeviceRemoved; the context's; what keeps a connection from
 // being prepared here (memory, the configuration, no room in the reactor).
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) { return l.wait(ctx, &l.seats) }
 
@@ -139,7 +139,7 @@ func (l *Listener) wait(ctx context.Context, line *seats) (*Conn, error) {
 		}
 		c, err := f.Await(asked)
 		switch {
-		case err == nil || errors.Is(err, ErrClosed) || errors.Is(err, reactor.ErrTooMany) || errors.Is(err, verbs.ErrDeviceRemoved) || errors.Is(err, errPrepare):
+		case err == nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrTooMany) || errors.Is(err, ErrConfig) || errors.Is(err, verbs.ErrDeviceRemoved) || errors.Is(err, errPrepare):
 			return c, err
 		case f.Valid(): // ctx has ended
 			f.Discard()
@@ -155,7 +155,7 @@ func (l *Listener) wait(ctx context.Context, line *seats) (*Conn, error) {
 // device) settles it with the error: accept again. One that fails for the peer's is passed
 // over. The connection of a future that is discarded is given to the next who asks.
 //
-// Errors: ErrClosed after Runtime.Close; verbs.ErrDeviceRemoved.
+// Errors: ErrClosed after Runtime.Close; ErrDeviceRemoved.
 func (l *Listener) AcceptAsync() (futures.Future[*Conn], error) { return l.sit(&l.seats) }
 
 func (l *Listener) sit(line *seats) (f futures.Future[*Conn], err error) {

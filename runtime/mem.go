@@ -85,7 +85,7 @@ func (m *memory) Alloc(n int) (Buffer, error) {
 
 // Close closes all regions and gives everything back to the system. Views of
 // the memory are invalid afterwards. It fails with an error that wraps
-// [verbs.ErrBusy] while buffers are out or operations are in flight; then what
+// [ErrBusy] while buffers are out or operations are in flight; then what
 // is unused is gone already, nothing new is given out, and a later Close goes
 // on. It is idempotent. It enters the kernel and waits for the mutex, never for
 // an operation.

@@ -19,7 +19,7 @@ func (rt *Runtime) Alloc(n int) (Buffer, error) { return rt.mem.Alloc(n) }
 // NewRegion maps and registers size bytes, zeroed. The region owns them until
 // Close. It blocks on the memory's mutex and enters the kernel.
 //
-// Errors: [verbs.ErrInvalid] for access that does not fit together;
+// Errors: [ErrInvalid] for access that does not fit together;
 // *[NoMemoryError]; *[MemlockError]; [ErrClosed]; what the system or the
 // provider answered.
 //
@@ -59,8 +59,8 @@ func (rt *Runtime) NewFileRegion(path string, n int, access verbs.AccessFlags) (
 // no FLUSH. What else is to be done before the other device sees what was
 // written, its documentation says.
 //
-// It blocks on the memory's mutex and enters the kernel. Errors: [verbs.ErrInvalid]
-// for arguments or an fd that do not fit; [verbs.ErrNotSupported] where the device,
+// It blocks on the memory's mutex and enters the kernel. Errors: [ErrInvalid]
+// for arguments or an fd that do not fit; [ErrNotSupported] where the device,
 // its driver, the library or the kernel cannot (the software RNIC; Linux before
 // 5.12); [ErrClosed]; what the provider answered.
 //
@@ -91,7 +91,7 @@ func (rt *Runtime) Register(b []byte, access verbs.AccessFlags) (*Region, error)
 
 // Invalidate ends all cached registrations that overlap b, which the caller is
 // about to unmap, or has remapped. If some are in use it returns an error that
-// wraps [verbs.ErrBusy]: those are not shared any more and go when their regions
+// wraps [ErrBusy]: those are not shared any more and go when their regions
 // are closed; then b may be unmapped once Invalidate returned nil. It blocks on
 // the memory's mutex and enters the kernel.
 //

@@ -1,10 +1,10 @@
 package runtime
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
+	"github.com/verbena-rdma/verbena/internal/sentinel"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -12,15 +12,15 @@ import (
 // the values.
 var (
 	// ErrRange says that a range reaches outside its memory; see [RangeError].
-	ErrRange = errors.New("runtime: range outside its memory")
+	ErrRange = sentinel.Never("runtime: range outside its memory")
 	// ErrNoMemory says that [MemoryConfig.MaxBytes] is reached; see
 	// [NoMemoryError].
-	ErrNoMemory = errors.New("runtime: memory limit reached")
+	ErrNoMemory = sentinel.Later("runtime: memory limit reached")
 	// ErrReleased says that memory was used after its owner gave it back.
-	ErrReleased = errors.New("runtime: memory was given back")
+	ErrReleased = sentinel.Never("runtime: memory was given back")
 	// ErrOwnMemory says that memory of this library was given to Register; see
 	// [OwnMemoryError].
-	ErrOwnMemory = errors.New("runtime: memory is the library's own")
+	ErrOwnMemory = sentinel.Never("runtime: memory is the library's own")
 )
 
 // OwnMemoryError is memory refused by [Runtime.Register] because the library
@@ -89,8 +89,19 @@ func (e *NoMemoryError) Error() string {
 // Is matches [ErrNoMemory].
 func (e *NoMemoryError) Is(target error) bool { return target == ErrNoMemory }
 
+// Retry is RetryLater unless it is more than the limit by itself.
+func (e *NoMemoryError) Retry() Retry { return fits(e.Wanted <= e.Limit) }
+
+// fits is RetryLater for what has room when others have given theirs back.
+func fits(ever bool) Retry {
+	if ever {
+		return RetryLater
+	}
+	return RetryNever
+}
+
 // MemlockError is a registration refused because the process may not lock that
-// much memory. It matches [verbs.ErrMemlock], and Unwrap gives what the
+// much memory. It matches [ErrMemlock], and Unwrap gives what the
 // provider answered.
 type MemlockError struct {
 	Limit      uint64 // soft RLIMIT_MEMLOCK in bytes; 0 also where the system does not tell
@@ -110,8 +121,11 @@ func (e *MemlockError) Error() string {
 		verbs.ErrMemlock, e.Wanted, e.Registered, limit, e.Err)
 }
 
-// Is matches [verbs.ErrMemlock].
+// Is matches [ErrMemlock].
 func (e *MemlockError) Is(target error) bool { return target == verbs.ErrMemlock }
 
 // Unwrap gives the provider's answer.
 func (e *MemlockError) Unwrap() error { return e.Err }
+
+// Retry is RetryLater unless it is more than the limit by itself.
+func (e *MemlockError) Retry() Retry { return fits(e.Limit == 0 || e.Wanted <= e.Limit) }

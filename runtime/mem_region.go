@@ -131,7 +131,7 @@ func (r *Region) Slice(off, n int) (Slice, error) {
 // Remote is the descriptor by which a peer names n bytes from off. Its key opens
 // the whole region: the range is what the peer is told, the region what the
 // device enforces. Errors: *[RangeError]; [ErrReleased] after Close;
-// [verbs.ErrInvalid] if the region's access opens nothing to peers.
+// [ErrInvalid] if the region's access opens nothing to peers.
 func (r *Region) Remote(off, n int) (Remote, error) {
 	if err := checkRange("region", off, n, r.Len()); err != nil {
 		return Remote{}, err
@@ -147,7 +147,7 @@ func (r *Region) Remote(off, n int) (Remote, error) {
 
 // Close ends the region: its keys are dead, and its own memory is unmapped;
 // a registration of the caller's memory goes to the cache. With operations in
-// flight, or windows bound, it returns an error that wraps [verbs.ErrBusy] and changes nothing.
+// flight, or windows bound, it returns an error that wraps [ErrBusy] and changes nothing.
 // Peers that use the region get a remote access error. It is idempotent; it
 // blocks on the memory's mutex and enters the kernel.
 //

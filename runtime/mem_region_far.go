@@ -28,8 +28,8 @@ const prefetchPiece = 1 << 30
 // for pages. It is an advice: pages may go away again. It blocks until the device
 // has them.
 //
-// Errors: [verbs.ErrInvalid] for a region that is not on demand, or may not be
-// written; [verbs.ErrNotSupported] where the device takes no advice; *[RangeError];
+// Errors: [ErrInvalid] for a region that is not on demand, or may not be
+// written; [ErrNotSupported] where the device takes no advice; *[RangeError];
 // [ErrReleased] after Close.
 //
 // Implements: ibv_advise_mr with IBV_ADVISE_MR_FLAG_FLUSH.

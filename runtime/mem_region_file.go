@@ -38,7 +38,7 @@ func (m *memory) mapFile(path string, size int, access verbs.AccessFlags) (mappi
 }
 
 // Sync puts what this process wrote to n bytes from off of a file's region on
-// disk. It blocks for the disk. verbs.ErrInvalid for memory that is no file's;
+// disk. It blocks for the disk. ErrInvalid for memory that is no file's;
 // *[RangeError]; [ErrReleased] after Close.
 //
 // Implements: msync(2).

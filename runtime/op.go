@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -73,7 +72,7 @@ func (op Op) Keep() Op {
 // Imm is op with immediate data, in host order, which the peer receives with the message: of a
 // SEND, or of a WRITE, which then also takes one of the peer's receives, after the data has
 // arrived, and on a managed connection waits for a credit. Other operations carry none: they
-// fail to start, with reactor.ErrRequest.
+// fail to start, with ErrInvalid.
 //
 // Implements: SEND_WITH_IMM, RDMA_WRITE_WITH_IMM.
 func (op Op) Imm(imm uint32) Op {
@@ -129,9 +128,9 @@ func (op Op) refused(why string) Op {
 // errNoOp is why the zero Op, or one whose modifiers do not fit, is not started.
 func (op *Op) errNoOp() error {
 	if op.kind == startRefused {
-		return fmt.Errorf("%w: %s", reactor.ErrRequest, op.bytes)
+		return fmt.Errorf("%w: %s", ErrInvalid, op.bytes)
 	}
-	return fmt.Errorf("%w: the zero Op", reactor.ErrRequest)
+	return fmt.Errorf("%w: the zero Op", ErrInvalid)
 }
 
 // WriteOp copies local into remote memory.
@@ -203,7 +202,7 @@ func FetchAndAddOp(remote Remote, add uint64) Op {
 
 // AtomicWriteOp stores the 8 bytes at the beginning of remote, as a native-endian
 // word at an address that is a multiple of 8; nobody ever sees a part of it. It is
-// what publishes data that was written, and flushed, before it. verbs.ErrNotSupported where
+// what publishes data that was written, and flushed, before it. ErrNotSupported where
 // the device cannot.
 //
 // Implements: ibv_wr_atomic_write.
@@ -215,7 +214,7 @@ func AtomicWriteOp(remote Remote, value uint64) Op {
 // agent of the peer's host (verbs.FlushGlobal), or persistent there
 // (verbs.FlushPersistent), or both: a WRITE tells only that the peer's device has taken the
 // data. The peer's region must have been registered with AccessFlushGlobal or
-// AccessFlushPersistent. verbs.ErrNotSupported where the device cannot.
+// AccessFlushPersistent. ErrNotSupported where the device cannot.
 //
 // Implements: ibv_wr_flush, selectivity range.
 func FlushOp(remote Remote, p verbs.FlushPlacement) Op {

@@ -22,7 +22,7 @@ import (
 // In steady state it allocates nothing, but for what Start allocates for.
 func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err error) {
 	if rs != nil && len(rs) < len(ops) {
-		return 0, fmt.Errorf("%w: room for %d results of %d operations", reactor.ErrRequest, len(rs), len(ops))
+		return 0, fmt.Errorf("%w: room for %d results of %d operations", ErrInvalid, len(rs), len(ops))
 	}
 	asked, err := reactor.Ask(ctx)
 	if err != nil || len(ops) == 0 {

@@ -24,7 +24,7 @@ func (c *Conn) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err 
 // StartAll is [Conn.StartAll] in the batch.
 func (b Batch) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err error) {
 	if len(fs) < len(ops) {
-		return 0, fmt.Errorf("%w: room for %d futures of %d operations", reactor.ErrRequest, len(fs), len(ops))
+		return 0, fmt.Errorf("%w: room for %d futures of %d operations", ErrInvalid, len(fs), len(ops))
 	}
 	return b.c.startAll(ctx, ops, fs, nil)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // PostRecv posts a receive of a raw connection. The future gives the bytes
-// received and the immediate data. It does not wait: reactor.ErrRecvFull when
+// received and the immediate data. It does not wait: ErrRecvFull when
 // Options.RecvCredits are posted. The memory is the device's until the
 // future is settled; receives complete in the order they were posted.
 //

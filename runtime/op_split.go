@@ -71,7 +71,7 @@ func (m *multi) done(t Turn) {
 // posted pieces.
 func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, remote Remote, how reactor.Manner) (Future, error) {
 	if how == reactor.Try {
-		return Future{}, errPieces
+		return Future{}, ErrPieces
 	}
 	asked, err := reactor.Ask(ctx)
 	if err != nil {

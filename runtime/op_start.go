@@ -27,9 +27,9 @@ type way struct {
 // larger than one work request.
 //
 // Errors at once, with which nothing was started: ErrReleased for memory given back,
-// verbs.ErrInvalid for another runtime's, ErrRemoteRange and ErrPermission for remote memory,
-// ErrTooLarge, reactor.ErrRequest for what no device takes, the connection's cause, the
-// context's error, ErrNilContext. Errors of the future: *verbs.WCError; the connection has
+// ErrRemoteRange and ErrPermission for remote memory, ErrTooLarge, ErrInvalid for another
+// runtime's memory and what no device takes, the connection's cause, the context's error,
+// ErrNilContext. Errors of the future: *WCError; the connection has
 // failed then, or is about to: its Err may know the cause a moment later.
 func (c *Conn) Start(ctx context.Context, op *Op) (Future, error) {
 	return c.start(ctx, op, way{})
@@ -64,7 +64,7 @@ func (c *Conn) StartTo(ctx context.Context, op *Op, sink Sink, tag uint64) error
 
 // TryStartTo is StartTo that never waits: ErrQueueFull when it would have to, because the send
 // queue is full or the peer has no receive free (ErrNoCredit). An operation that is larger
-// than one work request carries it never starts: ErrTooLarge. It may be called from the turn,
+// than one work request carries it never starts: ErrPieces. It may be called from the turn,
 // and from a Sink.
 func (c *Conn) TryStartTo(op *Op, sink Sink, tag uint64) error {
 	return c.startTo(context.Background(), op, way{sink: sink, tag: tag, manner: reactor.Try})
@@ -72,7 +72,7 @@ func (c *Conn) TryStartTo(op *Op, sink Sink, tag uint64) error {
 
 func (c *Conn) startTo(ctx context.Context, op *Op, w way) error {
 	if w.sink == nil {
-		return fmt.Errorf("%w: an operation without a sink", reactor.ErrRequest)
+		return fmt.Errorf("%w: an operation without a sink", ErrInvalid)
 	}
 	_, err := c.start(ctx, op, w)
 	return err

@@ -100,7 +100,7 @@ func TestTryStartNeverWaits(t *testing.T) {
 		}
 	}
 	err := a.TryStartTo(&op, sink, 1)
-	if !errors.Is(err, ErrNoCredit) || !errors.Is(err, reactor.ErrQueueFull) {
+	if !errors.Is(err, ErrNoCredit) || !errors.Is(err, ErrQueueFull) || !Retryable(err) {
 		t.Fatalf("a third message to a peer with two receives: %v, want ErrNoCredit", err)
 	}
 	for range 3 {

@@ -65,7 +65,7 @@ type PacketConn struct {
 // (datagrams that wait here until somebody receives them; more are lost), MaxSGE,
 // Inline and Recorder count.
 //
-// Errors: ErrAddress, ErrConfig, verbs.ErrNotSupported, the device's.
+// Errors: ErrAddress, ErrConfig, ErrNotSupported, the device's.
 //
 // Implements: rdma_create_id and rdma_listen in port space UDP, ibv_create_qp of
 // type UD.
@@ -95,9 +95,6 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 		PD: rt.pd, Type: verbs.QPTUD, SendDepth: o.SendDepth, RecvDepth: o.RecvCredits, MaxSGE: o.MaxSGE, Inline: o.Inline,
 		Recorder: o.Recorder,
 	})
-	if errors.Is(err, reactor.ErrConfig) {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ type membership struct {
 // what is sent to the Peer goes to all members. Closing the Peer leaves the
 // group. It waits for the answer until ctx or Config.ConnectTimeout ends.
 //
-// Errors: ErrConnectTimeout; verbs.ErrInvalid for a group that is joined already, or is none; the
+// Errors: ErrConnectTimeout; ErrInvalid for a group that is joined already, or is none; the
 // cause; the device's.
 //
 // Implements: rdma_join_multicast, ibv_attach_mcast.

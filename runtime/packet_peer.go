@@ -74,8 +74,8 @@ const packetPort = 1
 // that k came to, of which the device may have several, and of what came to a group
 // from the one that ChooseGID found. It enters the kernel on a real device.
 //
-// Errors: ErrMessage after Release; verbs.ErrInvalid for a datagram without a source;
-// verbs.ErrNoGID when the device has lost the address since; the device's.
+// Errors: ErrMessage after Release; ErrInvalid for a datagram without a source;
+// ErrNoGID when the device has lost the address since; the device's.
 //
 // Implements: ibv_create_ah_from_wc.
 func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
@@ -240,7 +240,7 @@ func disposePeer(e *Peer, err error) {
 	}
 }
 
-// Close gives the address up. verbs.ErrBusy while datagrams to it are under
+// Close gives the address up. ErrBusy while datagrams to it are under
 // way. It is idempotent.
 //
 // Implements: ibv_destroy_ah.

@@ -13,8 +13,8 @@ import (
 // for room in the send queue. The future tells that it has left, which is not that
 // it arrives. The local memory is the device's until then.
 //
-// Errors: ErrTooLarge, ErrReleased, verbs.ErrClosed for a closed peer,
-// verbs.ErrInvalid for none or another PacketConn's, and for another runtime's
+// Errors: ErrTooLarge, ErrReleased, ErrClosed for a closed peer,
+// ErrInvalid for none or another PacketConn's, and for another runtime's
 // memory, the cause, the context's.
 //
 // Implements: ibv_post_send, SEND on a UD queue pair.

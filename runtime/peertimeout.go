@@ -1,11 +1,12 @@
 package runtime
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/sentinel"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -23,8 +24,8 @@ import (
 // queue pair (teardown.go).
 
 // ErrPeerTimeout is why a connection ended whose peer did not answer within the
-// bound: a *PeerTimeoutError.
-var ErrPeerTimeout = errors.New("runtime: the peer did not answer")
+// bound: a *PeerTimeoutError. It matches os.ErrDeadlineExceeded.
+var ErrPeerTimeout = sentinel.Reconnect("runtime: the peer did not answer", os.ErrDeadlineExceeded)
 
 // PeerTimeoutError says which peer did not answer, and for how long. It is the
 // cause of a connection (Conn.Err), and of the operations that ended with it.
@@ -49,6 +50,12 @@ func (e *PeerTimeoutError) Error() string {
 
 // Unwrap makes it an ErrPeerTimeout.
 func (e *PeerTimeoutError) Unwrap() error { return ErrPeerTimeout }
+
+// Timeout is true. It makes this a net.Error, as Temporary does.
+func (e *PeerTimeoutError) Timeout() bool { return true }
+
+// Temporary is false: the connection has ended.
+func (e *PeerTimeoutError) Temporary() bool { return false }
 
 // deviceTimeouts is how many times its timeout and its retries a device is given
 // before it is not believed any more: the timeout of IBTA 9.7.6.1.3 may be up to

@@ -46,7 +46,7 @@ type PlainOptions struct {
 //
 // The peer is not told of a Close, and we are not of the peer's. On RC the next
 // operation that wants an answer fails when its retries are used up, and ends the
-// connection with a *verbs.WCError; whoever only receives notices nothing, unless
+// connection with a *WCError; whoever only receives notices nothing, unless
 // Options.KeepAlive is set. On UC nothing is noticed ever. So end
 // in your own words: a last message, or the end of the TCP connection that carried
 // the lines. Everything else is as with any connection.
@@ -59,8 +59,8 @@ type Prepared struct {
 // Prepare makes a raw connection that is connected to nobody. It blocks on a
 // reactor and enters the kernel on a real device.
 //
-// Errors: ErrConfig; ErrClosed; verbs.ErrNoGID when the device has no address to
-// send from; verbs.ErrInvalid for a Path that cannot be; verbs.ErrNotSupported for a
+// Errors: ErrConfig; ErrClosed; ErrNoGID when the device has no address to
+// send from; ErrInvalid for a Path that cannot be; ErrNotSupported for a
 // Type; the device's.
 //
 // Implements: ibv_create_qp, ibv_modify_qp to INIT.
@@ -128,7 +128,7 @@ func (p *Prepared) Local() bootstrap.Dest { return p.own }
 //
 // Errors: bootstrap.ErrDest for a peer that cannot be; ErrUnreachable for one to
 // whom there is no way; ErrClosed for the second call, or after Close;
-// verbs.ErrDeviceRemoved; the device's; the context's.
+// ErrDeviceRemoved; the device's; the context's.
 //
 // Implements: ibv_modify_qp to RTR and to RTS.
 func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, error) {
@@ -215,12 +215,20 @@ func (p *Prepared) over(ctx context.Context, nc net.Conn, talk func(context.Cont
 // DialPlain is Prepare and Dial over a TCP connection to addr, "host:port", within
 // Config.ConnectTimeout: where a Prepared accepts, or a server of the
 // ibv_*_pingpong family.
-func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (*Conn, error) {
+func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (c *Conn, err error) {
 	if ctx == nil {
 		return nil, ErrNilContext
 	}
-	ctx, cancel := context.WithTimeout(ctx, rt.cfg.ConnectTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, rt.cfg.ConnectTimeout, ErrConnectTimeout)
 	defer cancel()
+	defer func() {
+		if !errors.Is(err, context.DeadlineExceeded) {
+			return
+		}
+		if <-ctx.Done(); context.Cause(ctx) == ErrConnectTimeout { // nc's deadline may be the first to tell
+			err = fmt.Errorf("%w: %s, longer than %v (Config.ConnectTimeout): %v", ErrConnectTimeout, addr, rt.cfg.ConnectTimeout, err)
+		}
+	}()
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {

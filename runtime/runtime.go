@@ -57,7 +57,7 @@ type Runtime struct {
 
 // Open opens a device and starts its reactors. The caller closes the Runtime.
 //
-// Errors: ErrConfig, a *verbs.DeviceError for an unknown device, verbs.ErrNotSupported
+// Errors: ErrConfig, a *DeviceError for an unknown device, ErrNotSupported
 // where the provider's libraries are missing, the device's.
 func Open(cfg Config) (_ *Runtime, err error) {
 	byDefault := cfg.Conn.MessageSize == 0
@@ -158,7 +158,7 @@ func (rt *Runtime) shardOf(s *SharedRecv) *shard {
 }
 
 // enter keeps Close from going on while a connection or listener is being
-// made; leave follows. ErrClosed once Close has begun, verbs.ErrDeviceRemoved when
+// made; leave follows. ErrClosed once Close has begun, ErrDeviceRemoved when
 // the device is gone.
 func (rt *Runtime) enter() error {
 	rt.mu.Lock()

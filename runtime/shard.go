@@ -53,9 +53,6 @@ func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
 		FlushDelay: rt.cfg.FlushDelay, FlushBatch: rt.cfg.FlushBatch, NoCallerDriving: rt.cfg.NoCallerDriving, Stepped: rt.cfg.stepped, Now: now,
 		OnPanic: rt.cfg.OnPanic,
 	})
-	if errors.Is(err, reactor.ErrConfig) {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
 	if err != nil {
 		return nil, err
 	}

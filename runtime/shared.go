@@ -44,7 +44,7 @@ type Arrival struct {
 // NewSharedRecv makes a queue of depth receives of up to maxSGE pieces (0:
 // defaults). It blocks on a reactor and enters the kernel on a real device.
 //
-// Errors: ErrClosed; ErrConfig; reactor.ErrTooMany; verbs.ErrNotSupported.
+// Errors: ErrClosed; ErrConfig; ErrTooMany; ErrNotSupported.
 //
 // Implements: ibv_create_srq.
 func (rt *Runtime) NewSharedRecv(depth, maxSGE int) (*SharedRecv, error) {
@@ -55,9 +55,6 @@ func (rt *Runtime) NewSharedRecv(depth, maxSGE int) (*SharedRecv, error) {
 	s := &SharedRecv{rt: rt, sh: rt.shard(), conns: map[uint32]*Conn{}}
 	var err error
 	if s.q, err = s.sh.r.PrepareShared(rt.pd, depth, maxSGE); err != nil {
-		if errors.Is(err, reactor.ErrConfig) {
-			err = fmt.Errorf("%w: %w", ErrConfig, err)
-		}
 		return nil, err
 	}
 	s.q.OnFail(func(cause error) {
@@ -92,10 +89,10 @@ func (s *SharedRecv) open() error {
 }
 
 // PostRecv posts a receive. The future tells what it took, and by which
-// connection. It does not wait: reactor.ErrRecvFull when all are posted. The memory
+// connection. It does not wait: ErrRecvFull when all are posted. The memory
 // is the device's until the future is settled; receives complete in any order.
 // What is posted when the queue is closed fails with ErrClosed, or
-// verbs.ErrDeviceRemoved.
+// ErrDeviceRemoved.
 //
 // Implements: ibv_post_srq_recv.
 func (s *SharedRecv) PostRecv(locals ...Slice) (f futures.Future[Arrival], err error) {
@@ -156,7 +153,7 @@ func (t *taking) Complete(_ Turn, r Result, err error) {
 }
 
 // Close ends the queue; what is posted completes with ErrClosed.
-// verbs.ErrBusy while connections use it. It is idempotent, and waits for its
+// ErrBusy while connections use it. It is idempotent, and waits for its
 // reactor.
 //
 // Implements: ibv_destroy_srq.

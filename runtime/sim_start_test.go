@@ -98,7 +98,8 @@ func (e *simEnd) accepted(way int, p *simPlan, f Future) {
 // refused takes p back.
 func (e *simEnd) refused(way int, p *simPlan, err error) {
 	e.w.ways[way].refused++
-	may := errors.Is(err, reactor.ErrQueueFull) && (way == wayTryStart || way == wayStartIn)
+	split := p.kind == opWriteSplit || p.kind == opReadSplit
+	may := (way == wayTryStart || way == wayStartIn) && (errors.Is(err, ErrQueueFull) || split && errors.Is(err, ErrPieces))
 	if e.inside && errors.Is(err, reactor.ErrQueueFailed) { // what the sinks are told of is what the connection learns of
 		may = true
 		if e.flushedAt == 0 {

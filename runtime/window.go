@@ -5,14 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
-)
-
-// The sentinels of windows.
-var (
-	ErrWindowState  = errors.New("runtime: the window is not in a state for this")
-	ErrWindowClosed = errors.New("runtime: window closed")
 )
 
 // windowState is where a window stands. Guarded by Window.mu.
@@ -61,7 +54,7 @@ type Window struct {
 }
 
 // NewWindow makes a window of this connection. It enters the kernel on a real
-// device. Errors: the connection's cause; verbs.ErrNotSupported.
+// device. Errors: the connection's cause; ErrNotSupported.
 //
 // Implements: ibv_alloc_mw.
 func (c *Conn) NewWindow() (*Window, error) {
@@ -96,7 +89,7 @@ func (w *Window) Remote() (Remote, error) {
 // of tells whether the window is one of c's.
 func (w *Window) of(c *Conn) error {
 	if w == nil || w.c != c {
-		return fmt.Errorf("%w: a window of another connection", reactor.ErrRequest)
+		return fmt.Errorf("%w: a window of another connection", ErrInvalid)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 // behind it.
 //
 // Errors: ErrWindowState unless it is free, *RangeError, ErrPermission,
-// ErrReleased, verbs.ErrInvalid for a region of another runtime, the connection's
+// ErrReleased, ErrInvalid for a region of another runtime, the connection's
 // cause.
 //
 // Implements: ibv_post_send, BIND_MW.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
 // openPair opens two runtimes and a connection between them.
@@ -191,6 +193,49 @@ func TestOperationsWithoutRoomWait(t *testing.T) {
 	for i := range ops {
 		o.next(w, fmt.Sprintf("completed %d 0", i))
 	}
+	r.Stop()
+	wait(w, "the end", r.Done())
+}
+
+// Rule: an operation larger than one work request carries is started in its pieces without the
+// handler, as one that finds no room.
+func TestLargeOperationsStart(t *testing.T) {
+	prov, err := soft.New(soft.Config{Devices: []soft.DeviceConfig{
+		{Name: "small0", Addr: netip.MustParseAddr("127.0.0.9"), Limits: soft.Limits{MaxMsgSize: 4096}},
+	}, Fabric: fabric.New(fabric.Config{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rt, err := verbena.Open(verbena.Config{Provider: prov, Conn: verbena.Options{MessageSize: 1024}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), hang)
+		defer cancel()
+		if err := rt.Close(ctx); err != nil {
+			t.Errorf("closing the runtime: %v", err)
+		}
+	})
+	w := newWorld(t, Config{Runtime: rt})
+	ln, err := rt.Listen(":0")
+	w.must("listening", err)
+	go func() { _, _ = ln.Accept(w.ctx) }()
+	conn, err := rt.Dial(w.ctx, ln.Addr().String())
+	w.must("dialing", err)
+	region, err := rt.NewRegion(3*4096, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	w.must("registering", err)
+	local, err := region.Slice(0, region.Len())
+	w.must("slicing", err)
+	remote, err := region.Remote(0, region.Len())
+	w.must("opening", err)
+	o := newOwner()
+	r := spawn[do](w, Options{}, o)
+	w.must("telling", r.Tell(w.ctx, func(ctx *Context[do]) {
+		w.must("owning", ctx.Own(conn, 0))
+		w.must("starting", ctx.Start(conn, 7, verbena.WriteOp(local, remote)))
+	}))
+	o.next(w, "completed 7 0")
 	r.Stop()
 	wait(w, "the end", r.Done())
 }

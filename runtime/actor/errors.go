@@ -1,40 +1,28 @@
 package actor
 
 import (
-	"errors"
-	"fmt"
+	"github.com/verbena-rdma/verbena/internal/sentinel"
+	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// The sentinels of this room.
+// The sentinels of this room. verbena.RetryOf knows them, too.
 var (
-	ErrConfig        = errors.New("actor: bad configuration")
-	ErrClosed        = errors.New("actor: the system is closed")
-	ErrStopped       = errors.New("actor: stopped")
-	ErrMailboxFull   = errors.New("actor: mailbox full")
-	ErrWouldDeadlock = errors.New("actor: a handler may not wait for actors")
-	ErrNoReply       = errors.New("actor: the handler will not reply")
-	ErrNoActor       = errors.New("actor: the zero Ref is nobody")
-	ErrTooMany       = errors.New("actor: too many operations under way")
-	ErrUnhandled     = errors.New("actor: the handler has no method for this")
-	ErrRestarted     = errors.New("actor: of an instance that has failed")
-	ErrEscalated     = errors.New("actor: a child could not be restarted")
-	ErrGoexit        = errors.New("actor: the handler ended its goroutine")
+	ErrConfig        = verbena.ErrConfig
+	ErrClosed        = verbena.ErrClosed // of a system
+	ErrStopped       = sentinel.Never("actor: stopped")
+	ErrMailboxFull   = sentinel.Later("actor: mailbox full")
+	ErrWouldDeadlock = sentinel.Never("actor: a handler may not wait for actors")
+	ErrNoReply       = sentinel.Never("actor: the handler will not reply")
+	ErrNoActor       = sentinel.Never("actor: the zero Ref is nobody")
+	ErrTooMany       = sentinel.Later("actor: too many operations under way")
+	ErrUnhandled     = sentinel.Never("actor: the handler has no method for this")
+	ErrRestarted     = sentinel.Never("actor: of an instance that has failed")
+	ErrEscalated     = sentinel.Never("actor: a child could not be restarted")
+	ErrGoexit        = sentinel.Never("actor: the handler ended its goroutine")
 )
 
-// errNoRoomInHandler is made once: Tell allocates nothing.
-var errNoRoomInHandler = fmt.Errorf("%w: the mailbox is full, and Tell would wait for room", ErrWouldDeadlock)
+// errNoRoomInHandler is another ErrWouldDeadlock: of a Tell that would wait for room.
+var errNoRoomInHandler = sentinel.Later("actor: the mailbox is full, and a handler may not wait for room", ErrWouldDeadlock, ErrMailboxFull)
 
 // PanicError is a panic of a handler.
-type PanicError struct {
-	Value any
-	Stack []byte // of the panicking goroutine
-}
-
-// Error says what was panicked with; the stack is in Stack.
-func (e *PanicError) Error() string { return fmt.Sprintf("actor: the handler panicked: %v", e.Value) }
-
-// Unwrap is the value, if it is an error.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
-}
+type PanicError = verbena.PanicError

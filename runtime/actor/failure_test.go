@@ -46,7 +46,7 @@ func TestPanicRestarts(t *testing.T) {
 			wait(w, "the end", r.Done())
 			cause := ErrGoexit.Error()
 			if how == "panic" {
-				cause = "actor: the handler panicked: boom"
+				cause = "user code panicked: boom"
 			}
 			expect(t, "the handler", append(got, h.logged()...), []string{"started 1", "a", "bad", "stopped: " + cause, "started 2", "b", "stopped: <nil>"})
 			expect(t, "dead letters", w.dead(), []string{"bad: " + cause})
@@ -149,7 +149,7 @@ func TestNoRestart(t *testing.T) {
 	rests.Stop()
 	wait(w, "the end", rests.Done())
 	expect(t, "dead letters", w.dead(), []string{
-		"x: actor: the handler panicked: boom", "y: actor: stopped\nactor: the handler panicked: boom"})
+		"x: user code panicked: boom", "y: actor: stopped\nuser code panicked: boom"})
 	if n := clock.waiting(); n != 0 {
 		t.Errorf("%d timers are left", n)
 	}
@@ -181,8 +181,8 @@ func TestEscalate(t *testing.T) {
 	got := h.until(w, "y")
 	r.Stop()
 	wait(w, "the end", r.Done())
-	cause := "actor: a child could not be restarted: kid: actor: the handler panicked: boom"
-	expect(t, "the parent", append(got, h.logged()...), []string{"started 1", "spawn", "child kid: actor: the handler panicked: boom, restarts false",
+	cause := "actor: a child could not be restarted: kid: user code panicked: boom"
+	expect(t, "the parent", append(got, h.logged()...), []string{"started 1", "spawn", "child kid: user code panicked: boom, restarts false",
 		"stopped: " + cause, "started 2", "y", "stopped: <nil>"})
 	if n := w.noticed(); !errors.Is(n[0].Err, ErrEscalated) || !errors.Is(n[0].Err, errBoom) {
 		t.Errorf("the parent's failure is %v, want ErrEscalated with the child's", n[0].Err)

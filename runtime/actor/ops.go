@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/verbena-rdma/verbena/reactor"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
@@ -55,7 +54,7 @@ func (c *Context[M]) Start(conn *verbena.Conn, tag uint64, op verbena.Op) error 
 		return nil
 	}
 	err := conn.TryStartTo(&op, e, tag)
-	if !errors.Is(err, reactor.ErrQueueFull) {
+	if !errors.Is(err, verbena.ErrQueueFull) && !errors.Is(err, verbena.ErrPieces) {
 		if err != nil {
 			a.freeEvent(e)
 		}

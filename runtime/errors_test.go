@@ -1,0 +1,135 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: what TryStartTo and StartFromSink never take is not a full queue, for which a loop would wait;
+// the others take it.
+func TestPiecesAreNoFullQueue(t *testing.T) {
+	a, b := connected(t, Config{})
+	to, from := must2(b.rt.NewRegion(256, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t), must2(a.rt.NewRegion(256, 0))(t)
+	defer mustClose(t, from, to)
+	remote, local := must2(to.Remote(0, 256))(t), must2(from.Slice(0, 256))(t)
+	a.oneWR = 64
+	op := WriteOp(local, remote)
+	never := func(how string, err error) {
+		if !errors.Is(err, ErrPieces) || !errors.Is(err, ErrTooLarge) || errors.Is(err, ErrQueueFull) || RetryOf(err) != RetryNever {
+			t.Errorf("%s: %v, want ErrPieces", how, err)
+		}
+	}
+	mail, told := make(mailSink, 1), make(chan error, 1)
+	never("TryStartTo", a.TryStartTo(&op, mail, 0))
+	one := WriteOp(must2(local.Sub(0, 8))(t), remote)
+	sink := turnSink(func(in Turn, _ Result, _ error) { told <- a.StartFromSink(in, &op, mail, 0) })
+	if err := a.StartTo(testContext(t), &one, sink, 0); err != nil {
+		t.Fatal(err)
+	}
+	a.sh.r.Wake()
+	select {
+	case err := <-told:
+		never("StartFromSink", err)
+	case <-testContext(t).Done():
+		t.Fatal("the sink was not called")
+	}
+	if _, err := a.Do(testContext(t), &op); err != nil {
+		t.Errorf("Do: %v", err)
+	}
+}
+
+// Rule: after Close everything answers as a net.Conn does, also what the closing of the runtime
+// has closed; and a retry loop ends.
+func TestClosedIsNetErrClosed(t *testing.T) {
+	a, b := connected(t, Config{})
+	ln, err := b.rt.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := must2(a.rt.Alloc(8))(t)
+	closed := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, net.ErrClosed) || !errors.Is(err, os.ErrClosed) || !errors.Is(err, ErrClosed) || RetryOf(err) != RetryNever {
+			t.Errorf("%s: %v, want net.ErrClosed", what, err)
+		}
+	}
+	ctx := testContext(t)
+	if err := a.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.Send(ctx, buf.Slice())
+	closed("Send after Close", err)
+	_, err = a.RecvWait(ctx)
+	closed("Recv after Close", err)
+	closed("Err after Close", a.Err())
+	<-b.Done()
+	if err := b.Err(); errors.Is(err, net.ErrClosed) || RetryOf(err) != RetryReconnect {
+		t.Errorf("the other end: %v, want what a new connection helps against", err)
+	}
+	if err := ln.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ln.Accept(ctx)
+	closed("Accept after Close", err)
+	if err := buf.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.rt.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.rt.Dial(ctx, ":1")
+	closed("Dial after Runtime.Close", err)
+	_, err = a.rt.Alloc(8)
+	closed("Alloc after Runtime.Close", err)
+}
+
+// Rule: what can never fit is not to be tried again; what others may make room for is.
+func TestRetryByValue(t *testing.T) {
+	refused := func(reason int, code uint16) error { return &RejectError{Reason: reason, Code: code} }
+	for _, c := range []struct {
+		err  error
+		want Retry
+	}{
+		{&NoMemoryError{Limit: 10, Mapped: 5, Wanted: 10}, RetryLater},
+		{&NoMemoryError{Limit: 10, Wanted: 11}, RetryNever},
+		{&MemlockError{Limit: 10, Registered: 5, Wanted: 10}, RetryLater},
+		{&MemlockError{Limit: 10, Wanted: 11}, RetryNever},
+		{&MemlockError{Wanted: 11}, RetryLater}, // the system does not tell the limit
+		{refused(verbs.RejNoResources, 0), RetryLater},
+		{refused(verbs.RejStaleConn, 0), RetryLater},
+		{refused(verbs.RejConsumer, proto.RejectResources), RetryLater},
+		{refused(verbs.RejConsumer, proto.RejectClosed), RetryLater},
+		{refused(verbs.RejConsumer, proto.RejectMode), RetryNever},
+		{refused(verbs.RejConsumer, 0), RetryNever}, // by somebody else's program
+		{refused(2, 0), RetryNever},
+	} {
+		if got := RetryOf(c.err); got != c.want {
+			t.Errorf("%#v: %v, want %v", c.err, got, c.want)
+		}
+	}
+}
+
+// Rule: a peer that takes the TCP connection and says nothing is ErrConnectTimeout, a timeout;
+// with a context that ends first it is that.
+func TestDialPlainTakesTooLong(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	rt := mainBed.open(t, Config{ConnectTimeout: 20 * time.Millisecond}, 0)
+	_, err = rt.DialPlain(testContext(t), ln.Addr().String(), PlainOptions{})
+	if !errors.Is(err, ErrConnectTimeout) || !errors.Is(err, os.ErrDeadlineExceeded) || !Retryable(err) {
+		t.Errorf("a silent peer: %v, want ErrConnectTimeout", err)
+	}
+	if _, err = rt.DialPlain(endedContext(), ln.Addr().String(), PlainOptions{}); !errors.Is(err, context.Canceled) || Retryable(err) {
+		t.Errorf("with an ended context: %v, want context.Canceled", err)
+	}
+}
