@@ -3,6 +3,8 @@ package reactor
 import (
 	"sync/atomic"
 	"time"
+
+	uatomic "go.uber.org/atomic"
 )
 
 // stalls count the submitters that found no room in a send queue and waited for it. They
@@ -10,21 +12,21 @@ import (
 // which costs more than counting it.
 type stalls struct {
 	// Each is added to by submitters when their wait is over, read by Stats, and
-	// publishes nothing. took counts by microseconds, as Histogram; waited is
-	// nanoseconds in all, longest of one.
+	// publishes nothing. took counts by microseconds, as Histogram; waited is the
+	// time of all, longest of one. took goes before them: it aligns them on 32 bits.
 	took    [Buckets]atomic.Uint64
-	waited  atomic.Int64
-	longest atomic.Int64
+	waited  uatomic.Duration
+	longest uatomic.Duration
 }
 
 // note counts one wait.
 func (s *stalls) note(d time.Duration) {
 	d = max(d, 0) // a clock of the caller's may stand still
 	s.took[bucketOf(int(d/time.Microsecond))].Add(1)
-	s.waited.Add(int64(d))
+	s.waited.Add(d)
 	for {
 		most := s.longest.Load()
-		if int64(d) <= most || s.longest.CompareAndSwap(most, int64(d)) {
+		if d <= most || s.longest.CompareAndSwap(most, d) {
 			return
 		}
 	}
@@ -35,7 +37,7 @@ func (s *stalls) tell(st *Stats) {
 	for i := range s.took {
 		st.Stalls[i] = s.took[i].Load()
 	}
-	st.Stalled, st.MaxStall = time.Duration(s.waited.Load()), time.Duration(s.longest.Load())
+	st.Stalled, st.MaxStall = s.waited.Load(), s.longest.Load()
 }
 
 // clock is now, on the timers' clock. Any goroutine. On the machine's clock it reads the

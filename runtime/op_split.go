@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 
+	uatomic "go.uber.org/atomic"
+
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -22,13 +24,13 @@ type multi struct {
 	// bytes and failed are written by the holder, but for the poster's error;
 	// published by left.
 	bytes  uint64
-	failed atomic.Pointer[error]
+	failed uatomic.Error
 }
 
 // Complete implements reactor.Sink.
 func (m *multi) Complete(t Turn, r Result, err error) {
 	if err != nil {
-		m.failed.CompareAndSwap(nil, &err)
+		m.failed.CompareAndSwap(nil, err)
 	} else {
 		m.bytes += uint64(r.Bytes)
 	}
@@ -52,10 +54,8 @@ func (m *multi) done(t Turn) {
 	if m.left.Add(-1) > 0 {
 		return
 	}
-	r, err := Result{Tag: m.tag}, error(nil)
-	if e := m.failed.Load(); e != nil {
-		err = *e
-	} else {
+	r, err := Result{Tag: m.tag}, m.failed.Load()
+	if err == nil {
 		r.Bytes = uint32(min(m.bytes, 1<<32-1))
 	}
 	if m.sink != nil {
@@ -90,9 +90,8 @@ func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, r
 		return Future{}, asked.Why(ctx, err)
 	}
 	defer m.posted(c) // whatever the context does
-	if err != nil && m.failed.CompareAndSwap(nil, &err) {
-		why := asked.Why(ctx, err)
-		m.failed.Store(&why)
+	if err != nil {
+		m.failed.CompareAndSwap(nil, asked.Why(ctx, err))
 	}
 	return f, nil
 }

@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"sync/atomic"
+
+	uatomic "go.uber.org/atomic"
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/reactor"
@@ -160,10 +161,10 @@ type unconnected struct {
 	c *Conn
 	// used is set by whoever connects or closes first, before he does so; who finds
 	// it set does nothing. It publishes nothing.
-	used atomic.Bool
+	used uatomic.Bool
 	// given is set when it has become the Conn, which is the caller's then; read by
 	// Close. It publishes nothing.
-	given atomic.Bool
+	given uatomic.Bool
 }
 
 // PostRecv is Conn.PostRecv for what the peer may send first: what was posted before

@@ -3,7 +3,8 @@ package runtime
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
+
+	uatomic "go.uber.org/atomic"
 
 	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -38,7 +39,7 @@ type request struct {
 	// given says that somebody has accepted the connection. Set by match and cleared by
 	// giveBack, which hold the listener's turn; read by the connection, which then reports no
 	// more. It publishes nothing: what is reported needlessly is passed over.
-	given atomic.Bool
+	given uatomic.Bool
 }
 
 // onCM implements cmTarget, before the connection gets the events.

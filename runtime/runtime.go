@@ -5,7 +5,8 @@ import (
 	"errors"
 	"net/netip"
 	"sync"
-	"sync/atomic"
+
+	uatomic "go.uber.org/atomic"
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/reactor"
@@ -39,7 +40,7 @@ type Runtime struct {
 
 	// gone says that the device is. Set by deviceGone, which then has all reactors
 	// end what they have; read by whoever begins something on one later.
-	gone    atomic.Bool
+	gone    uatomic.Bool
 	tidying sync.WaitGroup // goroutines of tidy
 
 	mu        sync.Mutex    // guards what follows; never held while waiting

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
+
+	uatomic "go.uber.org/atomic"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -171,7 +172,7 @@ const leaveBound = 3*time.Second + time.Second
 
 // leaving tells whoever waits for the end that the kernel has begun to destroy the queue
 // pair. Set by the holder, once; read by Close. It publishes nothing else.
-type leaving struct{ atomic.Bool }
+type leaving struct{ uatomic.Bool }
 
 // waitBound waits for closed, at most closeBound, or leaveBound more when the reactor
 // has done its part. It returns how long it would have waited at most, and whether closed

@@ -42,7 +42,7 @@ var providers = []string{"verbs/soft", "verbs/ibv"}
 // dependencies are the modules that code may import; testDependencies tests may
 // besides. Each has its reason in docs/dependencies.md.
 var (
-	dependencies = []string{"github.com/panjf2000/ants/v2",
+	dependencies = []string{"github.com/panjf2000/ants/v2", "go.uber.org/atomic",
 		"github.com/cespare/xxhash/v2", "golang.org/x/sys"}
 	testDependencies = []string{"pgregory.net/rapid"}
 )

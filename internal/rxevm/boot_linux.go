@@ -211,7 +211,7 @@ func (m *Machine) greet(ctx context.Context) error {
 	case g := <-came:
 		if g.err == nil {
 			m.hello = g.Greeting
-			m.heard.Store(time.Now().UnixNano())
+			m.heard.Store(time.Now())
 			m.ended.Go(func() { m.receive(in) })
 			m.ended.Go(m.watch)
 			return nil

@@ -9,6 +9,8 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+
+	uatomic "go.uber.org/atomic"
 )
 
 // maxFrame is the longest frame that a cable takes, in bytes: more than any MTU
@@ -27,7 +29,7 @@ const maxEnds = 250
 type Cable struct {
 	// cut is written by Cut and Restore, read for each frame. It publishes
 	// nothing else.
-	cut atomic.Bool
+	cut uatomic.Bool
 	// carried and lost are written by the goroutines of the ends, read by
 	// Counts.
 	carried, lost atomic.Uint64

@@ -42,7 +42,7 @@ func (m *Machine) receive(in *bufio.Reader) {
 			m.fail(fmt.Errorf("%w: the link: %w", ErrLost, err))
 			return
 		}
-		m.heard.Store(time.Now().UnixNano())
+		m.heard.Store(time.Now())
 		m.mu.Lock()
 		p := m.jobs[f.Job]
 		m.mu.Unlock()
@@ -65,7 +65,7 @@ func (m *Machine) watch() {
 			return
 		case <-tick.C:
 		}
-		if quiet := time.Since(time.Unix(0, m.heard.Load())); quiet > silence {
+		if quiet := time.Since(m.heard.Load()); quiet > silence {
 			m.fail(fmt.Errorf("%w: nothing heard for %v", ErrLost, quiet.Round(time.Second)))
 			m.kill()
 			return

@@ -6,8 +6,9 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	uatomic "go.uber.org/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/rxevm/wire"
 )
@@ -43,9 +44,9 @@ type Machine struct {
 	address string // on the cable, with the prefix length
 	hello   wire.Greeting
 
-	// heard is when the last frame came, in nanoseconds of the process's
-	// clock: written by receive, read by watch, publishes nothing else.
-	heard atomic.Int64
+	// heard is when the last frame came: written by receive, read by watch,
+	// publishes nothing else.
+	heard uatomic.Time
 
 	mu    sync.Mutex // guards what follows
 	jobs  map[uint32]*Process

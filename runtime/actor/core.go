@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	uatomic "go.uber.org/atomic"
+
 	"github.com/verbena-rdma/verbena/internal/ring"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
@@ -52,7 +54,7 @@ type core struct {
 	// which is woken after it.
 	stop atomic.Uint32
 	// due is set by the clock when a rest is over, taken by the runner.
-	due atomic.Bool
+	due uatomic.Bool
 
 	system, events lane
 
@@ -66,7 +68,7 @@ type core struct {
 	gone     chan struct{} // closed at the end
 	// watches tells that the instance wants device events. Written by the
 	// runner, read by the system's watcher.
-	watches atomic.Bool
+	watches uatomic.Bool
 
 	// The runner's.
 	phase     phase

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	uatomic "go.uber.org/atomic"
+
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -33,10 +35,10 @@ type device struct {
 	contexts []*deviceContext // open ones, oldest first; under Provider.opening
 	// removed is set once, by remove, under the port's token: a call in an exclusive
 	// section sees it or is over before. Read by everybody.
-	removed atomic.Bool
+	removed uatomic.Bool
 	// down says that the port is down. Written by SetPort under opening and the
 	// token; read by QueryPort. Nothing hangs on it.
-	down atomic.Bool
+	down uatomic.Bool
 
 	// bells are the queue pairs with new work requests. Pushed by posters,
 	// taken by the engine.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	verbena "github.com/verbena-rdma/verbena/runtime"
+	uatomic "go.uber.org/atomic"
+
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -41,8 +43,7 @@ type Peer struct {
 	nextArea  atomic.Uint32 // counted up by every connection that is dialled
 
 	endOnce   sync.Once
-	mu        sync.Mutex
-	removedAt time.Time // when the device's end was first told; under mu
+	removedAt uatomic.Time // when the device's end was first told: written once, by removed; read by anybody
 	gone      chan struct{}
 }
 
@@ -167,9 +168,7 @@ func (p *Peer) Removed() <-chan struct{} { return p.gone }
 // removed notes the device's end. Any goroutine, also the turn's.
 func (p *Peer) removed() {
 	p.endOnce.Do(func() {
-		p.mu.Lock()
-		p.removedAt = time.Now()
-		p.mu.Unlock()
+		p.removedAt.Store(time.Now())
 		p.finish()
 		close(p.gone)
 	})
@@ -177,9 +176,8 @@ func (p *Peer) removed() {
 
 // removal is when the device's end was first told, if it was.
 func (p *Peer) removal() (time.Time, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.removedAt, !p.removedAt.IsZero()
+	at := p.removedAt.Load()
+	return at, !at.IsZero()
 }
 
 // over tells whether an error ends the load, and notes why.
