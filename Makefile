@@ -40,7 +40,7 @@ stress: ## stress under the race detector (STRESSOPS=, STRESSTIME=1m, EVENTS=100
 	VERBENA_CHAOS_ROUNDS=$(CHAOSROUNDS) $(GO) test -count=1 -timeout 4h -run ChaosAtTheEnd -v ./runtime
 	VERBENA_CHAOS_ROUNDS=$(CHAOSROUNDS) $(GO) test -race -count=1 -timeout 4h -run ChaosAtTheEnd -v ./runtime
 	VERBENA_NTH=all $(GO) test -count=1 -timeout 1h -run NthCall -v ./runtime
-	VERBENA_MODEL=all $(GO) test -count=1 -timeout 4h -tags verbena_model -run '^TestModel' -v ./futures ./reactor/... ./runtime/actor ./internal/ring ./internal/model/...
+	VERBENA_MODEL=all $(GO) test -count=1 -timeout 4h -tags verbena_model -run '^TestModel' -v ./futures ./reactor/... ./runtime/actor ./runtime/internal/exec ./internal/ring ./internal/model/...
 
 stress-rxe: ## completion events on Soft-RoCE until EVENTS=10000000 have come (hours)
 	VERBENA_EVENTS=$(EVENTS) VERBENA_STORM_TIME=8h $(GO) test -count=1 -timeout 25h -run NoWakeUpIsLost -v \

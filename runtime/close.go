@@ -147,7 +147,7 @@ func (rt *Runtime) destroy(ctx context.Context) error {
 		}
 	}
 	if rt.handlers != nil {
-		rt.handlers.close()
+		rt.handlers.Close()
 	}
 	if err := rt.closeMemory(); err != nil {
 		return fmt.Errorf("closing the memory: %w", err)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	stdruntime "runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -52,48 +50,6 @@ func TestBusyHandlersHoldUpNothing(t *testing.T) {
 	}
 }
 
-// Rule: at most Config.Handlers run at once, those beyond in order, each once.
-func TestHandlersAreCountedAndInOrder(t *testing.T) {
-	h, err := newHandlers(1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.close()
-	const n = 1000
-	var order []int // by one at a time
-	all := make(chan struct{})
-	for i := range n {
-		h.submit(func() {
-			if order = append(order, i); len(order) == n {
-				close(all)
-			}
-		})
-	}
-	<-all
-	if !slices.IsSorted(order) {
-		t.Errorf("handlers ran in the order %v", order)
-	}
-}
-
-// Rule: a handler that ends its goroutine gives its place to the next.
-func TestHandlerThatExitsFreesItsPlace(t *testing.T) {
-	h, err := newHandlers(1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.close()
-	gate, ran := make(chan struct{}), make(chan struct{}, 3)
-	h.submit(func() { <-gate; stdruntime.Goexit() })
-	for range 2 {
-		h.submit(func() { ran <- struct{}{} })
-	}
-	close(gate)
-	<-ran
-	<-ran
-	h.submit(func() { ran <- struct{}{} })
-	<-ran
-}
-
 // Rule: after Close a handler still runs.
 func TestHandleAfterClose(t *testing.T) {
 	a, _ := connected(t, Config{})
@@ -119,7 +75,7 @@ func TestHandlerPanicEndsTheProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.submit(func() { panic("a handler's own") })
+		h.Queue(&handler{fn: func(Result, error) { panic("a handler's own") }})
 		<-make(chan struct{})
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -136,7 +136,7 @@ func (rt *Runtime) Handle(f Future, fn func(Result, error)) {
 			fn(r, err)
 			return
 		}
-		rt.handlers.submit(func() { fn(r, err) })
+		rt.handlers.Queue(&handler{fn: fn, r: r, err: err})
 	})
 }
 

@@ -29,7 +29,7 @@ sum() { "$tmp/testsum" -o "$tmp/steps" "$@"; }
 # -count=1: random and racing tests are worth running again. -vet=off: vet is a
 # step of its own.
 # The packages that have models.
-modelled="./futures ./reactor/... ./runtime/actor ./internal/ring ./internal/model/..."
+modelled="./futures ./reactor/... ./runtime/actor ./runtime/internal/exec ./internal/ring ./internal/model/..."
 tests() { name=$1; shift; sum tests "$name" -- go test -json -count=1 -vet=off -timeout "$TESTTIMEOUT" "$@"; }
 
 sum check "build" -- go build ./...

@@ -72,7 +72,7 @@ func asksOf[R any](s *System) *asks[R] {
 	if v, ok := s.asks.Load(t); ok {
 		return v.(*asks[R])
 	}
-	fresh := &asks[R]{futures: futures.NewPool(futures.Options[R]{Execute: s.pool.run})}
+	fresh := &asks[R]{futures: futures.NewPool(futures.Options[R]{Execute: s.pool.Go})}
 	v, _ := s.asks.LoadOrStore(t, fresh)
 	return v.(*asks[R])
 }

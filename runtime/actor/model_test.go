@@ -114,15 +114,10 @@ func TestModel(t *testing.T) {
 // Rule: each defence is needed: without it some interleaving loses a wake-up.
 func TestModelMutants(t *testing.T) {
 	const lost = "lost wake-up"
-	lastLook := func(limit int32, actors int) *mutate.Mutant {
-		return mutate.New(fmt.Sprintf("the last look, %d workers, %d actors", limit, actors), lost, poolWorld(limit, actors)).
-			In("workers.go", "!w.waiting()", "MUTANT || !w.waiting()")
-	}
 	mutate.Test(t,
 		mutate.New("a mark for the runner", lost, scene(1, 2, 2)).
 			In("word.go", "w.s.CompareAndSwap(running, rescan)", "MUTANT || w.s.CompareAndSwap(running, rescan)"),
 		mutate.New("look at the mark before resting", lost, scene(1, 2, 2)).
 			In("word.go", "w.s.CompareAndSwap(running, idle)", "MUTANT && w.s.Swap(idle) > 0 || w.s.CompareAndSwap(running, idle)"),
-		lastLook(1, 2), lastLook(1, 3), lastLook(2, 3),
 	)
 }

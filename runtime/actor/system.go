@@ -12,13 +12,14 @@ import (
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
 	verbena "github.com/verbena-rdma/verbena/runtime"
+	"github.com/verbena-rdma/verbena/runtime/internal/exec"
 	"github.com/verbena-rdma/verbena/runtime/internal/seam"
 )
 
 // System is where actors live. All methods may be called from any goroutine.
 type System struct {
 	cfg     Config
-	pool    *workers
+	pool    *exec.Pool[core, *core]
 	loops   []verbena.Loop
 	unwatch func()
 	stats   counters
@@ -63,7 +64,7 @@ func New(cfg Config) (*System, error) {
 		return nil, err
 	}
 	s := &System{cfg: cfg, all: map[*core]struct{}{}, empty: make(chan struct{})}
-	if s.pool, err = newWorkers(cfg.Workers); err != nil {
+	if s.pool, err = exec.New(cfg.Workers, (*core).run); err != nil {
 		return nil, err
 	}
 	if cfg.Runtime != nil {
@@ -124,7 +125,7 @@ func Spawn[M any](by Parent, o Options, next func() Handler[M]) (Ref[M], error) 
 	}
 	a.random = rand.New(rand.NewPCG(s.cfg.Seed, a.id))
 	a.cancel = func() {}
-	a.queue = func() { s.pool.queue(a) }
+	a.queue = func() { s.pool.Queue(a) }
 	if o.On == OnReactor {
 		loop, job := o.Loop, reactor.NewJob(a.run)
 		if loop == (verbena.Loop{}) {
@@ -216,7 +217,7 @@ func (s *System) Close(ctx context.Context) error {
 		if s.unwatch != nil {
 			s.unwatch()
 		}
-		s.pool.close()
+		s.pool.Close()
 	}
 	return nil
 }

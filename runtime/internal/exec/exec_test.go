@@ -1,0 +1,119 @@
+package exec
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/internal/ring"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// job is what the tests queue.
+type job struct {
+	fn   func()
+	runs int
+	hook ring.Hook[job]
+}
+
+func (j *job) InboxHook() *ring.Hook[job] { return &j.hook }
+
+// jobs is a pool that calls what is queued, which the test closes.
+func jobs(t *testing.T, most int) *Pool[job, *job] {
+	t.Helper()
+	p, err := New(most, func(j *job) { j.fn() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// Rule: what is queued runs in the order of queueing, each once.
+func TestOrder(t *testing.T) {
+	p := jobs(t, 1)
+	const n = 1000
+	var order []int // by one at a time
+	all := make(chan struct{})
+	for i := range n {
+		p.Queue(&job{fn: func() {
+			if order = append(order, i); len(order) == n {
+				close(all)
+			}
+		}})
+	}
+	<-all
+	if !slices.IsSorted(order) {
+		t.Errorf("jobs ran in the order %v", order)
+	}
+}
+
+// Rule: as many run at once as may, and no more, also after Close; queueing does not wait
+// for them.
+func TestAtMostSoMany(t *testing.T) {
+	p := jobs(t, 3)
+	for range 2 {
+		var running atomic.Int32
+		var all sync.WaitGroup
+		gate, begun := make(chan struct{}), make(chan struct{}, 100)
+		for range cap(begun) {
+			all.Add(1)
+			p.Queue(&job{fn: func() {
+				defer all.Done()
+				if n := running.Add(1); n > 3 {
+					t.Errorf("%d run at once", n)
+				}
+				begun <- struct{}{}
+				<-gate
+				running.Add(-1)
+			}})
+		}
+		if n := p.busy.Load(); n != 3 {
+			t.Errorf("%d workers were called for %d jobs, want 3", n, cap(begun))
+		}
+		for range 3 {
+			<-begun
+		}
+		close(gate)
+		all.Wait()
+		p.Close()
+	}
+}
+
+// Rule: who ends its goroutine gives its place to the next; what Go runs needs none.
+func TestGoexit(t *testing.T) {
+	p := jobs(t, 1)
+	gate, ran := make(chan struct{}), make(chan struct{}, 3)
+	p.Queue(&job{fn: func() { <-gate; runtime.Goexit() }})
+	for range 2 {
+		p.Queue(&job{fn: func() { ran <- struct{}{}; runtime.Goexit() }})
+	}
+	p.Go(func() { close(gate) })
+	<-ran
+	<-ran
+	p.Queue(&job{fn: func() { ran <- struct{}{} }})
+	<-ran
+}
+
+// Rule: a job may be queued again when it runs; in steady state that allocates nothing.
+func TestQueueAgain(t *testing.T) {
+	p, ran := jobs(t, 2), make(chan struct{})
+	j := new(job)
+	j.fn = func() {
+		if j.runs++; j.runs%2 == 1 {
+			p.Queue(j)
+			return
+		}
+		ran <- struct{}{}
+	}
+	if n := testing.AllocsPerRun(1000, func() { p.Queue(j); <-ran }); n >= 1 {
+		t.Errorf("%v allocations to queue a job twice", n)
+	}
+	if j.runs != 2*1001 {
+		t.Errorf("%d runs, want %d", j.runs, 2*1001)
+	}
+}
