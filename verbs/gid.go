@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/sentinel"
 )
@@ -93,11 +92,9 @@ func FindGID(ctx Context, port uint8, g GID, v2 bool) (GIDEntry, error) {
 	return GIDEntry{}, noGID(ctx, port, fmt.Sprintf("%v is not in its table of %d", g, p.GIDTblLen))
 }
 
-// emptyEntry tells the answers for an entry without an address: of the kernel, and
-// of the library's way around an old kernel.
-func emptyEntry(err error) bool {
-	return errors.Is(err, syscall.ENODATA) || errors.Is(err, syscall.ENOENT) || errors.Is(err, ErrInvalid)
-}
+// emptyEntry tells the answers for an entry without an address: the contract's, and
+// that of the library's way around an old kernel.
+func emptyEntry(err error) bool { return errors.Is(err, ErrNoGID) || errors.Is(err, ErrInvalid) }
 
 func noGID(ctx Context, port uint8, why string) error {
 	return &OpError{Op: "ibv_query_gid_ex", Object: fmt.Sprintf("port %d of %v", port, ctx), Err: fmt.Errorf("%w: %s", ErrNoGID, why)}

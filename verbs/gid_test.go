@@ -67,7 +67,7 @@ func TestChooseGID(t *testing.T) {
 		"none":                     {[]verbs.GIDEntry{hole, hole}, -1},
 		"an empty table":           {nil, -1},
 	} {
-		for _, holes := range []error{nil, &verbs.OpError{Errno: syscall.ENODATA}, &verbs.OpError{Errno: syscall.EINVAL, Err: verbs.ErrInvalid}} {
+		for _, holes := range []error{nil, &verbs.OpError{Err: verbs.ErrNoGID}, &verbs.OpError{Errno: syscall.EINVAL, Err: verbs.ErrInvalid}} {
 			e, err := verbs.ChooseGID(&gidPort{link: verbs.LinkEthernet, table: c.table, holes: holes}, 1)
 			switch {
 			case c.want < 0:
@@ -150,7 +150,7 @@ func TestFindGID(t *testing.T) {
 		"the last": {long, "10.0.0.1", true, 255}, "behind the last": {long, "10.0.0.2", true, -1},
 		"InfiniBand": {[]verbs.GIDEntry{gid(verbs.GIDInfiniBand, "fe80::1")}, "fe80::1", false, 0},
 	} {
-		for _, holes := range []error{nil, &verbs.OpError{Errno: syscall.ENODATA}} {
+		for _, holes := range []error{nil, &verbs.OpError{Err: verbs.ErrNoGID}} {
 			e, err := verbs.FindGID(&gidPort{link: verbs.LinkEthernet, table: c.table, holes: holes}, 1, verbs.GIDFromAddr(netip.MustParseAddr(c.addr)), c.v2)
 			switch {
 			case c.want < 0:

@@ -58,7 +58,8 @@ type Context interface {
 	// QueryGID reads an entry of a port's address table.
 	// Implements: ibv_query_gid.
 	QueryGID(port uint8, index int) (GID, error)
-	// QueryGIDEntry reads an entry with its type. Implements: ibv_query_gid_ex.
+	// QueryGIDEntry reads an entry with its type; one that is empty may be
+	// ErrNoGID. Implements: ibv_query_gid_ex.
 	QueryGIDEntry(port uint8, index int) (GIDEntry, error)
 	// QueryPKey reads an entry of a port's partition key table, in host order.
 	// Implements: ibv_query_pkey.

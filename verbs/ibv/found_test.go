@@ -179,3 +179,19 @@ func TestDescriptorFlags(t *testing.T) {
 		}
 	}
 }
+
+// Rule: what the kernel answers for an empty entry is an entry without an address, and
+// neither hides one behind it nor is an error of its own.
+func TestAnEmptyEntryIsNoAddress(t *testing.T) {
+	r := newRig(t, Config{})
+	for _, errno := range []syscall.Errno{syscall.ENODATA, syscall.ENOENT} {
+		r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_query_gid_ex", Err: errno})
+		if e, err := r.ctx.QueryGIDEntry(1, 0); !errors.Is(err, verbs.ErrNoGID) || !errors.Is(err, errno) {
+			t.Errorf("%v: read %+v, %v; want ErrNoGID", errno, e, err)
+		}
+		r.null.Clear()
+	}
+	if e, err := r.ctx.QueryGIDEntry(1, 0); err != nil {
+		t.Errorf("an entry that is there: %+v, %v", e, err)
+	}
+}

@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"encoding/binary"
+	"errors"
 	"syscall"
 	"unsafe"
 
@@ -98,8 +99,8 @@ func (c *deviceContext) QueryGID(port uint8, index int) (verbs.GID, error) {
 	return g, err
 }
 
-// QueryGIDEntry reads an entry with its type; ErrNotSupported where the library
-// is too old (before v33).
+// QueryGIDEntry reads an entry with its type; ErrNoGID where it is empty, and
+// ErrNotSupported where the library is too old (before v33).
 //
 // Implements: ibv_query_gid_ex.
 func (c *deviceContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, error) {
@@ -107,9 +108,16 @@ func (c *deviceContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, er
 	if index < 0 {
 		return verbs.GIDEntry{}, opError("ibv_query_gid_ex", c.label, syscall.EINVAL, "%w: entry %d", verbs.ErrInvalid, index)
 	}
-	if err := c.use("ibv_query_gid_ex", func() syscall.Errno {
+	err := c.use("ibv_query_gid_ex", func() syscall.Errno {
 		return syscall.Errno(C.shim_query_gid_ex(c.t, c.c, C.uint32_t(port), C.uint32_t(index), &e))
-	}); err != nil {
+	})
+	// The kernel's two answers for an entry without an address.
+	for _, empty := range [...]syscall.Errno{syscall.ENODATA, syscall.ENOENT} {
+		if errors.Is(err, empty) {
+			return verbs.GIDEntry{}, opError("ibv_query_gid_ex", c.label, empty, "%w: entry %d of port %d is empty", verbs.ErrNoGID, index, port)
+		}
+	}
+	if err != nil {
 		return verbs.GIDEntry{}, err
 	}
 	return verbs.GIDEntry{
