@@ -22,10 +22,10 @@ func (h *Histogram) note(v int) {
 		h[v]++
 		return
 	}
-	h[bucketOf(v)]++
+	h[bucketOf(uint64(v))]++
 }
 
-func bucketOf(v int) int { return min(bits.Len64(uint64(v)), Buckets-1) }
+func bucketOf(v uint64) int { return min(bits.Len64(v), Buckets-1) }
 
 // Count is how many values were counted.
 func (h Histogram) Count() (n uint64) {

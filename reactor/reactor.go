@@ -3,6 +3,7 @@ package reactor
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -178,8 +179,9 @@ func (r *Reactor) makeQueues() (err error) {
 	return nil
 }
 
-// MaxMessage is the largest message of the device's port, in bytes.
-func (r *Reactor) MaxMessage() uint32 { return r.maxMessage }
+// MaxMessage is the largest message of the device's port, in bytes; where int has 32
+// bits, no more than a slice can have.
+func (r *Reactor) MaxMessage() int { return int(min(uint64(r.maxMessage), math.MaxInt)) }
 
 // MaxDatagram is the largest datagram of the device's port, in bytes.
 func (r *Reactor) MaxDatagram() uint32 { return r.maxDatagram }

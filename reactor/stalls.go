@@ -22,7 +22,7 @@ type stalls struct {
 // note counts one wait.
 func (s *stalls) note(d time.Duration) {
 	d = max(d, 0) // a clock of the caller's may stand still
-	s.took[bucketOf(int(d/time.Microsecond))].Add(1)
+	s.took[bucketOf(uint64(d/time.Microsecond))].Add(1)
 	s.waited.Add(d)
 	for {
 		most := s.longest.Load()

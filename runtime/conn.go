@@ -121,7 +121,7 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 		return nil, err
 	}
 	c := &Conn{rt: rt, sh: rt.shardOf(opts.Shared), opts: opts, ended: make(chan struct{}), closed: make(chan struct{})}
-	c.oneWR = int(c.sh.r.MaxMessage())
+	c.oneWR = c.sh.r.MaxMessage()
 	c.largest = c.oneWR
 	c.matchTask.Fn, c.tellTask.Fn = c.match, c.tell
 	c.granted.Store(uint64(opts.RecvCredits))

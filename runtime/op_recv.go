@@ -45,14 +45,14 @@ func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w way) (err error) {
 	if err := c.Err(); err != nil {
 		return err
 	}
-	total := 0
+	var total uint64
 	for _, l := range locals {
 		if !l.writable() {
 			return fmt.Errorf("%w: the memory of a receive is not registered for LOCAL_WRITE", ErrPermission)
 		}
-		total += l.Len()
+		total += uint64(l.Len())
 	}
-	if total > c.MaxMessage() { // which fits the 32 bits of an element, too
+	if total > uint64(c.MaxMessage()) { // which fits the 32 bits of an element, too
 		return fmt.Errorf("%w: a receive of %d bytes, one message carries %d", ErrTooLarge, total, c.MaxMessage())
 	}
 	var space [stackSGEs]verbs.SGE

@@ -23,17 +23,18 @@ func (op *Op) sendRequest() reactor.Send {
 
 // send sends what s asks for: a SEND, or one that invalidates.
 func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w way) (f Future, err error) {
-	total := 0
+	var sum uint64 // the same memory may be there many times: more than int may hold
 	for _, l := range locals {
-		total += l.Len()
+		sum += uint64(l.Len())
 	}
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
 		return f, err
 	}
-	if err := c.mayCarry(total); err != nil {
+	if err := c.mayCarry(sum); err != nil {
 		return f, err
 	}
+	total := int(sum)
 	if err := c.creditFor(asked, verbs.WRSend, w.manner); err != nil {
 		return f, asked.Why(ctx, err)
 	}
@@ -78,7 +79,7 @@ func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w way) (
 	if err != nil {
 		return f, err
 	}
-	if err := c.mayCarry(len(p)); err != nil {
+	if err := c.mayCarry(uint64(len(p))); err != nil {
 		return f, err
 	}
 	if c.headerSize()+len(p) > c.inline {
@@ -109,11 +110,11 @@ func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w way) (
 // empty is inline data of no bytes.
 var empty [0]byte
 
-func (c *Conn) mayCarry(n int) error {
+func (c *Conn) mayCarry(n uint64) error {
 	if err := c.Err(); err != nil {
 		return err
 	}
-	if n > c.MaxMessage() {
+	if n > uint64(c.MaxMessage()) {
 		return fmt.Errorf("%w: %d bytes, one message carries %d to this peer", ErrTooLarge, n, c.MaxMessage())
 	}
 	return nil

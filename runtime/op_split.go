@@ -98,9 +98,9 @@ func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, r
 
 func (c *Conn) pieces(asked reactor.Asked, m *multi, t *reactor.Transfer, locals []Slice, remote Remote) (posted int, err error) {
 	largest := c.oneWR
-	left := 0
+	var left uint64
 	for _, l := range locals {
-		left += l.Len()
+		left += uint64(l.Len())
 	}
 	for _, l := range locals {
 		for off := 0; off < l.Len(); {
@@ -110,7 +110,7 @@ func (c *Conn) pieces(asked reactor.Asked, m *multi, t *reactor.Transfer, locals
 				return posted, err
 			}
 			off += n
-			left -= n
+			left -= uint64(n)
 			s := reactor.Send{Opcode: t.Opcode, Remote: remote.Addr, RKey: remote.RKey, Sink: m}
 			if posted == 0 {
 				s.Flags = t.Flags & verbs.SendFence

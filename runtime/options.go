@@ -114,7 +114,7 @@ func (o Options) validate() (Options, error) {
 
 // fits checks options against the device's port.
 func (rt *Runtime) fits(o Options) error {
-	if largest := int(rt.shards[0].r.MaxMessage()); !o.Raw && o.MessageSize > largest-frameSize {
+	if largest := rt.shards[0].r.MaxMessage(); !o.Raw && o.MessageSize > largest-frameSize {
 		return fmt.Errorf("%w: Options.MessageSize is %d, the port of %s carries %d with a header of %d",
 			ErrConfig, o.MessageSize, rt.dev.Device().Name, largest, frameSize)
 	}

@@ -101,7 +101,7 @@ func Open(cfg Config) (_ *Runtime, err error) {
 		return nil, err
 	}
 	if byDefault { // a default fits every port; what was asked for is refused if it does not
-		most := int(rt.shards[0].r.MaxMessage()) - frameSize
+		most := rt.shards[0].r.MaxMessage() - frameSize
 		rt.cfg.Conn.MessageSize = min(rt.cfg.Conn.MessageSize, max(most, minMessageSize))
 	}
 	rt.conns = futures.NewPool(futures.Options[*Conn]{Dispose: disposeConn, Execute: rt.shards[0].r.Callback})

@@ -74,11 +74,11 @@ func TestWholeWayAllocatesNothing(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			e := newEcho(t, c.cfg, c.device)
 			defer e.close(t)
-			e.pool = futures.NewPool(futures.Options[int]{})
+			e.pool = futures.NewPool(futures.Options[uint64]{})
 			j, i := new(job), 0
 			n := testing.AllocsPerRun(5000, func() {
 				i++
-				if v, err := e.push(j, i, c.quiet).Await(context.Background()); err != nil || v != i {
+				if v, err := e.push(j, uint64(i), c.quiet).Await(context.Background()); err != nil || v != uint64(i) {
 					t.Fatalf("operation %d came back as %d, %v", i, v, err)
 				}
 			})

@@ -64,12 +64,12 @@ func pingPong(b *testing.B) contestant {
 // echoed is a caller of a reactor of its own.
 func echoed(b *testing.B, name string, cfg Config, device, quiet bool) contestant {
 	e := newEcho(b, cfg, device)
-	e.pool = futures.NewPool(futures.Options[int]{})
+	e.pool = futures.NewPool(futures.Options[uint64]{})
 	b.Cleanup(func() { e.close(b) })
 	j := new(job)
 	return contestant{name, func(n int) {
 		for i := range n {
-			if _, err := e.push(j, i, quiet).Await(context.Background()); err != nil {
+			if _, err := e.push(j, uint64(i), quiet).Await(context.Background()); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -109,7 +109,7 @@ const benchCallers = 16
 // many is 16 callers of one reactor; an operation is one of any of them.
 func many(b *testing.B, name string, cfg Config, device bool) contestant {
 	e := newEcho(b, cfg, device)
-	e.pool = futures.NewPool(futures.Options[int]{})
+	e.pool = futures.NewPool(futures.Options[uint64]{})
 	b.Cleanup(func() { e.close(b) })
 	var jobs [benchCallers]job
 	return contestant{name, func(n int) {
@@ -117,7 +117,7 @@ func many(b *testing.B, name string, cfg Config, device bool) contestant {
 		for c := range benchCallers {
 			wg.Go(func() {
 				for i := range n / benchCallers {
-					if _, err := e.push(&jobs[c], i, true).Await(context.Background()); err != nil {
+					if _, err := e.push(&jobs[c], uint64(i), true).Await(context.Background()); err != nil {
 						b.Error(err)
 						return
 					}
@@ -131,7 +131,7 @@ func many(b *testing.B, name string, cfg Config, device bool) contestant {
 // mutexed is 16 callers who do their own work under one lock.
 func mutexed() contestant {
 	var mu sync.Mutex
-	e := &echo{pool: futures.NewPool(futures.Options[int]{})}
+	e := &echo{pool: futures.NewPool(futures.Options[uint64]{})}
 	var jobs [benchCallers]job
 	return contestant{"mutex", func(n int) {
 		var wg sync.WaitGroup
@@ -139,9 +139,9 @@ func mutexed() contestant {
 			wg.Go(func() {
 				for i := range n / benchCallers {
 					j := &jobs[c]
-					var f futures.Future[int]
+					var f futures.Future[uint64]
 					j.promise, f = e.pool.New(nil)
-					j.value = i
+					j.value = uint64(i)
 					e.inbox.Push(j)
 					for settled := false; !settled; settled = f.Settled() {
 						mu.Lock()

@@ -16,8 +16,8 @@ import (
 // it is pushed and again once it is settled.
 type job struct {
 	hook    ring.Hook[job]
-	promise futures.Promise[int]
-	value   int
+	promise futures.Promise[uint64]
+	value   uint64
 }
 
 func (j *job) InboxHook() *ring.Hook[job] { return &j.hook }
@@ -28,7 +28,7 @@ type echo struct {
 	tok    *Token
 	poller *sys.Poller
 	sleep  *PollerSleeper
-	pool   *futures.Pool[int]
+	pool   *futures.Pool[uint64]
 	inbox  ring.Inbox[job, *job]
 	calls  atomic.Int64 // functions submitted for the loop
 	ended  chan struct{}
@@ -168,8 +168,8 @@ func (e *echo) Drive(done <-chan struct{}, w *futures.Waiter) error {
 }
 
 // push submits j; quiet: the caller awaits it at once.
-func (e *echo) push(j *job, value int, quiet bool) futures.Future[int] {
-	var f futures.Future[int]
+func (e *echo) push(j *job, value uint64, quiet bool) futures.Future[uint64] {
+	var f futures.Future[uint64]
 	j.promise, f = e.pool.New(e)
 	j.value = value
 	e.inbox.Push(j)

@@ -56,12 +56,12 @@ func TestStress(t *testing.T) {
 
 func stress(t *testing.T, e *echo, ops, n int, control bool, seed uint64) {
 	var disposed, awaited, commands atomic.Int64
-	e.pool = futures.NewPool(futures.Options[int]{Dispose: func(int, error) { disposed.Add(1) }})
+	e.pool = futures.NewPool(futures.Options[uint64]{Dispose: func(uint64, error) { disposed.Add(1) }})
 	var callers, others sync.WaitGroup
 	done := make(chan struct{})
 	for i := range n {
 		callers.Go(func() {
-			c := caller{e: e, rng: rand.New(rand.NewPCG(seed, uint64(i))), name: i, awaited: &awaited, commands: &commands}
+			c := caller{e: e, rng: rand.New(rand.NewPCG(seed, uint64(i))), name: uint64(i), awaited: &awaited, commands: &commands}
 			for left := ops / n; left > 0; {
 				made, err := c.some(min(left, 4))
 				if err != nil {
@@ -112,7 +112,7 @@ func stress(t *testing.T, e *echo, ops, n int, control bool, seed uint64) {
 type caller struct {
 	e                 *echo
 	rng               *rand.Rand
-	name, serial      int
+	name, serial      uint64
 	awaited, commands *atomic.Int64
 }
 
@@ -122,13 +122,13 @@ func (c *caller) some(n int) (int, error) {
 	default: // synchronous
 		return 1, c.await(context.Background(), c.push(true), c.serial)
 	case 0, 1: // several, then wait for each
-		var fs [4]futures.Future[int]
+		var fs [4]futures.Future[uint64]
 		first := c.serial + 1
 		for i := range n {
 			fs[i] = c.push(false)
 		}
 		for i := range n {
-			if err := c.await(context.Background(), fs[i], first+i); err != nil {
+			if err := c.await(context.Background(), fs[i], first+uint64(i)); err != nil {
 				return 0, err
 			}
 		}
@@ -155,12 +155,12 @@ func (c *caller) some(n int) (int, error) {
 	}
 }
 
-func (c *caller) push(quiet bool) futures.Future[int] {
+func (c *caller) push(quiet bool) futures.Future[uint64] {
 	c.serial++
 	return c.e.push(new(job), c.name<<32|c.serial, quiet)
 }
 
-func (c *caller) await(ctx context.Context, f futures.Future[int], serial int) error {
+func (c *caller) await(ctx context.Context, f futures.Future[uint64], serial uint64) error {
 	v, err := f.Await(ctx)
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessF
 	switch {
 	case !access.Consistent():
 		return nil, opError(op, p.label, syscall.EINVAL, "%w: access %v needs LOCAL_WRITE", verbs.ErrInvalid, access)
-	case length == 0 || length > math.MaxInt64 || iova+length < iova:
+	case length == 0 || length > math.MaxInt || iova+length < iova:
 		return nil, opError(op, p.label, syscall.EINVAL, "%w: %d bytes from 0x%x", verbs.ErrInvalid, length, iova)
 	}
 	if access&verbs.AccessOnDemand != 0 {

@@ -84,7 +84,8 @@ const (
 	ceilQP       = 1<<16 - 2 // queue pair numbers hold a 16-bit index
 	ceilKeys     = 1 << 22   // regions, and windows: together half of the 24-bit indexes, so that a free one is drawn soon
 	ceilRdAtomic = 255       // 8 bits in the attributes
-	ceilMsgSize  = 1 << 31   // IBTA 9.4: 2^31 bytes
+
+	ceilMsgSize uint32 = 1 << 31 // IBTA 9.4: 2^31 bytes
 )
 
 func pick(v *int, def int) {
@@ -125,11 +126,14 @@ func (l Limits) withDefaults() (Limits, error) {
 		{"MaxSRQ", l.MaxSRQ, 1 << 16}, {"MaxSRQWR", l.MaxSRQWR, 1 << 20}, {"MaxSRQSGE", l.MaxSRQSGE, 1 << 10},
 		{"MaxMR", l.MaxMR, ceilKeys}, {"MaxMW", l.MaxMW, ceilKeys}, {"MaxPD", l.MaxPD, 1 << 24}, {"MaxRdAtomic", l.MaxRdAtomic, ceilRdAtomic},
 		{"MaxAH", l.MaxAH, 1 << 24}, {"MaxMcastGrp", l.MaxMcastGrp, 1 << 24}, {"MaxMcastQP", l.MaxMcastQP, 1 << 14},
-		{"MaxMsgSize", int(l.MaxMsgSize), ceilMsgSize}, {"CompVectors", l.CompVectors, 1 << 10},
+		{"CompVectors", l.CompVectors, 1 << 10},
 	} {
 		if c.v < 1 || c.v > c.top {
 			return l, fmt.Errorf("%w: limit %s is %d, must be between 1 and %d", verbs.ErrInvalid, c.name, c.v, c.top)
 		}
+	}
+	if l.MaxMsgSize > ceilMsgSize {
+		return l, fmt.Errorf("%w: limit MaxMsgSize is %d, must be between 1 and %d", verbs.ErrInvalid, l.MaxMsgSize, ceilMsgSize)
 	}
 	return l, nil
 }

@@ -88,6 +88,7 @@ func TestBadRegistrations(t *testing.T) {
 		{"Go heap memory", heap, 4096, 0, 0, verbs.ErrInvalid},
 		{"nothing", w.a.at(0), 0, 0, 0, verbs.ErrInvalid},
 		{"beyond the arena", w.a.at(0), uint64(w.a.arena.Len()) + 1, 0, 0, verbs.ErrInvalid},
+		{"what 32 bits would take for 16 bytes", w.a.at(0), 1<<32 + 16, 0, 0, verbs.ErrInvalid},
 		{"an address space that wraps", w.a.at(0), 16, ^uint64(0) - 3, 0, verbs.ErrInvalid},
 		{"remote write without local write", w.a.at(0), 16, 0, verbs.AccessRemoteWrite, verbs.ErrInvalid},
 		{"unknown bits", w.a.at(0), 16, 0, 1 << 30, verbs.ErrInvalid},

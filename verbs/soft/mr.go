@@ -53,7 +53,7 @@ func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessF
 		return refuse(syscall.EINVAL, "%w: access bits %v do not exist", verbs.ErrInvalid, access&^accessKnown)
 	case !access.Consistent():
 		return refuse(syscall.EINVAL, "%w: access %v needs LOCAL_WRITE", verbs.ErrInvalid, access)
-	case length == 0 || length > math.MaxInt64:
+	case length == 0 || length > math.MaxInt:
 		return refuse(syscall.EINVAL, "%w: a region of %d bytes", verbs.ErrInvalid, length)
 	case iova+length < iova:
 		return refuse(syscall.EINVAL, "%w: %d bytes from 0x%x wrap around", verbs.ErrInvalid, length, iova)
