@@ -49,13 +49,13 @@ func (w Asked) why(ctx context.Context, err error) error { // apart, so that Why
 		return err
 	}
 	cause := ctx.Err()
-	switch {
-	case cause == nil: // it has ended, and does not say so
+	if cause == nil { // it has ended, and does not say so
 		cause = context.Canceled
-	case cause == errGivenUp: // it is an Asked, whose caller will say why
+	}
+	if errors.Is(cause, errGivenUp) { // it is an Asked, whose caller will say why
 		return err
 	}
-	if err == errGivenUp {
+	if err == errGivenUp { //nolint:errorlint // itself says nothing besides; wrapped, it does
 		return cause
 	}
 	return fmt.Errorf("%w: %w", err, cause)

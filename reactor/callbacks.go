@@ -64,7 +64,7 @@ func (r *Reactor) callAll(c *call) {
 func (r *Reactor) callSome(left **call) {
 	defer func() {
 		if v := recover(); v != nil {
-			Recovered(v, r.cfg.OnPanic)
+			_ = Recovered(v, r.cfg.OnPanic) // it has told of what it returns
 		}
 	}()
 	for c := *left; c != nil; c = *left {

@@ -60,7 +60,7 @@ func (r *Reactor) shut(ctx Asked) error {
 	for {
 		var left error
 		var reclaimed <-chan struct{}
-		err := r.Do(ctx, func() { left, reclaimed = r.tryShut() })
+		err := r.Do(ctx, func() { reclaimed, left = r.tryShut() })
 		switch {
 		case errors.Is(err, ErrClosed): // by an earlier call that did not get to the end
 			return nil
@@ -79,7 +79,7 @@ func (r *Reactor) shut(ctx Asked) error {
 
 // tryShut closes the reactor to others, or returns what keeps it: with reclaimed, which a
 // later turn closes, only released queues that goroutines have not left. Holder only.
-func (r *Reactor) tryShut() (left error, reclaimed <-chan struct{}) {
+func (r *Reactor) tryShut() (reclaimed <-chan struct{}, left error) {
 	r.Drain() // what released queues left in the completion queues goes, and then their memory
 	if r.live+len(r.graves) == 0 {
 		r.closed.Store(true)
@@ -87,12 +87,12 @@ func (r *Reactor) tryShut() (left error, reclaimed <-chan struct{}) {
 	}
 	left = errors.Join(fmt.Errorf("%w: reactor with %d queues, and %d released whose users are not all back", verbs.ErrBusy, r.live, len(r.graves)), r.unburied)
 	if r.live > 0 || r.unburied != nil || r.cfg.Stepped { // stepped: only the caller makes turns
-		return left, nil
+		return nil, left
 	}
 	if r.reclaimed == nil {
 		r.reclaimed = make(chan struct{})
 	}
-	return left, r.reclaimed
+	return r.reclaimed, left
 }
 
 // end ends the reactor's goroutines.

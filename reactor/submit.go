@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
@@ -132,7 +133,7 @@ func (q *Queue) room(ctx context.Context, m Manner) (uint32, error) {
 		q.slotHome() // the wait may have given back a slot that was handed to it
 		return 0, cause
 	}
-	if err == ring.ErrDone {
+	if errors.Is(err, ring.ErrDone) {
 		err = w.Why(ctx, errGivenUp)
 	}
 	return 0, fmt.Errorf("waiting for room in a send queue of %d: %w", q.cfg.SendDepth, err)

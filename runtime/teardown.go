@@ -19,7 +19,7 @@ const flushBound = time.Second
 // flushed and completes with the cause, what has arrived can still be received.
 // Holder only.
 func (c *Conn) fail(cause error) {
-	_, panicked := cause.(*PanicError) // of a sink: what its value says is not of our device
+	_, panicked := errors.AsType[*PanicError](cause) // of a sink: what its value says is not of our device
 	if !panicked && errors.Is(cause, verbs.ErrDeviceRemoved) {
 		c.rt.deviceGone()
 		c.unplug()

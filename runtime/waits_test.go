@@ -25,7 +25,7 @@ func TestALineKeepsWhoWaitsAndNoMore(t *testing.T) {
 	t.Logf("VERBENA_WAITS_SEED=%d", seed)
 	r := newSimRand(seed)
 	var line, all []*lineWait
-	kept, most, looks := 0, 0, 0
+	kept, looks := 0, 0
 	for phase := range 40 {
 		add, give, serve := r.between(0, 20), r.between(0, 20), r.between(0, 20)
 		for range 200 {
@@ -64,7 +64,7 @@ func TestALineKeepsWhoWaitsAndNoMore(t *testing.T) {
 			if i != len(wanted) {
 				t.Fatalf("phase %d: %d waits are left of %d that are wanted", phase, i, len(wanted))
 			}
-			if most = max(pruneFrom, 2*kept); len(line) >= most {
+			if most := max(pruneFrom, 2*kept); len(line) >= most {
 				t.Fatalf("phase %d: the line has %d places after a look that left %d", phase, len(line), kept)
 			}
 		}

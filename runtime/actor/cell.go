@@ -2,6 +2,7 @@ package actor
 
 import (
 	"context"
+	"errors"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
@@ -80,10 +81,10 @@ func (c *cell[M]) takeRoom(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	switch c.room.Acquire(asked) {
-	case nil:
+	if err = c.room.Acquire(asked); err == nil {
 		return nil
-	case ring.ErrClosed:
+	}
+	if errors.Is(err, ring.ErrClosed) {
 		return ErrStopped
 	}
 	return asked.Why(ctx, asked.Err())

@@ -232,7 +232,7 @@ func TestANilContextIsRefused(t *testing.T) {
 	defer a.Close()
 	defer b.Close()
 	for name, talk := range map[string]func(context.Context, net.Conn, []Dest, func([]Dest) error) error{"client": Client, "server": Server} {
-		if err := talk(nil, a, dests(1, 1), nil); !errors.Is(err, verbs.ErrInvalid) { //nolint:staticcheck // nil on purpose
+		if err := talk(nil, a, dests(1, 1), nil); !errors.Is(err, verbs.ErrInvalid) {
 			t.Errorf("%s: %v, want %v", name, err, verbs.ErrInvalid)
 		}
 	}
