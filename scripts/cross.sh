@@ -1,0 +1,18 @@
+#!/bin/sh
+# Checks the module, tests too, for the systems below, all without cgo: their types
+# (scripts/typecheck), which is a matter of seconds. "sh scripts/cross.sh build"
+# compiles and vets it for them besides, which takes minutes where the build cache
+# has little: that is for make vet and make stress.
+set -eu
+cd "$(dirname "$0")/.."
+
+systems="linux/amd64 linux/arm64 linux/386 linux/ppc64le linux/riscv64 linux/s390x
+	darwin/amd64 darwin/arm64 windows/amd64 freebsd/amd64"
+# shellcheck disable=SC2086 # a list
+go run ./scripts/typecheck $systems
+[ "${1:-}" = build ] || exit 0
+for s in $systems; do
+	echo "$s"
+	GOOS=${s%/*} GOARCH=${s#*/} CGO_ENABLED=0 go build ./...
+	GOOS=${s%/*} GOARCH=${s#*/} CGO_ENABLED=0 go vet ./...
+done
