@@ -34,13 +34,14 @@ test-rxe: ## what of it runs on the kernel's Soft-RoCE, in a virtual machine
 test-device: ## the same on real hardware, with a report to send in (DEV=mlx5_0)
 	@sh scripts/device.sh "$(DEV)"
 
-stress: ## stress under the race detector (STRESSOPS=, STRESSTIME=1m, EVENTS=10000000, CHAOSROUNDS=10000), the large models
+stress: ## stress under the race detector (STRESSOPS=, STRESSTIME=1m, EVENTS=10000000, CHAOSROUNDS=10000), the large models, the tests on arm64
 	VERBENA_STRESS_OPS=$(STRESSOPS) VERBENA_STRESS_TIME=$(STRESSTIME) $(GO) test -race -count=1 -timeout 4h -run Stress -v ./...
 	VERBENA_EVENTS=$(EVENTS) $(GO) test -count=1 -timeout 4h -run NoWakeUpIsLost -v ./reactor
 	VERBENA_CHAOS_ROUNDS=$(CHAOSROUNDS) $(GO) test -count=1 -timeout 4h -run ChaosAtTheEnd -v ./runtime
 	VERBENA_CHAOS_ROUNDS=$(CHAOSROUNDS) $(GO) test -race -count=1 -timeout 4h -run ChaosAtTheEnd -v ./runtime
 	VERBENA_NTH=all $(GO) test -count=1 -timeout 1h -run NthCall -v ./runtime
 	VERBENA_MODEL=all $(GO) test -count=1 -timeout 4h -tags verbena_model -run '^TestModel' -v ./futures ./reactor/... ./runtime/actor ./runtime/internal/exec ./internal/ring ./internal/model/...
+	sh scripts/arm64.sh
 
 stress-rxe: ## completion events on Soft-RoCE until EVENTS=10000000 have come (hours)
 	VERBENA_EVENTS=$(EVENTS) VERBENA_STORM_TIME=8h $(GO) test -count=1 -timeout 25h -run NoWakeUpIsLost -v \

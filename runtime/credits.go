@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
@@ -126,7 +127,7 @@ func (c *Conn) creditFor(asked reactor.Asked, op verbs.WROpcode, m reactor.Manne
 		if cause := c.Err(); cause != nil {
 			return cause
 		}
-		if err == ring.ErrDone {
+		if errors.Is(err, ring.ErrDone) {
 			err = asked.Err()
 		}
 		return fmt.Errorf("waiting for one of the peer's %d receives: %w", c.credits.Cap(), err)

@@ -1,13 +1,10 @@
 package runtime
 
 import (
-	"context"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 // threeSent is three messages under way.
@@ -78,11 +75,7 @@ func TestHandlerPanicEndsTheProgram(t *testing.T) {
 		h.Queue(&handler{fn: func(Result, error) { panic("a handler's own") }})
 		<-make(chan struct{})
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHandlerPanicEndsTheProgram$")
-	cmd.Env = append(os.Environ(), asked+"=1")
-	out, err := cmd.CombinedOutput()
+	out, err := itself(t, "TestHandlerPanicEndsTheProgram", asked+"=1")
 	if err == nil || !strings.Contains(string(out), "panic: a handler's own") {
 		t.Fatalf("the program ended with %v and said %q", err, out)
 	}

@@ -28,8 +28,8 @@ func resident(t *testing.T, a *Arena) (n int) {
 func TestPrefetchBringsItsPages(t *testing.T) {
 	page := os.Getpagesize()
 	a := mustMap(t, 16*page, Options{})
-	if unix.Madvise(a.Bytes()[:page], unix.MADV_POPULATE_READ) == unix.EINVAL {
-		t.Skip("this kernel has no MADV_POPULATE_READ (Linux 5.14)")
+	if err := unix.Madvise(a.Bytes()[:page], unix.MADV_POPULATE_READ); err == unix.EINVAL || err == nil && resident(t, a) == 0 {
+		t.Skip("this system has no MADV_POPULATE_READ (Linux 5.14; qemu-user takes it and does nothing)")
 	}
 	a.Prefetch(a.Addr()+uint64(14*page), 3*page, true)
 	if n := resident(t, a); n != 1 {

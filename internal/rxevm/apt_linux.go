@@ -97,8 +97,9 @@ func lastLine(s string) string {
 	return strings.TrimSpace(s[strings.LastIndexByte(s, '\n')+1:])
 }
 
-// current asks the mirror which package files the image is to be made of today.
-func (a *apt) current(ctx context.Context) ([]string, error) {
+// current asks the mirror which package files these packages, with what they
+// depend on, are today.
+func (a *apt) current(ctx context.Context, packages ...string) ([]string, error) {
 	// Error-Mode: without it an unreachable mirror is a warning, and the lists
 	// of an earlier day would pass for today's.
 	if _, err := a.get(ctx, askTime, "update", "-o", "APT::Update::Error-Mode=any"); err != nil {
@@ -113,7 +114,7 @@ func (a *apt) current(ctx context.Context) ([]string, error) {
 
 // fetch downloads the packages, checked against the signed lists, and returns
 // the files. They stay the apt's: the caller removes dir when it has used them.
-func (a *apt) fetch(ctx context.Context) ([]string, error) {
+func (a *apt) fetch(ctx context.Context, packages ...string) ([]string, error) {
 	if _, err := a.get(ctx, fetchTime, append([]string{"install", "--download-only"}, packages...)...); err != nil {
 		return nil, err
 	}

@@ -78,7 +78,7 @@ func Prepare(ctx context.Context, say func(format string, args ...any)) (*Image,
 	if err != nil {
 		return nil, err
 	}
-	names, err := a.current(ctx)
+	names, err := a.current(ctx, packages...)
 	if err != nil {
 		if usable && ctx.Err() == nil {
 			say("no answer from the mirror (%v): using the image of %s", err, have.Asked.Format(time.DateOnly))
@@ -143,7 +143,7 @@ func complete(dir string) bool {
 
 // make fetches and builds, in a folder that gets its name only when all is there.
 func (img *Image) make(ctx context.Context, a *apt, dir string) error {
-	debs, err := a.fetch(ctx)
+	debs, err := a.fetch(ctx, packages...)
 	if err != nil {
 		return err
 	}

@@ -11,9 +11,11 @@ import (
 	"time"
 )
 
+type tool struct{ name, from string }
+
 // tools are what the host has to have, and the Debian package of each. The last
 // is a file.
-var tools = []struct{ name, from string }{
+var tools = []tool{
 	{"qemu-system-x86_64", "qemu-system-x86"},
 	{"apt-get", "apt"},
 	{"dpkg-deb", "dpkg"},
@@ -24,11 +26,14 @@ var tools = []struct{ name, from string }{
 // Missing says what this system lacks, as one line with the command that gets
 // it, wrapped in [ErrNotHere]; nil if nothing is. It asks nobody but the file
 // system.
-func Missing() error {
+func Missing() error { return missing(tools) }
+
+// missing is Missing for some of the tools.
+func missing(tools []tool) error {
 	if goruntime.GOARCH != "amd64" {
 		return fmt.Errorf("%w: it is an amd64 machine, and this is %s", ErrNotHere, goruntime.GOARCH)
 	}
-	names, from := lacking()
+	names, from := lacking(tools)
 	if len(names) == 0 {
 		return nil
 	}
@@ -37,7 +42,7 @@ func Missing() error {
 }
 
 // lacking are the tools that are not here, and their packages.
-func lacking() (names, from []string) {
+func lacking(tools []tool) (names, from []string) {
 	for _, t := range tools {
 		_, err := exec.LookPath(t.name)
 		if strings.HasPrefix(t.name, "/") {
@@ -61,7 +66,7 @@ const installTime = 10 * time.Minute
 // [Missing] if something still is. It blocks until apt-get ends.
 func Install(ctx context.Context, say func(format string, args ...any)) error {
 	missing := Missing()
-	_, from := lacking()
+	_, from := lacking(tools)
 	if missing == nil || len(from) == 0 || os.Getenv("VERBENA_RXEVM_INSTALL") != "1" || os.Geteuid() != 0 {
 		return missing
 	}

@@ -3,6 +3,8 @@
 //	rxevm check                     says what this system lacks for it; exit code 3 if anything
 //	rxevm prepare                   makes the image, and installs what is missing if it may;
 //	                                exit code 3, and why, where there can be no machine
+//	rxevm emulator                  says which program runs those of arm64, and fetches it if
+//	                                there is none; exit code 3, and why, where it cannot be had
 //	rxevm run  [flags] -- SHELL...  a shell command in a new machine, in this folder, writable
 //	rxevm with [flags] -- CMD...    a command of this host, beside a new machine in which
 //	                                every "rxevm exec" below it runs its program

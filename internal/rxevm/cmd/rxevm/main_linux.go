@@ -32,7 +32,7 @@ func say(format string, args ...any) { fmt.Fprintf(os.Stderr, "rxevm: "+format+"
 // command carries out a command line and returns the exit code.
 func command(args []string) (code int, err error) {
 	if len(args) == 0 {
-		return 2, errors.New("usage: rxevm check|prepare|run|with|exec ...; see go doc")
+		return 2, errors.New("usage: rxevm check|prepare|emulator|run|with|exec ...; see go doc")
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer cancel()
@@ -43,6 +43,12 @@ func command(args []string) (code int, err error) {
 		err := rxevm.Install(ctx, say)
 		if err == nil {
 			_, err = rxevm.Prepare(ctx, say)
+		}
+		return verdict(err), nil
+	case "emulator":
+		program, err := rxevm.Emulator(ctx)
+		if err == nil {
+			fmt.Println(program)
 		}
 		return verdict(err), nil
 	case "run", "with":
@@ -58,10 +64,10 @@ func command(args []string) (code int, err error) {
 		cancel() // signals go to the program
 		return execute(rest)
 	}
-	return 2, fmt.Errorf("%q is no command: check, prepare, run, with, exec", args[0])
+	return 2, fmt.Errorf("%q is no command: check, prepare, emulator, run, with, exec", args[0])
 }
 
-// impossible is the exit code of check and prepare where there can be no machine.
+// impossible is the exit code of check, prepare and emulator where it cannot be.
 const impossible = 3
 
 // verdict prints why there is no machine on the standard output, in one line,
