@@ -20,26 +20,26 @@
 //     generation; what does not match is counted and dropped. A signaled
 //     completion retires the unsignaled requests before it.
 //  5. The lease ends and the slot goes back; when the turn is done, the future
-//     is settled or the sink is called (deliver.go).
+//     is settled or the sink is called (complete_deliver.go).
 //
 // Where each stage stands, in the order of the way:
 //
-//	check, slot  submit.go                 Transfer: transfers, enter; room waits for a slot
-//	fill         submit.go                 fillTransfer
-//	submit       submit.go                 submit: stack, ready list, bell
-//	             several.go                Several: many at once
-//	             transferwait.go           TransferWait: the holder's own
-//	             follow.go                 Follow: a sink's
-//	             send.go, request.go       Submit, PostControl: all other requests
-//	drive        work.go, package turn     Drive: a waiting goroutine makes turns
-//	gather       gather.go                 gather: the ready list; collect, list
-//	             keep.go                   keep: Config.FlushDelay
-//	post         work.go                   turnOver; crossing calls the device
-//	             posted.go                 settlePosts: what it took
-//	poll         work.go                   polled
-//	complete     complete.go               dispatch, sent, succeeded
-//	             vacate.go                 leases, slots
-//	deliver      deliver.go                deliver: futures and sinks
+//	check, slot  submit.go                          Transfer: transfers, enter; room waits for a slot
+//	fill         submit.go                          fillTransfer
+//	submit       submit.go                          submit: stack, ready list, bell
+//	             submit_several.go                  Several: many at once
+//	             submit_wait.go                     TransferWait: the holder's own
+//	             submit_follow.go                   Follow: a sink's
+//	             submit_send.go, submit_request.go  Submit, PostControl: all other requests
+//	drive        loop_turn.go, package turn         Drive: a waiting goroutine makes turns
+//	gather       post_gather.go                     gather: the ready list; collect, list
+//	             post_keep.go                       keep: Config.FlushDelay
+//	post         loop_turn.go                       turnOver; crossing calls the device
+//	             post_settle.go                     settlePosts: what it took
+//	poll         loop_turn.go                       polled
+//	complete     complete.go                        dispatch, sent, succeeded
+//	             complete_vacate.go                 leases, slots
+//	deliver      complete_deliver.go                deliver: futures and sinks
 //
 // # Signaling
 //
@@ -53,16 +53,16 @@
 //
 // A queue of depth n never has more than n requests between submission and retirement,
 // and its queue pair is made with room for them and one more (the marker, see
-// posted.go). Completion queues have room for every send and receive of
+// post_settle.go). Completion queues have room for every send and receive of
 // every queue, signaled or not, so that neither queue can overflow; they grow
-// with the queues, unless their capacity was chosen (cqroom.go).
+// with the queues, unless their capacity was chosen (qp_cqroom.go).
 //
 // # Fairness
 //
 // Whatever one queue has, others of its reactor wait little for it. What is submitted
 // before a turn is posted in it. A turn posts for a queue a list of at most 256
 // requests, which ends with the one that makes it 1 MiB; the rest goes first in the next
-// turn (gather.go). A completion waits for those that were in its completion queue before
+// turn (post_gather.go). A completion waits for those that were in its completion queue before
 // it, of which a turn dispatches Config.PollBatch: at most one for each request out, and
 // in long lists of sends one in SignalEvery. Results are delivered after each turn, in
 // the order of completion. Receives are posted all at once: nothing moves then. How a
@@ -72,7 +72,7 @@
 //
 // A device that loses a completion event delays the completion by at most
 // Config.Recheck: while there are queues the reactor looks at its completion
-// queues that often, and arms them anew (recheck.go).
+// queues that often, and arms them anew (loop_recheck.go).
 //
 // # Goroutines
 //
@@ -82,7 +82,7 @@
 // Callbacks of futures run on a goroutine of the reactor's own, without the turn.
 //
 // What these do not return from (panic, runtime.Goexit) keeps neither the turn nor the
-// others behind them: see attend.go and Config.OnPanic. A stepped reactor calls them on the
+// others behind them: see complete_attend.go and Config.OnPanic. A stepped reactor calls them on the
 // goroutine that steps it, by the same rules. Parts of a turn must return: Task.Fn,
 // Lease.End, Stock.GiveBack, what OnFail, OnFlush and Idle are given, and the device.
 package reactor

@@ -18,7 +18,7 @@ var (
 	ErrTooMany     = sentinel.Later("reactor: no room for another queue")
 	ErrOverrun     = sentinel.Reconnect("reactor: completion queue overrun")
 	// ErrUnanswered is an atomic that the device completed with success and without
-	// its answer: whether it was executed is not known. See unanswered.go.
+	// its answer: whether it was executed is not known. See complete_unanswered.go.
 	ErrUnanswered = sentinel.Never("reactor: the device completed an atomic without its answer")
 	// ErrRequest is a request that the device would refuse.
 	ErrRequest = verbs.ErrInvalid

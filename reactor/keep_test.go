@@ -191,7 +191,7 @@ func TestAQueueWithKeptSendsIsNotIdle(t *testing.T) {
 }
 
 // Rule: whatever is submitted, completes and passes of time, each turn posts of each queue
-// what the rule in keep.go says, at most one list, in order.
+// what the rule in post_keep.go says, at most one list, in order.
 func TestKeepingAgreesWithItsRule(t *testing.T) {
 	rng := testRand(t)
 	k := newKeptBed(t)

@@ -70,7 +70,7 @@ type Reactor struct {
 	device                 verbs.DeviceAttr
 	watched                bool          // the timer of recheck runs
 	inTurn                 bool          // results are kept for the end of the turn
-	calling                bool          // user code runs, or control code that may call it (attend.go)
+	calling                bool          // user code runs, or control code that may call it (complete_attend.go)
 	telling                bool          // tell runs: what is noted is told
 	blamed                 *Queue        // whose sink is being called; nil: no queue's
 	toTell, toRun          func()        // tell and run, as values: made once
@@ -78,7 +78,7 @@ type Reactor struct {
 	delivered              int           // of out
 	outcomes               []outcome     // of those in out that are no promises
 	told                   int           // of outcomes
-	keeping                []*Queue      // that have sends held back (keep.go)
+	keeping                []*Queue      // that have sends held back (post_keep.go)
 	hurry                  bool          // the turn holds nothing back
 	asked                  bool          // the next turn is to hold nothing back
 	keptAt                 time.Duration // the clock in this turn, for what is held back; 0: not read

@@ -13,7 +13,7 @@ import (
 
 // Rule (semantics 34): of a device that flushes a queue pair only when it is destroyed
 // Cancel brings everything home, too, within its bound.
-// Defence: runtime/teardown.go, the timer of flushBound in fail.
+// Defence: runtime/conn_teardown.go, the timer of flushBound in fail.
 func TestNullCancelWithoutAFlush(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1, Conn: Options{Raw: true}})
 	a, b := d.connect()

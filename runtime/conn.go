@@ -55,7 +55,7 @@ type Conn struct {
 	// to anybody; nil in raw mode.
 	credits *ring.Credits
 	// unreturned counts receives posted again that the peer was not told of.
-	// Added to by Release, taken by whoever sends a frame (credits.go).
+	// Added to by Release, taken by whoever sends a frame (conn_credits.go).
 	unreturned atomic.Uint32
 	// granted counts the receives that the peer was ever told of. Written by
 	// whoever sends a frame, read by the holder.

@@ -75,7 +75,7 @@ var (
 	ErrMessage     = sentinel.Never("runtime: message was released") // of memory: ErrReleased
 )
 
-// The peer is no runtime, or one that is broken. ErrDescriptor (remote.go) is one of these, too.
+// The peer is no runtime, or one that is broken. ErrDescriptor (op_remote.go) is one of these, too.
 var (
 	ErrPeerProtocol = sentinel.Never("runtime: the peer broke the protocol")
 	ErrProtocol     = sentinel.Never("runtime: malformed protocol data") // every ProtocolError

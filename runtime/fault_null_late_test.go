@@ -16,7 +16,7 @@ import (
 // Rule (semantics 34): a device that flushes only when the queue pair is
 // destroyed, or late, keeps nobody waiting: what was under way ends within the
 // runtime's bound, closing works, and every buffer comes back.
-// Defence: runtime/teardown.go, the two timers of flushBound.
+// Defence: runtime/conn_teardown.go, the two timers of flushBound.
 func TestNullLateFlush(t *testing.T) {
 	for _, polls := range []uint32{0, 3} {
 		t.Run(fmt.Sprintf("after %d polls", polls), func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestNullCompletionsOfADestroyedQueuePair(t *testing.T) {
 
 // Rule: a device that dies ends everything on it with ErrDeviceRemoved, what is
 // under way and what comes; the peer's side ends too; closing works.
-// Defence: reactor/work.go (the error of a turn), runtime/unplug.go.
+// Defence: reactor/loop_turn.go (the error of a turn), runtime/runtime_unplug.go.
 func TestNullDeviceFatal(t *testing.T) {
 	for name, kill := range map[string]func(d *badDay, a *Conn){
 		"from outside": func(d *badDay, _ *Conn) {

@@ -20,7 +20,7 @@ import (
 // Rule (semantics 22): a list that is refused at any position is split there.
 // What stands before it succeeds, though the request that was to be signaled is
 // cut off; the rest fails with the errno; the connection goes on.
-// Defence: the marker (reactor/posted.go, postMarker).
+// Defence: the marker (reactor/post_settle.go, postMarker).
 func TestNullBadWRAtEachPosition(t *testing.T) {
 	d := newBadDay(t, Config{Spin: -1, Reactors: 1})
 	a, _ := d.connect()
@@ -53,7 +53,7 @@ func TestNullBadWRAtEachPosition(t *testing.T) {
 // Rule: a receive that is refused while a connection is made, at any position of
 // the list and on whichever side, ends that connection, on both sides and soon;
 // the next is made.
-// Defence: reactor/posted.go, recvPostFailed.
+// Defence: reactor/post_settle.go, recvPostFailed.
 func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
 	ctx := testContext(t)
@@ -95,7 +95,7 @@ func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 
 // Rule (semantics 29): a completion queue that overruns fails everything on it,
 // what is under way and what comes, with the cause; closing works.
-// Defence: reactor/work.go, polled (the errno of a poll) and die.
+// Defence: reactor/loop_turn.go, polled (the errno of a poll) and die.
 func TestNullOverrun(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
 	a, b := d.connect()
@@ -126,7 +126,7 @@ const lateEvents = 4 * time.Second
 
 // Rule (semantics 26): with every completion event lost, what completes is found
 // within the reactor's recheck, on both sides; nothing waits for ever.
-// Defence: reactor/recheck.go.
+// Defence: reactor/loop_recheck.go.
 func TestNullLostEvents(t *testing.T) {
 	d := newBadDay(t, Config{NoCallerDriving: true, Spin: -1, Reactors: 1})
 	a, b := d.connect()
@@ -161,7 +161,7 @@ func TestNullLostEvents(t *testing.T) {
 
 // Rule (semantics 26, 27): events for nothing cost nothing but a look, and are
 // acknowledged all the same: closing does not wait for them.
-// Defence: reactor/sleep.go, takeEvents (acknowledging), and that an event is not
+// Defence: reactor/loop_sleep.go, takeEvents (acknowledging), and that an event is not
 // taken for a completion.
 func TestNullSpuriousEvents(t *testing.T) {
 	d := newBadDay(t, Config{NoCallerDriving: true, Spin: -1, Reactors: 1})

@@ -13,7 +13,7 @@ import (
 // Rule: an operation whose completion never comes ends within the peer timeout,
 // and if the queue pair is not flushed either, with the queue pair: both are
 // counted, and nothing is left. Waiting or driving, and also in Close.
-// Defence: reactor/patrol.go, runtime/peertimeout.go, runtime/teardown.go.
+// Defence: reactor/loop_patrol.go, runtime/conn_peertimeout.go, runtime/conn_teardown.go.
 func TestNullMissingCompletion(t *testing.T) {
 	for _, flushes := range []bool{true, false} {
 		for _, closing := range []bool{true, false} {

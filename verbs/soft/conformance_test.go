@@ -108,8 +108,8 @@ var portable = map[string]bool{
 	"xrc_domain_is_shared_by_its_file":                          true,
 }
 
-// lacking are the cases about what this device has not, and says so: see odp.go
-// and domain.go.
+// lacking are the cases about what this device has not, and says so: see mem_odp.go
+// and device_domain.go.
 var lacking = map[string]bool{
 	"implicit_region_serves_any_address":                   true,
 	"implicit_region_is_not_for_peers":                     true,

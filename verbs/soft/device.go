@@ -90,7 +90,7 @@ type device struct {
 	onTurn    func(now time.Duration) (next time.Duration)
 	onCommEst func(q *queuePair)
 
-	cm *deviceCM // cmdevice.go
+	cm *deviceCM // cm_device.go
 }
 
 var _ fabric.Endpoint = (*device)(nil)

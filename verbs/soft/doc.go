@@ -17,21 +17,21 @@
 // # The way of a WRITE
 //
 //  1. Context.Turn copies the work request into the send queue's ring
-//     (post_send.go). If it finds the engine at rest it puts the queue pair on
+//     (req_post.go). If it finds the engine at rest it puts the queue pair on
 //     its list and runs it; otherwise it puts it on the doorbell list, for
 //     whoever runs the engine (device.kickFor).
 //  2. The engine runs: the requester gives the request its PSNs, cuts
 //     it to the path MTU and sends packets that point into the sender's
-//     registered memory (requester.go, emit.go).
+//     registered memory (req.go, req_emit.go).
 //  3. The peer's engine parses the header, checks PSN, opcode, key, range and
 //     permission, copies the payload straight to its place, and acknowledges
-//     once at the end of its turn (responder.go, resp_*.go).
+//     once at the end of its turn (resp.go, resp_*.go).
 //  4. The acknowledgement retires the request; a signaled one leaves a
-//     completion in the CQ's ring (ack.go, cq.go).
+//     completion in the CQ's ring (req_ack.go, cq.go).
 //  5. Context.Turn of the reactor polls it out.
 //
 // A WRITE or SEND of one packet, from one element or inline, with everything in order, goes
-// through 1 to 3 by a shorter path that does the same (quick.go, quick_recv.go).
+// through 1 to 3 by a shorter path that does the same (req_quick.go, resp_quick.go).
 //
 // # Who touches what
 //
@@ -52,7 +52,7 @@
 // # Ports down, devices out
 //
 // [Provider.SetPort], [Provider.Remove] and [Provider.Restore] do what a hand at
-// the adapter does, in real time and virtual (plug.go). A removed device touches no
+// the adapter does, in real time and virtual (device_plug.go). A removed device touches no
 // memory, and what is outstanding never completes: docs/adr/0005.
 //
 // # Order
@@ -65,13 +65,13 @@
 // # Memory that outlives the process
 //
 // A persistent FLUSH writes pages of a mapped file (mem.MapFile) with msync. A
-// goroutine does that, and this queue pair's responder waits (persist.go); in
+// goroutine does that, and this queue pair's responder waits (resp_persist.go); in
 // virtual time the engine writes itself.
 //
 // # Payload by reference
 //
 // A packet's payload points into registered memory of its sender until the
-// receiver has copied it. Each such packet carries a guard; see guard.go for
+// receiver has copied it. Each such packet carries a guard; see mem_guard.go for
 // why nothing reads a buffer that its owner has back. Unreliable packets carry
 // copies instead: see below.
 //
@@ -91,12 +91,12 @@
 //   - What we send to a peer that takes nothing (READ responses, acknowledgements,
 //     requests, management datagrams): the link's share. Of a READ the responder
 //     keeps the position, not packets; queue pairs that find no room wait in line
-//     (stall.go). The shares of many such links together: 2,048 packets each for 16,
+//     (resp_stall.go). The shares of many such links together: 2,048 packets each for 16,
 //     then less each, but at least 32.
 //   - A queue pair: 512 PSNs outstanding (requester); answers to as many READs and
 //     atomics as were agreed, twice that with repetitions, and to 512 FLUSHes;
 //     512 packets parked behind a FLUSH, and 16,384 for all queue pairs; 128
-//     packets on the way of UC and UD (pace.go); one timer.
+//     packets on the way of UC and UD (ud_pace.go); one timer.
 //   - The connection manager: requests up to each listener's backlog, 1,024
 //     refusals (package cm), and 32 unread asynchronous events for each object.
 //
@@ -111,10 +111,10 @@
 //
 // # Unreliable services
 //
-// UC and UD queue pairs complete a request when it is sent (unreliable.go,
-// datagram.go). By then its payload is copied into packets, so that the owner
+// UC and UD queue pairs complete a request when it is sent (ud.go,
+// ud_datagram.go). By then its payload is copied into packets, so that the owner
 // may use the buffer again; and the packets on their way are bounded for each
-// queue pair (pace.go), because nobody acknowledges them. A datagram is one
+// queue pair (ud_pace.go), because nobody acknowledges them. A datagram is one
 // packet: at most the port's MTU, and 4096 bytes on a port with the jumbo MTU,
 // where UC packets carry 32 KiB. A longer datagram completes with LOC_LEN_ERR.
 // There the specification and adapters disagree: C10-93.1.1 has it dropped without
@@ -128,6 +128,6 @@
 // key, a message with a gap) nobody is told of; [Provider.Counters] counts it.
 //
 // A datagram to a multicast group is copied for each port that has queue pairs
-// attached, and goes over that port's link with that link's faults (mcast.go,
+// attached, and goes over that port's link with that link's faults (ud_mcast.go,
 // package fabric). The sender has one too if it is attached.
 package soft

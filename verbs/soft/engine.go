@@ -19,7 +19,7 @@ const (
 // scratch is memory of the engine that outlives no turn.
 type scratch struct {
 	rx, tx  wire.Header
-	only    wire.Only    // of packets either way, see quick.go
+	only    wire.Only    // of packets either way, see req_quick.go
 	word    [8]byte      // the answer to an atomic
 	segs    [][]byte     // word, as a payload
 	grh     [grhLen]byte // the network header of a datagram

@@ -13,9 +13,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// queuePair is a queue pair of any type: kind.go says what differs. Its state
-// machine is drawn at [verbs.QPState]; its requester half is in requester.go, its
-// responder half in responder.go.
+// queuePair is a queue pair of any type: qp_service.go says what differs. Its state
+// machine is drawn at [verbs.QPState]; its requester half is in req.go, its
+// responder half in resp.go.
 type queuePair struct {
 	dev      *device
 	ctx      *deviceContext
@@ -63,7 +63,7 @@ type queuePair struct {
 	bound    []*memoryWindow // of type 2, through this queue pair
 	handles  []*xrcReceiver  // on an XRC_RECV queue pair
 	active   bool            // on the device's list
-	stalled  *fabric.Route   // in whose line it stands, see stall.go; nil: in none
+	stalled  *fabric.Route   // in whose line it stands, see resp_stall.go; nil: in none
 	deadline time.Duration
 	timer    int           // place in the heap of timers + 1; 0: it has none
 	timerAt  time.Duration // when that is due; 0: it has none

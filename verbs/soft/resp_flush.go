@@ -21,7 +21,7 @@ func flushAccess(p verbs.FlushPlacement) (a verbs.AccessFlags) {
 
 // onFlush takes a FLUSH. Everything before it has been executed by now. That
 // makes it visible already: who learns of the answer has synchronised with this
-// engine. Persistence takes the file system's help (persist.go).
+// engine. Persistence takes the file system's help (resp_persist.go).
 //
 // Implements: IBTA volume 1, annex A19; rdma_rxe (rxe_resp.c, check_qp_attr_access,
 // check_rkey, process_flush): a queue pair that does not permit it is an invalid

@@ -5,7 +5,7 @@ package reactor
 // panic or end that goroutine (runtime.Goexit). Neither may keep the turn, or results from
 // others:
 //
-//	           fn panics: told or raised (panic.go), and fn goes on behind it
+//	           fn panics: told or raised (complete_panic.go), and fn goes on behind it
 //	             ┌──────┐
 //	             v      │        returns
 //	attend ──> fn runs ─┴──────────────────────────────> the caller goes on

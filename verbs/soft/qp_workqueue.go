@@ -73,9 +73,9 @@ type sendWQE struct {
 	flags  verbs.SendFlags
 	nsge   uint32
 	srqn   uint32 // XRC
-	quick  bool   // see quick.go
+	quick  bool   // see req_quick.go
 
-	first    uint64 // PSN of its first packet (extended, see psn.go)
+	first    uint64 // PSN of its first packet (extended, see qp_psn.go)
 	npkts    uint32 // PSNs it takes
 	received uint32 // READ: responses that have come, in order
 	started  bool   // it has its PSNs

@@ -39,7 +39,7 @@ const (
 //	          add, collect            list: all of it
 //	empty ─────────────────> waiting ─────────────────> empty
 //	                          │   ^
-//	        keep (keep.go)    v   │ list: a part of it
+//	        keep (post_keep.go)    v   │ list: a part of it
 //	                          kept
 //
 // A waiting backlog has its queue on the ready list, or as the holder's own (Reactor.own);

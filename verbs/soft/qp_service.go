@@ -9,7 +9,7 @@ import (
 type service struct {
 	transport wire.Transport // of the packets it sends and takes
 	executes  verbs.OpcodeSet
-	reliable  bool // acknowledged and repeated: requester.go, responder.go; otherwise unreliable.go
+	reliable  bool // acknowledged and repeated: req.go, resp.go; otherwise ud.go
 }
 
 // connected is what UC executes: what needs no answer.

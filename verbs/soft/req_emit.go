@@ -256,7 +256,7 @@ func (q *queuePair) gather(sq *sendQueue, w *sendWQE, k *fabric.Packet, off uint
 	if n == 0 {
 		return true
 	}
-	byRef := n > copyLimit && q.service.reliable // see unreliable.go
+	byRef := n > copyLimit && q.service.reliable // see ud.go
 	if byRef {
 		k.Holder = q.guard
 	}

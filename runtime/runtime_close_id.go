@@ -42,7 +42,7 @@ type closingID struct {
 // closers are the tries of a shard. The holder's, but for quiet.
 type closers struct {
 	// closing are the identifiers that the device did not let go yet: of connections and
-	// listeners, which are bounded. What peers ask for in vain is dismissed (dismiss.go).
+	// listeners, which are bounded. What peers ask for in vain is dismissed (listen_dismiss.go).
 	closing map[connID]*closingID
 	waiting []*closingID // for one of closersMost
 	under   int          // tries under way

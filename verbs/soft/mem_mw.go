@@ -10,7 +10,7 @@ import (
 )
 
 // memoryWindow is an MW: a key of its own to a part of a region, given and
-// taken away by work requests (mwbind.go).
+// taken away by work requests (mem_mw_bind.go).
 //
 //	               BIND_MW                        BIND_MW, again
 //	type 1  unbound ───────────────────────> bound ──────────────> bound

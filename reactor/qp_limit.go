@@ -9,7 +9,7 @@ import (
 )
 
 // Limit is how long a queue waits for its peer. Both are counted by the patrol
-// (patrol.go), never on the way of an operation.
+// (loop_patrol.go), never on the way of an operation.
 type Limit struct {
 	// Bound is how long sends may be out while none of the queue completes; 0: for
 	// ever. Completions come for lists, not for each request, and a list with many

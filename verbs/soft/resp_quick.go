@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// The receiving half of what quick.go describes.
+// The receiving half of what req_quick.go describes.
 
 // receiveQuick is receive for a packet whose header is o, a SEND or WRITE of one
 // packet, if it comes in sequence between messages and all that it names is in

@@ -21,7 +21,7 @@ import (
 // The device alone does not do: retries of a receiver that is not ready have no
 // end, and a completion may get lost. Conn.fail moves the queue pair to ERR, so
 // that everything is flushed; what is not flushed within flushBound ends with the
-// queue pair (teardown.go).
+// queue pair (conn_teardown.go).
 
 // ErrPeerTimeout is why a connection ended whose peer did not answer within the
 // bound: a *PeerTimeoutError. It matches os.ErrDeadlineExceeded.

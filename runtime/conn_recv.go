@@ -51,7 +51,7 @@ func (s *recvSlot) post() error {
 }
 
 // postLater is post for a receive that the peer has not been told of: it is with the
-// device before the frame that tells it (credits.go), and until then costs no doorbell.
+// device before the frame that tells it (conn_credits.go), and until then costs no doorbell.
 func (s *recvSlot) postLater() error {
 	return s.c.q.PostRecvLater(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:])
 }

@@ -159,7 +159,7 @@ func (r *Reactor) armCost() (cost time.Duration, err error) {
 }
 
 // runLoop is the reactor's goroutine. If user code on it ends it, another goes on: whoever
-// called that code has given the turn up (attend.go).
+// called that code has given the turn up (complete_attend.go).
 func (r *Reactor) runLoop() {
 	returned := false
 	defer func() {

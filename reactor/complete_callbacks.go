@@ -4,7 +4,7 @@ import "github.com/verbena-rdma/verbena/internal/ring"
 
 // callbacks run user code on a goroutine of the reactor that is not its loop:
 // one that blocks, or awaits, delays other callbacks, and neither completions nor
-// events. In order, one at a time. One that panics is told or raised (panic.go); one that
+// events. In order, one at a time. One that panics is told or raised (complete_panic.go); one that
 // ends the goroutine ends that only, and the others run on another.
 type callbacks struct {
 	queue ring.Inbox[call, *call]
