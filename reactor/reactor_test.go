@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -205,5 +206,93 @@ func TestFirstFailureIsTheCause(t *testing.T) {
 	_, err := a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Wait)
 	if !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
 		t.Fatalf("after the failure: %v, want ErrQueueFailed with the cause", err)
+	}
+}
+
+// crossing counts the turns that reach the device.
+type crossing struct {
+	verbs.Context
+	n *atomic.Int64
+}
+
+func (c crossing) Turn(t *verbs.Turn) error {
+	c.n.Add(1)
+	return c.Context.Turn(t)
+}
+
+// Rule: a synchronous operation that completes at once takes one turn of the device:
+// who leaves with nothing out, and all armed that can bring something, does not look
+// again. (The software RNIC completes within the turn that posts.)
+func TestASynchronousOperationCrossesOnce(t *testing.T) {
+	onlySoft(t, "a device completes later than the turn that posts")
+	var n atomic.Int64
+	b := newEnd(t, softBed.open(t, 1), reactor.Config{}, reactor.QueueConfig{}, nil)
+	defer b.close(t)
+	a := newEnd(t, softBed.open(t, 0), reactor.Config{Recheck: -1}, reactor.QueueConfig{}, func(c verbs.Context) verbs.Context { return crossing{c, &n} })
+	defer a.close(t)
+	a.ready(t, b)
+	b.ready(t, a)
+	s, p := a.write(b)
+	ctx := context.Background()
+	const ops = 1000
+	for i := range 2 * ops {
+		if i == ops { // the loop has armed and lain down by now
+			n.Store(0)
+		}
+		f, err := a.q.Submit(ctx, s, &p, reactor.Quiet)
+		await(t, f, err)
+	}
+	if got := n.Load(); got > ops+ops/10 {
+		t.Errorf("%d operations took %d turns of the device, want one each", ops, got)
+	}
+}
+
+// silent completes atomics without their answers while mute is set.
+type silent struct {
+	verbs.Context
+	q    *reactor.Queue
+	mute bool // both by the holder, or before there is anything under way
+}
+
+func (c *silent) Turn(t *verbs.Turn) error {
+	err := c.Context.Turn(t)
+	if c.mute && c.q != nil {
+		c.q.ForgetAnswers()
+	}
+	return err
+}
+
+// Rule: an atomic that the device completed without its answer fails, and says so,
+// instead of giving the answer of an earlier one; the queue goes on.
+func TestAtomicWithoutItsAnswerFails(t *testing.T) {
+	var ends []*silent
+	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4}, func(c verbs.Context) verbs.Context {
+		ends = append(ends, &silent{Context: c})
+		return ends[len(ends)-1]
+	})
+	defer b.close(t)
+	defer a.close(t)
+	s := ends[0] // of a
+	addr, key := b.remote(0)
+	add := func() (reactor.Completion, error) {
+		f, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr, RKey: key, Add: 5}, &reactor.Payload{}, reactor.Wait)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.Await(context.Background())
+	}
+	if c, err := add(); err != nil || c.Value != 0 {
+		t.Fatalf("answered %d, %v; want 0", c.Value, err)
+	}
+	a.do(t, func() { s.q, s.mute = a.q, true })
+	if c, err := add(); !errors.Is(err, reactor.ErrUnanswered) || c.Value != 0 {
+		t.Errorf("answered %d, %v; want ErrUnanswered", c.Value, err)
+	}
+	a.do(t, func() { s.mute = false })
+	if c, err := add(); err != nil || c.Value != 10 {
+		t.Errorf("answered %d, %v; want 10", c.Value, err)
+	}
+	if n := a.r.Stats().Unanswered; n != 1 {
+		t.Errorf("%d are counted", n)
 	}
 }

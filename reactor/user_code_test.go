@@ -1,8 +1,10 @@
 package reactor_test
 
 import (
+	"context"
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,4 +196,220 @@ func TestFunctionsAfterCloseThatDoNotReturn(t *testing.T) {
 		}
 		took(t, seen, panics*n)
 	})
+}
+
+var errOver = errors.New("the test is over")
+
+// Rule: an owner that is told of a failure may release its queue at once, though
+// the completion that failed is the last one out: it is completed once.
+func TestOwnerReleasesWhileTheLastReceiveCompletes(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.closeRest(t)
+	gone := make(chan struct{})
+	a.do(t, func() {
+		a.q.OnFail(func(error) {
+			a.q.Idle(func() { a.releaseHeld(t, errOver); close(gone) })
+		})
+	})
+	var ended atomic.Int64
+	_, small := a.bytes(0, 8)
+	check(t, a.q.PostRecv(&reactor.Recv{Sink: called(func(_ reactor.Completion, err error) {
+		ended.Add(1)
+		// Soft-RoCE says LOC_QP_OP_ERR (Linux rxe_resp.c, send_data_in: what a
+		// receive has no room for counts as malformed).
+		if !errors.Is(err, verbs.StatusError(verbs.WCLocLenErr)) && !(onDevice() && errors.Is(err, verbs.StatusError(verbs.WCLocQPOpErr))) {
+			t.Errorf("the receive ended with %v, want LOC_LEN_ERR", err)
+		}
+	})}, []verbs.SGE{small}, reactor.Wait))
+	_, large := b.bytes(0, 64)
+	f, err := b.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{large}}, reactor.Wait)
+	check(t, err)
+	f.Discard()
+	comes(t, "the release", gone)
+	a.do(t, func() {}) // the turn after
+	if n := ended.Load(); n != 1 {
+		t.Fatalf("the receive completed %d times, want once", n)
+	}
+}
+
+// Rule: a sink may release its own queue. What had succeeded by then is
+// delivered as a success, what was still out ends with the cause; all once.
+func TestReleaseFromASink(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.closeRest(t)
+	const writes = 4
+	results := make(tally, 16)
+	s, p := a.write(b)
+	var released atomic.Bool
+	s.Sink = called(func(_ reactor.Completion, err error) {
+		results <- err
+		if released.CompareAndSwap(false, true) {
+			a.releaseHeld(t, errOver)
+		}
+	})
+	a.do(t, func() {
+		for range writes { // no more than the last is signaled: one completion ends all
+			_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
+			check(t, err)
+		}
+	})
+	for i := range writes {
+		if err := comes(t, "a write", results); err != nil {
+			t.Errorf("write %d had succeeded and ended with %v", i, err)
+		}
+	}
+	if _, err := a.q.Submit(context.Background(), s, &p, reactor.Try); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, errOver) {
+		t.Errorf("a request of the released queue: %v, want ErrQueueFailed with the cause", err)
+	}
+	a.do(t, func() {})
+	if n := len(results); n != 0 {
+		t.Fatalf("%d completions too many for %d writes", n, writes)
+	}
+}
+
+// Rule: as above, with requests that are out when the sink releases.
+func TestReleaseFromASinkEndsWhatIsOut(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SignalEvery: 1})
+	defer b.close(t)
+	defer a.closeRest(t)
+	box := make(tally, 4)
+	s, p := a.write(b)
+	s.Sink = called(func(_ reactor.Completion, err error) { box <- err; a.releaseHeld(t, errOver) })
+	var f reactor.Future
+	a.do(t, func() {
+		_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
+		check(t, err)
+		_, sge := a.bytes(0, 8)
+		f, err = a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try) // no receive: stays out
+		check(t, err)
+	})
+	if err := comes(t, "the write", box); err != nil {
+		t.Errorf("the write ended with %v", err)
+	}
+	if _, err := f.Await(bounded(t)); !errors.Is(err, errOver) {
+		t.Errorf("the send that was out ended with %v, want the cause", err)
+	}
+	if st := a.r.Stats(); st.Outstanding != 0 || len(box) != 0 {
+		t.Errorf("%d outstanding, %d completions too many", st.Outstanding, len(box))
+	}
+}
+
+// Rule: the sink of a request that the device refuses may release a queue whose
+// requests are refused in the same turn: those end once too.
+func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
+	for name, first := range map[string]int{"the other comes later": 0, "the other comes first": 1} {
+		t.Run(name, func(t *testing.T) {
+			l := newLone(t, reactor.Config{}, nil)
+			defer l.close(t)
+			var qs [2]*reactor.Queue
+			release := func(q *reactor.Queue) {
+				try(t, q.QP().Close())
+				try(t, q.Release(errOver))
+			}
+			const n = 3
+			refused, other := make(tally, 2), make(tally, 2*n)
+			posts := []func(){
+				func() {
+					_, err := qs[0].Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: called(func(_ reactor.Completion, err error) {
+						refused <- err
+						release(qs[1])
+					})}, &reactor.Payload{}, reactor.Try)
+					check(t, err)
+				},
+				func() {
+					for range n {
+						_, err := qs[1].Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: other}, &reactor.Payload{}, reactor.Try)
+						check(t, err)
+					}
+				},
+			}
+			for i := range qs {
+				qs[i] = must(l.r.Prepare(reactor.QueueConfig{PD: l.pd}))(t)
+			}
+			l.do(t, func() {
+				for _, q := range qs {
+					check(t, q.Admit())
+					init := q.InitAttr()
+					q.Bind(must(l.pd.CreateQP(init))(t), init.Cap) // in RESET: it refuses what is posted
+				}
+				posts[first]()
+				posts[1-first]()
+			})
+			var op *verbs.OpError
+			for i := range n + 1 {
+				box := other
+				if i == n {
+					box = refused
+				}
+				if err := comes(t, "a refused request", box); !errors.As(err, &op) || op.Op != "ibv_post_send" {
+					t.Errorf("request %d ended with %v, want the post's error", i, err)
+				}
+			}
+			l.do(t, func() { release(qs[0]) })
+			if st := l.r.Stats(); st.Outstanding != 0 || len(other) != 0 || len(refused) != 0 {
+				t.Errorf("%d outstanding, %d and %d completions too many", st.Outstanding, len(other), len(refused))
+			}
+		})
+	}
+}
+
+// Rule: a task holds the turn between turns: it may flush, and what it flushed
+// is posted once.
+func TestTaskMayFlush(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.close(t)
+	box := make(tally, 4)
+	s, p := a.write(b)
+	s.Sink = box
+	task := reactor.Task{Fn: func() {
+		_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
+		try(t, err)
+		a.r.Flush()
+	}}
+	a.r.Schedule(&task, false)
+	if err := comes(t, "the write", box); err != nil {
+		t.Fatalf("the write ended with %v", err)
+	}
+	if st := a.r.Stats(); st.WorkRequests != 1 || st.Outstanding != 0 || st.Completions != 1 || st.Stale != 0 {
+		t.Fatalf("one write, and %d posted, %d outstanding, %d completed, %d stale", st.WorkRequests, st.Outstanding, st.Completions, st.Stale)
+	}
+}
+
+// Rule: who has a result finds the room that its operation took, whether it
+// awaited it or is its sink.
+func TestRoomIsFreeBeforeTheResult(t *testing.T) {
+	a, b := pair(t, reactor.Config{NoCallerDriving: true}, reactor.QueueConfig{SendDepth: 1})
+	defer b.close(t)
+	defer a.close(t)
+	ctx := bounded(t)
+	s, p := a.write(b)
+	rounds := 5000
+	if onDevice() {
+		rounds = 500 // each is two sleeps there
+	}
+	for i := range rounds {
+		f, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
+		if err != nil {
+			t.Fatalf("write %d, nothing outstanding: %v", i, err)
+		}
+		if _, err := f.Await(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, done := make(chan error, 1), make(tally, 1)
+	second := *s
+	second.Sink = done
+	s.Sink = called(func(reactor.Completion, error) {
+		_, err := a.q.Submit(context.Background(), &second, &p, reactor.Try)
+		again <- err
+	})
+	_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
+	check(t, err)
+	if err := comes(t, "the sink", again); err != nil {
+		t.Fatalf("from the sink of the only request: %v", err)
+	}
+	check(t, comes(t, "the second", done))
 }

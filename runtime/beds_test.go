@@ -1,6 +1,19 @@
 package runtime
 
-import "testing"
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/verbs/ibv"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+)
 
 // bed is a provider with two devices that reach each other, that tests run on.
 type bed struct {
@@ -55,4 +68,107 @@ func (d bed) connected(t testing.TB, cfg Config) (a, b *Conn) {
 		t.Fatal(err)
 	}
 	return a, b
+}
+
+// devicesEnv names two devices that reach each other, "rxe0,rxe1" or twice the
+// same; a name without a provider is libibverbs's. Where it is set, the tests run
+// on these instead of on the software RNIC.
+const devicesEnv = "VERBENA_TEST_DEVICES"
+
+// place is a device that tests run on, as Config.Device names it, and its address.
+type place struct {
+	name string
+	addr netip.Addr
+}
+
+// at is "address:port" there; "0" is a port to be chosen.
+func (p place) at(port string) string {
+	return net.JoinHostPort(p.addr.String(), port)
+}
+
+// first and second are the devices of the tests. Written before the tests run.
+var (
+	first  = place{"soft0", netip.MustParseAddr("127.0.0.1")}
+	second = place{"soft1", netip.MustParseAddr("127.0.0.2")}
+	// onDevice says that they are devices of the system.
+	onDevice bool
+)
+
+// A device of the system may be emulated, and its system with it: everything takes
+// this much longer there, and as much less of it is done.
+const deviceSlowness = 10
+
+// fewer is how many of n operations a test does here.
+func fewer(n int) int {
+	if onDevice {
+		return max(n/deviceSlowness, 1)
+	}
+	return n
+}
+
+// patience is how long a test waits for what must come.
+func patience() time.Duration {
+	if onDevice {
+		return 60 * time.Second
+	}
+	return 20 * time.Second
+}
+
+// takePlaces reads VERBENA_TEST_DEVICES. A device that cannot be opened is an
+// error: who names one wants it tested.
+func takePlaces() error {
+	names, set := os.LookupEnv(devicesEnv)
+	if !set {
+		return nil
+	}
+	a, b, two := strings.Cut(names, ",")
+	if !two || a == "" || b == "" {
+		return fmt.Errorf("%s is %q, want two devices: A,B", devicesEnv, names)
+	}
+	for i, p := range []*place{&first, &second} {
+		name := [...]string{a, b}[i]
+		if !strings.Contains(name, ":") {
+			name = "ibv:" + name
+		}
+		rt, err := Open(Config{Device: name})
+		if err != nil {
+			return fmt.Errorf("%s is %q: %w", devicesEnv, names, err)
+		}
+		*p = place{name, rt.addr}
+		ctx, cancel := closing()
+		err = rt.Close(ctx)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("closing %s: %w", name, err)
+		}
+		if !p.addr.IsValid() {
+			return fmt.Errorf("%s is %q: %s has no IP address", devicesEnv, names, name)
+		}
+	}
+	onDevice = true
+	return os.Setenv(DeviceEnv, first.name) // of tests that name none
+}
+
+// notOnDevice ends a test that needs the hands of a provider of ours: cut links,
+// scripted faults, virtual time.
+func notOnDevice(t testing.TB, why string) {
+	t.Helper()
+	if onDevice {
+		t.Skipf("not on %s: %s", first.name, why)
+	}
+}
+
+// TestMain fails the run when goroutines, descriptors, mappings or objects of
+// the providers are left behind.
+func TestMain(m *testing.M) {
+	if err := takePlaces(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	leak.Main(m, leak.Gauge{Name: "objects of the software RNIC", Read: soft.Live}, leak.Gauge{Name: "objects of libibverbs", Read: ibv.Live})
+}
+
+// closing bounds the end of a runtime.
+func closing() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 10*time.Second)
 }

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -179,5 +180,301 @@ func (r *chaos) await() {
 			return
 		}
 		stdruntime.Gosched()
+	}
+}
+
+// What the goroutines of a round of TestChaosAtTheEnd do.
+
+var errChaos = errors.New("user code of a chaos round panics")
+
+// start has goroutines use both runtimes until those are closed.
+func (r *chaos) start(rng *rand.Rand) {
+	for range 2 {
+		r.again(r.accept)
+	}
+	for range 4 {
+		r.again(r.dial)
+	}
+	if rng.IntN(2) == 0 {
+		r.again(r.listen)
+	}
+}
+
+// again runs fn on one goroutine after the other, because user code ends some, until it
+// reports that a runtime is closed. Its panics are recovered, as net/http does.
+func (r *chaos) again(fn func(rng *rand.Rand) (over bool)) {
+	r.users.Go(func() {
+		for over := false; !over; {
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { _ = recover() }()
+				over = fn(r.random())
+			}()
+			<-done
+		}
+	})
+}
+
+// over reports whether a call failed for good.
+func (r *chaos) over(err error) bool {
+	return errors.Is(err, ErrClosed) || errors.Is(err, verbs.ErrDeviceRemoved) || r.server.gone.Load() || r.client.gone.Load() || r.ctx.Err() != nil
+}
+
+// rude is user code: now and then it panics, or ends its goroutine.
+func (r *chaos) rude() {
+	switch rand.IntN(64) {
+	case 0:
+		r.raised.Add(1)
+		panic(errChaos)
+	case 1:
+		stdruntime.Goexit()
+	}
+}
+
+// once gets the result of one operation: a sink and a callback.
+type once struct {
+	r     *chaos
+	ended atomic.Bool
+}
+
+func (r *chaos) once() *once { return &once{r: r} }
+
+// Complete implements Sink.
+func (o *once) Complete(Turn, Result, error) { o.end() }
+
+// Received implements MessageSink.
+func (o *once) Received(m Message, err error) {
+	if err == nil {
+		_ = m.Release()
+	}
+	o.end()
+}
+
+// end notes the result.
+func (o *once) end() {
+	if o.ended.Swap(true) {
+		o.r.fail("an operation ended twice")
+		return
+	}
+	o.r.ended.Add(1)
+	o.r.rude()
+}
+
+// chaosContext is user code, too.
+type chaosContext struct {
+	context.Context
+	r *chaos
+}
+
+// Err panics now and then; the panic is the caller's.
+func (c chaosContext) Err() error {
+	if rand.IntN(8) == 0 {
+		panic(errChaos)
+	}
+	return c.Context.Err()
+}
+
+// wait is a context for one call: patient, soon ended, or rude.
+func (r *chaos) wait(rng *rand.Rand) (context.Context, context.CancelFunc) {
+	switch rng.IntN(4) {
+	case 0:
+		return context.WithTimeout(r.ctx, time.Duration(rng.IntN(200))*time.Microsecond)
+	case 1:
+		ctx, stop := context.WithTimeout(r.ctx, time.Duration(rng.IntN(200))*time.Microsecond)
+		return chaosContext{ctx, r}, stop
+	}
+	return r.ctx, func() {}
+}
+
+// accept has connections accepted: each is served, and has a window.
+func (r *chaos) accept(rng *rand.Rand) (over bool) {
+	for {
+		r.step()
+		ctx, stop := r.wait(rng)
+		c, err := r.ln.Accept(ctx)
+		stop()
+		if err == nil {
+			r.users.Go(func() { r.serve(c) })
+			r.users.Go(func() { r.open(c, r.random()) })
+		} else if r.over(err) {
+			return true
+		}
+	}
+}
+
+// serve answers messages until the connection ends.
+func (r *chaos) serve(c *Conn) {
+	for {
+		m, err := c.RecvWait(r.ctx)
+		if err != nil {
+			c.Abort()
+			return
+		}
+		if !m.HasImm {
+			// Not for ever: the peer may wait for us to receive.
+			ctx, stop := context.WithTimeout(r.ctx, time.Millisecond)
+			if f, err := c.SendBytes(ctx, m.Data); err == nil {
+				f.Discard()
+			}
+			stop()
+		}
+		_ = m.Release()
+	}
+}
+
+// open binds a window of the connection and shuts it, again and again; then revokes it.
+func (r *chaos) open(c *Conn, rng *rand.Rand) {
+	w, err := c.NewWindow()
+	if err != nil {
+		return
+	}
+	for range rng.IntN(20) {
+		_, f, err := w.Bind(r.ctx, r.region, 0, 64, verbs.AccessRemoteRead)
+		if err != nil {
+			break
+		}
+		if rng.IntN(2) == 0 {
+			f.Discard()
+		} else if _, err = f.Await(r.ctx); err != nil {
+			break
+		}
+		if f, err = w.Invalidate(r.ctx); err == nil {
+			_, _ = f.Await(r.ctx)
+		}
+	}
+	if err := w.Revoke(r.ctx); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
+		r.fail("revoking a window: %v", err)
+	}
+}
+
+// dial makes connections, uses them, and ends them in every way.
+func (r *chaos) dial(rng *rand.Rand) (over bool) {
+	for {
+		r.step()
+		ctx, stop := r.wait(rng)
+		c, err := r.client.Dial(ctx, r.ln.Addr().String())
+		stop()
+		if r.over(err) {
+			return true
+		}
+		if err != nil {
+			continue
+		}
+		for range rng.IntN(60) {
+			if err := r.use(c, rng); err != nil {
+				break
+			}
+		}
+		switch rng.IntN(4) {
+		case 0:
+			c.Abort()
+		case 1:
+			_ = c.Cancel(r.ctx)
+			_ = c.Close(r.ctx)
+		case 2:
+			_ = c.Close(r.ctx)
+		case 3: // left to the runtime
+		}
+	}
+}
+
+// use starts one operation of any kind and has its result told in any way.
+func (r *chaos) use(c *Conn, rng *rand.Rand) (err error) {
+	r.step()
+	s, err := r.near.Slice(rng.IntN(64)*64, 64)
+	if err != nil {
+		return err
+	}
+	ctx, stop := r.wait(rng)
+	defer stop()
+	var f Future
+	switch rng.IntN(13) {
+	case 0:
+		f, err = c.Write(ctx, s, r.far)
+	case 1:
+		_, err = c.Do(ctx, new(WriteOp(s, r.far)))
+	case 2:
+		f, err = c.SendBytes(ctx, []byte("hello"))
+	case 3:
+		f, err = c.Start(ctx, new(WriteOp(s, r.far).Imm(7)))
+	case 4:
+		f, err = c.Batch().Start(ctx, new(ReadOp(s, r.far)))
+	case 5:
+		short, stop := context.WithTimeout(ctx, time.Duration(rng.IntN(200))*time.Microsecond) // perhaps none comes
+		defer stop()
+		var m Message
+		if m, err = c.RecvWait(short); err == nil {
+			err = m.Release()
+		}
+	case 6:
+		c.Recv().Discard()
+	case 7:
+		f, err = c.Start(ctx, new(FetchAndAddOp(r.far, 1)))
+	case 8:
+		_, err = c.DoAll(ctx, []Op{WriteOp(s, r.far), ReadOp(s, r.far), SendBytesOp([]byte("x"))}, nil)
+	case 9, 10:
+		err = r.startOne(ctx, c, WriteOp(s, r.far))
+	case 11:
+		stop := r.client.After(time.Duration(rng.IntN(1000))*time.Microsecond, r.rude)
+		defer stop()
+	case 12:
+		r.begun.Add(1)
+		c.RecvTo(r.once())
+	}
+	if !f.Valid() {
+		return passing(err)
+	}
+	switch o := r.once(); rng.IntN(4) {
+	case 0:
+		f.Discard()
+	case 1:
+		_, _ = f.Await(ctx)
+		f.Discard()
+	case 2:
+		r.begun.Add(1)
+		f.Then(func(Result, error) { o.end() })
+	case 3:
+		r.begun.Add(1)
+		r.client.Handle(f, func(Result, error) { o.end() })
+	}
+	return nil
+}
+
+// startOne starts op with a sink.
+func (r *chaos) startOne(ctx context.Context, c *Conn, op Op) (err error) {
+	accepted := false
+	defer func() { // also when the context panics
+		if !accepted {
+			r.begun.Add(-1)
+		}
+	}()
+	r.begun.Add(1)
+	err = c.StartTo(ctx, &op, r.once(), 0)
+	accepted = err == nil
+	return err
+}
+
+// passing is err, unless the connection can go on after it.
+func passing(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
+// listen opens and closes listeners, and watches the device.
+func (r *chaos) listen(*rand.Rand) (over bool) {
+	stop := r.client.WatchDevice(func(DeviceEvent) { r.rude() })
+	defer stop()
+	for {
+		r.step()
+		ln, err := r.client.Listen(":0")
+		if r.over(err) {
+			return true
+		}
+		if err == nil {
+			_ = ln.Close(r.ctx)
+		}
 	}
 }

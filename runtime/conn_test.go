@@ -6,9 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
 func testContext(t testing.TB) context.Context {
@@ -163,3 +168,273 @@ func TestPeerCloseComesAfterTheMessages(t *testing.T) {
 		t.Fatalf("sending to a closed peer: %v, want ErrPeerClosed", err)
 	}
 }
+
+// smallPorts is a provider of two devices whose messages are short and whose
+// link can be cut.
+func smallPorts(t testing.TB, maxMessage uint32) (*soft.Provider, *fabric.Fabric) {
+	t.Helper()
+	notOnDevice(t, "its ports and its link are made for the test")
+	f := fabric.New(fabric.Config{})
+	p, err := soft.New(soft.Config{Fabric: f, Devices: []soft.DeviceConfig{
+		{Name: "soft0", Addr: netip.MustParseAddr("127.0.0.1"), Limits: soft.Limits{MaxMsgSize: maxMessage}},
+		{Name: "soft1", Addr: netip.MustParseAddr("127.0.0.2"), Limits: soft.Limits{MaxMsgSize: maxMessage}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, f
+}
+
+// Rule: a transfer above the port's largest message is split, with one future
+// for all; an immediate comes after the last byte.
+func TestLargeTransfersAreSplit(t *testing.T) {
+	p, _ := smallPorts(t, 1000)
+	a, b := connected(t, Config{Provider: p, Conn: Options{MessageSize: 512}})
+	ctx := testContext(t)
+	const n = 10_500
+	target, err := b.rt.NewRegion(n, allAccess)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Close()
+	source, err := a.rt.NewRegion(n, allAccess)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	for i := range source.Bytes() {
+		source.Bytes()[i] = byte(i * 13)
+	}
+	remote, err := target.Remote(0, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local, err := source.Slice(0, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := a.rt.Stats().WorkRequests
+	f, err := a.Start(ctx, new(WriteOp(local, remote).Imm(5)))
+	if r := done(t, f, err); r.Bytes != n {
+		t.Fatalf("the future says %d bytes, want %d", r.Bytes, n)
+	}
+	if posted := a.rt.Stats().WorkRequests - before; posted != 11 {
+		t.Fatalf("%d work requests for %d bytes in messages of 1000, want 11", posted, n)
+	}
+	m, err := b.RecvWait(ctx)
+	if err != nil || m.Imm != 5 || string(target.Bytes()[:n]) != string(source.Bytes()[:n]) {
+		t.Fatalf("immediate %d, %v, data equal %t", m.Imm, err, string(target.Bytes()[:n]) == string(source.Bytes()[:n]))
+	}
+	m.Release()
+	clear(source.Bytes())
+	f, err = a.Read(ctx, local, remote)
+	if r := done(t, f, err); r.Bytes != n || string(target.Bytes()[:n]) != string(source.Bytes()[:n]) {
+		t.Fatalf("read back %d bytes, equal %t", r.Bytes, string(target.Bytes()[:n]) == string(source.Bytes()[:n]))
+	}
+}
+
+// Rule: a raw connection leaves receives to the caller, in the order posted,
+// and sends what it is given.
+func TestRawConnection(t *testing.T) {
+	a, b := connected(t, Config{Conn: Options{Raw: true}})
+	ctx := testContext(t)
+	buf, err := b.rt.Alloc(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer buf.Release()
+	one, _ := buf.Slice().Sub(0, 100)
+	two, _ := buf.Slice().Sub(100, 100)
+	r1, err := b.PostRecv(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r2, err := b.PostRecv(two)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{"first", "second"} {
+		f, err := a.SendBytes(ctx, []byte(s))
+		done(t, f, err)
+	}
+	if r := done(t, r1, nil); string(one.Bytes()[:r.Bytes]) != "first" {
+		t.Fatalf("the first receive holds %q", one.Bytes()[:r.Bytes])
+	}
+	if r := done(t, r2, nil); string(two.Bytes()[:r.Bytes]) != "second" {
+		t.Fatalf("the second receive holds %q", two.Bytes()[:r.Bytes])
+	}
+	if _, err := b.Recv().Await(ctx); !errors.Is(err, ErrMode) {
+		t.Fatalf("Recv on a raw connection: %v, want ErrMode", err)
+	}
+}
+
+// Rule: connections spread over the reactors of a runtime, and each works
+// wherever it is.
+func TestManyReactors(t *testing.T) {
+	server := mustOpen(t, Config{Device: second.name, Reactors: 3})
+	client := mustOpen(t, Config{Device: first.name, Reactors: 2})
+	ctx := testContext(t)
+	ln, err := server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns []*Conn
+	for i := range 6 {
+		seat, err := ln.AcceptAsync()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := client.Dial(ctx, ln.Addr().String())
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		s, err := seat.Await(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c, s)
+	}
+	for i := 0; i < len(conns); i += 2 {
+		if _, err := conns[i].SendBytes(ctx, []byte{byte(i)}); err != nil {
+			t.Fatal(err)
+		}
+		m, err := conns[i+1].RecvWait(ctx)
+		if err != nil || m.Data[0] != byte(i) {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		m.Release()
+	}
+	used := map[*shard]bool{}
+	for _, c := range conns {
+		used[c.sh] = true
+	}
+	if len(used) != 5 {
+		t.Fatalf("%d reactors have connections, want all 5", len(used))
+	}
+}
+
+// Rule: Close keeps to its deadline though the peer is silent, and every
+// operation ends.
+func TestCloseKeepsItsDeadlineWhenThePeerIsSilent(t *testing.T) {
+	p, link := smallPorts(t, 1<<20)
+	a, b := connected(t, Config{Provider: p})
+	link.SetAll(fabric.Link{Down: true})
+	defer link.Heal()
+	f, err := a.SendBytes(testContext(t), []byte("into the void"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	if err := a.Close(short); err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(start); d > 5*time.Second {
+		t.Fatalf("closing took %v with a deadline of 50 ms", d)
+	}
+	if _, err := f.Await(testContext(t)); err == nil {
+		t.Fatal("a message into a cut link was delivered")
+	}
+	b.Abort()
+	<-b.closed
+}
+
+// Rule: a peer that vanishes is found out by the first operation, within its
+// retries, and the connection says so.
+func TestVanishedPeerEndsOperations(t *testing.T) {
+	p, link := smallPorts(t, 1<<20)
+	a, b := connected(t, Config{Provider: p})
+	link.SetAll(fabric.Link{Down: true})
+	f, err := a.SendBytes(testContext(t), []byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Await(testContext(t)); !errors.Is(err, verbs.StatusError(verbs.WCRetryExcErr)) {
+		t.Fatalf("sending to a vanished peer: %v, want RETRY_EXC_ERR", err)
+	}
+	if _, err := a.RecvWait(testContext(t)); !errors.Is(err, verbs.StatusError(verbs.WCRetryExcErr)) {
+		t.Fatalf("receiving from a vanished peer: %v, want the cause", err)
+	}
+	link.Heal()
+	link.SetAll(fabric.Link{})
+	b.Abort()
+	<-b.closed
+}
+
+// Rule: a receive whose wait was cancelled loses no message.
+func TestCancelledReceiveLosesNoMessage(t *testing.T) {
+	a, b := connected(t, Config{})
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for i := range 100 {
+		if _, err := b.RecvWait(ended); err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		} else if err == nil {
+			t.Fatalf("message %d before it was sent", i)
+		}
+		if _, err := a.SendBytes(testContext(t), []byte{byte(i)}); err != nil {
+			t.Fatal(err)
+		}
+		m, err := b.RecvWait(testContext(t))
+		if err != nil || m.Data[0] != byte(i) {
+			t.Fatalf("message %d: %v %v", i, m.Data, err)
+		}
+		m.Release()
+	}
+}
+
+// Rule: Handle runs handlers where they may block, more than one at a time.
+func TestHandlersMayBlock(t *testing.T) {
+	a, _ := connected(t, Config{Handlers: 2})
+	ctx := testContext(t)
+	gate, second := make(chan struct{}), make(chan struct{})
+	var ran atomic.Int32
+	for _, fn := range []func(){func() { <-gate }, func() { close(second) }} {
+		f, err := a.SendBytes(ctx, []byte("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.rt.Handle(f, func(r Result, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			fn()
+			if ran.Add(1) == 2 {
+				close(gate)
+			}
+		})
+	}
+	<-second // the first one blocks; this one ran
+	gate <- struct{}{}
+}
+
+// Rule: a connection whose device gives no completions any more ends its
+// operations all the same, without being closed.
+func TestDeadDeviceEndsOperations(t *testing.T) {
+	a, b := connected(t, Config{Conn: Options{Raw: true}})
+	ctx := testContext(t)
+	f, err := a.SendBytes(ctx, []byte("no receive is posted")) // stays out
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := errors.New("gone")
+	if err := a.sh.r.Do(ctx, func() {
+		delete(a.sh.targets, a.id)
+		a.id = unflushed{a.id}
+		a.sh.targets[a.id] = a
+		a.fail(gone)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Await(ctx); !errors.Is(err, gone) {
+		t.Fatalf("the operation of a dead device ended with %v, want the cause", err)
+	}
+	b.Abort()
+	<-b.closed
+}
+
+// unflushed is an identifier whose device does not flush.
+type unflushed struct{ queuePairID }
+
+func (unflushed) Disconnect() error { return nil }

@@ -3,9 +3,13 @@ package runtime
 import (
 	"errors"
 	"math"
+	goruntime "runtime"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -155,4 +159,293 @@ func TestRegionThatTheDeviceKeepsCanBeClosedLater(t *testing.T) {
 		t.Errorf("Close: %v, want ErrBusy", err)
 	}
 	mr.busy = nil
+}
+
+func mustRegister(t testing.TB, m *memory, b []byte, access verbs.AccessFlags) *Region {
+	t.Helper()
+	r, err := m.Register(b, access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func mustClose(t testing.TB, rs ...*Region) {
+	t.Helper()
+	for _, r := range rs {
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestGoMemoryIsRefusedWithAdvice(t *testing.T) {
+	m, pd := testMemory(t, MemoryConfig{})
+	_, err := m.Register(make([]byte, 1<<16), verbs.AccessLocalWrite)
+	if !errors.Is(err, mem.ErrGoHeap) || !strings.Contains(err.Error(), "NewRegion") {
+		t.Errorf("Register of Go memory: %v, want ErrGoHeap that says what to use", err)
+	}
+	if pd.calls != 0 {
+		t.Error("the device was given Go memory")
+	}
+}
+
+func TestRegistrationsAreShared(t *testing.T) {
+	m, pd := testMemory(t, MemoryConfig{})
+	b := callerMapping(t, 64<<10)
+	const lw, rr, rw = verbs.AccessLocalWrite, verbs.AccessRemoteRead, verbs.AccessRemoteWrite
+	for _, c := range []struct {
+		name      string
+		have      verbs.AccessFlags
+		from, to  int
+		want      verbs.AccessFlags
+		wantShare bool
+	}{
+		{"same", lw, 0, 64 << 10, lw, true},
+		{"contained", lw, 100, 200, lw, true},
+		{"more than needed locally", lw, 100, 200, 0, true},
+		{"less than needed locally", 0, 0, 64 << 10, lw, false},
+		{"same, open to peers", lw | rw, 0, 64 << 10, lw | rw, true},
+		{"local write beside a peer's read", lw | rr, 0, 64 << 10, rr, true},
+		// What peers could do with the shared key, and were not meant to:
+		{"peers would reach the whole", lw | rw, 100, 200, lw | rw, false},
+		{"peers could write", lw | rw | rr, 0, 64 << 10, lw | rr, false},
+		{"peers could read", lw | rr, 0, 64 << 10, lw, false},
+		{"other ordering", lw, 0, 64 << 10, lw | verbs.AccessRelaxedOrdering, false},
+	} {
+		first := mustRegister(t, m, b, c.have)
+		hits := m.Stats().CacheHits
+		second := mustRegister(t, m, b[c.from:c.to], c.want)
+		if shared := first.mr == second.mr; shared != c.wantShare || (m.Stats().CacheHits > hits) != c.wantShare {
+			t.Errorf("%s: shared is %v, want %v", c.name, shared, c.wantShare)
+		}
+		if s, err := second.Slice(1, 9); err != nil || &s.Bytes()[0] != &b[c.from+1] || s.SGE().Addr != first.addr+uint64(c.from)+1 {
+			t.Errorf("%s: the second region's slice names other memory, %v", c.name, err)
+		}
+		if second.Access() != c.want {
+			t.Errorf("%s: access is %v, want what was asked for, %v", c.name, second.Access(), c.want)
+		}
+		mustClose(t, first, second)
+		if pd.count() == 0 {
+			t.Errorf("%s: closing the region ended the cached registration", c.name)
+		}
+		if err := m.Invalidate(b); err != nil || pd.count() != 0 {
+			t.Errorf("%s: Invalidate left %d registrations, %v", c.name, pd.count(), err)
+		}
+	}
+}
+
+func TestInvalidateRefusesWhatIsInUse(t *testing.T) {
+	m, pd := testMemory(t, MemoryConfig{})
+	b := callerMapping(t, 64<<10)
+	used := mustRegister(t, m, b[:8192], verbs.AccessLocalWrite)
+	idle := mustRegister(t, m, b[4096:12288], verbs.AccessLocalWrite)
+	beside := mustRegister(t, m, b[16384:20480], verbs.AccessLocalWrite)
+	mustClose(t, idle, beside)
+	err := m.Invalidate(b[8191:16384])
+	if !errors.Is(err, verbs.ErrBusy) || !strings.Contains(err.Error(), "1 registrations") {
+		t.Fatalf("Invalidate with an open region: %v, want ErrBusy with the number", err)
+	}
+	if used.Bytes() == nil || !idle.mr.(*fakeMR).closed || beside.mr.(*fakeMR).closed {
+		t.Error("Invalidate must end what is idle and overlaps, and nothing else")
+	}
+	// The one in use is not shared any more, and goes when it is closed.
+	again := mustRegister(t, m, b[:8192], verbs.AccessLocalWrite)
+	if again.mr == used.mr {
+		t.Error("a registration that must go was shared once more")
+	}
+	mustClose(t, used)
+	if !used.mr.(*fakeMR).closed {
+		t.Error("a registration that must go went back to the cache")
+	}
+	mustClose(t, again)
+	if err := m.Invalidate(b); err != nil || pd.count() != 0 {
+		t.Errorf("Invalidate left %d registrations, %v", pd.count(), err)
+	}
+	if err := m.Invalidate(nil); err != nil {
+		t.Errorf("Invalidate(nil): %v", err)
+	}
+}
+
+func TestIdleRegistrationsAreBounded(t *testing.T) {
+	for _, c := range []struct{ entries, want int }{{2, 2}, {-1, 0}} {
+		m, pd := testMemory(t, MemoryConfig{CacheEntries: c.entries})
+		b := callerMapping(t, 64<<10)
+		var rs []*Region
+		for i := range 5 {
+			rs = append(rs, mustRegister(t, m, b[i*4096:][:4096], openToPeers))
+		}
+		mustClose(t, rs...)
+		if got := m.Stats().CacheIdle; got != c.want || pd.count() != c.want {
+			t.Errorf("%d idle registrations of %d, want %d", got, pd.count(), c.want)
+		}
+		if c.want == 0 {
+			continue
+		}
+		// 3 and 4 are left; using 3 makes 4 the oldest.
+		r := mustRegister(t, m, b[3*4096:][:4096], openToPeers)
+		mustClose(t, r)
+		mustClose(t, mustRegister(t, m, b[:4096], openToPeers))
+		if r.mr.(*fakeMR).closed || !rs[4].mr.(*fakeMR).closed {
+			t.Error("the least recently used registration must go first")
+		}
+	}
+}
+
+// Two memories in one process register the same mapping: each can forget its own.
+func TestTwoMemoriesOverOneMapping(t *testing.T) {
+	mapped := callerMapping(t, 4096)
+	a, pa := testMemory(t, MemoryConfig{})
+	b, pb := testMemory(t, MemoryConfig{})
+	for _, pd := range []*fakePD{pa, pb} {
+		// Between adopting and registering the other one gets its chance.
+		pd.refuse = func(uint64) error { goruntime.Gosched(); return nil }
+	}
+	for round := range 500 {
+		var wg sync.WaitGroup
+		var rs [2]*Region
+		for i, m := range []*memory{a, b} {
+			wg.Go(func() {
+				var err error
+				if rs[i], err = m.Register(mapped, openToPeers); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if t.Failed() {
+			return
+		}
+		// Whoever goes first, the other's registration must not hold it.
+		for i := range rs {
+			r := rs[(i+round)%2]
+			if err := errors.Join(r.Close(), r.m.Invalidate(mapped)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// lockable makes the domain refuse what passes limit bytes, as the kernel does.
+func (p *fakePD) lockable(m *memory, limit uint64, errno syscall.Errno) {
+	m.memlock = func() (uint64, bool) { return limit, true }
+	p.refuse = func(n uint64) error {
+		var have uint64
+		for r := range p.live {
+			have += r.length
+		}
+		if have+n > limit {
+			return &verbs.OpError{Op: "ibv_reg_mr", Object: "PD", Errno: errno}
+		}
+		return nil
+	}
+}
+
+func TestMemlockSaysLimitWantedAndRemedy(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.EPERM, syscall.EAGAIN} {
+		m, pd := testMemory(t, MemoryConfig{})
+		pd.lockable(m, 8<<20, errno)
+		r, err := m.NewRegion(5<<20, openToPeers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mapped := callerMapping(t, 4<<20)
+		arenas, _ := mem.Live()
+		for what, f := range map[string]func() error{
+			"NewRegion": func() error { _, err := m.NewRegion(4<<20, 0); return err },
+			"Register":  func() error { _, err := m.Register(mapped, 0); return err },
+			"Alloc":     func() error { _, err := m.Alloc(4 << 20); return err },
+		} {
+			err := f()
+			e, ok := errors.AsType[*MemlockError](err)
+			if !ok || !errors.Is(err, verbs.ErrMemlock) || !errors.Is(err, errno) || e.Limit != 8<<20 || e.Wanted != 4<<20 || e.Registered != 5<<20 {
+				t.Fatalf("%s: %v, want MemlockError with limit, wanted, registered and %v", what, err, errno)
+			}
+			for _, word := range []string{"4194304", "5242880", "8388608", "ulimit -l", "LimitMEMLOCK", "--ulimit memlock", "CAP_IPC_LOCK"} {
+				if !strings.Contains(err.Error(), word) {
+					t.Errorf("%s: %q does not say %q", what, err, word)
+				}
+			}
+		}
+		if now, _ := mem.Live(); now != arenas {
+			t.Errorf("refused registrations left %d mappings", now-arenas)
+		}
+		mustClose(t, r)
+	}
+}
+
+func TestMemlockGivesUpWhatIsUnusedFirst(t *testing.T) {
+	m, pd := testMemory(t, MemoryConfig{})
+	pd.lockable(m, 6<<20, syscall.ENOMEM)
+	mustRelease(t, mustAlloc(t, m, 64)) // an unused slab
+	mapped := callerMapping(t, 4<<20)
+	mustClose(t, mustRegister(t, m, mapped, openToPeers)) // an unused registration
+	if pd.bytes() != 6<<20 {
+		t.Fatalf("%d bytes registered, the test wants the limit", pd.bytes())
+	}
+	r, err := m.NewRegion(6<<20, openToPeers)
+	if err != nil {
+		t.Fatalf("a registration that fits once the unused go: %v", err)
+	}
+	mustClose(t, r)
+}
+
+// Rule: who wants persistence of memory that has none is told where there is some.
+// Soft-RoCE's answer was a bare "invalid argument".
+func TestPersistenceThatIsRefusedSaysWhatItWants(t *testing.T) {
+	m, pd := testMemory(t, MemoryConfig{})
+	pd.refuse = func(uint64) error {
+		return &verbs.OpError{Op: "ibv_reg_mr", Errno: syscall.EINVAL, Err: verbs.ErrInvalid}
+	}
+	_, err := m.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessFlushPersistent)
+	mistake(t, "plain memory", err, verbs.ErrInvalid, "NewFileRegion", "DAX")
+	_, err = m.NewRegion(64, verbs.AccessLocalWrite)
+	if !errors.Is(err, syscall.EINVAL) || strings.Contains(err.Error(), "DAX") {
+		t.Errorf("another refusal: %v", err)
+	}
+}
+
+// The same errno has other reasons, which must not be blamed on the limit.
+func TestOtherRefusalsAreNotMemlock(t *testing.T) {
+	m, pd := testMemory(t, MemoryConfig{})
+	unlimited := func() (uint64, bool) { return math.MaxUint64, true }
+	limited := func() (uint64, bool) { return 1 << 20, true }
+	for _, c := range []struct {
+		name    string
+		memlock func() (uint64, bool)
+		err     error
+		want    bool
+	}{
+		{"no limit", unlimited, &verbs.OpError{Errno: syscall.ENOMEM}, false},
+		{"a reason of the provider", limited, &verbs.OpError{Errno: syscall.ENOMEM, Err: errors.New("all regions are in use")}, false},
+		{"another errno", limited, &verbs.OpError{Errno: syscall.EFAULT}, false},
+		{"the provider says so", unlimited, &verbs.OpError{Errno: syscall.ENOMEM, Err: verbs.ErrMemlock}, true},
+		{"a limit and a bare errno", limited, syscall.ENOMEM, true},
+		{"a limit nobody knows", func() (uint64, bool) { return 0, false }, syscall.ENOMEM, true},
+	} {
+		m.memlock = c.memlock
+		pd.refuse = func(uint64) error { return c.err }
+		_, err := m.NewRegion(100, 0)
+		if _, is := errors.AsType[*MemlockError](err); is != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%s: %v is a MemlockError: %v, want %v", c.name, err, is, c.want)
+		}
+	}
+}
+
+// Rule: memory on demand is not locked, so its refusal is never the limit's, and
+// what others do not use stays registered.
+func TestMemoryOnDemandIsNotLockedOut(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.EPERM, syscall.EAGAIN} {
+		m, pd := testMemory(t, MemoryConfig{})
+		pd.lockable(m, 4<<20, errno)
+		mustRelease(t, mustAlloc(t, m, 64)) // an unused slab
+		kept := pd.bytes()
+		_, err := m.NewRegion(8<<20, verbs.AccessLocalWrite|verbs.AccessOnDemand)
+		if !errors.Is(err, errno) || errors.Is(err, verbs.ErrMemlock) || strings.Contains(err.Error(), "ulimit") {
+			t.Errorf("%v became %v, which blames the limit on locked memory", errno, err)
+		}
+		if pd.bytes() != kept {
+			t.Errorf("%d bytes were given up for memory that nobody locks", kept-pd.bytes())
+		}
+	}
 }

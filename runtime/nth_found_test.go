@@ -1,10 +1,14 @@
 package runtime
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
 )
@@ -56,4 +60,210 @@ func echo(t *testing.T, a, b *Conn) {
 		t.Fatalf("received %q", m.Data)
 	}
 	m.Release()
+}
+
+// named checks that an error names the call that failed.
+func named(t *testing.T, err error, plan *nth.Plan) {
+	t.Helper()
+	if call, ok := plan.Struck(); !ok || !nth.Names(err, call.Op) {
+		t.Errorf("%v failed (%t): the error is %v", call, ok, err)
+	}
+}
+
+// Rule: a window whose closing fails at the end of its connection is closed with
+// the queue pair, and its region can go: nobody else would do it.
+func TestWindowThatFailsToCloseGoesWithItsConnection(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		t.Run(fmt.Sprintf("busy %t", busy), func(t *testing.T) {
+			cfg, plan := failing(t, "ibv_dealloc_mw", 1)
+			plan.Busy = busy
+			_, b := connected(t, cfg)
+			r, w := opened(t, b, 64)
+			bound(t, w, r, 0, 64, verbs.AccessRemoteRead)
+			named(t, b.Close(testContext(t)), plan)
+			if n := b.rt.dev.Objects().MW; n != 0 {
+				t.Errorf("%d windows are left", n)
+			}
+			if err := r.Close(); err != nil {
+				t.Errorf("closing the region: %v", err)
+			}
+		})
+	}
+}
+
+// Rule: datagrams that could not be opened have given their buffers back, wherever
+// it stopped.
+func TestDatagramsThatCannotOpenGiveTheirBuffersBack(t *testing.T) {
+	for op, n := range map[string]int{ // two are called before, for removalWatch
+		"rdma_create_id": 2, "rdma_bind_addr": 2, "rdma_create_qp": 1, "rdma_listen": 1,
+	} {
+		t.Run(op, func(t *testing.T) {
+			cfg, plan := failing(t, op, n)
+			cfg.Reactors = 1
+			rt := mustOpen(t, cfg)
+			_, err := rt.ListenPacket(":0", Options{})
+			named(t, err, plan)
+			if err := rt.Close(testContext(t)); err != nil { // which waits for those that flush
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Rule: datagrams for which the reactor has no room leave it as it was: another
+// queue's completions find their owner, and there is no more room than before.
+func TestDatagramsWithoutRoomHarmNobody(t *testing.T) {
+	a, b := connected(t, Config{Reactors: 1, CQEntries: 256, Conn: Options{SendDepth: 8, RecvCredits: 8}})
+	room := Options{SendDepth: 100, RecvCredits: 100}
+	for range 2 {
+		p := mustListenPacket(t, a.rt, room)
+		_, err := a.rt.ListenPacket(":0", Options{SendDepth: 200, RecvCredits: 200})
+		mistake(t, "more than there is room for", err, reactor.ErrTooMany)
+		if err := p.Close(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	echo(t, a, b)
+	echo(t, b, a)
+}
+
+// Rule: datagrams whose receives the device refused will never hear anything, and
+// say so.
+func TestDatagramsWithoutReceivesFail(t *testing.T) {
+	cfg, plan := failing(t, "ibv_post_recv", 1)
+	p, err := mustOpen(t, cfg).ListenPacket(":0", Options{})
+	if err == nil {
+		select {
+		case <-p.Done():
+			err = p.Err()
+		case <-testContext(t).Done():
+		}
+	}
+	named(t, err, plan)
+}
+
+// Rule: who asks for datagrams and is refused learns why.
+func TestResolveSaysWhyItWasRefused(t *testing.T) {
+	cfg, _ := failing(t, "rdma_accept", 1)
+	cfg.Device = "soft0"
+	a := mustListenPacket(t, mustOpen(t, cfg), Options{})
+	cfg.Device = "soft1"
+	b := mustListenPacket(t, mustOpen(t, cfg), Options{})
+	_, err := a.Resolve(testContext(t), b.Addr().String())
+	if e, ok := errors.AsType[*RejectError](err); !ok || e.Reason != verbs.RejConsumer || !strings.Contains(e.Text, "rdma_accept") {
+		t.Errorf("resolving what refuses: %v", err)
+	}
+}
+
+// Rule: a peer whose address handle is busy when its datagrams end is closed as soon
+// as it can be, and they end then: nobody else would do it.
+func TestBusyPeerGoesWithItsDatagrams(t *testing.T) {
+	cfg, plan := failing(t, "ibv_destroy_ah", 1)
+	plan.Busy, cfg.Device = true, "soft0"
+	a := mustListenPacket(t, mustOpen(t, cfg), Options{})
+	mustResolve(t, a, a.Addr().String())
+	if err := a.Close(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	if n := a.rt.dev.Objects().AH; n != 0 {
+		t.Errorf("%d address handles are left", n)
+	}
+}
+
+// Rule: a runtime that is closed while an identifier waits to be closed again
+// closes it: nobody else will, and its channel cannot go before it.
+func TestRuntimeClosesIdentifiersThatWereBusy(t *testing.T) {
+	cfg, plan := failing(t, "rdma_destroy_id", 1)
+	plan.Busy = true
+	cfg.stepped, cfg.now = true, func() time.Time { return time.Unix(0, 0) }
+	rt := mustOpen(t, cfg)
+	s := rt.shards[0]
+	id, err := s.cm.CreateID(verbs.PSTCP, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := 0
+	s.closeID(id, func(err error) {
+		if ends++; err != nil {
+			t.Errorf("closing it again: %v", err)
+		}
+	})
+	if err := rt.Close(testContext(t)); err != nil || ends != 1 {
+		t.Errorf("closing the runtime: %v; the identifier ended %d times", err, ends)
+	}
+}
+
+// Rule: the error of a shared receive that was refused names its call.
+func TestRefusedSharedReceiveNamesItsCall(t *testing.T) {
+	cfg, plan := failing(t, "ibv_post_srq_recv", 1)
+	s, err := mustOpen(t, cfg).NewSharedRecv(2, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, _ := postShared(t, s, 64)
+	_, err = f.Await(testContext(t))
+	named(t, err, plan)
+}
+
+// Rule: shared receives complete when a turn finds the device gone, though there
+// is no connection and nobody else who is told.
+func TestSharedReceivesAloneNoticeTheDevicesEnd(t *testing.T) {
+	notOnDevice(t, "its device is removed by a script")
+	p, err := soft.New(soft.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := &nth.Plan{Removed: true}
+	s, err := mustOpen(t, Config{Provider: nth.Wrap(p, plan), Spin: -1, Reactors: 1}).NewSharedRecv(2, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, _ := postShared(t, s, 64)
+	if err := s.sh.r.Do(testContext(t), func() {
+		s.sh.r.Flush() // the device has it
+		plan.N = plan.Count() + 1
+		s.sh.r.Flush()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.Await(testContext(t))
+	lost(t, "a shared receive", err)
+}
+
+// Rule: an asynchronous event that could not be taken is asked for again: the
+// channel announces each once.
+func TestFailedGetLosesNoAsyncEvent(t *testing.T) {
+	notOnDevice(t, "the n-th call fails, and ports go down")
+	struck := 0
+	for n := 1; n <= 6; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			p, err := soft.New(soft.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan := &nth.Plan{Op: "ibv_get_async_event", N: n}
+			rt := mustOpen(t, Config{Provider: nth.Wrap(p, plan), Device: "soft0", Spin: -1, Reactors: 1})
+			seen := make(chan verbs.AsyncEventType, 16)
+			defer rt.WatchDevice(func(ev DeviceEvent) { seen <- ev.Type })()
+			for i, want := range []verbs.AsyncEventType{verbs.EventPortErr, verbs.EventPortActive} {
+				if err := p.SetPort("soft0", i == 1); err != nil {
+					t.Fatal(err)
+				}
+				select { // before the next one, which would bring it along
+				case got := <-seen:
+					if got != want {
+						t.Fatalf("%v came, want %v", got, want)
+					}
+				case <-testContext(t).Done():
+					t.Fatalf("%v never came", want)
+				}
+			}
+			if _, ok := plan.Struck(); ok {
+				struck++
+			}
+		})
+	}
+	if struck < 3 {
+		t.Errorf("only %d calls were made to fail", struck)
+	}
 }

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // Rule: the bound is the larger of 4 × 4.096 µs × 2^timeout × (retries + 1) and
@@ -131,5 +133,111 @@ func TestProposedAckTimeoutFitsTheBound(t *testing.T) {
 		if x.configured >= 5*time.Second && boundOf(code+deviceDelay, retryCount, x.configured) != x.configured {
 			t.Errorf("with %v configured and a device that adds %d the bound is %v", x.configured, deviceDelay, boundOf(code+deviceDelay, retryCount, x.configured))
 		}
+	}
+}
+
+// Rule: a connection without a connection manager asks its peer nothing unless
+// told to, because the peer's queue pair may refuse the question; and one of UC,
+// where nothing is answered, has neither that nor a bound.
+func TestPlainConnectionsAskOnlyWhenTold(t *testing.T) {
+	notOnDevice(t, "virtual time")
+	w := newSimWorld(1, 0)
+	t.Cleanup(w.finish)
+	for _, c := range []struct {
+		name string
+		o    PlainOptions
+		want time.Duration
+	}{
+		{"RC", PlainOptions{}, 0},
+		{"RC, told to", PlainOptions{Options: Options{KeepAlive: time.Second}}, time.Second},
+		{"UC, told to", PlainOptions{Options: Options{KeepAlive: time.Second}, Type: verbs.QPTUC}, 0},
+	} {
+		p, err := w.nodes[0].rt.Prepare(c.o)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if got := p.c.opts.keepAlive(); got != c.want {
+			t.Errorf("%s asks every %v, want %v", c.name, got, c.want)
+		}
+		if err := p.c.watchPeer(); err != nil { // a limit on UC would be refused
+			t.Errorf("%s: %v", c.name, err)
+		}
+		p.c.Abort()
+		w.pass(2 * flushBound)
+	}
+}
+
+// Rule: a message that a shared receive takes is a sign of the peer it came from: it is
+// not asked whether it is there.
+func TestASharedReceiveIsASignOfThePeer(t *testing.T) {
+	notOnDevice(t, "virtual time")
+	const every, times, size = 500 * time.Millisecond, 20, 64
+	w := newSimWorld(1, 0)
+	t.Cleanup(w.finish)
+	n, m := w.nodes[0], w.nodes[1]
+	s, err := m.rt.NewSharedRecv(2, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := m.rt.ListenOptions(netip.AddrPortFrom(m.addr, 0).String(), Options{Raw: true, Shared: s, KeepAlive: every})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seat, err := l.AcceptAsync()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dialing, err := n.rt.DialAsync(w.ended, l.Addr().String(), Options{Raw: true, KeepAlive: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.pass(100 * time.Millisecond)
+	a, err, ok := dialing.Poll()
+	if err != nil || !ok {
+		t.Fatalf("dialing: %v (settled %t)", err, ok)
+	}
+	b, err, ok := seat.Poll()
+	if err != nil || !ok {
+		t.Fatalf("accepting: %v (settled %t)", err, ok)
+	}
+	r := m.region(size, verbs.AccessLocalWrite)
+	local, err := r.Slice(0, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := m.rt.Stats().KeepAlives
+	for range 4 * times {
+		var got futures.Future[Arrival]
+		if got, err = s.PostRecv(local); err != nil {
+			t.Fatal(err)
+		}
+		sent, err := a.SendBytes(w.ended, []byte("I am here"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.pass(every / 4)
+		if arrived, err, ok := got.Poll(); err != nil || !ok || arrived.Conn != b {
+			t.Fatalf("a shared receive: %v (settled %t)", err, ok)
+		}
+		if _, err, ok := sent.Poll(); err != nil || !ok {
+			t.Fatalf("sending: %v (settled %t)", err, ok)
+		}
+	}
+	if got := m.rt.Stats().KeepAlives - before; got != 0 {
+		t.Errorf("a peer that sends four messages in each interval was asked %d times in %d of them", got, times)
+	}
+	w.pass(times * every)
+	if got := m.rt.Stats().KeepAlives - before; got < times-2 {
+		t.Errorf("a silent peer was asked %d times in %d intervals", got, times)
+	}
+	a.Abort()
+	b.Abort()
+	l.end()
+	w.pass(3 * flushBound)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
 	}
 }

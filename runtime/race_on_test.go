@@ -8,3 +8,10 @@ const (
 	raceEnabled = true
 	allocOps    = 2_000
 )
+
+// The race detector makes everything ten times slower, and one goroutine has no
+// races: the run is here for what the detector changes (pools that drop objects).
+const (
+	simOps       = 50_000
+	simReplayOps = 8_000
+)

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // remote names n bytes at offset at of the peer's area.
@@ -199,4 +202,229 @@ func (e *simEnd) readSource(n int) *simPlan {
 	p.ok = func(Result) error { defer l.free(); return l.same(want) }
 	p.bad = func(error) { l.free() }
 	return p
+}
+
+// What needs no memory of its own: atomics, whole words, and FLUSH.
+
+// word plans one operation on a word: what makes it of the word and what is there, and
+// next says what becomes of that.
+func (e *simEnd) word(kind opKind, what func(Remote, uint64) (Op, func() (Future, error)), next func(uint64) uint64) *simPlan {
+	a := e.to
+	i := e.w.r.IntN(simWords)
+	remote, ok := a.remote(wordsAt+i*8, 8)
+	if !ok {
+		return nil
+	}
+	word := &a.words[i]
+	found := word.states[len(word.states)-1]
+	p := e.planned(kind)
+	p.what, p.call = what(remote, found)
+	word.states = append(word.states, next(found))
+	p.undo = func() { word.states = word.states[:len(word.states)-1] }
+	p.ok = func(r Result) error {
+		word.states = word.states[1:]
+		if kind != opAtomicWrite && r.Value != found {
+			return fmt.Errorf("found %d, want %d", r.Value, found)
+		}
+		return nil
+	}
+	return p
+}
+
+func (e *simEnd) compareAndSwap() *simPlan {
+	w := e.w
+	swap, miss := w.r.Uint64(), w.r.one(3)
+	return e.word(opCAS, func(m Remote, found uint64) (Op, func() (Future, error)) {
+		if miss {
+			found++
+		}
+		return CompareAndSwapOp(m, found, swap), func() (Future, error) { return e.c.Start(w.ended, new(CompareAndSwapOp(m, found, swap))) }
+	}, func(found uint64) uint64 {
+		if miss {
+			return found
+		}
+		return swap
+	})
+}
+
+func (e *simEnd) fetchAndAdd() *simPlan {
+	w := e.w
+	add := w.r.Uint64()
+	return e.word(opFAA, func(m Remote, _ uint64) (Op, func() (Future, error)) {
+		return FetchAndAddOp(m, add), func() (Future, error) { return e.c.Start(w.ended, new(FetchAndAddOp(m, add))) }
+	}, func(found uint64) uint64 { return found + add })
+}
+
+// atomicWrite stores a whole word.
+func (e *simEnd) atomicWrite() *simPlan {
+	w := e.w
+	value := w.r.Uint64()
+	return e.word(opAtomicWrite, func(m Remote, _ uint64) (Op, func() (Future, error)) {
+		return AtomicWriteOp(m, value), func() (Future, error) { return e.c.Start(w.ended, new(AtomicWriteOp(m, value))) }
+	}, func(uint64) uint64 { return value })
+}
+
+// addShared adds 1 to a word that all connections add to: no two of those that
+// succeed find the same value.
+func (e *simEnd) addShared() *simPlan {
+	w, peer := e.w, e.to.n
+	if !e.to.alive() {
+		return nil
+	}
+	i := w.r.IntN(simShared)
+	s := peer.shared[i]
+	remote, err := peer.target.Remote(i*8, 8)
+	if err != nil {
+		w.fail("describing a counter of %s: %v", peer.name, err)
+	}
+	p := e.planned(opShared)
+	p.what = FetchAndAddOp(remote, 1)
+	p.call = func() (Future, error) { return e.c.Start(w.ended, new(FetchAndAddOp(remote, 1))) }
+	s.tried++
+	p.undo = func() { s.tried-- }
+	if w.r.one(30) {
+		p.drop = func() {}
+	}
+	p.ok = func(r Result) error {
+		s.added++
+		if s.seen[r.Value] || r.Value >= s.tried {
+			return fmt.Errorf("found %d, which another addition found too, or which is more than the %d tried", r.Value, s.tried)
+		}
+		s.seen[r.Value] = true
+		return nil
+	}
+	return p
+}
+
+// flush makes a slot visible: when it has succeeded, what was written before is
+// there.
+func (e *simEnd) flush() *simPlan {
+	w, a := e.w, e.to
+	i := w.r.IntN(simSlots)
+	remote, ok := a.remote(slotAt(i), simSlotSize)
+	if !ok {
+		return nil
+	}
+	p := e.planned(opFlush)
+	p.what = FlushOp(remote, verbs.FlushGlobal)
+	p.call = func() (Future, error) { return e.c.Start(w.ended, new(FlushOp(remote, verbs.FlushGlobal))) }
+	p.ok = func(Result) error {
+		if s := &a.slots[i]; s.pending == 0 && !s.torn && a.alive() {
+			a.checkSlot(i, "after a FLUSH")
+		}
+		return nil
+	}
+	return p
+}
+
+// simLocal is the local memory of one operation: pieces of pool buffers or of
+// scratch.
+type simLocal struct {
+	e      *simEnd
+	slices []Slice
+	views  [][]byte
+	bufs   []Buffer
+	chunks []int
+}
+
+// local takes n bytes in the given number of pieces. kept asks for memory whose
+// views stay readable until free.
+func (e *simEnd) local(n, pieces int) *simLocal {
+	l := &simLocal{e: e}
+	for k := range pieces {
+		size := n / (pieces - k)
+		if k < pieces-1 && size > 1 {
+			size = e.w.r.between(1, size)
+		}
+		n -= size
+		if size <= simChunk && len(e.n.chunks) > 0 && (e.near && !e.w.r.one(6) || e.w.r.one(4)) {
+			i, b := e.n.chunk()
+			s, err := e.n.scratch.Slice(i*simChunk, size)
+			if err != nil {
+				e.w.fail("slice of scratch: %v", err)
+			}
+			l.chunks, l.slices, l.views = append(l.chunks, i), append(l.slices, s), append(l.views, b[:size])
+			continue
+		}
+		buf, err := e.n.rt.Alloc(size)
+		if err != nil {
+			e.w.fail("buffer of %d bytes: %v", size, err)
+		}
+		l.bufs, l.slices, l.views = append(l.bufs, buf), append(l.slices, buf.Slice()), append(l.views, buf.Bytes())
+	}
+	return l
+}
+
+// put spreads b over the pieces.
+func (l *simLocal) put(b []byte) *simLocal {
+	for _, v := range l.views {
+		b = b[copy(v, b):]
+	}
+	return l
+}
+
+// same compares the pieces with b.
+func (l *simLocal) same(b []byte) error {
+	at := 0
+	for _, v := range l.views {
+		for i := range v {
+			if v[i] != b[at] {
+				return fmt.Errorf("byte %d is 0x%02x, want 0x%02x", at, v[i], b[at])
+			}
+			at++
+		}
+	}
+	return nil
+}
+
+// dropBuffers gives the buffers back while the device may still have them: they
+// go home when it has not.
+func (l *simLocal) dropBuffers() {
+	for _, b := range l.bufs {
+		if err := b.Release(); err != nil {
+			l.e.w.fail("releasing a buffer: %v", err)
+		}
+		if err := b.Release(); !errors.Is(err, ErrReleased) {
+			l.e.w.fail("releasing a buffer twice: %v, want %v", err, ErrReleased)
+		}
+	}
+	l.bufs = nil
+}
+
+// free gives everything back, after the operation.
+func (l *simLocal) free() {
+	l.dropBuffers()
+	for _, i := range l.chunks {
+		l.e.n.putChunk(i)
+	}
+	l.chunks = nil
+}
+
+// chunk takes a free chunk of scratch; nothing may have been written to it.
+func (n *simNode) chunk() (int, []byte) {
+	i := n.chunks[len(n.chunks)-1]
+	n.chunks = n.chunks[:len(n.chunks)-1]
+	b := n.scratch.Bytes()[i*simChunk : (i+1)*simChunk]
+	if !clean(b) {
+		n.w.fail("%s: chunk %d was written after its operation ended, at byte %d", n.name, i, mem.Poisoned(b))
+	}
+	return i, b
+}
+
+// inFlight is how many operations have r.
+func inFlight(r *Region) int { return int(r.lease.word.Load() & leaseCountMask) }
+
+func (n *simNode) putChunk(i int) {
+	mem.Poison(n.scratch.Bytes()[i*simChunk : (i+1)*simChunk])
+	n.chunks = append(n.chunks, i)
+}
+
+// fill is n bytes that follow from seed; they are good until the next call.
+func (w *simWorld) fill(n int, seed uint64) []byte {
+	if cap(w.space) < n {
+		w.space = make([]byte, 2*n)
+	}
+	b := w.space[:n]
+	fillFrom(b, seed)
+	return b
 }

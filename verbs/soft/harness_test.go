@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/leak"
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -383,3 +384,9 @@ func must(t tb, err error) {
 }
 
 var _ tb = (*testing.T)(nil)
+
+// TestMain fails the run when goroutines, descriptors, mappings or objects of
+// the provider are left behind.
+func TestMain(m *testing.M) {
+	leak.Main(m, leak.Gauge{Name: "objects of the software RNIC", Read: Live})
+}

@@ -1,0 +1,63 @@
+//go:build linux && !portable
+
+package mem
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// resident counts the pages of an arena that the system has.
+func resident(t *testing.T, a *Arena) (n int) {
+	t.Helper()
+	vec := make([]byte, a.Len()/os.Getpagesize())
+	if _, _, e := unix.Syscall(unix.SYS_MINCORE, uintptr(a.base), uintptr(a.Len()), uintptr(unsafe.Pointer(&vec[0]))); e != 0 {
+		t.Fatalf("mincore: %v", e)
+	}
+	for _, v := range vec {
+		n += int(v & 1)
+	}
+	return n
+}
+
+// Rule: Prefetch brings in the pages of its range, wholly or partly inside, and
+// none besides; a range outside the arena does nothing.
+func TestPrefetchBringsItsPages(t *testing.T) {
+	page := os.Getpagesize()
+	a := mustMap(t, 16*page, Options{})
+	if err := unix.Madvise(a.Bytes()[:page], unix.MADV_POPULATE_READ); err == unix.EINVAL || err == nil && resident(t, a) == 0 {
+		t.Skip("this system has no MADV_POPULATE_READ (Linux 5.14; qemu-user takes it and does nothing)")
+	}
+	a.Prefetch(a.Addr()+uint64(14*page), 3*page, true)
+	if n := resident(t, a); n != 1 {
+		t.Errorf("%d pages are there after a range that ends outside, want the one of the probe", n)
+	}
+	a.Prefetch(a.Addr()+uint64(4*page)-1, 2, true)
+	if n := resident(t, a); n != 3 {
+		t.Errorf("%d pages are there, want the probe's and the two that hold the range", n)
+	}
+	a.Prefetch(a.Addr()+uint64(8*page), 2*page, false)
+	if n := resident(t, a); n != 5 {
+		t.Errorf("%d pages are there after a second range of two, want 5", n)
+	}
+}
+
+// A signal in the middle of a call is no failure of the file; anything else is.
+func TestSignalsDoNotFailAFile(t *testing.T) {
+	for _, want := range []error{nil, unix.ENOSPC} {
+		calls := 0
+		err := uninterrupted(func() error {
+			if calls++; calls < 4 {
+				return unix.EINTR
+			}
+			return want
+		})
+		if !errors.Is(err, want) || calls != 4 {
+			t.Errorf("interrupted three times: %v after %d calls, want %v after 4", err, calls, want)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+//go:build verbena_model
+
+package ring
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/model"
+)
+
+// listWorld has users of n slots: each gets as many as it can, up to want, and gives them
+// back, one by one, or together every other user, some rounds long.
+func listWorld(n, users, rounds int) model.World {
+	const want = 2
+	f := NewFreeList(n)
+	owner := make([]int, n) // who has it, 0 nobody
+	held := make([][]uint32, users)
+	var world model.World
+	world.Shared = func(d *model.Digest) {
+		d.Add(f.head.Load())
+		for i := range f.next {
+			d.Add(uint64(f.next[i].load()))
+		}
+	}
+	world.Ghost = func(d *model.Digest) {
+		for u := range users {
+			d.Add(^uint64(0))
+			for _, i := range held[u] {
+				d.Add(uint64(i))
+			}
+		}
+		for _, u := range owner {
+			d.Add(uint64(u))
+		}
+	}
+	for u := range users {
+		own := func(i uint32) {
+			if int(i) >= n || owner[i] != 0 {
+				panic(fmt.Sprintf("slot %d was given to %d and %d", i, owner[i], u+1))
+			}
+			owner[i] = u + 1
+			held[u] = append(held[u], i)
+		}
+		world.Act(fmt.Sprint("user", u), func() {
+			ops := 0
+			begin := func() { ops++; model.Forget(ops) }
+			for range rounds {
+				for len(held[u]) < want {
+					begin()
+					if u%2 == 1 {
+						var is [want]uint32
+						for _, i := range is[:f.GetN(is[:])] {
+							own(i)
+						}
+						break
+					}
+					i, ok := f.Get()
+					if !ok {
+						break
+					}
+					own(i)
+				}
+				have := held[u]
+				for _, i := range have {
+					owner[i] = 0
+				}
+				if u%2 == 1 {
+					begin()
+					f.PutN(have)
+				} else {
+					for _, i := range have {
+						begin()
+						f.Put(i)
+					}
+				}
+				held[u] = nil
+			}
+		})
+	}
+	world.End = func([]string) error {
+		free := map[uint32]bool{}
+		for i := uint32(f.head.Load()); i != none; i = f.next[i].load() {
+			if free[i] {
+				return fmt.Errorf("slot %d is free twice", i)
+			}
+			free[i] = true
+		}
+		if len(free) != n {
+			return fmt.Errorf("%d of %d slots are home", len(free), n)
+		}
+		return nil
+	}
+	return world
+}
+
+// Rule: whatever the order of steps, a slot has one owner, and all come home.
+func TestModelFreeList(t *testing.T) {
+	for _, c := range []struct {
+		n, users, rounds int
+		large            bool
+	}{{1, 2, 2, false}, {2, 2, 2, false}, {3, 2, 2, false}, {1, 3, 1, false}, {2, 3, 1, false}, {3, 3, 1, true}} {
+		if c.large && !model.Large {
+			continue
+		}
+		model.Holds(t, fmt.Sprintf("%d slots, %d users, %d rounds", c.n, c.users, c.rounds), func() model.World { return listWorld(c.n, c.users, c.rounds) })
+	}
+}
+
+type letterbox = Inbox[letter, *letter]
+
+// boxWorld has producers who push some letters each, and ring when they found it empty,
+// and a consumer who looks when it was rung for.
+func boxWorld(producers, each int) model.World {
+	box := new(letterbox)
+	var all []*letter
+	for p := range producers {
+		for k := range each {
+			all = append(all, &letter{from: p, seq: k})
+		}
+	}
+	bells, next, total := 0, make([]int, producers), 0
+	world := model.World{
+		Shared: func(d *model.Digest) {
+			box.Digest(d, all)
+			d.Add(uint64(bells))
+		},
+		Ghost: func(d *model.Digest) {
+			for _, n := range next {
+				d.Add(uint64(n))
+			}
+		},
+	}
+	for p := range producers {
+		world.Act(fmt.Sprint("producer", p), func() {
+			for k := range each {
+				model.Forget(k)
+				if box.Push(all[p*each+k]) {
+					bells++
+				}
+			}
+		})
+	}
+	world.Act("consumer", func() {
+		for total < len(all) {
+			model.Forget(total)
+			model.Block("await", func() bool { return bells > 0 })
+			bells--
+			for l := box.TakeAll(); l != nil; {
+				if l.seq != next[l.from] {
+					panic(fmt.Sprintf("producer %d: letter %d, want %d", l.from, l.seq, next[l.from]))
+				}
+				next[l.from]++
+				total++
+				model.Forget(1<<16 | total<<8 | l.from<<4 | l.seq)
+				l = l.InboxHook().Unlink()
+			}
+		}
+	})
+	world.End = func([]string) error {
+		if total != len(all) || box.head.Load() != nil {
+			return fmt.Errorf("%d of %d letters came, and nobody is told", total, len(all))
+		}
+		return nil
+	}
+	return world
+}
+
+// Rule: whatever the order of steps, each object comes once, in its producer's order, and
+// who finds the inbox empty is the one who must tell the consumer.
+func TestModelInbox(t *testing.T) {
+	for _, n := range sizes([2]int{1, 3}, [2]int{2, 1}, [2]int{2, 2}, [2]int{3, 1}, [2]int{2, 3}) {
+		model.Holds(t, fmt.Sprintf("%d producers of %d", n[0], n[1]), func() model.World { return boxWorld(n[0], n[1]) })
+	}
+}
+
+// mpscWorld has a producer of one value, and one of several, who takes each out again or leaves
+// them there.
+func mpscWorld(size, several int, popped bool) model.World {
+	q := NewMPSC[int](size)
+	pushed := 0
+	push := func() {
+		if q.Push(1) == Pushed {
+			pushed++
+		} else if popped {
+			model.Failf("full, with %d of %d in it", q.Len(), size)
+		}
+	}
+	world := model.World{
+		Shared: func(d *model.Digest) {
+			d.Add(q.tail.Load())
+			d.Add(q.head.Load())
+			for i := range q.places {
+				d.Add(q.places[i].turn.Load())
+			}
+		},
+		Ghost: func(d *model.Digest) { d.Add(uint64(pushed)) },
+		End: func([]string) error {
+			if want := min(size, several+1); !popped && pushed != want {
+				return fmt.Errorf("of %d, %d were pushed, want %d", size, pushed, want)
+			}
+			return nil
+		},
+	}
+	world.Act("one", func() {
+		model.Yield("begin")
+		push()
+	})
+	world.Act("several", func() {
+		for k := range several {
+			model.Forget(k)
+			model.Yield("begin")
+			if push(); popped {
+				q.Pop()
+			}
+		}
+	})
+	return world
+}
+
+// Rule: a producer that is overtaken between reading the tail and its place is not
+// told that the queue is full: it tries again. Whether others push and pop there
+// once, or so often that the place has come round.
+func TestModelMPSC(t *testing.T) {
+	for _, size := range []int{2, 3, 4} {
+		for _, several := range []int{1, 2, 3, 4, 5} {
+			for _, popped := range []bool{true, false} {
+				model.Holds(t, fmt.Sprintf("of %d, overtaken by %d, popped %v", size, several, popped), func() model.World { return mpscWorld(size, several, popped) })
+			}
+		}
+	}
+}

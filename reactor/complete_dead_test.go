@@ -1,0 +1,261 @@
+package reactor_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// onFail is where the end's queue tells its failure.
+func (e *end) onFail(t testing.TB) <-chan error {
+	failed := make(chan error, 2)
+	e.do(t, func() { e.q.OnFail(func(err error) { failed <- err }) })
+	return failed
+}
+
+// Rule: a reactor whose completion queues are dead takes no more queues, which
+// would wait for ever.
+func TestDeadCompletionQueueRefusesQueues(t *testing.T) {
+	a, b, f := faultyPair(t, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.closeRest(t)
+	failed := a.onFail(t)
+	f.dead.Store(true)
+	fs := a.batch(t, b, 1)
+	if err := comes(t, "the failure", failed); !errors.Is(err, reactor.ErrOverrun) {
+		t.Errorf("the queue failed with %v, want ErrOverrun", err)
+	}
+	q := must(a.r.Prepare(reactor.QueueConfig{PD: a.pd}))(t)
+	a.do(t, func() {
+		if err := q.Admit(); !errors.Is(err, reactor.ErrOverrun) {
+			t.Errorf("admitted with %v, want ErrOverrun", err)
+		}
+	})
+	check(t, q.Discard())
+	a.release(t, errOver)
+	fs[0].Discard()
+}
+
+// Rule: completions that a poll gives together with its errno count: they were
+// taken off the queue and do not come again.
+func TestCompletionsBesideAnErrnoAreDelivered(t *testing.T) {
+	a, b, h := hookedPair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.closeRest(t)
+	failed := a.onFail(t)
+	h.set(func(inner verbs.Context, turn *verbs.Turn) error {
+		err := inner.Turn(turn)
+		for i := range turn.Polls {
+			if turn.Polls[i].N > 0 {
+				turn.Polls[i].Errno = syscall.EIO
+			}
+		}
+		return err
+	})
+	s, p := a.write(b)
+	f, err := a.q.Submit(context.Background(), s, &p, reactor.Wait)
+	check(t, err)
+	if _, err := f.Await(bounded(t)); err != nil {
+		t.Errorf("a write that completed ended with %v", err)
+	}
+	if err := comes(t, "the failure", failed); !errors.Is(err, reactor.ErrOverrun) || !errors.Is(err, syscall.EIO) {
+		t.Errorf("the queue failed with %v, want ErrOverrun with the errno", err)
+	}
+	a.release(t, errOver)
+}
+
+// Rule: a device that is gone fails every queue with that cause, once; what the
+// turn would have posted ends with it at once, what was out when the queue is
+// released.
+func TestRemovedDeviceFailsTheQueue(t *testing.T) {
+	for name, cfg := range map[string]reactor.Config{"driving": {}, "loop only": {NoCallerDriving: true}} {
+		t.Run(name, func(t *testing.T) {
+			a, b, h := hookedPair(t, cfg, reactor.QueueConfig{})
+			defer b.close(t)
+			defer a.closeRest(t)
+			failed := a.onFail(t)
+			out := a.stray(t, reactor.Send{})
+			h.set(func(verbs.Context, *verbs.Turn) error { return verbs.ErrDeviceRemoved })
+			s, p := a.write(b)
+			// Accepted, and refused by the device; or refused, when the loop saw first.
+			f, err := a.q.Submit(context.Background(), s, &p, reactor.Wait)
+			if err == nil {
+				_, err = f.Await(bounded(t))
+			}
+			if !errors.Is(err, verbs.ErrDeviceRemoved) {
+				t.Errorf("a write to a removed device ended with %v", err)
+			}
+			if err := comes(t, "the failure", failed); !errors.Is(err, verbs.ErrDeviceRemoved) {
+				t.Errorf("the queue failed with %v", err)
+			}
+			if _, err := a.q.Submit(context.Background(), s, &p, reactor.Wait); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, verbs.ErrDeviceRemoved) {
+				t.Errorf("the next request: %v, want ErrQueueFailed with the cause", err)
+			}
+			a.release(t, errOver)
+			if _, err := out.Await(bounded(t)); !errors.Is(err, verbs.ErrDeviceRemoved) {
+				t.Errorf("the request that was out ended with %v", err)
+			}
+			if n := len(failed); n != 0 {
+				t.Errorf("OnFail was called %d times too often", n)
+			}
+		})
+	}
+}
+
+// Rule: a completion queue that cannot be armed would never wake anybody: its
+// queues fail with the cause.
+func TestFailedArmFailsTheQueue(t *testing.T) {
+	a, b, h := hookedPair(t, reactor.Config{Spin: -1, NoCallerDriving: true}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.closeRest(t)
+	failed := a.onFail(t)
+	h.set(func(inner verbs.Context, turn *verbs.Turn) error {
+		arms := turn.Arms
+		turn.Arms = nil
+		err := inner.Turn(turn)
+		turn.Arms = arms
+		for i := range arms {
+			arms[i].Errno = syscall.EIO
+		}
+		return err
+	})
+	out := a.stray(t, reactor.Send{})
+	var op *verbs.OpError
+	if err := comes(t, "the failure", failed); !errors.As(err, &op) || op.Op != "ibv_req_notify_cq" || !errors.Is(err, syscall.EIO) {
+		t.Errorf("the queue failed with %v, want the arm's EIO", err)
+	}
+	a.release(t, errOver)
+	if _, err := out.Await(bounded(t)); !errors.Is(err, syscall.EIO) {
+		t.Errorf("the request that was out ended with %v", err)
+	}
+}
+
+// markerless refuses what is posted past the reactor's turn: the marker. Its
+// queue pairs are those of the device, wearing a context that refuses.
+type markerless struct {
+	*faulty
+	refused atomic.Int64
+}
+
+func (m *markerless) Turn(t *verbs.Turn) error {
+	for i := range t.Sends {
+		t.Sends[i].QP = bare(t.Sends[i].QP)
+	}
+	for i := range t.Recvs {
+		t.Recvs[i].QP = bare(t.Recvs[i].QP)
+	}
+	return m.faulty.Turn(t)
+}
+
+func bare(qp verbs.QP) verbs.QP {
+	if d, ok := qp.(*dressedQP); ok {
+		return d.QP
+	}
+	return qp
+}
+
+type dressedQP struct {
+	verbs.QP
+	ctx verbs.Context
+}
+
+func (d *dressedQP) Context() verbs.Context { return d.ctx }
+
+type refusing struct {
+	verbs.Context
+	m *markerless
+}
+
+func (r refusing) Turn(t *verbs.Turn) error {
+	for i := range t.Sends {
+		t.Sends[i].Accepted, t.Sends[i].Errno = 0, syscall.ENOMEM
+		r.m.refused.Add(1)
+	}
+	return nil
+}
+
+// Rule: when a list was cut and the marker behind its live part is refused too,
+// the owner is told; the live part ends when the queue is released.
+func TestRefusedMarkerFailsTheQueue(t *testing.T) {
+	var m *markerless
+	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 16}, func(c verbs.Context) verbs.Context {
+		m = &markerless{faulty: newFaulty(c)}
+		return m
+	})
+	defer b.close(t)
+	defer a.closeRest(t)
+	failed := a.onFail(t)
+	a.do(t, func() {
+		a.q.Bind(&dressedQP{a.q.QP(), refusing{a.ctx, m}}, verbs.QPCap{MaxInlineData: 64})
+	})
+	const cut, n = 3, 8
+	m.cutAt.Store(cut)
+	fs := a.batch(t, b, n)
+	if err := comes(t, "the failure", failed); !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("the queue failed with %v, want the marker's ENOMEM", err)
+	}
+	for _, f := range fs[cut:] {
+		if _, err := f.Await(bounded(t)); !errors.Is(err, syscall.ENOMEM) {
+			t.Errorf("a request behind the cut ended with %v", err)
+		}
+	}
+	if st := a.r.Stats(); st.Stranded != cut || st.Outstanding != cut || m.refused.Load() != 1 {
+		t.Errorf("%d stranded, %d outstanding, %d markers refused; want %d, %d, 1", st.Stranded, st.Outstanding, m.refused.Load(), cut, cut)
+	}
+	a.release(t, errOver)
+	for _, f := range fs[:cut] {
+		if _, err := f.Await(bounded(t)); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, syscall.ENOMEM) {
+			t.Errorf("a request before the cut ended with %v, want ErrQueueFailed with the cause", err)
+		}
+	}
+}
+
+// flaky is a device whose completion channel fails to give one event, which
+// stays where it is, whenever the test sets fail.
+type flaky struct {
+	verbs.Context
+	fail atomic.Bool // the test sets it, the holder of the turn takes it back
+}
+
+type flakyChannel struct {
+	verbs.CompChannel
+	f *flaky
+}
+
+func (f *flaky) CreateCompChannel() (verbs.CompChannel, error) {
+	ch, err := f.Context.CreateCompChannel()
+	return &flakyChannel{ch, f}, err
+}
+
+func (f *flaky) CreateCQ(cqe int, ch verbs.CompChannel, vector int, userData uint64) (verbs.CQ, error) {
+	return f.Context.CreateCQ(cqe, ch.(*flakyChannel).CompChannel, vector, userData)
+}
+
+func (c *flakyChannel) GetEvent() (verbs.CQ, bool, error) {
+	if c.f.fail.CompareAndSwap(true, false) {
+		return nil, false, &verbs.OpError{Op: "ibv_get_cq_event", Object: c.String(), Errno: syscall.EIO}
+	}
+	return c.CompChannel.GetEvent()
+}
+
+// Rule: an event that could not be taken does not keep the reactor asleep at the
+// next completion: its queue is armed again. (Nothing else wakes the reactor here:
+// nobody drives, and it does not look by itself.)
+func TestFailedGetEventDoesNotKeepAsleep(t *testing.T) {
+	var f *flaky
+	cfg := reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: -1}
+	a, b := pairOf(t, cfg, reactor.QueueConfig{}, func(c verbs.Context) verbs.Context { f = &flaky{Context: c}; return f })
+	defer b.close(t)
+	defer a.close(t)
+	for range 20 {
+		f.fail.Store(true)
+		answered(t, a, b) // woken by the event that it cannot take
+		answered(t, a, b)
+		answered(t, a, b)
+	}
+}

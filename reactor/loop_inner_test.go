@@ -1,0 +1,90 @@
+package reactor
+
+import (
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: an event is owed for what comes after a poll of the armed queue has
+// found its end, and for nothing else: not for what was there before the arming,
+// nor for what one poll had no room for. The event settles it.
+func TestWhatIsOwedAnEvent(t *testing.T) {
+	const room = 4
+	for _, c := range []struct {
+		steps string // a: arm, e: poll nothing, s: poll some, f: poll all there is room for, v: the event
+		owed  bool
+	}{
+		{"s", false}, {"es", false}, // not armed
+		{"as", false}, {"af", false}, {"aff", false}, {"afs", false}, {"affs", false}, // was there, or may have been
+		{"aes", true}, {"ass", true}, {"affss", true}, {"aef", true}, {"aese", true},
+		{"aesv", false}, {"aev", false}, {"aevs", false}, {"aesvs", false}, {"aesvaes", true},
+	} {
+		s := &cqState{}
+		for _, step := range c.steps {
+			switch step {
+			case 'a':
+				s.armed = true
+			case 'e':
+				s.expect(0, room)
+			case 's':
+				s.expect(room-1, room)
+			case 'f':
+				s.expect(room, room)
+			case 'v':
+				s.disarm()
+			}
+		}
+		if s.owed != c.owed {
+			t.Errorf("%s: owed %t, want %t", c.steps, s.owed, c.owed)
+		}
+	}
+}
+
+// slowPolls is a device whose polls take their time.
+type slowPolls struct {
+	verbs.Context
+	poll time.Duration
+}
+
+func (d *slowPolls) Turn(t *verbs.Turn) error {
+	if d.poll == 0 {
+		return nil // and no look at the clock, which takes its time on an emulated machine
+	}
+	for began := time.Now(); time.Since(began) < time.Duration(1+t.Spin)*d.poll; {
+	}
+	return nil
+}
+
+// Rule: a spinning turn is as many polls as fit into sliceTime, and one where none fits,
+// although the clock is looked at for one in many; it grows again when they do.
+func TestSlicesFitTheirTime(t *testing.T) {
+	d := &slowPolls{poll: sliceTime / 8}
+	r := &Reactor{ctx: d}
+	r.slice, r.glance, r.vain = sliceRounds, glanceCost(), true
+	spin := func(n int) {
+		t.Helper()
+		for range n {
+			if err := r.crossing(0, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	spin(4 * (unlookedSlices + 1))
+	if r.slice >= sliceRounds/2 {
+		t.Errorf("polls of %v, slices of %d", d.poll, r.slice)
+	}
+	d.poll = 10 * sliceTime
+	spin(8 * (unlookedSlices + 1))
+	if r.slice != 1 {
+		t.Errorf("polls of %v, slices of %d", d.poll, r.slice)
+	}
+	d.poll = 0
+	// The machine may take the processor away now and then.
+	for i := 0; r.slice < sliceRounds; i++ {
+		if spin(unlookedSlices + 1); i > 100*sliceRounds {
+			t.Fatalf("polls of no time, slices of %d", r.slice)
+		}
+	}
+}

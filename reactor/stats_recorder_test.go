@@ -1,0 +1,344 @@
+package reactor_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// slowly is a queue on a clock of its own, with a recorder, of which every fourth send is
+// signaled.
+func slowly(t *testing.T, recorder int) *watched {
+	return newWatchedQueue(t, reactor.Limit{}, reactor.QueueConfig{SendDepth: 8, RecvDepth: 4, SignalEvery: 4, Recorder: recorder})
+}
+
+// submit submits a WRITE of n bytes; no turn is made.
+func (w *watched) submit(t *testing.T, n int) {
+	t.Helper()
+	addr, key := w.peer.remote(0)
+	_, sge := w.bytes(0, n)
+	f, err := w.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
+	check(t, err)
+	f.Discard()
+}
+
+// Rule: a record has what the request was and when it was submitted, posted and polled; a
+// request without a completion of its own was polled with the one that retired it.
+func TestRecordsHaveTheirTimes(t *testing.T) {
+	w := slowly(t, 16)
+	at := func(d time.Duration) time.Time { return watchedFrom.Add(d) }
+	w.deaf = true
+	w.submit(t, 1)
+	w.now = at(1 * time.Second)
+	w.submit(t, 2)
+	w.now = at(2 * time.Second)
+	w.settle()
+	var d reactor.Transfer
+	d.Opcode = verbs.WRRDMARead
+	_, d.Local = w.bytes(0, 3)
+	d.Remote, d.RKey = w.peer.remote(0)
+	w.now = at(3 * time.Second)
+	f, err := w.q.Transfer(bounded(t), &d, reactor.Try)
+	check(t, err)
+	f.Discard()
+	w.now = at(4 * time.Second)
+	w.settle()
+	type row struct {
+		op                       verbs.WROpcode
+		bytes                    uint32
+		signaled                 bool
+		submitted, posted, ended time.Time
+	}
+	rows := func() (all []row) {
+		for _, r := range w.q.Recorded() {
+			all = append(all, row{r.Opcode, r.Bytes, r.Signaled, r.Submitted, r.Posted, r.Ended})
+		}
+		return all
+	}
+	want := []row{
+		{verbs.WRRDMAWrite, 1, false, at(0), at(2 * time.Second), time.Time{}},
+		{verbs.WRRDMAWrite, 2, true, at(1 * time.Second), at(2 * time.Second), time.Time{}},
+		{verbs.WRRDMARead, 3, true, at(3 * time.Second), at(4 * time.Second), time.Time{}},
+	}
+	compare := func(when string) {
+		t.Helper()
+		got := rows()
+		for i := range max(len(got), len(want)) {
+			if i >= len(got) || i >= len(want) || got[i] != want[i] {
+				t.Fatalf("%s: recorded %+v, want %+v", when, got, want)
+			}
+		}
+	}
+	compare("out")
+	w.now = at(5 * time.Second)
+	w.deaf = false
+	w.settle()
+	for i := range want {
+		want[i].ended = at(5 * time.Second)
+	}
+	compare("polled")
+	for _, r := range w.q.Recorded() {
+		if s, ok := r.Status(); !ok || s != verbs.WCSuccess || r.Err != nil || r.WRID == 0 {
+			t.Errorf("%v: status %v, %t; want success, and a wr_id", r, s, ok)
+		}
+	}
+	if line, wants := w.q.Recorded()[1].String(), "RDMA_WRITE of 2 bytes, wr_id 0x"; !strings.HasPrefix(line, wants) || !strings.HasSuffix(line, " posted 1s later, ended 3s later: ok") {
+		t.Errorf("it prints %q, want %q… and the times between", line, wants)
+	}
+}
+
+// Rule: the recorder keeps the last Recorder requests that ended at least, in order, and
+// forgets those before.
+func TestTheRecorderKeepsTheLastRequests(t *testing.T) {
+	const keep = 10
+	w := slowly(t, keep)
+	const slots = 8 + 1 + 4 // sends, the marker, receives
+	for i := 1; i <= 3*(keep+slots)+5; i++ {
+		w.submit(t, i)
+		w.settle()
+		all := w.q.Recorded()
+		if len(all) != min(i, keep+slots) {
+			t.Fatalf("after %d requests %d are recorded, want %d", i, len(all), min(i, keep+slots))
+		}
+		for k, r := range all {
+			if want := uint32(i - len(all) + 1 + k); r.Bytes != want || r.Ended.IsZero() {
+				t.Fatalf("after %d requests record %d is %v, want the %d. request", i, k, r, want)
+			}
+		}
+	}
+	plain := newWatched(t, reactor.Limit{})
+	plain.post(t)
+	if got := plain.q.Recorded(); got != nil {
+		t.Errorf("a queue without a recorder recorded %v", got)
+	}
+}
+
+// Rule: receives are recorded: those that are out by when they were posted, behind the
+// sends; those that ended with what they received.
+func TestReceivesAreRecorded(t *testing.T) {
+	w := slowly(t, 4)
+	_, sge := w.bytes(0, 64)
+	box := make(tally, 4)
+	for i := range 3 {
+		w.now = watchedFrom.Add(time.Duration(i) * time.Second)
+		sge.Length = uint32(64 - i)
+		check(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
+		w.settle()
+	}
+	w.now = watchedFrom.Add(time.Minute)
+	_, from := w.peer.bytes(0, 5)
+	f, err := w.peer.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{from}}, reactor.Try)
+	check(t, err)
+	defer f.Discard()
+	w.settle()
+	w.deaf = true
+	w.submit(t, 1)
+	w.settle()
+	check(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait)) // in the slot of the first
+	w.settle()
+	all := w.q.Recorded()
+	var got []uint32
+	for _, r := range all {
+		got = append(got, r.Bytes)
+	}
+	want := []uint32{5, 1, 63, 62, 62}
+	for i := range want {
+		if len(got) != len(want) || got[i] != want[i] {
+			t.Fatalf("recorded bytes are %v, want %v: the receive that ended, the send, and the receives that are out", got, want)
+		}
+	}
+	if r := all[0]; r.Kind != reactor.KindRecv || !r.Posted.Equal(watchedFrom) || !r.Ended.Equal(watchedFrom.Add(time.Minute)) {
+		t.Errorf("the receive that ended is %v, want one posted at first and ended a minute later", r)
+	}
+	if line := all[0].String(); !strings.HasPrefix(line, "RECV of 5 bytes") {
+		t.Errorf("it prints %q", line)
+	}
+}
+
+// Rule: what a turn refuses ended before it posted anything, what it polls after; each when it
+// did.
+func TestRefusedAndPolledInOneTurn(t *testing.T) {
+	onlySoft(t, "a device completes later than the turn that posts")
+	w := clock{watchedFrom}
+	a, b, h := hookedPair(t, reactor.Config{Stepped: true, Now: w.Now}, reactor.QueueConfig{Recorder: 4})
+	defer b.close(t)
+	h.set(func(inner verbs.Context, turn *verbs.Turn) error {
+		w.now = w.now.Add(time.Second)
+		return inner.Turn(turn)
+	})
+	sealed := a.another(t, reactor.QueueConfig{Recorder: 4})
+	var before time.Time
+	a.do(t, func() {
+		for _, e := range []*end{sealed, a} {
+			s, p := e.write(b)
+			f, err := e.q.Submit(context.Background(), s, &p, reactor.Try)
+			check(t, err)
+			f.Discard()
+		}
+		sealed.q.Fail(errOver)
+		sealed.q.Seal()
+		before = w.now
+		a.r.Flush()
+	})
+	if all := sealed.q.Recorded(); len(all) != 1 || !all[0].Ended.Equal(before) || !all[0].Posted.IsZero() {
+		t.Errorf("refused at %v: %v", before, all)
+	}
+	if all := a.q.Recorded(); len(all) != 1 || !all[0].Posted.Equal(before) || !all[0].Ended.Equal(before.Add(time.Second)) {
+		t.Errorf("posted at %v and polled a second later: %v", before, all)
+	}
+	sealed.release(t, errOver)
+	a.close(t)
+}
+
+// Rule: what a turn refuses, because the queue was released, is recorded with no time of
+// posting, and the reason; what the device refused with that of the attempt. The recorder can
+// be read after Release and Close.
+func TestRefusedRequestsAreRecorded(t *testing.T) {
+	a, b, f := faultyPair(t, reactor.QueueConfig{SignalEvery: 32, Recorder: 8})
+	defer b.close(t)
+	f.cutAt.Store(1)
+	for i, fut := range a.batch(t, b, 3) {
+		if _, err := fut.Await(bounded(t)); (err == nil) != (i == 0) {
+			t.Fatalf("request %d of a list cut before the second: %v", i, err)
+		}
+	}
+	a.do(t, func() {
+		s, p := a.write(b)
+		late, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
+		check(t, err)
+		late.Discard()
+		check(t, a.q.QP().Close())
+		check(t, a.q.Release(errOver))
+	})
+	a.closeRest(t)
+	refused, ok, markers := 0, 0, 0
+	all := a.q.Recorded()
+	for _, r := range all {
+		_, told := r.Status()
+		cut, over := &verbs.OpError{}, errors.Is(r.Err, errOver)
+		switch {
+		case r.Kind == reactor.KindMarker:
+			markers++
+			if !r.Submitted.IsZero() || r.Posted.IsZero() || !r.Signaled || r.Opcode != verbs.WRRDMAWrite {
+				t.Errorf("the marker is %v, want it posted, signaled, and submitted by nobody", r)
+			}
+		case r.Err == nil:
+			ok++
+		case over && (!r.Posted.IsZero() || told), errors.As(r.Err, &cut) && (r.Posted.IsZero() || told), r.Ended.Before(r.Posted), r.Submitted.IsZero():
+			t.Errorf("%v: status told %t", r, told)
+		default:
+			refused++
+		}
+	}
+	if ok != 1 || markers != 1 || refused != 3 {
+		t.Errorf("%d requests well, %d refused and %d markers recorded, want 1, 3 and 1: %v", ok, refused, markers, all)
+	}
+}
+
+// Rule: when a queue fails, what failed it and what went before it stay in the recorder,
+// however much is flushed after it.
+func TestTheFlushPushesNoCauseOut(t *testing.T) {
+	const depth = 32
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth, RecvDepth: depth, Recorder: 2})
+	defer b.close(t)
+	box := make(tally, depth)
+	_, sge := a.bytes(0, 8)
+	for range depth {
+		check(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
+	}
+	for _, f := range a.batch(t, b, 2) {
+		await(t, f, nil)
+	}
+	var fs []reactor.Future
+	a.do(t, func() {
+		for i := range depth {
+			s, p := a.write(b)
+			if i == 0 {
+				s.RKey ^= 0xffff
+			}
+			f, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
+			check(t, err)
+			fs = append(fs, f)
+		}
+	})
+	for _, f := range fs {
+		_, _ = f.Await(bounded(t))
+	}
+	a.closeQueue(t)
+	count := map[verbs.WCStatus]int{}
+	all := a.q.Recorded()
+	for i, r := range all {
+		s, ok := r.Status()
+		if !ok {
+			t.Errorf("%v has no status", r)
+		}
+		if count[s]++; s == verbs.WCRemAccessErr && i != 2 {
+			t.Errorf("the cause is record %d, want it right after the two that were well", i)
+		}
+	}
+	if count[verbs.WCSuccess] != 2 || count[verbs.WCRemAccessErr] != 1 || count[verbs.WCWRFlushErr] != 2*depth-1 {
+		t.Errorf("recorded %v, want 2 well, 1 remote access error and %d flushed", count, 2*depth-1)
+	}
+	a.closeRest(t)
+}
+
+// Rule: the recorder can be read while many submit and others drive; every record's times
+// are in order, and what has ended stands before what is out.
+func TestTheRecorderIsReadWhileItRuns(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 16, Recorder: 32})
+	defer b.close(t)
+	defer a.close(t)
+	ops := 2000
+	if onDevice() {
+		ops = 100
+	}
+	var all sync.WaitGroup
+	for g := range 4 {
+		all.Go(func() {
+			s, p := a.write(b)
+			lone := a.transfer(b, 0)
+			for range ops {
+				if g%2 == 0 {
+					_, err := a.q.TransferWait(context.Background(), &lone)
+					try(t, err)
+					continue
+				}
+				f, err := a.q.Submit(context.Background(), s, &p, reactor.Quiet)
+				if err == nil {
+					_, err = f.Await(context.Background())
+				}
+				try(t, err)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		out := false
+		for _, r := range a.q.Recorded() {
+			bad := r.Posted.Before(r.Submitted) || r.Submitted.IsZero() || r.Bytes != 8
+			if r.Ended.IsZero() {
+				out = true
+			} else {
+				bad = bad || out || r.Ended.Before(r.Posted)
+			}
+			if bad {
+				t.Errorf("recorded: %v, behind one that is out: %t", r, out)
+				running = false
+				break
+			}
+		}
+	}
+	<-done
+}

@@ -1,0 +1,109 @@
+package reactor_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: a receive for later is posted by the turn that has something else of its queue,
+// before the sends, in one list; until then no turn touches it.
+func TestReceivesForLaterGoWithTheNextSend(t *testing.T) {
+	a, b, h := hookedPair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.closeRest(t)
+	var lists []int
+	h.set(func(inner verbs.Context, tn *verbs.Turn) error {
+		for _, g := range tn.Recvs {
+			lists = append(lists, g.Count)
+		}
+		if len(tn.Recvs) > 0 != (len(tn.Sends) > 0) {
+			t.Errorf("a turn with %d lists of receives and %d of sends, want both or none", len(tn.Recvs), len(tn.Sends))
+		}
+		return inner.Turn(tn)
+	})
+	ended := 0
+	later := func(n int) {
+		for range n {
+			_, sge := a.bytes(0, 8)
+			check(t, a.q.PostRecvLater(&reactor.Recv{Sink: called(func(reactor.Completion, error) { ended++ })}, []verbs.SGE{sge}))
+		}
+	}
+	later(3)
+	for a.r.Step() {
+	}
+	later(2)
+	for a.r.Step() {
+	}
+	if len(lists) > 0 {
+		t.Errorf("lists of %v receives were posted while the queue had nothing else, want none", lists)
+	}
+	s, p := a.write(b)
+	f, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
+	check(t, err)
+	for ctx := bounded(t); !f.Settled() && ctx.Err() == nil; { // a device takes its time
+		a.r.Step()
+	}
+	if _, err := f.Await(bounded(t)); err != nil || !slices.Equal(lists, []int{5}) {
+		t.Errorf("lists of %v receives went with the send (%v), want one of 5", lists, err)
+	}
+	later(1) // ends with the queue
+	a.release(t, reactor.ErrClosed)
+	if ended != 6 {
+		t.Errorf("%d of 6 receives have ended with the queue", ended)
+	}
+}
+
+// Rule: a receive for later that meets the end of its queue ends with it, whichever is
+// first: no slot stays out, which would keep the queue's memory for ever.
+func TestReceivesForLaterMeetTheEnd(t *testing.T) {
+	const depth, rounds = 2000, 100
+	l := newLone(t, reactor.Config{}, nil)
+	for range rounds {
+		e := &end{ctx: l.ctx, pd: l.pd, r: l.r}
+		e.q = e.queue(t, reactor.QueueConfig{SendDepth: 1, RecvDepth: depth})
+		var ended atomic.Int64
+		begun, done := make(chan struct{}), make(chan int)
+		go func() {
+			n := 0
+			for ; n < depth; n++ {
+				if n == depth/50 {
+					close(begun)
+				}
+				err := e.q.PostRecvLater(&reactor.Recv{Sink: called(func(reactor.Completion, error) { ended.Add(1) })}, nil)
+				if errors.Is(err, reactor.ErrClosed) {
+					break
+				}
+				try(t, err)
+			}
+			done <- n
+		}()
+		comes(t, "some receives", begun)
+		e.release(t, reactor.ErrClosed)
+		n := comes(t, "the end of the others", done)
+		e.do(t, e.r.Flush) // the last that saw the cause are refused
+		if got := ended.Load(); got != int64(n) {
+			t.Fatalf("%d of %d receives ended with their queue", got, n)
+		}
+	}
+	l.close(t)
+}
+
+// Rule: receives for later keep no queue from becoming idle: when its owner asks for that,
+// at the queue's end, they go to the device and are flushed with the others.
+func TestReceivesForLaterDoNotKeepAQueueFromIdling(t *testing.T) {
+	onlySoft(t, "a device may flush what is posted in ERR only with the queue pair")
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	defer b.close(t)
+	ended := make(chan error, 1)
+	check(t, a.q.PostRecvLater(&reactor.Recv{Sink: called(func(_ reactor.Completion, err error) { ended <- err })}, nil))
+	a.close(t) // waits for the flush
+	if err := comes(t, "the end of the receive", ended); err == nil {
+		t.Error("a receive that nobody sent to has succeeded")
+	}
+}

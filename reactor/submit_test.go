@@ -1,0 +1,298 @@
+package reactor_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: a queue without a queue pair takes no requests, and one that was
+// discarded touches its memory no more.
+func TestRequestsNeedAQueuePair(t *testing.T) {
+	l := newLone(t, reactor.Config{}, nil)
+	defer l.close(t)
+	q := must(l.r.Prepare(reactor.QueueConfig{PD: l.pd, ControlDepth: 1}))(t)
+	refusedWith := func(when string, want error) {
+		t.Helper()
+		s := reactor.Send{Opcode: verbs.WRSend, Sink: make(tally, 1)}
+		_, try := q.Submit(context.Background(), &s, &reactor.Payload{}, reactor.Try)
+		_, post := q.Submit(context.Background(), &s, &reactor.Payload{}, reactor.Wait)
+		for name, err := range map[string]error{
+			"TryPost": try, "Post": post, "PostControl": q.PostControl(&s, reactor.Payload{}),
+			"PostRecv": q.PostRecv(&reactor.Recv{Sink: s.Sink}, nil, reactor.Wait),
+		} {
+			if !errors.Is(err, want) {
+				t.Errorf("%s %s: %v, want %v", name, when, err, want)
+			}
+		}
+	}
+	refusedWith("before Bind", reactor.ErrRequest)
+	l.do(t, func() { check(t, q.Admit()) })
+	refusedWith("between Admit and Bind", reactor.ErrRequest)
+	var qp verbs.QP
+	l.do(t, func() {
+		init := q.InitAttr()
+		qp = must(l.pd.CreateQP(init))(t)
+		q.Bind(qp, init.Cap)
+		if err := q.Err(); err != nil {
+			t.Errorf("a bound queue refuses requests: %v", err)
+		}
+		check(t, qp.Close())
+		check(t, q.Release(errOver))
+	})
+	refusedWith("after Release", reactor.ErrQueueFailed)
+	q = must(l.r.Prepare(reactor.QueueConfig{PD: l.pd, ControlDepth: 1}))(t)
+	check(t, q.Discard())
+	refusedWith("after Discard", reactor.ErrClosed)
+}
+
+// Rule: a queue that failed before it had its queue pair stays failed.
+func TestBindDoesNotForgiveAFailure(t *testing.T) {
+	l := newLone(t, reactor.Config{}, nil)
+	defer l.close(t)
+	q := must(l.r.Prepare(reactor.QueueConfig{PD: l.pd}))(t)
+	l.do(t, func() {
+		check(t, q.Admit())
+		q.Fail(errOver)
+		init := q.InitAttr()
+		qp := must(l.pd.CreateQP(init))(t)
+		q.Bind(qp, init.Cap)
+		if _, err := q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{}, reactor.Try); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, errOver) {
+			t.Errorf("a request of a failed queue: %v, want ErrQueueFailed with the cause", err)
+		}
+		check(t, qp.Close())
+		check(t, q.Release(errOver))
+	})
+}
+
+// Rule: depths that no wr_id can number are refused, and their sum does not
+// overflow.
+func TestHugeDepthsAreRefused(t *testing.T) {
+	l := newLone(t, reactor.Config{Stepped: true}, nil)
+	defer l.close(t)
+	const most = 1<<16 - 2 // slots are 16 bits; 1 is the marker's
+	for _, c := range []reactor.QueueConfig{
+		{SendDepth: math.MaxInt},
+		{RecvDepth: math.MaxInt},
+		{ControlDepth: math.MaxInt},
+		{SendDepth: math.MaxInt, RecvDepth: math.MaxInt, ControlDepth: math.MaxInt},
+		{SendDepth: math.MaxInt/2 + 1, ControlDepth: math.MaxInt/2 + 1},
+		{SendDepth: most, RecvDepth: -1},
+		{SendDepth: most / 2, RecvDepth: most / 2, ControlDepth: 1},
+		{SendDepth: math.MinInt},
+		{ControlDepth: math.MinInt},
+		{MaxSGE: math.MaxInt}, {Inline: math.MaxInt}, {SignalEvery: math.MaxInt}, {SignalEvery: -1},
+	} {
+		c.PD = l.pd
+		if q, err := l.r.Prepare(c); !errors.Is(err, reactor.ErrConfig) {
+			t.Errorf("%+v: %v, want ErrConfig", c, err)
+			if err == nil {
+				check(t, q.Discard())
+			}
+		}
+	}
+	q, err := l.r.Prepare(reactor.QueueConfig{PD: l.pd, SendDepth: most - 1, RecvDepth: -1, MaxSGE: 1, Inline: -1})
+	if err != nil {
+		t.Fatalf("the largest queue there may be: %v", err)
+	}
+	if err := q.PostRecv(&reactor.Recv{Sink: make(tally, 1)}, nil, reactor.Wait); !errors.Is(err, reactor.ErrRequest) || errors.Is(err, reactor.ErrRecvFull) {
+		t.Errorf("a receive where there is never room: %v, want ErrRequest", err)
+	}
+	check(t, q.Discard())
+}
+
+// doomed admits a queue to a stepped reactor, moves it to ERR and has it post
+// n sends, which the device flushes at once.
+func (l *lone) doomed(t *testing.T, q *reactor.Queue, n int, sink reactor.Sink) {
+	t.Helper()
+	init := q.InitAttr()
+	qp := must(l.pd.CreateQP(init))(t)
+	q.Bind(qp, init.Cap)
+	check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
+	check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
+	for range n {
+		_, err := q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: sink}, &reactor.Payload{}, reactor.Try)
+		check(t, err)
+	}
+}
+
+// Rule: the completions of a released queue keep their room in the completion
+// queue until it was polled empty: the queues after it can never overrun it.
+func TestReleasedCompletionsKeepTheirRoom(t *testing.T) {
+	const depth, rounds = 15, 5
+	l := newLone(t, reactor.Config{CQEntries: depth + 1, PollBatch: 4, Stepped: true}, nil)
+	defer l.close(t)
+	ended := 0
+	sink := called(func(_ reactor.Completion, err error) {
+		if ended++; errors.Is(err, reactor.ErrOverrun) {
+			t.Errorf("request %d ended with %v", ended, err)
+		}
+	})
+	for round := range rounds {
+		q := must(l.r.Prepare(reactor.QueueConfig{PD: l.pd, SendDepth: depth, RecvDepth: depth}))(t)
+		q.OnFail(func(err error) { t.Errorf("round %d: the queue failed with %v", round, err) })
+		err := q.Admit()
+		for n := 0; errors.Is(err, reactor.ErrTooMany) && n < depth; n++ { // each try polls a batch
+			err = q.Admit()
+		}
+		check(t, err)
+		l.doomed(t, q, depth, sink)
+		l.r.Step() // all posted, a batch polled
+		check(t, q.QP().Close())
+		check(t, q.Release(errOver))
+		if want := (round + 1) * depth; ended != want {
+			t.Fatalf("round %d: %d requests ended, want %d", round, ended, want)
+		}
+	}
+}
+
+// Rule: as above, where the device gives completions as long as it likes.
+func TestRoomComesBackWhenPolledEmpty(t *testing.T) {
+	var h *hooked
+	const depth = 15
+	l := newLone(t, reactor.Config{CQEntries: depth + 1, PollBatch: 4, Stepped: true},
+		func(c verbs.Context) verbs.Context { h = &hooked{Context: c}; return h })
+	defer l.close(t)
+	first := must(l.r.Prepare(reactor.QueueConfig{PD: l.pd, SendDepth: depth, RecvDepth: depth}))(t)
+	check(t, first.Admit())
+	l.doomed(t, first, 0, nil)
+	l.r.Step()
+	check(t, first.QP().Close())
+	check(t, first.Release(errOver))
+	h.set(func(_ verbs.Context, turn *verbs.Turn) error { // late completions of the first queue
+		for i := range turn.Polls {
+			turn.Polls[i].N = len(turn.Polls[i].WC)
+		}
+		return nil
+	})
+	second := must(l.r.Prepare(reactor.QueueConfig{PD: l.pd, SendDepth: 1, RecvDepth: 1}))(t)
+	for range 3 {
+		if err := second.Admit(); !errors.Is(err, reactor.ErrTooMany) {
+			t.Fatalf("admitted with %v while the first queue's completions come, want ErrTooMany", err)
+		}
+		l.r.Step()
+	}
+	h.hook.Store(nil)
+	check(t, second.Admit())
+	l.doomed(t, second, 0, nil)
+	check(t, second.QP().Close())
+	check(t, second.Release(errOver))
+}
+
+// smallPort is a device whose port carries smallMessage bytes in a message.
+type smallPort struct{ verbs.Context }
+
+const smallMessage = 4096
+
+func (s smallPort) QueryPort(p uint8) (verbs.PortAttr, error) {
+	a, err := s.Context.QueryPort(p)
+	a.MaxMsgSize = smallMessage
+	return a, err
+}
+
+// Rule: a request that the device would refuse, or that is not the caller's to
+// make, is refused before it takes room; none cuts the list of the others.
+func TestRequestsOfOthersAreRefused(t *testing.T) {
+	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4, Inline: 32}, func(c verbs.Context) verbs.Context { return smallPort{c} })
+	defer b.close(t)
+	defer a.close(t)
+	addr, key := b.remote(0)
+	_, full := a.bytes(0, smallMessage)
+	_, word := a.bytes(0, 8)
+	write := reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}
+	with := func(flags verbs.SendFlags) reactor.Send { s := write; s.Flags = flags; return s }
+	of := func(op verbs.WROpcode) reactor.Send { s := write; s.Opcode = op; return s }
+	sges := func(s ...verbs.SGE) []verbs.SGE { return s }
+	good := func() reactor.Future {
+		f, err := a.q.Submit(context.Background(), &write, &reactor.Payload{SGEs: sges(word)}, reactor.Try)
+		check(t, err)
+		return f
+	}
+	var fs []reactor.Future
+	a.do(t, func() {
+		fs = append(fs, good())
+		for name, c := range map[string]struct {
+			s reactor.Send
+			p reactor.Payload
+		}{
+			"SIGNALED":                       {with(verbs.SendSignaled), reactor.Payload{SGEs: sges(word)}},
+			"INLINE longer than the queue":   {with(verbs.SendInline), reactor.Payload{SGEs: sges(word), Header: make([]byte, 25)}},
+			"a READ with INLINE":             {reactor.Send{Opcode: verbs.WRRDMARead, Flags: verbs.SendInline, Remote: addr, RKey: key}, reactor.Payload{SGEs: sges(word)}},
+			"an atomic with INLINE":          {reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Flags: verbs.SendInline, Remote: addr, RKey: key}, reactor.Payload{}},
+			"a flag nobody knows":            {with(1 << 30), reactor.Payload{SGEs: sges(word)}},
+			"TSO":                            {of(verbs.WRTSO), reactor.Payload{SGEs: sges(word)}},
+			"an opcode nobody knows":         {of(250), reactor.Payload{}},
+			"one byte too many":              {write, reactor.Payload{SGEs: sges(full, verbs.SGE{Addr: word.Addr, Length: 1, LKey: word.LKey})}},
+			"one byte of header too many":    {write, reactor.Payload{SGEs: sges(full), Header: make([]byte, 1)}},
+			"a header longer than the queue": {write, reactor.Payload{SGEs: sges(word), Header: make([]byte, 33)}},
+			"inline longer than the queue":   {write, reactor.Payload{Inline: make([]byte, 32), Header: make([]byte, 1)}},
+			"a READ with a header":           {of(verbs.WRRDMARead), reactor.Payload{SGEs: sges(word), Header: make([]byte, 1)}},
+			"an atomic with a header":        {of(verbs.WRAtomicFetchAndAdd), reactor.Payload{Header: make([]byte, 8)}},
+			"an atomic with elements":        {of(verbs.WRAtomicCmpAndSwp), reactor.Payload{SGEs: sges(word)}},
+			"an atomic with inline data":     {of(verbs.WRAtomicFetchAndAdd), reactor.Payload{Inline: make([]byte, 8)}},
+		} {
+			for _, post := range []func() error{
+				func() error { _, err := a.q.Submit(context.Background(), &c.s, &c.p, reactor.Try); return err },
+				func() error { s := c.s; s.Sink = make(tally, 1); return a.q.PostControl(&s, c.p) },
+			} {
+				if err := post(); !errors.Is(err, reactor.ErrRequest) {
+					t.Errorf("%s: %v, want ErrRequest", name, err)
+				}
+			}
+		}
+		for range 3 {
+			fs = append(fs, good()) // there is room for all four: nothing was taken
+		}
+	})
+	for i, f := range fs {
+		if _, err := f.Await(bounded(t)); err != nil {
+			t.Errorf("write %d of %d: %v", i, len(fs), err)
+		}
+	}
+	if st := a.r.Stats(); st.PostFailures != 0 || st.WorkRequests != uint64(len(fs)) {
+		t.Errorf("%d requests posted, %d lists cut; want %d and none", st.WorkRequests, st.PostFailures, len(fs))
+	}
+	f, err := a.q.Submit(context.Background(), &write, &reactor.Payload{SGEs: sges(full)}, reactor.Try)
+	await(t, f, err) // exactly as much as the port carries
+	s := with(verbs.SendFence | verbs.SendSolicited)
+	f, err = a.q.Submit(context.Background(), &s, &reactor.Payload{SGEs: sges(word), Header: make([]byte, 32)}, reactor.Try)
+	await(t, f, err)
+}
+
+// Rule: the same of a transfer: INLINE is for a WRITE that the queue carries, SOLICITED for one
+// with an immediate.
+func TestTransfersOfOthersAreRefused(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{Inline: 32})
+	defer b.close(t)
+	defer a.close(t)
+	addr, key := b.remote(0)
+	_, local := a.bytes(0, 40)
+	for name, c := range map[string]struct {
+		op    verbs.WROpcode
+		flags verbs.SendFlags
+		n     uint32
+		good  bool
+	}{
+		"INLINE that fits":   {verbs.WRRDMAWrite, verbs.SendInline, 32, true},
+		"INLINE too long":    {verbs.WRRDMAWrite, verbs.SendInline, 33, false},
+		"a READ with INLINE": {verbs.WRRDMARead, verbs.SendInline, 8, false},
+		"SIGNALED":           {verbs.WRRDMAWrite, verbs.SendSignaled, 8, false},
+		"no flag":            {verbs.WRRDMAWrite, 0, 33, true},
+		"a fenced READ":      {verbs.WRRDMARead, verbs.SendFence, 8, true},
+		"FENCE and INLINE":   {verbs.WRRDMAWrite, verbs.SendFence | verbs.SendInline, 32, true},
+		"a solicited WRITE":  {verbs.WRRDMAWrite, verbs.SendSolicited, 8, false},
+	} {
+		tr := reactor.Transfer{Opcode: c.op, Flags: c.flags, Remote: addr, RKey: key, Local: verbs.SGE{Addr: local.Addr, Length: c.n, LKey: local.LKey}}
+		f, err := a.q.Transfer(bounded(t), &tr, reactor.Wait)
+		if err == nil {
+			_, err = f.Await(bounded(t))
+		}
+		if c.good && err != nil || !c.good && !errors.Is(err, reactor.ErrRequest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

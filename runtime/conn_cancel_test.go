@@ -1,0 +1,396 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	goruntime "runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// Rule: when Cancel returns every operation of the connection has completed, once, and
+// all memory is the caller's again, also that of receives; what has arrived can still be
+// received; Close is still needed and works.
+func TestCancelBringsEverythingHome(t *testing.T) { onBeds(t, cancelBringsEverythingHome) }
+
+func cancelBringsEverythingHome(t *testing.T, d bed) {
+	for _, raw := range []bool{false, true} {
+		a, b := d.connected(t, Config{Conn: Options{Raw: raw, RecvCredits: 16, SendDepth: 16}})
+		ctx := testContext(t)
+		if !raw {
+			f, err := b.SendBytes(ctx, []byte("before"))
+			done(t, f, err)
+			for !arrivedAt(t, a) {
+				goruntime.Gosched()
+			}
+		}
+		r, err := a.rt.NewRegion(64, verbs.AccessLocalWrite)
+		if err != nil {
+			t.Fatal(err)
+		}
+		local, err := r.Slice(0, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		far, err := b.rt.NewRegion(64, allAccess)
+		if err != nil {
+			t.Fatal(err)
+		}
+		remote, err := far.Remote(0, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var under []Future
+		for i := range 16 {
+			var f Future
+			switch {
+			case raw && i%2 == 0:
+				f, err = a.PostRecv(local)
+			case i%3 == 0:
+				f, err = a.Read(ctx, local, remote)
+			default:
+				f, err = a.Batch().Start(ctx, new(WriteOp(local, remote))) // stands in the queue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			under = append(under, f)
+		}
+		from := time.Now()
+		for range 2 {
+			if err := a.Cancel(ctx); err != nil {
+				t.Fatalf("raw %v: %v", raw, err)
+			}
+		}
+		if took := time.Since(from); took > flushBound {
+			t.Errorf("cancelled in %v: the device flushed nothing", took)
+		}
+		for i, f := range under {
+			_, err, ok := f.Poll()
+			if !ok || err != nil && !errors.Is(err, ErrCancelled) {
+				t.Errorf("raw %v: operation %d settled %v with %v, want %v", raw, i, ok, err, ErrCancelled)
+			}
+			if _, again, _ := f.Poll(); !errors.Is(again, futures.ErrConsumed) {
+				t.Errorf("raw %v: operation %d was settled twice: %v", raw, i, again)
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Errorf("raw %v: closing the region: %v", raw, err)
+		}
+		if err := a.Err(); !errors.Is(err, ErrCancelled) {
+			t.Errorf("raw %v: the connection's cause: %v, want %v", raw, err, ErrCancelled)
+		}
+		if _, err := a.Do(ctx, new(WriteOp(Slice{}, remote))); !errors.Is(err, ErrCancelled) {
+			t.Errorf("raw %v: writing afterwards: %v, want %v", raw, err, ErrCancelled)
+		}
+		if !raw {
+			m, err := a.RecvWait(ctx)
+			if err != nil || string(m.Data) != "before" {
+				t.Errorf("receiving what had arrived: %q, %v", m.Data, err)
+			} else if err := m.Release(); err != nil {
+				t.Error(err)
+			}
+			if _, err := a.RecvWait(ctx); !errors.Is(err, ErrCancelled) {
+				t.Errorf("receiving more: %v, want %v", err, ErrCancelled)
+			}
+		}
+		select {
+		case <-b.Done():
+		case <-ctx.Done():
+			t.Error("the peer was not told")
+		}
+		for _, c := range []*Conn{a, b} {
+			if err := c.Close(ctx); err != nil {
+				t.Error(err)
+			}
+			if err := c.Cancel(ctx); err != nil {
+				t.Errorf("cancelling a closed connection: %v", err)
+			}
+		}
+	}
+}
+
+// arrivedAt tells whether a message waits at c.
+func arrivedAt(t *testing.T, c *Conn) (yes bool) {
+	if err := c.sh.r.Do(testContext(t), func() { yes = len(c.arrived) > 0 }); err != nil {
+		t.Fatal(err)
+	}
+	return yes
+}
+
+// Rule: a receive that was submitted and not posted when Cancel came is home, too, when
+// it returns. (Idle looked at posted receives only, and the region had a user.)
+func TestCancelFindsReceivesThatAreNotPosted(t *testing.T) {
+	a, _ := connected(t, Config{Conn: Options{Raw: true}})
+	r, err := a.rt.NewRegion(64, verbs.AccessLocalWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local, err := r.Slice(0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f Future
+	home := make(chan struct{})
+	if derr := a.sh.r.Do(testContext(t), func() { // the turn is ours: nothing is posted
+		if f, err = a.PostRecv(local); err != nil {
+			return
+		}
+		a.setCause(ErrCancelled)
+		a.flushAll(home)
+		if isClosed(home) {
+			t.Errorf("everything is home, with %d operations in flight on the region", local.lease.word.Load()&leaseCountMask)
+		}
+	}); derr != nil || err != nil {
+		t.Fatal(derr, err)
+	}
+	<-home
+	if _, err, ok := f.Poll(); !ok || !errors.Is(err, ErrCancelled) {
+		t.Errorf("the receive: %v (settled %v), want %v", err, ok, ErrCancelled)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Rule: a READ that was under way when it was cancelled writes nothing afterwards,
+// though the peer's answer comes: the memory is another's by then.
+func TestALateAnswerWritesNothing(t *testing.T) {
+	for _, when := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond} {
+		p := newLostPeer(t, Options{})
+		const late = 20 * time.Millisecond
+		p.w.fab.SetLink(p.w.nodes[1].gid, p.w.nodes[0].gid, fabric.Link{Delay: late})
+		p.start("read")
+		p.pass(when)
+		home := p.a.cancel()
+		for n := 0; !isClosed(home); n++ {
+			if n == 1000 {
+				t.Fatal("cancelling takes longer than a second")
+			}
+			p.pass(time.Millisecond)
+		}
+		mine := bytes.Repeat([]byte{0x11}, p.local.Len())
+		own := p.local.Bytes() // zeros are what the answer would bring
+		copy(own, mine)
+		p.pass(10 * late)
+		if !bytes.Equal(own, mine) {
+			t.Errorf("cancelled %v after the READ was started: the answer was written", when)
+		}
+		if o := p.ops[0]; o.ended == 0 || !errors.Is(o.err, ErrCancelled) {
+			t.Errorf("the READ ended at %v with %v, want %v", o.ended, o.err, ErrCancelled)
+		}
+		if n := p.local.lease.word.Load() & leaseCountMask; n != 0 {
+			t.Errorf("%d operations have the memory", n)
+		}
+	}
+}
+
+// Rule: a wait that its context ends gives the goroutine back at once, in every form of
+// waiting, and the lease stays until the operation ends: of an operation that a silent
+// peer does not answer, the memory cannot be taken from the device.
+func TestAnEndedWaitKeepsTheLease(t *testing.T) {
+	p, link := smallPorts(t, 1<<20)
+	a, b := connected(t, Config{Provider: p, Conn: Options{SendDepth: 4, RecvCredits: 4}})
+	far, err := b.rt.NewRegion(64, allAccess)
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote, err := far.Remote(0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link.SetAll(fabric.Link{Down: true})
+	defer link.SetAll(fabric.Link{})
+	forms := map[string]func(ctx context.Context, local Slice) error{
+		"Do of a WRITE": func(ctx context.Context, l Slice) error { _, err := a.Do(ctx, new(WriteOp(l, remote))); return err },
+		"Do of a READ":  func(ctx context.Context, l Slice) error { _, err := a.Do(ctx, new(ReadOp(l, remote))); return err },
+		"Do of a SEND":  func(ctx context.Context, l Slice) error { _, err := a.Do(ctx, new(SendOp(l))); return err },
+		"Await": func(ctx context.Context, l Slice) error {
+			f, err := a.Write(testContext(t), l, remote)
+			if err == nil {
+				if _, err = f.Await(ctx); f.Valid() {
+					f.Discard()
+				}
+			}
+			return err
+		},
+	}
+	var regions []*Region
+	for name, wait := range forms {
+		r, err := a.rt.NewRegion(64, verbs.AccessLocalWrite)
+		if err != nil {
+			t.Fatal(err)
+		}
+		regions = append(regions, r)
+		local, err := r.Slice(0, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := time.Now()
+		if err := wait(endedContext(), local); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v, want %v", name, err, context.Canceled)
+		}
+		if took := time.Since(from); took > time.Second { // the device gives the peer up after 0.54 s at the earliest
+			t.Errorf("%s: gave its goroutine back after %v", name, took)
+		}
+		if err := r.Close(); !errors.Is(err, verbs.ErrBusy) {
+			t.Errorf("%s: closing the region of an operation under way: %v, want %v", name, err, verbs.ErrBusy)
+		}
+	}
+	// The queue is full now: the wait for room ends, too, and leaves no lease.
+	buf := bufferOf(t, a.rt, make([]byte, 64))
+	before := buf.s.lease.word.Load()
+	if _, err := a.Write(endedContext(), buf.Slice(), remote); !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting for room: %v, want %v", err, context.Canceled)
+	}
+	if after := buf.s.lease.word.Load(); after != before {
+		t.Errorf("what was not submitted has a lease: word %x, before %x", after, before)
+	}
+	if err := a.Cancel(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range regions {
+		if err := r.Close(); err != nil {
+			t.Errorf("closing a region after Cancel: %v", err)
+		}
+	}
+}
+
+// Rule: whoever posts, closes or dies while a connection is cancelled, everything ends
+// once, and the memory comes home.
+func TestStressCancel(t *testing.T) { onBeds(t, stressCancel) }
+
+func stressCancel(t *testing.T, d bed) {
+	seed := fromEnv(t, "VERBENA_CANCEL_SEED", uint64(time.Now().UnixNano()))
+	t.Logf("VERBENA_CANCEL_SEED=%d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 7))
+	rounds := int(fromEnv(t, "VERBENA_STRESS_OPS", 0)/100_000) + 30
+	server, client := d.open(t, Config{Reactors: 2}, 1), d.open(t, Config{Reactors: 2}, 0)
+	ln, err := server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := server.NewRegion(4096, allAccess)
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote, err := far.Remote(0, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := 0; round < rounds && !t.Failed(); round++ {
+		cancelRound(t, client, ln, remote, rnd)
+	}
+}
+
+func cancelRound(t *testing.T, client *Runtime, ln *Listener, remote Remote, rnd *rand.Rand) {
+	ctx := testContext(t)
+	seat, err := ln.AcceptAsync()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := client.DialOptions(ctx, ln.Addr().String(), Options{SendDepth: 1 + rnd.IntN(8)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := seat.Await(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := client.NewRegion(4096, verbs.AccessLocalWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local, err := r.Slice(0, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ended, started atomic.Int64
+	var posters, enders sync.WaitGroup
+	sink := sinkFunc(func(Result, error) { ended.Add(1) })
+	for i := range 3 {
+		posters.Go(func() {
+			for {
+				var err error
+				switch i {
+				case 0:
+					op := ReadOp(local, remote)
+					err = a.StartTo(ctx, &op, sink, 0)
+				case 1:
+					_, err = a.Do(ctx, new(WriteOp(local, remote)))
+				default:
+					var f Future
+					if f, err = a.Batch().Start(ctx, new(WriteOp(local, remote))); err == nil {
+						_, err = f.Await(ctx)
+					}
+				}
+				if err != nil {
+					if errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("poster %d hangs", i)
+					}
+					return
+				}
+				if i == 0 {
+					started.Add(1)
+				}
+			}
+		})
+	}
+	for until := int64(rnd.IntN(60)); ended.Load() < until && a.Err() == nil && ctx.Err() == nil; {
+		goruntime.Gosched()
+	}
+	cancel := func() {
+		if err := a.Cancel(ctx); err != nil {
+			t.Errorf("cancelling: %v", err)
+		}
+	}
+	enders.Go(cancel)
+	if rnd.IntN(2) == 0 {
+		enders.Go(cancel)
+	}
+	switch rnd.IntN(4) {
+	case 0:
+		enders.Go(func() {
+			if err := a.Close(ctx); err != nil {
+				t.Errorf("closing: %v", err)
+			}
+		})
+	case 1:
+		enders.Go(b.Abort)
+	case 2:
+		enders.Go(a.Abort)
+	}
+	enders.Wait()
+	posters.Wait()
+	cancel() // what was between its checks and the queue is over when this one returns, or refused
+	for ended.Load() < started.Load() && ctx.Err() == nil {
+		goruntime.Gosched()
+	}
+	if n, want := ended.Load(), started.Load(); n != want {
+		t.Errorf("%d completions of %d operations", n, want)
+	}
+	if n := local.lease.word.Load() & leaseCountMask; n != 0 {
+		t.Errorf("%d operations have the memory after all have ended", n)
+	}
+	if err := r.Close(); err != nil {
+		t.Errorf("closing the region: %v", err)
+	}
+	for _, c := range []*Conn{a, b} {
+		if err := c.Close(ctx); err != nil {
+			t.Errorf("closing: %v", err)
+		}
+	}
+}
+
+// sinkFunc is a function as a sink.
+type sinkFunc func(Result, error)
+
+func (f sinkFunc) Complete(_ Turn, r Result, err error) { f(r, err) }

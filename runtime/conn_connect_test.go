@@ -1,0 +1,386 @@
+package runtime
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+)
+
+// Rule: a connection that is closed while it posts its receives gives all of
+// their buffers back, those not posted too.
+func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
+	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
+	ln, err := server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts, err := client.inherit(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.newConn(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, f := client.conns.New(nil)
+	c.promise = p
+	boom := errors.New("boom")
+	c.q.Fail(boom) // what Close does first
+	if err := c.sh.r.Do(testContext(t), func() { c.dial(ln.Addr()) }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Await(testContext(t)); !errors.Is(err, boom) || !errors.Is(err, reactor.ErrQueueFailed) {
+		t.Fatalf("dialing ended with %v, want the queue's failure", err)
+	}
+	<-c.closed
+	if st := client.MemoryStats(); st.Buffers != 0 {
+		t.Fatalf("%d buffers are still out", st.Buffers)
+	}
+}
+
+// Rule: when the peer is told that it is connected, our receives are with the
+// device, though the reactor has made no turn since.
+func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
+	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
+	ln, err := server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seat, err := ln.AcceptAsync()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	got := make(chan error, 1)
+	c, err := server.newConn(ln.opts) // the loop, which is away, would be told that one is prepared
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.shards[0].r.Do(ctx, func() {
+		go func() {
+			c, err := client.Dial(ctx, ln.Addr().String())
+			if err == nil {
+				var f Future
+				if f, err = c.SendBytes(ctx, []byte("first")); err == nil {
+					_, err = f.Await(ctx)
+				}
+			}
+			got <- err
+		}()
+		ln.backlog.making = makingMost // so that nothing begins of itself
+		for r := (*request)(nil); ; {  // the loop is away: only connection events are taken
+			select {
+			case err := <-got:
+				if err != nil {
+					t.Errorf("connected, 64 credits, and the first message: %v", err)
+				}
+				return
+			default:
+				server.shards[0].takeCM()
+			}
+			if r == nil && len(ln.backlog.unfinished) > 0 {
+				ln.backlog.making = 0
+				begun, _, _ := ln.backlog.next(time.Time{}, 1)
+				r = begun.req
+				delete(ln.sh.targets, r.id)
+				c.from, r.conn = r, c
+				c.accept(r)
+				ln.sh.r.Defer(r.made)
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := seat.Await(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Rule: a peer that gives credits back before it was given any breaks the
+// protocol, and no more.
+func TestCreditsBeforeEstablishedAreRefused(t *testing.T) {
+	rt := mustOpen(t, Config{})
+	opts, err := rt.inherit(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := rt.newConn(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var h [frameSize]byte
+	proto.Frame{Kind: proto.Credit, Credits: 1}.Encode(&h)
+	copy(c.recvs[0].buf.Bytes(), h[:])
+	err = c.take(&c.recvs[0], Result{Bytes: frameSize})
+	mistake(t, "a credit too early", err, ErrPeerProtocol, "1")
+	mistake(t, "giving it up", c.abandon(err), ErrPeerProtocol)
+}
+
+// deaf is a provider that misses every answer to a question for an address, and
+// finds the address when the question's time is over, from the given time on only.
+type deaf struct {
+	verbs.Provider
+	from time.Duration
+
+	mu    sync.Mutex
+	asked []time.Duration // of all identifiers, in order
+}
+
+type deafChannel struct {
+	verbs.CMChannel
+	p *deaf
+
+	mu   sync.Mutex
+	ids  map[verbs.CMID]*deafID // by what they are below
+	late []verbs.CMEvent        // not taken yet
+	ring func()
+}
+
+type deafID struct {
+	verbs.CMID
+	ch *deafChannel
+}
+
+func (p *deaf) CreateCMChannel() (verbs.CMChannel, error) {
+	ch, err := p.Provider.CreateCMChannel()
+	return &deafChannel{CMChannel: ch, p: p, ids: map[verbs.CMID]*deafID{}}, err
+}
+
+func (ch *deafChannel) Notify(ring func()) {
+	ch.mu.Lock()
+	ch.ring = ring
+	ch.mu.Unlock()
+	ch.CMChannel.Notify(ring)
+}
+
+func (ch *deafChannel) CreateID(ps verbs.PortSpace, userData uint64) (verbs.CMID, error) {
+	id, err := ch.CMChannel.CreateID(ps, userData)
+	if err != nil {
+		return nil, err
+	}
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.ids[id] = &deafID{id, ch}
+	return ch.ids[id], nil
+}
+
+func (ch *deafChannel) GetEvent() (verbs.CMEvent, bool, error) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if len(ch.late) > 0 {
+		ev := ch.late[0]
+		ch.late = ch.late[1:]
+		return ev, true, nil
+	}
+	ev, ok, err := ch.CMChannel.GetEvent()
+	if id := ch.ids[ev.ID]; id != nil {
+		ev.ID = id
+	}
+	return ev, ok, err
+}
+
+func (ch *deafChannel) Ack(ev verbs.CMEvent) {
+	if id, ours := ev.ID.(*deafID); ours {
+		ev.ID = id.CMID
+	}
+	if ev.Type != verbs.CMAddrError {
+		ch.CMChannel.Ack(ev)
+	}
+}
+
+func (id *deafID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
+	ch := id.ch
+	ch.p.mu.Lock()
+	ch.p.asked = append(ch.p.asked, timeout)
+	ch.p.mu.Unlock()
+	if timeout >= ch.p.from {
+		return id.CMID.ResolveAddr(src, dst, timeout)
+	}
+	ch.mu.Lock()
+	ch.late = append(ch.late, verbs.CMEvent{Type: verbs.CMAddrError, ID: id, Status: -int(syscall.ETIMEDOUT)})
+	ring := ch.ring
+	ch.mu.Unlock()
+	ring()
+	return nil
+}
+
+// Rule: a question for an address is asked again, for longer, when its time was too
+// short, by connections and by datagrams; Soft-RoCE's first connection took all of
+// Config.ConnectTimeout, and failed.
+func TestAddressesAreAskedForAgain(t *testing.T) {
+	notOnDevice(t, "its questions are late by a script")
+	p := &deaf{Provider: soft.Default(), from: 4 * firstLook}
+	client, server := mustOpen(t, Config{Provider: p, Device: "soft0"}), mustOpen(t, Config{Device: "soft1"})
+	ln, err := server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seat, err := ln.AcceptAsync()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Dial(testContext(t), ln.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := seat.Await(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	there := mustListenPacket(t, server, Options{})
+	mustResolve(t, mustListenPacket(t, client, Options{}), there.Addr().String())
+	want := []time.Duration{firstLook, 2 * firstLook, 4 * firstLook}
+	if len(p.asked) != 2*len(want) {
+		t.Fatalf("asked %v, want twice %v", p.asked, want)
+	}
+	for i, d := range p.asked {
+		if d != want[i%len(want)] {
+			t.Errorf("question %d took %v, want %v", i, d, want[i%len(want)])
+		}
+	}
+}
+
+// Rule: who never finds the address is told so when Config.ConnectTimeout is over.
+func TestAddressesAreNotAskedForForEver(t *testing.T) {
+	notOnDevice(t, "its questions are late by a script")
+	p := &deaf{Provider: soft.Default(), from: time.Hour}
+	client := mustOpen(t, Config{Provider: p, Device: "soft0", ConnectTimeout: 20 * time.Millisecond})
+	_, err := client.Dial(testContext(t), "127.0.0.2:1")
+	mistake(t, "dialing", err, ErrConnectTimeout, "20ms")
+	_, err = mustListenPacket(t, client, Options{}).Resolve(testContext(t), "127.0.0.2:1")
+	mistake(t, "resolving", err, ErrConnectTimeout, "20ms")
+}
+
+// met is a dialer and who accepted it, or why they did not meet.
+func met(t *testing.T, b bed, dial, listen Options) (d, l *Conn, err error) {
+	t.Helper()
+	server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
+	ln, err := server.ListenOptions(":0", listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seat, err := ln.AcceptAsync()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	if d, err = client.DialOptions(ctx, ln.Addr().String(), dial); err != nil {
+		seat.Discard()
+		return nil, nil, err
+	}
+	if l, err = seat.Await(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return d, l, nil
+}
+
+// Rule: the peer of a raw connection need not be a runtime: it may say nothing, or
+// something else, in its private data, whoever dials. What it says comes whole.
+func TestRawPeerThatIsNoRuntime(t *testing.T) {
+	onBeds(t, func(t *testing.T, b bed) {
+		for name, said := range map[string][]byte{"nothing": nil, "something": []byte("NVMe says this"), "all that fits": bytes.Repeat([]byte{7}, verbs.MaxPrivateConnect)} {
+			t.Run(name, func(t *testing.T) {
+				raw, bare := Options{Raw: true}, Options{Raw: true, Bare: true, PrivateData: said}
+				for _, c := range []struct{ dial, listen Options }{{bare, raw}, {raw, bare}} {
+					d, l, err := met(t, b, c.dial, c.listen)
+					if err != nil {
+						t.Fatal(err)
+					}
+					runtime, heard := d, d.PrivateData()
+					if c.dial.Bare {
+						runtime, heard = l, l.PrivateData()
+					}
+					if len(heard) < len(said) || !bytes.Equal(heard[:len(said)], said) || len(bytes.Trim(heard[len(said):], "\x00")) > 0 || said == nil && heard != nil {
+						t.Errorf("heard %q, want %q and zeros", heard, said)
+					}
+					if !runtime.Raw() {
+						t.Error("the connection is not raw")
+					}
+					say(t, d, l, "a message")
+					say(t, l, d, "an answer")
+				}
+			})
+		}
+	})
+}
+
+// say sends a message over a raw connection.
+func say(t *testing.T, from, to *Conn, what string) {
+	t.Helper()
+	buf, err := to.rt.Alloc(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer buf.Release()
+	got, err := to.PostRecv(buf.Slice())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := to.sh.r.Do(testContext(t), to.sh.r.Flush); err != nil { // on UC it would be lost, otherwise
+		t.Fatal(err)
+	}
+	sent, err := from.SendBytes(testContext(t), []byte(what))
+	done(t, sent, err)
+	if r := done(t, got, nil); string(buf.Bytes()[:r.Bytes]) != what {
+		t.Errorf("received %q, want %q", buf.Bytes()[:r.Bytes], what)
+	}
+}
+
+// Rule: a managed connection needs the peer's hello and says so, whoever dials; a
+// hello that is one is understood, or the mode that differs is not noticed.
+func TestManagedPeerThatIsNoRuntime(t *testing.T) {
+	onBeds(t, func(t *testing.T, b bed) {
+		bare, managed := Options{Raw: true, Bare: true}, Options{}
+		_, _, err := met(t, b, bare, managed)
+		rejected(t, err, proto.RejectProtocol)
+		if _, _, err = met(t, b, managed, bare); !errors.Is(err, ErrPeerProtocol) {
+			t.Errorf("dialing a peer without a hello: %v, want ErrPeerProtocol", err)
+		}
+		_, _, err = met(t, b, managed, Options{Raw: true})
+		rejected(t, err, proto.RejectMode)
+	})
+}
+
+func rejected(t *testing.T, err error, code uint16) {
+	t.Helper()
+	if e, ok := errors.AsType[*RejectError](err); !ok || e.Code != code {
+		t.Errorf("dialing: %v, want a rejection with code %d", err, code)
+	}
+}
+
+// Rule: a raw connection takes no hello that is broken for none: its sender means
+// something that we do not know.
+func TestBrokenHelloOfARawPeer(t *testing.T) {
+	h := proto.EncodeHello(proto.Hello{Raw: true})
+	h[4]++
+	_, err := readHello(h, Options{Raw: true})
+	e, ok := errors.AsType[*ProtocolError](err)
+	if !ok || *e != (ProtocolError{"hello", "version", 2, 1}) || !errors.Is(err, ErrPeerProtocol) || !errors.Is(err, ErrProtocol) {
+		t.Errorf("a hello of another version: %v, want a ProtocolError that says so", err)
+	}
+	if got, err := readHello(h, Options{Raw: true, Bare: true}); err != nil || !bytes.Equal(got.User, h) {
+		t.Errorf("the same for a bare connection: %q, %v; want it as it is", got.User, err)
+	}
+}
+
+// Rule: bare private data has the room that the hello takes otherwise, and no
+// more; and only raw connections have such data.
+func TestBarePrivateDataIsBounded(t *testing.T) {
+	rt := mustOpen(t, Config{})
+	_, err := rt.DialOptions(testContext(t), "127.0.0.2:1", Options{Raw: true, Bare: true, PrivateData: make([]byte, verbs.MaxPrivateConnect+1)})
+	mistake(t, "dialing with too much", err, ErrConfig, "57", "56")
+	_, err = rt.ListenOptions(":0", Options{Raw: true, Bare: true, PrivateData: make([]byte, verbs.MaxPrivateAccept+1)})
+	mistake(t, "listening with too much", err, ErrConfig, "197", "196")
+	if MaxDialData != 24 || MaxAcceptData != 164 {
+		t.Errorf("room for %d and %d bytes of user data, want 24 and 164", MaxDialData, MaxAcceptData)
+	}
+	_, err = rt.ListenOptions(":0", Options{Bare: true})
+	mistake(t, "a bare managed connection", err, ErrConfig, "Bare")
+}

@@ -1,0 +1,206 @@
+package runtime
+
+import (
+	"context"
+	stdruntime "runtime"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// sendAndTake has a send n messages and b receive them.
+func sendAndTake(t *testing.T, a, b *Conn, n int) (ms []Message) {
+	t.Helper()
+	for i := range n {
+		f, err := a.SendBytes(testContext(t), []byte{byte(i)})
+		done(t, f, err)
+	}
+	for range n {
+		m, err := b.RecvWait(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ms = append(ms, m)
+	}
+	return ms
+}
+
+func release(t *testing.T, ms ...Message) {
+	t.Helper()
+	for _, m := range ms {
+		if err := m.Release(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Rule: whoever waits for a message gets it as long as one receive is free,
+// however many messages the application keeps.
+func TestOneFreeReceiveIsEnough(t *testing.T) {
+	for _, releaseFirst := range []bool{true, false} {
+		a, b := connected(t, Config{Conn: Options{RecvCredits: 4}})
+		ctx := testContext(t)
+		ms := sendAndTake(t, a, b, 4)
+		for i := range 20 { // one at a time, each told by itself
+			if releaseFirst {
+				release(t, ms[3])
+			}
+			f := b.Recv()
+			if !releaseFirst {
+				if err := b.sh.r.Do(ctx, b.match); err != nil { // somebody waits already
+					t.Fatal(err)
+				}
+				release(t, ms[3])
+			}
+			if _, err := a.SendBytes(ctx, []byte{byte(i)}); err != nil {
+				t.Fatalf("3 of 4 held, one receive free, message %d: %v", i, err)
+			}
+			m, err := f.Await(ctx)
+			if err != nil || m.Data[0] != byte(i) {
+				t.Fatalf("message %d: %v, %v", i, m.Data, err)
+			}
+			ms[3] = m
+		}
+		release(t, ms...)
+	}
+}
+
+// Rule: without somebody who waits, the peer is told of half of all receives and
+// not of each.
+func TestUpdatesAreFewWhileNobodyWaits(t *testing.T) {
+	a, b := connected(t, Config{Conn: Options{RecvCredits: 8}})
+	before := b.rt.Stats().WorkRequests
+	ms := sendAndTake(t, a, b, 8)
+	release(t, ms[:3]...)
+	if err := b.sh.r.Do(testContext(t), b.tell); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.unreturned.Load(); n != 3 {
+		t.Errorf("%d of 3 receives are still to be told, want all", n)
+	}
+	release(t, ms[3:]...)
+	if err := b.sh.r.Do(testContext(t), func() {}); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.rt.Stats().WorkRequests - before; n > 2 {
+		t.Errorf("%d updates for 8 receives, want at most 2", n)
+	}
+}
+
+// Rule: credits that a message would have carried are told without it when it
+// is not posted.
+func TestCreditsOfAFailedSendAreTold(t *testing.T) {
+	p, link := smallPorts(t, 1<<20)
+	a, b := connected(t, Config{Provider: p, Conn: Options{RecvCredits: 2, SendDepth: 1}})
+	ctx := testContext(t)
+	region, err := a.rt.NewRegion(4096, allAccess)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer region.Close()
+	remote, err := region.Remote(0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf, err := b.rt.Alloc(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer buf.Release()
+	ms := sendAndTake(t, a, b, 2)
+	link.SetAll(fabric.Link{Down: true})
+	w, err := b.Write(ctx, buf.Slice(), remote) // now b's send queue is full
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithCancel(ctx)
+	sent := make(chan error, 1)
+	if err := b.sh.r.Do(ctx, func() { // the task cannot run before the message has the credits
+		release(t, ms...)
+		go func() {
+			_, err := b.SendBytes(short, []byte("x"))
+			sent <- err
+		}()
+		for b.unreturned.Load() != 0 {
+			stdruntime.Gosched() // on the turn, nothing else can tell
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-sent; err == nil {
+		t.Fatal("a message went through a full queue")
+	}
+	link.SetAll(fabric.Link{})
+	done(t, w, nil)
+	if _, err := a.SendBytes(ctx, []byte("y")); err != nil {
+		t.Errorf("all receives of the peer are free, and: %v", err)
+	}
+}
+
+// Rule: a credit update that arrives while Close waits does not cut that short.
+func TestCreditUpdateDuringCloseHarmsNothing(t *testing.T) {
+	p, link := smallPorts(t, 1<<20)
+	a, b := connected(t, Config{Provider: p, Conn: Options{RecvCredits: 4}})
+	ctx := testContext(t)
+	region, err := b.rt.NewRegion(1<<20, allAccess)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer region.Close()
+	remote, err := region.Remote(0, region.Len())
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf, err := a.rt.Alloc(region.Len())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer buf.Release()
+	ms := sendAndTake(t, a, b, 4)
+	link.SetAll(fabric.Link{Delay: 20 * time.Millisecond})
+	defer link.SetAll(fabric.Link{})
+	var fs []Future
+	for range 3 {
+		f, err := a.Write(ctx, buf.Slice(), remote)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fs = append(fs, f)
+	}
+	release(t, ms...) // the update is on its way, as long as the writes
+	if err := a.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	for i, f := range fs {
+		if _, err := f.Await(ctx); err != nil {
+			t.Errorf("write %d under way at Close: %v", i, err)
+		}
+	}
+}
+
+// Rule: receives that were released are posted again with the frame that tells the peer
+// of them, so that one doorbell carries half of all; and none of them costs a send of its
+// own, or holds the peer up.
+func TestReleasedReceivesArePostedInBatches(t *testing.T) {
+	onBeds(t, func(t *testing.T, d bed) {
+		const credits, rounds = 16, 40
+		a, b := d.connected(t, Config{Conn: Options{RecvCredits: credits}})
+		before := b.rt.Stats()
+		for range rounds {
+			for range credits {
+				release(t, sendAndTake(t, a, b, 1)...)
+			}
+		}
+		after := b.rt.Stats()
+		posted, bells := after.RecvRequests-before.RecvRequests, after.RecvDoorbells-before.RecvDoorbells
+		t.Logf("%d receives with %d doorbells, %.1f each", posted, bells, float64(posted)/float64(bells))
+		if want := uint64((rounds - 1) * credits); posted < want {
+			t.Errorf("%d receives were posted again, want %d at least", posted, want)
+		}
+		if most := uint64(rounds*credits/b.tellAt() + 1); bells > most {
+			t.Errorf("%d doorbells for the receives of %d messages, want at most %d: one for half of the credits", bells, rounds*credits, most)
+		}
+	})
+}

@@ -1,0 +1,317 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// lineWait is a wait whose owner can give it up.
+type lineWait struct {
+	nth   int
+	gone  bool // it was given up
+	ended int
+}
+
+func (w *lineWait) wanted() bool { return !w.gone }
+func (w *lineWait) giveUp()      { w.ended++ }
+
+// Rule: a line keeps those who wait in order, whatever is given up around them;
+// who was given up is ended once, if at all, and there are never more of them than
+// of the others, or pruneFrom.
+func TestALineKeepsWhoWaitsAndNoMore(t *testing.T) {
+	seed := fromEnv(t, "VERBENA_WAITS_SEED", uint64(time.Now().UnixNano()))
+	t.Logf("VERBENA_WAITS_SEED=%d", seed)
+	r := newSimRand(seed)
+	var line, all []*lineWait
+	kept, looks := 0, 0
+	for phase := range 40 {
+		add, give, serve := r.between(0, 20), r.between(0, 20), r.between(0, 20)
+		for range 200 {
+			for range r.between(0, add) {
+				w := &lineWait{nth: len(all)}
+				line, all = append(line, w), append(all, w)
+			}
+			for range min(r.between(0, give), len(line)) {
+				line[r.IntN(len(line))].gone = true
+			}
+			n := min(r.between(0, serve), len(line))
+			before := line[n:]
+			var wanted []*lineWait
+			for _, w := range before {
+				if w.wanted() {
+					wanted = append(wanted, w)
+				}
+			}
+			long := len(before)
+			line = served(line, n, &kept)
+			if len(line) < long {
+				looks++
+			}
+			i := 0
+			for k, w := range line {
+				if k > 0 && line[k-1].nth >= w.nth || w.ended != 0 {
+					t.Fatalf("phase %d: place %d has wait %d, ended %d times", phase, k, w.nth, w.ended)
+				}
+				if w.wanted() {
+					if i == len(wanted) || wanted[i] != w {
+						t.Fatalf("phase %d: wait %d is not the next that was wanted", phase, w.nth)
+					}
+					i++
+				}
+			}
+			if i != len(wanted) {
+				t.Fatalf("phase %d: %d waits are left of %d that are wanted", phase, i, len(wanted))
+			}
+			if most := max(pruneFrom, 2*kept); len(line) >= most {
+				t.Fatalf("phase %d: the line has %d places after a look that left %d", phase, len(line), kept)
+			}
+		}
+	}
+	for _, w := range all {
+		if w.ended > 1 || w.ended == 1 && w.wanted() {
+			t.Fatalf("wait %d, wanted %t, was ended %d times", w.nth, w.wanted(), w.ended)
+		}
+	}
+	if looks == 0 {
+		t.Error("nothing was given up: the run does not show what it should")
+	}
+}
+
+// Rule: a line that was long once does not keep as many that were given up.
+func TestALineForgetsHowLongItWas(t *testing.T) {
+	var line []*lineWait
+	kept := 0
+	for range 100 * pruneFrom {
+		line = served(append(line, &lineWait{}), 0, &kept)
+	}
+	line = served(line, len(line)-1, &kept) // one stays
+	for range 100 * pruneFrom {
+		line = served(append(line, &lineWait{gone: true}), 0, &kept)
+	}
+	if len(line) > pruneFrom || !line[0].wanted() {
+		t.Errorf("%d places for one wait, of %t", len(line), line[0].wanted())
+	}
+}
+
+// Rule: waits for datagrams that were given up are not kept; who still waits gets
+// the first.
+func TestGivenUpPacketWaitsAreNotKept(t *testing.T) {
+	server := mustOpen(t, Config{})
+	p, q := mustListenPacket(t, server, Options{}), mustListenPacket(t, server, Options{})
+	first := p.Recv() // stays, so that those behind it are not met by giving out
+	for range 5000 {
+		if _, err := p.RecvWait(endedContext()); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	kept := 0
+	if err := p.sh.r.Do(testContext(t), func() { p.match(); kept = len(p.waits) }); err != nil {
+		t.Fatal(err)
+	}
+	if kept > pruneFrom {
+		t.Errorf("%d waits are kept, of 1", kept)
+	}
+	to, err := q.Resolve(testContext(t), p.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.sendBytes(t, to, []byte("first"))
+	k, err := first.Await(testContext(t))
+	if err != nil || string(k.Data) != "first" {
+		t.Fatalf("who waited got %q, %v", k.Data, err)
+	}
+	if err := k.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
+// sharing is a server with shared receives and n raw connections to it.
+func sharing(t *testing.T, d bed, depth, n int) (s *SharedRecv, servers, clients []*Conn) {
+	t.Helper()
+	server, client := d.open(t, Config{Reactors: 2}, 1), d.open(t, Config{}, 0)
+	s, err := server.NewSharedRecv(depth, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := server.ListenOptions(":0", Options{Raw: true, Shared: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	for range n {
+		seat, err := ln.AcceptAsync()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := client.DialOptions(ctx, ln.Addr().String(), Options{Raw: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := seat.Await(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers, clients = append(servers, o), append(clients, c)
+	}
+	return s, servers, clients
+}
+
+// postShared posts a receive of n bytes into a buffer that the test releases.
+func postShared(t *testing.T, s *SharedRecv, n int) (futures.Future[Arrival], Buffer) {
+	t.Helper()
+	buf, err := s.rt.Alloc(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := s.PostRecv(buf.Slice())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = buf.Release() })
+	return f, buf
+}
+
+// Rule: whichever connection a message comes by takes the next receive, and the
+// future tells which one did; a peer waits when none is posted.
+func TestSharedReceivesServeAllConnections(t *testing.T) {
+	onBeds(t, sharedReceivesServeAllConnections)
+}
+
+func sharedReceivesServeAllConnections(t *testing.T, d bed) {
+	const conns, rounds = 5, 40
+	s, servers, clients := sharing(t, d, 4, conns)
+	ctx := testContext(t)
+	for round := range rounds {
+		var sent []Future
+		for i, c := range clients {
+			f, err := c.SendBytes(ctx, fmt.Appendf(nil, "%d of %d", round, i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent = append(sent, f)
+		}
+		for range conns { // one at a time: the others wait for it
+			f, buf := postShared(t, s, 64)
+			a, err := f.Await(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			from := -1
+			for i := range servers {
+				if a.Conn == servers[i] {
+					from = i
+				}
+			}
+			if got, want := string(buf.Bytes()[:a.Bytes]), fmt.Sprintf("%d of %d", round, from); got != want {
+				t.Fatalf("connection %d delivered %q, want %q", from, got, want)
+			}
+		}
+		for _, f := range sent {
+			done(t, f, nil)
+		}
+	}
+}
+
+// Rule: a connection that ends takes nothing from the others: what is posted
+// stays, also what was posted before it ended.
+func TestSharedReceivesOutliveAConnection(t *testing.T) { onBeds(t, sharedReceivesOutliveAConnection) }
+
+func sharedReceivesOutliveAConnection(t *testing.T, d bed) {
+	s, servers, clients := sharing(t, d, 8, 3)
+	ctx := testContext(t)
+	var posted []futures.Future[Arrival]
+	for range 8 {
+		f, _ := postShared(t, s, 64)
+		posted = append(posted, f)
+	}
+	if err := servers[0].Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	clients[1].Abort()
+	<-servers[1].Done()
+	taken := 0
+	for range 8 {
+		f, err := clients[2].SendBytes(ctx, []byte("x"))
+		done(t, f, err)
+	}
+	for _, f := range posted {
+		a, err := f.Await(ctx)
+		if err != nil || a.Conn != servers[2] {
+			t.Errorf("receive %d: by %p, %v; want by %p", taken, a.Conn, err, servers[2])
+		}
+		taken++
+	}
+}
+
+// Rule: Close is refused while connections receive there; then what is posted
+// completes with ErrClosed, and nothing is taken any more.
+func TestSharedReceivesClose(t *testing.T) { onBeds(t, sharedReceivesClose) }
+
+func sharedReceivesClose(t *testing.T, d bed) {
+	s, servers, _ := sharing(t, d, 2, 1)
+	f, _ := postShared(t, s, 64)
+	if err := s.Close(); !errors.Is(err, verbs.ErrBusy) {
+		t.Errorf("closing what a connection uses: %v, want %v", err, verbs.ErrBusy)
+	}
+	if err := servers[0].Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Errorf("closing: %v", err)
+		}
+	}
+	if _, err := f.Await(testContext(t)); !errors.Is(err, ErrClosed) {
+		t.Errorf("the posted receive: %v, want %v", err, ErrClosed)
+	}
+	buf, err := s.rt.Alloc(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = buf.Release() }()
+	if _, err := s.PostRecv(buf.Slice()); !errors.Is(err, ErrClosed) {
+		t.Errorf("posting to a closed one: %v, want %v", err, ErrClosed)
+	}
+}
+
+// Rule: what cannot be is refused, and says why.
+func TestSharedReceivesMistakes(t *testing.T) {
+	s, servers, _ := sharing(t, mainBed, 2, 1)
+	_, err := s.rt.ListenOptions(":0", Options{Shared: s})
+	mistake(t, "shared receives of a managed connection", err, ErrConfig, "Shared")
+	_, err = servers[0].PostRecv()
+	mistake(t, "receives of one connection", err, ErrMode, "Shared")
+	for range 2 {
+		_, _ = postShared(t, s, 8)
+	}
+	_, err = s.PostRecv()
+	mistake(t, "one too many", err, reactor.ErrRecvFull)
+	_, err = s.rt.NewSharedRecv(1<<20, 0)
+	mistake(t, "more than can be numbered", err, ErrConfig, "1048576")
+}
+
+// Rule: shared receives of another runtime, or closed ones, are refused when they are
+// named, and not when a peer connects.
+func TestSharedReceivesOfOthersAreRefused(t *testing.T) {
+	a, b := mustOpen(t, Config{Device: first.name}), mustOpen(t, Config{Device: second.name})
+	s, err := b.NewSharedRecv(1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.ListenOptions(":0", Options{Raw: true, Shared: s})
+	mistake(t, "another runtime's", err, ErrConfig, "Options.Shared", "another runtime")
+	_, err = a.DialOptions(testContext(t), second.at("1"), Options{Raw: true, Shared: s})
+	mistake(t, "another runtime's", err, ErrConfig, "another runtime")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.ListenOptions(":0", Options{Raw: true, Shared: s})
+	mistake(t, "closed", err, ErrConfig, "Options.Shared", "closed")
+}

@@ -1,0 +1,204 @@
+package runtime
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/cm"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// asker is a port that asks for connections, each time for another, and takes no answer.
+type asker struct {
+	port    *fabric.Port
+	to      netip.AddrPort
+	private []byte
+	asked   uint32
+	// due is how many requests are to be sent by the next turn. Added to by anybody.
+	due atomic.Int64
+	// every is how often one is sent of itself, on virtual time; 0: never.
+	every, at time.Duration
+}
+
+// newAsker attaches an asker at addr that asks for to with the private data.
+func newAsker(t testing.TB, link *fabric.Fabric, addr string, to netip.AddrPort, private []byte) *asker {
+	t.Helper()
+	a := &asker{to: to, private: private}
+	port, err := link.Attach(verbs.GIDFromAddr(netip.MustParseAddr(addr)), "asker", a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(port.Detach)
+	port.Exclusive(func() { a.port = port })
+	return a
+}
+
+// ask sends n requests, soon.
+func (a *asker) ask(n int) {
+	a.due.Add(int64(n))
+	a.port.Kick()
+}
+
+// askOn sends perMS requests in each millisecond until stop, which waits for the end of
+// it.
+func (a *asker) askOn(perMS int) (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case <-tick.C:
+				a.ask(perMS)
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}
+
+// Turn implements [fabric.Endpoint].
+func (a *asker) Turn(now time.Duration) (next time.Duration, more bool) {
+	if a.port == nil {
+		return 0, false
+	}
+	for k := a.port.Take(); k != nil; k = a.port.Take() {
+		a.port.Return(k)
+	}
+	n := a.due.Swap(0)
+	if a.every > 0 {
+		for ; a.at <= now; a.at += a.every {
+			n++
+		}
+		next = a.at
+	}
+	for range n {
+		a.send()
+	}
+	return next, false
+}
+
+func (a *asker) send() {
+	a.asked++
+	q := &cm.REQ{
+		TID: uint64(a.asked), LocalID: a.asked, ServiceID: cm.ServiceID(verbs.PSTCP, a.to.Port()), QPN: 2 + a.asked%(1<<23),
+		RemoteTimeout: 15, LocalTimeout: 15, RetryCount: 7, RNRRetry: 7, PathMTU: 3, MaxCMRetries: 15, PKey: wire.DefaultPKey,
+	}
+	src := a.port.GID().Addr()
+	cm.ConnHeader{SrcPort: 9, Src: src, Dst: a.to.Addr()}.Put(&q.Private)
+	copy(q.Private[cm.ConnHeaderSize:], a.private)
+	var m cm.MAD
+	if err := q.Put(&m); err != nil {
+		panic(err)
+	}
+	k := a.port.Get()
+	k.SetHeader(&wire.Header{Opcode: wire.UDSendOnly, PKey: wire.DefaultPKey, DestQP: 1, MigReq: true, PadCount: wire.PadLen(len(m)), QKey: wire.GSIQKey, SrcQP: 1})
+	k.Dst = verbs.GIDFromAddr(a.to.Addr())
+	k.AddCopy(m[:])
+	a.port.Send(k)
+}
+
+// BenchmarkWriteBesideRefusals is what a WRITE takes, one each 200 µs, while a peer sends
+// requests that the listener on the same reactor refuses: 20 in each millisecond. It
+// reports the median and the 99th percentile in µs. The last should be at most three times
+// that of the quiet one; on a machine that does other things the peaks are its scheduler's.
+func BenchmarkWriteBesideRefusals(b *testing.B) {
+	for name, perMS := range map[string]int{"quiet": 0, "refusals=20/ms": 20} {
+		b.Run(name, func(b *testing.B) {
+			p, link := smallPorts(b, 1<<20)
+			client, server := connected(b, Config{Provider: p})
+			ln, err := server.rt.Listen(":0")
+			if err != nil {
+				b.Fatal(err)
+			}
+			region, err := client.rt.NewRegion(4096, allAccess)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer region.Close()
+			remote, err := region.Remote(0, 8)
+			if err != nil {
+				b.Fatal(err)
+			}
+			buf, err := server.rt.Alloc(8)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer buf.Release()
+			if perMS > 0 {
+				defer newAsker(b, link, "127.0.0.9", ln.Addr(), []byte("no hello")).askOn(perMS)()
+			}
+			pace := time.NewTicker(200 * time.Microsecond)
+			defer pace.Stop()
+			ctx := testContext(b)
+			var took []time.Duration
+			for b.Loop() {
+				<-pace.C
+				at := time.Now()
+				if _, err := server.Do(ctx, new(WriteOp(buf.Slice(), remote))); err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, time.Since(at))
+			}
+			reportTook(b, took)
+		})
+	}
+}
+
+// reportTook reports the median and the 99th percentile.
+func reportTook(b *testing.B, took []time.Duration) {
+	slices.Sort(took)
+	micro := func(part int) float64 { return float64(took[len(took)*part/100].Nanoseconds()) / 1e3 }
+	b.ReportMetric(micro(50), "p50-µs")
+	b.ReportMetric(micro(99), "p99-µs")
+}
+
+// BenchmarkDialBesideSilentRequests is what it takes to connect, while a peer of another
+// address sends 1,000 requests a second and answers nothing. The 99th percentile is to be
+// less than 50 ms; TestDialingBesideAFloodOfSilentRequests has it on virtual time.
+func BenchmarkDialBesideSilentRequests(b *testing.B) {
+	for name, perMS := range map[string]int{"quiet": 0, "silent=1/ms": 1} {
+		b.Run(name, func(b *testing.B) {
+			p, link := smallPorts(b, 1<<20)
+			server := mustOpen(b, Config{Provider: p, Device: "soft1"})
+			client := mustOpen(b, Config{Provider: p, Device: "soft0"})
+			ln, err := server.Listen(":0")
+			if err != nil {
+				b.Fatal(err)
+			}
+			if perMS > 0 {
+				defer newAsker(b, link, "127.0.0.9", ln.Addr(), proto.EncodeHello(proto.Hello{Credits: 4, RecvSize: 4096})).askOn(perMS)()
+			}
+			pace := time.NewTicker(2 * time.Millisecond)
+			defer pace.Stop()
+			ctx := testContext(b)
+			var took []time.Duration
+			for b.Loop() {
+				<-pace.C
+				at := time.Now()
+				c, err := client.Dial(ctx, ln.Addr().String())
+				if err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, time.Since(at))
+				s, err := ln.Accept(ctx)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := errors.Join(c.Close(ctx), s.Close(ctx)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			reportTook(b, took)
+		})
+	}
+}

@@ -1,0 +1,474 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// Rule: a peer that gives up is told to the listener, which forgets its request.
+func TestRequestsOfPeersThatGaveUpAreForgotten(t *testing.T) {
+	notOnDevice(t, "the kernel tells a program nothing of a request before it accepts it (Linux 6.12 drivers/infiniband/core/ucma.c, ucma_event_handler)")
+	server := mustOpen(t, Config{Device: second.name})
+	client := mustOpen(t, Config{Device: first.name, ConnectTimeout: time.Hour}) // it is not the timeout that ends the attempt
+	ln, err := server.ListenOptions(":0", Options{Raw: true})                    // a managed one connects before anybody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	pending := func() (n int) {
+		if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.backlog.unfinished) }); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	until := func(n int) {
+		t.Helper()
+		for ctx := testContext(t); pending() != n; {
+			if ctx.Err() != nil {
+				t.Fatalf("%d requests are pending, want %d", pending(), n)
+			}
+		}
+	}
+	for range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error, 1)
+		go func() {
+			_, err := client.DialOptions(ctx, ln.Addr().String(), Options{Raw: true})
+			failed <- err
+		}()
+		until(1)
+		cancel()
+		mistake(t, "dialing", <-failed, context.Canceled, ln.Addr().String())
+		until(0)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if c, err := ln.Accept(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("accepting with nobody there: %v, %v", c, err)
+	}
+}
+
+// Rule: a future that was discarded takes no request from those who wait.
+func TestDiscardedSeatsAreSkipped(t *testing.T) {
+	server, client := mustOpen(t, Config{Device: second.name, Reactors: 2}), mustOpen(t, Config{Device: first.name})
+	ln, err := server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seats []futures.Future[*Conn]
+	for range 4 {
+		f, err := ln.AcceptAsync()
+		if err != nil {
+			t.Fatal(err)
+		}
+		seats = append(seats, f)
+	}
+	for _, f := range seats[:3] {
+		f.Discard()
+	}
+	c, err := client.Dial(testContext(t), ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := seats[3].Await(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := s.SendBytes(testContext(t), []byte("yours"))
+	done(t, f, err)
+	m, err := c.RecvWait(testContext(t))
+	if err != nil || string(m.Data) != "yours" {
+		t.Fatalf("%q, %v", m.Data, err)
+	}
+	release(t, m)
+}
+
+// Rule: Accept passes over a request that cannot be met, and gives the next.
+func TestAcceptPassesOverFailedRequests(t *testing.T) {
+	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
+	ln, err := server.Listen("0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		_, err := ln.Accept(testContext(t))
+		got <- err
+	}()
+	// Reached through a device that is not the listener's.
+	if _, err := client.Dial(testContext(t), "127.0.0.3:"+portOf(ln)); err == nil {
+		t.Fatal("connected to another device than the listener's")
+	}
+	if _, err := client.Dial(testContext(t), second.at(portOf(ln))); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err != nil {
+		t.Errorf("accepting after a request that failed: %v", err)
+	}
+}
+
+// Rule: a callback of a connection's future may use it, and wait.
+func TestCallbackOfAcceptMaySend(t *testing.T) {
+	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
+	ln, err := server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seat, err := ln.AcceptAsync()
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := make(chan error, 1)
+	ctx := testContext(t)
+	seat.Then(func(c *Conn, err error) {
+		if err == nil {
+			var f Future
+			if f, err = c.SendBytes(ctx, []byte("welcome")); err == nil {
+				_, err = f.Await(ctx)
+			}
+		}
+		res <- err
+	})
+	if _, err := client.Dial(ctx, ln.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-res; err != nil {
+		t.Error(err)
+	}
+}
+
+// Rule: an attempt that takes too long names the peer, the bound and the option.
+func TestConnectTimeoutSaysItsBound(t *testing.T) {
+	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name, ConnectTimeout: 50 * time.Millisecond})
+	ln, err := server.ListenOptions(":0", Options{Raw: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.DialOptions(testContext(t), ln.Addr().String(), Options{Raw: true}) // nobody accepts
+	mistake(t, "dialing", err, ErrConnectTimeout, ln.Addr().String(), "50ms", "ConnectTimeout")
+}
+
+func portOf(ln *Listener) string {
+	return strconv.Itoa(int(ln.Addr().Port()))
+}
+
+// Rule: dialing for a caller whose context has ended begins nothing, not even
+// looking at the address: an answer could be there sooner than anybody looks at
+// the context.
+func TestDialWithAnEndedContextBeginsNothing(t *testing.T) {
+	client := mustOpen(t, Config{})
+	_, err := client.Dial(endedContext(), "no address")
+	mistake(t, "dialing", err, context.Canceled, "no address")
+}
+
+// Rule: a request whose peer gave up costs the one who accepts nothing: he gets the
+// next. It is forgotten when the device tells, which one of the kernel does not.
+func TestRequestsThatWereGivenUpArePassedOver(t *testing.T) { onBeds(t, passesOver) }
+
+func passesOver(t *testing.T, d bed) {
+	server, client := d.open(t, Config{}, 1), d.open(t, Config{}, 0)
+	ln, err := server.ListenOptions(":0", Options{Raw: true}) // a managed one connects before anybody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	for given := range 3 { // those given up before are still there, on a device
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error, 1)
+		go func() {
+			_, err := client.DialOptions(ctx, ln.Addr().String(), Options{Raw: true})
+			failed <- err
+		}()
+		for asked := testContext(t); waiting(t, ln) <= given; {
+			if asked.Err() != nil {
+				t.Fatal("the request did not come")
+			}
+		}
+		cancel()
+		mistake(t, "dialing", <-failed, context.Canceled)
+		// Until its identifier is closed the request can still be accepted.
+		for left := testContext(t); dialing(client) > 0; {
+			if left.Err() != nil {
+				t.Fatal("the request was not given up")
+			}
+		}
+		if onDevice {
+			continue
+		}
+		// The other beds tell, and the request is forgotten before anybody accepts:
+		// Accept would pass it over, but until then it takes the place of one.
+		for left := testContext(t); waiting(t, ln) > 0 || leavingIDs(t, ln.sh) > 0; {
+			if left.Err() != nil {
+				t.Fatalf("%d requests that were given up are kept, %d identifiers are not closed", waiting(t, ln), leavingIDs(t, ln.sh))
+			}
+		}
+		break // one is forgotten like many
+	}
+	dialed := make(chan error, 1)
+	go func() {
+		c, err := client.DialOptions(testContext(t), ln.Addr().String(), Options{Raw: true})
+		if err == nil {
+			_, err = c.SendBytes(testContext(t), []byte("honest"))
+		}
+		dialed <- err
+	}()
+	c, err := ln.Accept(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf, err := server.Alloc(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := c.PostRecv(buf.Slice())
+	if r := done(t, f, err); string(buf.Bytes()[:r.Bytes]) != "honest" {
+		t.Fatalf("who was accepted said %q", buf.Bytes()[:r.Bytes])
+	}
+	if err := buf.Release(); err != nil {
+		t.Error(err)
+	}
+	if err := <-dialed; err != nil {
+		t.Error(err)
+	}
+}
+
+// waiting is how many requests nobody has accepted.
+func waiting(t *testing.T, ln *Listener) (n int) {
+	t.Helper()
+	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.backlog.unfinished) }); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// leavingIDs is how many identifiers the device has not let go yet; of a batch that is being
+// dismissed, one.
+func leavingIDs(t *testing.T, s *shard) (n int) {
+	t.Helper()
+	if err := s.r.Do(testContext(t), func() {
+		n = len(s.closing) + len(s.dismissed)
+		if s.saying {
+			n++
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// dialing is how many connections the runtime has, those on their way too.
+func dialing(rt *Runtime) int {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	return len(rt.live)
+}
+
+// refusable is an identifier of a request that nobody accepts.
+type refusable struct {
+	verbs.CMID
+	refused string // off the turn, before closed is set
+	closed  atomic.Bool
+}
+
+func (id *refusable) PeerAddr() netip.AddrPort { return netip.AddrPort{} }
+
+func (id *refusable) Reject(private []byte) error {
+	_, id.refused, _ = proto.ParseReject(private)
+	return nil
+}
+
+func (id *refusable) Close() error {
+	id.closed.Store(true)
+	return nil
+}
+
+// Rule: a raw listener whose program accepts nobody keeps the newest requests, so many
+// and no more; the others are refused with a reason.
+func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
+	ln, err := mustOpen(t, Config{}).ListenOptions(":0", Options{Raw: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hi := proto.EncodeHello(proto.Hello{Raw: true})
+	var ids [DefaultBacklog + 3]refusable
+	if err := ln.sh.r.Do(testContext(t), func() {
+		for i := range ids {
+			ln.onCM(&verbs.CMEvent{Type: verbs.CMConnectRequest, ID: &ids[i], ListenID: ln.id, Conn: verbs.ConnParam{PrivateData: hi}})
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n := waiting(t, ln); n != DefaultBacklog {
+		t.Errorf("%d requests are kept, want %d", n, DefaultBacklog)
+	}
+	for left := testContext(t); !ids[0].closed.Load() || !ids[1].closed.Load() || !ids[2].closed.Load(); {
+		if left.Err() != nil {
+			t.Fatal("who was refused was not closed")
+		}
+	}
+	for i := range ids {
+		if old, closed := i < len(ids)-DefaultBacklog, ids[i].closed.Load(); closed != old || (ids[i].refused != "") != old {
+			t.Errorf("request %d: closed %t, refused with %q; want it of the %d oldest alone", i, closed, ids[i].refused, len(ids)-DefaultBacklog)
+		}
+	}
+}
+
+// Rule: while requests that their peers gave up before they have begun wait for the device to
+// let them go, no more events are taken, as with those that are refused.
+func TestGivenUpRequestsAreBounded(t *testing.T) {
+	ln, err := mustOpen(t, Config{NoCallerDriving: true}).ListenOptions(":0", Options{Raw: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hi := proto.EncodeHello(proto.Hello{Raw: true})
+	const many = 2000
+	ids := make([]refusable, many)
+	n, closing := 0, 0
+	if err := ln.sh.r.Do(testContext(t), func() {
+		for ; n < many && !ln.sh.crowded(); n++ {
+			id := &ids[n]
+			ln.onCM(&verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: ln.id, Conn: verbs.ConnParam{PrivateData: hi}})
+			ln.sh.targets[id].onCM(&verbs.CMEvent{Type: verbs.CMRejected, ID: id})
+		}
+		closing = len(ln.sh.closing)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n == many {
+		t.Errorf("%d requests were given up, %d are being closed, and events are still taken", n, closing)
+	}
+}
+
+// Rule: a turn handles a bounded number of connection events, however many there are, and
+// all of them are handled.
+func TestEventsOfOneTurnAreBounded(t *testing.T) {
+	notOnDevice(t, "virtual time")
+	const requests = 100
+	link := fabric.New(fabric.Config{Virtual: true, Seed: 1})
+	p, err := soft.New(soft.Config{Fabric: link, Devices: []soft.DeviceConfig{{Name: "soft0", Addr: netip.MustParseAddr("10.0.0.1")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rt := mustOpen(t, Config{Provider: p, Device: "soft0", stepped: true, now: func() time.Time { return time.Unix(0, int64(link.Now())) }})
+	ln, err := rt.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAsker(t, link, "10.0.0.9", ln.Addr(), []byte("no hello"))
+	sh, handled := rt.shards[0], 0
+	sh.cmEvents.next = func() bool {
+		ok := sh.takeCM()
+		if ok {
+			handled++
+		}
+		return ok
+	}
+	a.ask(requests)
+	for link.Step() {
+	}
+	steps, all := 0, 0
+	for ; all < requests; steps++ {
+		if sh.r.Step(); handled == 0 {
+			t.Fatalf("%d of %d requests were handled, and nobody goes on", all, requests)
+		}
+		if handled > eventsPerTurn {
+			t.Errorf("turn %d handled %d events, want at most %d", steps, handled, eventsPerTurn)
+		}
+		all, handled = all+handled, 0
+	}
+	ln.end()
+	for len(rt.listeners) > 0 {
+		sh.r.Step()
+	}
+	if all != requests || steps < requests/eventsPerTurn {
+		t.Errorf("%d requests were handled in %d turns, want %d in %d", all, steps, requests, requests/eventsPerTurn)
+	}
+}
+
+// Rule: what a turn leaves is handled though the source, which has told once, tells no
+// more.
+func TestEventsThatATurnLeavesAreHandled(t *testing.T) {
+	sh := mustOpen(t, Config{}).shards[0]
+	const many = 10 * eventsPerTurn
+	left, done := many, make(chan struct{})
+	if err := sh.r.Do(testContext(t), func() {
+		e := &events{r: sh.r, next: func() bool {
+			if left--; left == 0 {
+				close(done)
+			}
+			return left > 0
+		}}
+		e.take()
+		if left != many-eventsPerTurn {
+			t.Errorf("at once %d of %d events were handled, want %d", many-left, many, eventsPerTurn)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-done:
+	case <-testContext(t).Done():
+		t.Fatal("the rest was not handled")
+	}
+}
+
+// keptID is an identifier that nobody keeps, whose device does not answer for a while.
+type keptID struct {
+	verbs.CMID
+	closed chan struct{}
+}
+
+func (id *keptID) Close() error {
+	close(id.closed)
+	return nil
+}
+
+// Rule: while the device is slow to refuse, a bounded number of identifiers wait for it and
+// no more events are taken; then both go on.
+func TestDismissalsAreBounded(t *testing.T) {
+	sh := mustOpen(t, Config{NoCallerDriving: true}).shards[0]
+	answer := make(chan struct{})
+	var ids []*keptID
+	if err := sh.r.Do(testContext(t), func() {
+		for !sh.crowded() {
+			id := &keptID{closed: make(chan struct{})}
+			ids = append(ids, id)
+			sh.dismiss(id, func(verbs.CMID) { <-answer })
+			if len(ids) > dismissBatch+dismissMost {
+				t.Fatalf("%d identifiers wait, and events are still taken", len(sh.dismissed))
+			}
+		}
+		if len(sh.dismissed) != dismissMost || !sh.saying || sh.takeCM() {
+			t.Errorf("%d identifiers wait, want %d; a goroutine dismisses them: %t", len(sh.dismissed), dismissMost, sh.saying)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	close(answer)
+	for i, id := range ids {
+		select {
+		case <-id.closed:
+		case <-testContext(t).Done():
+			t.Fatalf("identifier %d of %d was not closed", i, len(ids))
+		}
+	}
+	for gone := testContext(t); ; {
+		var left int
+		var stuck bool
+		if err := sh.r.Do(gone, func() { left, stuck = len(sh.dismissed), sh.stuck || sh.saying }); err != nil {
+			t.Fatalf("%d are left, events are held up: %t (%v)", left, stuck, err)
+		}
+		if left == 0 && !stuck {
+			return
+		}
+	}
+}

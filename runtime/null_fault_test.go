@@ -1,0 +1,395 @@
+//go:build linux && cgo && !portable
+
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs/ibv"
+	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
+)
+
+// These tests run the runtime on the null device, loaded as libibverbs and
+// librdmacm, and have that do what devices do on bad days. Each was seen to fail
+// without the defence it names.
+
+// Rule (semantics 22): a list that is refused at any position is split there.
+// What stands before it succeeds, though the request that was to be signaled is
+// cut off; the rest fails with the errno; the connection goes on.
+// Defence: the marker (reactor/post_settle.go, postMarker).
+func TestNullBadWRAtEachPosition(t *testing.T) {
+	d := newBadDay(t, Config{Spin: -1, Reactors: 1})
+	a, _ := d.connect()
+	_, remote := d.target(64)
+	const n = 5
+	sum := 0
+	for _, how := range []nulldev.How{nulldev.ByErrno, nulldev.MinusOne, nulldev.Negative} {
+		for at := range n {
+			f := d.fault(nulldev.Fault{Kind: nulldev.BadWR, Call: "ibv_post_send", Count: 1, Err: syscall.ENOMEM, How: how, At: uint32(at)})
+			for i, x := range d.batch(a, remote, n) {
+				r, err := x.Await(testContext(t))
+				switch {
+				case i >= at:
+					d.isAll(fmt.Sprintf("request %d of a list refused at %d", i, at), err, syscall.ENOMEM)
+				case err != nil || r.Value != uint64(sum+i):
+					t.Errorf("request %d of a list refused at %d: %d, %v, want %d", i, at, r.Value, err, sum+i)
+				}
+			}
+			if d.null.Hits(f) != 1 {
+				t.Errorf("the list was refused %d times", d.null.Hits(f))
+			}
+			sum += at
+			d.adds(a, remote, sum, 3)
+			sum += 3
+			d.null.Clear()
+		}
+	}
+}
+
+// Rule: a receive that is refused while a connection is made, at any position of
+// the list and on whichever side, ends that connection, on both sides and soon;
+// the next is made.
+// Defence: reactor/post_settle.go, recvPostFailed.
+func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
+	d := newBadDay(t, Config{Reactors: 1})
+	ctx := testContext(t)
+	go func() { // until the listener is closed
+		for {
+			if _, err := d.ln.Accept(ctx); err != nil {
+				return
+			}
+		}
+	}()
+	for _, at := range []uint32{0, 1, DefaultRecvCredits - 1} {
+		f := d.fault(nulldev.Fault{Kind: nulldev.BadWR, Call: "ibv_post_recv", Count: 1, Err: syscall.ENOMEM, At: at})
+		c, err := d.client.Dial(ctx, d.ln.Addr().String())
+		if err == nil { // it is the other side that was refused
+			select {
+			case <-c.Done():
+			case <-ctx.Done():
+				t.Fatalf("the connection lives with receive %d refused", at)
+			}
+		}
+		if d.null.Hits(f) != 1 {
+			t.Errorf("a post of receives was refused %d times", d.null.Hits(f))
+		}
+		d.null.Clear()
+		if c, err = d.client.Dial(ctx, d.ln.Addr().String()); err != nil {
+			t.Fatalf("dialing again: %v", err)
+		}
+		if err := c.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	if st := d.client.MemoryStats(); st.Buffers != 0 {
+		t.Errorf("%d buffers are still out", st.Buffers)
+	}
+	if err := d.ln.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// Rule (semantics 29): a completion queue that overruns fails everything on it,
+// what is under way and what comes, with the cause; closing works.
+// Defence: reactor/loop_turn.go, polled (the errno of a poll) and die.
+func TestNullOverrun(t *testing.T) {
+	d := newBadDay(t, Config{Reactors: 1})
+	a, b := d.connect()
+	_, remote := d.target(64)
+	d.adds(a, remote, 0, 10)
+	d.fault(nulldev.Fault{Kind: nulldev.Overrun, Count: 1})
+	f, err := a.Start(testContext(t), new(FetchAndAddOp(remote, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.ends("an addition whose completion found no room", f, reactor.ErrOverrun)
+	for _, c := range []*Conn{a, b} {
+		select {
+		case <-c.Done():
+		case <-testContext(t).Done():
+			t.Fatal("a connection over a dead queue goes on, or its peer does")
+		}
+	}
+	d.isAll("the connection's end", a.Err(), reactor.ErrOverrun)
+	if _, err := a.Start(testContext(t), new(FetchAndAddOp(remote, 1))); err == nil {
+		t.Error("a dead connection takes operations")
+	}
+}
+
+// lateEvents is how much later than the bound a completion without an event may
+// be on a busy machine.
+const lateEvents = 4 * time.Second
+
+// Rule (semantics 26): with every completion event lost, what completes is found
+// within the reactor's recheck, on both sides; nothing waits for ever.
+// Defence: reactor/loop_recheck.go.
+func TestNullLostEvents(t *testing.T) {
+	d := newBadDay(t, Config{NoCallerDriving: true, Spin: -1, Reactors: 1})
+	a, b := d.connect()
+	f := d.fault(nulldev.Fault{Kind: nulldev.LostEvent})
+	// The first ones may come while the loop is awake, and need no event.
+	for i := 0; i < 50 && d.server.Stats().Missed == 0; i++ {
+		slept := d.server.Stats().Sleeps
+		got := b.Recv()
+		for d.server.Stats().Sleeps == slept {
+			runtime.Gosched()
+		}
+		from := time.Now()
+		_, err := a.SendBytes(testContext(t), []byte{byte(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := got.Await(testContext(t))
+		if err != nil {
+			t.Fatalf("message %d with every event lost: %v", i, err)
+		}
+		if took := time.Since(from); took > reactor.DefaultRecheck+lateEvents {
+			t.Errorf("message %d took %v, the bound is %v", i, took, reactor.DefaultRecheck)
+		}
+		if err := m.Release(); err != nil {
+			t.Error(err)
+		}
+	}
+	if d.null.Hits(f) == 0 || d.server.Stats().Missed == 0 {
+		t.Errorf("%d events were lost, %d missed", d.null.Hits(f), d.server.Stats().Missed)
+	}
+}
+
+// Rule (semantics 26, 27): events for nothing cost nothing but a look, and are
+// acknowledged all the same: closing does not wait for them.
+// Defence: reactor/loop_sleep.go, takeEvents (acknowledging), and that an event is not
+// taken for a completion.
+func TestNullSpuriousEvents(t *testing.T) {
+	d := newBadDay(t, Config{NoCallerDriving: true, Spin: -1, Reactors: 1})
+	a, _ := d.connect()
+	_, remote := d.target(64)
+	const rounds = 200
+	for i := range rounds {
+		if d.null.SpuriousEvents() == 0 {
+			t.Fatal("no queue has a channel")
+		}
+		d.adds(a, remote, i, 1)
+	}
+	ctx := testContext(t)
+	for d.client.Stats().Events < rounds && ctx.Err() == nil { // the loop takes them when it wakes
+		f, err := a.Start(ctx, new(FetchAndAddOp(remote, 0)))
+		done(t, f, err)
+	}
+	if n := d.client.Stats().Events; n < rounds {
+		t.Errorf("%d of %d events were taken", n, rounds)
+	}
+}
+
+// badDay is the null device, its control, and two runtimes on it.
+type badDay struct {
+	t              *testing.T
+	null           *nulldev.Control
+	cfg            Config // with the provider
+	server, client *Runtime
+	ln             *Listener
+}
+
+// nullDevice is the provider over the null device, with its control. When the
+// test is over nothing may be left in the library: no object, no event that was
+// taken and not acknowledged.
+func nullDevice(t *testing.T) (*ibv.Provider, *nulldev.Control) {
+	t.Helper()
+	notOnDevice(t, "the null device has its own run")
+	paths, err := nulldev.Build()
+	if errors.Is(err, nulldev.ErrNoCompiler) {
+		t.Skipf("%v (Debian: apt-get install gcc)", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	null, err := nulldev.Open(paths)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := null.Stats()
+	t.Cleanup(func() {
+		after := null.Stats()
+		if after.Objects != before.Objects || after.Contexts != before.Contexts || after.Unacked != before.Unacked {
+			t.Errorf("left in the library: %v, %d contexts, %d events; before the test: %v, %d, %d",
+				after.Objects, after.Contexts, after.Unacked, before.Objects, before.Contexts, before.Unacked)
+		}
+		null.Close()
+	})
+	p, err := ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, null
+}
+
+func newBadDay(t *testing.T, cfg Config) *badDay {
+	t.Helper()
+	d := &badDay{t: t, cfg: cfg}
+	d.cfg.Conn.KeepAlive = -1 // a fault is for what the test posts, not for a question after the peer
+	d.cfg.Provider, d.null = nullDevice(t)
+	d.cfg.Device = "null1"
+	d.server = mustOpen(t, d.cfg)
+	d.cfg.Device = "null0"
+	d.client = mustOpen(t, d.cfg)
+	t.Cleanup(d.null.Clear) // closing is not part of it, unless a test closes
+	var err error
+	if d.ln, err = d.server.Listen("127.0.0.2:0"); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (d *badDay) connect() (a, b *Conn) {
+	d.t.Helper()
+	ctx := testContext(d.t)
+	seat, err := d.ln.AcceptAsync()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if a, err = d.client.Dial(ctx, d.ln.Addr().String()); err != nil {
+		d.t.Fatal(err)
+	}
+	if b, err = seat.Await(ctx); err != nil {
+		d.t.Fatal(err)
+	}
+	return a, b
+}
+
+func (d *badDay) fault(f nulldev.Fault) int {
+	d.t.Helper()
+	n, err := d.null.Add(f)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return n
+}
+
+// target is memory of the server that its peers may do anything with.
+func (d *badDay) target(n int) (*Region, Remote) {
+	d.t.Helper()
+	region, err := d.server.NewRegion(n, allAccess)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() {
+		if err := region.Close(); err != nil {
+			d.t.Errorf("closing the region: %v", err)
+		}
+	})
+	remote, err := region.Remote(0, n)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return region, remote
+}
+
+// batch starts n additions to remote so that one turn posts them as one list.
+func (d *badDay) batch(c *Conn, remote Remote, n int) (fs []Future) {
+	d.t.Helper()
+	ctx := testContext(d.t)
+	var err error
+	if e := c.sh.r.Do(ctx, func() {
+		for range n {
+			var f Future
+			if f, err = c.Start(ctx, new(FetchAndAddOp(remote, 1))); err != nil {
+				return
+			}
+			fs = append(fs, f)
+		}
+	}); e != nil || err != nil {
+		d.t.Fatal(e, err)
+	}
+	return fs
+}
+
+// adds checks that the connection works: it adds n times, and every addition
+// finds what those before it made.
+func (d *badDay) adds(c *Conn, remote Remote, from, n int) {
+	d.t.Helper()
+	for i := range n {
+		f, err := c.Start(testContext(d.t), new(FetchAndAddOp(remote, 1)))
+		if r := done(d.t, f, err); r.Value != uint64(from+i) {
+			d.t.Fatalf("addition %d found %d", from+i, r.Value)
+		}
+	}
+}
+
+// ends waits for a future that must fail.
+func (d *badDay) ends(what string, f Future, want ...error) {
+	d.t.Helper()
+	_, err := f.Await(testContext(d.t))
+	d.isAll(what, err, want...)
+}
+
+// isAll checks that an error is all of the wanted.
+func (d *badDay) isAll(what string, err error, want ...error) {
+	d.t.Helper()
+	for _, w := range want {
+		if !errors.Is(err, w) {
+			d.t.Errorf("%s: %v, want %v", what, err, w)
+		}
+	}
+}
+
+// cCalls are the calls of the two C libraries that the scenario of nth_test.go
+// comes by, and how its errors must tell of them: 0 is the errno itself.
+var cCalls = []struct {
+	call string
+	err  syscall.Errno // what shows, if not what was given
+	may  bool          // the runtime may cope: it tries again
+}{
+	{call: "ibv_get_device_list"}, {call: "ibv_open_device"}, {call: "ibv_query_device_ex"}, {call: "ibv_query_port"},
+	{call: "ibv_alloc_pd"}, {call: "ibv_create_comp_channel"}, {call: "ibv_reg_mr_iova2"},
+	{call: "ibv_modify_qp"}, {call: "ibv_post_send"}, {call: "ibv_post_recv"}, {call: "ibv_req_notify_cq"},
+	{call: "ibv_poll_cq", err: syscall.EIO}, // the contract's word for a queue that gives nothing
+	{call: "rdma_create_event_channel"}, {call: "rdma_create_id"}, {call: "rdma_bind_addr"}, {call: "rdma_listen"},
+	{call: "rdma_resolve_addr"}, {call: "rdma_resolve_route"}, {call: "rdma_connect"}, {call: "rdma_accept"},
+	{call: "rdma_init_qp_attr"}, {call: "rdma_establish"}, {call: "rdma_disconnect"},
+	{call: "ibv_dereg_mr"}, {call: "ibv_destroy_qp", may: true}, {call: "ibv_destroy_cq"}, {call: "ibv_destroy_comp_channel"},
+	{call: "ibv_dealloc_pd"}, {call: "ibv_close_device"}, {call: "rdma_destroy_id", may: true},
+}
+
+// Rule: an errno from any call of the libraries, given in any of the ways that
+// libraries have, ends what needed the call with that errno and nothing else
+// hangs; when all is closed nothing is left (semantics 23).
+// Defence: verbs/ibv/shim (the errnos), and every error path above.
+func TestNullErrnoOfAnyCall(t *testing.T) {
+	p, null := nullDevice(t)
+	for _, f := range cCalls {
+		for how, name := range map[nulldev.How]string{nulldev.ByErrno: "errno", nulldev.MinusOne: "minus_one", nulldev.Negative: "negative"} {
+			if how != nulldev.ByErrno && testing.Short() {
+				continue
+			}
+			t.Run(f.call+"/"+name, func(t *testing.T) {
+				before := null.Stats()
+				id, err := null.Add(nulldev.Fault{Kind: nulldev.FailCall, Call: f.call, Count: 1, Err: syscall.EDQUOT, How: how})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer null.Clear()
+				err = nthScenario([2]string{"null0", "null1"})(p)
+				want := f.err
+				if want == 0 {
+					want = syscall.EDQUOT // nobody else gives this one
+				}
+				if null.Hits(id) != 1 {
+					t.Fatalf("the call was made to fail %d times", null.Hits(id))
+				}
+				if !errors.Is(err, want) && !(f.may && err == nil) {
+					t.Errorf("what came of it: %v, want %v in it", err, want)
+				}
+				after := null.Stats()
+				if after.Objects != before.Objects || after.Contexts != before.Contexts || after.Unacked != before.Unacked {
+					t.Errorf("left in the library: %v, %d contexts, %d events; before: %v, %d, %d",
+						after.Objects, after.Contexts, after.Unacked, before.Objects, before.Contexts, before.Unacked)
+				}
+			})
+		}
+	}
+}

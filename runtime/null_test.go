@@ -1,0 +1,320 @@
+//go:build linux && cgo && !portable
+
+package runtime
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/ibv"
+	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
+	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
+)
+
+// nullProvider is the null device, under its libraries loaded as the system's are.
+func nullProvider(t *testing.T) verbs.Provider {
+	t.Helper()
+	notOnDevice(t, "the null device has its own run")
+	paths, err := nulldev.Build()
+	if errors.Is(err, nulldev.ErrNoCompiler) {
+		t.Skipf("%v (Debian: apt-get install gcc)", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Rule: the same through libibverbs and librdmacm, loaded at run time.
+func TestNthCallFailsOnTheNullDevice(t *testing.T) {
+	p := nullProvider(t)
+	provider := func() (verbs.Provider, error) { return p, nil }
+	o := nth.Drive(t, nth.Scenario{Provider: provider, Run: nthScenario([2]string{"null0", "null1"}), Step: nthStride()})
+	t.Log(o)
+}
+
+// nthTopicStride is nthStride for one topic of several: a few runs of each by default.
+const nthTopicStride = 6
+
+// Rule: the same for what lasts, windows, shared receives and datagrams.
+func TestNthCallOfATopicFailsOnTheNullDevice(t *testing.T) {
+	p := nullProvider(t)
+	step := nthStride()
+	if step > 1 {
+		step *= nthTopicStride
+	}
+	for name, scenario := range nthTopics {
+		t.Run(name, func(t *testing.T) {
+			lost := 0
+			t.Log(nth.Drive(t, nth.Scenario{
+				Provider: func() (verbs.Provider, error) { return p, nil },
+				Run: func(p verbs.Provider) error {
+					lost = 0
+					r := &nthPaced{nthRun: nthRun{p: p}, ctx: context.Background(), lost: &lost}
+					return r.all([2]string{"null0", "null1"}, scenario)
+				},
+				Step: step, Gauges: []leak.Gauge{{Name: "objects of ibv", Read: ibv.Live}},
+			}))
+			if lost > 0 {
+				t.Errorf("without a fault %d datagrams did not come", lost)
+			}
+		})
+	}
+}
+
+// Rule: who asks for datagrams and is refused learns why, here too.
+func TestResolveOverLibibverbsSaysWhyItWasRefused(t *testing.T) {
+	cfg := Config{Provider: nth.Wrap(nullProvider(t), &nth.Plan{Op: "rdma_accept", N: 1}), Device: "null0"}
+	a := mustListenPacket(t, mustOpen(t, cfg), Options{})
+	cfg.Device = "null1"
+	b := mustListenPacket(t, mustOpen(t, cfg), Options{})
+	_, err := a.Resolve(testContext(t), b.Addr().String())
+	if e, ok := errors.AsType[*RejectError](err); !ok || !strings.Contains(e.Text, "rdma_accept") {
+		t.Errorf("resolving what refuses: %v", err)
+	}
+}
+
+var beds = []bed{mainBed, nullBed}
+
+var nullBed = bed{"null", func(t testing.TB, cfg Config, dev int) *Runtime {
+	if cfg.Provider == nil {
+		cfg.Provider = nullBedProvider(t)
+	}
+	cfg.Device = [...]string{"null0", "null1"}[dev]
+	return mustOpen(t, cfg)
+}}
+
+// nullBedProvider is the null device, under its libibverbs and librdmacm loaded
+// as the system's are.
+func nullBedProvider(t testing.TB) verbs.Provider {
+	t.Helper()
+	paths, err := nulldev.Build()
+	if errors.Is(err, nulldev.ErrNoCompiler) {
+		t.Skipf("%v (Debian: apt-get install gcc)", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { keptDomains(t, paths) })
+	if ibv.Live() == 0 { // the first runtime of a test looks at what all have left
+		t.Cleanup(func() {
+			if n := ibv.Live(); n != 0 {
+				t.Errorf("%d objects of ibv are left", n)
+			}
+		})
+	}
+	return p
+}
+
+// keptDomains fails the test if posts of one thread domain overlapped, ever since
+// the null device was loaded: a queue pair was touched by another than the holder
+// of its reactor's turn. Real libraries corrupt the queue then, or end the process.
+func keptDomains(t testing.TB, paths nulldev.Paths) {
+	t.Helper()
+	null, err := nulldev.Open(paths)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer null.Close()
+	if n := null.Stats().TDRaces; n != 0 {
+		t.Errorf("%d posts of one thread domain overlapped", n)
+	}
+}
+
+// Rule (semantics 34): of a device that flushes a queue pair only when it is destroyed
+// Cancel brings everything home, too, within its bound.
+// Defence: runtime/conn_teardown.go, the timer of flushBound in fail.
+func TestNullCancelWithoutAFlush(t *testing.T) {
+	d := newBadDay(t, Config{Reactors: 1, Conn: Options{Raw: true}})
+	a, b := d.connect()
+	r, err := d.client.NewRegion(64, verbs.AccessLocalWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local, err := r.Slice(0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stuck, err := a.Send(testContext(t), local) // the peer has no receive
+	if err != nil {
+		t.Fatal(err)
+	}
+	receive, err := a.PostRecv(local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.fault(nulldev.Fault{Kind: nulldev.LateFlush})
+	if err := a.Cancel(endedContext()); !errors.Is(err, endedContext().Err()) {
+		t.Errorf("cancelling with a context that has ended: %v", err)
+	}
+	if err := r.Close(); !errors.Is(err, verbs.ErrBusy) {
+		t.Errorf("closing the region while the device has it: %v, want %v", err, verbs.ErrBusy)
+	}
+	from := time.Now()
+	if err := a.Cancel(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(from); took > flushBound+lateEvents {
+		t.Errorf("cancelled after %v, the bound is %v", took, flushBound)
+	}
+	for what, f := range map[string]Future{"the send": stuck, "the receive": receive} {
+		if _, err, ok := f.Poll(); !ok || !errors.Is(err, ErrCancelled) {
+			t.Errorf("%s: %v (settled %v), want %v", what, err, ok, ErrCancelled)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Errorf("closing the region after Cancel: %v", err)
+	}
+	for _, c := range []*Conn{a, b} {
+		if err := c.Close(testContext(t)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// nullControl reaches the null device beside the providers.
+func nullControl(t *testing.T) *nulldev.Control {
+	t.Helper()
+	paths, err := nulldev.Build()
+	if err != nil {
+		t.Skip(err)
+	}
+	null, err := nulldev.Open(paths)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(null.Close)
+	return null
+}
+
+// Rule: each reactor has a thread domain, where the device has them and the
+// configuration does not say no; without, all works as before; nothing is left.
+func TestEachReactorHasAThreadDomain(t *testing.T) {
+	null := nullControl(t)
+	for _, x := range []struct {
+		name  string
+		cfg   Config
+		fault string // a call that fails
+		want  int
+	}{
+		{name: "two_reactors", cfg: Config{Reactors: 2}, want: 4}, // of two runtimes
+		{name: "switched_off", cfg: Config{NoThreadDomains: true}},
+		{name: "no_thread_domains", fault: "ibv_alloc_td"},
+		{name: "no_parent_domains", fault: "ibv_alloc_parent_domain"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			if x.fault != "" {
+				if _, err := null.Add(nulldev.Fault{Kind: nulldev.FailCall, Call: x.fault, Err: syscall.EOPNOTSUPP}); err != nil {
+					t.Fatal(err)
+				}
+				defer null.Clear()
+			}
+			a, b := nullBed.connected(t, x.cfg)
+			if n := null.Stats().Objects.TD; n != x.want {
+				t.Errorf("%d thread domains are alive, want %d", n, x.want)
+			}
+			ctx := testContext(t)
+			src := bufferOf(t, a.rt, []byte("hello"))
+			sent, err := a.Send(ctx, src.Slice())
+			done(t, sent, err)
+			m, err := b.RecvWait(ctx)
+			if err != nil || string(m.Data) != "hello" {
+				t.Fatalf("a message %q, error %v", m.Data, err)
+			}
+			if err := errors.Join(m.Release(), src.Release(), a.rt.Close(ctx), b.rt.Close(ctx)); err != nil {
+				t.Fatal(err)
+			}
+			if o := null.Stats().Objects; o.TD != 0 || o.PD != 0 {
+				t.Errorf("after closing both %v are alive", o)
+			}
+		})
+	}
+}
+
+// Rule: queue pairs of one thread domain are never posted to at the same time,
+// whoever submits, drives, dials and closes.
+func TestThreadDomainIsKeptByAllWhoPost(t *testing.T) {
+	null := nullControl(t)
+	const (
+		conns, posters = 4, 3
+		writes, churns = 50, 30
+		size           = 256 << 10 // copied within the post, which takes its time
+	)
+	cfg := Config{Reactors: 2}
+	server, client := nullBed.open(t, cfg, 1), nullBed.open(t, cfg, 0)
+	ctx := testContext(t)
+	ln, err := server.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := func() (a, b *Conn, err error) {
+		seat, err := ln.AcceptAsync()
+		if err != nil {
+			return nil, nil, err
+		}
+		if a, err = client.Dial(ctx, ln.Addr().String()); err != nil {
+			return nil, nil, err
+		}
+		b, err = seat.Await(ctx)
+		return a, b, err
+	}
+	var wg sync.WaitGroup
+	for range conns {
+		a, b, err := dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := b.rt.NewRegion(size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, err := r.Remote(0, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range posters {
+			src := bufferOf(t, a.rt, make([]byte, size))
+			wg.Go(func() {
+				for range writes {
+					if _, err := a.Do(ctx, new(WriteOp(src.Slice(), at))); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	wg.Go(func() { // new queue pairs, with their receives, beside the busy ones
+		for range churns {
+			a, b, err := dial()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := errors.Join(a.Close(ctx), b.Close(ctx)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	wg.Wait()
+	if s := null.Stats(); s.TDRaces != 0 || s.Objects.TD == 0 {
+		t.Errorf("%d thread domains, %d posts of one overlapped", s.Objects.TD, s.TDRaces)
+	}
+}

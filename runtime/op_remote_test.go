@@ -1,0 +1,222 @@
+package runtime
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"strings"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/verbena-rdma/verbena/verbs"
+	"pgregory.net/rapid"
+)
+
+func drawRemote(t *rapid.T) Remote {
+	r := Remote{
+		Addr: rapid.Uint64().Draw(t, "addr"), Length: rapid.Uint64().Draw(t, "length"),
+		RKey: rapid.Uint32().Draw(t, "rkey"), Access: verbs.AccessFlags(rapid.Uint32().Draw(t, "access")) & knownAccess,
+	}
+	if r.Addr+r.Length < r.Addr {
+		r.Length = math.MaxUint64 - r.Addr
+	}
+	return r
+}
+
+func TestRemoteSurvivesItsForms(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawRemote(t)
+		b, err := r.MarshalBinary()
+		if err != nil || len(b) != RemoteSize {
+			t.Fatalf("%d bytes, %v", len(b), err)
+		}
+		var back, fromText, fromJSON Remote
+		if err := back.UnmarshalBinary(b); err != nil || back != r {
+			t.Fatalf("binary: %+v became %+v, %v", r, back, err)
+		}
+		text, err := r.MarshalText()
+		if err != nil || strings.ContainsAny(string(text), " \t\n/+=%\"") {
+			t.Fatalf("text %q, %v: want one word", text, err)
+		}
+		if err := fromText.UnmarshalText(text); err != nil || fromText != r {
+			t.Fatalf("text: %+v became %+v, %v", r, fromText, err)
+		}
+		j, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(j, &fromJSON); err != nil || fromJSON != r {
+			t.Fatalf("JSON: %+v became %+v, %v", r, fromJSON, err)
+		}
+	})
+}
+
+func TestRemoteLayoutIsFixed(t *testing.T) {
+	r := Remote{Addr: 0x1122334455667788, Length: 0x99, RKey: 0xAABBCCDD, Access: verbs.AccessRemoteRead}
+	b, err := r.AppendBinary([]byte("before"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "before" + "VRBM\x01\x00\x28\x00" + "\x04\x00\x00\x00" + "\xDD\xCC\xBB\xAA" +
+		"\x88\x77\x66\x55\x44\x33\x22\x11" + "\x99\x00\x00\x00\x00\x00\x00\x00"
+	want += string(binary.LittleEndian.AppendUint64(nil, xxhash.Sum64String(want[6:])))
+	if string(b) != want {
+		t.Errorf("version 1 is\n%x, want\n%x", b, want)
+	}
+}
+
+// reseal makes the checksum right again: what a forger would do.
+func reseal(b []byte) []byte {
+	binary.LittleEndian.PutUint64(b[remoteHashed:], xxhash.Sum64(b[:remoteHashed]))
+	return b
+}
+
+func TestHostileDescriptorsAreRefusedWithTheReason(t *testing.T) {
+	good, err := Remote{Addr: 0x1000, Length: 0x2000, RKey: 7, Access: verbs.AccessRemoteRead}.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(f func(b []byte) []byte) []byte { return f(bytes.Clone(good)) }
+	at := func(i int, v byte) []byte { return change(func(b []byte) []byte { b[i] = v; return reseal(b) }) }
+	for _, c := range []struct {
+		name   string
+		b      []byte
+		reason DescriptorReason
+		text   string
+	}{
+		{"empty", nil, DescriptorTruncated, "0 bytes, want 40"},
+		{"cut", good[:39], DescriptorTruncated, "39 bytes, want 40"},
+		{"trailing", append(bytes.Clone(good), 0), DescriptorTrailing, "41 bytes, want 40"},
+		{"magic", at(0, 'X'), DescriptorMagic, "begins with"},
+		{"version", at(4, 2), DescriptorVersion, "version 2"},
+		{"newer and longer", append(at(4, 3), 1, 2, 3), DescriptorVersion, "version 3"},
+		{"reserved", at(5, 1), DescriptorField, "0x002801"},
+		{"size", at(6, 41), DescriptorField, "0x002900"},
+		{"access", at(11, 0x80), DescriptorAccess, "0x80000000"},
+		{"overflow", change(func(b []byte) []byte {
+			binary.LittleEndian.PutUint64(b[24:], math.MaxUint64-0xFFF)
+			return reseal(b)
+		}), DescriptorOverflow, "0x1000"},
+		{"damaged", change(func(b []byte) []byte { b[20] ^= 1; return b }), DescriptorChecksum, "checksum"},
+	} {
+		r := Remote{Addr: 5}
+		err := r.UnmarshalBinary(c.b)
+		e, ok := errors.AsType[*DescriptorError](err)
+		if !ok || e.Reason != c.reason || !errors.Is(err, ErrDescriptor) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v, want reason %d saying %q", c.name, err, c.reason, c.text)
+		}
+		if r != (Remote{Addr: 5}) {
+			t.Errorf("%s: a refused descriptor changed the target to %+v", c.name, r)
+		}
+	}
+	for i := range good {
+		for bit := range 8 {
+			b := bytes.Clone(good)
+			b[i] ^= 1 << bit
+			if new(Remote).UnmarshalBinary(b) == nil {
+				t.Fatalf("bit %d of byte %d was flipped unnoticed", bit, i)
+			}
+		}
+	}
+	text, _ := Remote{Length: 1}.MarshalText()
+	for _, s := range []string{"", "vrbm:", string(text[1:]), string(text) + "A", "VRBM:" + string(text[5:]),
+		string(text[:10]) + "\n" + string(text[11:]), string(text[:10]) + "\r\n" + string(text[12:]), string(text[:10]) + "=" + string(text[11:])} {
+		if err := new(Remote).UnmarshalText([]byte(s)); !errors.Is(err, &DescriptorError{Reason: DescriptorText}) {
+			t.Errorf("text %q: %v, want DescriptorText", s, err)
+		}
+	}
+	for _, r := range []Remote{{Addr: 2, Length: math.MaxUint64}, {Access: 1 << 31}} {
+		if _, err := r.MarshalBinary(); !errors.Is(err, ErrDescriptor) {
+			t.Errorf("%v was encoded: %v", r, err)
+		}
+		if _, err := r.MarshalText(); !errors.Is(err, ErrDescriptor) {
+			t.Errorf("%v was encoded as text: %v", r, err)
+		}
+	}
+}
+
+func TestRemoteAtIsBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawRemote(t)
+		num := func(name string) uint64 {
+			return rapid.OneOf(rapid.Uint64(), rapid.Uint64Range(0, 10), rapid.Just(r.Length), rapid.Just(uint64(math.MaxUint64))).Draw(t, name)
+		}
+		off, n := num("off"), num("n")
+		sub, err := r.At(off, n)
+		sum := new(big.Int).Add(new(big.Int).SetUint64(off), new(big.Int).SetUint64(n))
+		if inside := sum.Cmp(new(big.Int).SetUint64(r.Length)) <= 0; inside != (err == nil) {
+			t.Fatalf("At(%d, %d) of %d bytes: %v", off, n, r.Length, err)
+		}
+		if err != nil {
+			if !errors.Is(err, ErrRange) || !errors.Is(err, ErrRemoteRange) || !strings.Contains(err.Error(), fmt.Sprint(off)) {
+				t.Fatalf("%v: want ErrRange and ErrRemoteRange with the values", err)
+			}
+			return
+		}
+		if want := (Remote{r.Addr + off, n, r.RKey, r.Access}); sub != want {
+			t.Fatalf("At(%d, %d) is %+v, want %+v", off, n, sub, want)
+		}
+	})
+}
+
+func TestRemoteIsPrintedWithoutItsKey(t *testing.T) {
+	r := Remote{Addr: 0x10, Length: 5, RKey: 0xDEADBEEF, Access: verbs.AccessRemoteRead}
+	for _, s := range []string{r.String(), fmt.Sprintf("%v %+v %s", r, r, r)} {
+		if strings.Contains(strings.ToLower(s), "deadbeef") || strings.Contains(s, fmt.Sprint(r.RKey)) {
+			t.Errorf("%q shows the key", s)
+		}
+	}
+}
+
+func TestRemoteDecodesWithoutAllocating(t *testing.T) {
+	r := Remote{Addr: 1, Length: 2}
+	b, _ := r.MarshalBinary()
+	if n := testing.AllocsPerRun(100, func() {
+		var err error
+		if b, err = r.AppendBinary(b[:0]); err != nil || r.UnmarshalBinary(b) != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}
+
+// FuzzRemote: whatever is accepted is exactly what would have been written, and
+// a sane range.
+func FuzzRemote(f *testing.F) {
+	good, _ := Remote{Addr: 0x1000, Length: 0x2000, RKey: 7, Access: verbs.AccessRemoteRead}.MarshalBinary()
+	f.Add(good, false)
+	f.Add(good, true)
+	f.Add(good[:20], false)
+	text, _ := Remote{Length: 9}.MarshalText()
+	f.Add(text, false)
+	f.Fuzz(func(t *testing.T, b []byte, seal bool) {
+		if seal && len(b) == RemoteSize {
+			b = reseal(bytes.Clone(b)) // past the checksum
+		}
+		var r Remote
+		if err := r.UnmarshalBinary(b); err == nil {
+			if again, err := r.MarshalBinary(); err != nil || !bytes.Equal(again, b) {
+				t.Fatalf("%x was accepted as %+v, which is %x, %v", b, r, again, err)
+			}
+			if r.Addr+r.Length < r.Addr {
+				t.Fatalf("%+v wraps around", r)
+			}
+		} else if !errors.Is(err, ErrDescriptor) {
+			t.Fatalf("error is %T, want *DescriptorError", err)
+		} else if r != (Remote{}) {
+			t.Fatal("a refused descriptor changed the target")
+		}
+		if err := r.UnmarshalText(b); err == nil {
+			if again, err := r.MarshalText(); err != nil || !bytes.Equal(again, b) {
+				t.Fatalf("%q was accepted as %+v, which is %q, %v", b, r, again, err)
+			}
+		} else if !errors.Is(err, ErrDescriptor) {
+			t.Fatalf("error is %T, want *DescriptorError", err)
+		}
+	})
+}

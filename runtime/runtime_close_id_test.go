@@ -1,0 +1,371 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// busyID is an identifier with events that somebody has not acknowledged.
+type busyID struct {
+	queuePairID
+	busy   int // how often Close is refused
+	closed int
+}
+
+func (id *busyID) Close() error {
+	if id.busy--; id.busy >= 0 {
+		return fmt.Errorf("%w: an event is not acknowledged", verbs.ErrBusy)
+	}
+	id.closed++
+	if id.queuePairID == nil {
+		return nil
+	}
+	return id.queuePairID.Close()
+}
+
+// Rule: everybody who asks for the end of an identifier is told of it, once and in
+// order, though it was asked for before and the device does not let go.
+func TestEverybodyWhoClosesAnIdentifierIsTold(t *testing.T) {
+	rt := mustOpen(t, Config{NoCallerDriving: true})
+	sh, told := rt.shards[0], make(chan int, 8)
+	tell := func(n int) func(error) {
+		return func(err error) {
+			if err != nil {
+				t.Errorf("caller %d was told %v", n, err)
+			}
+			told <- n
+		}
+	}
+	id := &busyID{busy: 3}
+	if err := sh.r.Do(testContext(t), func() {
+		sh.closeID(id, tell(1))
+		sh.closeID(id, nil)
+		sh.closeID(id, tell(2))
+		sh.closeID(id, tell(3))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var got []int
+	for range 3 {
+		select {
+		case n := <-told:
+			got = append(got, n)
+		case <-time.After(10 * time.Second):
+			t.Fatalf("only %v were told", got)
+		}
+	}
+	if err := sh.r.Do(testContext(t), func() {
+		if !slices.Equal(got, []int{1, 2, 3}) || len(told) != 0 || id.closed != 1 || len(sh.closing) != 0 {
+			t.Errorf("told were %v and %d more; it was closed %d times, %d are left", got, len(told), id.closed, len(sh.closing))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Rule: a connection whose identifier is busy when the device goes is closed all the
+// same: its end was asked for by the device's, then by its owner.
+func TestClosingMeetsARemovalWithABusyIdentifier(t *testing.T) {
+	for busy := 1; busy <= 4; busy++ { // either's try may be the one that succeeds
+		t.Run(fmt.Sprint(busy), func(t *testing.T) { closingMeetsARemoval(t, busy) })
+	}
+}
+
+func closingMeetsARemoval(t *testing.T, busy int) {
+	r := newPlugRig(t, Config{NoCallerDriving: true})
+	ctx := testContext(t)
+	c, _ := r.connect(r.a, r.b, Options{Raw: true})
+	if err := c.sh.r.Do(ctx, func() {
+		c.id = &busyID{queuePairID: c.id, busy: busy}
+		c.fail(verbs.ErrDeviceRemoved) // detaches
+		c.end(false)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-c.closed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody told the connection that its identifier was closed")
+	}
+	if err := r.p.Remove("a"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// slowID is an identifier whose closing takes the kernel until it is let go.
+type slowID struct {
+	queuePairID
+	begun chan struct{}
+	letGo chan struct{}
+}
+
+func newSlowID(id queuePairID) *slowID {
+	return &slowID{queuePairID: id, begun: make(chan struct{}), letGo: make(chan struct{})}
+}
+
+func (id *slowID) Close() error {
+	close(id.begun)
+	<-id.letGo
+	return id.queuePairID.Close()
+}
+
+// Rule: a queue pair that the kernel takes its time to destroy holds up no other
+// connection of its reactor; its own operations, whose memory the device may still have,
+// end when it is gone.
+func TestAQueuePairThatIsSlowToGoHoldsUpNobody(t *testing.T) {
+	onBeds(t, slowToGoHoldsUpNobody)
+}
+
+func slowToGoHoldsUpNobody(t *testing.T, d bed) {
+	cfg := Config{Reactors: 1}
+	server, client := d.open(t, cfg, 1), d.open(t, cfg, 0)
+	ln, err := server.ListenOptions(":0", Options{Raw: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ours, theirs [2]*Conn
+	for i := range ours {
+		seat, err := ln.AcceptAsync()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ours[i], err = client.DialOptions(testContext(t), ln.Addr().String(), Options{Raw: true}); err != nil {
+			t.Fatal(err)
+		}
+		if theirs[i], err = seat.Await(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slow, other := ours[0], ours[1]
+	buf, err := client.Alloc(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := slow.PostRecv(buf.Slice())
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := newSlowID(slow.id)
+	if err := slow.sh.r.Do(testContext(t), func() {
+		slow.sh.r.Flush() // the receive is the device's
+		slow.setCause(ErrConnClosed)
+		slow.refuse()
+		delete(slow.sh.targets, slow.id)
+		slow.id = held
+		slow.destroy(nil) // as when the device has not flushed it in time
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var late atomic.Bool
+	release := sync.OnceFunc(func() { close(held.letGo) })
+	rescue := time.AfterFunc(10*time.Second, func() { late.Store(true); release() }) // of a turn that is held, so that the test ends
+	defer rescue.Stop()
+	<-held.begun
+	for range 10 { // the reactor turns, and posts and takes what is others'
+		into, err := server.Alloc(8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := theirs[1].PostRecv(into.Slice())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := other.SendBytes(testContext(t), []byte("well"))
+		done(t, f, err)
+		done(t, got, nil)
+		if err := into.Release(); err != nil {
+			t.Error(err)
+		}
+	}
+	select {
+	case <-slow.closed:
+		t.Error("a connection is closed whose queue pair is not gone")
+	default:
+	}
+	if _, _, settled := out.Poll(); settled {
+		t.Error("a receive ended before the queue pair that has its memory")
+	}
+	if late.Load() {
+		t.Error("the others went on only when the queue pair was gone")
+	}
+	release()
+	if _, err := out.Await(testContext(t)); err == nil {
+		t.Error("a receive that nothing came for succeeded")
+	}
+	<-slow.closed
+	if err := buf.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
+// countedID is an identifier that says how many are being closed at once.
+type countedID struct {
+	verbs.Object
+	now, most *atomic.Int64
+	letGo     <-chan struct{}
+}
+
+func (id *countedID) Close() error {
+	n := id.now.Add(1)
+	for m := id.most.Load(); n > m && !id.most.CompareAndSwap(m, n); m = id.most.Load() {
+	}
+	<-id.letGo
+	id.now.Add(-1)
+	return nil
+}
+
+// Rule: no more than closersMost identifiers of a reactor are closed at once, all are
+// in the end, and Close of the runtime waits for them.
+func TestIdentifiersAreClosedAFewAtATime(t *testing.T) {
+	rt := mustOpen(t, Config{Reactors: 1})
+	sh := rt.shards[0]
+	var now, most atomic.Int64
+	letGo := make(chan struct{})
+	const n = 3*closersMost + 1
+	told := 0 // the holder's
+	if err := sh.r.Do(testContext(t), func() {
+		for range n {
+			sh.closeID(&countedID{now: &now, most: &most, letGo: letGo}, func(err error) {
+				if told++; err != nil {
+					t.Errorf("closing: %v", err)
+				}
+			})
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	waiting, stop := context.WithCancel(t.Context())
+	closed := make(chan error, 1)
+	go func() { closed <- sh.end(waiting) }()
+	for until := testContext(t); now.Load() < closersMost; {
+		if until.Err() != nil {
+			t.Fatalf("%d are being closed, want %d", now.Load(), closersMost)
+		}
+	}
+	stop()
+	if err := <-closed; !errors.Is(err, context.Canceled) {
+		t.Errorf("closing while identifiers are: %v, want %v", err, context.Canceled)
+	}
+	close(letGo)
+	if err := rt.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if told != n || most.Load() != closersMost {
+		t.Errorf("%d of %d were closed, up to %d at once; want all, %d at once", told, n, most.Load(), closersMost)
+	}
+}
+
+// Rule: Close waits some seconds for a queue pair that the kernel is destroying, as it
+// takes with packets for a neighbour that does not answer: it is closed, and nobody was
+// busy.
+func TestCloseWaitsForTheKernel(t *testing.T) {
+	a, _ := connected(t, Config{Reactors: 1})
+	held := newSlowID(a.id)
+	if err := a.sh.r.Do(testContext(t), func() {
+		delete(a.sh.targets, a.id)
+		a.id = held
+	}); err != nil {
+		t.Fatal(err)
+	}
+	gone, end := context.WithCancel(t.Context())
+	end() // so that Close waits for nothing else
+	closed := make(chan error, 1)
+	go func() { closed <- a.Close(gone) }()
+	<-held.begun
+	begun := time.Now()
+	time.AfterFunc(closeBound+leaveBound/2, func() { close(held.letGo) })
+	if err := <-closed; err != nil {
+		t.Errorf("closing while the kernel took %v to destroy the queue pair: %v", time.Since(begun).Round(time.Millisecond), err)
+	}
+}
+
+// Rule: the identifier of an accepted connection reports to the reactor that owns
+// the connection, whichever has the listener: its events come there while the
+// listener's reactor is away, and nobody else has it as a target.
+func TestAnAcceptedIdentifierMovesToItsReactor(t *testing.T) {
+	const reactors, conns = 2, 4
+	onBeds(t, func(t *testing.T, d bed) {
+		cfg := Config{Reactors: reactors, NoCallerDriving: true, ConnectTimeout: patience()}
+		server, client := d.open(t, cfg, 1), d.open(t, Config{ConnectTimeout: patience()}, 0)
+		ctx := testContext(t)
+		ln, err := server.Listen(":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		home := ln.sh
+		var near, far, farPeers []*Conn
+		for range conns {
+			seat, err := ln.AcceptAsync()
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := client.Dial(ctx, ln.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := seat.Await(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			belongs(t, server, b)
+			if b.sh == home {
+				near = append(near, b)
+			} else {
+				far, farPeers = append(far, b), append(farPeers, a)
+			}
+		}
+		if len(near) == 0 || len(far) == 0 {
+			t.Fatalf("%d connections on the listener's reactor, %d on others: both are wanted", len(near), len(far))
+		}
+		enter, leave := make(chan struct{}), make(chan struct{})
+		held := make(chan error, 1)
+		go func() { held <- home.r.Do(ctx, func() { close(enter); <-leave }) }()
+		<-enter
+		for _, a := range farPeers {
+			a.Abort()
+		}
+		for i, b := range far {
+			select {
+			case <-b.Done():
+			case <-ctx.Done():
+				t.Errorf("far connection %d did not hear of its end while the listener's reactor was away", i)
+			}
+		}
+		close(leave)
+		if err := <-held; err != nil {
+			t.Fatal(err)
+		}
+		for i, b := range near {
+			if err := b.Err(); err != nil {
+				t.Errorf("near connection %d, whose peer is there, ended with %v", i, err)
+			}
+		}
+	})
+}
+
+// belongs checks that c is a target of its own reactor's connection events, and of
+// no other's.
+func belongs(t *testing.T, rt *Runtime, c *Conn) {
+	t.Helper()
+	for i, sh := range rt.shards {
+		if err := sh.r.Do(testContext(t), func() {
+			has := false
+			for _, target := range sh.targets {
+				has = has || target == cmTarget(c)
+			}
+			if has != (sh == c.sh) {
+				t.Errorf("reactor %d has the identifier: %t; it has the connection: %t", i, has, sh == c.sh)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

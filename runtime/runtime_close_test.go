@@ -1,0 +1,411 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	stdruntime "runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+func endedContext() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// Rule: a Close whose context has ended cuts off and gives back everything all
+// the same, and can be repeated.
+func TestCloseWithAnEndedContextClosesAll(t *testing.T) {
+	a, _ := connected(t, Config{Reactors: 2})
+	if _, err := a.rt.Listen(":0"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := a.rt.Close(endedContext()); err != nil {
+			t.Errorf("closing at the deadline: %v", err)
+		}
+	}
+}
+
+// Rule: so does one whose peer is silent.
+func TestCloseAtItsDeadlineWithASilentPeer(t *testing.T) {
+	p, link := smallPorts(t, 1<<20)
+	a, _ := connected(t, Config{Provider: p})
+	link.SetAll(fabric.Link{Down: true})
+	defer link.SetAll(fabric.Link{})
+	if _, err := a.SendBytes(testContext(t), []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if err := a.rt.Close(short); err != nil {
+		t.Errorf("closing at the deadline: %v; objects %+v", err, a.rt.dev.Objects())
+	}
+}
+
+// Rule: several goroutines may close a runtime; all wait for the end.
+func TestConcurrentCloseIsOne(t *testing.T) {
+	for range 10 {
+		a, b := connected(t, Config{Reactors: 2})
+		var wg sync.WaitGroup
+		for range 3 {
+			for _, rt := range []*Runtime{a.rt, b.rt} {
+				wg.Go(func() {
+					if err := rt.Close(testContext(t)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		wg.Wait()
+	}
+}
+
+// Rule: whoever receives on a connection that is gone is told why, though the
+// runtime is closed.
+func TestReceivingAfterCloseSaysWhy(t *testing.T) {
+	for _, parked := range []bool{false, true} {
+		a, _ := connected(t, Config{NoCallerDriving: parked})
+		if err := a.rt.Close(testContext(t)); err != nil {
+			t.Error(err)
+		}
+		_, err := a.RecvWait(testContext(t))
+		mistake(t, "RecvWait", err, ErrConnClosed)
+		f := a.Recv()
+		<-f.Done()
+		_, err = f.Await(testContext(t))
+		mistake(t, "Recv", err, ErrConnClosed)
+	}
+}
+
+// Rule: Done is closed when a connection takes no more operations, whoever ends
+// it.
+func TestDoneSaysThatAConnectionEnds(t *testing.T) {
+	a, b := connected(t, Config{})
+	select {
+	case <-a.Done():
+		t.Fatal("an open connection is done")
+	default:
+	}
+	if err := a.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	<-a.Done()
+	<-b.Done()
+	mistake(t, "closed", a.Err(), ErrConnClosed)
+	mistake(t, "closed by the peer", b.Err(), ErrPeerClosed)
+}
+
+// Rule: a reactor that does not come to it does not hold Close up for ever.
+func TestCloseOfABusyReactorSaysSo(t *testing.T) {
+	a, b := connected(t, Config{})
+	ln, err := a.rt.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate, held := make(chan struct{}), make(chan struct{})
+	go a.sh.r.Do(context.Background(), func() { close(held); <-gate })
+	<-held
+	var wg sync.WaitGroup
+	for what, end := range map[string]func(context.Context) error{"connection": a.Close, "listener": ln.Close} {
+		wg.Go(func() {
+			if err := end(endedContext()); !errors.Is(err, ErrReactorBusy) {
+				t.Errorf("closing the %s: %v, want ErrReactorBusy", what, err)
+			}
+		})
+	}
+	wg.Wait()
+	close(gate)
+	for _, end := range []func(context.Context) error{a.Close, ln.Close, b.Close} {
+		if err := end(testContext(t)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Rule: receive buffers that are mapped one by one are gone when Close returns.
+func TestBigReceivesAreUnmapped(t *testing.T) {
+	a, b := connected(t, Config{Conn: Options{RecvCredits: 2, MessageSize: MaxPooled + 1}})
+	ms := sendAndTake(t, a, b, 1)
+	if err := b.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	b.rt.tidying.Wait()
+	b.rt.mem.mu.Lock()
+	mapped := b.rt.mem.bigs // not by Stats, which tidies up itself
+	b.rt.mem.mu.Unlock()
+	if mapped != 1 {
+		t.Errorf("%d big buffers are mapped after the connection was closed, want that of the message", mapped)
+	}
+	release(t, ms...)
+	if err := b.rt.Close(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	if _, bytes := mem.Live(); bytes > 64<<20 {
+		t.Errorf("%d bytes are mapped", bytes)
+	}
+}
+
+// Rule: waits that were given up are not kept.
+func TestGivenUpReceivesAreNotKept(t *testing.T) {
+	a, b := connected(t, Config{})
+	first := b.Recv() // stays, so that those behind it are not met by giving out
+	for range 5000 {
+		if _, err := b.RecvWait(endedContext()); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	kept := 0
+	if err := b.sh.r.Do(testContext(t), func() { b.match(); kept = len(b.wants) }); err != nil {
+		t.Fatal(err)
+	}
+	if kept > 2*pruneFrom {
+		t.Errorf("%d waits are kept, of 1", kept)
+	}
+	f, err := a.SendBytes(testContext(t), []byte("first"))
+	done(t, f, err)
+	m, err := first.Await(testContext(t))
+	if err != nil || string(m.Data) != "first" {
+		t.Fatalf("who waited got %q, %v", m.Data, err)
+	}
+	release(t, m)
+}
+
+// What Runtime.Close promises whatever other goroutines do meanwhile.
+
+// Rule: one Close is enough while goroutines submit, whether its context has ended or not:
+// it waits until they have left the calls that it refuses.
+func TestOneCloseIsEnoughWhileOthersSubmit(t *testing.T) {
+	const rounds, writers, before = 100, 8, 20
+	for round := range rounds {
+		a, b := connected(t, Config{Conn: Options{SendDepth: 2}})
+		s, r := slicePair(t, a, b)
+		var wrote atomic.Int64
+		under := make(chan struct{})
+		var wg sync.WaitGroup
+		for range writers {
+			wg.Go(func() {
+				for {
+					if _, err := a.Do(context.Background(), new(WriteOp(s, r))); err != nil {
+						return
+					}
+					f, err := a.Batch().Start(context.Background(), new(WriteOp(s, r)))
+					if err != nil {
+						return
+					}
+					f.Discard()
+					if wrote.Add(1) == before {
+						close(under)
+					}
+				}
+			})
+		}
+		<-under
+		ctx := testContext(t)
+		if round%2 == 0 {
+			ctx = endedContext()
+		}
+		if err := a.rt.Close(ctx); err != nil {
+			t.Errorf("round %d: %v", round, err)
+		}
+		wg.Wait()
+		if err := b.rt.Close(testContext(t)); err != nil {
+			t.Errorf("round %d: the other side: %v", round, err)
+		}
+	}
+}
+
+// slicePair is 8 bytes of a's and 8 of b's that a may write.
+func slicePair(t *testing.T, a, b *Conn) (Slice, Remote) {
+	t.Helper()
+	region, err := b.rt.NewRegion(8, allAccess)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := region.Remote(0, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, err := a.rt.NewRegion(8, allAccess)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := mine.Slice(0, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, r
+}
+
+// Rule: Close waits for a message that its receiver has.
+func TestCloseWaitsForAHeldMessage(t *testing.T) {
+	a, b := connected(t, Config{})
+	m := sendAndTake(t, a, b, 1)[0]
+	closed := make(chan error, 1)
+	go func() { closed <- b.rt.Close(testContext(t)) }()
+	for !b.rt.mem.closing.Load() { // until Close has begun to ask for the memory
+		stdruntime.Gosched()
+	}
+	b.rt.MemoryStats() // after that answer: both hold the memory's mutex
+	if err := m.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("closing while a message is held for a moment: %v", err)
+	}
+}
+
+// Rule: if the program does not give its memory back, Close says what is still out, leaves
+// that as it is, and can be called again.
+func TestCloseSaysThatAMessageIsHeld(t *testing.T) {
+	a, b := connected(t, Config{grace: 20 * time.Millisecond})
+	m := sendAndTake(t, a, b, 1)[0]
+	text := string(m.Data)
+	if err := b.rt.Close(testContext(t)); !errors.Is(err, verbs.ErrBusy) {
+		t.Fatalf("closing with a message held: %v, want ErrBusy", err)
+	}
+	if string(m.Data) != text {
+		t.Errorf("the held message reads %q, it was %q", m.Data, text)
+	}
+	release(t, m)
+	if err := b.rt.Close(testContext(t)); err != nil {
+		t.Errorf("closing again: %v", err)
+	}
+}
+
+// Rule: Close waits for calls that make something, at most until its context has ended and
+// the grace is over; a later Close goes on from there.
+func TestCloseWaitsForWhatIsBeingMade(t *testing.T) {
+	rt := mustOpen(t, Config{grace: 20 * time.Millisecond})
+	if err := rt.enter(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rt.Close(endedContext()); !errors.Is(err, verbs.ErrBusy) {
+		t.Errorf("closing while something is being made: %v, want ErrBusy", err)
+	}
+	if err := rt.enter(); !errors.Is(err, ErrClosed) {
+		t.Errorf("making something after Close has begun: %v, want ErrClosed", err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- rt.Close(testContext(t)) }()
+	rt.leave()
+	if err := <-closed; err != nil {
+		t.Errorf("closing when nothing is being made: %v", err)
+	}
+}
+
+// Rule: an identifier that another reactor closes, and has not moved to its own channel,
+// is waited for.
+func TestCloseWaitsForIdentifiersOfOtherReactors(t *testing.T) {
+	rt := mustOpen(t, Config{Reactors: 2})
+	first, other := rt.shards[0], rt.shards[1]
+	id, err := first.cm.CreateID(verbs.PSTCP, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := newSlowID(id)
+	if err := other.r.Do(testContext(t), func() { other.closeID(slow, nil) }); err != nil {
+		t.Fatal(err)
+	}
+	<-slow.begun
+	closed := make(chan error, 1)
+	go func() { closed <- rt.Close(testContext(t)) }()
+	for ending := false; !ending; {
+		select {
+		case err := <-closed:
+			t.Fatalf("Close has not waited: %v", err)
+		default:
+		}
+		if err := other.r.Do(testContext(t), func() { ending = other.ending }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(slow.letGo)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
+// Rule: what is being connected, accepted or asked for when Close begins, and what is begun
+// later, answers ErrClosed.
+func TestCallsDuringCloseAnswerErrClosed(t *testing.T) {
+	p, link := smallPorts(t, 1<<20)
+	rt := mustOpen(t, Config{Provider: p, Device: "soft0"})
+	ln, err := rt.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pc := mustListenPacket(t, rt, Options{})
+	link.SetAll(fabric.Link{Down: true}) // nobody answers
+	ctx, far := testContext(t), "127.0.0.2:7"
+	calls := map[string]func() error{
+		"Dial":    func() error { _, err := rt.Dial(ctx, far); return err },
+		"Accept":  func() error { _, err := ln.Accept(ctx); return err },
+		"Resolve": func() error { _, err := pc.Resolve(ctx, far); return err },
+		"Join":    func() error { _, err := pc.Join(ctx, netip.MustParseAddr("239.1.2.3")); return err },
+	}
+	got := map[string]chan error{}
+	for name, call := range calls {
+		ch := make(chan error, 1)
+		got[name] = ch
+		go func() { ch <- call() }()
+	}
+	for live := 0; live < 1; { // Dial has a connection that is being made
+		rt.mu.Lock()
+		live = len(rt.live)
+		rt.mu.Unlock()
+	}
+	if err := rt.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for name, ch := range got {
+		if err := <-ch; !errors.Is(err, ErrClosed) && !(name == "Join" && err == nil) {
+			t.Errorf("%s under way: %v, want ErrClosed", name, err)
+		}
+	}
+	for name, call := range map[string]func() error{
+		"Listen":        func() error { _, err := rt.Listen(":0"); return err },
+		"ListenPacket":  func() error { _, err := rt.ListenPacket(":0", Options{}); return err },
+		"NewSharedRecv": func() error { _, err := rt.NewSharedRecv(1, 1); return err },
+		"Prepare":       func() error { _, err := rt.Prepare(PlainOptions{}); return err },
+		"PrepareDial":   func() error { _, err := rt.PrepareDial(ctx, first.at("1"), Options{}); return err },
+		"NewRegion":     func() error { _, err := rt.NewRegion(8, allAccess); return err },
+		"Alloc":         func() error { _, err := rt.Alloc(8); return err },
+	} {
+		calls[name] = call
+	}
+	for name, call := range calls {
+		if err := call(); !errors.Is(err, ErrClosed) {
+			t.Errorf("%s afterwards: %v, want ErrClosed", name, err)
+		}
+	}
+}
+
+// Rule: a Close that a running callback outlasts says so with the error of its own context.
+func TestCloseTellsItsContextsError(t *testing.T) {
+	a, _ := connected(t, Config{grace: 20 * time.Millisecond})
+	running, leave := make(chan struct{}), make(chan struct{})
+	f, err := a.SendBytes(testContext(t), []byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Then(func(Result, error) { close(running); <-leave })
+	<-running
+	short, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if err := a.rt.Close(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("closing while a callback runs: %v, want %v", err, context.DeadlineExceeded)
+	}
+	close(leave)
+	if err := a.rt.Close(testContext(t)); err != nil {
+		t.Errorf("closing again: %v", err)
+	}
+}

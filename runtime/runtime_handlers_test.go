@@ -1,0 +1,186 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: a sink may panic with any error: what that says of a device is not said of ours.
+func TestASinkMayPanicWithErrDeviceRemoved(t *testing.T) {
+	notOnDevice(t, "its devices are made for the test")
+	r := newRudeRig(t, Config{})
+	op := WriteOp(small(r.local), r.remote)
+	if err := r.a.StartTo(testContext(t), &op, rudeSink(func(Turn) { panic(verbs.ErrDeviceRemoved) }), 0); err != nil {
+		t.Fatal(err)
+	}
+	arrives(t, "OnPanic", r.panics)
+	arrives(t, "the end of the connection", r.a.Done())
+	r.goesOn()
+}
+
+// Rule: the sink of an operation of several pieces is called in a turn, also if all have
+// completed before the last was known to be posted: its panic is not the poster's.
+func TestASinkOfPiecesIsCalledInATurn(t *testing.T) {
+	notOnDevice(t, "its devices are made for the test")
+	r := newRudeRig(t, Config{})
+	told := make(chan bool, 1)
+	m := &multi{sink: rudeSink(func(turn Turn) {
+		told <- r.a.q.Calling(turn)
+		panic(errRude)
+	})}
+	m.left.Store(1) // the pieces have completed
+	m.posted(r.a)
+	if !arrives(t, "the call of the sink", told) {
+		t.Error("the sink was called without the turn")
+	}
+	arrives(t, "OnPanic", r.panics)
+	arrives(t, "the end of the connection", r.a.Done())
+	if err := r.a.Err(); !errors.Is(err, errRude) {
+		t.Errorf("the connection ended with %v, want the panic", err)
+	}
+	r.goesOn()
+}
+
+// Rule: the sink of a connection that is gone fails no other with its panic: not the one
+// that has the place of its queue.
+func TestASinkOfAConnectionThatIsGone(t *testing.T) {
+	notOnDevice(t, "its devices are made for the test")
+	r := newRudeRig(t, Config{})
+	if err := r.a.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := r.b.rt.Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := r.a.rt.Dial(testContext(t), ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// RecvTo, of a connection that ends after RecvTo has looked.
+	r.a.want(futures.Promise[Message]{}, rudeSink(func(Turn) { panic(errRude) }), false)
+	arrives(t, "OnPanic", r.panics)
+	if err := r.a.sh.r.Do(testContext(t), func() {}); err != nil {
+		t.Error(err)
+	}
+	if err := next.Err(); err != nil {
+		t.Errorf("another connection ended with %v", err)
+	}
+	r.goesOn()
+}
+
+// Rule: what waits for an operation asks its context once, before it posts the operation
+// quietly: nothing keeps it from driving then.
+func TestSynchronousFormsAskOnce(t *testing.T) {
+	notOnDevice(t, "its devices are made for the test")
+	for what, do := range map[string]func(*contextRig, context.Context) error{
+		"SendWait": func(r *contextRig, ctx context.Context) error {
+			_, err := r.a.Do(ctx, new(SendOp(r.local)))
+			return err
+		},
+		"DoWait": func(r *contextRig, ctx context.Context) error {
+			_, err := r.a.DoAll(ctx, []Op{FetchAndAddOp(r.remote, 1), SendOp(r.local)}, nil)
+			return err
+		},
+		"WriteWait of several pieces": func(r *contextRig, ctx context.Context) error {
+			s, err := r.region[0].Slice(0, 1500)
+			if err == nil {
+				_, err = r.a.Do(ctx, new(WriteOp(s, r.remote)))
+			}
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := newContextRig(t)
+			ctx := rudeContext{testContext(t), func() {
+				if r.asked++; r.asked > 1 {
+					t.Error("Done was called again")
+				}
+			}, func() {}}
+			if err := do(r, ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// threeSent is three messages under way.
+func threeSent(t *testing.T, a *Conn) (fs [3]Future) {
+	t.Helper()
+	for i := range fs {
+		var err error
+		if fs[i], err = a.SendBytes(testContext(t), []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fs
+}
+
+// Rule: a handler may close the connection and await operations, though all
+// handlers are busy and more wait.
+func TestBusyHandlersHoldUpNothing(t *testing.T) {
+	for _, parked := range []bool{false, true} {
+		a, _ := connected(t, Config{Handlers: 1, NoCallerDriving: parked})
+		ctx := testContext(t)
+		fs := threeSent(t, a)
+		var wg sync.WaitGroup
+		wg.Add(3)
+		a.rt.Handle(fs[0], func(Result, error) {
+			defer wg.Done()
+			f, err := a.SendBytes(ctx, []byte("x"))
+			if err == nil {
+				_, err = f.Await(ctx)
+			}
+			if err != nil {
+				t.Errorf("a message awaited in a handler: %v", err)
+			}
+			if err := a.Close(ctx); err != nil {
+				t.Errorf("closing in a handler: %v", err)
+			}
+		})
+		a.rt.Handle(fs[1], func(Result, error) { wg.Done() })
+		a.rt.Handle(fs[2], func(Result, error) { wg.Done() })
+		wg.Wait()
+	}
+}
+
+// Rule: after Close a handler still runs.
+func TestHandleAfterClose(t *testing.T) {
+	a, _ := connected(t, Config{})
+	fs := threeSent(t, a)
+	<-fs[2].Done()
+	if err := a.rt.Close(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	ran := make(chan struct{}, 3)
+	for _, f := range fs {
+		a.rt.Handle(f, func(Result, error) { ran <- struct{}{} })
+	}
+	for range fs {
+		<-ran
+	}
+}
+
+// Rule: a handler's panic ends the program, as that of any goroutine.
+func TestHandlerPanicEndsTheProgram(t *testing.T) {
+	const asked = "VERBENA_TEST_HANDLER_PANICS"
+	if os.Getenv(asked) != "" {
+		h, err := newHandlers(1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Queue(&handler{fn: func(Result, error) { panic("a handler's own") }})
+		<-make(chan struct{})
+	}
+	out, err := itself(t, "TestHandlerPanicEndsTheProgram", asked+"=1")
+	if err == nil || !strings.Contains(string(out), "panic: a handler's own") {
+		t.Fatalf("the program ended with %v and said %q", err, out)
+	}
+}

@@ -1,0 +1,195 @@
+package runtime
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/sys"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// Rule: reactors are on the device's node where the system tells it, else on every node
+// on which this process may run and have memory; where there is one node, or none that
+// may be had, nothing is bound.
+func TestNodesForADevice(t *testing.T) {
+	one := []sys.Node{{ID: 0, CPUs: []int{0, 1}}}
+	three := []sys.Node{{ID: 0, CPUs: []int{0, 1}}, {ID: 1, CPUs: []int{2, 3}}, {ID: 4}} // the last is memory only
+	everywhere, cpus := []int{0, 1, 4}, []int{0, 1, 2, 3}
+	for what, c := range map[string]struct {
+		device     int
+		all        []sys.Node
+		mems, cpus []int
+		want       []int
+	}{
+		"one node":                            {-1, one, []int{0}, cpus, []int{0}},
+		"one node, that of the device":        {0, one, []int{0}, cpus, []int{0}},
+		"unknown device":                      {-1, three, everywhere, cpus, []int{1, 2}},
+		"a device's node":                     {1, three, everywhere, cpus, []int{2}},
+		"a device at memory without cores":    {4, three, everywhere, cpus, []int{5}},
+		"a node that is not there":            {7, three, everywhere, cpus, []int{1, 2}},
+		"no memory at the device":             {1, three, []int{0}, cpus, []int{1}},
+		"no cores at the device":              {1, three, everywhere, []int{0}, []int{2}},
+		"kept to the cores of a node":         {-1, three, everywhere, []int{3}, []int{2}},
+		"kept to the memory of a node":        {-1, three, []int{1}, cpus, []int{2}},
+		"memory only where there is no core":  {-1, three, []int{4}, cpus, []int{0}},
+		"neither memory nor cores that match": {-1, three, []int{0}, []int{3}, []int{0}},
+	} {
+		if got := nodesFor(c.device, c.all, c.mems, c.cpus); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", what, got, c.want)
+		}
+	}
+}
+
+// vectorSpy is a provider that notes what completion vectors its devices are asked for.
+type vectorSpy struct {
+	verbs.Provider
+	vectors *[]int
+}
+
+func (p vectorSpy) Open(name string) (verbs.Context, error) {
+	ctx, err := p.Provider.Open(name)
+	return vectorSpyContext{ctx, p.vectors}, err
+}
+
+type vectorSpyContext struct {
+	verbs.Context
+	vectors *[]int
+}
+
+func (c vectorSpyContext) CreateCQ(n int, ch verbs.CompChannel, vector int, userData uint64) (verbs.CQ, error) {
+	*c.vectors = append(*c.vectors, vector)
+	return c.Context.CreateCQ(n, ch, vector, userData)
+}
+
+// Rule: each reactor has a completion vector of its own for both its queues, and the
+// vectors begin anew when there are more reactors.
+func TestReactorsShareOutTheCompletionVectors(t *testing.T) {
+	const vectors, reactors = 3, 5
+	var asked []int
+	p, err := soft.New(soft.Config{Devices: []soft.DeviceConfig{{Name: "a", Addr: netip.MustParseAddr("127.9.0.1"), Limits: soft.Limits{CompVectors: vectors}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rt := mustOpen(t, Config{Provider: vectorSpy{p, &asked}, Device: "a", Reactors: reactors})
+	n := len(rt.shards)
+	if n%reactors != 0 || len(asked) != 2*n {
+		t.Fatalf("%d reactors with %d queues, want %d per node and 2 each", n, len(asked), reactors)
+	}
+	for i, v := range asked {
+		if v != i/2%vectors {
+			t.Errorf("queue %d of reactor %d is on vector %d, want %d: %v", i%2, i/2, v, i/2%vectors, asked)
+		}
+	}
+}
+
+// Rule: the provider stands in front of the device's name; the environment speaks
+// only where the program says nothing.
+func TestWhoChoosesTheDevice(t *testing.T) {
+	own, _ := ownPorts(t)
+	for _, c := range []struct {
+		env            string
+		cfg            Config
+		device, refuse string // which is opened, or what is said
+		kind           error
+	}{
+		{cfg: Config{}, device: "soft0"},
+		{cfg: Config{Device: "soft2"}, device: "soft2"},
+		{cfg: Config{Device: "soft:soft2"}, device: "soft2"},
+		{cfg: Config{Device: "soft:"}, device: "soft0"},
+		{env: "soft:soft1", cfg: Config{}, device: "soft1"},
+		{env: "soft1", cfg: Config{}, device: "soft1"},
+		{env: "soft1", cfg: Config{Device: "soft2"}, device: "soft2"},
+		{env: "soft1", cfg: Config{Provider: own}, device: "a"},
+		{cfg: Config{Provider: own, Device: "b"}, device: "b"},
+		{cfg: Config{Provider: own, Device: "soft:b"}, device: "b"},
+		{cfg: Config{Provider: own, Device: "ibv:b"}, refuse: "Config.Provider is soft", kind: ErrConfig},
+		{cfg: Config{Device: "mlx:mlx5_0"}, refuse: `no provider "mlx", known: ibv, soft`, kind: ErrConfig},
+		{env: "mlx:mlx5_0", cfg: Config{}, refuse: "the environment variable VERBENA_DEVICE", kind: ErrConfig},
+		{env: "mlx5_0", cfg: Config{}, refuse: `is named "ibv:mlx5_0"`, kind: verbs.ErrUnknownDevice},
+		{cfg: Config{Device: "mlx5_0"}, refuse: `is named "ibv:mlx5_0"`, kind: verbs.ErrUnknownDevice},
+		{cfg: Config{Device: "soft:mlx5_0"}, refuse: "known: soft0, soft1", kind: verbs.ErrUnknownDevice},
+	} {
+		t.Setenv(DeviceEnv, c.env) // "" as if it were not there
+		rt, err := Open(c.cfg)
+		switch {
+		case err != nil && c.refuse == "":
+			t.Errorf("%q and %q: %v, want device %s", c.env, c.cfg.Device, err, c.device)
+		case err != nil:
+			mistake(t, "opening "+c.cfg.Device+c.env, err, c.kind, c.refuse)
+		case rt.Device().Name != c.device || c.refuse != "":
+			t.Errorf("%q and %q: device %s, want %s%s", c.env, c.cfg.Device, rt.Device().Name, c.device, c.refuse)
+		}
+		if err == nil {
+			if err := rt.Close(testContext(t)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// ownPorts is a provider of devices a and b.
+func ownPorts(t *testing.T) (*soft.Provider, []string) {
+	t.Helper()
+	p, err := soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
+		{Name: "a", Addr: netip.MustParseAddr("10.1.0.1")}, {Name: "b", Addr: netip.MustParseAddr("10.1.0.2")},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, []string{"a", "b"}
+}
+
+// Rule: who names no device gets one that could be used; who names one gets it.
+func TestDevicesWithoutACableArePassedOver(t *testing.T) {
+	p, names := ownPorts(t)
+	opened := func(device string) (string, error) {
+		rt, err := Open(Config{Provider: p, Device: device})
+		if err != nil {
+			return "", err
+		}
+		return rt.Device().Name, rt.Close(testContext(t))
+	}
+	if err := p.SetPort("a", false); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := opened(""); got != "b" || err != nil {
+		t.Errorf("with the cable of a out: %q, %v, want b", got, err)
+	}
+	if got, err := opened("a"); got != "a" || err != nil {
+		t.Errorf("asked for by name: %q, %v, want a", got, err)
+	}
+	if err := p.SetPort("b", false); err != nil {
+		t.Fatal(err)
+	}
+	_, err := opened("")
+	mistake(t, "no cable at all", err, errNoPort, names[0], names[1], "Config.Device")
+	for _, name := range names {
+		if err := p.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = opened("")
+	mistake(t, "no device", err, verbs.ErrUnknownDevice, "soft")
+}
+
+// Rule: where the libraries or the kernel's part of RDMA are missing, the error
+// is ErrNotSupported and says what is missing.
+func TestLibibverbsThatIsMissingSaysSo(t *testing.T) {
+	notOnDevice(t, "its libraries are there")
+	for _, device := range []string{"ibv:", "ibv:mlx5_0"} {
+		rt, err := Open(Config{Device: device})
+		switch {
+		case err == nil: // a machine with such a device
+			if err := rt.Close(testContext(t)); err != nil {
+				t.Error(err)
+			}
+		case errors.Is(err, verbs.ErrUnknownDevice): // or with the libraries and another device
+		default:
+			mistake(t, device, err, verbs.ErrNotSupported, "ibv", "Config.Device")
+		}
+	}
+}

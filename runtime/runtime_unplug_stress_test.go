@@ -1,0 +1,216 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	goruntime "runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// unplugRounds is how often the stress takes the device out.
+const unplugRounds = 200
+
+// Rule: whenever the device goes, nothing hangs and nothing is left: every
+// operation ends, those of the lost device with ErrDeviceRemoved, the runtime
+// closes, and the peer's side goes on with a new device.
+func TestRemovalUnderLoad(t *testing.T) {
+	seed := fromEnv(t, "VERBENA_REMOVAL_SEED", uint64(time.Now().UnixNano()))
+	t.Logf("VERBENA_REMOVAL_SEED=%d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 2))
+	r := newPlugRig(t, Config{})
+	if err := r.a.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	for round := range unplugRounds {
+		unplugRound(t, r, rnd)
+		if t.Failed() {
+			t.Fatalf("round %d", round)
+		}
+	}
+}
+
+func unplugRound(t *testing.T, r *plugRig, rnd *rand.Rand) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // the watchdog
+	defer cancel()
+	rt, err := Open(Config{Provider: r.p, Device: "a", NoCallerDriving: rnd.IntN(2) == 0, Reactors: 1 + rnd.IntN(2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.a = rt
+	var work atomic.Int64
+	var wg sync.WaitGroup
+	load := func(what string, step func() error) {
+		wg.Go(func() {
+			for {
+				err := step()
+				if err == nil {
+					work.Add(1)
+					continue
+				}
+				if !errors.Is(err, verbs.ErrDeviceRemoved) {
+					t.Errorf("%s ended with %v, want ErrDeviceRemoved", what, err)
+				}
+				return
+			}
+		})
+	}
+	var peers []*Conn
+	for range 1 + rnd.IntN(3) {
+		x, y := r.connect(r.a, r.b, Options{RecvCredits: 4, SendDepth: 4})
+		peers = append(peers, y)
+		load("sending", func() error {
+			f, err := x.SendBytes(ctx, []byte("load"))
+			if err == nil {
+				_, err = f.Await(ctx)
+			}
+			return err
+		})
+		load("receiving", func() error {
+			m, err := x.RecvWait(ctx)
+			if err == nil {
+				err = m.Release()
+			}
+			return err
+		})
+		wg.Go(func() { // the peer answers until it learns
+			for {
+				m, err := y.RecvWait(ctx)
+				if err != nil {
+					return
+				}
+				_ = m.Release()                                             // the connection may be gone
+				if _, err := y.SendBytes(ctx, []byte("back")); err != nil { // settled with the connection
+					return
+				}
+			}
+		})
+	}
+	load("dialing", func() error {
+		c, err := r.a.Dial(ctx, "10.1.0.2:1") // nobody listens
+		if e := (*RejectError)(nil); errors.As(err, &e) {
+			return nil
+		}
+		if err == nil {
+			return c.Close(ctx)
+		}
+		return err
+	})
+	load("registering", func() error {
+		reg, err := r.a.NewRegion(4096, verbs.AccessLocalWrite)
+		if err == nil {
+			err = reg.Close()
+		}
+		return err
+	})
+	for until := int64(rnd.IntN(300)); work.Load() < until && ctx.Err() == nil; {
+		goruntime.Gosched()
+	}
+	if err := r.p.Remove("a"); err != nil {
+		t.Fatal(err)
+	}
+	for _, y := range peers {
+		y.Abort() // or it would find out by its retries
+	}
+	wg.Wait()
+	if err := rt.Close(ctx); err != nil {
+		t.Errorf("closing the runtime of a removed device: %v", err)
+	}
+	for _, y := range peers {
+		if err := y.Close(ctx); err != nil {
+			t.Errorf("closing the peer's end: %v", err)
+		}
+	}
+	if err := r.p.Restore("a"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Rule: what is out when the device goes says so, also on a connection that is
+// being closed, or has just failed for another reason; closing is no error.
+func TestRemovalMeetsAnEndUnderWay(t *testing.T) {
+	for name, begin := range map[string]func(c *Conn){
+		"closing": func(c *Conn) { c.end(false) },
+		"failing": func(c *Conn) { c.fail(errors.New("boom")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newPlugRig(t, Config{NoCallerDriving: true})
+			ctx := testContext(t)
+			c, _ := r.connect(r.a, r.b, Options{Raw: true})
+			f, err := c.SendBytes(ctx, []byte("posted"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.sh.r.Do(ctx, c.sh.r.Flush); err != nil {
+				t.Fatal(err)
+			}
+			var rerr error
+			if err := c.sh.r.Do(ctx, func() {
+				if name == "closing" {
+					begin(c)
+					return
+				}
+				rerr = r.p.Remove("a") // before anybody here is told
+				begin(c)
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if name == "closing" {
+				rerr = errors.Join(c.sh.r.Do(ctx, func() {}), r.p.Remove("a")) // it waits for the send
+			}
+			if rerr != nil {
+				t.Fatal(rerr)
+			}
+			_, err = f.Await(ctx)
+			lost(t, "the send", err)
+			if err := c.Close(ctx); err != nil {
+				t.Errorf("closing: %v", err)
+			}
+		})
+	}
+}
+
+// Rule: a device that goes while shared receives or datagrams are being closed is
+// what their operations end with, and at once: no flush comes to be waited for.
+func TestRemovalMeetsAClose(t *testing.T) {
+	r := newPlugRig(t, Config{NoCallerDriving: true})
+	ctx := testContext(t)
+	s, err := r.a.NewSharedRecv(4, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, err := s.PostRecv(bufferOf(t, r.a, make([]byte, 64)).Slice())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := r.a.ListenPacket(":0", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errs []error
+	if err := p.sh.r.Do(ctx, func() {
+		p.setCause(ErrConnClosed)
+		errs = append(errs, r.p.Remove("a")) // before anybody here is told
+		p.end()
+		if p.destroyed {
+			t.Error("this test wants the datagrams to wait for a flush")
+		}
+		p.fail(verbs.ErrDeviceRemoved)
+		if !p.destroyed {
+			t.Error("the datagrams wait for the flush of a device that is gone")
+		}
+		errs = append(errs, s.end()) // Close, before it is unplugged
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(append(errs, p.Close(ctx))...); err != nil {
+		t.Fatal(err)
+	}
+	_, err = taken.Await(ctx)
+	lost(t, "the shared receive", err)
+}

@@ -1,9 +1,0 @@
-//go:build !race
-
-package runtime
-
-// How much is simulated: the whole million, and what the repeated runs take.
-const (
-	simOps       = 1_000_000
-	simReplayOps = 200_000
-)
