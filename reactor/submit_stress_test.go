@@ -100,6 +100,9 @@ func stressBackPressure(t *testing.T, d bed) {
 	if !t.Failed() && (gaveUp.Load() == 0 || moved.Load() == 0) {
 		t.Error("the run does not show what it should")
 	}
+	idle := make(chan struct{}) // what was started last may be out, and closing would flush it
+	a.do(t, func() { a.q.SendsIdle(func() { close(idle) }) })
+	comes(t, "the last operations", idle)
 	a.close(t) // verbs.ErrBusy if room is missing: the queue stays a grave
 	b.close(t)
 	if e, s := ended.Load(), started.Load(); e != s && !t.Failed() {
