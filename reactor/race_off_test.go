@@ -4,5 +4,5 @@ package reactor_test
 
 const (
 	raceEnabled = false
-	allocOps    = 1_000_000
+	allocOps    = 250_000
 )

@@ -23,7 +23,7 @@ import (
 const (
 	stormEvents     = 60_000
 	stormEventsRace = 20_000
-	stormTimeDevice = 12 * time.Second
+	stormTimeDevice = 5 * time.Second
 )
 
 // The storm's size: stormLanes pairs of reactors, each reactor with a completion

@@ -32,12 +32,17 @@ var mainBed = bed{"main", func(t testing.TB, cfg Config, dev int) *Runtime {
 	return mustOpen(t, cfg)
 }}
 
+// bedsHere is every provider there is.
+func bedsHere() []bed {
+	if onDevice { // the others have their own run
+		return []bed{mainBed}
+	}
+	return beds
+}
+
 // onBeds runs a test on every provider there is.
 func onBeds(t *testing.T, test func(t *testing.T, b bed)) {
-	for _, b := range beds {
-		if onDevice && b.name != mainBed.name {
-			continue // it has its own run
-		}
+	for _, b := range bedsHere() {
 		t.Run(b.name, func(t *testing.T) { test(t, b) })
 	}
 }

@@ -19,9 +19,6 @@ import (
 )
 
 const (
-	// chaosRounds is how many rounds `make test` runs; `make stress` sets
-	// VERBENA_CHAOS_ROUNDS to ten thousand.
-	chaosRounds = 100
 	// chaosAtOnce is how many rounds run side by side: most of a round waits.
 	chaosAtOnce = 4
 	// chaosSteps is before how many calls, at most, the end of a round begins.
@@ -36,6 +33,7 @@ const (
 // once, and nothing is left behind.
 //
 // What a round does is replayed by VERBENA_CHAOS_SEED; how its goroutines meet is not.
+// `make stress` sets VERBENA_CHAOS_ROUNDS to ten thousand.
 func TestChaosAtTheEnd(t *testing.T) {
 	notOnDevice(t, "its devices are taken away")
 	leak.Check(t)

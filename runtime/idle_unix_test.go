@@ -12,8 +12,8 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// An idle process here: idleConns connections between two runtimes, over which
-// nothing goes for idleTime.
+// An idle process here: idleConns connections between two runtimes of each provider, over
+// which nothing goes for idleTime.
 const (
 	idleConns = 16
 	idleTime  = 3 * time.Second
@@ -23,11 +23,11 @@ const (
 	idleWindow = 500 * time.Millisecond
 )
 
-// What is no measurable work in a window, for both runtimes together, beyond what a
+// What is no measurable work in a window, for all runtimes together, beyond what a
 // Go program uses that only sleeps (measured before, in this process). In the window
 // there is at most a look at the completion queues and one by the patrol for each
-// reactor: 5 to 10 switches and 0.2 to 0.3 ms more than asleep, on a busy machine with
-// two processors. Whoever wakes every idleTick is told from that by either measure:
+// reactor: 5 to 10 switches and 0.2 to 0.3 ms for a provider's two, more than asleep, on a
+// busy machine with two processors. Whoever wakes every idleTick is told from that by either measure:
 // a thread goes to sleep once each time at least (for a goroutine's timer it is four:
 // 200 in a window), and 3 to 5 ms go into it.
 const (
@@ -57,32 +57,37 @@ func idleWork() time.Duration {
 // goroutine waits for a message on each; and a message then wakes it through the
 // completion channel, before anybody looks by himself.
 func TestAnIdleProcessSleeps(t *testing.T) {
+	asleep := spent(t)
 	for name, cfg := range map[string]Config{"callers drive": {}, "loop only": {NoCallerDriving: true, Spin: -1}, "throughput": {Policy: reactor.PolicyThroughput}} {
 		t.Run(name, func(t *testing.T) {
 			cfg.ConnectTimeout = patience()
-			onBeds(t, func(t *testing.T, d bed) {
-				asleep := spent(t)
+			ctx, cancel := context.WithCancel(testContext(t))
+			defer cancel()
+			got := make(chan error, idleConns)
+			var rts []*Runtime // servers and clients by turns
+			var from []*Conn
+			for _, d := range bedsHere() { // at once: the time is waited for once
 				server, client := d.open(t, cfg, 1), d.open(t, cfg, 0)
-				from, to := idlePairs(t, server, client)
-				got := make(chan error, idleConns)
-				ctx, cancel := context.WithCancel(testContext(t))
-				defer cancel()
-				for _, c := range to {
+				near, far := idlePairs(t, server, client)
+				for _, c := range far {
 					go func() { got <- receiveAll(ctx, c, got) }()
 				}
-				greet(t, from, got) // so that all has run once
-				idle(t, asleep, server, client)
-				wakesByEvent(t, server, from[0], got)
-				cancel()
-				for range to {
-					<-got
+				rts, from = append(rts, server, client), append(from, near...)
+			}
+			greet(t, from, got) // so that all has run once
+			idle(t, asleep, rts...)
+			for i := 0; i < len(rts); i += 2 {
+				wakesByEvent(t, rts[i], from[i/2*idleConns], got)
+			}
+			cancel()
+			for range from {
+				<-got
+			}
+			for _, rt := range rts {
+				if st := rt.Stats(); st.Missed != 0 {
+					t.Errorf("%s: %d events were lost", rt.Device().Name, st.Missed)
 				}
-				for _, rt := range []*Runtime{server, client} {
-					if st := rt.Stats(); st.Missed != 0 {
-						t.Errorf("%d events were lost", st.Missed)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -194,7 +199,7 @@ func idle(t *testing.T, asleep work, rts ...*Runtime) {
 			t.Errorf("the loop of an idle reactor woke %d times in %v, want at most %d", wakes, idleTime, limit)
 		}
 	}
-	t.Logf("%d connections, the quietest %v of %v: %v of a processor, %d switches; asleep %v and %d", idleConns, idleWindow, idleTime, did.cpu, did.switches, asleep.cpu, asleep.switches)
+	t.Logf("%d connections, the quietest %v of %v: %v of a processor, %d switches; asleep %v and %d", len(rts)/2*idleConns, idleWindow, idleTime, did.cpu, did.switches, asleep.cpu, asleep.switches)
 	if limit := asleep.cpu + idleWork(); did.cpu > limit && !raceEnabled {
 		t.Errorf("an idle process used %v of a processor in %v, want at most %v", did.cpu, idleWindow, limit)
 	}

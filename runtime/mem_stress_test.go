@@ -19,6 +19,7 @@ import (
 // byte has two owners, none goes back before its last operation ended, and all
 // is told by the handles.
 func TestBuffersAgainstModel(t *testing.T) {
+	notOnDevice(t, "its memory is registered nowhere")
 	rapid.Check(t, func(rt *rapid.T) {
 		m, err := newMemory(newFakePD(), MemoryConfig{PoisonFreed: true, MaxBytes: 4 * slabSize})
 		if err != nil {

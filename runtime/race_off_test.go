@@ -4,11 +4,13 @@ package runtime
 
 const (
 	raceEnabled = false
-	allocOps    = 1_000_000
+	allocOps    = 250_000
+	chaosRounds = 100
 )
 
-// How much is simulated: the whole million, and what the repeated runs take.
+// How much is simulated: enough to meet everything, and what the repeated runs take.
+// `make stress` simulates ten million.
 const (
-	simOps       = 1_000_000
-	simReplayOps = 200_000
+	simOps       = simCoverage
+	simReplayOps = 100_000
 )

@@ -7,6 +7,7 @@ package runtime
 const (
 	raceEnabled = true
 	allocOps    = 2_000
+	chaosRounds = 30 // the detector sees what an order allows, and not only what it did
 )
 
 // The race detector makes everything ten times slower, and one goroutine has no

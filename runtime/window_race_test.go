@@ -29,7 +29,7 @@ func TestBindAtTheEndKeepsNoLease(t *testing.T) {
 	if err := b.Close(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	rounds := 100_000
+	rounds := fewer(100_000)
 	if testing.Short() {
 		rounds /= 10
 	}
