@@ -126,13 +126,15 @@ func TestWhoHasEndedTakesNothing(t *testing.T) {
 	for how, want := range map[uint32]string{stopDrain: "handled", stopNow: "reported"} {
 		w := newWorld(t, Config{})
 		h := newWhole()
-		close(h.let)
 		r := spawn[string](w, Options{}, h)
+		w.must("telling", r.Tell(w.ctx, "a"))
+		h.until(w, "a")        // which it handles before it looks at requests again
 		r.cell.stop.Store(how) // requestStop, as far as it came
-		w.must("telling one whose mailbox is open", r.Tell(w.ctx, "a"))
+		w.must("telling one whose mailbox is open", r.Tell(w.ctx, "b"))
+		close(h.let)
 		wait(w, "the end", r.Done())
-		if err := r.Tell(w.ctx, "b"); !errors.Is(err, ErrStopped) {
-			t.Errorf("the first %s, then the end: telling: %v, want ErrStopped", want, err)
+		if err := r.Tell(w.ctx, "c"); !errors.Is(err, ErrStopped) {
+			t.Errorf("what waited %s, then the end: telling: %v, want ErrStopped", want, err)
 		}
 	}
 }
