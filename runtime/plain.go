@@ -225,8 +225,8 @@ func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (
 		if !errors.Is(err, context.DeadlineExceeded) {
 			return
 		}
-		if <-ctx.Done(); context.Cause(ctx) == ErrConnectTimeout { // nc's deadline may be the first to tell
-			err = fmt.Errorf("%w: %s, longer than %v (Config.ConnectTimeout): %v", ErrConnectTimeout, addr, rt.cfg.ConnectTimeout, err)
+		if <-ctx.Done(); errors.Is(context.Cause(ctx), ErrConnectTimeout) { // nc's deadline may be the first to tell
+			err = fmt.Errorf("%w: %s, longer than %v (Config.ConnectTimeout): %v", ErrConnectTimeout, addr, rt.cfg.ConnectTimeout, err) //nolint:errorlint // its context has not ended
 		}
 	}()
 	var d net.Dialer

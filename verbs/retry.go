@@ -58,7 +58,7 @@ func retryOf(err error) (r Retry, said bool) {
 	if t, ok := err.(interface{ Temporary() bool }); ok && t.Temporary() { // the network's, and some errnos
 		return RetryLater, true
 	}
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // it unwraps by itself, and takes the worst of several
 	case *sentinel.Error:
 		return Retry(e.Retry), true
 	case interface{ Retry() Retry }:

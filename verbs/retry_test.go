@@ -73,7 +73,7 @@ func TestRetryOfStatus(t *testing.T) {
 			}
 			var ne net.Error
 			late := slices.Contains(timeouts, s)
-			if !errors.As(err, &ne) || ne.Timeout() != late || errors.Is(err, os.ErrDeadlineExceeded) != late || ne.Temporary() {
+			if !errors.As(err, &ne) || ne.Timeout() != late || errors.Is(err, os.ErrDeadlineExceeded) != late || ne.Temporary() { //nolint:staticcheck // programs that ask it get an answer
 				t.Errorf("%v: a net.Error is %v; want a timeout: %v", err, ne, late)
 			}
 		}
