@@ -15,6 +15,7 @@ import (
 // record is what one step did.
 type record struct {
 	Step    string
+	Began   time.Time
 	Seconds float64
 	NotRun  string // why the step was not run; empty if it was
 	tally
@@ -48,9 +49,8 @@ func command(file string, args []string, out io.Writer) (failed bool, err error)
 	if len(args) < 3 {
 		return false, fmt.Errorf("%q has too few arguments: want at least a name and one more", args)
 	}
-	r := record{Step: args[1]}
+	r := record{Step: args[1], Began: time.Now()}
 	fmt.Fprintf(out, "\n=== %s\n", r.Step)
-	began := time.Now()
 	switch rest := args[2:]; args[0] {
 	case "check":
 		err = check(&r, after(rest), out)
@@ -67,7 +67,7 @@ func command(file string, args []string, out io.Writer) (failed bool, err error)
 	if err != nil {
 		return false, err
 	}
-	r.Seconds = time.Since(began).Seconds()
+	r.Seconds = time.Since(r.Began).Seconds()
 	return false, write(file, &r)
 }
 

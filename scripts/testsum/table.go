@@ -13,7 +13,9 @@ import (
 func table(out io.Writer, records []record) (failed bool) {
 	var sum tally
 	width, notRun := len("step"), 0
+	var took float64 // from the first step's beginning to the last one's end: some run beside others
 	for _, r := range records {
+		took = max(took, r.Began.Sub(records[0].Began).Seconds()+r.Seconds)
 		width = max(width, len(r.Step))
 		sum.Failures = append(sum.Failures, r.Failures...)
 	}
@@ -41,8 +43,8 @@ func table(out io.Writer, records []record) (failed bool) {
 		fmt.Fprintf(out, "FAILED: %s\n", f)
 	}
 	steps := len(records) - notRun
-	fmt.Fprintf(out, "\n%d steps run, %d not run; %d tests skipped, %d cases not applicable\n",
-		steps, notRun, len(sum.Skipped), len(sum.NotApplicable))
+	fmt.Fprintf(out, "\n%d steps run in %.0f s, %d not run; %d tests skipped, %d cases not applicable\n",
+		steps, took, notRun, len(sum.Skipped), len(sum.NotApplicable))
 	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n",
 		sum.Passed, sum.Failed, len(sum.Skipped)+len(sum.NotApplicable)+notRun)
 	return sum.Failed > 0 || sum.Passed == 0
