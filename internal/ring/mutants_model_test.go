@@ -57,8 +57,8 @@ func TestModelMutants(t *testing.T) {
 			In("freelist.go", "const tagOne =", "var tagOne uint64 =").
 			In("freelist.go", "checkCount(\"free list\", n)", "checkCount(\"free list\", n)\nif tagOne = 1 << 32; MUTANT {\ntagOne = 0\n}"),
 		list("the tag is not moved on by who gets and puts back").
-			In("freelist.go", "Get() (uint32, bool) {", "Get() (uint32, bool) {\ntagOne := tagOne\nif MUTANT {\ntagOne = 0\n}").
-			In("freelist.go", "Put(i uint32) {", "Put(i uint32) {\ntagOne := tagOne\nif MUTANT {\ntagOne = 0\n}"),
+			In("freelist.go", "func (f *FreeList) Get() (uint32, bool) {", "func (f *FreeList) Get() (uint32, bool) {\ntagOne := tagOne\nif MUTANT {\ntagOne = 0\n}").
+			In("freelist.go", "func (f *FreeList) Put(i uint32) {", "func (f *FreeList) Put(i uint32) {\ntagOne := tagOne\nif MUTANT {\ntagOne = 0\n}"),
 		list("the head is stored, not swapped if still the same").
 			In("freelist.go", "|uint64(i)) {\n\t\t\treturn\n", "|uint64(i)) || MUTANT && f.head.Swap((h&^none+tagOne)|uint64(i)) > 0 {\n\t\t\treturn\n"),
 		// On what the one before has made of Put.
