@@ -143,9 +143,16 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 		return a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Wait)
 	}
 	const wait = 20 * time.Millisecond
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
-	defer cancel()
-	if _, err := post(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	ctx, cancel := context.WithCancel(bounded(t))
+	gaveUp := make(chan error, 1)
+	go func() {
+		_, err := post(ctx)
+		gaveUp <- err
+	}()
+	oneWaits(t, a) // only from now on is his time surely counted
+	<-time.After(wait)
+	cancel()
+	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
 		t.Fatalf("a post to a full queue: %v, want the context's error", err)
 	}
 	s := a.r.Stats()
@@ -327,14 +334,22 @@ func TestStuckTellsWhoWaitsForRoom(t *testing.T) {
 		s, p := a.write(b)
 		_, _ = a.q.Submit(ctx, s, &p, reactor.Wait)
 	}()
+	oneWaits(t, a)
+	cancel()
+	<-ended
+	f.Discard()
+}
+
+// oneWaits returns when a goroutine waits for room in the queue of an end whose one send
+// is stuck.
+func oneWaits(t *testing.T, e *end) {
+	t.Helper()
+	ctx := bounded(t)
 	for waiting := 0; waiting != 1; runtime.Gosched() {
-		got := a.r.Stuck(0)
+		got := e.r.Stuck(0)
 		if len(got) != 1 || ctx.Err() != nil {
 			t.Fatalf("stuck: %v, want the one send, and soon one that waits (%v)", got, ctx.Err())
 		}
 		waiting = got[0].Waiting
 	}
-	cancel()
-	<-ended
-	f.Discard()
 }
