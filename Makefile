@@ -11,6 +11,7 @@ DEV ?=
 FUZZTIME ?= 10m
 STRESSOPS ?= 10000000
 STRESSTIME ?= 1m
+SIMOPS ?= 10000000
 EVENTS ?= 10000000
 CHAOSROUNDS ?= 10000
 BENCH ?= .
@@ -34,9 +35,10 @@ test-rxe: ## what of it runs on the kernel's Soft-RoCE, in a virtual machine
 test-device: ## the same on real hardware, with a report to send in (DEV=mlx5_0)
 	@sh scripts/device.sh "$(DEV)"
 
-stress: ## stress under the race detector (STRESSOPS=, STRESSTIME=1m, EVENTS=10000000, CHAOSROUNDS=10000), the large models, the tests on arm64
+stress: ## stress under the race detector (STRESSOPS=, STRESSTIME=1m, SIMOPS=, EVENTS=10000000, CHAOSROUNDS=10000), the large models, the tests on arm64
 	VERBENA_STRESS_OPS=$(STRESSOPS) VERBENA_STRESS_TIME=$(STRESSTIME) $(GO) test -race -count=1 -timeout 4h -run Stress -v ./...
 	VERBENA_EVENTS=$(EVENTS) $(GO) test -count=1 -timeout 4h -run NoWakeUpIsLost -v ./reactor
+	VERBENA_SIM_OPS=$(SIMOPS) $(GO) test -count=1 -timeout 1h -run '^TestSimulation$$' -v ./runtime
 	VERBENA_CHAOS_ROUNDS=$(CHAOSROUNDS) $(GO) test -count=1 -timeout 4h -run ChaosAtTheEnd -v ./runtime
 	VERBENA_CHAOS_ROUNDS=$(CHAOSROUNDS) $(GO) test -race -count=1 -timeout 4h -run ChaosAtTheEnd -v ./runtime
 	VERBENA_NTH=all $(GO) test -count=1 -timeout 1h -run NthCall -v ./runtime
