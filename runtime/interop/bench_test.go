@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,6 +118,14 @@ func (b *bench) freePort() string {
 	b.must(err)
 	return port
 }
+
+// rdmaPorts counts the ports that rdmaPort gave.
+var rdmaPorts atomic.Uint32
+
+// rdmaPort is a port of the connection manager's that nobody listens at. Its ports are others
+// than TCP's, and it takes any from 32768 on for who asks for none, which may be the one that
+// TCP has free.
+func (b *bench) rdmaPort() string { return strconv.Itoa(20_000 + int(rdmaPorts.Add(1))) }
 
 // program is a running program of rdma-core.
 type program struct {

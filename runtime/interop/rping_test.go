@@ -231,7 +231,7 @@ func TestRpingServer(t *testing.T) {
 		for name, form := range rpingForms {
 			b.run(name, func(b *bench) {
 				rt := b.open()
-				port := b.freePort()
+				port := b.rdmaPort()
 				p := b.start("rping", append(form, "-s", "-v", "-S", strconv.Itoa(rpingSize), "-a", b.theirs.addr.String(), "-p", port)...)
 				to := netip.AddrPortFrom(b.theirs.addr, atoi16(port)).String()
 				c := untilListening(p, func() (*verbena.Conn, error) { return rt.DialOptions(b.ctx, to, raw) }, nobodyListens)
