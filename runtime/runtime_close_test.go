@@ -184,8 +184,8 @@ func TestGivenUpReceivesAreNotKept(t *testing.T) {
 // Rule: one Close is enough while goroutines submit, whether its context has ended or not:
 // it waits until they have left the calls that it refuses.
 func TestOneCloseIsEnoughWhileOthersSubmit(t *testing.T) {
-	const rounds, writers, before = 100, 8, 20
-	for round := range rounds {
+	const writers, before = 8, 20
+	for round := range fewer(100) {
 		a, b := connected(t, Config{Conn: Options{SendDepth: 2}})
 		s, r := slicePair(t, a, b)
 		var wrote atomic.Int64
