@@ -152,10 +152,10 @@ func newSync(m machine) (load, error) {
 }
 
 func (l *syncLoad) round(n int, found rounds.Values) error {
-	ctx := context.Background()
+	ctx, op := context.Background(), verbena.WriteOp(l.local, l.remote)
 	return l.counted(found, func() error {
 		for range n {
-			if _, err := l.conns[0].Do(ctx, new(verbena.WriteOp(l.local, l.remote))); err != nil {
+			if _, err := l.conns[0].Do(ctx, &op); err != nil {
 				return err
 			}
 		}
