@@ -25,7 +25,7 @@ command -v go >/dev/null 2>&1 || { echo "go is not installed, or not in PATH" >&
 tmp=$(mktemp -d)
 beside= rxe=0
 trap '[ -z "$beside" ] || kill -TERM "-$beside" || :; rm -rf "$tmp"' EXIT
-trap 'exit 1' INT TERM
+trap 'exit 1' HUP INT TERM
 go build -o "$tmp/testsum" ./scripts/testsum
 sum() { "$tmp/testsum" -o "$tmp/steps" "$@"; }
 # The packages that have models.
