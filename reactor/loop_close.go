@@ -11,7 +11,8 @@ import (
 // Close ends the reactor: its queues must have been released. It waits until every
 // goroutine has left the calls in which it found a queue released, and for the loop and the
 // running callback to return. When ctx ends first it returns an error and skips the
-// remaining steps; a later Close takes them. It is idempotent, several
+// remaining steps; a later Close takes them. With a context that has ended it begins, and
+// waits for nothing. It is idempotent, several
 // goroutines may call it, and it leaves no goroutine, descriptor or mapping behind. Not
 // from the turn or a callback.
 //
@@ -28,11 +29,15 @@ func (r *Reactor) Close(ctx context.Context) error {
 
 func (r *Reactor) close(ctx Asked) error {
 	select {
-	case r.closing <- struct{}{}:
-		defer func() { <-r.closing }()
-	case <-ctx:
-		return errGivenUp
+	case r.closing <- struct{}{}: // also when ctx has ended: what is begun goes on
+	default:
+		select {
+		case r.closing <- struct{}{}:
+		case <-ctx:
+			return errGivenUp
+		}
 	}
+	defer func() { <-r.closing }()
 	if r.destroyed {
 		return nil
 	}
