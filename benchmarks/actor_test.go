@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/runtime/actor"
 )
 
@@ -35,20 +36,14 @@ func (a *adder) Receive(_ *actor.Context[asking], m asking) {
 // spawnAdder makes a system with one actor.
 func spawnAdder(b *testing.B) (actor.Ref[asking], *adder) {
 	b.Helper()
-	sys, err := actor.New(actor.Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	sys := must.Get(actor.New(actor.Config{}))(b)
 	b.Cleanup(func() {
 		if err := sys.Close(context.Background()); err != nil {
 			b.Error(err)
 		}
 	})
 	a := &adder{done: make(chan struct{}, 1)}
-	ref, err := actor.Spawn(sys, actor.Options{Mailbox: mailboxSize, Overflow: actor.Wait}, func() actor.Handler[asking] { return a })
-	if err != nil {
-		b.Fatal(err)
-	}
+	ref := must.Get(actor.Spawn(sys, actor.Options{Mailbox: mailboxSize, Overflow: actor.Wait}, func() actor.Handler[asking] { return a }))(b)
 	return ref, a
 }
 

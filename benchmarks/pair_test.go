@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/must"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -20,11 +21,11 @@ type pair struct {
 }
 
 func open(b *testing.B, device string) *verbena.Runtime {
-	rt := must(verbena.Open(verbena.Config{Device: device}))(b)
+	rt := must.Get(verbena.Open(verbena.Config{Device: device}))(b)
 	b.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		check(b, rt.Close(ctx))
+		must.Do(b, rt.Close(ctx))
 	})
 	return rt
 }
@@ -33,14 +34,14 @@ func open(b *testing.B, device string) *verbena.Runtime {
 func newPair(b *testing.B, size int) *pair {
 	ctx := b.Context()
 	p := &pair{here: open(b, "soft0"), there: open(b, "soft1")}
-	ln := must(p.there.Listen("127.0.0.2:0"))(b)
-	accepted := must(ln.AcceptAsync())(b)
-	p.a = must(p.here.Dial(ctx, ln.Addr().String()))(b)
-	p.b = must(accepted.Await(ctx))(b)
-	p.region = must(p.there.NewRegion(size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(b)
-	p.remote = must(p.region.Remote(0, size))(b)
-	own := must(p.here.NewRegion(size, verbs.AccessLocalWrite))(b)
-	p.local = must(own.Slice(0, size))(b)
+	ln := must.Get(p.there.Listen("127.0.0.2:0"))(b)
+	accepted := must.Get(ln.AcceptAsync())(b)
+	p.a = must.Get(p.here.Dial(ctx, ln.Addr().String()))(b)
+	p.b = must.Get(accepted.Await(ctx))(b)
+	p.region = must.Get(p.there.NewRegion(size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(b)
+	p.remote = must.Get(p.region.Remote(0, size))(b)
+	own := must.Get(p.here.NewRegion(size, verbs.AccessLocalWrite))(b)
+	p.local = must.Get(own.Slice(0, size))(b)
 	return p
 }
 
@@ -48,11 +49,8 @@ func newPair(b *testing.B, size int) *pair {
 func (p *pair) write(b *testing.B, n int) {
 	ctx := context.Background()
 	for range n {
-		f, err := p.a.Write(ctx, p.local, p.remote)
-		check(b, err)
-		if _, err = f.Await(ctx); err != nil {
-			b.Fatal(err)
-		}
+		f := must.Get(p.a.Write(ctx, p.local, p.remote))(b)
+		must.Get(f.Await(ctx))(b)
 	}
 }
 

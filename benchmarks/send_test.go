@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
@@ -15,7 +16,7 @@ func BenchmarkPingPong(b *testing.B) {
 	echoed := make(chan error, 1)
 	go func() { echoed <- echo(p.b) }()
 	b.Cleanup(func() {
-		check(b, p.a.Close(context.Background()))
+		must.Do(b, p.a.Close(context.Background()))
 		if err := <-echoed; !errors.Is(err, verbena.ErrPeerClosed) {
 			b.Error(err)
 		}
@@ -24,13 +25,10 @@ func BenchmarkPingPong(b *testing.B) {
 	before := p.here.Stats()
 	beside(b, "chan", 0, func(n int) {
 		for range n {
-			f, err := p.a.SendBytes(ctx, word)
-			check(b, err)
-			m, err := p.a.RecvWait(ctx)
-			check(b, err)
-			check(b, m.Release())
-			_, err = f.Await(ctx)
-			check(b, err)
+			f := must.Get(p.a.SendBytes(ctx, word))(b)
+			m := must.Get(p.a.RecvWait(ctx))(b)
+			must.Do(b, m.Release())
+			must.Get(f.Await(ctx))(b)
 		}
 	}, base.run)
 	reportDoorbells(b, before, p.here.Stats())

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
@@ -30,38 +31,21 @@ type stepped struct {
 	q   *reactor.Queue
 }
 
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(tb testing.TB) T {
-		tb.Helper()
-		if err != nil {
-			tb.Fatal(err)
-		}
-		return v
-	}
-}
-
-func check(tb testing.TB, err error) {
-	if err != nil {
-		tb.Helper()
-		tb.Fatal(err)
-	}
-}
-
 func newStepped(b *testing.B) *stepped {
-	s := &stepped{dev: &null{Context: must(soft.Default().Open("soft0"))(b)}}
-	b.Cleanup(func() { check(b, s.dev.Context.Close()) })
-	pd := must(s.dev.AllocPD())(b)
-	b.Cleanup(func() { check(b, pd.Close()) })
-	s.r = must(reactor.New(reactor.Config{Context: s.dev, Stepped: true}))(b)
-	b.Cleanup(func() { check(b, s.r.Close(context.Background())) })
-	s.q = must(s.r.Prepare(reactor.QueueConfig{PD: pd, SendDepth: depth, RecvDepth: -1}))(b)
-	check(b, s.q.Admit())
+	s := &stepped{dev: &null{Context: must.Get(soft.Default().Open("soft0"))(b)}}
+	b.Cleanup(func() { must.Do(b, s.dev.Context.Close()) })
+	pd := must.Get(s.dev.AllocPD())(b)
+	b.Cleanup(func() { must.Do(b, pd.Close()) })
+	s.r = must.Get(reactor.New(reactor.Config{Context: s.dev, Stepped: true}))(b)
+	b.Cleanup(func() { must.Do(b, s.r.Close(context.Background())) })
+	s.q = must.Get(s.r.Prepare(reactor.QueueConfig{PD: pd, SendDepth: depth, RecvDepth: -1}))(b)
+	must.Do(b, s.q.Admit())
 	init := s.q.InitAttr()
-	qp := must(pd.CreateQP(init))(b)
+	qp := must.Get(pd.CreateQP(init))(b)
 	s.q.Bind(qp, init.Cap)
 	b.Cleanup(func() {
-		check(b, qp.Close())
-		check(b, s.q.Release(reactor.ErrClosed))
+		must.Do(b, qp.Close())
+		must.Do(b, s.q.Release(reactor.ErrClosed))
 	})
 	return s
 }
@@ -71,8 +55,8 @@ func newStepped(b *testing.B) *stepped {
 func stage(b *testing.B, which int) {
 	b.ReportAllocs()
 	s := newStepped(b)
-	arena := must(mem.Map(4096, mem.Options{}))(b)
-	b.Cleanup(func() { check(b, arena.Unmap()) })
+	arena := must.Get(mem.Map(4096, mem.Options{}))(b)
+	b.Cleanup(func() { must.Do(b, arena.Unmap()) })
 	req := reactor.Send{Opcode: verbs.WRRDMAWrite}
 	data := reactor.Payload{SGEs: []verbs.SGE{{Addr: arena.Addr(), Length: 8}}}
 	fs := make([]reactor.Future, depth)
@@ -81,8 +65,7 @@ func stage(b *testing.B, which int) {
 		s.dev.hold = true
 		t0 := time.Now()
 		for i := range n {
-			f, err := s.q.Submit(context.Background(), &req, &data, reactor.Try)
-			check(b, err)
+			f := must.Get(s.q.Submit(context.Background(), &req, &data, reactor.Try))(b)
 			fs[i] = f
 		}
 		t1 := time.Now()
@@ -95,7 +78,7 @@ func stage(b *testing.B, which int) {
 		t3 := time.Now()
 		for i := range n {
 			_, err, ok := fs[i].Poll()
-			if check(b, err); !ok {
+			if must.Do(b, err); !ok {
 				b.Fatalf("operation %d of %d has not settled", i, n)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv"
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
@@ -20,7 +21,7 @@ var nullBed = bed{"null", func(t testing.TB, dev int) verbs.Context {
 	if errors.Is(err, nulldev.ErrNoCompiler) {
 		t.Skipf("%v (Debian: apt-get install gcc)", err)
 	}
-	check(t, err)
-	p := must(ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}))(t)
-	return must(p.Open([...]string{"null0", "null1"}[dev]))(t)
+	must.Do(t, err)
+	p := must.Get(ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}))(t)
+	return must.Get(p.Open([...]string{"null0", "null1"}[dev]))(t)
 }}

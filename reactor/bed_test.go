@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv"
 	"github.com/verbena-rdma/verbena/verbs/soft"
@@ -24,7 +25,7 @@ type bed struct {
 }
 
 var softBed = bed{"soft", func(t testing.TB, dev int) verbs.Context {
-	return must(soft.Default().Open([...]string{"soft0", "soft1"}[dev]))(t)
+	return must.Get(soft.Default().Open([...]string{"soft0", "soft1"}[dev]))(t)
 }}
 
 // deviceBed is that of devicesVariable. What keeps the devices from being opened
@@ -36,7 +37,7 @@ func deviceBed(names string) bed {
 		if len(devs) != 2 {
 			t.Fatalf("%s is %q, want two devices with a comma between", devicesVariable, names)
 		}
-		return must(ibv.Default().Open(devs[dev]))(t)
+		return must.Get(ibv.Default().Open(devs[dev]))(t)
 	}}
 }
 
@@ -74,13 +75,13 @@ func onlySoft(t testing.TB, why string) {
 // gidOf is the address of the device's port, with its place in the port's table.
 func gidOf(t testing.TB, ctx verbs.Context) verbs.GIDEntry {
 	t.Helper()
-	return must(verbs.ChooseGID(ctx, 1))(t)
+	return must.Get(verbs.ChooseGID(ctx, 1))(t)
 }
 
 // mtuOf is the path MTU between two ports on one wire.
 func mtuOf(t testing.TB, a, b verbs.Context) verbs.MTU {
 	t.Helper()
-	return min(must(a.QueryPort(1))(t).ActiveMTU, must(b.QueryPort(1))(t).ActiveMTU)
+	return min(must.Get(a.QueryPort(1))(t).ActiveMTU, must.Get(b.QueryPort(1))(t).ActiveMTU)
 }
 
 // leftObjects is what closing a device must find gone.

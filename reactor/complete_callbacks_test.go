@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -21,8 +22,7 @@ func TestCallbacksMayWait(t *testing.T) {
 			defer a.close(t)
 			ctx := bounded(t)
 			s, p := a.write(b)
-			first, err := a.q.Submit(ctx, s, &p, reactor.Wait)
-			check(t, err)
+			first := must.Get(a.q.Submit(ctx, s, &p, reactor.Wait))(t)
 			done := make(chan struct{})
 			first.Then(func(_ reactor.Completion, err error) {
 				defer close(done)
@@ -96,14 +96,12 @@ func TestABlockedCallbackDelaysNoOperation(t *testing.T) {
 			defer a.close(t)
 			ctx := bounded(t)
 			s, p := a.write(b)
-			first, err := a.q.Submit(ctx, s, &p, reactor.Wait)
-			check(t, err)
+			first := must.Get(a.q.Submit(ctx, s, &p, reactor.Wait))(t)
 			running, leave := make(chan struct{}), make(chan struct{})
 			defer close(leave)
 			first.Then(func(reactor.Completion, error) { close(running); <-leave })
 			comes(t, "the callback", running)
-			f, err := a.q.Submit(ctx, s, &p, reactor.Wait)
-			check(t, err)
+			f := must.Get(a.q.Submit(ctx, s, &p, reactor.Wait))(t)
 			if _, err := f.Await(ctx); err != nil {
 				t.Errorf("a write while a callback blocks: %v", err)
 			}

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -30,13 +31,13 @@ func TestDeadCompletionQueueRefusesQueues(t *testing.T) {
 	if err := comes(t, "the failure", failed); !errors.Is(err, reactor.ErrOverrun) {
 		t.Errorf("the queue failed with %v, want ErrOverrun", err)
 	}
-	q := must(a.r.Prepare(reactor.QueueConfig{PD: a.pd}))(t)
+	q := must.Get(a.r.Prepare(reactor.QueueConfig{PD: a.pd}))(t)
 	a.do(t, func() {
 		if err := q.Admit(); !errors.Is(err, reactor.ErrOverrun) {
 			t.Errorf("admitted with %v, want ErrOverrun", err)
 		}
 	})
-	check(t, q.Discard())
+	must.Do(t, q.Discard())
 	a.release(t, errOver)
 	fs[0].Discard()
 }
@@ -58,8 +59,7 @@ func TestCompletionsBesideAnErrnoAreDelivered(t *testing.T) {
 		return err
 	})
 	s, p := a.write(b)
-	f, err := a.q.Submit(context.Background(), s, &p, reactor.Wait)
-	check(t, err)
+	f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.Wait))(t)
 	if _, err := f.Await(bounded(t)); err != nil {
 		t.Errorf("a write that completed ended with %v", err)
 	}

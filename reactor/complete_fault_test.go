@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -102,8 +103,7 @@ func (e *end) batch(t *testing.T, peer *end, n int) []reactor.Future {
 	var fs []reactor.Future
 	e.do(t, func() {
 		for range n {
-			f, err := e.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
-			check(t, err)
+			f := must.Get(e.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try))(t)
 			fs = append(fs, f)
 		}
 	})
@@ -176,19 +176,19 @@ func TestOverrunFailsTheQueue(t *testing.T) {
 		t.Fatalf("failed with %v, want ErrOverrun", err)
 	}
 	a.do(t, func() {
-		check(t, a.q.QP().Close())
-		check(t, a.q.Release(reactor.ErrOverrun))
+		must.Do(t, a.q.QP().Close())
+		must.Do(t, a.q.Release(reactor.ErrOverrun))
 	})
 	for _, fut := range fs {
 		if _, err := fut.Await(context.Background()); !errors.Is(err, reactor.ErrOverrun) {
 			t.Fatalf("an operation of the overrun queue ended with %v", err)
 		}
 	}
-	check(t, a.r.Close(context.Background()))
-	check(t, a.mr.Close())
-	check(t, a.arena.Unmap())
-	check(t, a.pd.Close())
-	check(t, a.ctx.Close())
+	must.Do(t, a.r.Close(context.Background()))
+	must.Do(t, a.mr.Close())
+	must.Do(t, a.arena.Unmap())
+	must.Do(t, a.pd.Close())
+	must.Do(t, a.ctx.Close())
 }
 
 // Rule: cancelling a wait gives the goroutine back, not the memory: the lease
@@ -202,8 +202,7 @@ func TestLeaseOutlivesACancelledWait(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	// No receive is posted: the send cannot complete.
-	f, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Lease: &l}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Wait)
-	check(t, err)
+	f := must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Lease: &l}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Wait))(t)
 	if _, err := f.Await(ended); !errors.Is(err, context.Canceled) {
 		t.Fatalf("await with an ended context: %v", err)
 	}
@@ -211,7 +210,7 @@ func TestLeaseOutlivesACancelledWait(t *testing.T) {
 		t.Fatalf("the lease ended %d times while the device had the memory", n)
 	}
 	_, in := b.bytes(0, 64)
-	check(t, b.q.PostRecv(&reactor.Recv{Sink: make(inbox, 1)}, []verbs.SGE{in}, reactor.Wait))
+	must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: make(inbox, 1)}, []verbs.SGE{in}, reactor.Wait))
 	if _, err := f.Await(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +261,7 @@ func TestWaitingForRoom(t *testing.T) {
 	_, sge := a.bytes(0, 8)
 	s, p := reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{SGEs: []verbs.SGE{sge}}
 	first, err := a.q.Submit(context.Background(), &s, &p, reactor.Wait) // stays out: no receive
-	check(t, err)
+	must.Do(t, err)
 	short, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
 	if _, err := a.q.Submit(short, &s, &p, reactor.Wait); !errors.Is(err, context.DeadlineExceeded) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -27,23 +28,6 @@ const (
 	endAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 )
 
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // try is check for sinks, handlers and callbacks, which are not the test's
 // goroutine.
 func try(t testing.TB, err error) {
@@ -59,14 +43,14 @@ type wrap func(verbs.Context) verbs.Context
 func newEnd(t testing.TB, ctx verbs.Context, cfg reactor.Config, qc reactor.QueueConfig, w wrap) *end {
 	t.Helper()
 	e := &end{ctx: ctx}
-	e.pd = must(e.ctx.AllocPD())(t)
+	e.pd = must.Get(e.ctx.AllocPD())(t)
 	cfg.Context = e.ctx
 	if w != nil {
 		cfg.Context = w(e.ctx)
 	}
-	e.r = must(reactor.New(cfg))(t)
-	e.arena = must(mem.Map(endMemory, mem.Options{}))(t)
-	e.mr = must(e.pd.RegMR(e.arena.Addr(), endMemory, e.arena.Addr(), endAccess))(t)
+	e.r = must.Get(reactor.New(cfg))(t)
+	e.arena = must.Get(mem.Map(endMemory, mem.Options{}))(t)
+	e.mr = must.Get(e.pd.RegMR(e.arena.Addr(), endMemory, e.arena.Addr(), endAccess))(t)
 	e.q = e.queue(t, qc)
 	return e
 }
@@ -83,13 +67,13 @@ func (e *end) another(t testing.TB, qc reactor.QueueConfig) *end {
 func (e *end) queue(t testing.TB, qc reactor.QueueConfig) *reactor.Queue {
 	t.Helper()
 	qc.PD = e.pd
-	q := must(e.r.Prepare(qc))(t)
+	q := must.Get(e.r.Prepare(qc))(t)
 	e.do(t, func() {
-		check(t, q.Admit())
+		must.Do(t, q.Admit())
 		init := q.InitAttr()
-		qp := must(e.pd.CreateQP(init))(t)
+		qp := must.Get(e.pd.CreateQP(init))(t)
 		q.Bind(qp, init.Cap)
-		check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: endAccess},
+		must.Do(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: endAccess},
 			verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
 	})
 	return q
@@ -130,11 +114,11 @@ const ackTimeout = 18
 func (e *end) ready(t testing.TB, peer *end) {
 	t.Helper()
 	e.do(t, func() {
-		check(t, e.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSRTR, PathMTU: mtuOf(t, e.ctx, peer.ctx), DestQPN: peer.q.QP().Num(), RQPSN: 7,
+		must.Do(t, e.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSRTR, PathMTU: mtuOf(t, e.ctx, peer.ctx), DestQPN: peer.q.QP().Num(), RQPSN: 7,
 			MaxDestRdAtomic: 16, MinRNRTimer: 12,
 			AH: verbs.AHAttr{DGID: gidOf(t, peer.ctx).GID, SGIDIndex: uint8(gidOf(t, e.ctx).Index), HopLimit: 64, Port: 1}},
 			verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN|verbs.QPMMaxDestRdAtomic|verbs.QPMMinRNRTimer))
-		check(t, e.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSRTS, SQPSN: 7, Timeout: ackTimeout, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 16},
+		must.Do(t, e.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSRTS, SQPSN: 7, Timeout: ackTimeout, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 16},
 			verbs.QPMState|verbs.QPMTimeout|verbs.QPMRetryCnt|verbs.QPMRNRRetry|verbs.QPMSQPSN|verbs.QPMMaxQPRdAtomic))
 	})
 }
@@ -151,13 +135,13 @@ func (e *end) closeQueue(t testing.TB) {
 	t.Helper()
 	gone := make(chan struct{})
 	e.do(t, func() {
-		check(t, e.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
+		must.Do(t, e.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
 		e.q.Idle(func() { close(gone) })
 	})
 	comes(t, "the flush of the queue", gone)
 	e.do(t, func() {
-		check(t, e.q.QP().Close())
-		check(t, e.q.Release(reactor.ErrClosed))
+		must.Do(t, e.q.QP().Close())
+		must.Do(t, e.q.Release(reactor.ErrClosed))
 	})
 }
 
@@ -165,12 +149,12 @@ func (e *end) closeQueue(t testing.TB) {
 // is left.
 func (e *end) closeRest(t testing.TB) {
 	t.Helper()
-	check(t, e.r.Close(bounded(t)))
-	check(t, e.mr.Close())
-	check(t, e.arena.Unmap())
-	check(t, e.pd.Close())
+	must.Do(t, e.r.Close(bounded(t)))
+	must.Do(t, e.mr.Close())
+	must.Do(t, e.arena.Unmap())
+	must.Do(t, e.pd.Close())
 	try(t, leftObjects(e.ctx))
-	check(t, e.ctx.Close())
+	must.Do(t, e.ctx.Close())
 }
 
 func pair(t testing.TB, cfg reactor.Config, qc reactor.QueueConfig) (a, b *end) {
@@ -260,8 +244,7 @@ func (e *end) stray(t testing.TB, s reactor.Send) reactor.Future {
 	t.Helper()
 	s.Opcode = verbs.WRSend
 	_, sge := e.bytes(0, 8)
-	f, err := e.q.Submit(bounded(t), &s, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Wait)
-	check(t, err)
+	f := must.Get(e.q.Submit(bounded(t), &s, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Wait))(t)
 	e.do(t, e.r.Flush)
 	return f
 }
@@ -296,12 +279,12 @@ func newLone(t testing.TB, cfg reactor.Config, w wrap) *lone {
 	t.Helper()
 	l := &lone{}
 	l.ctx = home().open(t, 0)
-	l.pd = must(l.ctx.AllocPD())(t)
+	l.pd = must.Get(l.ctx.AllocPD())(t)
 	cfg.Context = l.ctx
 	if w != nil {
 		cfg.Context = w(l.ctx)
 	}
-	l.r = must(reactor.New(cfg))(t)
+	l.r = must.Get(reactor.New(cfg))(t)
 	return l
 }
 
@@ -312,8 +295,8 @@ func (l *lone) do(t testing.TB, fn func()) {
 
 func (l *lone) close(t testing.TB) {
 	t.Helper()
-	check(t, l.r.Close(bounded(t)))
-	check(t, l.pd.Close())
+	must.Do(t, l.r.Close(bounded(t)))
+	must.Do(t, l.pd.Close())
 	try(t, leftObjects(l.ctx))
-	check(t, l.ctx.Close())
+	must.Do(t, l.ctx.Close())
 }

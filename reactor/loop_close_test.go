@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -100,8 +101,7 @@ func TestThenAfterClose(t *testing.T) {
 	s, p := a.write(b)
 	var fs [2]reactor.Future
 	for i := range fs {
-		f, err := a.q.Submit(context.Background(), s, &p, reactor.Wait)
-		check(t, err)
+		f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.Wait))(t)
 		comes(t, "the write", f.Done())
 		fs[i] = f
 	}
@@ -208,10 +208,9 @@ func TestNothingOfASealedQueueIsPosted(t *testing.T) {
 		before := a.r.Snapshot()
 		s, p := a.write(b)
 		s.Sink = sink
-		_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
-		check(t, err)
+		must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
 		_, sge := a.bytes(0, 8)
-		check(t, a.q.PostRecv(&reactor.Recv{Sink: sink}, []verbs.SGE{sge}, reactor.Wait))
+		must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: sink}, []verbs.SGE{sge}, reactor.Wait))
 		a.q.Fail(errOver)
 		a.q.Seal()
 		a.r.Flush()

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -32,8 +33,7 @@ func asks(t testing.TB, from, to *end, n int) {
 	ctx := bounded(t)
 	_, here := from.bytes(0, 8)
 	_, there := to.bytes(0, 8)
-	next, err := to.message(there)
-	check(t, err)
+	next := must.Get(to.message(there))(t)
 	answered := make(chan error, 1)
 	go func() {
 		for range n {
@@ -52,13 +52,11 @@ func asks(t testing.TB, from, to *end, n int) {
 		answered <- nil
 	}()
 	for range n {
-		f, err := from.message(here)
-		check(t, err)
-		check(t, from.tell(ctx, here))
-		_, err = f.Await(ctx)
-		check(t, err)
+		f := must.Get(from.message(here))(t)
+		must.Do(t, from.tell(ctx, here))
+		must.Get(f.Await(ctx))(t)
 	}
-	check(t, <-answered)
+	must.Do(t, <-answered)
 	next.Discard()
 }
 
@@ -93,7 +91,7 @@ func TestADriverLendsToASpinningLoop(t *testing.T) {
 	defer a.close(t)
 	before := a.r.Stats().Arms
 	for ctx := bounded(t); a.r.Stats().Lent == 0; {
-		check(t, ctx.Err())
+		must.Do(t, ctx.Err())
 		asks(t, a, b, 100)
 	}
 	if s := a.r.Stats(); s.Arms != before {
@@ -118,20 +116,20 @@ func TestLatencyLeavesAProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	dev := home().open(t, 0)
 	open := func() *reactor.Reactor {
-		return must(reactor.New(reactor.Config{Context: dev, Policy: reactor.PolicyLatency}))(t)
+		return must.Get(reactor.New(reactor.Config{Context: dev, Policy: reactor.PolicyLatency}))(t)
 	}
 	first, second := open(), open()
 	if first.Policy() != reactor.PolicyLatency || second.Policy() != reactor.PolicyThroughput {
 		t.Errorf("two reactors on two processors have the policies %v and %v, want latency and throughput", first.Policy(), second.Policy())
 	}
-	check(t, first.Close(bounded(t)))
+	must.Do(t, first.Close(bounded(t)))
 	third := open()
 	if third.Policy() != reactor.PolicyLatency {
 		t.Errorf("after one was closed the next has the policy %v, want latency", third.Policy())
 	}
-	check(t, second.Close(bounded(t)))
-	check(t, third.Close(bounded(t)))
-	check(t, dev.Close())
+	must.Do(t, second.Close(bounded(t)))
+	must.Do(t, third.Close(bounded(t)))
+	must.Do(t, dev.Close())
 }
 
 // Rule: a policy that there is not is refused.
@@ -140,7 +138,7 @@ func TestUnknownPolicy(t *testing.T) {
 	if _, err := reactor.New(reactor.Config{Context: dev, Policy: 99}); !errors.Is(err, reactor.ErrConfig) {
 		t.Errorf("policy 99: %v, want ErrConfig", err)
 	}
-	check(t, dev.Close())
+	must.Do(t, dev.Close())
 }
 
 // Rule: a loop that never sleeps serves those who do not drive, too: timers, functions
@@ -153,5 +151,5 @@ func TestLatencyServesErrands(t *testing.T) {
 	rang := make(chan struct{})
 	a.r.After(1, func() { close(rang) })
 	comes(t, "a timer", rang)
-	check(t, a.r.Do(context.Background(), func() {}))
+	must.Do(t, a.r.Do(context.Background(), func() {}))
 }

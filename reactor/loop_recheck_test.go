@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -25,7 +26,7 @@ func answered(t *testing.T, a, b *end) {
 	t.Helper()
 	f := a.stray(t, reactor.Send{})
 	_, to := b.bytes(64, 8)
-	check(t, b.q.PostRecv(&reactor.Recv{Sink: make(inbox, 1)}, []verbs.SGE{to}, reactor.Wait))
+	must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: make(inbox, 1)}, []verbs.SGE{to}, reactor.Wait))
 	if _, err := f.Await(bounded(t)); err != nil {
 		t.Fatalf("a send whose completion raised no event ended with %v", err)
 	}
@@ -61,8 +62,8 @@ func TestRecheckEndsWithTheLastQueue(t *testing.T) {
 	a, b := pair(t, cfg, reactor.QueueConfig{})
 	b.close(t)
 	a.do(t, func() {
-		check(t, a.q.QP().Close())
-		check(t, a.q.Release(reactor.ErrClosed))
+		must.Do(t, a.q.QP().Close())
+		must.Do(t, a.q.Release(reactor.ErrClosed))
 	})
 	for !a.r.NextTimer().IsZero() { // at most one more is under way
 		runtime.Gosched()

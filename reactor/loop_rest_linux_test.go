@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -109,7 +110,7 @@ func (*descriptor) Notify(func()) {}
 func TestAWatchedSourceRests(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
-	src := &descriptor{must(sys.NewEvent())(t)}
+	src := &descriptor{must.Get(sys.NewEvent())(t)}
 	defer src.Close()
 	var asks []time.Time // the holder's, as is calls
 	calls, enough := 0, make(chan struct{})
@@ -124,15 +125,15 @@ func TestAWatchedSourceRests(t *testing.T) {
 			}
 		})
 	}
-	l.do(t, func() { check(t, watch()) })
+	l.do(t, func() { must.Do(t, watch()) })
 	src.Signal() // and nobody takes it
 	comes(t, "calls again and again", enough)
 	rested(t, asks)
 	var before, after int
 	l.do(t, func() {
-		check(t, l.r.Unwatch(src))
-		check(t, watch())
-		check(t, l.r.Unwatch(src))
+		must.Do(t, l.r.Unwatch(src))
+		must.Do(t, watch())
+		must.Do(t, l.r.Unwatch(src))
 		before = calls
 	})
 	over := make(chan struct{}) // the end of the rest comes before
@@ -149,11 +150,11 @@ func TestAWatchedSourceRests(t *testing.T) {
 func TestASourceWhoseDescriptorWasClosedIsAskedAgain(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
-	src := &descriptor{must(sys.NewEvent())(t)}
+	src := &descriptor{must.Get(sys.NewEvent())(t)}
 	again := make(chan struct{})
 	first := true
 	l.do(t, func() {
-		check(t, l.r.Watch(src, func() {
+		must.Do(t, l.r.Watch(src, func() {
 			if !first {
 				src.Drain()
 				close(again)
@@ -170,14 +171,14 @@ func TestASourceWhoseDescriptorWasClosedIsAskedAgain(t *testing.T) {
 	})
 	src.Signal()
 	comes(t, "the next call", again)
-	l.do(t, func() { check(t, l.r.Unwatch(src)) })
-	check(t, src.Close())
+	l.do(t, func() { must.Do(t, l.r.Unwatch(src)) })
+	must.Do(t, src.Close())
 }
 
 // pinnedThreads is how many threads of the process may run on one processor only.
 func pinnedThreads(t *testing.T) (n int) {
 	t.Helper()
-	tasks := must(filepath.Glob("/proc/self/task/*/status"))(t)
+	tasks := must.Get(filepath.Glob("/proc/self/task/*/status"))(t)
 	for _, f := range tasks {
 		text, err := os.ReadFile(f)
 		if err != nil {
@@ -196,12 +197,12 @@ func pinnedThreads(t *testing.T) (n int) {
 // Rule: the loop of PolicyLatency runs on a thread pinned to one processor, and that
 // thread is nobody's any more, or as it was, when the reactor is closed.
 func TestThePinnedThreadIsGivenBack(t *testing.T) {
-	if cpus := must(sys.ThreadCPUs())(t); len(cpus) < 2 {
+	if cpus := must.Get(sys.ThreadCPUs())(t); len(cpus) < 2 {
 		t.Skipf("the process may run on processors %v only: there is none to choose", cpus)
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
 	dev := home().open(t, 0)
-	r := must(reactor.New(reactor.Config{Context: dev, Policy: reactor.PolicyLatency}))(t)
+	r := must.Get(reactor.New(reactor.Config{Context: dev, Policy: reactor.PolicyLatency}))(t)
 	if r.Policy() != reactor.PolicyLatency {
 		t.Fatalf("the policy is %v", r.Policy())
 	}
@@ -214,9 +215,9 @@ func TestThePinnedThreadIsGivenBack(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	check(t, r.Close(bounded(t)))
+	must.Do(t, r.Close(bounded(t)))
 	if n := pinnedThreads(t); n != 0 {
 		t.Errorf("%d threads are pinned after Close", n)
 	}
-	check(t, dev.Close())
+	must.Do(t, dev.Close())
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -96,7 +97,7 @@ func TestATimerInForEver(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
 	l.r.After(math.MaxInt64, func() { t.Error("a timer of 292 years ran") })
-	check(t, l.r.Do(bounded(t), func() {})) // it is set
+	must.Do(t, l.r.Do(bounded(t), func() {})) // it is set
 	before := l.r.Stats()
 	ran := make(chan struct{})
 	l.r.After(50*time.Millisecond, func() { close(ran) })
@@ -127,19 +128,19 @@ var _ verbs.Source = (*source)(nil)
 func TestAHandlerMayUnwatchOthers(t *testing.T) {
 	l := newLone(t, reactor.Config{Stepped: true}, nil)
 	var self, other, last source
-	check(t, l.r.Watch(&self, func() {
+	must.Do(t, l.r.Watch(&self, func() {
 		self.called++
 		try(t, l.r.Unwatch(&other))
 		try(t, l.r.Unwatch(&self))
 	}))
-	check(t, l.r.Watch(&other, func() { other.called++ }))
-	check(t, l.r.Watch(&last, func() { last.called++ }))
+	must.Do(t, l.r.Watch(&other, func() { other.called++ }))
+	must.Do(t, l.r.Watch(&last, func() { last.called++ }))
 	for range 3 {
 		l.r.Step()
 	}
 	if self.called != 1 || other.called != 0 || last.called != 3 {
 		t.Errorf("in 3 steps the handlers were called %d, %d and %d times; want 1, 0 and 3", self.called, other.called, last.called)
 	}
-	check(t, l.r.Unwatch(&last))
+	must.Do(t, l.r.Unwatch(&last))
 	l.close(t)
 }

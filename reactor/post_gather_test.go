@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -84,7 +85,7 @@ func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 			defer x.closeQueue(t)
 			f := &flood{e: a, peer: b, n: c.size}
 			for range depth {
-				check(t, f.more())
+				must.Do(t, f.more())
 			}
 			h.set(turns.hook)
 			seed := rand.Uint64()
@@ -95,8 +96,7 @@ func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 					a.r.Step()
 				}
 				s, p := x.write(y)
-				fut, err := x.q.Submit(context.Background(), s, &p, reactor.Try)
-				check(t, err)
+				fut := must.Get(x.q.Submit(context.Background(), s, &p, reactor.Try))(t)
 				from := len(turns)
 				for !fut.Settled() {
 					a.r.Step()
@@ -128,7 +128,7 @@ func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 			if f.ended != f.begun {
 				t.Errorf("%d requests of the flood ended of %d", f.ended, f.begun)
 			}
-			check(t, f.bad)
+			must.Do(t, f.bad)
 			if held := a.r.Stats().Held; held == 0 {
 				t.Error("Stats.Held counted nothing")
 			}
@@ -153,8 +153,7 @@ func TestWhatATurnHoldsBackKeepsItsOrder(t *testing.T) {
 					close(done)
 				}
 			})
-			_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
-			check(t, err)
+			must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
 			if k == 2*partRequests {
 				a.r.Flush()
 			}
@@ -184,8 +183,7 @@ func TestReleaseEndsWhatATurnHeldBack(t *testing.T) {
 							failed++
 						}
 					})
-					_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
-					check(t, err)
+					must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
 				}
 			}
 			a.do(t, func() { // turns are the test's

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -68,8 +69,7 @@ func (k *keptBed) post(e *end, tag uint64) {
 	s, p := e.write(k.b)
 	s.Tag = tag
 	s.Sink = called(func(c reactor.Completion, _ error) { k.ended[e] = append(k.ended[e], c.Tag) })
-	_, err := e.q.Submit(context.Background(), s, &p, reactor.Try)
-	check(k.t, err)
+	must.Get(e.q.Submit(context.Background(), s, &p, reactor.Try))(k.t)
 }
 
 // wantLists makes a step and checks what a's queue posted in it.
@@ -280,8 +280,7 @@ func TestNothingIsKeptByWhoSleeps(t *testing.T) {
 		s, p := a.write(b)
 		s.Sink = called(func(reactor.Completion, error) {})
 		for range 3 {
-			_, err := a.q.Submit(context.Background(), s, &p, reactor.Wait)
-			check(t, err)
+			must.Get(a.q.Submit(context.Background(), s, &p, reactor.Wait))(t)
 			comes(t, "the post of the first, which stays out", first)
 		}
 		comes(t, "the posts of the others", all)

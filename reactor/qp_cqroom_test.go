@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -38,11 +39,11 @@ func TestCompletionQueuesGrow(t *testing.T) {
 			defer l.close(t)
 			cfg.PD = l.pd
 			admit := func() (*reactor.Queue, error) {
-				q := must(l.r.Prepare(cfg))(t)
+				q := must.Get(l.r.Prepare(cfg))(t)
 				var err error
 				l.do(t, func() { err = q.Admit() })
 				if err != nil {
-					check(t, q.Discard())
+					must.Do(t, q.Discard())
 				}
 				return q, err
 			}
@@ -52,7 +53,7 @@ func TestCompletionQueuesGrow(t *testing.T) {
 				if errors.Is(err, reactor.ErrTooMany) {
 					break
 				}
-				check(t, err)
+				must.Do(t, err)
 				all = append(all, q)
 				init := q.InitAttr()
 				if n := len(all); init.SendCQ.Capacity() < n*sends || init.RecvCQ.Capacity() < n*recvs {
@@ -62,21 +63,21 @@ func TestCompletionQueuesGrow(t *testing.T) {
 			}
 			deep := cfg
 			deep.RecvDepth = most + 1
-			deeper := must(l.r.Prepare(deep))(t)
+			deeper := must.Get(l.r.Prepare(deep))(t)
 			l.do(t, func() {
 				if err := deeper.Admit(); !errors.Is(err, reactor.ErrConfig) || verbs.Retryable(err) {
 					t.Errorf("a queue deeper than any completion queue: %v, want ErrConfig", err)
 				}
 			})
-			check(t, deeper.Discard())
+			must.Do(t, deeper.Discard())
 			if grown := l.r.Stats().Grown; len(all) != c.want || int(grown) != c.grown {
 				t.Errorf("%d queues were admitted and %d times a queue grew, want %d and %d", len(all), grown, c.want, c.grown)
 			}
-			l.do(t, func() { check(t, all[0].Release(errOver)) })
+			l.do(t, func() { must.Do(t, all[0].Release(errOver)) })
 			q, err := admit() // what the first had
-			check(t, err)
+			must.Do(t, err)
 			for _, q := range append(all[1:], q) {
-				l.do(t, func() { check(t, q.Release(errOver)) })
+				l.do(t, func() { must.Do(t, q.Release(errOver)) })
 			}
 		})
 	}

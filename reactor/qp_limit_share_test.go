@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -21,7 +22,7 @@ func (w *watched) crowd(t *testing.T, n int, l reactor.Limit) []*end {
 		a, b := w.another(t, qc), w.peer.another(t, qc)
 		a.ready(t, b)
 		b.ready(t, a)
-		a.do(t, func() { check(t, a.q.SetLimit(l)) })
+		a.do(t, func() { must.Do(t, a.q.SetLimit(l)) })
 		all = append(all, a)
 		t.Cleanup(func() { // before those of w
 			a.release(t, reactor.ErrClosed)
@@ -37,8 +38,7 @@ func (w *watched) writeMuch(t *testing.T, e *end, n int) {
 	t.Helper()
 	addr, key := w.peer.remote(0)
 	_, sge := w.bytes(0, n)
-	f, err := e.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
-	check(t, err)
+	f := must.Get(e.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try))(t)
 	f.Discard()
 	w.settle()
 }
@@ -121,13 +121,13 @@ func TestACrowdWithLittleToSendHasItsBound(t *testing.T) {
 // patrol on its way for ever: no Release ends it.
 func TestALimitBeforeAdmitIsRefused(t *testing.T) {
 	w := newWatched(t, reactor.Limit{})
-	q := must(w.r.Prepare(reactor.QueueConfig{PD: w.pd, ControlDepth: 1}))(t)
+	q := must.Get(w.r.Prepare(reactor.QueueConfig{PD: w.pd, ControlDepth: 1}))(t)
 	w.do(t, func() {
 		if err := q.SetLimit(reactor.Limit{KeepAlive: time.Second}); !errors.Is(err, reactor.ErrConfig) {
 			t.Errorf("a limit before Admit: %v, want %v", err, reactor.ErrConfig)
 		}
 	})
-	check(t, q.Discard())
+	must.Do(t, q.Discard())
 }
 
 // Rule: what the device does by itself (BIND_MW, LOCAL_INV) is no sign of the peer, who
@@ -135,17 +135,16 @@ func TestALimitBeforeAdmitIsRefused(t *testing.T) {
 func TestLocalWorkIsNoSignOfThePeer(t *testing.T) {
 	const every, times = time.Second, 8
 	w := newWatched(t, reactor.Limit{Bound: time.Minute, KeepAlive: every})
-	mw := must(w.pd.AllocMW(verbs.MWType2))(t)
+	mw := must.Get(w.pd.AllocMW(verbs.MWType2))(t)
 	key := mw.RKey()
-	mr := must(w.pd.RegMR(w.arena.Addr(), endMemory, w.arena.Addr(), endAccess|verbs.AccessMWBind))(t)
+	mr := must.Get(w.pd.RegMR(w.arena.Addr(), endMemory, w.arena.Addr(), endAccess|verbs.AccessMWBind))(t)
 	done := func(s reactor.Send) {
 		t.Helper()
 		var err error
 		s.Sink = called(func(_ reactor.Completion, e error) { err = e })
-		_, perr := w.q.Submit(context.Background(), &s, &reactor.Payload{}, reactor.Try)
-		check(t, perr)
+		must.Get(w.q.Submit(context.Background(), &s, &reactor.Payload{}, reactor.Try))(t)
 		w.settle()
-		check(t, err)
+		must.Do(t, err)
 	}
 	w.pass(every)
 	before := w.asked()
@@ -158,8 +157,8 @@ func TestLocalWorkIsNoSignOfThePeer(t *testing.T) {
 	if n := w.asked() - before; n < times-1 || n > times+1 {
 		t.Errorf("asked %d times in %d intervals with local work alone", n, times)
 	}
-	check(t, mw.Close())
-	check(t, mr.Close())
+	must.Do(t, mw.Close())
+	must.Do(t, mr.Close())
 }
 
 // Rule: what arrives by a shared receive is a sign of the peer whose owner tells.
@@ -231,7 +230,7 @@ func TestAPeerIsAskedWithinKeepAliveOfTheLastSign(t *testing.T) {
 		got := make(inbox, 16)
 		receive := func() {
 			_, sge := w.bytes(0, 8)
-			check(t, w.q.PostRecv(&reactor.Recv{Sink: got}, []verbs.SGE{sge}, reactor.Wait))
+			must.Do(t, w.q.PostRecv(&reactor.Recv{Sink: got}, []verbs.SGE{sge}, reactor.Wait))
 			w.settle()
 		}
 		receive()
@@ -274,7 +273,7 @@ func TestANewPeerIsAskedAsLate(t *testing.T) {
 	w := newWatched(t, reactor.Limit{KeepAlive: every})
 	for _, at := range []time.Duration{0, 1, every / 4, every/2 - time.Millisecond} {
 		w.pass(every - w.passed()%every + at)
-		w.do(t, func() { check(t, w.q.SetLimit(reactor.Limit{KeepAlive: every})) })
+		w.do(t, func() { must.Do(t, w.q.SetLimit(reactor.Limit{KeepAlive: every})) })
 		w.settle()
 		before := w.asked()
 		w.pass(every/2 - 1)
@@ -326,7 +325,7 @@ func TestALoopKeepsTheBound(t *testing.T) {
 			var why = errors.New("it did not answer")
 			from := time.Now()
 			a.do(t, func() {
-				check(t, a.q.SetLimit(reactor.Limit{Bound: bound, Late: func(l reactor.Late) {
+				must.Do(t, a.q.SetLimit(reactor.Limit{Bound: bound, Late: func(l reactor.Late) {
 					a.q.Fail(why)
 					try(t, a.q.QP().Close()) // as for a device that flushes nothing
 					try(t, a.q.Release(why))

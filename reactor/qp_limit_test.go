@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -65,7 +66,7 @@ func newWatchedQueue(t *testing.T, l reactor.Limit, qc reactor.QueueConfig) *wat
 		return err
 	})
 	l.Late = func(l reactor.Late) { w.late = append(w.late, l); w.at = append(w.at, w.passed()) }
-	w.do(t, func() { check(t, w.q.SetLimit(l)) })
+	w.do(t, func() { must.Do(t, w.q.SetLimit(l)) })
 	w.settle()
 	t.Cleanup(func() {
 		w.deaf = false
@@ -108,7 +109,7 @@ func (w *watched) post(t *testing.T) bool {
 	if errors.Is(err, reactor.ErrQueueFull) {
 		return false
 	}
-	check(t, err)
+	must.Do(t, err)
 	f.Discard()
 	w.settle()
 	return true
@@ -118,7 +119,7 @@ func testRand(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("VERBENA_SEED"); s != "" {
-		seed = must(strconv.ParseUint(s, 10, 64))(t)
+		seed = must.Get(strconv.ParseUint(s, 10, 64))(t)
 	}
 	t.Logf("VERBENA_SEED=%d", seed)
 	return rand.New(rand.NewPCG(seed, 1))
@@ -245,13 +246,11 @@ func TestManyBytesHaveTheirTime(t *testing.T) {
 	_, sge := w.bytes(0, size)
 	w.do(t, func() {
 		for range 2 { // one list: the last is signaled. SignalEvery is 2 here
-			f, err := w.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
-			check(t, err)
+			f := must.Get(w.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try))(t)
 			f.Discard()
 		}
 		for range 2 {
-			f, err := w.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
-			check(t, err)
+			f := must.Get(w.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try))(t)
 			f.Discard()
 		}
 	})
@@ -276,16 +275,16 @@ func TestLimitsAreChecked(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, reactor.ErrConfig)
 		}
 	}
-	u := must(w.r.Prepare(reactor.QueueConfig{PD: w.pd, Type: verbs.QPTUD}))(t)
+	u := must.Get(w.r.Prepare(reactor.QueueConfig{PD: w.pd, Type: verbs.QPTUD}))(t)
 	if err := u.SetLimit(reactor.Limit{Bound: 1, Late: tell}); !errors.Is(err, reactor.ErrConfig) {
 		t.Errorf("datagrams: %v, want %v", err, reactor.ErrConfig)
 	}
-	check(t, u.Discard())
-	c := must(w.r.Prepare(reactor.QueueConfig{PD: w.pd}))(t)
+	must.Do(t, u.Discard())
+	c := must.Get(w.r.Prepare(reactor.QueueConfig{PD: w.pd}))(t)
 	if err := c.SetLimit(reactor.Limit{KeepAlive: 1}); !errors.Is(err, reactor.ErrConfig) {
 		t.Errorf("a keep-alive without a place: %v, want %v", err, reactor.ErrConfig)
 	}
-	check(t, c.Discard())
+	must.Do(t, c.Discard())
 }
 
 // Rule: who sends one by one wakes the patrol once, not with every send.
@@ -295,8 +294,7 @@ func TestSendsOneByOneWakeThePatrolOnce(t *testing.T) {
 	for i := range 5 {
 		w.deaf = true
 		s, p := w.write(w.peer)
-		f, err := w.q.Submit(context.Background(), s, &p, reactor.Try)
-		check(t, err)
+		f := must.Get(w.q.Submit(context.Background(), s, &p, reactor.Try))(t)
 		f.Discard()
 		w.do(t, w.r.Flush)
 		if woken := w.r.Pending(); woken != (i == 0) {
@@ -367,8 +365,7 @@ func TestAFailedAtomicIsNotUnanswered(t *testing.T) {
 	defer b.close(t)
 	defer a.close(t)
 	addr, key := b.remote(0)
-	f, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr, RKey: key + 1, Add: 5}, &reactor.Payload{}, reactor.Wait)
-	check(t, err)
+	f := must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr, RKey: key + 1, Add: 5}, &reactor.Payload{}, reactor.Wait))(t)
 	if _, err := f.Await(context.Background()); err == nil {
 		t.Fatal("an atomic with a wrong key succeeded")
 	}

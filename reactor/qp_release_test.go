@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -20,11 +21,10 @@ func TestReleaseEndsWhatWasNotPosted(t *testing.T) {
 	box := make(tally, 4)
 	_, sge := a.bytes(0, 8)
 	a.do(t, func() {
-		check(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
-		_, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: box}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
-		check(t, err)
-		check(t, a.q.QP().Close())
-		check(t, a.q.Release(reactor.ErrClosed))
+		must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
+		must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: box}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try))(t)
+		must.Do(t, a.q.QP().Close())
+		must.Do(t, a.q.Release(reactor.ErrClosed))
 		if len(box) != 2 {
 			t.Errorf("%d of 2 requests had completed when Release returned", len(box))
 		}
@@ -45,10 +45,9 @@ func TestReleaseOfAQueueThatReceivesNothing(t *testing.T) {
 	_, sge := a.bytes(0, 8)
 	addr, key := b.remote(0)
 	a.do(t, func() {
-		_, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Sink: box}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
-		check(t, err)
-		check(t, a.q.QP().Close())
-		check(t, a.q.Release(reactor.ErrClosed))
+		must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Sink: box}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try))(t)
+		must.Do(t, a.q.QP().Close())
+		must.Do(t, a.q.Release(reactor.ErrClosed))
 	})
 	if err := <-box; !errors.Is(err, reactor.ErrClosed) {
 		t.Errorf("a request of a released queue ended with %v, want ErrClosed", err)
@@ -70,7 +69,7 @@ func TestReleaseLeavesNothingOut(t *testing.T) {
 	f := a.stray(t, reactor.Send{})
 	box := make(tally, 2)
 	_, sge := a.bytes(0, 8)
-	check(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
+	must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
 	a.do(t, a.r.Flush)
 	if st := a.r.Stats(); st.Outstanding != 1 {
 		t.Fatalf("%d sends outstanding before the release, want 1", st.Outstanding)
@@ -110,7 +109,7 @@ func TestIdleAfterARefusedList(t *testing.T) {
 	a.do(t, func() {
 		var err error
 		fut, err = a.q.Submit(context.Background(), s, &p, reactor.Try)
-		check(t, err)
+		must.Do(t, err)
 		a.q.SendsIdle(func() { close(idle) })
 	})
 	if _, err := fut.Await(bounded(t)); err == nil {
@@ -243,7 +242,7 @@ func TestMemoryOutlivesASubmitter(t *testing.T) {
 			closed := make(chan error, 1)
 			go func() { closed <- a.r.Close(bounded(t)) }()
 			back()
-			check(t, comes(t, "the end of Close when nobody is under way", closed))
+			must.Do(t, comes(t, "the end of Close when nobody is under way", closed))
 			a.closeRest(t)
 		})
 	}

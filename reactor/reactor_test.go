@@ -10,19 +10,17 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 func await(t testing.TB, f reactor.Future, err error) reactor.Completion {
 	t.Helper()
-	check(t, err)
+	must.Do(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	c, err := f.Await(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(f.Await(ctx))(t)
 	return c
 }
 
@@ -53,7 +51,7 @@ func TestEveryKindOfOperation(t *testing.T) {
 			box := make(inbox, 4)
 			_, in := b.bytes(32768, 4096)
 			for i := range 3 {
-				check(t, b.q.PostRecv(&reactor.Recv{Sink: box, Tag: uint64(i)}, []verbs.SGE{in}, reactor.Wait))
+				must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: box, Tag: uint64(i)}, []verbs.SGE{in}, reactor.Wait))
 			}
 			for i, r := range []struct {
 				s reactor.Send
@@ -101,16 +99,15 @@ func TestPipelinedWorkSharesDoorbells(t *testing.T) {
 	for range 200 {
 		a.do(t, func() { // holding the turn: all are submitted before any is posted
 			for i := range fs {
-				f, err := a.q.Submit(context.Background(), &s, &p, reactor.Try)
-				check(t, err)
+				f := must.Get(a.q.Submit(context.Background(), &s, &p, reactor.Try))(t)
 				fs[i] = f
-				check(t, futures.Add(&g, f))
+				must.Do(t, futures.Add(&g, f))
 			}
 			if _, err := a.q.Submit(context.Background(), &s, &p, reactor.Try); !errors.Is(err, reactor.ErrQueueFull) {
 				t.Fatalf("the 65th of 64: %v, want ErrQueueFull", err)
 			}
 		})
-		check(t, g.Wait(context.Background()))
+		must.Do(t, g.Wait(context.Background()))
 		for _, f := range fs {
 			if _, err, ok := f.Poll(); !ok || err != nil {
 				t.Fatalf("after the group: ok=%t err=%v", ok, err)
@@ -150,7 +147,7 @@ func allocatesNothing(t *testing.T, qc reactor.QueueConfig) {
 		if err == nil {
 			_, err = f.Await(ctx)
 		}
-		check(t, err)
+		must.Do(t, err)
 	}
 	n, limit := allocOps, 0.001
 	if onDevice() {
@@ -188,8 +185,7 @@ func TestFirstFailureIsTheCause(t *testing.T) {
 			if i == 1 {
 				s.RKey ^= 0xffff
 			}
-			f, err := a.q.Submit(context.Background(), &s, &p, reactor.Try)
-			check(t, err)
+			f := must.Get(a.q.Submit(context.Background(), &s, &p, reactor.Try))(t)
 			fs = append(fs, f)
 		}
 	})
@@ -275,10 +271,7 @@ func TestAtomicWithoutItsAnswerFails(t *testing.T) {
 	s := ends[0] // of a
 	addr, key := b.remote(0)
 	add := func() (reactor.Completion, error) {
-		f, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr, RKey: key, Add: 5}, &reactor.Payload{}, reactor.Wait)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr, RKey: key, Add: 5}, &reactor.Payload{}, reactor.Wait))(t)
 		return f.Await(context.Background())
 	}
 	if c, err := add(); err != nil || c.Value != 0 {

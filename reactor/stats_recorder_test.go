@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -23,8 +24,7 @@ func (w *watched) submit(t *testing.T, n int) {
 	t.Helper()
 	addr, key := w.peer.remote(0)
 	_, sge := w.bytes(0, n)
-	f, err := w.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
-	check(t, err)
+	f := must.Get(w.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try))(t)
 	f.Discard()
 }
 
@@ -44,8 +44,7 @@ func TestRecordsHaveTheirTimes(t *testing.T) {
 	_, d.Local = w.bytes(0, 3)
 	d.Remote, d.RKey = w.peer.remote(0)
 	w.now = at(3 * time.Second)
-	f, err := w.q.Transfer(bounded(t), &d, reactor.Try)
-	check(t, err)
+	f := must.Get(w.q.Transfer(bounded(t), &d, reactor.Try))(t)
 	f.Discard()
 	w.now = at(4 * time.Second)
 	w.settle()
@@ -128,19 +127,18 @@ func TestReceivesAreRecorded(t *testing.T) {
 	for i := range 3 {
 		w.now = watchedFrom.Add(time.Duration(i) * time.Second)
 		sge.Length = uint32(64 - i)
-		check(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
+		must.Do(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
 		w.settle()
 	}
 	w.now = watchedFrom.Add(time.Minute)
 	_, from := w.peer.bytes(0, 5)
-	f, err := w.peer.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{from}}, reactor.Try)
-	check(t, err)
+	f := must.Get(w.peer.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{from}}, reactor.Try))(t)
 	defer f.Discard()
 	w.settle()
 	w.deaf = true
 	w.submit(t, 1)
 	w.settle()
-	check(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait)) // in the slot of the first
+	must.Do(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait)) // in the slot of the first
 	w.settle()
 	all := w.q.Recorded()
 	var got []uint32
@@ -177,8 +175,7 @@ func TestRefusedAndPolledInOneTurn(t *testing.T) {
 	a.do(t, func() {
 		for _, e := range []*end{sealed, a} {
 			s, p := e.write(b)
-			f, err := e.q.Submit(context.Background(), s, &p, reactor.Try)
-			check(t, err)
+			f := must.Get(e.q.Submit(context.Background(), s, &p, reactor.Try))(t)
 			f.Discard()
 		}
 		sealed.q.Fail(errOver)
@@ -210,11 +207,10 @@ func TestRefusedRequestsAreRecorded(t *testing.T) {
 	}
 	a.do(t, func() {
 		s, p := a.write(b)
-		late, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
-		check(t, err)
+		late := must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
 		late.Discard()
-		check(t, a.q.QP().Close())
-		check(t, a.q.Release(errOver))
+		must.Do(t, a.q.QP().Close())
+		must.Do(t, a.q.Release(errOver))
 	})
 	a.closeRest(t)
 	refused, ok, markers := 0, 0, 0
@@ -250,7 +246,7 @@ func TestTheFlushPushesNoCauseOut(t *testing.T) {
 	box := make(tally, depth)
 	_, sge := a.bytes(0, 8)
 	for range depth {
-		check(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
+		must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
 	}
 	for _, f := range a.batch(t, b, 2) {
 		await(t, f, nil)
@@ -262,8 +258,7 @@ func TestTheFlushPushesNoCauseOut(t *testing.T) {
 			if i == 0 {
 				s.RKey ^= 0xffff
 			}
-			f, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
-			check(t, err)
+			f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
 			fs = append(fs, f)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -73,8 +74,7 @@ func TestListsAndPollsAreCountedByLength(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 9, 1} {
 		for range n {
 			s, p := a.write(b)
-			f, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
-			check(t, err)
+			f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
 			defer f.Discard()
 		}
 		posted += n
@@ -107,8 +107,7 @@ func TestLoneTransfersAreSeenToo(t *testing.T) {
 	defer a.close(t)
 	one := a.transfer(b, 0)
 	for range 20 {
-		_, err := a.q.TransferWait(bounded(t), &one)
-		check(t, err)
+		must.Get(a.q.TransferWait(bounded(t), &one))(t)
 		s, p := a.write(b)
 		f, err := a.q.Submit(bounded(t), s, &p, reactor.Wait)
 		await(t, f, err)
@@ -178,7 +177,7 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 	box := make(inbox, 2)
 	for range 2 { // the first gives the peer's end of the stray, whose end gives room
 		_, to := b.bytes(0, 8)
-		check(t, b.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{to}, reactor.Wait))
+		must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{to}, reactor.Wait))
 	}
 	await(t, f, nil)
 	await(t, comes(t, "the post that waited", got), nil)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
@@ -24,9 +25,9 @@ const stormWire = 5 * time.Microsecond
 func slowBed(t testing.TB) bed {
 	f := fabric.New(fabric.Config{})
 	f.SetAll(fabric.Link{Delay: stormWire, Jitter: stormWire})
-	p := must(soft.New(soft.Config{Fabric: f}))(t)
+	p := must.Get(soft.New(soft.Config{Fabric: f}))(t)
 	return bed{"slow", func(t testing.TB, dev int) verbs.Context {
-		return must(p.Open([...]string{"soft0", "soft1"}[dev]))(t)
+		return must.Get(p.Open([...]string{"soft0", "soft1"}[dev]))(t)
 	}}
 }
 
@@ -213,7 +214,7 @@ func (l *lane) start(t *testing.T) {
 	for _, s := range l.sides {
 		for i, e := range s.ends {
 			for range max(l.mode.volleys, l.mode.most) { // all may take the same way
-				check(t, e.q.PostRecv(&reactor.Recv{Sink: s, Tag: uint64(i)}, nil, reactor.Wait))
+				must.Do(t, e.q.PostRecv(&reactor.Recv{Sink: s, Tag: uint64(i)}, nil, reactor.Wait))
 			}
 		}
 		s.done.Go(s.post)

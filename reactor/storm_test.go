@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -91,7 +92,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		}
 		events = number(t, "VERBENA_EVENTS", events) / part
 		if v := os.Getenv("VERBENA_STORM_TIME"); v != "" {
-			limit = must(time.ParseDuration(v))(t)
+			limit = must.Get(time.ParseDuration(v))(t)
 		}
 		for _, m := range stormModes {
 			t.Run(m.name, func(t *testing.T) {
@@ -117,7 +118,7 @@ func number(t testing.TB, name string, otherwise int) int {
 	if v == "" {
 		return otherwise
 	}
-	return must(strconv.Atoi(v))(t)
+	return must.Get(strconv.Atoi(v))(t)
 }
 
 // storm is all lanes of one mode.

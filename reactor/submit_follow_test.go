@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -74,14 +75,14 @@ func (f *follower) start(k int, t reactor.Turn, follow bool) bool {
 		}
 		return false
 	}
-	check(f.t, err)
+	must.Do(f.t, err)
 	f.started[k]++
 	f.left--
 	return true
 }
 
 func (f *follower) complete(k int, t reactor.Turn, c reactor.Completion, err error) {
-	check(f.t, err)
+	must.Do(f.t, err)
 	if c.Tag != f.ended[k] {
 		f.t.Fatalf("request %d of queue %d ended, the next in order is %d", c.Tag, k, f.ended[k])
 	}
@@ -147,9 +148,9 @@ func TestATurnIsForItsSinksOnly(t *testing.T) {
 		t.Error("no turn holds a queue")
 	}
 	called := false
-	check(t, second(a.q.Transfer(bounded(t), a.followed(b, 0, turned(func(in reactor.Turn, _ reactor.Completion, err error) {
+	must.Do(t, second(a.q.Transfer(bounded(t), a.followed(b, 0, turned(func(in reactor.Turn, _ reactor.Completion, err error) {
 		called = true
-		check(t, err)
+		must.Do(t, err)
 		if b.q.Calling(in) {
 			t.Error("a turn holds a queue of another reactor")
 		}
@@ -221,16 +222,16 @@ func TestWhatASinkStartsGoesBehindWhatIsHeldBack(t *testing.T) {
 	var ended []uint64
 	var sink turned
 	sink = func(in reactor.Turn, c reactor.Completion, err error) {
-		check(t, err)
+		must.Do(t, err)
 		if c.Tag == 0 {
 			for k := range uint64(2) {
-				check(t, a.q.Follow(in, a.followed(b, depth+k, sink)))
+				must.Do(t, a.q.Follow(in, a.followed(b, depth+k, sink)))
 			}
 		}
 		ended = append(ended, c.Tag)
 	}
 	for tag := range uint64(depth) {
-		check(t, second(a.q.Transfer(bounded(t), a.followed(b, tag, sink), reactor.Try)))
+		must.Do(t, second(a.q.Transfer(bounded(t), a.followed(b, tag, sink), reactor.Try)))
 	}
 	for a.r.Step() {
 	}
@@ -253,14 +254,14 @@ func TestASinkReleasesWhatItStarted(t *testing.T) {
 			t.Errorf("a request ended with %v, and %d in stock; want the cause, and none", err, stock.out)
 		}
 	})
-	check(t, second(a.q.Transfer(bounded(t), a.followed(b, 0, turned(func(in reactor.Turn, _ reactor.Completion, err error) {
-		check(t, err)
+	must.Do(t, second(a.q.Transfer(bounded(t), a.followed(b, 0, turned(func(in reactor.Turn, _ reactor.Completion, err error) {
+		must.Do(t, err)
 		for range 3 {
 			stock.take(a.r)
-			check(t, a.q.Follow(in, a.followed(b, 0, refused)))
+			must.Do(t, a.q.Follow(in, a.followed(b, 0, refused)))
 		}
-		check(t, a.q.QP().Close())
-		check(t, a.q.Release(errOver))
+		must.Do(t, a.q.QP().Close())
+		must.Do(t, a.q.Release(errOver))
 		if a.q.Calling(in) {
 			t.Error("the turn holds a queue after results were delivered in it")
 		}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -31,7 +32,7 @@ func TestReceivesForLaterGoWithTheNextSend(t *testing.T) {
 	later := func(n int) {
 		for range n {
 			_, sge := a.bytes(0, 8)
-			check(t, a.q.PostRecvLater(&reactor.Recv{Sink: called(func(reactor.Completion, error) { ended++ })}, []verbs.SGE{sge}))
+			must.Do(t, a.q.PostRecvLater(&reactor.Recv{Sink: called(func(reactor.Completion, error) { ended++ })}, []verbs.SGE{sge}))
 		}
 	}
 	later(3)
@@ -44,8 +45,7 @@ func TestReceivesForLaterGoWithTheNextSend(t *testing.T) {
 		t.Errorf("lists of %v receives were posted while the queue had nothing else, want none", lists)
 	}
 	s, p := a.write(b)
-	f, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
-	check(t, err)
+	f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
 	for ctx := bounded(t); !f.Settled() && ctx.Err() == nil; { // a device takes its time
 		a.r.Step()
 	}
@@ -101,7 +101,7 @@ func TestReceivesForLaterDoNotKeepAQueueFromIdling(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
 	ended := make(chan error, 1)
-	check(t, a.q.PostRecvLater(&reactor.Recv{Sink: called(func(_ reactor.Completion, err error) { ended <- err })}, nil))
+	must.Do(t, a.q.PostRecvLater(&reactor.Recv{Sink: called(func(_ reactor.Completion, err error) { ended <- err })}, nil))
 	a.close(t) // waits for the flush
 	if err := comes(t, "the end of the receive", ended); err == nil {
 		t.Error("a receive that nobody sent to has succeeded")

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -93,8 +94,7 @@ func TestSeveralWaitForRoom(t *testing.T) {
 	var run reactor.Several
 	run.Of(a.q)
 	for k := range n {
-		_, err := run.Transfer(bounded(t), a.followed(b, uint64(k), s), n-1-k, reactor.Quiet)
-		check(t, err)
+		must.Get(run.Transfer(bounded(t), a.followed(b, uint64(k), s), n-1-k, reactor.Quiet))(t)
 	}
 	run.Submit(reactor.Wait)
 	comes(t, "the last", s.all)
@@ -108,8 +108,7 @@ func TestSeveralWaitForRoom(t *testing.T) {
 		stuck = append(stuck, a.stray(t, reactor.Send{}))
 	}
 	ended, cancel := context.WithCancel(t.Context())
-	f, err := run.Transfer(ended, a.followed(b, 0, nil), 1, reactor.Quiet)
-	check(t, err)
+	f := must.Get(run.Transfer(ended, a.followed(b, 0, nil), 1, reactor.Quiet))(t)
 	cancel()
 	if _, err := run.Transfer(ended, a.followed(b, 1, nil), 0, reactor.Quiet); !errors.Is(err, context.Canceled) {
 		t.Errorf("without room: %v, want %v", err, context.Canceled)
@@ -130,8 +129,7 @@ func TestSeveralRefused(t *testing.T) {
 	var run reactor.Several
 	run.Of(a.q)
 	for k := range 2 {
-		_, err := run.Transfer(t.Context(), a.followed(b, uint64(k), s), depth, reactor.Quiet)
-		check(t, err)
+		must.Get(run.Transfer(t.Context(), a.followed(b, uint64(k), s), depth, reactor.Quiet))(t)
 	}
 	bad := a.followed(b, 2, s)
 	bad.Opcode = verbs.WRSend
@@ -174,7 +172,7 @@ func TestSeveralBehindARelease(t *testing.T) {
 	defer b.close(t)
 	var run reactor.Several
 	run.Of(a.q)
-	f := must(run.Transfer(t.Context(), a.followed(b, 0, nil), 0, reactor.Quiet))(t)
+	f := must.Get(run.Transfer(t.Context(), a.followed(b, 0, nil), 0, reactor.Quiet))(t)
 	slept := a.r.Sleeps()
 	a.release(t, errOver)
 	for a.r.Sleeps() == slept { // until the loop has nothing to do any more

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -39,7 +40,7 @@ func stressBackPressure(t *testing.T, d bed) {
 	t.Logf("VERBENA_SEED=%d", seed)
 	length := pressTime
 	if s := os.Getenv("VERBENA_STRESS_TIME"); s != "" {
-		length = must(time.ParseDuration(s))(t)
+		length = must.Get(time.ParseDuration(s))(t)
 	}
 	a, b := d.pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: pressDepth}, nil)
 	var ended, started, moved, gaveUp atomic.Int64

@@ -6,6 +6,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -15,7 +16,7 @@ import (
 func TestRequestsNeedAQueuePair(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
-	q := must(l.r.Prepare(reactor.QueueConfig{PD: l.pd, ControlDepth: 1}))(t)
+	q := must.Get(l.r.Prepare(reactor.QueueConfig{PD: l.pd, ControlDepth: 1}))(t)
 	refusedWith := func(when string, want error) {
 		t.Helper()
 		s := reactor.Send{Opcode: verbs.WRSend, Sink: make(tally, 1)}
@@ -31,22 +32,22 @@ func TestRequestsNeedAQueuePair(t *testing.T) {
 		}
 	}
 	refusedWith("before Bind", reactor.ErrRequest)
-	l.do(t, func() { check(t, q.Admit()) })
+	l.do(t, func() { must.Do(t, q.Admit()) })
 	refusedWith("between Admit and Bind", reactor.ErrRequest)
 	var qp verbs.QP
 	l.do(t, func() {
 		init := q.InitAttr()
-		qp = must(l.pd.CreateQP(init))(t)
+		qp = must.Get(l.pd.CreateQP(init))(t)
 		q.Bind(qp, init.Cap)
 		if err := q.Err(); err != nil {
 			t.Errorf("a bound queue refuses requests: %v", err)
 		}
-		check(t, qp.Close())
-		check(t, q.Release(errOver))
+		must.Do(t, qp.Close())
+		must.Do(t, q.Release(errOver))
 	})
 	refusedWith("after Release", reactor.ErrQueueFailed)
-	q = must(l.r.Prepare(reactor.QueueConfig{PD: l.pd, ControlDepth: 1}))(t)
-	check(t, q.Discard())
+	q = must.Get(l.r.Prepare(reactor.QueueConfig{PD: l.pd, ControlDepth: 1}))(t)
+	must.Do(t, q.Discard())
 	refusedWith("after Discard", reactor.ErrClosed)
 }
 
@@ -54,18 +55,18 @@ func TestRequestsNeedAQueuePair(t *testing.T) {
 func TestBindDoesNotForgiveAFailure(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
-	q := must(l.r.Prepare(reactor.QueueConfig{PD: l.pd}))(t)
+	q := must.Get(l.r.Prepare(reactor.QueueConfig{PD: l.pd}))(t)
 	l.do(t, func() {
-		check(t, q.Admit())
+		must.Do(t, q.Admit())
 		q.Fail(errOver)
 		init := q.InitAttr()
-		qp := must(l.pd.CreateQP(init))(t)
+		qp := must.Get(l.pd.CreateQP(init))(t)
 		q.Bind(qp, init.Cap)
 		if _, err := q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{}, reactor.Try); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, errOver) {
 			t.Errorf("a request of a failed queue: %v, want ErrQueueFailed with the cause", err)
 		}
-		check(t, qp.Close())
-		check(t, q.Release(errOver))
+		must.Do(t, qp.Close())
+		must.Do(t, q.Release(errOver))
 	})
 }
 
@@ -91,7 +92,7 @@ func TestHugeDepthsAreRefused(t *testing.T) {
 		if q, err := l.r.Prepare(c); !errors.Is(err, reactor.ErrConfig) {
 			t.Errorf("%+v: %v, want ErrConfig", c, err)
 			if err == nil {
-				check(t, q.Discard())
+				must.Do(t, q.Discard())
 			}
 		}
 	}
@@ -102,7 +103,7 @@ func TestHugeDepthsAreRefused(t *testing.T) {
 	if err := q.PostRecv(&reactor.Recv{Sink: make(tally, 1)}, nil, reactor.Wait); !errors.Is(err, reactor.ErrRequest) || errors.Is(err, reactor.ErrRecvFull) {
 		t.Errorf("a receive where there is never room: %v, want ErrRequest", err)
 	}
-	check(t, q.Discard())
+	must.Do(t, q.Discard())
 }
 
 // doomed admits a queue to a stepped reactor, moves it to ERR and has it post
@@ -110,13 +111,12 @@ func TestHugeDepthsAreRefused(t *testing.T) {
 func (l *lone) doomed(t *testing.T, q *reactor.Queue, n int, sink reactor.Sink) {
 	t.Helper()
 	init := q.InitAttr()
-	qp := must(l.pd.CreateQP(init))(t)
+	qp := must.Get(l.pd.CreateQP(init))(t)
 	q.Bind(qp, init.Cap)
-	check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
-	check(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
+	must.Do(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
+	must.Do(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
 	for range n {
-		_, err := q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: sink}, &reactor.Payload{}, reactor.Try)
-		check(t, err)
+		must.Get(q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: sink}, &reactor.Payload{}, reactor.Try))(t)
 	}
 }
 
@@ -133,17 +133,17 @@ func TestReleasedCompletionsKeepTheirRoom(t *testing.T) {
 		}
 	})
 	for round := range rounds {
-		q := must(l.r.Prepare(reactor.QueueConfig{PD: l.pd, SendDepth: depth, RecvDepth: depth}))(t)
+		q := must.Get(l.r.Prepare(reactor.QueueConfig{PD: l.pd, SendDepth: depth, RecvDepth: depth}))(t)
 		q.OnFail(func(err error) { t.Errorf("round %d: the queue failed with %v", round, err) })
 		err := q.Admit()
 		for n := 0; errors.Is(err, reactor.ErrTooMany) && n < depth; n++ { // each try polls a batch
 			err = q.Admit()
 		}
-		check(t, err)
+		must.Do(t, err)
 		l.doomed(t, q, depth, sink)
 		l.r.Step() // all posted, a batch polled
-		check(t, q.QP().Close())
-		check(t, q.Release(errOver))
+		must.Do(t, q.QP().Close())
+		must.Do(t, q.Release(errOver))
 		if want := (round + 1) * depth; ended != want {
 			t.Fatalf("round %d: %d requests ended, want %d", round, ended, want)
 		}
@@ -157,19 +157,19 @@ func TestRoomComesBackWhenPolledEmpty(t *testing.T) {
 	l := newLone(t, reactor.Config{CQEntries: depth + 1, PollBatch: 4, Stepped: true},
 		func(c verbs.Context) verbs.Context { h = &hooked{Context: c}; return h })
 	defer l.close(t)
-	first := must(l.r.Prepare(reactor.QueueConfig{PD: l.pd, SendDepth: depth, RecvDepth: depth}))(t)
-	check(t, first.Admit())
+	first := must.Get(l.r.Prepare(reactor.QueueConfig{PD: l.pd, SendDepth: depth, RecvDepth: depth}))(t)
+	must.Do(t, first.Admit())
 	l.doomed(t, first, 0, nil)
 	l.r.Step()
-	check(t, first.QP().Close())
-	check(t, first.Release(errOver))
+	must.Do(t, first.QP().Close())
+	must.Do(t, first.Release(errOver))
 	h.set(func(_ verbs.Context, turn *verbs.Turn) error { // late completions of the first queue
 		for i := range turn.Polls {
 			turn.Polls[i].N = len(turn.Polls[i].WC)
 		}
 		return nil
 	})
-	second := must(l.r.Prepare(reactor.QueueConfig{PD: l.pd, SendDepth: 1, RecvDepth: 1}))(t)
+	second := must.Get(l.r.Prepare(reactor.QueueConfig{PD: l.pd, SendDepth: 1, RecvDepth: 1}))(t)
 	for range 3 {
 		if err := second.Admit(); !errors.Is(err, reactor.ErrTooMany) {
 			t.Fatalf("admitted with %v while the first queue's completions come, want ErrTooMany", err)
@@ -177,10 +177,10 @@ func TestRoomComesBackWhenPolledEmpty(t *testing.T) {
 		l.r.Step()
 	}
 	h.hook.Store(nil)
-	check(t, second.Admit())
+	must.Do(t, second.Admit())
 	l.doomed(t, second, 0, nil)
-	check(t, second.QP().Close())
-	check(t, second.Release(errOver))
+	must.Do(t, second.QP().Close())
+	must.Do(t, second.Release(errOver))
 }
 
 // smallPort is a device whose port carries smallMessage bytes in a message.
@@ -208,8 +208,7 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 	of := func(op verbs.WROpcode) reactor.Send { s := write; s.Opcode = op; return s }
 	sges := func(s ...verbs.SGE) []verbs.SGE { return s }
 	good := func() reactor.Future {
-		f, err := a.q.Submit(context.Background(), &write, &reactor.Payload{SGEs: sges(word)}, reactor.Try)
-		check(t, err)
+		f := must.Get(a.q.Submit(context.Background(), &write, &reactor.Payload{SGEs: sges(word)}, reactor.Try))(t)
 		return f
 	}
 	var fs []reactor.Future

@@ -3,6 +3,7 @@ package reactor_test
 import (
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -23,8 +24,7 @@ func TestALoneTransferKeepsItsPlaceWhileTheQueueIsBeingListed(t *testing.T) {
 	mine[0], back[0] = 1, 2
 
 	goOn := a.q.ListingUnderWay()
-	before, err := a.q.Transfer(ctx, &write, reactor.Quiet)
-	check(t, err)
+	before := must.Get(a.q.Transfer(ctx, &write, reactor.Quiet))(t)
 	var lone reactor.Future
 	a.do(t, func() { lone = a.q.TransferHolding(&read) })
 	await(t, lone, nil)
@@ -56,9 +56,8 @@ func TestReceivesForLaterGoWithALoneTransfer(t *testing.T) {
 	})
 	one := a.transfer(b, 0)
 	for range rounds {
-		check(t, a.q.PostRecvLater(&reactor.Recv{Sink: called(func(reactor.Completion, error) {})}, nil))
-		_, err := a.q.TransferWait(ctx, &one)
-		check(t, err)
+		must.Do(t, a.q.PostRecvLater(&reactor.Recv{Sink: called(func(reactor.Completion, error) {})}, nil))
+		must.Get(a.q.TransferWait(ctx, &one))(t)
 	}
 	a.do(t, func() {
 		if turns != rounds {

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -36,8 +37,7 @@ func TestALoneTransferKeepsItsPlace(t *testing.T) {
 	}
 	for i := range rounds {
 		mine[0], back[0] = byte(i), byte(i+1)
-		f, err := a.q.Transfer(ctx, &write, reactor.Quiet)
-		check(t, err)
+		f := must.Get(a.q.Transfer(ctx, &write, reactor.Quiet))(t)
 		if _, err := a.q.TransferWait(ctx, &read); err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestALoneTransferIsNotTakenForWhatFailed(t *testing.T) {
 	for range 20 {
 		f.cutAt.Store(0) // first: the loop may come by, and post what was submitted quietly
 		before, err := a.q.Transfer(ctx, &first, reactor.Quiet)
-		check(t, err)
+		must.Do(t, err)
 		_, err = a.q.TransferWait(ctx, &second)
 		_, ferr := before.Await(ctx)
 		// Behind it in one list, if somebody else had the turn, it fails with it.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -90,7 +91,7 @@ func TestFunctionsThatDoNotReturn(t *testing.T) {
 				}
 			}
 			took(t, seen, panics*n/2)
-			check(t, a.r.Do(bounded(t), func() {}))
+			must.Do(t, a.r.Do(bounded(t), func() {}))
 			if len(got) > 0 {
 				t.Errorf("%s: %d functions were called twice", what, len(got))
 			}
@@ -109,10 +110,10 @@ func TestSinksOfAReleaseThatDoNotReturn(t *testing.T) {
 		told, on := make(chan int, 2*n), make(chan struct{})
 		_, sge := a.bytes(0, 8)
 		for i := range n {
-			check(t, a.q.PostRecv(&reactor.Recv{Sink: rudeSink(func() { told <- i; rude() })}, []verbs.SGE{sge}, reactor.Wait))
+			must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: rudeSink(func() { told <- i; rude() })}, []verbs.SGE{sge}, reactor.Wait))
 		}
-		check(t, a.r.Do(bounded(t), func() { a.r.Flush() }))
-		check(t, a.r.Do(bounded(t), func() {
+		must.Do(t, a.r.Do(bounded(t), func() { a.r.Flush() }))
+		must.Do(t, a.r.Do(bounded(t), func() {
 			try(t, a.q.QP().Close())
 			try(t, a.q.Release(reactor.ErrClosed))
 			if len(told) != n {
@@ -163,12 +164,12 @@ func TestAPanicFailsNoQueueThatWasCalledBefore(t *testing.T) {
 		seen := make(chan *reactor.PanicError, 1)
 		cfg.OnPanic = func(e *reactor.PanicError) { seen <- e }
 		a, b := pair(t, cfg, reactor.QueueConfig{})
-		check(t, a.r.Do(bounded(t), func() {
+		must.Do(t, a.r.Do(bounded(t), func() {
 			a.r.Defer(func() { a.q.Tell(rudeSink(func() {})) })
 			a.r.Defer(func() { panic(errRude) })
 		}))
 		took(t, seen, 1)
-		check(t, a.r.Do(bounded(t), func() {}))
+		must.Do(t, a.r.Do(bounded(t), func() {}))
 		try(t, a.q.Err())
 		a.close(t)
 		b.close(t)
@@ -214,7 +215,7 @@ func TestOwnerReleasesWhileTheLastReceiveCompletes(t *testing.T) {
 	})
 	var ended atomic.Int64
 	_, small := a.bytes(0, 8)
-	check(t, a.q.PostRecv(&reactor.Recv{Sink: called(func(_ reactor.Completion, err error) {
+	must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: called(func(_ reactor.Completion, err error) {
 		ended.Add(1)
 		// Soft-RoCE says LOC_QP_OP_ERR (Linux rxe_resp.c, send_data_in: what a
 		// receive has no room for counts as malformed).
@@ -223,8 +224,7 @@ func TestOwnerReleasesWhileTheLastReceiveCompletes(t *testing.T) {
 		}
 	})}, []verbs.SGE{small}, reactor.Wait))
 	_, large := b.bytes(0, 64)
-	f, err := b.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{large}}, reactor.Wait)
-	check(t, err)
+	f := must.Get(b.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{large}}, reactor.Wait))(t)
 	f.Discard()
 	comes(t, "the release", gone)
 	a.do(t, func() {}) // the turn after
@@ -251,8 +251,7 @@ func TestReleaseFromASink(t *testing.T) {
 	})
 	a.do(t, func() {
 		for range writes { // no more than the last is signaled: one completion ends all
-			_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
-			check(t, err)
+			must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
 		}
 	})
 	for i := range writes {
@@ -280,10 +279,10 @@ func TestReleaseFromASinkEndsWhatIsOut(t *testing.T) {
 	var f reactor.Future
 	a.do(t, func() {
 		_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
-		check(t, err)
+		must.Do(t, err)
 		_, sge := a.bytes(0, 8)
 		f, err = a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try) // no receive: stays out
-		check(t, err)
+		must.Do(t, err)
 	})
 	if err := comes(t, "the write", box); err != nil {
 		t.Errorf("the write ended with %v", err)
@@ -312,27 +311,25 @@ func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
 			refused, other := make(tally, 2), make(tally, 2*n)
 			posts := []func(){
 				func() {
-					_, err := qs[0].Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: called(func(_ reactor.Completion, err error) {
+					must.Get(qs[0].Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: called(func(_ reactor.Completion, err error) {
 						refused <- err
 						release(qs[1])
-					})}, &reactor.Payload{}, reactor.Try)
-					check(t, err)
+					})}, &reactor.Payload{}, reactor.Try))(t)
 				},
 				func() {
 					for range n {
-						_, err := qs[1].Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: other}, &reactor.Payload{}, reactor.Try)
-						check(t, err)
+						must.Get(qs[1].Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: other}, &reactor.Payload{}, reactor.Try))(t)
 					}
 				},
 			}
 			for i := range qs {
-				qs[i] = must(l.r.Prepare(reactor.QueueConfig{PD: l.pd}))(t)
+				qs[i] = must.Get(l.r.Prepare(reactor.QueueConfig{PD: l.pd}))(t)
 			}
 			l.do(t, func() {
 				for _, q := range qs {
-					check(t, q.Admit())
+					must.Do(t, q.Admit())
 					init := q.InitAttr()
-					q.Bind(must(l.pd.CreateQP(init))(t), init.Cap) // in RESET: it refuses what is posted
+					q.Bind(must.Get(l.pd.CreateQP(init))(t), init.Cap) // in RESET: it refuses what is posted
 				}
 				posts[first]()
 				posts[1-first]()
@@ -406,10 +403,9 @@ func TestRoomIsFreeBeforeTheResult(t *testing.T) {
 		_, err := a.q.Submit(context.Background(), &second, &p, reactor.Try)
 		again <- err
 	})
-	_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
-	check(t, err)
+	must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
 	if err := comes(t, "the sink", again); err != nil {
 		t.Fatalf("from the sink of the only request: %v", err)
 	}
-	check(t, comes(t, "the second", done))
+	must.Do(t, comes(t, "the second", done))
 }

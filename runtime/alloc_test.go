@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -16,19 +17,10 @@ const deviceAllocOps = 500
 func TestOperationsAllocateNothing(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := t.Context()
-	region, err := b.rt.NewRegion(1<<16, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	region := must.Get(b.rt.NewRegion(1<<16, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic))(t)
 	defer region.Close()
-	remote, err := region.Remote(0, region.Len())
-	if err != nil {
-		t.Fatal(err)
-	}
-	buf, err := a.rt.Alloc(512)
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := must.Get(region.Remote(0, region.Len()))(t)
+	buf := must.Get(a.rt.Alloc(512))(t)
 	defer buf.Release()
 	local := buf.Slice()
 	word := make([]byte, 16)

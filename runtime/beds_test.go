@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs/ibv"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
@@ -57,21 +58,11 @@ func connected(t testing.TB, cfg Config) (a, b *Conn) {
 func (d bed) connected(t testing.TB, cfg Config) (a, b *Conn) {
 	t.Helper()
 	server, client := d.open(t, cfg, 1), d.open(t, cfg, 0)
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seat, err := ln.AcceptAsync()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen(":0"))(t)
+	seat := must.Get(ln.AcceptAsync())(t)
 	ctx := testContext(t)
-	if a, err = client.Dial(ctx, ln.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
-	if b, err = seat.Await(ctx); err != nil {
-		t.Fatal(err)
-	}
+	a = must.Get(client.Dial(ctx, ln.Addr().String()))(t)
+	b = must.Get(seat.Await(ctx))(t)
 	return a, b
 }
 

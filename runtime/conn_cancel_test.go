@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -36,18 +37,9 @@ func cancelBringsEverythingHome(t *testing.T, d bed) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		local, err := r.Slice(0, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		far, err := b.rt.NewRegion(64, allAccess)
-		if err != nil {
-			t.Fatal(err)
-		}
-		remote, err := far.Remote(0, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		local := must.Get(r.Slice(0, 64))(t)
+		far := must.Get(b.rt.NewRegion(64, allAccess))(t)
+		remote := must.Get(far.Remote(0, 64))(t)
 		var under []Future
 		for i := range 16 {
 			var f Future
@@ -134,10 +126,7 @@ func TestCancelFindsReceivesThatAreNotPosted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	local, err := r.Slice(0, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	local := must.Get(r.Slice(0, 64))(t)
 	var f Future
 	home := make(chan struct{})
 	if derr := a.sh.r.Do(testContext(t), func() { // the turn is ours: nothing is posted
@@ -199,14 +188,8 @@ func TestALateAnswerWritesNothing(t *testing.T) {
 func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p, Conn: Options{SendDepth: 4, RecvCredits: 4}})
-	far, err := b.rt.NewRegion(64, allAccess)
-	if err != nil {
-		t.Fatal(err)
-	}
-	remote, err := far.Remote(0, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	far := must.Get(b.rt.NewRegion(64, allAccess))(t)
+	remote := must.Get(far.Remote(0, 64))(t)
 	link.SetAll(fabric.Link{Down: true})
 	defer link.SetAll(fabric.Link{})
 	forms := map[string]func(ctx context.Context, local Slice) error{
@@ -225,15 +208,9 @@ func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 	}
 	var regions []*Region
 	for name, wait := range forms {
-		r, err := a.rt.NewRegion(64, verbs.AccessLocalWrite)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(a.rt.NewRegion(64, verbs.AccessLocalWrite))(t)
 		regions = append(regions, r)
-		local, err := r.Slice(0, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		local := must.Get(r.Slice(0, 64))(t)
 		from := time.Now()
 		if err := wait(endedContext(), local); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v, want %v", name, err, context.Canceled)
@@ -274,18 +251,9 @@ func stressCancel(t *testing.T, d bed) {
 	rnd := rand.New(rand.NewPCG(seed, 7))
 	rounds := int(fromEnv(t, "VERBENA_STRESS_OPS", 0)/100_000) + 30
 	server, client := d.open(t, Config{Reactors: 2}, 1), d.open(t, Config{Reactors: 2}, 0)
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	far, err := server.NewRegion(4096, allAccess)
-	if err != nil {
-		t.Fatal(err)
-	}
-	remote, err := far.Remote(0, 4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen(":0"))(t)
+	far := must.Get(server.NewRegion(4096, allAccess))(t)
+	remote := must.Get(far.Remote(0, 4096))(t)
 	for round := 0; round < rounds && !t.Failed(); round++ {
 		cancelRound(t, client, ln, remote, rnd)
 	}
@@ -293,26 +261,11 @@ func stressCancel(t *testing.T, d bed) {
 
 func cancelRound(t *testing.T, client *Runtime, ln *Listener, remote Remote, rnd *rand.Rand) {
 	ctx := testContext(t)
-	seat, err := ln.AcceptAsync()
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := client.DialOptions(ctx, ln.Addr().String(), Options{SendDepth: 1 + rnd.IntN(8)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := seat.Await(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := client.NewRegion(4096, verbs.AccessLocalWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	local, err := r.Slice(0, 4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	seat := must.Get(ln.AcceptAsync())(t)
+	a := must.Get(client.DialOptions(ctx, ln.Addr().String(), Options{SendDepth: 1 + rnd.IntN(8)}))(t)
+	b := must.Get(seat.Await(ctx))(t)
+	r := must.Get(client.NewRegion(4096, verbs.AccessLocalWrite))(t)
+	local := must.Get(r.Slice(0, 4096))(t)
 	var ended, started atomic.Int64
 	var posters, enders sync.WaitGroup
 	sink := sinkFunc(func(Result, error) { ended.Add(1) })

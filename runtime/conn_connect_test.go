@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -19,18 +20,9 @@ import (
 // their buffers back, those not posted too.
 func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	opts, err := client.inherit(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.newConn(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen(":0"))(t)
+	opts := must.Get(client.inherit(Options{}))(t)
+	c := must.Get(client.newConn(opts))(t)
 	p, f := client.conns.New(nil)
 	c.promise = p
 	boom := errors.New("boom")
@@ -51,14 +43,8 @@ func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
 // device, though the reactor has made no turn since.
 func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seat, err := ln.AcceptAsync()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen(":0"))(t)
+	seat := must.Get(ln.AcceptAsync())(t)
 	ctx := testContext(t)
 	got := make(chan error, 1)
 	c, err := server.newConn(ln.opts) // the loop, which is away, would be told that one is prepared
@@ -113,10 +99,7 @@ func TestCreditsBeforeEstablishedAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := rt.newConn(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(rt.newConn(opts))(t)
 	var h [frameSize]byte
 	proto.Frame{Kind: proto.Credit, Credits: 1}.Encode(&h)
 	copy(c.recvs[0].buf.Bytes(), h[:])
@@ -220,14 +203,8 @@ func TestAddressesAreAskedForAgain(t *testing.T) {
 	notOnDevice(t, "its questions are late by a script")
 	p := &deaf{Provider: soft.Default(), from: 4 * firstLook}
 	client, server := mustOpen(t, Config{Provider: p, Device: "soft0"}), mustOpen(t, Config{Device: "soft1"})
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seat, err := ln.AcceptAsync()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen(":0"))(t)
+	seat := must.Get(ln.AcceptAsync())(t)
 	if _, err := client.Dial(testContext(t), ln.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
@@ -262,22 +239,14 @@ func TestAddressesAreNotAskedForForEver(t *testing.T) {
 func met(t *testing.T, b bed, dial, listen Options) (d, l *Conn, err error) {
 	t.Helper()
 	server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
-	ln, err := server.ListenOptions(":0", listen)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seat, err := ln.AcceptAsync()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.ListenOptions(":0", listen))(t)
+	seat := must.Get(ln.AcceptAsync())(t)
 	ctx := testContext(t)
 	if d, err = client.DialOptions(ctx, ln.Addr().String(), dial); err != nil {
 		seat.Discard()
 		return nil, nil, err
 	}
-	if l, err = seat.Await(ctx); err != nil {
-		t.Fatal(err)
-	}
+	l = must.Get(seat.Await(ctx))(t)
 	return d, l, nil
 }
 
@@ -314,15 +283,9 @@ func TestRawPeerThatIsNoRuntime(t *testing.T) {
 // say sends a message over a raw connection.
 func say(t *testing.T, from, to *Conn, what string) {
 	t.Helper()
-	buf, err := to.rt.Alloc(100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	buf := must.Get(to.rt.Alloc(100))(t)
 	defer buf.Release()
-	got, err := to.PostRecv(buf.Slice())
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(to.PostRecv(buf.Slice()))(t)
 	if err := to.sh.r.Do(testContext(t), to.sh.r.Flush); err != nil { // on UC it would be lost, otherwise
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
@@ -17,10 +18,7 @@ func sendAndTake(t *testing.T, a, b *Conn, n int) (ms []Message) {
 		done(t, f, err)
 	}
 	for range n {
-		m, err := b.RecvWait(testContext(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(b.RecvWait(testContext(t)))(t)
 		ms = append(ms, m)
 	}
 	return ms
@@ -94,19 +92,10 @@ func TestCreditsOfAFailedSendAreTold(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p, Conn: Options{RecvCredits: 2, SendDepth: 1}})
 	ctx := testContext(t)
-	region, err := a.rt.NewRegion(4096, allAccess)
-	if err != nil {
-		t.Fatal(err)
-	}
+	region := must.Get(a.rt.NewRegion(4096, allAccess))(t)
 	defer region.Close()
-	remote, err := region.Remote(0, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	buf, err := b.rt.Alloc(64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := must.Get(region.Remote(0, 64))(t)
+	buf := must.Get(b.rt.Alloc(64))(t)
 	defer buf.Release()
 	ms := sendAndTake(t, a, b, 2)
 	link.SetAll(fabric.Link{Down: true})
@@ -144,29 +133,17 @@ func TestCreditUpdateDuringCloseHarmsNothing(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p, Conn: Options{RecvCredits: 4}})
 	ctx := testContext(t)
-	region, err := b.rt.NewRegion(1<<20, allAccess)
-	if err != nil {
-		t.Fatal(err)
-	}
+	region := must.Get(b.rt.NewRegion(1<<20, allAccess))(t)
 	defer region.Close()
-	remote, err := region.Remote(0, region.Len())
-	if err != nil {
-		t.Fatal(err)
-	}
-	buf, err := a.rt.Alloc(region.Len())
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := must.Get(region.Remote(0, region.Len()))(t)
+	buf := must.Get(a.rt.Alloc(region.Len()))(t)
 	defer buf.Release()
 	ms := sendAndTake(t, a, b, 4)
 	link.SetAll(fabric.Link{Delay: 20 * time.Millisecond})
 	defer link.SetAll(fabric.Link{})
 	var fs []Future
 	for range 3 {
-		f, err := a.Write(ctx, buf.Slice(), remote)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(a.Write(ctx, buf.Slice(), remote))(t)
 		fs = append(fs, f)
 	}
 	release(t, ms...) // the update is on its way, as long as the writes

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -118,10 +119,7 @@ func TestGivenUpPacketWaitsAreNotKept(t *testing.T) {
 	if kept > pruneFrom {
 		t.Errorf("%d waits are kept, of 1", kept)
 	}
-	to, err := q.Resolve(testContext(t), p.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	to := must.Get(q.Resolve(testContext(t), p.Addr().String()))(t)
 	q.sendBytes(t, to, []byte("first"))
 	k, err := first.Await(testContext(t))
 	if err != nil || string(k.Data) != "first" {
@@ -136,28 +134,13 @@ func TestGivenUpPacketWaitsAreNotKept(t *testing.T) {
 func sharing(t *testing.T, d bed, depth, n int) (s *SharedRecv, servers, clients []*Conn) {
 	t.Helper()
 	server, client := d.open(t, Config{Reactors: 2}, 1), d.open(t, Config{}, 0)
-	s, err := server.NewSharedRecv(depth, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := server.ListenOptions(":0", Options{Raw: true, Shared: s})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s = must.Get(server.NewSharedRecv(depth, 0))(t)
+	ln := must.Get(server.ListenOptions(":0", Options{Raw: true, Shared: s}))(t)
 	ctx := testContext(t)
 	for range n {
-		seat, err := ln.AcceptAsync()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := client.DialOptions(ctx, ln.Addr().String(), Options{Raw: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		o, err := seat.Await(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		seat := must.Get(ln.AcceptAsync())(t)
+		c := must.Get(client.DialOptions(ctx, ln.Addr().String(), Options{Raw: true}))(t)
+		o := must.Get(seat.Await(ctx))(t)
 		servers, clients = append(servers, o), append(clients, c)
 	}
 	return s, servers, clients
@@ -166,14 +149,8 @@ func sharing(t *testing.T, d bed, depth, n int) (s *SharedRecv, servers, clients
 // postShared posts a receive of n bytes into a buffer that the test releases.
 func postShared(t *testing.T, s *SharedRecv, n int) (futures.Future[Arrival], Buffer) {
 	t.Helper()
-	buf, err := s.rt.Alloc(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := s.PostRecv(buf.Slice())
-	if err != nil {
-		t.Fatal(err)
-	}
+	buf := must.Get(s.rt.Alloc(n))(t)
+	f := must.Get(s.PostRecv(buf.Slice()))(t)
 	t.Cleanup(func() { _ = buf.Release() })
 	return f, buf
 }
@@ -191,18 +168,12 @@ func sharedReceivesServeAllConnections(t *testing.T, d bed) {
 	for round := range rounds {
 		var sent []Future
 		for i, c := range clients {
-			f, err := c.SendBytes(ctx, fmt.Appendf(nil, "%d of %d", round, i))
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := must.Get(c.SendBytes(ctx, fmt.Appendf(nil, "%d of %d", round, i)))(t)
 			sent = append(sent, f)
 		}
 		for range conns { // one at a time: the others wait for it
 			f, buf := postShared(t, s, 64)
-			a, err := f.Await(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := must.Get(f.Await(ctx))(t)
 			from := -1
 			for i := range servers {
 				if a.Conn == servers[i] {
@@ -271,10 +242,7 @@ func sharedReceivesClose(t *testing.T, d bed) {
 	if _, err := f.Await(testContext(t)); !errors.Is(err, ErrClosed) {
 		t.Errorf("the posted receive: %v, want %v", err, ErrClosed)
 	}
-	buf, err := s.rt.Alloc(8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	buf := must.Get(s.rt.Alloc(8))(t)
 	defer func() { _ = buf.Release() }()
 	if _, err := s.PostRecv(buf.Slice()); !errors.Is(err, ErrClosed) {
 		t.Errorf("posting to a closed one: %v, want %v", err, ErrClosed)

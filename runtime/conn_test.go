@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -24,10 +25,7 @@ func testContext(t testing.TB) context.Context {
 
 func mustOpen(t testing.TB, cfg Config) *Runtime {
 	t.Helper()
-	rt, err := Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rt := must.Get(Open(cfg))(t)
 	t.Cleanup(func() {
 		if err := rt.Close(testContext(t)); err != nil {
 			t.Errorf("closing the runtime: %v", err)
@@ -41,10 +39,7 @@ func done(t testing.TB, f Future, err error) Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := f.Await(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(f.Await(testContext(t)))(t)
 	return r
 }
 
@@ -91,19 +86,10 @@ func TestOneSidedOperations(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)
 	all := verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
-	region, err := b.rt.NewRegion(1<<20, all)
-	if err != nil {
-		t.Fatal(err)
-	}
+	region := must.Get(b.rt.NewRegion(1<<20, all))(t)
 	defer region.Close()
-	remote, err := region.Remote(0, region.Len())
-	if err != nil {
-		t.Fatal(err)
-	}
-	buf, err := a.rt.Alloc(4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := must.Get(region.Remote(0, region.Len()))(t)
+	buf := must.Get(a.rt.Alloc(4096))(t)
 	defer buf.Release()
 	copy(buf.Bytes(), "written into remote memory")
 	f, err := a.Write(ctx, buf.Slice(), remote)
@@ -118,10 +104,7 @@ func TestOneSidedOperations(t *testing.T) {
 		t.Fatalf("write with immediate arrived as %+v, %v", m, err)
 	}
 	m.Release()
-	word, err := remote.At(64, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	word := must.Get(remote.At(64, 8))(t)
 	f, err = a.Start(ctx, new(FetchAndAddOp(word, 3)))
 	old := done(t, f, err).Value
 	f, err = a.Start(ctx, new(CompareAndSwapOp(word, old+3, 9)))
@@ -175,13 +158,10 @@ func smallPorts(t testing.TB, maxMessage uint32) (*soft.Provider, *fabric.Fabric
 	t.Helper()
 	notOnDevice(t, "its ports and its link are made for the test")
 	f := fabric.New(fabric.Config{})
-	p, err := soft.New(soft.Config{Fabric: f, Devices: []soft.DeviceConfig{
+	p := must.Get(soft.New(soft.Config{Fabric: f, Devices: []soft.DeviceConfig{
 		{Name: "soft0", Addr: netip.MustParseAddr("127.0.0.1"), Limits: soft.Limits{MaxMsgSize: maxMessage}},
 		{Name: "soft1", Addr: netip.MustParseAddr("127.0.0.2"), Limits: soft.Limits{MaxMsgSize: maxMessage}},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	return p, f
 }
 
@@ -192,27 +172,15 @@ func TestLargeTransfersAreSplit(t *testing.T) {
 	a, b := connected(t, Config{Provider: p, Conn: Options{MessageSize: 512}})
 	ctx := testContext(t)
 	const n = 10_500
-	target, err := b.rt.NewRegion(n, allAccess)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := must.Get(b.rt.NewRegion(n, allAccess))(t)
 	defer target.Close()
-	source, err := a.rt.NewRegion(n, allAccess)
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(a.rt.NewRegion(n, allAccess))(t)
 	defer source.Close()
 	for i := range source.Bytes() {
 		source.Bytes()[i] = byte(i * 13)
 	}
-	remote, err := target.Remote(0, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	local, err := source.Slice(0, n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := must.Get(target.Remote(0, n))(t)
+	local := must.Get(source.Slice(0, n))(t)
 	before := a.rt.Stats().WorkRequests
 	f, err := a.Start(ctx, new(WriteOp(local, remote).Imm(5)))
 	if r := done(t, f, err); r.Bytes != n {
@@ -238,21 +206,12 @@ func TestLargeTransfersAreSplit(t *testing.T) {
 func TestRawConnection(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{Raw: true}})
 	ctx := testContext(t)
-	buf, err := b.rt.Alloc(4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	buf := must.Get(b.rt.Alloc(4096))(t)
 	defer buf.Release()
 	one, _ := buf.Slice().Sub(0, 100)
 	two, _ := buf.Slice().Sub(100, 100)
-	r1, err := b.PostRecv(one)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r2, err := b.PostRecv(two)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r1 := must.Get(b.PostRecv(one))(t)
+	r2 := must.Get(b.PostRecv(two))(t)
 	for _, s := range []string{"first", "second"} {
 		f, err := a.SendBytes(ctx, []byte(s))
 		done(t, f, err)
@@ -274,24 +233,15 @@ func TestManyReactors(t *testing.T) {
 	server := mustOpen(t, Config{Device: second.name, Reactors: 3})
 	client := mustOpen(t, Config{Device: first.name, Reactors: 2})
 	ctx := testContext(t)
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen(":0"))(t)
 	var conns []*Conn
 	for i := range 6 {
-		seat, err := ln.AcceptAsync()
-		if err != nil {
-			t.Fatal(err)
-		}
+		seat := must.Get(ln.AcceptAsync())(t)
 		c, err := client.Dial(ctx, ln.Addr().String())
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)
 		}
-		s, err := seat.Await(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(seat.Await(ctx))(t)
 		conns = append(conns, c, s)
 	}
 	for i := 0; i < len(conns); i += 2 {
@@ -320,10 +270,7 @@ func TestCloseKeepsItsDeadlineWhenThePeerIsSilent(t *testing.T) {
 	a, b := connected(t, Config{Provider: p})
 	link.SetAll(fabric.Link{Down: true})
 	defer link.Heal()
-	f, err := a.SendBytes(testContext(t), []byte("into the void"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(a.SendBytes(testContext(t), []byte("into the void")))(t)
 	short, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	start := time.Now()
@@ -346,10 +293,7 @@ func TestVanishedPeerEndsOperations(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})
 	link.SetAll(fabric.Link{Down: true})
-	f, err := a.SendBytes(testContext(t), []byte("x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(a.SendBytes(testContext(t), []byte("x")))(t)
 	if _, err := f.Await(testContext(t)); !errors.Is(err, verbs.StatusError(verbs.WCRetryExcErr)) {
 		t.Fatalf("sending to a vanished peer: %v, want RETRY_EXC_ERR", err)
 	}
@@ -391,10 +335,7 @@ func TestHandlersMayBlock(t *testing.T) {
 	gate, second := make(chan struct{}), make(chan struct{})
 	var ran atomic.Int32
 	for _, fn := range []func(){func() { <-gate }, func() { close(second) }} {
-		f, err := a.SendBytes(ctx, []byte("x"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(a.SendBytes(ctx, []byte("x")))(t)
 		a.rt.Handle(f, func(r Result, err error) {
 			if err != nil {
 				t.Error(err)

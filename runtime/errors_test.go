@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -16,9 +17,9 @@ import (
 // the others take it.
 func TestPiecesAreNoFullQueue(t *testing.T) {
 	a, b := connected(t, Config{})
-	to, from := must2(b.rt.NewRegion(256, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t), must2(a.rt.NewRegion(256, 0))(t)
+	to, from := must.Get(b.rt.NewRegion(256, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t), must.Get(a.rt.NewRegion(256, 0))(t)
 	defer mustClose(t, from, to)
-	remote, local := must2(to.Remote(0, 256))(t), must2(from.Slice(0, 256))(t)
+	remote, local := must.Get(to.Remote(0, 256))(t), must.Get(from.Slice(0, 256))(t)
 	a.oneWR = 64
 	op := WriteOp(local, remote)
 	never := func(how string, err error) {
@@ -28,7 +29,7 @@ func TestPiecesAreNoFullQueue(t *testing.T) {
 	}
 	mail, told := make(mailSink, 1), make(chan error, 1)
 	never("TryStartTo", a.TryStartTo(&op, mail, 0))
-	one := WriteOp(must2(local.Sub(0, 8))(t), remote)
+	one := WriteOp(must.Get(local.Sub(0, 8))(t), remote)
 	sink := turnSink(func(in Turn, _ Result, _ error) { told <- a.StartFromSink(in, &op, mail, 0) })
 	if err := a.StartTo(testContext(t), &one, sink, 0); err != nil {
 		t.Fatal(err)
@@ -53,7 +54,7 @@ func TestClosedIsNetErrClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	buf := must2(a.rt.Alloc(8))(t)
+	buf := must.Get(a.rt.Alloc(8))(t)
 	closed := func(what string, err error) {
 		t.Helper()
 		if !errors.Is(err, net.ErrClosed) || !errors.Is(err, os.ErrClosed) || !errors.Is(err, ErrClosed) || RetryOf(err) != RetryNever {

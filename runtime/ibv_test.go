@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -50,10 +51,7 @@ func echoes(t *testing.T, a, b *Conn) {
 		if _, err := a.SendBytes(ctx, want); err != nil {
 			t.Fatal(err)
 		}
-		m, err := a.RecvWait(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(a.RecvWait(ctx))(t)
 		if !bytes.Equal(m.Data, want) {
 			t.Fatalf("message %d of %d bytes came back as %d", i, len(want), len(m.Data))
 		}
@@ -69,24 +67,12 @@ func echoes(t *testing.T, a, b *Conn) {
 // oneSidedWork writes into a region of b, adds to it and reads it back.
 func oneSidedWork(t *testing.T, a, b *Conn) {
 	ctx := testContext(t)
-	region, err := b.rt.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	region := must.Get(b.rt.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic))(t)
 	defer region.Close()
-	remote, err := region.Remote(0, region.Len())
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := a.rt.Alloc(4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := must.Get(region.Remote(0, region.Len()))(t)
+	out := must.Get(a.rt.Alloc(4096))(t)
 	defer out.Release()
-	in, err := a.rt.Alloc(4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(a.rt.Alloc(4096))(t)
 	defer in.Release()
 	for i := range out.Bytes() {
 		out.Bytes()[i] = byte(i % 251)
@@ -94,9 +80,7 @@ func oneSidedWork(t *testing.T, a, b *Conn) {
 	clear(out.Bytes()[:8])
 	f, err := a.Write(ctx, out.Slice(), remote)
 	done(t, f, err)
-	if f, err = a.Start(ctx, new(FetchAndAddOp(remote, 5))); err != nil {
-		t.Fatal(err)
-	}
+	f = must.Get(a.Start(ctx, new(FetchAndAddOp(remote, 5))))(t)
 	if r := done(t, f, err); r.Value != 0 {
 		t.Errorf("fetch and add found %d, want 0", r.Value)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
@@ -96,23 +97,12 @@ func TestAnIdleProcessSleeps(t *testing.T) {
 func idlePairs(t *testing.T, server, client *Runtime) (from, to []*Conn) {
 	t.Helper()
 	ctx := testContext(t)
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen(":0"))(t)
 	for range idleConns {
-		seat, err := ln.AcceptAsync()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := client.Dial(ctx, ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		seat := must.Get(ln.AcceptAsync())(t)
+		c := must.Get(client.Dial(ctx, ln.Addr().String()))(t)
 		from = append(from, c)
-		if c, err = seat.Await(ctx); err != nil {
-			t.Fatal(err)
-		}
+		c = must.Get(seat.Await(ctx))(t)
 		to = append(to, c)
 	}
 	return from, to

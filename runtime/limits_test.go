@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -78,19 +79,10 @@ func TestImmediateOfASplitWriteIsNotLost(t *testing.T) {
 	p, _ := smallPorts(t, 1000)
 	a, b := connected(t, Config{Provider: p})
 	ctx := testContext(t)
-	region, err := b.rt.NewRegion(4096, allAccess)
-	if err != nil {
-		t.Fatal(err)
-	}
+	region := must.Get(b.rt.NewRegion(4096, allAccess))(t)
 	defer region.Close()
-	remote, err := region.Remote(0, 4096)
-	if err != nil {
-		t.Fatal(err)
-	}
-	src, err := a.rt.Alloc(3000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := must.Get(region.Remote(0, 4096))(t)
+	src := must.Get(a.rt.Alloc(3000))(t)
 	defer src.Release()
 	f, err := a.Start(ctx, new(WriteVOp([]Slice{src.Slice(), {}}, remote).Imm(7)))
 	done(t, f, err)
@@ -109,10 +101,7 @@ func TestRawSizesAreChecked(t *testing.T) {
 		a: func(s []Slice) error { _, err := a.Start(testContext(t), new(SendVOp(s))); return err },
 		b: func(s []Slice) error { _, err := b.PostRecv(s...); return err },
 	} {
-		buf, err := c.rt.Alloc(1 << 20)
-		if err != nil {
-			t.Fatal(err)
-		}
+		buf := must.Get(c.rt.Alloc(1 << 20))(t)
 		huge := slices.Repeat([]Slice{buf.Slice()}, 5000) // more than 32 bits of length
 		mistake(t, "5 GB", post(huge), ErrTooLarge, "5242880000", "1000")
 		if err := buf.Release(); err != nil { // nothing is leased to an operation
@@ -124,13 +113,10 @@ func TestRawSizesAreChecked(t *testing.T) {
 // Rule: a device that serves few READs is asked for no more.
 func TestReadDepthIsTheDevices(t *testing.T) {
 	notOnDevice(t, "its limits are made for the test")
-	p, err := soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
+	p := must.Get(soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
 		{Name: "soft0", Addr: netip.MustParseAddr("127.0.0.1"), Limits: soft.Limits{MaxRdAtomic: 4}},
 		{Name: "soft1", Addr: netip.MustParseAddr("127.0.0.2"), Limits: soft.Limits{MaxRdAtomic: 3}},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	a, b := connected(t, Config{Provider: p})
 	if a.rt.reads != 4 || b.rt.reads != 3 {
 		t.Errorf("%d and %d READs at once, want 4 and 3", a.rt.reads, b.rt.reads)
@@ -142,22 +128,10 @@ func TestReadDepthIsTheDevices(t *testing.T) {
 func TestOptionsAreInheritedOnce(t *testing.T) {
 	server := mustOpen(t, Config{Device: second.name, Conn: Options{PrivateData: []byte("hi")}})
 	client := mustOpen(t, Config{Device: first.name, Conn: Options{PrivateData: []byte("ho")}})
-	ln, err := server.ListenOptions(":0", Options{Inline: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	seat, err := ln.AcceptAsync()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.Dial(testContext(t), ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := seat.Await(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.ListenOptions(":0", Options{Inline: -1}))(t)
+	seat := must.Get(ln.AcceptAsync())(t)
+	c := must.Get(client.Dial(testContext(t), ln.Addr().String()))(t)
+	s := must.Get(seat.Await(testContext(t)))(t)
 	if string(c.PrivateData()) != "hi" || string(s.PrivateData()) != "ho" {
 		t.Errorf("the runtimes' private data arrived as %q and %q", c.PrivateData(), s.PrivateData())
 	}
@@ -176,14 +150,8 @@ func TestOptionsAreInheritedOnce(t *testing.T) {
 // Rule: memory of this library is not registered a second time.
 func TestOwnMemoryIsNotRegisteredAgain(t *testing.T) {
 	rt := mustOpen(t, Config{})
-	region, err := rt.NewRegion(1<<16, allAccess)
-	if err != nil {
-		t.Fatal(err)
-	}
-	buf, err := rt.Alloc(100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	region := must.Get(rt.NewRegion(1<<16, allAccess))(t)
+	buf := must.Get(rt.Alloc(100))(t)
 	defer buf.Release()
 	for what, b := range map[string][]byte{"region": region.Bytes(), "part of a region": region.Bytes()[100:200], "buffer": buf.Bytes()} {
 		_, err := rt.Register(b, allAccess)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/cm"
@@ -31,10 +32,7 @@ type asker struct {
 func newAsker(t testing.TB, link *fabric.Fabric, addr string, to netip.AddrPort, private []byte) *asker {
 	t.Helper()
 	a := &asker{to: to, private: private}
-	port, err := link.Attach(verbs.GIDFromAddr(netip.MustParseAddr(addr)), "asker", a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := must.Get(link.Attach(verbs.GIDFromAddr(netip.MustParseAddr(addr)), "asker", a))(t)
 	t.Cleanup(port.Detach)
 	port.Exclusive(func() { a.port = port })
 	return a
@@ -116,23 +114,11 @@ func BenchmarkWriteBesideRefusals(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			p, link := smallPorts(b, 1<<20)
 			client, server := connected(b, Config{Provider: p})
-			ln, err := server.rt.Listen(":0")
-			if err != nil {
-				b.Fatal(err)
-			}
-			region, err := client.rt.NewRegion(4096, allAccess)
-			if err != nil {
-				b.Fatal(err)
-			}
+			ln := must.Get(server.rt.Listen(":0"))(b)
+			region := must.Get(client.rt.NewRegion(4096, allAccess))(b)
 			defer region.Close()
-			remote, err := region.Remote(0, 8)
-			if err != nil {
-				b.Fatal(err)
-			}
-			buf, err := server.rt.Alloc(8)
-			if err != nil {
-				b.Fatal(err)
-			}
+			remote := must.Get(region.Remote(0, 8))(b)
+			buf := must.Get(server.rt.Alloc(8))(b)
 			defer buf.Release()
 			if perMS > 0 {
 				defer newAsker(b, link, "127.0.0.9", ln.Addr(), []byte("no hello")).askOn(perMS)()
@@ -171,10 +157,7 @@ func BenchmarkDialBesideSilentRequests(b *testing.B) {
 			p, link := smallPorts(b, 1<<20)
 			server := mustOpen(b, Config{Provider: p, Device: "soft1"})
 			client := mustOpen(b, Config{Provider: p, Device: "soft0"})
-			ln, err := server.Listen(":0")
-			if err != nil {
-				b.Fatal(err)
-			}
+			ln := must.Get(server.Listen(":0"))(b)
 			if perMS > 0 {
 				defer newAsker(b, link, "127.0.0.9", ln.Addr(), proto.EncodeHello(proto.Hello{Credits: 4, RecvSize: 4096})).askOn(perMS)()
 			}
@@ -185,15 +168,9 @@ func BenchmarkDialBesideSilentRequests(b *testing.B) {
 			for b.Loop() {
 				<-pace.C
 				at := time.Now()
-				c, err := client.Dial(ctx, ln.Addr().String())
-				if err != nil {
-					b.Fatal(err)
-				}
+				c := must.Get(client.Dial(ctx, ln.Addr().String()))(b)
 				took = append(took, time.Since(at))
-				s, err := ln.Accept(ctx)
-				if err != nil {
-					b.Fatal(err)
-				}
+				s := must.Get(ln.Accept(ctx))(b)
 				if err := errors.Join(c.Close(ctx), s.Close(ctx)); err != nil {
 					b.Fatal(err)
 				}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
@@ -61,29 +62,17 @@ func TestRequestsOfPeersThatGaveUpAreForgotten(t *testing.T) {
 // Rule: a future that was discarded takes no request from those who wait.
 func TestDiscardedSeatsAreSkipped(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name, Reactors: 2}), mustOpen(t, Config{Device: first.name})
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen(":0"))(t)
 	var seats []futures.Future[*Conn]
 	for range 4 {
-		f, err := ln.AcceptAsync()
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(ln.AcceptAsync())(t)
 		seats = append(seats, f)
 	}
 	for _, f := range seats[:3] {
 		f.Discard()
 	}
-	c, err := client.Dial(testContext(t), ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := seats[3].Await(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(client.Dial(testContext(t), ln.Addr().String()))(t)
+	s := must.Get(seats[3].Await(testContext(t)))(t)
 	f, err := s.SendBytes(testContext(t), []byte("yours"))
 	done(t, f, err)
 	m, err := c.RecvWait(testContext(t))
@@ -96,10 +85,7 @@ func TestDiscardedSeatsAreSkipped(t *testing.T) {
 // Rule: Accept passes over a request that cannot be met, and gives the next.
 func TestAcceptPassesOverFailedRequests(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
-	ln, err := server.Listen("0.0.0.0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen("0.0.0.0:0"))(t)
 	got := make(chan error, 1)
 	go func() {
 		_, err := ln.Accept(testContext(t))
@@ -120,14 +106,8 @@ func TestAcceptPassesOverFailedRequests(t *testing.T) {
 // Rule: a callback of a connection's future may use it, and wait.
 func TestCallbackOfAcceptMaySend(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seat, err := ln.AcceptAsync()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen(":0"))(t)
+	seat := must.Get(ln.AcceptAsync())(t)
 	res := make(chan error, 1)
 	ctx := testContext(t)
 	seat.Then(func(c *Conn, err error) {
@@ -221,14 +201,8 @@ func passesOver(t *testing.T, d bed) {
 		}
 		dialed <- err
 	}()
-	c, err := ln.Accept(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	buf, err := server.Alloc(64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(ln.Accept(testContext(t)))(t)
+	buf := must.Get(server.Alloc(64))(t)
 	f, err := c.PostRecv(buf.Slice())
 	if r := done(t, f, err); string(buf.Bytes()[:r.Bytes]) != "honest" {
 		t.Fatalf("who was accepted said %q", buf.Bytes()[:r.Bytes])
@@ -294,10 +268,7 @@ func (id *refusable) Close() error {
 // Rule: a raw listener whose program accepts nobody keeps the newest requests, so many
 // and no more; the others are refused with a reason.
 func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
-	ln, err := mustOpen(t, Config{}).ListenOptions(":0", Options{Raw: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(mustOpen(t, Config{}).ListenOptions(":0", Options{Raw: true}))(t)
 	hi := proto.EncodeHello(proto.Hello{Raw: true})
 	var ids [DefaultBacklog + 3]refusable
 	if err := ln.sh.r.Do(testContext(t), func() {
@@ -325,10 +296,7 @@ func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
 // Rule: while requests that their peers gave up before they have begun wait for the device to
 // let them go, no more events are taken, as with those that are refused.
 func TestGivenUpRequestsAreBounded(t *testing.T) {
-	ln, err := mustOpen(t, Config{NoCallerDriving: true}).ListenOptions(":0", Options{Raw: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(mustOpen(t, Config{NoCallerDriving: true}).ListenOptions(":0", Options{Raw: true}))(t)
 	hi := proto.EncodeHello(proto.Hello{Raw: true})
 	const many = 2000
 	ids := make([]refusable, many)
@@ -354,15 +322,9 @@ func TestEventsOfOneTurnAreBounded(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	const requests = 100
 	link := fabric.New(fabric.Config{Virtual: true, Seed: 1})
-	p, err := soft.New(soft.Config{Fabric: link, Devices: []soft.DeviceConfig{{Name: "soft0", Addr: netip.MustParseAddr("10.0.0.1")}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(soft.New(soft.Config{Fabric: link, Devices: []soft.DeviceConfig{{Name: "soft0", Addr: netip.MustParseAddr("10.0.0.1")}}}))(t)
 	rt := mustOpen(t, Config{Provider: p, Device: "soft0", stepped: true, now: func() time.Time { return time.Unix(0, int64(link.Now())) }})
-	ln, err := rt.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(rt.Listen(":0"))(t)
 	a := newAsker(t, link, "10.0.0.9", ln.Addr(), []byte("no hello"))
 	sh, handled := rt.shards[0], 0
 	sh.cmEvents.next = func() bool {

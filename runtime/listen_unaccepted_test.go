@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -74,10 +75,7 @@ func dialsUpToTheBacklog(t *testing.T, d bed) {
 	}
 	accept := func(i int) {
 		t.Helper()
-		c, err := ln.Accept(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(ln.Accept(ctx))(t)
 		m, err := c.RecvWait(ctx)
 		if want := fmt.Sprintf("from %d", i); err != nil || string(m.Data) != want {
 			t.Errorf("accepted was %q, %v, want %q", m.Data, err, want)
@@ -97,16 +95,10 @@ func TestPeersThatLeaveBeforeTheyAreAccepted(t *testing.T) { onBeds(t, leaveUnac
 
 func leaveUnaccepted(t *testing.T, d bed) {
 	server, client := d.open(t, Config{}, 1), d.open(t, Config{}, 0)
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen(":0"))(t)
 	ctx := testContext(t)
 	for i, last := range []string{"", "last words", "here"} {
-		c, err := client.Dial(ctx, ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(client.Dial(ctx, ln.Addr().String()))(t)
 		if last != "" {
 			f, err := c.SendBytes(ctx, []byte(last))
 			done(t, f, err)
@@ -123,10 +115,7 @@ func leaveUnaccepted(t *testing.T, d bed) {
 		}
 	}
 	for _, want := range []string{"last words", "here"} {
-		c, err := ln.Accept(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(ln.Accept(ctx))(t)
 		m, err := c.RecvWait(ctx)
 		if err != nil || string(m.Data) != want {
 			t.Fatalf("accepted was one that said %q, %v, want %q", m.Data, err, want)
@@ -146,23 +135,14 @@ func TestClosingAListenerEndsWhatNobodyAccepted(t *testing.T) { onBeds(t, closes
 
 func closesUnaccepted(t *testing.T, d bed) {
 	server, client := d.open(t, Config{Reactors: 2}, 1), d.open(t, Config{}, 0)
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen(":0"))(t)
 	ctx := testContext(t)
 	var conns []*Conn
 	for range 5 {
-		c, err := client.Dial(ctx, ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(client.Dial(ctx, ln.Addr().String()))(t)
 		conns = append(conns, c)
 	}
-	kept, err := ln.Accept(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kept := must.Get(ln.Accept(ctx))(t)
 	if err := ln.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -193,20 +173,11 @@ func closesUnaccepted(t *testing.T, d bed) {
 // accepts; one that has ended meanwhile without a message does not.
 func TestADiscardedConnectionGoesToTheNext(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name, Reactors: 2}), mustOpen(t, Config{Device: first.name})
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen(":0"))(t)
 	ctx := testContext(t)
 	for _, leaves := range []bool{false, true} {
-		seat, err := ln.AcceptAsync()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := client.Dial(ctx, ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		seat := must.Get(ln.AcceptAsync())(t)
+		c := must.Get(client.Dial(ctx, ln.Addr().String()))(t)
 		eventually(t, "the connection", seat.Settled)
 		if leaves {
 			if err := c.Close(ctx); err != nil {
@@ -227,10 +198,7 @@ func TestADiscardedConnectionGoesToTheNext(t *testing.T) {
 			continue
 		}
 		seat.Discard()
-		s, err := ln.Accept(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(ln.Accept(ctx))(t)
 		f, err := s.SendBytes(ctx, []byte("yours"))
 		done(t, f, err)
 		m, err := c.RecvWait(ctx)
@@ -245,14 +213,8 @@ func TestADiscardedConnectionGoesToTheNext(t *testing.T) {
 // backlog.
 func TestADiscardedConnectionThatIsGoneIsForgotten(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seat, err := ln.AcceptAsync()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen(":0"))(t)
+	seat := must.Get(ln.AcceptAsync())(t)
 	if _, err := client.Dial(testContext(t), ln.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
@@ -276,15 +238,9 @@ func TestADiscardedConnectionThatIsGoneIsForgotten(t *testing.T) {
 
 // Rule: seats that were given up are forgotten though nobody comes.
 func TestDiscardedSeatsAreForgotten(t *testing.T) {
-	ln, err := mustOpen(t, Config{}).Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(mustOpen(t, Config{}).Listen(":0"))(t)
 	for range 20 * pruneFrom {
-		f, err := ln.AcceptAsync()
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(ln.AcceptAsync())(t)
 		f.Discard()
 	}
 	var n int
@@ -303,10 +259,7 @@ func TestSilentRequestsDelayNobody(t *testing.T) {
 	server := mustOpen(t, Config{Provider: p, Device: "soft1"})
 	client := mustOpen(t, Config{Provider: p, Device: "soft0"})
 	const backlog = 16 // 8 handshakes, 2 of an address
-	ln, err := server.ListenOptions(":0", Options{Backlog: backlog})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.ListenOptions(":0", Options{Backlog: backlog}))(t)
 	hi := proto.EncodeHello(proto.Hello{Credits: 4, RecvSize: 4096})
 	a := newAsker(t, link, "127.0.0.9", ln.Addr(), hi)
 	a.ask(backlog)
@@ -318,10 +271,7 @@ func TestSilentRequestsDelayNobody(t *testing.T) {
 		if err != nil {
 			t.Fatalf("dialing beside silent requests, number %d: %v", i, err)
 		}
-		s, err := ln.Accept(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(ln.Accept(ctx))(t)
 		f, err := c.SendBytes(ctx, []byte("honest"))
 		done(t, f, err)
 		m, err := s.RecvWait(ctx)
@@ -341,20 +291,14 @@ func TestSilentRequestsDelayNobody(t *testing.T) {
 func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	link := fabric.New(fabric.Config{Virtual: true, Seed: 1})
-	p, err := soft.New(soft.Config{Fabric: link, Devices: []soft.DeviceConfig{
-		{Name: "soft0", Addr: netip.MustParseAddr("10.0.0.1")}, {Name: "soft1", Addr: netip.MustParseAddr("10.0.0.2")}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(soft.New(soft.Config{Fabric: link, Devices: []soft.DeviceConfig{
+		{Name: "soft0", Addr: netip.MustParseAddr("10.0.0.1")}, {Name: "soft1", Addr: netip.MustParseAddr("10.0.0.2")}}}))(t)
 	link.SetAll(fabric.Link{Delay: 100 * time.Microsecond})
 	r := &nthPaced{fab: link}
 	cfg := Config{Provider: p, stepped: true, now: func() time.Time { return time.Unix(0, int64(link.Now())) }, Conn: Options{RecvCredits: 4, SendDepth: 8, MessageSize: 512}}
 	open := func(dev string) *Runtime {
 		cfg.Device = dev
-		rt, err := Open(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rt := must.Get(Open(cfg))(t)
 		return rt
 	}
 	r.client, r.server = open("soft0"), open("soft1")
@@ -364,10 +308,7 @@ func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	ln, err := r.server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(r.server.Listen(":0"))(t)
 	a := newAsker(t, link, "10.0.0.9", ln.Addr(), proto.EncodeHello(proto.Hello{Credits: 4, RecvSize: 4096}))
 	a.every = time.Millisecond
 	a.ask(0)
@@ -379,23 +320,14 @@ func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		at = link.Now()
-		f, err := r.client.DialAsync(testContext(t), ln.Addr().String(), Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(r.client.DialAsync(testContext(t), ln.Addr().String(), Options{}))(t)
 		c, err := reached(r, f, 0)
 		if err != nil {
 			t.Fatalf("dialing beside the flood, after %v: %v", link.Now()-at, err)
 		}
 		took = append(took, link.Now()-at)
-		seat, err := ln.AcceptAsync()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := reached(r, seat, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		seat := must.Get(ln.AcceptAsync())(t)
+		s := must.Get(reached(r, seat, 0))(t)
 		r.hangUp(c, s)
 	}
 	slices.Sort(took)
@@ -413,27 +345,15 @@ func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 // closed it before the listener heard of it.
 func TestWhoWaitsGetsWhatIsEstablished(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen(":0"))(t)
 	ctx := testContext(t)
-	c, err := client.Dial(ctx, ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := ln.Accept(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(client.Dial(ctx, ln.Addr().String()))(t)
+	s := must.Get(ln.Accept(ctx))(t)
 	c.Abort()
 	if m, err := s.RecvWait(ctx); !errors.Is(err, ErrPeerClosed) {
 		t.Fatalf("a message %v, %v, want %v", m, err, ErrPeerClosed)
 	}
-	seat, err := ln.AcceptAsync()
-	if err != nil {
-		t.Fatal(err)
-	}
+	seat := must.Get(ln.AcceptAsync())(t)
 	if err := ln.sh.r.Do(ctx, func() { // once more, as if it had heard only now
 		now := server.cfg.now()
 		ln.backlog.admit(&s.from.entry, s.RemoteAddr().Addr())

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -259,10 +260,7 @@ func TestBuffersAllocateNothing(t *testing.T) {
 		m, _ := testMemory(t, cfg)
 		mustRelease(t, mustAlloc(t, m, 4096))
 		if n := testing.AllocsPerRun(1000, func() {
-			b, err := m.Alloc(4096)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Get(m.Alloc(4096))(t)
 			s, _ := b.Slice().Sub(16, 100)
 			if s.begin() != nil || b.Release() != nil || s.SGE().Length != 100 {
 				t.Fatal("not leased")

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -30,9 +31,7 @@ func exported(t *testing.T, n int) (f *os.File, view []byte) {
 			t.Error(err)
 		}
 	})
-	if f, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
-		t.Fatal(err)
-	}
+	f = must.Get(os.OpenFile(path, os.O_RDWR, 0))(t)
 	t.Cleanup(func() { _ = f.Close() }) // the test may have closed it
 	return f, a.Bytes()
 }
@@ -74,10 +73,7 @@ func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 			t.Errorf("the region has %d bytes and a view of %d", gpu.Len(), len(gpu.Bytes()))
 		}
 		// A peer writes.
-		at, err := gpu.Remote(100, n-100)
-		if err != nil {
-			t.Fatal(err)
-		}
+		at := must.Get(gpu.Remote(100, n-100))(t)
 		want := bytes.Repeat([]byte("to the other device."), 500)
 		src := bufferOf(t, a.rt, want)
 		if _, err := a.Do(ctx, new(WriteOp(src.Slice(), at))); err != nil {
@@ -95,14 +91,8 @@ func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 		if err != nil || part.Len() != 300 {
 			t.Fatalf("a part of it: %d bytes, error %v", part.Len(), err)
 		}
-		there, err := a.rt.NewRegion(len(want), farAccess)
-		if err != nil {
-			t.Fatal(err)
-		}
-		to, err := there.Remote(0, len(want))
-		if err != nil {
-			t.Fatal(err)
-		}
+		there := must.Get(a.rt.NewRegion(len(want), farAccess))(t)
+		to := must.Get(there.Remote(0, len(want)))(t)
 		if _, err := b.Do(ctx, new(WriteOp(far, to))); err != nil {
 			t.Fatal(err)
 		}
@@ -110,10 +100,7 @@ func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 			t.Error("a WRITE from it carried something else")
 		}
 		copy(there.Bytes(), "read back")
-		back, err := to.At(0, 300)
-		if err != nil {
-			t.Fatal(err)
-		}
+		back := must.Get(to.At(0, 300))(t)
 		if _, err := b.Do(ctx, new(ReadOp(part, back))); err != nil {
 			t.Fatal(err)
 		}
@@ -122,10 +109,7 @@ func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 		}
 		sent, err := b.Send(ctx, part)
 		done(t, sent, err)
-		m, err := a.RecvWait(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(a.RecvWait(ctx))(t)
 		if !bytes.Equal(m.Data, view[offset+110:][:300]) {
 			t.Error("a message from it carried something else")
 		}
@@ -210,10 +194,7 @@ func TestRegionOnDemand(t *testing.T) {
 		if err := r.Prefetch(1, 1<<20, false); !errors.As(err, new(*RangeError)) {
 			t.Errorf("Prefetch beyond the end: %v", err)
 		}
-		at, err := r.Remote(0, 1<<20)
-		if err != nil {
-			t.Fatal(err)
-		}
+		at := must.Get(r.Remote(0, 1<<20))(t)
 		src := bufferOf(t, a.rt, []byte("paged"))
 		if _, err := a.Do(ctx, new(WriteOp(src.Slice(), at))); err != nil {
 			t.Fatal(err)
@@ -221,10 +202,7 @@ func TestRegionOnDemand(t *testing.T) {
 		if got := string(r.Bytes()[:5]); got != "paged" {
 			t.Errorf("a WRITE left %q", got)
 		}
-		locked, err := b.rt.NewRegion(4096, farAccess)
-		if err != nil {
-			t.Fatal(err)
-		}
+		locked := must.Get(b.rt.NewRegion(4096, farAccess))(t)
 		if err := locked.Prefetch(0, 4096, false); !errors.Is(err, verbs.ErrInvalid) {
 			t.Errorf("Prefetch of locked memory: %v", err)
 		}
@@ -269,20 +247,14 @@ func TestPersistentFlushOutlivesTheRuntime(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)
 	r := fileRegion(t, b.rt, path, 10_000)
-	at, err := r.Remote(5000, 5)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(r.Remote(5000, 5))(t)
 	src := bufferOf(t, a.rt, []byte("entry"))
 	if _, err := a.Do(ctx, new(WriteOp(src.Slice(), at))); err != nil {
 		t.Fatal(err)
 	}
 	f, err := a.Start(ctx, new(FlushOp(at, verbs.FlushPersistent)))
 	done(t, f, err)
-	onDisk, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	onDisk := must.Get(os.ReadFile(path))(t)
 	if string(onDisk[5000:5005]) != "entry" {
 		t.Errorf("the file reads %q", onDisk[5000:5005])
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -17,10 +18,7 @@ const openToPeers = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.Acc
 
 func TestRegionIsExactlyTheRegisteredBytes(t *testing.T) {
 	m, pd := testMemory(t, MemoryConfig{})
-	r, err := m.NewRegion(5000, openToPeers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(m.NewRegion(5000, openToPeers))(t)
 	mr := r.mr.(*fakeMR)
 	if r.Len() != 5000 || len(r.Bytes()) != 5000 || mr.length != 5000 || mr.access != openToPeers || r.Access() != openToPeers {
 		t.Errorf("region has %d bytes, %d visible, %d registered with %v", r.Len(), len(r.Bytes()), mr.length, mr.access)
@@ -80,10 +78,7 @@ func TestRegionRefuses(t *testing.T) {
 	if _, err := m.NewRegion(math.MaxInt, 0); err == nil {
 		t.Error("an impossible size was mapped")
 	}
-	r, err := m.NewRegion(10, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(m.NewRegion(10, 0))(t)
 	if _, err := r.Remote(0, 10); !errors.Is(err, verbs.ErrInvalid) {
 		t.Errorf("a descriptor of a region closed to peers: %v, want ErrInvalid", err)
 	}
@@ -99,10 +94,7 @@ func TestRegionWithOperationsInFlightDoesNotClose(t *testing.T) {
 		"shared": func(m *memory) (*Region, error) { return m.Register(mapped, openToPeers) },
 	} {
 		m, pd := testMemory(t, MemoryConfig{})
-		r, err := add(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(add(m))(t)
 		s, _ := r.Slice(0, 8)
 		if errors.Join(s.begin(), s.begin()) != nil {
 			t.Fatal("cannot begin")
@@ -130,10 +122,7 @@ func TestRegionWithOperationsInFlightDoesNotClose(t *testing.T) {
 
 func TestRegionThatTheDeviceKeepsCanBeClosedLater(t *testing.T) {
 	m, _ := testMemory(t, MemoryConfig{})
-	r, err := m.NewRegion(4096, openToPeers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(m.NewRegion(4096, openToPeers))(t)
 	mr := r.mr.(*fakeMR)
 	mr.busy = verbs.ErrBusy // a memory window is bound to it
 	for range 2 {
@@ -163,10 +152,7 @@ func TestRegionThatTheDeviceKeepsCanBeClosedLater(t *testing.T) {
 
 func mustRegister(t testing.TB, m *memory, b []byte, access verbs.AccessFlags) *Region {
 	t.Helper()
-	r, err := m.Register(b, access)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(m.Register(b, access))(t)
 	return r
 }
 
@@ -345,10 +331,7 @@ func TestMemlockSaysLimitWantedAndRemedy(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.EPERM, syscall.EAGAIN} {
 		m, pd := testMemory(t, MemoryConfig{})
 		pd.lockable(m, 8<<20, errno)
-		r, err := m.NewRegion(5<<20, openToPeers)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(m.NewRegion(5<<20, openToPeers))(t)
 		mapped := callerMapping(t, 4<<20)
 		arenas, _ := mem.Live()
 		for what, f := range map[string]func() error{

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"pgregory.net/rapid"
 )
@@ -21,10 +22,7 @@ import (
 func TestBuffersAgainstModel(t *testing.T) {
 	notOnDevice(t, "its memory is registered nowhere")
 	rapid.Check(t, func(rt *rapid.T) {
-		m, err := newMemory(newFakePD(), MemoryConfig{PoisonFreed: true, MaxBytes: 4 * slabSize})
-		if err != nil {
-			rt.Fatal(err)
-		}
+		m := must.Get(newMemory(newFakePD(), MemoryConfig{PoisonFreed: true, MaxBytes: 4 * slabSize}))(rt)
 		type owned struct {
 			b        Buffer
 			n        int
@@ -295,10 +293,7 @@ func testMemory(t testing.TB, cfg MemoryConfig) (*memory, *fakePD) {
 	notOnDevice(t, "its registrations are made up")
 	arenas, bytes := mem.Live()
 	pd := newFakePD()
-	m, err := newMemory(pd, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(newMemory(pd, cfg))(t)
 	t.Cleanup(func() {
 		if t.Failed() {
 			return

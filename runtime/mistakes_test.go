@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -46,19 +47,13 @@ func TestMistakesBeforeConnecting(t *testing.T) {
 	mistake(t, "bad port", err, ErrAddress, "70000")
 	_, err = rt.DialOptions(ctx, second.at("1"), Options{PrivateData: make([]byte, MaxDialData+1)})
 	mistake(t, "too much private data", err, ErrConfig, "25", "24")
-	_, err = rt.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(rt.Listen(":0"))(t)
 	_, err = rt.Dial(ctx, first.at("9"))
 	var rej *RejectError
 	if !errors.As(err, &rej) || !strings.Contains(err.Error(), "nobody listens") {
 		t.Errorf("nobody listens: %v", err)
 	}
-	ln, err := rt.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(rt.Listen(":0"))(t)
 	if _, err := rt.Listen(ln.Addr().String()); err == nil || !strings.Contains(err.Error(), ln.Addr().String()) {
 		t.Errorf("address in use: %v", err)
 	}
@@ -92,14 +87,8 @@ func TestMistakesThatAreRefusedAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer readable.Close()
-	remote, err := readable.Remote(0, 4096)
-	if err != nil {
-		t.Fatal(err)
-	}
-	buf, err := a.rt.Alloc(8192)
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := must.Get(readable.Remote(0, 4096))(t)
+	buf := must.Get(a.rt.Alloc(8192))(t)
 	small, _ := buf.Slice().Sub(0, 16)
 	_, err = a.Write(ctx, small, remote)
 	mistake(t, "write without permission", err, ErrPermission, "REMOTE_WRITE", "REMOTE_READ")
@@ -126,10 +115,7 @@ func TestMistakesThatAreRefusedAtOnce(t *testing.T) {
 		t.Error("second release of a buffer: no error")
 	}
 	var hostile Remote
-	raw, err := remote.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(remote.MarshalBinary())(t)
 	for n := range raw {
 		if err := hostile.UnmarshalBinary(raw[:n]); err == nil {
 			t.Fatalf("a descriptor cut to %d of %d bytes was taken", n, len(raw))
@@ -166,21 +152,12 @@ func TestMistakesThatThePeerRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer region.Close()
-			remote, err := region.Remote(0, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			remote := must.Get(region.Remote(0, 64))(t)
 			spoil(&remote)
 			remote.Access |= verbs.AccessRemoteWrite
-			buf, err := a.rt.Alloc(64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			buf := must.Get(a.rt.Alloc(64))(t)
 			defer buf.Release()
-			f, err := a.Write(ctx, buf.Slice(), remote)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := must.Get(a.Write(ctx, buf.Slice(), remote))(t)
 			_, err = f.Await(ctx)
 			mistake(t, what, err, verbs.StatusError(verbs.WCRemAccessErr), "WRITE", "REM_ACCESS_ERR")
 			_, err = a.Write(ctx, buf.Slice(), remote)
@@ -201,25 +178,13 @@ func stranger(t *testing.T, to netip.AddrPort, private []byte) (verdict verbs.CM
 		t.Fatal(err)
 	}
 	defer ctx.Close()
-	pd, err := ctx.AllocPD()
-	if err != nil {
-		t.Fatal(err)
-	}
+	pd := must.Get(ctx.AllocPD())(t)
 	defer pd.Close()
-	ch, err := p.CreateCMChannel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ch := must.Get(p.CreateCMChannel())(t)
 	defer ch.Close()
-	cq, err := ctx.CreateCQ(16, nil, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cq := must.Get(ctx.CreateCQ(16, nil, 0, 0))(t)
 	defer cq.Close()
-	id, err := ch.CreateID(verbs.PSTCP, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := must.Get(ch.CreateID(verbs.PSTCP, 0))(t)
 	defer id.Close()
 	if err := id.ResolveAddr(netip.AddrPortFrom(ctx.Device().Addr[0], 0), to, time.Second); err != nil {
 		t.Fatal(err)
@@ -255,10 +220,7 @@ func stranger(t *testing.T, to netip.AddrPort, private []byte) (verdict verbs.CM
 // Rule: hostile private data is refused with a reason, and the listener goes on.
 func TestHostilePrivateDataIsRejected(t *testing.T) {
 	server := mustOpen(t, Config{Device: second.name})
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen(":0"))(t)
 	good := proto.EncodeHello(proto.Hello{Credits: 4, RecvSize: 4096})
 	for what, private := range map[string][]byte{
 		"nothing":            nil,
@@ -278,10 +240,7 @@ func TestHostilePrivateDataIsRejected(t *testing.T) {
 		}
 	}
 	client := mustOpen(t, Config{Device: first.name})
-	seat, err := ln.AcceptAsync()
-	if err != nil {
-		t.Fatal(err)
-	}
+	seat := must.Get(ln.AcceptAsync())(t)
 	if _, err := client.Dial(testContext(t), ln.Addr().String()); err != nil {
 		t.Fatalf("an honest peer after the hostile ones: %v", err)
 	}
@@ -338,28 +297,16 @@ func TestMemoryOfAnotherRuntimeIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer all.Close()
-	remote, err := all.Remote(0, 4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := must.Get(all.Remote(0, 4096))(t)
 	const says = "another runtime"
-	w, err := a.NewWindow()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(a.NewWindow())(t)
 	_, _, err = w.Bind(ctx, all, 0, 64, verbs.AccessRemoteRead)
 	mistake(t, "binding", err, verbs.ErrInvalid, says)
 	ours := bufferOf(t, a.rt, make([]byte, 64)).Slice()
 	pa := mustListenPacket(t, a.rt, Options{})
 	to := mustResolve(t, pa, mustListenPacket(t, b.rt, Options{}).Addr().String())
-	shared, err := a.rt.NewSharedRecv(1, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	region, err := all.Slice(0, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	shared := must.Get(a.rt.NewSharedRecv(1, 1))(t)
+	region := must.Get(all.Slice(0, 64))(t)
 	for what, theirs := range map[string]Slice{
 		"a buffer": bufferOf(t, b.rt, make([]byte, 64)).Slice(), "a region": region,
 		"a big buffer": bufferOf(t, b.rt, make([]byte, MaxPooled+1)).Slice(),

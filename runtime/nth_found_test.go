@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
@@ -17,10 +18,7 @@ import (
 func failing(t *testing.T, op string, n int) (Config, *nth.Plan) {
 	t.Helper()
 	notOnDevice(t, "the n-th call fails")
-	p, err := soft.New(soft.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(soft.New(soft.Config{}))(t)
 	plan := &nth.Plan{Op: op, N: n}
 	return Config{Provider: nth.Wrap(p, plan), Spin: -1, NoCallerDriving: true}, plan
 }
@@ -52,10 +50,7 @@ func echo(t *testing.T, a, b *Conn) {
 	ctx := testContext(t)
 	f, err := a.SendBytes(ctx, []byte("hello"))
 	done(t, f, err)
-	m, err := b.RecvWait(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(b.RecvWait(ctx))(t)
 	if string(m.Data) != "hello" {
 		t.Fatalf("received %q", m.Data)
 	}
@@ -178,10 +173,7 @@ func TestRuntimeClosesIdentifiersThatWereBusy(t *testing.T) {
 	cfg.stepped, cfg.now = true, func() time.Time { return time.Unix(0, 0) }
 	rt := mustOpen(t, cfg)
 	s := rt.shards[0]
-	id, err := s.cm.CreateID(verbs.PSTCP, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := must.Get(s.cm.CreateID(verbs.PSTCP, 0))(t)
 	ends := 0
 	s.closeID(id, func(err error) {
 		if ends++; err != nil {
@@ -214,10 +206,7 @@ func TestSharedReceivesAloneNoticeTheDevicesEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := &nth.Plan{Removed: true}
-	s, err := mustOpen(t, Config{Provider: nth.Wrap(p, plan), Spin: -1, Reactors: 1}).NewSharedRecv(2, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(mustOpen(t, Config{Provider: nth.Wrap(p, plan), Spin: -1, Reactors: 1}).NewSharedRecv(2, 0))(t)
 	f, _ := postShared(t, s, 64)
 	if err := s.sh.r.Do(testContext(t), func() {
 		s.sh.r.Flush() // the device has it
@@ -237,10 +226,7 @@ func TestFailedGetLosesNoAsyncEvent(t *testing.T) {
 	struck := 0
 	for n := 1; n <= 6; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			p, err := soft.New(soft.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Get(soft.New(soft.Config{}))(t)
 			plan := &nth.Plan{Op: "ibv_get_async_event", N: n}
 			rt := mustOpen(t, Config{Provider: nth.Wrap(p, plan), Device: "soft0", Spin: -1, Reactors: 1})
 			seen := make(chan verbs.AsyncEventType, 16)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs/ibv"
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
@@ -104,10 +105,7 @@ func TestNullOverrun(t *testing.T) {
 	_, remote := d.target(64)
 	d.adds(a, remote, 0, 10)
 	d.fault(nulldev.Fault{Kind: nulldev.Overrun, Count: 1})
-	f, err := a.Start(testContext(t), new(FetchAndAddOp(remote, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(a.Start(testContext(t), new(FetchAndAddOp(remote, 1))))(t)
 	d.ends("an addition whose completion found no room", f, reactor.ErrOverrun)
 	for _, c := range []*Conn{a, b} {
 		select {
@@ -141,10 +139,7 @@ func TestNullLostEvents(t *testing.T) {
 			runtime.Gosched()
 		}
 		from := time.Now()
-		_, err := a.SendBytes(testContext(t), []byte{byte(i)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Get(a.SendBytes(testContext(t), []byte{byte(i)}))(t)
 		m, err := got.Await(testContext(t))
 		if err != nil {
 			t.Fatalf("message %d with every event lost: %v", i, err)
@@ -208,10 +203,7 @@ func nullDevice(t *testing.T) (*ibv.Provider, *nulldev.Control) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	null, err := nulldev.Open(paths)
-	if err != nil {
-		t.Fatal(err)
-	}
+	null := must.Get(nulldev.Open(paths))(t)
 	before := null.Stats()
 	t.Cleanup(func() {
 		after := null.Stats()
@@ -221,10 +213,7 @@ func nullDevice(t *testing.T) (*ibv.Provider, *nulldev.Control) {
 		}
 		null.Close()
 	})
-	p, err := ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}))(t)
 	return p, null
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
@@ -26,18 +27,12 @@ func TestNullLateFlush(t *testing.T) {
 		t.Run(fmt.Sprintf("after %d polls", polls), func(t *testing.T) {
 			d := newBadDay(t, Config{Reactors: 1, Conn: Options{Raw: true}})
 			a, b := d.connect()
-			buf, err := d.client.Alloc(64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			buf := must.Get(d.client.Alloc(64))(t)
 			stuck, err := a.Send(testContext(t), buf.Slice()) // the peer has no receive
 			if err != nil {
 				t.Fatal(err)
 			}
-			receive, err := a.PostRecv(buf.Slice())
-			if err != nil {
-				t.Fatal(err)
-			}
+			receive := must.Get(a.PostRecv(buf.Slice()))(t)
 			d.fault(nulldev.Fault{Kind: nulldev.LateFlush, At: polls})
 			from := time.Now()
 			a.Abort()
@@ -69,18 +64,9 @@ func TestNullStaleCompletion(t *testing.T) {
 	other, _ := d.connect()
 	_, remote := d.target(64)
 	d.fault(nulldev.Fault{Kind: nulldev.StaleCompletion, Nth: 1 << 40}) // from here on the device remembers
-	buf, err := d.client.Alloc(64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	into, err := d.server.Alloc(64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	receive, err := b.PostRecv(into.Slice())
-	if err != nil {
-		t.Fatal(err)
-	}
+	buf := must.Get(d.client.Alloc(64))(t)
+	into := must.Get(d.server.Alloc(64))(t)
+	receive := must.Get(b.PostRecv(into.Slice()))(t)
 	sent, err := a.Send(testContext(t), buf.Slice()) // the only place, for the first time
 	done(t, sent, err)
 	done(t, receive, nil)
@@ -102,9 +88,7 @@ func TestNullStaleCompletion(t *testing.T) {
 	if stuck.Settled() {
 		t.Error("a send that nobody received has ended")
 	}
-	if receive, err = b.PostRecv(into.Slice()); err != nil {
-		t.Fatal(err)
-	}
+	receive = must.Get(b.PostRecv(into.Slice()))(t)
 	done(t, receive, nil)
 	done(t, stuck, nil)
 	buf.Release()
@@ -199,10 +183,7 @@ func TestNullMissingCompletion(t *testing.T) {
 			t.Run(fmt.Sprintf("flushes %t, closing %t", flushes, closing), func(t *testing.T) {
 				d := newBadDay(t, Config{Reactors: 1, Conn: Options{PeerTimeout: time.Second}})
 				a, _ := d.connect()
-				attr, err := a.q.QP().Query()
-				if err != nil {
-					t.Fatal(err)
-				}
+				attr := must.Get(a.q.QP().Query())(t)
 				bound := boundOf(attr.Timeout, attr.RetryCnt, time.Second)
 				_, remote := d.target(64)
 				d.adds(a, remote, 0, 3)
@@ -211,10 +192,7 @@ func TestNullMissingCompletion(t *testing.T) {
 					d.fault(nulldev.Fault{Kind: nulldev.LateFlush})
 				}
 				from := time.Now() // before it is out: the reactor may count from that moment on
-				f, err := a.Start(testContext(t), new(FetchAndAddOp(remote, 1)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				f := must.Get(a.Start(testContext(t), new(FetchAndAddOp(remote, 1))))(t)
 				if closing {
 					if err := a.Close(testContext(t)); err != nil {
 						t.Error(err)

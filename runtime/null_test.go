@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv"
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
@@ -29,10 +30,7 @@ func nullProvider(t *testing.T) verbs.Provider {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}))(t)
 	return p
 }
 
@@ -106,10 +104,7 @@ func nullBedProvider(t testing.TB) verbs.Provider {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}))(t)
 	t.Cleanup(func() { keptDomains(t, paths) })
 	if ibv.Live() == 0 { // the first runtime of a test looks at what all have left
 		t.Cleanup(func() {
@@ -143,22 +138,13 @@ func keptDomains(t testing.TB, paths nulldev.Paths) {
 func TestNullCancelWithoutAFlush(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1, Conn: Options{Raw: true}})
 	a, b := d.connect()
-	r, err := d.client.NewRegion(64, verbs.AccessLocalWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	local, err := r.Slice(0, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(d.client.NewRegion(64, verbs.AccessLocalWrite))(t)
+	local := must.Get(r.Slice(0, 64))(t)
 	stuck, err := a.Send(testContext(t), local) // the peer has no receive
 	if err != nil {
 		t.Fatal(err)
 	}
-	receive, err := a.PostRecv(local)
-	if err != nil {
-		t.Fatal(err)
-	}
+	receive := must.Get(a.PostRecv(local))(t)
 	d.fault(nulldev.Fault{Kind: nulldev.LateFlush})
 	if err := a.Cancel(endedContext()); !errors.Is(err, endedContext().Err()) {
 		t.Errorf("cancelling with a context that has ended: %v", err)
@@ -195,10 +181,7 @@ func nullControl(t *testing.T) *nulldev.Control {
 	if err != nil {
 		t.Skip(err)
 	}
-	null, err := nulldev.Open(paths)
-	if err != nil {
-		t.Fatal(err)
-	}
+	null := must.Get(nulldev.Open(paths))(t)
 	t.Cleanup(null.Close)
 	return null
 }
@@ -259,10 +242,7 @@ func TestThreadDomainIsKeptByAllWhoPost(t *testing.T) {
 	cfg := Config{Reactors: 2}
 	server, client := nullBed.open(t, cfg, 1), nullBed.open(t, cfg, 0)
 	ctx := testContext(t)
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen(":0"))(t)
 	dial := func() (a, b *Conn, err error) {
 		seat, err := ln.AcceptAsync()
 		if err != nil {
@@ -280,14 +260,8 @@ func TestThreadDomainIsKeptByAllWhoPost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := b.rt.NewRegion(size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
-		if err != nil {
-			t.Fatal(err)
-		}
-		at, err := r.Remote(0, size)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(b.rt.NewRegion(size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
+		at := must.Get(r.Remote(0, size))(t)
 		for range posters {
 			src := bufferOf(t, a.rt, make([]byte, size))
 			wg.Go(func() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -16,8 +17,8 @@ const strayLooks = 3
 func batchBed(t *testing.T, size int) (a *Conn, own, far *Region) {
 	t.Helper()
 	a, b := connected(t, Config{})
-	far = must2(b.rt.NewRegion(size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead))(t)
-	own = must2(a.rt.NewRegion(size, verbs.AccessLocalWrite))(t)
+	far = must.Get(b.rt.NewRegion(size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead))(t)
+	own = must.Get(a.rt.NewRegion(size, verbs.AccessLocalWrite))(t)
 	t.Cleanup(func() { mustClose(t, own, far) })
 	return a, own, far
 }
@@ -32,10 +33,10 @@ func TestABatchIsPostedByWhoAwaitsIt(t *testing.T) {
 	var fs []Future
 	for i := range n {
 		own.Bytes()[i*size] = byte(i + 1)
-		fs = append(fs, must2(batch.Start(ctx, new(WriteOp(must2(own.Slice(i*size, size))(t), must2(far.Remote(i*size, size))(t)))))(t))
+		fs = append(fs, must.Get(batch.Start(ctx, new(WriteOp(must.Get(own.Slice(i*size, size))(t), must.Get(far.Remote(i*size, size))(t)))))(t))
 	}
-	op := ReadOp(must2(own.Slice(0, n*size))(t), must2(far.Remote(0, n*size))(t))
-	fs = append(fs, must2(batch.Start(ctx, &op))(t))
+	op := ReadOp(must.Get(own.Slice(0, n*size))(t), must.Get(far.Remote(0, n*size))(t))
+	fs = append(fs, must.Get(batch.Start(ctx, &op))(t))
 	for i, f := range fs {
 		if _, err := f.Await(ctx); err != nil {
 			t.Fatalf("operation %d: %v", i, err)
@@ -56,7 +57,7 @@ func TestABatchIsPostedByWhoAwaitsIt(t *testing.T) {
 func TestABatchThatNobodyAwaitsIsPosted(t *testing.T) {
 	a, own, far := batchBed(t, 8)
 	ctx := testContext(t)
-	local, remote := must2(own.Slice(0, 8))(t), must2(far.Remote(0, 8))(t)
+	local, remote := must.Get(own.Slice(0, 8))(t), must.Get(far.Remote(0, 8))(t)
 	batch, done := a.Batch(), make(mailSink, 1)
 	op := WriteOp(local, remote)
 	if _, err := a.start(ctx, &op, way{manner: reactor.Quiet, sink: done}); err != nil {
@@ -70,7 +71,7 @@ func TestABatchThatNobodyAwaitsIsPosted(t *testing.T) {
 	var last Future
 	for range 4 * a.opts.SendDepth { // many more than there is room for
 		last.Discard()
-		last = must2(batch.Start(ctx, new(WriteOp(local, remote))))(t)
+		last = must.Get(batch.Start(ctx, new(WriteOp(local, remote))))(t)
 	}
 	if _, err := last.Await(ctx); err != nil {
 		t.Fatal(err)
@@ -86,13 +87,13 @@ func TestReceivesOfABatchGoWithWhatIsAwaited(t *testing.T) {
 	const n, size = 32, 8
 	a, b := connected(t, Config{Conn: Options{Raw: true}})
 	ctx := testContext(t)
-	far := must2(b.rt.NewRegion(n*size, verbs.AccessLocalWrite))(t)
-	own := must2(a.rt.NewRegion(size, verbs.AccessLocalWrite))(t)
+	far := must.Get(b.rt.NewRegion(n*size, verbs.AccessLocalWrite))(t)
+	own := must.Get(a.rt.NewRegion(size, verbs.AccessLocalWrite))(t)
 	defer mustClose(t, own, far)
 	batch, before := b.Batch(), b.rt.Stats()
 	var fs []Future
 	for i := range n {
-		fs = append(fs, must2(batch.Start(context.Background(), new(PostRecvOp(must2(far.Slice(i*size, size))(t)))))(t))
+		fs = append(fs, must.Get(batch.Start(context.Background(), new(PostRecvOp(must.Get(far.Slice(i*size, size))(t)))))(t))
 	}
 	if s := b.rt.Stats(); s.Rings != before.Rings {
 		t.Errorf("%d receives of a batch rang %d times", n, s.Rings-before.Rings)
@@ -100,7 +101,7 @@ func TestReceivesOfABatchGoWithWhatIsAwaited(t *testing.T) {
 	batch.Flush()
 	for i := range n {
 		own.Bytes()[0] = byte(i + 1)
-		if _, err := a.Do(ctx, new(SendOp(must2(own.Slice(0, size))(t)))); err != nil {
+		if _, err := a.Do(ctx, new(SendOp(must.Get(own.Slice(0, size))(t)))); err != nil {
 			t.Fatal(err)
 		}
 		if r, err := fs[i].Await(ctx); err != nil || r.Bytes != size || far.Bytes()[i*size] != byte(i+1) {
@@ -150,7 +151,7 @@ func behindABatch(t *testing.T) (looks uint64) {
 	began := a.rt.Stats().Rechecks
 	batch, op := a.Batch(), SendBytesOp([]byte("x"))
 	for range credits {
-		f := must2(batch.Start(ctx, &op))(t)
+		f := must.Get(batch.Start(ctx, &op))(t)
 		f.Discard()
 	}
 	if f, err := a.SendBytes(ctx, []byte("behind them")); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
@@ -13,19 +14,10 @@ func TestSynchronousForms(t *testing.T) {
 	for _, parked := range []bool{false, true} {
 		a, b := connected(t, Config{NoCallerDriving: parked})
 		ctx := testContext(t)
-		region, err := b.rt.NewRegion(4096, allAccess)
-		if err != nil {
-			t.Fatal(err)
-		}
+		region := must.Get(b.rt.NewRegion(4096, allAccess))(t)
 		defer region.Close()
-		remote, err := region.Remote(0, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		buf, err := a.rt.Alloc(64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		remote := must.Get(region.Remote(0, 64))(t)
+		buf := must.Get(a.rt.Alloc(64))(t)
 		defer buf.Release()
 		copy(buf.Bytes(), "there")
 		if r, err := a.Do(ctx, new(WriteOp(buf.Slice(), remote))); err != nil || r.Bytes != 64 || string(region.Bytes()[:5]) != "there" {
@@ -53,19 +45,10 @@ func TestSynchronousForms(t *testing.T) {
 func TestSynchronousFormGivenUpStillEnds(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})
-	region, err := b.rt.NewRegion(64, allAccess)
-	if err != nil {
-		t.Fatal(err)
-	}
+	region := must.Get(b.rt.NewRegion(64, allAccess))(t)
 	defer region.Close()
-	remote, err := region.Remote(0, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	buf, err := a.rt.Alloc(64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := must.Get(region.Remote(0, 64))(t)
+	buf := must.Get(a.rt.Alloc(64))(t)
 	link.SetAll(fabric.Link{Down: true})
 	out := a.rt.MemoryStats().Buffers
 	if _, err := a.Do(endedContext(), new(WriteOp(buf.Slice(), remote))); !errors.Is(err, context.Canceled) {

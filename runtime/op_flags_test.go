@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -20,17 +21,17 @@ func TestAMessageCarriesImmediateData(t *testing.T) {
 			for want, op := range map[string]Op{"slice": SendOp(src.Slice()), "bytes": SendBytesOp([]byte("bytes")), "pieces": SendVOp([]Slice{bufferOf(t, a.rt, []byte("pie")).Slice(), bufferOf(t, a.rt, []byte("ces")).Slice()})} {
 				var f Future
 				if raw {
-					f = must2(b.PostRecv(into.Slice()))(t)
+					f = must.Get(b.PostRecv(into.Slice()))(t)
 				}
-				must2(a.Do(ctx, new(op.Imm(0x01020304))))(t)
+				must.Get(a.Do(ctx, new(op.Imm(0x01020304))))(t)
 				if raw {
-					r := must2(f.Await(ctx))(t)
+					r := must.Get(f.Await(ctx))(t)
 					if got := string(into.Bytes()[:r.Bytes]); got != want || r.Imm != 0x01020304 || r.Flags&verbs.WCWithImm == 0 {
 						t.Errorf("raw: %q with 0x%x (%v), want %q with 0x01020304", got, r.Imm, r.Flags, want)
 					}
 					continue
 				}
-				m := must2(b.RecvWait(ctx))(t)
+				m := must.Get(b.RecvWait(ctx))(t)
 				if string(m.Data) != want || !m.HasImm || m.Imm != 0x01020304 || m.Written != 0 {
 					t.Errorf("%q with 0x%x (%v), written %d; want %q with 0x01020304", m.Data, m.Imm, m.HasImm, m.Written, want)
 				}
@@ -48,9 +49,9 @@ func TestAFencedWriteFindsWhatWasRead(t *testing.T) {
 	const size = 64 << 10
 	a, b := connected(t, Config{Conn: Options{Inline: -1}})
 	ctx := testContext(t)
-	far, own := must2(b.rt.NewRegion(2*size, allAccess))(t), must2(a.rt.NewRegion(size, verbs.AccessLocalWrite))(t)
-	from, to := must2(far.Remote(0, size))(t), must2(far.Remote(size, size))(t)
-	local := must2(own.Slice(0, size))(t)
+	far, own := must.Get(b.rt.NewRegion(2*size, allAccess))(t), must.Get(a.rt.NewRegion(size, verbs.AccessLocalWrite))(t)
+	from, to := must.Get(far.Remote(0, size))(t), must.Get(far.Remote(size, size))(t)
+	local := must.Get(own.Slice(0, size))(t)
 	for i := range byte(20) {
 		for k := range size {
 			far.Bytes()[k] = i + 1
@@ -92,20 +93,20 @@ func TestASolicitedMessageWakesThePeer(t *testing.T) {
 		p := solicitedOnly{bd.open(t, Config{}, 1).provider}
 		server := bd.open(t, Config{Provider: p, NoCallerDriving: true, Spin: -1}, 1)
 		client := bd.open(t, Config{}, 0)
-		ln := must2(server.Listen(":0"))(t)
-		accepted := must2(ln.AcceptAsync())(t)
+		ln := must.Get(server.Listen(":0"))(t)
+		accepted := must.Get(ln.AcceptAsync())(t)
 		ctx := testContext(t)
-		a := must2(client.Dial(ctx, ln.Addr().String()))(t)
-		b := must2(accepted.Await(ctx))(t)
+		a := must.Get(client.Dial(ctx, ln.Addr().String()))(t)
+		b := must.Get(accepted.Await(ctx))(t)
 		src := bufferOf(t, client, []byte("slice"))
-		far := must2(server.NewRegion(8, allAccess))(t)
+		far := must.Get(server.NewRegion(8, allAccess))(t)
 		// Each that does not wake waits for the next recheck: all of them four times this long.
 		ctx, cancel := context.WithTimeout(ctx, 5*reactor.DefaultRecheck)
 		defer cancel()
 		ops := map[string]Op{
 			"a SEND":                   SendOp(src.Slice()).Solicited(),
 			"a SEND of bytes":          SendBytesOp([]byte("bytes")).Solicited(),
-			"a WRITE with immediate":   WriteOp(must2(src.Slice().Sub(0, 4))(t), must2(far.Remote(0, 8))(t)).Solicited().Imm(1),
+			"a WRITE with immediate":   WriteOp(must.Get(src.Slice().Sub(0, 4))(t), must.Get(far.Remote(0, 8))(t)).Solicited().Imm(1),
 			"one of two pieces":        SendVOp([]Slice{src.Slice(), src.Slice()}).Solicited(),
 			"a SEND with an immediate": SendOp(src.Slice()).Imm(1).Solicited(),
 		}
@@ -115,7 +116,7 @@ func TestASolicitedMessageWakesThePeer(t *testing.T) {
 				if err := b.sh.r.Do(ctx, func() {}); err != nil { // it has seen that somebody waits, and sleeps
 					t.Fatal(err)
 				}
-				must2(a.Do(ctx, &op))(t)
+				must.Get(a.Do(ctx, &op))(t)
 				m, err := f.Await(ctx)
 				if err != nil {
 					t.Fatalf("%s: %v", name, err)
@@ -131,8 +132,8 @@ func TestASolicitedMessageWakesThePeer(t *testing.T) {
 // Rule: what an operation cannot have it is refused for, whichever way it is started.
 func TestModifiersThatDoNotFit(t *testing.T) {
 	a, b := connected(t, Config{})
-	far, own := must2(b.rt.NewRegion(8, allAccess))(t), must2(a.rt.NewRegion(8, allAccess))(t)
-	remote, local := must2(far.Remote(0, 8))(t), must2(own.Slice(0, 8))(t)
+	far, own := must.Get(b.rt.NewRegion(8, allAccess))(t), must.Get(a.rt.NewRegion(8, allAccess))(t)
+	remote, local := must.Get(far.Remote(0, 8))(t), must.Get(own.Slice(0, 8))(t)
 	for name, op := range map[string]Op{
 		"a READ with immediate data":       ReadOp(local, remote).Imm(1),
 		"an atomic with immediate data":    FetchAndAddOp(remote, 1).Imm(1),

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -15,29 +16,17 @@ func TestWriteFlushPublish(t *testing.T) { onBeds(t, writeFlushPublish) }
 func writeFlushPublish(t *testing.T, d bed) {
 	a, b := d.connected(t, Config{})
 	ctx := testContext(t)
-	r, err := b.rt.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessFlushGlobal)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := r.Remote(0, 4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(b.rt.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessFlushGlobal))(t)
+	all := must.Get(r.Remote(0, 4096))(t)
 	for n := range uint64(100) {
-		entry, err := all.At(64+n*8, 8)
-		if err != nil {
-			t.Fatal(err)
-		}
+		entry := must.Get(all.At(64+n*8, 8))(t)
 		src := bufferOf(t, a.rt, binary.NativeEndian.AppendUint64(nil, n*n))
 		for _, step := range []func() (Future, error){
 			func() (Future, error) { return a.Write(ctx, src.Slice(), entry) },
 			func() (Future, error) { return a.Start(ctx, new(FlushOp(entry, verbs.FlushGlobal))) },
 			func() (Future, error) { return a.Start(ctx, new(AtomicWriteOp(all, n+1))) },
 		} {
-			f, err := step()
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := must.Get(step())(t)
 			defer f.Discard()
 		}
 		f, err := a.Start(ctx, new(FlushOp(all, verbs.FlushGlobal)))
@@ -59,20 +48,14 @@ func TestFlushMistakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, err := r.Remote(0, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(r.Remote(0, 64))(t)
 	_, err = a.Start(ctx, new(FlushOp(at, verbs.FlushPersistent)))
 	mistake(t, "persistent flush of plain memory", err, ErrPermission, "FLUSH_PERSISTENT")
 	_, err = a.Start(ctx, new(AtomicWriteOp(at, 1)))
 	mistake(t, "writing what is for reading", err, ErrPermission, "REMOTE_WRITE")
 	_, err = a.Start(ctx, new(FlushOp(at, 0)))
 	mistake(t, "a flush of no kind", err, reactor.ErrRequest)
-	odd, err := at.At(4, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	odd := must.Get(at.At(4, 8))(t)
 	odd.Access |= verbs.AccessRemoteWrite
 	_, err = a.Start(ctx, new(AtomicWriteOp(odd, 1)))
 	mistake(t, "a word at an address that is none", err, reactor.ErrRequest, "multiple of 8")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -68,7 +69,7 @@ func TestShortRequestsCarryTheirBytes(t *testing.T) {
 			{Options{Raw: true}, 8, verbs.AccessOnDemand, false},
 		} {
 			a, b := connected(t, Config{Conn: c.o})
-			far := must2(b.rt.NewRegion(size, allAccess))(t)
+			far := must.Get(b.rt.NewRegion(size, allAccess))(t)
 			own, err := a.rt.NewRegion(size, verbs.AccessLocalWrite|c.access)
 			if c.access != 0 && errors.Is(err, verbs.ErrNotSupported) {
 				continue // this device has no such memory
@@ -76,12 +77,12 @@ func TestShortRequestsCarryTheirBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.o.Raw {
-				f := must2(b.PostRecv(must2(far.Slice(0, size))(t)))(t)
+				f := must.Get(b.PostRecv(must.Get(far.Slice(0, size))(t)))(t)
 				defer f.Discard()
 			}
-			local := must2(own.Slice(0, c.n))(t)
+			local := must.Get(own.Slice(0, c.n))(t)
 			local.lkey ^= 0xffff00 // nobody's
-			err = way(testContext(t), a, local, must2(far.Remote(0, size))(t))
+			err = way(testContext(t), a, local, must.Get(far.Remote(0, size))(t))
 			var refused *verbs.WCError // LOC_PROT_ERR; Soft-RoCE flushes the request (verbs/ibv, deviations)
 			if (err == nil) != c.good || err != nil && !errors.As(err, &refused) {
 				t.Errorf("%s of %d bytes, Inline %d, raw %v: %v; carried: %v", name, c.n, c.o.Inline, c.o.Raw, err, c.good)
@@ -108,13 +109,13 @@ func TestInlineBytesBesideAFlushArrive(t *testing.T) { onBeds(t, inlineBesideAFl
 func inlineBesideAFlush(t *testing.T, d bed) {
 	a, b := d.connected(t, Config{})
 	ctx := testContext(t)
-	far := must2(b.rt.NewRegion(8, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessFlushGlobal))(t)
-	own := must2(a.rt.NewRegion(8, verbs.AccessLocalWrite))(t)
+	far := must.Get(b.rt.NewRegion(8, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessFlushGlobal))(t)
+	own := must.Get(a.rt.NewRegion(8, verbs.AccessLocalWrite))(t)
 	const text = "short"
 	copy(own.Bytes(), text)
-	at := must2(far.Remote(0, 8))(t)
+	at := must.Get(far.Remote(0, 8))(t)
 	fs := make([]Future, 3)
-	ops := []Op{SendBytesOp([]byte(text)), WriteOp(must2(own.Slice(0, 8))(t), at), FlushOp(at, verbs.FlushGlobal)}
+	ops := []Op{SendBytesOp([]byte(text)), WriteOp(must.Get(own.Slice(0, 8))(t), at), FlushOp(at, verbs.FlushGlobal)}
 	if _, err := a.Batch().StartAll(ctx, ops, fs); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +124,7 @@ func inlineBesideAFlush(t *testing.T, d bed) {
 			t.Fatalf("operation %d: %v", i, err)
 		}
 	}
-	m := must2(b.RecvWait(ctx))(t)
+	m := must.Get(b.RecvWait(ctx))(t)
 	if got := string(m.Data); got != text {
 		t.Errorf("sent %q, received %q", text, got)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -28,7 +29,7 @@ func TestDoWaitStopsAtAFailure(t *testing.T) {
 			a, own, far := batchBed(t, 8)
 			ops, rs := make([]Op, n), make([]Result, n)
 			for i := range ops {
-				ops[i] = WriteOp(must2(own.Slice(0, 8))(t), must2(far.Remote(0, 8))(t))
+				ops[i] = WriteOp(must.Get(own.Slice(0, 8))(t), must.Get(far.Remote(0, 8))(t))
 			}
 			c.spoil(&ops[at])
 			got, err := a.DoAll(testContext(t), ops, rs)
@@ -63,10 +64,10 @@ func TestDoWaitStopsAtAFailure(t *testing.T) {
 func TestDoWaitIsGivenUp(t *testing.T) {
 	const goroutines, rounds, most = 6, 300, 12
 	a, b := connected(t, Config{Conn: Options{SendDepth: 16}})
-	far := must2(b.rt.NewRegion(8*goroutines, allAccess))(t)
+	far := must.Get(b.rt.NewRegion(8*goroutines, allAccess))(t)
 	var all sync.WaitGroup
 	for g := range goroutines {
-		word := must2(far.Remote(8*g, 8))(t)
+		word := must.Get(far.Remote(8*g, 8))(t)
 		rnd := rand.New(rand.NewPCG(uint64(g), 1))
 		all.Go(func() {
 			next := uint64(0) // what the word is at least

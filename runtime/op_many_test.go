@@ -8,6 +8,7 @@ import (
 	stdruntime "runtime"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -51,10 +52,10 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})
 	a.oneWR = 64 // so that some are in pieces
 	ctx := testContext(t)
-	far := must2(b.rt.NewRegion(8*words, allAccess))(t)
+	far := must.Get(b.rt.NewRegion(8*words, allAccess))(t)
 	var own [2]*Region
 	for i := range own {
-		own[i] = must2(a.rt.NewRegion(8*words, verbs.AccessLocalWrite))(t)
+		own[i] = must.Get(a.rt.NewRegion(8*words, verbs.AccessLocalWrite))(t)
 	}
 	received := make(chan int)
 	go func() { // until an empty one
@@ -78,7 +79,7 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 		var check []func(Result)
 		for range rnd.IntN(3 * depth) {
 			k := rnd.IntN(words)
-			at := must2(far.Remote(8*k, 8))(t)
+			at := must.Get(far.Remote(8*k, 8))(t)
 			switch rnd.IntN(8) {
 			case 0: // adds to what those before it wrote
 				had := want[k]
@@ -99,16 +100,16 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 					own[1].Bytes()[8*k] = byte(k)
 					want[k] = byte(k)
 				}
-				ops, check = append(ops, WriteOp(must2(own[1].Slice(0, 8*words))(t), must2(far.Remote(0, 8*words))(t))), append(check, nil)
+				ops, check = append(ops, WriteOp(must.Get(own[1].Slice(0, 8*words))(t), must.Get(far.Remote(0, 8*words))(t))), append(check, nil)
 			case 2: // lies where those beside it lie
 				sends++
-				ops, check = append(ops, SendOp(must2(own[0].Slice(0, 8))(t))), append(check, nil)
+				ops, check = append(ops, SendOp(must.Get(own[0].Slice(0, 8))(t))), append(check, nil)
 			default:
 				mine := own[rnd.IntN(2)]
 				// The memory of a WRITE is read when it is posted: always the same.
 				mine.Bytes()[8*k] = byte(k)
 				want[k] = byte(k)
-				ops, check = append(ops, WriteOp(must2(mine.Slice(8*k, 8))(t), at)), append(check, nil)
+				ops, check = append(ops, WriteOp(must.Get(mine.Slice(8*k, 8))(t), at)), append(check, nil)
 			}
 		}
 		rs, err := do(ctx, a, ops)
@@ -140,9 +141,9 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 func TestDoAllStopsAtAMistake(t *testing.T) {
 	const n, at = 20, 11
 	a, own, far := batchBed(t, 64)
-	other := must2(a.rt.NewRegion(64, 0))(t)
-	good := WriteOp(must2(own.Slice(0, 8))(t), must2(far.Remote(0, 8))(t))
-	gone := must2(a.rt.Alloc(8))(t)
+	other := must.Get(a.rt.NewRegion(64, 0))(t)
+	good := WriteOp(must.Get(own.Slice(0, 8))(t), must.Get(far.Remote(0, 8))(t))
+	gone := must.Get(a.rt.Alloc(8))(t)
 	stale := gone.Slice()
 	if err := gone.Release(); err != nil {
 		t.Fatal(err)
@@ -155,8 +156,8 @@ func TestDoAllStopsAtAMistake(t *testing.T) {
 	}{
 		"memory that was given back":     {WriteOp(stale, good.remote), ErrReleased},
 		"memory of another runtime":      {WriteOp(strange.Slice(), good.remote), verbs.ErrInvalid},
-		"more than there is":             {WriteOp(must2(own.Slice(0, 16))(t), good.remote), ErrRemoteRange},
-		"a READ into memory to be read":  {ReadOp(must2(other.Slice(0, 8))(t), good.remote), ErrPermission},
+		"more than there is":             {WriteOp(must.Get(own.Slice(0, 16))(t), good.remote), ErrRemoteRange},
+		"a READ into memory to be read":  {ReadOp(must.Get(other.Slice(0, 8))(t), good.remote), ErrPermission},
 		"no operation":                   {Op{}, reactor.ErrRequest},
 		"an operation of another kind":   {FetchAndAddOp(good.remote, 1), ErrPermission},
 		"a WRITE that is not understood": {Op{kind: startTransfer, opcode: verbs.WRSend, one: good.one, remote: good.remote}, reactor.ErrRequest},
@@ -199,14 +200,14 @@ func TestDoAllStopsAtAMistake(t *testing.T) {
 func TestDoAllGivesUp(t *testing.T) {
 	const n = 200
 	a, b := connected(t, Config{Conn: Options{SendDepth: 8, Raw: true}})
-	own := must2(a.rt.NewRegion(8, verbs.AccessLocalWrite))(t)
-	far := must2(b.rt.NewRegion(8, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
-	local := must2(own.Slice(0, 8))(t)
+	own := must.Get(a.rt.NewRegion(8, verbs.AccessLocalWrite))(t)
+	far := must.Get(b.rt.NewRegion(8, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
+	local := must.Get(own.Slice(0, 8))(t)
 	// The peer has no receive: nothing behind the message completes.
-	stuck := must2(a.Send(t.Context(), local))(t)
+	stuck := must.Get(a.Send(t.Context(), local))(t)
 	ops, fs := make([]Op, n), make([]Future, n)
 	for i := range ops {
-		ops[i] = WriteOp(local, must2(far.Remote(0, 8))(t))
+		ops[i] = WriteOp(local, must.Get(far.Remote(0, 8))(t))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

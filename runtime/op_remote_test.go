@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"pgregory.net/rapid"
 )
@@ -45,10 +46,7 @@ func TestRemoteSurvivesItsForms(t *testing.T) {
 		if err := fromText.UnmarshalText(text); err != nil || fromText != r {
 			t.Fatalf("text: %+v became %+v, %v", r, fromText, err)
 		}
-		j, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		j := must.Get(json.Marshal(r))(t)
 		if err := json.Unmarshal(j, &fromJSON); err != nil || fromJSON != r {
 			t.Fatalf("JSON: %+v became %+v, %v", r, fromJSON, err)
 		}
@@ -57,10 +55,7 @@ func TestRemoteSurvivesItsForms(t *testing.T) {
 
 func TestRemoteLayoutIsFixed(t *testing.T) {
 	r := Remote{Addr: 0x1122334455667788, Length: 0x99, RKey: 0xAABBCCDD, Access: verbs.AccessRemoteRead}
-	b, err := r.AppendBinary([]byte("before"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(r.AppendBinary([]byte("before")))(t)
 	want := "before" + "VRBM\x01\x00\x28\x00" + "\x04\x00\x00\x00" + "\xDD\xCC\xBB\xAA" +
 		"\x88\x77\x66\x55\x44\x33\x22\x11" + "\x99\x00\x00\x00\x00\x00\x00\x00"
 	want += string(binary.LittleEndian.AppendUint64(nil, xxhash.Sum64String(want[6:])))
@@ -76,10 +71,7 @@ func reseal(b []byte) []byte {
 }
 
 func TestHostileDescriptorsAreRefusedWithTheReason(t *testing.T) {
-	good, err := Remote{Addr: 0x1000, Length: 0x2000, RKey: 7, Access: verbs.AccessRemoteRead}.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := must.Get(Remote{Addr: 0x1000, Length: 0x2000, RKey: 7, Access: verbs.AccessRemoteRead}.MarshalBinary())(t)
 	change := func(f func(b []byte) []byte) []byte { return f(bytes.Clone(good)) }
 	at := func(i int, v byte) []byte { return change(func(b []byte) []byte { b[i] = v; return reseal(b) }) }
 	for _, c := range []struct {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -61,26 +62,15 @@ func (r *runner) run(t testing.TB, n int) {
 // told of the end: operations that were begun for sinks that start no more are none.
 func TestStartInLeavesNothingInFlight(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{SendDepth: 24}})
-	to, err := b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	to := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
 	defer to.Close()
-	remote, err := to.Remote(0, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := must.Get(to.Remote(0, 64))(t)
 	for i := range 40 {
 		r := &runner{c: a, over: make(chan struct{}, 1)}
 		var from [2]*Region
 		for k := range from {
-			if from[k], err = a.rt.NewRegion(64, 0); err != nil {
-				t.Fatal(err)
-			}
-			s, err := from[k].Slice(0, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			from[k] = must.Get(a.rt.NewRegion(64, 0))(t)
+			s := must.Get(from[k].Slice(0, 64))(t)
 			r.ops[k] = WriteOp(s, remote)
 		}
 		n := 1 + i*7
@@ -100,20 +90,12 @@ func TestStartInLeavesNothingInFlight(t *testing.T) {
 // later; and StartFromSink is TryStartTo where there is no turn, and for what is no transfer.
 func TestStartInRefusesAsTryStart(t *testing.T) {
 	a, b := connected(t, Config{})
-	to, err := b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	to := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic))(t)
 	defer to.Close()
-	remote, err := to.Remote(0, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := must.Get(to.Remote(0, 64))(t)
 	var bufs [2]Buffer
 	for i := range bufs {
-		if bufs[i], err = a.rt.Alloc(64); err != nil {
-			t.Fatal(err)
-		}
+		bufs[i] = must.Get(a.rt.Alloc(64))(t)
 	}
 	mail := make(mailSink, 8)
 	op, other, add := WriteOp(bufs[0].Slice(), remote), WriteOp(bufs[1].Slice(), remote), FetchAndAddOp(remote, 1)
@@ -164,11 +146,11 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 func TestStartInThatFailsLeavesNothingInFlight(t *testing.T) {
 	const depth = 2
 	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})
-	to := must2(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
-	remote := must2(to.Remote(0, 64))(t)
-	from, other := must2(a.rt.NewRegion(64, 0))(t), must2(a.rt.NewRegion(64, 0))(t)
+	to := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
+	remote := must.Get(to.Remote(0, 64))(t)
+	from, other := must.Get(a.rt.NewRegion(64, 0))(t), must.Get(a.rt.NewRegion(64, 0))(t)
 	defer mustClose(t, other, to)
-	op, full := WriteOp(must2(from.Slice(0, 64))(t), remote), WriteOp(must2(other.Slice(0, 64))(t), remote)
+	op, full := WriteOp(must.Get(from.Slice(0, 64))(t), remote), WriteOp(must.Get(other.Slice(0, 64))(t), remote)
 	mail, told := make(mailSink, depth), make(chan struct{})
 	closed := make(chan error)
 	sink := turnSink(func(in Turn, _ Result, err error) {
@@ -203,11 +185,11 @@ func TestStartInThatFailsLeavesNothingInFlight(t *testing.T) {
 // started with it goes the way of everybody.
 func TestAnOldTurnStartsAsAnybody(t *testing.T) {
 	a, b := connected(t, Config{})
-	to := must2(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
-	remote := must2(to.Remote(0, 64))(t)
-	from := must2(a.rt.NewRegion(64, 0))(t)
+	to := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
+	remote := must.Get(to.Remote(0, 64))(t)
+	from := must.Get(a.rt.NewRegion(64, 0))(t)
 	defer mustClose(t, from, to)
-	op := WriteOp(must2(from.Slice(0, 64))(t), remote)
+	op := WriteOp(must.Get(from.Slice(0, 64))(t), remote)
 	turns, mail := make(chan Turn, 1), make(mailSink, 1)
 	if err := a.TryStartTo(&op, turnSink(func(in Turn, _ Result, _ error) { turns <- in }), 0); err != nil {
 		t.Fatal(err)
@@ -234,11 +216,11 @@ func TestAnOldTurnStartsAsAnybody(t *testing.T) {
 func TestStartInFindsItsOwnRoom(t *testing.T) {
 	const depth = 4
 	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})
-	to := must2(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic))(t)
-	remote := must2(to.Remote(0, 64))(t)
-	from := must2(a.rt.NewRegion(64, 0))(t)
+	to := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic))(t)
+	remote := must.Get(to.Remote(0, 64))(t)
+	from := must.Get(a.rt.NewRegion(64, 0))(t)
 	defer mustClose(t, from, to)
-	op, add := WriteOp(must2(from.Slice(0, 64))(t), remote), FetchAndAddOp(remote, 1)
+	op, add := WriteOp(must.Get(from.Slice(0, 64))(t), remote), FetchAndAddOp(remote, 1)
 	mail, over, started := make(mailSink, depth), make(chan struct{}), 0
 	sink := turnSink(func(in Turn, _ Result, err error) {
 		defer close(over)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -31,19 +32,10 @@ func (s mailSink) Received(m Message, err error)        { s <- outcome{m: m, err
 // to the sink with the tag.
 func TestOpsGoToTheirSink(t *testing.T) {
 	a, b := connected(t, Config{})
-	region, err := b.rt.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	region := must.Get(b.rt.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic))(t)
 	defer region.Close()
-	remote, err := region.Remote(0, region.Len())
-	if err != nil {
-		t.Fatal(err)
-	}
-	buf, err := a.rt.Alloc(64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := must.Get(region.Remote(0, region.Len()))(t)
+	buf := must.Get(a.rt.Alloc(64))(t)
 	defer buf.Release()
 	buf.Bytes()[0] = 7
 	sink, in := make(mailSink, 1), make(mailSink, 1)
@@ -146,19 +138,13 @@ func TestTryStartNeverWaits(t *testing.T) {
 // Rule: every method of a connection or a window that starts an operation has its
 // Op, so that an actor can start it.
 func TestEveryOperationHasItsOp(t *testing.T) {
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("*.go"))(t)
 	starts, ops := map[string]bool{}, map[string]bool{}
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(parser.ParseFile(token.NewFileSet(), name, nil, 0))(t)
 		for _, d := range f.Decls {
 			fn, ok := d.(*ast.FuncDecl)
 			if !ok || !fn.Name.IsExported() {
@@ -222,15 +208,9 @@ func started(t *testing.T, c *Conn, op Op, tag uint64) {
 // Rule: the gathering forms move all their pieces, in order.
 func TestOpsGather(t *testing.T) {
 	a, b := connected(t, Config{})
-	region, err := b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	region := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite))(t)
 	defer region.Close()
-	remote, err := region.Remote(0, 6)
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := must.Get(region.Remote(0, 6))(t)
 	pieces := []Slice{bufferOf(t, a.rt, []byte("abc")).Slice(), bufferOf(t, a.rt, []byte("def")).Slice()}
 	for i := range uint64(2) {
 		copy(region.Bytes(), "------")
@@ -284,15 +264,9 @@ func TestKeptOpIsItsOwn(t *testing.T) {
 // Rule: FLUSH and ATOMIC_WRITE do as values what they do as methods.
 func TestOpsPersist(t *testing.T) {
 	a, b := connected(t, Config{})
-	region, err := b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessFlushGlobal)
-	if err != nil {
-		t.Fatal(err)
-	}
+	region := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessFlushGlobal))(t)
 	defer region.Close()
-	remote, err := region.Remote(0, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := must.Get(region.Remote(0, 64))(t)
 	for i := range uint64(2) {
 		started(t, a, AtomicWriteOp(remote, 0x0101010101010101*(i+1)), i)
 		started(t, a, FlushOp(remote, verbs.FlushGlobal), i)
@@ -318,10 +292,7 @@ func TestOpsOpenAndShutWindows(t *testing.T) {
 			t.Errorf("the descriptor of a free window: %v, want %v", err, ErrWindowState)
 		}
 		started(t, b, BindOp(w, r, 8, 8, verbs.AccessRemoteWrite), i)
-		at, err := w.Remote()
-		if err != nil {
-			t.Fatal(err)
-		}
+		at := must.Get(w.Remote())(t)
 		started(t, a, WriteOp(src.Slice(), at), i)
 		if got := r.Bytes()[8:16]; string(got) != "12345678" {
 			t.Errorf("through the window came %q", got)

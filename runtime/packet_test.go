@@ -8,25 +8,20 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 func mustListenPacket(t *testing.T, rt *Runtime, o Options) *PacketConn {
 	t.Helper()
-	p, err := rt.ListenPacket(":0", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(rt.ListenPacket(":0", o))(t)
 	return p
 }
 
 func mustResolve(t *testing.T, p *PacketConn, addr string) *Peer {
 	t.Helper()
-	e, err := p.Resolve(testContext(t), addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(p.Resolve(testContext(t), addr))(t)
 	return e
 }
 
@@ -46,10 +41,7 @@ func (p *PacketConn) sendBytes(t *testing.T, to *Peer, b []byte) {
 
 func (p *PacketConn) mustRecv(t *testing.T) Packet {
 	t.Helper()
-	k, err := p.RecvWait(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := must.Get(p.RecvWait(testContext(t)))(t)
 	return k
 }
 
@@ -77,10 +69,7 @@ func packetAndReply(t *testing.T, d bed) {
 		if !bytes.Equal(k.Data, data) || k.HasImm {
 			t.Fatalf("%d bytes arrived as %d, immediate %t", n, len(k.Data), k.HasImm)
 		}
-		back, err := b.PeerOf(k)
-		if err != nil {
-			t.Fatal(err)
-		}
+		back := must.Get(b.PeerOf(k))(t)
 		if err := k.Release(); err != nil {
 			t.Fatal(err)
 		}
@@ -110,10 +99,7 @@ func TestMulticastGroup(t *testing.T) {
 	}
 	for _, name := range places[:3] {
 		p := mustListenPacket(t, mustOpen(t, Config{Device: name}), Options{})
-		e, err := p.Join(ctx, group)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Get(p.Join(ctx, group))(t)
 		members, peers = append(members, p), append(peers, e)
 	}
 	_, err := members[0].Join(ctx, group)
@@ -199,10 +185,7 @@ func TestPacketMistakes(t *testing.T) {
 	}
 	_, err = a.Send(ctx, to, big.Slice())
 	mistake(t, "too large for a closed peer", err, ErrTooLarge)
-	one, err := big.Slice().Sub(0, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := must.Get(big.Slice().Sub(0, 1))(t)
 	_, err = a.Send(ctx, to, one)
 	mistake(t, "a closed peer", err, verbs.ErrClosed)
 	waiting := a.Recv()

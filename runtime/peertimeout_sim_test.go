@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -108,18 +109,12 @@ func TestEachEndIsBoundByItsOwnOptions(t *testing.T) {
 			p.cut(true, true)
 			cut := p.w.now()
 			for i, c := range []*Conn{p.a, p.b} {
-				attr, err := c.q.QP().Query()
-				if err != nil {
-					t.Fatal(err)
-				}
+				attr := must.Get(c.q.QP().Query())(t)
 				if want := max(ackTimeoutFor(timeouts[i]), softDelay); attr.Timeout != want || attr.RetryCnt != retryCount {
 					t.Errorf("with PeerTimeout %v the queue pair has code %d and %d retries, want %d and %d",
 						timeouts[i], attr.Timeout, attr.RetryCnt, want, retryCount)
 				}
-				f, err := c.SendBytes(p.w.ended, []byte("is anybody there?"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				f := must.Get(c.SendBytes(p.w.ended, []byte("is anybody there?")))(t)
 				p.ops = append(p.ops, &boundedOp{name: "send", from: cut, poll: func() (error, bool) { _, err, ok := f.Poll(); return err, ok }})
 			}
 			p.pass(5 * time.Second) // more than 4 times 67 ms, 8 times
@@ -286,14 +281,8 @@ func newLostEnds(t *testing.T, dial, listen Options) *lostPeer {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.end)
-	seat, err := l.AcceptAsync()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dialing, err := n.rt.DialAsync(p.w.ended, l.Addr().String(), dial)
-	if err != nil {
-		t.Fatal(err)
-	}
+	seat := must.Get(l.AcceptAsync())(t)
+	dialing := must.Get(n.rt.DialAsync(p.w.ended, l.Addr().String(), dial))(t)
 	p.w.pass(100 * time.Millisecond)
 	var ok bool
 	if p.a, err, ok = dialing.Poll(); err != nil || !ok {
@@ -304,12 +293,8 @@ func newLostEnds(t *testing.T, dial, listen Options) *lostPeer {
 	}
 	const size = 1024
 	regions = []*Region{n.region(size, allAccess), m.region(size, allAccess|verbs.AccessFlushGlobal)}
-	if p.local, err = regions[0].Slice(0, size); err != nil {
-		t.Fatal(err)
-	}
-	if p.remote, err = regions[1].Remote(0, size); err != nil {
-		t.Fatal(err)
-	}
+	p.local = must.Get(regions[0].Slice(0, size))(t)
+	p.remote = must.Get(regions[1].Remote(0, size))(t)
 	return p
 }
 

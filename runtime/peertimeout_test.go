@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -52,14 +53,8 @@ func TestPeerTimeoutOptions(t *testing.T) {
 		{"no bound", Options{PeerTimeout: -1}, Options{}, -1, 0},
 		{"no bound, but asked", Options{PeerTimeout: -1}, Options{KeepAlive: s}, -1, s},
 	} {
-		cfg, err := Config{Conn: c.runtime}.validate()
-		if err != nil {
-			t.Fatal(err)
-		}
-		o, err := (&Runtime{cfg: cfg}).inherit(c.own)
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := must.Get(Config{Conn: c.runtime}.validate())(t)
+		o := must.Get((&Runtime{cfg: cfg}).inherit(c.own))(t)
 		if o.PeerTimeout != c.timeout || o.keepAlive() != c.asking {
 			t.Errorf("%s: %v and %v, want %v and %v", c.name, o.PeerTimeout, o.keepAlive(), c.timeout, c.asking)
 		}
@@ -84,14 +79,8 @@ func TestEachEndSetsItsOwnTimeout(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, c := range []*Conn{d, l} {
-				attr, err := c.q.QP().Query()
-				if err != nil {
-					t.Fatal(err)
-				}
-				dev, err := c.rt.dev.QueryDevice()
-				if err != nil {
-					t.Fatal(err)
-				}
+				attr := must.Get(c.q.QP().Query())(t)
+				dev := must.Get(c.rt.dev.QueryDevice())(t)
 				if want := max(ackTimeoutFor(timeouts[i]), dev.AckDelay); attr.Timeout != want || attr.RetryCnt != retryCount {
 					t.Errorf("with PeerTimeout %v, of %v, the queue pair has code %d and %d retries, want %d and %d",
 						timeouts[i], timeouts, attr.Timeout, attr.RetryCnt, want, retryCount)
@@ -175,22 +164,10 @@ func TestASharedReceiveIsASignOfThePeer(t *testing.T) {
 	w := newSimWorld(1, 0)
 	t.Cleanup(w.finish)
 	n, m := w.nodes[0], w.nodes[1]
-	s, err := m.rt.NewSharedRecv(2, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := m.rt.ListenOptions(netip.AddrPortFrom(m.addr, 0).String(), Options{Raw: true, Shared: s, KeepAlive: every})
-	if err != nil {
-		t.Fatal(err)
-	}
-	seat, err := l.AcceptAsync()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dialing, err := n.rt.DialAsync(w.ended, l.Addr().String(), Options{Raw: true, KeepAlive: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(m.rt.NewSharedRecv(2, 1))(t)
+	l := must.Get(m.rt.ListenOptions(netip.AddrPortFrom(m.addr, 0).String(), Options{Raw: true, Shared: s, KeepAlive: every}))(t)
+	seat := must.Get(l.AcceptAsync())(t)
+	dialing := must.Get(n.rt.DialAsync(w.ended, l.Addr().String(), Options{Raw: true, KeepAlive: -1}))(t)
 	w.pass(100 * time.Millisecond)
 	a, err, ok := dialing.Poll()
 	if err != nil || !ok {
@@ -201,20 +178,12 @@ func TestASharedReceiveIsASignOfThePeer(t *testing.T) {
 		t.Fatalf("accepting: %v (settled %t)", err, ok)
 	}
 	r := m.region(size, verbs.AccessLocalWrite)
-	local, err := r.Slice(0, size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	local := must.Get(r.Slice(0, size))(t)
 	before := m.rt.Stats().KeepAlives
 	for range 4 * times {
 		var got futures.Future[Arrival]
-		if got, err = s.PostRecv(local); err != nil {
-			t.Fatal(err)
-		}
-		sent, err := a.SendBytes(w.ended, []byte("I am here"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		got = must.Get(s.PostRecv(local))(t)
+		sent := must.Get(a.SendBytes(w.ended, []byte("I am here")))(t)
 		w.pass(every / 4)
 		if arrived, err, ok := got.Poll(); err != nil || !ok || arrived.Conn != b {
 			t.Fatalf("a shared receive: %v (settled %t)", err, ok)

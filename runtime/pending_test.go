@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -14,19 +15,13 @@ import (
 
 func listenRaw(t testing.TB, rt *Runtime) *Listener {
 	t.Helper()
-	ln, err := rt.ListenOptions(":0", Options{Raw: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(rt.ListenOptions(":0", Options{Raw: true}))(t)
 	return ln
 }
 
 func prepareDial(t testing.TB, rt *Runtime, ln *Listener) *Pending {
 	t.Helper()
-	p, err := rt.PrepareDial(testContext(t), ln.Addr().String(), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(rt.PrepareDial(testContext(t), ln.Addr().String(), Options{}))(t)
 	t.Cleanup(func() {
 		if err := p.Close(testContext(t)); err != nil {
 			t.Errorf("closing what is pending: %v", err)
@@ -68,14 +63,9 @@ func TestPendingConnection(t *testing.T) {
 		var recvs [2]Future
 		var bufs [2]Buffer
 		post := func(i int, rt *Runtime, p *Pending) {
-			buf, err := rt.Alloc(100)
-			if err != nil {
-				t.Fatal(err)
-			}
+			buf := must.Get(rt.Alloc(100))(t)
 			t.Cleanup(func() { buf.Release() })
-			if recvs[i], err = p.PostRecv(buf.Slice()); err != nil {
-				t.Fatal(err)
-			}
+			recvs[i] = must.Get(p.PostRecv(buf.Slice()))(t)
 			bufs[i] = buf
 		}
 		pc := prepareDial(t, client, ln)
@@ -90,9 +80,7 @@ func TestPendingConnection(t *testing.T) {
 		}
 		post(1, server, ps)
 		ends := [2]*Conn{}
-		if ends[1], err = ps.Connect(testContext(t)); err != nil {
-			t.Fatal(err)
-		}
+		ends[1] = must.Get(ps.Connect(testContext(t)))(t)
 		d := <-dialed
 		if ends[0], err = d.c, d.err; err != nil {
 			t.Fatal(err)
@@ -129,12 +117,9 @@ func TestPendingReceivesAreThereBeforeThePeerSends(t *testing.T) {
 
 func sendsAtOnce(t *testing.T, early, weDial bool) {
 	fab := fabric.New(fabric.Config{})
-	p, err := soft.New(soft.Config{Fabric: fab, Devices: []soft.DeviceConfig{
+	p := must.Get(soft.New(soft.Config{Fabric: fab, Devices: []soft.DeviceConfig{
 		{Name: "soft0", Addr: netip.MustParseAddr("127.0.0.1")}, {Name: "soft1", Addr: netip.MustParseAddr("127.0.0.2")},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	var naks atomic.Int64
 	nak := make(chan struct{}, 1)
 	fab.SetTrace(func(ev fabric.Event) {
@@ -151,9 +136,7 @@ func sendsAtOnce(t *testing.T, early, weDial bool) {
 	ctx := testContext(t)
 	var from, buf Buffer
 	for rt, b := range map[*Runtime]*Buffer{them: &from, us: &buf} {
-		if *b, err = rt.Alloc(8); err != nil {
-			t.Fatal(err)
-		}
+		*b = must.Get(rt.Alloc(8))(t)
 		defer b.Release()
 	}
 	sent := make(chan error, 1)
@@ -174,25 +157,16 @@ func sendsAtOnce(t *testing.T, early, weDial bool) {
 	} else {
 		ln := listenRaw(t, us)
 		go func() { sends(them.DialOptions(ctx, ln.Addr().String(), Options{Raw: true})) }()
-		if ours, err = ln.PrepareAccept(ctx); err != nil {
-			t.Fatal(err)
-		}
+		ours = must.Get(ln.PrepareAccept(ctx))(t)
 	}
 	var recv Future
 	if early {
-		if recv, err = ours.PostRecv(buf.Slice()); err != nil {
-			t.Fatal(err)
-		}
+		recv = must.Get(ours.PostRecv(buf.Slice()))(t)
 	}
-	c, err := ours.Connect(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(ours.Connect(ctx))(t)
 	if !early {
 		<-nak
-		if recv, err = c.PostRecv(buf.Slice()); err != nil {
-			t.Fatal(err)
-		}
+		recv = must.Get(c.PostRecv(buf.Slice()))(t)
 	}
 	if r := done(t, recv, nil); r.Bytes != 8 {
 		t.Errorf("received %d bytes", r.Bytes)
@@ -213,10 +187,7 @@ func TestPendingIsClosed(t *testing.T) {
 		ln := listenRaw(t, server)
 		ctx := testContext(t)
 		pc := prepareDial(t, client, ln)
-		recv, err := pc.PostRecv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		recv := must.Get(pc.PostRecv())(t)
 		if err := pc.Close(ctx); err != nil {
 			t.Error(err)
 		}
@@ -227,10 +198,7 @@ func TestPendingIsClosed(t *testing.T) {
 			t.Errorf("connecting what was closed: %v, want ErrClosed", err)
 		}
 		dialed := asking(ctx, client, ln)
-		ps, err := ln.PrepareAccept(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ps := must.Get(ln.PrepareAccept(ctx))(t)
 		if err := ps.Close(ctx); err != nil {
 			t.Error(err)
 		}
@@ -257,10 +225,7 @@ func TestPendingRequestIsItsOwners(t *testing.T) {
 		ln := listenRaw(t, server)
 		ctx := testContext(t)
 		first := asking(ctx, client, ln)
-		ps, err := ln.PrepareAccept(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ps := must.Get(ln.PrepareAccept(ctx))(t)
 		second := asking(ctx, client, ln)
 		if _, err := ln.Accept(ctx); err != nil {
 			t.Fatal(err)
@@ -274,10 +239,7 @@ func TestPendingRequestIsItsOwners(t *testing.T) {
 		if _, err := ln.PrepareAccept(ctx); !errors.Is(err, ErrClosed) {
 			t.Errorf("after Close: %v, want ErrClosed", err)
 		}
-		s, err := ps.Connect(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(ps.Connect(ctx))(t)
 		d := <-first
 		if d.err != nil {
 			t.Fatal(d.err)
@@ -294,10 +256,7 @@ func TestPendingWhosePeerGaveUp(t *testing.T) {
 		ln := listenRaw(t, server)
 		ctx, giveUp := context.WithCancel(testContext(t))
 		dialed := asking(ctx, client, ln)
-		ps, err := ln.PrepareAccept(testContext(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		ps := must.Get(ln.PrepareAccept(testContext(t)))(t)
 		giveUp()
 		if d := <-dialed; !errors.Is(d.err, context.Canceled) {
 			t.Errorf("giving up: %v, want context.Canceled", d.err)
@@ -319,9 +278,7 @@ func TestPendingWhosePeerGaveUp(t *testing.T) {
 		}
 		pc := prepareDial(t, client, ln)
 		again := connecting(t, pc)
-		if ps, err = ln.PrepareAccept(testContext(t)); err != nil {
-			t.Fatal(err)
-		}
+		ps = must.Get(ln.PrepareAccept(testContext(t)))(t)
 		if _, err := ps.Connect(testContext(t)); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
@@ -25,16 +26,10 @@ type numaMapping struct {
 // numaMaps reads them, by address.
 func numaMaps(t *testing.T) (all []numaMapping) {
 	t.Helper()
-	text, err := os.ReadFile("/proc/self/numa_maps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("/proc/self/numa_maps"))(t)
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
-		addr, err := strconv.ParseUint(f[0], 16, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		addr := must.Get(strconv.ParseUint(f[0], 16, 64))(t)
 		m := numaMapping{addr, f[1], map[int]int{}, line}
 		for _, word := range f[2:] {
 			name, value, _ := strings.Cut(word, "=")
@@ -54,10 +49,7 @@ func numaMaps(t *testing.T) (all []numaMapping) {
 // requests, completions, receive buffers) is asked for on that node, and lies there.
 func TestMemoryLiesOnItsReactorsNode(t *testing.T) {
 	const conns = 4
-	nodes, err := sys.Nodes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	nodes := must.Get(sys.Nodes())(t)
 	if len(nodes) < 2 {
 		t.Skip("one NUMA node here, by /sys/devices/system/node/online")
 	}
@@ -68,24 +60,12 @@ func TestMemoryLiesOnItsReactorsNode(t *testing.T) {
 		t.Fatalf("%d reactors for %d nodes", len(client.shards), len(nodes))
 	}
 	ctx := testContext(t)
-	ln, err := server.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.Listen(":0"))(t)
 	want := map[int]int{} // arenas by node
 	for range conns {
-		seat, err := ln.AcceptAsync()
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, err := client.Dial(ctx, ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := seat.Await(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		seat := must.Get(ln.AcceptAsync())(t)
+		a := must.Get(client.Dial(ctx, ln.Addr().String()))(t)
+		b := must.Get(seat.Await(ctx))(t)
 		for _, c := range [][2]*Conn{{a, b}, {b, a}} { // have the pages used
 			f, err := c[0].SendBytes(ctx, []byte("touch"))
 			done(t, f, err)

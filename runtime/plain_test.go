@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
@@ -17,10 +18,7 @@ import (
 // prepare is Prepare, closed when the test ends.
 func prepare(t testing.TB, rt *Runtime, o PlainOptions) *Prepared {
 	t.Helper()
-	p, err := rt.Prepare(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(rt.Prepare(o))(t)
 	t.Cleanup(func() {
 		if err := p.Close(testContext(t)); err != nil {
 			t.Errorf("closing what was prepared: %v", err)
@@ -36,9 +34,7 @@ func joined(t testing.TB, a, b *Prepared) (x, y *Conn) {
 	if y, err = b.Connect(testContext(t), a.Local()); err != nil {
 		t.Fatal(err)
 	}
-	if x, err = a.Connect(testContext(t), b.Local()); err != nil {
-		t.Fatal(err)
-	}
+	x = must.Get(a.Connect(testContext(t), b.Local()))(t)
 	return x, y
 }
 
@@ -58,15 +54,9 @@ func plainConnection(t *testing.T, b bed, o PlainOptions) {
 	if l := pc.Local(); l.Check() != nil || l.GID.Addr() != client.Device().Addr[0] {
 		t.Errorf("the line says %v, want a queue pair at %v", l, client.Device().Addr)
 	}
-	buf, err := server.Alloc(100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	buf := must.Get(server.Alloc(100))(t)
 	defer buf.Release()
-	first, err := ps.PostRecv(buf.Slice())
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must.Get(ps.PostRecv(buf.Slice()))(t)
 	c, s := joined(t, pc, ps)
 	ctx := testContext(t)
 	sent, err := c.SendBytes(ctx, []byte("before it was told"))
@@ -78,25 +68,13 @@ func plainConnection(t *testing.T, b bed, o PlainOptions) {
 	if !c.Raw() || c.LocalAddr().Addr() != s.RemoteAddr().Addr() || c.RemoteAddr().Addr() != s.LocalAddr().Addr() {
 		t.Errorf("raw: %v; the ends are %v to %v and %v to %v", c.Raw(), c.LocalAddr(), c.RemoteAddr(), s.LocalAddr(), s.RemoteAddr())
 	}
-	there, err := server.NewRegion(8192, allAccess)
-	if err != nil {
-		t.Fatal(err)
-	}
+	there := must.Get(server.NewRegion(8192, allAccess))(t)
 	defer there.Close()
-	here, err := client.NewRegion(8192, allAccess)
-	if err != nil {
-		t.Fatal(err)
-	}
+	here := must.Get(client.NewRegion(8192, allAccess))(t)
 	defer here.Close()
 	fillFrom(here.Bytes(), 5)
-	remote, err := there.Remote(0, 8192)
-	if err != nil {
-		t.Fatal(err)
-	}
-	local, err := here.Slice(0, 8192)
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := must.Get(there.Remote(0, 8192))(t)
+	local := must.Get(here.Slice(0, 8192))(t)
 	f, err := c.Write(ctx, local, remote)
 	done(t, f, err)
 	say(t, c, s, "look") // on UC a write may be under way when it has completed here
@@ -123,10 +101,7 @@ func plainConnection(t *testing.T, b bed, o PlainOptions) {
 func TestPlainConnectionOverTCP(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 		defer ln.Close()
 		ctx := testContext(t)
 		type accepted struct {
@@ -145,10 +120,7 @@ func TestPlainConnectionOverTCP(t *testing.T) {
 			c, err := p.Accept(ctx, nc)
 			got <- accepted{c, err}
 		}()
-		c, err := client.DialPlain(ctx, ln.Addr().String(), PlainOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(client.DialPlain(ctx, ln.Addr().String(), PlainOptions{}))(t)
 		a := <-got
 		if a.err != nil {
 			t.Fatal(a.err)
@@ -209,10 +181,7 @@ func TestPreparedIsUsedOnce(t *testing.T) {
 			t.Errorf("closing what was connected: %v, and the connection has ended with %v", err, c.Err())
 		}
 		q := prepare(t, rt, PlainOptions{})
-		recv, err := q.PostRecv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		recv := must.Get(q.PostRecv())(t)
 		if err := q.Close(ctx); err != nil {
 			t.Error(err)
 		}
@@ -261,10 +230,7 @@ func TestPlainOptionsThatCannotBe(t *testing.T) {
 func TestPlainConnectionsShareReceives(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
-		s, err := server.NewSharedRecv(8, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(server.NewSharedRecv(8, 0))(t)
 		ctx := testContext(t)
 		for range 3 {
 			f, buf := postShared(t, s, 64)
@@ -297,10 +263,7 @@ func TestPlainPeerThatIsGone(t *testing.T) {
 	if err := c.Err(); err != nil {
 		t.Fatalf("told by nobody, it knows that the peer is gone: %v", err)
 	}
-	f, err := c.SendBytes(ctx, []byte("anybody?"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(c.SendBytes(ctx, []byte("anybody?")))(t)
 	if _, err := f.Await(ctx); !errors.Is(err, verbs.StatusError(verbs.WCRetryExcErr)) {
 		t.Errorf("sending to nobody: %v, want RETRY_EXC_ERR", err)
 	}
@@ -328,10 +291,7 @@ func TestPlainConnectionOfARemovedDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	early, err := p.PostRecv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	early := must.Get(p.PostRecv())(t)
 	if err := r.p.Remove("a"); err != nil {
 		t.Fatal(err)
 	}
@@ -382,10 +342,7 @@ func TestPreparedReceivesArePostedBeforeConnecting(t *testing.T) {
 	defer buf.Release()
 	ctx, cancel := context.WithTimeout(testContext(t), 2*time.Second)
 	defer cancel()
-	c, err := pc.Connect(ctx, ps.Local())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(pc.Connect(ctx, ps.Local()))(t)
 	var recv Future
 	if err := server.shards[0].r.Do(ctx, func() { // the loop is away until this returns
 		if recv, err = ps.PostRecv(buf.Slice()); err != nil {

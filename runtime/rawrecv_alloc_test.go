@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -55,7 +56,7 @@ func exchanges[T any](t *testing.T, from *Conn, post func() (futures.Future[T], 
 // mine is a word of memory.
 func mine(t *testing.T, rt *Runtime) Slice {
 	t.Helper()
-	r := must2(rt.NewRegion(8, verbs.AccessLocalWrite))(t)
+	r := must.Get(rt.NewRegion(8, verbs.AccessLocalWrite))(t)
 	t.Cleanup(func() { mustClose(t, r) })
-	return must2(r.Slice(0, 8))(t)
+	return must.Get(r.Slice(0, 8))(t)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -127,32 +128,16 @@ func TestAQueuePairThatIsSlowToGoHoldsUpNobody(t *testing.T) {
 func slowToGoHoldsUpNobody(t *testing.T, d bed) {
 	cfg := Config{Reactors: 1}
 	server, client := d.open(t, cfg, 1), d.open(t, cfg, 0)
-	ln, err := server.ListenOptions(":0", Options{Raw: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(server.ListenOptions(":0", Options{Raw: true}))(t)
 	var ours, theirs [2]*Conn
 	for i := range ours {
-		seat, err := ln.AcceptAsync()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ours[i], err = client.DialOptions(testContext(t), ln.Addr().String(), Options{Raw: true}); err != nil {
-			t.Fatal(err)
-		}
-		if theirs[i], err = seat.Await(testContext(t)); err != nil {
-			t.Fatal(err)
-		}
+		seat := must.Get(ln.AcceptAsync())(t)
+		ours[i] = must.Get(client.DialOptions(testContext(t), ln.Addr().String(), Options{Raw: true}))(t)
+		theirs[i] = must.Get(seat.Await(testContext(t)))(t)
 	}
 	slow, other := ours[0], ours[1]
-	buf, err := client.Alloc(8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := slow.PostRecv(buf.Slice())
-	if err != nil {
-		t.Fatal(err)
-	}
+	buf := must.Get(client.Alloc(8))(t)
+	out := must.Get(slow.PostRecv(buf.Slice()))(t)
 	held := newSlowID(slow.id)
 	if err := slow.sh.r.Do(testContext(t), func() {
 		slow.sh.r.Flush() // the receive is the device's
@@ -170,14 +155,8 @@ func slowToGoHoldsUpNobody(t *testing.T, d bed) {
 	defer rescue.Stop()
 	<-held.begun
 	for range 10 { // the reactor turns, and posts and takes what is others'
-		into, err := server.Alloc(8)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := theirs[1].PostRecv(into.Slice())
-		if err != nil {
-			t.Fatal(err)
-		}
+		into := must.Get(server.Alloc(8))(t)
+		got := must.Get(theirs[1].PostRecv(into.Slice()))(t)
 		f, err := other.SendBytes(testContext(t), []byte("well"))
 		done(t, f, err)
 		done(t, got, nil)
@@ -296,25 +275,13 @@ func TestAnAcceptedIdentifierMovesToItsReactor(t *testing.T) {
 		cfg := Config{Reactors: reactors, NoCallerDriving: true, ConnectTimeout: patience()}
 		server, client := d.open(t, cfg, 1), d.open(t, Config{ConnectTimeout: patience()}, 0)
 		ctx := testContext(t)
-		ln, err := server.Listen(":0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := must.Get(server.Listen(":0"))(t)
 		home := ln.sh
 		var near, far, farPeers []*Conn
 		for range conns {
-			seat, err := ln.AcceptAsync()
-			if err != nil {
-				t.Fatal(err)
-			}
-			a, err := client.Dial(ctx, ln.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			b, err := seat.Await(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			seat := must.Get(ln.AcceptAsync())(t)
+			a := must.Get(client.Dial(ctx, ln.Addr().String()))(t)
+			b := must.Get(seat.Await(ctx))(t)
 			belongs(t, server, b)
 			if b.sh == home {
 				near = append(near, b)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -107,10 +108,7 @@ func TestDoneSaysThatAConnectionEnds(t *testing.T) {
 // Rule: a reactor that does not come to it does not hold Close up for ever.
 func TestCloseOfABusyReactorSaysSo(t *testing.T) {
 	a, b := connected(t, Config{})
-	ln, err := a.rt.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(a.rt.Listen(":0"))(t)
 	gate, held := make(chan struct{}), make(chan struct{})
 	go a.sh.r.Do(context.Background(), func() { close(held); <-gate })
 	<-held
@@ -226,22 +224,10 @@ func TestOneCloseIsEnoughWhileOthersSubmit(t *testing.T) {
 // slicePair is 8 bytes of a's and 8 of b's that a may write.
 func slicePair(t *testing.T, a, b *Conn) (Slice, Remote) {
 	t.Helper()
-	region, err := b.rt.NewRegion(8, allAccess)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := region.Remote(0, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mine, err := a.rt.NewRegion(8, allAccess)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := mine.Slice(0, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	region := must.Get(b.rt.NewRegion(8, allAccess))(t)
+	r := must.Get(region.Remote(0, 8))(t)
+	mine := must.Get(a.rt.NewRegion(8, allAccess))(t)
+	s := must.Get(mine.Slice(0, 8))(t)
 	return s, r
 }
 
@@ -307,10 +293,7 @@ func TestCloseWaitsForWhatIsBeingMade(t *testing.T) {
 func TestCloseWaitsForIdentifiersOfOtherReactors(t *testing.T) {
 	rt := mustOpen(t, Config{Reactors: 2})
 	first, other := rt.shards[0], rt.shards[1]
-	id, err := first.cm.CreateID(verbs.PSTCP, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := must.Get(first.cm.CreateID(verbs.PSTCP, 0))(t)
 	slow := newSlowID(id)
 	if err := other.r.Do(testContext(t), func() { other.closeID(slow, nil) }); err != nil {
 		t.Fatal(err)
@@ -339,10 +322,7 @@ func TestCloseWaitsForIdentifiersOfOtherReactors(t *testing.T) {
 func TestCallsDuringCloseAnswerErrClosed(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	rt := mustOpen(t, Config{Provider: p, Device: "soft0"})
-	ln, err := rt.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(rt.Listen(":0"))(t)
 	pc := mustListenPacket(t, rt, Options{})
 	link.SetAll(fabric.Link{Down: true}) // nobody answers
 	ctx, far := testContext(t), "127.0.0.2:7"
@@ -393,10 +373,7 @@ func TestCallsDuringCloseAnswerErrClosed(t *testing.T) {
 func TestCloseTellsItsContextsError(t *testing.T) {
 	a, _ := connected(t, Config{grace: 20 * time.Millisecond})
 	running, leave := make(chan struct{}), make(chan struct{})
-	f, err := a.SendBytes(testContext(t), []byte("x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(a.SendBytes(testContext(t), []byte("x")))(t)
 	f.Then(func(Result, error) { close(running); <-leave })
 	<-running
 	short, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)

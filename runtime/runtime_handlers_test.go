@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -56,14 +57,8 @@ func TestASinkOfAConnectionThatIsGone(t *testing.T) {
 	if err := r.a.Close(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	ln, err := r.b.rt.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	next, err := r.a.rt.Dial(testContext(t), ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(r.b.rt.Listen(":0"))(t)
+	next := must.Get(r.a.rt.Dial(testContext(t), ln.Addr().String()))(t)
 	// RecvTo, of a connection that ends after RecvTo has looked.
 	r.a.want(futures.Promise[Message]{}, rudeSink(func(Turn) { panic(errRude) }), false)
 	arrives(t, "OnPanic", r.panics)
@@ -172,10 +167,7 @@ func TestHandleAfterClose(t *testing.T) {
 func TestHandlerPanicEndsTheProgram(t *testing.T) {
 	const asked = "VERBENA_TEST_HANDLER_PANICS"
 	if os.Getenv(asked) != "" {
-		h, err := newHandlers(1, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := must.Get(newHandlers(1, nil))(t)
 		h.Queue(&handler{fn: func(Result, error) { panic("a handler's own") }})
 		<-make(chan struct{})
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
@@ -70,10 +71,7 @@ func (c vectorSpyContext) CreateCQ(n int, ch verbs.CompChannel, vector int, user
 func TestReactorsShareOutTheCompletionVectors(t *testing.T) {
 	const vectors, reactors = 3, 5
 	var asked []int
-	p, err := soft.New(soft.Config{Devices: []soft.DeviceConfig{{Name: "a", Addr: netip.MustParseAddr("127.9.0.1"), Limits: soft.Limits{CompVectors: vectors}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(soft.New(soft.Config{Devices: []soft.DeviceConfig{{Name: "a", Addr: netip.MustParseAddr("127.9.0.1"), Limits: soft.Limits{CompVectors: vectors}}}}))(t)
 	rt := mustOpen(t, Config{Provider: vectorSpy{p, &asked}, Device: "a", Reactors: reactors})
 	n := len(rt.shards)
 	if n%reactors != 0 || len(asked) != 2*n {
@@ -134,12 +132,9 @@ func TestWhoChoosesTheDevice(t *testing.T) {
 // ownPorts is a provider of devices a and b.
 func ownPorts(t *testing.T) (*soft.Provider, []string) {
 	t.Helper()
-	p, err := soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
+	p := must.Get(soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
 		{Name: "a", Addr: netip.MustParseAddr("10.1.0.1")}, {Name: "b", Addr: netip.MustParseAddr("10.1.0.2")},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	return p, []string{"a", "b"}
 }
 

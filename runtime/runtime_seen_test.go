@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -14,24 +15,12 @@ import (
 func TestWhatAFailedConnectionDidIsRecorded(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{Conn: Options{Recorder: 8}}, 0)
-		ln, err := server.ListenOptions(":0", Options{Raw: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := must.Get(server.ListenOptions(":0", Options{Raw: true}))(t)
 		a, _ := join(t, client, ln, Options{Raw: true, KeepAlive: -1}) // a question to the peer is recorded, too
 		plain, _ := join(t, client, ln, Options{Raw: true, Recorder: -1})
-		region, err := server.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
-		if err != nil {
-			t.Fatal(err)
-		}
-		remote, err := region.Remote(0, 8)
-		if err != nil {
-			t.Fatal(err)
-		}
-		buf, err := client.Alloc(8)
-		if err != nil {
-			t.Fatal(err)
-		}
+		region := must.Get(server.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
+		remote := must.Get(region.Remote(0, 8))(t)
+		buf := must.Get(client.Alloc(8))(t)
 		local := buf.Slice()
 		for _, c := range []*Conn{a, plain} {
 			for range 3 {
@@ -90,9 +79,7 @@ func join(t *testing.T, client *Runtime, ln *Listener, o Options) (d, l *Conn) {
 		seat.Discard()
 		t.Fatal(err)
 	}
-	if l, err = seat.Await(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	l = must.Get(seat.Await(testContext(t)))(t)
 	return d, l
 }
 
@@ -101,10 +88,7 @@ func join(t *testing.T, client *Runtime, ln *Listener, o Options) (d, l *Conn) {
 func TestStuckNamesTheConnection(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{Reactors: 2}, 0)
-		ln, err := server.ListenOptions(":0", Options{Raw: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := must.Get(server.ListenOptions(":0", Options{Raw: true}))(t)
 		if got := client.Stuck(0); got != nil {
 			t.Errorf("stuck: %v, want none: nothing is out", got)
 		}
@@ -116,9 +100,7 @@ func TestStuckNamesTheConnection(t *testing.T) {
 		for _, o := range []Options{quiet, recorded} {
 			d, l := join(t, client, ln, o)
 			peers[d] = l
-			if futures[d], err = d.Send(testContext(t), bufferOf(t, client, make([]byte, 8)).Slice()); err != nil {
-				t.Fatal(err)
-			}
+			futures[d] = must.Get(d.Send(testContext(t), bufferOf(t, client, make([]byte, 8)).Slice()))(t)
 		}
 		first := client.Stuck(0)
 		if len(first) != 2 || first[0].Since.After(first[1].Since) {

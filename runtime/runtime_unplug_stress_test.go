@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -38,10 +39,7 @@ func TestRemovalUnderLoad(t *testing.T) {
 func unplugRound(t *testing.T, r *plugRig, rnd *rand.Rand) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // the watchdog
 	defer cancel()
-	rt, err := Open(Config{Provider: r.p, Device: "a", NoCallerDriving: rnd.IntN(2) == 0, Reactors: 1 + rnd.IntN(2)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rt := must.Get(Open(Config{Provider: r.p, Device: "a", NoCallerDriving: rnd.IntN(2) == 0, Reactors: 1 + rnd.IntN(2)}))(t)
 	r.a = rt
 	var work atomic.Int64
 	var wg sync.WaitGroup
@@ -184,14 +182,8 @@ func TestRemovalMeetsAClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	taken, err := s.PostRecv(bufferOf(t, r.a, make([]byte, 64)).Slice())
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := r.a.ListenPacket(":0", Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := must.Get(s.PostRecv(bufferOf(t, r.a, make([]byte, 64)).Slice()))(t)
+	p := must.Get(r.a.ListenPacket(":0", Options{}))(t)
 	var errs []error
 	if err := p.sh.r.Do(ctx, func() {
 		p.setCause(ErrConnClosed)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -22,13 +23,10 @@ type plugRig struct {
 func newPlugRig(t testing.TB, cfg Config) *plugRig {
 	t.Helper()
 	notOnDevice(t, "its devices are unplugged by a call")
-	p, err := soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
+	p := must.Get(soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
 		{Name: "a", Addr: netip.MustParseAddr("10.1.0.1")}, {Name: "b", Addr: netip.MustParseAddr("10.1.0.2")},
 		{Name: "c", Addr: netip.MustParseAddr("10.1.0.3")},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	r := &plugRig{t: t, p: p}
 	for name, rt := range map[string]**Runtime{"a": &r.a, "b": &r.b, "c": &r.c} {
 		cfg.Provider, cfg.Device = p, name
@@ -87,26 +85,17 @@ func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 	t.Helper()
 	ops = underWay{}
 	for range 2 {
-		b, err := r.a.Alloc(64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(r.a.Alloc(64))(t)
 		bufs = append(bufs, b)
 	}
 	buf, sharedBuf := bufs[0], bufs[1]
 	// Posted: the peer has no receive, so a send waits for ever.
 	raw, _ := r.connect(r.a, r.b, Options{Raw: true, SendDepth: 2})
 	for _, name := range []string{"a posted send", "another posted send"} {
-		f, err := raw.SendBytes(ctx, []byte("posted"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(raw.SendBytes(ctx, []byte("posted")))(t)
 		ops[name] = wait(&f)
 	}
-	f, err := raw.PostRecv(buf.Slice())
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(raw.PostRecv(buf.Slice()))(t)
 	ops["a posted receive"] = wait(&f)
 	later := func(name string, fn func() error) {
 		began, got := make(chan struct{}), make(chan error, 1)
@@ -149,31 +138,16 @@ func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 		t.Fatal(err)
 	}
 	ops["a dial in progress"] = wait(&d)
-	packets, err := r.a.ListenPacket(":0", Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	packets := must.Get(r.a.ListenPacket(":0", Options{}))(t)
 	later("a question in progress", func() error { _, err := packets.Resolve(ctx, "10.1.0.99:7"); return err })
 	later("a wait for a datagram", func() error { _, err := packets.RecvWait(ctx); return err })
-	shared, err := r.a.NewSharedRecv(4, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	shared := must.Get(r.a.NewSharedRecv(4, 1))(t)
 	r.connect(r.a, r.b, Options{Raw: true, Shared: shared})
-	sf, err := shared.PostRecv(sharedBuf.Slice())
-	if err != nil {
-		t.Fatal(err)
-	}
+	sf := must.Get(shared.PostRecv(sharedBuf.Slice()))(t)
 	ops["a shared receive"] = wait(&sf)
-	ln, err := r.a.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(r.a.Listen(":0"))(t)
 	later("an accept in progress", func() error { _, err := ln.Accept(ctx); return err })
-	s, err := ln.AcceptAsync()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(ln.AcceptAsync())(t)
 	ops["a seat"] = wait(&s)
 	return ops, []*Conn{raw, managed}, bufs
 }
@@ -213,7 +187,7 @@ func TestRemovedDeviceEndsEverything(t *testing.T) {
 			lost(t, "listening", err)
 			_, err = r.a.NewRegion(4096, verbs.AccessLocalWrite)
 			lost(t, "registering", err)
-			done(t, must2(x.SendBytes(ctx, []byte("still here")))(t), nil)
+			done(t, must.Get(x.SendBytes(ctx, []byte("still here")))(t), nil)
 			receive(t, y, "still here")
 			if err := r.a.Close(ctx); err != nil {
 				t.Errorf("closing the runtime of a removed device: %v", err)
@@ -223,7 +197,7 @@ func TestRemovedDeviceEndsEverything(t *testing.T) {
 			}
 			again := mustOpen(t, Config{Provider: r.p, Device: "a"})
 			x, y = r.connect(again, r.b, Options{})
-			done(t, must2(x.SendBytes(ctx, []byte("again")))(t), nil)
+			done(t, must.Get(x.SendBytes(ctx, []byte("again")))(t), nil)
 			receive(t, y, "again")
 		})
 	}
@@ -238,16 +212,6 @@ func receive(t testing.TB, c *Conn, want string) {
 	}
 	if err := m.Release(); err != nil {
 		t.Error(err)
-	}
-}
-
-func must2[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
 	}
 }
 
@@ -329,14 +293,8 @@ func TestEachTellerIsEnough(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			seat, err := ln.AcceptAsync()
-			if err != nil {
-				t.Fatal(err)
-			}
-			f, err := conns[2].SendBytes(ctx, []byte("posted"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			seat := must.Get(ln.AcceptAsync())(t)
+			f := must.Get(conns[2].SendBytes(ctx, []byte("posted")))(t)
 			tell(p, conns[0])
 			_, err = f.Await(ctx)
 			lost(t, "the operation", err)
@@ -361,7 +319,7 @@ func TestArrivedMessagesOutliveTheDevice(t *testing.T) {
 	ctx := testContext(t)
 	x, y := r.connect(r.b, r.a, Options{})
 	for _, s := range []string{"first", "second"} {
-		done(t, must2(x.SendBytes(ctx, []byte(s)))(t), nil)
+		done(t, must.Get(x.SendBytes(ctx, []byte(s)))(t), nil)
 	}
 	first, err := y.RecvWait(ctx) // both have been polled, or the second is lost with the queue
 	if err != nil {
@@ -400,10 +358,7 @@ func TestConnectionSurvivesAShortOutage(t *testing.T) {
 	if got := <-seen; got != verbs.EventPortErr {
 		t.Fatalf("event %v, want PORT_ERR", got)
 	}
-	f, err := x.SendBytes(ctx, []byte("across"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(x.SendBytes(ctx, []byte("across")))(t)
 	if err := x.sh.r.Do(ctx, x.sh.r.Flush); err != nil { // it is on its way, and lost
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -31,10 +32,7 @@ func simConnected(t *testing.T) (w *simWorld, a, b *Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dialing, err := w.nodes[0].rt.DialAsync(w.ended, l.Addr().String(), Options{RecvCredits: 8, SendDepth: 8, MessageSize: simMsgSize})
-	if err != nil {
-		t.Fatal(err)
-	}
+	dialing := must.Get(w.nodes[0].rt.DialAsync(w.ended, l.Addr().String(), Options{RecvCredits: 8, SendDepth: 8, MessageSize: simMsgSize}))(t)
 	w.pass(time.Second)
 	if a, err, _ = dialing.Poll(); err != nil || a == nil {
 		t.Fatalf("dialing: %v", err)
@@ -87,10 +85,7 @@ func TestConnectionFailsWithItsQueuePair(t *testing.T) {
 	if err := a.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); err != nil {
 		t.Fatal(err)
 	}
-	f, err := a.SendBytes(w.ended, []byte("x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(a.SendBytes(w.ended, []byte("x")))(t)
 	w.pass(2 * causeBound)
 	var wc *verbs.WCError
 	if _, err, ok := f.Poll(); !ok || !errors.As(err, &wc) || wc.Status != verbs.WCWRFlushErr {

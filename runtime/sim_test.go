@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
@@ -32,10 +33,7 @@ func fromEnv(t testing.TB, name string, fallback uint64) uint64 {
 func simulate(t testing.TB, seed uint64, ops int) (hash uint64, w *simWorld) {
 	notOnDevice(t, "virtual time")
 	t.Helper()
-	before, err := leak.Take()
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(leak.Take())(t)
 	defer func() {
 		if f := recover(); f != nil {
 			broken, ours := f.(simFailure)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
@@ -58,20 +59,10 @@ func newRudeRig(t *testing.T, cfg Config) *rudeRig {
 	}
 	cfg.Conn.MessageSize, cfg.Conn.Recorder = 512, 8
 	r.a, r.b = connected(t, cfg)
-	ln, err := r.b.rt.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seat, err := ln.AcceptAsync()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.c, err = r.a.rt.Dial(testContext(t), ln.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
-	if r.d, err = seat.Await(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(r.b.rt.Listen(":0"))(t)
+	seat := must.Get(ln.AcceptAsync())(t)
+	r.c = must.Get(r.a.rt.Dial(testContext(t), ln.Addr().String()))(t)
+	r.d = must.Get(seat.Await(testContext(t)))(t)
 	r.local, r.remote = r.memory(), r.target()
 	r.other, r.distant = r.memory(), r.target()
 	return r

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -49,19 +50,13 @@ func newContextRig(t *testing.T) *contextRig {
 	r.a, r.b = connected(t, Config{Provider: p, Conn: Options{SendDepth: contextDepth, RecvCredits: 1, MessageSize: 512, Recorder: 8}})
 	var err error
 	for i, c := range []*Conn{r.a, r.b} {
-		if r.region[i], err = c.rt.NewRegion(4096, allAccess|verbs.AccessMWBind); err != nil {
-			t.Fatal(err)
-		}
+		r.region[i] = must.Get(c.rt.NewRegion(4096, allAccess|verbs.AccessMWBind))(t)
 	}
 	if r.local, err = r.region[0].Slice(0, 8); err != nil {
 		t.Fatal(err)
 	}
-	if r.remote, err = r.region[1].Remote(0, 4000); err != nil {
-		t.Fatal(err)
-	}
-	if r.window, err = r.a.NewWindow(); err != nil {
-		t.Fatal(err)
-	}
+	r.remote = must.Get(r.region[1].Remote(0, 4000))(t)
+	r.window = must.Get(r.a.NewWindow())(t)
 	return r
 }
 
@@ -299,18 +294,9 @@ func TestNilContextsAreRefused(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	r := newContextRig(t)
 	var none context.Context
-	ln, err := r.a.rt.Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	packets, err := r.a.rt.ListenPacket(":0", Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	prepared, err := r.a.rt.Prepare(PlainOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(r.a.rt.Listen(":0"))(t)
+	packets := must.Get(r.a.rt.ListenPacket(":0", Options{}))(t)
+	prepared := must.Get(r.a.rt.Prepare(PlainOptions{}))(t)
 	raw := listenRaw(t, r.a.rt)
 	pending := prepareDial(t, r.a.rt, raw)
 	calls := map[string]func() error{
@@ -386,10 +372,7 @@ func TestRudeProcess(t *testing.T) {
 // itself runs a test of this program in a process of its own, with one more variable.
 func itself(t *testing.T, test, variable string) (out []byte, err error) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(t)
 	cmd := exec.CommandContext(testContext(t), self, "-test.run=^"+test+"$")
 	cmd.Env = append(os.Environ(), variable)
 	if out, err = cmd.CombinedOutput(); errors.Is(err, syscall.ENOEXEC) {

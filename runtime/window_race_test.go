@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -22,10 +23,7 @@ func (noMW) Close() error { return nil }
 // window's being taken and the lease's being noted: the region could never be closed.)
 func TestBindAtTheEndKeepsNoLease(t *testing.T) {
 	_, b := connected(t, Config{})
-	r, err := b.rt.NewRegion(64, windowAccess)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(b.rt.NewRegion(64, windowAccess))(t)
 	if err := b.Close(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -107,10 +105,7 @@ func TestWritingThroughAWindowMeetsTheEnd(t *testing.T) {
 	}); derr != nil || err != nil {
 		t.Fatal(derr, err)
 	}
-	f, err := a.Write(t.Context(), bufferOf(t, a.rt, make([]byte, 8)).Slice(), to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(a.Write(t.Context(), bufferOf(t, a.rt, make([]byte, 8)).Slice(), to))(t)
 	sent, err := beside.SendBytes(t.Context(), []byte("behind it on the wire"))
 	done(t, sent, err)
 	if err := b.Close(testContext(t)); err != nil {

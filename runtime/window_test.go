@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -16,14 +17,8 @@ const windowAccess = verbs.AccessLocalWrite | verbs.AccessMWBind
 // opened is a region of b's with a window on it for a.
 func opened(t *testing.T, b *Conn, n int) (*Region, *Window) {
 	t.Helper()
-	r, err := b.rt.NewRegion(n, windowAccess)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := b.NewWindow()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(b.rt.NewRegion(n, windowAccess))(t)
+	w := must.Get(b.NewWindow())(t)
 	return r, w
 }
 
@@ -37,10 +32,7 @@ func bound(t *testing.T, w *Window, r *Region, off, n int, access verbs.AccessFl
 
 func bufferOf(t *testing.T, rt *Runtime, b []byte) Buffer {
 	t.Helper()
-	buf, err := rt.Alloc(len(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	buf := must.Get(rt.Alloc(len(b)))(t)
 	copy(buf.Bytes(), b)
 	t.Cleanup(func() { _ = buf.Release() })
 	return buf
@@ -72,10 +64,7 @@ func windowOpensItsRange(t *testing.T, d bed) {
 	done(t, f, err)
 	_, err = a.Write(testContext(t), src.Slice(), again)
 	mistake(t, "writing 512 bytes through a window of 64", err, ErrRemoteRange)
-	small, err := src.Slice().Sub(0, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	small := must.Get(src.Slice().Sub(0, 8))(t)
 	_, err = a.Write(testContext(t), small, again)
 	mistake(t, "writing through a window for reading", err, ErrPermission)
 }
@@ -91,10 +80,7 @@ func invalidatedWindowIsShut(t *testing.T, d bed) {
 	f, err := w.Invalidate(testContext(t))
 	done(t, f, err)
 	src := bufferOf(t, a.rt, []byte("too late"))
-	f, err = a.Write(testContext(t), src.Slice(), at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f = must.Get(a.Write(testContext(t), src.Slice(), at))(t)
 	if _, err := f.Await(testContext(t)); !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
 		t.Errorf("writing with a dead key: %v, want %v", err, verbs.WCRemAccessErr)
 	}
@@ -117,16 +103,10 @@ func peerShutsWindow(t *testing.T, d bed) {
 			t.Fatalf("round %d: %v", round, err)
 		}
 		// The descriptor goes at once: the binding is done before it arrives.
-		text, err := at.MarshalText()
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(at.MarshalText())(t)
 		sent, err := b.SendBytes(ctx, text)
 		done(t, sent, err)
-		m, err := a.RecvWait(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(a.RecvWait(ctx))(t)
 		var got Remote
 		if err := got.UnmarshalText(m.Data); err != nil {
 			t.Fatal(err)
@@ -135,16 +115,11 @@ func peerShutsWindow(t *testing.T, d bed) {
 			t.Fatal(err)
 		}
 		src := bufferOf(t, a.rt, []byte{byte(round), 1})
-		wrote, err := a.Write(ctx, src.Slice(), got)
-		if err != nil {
-			t.Fatal(err)
-		}
+		wrote := must.Get(a.Write(ctx, src.Slice(), got))(t)
 		shut, err := a.Start(ctx, new(SendInvalidateOp(src.Slice(), got)))
 		done(t, shut, err)
 		done(t, wrote, nil)
-		if m, err = b.RecvWait(ctx); err != nil {
-			t.Fatal(err)
-		}
+		m = must.Get(b.RecvWait(ctx))(t)
 		if m.Invalidated != w || m.Data[0] != byte(round) || r.Bytes()[0] != byte(round) {
 			t.Fatalf("round %d: message % x invalidated %p, want %p; memory 0x%02x", round, m.Data, m.Invalidated, w, r.Bytes()[0])
 		}
@@ -265,9 +240,7 @@ func revokeShutsAWindow(t *testing.T, d bed) {
 				return
 			}
 			src := bufferOf(t, a.rt, []byte("too late"))
-			if f, err = a.Write(testContext(t), src.Slice(), at); err != nil {
-				t.Fatal(err)
-			}
+			f = must.Get(a.Write(testContext(t), src.Slice(), at))(t)
 			if _, err := f.Await(testContext(t)); !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
 				t.Errorf("writing with a dead key: %v, want %v", err, verbs.WCRemAccessErr)
 			}
@@ -284,23 +257,14 @@ func TestRevokeWaitsForNoPeer(t *testing.T) {
 	bound(t, w, r, 0, 64, verbs.AccessRemoteWrite)
 	_, other := opened(t, b, 64)
 	bound(t, other, r, 0, 64, verbs.AccessRemoteWrite)
-	far, err := a.rt.NewRegion(64, allAccess)
-	if err != nil {
-		t.Fatal(err)
-	}
-	remote, err := far.Remote(0, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	far := must.Get(a.rt.NewRegion(64, allAccess))(t)
+	remote := must.Get(far.Remote(0, 64))(t)
 	link.SetAll(fabric.Link{Down: true})
 	defer link.SetAll(fabric.Link{})
 	if _, err := b.Read(testContext(t), bufferOf(t, b.rt, make([]byte, 64)).Slice(), remote); err != nil {
 		t.Fatal(err)
 	}
-	shut, err := other.Invalidate(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	shut := must.Get(other.Invalidate(testContext(t)))(t)
 	if err := w.Revoke(testContext(t)); err != nil {
 		t.Error(err)
 	}
@@ -326,32 +290,20 @@ func TestRevokeWaitsForNoPeer(t *testing.T) {
 func TestRevokeStopsAWriteHalfWay(t *testing.T) {
 	const size = 4 * simMsgSize
 	p := newLostPeer(t, Options{})
-	r, err := p.b.rt.NewRegion(size, windowAccess)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := p.b.NewWindow()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(p.b.rt.NewRegion(size, windowAccess))(t)
+	w := must.Get(p.b.NewWindow())(t)
 	at, f, err := w.Bind(p.w.ended, r, 0, size, verbs.AccessRemoteWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.pass(time.Millisecond)
 	done(t, f, nil)
-	src, err := p.a.rt.Alloc(size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := must.Get(p.a.rt.Alloc(size))(t)
 	for i := range src.Bytes() {
 		src.Bytes()[i] = 0xda
 	}
 	p.w.fab.SetLink(p.w.nodes[0].gid, p.w.nodes[1].gid, fabric.Link{Rules: []fabric.Rule{{From: 2, Delay: 20 * time.Millisecond}}})
-	write, err := p.a.Write(p.w.ended, src.Slice(), at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	write := must.Get(p.a.Write(p.w.ended, src.Slice(), at))(t)
 	for n := 0; r.Bytes()[0] == 0 && n < 100; n++ {
 		p.pass(100 * time.Microsecond)
 	}

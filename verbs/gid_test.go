@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
@@ -111,18 +112,12 @@ func TestChooseGIDIsBounded(t *testing.T) {
 
 // The software RNIC's only address is the one it was made with.
 func TestChooseGIDOfSoft(t *testing.T) {
-	p, err := soft.New(soft.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(soft.New(soft.Config{}))(t)
 	devs, err := p.Devices()
 	if err != nil || len(devs) == 0 {
 		t.Fatalf("devices: %v, %v", devs, err)
 	}
-	ctx, err := p.Open(devs[0].Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx := must.Get(p.Open(devs[0].Name))(t)
 	defer ctx.Close()
 	if e, err := verbs.ChooseGID(ctx, 1); err != nil || e.GID.Addr() != devs[0].Addr[0] || e.Type != verbs.GIDRoCEv2 {
 		t.Errorf("chose %+v, %v; want %v", e, err, devs[0].Addr[0])

@@ -6,16 +6,14 @@ import (
 	"os"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
 func alloc(t *testing.T, size int) *verbs.Memory {
 	t.Helper()
-	m, err := verbs.AllocMemory(size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(verbs.AllocMemory(size))(t)
 	t.Cleanup(func() {
 		if err := m.Close(); err != nil {
 			t.Error(err)
@@ -48,25 +46,13 @@ func TestMemoryIsWholePages(t *testing.T) {
 
 // Rule: memory that a region is registered in stays, whoever closes it.
 func TestRegisteredMemoryIsNotFreed(t *testing.T) {
-	p, err := soft.New(soft.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, err := p.Open("soft0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(soft.New(soft.Config{}))(t)
+	ctx := must.Get(p.Open("soft0"))(t)
 	defer ctx.Close()
-	pd, err := ctx.AllocPD()
-	if err != nil {
-		t.Fatal(err)
-	}
+	pd := must.Get(ctx.AllocPD())(t)
 	defer pd.Close()
 	m := alloc(t, 100)
-	mr, err := pd.RegMR(m.Addr(), 100, m.Addr(), verbs.AccessLocalWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mr := must.Get(pd.RegMR(m.Addr(), 100, m.Addr(), verbs.AccessLocalWrite))(t)
 	if err := m.Close(); !errors.Is(err, verbs.ErrBusy) {
 		t.Errorf("closing registered memory: %v, want ErrBusy", err)
 	}

@@ -7,15 +7,14 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 // root is the repository: the folder with go.mod above this one.
 func root(t *testing.T) string {
 	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.Getwd())(t)
 	for {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
 			return dir
@@ -30,10 +29,7 @@ func root(t *testing.T) string {
 
 // The repository keeps its own rules.
 func TestRepository(t *testing.T) {
-	found, err := Check(os.DirFS(root(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Get(Check(os.DirFS(root(t))))(t)
 	for _, f := range found {
 		t.Error(f)
 	}

@@ -8,15 +8,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 // The README's program works as it is pasted.
 func TestReadmeProgram(t *testing.T) {
 	dir := root(t)
-	text, err := os.ReadFile(filepath.Join(dir, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(dir, "README.md")))(t)
 	_, rest, ok := bytes.Cut(text, []byte("```go\n"))
 	program, _, closed := bytes.Cut(rest, []byte("```\n"))
 	if !ok || !closed {
@@ -41,15 +40,9 @@ func TestLinks(t *testing.T) {
 	dir := root(t)
 	found := 0
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "examples/*.md", "examples/*/*.md"} {
-		files, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		files := must.Get(filepath.Glob(filepath.Join(dir, pattern)))(t)
 		for _, f := range files {
-			text, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(os.ReadFile(f))(t)
 			for _, m := range link.FindAllSubmatch(text, -1) {
 				found++
 				to := filepath.Join(filepath.Dir(f), filepath.FromSlash(string(m[1])))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
@@ -20,10 +21,7 @@ const soon = 20 * time.Millisecond
 
 func take(t *testing.T, gauges ...Gauge) *Snapshot {
 	t.Helper()
-	s, err := Take(gauges...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Take(gauges...))(t)
 	return s
 }
 
@@ -97,10 +95,7 @@ func TestDescriptorIsFound(t *testing.T) {
 		t.Skipf("descriptors cannot be seen in this build: %v", err)
 	}
 	s := take(t)
-	f, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Open(os.DevNull))(t)
 	if e := left(t, s); len(e.Descriptors) != 1 || !strings.Contains(e.Error(), os.DevNull) {
 		t.Errorf("%s is wanted, got %v", os.DevNull, e)
 	}
@@ -112,10 +107,7 @@ func TestDescriptorIsFound(t *testing.T) {
 
 func TestMappingIsFound(t *testing.T) {
 	s := take(t)
-	a, err := mem.Map(1, mem.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(mem.Map(1, mem.Options{}))(t)
 	if e := left(t, s); e.Arenas != 1 || e.Bytes < 1 {
 		t.Errorf("one mapping is wanted, got %v", e)
 	}

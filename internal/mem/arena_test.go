@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"pgregory.net/rapid"
+
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 func mustMap(t testing.TB, size int, o Options) *Arena {
@@ -93,10 +95,7 @@ func TestMapRefuses(t *testing.T) {
 }
 
 func TestPinsHoldUnmapOff(t *testing.T) {
-	a, err := Map(1, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(Map(1, Options{}))(t)
 	for range 2 {
 		if err := a.Pin(); err != nil {
 			t.Fatal(err)
@@ -128,10 +127,7 @@ func TestPinsHoldUnmapOff(t *testing.T) {
 // Of a pin and an unmap that race, exactly one wins.
 func TestPinAgainstUnmap(t *testing.T) {
 	for range 500 {
-		a, err := Map(1, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must.Get(Map(1, Options{}))(t)
 		var pinned, unmapped atomic.Bool
 		var wg sync.WaitGroup
 		wg.Go(func() { pinned.Store(a.Pin() == nil) })
@@ -196,10 +192,7 @@ func TestViewsAgainstModel(t *testing.T) {
 }
 
 func TestViewsOfAnUnmappedArenaFail(t *testing.T) {
-	a, err := Map(4096, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(Map(4096, Options{}))(t)
 	if err := a.Unmap(); err != nil {
 		t.Fatal(err)
 	}

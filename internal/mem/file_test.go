@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 // needFiles ends the test where files cannot be mapped, after checking that
@@ -23,10 +25,7 @@ func needFiles(t *testing.T) {
 
 func mustMapFile(t *testing.T, path string, size int) *Arena {
 	t.Helper()
-	a, err := MapFile(path, size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(MapFile(path, size))(t)
 	t.Cleanup(func() {
 		if err := a.Unmap(); err != nil {
 			t.Error(err)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unsafe"
+
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 // Adopt refuses what Go may move or collect (invariant 9).
@@ -27,10 +29,7 @@ func TestAdoptRefusesGoHeap(t *testing.T) {
 func TestAdoptTakesMappings(t *testing.T) {
 	m := mustMap(t, 1<<16, Options{})
 	arenas, _ := Live()
-	a, err := Adopt(m.Bytes()[100:300])
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(Adopt(m.Bytes()[100:300]))(t)
 	if a.Addr() != m.Addr()+100 || a.Len() != 200 {
 		t.Errorf("adopted %d bytes at %#x", a.Len(), a.Addr())
 	}
@@ -60,10 +59,7 @@ const mapsText = `00400000-004ab000 r-xp 00000000 fe:00 9977985                 
 `
 
 func TestJudge(t *testing.T) {
-	vmas, err := parseMaps([]byte(mapsText))
-	if err != nil {
-		t.Fatal(err)
-	}
+	vmas := must.Get(parseMaps([]byte(mapsText)))(t)
 	if len(vmas) != 14 || vmas[0].name != "/tmp/a program" || vmas[7].name != "" || !vmas[8].readable || vmas[7].readable {
 		t.Fatalf("parsed %+v", vmas)
 	}

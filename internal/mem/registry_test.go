@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 // Rule: Find answers with the smallest live arena that holds the range, however many
@@ -92,10 +94,7 @@ func TestFindAgainstModel(t *testing.T) {
 			if rapid.Bool().Draw(t, "adopt") {
 				off := rapid.IntRange(0, size-1).Draw(t, "off")
 				n := rapid.IntRange(1, min(size-off, 3000)).Draw(t, "n")
-				a, err := Adopt(outer.Bytes()[off : off+n])
-				if err != nil {
-					t.Fatal(err)
-				}
+				a := must.Get(Adopt(outer.Bytes()[off : off+n]))(t)
 				model[a] = true
 			} else {
 				for a := range model {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/internal/rxevm/wire"
 )
 
@@ -64,10 +65,7 @@ head -c 1 <&3 >/dev/null
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	t.Setenv("TMPDIR", t.TempDir())
 	return &Image{Dir: dir, Key: "fake"}, func() int {
-		text, err := os.ReadFile(filepath.Join(dir, "starts"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(filepath.Join(dir, "starts")))(t)
 		return bytes.Count(text, []byte("\n"))
 	}
 }
@@ -144,10 +142,7 @@ func TestPanicAtBootIsToldWithoutALog(t *testing.T) {
 	if err := c.validate(); err != nil {
 		t.Fatal(err)
 	}
-	m, err := bootAgain(t.Context(), &c, img, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(bootAgain(t.Context(), &c, img, nil))(t)
 	if err := m.Close(); err != nil {
 		t.Error(err)
 	}

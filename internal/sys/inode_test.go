@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 // TestInodeIsTheFile: two descriptors on a file have one identity, which stays
@@ -17,15 +19,9 @@ func TestInodeIsTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "domain")
 	hold := func() *Inode {
 		t.Helper()
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600))(t)
 		defer f.Close()
-		i, err := HoldInode(int(f.Fd()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		i := must.Get(HoldInode(int(f.Fd())))(t)
 		t.Cleanup(func() { i.Close() })
 		return i
 	}

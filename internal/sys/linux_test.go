@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 // fdSource is polled by its descriptor, as one of the kernel's would be.
@@ -52,10 +54,7 @@ func TestDescriptorsAreLevelTriggered(t *testing.T) {
 		attach(t, p, fdSource{e}, i)
 	}
 	for range 2 * maxEvents {
-		n, err := p.Wait(past, keys)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(p.Wait(past, keys))(t)
 		for _, k := range keys[:n] {
 			seen[k] = true
 		}
@@ -135,22 +134,13 @@ func TestAnnouncingSourcesNeedNoDescriptor(t *testing.T) {
 func TestDescriptorsAreClosed(t *testing.T) {
 	open := func() map[int]string {
 		t.Helper()
-		fds, err := OpenFDs()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fds := must.Get(OpenFDs())(t)
 		return fds
 	}
 	before := open()
 	for range 20 {
-		p, err := NewPoller()
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := NewEvent()
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(NewPoller())(t)
+		e := must.Get(NewEvent())(t)
 		attach(t, p, fdSource{e}, 1)
 		if what := open()[e.FD()]; what != "anon_inode:[eventfd]" {
 			t.Fatalf("descriptor %d is %q", e.FD(), what)

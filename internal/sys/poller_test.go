@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 // soon is a deadline that is reached only by a lost wake-up.
@@ -18,10 +20,7 @@ var past = time.Unix(1, 0)
 
 func newPoller(t testing.TB) *Poller {
 	t.Helper()
-	p, err := NewPoller()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(NewPoller())(t)
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Errorf("closing the poller: %v", err)
@@ -32,10 +31,7 @@ func newPoller(t testing.TB) *Poller {
 
 func newEvent(t testing.TB) *Event {
 	t.Helper()
-	e, err := NewEvent()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(NewEvent())(t)
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil {
 			t.Errorf("closing the event: %v", err)
@@ -55,10 +51,7 @@ func attach(t testing.TB, p *Poller, s Source, key uint32) {
 func look(t testing.TB, p *Poller) (all []uint32) {
 	t.Helper()
 	keys := make([]uint32, 16)
-	n, err := p.Wait(past, keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(p.Wait(past, keys))(t)
 	all = slices.Clone(keys[:n])
 	slices.Sort(all)
 	return all
@@ -161,10 +154,7 @@ func TestSourcesWake(t *testing.T) {
 		keys := make([]uint32, 4)
 		go c.put()
 		for {
-			n, err := p.Wait(soon(), keys)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := must.Get(p.Wait(soon(), keys))(t)
 			if n == 0 {
 				continue
 			}
@@ -226,10 +216,7 @@ func TestMoreSourcesThanKeys(t *testing.T) {
 	seen := map[uint32]bool{}
 	keys := make([]uint32, 4)
 	for range 10 * count {
-		n, err := p.Wait(past, keys)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(p.Wait(past, keys))(t)
 		for _, k := range keys[:n] {
 			events[k].Drain()
 			seen[k] = true
@@ -257,10 +244,7 @@ func TestPollerRefuses(t *testing.T) {
 
 func TestCloseWakesWait(t *testing.T) {
 	for range 50 {
-		p, err := NewPoller()
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(NewPoller())(t)
 		s := &notifier{}
 		attach(t, p, s, 3)
 		look(t, p)

@@ -3,28 +3,21 @@ package sys
 import (
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 // Rule: what a wake-up costs is measured once for each kind of source, is more than
 // nothing, and the source is left as it was.
 func TestWakeCost(t *testing.T) {
-	ev, err := NewEvent()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ev := must.Get(NewEvent())(t)
 	defer ev.Close()
 	if !Announces(ev) || Announces(byDescriptor{ev}) {
 		t.Error("an event announces itself, and one that is heard by its descriptor does not")
 	}
 	for name, s := range map[string]Source{"announced": ev, "by descriptor": byDescriptor{ev}} {
-		first, err := WakeCost(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		second, err := WakeCost(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := must.Get(WakeCost(s))(t)
+		second := must.Get(WakeCost(s))(t)
 		t.Logf("%s: %v", name, first)
 		if first <= 0 || first > time.Second || second != first {
 			t.Errorf("%s: a wake-up costs %v, and asked again %v", name, first, second)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
@@ -57,12 +58,8 @@ func newEcho(tb testing.TB, cfg Config, device bool) *echo {
 	if e.poller, err = sys.NewPoller(); err != nil {
 		tb.Fatal(err)
 	}
-	if e.event, err = sys.NewEvent(); err != nil {
-		tb.Fatal(err)
-	}
-	if err = e.poller.Attach(e.event, eventKey); err != nil {
-		tb.Fatal(err)
-	}
+	e.event = must.Get(sys.NewEvent())(tb)
+	must.Do(tb, e.poller.Attach(e.event, eventKey))
 	e.sleep = NewPollerSleeper(e.poller)
 	e.tok = New(e, e.sleep, cfg)
 	if device {

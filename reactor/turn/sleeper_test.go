@@ -7,21 +7,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
 // Rule: each reason to wake is told as what it is, keys are kept until taken,
 // and closing the poller is an end without an error.
 func TestPollerSleeperReasons(t *testing.T) {
-	p, err := sys.NewPoller()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(sys.NewPoller())(t)
 	s := NewPollerSleeper(p)
-	ev, err := sys.NewEvent()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ev := must.Get(sys.NewEvent())(t)
 	defer ev.Close()
 	if err := p.Attach(ev, eventKey); err != nil {
 		t.Fatal(err)

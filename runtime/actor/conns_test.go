@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
@@ -18,10 +19,7 @@ import (
 func openPair(t *testing.T, o verbena.Options) (a, b *verbena.Runtime, ln *verbena.Listener) {
 	t.Helper()
 	open := func(dev string) *verbena.Runtime {
-		rt, err := verbena.Open(verbena.Config{Device: dev, Conn: o})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rt := must.Get(verbena.Open(verbena.Config{Device: dev, Conn: o}))(t)
 		t.Cleanup(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), hang)
 			defer cancel()
@@ -32,10 +30,7 @@ func openPair(t *testing.T, o verbena.Options) (a, b *verbena.Runtime, ln *verbe
 		return rt
 	}
 	a, b = open("soft0"), open("soft1")
-	ln, err := b.Listen("127.0.0.2:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln = must.Get(b.Listen("127.0.0.2:0"))(t)
 	return a, b, ln
 }
 
@@ -100,15 +95,9 @@ func TestActorOwnsConnection(t *testing.T) {
 	for _, on := range []Place{OnPool, OnReactor} {
 		t.Run(fmt.Sprint(on), func(t *testing.T) {
 			a, b, ln := openPair(t, verbena.Options{})
-			region, err := b.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteAtomic|verbs.AccessRemoteWrite)
-			if err != nil {
-				t.Fatal(err)
-			}
+			region := must.Get(b.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteAtomic|verbs.AccessRemoteWrite))(t)
 			defer region.Close()
-			remote, err := region.Remote(0, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			remote := must.Get(region.Remote(0, 64))(t)
 			w := newWorld(t, Config{Runtime: a})
 			o := newOwner()
 			r := spawn[do](w, Options{On: on}, o)
@@ -200,16 +189,10 @@ func TestOperationsWithoutRoomWait(t *testing.T) {
 // Rule: an operation larger than one work request carries is started in its pieces without the
 // handler, as one that finds no room.
 func TestLargeOperationsStart(t *testing.T) {
-	prov, err := soft.New(soft.Config{Devices: []soft.DeviceConfig{
+	prov := must.Get(soft.New(soft.Config{Devices: []soft.DeviceConfig{
 		{Name: "small0", Addr: netip.MustParseAddr("127.0.0.9"), Limits: soft.Limits{MaxMsgSize: 4096}},
-	}, Fabric: fabric.New(fabric.Config{})})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rt, err := verbena.Open(verbena.Config{Provider: prov, Conn: verbena.Options{MessageSize: 1024}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, Fabric: fabric.New(fabric.Config{})}))(t)
+	rt := must.Get(verbena.Open(verbena.Config{Provider: prov, Conn: verbena.Options{MessageSize: 1024}}))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), hang)
 		defer cancel()
@@ -384,14 +367,8 @@ func TestDeviceEvents(t *testing.T) {
 // Rule: a port that goes down and up again, and a device that is taken out, are
 // told; and the actor on a device that is gone ends all the same.
 func TestPortAndDeviceEvents(t *testing.T) {
-	prov, err := soft.New(soft.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rt, err := verbena.Open(verbena.Config{Provider: prov, Device: "soft0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	prov := must.Get(soft.New(soft.Config{}))(t)
+	rt := must.Get(verbena.Open(verbena.Config{Provider: prov, Device: "soft0"}))(t)
 	w := newWorld(t, Config{Runtime: rt})
 	d := &deviceEars{*newOwner()}
 	r := spawn[do](w, Options{On: OnReactor}, d)
@@ -417,15 +394,9 @@ func TestCompletionsAllocateNothing(t *testing.T) {
 	}
 	for _, on := range []Place{OnPool, OnReactor} {
 		a, b, ln := openPair(t, verbena.Options{})
-		region, err := b.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteAtomic)
-		if err != nil {
-			t.Fatal(err)
-		}
+		region := must.Get(b.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteAtomic))(t)
 		defer region.Close()
-		remote, err := region.Remote(0, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		remote := must.Get(region.Remote(0, 64))(t)
 		w := newWorld(t, Config{Runtime: a})
 		go func() { _, _ = ln.Accept(w.ctx) }()
 		conn, err := a.Dial(w.ctx, ln.Addr().String())

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -57,15 +58,9 @@ func (r *relay) Completed(ctx *Context[int], c Completion) {
 // Rule: completions that always come do not keep messages waiting.
 func TestCompletionsDoNotStarveMessages(t *testing.T) {
 	a, b, ln := openPair(t, verbena.Options{})
-	region, err := b.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteAtomic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	region := must.Get(b.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteAtomic))(t)
 	defer region.Close()
-	remote, err := region.Remote(0, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := must.Get(region.Remote(0, 64))(t)
 	w := newWorld(t, Config{Runtime: a})
 	go func() { _, _ = ln.Accept(w.ctx) }()
 	conn, err := a.Dial(w.ctx, ln.Addr().String())

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 // hang is what takes longer hangs.
@@ -42,10 +44,7 @@ func newWorld(t testing.TB, cfg Config) *world {
 		defer w.mu.Unlock()
 		w.notices = append(w.notices, ev)
 	}
-	s, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(cfg))(t)
 	w.System = s
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), hang)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv"
@@ -53,10 +54,7 @@ func onDevices(t *testing.T, program string, test func(b *bench)) {
 	}
 	for name, pair := range map[string][2]string{"one device": {a, a}, "two devices": {a, b}} {
 		t.Run(name, func(t *testing.T) {
-			p, err := ibv.New(ibv.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Get(ibv.New(ibv.Config{}))(t)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			t.Cleanup(cancel)
 			t.Cleanup(func() { // after all that the test has opened
@@ -73,15 +71,9 @@ func onDevices(t *testing.T, program string, test func(b *bench)) {
 // not there is a failure.
 func look(t *testing.T, p verbs.Provider, name string) device {
 	t.Helper()
-	ctx, err := p.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx := must.Get(p.Open(name))(t)
 	defer ctx.Close()
-	e, err := verbs.ChooseGID(ctx, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(verbs.ChooseGID(ctx, 1))(t)
 	return device{name, e.GID.Addr(), strconv.Itoa(e.Index)}
 }
 

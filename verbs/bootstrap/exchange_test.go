@@ -10,23 +10,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // pipe is a TCP connection with both of its ends here.
 func pipe(t *testing.T) (a, b net.Conn) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer ln.Close()
-	if a, err = net.Dial("tcp", ln.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
-	if b, err = ln.Accept(); err != nil {
-		t.Fatal(err)
-	}
+	a = must.Get(net.Dial("tcp", ln.Addr().String()))(t)
+	b = must.Get(ln.Accept())(t)
 	t.Cleanup(func() { a.Close(); b.Close() })
 	return a, b
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
@@ -170,10 +171,7 @@ func joined(t *testing.T, kind verbs.QPType) {
 // Rule: what a Path says is what the queue pair has, and its zero value is what
 // the ibv_*_pingpong programs set.
 func TestPathOfAQueuePair(t *testing.T) {
-	p, err := soft.New(soft.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(soft.New(soft.Config{}))(t)
 	peer := newEnd(t, p, "soft1", verbs.QPTRC, Path{}).local
 	for name, c := range map[string]struct {
 		give Path
@@ -209,10 +207,7 @@ func (emptyGID) QueryGID(uint8, int) (verbs.GID, error) { return verbs.GID{}, ni
 // Rule: a Path that cannot be is refused before anything is made, and a peer that
 // cannot be while the queue pair is in INIT, where it stays.
 func TestPathThatCannotBe(t *testing.T) {
-	p, err := soft.New(soft.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(soft.New(soft.Config{}))(t)
 	e := newEnd(t, p, "soft0", verbs.QPTRC, Path{})
 	for name, path := range map[string]Path{
 		"MTU": {MTU: 6}, "address": {GIDIndex: -1}, "far address": {GIDIndex: 257}, "service level": {SL: 16},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs/ibv/abi"
 )
 
@@ -30,16 +31,10 @@ func inTheirWords(text string) string {
 // and give what the system's do.
 func memberCalls(t *testing.T, without map[string]bool) (text string, lines int) {
 	t.Helper()
-	files, err := fs.Glob(abi.Headers, "*.h")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(fs.Glob(abi.Headers, "*.h"))(t)
 	var b strings.Builder
 	for _, f := range files {
-		text, err := fs.ReadFile(abi.Headers, f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(fs.ReadFile(abi.Headers, f))(t)
 		for _, part := range regexp.MustCompile(`(?m)^(?:struct|union) vb_\w+ \{$`).FindAllStringIndex(string(text), -1) {
 			in := strings.Fields(string(text[part[0]:part[1]]))[1]
 			body, _, _ := strings.Cut(string(text[part[1]:]), "\n}")

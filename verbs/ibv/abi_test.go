@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs/ibv/abi"
 )
 
@@ -62,10 +63,7 @@ func declared(t *testing.T) (members map[string][]string, kinds map[string]strin
 		t.Fatalf("no headers: %v", err)
 	}
 	for _, f := range files {
-		text, err := fs.ReadFile(abi.Headers, f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(fs.ReadFile(abi.Headers, f))(t)
 		in := ""
 		for line := range strings.SplitSeq(string(text), "\n") {
 			if m := structLine.FindStringSubmatch(line); m != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
@@ -53,14 +54,12 @@ func loopInC(b *testing.B, n int) {
 	if err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
-	ns, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
-	must(b, err)
+	ns := must.Get(strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64))(b)
 	b.ReportMetric(float64(ns)/float64(b.N), "ns/op")
 }
 
 func loopOfTurns(b *testing.B, n int, extended bool, cfg Config) {
-	null, err := nulldev.Open(nullPaths(b))
-	must(b, err)
+	null := must.Get(nulldev.Open(nullPaths(b)))(b)
 	defer null.Close()
 	null.SetMode(nulldev.Instant)
 	r := newRig(b, cfg)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -24,7 +25,7 @@ func newCMRig(t *testing.T) *cmRig {
 	r := &cmRig{rig: newRig(t, Config{})}
 	var err error
 	r.ch, err = r.ctx.p.CreateCMChannel()
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { _ = r.ch.Close() })
 	return r
 }
@@ -34,7 +35,7 @@ func newCMRig(t *testing.T) *cmRig {
 func (r *cmRig) event(want verbs.CMEventType) verbs.CMEvent {
 	r.t.Helper()
 	ev, ok, err := r.ch.GetEvent()
-	must(r.t, err)
+	must.Do(r.t, err)
 	if !ok || ev.Type != want {
 		r.t.Fatalf("event %+v, %v; want %v", ev, ok, want)
 	}
@@ -44,8 +45,7 @@ func (r *cmRig) event(want verbs.CMEventType) verbs.CMEvent {
 
 func (r *cmRig) id() verbs.CMID {
 	r.t.Helper()
-	id, err := r.ch.CreateID(verbs.PSTCP, 0)
-	must(r.t, err)
+	id := must.Get(r.ch.CreateID(verbs.PSTCP, 0))(r.t)
 	r.t.Cleanup(func() { _ = id.Close() })
 	return id
 }
@@ -56,9 +56,9 @@ var null0 = netip.MustParseAddr("127.0.0.1")
 func (r *cmRig) routed(port uint16) verbs.CMID {
 	r.t.Helper()
 	id := r.id()
-	must(r.t, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(null0, port), time.Second))
+	must.Do(r.t, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(null0, port), time.Second))
 	r.event(verbs.CMAddrResolved)
-	must(r.t, id.ResolveRoute(time.Second))
+	must.Do(r.t, id.ResolveRoute(time.Second))
 	r.event(verbs.CMRouteResolved)
 	return id
 }
@@ -66,8 +66,8 @@ func (r *cmRig) routed(port uint16) verbs.CMID {
 func (r *cmRig) listener() verbs.CMID {
 	r.t.Helper()
 	l := r.id()
-	must(r.t, l.Bind(netip.AddrPortFrom(null0, 0)))
-	must(r.t, l.Listen(0))
+	must.Do(r.t, l.Bind(netip.AddrPortFrom(null0, 0)))
+	must.Do(r.t, l.Listen(0))
 	return l
 }
 
@@ -80,16 +80,16 @@ func TestPrivateDataBesidePointers(t *testing.T) {
 		data [8]byte
 	}{self: new(int), data: [8]byte{1, 2, 3}}
 	l := r.listener()
-	must(t, r.routed(l.LocalAddr().Port()).Connect(&verbs.ConnParam{QPNum: 1, PrivateData: greeting.data[:]}))
+	must.Do(t, r.routed(l.LocalAddr().Port()).Connect(&verbs.ConnParam{QPNum: 1, PrivateData: greeting.data[:]}))
 	ev := r.event(verbs.CMConnectRequest)
 	if got := ev.Conn.PrivateData; len(got) < 8 || [8]byte(got[:8]) != greeting.data {
 		t.Errorf("the peer got % x", got)
 	}
-	must(t, ev.ID.Reject(greeting.data[:]))
+	must.Do(t, ev.ID.Reject(greeting.data[:]))
 	if got := r.event(verbs.CMRejected).Conn.PrivateData; len(got) < 8 || [8]byte(got[:8]) != greeting.data {
 		t.Errorf("the refused one got % x", got)
 	}
-	must(t, ev.ID.Close())
+	must.Do(t, ev.ID.Close())
 }
 
 // Rule: accepting with a queue pair that its consumer has closed is an error, not
@@ -97,12 +97,12 @@ func TestPrivateDataBesidePointers(t *testing.T) {
 func TestAcceptOnAClosedQueuePair(t *testing.T) {
 	r := newCMRig(t)
 	l := r.listener()
-	must(t, r.routed(l.LocalAddr().Port()).Connect(&verbs.ConnParam{QPNum: 1}))
+	must.Do(t, r.routed(l.LocalAddr().Port()).Connect(&verbs.ConnParam{QPNum: 1}))
 	id := r.event(verbs.CMConnectRequest).ID
 	defer id.Close()
-	must(t, id.CreateQP(r.pd, &verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, Type: verbs.QPTRC,
+	must.Do(t, id.CreateQP(r.pd, &verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, Type: verbs.QPTRC,
 		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
-	must(t, id.QP().Close())
+	must.Do(t, id.QP().Close())
 	if err := id.Accept(&verbs.ConnParam{}); !errors.Is(err, syscall.EBADF) {
 		t.Errorf("accepting: %v, want EBADF", err)
 	}
@@ -112,10 +112,10 @@ func TestAcceptOnAClosedQueuePair(t *testing.T) {
 func TestSecondAckOfAConnectionEvent(t *testing.T) {
 	r := newCMRig(t)
 	id := r.id()
-	must(t, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(null0, 1), time.Second))
+	must.Do(t, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(null0, 1), time.Second))
 	ev := r.event(verbs.CMAddrResolved)
 	r.ch.Ack(ev)
-	must(t, id.ResolveRoute(time.Second))
+	must.Do(t, id.ResolveRoute(time.Second))
 	next, ok, err := r.ch.GetEvent()
 	if err != nil || !ok {
 		t.Fatalf("no event: %v", err)
@@ -124,7 +124,7 @@ func TestSecondAckOfAConnectionEvent(t *testing.T) {
 		t.Errorf("closing with an unacknowledged event: %v", err)
 	}
 	r.ch.Ack(next)
-	must(t, id.Close())
+	must.Do(t, id.Close())
 }
 
 // Rule: of a request and what follows it each event is told of its own
@@ -139,8 +139,8 @@ func TestEventsOfARequestTakenAtOnce(t *testing.T) {
 	}
 	for range rounds {
 		id := r.routed(l.LocalAddr().Port())
-		must(t, id.Connect(&verbs.ConnParam{QPNum: 1}))
-		must(t, id.Close()) // the request is followed by its end
+		must.Do(t, id.Connect(&verbs.ConnParam{QPNum: 1}))
+		must.Do(t, id.Close()) // the request is followed by its end
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		var got []verbs.CMEvent
@@ -167,7 +167,7 @@ func TestEventsOfARequestTakenAtOnce(t *testing.T) {
 		}
 		for _, ev := range got {
 			if ev.Type == verbs.CMConnectRequest {
-				must(t, ev.ID.Close())
+				must.Do(t, ev.ID.Close())
 			}
 		}
 	}

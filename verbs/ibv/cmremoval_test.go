@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
@@ -23,8 +24,7 @@ const deviceFile = "/dev/zero"
 // process does.
 func held(t *testing.T) (fds []int) {
 	t.Helper()
-	all, err := sys.OpenFDs()
-	must(t, err)
+	all := must.Get(sys.OpenFDs())(t)
 	for fd, name := range all {
 		if name == deviceFile {
 			fds = append(fds, fd)
@@ -41,29 +41,28 @@ func TestRemovalLetsGoOfLibrdmacmsContext(t *testing.T) {
 	before := len(held(t))
 	ids := []verbs.CMID{r.id(), r.id(), r.id()}
 	for _, id := range ids[:2] {
-		must(t, id.Bind(netip.AddrPortFrom(null0, 0)))
+		must.Do(t, id.Bind(netip.AddrPortFrom(null0, 0)))
 	}
-	must(t, ids[2].Bind(netip.MustParseAddrPort("127.0.0.2:0"))) // of another device
+	must.Do(t, ids[2].Bind(netip.MustParseAddrPort("127.0.0.2:0"))) // of another device
 	of := held(t)
 	if len(of) != before+3 {
 		t.Fatalf("%d files are open for 3 identifiers", len(of)-before)
 	}
-	must(t, r.null.Remove("null0"))
+	must.Do(t, r.null.Remove("null0"))
 	for range 2 {
 		r.event(verbs.CMDeviceRemoval)
 	}
 	if got := len(held(t)); got != before+1 {
 		t.Errorf("%d files are open after the removal, want that of the other device", got-before)
 	}
-	now, err := sys.OpenFDs()
-	must(t, err)
+	now := must.Get(sys.OpenFDs())(t)
 	for _, fd := range of {
 		if name := now[fd]; name != deviceFile && name != os.DevNull {
 			t.Errorf("descriptor %d is %q: it was not kept taken until librdmacm closes it", fd, name)
 		}
 	}
 	for _, id := range ids {
-		must(t, id.Close())
+		must.Do(t, id.Close())
 	}
 }
 

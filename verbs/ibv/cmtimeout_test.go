@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
@@ -20,18 +21,18 @@ func (r *cmRig) connect(ack, retries [2]uint8) (e cmEnds) {
 	set := func(id verbs.CMID, code uint8) {
 		r.t.Helper()
 		if code != 0 {
-			must(r.t, id.SetAckTimeout(code))
+			must.Do(r.t, id.SetAckTimeout(code))
 		}
-		must(r.t, id.CreateQP(r.pd, &verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, Type: verbs.QPTRC,
+		must.Do(r.t, id.CreateQP(r.pd, &verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, Type: verbs.QPTRC,
 			Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
 	}
 	e.a = r.routed(r.listener().LocalAddr().Port())
 	set(e.a, ack[0])
-	must(r.t, e.a.Connect(&verbs.ConnParam{RetryCount: retries[0]}))
+	must.Do(r.t, e.a.Connect(&verbs.ConnParam{RetryCount: retries[0]}))
 	e.b = r.event(verbs.CMConnectRequest).ID
 	r.t.Cleanup(func() { _ = e.b.Close() })
 	set(e.b, ack[1])
-	must(r.t, e.b.Accept(&verbs.ConnParam{RetryCount: retries[1]}))
+	must.Do(r.t, e.b.Accept(&verbs.ConnParam{RetryCount: retries[1]}))
 	for range 2 {
 		r.event(verbs.CMEstablished)
 	}
@@ -57,8 +58,7 @@ func TestEachEndsQueuePairGetsItsOwnTimeout(t *testing.T) {
 		r := newCMRig(t)
 		e := r.connect(c.set, [2]uint8{1, 6})
 		for i, id := range []verbs.CMID{e.a, e.b} {
-			attr, err := id.QP().Query()
-			must(t, err)
+			attr := must.Get(id.QP().Query())(t)
 			if retries := []uint8{1, 6}[i]; attr.Timeout != c.want[i] || attr.RetryCnt != retries {
 				t.Errorf("codes %d set: end %d got code %d and %d retries, want %d and %d", c.set, i, attr.Timeout, attr.RetryCnt, c.want[i], retries)
 			}

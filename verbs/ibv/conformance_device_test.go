@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/verbstest"
 )
@@ -48,10 +49,7 @@ func devicePair(t *testing.T, nameA, nameB string, cfg Config) verbstest.Pair {
 	t.Helper()
 	p := provider(t, cfg)
 	a, b := opened(t, p, nameA), opened(t, p, nameB)
-	caps, err := verbstest.CapsOf(a, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	caps := must.Get(verbstest.CapsOf(a, b))(t)
 	caps.CM, caps.CQOverrun, caps.AccessEvents, caps.CommEst = true, true, true, true
 	caps.CMUDP, caps.CMMcast, caps.CQResize, caps.LastWQE = true, true, true, true
 	caps.MaxInline = inlineOf(t, a)
@@ -93,15 +91,9 @@ func joinGroups(t *testing.T, ctx verbs.Context) {
 // interfacesOf are the network interfaces that have an address of the device.
 func interfacesOf(t *testing.T, ctx verbs.Context) (found []net.Interface) {
 	t.Helper()
-	all, err := net.Interfaces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(net.Interfaces())(t)
 	for _, i := range all {
-		addrs, err := i.Addrs()
-		if err != nil {
-			t.Fatal(err)
-		}
+		addrs := must.Get(i.Addrs())(t)
 		for _, a := range addrs {
 			n, err := netip.ParsePrefix(a.String())
 			if err == nil && slices.Contains(ctx.Device().Addr, n.Addr()) {

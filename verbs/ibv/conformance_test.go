@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 	"github.com/verbena-rdma/verbena/verbs/verbstest"
@@ -29,10 +30,7 @@ func nullPaths(t testing.TB) nulldev.Paths {
 // opened opens a device of a provider for the length of the test.
 func opened(t testing.TB, p *Provider, name string) verbs.Context {
 	t.Helper()
-	ctx, err := p.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx := must.Get(p.Open(name))(t)
 	t.Cleanup(func() {
 		if err := ctx.Close(); err != nil {
 			t.Errorf("closing the context of %s: %v", name, err)
@@ -79,10 +77,7 @@ func nullPair(t *testing.T, name string, cfg Config) verbstest.Pair {
 	a, b := opened(t, p, ds[0].Name), opened(t, p, ds[1].Name)
 	// The null library says EINVAL for a region with a window, as Soft-RoCE does.
 	a.(*deviceContext).rxe, b.(*deviceContext).rxe = true, true
-	caps, err := verbstest.CapsOf(a, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	caps := must.Get(verbstest.CapsOf(a, b))(t)
 	caps.CM, caps.CQOverrun, caps.AccessEvents, caps.CommEst = true, true, true, true
 	caps.CMUDP, caps.CMMcast, caps.CQResize, caps.LastWQE = true, true, true, true
 	caps.MaxInline = inlineOf(t, a)
@@ -98,15 +93,9 @@ func nullPair(t *testing.T, name string, cfg Config) verbstest.Pair {
 // tells.
 func inlineOf(t *testing.T, ctx verbs.Context) int {
 	t.Helper()
-	pd, err := ctx.AllocPD()
-	if err != nil {
-		t.Fatal(err)
-	}
+	pd := must.Get(ctx.AllocPD())(t)
 	defer pd.Close()
-	cq, err := ctx.CreateCQ(1, nil, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cq := must.Get(ctx.CreateCQ(1, nil, 0, 0))(t)
 	defer cq.Close()
 	for n := uint32(1 << 12); n > 0; n /= 2 {
 		init := verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: verbs.QPTRC,

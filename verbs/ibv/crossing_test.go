@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
@@ -22,16 +23,16 @@ func TestDisconnectThatCrossedIsAnswered(t *testing.T) {
 		return &verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, Type: verbs.QPTRC,
 			Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
 	}
-	must(t, id.CreateQP(r.pd, init()))
-	must(t, id.Connect(&verbs.ConnParam{}))
+	must.Do(t, id.CreateQP(r.pd, init()))
+	must.Do(t, id.Connect(&verbs.ConnParam{}))
 	req := r.event(verbs.CMConnectRequest)
 	t.Cleanup(func() { _ = req.ID.Close() })
-	must(t, req.ID.CreateQP(r.pd, init()))
-	must(t, req.ID.Accept(&verbs.ConnParam{}))
+	must.Do(t, req.ID.CreateQP(r.pd, init()))
+	must.Do(t, req.ID.Accept(&verbs.ConnParam{}))
 	for range 2 {
 		r.event(verbs.CMEstablished)
 	}
-	must(t, id.Disconnect())
+	must.Do(t, id.Disconnect())
 	for r.event(verbs.CMDisconnected).ID != id {
 	} // the peer is told too
 	r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "rdma_disconnect", Err: syscall.ENOMEM})

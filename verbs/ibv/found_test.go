@@ -9,17 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
-
-// must ends the test at an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // returns makes a call that must not block for ever; libibverbs' destroying calls do
 // when events were acknowledged that nobody took.
@@ -42,25 +35,21 @@ func returns(t testing.TB, what string, call func() error) {
 func TestClosedObjectsSayWhatTheySaid(t *testing.T) {
 	r := newRig(t, Config{})
 	make1 := func() (verbs.QP, verbs.CompChannel, verbs.MW, verbs.CMChannel) {
-		qp, err := r.pd.CreateQP(&verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, Type: verbs.QPTRC,
-			Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
-		must(t, err)
-		ch, err := r.ctx.CreateCompChannel()
-		must(t, err)
-		mw, err := r.pd.AllocMW(verbs.MWType2)
-		must(t, err)
-		cm, err := r.ctx.p.CreateCMChannel()
-		must(t, err)
+		qp := must.Get(r.pd.CreateQP(&verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, Type: verbs.QPTRC,
+			Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))(t)
+		ch := must.Get(r.ctx.CreateCompChannel())(t)
+		mw := must.Get(r.pd.AllocMW(verbs.MWType2))(t)
+		cm := must.Get(r.ctx.p.CreateCMChannel())(t)
 		return qp, ch, mw, cm
 	}
 	qp, ch, mw, cm := make1()
 	num, fd, key, cmfd := qp.Num(), ch.FD(), mw.RKey(), cm.FD()
 	for _, o := range []verbs.Object{qp, ch, mw, cm} {
-		must(t, o.Close())
+		must.Do(t, o.Close())
 	}
 	for range 8 { // in the memory given back
 		keep, err := r.ctx.CreateCompChannel() // and with other descriptors
-		must(t, err)
+		must.Do(t, err)
 		t.Cleanup(func() { _ = keep.Close() })
 		a, b, c, d := make1()
 		for _, o := range []verbs.Object{a, b, c, d} {
@@ -77,8 +66,7 @@ func TestClosedObjectsSayWhatTheySaid(t *testing.T) {
 // over: C would count it, and destroying would wait for ever.
 func TestAcksOfWhatWasNotTaken(t *testing.T) {
 	r := newRig(t, Config{})
-	cq, err := r.ctx.CreateCQ(4, r.ch, 0, 0)
-	must(t, err)
+	cq := must.Get(r.ctx.CreateCQ(4, r.ch, 0, 0))(t)
 	cq.AckEvents(3)
 	returns(t, "closing a queue after three acknowledgements of nothing", cq.Close)
 
@@ -88,7 +76,7 @@ func TestAcksOfWhatWasNotTaken(t *testing.T) {
 	taken := 0
 	for {
 		ev, ok, err := r.ctx.Async().Get()
-		must(t, err)
+		must.Do(t, err)
 		if !ok {
 			break
 		}
@@ -109,13 +97,13 @@ func TestAcksOfWhatWasNotTaken(t *testing.T) {
 func TestForgottenObjectEndsTurns(t *testing.T) {
 	r := newRig(t, Config{})
 	defer func() { _ = r.null.Revive("null0") }()
-	must(t, r.null.Kill("null0"))
+	must.Do(t, r.null.Kill("null0"))
 	ev, ok, err := r.ctx.Async().Get()
 	if err != nil || !ok || ev.Type != verbs.EventDeviceFatal {
 		t.Fatalf("event %+v, %v, %v", ev, ok, err)
 	}
 	r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_dereg_mr", Err: syscall.ENODEV})
-	must(t, r.mr.Close())
+	must.Do(t, r.mr.Close())
 	posts := r.null.Stats().Sends
 	turn := verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(1), Count: 1}}}
 	if err := r.ctx.Turn(&turn); !errors.Is(err, verbs.ErrDeviceRemoved) || r.null.Stats().Sends != posts {
@@ -123,22 +111,19 @@ func TestForgottenObjectEndsTurns(t *testing.T) {
 	}
 	// The domain of the region that C still has is refused there, for a reason
 	// that does not matter any more.
-	must(t, r.qp.Close())
-	must(t, r.pd.Close())
+	must.Do(t, r.qp.Close())
+	must.Do(t, r.pd.Close())
 }
 
 // Rule: nothing is posted to a queue that the type of a queue pair does not have.
 // Drivers do not look, and crash.
 func TestPostsToQueuesThatAreNotThere(t *testing.T) {
 	r := newRig(t, Config{})
-	x, err := r.ctx.OpenXRCD(-1, 0)
-	must(t, err)
+	x := must.Get(r.ctx.OpenXRCD(-1, 0))(t)
 	defer x.Close()
-	target, err := x.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTXRCRecv})
-	must(t, err)
+	target := must.Get(x.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTXRCRecv}))(t)
 	defer target.Close()
-	source, err := r.pd.CreateQP(&verbs.QPInitAttr{SendCQ: r.cq, Type: verbs.QPTXRCSend, Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
-	must(t, err)
+	source := must.Get(r.pd.CreateQP(&verbs.QPInitAttr{SendCQ: r.cq, Type: verbs.QPTXRCSend, Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}))(t)
 	defer source.Close()
 	before := r.null.Stats()
 	turn := verbs.Turn{
@@ -168,8 +153,7 @@ func TestTimeoutsDoNotWrap(t *testing.T) {
 // Rule: descriptors do not block, and no program that is started has them.
 func TestDescriptorFlags(t *testing.T) {
 	r := newRig(t, Config{})
-	cm, err := r.ctx.p.CreateCMChannel()
-	must(t, err)
+	cm := must.Get(r.ctx.p.CreateCMChannel())(t)
 	defer cm.Close()
 	for what, fd := range map[string]int{"completion": r.ch.FD(), "asynchronous": r.ctx.Async().FD(), "connection": cm.FD()} {
 		status, _, e1 := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFL, 0)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
@@ -19,13 +20,12 @@ import (
 // nothing.
 func TestMemlockIsNotBlamedForMemoryOnDemand(t *testing.T) {
 	r := newRig(t, Config{})
-	arena, err := mem.Map(1<<20, mem.Options{})
-	must(t, err)
-	defer func() { must(t, arena.Unmap()) }()
+	arena := must.Get(mem.Map(1<<20, mem.Options{}))(t)
+	defer func() { must.Do(t, arena.Unmap()) }()
 	var was unix.Rlimit
-	must(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &was))
-	must(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: min(was.Max, 1<<16), Max: was.Max}))
-	defer func() { must(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &was)) }()
+	must.Do(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &was))
+	must.Do(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: min(was.Max, 1<<16), Max: was.Max}))
+	defer func() { must.Do(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &was)) }()
 	for access, want := range map[verbs.AccessFlags]bool{verbs.AccessLocalWrite: true, verbs.AccessLocalWrite | verbs.AccessOnDemand: false} {
 		r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_reg_mr_iova2", Count: 1, Err: syscall.ENOMEM})
 		_, err := r.pd.RegMR(arena.Addr(), uint64(arena.Len()), arena.Addr(), access)

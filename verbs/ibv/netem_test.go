@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/verbstest"
 )
@@ -33,10 +34,7 @@ func newNetem(t *testing.T, p *verbstest.Pair) verbstest.Faults {
 		if len(at) != 1 {
 			return nil
 		}
-		gid, err := verbs.ChooseGID(e.Context, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gid := must.Get(verbs.ChooseGID(e.Context, 1))(t)
 		n.out[gid.GID] = at[0].Name
 		names[at[0].Name] = true
 	}

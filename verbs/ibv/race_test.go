@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -44,8 +45,7 @@ func TestClosingUnderATurnIsSeen(t *testing.T) {
 // synchronisation.
 func closeAfterUnsynchronisedTurn(t *testing.T) {
 	r := newRig(t, Config{})
-	cq, err := r.ctx.CreateCQ(4, nil, 0, 0)
-	must(t, err)
+	cq := must.Get(r.ctx.CreateCQ(4, nil, 0, 0))(t)
 	before := r.null.Stats().Polls
 	done := make(chan error)
 	go func() {
@@ -61,6 +61,6 @@ func closeAfterUnsynchronisedTurn(t *testing.T) {
 		turn := verbs.Turn{Polls: []verbs.PollGroup{{CQ: cq, WC: r.wc}}}
 		done <- r.ctx.Turn(&turn)
 	}()
-	must(t, <-done)
-	must(t, <-done)
+	must.Do(t, <-done)
+	must.Do(t, <-done)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
@@ -33,24 +34,12 @@ const rigDepth = 16
 func newRig(t testing.TB, cfg Config) *rig {
 	t.Helper()
 	paths := nullPaths(t)
-	null, err := nulldev.Open(paths)
-	if err != nil {
-		t.Fatal(err)
-	}
+	null := must.Get(nulldev.Open(paths))(t)
 	t.Cleanup(null.Close)
 	cfg.Verbs, cfg.RDMACM = paths.Verbs, paths.RDMACM
-	p, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(New(cfg))(t)
 	r := &rig{t: t, null: null, ctx: opened(t, p, "null0").(*deviceContext)}
 	t.Cleanup(null.Clear) // before anything is closed
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	keep := func(o verbs.Object) {
 		t.Cleanup(func() {
 			if err := o.Close(); err != nil {
@@ -58,21 +47,16 @@ func newRig(t testing.TB, cfg Config) *rig {
 			}
 		})
 	}
-	r.arena, err = mem.Map(1<<16, mem.Options{})
-	must(err)
+	r.arena = must.Get(mem.Map(1<<16, mem.Options{}))(t)
 	t.Cleanup(func() { _ = r.arena.Unmap() })
-	pd, err := r.ctx.AllocPD()
-	must(err)
+	pd := must.Get(r.ctx.AllocPD())(t)
 	keep(pd)
 	r.pd = pd
-	r.ch, err = r.ctx.CreateCompChannel()
-	must(err)
+	r.ch = must.Get(r.ctx.CreateCompChannel())(t)
 	keep(r.ch)
-	r.cq, err = r.ctx.CreateCQ(4*rigDepth, r.ch, 0, 7)
-	must(err)
+	r.cq = must.Get(r.ctx.CreateCQ(4*rigDepth, r.ch, 0, 7))(t)
 	keep(r.cq)
-	r.mr, err = pd.RegMR(r.arena.Addr(), uint64(r.arena.Len()), r.arena.Addr(), verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead)
-	must(err)
+	r.mr = must.Get(pd.RegMR(r.arena.Addr(), uint64(r.arena.Len()), r.arena.Addr(), verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead))(t)
 	keep(r.mr)
 	r.qp = r.loop(pd)
 	b := mem.NewBump(r.arena)
@@ -88,20 +72,18 @@ func newRig(t testing.TB, cfg Config) *rig {
 
 // loop is a queue pair made in pd and connected to itself.
 func (r *rig) loop(pd verbs.PD) *queuePair {
-	r.t.Helper()
-	must := func(err error) { r.t.Helper(); must(r.t, err) }
-	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, Type: verbs.QPTRC,
-		Cap: verbs.QPCap{MaxSendWR: rigDepth, MaxRecvWR: rigDepth, MaxSendSGE: 1, MaxRecvSGE: 1}})
-	must(err)
-	r.t.Cleanup(func() { must(qp.Close()) })
-	gid, err := r.ctx.QueryGID(1, 0)
-	must(err)
-	must(qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: verbs.AccessRemoteWrite | verbs.AccessRemoteRead},
+	t := r.t
+	t.Helper()
+	qp := must.Get(pd.CreateQP(&verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, Type: verbs.QPTRC,
+		Cap: verbs.QPCap{MaxSendWR: rigDepth, MaxRecvWR: rigDepth, MaxSendSGE: 1, MaxRecvSGE: 1}}))(t)
+	t.Cleanup(func() { must.Do(t, qp.Close()) })
+	gid := must.Get(r.ctx.QueryGID(1, 0))(t)
+	must.Do(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: verbs.AccessRemoteWrite | verbs.AccessRemoteRead},
 		verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
-	must(qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, PathMTU: verbs.MTU4096, DestQPN: qp.Num(), MinRNRTimer: 12,
+	must.Do(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, PathMTU: verbs.MTU4096, DestQPN: qp.Num(), MinRNRTimer: 12,
 		AH: verbs.AHAttr{DGID: gid, Port: 1, HopLimit: 1}},
 		verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN|verbs.QPMMaxDestRdAtomic|verbs.QPMMinRNRTimer))
-	must(qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7},
+	must.Do(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7},
 		verbs.QPMState|verbs.QPMTimeout|verbs.QPMRetryCnt|verbs.QPMRNRRetry|verbs.QPMSQPSN|verbs.QPMMaxQPRdAtomic))
 	return qp.(*queuePair)
 }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
@@ -18,21 +19,19 @@ func TestOnlySoftRoCESaysInvalidForBusy(t *testing.T) {
 	r := newRig(t, Config{})
 	dereg := func(want error, what string) {
 		t.Helper()
-		mr, err := r.pd.RegMR(r.arena.Addr(), 4096, 0, verbs.AccessLocalWrite)
-		must(t, err)
+		mr := must.Get(r.pd.RegMR(r.arena.Addr(), 4096, 0, verbs.AccessLocalWrite))(t)
 		r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_dereg_mr", Err: syscall.EINVAL})
 		if err := mr.Close(); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", what, err, want)
 		}
-		must(t, mr.Close())
+		must.Do(t, mr.Close())
 	}
 	dereg(verbs.ErrInvalid, "a device with no windows")
-	w, err := r.pd.AllocMW(verbs.MWType2)
-	must(t, err)
+	w := must.Get(r.pd.AllocMW(verbs.MWType2))(t)
 	dereg(verbs.ErrInvalid, "a device with windows")
 	r.ctx.rxe = true
 	dereg(verbs.ErrBusy, "Soft-RoCE with windows")
-	must(t, w.Close())
+	must.Do(t, w.Close())
 	dereg(verbs.ErrInvalid, "Soft-RoCE with no windows")
 }
 
@@ -43,21 +42,20 @@ func TestDeviceThatDoesNotSayWhatItIsIsNotOpened(t *testing.T) {
 	r := newRig(t, Config{})
 	const call = "ibv_query_device_ex"
 	before := r.null.Calls(call)
-	must(t, opened(t, r.ctx.p, "null0").Close())
+	must.Do(t, opened(t, r.ctx.p, "null0").Close())
 	asked := r.null.Calls(call) - before
 	if asked == 0 {
 		t.Fatal("Open asks the device for nothing")
 	}
 	contexts := r.null.Stats().Contexts
 	for nth := uint64(1); nth <= asked; nth++ {
-		_, err := r.null.Add(nulldev.Fault{Kind: nulldev.FailCall, Call: call, Nth: nth, Count: 1, Err: syscall.EACCES})
-		must(t, err)
+		must.Get(r.null.Add(nulldev.Fault{Kind: nulldev.FailCall, Call: call, Nth: nth, Count: 1, Err: syscall.EACCES}))(t)
 		c, err := r.ctx.p.Open("null0")
 		if op, ok := errors.AsType[*verbs.OpError](err); !ok || op.Op != "ibv_query_device" || op.Errno != syscall.EACCES {
 			t.Errorf("Open, failing the %d. question: %v", nth, err)
 		}
 		if c != nil {
-			must(t, c.Close())
+			must.Do(t, c.Close())
 		}
 		r.null.Clear()
 	}

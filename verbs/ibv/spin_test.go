@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
@@ -40,7 +41,7 @@ func TestATurnSpins(t *testing.T) {
 			const late = 8
 			r.fault(nulldev.Fault{Kind: nulldev.LateFlush, At: late})
 			r.turn(&verbs.Turn{Recvs: []verbs.RecvGroup{{QP: r.qp, Head: r.receives(2), Count: 2}}})
-			must(t, r.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
+			must.Do(t, r.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
 			g, polls := r.spun(64)
 			if g.N != 2 || g.Errno != 0 || polls < 2 || polls > late+1 {
 				t.Errorf("two completions that come at poll %d: took %d, errno %v, asked %d times", late, g.N, g.Errno, polls)

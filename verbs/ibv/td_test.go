@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -15,19 +16,15 @@ import (
 // that follow one another: what tests of invariant 2 rest on.
 func TestOverlappingPostsOfAThreadDomainAreCounted(t *testing.T) {
 	r := newRig(t, Config{})
-	td, err := r.ctx.AllocTD()
-	must(t, err)
-	t.Cleanup(func() { must(t, td.Close()) })
-	own, err := r.pd.AllocParentDomain(td)
-	must(t, err)
-	t.Cleanup(func() { must(t, own.Close()) })
+	td := must.Get(r.ctx.AllocTD())(t)
+	t.Cleanup(func() { must.Do(t, td.Close()) })
+	own := must.Get(r.pd.AllocParentDomain(td))(t)
+	t.Cleanup(func() { must.Do(t, own.Close()) })
 	// A post copies what it carries: half of this takes milliseconds.
-	arena, err := mem.Map(32<<20, mem.Options{})
-	must(t, err)
-	t.Cleanup(func() { must(t, arena.Unmap()) })
-	mr, err := own.RegMR(arena.Addr(), uint64(arena.Len()), arena.Addr(), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
-	must(t, err)
-	t.Cleanup(func() { must(t, mr.Close()) })
+	arena := must.Get(mem.Map(32<<20, mem.Options{}))(t)
+	t.Cleanup(func() { must.Do(t, arena.Unmap()) })
+	mr := must.Get(own.RegMR(arena.Addr(), uint64(arena.Len()), arena.Addr(), verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
+	t.Cleanup(func() { must.Do(t, mr.Close()) })
 
 	qps := [2]*queuePair{r.loop(own), r.loop(own)}
 	post := func(i int) {
@@ -72,12 +69,9 @@ func TestOverlappingPostsOfAThreadDomainAreCounted(t *testing.T) {
 // asking the library: libraries do not agree on what they refuse.
 func TestParentsOfADomainAreKeptWithoutTheLibrary(t *testing.T) {
 	r := newRig(t, Config{})
-	td, err := r.ctx.AllocTD()
-	must(t, err)
-	base, err := r.ctx.AllocPD()
-	must(t, err)
-	own, err := base.AllocParentDomain(td)
-	must(t, err)
+	td := must.Get(r.ctx.AllocTD())(t)
+	base := must.Get(r.ctx.AllocPD())(t)
+	own := must.Get(base.AllocParentDomain(td))(t)
 	for call, o := range map[string]verbs.Object{"ibv_dealloc_td": td, "ibv_dealloc_pd": base} {
 		before := r.null.Calls(call)
 		if err := o.Close(); !errors.Is(err, verbs.ErrBusy) {
@@ -87,5 +81,5 @@ func TestParentsOfADomainAreKeptWithoutTheLibrary(t *testing.T) {
 			t.Errorf("%s was called", call)
 		}
 	}
-	must(t, errors.Join(own.Close(), td.Close(), base.Close()))
+	must.Do(t, errors.Join(own.Close(), td.Close(), base.Close()))
 }

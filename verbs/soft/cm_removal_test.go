@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -20,15 +21,15 @@ func TestRemovalIsToldToEveryIdentifierOnce(t *testing.T) {
 	r := newRig(t, false)
 	listener, ida, idb := r.pair()
 	bound := r.b.id()
-	must(t, bound.Bind(netip.AddrPortFrom(r.b.addr, 0)))
+	must.Do(t, bound.Bind(netip.AddrPortFrom(r.b.addr, 0)))
 	wild := r.b.id()
-	must(t, wild.Listen(0))
+	must.Do(t, wild.Listen(0))
 	again := r.a.resolve(listener.LocalAddr())
-	must(t, again.Connect(nil))
+	must.Do(t, again.Connect(nil))
 	r.settleUntilQueued(r.b)
-	must(t, r.p.Remove("b"))
-	must(t, r.p.Restore("b"))
-	must(t, r.p.Remove("b")) // the new one: nobody is told twice
+	must.Do(t, r.p.Remove("b"))
+	must.Do(t, r.p.Restore("b"))
+	must.Do(t, r.p.Remove("b")) // the new one: nobody is told twice
 	child := r.b.event(verbs.CMConnectRequest).ID
 	bound.(*cmID).join(bound.(*cmID).dev) // as a Bind that came across the removal
 	var told []verbs.CMID
@@ -52,7 +53,7 @@ func TestRemovalIsToldToEveryIdentifierOnce(t *testing.T) {
 	gone(t, "Accept", child.Accept(nil))
 	r.closeAll(idb, child, bound, listener, wild)
 	// To the peer it is silence: the connection goes on until it is used or ended.
-	must(t, ida.Disconnect())
+	must.Do(t, ida.Disconnect())
 	if ev := r.a.event(verbs.CMUnreachable); ev.ID != again { // sent before, answered by nobody
 		t.Fatalf("%v is unreachable, want %v", ev.ID, again)
 	}
@@ -80,11 +81,11 @@ func (r *cmRig) settleUntilQueued(e *cmEnd) {
 func TestListenerOnAllDevicesFollowsARestoredOne(t *testing.T) {
 	r := newRig(t, false)
 	wild := r.b.id()
-	must(t, wild.Listen(0))
+	must.Do(t, wild.Listen(0))
 	old := r.b.ctx.(*deviceContext)
 	for range 3 {
-		must(t, r.p.Remove("b"))
-		must(t, r.p.Restore("b"))
+		must.Do(t, r.p.Remove("b"))
+		must.Do(t, r.p.Restore("b"))
 	}
 	if n, h := len(wild.(*cmID).listeners), len(wild.(*cmID).holds); n != 2 || h != 2 {
 		t.Errorf("it listens on %d devices and holds %d, want 2", n, h)
@@ -92,34 +93,26 @@ func TestListenerOnAllDevicesFollowsARestoredOne(t *testing.T) {
 	if n := old.dev.opens; n != 1 {
 		t.Errorf("the old device has %d users, want the context", n)
 	}
-	stays := must1(r.p.Open("b"))(t) // on the fabric until the machine has done
+	stays := must.Get(r.p.Open("b"))(t) // on the fabric until the machine has done
 	ida := r.a.resolve(netip.AddrPortFrom(r.b.addr, wild.LocalAddr().Port()))
-	must(t, ida.Connect(nil))
+	must.Do(t, ida.Connect(nil))
 	ev := r.b.event(verbs.CMConnectRequest)
 	if ev.ID.Device() != "b" {
 		t.Errorf("the request came through %q", ev.ID.Device())
 	}
-	must(t, ev.ID.Reject([]byte("no")))
+	must.Do(t, ev.ID.Reject([]byte("no")))
 	r.a.event(verbs.CMRejected)
 	r.closeAll(ev.ID, wild, ida)
 	r.settle()
-	must(t, stays.Close())
-}
-
-func must1[T any](v T, err error) func(tb) T {
-	return func(t tb) T {
-		t.Helper()
-		must(t, err)
-		return v
-	}
+	must.Do(t, stays.Close())
 }
 
 // TestNoDevicesAtAll: an address is not resolved, and a listener on all devices
 // waits for one.
 func TestNoDevicesAtAll(t *testing.T) {
 	r := newRig(t, false)
-	must(t, r.p.Remove("a"))
-	must(t, r.p.Remove("b"))
+	must.Do(t, r.p.Remove("a"))
+	must.Do(t, r.p.Remove("b"))
 	id := r.a.id()
 	if err := id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(r.b.addr, 1), time.Second); !errors.Is(err, verbs.ErrUnknownDevice) {
 		t.Errorf("resolving without a device: %v", err)
@@ -129,8 +122,8 @@ func TestNoDevicesAtAll(t *testing.T) {
 		t.Errorf("binding to a removed device: %v", err)
 	}
 	wild := r.a.id()
-	must(t, wild.Listen(0))
-	must(t, r.p.Restore("b"))
+	must.Do(t, wild.Listen(0))
+	must.Do(t, r.p.Restore("b"))
 	if !wild.(*cmID).listensOn(r.p.device("b")) {
 		t.Error("the listener does not follow the device")
 	}
@@ -143,8 +136,8 @@ func TestCMStress(t *testing.T) {
 	r := newRig(t, true)
 	r.fab.SetAll(fabric.Link{Loss: 0.1, Dup: 0.1, Reorder: 0.1})
 	l := r.b.id()
-	must(t, l.Bind(netip.AddrPortFrom(r.b.addr, 0)))
-	must(t, l.Listen(0))
+	must.Do(t, l.Bind(netip.AddrPortFrom(r.b.addr, 0)))
+	must.Do(t, l.Listen(0))
 	stop := make(chan struct{})
 	var server, clients sync.WaitGroup
 	server.Go(func() { serve(t, r, stop) })

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -49,8 +50,7 @@ func newRig(t *testing.T, real bool, change ...func(*Config)) *cmRig {
 	for _, c := range change {
 		c(&cfg)
 	}
-	p, err := New(cfg)
-	must(t, err)
+	p := must.Get(New(cfg))(t)
 	r.p = p
 	r.a, r.b = r.end(0), r.end(1)
 	t.Cleanup(r.close)
@@ -63,7 +63,7 @@ func (r *cmRig) end(i int) *cmEnd {
 	e.open()
 	var err error
 	e.ch, err = r.p.CreateCMChannel()
-	must(t, err)
+	must.Do(t, err)
 	e.ch.Notify(func() {
 		select {
 		case r.wake <- struct{}{}:
@@ -79,11 +79,9 @@ func (e *cmEnd) open() {
 	t.Helper()
 	var err error
 	e.ctx, err = e.r.p.Open(e.name)
-	must(t, err)
-	e.pd, err = e.ctx.AllocPD()
-	must(t, err)
-	e.cq, err = e.ctx.CreateCQ(64, nil, 0, 0)
-	must(t, err)
+	must.Do(t, err)
+	e.pd = must.Get(e.ctx.AllocPD())(t)
+	e.cq = must.Get(e.ctx.CreateCQ(64, nil, 0, 0))(t)
 }
 
 // close closes everything and fails the test if something is left: an object,
@@ -93,7 +91,7 @@ func (r *cmRig) close() {
 	t := r.t
 	for _, e := range []*cmEnd{r.a, r.b} {
 		e.drain()
-		must(t, e.ch.Close())
+		must.Do(t, e.ch.Close())
 	}
 	if r.fab.Virtual() {
 		r.settle()
@@ -109,12 +107,12 @@ func (r *cmRig) close() {
 		}
 	}
 	for _, e := range []*cmEnd{r.a, r.b} {
-		must(t, e.cq.Close())
-		must(t, e.pd.Close())
+		must.Do(t, e.cq.Close())
+		must.Do(t, e.pd.Close())
 		if n := e.ctx.Objects(); !n.Zero() {
 			t.Errorf("%s: left behind: %v", e.name, n)
 		}
-		must(t, e.ctx.Close())
+		must.Do(t, e.ctx.Close())
 	}
 	if n := r.p.CMObjects(); !n.Zero() {
 		t.Errorf("left behind: %v", n)
@@ -177,7 +175,7 @@ func (r *cmRig) until(what string, cond func() bool) {
 func (e *cmEnd) take() (verbs.CMEvent, bool) {
 	e.r.t.Helper()
 	ev, ok, err := e.ch.GetEvent()
-	must(e.r.t, err)
+	must.Do(e.r.t, err)
 	if ok {
 		e.got = append(e.got, ev.Type.String())
 		e.ch.Ack(ev)
@@ -214,15 +212,14 @@ func (e *cmEnd) drain() {
 			return
 		}
 		if ev.Type == verbs.CMConnectRequest {
-			must(e.r.t, ev.ID.Close())
+			must.Do(e.r.t, ev.ID.Close())
 		}
 	}
 }
 
 func (e *cmEnd) id() verbs.CMID {
 	e.r.t.Helper()
-	id, err := e.ch.CreateID(verbs.PSTCP, 7)
-	must(e.r.t, err)
+	id := must.Get(e.ch.CreateID(verbs.PSTCP, 7))(e.r.t)
 	return id
 }
 
@@ -230,8 +227,8 @@ func (e *cmEnd) id() verbs.CMID {
 func (e *cmEnd) listen(backlog int) verbs.CMID {
 	e.r.t.Helper()
 	id := e.id()
-	must(e.r.t, id.Bind(netip.AddrPortFrom(e.addr, 0)))
-	must(e.r.t, id.Listen(backlog))
+	must.Do(e.r.t, id.Bind(netip.AddrPortFrom(e.addr, 0)))
+	must.Do(e.r.t, id.Listen(backlog))
 	return id
 }
 
@@ -247,16 +244,16 @@ func (e *cmEnd) resolve(dst netip.AddrPort) verbs.CMID {
 func (e *cmEnd) route(dst netip.AddrPort) verbs.CMID {
 	e.r.t.Helper()
 	id := e.id()
-	must(e.r.t, id.ResolveAddr(netip.AddrPortFrom(e.addr, 0), dst, time.Second))
+	must.Do(e.r.t, id.ResolveAddr(netip.AddrPortFrom(e.addr, 0), dst, time.Second))
 	e.event(verbs.CMAddrResolved)
-	must(e.r.t, id.ResolveRoute(time.Second))
+	must.Do(e.r.t, id.ResolveRoute(time.Second))
 	e.event(verbs.CMRouteResolved)
 	return id
 }
 
 func (e *cmEnd) qp(id verbs.CMID) {
 	e.r.t.Helper()
-	must(e.r.t, id.CreateQP(e.pd, &verbs.QPInitAttr{
+	must.Do(e.r.t, id.CreateQP(e.pd, &verbs.QPInitAttr{
 		SendCQ: e.cq, RecvCQ: e.cq, Type: verbs.QPTRC,
 		Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
 	}))
@@ -267,10 +264,10 @@ func (r *cmRig) pair() (listener, ida, idb verbs.CMID) {
 	r.t.Helper()
 	listener = r.b.listen(0)
 	ida = r.a.resolve(listener.LocalAddr())
-	must(r.t, ida.Connect(nil))
+	must.Do(r.t, ida.Connect(nil))
 	idb = r.b.event(verbs.CMConnectRequest).ID
 	r.b.qp(idb)
-	must(r.t, idb.Accept(nil))
+	must.Do(r.t, idb.Accept(nil))
 	r.a.event(verbs.CMEstablished)
 	r.b.event(verbs.CMEstablished)
 	return listener, ida, idb
@@ -278,8 +275,7 @@ func (r *cmRig) pair() (listener, ida, idb verbs.CMID) {
 
 func (r *cmRig) state(id verbs.CMID) verbs.QPState {
 	r.t.Helper()
-	a, err := id.QP().Query()
-	must(r.t, err)
+	a := must.Get(id.QP().Query())(r.t)
 	return a.State
 }
 
@@ -294,7 +290,7 @@ func (r *cmRig) lose(from, to *cmEnd, first, last uint64) {
 func (r *cmRig) closeAll(ids ...verbs.CMID) {
 	r.t.Helper()
 	for _, id := range ids {
-		must(r.t, id.Close())
+		must.Do(r.t, id.Close())
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/cm"
 )
@@ -20,8 +21,7 @@ func TestCMPorts(t *testing.T) {
 		return id, id.Bind(netip.MustParseAddrPort(addr))
 	}
 	inUse := func(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
-	one, err := bind("10.0.0.1:99")
-	must(t, err)
+	one := must.Get(bind("10.0.0.1:99"))(t)
 	if id, err := bind("10.0.0.1:99"); !inUse(err) {
 		t.Errorf("the same port twice: %v, want EADDRINUSE", err)
 	} else {
@@ -55,8 +55,7 @@ func TestCMPorts(t *testing.T) {
 	seen := map[uint16]bool{}
 	var ids []verbs.CMID
 	for range 100 {
-		id, err := bind("10.0.0.1:0")
-		must(t, err)
+		id := must.Get(bind("10.0.0.1:0"))(t)
 		if p := id.LocalAddr().Port(); p < firstEphemeral || p > lastEphemeral || seen[p] {
 			t.Errorf("chosen port %d: out of range or twice", p)
 		} else {
@@ -71,14 +70,14 @@ func TestCMPorts(t *testing.T) {
 func TestCMListenEverywhere(t *testing.T) {
 	r := newRig(t, false)
 	l := r.b.id()
-	must(t, l.Bind(netip.MustParseAddrPort("0.0.0.0:4444")))
-	must(t, l.Listen(0))
+	must.Do(t, l.Bind(netip.MustParseAddrPort("0.0.0.0:4444")))
+	must.Do(t, l.Listen(0))
 	if l.Device() != "" || l.LocalAddr() != netip.MustParseAddrPort("0.0.0.0:4444") {
 		t.Errorf("a listener on all devices is on %q at %v", l.Device(), l.LocalAddr())
 	}
 	for _, d := range []struct{ name, addr string }{{"a", "10.0.0.1:4444"}, {"b", "10.0.0.2:4444"}} {
 		id := r.a.resolve(netip.MustParseAddrPort(d.addr))
-		must(t, id.Connect(nil))
+		must.Do(t, id.Connect(nil))
 		asked := r.b.event(verbs.CMConnectRequest).ID
 		if asked.Device() != d.name || asked.LocalAddr().String() != d.addr {
 			t.Errorf("connecting to %s arrived on %q at %v", d.addr, asked.Device(), asked.LocalAddr())
@@ -102,7 +101,7 @@ func TestCMChoosesTheDevice(t *testing.T) {
 	} {
 		id := r.a.id()
 		src := netip.MustParseAddrPort(c.src)
-		must(t, id.ResolveAddr(src, netip.MustParseAddrPort(c.dst), time.Second))
+		must.Do(t, id.ResolveAddr(src, netip.MustParseAddrPort(c.dst), time.Second))
 		r.a.event(verbs.CMAddrResolved)
 		if id.Device() != c.want || src.Port() != 0 && id.LocalAddr().Port() != src.Port() || id.LocalAddr().Port() == 0 {
 			t.Errorf("from %s to %s: on %q at %v, want %q", c.src, c.dst, id.Device(), id.LocalAddr(), c.want)
@@ -118,7 +117,7 @@ func TestCMChoosesTheDevice(t *testing.T) {
 		r.closeAll(id)
 	}
 	id := r.a.id()
-	must(t, id.ResolveAddr(netip.AddrPort{}, netip.MustParseAddrPort("10.0.0.2:5"), 0))
+	must.Do(t, id.ResolveAddr(netip.AddrPort{}, netip.MustParseAddrPort("10.0.0.2:5"), 0))
 	r.a.event(verbs.CMAddrResolved)
 	if id.Device() != "b" {
 		t.Errorf("without a source: on %q, want b", id.Device())
@@ -142,7 +141,7 @@ func TestCMBadCalls(t *testing.T) {
 	}
 	resolved := r.a.resolve(l.LocalAddr())
 	bare := r.a.id()
-	must(t, bare.ResolveAddr(netip.AddrPortFrom(r.a.addr, 0), l.LocalAddr(), 0))
+	must.Do(t, bare.ResolveAddr(netip.AddrPortFrom(r.a.addr, 0), l.LocalAddr(), 0))
 	r.a.event(verbs.CMAddrResolved)
 	long := func(n int) *verbs.ConnParam { return &verbs.ConnParam{PrivateData: make([]byte, n)} }
 	for what, err := range map[string]error{
@@ -173,7 +172,7 @@ func TestCMBadCalls(t *testing.T) {
 			t.Errorf("%s: %v, want an *OpError that is ErrInvalid", what, err)
 		}
 	}
-	must(t, resolved.Connect(long(verbs.MaxPrivateConnect)))
+	must.Do(t, resolved.Connect(long(verbs.MaxPrivateConnect)))
 	asked := r.b.event(verbs.CMConnectRequest).ID
 	r.b.qp(asked)
 	for what, err := range map[string]error{
@@ -190,7 +189,7 @@ func TestCMBadCalls(t *testing.T) {
 			t.Errorf("%s: %v, want ErrInvalid", what, err)
 		}
 	}
-	must(t, asked.Accept(long(verbs.MaxPrivateAccept)))
+	must.Do(t, asked.Accept(long(verbs.MaxPrivateAccept)))
 	r.a.event(verbs.CMEstablished)
 	r.b.event(verbs.CMEstablished)
 	if err := asked.Accept(nil); !errors.Is(err, verbs.ErrInvalid) {
@@ -205,14 +204,13 @@ func TestCMEvents(t *testing.T) {
 	r := newRig(t, false)
 	l := r.b.listen(0)
 	id := r.a.resolve(l.LocalAddr())
-	must(t, id.Connect(nil))
+	must.Do(t, id.Connect(nil))
 	r.until("events are queued", func() bool { return l.(*cmID).ch.pending() == 1 })
 	ev, ok, err := r.b.ch.GetEvent()
 	if err != nil || !ok {
 		t.Fatalf("no event: %v", err)
 	}
-	other, err := r.p.CreateCMChannel()
-	must(t, err)
+	other := must.Get(r.p.CreateCMChannel())(t)
 	for _, x := range []verbs.CMID{l, ev.ID} {
 		if err := x.Close(); !errors.Is(err, verbs.ErrBusy) {
 			t.Errorf("closing %v with an unacknowledged event: %v, want ErrBusy", x, err)
@@ -222,21 +220,21 @@ func TestCMEvents(t *testing.T) {
 		}
 	}
 	r.b.ch.Ack(ev)
-	must(t, ev.ID.Migrate(other))
+	must.Do(t, ev.ID.Migrate(other))
 	if err := other.Close(); !errors.Is(err, verbs.ErrBusy) {
 		t.Errorf("closing a channel with an identifier: %v, want ErrBusy", err)
 	}
 	r.b.qp(ev.ID)
-	must(t, ev.ID.Accept(nil))
+	must.Do(t, ev.ID.Accept(nil))
 	r.a.event(verbs.CMEstablished)
 	r.until("events are queued", func() bool { return other.(*cmChannel).pending() == 1 })
-	must(t, ev.ID.Migrate(r.b.ch)) // with ESTABLISHED not yet taken
+	must.Do(t, ev.ID.Migrate(r.b.ch)) // with ESTABLISHED not yet taken
 	if n := other.(*cmChannel).pending(); n != 0 {
 		t.Errorf("%d events stayed behind", n)
 	}
 	r.b.event(verbs.CMEstablished)
-	must(t, other.Close())
-	must(t, other.Close())
+	must.Do(t, other.Close())
+	must.Do(t, other.Close())
 	if _, _, err := other.GetEvent(); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("GetEvent of a closed channel: %v, want ErrClosed", err)
 	}
@@ -247,13 +245,12 @@ func TestCMEvents(t *testing.T) {
 		t.Errorf("Migrate to a closed channel: %v, want ErrClosed", err)
 	}
 	// A listener's undelivered request goes along with it.
-	third, err := r.p.CreateCMChannel()
-	must(t, err)
+	third := must.Get(r.p.CreateCMChannel())(t)
 	id2 := r.a.resolve(l.LocalAddr())
-	must(t, id2.Connect(nil))
+	must.Do(t, id2.Connect(nil))
 	r.until("events are queued", func() bool { return l.(*cmID).ch.pending() == 1 })
-	must(t, l.Migrate(third))
-	must(t, id2.Close())
+	must.Do(t, l.Migrate(third))
+	must.Do(t, id2.Close())
 	r.until("events are queued", func() bool { return third.(*cmChannel).pending() == 2 })
 	for _, want := range []verbs.CMEventType{verbs.CMConnectRequest, verbs.CMRejected} {
 		got, ok, err := third.GetEvent()
@@ -266,7 +263,7 @@ func TestCMEvents(t *testing.T) {
 		}
 	}
 	r.closeAll(id, ev.ID, l)
-	must(t, third.Close())
+	must.Do(t, third.Close())
 }
 
 func (c *cmChannel) pending() int {
@@ -283,7 +280,7 @@ func TestCMChannelAnnounces(t *testing.T) {
 	r.a.ch.Notify(func() { rings++ })
 	before := rings
 	id := r.a.id()
-	must(t, id.ResolveAddr(netip.AddrPort{}, netip.MustParseAddrPort("10.0.0.2:5"), 0))
+	must.Do(t, id.ResolveAddr(netip.AddrPort{}, netip.MustParseAddrPort("10.0.0.2:5"), 0))
 	if rings == before {
 		t.Error("an event was queued and nobody was told")
 	}
@@ -298,14 +295,13 @@ func TestCMDataEstablishes(t *testing.T) {
 	r := newRig(t, false)
 	l := r.b.listen(0)
 	ida := r.a.resolve(l.LocalAddr())
-	must(t, ida.Connect(nil))
+	must.Do(t, ida.Connect(nil))
 	idb := r.b.event(verbs.CMConnectRequest).ID
 	r.b.qp(idb)
 	r.lose(r.a, r.b, 1, 1) // the RTU
-	must(t, idb.Accept(nil))
+	must.Do(t, idb.Accept(nil))
 	r.a.event(verbs.CMEstablished)
-	wrs, err := mem.Map(4096, mem.Options{})
-	must(t, err)
+	wrs := must.Get(mem.Map(4096, mem.Options{}))(t)
 	defer wrs.Unmap()
 	e := &peer{w: &world{t: t, fab: r.fab}, qp: ida.QP().(*queuePair), wrs: wrs}
 	e.mustPost(e.send(1, verbs.WRRDMAWrite, 0)) // of no bytes, so any key will do
@@ -338,15 +334,15 @@ func TestARequestDoesNotChooseTheAcceptorsWaits(t *testing.T) {
 				}
 				var err error
 				ida.conn, err = ida.dev.cm.machine.Connect(r.fab.Now(), &ida.connect, ida)
-				must(t, err)
+				must.Do(t, err)
 				ida.become(idConnecting)
 			})
 			id := r.b.event(verbs.CMConnectRequest).ID
 			r.b.qp(id)
 			if own != 0 {
-				must(t, id.SetAckTimeout(own))
+				must.Do(t, id.SetAckTimeout(own))
 			}
-			must(t, id.Accept(&verbs.ConnParam{RetryCount: 3}))
+			must.Do(t, id.Accept(&verbs.ConnParam{RetryCount: 3}))
 			if a, err := id.QP().Query(); err != nil || a.Timeout != want || a.RetryCnt != 3 {
 				t.Errorf("of code %d asked for and %d set came %d, and %d retries (%v); want %d and 3", asked, own, a.Timeout, a.RetryCnt, err, want)
 			}
@@ -365,7 +361,7 @@ func TestGivenUpRequestsDoNotPileUp(t *testing.T) {
 	refused := 0
 	for range asked {
 		id := r.a.resolve(l.LocalAddr())
-		must(t, id.Connect(nil))
+		must.Do(t, id.Connect(nil))
 		d := r.p.plugged()[1]
 		before := d.cm.machine.Stats().Received
 		r.until("the request arrives", func() bool { return d.cm.machine.Stats().Received > before })
@@ -377,7 +373,7 @@ func TestGivenUpRequestsDoNotPileUp(t *testing.T) {
 			}
 			refused++
 		}
-		must(t, id.Close()) // gives up, which the listener's device is told
+		must.Do(t, id.Close()) // gives up, which the listener's device is told
 		for r.fab.Step() {
 		}
 	}
@@ -390,11 +386,11 @@ func TestGivenUpRequestsDoNotPileUp(t *testing.T) {
 	// Taken, they make room again.
 	r.b.drain()
 	id := r.a.resolve(l.LocalAddr())
-	must(t, id.Connect(nil))
+	must.Do(t, id.Connect(nil))
 	if ev := r.b.event(verbs.CMConnectRequest); ev.ListenID != l {
 		t.Errorf("a request of another listener: %v", ev.ListenID)
 	} else {
-		must(t, ev.ID.Close())
+		must.Do(t, ev.ID.Close())
 	}
 	r.closeAll(id, l)
 }
@@ -405,12 +401,11 @@ func TestGivenUpRequestsDoNotPileUp(t *testing.T) {
 func TestRequestsOfTheOtherPortSpace(t *testing.T) {
 	r := newRig(t, false)
 	tcp, udp := r.b.listen(0), r.b.udp()
-	must(t, udp.Listen(0))
+	must.Do(t, udp.Listen(0))
 	a, b := r.p.plugged()[0], r.p.plugged()[1]
 	var got cm.Message
 	a.onMAD = func(_ time.Duration, _ verbs.GID, mad []byte) {
-		m, err := cm.Parse(mad)
-		must(t, err)
+		m := must.Get(cm.Parse(mad))(t)
 		got = m
 	}
 	service := func(ps verbs.PortSpace, id verbs.CMID) uint64 { return cm.ServiceID(ps, id.LocalAddr().Port()) }
@@ -421,14 +416,14 @@ func TestRequestsOfTheOtherPortSpace(t *testing.T) {
 	copy(question.Private[:], request.Private[:cm.ConnHeaderSize])
 	for _, m := range []cm.Message{question, request} {
 		var mad cm.MAD
-		must(t, m.Put(&mad))
+		must.Do(t, m.Put(&mad))
 		b.exclusive(func() { b.onMAD(b.p.Now(), a.gid, mad[:]) })
 		for r.fab.Step() {
 		}
 		if ev, ok := r.b.take(); ok {
 			t.Errorf("a listener heard of %v: %v", m.Attr(), ev.Type)
 			_ = ev.ID.Accept(&verbs.ConnParam{QPNum: 5})
-			must(t, ev.ID.Close())
+			must.Do(t, ev.ID.Close())
 		}
 		switch m := got.(type) {
 		case *cm.SIDRREP:

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/verbs"
 	"pgregory.net/rapid"
@@ -23,7 +24,7 @@ func TestCMConnect(t *testing.T) {
 		if r.state(ida) != verbs.QPSInit {
 			t.Errorf("after CreateQP the queue pair is in %v, receives could not be posted", r.state(ida))
 		}
-		must(t, ida.Connect(&verbs.ConnParam{PrivateData: []byte("ask"), ResponderResources: 3, InitiatorDepth: 9, RetryCount: 5, RNRRetryCount: 6}))
+		must.Do(t, ida.Connect(&verbs.ConnParam{PrivateData: []byte("ask"), ResponderResources: 3, InitiatorDepth: 9, RetryCount: 5, RNRRetryCount: 6}))
 		ev := r.b.event(verbs.CMConnectRequest)
 		idb := ev.ID
 		if ev.ListenID != l || idb.UserData() != 7 || idb.Device() != "b" || idb.LocalAddr() != l.LocalAddr() || idb.PeerAddr() != ida.LocalAddr() || ida.PeerAddr() != l.LocalAddr() {
@@ -34,16 +35,14 @@ func TestCMConnect(t *testing.T) {
 			t.Errorf("the request says %+v", c)
 		}
 		r.b.qp(idb)
-		must(t, idb.Accept(&verbs.ConnParam{PrivateData: []byte("yes"), ResponderResources: 4, InitiatorDepth: 0xff, RetryCount: 2, RNRRetryCount: 7}))
+		must.Do(t, idb.Accept(&verbs.ConnParam{PrivateData: []byte("yes"), ResponderResources: 4, InitiatorDepth: 0xff, RetryCount: 2, RNRRetryCount: 7}))
 		ev = r.a.event(verbs.CMEstablished)
 		if c := ev.Conn; string(c.PrivateData[:4]) != "yes\x00" || c.InitiatorDepth != 4 || c.ResponderResources != 3 || c.QPNum != idb.QP().Num() {
 			t.Errorf("the acceptance says %+v", c)
 		}
 		r.b.event(verbs.CMEstablished)
-		a, err := ida.QP().Query()
-		must(t, err)
-		b, err := idb.QP().Query()
-		must(t, err)
+		a := must.Get(ida.QP().Query())(t)
+		b := must.Get(idb.QP().Query())(t)
 		if a.State != verbs.QPSRTS || b.State != verbs.QPSRTS || a.PathMTU != verbs.MTUJumbo || b.PathMTU != a.PathMTU {
 			t.Errorf("established in %v and %v with path MTUs %v and %v", a.State, b.State, a.PathMTU, b.PathMTU)
 		}
@@ -56,13 +55,13 @@ func TestCMConnect(t *testing.T) {
 		if a.RetryCnt != 5 || b.RetryCnt != 2 || a.RNRRetry != 7 || b.RNRRetry != 6 || a.Timeout != ackDelay || b.Timeout != ackDelay {
 			t.Errorf("retries: a %d/%d, b %d/%d; timeouts %d and %d", a.RetryCnt, a.RNRRetry, b.RetryCnt, b.RNRRetry, a.Timeout, b.Timeout)
 		}
-		must(t, ida.Disconnect())
+		must.Do(t, ida.Disconnect())
 		r.b.event(verbs.CMDisconnected)
 		r.a.event(verbs.CMDisconnected)
 		if r.state(ida) != verbs.QPSErr || r.state(idb) != verbs.QPSRTS {
 			t.Errorf("disconnected in %v and %v, want ERR, and RTS where the other side asked", r.state(ida), r.state(idb))
 		}
-		must(t, idb.Disconnect())
+		must.Do(t, idb.Disconnect())
 		if r.state(idb) != verbs.QPSErr {
 			t.Errorf("after Disconnect in %v, want ERR", r.state(idb))
 		}
@@ -85,7 +84,7 @@ func TestCMLosesAnyDatagram(t *testing.T) {
 				for _, count := range []uint64{1, 3} {
 					r.lose(from, to, n, n+count-1)
 					l, ida, idb := r.pair()
-					must(t, ida.Disconnect())
+					must.Do(t, ida.Disconnect())
 					r.a.event(verbs.CMDisconnected)
 					r.b.event(verbs.CMDisconnected)
 					r.a.event(verbs.CMTimewaitExit)
@@ -101,25 +100,25 @@ func TestCMLosesAnyDatagram(t *testing.T) {
 func TestCMRefusals(t *testing.T) {
 	inBoth(t, func(t *testing.T, r *cmRig) {
 		nobody := r.a.resolve(netip.MustParseAddrPort("10.9.9.9:1"))
-		must(t, nobody.Connect(nil))
+		must.Do(t, nobody.Connect(nil))
 		if ev := r.a.event(verbs.CMUnreachable); ev.Status != -int(syscall.ETIMEDOUT) || ev.ID != nobody {
 			t.Errorf("no such node: %+v, want status -ETIMEDOUT", ev)
 		}
 		deaf := r.a.resolve(netip.AddrPortFrom(r.b.addr, 4711))
-		must(t, deaf.Connect(nil))
+		must.Do(t, deaf.Connect(nil))
 		if ev := r.a.event(verbs.CMRejected); ev.Status != verbs.RejInvalidServiceID || r.state(deaf) != verbs.QPSErr {
 			t.Errorf("no listener: %+v with the queue pair in %v", ev, r.state(deaf))
 		}
 		l := r.b.listen(1)
 		one := r.a.resolve(l.LocalAddr())
-		must(t, one.Connect(nil))
+		must.Do(t, one.Connect(nil))
 		asked := r.b.event(verbs.CMConnectRequest).ID
 		two := r.a.resolve(l.LocalAddr())
-		must(t, two.Connect(nil))
+		must.Do(t, two.Connect(nil))
 		if ev := r.a.event(verbs.CMRejected); ev.ID != two || ev.Status != verbs.RejNoResources {
 			t.Errorf("backlog full: %+v", ev)
 		}
-		must(t, asked.Reject([]byte("not today")))
+		must.Do(t, asked.Reject([]byte("not today")))
 		ev := r.a.event(verbs.CMRejected)
 		if ev.ID != one || ev.Status != verbs.RejConsumer || string(ev.Conn.PrivateData[:10]) != "not today\x00" || len(ev.Conn.PrivateData) != verbs.MaxPrivateReject {
 			t.Errorf("refused: %+v", ev)
@@ -135,8 +134,8 @@ func TestCMRefusals(t *testing.T) {
 func TestCMDisconnectBoth(t *testing.T) {
 	inBoth(t, func(t *testing.T, r *cmRig) {
 		l, ida, idb := r.pair()
-		must(t, ida.Disconnect())
-		must(t, idb.Disconnect())
+		must.Do(t, ida.Disconnect())
+		must.Do(t, idb.Disconnect())
 		for _, e := range []*cmEnd{r.a, r.b} {
 			e.event(verbs.CMDisconnected)
 			e.event(verbs.CMTimewaitExit)
@@ -156,7 +155,7 @@ var stages = []struct {
 	{"created", 1, false, func(r *cmRig) []verbs.CMID { return []verbs.CMID{r.a.id()} }},
 	{"bound", 1, false, func(r *cmRig) []verbs.CMID {
 		id := r.a.id()
-		must(r.t, id.Bind(netip.AddrPort{}))
+		must.Do(r.t, id.Bind(netip.AddrPort{}))
 		return []verbs.CMID{id}
 	}},
 	{"listening", 1, false, func(r *cmRig) []verbs.CMID { return []verbs.CMID{r.b.listen(0)} }},
@@ -167,13 +166,13 @@ var stages = []struct {
 	{"asking", 2, false, func(r *cmRig) []verbs.CMID {
 		l := r.b.listen(0)
 		id := r.a.resolve(l.LocalAddr())
-		must(r.t, id.Connect(nil))
+		must.Do(r.t, id.Connect(nil))
 		return []verbs.CMID{id, l}
 	}},
 	{"asked, not told", 2, false, func(r *cmRig) []verbs.CMID {
 		l := r.b.listen(0)
 		id := r.a.resolve(l.LocalAddr())
-		must(r.t, id.Connect(nil))
+		must.Do(r.t, id.Connect(nil))
 		b := r.b.ch.(*cmChannel)
 		r.until("the request is queued", func() bool {
 			b.mu.Lock()
@@ -185,22 +184,22 @@ var stages = []struct {
 	{"asked", 3, true, func(r *cmRig) []verbs.CMID {
 		l := r.b.listen(0)
 		id := r.a.resolve(l.LocalAddr())
-		must(r.t, id.Connect(nil))
+		must.Do(r.t, id.Connect(nil))
 		return []verbs.CMID{id, r.b.event(verbs.CMConnectRequest).ID, l}
 	}},
 	{"accepted", 3, true, func(r *cmRig) []verbs.CMID {
 		l := r.b.listen(0)
 		id := r.a.resolve(l.LocalAddr())
-		must(r.t, id.Connect(nil))
+		must.Do(r.t, id.Connect(nil))
 		idb := r.b.event(verbs.CMConnectRequest).ID
 		r.b.qp(idb)
-		must(r.t, idb.Accept(nil))
+		must.Do(r.t, idb.Accept(nil))
 		return []verbs.CMID{id, idb, l}
 	}},
 	{"established", 3, true, func(r *cmRig) []verbs.CMID { l, a, b := r.pair(); return []verbs.CMID{a, b, l} }},
 	{"disconnecting", 3, true, func(r *cmRig) []verbs.CMID {
 		l, a, b := r.pair()
-		must(r.t, a.Disconnect())
+		must.Do(r.t, a.Disconnect())
 		return []verbs.CMID{a, b, l}
 	}},
 }
@@ -213,7 +212,7 @@ func TestCMCloseHalfway(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, closing %d", stage.name, first), func(t *testing.T) {
 				inBoth(t, func(t *testing.T, r *cmRig) {
 					ids := stage.make(r)
-					must(t, ids[first].Close())
+					must.Do(t, ids[first].Close())
 					if stage.ends && first < 2 {
 						other := []*cmEnd{r.b, r.a}[first]
 						for over := false; !over; {
@@ -241,23 +240,23 @@ func TestCMWithoutQueuePair(t *testing.T) {
 	r := newRig(t, false)
 	l := r.b.listen(0)
 	id := r.a.id()
-	must(t, id.ResolveAddr(netip.AddrPort{}, l.LocalAddr(), time.Second))
+	must.Do(t, id.ResolveAddr(netip.AddrPort{}, l.LocalAddr(), time.Second))
 	r.a.event(verbs.CMAddrResolved)
-	must(t, id.ResolveRoute(time.Second))
+	must.Do(t, id.ResolveRoute(time.Second))
 	r.a.event(verbs.CMRouteResolved)
 	if err := id.Connect(nil); !errors.Is(err, verbs.ErrInvalid) {
 		t.Errorf("Connect without a queue pair and its number: %v, want ErrInvalid", err)
 	}
-	must(t, id.Connect(&verbs.ConnParam{QPNum: 0x4242}))
+	must.Do(t, id.Connect(&verbs.ConnParam{QPNum: 0x4242}))
 	ev := r.b.event(verbs.CMConnectRequest)
 	if ev.Conn.QPNum != 0x4242 {
 		t.Errorf("the request names QP 0x%x", ev.Conn.QPNum)
 	}
-	must(t, ev.ID.Accept(&verbs.ConnParam{QPNum: 0x2424, PrivateData: []byte("hm")}))
+	must.Do(t, ev.ID.Accept(&verbs.ConnParam{QPNum: 0x2424, PrivateData: []byte("hm")}))
 	if c := r.a.event(verbs.CMConnectResponse).Conn; c.QPNum != 0x2424 || string(c.PrivateData[:3]) != "hm\x00" {
 		t.Errorf("the response says %+v", c)
 	}
-	must(t, id.Accept(nil))
+	must.Do(t, id.Accept(nil))
 	r.a.event(verbs.CMEstablished)
 	r.b.event(verbs.CMEstablished)
 	r.closeAll(id, ev.ID, l)
@@ -269,8 +268,7 @@ func TestCMSmallerMTU(t *testing.T) {
 		r := newRig(t, false, func(cfg *Config) { cfg.Devices[0].MTU, cfg.Devices[1].MTU = c[0], c[1] })
 		l, ida, idb := r.pair()
 		for _, id := range []verbs.CMID{ida, idb} {
-			a, err := id.QP().Query()
-			must(t, err)
+			a := must.Get(id.QP().Query())(t)
 			if a.PathMTU != c[2] {
 				t.Errorf("devices with MTU %v and %v: %v has path MTU %v", c[0], c[1], id, a.PathMTU)
 			}
@@ -284,10 +282,7 @@ func TestCMSmallerMTU(t *testing.T) {
 // queue keeps room for keptEvents at most.
 func TestEventQueueAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		bell, err := sys.NewEvent()
-		if err != nil {
-			t.Fatal(err)
-		}
+		bell := must.Get(sys.NewEvent())(t)
 		defer bell.Close()
 		c := &cmChannel{bell: bell}
 		ids := []*cmID{{}, {}, {}}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -27,10 +28,10 @@ func (r *cmRig) connectOnce(l verbs.CMID) (ida, idb verbs.CMID) {
 	r.t.Helper()
 	ida = r.a.route(l.LocalAddr())
 	r.a.deep(ida)
-	must(r.t, ida.Connect(nil))
+	must.Do(r.t, ida.Connect(nil))
 	idb = r.b.event(verbs.CMConnectRequest).ID
 	r.b.deep(idb)
-	must(r.t, idb.Accept(nil))
+	must.Do(r.t, idb.Accept(nil))
 	r.a.event(verbs.CMEstablished)
 	r.b.event(verbs.CMEstablished)
 	return ida, idb
@@ -38,7 +39,7 @@ func (r *cmRig) connectOnce(l verbs.CMID) (ida, idb verbs.CMID) {
 
 func (e *cmEnd) deep(id verbs.CMID) {
 	e.r.t.Helper()
-	must(e.r.t, id.CreateQP(e.pd, &verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq, Type: verbs.QPTRC, Cap: deepQP}))
+	must.Do(e.r.t, id.CreateQP(e.pd, &verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq, Type: verbs.QPTRC, Cap: deepQP}))
 }
 
 // passing is the work requests of a message without bytes, and room for a
@@ -49,9 +50,8 @@ type passing struct {
 }
 
 func newMessage(t *testing.T) *passing {
-	a, err := mem.Map(4096, mem.Options{})
-	must(t, err)
-	t.Cleanup(func() { must(t, a.Unmap()) })
+	a := must.Get(mem.Map(4096, mem.Options{}))(t)
+	t.Cleanup(func() { must.Do(t, a.Unmap()) })
 	m := &passing{arena: a}
 	send, _ := mem.At[verbs.SendWR](a, a.Addr())
 	*send = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled}
@@ -63,13 +63,11 @@ func newMessage(t *testing.T) *passing {
 func (m *passing) pass(r *cmRig, a, b verbs.CMID) {
 	r.t.Helper()
 	_, err := verbs.PostRecv(b.QP(), m.arena.Addr()+512, 1) // zeros: no elements
-	must(r.t, err)
-	_, err = verbs.PostSend(a.QP(), m.arena.Addr(), 1)
-	must(r.t, err)
+	must.Do(r.t, err)
+	must.Get(verbs.PostSend(a.QP(), m.arena.Addr(), 1))(r.t)
 	for _, e := range []*cmEnd{r.a, r.b} {
 		r.until("a completion at "+e.name, func() bool {
-			n, err := verbs.Poll(e.cq, m.wc)
-			must(r.t, err)
+			n := must.Get(verbs.Poll(e.cq, m.wc))(r.t)
 			return n == 1 && m.wc[0].Status == verbs.WCSuccess
 		})
 	}
@@ -85,7 +83,7 @@ func TestTimewaitKeepsNumbersOnly(t *testing.T) {
 	once := func() {
 		ida, idb := r.connectOnce(l)
 		wrs.pass(r, ida, idb) // completions and timers, which know the queues
-		must(t, ida.Disconnect())
+		must.Do(t, ida.Disconnect())
 		r.a.event(verbs.CMDisconnected)
 		r.b.event(verbs.CMDisconnected)
 		r.closeAll(ida, idb)
@@ -167,9 +165,9 @@ func TestReopenedDeviceConnects(t *testing.T) {
 		}
 		r.closeAll(l)
 		for _, e := range []*cmEnd{r.a, r.b} {
-			must(t, e.cq.Close())
-			must(t, e.pd.Close())
-			must(t, e.ctx.Close())
+			must.Do(t, e.cq.Close())
+			must.Do(t, e.pd.Close())
+			must.Do(t, e.ctx.Close())
 			e.open()
 		}
 	}

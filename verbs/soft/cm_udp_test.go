@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/cm"
 )
@@ -13,9 +14,8 @@ import (
 // udp makes an identifier of port space UDP on the end's address.
 func (e *cmEnd) udp() verbs.CMID {
 	e.r.t.Helper()
-	id, err := e.ch.CreateID(verbs.PSUDP, 7)
-	must(e.r.t, err)
-	must(e.r.t, id.Bind(netip.AddrPortFrom(e.addr, 0)))
+	id := must.Get(e.ch.CreateID(verbs.PSUDP, 7))(e.r.t)
+	must.Do(e.r.t, id.Bind(netip.AddrPortFrom(e.addr, 0)))
 	return id
 }
 
@@ -29,13 +29,12 @@ func (e *cmEnd) ud(id verbs.CMID) error {
 // asks resolves dst and asks it.
 func (e *cmEnd) asks(dst netip.AddrPort, data string) verbs.CMID {
 	e.r.t.Helper()
-	id, err := e.ch.CreateID(verbs.PSUDP, 0)
-	must(e.r.t, err)
-	must(e.r.t, id.ResolveAddr(netip.AddrPortFrom(e.addr, 0), dst, 0))
+	id := must.Get(e.ch.CreateID(verbs.PSUDP, 0))(e.r.t)
+	must.Do(e.r.t, id.ResolveAddr(netip.AddrPortFrom(e.addr, 0), dst, 0))
 	e.event(verbs.CMAddrResolved)
-	must(e.r.t, id.ResolveRoute(0))
+	must.Do(e.r.t, id.ResolveRoute(0))
 	e.event(verbs.CMRouteResolved)
-	must(e.r.t, id.Connect(&verbs.ConnParam{PrivateData: []byte(data)}))
+	must.Do(e.r.t, id.Connect(&verbs.ConnParam{PrivateData: []byte(data)}))
 	return id
 }
 
@@ -45,8 +44,8 @@ func (e *cmEnd) asks(dst netip.AddrPort, data string) verbs.CMID {
 func TestUDPAnswerWithoutQueuePair(t *testing.T) {
 	inBoth(t, func(t *testing.T, r *cmRig) {
 		l := r.b.udp()
-		must(t, r.b.ud(l))
-		must(t, l.Listen(0))
+		must.Do(t, r.b.ud(l))
+		must.Do(t, l.Listen(0))
 		id := r.a.asks(l.LocalAddr(), "who")
 		q := r.b.event(verbs.CMConnectRequest)
 		if q.ListenID != l || string(q.UD.PrivateData[:3]) != "who" || len(q.UD.PrivateData) != verbs.MaxPrivateUDP {
@@ -59,8 +58,8 @@ func TestUDPAnswerWithoutQueuePair(t *testing.T) {
 			t.Errorf("an answer with too much private data: %v, want ErrInvalid", err)
 		}
 		r.lose(r.b, r.a, 1, 1)
-		must(t, q.ID.Accept(&verbs.ConnParam{QPNum: l.QP().Num(), PrivateData: []byte("me")}))
-		must(t, q.ID.Close())
+		must.Do(t, q.ID.Accept(&verbs.ConnParam{QPNum: l.QP().Num(), PrivateData: []byte("me")}))
+		must.Do(t, q.ID.Close())
 		ev := r.a.event(verbs.CMEstablished)
 		if ev.UD.QPNum != l.QP().Num() || ev.UD.QKey != verbs.UDPQKey || ev.UD.AH.DGID.Addr() != r.b.addr || string(ev.UD.PrivateData[:2]) != "me" {
 			t.Errorf("the answer is %+v", ev.UD)
@@ -74,10 +73,10 @@ func TestUDPAnswerWithoutQueuePair(t *testing.T) {
 func TestUDPWrongCalls(t *testing.T) {
 	r := newRig(t, false)
 	l := r.b.udp()
-	must(t, r.b.ud(l))
-	must(t, l.Listen(0))
+	must.Do(t, r.b.ud(l))
+	must.Do(t, l.Listen(0))
 	tcp := r.b.id()
-	must(t, tcp.Bind(netip.AddrPortFrom(r.b.addr, 0)))
+	must.Do(t, tcp.Bind(netip.AddrPortFrom(r.b.addr, 0)))
 	if err := r.b.ud(tcp); !errors.Is(err, verbs.ErrInvalid) {
 		t.Errorf("a UD queue pair in port space TCP: %v", err)
 	}
@@ -88,7 +87,7 @@ func TestUDPWrongCalls(t *testing.T) {
 		t.Errorf("disconnecting in port space UDP: %v", err)
 	}
 	id := r.a.asks(l.LocalAddr(), "")
-	must(t, r.b.event(verbs.CMConnectRequest).ID.Close()) // is a refusal
+	must.Do(t, r.b.event(verbs.CMConnectRequest).ID.Close()) // is a refusal
 	if ev := r.a.event(verbs.CMUnreachable); ev.Status != int(cm.SIDRReject) {
 		t.Errorf("status %d, want that of a refusal", ev.Status)
 	}
@@ -105,20 +104,20 @@ func TestJoinCounts(t *testing.T) {
 	r := newRig(t, false)
 	group := netip.MustParseAddr("239.1.1.1")
 	id, bare := r.a.udp(), r.a.udp()
-	must(t, r.a.ud(id))
+	must.Do(t, r.a.ud(id))
 	for _, id := range []verbs.CMID{id, id, bare} {
-		must(t, id.JoinMulticast(group, 0x55))
+		must.Do(t, id.JoinMulticast(group, 0x55))
 		ev := r.a.event(verbs.CMMulticastJoin)
 		if ev.UD.AH.DGID != verbs.GIDFromAddr(group) || ev.UD.QPNum != verbs.McastQPN || string(ev.UD.PrivateData) != string(nativeWord(0x55)) {
 			t.Errorf("the way to the group is %+v", ev.UD)
 		}
 	}
 	q := id.QP().(*queuePair)
-	must(t, id.LeaveMulticast(group))
+	must.Do(t, id.LeaveMulticast(group))
 	if len(q.groups) != 1 {
 		t.Error("left at the first of two")
 	}
-	must(t, id.LeaveMulticast(group))
+	must.Do(t, id.LeaveMulticast(group))
 	if len(q.groups) != 0 {
 		t.Error("not left at the second of two")
 	}
@@ -134,17 +133,17 @@ func TestJoinCounts(t *testing.T) {
 func TestUDPAnswerFromItsOwnQueuePair(t *testing.T) {
 	r := newRig(t, false)
 	l := r.b.udp()
-	must(t, r.b.ud(l))
-	must(t, l.Listen(0))
+	must.Do(t, r.b.ud(l))
+	must.Do(t, l.Listen(0))
 	tcp := r.b.id()
-	must(t, tcp.Bind(l.LocalAddr())) // another port space: not in use
+	must.Do(t, tcp.Bind(l.LocalAddr())) // another port space: not in use
 	id := r.a.asks(l.LocalAddr(), "")
 	q := r.b.event(verbs.CMConnectRequest).ID
 	if q.PeerAddr() != id.LocalAddr() {
 		t.Errorf("asked by %v, the question says %v", id.LocalAddr(), q.PeerAddr())
 	}
-	must(t, r.b.ud(q))
-	must(t, q.Accept(&verbs.ConnParam{QPNum: l.QP().Num()}))
+	must.Do(t, r.b.ud(q))
+	must.Do(t, q.Accept(&verbs.ConnParam{QPNum: l.QP().Num()}))
 	if ev := r.a.event(verbs.CMEstablished); ev.UD.QPNum != q.QP().Num() {
 		t.Errorf("the answer names queue pair 0x%x, want 0x%x", ev.UD.QPNum, q.QP().Num())
 	}
@@ -165,9 +164,9 @@ func TestUDPAnswerFromItsOwnQueuePair(t *testing.T) {
 func TestUDPQuestionTooLong(t *testing.T) {
 	r := newRig(t, false)
 	id := r.a.udp()
-	must(t, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(r.b.addr, 9), 0))
+	must.Do(t, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(r.b.addr, 9), 0))
 	r.a.event(verbs.CMAddrResolved)
-	must(t, id.ResolveRoute(0))
+	must.Do(t, id.ResolveRoute(0))
 	r.a.event(verbs.CMRouteResolved)
 	if err := id.Connect(&verbs.ConnParam{PrivateData: make([]byte, verbs.MaxPrivateUDP+1)}); !errors.Is(err, verbs.ErrInvalid) {
 		t.Errorf("a question with too much private data: %v, want ErrInvalid", err)
@@ -186,10 +185,10 @@ func TestUDPQuestionTooLong(t *testing.T) {
 func TestJoinFails(t *testing.T) {
 	r := newRig(t, false)
 	id := r.a.udp()
-	must(t, r.a.ud(id))
+	must.Do(t, r.a.ud(id))
 	r.p.plugged()[0].cfg.Limits.MaxMcastGrp = 0
 	group := netip.MustParseAddr("239.1.1.1")
-	must(t, id.JoinMulticast(group, 0))
+	must.Do(t, id.JoinMulticast(group, 0))
 	if ev := r.a.event(verbs.CMMulticastError); ev.Status != -int(syscall.ENOMEM) {
 		t.Errorf("status %d, want -ENOMEM", ev.Status)
 	}
@@ -204,7 +203,7 @@ func TestJoinFails(t *testing.T) {
 func TestUDPQuestionsDoNotPileUp(t *testing.T) {
 	r := newRig(t, false)
 	l := r.b.udp()
-	must(t, l.Listen(1))
+	must.Do(t, l.Listen(1))
 	first, second := r.a.asks(l.LocalAddr(), ""), r.a.asks(l.LocalAddr(), "")
 	if ev := r.a.event(verbs.CMUnreachable); ev.ID != second || ev.Status != int(cm.SIDRNoQP) {
 		t.Errorf("%v with status %d, want %v with %d", ev.ID, ev.Status, second, cm.SIDRNoQP)

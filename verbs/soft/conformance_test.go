@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
@@ -54,19 +55,10 @@ func pair(t *testing.T, name string, f *fabric.Fabric, mtu verbs.MTU) verbstest.
 			cfg.Devices = append(cfg.Devices, soft.DeviceConfig{Name: dev, Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}), MTU: mtu})
 		}
 	}
-	p, err := soft.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ds, err := p.Devices()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(soft.New(cfg))(t)
+	ds := must.Get(p.Devices())(t)
 	open := func(name string) verbs.Context {
-		ctx, err := p.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ctx := must.Get(p.Open(name))(t)
 		t.Cleanup(func() {
 			if err := ctx.Close(); err != nil {
 				t.Errorf("closing the context of %s: %v", name, err)
@@ -75,10 +67,7 @@ func pair(t *testing.T, name string, f *fabric.Fabric, mtu verbs.MTU) verbstest.
 		return ctx
 	}
 	a, b := open(ds[0].Name), open(ds[1].Name)
-	caps, err := verbstest.CapsOf(a, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	caps := must.Get(verbstest.CapsOf(a, b))(t)
 	caps.CM, caps.CQOverrun, caps.AccessEvents, caps.CommEst, caps.RandomKeys = true, true, true, true, true
 	caps.CMUDP, caps.CMMcast = true, true
 	caps.CQResize, caps.LastWQE, caps.CheckedHandles = true, true, true

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -21,7 +22,7 @@ func (w *world) nudge(id uint64, flags verbs.SendFlags) {
 func (e *peer) event() (verbs.CQ, bool) {
 	e.w.t.Helper()
 	cq, ok, err := e.ch.GetEvent()
-	must(e.w.t, err)
+	must.Do(e.w.t, err)
 	if ok {
 		cq.AckEvents(1)
 	}
@@ -40,7 +41,7 @@ func TestArmIsOneShot(t *testing.T) {
 	}
 	w.nudge(1, 0)
 	none("not armed")
-	must(t, verbs.Arm(w.b.rcq, false))
+	must.Do(t, verbs.Arm(w.b.rcq, false))
 	none("armed while a completion is queued already")
 	w.nudge(2, 0)
 	w.nudge(3, 0)
@@ -49,7 +50,7 @@ func TestArmIsOneShot(t *testing.T) {
 	}
 	none("one arm, two completions")
 	w.b.ok(w.b.poll(w.b.rcq), 1)
-	must(t, verbs.Arm(w.b.rcq, false))
+	must.Do(t, verbs.Arm(w.b.rcq, false))
 	w.nudge(4, 0)
 	w.b.ok(w.b.poll(w.b.rcq), 4)
 	if _, ok := w.b.event(); !ok {
@@ -60,7 +61,7 @@ func TestArmIsOneShot(t *testing.T) {
 // TestSolicitedArming: only solicited messages and failures raise an event.
 func TestSolicitedArming(t *testing.T) {
 	w := newWorld(t, options{channel: true})
-	must(t, verbs.Arm(w.b.rcq, true))
+	must.Do(t, verbs.Arm(w.b.rcq, true))
 	w.nudge(1, 0)
 	if _, ok := w.b.event(); ok {
 		t.Fatalf("an unsolicited message raised an event")
@@ -69,15 +70,15 @@ func TestSolicitedArming(t *testing.T) {
 	if _, ok := w.b.event(); !ok {
 		t.Fatalf("a solicited message raised no event")
 	}
-	must(t, verbs.Arm(w.b.rcq, true))
+	must.Do(t, verbs.Arm(w.b.rcq, true))
 	w.b.recv(3)
-	must(t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
+	must.Do(t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
 	w.settle()
 	if _, ok := w.b.event(); !ok {
 		t.Fatalf("a flushed receive raised no event")
 	}
-	must(t, verbs.Arm(w.b.rcq, false))
-	must(t, verbs.Arm(w.b.rcq, true)) // does not weaken
+	must.Do(t, verbs.Arm(w.b.rcq, false))
+	must.Do(t, verbs.Arm(w.b.rcq, true)) // does not weaken
 	if a := w.b.rcq.(*completionQueue).armed.Load(); a != armAny {
 		t.Fatalf("a solicited arming weakened one for any completion to %d", a)
 	}
@@ -86,8 +87,7 @@ func TestSolicitedArming(t *testing.T) {
 // TestUnacknowledgedEventsKeepTheQueue: ErrBusy until the last is acknowledged.
 func TestUnacknowledgedEventsKeepTheQueue(t *testing.T) {
 	w := newWorld(t, options{channel: true})
-	cq, err := w.b.ctx.CreateCQ(4, w.b.ch, 0, 0)
-	must(t, err)
+	cq := must.Get(w.b.ctx.CreateCQ(4, w.b.ch, 0, 0))(t)
 	q := cq.(*completionQueue)
 	q.ch.raise(q) // as a completion would
 	if err := w.b.ch.Close(); !errors.Is(err, verbs.ErrBusy) {
@@ -101,8 +101,8 @@ func TestUnacknowledgedEventsKeepTheQueue(t *testing.T) {
 	}
 	q.ch.raise(q) // never taken: goes with the queue
 	cq.AckEvents(1)
-	must(t, cq.Close())
-	must(t, cq.Close())
+	must.Do(t, cq.Close())
+	must.Do(t, cq.Close())
 	if got, ok, _ := w.b.ch.GetEvent(); ok {
 		t.Fatalf("an event of the closed %v", got)
 	}
@@ -148,12 +148,12 @@ func TestResizeKeepsWhatIsQueued(t *testing.T) {
 	if err := w.a.scq.Resize(2); !errors.Is(err, verbs.ErrInvalid) {
 		t.Fatalf("resizing below what is queued: %v, want ErrInvalid", err)
 	}
-	must(t, w.a.scq.Resize(6))
+	must.Do(t, w.a.scq.Resize(6))
 	if c := w.a.scq.Capacity(); c != 6 {
 		t.Fatalf("capacity %d after resizing to 6", c)
 	}
 	post(3)
-	must(t, w.a.scq.Resize(10))
+	must.Do(t, w.a.scq.Resize(10))
 	post(4)
 	wcs := w.a.poll(w.a.scq)
 	if len(wcs) != 10 {
@@ -167,8 +167,8 @@ func TestResizeKeepsWhatIsQueued(t *testing.T) {
 func TestResizeKeepsTheArming(t *testing.T) {
 	w := newWorld(t, options{channel: true, cqe: 4})
 	w.nudge(1, 0)
-	must(t, verbs.Arm(w.b.rcq, false))
-	must(t, w.b.rcq.Resize(8))
+	must.Do(t, verbs.Arm(w.b.rcq, false))
+	must.Do(t, w.b.rcq.Resize(8))
 	w.step()
 	if cq, ok := w.b.event(); ok {
 		t.Fatalf("an event of %v for resizing it", cq)
@@ -195,7 +195,7 @@ func TestOverrunOfAResizedQueue(t *testing.T) {
 		w.settle()
 	}
 	post(0, 3)
-	must(t, w.a.scq.Resize(6))
+	must.Do(t, w.a.scq.Resize(6))
 	post(3, 3)
 	if ev := w.a.events(); len(ev) != 0 {
 		t.Fatalf("events %v before it was full", ev)
@@ -203,12 +203,12 @@ func TestOverrunOfAResizedQueue(t *testing.T) {
 	if err := w.a.scq.Resize(5); !errors.Is(err, verbs.ErrInvalid) {
 		t.Fatalf("resizing to 5 with six queued: %v, want ErrInvalid", err)
 	}
-	must(t, w.a.scq.Resize(7))
+	must.Do(t, w.a.scq.Resize(7))
 	post(6, 2)
 	if ev := w.a.events(); !slices.Contains(ev, verbs.EventCQErr) {
 		t.Fatalf("events %v, want CQ_ERR", ev)
 	}
-	must(t, w.a.scq.Resize(16)) // does not bring it back
+	must.Do(t, w.a.scq.Resize(16)) // does not bring it back
 	buf, _ := mem.Array[verbs.WC](w.a.wcs, w.a.wcs.Addr(), 16)
 	n, err := verbs.Poll(w.a.scq, buf)
 	if n != 7 || !errors.Is(err, errnoCQDead) {
@@ -222,8 +222,8 @@ func TestOverrunOfAResizedQueue(t *testing.T) {
 func TestRemovedDeviceLetsSharedQueuesGo(t *testing.T) {
 	x := newXRC(t) // closes everything
 	plain, err := x.b.pd.CreateSRQ(&verbs.SRQAttr{MaxWR: 2})
-	must(t, err)
-	must(t, x.p.Remove("b"))
+	must.Do(t, err)
+	must.Do(t, x.p.Remove("b"))
 	_, err = plain.Query()
 	gone(t, "Query of an SRQ", err)
 	gone(t, "SetLimit", plain.SetLimit(1))
@@ -234,5 +234,5 @@ func TestRemovedDeviceLetsSharedQueuesGo(t *testing.T) {
 	gone(t, "Query of an XRC_RECV queue pair", err)
 	_, err = x.b.ctx.OpenXRCD(-1, 0)
 	gone(t, "OpenXRCD", err)
-	must(t, plain.Close())
+	must.Do(t, plain.Close())
 }

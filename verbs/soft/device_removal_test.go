@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -33,7 +34,7 @@ func TestRemovedDeviceRefusesEverythingButClose(t *testing.T) {
 	w := newWorld(t, options{channel: true})
 	e := w.a
 	w.a.recv(9, w.a.sge(0, 64)) // outstanding
-	must(t, w.p.Remove("a"))
+	must.Do(t, w.p.Remove("a"))
 	if got := e.events(); !slices.Equal(got, []verbs.AsyncEventType{verbs.EventDeviceFatal}) {
 		t.Fatalf("events %v, want one DEVICE_FATAL", got)
 	}
@@ -65,8 +66,7 @@ func TestRemovedDeviceRefusesEverythingButClose(t *testing.T) {
 	for name, call := range calls {
 		gone(t, name, call())
 	}
-	infos, err := w.p.Devices()
-	must(t, err)
+	infos := must.Get(w.p.Devices())(t)
 	if len(infos) != 1 || infos[0].Name != "b" {
 		t.Fatalf("devices %+v, want b alone", infos)
 	}
@@ -95,7 +95,7 @@ func TestRemovalIsSilence(t *testing.T) {
 	wr.SetRDMA(w.a.at(0), w.a.mr.RKey())
 	fill(w.b.data()[:4096], 5)
 	w.b.mustPost(wr)
-	must(t, w.p.Remove("a"))
+	must.Do(t, w.p.Remove("a"))
 	if c := w.b.want(w.b.scq, 1)[0]; c.Status != verbs.WCRetryExcErr {
 		t.Fatalf("the peer's write: %v, want RETRY_EXC_ERR", c.Status)
 	}
@@ -128,7 +128,7 @@ func TestNobodyReadsMemoryOfARemovedDevice(t *testing.T) {
 		if w.b.sent() == sent {
 			t.Fatalf("read %v: nothing is on its way, so the test shows nothing", read)
 		}
-		must(t, w.p.Remove("b"))
+		must.Do(t, w.p.Remove("b"))
 		fill(from, 9)
 		w.settle()
 		for _, b := range to {
@@ -147,16 +147,15 @@ func (e *peer) sent() uint64 { return e.ctx.dev.port.Load().Stats().TxPackets }
 func TestRestoredDeviceIsANewOne(t *testing.T) {
 	w := newWorld(t, options{})
 	old := w.a.ctx
-	must(t, w.p.Remove("a"))
-	must(t, w.p.Restore("a"))
+	must.Do(t, w.p.Remove("a"))
+	must.Do(t, w.p.Restore("a"))
 	if err := w.p.Restore("a"); !errors.Is(err, verbs.ErrInvalid) || !errors.Is(err, syscall.EEXIST) {
 		t.Fatalf("restoring a device that is there: %v, want ErrInvalid and EEXIST", err)
 	}
 	if err := w.p.Restore("z"); !errors.Is(err, verbs.ErrUnknownDevice) {
 		t.Fatalf("restoring what never was: %v", err)
 	}
-	infos, err := w.p.Devices()
-	must(t, err)
+	infos := must.Get(w.p.Devices())(t)
 	if len(infos) != 2 || infos[0].Name != "a" || infos[0].GUID != old.Device().GUID {
 		t.Fatalf("devices %+v, want a and b as before", infos)
 	}
@@ -194,8 +193,7 @@ const removalRounds = 200
 func TestRemovalUnderLoad(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("VERBENA_REMOVAL_SEED"); s != "" {
-		v, err := strconv.ParseUint(s, 0, 64)
-		must(t, err)
+		v := must.Get(strconv.ParseUint(s, 0, 64))(t)
 		seed = v
 	}
 	t.Logf("VERBENA_REMOVAL_SEED=%d", seed)
@@ -231,12 +229,10 @@ func removalRound(t *testing.T, old *world, r *rand.Rand, round int) {
 	for i := range w.a.data() {
 		w.a.data()[i] = byte(i) & 0x3f
 	}
-	ch, err := w.p.CreateCMChannel()
-	must(t, err)
-	id, err := ch.CreateID(verbs.PSTCP, 0)
-	must(t, err)
-	must(t, id.Bind(netip.AddrPortFrom(w.a.ctx.dev.cfg.Addr, 0)))
-	must(t, id.Listen(0))
+	ch := must.Get(w.p.CreateCMChannel())(t)
+	id := must.Get(ch.CreateID(verbs.PSTCP, 0))(t)
+	must.Do(t, id.Bind(netip.AddrPortFrom(w.a.ctx.dev.cfg.Addr, 0)))
+	must.Do(t, id.Listen(0))
 
 	var work atomic.Int64
 	var wg sync.WaitGroup
@@ -262,7 +258,7 @@ func removalRound(t *testing.T, old *world, r *rand.Rand, round int) {
 	for until := int64(r.IntN(400)); work.Load() < until; {
 		runtime.Gosched()
 	}
-	must(t, w.p.Remove("a"))
+	must.Do(t, w.p.Remove("a"))
 	for i := range w.a.data() {
 		w.a.data()[i] = ownerByte
 	}
@@ -278,19 +274,19 @@ func removalRound(t *testing.T, old *world, r *rand.Rand, round int) {
 		}
 	}
 	ev, ok, err := ch.GetEvent()
-	must(t, err)
+	must.Do(t, err)
 	if !ok || ev.Type != verbs.CMDeviceRemoval || ev.ID != id {
 		t.Fatalf("round %d: the listener got %v %+v, want DEVICE_REMOVAL", round, ok, ev)
 	}
 	ch.Ack(ev)
-	must(t, id.Close())
-	must(t, ch.Close())
+	must.Do(t, id.Close())
+	must.Do(t, ch.Close())
 	if got := w.a.events(); len(got) == 0 || got[len(got)-1] != verbs.EventDeviceFatal {
 		t.Fatalf("round %d: events %v, want DEVICE_FATAL at the end", round, got)
 	}
 	w.b.events()
 	w.close()
-	must(t, w.p.Restore("a"))
+	must.Do(t, w.p.Restore("a"))
 }
 
 // errOver ends a load: the queue pair failed, as it must when the peer is gone.

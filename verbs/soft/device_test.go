@@ -11,6 +11,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -25,8 +26,7 @@ func (e *peer) wantEvents(want ...verbs.AsyncEventType) {
 
 func (e *peer) port() verbs.PortState {
 	e.w.t.Helper()
-	a, err := e.ctx.QueryPort(1)
-	must(e.w.t, err)
+	a := must.Get(e.ctx.QueryPort(1))(e.w.t)
 	return a.State
 }
 
@@ -34,16 +34,15 @@ func (e *peer) port() verbs.PortState {
 // device gets one event per change, and the other device none.
 func TestPortDownIsToldOnce(t *testing.T) {
 	w := newWorld(t, options{})
-	second, err := w.p.Open("a")
-	must(t, err)
-	defer func() { must(t, second.Close()) }()
+	second := must.Get(w.p.Open("a"))(t)
+	defer func() { must.Do(t, second.Close()) }()
 	for range 2 { // the second changes nothing
-		must(t, w.p.SetPort("a", false))
+		must.Do(t, w.p.SetPort("a", false))
 	}
 	if s := w.a.port(); s != verbs.PortDown || w.b.port() != verbs.PortActive {
 		t.Fatalf("the port taken down is %v, the other %v", s, w.b.port())
 	}
-	must(t, w.p.SetPort("a", true))
+	must.Do(t, w.p.SetPort("a", true))
 	if s := w.a.port(); s != verbs.PortActive {
 		t.Fatalf("the port brought up is %v", s)
 	}
@@ -63,7 +62,7 @@ func TestShortOutageIsSurvived(t *testing.T) {
 		t.Run(down, func(t *testing.T) {
 			w := newWorld(t, options{})
 			fill(w.a.data()[:4096], 3)
-			must(t, w.p.SetPort(down, false))
+			must.Do(t, w.p.SetPort(down, false))
 			wr := w.a.send(1, verbs.WRRDMAWrite, verbs.SendSignaled, w.a.sge(0, 4096))
 			wr.SetRDMA(w.b.at(8192), w.b.mr.RKey())
 			w.a.mustPost(wr)
@@ -78,7 +77,7 @@ func TestShortOutageIsSurvived(t *testing.T) {
 					t.Fatal("a byte arrived over a port that is down")
 				}
 			}
-			must(t, w.p.SetPort(down, true))
+			must.Do(t, w.p.SetPort(down, true))
 			w.a.ok(w.a.want(w.a.scq, 1), 1)
 			if string(w.a.data()[:4096]) != string(w.b.data()[8192:12288]) {
 				t.Fatal("other bytes arrived")
@@ -97,7 +96,7 @@ func TestShortOutageIsSurvived(t *testing.T) {
 func TestLongOutageUsesUpRetries(t *testing.T) {
 	for _, down := range []string{"a", "b"} {
 		w := newWorld(t, options{})
-		must(t, w.p.SetPort(down, false))
+		must.Do(t, w.p.SetPort(down, false))
 		start := w.fab.Now()
 		wr := w.a.send(1, verbs.WRRDMAWrite, verbs.SendSignaled, w.a.sge(0, 8))
 		wr.SetRDMA(w.b.at(0), w.b.mr.RKey())
@@ -120,23 +119,21 @@ func TestLongOutageUsesUpRetries(t *testing.T) {
 func TestPortStateOutlivesContexts(t *testing.T) {
 	r := newRig(t, false)
 	id := r.b.listen(0)
-	must(t, r.p.SetPort("b", false))
+	must.Do(t, r.p.SetPort("b", false))
 	ida := r.a.resolve(id.LocalAddr())
-	must(t, ida.Connect(nil))
+	must.Do(t, ida.Connect(nil))
 	if ev := r.a.event(verbs.CMUnreachable); ev.Status == 0 {
 		t.Fatal("unreachable without a reason")
 	}
-	must(t, r.p.SetPort("b", true))
+	must.Do(t, r.p.SetPort("b", true))
 	r.closeAll(id, ida)
-	p, err := New(Config{Fabric: r.fab, Devices: []DeviceConfig{{Name: "c", Addr: r.a.addr.Next().Next()}}})
-	must(t, err)
-	must(t, p.SetPort("c", false))
-	c, err := p.Open("c")
-	must(t, err)
+	p := must.Get(New(Config{Fabric: r.fab, Devices: []DeviceConfig{{Name: "c", Addr: r.a.addr.Next().Next()}}}))(t)
+	must.Do(t, p.SetPort("c", false))
+	c := must.Get(p.Open("c"))(t)
 	if a, err := c.QueryPort(1); err != nil || a.State != verbs.PortDown {
 		t.Fatalf("state %v, error %v; want DOWN", a.State, err)
 	}
-	must(t, c.Close())
+	must.Do(t, c.Close())
 }
 
 // raiseQP raises an event of a peer's queue pair, as its engine would.
@@ -155,7 +152,7 @@ func TestAsyncUnacknowledgedKeepsTheObject(t *testing.T) {
 	e.ctx.async.raise(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: other})
 	e.raiseQP(verbs.EventSQDrained)
 	ev, ok, err := e.ctx.Async().Get()
-	must(t, err)
+	must.Do(t, err)
 	if !ok || ev.Type != verbs.EventCommEst || ev.QP != e.qp {
 		t.Fatalf("first event %v %v, want COMM_EST of the queue pair", ev, ok)
 	}
@@ -166,9 +163,9 @@ func TestAsyncUnacknowledgedKeepsTheObject(t *testing.T) {
 		t.Fatalf("a refused Close left the queue pair in %v", s)
 	}
 	e.ctx.Async().Ack(ev)
-	must(t, e.qp.Close())
+	must.Do(t, e.qp.Close())
 	ev, ok, err = e.ctx.Async().Get()
-	must(t, err)
+	must.Do(t, err)
 	if !ok || ev.QP != other {
 		t.Fatalf("event %v %v, want that of the other queue pair", ev, ok)
 	}
@@ -176,7 +173,7 @@ func TestAsyncUnacknowledgedKeepsTheObject(t *testing.T) {
 	if ev, ok, _ := e.ctx.Async().Get(); ok {
 		t.Fatalf("event %v of a closed queue pair", ev)
 	}
-	must(t, other.Close())
+	must.Do(t, other.Close())
 }
 
 // TestAsyncQueueIsBounded: however often something happens to an object that
@@ -229,7 +226,7 @@ func TestParentsCloseLast(t *testing.T) {
 	}
 	for range 2 {
 		for _, o := range []verbs.Object{e.qp, e.mr, e.scq, e.rcq, e.ch, e.pd} {
-			must(t, o.Close())
+			must.Do(t, o.Close())
 		}
 	}
 	if n := e.ctx.Objects(); !n.Zero() {
@@ -242,7 +239,7 @@ func TestClosedThingsAnswer(t *testing.T) {
 	w := newWorld(t, options{channel: true})
 	e := w.a
 	wr := e.send(1, verbs.WRRDMAWrite, 0)
-	must(t, e.qp.Close())
+	must.Do(t, e.qp.Close())
 	if _, err := e.post(wr); !errors.Is(err, syscall.EINVAL) {
 		t.Fatalf("posting to a closed queue pair: %v, want EINVAL", err)
 	}
@@ -250,7 +247,7 @@ func TestClosedThingsAnswer(t *testing.T) {
 		t.Fatalf("modifying a closed queue pair: %v, want ErrClosed", err)
 	}
 	for _, o := range []verbs.Object{e.mr, e.scq, e.rcq, e.ch, e.pd} {
-		must(t, o.Close())
+		must.Do(t, o.Close())
 	}
 	if _, err := e.pd.RegMR(e.at(0), 8, 0, 0); !errors.Is(err, verbs.ErrClosed) {
 		t.Fatalf("registering in a closed domain: %v, want ErrClosed", err)
@@ -261,7 +258,7 @@ func TestClosedThingsAnswer(t *testing.T) {
 	if err := verbs.Arm(e.scq, false); !errors.Is(err, syscall.EINVAL) {
 		t.Fatalf("arming a closed queue: %v, want EINVAL", err)
 	}
-	must(t, e.ctx.Close())
+	must.Do(t, e.ctx.Close())
 	var turn verbs.Turn
 	if err := e.ctx.Turn(&turn); !errors.Is(err, verbs.ErrClosed) {
 		t.Fatalf("a turn of a closed context: %v, want ErrClosed", err)
@@ -270,9 +267,8 @@ func TestClosedThingsAnswer(t *testing.T) {
 		t.Fatalf("allocating on a closed context: %v, want ErrClosed", err)
 	}
 	// The device can be opened again.
-	c, err := w.p.Open("a")
-	must(t, err)
-	must(t, c.Close())
+	c := must.Get(w.p.Open("a"))(t)
+	must.Do(t, c.Close())
 }
 
 // TestBadRegistrations: each says what was wrong.
@@ -304,8 +300,7 @@ func TestBadRegistrations(t *testing.T) {
 func TestIOVA(t *testing.T) {
 	w := newWorld(t, options{})
 	const iova = 0x1000
-	m, err := w.b.pd.RegMR(w.b.at(512), 4096, iova, allAccess)
-	must(t, err)
+	m := must.Get(w.b.pd.RegMR(w.b.at(512), 4096, iova, allAccess))(t)
 	defer m.Close()
 	fill(w.a.data()[:100], 1)
 	wr := w.a.send(1, verbs.WRRDMAWrite, verbs.SendSignaled, w.a.sge(0, 100))
@@ -341,20 +336,17 @@ func TestUnknownDevicesAndConfigs(t *testing.T) {
 	// Two providers cannot have one address on one fabric at the same time.
 	f := fabric.New(fabric.Config{Virtual: true})
 	ds := []DeviceConfig{{Name: "x", Addr: a}}
-	p, err := New(Config{Fabric: f, Devices: ds})
-	must(t, err)
-	q, err := New(Config{Fabric: f, Devices: ds})
-	must(t, err)
-	c, err := p.Open("x")
-	must(t, err)
+	p := must.Get(New(Config{Fabric: f, Devices: ds}))(t)
+	q := must.Get(New(Config{Fabric: f, Devices: ds}))(t)
+	c := must.Get(p.Open("x"))(t)
 	if _, err := q.Open("x"); !errors.Is(err, fabric.ErrGIDInUse) {
 		t.Fatalf("the same address twice: %v, want ErrGIDInUse", err)
 	}
-	must(t, c.Close())
+	must.Do(t, c.Close())
 	if c, err = q.Open("x"); err != nil {
 		t.Fatalf("the address is free again: %v", err)
 	}
-	must(t, c.Close())
+	must.Do(t, c.Close())
 }
 
 // TestSameSeedSameTrace: on virtual time a run repeats packet by packet, keys

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"pgregory.net/rapid"
 )
@@ -33,7 +34,7 @@ func TestTurnRunsEveryQueuePairItPostsTo(t *testing.T) {
 		wr.SetRDMA(w.b.at(0), w.b.mr.RKey())
 		turn.Sends = append(turn.Sends, verbs.SendGroup{QP: e.qp, Head: wr.addr, Count: 1})
 	}
-	must(t, w.a.ctx.Turn(&turn))
+	must.Do(t, w.a.ctx.Turn(&turn))
 	done := map[uint64]bool{}
 	for _, wc := range w.a.want(w.a.scq, len(ends)) {
 		done[wc.WRID] = wc.Status == verbs.WCSuccess

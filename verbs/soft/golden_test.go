@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -71,11 +72,10 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", "golden", name+".trace")
 	if *update {
-		must(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		must(t, os.WriteFile(file, []byte(got), 0o644))
+		must.Do(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		must.Do(t, os.WriteFile(file, []byte(got), 0o644))
 	}
-	want, err := os.ReadFile(file)
-	must(t, err)
+	want := must.Get(os.ReadFile(file))(t)
 	if got != string(want) {
 		t.Fatalf("got\n%swant\n%s(-update writes it anew; read the difference first)", got, want)
 	}
@@ -215,8 +215,8 @@ func TestGoldenUnreliable(t *testing.T) {
 			datagrams(w, w.b.gid, w.b.qp.Num())
 		}},
 		{"ud_multicast", verbs.QPTUD, rule(fabric.Rule{From: 2, To: 2, Dup: true}), func(w *world) {
-			must(w.t, w.a.qp.AttachMcast(testGroup, 0))
-			must(w.t, w.b.qp.AttachMcast(testGroup, 0))
+			must.Do(w.t, w.a.qp.AttachMcast(testGroup, 0))
+			must.Do(w.t, w.b.qp.AttachMcast(testGroup, 0))
 			for i := range uint64(4) {
 				w.b.recv(i, w.b.sge(0, 100))
 			}

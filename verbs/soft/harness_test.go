@@ -8,6 +8,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/leak"
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -87,11 +88,10 @@ func newWorld(t tb, o options) *world {
 		o.access = allAccess
 	}
 	w := &world{t: t, fab: fabric.New(fabric.Config{Virtual: !o.real, Seed: o.seed, JumboMTU: o.jumbo})}
-	p, err := New(Config{Fabric: w.fab, Devices: []DeviceConfig{
+	p := must.Get(New(Config{Fabric: w.fab, Devices: []DeviceConfig{
 		{Name: "a", Addr: netip.MustParseAddr("10.0.0.1")},
 		{Name: "b", Addr: netip.MustParseAddr("10.0.0.2")},
-	}})
-	must(t, err)
+	}}))(t)
 	w.p = p
 	w.a, w.b = w.newPeer("a", o), w.newPeer("b", o)
 	t.Cleanup(w.close)
@@ -107,30 +107,21 @@ func (w *world) newPeer(name string, o options) *peer {
 	if e.kind == 0 {
 		e.kind = verbs.QPTRC
 	}
-	c, err := w.p.Open(name)
-	must(t, err)
+	c := must.Get(w.p.Open(name))(t)
 	e.ctx = c.(*deviceContext)
-	e.gid, err = c.QueryGID(1, 0)
-	must(t, err)
-	e.pd, err = c.AllocPD()
-	must(t, err)
+	e.gid = must.Get(c.QueryGID(1, 0))(t)
+	e.pd = must.Get(c.AllocPD())(t)
 	if o.channel {
-		e.ch, err = c.CreateCompChannel()
-		must(t, err)
+		e.ch = must.Get(c.CreateCompChannel())(t)
 	}
-	e.scq, err = c.CreateCQ(o.cqe, e.ch, 0, 0)
-	must(t, err)
+	e.scq = must.Get(c.CreateCQ(o.cqe, e.ch, 0, 0))(t)
 	e.rcq = e.scq
 	if !o.pooled {
-		e.rcq, err = c.CreateCQ(o.cqe, e.ch, 0, 0)
-		must(t, err)
+		e.rcq = must.Get(c.CreateCQ(o.cqe, e.ch, 0, 0))(t)
 	}
-	e.arena, err = mem.Map(o.memory, mem.Options{})
-	must(t, err)
-	e.wrs, err = mem.Map(1<<20, mem.Options{})
-	must(t, err)
-	e.wcs, err = mem.Map(1<<16, mem.Options{})
-	must(t, err)
+	e.arena = must.Get(mem.Map(o.memory, mem.Options{}))(t)
+	e.wrs = must.Get(mem.Map(1<<20, mem.Options{}))(t)
+	e.wcs = must.Get(mem.Map(1<<16, mem.Options{}))(t)
 	e.mr = e.register(o.access)
 	e.qp = e.newQP(o.cap)
 	return e
@@ -138,15 +129,13 @@ func (w *world) newPeer(name string, o options) *peer {
 
 func (e *peer) register(access verbs.AccessFlags) verbs.MR {
 	e.w.t.Helper()
-	m, err := e.pd.RegMR(e.arena.Addr(), uint64(e.arena.Len()), e.arena.Addr(), access)
-	must(e.w.t, err)
+	m := must.Get(e.pd.RegMR(e.arena.Addr(), uint64(e.arena.Len()), e.arena.Addr(), access))(e.w.t)
 	return m
 }
 
 func (e *peer) newQP(c verbs.QPCap) *queuePair {
 	e.w.t.Helper()
-	q, err := e.pd.CreateQP(&verbs.QPInitAttr{SendCQ: e.scq, RecvCQ: e.rcq, Type: e.kind, Cap: c})
-	must(e.w.t, err)
+	q := must.Get(e.pd.CreateQP(&verbs.QPInitAttr{SendCQ: e.scq, RecvCQ: e.rcq, Type: e.kind, Cap: c}))(e.w.t)
 	return q.(*queuePair)
 }
 
@@ -175,10 +164,10 @@ func (e *peer) toRTS(a verbs.QPAttr, to *peer) {
 	e.toRTR(a, to)
 	a.State = verbs.QPSRTS
 	if e.qp.Type() != verbs.QPTRC {
-		must(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMSQPSN))
+		must.Do(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMSQPSN))
 		return
 	}
-	must(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMTimeout|verbs.QPMRetryCnt|verbs.QPMRNRRetry|verbs.QPMSQPSN|verbs.QPMMaxQPRdAtomic))
+	must.Do(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMTimeout|verbs.QPMRetryCnt|verbs.QPMRNRRetry|verbs.QPMSQPSN|verbs.QPMMaxQPRdAtomic))
 }
 
 func (e *peer) toRTR(a verbs.QPAttr, to *peer) {
@@ -186,24 +175,24 @@ func (e *peer) toRTR(a verbs.QPAttr, to *peer) {
 	a.DestQPN, a.AH.DGID, a.AH.Port = to.qp.Num(), to.gid, 1
 	a.State = verbs.QPSInit
 	if e.qp.Type() == verbs.QPTUD {
-		must(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMQKey))
+		must.Do(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMQKey))
 		a.State = verbs.QPSRTR
-		must(e.w.t, e.qp.Modify(&a, verbs.QPMState))
+		must.Do(e.w.t, e.qp.Modify(&a, verbs.QPMState))
 		return
 	}
-	must(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
+	must.Do(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
 	a.State = verbs.QPSRTR
 	if e.qp.Type() == verbs.QPTUC {
-		must(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN))
+		must.Do(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN))
 		return
 	}
-	must(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN|verbs.QPMMaxDestRdAtomic|verbs.QPMMinRNRTimer))
+	must.Do(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN|verbs.QPMMaxDestRdAtomic|verbs.QPMMinRNRTimer))
 }
 
 // close closes everything; what cannot be closed fails the test.
 func (w *world) close() {
 	for _, o := range w.before {
-		must(w.t, o.Close())
+		must.Do(w.t, o.Close())
 	}
 	for _, e := range []*peer{w.a, w.b} {
 		objs := []verbs.Object{e.qp, e.mr, e.scq, e.rcq, e.pd}
@@ -223,10 +212,10 @@ func (w *world) close() {
 		if parked != 0 || stalls != 0 {
 			w.t.Fatalf("%d packets are parked and somebody waits for %d links, though all is closed", parked, stalls)
 		}
-		must(w.t, e.ctx.Close())
-		must(w.t, e.arena.Unmap())
-		must(w.t, e.wrs.Unmap())
-		must(w.t, e.wcs.Unmap())
+		must.Do(w.t, e.ctx.Close())
+		must.Do(w.t, e.arena.Unmap())
+		must.Do(w.t, e.wrs.Unmap())
+		must.Do(w.t, e.wcs.Unmap())
 	}
 }
 
@@ -329,8 +318,7 @@ func (e *peer) poll(cq verbs.CQ) []verbs.WC {
 	buf, _ := mem.Array[verbs.WC](e.wcs, e.wcs.Addr(), 256)
 	var all []verbs.WC
 	for {
-		n, err := verbs.Poll(cq, buf)
-		must(e.w.t, err)
+		n := must.Get(verbs.Poll(cq, buf))(e.w.t)
 		all = append(all, buf[:n]...)
 		if n < len(buf) {
 			return all
@@ -373,13 +361,6 @@ func (e *peer) setWord(off int, v uint64) { binary.NativeEndian.PutUint64(e.data
 func fill(b []byte, seed byte) {
 	for i := range b {
 		b[i] = seed + byte(i*7) + byte(i>>8)
-	}
-}
-
-func must(t tb, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("%v", err)
 	}
 }
 

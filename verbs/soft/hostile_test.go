@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -104,8 +105,7 @@ func FuzzHostilePackets(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		fab := fabric.New(fabric.Config{Virtual: true})
-		p, err := New(Config{Fabric: fab, Devices: []DeviceConfig{{Name: "a", Addr: netip.MustParseAddr("10.0.0.1")}}})
-		must(t, err)
+		p := must.Get(New(Config{Fabric: fab, Devices: []DeviceConfig{{Name: "a", Addr: netip.MustParseAddr("10.0.0.1")}}}))(t)
 		w := &world{t: t, fab: fab, p: p}
 		o := options{
 			cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}, cqe: 64, memory: 1 << 16, access: flushGlobal | verbs.AccessMWBind,
@@ -113,8 +113,7 @@ func FuzzHostilePackets(f *testing.F) {
 		w.a = w.newPeer("a", o)
 		r := &rogue{to: w.a.gid}
 		gid := verbs.GIDFromAddr(netip.MustParseAddr("10.0.0.9"))
-		port, err := fab.Attach(gid, "rogue", r)
-		must(t, err)
+		port := must.Get(fab.Attach(gid, "rogue", r))(t)
 		r.port = port
 		w.b = &peer{gid: gid, qp: &queuePair{number: 7}}
 		w.a.toRTS(verbs.QPAttr{
@@ -122,8 +121,7 @@ func FuzzHostilePackets(f *testing.F) {
 			MaxRdAtomic: 2, MaxDestRdAtomic: 2, MinRNRTimer: 1, Timeout: 4, RetryCnt: 2, RNRRetry: 1,
 		}, w.b)
 		mem.Poison(w.a.data())
-		open, err := w.a.pd.RegMR(w.a.at(0), 8192, w.a.at(0), flushGlobal)
-		must(t, err)
+		open := must.Get(w.a.pd.RegMR(w.a.at(0), 8192, w.a.at(0), flushGlobal))(t)
 		w.a.recv(100, w.a.sge(8192, 1024))
 		w.a.recv(101, w.a.sge(9216, 1024))
 		read := w.a.send(1, verbs.WRRDMARead, 0, w.a.sge(16384, 2048))
@@ -156,11 +154,11 @@ func FuzzHostilePackets(f *testing.F) {
 		}
 		w.a.events()
 		for _, obj := range []verbs.Object{w.a.qp, open, w.a.mr, w.a.scq, w.a.rcq, w.a.pd, w.a.ctx} {
-			must(t, obj.Close())
+			must.Do(t, obj.Close())
 		}
 		port.Detach()
 		for _, a := range []*mem.Arena{w.a.arena, w.a.wrs, w.a.wcs} {
-			must(t, a.Unmap())
+			must.Do(t, a.Unmap())
 		}
 	})
 }
@@ -319,7 +317,7 @@ func TestForgedAnswers(t *testing.T) {
 		} {
 			t.Run(fmt.Sprint(op, c), func(t *testing.T) {
 				w := newWorld(t, options{access: flushGlobal, attr: func(a *verbs.QPAttr) { a.Timeout = 0 }})
-				must(t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)) // it will not answer
+				must.Do(t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)) // it will not answer
 				psn := w.a.qp.req.next
 				if op == verbs.WRFlush {
 					w.a.mustPostExtended(w.a.flushWR(1, 0, 0, 8, 1, 0))

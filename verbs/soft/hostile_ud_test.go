@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -31,8 +32,7 @@ type hostile struct {
 
 func newHostile(t *testing.T) *hostile {
 	fab := fabric.New(fabric.Config{Virtual: true})
-	p, err := New(Config{Fabric: fab, Devices: []DeviceConfig{{Name: "a", Addr: netip.MustParseAddr("10.0.0.1")}}})
-	must(t, err)
+	p := must.Get(New(Config{Fabric: fab, Devices: []DeviceConfig{{Name: "a", Addr: netip.MustParseAddr("10.0.0.1")}}}))(t)
 	w := &world{t: t, fab: fab, p: p}
 	w.a = w.newPeer("a", options{
 		kind: verbs.QPTUD, cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1},
@@ -40,20 +40,17 @@ func newHostile(t *testing.T) *hostile {
 	})
 	h := &hostile{w: w, ud: w.a.qp, rogue: &rogue{to: w.a.gid}}
 	gid := verbs.GIDFromAddr(rogueAddr)
-	h.rogue.port, err = fab.Attach(gid, "rogue", h.rogue)
-	must(t, err)
+	h.rogue.port = must.Get(fab.Attach(gid, "rogue", h.rogue))(t)
 	peer := &peer{gid: gid, qp: &queuePair{number: 7}}
 	attr := verbs.QPAttr{PathMTU: verbs.MTU1024, RQPSN: 100, SQPSN: 100, AccessFlags: allAccess, Port: 1, QKey: testQKey}
 	w.a.toRTS(attr, peer)
-	must(t, h.ud.AttachMcast(testGroup, 0))
-	q, err := w.a.pd.CreateQP(&verbs.QPInitAttr{SendCQ: w.a.scq, RecvCQ: w.a.rcq, Type: verbs.QPTUC, Cap: h.ud.granted})
-	must(t, err)
+	must.Do(t, h.ud.AttachMcast(testGroup, 0))
+	q := must.Get(w.a.pd.CreateQP(&verbs.QPInitAttr{SendCQ: w.a.scq, RecvCQ: w.a.rcq, Type: verbs.QPTUC, Cap: h.ud.granted}))(t)
 	h.uc = q.(*queuePair)
 	w.a.qp = h.uc
 	w.a.toRTS(attr, peer)
 	mem.Poison(w.a.data())
-	h.open, err = w.a.pd.RegMR(w.a.at(0), hostileOpen, w.a.at(0), allAccess)
-	must(t, err)
+	h.open = must.Get(w.a.pd.RegMR(w.a.at(0), hostileOpen, w.a.at(0), allAccess))(t)
 	for i := range hostileRecvs {
 		w.a.recvOn(h.uc, uint64(100+i), w.a.sge(hostileRecvAt+i*hostileRecvLen, hostileRecvLen))
 		w.a.recvOn(h.ud, uint64(200+i), w.a.sge(hostileRecvAt+(hostileRecvs+i)*hostileRecvLen, hostileRecvLen))
@@ -76,7 +73,7 @@ func (h *hostile) finish(t *testing.T) {
 		if s := q.current(); s != verbs.QPSRTS {
 			t.Fatalf("an unreliable packet moved %v to %v", q, s)
 		}
-		must(t, q.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
+		must.Do(t, q.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
 	}
 	h.w.settle()
 	seen := map[uint64]int{}
@@ -96,11 +93,11 @@ func (h *hostile) finish(t *testing.T) {
 	}
 	a.events()
 	for _, obj := range []verbs.Object{h.uc, h.ud, h.open, a.mr, a.scq, a.rcq, a.pd, a.ctx} {
-		must(t, obj.Close())
+		must.Do(t, obj.Close())
 	}
 	h.rogue.port.Detach()
 	for _, m := range []*mem.Arena{a.arena, a.wrs, a.wcs} {
-		must(t, m.Unmap())
+		must.Do(t, m.Unmap())
 	}
 }
 

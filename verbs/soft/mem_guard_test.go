@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -23,7 +24,7 @@ func TestFlushTakesBackReferences(t *testing.T) {
 	wr.SetRDMA(w.a.at(0), w.a.mr.RKey())
 	w.b.mustPost(wr)
 	inFlight(w)
-	must(t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
+	must.Do(t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
 	fill(w.b.data(), 99) // its owner has it back
 	w.settle()
 	if got := statuses(w.b.poll(w.b.scq)); got != "1:WR_FLUSH_ERR " {
@@ -42,7 +43,7 @@ func TestDestroyTakesBackReferences(t *testing.T) {
 	wr.SetRDMA(w.a.at(0), w.a.mr.RKey())
 	w.b.mustPost(wr)
 	inFlight(w)
-	must(t, w.b.qp.Close())
+	must.Do(t, w.b.qp.Close())
 	fill(w.b.data(), 99)
 	w.settle()
 	if at := mem.Poisoned(w.a.data()); at >= 0 {
@@ -55,10 +56,8 @@ func TestDestroyTakesBackReferences(t *testing.T) {
 // other regions on the same queue pair are not lost.
 func TestDeregisterTakesBackReferences(t *testing.T) {
 	w := newWorld(t, options{jumbo: true, attr: func(a *verbs.QPAttr) { a.Timeout = 0 }})
-	arena, err := mem.Map(1<<16, mem.Options{})
-	must(t, err)
-	m, err := w.b.pd.RegMR(arena.Addr(), 1<<16, arena.Addr(), allAccess)
-	must(t, err)
+	arena := must.Get(mem.Map(1<<16, mem.Options{}))(t)
+	m := must.Get(w.b.pd.RegMR(arena.Addr(), 1<<16, arena.Addr(), allAccess))(t)
 	if err := arena.Unmap(); err == nil {
 		t.Fatalf("a registered arena could be unmapped")
 	}
@@ -69,8 +68,8 @@ func TestDeregisterTakesBackReferences(t *testing.T) {
 	second.SetRDMA(w.a.at(5000), w.a.mr.RKey())
 	w.b.mustPost(first, second)
 	inFlight(w)
-	must(t, m.Close())
-	must(t, arena.Unmap())
+	must.Do(t, m.Close())
+	must.Do(t, arena.Unmap())
 	w.settle()
 	if got := statuses(w.b.poll(w.b.scq)); got != "1:SUCCESS 2:LOC_PROT_ERR " {
 		t.Fatalf("completions %q", got)
@@ -82,16 +81,14 @@ func TestDeregisterTakesBackReferences(t *testing.T) {
 func TestDeregisterEndsReads(t *testing.T) {
 	w := newWorld(t, options{jumbo: true})
 	mem.Poison(w.a.data())
-	arena, err := mem.Map(1<<16, mem.Options{})
-	must(t, err)
-	m, err := w.b.pd.RegMR(arena.Addr(), 1<<16, arena.Addr(), allAccess)
-	must(t, err)
+	arena := must.Get(mem.Map(1<<16, mem.Options{}))(t)
+	m := must.Get(w.b.pd.RegMR(arena.Addr(), 1<<16, arena.Addr(), allAccess))(t)
 	wr := w.a.send(1, verbs.WRRDMARead, 0, w.a.sge(0, 5000))
 	wr.SetRDMA(arena.Addr(), m.RKey())
 	w.a.mustPost(wr)
 	inFlight(w)
-	must(t, m.Close())
-	must(t, arena.Unmap())
+	must.Do(t, m.Close())
+	must.Do(t, arena.Unmap())
 	w.settle()
 	if got := statuses(w.a.poll(w.a.scq)); got != "1:REM_ACCESS_ERR " {
 		t.Fatalf("completions %q", got)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -159,7 +160,7 @@ func TestRevokedWriteStopsBetweenPackets(t *testing.T) {
 			w.step()
 			w.b.ok(w.b.poll(w.b.scq), 2)
 		}},
-		"Close": {verbs.MWType2, func(w *world, mw *memoryWindow) { must(t, mw.Close()) }},
+		"Close": {verbs.MWType2, func(w *world, mw *memoryWindow) { must.Do(t, mw.Close()) }},
 		"bound to something else": {verbs.MWType1, func(w *world, mw *memoryWindow) {
 			w.b.mustPost(w.b.bindWR(2, mw, 0, 8192, remoteAll))
 			w.step()
@@ -206,7 +207,7 @@ func TestRevocationMidMessage(t *testing.T) {
 	read.SetRDMA(w.b.at(0), mw.RKey())
 	w.a.mustPost(read)
 	inFlight(w)
-	must(t, mw.Close())
+	must.Do(t, mw.Close())
 	fill(w.b.data(), 99) // its owner has the memory for himself again
 	w.settle()
 	if got := statuses(w.a.poll(w.a.scq)); got != "1:REM_ACCESS_ERR " {

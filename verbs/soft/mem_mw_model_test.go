@@ -3,6 +3,7 @@ package soft
 import (
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"pgregory.net/rapid"
 )
@@ -40,7 +41,7 @@ func (m *windowModel) outcome(t *rapid.T, e *peer, want verbs.WCStatus, what str
 		return
 	}
 	for _, p := range []*peer{m.w.a, m.w.b} {
-		must(t, p.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
+		must.Do(t, p.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
 		p.events()
 	}
 	m.w.connect(m.o)
@@ -185,7 +186,7 @@ func (m *windowModel) check(t *rapid.T) {
 // renew closes a window, bound or not, and makes another.
 func (m *windowModel) renew(t *rapid.T) {
 	x := m.pick(t)
-	must(t, x.mw.Close())
+	must.Do(t, x.mw.Close())
 	*x = modelWindow{mw: m.w.b.newMW(x.mw.kind), old: x.key}
 	x.key = x.mw.RKey()
 }
@@ -204,7 +205,7 @@ func TestWindowsAgainstAModel(t *testing.T) {
 		}
 		t.Cleanup(func() {
 			for _, x := range m.windows {
-				must(t, x.mw.Close())
+				must.Do(t, x.mw.Close())
 			}
 		})
 		t.Repeat(map[string]func(*rapid.T){

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -18,8 +19,7 @@ const remoteAll = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.Acces
 // newMW makes a window in b's domain, closed with the test.
 func (e *peer) newMW(t verbs.MWType) *memoryWindow {
 	e.w.t.Helper()
-	mw, err := e.pd.AllocMW(t)
-	must(e.w.t, err)
+	mw := must.Get(e.pd.AllocMW(t))(e.w.t)
 	return mw.(*memoryWindow)
 }
 
@@ -63,7 +63,7 @@ func windowWorld(t *testing.T, o options) *world {
 func closing(t tb, objs ...verbs.Object) {
 	t.Cleanup(func() {
 		for _, o := range objs {
-			must(t, o.Close())
+			must.Do(t, o.Close())
 		}
 	})
 }
@@ -135,17 +135,14 @@ func TestBindRules(t *testing.T) {
 			w := &world2{world: windowWorld(t, options{})}
 			b := w.b
 			w.mw = b.newMW(c.kind)
-			pd, err := b.ctx.AllocPD()
-			must(t, err)
+			pd := must.Get(b.ctx.AllocPD())(t)
 			reg := func(pd verbs.PD, iova uint64, a verbs.AccessFlags) verbs.MR {
-				m, err := pd.RegMR(b.at(0), uint64(b.arena.Len()), iova, a)
-				must(t, err)
+				m := must.Get(pd.RegMR(b.at(0), uint64(b.arena.Len()), iova, a))(t)
 				return m
 			}
 			w.other, w.plain = reg(pd, b.at(0), windowAccess), reg(b.pd, b.at(0), allAccess)
 			w.ro, w.zero = reg(b.pd, b.at(0), verbs.AccessMWBind|verbs.AccessRemoteRead), reg(b.pd, 0, windowAccess|verbs.AccessZeroBased)
-			w.far, err = pd.AllocMW(c.kind)
-			must(t, err)
+			w.far = must.Get(pd.AllocMW(c.kind))(t)
 			closing(t, w.mw, w.far, w.other, w.plain, w.ro, w.zero, pd)
 			w.bigger = b.mr.Length() - 4096 + 1
 			before := w.mw.RKey()
@@ -297,7 +294,7 @@ func (e *peer) postExtended(wrs ...request) (int, error) {
 		wrs[i-1].Next = wrs[i].addr
 	}
 	t := verbs.Turn{Sends: []verbs.SendGroup{{QP: e.qp, Head: wrs[0].addr, Count: len(wrs), Extended: true}}}
-	must(e.w.t, e.ctx.Turn(&t))
+	must.Do(e.w.t, e.ctx.Turn(&t))
 	if g := t.Sends[0]; g.Errno != 0 {
 		return g.Accepted, g.Errno
 	}
@@ -323,7 +320,7 @@ func TestType2IsTiedToItsQueuePair(t *testing.T) {
 		if got := statuses(w.a.want(w.a.scq, 1)); got != want {
 			t.Fatalf("type %d through another queue pair: %q, want %q", kind, got, want)
 		}
-		must(t, second.Close())
+		must.Do(t, second.Close())
 		if bound := mw.mr != nil; bound != (kind == 1) {
 			t.Fatalf("type %d: bound %v after its queue pair was destroyed", kind, bound)
 		}
@@ -334,10 +331,8 @@ func TestType2IsTiedToItsQueuePair(t *testing.T) {
 func TestWindowsKeepParentsBusy(t *testing.T) {
 	w := windowWorld(t, options{})
 	mw := w.b.newMW(verbs.MWType2)
-	pd, err := w.b.ctx.AllocPD()
-	must(t, err)
-	lone, err := pd.AllocMW(verbs.MWType1)
-	must(t, err)
+	pd := must.Get(w.b.ctx.AllocPD())(t)
+	lone := must.Get(pd.AllocMW(verbs.MWType1))(t)
 	if err := pd.Close(); !errors.Is(err, verbs.ErrBusy) {
 		t.Fatalf("a domain with a window closed: %v", err)
 	}
@@ -349,11 +344,11 @@ func TestWindowsKeepParentsBusy(t *testing.T) {
 		t.Fatalf("%d windows counted, want 2", n)
 	}
 	for range 2 {
-		must(t, mw.Close())
-		must(t, lone.Close())
+		must.Do(t, mw.Close())
+		must.Do(t, lone.Close())
 	}
-	must(t, pd.Close())
-	must(t, w.b.mr.Close())
+	must.Do(t, pd.Close())
+	must.Do(t, w.b.mr.Close())
 	w.b.mr = w.b.register(windowAccess)
 	w.a.mustPost(w.a.writeWR(1, 100, w.b.at(0), mw.RKey()))
 	if got := statuses(w.a.want(w.a.scq, 1)); got != "1:REM_ACCESS_ERR " {
@@ -368,18 +363,17 @@ func TestWindowsKeepParentsBusy(t *testing.T) {
 // with what is around it; a refused one ends in SQE. LOCAL_INV is not for UC.
 func TestUCBindsWindows(t *testing.T) {
 	w := windowWorld(t, options{})
-	q, err := w.b.pd.CreateQP(&verbs.QPInitAttr{SendCQ: w.b.scq, RecvCQ: w.b.rcq, Type: verbs.QPTUC, Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
-	must(t, err)
+	q := must.Get(w.b.pd.CreateQP(&verbs.QPInitAttr{SendCQ: w.b.scq, RecvCQ: w.b.rcq, Type: verbs.QPTUC, Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))(t)
 	mw := w.b.newMW(verbs.MWType1)
 	closing(t, mw)
 	rc := w.b.qp
 	w.b.qp = q.(*queuePair)
 	a := verbs.QPAttr{State: verbs.QPSInit, Port: 1, PathMTU: verbs.MTU1024, DestQPN: 99, AH: verbs.AHAttr{DGID: w.a.gid, Port: 1}}
-	must(t, q.Modify(&a, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
+	must.Do(t, q.Modify(&a, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
 	a.State = verbs.QPSRTR
-	must(t, q.Modify(&a, verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN))
+	must.Do(t, q.Modify(&a, verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN))
 	a.State = verbs.QPSRTS
-	must(t, q.Modify(&a, verbs.QPMState|verbs.QPMSQPSN))
+	must.Do(t, q.Modify(&a, verbs.QPMState|verbs.QPMSQPSN))
 	w.b.mustPost(w.b.writeWR(1, 8, 0, 0), w.b.bindWR(2, mw, 0, 100, remoteAll), w.b.writeWR(3, 8, 0, 0))
 	w.b.ok(w.b.want(w.b.scq, 3), 1)
 	if mw.mr == nil {
@@ -394,21 +388,18 @@ func TestUCBindsWindows(t *testing.T) {
 	if got := statuses(w.b.want(w.b.scq, 1)); got != "5:MW_BIND_ERR " || w.b.state() != verbs.QPSSQE {
 		t.Fatalf("a refused BIND_MW: %q, queue pair in %v", got, w.b.state())
 	}
-	must(t, q.Close())
+	must.Do(t, q.Close())
 	w.b.qp = rc
 }
 
 // TestMemoryWindowLimit: no more than MaxMW, one back makes room, and regions do
 // not count.
 func TestMemoryWindowLimit(t *testing.T) {
-	p, err := New(Config{Fabric: fabric.New(fabric.Config{Virtual: true}), Devices: []DeviceConfig{
+	p := must.Get(New(Config{Fabric: fabric.New(fabric.Config{Virtual: true}), Devices: []DeviceConfig{
 		{Name: "a", Addr: netip.MustParseAddr("10.0.0.1"), Limits: Limits{MaxMW: 2}},
-	}})
-	must(t, err)
-	c, err := p.Open("a")
-	must(t, err)
-	attr, err := c.QueryDevice()
-	must(t, err)
+	}}))(t)
+	c := must.Get(p.Open("a"))(t)
+	attr := must.Get(c.QueryDevice())(t)
 	const caps = verbs.CapMemWindow | verbs.CapMemWindow2B | verbs.CapMemMgt | verbs.CapFlushGlobal | verbs.CapAtomicWrite
 	if attr.MaxMW != 2 || attr.Caps&caps != caps || attr.Caps&verbs.CapMemWindow2A != 0 {
 		t.Fatalf("the device says MaxMW %d, caps %b", attr.MaxMW, attr.Caps)
@@ -418,20 +409,16 @@ func TestMemoryWindowLimit(t *testing.T) {
 			t.Errorf("the device does not say that it executes %v", op)
 		}
 	}
-	pd, err := c.AllocPD()
-	must(t, err)
-	one, err := pd.AllocMW(verbs.MWType1)
-	must(t, err)
-	two, err := pd.AllocMW(verbs.MWType2)
-	must(t, err)
+	pd := must.Get(c.AllocPD())(t)
+	one := must.Get(pd.AllocMW(verbs.MWType1))(t)
+	two := must.Get(pd.AllocMW(verbs.MWType2))(t)
 	if _, err := pd.AllocMW(verbs.MWType2); !errors.Is(err, syscall.ENOMEM) {
 		t.Fatalf("a third window: %v, want ENOMEM", err)
 	}
-	must(t, one.Close())
-	one, err = pd.AllocMW(verbs.MWType1)
-	must(t, err)
+	must.Do(t, one.Close())
+	one = must.Get(pd.AllocMW(verbs.MWType1))(t)
 	for _, o := range []verbs.Object{one, two, pd, c} {
-		must(t, o.Close())
+		must.Do(t, o.Close())
 	}
 }
 
@@ -466,6 +453,6 @@ func TestWindowsUnderLoadInRealTime(t *testing.T) {
 				t.Fatalf("READ %d: %v", c.WRID, c.Status)
 			}
 		}
-		must(t, mw.Close())
+		must.Do(t, mw.Close())
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"pgregory.net/rapid"
@@ -412,7 +413,7 @@ func TestRandomUnreliableTraffic(t *testing.T) {
 			x.ends[i] = &loose{e: e, src: looseSrcAt, dst: looseDstAt, recvs: looseRecvAt, done: map[uint64]int{}}
 			mem.Poison(e.data())
 			if x.ud {
-				must(t, e.qp.AttachMcast(testGroup, 0))
+				must.Do(t, e.qp.AttachMcast(testGroup, 0))
 				for to, gid := range []verbs.GID{[2]*peer{x.w.b, x.w.a}[i].gid, e.gid, testGroup} {
 					x.ahs[[2]int{i, to}] = e.handle(gid)
 				}

@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // state is the state of a peer's queue pair.
 func (e *peer) state() verbs.QPState {
 	e.w.t.Helper()
-	a, err := e.qp.Query()
-	must(e.w.t, err)
+	a := must.Get(e.qp.Query())(e.w.t)
 	return a.State
 }
 
@@ -23,7 +23,7 @@ func (e *peer) state() verbs.QPState {
 func (e *peer) events() (types []verbs.AsyncEventType) {
 	for {
 		ev, ok, err := e.ctx.Async().Get()
-		must(e.w.t, err)
+		must.Do(e.w.t, err)
 		if !ok {
 			return types
 		}
@@ -83,7 +83,7 @@ func TestRemoteRefusals(t *testing.T) {
 		{"a range that wraps around", verbs.WRRDMAWrite, func(w *world) (uint64, uint32) { return ^uint64(0) - 5, w.b.mr.RKey() }, 0, verbs.WCRemAccessErr, verbs.EventQPAccessErr},
 		{"a closed region", verbs.WRRDMAWrite, func(w *world) (uint64, uint32) {
 			m := w.b.register(allAccess)
-			must(w.t, m.Close())
+			must.Do(w.t, m.Close())
 			return w.b.at(0), m.RKey()
 		}, 0, verbs.WCRemAccessErr, verbs.EventQPAccessErr},
 		{"a region without REMOTE_WRITE", verbs.WRRDMAWrite, func(w *world) (uint64, uint32) {
@@ -97,10 +97,8 @@ func TestRemoteRefusals(t *testing.T) {
 			return w.b.at(0), m.RKey()
 		}, 0, verbs.WCRemAccessErr, verbs.EventQPAccessErr},
 		{"a region of another domain", verbs.WRRDMAWrite, func(w *world) (uint64, uint32) {
-			pd, err := w.b.ctx.AllocPD()
-			must(w.t, err)
-			m, err := pd.RegMR(w.b.arena.Addr(), 8192, w.b.arena.Addr(), allAccess)
-			must(w.t, err)
+			pd := must.Get(w.b.ctx.AllocPD())(w.t)
+			m := must.Get(pd.RegMR(w.b.arena.Addr(), 8192, w.b.arena.Addr(), allAccess))(w.t)
 			w.t.Cleanup(func() { m.Close(); pd.Close() })
 			return w.b.at(0), m.RKey()
 		}, 0, verbs.WCRemAccessErr, verbs.EventQPAccessErr},

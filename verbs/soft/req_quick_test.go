@@ -10,6 +10,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -180,7 +181,7 @@ func TestQuickWayReadsNothingTakenBack(t *testing.T) {
 		fill(w.b.data(), 3)
 		w.b.mustPost(write(2, 5000))
 		inFlight(w)
-		must(t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
+		must.Do(t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
 		fill(w.b.data(), 99) // its owner has it back
 		w.settle()
 		if at := mem.Poisoned(w.a.data()); at >= 0 {
@@ -215,7 +216,7 @@ func TestQuickWayHonoursAFence(t *testing.T) {
 // Rule: in SQD no request is begun, quick or not.
 func TestQuickWayWaitsInSQD(t *testing.T) {
 	w := newWorld(t, options{})
-	must(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSSQD}, verbs.QPMState))
+	must.Do(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSSQD}, verbs.QPMState))
 	wr := w.a.send(1, verbs.WRRDMAWrite, verbs.SendSignaled, w.a.sge(0, 8))
 	wr.SetRDMA(w.b.at(0), w.b.mr.RKey())
 	w.a.mustPost(wr)
@@ -223,7 +224,7 @@ func TestQuickWayWaitsInSQD(t *testing.T) {
 	if w.a.qp.req.fresh != 0 {
 		t.Error("a request was begun in SQD")
 	}
-	must(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPMState))
+	must.Do(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPMState))
 	w.a.ok(w.a.want(w.a.scq, 1), 1)
 }
 
@@ -257,10 +258,8 @@ type plain struct {
 
 // other is a region of all of b's memory in another domain, closed in the end.
 func (e *peer) other(access verbs.AccessFlags) verbs.MR {
-	pd, err := e.ctx.AllocPD()
-	must(e.w.t, err)
-	m, err := pd.RegMR(e.arena.Addr(), uint64(e.arena.Len()), e.arena.Addr(), access)
-	must(e.w.t, err)
+	pd := must.Get(e.ctx.AllocPD())(e.w.t)
+	m := must.Get(pd.RegMR(e.arena.Addr(), uint64(e.arena.Len()), e.arena.Addr(), access))(e.w.t)
 	e.w.before = append(e.w.before, m, pd)
 	return m
 }
@@ -345,10 +344,10 @@ func TestQuickWayIsGuarded(t *testing.T) {
 		{"write of another transport", write, func(_ *world, p *plain) { p.h.Opcode = wire.UCWriteOnly }},
 		{"write from another port", write, func(w *world, p *plain) { p.from = w.b.qp }},
 		{"write to a queue pair in ERR", write, func(w *world, _ *plain) {
-			must(w.t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
+			must.Do(w.t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
 		}},
 		{"write to a queue pair in SQD", write, func(w *world, _ *plain) {
-			must(w.t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSSQD}, verbs.QPMState))
+			must.Do(w.t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSSQD}, verbs.QPMState))
 		}},
 		{"write behind a FLUSH", write, func(w *world, _ *plain) { w.b.qp.resp.sync = &persistence{q: w.b.qp} }},
 		{"first write of all", write, func(w *world, _ *plain) { w.b.qp.resp.established = false }},

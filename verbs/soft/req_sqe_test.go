@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -46,10 +47,9 @@ func TestSendQueueError(t *testing.T) {
 			return wr
 		}, "LOC_LEN_ERR"},
 		{"UD closed address handle", verbs.QPTUD, func(w *world, wr request) request {
-			h, err := w.a.pd.CreateAH(&verbs.AHAttr{DGID: w.b.gid, Port: 1})
-			must(t, err)
+			h := must.Get(w.a.pd.CreateAH(&verbs.AHAttr{DGID: w.b.gid, Port: 1}))(t)
 			wr.SetUD(h.Handle(), w.b.qp.Num(), testQKey)
-			must(t, h.Close())
+			must.Do(t, h.Close())
 			return wr
 		}, "LOC_QP_OP_ERR"},
 		{"UD no address handle", verbs.QPTUD, func(w *world, wr request) request {
@@ -57,10 +57,8 @@ func TestSendQueueError(t *testing.T) {
 			return wr
 		}, "LOC_QP_OP_ERR"},
 		{"UD address handle of another domain", verbs.QPTUD, func(w *world, wr request) request {
-			pd, err := w.a.ctx.AllocPD()
-			must(t, err)
-			h, err := pd.CreateAH(&verbs.AHAttr{DGID: w.b.gid, Port: 1})
-			must(t, err)
+			pd := must.Get(w.a.ctx.AllocPD())(t)
+			h := must.Get(pd.CreateAH(&verbs.AHAttr{DGID: w.b.gid, Port: 1}))(t)
 			w.closing(h)
 			w.closing(pd)
 			wr.SetUD(h.Handle(), w.b.qp.Num(), testQKey)
@@ -98,7 +96,7 @@ func TestSendQueueError(t *testing.T) {
 			w.b.mustPost(message(w.b, w.a, 1))
 			w.a.ok(w.a.want(w.a.rcq, 1), 0)
 			w.a.mustPost(message(w.a, w.b, 6)) // not taken off the doorbell list yet
-			must(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPMState))
+			must.Do(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPMState))
 			last := message(w.a, w.b, 7)
 			last.Flags = verbs.SendSignaled
 			w.a.mustPost(last)
@@ -140,8 +138,7 @@ func TestCompletedSendsBufferIsTheOwners(t *testing.T) {
 	for _, kind := range []verbs.QPType{verbs.QPTUC, verbs.QPTUD} {
 		w := newWorld(t, options{kind: kind})
 		const n = 900
-		extra, err := w.a.pd.RegMR(w.a.at(0), n, w.a.at(0), 0)
-		must(t, err)
+		extra := must.Get(w.a.pd.RegMR(w.a.at(0), n, w.a.at(0), 0))(t)
 		fill(w.a.data()[:n], 7)
 		sent := bytes.Clone(w.a.data()[:n])
 		w.b.recv(1, w.b.sge(0, 2000))
@@ -155,7 +152,7 @@ func TestCompletedSendsBufferIsTheOwners(t *testing.T) {
 		w.a.qp.dev.p.Exclusive(func() { w.a.qp.dev.Turn(0) }) // this engine alone
 		w.a.ok(w.a.poll(w.a.scq), 1)
 		clear(w.a.data()[:n])
-		must(t, extra.Close())
+		must.Do(t, extra.Close())
 		w.b.ok(w.b.want(w.b.rcq, 1), 1)
 		if !bytes.Equal(w.b.data()[skip:skip+n], sent) {
 			t.Fatalf("%v: the receiver got what was written after the completion", kind)
@@ -172,14 +169,14 @@ func TestUnreliableQueuePairDrains(t *testing.T) {
 	w.b.recv(2, w.b.sge(0, long))
 	w.a.mustPost(w.a.send(1, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, long)), w.a.send(2, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, 8)))
 	w.a.qp.dev.p.Exclusive(func() { w.a.qp.dev.Turn(0) })
-	must(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSSQD, EnSQDAsyncNotify: true}, verbs.QPMState|verbs.QPMEnSQDAsyncNotify))
+	must.Do(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSSQD, EnSQDAsyncNotify: true}, verbs.QPMState|verbs.QPMEnSQDAsyncNotify))
 	w.settle()
 	w.a.ok(w.a.poll(w.a.scq), 1)
 	w.b.ok(w.b.want(w.b.rcq, 1), 1)
 	if ev := w.a.events(); len(ev) != 1 || ev[0] != verbs.EventSQDrained {
 		t.Fatalf("events %v, want SQ_DRAINED once", ev)
 	}
-	must(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPMState))
+	must.Do(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPMState))
 	w.a.ok(w.a.want(w.a.scq, 1), 2)
 	w.b.ok(w.b.want(w.b.rcq, 1), 2)
 }
@@ -191,8 +188,7 @@ func TestSlowReceiverBoundsWhatIsOnItsWay(t *testing.T) {
 		w := newWorld(t, options{kind: verbs.QPTUD, real: real, cap: verbs.QPCap{MaxSendWR: 1024, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}, cqe: 2048})
 		slow := &sluggish{}
 		gid := verbs.GIDFromAddr(rogueAddr)
-		port, err := w.fab.Attach(gid, "slow", slow)
-		must(t, err)
+		port := must.Get(w.fab.Attach(gid, "slow", slow))(t)
 		defer port.Detach()
 		port.Exclusive(func() { slow.port = port })
 		ah := w.a.handle(gid)

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -187,7 +188,7 @@ func TestErrFlushesBothQueuesInOrder(t *testing.T) {
 		w.fab.Partition([]verbs.GID{w.a.gid}, []verbs.GID{w.b.gid})
 		w.a.mustPost(w.a.send(1, verbs.WRSend, 0), w.a.send(2, verbs.WRSend, 0))
 		w.a.recv(11)
-		must(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
+		must.Do(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
 		w.a.mustPost(w.a.send(3, verbs.WRSend, 0))
 		w.a.recv(12)
 		if got := statuses(w.a.want(w.a.scq, 3)); got != "1:WR_FLUSH_ERR 2:WR_FLUSH_ERR 3:WR_FLUSH_ERR " {
@@ -208,7 +209,7 @@ func TestResetForgets(t *testing.T) {
 	w.settle()
 	w.a.recv(10)
 	for _, e := range []*peer{w.a, w.b} {
-		must(t, e.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
+		must.Do(t, e.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
 	}
 	w.settle()
 	if got := append(w.a.poll(w.a.scq), w.a.poll(w.a.rcq)...); len(got) != 0 {
@@ -234,15 +235,14 @@ func TestRefusedModifyChangesNothing(t *testing.T) {
 		func() {
 			a := a
 			a.State = verbs.QPSRTS
-			must(t, w.a.qp.Modify(&a, verbs.QPMState|verbs.QPMTimeout|verbs.QPMRetryCnt|verbs.QPMRNRRetry|verbs.QPMSQPSN|verbs.QPMMaxQPRdAtomic))
+			must.Do(t, w.a.qp.Modify(&a, verbs.QPMState|verbs.QPMTimeout|verbs.QPMRetryCnt|verbs.QPMRNRRetry|verbs.QPMSQPSN|verbs.QPMMaxQPRdAtomic))
 		},
-		func() { must(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)) },
+		func() { must.Do(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)) },
 	}
 	refused := 0
 	for _, step := range steps {
 		step()
-		before, err := w.a.qp.Query()
-		must(t, err)
+		before := must.Get(w.a.qp.Query())(t)
 		for to := verbs.QPSReset; to <= verbs.QPSErr; to++ {
 			for _, mask := range []verbs.QPAttrMask{0, verbs.QPMSQPSN, verbs.QPMAV | verbs.QPMPathMTU, verbs.QPMRateLimit} {
 				mask |= verbs.QPMState
@@ -274,7 +274,7 @@ func TestSQDDrains(t *testing.T) {
 	wr.SetRDMA(w.b.at(0), w.b.mr.RKey())
 	w.a.mustPost(wr)
 	w.fab.Step()
-	must(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSSQD, EnSQDAsyncNotify: true}, verbs.QPMState|verbs.QPMEnSQDAsyncNotify))
+	must.Do(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSSQD, EnSQDAsyncNotify: true}, verbs.QPMState|verbs.QPMEnSQDAsyncNotify))
 	if a, _ := w.a.qp.Query(); a.State != verbs.QPSSQD {
 		t.Fatalf("state %v", a.State)
 	}
@@ -287,7 +287,7 @@ func TestSQDDrains(t *testing.T) {
 	if a, _ := w.a.qp.Query(); a.SQDraining {
 		t.Fatalf("still draining after the event")
 	}
-	must(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPMState))
+	must.Do(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPMState))
 	w.a.ok(w.a.want(w.a.scq, 1), 2)
 }
 

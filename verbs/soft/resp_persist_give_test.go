@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -161,7 +162,7 @@ func TestParkedPacketsAreGivenBack(t *testing.T) {
 			t.Fatalf("%d parked packets were given back before the pages were written", got)
 		}
 		if drop {
-			must(t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
+			must.Do(t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
 			r.gate <- nil
 		} else {
 			r.gate <- nil
@@ -182,7 +183,7 @@ func TestSyncsThatEndTogether(t *testing.T) {
 	other := *w.a
 	b := *w.b
 	other.qp, b.qp = w.a.newQP(w.a.qp.granted), w.b.newQP(w.b.qp.granted)
-	t.Cleanup(func() { must(t, other.qp.Close()); must(t, b.qp.Close()) })
+	t.Cleanup(func() { must.Do(t, other.qp.Close()); must.Do(t, b.qp.Close()) })
 	(&world{t: t, fab: w.fab, p: w.p, a: &other, b: &b}).connect(options{real: true, mtu: verbs.MTU1024, attr: persistentAttr})
 	d := w.b.ctx.dev
 	gate := make(chan error, 2)
@@ -236,10 +237,10 @@ func TestEveryCloseOfARegionWaits(t *testing.T) {
 		runtime.Gosched()
 	}
 	r.gate <- nil
-	must(t, <-closed)
-	must(t, <-closed)
+	must.Do(t, <-closed)
+	must.Do(t, <-closed)
 	if r.done.Load() != 1 {
 		t.Fatal("the region was closed while its pages were being written")
 	}
-	must(t, p.arena.Unmap())
+	must.Do(t, p.arena.Unmap())
 }

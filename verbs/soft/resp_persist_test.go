@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -42,12 +43,11 @@ func newPool(t *testing.T, real bool) *pool {
 	p := &pool{w: w, path: filepath.Join(t.TempDir(), "pool")}
 	var err error
 	p.arena, err = mem.MapFile(p.path, 1<<16)
-	must(t, err)
-	p.mr, err = w.b.pd.RegMR(p.arena.Addr(), 1<<16, p.arena.Addr(), persistent)
-	must(t, err)
+	must.Do(t, err)
+	p.mr = must.Get(w.b.pd.RegMR(p.arena.Addr(), 1<<16, p.arena.Addr(), persistent))(t)
 	t.Cleanup(func() {
-		must(t, p.mr.Close())
-		must(t, p.arena.Unmap())
+		must.Do(t, p.mr.Close())
+		must.Do(t, p.arena.Unmap())
 	})
 	return p
 }
@@ -107,17 +107,15 @@ func TestPersistentFlushReachesTheFile(t *testing.T) {
 		if len(r.seen) != 2 || r.seen[0] != want[0] || r.seen[1] != want[1] {
 			t.Fatalf("real %v: written %v, want %v", real, r.seen, want)
 		}
-		got, err := os.ReadFile(p.path)
-		must(t, err)
+		got := must.Get(os.ReadFile(p.path))(t)
 		if !bytes.Equal(got[5000:14000], w.a.data()[:9000]) {
 			t.Fatal("the file does not hold what was written and flushed")
 		}
-		again, err := mem.MapFile(p.path, 1<<16)
-		must(t, err)
+		again := must.Get(mem.MapFile(p.path, 1<<16))(t)
 		if !bytes.Equal(again.Bytes()[5000:14000], w.a.data()[:9000]) {
 			t.Fatal("mapped again, the file shows other bytes")
 		}
-		must(t, again.Unmap())
+		must.Do(t, again.Unmap())
 	}
 }
 
@@ -137,7 +135,7 @@ func TestPersistentFlushThroughAWindow(t *testing.T) {
 	if len(r.seen) != 1 || r.seen[0] != [2]uint64{4106, 20} {
 		t.Fatalf("written %v, want 20 bytes at 4106", r.seen)
 	}
-	must(t, mw.Close())
+	must.Do(t, mw.Close())
 }
 
 // TestPersistenceNeedsAFile: what cannot be made persistent is not registered
@@ -244,18 +242,18 @@ func TestClosingUnderAPersistentFlush(t *testing.T) {
 	w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr(), p.mr.RKey(), 8, verbs.FlushPersistent, 0),
 		w.a.writeWR(2, 100, p.arena.Addr(), p.mr.RKey()))
 	p.awaitParked(1)
-	must(t, w.b.qp.Close())
+	must.Do(t, w.b.qp.Close())
 	if n := len(w.b.qp.resp.parked); n != 0 || w.b.qp.resp.sync != nil {
 		t.Fatalf("a destroyed queue pair keeps %d packets", n)
 	}
 	closed := make(chan error)
 	go func() { closed <- p.mr.Close() }()
 	r.gate <- nil
-	must(t, <-closed)
+	must.Do(t, <-closed)
 	if r.done.Load() != 1 {
 		t.Fatal("the region was closed while its pages were being written")
 	}
-	must(t, p.arena.Unmap())
+	must.Do(t, p.arena.Unmap())
 }
 
 // TestStaleSyncConcludesNothing: the pages of a FLUSH are written while its queue
@@ -266,8 +264,7 @@ func TestStaleSyncConcludesNothing(t *testing.T) {
 		p := newPool(t, true)
 		w := p.w
 		q := w.b.qp
-		first, err := w.b.pd.RegMR(p.arena.Addr(), 4096, p.arena.Addr(), persistent)
-		must(t, err)
+		first := must.Get(w.b.pd.RegMR(p.arena.Addr(), 4096, p.arena.Addr(), persistent))(t)
 		gates := map[int]chan error{4: make(chan error), 8: make(chan error)} // by length
 		t.Cleanup(func() { close(gates[4]); close(gates[8]) })                // whatever happens, nobody stays in them
 		w.b.ctx.dev.exclusive(func() {
@@ -276,7 +273,7 @@ func TestStaleSyncConcludesNothing(t *testing.T) {
 		w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr(), first.RKey(), 4, verbs.FlushPersistent, 0))
 		p.awaitParked(0)
 		for _, e := range []*peer{w.a, w.b} {
-			must(t, e.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
+			must.Do(t, e.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
 		}
 		w.connect(options{real: true, mtu: verbs.MTU1024, attr: persistentAttr})
 		if again {
@@ -287,7 +284,7 @@ func TestStaleSyncConcludesNothing(t *testing.T) {
 		state := func(r *responder) func() { return func() { *r = q.resp } }
 		q.dev.exclusive(state(&before))
 		gates[4] <- nil
-		must(t, first.Close()) // the result was handed over
+		must.Do(t, first.Close()) // the result was handed over
 		q.dev.exclusive(func() {})
 		q.dev.exclusive(state(&after)) // the engine has taken it
 		if after.expected != before.expected || after.sync != before.sync || (after.sync != nil) != again {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/cm"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -26,8 +27,7 @@ const (
 func plugRogue(t *testing.T, f *fabric.Fabric, node int, to verbs.GID) *rogue {
 	t.Helper()
 	r := &rogue{to: to}
-	port, err := f.Attach(verbs.GIDFromAddr(netip.AddrFrom4([4]byte{10, 0, byte(1 + node>>8), byte(node)})), "rogue", r)
-	must(t, err)
+	port := must.Get(f.Attach(verbs.GIDFromAddr(netip.AddrFrom4([4]byte{10, 0, byte(1 + node>>8), byte(node)})), "rogue", r))(t)
 	t.Cleanup(port.Detach)
 	r.port = port
 	return r
@@ -219,12 +219,12 @@ func TestStalledQueuePairGoes(t *testing.T) {
 				}
 				defer func() {
 					if !destroy {
-						must(t, q.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
+						must.Do(t, q.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
 						if q.stalled != nil {
 							t.Errorf("%v stands in line after a reset", q)
 						}
 					}
-					must(t, q.Close())
+					must.Do(t, q.Close())
 					if q.stalled != nil {
 						t.Errorf("%v stands in line after Close", q)
 					}
@@ -249,7 +249,7 @@ func (r *rogue) floodREQ(t *testing.T, n int, service uint64) {
 			var m cm.MAD
 			q := &cm.REQ{TID: uint64(i), LocalID: i + 1, ServiceID: service, QPN: 2 + i, RemoteTimeout: 15, LocalTimeout: 15, PathMTU: 3, MaxCMRetries: 15, PKey: wire.DefaultPKey}
 			cm.ConnHeader{SrcPort: 9, Src: r.port.GID().Addr(), Dst: r.to.Addr()}.Put(&q.Private)
-			must(t, q.Put(&m))
+			must.Do(t, q.Put(&m))
 			k.SetHeader(&wire.Header{Opcode: wire.UDSendOnly, PKey: wire.DefaultPKey, DestQP: gsiQP, MigReq: true, QKey: wire.GSIQKey, SrcQP: gsiQP})
 			k.AddCopy(m[:])
 		})
@@ -311,8 +311,7 @@ func TestFloodOfManagementDatagrams(t *testing.T) {
 			if took := r.fab.Now() - at; took != 0 {
 				t.Errorf("beside the flood connecting takes %v: something was lost", took)
 			}
-			counted, err := r.p.Counters(r.b.name)
-			must(t, err)
+			counted := must.Get(r.p.Counters(r.b.name))(t)
 			if c.deaf != (counted.Overflow > 0) {
 				t.Errorf("%d of our answers were counted as dropped", counted.Overflow)
 			}
@@ -326,20 +325,20 @@ func (r *cmRig) pairPast(other verbs.CMID) (listener, ida, idb verbs.CMID) {
 	r.t.Helper()
 	listener = r.b.listen(0)
 	ida = r.a.resolve(listener.LocalAddr())
-	must(r.t, ida.Connect(nil))
+	must.Do(r.t, ida.Connect(nil))
 	for idb == nil {
 		ev := r.b.event(verbs.CMConnectRequest)
 		if ev.ListenID == other {
-			must(r.t, ev.ID.Close())
+			must.Do(r.t, ev.ID.Close())
 			continue
 		}
 		idb = ev.ID
 	}
 	r.b.qp(idb)
-	must(r.t, idb.Accept(nil))
+	must.Do(r.t, idb.Accept(nil))
 	r.a.event(verbs.CMEstablished)
 	for ev := r.b.any(); ev.Type != verbs.CMEstablished; ev = r.b.any() {
-		must(r.t, ev.ID.Close())
+		must.Do(r.t, ev.ID.Close())
 	}
 	return listener, ida, idb
 }
@@ -370,7 +369,7 @@ func TestRefusedReadLeavesTheReceiveOfASend(t *testing.T) {
 	if w.b.qp.resp.pending() == 0 {
 		t.Fatal("both READs were answered in one turn")
 	}
-	must(t, mr.Close())
+	must.Do(t, mr.Close())
 	w.settle()
 	if got := statuses(w.b.poll(w.b.rcq)); got != "9:WR_FLUSH_ERR " {
 		t.Fatalf("the receive of the SEND completes %q, want it flushed", got)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"pgregory.net/rapid"
@@ -39,8 +40,7 @@ func (m *srqModel) look() {
 	m.a.poll(m.a.scq)
 	m.a.events()
 	fired := m.has(verbs.EventSRQLimitReached)
-	a, err := m.s.Query()
-	must(m.t, err)
+	a := must.Get(m.s.Query())(m.t)
 	rq := m.s.rq.Load()
 	taken := m.resized + rq.next
 	switch {
@@ -72,7 +72,7 @@ func (m *srqModel) postOne() {
 	id := uint64(len(m.order))
 	err := m.tryPost(id, m.b.sge(int(id%64)*4096, 4096))
 	if len(m.out) < m.size {
-		must(m.t, err)
+		must.Do(m.t, err)
 		m.order, m.out[id] = append(m.order, id), true
 	} else if !errors.Is(err, syscall.ENOMEM) {
 		m.t.Fatalf("posting with %d of %d outstanding: %v, want ENOMEM", len(m.out), m.size, err)
@@ -105,7 +105,7 @@ func (m *srqModel) run(n int) {
 // end moves both ends of connection i to a state.
 func (m *srqModel) end(i int, s verbs.QPState) {
 	for _, e := range []*peer{m.as[i], m.bs[i]} {
-		must(m.t, e.qp.Modify(&verbs.QPAttr{State: s}, verbs.QPMState))
+		must.Do(m.t, e.qp.Modify(&verbs.QPAttr{State: s}, verbs.QPMState))
 	}
 }
 
@@ -118,7 +118,7 @@ func (m *srqModel) resize(n int) {
 		}
 		return
 	}
-	must(m.t, err)
+	must.Do(m.t, err)
 	m.size = n
 	m.resized += rq.next - m.s.rq.Load().head.Load() // moving counts as taking in the old ring
 }
@@ -145,13 +145,13 @@ func TestSRQModel(t *testing.T) {
 			case 7:
 				m.run(rapid.IntRange(0, 20).Draw(t, "events"))
 			case 8:
-				must(t, m.bs[i].qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
+				must.Do(t, m.bs[i].qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
 			case 9:
 				m.end(i, verbs.QPSReset)
 				m.step()
 				m.join(i)
 			case 10:
-				must(t, m.bs[i].qp.Close())
+				must.Do(t, m.bs[i].qp.Close())
 				m.step() // what it held is flushed
 				m.look()
 				m.drop(i)
@@ -159,7 +159,7 @@ func TestSRQModel(t *testing.T) {
 				m.add()
 			case 11:
 				limit := uint32(rapid.IntRange(0, m.size).Draw(t, "limit"))
-				must(t, m.s.SetLimit(limit))
+				must.Do(t, m.s.SetLimit(limit))
 				m.limit = limit
 			case 12:
 				m.resize(rapid.IntRange(1, 12).Draw(t, "new size"))
@@ -200,8 +200,7 @@ type sharing struct {
 // newSRQ makes a shared receive queue.
 func (e *peer) newSRQ(attr verbs.SRQAttr) *sharedQueue {
 	e.w.t.Helper()
-	s, err := e.pd.CreateSRQ(&attr)
-	must(e.w.t, err)
+	s := must.Get(e.pd.CreateSRQ(&attr))(e.w.t)
 	return s.(*sharedQueue)
 }
 
@@ -218,7 +217,7 @@ func share(t tb, n int, attr verbs.SRQAttr, o options) *sharing {
 			x.drop(i)
 		}
 		x.b.events()
-		must(t, x.s.Close())
+		must.Do(t, x.s.Close())
 	})
 	for range n {
 		x.add()
@@ -234,10 +233,9 @@ func (x *sharing) add() {
 	a.qp = a.newQP(cap)
 	var err error
 	b.rcq, err = b.ctx.CreateCQ(64, b.ch, 0, 0)
-	must(x.t, err)
+	must.Do(x.t, err)
 	init := verbs.QPInitAttr{SendCQ: b.scq, RecvCQ: b.rcq, SRQ: x.s, Type: verbs.QPTRC, Cap: cap}
-	q, err := b.pd.CreateQP(&init)
-	must(x.t, err)
+	q := must.Get(b.pd.CreateQP(&init))(x.t)
 	b.qp = q.(*queuePair)
 	x.as, x.bs = append(x.as, &a), append(x.bs, &b)
 	x.join(len(x.as) - 1)
@@ -255,7 +253,7 @@ func (x *sharing) drop(i int) {
 	x.a.events()
 	x.b.events()
 	for _, o := range []verbs.Object{x.as[i].qp, x.bs[i].qp, x.bs[i].rcq} {
-		must(x.t, o.Close())
+		must.Do(x.t, o.Close())
 	}
 }
 
@@ -273,7 +271,7 @@ func (x *sharing) tryPost(id uint64, sges ...verbs.SGE) error {
 func (x *sharing) post(first uint64, n int) {
 	x.t.Helper()
 	for id := first; id < first+uint64(n); id++ {
-		must(x.t, x.tryPost(id, x.b.sge(int(id%64)*4096, 4096)))
+		must.Do(x.t, x.tryPost(id, x.b.sge(int(id%64)*4096, 4096)))
 	}
 }
 

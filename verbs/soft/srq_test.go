@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -91,8 +92,7 @@ func TestSRQLimit(t *testing.T) {
 	}
 	limit := func(want uint32) {
 		t.Helper()
-		a, err := x.s.Query()
-		must(t, err)
+		a := must.Get(x.s.Query())(t)
 		if a.Limit != want || a.MaxWR != 8 || a.MaxSGE != 4 {
 			t.Fatalf("attributes %+v, want limit %d of 8 receives of 4 elements", a, want)
 		}
@@ -103,13 +103,13 @@ func TestSRQLimit(t *testing.T) {
 	limit(0)
 	step("one left, not armed again", 1, 0)
 	x.post(8, 7)
-	must(t, x.s.SetLimit(8))
+	must.Do(t, x.s.SetLimit(8))
 	step("armed with as many as are posted", 0, 0)
 	step("armed again, one taken", 1, 1)
-	must(t, x.s.SetLimit(8))
-	must(t, x.s.SetLimit(0))
+	must.Do(t, x.s.SetLimit(8))
+	must.Do(t, x.s.SetLimit(0))
 	step("disarmed", 1, 0)
-	must(t, x.s.SetLimit(8))
+	must.Do(t, x.s.SetLimit(8))
 	step("armed while fewer are left already", 2, 1)
 	if err := x.s.SetLimit(9); !errors.Is(err, verbs.ErrInvalid) {
 		t.Fatalf("a limit above the size: %v, want ErrInvalid", err)
@@ -163,7 +163,7 @@ func TestSRQErrorLeavesTheRest(t *testing.T) {
 					t.Errorf("events %v, want LAST_WQE_REACHED", evs)
 				}
 			})
-			must(t, b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
+			must.Do(t, b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
 			x.step()
 			if seen != c.want {
 				t.Fatalf("at LAST_WQE_REACHED %q had completed, want %q", seen, c.want)
@@ -192,7 +192,7 @@ func TestSRQErrorLeavesTheRest(t *testing.T) {
 // completes the receive that it took with the reason.
 func TestSRQErrorCompletesWithTheCause(t *testing.T) {
 	x := share(t, 2, verbs.SRQAttr{MaxWR: 4, MaxSGE: 4}, options{})
-	must(t, x.tryPost(1, x.b.sge(0, 1500)))
+	must.Do(t, x.tryPost(1, x.b.sge(0, 1500)))
 	x.post(2, 1)
 	x.send(0, 1, 3000)
 	x.settle()
@@ -228,7 +228,7 @@ func TestSRQReceiveSurvivesItsQueuePair(t *testing.T) {
 			x.send(0, 1, 8)
 			x.send(0, 2, 3000)
 			x.step()
-			must(t, c.end(x.bs[0].qp))
+			must.Do(t, c.end(x.bs[0].qp))
 			x.step()
 			if !x.full() {
 				t.Fatalf("a place came back before its completion was polled")
@@ -257,7 +257,7 @@ func TestSRQPlacesSurviveTheQueueOfCompletions(t *testing.T) {
 	if !x.full() {
 		t.Fatalf("a closed completion queue gave back more than one place")
 	}
-	must(t, x.bs[0].rcq.Resize(1))
+	must.Do(t, x.bs[0].rcq.Resize(1))
 	x.send(0, 1, 8)
 	x.send(0, 2, 8) // overruns
 	x.settle()
@@ -277,13 +277,13 @@ func TestSRQResize(t *testing.T) {
 	x.step()
 	x.send(1, 1, 8) // 2 completes, not polled
 	x.step()
-	must(t, x.s.SetLimit(2))
+	must.Do(t, x.s.SetLimit(2))
 	for _, n := range []uint32{0, 1, 3, 1 << 30} {
 		if err := x.s.Resize(n); !errors.Is(err, verbs.ErrInvalid) {
 			t.Fatalf("resizing to %d with four outstanding: %v, want ErrInvalid", n, err)
 		}
 	}
-	must(t, x.s.Resize(6))
+	must.Do(t, x.s.Resize(6))
 	x.post(5, 2)
 	if !x.full() {
 		t.Fatalf("six places: four out, two posted, and more is taken")
@@ -291,7 +291,7 @@ func TestSRQResize(t *testing.T) {
 	if got := x.got(1); got != "2:SUCCESS " {
 		t.Fatalf("the completion across the resizing: %q", got)
 	}
-	must(t, x.s.Resize(5))
+	must.Do(t, x.s.Resize(5))
 	if !x.full() {
 		t.Fatalf("five places: five out, and more is taken")
 	}
@@ -303,7 +303,7 @@ func TestSRQResize(t *testing.T) {
 	if !x.full() {
 		t.Fatalf("one came back, and more than one is taken")
 	}
-	must(t, x.s.SetLimit(0))
+	must.Do(t, x.s.SetLimit(0))
 	for range 5 {
 		x.send(1, 1, 8)
 	}
@@ -311,7 +311,7 @@ func TestSRQResize(t *testing.T) {
 	if got := x.got(1); got != "3:SUCCESS 4:SUCCESS 5:SUCCESS 6:SUCCESS 7:SUCCESS " {
 		t.Fatalf("taken as %q, want the order of posting", got)
 	}
-	must(t, x.s.SetLimit(3))
+	must.Do(t, x.s.SetLimit(3))
 	if err := x.s.Resize(2); !errors.Is(err, verbs.ErrInvalid) {
 		t.Fatalf("resizing below the limit: %v, want ErrInvalid", err)
 	}
@@ -331,10 +331,8 @@ func TestSRQOwnership(t *testing.T) {
 		}
 	}
 	busy(x.s)
-	pd, err := x.b.ctx.AllocPD()
-	must(t, err)
-	other, err := pd.CreateSRQ(&verbs.SRQAttr{MaxWR: 1})
-	must(t, err)
+	pd := must.Get(x.b.ctx.AllocPD())(t)
+	other := must.Get(pd.CreateSRQ(&verbs.SRQAttr{MaxWR: 1}))(t)
 	busy(pd)
 	x.b.ctx.async.raise(verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, SRQ: other})
 	ev, ok, err := x.b.ctx.Async().Get()
@@ -346,9 +344,9 @@ func TestSRQOwnership(t *testing.T) {
 	if n := x.b.ctx.Objects().SRQ; n != 2 {
 		t.Fatalf("%d shared receive queues alive, want 2", n)
 	}
-	must(t, other.Close())
-	must(t, other.Close())
-	must(t, pd.Close())
+	must.Do(t, other.Close())
+	must.Do(t, other.Close())
+	must.Do(t, pd.Close())
 	if a := x.bs[0].qp.InitAttr(); a.SRQ != x.s || a.Cap.MaxRecvWR != 0 || a.Cap.MaxRecvSGE != 0 {
 		t.Fatalf("made of %+v, want the shared queue and no receives of its own", a)
 	}
@@ -362,8 +360,7 @@ func TestSRQOwnership(t *testing.T) {
 	if _, err := x.a.pd.CreateQP(&init); !errors.Is(err, verbs.ErrInvalid) {
 		t.Fatalf("a shared queue of another context: %v, want ErrInvalid", err)
 	}
-	d, err := x.b.ctx.QueryDevice()
-	must(t, err)
+	d := must.Get(x.b.ctx.QueryDevice())(t)
 	for _, bad := range []verbs.SRQAttr{
 		{}, {MaxWR: uint32(d.MaxSRQWR) + 1}, {MaxWR: 1, MaxSGE: uint32(d.MaxSRQSGE) + 1}, {MaxWR: 2, Limit: 3},
 	} {
@@ -405,23 +402,19 @@ func TestSRQWriteWithImmediate(t *testing.T) {
 // (IBTA volume 1, 10.2.9).
 func TestSRQUsesItsOwnDomain(t *testing.T) {
 	x := share(t, 1, verbs.SRQAttr{MaxWR: 4, MaxSGE: 4}, options{})
-	pd, err := x.b.ctx.AllocPD()
-	must(t, err)
-	mr, err := pd.RegMR(x.b.arena.Addr(), 4096, x.b.arena.Addr(), allAccess)
-	must(t, err)
-	srq, err := pd.CreateSRQ(&verbs.SRQAttr{MaxWR: 4, MaxSGE: 4})
-	must(t, err)
+	pd := must.Get(x.b.ctx.AllocPD())(t)
+	mr := must.Get(pd.RegMR(x.b.arena.Addr(), 4096, x.b.arena.Addr(), allAccess))(t)
+	srq := must.Get(pd.CreateSRQ(&verbs.SRQAttr{MaxWR: 4, MaxSGE: 4}))(t)
 	init := verbs.QPInitAttr{SendCQ: x.b.scq, RecvCQ: x.b.rcq, SRQ: srq, Type: verbs.QPTRC, Cap: verbs.QPCap{MaxSendWR: 1}}
-	q, err := x.b.pd.CreateQP(&init)
-	must(t, err)
-	must(t, x.bs[0].qp.Close())
-	must(t, x.bs[0].rcq.Close())
+	q := must.Get(x.b.pd.CreateQP(&init))(t)
+	must.Do(t, x.bs[0].qp.Close())
+	must.Do(t, x.bs[0].rcq.Close())
 	own := x.s
 	x.s, x.bs[0].qp, x.bs[0].rcq = srq.(*sharedQueue), q.(*queuePair), x.b.rcq
-	must(t, x.as[0].qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
+	must.Do(t, x.as[0].qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
 	x.join(0)
-	must(t, x.tryPost(1, verbs.SGE{Addr: x.b.at(0), Length: 4096, LKey: mr.LKey()}))
-	must(t, x.tryPost(2, x.b.sge(0, 64))) // a key of the queue pair's domain
+	must.Do(t, x.tryPost(1, verbs.SGE{Addr: x.b.at(0), Length: 4096, LKey: mr.LKey()}))
+	must.Do(t, x.tryPost(2, x.b.sge(0, 64))) // a key of the queue pair's domain
 	x.send(0, 1, 3000)
 	x.send(0, 2, 8)
 	x.settle()
@@ -430,11 +423,11 @@ func TestSRQUsesItsOwnDomain(t *testing.T) {
 	}
 	x.b.events()
 	for _, o := range []verbs.Object{q, srq, mr, pd} {
-		must(t, o.Close())
+		must.Do(t, o.Close())
 	}
 	x.s = own
 	rcq, err := x.b.ctx.CreateCQ(1, nil, 0, 0) // for the cleanup to close
-	must(t, err)
+	must.Do(t, err)
 	x.bs[0].rcq = rcq
 }
 
@@ -460,7 +453,7 @@ func TestSRQAllocatesNothing(t *testing.T) {
 			failed = errors.New("a message did not come")
 		}
 	})
-	must(t, failed)
+	must.Do(t, failed)
 	if n != 0 {
 		t.Fatalf("%v allocations for a message", n)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -21,10 +22,9 @@ import (
 func TestStressRealTime(t *testing.T) {
 	const pairs, messages, size, depth = 4, 1500, 700, 16
 	fab := fabric.New(fabric.Config{Seed: 11})
-	p, err := New(Config{Fabric: fab, Devices: []DeviceConfig{
+	p := must.Get(New(Config{Fabric: fab, Devices: []DeviceConfig{
 		{Name: "a", Addr: netip.MustParseAddr("10.0.0.1")}, {Name: "b", Addr: netip.MustParseAddr("10.0.0.2")},
-	}})
-	must(t, err)
+	}}))(t)
 	fab.SetAll(fabric.Link{Loss: 0.01, Dup: 0.02, Reorder: 0.01})
 	var ws []*world
 	o := options{
@@ -161,12 +161,9 @@ func TestChurnRealTime(t *testing.T) {
 	})
 	for i := range 150 {
 		// A region of the target goes while a peer writes to it.
-		arena, err := mem.Map(1<<16, mem.Options{})
-		must(t, err)
-		m, err := w.a.pd.RegMR(arena.Addr(), 1<<16, arena.Addr(), allAccess)
-		must(t, err)
-		src, err := w.a.pd.RegMR(arena.Addr(), 1<<16, arena.Addr(), allAccess)
-		must(t, err)
+		arena := must.Get(mem.Map(1<<16, mem.Options{}))(t)
+		m := must.Get(w.a.pd.RegMR(arena.Addr(), 1<<16, arena.Addr(), allAccess))(t)
+		src := must.Get(w.a.pd.RegMR(arena.Addr(), 1<<16, arena.Addr(), allAccess))(t)
 		q := w.a.newQP(verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1})
 		a := verbs.QPAttr{PathMTU: verbs.MTUJumbo, Port: 1, AccessFlags: allAccess, MaxRdAtomic: 4, MaxDestRdAtomic: 4, Timeout: 14, RetryCnt: 2}
 		self := &peer{w: w, gid: w.a.gid, qp: q, wrs: w.a.wrs, arena: w.a.arena, ctx: w.a.ctx, pd: w.a.pd, mr: w.a.mr, next: w.a.next}
@@ -174,12 +171,12 @@ func TestChurnRealTime(t *testing.T) {
 		wr := self.send(uint64(i), verbs.WRRDMAWrite, verbs.SendSignaled, verbs.SGE{Addr: arena.Addr(), Length: 20000, LKey: src.LKey()})
 		wr.SetRDMA(arena.Addr()+1<<15, m.RKey())
 		self.mustPost(wr)
-		must(t, m.Close())
-		must(t, src.Close())
-		must(t, arena.Unmap())
+		must.Do(t, m.Close())
+		must.Do(t, src.Close())
+		must.Do(t, arena.Unmap())
 		w.a.poll(w.a.scq)
 		self.events()
-		must(t, q.Close())
+		must.Do(t, q.Close())
 	}
 	close(stop)
 	wg.Wait()

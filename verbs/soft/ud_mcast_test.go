@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -21,9 +22,9 @@ func (e *peer) ready(gid verbs.GID) *queuePair {
 	q := e.newQP(e.qp.granted)
 	e.w.closing(q)
 	a := verbs.QPAttr{State: verbs.QPSInit, Port: 1, QKey: testQKey}
-	must(e.w.t, q.Modify(&a, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMQKey))
-	must(e.w.t, q.Modify(&verbs.QPAttr{State: verbs.QPSRTR}, verbs.QPMState))
-	must(e.w.t, q.AttachMcast(gid, 0))
+	must.Do(e.w.t, q.Modify(&a, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMQKey))
+	must.Do(e.w.t, q.Modify(&verbs.QPAttr{State: verbs.QPSRTR}, verbs.QPMState))
+	must.Do(e.w.t, q.AttachMcast(gid, 0))
 	return q
 }
 
@@ -41,7 +42,7 @@ func (e *peer) recvOn(q *queuePair, id uint64, sges ...verbs.SGE) {
 func TestMulticastReachesEachThatIsAttached(t *testing.T) {
 	for _, o := range []options{{}, {real: true}, {jumbo: true}} {
 		w := newDatagrams(t, o)
-		must(t, w.a.qp.AttachMcast(testGroup, 0))
+		must.Do(t, w.a.qp.AttachMcast(testGroup, 0))
 		more := []*queuePair{w.a.ready(testGroup), w.b.ready(testGroup), w.b.ready(testGroup)}
 		_ = w.b.ready(verbs.GIDFromAddr(netip.MustParseAddr("239.1.2.4"))) // another group
 		fill(w.a.data()[:500], 9)
@@ -75,7 +76,7 @@ func TestMulticastReachesEachThatIsAttached(t *testing.T) {
 func TestMulticastEndsWithDetach(t *testing.T) {
 	w := newDatagrams(t, options{})
 	first, second := w.b.ready(testGroup), w.b.ready(testGroup)
-	must(t, first.AttachMcast(testGroup, 0)) // twice is once
+	must.Do(t, first.AttachMcast(testGroup, 0)) // twice is once
 	ah := w.a.handle(testGroup)
 	id := uint64(0)
 	arrive := func(want int, when string) {
@@ -93,17 +94,17 @@ func TestMulticastEndsWithDetach(t *testing.T) {
 		}
 	}
 	arrive(2, "two attached")
-	must(t, first.DetachMcast(testGroup, 0))
+	must.Do(t, first.DetachMcast(testGroup, 0))
 	arrive(1, "one detached")
 	if err := first.DetachMcast(testGroup, 0); !errors.Is(err, verbs.ErrInvalid) {
 		t.Fatalf("detaching what is not attached: %v, want ErrInvalid", err)
 	}
-	must(t, first.AttachMcast(testGroup, 0))
+	must.Do(t, first.AttachMcast(testGroup, 0))
 	arrive(2, "attached again")
-	must(t, second.Close())
+	must.Do(t, second.Close())
 	arrive(1, "one closed")
-	must(t, first.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
-	must(t, first.Close())
+	must.Do(t, first.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
+	must.Do(t, first.Close())
 	w.a.mustPost(w.a.datagram(id, ah, verbs.McastQPN, verbs.SendSignaled, w.a.sge(0, 8)))
 	w.a.ok(w.a.want(w.a.scq, 1), id)
 	if n := w.a.qp.dev.p.Stats().Unknown; n != 1 || len(w.b.ctx.dev.groups) != 0 {
@@ -119,8 +120,7 @@ func TestMulticastLimits(t *testing.T) {
 	if err := w.a.qp.AttachMcast(w.b.gid, 0); !errors.Is(err, verbs.ErrInvalid) {
 		t.Fatalf("attaching to a unicast address: %v, want ErrInvalid", err)
 	}
-	rc, err := w.a.pd.CreateQP(&verbs.QPInitAttr{SendCQ: w.a.scq, RecvCQ: w.a.rcq, Type: verbs.QPTRC})
-	must(t, err)
+	rc := must.Get(w.a.pd.CreateQP(&verbs.QPInitAttr{SendCQ: w.a.scq, RecvCQ: w.a.rcq, Type: verbs.QPTRC}))(t)
 	w.closing(rc)
 	if err := rc.AttachMcast(testGroup, 0); !errors.Is(err, verbs.ErrInvalid) {
 		t.Fatalf("attaching an RC queue pair: %v, want ErrInvalid", err)
@@ -129,19 +129,18 @@ func TestMulticastLimits(t *testing.T) {
 	if err := w.a.qp.AttachMcast(testGroup, 0); !errors.Is(err, syscall.ENOMEM) {
 		t.Fatalf("one more than MaxMcastQP: %v, want ENOMEM", err)
 	}
-	must(t, w.a.qp.AttachMcast(verbs.GIDFromAddr(netip.MustParseAddr("ff0e::1")), 0))
+	must.Do(t, w.a.qp.AttachMcast(verbs.GIDFromAddr(netip.MustParseAddr("ff0e::1")), 0))
 	third := verbs.GIDFromAddr(netip.MustParseAddr("ff0e::2"))
 	if err := q.AttachMcast(third, 0); !errors.Is(err, syscall.ENOMEM) {
 		t.Fatalf("one more than MaxMcastGrp: %v, want ENOMEM", err)
 	}
-	must(t, q.DetachMcast(testGroup, 0))
-	must(t, q.AttachMcast(third, 0))
-	must(t, q.Close())
+	must.Do(t, q.DetachMcast(testGroup, 0))
+	must.Do(t, q.AttachMcast(third, 0))
+	must.Do(t, q.Close())
 	if err := q.AttachMcast(third, 0); !errors.Is(err, verbs.ErrClosed) {
 		t.Fatalf("attaching a closed queue pair: %v, want ErrClosed", err)
 	}
-	d, err := w.a.ctx.QueryDevice()
-	must(t, err)
+	d := must.Get(w.a.ctx.QueryDevice())(t)
 	if d.MaxMcastGrp != 2 || d.MaxMcastQP != 1 || d.MaxAH != l.MaxAH {
 		t.Fatalf("the device tells limits %+v", d)
 	}
@@ -195,7 +194,7 @@ func TestDatagramsWhileGroupsChange(t *testing.T) {
 	group := []verbs.AH{w.a.handle(testGroup), w.b.handle(testGroup)}
 	other := []verbs.AH{w.a.handle(w.b.gid), w.b.handle(w.a.gid)}
 	for _, e := range ends {
-		must(t, e.qp.AttachMcast(testGroup, 0))
+		must.Do(t, e.qp.AttachMcast(testGroup, 0))
 	}
 	number := []uint32{w.b.qp.Num(), w.a.qp.Num()}
 	var senders, changer sync.WaitGroup

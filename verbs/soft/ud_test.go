@@ -10,6 +10,7 @@ import (
 	"weak"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -35,8 +36,7 @@ func newDatagrams(t tb, o options) *world {
 // handle makes an address handle, closed when the test ends.
 func (e *peer) handle(gid verbs.GID) verbs.AH {
 	e.w.t.Helper()
-	h, err := e.pd.CreateAH(&verbs.AHAttr{DGID: gid, Port: 1})
-	must(e.w.t, err)
+	h := must.Get(e.pd.CreateAH(&verbs.AHAttr{DGID: gid, Port: 1}))(e.w.t)
 	e.w.closing(h)
 	return h
 }
@@ -56,8 +56,7 @@ func (e *peer) datagram(id uint64, ah verbs.AH, qpn uint32, flags verbs.SendFlag
 // counters are what the peer's device dropped.
 func (e *peer) counters() Counters {
 	e.w.t.Helper()
-	c, err := e.w.p.Counters(e.ctx.dev.cfg.Name)
-	must(e.w.t, err)
+	c := must.Get(e.w.p.Counters(e.ctx.dev.cfg.Name))(e.w.t)
 	return c
 }
 
@@ -103,8 +102,7 @@ func TestDatagramStandsBehindFortyBytes(t *testing.T) {
 // forty (rxe_resp.c), IPv6 in all of them.
 func TestNetworkHeaderOfADatagram(t *testing.T) {
 	w := newDatagrams(t, options{})
-	h, err := w.a.pd.CreateAH(&verbs.AHAttr{DGID: w.b.gid, Port: 1, TrafficClass: 0xb8, HopLimit: 7, FlowLabel: 0xabcde})
-	must(t, err)
+	h := must.Get(w.a.pd.CreateAH(&verbs.AHAttr{DGID: w.b.gid, Port: 1, TrafficClass: 0xb8, HopLimit: 7, FlowLabel: 0xabcde}))(t)
 	w.closing(h)
 	w.b.recv(1, w.b.sge(0, 100))
 	w.a.mustPost(w.a.datagram(1, h, w.b.qp.Num(), 0, w.a.sge(0, 5)))
@@ -194,12 +192,12 @@ func TestQKeyOfTheQueuePair(t *testing.T) {
 		w.a.mustPost(wr)
 		w.b.ok(w.b.want(w.b.rcq, 1), 1)
 		w.b.recv(1, w.b.sge(0, 100))
-		must(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, QKey: privileged}, verbs.QPMState|verbs.QPMQKey))
+		must.Do(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, QKey: privileged}, verbs.QPMState|verbs.QPMQKey))
 		if a, err := w.a.qp.Query(); err != nil || a.QKey != privileged {
 			t.Fatalf("round %d: query tells queue key 0x%x, %v", i, a.QKey, err)
 		}
 	}
-	must(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, QKey: 5}, verbs.QPMState|verbs.QPMQKey))
+	must.Do(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, QKey: 5}, verbs.QPMState|verbs.QPMQKey))
 	wr := w.a.datagram(1, ah, w.b.qp.Num(), 0, w.a.sge(0, 8))
 	wr.SetUD(ah.Handle(), w.b.qp.Num(), privileged)
 	w.a.mustPost(wr)
@@ -223,7 +221,7 @@ func TestDatagramToOneself(t *testing.T) {
 	}
 	q := w.a.newQP(w.a.qp.granted)
 	number := q.Num()
-	must(t, q.Close())
+	must.Do(t, q.Close())
 	w.a.mustPost(w.a.datagram(2, ah, number, verbs.SendSignaled, w.a.sge(0, 8)))
 	w.a.ok(w.a.want(w.a.scq, 1), 2)
 }
@@ -251,24 +249,20 @@ func TestAddressHandles(t *testing.T) {
 			t.Errorf("%s: %v, want ErrInvalid", c.name, err)
 		}
 	}
-	h, err := w.a.pd.CreateAH(&ok)
-	must(t, err)
+	h := must.Get(w.a.pd.CreateAH(&ok))(t)
 	if n := w.a.ctx.Objects().AH; n != 1 {
 		t.Fatalf("%d address handles alive, want 1", n)
 	}
-	pd, err := w.a.ctx.AllocPD()
-	must(t, err)
-	other, err := pd.CreateAH(&ok)
-	must(t, err)
+	pd := must.Get(w.a.ctx.AllocPD())(t)
+	other := must.Get(pd.CreateAH(&ok))(t)
 	if err := pd.Close(); !errors.Is(err, verbs.ErrBusy) {
 		t.Fatalf("closing a domain with an address handle: %v, want ErrBusy", err)
 	}
 	stale := h.Handle()
 	for _, o := range []verbs.Object{h, h, other, pd} {
-		must(t, o.Close())
+		must.Do(t, o.Close())
 	}
-	again, err := w.a.pd.CreateAH(&ok)
-	must(t, err)
+	again := must.Get(w.a.pd.CreateAH(&ok))(t)
 	defer again.Close()
 	if again.Handle() == stale || again.Handle() == 0 {
 		t.Fatalf("handle 0x%x: a handle names one object only, and 0 none", again.Handle())
@@ -281,27 +275,26 @@ func TestAddressHandles(t *testing.T) {
 func TestClosedHandlesLetTheLinkForget(t *testing.T) {
 	w := newWorld(t, options{kind: verbs.QPTUC})
 	handle := func(a netip.Addr) *addressHandle {
-		h, err := w.a.pd.CreateAH(&verbs.AHAttr{Port: 1, DGID: verbs.GIDFromAddr(a)})
-		must(t, err)
+		h := must.Get(w.a.pd.CreateAH(&verbs.AHAttr{Port: 1, DGID: verbs.GIDFromAddr(a)}))(t)
 		return h.(*addressHandle)
 	}
 	nobody := netip.MustParseAddr("10.9.9.9")
 	a, g := handle(nobody), handle(netip.MustParseAddr("239.9.9.9"))
 	route, group := weak.Make(a.route), weak.Make(g.group)
 	q := w.a.qp
-	must(t, q.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
-	must(t, q.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
-	must(t, q.Modify(&verbs.QPAttr{
+	must.Do(t, q.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
+	must.Do(t, q.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
+	must.Do(t, q.Modify(&verbs.QPAttr{
 		State: verbs.QPSRTR, PathMTU: verbs.MTU1024, DestQPN: 5, AH: verbs.AHAttr{DGID: verbs.GIDFromAddr(nobody), Port: 1},
 	}, verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN))
 	others := func() {
 		for i := range 500 {
-			must(t, handle(netip.AddrFrom4([4]byte{10, 8, byte(i >> 8), byte(i)})).Close())
+			must.Do(t, handle(netip.AddrFrom4([4]byte{10, 8, byte(i >> 8), byte(i)})).Close())
 		}
 		runtime.GC()
 	}
-	must(t, a.Close())
-	must(t, g.Close())
+	must.Do(t, a.Close())
+	must.Do(t, g.Close())
 	others()
 	if group.Value() != nil {
 		t.Error("the group of a closed address handle is remembered")
@@ -309,7 +302,7 @@ func TestClosedHandlesLetTheLinkForget(t *testing.T) {
 	if route.Value() == nil {
 		t.Error("the route of a connected queue pair was forgotten with a handle's")
 	}
-	must(t, q.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
+	must.Do(t, q.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
 	others()
 	if route.Value() != nil {
 		t.Error("the route that nobody uses any more is remembered")

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -152,7 +153,7 @@ func TestUCDropsWhatItCannotExecute(t *testing.T) {
 			return wr
 		}, Counters{Access: 1, Sequence: 2}},
 		{"no permission of the queue pair", func(w *world) request {
-			must(t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPMState|verbs.QPMAccessFlags))
+			must.Do(t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPMState|verbs.QPMAccessFlags))
 			return w.a.write(1, verbs.WRRDMAWrite, w.b, 0, 8)
 		}, Counters{Invalid: 1}},
 	} {
@@ -224,9 +225,8 @@ func TestUCSharedReceiveIsNotKeptByADroppedMessage(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, options{kind: verbs.QPTUC, apart: true})
 			s := w.b.newSRQ(verbs.SRQAttr{MaxWR: 4, MaxSGE: 1})
-			q, err := w.b.pd.CreateQP(&verbs.QPInitAttr{SendCQ: w.b.scq, RecvCQ: w.b.rcq, Type: verbs.QPTUC, SRQ: s})
-			must(t, err)
-			must(t, w.b.qp.Close())
+			q := must.Get(w.b.pd.CreateQP(&verbs.QPInitAttr{SendCQ: w.b.scq, RecvCQ: w.b.rcq, Type: verbs.QPTUC, SRQ: s}))(t)
+			must.Do(t, w.b.qp.Close())
 			w.b.qp = q.(*queuePair)
 			w.before = append(w.before, q, s)
 			w.connect(options{mtu: verbs.MTU1024, access: allAccess})

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -91,7 +92,7 @@ func (x *xrcWorld) flushable() (mrs [2]verbs.MR) {
 	for i := range mrs {
 		var err error
 		mrs[i], err = x.pds[i].RegMR(x.b.at(0), 4096, x.b.at(0), flushGlobal|verbs.AccessMWBind)
-		must(x.t, err)
+		must.Do(x.t, err)
 		x.ends = append(x.ends, mrs[i])
 	}
 	return mrs
@@ -152,8 +153,7 @@ func TestXRCWindows(t *testing.T) {
 		x := newXRC(t)
 		mrs := x.flushable()
 		e := x.binder(1)
-		w, err := e.pd.AllocMW(c.kind)
-		must(t, err)
+		w := must.Get(e.pd.AllocMW(c.kind))(t)
 		mw := w.(*memoryWindow)
 		x.ends = append([]verbs.Object{mw}, x.ends...)
 		bind := e.send(9, verbs.WRBindMW, verbs.SendSignaled)
@@ -194,8 +194,7 @@ func besieged(t tb) (*xrcWorld, *rogue) {
 	x := newXRC(t)
 	r := &rogue{to: x.b.gid}
 	gid := verbs.GIDFromAddr(netip.MustParseAddr("10.0.0.9"))
-	port, err := x.fab.Attach(gid, "rogue", r)
-	must(t, err)
+	port := must.Get(x.fab.Attach(gid, "rogue", r))(t)
 	r.port = port
 	t.Cleanup(port.Detach)
 	x.recv.q.attr.AH.DGID, x.send.attr.AH.DGID = gid, gid // the engine is at rest
@@ -267,8 +266,7 @@ func FuzzHostileXRC(f *testing.F) {
 		mem.Poison(x.b.data())
 		x.post(0, 1, 8192, 2048)
 		x.post(1, 2, 12288, 2048)
-		open, err := x.pds[0].RegMR(x.b.at(0), 4096, x.b.at(0), allAccess)
-		must(t, err)
+		open := must.Get(x.pds[0].RegMR(x.b.at(0), 4096, x.b.at(0), allAccess))(t)
 		psn := uint32(0x10)
 		for i := 0; len(data) >= record && i < 32; i++ {
 			b := data[:record]
@@ -296,6 +294,6 @@ func FuzzHostileXRC(f *testing.F) {
 				t.Fatalf("a byte outside every buffer was written, at %d", free[0]+at)
 			}
 		}
-		must(t, open.Close())
+		must.Do(t, open.Close())
 	})
 }

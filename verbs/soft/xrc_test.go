@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
@@ -33,34 +34,32 @@ func newXRC(t tb) *xrcWorld {
 	x := &xrcWorld{world: newWorld(t, options{apart: true})}
 	var err error
 	x.dom, err = x.b.ctx.OpenXRCD(-1, os.O_CREATE)
-	must(t, err)
+	must.Do(t, err)
 	for range 2 {
 		x.queue(x.dom, 16)
 	}
-	q, err := x.dom.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTXRCRecv, UserData: 3})
-	must(t, err)
+	q := must.Get(x.dom.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTXRCRecv, UserData: 3}))(t)
 	x.recv = q.(*xrcReceiver)
 	init := verbs.QPInitAttr{SendCQ: x.a.scq, Type: verbs.QPTXRCSend, Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 9, MaxSendSGE: 4, MaxRecvSGE: 9, MaxInlineData: 64}}
-	q, err = x.a.pd.CreateQP(&init)
-	must(t, err)
+	q = must.Get(x.a.pd.CreateQP(&init))(t)
 	x.send = q.(*queuePair)
-	must(t, x.a.qp.Close())
+	must.Do(t, x.a.qp.Close())
 	x.a.qp = x.send
 	x.connect()
 	t.Cleanup(func() {
 		x.a.events()
 		x.b.events()
 		for _, o := range append(x.ends, x.recv) {
-			must(t, o.Close())
+			must.Do(t, o.Close())
 		}
 		for i := range x.srqs {
-			must(t, x.srqs[i].Close())
+			must.Do(t, x.srqs[i].Close())
 		}
-		must(t, x.dom.Close())
+		must.Do(t, x.dom.Close())
 		for i := range x.cqs {
-			must(t, x.cqs[i].Close())
-			must(t, x.mrs[i].Close())
-			must(t, x.pds[i].Close())
+			must.Do(t, x.cqs[i].Close())
+			must.Do(t, x.mrs[i].Close())
+			must.Do(t, x.pds[i].Close())
 		}
 	})
 	return x
@@ -69,14 +68,10 @@ func newXRC(t tb) *xrcWorld {
 // queue makes a shared receive queue in a domain, and what it needs.
 func (x *xrcWorld) queue(dom verbs.XRCD, cqe int) *sharedQueue {
 	x.t.Helper()
-	pd, err := x.b.ctx.AllocPD()
-	must(x.t, err)
-	mr, err := pd.RegMR(x.b.arena.Addr(), uint64(x.b.arena.Len()), x.b.arena.Addr(), allAccess)
-	must(x.t, err)
-	cq, err := x.b.ctx.CreateCQ(cqe, nil, 0, 0)
-	must(x.t, err)
-	s, err := pd.CreateSRQ(&verbs.SRQAttr{MaxWR: 8, MaxSGE: 2, XRCD: dom, CQ: cq})
-	must(x.t, err)
+	pd := must.Get(x.b.ctx.AllocPD())(x.t)
+	mr := must.Get(pd.RegMR(x.b.arena.Addr(), uint64(x.b.arena.Len()), x.b.arena.Addr(), allAccess))(x.t)
+	cq := must.Get(x.b.ctx.CreateCQ(cqe, nil, 0, 0))(x.t)
+	s := must.Get(pd.CreateSRQ(&verbs.SRQAttr{MaxWR: 8, MaxSGE: 2, XRCD: dom, CQ: cq}))(x.t)
 	x.pds, x.mrs, x.cqs, x.srqs = append(x.pds, pd), append(x.mrs, mr), append(x.cqs, cq), append(x.srqs, s.(*sharedQueue))
 	return s.(*sharedQueue)
 }
@@ -89,7 +84,7 @@ func (x *xrcWorld) connect() {
 	step := func(q verbs.QP, s verbs.QPState, mask verbs.QPAttrMask) {
 		x.t.Helper()
 		a.State = s
-		must(x.t, q.Modify(&a, verbs.QPMState|mask))
+		must.Do(x.t, q.Modify(&a, verbs.QPMState|mask))
 	}
 	const init = verbs.QPMPKeyIndex | verbs.QPMPort | verbs.QPMAccessFlags
 	const rtr = verbs.QPMAV | verbs.QPMPathMTU | verbs.QPMDestQPN | verbs.QPMRQPSN
@@ -237,8 +232,7 @@ func TestXRCRefusals(t *testing.T) {
 		{"no such queue", func(x *xrcWorld) request { return x.to(maxSRQN, 1, verbs.WRSend, 8) }},
 		{"number 0", func(x *xrcWorld) request { return x.to(0, 1, verbs.WRSend, 8) }},
 		{"a queue of another domain", func(x *xrcWorld) request {
-			dom, err := x.b.ctx.OpenXRCD(-1, 0)
-			must(x.t, err)
+			dom := must.Get(x.b.ctx.OpenXRCD(-1, 0))(x.t)
 			s := x.queue(dom, 4)
 			x.srqs = x.srqs[:2]
 			x.ends = append(x.ends, s, dom)
@@ -249,7 +243,7 @@ func TestXRCRefusals(t *testing.T) {
 			s := x.queue(x.dom, 4)
 			x.srqs = x.srqs[:2]
 			n := s.Num()
-			must(x.t, s.Close())
+			must.Do(x.t, s.Close())
 			return x.to(n, 1, verbs.WRRDMARead, 8)
 		}},
 	} {
@@ -278,7 +272,7 @@ func TestXRCQueueClosedUnderAMessage(t *testing.T) {
 	x.post(0, 1, 0, 4096)
 	x.a.mustPost(x.to(x.srqs[0].Num(), 1, verbs.WRSend, 3000))
 	x.step()
-	must(t, x.srqs[0].Close())
+	must.Do(t, x.srqs[0].Close())
 	mem.Poison(x.b.data())
 	x.settle()
 	if got := x.got(0); got != "" {
@@ -296,7 +290,7 @@ func TestXRCQueueClosedUnderAMessage(t *testing.T) {
 // the queue pair that met it, and one that sends there later, go to ERR.
 func TestXRCOverrunFailsTheQueue(t *testing.T) {
 	x := newXRC(t)
-	must(t, x.cqs[0].Resize(1))
+	must.Do(t, x.cqs[0].Resize(1))
 	x.post(0, 1, 0, 8)
 	x.post(0, 2, 0, 8)
 	x.post(0, 3, 0, 8)
@@ -308,8 +302,8 @@ func TestXRCOverrunFailsTheQueue(t *testing.T) {
 			t.Fatalf("events %v, want %v among them", ev, want)
 		}
 	}
-	must(t, x.recv.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
-	must(t, x.send.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
+	must.Do(t, x.recv.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
+	must.Do(t, x.send.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
 	x.a.poll(x.a.scq)
 	x.connect()
 	x.post(1, 1, 0, 8)
@@ -327,8 +321,7 @@ func TestXRCOverrunFailsTheQueue(t *testing.T) {
 // told what happens to it, and each is kept by its own events.
 func TestXRCHandles(t *testing.T) {
 	x := newXRC(t)
-	q, err := x.dom.OpenQP(x.recv.Num(), 77)
-	must(t, err)
+	q := must.Get(x.dom.OpenQP(x.recv.Num(), 77))(t)
 	if q.Num() != x.recv.Num() || q.UserData() != 77 || x.recv.UserData() != 3 || q.Type() != verbs.QPTXRCRecv {
 		t.Fatalf("handle on %v with %d", q, q.UserData())
 	}
@@ -342,7 +335,7 @@ func TestXRCHandles(t *testing.T) {
 	var evs []verbs.AsyncEvent
 	for {
 		ev, ok, err := x.b.ctx.Async().Get()
-		must(t, err)
+		must.Do(t, err)
 		if !ok {
 			break
 		}
@@ -357,7 +350,7 @@ func TestXRCHandles(t *testing.T) {
 	for _, ev := range evs {
 		x.b.ctx.Async().Ack(ev)
 	}
-	must(t, x.recv.Close())
+	must.Do(t, x.recv.Close())
 	if _, err := x.recv.Query(); !errors.Is(err, verbs.ErrClosed) {
 		t.Fatalf("a closed handle answers %v, want ErrClosed", err)
 	}
@@ -369,7 +362,7 @@ func TestXRCHandles(t *testing.T) {
 	if a, err := q.Query(); err != nil || a.State != verbs.QPSRTR {
 		t.Fatalf("the other handle sees %v, %v; want RTR", a.State, err)
 	}
-	must(t, q.Close())
+	must.Do(t, q.Close())
 	if _, err := x.dom.OpenQP(q.Num(), 0); !errors.Is(err, verbs.ErrInvalid) {
 		t.Fatalf("opening a queue pair whose handles are closed: %v, want ErrInvalid", err)
 	}
@@ -414,8 +407,7 @@ func TestXRCCreation(t *testing.T) {
 	if err := x.cqs[0].Close(); !errors.Is(err, verbs.ErrBusy) {
 		t.Fatalf("closing a completion queue of a shared receive queue: %v, want ErrBusy", err)
 	}
-	a, err := x.srqs[1].Query()
-	must(t, err)
+	a := must.Get(x.srqs[1].Query())(t)
 	if a.XRCD != x.dom || a.CQ != x.cqs[1] || x.srqs[1].Num() == 0 || x.srqs[0].Num() == x.srqs[1].Num() {
 		t.Fatalf("the queue answers %+v with number %d", a, x.srqs[1].Num())
 	}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -16,13 +17,10 @@ import (
 func TestXRCDOfAFile(t *testing.T) {
 	x := newXRC(t)
 	path := filepath.Join(t.TempDir(), "domain")
-	f, err := os.Create(path)
-	must(t, err)
-	again, err := os.Open(path)
-	must(t, err)
+	f := must.Get(os.Create(path))(t)
+	again := must.Get(os.Open(path))(t)
 	defer again.Close()
-	other, err := x.p.Open("b")
-	must(t, err)
+	other := must.Get(x.p.Open("b"))(t)
 	open := func(c verbs.Context, f *os.File, flags int, errno syscall.Errno) verbs.XRCD {
 		t.Helper()
 		d, err := c.OpenXRCD(int(f.Fd()), flags)
@@ -33,32 +31,30 @@ func TestXRCDOfAFile(t *testing.T) {
 	}
 	open(x.b.ctx, f, 0, syscall.EAGAIN)
 	first := open(x.b.ctx, f, os.O_CREATE|os.O_EXCL, 0)
-	must(t, f.Close()) // the domain keeps the file
+	must.Do(t, f.Close()) // the domain keeps the file
 	open(other, again, os.O_CREATE|os.O_EXCL, syscall.EINVAL)
 	second := open(other, again, 0, 0)
 	open(other, again, os.O_RDWR|os.O_TRUNC, syscall.EINVAL)
 	if _, err := other.OpenXRCD(1<<20, os.O_CREATE); !errors.Is(err, syscall.EBADF) {
 		t.Fatalf("no such descriptor: %v, want EBADF", err)
 	}
-	q, err := first.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTXRCRecv})
-	must(t, err)
-	shared, err := second.OpenQP(q.Num(), 1)
-	must(t, err)
+	q := must.Get(first.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTXRCRecv}))(t)
+	shared := must.Get(second.OpenQP(q.Num(), 1))(t)
 	if _, err := x.dom.OpenQP(q.Num(), 1); !errors.Is(err, verbs.ErrInvalid) {
 		t.Fatalf("opening a queue pair of another domain: %v, want ErrInvalid", err)
 	}
-	must(t, q.Close())
-	must(t, first.Close())
-	must(t, first.Close())
+	must.Do(t, q.Close())
+	must.Do(t, first.Close())
+	must.Do(t, first.Close())
 	if n := other.Objects(); n.QP != 1 || n.XRCD != 1 {
 		t.Fatalf("alive in the other context: %v, want its handles", n)
 	}
 	if a, err := shared.Query(); err != nil || a.State != verbs.QPSReset {
 		t.Fatalf("the queue pair, made by another context: %v, %v", a.State, err)
 	}
-	must(t, shared.Close())
-	must(t, second.Close())
+	must.Do(t, shared.Close())
+	must.Do(t, second.Close())
 	third := open(other, again, os.O_CREATE|os.O_EXCL, 0) // the first has ended
-	must(t, third.Close())
-	must(t, other.Close())
+	must.Do(t, third.Close())
+	must.Do(t, other.Close())
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -22,10 +23,7 @@ func TestBurntTimeIsCounted(t *testing.T) {
 	const burn = 30 * time.Millisecond
 	// By the clock of the process itself: it may be others' turn on the processor.
 	for limit := time.Now().Add(time.Minute); ; {
-		now, err := Used()
-		if err != nil {
-			t.Fatal(err)
-		}
+		now := must.Get(Used())(t)
 		if now-before >= burn {
 			break
 		}
@@ -33,15 +31,9 @@ func TestBurntTimeIsCounted(t *testing.T) {
 			t.Fatalf("a loop of a minute used %v", now-before)
 		}
 	}
-	before, err = Used()
-	if err != nil {
-		t.Fatal(err)
-	}
+	before = must.Get(Used())(t)
 	<-time.After(5 * burn)
-	after, err := Used()
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must.Get(Used())(t)
 	if used := after - before; used > 2*burn {
 		t.Errorf("a wait of %v used %v of a processor", 5*burn, used)
 	}

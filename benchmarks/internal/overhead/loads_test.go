@@ -9,16 +9,14 @@ import (
 
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/side"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
 // on makes a load on the software RNIC, in this process.
 func on(t *testing.T, name string) load {
 	t.Helper()
-	l, err := loads[name](machine{device: devSoft})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(loads[name](machine{device: devSoft}))(t)
 	t.Cleanup(func() {
 		if err := l.close(); err != nil {
 			t.Errorf("closing it: %v", err)
@@ -108,14 +106,8 @@ func loop(t *testing.T) *side.Child {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := buildLoop(t.Context(), t.TempDir(), libs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := startLoop(t.Context(), program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must.Get(buildLoop(t.Context(), t.TempDir(), libs))(t)
+	c := must.Get(startLoop(t.Context(), program))(t)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Errorf("it ended by %v", err)
@@ -133,10 +125,7 @@ func TestLoopInCDoesAsTold(t *testing.T) {
 	for _, told := range []struct{ depth, list, period float64 }{
 		{128, 128, 32}, {1, 1, 1}, {128, 1, 1}, {128, 60.5, 20.25}, {128, 8, 100}, {128, 1.5, 1.25}, {128, 117.3, 31.4}, {128, 16, 16},
 	} {
-		v, err := c.Round(t.Context(), rounds.Values{vOps: ops, "depth": told.depth, "list": told.list, "period": told.period})
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Get(c.Round(t.Context(), rounds.Values{vOps: ops, "depth": told.depth, "list": told.list, "period": told.period}))(t)
 		near := func(name string, want float64) {
 			if math.Abs(v[name]-want) > 0.02*want+1 {
 				t.Errorf("told %+v: %s is %g, want %g", told, name, v[name], want)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
 	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -48,10 +49,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Get(os.ReadFile(file))(t)
 		if got := got.String(); got != strings.ReplaceAll(string(want), "\r\n", "\n") {
 			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
 		}
@@ -65,10 +63,7 @@ func TestFieldsOfEveryRow(t *testing.T) {
 	if err := JSONFile(file, sample()); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(file))(t)
 	var rows []map[string]any
 	if err := json.Unmarshal(text, &rows); err != nil || len(rows) != len(sample()) {
 		t.Fatalf("%d rows, %v", len(rows), err)

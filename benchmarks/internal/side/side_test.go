@@ -11,6 +11,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
 	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 // childVar has this test binary be a child, of the kind that it names.
@@ -55,10 +56,7 @@ func child(kind string) {
 
 func start(t *testing.T, kind string) (*Child, error) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	cmd := exec.Command(self)
@@ -103,10 +101,7 @@ func TestChildrenThatDoNotAnswer(t *testing.T) {
 	if _, err := start(t, "dead"); err == nil || errors.As(err, &cannot) {
 		t.Errorf("a child that died at once: %v", err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(t)
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), childVar+"=mute")
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

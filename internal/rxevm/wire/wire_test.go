@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -27,10 +28,7 @@ func TestFramesSurvive(t *testing.T) {
 	}
 	whole := bytes.Clone(b.Bytes())
 	for i, want := range sent {
-		got, err := Read(&b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(Read(&b))(t)
 		if got.Kind != want.Kind || got.Job != want.Job || !bytes.Equal(got.Payload, want.Payload) {
 			t.Errorf("frame %d came as kind %d, job %d, %d bytes", i, got.Kind, got.Job, len(got.Payload))
 		}

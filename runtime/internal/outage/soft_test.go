@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -130,10 +131,7 @@ func TestLostNetworkEndsTheLoad(t *testing.T) {
 // of the removal of their device.
 func TestPlainConnectionsCarryTheLoad(t *testing.T) {
 	addr := func() netip.AddrPort {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 		defer l.Close()
 		return l.Addr().(*net.TCPAddr).AddrPort()
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"pgregory.net/rapid"
 )
@@ -107,10 +108,7 @@ func (m *cacheModel) invalidate(from, to int) (busy bool) {
 // invalidated. The model knows them all; the cache must have the same.
 func TestCacheAgainstModel(t *testing.T) {
 	const pages, page, most = 6, 4096, 3 // so few that pieces often cover each other
-	b, err := syscall.Mmap(-1, 0, pages*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(syscall.Mmap(-1, 0, pages*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE))(t)
 	defer func() {
 		if err := syscall.Munmap(b); err != nil {
 			t.Errorf("the caller cannot unmap its memory: %v", err)
@@ -145,10 +143,7 @@ func TestCacheAgainstModel(t *testing.T) {
 					possible = possible || e.mayStandFor(from, to, access)
 				}
 				before := calls
-				r, err := c.Acquire(p, access)
-				if err != nil {
-					rt.Fatal(err)
-				}
+				r := must.Get(c.Acquire(p, access))(rt)
 				mr := r.MR().(*fakeMR)
 				e := model.entries[mr]
 				switch {

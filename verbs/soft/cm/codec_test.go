@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 // wireFields says where every field stands, copied by hand from the kernel's
@@ -214,10 +216,7 @@ func TestRoundTrip(t *testing.T) {
 		if err := msg.Put(&m); err != nil {
 			t.Fatal(err)
 		}
-		got, err := Parse(m[:])
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(Parse(m[:]))(t)
 		if !reflect.DeepEqual(got, msg) {
 			t.Fatalf("parsed %+v, put %+v", got, msg)
 		}
@@ -344,10 +343,7 @@ func TestGolden(t *testing.T) {
 // is zero.
 func goldenMAD(t *testing.T, file string) (m MAD) {
 	t.Helper()
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(file))(t)
 	var digits strings.Builder
 	for line := range strings.Lines(string(b)) {
 		line, _, _ = strings.Cut(line, "#")

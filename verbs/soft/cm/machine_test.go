@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -50,10 +51,7 @@ func (p *pair) connect(t *testing.T, cp ConnectParam) *Conn {
 	if cp.QPN == 0 {
 		cp.QPN = 55
 	}
-	c, err := p.a.Connect(p.now, &cp, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(p.a.Connect(p.now, &cp, nil))(t)
 	return c
 }
 
@@ -99,10 +97,7 @@ func TestRefusals(t *testing.T) {
 		p.a.on = func(_ *simNode, e Event) { got = e.REJ }
 		conn := p.connect(t, ConnectParam{MTU: verbs.MTU1024})
 		p.wire = nil
-		msg, err := Parse(conn.last[:])
-		if err != nil {
-			t.Fatal(err)
-		}
+		msg := must.Get(Parse(conn.last[:]))(t)
 		c.change(msg.(*REQ))
 		var m MAD
 		if err := msg.Put(&m); err != nil {

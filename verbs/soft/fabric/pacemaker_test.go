@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
@@ -116,15 +117,9 @@ func TestTheLastDetachEndsTheGoroutine(t *testing.T) {
 	for range 3 { // it starts anew each time
 		before := runtime.NumGoroutine()
 		a, b := &toy{deadline: time.Hour}, &toy{}
-		pa, err := f.Attach(gid(0), "a", a)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pa := must.Get(f.Attach(gid(0), "a", a))(t)
 		a.port = pa
-		pb, err := f.Attach(gid(1), "b", b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pb := must.Get(f.Attach(gid(1), "b", b))(t)
 		b.port = pb
 		f.SetAll(Link{Delay: time.Hour})
 		sendMany(a, 1, 3, wire.RCSendOnly)

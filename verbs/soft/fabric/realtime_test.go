@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
@@ -59,10 +60,7 @@ func (e *pinger) Turn(time.Duration) (time.Duration, bool) {
 // newPing is a pinger at node 0 and an answering toy at node 1.
 func newPing(t testing.TB, f *Fabric) *pinger {
 	e := &pinger{payload: make([]byte, 8)}
-	p, err := f.Attach(gid(0), "pinger", e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(f.Attach(gid(0), "pinger", e))(t)
 	e.port = p
 	t.Cleanup(p.Detach)
 	attachAt(t, f, 1, &toy{answers: true})

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 	"pgregory.net/rapid"
@@ -148,10 +149,7 @@ func (e *roomy) Turn(time.Duration) (time.Duration, bool) {
 func attachRoomy(t *testing.T, f *Fabric, node, to int) *roomy {
 	t.Helper()
 	e := &roomy{}
-	p, err := f.Attach(gid(node), "roomy", e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(f.Attach(gid(node), "roomy", e))(t)
 	t.Cleanup(p.Detach)
 	p.Exclusive(func() { e.port, e.route = p, p.Route(gid(to)) })
 	return e
@@ -229,10 +227,7 @@ func TestUnitsComeBack(t *testing.T) {
 		routes := map[*Route]bool{}
 		plug := func(i int) {
 			e := &toy{limit: rapid.IntRange(0, 50).Draw(t, "takes per turn, 0 is all"), deaf: rapid.Bool().Draw(t, "deaf")}
-			p, err := f.Attach(gid(i), "toy", e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Get(f.Attach(gid(i), "toy", e))(t)
 			toys[i], e.port = e, p
 		}
 		for i := range toys {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 	"pgregory.net/rapid"
@@ -217,10 +218,7 @@ func TestEveryPacketIsAccountedFor(t *testing.T) {
 		f.SetLink(gid(0), gid(1), link)
 		a, b := &toy{}, &toy{}
 		for i, e := range []*toy{a, b} {
-			p, err := f.Attach(gid(i), "toy", e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Get(f.Attach(gid(i), "toy", e))(t)
 			e.port = p
 		}
 		b.onPacket = func(k *Packet) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -25,10 +26,7 @@ func virtual(t *testing.T) (*soft.Provider, *fabric.Fabric) {
 	for i, name := range []string{"left", "right"} {
 		devs = append(devs, soft.DeviceConfig{Name: name, Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}), MTU: verbs.MTU1024})
 	}
-	p, err := soft.New(soft.Config{Fabric: f, Devices: devs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(soft.New(soft.Config{Fabric: f, Devices: devs}))(t)
 	return p, f
 }
 
@@ -39,17 +37,11 @@ func TestWrappedProviderConforms(t *testing.T) {
 	w := nth.Wrap(p, &nth.Plan{})
 	var ctxs []verbs.Context
 	for _, name := range []string{"left", "right"} {
-		ctx, err := w.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ctx := must.Get(w.Open(name))(t)
 		defer ctx.Close()
 		ctxs = append(ctxs, ctx)
 	}
-	caps, err := verbstest.CapsOf(ctxs[0], ctxs[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	caps := must.Get(verbstest.CapsOf(ctxs[0], ctxs[1]))(t)
 	caps.CM, caps.CQOverrun, caps.AccessEvents, caps.CommEst, caps.RandomKeys = true, true, true, true, true
 	caps.CQResize, caps.LastWQE, caps.CheckedHandles = true, true, true
 	caps.Clock = f
@@ -92,16 +84,11 @@ func TestTheNthCallFails(t *testing.T) {
 func TestOneGroupOfATurnFails(t *testing.T) {
 	p, _ := virtual(t)
 	plan := &nth.Plan{}
-	ctx, err := nth.Wrap(p, plan).Open("left")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx := must.Get(nth.Wrap(p, plan).Open("left"))(t)
 	defer ctx.Close()
 	var cqs [3]verbs.CQ
 	for i := range cqs {
-		if cqs[i], err = ctx.CreateCQ(4, nil, 0, 0); err != nil {
-			t.Fatal(err)
-		}
+		cqs[i] = must.Get(ctx.CreateCQ(4, nil, 0, 0))(t)
 		defer cqs[i].Close()
 	}
 	plan.N = plan.Count() + 2 // the second arm
@@ -154,15 +141,9 @@ func TestRemovedDeviceStaysSo(t *testing.T) {
 	w := nth.Wrap(p, plan)
 	var cqs []verbs.CQ
 	for _, name := range []string{"left", "right"} {
-		ctx, err := w.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ctx := must.Get(w.Open(name))(t)
 		defer ctx.Close()
-		cq, err := ctx.CreateCQ(4, nil, 0, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		cq := must.Get(ctx.CreateCQ(4, nil, 0, 0))(t)
 		defer cq.Close()
 		cqs = append(cqs, cq)
 	}
