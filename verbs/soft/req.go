@@ -32,11 +32,12 @@ type requester struct {
 	next  uint64
 	sent  uint64
 
-	retries       uint8 // left
-	rnr           uint8 // left; verbs.RNRRetryInfinite never ends
-	rnrWait       bool  // the deadline is the end of an RNR delay
-	held          bool  // the link has no room for what is to be sent
-	bad           bool  // the request at badAt failed here and waits for those before it
+	asked         uint32 // ticket of the last timeout without progress, see fabric.Port.Ask; 0: none
+	retries       uint8  // left
+	rnr           uint8  // left; verbs.RNRRetryInfinite never ends
+	rnrWait       bool   // the deadline is the end of an RNR delay
+	held          bool   // the link has no room for what is to be sent
+	bad           bool   // the request at badAt failed here and waits for those before it
 	badAt         uint64
 	implied       uint64 // READ PSN that an acknowledgement went beyond; see ackTo
 	unasked       uint32 // packets since the last that asked for an acknowledgement
@@ -54,7 +55,7 @@ func (r *requester) begin(a *verbs.QPAttr) {
 // reload begins counting retries anew, after progress.
 func (r *requester) reload(a *verbs.QPAttr) {
 	r.retries, r.rnr = a.RetryCnt, a.RNRRetry
-	r.implied = 0
+	r.implied, r.asked = 0, 0
 }
 
 // none is a PSN that no packet reaches.
@@ -175,6 +176,11 @@ func (q *queuePair) onTimer() {
 		q.dev.activate(q)
 		return
 	}
+	if r.asked != 0 && !q.route.Turned(r.asked) {
+		q.startTimer() // the peer's engine has not run since: that costs no retry
+		return
+	}
+	r.asked = q.dev.p.Ask(q.route)
 	if r.held && r.next == r.acked { // what was sent last is not even on the link
 		q.again(r.acked, verbs.WCRetryExcErr)
 		q.startTimer()

@@ -250,6 +250,29 @@ func TestRetryExceeded(t *testing.T) {
 	}
 }
 
+// TestAPeerThatDoesNotRunIsNotGivenUp: packets that wait for an engine that does not run
+// are not lost, however long that takes: at most one retry is used up.
+func TestAPeerThatDoesNotRunIsNotGivenUp(t *testing.T) {
+	w := newWorld(t, options{attr: func(a *verbs.QPAttr) { a.RetryCnt, a.Timeout = 1, 10 }})
+	w.b.qp.dev.p.Exclusive(func() { // Step finds the engine running
+		w.a.mustPost(w.a.send(1, verbs.WRRDMAWrite, verbs.SendSignaled))
+		for range 10 {
+			w.fab.Step()
+			w.fab.AdvanceTo(w.fab.Now() + verbs.AckTimeout(10))
+		}
+	})
+	w.a.ok(w.a.want(w.a.scq, 1), 1)
+	w.fab.Partition([]verbs.GID{w.a.gid}, []verbs.GID{w.b.gid})
+	from := w.fab.Now()
+	w.a.mustPost(w.a.send(2, verbs.WRRDMAWrite, 0), w.a.send(3, verbs.WRRDMAWrite, 0))
+	if got := statuses(w.first(w.a.scq)); got != "2:RETRY_EXC_ERR 3:WR_FLUSH_ERR " {
+		t.Fatalf("completions %q", got)
+	}
+	if took, want := w.fab.Now()-from, 2*verbs.AckTimeout(10); took != want {
+		t.Fatalf("gave up after %v, want %v", took, want)
+	}
+}
+
 // TestTimeoutZeroWaitsForEver: code 0 is no timer at all.
 func TestTimeoutZeroWaitsForEver(t *testing.T) {
 	w := newWorld(t, options{attr: func(a *verbs.QPAttr) { a.Timeout = 0 }})
