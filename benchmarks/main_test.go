@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -20,14 +21,8 @@ func TestBenchmarksRun(t *testing.T) {
 	if raceEnabled {
 		times = "5000x"
 	}
-	if err := short.Value.Set(times); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := short.Value.Set(was); err != nil {
-			t.Error(err)
-		}
-	}()
+	must.Do(t, short.Value.Set(times))
+	defer func() { must.Do(t, short.Value.Set(was)) }()
 	for _, c := range []struct {
 		name      string
 		run       func(*testing.B)

@@ -1,22 +1,12 @@
 package overhead
 
 import (
-	"context"
-	"errors"
 	"flag"
-	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"regexp"
-	"syscall"
-)
+	"slices"
+	"time"
 
-// The defaults of the flags: rounds as many as it takes to see what is an exception,
-// operations as many as the goal for allocations counts over.
-const (
-	defaultRounds = 9
-	defaultOps    = 1_000_000
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 )
 
 // usage is what -h says before the flags.
@@ -33,45 +23,22 @@ that cannot be measured says why. An idle machine takes some four minutes.
 `
 
 // Main is the command, with the arguments after its name. It blocks until the table is
-// written, and returns the exit code: 0 also where a goal is not met.
+// written, and returns the exit code, as suite.Command does. Any goroutine may call it.
 func Main(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	s := &suite{}
-	f := flag.NewFlagSet("overhead", flag.ContinueOnError)
-	f.SetOutput(stderr)
-	f.Usage = func() {
-		fmt.Fprint(stderr, usage)
-		f.PrintDefaults()
+	s := &session{stderr: stderr}
+	c := suite.Command{
+		Name: "overhead", Usage: usage,
+		Ops:       1_000_000, // as many as the goal for allocations counts over
+		OpsNote:   "; less where one takes long",
+		RoundTime: 3 * time.Minute,
+		Flags: func(f *flag.FlagSet) {
+			f.StringVar(&s.profiles, "profiles", "", "write CPU profiles of our sides, but for those in a guest, to this `folder`")
+		},
+		Trials: func(ops int) []suite.Trial {
+			s.ops = ops
+			return slices.Concat(s.trialsOnNull(), []suite.Trial{s.idlers()}, s.trialsOnSoft(), s.trialsInGuest())
+		},
+		Close: s.cleanUp,
 	}
-	only := f.String("only", "", "measure the figures that match this `regexp`")
-	f.IntVar(&s.rounds, "rounds", defaultRounds, "alternating rounds of each comparison")
-	f.IntVar(&s.ops, "ops", defaultOps, "operations of a round; less where one takes long")
-	f.StringVar(&s.json, "json", "", "write the rows to this `file` too")
-	f.StringVar(&s.profiles, "profiles", "", "write CPU profiles of our sides, but for those in a guest, to this `folder`")
-	f.BoolVar(&s.list, "list", false, "print the figures and measure nothing")
-	switch err := f.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		return 2
-	}
-	var err error
-	if s.only, err = regexp.Compile(*only); err == nil {
-		switch {
-		case f.NArg() > 0:
-			err = fmt.Errorf("%q is no flag", f.Arg(0))
-		case s.rounds < 1 || s.ops < 1:
-			err = fmt.Errorf("%d rounds of %d operations", s.rounds, s.ops)
-		}
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "overhead: %v (-h for help)\n", err)
-		return 2
-	}
-	if err := s.run(ctx, stdout, stderr); err != nil {
-		fmt.Fprintf(stderr, "overhead: %v\n", err)
-		return 1
-	}
-	return 0
+	return c.Main(args, stdout, stderr)
 }

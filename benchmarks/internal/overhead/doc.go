@@ -4,13 +4,13 @@
 //
 // # How it measures
 //
-// A [trial] has sides, each in a process of its own: this program, started again as a
+// A [suite.Trial] has sides, each in a process of its own: this program, started again as a
 // worker, or a program in C. They run in alternating rounds; a row of the table is the
 // median of the rounds. CPU time is the user plus system time of a side's whole
 // process over the operations alone, divided by them.
 //
-//	command.go   the flags, which trials run, where the rows go
-//	trial.go     sides, rounds, rows
+//	command.go   the flags, and which trials run
+//	session.go   what trials share: the loop in C, the machine with Soft-RoCE
 //	trials_*.go  the rows of the table, by the device they are measured on
 //	cloop.go     the loop in C beside the null device (c/loop.c)
 //	worker.go    this program as a side

@@ -7,7 +7,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 )
 
 // pairing is a pair of programs that measure something between the two devices of the
@@ -40,7 +42,7 @@ const (
 // (src/perftest_parameters.h: RESULT_FMT, RESULT_FMT_LAT).
 func perftest(p place, port int, program string, column int, value string, unit float64, args ...string) pairing {
 	with := func(device, gid string) []string {
-		return append([]string{program, "-d", device, "-x", gid, "-p", itoa(port), "-s", itoa(word), "-F"}, args...)
+		return append([]string{program, "-d", device, "-x", gid, "-p", itoa(port), "-s", itoa(bed.Word), "-F"}, args...)
 	}
 	return pairing{port, with(p.there, p.gidThere), append(with(p.here, p.gidHere), p.addr), func(printed string) (rounds.Values, error) {
 		return figureIn(printed, column, value, unit)
@@ -50,7 +52,7 @@ func perftest(p place, port int, program string, column int, value string, unit 
 // fabric is libfabric's ping-pong over verbs.
 func fabric(p place, port, n int) pairing {
 	with := func(device, source string) []string { // a source: there is more than one device
-		return []string{"fi_pingpong", "-p", "verbs", "-e", "msg", "-d", device, "-s", source, "-S", itoa(word), "-I", itoa(n)}
+		return []string{"fi_pingpong", "-p", "verbs", "-e", "msg", "-d", device, "-s", source, "-S", itoa(bed.Word), "-I", itoa(n)}
 	}
 	return pairing{port, append(with(p.there, p.addr), "-B", itoa(port)), append(with(p.here, p.own), "-P", itoa(port), p.addr),
 		func(printed string) (rounds.Values, error) { return figureIn(printed, columnPerXfer, vMean, perMicro) }}
@@ -66,7 +68,7 @@ var errClock = errors.New("the program could not calibrate its clock")
 func figureIn(printed string, column int, value string, unit float64) (rounds.Values, error) {
 	for line := range strings.Lines(printed) {
 		f := strings.Fields(line)
-		if len(f) <= column || f[0] != itoa(word) {
+		if len(f) <= column || f[0] != itoa(bed.Word) {
 			continue
 		}
 		v, err := strconv.ParseFloat(f[column], 64)
@@ -78,7 +80,7 @@ func figureIn(printed string, column int, value string, unit float64) (rounds.Va
 		}
 		return rounds.Values{value: v * unit}, nil
 	}
-	return nil, fmt.Errorf("no line for messages of %d bytes in %q", word, printed)
+	return nil, fmt.Errorf("no line for messages of %d bytes in %q", bed.Word, printed)
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -94,8 +96,8 @@ func self(p place, port int, what string, n int) pairing {
 		if err != nil {
 			return nil, err
 		}
-		v[vMean] = v[vWall] / max(v[vOps], 1)
-		v[vRate] = v[vOps] / max(v[vWall], 1) * 1e3
+		v[vMean] = v[suite.Wall] / max(v[suite.Ops], 1)
+		v[vRate] = v[suite.Ops] / max(v[suite.Wall], 1) * 1e3
 		return v, nil
 	}}
 }

@@ -1,6 +1,7 @@
 package overhead
 
 import (
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +29,7 @@ const (
 func TestFiguresOfPrograms(t *testing.T) {
 	p := place{here: "rxe0", there: "rxe1", addr: "10.77.0.2", gidHere: "1", gidThere: "2", self: "/tmp/b"}
 	rate := perftest(p, 7, "ib_write_bw", columnMsgRate, vRate, 1, "-n", "64")
-	lat := perftest(p, 7, "ib_send_lat", columnTypical, vP50, perMicro, "-n", "64")
+	lat := perftest(p, 7, "ib_send_lat", columnTypical, suite.P50, perMicro, "-n", "64")
 	fab := fabric(p, 7, 64)
 	own := self(p, 7, "sends", 64)
 	for _, c := range []struct {
@@ -38,11 +39,11 @@ func TestFiguresOfPrograms(t *testing.T) {
 		want    float64
 	}{
 		{rate, printedRate, vRate, 0.064321},
-		{lat, printedLatency, vP50, 56200},
+		{lat, printedLatency, suite.P50, 56200},
 		{fab, printedFabric, vMean, 110310},
 		{own, "ops=64 p50_ns=5 wall_ns=640\n", vMean, 10},
 		{own, "ops=64 p50_ns=5 wall_ns=640\n", vRate, 100},
-		{own, "ops=64 p50_ns=5 wall_ns=640\n", vP50, 5},
+		{own, "ops=64 p50_ns=5 wall_ns=640\n", suite.P50, 5},
 	} {
 		if v, err := c.what.read(c.printed); err != nil || v[c.value] != c.want {
 			t.Errorf("%s: %v, %v; want %s=%g", c.what.call[0], v, err, c.value, c.want)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 
+	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
@@ -12,7 +14,7 @@ import (
 // All of it happens where results are delivered, so it has no lock: the first write is
 // started by round, and the others by its result. done hands it all back.
 type chain struct {
-	*pair
+	*bed.Bed
 	op    verbena.Op
 	start int // still to be started
 	left  int // still to be completed
@@ -23,18 +25,18 @@ type chain struct {
 // first is the tag of the write that the others begin with.
 const first = 1
 
-func newCallbacks(m machine) (load, error) {
-	p, err := connect(m, verbena.Config{}, 1, word, nil)
+func newCallbacks(at bed.Place) (suite.Load, error) {
+	p, err := bed.Open(at, verbena.Config{}, 1, bed.Word, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &chain{pair: p, op: verbena.WriteOp(p.local, p.remote), done: make(chan struct{}, 1)}, nil
+	return &chain{Bed: p, op: verbena.WriteOp(p.Local, p.Remote), done: make(chan struct{}, 1)}, nil
 }
 
-func (l *chain) round(n int, found rounds.Values) error {
-	return l.counted(found, func() error {
+func (l *chain) Round(n int, found rounds.Values) error {
+	return l.Counted(found, func() error {
 		l.start, l.left, l.err = n-1, n, nil
-		if err := l.conns[0].StartTo(context.Background(), &l.op, l, first); err != nil {
+		if err := l.Conns[0].StartTo(context.Background(), &l.op, l, first); err != nil {
 			return err
 		}
 		<-l.done
@@ -50,7 +52,7 @@ func (l *chain) Complete(t verbena.Turn, r verbena.Result, err error) {
 		more = depth
 	}
 	for ; more > 0 && l.start > 0 && err == nil; more-- {
-		if err = l.conns[0].StartFromSink(t, &l.op, l, 0); err == nil {
+		if err = l.Conns[0].StartFromSink(t, &l.op, l, 0); err == nil {
 			l.start--
 		}
 	}

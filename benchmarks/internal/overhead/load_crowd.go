@@ -1,13 +1,13 @@
 package overhead
 
 import (
-	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
@@ -33,95 +33,66 @@ func each(n int, run func(i, n int) error) error {
 
 // crowdLoad is a crowd, each with some writes under way.
 type crowdLoad struct {
-	*pair
+	*bed.Bed
 	waves [crowd]wave
 }
 
-func newCrowd(m machine) (load, error) { return newCrowdOf(m, false) }
+func newCrowd(at bed.Place) (suite.Load, error) { return newCrowdOf(at, false) }
 
 // newCrowdTogether is the same with waves that are waited for as one.
-func newCrowdTogether(m machine) (load, error) { return newCrowdOf(m, true) }
+func newCrowdTogether(at bed.Place) (suite.Load, error) { return newCrowdOf(at, true) }
 
-func newCrowdOf(m machine, together bool) (load, error) {
-	p, err := connect(m, verbena.Config{}, 1, word, nil)
+func newCrowdOf(at bed.Place, together bool) (suite.Load, error) {
+	p, err := bed.Open(at, verbena.Config{}, 1, bed.Word, nil)
 	if err != nil {
 		return nil, err
 	}
-	l := &crowdLoad{pair: p}
+	l := &crowdLoad{Bed: p}
 	for i := range l.waves {
-		l.waves[i] = newWave(p.local, crowdDepth, p.remote)
+		l.waves[i] = newWave(p.Local, crowdDepth, p.Remote)
 		l.waves[i].together = together
 	}
 	return l, nil
 }
 
-func (l *crowdLoad) round(n int, found rounds.Values) error {
-	return l.counted(found, func() error {
-		return each(n, func(i, n int) error { return l.waves[i].run(l.conns[0], n) })
+func (l *crowdLoad) Round(n int, found rounds.Values) error {
+	return l.Counted(found, func() error {
+		return each(n, func(i, n int) error { return l.waves[i].run(l.Conns[0], n) })
 	})
 }
 
 // crowdSync is a crowd, each with one write under way, which it waits for.
 type crowdSync struct {
-	*pair
-	took [crowd]samples
+	*bed.Bed
+	took [crowd]suite.Samples
 }
 
-func newCrowdSync(m machine) (load, error) { return newCrowdSyncOf(m, verbena.Config{}) }
+func newCrowdSync(at bed.Place) (suite.Load, error) { return newCrowdSyncOf(at, verbena.Config{}) }
 
 // flushDelay is what a flush deadline is shown with: some ten doorbells of a device.
 const flushDelay = 10 * time.Microsecond
 
 // newCrowdSyncKept is the same with a flush deadline.
-func newCrowdSyncKept(m machine) (load, error) {
-	return newCrowdSyncOf(m, verbena.Config{FlushDelay: flushDelay})
+func newCrowdSyncKept(at bed.Place) (suite.Load, error) {
+	return newCrowdSyncOf(at, verbena.Config{FlushDelay: flushDelay})
 }
 
-func newCrowdSyncOf(m machine, cfg verbena.Config) (load, error) {
-	p, err := connect(m, cfg, 1, word, nil)
-	return &crowdSync{pair: p}, err
+func newCrowdSyncOf(at bed.Place, cfg verbena.Config) (suite.Load, error) {
+	p, err := bed.Open(at, cfg, 1, bed.Word, nil)
+	return &crowdSync{Bed: p}, err
 }
 
-func (l *crowdSync) round(n int, found rounds.Values) error {
+func (l *crowdSync) Round(n int, found rounds.Values) error {
 	for i := range l.took {
-		l.took[i].room(n/crowd + 1)
+		l.took[i].Room(n/crowd + 1)
 	}
-	err := l.counted(found, func() error {
-		return each(n, func(i, n int) error { return l.took[i].writes(l.conns[0], l.local, l.remote, n) })
+	err := l.Counted(found, func() error {
+		return each(n, func(i, n int) error { return l.Writes(l.Conns[0], n, &l.took[i]) })
 	})
-	all := make(samples, 0, n)
+	all := make(suite.Samples, 0, n)
 	for _, took := range l.took {
 		all = append(all, took...)
 	}
-	all.report(found)
+	all.Report(found)
 	return err
-}
-
-// samples are how long operations took.
-type samples []time.Duration
-
-// room empties it and makes room, so that measuring allocates nothing.
-func (s *samples) room(n int) { *s = slices.Grow((*s)[:0], n) }
-
-// writes writes n times, one after the other, and takes the time of each.
-func (s *samples) writes(c *verbena.Conn, local verbena.Slice, remote verbena.Remote, n int) error {
-	ctx := context.Background()
-	for range n {
-		t := time.Now()
-		if _, err := c.Do(ctx, new(verbena.WriteOp(local, remote))); err != nil {
-			return err
-		}
-		*s = append(*s, time.Since(t))
-	}
-	return nil
-}
-
-// report adds the percentiles. It sorts s.
-func (s samples) report(found rounds.Values) {
-	if len(s) == 0 {
-		return
-	}
-	slices.Sort(s)
-	at := func(permille int) float64 { return float64(s[min(len(s)-1, len(s)*permille/1000)]) }
-	found[vP50], found[vP99], found[vP999], found[vMost] = at(500), at(990), at(999), float64(s[len(s)-1])
 }

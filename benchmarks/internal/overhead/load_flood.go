@@ -7,7 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
@@ -17,26 +19,26 @@ const neighbours, floodDepth = 16, 32
 
 // flood is the neighbours.
 type flood struct {
-	*pair
+	*bed.Bed
 	waves [neighbours]wave
 	// over is set by round when the probe is done, and read by the neighbours after
 	// each wave. It publishes nothing.
 	over atomic.Bool
-	took samples
+	took suite.Samples
 	// probe takes the time of n operations beside the flood.
 	probe func(f *flood, n int) error
 }
 
 // newFlooded is a synchronous caller on a connection of its own beside the flood.
-func newFlooded(m machine) (load, error) {
-	return newFlood(m, func(f *flood, n int) error {
-		return f.took.writes(f.conns[neighbours], f.local, f.remote, n)
+func newFlooded(at bed.Place) (suite.Load, error) {
+	return newFlood(at, func(f *flood, n int) error {
+		return f.Writes(f.Conns[neighbours], n, &f.took)
 	})
 }
 
 // newFloodedChannels is a token between two goroutines beside the same flood.
-func newFloodedChannels(m machine) (load, error) {
-	return newFlood(m, func(f *flood, n int) error {
+func newFloodedChannels(at bed.Place) (suite.Load, error) {
+	return newFlood(at, func(f *flood, n int) error {
 		there, back := make(chan struct{}), make(chan struct{})
 		go func() {
 			for range there {
@@ -56,20 +58,20 @@ func newFloodedChannels(m machine) (load, error) {
 	})
 }
 
-func newFlood(m machine, probe func(*flood, int) error) (load, error) {
-	p, err := connect(m, verbena.Config{}, neighbours+1, word, nil)
+func newFlood(at bed.Place, probe func(*flood, int) error) (suite.Load, error) {
+	p, err := bed.Open(at, verbena.Config{}, neighbours+1, bed.Word, nil)
 	if err != nil {
 		return nil, err
 	}
-	f := &flood{pair: p, probe: probe}
+	f := &flood{Bed: p, probe: probe}
 	for i := range f.waves {
-		f.waves[i] = newWave(p.local, floodDepth, p.remote)
+		f.waves[i] = newWave(p.Local, floodDepth, p.Remote)
 	}
 	return f, nil
 }
 
-func (f *flood) round(n int, found rounds.Values) error {
-	f.took.room(n)
+func (f *flood) Round(n int, found rounds.Values) error {
+	f.took.Room(n)
 	f.over.Store(false)
 	var all, flowing sync.WaitGroup
 	var errs [neighbours]error
@@ -77,7 +79,7 @@ func (f *flood) round(n int, found rounds.Values) error {
 	for i := range f.waves {
 		all.Go(func() {
 			for first := true; first || !f.over.Load() && errs[i] == nil; first = false {
-				errs[i] = f.waves[i].run(f.conns[i], floodDepth)
+				errs[i] = f.waves[i].run(f.Conns[i], floodDepth)
 				if first {
 					flowing.Done()
 				}
@@ -85,10 +87,10 @@ func (f *flood) round(n int, found rounds.Values) error {
 		})
 	}
 	flowing.Wait()
-	err := f.counted(found, func() error { return f.probe(f, n) })
+	err := f.Counted(found, func() error { return f.probe(f, n) })
 	f.over.Store(true)
 	all.Wait()
-	f.took.report(found)
+	f.took.Report(found)
 	return errors.Join(err, errors.Join(errs[:]...))
 }
 
@@ -100,25 +102,25 @@ var idleConfig = verbena.Config{CQEntries: 1 << 16, Conn: verbena.Options{SendDe
 
 // idle is a process with connections over which nothing goes. An operation is a
 // millisecond.
-type idle struct{ *pair }
+type idle struct{ *bed.Bed }
 
-func newIdle(m machine) (load, error) {
-	p, err := connect(m, idleConfig, idleConns, word, nil)
+func newIdle(at bed.Place) (suite.Load, error) {
+	p, err := bed.Open(at, idleConfig, idleConns, bed.Word, nil)
 	return &idle{p}, err
 }
 
-func (idle) round(n int, _ rounds.Values) error { return asleep{}.round(n, nil) }
+func (idle) Round(n int, _ rounds.Values) error { return asleep{}.Round(n, nil) }
 
 // asleep is a process that sleeps, and has nothing else.
 type asleep struct{}
 
-func newAsleep(machine) (load, error) { return asleep{}, nil }
+func newAsleep(bed.Place) (suite.Load, error) { return asleep{}, nil }
 
-func (asleep) round(n int, _ rounds.Values) error {
+func (asleep) Round(n int, _ rounds.Values) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(n)*time.Millisecond)
 	defer cancel()
 	<-ctx.Done()
 	return nil
 }
 
-func (asleep) close() error { return nil }
+func (asleep) Close() error { return nil }

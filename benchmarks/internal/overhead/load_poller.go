@@ -1,13 +1,14 @@
 package overhead
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
 	"time"
 
+	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 	"github.com/verbena-rdma/verbena/reactor"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
@@ -17,24 +18,24 @@ import (
 type poller struct {
 	rt         *verbena.Runtime // with a loop that never sleeps; nil for none
 	near, far  net.Conn
-	took, late samples
+	took, late suite.Samples
 }
 
 // newPoller is the poller alone, and newPollerBesides beside a runtime of the latency
 // policy, whose loop has one of the processors.
-func newPoller(machine) (load, error) { return meetOverTCP() }
+func newPoller(bed.Place) (suite.Load, error) { return meetOverTCP() }
 
-func newPollerBesides(m machine) (load, error) {
+func newPollerBesides(at bed.Place) (suite.Load, error) {
 	p, err := meetOverTCP()
 	if err != nil {
 		return nil, err
 	}
-	provider, err := m.provider()
+	provider, err := at.Provider()
 	if err == nil {
-		p.rt, err = verbena.Open(verbena.Config{Provider: provider, Device: ends[m.device].here, Policy: reactor.PolicyLatency})
+		p.rt, err = verbena.Open(verbena.Config{Provider: provider, Device: at.Here(), Policy: reactor.PolicyLatency})
 	}
 	if err != nil {
-		return nil, errors.Join(err, p.close())
+		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
@@ -76,9 +77,9 @@ const pollerTimer, pollerTimers = time.Millisecond, 16
 
 // round makes n round trips, and a timer after some of them. What is reported are the
 // round trips, and of the timers how late they were.
-func (p *poller) round(n int, found rounds.Values) error {
-	p.took.room(n)
-	p.late.room(n/pollerTimers + 1)
+func (p *poller) Round(n int, found rounds.Values) error {
+	p.took.Room(n)
+	p.late.Room(n/pollerTimers + 1)
 	b := []byte{1}
 	for i := range n {
 		began := time.Now()
@@ -95,21 +96,15 @@ func (p *poller) round(n int, found rounds.Values) error {
 			p.late = append(p.late, time.Since(began)-pollerTimer)
 		}
 	}
-	p.late.report(found)
-	found[vLate] = found[vP50]
-	p.took.report(found)
+	p.late.Report(found)
+	found[vLate] = found[suite.P50]
+	p.took.Report(found)
 	return nil
 }
 
 // vLate is the median of how late timers were.
 const vLate = "late_ns"
 
-func (p *poller) close() error {
-	err := errors.Join(p.near.Close(), p.far.Close())
-	if p.rt != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), tearDown)
-		defer cancel()
-		err = errors.Join(err, p.rt.Close(ctx))
-	}
-	return err
+func (p *poller) Close() error {
+	return errors.Join(p.near.Close(), p.far.Close(), bed.Close(p.rt))
 }

@@ -3,7 +3,9 @@ package overhead
 import (
 	"time"
 
+	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 	"github.com/verbena-rdma/verbena/internal/mem"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -23,7 +25,7 @@ type stamper struct {
 	began     time.Time
 	// waited is how long writes took from there. The holder's; round's when all are
 	// done.
-	waited samples
+	waited suite.Samples
 }
 
 // Open implements verbs.Provider.
@@ -62,7 +64,7 @@ func (s *stamper) posting(groups []verbs.SendGroup) {
 			if !ok {
 				break
 			}
-			if slot := (w.RemoteAddr - s.base) / word; w.Opcode == verbs.WRRDMAWrite && slot < depth && len(s.waited) < cap(s.waited) {
+			if slot := (w.RemoteAddr - s.base) / bed.Word; w.Opcode == verbs.WRRDMAWrite && slot < depth && len(s.waited) < cap(s.waited) {
 				s.waited = append(s.waited, time.Duration(now-s.submitted[slot]))
 			}
 			addr = w.Next
@@ -72,38 +74,42 @@ func (s *stamper) posting(groups []verbs.SendGroup) {
 
 // stamped is writes of a number of goroutines whose way to the device is timed.
 type stamped struct {
-	*pair
+	*bed.Bed
 	*stamper
 	waves []wave
 }
 
 // newStamped is one submitter.
-func newStamped(m machine) (load, error) { return newStamps(m, 1, depth) }
+func newStamped(at bed.Place) (suite.Load, error) { return newStamps(at, 1, depth) }
 
 // newStampedCrowd is a crowd with as many writes under way.
-func newStampedCrowd(m machine) (load, error) { return newStamps(m, crowd, crowdDepth) }
+func newStampedCrowd(at bed.Place) (suite.Load, error) { return newStamps(at, crowd, crowdDepth) }
 
-func newStamps(m machine, goroutines, under int) (load, error) {
+func newStamps(at bed.Place, goroutines, under int) (suite.Load, error) {
 	l := &stamped{stamper: &stamper{began: time.Now()}, waves: make([]wave, goroutines)}
 	var err error
-	if l.pair, err = connect(m, verbena.Config{}, 1, depth*word, func(p verbs.Provider) verbs.Provider {
+	if l.Bed, err = bed.Open(at, verbena.Config{}, 1, depth*bed.Word, func(p verbs.Provider) verbs.Provider {
 		l.Provider = p
 		return l.stamper
 	}); err != nil {
 		return nil, err
 	}
-	l.base = l.remote.Addr
-	if l.local, err = l.narrow(); err != nil {
+	l.base = l.Remote.Addr
+	own, err := l.Here.NewRegion(bed.Word, verbs.AccessLocalWrite) // all writes take theirs from there
+	if err != nil {
+		return nil, err
+	}
+	if l.Local, err = own.Slice(0, bed.Word); err != nil {
 		return nil, err
 	}
 	for g := range l.waves {
 		at, remotes := g*under, make([]verbena.Remote, under)
 		for i := range remotes {
-			if remotes[i], err = l.remote.At(uint64(at+i)*word, word); err != nil {
+			if remotes[i], err = l.Remote.At(uint64(at+i)*bed.Word, bed.Word); err != nil {
 				return nil, err
 			}
 		}
-		l.waves[g] = newWave(l.local, under, remotes...)
+		l.waves[g] = newWave(l.Local, under, remotes...)
 		l.waves[g].before = func(n int) {
 			now := int64(time.Since(l.began))
 			for i := range n {
@@ -114,23 +120,14 @@ func newStamps(m machine, goroutines, under int) (load, error) {
 	return l, nil
 }
 
-// narrow is a word of local memory: all writes take theirs from there.
-func (l *stamped) narrow() (verbena.Slice, error) {
-	r, err := l.here.NewRegion(word, verbs.AccessLocalWrite)
-	if err != nil {
-		return verbena.Slice{}, err
-	}
-	return r.Slice(0, word)
-}
-
-func (l *stamped) round(n int, found rounds.Values) error {
-	l.waited.room(n)
-	err := l.counted(found, func() error {
+func (l *stamped) Round(n int, found rounds.Values) error {
+	l.waited.Room(n)
+	err := l.Counted(found, func() error {
 		if len(l.waves) == 1 {
-			return l.waves[0].run(l.conns[0], n)
+			return l.waves[0].run(l.Conns[0], n)
 		}
-		return each(n, func(i, n int) error { return l.waves[i].run(l.conns[0], n) })
+		return each(n, func(i, n int) error { return l.waves[i].run(l.Conns[0], n) })
 	})
-	l.waited.report(found)
+	l.waited.Report(found)
 	return err
 }

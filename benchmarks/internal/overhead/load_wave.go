@@ -3,7 +3,9 @@ package overhead
 import (
 	"context"
 
+	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 	"github.com/verbena-rdma/verbena/futures"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -61,18 +63,18 @@ func (w *wave) run(c *verbena.Conn, n int) error {
 // grouped is one goroutine with depth writes under way as a program has them that knows
 // of no batches: each wakes the reactor if it sleeps, and a Group waits for all.
 type grouped struct {
-	*pair
+	*bed.Bed
 	group futures.Group
 	fs    []verbena.Future
 }
 
-func newGrouped(m machine) (load, error) {
-	p, err := connect(m, verbena.Config{}, 1, word, nil)
-	return &grouped{pair: p}, err
+func newGrouped(at bed.Place) (suite.Load, error) {
+	p, err := bed.Open(at, verbena.Config{}, 1, bed.Word, nil)
+	return &grouped{Bed: p}, err
 }
 
-func (l *grouped) round(n int, found rounds.Values) error {
-	return l.counted(found, func() error {
+func (l *grouped) Round(n int, found rounds.Values) error {
+	return l.Counted(found, func() error {
 		for ; n > 0; n -= depth {
 			if err := l.wave(min(n, depth)); err != nil {
 				return err
@@ -86,7 +88,7 @@ func (l *grouped) wave(n int) error {
 	ctx := context.Background()
 	l.fs = l.fs[:0]
 	for range n {
-		f, err := l.conns[0].Write(ctx, l.local, l.remote)
+		f, err := l.Conns[0].Write(ctx, l.Local, l.Remote)
 		if err == nil {
 			err = futures.Add(&l.group, f)
 		}
@@ -108,54 +110,54 @@ func (l *grouped) wave(n int) error {
 
 // futuresLoad is one goroutine with many writes under way.
 type futuresLoad struct {
-	*pair
+	*bed.Bed
 	wave
 }
 
 // newFutures is one submitter: depth writes of 8 bytes, awaited in batches.
-func newFutures(m machine) (load, error) { return newFuturesOf(m, word, depth) }
+func newFutures(at bed.Place) (suite.Load, error) { return newFuturesOf(at, bed.Word, depth) }
 
 // large is the size of a large write, in bytes, and largeDepth how many are under way:
 // enough to have the next one there when one ends.
 const large, largeDepth = 64 << 10, 16
 
 // newFutures64K is the same with large writes.
-func newFutures64K(m machine) (load, error) { return newFuturesOf(m, large, largeDepth) }
+func newFutures64K(at bed.Place) (suite.Load, error) { return newFuturesOf(at, large, largeDepth) }
 
 // newTogether is one submitter whose writes are waited for as one.
-func newTogether(m machine) (load, error) {
-	l, err := newFuturesOf(m, word, depth)
+func newTogether(at bed.Place) (suite.Load, error) {
+	l, err := newFuturesOf(at, bed.Word, depth)
 	if err == nil {
 		l.together = true
 	}
 	return l, err
 }
 
-func newFuturesOf(m machine, size, under int) (*futuresLoad, error) {
-	p, err := connect(m, verbena.Config{}, 1, size, nil)
+func newFuturesOf(at bed.Place, size, under int) (*futuresLoad, error) {
+	p, err := bed.Open(at, verbena.Config{}, 1, size, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &futuresLoad{p, newWave(p.local, under, p.remote)}, nil
+	return &futuresLoad{p, newWave(p.Local, under, p.Remote)}, nil
 }
 
-func (l *futuresLoad) round(n int, found rounds.Values) error {
-	return l.counted(found, func() error { return l.run(l.conns[0], n) })
+func (l *futuresLoad) Round(n int, found rounds.Values) error {
+	return l.Counted(found, func() error { return l.run(l.Conns[0], n) })
 }
 
 // syncLoad is one goroutine that writes and waits, again and again.
-type syncLoad struct{ *pair }
+type syncLoad struct{ *bed.Bed }
 
-func newSync(m machine) (load, error) {
-	p, err := connect(m, verbena.Config{}, 1, word, nil)
+func newSync(at bed.Place) (suite.Load, error) {
+	p, err := bed.Open(at, verbena.Config{}, 1, bed.Word, nil)
 	return &syncLoad{p}, err
 }
 
-func (l *syncLoad) round(n int, found rounds.Values) error {
-	ctx, op := context.Background(), verbena.WriteOp(l.local, l.remote)
-	return l.counted(found, func() error {
+func (l *syncLoad) Round(n int, found rounds.Values) error {
+	ctx, op := context.Background(), verbena.WriteOp(l.Local, l.Remote)
+	return l.Counted(found, func() error {
 		for range n {
-			if _, err := l.conns[0].Do(ctx, &op); err != nil {
+			if _, err := l.Conns[0].Do(ctx, &op); err != nil {
 				return err
 			}
 		}
@@ -166,23 +168,23 @@ func (l *syncLoad) round(n int, found rounds.Values) error {
 // copyLoad is what large writes are beside: as much, copied by this processor between
 // two buffers of the same kind.
 type copyLoad struct {
-	*pair
+	*bed.Bed
 	from, to []byte
 }
 
-func newCopy(m machine) (load, error) {
-	p, err := connect(m, verbena.Config{}, 1, large, nil)
+func newCopy(at bed.Place) (suite.Load, error) {
+	p, err := bed.Open(at, verbena.Config{}, 1, large, nil)
 	if err != nil {
 		return nil, err
 	}
-	r, err := p.here.NewRegion(large, verbs.AccessLocalWrite)
+	r, err := p.Here.NewRegion(large, verbs.AccessLocalWrite)
 	if err != nil {
 		return nil, err
 	}
-	return &copyLoad{p, p.local.Bytes(), r.Bytes()}, nil
+	return &copyLoad{p, p.Local.Bytes(), r.Bytes()}, nil
 }
 
-func (l *copyLoad) round(n int, _ rounds.Values) error {
+func (l *copyLoad) Round(n int, _ rounds.Values) error {
 	for range n {
 		copy(l.to, l.from)
 	}

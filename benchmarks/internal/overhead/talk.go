@@ -8,7 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 	"github.com/verbena-rdma/verbena/internal/mem"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -73,7 +75,7 @@ func newEnd(rt *verbena.Runtime) (*end, []byte, error) {
 		}
 		e.slots = append(e.slots, s)
 	}
-	if e.outSlice, err = r.Slice(talkOut, word); err != nil {
+	if e.outSlice, err = r.Slice(talkOut, bed.Word); err != nil {
 		return nil, nil, err
 	}
 	at := e.outSlice.SGE().Addr
@@ -83,7 +85,7 @@ func newEnd(rt *verbena.Runtime) (*end, []byte, error) {
 	}
 	e.out, _ = a.Word(at)
 	e.own, _ = a.Word(at - talkOut + talkOwn)
-	where, err := r.Remote(talkOwn, word)
+	where, err := r.Remote(talkOwn, bed.Word)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -150,7 +152,7 @@ func (v conversation) dial(ctx context.Context, rt *verbena.Runtime, addr string
 	if err := v.meet(e, c); err != nil {
 		return nil, err
 	}
-	found := rounds.Values{vOps: float64(n)}
+	found := rounds.Values{suite.Ops: float64(n)}
 	if err := v.call(e, ctx, n, found); err != nil {
 		return nil, err
 	}
@@ -171,8 +173,8 @@ func (e *end) untilGone(ctx context.Context, _ int) error {
 // timed runs n exchanges, after some to warm up, and takes the time of each, and of
 // all. What is reported is one way: half of an exchange.
 func timed(n int, found rounds.Values, exchange func(i int) error) error {
-	var took samples
-	took.room(n)
+	var took suite.Samples
+	took.Room(n)
 	began := time.Now()
 	for i := range talkWarm + n {
 		if i == talkWarm {
@@ -186,8 +188,8 @@ func timed(n int, found rounds.Values, exchange func(i int) error) error {
 			took = append(took, time.Since(t)/2)
 		}
 	}
-	found[vWall] = float64(time.Since(began)) / 2
-	took.report(found)
+	found[suite.Wall] = float64(time.Since(began)) / 2
+	took.Report(found)
 	return nil
 }
 

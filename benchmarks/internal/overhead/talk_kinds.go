@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 	"github.com/verbena-rdma/verbena/futures"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
@@ -60,7 +62,7 @@ func (e *end) rate(ctx context.Context, n int, found rounds.Values) error {
 	}
 	began := time.Now()
 	err := s.run(ctx, n)
-	found[vWall] = float64(time.Since(began))
+	found[suite.Wall] = float64(time.Since(began))
 	return err
 }
 
@@ -114,7 +116,7 @@ func (r *receives) await(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if got.Bytes != word {
+	if got.Bytes != bed.Word {
 		return fmt.Errorf("a message of %d bytes", got.Bytes)
 	}
 	r.fs[i], err = r.e.conn.Batch().Start(context.Background(), new(verbena.PostRecvOp(r.e.slots[i]))) // with what is sent next
@@ -160,7 +162,7 @@ func (e *end) answerSends(ctx context.Context, n int) error {
 
 // messages is the same on a managed connection, which looks after receives and credits.
 func (e *end) messages(ctx context.Context, n int, found rounds.Values) error {
-	var text [word]byte
+	var text [bed.Word]byte
 	op, b := verbena.SendBytesOp(text[:]), e.conn.Batch()
 	return timed(n, found, func(int) error {
 		f, err := b.Start(ctx, &op) // posted by who waits for the answer

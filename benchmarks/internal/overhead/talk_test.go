@@ -5,7 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
+	"github.com/verbena-rdma/verbena/internal/must"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
@@ -17,17 +20,8 @@ func TestConversations(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			open := func(device string) *verbena.Runtime {
-				rt, err := verbena.Open(verbena.Config{Device: device})
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() {
-					ctx, cancel := context.WithTimeout(context.Background(), tearDown)
-					defer cancel()
-					if err := rt.Close(ctx); err != nil {
-						t.Error(err)
-					}
-				})
+				rt := must.Get(verbena.Open(verbena.Config{Device: device}))(t)
+				t.Cleanup(func() { must.Do(t, bed.Close(rt)) })
 				return rt
 			}
 			there, here := open("soft1"), open("soft0")
@@ -48,10 +42,10 @@ func TestConversations(t *testing.T) {
 			if err := <-served; err != nil {
 				t.Error("who listened:", err)
 			}
-			if found[vOps] != n || found[vWall] <= 0 {
+			if found[suite.Ops] != n || found[suite.Wall] <= 0 {
 				t.Errorf("it found %v", found)
 			}
-			if what != "rate" && (found[vP50] <= 0 || found[vP50] > found[vP99] || found[vP99] > found[vMost]) {
+			if what != "rate" && (found[suite.P50] <= 0 || found[suite.P50] > found[suite.P99] || found[suite.P99] > found[suite.Max]) {
 				t.Errorf("its times are %v", found)
 			}
 		})

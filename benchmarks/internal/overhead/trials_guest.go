@@ -6,6 +6,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/benchmarks/internal/report"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 )
 
 // The parts of the operations that are done in the guest: a second's worth of work
@@ -16,16 +17,14 @@ const (
 )
 
 // inGuest is a pair of programs in the guest as a side.
-func (s *suite) inGuest(name string, programs func(p place, port int) pairing) contender {
-	return contender{name,
-		func(ctx context.Context) (runner, error) {
+func (s *session) inGuest(name string, programs func(p place, port int) pairing) suite.Contender {
+	return suite.Contender{
+		Name: name,
+		Start: func(ctx context.Context) (suite.Runner, error) {
 			g, err := s.machine(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return guestSide{g, programs}, nil
+			return guestSide{g, programs}, err
 		},
-		func(rounds.Round) rounds.Values { return nil },
+		Told: func(rounds.Round) rounds.Values { return nil },
 	}
 }
 
@@ -35,7 +34,7 @@ type guestSide struct {
 	programs func(p place, port int) pairing
 }
 
-// Round implements runner.
+// Round implements suite.Runner.
 func (s guestSide) Round(ctx context.Context, _ rounds.Values) (found rounds.Values, err error) {
 	for range clockTries {
 		if found, err = s.g.run(ctx, s.programs(s.g.place, s.g.next())); !errors.Is(err, errClock) {
@@ -49,22 +48,19 @@ func (s guestSide) Round(ctx context.Context, _ rounds.Values) (found rounds.Val
 // runs had.
 const clockTries = 3
 
-// Close implements runner: the machine is the suite's.
+// Close implements suite.Runner: the machine is the session's.
 func (guestSide) Close() error { return nil }
 
-// value is one that a side found, as it is.
-func value(who, name string) func(rounds.Round) float64 { return scaled(who, name, 1) }
-
 // trialsInGuest are the rows of Soft-RoCE, all of one boot.
-func (s *suite) trialsInGuest() []trial {
+func (s *session) trialsInGuest() []suite.Trial {
 	few := max(1, s.ops/guestPart)
 	many := max(1, s.ops/guestRatePart/batch) * batch
-	theirs := func(program string, args ...string) contender {
+	theirs := func(program string, args ...string) suite.Contender {
 		return s.inGuest(other, func(p place, port int) pairing {
-			return perftest(p, port, program, columnTypical, vP50, perMicro, append([]string{"-n", itoa(few)}, args...)...)
+			return perftest(p, port, program, columnTypical, suite.P50, perMicro, append([]string{"-n", itoa(few)}, args...)...)
 		})
 	}
-	talk := func(what string, n int) contender {
+	talk := func(what string, n int) suite.Contender {
 		return s.inGuest(ours, func(p place, port int) pairing { return self(p, port, what, n) })
 	}
 	rateInC := s.inGuest(other, func(p place, port int) pairing {
@@ -72,27 +68,27 @@ func (s *suite) trialsInGuest() []trial {
 	})
 	inFabric := s.inGuest(other, func(p place, port int) pairing { return fabric(p, port, few) })
 	latency := func(name string) func(who string) func(rounds.Round) float64 {
-		return func(who string) func(rounds.Round) float64 { return scaled(who, name, perMicro) }
+		return func(who string) func(rounds.Round) float64 { return suite.Scaled(who, name, perMicro) }
 	}
-	typical, mean := latency(vP50), latency(vMean)
+	typical, mean := latency(suite.P50), latency(vMean)
 	most := report.AtMost(1.15, report.Ratio, "at most 1.15 ×")
-	return []trial{
-		{sides: []contender{rateInC, talk("rate", many)}, rows: []row{
-			{"Soft-RoCE, 8-byte WRITE rate, 128 deep, beside ib_write_bw -t 128 -l 32", millions,
-				report.AtLeast(0.95, report.Ratio, "at least 0.95 ×"), value(other, vRate), value(ours, vRate), nil},
+	return []suite.Trial{
+		{Sides: []suite.Contender{rateInC, talk("rate", many)}, Rows: []suite.Row{
+			suite.NewRow("Soft-RoCE, 8-byte WRITE rate, 128 deep, beside ib_write_bw -t 128 -l 32", millions,
+				report.AtLeast(0.95, report.Ratio, "at least 0.95 ×"), suite.Scaled(other, vRate, 1), suite.Scaled(ours, vRate, 1), nil),
 		}},
-		{sides: []contender{theirs("ib_send_lat"), talk("sends", few)}, rows: []row{
-			{"Soft-RoCE, 8-byte synchronous send/recv latency, raw connection, beside ib_send_lat", microseconds, most, typical(other), typical(ours), nil},
+		{Sides: []suite.Contender{theirs("ib_send_lat"), talk("sends", few)}, Rows: []suite.Row{
+			suite.NewRow("Soft-RoCE, 8-byte synchronous send/recv latency, raw connection, beside ib_send_lat", microseconds, most, typical(other), typical(ours), nil),
 		}},
-		{sides: []contender{theirs("ib_send_lat"), talk("messages", few)}, rows: []row{
-			{"Soft-RoCE, 8-byte message latency, managed connection, beside ib_send_lat", microseconds, report.Reported(report.Ratio), typical(other), typical(ours), nil},
+		{Sides: []suite.Contender{theirs("ib_send_lat"), talk("messages", few)}, Rows: []suite.Row{
+			suite.NewRow("Soft-RoCE, 8-byte message latency, managed connection, beside ib_send_lat", microseconds, report.Reported(report.Ratio), typical(other), typical(ours), nil),
 		}},
-		{sides: []contender{theirs("ib_write_lat"), talk("writes", few)}, rows: []row{
-			{"Soft-RoCE, 8-byte synchronous WRITE latency, beside ib_write_lat", microseconds, most, typical(other), typical(ours), nil},
+		{Sides: []suite.Contender{theirs("ib_write_lat"), talk("writes", few)}, Rows: []suite.Row{
+			suite.NewRow("Soft-RoCE, 8-byte synchronous WRITE latency, beside ib_write_lat", microseconds, most, typical(other), typical(ours), nil),
 		}},
-		{sides: []contender{inFabric, talk("messages", few)}, rows: []row{
-			{"Soft-RoCE, 8-byte ping-pong, managed connection, beside fi_pingpong -p verbs -e msg", microseconds,
-				report.AtMost(0.7, report.Ratio, "at most 0.7 ×"), mean(other), mean(ours), nil},
+		{Sides: []suite.Contender{inFabric, talk("messages", few)}, Rows: []suite.Row{
+			suite.NewRow("Soft-RoCE, 8-byte ping-pong, managed connection, beside fi_pingpong -p verbs -e msg", microseconds,
+				report.AtMost(0.7, report.Ratio, "at most 0.7 ×"), mean(other), mean(ours), nil),
 		}},
 	}
 }

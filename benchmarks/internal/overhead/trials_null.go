@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"path/filepath"
 
+	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/report"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
-	"github.com/verbena-rdma/verbena/benchmarks/internal/side"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 )
 
 // The names of sides.
@@ -33,60 +35,50 @@ const (
 const perMicro = 1e3
 
 // worker is this program as a side that does ops operations in a round.
-func (s *suite) worker(name, load, device string, ops int, env ...string) contender {
-	return contender{name,
-		func(ctx context.Context) (runner, error) {
-			m := machine{device: device, profiles: s.profiles}
-			if device == devNull {
-				libs, err := s.nullDevice()
-				if err != nil {
-					return nil, err
-				}
-				m.verbs, m.rdmacm = libs.Verbs, libs.RDMACM
-			}
-			return started(startWorker(ctx, load, m, env...))
-		},
-		func(rounds.Round) rounds.Values { return rounds.Values{vOps: float64(ops)} },
-	}
-}
-
-// started is a child as a runner; no child is none.
-func started(c *side.Child, err error) (runner, error) {
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
+func (s *session) worker(name, load, device string, ops int, env ...string) suite.Contender {
+	return suite.Contender{Name: name, Told: suite.Told(ops), Start: func(ctx context.Context) (suite.Runner, error) {
+		at, err := bed.On(device)
+		if err != nil {
+			return nil, err
+		}
+		args := at.Args()
+		if s.profiles != "" {
+			args = append(args, "-profile", filepath.Join(s.profiles, load+"-"+device+".pprof"))
+		}
+		return worker().Start(ctx, "ours, "+load+" on "+device, load, args, env...)
+	}}
 }
 
 // loop is the loop in C as a side that does as ours did in the round.
-func (s *suite) loop(under int) contender {
-	return contender{inC,
-		func(ctx context.Context) (runner, error) {
+func (s *session) loop(under int) suite.Contender {
+	return suite.Contender{
+		Name: inC,
+		Start: func(ctx context.Context) (suite.Runner, error) {
 			program, err := s.loopInC(ctx)
 			if err != nil {
 				return nil, err
 			}
-			return started(startLoop(ctx, program))
+			return startLoop(ctx, program)
 		},
-		func(so rounds.Round) rounds.Values {
-			list := min(max(perList(ours)(so), 1), float64(under))
-			return rounds.Values{vOps: so[ours][vOps], "depth": float64(under), "list": list, "period": max(perPolled(ours)(so), 1)}
+		Told: func(so rounds.Round) rounds.Values {
+			list := min(max(suite.PerList(ours)(so), 1), float64(under))
+			return rounds.Values{suite.Ops: so[ours][suite.Ops], "depth": float64(under), "list": list, "period": max(suite.PerPolled(ours)(so), 1)}
 		},
 	}
 }
 
 // alike tells what lists and signaling both sides had.
-func alike(all rounds.Rounds) string {
+func alike(all rounds.Rounds) (note, why string) {
 	of := func(f func(rounds.Round) float64) string { return report.Number(all.Series(f).Median()) }
-	text := fmt.Sprintf("lists of %s, one in %s signaled; in C %s and %s", of(perList(ours)), of(perPolled(ours)), of(perList(inC)), of(perPolled(inC)))
+	text := fmt.Sprintf("lists of %s, one in %s signaled; in C %s and %s", of(suite.PerList(ours)), of(suite.PerPolled(ours)), of(suite.PerList(inC)), of(suite.PerPolled(inC)))
 	for _, r := range all {
-		for _, value := range []string{vLists, vPolled} {
+		for _, value := range []string{suite.Lists, suite.Polled} {
 			if a, b := r[ours][value], r[inC][value]; math.Abs(a-b) > max(likeness*a, likeEnough) {
-				return text + ": NOT ALIKE"
+				return text + ": NOT ALIKE", ""
 			}
 		}
 	}
-	return text
+	return text, ""
 }
 
 // likeness is how far the lists and the completions of the loop in C may be from ours,
@@ -94,90 +86,90 @@ func alike(all rounds.Rounds) string {
 const likeness, likeEnough = 0.05, 2
 
 // trialsOnNull are the rows of the null device.
-func (s *suite) trialsOnNull() []trial {
-	return []trial{
+func (s *session) trialsOnNull() []suite.Trial {
+	return []suite.Trial{
 		{
-			sides: []contender{s.worker(ours, "futures", devNull, s.ops, instant), s.loop(depth)},
-			rows: []row{
-				{"null device, CPU per operation: one submitter, 128 deep, futures awaited in batches", nanoseconds,
-					report.AtMost(80, report.Difference, "at most 80 ns above the C loop"), per(inC, vCPU), per(ours, vCPU), alike},
-				{"allocations per operation: futures awaited in batches", "", report.Below(0.001, report.Value, "below 0.001"), nil, per(ours, vMallocs), nil},
+			Sides: []suite.Contender{s.worker(ours, "futures", bed.Null, s.ops, instant), s.loop(depth)},
+			Rows: []suite.Row{
+				suite.NewRow("null device, CPU per operation: one submitter, 128 deep, futures awaited in batches", nanoseconds,
+					report.AtMost(80, report.Difference, "at most 80 ns above the C loop"), suite.Per(inC, suite.CPU), suite.Per(ours, suite.CPU), alike),
+				suite.NewRow("allocations per operation: futures awaited in batches", "", report.Below(0.001, report.Value, "below 0.001"), nil, suite.Per(ours, suite.Mallocs), nil),
 			},
 		},
 		{
-			sides: []contender{s.worker(ours, "together", devNull, s.ops, instant), s.loop(depth)},
-			rows: []row{
-				{"null device, CPU per operation: the same waited for together", nanoseconds,
-					report.Reported(report.Difference), per(inC, vCPU), per(ours, vCPU), alike},
-				{"allocations per operation: waited for together", "", report.Below(0.001, report.Value, "below 0.001"), nil, per(ours, vMallocs), nil},
+			Sides: []suite.Contender{s.worker(ours, "together", bed.Null, s.ops, instant), s.loop(depth)},
+			Rows: []suite.Row{
+				suite.NewRow("null device, CPU per operation: the same waited for together", nanoseconds,
+					report.Reported(report.Difference), suite.Per(inC, suite.CPU), suite.Per(ours, suite.CPU), alike),
+				suite.NewRow("allocations per operation: waited for together", "", report.Below(0.001, report.Value, "below 0.001"), nil, suite.Per(ours, suite.Mallocs), nil),
 			},
 		},
 		{
-			sides: []contender{s.worker(ours, "grouped", devNull, s.ops, instant), s.loop(depth)},
-			rows: []row{
-				{"null device, CPU per operation: the same without a batch, awaited by a group", nanoseconds,
-					report.Reported(report.Difference), per(inC, vCPU), per(ours, vCPU), alike},
+			Sides: []suite.Contender{s.worker(ours, "grouped", bed.Null, s.ops, instant), s.loop(depth)},
+			Rows: []suite.Row{
+				suite.NewRow("null device, CPU per operation: the same without a batch, awaited by a group", nanoseconds,
+					report.Reported(report.Difference), suite.Per(inC, suite.CPU), suite.Per(ours, suite.CPU), alike),
 			},
 		},
 		{
-			sides: []contender{s.worker(ours, "callbacks", devNull, s.ops, instant), s.loop(depth)},
-			rows: []row{
-				{"null device, CPU per operation: the same with callbacks on the reactor", nanoseconds,
-					report.AtMost(45, report.Difference, "at most 45 ns above the C loop"), per(inC, vCPU), per(ours, vCPU), alike},
-				{"allocations per operation: callbacks on the reactor", "", report.Below(0.001, report.Value, "below 0.001"), nil, per(ours, vMallocs), nil},
+			Sides: []suite.Contender{s.worker(ours, "callbacks", bed.Null, s.ops, instant), s.loop(depth)},
+			Rows: []suite.Row{
+				suite.NewRow("null device, CPU per operation: the same with callbacks on the reactor", nanoseconds,
+					report.AtMost(45, report.Difference, "at most 45 ns above the C loop"), suite.Per(inC, suite.CPU), suite.Per(ours, suite.CPU), alike),
+				suite.NewRow("allocations per operation: callbacks on the reactor", "", report.Below(0.001, report.Value, "below 0.001"), nil, suite.Per(ours, suite.Mallocs), nil),
 			},
 		},
 		{
-			sides: []contender{s.worker(ours, "sync", devNull, s.ops, instant), s.loop(1)},
-			rows: []row{
-				{"null device, CPU per operation: one synchronous caller (post, await, repeat)", nanoseconds,
-					report.AtMost(250, report.Difference, "at most 250 ns above the C loop's post one, poll one"), per(inC, vCPU), per(ours, vCPU), alike},
-				{"null device, latency: one synchronous caller", nanoseconds, report.Reported(report.Difference), per(inC, vWall), per(ours, vWall), nil},
-				{"allocations per operation: a synchronous caller", "", report.Below(0.001, report.Value, "below 0.001"), nil, per(ours, vMallocs), nil},
+			Sides: []suite.Contender{s.worker(ours, "sync", bed.Null, s.ops, instant), s.loop(1)},
+			Rows: []suite.Row{
+				suite.NewRow("null device, CPU per operation: one synchronous caller (post, await, repeat)", nanoseconds,
+					report.AtMost(250, report.Difference, "at most 250 ns above the C loop's post one, poll one"), suite.Per(inC, suite.CPU), suite.Per(ours, suite.CPU), alike),
+				suite.NewRow("null device, latency: one synchronous caller", nanoseconds, report.Reported(report.Difference), suite.Per(inC, suite.Wall), suite.Per(ours, suite.Wall), nil),
+				suite.NewRow("allocations per operation: a synchronous caller", "", report.Below(0.001, report.Value, "below 0.001"), nil, suite.Per(ours, suite.Mallocs), nil),
 			},
 		},
 		{
-			sides: []contender{s.worker(other, "futures", devNull, s.ops, instant), s.worker(ours, "crowd", devNull, s.ops, instant)},
-			rows: []row{
-				{"null device, 16 goroutines × 8 outstanding: rate, beside one submitter's", millions,
-					report.AtLeast(0.8, report.Ratio, "at least 0.8 × one submitter's"), rate(other), rate(ours), nil},
-				{"null device, 16 goroutines × 8 outstanding: CPU per operation, beside one submitter's", nanoseconds,
-					report.AtMost(120, report.Value, "at most 120 ns"), per(other, vCPU), per(ours, vCPU), nil},
-				{"null device, 16 goroutines × 8 outstanding: work requests per doorbell, no flush deadline", wrPerList,
-					report.AtLeast(8, report.Value, "at least 8"), perList(other), perList(ours), nil},
+			Sides: []suite.Contender{s.worker(other, "futures", bed.Null, s.ops, instant), s.worker(ours, "crowd", bed.Null, s.ops, instant)},
+			Rows: []suite.Row{
+				suite.NewRow("null device, 16 goroutines × 8 outstanding: rate, beside one submitter's", millions,
+					report.AtLeast(0.8, report.Ratio, "at least 0.8 × one submitter's"), suite.Rate(other), suite.Rate(ours), nil),
+				suite.NewRow("null device, 16 goroutines × 8 outstanding: CPU per operation, beside one submitter's", nanoseconds,
+					report.AtMost(120, report.Value, "at most 120 ns"), suite.Per(other, suite.CPU), suite.Per(ours, suite.CPU), nil),
+				suite.NewRow("null device, 16 goroutines × 8 outstanding: work requests per doorbell, no flush deadline", wrPerList,
+					report.AtLeast(8, report.Value, "at least 8"), suite.PerList(other), suite.PerList(ours), nil),
 			},
 		},
 		{
-			sides: []contender{s.worker(other, "together", devNull, s.ops, instant), s.worker(ours, "crowd-together", devNull, s.ops, instant)},
-			rows: []row{
-				{"null device, 16 goroutines × 8 waited for together: rate, beside one submitter's", millions, report.Reported(report.Ratio), rate(other), rate(ours), nil},
-				{"null device, 16 goroutines × 8 waited for together: CPU per operation, beside one submitter's", nanoseconds,
-					report.Reported(report.Value), per(other, vCPU), per(ours, vCPU), nil},
+			Sides: []suite.Contender{s.worker(other, "together", bed.Null, s.ops, instant), s.worker(ours, "crowd-together", bed.Null, s.ops, instant)},
+			Rows: []suite.Row{
+				suite.NewRow("null device, 16 goroutines × 8 waited for together: rate, beside one submitter's", millions, report.Reported(report.Ratio), suite.Rate(other), suite.Rate(ours), nil),
+				suite.NewRow("null device, 16 goroutines × 8 waited for together: CPU per operation, beside one submitter's", nanoseconds,
+					report.Reported(report.Value), suite.Per(other, suite.CPU), suite.Per(ours, suite.CPU), nil),
 			},
 		},
 		{
-			sides: []contender{s.worker(other, "stamped", devNull, s.ops, instant), s.worker(ours, "stampcrowd", devNull, s.ops, instant)},
-			rows: []row{
-				{"null device, 16 goroutines × 8 outstanding: p99 from submit to post, beside one submitter's", microseconds,
-					report.AtMost(2, report.Ratio, "at most 2 × one submitter's"), scaled(other, vP99, perMicro), scaled(ours, vP99, perMicro), nil},
+			Sides: []suite.Contender{s.worker(other, "stamped", bed.Null, s.ops, instant), s.worker(ours, "stampcrowd", bed.Null, s.ops, instant)},
+			Rows: []suite.Row{
+				suite.NewRow("null device, 16 goroutines × 8 outstanding: p99 from submit to post, beside one submitter's", microseconds,
+					report.AtMost(2, report.Ratio, "at most 2 × one submitter's"), suite.Scaled(other, suite.P99, perMicro), suite.Scaled(ours, suite.P99, perMicro), nil),
 			},
 		},
 		{
-			sides: []contender{s.worker(ours, "crowd-sync", devNull, s.ops, instant)},
-			rows: []row{
-				{"null device, 16 goroutines × 1 outstanding: work requests per doorbell", wrPerList, report.Reported(report.Value), nil, perList(ours), nil},
-				{"null device, 16 goroutines × 1 outstanding: latency, median", microseconds, report.Reported(report.Value), nil, scaled(ours, vP50, perMicro), nil},
-				{"null device, 16 goroutines × 1 outstanding: latency, p99", microseconds, report.Reported(report.Value), nil, scaled(ours, vP99, perMicro), nil},
-				{"null device, 16 goroutines × 1 outstanding: CPU per operation", nanoseconds, report.Reported(report.Value), nil, per(ours, vCPU), nil},
+			Sides: []suite.Contender{s.worker(ours, "crowd-sync", bed.Null, s.ops, instant)},
+			Rows: []suite.Row{
+				suite.NewRow("null device, 16 goroutines × 1 outstanding: work requests per doorbell", wrPerList, report.Reported(report.Value), nil, suite.PerList(ours), nil),
+				suite.NewRow("null device, 16 goroutines × 1 outstanding: latency, median", microseconds, report.Reported(report.Value), nil, suite.Scaled(ours, suite.P50, perMicro), nil),
+				suite.NewRow("null device, 16 goroutines × 1 outstanding: latency, p99", microseconds, report.Reported(report.Value), nil, suite.Scaled(ours, suite.P99, perMicro), nil),
+				suite.NewRow("null device, 16 goroutines × 1 outstanding: CPU per operation", nanoseconds, report.Reported(report.Value), nil, suite.Per(ours, suite.CPU), nil),
 			},
 		},
 		{
-			sides: []contender{s.worker(other, "crowd-sync", devNull, s.ops, instant), s.worker(ours, "crowd-kept", devNull, s.ops, instant)},
-			rows: []row{
-				{"null device, 16 goroutines × 1 outstanding: work requests per doorbell with a flush deadline of 10 µs, beside none", wrPerList,
-					report.Reported(report.Ratio), perList(other), perList(ours), nil},
-				{"null device, 16 goroutines × 1 outstanding: latency, median, with a flush deadline of 10 µs, beside none", microseconds,
-					report.Reported(report.Ratio), scaled(other, vP50, perMicro), scaled(ours, vP50, perMicro), nil},
+			Sides: []suite.Contender{s.worker(other, "crowd-sync", bed.Null, s.ops, instant), s.worker(ours, "crowd-kept", bed.Null, s.ops, instant)},
+			Rows: []suite.Row{
+				suite.NewRow("null device, 16 goroutines × 1 outstanding: work requests per doorbell with a flush deadline of 10 µs, beside none", wrPerList,
+					report.Reported(report.Ratio), suite.PerList(other), suite.PerList(ours), nil),
+				suite.NewRow("null device, 16 goroutines × 1 outstanding: latency, median, with a flush deadline of 10 µs, beside none", microseconds,
+					report.Reported(report.Ratio), suite.Scaled(other, suite.P50, perMicro), suite.Scaled(ours, suite.P50, perMicro), nil),
 			},
 		},
 		s.flooded(),
@@ -190,17 +182,17 @@ func (s *suite) trialsOnNull() []trial {
 const polledPart = 200
 
 // polled is Go's network poller beside a loop that never sleeps.
-func (s *suite) polled() trial {
+func (s *session) polled() suite.Trial {
 	ops := max(1, s.ops/polledPart)
-	return trial{
-		sides: []contender{s.worker(other, "poller", devNull, ops, instant, twoCores), s.worker(ours, "poller-besides", devNull, ops, instant, twoCores)},
-		rows: []row{
-			{"TCP round trip beside a loop that never sleeps (latency policy), on 2 cores: median, beside none", microseconds,
-				report.Reported(report.Ratio), scaled(other, vP50, perMicro), scaled(ours, vP50, perMicro), nil},
-			{"TCP round trip beside a loop that never sleeps (latency policy), on 2 cores: p99, beside none", microseconds,
-				report.Reported(report.Ratio), scaled(other, vP99, perMicro), scaled(ours, vP99, perMicro), nil},
-			{"how late a timer of 1 ms is beside a loop that never sleeps, on 2 cores: median, beside none", microseconds,
-				report.Reported(report.Ratio), scaled(other, vLate, perMicro), scaled(ours, vLate, perMicro), nil},
+	return suite.Trial{
+		Sides: []suite.Contender{s.worker(other, "poller", bed.Null, ops, instant, twoCores), s.worker(ours, "poller-besides", bed.Null, ops, instant, twoCores)},
+		Rows: []suite.Row{
+			suite.NewRow("TCP round trip beside a loop that never sleeps (latency policy), on 2 cores: median, beside none", microseconds,
+				report.Reported(report.Ratio), suite.Scaled(other, suite.P50, perMicro), suite.Scaled(ours, suite.P50, perMicro), nil),
+			suite.NewRow("TCP round trip beside a loop that never sleeps (latency policy), on 2 cores: p99, beside none", microseconds,
+				report.Reported(report.Ratio), suite.Scaled(other, suite.P99, perMicro), suite.Scaled(ours, suite.P99, perMicro), nil),
+			suite.NewRow("how late a timer of 1 ms is beside a loop that never sleeps, on 2 cores: median, beside none", microseconds,
+				report.Reported(report.Ratio), suite.Scaled(other, vLate, perMicro), suite.Scaled(ours, vLate, perMicro), nil),
 		},
 	}
 }
@@ -214,17 +206,17 @@ const twoCores = "GOMAXPROCS=2"
 
 // flooded is a synchronous caller beside neighbours that flood, and a channel ping-pong
 // beside the same.
-func (s *suite) flooded() trial {
+func (s *session) flooded() suite.Trial {
 	ops := max(1, s.ops/floodedPart)
-	return trial{
-		sides: []contender{s.worker(other, "channels", devNull, ops, instant, twoCores), s.worker(ours, "flooded", devNull, ops, instant, twoCores)},
-		rows: []row{
-			{"null device, latency of a synchronous caller while 16 others flood, on 2 cores: p99.9, beside a channel ping-pong", microseconds,
-				report.Reported(report.Ratio), scaled(other, vP999, perMicro), scaled(ours, vP999, perMicro), nil},
-			{"null device, latency of a synchronous caller while 16 others flood, on 2 cores: maximum, beside a channel ping-pong", microseconds,
-				report.Reported(report.Ratio), scaled(other, vMost, perMicro), scaled(ours, vMost, perMicro), nil},
-			{"null device, latency of a synchronous caller while 16 others flood, on 2 cores: median, beside a channel ping-pong", microseconds,
-				report.Reported(report.Ratio), scaled(other, vP50, perMicro), scaled(ours, vP50, perMicro), nil},
+	return suite.Trial{
+		Sides: []suite.Contender{s.worker(other, "channels", bed.Null, ops, instant, twoCores), s.worker(ours, "flooded", bed.Null, ops, instant, twoCores)},
+		Rows: []suite.Row{
+			suite.NewRow("null device, latency of a synchronous caller while 16 others flood, on 2 cores: p99.9, beside a channel ping-pong", microseconds,
+				report.Reported(report.Ratio), suite.Scaled(other, suite.P999, perMicro), suite.Scaled(ours, suite.P999, perMicro), nil),
+			suite.NewRow("null device, latency of a synchronous caller while 16 others flood, on 2 cores: maximum, beside a channel ping-pong", microseconds,
+				report.Reported(report.Ratio), suite.Scaled(other, suite.Max, perMicro), suite.Scaled(ours, suite.Max, perMicro), nil),
+			suite.NewRow("null device, latency of a synchronous caller while 16 others flood, on 2 cores: median, beside a channel ping-pong", microseconds,
+				report.Reported(report.Ratio), suite.Scaled(other, suite.P50, perMicro), suite.Scaled(ours, suite.P50, perMicro), nil),
 		},
 	}
 }

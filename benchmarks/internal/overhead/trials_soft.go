@@ -1,8 +1,10 @@
 package overhead
 
 import (
+	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/report"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 )
 
 // largePart is how many of the operations are done where each moves 64 KiB.
@@ -10,32 +12,32 @@ const largePart = 16
 
 // gigabytes is a side's bandwidth with large operations, in units of 10^9 bytes a second.
 func gigabytes(who string) func(rounds.Round) float64 {
-	return func(r rounds.Round) float64 { return r[who][vOps] * large / max(r[who][vWall], 1) }
+	return func(r rounds.Round) float64 { return r[who][suite.Ops] * large / max(r[who][suite.Wall], 1) }
 }
 
 // trialsOnSoft are the rows of the software RNIC, both ends in one process.
-func (s *suite) trialsOnSoft() []trial {
+func (s *session) trialsOnSoft() []suite.Trial {
 	few := max(1, s.ops/largePart)
-	return []trial{
+	return []suite.Trial{
 		{
-			sides: []contender{s.worker(ours, "futures", devSoft, s.ops)},
-			rows: []row{
-				{"software RNIC, 8-byte WRITE rate, 128 deep", millions, report.AtLeast(3, report.Value, "at least 3 M/s"), nil, rate(ours), nil},
-				{"software RNIC, 8-byte WRITE, 128 deep: CPU per operation", nanoseconds, report.Reported(report.Value), nil, per(ours, vCPU), nil},
+			Sides: []suite.Contender{s.worker(ours, "futures", bed.Soft, s.ops)},
+			Rows: []suite.Row{
+				suite.NewRow("software RNIC, 8-byte WRITE rate, 128 deep", millions, report.AtLeast(3, report.Value, "at least 3 M/s"), nil, suite.Rate(ours), nil),
+				suite.NewRow("software RNIC, 8-byte WRITE, 128 deep: CPU per operation", nanoseconds, report.Reported(report.Value), nil, suite.Per(ours, suite.CPU), nil),
 			},
 		},
 		{
-			sides: []contender{s.worker(ours, "sync", devSoft, s.ops)},
-			rows: []row{
-				{"software RNIC, synchronous 8-byte WRITE latency", microseconds, report.AtMost(2, report.Value, "at most 2 µs"), nil,
-					func(r rounds.Round) float64 { return per(ours, vWall)(r) / perMicro }, nil},
+			Sides: []suite.Contender{s.worker(ours, "sync", bed.Soft, s.ops)},
+			Rows: []suite.Row{
+				suite.NewRow("software RNIC, synchronous 8-byte WRITE latency", microseconds, report.AtMost(2, report.Value, "at most 2 µs"), nil,
+					func(r rounds.Round) float64 { return suite.Per(ours, suite.Wall)(r) / perMicro }, nil),
 			},
 		},
 		{
-			sides: []contender{s.worker(other, "copy64k", devSoft, few), s.worker(ours, "futures64k", devSoft, few)},
-			rows: []row{
-				{"software RNIC, 64 KiB WRITE bandwidth, 16 deep, beside one memcpy of the same", "GB/s",
-					report.AtLeast(0.8, report.Ratio, "at least 0.8 × memcpy"), gigabytes(other), gigabytes(ours), nil},
+			Sides: []suite.Contender{s.worker(other, "copy64k", bed.Soft, few), s.worker(ours, "futures64k", bed.Soft, few)},
+			Rows: []suite.Row{
+				suite.NewRow("software RNIC, 64 KiB WRITE bandwidth, 16 deep, beside one memcpy of the same", "GB/s",
+					report.AtLeast(0.8, report.Ratio, "at least 0.8 × memcpy"), gigabytes(other), gigabytes(ours), nil),
 			},
 		},
 	}
@@ -47,22 +49,22 @@ const idleMillis = 5000
 
 // percent is what part of one processor a side used, in hundredths.
 func percent(who string) func(rounds.Round) float64 {
-	return func(r rounds.Round) float64 { return 100 * r[who][vCPU] / max(r[who][vWall], 1) }
+	return func(r rounds.Round) float64 { return 100 * r[who][suite.CPU] / max(r[who][suite.Wall], 1) }
 }
 
 // idlers are processes that have connections over which nothing goes, beside one that
 // has none.
-func (s *suite) idlers() trial {
+func (s *session) idlers() suite.Trial {
 	millis := max(1, min(idleMillis, s.ops))
 	goal := report.Below(1, report.Value, "below 1 % of a core")
 	const onNull, onSoft = "null", "soft"
-	return trial{
-		together: true,
-		sides: []contender{s.worker(other, "asleep", devSoft, millis),
-			s.worker(onSoft, "idle", devSoft, millis), s.worker(onNull, "idle", devNull, millis)},
-		rows: []row{
-			{"idle CPU, economy policy, 1,000 connections: software RNIC, beside a process that sleeps", "% of a core", goal, percent(other), percent(onSoft), nil},
-			{"idle CPU, economy policy, 1,000 connections: null device, beside a process that sleeps", "% of a core", goal, percent(other), percent(onNull), nil},
+	return suite.Trial{
+		Together: true,
+		Sides: []suite.Contender{s.worker(other, "asleep", bed.Soft, millis),
+			s.worker(onSoft, "idle", bed.Soft, millis), s.worker(onNull, "idle", bed.Null, millis)},
+		Rows: []suite.Row{
+			suite.NewRow("idle CPU, economy policy, 1,000 connections: software RNIC, beside a process that sleeps", "% of a core", goal, percent(other), percent(onSoft), nil),
+			suite.NewRow("idle CPU, economy policy, 1,000 connections: null device, beside a process that sleeps", "% of a core", goal, percent(other), percent(onNull), nil),
 		},
 	}
 }

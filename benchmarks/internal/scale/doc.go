@@ -20,9 +20,8 @@
 // that no message has come to are mapped and not resident on the software RNIC,
 // while a device of the kernel would pin them.
 //
-//	command.go  the flags, which trials run, where the rows go
+//	command.go  the flags
 //	trials.go   the rows
 //	worker.go   this program as a side
-//	town.go     two runtimes with connections between them
 //	loads.go    what a worker does in a round
 package scale

@@ -67,17 +67,14 @@ func start(t *testing.T, kind string) (*Child, error) {
 // Rule: a child answers round after round, one that refuses a round goes on, and it
 // ends well when it is closed.
 func TestRoundsOfAChild(t *testing.T) {
-	c, err := start(t, "well")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(start(t, "well"))(t)
 	for i := 1.0; i <= 3; i++ {
 		v, err := c.Round(t.Context(), rounds.Values{"x": i})
 		if err != nil || v["n"] != i || v["twice"] != 2*i {
 			t.Fatalf("round %g: %v, %v", i, v, err)
 		}
 	}
-	_, err = c.Round(t.Context(), rounds.Values{"refuse": 1})
+	_, err := c.Round(t.Context(), rounds.Values{"refuse": 1})
 	var cannot *CannotError
 	if !errors.As(err, &cannot) || cannot.Why != "not that" || cannot.Side != "well" {
 		t.Errorf("it refused by %v", err)
@@ -110,15 +107,12 @@ func TestChildrenThatDoNotAnswer(t *testing.T) {
 		t.Errorf("a child that says nothing: %v", err)
 	}
 	for what, told := range map[string]rounds.Values{"hangs": {"hang": 1}, "dies": {"die": 1}} {
-		c, err := start(t, "well")
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(start(t, "well"))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		if what == "dies" {
 			ctx = t.Context()
 		}
-		_, err = c.Round(ctx, told)
+		_, err := c.Round(ctx, told)
 		cancel()
 		if err == nil || what == "hangs" && !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a child that %s: %v", what, err)

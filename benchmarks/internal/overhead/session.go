@@ -1,0 +1,74 @@
+package overhead
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
+)
+
+// session is what the trials of one run of the command share. Its methods are for one
+// goroutine.
+type session struct {
+	ops int
+	// profiles is a folder for profiles of our workers; empty for none.
+	profiles string
+
+	dir     string // for what is compiled, once it is needed
+	program string // the loop in C, once it is compiled
+	guest   *guest // once it is booted
+	noGuest error  // why it cannot be: it is tried once
+	stderr  io.Writer
+}
+
+// loopInC compiles the loop in C, once.
+func (s *session) loopInC(ctx context.Context) (string, error) {
+	if s.program != "" {
+		return s.program, nil
+	}
+	libs, err := nulldev.Build()
+	if err != nil {
+		return "", err
+	}
+	dir, err := s.scratch()
+	if err != nil {
+		return "", err
+	}
+	s.program, err = buildLoop(ctx, dir, libs)
+	return s.program, err
+}
+
+// scratch is a folder of this run's own.
+func (s *session) scratch() (string, error) {
+	var err error
+	if s.dir == "" {
+		if s.dir, err = os.MkdirTemp("", "verbena-overhead-"); err == nil {
+			s.dir, err = filepath.Abs(s.dir)
+		}
+	}
+	return s.dir, err
+}
+
+// machine boots the guest, once.
+func (s *session) machine(ctx context.Context) (*guest, error) {
+	if s.guest == nil && s.noGuest == nil {
+		var dir string
+		if dir, s.noGuest = s.scratch(); s.noGuest == nil {
+			s.guest, s.noGuest = boot(ctx, dir, s.stderr)
+		}
+	}
+	return s.guest, s.noGuest
+}
+
+func (s *session) cleanUp() (err error) {
+	if s.guest != nil {
+		err = s.guest.Close()
+	}
+	if s.dir != "" {
+		err = errors.Join(err, os.RemoveAll(s.dir))
+	}
+	return err
+}

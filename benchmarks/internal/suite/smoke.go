@@ -1,0 +1,38 @@
+package suite
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/verbena-rdma/verbena/benchmarks/internal/report"
+	"github.com/verbena-rdma/verbena/internal/must"
+)
+
+// T is what a *testing.T has.
+type T interface {
+	must.T
+	TempDir() string
+}
+
+// Smoke runs a suite's command and returns its rows. It blocks until the command has
+// ended. The test ends if that fails, or its table has not all rows. On the test's
+// goroutine.
+func Smoke(t T, main func(args []string, stdout, stderr io.Writer) int, args ...string) []report.Row {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rows.json")
+	var out, trouble strings.Builder
+	if code := main(append(args, "-json", file), &out, &trouble); code != 0 {
+		t.Fatalf("it ended with %d:\n%s", code, trouble.String())
+	}
+	var rows []report.Row
+	must.Do(t, json.Unmarshal(must.Get(os.ReadFile(file))(t), &rows))
+	for _, r := range rows {
+		if !strings.Contains(out.String(), r.Figure) {
+			t.Fatalf("the table has no %q:\n%s", r.Figure, out.String())
+		}
+	}
+	return rows
+}

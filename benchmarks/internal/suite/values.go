@@ -1,0 +1,69 @@
+package suite
+
+import (
+	"slices"
+	"time"
+
+	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+)
+
+// The names of what a round is told and finds, beside those of one load.
+const (
+	Ops     = "ops"
+	CPU     = "cpu_ns"
+	Wall    = "wall_ns"
+	Mallocs = "mallocs"
+	Posted  = "posted" // work requests
+	Lists   = "lists"  // doorbells
+	Polled  = "polled" // completions
+	P50     = "p50_ns"
+	P99     = "p99_ns"
+	P999    = "p999_ns"
+	Max     = "max_ns"
+)
+
+// Told tells a side in every round to do n operations.
+func Told(n int) func(rounds.Round) rounds.Values {
+	return func(rounds.Round) rounds.Values { return rounds.Values{Ops: float64(n)} }
+}
+
+// Per is a value of a side for each operation.
+func Per(who, value string) func(rounds.Round) float64 {
+	return func(r rounds.Round) float64 { return r[who][value] / max(r[who][Ops], 1) }
+}
+
+// Scaled is a value of a side in another unit: divided by by.
+func Scaled(who, value string, by float64) func(rounds.Round) float64 {
+	return func(r rounds.Round) float64 { return r[who][value] / by }
+}
+
+// Rate is a side's operations a second, in millions.
+func Rate(who string) func(rounds.Round) float64 {
+	return func(r rounds.Round) float64 { return r[who][Ops] / max(r[who][Wall], 1) * 1e3 }
+}
+
+// PerList is a side's work requests for each doorbell.
+func PerList(who string) func(rounds.Round) float64 {
+	return func(r rounds.Round) float64 { return r[who][Posted] / max(r[who][Lists], 1) }
+}
+
+// PerPolled is a side's work requests for each completion: the signaling period.
+func PerPolled(who string) func(rounds.Round) float64 {
+	return func(r rounds.Round) float64 { return r[who][Posted] / max(r[who][Polled], 1) }
+}
+
+// Samples are how long operations took. One goroutine at a time may use them.
+type Samples []time.Duration
+
+// Room empties it and makes room, so that measuring allocates nothing.
+func (s *Samples) Room(n int) { *s = slices.Grow((*s)[:0], n) }
+
+// Report adds the percentiles and the maximum to found; of no samples, nothing. It sorts s.
+func (s Samples) Report(found rounds.Values) {
+	if len(s) == 0 {
+		return
+	}
+	slices.Sort(s)
+	at := func(permille int) float64 { return float64(s[min(len(s)-1, len(s)*permille/1000)]) }
+	found[P50], found[P99], found[P999], found[Max] = at(500), at(990), at(999), float64(s[len(s)-1])
+}
