@@ -111,9 +111,13 @@ func flushNotPersistent(c *Case) {
 	c.notDone(a, b, flushOf(1, dst, 0, 512, verbs.FlushPersistent, verbs.FlushRange), notEnabled...)
 }
 
+// diskTimeout is the local ACK timeout, 1.07 s, where the answer waits for a disk that
+// others write to.
+const diskTimeout = 18
+
 func flushPersists(c *Case) {
 	const access = flushable | verbs.AccessFlushPersistent
-	a, _ := c.link(func(o *opts) { o.access = access })
+	a, _ := c.link(func(o *opts) { o.access, o.timeout = access, diskTimeout })
 	m, err := c.pair.Caps.Persistent(4096)
 	c.must(err, "mapping memory that survives")
 	c.defers(m.Unmap)
