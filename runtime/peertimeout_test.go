@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -181,8 +180,7 @@ func TestASharedReceiveIsASignOfThePeer(t *testing.T) {
 	local := must.Get(r.Slice(0, size))(t)
 	before := m.rt.Stats().KeepAlives
 	for range 4 * times {
-		var got futures.Future[Arrival]
-		got = must.Get(s.PostRecv(local))(t)
+		got := must.Get(s.PostRecv(local))(t)
 		sent := must.Get(a.SendBytes(w.ended, []byte("I am here")))(t)
 		w.pass(every / 4)
 		if arrived, err, ok := got.Poll(); err != nil || !ok || arrived.Conn != b {
