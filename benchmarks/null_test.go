@@ -28,7 +28,7 @@ func (d *null) CreateCQ(entries int, ch verbs.CompChannel, vector int, data uint
 }
 
 // Turn implements verbs.Context. One goroutine at a time.
-func (d *null) Turn(t *verbs.Turn) error {
+func (d *null) Execute(t *verbs.IOBatch) error {
 	for i := range t.Sends {
 		g := &t.Sends[i]
 		a, ok := mem.Find(g.Head, verbs.SizeofSendWR)

@@ -93,7 +93,7 @@ func TestSeatAllocatesNothing(t *testing.T) {
 	for name, behind := range map[string]int{"taken before the next": 0, "taken three later": 3} {
 		t.Run(name, func(t *testing.T) {
 			pool := NewPool(Options[int]{})
-			var seat Seat[int]
+			var seat CellSlot[int]
 			var under []Future[int]
 			n := testing.AllocsPerRun(1000, func() {
 				p, f := pool.NewIn(&seat, nil)

@@ -303,7 +303,7 @@ func TestModelSeat(t *testing.T) {
 		careful = i < 4
 		explore(t, fmt.Sprintf("seat, %s, careful %t", taker, careful), func(act func(string, func())) func() {
 			pool := NewPool(Options[int]{})
-			var seat Seat[int]
+			var seat CellSlot[int]
 			p, f := pool.NewIn(&seat, nil)
 			got, over := 0, false
 			act("settle", func() {

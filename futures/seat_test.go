@@ -14,7 +14,7 @@ import (
 func TestSeatAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pool := NewPool(Options[int]{})
-		var seat Seat[int]
+		var seat CellSlot[int]
 		type op struct {
 			p       Promise[int]
 			f       Future[int]
@@ -95,7 +95,7 @@ func TestSeatIsTakenWhileUsedAgain(t *testing.T) {
 	type wide [6]int
 	const rounds = 30_000
 	pool := NewPool(Options[wide]{})
-	var seat Seat[wide]
+	var seat CellSlot[wide]
 	results := make(chan Future[wide], 1)
 	var wg sync.WaitGroup
 	wg.Go(func() {

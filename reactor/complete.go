@@ -62,7 +62,7 @@ func (q *Queue) sent(s uint32, wc *verbs.WC) {
 		if i == s {
 			break
 		}
-		q.succeeded(i)
+		q.completeFast(i)
 	}
 	r.outstanding -= n
 	r.stats.Retired += uint64(max(n-1, 0))
@@ -70,21 +70,21 @@ func (q *Queue) sent(s uint32, wc *verbs.WC) {
 		q.finish(s, Completion{Kind: q.tab.slots[s].kind}, q.failure(s, wc))
 		return
 	}
-	q.succeeded(s)
+	q.completeFast(s)
 }
 
-// succeeded ends the operation of send slot i well: all of its outcome is known from the
+// completeFast ends the operation of send slot i well: all of its outcome is known from the
 // request. It is finish for nearly all operations, without detours or calls.
-func (q *Queue) succeeded(i uint32) {
+func (q *Queue) completeFast(i uint32) {
 	r, t := q.r, q.tab
 	sl := &t.slots[i]
 	if sl.kind >= KindAtomic || i >= uint32(q.cfg.SendDepth) || q.rec != nil {
-		q.succeededOddly(i, sl)
+		q.completeSlow(i, sl)
 		return
 	}
 	var c *Completion
 	if sl.sink != nil {
-		o := r.note(q)
+		o := r.addOutcome(q)
 		o.sink, sl.sink = sl.sink, nil
 		c = &o.c
 	} else {
@@ -106,8 +106,8 @@ func (q *Queue) succeeded(i uint32) {
 	q.retired = append(q.retired, i)
 }
 
-// succeededOddly is succeeded for operations that have more to tell, or are told more of.
-func (q *Queue) succeededOddly(i uint32, sl *slot) {
+// completeSlow is succeeded for operations that have more to tell, or are told more of.
+func (q *Queue) completeSlow(i uint32, sl *slot) {
 	c := Completion{Bytes: q.tab.bytes[i], Opcode: verbs.WROpcode(sl.opcode).Completion()}
 	var err error
 	switch sl.kind {
@@ -153,21 +153,21 @@ func (q *Queue) failure(s uint32, wc *verbs.WC) error {
 	}
 	if wc.Status == verbs.WCWRFlushErr { // a consequence, never a cause
 		if e.Cause = q.failed.get(); e.Cause == nil && q.onFlush != nil {
-			q.r.notify(q.onFlush)
+			q.r.notifyLater(q.onFlush)
 			q.onFlush = nil
 		}
 		return e
 	}
-	q.broken(e)
+	q.breakWith(e)
 	return e
 }
 
-// broken fails the queue and tells its owner, once.
-func (q *Queue) broken(cause error) {
+// breakWith fails the queue and tells its owner, once.
+func (q *Queue) breakWith(cause error) {
 	q.Fail(cause)
 	if fn := q.onFail; fn != nil {
 		q.onFail = nil
-		q.r.notify(func() { fn(cause) })
+		q.r.notifyLater(func() { fn(cause) })
 	}
 }
 
@@ -182,7 +182,7 @@ func (q *Queue) finish(i uint32, c Completion, err error) {
 	switch r := q.r; {
 	case sl.kind == KindMarker:
 	case sl.sink != nil:
-		o := r.note(q)
+		o := r.addOutcome(q)
 		o.sink, o.c, o.err = sl.sink, c, err
 	default:
 		p := sl.seat.Promise()
@@ -198,5 +198,5 @@ func (q *Queue) finish(i uint32, c Completion, err error) {
 		}
 		q.rec.ended(q, i, bytes, err)
 	}
-	q.vacate(i, sl)
+	q.freeSlot(i, sl)
 }

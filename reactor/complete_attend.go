@@ -29,20 +29,20 @@ package reactor
 // attend calls fn, which calls user code one after the other and may be called again if
 // one of them does not return: it then goes on with the next.
 func (r *Reactor) attend(fn func()) {
-	outer := r.blamed
-	r.blamed = nil
-	if r.calling {
-		beside(func() {
+	outer := r.sinkOwner
+	r.sinkOwner = nil
+	if r.inUserCode {
+		onOwnGoroutine(func() {
 			for !r.attempt(fn, true) {
 			}
 		})
 	} else {
-		r.calling = true
+		r.inUserCode = true
 		for !r.attempt(fn, false) {
 		}
-		r.calling = false
+		r.inUserCode = false
 	}
-	r.blamed = outer
+	r.sinkOwner = outer
 }
 
 // attempt calls fn and reports whether it returned. If its goroutine ends, the rest is
@@ -51,11 +51,11 @@ func (r *Reactor) attempt(fn func(), within bool) bool {
 	ended := true
 	defer func() {
 		if ended {
-			beside(func() {
+			onOwnGoroutine(func() {
 				for !r.attempt(fn, within) {
 				}
 				if !within {
-					r.calling = false
+					r.inUserCode = false
 					r.tok.Leave()
 				}
 			})
@@ -81,29 +81,29 @@ func (r *Reactor) catch(fn func()) (returned bool) {
 
 // failedBy fails the queue whose sink has panicked; its owner is told when fn goes on.
 func (r *Reactor) failedBy(e *PanicError) {
-	q := r.blamed
-	r.blamed = nil
+	q := r.sinkOwner
+	r.sinkOwner = nil
 	if q == nil || q.released {
 		return
 	}
-	outer := r.inTurn
-	r.inTurn = true
-	q.broken(e)
-	r.inTurn = outer
+	outer := r.inPass
+	r.inPass = true
+	q.breakWith(e)
+	r.inPass = outer
 }
 
 // withTurn is the token's WithTurn for fn, which may call user code.
 func (r *Reactor) withTurn(fn func()) {
 	r.tok.WithTurn(func() {
-		r.calling = true
-		defer func() { r.calling = false }()
+		r.inUserCode = true
+		defer func() { r.inUserCode = false }()
 		fn()
 	})
 }
 
-// beside calls fn on a goroutine of its own and waits until it has returned, or ended that
+// onOwnGoroutine calls fn on a goroutine of its own and waits until it has returned, or ended that
 // goroutine.
-func beside(fn func()) {
+func onOwnGoroutine(fn func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

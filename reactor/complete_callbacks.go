@@ -51,7 +51,7 @@ func (r *Reactor) callAll(c *call) {
 	defer func() {
 		if c != nil {
 			rest := c
-			beside(func() { r.callAll(rest) })
+			onOwnGoroutine(func() { r.callAll(rest) })
 		}
 	}()
 	for c != nil {

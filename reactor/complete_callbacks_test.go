@@ -22,7 +22,7 @@ func TestCallbacksMayWait(t *testing.T) {
 			defer a.close(t)
 			ctx := bounded(t)
 			s, p := a.write(b)
-			first := must.Get(a.q.Submit(ctx, s, &p, reactor.Wait))(t)
+			first := must.Get(a.q.Submit(ctx, s, &p, reactor.Block))(t)
 			done := make(chan struct{})
 			first.Then(func(_ reactor.Completion, err error) {
 				defer close(done)
@@ -33,7 +33,7 @@ func TestCallbacksMayWait(t *testing.T) {
 					t.Errorf("Do in a callback: %v", err)
 				}
 				for i := range 3 { // of depth 1: the second waits for the first
-					f, err := a.q.Submit(ctx, s, &p, reactor.Wait)
+					f, err := a.q.Submit(ctx, s, &p, reactor.Block)
 					if err != nil {
 						t.Errorf("write %d in a callback: %v", i, err)
 						return
@@ -80,7 +80,7 @@ const later = 20 * time.Millisecond
 func (e *end) receiveLater(t testing.TB) {
 	e.r.After(later, func() {
 		_, in := e.bytes(0, 64)
-		if err := e.q.PostRecv(&reactor.Recv{Sink: called(func(reactor.Completion, error) {})}, []verbs.SGE{in}, reactor.Wait); err != nil {
+		if err := e.q.PostRecv(&reactor.Recv{Sink: called(func(reactor.Completion, error) {})}, []verbs.SGE{in}, reactor.Block); err != nil {
 			t.Errorf("the receive: %v", err)
 		}
 	})
@@ -96,12 +96,12 @@ func TestABlockedCallbackDelaysNoOperation(t *testing.T) {
 			defer a.close(t)
 			ctx := bounded(t)
 			s, p := a.write(b)
-			first := must.Get(a.q.Submit(ctx, s, &p, reactor.Wait))(t)
+			first := must.Get(a.q.Submit(ctx, s, &p, reactor.Block))(t)
 			running, leave := make(chan struct{}), make(chan struct{})
 			defer close(leave)
 			first.Then(func(reactor.Completion, error) { close(running); <-leave })
 			comes(t, "the callback", running)
-			f := must.Get(a.q.Submit(ctx, s, &p, reactor.Wait))(t)
+			f := must.Get(a.q.Submit(ctx, s, &p, reactor.Block))(t)
 			if _, err := f.Await(ctx); err != nil {
 				t.Errorf("a write while a callback blocks: %v", err)
 			}

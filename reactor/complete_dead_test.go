@@ -49,8 +49,8 @@ func TestCompletionsBesideAnErrnoAreDelivered(t *testing.T) {
 	defer b.close(t)
 	defer a.closeRest(t)
 	failed := a.onFail(t)
-	h.set(func(inner verbs.Context, turn *verbs.Turn) error {
-		err := inner.Turn(turn)
+	h.set(func(inner verbs.Context, turn *verbs.IOBatch) error {
+		err := inner.Execute(turn)
 		for i := range turn.Polls {
 			if turn.Polls[i].N > 0 {
 				turn.Polls[i].Errno = syscall.EIO
@@ -59,7 +59,7 @@ func TestCompletionsBesideAnErrnoAreDelivered(t *testing.T) {
 		return err
 	})
 	s, p := a.write(b)
-	f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.Wait))(t)
+	f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.Block))(t)
 	if _, err := f.Await(bounded(t)); err != nil {
 		t.Errorf("a write that completed ended with %v", err)
 	}
@@ -80,10 +80,10 @@ func TestRemovedDeviceFailsTheQueue(t *testing.T) {
 			defer a.closeRest(t)
 			failed := a.onFail(t)
 			out := a.stray(t, reactor.Send{})
-			h.set(func(verbs.Context, *verbs.Turn) error { return verbs.ErrDeviceRemoved })
+			h.set(func(verbs.Context, *verbs.IOBatch) error { return verbs.ErrDeviceRemoved })
 			s, p := a.write(b)
 			// Accepted, and refused by the device; or refused, when the loop saw first.
-			f, err := a.q.Submit(context.Background(), s, &p, reactor.Wait)
+			f, err := a.q.Submit(context.Background(), s, &p, reactor.Block)
 			if err == nil {
 				_, err = f.Await(bounded(t))
 			}
@@ -93,7 +93,7 @@ func TestRemovedDeviceFailsTheQueue(t *testing.T) {
 			if err := comes(t, "the failure", failed); !errors.Is(err, verbs.ErrDeviceRemoved) {
 				t.Errorf("the queue failed with %v", err)
 			}
-			if _, err := a.q.Submit(context.Background(), s, &p, reactor.Wait); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, verbs.ErrDeviceRemoved) {
+			if _, err := a.q.Submit(context.Background(), s, &p, reactor.Block); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, verbs.ErrDeviceRemoved) {
 				t.Errorf("the next request: %v, want ErrQueueFailed with the cause", err)
 			}
 			a.release(t, errOver)
@@ -114,10 +114,10 @@ func TestFailedArmFailsTheQueue(t *testing.T) {
 	defer b.close(t)
 	defer a.closeRest(t)
 	failed := a.onFail(t)
-	h.set(func(inner verbs.Context, turn *verbs.Turn) error {
+	h.set(func(inner verbs.Context, turn *verbs.IOBatch) error {
 		arms := turn.Arms
 		turn.Arms = nil
-		err := inner.Turn(turn)
+		err := inner.Execute(turn)
 		turn.Arms = arms
 		for i := range arms {
 			arms[i].Errno = syscall.EIO
@@ -142,14 +142,14 @@ type markerless struct {
 	refused atomic.Int64
 }
 
-func (m *markerless) Turn(t *verbs.Turn) error {
+func (m *markerless) Execute(t *verbs.IOBatch) error {
 	for i := range t.Sends {
 		t.Sends[i].QP = bare(t.Sends[i].QP)
 	}
 	for i := range t.Recvs {
 		t.Recvs[i].QP = bare(t.Recvs[i].QP)
 	}
-	return m.faulty.Turn(t)
+	return m.faulty.Execute(t)
 }
 
 func bare(qp verbs.QP) verbs.QP {
@@ -171,7 +171,7 @@ type refusing struct {
 	m *markerless
 }
 
-func (r refusing) Turn(t *verbs.Turn) error {
+func (r refusing) Execute(t *verbs.IOBatch) error {
 	for i := range t.Sends {
 		t.Sends[i].Accepted, t.Sends[i].Errno = 0, syscall.ENOMEM
 		r.m.refused.Add(1)

@@ -22,7 +22,7 @@ type outcome struct {
 type notice func()
 
 // Complete implements Sink.
-func (fn notice) Complete(Turn, Completion, error) { fn() }
+func (fn notice) Complete(SinkContext, Completion, error) { fn() }
 
 // deliver hands out, in order, what has ended. Nothing is delivered while a turn
 // is gathering, posting or dispatching: by then leases and slots are back,
@@ -30,28 +30,28 @@ func (fn notice) Complete(Turn, Completion, error) { fn() }
 // likes. A sink or notification may end more operations, and deliver those
 // itself: the loop goes on where that stopped. Holder only.
 func (r *Reactor) deliver() {
-	if r.told == len(r.outcomes) { // only futures ended: they call no user code
-		r.tell()
+	if r.deliveredSinks == len(r.outcomes) { // only futures ended: they call no user code
+		r.deliverAll()
 		return
 	}
-	r.attend(r.toTell)
+	r.attend(r.deliverFn)
 }
 
-// tell is deliver. It may be called again when a sink has not returned: that one
+// deliverAll is deliver. It may be called again when a sink has not returned: that one
 // was told.
-func (r *Reactor) tell() {
-	r.telling = true
+func (r *Reactor) deliverAll() {
+	r.delivering = true
 	for {
-		if r.told < len(r.outcomes) && int(r.outcomes[r.told].after) <= r.delivered {
-			o := &r.outcomes[r.told] // it may move: read before anybody is called
-			r.told++
+		if r.deliveredSinks < len(r.outcomes) && int(r.outcomes[r.deliveredSinks].after) <= r.delivered {
+			o := &r.outcomes[r.deliveredSinks] // it may move: read before anybody is called
+			r.deliveredSinks++
 			sink, err := o.sink, o.err
-			r.blamed = o.queue
-			o.sink, o.err = nil, nil  // queue stays: to clear it costs a sink's result 1 of 42 ns
-			if r.here.turn.r == nil { // again, where a sink delivered
-				r.here.open(r)
+			r.sinkOwner = o.queue
+			o.sink, o.err = nil, nil      // queue stays: to clear it costs a sink's result 1 of 42 ns
+			if r.sinks.current.r == nil { // again, where a sink delivered
+				r.sinks.begin(r)
 			}
-			sink.Complete(r.here.turn, o.c, err)
+			sink.Complete(r.sinks.current, o.c, err)
 			continue
 		}
 		if r.delivered == len(r.out) {
@@ -61,17 +61,17 @@ func (r *Reactor) tell() {
 		r.delivered++
 		d.Publish()
 	}
-	r.here.shut()
+	r.sinks.end()
 	// Not cleared: a promise that was kept keeps a cell at most, which has no result
 	// any more when it was taken.
 	r.out, r.delivered = r.out[:0], 0
-	r.outcomes, r.told = r.outcomes[:0], 0
-	r.telling = false
+	r.outcomes, r.deliveredSinks = r.outcomes[:0], 0
+	r.delivering = false
 }
 
-// note adds an outcome that waits to be delivered, of q (nil: of none). It is filled
+// addOutcome adds an outcome that waits to be delivered, of q (nil: of none). It is filled
 // in at once: the next one may move it.
-func (r *Reactor) note(q *Queue) *outcome {
+func (r *Reactor) addOutcome(q *Queue) *outcome {
 	n := len(r.outcomes)
 	if n == cap(r.outcomes) {
 		r.outcomes = append(r.outcomes, outcome{})
@@ -82,28 +82,28 @@ func (r *Reactor) note(q *Queue) *outcome {
 	return o
 }
 
-// notify has fn called after what has ended before it: at once, or at the end
+// notifyLater has fn called after what has ended before it: at once, or at the end
 // of the turn.
-func (r *Reactor) notify(fn func()) {
-	r.note(nil).sink = notice(fn)
-	if !r.inTurn {
+func (r *Reactor) notifyLater(fn func()) {
+	r.addOutcome(nil).sink = notice(fn)
+	if !r.inPass {
 		r.deliver()
 	}
 }
 
-// Tell has fn, which is user code, called holding the turn: at the end of the turn, or at
+// Notify has fn, which is user code, called holding the turn: at the end of the turn, or at
 // once between turns. What fn does, panic and runtime.Goexit included, does not reach
 // the caller. It allocates. Holder only.
-func (r *Reactor) Tell(fn func()) { r.toBeTold(nil, notice(fn)) }
+func (r *Reactor) Notify(fn func()) { r.addNotice(nil, notice(fn)) }
 
-// Tell calls s without a completion, after the sinks of all operations that ended earlier.
+// Notify calls s without a completion, after the sinks of all operations that ended earlier.
 // s is treated as the sink of an operation of this queue: if it panics, the queue fails
 // (Config.OnPanic). Tell does not allocate. Holder only.
-func (q *Queue) Tell(s Sink) { q.r.toBeTold(q, s) }
+func (q *Queue) Notify(s Sink) { q.r.addNotice(q, s) }
 
-func (r *Reactor) toBeTold(q *Queue, s Sink) {
-	r.note(q).sink = s
-	if !r.inTurn && !r.telling {
+func (r *Reactor) addNotice(q *Queue, s Sink) {
+	r.addOutcome(q).sink = s
+	if !r.inPass && !r.delivering {
 		r.deliver()
 	}
 }

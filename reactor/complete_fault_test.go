@@ -31,7 +31,7 @@ func newFaulty(inner verbs.Context) *faulty {
 	return f
 }
 
-func (f *faulty) Turn(t *verbs.Turn) error {
+func (f *faulty) Execute(t *verbs.IOBatch) error {
 	if len(t.Sends) > 0 {
 		f.lists.Add(1)
 	}
@@ -39,7 +39,7 @@ func (f *faulty) Turn(t *verbs.Turn) error {
 		f.cutAt.Store(-1)
 		return f.split(t, int(at))
 	}
-	if err := f.Context.Turn(t); err != nil {
+	if err := f.Context.Execute(t); err != nil {
 		return err
 	}
 	for i := range t.Polls {
@@ -56,7 +56,7 @@ func (f *faulty) Turn(t *verbs.Turn) error {
 }
 
 // split posts the first list up to request at and refuses the rest.
-func (f *faulty) split(t *verbs.Turn, at int) error {
+func (f *faulty) split(t *verbs.IOBatch, at int) error {
 	g := &t.Sends[0]
 	whole := *g
 	rest := t.Sends[1:]
@@ -74,13 +74,13 @@ func (f *faulty) split(t *verbs.Turn, at int) error {
 	if last != nil {
 		next, last.Next = last.Next, 0
 		g.Count = at
-		if err := f.Context.Turn(t); err != nil {
+		if err := f.Context.Execute(t); err != nil {
 			return err
 		}
 		last.Next = next
 	} else {
 		t.Sends = rest
-		err := f.Context.Turn(t)
+		err := f.Context.Execute(t)
 		t.Sends = append([]verbs.SendGroup{whole}, rest...)
 		if err != nil {
 			return err
@@ -103,7 +103,7 @@ func (e *end) batch(t *testing.T, peer *end, n int) []reactor.Future {
 	var fs []reactor.Future
 	e.do(t, func() {
 		for range n {
-			f := must.Get(e.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try))(t)
+			f := must.Get(e.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NonBlock))(t)
 			fs = append(fs, f)
 		}
 	})
@@ -202,7 +202,7 @@ func TestLeaseOutlivesACancelledWait(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	// No receive is posted: the send cannot complete.
-	f := must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Lease: &l}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Wait))(t)
+	f := must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Lease: &l}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Block))(t)
 	if _, err := f.Await(ended); !errors.Is(err, context.Canceled) {
 		t.Fatalf("await with an ended context: %v", err)
 	}
@@ -210,7 +210,7 @@ func TestLeaseOutlivesACancelledWait(t *testing.T) {
 		t.Fatalf("the lease ended %d times while the device had the memory", n)
 	}
 	_, in := b.bytes(0, 64)
-	must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: make(inbox, 1)}, []verbs.SGE{in}, reactor.Wait))
+	must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: make(inbox, 1)}, []verbs.SGE{in}, reactor.Block))
 	if _, err := f.Await(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestBadRequestsAreRefusedAtOnce(t *testing.T) {
 			reactor.Payload{SGEs: []verbs.SGE{{Addr: sge.Addr, Length: 1<<31 + 1}}}},
 		"opcode not offered": {reactor.Send{Opcode: verbs.WRBindMW}, reactor.Payload{}},
 	} {
-		if _, err := a.q.Submit(context.Background(), &c.s, &c.p, reactor.Try); !errors.Is(err, reactor.ErrRequest) {
+		if _, err := a.q.Submit(context.Background(), &c.s, &c.p, reactor.NonBlock); !errors.Is(err, reactor.ErrRequest) {
 			t.Errorf("%s: %v, want ErrRequest", name, err)
 		}
 	}
@@ -260,16 +260,16 @@ func TestWaitingForRoom(t *testing.T) {
 	defer a.close(t)
 	_, sge := a.bytes(0, 8)
 	s, p := reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{SGEs: []verbs.SGE{sge}}
-	first, err := a.q.Submit(context.Background(), &s, &p, reactor.Wait) // stays out: no receive
+	first, err := a.q.Submit(context.Background(), &s, &p, reactor.Block) // stays out: no receive
 	must.Do(t, err)
 	short, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
-	if _, err := a.q.Submit(short, &s, &p, reactor.Wait); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := a.q.Submit(short, &s, &p, reactor.Block); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("a full queue and an ended context: %v", err)
 	}
 	refused := make(chan error, 1)
 	go func() {
-		_, err := a.q.Submit(context.Background(), &s, &p, reactor.Wait)
+		_, err := a.q.Submit(context.Background(), &s, &p, reactor.Block)
 		refused <- err
 	}()
 	boom := errors.New("boom")

@@ -30,16 +30,16 @@ func (e *PanicError) Unwrap() error {
 func Recovered(v any, take func(*PanicError)) *PanicError {
 	e := &PanicError{Value: v, Stack: debug.Stack()}
 	if take == nil {
-		go func() { panic(raised{e}) }()
+		go func() { panic(panicValue{e}) }()
 		select {}
 	}
 	go take(e)
 	return e
 }
 
-// raised is a panic that was raised again. It is printed with the stack of the first, as
+// panicValue is a panic that was raised again. It is printed with the stack of the first, as
 // the second one's says nothing.
-type raised struct{ *PanicError }
+type panicValue struct{ *PanicError }
 
 // Error is the value and the stack.
-func (e raised) Error() string { return fmt.Sprintf("%v\n\n%s", e.Value, e.Stack) }
+func (e panicValue) Error() string { return fmt.Sprintf("%v\n\n%s", e.Value, e.Stack) }

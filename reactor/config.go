@@ -51,7 +51,7 @@ type Config struct {
 	// for that one. A stepped reactor has none.
 	Policy Policy
 	// FlushDelay is how long sends may be held back that are too few to be worth a
-	// doorbell, behind others of their queue that the device has (post_keep.go); default
+	// doorbell, behind others of their queue that the device has (post_delay.go); default
 	// 0: none are. FlushBatch is how many are enough; default DefaultFlushBatch.
 	FlushDelay time.Duration
 	FlushBatch int

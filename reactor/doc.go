@@ -27,18 +27,18 @@
 //	check, slot  submit.go                          Transfer: transfers, enter; room waits for a slot
 //	fill         submit.go                          fillTransfer
 //	submit       submit.go                          submit: stack, ready list, bell
-//	             submit_several.go                  Several: many at once
+//	             submit_batch.go                  Several: many at once
 //	             submit_wait.go                     TransferWait: the holder's own
-//	             submit_follow.go                   Follow: a sink's
+//	             submit_sink.go                   Follow: a sink's
 //	             submit_send.go, submit_request.go  Submit, PostControl: all other requests
-//	drive        loop_turn.go, package turn         Drive: a waiting goroutine makes turns
+//	drive        loop_pass.go, package turn         Drive: a waiting goroutine makes turns
 //	gather       post_gather.go                     gather: the ready list; collect, list
-//	             post_keep.go                       keep: Config.FlushDelay
-//	post         loop_turn.go                       turnOver; crossing calls the device
+//	             post_delay.go                       keep: Config.FlushDelay
+//	post         loop_pass.go                       postAndPoll; crossing calls the device
 //	             post_settle.go                     settlePosts: what it took
-//	poll         loop_turn.go                       polled
+//	poll         loop_pass.go                       polled
 //	complete     complete.go                        dispatch, sent, succeeded
-//	             complete_vacate.go                 leases, slots
+//	             complete_free.go                 leases, slots
 //	deliver      complete_deliver.go                deliver: futures and sinks
 //
 // # Signaling
@@ -84,5 +84,5 @@
 // What these do not return from (panic, runtime.Goexit) keeps neither the turn nor the
 // others behind them: see complete_attend.go and Config.OnPanic. A stepped reactor calls them on the
 // goroutine that steps it, by the same rules. Parts of a turn must return: Task.Fn,
-// Lease.End, Stock.GiveBack, what OnFail, OnFlush and Idle are given, and the device.
+// Lease.End, Stock.Release, what OnFail, OnFlush and Idle are given, and the device.
 package reactor

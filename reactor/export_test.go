@@ -11,7 +11,7 @@ func (q *Queue) SendUnderWay() (back func()) {
 	if !ok {
 		panic("no send slot")
 	}
-	return func() { q.sendFree.Put(i); q.slotHome() }
+	return func() { q.sendFree.Put(i); q.scheduleReclaim() }
 }
 
 // ControlUnderWay is a submitter in PostControl.
@@ -20,7 +20,7 @@ func (q *Queue) ControlUnderWay() (back func()) {
 	if !ok {
 		panic("no control slot")
 	}
-	return func() { q.ctrlFree.Put(i); q.slotHome() }
+	return func() { q.ctrlFree.Put(i); q.scheduleReclaim() }
 }
 
 // RecvUnderWay is a submitter in PostRecv.
@@ -29,7 +29,7 @@ func (q *Queue) RecvUnderWay() (back func()) {
 	if !ok {
 		panic("no receive slot")
 	}
-	return func() { q.recvFree.Put(i); q.slotHome() }
+	return func() { q.recvFree.Put(i); q.scheduleReclaim() }
 }
 
 // ForgetAnswers makes the result words be as before the device wrote the answers of
@@ -41,7 +41,7 @@ func (q *Queue) ForgetAnswers() {
 }
 
 // EventRest is how long a source that fails is let be.
-const EventRest = eventRest
+const EventRest = suspendTime
 
 // Snapshot is Stats for the holder.
 // OutcomesOf is how many outcomes, free ones too, refer to q. Holder only.
@@ -81,8 +81,8 @@ func (q *Queue) TransferHolding(t *Transfer) Future {
 	_, f := q.r.futures.NewIn(&q.tab.slots[i].seat, q.r.driver)
 	q.fillTransfer(i, t, kindOf(t.Opcode))
 	q.add(i)
-	q.r.own = q
-	q.r.makeTurn(false)
+	q.r.ownBacklog = q
+	q.r.pass(false)
 	return f
 }
 
@@ -90,7 +90,7 @@ func (q *Queue) TransferHolding(t *Transfer) Future {
 func (r *Reactor) Pending() bool { return (*work)(r).Pending() }
 
 // Turn makes a turn. Holder only.
-func (r *Reactor) Turn(arm bool) bool { return r.makeTurn(arm) }
+func (r *Reactor) Progress(arm bool) bool { return r.pass(arm) }
 
 // SendDepth is how many sends may be outstanding.
 func (q *Queue) SendDepth() int { return q.cfg.SendDepth }

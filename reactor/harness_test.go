@@ -178,7 +178,7 @@ func (d bed) pair(t testing.TB, cfg reactor.Config, qc reactor.QueueConfig, w wr
 // inbox collects completions of receives.
 type inbox chan reactor.Completion
 
-func (i inbox) Complete(_ reactor.Turn, c reactor.Completion, err error) {
+func (i inbox) Complete(_ reactor.SinkContext, c reactor.Completion, err error) {
 	if err == nil {
 		i <- c
 	}
@@ -213,7 +213,7 @@ func comes[T any](t testing.TB, what string, ch <-chan T) (v T) {
 // called is a sink that is a function.
 type called func(reactor.Completion, error)
 
-func (fn called) Complete(_ reactor.Turn, c reactor.Completion, err error) { fn(c, err) }
+func (fn called) Complete(_ reactor.SinkContext, c reactor.Completion, err error) { fn(c, err) }
 
 // hooked stands between a reactor and its device; while a hook is set, turns
 // are the hook's. The test sets it, the holder of the turn reads it.
@@ -222,15 +222,15 @@ type hooked struct {
 	hook atomic.Pointer[turnHook]
 }
 
-type turnHook func(inner verbs.Context, t *verbs.Turn) error
+type turnHook func(inner verbs.Context, t *verbs.IOBatch) error
 
 func (h *hooked) set(fn turnHook) { h.hook.Store(&fn) }
 
-func (h *hooked) Turn(t *verbs.Turn) error {
+func (h *hooked) Execute(t *verbs.IOBatch) error {
 	if fn := h.hook.Load(); fn != nil {
 		return (*fn)(h.Context, t)
 	}
-	return h.Context.Turn(t)
+	return h.Context.Execute(t)
 }
 
 func hookedPair(t *testing.T, cfg reactor.Config, qc reactor.QueueConfig) (a, b *end, h *hooked) {
@@ -244,7 +244,7 @@ func (e *end) stray(t testing.TB, s reactor.Send) reactor.Future {
 	t.Helper()
 	s.Opcode = verbs.WRSend
 	_, sge := e.bytes(0, 8)
-	f := must.Get(e.q.Submit(bounded(t), &s, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Wait))(t)
+	f := must.Get(e.q.Submit(bounded(t), &s, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Block))(t)
 	e.do(t, e.r.Flush)
 	return f
 }

@@ -86,12 +86,12 @@ func (r *Reactor) shut(ctx Asked) error {
 // later turn closes, only released queues that goroutines have not left. Holder only.
 func (r *Reactor) tryShut() (reclaimed <-chan struct{}, left error) {
 	r.Drain() // what released queues left in the completion queues goes, and then their memory
-	if r.live+len(r.graves) == 0 {
+	if r.live+len(r.quarantined) == 0 {
 		r.closed.Store(true)
 		return nil, nil
 	}
-	left = errors.Join(fmt.Errorf("%w: reactor with %d queues, and %d released whose users are not all back", verbs.ErrBusy, r.live, len(r.graves)), r.unburied)
-	if r.live > 0 || r.unburied != nil || r.cfg.Stepped { // stepped: only the caller makes turns
+	left = errors.Join(fmt.Errorf("%w: reactor with %d queues, and %d released whose users are not all back", verbs.ErrBusy, r.live, len(r.quarantined)), r.reclaimErr)
+	if r.live > 0 || r.reclaimErr != nil || r.cfg.Stepped { // stepped: only the caller makes turns
 		return nil, left
 	}
 	if r.reclaimed == nil {
@@ -117,8 +117,8 @@ func (r *Reactor) end(ctx Asked) error {
 			return errGivenUp
 		}
 	}
-	beside(r.runCallbacks) // pushed while they ended
-	r.leftovers()
+	onOwnGoroutine(r.runCallbacks) // pushed while they ended
+	r.runLeft()
 	return nil
 }
 
@@ -126,7 +126,7 @@ func (r *Reactor) end(ctx Asked) error {
 // could not make.
 func (r *Reactor) destroy() error {
 	r.timers.stop()
-	r.disown()
+	r.releaseProcessor()
 	var errs []error
 	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
 		if s.cq == nil {

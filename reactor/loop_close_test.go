@@ -66,7 +66,7 @@ func TestCloseIsRefusedWhileAQueueLives(t *testing.T) {
 		t.Errorf("close with a queue: %v, want ErrBusy", err)
 	}
 	s, p := a.write(b)
-	f, err := a.q.Submit(context.Background(), s, &p, reactor.Wait)
+	f, err := a.q.Submit(context.Background(), s, &p, reactor.Block)
 	await(t, f, err) // it goes on
 	a.close(t)
 }
@@ -101,7 +101,7 @@ func TestThenAfterClose(t *testing.T) {
 	s, p := a.write(b)
 	var fs [2]reactor.Future
 	for i := range fs {
-		f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.Wait))(t)
+		f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.Block))(t)
 		comes(t, "the write", f.Done())
 		fs[i] = f
 	}
@@ -208,9 +208,9 @@ func TestNothingOfASealedQueueIsPosted(t *testing.T) {
 		before := a.r.Snapshot()
 		s, p := a.write(b)
 		s.Sink = sink
-		must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
+		must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 		_, sge := a.bytes(0, 8)
-		must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: sink}, []verbs.SGE{sge}, reactor.Wait))
+		must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: sink}, []verbs.SGE{sge}, reactor.Block))
 		a.q.Fail(errOver)
 		a.q.Seal()
 		a.r.Flush()

@@ -36,8 +36,8 @@ func TestWhatIsOwedAnEvent(t *testing.T) {
 				s.disarm()
 			}
 		}
-		if s.owed != c.owed {
-			t.Errorf("%s: owed %t, want %t", c.steps, s.owed, c.owed)
+		if s.eventDue != c.owed {
+			t.Errorf("%s: owed %t, want %t", c.steps, s.eventDue, c.owed)
 		}
 	}
 }
@@ -48,7 +48,7 @@ type slowPolls struct {
 	poll time.Duration
 }
 
-func (d *slowPolls) Turn(t *verbs.Turn) error {
+func (d *slowPolls) Execute(t *verbs.IOBatch) error {
 	if d.poll == 0 {
 		return nil // and no look at the clock, which takes its time on an emulated machine
 	}
@@ -62,28 +62,28 @@ func (d *slowPolls) Turn(t *verbs.Turn) error {
 func TestSlicesFitTheirTime(t *testing.T) {
 	d := &slowPolls{poll: sliceTime / 8}
 	r := &Reactor{ctx: d}
-	r.slice, r.glance, r.vain = sliceRounds, glanceCost(), true
+	r.slice, r.clockCost, r.idlePass = maxSlicePolls, clockCost(), true
 	spin := func(n int) {
 		t.Helper()
 		for range n {
-			if err := r.crossing(0, false); err != nil {
+			if err := r.execute(0, false); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	spin(4 * (unlookedSlices + 1))
-	if r.slice >= sliceRounds/2 {
+	spin(4 * (maxUntimedSlices + 1))
+	if r.slice >= maxSlicePolls/2 {
 		t.Errorf("polls of %v, slices of %d", d.poll, r.slice)
 	}
 	d.poll = 10 * sliceTime
-	spin(8 * (unlookedSlices + 1))
+	spin(8 * (maxUntimedSlices + 1))
 	if r.slice != 1 {
 		t.Errorf("polls of %v, slices of %d", d.poll, r.slice)
 	}
 	d.poll = 0
 	// The machine may take the processor away now and then.
-	for i := 0; r.slice < sliceRounds; i++ {
-		if spin(unlookedSlices + 1); i > 100*sliceRounds {
+	for i := 0; r.slice < maxSlicePolls; i++ {
+		if spin(maxUntimedSlices + 1); i > 100*maxSlicePolls {
 			t.Fatalf("polls of no time, slices of %d", r.slice)
 		}
 	}

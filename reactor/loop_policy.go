@@ -47,23 +47,23 @@ func (p Policy) String() string {
 	return "no policy"
 }
 
-// spinning is what a reactor keeps of its policy.
-type spinning struct {
+// spinState is what a reactor keeps of its policy.
+type spinState struct {
 	policy Policy // as it is carried out
-	pace   *turn.Pace
-	// spared counts receives that were polled off a queue that was not armed, each of
+	budget *turn.Budget
+	// savedEvents counts receives that were polled off a queue that was not armed, each of
 	// which would have been an event. Written by the holder, read by the loop while
 	// it spins; publishes nothing.
-	spared atomic.Uint64
-	owns   bool // a processor, which is given back when the reactor is closed
-	// vain says that the last turn found nothing, and slice for how many more polls
+	savedEvents atomic.Uint64
+	owns        bool // a processor, which is given back when the reactor is closed
+	// idlePass says that the last turn found nothing, and slice for how many more polls
 	// the device is asked then (see Turn.Spin); 0: it crosses nothing. Holder only.
-	vain  bool
-	slice int
-	// unlooked is how many slices more are made without looking at the clock, and glance
+	idlePass bool
+	slice    int
+	// untimedSlices is how many slices more are made without looking at the clock, and glance
 	// what looking at it takes. Holder only; glance is written before there is one.
-	unlooked int
-	glance   time.Duration
+	untimedSlices int
+	clockCost     time.Duration
 }
 
 // owned counts the loops of the process that have a processor to themselves: written by
@@ -80,17 +80,17 @@ func ownProcessor() bool {
 	return false
 }
 
-// disown gives the processor back. Close, once the loop has ended.
-func (r *Reactor) disown() {
+// releaseProcessor gives the processor back. Close, once the loop has ended.
+func (r *Reactor) releaseProcessor() {
 	if r.owns {
 		r.owns = false
 		owned.Add(-1)
 	}
 }
 
-// spin makes the token's configuration of the policy's. The channel is not in a poller
+// configureSpin makes the token's configuration of the policy's. The channel is not in a poller
 // yet.
-func (r *Reactor) spin(cfg *turn.Config) error {
+func (r *Reactor) configureSpin(cfg *turn.Config) error {
 	r.policy = r.cfg.Policy
 	if r.cfg.Stepped {
 		r.policy = PolicyEconomy
@@ -103,12 +103,12 @@ func (r *Reactor) spin(cfg *turn.Config) error {
 	if r.policy == PolicyEconomy {
 		return nil
 	}
-	cfg.Spared = r.spared.Load
+	cfg.SavedEvents = r.savedEvents.Load
 	if !sys.Announces(r.channel) {
-		r.slice, r.glance = sliceRounds, glanceCost()
+		r.slice, r.clockCost = maxSlicePolls, clockCost()
 	}
 	if r.policy == PolicyLatency {
-		cfg.Spinning, cfg.Pinned = turn.SpinAlways, true
+		cfg.SpinMode, cfg.Pinned = turn.SpinAlways, true
 		return nil
 	}
 	arm, err := r.armCost()
@@ -119,18 +119,18 @@ func (r *Reactor) spin(cfg *turn.Config) error {
 	if err != nil {
 		return err
 	}
-	r.pace = turn.NewPace(arm + wake)
-	cfg.Spinning, cfg.Pace = turn.SpinBudget, r.pace
+	r.budget = turn.NewBudget(arm + wake)
+	cfg.SpinMode, cfg.Budget = turn.SpinTimed, r.budget
 	return nil
 }
 
-// glanceRounds is how often the clock is looked at to see what that takes; the fastest
+// clockRounds is how often the clock is looked at to see what that takes; the fastest
 // counts.
-const glanceRounds = 4
+const clockRounds = 4
 
-// glanceCost is what looking at the clock takes.
-func glanceCost() (cost time.Duration) {
-	for i := range glanceRounds {
+// clockCost is what looking at the clock takes.
+func clockCost() (cost time.Duration) {
+	for i := range clockRounds {
 		began := time.Now()
 		if took := time.Since(began); i == 0 || took < cost {
 			cost = took
@@ -146,9 +146,9 @@ const armRounds = 8
 // so that no event comes of it, and armed when it returns: the first turn finds them so.
 func (r *Reactor) armCost() (cost time.Duration, err error) {
 	for i := range armRounds {
-		t := verbs.Turn{Arms: []verbs.ArmGroup{{CQ: r.sendCQ.cq}, {CQ: r.recvCQ.cq}}, Polls: r.polls}
+		t := verbs.IOBatch{Arms: []verbs.ArmGroup{{CQ: r.sendCQ.cq}, {CQ: r.recvCQ.cq}}, Polls: r.polls}
 		began := time.Now()
-		if err = r.ctx.Turn(&t); err != nil {
+		if err = r.ctx.Execute(&t); err != nil {
 			return 0, err
 		}
 		if took := time.Since(began); i == 0 || took < cost {
@@ -176,11 +176,11 @@ func (r *Reactor) runLoop() {
 	returned = true
 }
 
-// spun adds what the policy did to s.
-func (r *Reactor) spun(s *Stats) {
+// addSpinStats adds what the policy did to s.
+func (r *Reactor) addSpinStats(s *Stats) {
 	t := r.tok.Stats()
-	s.Spins, s.SpinsInVain, s.Lent = t.Spins.Load(), t.InVain.Load(), t.Lent.Load()
-	if r.pace != nil {
-		s.MaxSpin = r.pace.Budget()
+	s.Spins, s.SpinsInVain, s.Returned = t.Spins.Load(), t.SpinsInVain.Load(), t.Returned.Load()
+	if r.budget != nil {
+		s.MaxSpin = r.budget.Time()
 	}
 }

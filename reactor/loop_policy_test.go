@@ -14,13 +14,13 @@ import (
 // message posts a receive and gives the future of what comes.
 func (e *end) message(sge verbs.SGE) (reactor.Future, error) {
 	p, f := e.r.Futures().New(e.r.Driver())
-	err := e.q.PostRecv(&reactor.Recv{Sink: called(func(c reactor.Completion, err error) { p.Settle(c, err) })}, []verbs.SGE{sge}, reactor.Wait)
+	err := e.q.PostRecv(&reactor.Recv{Sink: called(func(c reactor.Completion, err error) { p.Settle(c, err) })}, []verbs.SGE{sge}, reactor.Block)
 	return f, err
 }
 
 // tell sends 8 bytes and waits until they are sent.
 func (e *end) tell(ctx context.Context, sge verbs.SGE) error {
-	f, err := e.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Quiet)
+	f, err := e.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NoWakeup)
 	if err == nil {
 		_, err = f.Await(ctx)
 	}
@@ -70,7 +70,7 @@ func TestASpinningLoopSparesEvents(t *testing.T) {
 	asks(t, a, b, n)
 	for _, e := range []*end{a, b} {
 		s := e.r.Stats()
-		t.Logf("%d messages: %d events, %d arms, %d sleeps, %d spins, %d of them in vain, %d turns lent, budget %v", n, s.Events, s.Arms, s.Sleeps, s.Spins, s.SpinsInVain, s.Lent, s.MaxSpin)
+		t.Logf("%d messages: %d events, %d arms, %d sleeps, %d spins, %d of them in vain, %d turns lent, budget %v", n, s.Events, s.Arms, s.Sleeps, s.Spins, s.SpinsInVain, s.Returned, s.MaxSpin)
 		if s.Spins == 0 || s.MaxSpin == 0 {
 			t.Errorf("%d spins, %v of budget, want some of each", s.Spins, s.MaxSpin)
 		}
@@ -90,7 +90,7 @@ func TestADriverLendsToASpinningLoop(t *testing.T) {
 	defer b.close(t)
 	defer a.close(t)
 	before := a.r.Stats().Arms
-	for ctx := bounded(t); a.r.Stats().Lent == 0; {
+	for ctx := bounded(t); a.r.Stats().Returned == 0; {
 		must.Do(t, ctx.Err())
 		asks(t, a, b, 100)
 	}
@@ -105,8 +105,8 @@ func TestEconomyDoesNotWatch(t *testing.T) {
 	defer b.close(t)
 	defer a.close(t)
 	asks(t, a, b, 100)
-	if s := a.r.Stats(); s.Spins != 0 || s.Lent != 0 || s.MaxSpin != 0 || a.r.Policy() != reactor.PolicyEconomy {
-		t.Errorf("%v: %d spins, %d turns lent, budget %v; want economy and none", a.r.Policy(), s.Spins, s.Lent, s.MaxSpin)
+	if s := a.r.Stats(); s.Spins != 0 || s.Returned != 0 || s.MaxSpin != 0 || a.r.Policy() != reactor.PolicyEconomy {
+		t.Errorf("%v: %d spins, %d turns lent, budget %v; want economy and none", a.r.Policy(), s.Spins, s.Returned, s.MaxSpin)
 	}
 }
 

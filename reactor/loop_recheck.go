@@ -25,49 +25,51 @@ const lateFor = 8
 //	armed ──polled empty──> silent ──polled full──> owed ──recheck──> late
 //	  ^                        │                     │                 │ │
 //	  │<───── event; arm ──────┴─────────────────────┴─────────────────┘ │
-//	  └<───── arm ───── lost: Stats.Missed <─────────────recheck─────────┘
+//	  └<───── arm ───── lost: Stats.MissedEvents <─────────────recheck─────────┘
 //
 // A queue whose event is late is not armed again before that counts as lost: the
 // late event would pass for one of the second arming.
 
-// watchOver starts the timer if it does not run: for whole multiples of Recheck, at
+// armRecheck starts the timer if it does not run: for whole multiples of Recheck, at
 // which the other reactors of an idle process wake, too. Holder only, as all of this
 // file.
-func (r *Reactor) watchOver() {
-	if r.watched || r.cfg.Stepped || r.cfg.Recheck < 0 {
+func (r *Reactor) armRecheck() {
+	if r.recheckArmed || r.cfg.Stepped || r.cfg.Recheck < 0 {
 		return
 	}
-	r.watched = true
+	r.recheckArmed = true
 	r.runAt(r.nextTick(r.cfg.Recheck), r.recheck)
 }
 
 func (r *Reactor) recheck() {
-	if r.watched = false; r.live == 0 {
+	if r.recheckArmed = false; r.live == 0 {
 		return
 	}
 	r.stats.Rechecks++
 	r.takeEvents() // an event that waits was not lost
-	r.makeTurn(false)
+	r.pass(false)
 	late := false
 	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
 		switch {
-		case s.late:
-			r.stats.Missed++
+		case s.eventOverdue:
+			r.stats.MissedEvents++
 			s.disarm()
-		case s.owed:
-			s.late, late = true, true
+		case s.eventDue:
+			s.eventOverdue, late = true, true
 		}
 	}
 	if late {
-		r.watched = true
+		r.recheckArmed = true
 		r.After(max(r.cfg.Recheck/lateFor, 1), r.recheck)
 		return
 	}
-	r.watchOver()
+	r.armRecheck()
 }
 
 // disarm notes that a queue is not armed: its event came, or never will.
-func (s *cqState) disarm() { s.armed, s.silent, s.owed, s.late = false, false, false, false }
+func (s *cqState) disarm() {
+	s.armed, s.armedEmpty, s.eventDue, s.eventOverdue = false, false, false, false
+}
 
 // expect notes after a poll whether an event must come. What was in the queue
 // before it was armed has none: so only what comes after a poll of the armed
@@ -75,9 +77,9 @@ func (s *cqState) disarm() { s.armed, s.silent, s.owed, s.late = false, false, f
 func (s *cqState) expect(found, room int) {
 	switch {
 	case !s.armed:
-	case found > 0 && s.silent:
-		s.owed = true
+	case found > 0 && s.armedEmpty:
+		s.eventDue = true
 	case found < room:
-		s.silent = true
+		s.armedEmpty = true
 	}
 }

@@ -12,10 +12,10 @@ import (
 
 // deaf has a device forget what it is told to arm: every event is lost.
 func (h *hooked) deaf() {
-	h.set(func(inner verbs.Context, turn *verbs.Turn) error {
+	h.set(func(inner verbs.Context, turn *verbs.IOBatch) error {
 		arms := turn.Arms
 		turn.Arms = nil
-		err := inner.Turn(turn)
+		err := inner.Execute(turn)
 		turn.Arms = arms
 		return err
 	})
@@ -26,7 +26,7 @@ func answered(t *testing.T, a, b *end) {
 	t.Helper()
 	f := a.stray(t, reactor.Send{})
 	_, to := b.bytes(64, 8)
-	must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: make(inbox, 1)}, []verbs.SGE{to}, reactor.Wait))
+	must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: make(inbox, 1)}, []verbs.SGE{to}, reactor.Block))
 	if _, err := f.Await(bounded(t)); err != nil {
 		t.Fatalf("a send whose completion raised no event ended with %v", err)
 	}
@@ -40,7 +40,7 @@ func TestLostEventIsFoundInTime(t *testing.T) {
 	defer b.close(t)
 	defer a.close(t)
 	h.deaf()
-	for tries := 0; a.r.Stats().Missed == 0; tries++ { // by the second look: the event might have been slow
+	for tries := 0; a.r.Stats().MissedEvents == 0; tries++ { // by the second look: the event might have been slow
 		if tries == 50 {
 			t.Fatalf("completions without events were not counted: %+v", a.r.Stats())
 		}

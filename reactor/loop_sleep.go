@@ -16,16 +16,16 @@ const (
 	maxKeys               = 32
 )
 
-// unslept is the sleeper of a stepped reactor, which never sleeps.
-type unslept struct{}
+// noSleeper is the sleeper of a stepped reactor, which never sleeps.
+type noSleeper struct{}
 
-func (unslept) Ring()                    {}
-func (unslept) Wait(time.Time) turn.Wake { return turn.WakeClosed }
-func (unslept) Look() turn.Wake          { return 0 }
+func (noSleeper) Wake()                          {}
+func (noSleeper) Wait(time.Time) turn.WakeReason { return turn.WakeClosed }
+func (noSleeper) Poll() turn.WakeReason          { return 0 }
 
 func (r *Reactor) makeSleeper() (turn.Sleeper, error) {
 	if r.cfg.Stepped {
-		return unslept{}, nil
+		return noSleeper{}, nil
 	}
 	p, err := sys.NewPoller()
 	if err != nil {
@@ -43,7 +43,7 @@ type waker struct {
 }
 
 // Wait implements [turn.Sleeper].
-func (w waker) Wait(deadline time.Time) turn.Wake {
+func (w waker) Wait(deadline time.Time) turn.WakeReason {
 	wake := w.PollerSleeper.Wait(deadline)
 	if wake&turn.WakeTimer != 0 {
 		w.timers.ripe.Store(true)
@@ -66,7 +66,7 @@ func (r *Reactor) Watch(s verbs.Source, fn func()) error {
 				return err
 			}
 		}
-		r.sources = append(r.sources, watchedSource{s, key})
+		r.sources = append(r.sources, eventSource{s, key})
 		return nil
 	}
 	return fmt.Errorf("%w: %d sources watched", ErrTooMany, maxKeys-1)
@@ -83,8 +83,8 @@ func (r *Reactor) Unwatch(s verbs.Source) error {
 		if r.cfg.Stepped {
 			return nil
 		}
-		if _, ok := r.resting[w.key]; ok {
-			delete(r.resting, w.key)
+		if _, ok := r.suspended[w.key]; ok {
+			delete(r.suspended, w.key)
 			return nil
 		}
 		return r.sleep.Detach(w.key)
@@ -92,14 +92,14 @@ func (r *Reactor) Unwatch(s verbs.Source) error {
 	return nil
 }
 
-type watchedSource struct {
+type eventSource struct {
 	s   verbs.Source
 	key uint32
 }
 
-// channelWoke is what the loop does when the completion channel woke it.
-func (r *Reactor) channelWoke() {
-	r.stats.Wakes++
+// takeChannelEvents is what the loop does when the completion channel woke it.
+func (r *Reactor) takeChannelEvents() {
+	r.stats.ChannelWakeups++
 	r.takeEvents()
 }
 
@@ -114,7 +114,7 @@ func (r *Reactor) takeEvents() {
 			// whichever queue it was for must be armed again, to wake us at all.
 			r.sendCQ.disarm()
 			r.recvCQ.disarm()
-			r.rest(r.channel, keyCompletions)
+			r.suspendSource(r.channel, keyCompletions)
 			return
 		}
 		if !ok {

@@ -39,15 +39,15 @@ const (
 //	          add, collect            list: all of it
 //	empty ─────────────────> waiting ─────────────────> empty
 //	                          │   ^
-//	        keep (post_keep.go)    v   │ list: a part of it
+//	        keep (post_delay.go)    v   │ list: a part of it
 //	                          kept
 //
-// A waiting backlog has its queue on the ready list, or as the holder's own (Reactor.own);
-// a kept one in Reactor.keeping.
+// A waiting backlog has its queue on the ready list, or as the holder's own (Reactor.ownBacklog);
+// a kept one in Reactor.delayed.
 type backlog struct {
 	first, last uint32
 	n           int
-	kept        bool          // held back
+	delayed     bool          // held back
 	since       time.Duration // when that was, on the timers' clock
 }
 
@@ -70,7 +70,7 @@ func (r *Reactor) gather(arm bool) bool {
 	did := false
 	keeps := r.cfg.FlushDelay > 0
 	if keeps {
-		r.beginKeeping(arm)
+		r.beginDelays(arm)
 	}
 	for l := r.ready.TakeAll(); l != nil; {
 		q := (*Queue)(l)
@@ -82,10 +82,10 @@ func (r *Reactor) gather(arm bool) bool {
 			did = true
 		}
 	}
-	if keeps && len(r.keeping) > 0 {
-		did = r.gatherKept() || did
+	if keeps && len(r.delayed) > 0 {
+		did = r.gatherDelayed() || did
 	}
-	if r.own != nil {
+	if r.ownBacklog != nil {
 		r.gatherOwn()
 		did = true
 	}
@@ -95,8 +95,8 @@ func (r *Reactor) gather(arm bool) bool {
 // gatherOwn gathers the queue of the holder's own request. A queue has one list in a turn:
 // where its sends are in it already the request is there, or first in the next.
 func (r *Reactor) gatherOwn() {
-	q := r.own
-	r.own = nil
+	q := r.ownBacklog
+	r.ownBacklog = nil
 	if q.hasRecvs() && !slices.Contains(r.recvOwners, q) {
 		q.gatherRecvs() // it is the next send, with which those go that were left
 	}
@@ -116,7 +116,7 @@ func (r *Reactor) gatherOwn() {
 	q.sincesig = 0
 	q.tab.slots[i].posted = true
 	q.order.push(i)
-	r.turn.Sends = append(r.turn.Sends, verbs.SendGroup{QP: q.qp, Head: q.tab.sendWRAddr(i), Count: 1})
+	r.batch.Sends = append(r.batch.Sends, verbs.SendGroup{QP: q.qp, Head: q.tab.sendWRAddr(i), Count: 1})
 	r.sendOwners = append(r.sendOwners, q)
 	q.listed(1)
 }
@@ -160,7 +160,7 @@ func (q *Queue) gatherSends() bool {
 		return false
 	}
 	found := q.collect()
-	if q.backlog.n == 0 || q.r.cfg.FlushDelay > 0 && q.keep() {
+	if q.backlog.n == 0 || q.r.cfg.FlushDelay > 0 && q.delay() {
 		return found
 	}
 	q.list()
@@ -171,7 +171,7 @@ func (q *Queue) gatherSends() bool {
 func (q *Queue) list() {
 	b, t := &q.backlog, q.tab
 	first, all := b.first, b.n
-	b.kept = false
+	b.delayed = false
 	if q.released || q.sealed || q.qp == nil {
 		b.n = 0
 		q.refuse(q.sendStack.Next, first, all)
@@ -206,10 +206,10 @@ func (q *Queue) list() {
 	q.sincesig = sincesig
 	if b.n -= n; b.n > 0 {
 		b.first = q.sendStack.Next(i)
-		q.r.stats.Held += uint64(b.n)
+		q.r.stats.CarriedOver += uint64(b.n)
 		q.ready() // the holder checks the ready list before it leaves
 	}
-	q.r.turn.Sends = append(q.r.turn.Sends, verbs.SendGroup{QP: q.qp, Head: t.sendWRAddr(first), Count: n, Extended: extended})
+	q.r.batch.Sends = append(q.r.batch.Sends, verbs.SendGroup{QP: q.qp, Head: t.sendWRAddr(first), Count: n, Extended: extended})
 	q.r.sendOwners = append(q.r.sendOwners, q)
 	q.listed(n)
 }

@@ -20,13 +20,13 @@ const (
 // lists notes the send lists of every turn, by queue pair.
 type lists []map[uint32]int
 
-func (l *lists) hook(inner verbs.Context, t *verbs.Turn) error {
+func (l *lists) hook(inner verbs.Context, t *verbs.IOBatch) error {
 	m := map[uint32]int{}
 	for _, g := range t.Sends {
 		m[g.QP.Num()] += g.Count
 	}
 	*l = append(*l, m)
-	return inner.Turn(t)
+	return inner.Execute(t)
 }
 
 // flood keeps a queue full of writes of n bytes: each that completes is followed by
@@ -44,11 +44,11 @@ func (f *flood) more() error {
 	addr, key := f.peer.remote(0)
 	_, sge := f.e.bytes(0, f.n)
 	f.begun++
-	_, err := f.e.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Sink: f}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try)
+	_, err := f.e.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Sink: f}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NonBlock)
 	return err
 }
 
-func (f *flood) Complete(_ reactor.Turn, _ reactor.Completion, err error) {
+func (f *flood) Complete(_ reactor.SinkContext, _ reactor.Completion, err error) {
 	f.ended++
 	if err == nil && !f.over {
 		err = f.more()
@@ -96,7 +96,7 @@ func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 					a.r.Step()
 				}
 				s, p := x.write(y)
-				fut := must.Get(x.q.Submit(context.Background(), s, &p, reactor.Try))(t)
+				fut := must.Get(x.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 				from := len(turns)
 				for !fut.Settled() {
 					a.r.Step()
@@ -129,7 +129,7 @@ func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 				t.Errorf("%d requests of the flood ended of %d", f.ended, f.begun)
 			}
 			must.Do(t, f.bad)
-			if held := a.r.Stats().Held; held == 0 {
+			if held := a.r.Stats().CarriedOver; held == 0 {
 				t.Error("Stats.Held counted nothing")
 			}
 		})
@@ -153,7 +153,7 @@ func TestWhatATurnHoldsBackKeepsItsOrder(t *testing.T) {
 					close(done)
 				}
 			})
-			must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
+			must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 			if k == 2*partRequests {
 				a.r.Flush()
 			}
@@ -183,7 +183,7 @@ func TestReleaseEndsWhatATurnHeldBack(t *testing.T) {
 							failed++
 						}
 					})
-					must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
+					must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 				}
 			}
 			a.do(t, func() { // turns are the test's

@@ -11,8 +11,8 @@ import (
 // settlePosts looks at what the posts of the turn achieved. bad_wr splits a
 // list: what stands before it is live and completes; it and the rest fail here.
 func (r *Reactor) settlePosts(turnErr error) {
-	for k := range r.turn.Sends {
-		g, q := &r.turn.Sends[k], r.sendOwners[k]
+	for k := range r.batch.Sends {
+		g, q := &r.batch.Sends[k], r.sendOwners[k]
 		r.sendOwners[k] = nil // it is kept alive by nobody but its owner
 		if turnErr != nil {
 			g.Accepted = 0
@@ -23,7 +23,7 @@ func (r *Reactor) settlePosts(turnErr error) {
 		r.stats.Lists.note(g.Accepted)
 		out := q.order.len()
 		r.stats.Occupancy.note(out)
-		r.stats.MaxOut = max(r.stats.MaxOut, uint64(out))
+		r.stats.MaxOutstanding = max(r.stats.MaxOutstanding, uint64(out))
 		if g.Accepted < g.Count {
 			q.postFailed(g.Count-g.Accepted, "ibv_post_send", g.Errno, turnErr)
 			if g.Accepted > 0 && q.cfg.SignalEvery > 1 {
@@ -31,8 +31,8 @@ func (r *Reactor) settlePosts(turnErr error) {
 			}
 		}
 	}
-	for k := range r.turn.Recvs {
-		g, q := &r.turn.Recvs[k], r.recvOwners[k]
+	for k := range r.batch.Recvs {
+		g, q := &r.batch.Recvs[k], r.recvOwners[k]
 		r.recvOwners[k] = nil
 		if turnErr != nil {
 			g.Accepted = 0
@@ -118,7 +118,7 @@ func (q *Queue) postMarker() {
 	}
 	sl.kind, sl.posted = KindNone, false
 	q.r.stats.Stranded += uint64(q.order.len())
-	q.broken(err)
+	q.breakWith(err)
 }
 
 // refuse completes n submitted slots that never reached the device.

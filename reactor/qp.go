@@ -44,25 +44,25 @@ type Queue struct {
 	ctrlFree  *ring.FreeList   // nil without control sends
 
 	// The holder's.
-	backlog  backlog
-	order    fifo     // posted sends, oldest first
-	recvs    int      // posted receives
-	heard    uint32   // receives ever completed, and shared ones of its peer; it wraps
-	local    uint32   // sends ever completed that the peer had no part in; it wraps
-	limit    *limit   // nil: see SetLimit
-	glance   glance   // see Stuck
-	sincesig int      // sends posted since the last signaled one
-	marker   bool     // the marker is out
-	released bool     //
-	sealed   bool     // see Seal
-	end      error    // of a released one: what was still out has ended with
-	retired  []uint32 // scratch: slots freed in one dispatch
+	backlog      backlog
+	order        fifo         // posted sends, oldest first
+	recvs        int          // posted receives
+	heard        uint32       // receives ever completed, and shared ones of its peer; it wraps
+	local        uint32       // sends ever completed that the peer had no part in; it wraps
+	peerLimit    *peerLimit   // nil: see SetPeerLimit
+	progressMark progressMark // see Stuck
+	sincesig     int          // sends posted since the last signaled one
+	marker       bool         // the marker is out
+	released     bool         //
+	sealed       bool         // see Seal
+	end          error        // of a released one: what was still out has ended with
+	retired      []uint32     // scratch: slots freed in one dispatch
 	// Of a grave: the turn it was released in, and slots collected.
-	grave                           uint64
-	homeSends, homeRecvs, homeCtrls int
-	idle                            []idleCall  // called when nothing is out any more, in order
-	onFail                          func(error) // called once, at the first failed completion
-	onFlush                         func()      // called once, at the first flush without a cause
+	quarantinedAt                                  uint64
+	reclaimedSends, reclaimedRecvs, reclaimedCtrls int
+	idle                                           []idleCall  // called when nothing is out any more, in order
+	onFail                                         func(error) // called once, at the first failed completion
+	onFlush                                        func()      // called once, at the first flush without a cause
 }
 
 // Prepare makes a queue's slots and off-heap memory and registers it in
@@ -131,7 +131,7 @@ func (q *Queue) Admit() error {
 		r.queues = append(r.queues, q)
 	}
 	r.live++
-	r.watchOver()
+	r.armRecheck()
 	return nil
 }
 

@@ -69,9 +69,9 @@ func (r *Reactor) grow(s *cqState, n int, what string) error {
 // makeRoom gives back what graves still hold if there is no room otherwise: before the
 // queues grow.
 func (r *Reactor) makeRoom(sends, recvs int) {
-	if len(r.graves) > 0 && (!r.sendCQ.has(sends) || !r.recvCQ.has(recvs)) {
-		r.makeTurn(false)
-		r.sweep()
+	if len(r.quarantined) > 0 && (!r.sendCQ.has(sends) || !r.recvCQ.has(recvs)) {
+		r.pass(false)
+		r.reclaimAll()
 	}
 }
 

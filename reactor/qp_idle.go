@@ -25,7 +25,7 @@ func (q *Queue) checkIdle() {
 	for len(q.idle) > 0 && q.sendsIdle() && (q.idle[0].sends || q.recvsIdle()) {
 		fn := q.idle[0].fn
 		q.idle = q.idle[1:]
-		q.r.notify(fn)
+		q.r.notifyLater(fn)
 	}
 }
 

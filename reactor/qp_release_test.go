@@ -21,8 +21,8 @@ func TestReleaseEndsWhatWasNotPosted(t *testing.T) {
 	box := make(tally, 4)
 	_, sge := a.bytes(0, 8)
 	a.do(t, func() {
-		must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
-		must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: box}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try))(t)
+		must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Block))
+		must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: box}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NonBlock))(t)
 		must.Do(t, a.q.QP().Close())
 		must.Do(t, a.q.Release(reactor.ErrClosed))
 		if len(box) != 2 {
@@ -45,7 +45,7 @@ func TestReleaseOfAQueueThatReceivesNothing(t *testing.T) {
 	_, sge := a.bytes(0, 8)
 	addr, key := b.remote(0)
 	a.do(t, func() {
-		must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Sink: box}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try))(t)
+		must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Sink: box}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NonBlock))(t)
 		must.Do(t, a.q.QP().Close())
 		must.Do(t, a.q.Release(reactor.ErrClosed))
 	})
@@ -58,7 +58,7 @@ func TestReleaseOfAQueueThatReceivesNothing(t *testing.T) {
 // tally keeps how requests ended.
 type tally chan error
 
-func (y tally) Complete(_ reactor.Turn, _ reactor.Completion, err error) { y <- err }
+func (y tally) Complete(_ reactor.SinkContext, _ reactor.Completion, err error) { y <- err }
 
 // Rule: a released queue has nothing out: its operations do not count, and who
 // waits for it to be idle is told.
@@ -69,7 +69,7 @@ func TestReleaseLeavesNothingOut(t *testing.T) {
 	f := a.stray(t, reactor.Send{})
 	box := make(tally, 2)
 	_, sge := a.bytes(0, 8)
-	must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
+	must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Block))
 	a.do(t, a.r.Flush)
 	if st := a.r.Stats(); st.Outstanding != 1 {
 		t.Fatalf("%d sends outstanding before the release, want 1", st.Outstanding)
@@ -108,7 +108,7 @@ func TestIdleAfterARefusedList(t *testing.T) {
 	var fut reactor.Future
 	a.do(t, func() {
 		var err error
-		fut, err = a.q.Submit(context.Background(), s, &p, reactor.Try)
+		fut, err = a.q.Submit(context.Background(), s, &p, reactor.NonBlock)
 		must.Do(t, err)
 		a.q.SendsIdle(func() { close(idle) })
 	})
@@ -128,7 +128,7 @@ func TestReleasedMemoryIsGivenBack(t *testing.T) {
 	waiter := make(chan error, 1)
 	s, p := a.write(b)
 	go func() {
-		_, err := a.q.Submit(context.Background(), s, &p, reactor.Wait) // waits for room, or finds the queue closed
+		_, err := a.q.Submit(context.Background(), s, &p, reactor.Block) // waits for room, or finds the queue closed
 		waiter <- err
 	}()
 	before := a.ctx.Objects().MR
@@ -151,7 +151,7 @@ func TestAGoneQueueIsForgotten(t *testing.T) {
 	ended := make(chan struct{}, 1)
 	s, p := a.write(b)
 	s.Sink = called(func(reactor.Completion, error) { ended <- struct{}{} })
-	if _, err := a.q.Submit(context.Background(), s, &p, reactor.Wait); err != nil {
+	if _, err := a.q.Submit(context.Background(), s, &p, reactor.Block); err != nil {
 		t.Fatal(err)
 	}
 	comes(t, "the result", ended)
@@ -200,8 +200,8 @@ func TestSubmittersMeetTheRelease(t *testing.T) {
 		s, p := a.write(b)
 		s.Sink = count
 		for range 2 {
-			hammer(func() error { _, err := a.q.Submit(context.Background(), s, &p, reactor.Try); return err })
-			hammer(func() error { return a.q.PostRecv(&reactor.Recv{Sink: count}, p.SGEs, reactor.Wait) })
+			hammer(func() error { _, err := a.q.Submit(context.Background(), s, &p, reactor.NonBlock); return err })
+			hammer(func() error { return a.q.PostRecv(&reactor.Recv{Sink: count}, p.SGEs, reactor.Block) })
 		}
 		for range 4 {
 			<-begun

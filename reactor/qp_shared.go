@@ -67,7 +67,7 @@ func (s *SharedRecv) Bind(srq verbs.SRQ) {
 func (s *SharedRecv) OnFail(fn func(error)) { s.q.OnFail(fn) }
 
 // PostRecv submits a receive; see [Queue.PostRecv].
-func (s *SharedRecv) PostRecv(r *Recv, sges []verbs.SGE) error { return s.q.PostRecv(r, sges, Wait) }
+func (s *SharedRecv) PostRecv(r *Recv, sges []verbs.SGE) error { return s.q.PostRecv(r, sges, Block) }
 
 // SRQ is the shared receive queue; nil before Bind.
 func (s *SharedRecv) SRQ() verbs.SRQ { return s.q.srq }

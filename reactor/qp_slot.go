@@ -13,7 +13,7 @@ import (
 // A submitter owns it from the free list to the stack, the holder of the turn
 // from the stack to the free list; stack and list publish it.
 type slot struct {
-	seat   futures.Seat[Completion] // the future, if there is no sink
+	seat   futures.CellSlot[Completion] // the future, if there is no sink
 	sink   Sink
 	lease  Lease
 	tag    uint64

@@ -30,12 +30,12 @@ type Reactor struct {
 
 	ready ring.Inbox[readyQueue, *readyQueue]
 	tasks ring.Inbox[readyTask, *readyTask]
-	errands
+	loopTasks
 	callbacks callbacks
 	timers    timers
-	patrol    patrol
-	stalls    stalls
-	spinning
+	watchdog  watchdog
+	slotWaits slotWaits
+	spinState
 
 	// generation counts queues ever made; written by NewQueue, publishes nothing.
 	generation atomic.Uint32
@@ -45,19 +45,19 @@ type Reactor struct {
 
 	closing   chan struct{} // has a place for the one Close that goes on; guards destroyed
 	destroyed bool
-	// reclaim makes a turn, which sweeps the graves; see slotHome.
-	reclaim Task
+	// reclaimTask makes a turn, which sweeps the graves; see scheduleReclaim.
+	reclaimTask Task
 
 	// The holder's.
-	turn                   verbs.Turn
-	here                   here              // for sinks
+	batch                  verbs.IOBatch
+	sinks                  sinkScope         // for sinks
 	polls                  []verbs.PollGroup // of a turn
 	sendOwners, recvOwners []*Queue
 	recvFirst              []uint32
 	queues                 []*Queue // by number; nil where free
 	freeIDs                []uint32
-	graves                 []*Queue      // released, memory not yet given back
-	unburied               error         // why the device keeps what a grave has; of the last sweep
+	quarantined            []*Queue      // released, memory not yet given back
+	reclaimErr             error         // why the device keeps what a grave has; of the last sweep
 	reclaimed              chan struct{} // closed by the sweep that leaves no graves; nil: nobody waits
 	touched                *Queue
 	sendCQ, recvCQ         cqState
@@ -66,42 +66,42 @@ type Reactor struct {
 	maxMessage             uint32
 	maxDatagram            uint32 // bytes one datagram carries: the port's path MTU
 	stats                  Stats
-	posting, polling       moment // of this turn, for recorders
+	posting, polling       passTime // of this turn, for recorders
 	device                 verbs.DeviceAttr
-	watched                bool          // the timer of recheck runs
-	inTurn                 bool          // results are kept for the end of the turn
-	calling                bool          // user code runs, or control code that may call it (complete_attend.go)
-	telling                bool          // tell runs: what is noted is told
-	blamed                 *Queue        // whose sink is being called; nil: no queue's
-	toTell, toRun          func()        // tell and run, as values: made once
+	recheckArmed           bool          // the timer of recheck runs
+	inPass                 bool          // results are kept for the end of the turn
+	inUserCode             bool          // user code runs, or control code that may call it (complete_attend.go)
+	delivering             bool          // tell runs: what is noted is told
+	sinkOwner              *Queue        // whose sink is being called; nil: no queue's
+	deliverFn, runFn       func()        // tell and run, as values: made once
 	out                    []delivery    // what has ended
 	delivered              int           // of out
 	outcomes               []outcome     // of those in out that are no promises
-	told                   int           // of outcomes
-	keeping                []*Queue      // that have sends held back (post_keep.go)
-	hurry                  bool          // the turn holds nothing back
-	asked                  bool          // the next turn is to hold nothing back
-	keptAt                 time.Duration // the clock in this turn, for what is held back; 0: not read
-	keepDrives             uint64        // drivers there were by the last turn that looked
-	own                    *Queue        // to whose backlog the holder has added its own request; nil: none
+	deliveredSinks         int           // of outcomes
+	delayed                []*Queue      // that have sends held back (post_delay.go)
+	flushAll               bool          // the turn holds nothing back
+	flushAsked             bool          // the next turn is to hold nothing back
+	delayClock             time.Duration // the clock in this turn, for what is held back; 0: not read
+	lastDrives             uint64        // drivers there were by the last turn that looked
+	ownBacklog             *Queue        // to whose backlog the holder has added its own request; nil: none
 	lease                  Lease         // of the operations that ended last
-	leases                 int           // how many they are
+	leaseEnds              int           // how many they are
 }
 
 // cqState is a completion queue and what is known of it.
 type cqState struct {
-	cq      verbs.CQ
-	wc      []verbs.WC
-	armed   bool
-	silent  bool // armed, and polled empty since: the next completion has an event
-	owed    bool // it was silent and had a completion: an event is on its way
-	late    bool // it was owed an event when recheck came by last
-	unacked int
-	entries int    // its capacity
-	room    int    // entries that are not promised to a queue
-	dead    bool   // it gives no completions any more
-	why     error  // it is dead
-	emptyAt uint64 // the turn in which it was last polled empty
+	cq           verbs.CQ
+	wc           []verbs.WC
+	armed        bool
+	armedEmpty   bool // armed, and polled empty since: the next completion has an event
+	eventDue     bool // it was silent and had a completion: an event is on its way
+	eventOverdue bool // it was owed an event when recheck came by last
+	unacked      int
+	entries      int    // its capacity
+	room         int    // entries that are not promised to a queue
+	dead         bool   // it gives no completions any more
+	why          error  // it is dead
+	emptyAt      uint64 // the turn in which it was last polled empty
 }
 
 // ackBatch is after how many events a queue's acknowledgements are handed in:
@@ -115,8 +115,8 @@ func New(cfg Config) (_ *Reactor, err error) {
 		return nil, err
 	}
 	r := &Reactor{cfg: cfg, ctx: cfg.Context, done: make(chan struct{}), closing: make(chan struct{}, 1)}
-	r.reclaim.Fn = func() {} // the turn that runs it does the work
-	r.toTell, r.toRun = r.tell, r.run
+	r.reclaimTask.Fn = func() {} // the turn that runs it does the work
+	r.deliverFn, r.runFn = r.deliverAll, r.runWoken
 	r.futures = futures.NewPool[Completion](futures.Options[Completion]{Execute: r.Callback})
 	defer func() {
 		if err != nil {
@@ -136,16 +136,16 @@ func New(cfg Config) (_ *Reactor, err error) {
 		return nil, err
 	}
 	how := turn.Config{CallerDriving: !cfg.NoCallerDriving && !cfg.Stepped, Spin: cfg.Spin}
-	if err = r.spin(&how); err != nil {
+	if err = r.configureSpin(&how); err != nil {
 		return nil, err
 	}
 	sleeper, err := r.makeSleeper()
 	if err != nil {
 		return nil, err
 	}
-	r.errands.init(r)
+	r.loopTasks.init(r)
 	r.timers.init(cfg.Now(), cfg.real)
-	r.patrol.init(r)
+	r.watchdog.init(r)
 	r.tok = turn.New((*work)(r), sleeper, how)
 	if cfg.Stepped {
 		close(r.done)
@@ -196,7 +196,7 @@ func (r *Reactor) NextTimer() time.Time {
 	if (*work)(r).Pending() {
 		return r.cfg.Now()
 	}
-	return r.keptUntil(r.timers.next())
+	return r.delayedUntil(r.timers.next())
 }
 
 // Futures is the pool of the operations' futures, for operations made of

@@ -39,19 +39,19 @@ func TestEveryKindOfOperation(t *testing.T) {
 			}
 			addr, key := b.remote(8192)
 			got, _ := b.bytes(8192, 4096)
-			f, err := a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Wait)
+			f, err := a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Block)
 			if c := await(t, f, err); c.Bytes != 4096 || c.Kind != reactor.KindWrite || !bytes.Equal(got, src) {
 				t.Fatalf("WRITE: %+v, data equal %t", c, bytes.Equal(got, src))
 			}
 			back, sge2 := a.bytes(16384, 4096)
-			f, err = a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRRDMARead, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge2}}, reactor.Wait)
+			f, err = a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRRDMARead, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge2}}, reactor.Block)
 			if c := await(t, f, err); c.Bytes != 4096 || !bytes.Equal(back, src) {
 				t.Fatalf("READ: %+v, data equal %t", c, bytes.Equal(back, src))
 			}
 			box := make(inbox, 4)
 			_, in := b.bytes(32768, 4096)
 			for i := range 3 {
-				must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: box, Tag: uint64(i)}, []verbs.SGE{in}, reactor.Wait))
+				must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: box, Tag: uint64(i)}, []verbs.SGE{in}, reactor.Block))
 			}
 			for i, r := range []struct {
 				s reactor.Send
@@ -61,7 +61,7 @@ func TestEveryKindOfOperation(t *testing.T) {
 				{reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{Inline: []byte("inline"), Header: []byte("head:")}},
 				{reactor.Send{Opcode: verbs.WRRDMAWriteWithImm, Imm: 0x01020304, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}}},
 			} {
-				f, err := a.q.Submit(ctx, &r.s, &r.p, reactor.Wait)
+				f, err := a.q.Submit(ctx, &r.s, &r.p, reactor.Block)
 				await(t, f, err)
 				c := <-box
 				want := []uint32{4096, 11, 4096}[i]
@@ -72,9 +72,9 @@ func TestEveryKindOfOperation(t *testing.T) {
 			if got, _ := b.bytes(32768, 11); string(got) != "head:inline" {
 				t.Fatalf("header and inline arrived as %q", got)
 			}
-			f, err = a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Add: 5, Remote: addr, RKey: key}, &reactor.Payload{}, reactor.Wait)
+			f, err = a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Add: 5, Remote: addr, RKey: key}, &reactor.Payload{}, reactor.Block)
 			old := await(t, f, err).Value
-			f, err = a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRAtomicCmpAndSwp, Compare: old + 5, Swap: 99, Remote: addr, RKey: key}, &reactor.Payload{}, reactor.Wait)
+			f, err = a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRAtomicCmpAndSwp, Compare: old + 5, Swap: 99, Remote: addr, RKey: key}, &reactor.Payload{}, reactor.Block)
 			if c := await(t, f, err); c.Value != old+5 {
 				t.Fatalf("CAS found %d, want %d", c.Value, old+5)
 			}
@@ -99,11 +99,11 @@ func TestPipelinedWorkSharesDoorbells(t *testing.T) {
 	for range 200 {
 		a.do(t, func() { // holding the turn: all are submitted before any is posted
 			for i := range fs {
-				f := must.Get(a.q.Submit(context.Background(), &s, &p, reactor.Try))(t)
+				f := must.Get(a.q.Submit(context.Background(), &s, &p, reactor.NonBlock))(t)
 				fs[i] = f
 				must.Do(t, futures.Add(&g, f))
 			}
-			if _, err := a.q.Submit(context.Background(), &s, &p, reactor.Try); !errors.Is(err, reactor.ErrQueueFull) {
+			if _, err := a.q.Submit(context.Background(), &s, &p, reactor.NonBlock); !errors.Is(err, reactor.ErrQueueFull) {
 				t.Fatalf("the 65th of 64: %v, want ErrQueueFull", err)
 			}
 		})
@@ -143,7 +143,7 @@ func allocatesNothing(t *testing.T, qc reactor.QueueConfig) {
 	_, sge := a.bytes(0, 8)
 	s, p := reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}}
 	one := func() {
-		f, err := a.q.Submit(ctx, &s, &p, reactor.Quiet)
+		f, err := a.q.Submit(ctx, &s, &p, reactor.NoWakeup)
 		if err == nil {
 			_, err = f.Await(ctx)
 		}
@@ -185,7 +185,7 @@ func TestFirstFailureIsTheCause(t *testing.T) {
 			if i == 1 {
 				s.RKey ^= 0xffff
 			}
-			f := must.Get(a.q.Submit(context.Background(), &s, &p, reactor.Try))(t)
+			f := must.Get(a.q.Submit(context.Background(), &s, &p, reactor.NonBlock))(t)
 			fs = append(fs, f)
 		}
 	})
@@ -199,7 +199,7 @@ func TestFirstFailureIsTheCause(t *testing.T) {
 			t.Fatalf("operation %d: %v, want %v caused by REM_ACCESS_ERR", i, err, want[i])
 		}
 	}
-	_, err := a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Wait)
+	_, err := a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Block)
 	if !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
 		t.Fatalf("after the failure: %v, want ErrQueueFailed with the cause", err)
 	}
@@ -211,9 +211,9 @@ type crossing struct {
 	n *atomic.Int64
 }
 
-func (c crossing) Turn(t *verbs.Turn) error {
+func (c crossing) Execute(t *verbs.IOBatch) error {
 	c.n.Add(1)
-	return c.Context.Turn(t)
+	return c.Context.Execute(t)
 }
 
 // Rule: a synchronous operation that completes at once takes one turn of the device:
@@ -235,7 +235,7 @@ func TestASynchronousOperationCrossesOnce(t *testing.T) {
 		if i == ops { // the loop has armed and lain down by now
 			n.Store(0)
 		}
-		f, err := a.q.Submit(ctx, s, &p, reactor.Quiet)
+		f, err := a.q.Submit(ctx, s, &p, reactor.NoWakeup)
 		await(t, f, err)
 	}
 	if got := n.Load(); got > ops+ops/10 {
@@ -250,8 +250,8 @@ type silent struct {
 	mute bool // both by the holder, or before there is anything under way
 }
 
-func (c *silent) Turn(t *verbs.Turn) error {
-	err := c.Context.Turn(t)
+func (c *silent) Execute(t *verbs.IOBatch) error {
+	err := c.Context.Execute(t)
 	if c.mute && c.q != nil {
 		c.q.ForgetAnswers()
 	}
@@ -271,7 +271,7 @@ func TestAtomicWithoutItsAnswerFails(t *testing.T) {
 	s := ends[0] // of a
 	addr, key := b.remote(0)
 	add := func() (reactor.Completion, error) {
-		f := must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr, RKey: key, Add: 5}, &reactor.Payload{}, reactor.Wait))(t)
+		f := must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr, RKey: key, Add: 5}, &reactor.Payload{}, reactor.Block))(t)
 		return f.Await(context.Background())
 	}
 	if c, err := add(); err != nil || c.Value != 0 {

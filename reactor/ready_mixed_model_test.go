@@ -30,17 +30,17 @@ type mixedWays struct {
 var rightMixed = mixedWays{rightReady, func(q *Queue, i uint32) { q.add(i) }, nil, follow}
 
 func follow(q *Queue, i uint32) {
-	h := &q.r.here
-	h.q, h.free[0], h.slots = q, i, 1
+	h := &q.r.sinks
+	h.queue, h.free[0], h.slots = q, i, 1
 	tr := Transfer{Opcode: verbs.WRRDMAWrite, Sink: noSink{}}
-	if err := q.Follow(Turn{r: q.r}, &tr); err != nil {
+	if err := q.PostFromSink(SinkContext{r: q.r}, &tr); err != nil {
 		panic(err)
 	}
 }
 
 type noSink struct{}
 
-func (noSink) Complete(Turn, Completion, error) {}
+func (noSink) Complete(SinkContext, Completion, error) {}
 
 // mix is how many there are of each.
 type mix struct {
@@ -78,16 +78,16 @@ func (b *mixedBed) slots(n int) uint32 {
 // turn is one turn, which the caller has taken; what it posts has completed at once.
 func (b *mixedBed) turn() {
 	r, q := b.r, b.q
-	if own := r.own; own == nil || b.w.own == nil {
+	if own := r.ownBacklog; own == nil || b.w.own == nil {
 		b.w.gather(r)
 	} else { // as gather does
-		r.own = nil
+		r.ownBacklog = nil
 		b.w.gather(r)
-		r.own = own
+		r.ownBacklog = own
 		b.w.own(r)
 	}
 	b.took = b.took[:0]
-	for k, g := range r.turn.Recvs {
+	for k, g := range r.batch.Recvs {
 		for i, n := r.recvFirst[k], g.Count; n > 0; n-- {
 			b.took = append(b.took, i)
 			i = q.recvStack.Next(i)
@@ -96,13 +96,13 @@ func (b *mixedBed) turn() {
 	for q.order.len() > 0 {
 		b.took = append(b.took, q.order.pop())
 	}
-	if n := len(r.turn.Sends); n > 1 {
+	if n := len(r.batch.Sends); n > 1 {
 		panic(fmt.Sprintf("the queue has %d lists of sends in a turn", n))
 	}
-	if n := len(r.turn.Recvs); n > 1 {
+	if n := len(r.batch.Recvs); n > 1 {
 		panic(fmt.Sprintf("the queue has %d lists of receives in a turn", n))
 	}
-	r.turn.Sends, r.turn.Recvs, r.sendOwners, r.recvOwners, r.recvFirst = nil, nil, nil, nil, nil
+	r.batch.Sends, r.batch.Recvs, r.sendOwners, r.recvOwners, r.recvFirst = nil, nil, nil, nil, nil
 	for _, i := range b.took {
 		p := b.producer[i]
 		if int(i) != b.next[p] {
@@ -151,7 +151,7 @@ func mixedWorld(w mixedWays, m mix) model.World {
 			model.Forget(0)
 			q.recvStack.Push(i)
 			model.Forget(pushed)
-			q.submit(Quiet)
+			q.submit(NoWakeup)
 		})
 	}
 	if m.lone != "" {
@@ -224,7 +224,7 @@ func (b *mixedBed) loneActor(does string) func() {
 			default:
 				b.take(func() bool { return true })
 				b.w.add(b.q, i)
-				b.r.own = b.q
+				b.r.ownBacklog = b.q
 				b.turn()
 				if len(b.took) == 0 {
 					panic("a turn of its own posts neither the lone request nor one before it")

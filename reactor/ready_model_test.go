@@ -24,7 +24,7 @@ var rightReady = readyWays{
 	submit: func(q *Queue, i uint32) {
 		q.sendStack.Push(i)
 		model.Forget(pushed + int(q.id)<<10 + int(i)) // submit does not know what Push saw
-		q.submit(Quiet)
+		q.submit(NoWakeup)
 	},
 	gather: func(r *Reactor) { r.gather(false) },
 }
@@ -94,7 +94,7 @@ func readyWorld(w readyWays, submitters int, to ...int) model.World {
 			model.Forget(total)
 			model.Block("await", func() bool { return !r.ready.Empty() })
 			w.gather(r)
-			r.turn.Sends, r.sendOwners = nil, nil
+			r.batch.Sends, r.sendOwners = nil, nil
 			for n, q := range qs {
 				for ; q.order.len() > 0; total++ {
 					i := int(q.order.pop())
@@ -160,7 +160,7 @@ func TestModelReadyFindsMistakes(t *testing.T) {
 			return next
 		})},
 		"the queue is listed before the request is on its stack": {submit: func(q *Queue, i uint32) {
-			q.submit(Quiet)
+			q.submit(NoWakeup)
 			q.sendStack.Push(i)
 		}},
 		"a listed queue is listed again": {submit: func(q *Queue, i uint32) {
@@ -196,8 +196,8 @@ func TestModelReadyOfAllWaysFindsMistakes(t *testing.T) {
 	own := func(how func(*Queue)) mixedWays {
 		w := rightMixed
 		w.own = func(r *Reactor) {
-			q := r.own
-			r.own = nil
+			q := r.ownBacklog
+			r.ownBacklog = nil
 			how(q)
 		}
 		return w

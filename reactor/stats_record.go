@@ -125,12 +125,12 @@ func (q *Queue) endings(all []Record, es []ending) []Record {
 // outRecord is the record of a slot that is out.
 func (q *Queue) outRecord(i uint32) Record {
 	sl := &q.tab.slots[i]
-	return q.record(&ending{q.rec.out[i], packWRID(q.id, i, sl.gen, sl.kind), unseen, nil, q.tab.bytes[i], verbs.WROpcode(sl.opcode), sl.kind})
+	return q.record(&ending{q.rec.out[i], packWRID(q.id, i, sl.gen, sl.kind), notSeen, nil, q.tab.bytes[i], verbs.WROpcode(sl.opcode), sl.kind})
 }
 
 func (q *Queue) record(e *ending) Record {
 	when := func(d time.Duration) time.Time {
-		if d == unseen {
+		if d == notSeen {
 			return time.Time{}
 		}
 		return q.r.timers.base.Add(d)

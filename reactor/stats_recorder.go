@@ -16,26 +16,26 @@ import (
 type recorder struct {
 	// By slot. submitted is the submitter's, before the slot goes on its stack; the rest
 	// the holder's, after.
-	out []sighting
+	out []requestTimes
 	// The holder's: what ended, the oldest at next once the ring is full.
 	ring []ending
 	next int
 	full bool
 }
 
-// sighting is when a request was seen on its way out; unseen where it was not. Times are on
+// requestTimes is when a request was seen on its way out; unseen where it was not. Times are on
 // the timers' clock.
-type sighting struct {
+type requestTimes struct {
 	submitted, posted time.Duration
 	signaled          bool
 }
 
-// unseen is no time: clocks count from 0.
-const unseen = -1
+// notSeen is no time: clocks count from 0.
+const notSeen = -1
 
 // ending is what a ring keeps of a request.
 type ending struct {
-	sighting
+	requestTimes
 	id     uint64
 	ended  time.Duration
 	err    error
@@ -44,19 +44,19 @@ type ending struct {
 	kind   Kind
 }
 
-// moment is a time that is read at most once a turn. The holder's.
-type moment struct {
+// passTime is a time that is read at most once a turn. The holder's.
+type passTime struct {
 	turn uint64
 	at   time.Duration
 }
 
 // at is the time of m in this turn; between turns it is now.
-func (r *Reactor) at(m *moment) time.Duration {
-	if !r.inTurn {
+func (r *Reactor) at(m *passTime) time.Duration {
+	if !r.inPass {
 		return r.clock()
 	}
-	if m.turn != r.stats.Turns {
-		m.turn, m.at = r.stats.Turns, r.clock()
+	if m.turn != r.stats.Passes {
+		m.turn, m.at = r.stats.Passes, r.clock()
 	}
 	return m.at
 }
@@ -66,12 +66,12 @@ func newRecorder(n, slots int) *recorder {
 	if n == 0 {
 		return nil
 	}
-	return &recorder{out: make([]sighting, slots), ring: make([]ending, n+slots)}
+	return &recorder{out: make([]requestTimes, slots), ring: make([]ending, n+slots)}
 }
 
 // submitted notes a request that its submitter is about to push.
 func (c *recorder) submitted(r *Reactor, slot uint32) {
-	c.out[slot] = sighting{submitted: r.clock(), posted: unseen}
+	c.out[slot] = requestTimes{submitted: r.clock(), posted: notSeen}
 }
 
 // posted notes a request that the turn is about to post. Holder only, as all below.
@@ -82,7 +82,7 @@ func (c *recorder) posted(r *Reactor, slot uint32, signaled bool) {
 
 // marked is posted for a marker, which nobody submitted.
 func (c *recorder) marked(r *Reactor, slot uint32) {
-	c.out[slot] = sighting{submitted: unseen, posted: r.clock(), signaled: true}
+	c.out[slot] = requestTimes{submitted: notSeen, posted: r.clock(), signaled: true}
 }
 
 // postedSends notes the last n of the queue's order.
@@ -96,7 +96,7 @@ func (c *recorder) postedSends(q *Queue, n int) {
 // ended moves a request, whose slot is about to be freed, into the ring.
 func (c *recorder) ended(q *Queue, slot, bytes uint32, err error) {
 	sl, when := &q.tab.slots[slot], &q.r.polling
-	if c.out[slot].posted == unseen { // refused on the way, by a turn that may poll later
+	if c.out[slot].posted == notSeen { // refused on the way, by a turn that may poll later
 		when = &q.r.posting
 	}
 	c.ring[c.next] = ending{c.out[slot], packWRID(q.id, slot, sl.gen, sl.kind), q.r.at(when), err, bytes, verbs.WROpcode(sl.opcode), sl.kind}

@@ -16,7 +16,7 @@ import (
 // slowly is a queue on a clock of its own, with a recorder, of which every fourth send is
 // signaled.
 func slowly(t *testing.T, recorder int) *watched {
-	return newWatchedQueue(t, reactor.Limit{}, reactor.QueueConfig{SendDepth: 8, RecvDepth: 4, SignalEvery: 4, Recorder: recorder})
+	return newWatchedQueue(t, reactor.PeerLimit{}, reactor.QueueConfig{SendDepth: 8, RecvDepth: 4, SignalEvery: 4, Recorder: recorder})
 }
 
 // submit submits a WRITE of n bytes; no turn is made.
@@ -24,7 +24,7 @@ func (w *watched) submit(t *testing.T, n int) {
 	t.Helper()
 	addr, key := w.peer.remote(0)
 	_, sge := w.bytes(0, n)
-	f := must.Get(w.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try))(t)
+	f := must.Get(w.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NonBlock))(t)
 	f.Discard()
 }
 
@@ -44,7 +44,7 @@ func TestRecordsHaveTheirTimes(t *testing.T) {
 	_, d.Local = w.bytes(0, 3)
 	d.Remote, d.RKey = w.peer.remote(0)
 	w.now = at(3 * time.Second)
-	f := must.Get(w.q.Transfer(bounded(t), &d, reactor.Try))(t)
+	f := must.Get(w.q.Transfer(bounded(t), &d, reactor.NonBlock))(t)
 	f.Discard()
 	w.now = at(4 * time.Second)
 	w.settle()
@@ -111,7 +111,7 @@ func TestTheRecorderKeepsTheLastRequests(t *testing.T) {
 			}
 		}
 	}
-	plain := newWatched(t, reactor.Limit{})
+	plain := newWatched(t, reactor.PeerLimit{})
 	plain.post(t)
 	if got := plain.q.Recorded(); got != nil {
 		t.Errorf("a queue without a recorder recorded %v", got)
@@ -127,18 +127,18 @@ func TestReceivesAreRecorded(t *testing.T) {
 	for i := range 3 {
 		w.now = watchedFrom.Add(time.Duration(i) * time.Second)
 		sge.Length = uint32(64 - i)
-		must.Do(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
+		must.Do(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Block))
 		w.settle()
 	}
 	w.now = watchedFrom.Add(time.Minute)
 	_, from := w.peer.bytes(0, 5)
-	f := must.Get(w.peer.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{from}}, reactor.Try))(t)
+	f := must.Get(w.peer.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{from}}, reactor.NonBlock))(t)
 	defer f.Discard()
 	w.settle()
 	w.deaf = true
 	w.submit(t, 1)
 	w.settle()
-	must.Do(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait)) // in the slot of the first
+	must.Do(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Block)) // in the slot of the first
 	w.settle()
 	all := w.q.Recorded()
 	var got []uint32
@@ -166,16 +166,16 @@ func TestRefusedAndPolledInOneTurn(t *testing.T) {
 	w := clock{watchedFrom}
 	a, b, h := hookedPair(t, reactor.Config{Stepped: true, Now: w.Now}, reactor.QueueConfig{Recorder: 4})
 	defer b.close(t)
-	h.set(func(inner verbs.Context, turn *verbs.Turn) error {
+	h.set(func(inner verbs.Context, turn *verbs.IOBatch) error {
 		w.now = w.now.Add(time.Second)
-		return inner.Turn(turn)
+		return inner.Execute(turn)
 	})
 	sealed := a.another(t, reactor.QueueConfig{Recorder: 4})
 	var before time.Time
 	a.do(t, func() {
 		for _, e := range []*end{sealed, a} {
 			s, p := e.write(b)
-			f := must.Get(e.q.Submit(context.Background(), s, &p, reactor.Try))(t)
+			f := must.Get(e.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 			f.Discard()
 		}
 		sealed.q.Fail(errOver)
@@ -207,7 +207,7 @@ func TestRefusedRequestsAreRecorded(t *testing.T) {
 	}
 	a.do(t, func() {
 		s, p := a.write(b)
-		late := must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
+		late := must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 		late.Discard()
 		must.Do(t, a.q.QP().Close())
 		must.Do(t, a.q.Release(errOver))
@@ -246,7 +246,7 @@ func TestTheFlushPushesNoCauseOut(t *testing.T) {
 	box := make(tally, depth)
 	_, sge := a.bytes(0, 8)
 	for range depth {
-		must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Wait))
+		must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Block))
 	}
 	for _, f := range a.batch(t, b, 2) {
 		await(t, f, nil)
@@ -258,7 +258,7 @@ func TestTheFlushPushesNoCauseOut(t *testing.T) {
 			if i == 0 {
 				s.RKey ^= 0xffff
 			}
-			f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
+			f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 			fs = append(fs, f)
 		}
 	})
@@ -304,7 +304,7 @@ func TestTheRecorderIsReadWhileItRuns(t *testing.T) {
 					try(t, err)
 					continue
 				}
-				f, err := a.q.Submit(context.Background(), s, &p, reactor.Quiet)
+				f, err := a.q.Submit(context.Background(), s, &p, reactor.NoWakeup)
 				if err == nil {
 					_, err = f.Await(context.Background())
 				}

@@ -37,8 +37,8 @@ func (s Stuck) String() string {
 		how, s.Since.Format("15:04:05.000000"), s.Record)
 }
 
-// glance is what Stuck saw of a queue without a recorder. The holder's.
-type glance struct {
+// progressMark is what Stuck saw of a queue without a recorder. The holder's.
+type progressMark struct {
 	head uint32        // sends ever retired
 	at   time.Duration // when this was first seen, with sends out
 	busy bool          // it was
@@ -65,7 +65,7 @@ func (r *Reactor) Stuck(longer time.Duration) (all []Stuck) {
 // stuck adds the queue's, which has sends out. Holder only.
 func (q *Queue) stuck(all []Stuck, now, longer time.Duration) []Stuck {
 	if q.rec == nil {
-		if since := q.stands(now); now-since >= longer {
+		if since := q.oldestSince(now); now-since >= longer {
 			all = append(all, q.stuckAt(0, since, false))
 		}
 		return all
@@ -73,7 +73,7 @@ func (q *Queue) stuck(all []Stuck, now, longer time.Duration) []Stuck {
 	for k := range q.order.len() {
 		s := &q.rec.out[q.at(k)]
 		since := s.submitted
-		if since == unseen {
+		if since == notSeen {
 			since = s.posted
 		}
 		if now-since >= longer {
@@ -100,15 +100,15 @@ func (q *Queue) stuckAt(k int, since time.Duration, exact bool) Stuck {
 	return s
 }
 
-// stands is since when at the latest the queue's oldest send is out: since the patrol saw
+// oldestSince is since when at the latest the queue's oldest send is out: since the patrol saw
 // what it still sees, or an earlier Stuck, or now.
-func (q *Queue) stands(now time.Duration) time.Duration {
-	if g := &q.glance; !g.busy || g.head != q.order.head {
-		*g = glance{q.order.head, now, true}
+func (q *Queue) oldestSince(now time.Duration) time.Duration {
+	if g := &q.progressMark; !g.busy || g.head != q.order.head {
+		*g = progressMark{q.order.head, now, true}
 	}
-	since := q.glance.at
-	if l := q.limit; l != nil && l.busy && l.head == q.order.head {
-		since = min(since, q.r.patrol.last-l.silent)
+	since := q.progressMark.at
+	if l := q.peerLimit; l != nil && l.busy && l.head == q.order.head {
+		since = min(since, q.r.watchdog.last-l.silent)
 	}
 	return since
 }

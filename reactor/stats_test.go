@@ -74,7 +74,7 @@ func TestListsAndPollsAreCountedByLength(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 9, 1} {
 		for range n {
 			s, p := a.write(b)
-			f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
+			f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 			defer f.Discard()
 		}
 		posted += n
@@ -85,8 +85,8 @@ func TestListsAndPollsAreCountedByLength(t *testing.T) {
 	if want := (reactor.Histogram{1: 2, 2: 2, 4: 1}); s.Lists != want || s.Occupancy != want {
 		t.Errorf("lists are %v and found %v out; want both to be %v", s.Lists, s.Occupancy, want)
 	}
-	if s.MaxOut != 9 || s.MaxBatch != 9 {
-		t.Errorf("the most out was %d and the longest list %d, want 9", s.MaxOut, s.MaxBatch)
+	if s.MaxOutstanding != 9 || s.MaxBatch != 9 {
+		t.Errorf("the most out was %d and the longest list %d, want 9", s.MaxOutstanding, s.MaxBatch)
 	}
 	var full uint64 // polls that took something
 	for i, n := range s.Polls {
@@ -109,7 +109,7 @@ func TestLoneTransfersAreSeenToo(t *testing.T) {
 	for range 20 {
 		must.Get(a.q.TransferWait(bounded(t), &one))(t)
 		s, p := a.write(b)
-		f, err := a.q.Submit(bounded(t), s, &p, reactor.Wait)
+		f, err := a.q.Submit(bounded(t), s, &p, reactor.Block)
 		await(t, f, err)
 	}
 	s := a.r.Stats()
@@ -134,12 +134,12 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 	defer b.close(t)
 	defer a.close(t)
 	f := a.stray(t, reactor.Send{})
-	if s := a.r.Stats(); s.Stalls != (reactor.Histogram{}) || s.Stalled != 0 {
-		t.Fatalf("%v waits, %v in all, before anybody waited", s.Stalls, s.Stalled)
+	if s := a.r.Stats(); s.SlotWaits != (reactor.Histogram{}) || s.SlotWaitTime != 0 {
+		t.Fatalf("%v waits, %v in all, before anybody waited", s.SlotWaits, s.SlotWaitTime)
 	}
 	_, sge := a.bytes(0, 8)
 	post := func(ctx context.Context) (reactor.Future, error) {
-		return a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Wait)
+		return a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Block)
 	}
 	const wait = 20 * time.Millisecond
 	ctx, cancel := context.WithCancel(bounded(t))
@@ -155,18 +155,18 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 		t.Fatalf("a post to a full queue: %v, want the context's error", err)
 	}
 	s := a.r.Stats()
-	if s.Stalls.Count() != 1 || s.MaxStall < wait || s.Stalled != s.MaxStall {
-		t.Fatalf("%v waits, %v in all, the longest %v; want one of at least %v", s.Stalls, s.Stalled, s.MaxStall, wait)
+	if s.SlotWaits.Count() != 1 || s.MaxSlotWait < wait || s.SlotWaitTime != s.MaxSlotWait {
+		t.Fatalf("%v waits, %v in all, the longest %v; want one of at least %v", s.SlotWaits, s.SlotWaitTime, s.MaxSlotWait, wait)
 	}
 	from, to := time.Duration(0), time.Duration(0)
-	for i, n := range s.Stalls {
+	for i, n := range s.SlotWaits {
 		if n > 0 {
-			lo, hi := s.Stalls.Bounds(i)
+			lo, hi := s.SlotWaits.Bounds(i)
 			from, to = time.Duration(lo)*time.Microsecond, time.Duration(hi+1)*time.Microsecond
 		}
 	}
-	if s.MaxStall < from || s.MaxStall >= to {
-		t.Errorf("a wait of %v was counted from %v to %v", s.MaxStall, from, to)
+	if s.MaxSlotWait < from || s.MaxSlotWait >= to {
+		t.Errorf("a wait of %v was counted from %v to %v", s.MaxSlotWait, from, to)
 	}
 	got := make(chan reactor.Future)
 	go func() {
@@ -177,12 +177,12 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 	box := make(inbox, 2)
 	for range 2 { // the first gives the peer's end of the stray, whose end gives room
 		_, to := b.bytes(0, 8)
-		must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{to}, reactor.Wait))
+		must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{to}, reactor.Block))
 	}
 	await(t, f, nil)
 	await(t, comes(t, "the post that waited", got), nil)
-	if s := a.r.Stats(); s.Stalls.Count() > 2 || s.Stalled < s.MaxStall {
-		t.Errorf("%v waits, %v in all, the longest %v; want two at most", s.Stalls, s.Stalled, s.MaxStall)
+	if s := a.r.Stats(); s.SlotWaits.Count() > 2 || s.SlotWaitTime < s.MaxSlotWait {
+		t.Errorf("%v waits, %v in all, the longest %v; want two at most", s.SlotWaits, s.SlotWaitTime, s.MaxSlotWait)
 	}
 }
 
@@ -263,7 +263,7 @@ func TestStuckKnowsWhatThePatrolKnows(t *testing.T) {
 	r := testRand(t)
 	for range 40 {
 		bound := time.Duration(1+r.IntN(1000)) * time.Millisecond
-		w := newWatched(t, reactor.Limit{Bound: bound})
+		w := newWatched(t, reactor.PeerLimit{Bound: bound})
 		for range r.IntN(5) { // something before
 			w.post(t)
 			w.pass(time.Duration(r.Int64N(int64(bound))))
@@ -297,7 +297,7 @@ func TestStuckKnowsWhatThePatrolKnows(t *testing.T) {
 // Rule: of a queue with neither recorder nor limit a call knows what the last one saw: nothing
 // counts as out for longer than somebody has looked, and progress begins anew.
 func TestStuckRemembersTheLastLook(t *testing.T) {
-	w := newWatched(t, reactor.Limit{})
+	w := newWatched(t, reactor.PeerLimit{})
 	stuck := func(longer time.Duration) int {
 		t.Helper()
 		return len(w.r.Stuck(longer))
@@ -331,7 +331,7 @@ func TestStuckTellsWhoWaitsForRoom(t *testing.T) {
 	go func() {
 		defer close(ended)
 		s, p := a.write(b)
-		_, _ = a.q.Submit(ctx, s, &p, reactor.Wait)
+		_, _ = a.q.Submit(ctx, s, &p, reactor.Block)
 	}()
 	oneWaits(t, a)
 	cancel()

@@ -79,9 +79,9 @@ const stormDawdleMost = 200 * time.Microsecond
 
 // Turn posts, arms and polls; a turn that armed and then found something has met the
 // race for which there is a poll after arming.
-func (d *stormDevice) Turn(t *verbs.Turn) error {
+func (d *stormDevice) Execute(t *verbs.IOBatch) error {
 	if len(t.Arms) == 0 {
-		return d.Context.Turn(t)
+		return d.Context.Execute(t)
 	}
 	polls := t.Polls
 	if d.lane.loss.Load()&loseRepolls != 0 {
@@ -91,7 +91,7 @@ func (d *stormDevice) Turn(t *verbs.Turn) error {
 	if place == 0 {
 		d.dawdle()
 	}
-	err := d.Context.Turn(t)
+	err := d.Context.Execute(t)
 	if place == 1 {
 		d.dawdle()
 	}
@@ -214,7 +214,7 @@ func (l *lane) start(t *testing.T) {
 	for _, s := range l.sides {
 		for i, e := range s.ends {
 			for range max(l.mode.volleys, l.mode.most) { // all may take the same way
-				must.Do(t, e.q.PostRecv(&reactor.Recv{Sink: s, Tag: uint64(i)}, nil, reactor.Wait))
+				must.Do(t, e.q.PostRecv(&reactor.Recv{Sink: s, Tag: uint64(i)}, nil, reactor.Block))
 			}
 		}
 		s.done.Go(s.post)
@@ -227,7 +227,7 @@ func (l *lane) start(t *testing.T) {
 }
 
 // Complete is the arrival of a token.
-func (s *stormSide) Complete(_ reactor.Turn, c reactor.Completion, err error) {
+func (s *stormSide) Complete(_ reactor.SinkContext, c reactor.Completion, err error) {
 	l := s.lane
 	if err != nil {
 		if !l.stop.Load() && !l.t.Failed() { // after the first the rest is flushed, and the mode may be over
@@ -237,7 +237,7 @@ func (s *stormSide) Complete(_ reactor.Turn, c reactor.Completion, err error) {
 	}
 	l.hops.Add(1)
 	l.look()
-	try(l.t, s.ends[c.Tag].q.PostRecv(&reactor.Recv{Sink: s, Tag: c.Tag}, nil, reactor.Wait))
+	try(l.t, s.ends[c.Tag].q.PostRecv(&reactor.Recv{Sink: s, Tag: c.Tag}, nil, reactor.Block))
 	if n := int(c.Imm); n > 1 {
 		if s.got++; s.got < n {
 			return

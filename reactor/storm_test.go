@@ -68,7 +68,7 @@ const stormShares = 10
 // token, or for the completion of a send, nobody looks, and one lost wake-up is the end
 // of the lane. In a crowd a
 // queue whose event is lost is polled all the same when another's event comes;
-// there the reactor counts what it is owed (Stats.Missed).
+// there the reactor counts what it is owed (Stats.MissedEvents).
 var stormModes = []stormMode{
 	{name: "volleys", cfg: reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: -1}, volleys: 1, most: 3, alone: true, share: 4},
 	{name: "callers drive", cfg: reactor.Config{Recheck: -1}, volleys: 1, most: 3, await: true, alone: true, share: 3},
@@ -167,9 +167,9 @@ func (s *storm) run(t *testing.T, events uint64, limit time.Duration) {
 	}
 	met := s.sum(func(l *lane) uint64 { return l.met.Load() })
 	t.Logf("%d events, %d queue pairs, %d lost, %v: %d completions, %d wake-ups by the channels, %d sleeps, %d found after arming, %d looks",
-		s.events(), 2*stormLanes*stormQueues, sum.Missed, took.Round(time.Millisecond), sum.Polled, sum.Wakes, sum.Sleeps, met, sum.Rechecks)
-	if sum.Missed != 0 {
-		t.Errorf("%d events were lost", sum.Missed)
+		s.events(), 2*stormLanes*stormQueues, sum.MissedEvents, took.Round(time.Millisecond), sum.Polled, sum.ChannelWakeups, sum.Sleeps, met, sum.Rechecks)
+	if sum.MissedEvents != 0 {
+		t.Errorf("%d events were lost", sum.MissedEvents)
 	}
 	if s.events()/stormRare > met {
 		t.Errorf("%d events, and %d times a completion came between the last poll and arming: the run met no race", s.events(), met)
@@ -262,7 +262,7 @@ func (l *lane) shows(t *testing.T) bool {
 			continue // reading Stats takes the turn, and that polls
 		}
 		for _, s := range l.sides {
-			if s.ends[0].r.Stats().Missed > 0 {
+			if s.ends[0].r.Stats().MissedEvents > 0 {
 				return true
 			}
 		}
@@ -338,17 +338,17 @@ func (s *stormSide) send(v *volley) {
 	v.sent++
 	s.lane.sent.Add(1)
 	if !s.lane.mode.await {
-		_, err := q.Submit(context.Background(), &token, &reactor.Payload{}, reactor.Wait)
+		_, err := q.Submit(context.Background(), &token, &reactor.Payload{}, reactor.Block)
 		try(s.lane.t, err)
 		return
 	}
 	token.Sink = nil
-	f, err := q.Submit(context.Background(), &token, &reactor.Payload{}, reactor.Quiet)
+	f, err := q.Submit(context.Background(), &token, &reactor.Payload{}, reactor.NoWakeup)
 	if err == nil {
 		_, err = f.Await(context.Background())
 	}
 	try(s.lane.t, err)
-	sending{s.lane}.Complete(reactor.Turn{}, reactor.Completion{}, err)
+	sending{s.lane}.Complete(reactor.SinkContext{}, reactor.Completion{}, err)
 }
 
 // trySend is send from the turn, which leaves the token to the poster if there is
@@ -356,7 +356,7 @@ func (s *stormSide) send(v *volley) {
 func (s *stormSide) trySend(v *volley) {
 	q, token := s.next(v)
 	s.lane.sent.Add(1)
-	switch _, err := q.Submit(context.Background(), &token, &reactor.Payload{}, reactor.Try); {
+	switch _, err := q.Submit(context.Background(), &token, &reactor.Payload{}, reactor.NonBlock); {
 	case err == nil:
 		v.sent++
 		return
@@ -392,7 +392,7 @@ func (s *stormSide) next(v *volley) (*reactor.Queue, reactor.Send) {
 // then no token arrives.
 type sending struct{ l *lane }
 
-func (s sending) Complete(reactor.Turn, reactor.Completion, error) {
+func (s sending) Complete(reactor.SinkContext, reactor.Completion, error) {
 	s.l.done.Add(1)
 	s.l.look()
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Manner is how Submit treats a full queue and a sleeping reactor.
-type Manner uint8
+// SubmitMode is how Submit treats a full queue and a sleeping reactor.
+type SubmitMode uint8
 
 // The manners.
 const (
-	Wait Manner = iota // wait for room on the context; ring the bell
-	Try                // ErrQueueFull; ring the bell. It may be called from the turn
-	// Quiet waits for room and rings nobody: the caller goes on to await the future, on
+	Block    SubmitMode = iota // wait for room on the context; ring the bell
+	NonBlock                   // ErrQueueFull; ring the bell. It may be called from the turn
+	// NoWakeup waits for room and rings nobody: the caller goes on to await the future, on
 	// the same goroutine and through Await, and drives. Without that the request stands
 	// in the queue until somebody else makes a turn, or Wake.
-	Quiet
+	NoWakeup
 )
 
 // Transfer is a WRITE or READ of one piece: what a Send and its Payload say, without
@@ -39,11 +39,11 @@ type Transfer struct {
 
 // Transfer is Submit for a transfer. What t points to is the caller's again when it
 // returns.
-func (q *Queue) Transfer(ctx context.Context, t *Transfer, m Manner) (f Future, err error) {
+func (q *Queue) Transfer(ctx context.Context, t *Transfer, m SubmitMode) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext
 	}
-	i, err := q.admit(ctx, t, m)
+	i, err := q.acquire(ctx, t, m)
 	if err != nil {
 		return f, err
 	}
@@ -56,16 +56,16 @@ func (q *Queue) Transfer(ctx context.Context, t *Transfer, m Manner) (f Future, 
 	return f, nil
 }
 
-// admit checks a transfer and takes a slot for it.
-func (q *Queue) admit(ctx context.Context, t *Transfer, m Manner) (uint32, error) {
-	if k := kindOf(t.Opcode); !q.transfers(t, k) {
-		return 0, q.noTransfer(t, k)
+// acquire checks a transfer and takes a slot for it.
+func (q *Queue) acquire(ctx context.Context, t *Transfer, m SubmitMode) (uint32, error) {
+	if k := kindOf(t.Opcode); !q.isTransfer(t, k) {
+		return 0, q.whyNoTransfer(t, k)
 	}
-	return q.enter(ctx, m)
+	return q.acquireSlot(ctx, m)
 }
 
-// transfers reports whether t, of kind k, is a transfer of this queue.
-func (q *Queue) transfers(t *Transfer, k Kind) bool {
+// isTransfer reports whether t, of kind k, is a transfer of this queue.
+func (q *Queue) isTransfer(t *Transfer, k Kind) bool {
 	return (k == KindWrite || k == KindRead) && q.requests.Has(t.Opcode) && t.Local.Length <= q.r.maxMessage &&
 		(t.Flags == 0 || t.mayFlag() && (t.Flags&verbs.SendInline == 0 || k == KindWrite && uint64(t.Local.Length) <= uint64(q.inline)))
 }
@@ -75,8 +75,8 @@ func (t *Transfer) mayFlag() bool {
 	return t.Flags&^(verbs.SendFence|verbs.SendSolicited|verbs.SendInline) == 0 && (t.Flags&verbs.SendSolicited == 0 || t.Opcode.HasImm())
 }
 
-// noTransfer says why not.
-func (q *Queue) noTransfer(t *Transfer, k Kind) error {
+// whyNoTransfer says why not.
+func (q *Queue) whyNoTransfer(t *Transfer, k Kind) error {
 	if k != KindWrite && k != KindRead || !q.requests.Has(t.Opcode) {
 		return fmt.Errorf("%w: %v is no transfer of a queue of type %v", ErrRequest, t.Opcode, q.cfg.Type)
 	}
@@ -89,11 +89,11 @@ func (q *Queue) noTransfer(t *Transfer, k Kind) error {
 	return q.checkInline(k, t.Opcode, t.Local.Length)
 }
 
-// enter takes a slot, which is room in the send queue. It belongs to the submitter.
-func (q *Queue) enter(ctx context.Context, m Manner) (i uint32, err error) {
+// acquireSlot takes a slot, which is room in the send queue. It belongs to the submitter.
+func (q *Queue) acquireSlot(ctx context.Context, m SubmitMode) (i uint32, err error) {
 	i, ok := q.sendFree.Get()
 	if !ok {
-		if i, err = q.room(ctx, m); err != nil {
+		if i, err = q.waitSlot(ctx, m); err != nil {
 			return 0, err
 		}
 	}
@@ -101,36 +101,36 @@ func (q *Queue) enter(ctx context.Context, m Manner) (i uint32, err error) {
 	// then collects slots; so it either sees ours out and keeps the arena, or we
 	// see the cause.
 	if q.failed.err.Load() != nil {
-		return 0, q.turnAway(q.sendFree, i)
+		return 0, q.rejectFailed(q.sendFree, i)
 	}
 	return i, nil
 }
 
-// turnAway gives slot i back for a submitter who finds the queue failed.
-func (q *Queue) turnAway(free interface{ Put(uint32) }, i uint32) error {
+// rejectFailed gives slot i back for a submitter who finds the queue failed.
+func (q *Queue) rejectFailed(free interface{ Put(uint32) }, i uint32) error {
 	free.Put(i)
-	q.slotHome()
+	q.scheduleReclaim()
 	return q.failed.get()
 }
 
-// room is for a submitter who finds no slot free.
-func (q *Queue) room(ctx context.Context, m Manner) (uint32, error) {
+// waitSlot is for a submitter who finds no slot free.
+func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 	if err := q.failed.get(); err != nil {
 		return 0, err
 	}
-	if m == Try {
+	if m == NonBlock {
 		return 0, ErrQueueFull
 	}
 	w := Asked(ctx.Done()) // before this goroutine is counted as a waiter: it may be user code
 	q.r.tok.Submitted()    // what stands in the queue may have been submitted quietly
 	from := q.r.clock()
 	i, err := q.sendFree.Wait(w)
-	q.r.stalls.note(q.r.clock() - from)
+	q.r.slotWaits.add(q.r.clock() - from)
 	if err == nil {
 		return i, nil
 	}
 	if cause := q.failed.get(); cause != nil {
-		q.slotHome() // the wait may have given back a slot that was handed to it
+		q.scheduleReclaim() // the wait may have given back a slot that was handed to it
 		return 0, cause
 	}
 	if errors.Is(err, ring.ErrDone) {
@@ -162,9 +162,9 @@ func (q *Queue) fillTransfer(i uint32, t *Transfer, k Kind) {
 
 // submit tells the reactor that the queue has something on a stack: also quietly if the
 // queue has failed, because it may be released, and nobody looks at a grave by himself.
-func (q *Queue) submit(m Manner) {
+func (q *Queue) submit(m SubmitMode) {
 	q.ready()
-	if m == Quiet && q.failed.err.Load() == nil {
+	if m == NoWakeup && q.failed.err.Load() == nil {
 		q.r.tok.Quiet()
 	} else {
 		q.r.tok.Submitted()

@@ -8,7 +8,7 @@ import (
 
 // PostRecv submits a receive. It never waits: ErrRecvFull when RecvDepth receives are out. It
 // does not wake the reactor if m is Quiet. Sink must be set. Otherwise as Submit.
-func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE, m Manner) error {
+func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE, m SubmitMode) error {
 	err := q.pushRecv(r, sges)
 	if err == nil {
 		q.submit(m)
@@ -26,7 +26,7 @@ func (q *Queue) PostRecvLater(r *Recv, sges []verbs.SGE) error {
 	// Order: pushed, then the cause is read. Release sets the cause, then takes the
 	// stack; so it either takes ours, or we see the cause, and a turn refuses it.
 	if err == nil && q.failed.err.Load() != nil {
-		q.submit(Wait)
+		q.submit(Block)
 	}
 	return err
 }
@@ -43,7 +43,7 @@ func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
 	if err != nil {
 		return err
 	}
-	free, err := q.enterFree(q.recvFree, ErrRecvFull)
+	free, err := q.acquireFreeSlot(q.recvFree, ErrRecvFull)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (q *Queue) gatherRecvs() {
 		}
 	}
 	q.recvs += n
-	q.r.turn.Recvs = append(q.r.turn.Recvs, verbs.RecvGroup{QP: q.qp, SRQ: q.srq, Head: t.recvWRAddr(first - base), Count: n})
+	q.r.batch.Recvs = append(q.r.batch.Recvs, verbs.RecvGroup{QP: q.qp, SRQ: q.srq, Head: t.recvWRAddr(first - base), Count: n})
 	q.r.recvOwners = append(q.r.recvOwners, q)
 	q.r.recvFirst = append(q.r.recvFirst, first)
 }

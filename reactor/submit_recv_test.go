@@ -19,14 +19,14 @@ func TestReceivesForLaterGoWithTheNextSend(t *testing.T) {
 	defer b.close(t)
 	defer a.closeRest(t)
 	var lists []int
-	h.set(func(inner verbs.Context, tn *verbs.Turn) error {
+	h.set(func(inner verbs.Context, tn *verbs.IOBatch) error {
 		for _, g := range tn.Recvs {
 			lists = append(lists, g.Count)
 		}
 		if len(tn.Recvs) > 0 != (len(tn.Sends) > 0) {
 			t.Errorf("a turn with %d lists of receives and %d of sends, want both or none", len(tn.Recvs), len(tn.Sends))
 		}
-		return inner.Turn(tn)
+		return inner.Execute(tn)
 	})
 	ended := 0
 	later := func(n int) {
@@ -45,7 +45,7 @@ func TestReceivesForLaterGoWithTheNextSend(t *testing.T) {
 		t.Errorf("lists of %v receives were posted while the queue had nothing else, want none", lists)
 	}
 	s, p := a.write(b)
-	f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
+	f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 	for ctx := bounded(t); !f.Settled() && ctx.Err() == nil; { // a device takes its time
 		a.r.Step()
 	}

@@ -94,7 +94,7 @@ type Sink interface {
 	// for a failed completion, or the reason why the request was never posted.
 	// With t it may start what comes next for less than a submitter pays; t is
 	// zero where no turn is held, and means nothing when Complete has returned.
-	Complete(t Turn, c Completion, err error)
+	Complete(t SinkContext, c Completion, err error)
 }
 
 // Completion is the outcome of an operation.

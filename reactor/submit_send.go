@@ -17,7 +17,7 @@ import (
 // context's error, ErrNilContext. With an error nothing was submitted and Lease.End is not
 // called. The context's Done is called before Submit waits and its Err after that, while
 // Submit has nothing.
-func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m Manner) (f Future, err error) {
+func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m SubmitMode) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext
 	}
@@ -25,21 +25,21 @@ func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m Manner) (f Fu
 	if err != nil {
 		return f, err
 	}
-	i, err := q.enter(ctx, m)
+	i, err := q.acquireSlot(ctx, m)
 	if err != nil {
 		return f, err
 	}
-	return q.launch(i, n, s, p, m), nil
+	return q.fillAndPush(i, n, s, p, m), nil
 }
 
-// enterFree is enter for slots whose submitters never wait: without a free slot it returns
+// acquireFreeSlot is enter for slots whose submitters never wait: without a free slot it returns
 // full.
-func (q *Queue) enterFree(free *ring.FreeList, full error) (uint32, error) {
+func (q *Queue) acquireFreeSlot(free *ring.FreeList, full error) (uint32, error) {
 	i, ok := free.Get()
 	failed := q.failed.err.Load() != nil // read after the slot was taken, as in enter
 	switch {
 	case failed && ok:
-		return 0, q.turnAway(free, i)
+		return 0, q.rejectFailed(free, i)
 	case failed: // Release has collected the slots
 		return 0, q.failed.get()
 	case !ok:
@@ -59,16 +59,16 @@ func (q *Queue) PostControl(s *Send, p Payload) error {
 	if q.ctrlFree == nil || s.Sink == nil {
 		return fmt.Errorf("%w: a control request needs ControlDepth and a sink", ErrRequest)
 	}
-	i, err := q.enterFree(q.ctrlFree, ErrQueueFull)
+	i, err := q.acquireFreeSlot(q.ctrlFree, ErrQueueFull)
 	if err != nil {
 		return err
 	}
-	q.launch(i+uint32(q.cfg.SendDepth+1), n, s, &p, Try)
+	q.fillAndPush(i+uint32(q.cfg.SendDepth+1), n, s, &p, NonBlock)
 	return nil
 }
 
-// launch fills slot i, which is the caller's, and submits it.
-func (q *Queue) launch(i, n uint32, s *Send, p *Payload, m Manner) (f Future) {
+// fillAndPush fills slot i, which is the caller's, and submits it.
+func (q *Queue) fillAndPush(i, n uint32, s *Send, p *Payload, m SubmitMode) (f Future) {
 	sl := &q.tab.slots[i]
 	sl.kind, sl.opcode, q.tab.bytes[i] = kindOf(s.Opcode), uint8(s.Opcode), n
 	sl.sink, sl.lease, sl.tag = s.Sink, s.Lease, s.Tag

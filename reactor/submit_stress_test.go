@@ -95,8 +95,8 @@ func stressBackPressure(t *testing.T, d bed) {
 	<-back
 	st := a.r.Stats()
 	t.Logf("%d operations, %d waits given up", moved.Load(), gaveUp.Load())
-	if st.MaxOut > pressDepth {
-		t.Errorf("%d sends were out in a queue of %d", st.MaxOut, pressDepth)
+	if st.MaxOutstanding > pressDepth {
+		t.Errorf("%d sends were out in a queue of %d", st.MaxOutstanding, pressDepth)
 	}
 	if !t.Failed() && (gaveUp.Load() == 0 || moved.Load() == 0) {
 		t.Error("the run does not show what it should")
@@ -124,7 +124,7 @@ func (e *end) press(gone context.Context, to *end, rnd *rand.Rand, sink reactor.
 	switch rnd.IntN(4) {
 	case 0:
 		s.Sink = sink
-		_, err := e.q.Submit(ctx, s, &p, reactor.Wait)
+		_, err := e.q.Submit(ctx, s, &p, reactor.Block)
 		if err == nil {
 			started.Add(1)
 		}
@@ -134,20 +134,20 @@ func (e *end) press(gone context.Context, to *end, rnd *rand.Rand, sink reactor.
 		return err
 	case 2:
 		tr.Sink = sink
-		var run reactor.Several
-		run.Of(e.q)
+		var run reactor.BatchSubmitter
+		run.Reset(e.q)
 		n := rnd.IntN(2 * pressDepth)
 		for k := range n + 1 {
-			if _, err := run.Transfer(ctx, tr, n-k, reactor.Quiet); err != nil {
-				run.Submit(reactor.Wait)
+			if _, err := run.Transfer(ctx, tr, n-k, reactor.NoWakeup); err != nil {
+				run.Submit(reactor.Block)
 				return err
 			}
 			started.Add(1)
 		}
-		run.Submit(reactor.Wait)
+		run.Submit(reactor.Block)
 		return nil
 	}
-	f, err := e.q.Submit(ctx, s, &p, reactor.Quiet)
+	f, err := e.q.Submit(ctx, s, &p, reactor.NoWakeup)
 	if err == nil {
 		if _, err = f.Await(ctx); err != nil {
 			f.Discard()

@@ -20,11 +20,11 @@ func TestRequestsNeedAQueuePair(t *testing.T) {
 	refusedWith := func(when string, want error) {
 		t.Helper()
 		s := reactor.Send{Opcode: verbs.WRSend, Sink: make(tally, 1)}
-		_, try := q.Submit(context.Background(), &s, &reactor.Payload{}, reactor.Try)
-		_, post := q.Submit(context.Background(), &s, &reactor.Payload{}, reactor.Wait)
+		_, try := q.Submit(context.Background(), &s, &reactor.Payload{}, reactor.NonBlock)
+		_, post := q.Submit(context.Background(), &s, &reactor.Payload{}, reactor.Block)
 		for name, err := range map[string]error{
 			"TryPost": try, "Post": post, "PostControl": q.PostControl(&s, reactor.Payload{}),
-			"PostRecv": q.PostRecv(&reactor.Recv{Sink: s.Sink}, nil, reactor.Wait),
+			"PostRecv": q.PostRecv(&reactor.Recv{Sink: s.Sink}, nil, reactor.Block),
 		} {
 			if !errors.Is(err, want) {
 				t.Errorf("%s %s: %v, want %v", name, when, err, want)
@@ -62,7 +62,7 @@ func TestBindDoesNotForgiveAFailure(t *testing.T) {
 		init := q.InitAttr()
 		qp := must.Get(l.pd.CreateQP(init))(t)
 		q.Bind(qp, init.Cap)
-		if _, err := q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{}, reactor.Try); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, errOver) {
+		if _, err := q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{}, reactor.NonBlock); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, errOver) {
 			t.Errorf("a request of a failed queue: %v, want ErrQueueFailed with the cause", err)
 		}
 		must.Do(t, qp.Close())
@@ -100,7 +100,7 @@ func TestHugeDepthsAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the largest queue there may be: %v", err)
 	}
-	if err := q.PostRecv(&reactor.Recv{Sink: make(tally, 1)}, nil, reactor.Wait); !errors.Is(err, reactor.ErrRequest) || errors.Is(err, reactor.ErrRecvFull) {
+	if err := q.PostRecv(&reactor.Recv{Sink: make(tally, 1)}, nil, reactor.Block); !errors.Is(err, reactor.ErrRequest) || errors.Is(err, reactor.ErrRecvFull) {
 		t.Errorf("a receive where there is never room: %v, want ErrRequest", err)
 	}
 	must.Do(t, q.Discard())
@@ -116,7 +116,7 @@ func (l *lone) doomed(t *testing.T, q *reactor.Queue, n int, sink reactor.Sink) 
 	must.Do(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
 	must.Do(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
 	for range n {
-		must.Get(q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: sink}, &reactor.Payload{}, reactor.Try))(t)
+		must.Get(q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: sink}, &reactor.Payload{}, reactor.NonBlock))(t)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestRoomComesBackWhenPolledEmpty(t *testing.T) {
 	l.r.Step()
 	must.Do(t, first.QP().Close())
 	must.Do(t, first.Release(errOver))
-	h.set(func(_ verbs.Context, turn *verbs.Turn) error { // late completions of the first queue
+	h.set(func(_ verbs.Context, turn *verbs.IOBatch) error { // late completions of the first queue
 		for i := range turn.Polls {
 			turn.Polls[i].N = len(turn.Polls[i].WC)
 		}
@@ -208,7 +208,7 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 	of := func(op verbs.WROpcode) reactor.Send { s := write; s.Opcode = op; return s }
 	sges := func(s ...verbs.SGE) []verbs.SGE { return s }
 	good := func() reactor.Future {
-		f := must.Get(a.q.Submit(context.Background(), &write, &reactor.Payload{SGEs: sges(word)}, reactor.Try))(t)
+		f := must.Get(a.q.Submit(context.Background(), &write, &reactor.Payload{SGEs: sges(word)}, reactor.NonBlock))(t)
 		return f
 	}
 	var fs []reactor.Future
@@ -235,7 +235,7 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 			"an atomic with inline data":     {of(verbs.WRAtomicFetchAndAdd), reactor.Payload{Inline: make([]byte, 8)}},
 		} {
 			for _, post := range []func() error{
-				func() error { _, err := a.q.Submit(context.Background(), &c.s, &c.p, reactor.Try); return err },
+				func() error { _, err := a.q.Submit(context.Background(), &c.s, &c.p, reactor.NonBlock); return err },
 				func() error { s := c.s; s.Sink = make(tally, 1); return a.q.PostControl(&s, c.p) },
 			} {
 				if err := post(); !errors.Is(err, reactor.ErrRequest) {
@@ -255,10 +255,10 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 	if st := a.r.Stats(); st.PostFailures != 0 || st.WorkRequests != uint64(len(fs)) {
 		t.Errorf("%d requests posted, %d lists cut; want %d and none", st.WorkRequests, st.PostFailures, len(fs))
 	}
-	f, err := a.q.Submit(context.Background(), &write, &reactor.Payload{SGEs: sges(full)}, reactor.Try)
+	f, err := a.q.Submit(context.Background(), &write, &reactor.Payload{SGEs: sges(full)}, reactor.NonBlock)
 	await(t, f, err) // exactly as much as the port carries
 	s := with(verbs.SendFence | verbs.SendSolicited)
-	f, err = a.q.Submit(context.Background(), &s, &reactor.Payload{SGEs: sges(word), Header: make([]byte, 32)}, reactor.Try)
+	f, err = a.q.Submit(context.Background(), &s, &reactor.Payload{SGEs: sges(word), Header: make([]byte, 32)}, reactor.NonBlock)
 	await(t, f, err)
 }
 
@@ -286,7 +286,7 @@ func TestTransfersOfOthersAreRefused(t *testing.T) {
 		"a solicited WRITE":  {verbs.WRRDMAWrite, verbs.SendSolicited, 8, false},
 	} {
 		tr := reactor.Transfer{Opcode: c.op, Flags: c.flags, Remote: addr, RKey: key, Local: verbs.SGE{Addr: local.Addr, Length: c.n, LKey: local.LKey}}
-		f, err := a.q.Transfer(bounded(t), &tr, reactor.Wait)
+		f, err := a.q.Transfer(bounded(t), &tr, reactor.Block)
 		if err == nil {
 			_, err = f.Await(bounded(t))
 		}

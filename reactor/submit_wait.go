@@ -21,7 +21,7 @@ func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, erro
 	w, err := Ask(ctx)
 	var i uint32
 	if err == nil {
-		i, err = q.admit(w, t, Quiet)
+		i, err = q.acquire(w, t, NoWakeup)
 	}
 	if err != nil {
 		if t.Lease != nil {
@@ -34,14 +34,14 @@ func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, erro
 		_, f := r.futures.NewIn(seat, r.driver)
 		q.fillTransfer(i, t, kindOf(t.Opcode))
 		q.sendStack.Push(i)
-		q.submit(Quiet)
+		q.submit(NoWakeup)
 		return Await(ctx, w, f)
 	}
 	_, f := r.futures.NewIn(seat, &r.leader)
 	q.fillTransfer(i, t, kindOf(t.Opcode))
 	q.add(i)
-	r.own = q
-	r.makeTurn(false)
+	r.ownBacklog = q
+	r.pass(false)
 	if f.Settled() {
 		r.tok.Leave()
 	}

@@ -24,7 +24,7 @@ func TestALoneTransferKeepsItsPlaceWhileTheQueueIsBeingListed(t *testing.T) {
 	mine[0], back[0] = 1, 2
 
 	goOn := a.q.ListingUnderWay()
-	before := must.Get(a.q.Transfer(ctx, &write, reactor.Quiet))(t)
+	before := must.Get(a.q.Transfer(ctx, &write, reactor.NoWakeup))(t)
 	var lone reactor.Future
 	a.do(t, func() { lone = a.q.TransferHolding(&read) })
 	await(t, lone, nil)
@@ -45,14 +45,14 @@ func TestReceivesForLaterGoWithALoneTransfer(t *testing.T) {
 	defer a.close(t)
 	ctx := bounded(t)
 	turns := 0 // with sends; the holder's
-	h.set(func(inner verbs.Context, tn *verbs.Turn) error {
+	h.set(func(inner verbs.Context, tn *verbs.IOBatch) error {
 		if len(tn.Sends) > 0 {
 			turns++
 		}
 		if len(tn.Sends) != len(tn.Recvs) {
 			t.Errorf("a turn with %d lists of receives and %d of sends, want as many", len(tn.Recvs), len(tn.Sends))
 		}
-		return inner.Turn(tn)
+		return inner.Execute(tn)
 	})
 	one := a.transfer(b, 0)
 	for range rounds {
@@ -63,6 +63,6 @@ func TestReceivesForLaterGoWithALoneTransfer(t *testing.T) {
 		if turns != rounds {
 			t.Errorf("%d turns had sends, want %d", turns, rounds)
 		}
-		h.set(func(inner verbs.Context, tn *verbs.Turn) error { return inner.Turn(tn) })
+		h.set(func(inner verbs.Context, tn *verbs.IOBatch) error { return inner.Execute(tn) })
 	})
 }

@@ -37,7 +37,7 @@ func TestALoneTransferKeepsItsPlace(t *testing.T) {
 	}
 	for i := range rounds {
 		mine[0], back[0] = byte(i), byte(i+1)
-		f := must.Get(a.q.Transfer(ctx, &write, reactor.Quiet))(t)
+		f := must.Get(a.q.Transfer(ctx, &write, reactor.NoWakeup))(t)
 		if _, err := a.q.TransferWait(ctx, &read); err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestLoneTransfersAmongOthers(t *testing.T) {
 						t.Errorf("transfer %d of %d: %+v, %v", i, g, c, err)
 						return
 					}
-				} else if f, err := a.q.Transfer(ctx, &one, reactor.Wait); err != nil {
+				} else if f, err := a.q.Transfer(ctx, &one, reactor.Block); err != nil {
 					t.Error(err)
 					return
 				} else if c, err := f.Await(ctx); err != nil || c.Tag != uint64(i) {
@@ -133,7 +133,7 @@ func TestALoneTransferIsNotTakenForWhatFailed(t *testing.T) {
 	first, second := a.transfer(b, 0), a.transfer(b, 8)
 	for range 20 {
 		f.cutAt.Store(0) // first: the loop may come by, and post what was submitted quietly
-		before, err := a.q.Transfer(ctx, &first, reactor.Quiet)
+		before, err := a.q.Transfer(ctx, &first, reactor.NoWakeup)
 		must.Do(t, err)
 		_, err = a.q.TransferWait(ctx, &second)
 		_, ferr := before.Await(ctx)

@@ -17,7 +17,7 @@ var errRude = errors.New("a bug in somebody's code")
 
 type rudeSink func()
 
-func (s rudeSink) Complete(reactor.Turn, reactor.Completion, error) { s() }
+func (s rudeSink) Complete(reactor.SinkContext, reactor.Completion, error) { s() }
 
 // eachRude runs test for each manner of a reactor and each way in which user code can end.
 // seen is called for each panic that Config.OnPanic takes.
@@ -68,7 +68,7 @@ func TestFunctionsThatDoNotReturn(t *testing.T) {
 			"Defer":    a.r.Defer,
 			"Callback": a.r.Callback,
 			"After":    func(fn func()) { a.r.After(time.Microsecond, fn) },
-			"Tell":     func(fn func()) { a.r.Defer(func() { a.r.Tell(fn) }) },
+			"Tell":     func(fn func()) { a.r.Defer(func() { a.r.Notify(fn) }) },
 			"Do":       func(fn func()) { try(t, a.r.Do(bounded(t), fn)) },
 		} {
 			got := make(chan int, 2*n)
@@ -110,7 +110,7 @@ func TestSinksOfAReleaseThatDoNotReturn(t *testing.T) {
 		told, on := make(chan int, 2*n), make(chan struct{})
 		_, sge := a.bytes(0, 8)
 		for i := range n {
-			must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: rudeSink(func() { told <- i; rude() })}, []verbs.SGE{sge}, reactor.Wait))
+			must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: rudeSink(func() { told <- i; rude() })}, []verbs.SGE{sge}, reactor.Block))
 		}
 		must.Do(t, a.r.Do(bounded(t), func() { a.r.Flush() }))
 		must.Do(t, a.r.Do(bounded(t), func() {
@@ -165,7 +165,7 @@ func TestAPanicFailsNoQueueThatWasCalledBefore(t *testing.T) {
 		cfg.OnPanic = func(e *reactor.PanicError) { seen <- e }
 		a, b := pair(t, cfg, reactor.QueueConfig{})
 		must.Do(t, a.r.Do(bounded(t), func() {
-			a.r.Defer(func() { a.q.Tell(rudeSink(func() {})) })
+			a.r.Defer(func() { a.q.Notify(rudeSink(func() {})) })
 			a.r.Defer(func() { panic(errRude) })
 		}))
 		took(t, seen, 1)
@@ -222,9 +222,9 @@ func TestOwnerReleasesWhileTheLastReceiveCompletes(t *testing.T) {
 		if !errors.Is(err, verbs.StatusError(verbs.WCLocLenErr)) && !(onDevice() && errors.Is(err, verbs.StatusError(verbs.WCLocQPOpErr))) {
 			t.Errorf("the receive ended with %v, want LOC_LEN_ERR", err)
 		}
-	})}, []verbs.SGE{small}, reactor.Wait))
+	})}, []verbs.SGE{small}, reactor.Block))
 	_, large := b.bytes(0, 64)
-	f := must.Get(b.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{large}}, reactor.Wait))(t)
+	f := must.Get(b.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{large}}, reactor.Block))(t)
 	f.Discard()
 	comes(t, "the release", gone)
 	a.do(t, func() {}) // the turn after
@@ -251,7 +251,7 @@ func TestReleaseFromASink(t *testing.T) {
 	})
 	a.do(t, func() {
 		for range writes { // no more than the last is signaled: one completion ends all
-			must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
+			must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 		}
 	})
 	for i := range writes {
@@ -259,7 +259,7 @@ func TestReleaseFromASink(t *testing.T) {
 			t.Errorf("write %d had succeeded and ended with %v", i, err)
 		}
 	}
-	if _, err := a.q.Submit(context.Background(), s, &p, reactor.Try); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, errOver) {
+	if _, err := a.q.Submit(context.Background(), s, &p, reactor.NonBlock); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, errOver) {
 		t.Errorf("a request of the released queue: %v, want ErrQueueFailed with the cause", err)
 	}
 	a.do(t, func() {})
@@ -278,10 +278,10 @@ func TestReleaseFromASinkEndsWhatIsOut(t *testing.T) {
 	s.Sink = called(func(_ reactor.Completion, err error) { box <- err; a.releaseHeld(t, errOver) })
 	var f reactor.Future
 	a.do(t, func() {
-		_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
+		_, err := a.q.Submit(context.Background(), s, &p, reactor.NonBlock)
 		must.Do(t, err)
 		_, sge := a.bytes(0, 8)
-		f, err = a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Try) // no receive: stays out
+		f, err = a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NonBlock) // no receive: stays out
 		must.Do(t, err)
 	})
 	if err := comes(t, "the write", box); err != nil {
@@ -314,11 +314,11 @@ func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
 					must.Get(qs[0].Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: called(func(_ reactor.Completion, err error) {
 						refused <- err
 						release(qs[1])
-					})}, &reactor.Payload{}, reactor.Try))(t)
+					})}, &reactor.Payload{}, reactor.NonBlock))(t)
 				},
 				func() {
 					for range n {
-						must.Get(qs[1].Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: other}, &reactor.Payload{}, reactor.Try))(t)
+						must.Get(qs[1].Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: other}, &reactor.Payload{}, reactor.NonBlock))(t)
 					}
 				},
 			}
@@ -362,7 +362,7 @@ func TestTaskMayFlush(t *testing.T) {
 	s, p := a.write(b)
 	s.Sink = box
 	task := reactor.Task{Fn: func() {
-		_, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
+		_, err := a.q.Submit(context.Background(), s, &p, reactor.NonBlock)
 		try(t, err)
 		a.r.Flush()
 	}}
@@ -388,7 +388,7 @@ func TestRoomIsFreeBeforeTheResult(t *testing.T) {
 		rounds = 500 // each is two sleeps there
 	}
 	for i := range rounds {
-		f, err := a.q.Submit(context.Background(), s, &p, reactor.Try)
+		f, err := a.q.Submit(context.Background(), s, &p, reactor.NonBlock)
 		if err != nil {
 			t.Fatalf("write %d, nothing outstanding: %v", i, err)
 		}
@@ -400,10 +400,10 @@ func TestRoomIsFreeBeforeTheResult(t *testing.T) {
 	second := *s
 	second.Sink = done
 	s.Sink = called(func(reactor.Completion, error) {
-		_, err := a.q.Submit(context.Background(), &second, &p, reactor.Try)
+		_, err := a.q.Submit(context.Background(), &second, &p, reactor.NonBlock)
 		again <- err
 	})
-	must.Get(a.q.Submit(context.Background(), s, &p, reactor.Try))(t)
+	must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 	if err := comes(t, "the sink", again); err != nil {
 		t.Fatalf("from the sink of the only request: %v", err)
 	}

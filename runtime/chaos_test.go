@@ -239,7 +239,7 @@ type once struct {
 func (r *chaos) once() *once { return &once{r: r} }
 
 // Complete implements Sink.
-func (o *once) Complete(Turn, Result, error) { o.end() }
+func (o *once) Complete(SinkContext, Result, error) { o.end() }
 
 // Received implements MessageSink.
 func (o *once) Received(m Message, err error) {

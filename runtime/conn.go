@@ -60,15 +60,15 @@ type Conn struct {
 	// granted counts the receives that the peer was ever told of. Written by
 	// whoever sends a frame, read by the holder.
 	granted atomic.Uint64
-	// hungry is set while somebody waits and no message is here. Written by
+	// starving is set while somebody waits and no message is here. Written by
 	// the holder, read by Release.
-	hungry atomic.Bool
+	starving atomic.Bool
 
-	recvs     []recvSlot
-	wantIn    ring.Inbox[want, *want]         // Recv pushes, matchTask takes
-	backIn    ring.Inbox[recvSlot, *recvSlot] // Discard pushes, takeBack takes
-	matchTask reactor.Task
-	tellTask  reactor.Task
+	recvs      []recvSlot
+	wantIn     ring.Inbox[recvWaiter, *recvWaiter] // Recv pushes, matchTask takes
+	backIn     ring.Inbox[recvSlot, *recvSlot]     // Discard pushes, takeBack takes
+	matchTask  reactor.Task
+	creditTask reactor.Task
 
 	// windows are those made and not closed. windowMu guards the set; it is taken
 	// before a window's own, and never on the way of an operation.
@@ -92,22 +92,22 @@ type Conn struct {
 	answers  bool   // the peer has asked
 	private  []byte // the peer's
 	// oneWR is what one work request of a transfer carries, in bytes. Immutable.
-	oneWR     int
-	inline    int // how many bytes a request carries in itself; written as largest is
-	largest   int // MaxMessage; written before the connection is given to anybody
-	local     netip.AddrPort
-	remote    netip.AddrPort
-	arrived   []int  // receive slots with messages, oldest first
-	arrivals  uint64 // messages ever arrived: credits that the peer has used
-	wants     []*want
-	pruned    int             // wants left by the last look at them (served)
-	creditDue bool            // credits to tell, but no room to send them
-	parting   bool            // disconnected on the way to the end
-	lost      bool            // the device is gone
-	drained   bool            // nothing is out any more: nothing will arrive
-	homes     []chan struct{} // of those in Cancel; closed when drained
-	lastTaken bool            // the last shared receive was taken
-	onTaken   func()
+	oneWR         int
+	inline        int // how many bytes a request carries in itself; written as largest is
+	largest       int // MaxMessage; written before the connection is given to anybody
+	local         netip.AddrPort
+	remote        netip.AddrPort
+	arrived       []int  // receive slots with messages, oldest first
+	arrivals      uint64 // messages ever arrived: credits that the peer has used
+	recvWaiters   []*recvWaiter
+	pruned        int             // wants left by the last look at them (served)
+	creditDue     bool            // credits to tell, but no room to send them
+	disconnecting bool            // disconnected on the way to the end
+	lost          bool            // the device is gone
+	drained       bool            // nothing is out any more: nothing will arrive
+	homes         []chan struct{} // of those in Cancel; closed when drained
+	lastTaken     bool            // the last shared receive was taken
+	onTaken       func()
 }
 
 // newConn prepares a connection on the next reactor, with options from inherit.
@@ -123,7 +123,7 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	c := &Conn{rt: rt, sh: rt.shardOf(opts.Shared), opts: opts, ended: make(chan struct{}), closed: make(chan struct{})}
 	c.oneWR = c.sh.r.MaxMessage()
 	c.largest = c.oneWR
-	c.matchTask.Fn, c.tellTask.Fn = c.match, c.tell
+	c.matchTask.Fn, c.creditTask.Fn = c.match, c.sendCreditUpdate
 	c.granted.Store(uint64(opts.RecvCredits))
 	recvs, controls := opts.RecvCredits, 0
 	if !opts.Raw {

@@ -84,6 +84,6 @@ func (c *Conn) flushAll(home chan struct{}) {
 	case connOpen, connLeft:
 		c.fail(c.cause.Load())
 	case connDraining: // what it waits for is not waited for
-		c.part()
+		c.disconnect()
 	}
 }

@@ -346,4 +346,4 @@ func cancelRound(t *testing.T, client *Runtime, ln *Listener, remote Remote, rnd
 // sinkFunc is a function as a sink.
 type sinkFunc func(Result, error)
 
-func (f sinkFunc) Complete(_ Turn, r Result, err error) { f(r, err) }
+func (f sinkFunc) Complete(_ SinkContext, r Result, err error) { f(r, err) }

@@ -347,7 +347,7 @@ func (c *Conn) giveUp(err error) {
 		return
 	}
 	c.sh.r.StopTimer(c.timer)
-	err = c.rt.blame(err)
+	err = c.rt.asRemoved(err)
 	c.setCause(err)
 	c.destroy(func() { c.settle(err) })
 }

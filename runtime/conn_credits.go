@@ -45,17 +45,17 @@ const controlRecvs = 3
 // controlSends is how many credit updates may be on their way.
 const controlSends = 2
 
-// tellAt is how many receives are posted again before the peer is told
+// updateAt is how many receives are posted again before the peer is told
 // without being asked: half of all.
-func (c *Conn) tellAt() int { return (c.opts.RecvCredits + 1) / 2 }
+func (c *Conn) updateAt() int { return (c.opts.RecvCredits + 1) / 2 }
 
-// giveBack counts n receives that the peer may use again, and sees to it that
+// returnCredits counts n receives that the peer may use again, and sees to it that
 // it hears of them. Any goroutine.
-func (c *Conn) giveBack(n uint32) {
+func (c *Conn) returnCredits(n uint32) {
 	// Order: first the count, then hungry; match does it the other way round, so
 	// one of the two sees both.
-	if back := c.unreturned.Add(n); int(back) >= c.tellAt() || back > 0 && c.hungry.Load() {
-		c.sh.r.Schedule(&c.tellTask, false)
+	if back := c.unreturned.Add(n); int(back) >= c.updateAt() || back > 0 && c.starving.Load() {
+		c.sh.r.Schedule(&c.creditTask, false)
 	}
 }
 
@@ -73,22 +73,22 @@ func (c *Conn) grant() uint32 {
 func (c *Conn) ungrant(back uint32) {
 	if back > 0 {
 		c.granted.Add(-uint64(back))
-		c.giveBack(back)
+		c.returnCredits(back)
 	}
 }
 
 // starved tells whether the peer can send nothing and somebody waits for it.
 // Holder only.
 func (c *Conn) starved() bool {
-	return len(c.wants) > 0 && len(c.arrived) == 0 && c.granted.Load() == c.arrivals
+	return len(c.recvWaiters) > 0 && len(c.arrived) == 0 && c.granted.Load() == c.arrivals
 }
 
-// tell sends a credit update if one is due. It is a task: holder only.
-func (c *Conn) tell() {
+// sendCreditUpdate sends a credit update if one is due. It is a task: holder only.
+func (c *Conn) sendCreditUpdate() {
 	if c.state != connOpen && c.state != connConnecting {
 		return
 	}
-	if n := int(c.unreturned.Load()); n == 0 || n < c.tellAt() && !c.starved() {
+	if n := int(c.unreturned.Load()); n == 0 || n < c.updateAt() && !c.starved() {
 		return // a message took them along
 	}
 	var head [frameSize]byte
@@ -109,14 +109,14 @@ func errCredits(n uint32) error {
 }
 
 // creditFor takes a credit if the peer spends a receive on op, waiting for one on asked.
-func (c *Conn) creditFor(asked reactor.Asked, op verbs.WROpcode, m reactor.Manner) error {
+func (c *Conn) creditFor(asked reactor.Asked, op verbs.WROpcode, m reactor.SubmitMode) error {
 	if c.credits == nil || op == verbs.WRRDMAWrite || op == verbs.WRRDMARead {
 		return nil
 	}
 	if c.credits.TryAcquire() {
 		return nil
 	}
-	if m == reactor.Try {
+	if m == reactor.NonBlock {
 		if cause := c.Err(); cause != nil {
 			return cause
 		}

@@ -71,7 +71,7 @@ func TestUpdatesAreFewWhileNobodyWaits(t *testing.T) {
 	before := b.rt.Stats().WorkRequests
 	ms := sendAndTake(t, a, b, 8)
 	release(t, ms[:3]...)
-	if err := b.sh.r.Do(testContext(t), b.tell); err != nil {
+	if err := b.sh.r.Do(testContext(t), b.sendCreditUpdate); err != nil {
 		t.Fatal(err)
 	}
 	if n := b.unreturned.Load(); n != 3 {
@@ -176,7 +176,7 @@ func TestReleasedReceivesArePostedInBatches(t *testing.T) {
 		if want := uint64((rounds - 1) * credits); posted < want {
 			t.Errorf("%d receives were posted again, want %d at least", posted, want)
 		}
-		if most := uint64(rounds*credits/b.tellAt() + 1); bells > most {
+		if most := uint64(rounds*credits/b.updateAt() + 1); bells > most {
 			t.Errorf("%d doorbells for the receives of %d messages, want at most %d: one for half of the credits", bells, rounds*credits, most)
 		}
 	})

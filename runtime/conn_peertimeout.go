@@ -122,7 +122,7 @@ func (c *Conn) watchPeer() error {
 	if !c.opts.answers() {
 		return nil
 	}
-	l := reactor.Limit{KeepAlive: c.opts.keepAlive(), Late: c.late}
+	l := reactor.PeerLimit{KeepAlive: c.opts.keepAlive(), OnTimeout: c.late}
 	if c.opts.PeerTimeout > 0 {
 		attr, err := c.q.QP().Query()
 		if err != nil {
@@ -130,10 +130,10 @@ func (c *Conn) watchPeer() error {
 		}
 		l.Bound = boundOf(attr.Timeout, attr.RetryCnt, c.opts.PeerTimeout)
 	}
-	return c.q.SetLimit(l)
+	return c.q.SetPeerLimit(l)
 }
 
 // late ends a connection whose peer did not answer. Holder only.
-func (c *Conn) late(l reactor.Late) {
+func (c *Conn) late(l reactor.PeerTimeout) {
 	c.fail(&PeerTimeoutError{Peer: c.remote, Bound: l.Bound, Since: l.Since, Out: l.Out, Oldest: l.Oldest})
 }

@@ -47,7 +47,7 @@ type recvSlot struct {
 func (s *recvSlot) InboxHook() *ring.Hook[recvSlot] { return &s.hook }
 
 func (s *recvSlot) post() error {
-	return s.c.q.PostRecv(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:], reactor.Wait)
+	return s.c.q.PostRecv(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:], reactor.Block)
 }
 
 // postLater is post for a receive that the peer has not been told of: it is with the
@@ -105,7 +105,7 @@ func (m Message) Release() error {
 	if err := s.postLater(); err != nil { // the connection is going or gone
 		return s.buf.Release()
 	}
-	c.giveBack(1)
+	c.returnCredits(1)
 	return nil
 }
 
@@ -116,9 +116,9 @@ type MessageSink interface {
 	Received(m Message, err error)
 }
 
-// want is somebody who waits for a message.
-type want struct {
-	hook    ring.Hook[want]
+// recvWaiter is somebody who waits for a message.
+type recvWaiter struct {
+	hook    ring.Hook[recvWaiter]
 	promise futures.Promise[Message]
 	sink    MessageSink // gets the message in the promise's place
 	// m and err are what sink is to get. The holder's.
@@ -127,15 +127,15 @@ type want struct {
 }
 
 // wanted implements waiter.
-func (w *want) wanted() bool { return w.sink != nil || w.promise.Wanted() }
+func (w *recvWaiter) wanted() bool { return w.sink != nil || w.promise.Wanted() }
 
 // giveUp implements waiter.
-func (w *want) giveUp() { w.end(Message{}, futures.ErrDiscarded) }
+func (w *recvWaiter) giveUp() { w.end(Message{}, futures.ErrDiscarded) }
 
 // InboxHook links the want.
-func (w *want) InboxHook() *ring.Hook[want] { return &w.hook }
+func (w *recvWaiter) InboxHook() *ring.Hook[recvWaiter] { return &w.hook }
 
-var wantPool = sync.Pool{New: func() any { return new(want) }}
+var recvWaiterPool = sync.Pool{New: func() any { return new(recvWaiter) }}
 
 // Recv returns the future of the next message; messages go to those who asked
 // in the order of asking. A discarded future's message is given to the next who
@@ -163,10 +163,10 @@ func (c *Conn) RecvTo(sink MessageSink) {
 	case isGone(c):
 		err = c.cause.Load()
 	default:
-		c.want(futures.Promise[Message]{}, sink, false)
+		c.addRecvWaiter(futures.Promise[Message]{}, sink, false)
 		return
 	}
-	w := &want{sink: sink}
+	w := &recvWaiter{sink: sink}
 	c.sh.r.Defer(func() { c.answer(w, Message{}, err) })
 }
 
@@ -178,13 +178,13 @@ func (c *Conn) recv(quiet bool) futures.Future[Message] {
 		return futures.Ready(Message{}, c.cause.Load())
 	}
 	p, f := c.rt.messages.New(c.sh.r.Driver())
-	c.want(p, nil, quiet)
+	c.addRecvWaiter(p, nil, quiet)
 	return f
 }
 
-// want queues one who waits for a message.
-func (c *Conn) want(p futures.Promise[Message], sink MessageSink, quiet bool) {
-	w := wantPool.Get().(*want)
+// addRecvWaiter queues one who waits for a message.
+func (c *Conn) addRecvWaiter(p futures.Promise[Message], sink MessageSink, quiet bool) {
+	w := recvWaiterPool.Get().(*recvWaiter)
 	w.promise, w.sink = p, sink
 	c.wantIn.Push(w)
 	c.sh.r.Schedule(&c.matchTask, quiet)
@@ -194,15 +194,15 @@ func (c *Conn) want(p futures.Promise[Message], sink MessageSink, quiet bool) {
 func (c *Conn) match() {
 	for w := c.wantIn.TakeAll(); w != nil; {
 		next := w.hook.Unlink()
-		c.wants = append(c.wants, w)
+		c.recvWaiters = append(c.recvWaiters, w)
 		w = next
 	}
 	done := 0
-	for ; done < len(c.wants); done++ {
+	for ; done < len(c.recvWaiters); done++ {
 		// After the wants, and after every Settle: a message that came back goes
 		// before later ones to whoever asked after it was given up.
 		c.takeBack()
-		w := c.wants[done]
+		w := c.recvWaiters[done]
 		var m Message
 		var err error
 		switch {
@@ -216,48 +216,48 @@ func (c *Conn) match() {
 				err = ErrConnClosed
 			}
 		default:
-			c.wants = served(c.wants, done, &c.pruned)
-			c.hungry.Store(true)
-			c.tell()
+			c.recvWaiters = served(c.recvWaiters, done, &c.pruned)
+			c.starving.Store(true)
+			c.sendCreditUpdate()
 			return
 		}
 		c.answer(w, m, err)
 	}
-	c.wants = served(c.wants, done, &c.pruned)
-	if c.hungry.Load() {
-		c.hungry.Store(false)
+	c.recvWaiters = served(c.recvWaiters, done, &c.pruned)
+	if c.starving.Load() {
+		c.starving.Store(false)
 	}
 }
 
 // answer ends the wait; the want is not the caller's any more. A sink is told by the
 // reactor: it is user code, and the caller is in the midst of the wants.
-func (c *Conn) answer(w *want, m Message, err error) {
+func (c *Conn) answer(w *recvWaiter, m Message, err error) {
 	if w.sink != nil {
 		w.m, w.err = m, err
-		c.q.Tell(w)
+		c.q.Notify(w)
 		return
 	}
 	w.end(m, err)
 }
 
 // end is answer for a want without a sink.
-func (w *want) end(m Message, err error) {
+func (w *recvWaiter) end(m Message, err error) {
 	p := w.promise
 	w.give()
 	p.Settle(m, err)
 }
 
 // Complete implements reactor.Sink, for the sink's turn to be told.
-func (w *want) Complete(Turn, Result, error) {
+func (w *recvWaiter) Complete(SinkContext, Result, error) {
 	sink, m, err := w.sink, w.m, w.err
 	w.give()
 	sink.Received(m, err)
 }
 
 // give is the want's end.
-func (w *want) give() {
+func (w *recvWaiter) give() {
 	w.promise, w.sink, w.m, w.err = futures.Promise[Message]{}, nil, Message{}, nil
-	wantPool.Put(w)
+	recvWaiterPool.Put(w)
 }
 
 func (c *Conn) handOut(i int) Message {
@@ -325,13 +325,13 @@ func (c *Conn) freeArrived() {
 type connSink Conn
 
 // Complete implements reactor.Sink.
-func (s *connSink) Complete(_ Turn, r Result, err error) { (*Conn)(s).received(r, err) }
+func (s *connSink) Complete(_ SinkContext, r Result, err error) { (*Conn)(s).received(r, err) }
 
 func (c *Conn) received(r Result, err error) {
 	if r.Kind != reactor.KindRecv {
 		if c.creditDue && err == nil {
 			c.creditDue = false
-			c.tell()
+			c.sendCreditUpdate()
 		}
 		return
 	}
@@ -384,7 +384,7 @@ func (c *Conn) take(s *recvSlot, r Result) error {
 	c.arrivals++ // data and immediates: each has used up a credit
 	s.nth = c.arrivals
 	c.arrived = append(c.arrived, s.i)
-	if len(c.wants) > 0 {
+	if len(c.recvWaiters) > 0 {
 		c.match()
 	}
 	return nil

@@ -139,7 +139,7 @@ func (t *taking) give() {
 }
 
 // Complete implements reactor.Sink.
-func (t *taking) Complete(_ Turn, r Result, err error) {
+func (t *taking) Complete(_ SinkContext, r Result, err error) {
 	s, promise := t.s, t.promise
 	t.give()
 	a := Arrival{Result: r, Conn: s.conns[r.QPNum]}

@@ -22,7 +22,7 @@ func (c *Conn) fail(cause error) {
 	_, panicked := errors.AsType[*PanicError](cause) // of a sink: what its value says is not of our device
 	if !panicked && errors.Is(cause, verbs.ErrDeviceRemoved) {
 		c.rt.deviceGone()
-		c.unplug()
+		c.failRemoved()
 		return
 	}
 	switch c.state {
@@ -40,7 +40,7 @@ func (c *Conn) fail(cause error) {
 			}
 		})
 	case connDraining: // what it waits for will not come
-		c.part()
+		c.disconnect()
 	}
 }
 
@@ -70,7 +70,7 @@ func (c *Conn) peerLeft() {
 	default:
 		over()
 	}
-	if c.state == connLeft || c.state == connDraining && !c.parting {
+	if c.state == connLeft || c.state == connDraining && !c.disconnecting {
 		c.within(ackGrace, over)
 	}
 }
@@ -104,7 +104,7 @@ func (c *Conn) stop() {
 	if err := c.id.Disconnect(); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) { // that is about to be told
 		c.closeErr = errors.Join(c.closeErr, err)
 	}
-	c.q.Idle(c.dry)
+	c.q.Idle(c.onDrained)
 }
 
 // refuse has the connection take no more operations.
@@ -115,10 +115,10 @@ func (c *Conn) refuse() {
 	}
 }
 
-// dry is called when nothing is out any more: those who wait for a message get what
+// onDrained is called when nothing is out any more: those who wait for a message get what
 // has arrived, and then the cause. Who was between its checks and the queue when the
 // connection failed may submit yet: the device does not get that.
-func (c *Conn) dry() {
+func (c *Conn) onDrained() {
 	c.drained = true
 	c.q.Seal()
 	c.match()
@@ -215,28 +215,28 @@ func (c *Conn) end(hard bool) {
 				c.credits.Close()
 			}
 			if !hard {
-				c.q.SendsIdle(c.part)
+				c.q.SendsIdle(c.disconnect)
 				return
 			}
-			c.part()
+			c.disconnect()
 		case connDraining:
 			if hard {
 				c.destroy(nil)
 			}
 		case connFailed:
-			c.part()
+			c.disconnect()
 		case connConnecting:
 			c.giveUp(c.cause.Load())
 		}
 	})
 }
 
-// part disconnects and, when everything is flushed, destroys.
-func (c *Conn) part() {
-	if c.state == connGone || c.parting {
+// disconnect disconnects and, when everything is flushed, destroys.
+func (c *Conn) disconnect() {
+	if c.state == connGone || c.disconnecting {
 		return
 	}
-	c.parting = true
+	c.disconnecting = true
 	if c.lost { // nothing is out that the device would give back
 		c.destroy(nil)
 		return
@@ -270,7 +270,7 @@ func (c *Conn) destroy(done func()) {
 			}
 			c.closeErr = errors.Join(c.closeErr, c.q.Discard())
 		}
-		c.dry()
+		c.onDrained()
 		c.freeArrived()
 		c.rt.forget(c)
 		c.report(true)

@@ -30,7 +30,7 @@ func TestPiecesAreNoFullQueue(t *testing.T) {
 	mail, told := make(mailSink, 1), make(chan error, 1)
 	never("TryStartTo", a.TryStartTo(&op, mail, 0))
 	one := WriteOp(must.Get(local.Sub(0, 8))(t), remote)
-	sink := turnSink(func(in Turn, _ Result, _ error) { told <- a.StartFromSink(in, &op, mail, 0) })
+	sink := turnSink(func(in SinkContext, _ Result, _ error) { told <- a.StartFromSink(in, &op, mail, 0) })
 	if err := a.StartTo(testContext(t), &one, sink, 0); err != nil {
 		t.Fatal(err)
 	}

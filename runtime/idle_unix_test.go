@@ -85,8 +85,8 @@ func TestAnIdleProcessSleeps(t *testing.T) {
 				<-got
 			}
 			for _, rt := range rts {
-				if st := rt.Stats(); st.Missed != 0 {
-					t.Errorf("%s: %d events were lost", rt.Device().Name, st.Missed)
+				if st := rt.Stats(); st.MissedEvents != 0 {
+					t.Errorf("%s: %d events were lost", rt.Device().Name, st.MissedEvents)
 				}
 			}
 		})
@@ -183,7 +183,7 @@ func idle(t *testing.T, asleep work, rts ...*Runtime) {
 	for i, rt := range rts {
 		s := rt.Stats()
 		// An event of a keep-alive's completion wakes the loop, too.
-		wakes, events := s.Sleeps-before[i].Sleeps, s.Wakes-before[i].Wakes
+		wakes, events := s.Sleeps-before[i].Sleeps, s.ChannelWakeups-before[i].ChannelWakeups
 		t.Logf("runtime %d: the loop woke %d times, %d of them for events, %d keep-alives", i, wakes, events, s.KeepAlives-before[i].KeepAlives)
 		if limit := idleWakes*uint64(idleTime/time.Second) + edgeWakes + events; wakes > limit {
 			t.Errorf("the loop of an idle reactor woke %d times in %v, want at most %d", wakes, idleTime, limit)
@@ -214,7 +214,7 @@ func wakesByEvent(t *testing.T, server *Runtime, from *Conn, got <-chan error) {
 		if took := time.Since(began); after.Rechecks != before.Rechecks || took > reactor.DefaultRecheck {
 			continue // once a second it does
 		}
-		if after.Wakes == before.Wakes {
+		if after.ChannelWakeups == before.ChannelWakeups {
 			t.Errorf("a message came, and the completion channel woke nobody: before %+v, after %+v", before, after)
 		}
 		return

@@ -42,8 +42,8 @@ type Listener struct {
 	// The holder's.
 	id       verbs.CMID
 	backlog  backlog
-	seats    seats          // of Accept
-	early    seats          // of PrepareAccept
+	waiters  acceptWaiters  // of Accept
+	early    acceptWaiters  // of PrepareAccept
 	timer    *reactor.Timer // asks the backlog again
 	why      error          // it takes no more requests; nil while it does
 	gone     chan struct{}
@@ -86,7 +86,7 @@ func (rt *Runtime) ListenOptions(addr string, o Options) (*Listener, error) {
 	}
 	if lerr != nil {
 		l.forget()
-		return nil, fmt.Errorf("listening at %s: %w", addr, rt.blame(lerr))
+		return nil, fmt.Errorf("listening at %s: %w", addr, rt.asRemoved(lerr))
 	}
 	return l, nil
 }
@@ -106,7 +106,7 @@ func (l *Listener) listen(at netip.AddrPort) error {
 	if err = id.Bind(at); err == nil {
 		// Those that are not answered count at the device: as many as are kept here, as many
 		// again that were not taken yet, and those that are being refused.
-		err = id.Listen(2*l.opts.Backlog + dismissMost)
+		err = id.Listen(2*l.opts.Backlog + maxRejections)
 	}
 	if err != nil {
 		l.sh.closeID(id, nil)
@@ -125,15 +125,15 @@ func (l *Listener) Addr() netip.AddrPort { return l.addr }
 //
 // Errors: ErrClosed after Close; ErrDeviceRemoved; the context's; what keeps a connection from
 // being prepared here (memory, the configuration, no room in the reactor).
-func (l *Listener) Accept(ctx context.Context) (*Conn, error) { return l.wait(ctx, &l.seats) }
+func (l *Listener) Accept(ctx context.Context) (*Conn, error) { return l.wait(ctx, &l.waiters) }
 
-func (l *Listener) wait(ctx context.Context, line *seats) (*Conn, error) {
+func (l *Listener) wait(ctx context.Context, line *acceptWaiters) (*Conn, error) {
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		f, err := l.sit(line)
+		f, err := l.addWaiter(line)
 		if err != nil {
 			return nil, err
 		}
@@ -156,9 +156,9 @@ func (l *Listener) wait(ctx context.Context, line *seats) (*Conn, error) {
 // over. The connection of a future that is discarded is given to the next who asks.
 //
 // Errors: ErrClosed after Runtime.Close; ErrDeviceRemoved.
-func (l *Listener) AcceptAsync() (futures.Future[*Conn], error) { return l.sit(&l.seats) }
+func (l *Listener) AcceptAsync() (futures.Future[*Conn], error) { return l.addWaiter(&l.waiters) }
 
-func (l *Listener) sit(line *seats) (f futures.Future[*Conn], err error) {
+func (l *Listener) addWaiter(line *acceptWaiters) (f futures.Future[*Conn], err error) {
 	if err := l.rt.enter(); err != nil {
 		return f, err
 	}
@@ -172,30 +172,30 @@ func (l *Listener) sit(line *seats) (f futures.Future[*Conn], err error) {
 			promise.Settle(nil, l.why)
 			return
 		}
-		line.all = append(line.all, seat{promise})
+		line.all = append(line.all, acceptWaiter{promise})
 		line.served(0)
 		l.match()
 	})
 	return f, nil
 }
 
-// seats are those who wait for a connection, oldest first. The holder's.
-type seats struct {
-	all    []seat
+// acceptWaiters are those who wait for a connection, oldest first. The holder's.
+type acceptWaiters struct {
+	all    []acceptWaiter
 	pruned int // left by the last look at them (served)
 }
 
 // served takes the first n, which were served, and some of those given up.
-func (s *seats) served(n int) { s.all = served(s.all, n, &s.pruned) }
+func (s *acceptWaiters) served(n int) { s.all = served(s.all, n, &s.pruned) }
 
 // wanted is how many wait.
-func (s *seats) wanted() int {
+func (s *acceptWaiters) wanted() int {
 	s.all = wanted(s.all)
 	return len(s.all)
 }
 
 // next takes the first that is wanted; false if there is none.
-func (s *seats) next() (first seat, ok bool) {
+func (s *acceptWaiters) next() (first acceptWaiter, ok bool) {
 	for len(s.all) > 0 {
 		first = s.all[0]
 		if s.served(1); first.wanted() {
@@ -203,17 +203,17 @@ func (s *seats) next() (first seat, ok bool) {
 		}
 		first.giveUp()
 	}
-	return seat{}, false
+	return acceptWaiter{}, false
 }
 
-// seat is the promise of one Accept.
-type seat struct{ futures.Promise[*Conn] }
+// acceptWaiter is the promise of one Accept.
+type acceptWaiter struct{ futures.Promise[*Conn] }
 
 // wanted implements waiter.
-func (s seat) wanted() bool { return s.Wanted() }
+func (s acceptWaiter) wanted() bool { return s.Wanted() }
 
 // giveUp implements waiter.
-func (s seat) giveUp() { s.Settle(nil, futures.ErrDiscarded) }
+func (s acceptWaiter) giveUp() { s.Settle(nil, futures.ErrDiscarded) }
 
 // onCM implements cmTarget.
 func (l *Listener) onCM(ev *verbs.CMEvent) {
@@ -230,7 +230,7 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 		if errors.Is(err, ErrMode) {
 			code = proto.RejectMode
 		}
-		l.sh.dismiss(ev.ID, func(id verbs.CMID) { _ = id.Reject(proto.EncodeReject(code, err.Error())) }) // worded off the turn
+		l.sh.rejectLater(ev.ID, func(id verbs.CMID) { _ = id.Reject(proto.EncodeReject(code, err.Error())) }) // worded off the turn
 		return
 	}
 	r := &request{l: l, id: ev.ID, private: ev.Conn.PrivateData}
@@ -272,20 +272,20 @@ func (l *Listener) room() int {
 	if !l.opts.Raw {
 		return l.opts.Backlog
 	}
-	return max(l.seats.wanted()-len(l.backlog.ready), 0) + l.early.wanted() - l.backlog.begun
+	return max(l.waiters.wanted()-len(l.backlog.ready), 0) + l.early.wanted() - l.backlog.begun
 }
 
 // match gives established connections to those who accept, and begins what can begin
 // now.
 func (l *Listener) match() {
 	for r := l.first(); r != nil; r = l.first() {
-		s, ok := l.seats.next()
+		s, ok := l.waiters.next()
 		if !ok {
 			break
 		}
 		l.backlog.remove(&r.entry)
 		r.given.Store(true)
-		s.Settle(r.conn, nil) // given up only just now: giveBack
+		s.Settle(r.conn, nil) // given up only just now: returnCredits
 	}
 	l.pump()
 }
@@ -306,7 +306,7 @@ func (l *Listener) failed(err error) {
 	if theirs(err) {
 		return
 	}
-	for _, line := range []*seats{&l.seats, &l.early} {
+	for _, line := range []*acceptWaiters{&l.waiters, &l.early} {
 		for s, ok := line.next(); ok; s, ok = line.next() {
 			if s.Settle(nil, err) {
 				return
@@ -355,10 +355,10 @@ func (l *Listener) stop(cause error) {
 		l.backlog.leave(p)
 		p.req.end()
 	}
-	for _, s := range slices.Concat(l.seats.all, l.early.all) {
+	for _, s := range slices.Concat(l.waiters.all, l.early.all) {
 		s.Settle(nil, cause)
 	}
-	l.seats.all, l.early.all = nil, nil
+	l.waiters.all, l.early.all = nil, nil
 	l.sh.closeID(l.id, func(err error) {
 		l.closeErr = err
 		l.forget()

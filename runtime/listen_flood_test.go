@@ -65,7 +65,7 @@ func (a *asker) askOn(perMS int) (stop func()) {
 }
 
 // Turn implements [fabric.Endpoint].
-func (a *asker) Turn(now time.Duration) (next time.Duration, more bool) {
+func (a *asker) Progress(now time.Duration) (next time.Duration, more bool) {
 	if a.port == nil {
 		return 0, false
 	}

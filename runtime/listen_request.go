@@ -33,11 +33,11 @@ type request struct {
 	id    verbs.CMID
 	// private is what the peer sent. Immutable.
 	private []byte
-	conn    *Conn // from when it was prepared
-	early   seat  // of PrepareAccept, for which it was prepared; zero for none
-	worth   bool  // it is to be accepted though the connection may have ended
+	conn    *Conn        // from when it was prepared
+	early   acceptWaiter // of PrepareAccept, for which it was prepared; zero for none
+	worth   bool         // it is to be accepted though the connection may have ended
 	// given says that somebody has accepted the connection. Set by match and cleared by
-	// giveBack, which hold the listener's turn; read by the connection, which then reports no
+	// returnCredits, which hold the listener's turn; read by the connection, which then reports no
 	// more. It publishes nothing: what is reported needlessly is passed over.
 	given uatomic.Bool
 }
@@ -48,7 +48,7 @@ func (r *request) onCM(ev *verbs.CMEvent) {
 	case verbs.CMRejected, verbs.CMDisconnected, verbs.CMConnectError, verbs.CMUnreachable, verbs.CMDeviceRemoval:
 		if r.stage == stageWaiting {
 			r.l.backlog.remove(&r.entry)
-			r.l.sh.dismiss(r.id, func(verbs.CMID) {}) // the peer does not wait for an answer
+			r.l.sh.rejectLater(r.id, func(verbs.CMID) {}) // the peer does not wait for an answer
 		} else {
 			r.l.backlog.leave(&r.entry) // prepared sees to it
 		}
@@ -179,7 +179,7 @@ func (r *request) settled(err error) {
 		return
 	}
 	l.backlog.remove(&r.entry)
-	if r.early != (seat{}) {
+	if r.early != (acceptWaiter{}) {
 		l.passOver(r.early, err)
 	} else {
 		l.failed(err)
@@ -235,7 +235,7 @@ func (c *Conn) report(gone bool) {
 	r.l.sh.r.Defer(func() { r.ended(some) })
 }
 
-// giveBack makes a connection whose future was discarded the next to be accepted. Any
+// returnCredits makes a connection whose future was discarded the next to be accepted. Any
 // goroutine.
 func (r *request) giveBack() {
 	r.l.sh.r.Defer(func() {

@@ -229,8 +229,8 @@ func waiting(t *testing.T, ln *Listener) (n int) {
 func leavingIDs(t *testing.T, s *shard) (n int) {
 	t.Helper()
 	if err := s.r.Do(testContext(t), func() {
-		n = len(s.closing) + len(s.dismissed)
-		if s.saying {
+		n = len(s.closing) + len(s.queued)
+		if s.rejecting {
 			n++
 		}
 	}); err != nil {
@@ -302,7 +302,7 @@ func TestGivenUpRequestsAreBounded(t *testing.T) {
 	ids := make([]refusable, many)
 	n, closing := 0, 0
 	if err := ln.sh.r.Do(testContext(t), func() {
-		for ; n < many && !ln.sh.crowded(); n++ {
+		for ; n < many && !ln.sh.tooManyRejections(); n++ {
 			id := &ids[n]
 			ln.onCM(&verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: ln.id, Conn: verbs.ConnParam{PrivateData: hi}})
 			ln.sh.targets[id].onCM(&verbs.CMEvent{Type: verbs.CMRejected, ID: id})
@@ -401,16 +401,16 @@ func TestDismissalsAreBounded(t *testing.T) {
 	answer := make(chan struct{})
 	var ids []*keptID
 	if err := sh.r.Do(testContext(t), func() {
-		for !sh.crowded() {
+		for !sh.tooManyRejections() {
 			id := &keptID{closed: make(chan struct{})}
 			ids = append(ids, id)
-			sh.dismiss(id, func(verbs.CMID) { <-answer })
-			if len(ids) > dismissBatch+dismissMost {
-				t.Fatalf("%d identifiers wait, and events are still taken", len(sh.dismissed))
+			sh.rejectLater(id, func(verbs.CMID) { <-answer })
+			if len(ids) > rejectionBatch+maxRejections {
+				t.Fatalf("%d identifiers wait, and events are still taken", len(sh.queued))
 			}
 		}
-		if len(sh.dismissed) != dismissMost || !sh.saying || sh.takeCM() {
-			t.Errorf("%d identifiers wait, want %d; a goroutine dismisses them: %t", len(sh.dismissed), dismissMost, sh.saying)
+		if len(sh.queued) != maxRejections || !sh.rejecting || sh.takeCM() {
+			t.Errorf("%d identifiers wait, want %d; a goroutine dismisses them: %t", len(sh.queued), maxRejections, sh.rejecting)
 		}
 	}); err != nil {
 		t.Fatal(err)
@@ -426,7 +426,7 @@ func TestDismissalsAreBounded(t *testing.T) {
 	for gone := testContext(t); ; {
 		var left int
 		var stuck bool
-		if err := sh.r.Do(gone, func() { left, stuck = len(sh.dismissed), sh.stuck || sh.saying }); err != nil {
+		if err := sh.r.Do(gone, func() { left, stuck = len(sh.queued), sh.stuck || sh.rejecting }); err != nil {
 			t.Fatalf("%d are left, events are held up: %t (%v)", left, stuck, err)
 		}
 		if left == 0 && !stuck {

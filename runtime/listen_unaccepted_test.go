@@ -244,7 +244,7 @@ func TestDiscardedSeatsAreForgotten(t *testing.T) {
 		f.Discard()
 	}
 	var n int
-	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.seats.all) }); err != nil {
+	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.waiters.all) }); err != nil {
 		t.Fatal(err)
 	}
 	if n > pruneFrom {

@@ -23,7 +23,7 @@ type bigBuffer struct {
 // InboxHook is the link on memory.dead.
 func (b *bigBuffer) InboxHook() *ring.Hook[bigBuffer] { return &b.link }
 
-// giveBack queues the buffer for reap: whoever ends the lease may hold a turn,
+// returnCredits queues the buffer for reap: whoever ends the lease may hold a turn,
 // and unmapping enters the kernel.
 func (b *bigBuffer) giveBack(uint32) {
 	if b.m.cfg.PoisonFreed {

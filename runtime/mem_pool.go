@@ -109,7 +109,7 @@ func (s *slab) lend(i uint32, n int) Buffer {
 	}}
 }
 
-// giveBack puts block i on the free list. Poison comes first: from Put on the
+// returnCredits puts block i on the free list. Poison comes first: from Put on the
 // block may belong to somebody else.
 func (s *slab) giveBack(i uint32) {
 	if s.poison {

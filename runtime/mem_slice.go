@@ -111,7 +111,7 @@ const (
 	leaseGenShift  = leaseCountBits + 1
 )
 
-// leaseHome takes a block back. giveBack is called by whoever ended the lease,
+// leaseHome takes a block back. returnCredits is called by whoever ended the lease,
 // possibly the holder of a turn: it must not block.
 type leaseHome interface{ giveBack(index uint32) }
 
@@ -128,7 +128,7 @@ type leaseHome interface{ giveBack(index uint32) }
 //	    free(g), then g+1 <--------------------+
 //
 // free is dying with nothing in flight. Exactly one caller makes the step into
-// it, and that one calls giveBack. Handles carry the generation g they were made
+// it, and that one calls returnCredits. Handles carry the generation g they were made
 // for: all they ask for is refused from dying(g) on, whatever becomes of the
 // block. The zero word is live(0, 0).
 type lease struct {

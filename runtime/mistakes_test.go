@@ -268,7 +268,7 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 			a, b := connected(t, Config{})
 			ctx := testContext(t)
 			if err := a.sh.r.Do(ctx, func() { // past the managed Send
-				if _, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: nothing{}}, &reactor.Payload{Inline: payload}, reactor.Try); err != nil {
+				if _, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: nothing{}}, &reactor.Payload{Inline: payload}, reactor.NonBlock); err != nil {
 					t.Error(err)
 				}
 			}); err != nil {
@@ -285,7 +285,7 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 
 type nothing struct{}
 
-func (nothing) Complete(Turn, Result, error) {}
+func (nothing) Complete(SinkContext, Result, error) {}
 
 // Rule: memory of another runtime, whose key this device does not know, is refused at
 // once, and neither the connection nor the datagrams end of it.

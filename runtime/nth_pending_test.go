@@ -24,7 +24,7 @@ func (r *nthPaced) pends() {
 	}
 	var b *Conn
 	defer func() { r.hangUp(a, b) }()
-	seat, err := ln.sit(&ln.early)
+	seat, err := ln.addWaiter(&ln.early)
 	if !r.note("preparing to accept", err) {
 		return
 	}

@@ -98,7 +98,7 @@ func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 
 // Rule (semantics 29): a completion queue that overruns fails everything on it,
 // what is under way and what comes, with the cause; closing works.
-// Defence: reactor/loop_turn.go, polled (the errno of a poll) and die.
+// Defence: reactor/loop_pass.go, polled (the errno of a poll) and die.
 func TestNullOverrun(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
 	a, b := d.connect()
@@ -132,7 +132,7 @@ func TestNullLostEvents(t *testing.T) {
 	a, b := d.connect()
 	f := d.fault(nulldev.Fault{Kind: nulldev.LostEvent})
 	// The first ones may come while the loop is awake, and need no event.
-	for i := 0; i < 50 && d.server.Stats().Missed == 0; i++ {
+	for i := 0; i < 50 && d.server.Stats().MissedEvents == 0; i++ {
 		slept := d.server.Stats().Sleeps
 		got := b.Recv()
 		for d.server.Stats().Sleeps == slept {
@@ -151,8 +151,8 @@ func TestNullLostEvents(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if d.null.Hits(f) == 0 || d.server.Stats().Missed == 0 {
-		t.Errorf("%d events were lost, %d missed", d.null.Hits(f), d.server.Stats().Missed)
+	if d.null.Hits(f) == 0 || d.server.Stats().MissedEvents == 0 {
+		t.Errorf("%d events were lost, %d missed", d.null.Hits(f), d.server.Stats().MissedEvents)
 	}
 }
 

@@ -124,7 +124,7 @@ func TestNullCompletionsOfADestroyedQueuePair(t *testing.T) {
 
 // Rule: a device that dies ends everything on it with ErrDeviceRemoved, what is
 // under way and what comes; the peer's side ends too; closing works.
-// Defence: reactor/loop_turn.go (the error of a turn), runtime/runtime_unplug.go.
+// Defence: reactor/loop_pass.go (the error of a turn), runtime/runtime_removal.go.
 func TestNullDeviceFatal(t *testing.T) {
 	for name, kill := range map[string]func(d *badDay, a *Conn){
 		"from outside": func(d *badDay, _ *Conn) {
@@ -176,7 +176,7 @@ func TestNullDeviceFatal(t *testing.T) {
 // Rule: an operation whose completion never comes ends within the peer timeout,
 // and if the queue pair is not flushed either, with the queue pair: both are
 // counted, and nothing is left. Waiting or driving, and also in Close.
-// Defence: reactor/loop_patrol.go, runtime/conn_peertimeout.go, runtime/conn_teardown.go.
+// Defence: reactor/loop_watchdog.go, runtime/conn_peertimeout.go, runtime/conn_teardown.go.
 func TestNullMissingCompletion(t *testing.T) {
 	for _, flushes := range []bool{true, false} {
 		for _, closing := range []bool{true, false} {
@@ -209,8 +209,8 @@ func TestNullMissingCompletion(t *testing.T) {
 				if d.null.Hits(missing) != 1 {
 					t.Fatalf("%d completions are missing", d.null.Hits(missing))
 				}
-				if s := d.client.Stats(); s.Late != 1 || !flushes && s.Unflushed == 0 {
-					t.Errorf("%d late and %d not flushed were counted", s.Late, s.Unflushed)
+				if s := d.client.Stats(); s.PeerTimeouts != 1 || !flushes && s.Unflushed == 0 {
+					t.Errorf("%d late and %d not flushed were counted", s.PeerTimeouts, s.Unflushed)
 				}
 			})
 		}

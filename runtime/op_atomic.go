@@ -14,7 +14,7 @@ const wordSize = 8
 
 // atomic starts op, which has remote memory and no local: an atomic, an ATOMIC_WRITE or a
 // FLUSH.
-func (c *Conn) atomic(ctx context.Context, op *Op, w way) (f Future, err error) {
+func (c *Conn) atomic(ctx context.Context, op *Op, w submitOpts) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext
 	}

@@ -60,7 +60,7 @@ func TestABatchThatNobodyAwaitsIsPosted(t *testing.T) {
 	local, remote := must.Get(own.Slice(0, 8))(t), must.Get(far.Remote(0, 8))(t)
 	batch, done := a.Batch(), make(mailSink, 1)
 	op := WriteOp(local, remote)
-	if _, err := a.start(ctx, &op, way{manner: reactor.Quiet, sink: done}); err != nil {
+	if _, err := a.start(ctx, &op, submitOpts{mode: reactor.NoWakeup, sink: done}); err != nil {
 		t.Fatal(err)
 	}
 	batch.Flush()
@@ -95,8 +95,8 @@ func TestReceivesOfABatchGoWithWhatIsAwaited(t *testing.T) {
 	for i := range n {
 		fs = append(fs, must.Get(batch.Start(context.Background(), new(PostRecvOp(must.Get(far.Slice(i*size, size))(t)))))(t))
 	}
-	if s := b.rt.Stats(); s.Rings != before.Rings {
-		t.Errorf("%d receives of a batch rang %d times", n, s.Rings-before.Rings)
+	if s := b.rt.Stats(); s.Wakeups != before.Wakeups {
+		t.Errorf("%d receives of a batch rang %d times", n, s.Wakeups-before.Wakeups)
 	}
 	batch.Flush()
 	for i := range n {

@@ -79,11 +79,11 @@ func (p solicitedOnly) Open(name string) (verbs.Context, error) {
 
 type solicitedContext struct{ verbs.Context }
 
-func (c solicitedContext) Turn(t *verbs.Turn) error {
+func (c solicitedContext) Execute(t *verbs.IOBatch) error {
 	for i := range t.Arms {
 		t.Arms[i].Solicited = true
 	}
-	return c.Context.Turn(t)
+	return c.Context.Execute(t)
 }
 
 // Rule: a solicited message wakes a peer that waits for those only.

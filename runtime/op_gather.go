@@ -12,7 +12,7 @@ import (
 const stackSGEs = 8
 
 // transferV starts op, a WRITE or READ of several pieces.
-func (c *Conn) transferV(ctx context.Context, op *Op, w way) (f Future, err error) {
+func (c *Conn) transferV(ctx context.Context, op *Op, w submitOpts) (f Future, err error) {
 	if err := c.Err(); err != nil {
 		return f, err
 	}
@@ -32,13 +32,13 @@ func (c *Conn) transferV(ctx context.Context, op *Op, w way) (f Future, err erro
 	}
 	if total > uint64(c.oneWR) {
 		t := reactor.Transfer{Opcode: op.opcode, Flags: op.flags, Imm: op.imm, Sink: w.sink, Tag: w.tag}
-		return c.split(ctx, &t, op.several, op.remote, w.manner)
+		return c.split(ctx, &t, op.several, op.remote, w.mode)
 	}
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
 		return f, err
 	}
-	if err := c.creditFor(asked, op.opcode, w.manner); err != nil {
+	if err := c.creditFor(asked, op.opcode, w.mode); err != nil {
 		return f, asked.Why(ctx, err)
 	}
 	var space [stackSGEs]verbs.SGE
@@ -57,9 +57,9 @@ func (c *Conn) transferV(ctx context.Context, op *Op, w way) (f Future, err erro
 }
 
 // submit posts.
-func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, w way) (Future, error) {
+func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, w submitOpts) (Future, error) {
 	s.Sink, s.Tag = w.sink, w.tag
-	return c.q.Submit(ctx, s, &p, w.manner)
+	return c.q.Submit(ctx, s, &p, w.mode)
 }
 
 // leaseAll begins the lease of every slice and lists their elements. One lease is

@@ -36,9 +36,9 @@ func TestShortRequestsCarryTheirBytes(t *testing.T) {
 		},
 		"StartFromSink": func(ctx context.Context, c *Conn, local Slice, remote Remote) error {
 			op, ended := WriteOp(local, remote), make(chan error, 1)
-			first := turnSink(func(t Turn, _ Result, err error) {
+			first := turnSink(func(t SinkContext, _ Result, err error) {
 				if err == nil {
-					err = c.StartFromSink(t, &op, turnSink(func(_ Turn, _ Result, err error) { ended <- err }), 0)
+					err = c.StartFromSink(t, &op, turnSink(func(_ SinkContext, _ Result, err error) { ended <- err }), 0)
 				}
 				if err != nil {
 					ended <- err

@@ -28,7 +28,7 @@ func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err err
 	if err != nil || len(ops) == 0 {
 		return 0, err
 	}
-	j := joints.Get().(*joint)
+	j := opGroups.Get().(*opGroup)
 	all, _, refused := j.start(asked, c, ops, rs != nil, j)
 	if _, err := all.Await(asked); err != nil {
 		all.Discard() // and the joint is left to the operations that are out
@@ -38,14 +38,14 @@ func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err err
 	return n, asked.Why(ctx, err)
 }
 
-// joint is the sink of operations that somebody waits for together.
+// opGroup is the sink of operations that somebody waits for together.
 //
 //	open ──> some out, some ended ──> all ended: settled ──> the pool
 //	                └──> who waits gives up: settled for nobody, and forgotten
 //
 // Until it is settled, which publishes it, all is the holder's, but what open sets before
 // the first operation is submitted.
-type joint struct {
+type opGroup struct {
 	all    futures.Promise[Result]
 	of     int // how many are to end
 	done   int // have ended
@@ -55,25 +55,25 @@ type joint struct {
 	ended  []bool
 }
 
-// joints are those that nobody has.
-var joints = sync.Pool{New: func() any { return new(joint) }}
+// opGroups are those that nobody has.
+var opGroups = sync.Pool{New: func() any { return new(opGroup) }}
 
 // start starts ops, whose results sink passes on to j, and returns what startAll does. The
 // future is settled when all have ended that were started; who gives up waiting for it must
 // not call over.
-func (j *joint) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink Sink) (all Future, started int, refused error) {
+func (j *opGroup) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink Sink) (all Future, started int, refused error) {
 	j.open(len(ops), keep)
 	j.all, all = c.sh.r.Futures().New(c.sh.r.Driver())
 	started, refused = c.startAll(ctx, ops, nil, sink)
 	if n := started; n < len(ops) {
-		c.sh.r.Defer(func() { j.are(n) })
+		c.sh.r.Defer(func() { j.setTotal(n) })
 	}
 	return all, started, refused
 }
 
 // over stores the results, says what DoAll returns, and gives j to the pool. All have
 // ended, and j is told of no more; refused is why not all were started.
-func (j *joint) over(rs []Result, refused error) (n int, err error) {
+func (j *opGroup) over(rs []Result, refused error) (n int, err error) {
 	if n, err = j.of, refused; j.err != nil {
 		n, err = j.failed, j.err
 	}
@@ -84,11 +84,11 @@ func (j *joint) over(rs []Result, refused error) (n int, err error) {
 			}
 		}
 	}
-	joints.Put(j)
+	opGroups.Put(j)
 	return n, err
 }
 
-func (j *joint) open(of int, keep bool) {
+func (j *opGroup) open(of int, keep bool) {
 	j.of, j.done, j.err = of, 0, nil
 	j.rs, j.ended = j.rs[:0], j.ended[:0]
 	if keep {
@@ -99,7 +99,7 @@ func (j *joint) open(of int, keep bool) {
 }
 
 // Complete implements Sink.
-func (j *joint) Complete(_ Turn, r Result, err error) {
+func (j *opGroup) Complete(_ SinkContext, r Result, err error) {
 	switch i := int(r.Tag); {
 	case err != nil:
 		if j.err == nil || i < j.failed {
@@ -112,13 +112,13 @@ func (j *joint) Complete(_ Turn, r Result, err error) {
 	j.settle()
 }
 
-// are says that there are fewer than was thought. Holder only.
-func (j *joint) are(of int) {
+// setTotal says that there are fewer than was thought. Holder only.
+func (j *opGroup) setTotal(of int) {
 	j.of = of
 	j.settle()
 }
 
-func (j *joint) settle() {
+func (j *opGroup) settle() {
 	if j.done == j.of {
 		j.all.Settle(Result{}, nil)
 	}

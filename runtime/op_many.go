@@ -37,8 +37,8 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 	if err != nil {
 		return 0, err
 	}
-	s := several{c: c, sink: sink}
-	s.Of(c.q)
+	s := transferBatch{c: c, sink: sink}
+	s.Reset(c.q)
 	defer s.end()
 	for n = range ops {
 		var f Future
@@ -46,11 +46,11 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 		if sink != nil {
 			tag = uint64(n)
 		}
-		if s.lent > 0 || ops[n].plain(c) {
+		if s.lent > 0 || ops[n].isSimple(c) {
 			f, err = s.transfer(asked, ops[n:], tag)
 		} else {
-			s.Submit(reactor.Quiet)                                                          // in order; and it may wait for the slots in stock
-			f, err = c.start(ctx, &ops[n], way{manner: reactor.Quiet, sink: sink, tag: tag}) // its future tells the error of ctx
+			s.Submit(reactor.NoWakeup)                                                               // in order; and it may wait for the slots in stock
+			f, err = c.start(ctx, &ops[n], submitOpts{mode: reactor.NoWakeup, sink: sink, tag: tag}) // its future tells the error of ctx
 		}
 		if err != nil {
 			return n, asked.Why(ctx, err)
@@ -62,25 +62,25 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 	return len(ops), nil
 }
 
-// several is reactor.Several with what the operations lease. Those on one lease are begun
+// transferBatch is reactor.BatchSubmitter with what the operations lease. Those on one lease are begun
 // at once, which is one change of a word that everybody has who uses the region.
-type several struct {
-	reactor.Several
-	c    *Conn
-	sink Sink
-	of   *lease
-	lent int // begun on it, and not started
+type transferBatch struct {
+	reactor.BatchSubmitter
+	c     *Conn
+	sink  Sink
+	batch *lease
+	lent  int // begun on it, and not started
 }
 
 // transfer starts the first of ops, which is plain.
-func (s *several) transfer(asked reactor.Asked, ops []Op, tag uint64) (f Future, err error) {
+func (s *transferBatch) transfer(asked reactor.Asked, ops []Op, tag uint64) (f Future, err error) {
 	op, c := &ops[0], s.c
 	local := &op.one[0]
-	if err := c.mayTransfer(op.opcode, local, &op.remote); err != nil {
+	if err := c.checkTransfer(op.opcode, local, &op.remote); err != nil {
 		return f, err
 	}
 	if local.lease != nil && s.lent == 0 {
-		if err := s.lend(ops); err != nil {
+		if err := s.lease(ops); err != nil {
 			return f, err
 		}
 	}
@@ -90,20 +90,20 @@ func (s *several) transfer(asked reactor.Asked, ops []Op, tag uint64) (f Future,
 	if l := local.lease; l != nil {
 		t.Lease = l
 	}
-	if f, err = s.Transfer(asked, &t, len(ops)-1, reactor.Quiet); err == nil && local.lease != nil {
+	if f, err = s.Transfer(asked, &t, len(ops)-1, reactor.NoWakeup); err == nil && local.lease != nil {
 		s.lent--
 	}
 	return f, err
 }
 
-// lend begins the first of ops and those that follow on the same lease, as many as are
+// lease begins the first of ops and those that follow on the same lease, as many as are
 // submitted at once.
-func (s *several) lend(ops []Op) error {
+func (s *transferBatch) lease(ops []Op) error {
 	local, n := &ops[0].one[0], 1
 	if local.lease.memory != s.c.rt.mem {
 		return local.of(s.c.rt.mem)
 	}
-	for ; n < min(len(ops), reactor.SeveralMost) && ops[n].plain(s.c); n++ {
+	for ; n < min(len(ops), reactor.MaxSubmitBatch) && ops[n].isSimple(s.c); n++ {
 		if l := &ops[n].one[0]; l.lease != local.lease || l.gen != local.gen {
 			break
 		}
@@ -111,14 +111,14 @@ func (s *several) lend(ops []Op) error {
 	if !local.lease.beginN(local.gen, n) {
 		return ErrReleased
 	}
-	s.of, s.lent = local.lease, n
+	s.batch, s.lent = local.lease, n
 	return nil
 }
 
 // end submits what was started, and ends the lease of what was not.
-func (s *several) end() {
-	s.Submit(reactor.Quiet)
+func (s *transferBatch) end() {
+	s.Submit(reactor.NoWakeup)
 	if s.lent > 0 {
-		s.of.EndN(s.lent)
+		s.batch.EndN(s.lent)
 	}
 }

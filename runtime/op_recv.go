@@ -15,10 +15,10 @@ import (
 // future is settled; receives complete in the order they were posted.
 //
 // Implements: ibv_post_recv.
-func (c *Conn) PostRecv(locals ...Slice) (Future, error) { return c.postRecv(locals, way{}) }
+func (c *Conn) PostRecv(locals ...Slice) (Future, error) { return c.postRecv(locals, submitOpts{}) }
 
 // postRecv posts a receive, and returns its future unless it has a sink.
-func (c *Conn) postRecv(locals []Slice, w way) (f Future, err error) {
+func (c *Conn) postRecv(locals []Slice, w submitOpts) (f Future, err error) {
 	s := newRawRecv(c, w.sink)
 	if w.sink == nil {
 		s.promise, f = c.sh.r.Futures().New(c.sh.r.Driver())
@@ -35,7 +35,7 @@ func (c *Conn) postRecv(locals []Slice, w way) (f Future, err error) {
 }
 
 // postRecvFor posts a receive for s, which is the caller's still if it fails.
-func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w way) (err error) {
+func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w submitOpts) (err error) {
 	if !c.opts.Raw {
 		return fmt.Errorf("%w: receives of a managed connection are its own", ErrMode)
 	}
@@ -61,7 +61,7 @@ func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w way) (err error) {
 	if sges, r.Lease, err = leaseAll(c.rt.mem, space[:0], locals); err != nil {
 		return err
 	}
-	if err = c.q.PostRecv(&r, sges, w.manner); err != nil && r.Lease != nil {
+	if err = c.q.PostRecv(&r, sges, w.mode); err != nil && r.Lease != nil {
 		r.Lease.End()
 	}
 	return err
@@ -91,7 +91,7 @@ func (s *rawRecv) give() {
 }
 
 // Complete implements reactor.Sink.
-func (s *rawRecv) Complete(t Turn, r Result, err error) {
+func (s *rawRecv) Complete(t SinkContext, r Result, err error) {
 	of := *s
 	s.give() // who is told may post the next
 	if r.Flags&verbs.WCWithInv != 0 {

@@ -50,7 +50,7 @@ func (m *RemoteMemory) ReadAt(p []byte, off int64) (int, error) {
 	}
 	n, err := m.move(p, uint64(off), func(ctx context.Context, buf Buffer, r Remote) (Future, error) {
 		op := ReadOp(buf.Slice(), r)
-		return m.c.start(ctx, &op, way{manner: ioManner(len(p))})
+		return m.c.start(ctx, &op, submitOpts{mode: ioManner(len(p))})
 	}, nil, func(dst []byte, buf Buffer) { copy(dst, buf.Bytes()) })
 	if err == nil && short {
 		err = io.EOF
@@ -65,16 +65,16 @@ func (m *RemoteMemory) WriteAt(p []byte, off int64) (int, error) {
 	}
 	return m.move(p, uint64(off), func(ctx context.Context, buf Buffer, r Remote) (Future, error) {
 		op := WriteOp(buf.Slice(), r)
-		return m.c.start(ctx, &op, way{manner: ioManner(len(p))})
+		return m.c.start(ctx, &op, submitOpts{mode: ioManner(len(p))})
 	}, func(buf Buffer, src []byte) { copy(buf.Bytes(), src) }, nil)
 }
 
 // ioManner is that of the chunks of a transfer: a single one is awaited at once.
-func ioManner(n int) reactor.Manner {
+func ioManner(n int) reactor.SubmitMode {
 	if n <= ioChunk {
-		return reactor.Quiet
+		return reactor.NoWakeup
 	}
-	return reactor.Wait
+	return reactor.Block
 }
 
 // under is one chunk under way.

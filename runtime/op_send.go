@@ -13,7 +13,7 @@ import (
 // ErrTooLarge. On a managed connection it waits on ctx for one of the peer's receives, too.
 // Otherwise as [Conn.Start].
 func (c *Conn) Send(ctx context.Context, local Slice) (Future, error) {
-	return c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSend}, way{})
+	return c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSend}, submitOpts{})
 }
 
 // sendRequest is what op, a SEND, asks for, but for its data.
@@ -22,7 +22,7 @@ func (op *Op) sendRequest() reactor.Send {
 }
 
 // send sends what s asks for: a SEND, or one that invalidates.
-func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w way) (f Future, err error) {
+func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submitOpts) (f Future, err error) {
 	var sum uint64 // the same memory may be there many times: more than int may hold
 	for _, l := range locals {
 		sum += uint64(l.Len())
@@ -35,14 +35,14 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w way) 
 		return f, err
 	}
 	total := int(sum)
-	if err := c.creditFor(asked, verbs.WRSend, w.manner); err != nil {
+	if err := c.creditFor(asked, verbs.WRSend, w.mode); err != nil {
 		return f, asked.Why(ctx, err)
 	}
 	var space [stackSGEs]verbs.SGE
 	var p reactor.Payload
 	if p.SGEs, s.Lease, err = leaseAll(c.rt.mem, space[:0], locals); err == nil {
-		if c.headerSize()+total <= c.inline && near(locals) {
-			s.Flags |= verbs.SendInline // as Conn.carries says
+		if c.headerSize()+total <= c.inline && cpuReadable(locals) {
+			s.Flags |= verbs.SendInline // as Conn.inlineFlag says
 		}
 		if f, err = c.post(asked, &s, p, total, w); err == nil {
 			return f, nil
@@ -55,9 +55,9 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w way) 
 	return f, asked.Why(ctx, err)
 }
 
-// near tells whether there is something in locals, all of it in memory that the processor
+// cpuReadable tells whether there is something in locals, all of it in memory that the processor
 // may read for the device.
-func near(locals []Slice) bool {
+func cpuReadable(locals []Slice) bool {
 	n := 0
 	for i := range locals {
 		if n += len(locals[i].b); locals[i].far > 0 || locals[i].access&fetched != 0 {
@@ -70,11 +70,11 @@ func near(locals []Slice) bool {
 // SendBytes starts a [SendBytesOp]: it sends a copy of p as one message. p may lie anywhere,
 // and is the caller's when SendBytes returns. Otherwise as Send.
 func (c *Conn) SendBytes(ctx context.Context, p []byte) (Future, error) {
-	return c.sendBytes(ctx, p, reactor.Send{Opcode: verbs.WRSend}, way{})
+	return c.sendBytes(ctx, p, reactor.Send{Opcode: verbs.WRSend}, submitOpts{})
 }
 
 // sendBytes sends a copy of p, as s asks for.
-func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w way) (f Future, err error) {
+func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submitOpts) (f Future, err error) {
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
 		return f, err
@@ -94,7 +94,7 @@ func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w way) (
 		}
 		return f, asked.Why(ctx, err)
 	}
-	if err := c.creditFor(asked, verbs.WRSend, w.manner); err != nil {
+	if err := c.creditFor(asked, verbs.WRSend, w.mode); err != nil {
 		return f, asked.Why(ctx, err)
 	}
 	if p == nil {
@@ -129,7 +129,7 @@ func (c *Conn) headerSize() int {
 
 // post puts the frame header, with the credits to give back, in front of a
 // managed message of n bytes.
-func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n int, w way) (Future, error) {
+func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n int, w submitOpts) (Future, error) {
 	if c.opts.Raw {
 		return c.submit(ctx, s, p, w)
 	}

@@ -10,9 +10,9 @@ import (
 )
 
 // turnSink is a sink of a function that is told the turn.
-type turnSink func(Turn, Result, error)
+type turnSink func(SinkContext, Result, error)
 
-func (fn turnSink) Complete(t Turn, r Result, err error) { fn(t, r, err) }
+func (fn turnSink) Complete(t SinkContext, r Result, err error) { fn(t, r, err) }
 
 // runner writes n times from the first of its slices and the second in turn, many at a
 // time, each write started by the end of another.
@@ -26,7 +26,7 @@ type runner struct {
 	over  chan struct{}
 }
 
-func (r *runner) Complete(t Turn, _ Result, err error) {
+func (r *runner) Complete(t SinkContext, _ Result, err error) {
 	r.out--
 	for k := range 3 {
 		if r.left == 0 || err != nil {
@@ -101,7 +101,7 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 	op, other, add := WriteOp(bufs[0].Slice(), remote), WriteOp(bufs[1].Slice(), remote), FetchAndAddOp(remote, 1)
 	long := WriteOp(bufs[1].Slice(), Remote{Addr: remote.Addr, Length: 8, RKey: remote.RKey, Access: remote.Access})
 	over := make(chan struct{})
-	sink := turnSink(func(in Turn, _ Result, err error) {
+	sink := turnSink(func(in SinkContext, _ Result, err error) {
 		defer close(over)
 		expect := func(what string, err, want error) {
 			if !errors.Is(err, want) {
@@ -118,7 +118,7 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 		expect("an atomic", a.StartFromSink(in, &add, mail, 1), nil)
 		expect("past the end", a.StartFromSink(in, &long, mail, 2), ErrRemoteRange)
 		expect("without a sink", a.StartFromSink(in, &other, nil, 2), reactor.ErrRequest)
-		if b.q.Calling(in) {
+		if b.q.InSink(in) {
 			t.Error("a turn holds a queue of another runtime")
 		}
 	})
@@ -126,7 +126,7 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-over
-	if err := a.StartFromSink(Turn{}, &other, mail, 1); err != nil {
+	if err := a.StartFromSink(SinkContext{}, &other, mail, 1); err != nil {
 		t.Errorf("without a turn: %v", err)
 	}
 	for range 5 {
@@ -153,7 +153,7 @@ func TestStartInThatFailsLeavesNothingInFlight(t *testing.T) {
 	op, full := WriteOp(must.Get(from.Slice(0, 64))(t), remote), WriteOp(must.Get(other.Slice(0, 64))(t), remote)
 	mail, told := make(mailSink, depth), make(chan struct{})
 	closed := make(chan error)
-	sink := turnSink(func(in Turn, _ Result, err error) {
+	sink := turnSink(func(in SinkContext, _ Result, err error) {
 		for range depth {
 			if err := a.StartFromSink(in, &full, mail, 0); err != nil {
 				t.Error(err)
@@ -190,18 +190,18 @@ func TestAnOldTurnStartsAsAnybody(t *testing.T) {
 	from := must.Get(a.rt.NewRegion(64, 0))(t)
 	defer mustClose(t, from, to)
 	op := WriteOp(must.Get(from.Slice(0, 64))(t), remote)
-	turns, mail := make(chan Turn, 1), make(mailSink, 1)
-	if err := a.TryStartTo(&op, turnSink(func(in Turn, _ Result, _ error) { turns <- in }), 0); err != nil {
+	turns, mail := make(chan SinkContext, 1), make(mailSink, 1)
+	if err := a.TryStartTo(&op, turnSink(func(in SinkContext, _ Result, _ error) { turns <- in }), 0); err != nil {
 		t.Fatal(err)
 	}
 	old := <-turns
-	inside, outside := make(chan Turn), make(chan struct{})
-	if err := a.StartTo(t.Context(), &op, turnSink(func(in Turn, _ Result, _ error) { inside <- in; <-outside }), 0); err != nil {
+	inside, outside := make(chan SinkContext), make(chan struct{})
+	if err := a.StartTo(t.Context(), &op, turnSink(func(in SinkContext, _ Result, _ error) { inside <- in; <-outside }), 0); err != nil {
 		t.Fatal(err)
 	}
 	now := <-inside // sinks are being called
-	if a.q.Calling(old) || !a.q.Calling(now) {
-		t.Errorf("the old turn holds the queue: %v, the new one: %v", a.q.Calling(old), a.q.Calling(now))
+	if a.q.InSink(old) || !a.q.InSink(now) {
+		t.Errorf("the old turn holds the queue: %v, the new one: %v", a.q.InSink(old), a.q.InSink(now))
 	}
 	if err := a.StartFromSink(old, &op, mail, 7); err != nil {
 		t.Error(err)
@@ -222,7 +222,7 @@ func TestStartInFindsItsOwnRoom(t *testing.T) {
 	defer mustClose(t, from, to)
 	op, add := WriteOp(must.Get(from.Slice(0, 64))(t), remote), FetchAndAddOp(remote, 1)
 	mail, over, started := make(mailSink, depth), make(chan struct{}), 0
-	sink := turnSink(func(in Turn, _ Result, err error) {
+	sink := turnSink(func(in SinkContext, _ Result, err error) {
 		defer close(over)
 		for i, o := range []*Op{&op, &op, &add, &add} { // the second takes two places
 			if err := a.StartFromSink(in, o, mail, 0); err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// multi is an operation made of several: it is settled when the last of them
+// fragments is an operation made of several: it is settled when the last of them
 // is, with the first error, or all bytes.
-type multi struct {
+type fragments struct {
 	promise futures.Promise[Result]
 	sink    reactor.Sink // gets the result, with tag, in the promise's place
 	tag     uint64
@@ -28,7 +28,7 @@ type multi struct {
 }
 
 // Complete implements reactor.Sink.
-func (m *multi) Complete(t Turn, r Result, err error) {
+func (m *fragments) Complete(t SinkContext, r Result, err error) {
 	if err != nil {
 		m.failed.CompareAndSwap(nil, err)
 	} else {
@@ -39,18 +39,18 @@ func (m *multi) Complete(t Turn, r Result, err error) {
 
 // posted says that no more parts come. If all have completed, a sink is called in a turn,
 // as after the last part: not on the goroutine of the poster, who would have its panics.
-func (m *multi) posted(c *Conn) {
+func (m *fragments) posted(c *Conn) {
 	if m.sink == nil {
-		m.done(Turn{})
+		m.done(SinkContext{})
 		return
 	}
 	if m.left.Add(-1) == 0 {
 		m.left.Store(1) // the turn's
-		c.sh.r.Defer(func() { c.q.Tell(m) })
+		c.sh.r.Defer(func() { c.q.Notify(m) })
 	}
 }
 
-func (m *multi) done(t Turn) {
+func (m *fragments) done(t SinkContext) {
 	if m.left.Add(-1) > 0 {
 		return
 	}
@@ -69,21 +69,21 @@ func (m *multi) done(t Turn) {
 // one future for all. A fence holds up the first piece, and so all; an immediate goes with
 // the last, which arrives last. When posting stops half-way the future tells, after the
 // posted pieces.
-func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, remote Remote, how reactor.Manner) (Future, error) {
-	if how == reactor.Try {
+func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, remote Remote, how reactor.SubmitMode) (Future, error) {
+	if how == reactor.NonBlock {
 		return Future{}, ErrPieces
 	}
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
 		return Future{}, err
 	}
-	m := &multi{sink: t.Sink, tag: t.Tag}
+	m := &fragments{sink: t.Sink, tag: t.Tag}
 	var f Future
 	if t.Sink == nil {
 		m.promise, f = c.sh.r.Futures().New(c.sh.r.Driver())
 	}
 	m.left.Store(1)
-	posted, err := c.pieces(asked, m, t, locals, remote)
+	posted, err := c.fragmentCount(asked, m, t, locals, remote)
 	if err != nil && posted == 0 {
 		m.promise.Settle(Result{}, err)
 		f.Discard()
@@ -96,7 +96,7 @@ func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, r
 	return f, nil
 }
 
-func (c *Conn) pieces(asked reactor.Asked, m *multi, t *reactor.Transfer, locals []Slice, remote Remote) (posted int, err error) {
+func (c *Conn) fragmentCount(asked reactor.Asked, m *fragments, t *reactor.Transfer, locals []Slice, remote Remote) (posted int, err error) {
 	largest := c.oneWR
 	var left uint64
 	for _, l := range locals {
@@ -120,7 +120,7 @@ func (c *Conn) pieces(asked reactor.Asked, m *multi, t *reactor.Transfer, locals
 			} else if t.Opcode == verbs.WRRDMAWriteWithImm {
 				s.Opcode = verbs.WRRDMAWrite
 			}
-			if err := c.piece(asked, m, &s, part); err != nil {
+			if err := c.fragment(asked, m, &s, part); err != nil {
 				return posted, err
 			}
 			remote.Addr += uint64(n)
@@ -130,8 +130,8 @@ func (c *Conn) pieces(asked reactor.Asked, m *multi, t *reactor.Transfer, locals
 	return posted, nil
 }
 
-func (c *Conn) piece(asked reactor.Asked, m *multi, s *reactor.Send, part Slice) error {
-	if err := c.creditFor(asked, s.Opcode, reactor.Wait); err != nil {
+func (c *Conn) fragment(asked reactor.Asked, m *fragments, s *reactor.Send, part Slice) error {
+	if err := c.creditFor(asked, s.Opcode, reactor.Block); err != nil {
 		return err
 	}
 	var space [1]verbs.SGE
@@ -139,7 +139,7 @@ func (c *Conn) piece(asked reactor.Asked, m *multi, s *reactor.Send, part Slice)
 	var p reactor.Payload
 	if p.SGEs, s.Lease, err = leaseAll(c.rt.mem, space[:0], []Slice{part}); err == nil {
 		m.left.Add(1)
-		if _, err = c.q.Submit(asked, s, &p, reactor.Wait); err == nil {
+		if _, err = c.q.Submit(asked, s, &p, reactor.Block); err == nil {
 			return nil
 		}
 		m.left.Add(-1)

@@ -12,11 +12,11 @@ import (
 // block, and not wait for an operation.
 type Sink = reactor.Sink
 
-// way is how an operation is started and where its result goes.
-type way struct {
-	manner reactor.Manner
-	sink   Sink // gets the result, with tag, in the future's place
-	tag    uint64
+// submitOpts is how an operation is started and where its result goes.
+type submitOpts struct {
+	mode reactor.SubmitMode
+	sink Sink // gets the result, with tag, in the future's place
+	tag  uint64
 }
 
 // Start starts op and returns its future. It checks bounds, permission and the connection's
@@ -32,7 +32,7 @@ type way struct {
 // ErrNilContext. Errors of the future: *WCError; the connection has
 // failed then, or is about to: its Err may know the cause a moment later.
 func (c *Conn) Start(ctx context.Context, op *Op) (Future, error) {
-	return c.start(ctx, op, way{})
+	return c.start(ctx, op, submitOpts{})
 }
 
 // Do starts op and waits until it has ended: the fastest way for one operation at a time,
@@ -40,7 +40,7 @@ func (c *Conn) Start(ctx context.Context, op *Op) (Future, error) {
 // it returns its error; the operation goes on, and the local memory is the device's until it
 // completes: release the buffer as always, it goes back to its pool then. Otherwise as Start.
 func (c *Conn) Do(ctx context.Context, op *Op) (r Result, err error) {
-	if op.plain(c) {
+	if op.isSimple(c) {
 		return c.transferWait(ctx, op)
 	}
 	// ctx is asked once, before: between start and Await nothing may happen that keeps the
@@ -49,7 +49,7 @@ func (c *Conn) Do(ctx context.Context, op *Op) (r Result, err error) {
 	if err != nil {
 		return r, err
 	}
-	f, err := c.start(asked, op, way{manner: reactor.Quiet})
+	f, err := c.start(asked, op, submitOpts{mode: reactor.NoWakeup})
 	if err != nil {
 		return r, asked.Why(ctx, err)
 	}
@@ -59,7 +59,7 @@ func (c *Conn) Do(ctx context.Context, op *Op) (r Result, err error) {
 // StartTo is Start that has the result, with tag, given to sink. With an error sink is not
 // called; it may be called before StartTo returns.
 func (c *Conn) StartTo(ctx context.Context, op *Op, sink Sink, tag uint64) error {
-	return c.startTo(ctx, op, way{sink: sink, tag: tag})
+	return c.startTo(ctx, op, submitOpts{sink: sink, tag: tag})
 }
 
 // TryStartTo is StartTo that never waits: ErrQueueFull when it would have to, because the send
@@ -67,10 +67,10 @@ func (c *Conn) StartTo(ctx context.Context, op *Op, sink Sink, tag uint64) error
 // than one work request carries it never starts: ErrPieces. It may be called from the turn,
 // and from a Sink.
 func (c *Conn) TryStartTo(op *Op, sink Sink, tag uint64) error {
-	return c.startTo(context.Background(), op, way{sink: sink, tag: tag, manner: reactor.Try})
+	return c.startTo(context.Background(), op, submitOpts{sink: sink, tag: tag, mode: reactor.NonBlock})
 }
 
-func (c *Conn) startTo(ctx context.Context, op *Op, w way) error {
+func (c *Conn) startTo(ctx context.Context, op *Op, w submitOpts) error {
 	if w.sink == nil {
 		return fmt.Errorf("%w: an operation without a sink", ErrInvalid)
 	}
@@ -79,11 +79,11 @@ func (c *Conn) startTo(ctx context.Context, op *Op, w way) error {
 }
 
 // start starts op, and returns its future unless it has a sink.
-func (c *Conn) start(ctx context.Context, op *Op, w way) (f Future, err error) {
+func (c *Conn) start(ctx context.Context, op *Op, w submitOpts) (f Future, err error) {
 	if op.kind == startTransfer && op.several == nil { // most: the shortest way
 		var t reactor.Transfer
 		t.Opcode, t.Flags, t.Imm, t.Sink, t.Tag = op.opcode, op.flags, op.imm, w.sink, w.tag
-		return c.transfer(ctx, &t, &op.one[0], &op.remote, w.manner)
+		return c.transfer(ctx, &t, &op.one[0], &op.remote, w.mode)
 	}
 	switch op.kind {
 	case startTransfer:
@@ -135,7 +135,7 @@ func (c *Conn) Batch() Batch { return Batch{c} }
 
 // Start is [Conn.Start] in the batch.
 func (b Batch) Start(ctx context.Context, op *Op) (Future, error) {
-	return b.c.start(ctx, op, way{manner: reactor.Quiet})
+	return b.c.start(ctx, op, submitOpts{mode: reactor.NoWakeup})
 }
 
 // Flush has what was started posted by the reactor's own goroutine, as if it had not

@@ -25,8 +25,8 @@ type outcome struct {
 // mailSink passes on what it gets.
 type mailSink chan outcome
 
-func (s mailSink) Complete(_ Turn, r Result, err error) { s <- outcome{r: r, err: err} }
-func (s mailSink) Received(m Message, err error)        { s <- outcome{m: m, err: err} }
+func (s mailSink) Complete(_ SinkContext, r Result, err error) { s <- outcome{r: r, err: err} }
+func (s mailSink) Received(m Message, err error)               { s <- outcome{m: m, err: err} }
 
 // Rule: an operation as a value does what its method does, and its result goes
 // to the sink with the tag.

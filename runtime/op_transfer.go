@@ -12,20 +12,20 @@ import (
 func (c *Conn) Write(ctx context.Context, local Slice, remote Remote) (Future, error) {
 	var t reactor.Transfer
 	t.Opcode = verbs.WRRDMAWrite
-	return c.transfer(ctx, &t, &local, &remote, reactor.Wait)
+	return c.transfer(ctx, &t, &local, &remote, reactor.Block)
 }
 
 // Read starts a [ReadOp]: it copies remote memory into local. Otherwise as [Conn.Start].
 func (c *Conn) Read(ctx context.Context, local Slice, remote Remote) (Future, error) {
 	var t reactor.Transfer
 	t.Opcode = verbs.WRRDMARead
-	return c.transfer(ctx, &t, &local, &remote, reactor.Wait)
+	return c.transfer(ctx, &t, &local, &remote, reactor.Block)
 }
 
 // transfer starts a WRITE or READ of one piece, which nearly all operations are. t says what,
 // but for the memory.
-func (c *Conn) transfer(ctx context.Context, t *reactor.Transfer, local *Slice, remote *Remote, m reactor.Manner) (f Future, err error) {
-	if err := c.mayTransfer(t.Opcode, local, remote); err != nil {
+func (c *Conn) transfer(ctx context.Context, t *reactor.Transfer, local *Slice, remote *Remote, m reactor.SubmitMode) (f Future, err error) {
+	if err := c.checkTransfer(t.Opcode, local, remote); err != nil {
 		return f, err
 	}
 	if local.Len() > c.oneWR {
@@ -40,7 +40,7 @@ func (c *Conn) transfer(ctx context.Context, t *reactor.Transfer, local *Slice, 
 			return f, asked.Why(ctx, err)
 		}
 	}
-	if err = c.lend(t, local, remote); err == nil {
+	if err = c.lease(t, local, remote); err == nil {
 		if f, err = c.q.Transfer(asked, t, m); err == nil {
 			return f, nil
 		}
@@ -55,7 +55,7 @@ func (c *Conn) transfer(ctx context.Context, t *reactor.Transfer, local *Slice, 
 // transferWait is transfer of an op that is plain, and waits for the outcome.
 func (c *Conn) transferWait(ctx context.Context, op *Op) (Result, error) {
 	local := &op.one[0]
-	if err := c.mayTransfer(op.opcode, local, &op.remote); err != nil {
+	if err := c.checkTransfer(op.opcode, local, &op.remote); err != nil {
 		return Result{}, err
 	}
 	asked, err := reactor.Ask(ctx)
@@ -64,21 +64,21 @@ func (c *Conn) transferWait(ctx context.Context, op *Op) (Result, error) {
 	}
 	var t reactor.Transfer
 	t.Opcode, t.Flags = op.opcode, op.flags
-	if err := c.lend(&t, local, &op.remote); err != nil {
+	if err := c.lease(&t, local, &op.remote); err != nil {
 		return Result{}, err
 	}
 	r, err := c.q.TransferWait(asked, &t)
 	return r, asked.Why(ctx, err)
 }
 
-// plain reports whether op is a transfer of one piece and one work request, which spends no
+// isSimple reports whether op is a transfer of one piece and one work request, which spends no
 // receive of the peer's.
-func (op *Op) plain(c *Conn) bool {
+func (op *Op) isSimple(c *Conn) bool {
 	return op.kind == startTransfer && op.several == nil && op.opcode != verbs.WRRDMAWriteWithImm && op.one[0].Len() <= c.oneWR
 }
 
-// mayTransfer checks a transfer of one piece.
-func (c *Conn) mayTransfer(op verbs.WROpcode, local *Slice, remote *Remote) error {
+// checkTransfer checks a transfer of one piece.
+func (c *Conn) checkTransfer(op verbs.WROpcode, local *Slice, remote *Remote) error {
 	if err := c.Err(); err != nil {
 		return err
 	}
@@ -107,8 +107,8 @@ func (r Remote) check(n uint64, need verbs.AccessFlags) error {
 
 var errUnwritable = fmt.Errorf("%w: the local memory of a READ is not registered for LOCAL_WRITE", ErrPermission)
 
-// lend fills in the memory of a transfer of one piece, and leases the local to it.
-func (c *Conn) lend(t *reactor.Transfer, local *Slice, remote *Remote) error {
+// lease fills in the memory of a transfer of one piece, and leases the local to it.
+func (c *Conn) lease(t *reactor.Transfer, local *Slice, remote *Remote) error {
 	c.fill(t, local, remote)
 	if l := local.lease; l != nil {
 		if l.memory != c.rt.mem {
@@ -128,12 +128,12 @@ func (c *Conn) fill(t *reactor.Transfer, local *Slice, remote *Remote) {
 	// large loads, for which the processor waits until those are through.
 	t.Remote, t.RKey = remote.Addr, remote.RKey
 	t.Local.Addr, t.Local.Length, t.Local.LKey = local.addr, uint32(local.Len()), local.lkey
-	t.Flags |= c.carries(t.Opcode, local)
+	t.Flags |= c.inlineFlag(t.Opcode, local)
 }
 
-// carries is INLINE for what a request of one piece carries in itself: few bytes of a
+// inlineFlag is INLINE for what a request of one piece carries in itself: few bytes of a
 // WRITE. The device then has them with the request, and need not fetch them.
-func (c *Conn) carries(op verbs.WROpcode, local *Slice) verbs.SendFlags {
+func (c *Conn) inlineFlag(op verbs.WROpcode, local *Slice) verbs.SendFlags {
 	n := len(local.b) // 0 for memory that this process does not see
 	if op == verbs.WRRDMARead || n == 0 || n > c.inline || local.access&fetched != 0 {
 		return 0

@@ -115,7 +115,7 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 		lerr = err
 	}
 	if lerr != nil {
-		return nil, fmt.Errorf("opening datagrams at %s: %w", addr, rt.blame(lerr))
+		return nil, fmt.Errorf("opening datagrams at %s: %w", addr, rt.asRemoved(lerr))
 	}
 	return p, nil
 }
@@ -174,7 +174,7 @@ func (p *PacketConn) onCM(ev *verbs.CMEvent) {
 	switch ev.Type {
 	case verbs.CMConnectRequest: // somebody asks for the queue pair
 		num := p.q.QP().Num()
-		p.sh.dismiss(ev.ID, func(id verbs.CMID) {
+		p.sh.rejectLater(ev.ID, func(id verbs.CMID) {
 			if err := id.Accept(&verbs.ConnParam{QPNum: num}); err != nil {
 				_ = id.Reject(proto.EncodeReject(proto.RejectResources, err.Error())) // if that fails too, who asked times out
 			}

@@ -57,7 +57,7 @@ func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr
 	return e, nil
 }
 
-// giveBack closes what nobody else would try to close again: twice, if need be.
+// returnCredits closes what nobody else would try to close again: twice, if need be.
 func giveBack(o verbs.Object) error {
 	err := o.Close()
 	if err != nil {
@@ -92,7 +92,7 @@ func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
 	defer p.rt.leave()
 	from, err := p.replyFrom(s.buf.Bytes())
 	if err != nil {
-		return nil, p.rt.blame(err)
+		return nil, p.rt.asRemoved(err)
 	}
 	a, err := verbs.InitAHFromGRH(s.buf.Bytes(), packetPort, from)
 	if err != nil {
@@ -224,7 +224,7 @@ func (r *resolving) end(e *Peer, err error) {
 	if r.timer != nil {
 		r.p.sh.r.StopTimer(r.timer)
 	}
-	err = r.p.rt.blame(err)
+	err = r.p.rt.asRemoved(err)
 	settle := func(error) { r.promise.Settle(e, err) }
 	if r.id == nil {
 		settle(nil)

@@ -38,7 +38,7 @@ type packetSlot struct {
 func (s *packetSlot) InboxHook() *ring.Hook[packetSlot] { return &s.hook }
 
 func (s *packetSlot) post() error {
-	return s.p.q.PostRecv(&reactor.Recv{Sink: (*packetSink)(s.p), Tag: uint64(s.i)}, s.sge[:], reactor.Wait)
+	return s.p.q.PostRecv(&reactor.Recv{Sink: (*packetSink)(s.p), Tag: uint64(s.i)}, s.sge[:], reactor.Block)
 }
 
 // repost posts the receive again, or frees it when no more are taken.
@@ -139,7 +139,7 @@ func (p *PacketConn) RecvWait(ctx context.Context) (Packet, error) {
 type packetSink PacketConn
 
 // Complete implements reactor.Sink.
-func (s *packetSink) Complete(_ Turn, r Result, err error) { (*PacketConn)(s).received(r, err) }
+func (s *packetSink) Complete(_ SinkContext, r Result, err error) { (*PacketConn)(s).received(r, err) }
 
 func (p *PacketConn) received(r Result, err error) {
 	s := &p.slots[r.Tag]

@@ -65,7 +65,7 @@ func (p *PacketConn) send(ctx context.Context, to *Peer, local Slice, s reactor.
 	if local.Len() > 0 {
 		payload.SGEs = append(payload.SGEs, local.SGE())
 	}
-	if f, err = p.q.Submit(asked, &s, &payload, reactor.Wait); err != nil {
+	if f, err = p.q.Submit(asked, &s, &payload, reactor.Block); err != nil {
 		l.End()
 		err = asked.Why(ctx, err)
 	}

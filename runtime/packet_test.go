@@ -210,9 +210,9 @@ func TestPacketMistakes(t *testing.T) {
 func TestDatagramQueueRefusesRDMA(t *testing.T) {
 	a, b := mainBed.packets(t)
 	to := mustResolve(t, a, b.Addr().String())
-	_, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, To: reactor.Dest{AH: to.ah, QPNum: to.qpn, QKey: to.qkey}}, &reactor.Payload{}, reactor.Try)
+	_, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, To: reactor.Dest{AH: to.ah, QPNum: to.qpn, QKey: to.qkey}}, &reactor.Payload{}, reactor.NonBlock)
 	mistake(t, "a WRITE as a datagram", err, reactor.ErrRequest, "RDMA_WRITE", "UD")
-	_, err = a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{}, reactor.Try)
+	_, err = a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{}, reactor.NonBlock)
 	mistake(t, "a datagram to nobody", err, reactor.ErrRequest, "UD")
 }
 

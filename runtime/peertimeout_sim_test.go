@@ -93,8 +93,8 @@ func TestThePeerTimeoutEndsWhatTheDeviceDoesNot(t *testing.T) {
 			if pt.Peer != p.a.RemoteAddr() || pt.Bound != bound || pt.Out != 1 || pt.Since.UnixNano() < int64(cut) || pt.Since.UnixNano() > int64(cut+bound/8) {
 				t.Errorf("it says %+v; cut at %v", *pt, cut)
 			}
-			if s := p.w.nodes[0].rt.Stats(); s.Late != 1 {
-				t.Errorf("Stats.Late is %d, want 1", s.Late)
+			if s := p.w.nodes[0].rt.Stats(); s.PeerTimeouts != 1 {
+				t.Errorf("Stats.Late is %d, want 1", s.PeerTimeouts)
 			}
 		})
 	}

@@ -123,12 +123,12 @@ func (r *request) held() {
 
 // passOver ends the wait of s, whose request has failed, or has it wait for the next if
 // that was the peer's doing.
-func (l *Listener) passOver(s seat, err error) {
+func (l *Listener) passOver(s acceptWaiter, err error) {
 	switch {
 	case l.why != nil:
 		s.Settle(nil, l.why)
 	case theirs(err):
-		l.early.all = append([]seat{s}, l.early.all...)
+		l.early.all = append([]acceptWaiter{s}, l.early.all...)
 	default:
 		s.Settle(nil, err)
 	}

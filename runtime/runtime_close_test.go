@@ -162,7 +162,7 @@ func TestGivenUpReceivesAreNotKept(t *testing.T) {
 		}
 	}
 	kept := 0
-	if err := b.sh.r.Do(testContext(t), func() { b.match(); kept = len(b.wants) }); err != nil {
+	if err := b.sh.r.Do(testContext(t), func() { b.match(); kept = len(b.recvWaiters) }); err != nil {
 		t.Fatal(err)
 	}
 	if kept > 2*pruneFrom {

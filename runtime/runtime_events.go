@@ -21,14 +21,14 @@ func (e *events) take() {
 	if !e.queued && e.some() {
 		// What is deferred now runs before this turn, as this did; what that defers, before
 		// the next.
-		e.r.Defer(func() { e.r.Defer(e.rest) })
+		e.r.Defer(func() { e.r.Defer(e.remaining) })
 	}
 }
 
-// rest goes on.
-func (e *events) rest() {
+// remaining goes on.
+func (e *events) remaining() {
 	if e.some() {
-		e.r.Defer(e.rest)
+		e.r.Defer(e.remaining)
 	}
 }
 

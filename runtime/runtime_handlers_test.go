@@ -18,7 +18,7 @@ func TestASinkMayPanicWithErrDeviceRemoved(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	r := newRudeRig(t, Config{})
 	op := WriteOp(small(r.local), r.remote)
-	if err := r.a.StartTo(testContext(t), &op, rudeSink(func(Turn) { panic(verbs.ErrDeviceRemoved) }), 0); err != nil {
+	if err := r.a.StartTo(testContext(t), &op, rudeSink(func(SinkContext) { panic(verbs.ErrDeviceRemoved) }), 0); err != nil {
 		t.Fatal(err)
 	}
 	arrives(t, "OnPanic", r.panics)
@@ -32,8 +32,8 @@ func TestASinkOfPiecesIsCalledInATurn(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	r := newRudeRig(t, Config{})
 	told := make(chan bool, 1)
-	m := &multi{sink: rudeSink(func(turn Turn) {
-		told <- r.a.q.Calling(turn)
+	m := &fragments{sink: rudeSink(func(turn SinkContext) {
+		told <- r.a.q.InSink(turn)
 		panic(errRude)
 	})}
 	m.left.Store(1) // the pieces have completed
@@ -60,7 +60,7 @@ func TestASinkOfAConnectionThatIsGone(t *testing.T) {
 	ln := must.Get(r.b.rt.Listen(":0"))(t)
 	next := must.Get(r.a.rt.Dial(testContext(t), ln.Addr().String()))(t)
 	// RecvTo, of a connection that ends after RecvTo has looked.
-	r.a.want(futures.Promise[Message]{}, rudeSink(func(Turn) { panic(errRude) }), false)
+	r.a.addRecvWaiter(futures.Promise[Message]{}, rudeSink(func(SinkContext) { panic(errRude) }), false)
 	arrives(t, "OnPanic", r.panics)
 	if err := r.a.sh.r.Do(testContext(t), func() {}); err != nil {
 		t.Error(err)

@@ -24,15 +24,15 @@ type shard struct {
 	// targets get the events of the identifiers they own.
 	targets map[connID]cmTarget
 	closers
-	dismissals
+	rejections
 	cmEvents, asyncEvents events
-	loans                 loans         // of sinks; the holder's
+	sinkLeases            sinkLeases    // of sinks; the holder's
 	cmGone                bool          // the channel is closed
 	watch                 *removalWatch // of the first shard; nil for none
 }
 
 // connID is what connections, listeners and the like have at the device: an
-// identifier of the connection manager, or a queue pair without one (plain_id.go).
+// identifier of the connection manager, or a queue pair without one (nocm_id.go).
 type connID = verbs.Object
 
 // cmTarget owns a connection identifier.
@@ -84,12 +84,12 @@ func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
 // takeCM takes a connection event. It is acknowledged before it is handled, so that
 // the handler may move or close its identifier.
 func (s *shard) takeCM() bool {
-	if s.cmGone || s.crowded() {
+	if s.cmGone || s.tooManyRejections() {
 		return false
 	}
 	ev, ok, err := s.cm.GetEvent()
 	if err != nil {
-		s.r.Rest(s.cm)
+		s.r.SuspendSource(s.cm)
 	}
 	if err != nil || !ok {
 		return false
@@ -116,7 +116,7 @@ func (s *shard) takeAsync() bool {
 	}
 	ev, ok, err := s.rt.dev.Async().Get()
 	if err != nil {
-		s.r.Rest(s.rt.dev.Async())
+		s.r.SuspendSource(s.rt.dev.Async())
 	}
 	if err != nil || !ok {
 		return false
@@ -198,7 +198,7 @@ func (s *shard) settleIDs(ctx context.Context) error {
 // reports whether some are still being closed. Holder only.
 func (s *shard) closeLeft() (busy bool) {
 	s.ending = true
-	if s.under > 0 || s.saying {
+	if s.under > 0 || s.rejecting {
 		return true
 	}
 	for _, c := range s.closing {

@@ -363,7 +363,7 @@ func (e *simEnd) mute() {
 	e.p.excuse("its peer posts no receives")
 	e.muteTo = e.w.now() + 2*simPeerTimeout // nothing else ends what waits for it
 	peer.shunned = true
-	if err := peer.c.q.SetLimit(reactor.Limit{Bound: simMuteBound, Late: peer.c.late}); err != nil {
+	if err := peer.c.q.SetPeerLimit(reactor.PeerLimit{Bound: simMuteBound, OnTimeout: peer.c.late}); err != nil {
 		e.w.fail("%v", err)
 	}
 }

@@ -261,11 +261,11 @@ func (e *simEnd) start(p *simPlan) {
 	case wayDo, wayStart, wayTryStart, wayStartIn:
 		e.startBy(k, p, e.turn) // which is over: nobody is called here
 	default:
-		e.startBy(wayMethod, p, Turn{})
+		e.startBy(wayMethod, p, SinkContext{})
 	}
 }
 
-func (e *simEnd) startBy(way int, p *simPlan, t Turn) {
+func (e *simEnd) startBy(way int, p *simPlan, t SinkContext) {
 	var f Future
 	var err error
 	switch w := e.w; way {
@@ -318,7 +318,7 @@ func (e *simEnd) refused(way int, p *simPlan, err error) {
 
 // startIn is what a sink goes on with: operations of the kinds that have a way
 // of their own for that and others, so that each finds some of the other before it.
-func (e *simEnd) startIn(t Turn) {
+func (e *simEnd) startIn(t SinkContext) {
 	r := e.w.r
 	e.turn = t
 	if e.gone || e.closing || e.c.Err() != nil || !r.one(3) {
@@ -347,7 +347,7 @@ func (o *simOp) sink() Sink {
 
 // Complete implements Sink. The simulation looks at the result when it collects: here it
 // must not fail, in the middle of a turn.
-func (o *simOp) Complete(t Turn, r Result, err error) {
+func (o *simOp) Complete(t SinkContext, r Result, err error) {
 	if r.Tag != o.tag {
 		o.e.w.note("%v: %v came with the tag %x of another", o.e.p, o, r.Tag)
 	}

@@ -233,10 +233,10 @@ type simEnd struct {
 	gone    bool
 	cutOff  bool // its device was removed: what had arrived there is lost
 
-	lastCame uint64 // the last that a sink was told of
-	turn     Turn   // the last that a sink was called with
-	near     bool   // what is planned shares one region
-	inside   bool   // a sink is being called
+	lastCame uint64      // the last that a sink was told of
+	turn     SinkContext // the last that a sink was called with
+	near     bool        // what is planned shares one region
+	inside   bool        // a sink is being called
 
 	movedAt time.Duration // when the last send ended, or there was none
 	shunned bool          // its peer became mute: another bound holds

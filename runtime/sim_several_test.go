@@ -59,7 +59,7 @@ func (e *simEnd) begun(way int, plans []*simPlan, fs []Future, n int, err error)
 type simJoined struct {
 	e       *simEnd
 	ops     []*simPlan
-	j       *joint
+	j       *opGroup
 	all     Future
 	started int
 	refused error
@@ -73,7 +73,7 @@ func (e *simEnd) doWait() {
 		return
 	}
 	r := e.w.r
-	g := &simJoined{e: e, ops: plans, j: joints.Get().(*joint), keep: !r.one(3)}
+	g := &simJoined{e: e, ops: plans, j: opGroups.Get().(*opGroup), keep: !r.one(3)}
 	for _, p := range plans {
 		p.called = true
 	}
@@ -87,11 +87,11 @@ func (e *simEnd) doWait() {
 }
 
 // Complete implements Sink.
-func (g *simJoined) Complete(t Turn, r Result, err error) {
+func (g *simJoined) Complete(t SinkContext, r Result, err error) {
 	o := g.ops[r.Tag]
 	o.complete(r, err)
 	if g.e.w.r.one(8) { // as when its last piece ends in the hands of who starts it
-		t = Turn{}
+		t = SinkContext{}
 	}
 	g.j.Complete(t, r, err)
 	g.e.startIn(t)

@@ -268,7 +268,7 @@ func (p *simPair) settled() bool {
 func (e *simEnd) silent() bool {
 	silent := false
 	e.c.q.SendsIdle(func() { silent = true }) // at once, or of no interest any more
-	return silent && int(e.c.unreturned.Load()) < e.c.tellAt()
+	return silent && int(e.c.unreturned.Load()) < e.c.updateAt()
 }
 
 // checkCredits counts: a credit is with the sender, or the receiver has yet to
@@ -296,7 +296,7 @@ func (e *simEnd) checkRoom() {
 			return
 		}
 		before := len(e.ops)
-		e.startBy(wayTryStart, p, Turn{})
+		e.startBy(wayTryStart, p, SinkContext{})
 		if started := len(e.ops) > before; started != (k < depth) {
 			e.w.fail("%v: end %d has nothing out; operation %d is started: %t, in a queue of %d", e.p, e.side, k+1, started, depth)
 		}

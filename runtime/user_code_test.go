@@ -200,20 +200,20 @@ type rudeCode struct {
 }
 
 // rudeSink calls a function when it is told.
-type rudeSink func(t Turn)
+type rudeSink func(t SinkContext)
 
-func (s rudeSink) Complete(t Turn, _ Result, _ error) { s(t) }
+func (s rudeSink) Complete(t SinkContext, _ Result, _ error) { s(t) }
 
 // Received implements MessageSink.
 func (s rudeSink) Received(m Message, _ error) {
 	_ = m.Release()
-	s(Turn{})
+	s(SinkContext{})
 }
 
 // rudeStart starts an operation whose sink is rude, and tells nobody: who waits next
 // calls it.
 func rudeStart(r *rudeRig, op Op, code func()) {
-	_, err := r.a.start(context.Background(), &op, way{manner: reactor.Quiet, sink: rudeSink(func(Turn) { code() })})
+	_, err := r.a.start(context.Background(), &op, submitOpts{mode: reactor.NoWakeup, sink: rudeSink(func(SinkContext) { code() })})
 	if err != nil {
 		r.t.Error(err)
 	}
@@ -239,7 +239,7 @@ var rudeCodes = map[string]rudeCode{
 	}},
 	"a sink, on the loop": {fails: true, start: func(r *rudeRig, code func()) {
 		op := WriteOp(small(r.local), r.remote)
-		if err := r.a.StartTo(context.Background(), &op, rudeSink(func(Turn) { code() }), 0); err != nil {
+		if err := r.a.StartTo(context.Background(), &op, rudeSink(func(SinkContext) { code() }), 0); err != nil {
 			r.t.Error(err)
 		}
 	}},
@@ -249,9 +249,9 @@ var rudeCodes = map[string]rudeCode{
 	}},
 	"a sink that a sink has started": {fails: true, start: func(r *rudeRig, code func()) {
 		op := WriteOp(small(r.local), r.remote)
-		_, err := r.a.start(context.Background(), &op, way{manner: reactor.Quiet, sink: rudeSink(func(t Turn) {
+		_, err := r.a.start(context.Background(), &op, submitOpts{mode: reactor.NoWakeup, sink: rudeSink(func(t SinkContext) {
 			next := WriteOp(small(r.local), r.remote)
-			if err := r.a.StartFromSink(t, &next, rudeSink(func(Turn) { code() }), 0); err != nil {
+			if err := r.a.StartFromSink(t, &next, rudeSink(func(SinkContext) { code() }), 0); err != nil {
 				r.t.Error(err)
 			}
 		})})
@@ -262,7 +262,7 @@ var rudeCodes = map[string]rudeCode{
 	}},
 	"a sink of several pieces": {fails: true, start: func(r *rudeRig, code func()) {
 		op := WriteOp(r.local, r.remote)
-		if err := r.a.StartTo(context.Background(), &op, rudeSink(func(Turn) { code() }), 0); err != nil {
+		if err := r.a.StartTo(context.Background(), &op, rudeSink(func(SinkContext) { code() }), 0); err != nil {
 			r.t.Error(err)
 		}
 	}},
@@ -271,7 +271,7 @@ var rudeCodes = map[string]rudeCode{
 		_ = r.a.Cancel(testContext(r.t))
 	}},
 	"a message's sink, before the message": {fails: true, start: func(r *rudeRig, code func()) {
-		r.a.RecvTo(rudeSink(func(Turn) { code() }))
+		r.a.RecvTo(rudeSink(func(SinkContext) { code() }))
 		if _, err := r.b.SendBytes(testContext(r.t), []byte("x")); err != nil {
 			r.t.Error(err)
 		}
@@ -284,10 +284,10 @@ var rudeCodes = map[string]rudeCode{
 		if err != nil {
 			r.t.Error(err)
 		}
-		r.a.RecvTo(rudeSink(func(Turn) { code() }))
+		r.a.RecvTo(rudeSink(func(SinkContext) { code() }))
 	}},
 	"a message's sink, of a closed connection": {start: func(r *rudeRig, code func()) {
-		r.a.RecvTo(rudeSink(func(Turn) { code() }))
+		r.a.RecvTo(rudeSink(func(SinkContext) { code() }))
 		_ = r.a.Close(testContext(r.t))
 	}},
 	"a callback": {start: func(r *rudeRig, code func()) {
@@ -377,7 +377,7 @@ func TestTheOthersOfATurnAreTold(t *testing.T) {
 			defer close(ended)
 			for i := range 9 {
 				op := WriteOp(small(r.other), r.distant)
-				_, err := r.c.start(context.Background(), &op, way{manner: reactor.Quiet, sink: sinkFunc(func(Result, error) {
+				_, err := r.c.start(context.Background(), &op, submitOpts{mode: reactor.NoWakeup, sink: sinkFunc(func(Result, error) {
 					got <- i
 					if i%3 == 1 {
 						rude()
@@ -415,7 +415,7 @@ func TestTheOthersWhoWaitForMessagesAreTold(t *testing.T) {
 		const n = 6
 		got := make(chan int, 2*n)
 		for i := range n {
-			r.a.RecvTo(rudeSink(func(Turn) { got <- i; rude() }))
+			r.a.RecvTo(rudeSink(func(SinkContext) { got <- i; rude() }))
 		}
 		if _, err := r.b.SendBytes(testContext(t), []byte("x")); err != nil {
 			t.Error(err)

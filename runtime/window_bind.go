@@ -22,7 +22,7 @@ import (
 //
 // Implements: ibv_post_send, BIND_MW.
 func (w *Window) Bind(ctx context.Context, r *Region, off, n int, access verbs.AccessFlags) (Remote, Future, error) {
-	return w.bind(ctx, binding{r, off, n, access}, 0, way{})
+	return w.bind(ctx, binding{r, off, n, access}, 0, submitOpts{})
 }
 
 // binding is what a window is to be bound to.
@@ -54,7 +54,7 @@ func (b *binding) part() (part Slice, err error) {
 	return part, err
 }
 
-func (w *Window) bind(ctx context.Context, b binding, flags verbs.SendFlags, to way) (Remote, Future, error) {
+func (w *Window) bind(ctx context.Context, b binding, flags verbs.SendFlags, to submitOpts) (Remote, Future, error) {
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
 		return Remote{}, Future{}, err
@@ -90,9 +90,11 @@ func (w *Window) bind(ctx context.Context, b binding, flags verbs.SendFlags, to 
 // send queue. ErrWindowState unless the window is bound.
 //
 // Implements: ibv_post_send, LOCAL_INV.
-func (w *Window) Invalidate(ctx context.Context) (Future, error) { return w.invalidate(ctx, 0, way{}) }
+func (w *Window) Invalidate(ctx context.Context) (Future, error) {
+	return w.invalidate(ctx, 0, submitOpts{})
+}
 
-func (w *Window) invalidate(ctx context.Context, flags verbs.SendFlags, to way) (Future, error) {
+func (w *Window) invalidate(ctx context.Context, flags verbs.SendFlags, to submitOpts) (Future, error) {
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
 		return Future{}, err
@@ -114,7 +116,7 @@ type windowOp struct {
 }
 
 // post submits s; the window opens at from now on.
-func (w *Window) post(asked reactor.Asked, then, no windowState, s *reactor.Send, at Remote, to way) (f Future, err error) {
+func (w *Window) post(asked reactor.Asked, then, no windowState, s *reactor.Send, at Remote, to submitOpts) (f Future, err error) {
 	op := &windowOp{w: w, then: then, no: no, sink: to.sink}
 	if op.sink == nil {
 		op.promise, f = w.c.sh.r.Futures().New(w.c.sh.r.Driver())
@@ -139,7 +141,7 @@ func (w *Window) post(asked reactor.Asked, then, no windowState, s *reactor.Send
 }
 
 // Complete implements reactor.Sink.
-func (op *windowOp) Complete(t Turn, r Result, err error) {
+func (op *windowOp) Complete(t SinkContext, r Result, err error) {
 	to := op.then
 	op.w.mu.Lock()
 	if err != nil {

@@ -23,7 +23,7 @@ package verbs
 //     a queue pair and its completions under one lock. No call tells which do.
 //
 // A completion queue itself belongs to no domain, and is polled by one thread at a
-// time anyway ([Context.Turn]). To break the promise corrupts queues; some
+// time anyway ([Context.Execute]). To break the promise corrupts queues; some
 // libraries end the process.
 //
 // Implements: struct ibv_td.

@@ -82,7 +82,7 @@ type Context interface {
 	// Async is the channel of asynchronous events; it lives as long as the
 	// context.
 	Async() AsyncChannel
-	// Turn carries out one turn; see Turn. It does not block. It may be
+	// Execute carries out one turn; see Turn. It does not block. It may be
 	// called concurrently only for different queue pairs and completion
 	// queues, and none that it names may be closed meanwhile. Queue pairs and
 	// shared receive queues of one thread domain, and the completion queues that
@@ -91,7 +91,7 @@ type Context interface {
 	// (ErrDeviceRemoved), and then nothing was done: from then on the device
 	// touches no memory, what was outstanding never completes, and the objects
 	// can only be closed.
-	Turn(t *Turn) error
+	Execute(t *IOBatch) error
 	// Objects counts what is alive, for leak checks.
 	Objects() ObjectCount
 }

@@ -2,8 +2,8 @@ package verbs
 
 import "syscall"
 
-// Turn is the contract's core call: everything a reactor wants of a context at
-// one moment, in one crossing. [Context.Turn] carries it out in this order:
+// IOBatch is the contract's core call: everything a reactor wants of a context at
+// one moment, in one crossing. [Context.Execute] carries it out in this order:
 //
 //  1. Recvs are posted, group by group;
 //  2. Sends are posted, group by group;
@@ -16,7 +16,7 @@ import "syscall"
 // The caller owns every slice and record; the provider writes the fields
 // marked "out" and keeps nothing. A Turn is reused from turn to turn and
 // allocates nothing.
-type Turn struct {
+type IOBatch struct {
 	Recvs []RecvGroup
 	Sends []SendGroup
 	Arms  []ArmGroup
@@ -29,7 +29,7 @@ type Turn struct {
 }
 
 // Reset empties the turn, keeping its memory.
-func (t *Turn) Reset() {
+func (t *IOBatch) Reset() {
 	clear(t.Recvs)
 	clear(t.Sends)
 	clear(t.Arms)
@@ -88,13 +88,13 @@ type PollGroup struct {
 }
 
 // PostSend posts n linked requests. It reports how many were accepted and, if
-// fewer, an *[OpError] with the errno. It is a convenience over [Context.Turn]
+// fewer, an *[OpError] with the errno. It is a convenience over [Context.Execute]
 // and allocates.
 //
 // Implements: ibv_post_send.
 func PostSend(qp QP, head uint64, n int) (int, error) {
-	t := Turn{Sends: []SendGroup{{QP: qp, Head: head, Count: n}}}
-	if err := qp.Context().Turn(&t); err != nil {
+	t := IOBatch{Sends: []SendGroup{{QP: qp, Head: head, Count: n}}}
+	if err := qp.Context().Execute(&t); err != nil {
 		return 0, err
 	}
 	g := &t.Sends[0]
@@ -106,8 +106,8 @@ func PostSend(qp QP, head uint64, n int) (int, error) {
 //
 // Implements: ibv_post_recv.
 func PostRecv(qp QP, head uint64, n int) (int, error) {
-	t := Turn{Recvs: []RecvGroup{{QP: qp, Head: head, Count: n}}}
-	if err := qp.Context().Turn(&t); err != nil {
+	t := IOBatch{Recvs: []RecvGroup{{QP: qp, Head: head, Count: n}}}
+	if err := qp.Context().Execute(&t); err != nil {
 		return 0, err
 	}
 	g := &t.Recvs[0]
@@ -119,8 +119,8 @@ func PostRecv(qp QP, head uint64, n int) (int, error) {
 //
 // Implements: ibv_post_srq_recv.
 func PostSRQRecv(srq SRQ, head uint64, n int) (int, error) {
-	t := Turn{Recvs: []RecvGroup{{SRQ: srq, Head: head, Count: n}}}
-	if err := srq.Context().Turn(&t); err != nil {
+	t := IOBatch{Recvs: []RecvGroup{{SRQ: srq, Head: head, Count: n}}}
+	if err := srq.Context().Execute(&t); err != nil {
 		return 0, err
 	}
 	g := &t.Recvs[0]
@@ -128,12 +128,12 @@ func PostSRQRecv(srq SRQ, head uint64, n int) (int, error) {
 }
 
 // Poll takes up to len(wc) completions off a queue. It is a convenience over
-// [Context.Turn] and allocates.
+// [Context.Execute] and allocates.
 //
 // Implements: ibv_poll_cq.
 func Poll(cq CQ, wc []WC) (int, error) {
-	t := Turn{Polls: []PollGroup{{CQ: cq, WC: wc}}}
-	if err := cq.Context().Turn(&t); err != nil {
+	t := IOBatch{Polls: []PollGroup{{CQ: cq, WC: wc}}}
+	if err := cq.Context().Execute(&t); err != nil {
 		return 0, err
 	}
 	g := &t.Polls[0]
@@ -141,12 +141,12 @@ func Poll(cq CQ, wc []WC) (int, error) {
 }
 
 // Arm asks for one event; see [ArmGroup]. It is a convenience over
-// [Context.Turn] and allocates.
+// [Context.Execute] and allocates.
 //
 // Implements: ibv_req_notify_cq.
 func Arm(cq CQ, solicited bool) error {
-	t := Turn{Arms: []ArmGroup{{CQ: cq, Solicited: solicited}}}
-	if err := cq.Context().Turn(&t); err != nil {
+	t := IOBatch{Arms: []ArmGroup{{CQ: cq, Solicited: solicited}}}
+	if err := cq.Context().Execute(&t); err != nil {
 		return err
 	}
 	return callError("ibv_req_notify_cq", cq, t.Arms[0].Errno)

@@ -86,7 +86,7 @@ func TestObjectCount(t *testing.T) {
 
 // A turn that is used again keeps its memory and no object.
 func TestTurnReset(t *testing.T) {
-	turn := Turn{Sends: make([]SendGroup, 3, 8), Recvs: make([]RecvGroup, 2), Arms: make([]ArmGroup, 1), Polls: make([]PollGroup, 1)}
+	turn := IOBatch{Sends: make([]SendGroup, 3, 8), Recvs: make([]RecvGroup, 2), Arms: make([]ArmGroup, 1), Polls: make([]PollGroup, 1)}
 	turn.Sends[2].Accepted = 7
 	turn.Polls[0].WC = make([]WC, 1)
 	turn.Reset()

@@ -104,7 +104,7 @@ func TestDescriptorsAllocateNothing(t *testing.T) {
 			t.Fatalf("Wait = %d, %v", n, err)
 		}
 		e.Drain()
-		p.Ring()
+		p.Wake()
 		if _, err := p.Wait(time.Time{}, keys); err != nil {
 			t.Fatal(err)
 		}

@@ -179,11 +179,11 @@ func (p *Poller) Detach(key uint32) error {
 	return err
 }
 
-// Ring makes the Wait that runs now, or the next one, return. What it announces
+// Wake makes the Wait that runs now, or the next one, return. What it announces
 // must have been published by an atomic operation or under a lock. Any
 // goroutine may call it, also after Close, when it has no effect. It does not
 // block or allocate; while an earlier Ring is unheard it costs one load.
-func (p *Poller) Ring() {
+func (p *Poller) Wake() {
 	if p.rung.Load() || p.rung.Swap(true) {
 		return
 	}

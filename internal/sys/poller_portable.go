@@ -97,10 +97,10 @@ func (p *Poller) Detach(key uint32) error {
 	return nil
 }
 
-// Ring makes the Wait that runs now, or the next one, return. Any goroutine may
+// Wake makes the Wait that runs now, or the next one, return. Any goroutine may
 // call it, also after Close, when it has no effect. It does not block or
 // allocate; while an earlier Ring is unheard it costs one load.
-func (p *Poller) Ring() {
+func (p *Poller) Wake() {
 	if p.rung.Load() || p.rung.Swap(true) {
 		return
 	}

@@ -96,7 +96,7 @@ func TestRingBeforeWaitIsKeptAndCoalesced(t *testing.T) {
 	p := newPoller(t)
 	keys := make([]uint32, 4)
 	for range 1000 {
-		p.Ring()
+		p.Wake()
 	}
 	start := time.Now()
 	if n, err := p.Wait(soon(), keys); n != 0 || err != nil {
@@ -130,7 +130,7 @@ func TestDeadline(t *testing.T) {
 			}
 		}
 		// A passed deadline does not hide what is ready, nor spoil the next.
-		p.Ring()
+		p.Wake()
 		if n, err := p.Wait(time.Time{}, keys); n != 0 || err != nil {
 			t.Fatalf("Wait without a deadline = %d, %v; want 0, nil", n, err)
 		}
@@ -258,7 +258,7 @@ func TestCloseWakesWait(t *testing.T) {
 				}
 			}
 		}()
-		go p.Ring()
+		go p.Wake()
 		runtime.Gosched()
 		for range 2 {
 			if err := p.Close(); err != nil {
@@ -268,7 +268,7 @@ func TestCloseWakesWait(t *testing.T) {
 		if err := <-got; !errors.Is(err, ErrPollerClosed) {
 			t.Fatalf("Wait = %v, want ErrPollerClosed", err)
 		}
-		p.Ring()
+		p.Wake()
 		if s.put(); s.ring != nil {
 			t.Error("a closed poller still listens")
 		}
@@ -300,12 +300,12 @@ func TestPingPong(t *testing.T) {
 		for {
 			n := ball.Load()
 			if n >= end {
-				other.Ring()
+				other.Wake()
 				return
 			}
 			if n&1 == mine {
 				ball.Store(n + 1)
-				other.Ring()
+				other.Wake()
 				continue
 			}
 			if _, err := p.Wait(limit, keys); err != nil || time.Now().After(limit) {
@@ -343,7 +343,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 			}
 		})
 	}
-	produce(func() { rung.Add(1); p.Ring() }, &heard)
+	produce(func() { rung.Add(1); p.Wake() }, &heard)
 	produce(e.Signal, &signaled)
 	produce(s.put, &put)
 	done := make(chan struct{})
@@ -383,7 +383,7 @@ func TestWaitAllocatesNothing(t *testing.T) {
 		}
 	}
 	if n := testing.AllocsPerRun(200, func() {
-		p.Ring()
+		p.Wake()
 		wait(time.Time{})
 		e.Signal()
 		wait(soon())
@@ -402,7 +402,7 @@ func BenchmarkRingWait(b *testing.B) {
 	p := newPoller(b)
 	keys := make([]uint32, 4)
 	for b.Loop() {
-		p.Ring()
+		p.Wake()
 		if _, err := p.Wait(time.Time{}, keys); err != nil {
 			b.Fatal(err)
 		}
@@ -420,17 +420,17 @@ func BenchmarkPingPong(b *testing.B) {
 			if _, err := y.Wait(time.Time{}, keys); err != nil {
 				return
 			}
-			x.Ring()
+			x.Wake()
 		}
 	}()
 	keys := make([]uint32, 1)
 	for b.Loop() {
-		y.Ring()
+		y.Wake()
 		if _, err := x.Wait(time.Time{}, keys); err != nil {
 			b.Fatal(err)
 		}
 	}
 	stop.Store(true)
-	y.Ring()
+	y.Wake()
 	<-done
 }

@@ -92,7 +92,7 @@ func (p *Poller) listen(s Source, key uint32) *mark {
 // announce has Wait report the key of m.
 func (p *Poller) announce(m *mark) {
 	if p.marks.announce(m) {
-		p.Ring()
+		p.Wake()
 	}
 }
 

@@ -30,7 +30,7 @@ type loneWork struct {
 }
 
 func (l *loneWork) Pending() bool { return l.pending }
-func (l *loneWork) Turn(bool) bool {
+func (l *loneWork) Pass(bool) bool {
 	if !l.pending {
 		return false
 	}

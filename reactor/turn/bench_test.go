@@ -145,7 +145,7 @@ func mutexed() contestant {
 					e.inbox.Push(j)
 					for settled := false; !settled; settled = f.Settled() {
 						mu.Lock()
-						e.Turn(false)
+						e.Pass(false)
 						mu.Unlock()
 					}
 					f.Poll()

@@ -24,7 +24,7 @@
 //	  - rung: as asleep, but the loop is on its way: the bell was written or is
 //	    about to be, or the loop runs user code and comes back.
 //	  - watched: as rung; the loop spins, and takes the turn again and again
-//	    (watch.go). A turn taken from there is spun, and given back there: who
+//	    (spin.go). A turn taken from there is spun, and given back there: who
 //	    drives arms nothing, as long as the loop spins. It says in the word when it
 //	    does not any more.
 //	  - held: one goroutine holds, the loop or a driver.
@@ -33,7 +33,7 @@
 //	    turn, after the turn it is in, to the loop first.
 //
 // A waiter may be given a held turn directly ([Parker.Offer]): the word does not
-// change then. Those that may be asked sit in the token's seats (seat.go).
+// change then. Those that may be asked sit in the token's seats (waiter_slot.go).
 //
 // # Who leaves, and how
 //
@@ -60,7 +60,7 @@
 //     loop is on its way.
 //   - A submitter never waits. The loop, and WithTurn, wait for one turn of the
 //     holder (and WithTurn for those that came before it), however many drivers
-//     there are. Errands wait for at most lookAround turns.
+//     there are. Errands wait for at most checkEvery turns.
 //   - A goroutine that the scheduler takes away can delay others by that long,
 //     and nothing else: a driver in a turn delays completions, a ringer between
 //     word and bell the submissions after it, a leaver at a seat the waiter there.

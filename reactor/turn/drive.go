@@ -14,28 +14,28 @@ import (
 // Err and Done may be user code, which could panic, end the goroutine or want the
 // turn while it is held.
 func (t *Token) Drive(done <-chan struct{}, w Parker) {
-	t.crowd.yields()
+	t.contention.yield()
 	// After a drive the queues are armed or somebody else holds: then it parks,
 	// and drives again only if it is given the turn.
-	t.lead(done, w, t.cfg.CallerDriving, true)
+	t.driveOrPark(done, w, t.cfg.CallerDriving, true)
 }
 
-// lead is Drive from where w may take the turn, or may not any more; first says that
+// driveOrPark is Drive from where w may take the turn, or may not any more; first says that
 // it has not looked yet.
-func (t *Token) lead(done <-chan struct{}, w Parker, may, first bool) {
+func (t *Token) driveOrPark(done <-chan struct{}, w Parker, may, first bool) {
 	for ; ; first = false {
 		model.Mark("drive", 2*ifTrue(may)+ifTrue(first))
 		if w.Settled() {
 			return
 		}
 		// Not at first: what was submitted with Quiet must be seen by somebody.
-		if !first && over(done) {
+		if !first && isDone(done) {
 			return
 		}
 		model.Mark("drive.go", ifTrue(may))
-		taken := may && t.takeSoon()
+		taken := may && t.takeOrOutwait()
 		if first && may {
-			t.crowd.found(taken)
+			t.contention.note(taken)
 		}
 		if taken || t.park(done, w, may) {
 			t.drive(done, w)
@@ -47,7 +47,7 @@ func (t *Token) lead(done <-chan struct{}, w Parker, may, first bool) {
 // Begin takes the turn, if nobody has it and callers drive, for a goroutine that is
 // about to submit and to wait. Resume or Leave must follow, on that goroutine.
 func (t *Token) Begin() bool {
-	return t.cfg.CallerDriving && t.takeSoon()
+	return t.cfg.CallerDriving && t.takeOrOutwait()
 }
 
 // Leave gives the turn up that Begin took.
@@ -59,7 +59,7 @@ func (t *Token) Leave() {
 // does not any more.
 func (t *Token) Resume(done <-chan struct{}, w Parker) {
 	t.drive(done, w)
-	t.lead(done, w, false, false)
+	t.driveOrPark(done, w, false, false)
 }
 
 // park parks w until it is settled or cancelled, or given the turn (true). With
@@ -67,28 +67,28 @@ func (t *Token) Resume(done <-chan struct{}, w Parker) {
 // holder may not have seen the seat. (Nothing would be lost, the loop settles
 // w; but w would wait for the loop to wake.)
 func (t *Token) park(done <-chan struct{}, w Parker, may bool) (given bool) {
-	place, sitting := t.sit(w)
+	place, sitting := t.enlist(w)
 	model.Mark("sat", 2*place+ifTrue(may))
-	if may && place != noSeat {
+	if may && place != noSlot {
 		model.Yield("park.recheck")
 		if t.word.Load() < held {
-			t.stand(place, sitting)
+			t.delist(place, sitting)
 			return false
 		}
 	}
 	given = w.Park(done) == SignalTurn
 	model.Mark("parked", 4*place+2*ifTrue(may)+ifTrue(given))
-	t.stand(place, sitting)
+	t.delist(place, sitting)
 	return given
 }
 
-// lookAround is how many turns a driver makes between two looks at its context's
+// checkEvery is how many turns a driver makes between two looks at its context's
 // channel and the errands: a busy turn is about a microsecond, a look some
 // nanoseconds. In the model it is one, so that how long a driver drives makes no difference.
-const lookAround = 64 - 63*model.On
+const checkEvery = 64 - 63*model.On
 
-// over reports whether the wait is to end.
-func over(done <-chan struct{}) bool {
+// isDone reports whether the wait is to end.
+func isDone(done <-chan struct{}) bool {
 	if model.On == 1 && done == nil {
 		return false // no step
 	}
@@ -107,25 +107,25 @@ func over(done <-chan struct{}) bool {
 func (t *Token) drive(done <-chan struct{}, w Parker) {
 	t.stats.Drives.Add(1)
 	tired := false
-	var sp spell
+	var sp spinRun
 	for i, idle := 1, 0; ; i++ {
 		model.Mark("driving", idle)
 		if w.Settled() {
 			break
 		}
 		model.Yield("turn")
-		if t.work.Turn(false) {
+		if t.work.Pass(false) {
 			idle = 0
-		} else if idle++; t.tires(idle, &sp) {
+		} else if idle++; t.driverExpired(idle, &sp) {
 			tired = true
 			break
 		} else {
-			t.rest(idle, w)
+			t.driverPause(idle, w)
 		}
 		if t.wanted() {
 			break
 		}
-		if i%lookAround == 0 && (over(done) || t.work.Errands()) {
+		if i%checkEvery == 0 && (isDone(done) || t.work.NeedsLoop()) {
 			break
 		}
 	}
@@ -145,10 +145,10 @@ const leaveRounds = 4 - 2*model.On
 func (t *Token) leave(mayOffer bool) {
 	for round := range leaveRounds {
 		model.Mark("leave", 2*round+ifTrue(mayOffer))
-		if s := t.word.Load(); s != held && (s&wants != 0 && t.hand() || s&spun != 0 && t.lend()) {
+		if s := t.word.Load(); s != held && (s&anyWants != 0 && t.handOver() || s&loopSpins != 0 && t.returnToSpinner()) {
 			return
 		}
-		if t.work.Errands() {
+		if t.work.NeedsLoop() {
 			break
 		}
 		if mayOffer && (t.work.Outstanding() || t.work.Pending()) && t.offer() {
@@ -156,11 +156,11 @@ func (t *Token) leave(mayOffer bool) {
 		}
 		model.Mark("leave.arm", 2*round+ifTrue(mayOffer))
 		model.Yield("turn.arm")
-		if t.work.Turn(true) {
+		if t.work.Pass(true) {
 			continue
 		}
 		model.Mark("leave.release", 2*round+ifTrue(mayOffer))
-		if t.work.Errands() {
+		if t.work.NeedsLoop() {
 			break
 		}
 		if t.release() {
@@ -168,13 +168,13 @@ func (t *Token) leave(mayOffer bool) {
 		}
 	}
 	model.Mark("pass", 0)
-	t.pass()
+	t.releaseToLoop()
 }
 
-// takeSoon is take for who finds a spinning loop looking: it waits for that turn.
-func (t *Token) takeSoon() bool {
+// takeOrOutwait is take for who finds a spinning loop looking: it waits for that turn.
+func (t *Token) takeOrOutwait() bool {
 	for !t.take() {
-		if !t.outlast() {
+		if !t.outwaitBrief() {
 			return false
 		}
 		model.Again()
@@ -182,21 +182,21 @@ func (t *Token) takeSoon() bool {
 	return true
 }
 
-// briefLooks is for how many looks at the word a caller waits for the spinning loop's
+// briefLoads is for how many looks at the word a caller waits for the spinning loop's
 // turn to end: some 5 µs, in which an empty turn, and a slice of polling in a device, is
 // over. Parking and being woken cost more.
-const briefLooks = 8192
+const briefLoads = 8192
 
-// outlast waits for a brief turn of the loop; false: there is none, or it is long.
-func (t *Token) outlast() bool {
+// outwaitBrief waits for a brief turn of the loop; false: there is none, or it is long.
+func (t *Token) outwaitBrief() bool {
 	model.Yield("take.brief")
-	for range briefLooks {
+	for range briefLoads {
 		if s := t.word.Load(); s < held {
 			return true
-		} else if s&brief == 0 {
+		} else if s&briefHold == 0 {
 			break
 		}
-		model.Block("take.outlast", func() bool { return t.word.Load()&brief == 0 })
+		model.Block("take.outlast", func() bool { return t.word.Load()&briefHold == 0 })
 	}
 	return false
 }

@@ -108,7 +108,7 @@ func (e *echo) device() {
 	}
 }
 
-func (e *echo) Turn(arm bool) (did bool) {
+func (e *echo) Pass(arm bool) (did bool) {
 	e.inTurn++
 	for j := e.inbox.TakeAll(); j != nil; {
 		next := j.hook.Unlink()
@@ -144,10 +144,10 @@ func (e *echo) settle(j *job) {
 
 func (e *echo) Pending() bool       { return !e.inbox.Empty() || e.calls.Load() > 0 }
 func (e *echo) Outstanding() bool   { return e.outstanding > 0 }
-func (e *echo) Errands() bool       { return e.sleep.Ready() || e.calls.Load() > 0 }
+func (e *echo) NeedsLoop() bool     { return e.sleep.Ready() || e.calls.Load() > 0 }
 func (e *echo) Deadline() time.Time { return time.Time{} }
 
-func (e *echo) Run() (after func()) {
+func (e *echo) RunLoopTasks() (after func()) {
 	e.inTurn++
 	if e.sleep.Ready() {
 		e.sleep.Take()

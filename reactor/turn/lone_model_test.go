@@ -24,7 +24,7 @@ type loneWays struct {
 
 var rightLone = loneWays{
 	begin:  (*Token).Begin,
-	turn:   func(f *fakeWorld) { f.Turn(false) },
+	turn:   func(f *fakeWorld) { f.Pass(false) },
 	leave:  (*Token).Leave,
 	resume: (*Token).Resume,
 	or:     (*Token).Drive,
@@ -95,8 +95,8 @@ func slowQueue(f *fakeWorld) { f.slowQueue = true }
 func loneScenarios() map[string]scenario {
 	on, off := Config{CallerDriving: true}, Config{}
 	spin := Config{CallerDriving: true, Spin: 1}
-	watch := Config{CallerDriving: true, Spinning: SpinBudget}
-	always := Config{CallerDriving: true, Spinning: SpinAlways}
+	watch := Config{CallerDriving: true, SpinMode: SpinTimed}
+	always := Config{CallerDriving: true, SpinMode: SpinAlways}
 	return map[string]scenario{
 		"lone":                                    crew(on, loneCaller),
 		"lone, spinning":                          crew(spin, loneCaller),
@@ -131,13 +131,13 @@ func loneScenarios() map[string]scenario {
 
 // loneLarge are searched if VERBENA_MODEL=all.
 func loneLarge() map[string]scenario {
-	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, Spinning: SpinBudget}
+	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, SpinMode: SpinTimed}
 	return map[string]scenario{
 		"lone beside a driver and one that rings":  crew(on, loneCaller, syncCaller, postAndGo),
 		"lone beside a driver and control":         crew(on, loneCaller, syncCaller, controller),
 		"two lone and one that rings, one queue":   crewWith(on, oneQueue, loneCaller, loneCaller, postAndGo),
 		"lone beside a driver, slow queue":         crewWith(on, slowQueue, loneCaller, syncCaller),
 		"watched: lone beside a driver":            crew(watch, loneCaller, syncCaller),
-		"watched: lone beside control, two rounds": crew(Config{CallerDriving: true, Spinning: SpinBudget, Spin: 1}, loneCaller, controller),
+		"watched: lone beside control, two rounds": crew(Config{CallerDriving: true, SpinMode: SpinTimed, Spin: 1}, loneCaller, controller),
 	}
 }

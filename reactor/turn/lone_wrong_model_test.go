@@ -13,7 +13,7 @@ type wrongWay struct {
 
 // loneWrong are the ways of lone callers that call the wrong thing.
 func loneWrong() []wrongWay {
-	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, Spinning: SpinBudget}
+	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, SpinMode: SpinTimed}
 	leaves := func(how func(*Token)) script {
 		w := rightLone
 		w.leave = how
@@ -46,26 +46,26 @@ func leaveUnarmed(t *Token) {
 // leaveBlind arms, and does not look for what was submitted meanwhile.
 func leaveBlind(t *Token) {
 	model.Yield("turn.arm")
-	if t.work.Turn(true) {
+	if t.work.Pass(true) {
 		t.leave(true)
 		return
 	}
-	t.drop(asleep)
+	t.giveUp(asleep)
 }
 
 // leaveCurt arms and looks for submissions, and not for what only the loop may do.
 func leaveCurt(t *Token) {
 	model.Yield("turn.arm")
-	if t.work.Turn(true) || !t.release() {
+	if t.work.Pass(true) || !t.release() {
 		t.leave(true)
 	}
 }
 
 // lendBlind leaves the turn to a loop that may not spin any more.
 func lendBlind(t *Token) {
-	if t.word.Load()&wants != 0 && t.hand() {
+	if t.word.Load()&anyWants != 0 && t.handOver() {
 		return
 	}
 	model.Yield("lend")
-	t.word.Store(watched)
+	t.word.Store(spinning)
 }

@@ -12,13 +12,13 @@ import (
 func (t *Token) Loop() {
 	wake := WakeEvent // look once before the first sleep
 	for wake&WakeClosed == 0 {
-		if !t.take() && !t.want(wake) {
+		if !t.take() && !t.waitForDriver(wake) {
 			// A driver holds, and sees to what the bell was rung for.
 			wake = t.sleep.Wait(t.work.Deadline())
-			t.awoke(wake)
+			t.noteWakeup(wake)
 			continue
 		}
-		after, closed := t.loopTurns()
+		after, closed := t.loopPasses()
 		if after != nil {
 			after() // user code, without the turn
 			wake = WakeEvent
@@ -29,67 +29,67 @@ func (t *Token) Loop() {
 		}
 		t.stats.Sleeps.Add(1)
 		wake = t.sleep.Wait(t.work.Deadline())
-		t.awoke(wake)
+		t.noteWakeup(wake)
 	}
 }
 
-// want waits for the turn while a driver holds it. It returns false, without
+// waitForDriver waits for the turn while a driver holds it. It returns false, without
 // the turn, when the driver can do all that the loop was woken for.
-func (t *Token) want(wake Wake) bool {
+func (t *Token) waitForDriver(wake WakeReason) bool {
 	if wake == 0 {
 		return false
 	}
-	t.wait(wantLoop, t.baton)
+	t.waitFor(loopWants, t.loopHandoff)
 	return true
 }
 
-// loopTurns runs turns until nothing is left to do, and releases; or returns
+// loopPasses runs turns until nothing is left to do, and releases; or returns
 // user code to run first, with the turn given up as if the bell had been rung:
 // the loop will be back. Spinning, it may have lost the turn to a driver, who does
 // the same then, or hear that the sleeper was closed.
-func (t *Token) loopTurns() (after func(), closed bool) {
+func (t *Token) loopPasses() (after func(), closed bool) {
 	for idle := 0; ; {
 		model.Mark("loop", idle)
 		model.Yield("loop")
-		if t.work.Errands() {
-			if after := t.work.Run(); after != nil {
-				t.drop(rung)
+		if t.work.NeedsLoop() {
+			if after := t.work.RunLoopTasks(); after != nil {
+				t.giveUp(woken)
 				return after, false
 			}
 		}
 		model.Yield("turn")
-		did := t.work.Turn(false)
-		if t.wanted() && t.hand() {
-			t.wait(wantLoop, t.baton) // after the one that knocked
+		did := t.work.Pass(false)
+		if t.wanted() && t.handOver() {
+			t.waitFor(loopWants, t.loopHandoff) // after the one that knocked
 			did = true
 		}
 		if did {
 			idle = 0
 			continue
 		}
-		switch t.cfg.Spinning {
-		case SpinTurns:
+		switch t.cfg.SpinMode {
+		case SpinPasses:
 			if idle < t.cfg.Spin && t.work.Outstanding() {
 				idle++
 				runtime.Gosched()
 				continue
 			}
 		default:
-			switch t.watch() {
-			case watchFound:
+			switch t.spinWait() {
+			case spinFound:
 				idle = 0
 				continue
-			case watchLost:
+			case spinLost:
 				return nil, false
-			case watchClosed:
+			case spinClosed:
 				return nil, true
 			}
 		}
 		model.Yield("turn.arm")
-		if t.work.Turn(true) {
+		if t.work.Pass(true) {
 			continue
 		}
-		if t.work.Errands() {
+		if t.work.NeedsLoop() {
 			continue
 		}
 		if t.release() {
@@ -105,13 +105,13 @@ func (t *Token) Step() bool {
 	if !t.take() {
 		return false
 	}
-	did := t.work.Turn(false)
+	did := t.work.Pass(false)
 	var after func()
-	if t.work.Errands() {
+	if t.work.NeedsLoop() {
 		did = true
-		after = t.work.Run()
+		after = t.work.RunLoopTasks()
 	}
-	t.drop(asleep) // no loop: the next Step looks again
+	t.giveUp(asleep) // no loop: the next Step looks again
 	if after != nil {
 		after()
 	}

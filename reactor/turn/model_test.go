@@ -95,7 +95,7 @@ func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) scenario {
 		f := &fakeWorld{}
 		f.World = model.World{Shared: f.shared, Reads: f.reads, Orders: orders, Check: f.check, End: f.end, Tell: f.String}
 		f.tok = New(f, f, cfg)
-		f.tok.seats = f.tok.seats[:1] // with one a full house occurs
+		f.tok.slots = f.tok.slots[:1] // with one a full house occurs
 		stirs = f.stirs
 		ops := 0
 		f.Act("loop", f.tok.Loop)
@@ -152,15 +152,15 @@ func closing(f *fakeWorld) {
 
 func busy(f *fakeWorld)      { f.busy = true }
 func deafTimer(f *fakeWorld) { f.deafTimer = true }
-func twoSeats(f *fakeWorld)  { f.tok.seats = f.tok.seats[:2] } // a second choice
+func twoSeats(f *fakeWorld)  { f.tok.slots = f.tok.slots[:2] } // a second choice
 
 // scenarios are searched at every test, with those of lone callers.
 func scenarios() map[string]scenario {
 	on, off := Config{CallerDriving: true}, Config{}
 	spin := Config{CallerDriving: true, Spin: 1}
-	watch, watchOff := Config{CallerDriving: true, Spinning: SpinBudget}, Config{Spinning: SpinBudget}
-	watchTwice := Config{CallerDriving: true, Spinning: SpinBudget, Spin: 1}
-	always, alwaysOff := Config{CallerDriving: true, Spinning: SpinAlways}, Config{Spinning: SpinAlways}
+	watch, watchOff := Config{CallerDriving: true, SpinMode: SpinTimed}, Config{SpinMode: SpinTimed}
+	watchTwice := Config{CallerDriving: true, SpinMode: SpinTimed, Spin: 1}
+	always, alwaysOff := Config{CallerDriving: true, SpinMode: SpinAlways}, Config{SpinMode: SpinAlways}
 	return map[string]scenario{
 		"one synchronous caller":              crew(on, syncCaller),
 		"one caller, spinning":                crew(spin, syncCaller),
@@ -208,7 +208,7 @@ func scenarios() map[string]scenario {
 
 // large scenarios are searched if VERBENA_MODEL=all; that takes minutes.
 func large() map[string]scenario {
-	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, Spinning: SpinBudget}
+	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, SpinMode: SpinTimed}
 	return map[string]scenario{
 		"three synchronous callers":                 crew(on, syncCaller, syncCaller, syncCaller),
 		"two synchronous and fire and forget":       crew(on, syncCaller, syncCaller, postAndGo),

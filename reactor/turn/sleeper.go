@@ -36,7 +36,7 @@ func NewPollerSleeper(p *sys.Poller) *PollerSleeper { return &PollerSleeper{Poll
 // Wait implements [Sleeper]: keys are an event, a deadline that has passed is a
 // timer, and an error of the poller closes. While keys wait for Take it does
 // not sleep.
-func (s *PollerSleeper) Wait(deadline time.Time) (wake Wake) {
+func (s *PollerSleeper) Wait(deadline time.Time) (wake WakeReason) {
 	if s.ready.Load() != 0 {
 		return WakeEvent
 	}
@@ -55,8 +55,8 @@ func (s *PollerSleeper) Wait(deadline time.Time) (wake Wake) {
 	return wake
 }
 
-// Look implements [Sleeper].
-func (s *PollerSleeper) Look() Wake { return s.Wait(longAgo) &^ WakeTimer }
+// Poll implements [Sleeper].
+func (s *PollerSleeper) Poll() WakeReason { return s.Wait(longAgo) &^ WakeTimer }
 
 // Ready tells whether keys wait for Take. Any goroutine may ask.
 func (s *PollerSleeper) Ready() bool { return s.ready.Load() != 0 }

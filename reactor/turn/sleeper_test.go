@@ -32,7 +32,7 @@ func TestPollerSleeperReasons(t *testing.T) {
 	s.Wait(past)
 	drain()
 
-	s.Ring()
+	s.Wake()
 	if w := s.Wait(far); w != 0 {
 		t.Errorf("woken by the bell: got %b, want no reason", w)
 	}

@@ -17,21 +17,21 @@ type stepWork struct {
 	rings       int
 }
 
-func (w *stepWork) Turn(bool) bool {
+func (w *stepWork) Pass(bool) bool {
 	w.turns++
 	if w.inTurn != nil {
 		w.inTurn()
 	}
 	return false
 }
-func (w *stepWork) Pending() bool       { return w.errand }
-func (w *stepWork) Outstanding() bool   { return false }
-func (w *stepWork) Errands() bool       { return w.errand }
-func (w *stepWork) Deadline() time.Time { return time.Time{} }
-func (w *stepWork) Run() func()         { w.runs++; w.errand = false; return w.after }
-func (w *stepWork) Ring()               { w.rings++ }
-func (w *stepWork) Wait(time.Time) Wake { return WakeClosed }
-func (w *stepWork) Look() Wake          { return 0 }
+func (w *stepWork) Pending() bool             { return w.errand }
+func (w *stepWork) Outstanding() bool         { return false }
+func (w *stepWork) NeedsLoop() bool           { return w.errand }
+func (w *stepWork) Deadline() time.Time       { return time.Time{} }
+func (w *stepWork) RunLoopTasks() func()      { w.runs++; w.errand = false; return w.after }
+func (w *stepWork) Wake()                     { w.rings++ }
+func (w *stepWork) Wait(time.Time) WakeReason { return WakeClosed }
+func (w *stepWork) Poll() WakeReason          { return 0 }
 
 // Rule: a step runs one turn and the errands, and user code without the turn.
 func TestStep(t *testing.T) {
@@ -83,7 +83,7 @@ func TestLeaveWithoutTurn(t *testing.T) {
 			t.Error("no panic")
 		}
 	}()
-	tok.drop(asleep)
+	tok.giveUp(asleep)
 }
 
 // Rule: WithTurn gives the turn up, also if its function panics or ends the goroutine.

@@ -44,11 +44,11 @@ func TestStress(t *testing.T) {
 		{"no driving, completed at once", Config{Spin: 5}, false, 50_000, 16, true},
 		{"one caller, driving", Config{CallerDriving: true}, true, 20_000, 1, false},
 		{"one caller, no driving, completed at once", Config{}, false, 50_000, 1, false},
-		{"budget, driving, device", Config{CallerDriving: true, Spinning: SpinBudget, Pace: NewPace(10 * time.Microsecond)}, true, 50_000, 16, false},
-		{"budget, one caller, device", Config{CallerDriving: true, Spinning: SpinBudget, Pace: NewPace(time.Microsecond)}, true, 20_000, 1, false},
-		{"budget, no driving, device", Config{Spinning: SpinBudget, Pace: NewPace(10 * time.Microsecond)}, true, 50_000, 16, true},
-		{"always, driving, device", Config{CallerDriving: true, Spinning: SpinAlways}, true, 20_000, 16, true},
-		{"always, no driving, completed at once", Config{Spinning: SpinAlways}, false, 20_000, 16, false},
+		{"budget, driving, device", Config{CallerDriving: true, SpinMode: SpinTimed, Budget: NewBudget(10 * time.Microsecond)}, true, 50_000, 16, false},
+		{"budget, one caller, device", Config{CallerDriving: true, SpinMode: SpinTimed, Budget: NewBudget(time.Microsecond)}, true, 20_000, 1, false},
+		{"budget, no driving, device", Config{SpinMode: SpinTimed, Budget: NewBudget(10 * time.Microsecond)}, true, 50_000, 16, true},
+		{"always, driving, device", Config{CallerDriving: true, SpinMode: SpinAlways}, true, 20_000, 16, true},
+		{"always, no driving, completed at once", Config{SpinMode: SpinAlways}, false, 20_000, 16, false},
 	} {
 		t.Run(c.name, func(t *testing.T) { stress(t, newEcho(t, c.cfg, c.device), c.ops, c.callers, c.control, seed) })
 	}
@@ -105,8 +105,8 @@ func stress(t *testing.T, e *echo, ops, n int, control bool, seed uint64) {
 	})
 	e.close(t)
 	s := e.tok.Stats()
-	t.Logf("rings %d, drives %d, offers %d, batons %d, grants %d of %d, sleeps %d", s.Rings.Load(), s.Drives.Load(), s.Offers.Load(),
-		s.Batons.Load(), s.Grants.Load(), controls, s.Sleeps.Load())
+	t.Logf("rings %d, drives %d, offers %d, batons %d, grants %d of %d, sleeps %d", s.Wakeups.Load(), s.Drives.Load(), s.Offers.Load(),
+		s.LoopHandoffs.Load(), s.CallerHandoffs.Load(), controls, s.Sleeps.Load())
 }
 
 type caller struct {

@@ -10,34 +10,34 @@ import (
 // The word: one of four states, and, while held, who else wants the turn and what
 // the loop does. See the package comment.
 const (
-	asleep  uint32 = 0
-	rung    uint32 = 1
-	watched uint32 = 2
-	held    uint32 = 4
+	asleep   uint32 = 0
+	woken    uint32 = 1
+	spinning uint32 = 2
+	held     uint32 = 4
 
-	wantLoop  uint32 = 8  // the loop waits for the baton
-	wantKnock uint32 = 16 // a goroutine in WithTurn waits for the grant
-	spun      uint32 = 32 // another than the loop holds, and the loop spins
-	brief     uint32 = 64 // the spinning loop holds, for one turn
+	loopWants   uint32 = 8  // the loop waits for the baton
+	callerWants uint32 = 16 // a goroutine in WithTurn waits for the grant
+	loopSpins   uint32 = 32 // another than the loop holds, and the loop spins
+	briefHold   uint32 = 64 // the spinning loop holds, for one turn
 
-	wants = wantLoop | wantKnock
+	anyWants = loopWants | callerWants
 )
 
 // Config says how a token behaves. The zero value works: no caller drives.
 type Config struct {
 	// CallerDriving lets goroutines that wait run turns themselves.
 	CallerDriving bool
-	// Spinning is what ends spinning; the zero value is SpinTurns.
-	Spinning Spinning
+	// SpinMode is what ends spinning; the zero value is SpinPasses.
+	SpinMode SpinMode
 	// Spin is how many empty turns in a row the loop or a driver makes before
-	// it arms and sleeps or parks; of SpinTurns.
+	// it arms and sleeps or parks; of SpinPasses.
 	Spin int
-	// Pace is the budget of SpinBudget; needed there, and the token's from New on.
-	Pace *Pace
-	// Spared counts what drivers found that would have woken the loop had it
+	// Budget is the budget of SpinTimed; needed there, and the token's from New on.
+	Budget *Budget
+	// SavedEvents counts what drivers found that would have woken the loop had it
 	// not spun, so that it knows what its spinning is good for; nil: nothing.
 	// The loop asks; it does not block.
-	Spared func() uint64
+	SavedEvents func() uint64
 	// Pinned says that Loop is called on a goroutine locked to its thread, which
 	// therefore yields seldom.
 	Pinned bool
@@ -57,32 +57,32 @@ type Token struct {
 	// baton gives the turn to the loop, grant to the one that knocks. Room for
 	// one: there is one loop, and knocking lets one goroutine at a time knock.
 	// Who sends has cleared the want bit and does nothing as holder afterwards.
-	baton, grant chan struct{}
-	knocking     sync.Mutex
-	seats        []seat
-	crowd        crowd
-	stats        Stats
+	loopHandoff, callerHandoff chan struct{}
+	callers                    sync.Mutex
+	slots                      []waiterSlot
+	contention                 contention
+	stats                      Stats
 }
 
 // Stats count what happened; read with Token.Stats. All are written by holders
 // and ringers, read by anyone, and publish nothing.
 type Stats struct {
-	Rings  atomic.Uint64 // the bell was written
-	Drives atomic.Uint64 // a waiting goroutine began to run turns
-	Offers atomic.Uint64 // a driver gave the turn to a parked waiter
-	Batons atomic.Uint64 // a holder gave the turn to the loop that wanted it
-	Grants atomic.Uint64 // a holder gave the turn to a goroutine in WithTurn
-	Sleeps atomic.Uint64 // the loop went to sleep
-	Spins  atomic.Uint64 // the loop began to spin
-	InVain atomic.Uint64 // of those, it found nothing for its budget
-	Lent   atomic.Uint64 // a driver left the turn to the spinning loop, unarmed
+	Wakeups        atomic.Uint64 // the bell was written
+	Drives         atomic.Uint64 // a waiting goroutine began to run turns
+	Offers         atomic.Uint64 // a driver gave the turn to a parked waiter
+	LoopHandoffs   atomic.Uint64 // a holder gave the turn to the loop that wanted it
+	CallerHandoffs atomic.Uint64 // a holder gave the turn to a goroutine in WithTurn
+	Sleeps         atomic.Uint64 // the loop went to sleep
+	Spins          atomic.Uint64 // the loop began to spin
+	SpinsInVain    atomic.Uint64 // of those, it found nothing for its budget
+	Returned       atomic.Uint64 // a driver left the turn to the spinning loop, unarmed
 }
 
 // New makes a token that nobody holds. Until Loop runs, or in a stepped
 // reactor, only drivers, WithTurn and Step hold it. It never blocks.
 func New(w Work, s Sleeper, cfg Config) *Token {
-	return &Token{cfg: cfg, work: w, sleep: s, baton: make(chan struct{}, 1), grant: make(chan struct{}, 1),
-		seats: make([]seat, seatCount)}
+	return &Token{cfg: cfg, work: w, sleep: s, loopHandoff: make(chan struct{}, 1), callerHandoff: make(chan struct{}, 1),
+		slots: make([]waiterSlot, slotCount)}
 }
 
 // Stats are the token's counters; anyone may read them at any time.
@@ -104,8 +104,8 @@ func (t *Token) take() bool {
 
 // taken is what the word becomes when another than the loop takes the turn.
 func taken(s uint32) uint32 {
-	if s == watched {
-		return held | spun
+	if s == spinning {
+		return held | loopSpins
 	}
 	return held
 }
@@ -117,8 +117,8 @@ func (t *Token) Submitted() {
 	model.Yield("submitted")
 	// If not asleep a holder looks again before it leaves, or the loop is on its
 	// way. The load is cheaper than a CAS that fails.
-	if t.word.Load() == asleep && t.word.CompareAndSwap(asleep, rung) {
-		t.bell()
+	if t.word.Load() == asleep && t.word.CompareAndSwap(asleep, woken) {
+		t.wakeLoop()
 	}
 }
 
@@ -130,17 +130,17 @@ func (t *Token) Quiet() {
 	}
 }
 
-// bell wakes the loop. The caller has just made the word rung.
-func (t *Token) bell() {
+// wakeLoop wakes the loop. The caller has just made the word rung.
+func (t *Token) wakeLoop() {
 	model.Yield("bell")
-	t.stats.Rings.Add(1)
-	t.sleep.Ring()
+	t.stats.Wakeups.Add(1)
+	t.sleep.Wake()
 }
 
-// drop leaves the word at to, or watched where the loop spins, unless somebody
+// giveUp leaves the word at to, or watched where the loop spins, unless somebody
 // wants the turn: then it is given there, and drop returns false. Either way the
 // caller holds no more.
-func (t *Token) drop(to uint32) bool {
+func (t *Token) giveUp(to uint32) bool {
 	model.Yield("drop")
 	for {
 		if t.word.CompareAndSwap(held, to) {
@@ -149,15 +149,15 @@ func (t *Token) drop(to uint32) bool {
 		switch s := t.word.Load(); {
 		case s < held:
 			panic("turn: given up by one who does not hold it")
-		case s&wants != 0:
-			if t.hand() {
+		case s&anyWants != 0:
+			if t.handOver() {
 				return false
 			}
-		case s&spun != 0:
-			if t.word.CompareAndSwap(s, watched) {
+		case s&loopSpins != 0:
+			if t.word.CompareAndSwap(s, spinning) {
 				return true
 			}
-		case s&brief != 0:
+		case s&briefHold != 0:
 			if t.word.CompareAndSwap(s, to) {
 				return true
 			}
@@ -167,28 +167,28 @@ func (t *Token) drop(to uint32) bool {
 
 // wanted tells the holder whether somebody waits for the turn.
 func (t *Token) wanted() bool {
-	return t.word.Load()&wants != 0
+	return t.word.Load()&anyWants != 0
 }
 
-// hand gives the turn to who wants it: the loop before the one that knocks,
+// handOver gives the turn to who wants it: the loop before the one that knocks,
 // because the loop lets him in at its next turn, but he would not look.
-func (t *Token) hand() bool {
+func (t *Token) handOver() bool {
 	for {
 		switch s := t.word.Load(); {
-		case s&wantLoop != 0:
-			if t.word.CompareAndSwap(s, s&^wantLoop) {
-				t.stats.Batons.Add(1)
-				t.baton <- struct{}{}
+		case s&loopWants != 0:
+			if t.word.CompareAndSwap(s, s&^loopWants) {
+				t.stats.LoopHandoffs.Add(1)
+				t.loopHandoff <- struct{}{}
 				return true
 			}
-		case s&wantKnock != 0:
-			to := s &^ (wantKnock | brief)
-			if s&brief != 0 {
-				to |= spun // the loop gives it away and spins on
+		case s&callerWants != 0:
+			to := s &^ (callerWants | briefHold)
+			if s&briefHold != 0 {
+				to |= loopSpins // the loop gives it away and spins on
 			}
 			if t.word.CompareAndSwap(s, to) {
-				t.stats.Grants.Add(1)
-				t.grant <- struct{}{}
+				t.stats.CallerHandoffs.Add(1)
+				t.callerHandoff <- struct{}{}
 				return true
 			}
 		default:
@@ -197,9 +197,9 @@ func (t *Token) hand() bool {
 	}
 }
 
-// wait takes the turn, or has its holder give it through gate. A loop that waits
+// waitFor takes the turn, or has its holder give it through gate. A loop that waits
 // does not spin.
-func (t *Token) wait(want uint32, gate chan struct{}) {
+func (t *Token) waitFor(want uint32, gate chan struct{}) {
 	model.Yield("want")
 	for {
 		s := t.word.Load()
@@ -207,8 +207,8 @@ func (t *Token) wait(want uint32, gate chan struct{}) {
 		if s >= held {
 			to = s | want
 		}
-		if want == wantLoop {
-			to &^= spun
+		if want == loopWants {
+			to &^= loopSpins
 		}
 		switch {
 		case !t.word.CompareAndSwap(s, to):
@@ -226,8 +226,8 @@ func (t *Token) wait(want uint32, gate chan struct{}) {
 // and polled empty. False: it still holds, because something was submitted
 // meanwhile.
 func (t *Token) release() bool {
-	t.slept()
-	if !t.drop(asleep) {
+	t.noteArmed()
+	if !t.giveUp(asleep) {
 		return true
 	}
 	model.Yield("release.pending")
@@ -242,11 +242,11 @@ func (t *Token) release() bool {
 	return false
 }
 
-// pass leaves the turn to the loop, which sees to what is left: directly if it
+// releaseToLoop leaves the turn to the loop, which sees to what is left: directly if it
 // waits for the turn, else by the bell.
-func (t *Token) pass() {
-	if t.drop(rung) {
-		t.bell()
+func (t *Token) releaseToLoop() {
+	if t.giveUp(woken) {
+		t.wakeLoop()
 	}
 }
 
@@ -257,9 +257,9 @@ func (t *Token) pass() {
 // goroutine the turn is given up all the same.
 func (t *Token) WithTurn(fn func()) {
 	if !t.take() {
-		t.knocking.Lock()
-		t.wait(wantKnock, t.grant)
-		t.knocking.Unlock()
+		t.callers.Lock()
+		t.waitFor(callerWants, t.callerHandoff)
+		t.callers.Unlock()
 	}
 	defer t.leave(true)
 	fn()

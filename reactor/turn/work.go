@@ -5,22 +5,22 @@ import "time"
 // Work is what a turn does. All methods but Pending and Deadline are called by
 // the holder only, and none may block.
 type Work interface {
-	// Turn posts, polls and settles once, and reports whether it did anything.
+	// Pass posts, polls and settles once, and reports whether it did anything.
 	// With arm it first arms every queue that can produce a completion and is
 	// not armed; true then means that something was found after the arming.
-	Turn(arm bool) bool
+	Pass(arm bool) bool
 	// Pending tells, to anyone, whether a submission waits to be seen. An
 	// errand that others than the holder can leave counts as one.
 	Pending() bool
 	// Outstanding tells whether posted work has not completed yet.
 	Outstanding() bool
-	// Errands tells whether something waits that only the loop may do:
+	// NeedsLoop tells whether something waits that only the loop may do:
 	// callbacks, timers, control commands, channel events. A loop that spins asks
 	// without holding the turn, too.
-	Errands() bool
-	// Run does the errands. The loop calls it holding the turn; it returns a
+	NeedsLoop() bool
+	// RunLoopTasks does the errands. The loop calls it holding the turn; it returns a
 	// function to be called after the turn was released (user code), or nil.
-	Run() (after func())
+	RunLoopTasks() (after func())
 	// Deadline is when the loop must wake for a timer; zero: never. Anyone may
 	// ask. That it came earlier is an errand, so that the loop hears of it: a
 	// sleeping loop does not ask again. (Where the loop alone sets timers it
@@ -28,28 +28,28 @@ type Work interface {
 	Deadline() time.Time
 }
 
-// Wake is why a sleeping loop woke.
-type Wake uint8
+// WakeReason is why a sleeping loop woke.
+type WakeReason uint8
 
 // The reasons, as bits. None of them: the bell.
 const (
-	WakeEvent  Wake = 1 << 0 // a channel has events
-	WakeTimer  Wake = 1 << 1 // the deadline passed
-	WakeClosed Wake = 1 << 2 // the sleeper was closed
+	WakeEvent  WakeReason = 1 << 0 // a channel has events
+	WakeTimer  WakeReason = 1 << 1 // the deadline passed
+	WakeClosed WakeReason = 1 << 2 // the sleeper was closed
 )
 
 // Sleeper is what the loop sleeps on. [PollerSleeper] is one.
 type Sleeper interface {
-	// Ring wakes the loop; any goroutine; never blocks. A ring that finds
+	// Wake wakes the loop; any goroutine; never blocks. A ring that finds
 	// nobody asleep is kept for the next Wait.
-	Ring()
+	Wake()
 	// Wait sleeps until rung, an event or the deadline. An event or a deadline
-	// that it reports is an errand ([Work.Errands]) before it returns and until
+	// that it reports is an errand ([Work.NeedsLoop]) before it returns and until
 	// Run saw to it. Only the loop calls it.
-	Wait(deadline time.Time) Wake
-	// Look is Wait without sleep, and without a deadline. Only a loop that spins
+	Wait(deadline time.Time) WakeReason
+	// Poll is Wait without sleep, and without a deadline. Only a loop that spins
 	// calls it.
-	Look() Wake
+	Poll() WakeReason
 }
 
 // Parker is a goroutine that waits for its result. [Waiter] makes one of a

@@ -51,7 +51,7 @@ type fakeWorld struct {
 
 // Turn is one step; a lone caller's own is two, so that the device may be as fast as its
 // poll. It arms before it polls.
-func (f *fakeWorld) Turn(arm bool) bool {
+func (f *fakeWorld) Pass(arm bool) bool {
 	did := false
 	for _, o := range f.inbox {
 		did = true
@@ -75,7 +75,7 @@ func (f *fakeWorld) Turn(arm bool) bool {
 		f.settle(o)
 	}
 	f.cq = nil
-	if f.busy && (f.tok.word.Load()&wantLoop != 0 || f.Errands()) {
+	if f.busy && (f.tok.word.Load()&loopWants != 0 || f.NeedsLoop()) {
 		did = true
 	}
 	model.Learn(uint64(ifTrue(did)))
@@ -91,7 +91,7 @@ func (f *fakeWorld) settle(o *op) {
 
 func (f *fakeWorld) Pending() bool     { return len(f.inbox)+f.calls > 0 }
 func (f *fakeWorld) Outstanding() bool { return len(f.posted)+len(f.cq) > 0 }
-func (f *fakeWorld) Errands() bool {
+func (f *fakeWorld) NeedsLoop() bool {
 	return f.calls > 0 || f.fresh || f.sooner || f.timer && f.now
 }
 
@@ -106,7 +106,7 @@ func (f *fakeWorld) Deadline() time.Time {
 	return time.Time{}
 }
 
-func (f *fakeWorld) Run() func() {
+func (f *fakeWorld) RunLoopTasks() func() {
 	if f.fresh {
 		f.fresh, f.event, f.isArmed = false, false, false
 	}
@@ -122,9 +122,9 @@ func (f *fakeWorld) Run() func() {
 	return func() {}
 }
 
-func (f *fakeWorld) Ring() { f.bell = true }
+func (f *fakeWorld) Wake() { f.bell = true }
 
-func (f *fakeWorld) Wait(deadline time.Time) (wake Wake) {
+func (f *fakeWorld) Wait(deadline time.Time) (wake WakeReason) {
 	timed := !deadline.IsZero()
 	model.Mark("sleep", ifTrue(timed))
 	model.Block("sleep", func() bool { return f.bell || f.event || f.closed || timed && f.now })
@@ -144,7 +144,7 @@ func (f *fakeWorld) Wait(deadline time.Time) (wake Wake) {
 }
 
 // Look is a step: what it finds is an errand from then on.
-func (f *fakeWorld) Look() (wake Wake) {
+func (f *fakeWorld) Poll() (wake WakeReason) {
 	model.Yield("look")
 	if f.event && !f.fresh {
 		f.fresh = true
@@ -159,17 +159,17 @@ func (f *fakeWorld) Look() (wake Wake) {
 
 // stirs: who spins for ever waits until it would find something.
 func (f *fakeWorld) stirs(driver Parker) bool {
-	work := len(f.inbox)+len(f.cq) > 0 || f.Errands()
+	work := len(f.inbox)+len(f.cq) > 0 || f.NeedsLoop()
 	if w, ok := driver.(*fakeWaiter); ok {
-		return work || w.settled || w.cancelled || f.tok.word.Load()&wants != 0
+		return work || w.settled || w.cancelled || f.tok.word.Load()&anyWants != 0
 	}
 	if f.event && !f.fresh || f.closed {
 		return true
 	}
-	if f.tok.word.Load() == watched {
+	if f.tok.word.Load() == spinning {
 		return work
 	}
-	return f.tok.word.Load() >= held && f.Errands()
+	return f.tok.word.Load() >= held && f.NeedsLoop()
 }
 
 // device completes n operations, in order, whenever it likes.
@@ -195,7 +195,7 @@ func (f *fakeWorld) reads(label string) uint64 {
 	case "watch.take", "take.brief", "want":
 		return uint64(word)
 	case "lend":
-		yes = word == held|spun
+		yes = word == held|loopSpins
 	case "leave.word":
 		return uint64(word)
 	case "submitted", "ring", "release.retake":
@@ -210,7 +210,7 @@ func (f *fakeWorld) reads(label string) uint64 {
 
 func (f *fakeWorld) shared(d *model.Digest) {
 	d.Add(uint64(f.tok.word.Load())<<8 | uint64(f.holders()))
-	d.Add(uint64(f.calls)<<16 | uint64(f.ran)<<8 | uint64(len(f.tok.baton))<<1 | uint64(len(f.tok.grant)))
+	d.Add(uint64(f.calls)<<16 | uint64(f.ran)<<8 | uint64(len(f.tok.loopHandoff))<<1 | uint64(len(f.tok.callerHandoff)))
 	d.Bits(f.armed, f.isArmed, f.event, f.fresh, f.bell, f.closed, f.timer, f.now, f.sooner)
 	if f.lone != nil {
 		d.Add(d.Place(f.lone.caller))
@@ -221,13 +221,13 @@ func (f *fakeWorld) shared(d *model.Digest) {
 			d.Add(d.Place(o.caller)<<1 | uint64(ifTrue(o.timed)))
 		}
 	}
-	for i := range f.tok.seats {
+	for i := range f.tok.slots {
 		// How many sat here before has no influence: a waiter compares the count
 		// with its own only, and leaves when it differs.
-		s := &f.tok.seats[i]
-		v := s.word.Load() & seatMask
-		if v != seatFree {
-			v |= d.Place(s.who.(*fakeWaiter).caller) << 8
+		s := &f.tok.slots[i]
+		v := s.word.Load() & slotMask
+		if v != slotFree {
+			v |= d.Place(s.waiter.(*fakeWaiter).caller) << 8
 		}
 		d.Add(v)
 	}
@@ -254,7 +254,7 @@ func holds(a *model.Actor) bool {
 
 // holders is how many hold the turn, or have been given it and do not know yet.
 func (f *fakeWorld) holders() int {
-	n := len(f.tok.baton) + len(f.tok.grant)
+	n := len(f.tok.loopHandoff) + len(f.tok.callerHandoff)
 	for _, w := range f.waiters {
 		n += ifTrue(w.given)
 	}
@@ -287,8 +287,8 @@ func (f *fakeWorld) end(blocked []string) error {
 		}
 	}
 	want := asleep
-	if f.tok.cfg.Spinning == SpinAlways {
-		want = watched
+	if f.tok.cfg.SpinMode == SpinAlways {
+		want = spinning
 	}
 	if w := f.tok.word.Load(); w != want && !f.closed {
 		return fmt.Errorf("ended with word %d, want %d", w, want)
@@ -304,8 +304,8 @@ func (f *fakeWorld) String() string {
 	for _, w := range f.waiters {
 		fmt.Fprintf(&b, " w%d%s", w.caller, w)
 	}
-	for i := range f.tok.seats {
-		fmt.Fprintf(&b, " s%d", f.tok.seats[i].word.Load()&seatMask)
+	for i := range f.tok.slots {
+		fmt.Fprintf(&b, " s%d", f.tok.slots[i].word.Load()&slotMask)
 	}
 	return b.String()
 }

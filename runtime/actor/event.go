@@ -47,7 +47,7 @@ type event struct {
 func (e *event) InboxHook() *ring.Hook[event] { return &e.hook }
 
 // Complete implements reactor.Sink. Any goroutine, usually one that holds a turn.
-func (e *event) Complete(_ verbena.Turn, r verbena.Result, err error) {
+func (e *event) Complete(_ verbena.SinkContext, r verbena.Result, err error) {
 	e.result, e.err = r, err
 	e.a.push(e)
 }

@@ -104,7 +104,7 @@ func (o *outbox) feed(op verbena.Op, e *event) {
 				err = o.conn.StartTo(o.ctx, &w.op, w.e, w.e.tag)
 			}
 			if err != nil {
-				w.e.Complete(verbena.Turn{}, verbena.Result{Tag: w.e.tag}, o.why(err))
+				w.e.Complete(verbena.SinkContext{}, verbena.Result{Tag: w.e.tag}, o.why(err))
 			}
 		}
 	}()

@@ -131,7 +131,7 @@ func (u *caller) element(off, n int) []verbs.SGE {
 type taking chan error
 
 // Complete implements reactor.Sink.
-func (t taking) Complete(_ reactor.Turn, c reactor.Completion, err error) {
+func (t taking) Complete(_ reactor.SinkContext, c reactor.Completion, err error) {
 	if err == nil && (c.Bytes != verbs.GRHLen+datagram || c.Flags&verbs.WCWithGRH == 0) {
 		err = fmt.Errorf("a datagram of %d bytes with flags %v, want %d and %d in front of them", c.Bytes, c.Flags, datagram, verbs.GRHLen)
 	}
@@ -142,7 +142,7 @@ func (t taking) Complete(_ reactor.Turn, c reactor.Completion, err error) {
 func (u *caller) post() func() ([]byte, error) {
 	u.b.Helper()
 	t := make(taking, 1)
-	u.b.must(u.q.PostRecv(&reactor.Recv{Sink: t}, u.element(datagram, verbs.GRHLen+datagram), reactor.Wait))
+	u.b.must(u.q.PostRecv(&reactor.Recv{Sink: t}, u.element(datagram, verbs.GRHLen+datagram), reactor.Block))
 	return func() ([]byte, error) {
 		select {
 		case err := <-t:
@@ -171,7 +171,7 @@ func (u *caller) post() func() ([]byte, error) {
 func (u *caller) send(message []byte) func() error {
 	u.b.Helper()
 	copy(u.arena.Bytes(), message)
-	f, err := u.q.Submit(u.b.ctx, &reactor.Send{Opcode: verbs.WRSend, To: u.to}, &reactor.Payload{SGEs: u.element(0, datagram)}, reactor.Wait)
+	f, err := u.q.Submit(u.b.ctx, &reactor.Send{Opcode: verbs.WRSend, To: u.to}, &reactor.Payload{SGEs: u.element(0, datagram)}, reactor.Block)
 	u.b.must(err)
 	return func() error { _, err := f.Await(u.b.ctx); return err }
 }

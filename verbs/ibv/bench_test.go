@@ -63,7 +63,7 @@ func loopOfTurns(b *testing.B, n int, extended bool, cfg Config) {
 	defer null.Close()
 	null.SetMode(nulldev.Instant)
 	r := newRig(b, cfg)
-	turn := verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(n), Count: n, Extended: extended}}, Polls: []verbs.PollGroup{{CQ: r.cq, WC: r.wc}}}
+	turn := verbs.IOBatch{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(n), Count: n, Extended: extended}}, Polls: []verbs.PollGroup{{CQ: r.cq, WC: r.wc}}}
 	for i := range n - 1 {
 		r.sends[i].Flags = 0
 	}
@@ -71,7 +71,7 @@ func loopOfTurns(b *testing.B, n int, extended bool, cfg Config) {
 	b.ReportAllocs()
 	start := time.Now()
 	for range b.N {
-		err := r.ctx.Turn(&turn)
+		err := r.ctx.Execute(&turn)
 		if g, p := &turn.Sends[0], &turn.Polls[0]; err != nil || g.Accepted != n || p.N != 1 {
 			b.Fatalf("%v, %+v, %+v", err, g, p)
 		}

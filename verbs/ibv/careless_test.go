@@ -19,7 +19,7 @@ func TestOpcodesThatAreNoneStayOutOfTheKernel(t *testing.T) {
 	r.ctx.look = lookOpcodes
 	for _, op := range []verbs.WROpcode{12, verbs.WRFlush, verbs.WRAtomicWrite, 31, 32, 200, ^verbs.WROpcode(0)} {
 		for at := range n {
-			turn := verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(n), Count: n}}}
+			turn := verbs.IOBatch{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(n), Count: n}}}
 			r.sends[at].Opcode = op
 			if at == 0 { // it must not even be asked
 				r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_post_send", Err: syscall.ENOMEM})
@@ -40,7 +40,7 @@ func TestOpcodesThatAreNoneStayOutOfTheKernel(t *testing.T) {
 	}
 	// The library's own refusal comes first.
 	r.fault(nulldev.Fault{Kind: nulldev.BadWR, Call: "ibv_post_send", Err: syscall.ENOMEM, At: 1})
-	turn := verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(n), Count: n}}}
+	turn := verbs.IOBatch{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(n), Count: n}}}
 	r.sends[2].Opcode = 12
 	r.turn(&turn)
 	if g := turn.Sends[0]; g.Accepted != 1 || g.Errno != syscall.ENOMEM {

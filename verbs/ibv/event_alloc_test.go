@@ -12,9 +12,9 @@ import (
 // and polling.
 func TestEventsAllocateNothing(t *testing.T) {
 	r := newRig(t, Config{})
-	turn := verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(1), Count: 1}},
+	turn := verbs.IOBatch{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(1), Count: 1}},
 		Arms: []verbs.ArmGroup{{CQ: r.cq}}, Polls: []verbs.PollGroup{{CQ: r.cq, WC: r.wc}}}
-	arm := verbs.Turn{Arms: turn.Arms}
+	arm := verbs.IOBatch{Arms: turn.Arms}
 	taken := 0
 	per := testing.AllocsPerRun(200, func() {
 		r.turn(&arm)

@@ -71,7 +71,7 @@ func TestAcksOfWhatWasNotTaken(t *testing.T) {
 	returns(t, "closing a queue after three acknowledgements of nothing", cq.Close)
 
 	r.fault(nulldev.Fault{Kind: nulldev.Overrun})
-	turn := verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(1), Count: 1}}}
+	turn := verbs.IOBatch{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(1), Count: 1}}}
 	r.turn(&turn)
 	taken := 0
 	for {
@@ -105,8 +105,8 @@ func TestForgottenObjectEndsTurns(t *testing.T) {
 	r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_dereg_mr", Err: syscall.ENODEV})
 	must.Do(t, r.mr.Close())
 	posts := r.null.Stats().Sends
-	turn := verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(1), Count: 1}}}
-	if err := r.ctx.Turn(&turn); !errors.Is(err, verbs.ErrDeviceRemoved) || r.null.Stats().Sends != posts {
+	turn := verbs.IOBatch{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(1), Count: 1}}}
+	if err := r.ctx.Execute(&turn); !errors.Is(err, verbs.ErrDeviceRemoved) || r.null.Stats().Sends != posts {
 		t.Errorf("a turn after a region was forgotten: %v", err)
 	}
 	// The domain of the region that C still has is refused there, for a reason
@@ -126,7 +126,7 @@ func TestPostsToQueuesThatAreNotThere(t *testing.T) {
 	source := must.Get(r.pd.CreateQP(&verbs.QPInitAttr{SendCQ: r.cq, Type: verbs.QPTXRCSend, Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}))(t)
 	defer source.Close()
 	before := r.null.Stats()
-	turn := verbs.Turn{
+	turn := verbs.IOBatch{
 		Recvs: []verbs.RecvGroup{{QP: target, Head: r.receives(1), Count: 1}, {QP: source, Head: r.receives(1), Count: 1}},
 		Sends: []verbs.SendGroup{{QP: target, Head: r.writes(1), Count: 1}, {QP: target, Head: r.writes(1), Count: 1, Extended: true}},
 	}

@@ -41,9 +41,9 @@ const smallFrame = 16
 // has one from before its crossing until its answers are taken out.
 var frames = sync.Pool{New: func() any { return new([]group) }}
 
-// Turn carries out one turn in one crossing into C. It does not block and does
+// Execute carries out one turn in one crossing into C. It does not block and does
 // not allocate.
-func (c *deviceContext) Turn(t *verbs.Turn) error {
+func (c *deviceContext) Execute(t *verbs.IOBatch) error {
 	if c.removed() {
 		return opError("turn", c.label, syscall.EIO, "%w", verbs.ErrDeviceRemoved)
 	}
@@ -68,7 +68,7 @@ func (c *deviceContext) Turn(t *verbs.Turn) error {
 
 // run fills the frame, crosses, and takes the answers out. It tells whether one
 // of them was EIO.
-func (c *deviceContext) run(t *verbs.Turn, f []group) (eio bool) {
+func (c *deviceContext) run(t *verbs.IOBatch, f []group) (eio bool) {
 	at := 0
 	for i := range t.Recvs {
 		c.fillRecv(&f[at], &t.Recvs[i])
@@ -119,7 +119,7 @@ func (c *deviceContext) run(t *verbs.Turn, f []group) (eio bool) {
 // used shows the race detector that a turn used its objects until now: it does not
 // see what C does. It comes after the crossing, because every call of C counts for
 // it as synchronised with those that began before.
-func used(t *verbs.Turn) {
+func used(t *verbs.IOBatch) {
 	see := func(o any) {
 		if r, ok := o.(registered); ok {
 			_ = r.base().destroyed

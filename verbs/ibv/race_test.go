@@ -58,8 +58,8 @@ func closeAfterUnsynchronisedTurn(t *testing.T) {
 		done <- cq.Close()
 	}()
 	go func() {
-		turn := verbs.Turn{Polls: []verbs.PollGroup{{CQ: cq, WC: r.wc}}}
-		done <- r.ctx.Turn(&turn)
+		turn := verbs.IOBatch{Polls: []verbs.PollGroup{{CQ: cq, WC: r.wc}}}
+		done <- r.ctx.Execute(&turn)
 	}()
 	must.Do(t, <-done)
 	must.Do(t, <-done)

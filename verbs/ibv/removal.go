@@ -16,7 +16,7 @@ import (
 // own and may be taken later than the next turn. So the port is asked: it knows
 // nothing of queues. A turn that brought completions is not called off; the next
 // will be.
-func (c *deviceContext) outcome(t *verbs.Turn, eio bool) error {
+func (c *deviceContext) outcome(t *verbs.IOBatch, eio bool) error {
 	if !eio || !c.dead() {
 		return nil
 	}

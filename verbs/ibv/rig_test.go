@@ -137,9 +137,9 @@ func (r *rig) fault(f nulldev.Fault) int {
 	return n
 }
 
-func (r *rig) turn(t *verbs.Turn) {
+func (r *rig) turn(t *verbs.IOBatch) {
 	r.t.Helper()
-	if err := r.ctx.Turn(t); err != nil {
+	if err := r.ctx.Execute(t); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -147,7 +147,7 @@ func (r *rig) turn(t *verbs.Turn) {
 // poll takes n completions and returns their wr_ids.
 func (r *rig) poll(n int) (ids []uint64) {
 	r.t.Helper()
-	t := verbs.Turn{Polls: []verbs.PollGroup{{CQ: r.cq, WC: r.wc}}}
+	t := verbs.IOBatch{Polls: []verbs.PollGroup{{CQ: r.cq, WC: r.wc}}}
 	r.turn(&t)
 	if t.Polls[0].N != n {
 		r.t.Errorf("polled %d completions, want %d", t.Polls[0].N, n)

@@ -17,7 +17,7 @@ import (
 func (r *rig) spun(spin int) (g verbs.PollGroup, polls uint64) {
 	r.t.Helper()
 	before := r.null.Stats().Polls
-	t := verbs.Turn{Spin: spin, Polls: []verbs.PollGroup{{CQ: r.cq, WC: r.wc}}}
+	t := verbs.IOBatch{Spin: spin, Polls: []verbs.PollGroup{{CQ: r.cq, WC: r.wc}}}
 	r.turn(&t)
 	return t.Polls[0], r.null.Stats().Polls - before
 }
@@ -33,14 +33,14 @@ func TestATurnSpins(t *testing.T) {
 					t.Errorf("an empty queue with Spin %d: %d completions, errno %v, asked %d times, want %d", spin, g.N, g.Errno, polls, want)
 				}
 			}
-			r.turn(&verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(3), Count: 3}}})
+			r.turn(&verbs.IOBatch{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(3), Count: 3}}})
 			if g, polls := r.spun(16); g.N != 3 || polls != 1 {
 				t.Errorf("three completions wait: took %d, asked %d times, want 3 and once", g.N, polls)
 			}
 			// What comes while the turn spins: a flush that the device is late with.
 			const late = 8
 			r.fault(nulldev.Fault{Kind: nulldev.LateFlush, At: late})
-			r.turn(&verbs.Turn{Recvs: []verbs.RecvGroup{{QP: r.qp, Head: r.receives(2), Count: 2}}})
+			r.turn(&verbs.IOBatch{Recvs: []verbs.RecvGroup{{QP: r.qp, Head: r.receives(2), Count: 2}}})
 			must.Do(t, r.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
 			g, polls := r.spun(64)
 			if g.N != 2 || g.Errno != 0 || polls < 2 || polls > late+1 {

@@ -20,7 +20,7 @@ func TestBadWRSplitsTheList(t *testing.T) {
 	r := newRig(t, Config{})
 	for at := range n {
 		r.fault(nulldev.Fault{Kind: nulldev.BadWR, Call: "ibv_post_send", Err: syscall.EINVAL, At: uint32(at)})
-		turn := verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(n), Count: n}}}
+		turn := verbs.IOBatch{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(n), Count: n}}}
 		r.turn(&turn)
 		if g := turn.Sends[0]; g.Accepted != at || g.Errno != syscall.EINVAL {
 			t.Errorf("bad_wr at %d: %d accepted, errno %v", at, g.Accepted, g.Errno)
@@ -31,7 +31,7 @@ func TestBadWRSplitsTheList(t *testing.T) {
 			}
 		}
 		r.fault(nulldev.Fault{Kind: nulldev.BadWR, Call: "ibv_post_recv", Err: syscall.ENOMEM, At: uint32(at)})
-		turn = verbs.Turn{Recvs: []verbs.RecvGroup{{QP: r.qp, Head: r.receives(2), Count: 2}}}
+		turn = verbs.IOBatch{Recvs: []verbs.RecvGroup{{QP: r.qp, Head: r.receives(2), Count: 2}}}
 		r.turn(&turn)
 		wantN, wantErr := min(at, 2), syscall.ENOMEM
 		if at >= 2 {
@@ -51,7 +51,7 @@ func TestExtendedPostingFailsWhole(t *testing.T) {
 	if r.qp.ex == nil {
 		t.Fatal("the null device has extended posting, the queue pair was made without")
 	}
-	turn := verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(3), Count: 3, Extended: true}}}
+	turn := verbs.IOBatch{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(3), Count: 3, Extended: true}}}
 	r.turn(&turn)
 	if g := turn.Sends[0]; g.Accepted != 3 || g.Errno != 0 {
 		t.Errorf("extended: %d accepted, errno %v", g.Accepted, g.Errno)
@@ -84,7 +84,7 @@ func TestErrnosAreNormalised(t *testing.T) {
 		r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_post_send", Err: syscall.ENOMEM, How: how})
 		r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_req_notify_cq", Err: syscall.EINVAL, How: how})
 		r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_modify_qp", Err: syscall.EAGAIN, How: how})
-		turn := verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(2), Count: 2}}, Arms: []verbs.ArmGroup{{CQ: r.cq}}}
+		turn := verbs.IOBatch{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(2), Count: 2}}, Arms: []verbs.ArmGroup{{CQ: r.cq}}}
 		r.turn(&turn)
 		if g := turn.Sends[0]; g.Errno != syscall.ENOMEM || g.Accepted != 0 {
 			t.Errorf("how %d: posting answers %v, %d accepted", how, g.Errno, g.Accepted)
@@ -111,7 +111,7 @@ func TestDeadQueue(t *testing.T) {
 				call = "ibv_start_poll"
 			}
 			r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: call, Err: syscall.ENOMEM, How: nulldev.Negative})
-			turn := verbs.Turn{Polls: []verbs.PollGroup{{CQ: r.cq, WC: r.wc}}}
+			turn := verbs.IOBatch{Polls: []verbs.PollGroup{{CQ: r.cq, WC: r.wc}}}
 			r.turn(&turn)
 			if g := turn.Polls[0]; g.N != 0 || g.Errno != syscall.EIO {
 				t.Errorf("polled %d, errno %v", g.N, g.Errno)
@@ -131,7 +131,7 @@ func TestTurnInOneCrossing(t *testing.T) {
 	for _, groups := range []int{1, smallFrame, 3 * smallFrame} {
 		t.Run(fmt.Sprint(groups), func(t *testing.T) {
 			r := newRig(t, Config{})
-			turn := verbs.Turn{Arms: make([]verbs.ArmGroup, groups-1)}
+			turn := verbs.IOBatch{Arms: make([]verbs.ArmGroup, groups-1)}
 			for i := range turn.Arms {
 				turn.Arms[i].CQ = r.cq
 			}
@@ -156,7 +156,7 @@ func TestTurnInOneCrossing(t *testing.T) {
 // Rule: a turn passes over what it cannot use, and carries the rest out.
 func TestTurnRefusesForeignObjects(t *testing.T) {
 	r, other := newRig(t, Config{}), newRig(t, Config{})
-	turn := verbs.Turn{
+	turn := verbs.IOBatch{
 		Recvs: []verbs.RecvGroup{{QP: other.qp, Head: r.receives(1), Count: 1}, {}},
 		Sends: []verbs.SendGroup{{Head: r.writes(1), Count: 1}, {QP: r.qp, Head: r.writes(1), Count: 1}},
 		Arms:  []verbs.ArmGroup{{CQ: other.cq}},
@@ -188,8 +188,8 @@ func TestDeviceFatalEndsTheContext(t *testing.T) {
 	if err := r.null.Kill("null0"); err != nil {
 		t.Fatal(err)
 	}
-	turn := verbs.Turn{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(1), Count: 1}}}
-	if err := r.ctx.Turn(&turn); !errors.Is(err, verbs.ErrDeviceRemoved) || turn.Sends[0].Accepted != 0 {
+	turn := verbs.IOBatch{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(1), Count: 1}}}
+	if err := r.ctx.Execute(&turn); !errors.Is(err, verbs.ErrDeviceRemoved) || turn.Sends[0].Accepted != 0 {
 		t.Fatalf("posting to a dead device: %d accepted, %v", turn.Sends[0].Accepted, err)
 	}
 	ev, ok, err := r.ctx.Async().Get()
@@ -198,7 +198,7 @@ func TestDeviceFatalEndsTheContext(t *testing.T) {
 	}
 	r.ctx.Async().Ack(ev)
 	posts := r.null.Stats().Sends
-	if err := r.ctx.Turn(&turn); !errors.Is(err, verbs.ErrDeviceRemoved) {
+	if err := r.ctx.Execute(&turn); !errors.Is(err, verbs.ErrDeviceRemoved) {
 		t.Errorf("a turn after the end: %v", err)
 	}
 	if n := r.null.Stats().Sends; n != posts {
@@ -213,9 +213,9 @@ func TestDeviceFatalEndsTheContext(t *testing.T) {
 func TestDeadQueueIsNoDeadDevice(t *testing.T) {
 	r := newRig(t, Config{})
 	r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_poll_cq", Count: 2, Err: syscall.EIO, How: nulldev.Negative})
-	turn := verbs.Turn{Polls: []verbs.PollGroup{{CQ: r.cq, WC: r.wc}}}
+	turn := verbs.IOBatch{Polls: []verbs.PollGroup{{CQ: r.cq, WC: r.wc}}}
 	for range 3 {
-		if err := r.ctx.Turn(&turn); err != nil {
+		if err := r.ctx.Execute(&turn); err != nil {
 			t.Fatalf("a turn with a dead queue: %v", err)
 		}
 	}

@@ -32,9 +32,9 @@ type cmEvent struct {
 //	cmID.mu           a listener's before its children's
 //	cmChannel.mu
 type cmChannel struct {
-	p      *Provider
-	number uint64
-	bell   *sys.Event
+	p        *Provider
+	number   uint64
+	notifier *sys.Event
 
 	mu     sync.Mutex
 	queue  []cmEvent // the first taken places are empty
@@ -55,8 +55,8 @@ func (p *Provider) CreateCMChannel() (verbs.CMChannel, error) {
 		return nil, opError("rdma_create_event_channel", p.Name(), 0, "%w", err)
 	}
 	p.cm.channels.Add(1)
-	live.Add(1)
-	return &cmChannel{p: p, number: p.cm.numbers.Add(1), bell: bell}, nil
+	liveObjects.Add(1)
+	return &cmChannel{p: p, number: p.cm.numbers.Add(1), notifier: bell}, nil
 }
 
 // cmShared is the connection management of a provider, apart from the machines
@@ -78,11 +78,11 @@ func (p *Provider) CMObjects() verbs.ObjectCount {
 }
 
 // FD is readable while an event is queued; see [verbs.Source].
-func (c *cmChannel) FD() int { return c.bell.FD() }
+func (c *cmChannel) FD() int { return c.notifier.FD() }
 
 // Notify sets what is called when an event is queued and there is no
 // descriptor; see [verbs.Source].
-func (c *cmChannel) Notify(ring func()) { c.bell.Notify(ring) }
+func (c *cmChannel) Notify(ring func()) { c.notifier.Notify(ring) }
 
 // String names the channel.
 func (c *cmChannel) String() string { return fmt.Sprintf("CM channel %d", c.number) }
@@ -114,7 +114,7 @@ func (c *cmChannel) push(e cmEvent) {
 	}
 	c.queue = append(c.queue, e)
 	c.mu.Unlock()
-	c.bell.Signal()
+	c.notifier.Signal()
 }
 
 // keep makes q, which begins where the queue does and holds what waits, the queue. Under mu.
@@ -161,7 +161,7 @@ func (c *cmChannel) take() (e cmEvent, ok bool, err error) {
 	}
 	if c.taken == len(c.queue) {
 		c.keep(c.queue[:0])
-		c.bell.Drain() // whoever queues one now signals after it
+		c.notifier.Drain() // whoever queues one now signals after it
 	}
 	return e, ok, nil
 }
@@ -199,7 +199,7 @@ func (c *cmChannel) withdraw(id *cmID, mine func(e *cmEvent) bool) (out []cmEven
 	c.keep(rest)
 	c.ids--
 	if len(c.queue) == 0 && !c.closed {
-		c.bell.Drain()
+		c.notifier.Drain()
 	}
 	return out, true
 }
@@ -219,6 +219,6 @@ func (c *cmChannel) Close() error {
 	}
 	c.closed = true
 	c.p.cm.channels.Add(-1)
-	live.Add(-1)
-	return c.bell.Close()
+	liveObjects.Add(-1)
+	return c.notifier.Close()
 }

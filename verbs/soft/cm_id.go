@@ -102,7 +102,7 @@ var _ verbs.CMID = (*cmID)(nil)
 // newID makes an identifier. It may be called in a turn.
 func (p *Provider) newID(ch *cmChannel, ps verbs.PortSpace) *cmID {
 	p.cm.ids.Add(1)
-	live.Add(1)
+	liveObjects.Add(1)
 	return &cmID{p: p, ps: ps, number: p.cm.numbers.Add(1), ch: ch}
 }
 

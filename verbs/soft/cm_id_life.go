@@ -67,7 +67,7 @@ func (id *cmID) Close() (err error) {
 	}
 	id.letGo()
 	id.p.cm.ids.Add(-1)
-	live.Add(-1)
+	liveObjects.Add(-1)
 	return nil
 }
 
@@ -104,7 +104,7 @@ func (id *cmID) abandon() {
 	id.dev.exclusive(func() { id.conn.Close(id.dev.p.Now()) })
 	id.dev.cm.bound.drop(id)
 	id.p.cm.ids.Add(-1)
-	live.Add(-1)
+	liveObjects.Add(-1)
 }
 
 // deliver makes a request the consumer's: it keeps the device on the fabric by
@@ -174,7 +174,7 @@ func (id *cmID) Migrate(to verbs.CMChannel) error {
 		c.ch = dst
 	}
 	if len(events) > 0 {
-		dst.bell.Signal()
+		dst.notifier.Signal()
 	}
 	return nil
 }

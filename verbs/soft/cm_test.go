@@ -284,7 +284,7 @@ func TestEventQueueAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bell := must.Get(sys.NewEvent())(t)
 		defer bell.Close()
-		c := &cmChannel{bell: bell}
+		c := &cmChannel{notifier: bell}
 		ids := []*cmID{{}, {}, {}}
 		type event struct{ id, status int }
 		var model []event

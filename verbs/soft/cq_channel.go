@@ -13,13 +13,13 @@ import (
 // compChannel delivers completion events. The engines of its device put queues
 // on the inbox, one goroutine takes them off.
 type compChannel struct {
-	ctx    *deviceContext
-	number uint32
-	bell   *sys.Event
-	inbox  ring.Inbox[completionQueue, *completionQueue]
-	taken  *completionQueue // the rest of what was taken off the inbox; the taker's
-	closed atomic.Bool      // set by Close; read by GetEvent
-	cqs    int              // queues that report here; under the port's token
+	ctx      *deviceContext
+	number   uint32
+	notifier *sys.Event
+	inbox    ring.Inbox[completionQueue, *completionQueue]
+	taken    *completionQueue // the rest of what was taken off the inbox; the taker's
+	closed   atomic.Bool      // set by Close; read by GetEvent
+	cqs      int              // queues that report here; under the port's token
 }
 
 var _ verbs.CompChannel = (*compChannel)(nil)
@@ -29,15 +29,15 @@ func (c *compChannel) raise(q *completionQueue) {
 	if q.pending.Add(1) == 1 {
 		c.inbox.Push(q)
 	}
-	c.bell.Signal()
+	c.notifier.Signal()
 }
 
 // FD is readable while an event is queued; see [verbs.Source].
-func (c *compChannel) FD() int { return c.bell.FD() }
+func (c *compChannel) FD() int { return c.notifier.FD() }
 
 // Notify sets what is called when an event is queued and there is no
 // descriptor; see [verbs.Source].
-func (c *compChannel) Notify(ring func()) { c.bell.Notify(ring) }
+func (c *compChannel) Notify(ring func()) { c.notifier.Notify(ring) }
 
 // GetEvent takes one event, in the order in which queues raised theirs. One
 // goroutine at a time may call it; it does not block. The event must be
@@ -55,11 +55,11 @@ func (c *compChannel) GetEvent() (cq verbs.CQ, ok bool, err error) {
 				// Nothing: the bell may fall silent. What was queued between
 				// the look and the draining is found by the second look, and
 				// the bell rings for it again.
-				c.bell.Drain()
+				c.notifier.Drain()
 				if c.taken = c.inbox.TakeAll(); c.taken == nil {
 					return nil, false, nil
 				}
-				c.bell.Signal()
+				c.notifier.Signal()
 			}
 		}
 		q := c.taken
@@ -97,7 +97,7 @@ func (c *compChannel) Close() (err error) {
 		default:
 			c.closed.Store(true)
 			c.ctx.counts.CompChannel--
-			err = c.bell.Close()
+			err = c.notifier.Close()
 		}
 	}); e != nil {
 		return e

@@ -40,9 +40,9 @@ type device struct {
 	// token; read by QueryPort. Nothing hangs on it.
 	down uatomic.Bool
 
-	// bells are the queue pairs with new work requests. Pushed by posters,
+	// doorbells are the queue pairs with new work requests. Pushed by posters,
 	// taken by the engine.
-	bells ring.Inbox[queuePair, *queuePair]
+	doorbells ring.Inbox[queuePair, *queuePair]
 	// synced are the FLUSHes whose pages are written. Pushed by their
 	// goroutines, taken by the engine.
 	synced    ring.Inbox[persistence, *persistence]
@@ -192,12 +192,12 @@ func (d *device) kickFor(q *queuePair) {
 			if d.port.Load() == p {
 				d.activate(q)
 			} else {
-				q.ring()
+				q.ringDoorbell()
 			}
 			p.Run()
 			return
 		}
-		q.ring()
+		q.ringDoorbell()
 	}
 	p.Kick()
 }

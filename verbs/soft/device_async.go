@@ -18,9 +18,9 @@ import (
 // more, since reading the one tells as much. What waits for an object goes
 // with the object.
 type asyncChannel struct {
-	ctx  *deviceContext
-	bell *sys.Event
-	rest asyncState // of events without an object: the port's and the device's
+	ctx      *deviceContext
+	notifier *sys.Event
+	rest     asyncState // of events without an object: the port's and the device's
 
 	// mu orders raising (the engine), reading, acknowledging and the end of
 	// objects. Events are rare, and nothing blocks while it is held.
@@ -78,7 +78,7 @@ func (c *asyncChannel) target(ev *verbs.AsyncEvent) *asyncState {
 // raise queues an event. It allocates; events are rare.
 func (c *asyncChannel) raise(ev verbs.AsyncEvent) {
 	if c.queue(c.target(&ev), ev) {
-		c.bell.Signal() // not under the mutex: who is told may call Get
+		c.notifier.Signal() // not under the mutex: who is told may call Get
 	}
 }
 
@@ -155,15 +155,15 @@ func (c *asyncChannel) close() error {
 	c.mu.Lock()
 	c.closed, c.first, c.last = true, nil, nil
 	c.mu.Unlock()
-	return c.bell.Close()
+	return c.notifier.Close()
 }
 
 // FD is readable while an event is queued; see [verbs.Source].
-func (c *asyncChannel) FD() int { return c.bell.FD() }
+func (c *asyncChannel) FD() int { return c.notifier.FD() }
 
 // Notify sets what is called when an event is queued and there is no
 // descriptor; see [verbs.Source].
-func (c *asyncChannel) Notify(ring func()) { c.bell.Notify(ring) }
+func (c *asyncChannel) Notify(ring func()) { c.notifier.Notify(ring) }
 
 // Get takes one event. Any goroutine may call it; it does not block. Events of
 // destroyed objects are gone.
@@ -177,7 +177,7 @@ func (c *asyncChannel) Get() (ev verbs.AsyncEvent, ok bool, err error) {
 	}
 	n := c.first
 	if n == nil {
-		c.bell.Drain() // who queues now signals later
+		c.notifier.Drain() // who queues now signals later
 		return ev, false, nil
 	}
 	c.drop(n.of) // n is its oldest: both lists are in the order of raising

@@ -41,9 +41,9 @@ func (p *Provider) open(d *device) (*deviceContext, error) {
 		}
 	}
 	d.opens++
-	live.Add(1)
+	liveObjects.Add(1)
 	c := &deviceContext{dev: d}
-	c.async = &asyncChannel{ctx: c, bell: bell}
+	c.async = &asyncChannel{ctx: c, notifier: bell}
 	d.contexts = append(d.contexts, c)
 	return c, nil
 }
@@ -73,7 +73,7 @@ func (c *deviceContext) Close() error {
 	}
 	c.dev.contexts = slices.DeleteFunc(c.dev.contexts, func(o *deviceContext) bool { return o == c })
 	c.dev.opens--
-	live.Add(-1)
+	liveObjects.Add(-1)
 	if c.dev.opens == 0 {
 		c.dev.detach()
 	}
@@ -203,7 +203,7 @@ func (c *deviceContext) CreateCompChannel() (verbs.CompChannel, error) {
 	if err != nil {
 		return nil, opError(op, c.String(), 0, "%w", err)
 	}
-	ch := &compChannel{ctx: c, bell: bell}
+	ch := &compChannel{ctx: c, notifier: bell}
 	if err := c.exclusive(op, func() {
 		ch.number = c.dev.nextNumber()
 		c.counts.CompChannel++

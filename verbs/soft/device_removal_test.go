@@ -59,8 +59,8 @@ func TestRemovedDeviceRefusesEverythingButClose(t *testing.T) {
 		"a poll": func() error { _, err := verbs.Poll(e.scq, make([]verbs.WC, 1)); return err },
 		"an arm": func() error { return verbs.Arm(e.scq, false) },
 		"a turn of nothing": func() error {
-			var turn verbs.Turn
-			return e.ctx.Turn(&turn)
+			var turn verbs.IOBatch
+			return e.ctx.Execute(&turn)
 		},
 	}
 	for name, call := range calls {
@@ -159,7 +159,7 @@ func TestRestoredDeviceIsANewOne(t *testing.T) {
 	if len(infos) != 2 || infos[0].Name != "a" || infos[0].GUID != old.Device().GUID {
 		t.Fatalf("devices %+v, want a and b as before", infos)
 	}
-	gone(t, "a turn of the old context", old.Turn(new(verbs.Turn)))
+	gone(t, "a turn of the old context", old.Execute(new(verbs.IOBatch)))
 	// A new pair, on the new device.
 	fresh := *w
 	fresh.a = w.newPeer("a", options{memory: 1 << 16, cqe: 64, access: allAccess, cap: verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1}})

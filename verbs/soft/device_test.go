@@ -259,8 +259,8 @@ func TestClosedThingsAnswer(t *testing.T) {
 		t.Fatalf("arming a closed queue: %v, want EINVAL", err)
 	}
 	must.Do(t, e.ctx.Close())
-	var turn verbs.Turn
-	if err := e.ctx.Turn(&turn); !errors.Is(err, verbs.ErrClosed) {
+	var turn verbs.IOBatch
+	if err := e.ctx.Execute(&turn); !errors.Is(err, verbs.ErrClosed) {
 		t.Fatalf("a turn of a closed context: %v, want ErrClosed", err)
 	}
 	if _, err := e.ctx.AllocPD(); !errors.Is(err, verbs.ErrClosed) {

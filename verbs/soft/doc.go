@@ -52,7 +52,7 @@
 // # Ports down, devices out
 //
 // [Provider.SetPort], [Provider.Remove] and [Provider.Restore] do what a hand at
-// the adapter does, in real time and virtual (device_plug.go). A removed device touches no
+// the adapter does, in real time and virtual (device_admin.go). A removed device touches no
 // memory, and what is outstanding never completes: docs/adr/0005.
 //
 // # Order

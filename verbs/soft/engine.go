@@ -43,7 +43,7 @@ func (s *scratch) init() { s.segs = [][]byte{s.word[:]} }
 //  6. completions are published, and events raised for them.
 //
 // It is called by the fabric, by one goroutine at a time.
-func (d *device) Turn(now time.Duration) (next time.Duration, more bool) {
+func (d *device) Progress(now time.Duration) (next time.Duration, more bool) {
 	if d.p == nil {
 		return 0, false
 	}
@@ -60,9 +60,9 @@ func (d *device) Turn(now time.Duration) (next time.Duration, more bool) {
 		}
 	}
 	d.leaveGuard()
-	for q := d.bells.TakeAll(); q != nil; {
-		following := q.bellHook.Unlink()
-		q.rung.Store(false) // before the queue is looked at
+	for q := d.doorbells.TakeAll(); q != nil; {
+		following := q.doorbellHook.Unlink()
+		q.doorbellRung.Store(false) // before the queue is looked at
 		d.activate(q)
 		q = following
 	}

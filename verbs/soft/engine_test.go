@@ -28,13 +28,13 @@ func TestTurnRunsEveryQueuePairItPostsTo(t *testing.T) {
 		b.toRTS(attr, &a)
 		ends = append(ends, &a)
 	}
-	var turn verbs.Turn
+	var turn verbs.IOBatch
 	for i, e := range ends {
 		wr := w.a.send(uint64(i), verbs.WRRDMAWrite, verbs.SendSignaled, w.a.sge(0, 8))
 		wr.SetRDMA(w.b.at(0), w.b.mr.RKey())
 		turn.Sends = append(turn.Sends, verbs.SendGroup{QP: e.qp, Head: wr.addr, Count: 1})
 	}
-	must.Do(t, w.a.ctx.Turn(&turn))
+	must.Do(t, w.a.ctx.Execute(&turn))
 	done := map[uint64]bool{}
 	for _, wc := range w.a.want(w.a.scq, len(ends)) {
 		done[wc.WRID] = wc.Status == verbs.WCSuccess
@@ -107,10 +107,10 @@ func TestTimersAgainstModel(t *testing.T) {
 // is reused, as a reactor does.
 type pump struct {
 	w     *world
-	turn  verbs.Turn
+	turn  verbs.IOBatch
 	depth int
 	recv  bool
-	rturn verbs.Turn
+	rturn verbs.IOBatch
 }
 
 func newPump(w *world, depth int, op verbs.WROpcode, flags verbs.SendFlags, n int) *pump {
@@ -171,12 +171,12 @@ func newPump(w *world, depth int, op verbs.WROpcode, flags verbs.SendFlags, n in
 // run does one round: post, and poll until the signaled one has completed.
 func (p *pump) run() {
 	if p.recv {
-		if p.w.b.ctx.Turn(&p.rturn) != nil || p.rturn.Recvs[0].Errno != 0 {
+		if p.w.b.ctx.Execute(&p.rturn) != nil || p.rturn.Recvs[0].Errno != 0 {
 			panic("receives refused")
 		}
 	}
 	s := p.turn.Sends
-	if p.w.a.ctx.Turn(&p.turn) != nil || s[0].Errno != 0 {
+	if p.w.a.ctx.Execute(&p.turn) != nil || s[0].Errno != 0 {
 		panic(s[0].Errno.Error())
 	}
 	p.turn.Sends = nil
@@ -184,7 +184,7 @@ func (p *pump) run() {
 		if p.w.fab.Virtual() {
 			p.w.step()
 		}
-		if p.w.a.ctx.Turn(&p.turn) != nil {
+		if p.w.a.ctx.Execute(&p.turn) != nil {
 			panic("closed")
 		}
 	}

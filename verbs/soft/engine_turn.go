@@ -6,14 +6,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Turn carries out one turn of a reactor; see [verbs.Turn]. Posting fills
+// Execute carries out one turn of a reactor; see [verbs.IOBatch]. Posting fills
 // rings; the doorbell is rung once, behind the last group, and usually runs
 // this engine and then the peer's on the calling goroutine, so that the polls
 // already find what completed. It takes no lock and allocates nothing.
 //
 // A closed context answers [verbs.ErrClosed], one of a removed device
 // [verbs.ErrDeviceRemoved], and nothing was done.
-func (c *deviceContext) Turn(t *verbs.Turn) error {
+func (c *deviceContext) Execute(t *verbs.IOBatch) error {
 	if c.closed.Load() {
 		return opError("turn", c.String(), syscall.EBADF, "%w", verbs.ErrClosed)
 	}
@@ -30,7 +30,7 @@ func (c *deviceContext) Turn(t *verbs.Turn) error {
 	for i := range t.Sends {
 		if g := &t.Sends[i]; c.postSend(g) {
 			if last != nil {
-				last.ring()
+				last.ringDoorbell()
 			}
 			last, ring = g.QP.(*queuePair), true
 		}

@@ -23,7 +23,7 @@ type rogue struct {
 	got  func(k *fabric.Packet) // nil, or shown what is taken
 }
 
-func (r *rogue) Turn(time.Duration) (time.Duration, bool) {
+func (r *rogue) Progress(time.Duration) (time.Duration, bool) {
 	if r.port == nil {
 		return 0, false
 	}

@@ -293,8 +293,8 @@ func (e *peer) postExtended(wrs ...request) (int, error) {
 	for i := 1; i < len(wrs); i++ {
 		wrs[i-1].Next = wrs[i].addr
 	}
-	t := verbs.Turn{Sends: []verbs.SendGroup{{QP: e.qp, Head: wrs[0].addr, Count: len(wrs), Extended: true}}}
-	must.Do(e.w.t, e.ctx.Turn(&t))
+	t := verbs.IOBatch{Sends: []verbs.SendGroup{{QP: e.qp, Head: wrs[0].addr, Count: len(wrs), Extended: true}}}
+	must.Do(e.w.t, e.ctx.Execute(&t))
 	if g := t.Sends[0]; g.Errno != 0 {
 		return g.Accepted, g.Errno
 	}

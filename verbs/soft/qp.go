@@ -42,11 +42,11 @@ type queuePair struct {
 
 	events asyncState // COMM_EST, SQ_DRAINED, LAST_WQE_REACHED, errors
 
-	// rung is set by the poster that puts the queue pair on the doorbell list
+	// doorbellRung is set by the poster that puts the queue pair on the doorbell list
 	// (one that runs the engine itself does not need to; device.kickFor),
 	// cleared by the engine that takes it off, before it looks at the queue.
-	rung     atomic.Bool
-	bellHook ring.Hook[queuePair]
+	doorbellRung atomic.Bool
+	doorbellHook ring.Hook[queuePair]
 
 	// The poster's: arenas that requests and inline payload were found in.
 	wrArena, inlineArena *mem.Arena
@@ -74,7 +74,7 @@ type queuePair struct {
 var _ verbs.QP = (*queuePair)(nil)
 
 // InboxHook links the queue pair into the device's doorbell list.
-func (q *queuePair) InboxHook() *ring.Hook[queuePair] { return &q.bellHook }
+func (q *queuePair) InboxHook() *ring.Hook[queuePair] { return &q.doorbellHook }
 
 // Queue pair numbers: a 16-bit index, and 8 bits that change with each
 // creation, so that a late packet does not meet a new queue pair.

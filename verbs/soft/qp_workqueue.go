@@ -39,7 +39,7 @@ type workQueue struct {
 	_    [cacheLine]byte
 	// places are those of a shared receive queue, which are freed one by one
 	// (freed and dead are not used then); nil for the others. Immutable.
-	places *places
+	places *srqSlots
 }
 
 // cacheLine separates words of different writers: two lines, because the
@@ -167,7 +167,7 @@ func newRecvQueue(maxWR, maxSGE uint32) *recvQueue {
 // newSharedRing is newRecvQueue for a shared receive queue.
 func newSharedRing(maxWR, maxSGE uint32) *recvQueue {
 	q := newRecvQueue(maxWR, maxSGE)
-	q.places = new(places)
+	q.places = new(srqSlots)
 	q.places.init(q.mask + 1)
 	for place := maxWR; place > 0; place-- {
 		q.places.push(&q.places.free, place-1)

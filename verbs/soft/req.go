@@ -32,7 +32,7 @@ type requester struct {
 	next  uint64
 	sent  uint64
 
-	asked         uint32 // ticket of the last timeout without progress, see fabric.Port.Ask; 0: none
+	asked         uint32 // ticket of the last timeout without progress, see fabric.Port.AskProgress; 0: none
 	retries       uint8  // left
 	rnr           uint8  // left; verbs.RNRRetryInfinite never ends
 	rnrWait       bool   // the deadline is the end of an RNR delay
@@ -176,11 +176,11 @@ func (q *queuePair) onTimer() {
 		q.dev.activate(q)
 		return
 	}
-	if r.asked != 0 && !q.route.Turned(r.asked) {
+	if r.asked != 0 && !q.route.Progressed(r.asked) {
 		q.startTimer() // the peer's engine has not run since: that costs no retry
 		return
 	}
-	r.asked = q.dev.p.Ask(q.route)
+	r.asked = q.dev.p.AskProgress(q.route)
 	if r.held && r.next == r.acked { // what was sent last is not even on the link
 		q.again(r.acked, verbs.WCRetryExcErr)
 		q.startTimer()

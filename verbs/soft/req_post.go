@@ -209,9 +209,9 @@ func (q *queuePair) bytesAt(addr uint64, n uint32) ([]byte, bool) {
 	return a.Slice(addr, int(n))
 }
 
-// ring puts the queue pair on the device's doorbell list.
-func (q *queuePair) ring() {
-	if !q.rung.Swap(true) {
-		q.dev.bells.Push(q)
+// ringDoorbell puts the queue pair on the device's doorbell list.
+func (q *queuePair) ringDoorbell() {
+	if !q.doorbellRung.Swap(true) {
+		q.dev.doorbells.Push(q)
 	}
 }

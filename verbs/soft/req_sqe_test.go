@@ -149,7 +149,7 @@ func TestCompletedSendsBufferIsTheOwners(t *testing.T) {
 			wr.SetUD(w.a.handle(w.b.gid).Handle(), w.b.qp.Num(), 0)
 		}
 		w.a.mustPost(wr)
-		w.a.qp.dev.p.Exclusive(func() { w.a.qp.dev.Turn(0) }) // this engine alone
+		w.a.qp.dev.p.Exclusive(func() { w.a.qp.dev.Progress(0) }) // this engine alone
 		w.a.ok(w.a.poll(w.a.scq), 1)
 		clear(w.a.data()[:n])
 		must.Do(t, extra.Close())
@@ -168,7 +168,7 @@ func TestUnreliableQueuePairDrains(t *testing.T) {
 	w.b.recv(1, w.b.sge(0, long))
 	w.b.recv(2, w.b.sge(0, long))
 	w.a.mustPost(w.a.send(1, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, long)), w.a.send(2, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, 8)))
-	w.a.qp.dev.p.Exclusive(func() { w.a.qp.dev.Turn(0) })
+	w.a.qp.dev.p.Exclusive(func() { w.a.qp.dev.Progress(0) })
 	must.Do(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSSQD, EnSQDAsyncNotify: true}, verbs.QPMState|verbs.QPMEnSQDAsyncNotify))
 	w.settle()
 	w.a.ok(w.a.poll(w.a.scq), 1)
@@ -217,7 +217,7 @@ type sluggish struct {
 	awake bool
 }
 
-func (s *sluggish) Turn(time.Duration) (time.Duration, bool) {
+func (s *sluggish) Progress(time.Duration) (time.Duration, bool) {
 	if s.awake {
 		for k := s.port.Take(); k != nil; k = s.port.Take() {
 			k.Release()

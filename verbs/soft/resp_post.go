@@ -38,7 +38,7 @@ func (c *deviceContext) postRecv(g *verbs.RecvGroup) (ring bool) {
 	if g.Accepted == 0 || verbs.QPState(q.state.Load()) != verbs.QPSErr {
 		return false
 	}
-	q.ring()
+	q.ringDoorbell()
 	return true
 }
 

@@ -440,15 +440,15 @@ func TestSRQAllocatesNothing(t *testing.T) {
 	rw, _ := mem.At[verbs.RecvWR](b.wrs, addr)
 	*rw = verbs.RecvWR{WRID: 1, NumSGE: 1, SGList: b.list([]verbs.SGE{b.sge(0, 4096)})}
 	wcs, _ := mem.Array[verbs.WC](b.wcs, b.wcs.Addr(), 8)
-	recv := &verbs.Turn{Recvs: []verbs.RecvGroup{{SRQ: x.s, Head: addr, Count: 1}}}
-	send := &verbs.Turn{Sends: []verbs.SendGroup{{QP: a.qp, Head: wr.addr, Count: 1}}}
-	polled := &verbs.Turn{Polls: []verbs.PollGroup{{CQ: b.rcq, WC: wcs}}}
-	done := &verbs.Turn{Polls: []verbs.PollGroup{{CQ: a.scq, WC: wcs}}}
+	recv := &verbs.IOBatch{Recvs: []verbs.RecvGroup{{SRQ: x.s, Head: addr, Count: 1}}}
+	send := &verbs.IOBatch{Sends: []verbs.SendGroup{{QP: a.qp, Head: wr.addr, Count: 1}}}
+	polled := &verbs.IOBatch{Polls: []verbs.PollGroup{{CQ: b.rcq, WC: wcs}}}
+	done := &verbs.IOBatch{Polls: []verbs.PollGroup{{CQ: a.scq, WC: wcs}}}
 	var failed error
 	n := testing.AllocsPerRun(100, func() {
-		failed = errors.Join(failed, b.ctx.Turn(recv), a.ctx.Turn(send))
+		failed = errors.Join(failed, b.ctx.Execute(recv), a.ctx.Execute(send))
 		x.settle()
-		failed = errors.Join(failed, b.ctx.Turn(polled), a.ctx.Turn(done))
+		failed = errors.Join(failed, b.ctx.Execute(polled), a.ctx.Execute(done))
 		if recv.Recvs[0].Accepted != 1 || polled.Polls[0].N != 1 || done.Polls[0].N != 1 {
 			failed = errors.New("a message did not come")
 		}

@@ -46,7 +46,7 @@ func (p *pace) PacketDone(*fabric.Packet) {
 	if p.out.Add(-1) > paceLow || !p.held.Load() || !p.held.CompareAndSwap(true, false) {
 		return
 	}
-	p.q.ring()
+	p.q.ringDoorbell()
 	if port := p.q.dev.port.Load(); port != nil {
 		port.Wake()
 	}

@@ -38,7 +38,7 @@ func removalReported(c *Case) {
 	_, err = verbs.Poll(a.scq.CQ, e.wcBuffer(1))
 	c.refused(err, "polling a removed device", verbs.ErrDeviceRemoved)
 	c.refused(verbs.Arm(a.scq.CQ, false), "arming on a removed device", verbs.ErrDeviceRemoved)
-	c.refused(e.ctx.Turn(&verbs.Turn{}), "an empty turn on a removed device", verbs.ErrDeviceRemoved)
+	c.refused(e.ctx.Execute(&verbs.IOBatch{}), "an empty turn on a removed device", verbs.ErrDeviceRemoved)
 	if n := c.B.count(nil, verbs.EventDeviceFatal); n != 0 {
 		c.failf("DEVICE_FATAL came to another device")
 	}

@@ -15,11 +15,11 @@ func turnGroups(c *Case) {
 	for range a1.cap.MaxSendSGE {
 		bad.sg = append(bad.sg, src.sge(0, 1))
 	}
-	turn := verbs.Turn{Sends: []verbs.SendGroup{
+	turn := verbs.IOBatch{Sends: []verbs.SendGroup{
 		{QP: a1.QP, Head: c.A.sendList([]SR{sendOf(10, src.all()), bad, sendOf(12, src.all())}), Count: 3},
 		{QP: a2.QP, Head: c.A.sendList([]SR{sendOf(20, src.all()), sendOf(21, src.all())}), Count: 2},
 	}}
-	c.must(c.A.ctx.Turn(&turn), "a turn with a bad group")
+	c.must(c.A.ctx.Execute(&turn), "a turn with a bad group")
 	if g := turn.Sends[0]; g.Accepted != 1 || g.Errno == 0 {
 		c.failf("the group that is bad at 1 accepted %d with errno %v", g.Accepted, g.Errno)
 	}
@@ -49,9 +49,9 @@ func turnOrder(c *Case) {
 		a.send(sendOf(uint64(i), src.all()))
 		got := 0
 		c.until("the completion by a poll that follows arming, or by an event", func() bool {
-			t := verbs.Turn{Arms: []verbs.ArmGroup{{CQ: b.rcq.CQ}}, Polls: []verbs.PollGroup{{CQ: b.rcq.CQ, WC: wc}}}
+			t := verbs.IOBatch{Arms: []verbs.ArmGroup{{CQ: b.rcq.CQ}}, Polls: []verbs.PollGroup{{CQ: b.rcq.CQ, WC: wc}}}
 			t.Spin = i % 2 * spinRounds // makes no difference to what is found
-			c.must(c.B.ctx.Turn(&t), "arming and polling")
+			c.must(c.B.ctx.Execute(&t), "arming and polling")
 			if t.Arms[0].Errno != 0 || t.Polls[0].Errno != 0 {
 				c.failf("arming answered %v, polling %v", t.Arms[0].Errno, t.Polls[0].Errno)
 			}
@@ -73,11 +73,11 @@ func turnOrder(c *Case) {
 
 func emptyGroups(c *Case) {
 	a, _ := c.link()
-	turn := verbs.Turn{
+	turn := verbs.IOBatch{
 		Sends: []verbs.SendGroup{{QP: a.QP}}, Recvs: []verbs.RecvGroup{{QP: a.QP}},
 		Polls: []verbs.PollGroup{{CQ: a.scq.CQ}},
 	}
-	c.must(c.A.ctx.Turn(&turn), "a turn of empty groups")
+	c.must(c.A.ctx.Execute(&turn), "a turn of empty groups")
 	if g := turn.Sends[0]; g.Accepted != 0 || g.Errno != 0 {
 		c.failf("an empty send group accepted %d with errno %v", g.Accepted, g.Errno)
 	}
@@ -87,9 +87,9 @@ func emptyGroups(c *Case) {
 	if g := turn.Polls[0]; g.N != 0 || g.Errno != 0 {
 		c.failf("a poll without room took %d with errno %v", g.N, g.Errno)
 	}
-	c.must(c.A.ctx.Turn(&verbs.Turn{}), "an empty turn")
-	turn = verbs.Turn{Spin: spinRounds, Polls: []verbs.PollGroup{{CQ: a.scq.CQ}, {CQ: a.scq.CQ, WC: c.A.wcBuffer(1)}}}
-	c.must(c.A.ctx.Turn(&turn), "a turn that polls again and again")
+	c.must(c.A.ctx.Execute(&verbs.IOBatch{}), "an empty turn")
+	turn = verbs.IOBatch{Spin: spinRounds, Polls: []verbs.PollGroup{{CQ: a.scq.CQ}, {CQ: a.scq.CQ, WC: c.A.wcBuffer(1)}}}
+	c.must(c.A.ctx.Execute(&turn), "a turn that polls again and again")
 	for _, g := range turn.Polls {
 		if g.N != 0 || g.Errno != 0 {
 			c.failf("polling an empty queue %d times took %d completions, errno %v", spinRounds+1, g.N, g.Errno)

@@ -151,8 +151,8 @@ func (q *QP) trySend(rs ...SR) (int, error) {
 // afterwards: they belong to the caller again.
 func (q *QP) post(extended bool, rs []SR) (int, error) {
 	head := q.end.sendList(rs)
-	t := verbs.Turn{Sends: []verbs.SendGroup{{QP: q.QP, Head: head, Count: len(rs), Extended: extended}}}
-	err := q.Context().Turn(&t)
+	t := verbs.IOBatch{Sends: []verbs.SendGroup{{QP: q.QP, Head: head, Count: len(rs), Extended: extended}}}
+	err := q.Context().Execute(&t)
 	q.end.scribble(head, len(rs)*verbs.SizeofSendWR)
 	g := &t.Sends[0]
 	if err == nil && g.Errno != 0 {

@@ -45,7 +45,7 @@ func (l *chain) Round(n int, found rounds.Values) error {
 }
 
 // Complete implements reactor.Sink.
-func (l *chain) Complete(t verbena.Turn, r verbena.Result, err error) {
+func (l *chain) Complete(t verbena.SinkContext, r verbena.Result, err error) {
 	l.left--
 	more := 1
 	if r.Tag == first {

@@ -44,11 +44,11 @@ type stampedContext struct {
 }
 
 // Turn implements verbs.Context.
-func (c *stampedContext) Turn(t *verbs.Turn) error {
+func (c *stampedContext) Execute(t *verbs.IOBatch) error {
 	if len(t.Sends) > 0 {
 		c.s.posting(t.Sends)
 	}
-	return c.Context.Turn(t)
+	return c.Context.Execute(t)
 }
 
 // posting looks at lists that are about to be posted.

@@ -26,7 +26,7 @@ type stream struct {
 }
 
 // Complete implements reactor.Sink.
-func (s *stream) Complete(t verbena.Turn, r verbena.Result, err error) {
+func (s *stream) Complete(t verbena.SinkContext, r verbena.Result, err error) {
 	s.left--
 	if s.start > 0 && err == nil {
 		s.start--

@@ -166,7 +166,7 @@ func (m *Machine) Next() time.Duration {
 }
 
 // Turn does what is due at now and returns [Machine.Next].
-func (m *Machine) Turn(now time.Duration) time.Duration {
+func (m *Machine) Progress(now time.Duration) time.Duration {
 	for c := m.timers.due(now); c != nil; c = m.timers.due(now) {
 		c.expired(now)
 	}

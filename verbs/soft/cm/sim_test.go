@@ -159,7 +159,7 @@ func (s *sim) step() bool {
 		return true
 	}
 	for _, n := range s.nodes {
-		n.Turn(s.now)
+		n.Progress(s.now)
 	}
 	return true
 }

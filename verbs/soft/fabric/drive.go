@@ -73,7 +73,7 @@ func (f *Fabric) drive(p *Port, budget int) {
 		if turns%clockEvery == 0 {
 			now = int64(f.Now())
 		}
-		more := p.turn(now)
+		more := p.progress(now)
 		f.settleSent(&q, p)
 		f.noteVisited(&q, p)
 		if p.release() || more {
@@ -89,7 +89,7 @@ func (f *Fabric) drive(p *Port, budget int) {
 		}
 	}
 	for _, v := range q.visited[:q.nVisited] {
-		f.pace.ringBefore(v.deadline.Load())
+		f.pace.wakeBefore(v.deadline.Load())
 	}
 }
 
@@ -112,7 +112,7 @@ func (f *Fabric) noteVisited(q *runQueue, p *Port) {
 		}
 	}
 	if q.nVisited == visitedLen {
-		f.pace.ringBefore(p.deadline.Load())
+		f.pace.wakeBefore(p.deadline.Load())
 		return
 	}
 	q.visited[q.nVisited] = p

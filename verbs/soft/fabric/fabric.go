@@ -50,12 +50,12 @@ type Config struct {
 
 // Endpoint is what a port belongs to: an engine.
 type Endpoint interface {
-	// Turn takes packets from the port, acts, and sends. now never goes back.
+	// Progress takes packets from the port, acts, and sends. now never goes back.
 	// next is the time at which it wants to be turned at the latest, 0 for
 	// none; more that it has work left right now: so says an endpoint that leaves
 	// packets in the inbox and wants to be turned for them. It is never called twice at once for one port, holds no
 	// lock that a caller of Kick may hold, does not block, and returns in bounded time.
-	Turn(now time.Duration) (next time.Duration, more bool)
+	Progress(now time.Duration) (next time.Duration, more bool)
 }
 
 // Fabric is an in-process link to which ports are attached; see the package

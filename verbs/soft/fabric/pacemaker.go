@@ -32,31 +32,31 @@ type pacemaker struct {
 	// wakeAt is when it wakes by itself: a time in ns, awake or never. Written
 	// by the pacemaker, read by everybody.
 	wakeAt atomic.Int64
-	bell   chan struct{} // one token: more rings change nothing
+	wakeup chan struct{} // one token: more rings change nothing
 	// deferred is ports that others left; taken by the pacemaker.
 	deferred portInbox
 }
 
 func (m *pacemaker) init() {
-	m.bell = make(chan struct{}, 1)
+	m.wakeup = make(chan struct{}, 1)
 	m.wakeAt.Store(awake)
 }
 
-// ring wakes the pacemaker if it sleeps.
-func (m *pacemaker) ring() {
+// wake wakes the pacemaker if it sleeps.
+func (m *pacemaker) wake() {
 	if m.wakeAt.Load() == awake {
 		return
 	}
 	select {
-	case m.bell <- struct{}{}:
+	case m.wakeup <- struct{}{}:
 	default:
 	}
 }
 
-// ringBefore wakes the pacemaker if it would sleep past deadline d; 0 is none.
-func (m *pacemaker) ringBefore(d int64) {
+// wakeBefore wakes the pacemaker if it would sleep past deadline d; 0 is none.
+func (m *pacemaker) wakeBefore(d int64) {
 	if d != 0 && d < m.wakeAt.Load() {
-		m.ring()
+		m.wake()
 	}
 }
 
@@ -64,7 +64,7 @@ func (m *pacemaker) ringBefore(d int64) {
 func (f *Fabric) deferPort(p *Port) {
 	if p.deferred.CompareAndSwap(false, true) {
 		f.pace.deferred.Push(p)
-		f.pace.ring()
+		f.pace.wake()
 	}
 }
 
@@ -97,7 +97,7 @@ func (f *Fabric) runPacemaker(stop, done chan struct{}) {
 		select {
 		case <-stop:
 			return
-		case <-f.pace.bell:
+		case <-f.pace.wakeup:
 		case <-due:
 		}
 	}

@@ -44,14 +44,14 @@ func TestMovingADeadlineLaterRingsNobody(t *testing.T) {
 				return false
 			}
 		}
-		return len(f.pace.bell) == 0
+		return len(f.pace.wakeup) == 0
 	}
 	if !asleep() {
 		t.Fatalf("the pacemaker sleeps until %d, want the deadline %d", f.pace.wakeAt.Load(), time.Hour)
 	}
 	for range 100 {
 		e.inTurn(func() { e.deadline += time.Second })
-		if len(f.pace.bell) != 0 || f.pace.wakeAt.Load() != int64(time.Hour) {
+		if len(f.pace.wakeup) != 0 || f.pace.wakeAt.Load() != int64(time.Hour) {
 			t.Fatal("a deadline that moved later woke the pacemaker")
 		}
 	}
@@ -69,8 +69,8 @@ func TestABusyEndpointDoesNotKeepThePacemakerAwake(t *testing.T) {
 	attach(t, f, e)
 	e.port.Exclusive(func() {
 		e.port.deadline.Store(1) // long past
-		f.pace.bell <- struct{}{}
-		for limit := time.Now().Add(patience); len(f.pace.bell) != 0 || f.pace.wakeAt.Load() != never; runtime.Gosched() {
+		f.pace.wakeup <- struct{}{}
+		for limit := time.Now().Add(patience); len(f.pace.wakeup) != 0 || f.pace.wakeAt.Load() != never; runtime.Gosched() {
 			if time.Now().After(limit) {
 				t.Fatal("the pacemaker goes round and round for a deadline whose endpoint somebody else runs")
 			}

@@ -41,9 +41,9 @@ type Port struct {
 	// pushes it there, cleared by the pacemaker before it runs the port.
 	deferred  atomic.Bool
 	deferHook ring.Hook[Port]
-	// turns has askBit while a sender asks for a turn; the rest counts the turns that were
+	// progressed has askBit while a sender asks for a turn; the rest counts the turns that were
 	// asked for. The bit is set by Ask; the runner counts. It publishes nothing.
-	turns atomic.Uint32
+	progressed atomic.Uint32
 	// share is the share of each link that leads here (see flow). Written under
 	// the fabric's mutex, read by senders.
 	share atomic.Int64
@@ -259,11 +259,11 @@ func (p *Port) finishRun() {
 	p.f.drive(p, kickBudget)
 }
 
-// turn runs the endpoint once. The caller has the token. It tells whether
+// progress runs the endpoint once. The caller has the token. It tells whether
 // there is more to do at once.
-func (p *Port) turn(now int64) (more bool) {
-	if p.turns.Load()&askBit != 0 {
-		p.turns.Add(askBit) // which takes the bit away and counts
+func (p *Port) progress(now int64) (more bool) {
+	if p.progressed.Load()&askBit != 0 {
+		p.progressed.Add(askBit) // which takes the bit away and counts
 	}
 	if p.closed {
 		p.dropInbox()
@@ -273,7 +273,7 @@ func (p *Port) turn(now int64) (more bool) {
 		p.dropInbox()
 	}
 	p.setNow(now)
-	next, more := p.ep.Turn(time.Duration(p.lastNow))
+	next, more := p.ep.Progress(time.Duration(p.lastNow))
 	if p.deadline.Load() != int64(next) { // the load is a quarter of the store
 		p.deadline.Store(int64(next))
 	}

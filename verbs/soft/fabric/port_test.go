@@ -139,8 +139,8 @@ func TestTimeOfTurnsNeverGoesBack(t *testing.T) {
 	var last time.Duration
 	a := &toy{onTurn: func(now time.Duration) { last = now }}
 	attach(t, f, a)
-	a.port.turn(10)
-	a.port.turn(5) // a runner that read its clock before the other took the token
+	a.port.progress(10)
+	a.port.progress(5) // a runner that read its clock before the other took the token
 	if last != 10 || a.port.Now() != 10 {
 		t.Errorf("turned at %d after 10", last)
 	}

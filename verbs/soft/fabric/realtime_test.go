@@ -40,7 +40,7 @@ type pinger struct {
 
 func (e *pinger) PacketDone(*Packet) { e.held.Add(-1) }
 
-func (e *pinger) Turn(time.Duration) (time.Duration, bool) {
+func (e *pinger) Progress(time.Duration) (time.Duration, bool) {
 	for k := e.port.Take(); k != nil; k = e.port.Take() {
 		k.Release()
 		e.answered.Add(1)

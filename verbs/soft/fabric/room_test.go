@@ -129,7 +129,7 @@ type roomy struct {
 	waited int
 }
 
-func (e *roomy) Turn(time.Duration) (time.Duration, bool) {
+func (e *roomy) Progress(time.Duration) (time.Duration, bool) {
 	e.turns++
 	for k := e.port.Take(); k != nil; k = e.port.Take() {
 		e.port.Return(k)

@@ -37,26 +37,26 @@ func (r *Route) Dst() verbs.GID { return r.dst }
 // Reachable tells whether a port is attached at the destination now.
 func (r *Route) Reachable() bool { return r.to.Load() != nil }
 
-// askBit is the lowest bit of Port.turns.
+// askBit is the lowest bit of Port.progressed.
 const askBit = 1
 
-// Ask has the endpoint at the end of r turned, and returns a ticket for Turned. In p's
+// AskProgress has the endpoint at the end of r turned, and returns a ticket for Turned. In p's
 // turn only.
-func (p *Port) Ask(r *Route) (ticket uint32) {
+func (p *Port) AskProgress(r *Route) (ticket uint32) {
 	to := r.to.Load()
 	if to == nil {
 		return 0
 	}
 	p.touched = append(p.touched, touch{nil, to})
-	return to.turns.Or(askBit) | askBit
+	return to.progressed.Or(askBit) | askBit
 }
 
-// Turned reports whether the endpoint at the end of r has been turned since Ask gave the
+// Progressed reports whether the endpoint at the end of r has been turned since Ask gave the
 // ticket, or has gone. Until then what was sent by r is not lost: the goroutine that runs
 // the endpoint does not get a processor. Any goroutine.
-func (r *Route) Turned(ticket uint32) bool {
+func (r *Route) Progressed(ticket uint32) bool {
 	to := r.to.Load()
-	return to == nil || to.turns.Load() != ticket
+	return to == nil || to.progressed.Load() != ticket
 }
 
 // Route is the link from this port to dst, which need not be attached yet. It is

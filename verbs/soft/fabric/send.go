@@ -238,7 +238,7 @@ func (p *Port) scheduleTraced(r *Route, k *Packet, delay time.Duration, ev Event
 		p.f.trace(p, r, k, ev)
 		p.f.delay.incoming.pushOne(k)
 		if !p.f.cfg.Virtual {
-			p.f.pace.ring()
+			p.f.pace.wake()
 		}
 		return
 	}

@@ -33,7 +33,7 @@ type toy struct {
 	psns     []wire.PSN // that arrived, in order
 }
 
-func (e *toy) Turn(now time.Duration) (time.Duration, bool) {
+func (e *toy) Progress(now time.Duration) (time.Duration, bool) {
 	e.turns++
 	if e.onTurn != nil {
 		e.onTurn(now)

@@ -33,7 +33,7 @@ func (f *Fabric) Step() bool {
 			p.wanted.Store(true)
 			continue
 		}
-		more := p.turn(now)
+		more := p.progress(now)
 		p.settleVirtual()
 		if more {
 			p.wanted.Store(true)

@@ -92,8 +92,8 @@ func TestOneGroupOfATurnFails(t *testing.T) {
 		defer cqs[i].Close()
 	}
 	plan.N = plan.Count() + 2 // the second arm
-	turn := verbs.Turn{Arms: []verbs.ArmGroup{{CQ: cqs[0]}, {CQ: cqs[1]}, {CQ: cqs[2]}}, Polls: []verbs.PollGroup{{CQ: cqs[0]}}}
-	if err := ctx.Turn(&turn); err != nil {
+	turn := verbs.IOBatch{Arms: []verbs.ArmGroup{{CQ: cqs[0]}, {CQ: cqs[1]}, {CQ: cqs[2]}}, Polls: []verbs.PollGroup{{CQ: cqs[0]}}}
+	if err := ctx.Execute(&turn); err != nil {
 		t.Fatal(err)
 	}
 	if turn.Arms[0].Errno != 0 || turn.Arms[1].Errno != syscall.EIO || turn.Arms[2].Errno != 0 || turn.Polls[0].Errno != 0 {
@@ -148,13 +148,13 @@ func TestRemovedDeviceStaysSo(t *testing.T) {
 		cqs = append(cqs, cq)
 	}
 	for i, want := range []error{nil, verbs.ErrDeviceRemoved, verbs.ErrDeviceRemoved} {
-		turn := verbs.Turn{Polls: []verbs.PollGroup{{CQ: cqs[0]}}}
-		if err := cqs[0].Context().Turn(&turn); !errors.Is(err, want) {
+		turn := verbs.IOBatch{Polls: []verbs.PollGroup{{CQ: cqs[0]}}}
+		if err := cqs[0].Context().Execute(&turn); !errors.Is(err, want) {
 			t.Errorf("turn %d: %v, want %v", i+1, err, want)
 		}
 	}
-	turn := verbs.Turn{Polls: []verbs.PollGroup{{CQ: cqs[1]}}}
-	if err := cqs[1].Context().Turn(&turn); err != nil {
+	turn := verbs.IOBatch{Polls: []verbs.PollGroup{{CQ: cqs[1]}}}
+	if err := cqs[1].Context().Execute(&turn); err != nil {
 		t.Errorf("a turn of the other device: %v", err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 // frame is the turn that goes down: what came, unwrapped, less the group that
 // is made to fail. It is used again from turn to turn.
 type frame struct {
-	inner verbs.Turn
+	inner verbs.IOBatch
 	// skipped are the indices of the group left out of each list; -1: none.
 	recv, send, arm, poll int
 }
@@ -20,7 +20,7 @@ const opTurn = "turn"
 // Turn carries out a turn, each group of which is a call. A group that is made
 // to fail is left out and answers the errno: nothing was posted, armed or
 // polled.
-func (c *context) Turn(t *verbs.Turn) error {
+func (c *context) Execute(t *verbs.IOBatch) error {
 	if p := c.w.plan; p.Removed {
 		if c.removed.Load() || p.strikes(opTurn, c.Context) {
 			c.removed.Store(true)
@@ -36,14 +36,14 @@ func (c *context) Turn(t *verbs.Turn) error {
 		c.w.turns.Put(f)
 	}()
 	f.fill(c, t)
-	if err := c.Context.Turn(&f.inner); err != nil {
+	if err := c.Context.Execute(&f.inner); err != nil {
 		return err
 	}
 	f.answer(c.w.plan, t)
 	return nil
 }
 
-func (f *frame) fill(c *context, t *verbs.Turn) {
+func (f *frame) fill(c *context, t *verbs.IOBatch) {
 	p := c.w.plan
 	f.recv, f.send, f.arm, f.poll = -1, -1, -1, -1
 	for i, g := range t.Recvs {
@@ -85,7 +85,7 @@ func (f *frame) fill(c *context, t *verbs.Turn) {
 }
 
 // answer copies what came out into the turn of the caller.
-func (f *frame) answer(p *Plan, t *verbs.Turn) {
+func (f *frame) answer(p *Plan, t *verbs.IOBatch) {
 	at := 0
 	for i := range t.Recvs {
 		if i == f.recv {

@@ -1,0 +1,60 @@
+package lint
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// rung is the name of an example of the ladder, such as 01-connect-and-echo.
+// What else is in examples, such as the demo, is none.
+var rung = regexp.MustCompile(`^\d\d-`)
+
+// rungLines is what the code of an example stays under: it is read in one go.
+const rungLines = 170
+
+// ladder checks that every example of the ladder has a README.md, a test, and
+// less than rungLines of code, the files that are no tests added up. The error
+// is for what cannot be read.
+func ladder(root fs.FS, sources []*source) (found []string, err error) {
+	dirs, err := fs.ReadDir(root, "examples")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range dirs {
+		if !d.IsDir() || !rung.MatchString(d.Name()) {
+			continue
+		}
+		dir := path.Join("examples", d.Name())
+		code, tests := 0, 0
+		for _, s := range sources {
+			switch {
+			case !below(s.dir(), dir):
+			case s.test():
+				tests++
+			default:
+				code += bytes.Count(s.text, []byte("\n"))
+			}
+		}
+		say := func(format string, args ...any) {
+			found = append(found, fmt.Sprintf("%s:1: %s", path.Join(dir, "README.md"), fmt.Sprintf(format, args...)))
+		}
+		if text, err := fs.ReadFile(root, path.Join(dir, "README.md")); err != nil || strings.TrimSpace(string(text)) == "" {
+			say("%s has no README.md that says something", dir)
+		}
+		if code == 0 || code >= rungLines {
+			say("%s has %d lines of code, want some and under %d: one new idea each", dir, code, rungLines)
+		}
+		if tests == 0 {
+			say("%s has no test that runs it", dir)
+		}
+	}
+	return found, nil
+}

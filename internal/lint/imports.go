@@ -1,0 +1,135 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// room is a folder with all below it that is no room of its own, and what its
+// code and its tests may import of this module.
+type room struct {
+	path  string
+	uses  []string // rooms that its code may import, itself always
+	tests []string // rooms that its tests may import besides
+}
+
+// rooms are the rows of the design's list, from the bottom. A package belongs
+// to the room with the longest path that holds it. What is imported stands
+// further down, so imports point down only. Tests may use a provider to run on,
+// and the conformance suite; nobody's test looks up.
+var rooms = []room{
+	{path: "internal/model"},
+	{path: "internal", uses: []string{"internal/model"}},
+	{path: "verbs", uses: []string{"internal"}, tests: []string{"verbs/verbstest", "verbs/soft"}},
+	{path: "verbs/verbstest", uses: []string{"internal", "verbs"}, tests: []string{"verbs/soft"}},
+	{path: "verbs/soft", uses: []string{"internal", "verbs"}, tests: []string{"verbs/verbstest"}},
+	{path: "verbs/ibv", uses: []string{"internal", "verbs"}, tests: []string{"verbs/verbstest", "verbs/soft"}},
+	{path: "futures", uses: []string{"internal/model"}, tests: []string{"internal"}},
+	{path: "reactor", uses: []string{"internal", "internal/model", "verbs", "futures"}, tests: []string{"verbs/soft", "verbs/ibv"}},
+	{path: "runtime", uses: []string{"internal", "internal/model", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor"}, tests: []string{"verbs/verbstest"}},
+	{path: "runtime/internal/outage", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime"}},
+	{path: "examples", uses: []string{"verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime"}, tests: []string{"internal"}},
+	{path: "benchmarks", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime"}},
+	{path: "scripts"},
+	{path: "docs", uses: []string{"verbs", "futures", "reactor", "runtime"}},
+}
+
+// providers are the rooms of which runtime picks one, in a single file.
+var providers = []string{"verbs/soft", "verbs/ibv"}
+
+// dependencies are the modules that code may import; testDependencies tests may
+// besides. Each has its reason in docs/dependencies.md.
+var (
+	dependencies = []string{"github.com/panjf2000/ants/v2", "go.uber.org/atomic",
+		"github.com/cespare/xxhash/v2", "golang.org/x/sys"}
+	testDependencies = []string{"pgregory.net/rapid"}
+)
+
+// cgoRooms and unsafeRooms are the folders that may hold import "C" and unsafe.
+// The layout assertions of verbs, its files layout*.go, may hold unsafe too.
+var (
+	cgoRooms    = []string{"verbs/ibv"}
+	unsafeRooms = []string{"verbs/ibv", "internal/mem", "internal/ring", "internal/sys"}
+)
+
+// below tells whether p is dir or below it.
+func below(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
+
+func belowAny(p string, dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(d string) bool { return below(p, d) })
+}
+
+// roomOf is the room of a folder; nil for one that is in none.
+func roomOf(dir string) *room {
+	var best *room
+	for i := range rooms {
+		if r := &rooms[i]; below(dir, r.path) && (best == nil || len(r.path) > len(best.path)) {
+			best = r
+		}
+	}
+	return best
+}
+
+func (s *source) imports() (found []string) {
+	own := roomOf(s.dir())
+	if own == nil {
+		found = append(found, fmt.Sprintf("%s:1: %s is in no room of the design", s.path, s.dir()))
+	}
+	for _, spec := range s.ast.Imports {
+		p, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			continue // the parser would not have taken it
+		}
+		say := func(format string, args ...any) { found = append(found, s.at(spec.Pos(), format, args...)) }
+		layout := s.dir() == "verbs" && strings.HasPrefix(s.path, "verbs/layout")
+		switch {
+		case p == "C":
+			if !belowAny(s.dir(), cgoRooms) {
+				say("cgo: only in %s", strings.Join(cgoRooms, ", "))
+			}
+		case p == "unsafe":
+			if !belowAny(s.dir(), unsafeRooms) && !layout {
+				say("unsafe: only in %s and verbs/layout*.go", strings.Join(unsafeRooms, ", "))
+			}
+		case below(p, module):
+			if own != nil {
+				if to := roomOf(strings.TrimPrefix(p, module+"/")); to == nil || !own.mayUse(to, s.test()) {
+					say("%s may not import %s: imports point down the list of rooms", own.path, p)
+				}
+			}
+		case strings.Contains(strings.SplitN(p, "/", 2)[0], "."):
+			if own != nil && own.path == "scripts" {
+				say("scripts use the standard library alone, not %s", p)
+			} else if !belowAny(p, dependencies) && !(s.test() && belowAny(p, testDependencies)) {
+				say("%s is no dependency of ours: see docs/dependencies.md", p)
+			}
+		}
+	}
+	return found
+}
+
+func (r *room) mayUse(to *room, test bool) bool {
+	return r == to || slices.Contains(r.uses, to.path) || test && slices.Contains(r.tests, to.path)
+}
+
+// oneProvider checks that runtime picks its provider in a single file.
+func oneProvider(sources []*source) (found []string) {
+	var files []string
+	for _, s := range sources {
+		if s.test() || !below(s.dir(), "runtime") || below(s.dir(), "runtime/internal/outage") {
+			continue // a program that counts the objects of each is no part of the library
+		}
+		for _, spec := range s.ast.Imports {
+			if p, _ := strconv.Unquote(spec.Path.Value); belowAny(strings.TrimPrefix(p, module+"/"), providers) {
+				files = append(files, s.path)
+				break
+			}
+		}
+	}
+	for _, f := range files[min(1, len(files)):] {
+		found = append(found, fmt.Sprintf("%s:1: imports a provider, as does %s: runtime picks one in a single file", f, files[0]))
+	}
+	return found
+}

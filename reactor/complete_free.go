@@ -1,0 +1,67 @@
+package reactor
+
+import "github.com/verbena-rdma/verbena/internal/sys"
+
+// The end of an operation in its queue. Holder only.
+
+// freeSlot frees a slot whose outcome is noted. A send's goes back in freeRetired, for a
+// whole batch at once, as do the leases.
+func (q *Queue) freeSlot(i uint32, sl *slot) {
+	lease, kind := sl.lease, sl.kind
+	sl.sink, sl.lease, sl.kind, sl.posted = nil, nil, KindNone, false
+	sl.gen = (sl.gen + 1) & genMask
+	if kind == KindMarker {
+		q.marker = false
+		return
+	}
+	if lease != nil {
+		q.r.endLease(lease)
+	}
+	switch {
+	case i < uint32(q.cfg.SendDepth):
+		q.retired = append(q.retired, i)
+	case i < uint32(q.cfg.sends()):
+		q.r.stats.Completions++
+		q.ctrlFree.Put(i - uint32(q.cfg.SendDepth+1))
+	default:
+		q.r.stats.Completions++
+		q.recvFree.Put(i - uint32(q.cfg.sends()))
+	}
+}
+
+// endLease ends a lease of one operation, with others of the same that ended before
+// it: freeRetired tells.
+func (r *Reactor) endLease(l Lease) {
+	if !sys.Same(l, r.lease) {
+		r.endLeases()
+		r.lease = l
+	}
+	r.leaseEnds++
+}
+
+// endLeases tells the lease that was noted.
+func (r *Reactor) endLeases() {
+	l, n := r.lease, r.leaseEnds
+	r.lease, r.leaseEnds = nil, 0
+	if s, ok := l.(SharedLease); ok && n > 1 {
+		s.EndN(n)
+		return
+	}
+	for range n {
+		l.End()
+	}
+}
+
+// freeRetired ends what leases are left to end, and gives the finished sends' slots
+// back. It follows every finish.
+func (q *Queue) freeRetired() {
+	if q.r.leaseEnds > 0 {
+		q.r.endLeases()
+	}
+	if len(q.retired) == 0 {
+		return
+	}
+	q.r.stats.Completions += uint64(len(q.retired))
+	q.sendFree.PutN(q.retired)
+	q.retired = q.retired[:0]
+}

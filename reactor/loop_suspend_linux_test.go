@@ -1,0 +1,223 @@
+//go:build linux && !portable
+
+package reactor_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/internal/sys"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// mute is a completion channel that gives no event while it is broken, though its
+// descriptor says that there is one: as that of a device which is gone.
+type mute struct {
+	verbs.Context
+	broken atomic.Bool // the test's
+	asked  atomic.Bool // it was asked while broken
+	// asks is when it was asked while broken; the holder's. At restAsks of them it is
+	// closed over to the test by enough.
+	asks   []time.Time
+	enough chan struct{}
+}
+
+type muteChannel struct {
+	verbs.CompChannel
+	m *mute
+}
+
+var errMute = errors.New("mute")
+
+func (m *mute) CreateCompChannel() (verbs.CompChannel, error) {
+	ch, err := m.Context.CreateCompChannel()
+	return &muteChannel{ch, m}, err
+}
+
+func (m *mute) CreateCQ(cqe int, ch verbs.CompChannel, vector int, userData uint64) (verbs.CQ, error) {
+	return m.Context.CreateCQ(cqe, ch.(*muteChannel).CompChannel, vector, userData)
+}
+
+func (c *muteChannel) GetEvent() (verbs.CQ, bool, error) {
+	m := c.m
+	if !m.broken.Load() {
+		return c.CompChannel.GetEvent()
+	}
+	m.asked.Store(true)
+	if len(m.asks) < restAsks {
+		if m.asks = append(m.asks, time.Now()); len(m.asks) == restAsks {
+			close(m.enough)
+		}
+	}
+	return nil, false, errMute
+}
+
+// restAsks is how often a source that fails is asked for in these tests.
+const restAsks = 10
+
+// rested checks that a source rested between any two of these moments.
+func rested(t *testing.T, asks []time.Time) {
+	t.Helper()
+	for i := 1; i < len(asks); i++ {
+		if d := asks[i].Sub(asks[i-1]); d < reactor.EventRest {
+			t.Errorf("a source that fails was asked again after %v, want %v or more", d, reactor.EventRest)
+		}
+	}
+}
+
+// Rule: a completion channel that stays readable and gives no event does not keep
+// the loop going round; when it gives events again, they wake the loop.
+func TestAChannelInErrorIsLetBe(t *testing.T) {
+	onBeds(t, func(t *testing.T, d bed) {
+		m := &mute{enough: make(chan struct{})}
+		cfg := reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: -1}
+		a, b := d.pair(t, cfg, reactor.QueueConfig{}, func(c verbs.Context) verbs.Context { m.Context = c; return m })
+		defer b.close(t)
+		defer a.close(t)
+		answered(t, a, b)
+		m.broken.Store(true)
+		for ctx := bounded(t); !m.asked.Load(); {
+			if ctx.Err() != nil {
+				t.Fatal("no completion has raised an event")
+			}
+			answered(t, a, b) // it raises none if the loop had not gone to sleep
+		}
+		comes(t, "asking again and again", m.enough)
+		rested(t, m.asks)
+		m.broken.Store(false)
+		for range 10 {
+			answered(t, a, b)
+		}
+	})
+}
+
+// descriptor is a source with nothing but one, which may be exchanged while it is not
+// attached; the holder's.
+type descriptor struct{ *sys.Event }
+
+func (*descriptor) Notify(func()) {}
+
+// Rule: a watched source that rests is not called for, is called for again when it
+// has rested, and may be unwatched meanwhile.
+func TestAWatchedSourceRests(t *testing.T) {
+	l := newLone(t, reactor.Config{}, nil)
+	defer l.close(t)
+	src := &descriptor{must.Get(sys.NewEvent())(t)}
+	defer src.Close()
+	var asks []time.Time // the holder's, as is calls
+	calls, enough := 0, make(chan struct{})
+	watch := func() error {
+		return l.r.Watch(src, func() {
+			l.r.SuspendSource(src)
+			if calls++; calls <= restAsks {
+				asks = append(asks, time.Now())
+			}
+			if calls == restAsks {
+				close(enough)
+			}
+		})
+	}
+	l.do(t, func() { must.Do(t, watch()) })
+	src.Signal() // and nobody takes it
+	comes(t, "calls again and again", enough)
+	rested(t, asks)
+	var before, after int
+	l.do(t, func() {
+		must.Do(t, l.r.Unwatch(src))
+		must.Do(t, watch())
+		must.Do(t, l.r.Unwatch(src))
+		before = calls
+	})
+	over := make(chan struct{}) // the end of the rest comes before
+	l.r.After(2*reactor.EventRest, func() { close(over) })
+	comes(t, "the time after the rest", over)
+	l.do(t, func() { after = calls })
+	if after != before {
+		t.Errorf("called %d times after the end of the watch", after-before)
+	}
+}
+
+// Rule: a source that the system does not let go of when it begins its rest, because
+// its descriptor was closed under it, is asked for again all the same.
+func TestASourceWhoseDescriptorWasClosedIsAskedAgain(t *testing.T) {
+	l := newLone(t, reactor.Config{}, nil)
+	defer l.close(t)
+	src := &descriptor{must.Get(sys.NewEvent())(t)}
+	again := make(chan struct{})
+	first := true
+	l.do(t, func() {
+		must.Do(t, l.r.Watch(src, func() {
+			if !first {
+				src.Drain()
+				close(again)
+				return
+			}
+			first = false
+			try(t, src.Close())
+			next, err := sys.NewEvent()
+			try(t, err)
+			src.Event = next
+			next.Signal()
+			l.r.SuspendSource(src)
+		}))
+	})
+	src.Signal()
+	comes(t, "the next call", again)
+	l.do(t, func() { must.Do(t, l.r.Unwatch(src)) })
+	must.Do(t, src.Close())
+}
+
+// pinnedThreads is how many threads of the process may run on one processor only.
+func pinnedThreads(t *testing.T) (n int) {
+	t.Helper()
+	tasks := must.Get(filepath.Glob("/proc/self/task/*/status"))(t)
+	for _, f := range tasks {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for line := range strings.Lines(string(text)) {
+			list, ok := strings.CutPrefix(line, "Cpus_allowed_list:")
+			if ok && !strings.ContainsAny(strings.TrimSpace(list), ",-") {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// Rule: the loop of PolicyLatency runs on a thread pinned to one processor, and that
+// thread is nobody's any more, or as it was, when the reactor is closed.
+func TestThePinnedThreadIsGivenBack(t *testing.T) {
+	if cpus := must.Get(sys.ThreadCPUs())(t); len(cpus) < 2 {
+		t.Skipf("the process may run on processors %v only: there is none to choose", cpus)
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
+	dev := home().open(t, 0)
+	r := must.Get(reactor.New(reactor.Config{Context: dev, Policy: reactor.PolicyLatency}))(t)
+	if r.Policy() != reactor.PolicyLatency {
+		t.Fatalf("the policy is %v", r.Policy())
+	}
+	until := time.After(10 * time.Second)
+	for pinnedThreads(t) != 1 {
+		select {
+		case <-until:
+			t.Fatalf("%d threads are pinned, want the loop's", pinnedThreads(t))
+		default:
+			runtime.Gosched()
+		}
+	}
+	must.Do(t, r.Close(bounded(t)))
+	if n := pinnedThreads(t); n != 0 {
+		t.Errorf("%d threads are pinned after Close", n)
+	}
+	must.Do(t, dev.Close())
+}

@@ -1,0 +1,375 @@
+package reactor_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// watched is a pair whose first end is stepped on a clock of its own. What its
+// device completes while deaf is set stays in the completion queues, but for
+// ration completions.
+type watched struct {
+	*end
+	clock
+	peer   *end
+	deaf   bool
+	refuse bool // the device takes no sends
+	ration int
+	late   []reactor.PeerTimeout
+	at     []time.Duration // when each came
+}
+
+var watchedFrom = time.Unix(1_700_000_000, 0)
+
+func newWatched(t *testing.T, l reactor.PeerLimit) *watched {
+	t.Helper()
+	return newWatchedQueue(t, l, reactor.QueueConfig{SendDepth: 4, RecvDepth: 16, ControlDepth: 1})
+}
+
+func newWatchedQueue(t *testing.T, l reactor.PeerLimit, qc reactor.QueueConfig) *watched {
+	t.Helper()
+	onlySoft(t, "the reactor's time is virtual, the device's is not: what it does takes time that does not pass")
+	w := &watched{clock: clock{watchedFrom}}
+	var h *hooked
+	w.end, w.peer, h = hookedPair(t, reactor.Config{Stepped: true, Now: w.Now}, qc)
+	h.set(func(inner verbs.Context, turn *verbs.IOBatch) error {
+		if w.deaf {
+			if w.ration == 0 {
+				turn.Polls = turn.Polls[:0]
+			}
+			for i := range turn.Polls {
+				turn.Polls[i].WC = turn.Polls[i].WC[:w.ration]
+			}
+		}
+		sends := turn.Sends
+		if w.refuse {
+			turn.Sends = nil
+			for i := range sends {
+				sends[i].Accepted, sends[i].Errno = 0, syscall.EIO
+			}
+		}
+		err := inner.Execute(turn)
+		turn.Sends = sends
+		for i := range turn.Polls {
+			w.ration = max(w.ration-turn.Polls[i].N, 0)
+		}
+		return err
+	})
+	l.OnTimeout = func(l reactor.PeerTimeout) { w.late = append(w.late, l); w.at = append(w.at, w.passed()) }
+	w.do(t, func() { must.Do(t, w.q.SetPeerLimit(l)) })
+	w.settle()
+	t.Cleanup(func() {
+		w.deaf = false
+		for _, e := range []*end{w.end, w.peer} {
+			e.release(t, reactor.ErrClosed)
+			e.r.Step() // sweeps
+			e.closeRest(t)
+		}
+	})
+	return w
+}
+
+func (w *watched) passed() time.Duration { return w.now.Sub(watchedFrom) }
+
+// settle steps both ends until they have nothing to do at this time.
+func (w *watched) settle() {
+	for w.r.Step() || w.peer.r.Step() || w.r.Pending() {
+	}
+}
+
+// pass moves the clock by d, from timer to timer.
+func (w *watched) pass(d time.Duration) {
+	for until := w.now.Add(d); ; {
+		w.settle()
+		next := w.r.NextTimer()
+		if next.IsZero() || next.After(until) {
+			w.now = until
+			w.settle()
+			return
+		}
+		w.now = next
+	}
+}
+
+// post starts a WRITE that the device completes at once.
+func (w *watched) post(t *testing.T) bool {
+	t.Helper()
+	s, p := w.write(w.peer)
+	f, err := w.q.Submit(context.Background(), s, &p, reactor.NonBlock)
+	if errors.Is(err, reactor.ErrQueueFull) {
+		return false
+	}
+	must.Do(t, err)
+	f.Discard()
+	w.settle()
+	return true
+}
+
+func testRand(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("VERBENA_SEED"); s != "" {
+		seed = must.Get(strconv.ParseUint(s, 10, 64))(t)
+	}
+	t.Logf("VERBENA_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 1))
+}
+
+// Rule: a queue is late when none of its sends has completed for the bound, not
+// before, and at most one eighth of it after; completions keep it alive however
+// slowly they come, and a queue with nothing out is never late.
+func TestAQueueIsLateWithinItsBound(t *testing.T) {
+	r := testRand(t)
+	for range 60 {
+		bound := time.Duration(1 + r.Int64N(int64(10*time.Second)))
+		w := newWatched(t, reactor.PeerLimit{Bound: bound})
+		for range 20 { // alive: silent for less than the bound each time
+			w.deaf = true
+			for range r.IntN(5) {
+				w.post(t)
+			}
+			w.pass(time.Duration(r.Int64N(int64(bound))))
+			w.deaf = false
+			w.pass(time.Duration(r.Int64N(int64(2 * bound))))
+		}
+		if len(w.late) > 0 {
+			t.Fatalf("bound %v: late after %v, but it was never silent for so long", bound, w.at)
+		}
+		w.pass(3 * bound)
+		if next := w.r.NextTimer(); !next.IsZero() {
+			t.Fatalf("bound %v: with nothing out a timer is set, for %v from now", bound, next.Sub(w.now))
+		}
+		w.deaf = true
+		from := w.passed()
+		w.post(t)
+		if r.IntN(2) == 0 { // more requests are no sign of the peer
+			w.pass(bound / 2)
+			w.post(t)
+		}
+		w.pass(2 * bound)
+		if len(w.late) != 1 {
+			t.Fatalf("bound %v: told %d times, want once", bound, len(w.late))
+		}
+		if took := w.at[0] - from; took < bound || took > bound+bound/8 {
+			t.Errorf("late after %v, want %v to an eighth more", took, bound)
+		}
+		if l := w.late[0]; l.Bound != bound || l.Out < 1 || l.Oldest != reactor.KindWrite || l.Since.Sub(watchedFrom) < from {
+			t.Errorf("told %+v, posted %v after the start with bound %v", l, from, bound)
+		}
+		if n := w.r.Stats().PeerTimeouts; n != 1 {
+			t.Errorf("Stats.Late is %d, want 1", n)
+		}
+	}
+}
+
+// Rule: a queue that is never empty is alive while its sends complete, one in
+// almost every bound.
+func TestABusyQueueIsAliveWhileItCompletes(t *testing.T) {
+	const bound = time.Second
+	w := newWatched(t, reactor.PeerLimit{Bound: bound})
+	w.deaf = true
+	for range 40 {
+		for w.r.Stats().Outstanding < 2 {
+			w.post(t)
+		}
+		w.pass(bound - bound/10)
+		w.ration = 1
+		w.settle()
+	}
+	if len(w.late) != 0 {
+		t.Errorf("late at %v, though something completed in every %v", w.at, bound-bound/10)
+	}
+	from := w.passed()
+	w.pass(2 * bound)
+	if len(w.at) != 1 || w.at[0]-from > bound+bound/8 {
+		t.Errorf("late at %v, want once within %v and an eighth after the last completion at %v", w.at, bound, from)
+	}
+}
+
+// Rule: a process that did not run for a while does not blame the peer: what came
+// meanwhile counts, and time in which nobody looked is no silence.
+func TestAStoppedProcessBlamesNobody(t *testing.T) {
+	const bound = time.Second
+	w := newWatched(t, reactor.PeerLimit{Bound: bound})
+	w.deaf = true
+	w.post(t)
+	w.pass(bound / 2)
+	w.now = w.now.Add(time.Hour) // stopped; the answer lies in the completion queue
+	w.deaf = false
+	w.settle()
+	w.pass(bound)
+	w.deaf = true
+	w.post(t)
+	w.now = w.now.Add(time.Hour) // stopped; the answer needs us running
+	w.settle()
+	w.pass(bound / 2)
+	if len(w.late) != 0 {
+		t.Fatalf("late at %v, after an hour that the process slept through", w.at)
+	}
+	w.pass(bound)
+	if len(w.late) != 1 {
+		t.Errorf("told %d times after the bound, want once", len(w.late))
+	}
+}
+
+// Rule: what has come is not late, also if it is found only when the time is up.
+func TestACompletionInTimeIsNotLate(t *testing.T) {
+	const bound = time.Second
+	w := newWatched(t, reactor.PeerLimit{Bound: bound})
+	w.deaf = true
+	w.r.After(bound, func() { w.deaf = false }) // just before the patrol's timer, and after the turn that would poll
+	w.post(t)
+	w.pass(2 * bound)
+	if len(w.late) != 0 {
+		t.Error("late, though its completion had come")
+	}
+}
+
+// Rule: a list with many bytes has the time that a slow peer needs for them; no
+// more than to the next request that completes.
+func TestManyBytesHaveTheirTime(t *testing.T) {
+	const bound = 10 * time.Millisecond
+	w := newWatched(t, reactor.PeerLimit{Bound: bound})
+	w.deaf = true
+	addr, key := w.peer.remote(0)
+	const size = endMemory / 4 // four of them fit a turn
+	_, sge := w.bytes(0, size)
+	w.do(t, func() {
+		for range 2 { // one list: the last is signaled. SignalEvery is 2 here
+			f := must.Get(w.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NonBlock))(t)
+			f.Discard()
+		}
+		for range 2 {
+			f := must.Get(w.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NonBlock))(t)
+			f.Discard()
+		}
+	})
+	w.pass(time.Second)
+	const need = 2 * time.Second * size / (8 << 20)
+	if len(w.at) != 1 || w.at[0] < need || w.at[0] > need+bound/8 {
+		t.Fatalf("late at %v, want once after the %v that 2 of 4 requests take", w.at, need)
+	}
+	if w.late[0].Bound != need {
+		t.Errorf("told the bound was %v, want %v", w.late[0].Bound, need)
+	}
+}
+
+// Rule: a limit that cannot hold is refused.
+func TestLimitsAreChecked(t *testing.T) {
+	w := newWatched(t, reactor.PeerLimit{})
+	tell := func(reactor.PeerTimeout) {}
+	for name, l := range map[string]reactor.PeerLimit{
+		"a bound below 0": {Bound: -1, OnTimeout: tell}, "a keep-alive below 0": {KeepAlive: -1}, "a bound that tells nobody": {Bound: 1},
+	} {
+		if err := w.q.SetPeerLimit(l); !errors.Is(err, reactor.ErrConfig) {
+			t.Errorf("%s: %v, want %v", name, err, reactor.ErrConfig)
+		}
+	}
+	u := must.Get(w.r.Prepare(reactor.QueueConfig{PD: w.pd, Type: verbs.QPTUD}))(t)
+	if err := u.SetPeerLimit(reactor.PeerLimit{Bound: 1, OnTimeout: tell}); !errors.Is(err, reactor.ErrConfig) {
+		t.Errorf("datagrams: %v, want %v", err, reactor.ErrConfig)
+	}
+	must.Do(t, u.Discard())
+	c := must.Get(w.r.Prepare(reactor.QueueConfig{PD: w.pd}))(t)
+	if err := c.SetPeerLimit(reactor.PeerLimit{KeepAlive: 1}); !errors.Is(err, reactor.ErrConfig) {
+		t.Errorf("a keep-alive without a place: %v, want %v", err, reactor.ErrConfig)
+	}
+	must.Do(t, c.Discard())
+}
+
+// Rule: who sends one by one wakes the patrol once, not with every send.
+func TestSendsOneByOneWakeThePatrolOnce(t *testing.T) {
+	w := newWatched(t, reactor.PeerLimit{Bound: time.Second})
+	w.pass(time.Minute) // it naps
+	for i := range 5 {
+		w.deaf = true
+		s, p := w.write(w.peer)
+		f := must.Get(w.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
+		f.Discard()
+		w.do(t, w.r.Flush)
+		if woken := w.r.Pending(); woken != (i == 0) {
+			t.Errorf("send %d: the patrol was woken: %t, want it at the first", i, woken)
+		}
+		w.deaf = false
+		w.settle() // it completes before the loop comes by
+	}
+}
+
+// Rule: rounds in quick succession, which every timer makes a little late, do not
+// stretch a long bound: what is twice a short wait is no stop of the process.
+func TestLateTimersDoNotStretchTheBound(t *testing.T) {
+	const bound, lateness = 5 * time.Second, time.Millisecond
+	w := newWatched(t, reactor.PeerLimit{Bound: bound, KeepAlive: 100 * time.Microsecond})
+	w.deaf = true
+	from := w.passed()
+	w.post(t)
+	for len(w.late) == 0 && w.passed()-from < 3*bound {
+		next := w.r.NextTimer()
+		if next.IsZero() {
+			t.Fatal("sends are out, and no timer is set")
+		}
+		w.now = next.Add(lateness)
+		w.settle()
+	}
+	if took := w.passed() - from; len(w.late) != 1 || took > bound+bound/8 {
+		t.Errorf("told %d times, after %v; want once within %v and an eighth", len(w.late), took, bound)
+	}
+}
+
+// Rule: a process that was stopped just before the bound hears its peer before it
+// blames it.
+func TestAStopJustBeforeTheBoundBlamesNobody(t *testing.T) {
+	const bound = time.Second
+	w := newWatched(t, reactor.PeerLimit{Bound: bound})
+	w.deaf = true
+	w.post(t)
+	w.pass(bound * 15 / 16)
+	w.now = w.now.Add(time.Hour)
+	w.settle()
+	if len(w.late) != 0 {
+		t.Fatalf("late at %v, in the first moment after an hour that the process slept through", w.at)
+	}
+	w.pass(bound / 4)
+	if len(w.late) != 1 {
+		t.Errorf("told %d times a quarter of the bound later, want once", len(w.late))
+	}
+}
+
+// Rule: a keep-alive that the device does not take fails its queue: otherwise
+// nothing would ever be out, and nobody would be late.
+func TestARefusedKeepAliveFailsTheQueue(t *testing.T) {
+	const every = time.Second
+	w := newWatched(t, reactor.PeerLimit{KeepAlive: every})
+	w.refuse = true
+	var failed error
+	w.do(t, func() { w.q.OnFail(func(err error) { failed = err }) })
+	w.pass(2 * every)
+	if !errors.Is(failed, syscall.EIO) {
+		t.Errorf("after two intervals the queue's owner was told %v, want %v", failed, syscall.EIO)
+	}
+}
+
+// Rule: an atomic that failed was answered: with its failure.
+func TestAFailedAtomicIsNotUnanswered(t *testing.T) {
+	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4}, nil)
+	defer b.close(t)
+	defer a.close(t)
+	addr, key := b.remote(0)
+	f := must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr, RKey: key + 1, Add: 5}, &reactor.Payload{}, reactor.Block))(t)
+	if _, err := f.Await(context.Background()); err == nil {
+		t.Fatal("an atomic with a wrong key succeeded")
+	}
+	if n := a.r.Stats().Unanswered; n != 0 {
+		t.Errorf("%d are counted as unanswered", n)
+	}
+}

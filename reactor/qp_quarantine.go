@@ -1,0 +1,152 @@
+package reactor
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A released queue is a grave until nobody can touch its memory or meet its
+// completions any more. Submitters who were under way hold a slot;
+// when all are home, nobody is: who comes later finds the queue's failure. Its
+// completions may still lie in the completion queues of a device that does not
+// take them out with the queue pair; when both were polled empty, none does.
+
+// Release ends the queue. Its queue pair must have been destroyed: the device
+// touches no memory of it any more. What is still out completes with cause, and
+// with why the queue failed if that is something else, before Release returns; late
+// completions find no queue and are dropped. Holder only; idempotent.
+func (q *Queue) Release(cause error) error {
+	if q.released {
+		return nil
+	}
+	q.Fail(cause)
+	q.released = true
+	r := q.r
+	r.sinks.release() // of what a sink started here nothing is out any more when others are told
+	end := q.failed.get()
+	if !errors.Is(end, cause) {
+		end = fmt.Errorf("%w: %w", end, cause)
+	}
+	q.end = end
+	q.clearPeerLimit()
+	if q.srq == nil { // shared receives are never flushed
+		r.stats.Unflushed += uint64(q.order.len() + q.recvs)
+	}
+	for q.order.len() > 0 {
+		r.outstanding--
+		q.finish(q.order.pop(), Completion{}, end)
+	}
+	for i := q.cfg.sends(); i < len(q.tab.slots); i++ {
+		if q.tab.slots[i].posted {
+			q.recvs--
+			q.finish(uint32(i), Completion{Kind: KindRecv}, end)
+		}
+	}
+	q.gatherSends() // what was submitted since the last turn is refused
+	if q.hasRecvs() {
+		q.gatherRecvs()
+	}
+	q.freeRetired()
+	q.checkIdle()
+	r.queues[q.id] = nil
+	r.freeIDs = append(r.freeIDs, q.id)
+	r.live--
+	q.quarantinedAt = r.stats.Passes
+	r.quarantined = append(r.quarantined, q)
+	r.deliver()
+	return nil
+}
+
+// scheduleReclaim schedules a turn, which reclaims the queue if it was released and waited for
+// the slot that the caller has just given back. Ringing the bell is not enough: a holder
+// that has swept and is about to leave checks only for pending work. After Close no queue
+// waits. Any goroutine.
+func (q *Queue) scheduleReclaim() {
+	if !q.r.closed.Load() {
+		q.r.Schedule(&q.r.reclaimTask, false)
+	}
+}
+
+// reclaimAll gives the graves' memory and completion queue entries back. What the
+// device refused to give back is tried again by the next sweep, and told by Close.
+func (r *Reactor) reclaimAll() {
+	kept := r.quarantined[:0]
+	r.reclaimErr = nil
+	for _, q := range r.quarantined {
+		gone, err := q.reclaim()
+		if gone {
+			r.forget(q)
+		} else {
+			kept = append(kept, q)
+		}
+		if err != nil {
+			r.reclaimErr = err
+		}
+	}
+	clear(r.quarantined[len(kept):])
+	r.quarantined = kept
+	if len(kept) == 0 && r.reclaimed != nil {
+		close(r.reclaimed)
+		r.reclaimed = nil
+	}
+}
+
+// forget clears the references of all outcomes, free ones too, to a reclaimed queue.
+func (r *Reactor) forget(q *Queue) {
+	all := r.outcomes[:cap(r.outcomes)]
+	for i := range all {
+		if all[i].queue == q {
+			all[i].queue = nil
+		}
+	}
+}
+
+// reclaim reports whether q is gone, and why the device keeps it. It collects the free
+// slots, which nobody can get then.
+func (q *Queue) reclaim() (gone bool, err error) {
+	r := q.r
+	if q.sendFree != nil {
+		collect(q.sendFree.Collect, &q.reclaimedSends)
+	}
+	if q.recvFree != nil {
+		collect(q.recvFree.Get, &q.reclaimedRecvs)
+	}
+	if q.ctrlFree != nil {
+		collect(q.ctrlFree.Get, &q.reclaimedCtrls)
+	}
+	if q.reclaimedSends < q.cfg.SendDepth || q.reclaimedRecvs < q.cfg.RecvDepth || q.reclaimedCtrls < q.cfg.ControlDepth {
+		return false, nil
+	}
+	if !r.sendCQ.emptySince(q.quarantinedAt) || !r.recvCQ.emptySince(q.quarantinedAt) {
+		return false, nil
+	}
+	if err := q.Discard(); err != nil {
+		return false, err
+	}
+	r.giveRoom(q.cfg.sends(), q.cfg.RecvDepth)
+	return true, nil
+}
+
+func collect(get func() (uint32, bool), home *int) {
+	for {
+		if _, ok := get(); !ok {
+			return
+		}
+		*home++
+	}
+}
+
+// emptySince tells whether the queue was polled empty after that turn; a dead
+// one gives nothing any more.
+func (s *cqState) emptySince(turn uint64) bool { return s.dead || s.emptyAt > turn }
+
+// Discard gives back the memory of a queue that was never admitted.
+func (q *Queue) Discard() error {
+	q.Fail(ErrClosed)
+	if err := q.mr.Close(); err != nil {
+		return err
+	}
+	return q.tab.arena.Unmap()
+}
+
+var errUnbound = errors.New("it has no queue pair yet")

@@ -1,0 +1,275 @@
+package reactor_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// turned is a sink of a function that is told the turn.
+type turned func(reactor.SinkContext, reactor.Completion, error)
+
+func (fn turned) Complete(t reactor.SinkContext, c reactor.Completion, err error) { fn(t, c, err) }
+
+// followed is e.write as a transfer of 8 bytes.
+func (e *end) followed(peer *end, tag uint64, sink reactor.Sink) *reactor.Transfer {
+	addr, key := peer.remote(0)
+	_, sge := e.bytes(0, 8)
+	return &reactor.Transfer{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Local: sge, Tag: tag, Sink: sink}
+}
+
+// stocked counts what was taken in turns and given back.
+type stocked struct{ taken, back, out int }
+
+func (s *stocked) take(r *reactor.Reactor) {
+	s.taken, s.out = s.taken+1, s.out+1
+	r.SetSinkCache(s)
+}
+
+func (s *stocked) Release() { s.back, s.out = s.back+s.out, 0 }
+
+// follower has sinks start what comes next, now with the turn and now without, on one
+// of two queues.
+type follower struct {
+	t       *testing.T
+	rnd     *rand.Rand
+	peer    *end
+	from    [2]*end
+	depth   int
+	left    int       // to be started
+	started [2]uint64 // by queue: the tag of the next to be started
+	ended   [2]uint64 // and of the next to end
+	follows int
+	stocks  [2]stocked
+	stale   reactor.SinkContext
+}
+
+func (f *follower) out(k int) int { return int(f.started[k] - f.ended[k]) }
+
+// start starts a write on queue k; false: there was no room.
+func (f *follower) start(k int, t reactor.SinkContext, follow bool) bool {
+	e := f.from[k]
+	sink := turned(func(t reactor.SinkContext, c reactor.Completion, err error) { f.complete(k, t, c, err) })
+	tr := e.followed(f.peer, f.started[k], sink)
+	var err error
+	if follow {
+		if !e.q.InSink(t) {
+			f.t.Fatal("a sink's turn does not hold the queue that it is called for")
+		}
+		f.stocks[f.rnd.IntN(2)].take(e.r)
+		f.follows++
+		err = e.q.PostFromSink(t, tr)
+	} else {
+		_, err = e.q.Transfer(bounded(f.t), tr, reactor.NonBlock)
+	}
+	if errors.Is(err, reactor.ErrQueueFull) {
+		// What others find full may be in stock for a sink, until all were called.
+		if f.out(k) < f.depth && (follow || t == reactor.SinkContext{}) {
+			f.t.Fatalf("queue %d is full with %d of %d out", k, f.out(k), f.depth)
+		}
+		return false
+	}
+	must.Do(f.t, err)
+	f.started[k]++
+	f.left--
+	return true
+}
+
+func (f *follower) complete(k int, t reactor.SinkContext, c reactor.Completion, err error) {
+	must.Do(f.t, err)
+	if c.Tag != f.ended[k] {
+		f.t.Fatalf("request %d of queue %d ended, the next in order is %d", c.Tag, k, f.ended[k])
+	}
+	f.ended[k]++
+	f.stale = t
+	for range f.rnd.IntN(4) {
+		if f.left > 0 {
+			f.start(f.rnd.IntN(2), t, f.rnd.IntN(3) > 0)
+		}
+	}
+}
+
+// Rule: requests of a goroutine keep their order whichever way they are submitted, each
+// ends once, and when the results of a turn are delivered all that was in stock is back.
+func TestWhatSinksStartKeepsItsOrder(t *testing.T) {
+	onlySoft(t, "a device completes when it likes")
+	for _, depth := range []int{1, 3, 40, 300} {
+		seed := rand.Uint64()
+		f := &follower{t: t, rnd: rand.New(rand.NewPCG(seed, 0)), depth: depth, left: 20_000}
+		cfg := reactor.Config{Stepped: true}
+		a, b := pair(t, cfg, reactor.QueueConfig{SendDepth: depth})
+		more, peer := a.another(t, reactor.QueueConfig{SendDepth: depth}), b.another(t, reactor.QueueConfig{})
+		more.ready(t, peer)
+		peer.ready(t, more)
+		f.peer, f.from = b, [2]*end{a, more}
+		for f.left > 0 {
+			for k := range 2 { // full, as it must be, or not
+				for f.rnd.IntN(depth+1) > 0 && f.left > 0 && f.start(k, reactor.SinkContext{}, false) {
+				}
+			}
+			a.r.Step()
+			if a.q.InSink(f.stale) || more.q.InSink(f.stale) {
+				t.Fatal("a turn holds a queue after its sinks were called")
+			}
+			if f.stocks[0].out+f.stocks[1].out != 0 {
+				t.Fatal("what was taken for sinks is out after they were called")
+			}
+		}
+		for a.r.Step() {
+		}
+		for k := range 2 {
+			if f.out(k) != 0 {
+				t.Errorf("depth %d, seed %d: %d requests of queue %d have not ended", depth, seed, f.out(k), k)
+			}
+			if s := f.stocks[k]; s.taken != s.back || s.taken < f.follows/4 {
+				t.Errorf("depth %d, seed %d: stock %d was taken from %d times and given back %d, with %d requests", depth, seed, k, s.taken, s.back, f.follows)
+			}
+		}
+		peer.closeQueue(t)
+		more.closeQueue(t)
+		a.close(t)
+		b.close(t)
+	}
+}
+
+// Rule: a turn is nothing to others: nil, of another reactor, or over.
+func TestATurnIsForItsSinksOnly(t *testing.T) {
+	onlySoft(t, "it steps the reactor")
+	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{})
+	defer b.close(t)
+	defer a.close(t)
+	if a.q.InSink((reactor.SinkContext{})) {
+		t.Error("no turn holds a queue")
+	}
+	called := false
+	must.Do(t, second(a.q.Transfer(bounded(t), a.followed(b, 0, turned(func(in reactor.SinkContext, _ reactor.Completion, err error) {
+		called = true
+		must.Do(t, err)
+		if b.q.InSink(in) {
+			t.Error("a turn holds a queue of another reactor")
+		}
+		if err := a.q.PostFromSink(in, a.followed(b, 0, nil)); !errors.Is(err, reactor.ErrRequest) {
+			t.Errorf("without a sink: %v, want ErrRequest", err)
+		}
+		a.q.Fail(errKept)
+		if err := a.q.PostFromSink(in, a.followed(b, 0, tally(nil))); !errors.Is(err, errKept) {
+			t.Errorf("on a queue that failed: %v, want its cause", err)
+		}
+	})), reactor.NonBlock)))
+	for !called {
+		a.r.Step()
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// Rule: goroutines that wait for room get it though sinks take it in stock, and nothing
+// is lost between the two ways.
+func TestSinksAndSubmittersShareTheRoom(t *testing.T) {
+	const depth, submitters, each, most = 4, 3, 3000, 5000
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth})
+	defer b.close(t)
+	defer a.close(t)
+	ctx := bounded(t)
+	followed, ended := 0, 0 // the holder's
+	var sink turned
+	sink = func(in reactor.SinkContext, _ reactor.Completion, err error) {
+		try(t, err)
+		ended++
+		for range 2 {
+			if followed < most && a.q.PostFromSink(in, a.followed(b, 1, sink)) == nil {
+				followed++
+			}
+		}
+	}
+	var all sync.WaitGroup
+	for range submitters {
+		all.Go(func() {
+			for range each {
+				try(t, second(a.q.Transfer(ctx, a.followed(b, 0, sink), reactor.Block)))
+			}
+		})
+	}
+	all.Wait()
+	for over := false; !over; {
+		idle := make(chan struct{})
+		a.do(t, func() { a.q.Idle(func() { close(idle) }) })
+		comes(t, "the end of all that is out", idle)
+		a.do(t, func() {
+			// A sink that was called before may have started some.
+			all := submitters*each + followed
+			if over = ended == all; ended > all || ctx.Err() != nil || over && followed == 0 {
+				t.Errorf("%d requests ended, want %d and the %d that sinks started", ended, submitters*each, followed)
+			}
+		})
+	}
+}
+
+// Rule: what a sink starts is posted though its queue's part of a turn is used up by what
+// was submitted before.
+func TestWhatASinkStartsGoesBehindWhatIsHeldBack(t *testing.T) {
+	onlySoft(t, "it steps the reactor")
+	const depth = partRequests + 3
+	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{SendDepth: depth})
+	defer b.close(t)
+	defer a.close(t)
+	var ended []uint64
+	var sink turned
+	sink = func(in reactor.SinkContext, c reactor.Completion, err error) {
+		must.Do(t, err)
+		if c.Tag == 0 {
+			for k := range uint64(2) {
+				must.Do(t, a.q.PostFromSink(in, a.followed(b, depth+k, sink)))
+			}
+		}
+		ended = append(ended, c.Tag)
+	}
+	for tag := range uint64(depth) {
+		must.Do(t, second(a.q.Transfer(bounded(t), a.followed(b, tag, sink), reactor.NonBlock)))
+	}
+	for a.r.Step() {
+	}
+	if len(ended) != depth+2 || !slices.IsSorted(ended) {
+		t.Errorf("%d requests ended, want %d in order: %v", len(ended), depth+2, ended)
+	}
+}
+
+// Rule: a sink may release the queue that it has just started something on: that ends with
+// the cause, all that was in stock is back before anybody is told, and the queue is buried.
+func TestASinkReleasesWhatItStarted(t *testing.T) {
+	onlySoft(t, "it steps the reactor")
+	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{SendDepth: 8})
+	defer b.close(t)
+	var stock stocked
+	ended := 0
+	refused := turned(func(_ reactor.SinkContext, _ reactor.Completion, err error) {
+		ended++
+		if !errors.Is(err, errOver) || stock.out != 0 {
+			t.Errorf("a request ended with %v, and %d in stock; want the cause, and none", err, stock.out)
+		}
+	})
+	must.Do(t, second(a.q.Transfer(bounded(t), a.followed(b, 0, turned(func(in reactor.SinkContext, _ reactor.Completion, err error) {
+		must.Do(t, err)
+		for range 3 {
+			stock.take(a.r)
+			must.Do(t, a.q.PostFromSink(in, a.followed(b, 0, refused)))
+		}
+		must.Do(t, a.q.QP().Close())
+		must.Do(t, a.q.Release(errOver))
+		if a.q.InSink(in) {
+			t.Error("the turn holds a queue after results were delivered in it")
+		}
+	})), reactor.NonBlock)))
+	for a.r.Step() {
+	}
+	if ended != 3 || stock.taken != stock.back {
+		t.Errorf("%d of 3 requests ended, %d of %d are back", ended, stock.back, stock.taken)
+	}
+	a.closeRest(t)
+}

@@ -1,0 +1,56 @@
+//go:build !verbena_model
+
+package turn
+
+import (
+	"testing"
+	"time"
+)
+
+// Rule: a budget doubles when the loop is woken soon after it slept, halves when it
+// slept long, and stays between an eighth and 16 times of a wake-up's cost.
+func TestPaceFollowsWhatComes(t *testing.T) {
+	const cost = 20 * time.Microsecond
+	p := NewBudget(cost)
+	if b := p.Time(); b != cost {
+		t.Fatalf("it begins with %v, want %v", b, cost)
+	}
+	p.most = int64(time.Hour) // what follows is soon, whatever the machine does
+	limit := 16 * cost
+	p.noteArmed()
+	p.noteWakeup()
+	if b := p.Time(); b != 2*cost {
+		t.Errorf("woken soon: %v, want %v", b, 2*cost)
+	}
+	p.most = int64(limit)
+	for range 100 {
+		p.armedAt.Store(now()) // as slept; the wake is at once
+		p.noteWakeup()
+	}
+	if b := p.Time(); b > limit {
+		t.Errorf("woken soon again and again: %v, want at most %v", b, limit)
+	}
+	for want := p.Time() / 2; want > cost/8; want /= 2 {
+		p.armedAt.Store(now() - int64(time.Second))
+		if p.noteWakeup(); p.Time() != want {
+			t.Fatalf("woken late: %v, want %v", p.Time(), want)
+		}
+	}
+	for range 100 {
+		p.armedAt.Store(now() - int64(time.Second))
+		p.noteWakeup()
+	}
+	if b := p.Time(); b != cost/8 {
+		t.Errorf("woken late again and again: %v, want %v", b, cost/8)
+	}
+}
+
+// Rule: what was measured on a machine that was disturbed does not make a loop spin for
+// seconds, and nothing makes it not spin at all.
+func TestPaceIsBounded(t *testing.T) {
+	for cost, want := range map[time.Duration]time.Duration{0: time.Microsecond, time.Minute: maxCost, time.Millisecond / 10: time.Millisecond / 10} {
+		if b := NewBudget(cost).Time(); b != want {
+			t.Errorf("a wake-up of %v gives a budget of %v, want %v", cost, b, want)
+		}
+	}
+}

@@ -1,0 +1,367 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/bootstrap"
+)
+
+// prepare is Prepare, closed when the test ends.
+func prepare(t testing.TB, rt *Runtime, o PlainOptions) *Prepared {
+	t.Helper()
+	p := must.Get(rt.Prepare(o))(t)
+	t.Cleanup(func() {
+		if err := p.Close(testContext(t)); err != nil {
+			t.Errorf("closing what was prepared: %v", err)
+		}
+	})
+	return p
+}
+
+// joined is two prepared ones, connected to each other.
+func joined(t testing.TB, a, b *Prepared) (x, y *Conn) {
+	t.Helper()
+	var err error
+	if y, err = b.Connect(testContext(t), a.Local()); err != nil {
+		t.Fatal(err)
+	}
+	x = must.Get(a.Connect(testContext(t), b.Local()))(t)
+	return x, y
+}
+
+// Rule: two that were told each other's lines are connected as any two raw ends
+// are, on RC and on UC; what was posted before the line was told is received into.
+func TestPlainConnection(t *testing.T) {
+	onBeds(t, func(t *testing.T, b bed) {
+		for _, kind := range []verbs.QPType{verbs.QPTRC, verbs.QPTUC} {
+			t.Run(kind.String(), func(t *testing.T) { plainConnection(t, b, PlainOptions{Type: kind}) })
+		}
+	})
+}
+
+func plainConnection(t *testing.T, b bed, o PlainOptions) {
+	server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
+	ps, pc := prepare(t, server, o), prepare(t, client, o)
+	if l := pc.Local(); l.Check() != nil || l.GID.Addr() != client.Device().Addr[0] {
+		t.Errorf("the line says %v, want a queue pair at %v", l, client.Device().Addr)
+	}
+	buf := must.Get(server.Alloc(100))(t)
+	defer buf.Release()
+	first := must.Get(ps.PostRecv(buf.Slice()))(t)
+	c, s := joined(t, pc, ps)
+	ctx := testContext(t)
+	sent, err := c.SendBytes(ctx, []byte("before it was told"))
+	done(t, sent, err)
+	if r := done(t, first, nil); string(buf.Bytes()[:r.Bytes]) != "before it was told" {
+		t.Errorf("received %q", buf.Bytes()[:r.Bytes])
+	}
+	say(t, s, c, "an answer")
+	if !c.Raw() || c.LocalAddr().Addr() != s.RemoteAddr().Addr() || c.RemoteAddr().Addr() != s.LocalAddr().Addr() {
+		t.Errorf("raw: %v; the ends are %v to %v and %v to %v", c.Raw(), c.LocalAddr(), c.RemoteAddr(), s.LocalAddr(), s.RemoteAddr())
+	}
+	there := must.Get(server.NewRegion(8192, allAccess))(t)
+	defer there.Close()
+	here := must.Get(client.NewRegion(8192, allAccess))(t)
+	defer here.Close()
+	fillFrom(here.Bytes(), 5)
+	remote := must.Get(there.Remote(0, 8192))(t)
+	local := must.Get(here.Slice(0, 8192))(t)
+	f, err := c.Write(ctx, local, remote)
+	done(t, f, err)
+	say(t, c, s, "look") // on UC a write may be under way when it has completed here
+	if !bytes.Equal(there.Bytes(), here.Bytes()) {
+		t.Error("what was written is not there")
+	}
+	f, err = c.Read(ctx, local, remote)
+	if o.Type == verbs.QPTUC {
+		if !errors.Is(err, reactor.ErrRequest) {
+			t.Errorf("reading on UC: %v, want ErrRequest", err)
+		}
+	} else {
+		done(t, f, err)
+	}
+	for _, end := range []*Conn{c, s} {
+		if err := end.Close(ctx); err != nil || !errors.Is(end.Err(), ErrConnClosed) {
+			t.Errorf("closing: %v; the end is told as %v", err, end.Err())
+		}
+	}
+}
+
+// Rule: the lines are carried by a TCP connection, which stays the caller's; the
+// accepting side is ready before the dialing side knows where it is.
+func TestPlainConnectionOverTCP(t *testing.T) {
+	onBeds(t, func(t *testing.T, b bed) {
+		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
+		ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+		defer ln.Close()
+		ctx := testContext(t)
+		type accepted struct {
+			c   *Conn
+			err error
+		}
+		got := make(chan accepted, 1)
+		p := prepare(t, server, PlainOptions{})
+		go func() {
+			nc, err := ln.Accept()
+			if err != nil {
+				got <- accepted{nil, err}
+				return
+			}
+			defer nc.Close()
+			c, err := p.Accept(ctx, nc)
+			got <- accepted{c, err}
+		}()
+		c := must.Get(client.DialPlain(ctx, ln.Addr().String(), PlainOptions{}))(t)
+		a := <-got
+		if a.err != nil {
+			t.Fatal(a.err)
+		}
+		say(t, c, a.c, "hello")
+		say(t, a.c, c, "hello yourself")
+	})
+}
+
+// Rule: whatever the other side of the TCP connection says instead, the attempt
+// ends with a typed error and nothing is left behind.
+func TestPlainConnectionWithAHostilePeer(t *testing.T) {
+	onBeds(t, func(t *testing.T, b bed) {
+		rt := b.open(t, Config{}, 0)
+		for _, side := range []func(*Prepared, context.Context, net.Conn) (*Conn, error){(*Prepared).Dial, (*Prepared).Accept} {
+			for said, want := range map[string]error{
+				"": bootstrap.ErrMalformed, "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3 and what else it says\r\n": bootstrap.ErrMalformed,
+				"0000:000001:000000:00000000000000000000ffff7f000001\x00": bootstrap.ErrDest,
+				"0000:000000:000000:00000000000000000000000000000000\x00": bootstrap.ErrDest,
+			} {
+				here, there := net.Pipe()
+				go func() {
+					go io.Copy(io.Discard, there)
+					_, _ = io.WriteString(there, said)
+					there.Close()
+				}()
+				p := prepare(t, rt, PlainOptions{})
+				if _, err := side(p, testContext(t), here); !errors.Is(err, want) {
+					t.Errorf("%q is answered with %v, want %v", said, err, want)
+				}
+				here.Close()
+				if _, err := p.Connect(testContext(t), p.Local()); !errors.Is(err, ErrClosed) {
+					t.Errorf("connecting after that: %v, want ErrClosed", err)
+				}
+			}
+		}
+		if err := rt.Close(testContext(t)); err != nil {
+			t.Errorf("closing the runtime after that: %v", err)
+		}
+	})
+}
+
+// Rule: a prepared connection is connected or closed once, by whoever comes first,
+// and a runtime that closes takes what is only prepared with it.
+func TestPreparedIsUsedOnce(t *testing.T) {
+	onBeds(t, func(t *testing.T, b bed) {
+		rt := b.open(t, Config{}, 0)
+		ctx := testContext(t)
+		p := prepare(t, rt, PlainOptions{})
+		c, err := p.Connect(ctx, p.Local()) // to itself: that can be
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Connect(ctx, p.Local()); !errors.Is(err, ErrClosed) {
+			t.Errorf("connecting twice: %v, want ErrClosed", err)
+		}
+		if err := p.Close(ctx); err != nil || c.Err() != nil {
+			t.Errorf("closing what was connected: %v, and the connection has ended with %v", err, c.Err())
+		}
+		q := prepare(t, rt, PlainOptions{})
+		recv := must.Get(q.PostRecv())(t)
+		if err := q.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if _, err := recv.Await(ctx); !errors.Is(err, ErrConnClosed) {
+			t.Errorf("a receive of what was closed: %v, want ErrConnClosed", err)
+		}
+		if _, err := q.Connect(ctx, p.Local()); !errors.Is(err, ErrClosed) {
+			t.Errorf("connecting what was closed: %v, want ErrClosed", err)
+		}
+		r := prepare(t, rt, PlainOptions{})
+		if err := rt.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Connect(ctx, r.Local()); err == nil {
+			t.Error("connecting after the runtime was closed was not refused")
+		}
+		if _, err := rt.Prepare(PlainOptions{}); !errors.Is(err, ErrClosed) {
+			t.Errorf("preparing after the runtime was closed: %v, want ErrClosed", err)
+		}
+	})
+}
+
+// Rule: options that cannot be are refused before anything is made.
+func TestPlainOptionsThatCannotBe(t *testing.T) {
+	rt := mustOpen(t, Config{})
+	_, err := rt.Prepare(PlainOptions{Type: verbs.QPTUD})
+	mistake(t, "datagrams", err, ErrConfig, "UD", "RC or UC")
+	_, err = rt.Prepare(PlainOptions{Path: bootstrap.Path{MTU: 9}})
+	mistake(t, "an MTU", err, verbs.ErrInvalid, "MTU")
+	_, err = rt.Prepare(PlainOptions{Path: bootstrap.Path{GIDIndex: 78}})
+	mistake(t, "an address", err, verbs.ErrInvalid, "77")
+	_, err = rt.Prepare(PlainOptions{Options: Options{SendDepth: -1}})
+	mistake(t, "a depth", err, ErrConfig, "SendDepth")
+	ctx, cancel := context.WithCancel(testContext(t))
+	cancel()
+	if _, err := rt.DialPlain(ctx, "127.0.0.1:1", PlainOptions{}); !errors.Is(err, ErrUnreachable) || !errors.Is(err, context.Canceled) {
+		t.Errorf("dialing with a context that has ended: %v", err)
+	}
+	p := prepare(t, rt, PlainOptions{})
+	if _, err := p.Connect(ctx, p.Local()); !errors.Is(err, context.Canceled) {
+		t.Errorf("connecting with a context that has ended: %v, want context.Canceled", err)
+	}
+}
+
+// Rule: connections without a manager share receives as others do.
+func TestPlainConnectionsShareReceives(t *testing.T) {
+	onBeds(t, func(t *testing.T, b bed) {
+		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
+		s := must.Get(server.NewSharedRecv(8, 0))(t)
+		ctx := testContext(t)
+		for range 3 {
+			f, buf := postShared(t, s, 64)
+			c, o := joined(t, prepare(t, client, PlainOptions{}), prepare(t, server, PlainOptions{Options: Options{Shared: s}}))
+			sent, err := c.SendBytes(ctx, []byte("shared"))
+			done(t, sent, err)
+			if a, err := f.Await(ctx); err != nil || a.Conn != o || string(buf.Bytes()[:a.Bytes]) != "shared" {
+				t.Errorf("the shared receive took %+v, %v; want it by %v", a, err, o.LocalAddr())
+			}
+			if err := errors.Join(o.Close(ctx), c.Close(ctx)); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Rule: a peer that is gone, which nobody tells, ends the connection by the
+// operation that found out, and the error says how.
+func TestPlainPeerThatIsGone(t *testing.T) {
+	server, client := mustOpen(t, Config{Device: "soft1"}), mustOpen(t, Config{Device: "soft0"})
+	quick := PlainOptions{Path: bootstrap.Path{Timeout: 8, RetryCount: 2}} // 1 ms, twice more
+	c, s := joined(t, prepare(t, client, quick), prepare(t, server, quick))
+	ctx := testContext(t)
+	if err := s.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Err(); err != nil {
+		t.Fatalf("told by nobody, it knows that the peer is gone: %v", err)
+	}
+	f := must.Get(c.SendBytes(ctx, []byte("anybody?")))(t)
+	if _, err := f.Await(ctx); !errors.Is(err, verbs.StatusError(verbs.WCRetryExcErr)) {
+		t.Errorf("sending to nobody: %v, want RETRY_EXC_ERR", err)
+	}
+	select {
+	case <-c.Done():
+	case <-ctx.Done():
+		t.Fatal("the connection lives on")
+	}
+	if !errors.Is(c.Err(), verbs.StatusError(verbs.WCRetryExcErr)) {
+		t.Errorf("the connection ended with %v, want RETRY_EXC_ERR", c.Err())
+	}
+	if err := c.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// Rule: a device that is taken out ends what is prepared and what is connected,
+// without a connection manager to tell.
+func TestPlainConnectionOfARemovedDevice(t *testing.T) {
+	r := newPlugRig(t, Config{})
+	c, _ := joined(t, prepare(t, r.a, PlainOptions{}), prepare(t, r.b, PlainOptions{}))
+	p := prepare(t, r.a, PlainOptions{})
+	ctx := testContext(t)
+	recv, err := c.PostRecv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	early := must.Get(p.PostRecv())(t)
+	if err := r.p.Remove("a"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = recv.Await(ctx)
+	lost(t, "a receive", err)
+	_, err = early.Await(ctx)
+	lost(t, "a receive of what was prepared", err)
+	_, err = p.Connect(ctx, p.Local())
+	lost(t, "connecting what was prepared", err)
+	_, err = r.a.Prepare(PlainOptions{})
+	lost(t, "preparing", err)
+	select {
+	case <-c.Done():
+		lost(t, "the connection", c.Err())
+	case <-time.After(10 * time.Second):
+		t.Error("the connection lives on")
+	}
+}
+
+// Rule: a receive that no turn had posted yet when the device went ends for that reason,
+// too, and not because its queue was sealed before it was failed.
+func TestAReceiveThatIsNotPostedEndsWithTheDevice(t *testing.T) {
+	r := newPlugRig(t, Config{})
+	p := prepare(t, r.a, PlainOptions{})
+	ctx := testContext(t)
+	var early Future
+	var perr error
+	if err := p.c.sh.r.Do(ctx, func() { // the loop is away until this returns
+		early, perr = p.PostRecv()
+		p.c.failRemoved()
+	}); err != nil || perr != nil {
+		t.Fatal(err, perr)
+	}
+	_, err := early.Await(ctx)
+	lost(t, "the receive", err)
+}
+
+// Rule: what was posted before Connect is at the device when that connects, though
+// the reactor has made no turn since: on UC the peer's first message would be lost.
+func TestPreparedReceivesArePostedBeforeConnecting(t *testing.T) {
+	server, client := mustOpen(t, Config{Device: "soft1", Reactors: 1}), mustOpen(t, Config{Device: "soft0"})
+	uc := PlainOptions{Type: verbs.QPTUC}
+	ps, pc := prepare(t, server, uc), prepare(t, client, uc)
+	buf, err := server.Alloc(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer buf.Release()
+	ctx, cancel := context.WithTimeout(testContext(t), 2*time.Second)
+	defer cancel()
+	c := must.Get(pc.Connect(ctx, ps.Local()))(t)
+	var recv Future
+	if err := server.shards[0].r.Do(ctx, func() { // the loop is away until this returns
+		if recv, err = ps.PostRecv(buf.Slice()); err != nil {
+			return
+		}
+		if err = ps.c.join(pc.Local()); err != nil {
+			return
+		}
+		var f Future
+		if f, err = c.SendBytes(ctx, []byte("first")); err == nil {
+			_, err = f.Await(ctx)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := recv.Await(ctx); err != nil || string(buf.Bytes()[:r.Bytes]) != "first" {
+		t.Errorf("the first message: %v", err)
+	}
+}
