@@ -1,5 +1,4 @@
-# Verbena. `make` prints this help; there is nothing to configure or to install
-# but Go.
+# Verbena. `make` prints this help; there is nothing to configure, and only Go to install.
 
 GO ?= go
 # The linter and its version; fetched through the Go module proxy and built on

@@ -8,18 +8,18 @@ import (
 	"github.com/verbena-rdma/verbena/runtime/actor"
 )
 
-// mailboxSize is that of the actor and of the channel beside it.
+// mailboxSize is the size of the actor's mailbox and of the channel compared with it.
 const mailboxSize = 1024
 
-// asking is a message to the actor of these benchmarks: a number to add up, the end
-// of a block, or a question.
+// asking is a message to the actor of these benchmarks: a number to add, the end of a block, or a
+// question.
 type asking struct {
 	n     uint64
 	last  bool
 	reply actor.Reply[uint64]
 }
 
-// adder adds up, and tells at the end of a block.
+// adder adds numbers, and signals the end of a block.
 type adder struct {
 	sum  uint64
 	done chan struct{}
@@ -47,8 +47,8 @@ func spawnAdder(b *testing.B) (actor.Ref[asking], *adder) {
 	return ref, a
 }
 
-// BenchmarkTell is Tell to one actor, beside a buffered channel of the same
-// messages to one goroutine. Both till the last is handled.
+// BenchmarkTell measures Tell to one actor, beside a buffered channel of the same messages to one
+// goroutine. Both run until the last message is handled.
 func BenchmarkTell(b *testing.B) {
 	ref, a := spawnAdder(b)
 	ctx := context.Background()
@@ -75,8 +75,8 @@ func BenchmarkTell(b *testing.B) {
 	})
 }
 
-// BenchmarkAsk is a question and its answer, one after the other, beside a
-// ping-pong of two goroutines over channels.
+// BenchmarkAsk measures a question and its answer, one after the other, beside a ping-pong of two
+// goroutines over channels.
 func BenchmarkAsk(b *testing.B) {
 	ref, _ := spawnAdder(b)
 	ctx := context.Background()

@@ -7,13 +7,13 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// Units of what is reported beside ns/op.
+// Units reported in addition to ns/op.
 const (
 	wrPerDoorbell  = "wr/doorbell"
 	doorbellsPerWR = "doorbells/wr"
 )
 
-// reportDoorbells reports the doorbells that the sends between two looks took.
+// reportDoorbells reports the doorbells of the sends between two readings.
 func reportDoorbells(b *testing.B, before, after reactor.Stats) {
 	after.Doorbells -= before.Doorbells
 	after.WorkRequests -= before.WorkRequests
@@ -21,13 +21,13 @@ func reportDoorbells(b *testing.B, before, after reactor.Stats) {
 	b.ReportMetric(float64(after.Doorbells)/float64(max(after.WorkRequests, 1)), doorbellsPerWR)
 }
 
-// blockOps is how many operations a block has: long against the clock's and the
-// scheduler's noise, short against what changes on a shared machine.
+// blockOps is the number of operations in a block: long compared with the noise of the clock and
+// the scheduler, short compared with changes on a shared machine.
 const blockOps = 4096
 
-// beside runs b.N operations of ours and as many of another, in alternating
-// blocks, and reports ns/op of ours, that of the other, and the ratio; with bytes
-// per operation also GB/s of both. Each is called with how many to run.
+// beside runs b.N operations of ours and as many of another, in alternating blocks, and reports
+// ns/op of both and the ratio; with bytes per operation also GB/s of both. The functions take the
+// number of operations.
 func beside(b *testing.B, other string, bytes int, ours, theirs func(n int)) {
 	b.Helper()
 	b.ReportAllocs()

@@ -7,12 +7,12 @@ import (
 
 const (
 	crowd      = 16 // goroutines on one connection
-	crowdDepth = 8  // operations that each has under way
+	crowdDepth = 8  // outstanding operations of each
 )
 
-// BenchmarkCrowd is many goroutines with some writes of 8 bytes each under way,
-// on one connection, beside as many that hand as much to one goroutine through a
-// channel and wait for it.
+// BenchmarkCrowd measures many goroutines on one connection, each with some outstanding writes of
+// 8 bytes, beside as many goroutines that pass as much to one goroutine through a channel and
+// wait for it.
 func BenchmarkCrowd(b *testing.B) {
 	p := newPair(b, 8)
 	jobs := make(chan *sync.WaitGroup, crowd*crowdDepth)

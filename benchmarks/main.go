@@ -1,11 +1,11 @@
 // Command benchmarks measures this library beside others, in one run on one machine:
 //
-//	go run ./benchmarks overhead        what the way to the doorbell and back costs
-//	go run ./benchmarks scale           what ten thousand connections in one process cost
+//	go run ./benchmarks overhead        the cost of the way to the doorbell and back
+//	go run ./benchmarks scale           the cost of ten thousand connections in one process
 //	go run ./benchmarks overhead -h     the flags of a suite
 //
-// Each suite prints one table, and writes its rows as JSON when told to. The tests of
-// this folder hold Go benchmarks of the stages of an operation. See README.md.
+// Each suite prints one table, and optionally writes its rows as JSON. The tests of this folder
+// contain Go benchmarks of the stages of an operation. See README.md.
 package main
 
 import (

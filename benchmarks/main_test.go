@@ -10,13 +10,13 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// Rule: every benchmark runs; one with everything live allocates nothing per
-// operation; a pipelined one has more than 4 work requests per doorbell.
+// Rule: all benchmarks run; in the steady state one allocates nothing per operation; a pipelined
+// one has more than 4 work requests per doorbell.
 func TestBenchmarksRun(t *testing.T) {
 	short := flag.Lookup("test.benchtime")
 	was := short.Value.String()
-	// Enough for setting up to be a small part: the first park of each future
-	// makes a channel, and a crowd of 16 on a busy machine parks many.
+	// Enough for the setup to be a small part: the first park of each future makes a channel, and
+	// a crowd of 16 on a busy machine parks many.
 	times := "50000x"
 	if raceEnabled {
 		times = "5000x"
@@ -47,7 +47,7 @@ func TestBenchmarksRun(t *testing.T) {
 			if r.N == 0 {
 				t.Fatal("it failed")
 			}
-			// The rest is setting up, and the runtime's own.
+			// The rest is the setup, and the Go runtime's own.
 			if per := float64(r.MemAllocs) / float64(r.N); per > 0.1 && !raceEnabled {
 				t.Errorf("%.3f allocations per operation", per)
 			}

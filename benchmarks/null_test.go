@@ -7,18 +7,18 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// null is a device that does nothing: it takes every request, moves no byte, and
-// completes what is signaled at the next poll. What is left is the reactor's own
-// cost. Everything but the turn is the software RNIC's.
+// null is a device that does nothing: it accepts all requests, moves no data, and completes
+// signaled ones at the next poll. The measured cost is the reactor's own. All methods except
+// Execute are the software RNIC's.
 type null struct {
 	verbs.Context
-	sendCQ verbs.CQ   // the first that was made
+	sendCQ verbs.CQ   // the first one made
 	hold   bool       // polls find nothing yet
 	done   []verbs.WC // completions not polled, a queue
 	head   int
 }
 
-// CreateCQ notes which queue the completions go to.
+// CreateCQ records the queue for the completions.
 func (d *null) CreateCQ(entries int, ch verbs.CompChannel, vector int, data uint64) (verbs.CQ, error) {
 	cq, err := d.Context.CreateCQ(entries, ch, vector, data)
 	if d.sendCQ == nil {
@@ -27,7 +27,7 @@ func (d *null) CreateCQ(entries int, ch verbs.CompChannel, vector int, data uint
 	return cq, err
 }
 
-// Turn implements verbs.Context. One goroutine at a time.
+// Execute implements verbs.Context. One goroutine at a time.
 func (d *null) Execute(t *verbs.IOBatch) error {
 	for i := range t.Sends {
 		g := &t.Sends[i]

@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// pair is two runtimes on two devices of the software RNIC, and a connection.
+// pair holds two runtimes on two devices of the software RNIC, and a connection.
 type pair struct {
 	here, there *verbena.Runtime
 	a, b        *verbena.Conn
@@ -45,7 +45,7 @@ func newPair(b *testing.B, size int) *pair {
 	return p
 }
 
-// write writes n times, one after the other.
+// write performs n writes, one after the other.
 func (p *pair) write(b *testing.B, n int) {
 	ctx := context.Background()
 	for range n {
@@ -54,13 +54,13 @@ func (p *pair) write(b *testing.B, n int) {
 	}
 }
 
-// wave has many writes under way and waits for all at once.
+// wave keeps many writes outstanding and waits for all at once.
 type wave struct {
 	group futures.Group
 	fs    []verbena.Future
 }
 
-// run writes n times, at most under at once.
+// run performs n writes, at most under at a time.
 func (w *wave) run(b *testing.B, p *pair, n, under int) {
 	ctx := context.Background()
 	for ; n > 0; n -= under {

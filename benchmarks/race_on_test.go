@@ -2,5 +2,5 @@
 
 package main
 
-// raceEnabled: under the race detector sync.Pool drops what it is given, at random.
+// raceEnabled: under the race detector sync.Pool randomly drops items.
 const raceEnabled = true

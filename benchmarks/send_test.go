@@ -9,8 +9,8 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// BenchmarkPingPong is a message of 8 bytes to a goroutine at the peer and its
-// answer, beside the same of two goroutines over channels.
+// BenchmarkPingPong measures a message of 8 bytes to a goroutine at the peer and its answer,
+// beside the same between two goroutines over channels.
 func BenchmarkPingPong(b *testing.B) {
 	p, base := newPair(b, 8), newPingPong(b)
 	echoed := make(chan error, 1)
@@ -34,7 +34,7 @@ func BenchmarkPingPong(b *testing.B) {
 	reportDoorbells(b, before, p.here.Stats())
 }
 
-// echo sends everything back until the peer closes.
+// echo sends all messages back until the peer closes.
 func echo(c *verbena.Conn) error {
 	ctx := context.Background()
 	for {

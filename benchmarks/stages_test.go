@@ -12,14 +12,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// depth is how many work requests are under way where they are pipelined.
+// depth is the number of outstanding work requests where they are pipelined.
 const depth = 128
 
 // The stages of an operation.
 const (
 	submit = iota // Post: check, credit, slot, promise, queue
-	flush         // a turn that posts the list
-	poll          // turns that poll and settle
+	flush         // a batch that posts the list
+	poll          // batches that poll, and settling
 	await         // taking the results, which are there
 	stages
 )
@@ -50,8 +50,8 @@ func newStepped(b *testing.B) *stepped {
 	return s
 }
 
-// stage runs b.N operations, depth at a time, through all stages, and reports
-// the time of one stage per operation; of all together for stages.
+// stage runs b.N operations, depth at a time, through all stages, and reports the time of one
+// stage per operation; for stages the total.
 func stage(b *testing.B, which int) {
 	b.ReportAllocs()
 	s := newStepped(b)
@@ -107,17 +107,17 @@ func stage(b *testing.B, which int) {
 	b.ReportMetric(float64(sum.Nanoseconds())/float64(b.N), "ns/op")
 }
 
-// BenchmarkSubmit is Post of an 8-byte write, to the reactor's queue.
+// BenchmarkSubmit measures Post of an 8-byte write, to the reactor's queue.
 func BenchmarkSubmit(b *testing.B) { stage(b, submit) }
 
-// BenchmarkFlush is gathering, linking and posting, on a device that does nothing.
+// BenchmarkFlush measures gathering, linking and posting, on a device that does nothing.
 func BenchmarkFlush(b *testing.B) { stage(b, flush) }
 
-// BenchmarkPoll is polling, retiring and settling.
+// BenchmarkPoll measures polling, retiring and settling.
 func BenchmarkPoll(b *testing.B) { stage(b, poll) }
 
-// BenchmarkAwait is taking the result of a settled future.
+// BenchmarkAwait measures taking the result of a settled future.
 func BenchmarkAwait(b *testing.B) { stage(b, await) }
 
-// BenchmarkTogether is all four.
+// BenchmarkTogether measures all four stages.
 func BenchmarkTogether(b *testing.B) { stage(b, stages) }

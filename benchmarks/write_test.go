@@ -2,8 +2,8 @@ package main
 
 import "testing"
 
-// pingPong passes a token to another goroutine and back through two channels:
-// what a hand-over between goroutines costs.
+// pingPong passes a token to another goroutine and back through two channels: the cost of
+// switching between goroutines.
 type pingPong struct{ there, back chan struct{} }
 
 func newPingPong(b *testing.B) *pingPong {
@@ -25,8 +25,8 @@ func (p *pingPong) run(n int) {
 	}
 }
 
-// BenchmarkWrite8 is one write of 8 bytes after the other, from call to result,
-// beside a ping-pong of two goroutines over channels.
+// BenchmarkWrite8 measures one write of 8 bytes after the other, from call to result, beside a
+// ping-pong of two goroutines over channels.
 func BenchmarkWrite8(b *testing.B) {
 	p, base := newPair(b, 8), newPingPong(b)
 	before := p.here.Stats()
@@ -34,8 +34,7 @@ func BenchmarkWrite8(b *testing.B) {
 	reportDoorbells(b, before, p.here.Stats())
 }
 
-// BenchmarkWrite8Deep is writes of 8 bytes, depth under way, waited for
-// together.
+// BenchmarkWrite8Deep measures writes of 8 bytes, depth outstanding, awaited together.
 func BenchmarkWrite8Deep(b *testing.B) {
 	b.ReportAllocs()
 	p, w := newPair(b, 8), wave{}
@@ -51,11 +50,11 @@ func BenchmarkWrite8Deep(b *testing.B) {
 // large is the size of a large write, in bytes.
 const large = 64 << 10
 
-// BenchmarkWrite64K is one write of 64 KiB after the other, beside copying as
-// much with copy.
+// BenchmarkWrite64K measures one write of 64 KiB after the other, beside copying as much with
+// copy.
 func BenchmarkWrite64K(b *testing.B) { write64K(b, 1) }
 
-// BenchmarkWrite64KDeep is the same with 16 under way.
+// BenchmarkWrite64KDeep is the same with 16 outstanding.
 func BenchmarkWrite64KDeep(b *testing.B) { write64K(b, 16) }
 
 func write64K(b *testing.B, under int) {

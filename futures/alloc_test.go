@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Under the race detector sync.Pool drops a quarter of what is put back, on purpose: hence the build constraint.
+// Under the race detector sync.Pool drops a quarter of the values put back, on purpose: hence the
+// build constraint.
 
 func TestNoAllocations(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -18,7 +19,7 @@ func TestNoAllocations(t *testing.T) {
 	var ps [128]Promise[[4]int]
 	var fs [128]Future[[4]int]
 	d := driverFunc(func(<-chan struct{}, *Waiter) error { ps[0].Settle([4]int{}, nil); return nil })
-	// The other side of the parking cases: settles what it is given once the waiter is parked.
+	// The other side of the parking cases: settles each promise once the waiter is parked.
 	parked := make(chan Promise[[4]int], 1)
 	go func() {
 		for p := range parked {
@@ -79,7 +80,7 @@ func TestNoAllocations(t *testing.T) {
 			}
 		},
 	} {
-		for range 200 { // to the steady state: cells made, each parked in once
+		for range 200 { // reach the steady state: cells made, each parked in once
 			run()
 		}
 		if n := testing.AllocsPerRun(2000, run); n != 0 {
@@ -88,7 +89,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// Rule: neither a seat whose results are taken in time nor one whose are not allocates.
+// Rule: a CellSlot allocates nothing, whether results are taken in time or not.
 func TestSeatAllocatesNothing(t *testing.T) {
 	for name, behind := range map[string]int{"taken before the next": 0, "taken three later": 3} {
 		t.Run(name, func(t *testing.T) {

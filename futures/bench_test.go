@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// BenchmarkNewSettlePoll is one operation's whole life on one goroutine, nobody waiting.
+// BenchmarkNewSettlePoll is one operation's whole life on one goroutine, without a waiter.
 func BenchmarkNewSettlePoll(b *testing.B) {
 	p := NewPool(Options[int]{})
 	b.ReportAllocs()
@@ -56,8 +56,8 @@ func BenchmarkGroup128(b *testing.B) {
 	}
 }
 
-// BenchmarkPingPong is a round trip between two goroutines, each parked while the other runs: by futures and, beside
-// them, by channels.
+// BenchmarkPingPong is a round trip between two goroutines, each parked while the other runs: by
+// futures and, for comparison, by channels.
 func BenchmarkPingPong(b *testing.B) {
 	b.Run("future", func(b *testing.B) {
 		type turn struct {
@@ -68,7 +68,7 @@ func BenchmarkPingPong(b *testing.B) {
 		b.ReportAllocs()
 		ping, pingF := p.New(nil)
 		pong, pongF := p.New(nil)
-		// Each side settles the other's future and leaves a fresh one of its own behind, in a slot of its own.
+		// Each side settles the other's future and leaves a new one of its own in its own slot.
 		slot := [2]turn{{ping: ping, pong: pingF}, {ping: pong, pong: pongF}}
 		end := make(chan struct{})
 		n := b.N

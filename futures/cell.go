@@ -2,7 +2,7 @@ package futures
 
 import "github.com/verbena-rdma/verbena/internal/model"
 
-// The word of a cell: one generation of it is one operation.
+// The word of a cell: one generation of it is one operation. SETTLING is bitSettling, and so on.
 //
 //	63                                  16 15                    0
 //	+-------------------------------------+-----------------------+
@@ -21,34 +21,39 @@ import "github.com/verbena-rdma/verbena/internal/model"
 //	   |                       v without AWAITED            v
 //	   +---------------- the next generation <--------------+
 //
-// Consuming is the one CAS that moves the word to the next generation with no flag of the above set. From then on no handle
-// of the old generation is accepted and none of the new one exists, so the goroutine whose CAS it was owns the whole cell
-// until it puts it back: into the pool, or, by clearing BUSY, into the seat that the cell is kept in. That is why an old
-// handle can never meet another operation's result.
+// Consuming is one CAS that moves the word to the next generation with none of the flags above.
+// From then on no handle of the old generation is accepted and none of the new one exists, so the
+// goroutine that did the CAS owns the whole cell until it puts it back: into the pool, or, by
+// clearing BUSY, into the CellSlot that keeps the cell. Therefore an old handle never meets another
+// operation's result.
 //
-// Who sets and clears which flag, and what it publishes:
+// Which goroutine sets and clears each flag, and what the flag publishes:
 //
-//	SETTLING   set by Settle: its goroutine alone writes value and err.
-//	WRITTEN    set by Settle while LINK is set: value and err are in; whoever holds LINK publishes in its place.
-//	           (So a settler never waits for a goroutine that was descheduled while attaching.)
-//	SETTLED    set by Settle, or by the holder of LINK after WRITTEN: publishes value and err. Never with LINK.
-//	LINK       set by Done, Then or Group Add, before SETTLED only: its holder alone writes done, then, direct or group.
-//	           A second attacher of the same future waits for the first; nobody else does.
-//	AWAITED    set and cleared by Await: an awaiter has the only right to consume. A settled result is his for sure.
-//	DRIVEN     set with AWAITED, cleared when Drive returned or there is no driver: Offer is possible.
-//	PARKED     set by Announce or Park; cleared by exactly one of settle, Offer, Retract, or Park after its context ended.
-//	DONE       set by Done: publishes the channel. DONE, THEN and GROUPED stay till the generation ends, and the field
-//	THEN       set by Then: publishes the callback.   that a flag publishes is not written again before that.
+//	SETTLING   set by Settle: only its goroutine writes value and err.
+//	WRITTEN    set by Settle while LINK is set: value and err are written, and the holder of LINK
+//	           publishes them. (So a settler never waits for a descheduled attacher.)
+//	SETTLED    set by Settle, or by the holder of LINK after WRITTEN: publishes value and err.
+//	           Never set together with LINK.
+//	LINK       set by Done, Then or Group Add, before SETTLED only: only its holder writes done,
+//	           then, direct or group. Only a second attacher of the same future waits for it.
+//	AWAITED    set and cleared by Await: only the awaiter may consume, so it surely gets a
+//	           settled result.
+//	DRIVEN     set with AWAITED, cleared after Drive returned or if there is no driver: Offer is
+//	           possible.
+//	PARKED     set by Announce or Park; cleared by exactly one of settle, Offer, Retract, or Park
+//	           after its context ended.
+//	DONE       set by Done: publishes the channel. DONE, THEN and GROUPED stay until the generation
+//	           ends, and the field that a flag publishes is not written again before that.
+//	THEN       set by Then: publishes the callback.
 //	GROUPED    set by Group Add: publishes the group.
 //	DISCARDED  set by Discard before SETTLED: the result goes to Dispose.
+//	SEATED     set while a CellSlot keeps the cell for its next operation, instead of the pool. Set
+//	           by NewIn for a cell that no other goroutine knows; cleared by NewIn, at any time,
+//	           when the slot takes another cell.
+//	BUSY       set with the consuming CAS of a SEATED cell, cleared by the consumer after it has
+//	           read the result: NewIn may use the cell again.
 //
-// SEATED   set while the cell is a Seat's: kept there from operation to operation instead of in the pool. Set by NewIn for
-//
-//	         a cell that nobody else knows; cleared by NewIn, at any time, when the seat takes another.
-//	BUSY     set with the consuming CAS of a SEATED cell, cleared by the consumer when it has read the result: NewIn may
-//	         use the cell again.
-//
-// In a Group's word only SETTLED, AWAITED, DRIVEN and PARKED are used; its generation is the number of the Wait.
+// A Group's word uses only SETTLED, AWAITED, DRIVEN and PARKED; its generation counts the Waits.
 const (
 	bitSettling uint64 = 1 << iota
 	bitWritten
@@ -67,17 +72,17 @@ const (
 	genShift = 16 // 48 bits of generation: at a million reuses of one cell per second they last nine years
 	flagMask = 1<<genShift - 1
 
-	// attended are the flags with which settling has more to do than to set SETTLED.
+	// attended are the flags that give a settler more to do than to set SETTLED.
 	attended = bitParked | bitDone | bitThen | bitGrouped | bitDiscarded
 )
 
-// generationOf returns w without its flags: what a handle carries.
+// generationOf returns w without its flags, as handles carry it.
 func generationOf(w uint64) uint64 { return w &^ flagMask }
 
 // nextGeneration returns the word of a fresh cell after the operation in w has been consumed.
 func nextGeneration(w uint64) uint64 { return generationOf(w) + 1<<genShift }
 
-// consumed returns the word with which the operation in w is consumed.
+// consumed returns the word that consumes the operation in w.
 func consumed(w uint64) uint64 {
 	next := nextGeneration(w)
 	if w&bitSeated != 0 {
@@ -86,7 +91,7 @@ func consumed(w uint64) uint64 {
 	return next
 }
 
-// refuse says why a handle of generation gen may not use a cell whose word is w; nil when it may.
+// refuse returns why a handle of generation gen may not use a cell whose word is w, or nil.
 func refuse(w, gen uint64) error {
 	switch {
 	case generationOf(w) != gen, w&bitThen != 0:
@@ -97,7 +102,8 @@ func refuse(w, gen uint64) error {
 	return nil
 }
 
-// cell is the shared state of one promise and its future. The word (in Waiter) says who may touch which field. A cell belongs to one pool, or to none, for life.
+// cell is the shared state of one promise and its future. The word (in Waiter) says which goroutine
+// may touch which field. A cell belongs to one pool, or to none, for life.
 type cell[T any] struct {
 	Waiter
 	pool   *Pool[T] // nil: never reused
@@ -109,19 +115,20 @@ type cell[T any] struct {
 	group  *Group
 	done   chan struct{}
 	then   func(T, error)
-	direct bool // then is the package's own and runs at once on the settling goroutine, whatever the executor
+	direct bool // then is internal and runs at once on the settling goroutine, ignoring the executor
 }
 
-// lightly tells whether a settled cell may be read before the CAS that consumes it, and is free with that: one CAS instead
-// of two. It must be seated, and nothing but the result be in it. Until the CAS nobody writes the result, unless another
-// goroutine consumes the same future at the same time; then what was read may be parts of two results, our CAS fails, and
-// it is thrown away. The race detector would report that, so its builds take the long way.
+// lightly reports whether a settled cell may be read before the CAS that consumes it, which then
+// also frees the cell: one CAS instead of two. The cell must be seated and hold nothing but the
+// result. Until the CAS no goroutine writes the result, unless another one consumes the same future
+// at the same time; then the read may mix two results, but the CAS fails and the read is thrown
+// away. The race detector would report that, so its builds do not read early.
 func lightly(w uint64) bool {
 	return !careful && w&(bitSeated|bitDone|bitThen|bitGrouped) == bitSeated
 }
 
-// claim consumes the operation of a settled word w, which may have changed; ok says that it had not, and only then are v
-// and err the result.
+// claim consumes the operation of a settled word w. If the word has changed, ok is false; v and err
+// are the result only if ok is true.
 func (c *cell[T]) claim(w uint64) (v T, err error, ok bool) {
 	if lightly(w) {
 		v, err = c.value, c.err
@@ -134,7 +141,8 @@ func (c *cell[T]) claim(w uint64) (v T, err error, ok bool) {
 	return v, err, false
 }
 
-// take moves the result out and gives the cell back. The caller has just moved the word from w to consumed(w).
+// take moves the result out and gives the cell back. The caller has just moved the word from w to
+// consumed(w).
 func (c *cell[T]) take(w uint64) (v T, err error) {
 	v, err = c.value, c.err
 	if w&bitSeated == 0 {
@@ -149,14 +157,14 @@ func (c *cell[T]) take(w uint64) (v T, err error) {
 		if c.cas(next, next&^bitBusy) {
 			return v, err
 		}
-		c.word.Store(nextGeneration(w)) // the seat has another one meanwhile
+		c.word.Store(nextGeneration(w)) // the slot has another cell by now
 	}
 	c.pool.put(c)
 	return v, err
 }
 
-// link takes LINK for an attacher of generation gen. settled: the future is settled already and LINK was not taken.
-// It waits only for another attacher of the same future.
+// link takes LINK for an attacher of generation gen. If settled is true the future is settled
+// already and LINK was not taken. It waits only for another attacher of the same future.
 func (c *cell[T]) link(gen, veto uint64) (settled bool, err error) {
 	for {
 		w := c.load()
@@ -176,8 +184,9 @@ func (c *cell[T]) link(gen, veto uint64) (settled bool, err error) {
 	}
 }
 
-// unlink gives LINK back and sets the flags in set, unless one of veto was set meanwhile: then it reports false, and the
-// field written under LINK is without meaning. If the promise was settled meanwhile, the caller publishes it.
+// unlink gives LINK back and sets the flags in set, unless one of veto was set meanwhile: then it
+// returns false, and the field written under LINK is ignored. If the promise was settled meanwhile,
+// unlink publishes the result.
 func (c *cell[T]) unlink(set, veto uint64) bool {
 	for {
 		w := c.load()
@@ -195,12 +204,12 @@ func (c *cell[T]) unlink(set, veto uint64) bool {
 	}
 }
 
-// CellSlot is a place that has one operation after the other, such as an entry of a table: it keeps their cell, so that an
-// operation whose predecessor's result was taken costs neither a look into the pool nor an allocation. The zero Seat is
-// ready for use. It must not be copied, and belongs to one goroutine at a time. It keeps the last result until the next one
-// is there.
+// CellSlot keeps the cell of successive operations, one at a time, such as those of a table entry.
+// If the last result was taken, the next operation needs neither the pool nor an allocation. The
+// zero CellSlot is ready for use. It must not be copied, and belongs to one goroutine at a time. It
+// keeps the last result until the next one is there.
 //
-//	          NewIn: from the pool                     NewIn: the same again
+//	          NewIn: from the pool                     NewIn: the same cell
 //	EMPTY ----------------------------> SEATED, in use <---------------------- SEATED, free
 //	                                     |   |                                      ^
 //	                                     |   |  the result is taken: BUSY, then     |
@@ -212,14 +221,15 @@ type CellSlot[T any] struct {
 	gen  uint64 // of the operation that was made last
 }
 
-// NewIn is New for the next operation of seat, whose last one, if any, may still be under way: its handles stay good.
-// The pool must be the same every time. It never blocks and allocates as New does.
+// NewIn is New for the next operation of seat. The last one, if any, may still be unsettled: its
+// handles stay valid. The pool must be the same every time. NewIn never blocks and allocates as New
+// does.
 func (p *Pool[T]) NewIn(seat *CellSlot[T], d Driver) (Promise[T], Future[T]) {
 	c := seat.cell
 	if c == nil || !c.vacant(seat.gen) {
 		c = p.fresh()
 		model.Yield("seat")
-		c.word.Store(generationOf(c.word.Load()) | bitSeated) // nobody else has it
+		c.word.Store(generationOf(c.word.Load()) | bitSeated) // no other goroutine has it
 		seat.cell = c
 	}
 	c.driver = d
@@ -228,11 +238,11 @@ func (p *Pool[T]) NewIn(seat *CellSlot[T], d Driver) (Promise[T], Future[T]) {
 	return Promise[T]{c, gen}, Future[T]{c, gen}
 }
 
-// Promise is that of the operation NewIn made last. The zero Promise before that.
+// Promise returns the promise of the operation NewIn made last, or before that the zero Promise.
 func (s *CellSlot[T]) Promise() Promise[T] { return Promise[T]{s.cell, s.gen} }
 
-// vacant tells whether the operation of generation last is over. If it is not, the cell is the seat's no more: it goes to
-// the pool when it is.
+// vacant reports whether the operation of generation last is over. If it is not, the slot gives up
+// the cell, which goes to the pool when the operation is over.
 func (c *cell[T]) vacant(last uint64) bool {
 	for {
 		w := c.load()

@@ -8,17 +8,18 @@ type Outcome[T any] struct {
 	Err   error
 }
 
-// Indexed is the value of the future that settled first in Any, and its place among the arguments.
+// Indexed is the value of the future that settled first in Any, and its index among the arguments.
 type Indexed[T any] struct {
 	Index int
 	Value T
 }
 
-// All consumes the futures and returns one that settles when all of them have, with their outcomes in the order of the
-// arguments. Its own error is always nil. Misuse of an argument is that argument's error. If the returned future is
-// discarded, each outcome goes to the Dispose of its pool. Awaiting it drives the first argument that was not settled and
-// has a driver; callbacks run where the first argument with an executor has them run.
-// It allocates the outcomes, a cell and its options, and one function per future.
+// All consumes the futures and returns one that settles when all of them have, with their outcomes
+// in the order of the arguments. Its own error is always nil. Misuse of an argument is that
+// argument's error. If the returned future is discarded, each outcome goes to the Dispose of its
+// pool. Awaiting it drives the first argument that was not settled and has a driver; callbacks run
+// on the executor of the first argument that has one. All allocates the outcomes, a cell and its
+// options, and one function per future.
 func All[T any](fs ...Future[T]) Future[[]Outcome[T]] {
 	out := make([]Outcome[T], len(fs))
 	if len(fs) == 0 {
@@ -30,10 +31,12 @@ func All[T any](fs ...Future[T]) Future[[]Outcome[T]] {
 			pools[i].dispose(o.Value, o.Err)
 		}
 	}})
-	// left is counted down by each settler after it wrote its own outcome; zero publishes them all to the last.
+	// left is counted down by each settler after it wrote its own outcome; zero publishes them all
+	// to the last.
 	var left atomic.Int64
 	left.Store(int64(len(fs)))
-	// Until the arguments are all attached the last of them may settle p, but nobody has f yet.
+	// Until all arguments are attached the last of them may settle p, but no other goroutine has f
+	// yet.
 	f.cell.driver = attachAll(fs, pools, func(i int, v T, err error) {
 		out[i] = Outcome[T]{v, err}
 		if left.Add(-1) == 0 {
@@ -43,10 +46,12 @@ func All[T any](fs ...Future[T]) Future[[]Outcome[T]] {
 	return f
 }
 
-// Any consumes the futures and returns one that settles with the first of them that settles, well or not: its value and
-// place, and its error. The others are discarded: each result goes to its pool's Dispose when it comes, as does the
-// winner's if the returned future is discarded. Misuse of an argument counts as settled with that error. Without
-// arguments the error is ErrEmpty. Driver, executor: as All. It allocates a cell, its options, and one function per future.
+// Any consumes the futures and returns one that settles with the first of them that settles, with a
+// value or an error: its value and index, and its error. It discards the others: each result goes
+// to its pool's Dispose when it comes, as does the winner's if the returned future is discarded.
+// Misuse of an argument counts as settled with that error. Without arguments the error is ErrEmpty.
+// Driver and executor are chosen as in All. Any allocates a cell, its options, and one function per
+// future.
 func Any[T any](fs ...Future[T]) Future[Indexed[T]] {
 	if len(fs) == 0 {
 		return Ready(Indexed[T]{Index: -1}, ErrEmpty)
@@ -75,8 +80,9 @@ func poolsOf[T any](fs []Future[T]) (pools []*Pool[T], execute func(func())) {
 	return pools, execute
 }
 
-// attachAll consumes each future in favour of each(i, ...), which runs at once where the future settles, and returns the
-// first driver among them. Where a handle was misused, its place in pools becomes nil: there is no result to dispose of.
+// attachAll consumes each future and has it call each(i, ...) at once on the goroutine that settles
+// it. It returns the first driver among them. For a misused handle it sets the entry in pools to
+// nil: there is no result to dispose of.
 func attachAll[T any](fs []Future[T], pools []*Pool[T], each func(i int, v T, err error)) (driver Driver) {
 	for i, f := range fs {
 		d, err := f.attach(func(v T, err error) { each(i, v, err) }, true)

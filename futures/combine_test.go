@@ -36,7 +36,7 @@ func TestThenRunsOnce(t *testing.T) {
 	}
 }
 
-// With an executor no callback runs inside Settle, also not those of derived futures.
+// With an executor no callback runs inside Settle, including those of derived futures.
 func TestExecutor(t *testing.T) {
 	var q queue
 	pool := NewPool(Options[int]{Execute: q.execute})
@@ -129,7 +129,7 @@ func TestDerivedDispose(t *testing.T) {
 	want(t, "Any of none", x.Index, err, -1, ErrEmpty)
 }
 
-// A derived future is driven by the driver of what it derives from.
+// Awaiting a derived future calls the driver of its source.
 func TestDerivedDriver(t *testing.T) {
 	for name, derive := range map[string]func(Future[int]) func() error{
 		"Map": func(f Future[int]) func() error {
@@ -209,7 +209,7 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// A future is in one group; the group it is not in does not wait for it.
+// A future is in one group; another group does not wait for it.
 func TestGroupOnce(t *testing.T) {
 	var a, b Group
 	p, f := New[int]()

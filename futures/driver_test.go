@@ -8,12 +8,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// turn is a whole Driver, as small as one can be: whoever holds it settles the jobs of everybody. The model test and the
-// stress test run it.
+// turn is a complete but minimal Driver: the holder of the turn settles the jobs of all callers.
+// The model test and the stress test run it.
 type turn struct {
-	held atomic.Bool // true: somebody holds the turn, or an accepted offer of it is under way
+	held atomic.Bool // the turn is held, or an accepted offer of it is on its way
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	enlisted []Ticket
 	jobs     []func()
 	offers   int // accepted
@@ -48,7 +48,7 @@ func (d *turn) next() (t Ticket, ok bool) {
 	return t, true
 }
 
-// work does one job; false: there is none.
+// work does one job; it returns false if there is none.
 func (d *turn) work() bool {
 	model.Yield("turn.5")
 	d.mu.Lock()
@@ -77,7 +77,7 @@ func (d *turn) pass() {
 		}
 		model.Yield("turn.6")
 		d.held.Store(false)
-		// Somebody may have enlisted and looked between the empty list and the release.
+		// A waiter may have enlisted and looked between the empty list and the release.
 		model.Yield("turn.7")
 		d.mu.Lock()
 		none := saw(len(d.enlisted) == 0)
@@ -94,9 +94,9 @@ func (d *turn) Drive(done <-chan struct{}, w *Waiter) error {
 			if !w.Announce() {
 				return nil
 			}
-			d.enlist(w.Ticket()) // announced first: a ticket that is refused belongs to one who is gone
+			d.enlist(w.Ticket()) // announced first: a refused ticket belongs to a waiter that is gone
 			if d.take() {
-				if !w.Retract() { // settled: the turn is ours, so it is no offer
+				if !w.Retract() { // settled: this goroutine holds the turn, so the signal is no offer
 					w.Park(done)
 				}
 			} else {
@@ -119,7 +119,7 @@ func (d *turn) Drive(done <-chan struct{}, w *Waiter) error {
 	return nil
 }
 
-// over reports whether the wait that done bounds is to end.
+// over reports whether done is closed.
 func over(done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -129,7 +129,7 @@ func over(done <-chan struct{}) bool {
 	}
 }
 
-// saw tells the model what was read.
+// saw tells the model the value that was read.
 func saw(is bool) bool {
 	if is {
 		model.Learn(1)

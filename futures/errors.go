@@ -5,41 +5,42 @@ import (
 	"errors"
 )
 
-// ErrNilContext is what everything that takes a context returns for a nil one, before anything else is looked at: nothing
-// is begun and nothing is consumed.
+// ErrNilContext is returned for a nil context by every function that takes one, before any other
+// check: nothing is begun and nothing is consumed.
 var ErrNilContext = errors.New("nil context")
 
-// whyEnded is why the wait is over whose channel ctx has closed: the context's error, and never nil.
+// whyEnded returns why the channel of ctx was closed: the context's error, and never nil.
 func whyEnded(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return context.Canceled // a context that has ended and does not say why
+	return context.Canceled // a context that has ended and gives no reason
 }
 
-// MisuseError says that a handle was used in a way its state does not allow. The package's misuse errors are the
-// variables below; errors.As with a *MisuseError tells any of them from an operation's own error.
+// MisuseError says that a handle was used in a way its state does not allow. The package's misuse
+// errors are the variables below; errors.As with a *MisuseError distinguishes them from an
+// operation's own error.
 type MisuseError struct{ rule string }
 
 // Error returns the rule that was broken. It never blocks and may be called from any goroutine.
 func (e *MisuseError) Error() string { return "futures: " + e.rule }
 
 var (
-	// ErrInvalid is what a zero handle returns: it never belonged to an operation.
+	// ErrInvalid is returned by a zero handle: it never belonged to an operation.
 	ErrInvalid error = &MisuseError{"zero handle: it belongs to no operation"}
 
-	// ErrConsumed is what a handle returns after its result was taken (by Await, Poll, Then, Map, All, Any), and
-	// after the result of a discarded future was disposed of.
+	// ErrConsumed is returned by a handle after its result was taken (by Await, Poll, Then, Map,
+	// All, Any), and after the result of a discarded future was disposed of.
 	ErrConsumed error = &MisuseError{"handle used after its result was taken"}
 
-	// ErrDiscarded is what a handle returns between Discard and the settling of its promise; from then on it is
-	// ErrConsumed.
+	// ErrDiscarded is returned by a handle between Discard and the settling of its promise; from
+	// then on it is ErrConsumed.
 	ErrDiscarded error = &MisuseError{"handle used after Discard"}
 
-	// ErrAwaited is what a second waiter gets while the first still waits: on one future, on one Group, or when a
-	// future is added to a second Group.
+	// ErrAwaited is returned to a second waiter while the first still waits: on one future, on one
+	// Group, or when a future is added to a second Group.
 	ErrAwaited error = &MisuseError{"another waiter is already there"}
 
-	// ErrEmpty is the result of Any without futures: there is nothing that could settle first.
+	// ErrEmpty is the result of Any without futures: none could settle first.
 	ErrEmpty error = &MisuseError{"Any of no futures"}
 )

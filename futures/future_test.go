@@ -10,14 +10,14 @@ import (
 
 var errOp = errors.New("the operation's own error")
 
-// ended is a context that has ended.
+// ended returns a context that has ended.
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
-// want fails unless a result is as given.
+// want fails the test unless a result is as given.
 func want[T comparable](t *testing.T, what string, v T, err error, wantV T, wantErr error) {
 	t.Helper()
 	if v != wantV || !errors.Is(err, wantErr) || (err == nil) != (wantErr == nil) {
@@ -40,7 +40,8 @@ func TestSettleOnce(t *testing.T) {
 	}
 }
 
-// Rule: a promise is wanted until its future is discarded or it is settled; who was awaiting before still wants it.
+// Rule: a promise is wanted until its future is discarded or it is settled; after a discard a
+// goroutine that awaited before still wants it.
 func TestWantedUntilDiscardedOrSettled(t *testing.T) {
 	p, f := New[int]()
 	if !p.Wanted() {
@@ -83,7 +84,7 @@ func TestAwaitCancelConsumesNothing(t *testing.T) {
 	want(t, "Await", v, err, 5, nil)
 }
 
-// awaiting starts an Await and returns when it holds the wait.
+// awaiting starts an Await and returns when it waits.
 func awaiting(ctx context.Context, t *testing.T, f Future[int]) (result chan error) {
 	t.Helper()
 	result = make(chan error, 1)
@@ -92,7 +93,7 @@ func awaiting(ctx context.Context, t *testing.T, f Future[int]) (result chan err
 	return result
 }
 
-// until yields till cond holds, and fails when it never does.
+// until yields until cond holds, and fails the test if it never does.
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for limit := time.Now().Add(20 * time.Second); !cond(); runtime.Gosched() {
@@ -219,13 +220,13 @@ func TestDone(t *testing.T) {
 	}
 }
 
-// An old handle stays dead whatever its memory is used for, for every way to use it.
+// An old handle stays invalid whatever its memory is used for, for every method.
 func TestStaleHandle(t *testing.T) {
 	pool := NewPool(Options[int]{Dispose: func(v int, _ error) { t.Errorf("disposed of %d", v) }})
 	p1, f1 := pool.New(nil)
 	p1.Settle(1, nil)
 	f1.Poll()
-	gen := f1.cell.word.Load() // what Pool.New does when it gets this cell
+	gen := f1.cell.word.Load() // as Pool.New does when it gets this cell
 	p2, f2 := Promise[int]{f1.cell, gen}, Future[int]{f1.cell, gen}
 	if p1.Valid() || p1.Settle(9, nil) {
 		t.Fatal("an old promise settled a new operation")
@@ -269,7 +270,8 @@ func TestDriverAnswers(t *testing.T) {
 	p.Settle(2, nil)
 	want(t, "Await after a decline", 0, <-result, 0, nil)
 
-	// The same memory waits in Drive for another operation: an old ticket is refused, a new one is not.
+	// The same memory waits in Drive for another operation: an old ticket is refused, a new one is
+	// not.
 	gen := f.cell.word.Load()
 	p, f = Promise[int]{f.cell, gen}, Future[int]{f.cell, gen}
 	f.cell.driver = d
@@ -296,7 +298,7 @@ type driverFunc func(<-chan struct{}, *Waiter) error
 
 func (d driverFunc) Drive(done <-chan struct{}, w *Waiter) error { return d(done, w) }
 
-// rudeEnds are the ways a goroutine leaves what it is in without returning from it.
+// rudeEnds are the ways a goroutine leaves a function without returning from it.
 var rudeEnds = map[string]func(){"panic": func() { panic(errOp) }, "goexit": runtime.Goexit}
 
 // aside calls fn on a goroutine of its own, which may end in fn.
@@ -310,8 +312,8 @@ func aside(fn func()) {
 	<-done
 }
 
-// Rule: when the goroutine of an Await ends in the driver, the future is discarded: its
-// result, there or to come, goes to Dispose once.
+// Rule: if the goroutine of an Await ends in the driver, the future is discarded: its result,
+// present or future, goes to Dispose once.
 func TestTheEndOfAnAwaiterDiscards(t *testing.T) {
 	for name, end := range rudeEnds {
 		for _, settled := range []bool{false, true} {
@@ -346,8 +348,8 @@ type rudeContext struct {
 func (c rudeContext) Done() <-chan struct{} { c.done(); return c.Context.Done() }
 func (c rudeContext) Err() error            { c.err(); return c.Context.Err() }
 
-// Rule: a context is asked before the future is awaited and after that: if its methods do
-// not return, the future and the group are as before. A nil one is refused.
+// Rule: a context's methods are called before the future is awaited and after it: if they do not
+// return, the future and the group are as before. A nil context is refused.
 func TestContextsKeepNothing(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()

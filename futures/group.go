@@ -7,10 +7,11 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// Group waits for many futures, of any types, and wakes once when the last of them has settled. The zero Group is ready
-// for use and is meant to be used again and again. It must not be copied. Add and Wait are for one goroutine at a time.
+// Group waits for many futures, of any types, and wakes once when the last of them has settled. The
+// zero Group is ready for use and may be used again after each Wait. It must not be copied. Only
+// one goroutine at a time may use Add and Wait.
 //
-//	left = futures added and not settled; while a Wait is on, less the constant waiting
+//	left = futures added and not settled; during a Wait, less the constant waiting
 //
 //	            Add: +1, a settle: -1                  a settle: -1
 //	  OPEN -----------------------------> OPEN    WAITING -----------> WAITING
@@ -18,17 +19,20 @@ import (
 //	  OPEN <-----------------------------------------+
 //	                                              WAITING and left == -waiting: COMPLETE
 //
-// Exactly one step reaches COMPLETE: that of Wait (nothing was left) or that of the last settler, who then sets SETTLED in
-// the group's word and wakes. Between those two the waiter does not leave, so no settler touches a group that has gone on.
+// Exactly one step reaches COMPLETE: that of Wait (no future was left) or that of the last settler,
+// which then sets SETTLED in the group's word and wakes the waiter. Between those two the waiter
+// does not leave, so no settler touches a group after its Wait.
 type Group struct {
 	Waiter
-	// left is written by Add and Wait (the owner) and by the settlers; reaching -waiting hands the group to whoever did.
+	// left is written by Add and Wait (the owner) and by the settlers. The goroutine that brings it
+	// to -waiting owns the group's completion.
 	left atomic.Int64
-	// driver is the owner's: that of the first future which was not settled when added. Forgotten when Wait succeeds.
+	// driver belongs to the owner: that of the first future which was not settled when added. A
+	// successful Wait clears it.
 	driver Driver
 }
 
-// waiting is more than the futures that fit into memory.
+// waiting is more than the number of futures that fit into memory.
 const waiting = 1 << 40
 
 // The accesses to left, each a step of the model.
@@ -47,11 +51,13 @@ func (g *Group) casLeft(old, new int64) bool {
 	return model.Swapped(g.left.CompareAndSwap(old, new))
 }
 
-// Add makes g's next Wait wait for f. It consumes nothing: after the Wait, take each result with Poll. A future settled
-// already is not waited for. A future is in at most one Group during its life.
+// Add makes g's next Wait wait for f. It consumes nothing: after the Wait, take each result with
+// Poll. Wait does not wait for a future that is settled already. A future is in at most one Group
+// during its life.
 //
-// Errors: ErrInvalid, ErrConsumed, ErrDiscarded; ErrAwaited if f is in a Group already or g is inside Wait. It waits at
-// most for another goroutine that is calling Done, Then or Add on the same future, and allocates nothing.
+// Errors: ErrInvalid, ErrConsumed, ErrDiscarded; ErrAwaited if f is in a Group already or g is
+// inside Wait. Add waits at most for another goroutine that is calling Done, Then or Add on the
+// same future, and allocates nothing.
 func Add[T any](g *Group, f Future[T]) error {
 	c := f.cell
 	if c == nil {
@@ -72,21 +78,23 @@ func Add[T any](g *Group, f Future[T]) error {
 		return err
 	}
 	c.group = g
-	d := c.driver           // ours until unlink
-	c.unlink(bitGrouped, 0) // LINK was ours: nobody else can have set GROUPED
+	d := c.driver           // valid until unlink
+	c.unlink(bitGrouped, 0) // only the holder of LINK can have set GROUPED
 	if g.driver == nil {
 		g.driver = d
 	}
 	return nil
 }
 
-// Wait blocks until every future added since the last successful Wait is settled, then forgets them. It wakes once,
-// however many they are. While it waits, the driver of the first unsettled one, if any, may work on this goroutine.
+// Wait blocks until every future added since the last successful Wait is settled, then forgets
+// them. It wakes once, however many they are. While it waits, the driver of the first unsettled
+// one, if any, may work on this goroutine.
 //
-// When ctx ends first it returns ctx.Err() (or the driver's error) and the futures stay added: Wait can be called again.
-// A second concurrent Wait gets ErrAwaited; a nil context, ErrNilContext. It allocates nothing (the Group's first park makes a
-// channel). It calls the context's methods as Future.Await does. If its goroutine ends or panics while it waits, the Group is
-// not to be used again.
+// If ctx ends first it returns ctx.Err() (or the driver's error) and the futures stay added: Wait
+// can be called again. A second concurrent Wait gets ErrAwaited; a nil context, ErrNilContext. It
+// allocates nothing (the Group's first park makes a channel). It calls the context's methods as
+// Future.Await does. If its goroutine ends or panics while it waits, the Group must not be used
+// again.
 func (g *Group) Wait(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -105,8 +113,8 @@ func (g *Group) Wait(ctx context.Context) error {
 		err := g.wait(done, g.driver)
 		for !g.Settled() {
 			n := g.count()
-			if n == -waiting { // the last settler is about to wake us: let him finish with the group
-				_ = g.wait(nil, nil) // no end, no driver: it only waits
+			if n == -waiting { // the last settler still uses the group, and then wakes this goroutine
+				_ = g.wait(nil, nil) // without context or driver it only waits
 				break
 			}
 			if g.casLeft(n, n+waiting) {
@@ -124,7 +132,8 @@ func (g *Group) Wait(ctx context.Context) error {
 	return nil
 }
 
-// reset ends a Wait. Nobody else writes the word now: no settler can complete the group and no one is parked in it.
+// reset ends a Wait. No other goroutine writes the word now: no settler can complete the group and
+// none is parked in it.
 func (g *Group) reset() {
 	model.Yield("reset")
 	g.word.Store(nextGeneration(g.load()))

@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// explore runs a scene: what its actors do, and what holds when all have done it.
+// explore runs a scene: the actors' programs, and a check after all have ended.
 func explore(t *testing.T, name string, scene func(act func(name string, body func())) (check func())) {
 	t.Helper()
 	model.Holds(t, name, func() (w model.World) {
@@ -46,8 +46,8 @@ func (p *parker) Drive(done <-chan struct{}, w *Waiter) error {
 	}
 }
 
-// An accepted offer is received exactly once, a settle is never lost, and a cancelled wait consumes nothing:
-// settle x offer x cancel x park.
+// An accepted offer is received exactly once, a settle is never lost, and a canceled wait consumes
+// nothing: settle x offer x cancel x park.
 func TestModelWaiter(t *testing.T) {
 	for _, offers := range []int{1, 2} {
 		explore(t, "waiter", func(act func(string, func())) func() {
@@ -57,7 +57,7 @@ func TestModelWaiter(t *testing.T) {
 			var v, accepted int
 			var err error
 			act("await", func() { v, err = f.Await(ctx) })
-			if offers == 1 { // the second offerer stands in for the settler, to keep the scene small
+			if offers == 1 { // the second offerer replaces the settler, to keep the scene small
 				act("settle", func() { p.Settle(7, nil) })
 			}
 			for range offers {
@@ -92,15 +92,15 @@ func TestModelWaiter(t *testing.T) {
 	}
 }
 
-// A turn that is taken, driven, passed on and released by several waiters is never lost: nobody sleeps for ever, also when
-// a waiter is cancelled while it has the turn or is offered it.
+// A turn that several waiters take, drive, pass on and release is never lost: no waiter sleeps
+// forever, even if a waiter is canceled while it has the turn or is offered it.
 func TestModelTurn(t *testing.T) {
 	for _, cancelled := range []bool{false, true} {
 		explore(t, "turn", func(act func(string, func())) func() {
 			d := &turn{}
 			var got [2]int
 			ctx, cancel := context.WithCancel(context.Background())
-			ctxs := [2]context.Context{ctx, context.Background()} // only the first is ever cancelled
+			ctxs := [2]context.Context{ctx, context.Background()} // only the first is ever canceled
 			for i := range got {
 				p, f := New[int]()
 				f.cell.driver = d
@@ -128,7 +128,7 @@ func TestModelTurn(t *testing.T) {
 	}
 }
 
-// Of two settles one is the first, and of two polls at most one takes what it stored.
+// Of two settles one is the first, and of two polls at most one takes the stored result.
 func TestModelSettleOnce(t *testing.T) {
 	explore(t, "settle once", func(act func(string, func())) func() {
 		p, f := New[int]()
@@ -156,7 +156,7 @@ func TestModelSettleOnce(t *testing.T) {
 	})
 }
 
-// A result is taken or disposed of, never both and never neither, however Await, its cancelling and Discard meet.
+// A result is either taken or disposed of, however Await, its canceling and Discard interleave.
 func TestModelDiscard(t *testing.T) {
 	explore(t, "discard", func(act func(string, func())) func() {
 		disposed, taken := 0, 0
@@ -179,8 +179,8 @@ func TestModelDiscard(t *testing.T) {
 	})
 }
 
-// Attaching from several goroutines while the promise settles: the channel closes, the group is told, and the result
-// goes to one taker.
+// Attaching from several goroutines while the promise settles: the channel closes, the group counts
+// the settle, and the result is taken once.
 func TestModelAttach(t *testing.T) {
 	explore(t, "done, then", func(act func(string, func())) func() {
 		p, f := New[int]()
@@ -232,7 +232,8 @@ func TestModelAttach(t *testing.T) {
 	})
 }
 
-// A Wait that is cancelled and repeated ends when all are settled, and leaves a group that can be used again.
+// A Wait that is canceled and repeated ends when all are settled, and leaves a group that can be
+// used again.
 func TestModelGroup(t *testing.T) {
 	explore(t, "group", func(act func(string, func())) func() {
 		var g Group
@@ -264,7 +265,8 @@ func TestModelGroup(t *testing.T) {
 	})
 }
 
-// What an old handle does after its cell became another operation's changes nothing there and returns nothing of it.
+// An old handle used after its cell belongs to another operation changes nothing there and returns
+// nothing of it.
 func TestModelStale(t *testing.T) {
 	explore(t, "stale", func(act func(string, func())) func() {
 		p, f := New[int]()
@@ -295,8 +297,9 @@ func TestModelStale(t *testing.T) {
 	})
 }
 
-// The next operation of a seat, made while the last one's result is filled in, published, taken, and attached to: each is
-// settled once and gives its own result, and no cell is used by two.
+// A CellSlot makes its next operation while the last one's result is filled in, published, taken,
+// and attached to: each is settled once and gives its own result, and two operations never share a
+// cell.
 func TestModelSeat(t *testing.T) {
 	defer func(was bool) { careful = was }(careful)
 	for i, taker := range []string{"await", "poll", "discard", "then", "await", "poll", "discard", "then"} {

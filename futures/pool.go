@@ -4,31 +4,32 @@ import "sync"
 
 // Options of a Pool. The zero value works.
 type Options[T any] struct {
-	// Dispose is called once with each result that nobody will take: that of a discarded future, and those of the
-	// losers of Any. It runs on the goroutine that settles, or that discards a future already settled; it must not
-	// block. Default: such results are dropped.
+	// Dispose is called once with each result that will not be taken: that of a discarded future,
+	// and those of the losers of Any. It runs on the goroutine that settles, or that discards a
+	// future already settled; it must not block. Default: such results are dropped.
 	Dispose func(T, error)
 
-	// Execute runs the callbacks of Then and Map. It is called on the goroutine that settles (or that calls Then on a
-	// settled future) and should queue the function for the goroutine where callbacks belong; it must not block, and
-	// must run each function exactly once. Default: callbacks run at once, on the goroutine that would call Execute.
+	// Execute runs the callbacks of Then and Map. It is called on the goroutine that settles (or
+	// that calls Then on a settled future) and should queue the function for the goroutine where
+	// callbacks belong; it must not block, and must run each function exactly once. Default:
+	// callbacks run at once, on the goroutine that would call Execute.
 	Execute func(func())
 }
 
-// Pool makes promises whose memory is reused after the result was consumed. It takes no lock of its own (sync.Pool) and
-// may be used from any goroutine. It must not be copied.
+// Pool makes promises whose memory is reused after the result was consumed. It takes no lock of its
+// own (sync.Pool) and may be used from any goroutine. It must not be copied.
 type Pool[T any] struct {
 	opt    Options[T]
 	cells  sync.Pool // of *cell[T], whose word is a fresh generation without flags
-	single bool      // holds the options of one derived future; its cell is not reused
+	single bool      // holds the options of one derived future, whose cell is not reused
 }
 
 // NewPool returns a pool with these options. It never blocks.
 func NewPool[T any](o Options[T]) *Pool[T] { return &Pool[T]{opt: o} }
 
-// New returns the two ends of a new operation. d drives those who wait for it; nil: they park.
-// It never blocks and may be called from any goroutine. In steady state it allocates nothing; the garbage collector may
-// empty the pool, after which a cell is allocated anew.
+// New returns the two ends of a new operation. d drives its waiters; with a nil d they park. New
+// never blocks and may be called from any goroutine. In steady state it allocates nothing; the
+// garbage collector may empty the pool, after which New allocates a cell.
 func (p *Pool[T]) New(d Driver) (Promise[T], Future[T]) {
 	c := p.fresh()
 	c.driver = d
@@ -36,7 +37,7 @@ func (p *Pool[T]) New(d Driver) (Promise[T], Future[T]) {
 	return Promise[T]{c, gen}, Future[T]{c, gen}
 }
 
-// fresh returns a cell that nobody else has.
+// fresh returns a cell that no other goroutine has.
 func (p *Pool[T]) fresh() *cell[T] {
 	if c, _ := p.cells.Get().(*cell[T]); c != nil {
 		return c
@@ -44,14 +45,14 @@ func (p *Pool[T]) fresh() *cell[T] {
 	return &cell[T]{pool: p}
 }
 
-// Ready returns a future that is already settled. Otherwise as New.
+// Ready returns a future that is already settled. Otherwise it is like New.
 func (p *Pool[T]) Ready(v T, err error) Future[T] {
 	pr, f := p.New(nil)
 	pr.Settle(v, err)
 	return f
 }
 
-// New returns the two ends of an operation outside any pool: no driver, no executor, nothing disposed.
+// New returns the two ends of an operation outside any pool: without driver, executor or Dispose.
 // It never blocks and may be called from any goroutine. It allocates one cell.
 func New[T any]() (Promise[T], Future[T]) {
 	c := new(cell[T])
@@ -85,7 +86,7 @@ func (p *Pool[T]) executor() func(func()) {
 	return p.opt.Execute
 }
 
-// call runs a callback where the executor says.
+// call runs a callback on the executor, or directly without one.
 func (p *Pool[T]) call(fn func(T, error), v T, err error) {
 	if ex := p.executor(); ex != nil {
 		ex(func() { fn(v, err) })
@@ -94,7 +95,7 @@ func (p *Pool[T]) call(fn func(T, error), v T, err error) {
 	fn(v, err)
 }
 
-// derive returns an unsettled operation outside any pool which has these options.
+// derive returns an unsettled operation outside any pool, with these options.
 func derive[T any](o Options[T]) (Promise[T], Future[T]) {
 	c := &cell[T]{pool: &Pool[T]{opt: o, single: true}}
 	return Promise[T]{c, 0}, Future[T]{c, 0}

@@ -1,25 +1,26 @@
 package futures
 
-// Promise is the end of an operation that settles it. It is a value and may be copied; all copies are the same promise.
-// The zero Promise is not valid.
+// Promise is the end of an operation that settles it. It is a value and may be copied; all copies
+// are the same promise. The zero Promise is not valid.
 type Promise[T any] struct {
 	cell *cell[T]
 	gen  uint64
 }
 
-// Settle gives the operation its result and wakes everybody who waits for it. The first call returns true; every other
-// one, also long after the result was consumed, returns false and changes nothing.
+// Settle gives the operation its result and wakes all its waiters. The first call returns true;
+// every other one, also long after the result was consumed, returns false and changes nothing.
 //
-// It never blocks and may be called from any goroutine. It runs no code but: callbacks of Then and Map, or the Execute of
-// the pool in their place; the pool's Dispose, if the future was discarded. v is copied into the operation, which owns
-// it until it is consumed.
+// It never blocks and may be called from any goroutine. The only other code it runs: callbacks of
+// Then and Map, or the pool's Execute in their place; the pool's Dispose, if the future was
+// discarded. v is copied into the operation, which owns it until it is consumed.
 func (p Promise[T]) Settle(v T, err error) bool {
 	return p.cell != nil && p.cell.settle(p.gen, v, err)
 }
 
-// Fill stores the result without telling anybody; Publish does that. Together they are Settle with one CAS instead of two, for an
-// owner who alone settles the promise: nobody else may call Settle or Fill. False, and nothing is stored: it was settled
-// before. Fill never blocks; v is copied into the operation.
+// Fill stores the result without waking waiters; Publish wakes them. Together they are Settle with
+// one CAS instead of two, for an owner that alone settles the promise: no other goroutine may call
+// Settle or Fill. Fill returns false, and stores nothing, if the promise was settled before. It
+// never blocks; v is copied into the operation.
 func (p Promise[T]) Fill(v T, err error) bool {
 	c := p.cell
 	if c == nil {
@@ -32,8 +33,9 @@ func (p Promise[T]) Fill(v T, err error) bool {
 	return true
 }
 
-// Value is where the result of an operation that ends well goes, for the owner who alone settles it (see Fill): he
-// writes all of it there, which may hold an old one, and calls Publish. Nil: it was settled before.
+// Value returns where to write a successful result, for an owner that alone settles the promise
+// (see Fill). The owner writes all of it, because it may hold an old result, and calls Publish.
+// Value returns nil if the promise was settled before.
 func (p Promise[T]) Value() *T {
 	c := p.cell
 	if c == nil {
@@ -42,17 +44,18 @@ func (p Promise[T]) Value() *T {
 	if w := c.load(); generationOf(w) != p.gen || w&bitSettling != 0 {
 		return nil
 	}
-	if c.err != nil { // of a seat's last operation
+	if c.err != nil { // of the slot's last operation
 		c.err = nil
 	}
 	return &c.value
 }
 
-// Publish wakes everybody who waits for the result that Fill stored. It must follow, once, a Fill that was true or a Value
-// that was there. Otherwise as Settle.
+// Publish wakes all waiters for the result that Fill stored. Call it once after a Fill that
+// returned true or a Value that was not nil. Otherwise it is like Settle.
 func (p Promise[T]) Publish() { p.cell.conclude(p.cell.load()) }
 
-// Valid reports whether Settle would still be the first. It never blocks; from any goroutine.
+// Valid reports whether Settle would still be the first. It never blocks; any goroutine may call
+// it.
 func (p Promise[T]) Valid() bool {
 	if p.cell == nil {
 		return false
@@ -61,8 +64,9 @@ func (p Promise[T]) Valid() bool {
 	return generationOf(w) == p.gen && w&bitSettling == 0
 }
 
-// Wanted reports whether somebody may still take the result: Settle would be the first, and the future was not discarded
-// (or a goroutine that was awaiting it then still does). False is final, true may be old. One load; from any goroutine.
+// Wanted reports whether the result may still be taken: Settle would be the first, and the future
+// was not discarded (or a goroutine that awaited it then still does). False is final, true may be
+// outdated. It is one load; any goroutine may call it.
 func (p Promise[T]) Wanted() bool {
 	if p.cell == nil {
 		return false
@@ -71,8 +75,8 @@ func (p Promise[T]) Wanted() bool {
 	return generationOf(w) == p.gen && w&bitSettling == 0 && w&(bitDiscarded|bitAwaited) != bitDiscarded
 }
 
-// settle stores the result of generation gen and wakes whoever waits; false when it was settled before.
-// Without anyone attached it is two CAS.
+// settle stores the result of generation gen and wakes the waiters. It returns false if the promise
+// was settled before. Without waiters and callbacks it takes two CAS.
 func (c *cell[T]) settle(gen uint64, v T, err error) bool {
 	w := c.load()
 	for {
@@ -89,7 +93,7 @@ func (c *cell[T]) settle(gen uint64, v T, err error) bool {
 	return true
 }
 
-// conclude publishes the result, which is in; w is the word.
+// conclude publishes the result, which the caller has written; w is the word.
 func (c *cell[T]) conclude(w uint64) {
 	for ; ; w = c.load() {
 		switch {
@@ -107,9 +111,10 @@ func (c *cell[T]) conclude(w uint64) {
 	}
 }
 
-// publish moves the word from w to its settled state, given the flags in n, and then does what those flags ask for;
-// false when the word was no longer w. The fields are read before the CAS: after it the cell may be another's, unless
-// this CAS itself consumed it (gone) or an awaiter is parked in it.
+// publish moves the word from w to its settled state, given the flags in n, and then does what
+// those flags ask for. It returns false if the word was no longer w. It reads the fields before the
+// CAS: after it the cell may belong to another operation, unless this CAS itself consumed it (gone)
+// or an awaiter is parked in it.
 func (c *cell[T]) publish(w, n uint64) bool {
 	var done chan struct{}
 	var group *Group

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// opModel is what an operation must look like, by the rules of the documentation.
+// opModel is the expected state of an operation, by the rules of the documentation.
 type opModel struct {
 	p       Promise[int]
 	f       Future[int]
@@ -26,7 +26,7 @@ const (
 	gone
 )
 
-// refusal is the misuse error of the handle; nil: it may be used.
+// refusal returns the misuse error of the handle, or nil if it may be used.
 func (m *opModel) refusal() error {
 	switch {
 	case m.state == gone || m.then:
@@ -37,7 +37,8 @@ func (m *opModel) refusal() error {
 	return nil
 }
 
-// Any sequence of calls on operations of one pool behaves as the model, old handles included.
+// Any sequence of calls on operations of one pool behaves as the model, including calls on old
+// handles.
 func TestProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var disposed, called, wantDisposed, wantCalled []int

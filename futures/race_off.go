@@ -2,5 +2,5 @@
 
 package futures
 
-// careful: see lightly.
+// careful turns off early reads; see lightly.
 const careful = false

@@ -2,5 +2,5 @@
 
 package futures
 
-// careful: see lightly. A variable, because the model explores both ways.
+// careful turns off early reads; see lightly. A variable, because the model explores both ways.
 var careful = true

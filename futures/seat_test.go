@@ -9,8 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Rule: whatever is done with the futures of a seat, and in whatever order, each gives the result of its own operation, once;
-// and the seat gets its cell back when the last one's result was taken before the next is made.
+// Rule: for any sequence of calls on the futures of a CellSlot, each gives the result of its own
+// operation, once; and the slot keeps its cell if the last result was taken before the next
+// operation is made.
 func TestSeatAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pool := NewPool(Options[int]{})
@@ -89,8 +90,9 @@ func TestSeatAgainstModel(t *testing.T) {
 	})
 }
 
-// Rule: who takes a result while the seat makes its next operation gets it whole. The result is of several words, so that
-// the race detector, and the test, see a cell that is used again too early.
+// Rule: a goroutine that takes a result while the slot makes its next operation gets it whole. The
+// result has several words, so that the race detector and the test see a cell that is reused too
+// early.
 func TestSeatIsTakenWhileUsedAgain(t *testing.T) {
 	type wide [6]int
 	const rounds = 30_000

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestMain fails the run when a goroutine is left behind.
+// TestMain fails the run if tests leak a goroutine.
 func TestMain(m *testing.M) {
 	before := runtime.NumGoroutine()
 	code := m.Run()
@@ -26,7 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// rounds is how many operations a stress test does: some hundred milliseconds' worth under the race detector.
+// rounds returns how many operations a stress test does: enough for some hundred milliseconds under
+// the race detector.
 func rounds() int {
 	if testing.Short() {
 		return 5_000
@@ -41,8 +42,9 @@ type pair struct {
 	id uint64
 }
 
-// Every handle is used by three goroutines at once, and long after its memory is others': each operation is settled once
-// and its result taken or disposed of once, and no one ever sees another operation's number.
+// Three goroutines use every handle at once, and long after its memory has other owners: each
+// operation is settled once and its result taken or disposed of once, and no goroutine ever sees
+// another operation's number.
 func TestStressReuse(t *testing.T) {
 	const users = 3
 	var disposed, taken, settles, next atomic.Uint64
@@ -101,7 +103,7 @@ func TestStressReuse(t *testing.T) {
 						use(q)
 					}
 				}
-				if old != nil { // bring it to its end, whatever happened to it
+				if old != nil { // end it, in any state
 					if old.p.Settle(old.id, nil) {
 						settles.Add(1)
 					}
@@ -124,8 +126,8 @@ func TestStressReuse(t *testing.T) {
 	}
 }
 
-// Waiters that share a turn, some of which give up: every operation settles, nobody is left asleep, and in the end the
-// turn is free.
+// Waiters share a turn, and some of them give up: every operation settles, no waiter stays asleep,
+// and in the end the turn is free.
 func TestStressDriver(t *testing.T) {
 	d := &turn{}
 	pool := NewPool(Options[int]{})
@@ -138,11 +140,11 @@ func TestStressDriver(t *testing.T) {
 				p, f := pool.New(d)
 				ctx, cancel := context.WithCancel(context.Background())
 				if i%4 == 1 {
-					d.post(cancel) // done by whoever drives, while this one waits or drives itself
+					d.post(cancel) // done by the driver, while this goroutine waits or drives itself
 				}
 				d.post(func() {
 					if i%8 == 0 {
-						runtime.Gosched() // the turn is held: let the others come and park, on one processor, too
+						runtime.Gosched() // the turn is held: let the others park
 					}
 					p.Settle(i, nil)
 				})
@@ -176,7 +178,7 @@ func TestStressDriver(t *testing.T) {
 	t.Logf("%d offers accepted, %d waits cancelled", d.offers, cancelled.Load())
 }
 
-// Parked waiters are woken by settles from other goroutines while contexts end: nothing is lost.
+// Other goroutines settle and so wake parked waiters while contexts end: nothing is lost.
 func TestStressPark(t *testing.T) {
 	pool := NewPool(Options[int]{})
 	work := make(chan Promise[int], 8)

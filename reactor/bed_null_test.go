@@ -14,7 +14,8 @@ import (
 
 var moreBeds = []bed{nullBed}
 
-// nullBed is the null device, under its libibverbs loaded as the system's is.
+// nullBed opens the null device through ibv, with the test's libibverbs and librdmacm in place of
+// the system's.
 var nullBed = bed{"null", func(t testing.TB, dev int) verbs.Context {
 	t.Helper()
 	paths, err := nulldev.Build()

@@ -2,5 +2,5 @@
 
 package reactor_test
 
-// moreBeds: the null device needs Linux and cgo.
+// moreBeds is empty here: the null device needs Linux and cgo.
 var moreBeds []bed

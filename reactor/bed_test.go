@@ -13,12 +13,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// devicesVariable names two devices under libibverbs that reach each other,
-// "rxe0,rxe1" (or twice the same one). Where it is set, everything here runs on
-// them.
+// devicesVariable names two libibverbs devices that reach each other, such as "rxe0,rxe1" (or the
+// same one twice). If it is set, all tests of this package run on them.
 const devicesVariable = "VERBENA_TEST_DEVICES"
 
-// bed is two devices that reach each other, at port 1.
+// bed opens two devices whose ports 1 reach each other.
 type bed struct {
 	name string
 	open func(t testing.TB, dev int) verbs.Context
@@ -28,8 +27,8 @@ var softBed = bed{"soft", func(t testing.TB, dev int) verbs.Context {
 	return must.Get(soft.Default().Open([...]string{"soft0", "soft1"}[dev]))(t)
 }}
 
-// deviceBed is that of devicesVariable. What keeps the devices from being opened
-// fails the test: they were asked for.
+// deviceBed returns the bed of the devices in names. A device that does not open fails the test,
+// because the user asked for it.
 func deviceBed(names string) bed {
 	devs := strings.Split(names, ",")
 	return bed{names, func(t testing.TB, dev int) verbs.Context {
@@ -41,10 +40,10 @@ func deviceBed(names string) bed {
 	}}
 }
 
-// onDevice tells whether tests run on devices under libibverbs that were named.
+// onDevice reports whether devicesVariable selects the devices to test.
 func onDevice() bool { return os.Getenv(devicesVariable) != "" }
 
-// home is where tests run that need one bed.
+// home returns the bed of tests that need only one.
 func home() bed {
 	if names := os.Getenv(devicesVariable); names != "" {
 		return deviceBed(names)
@@ -52,7 +51,7 @@ func home() bed {
 	return softBed
 }
 
-// onBeds runs a test on every bed there is here.
+// onBeds runs a test on every available bed.
 func onBeds(t *testing.T, test func(t *testing.T, b bed)) {
 	all := []bed{home()}
 	if !onDevice() {
@@ -63,8 +62,7 @@ func onBeds(t *testing.T, test func(t *testing.T, b bed)) {
 	}
 }
 
-// onlySoft skips a test, where the bed is a device, that needs the software
-// RNIC's own hands or promises.
+// onlySoft skips a test on a device if the test relies on hooks or guarantees of the software RNIC.
 func onlySoft(t testing.TB, why string) {
 	t.Helper()
 	if onDevice() {
@@ -72,19 +70,19 @@ func onlySoft(t testing.TB, why string) {
 	}
 }
 
-// gidOf is the address of the device's port, with its place in the port's table.
+// gidOf returns the address of the device's port and its index in the port's GID table.
 func gidOf(t testing.TB, ctx verbs.Context) verbs.GIDEntry {
 	t.Helper()
 	return must.Get(verbs.ChooseGID(ctx, 1))(t)
 }
 
-// mtuOf is the path MTU between two ports on one wire.
+// mtuOf returns the path MTU between two ports.
 func mtuOf(t testing.TB, a, b verbs.Context) verbs.MTU {
 	t.Helper()
 	return min(must.Get(a.QueryPort(1))(t).ActiveMTU, must.Get(b.QueryPort(1))(t).ActiveMTU)
 }
 
-// leftObjects is what closing a device must find gone.
+// leftObjects returns an error if ctx still has verbs objects, which is wrong before closing it.
 func leftObjects(ctx verbs.Context) error {
 	if left := ctx.Objects(); !left.Zero() {
 		return fmt.Errorf("left behind: %v", left)
@@ -92,8 +90,7 @@ func leftObjects(ctx verbs.Context) error {
 	return nil
 }
 
-// TestMain fails the run when goroutines, descriptors, mappings or objects of
-// the providers are left behind.
+// TestMain fails the run if goroutines, descriptors, mappings or provider objects are left behind.
 func TestMain(m *testing.M) {
 	leak.Main(m, leak.Gauge{Name: "objects of the software RNIC", Read: soft.Live},
 		leak.Gauge{Name: "objects of libibverbs", Read: ibv.Live})

@@ -6,8 +6,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// dispatch hands one batch of completions to their operations. Holder only, as
-// all of this file.
+// dispatch hands one batch of completions to their operations. Holder only, as everything in
+// this file.
 func (r *Reactor) dispatch(wcs []verbs.WC) {
 	for i := range wcs {
 		wc := &wcs[i]
@@ -35,8 +35,7 @@ func (r *Reactor) dispatch(wcs []verbs.WC) {
 	r.endDispatch()
 }
 
-// endDispatch gives the slots of a run of completions of one queue back at
-// once.
+// endDispatch frees the slots of a run of completions of one queue at once.
 func (r *Reactor) endDispatch() {
 	if q := r.touched; q != nil {
 		r.touched = nil
@@ -52,8 +51,8 @@ func (r *Reactor) lookup(id uint32) *Queue {
 	return nil
 }
 
-// sent retires the send of slot s and all before it: a queue pair completes
-// its sends in order, so those succeeded, whatever became of s.
+// sent retires the send of slot s and all sends before it. A queue pair completes its sends in
+// order, so those before s succeeded, whatever the status of s.
 func (q *Queue) sent(s uint32, wc *verbs.WC) {
 	r, n := q.r, 0
 	for q.order.len() > 0 {
@@ -73,8 +72,8 @@ func (q *Queue) sent(s uint32, wc *verbs.WC) {
 	q.completeFast(s)
 }
 
-// completeFast ends the operation of send slot i well: all of its outcome is known from the
-// request. It is finish for nearly all operations, without detours or calls.
+// completeFast ends the operation of send slot i with success; the request determines its whole
+// outcome. It does what finish does for nearly all operations, with fewer branches and calls.
 func (q *Queue) completeFast(i uint32) {
 	r, t := q.r, q.tab
 	sl := &t.slots[i]
@@ -94,7 +93,7 @@ func (q *Queue) completeFast(i uint32) {
 		}
 		r.out = append(r.out, p)
 	}
-	// It may hold an old one: every field, and not by a literal, which costs more.
+	// The outcome may hold an old result: set every field, and not by a literal, which costs more.
 	c.Tag, c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP, c.Flags = sl.tag, 0, t.bytes[i], 0, 0, 0, 0
 	c.Opcode, c.Kind = verbs.WROpcode(sl.opcode).Completion(), sl.kind
 	if sl.lease != nil {
@@ -106,7 +105,8 @@ func (q *Queue) completeFast(i uint32) {
 	q.retired = append(q.retired, i)
 }
 
-// completeSlow is succeeded for operations that have more to tell, or are told more of.
+// completeSlow is completeFast for control requests, the marker, operations with a result of
+// their own, and queues with a recorder.
 func (q *Queue) completeSlow(i uint32, sl *slot) {
 	c := Completion{Bytes: q.tab.bytes[i], Opcode: verbs.WROpcode(sl.opcode).Completion()}
 	var err error
@@ -142,13 +142,13 @@ func (q *Queue) received(s uint32, wc *verbs.WC) {
 	q.finish(s, c, err)
 }
 
-// failure turns a failed completion into an error. The first one of a queue
-// that is not a flush is the cause of all that follow.
+// failure turns a failed completion into an error. A queue's first failed completion that is not
+// a flush is the cause of all that follow.
 func (q *Queue) failure(s uint32, wc *verbs.WC) error {
 	q.r.stats.Failed++
 	sl := &q.tab.slots[s]
 	e := &verbs.WCError{Status: wc.Status, QPNum: wc.QPNum, VendorErr: wc.VendorErr, WRID: wc.WRID, Op: sl.kind.String()}
-	if q.srq != nil { // a failure of one queue pair, not of those who share
+	if q.srq != nil { // one queue pair failed, not the others that share the receives
 		return e
 	}
 	if wc.Status == verbs.WCWRFlushErr { // a consequence, never a cause
@@ -162,7 +162,7 @@ func (q *Queue) failure(s uint32, wc *verbs.WC) error {
 	return e
 }
 
-// breakWith fails the queue and tells its owner, once.
+// breakWith fails the queue and notifies its owner, once.
 func (q *Queue) breakWith(cause error) {
 	q.Fail(cause)
 	if fn := q.onFail; fn != nil {
@@ -171,8 +171,8 @@ func (q *Queue) breakWith(cause error) {
 	}
 }
 
-// finish ends the operation of slot i: the lease, then the slot, then, when the
-// turn is done, the result (see deliver), which a future has by then.
+// finish ends the operation of slot i: the lease, then the slot, then, after the pass, the
+// result (see deliver). It fills a promise at once; deliver publishes it.
 func (q *Queue) finish(i uint32, c Completion, err error) {
 	sl := &q.tab.slots[i]
 	c.Tag = sl.tag

@@ -1,33 +1,32 @@
 package reactor
 
-// User code that runs holding the turn (sinks, functions of Defer, Do, After, Watch and
-// Tell) runs on whatever goroutine holds: the loop's, or one that waits and drives. It may
-// panic or end that goroutine (runtime.Goexit). Neither may keep the turn, or results from
-// others:
+// User code that runs while the turn is held (sinks, and functions given to Defer, Do, After,
+// Watch and Notify) runs on the goroutine of the holder: the loop, or a driver. It may panic or
+// end that goroutine (runtime.Goexit). In both cases the turn must still be given up, and all
+// other results delivered:
 //
-//	           fn panics: told or raised (complete_panic.go), and fn goes on behind it
+//	           fn panics: reported or raised (complete_panic.go), and fn goes on with the next
 //	             ┌──────┐
 //	             v      │        returns
 //	attend ──> fn runs ─┴──────────────────────────────> the caller goes on
 //	             │
-//	             │ Goexit, which nothing stops
+//	             │ Goexit, which cannot be stopped
 //	             v
-//	 beside: fn goes on behind it; then the turn is given up
+//	 on another goroutine: fn goes on with the next; then the turn is given up
 //	             │
 //	             v
-//	 the goroutine ends. A driver's is not replaced (futures discards what it
-//	 awaited); in place of the loop's, runLoop starts another
+//	 the goroutine ends. A driver's is not replaced (futures discards the future that
+//	 it awaited); in place of the loop's, runLoop starts another
 //
-// Goexit abandons every caller of fn halfway. A turn loses nothing: user code is the last
-// thing it runs. But Release, Flush and Drain, called by an errand, a task or a notice, may
-// call a sink before they have finished. So user code that is called from within other user
-// code runs on a goroutine of its own, and the caller waits for it: Goexit ends only that
-// goroutine.
+// Goexit abandons every caller of fn halfway. A pass loses nothing by that: user code is the
+// last thing it runs. But Release, Flush and Drain, called by a loop task, a task or a notice,
+// may call a sink before they have finished. So user code that is called from within other user
+// code runs on its own goroutine, and the caller waits for it: Goexit ends only that goroutine.
 //
-// All of this file is the holder's.
+// Only the holder uses this file.
 
-// attend calls fn, which calls user code one after the other and may be called again if
-// one of them does not return: it then goes on with the next.
+// attend calls fn, which calls user functions one after the other. If one of them does not
+// return, fn is called again and goes on with the next.
 func (r *Reactor) attend(fn func()) {
 	outer := r.sinkOwner
 	r.sinkOwner = nil
@@ -45,8 +44,8 @@ func (r *Reactor) attend(fn func()) {
 	r.sinkOwner = outer
 }
 
-// attempt calls fn and reports whether it returned. If its goroutine ends, the rest is
-// done when it does: all of fn, and unless it is within another, the turn is given up.
+// attempt calls fn and reports whether it returned. If fn ends the goroutine, attempt first
+// completes fn on another goroutine and, unless within other user code, gives the turn up.
 func (r *Reactor) attempt(fn func(), within bool) bool {
 	ended := true
 	defer func() {
@@ -66,9 +65,9 @@ func (r *Reactor) attempt(fn func(), within bool) bool {
 	return returned
 }
 
-// catch calls fn and reports whether it returned. It is not a part of attempt: when a
-// deferred function panics during Goexit and the panic is recovered, Goexit resumes and
-// runs only the deferred functions further up the stack.
+// catch calls fn and reports whether it returned; it recovers a panic. It is separate from
+// attempt: when a deferred function panics during Goexit and the panic is recovered, Goexit
+// resumes and runs only the deferred functions further up the stack.
 func (r *Reactor) catch(fn func()) (returned bool) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -79,7 +78,7 @@ func (r *Reactor) catch(fn func()) (returned bool) {
 	return true
 }
 
-// failedBy fails the queue whose sink has panicked; its owner is told when fn goes on.
+// failedBy fails the queue whose sink panicked; its owner is notified when fn goes on.
 func (r *Reactor) failedBy(e *PanicError) {
 	q := r.sinkOwner
 	r.sinkOwner = nil
@@ -92,7 +91,7 @@ func (r *Reactor) failedBy(e *PanicError) {
 	r.inPass = outer
 }
 
-// withTurn is the token's WithTurn for fn, which may call user code.
+// withTurn is Token.WithTurn for a function that may call user code.
 func (r *Reactor) withTurn(fn func()) {
 	r.tok.WithTurn(func() {
 		r.inUserCode = true
@@ -101,8 +100,8 @@ func (r *Reactor) withTurn(fn func()) {
 	})
 }
 
-// onOwnGoroutine calls fn on a goroutine of its own and waits until it has returned, or ended that
-// goroutine.
+// onOwnGoroutine calls fn on a new goroutine and waits until that goroutine is done with it,
+// by return or Goexit.
 func onOwnGoroutine(fn func()) {
 	done := make(chan struct{})
 	go func() {

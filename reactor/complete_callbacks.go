@@ -2,14 +2,14 @@ package reactor
 
 import "github.com/verbena-rdma/verbena/internal/ring"
 
-// callbacks run user code on a goroutine of the reactor that is not its loop:
-// one that blocks, or awaits, delays other callbacks, and neither completions nor
-// events. In order, one at a time. One that panics is told or raised (complete_panic.go); one that
-// ends the goroutine ends that only, and the others run on another.
+// callbacks runs user code on a goroutine of the reactor that is not its loop: a function that
+// blocks, or awaits, delays other callbacks, but neither completions nor events. Functions run
+// in order, one at a time. A panic is reported or raised (complete_panic.go). A function that
+// ends the goroutine ends only that; another goroutine runs the remaining functions.
 type callbacks struct {
 	queue ring.Inbox[call, *call]
-	// wake holds one token when there may be something. stop ends the
-	// goroutine, which then closes ended.
+	// wake holds one token when the queue may not be empty. stop ends the goroutine, which
+	// then closes ended.
 	wake, stop, ended chan struct{}
 }
 
@@ -42,11 +42,11 @@ func (r *Reactor) serveCallbacks() {
 	}
 }
 
-// runCallbacks calls every function of the queue, in order.
+// runCallbacks calls all queued functions in order.
 func (r *Reactor) runCallbacks() { r.callAll(r.callbacks.queue.TakeAll()) }
 
-// callAll calls c and those behind it, also if one of them ends this goroutine: then the
-// others are called before it ends.
+// callAll calls c and the functions behind it. If one of them ends this goroutine, the remaining
+// ones are called before it ends.
 func (r *Reactor) callAll(c *call) {
 	defer func() {
 		if c != nil {
@@ -59,35 +59,34 @@ func (r *Reactor) callAll(c *call) {
 	}
 }
 
-// callSome calls the functions of left in order and stops behind the first that panics. It
-// is not a part of callAll for the same reason as catch is not a part of attempt.
+// callSome calls the functions of left in order and stops after the first that panics. It is
+// separate from callAll for the reason given at catch.
 func (r *Reactor) callSome(left **call) {
 	defer func() {
 		if v := recover(); v != nil {
-			_ = Recovered(v, r.cfg.OnPanic) // it has told of what it returns
+			_ = Recovered(v, r.cfg.OnPanic) // already reported
 		}
 	}()
 	for c := *left; c != nil; c = *left {
-		*left = c.hook.Unlink() // before: it may be queued again while it runs
+		*left = c.hook.Unlink() // before the call: fn may queue c again
 		c.fn()
 	}
 }
 
-// Callback queues user code for the reactor's callback goroutine, where it runs
-// without the turn. It may block and may use the reactor, at the price that other
-// callbacks wait; it must not close the reactor. A panic is the program's, or
-// Config.OnPanic's. It allocates. Any goroutine. A stepped reactor runs it in Step.
+// Callback queues user code for the reactor's callback goroutine, where it runs without the
+// turn. fn may block and may use the reactor, but delays other callbacks; it must not close the
+// reactor. A panic goes to Config.OnPanic, or ends the program. Callback allocates. Any
+// goroutine may call it. A stepped reactor runs fn in Step.
 func (r *Reactor) Callback(fn func()) { r.callback(&call{fn: fn}) }
 
-// Job is a function for the callback goroutine that is queued again and again
-// without an allocation. It is in the queue at most once: Queue it again only
-// after, or while, it runs.
+// Job is a function for the callback goroutine that can be queued again and again without an
+// allocation. It may be in the queue only once: call Queue again only after it began to run.
 type Job struct{ call call }
 
-// NewJob makes a job that runs fn, as Callback says.
+// NewJob makes a job that runs fn as Callback does.
 func NewJob(fn func()) *Job { return &Job{call{fn: fn}} }
 
-// Queue is Callback for a job. It does not block or allocate. Any goroutine.
+// Queue is Callback for a job. It does not block or allocate. Any goroutine may call it.
 func (r *Reactor) Queue(j *Job) { r.callback(&j.call) }
 
 func (r *Reactor) callback(c *call) {
@@ -98,7 +97,7 @@ func (r *Reactor) callback(c *call) {
 	case first:
 		select {
 		case r.callbacks.wake <- struct{}{}:
-		default: // it will look anyway
+		default: // there is a token already
 		}
 	}
 	if r.closed.Load() && !r.cfg.Stepped {

@@ -12,8 +12,8 @@ import (
 
 var manners = map[string]reactor.Config{"driving": {}, "loop only": {NoCallerDriving: true}}
 
-// Rule: a callback of a future may use the reactor as any goroutine may: have
-// functions done, wait for room, and await.
+// Rule: a future's callback may use the reactor as any goroutine may: call Do, wait for a slot, and
+// await.
 func TestCallbacksMayWait(t *testing.T) {
 	for name, cfg := range manners {
 		t.Run(name, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestCallbacksMayWait(t *testing.T) {
 				if err := a.r.Do(ctx, func() {}); err != nil {
 					t.Errorf("Do in a callback: %v", err)
 				}
-				for i := range 3 { // of depth 1: the second waits for the first
+				for i := range 3 { // depth 1: the second waits for the first
 					f, err := a.q.Submit(ctx, s, &p, reactor.Block)
 					if err != nil {
 						t.Errorf("write %d in a callback: %v", i, err)
@@ -52,8 +52,8 @@ func TestCallbacksMayWait(t *testing.T) {
 	}
 }
 
-// Rule: what a callback awaits may need an event, of which somebody hears
-// though the callback has not returned.
+// Rule: a callback may await a result that needs an event: the reactor handles events while the
+// callback runs.
 func TestAwaitInACallbackHearsOfEvents(t *testing.T) {
 	for name, cfg := range manners {
 		t.Run(name, func(t *testing.T) {
@@ -72,11 +72,10 @@ func TestAwaitInACallbackHearsOfEvents(t *testing.T) {
 	}
 }
 
-// later is long enough for everybody to have gone to sleep. If somebody has not,
-// less is tested.
+// later is long enough for every goroutine to fall asleep. If one has not, the test covers less.
 const later = 20 * time.Millisecond
 
-// receiveLater posts a receive after a while.
+// receiveLater posts a receive after the time later.
 func (e *end) receiveLater(t testing.TB) {
 	e.r.After(later, func() {
 		_, in := e.bytes(0, 64)
@@ -86,8 +85,8 @@ func (e *end) receiveLater(t testing.TB) {
 	})
 }
 
-// Rule: a callback that blocks delays other callbacks, and no operation of
-// anybody, timer or function.
+// Rule: a callback that blocks delays other callbacks, but no operation, timer or deferred
+// function.
 func TestABlockedCallbackDelaysNoOperation(t *testing.T) {
 	for name, cfg := range manners {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +119,7 @@ func TestABlockedCallbackDelaysNoOperation(t *testing.T) {
 	}
 }
 
-// Rule: callbacks run one at a time, in the order they came.
+// Rule: callbacks run one at a time, in the order in which they were given.
 func TestCallbacksKeepTheirOrder(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	const n = 1000
@@ -136,8 +135,7 @@ func TestCallbacksKeepTheirOrder(t *testing.T) {
 	l.close(t)
 }
 
-// Rule: a stepped reactor runs callbacks in Step, without the turn: they may
-// have functions done.
+// Rule: a stepped reactor runs callbacks in Step, without the turn, so they may call Do.
 func TestSteppedCallbacksRunInStep(t *testing.T) {
 	l := newLone(t, reactor.Config{Stepped: true}, nil)
 	defer l.close(t)

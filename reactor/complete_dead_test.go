@@ -12,15 +12,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// onFail is where the end's queue tells its failure.
+// onFail returns a channel that receives the failure of the end's queue.
 func (e *end) onFail(t testing.TB) <-chan error {
 	failed := make(chan error, 2)
 	e.do(t, func() { e.q.OnFail(func(err error) { failed <- err }) })
 	return failed
 }
 
-// Rule: a reactor whose completion queues are dead takes no more queues, which
-// would wait for ever.
+// Rule: a reactor whose completion queues are dead admits no queue, because its operations would
+// wait for ever.
 func TestDeadCompletionQueueRefusesQueues(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{})
 	defer b.close(t)
@@ -42,8 +42,8 @@ func TestDeadCompletionQueueRefusesQueues(t *testing.T) {
 	fs[0].Discard()
 }
 
-// Rule: completions that a poll gives together with its errno count: they were
-// taken off the queue and do not come again.
+// Rule: completions that a poll returns together with an errno count: they left the completion
+// queue and do not come again.
 func TestCompletionsBesideAnErrnoAreDelivered(t *testing.T) {
 	a, b, h := hookedPair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -69,9 +69,8 @@ func TestCompletionsBesideAnErrnoAreDelivered(t *testing.T) {
 	a.release(t, errOver)
 }
 
-// Rule: a device that is gone fails every queue with that cause, once; what the
-// turn would have posted ends with it at once, what was out when the queue is
-// released.
+// Rule: removal of the device fails every queue once, with that cause. Requests that the pass would
+// have posted end at once, outstanding ones when the queue is released.
 func TestRemovedDeviceFailsTheQueue(t *testing.T) {
 	for name, cfg := range map[string]reactor.Config{"driving": {}, "loop only": {NoCallerDriving: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +81,8 @@ func TestRemovedDeviceFailsTheQueue(t *testing.T) {
 			out := a.stray(t, reactor.Send{})
 			h.set(func(verbs.Context, *verbs.IOBatch) error { return verbs.ErrDeviceRemoved })
 			s, p := a.write(b)
-			// Accepted, and refused by the device; or refused, when the loop saw first.
+			// The device refuses an accepted request; Submit refuses it if the loop saw the removal
+			// first.
 			f, err := a.q.Submit(context.Background(), s, &p, reactor.Block)
 			if err == nil {
 				_, err = f.Await(bounded(t))
@@ -107,8 +107,8 @@ func TestRemovedDeviceFailsTheQueue(t *testing.T) {
 	}
 }
 
-// Rule: a completion queue that cannot be armed would never wake anybody: its
-// queues fail with the cause.
+// Rule: a completion queue that cannot be armed would never wake the reactor, so its queues fail
+// with the cause.
 func TestFailedArmFailsTheQueue(t *testing.T) {
 	a, b, h := hookedPair(t, reactor.Config{Spin: -1, NoCallerDriving: true}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -135,8 +135,8 @@ func TestFailedArmFailsTheQueue(t *testing.T) {
 	}
 }
 
-// markerless refuses what is posted past the reactor's turn: the marker. Its
-// queue pairs are those of the device, wearing a context that refuses.
+// markerless refuses the lists that are posted outside the reactor's pass: the markers. Its queue
+// pairs are the device's, wrapped to return a context that refuses.
 type markerless struct {
 	*faulty
 	refused atomic.Int64
@@ -179,8 +179,8 @@ func (r refusing) Execute(t *verbs.IOBatch) error {
 	return nil
 }
 
-// Rule: when a list was cut and the marker behind its live part is refused too,
-// the owner is told; the live part ends when the queue is released.
+// Rule: when a list was cut and the device also refuses the marker behind its live part, OnFail is
+// called. The live part ends when the queue is released.
 func TestRefusedMarkerFailsTheQueue(t *testing.T) {
 	var m *markerless
 	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 16}, func(c verbs.Context) verbs.Context {
@@ -215,11 +215,11 @@ func TestRefusedMarkerFailsTheQueue(t *testing.T) {
 	}
 }
 
-// flaky is a device whose completion channel fails to give one event, which
-// stays where it is, whenever the test sets fail.
+// flaky is a device whose completion channel fails once to return an event, which stays pending,
+// each time the test sets fail.
 type flaky struct {
 	verbs.Context
-	fail atomic.Bool // the test sets it, the holder of the turn takes it back
+	fail atomic.Bool // set by the test, cleared by the holder of the turn
 }
 
 type flakyChannel struct {
@@ -243,9 +243,8 @@ func (c *flakyChannel) GetEvent() (verbs.CQ, bool, error) {
 	return c.CompChannel.GetEvent()
 }
 
-// Rule: an event that could not be taken does not keep the reactor asleep at the
-// next completion: its queue is armed again. (Nothing else wakes the reactor here:
-// nobody drives, and it does not look by itself.)
+// Rule: after an event that could not be taken, the completion queue is armed again, so the next
+// completion wakes the reactor. (Nothing else wakes it here: there is no driver and no recheck.)
 func TestFailedGetEventDoesNotKeepAsleep(t *testing.T) {
 	var f *flaky
 	cfg := reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: -1}

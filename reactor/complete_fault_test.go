@@ -15,12 +15,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// faulty stands between a reactor and its device and breaks what it is told.
+// faulty stands between a reactor and its device and injects the faults that the test sets.
 type faulty struct {
 	verbs.Context
-	// cutAt makes the next list of sends split before this request; -1: never.
+	// cutAt makes Execute split the next list of sends before this request; -1: never.
 	cutAt atomic.Int64
-	// dead makes polls answer with an errno; echo gives every completion twice.
+	// dead makes polls return an errno; echo returns every completion twice.
 	dead, echo atomic.Bool
 	lists      atomic.Int64
 }
@@ -95,7 +95,7 @@ func faultyPair(t *testing.T, qc reactor.QueueConfig) (a, b *end, f *faulty) {
 	return a, b, f
 }
 
-// batch submits n writes so that one turn posts them all.
+// batch submits n writes so that one pass posts them all.
 func (e *end) batch(t *testing.T, peer *end, n int) []reactor.Future {
 	t.Helper()
 	addr, key := peer.remote(0)
@@ -110,9 +110,8 @@ func (e *end) batch(t *testing.T, peer *end, n int) []reactor.Future {
 	return fs
 }
 
-// Rule: bad_wr splits a list. What stands before it is live and completes with
-// success, though the signaled request at the end was cut off; it and the rest
-// fail with the errno; the queue goes on.
+// Rule: bad_wr splits a list. The requests before it are live and succeed, though the signaled
+// request at the end was cut off; it and the rest fail with the errno. The queue goes on.
 func TestBadWRSplitsAtEveryPosition(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{SendDepth: 16})
 	defer b.close(t)
@@ -144,7 +143,7 @@ func TestBadWRSplitsAtEveryPosition(t *testing.T) {
 	}
 }
 
-// Rule: a completion that comes a second time reaches nobody.
+// Rule: a duplicate completion is dropped.
 func TestStaleCompletionsAreDropped(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{SendDepth: 4})
 	defer b.close(t)
@@ -163,8 +162,8 @@ func TestStaleCompletionsAreDropped(t *testing.T) {
 	}
 }
 
-// Rule: after an overrun nothing waits for ever: the queue fails with the
-// overrun, and its operations end when it is released.
+// Rule: after an overrun nothing waits for ever: the queue fails with ErrOverrun, and its
+// operations end when it is released.
 func TestOverrunFailsTheQueue(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{SendDepth: 4})
 	defer b.close(t)
@@ -191,8 +190,8 @@ func TestOverrunFailsTheQueue(t *testing.T) {
 	must.Do(t, a.ctx.Close())
 }
 
-// Rule: cancelling a wait gives the goroutine back, not the memory: the lease
-// ends with the completion, exactly once, before the result is there.
+// Rule: canceling a wait releases the goroutine, not the memory: the lease ends exactly once, with
+// the completion and before the result is delivered.
 func TestLeaseOutlivesACancelledWait(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -223,8 +222,8 @@ type countingLease struct{ ended atomic.Int64 }
 
 func (l *countingLease) End() { l.ended.Add(1) }
 
-// Rule: what a device would refuse is refused before it is posted, with the
-// values.
+// Rule: a request that a device would refuse is refused before it is posted, and the error names
+// the values.
 func TestBadRequestsAreRefusedAtOnce(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{MaxSGE: 2, Inline: 32})
 	defer b.close(t)
@@ -252,15 +251,16 @@ func TestBadRequestsAreRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// Rule: whoever waits for room gets it in time, or its context's error, or the
-// queue's failure; never nothing.
+// Rule: a submitter that waits for a slot gets one in time, or its context's error, or the queue's
+// failure.
 func TestWaitingForRoom(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 1})
 	defer b.close(t)
 	defer a.close(t)
 	_, sge := a.bytes(0, 8)
 	s, p := reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{SGEs: []verbs.SGE{sge}}
-	first, err := a.q.Submit(context.Background(), &s, &p, reactor.Block) // stays out: no receive
+	// stays outstanding: no receive
+	first, err := a.q.Submit(context.Background(), &s, &p, reactor.Block)
 	must.Do(t, err)
 	short, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()

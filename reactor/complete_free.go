@@ -4,8 +4,8 @@ import "github.com/verbena-rdma/verbena/internal/sys"
 
 // The end of an operation in its queue. Holder only.
 
-// freeSlot frees a slot whose outcome is noted. A send's goes back in freeRetired, for a
-// whole batch at once, as do the leases.
+// freeSlot frees a slot whose outcome is recorded. Send slots and leases are given back by
+// freeRetired, for a whole batch at once.
 func (q *Queue) freeSlot(i uint32, sl *slot) {
 	lease, kind := sl.lease, sl.kind
 	sl.sink, sl.lease, sl.kind, sl.posted = nil, nil, KindNone, false
@@ -29,8 +29,8 @@ func (q *Queue) freeSlot(i uint32, sl *slot) {
 	}
 }
 
-// endLease ends a lease of one operation, with others of the same that ended before
-// it: freeRetired tells.
+// endLease ends a lease for one operation. It counts consecutive operations with the same lease;
+// endLeases ends the lease for all of them.
 func (r *Reactor) endLease(l Lease) {
 	if !sys.Same(l, r.lease) {
 		r.endLeases()
@@ -39,7 +39,7 @@ func (r *Reactor) endLease(l Lease) {
 	r.leaseEnds++
 }
 
-// endLeases tells the lease that was noted.
+// endLeases ends the lease that endLease counted.
 func (r *Reactor) endLeases() {
 	l, n := r.lease, r.leaseEnds
 	r.lease, r.leaseEnds = nil, 0
@@ -52,8 +52,8 @@ func (r *Reactor) endLeases() {
 	}
 }
 
-// freeRetired ends what leases are left to end, and gives the finished sends' slots
-// back. It follows every finish.
+// freeRetired ends the remaining leases and frees the slots of finished sends. It follows every
+// finish.
 func (q *Queue) freeRetired() {
 	if q.r.leaseEnds > 0 {
 		q.r.endLeases()

@@ -5,28 +5,28 @@ import (
 	"runtime/debug"
 )
 
-// PanicError is a panic of user code that a reactor called: what Config.OnPanic is given,
-// and the cause of the connection whose sink it was.
+// PanicError is a panic of user code that a reactor called. Config.OnPanic receives it, and it
+// is the cause of failure of the connection whose sink panicked.
 type PanicError struct {
-	Value any    // what panic was called with
-	Stack []byte // of the goroutine, from where it panicked, as debug.Stack has it
+	Value any    // the argument of panic
+	Stack []byte // the panicking goroutine's stack, as from debug.Stack
 }
 
-// Error is what panic was called with, without the stack.
+// Error describes the panic, without the stack.
 func (e *PanicError) Error() string { return fmt.Sprintf("user code panicked: %v", e.Value) }
 
-// Unwrap is the value if it is an error, else nil.
+// Unwrap returns the value if it is an error, else nil.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
 
-// Recovered tells take, on a goroutine of its own, of a panic with value v. It is for the
-// deferred function that has recovered v: the stack still shows where that came from.
+// Recovered makes a PanicError of v, gives it to take on a new goroutine, and returns it. Call it
+// from the deferred function that has recovered v: the stack still shows the place of the panic.
 //
-// If take is nil it does not return, and the program ends with the panic, as it would have
-// without a recover. The goroutine may be a stranger's, whose owner would recover (net/http
-// does with its handlers'): so another one panics.
+// If take is nil, Recovered does not return, and the program ends with the panic, as it would
+// have without a recover. Some callers' goroutines recover panics (net/http does for its
+// handlers), so a new goroutine panics.
 func Recovered(v any, take func(*PanicError)) *PanicError {
 	e := &PanicError{Value: v, Stack: debug.Stack()}
 	if take == nil {
@@ -37,9 +37,8 @@ func Recovered(v any, take func(*PanicError)) *PanicError {
 	return e
 }
 
-// panicValue is a panic that was raised again. It is printed with the stack of the first, as
-// the second one's says nothing.
+// panicValue is a panic that was raised again. It is printed with the stack of the first panic.
 type panicValue struct{ *PanicError }
 
-// Error is the value and the stack.
+// Error returns the value and the stack.
 func (e panicValue) Error() string { return fmt.Sprintf("%v\n\n%s", e.Value, e.Stack) }

@@ -17,67 +17,66 @@ const (
 	DefaultMaxSGE      = 4
 	DefaultInline      = 64
 	DefaultSignalEvery = 32
-	// DefaultFlushBatch is where the doorbell's share of a request is small: a crossing
-	// with 16 of them costs hardly more than with one.
+	// DefaultFlushBatch is a list length at which the doorbell is a small part of a request's
+	// cost: a call of the device with 16 requests costs hardly more than with one.
 	DefaultFlushBatch = 16
 
-	maxDepth   = 1<<slotBits - 2 // slots are numbered in the wr_id, sends and receives together
+	maxDepth   = 1<<slotBits - 2 // the wr_id numbers the slots of sends and receives together
 	maxBatch   = 4096
 	maxSpin    = 1 << 20
 	maxSGEs    = 64
 	maxInlines = 1 << 14
 
-	maxFlushDelay = time.Millisecond // far above what a doorbell costs, far below what a peer is given
+	maxFlushDelay = time.Millisecond // far above the cost of a doorbell, far below a peer's limit
 
-	maxRecorder = 1 << 20 // a hundred megabytes
+	maxRecorder = 1 << 20 // about a hundred megabytes
 )
 
 // Config describes a reactor. The zero value of everything but Context works.
 type Config struct {
 	// Context is the open device. The reactor does not close it.
 	Context verbs.Context
-	// CQEntries is the capacity of each of the two completion queues; queues that do
-	// not fit are refused. By default they have DefaultCQEntries and grow, as queues
-	// are admitted, up to what the device has.
+	// CQEntries is the capacity of each of the two completion queues; queues that do not fit are
+	// refused. By default they have DefaultCQEntries and grow with the admitted queues, up to
+	// the device's limit.
 	CQEntries int
-	// CompVector is the completion vector of the queues; default 0.
+	// CompVector is the completion vector of the completion queues; default 0.
 	CompVector int
-	// PollBatch is how many completions one poll takes; default DefaultPollBatch.
+	// PollBatch is the largest number of completions that one poll takes; default
+	// DefaultPollBatch.
 	PollBatch int
-	// Spin is how many empty turns are made before sleeping or parking while
-	// work is outstanding; default DefaultSpin, negative for none.
+	// Spin is how many empty passes the loop, while requests are outstanding, or a driver runs
+	// before it sleeps or parks; default DefaultSpin, negative for none.
 	Spin int
-	// Policy is what is done while nothing comes; default PolicyEconomy. Spin is
-	// for that one. A stepped reactor has none.
+	// Policy is how the reactor waits while it is idle; default PolicyEconomy. Spin applies to
+	// that policy only. A stepped reactor has no policy.
 	Policy Policy
-	// FlushDelay is how long sends may be held back that are too few to be worth a
-	// doorbell, behind others of their queue that the device has (post_delay.go); default
-	// 0: none are. FlushBatch is how many are enough; default DefaultFlushBatch.
+	// FlushDelay is the longest time for which a few sends may be held back to share a
+	// doorbell, behind outstanding sends of their queue (post_delay.go); default 0: none are.
+	// FlushBatch is the number of unposted sends that ends the delay; default DefaultFlushBatch.
 	FlushDelay time.Duration
 	FlushBatch int
-	// NoCallerDriving makes waiting goroutines always park.
+	// NoCallerDriving makes waiting goroutines always park, and never drive.
 	NoCallerDriving bool
-	// Node is the NUMA node of the reactor's memory, counted from 1; 0 binds
-	// nothing.
+	// Node is the NUMA node of the reactor's memory, counted from 1; with 0, the default, the
+	// memory is bound to no node.
 	Node int
-	// Recheck is how often completion queues are looked at though no event came;
-	// default DefaultRecheck, negative: never. Never when stepped, which polls
-	// every Step.
+	// Recheck is the interval at which completion queues are polled without an event; default
+	// DefaultRecheck, negative: never. A stepped reactor ignores it: it polls every Step.
 	Recheck time.Duration
-	// OnPanic takes the panics of user code that the reactor calls: sinks, callbacks of
-	// futures, functions given to Tell, Callback, Defer, Do, After and Watch. It is called
-	// with each on a goroutine of its own, without the turn. If it was an operation's sink,
-	// the queue fails with the panic as its cause; all else goes on. Default: the panic ends
-	// the program, on any goroutine, and callers further up the stack cannot recover it.
+	// OnPanic receives the panics of user code that the reactor calls: sinks, callbacks of
+	// futures, functions given to Notify, Callback, Defer, Do, After and Watch. It runs on a new
+	// goroutine for each panic, without the turn. If an operation's sink panicked, the queue
+	// fails with the panic as its cause; everything else goes on. Default: the panic ends the
+	// program, whatever goroutine it was on, and callers further up the stack cannot recover it.
 	OnPanic func(*PanicError)
-	// Stepped makes a reactor without a goroutine: whoever owns it calls Step.
+	// Stepped makes a reactor without goroutines: its owner calls Step.
 	Stepped bool
-	// Now is the clock of timers; default time.Now. A stepped reactor is given a
-	// virtual one.
+	// Now is the clock of the timers; default time.Now. It may be virtual in a stepped reactor.
 	Now func() time.Time
 
-	real     bool // Now is the machine's
-	fixedCQs bool // CQEntries was chosen
+	real     bool // Now is the machine's clock
+	fixedCQs bool // the user chose CQEntries
 }
 
 func (c Config) validate() (Config, error) {
@@ -118,33 +117,32 @@ func (c Config) validate() (Config, error) {
 type QueueConfig struct {
 	// PD is the protection domain; the queue registers its result words there.
 	PD verbs.PD
-	// Type is the type of the queue pair: RC (the default), UC or UD. A UD queue
-	// has every send signaled: the request that retires others elsewhere (a write
-	// of nothing) does not exist there.
+	// Type is the type of the queue pair: RC (the default), UC or UD. A UD queue signals
+	// every send: UD has no zero-length WRITE, which the reactor uses as a marker to retire
+	// unsignaled sends.
 	Type verbs.QPType
-	// Shared is where the queue pair takes its receives from instead of from
-	// RecvDepth of its own, which must be -1 then.
+	// Shared, if not nil, supplies the queue pair's receives. RecvDepth must be -1 then.
 	Shared *SharedRecv
-	// SendDepth and RecvDepth are how many requests may be outstanding;
+	// SendDepth and RecvDepth are how many requests may be submitted and not completed;
 	// defaults DefaultSendDepth, DefaultRecvDepth. RecvDepth -1: none.
 	SendDepth int
 	RecvDepth int
-	// ControlDepth is how many requests may be outstanding beside SendDepth,
-	// for PostControl; default none.
+	// ControlDepth is how many requests of PostControl may be submitted and not completed, in
+	// addition to SendDepth; default none.
 	ControlDepth int
-	// MaxSGE is how many elements one request may have; default DefaultMaxSGE.
+	// MaxSGE is the largest number of elements of one request; default DefaultMaxSGE.
 	MaxSGE int
-	// Inline is how many bytes a request may carry in itself, header
-	// included; default DefaultInline, -1: none. The device may grant less
-	// for inline payload; headers do not depend on that.
+	// Inline is the largest number of inline bytes of a request, header included; default
+	// DefaultInline, -1: none. The device may grant less than
+	// this for payload; a grant that is too small for the headers is an error.
 	Inline int
-	// SignalEvery is after how many unsignaled requests one is signaled in a
-	// long list; default the smaller of DefaultSignalEvery and SendDepth/2.
+	// SignalEvery means that one request in SignalEvery is signaled in a long list; default the
+	// smaller of DefaultSignalEvery and SendDepth/2.
 	SignalEvery int
-	// Recorder is of how many requests that ended the queue keeps what they were, when
-	// they were submitted, posted and polled, and how they ended, for Recorded and
-	// Reactor.Stuck; default none. It takes some 100 bytes for each and for each that
-	// may be out, and keeps their errors.
+	// Recorder is how many completed operations the flight recorder keeps, for Recorded and
+	// Reactor.Stuck: the request, the times of submission, posting and polling, and the result.
+	// Default none. It takes some 100 bytes for each of them and for each request that may be
+	// outstanding, and keeps their errors.
 	Recorder int
 
 	receiving bool // the queue of a SharedRecv: no sends at all
@@ -192,8 +190,7 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 	return c, nil
 }
 
-// sends is how many send slots a queue has: the users', the marker, the
-// control requests.
+// sends is the number of send slots of a queue: for users, the marker and control requests.
 func (c QueueConfig) sends() int {
 	if c.receiving {
 		return 0

@@ -1,88 +1,89 @@
-// Package reactor is the event loop between those who ask for RDMA operations
-// and the verbs objects that carry them out.
+// Package reactor is the event loop between the goroutines that submit RDMA operations and the
+// verbs objects that carry them out.
 //
-// One [Reactor] owns a pair of completion queues, their channel and any number
-// of [Queue]s (a queue pair each). Any goroutine submits; whoever holds the
-// reactor's turn (package turn) posts, polls and settles.
+// One [Reactor] owns a pair of completion queues, their channel and any number of [Queue]s (one
+// queue pair each). Any goroutine submits; the holder of the reactor's turn (package turn)
+// posts, polls and delivers.
 //
-// # The way of one operation
+// # The path of an operation
 //
-//  1. Queue.Transfer checks the request and takes a slot, or waits for one. The slot
-//     has its work request, its scatter-gather elements and its inline bytes at
-//     fixed places in the queue's off-heap arena; Transfer writes them there.
-//  2. The slot goes on the queue's submission stack; a queue that becomes
-//     non-empty goes on the reactor's ready list. The bell is rung only when
-//     the reactor sleeps.
-//  3. A turn takes every ready queue, moves its stack to its backlog, links the first of
-//     that in submission order, decides which requests are signaled, and posts one list
-//     per queue: one doorbell per queue and turn.
-//  4. The same turn polls. A completion's wr_id names queue, slot, kind and
-//     generation; what does not match is counted and dropped. A signaled
-//     completion retires the unsignaled requests before it.
-//  5. The lease ends and the slot goes back; when the turn is done, the future
-//     is settled or the sink is called (complete_deliver.go).
+//  1. Queue.Transfer checks the request and acquires a slot, or waits for one. Each slot has
+//     its work request, scatter-gather elements and inline bytes at fixed places in the queue's
+//     off-heap arena; Transfer writes them there.
+//  2. Transfer pushes the slot on the queue's submission stack. A queue that becomes non-empty
+//     goes on the reactor's ready list. The submitter wakes the loop only if it sleeps.
+//  3. A pass takes every queue off the ready list, moves its stack to its backlog, links the
+//     oldest requests in submission order, decides which are signaled, and posts one list per
+//     queue: one doorbell per queue and pass.
+//  4. The same pass polls. A completion's wr_id names queue, slot, kind and generation; a
+//     completion that does not match is counted and dropped. A signaled completion retires the
+//     unsignaled requests before it.
+//  5. The lease ends and the slot is freed. After the pass the future is settled or the sink is
+//     called (complete_deliver.go).
 //
-// Where each stage stands, in the order of the way:
+// The code of each stage, in the order of the path:
 //
-//	check, slot  submit.go                          Transfer: transfers, enter; room waits for a slot
+//	check, slot  submit.go                          Transfer: acquire; waitSlot waits for a slot
 //	fill         submit.go                          fillTransfer
-//	submit       submit.go                          submit: stack, ready list, bell
-//	             submit_batch.go                  Several: many at once
+//	submit       submit.go                          submit: stack, ready list, wake-up
+//	             submit_batch.go                    BatchSubmitter: many at once
 //	             submit_wait.go                     TransferWait: the holder's own
-//	             submit_sink.go                   Follow: a sink's
+//	             submit_sink.go                     PostFromSink: a sink's
 //	             submit_send.go, submit_request.go  Submit, PostControl: all other requests
-//	drive        loop_pass.go, package turn         Drive: a waiting goroutine makes turns
+//	drive        loop_pass.go, package turn         Drive: a waiting goroutine runs passes
 //	gather       post_gather.go                     gather: the ready list; collect, list
-//	             post_delay.go                       keep: Config.FlushDelay
-//	post         loop_pass.go                       postAndPoll; crossing calls the device
-//	             post_settle.go                     settlePosts: what it took
+//	             post_delay.go                      delay: Config.FlushDelay
+//	post         loop_pass.go                       postAndPoll; execute calls the device
+//	             post_settle.go                     settlePosts: how much the device took
 //	poll         loop_pass.go                       polled
-//	complete     complete.go                        dispatch, sent, succeeded
-//	             complete_free.go                 leases, slots
+//	complete     complete.go                        dispatch, sent, completeFast
+//	             complete_free.go                   leases, slots
 //	deliver      complete_deliver.go                deliver: futures and sinks
 //
 // # Signaling
 //
-// In a long list one request in QueueConfig.SignalEvery is signaled, by default one in 32
-// or in half of the queue's depth, so that room comes back while the rest is under way;
-// the count goes on from list to list. The last of each list always is: its future, its
-// slot and its lease end with a completion that retires it, and nobody can tell whether
-// a list will follow. So short lists have as many completions as doorbells.
+// In a long list one request in QueueConfig.SignalEvery is signaled, by default one in 32, or
+// one in half of the queue's depth if that is less, so that slots are freed while the rest is outstanding; the count
+// continues from list to list. The last request of each list is always signaled: its future,
+// slot and lease end with a completion that retires it, and there may be no next list. So short
+// lists have as many completions as doorbells.
 //
-// # Room
+// # Queue capacity
 //
-// A queue of depth n never has more than n requests between submission and retirement,
-// and its queue pair is made with room for them and one more (the marker, see
-// post_settle.go). Completion queues have room for every send and receive of
-// every queue, signaled or not, so that neither queue can overflow; they grow
-// with the queues, unless their capacity was chosen (qp_cqroom.go).
+// A queue of depth n never has more than n requests between submission and retirement, and its
+// queue pair is made with room for them and one more (the marker, see post_settle.go).
+// Completion queues have room for every send and receive of every queue, signaled or not, so
+// neither queue can overflow. They grow with the number of queues, unless Config.CQEntries fixes
+// their capacity (qp_cqroom.go).
 //
 // # Fairness
 //
-// Whatever one queue has, others of its reactor wait little for it. What is submitted
-// before a turn is posted in it. A turn posts for a queue a list of at most 256
-// requests, which ends with the one that makes it 1 MiB; the rest goes first in the next
-// turn (post_gather.go). A completion waits for those that were in its completion queue before
-// it, of which a turn dispatches Config.PollBatch: at most one for each request out, and
-// in long lists of sends one in SignalEvery. Results are delivered after each turn, in
-// the order of completion. Receives are posted all at once: nothing moves then. How a
-// device shares its wire among queue pairs is the device's.
+// A busy queue delays the other queues of its reactor little. A pass serves every queue
+// with requests that were submitted before it. For one queue it posts a list of at most 256
+// requests, and the request that brings the list to 1 MiB is its last; the rest goes first in the next pass
+// (post_gather.go). A completion waits for those before it in its completion queue; a pass
+// dispatches Config.PollBatch of them. There is at most one for each outstanding request, and in
+// long lists of sends one in SignalEvery. Results are delivered after each pass, in the order of
+// completion. Receives are posted all at once: posting them moves no data. The device decides
+// how queue pairs share its wire.
 //
 // # Lost events
 //
-// A device that loses a completion event delays the completion by at most
-// Config.Recheck: while there are queues the reactor looks at its completion
-// queues that often, and arms them anew (loop_recheck.go).
+// A device that loses a completion event delays the completion by at most Config.Recheck: while
+// there are queues the reactor polls its completion queues that often, and arms them again
+// (loop_recheck.go).
 //
 // # Goroutines
 //
-// Transfer, Submit, PostRecv, PostRecvLater, Do, Defer and After may be called from any goroutine.
-// Sinks, event handlers and functions given to Do run holding the turn: they
-// must not block, and may call anything here but what waits for room, Do, Stats and Close.
-// Callbacks of futures run on a goroutine of the reactor's own, without the turn.
+// Transfer, Submit, PostRecv, PostRecvLater, Do, Defer and After may be called from any
+// goroutine. Sinks, event handlers and functions given to Do run while the turn is held: they
+// must not block, and may call anything in this package except functions that wait for a slot,
+// Do, Stats and Close. Callbacks of futures run on a separate goroutine of the reactor, without
+// the turn.
 //
-// What these do not return from (panic, runtime.Goexit) keeps neither the turn nor the
-// others behind them: see complete_attend.go and Config.OnPanic. A stepped reactor calls them on the
-// goroutine that steps it, by the same rules. Parts of a turn must return: Task.Fn,
-// Lease.End, Stock.Release, what OnFail, OnFlush and Idle are given, and the device.
+// If such a function does not return (panic, runtime.Goexit), the turn is still given up and the
+// functions behind it still run: see complete_attend.go and Config.OnPanic. A stepped reactor
+// calls them on the goroutine that calls Step, by the same rules. Parts of a pass must return:
+// Task.Fn, Lease.End, SinkCache.Release, the functions given to OnFail, OnFlush and Idle, and
+// the device.
 package reactor

@@ -6,23 +6,23 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The sentinels of this room.
+// The errors of the reactor.
 var (
-	// ErrConfig is a configuration that cannot be, by itself or for this device.
+	// ErrConfig reports a configuration that is invalid, by itself or for this device.
 	ErrConfig    = sentinel.Never("verbena: bad configuration")
 	ErrClosed    = verbs.ErrClosed
 	ErrQueueFull = sentinel.Later("reactor: send queue full")
 	ErrRecvFull  = sentinel.Later("reactor: receive queue full")
-	// ErrQueueFailed is a queue that takes no more; it comes with the cause.
+	// ErrQueueFailed reports a queue that accepts no more requests; it comes with the cause.
 	ErrQueueFailed = sentinel.Reconnect("reactor: queue failed")
 	ErrTooMany     = sentinel.Later("reactor: no room for another queue")
 	ErrOverrun     = sentinel.Reconnect("reactor: completion queue overrun")
-	// ErrUnanswered is an atomic that the device completed with success and without
-	// its answer: whether it was executed is not known. See complete_unanswered.go.
+	// ErrUnanswered reports an atomic that the device completed with success and without its
+	// answer: it may or may not have been executed. See complete_unanswered.go.
 	ErrUnanswered = sentinel.Never("reactor: the device completed an atomic without its answer")
-	// ErrRequest is a request that the device would refuse.
+	// ErrRequest reports a request that the device would refuse.
 	ErrRequest = verbs.ErrInvalid
-	// ErrNilContext is what everything that takes a context answers for a nil one,
-	// before it does anything.
+	// ErrNilContext is the error of every function that takes a context and gets nil. Such a
+	// call has no effect.
 	ErrNilContext = futures.ErrNilContext
 )

@@ -1,11 +1,10 @@
 package reactor
 
-// The places where a submitter may be when its queue is released, for tests: it
-// has taken what Post, PostControl or PostRecv take, and has not looked at the
-// queue's failure yet. The returned function gives that back, as a refused
-// submitter does.
+// The next three functions stand for a submitter at the moment its queue is released: it has
+// acquired the slot that Submit, PostControl or PostRecv acquires, and has not checked the queue's
+// failure yet. The returned function frees the slot as a refused submitter does.
 
-// SendUnderWay is a submitter in Post.
+// SendUnderWay stands for a submitter in Submit.
 func (q *Queue) SendUnderWay() (back func()) {
 	i, ok := q.sendFree.Get()
 	if !ok {
@@ -14,7 +13,7 @@ func (q *Queue) SendUnderWay() (back func()) {
 	return func() { q.sendFree.Put(i); q.scheduleReclaim() }
 }
 
-// ControlUnderWay is a submitter in PostControl.
+// ControlUnderWay stands for a submitter in PostControl.
 func (q *Queue) ControlUnderWay() (back func()) {
 	i, ok := q.ctrlFree.Get()
 	if !ok {
@@ -23,7 +22,7 @@ func (q *Queue) ControlUnderWay() (back func()) {
 	return func() { q.ctrlFree.Put(i); q.scheduleReclaim() }
 }
 
-// RecvUnderWay is a submitter in PostRecv.
+// RecvUnderWay stands for a submitter in PostRecv.
 func (q *Queue) RecvUnderWay() (back func()) {
 	i, ok := q.recvFree.Get()
 	if !ok {
@@ -32,19 +31,19 @@ func (q *Queue) RecvUnderWay() (back func()) {
 	return func() { q.recvFree.Put(i); q.scheduleReclaim() }
 }
 
-// ForgetAnswers makes the result words be as before the device wrote the answers of
-// atomics. Holder only.
+// ForgetAnswers resets the result words to their state before the device wrote the results of
+// atomics. Only the holder may call it.
 func (q *Queue) ForgetAnswers() {
 	for i := range q.tab.results {
 		q.tab.results[i] = unanswered
 	}
 }
 
-// EventRest is how long a source that fails is let be.
+// EventRest is how long a failing source stays suspended.
 const EventRest = suspendTime
 
-// Snapshot is Stats for the holder.
-// OutcomesOf is how many outcomes, free ones too, refer to q. Holder only.
+// OutcomesOf returns the number of outcomes, free ones included, that refer to q. Only the holder
+// may call it.
 func (r *Reactor) OutcomesOf(q *Queue) (n int) {
 	for _, o := range r.outcomes[:cap(r.outcomes)] {
 		if o.queue == q {
@@ -56,14 +55,14 @@ func (r *Reactor) OutcomesOf(q *Queue) (n int) {
 
 func (r *Reactor) Snapshot() Stats { return r.snapshot() }
 
-// Sleeps is how often the loop went to sleep. Any goroutine.
+// Sleeps returns how often the loop went to sleep. Any goroutine may call it.
 func (r *Reactor) Sleeps() uint64 { return r.tok.Stats().Sleeps.Load() }
 
 // Note counts v.
 func (h *Histogram) Note(v int) { h.note(v) }
 
-// ListingUnderWay is a submitter who found the queue not on the ready list, and has not
-// pushed it there yet. The returned function goes on.
+// ListingUnderWay stands for a submitter that found the queue off the ready list and has not pushed
+// it yet. The returned function pushes it.
 func (q *Queue) ListingUnderWay() (goOn func()) {
 	if !q.queued.Enter() {
 		panic("the queue is listed")
@@ -71,8 +70,8 @@ func (q *Queue) ListingUnderWay() (goOn func()) {
 	return func() { q.r.ready.Push((*readyQueue)(q)) }
 }
 
-// TransferHolding is what TransferWait does for one who got the turn, without the wait.
-// Holder only.
+// TransferHolding does what TransferWait does after it got the turn, without the wait. Only the
+// holder may call it.
 func (q *Queue) TransferHolding(t *Transfer) Future {
 	i, ok := q.sendFree.Get()
 	if !ok {
@@ -86,14 +85,14 @@ func (q *Queue) TransferHolding(t *Transfer) Future {
 	return f
 }
 
-// Pending reports whether a submission waits to be seen.
+// Pending reports whether a submission waits for a pass.
 func (r *Reactor) Pending() bool { return (*work)(r).Pending() }
 
-// Turn makes a turn. Holder only.
+// Progress runs a pass. Only the holder may call it.
 func (r *Reactor) Progress(arm bool) bool { return r.pass(arm) }
 
-// SendDepth is how many sends may be outstanding.
+// SendDepth returns how many sends may be outstanding.
 func (q *Queue) SendDepth() int { return q.cfg.SendDepth }
 
-// Policy is how the loop waits.
+// Policy returns the loop's wait policy.
 func (r *Reactor) Policy() Policy { return r.policy }

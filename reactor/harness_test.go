@@ -12,8 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// end is one side of a connected pair: a device, a reactor, a queue and some
-// registered memory.
+// end is one side of a connected pair: a device, a reactor, a queue and registered memory.
 type end struct {
 	ctx   verbs.Context
 	pd    verbs.PD
@@ -28,7 +27,7 @@ const (
 	endAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 )
 
-// try is check for sinks, handlers and callbacks, which are not the test's
+// try reports an error from sinks, handlers and callbacks, which do not run on the test's
 // goroutine.
 func try(t testing.TB, err error) {
 	t.Helper()
@@ -37,7 +36,7 @@ func try(t testing.TB, err error) {
 	}
 }
 
-// wrap may put something between the reactor and its device.
+// wrap may put a layer between the reactor and its device.
 type wrap func(verbs.Context) verbs.Context
 
 func newEnd(t testing.TB, ctx verbs.Context, cfg reactor.Config, qc reactor.QueueConfig, w wrap) *end {
@@ -55,7 +54,7 @@ func newEnd(t testing.TB, ctx verbs.Context, cfg reactor.Config, qc reactor.Queu
 	return e
 }
 
-// another is an end with a queue of its own, and the rest shared.
+// another returns an end with a queue of its own that shares everything else with e.
 func (e *end) another(t testing.TB, qc reactor.QueueConfig) *end {
 	t.Helper()
 	more := *e
@@ -63,7 +62,7 @@ func (e *end) another(t testing.TB, qc reactor.QueueConfig) *end {
 	return &more
 }
 
-// queue is a queue with a queue pair in INIT.
+// queue returns a new queue whose queue pair is in INIT.
 func (e *end) queue(t testing.TB, qc reactor.QueueConfig) *reactor.Queue {
 	t.Helper()
 	qc.PD = e.pd
@@ -84,8 +83,8 @@ func (e *end) do(t testing.TB, fn func()) {
 	doIn(t, e.r, fn)
 }
 
-// doIn has fn run holding the turn, but on the test's goroutine, where it may
-// fail: a Fatal on the reactor's would end that.
+// doIn runs fn holding the turn, but on the test's goroutine, where fn may call Fatal. On the
+// reactor's goroutine Fatal would end the loop.
 func doIn(t testing.TB, r *reactor.Reactor, fn func()) {
 	t.Helper()
 	enter, leave, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -100,15 +99,15 @@ func doIn(t testing.TB, r *reactor.Reactor, fn func()) {
 	fn()
 }
 
-// bytes is n bytes of the end's memory, and the element that names them.
+// bytes returns n bytes of the end's memory and the element that names them.
 func (e *end) bytes(off, n int) ([]byte, verbs.SGE) {
 	return e.arena.Bytes()[off : off+n], verbs.SGE{Addr: e.arena.Addr() + uint64(off), Length: uint32(n), LKey: e.mr.LKey()}
 }
 
 func (e *end) remote(off int) (uint64, uint32) { return e.arena.Addr() + uint64(off), e.mr.RKey() }
 
-// ackTimeout is 1 s: a test process that the system leaves standing for a second
-// has lost no peer.
+// ackTimeout encodes 1 s, so that a test process that the system suspends for a second does not
+// lose its peer.
 const ackTimeout = 18
 
 func (e *end) ready(t testing.TB, peer *end) {
@@ -123,14 +122,14 @@ func (e *end) ready(t testing.TB, peer *end) {
 	})
 }
 
-// close ends the end and checks that nothing is left.
+// close closes the end and checks that no object is left.
 func (e *end) close(t testing.TB) {
 	t.Helper()
 	e.closeQueue(t)
 	e.closeRest(t)
 }
 
-// closeQueue ends the end's queue, in order.
+// closeQueue flushes and releases the end's queue.
 func (e *end) closeQueue(t testing.TB) {
 	t.Helper()
 	gone := make(chan struct{})
@@ -145,8 +144,7 @@ func (e *end) closeQueue(t testing.TB) {
 	})
 }
 
-// closeRest ends an end whose queue has been released, and checks that nothing
-// is left.
+// closeRest closes an end whose queue has been released and checks that no object is left.
 func (e *end) closeRest(t testing.TB) {
 	t.Helper()
 	must.Do(t, e.r.Close(bounded(t)))
@@ -175,7 +173,7 @@ func (d bed) pair(t testing.TB, cfg reactor.Config, qc reactor.QueueConfig, w wr
 	return a, b
 }
 
-// inbox collects completions of receives.
+// inbox collects the completions of receives.
 type inbox chan reactor.Completion
 
 func (i inbox) Complete(_ reactor.SinkContext, c reactor.Completion, err error) {
@@ -184,8 +182,8 @@ func (i inbox) Complete(_ reactor.SinkContext, c reactor.Completion, err error) 
 	}
 }
 
-// patience is how long a test waits for what must come: it bounds a failing
-// test, and orders nothing. A device's machine may be emulated, and busy.
+// patience limits how long a test waits for an expected event. It bounds a failing test and orders
+// nothing. A device may run on an emulated, busy machine.
 var patience = func() time.Duration {
 	if onDevice() {
 		return time.Minute
@@ -199,7 +197,7 @@ func bounded(t testing.TB) context.Context {
 	return ctx
 }
 
-// comes waits for ch to be closed, or to give one value.
+// comes waits until ch is closed or delivers one value.
 func comes[T any](t testing.TB, what string, ch <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -210,13 +208,13 @@ func comes[T any](t testing.TB, what string, ch <-chan T) (v T) {
 	return v
 }
 
-// called is a sink that is a function.
+// called makes a function a sink.
 type called func(reactor.Completion, error)
 
 func (fn called) Complete(_ reactor.SinkContext, c reactor.Completion, err error) { fn(c, err) }
 
-// hooked stands between a reactor and its device; while a hook is set, turns
-// are the hook's. The test sets it, the holder of the turn reads it.
+// hooked stands between a reactor and its device; while a hook is set, it runs in place of Execute.
+// The test sets the hook, the holder of the turn reads it.
 type hooked struct {
 	verbs.Context
 	hook atomic.Pointer[turnHook]
@@ -238,8 +236,8 @@ func hookedPair(t *testing.T, cfg reactor.Config, qc reactor.QueueConfig) (a, b 
 	return a, b, h
 }
 
-// stray is a send to a peer without a receive: it stays out until the peer has
-// one, or the queue pair ends.
+// stray submits a send to a peer without a receive: it stays outstanding until the peer posts one
+// or the queue pair ends.
 func (e *end) stray(t testing.TB, s reactor.Send) reactor.Future {
 	t.Helper()
 	s.Opcode = verbs.WRSend
@@ -249,7 +247,7 @@ func (e *end) stray(t testing.TB, s reactor.Send) reactor.Future {
 	return f
 }
 
-// write is a WRITE of 8 bytes to peer.
+// write returns an 8-byte WRITE to peer.
 func (e *end) write(peer *end) (*reactor.Send, reactor.Payload) {
 	addr, key := peer.remote(0)
 	_, sge := e.bytes(0, 8)

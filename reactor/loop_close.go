@@ -8,17 +8,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Close ends the reactor: its queues must have been released. It waits until every
-// goroutine has left the calls in which it found a queue released, and for the loop and the
-// running callback to return. When ctx ends first it returns an error and skips the
-// remaining steps; a later Close takes them. With a context that has ended it begins, and
-// waits for nothing. It is idempotent, several
-// goroutines may call it, and it leaves no goroutine, descriptor or mapping behind. Not
-// from the turn or a callback.
+// Close ends the reactor, whose queues must have been released. It waits until every goroutine
+// has left its calls on released queues, and for the loop and the running callback to return.
+// When ctx ends first it returns an error and skips the remaining steps; a later Close takes
+// them. With a context that has ended already it takes the steps that do not wait. It is
+// idempotent, several goroutines may call it, and it leaves no goroutine, descriptor or mapping
+// behind. Neither the holder of the turn nor a callback may call it.
 //
-// Errors: verbs.ErrBusy while a queue is alive, while the device refuses to give back what
-// a released one had, and, with the context's, if goroutines had not left when ctx ended;
-// the context's, ErrNilContext; the device's.
+// Errors: verbs.ErrBusy while a queue is not released, while the device refuses to give back the
+// memory of a released queue, and, with the context's error, if goroutines had not left when ctx
+// ended; the context's error, ErrNilContext; the device's errors.
 func (r *Reactor) Close(ctx context.Context) error {
 	w, err := Ask(ctx)
 	if err != nil {
@@ -29,7 +28,7 @@ func (r *Reactor) Close(ctx context.Context) error {
 
 func (r *Reactor) close(ctx Asked) error {
 	select {
-	case r.closing <- struct{}{}: // also when ctx has ended: what is begun goes on
+	case r.closing <- struct{}{}: // also if ctx has ended: steps that do not wait are still taken
 	default:
 		select {
 		case r.closing <- struct{}{}:
@@ -50,24 +49,24 @@ func (r *Reactor) close(ctx Asked) error {
 		}
 	}
 	var err error
-	// Holding the turn: whoever defers something now makes a goroutine that turns
-	// once more, see afterClose.
+	// Hold the turn: a later Defer or Schedule starts a goroutine that takes it, see
+	// afterClose.
 	r.withTurn(func() {
 		err = r.destroy()
 		r.destroyed = err == nil
 	})
-	r.timers.stop() // again: who gives the turn up looks at what is due, and may wind the alarm
+	r.timers.stop() // again: giving up the turn checks the timers, and may set the alarm
 	return err
 }
 
-// shut closes the reactor to others, as soon as no queue is left of it.
+// shut closes the reactor to others as soon as it has no queues.
 func (r *Reactor) shut(ctx Asked) error {
 	for {
 		var left error
 		var reclaimed <-chan struct{}
 		err := r.Do(ctx, func() { reclaimed, left = r.tryShut() })
 		switch {
-		case errors.Is(err, ErrClosed): // by an earlier call that did not get to the end
+		case errors.Is(err, ErrClosed): // by an earlier Close that did not finish
 			return nil
 		case err != nil:
 			return err
@@ -82,16 +81,17 @@ func (r *Reactor) shut(ctx Asked) error {
 	}
 }
 
-// tryShut closes the reactor to others, or returns what keeps it: with reclaimed, which a
-// later turn closes, only released queues that goroutines have not left. Holder only.
+// tryShut closes the reactor to others, or returns the reason why it cannot. If only goroutines
+// that have not left released queues are in the way, it also returns reclaimed, which a later
+// pass closes. Holder only.
 func (r *Reactor) tryShut() (reclaimed <-chan struct{}, left error) {
-	r.Drain() // what released queues left in the completion queues goes, and then their memory
+	r.Drain() // takes completions of released queues, so that their memory can be reclaimed
 	if r.live+len(r.quarantined) == 0 {
 		r.closed.Store(true)
 		return nil, nil
 	}
 	left = errors.Join(fmt.Errorf("%w: reactor with %d queues, and %d released whose users are not all back", verbs.ErrBusy, r.live, len(r.quarantined)), r.reclaimErr)
-	if r.live > 0 || r.reclaimErr != nil || r.cfg.Stepped { // stepped: only the caller makes turns
+	if r.live > 0 || r.reclaimErr != nil || r.cfg.Stepped { // stepped: only the caller runs passes
 		return nil, left
 	}
 	if r.reclaimed == nil {
@@ -117,13 +117,13 @@ func (r *Reactor) end(ctx Asked) error {
 			return errGivenUp
 		}
 	}
-	onOwnGoroutine(r.runCallbacks) // pushed while they ended
+	onOwnGoroutine(r.runCallbacks) // callbacks pushed while the goroutines ended
 	r.runLeft()
 	return nil
 }
 
-// destroy closes what New made, children first. Holder only, or of a reactor that New
-// could not make.
+// destroy closes the objects that New made, children first. For the holder, or for a New that
+// failed.
 func (r *Reactor) destroy() error {
 	r.timers.stop()
 	r.releaseProcessor()

@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a Close whose context ends first may be repeated, as often as one likes,
-// and the one that returns nil leaves nothing.
+// Rule: a Close whose context ends first may be repeated any number of times; the one that returns
+// nil leaves no object.
 func TestCloseCanBeRepeated(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
@@ -43,7 +43,7 @@ func TestCloseCanBeRepeated(t *testing.T) {
 	}
 }
 
-// closing waits until a Close that was begun has closed r to others.
+// closing waits until a Close that has begun makes r refuse new calls.
 func closing(t testing.TB, r *reactor.Reactor) {
 	t.Helper()
 	ctx := bounded(t)
@@ -57,8 +57,8 @@ func closing(t testing.TB, r *reactor.Reactor) {
 	}
 }
 
-// Rule: a reactor with a queue is busy, changes nothing, and can be closed
-// when the queue is gone.
+// Rule: Close of a reactor with a queue returns ErrBusy and changes nothing; it succeeds when the
+// queue is gone.
 func TestCloseIsRefusedWhileAQueueLives(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -67,12 +67,12 @@ func TestCloseIsRefusedWhileAQueueLives(t *testing.T) {
 	}
 	s, p := a.write(b)
 	f, err := a.q.Submit(context.Background(), s, &p, reactor.Block)
-	await(t, f, err) // it goes on
+	await(t, f, err) // the reactor still works
 	a.close(t)
 }
 
-// Rule: Close waits for a callback that runs, at most until its context ends;
-// a later Close goes on from there.
+// Rule: Close waits for a running callback, at most until its context ends; a later Close continues
+// from there.
 func TestCloseWaitsForTheCallback(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	running, leave := make(chan struct{}), make(chan struct{})
@@ -93,8 +93,8 @@ func TestCloseWaitsForTheCallback(t *testing.T) {
 	l.close(t)
 }
 
-// Rule: what has settled can be used after Close: its callbacks run, and what is
-// made of it settles.
+// Rule: settled futures remain usable after Close: their callbacks run, and futures derived from
+// them settle.
 func TestThenAfterClose(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -117,8 +117,8 @@ func TestThenAfterClose(t *testing.T) {
 	}
 }
 
-// Rule: functions and tasks that come after Close, or meet it, run all the same:
-// somebody may wait for them.
+// Rule: functions and tasks that arrive after Close or during it still run, because a goroutine may
+// wait for them.
 func TestWhatComesAfterCloseRuns(t *testing.T) {
 	for _, when := range []string{"after", "meeting"} {
 		t.Run(when, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestWhatComesAfterCloseRuns(t *testing.T) {
 	}
 }
 
-// watchedEnd tells when a reactor destroys its completion channel.
+// watchedEnd calls destroying when a reactor destroys its completion channel.
 type watchedEnd struct {
 	verbs.Context
 	destroying func()
@@ -174,9 +174,8 @@ func (c *watchedEndChannel) Close() error {
 	return c.CompChannel.Close()
 }
 
-// Rule: who defers something while Close destroys what the reactor had makes no turn
-// beside the destruction. (It did, and a holder who leaves looks at the completion
-// queues.)
+// Rule: a Defer while Close destroys the reactor's objects does not start a pass. (It once did, and
+// a pass polls the completion queues.)
 func TestNoTurnBesideTheDestruction(t *testing.T) {
 	d := &watchedEnd{}
 	l := newLone(t, reactor.Config{}, func(ctx verbs.Context) verbs.Context { d.Context = ctx; return d })
@@ -185,7 +184,7 @@ func TestNoTurnBesideTheDestruction(t *testing.T) {
 	d.destroying = func() {
 		destroying.Store(true)
 		l.r.Defer(func() { beside <- destroying.Load() })
-		for range 10_000 { // turns of who might come between
+		for range 10_000 { // time for a goroutine that might interfere
 			runtime.Gosched()
 		}
 		destroying.Store(false)
@@ -196,8 +195,8 @@ func TestNoTurnBesideTheDestruction(t *testing.T) {
 	}
 }
 
-// Rule: nothing of a sealed queue is posted any more, sends or receives: its queue pair
-// may be destroyed while turns go on. What was submitted ends with the queue's cause.
+// Rule: no request of a sealed queue is posted, send or receive, so its queue pair may be destroyed
+// while passes go on. Submitted requests end with the queue's cause.
 func TestNothingOfASealedQueueIsPosted(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)

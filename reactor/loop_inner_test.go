@@ -7,17 +7,18 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: an event is owed for what comes after a poll of the armed queue has
-// found its end, and for nothing else: not for what was there before the arming,
-// nor for what one poll had no room for. The event settles it.
+// Rule: an event is due exactly for completions that follow a poll that found the end of the armed
+// queue: not for those present before the arming, nor for those that one poll had no room for. The
+// event settles it.
 func TestWhatIsOwedAnEvent(t *testing.T) {
 	const room = 4
 	for _, c := range []struct {
-		steps string // a: arm, e: poll nothing, s: poll some, f: poll all there is room for, v: the event
+		steps string // a: arm, e: poll nothing, s: poll some, f: poll as many as fit, v: the event
 		owed  bool
 	}{
 		{"s", false}, {"es", false}, // not armed
-		{"as", false}, {"af", false}, {"aff", false}, {"afs", false}, {"affs", false}, // was there, or may have been
+		// were there before, or may have been
+		{"as", false}, {"af", false}, {"aff", false}, {"afs", false}, {"affs", false},
 		{"aes", true}, {"ass", true}, {"affss", true}, {"aef", true}, {"aese", true},
 		{"aesv", false}, {"aev", false}, {"aevs", false}, {"aesvs", false}, {"aesvaes", true},
 	} {
@@ -42,7 +43,7 @@ func TestWhatIsOwedAnEvent(t *testing.T) {
 	}
 }
 
-// slowPolls is a device whose polls take their time.
+// slowPolls is a device whose polls take a given time.
 type slowPolls struct {
 	verbs.Context
 	poll time.Duration
@@ -50,15 +51,15 @@ type slowPolls struct {
 
 func (d *slowPolls) Execute(t *verbs.IOBatch) error {
 	if d.poll == 0 {
-		return nil // and no look at the clock, which takes its time on an emulated machine
+		return nil // without reading the clock, which is slow on an emulated machine
 	}
 	for began := time.Now(); time.Since(began) < time.Duration(1+t.Spin)*d.poll; {
 	}
 	return nil
 }
 
-// Rule: a spinning turn is as many polls as fit into sliceTime, and one where none fits,
-// although the clock is looked at for one in many; it grows again when they do.
+// Rule: a spinning pass makes as many polls as fit into sliceTime, and at least one, though it
+// reads the clock only once in many slices. The slice grows again when polls get faster.
 func TestSlicesFitTheirTime(t *testing.T) {
 	d := &slowPolls{poll: sliceTime / 8}
 	r := &Reactor{ctx: d}
@@ -81,7 +82,7 @@ func TestSlicesFitTheirTime(t *testing.T) {
 		t.Errorf("polls of %v, slices of %d", d.poll, r.slice)
 	}
 	d.poll = 0
-	// The machine may take the processor away now and then.
+	// The system may preempt the process now and then.
 	for i := 0; r.slice < maxSlicePolls; i++ {
 		if spin(maxUntimedSlices + 1); i > 100*maxSlicePolls {
 			t.Fatalf("polls of no time, slices of %d", r.slice)

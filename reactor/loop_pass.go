@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// work is the reactor as the token and waiting goroutines have it: what they call no user
-// may.
+// work is the Reactor with the methods for the token and for waiting goroutines, which the user
+// must not call.
 type work Reactor
 
 var (
@@ -38,21 +38,19 @@ func (w *work) RunLoopTasks() (after func()) { return (*Reactor)(w).runLoopTasks
 // Deadline implements turn.Work.
 func (w *work) Deadline() time.Time { return w.timers.next() }
 
-// Drive implements futures.Driver: a goroutine that waits runs the reactor if nobody else
-// does.
+// Drive implements futures.Driver: a waiting goroutine drives the reactor if the turn is free.
 func (w *work) Drive(done <-chan struct{}, f *futures.Waiter) error {
 	w.tok.Drive(done, turn.Waiter(f))
 	return nil
 }
 
-// pass is one turn: gather, post, arm, poll, dispatch; then what has ended is
-// delivered. Tasks run before it, because they may make one themselves (Flush,
-// Admit).
+// pass runs one pass: gather, post, arm, poll, dispatch, then deliver. It reports whether it did
+// anything. Tasks run first, because they may run a pass themselves (Flush, Admit).
 func (r *Reactor) pass(arm bool) bool {
 	r.inPass = true
 	did := !r.tasks.Empty() && r.runTasks()
 	r.stats.Passes++
-	r.inPass = true // also if a task has made a turn
+	r.inPass = true // again: a task may have run a pass
 	did = r.postAndPoll(arm) || did
 	r.inPass = false
 	if len(r.quarantined) > 0 {
@@ -67,7 +65,7 @@ func (r *Reactor) pass(arm bool) bool {
 }
 
 func (r *Reactor) postAndPoll(arm bool) bool {
-	t := &r.batch // emptied without being cleared: what it refers to lives with the reactor or its queues
+	t := &r.batch // truncated, not cleared: the reactor or its queues own all that it refers to
 	t.Sends, t.Recvs, t.Arms = t.Sends[:0], t.Recvs[:0], t.Arms[:0]
 	alone := r.ownBacklog != nil
 	did := r.gather(arm)
@@ -80,7 +78,7 @@ func (r *Reactor) postAndPoll(arm bool) bool {
 		return did
 	}
 	if t.Polls = r.polls; r.live+len(r.quarantined) == 0 {
-		t.Polls = nil // there can be nothing
+		t.Polls = nil // there can be no completion
 	}
 	if posts+len(t.Polls) == 0 {
 		return did
@@ -94,7 +92,7 @@ func (r *Reactor) postAndPoll(arm bool) bool {
 	}
 	for i := range r.batch.Arms {
 		a := &r.batch.Arms[i]
-		if a.Errno != 0 { // it would never wake us
+		if a.Errno != 0 { // it would never wake the loop
 			r.failCQ(r.stateOf(a.CQ), &verbs.OpError{Op: "ibv_req_notify_cq", Object: a.CQ.String(), Errno: a.Errno})
 			continue
 		}
@@ -107,20 +105,20 @@ func (r *Reactor) postAndPoll(arm bool) bool {
 	return did
 }
 
-// A spinning turn polls some more times while it is in the device. No request can be
-// posted meanwhile: so it is a slice of about sliceTime, and shorter
-// where the device is slow. Two looks at the clock take 0.1 µs, and far more where the
-// clock is no register but a device (HPET, an emulated machine): so when the longest slice
-// was in time the next maxUntimedSlices are taken to be.
+// A spinning pass polls more than once in one call of the device (a slice, IOBatch.Spin). No
+// request can be posted meanwhile, so a slice takes about sliceTime, and has fewer polls where
+// the device is slow. Reading the clock twice takes 0.1 µs, and far more where the clock is a
+// device and not a register (HPET, an emulated machine). So once a slice of the greatest or the
+// least length has been timed, the next maxUntimedSlices are not.
 const (
 	maxSlicePolls    = 32
 	sliceTime        = 5 * time.Microsecond
 	maxUntimedSlices = 15
 )
 
-// execute is the turn of the device. One that has nothing to post, after one that found
-// nothing, is a slice of spinning; so is that of a goroutine which posts a single
-// request and waits for it.
+// execute has the device carry out the batch. It spins for a slice in two cases: the pass posts
+// nothing and the one before found nothing, or it posts a single request of a goroutine that
+// waits for it.
 func (r *Reactor) execute(posts int, alone bool) error {
 	if r.slice == 0 || posts > 1 || posts == 1 && !alone || posts == 0 && !r.idlePass {
 		return r.ctx.Execute(&r.batch)
@@ -137,7 +135,7 @@ func (r *Reactor) execute(posts int, alone bool) error {
 	case !look:
 		r.untimedSlices--
 	case time.Since(began) <= sliceTime+r.clockCost:
-		// The machine may have taken the processor away: so it grows again.
+		// It grows again: a slice may have taken long because its thread lost the processor.
 		if r.slice = min(r.slice+1, maxSlicePolls); r.slice == maxSlicePolls {
 			r.untimedSlices = maxUntimedSlices
 		}
@@ -170,15 +168,15 @@ func (r *Reactor) polled(p *verbs.PollGroup) bool {
 	return p.N > 0
 }
 
-// Flush posts now what is submitted. Holder only, and not from a sink.
+// Flush posts the submitted requests now, and holds none back. Holder only, and not from a sink.
 func (r *Reactor) Flush() {
 	r.flushAsked = true
 	r.pass(false)
 }
 
-// Drain turns until all that was in the completion queues is delivered. Others
-// may complete more meanwhile, so that they are never found empty: there was no
-// more than they hold. Holder only, and not from a sink.
+// Drain runs passes until every completion that was in the completion queues is delivered. More
+// may complete meanwhile and keep the queues from being polled empty, so Drain stops when it has
+// polled as many completions as the queues have entries. Holder only, and not from a sink.
 func (r *Reactor) Drain() {
 	from := r.stats.Passes
 	for left := max(r.sendCQ.entries, r.recvCQ.entries); left > 0 && r.live+len(r.quarantined) > 0; left -= r.cfg.PollBatch {
@@ -202,17 +200,17 @@ func (r *Reactor) wantArmed(s *cqState, needed bool) {
 	}
 }
 
-// nothingToFind tells whether a turn that posts and arms nothing would find nothing, or only
-// what has an event on its way: so the holder who leaves, having armed all there is,
-// need not cross into the device once more: on the null device a synchronous operation
-// cost 466 ns more than the loop in C with that, and 315 without.
+// nothingToFind reports whether another poll is needless: every completion that may come raises
+// an event. Then a holder that has armed everything leaves without calling the device again.
+// On the null device that call made a synchronous operation 466 ns slower than the benchmark's
+// loop in C; without it the difference was 315 ns.
 func (r *Reactor) nothingToFind() bool {
 	return r.outstanding == 0 && len(r.quarantined) == 0 && (r.recvCQ.dead || r.recvCQ.armedEmpty && !r.recvCQ.eventDue)
 }
 
-// setPolls makes the polls of a turn: of the queues that are alive.
+// setPolls makes the polls of a pass: one for each completion queue that is not dead.
 func (r *Reactor) setPolls() {
-	r.polls = nil // a new one: a turn may be looking at the old
+	r.polls = nil // a new slice: a pass may be reading the old one
 	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
 		if !s.dead {
 			r.polls = append(r.polls, verbs.PollGroup{CQ: s.cq, WC: s.wc})
@@ -220,8 +218,8 @@ func (r *Reactor) setPolls() {
 	}
 }
 
-// failCQ fails every queue: a completion queue gives no completions any more.
-// Their operations end when their owners, who are told, release them.
+// failCQ marks a completion queue dead and fails every queue. Outstanding operations end when
+// the owners, which are notified, release their queues.
 func (r *Reactor) failCQ(s *cqState, cause error) {
 	if s.dead {
 		return

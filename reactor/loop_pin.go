@@ -8,16 +8,16 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
-// pins are the processors that loops are pinned to, with how many each.
+// pins counts the loops pinned to each processor.
 var pins struct {
 	sync.Mutex
 	loops map[int]int
 }
 
-// pinned locks the calling goroutine to its thread and pins that to a processor of the
-// node (counted from 1; 0 is any), the one with the fewest loops, the last of
-// those: devices like to interrupt the first. Where the system cannot, or leaves no
-// choice, the thread is only locked. undo, on the same goroutine, gives all back.
+// pinned locks the calling goroutine to its thread and pins the thread to a processor of the
+// node (counted from 1; 0 is any): the one with the fewest loops, and of those the last, because
+// devices tend to interrupt the first. If the system cannot pin it, or leaves no choice, the
+// thread is only locked. undo, called on the same goroutine, reverts both.
 func pinned(node int) (undo func()) {
 	runtime.LockOSThread()
 	before, err := sys.ThreadCPUs()
@@ -40,8 +40,7 @@ func pinned(node int) (undo func()) {
 	}
 }
 
-// choose takes a processor, of those that the process may use. One must be left
-// for everything else.
+// choose selects one of the allowed processors. One must be left for everything else.
 func choose(node int, allowed []int) (cpu int, ok bool) {
 	if len(allowed) < 2 {
 		return 0, false

@@ -10,31 +10,31 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Policy says what a reactor does while nothing comes: what it costs a processor, and
-// what the next thing that comes costs. Waiting goroutines drive under each.
+// Policy is how a reactor waits while it is idle. It trades processor time for the latency of
+// the next event. Waiting goroutines drive under each policy.
 type Policy uint8
 
 const (
-	// PolicyEconomy uses no processor when idle: after Config.Spin empty turns all is
-	// armed, the loop sleeps and waiters park. The default.
+	// PolicyEconomy, the default, uses no processor when idle: after Config.Spin empty passes
+	// the completion queues are armed, the loop sleeps and waiters park.
 	PolicyEconomy Policy = iota
-	// PolicyThroughput spins, the loop and a driver, before it arms and sleeps, for
-	// a budget that follows what a wake-up costs on this machine and device and
-	// whether spinning found something lately; with a reactor that is idle for long it
-	// is an eighth of a wake-up. While it spins no message costs an event. It wants
-	// two processors for each reactor that is busy.
+	// PolicyThroughput lets the loop and drivers spin for a while before they arm and sleep.
+	// The spin budget follows the measured cost of a wake-up and grows while spinning finds
+	// work. On a reactor that has long been idle it is an eighth of that cost. While the
+	// reactor spins, messages raise no completion events. It wants two processors for each
+	// busy reactor.
 	PolicyThroughput
-	// PolicyLatency has the loop spin always, on a thread of its own that is pinned to
-	// a processor of the reactor's node where the system can do that, and drivers
-	// until their result is there. It takes that processor wholly, and another for
-	// each driver. All but one of the processors that Go uses (GOMAXPROCS) can be taken
-	// so; a reactor that finds none left has PolicyThroughput.
+	// PolicyLatency lets the loop spin always and drivers spin until they have their result.
+	// The loop has a thread of its own, pinned to a processor of the reactor's node where the
+	// system supports that. It uses that processor wholly, and another for each driver. Loops can use all but one of
+	// Go's processors (GOMAXPROCS) in this way; a reactor that finds none left has
+	// PolicyThroughput.
 	PolicyLatency
 
-	policies // their number
+	policies // the number of policies
 )
 
-// String names the policy.
+// String returns the policy's name.
 func (p Policy) String() string {
 	switch p {
 	case PolicyEconomy:
@@ -47,31 +47,32 @@ func (p Policy) String() string {
 	return "no policy"
 }
 
-// spinState is what a reactor keeps of its policy.
+// spinState is the state of a reactor's policy.
 type spinState struct {
-	policy Policy // as it is carried out
+	policy Policy // the policy in effect
 	budget *turn.Budget
-	// savedEvents counts receives that were polled off a queue that was not armed, each of
-	// which would have been an event. Written by the holder, read by the loop while
-	// it spins; publishes nothing.
+	// savedEvents counts polls that found receives in a completion queue that was not armed;
+	// each saved an event. Written by the holder, read by the loop while it spins; publishes
+	// nothing.
 	savedEvents atomic.Uint64
-	owns        bool // a processor, which is given back when the reactor is closed
-	// idlePass says that the last turn found nothing, and slice for how many more polls
-	// the device is asked then (see Turn.Spin); 0: it crosses nothing. Holder only.
+	owns        bool // the loop owns a processor, until Close
+	// idlePass reports that the last pass found nothing. slice is the number of further polls
+	// (IOBatch.Spin) of a call that spins; 0: calls never spin, because they are cheap. Holder
+	// only.
 	idlePass bool
 	slice    int
-	// untimedSlices is how many slices more are made without looking at the clock, and glance
-	// what looking at it takes. Holder only; glance is written before there is one.
+	// untimedSlices is how many more slices are not timed. clockCost is the time of reading the
+	// clock, written before the first slice. Holder only.
 	untimedSlices int
 	clockCost     time.Duration
 }
 
-// owned counts the loops of the process that have a processor to themselves: written by
-// ownProcessor and disown; publishes nothing.
+// owned counts the loops of the process that own a processor. Written by ownProcessor and
+// releaseProcessor; publishes nothing.
 var owned atomic.Int64
 
-// ownProcessor takes one of Go's processors for a loop that never lets go of it, if
-// there is another left for everybody else.
+// ownProcessor reserves one of Go's processors for a loop that never lets go of it, and reports
+// whether it did. At least one must remain for everything else.
 func ownProcessor() bool {
 	if owned.Add(1) < int64(runtime.GOMAXPROCS(0)) {
 		return true
@@ -80,7 +81,7 @@ func ownProcessor() bool {
 	return false
 }
 
-// releaseProcessor gives the processor back. Close, once the loop has ended.
+// releaseProcessor gives the processor back. Close calls it once the loop has ended.
 func (r *Reactor) releaseProcessor() {
 	if r.owns {
 		r.owns = false
@@ -88,8 +89,8 @@ func (r *Reactor) releaseProcessor() {
 	}
 }
 
-// configureSpin makes the token's configuration of the policy's. The channel is not in a poller
-// yet.
+// configureSpin sets the policy's part of the token's configuration. The channel must not be in
+// a poller yet.
 func (r *Reactor) configureSpin(cfg *turn.Config) error {
 	r.policy = r.cfg.Policy
 	if r.cfg.Stepped {
@@ -124,11 +125,10 @@ func (r *Reactor) configureSpin(cfg *turn.Config) error {
 	return nil
 }
 
-// clockRounds is how often the clock is looked at to see what that takes; the fastest
-// counts.
+// clockRounds is how often clockCost reads the clock; the fastest reading counts.
 const clockRounds = 4
 
-// clockCost is what looking at the clock takes.
+// clockCost measures how long it takes to read the clock.
 func clockCost() (cost time.Duration) {
 	for i := range clockRounds {
 		began := time.Now()
@@ -139,11 +139,11 @@ func clockCost() (cost time.Duration) {
 	return cost
 }
 
-// armRounds is how often arming is tried to see what it costs; the fastest counts.
+// armRounds is how often armCost arms; the fastest arming counts.
 const armRounds = 8
 
-// armCost is what arming both completion queues takes on this device. They are empty,
-// so that no event comes of it, and armed when it returns: the first turn finds them so.
+// armCost measures how long it takes to arm both completion queues on this device. They are
+// empty, so no event follows. It leaves them armed for the first pass.
 func (r *Reactor) armCost() (cost time.Duration, err error) {
 	for i := range armRounds {
 		t := verbs.IOBatch{Arms: []verbs.ArmGroup{{CQ: r.sendCQ.cq}, {CQ: r.recvCQ.cq}}, Polls: r.polls}
@@ -158,8 +158,8 @@ func (r *Reactor) armCost() (cost time.Duration, err error) {
 	return cost, nil
 }
 
-// runLoop is the reactor's goroutine. If user code on it ends it, another goes on: whoever
-// called that code has given the turn up (complete_attend.go).
+// runLoop is the loop. If user code ends its goroutine, runLoop starts another one. The turn
+// has been given up by then (complete_attend.go).
 func (r *Reactor) runLoop() {
 	returned := false
 	defer func() {
@@ -176,7 +176,7 @@ func (r *Reactor) runLoop() {
 	returned = true
 }
 
-// addSpinStats adds what the policy did to s.
+// addSpinStats adds the policy's counters to s.
 func (r *Reactor) addSpinStats(s *Stats) {
 	t := r.tok.Stats()
 	s.Spins, s.SpinsInVain, s.Returned = t.Spins.Load(), t.SpinsInVain.Load(), t.Returned.Load()

@@ -11,14 +11,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// message posts a receive and gives the future of what comes.
+// message posts a receive and returns a future for the message.
 func (e *end) message(sge verbs.SGE) (reactor.Future, error) {
 	p, f := e.r.Futures().New(e.r.Driver())
 	err := e.q.PostRecv(&reactor.Recv{Sink: called(func(c reactor.Completion, err error) { p.Settle(c, err) })}, []verbs.SGE{sge}, reactor.Block)
 	return f, err
 }
 
-// tell sends 8 bytes and waits until they are sent.
+// tell sends 8 bytes and waits for the completion.
 func (e *end) tell(ctx context.Context, sge verbs.SGE) error {
 	f, err := e.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NoWakeup)
 	if err == nil {
@@ -60,8 +60,8 @@ func asks(t testing.TB, from, to *end, n int) {
 	next.Discard()
 }
 
-// Rule: while a loop spins a message costs no event and no arming: there are no more than
-// it lies down for. The statistics show that it spins and for how long.
+// Rule: while a loop spins, a message costs no event and no arming: only going to sleep does. Stats
+// shows that the loop spins and for how long.
 func TestASpinningLoopSparesEvents(t *testing.T) {
 	const n = 2000
 	a, b := pair(t, reactor.Config{Policy: reactor.PolicyThroughput, Recheck: -1}, reactor.QueueConfig{})
@@ -74,16 +74,16 @@ func TestASpinningLoopSparesEvents(t *testing.T) {
 		if s.Spins == 0 || s.MaxSpin == 0 {
 			t.Errorf("%d spins, %v of budget, want some of each", s.Spins, s.MaxSpin)
 		}
-		// Who lies down arms its two queues. How often it does is for the budget to say:
-		// where a message takes longer than spinning pays for, every time.
+		// A loop arms its two queues before it sleeps. The budget decides how often it sleeps:
+		// every time, if a message takes longer than spinning pays for.
 		if most := 2*s.Sleeps + 2; s.Arms > most || s.Events > most {
 			t.Errorf("%d arms and %d events, but the loop lay down %d times only", s.Arms, s.Events, s.Sleeps)
 		}
 	}
 }
 
-// Rule: a driver leaves the turn to a loop that spins, and arms nothing. A loop of this
-// policy spins always; one of the throughput policy may be asleep each time.
+// Rule: a driver hands the turn to a spinning loop and arms nothing. A loop of PolicyLatency always
+// spins; one of PolicyThroughput may be asleep each time.
 func TestADriverLendsToASpinningLoop(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	a, b := pair(t, reactor.Config{Policy: reactor.PolicyLatency}, reactor.QueueConfig{})
@@ -99,7 +99,7 @@ func TestADriverLendsToASpinningLoop(t *testing.T) {
 	}
 }
 
-// Rule: by default nothing spins but by Config.Spin.
+// Rule: by default only Config.Spin makes the loop spin.
 func TestEconomyDoesNotWatch(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -110,8 +110,8 @@ func TestEconomyDoesNotWatch(t *testing.T) {
 	}
 }
 
-// Rule: loops that never sleep leave a processor to everybody else: who finds none for
-// itself has the throughput policy, and a closed reactor gives its own back.
+// Rule: loops that never sleep leave one processor free: a reactor that finds none left runs with
+// PolicyThroughput, and a closed reactor returns its processor.
 func TestLatencyLeavesAProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	dev := home().open(t, 0)
@@ -132,7 +132,7 @@ func TestLatencyLeavesAProcessor(t *testing.T) {
 	must.Do(t, dev.Close())
 }
 
-// Rule: a policy that there is not is refused.
+// Rule: New refuses an unknown policy.
 func TestUnknownPolicy(t *testing.T) {
 	dev := home().open(t, 0)
 	if _, err := reactor.New(reactor.Config{Context: dev, Policy: 99}); !errors.Is(err, reactor.ErrConfig) {
@@ -141,8 +141,8 @@ func TestUnknownPolicy(t *testing.T) {
 	must.Do(t, dev.Close())
 }
 
-// Rule: a loop that never sleeps serves those who do not drive, too: timers, functions
-// and completions of others.
+// Rule: a loop that never sleeps also serves goroutines that do not drive: timers, functions and
+// completions.
 func TestLatencyServesErrands(t *testing.T) {
 	a, b := pair(t, reactor.Config{Policy: reactor.PolicyLatency, NoCallerDriving: true}, reactor.QueueConfig{})
 	defer b.close(t)

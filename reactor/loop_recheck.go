@@ -2,37 +2,34 @@ package reactor
 
 import "time"
 
-// DefaultRecheck is how often a reactor that has queues looks at its completion
-// queues whether it was told to or not. It bounds how late a completion is whose
-// event got lost, at the price of one wake-up in that time.
+// DefaultRecheck is the default interval at which a reactor with queues polls its completion
+// queues without an event. It bounds the delay of a completion whose event was lost. Each
+// interval costs one wake-up.
 const DefaultRecheck = time.Second
 
-// lateFor is the part of Config.Recheck for which an event may be on its way
-// after its completion was polled. A device tells of a completion after writing
-// it, so that a poll may well be faster than the event; an event that is not
-// there after that long counts as lost. (By default that is 125 ms; a preempted
-// processor of an emulated machine is away for 10.)
+// An event counts as lost if it has not come within Config.Recheck/lateFor after the poll that
+// found its completion. A device raises the event after it has written the completion, so a
+// poll may be faster than the event. The default, 125 ms, is ten times as long as an emulated
+// machine's processor was seen to be preempted.
 const lateFor = 8
 
-// A completion event that is lost, by a device, its driver or the C library,
-// would leave the loop asleep for ever over a queue that it believes armed:
-// nothing but the event says that a completion came. So while there are queues a
-// timer runs, always (a driver may post behind a loop that sleeps already, and a
-// receive may complete at any time). It wakes the loop, whose turn polls. What
-// that or any other poll finds in an armed queue must have an event, which is
-// told from one that is merely slow by waiting:
+// If a completion event is lost, by a device, its driver or the C library, the loop would sleep
+// for ever over a completion queue that it believes armed: only the event reports the completion.
+// So while the reactor has a Queue, a timer runs (a driver may post while the loop sleeps
+// already, and a receive may complete at any time). It wakes the loop, which runs a pass. A
+// completion that arrives in an armed and empty completion queue must have an event. Waiting
+// distinguishes a lost event from a slow one:
 //
-//	armed ──polled empty──> silent ──polled full──> owed ──recheck──> late
-//	  ^                        │                     │                 │ │
-//	  │<───── event; arm ──────┴─────────────────────┴─────────────────┘ │
-//	  └<───── arm ───── lost: Stats.MissedEvents <─────────────recheck─────────┘
+//	armed ──polled empty──> armedEmpty ──completion polled──> eventDue ──recheck──> eventOverdue
+//	  │ event                   │ event                          │ event         event │ │ recheck:
+//	  v                         v                                v                     v v lost
+//	not armed, until the next arm. Stats.MissedEvents counts the lost events.
 //
-// A queue whose event is late is not armed again before that counts as lost: the
-// late event would pass for one of the second arming.
+// A completion queue whose event is overdue is not armed again before that event counts as lost.
+// Otherwise the late event could be mistaken for one of the second arming.
 
-// armRecheck starts the timer if it does not run: for whole multiples of Recheck, at
-// which the other reactors of an idle process wake, too. Holder only, as all of this
-// file.
+// armRecheck starts the timer if it does not run. It fires at whole multiples of Recheck, when
+// the other reactors of an idle process wake, too. Holder only, as everything in this file.
 func (r *Reactor) armRecheck() {
 	if r.recheckArmed || r.cfg.Stepped || r.cfg.Recheck < 0 {
 		return
@@ -46,7 +43,7 @@ func (r *Reactor) recheck() {
 		return
 	}
 	r.stats.Rechecks++
-	r.takeEvents() // an event that waits was not lost
+	r.takeEvents() // an event that waits in the channel was not lost
 	r.pass(false)
 	late := false
 	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
@@ -66,14 +63,14 @@ func (r *Reactor) recheck() {
 	r.armRecheck()
 }
 
-// disarm notes that a queue is not armed: its event came, or never will.
+// disarm records that a queue is not armed: its event came, or never will.
 func (s *cqState) disarm() {
 	s.armed, s.armedEmpty, s.eventDue, s.eventOverdue = false, false, false, false
 }
 
-// expect notes after a poll whether an event must come. What was in the queue
-// before it was armed has none: so only what comes after a poll of the armed
-// queue has left it empty is owed one.
+// expect records after a poll whether an event must come. Completions that were in the queue
+// before it was armed have none: only a completion after a poll that left the armed queue empty
+// must have an event.
 func (s *cqState) expect(found, room int) {
 	switch {
 	case !s.armed:

@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// deaf has a device forget what it is told to arm: every event is lost.
+// deaf makes the device ignore arming, so that every event is lost.
 func (h *hooked) deaf() {
 	h.set(func(inner verbs.Context, turn *verbs.IOBatch) error {
 		arms := turn.Arms
@@ -21,7 +21,7 @@ func (h *hooked) deaf() {
 	})
 }
 
-// answered has the peer take a's stray send, and waits for its completion.
+// answered makes the peer receive a's stray send and waits for its completion.
 func answered(t *testing.T, a, b *end) {
 	t.Helper()
 	f := a.stray(t, reactor.Send{})
@@ -32,15 +32,16 @@ func answered(t *testing.T, a, b *end) {
 	}
 }
 
-// Rule: a completion whose event is lost is found within Config.Recheck, though
-// nobody drives and nothing else happens; afterwards events are asked for anew.
+// Rule: a completion whose event is lost is found within Config.Recheck without any driver or other
+// activity; afterwards the queue is armed anew.
 func TestLostEventIsFoundInTime(t *testing.T) {
 	cfg := reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: 20 * time.Millisecond}
 	a, b, h := hookedPair(t, cfg, reactor.QueueConfig{})
 	defer b.close(t)
 	defer a.close(t)
 	h.deaf()
-	for tries := 0; a.r.Stats().MissedEvents == 0; tries++ { // by the second look: the event might have been slow
+	// by the second check: the event might have been slow
+	for tries := 0; a.r.Stats().MissedEvents == 0; tries++ {
 		if tries == 50 {
 			t.Fatalf("completions without events were not counted: %+v", a.r.Stats())
 		}
@@ -48,7 +49,8 @@ func TestLostEventIsFoundInTime(t *testing.T) {
 	}
 	h.hook.Store(nil)
 	before := a.r.Stats().Events
-	for tries := 0; a.r.Stats().Events == before; tries++ { // the arming that was forgotten counts until the next look
+	// the lost arming counts until the next check
+	for tries := 0; a.r.Stats().Events == before; tries++ {
 		if tries == 50 {
 			t.Fatal("an event was lost, and the queue was never armed again")
 		}
@@ -56,7 +58,7 @@ func TestLostEventIsFoundInTime(t *testing.T) {
 	}
 }
 
-// Rule: a reactor without queues does not wake to look at them.
+// Rule: a reactor without queues does not wake to check them.
 func TestRecheckEndsWithTheLastQueue(t *testing.T) {
 	cfg := reactor.Config{Recheck: time.Millisecond}
 	a, b := pair(t, cfg, reactor.QueueConfig{})
@@ -65,16 +67,16 @@ func TestRecheckEndsWithTheLastQueue(t *testing.T) {
 		must.Do(t, a.q.QP().Close())
 		must.Do(t, a.q.Release(reactor.ErrClosed))
 	})
-	for !a.r.NextTimer().IsZero() { // at most one more is under way
+	for !a.r.NextTimer().IsZero() { // at most one more is due
 		runtime.Gosched()
 	}
 	a.closeRest(t)
 }
 
-// Rule: reactors look at their queues at the same moments, whenever they were made: an
-// idle process wakes once for all of them.
+// Rule: all reactors check their queues at the same moments, whenever they were created, so an idle
+// process wakes once for all of them.
 func TestReactorsLookAtTheSameMoments(t *testing.T) {
-	const every = 24 * time.Hour // no moment of it comes while this runs
+	const every = 24 * time.Hour // no such moment falls into this test
 	a, b := pair(t, reactor.Config{Recheck: every}, reactor.QueueConfig{})
 	defer b.close(t)
 	defer a.close(t)

@@ -6,28 +6,28 @@ import (
 	"github.com/verbena-rdma/verbena/internal/ring"
 )
 
-// Task is a function that is run, holding the turn, once after every Schedule,
-// or once for several that came close together. Unlike a function given to
-// Defer it costs no allocation, and a driver runs it too. Its owner keeps it
-// alive; the zero value with Fn set is ready.
+// Task is a function that the holder runs once after every Schedule, or once for several that
+// came close together. Unlike a function given to Defer it costs no allocation, and a driver
+// may run it in place of the loop. Its owner keeps it alive. The zero value with Fn set is ready
+// for use.
 type Task struct {
-	// Fn must not block, panic or end its goroutine: it is a part of the turn.
+	// Fn must not block, panic or end its goroutine: it is a part of the pass.
 	Fn   func()
 	hook ring.Hook[readyTask]
-	// scheduled is set by the Schedule that enqueues and cleared by the holder
-	// before it calls Fn: what was published before a Schedule that found it
-	// set is seen by Fn.
+	// scheduled is set by the Schedule that pushes the task and cleared by the holder before it
+	// calls Fn. So Fn sees every atomic store that precedes a Schedule which found scheduled
+	// set.
 	scheduled atomic.Bool
 }
 
-// readyTask is a Task on its reactor's list.
+// readyTask is a Task on its reactor's task list.
 type readyTask Task
 
 // InboxHook links the task.
 func (t *readyTask) InboxHook() *ring.Hook[readyTask] { return &t.hook }
 
-// Schedule has t run soon. Any goroutine, the turn's too. quiet promises that
-// the caller awaits, on this goroutine, a future of this reactor that needs it.
+// Schedule has the holder run t soon. Any goroutine may call it, the holder too. With quiet it
+// does not wake the loop; the caller must then await, on this goroutine, a future that t settles.
 func (r *Reactor) Schedule(t *Task, quiet bool) {
 	if !t.scheduled.Load() && t.scheduled.CompareAndSwap(false, true) {
 		r.tasks.Push((*readyTask)(t))

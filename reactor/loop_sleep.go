@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Keys of the poller. From keyUser on they are those of Watch.
+// Keys of the poller. From keyUser on they belong to Watch.
 const (
 	keyCompletions uint32 = 0
 	keyUser        uint32 = 1
@@ -35,8 +35,8 @@ func (r *Reactor) makeSleeper() (turn.Sleeper, error) {
 	return waker{r.sleep, &r.timers}, p.Attach(r.channel, keyCompletions)
 }
 
-// waker tells the timers when the loop has slept until the first of them: the
-// alarm may be later.
+// waker informs the timers when the loop has slept until the first of them: the alarm may come
+// later.
 type waker struct {
 	*turn.PollerSleeper
 	timers *timers
@@ -51,9 +51,9 @@ func (w waker) Wait(deadline time.Time) turn.WakeReason {
 	return wake
 }
 
-// Watch has fn called, holding the turn, whenever the source may have events;
-// fn takes them all, now or later: the source does not tell of those again. It is for
-// connection and asynchronous events. A stepped reactor calls fn every Step. Holder only.
+// Watch has fn called, while the turn is held, whenever the source may have events. fn must take
+// all of them, now or later: the source does not report them again. It is for connection and
+// asynchronous events. A stepped reactor calls fn every Step. Holder only.
 func (r *Reactor) Watch(s verbs.Source, fn func()) error {
 	for key := keyUser; key < maxKeys; key++ {
 		if r.handlers[key] != nil {
@@ -97,21 +97,21 @@ type eventSource struct {
 	key uint32
 }
 
-// takeChannelEvents is what the loop does when the completion channel woke it.
+// takeChannelEvents handles a wake-up of the loop by the completion channel.
 func (r *Reactor) takeChannelEvents() {
 	r.stats.ChannelWakeups++
 	r.takeEvents()
 }
 
-// takeEvents takes the events of the completion channel. An event says "poll",
-// which every turn does; here only the arming is noted and the
-// acknowledgement counted.
+// takeEvents takes the events of the completion channel. An event asks for a poll, which every
+// pass does; takeEvents only records that the queue is not armed and counts the
+// acknowledgement.
 func (r *Reactor) takeEvents() {
 	for {
 		cq, ok, err := r.channel.GetEvent()
 		if err != nil {
-			// The event stays where it is until the next one wakes us, so that
-			// whichever queue it was for must be armed again, to wake us at all.
+			// The event stays in the channel until the next one wakes the loop. It may be for either
+			// queue, so both must be armed again to get a next one.
 			r.sendCQ.disarm()
 			r.recvCQ.disarm()
 			r.suspendSource(r.channel, keyCompletions)

@@ -18,14 +18,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// mute is a completion channel that gives no event while it is broken, though its
-// descriptor says that there is one: as that of a device which is gone.
+// mute is a completion channel that returns no event while it is broken, though its descriptor is
+// readable, like that of a removed device.
 type mute struct {
 	verbs.Context
-	broken atomic.Bool // the test's
-	asked  atomic.Bool // it was asked while broken
-	// asks is when it was asked while broken; the holder's. At restAsks of them it is
-	// closed over to the test by enough.
+	broken atomic.Bool // set by the test
+	asked  atomic.Bool // GetEvent was called while broken
+	// asks holds the times of the calls while broken; the holder owns it. After restAsks calls,
+	// enough is closed and the test owns asks.
 	asks   []time.Time
 	enough chan struct{}
 }
@@ -60,10 +60,10 @@ func (c *muteChannel) GetEvent() (verbs.CQ, bool, error) {
 	return nil, false, errMute
 }
 
-// restAsks is how often a source that fails is asked for in these tests.
+// restAsks is how often these tests let a failing source be called.
 const restAsks = 10
 
-// rested checks that a source rested between any two of these moments.
+// rested checks that a source stayed suspended between any two of these times.
 func rested(t *testing.T, asks []time.Time) {
 	t.Helper()
 	for i := 1; i < len(asks); i++ {
@@ -73,8 +73,8 @@ func rested(t *testing.T, asks []time.Time) {
 	}
 }
 
-// Rule: a completion channel that stays readable and gives no event does not keep
-// the loop going round; when it gives events again, they wake the loop.
+// Rule: a completion channel that stays readable but returns no event does not keep the loop busy;
+// when it returns events again, they wake the loop.
 func TestAChannelInErrorIsLetBe(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		m := &mute{enough: make(chan struct{})}
@@ -88,7 +88,7 @@ func TestAChannelInErrorIsLetBe(t *testing.T) {
 			if ctx.Err() != nil {
 				t.Fatal("no completion has raised an event")
 			}
-			answered(t, a, b) // it raises none if the loop had not gone to sleep
+			answered(t, a, b) // raises none if the loop was not asleep
 		}
 		comes(t, "asking again and again", m.enough)
 		rested(t, m.asks)
@@ -99,20 +99,20 @@ func TestAChannelInErrorIsLetBe(t *testing.T) {
 	})
 }
 
-// descriptor is a source with nothing but one, which may be exchanged while it is not
-// attached; the holder's.
+// descriptor is a source that is only a descriptor, which may be exchanged while it is not
+// attached; the holder owns it.
 type descriptor struct{ *sys.Event }
 
 func (*descriptor) Notify(func()) {}
 
-// Rule: a watched source that rests is not called for, is called for again when it
-// has rested, and may be unwatched meanwhile.
+// Rule: the handler of a suspended source is not called, is called again after the suspension, and
+// the source may be unwatched meanwhile.
 func TestAWatchedSourceRests(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
 	src := &descriptor{must.Get(sys.NewEvent())(t)}
 	defer src.Close()
-	var asks []time.Time // the holder's, as is calls
+	var asks []time.Time // the holder owns asks and calls
 	calls, enough := 0, make(chan struct{})
 	watch := func() error {
 		return l.r.Watch(src, func() {
@@ -126,7 +126,7 @@ func TestAWatchedSourceRests(t *testing.T) {
 		})
 	}
 	l.do(t, func() { must.Do(t, watch()) })
-	src.Signal() // and nobody takes it
+	src.Signal() // and never drained
 	comes(t, "calls again and again", enough)
 	rested(t, asks)
 	var before, after int
@@ -136,7 +136,7 @@ func TestAWatchedSourceRests(t *testing.T) {
 		must.Do(t, l.r.Unwatch(src))
 		before = calls
 	})
-	over := make(chan struct{}) // the end of the rest comes before
+	over := make(chan struct{}) // the suspension ends before
 	l.r.After(2*reactor.EventRest, func() { close(over) })
 	comes(t, "the time after the rest", over)
 	l.do(t, func() { after = calls })
@@ -145,8 +145,8 @@ func TestAWatchedSourceRests(t *testing.T) {
 	}
 }
 
-// Rule: a source that the system does not let go of when it begins its rest, because
-// its descriptor was closed under it, is asked for again all the same.
+// Rule: a source that the system cannot detach when its suspension begins, because its descriptor
+// was closed, is nevertheless called again.
 func TestASourceWhoseDescriptorWasClosedIsAskedAgain(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
@@ -175,7 +175,7 @@ func TestASourceWhoseDescriptorWasClosedIsAskedAgain(t *testing.T) {
 	must.Do(t, src.Close())
 }
 
-// pinnedThreads is how many threads of the process may run on one processor only.
+// pinnedThreads returns how many threads of the process may run on only one processor.
 func pinnedThreads(t *testing.T) (n int) {
 	t.Helper()
 	tasks := must.Get(filepath.Glob("/proc/self/task/*/status"))(t)
@@ -194,8 +194,8 @@ func pinnedThreads(t *testing.T) (n int) {
 	return n
 }
 
-// Rule: the loop of PolicyLatency runs on a thread pinned to one processor, and that
-// thread is nobody's any more, or as it was, when the reactor is closed.
+// Rule: the loop of PolicyLatency runs on a thread pinned to one processor. After Close the thread
+// has ended or has its former affinity.
 func TestThePinnedThreadIsGivenBack(t *testing.T) {
 	if cpus := must.Get(sys.ThreadCPUs())(t); len(cpus) < 2 {
 		t.Skipf("the process may run on processors %v only: there is none to choose", cpus)

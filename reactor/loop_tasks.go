@@ -7,28 +7,29 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// loopTasks are what only the loop does: functions that want the turn, events of
-// channels, timers that are due.
+// loopTasks is the work that only the loop does: functions that need the turn, channel events and
+// timers that are due.
 type loopTasks struct {
 	calls ring.Inbox[call, *call]
-	// handlers are by poller key and run holding the turn, as are sources.
+	// handlers has a function for each poller key. The holder calls it, and those of sources.
 	handlers map[uint32]func()
 	sources  []eventSource
-	// wokenKeys lists the handlers that this runLoopTasks calls, by key; called counts those it has
-	// called. left lists the functions that it has not called yet. It counts each before
-	// it calls it: if one does not return, it goes on with the next.
+	// wokenKeys lists the handlers that this runLoopTasks calls, by key; called is how many it has
+	// called. leftCalls lists the functions that it has not called yet. called and leftCalls are
+	// advanced before each call: if a function panics or ends its goroutine, runWoken goes on with
+	// the next.
 	wokenKeys []uint32
 	called    int
 	leftCalls *call
-	// suspended are the sources that are not listened to for a moment, by key.
+	// suspended holds, by key, the sources that are not polled for a moment.
 	suspended map[uint32]verbs.Source
 }
 
-// call is one function on its way to the loop.
+// call is one function queued for the loop.
 type call struct {
 	hook ring.Hook[call]
 	fn   func()
-	done chan struct{} // nil: nobody waits
+	done chan struct{} // nil: no goroutine waits
 }
 
 // InboxHook links the call.
@@ -38,13 +39,13 @@ func (e *loopTasks) init(r *Reactor) {
 	e.handlers = map[uint32]func(){keyCompletions: r.takeChannelEvents}
 }
 
-// needsLoop reports whether something waits that only the loop does.
+// needsLoop reports whether there is work that only the loop does.
 func (r *Reactor) needsLoop() bool {
 	return !r.calls.Empty() || r.cfg.Stepped && !r.callbacks.Empty() || r.hasEvents() || r.timers.due(r.cfg.Now)
 }
 
-// hasEvents tells whether a channel may have events. A stepped reactor asks its
-// channels every Step.
+// hasEvents reports whether a channel may have events. A stepped reactor asks its channels at
+// every Step.
 func (r *Reactor) hasEvents() bool {
 	if r.cfg.Stepped {
 		return len(r.sources) > 0
@@ -52,8 +53,8 @@ func (r *Reactor) hasEvents() bool {
 	return r.sleep.Ready()
 }
 
-// runLoopTasks does them: events first, because they may settle what others
-// wait for; then timers; then functions in the order they came.
+// runLoopTasks runs the loop tasks: events first, because they may settle futures that others
+// await; then timers; then functions in the order of arrival.
 func (r *Reactor) runLoopTasks() (after func()) {
 	r.wokenKeys, r.called = r.wokenKeys[:0], 0
 	if r.cfg.Stepped {
@@ -70,12 +71,13 @@ func (r *Reactor) runLoopTasks() (after func()) {
 	return nil
 }
 
-// runWoken is the part of runLoopTasks that may be called again when a function has not returned.
+// runWoken is the part of runLoopTasks that is called again after a function has panicked or ended
+// its goroutine.
 func (r *Reactor) runWoken() {
 	for r.called < len(r.wokenKeys) {
 		fn := r.handlers[r.wokenKeys[r.called]]
 		r.called++
-		if fn != nil { // else another has ended its watch
+		if fn != nil { // else another handler has ended the watch
 			fn()
 		}
 	}
@@ -100,24 +102,24 @@ func (c *call) run() {
 	c.fn()
 }
 
-// Defer queues fn to run holding the turn, soon. It allocates. Any goroutine,
-// the turn's too.
+// Defer has the loop run fn soon, holding the turn. It allocates. Any goroutine may call it, the
+// holder too.
 func (r *Reactor) Defer(fn func()) {
 	r.calls.Push(&call{fn: fn})
 	r.tok.Submitted()
 	r.afterClose()
 }
 
-// afterClose sees to what is pushed when the loop is gone, or going: somebody
-// may wait for it.
+// afterClose runs functions and tasks that are pushed when the loop has ended, or is about to: a
+// goroutine may wait for them.
 func (r *Reactor) afterClose() {
 	if r.closed.Load() && !r.cfg.Stepped {
 		go r.runLeft()
 	}
 }
 
-// runLeft runs the calls and tasks that were pushed after the loop ended. Goexit in one
-// of them does not end this goroutine, which may be the one that called Close.
+// runLeft runs the functions and tasks that were pushed after the loop ended. attend runs them on
+// another goroutine if one of them calls Goexit, so that the goroutine of Close goes on.
 func (r *Reactor) runLeft() {
 	r.withTurn(func() {
 		r.attend(func() {
@@ -127,9 +129,9 @@ func (r *Reactor) runLeft() {
 	})
 }
 
-// Do runs fn holding the turn and waits for it. When ctx ends first fn still
-// runs, later. Not from the turn. ErrClosed after Close, ErrNilContext. In a stepped
-// reactor it runs fn at once, on this goroutine.
+// Do has the loop run fn, holding the turn, and waits for it. When ctx ends first, Do returns the
+// context's error and fn still runs, later. The holder must not call it. Errors: the context's,
+// ErrClosed after Close, ErrNilContext. A stepped reactor runs fn at once, on this goroutine.
 func (r *Reactor) Do(ctx context.Context, fn func()) error {
 	w, err := Ask(ctx)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Timer is a function to run, holding the turn, at a time.
+// Timer is a function to run, with the turn held, at a time.
 type Timer struct {
 	at    time.Duration // since timers.base
 	fn    func()
@@ -15,39 +15,37 @@ type Timer struct {
 	order uint64
 }
 
-// timers are the timers of one reactor; the heap is the holder's. Times are kept
-// as durations since base, so that a step of the wall clock moves none.
+// timers holds the timers of one reactor; the heap is the holder's. Times are durations since
+// base, so that a step of the wall clock moves none.
 type timers struct {
-	base  time.Time // the same for all reactors of the machine's clock: epoch
+	base  time.Time // epoch for all reactors on the machine's clock
 	heap  timerHeap
 	count uint64
-	// first is the earliest deadline, never for none. Written by the holder;
-	// read by the loop before it sleeps and by Errands.
+	// first is the earliest deadline, never for none. Written by the holder; read by the loop
+	// before it sleeps and by needsLoop.
 	first atomic.Int64
-	// alarm is set for a little after first, and then makes ripe true, so that who
-	// drives need not read the clock at every turn: that is a tenth of a synchronous
-	// operation. A loop that sleeps wakes at first and says so itself, before the
-	// alarm, which is then wound on without a wake-up of its own. Nil where the clock
-	// is not the machine's.
+	// alarm fires a little after first and sets ripe, so that drivers need not read the clock in
+	// every pass: that is a tenth of a synchronous operation. A sleeping loop wakes at first and
+	// sets ripe itself, before the alarm, which is then set again without a wake-up of its own.
+	// Nil where the clock is not the machine's.
 	alarm *time.Timer
-	// ripe says that first may have come. Set by alarm and by the loop when it
-	// slept until then; cleared by publish and by due, before they set alarm again.
-	// It publishes nothing.
+	// ripe reports that first may have come. Set by alarm and by the loop when it slept until
+	// then; cleared by wind before it sets alarm again. It publishes nothing.
 	ripe atomic.Bool
 }
 
-// epoch is where the timers of every reactor count from: what each does at whole
-// multiples of a time, all do in one wake-up of the process.
+// epoch is the time from which the timers of all reactors count: work that all of them do at
+// whole multiples of an interval then takes one wake-up of the process.
 var epoch = time.Now()
 
-// How much later than first the alarm is: a part of the time until then, so that short
-// timers stay exact, and never more than what a loaded machine may be late anyhow.
+// The alarm is later than first by a part of the time until then, so that short timers stay
+// exact, and never by more than a loaded machine may be late anyhow.
 const (
 	alarmPart = 16
 	alarmMost = 10 * time.Millisecond
 )
 
-// never is a deadline that does not come: in 292 years.
+// never is a deadline that does not come: it is 292 years after base.
 const never = math.MaxInt64
 
 func (ts *timers) init(now time.Time, real bool) {
@@ -59,28 +57,28 @@ func (ts *timers) init(now time.Time, real bool) {
 	}
 }
 
-// stop ends the alarm.
+// stop stops the alarm.
 func (ts *timers) stop() {
 	if ts.alarm != nil {
 		ts.alarm.Stop()
 	}
 }
 
-// After runs fn, holding the turn, d from now. It may be called from any
-// goroutine; the timer may be stopped. It allocates.
+// After runs fn, with the turn held, d from now. Any goroutine may call it. StopTimer stops the
+// timer. It allocates.
 func (r *Reactor) After(d time.Duration, fn func()) *Timer {
 	since := r.cfg.Now().Sub(r.timers.base)
 	at := since + d
-	if at < since && d > 0 { // past the end of time
+	if at < since && d > 0 { // overflow
 		at = never
 	}
 	return r.runAt(at, fn)
 }
 
-// runAt is After at a moment on the timers' clock.
+// runAt is After for a time on the timers' clock.
 func (r *Reactor) runAt(at time.Duration, fn func()) *Timer {
 	t := &Timer{at: at, fn: fn, index: -1}
-	// Only the loop adds timers: so it always knows how long it may sleep.
+	// Only the loop adds timers, so it always knows how long it may sleep.
 	r.Defer(func() {
 		if t.fn != nil && t.at != never {
 			r.timers.add(t)
@@ -89,12 +87,12 @@ func (r *Reactor) runAt(at time.Duration, fn func()) *Timer {
 	return t
 }
 
-// nextTick is the next whole multiple of d on the timers' clock.
+// nextTick returns the next whole multiple of d on the timers' clock.
 func (r *Reactor) nextTick(d time.Duration) time.Duration {
 	return (r.cfg.Now().Sub(r.timers.base)/d + 1) * d
 }
 
-// StopTimer stops a timer; holder only. Nothing happens if it ran.
+// StopTimer stops a timer; it has no effect if the timer ran. Holder only.
 func (r *Reactor) StopTimer(t *Timer) {
 	if t == nil {
 		return
@@ -125,8 +123,8 @@ func (ts *timers) publish() {
 	}
 }
 
-// wind sets the alarm for soon after first. Two who do so at once may leave it set for what
-// first was before; so each looks once more.
+// wind sets the alarm for soon after first. Two concurrent calls may leave it set for an earlier
+// value of first, so each checks first again.
 func (ts *timers) wind() {
 	for {
 		d := ts.first.Load()
@@ -139,7 +137,7 @@ func (ts *timers) wind() {
 	}
 }
 
-// next is the earliest deadline; the zero time for none.
+// next returns the earliest deadline; the zero time for none.
 func (ts *timers) next() time.Time {
 	if d := ts.first.Load(); d != never {
 		return ts.base.Add(time.Duration(d))
@@ -161,7 +159,7 @@ func (ts *timers) due(now func() time.Time) bool {
 	return false
 }
 
-// run runs what is due, earliest first, in the order of adding where equal.
+// run runs the timers that are due, earliest first, equal ones in the order of adding.
 func (ts *timers) run(now func() time.Time) {
 	if !ts.due(now) {
 		return

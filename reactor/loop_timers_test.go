@@ -16,16 +16,16 @@ type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
 
-// stepAt moves the clock to at after start and steps twice: functions that set
-// timers run in the first.
+// stepAt sets the clock to start+at and steps twice: functions that set timers run in the first
+// step.
 func (c *clock) stepAt(r *reactor.Reactor, start time.Time, at time.Duration) {
 	c.now = start.Add(at)
 	r.Step()
 	r.Step()
 }
 
-// Rule: timers run when they are due, not before, earliest first, equal ones in
-// the order they were set; a stopped one never.
+// Rule: timers run when they are due, not before, the earliest first and equal ones in the order
+// they were set; a stopped timer never runs.
 func TestTimersRunInOrder(t *testing.T) {
 	for name, start := range map[string]time.Time{
 		"now": time.Unix(1_700_000_000, 0), "epoch": time.Unix(0, 0), "zero": {}, // no time is special
@@ -76,8 +76,8 @@ func TestTimersRunInOrder(t *testing.T) {
 	}
 }
 
-// Rule: a timer beyond the end of time never runs, keeps nobody awake, and
-// does not hide others.
+// Rule: a timer beyond the end of time never runs, does not keep the loop awake, and does not delay
+// other timers.
 func TestATimerInForEver(t *testing.T) {
 	c := &clock{time.Unix(1_700_000_000, 0)}
 	stepped := newLone(t, reactor.Config{Stepped: true, Now: c.Now}, nil)
@@ -102,15 +102,15 @@ func TestATimerInForEver(t *testing.T) {
 	ran := make(chan struct{})
 	l.r.After(50*time.Millisecond, func() { close(ran) })
 	comes(t, "another timer", ran)
-	// The wait, a wake-up or two, and Stats itself: some turns; a loop that spins
-	// makes thousands.
+	// The wait, a wake-up or two and Stats itself take a few passes; a loop that spins makes
+	// thousands.
 	const some = 100
 	if n := l.r.Stats().Passes - before.Passes; n > some {
 		t.Errorf("%d turns in 50 ms of idling, want at most %d", n, some)
 	}
 }
 
-// source has events whenever it is asked.
+// source has an event whenever it is called.
 type source struct{ called int }
 
 func (*source) FD() int { return -1 }
@@ -123,8 +123,8 @@ func (*source) Notify(ring func()) {
 
 var _ verbs.Source = (*source)(nil)
 
-// Rule: a handler may end its own watch and others', of a stepped reactor too;
-// a handler whose watch has ended is not called.
+// Rule: a handler may end its own watch and others, also in a stepped reactor; the handler of an
+// ended watch is not called.
 func TestAHandlerMayUnwatchOthers(t *testing.T) {
 	l := newLone(t, reactor.Config{Stepped: true}, nil)
 	var self, other, last source

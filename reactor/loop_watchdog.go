@@ -2,29 +2,31 @@ package reactor
 
 import "time"
 
-// watchdog looks at the limited queues of a reactor: one timer for all.
+// watchdog checks the queues of a reactor that have a PeerLimit: one timer for all.
 //
-//	       SetPeerLimit                 the loop               sends are out
-//	(off) ──────────> (waking) ─────────────────> (on) ────────────────┐
-//	  ^                  ^   a round: every queue  │ ^     next round   │
-//	  │ no queue is      │                         │ └──────────────────┘
-//	  │ limited          │ a turn with sends out   v no sends are out
-//	  └───────────────── └────────────────────── (napping)
+//	       SetPeerLimit             tick                  tick, sends are outstanding
+//	(off) ──────────────> (waking) ──────────> (on) ────────────────┐
+//	  ^                      ^                  │ ^                  │
+//	  │ tick, no queue       │ a pass with      │ └──────────────────┘
+//	  │ has a limit          │ sends            │ tick, no sends are outstanding
+//	  │                      │ outstanding      v
+//	  └───────────────────── └───────────── (idle)
 //
-// While sends are out it goes round eight times in the smallest bound; napping, only
-// when a keep-alive is due. So an operation costs one comparison per turn, and a
-// reactor with nothing out sleeps. The holder's; rounds are the loop's.
+// A tick checks every queue with a limit. While sends are outstanding there are eight ticks in the
+// smallest Bound; when idle, only ticks for keep-alives. Operations pay for none of it but one
+// comparison per pass, and an idle reactor sleeps. The fields belong to the holder; the loop runs
+// the ticks.
 type watchdog struct {
 	state    watchdogState
 	limited  int // queues with a limit
 	timer    Timer
-	call     call          // to wake it; on its way in state watchdogWaking alone
-	last     time.Duration // the last round, on the timers' clock
-	interval time.Duration // how long it meant to wait then
-	spared   bool          // the last round blamed nobody, because the process had not run
-	busy     int           // queues with sends out in the last round
-	expired  []*Queue      // scratch
-	tick     func()        // the timer's
+	call     call          // wakes it; queued only in state watchdogWaking
+	last     time.Duration // the last tick, on the timers' clock
+	interval time.Duration // the intended time from that to the next tick
+	spared   bool          // the last tick reported no queue, because the process had not run
+	busy     int           // queues with sends outstanding at the last tick
+	expired  []*Queue      // scratch of checkPeers
+	tick     func()        // the timer's function
 }
 
 type watchdogState uint8
@@ -36,15 +38,14 @@ const (
 	watchdogIdle
 )
 
-// ticksPerBound is how many the patrol makes in the smallest bound: a bound ends at most
-// one round late.
+// ticksPerBound is how many ticks there are in the smallest Bound: a Bound ends at most one tick
+// late.
 const ticksPerBound = 8
 
-// lateFactor and lateBy are how many times its wait, and how much longer, a round may
-// count for. More has passed only if this process did not run: it was stopped, or
-// starved. The peer may have answered meanwhile, and be heard as soon as we run.
-// lateBy is a timer's lateness on a busy machine: with short waits twice as long is
-// nothing unusual.
+// One tick counts at most max(interval*lateFactor, interval+lateBy). If more time has passed, this
+// process did not run: it was stopped, or starved. The peer may have answered meanwhile, and the
+// next poll finds its answer. On a busy machine a timer may be late by lateBy, so that a short
+// interval takes several times as long.
 const (
 	lateFactor = 2
 	lateBy     = 50 * time.Millisecond
@@ -56,7 +57,7 @@ func (p *watchdog) init(r *Reactor) {
 	p.tick = func() { r.checkPeers(false) }
 }
 
-// wake has the loop make a round soon. It does not allocate.
+// wake has the loop tick soon. It does not allocate.
 func (p *watchdog) wake(r *Reactor) {
 	if p.state == watchdogWaking {
 		return
@@ -67,8 +68,9 @@ func (p *watchdog) wake(r *Reactor) {
 	r.afterClose()
 }
 
-// checkPeers looks at every limited queue, and sets the timer for the next one. called is
-// for the round that wake asked for: until then the call is on its way.
+// checkPeers is one tick: it checks every queue with a limit, and sets the timer for the next tick.
+// called is set in the tick that wake has queued; only that tick leaves the state waking, because
+// the call must not be queued twice.
 func (r *Reactor) checkPeers(called bool) {
 	p := &r.watchdog
 	now := r.cfg.Now().Sub(r.timers.base)
@@ -77,7 +79,7 @@ func (r *Reactor) checkPeers(called bool) {
 	if stopped {
 		step = max(p.interval*lateFactor, p.interval+lateBy)
 	}
-	spare := stopped && !p.spared // what comes when we run is heard before anybody is blamed
+	spare := stopped && !p.spared // one more interval, in which waiting answers are polled
 	p.spared = spare
 	wait, pace, asked := time.Duration(never), time.Duration(never), false
 	crowd := 0
@@ -86,7 +88,7 @@ func (r *Reactor) checkPeers(called bool) {
 			crowd++
 		}
 	}
-	shared := max(crowd, p.busy) // who has ended since had a share, too
+	shared := max(crowd, p.busy) // queues that became idle since had a share, too
 	p.busy = crowd
 	for _, q := range r.queues {
 		if q == nil || q.peerLimit == nil {
@@ -106,8 +108,8 @@ func (r *Reactor) checkPeers(called bool) {
 			pace = min(pace, max(b/ticksPerBound, 1))
 		}
 	}
-	// Who sends one by one has nothing out whenever the loop comes by: a round that
-	// was asked for is followed by another, or every send would ask for one.
+	// A user that sends requests one by one often has none outstanding at a tick. So a tick that
+	// wake has queued is followed by another one; otherwise every send would call wake.
 	busy := asked || called || r.outstanding > 0
 	if busy {
 		wait = min(wait, pace)
@@ -116,7 +118,7 @@ func (r *Reactor) checkPeers(called bool) {
 		switch {
 		case p.limited == 0:
 			p.state = watchdogOff
-		case wait != never && (busy || pace == never): // without a timer a turn must wake it
+		case wait != never && (busy || pace == never): // in all other cases a pass calls wake
 			p.state = watchdogOn
 		default:
 			p.state = watchdogIdle
@@ -131,7 +133,7 @@ func (r *Reactor) checkPeers(called bool) {
 	if len(p.expired) == 0 {
 		return
 	}
-	r.Drain() // what lies in the completion queues has come in time
+	r.Drain() // completions that wait in the completion queues came in time
 	for i := 0; i < len(p.expired); i++ {
 		p.expired[i].reportTimeout(now)
 	}

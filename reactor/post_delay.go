@@ -2,40 +2,40 @@ package reactor
 
 import "time"
 
-// A doorbell for each send is what many goroutines with one send each would ask for. With
-// Config.FlushDelay a turn leaves a queue's sends unposted for a while:
+// If many goroutines have one send each, every send would cost a doorbell. With
+// Config.FlushDelay a pass holds a queue's sends back for a while:
 //
-//	           taken, and all of: sends of the queue are out,
-//	           fewer than FlushBatch, room for more of them
-//	submitted ───────────────────────────────────────────────> kept
-//	    │ otherwise                                              │ one of them no more, or
-//	    │                                                        │ FlushDelay, or a hurry
+//	           gathered, and all of: sends of the queue are outstanding,
+//	           fewer than FlushBatch wait, there are slots for more
+//	submitted ───────────────────────────────────────────────> delayed
+//	    │ otherwise                                              │ a condition ended, FlushDelay
+//	    │                                                        │ has passed, or flushAll
 //	    └───────────────────────> posted <───────────────────────┘
 //
-// So a send without others is never kept, nor is any when the queue has run dry: what was
-// out has completed, and a turn follows that posts what was kept for it.
+// So a single send is never held back, nor is any when the queue has nothing outstanding: after
+// the outstanding sends have completed, a pass follows that posts the delayed ones.
 //
-// In a hurry is
+// flushAll is set
 //
-//   - who is about to arm, that is to give the turn up: nothing is kept while nobody
-//     turns, so that no timer need wake the loop, which would cost more than the doorbell,
-//     and be later. Only a driver who leaves the turn to the loop for an errand may leave
-//     something kept: the loop is on its way then.
-//   - a driver in its first turn: its own send may be among the kept, and it was
-//     submitted before. What comes later is others'.
-//   - Flush.
+//   - if the holder is about to arm, that is to give the turn up. No send is delayed while no
+//     goroutine runs passes, so no timer need wake the loop, which would cost more than the
+//     doorbell, and be later. Only a driver that leaves the turn to the loop for loop tasks may
+//     leave sends delayed: the loop is about to run then.
+//   - in a driver's first pass: its own send may be among the delayed ones, as it was submitted
+//     before. Later sends belong to other goroutines.
+//   - by Flush.
 //
-// A send that is kept is none of the device's: a buffer may not be changed, but the queue
-// can still refuse it (Seal, Release), and Idle waits for it.
+// The device does not have a delayed send: its buffer must not be changed, but the queue can
+// still refuse it (Seal, Release), and Idle waits for it.
 
-// beginDelays finds out whether this turn is in a hurry. Holder only, as all of this file.
+// beginDelays computes flushAll for this pass. Holder only, as everything in this file.
 func (r *Reactor) beginDelays(arm bool) {
-	drives := r.tok.Stats().Drives.Load() // counted by the holder, before its first turn
+	drives := r.tok.Stats().Drives.Load() // counted by the holder, before its first pass
 	r.flushAll = r.flushAsked || arm || r.ownBacklog != nil || drives != r.lastDrives
 	r.flushAsked, r.lastDrives, r.delayClock = false, drives, 0
 }
 
-// delay holds the backlog back, if it may be; it is not empty.
+// delay holds the backlog, which is not empty, back if possible, and reports whether it did.
 func (q *Queue) delay() bool {
 	if !q.mayDelay() {
 		return false
@@ -48,7 +48,7 @@ func (q *Queue) delay() bool {
 	return true
 }
 
-// mayDelay reports whether the backlog may be held back in this turn.
+// mayDelay reports whether the backlog may be held back in this pass.
 func (q *Queue) mayDelay() bool {
 	r, b, out := q.r, &q.backlog, q.order.len()
 	if r.flushAll || out == 0 || b.n >= r.cfg.FlushBatch || b.n+out >= q.cfg.SendDepth || q.released || q.sealed || q.qp == nil {
@@ -64,8 +64,8 @@ func (q *Queue) mayDelay() bool {
 	return true
 }
 
-// gatherDelayed looks at what is kept: of those that got something new in this turn that is
-// decided already, and comes out the same.
+// gatherDelayed lists the backlogs that may not be delayed any longer. For queues with new sends
+// in this pass delay has decided that already, with the same result.
 func (r *Reactor) gatherDelayed() (did bool) {
 	left := r.delayed[:0]
 	for _, q := range r.delayed {
@@ -82,7 +82,7 @@ func (r *Reactor) gatherDelayed() (did bool) {
 	return did
 }
 
-// delayedUntil is when the first of the kept must be posted, or then if that is earlier.
+// delayedUntil returns when the first delayed backlog must be posted, or then if that is earlier.
 func (r *Reactor) delayedUntil(then time.Time) time.Time {
 	for _, q := range r.delayed {
 		if at := r.timers.base.Add(q.backlog.since + r.cfg.FlushDelay); q.backlog.delayed && (then.IsZero() || at.Before(then)) {

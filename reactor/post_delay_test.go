@@ -20,15 +20,15 @@ const (
 	keepDepth = 12
 )
 
-// keptBed is a stepped reactor that keeps sends back, on a device that completes what it has
-// only when it is let.
+// keptBed is a stepped reactor that delays sends, on a device whose completions the test can hold
+// back.
 type keptBed struct {
 	t     *testing.T
 	a, b  *end
 	more  *end // a second queue of a's reactor
 	clock *clock
 	lets  bool
-	lists map[verbs.QP][]int // of the last turns
+	lists map[verbs.QP][]int // posted in the last passes
 	ended map[*end][]uint64  // tags
 }
 
@@ -72,7 +72,7 @@ func (k *keptBed) post(e *end, tag uint64) {
 	must.Get(e.q.Submit(context.Background(), s, &p, reactor.NonBlock))(k.t)
 }
 
-// wantLists makes a step and checks what a's queue posted in it.
+// wantLists makes a step and checks the lists that a's queue posted in it.
 func (k *keptBed) wantLists(when string, want ...int) {
 	k.t.Helper()
 	clear(k.lists)
@@ -82,8 +82,8 @@ func (k *keptBed) wantLists(when string, want ...int) {
 	}
 }
 
-// Rule: a lone send is posted at once; those behind it when they are enough, when their
-// time is up, when it has completed, or when somebody asks; and all in order.
+// Rule: a lone send is posted at once. Sends behind it are posted, in order, when they are enough,
+// when their delay is over, when the first has completed, or on Flush.
 func TestFewSendsAreKeptBehindOthers(t *testing.T) {
 	k := newKeptBed(t)
 	k.lets = false
@@ -135,8 +135,8 @@ func TestFewSendsAreKeptBehindOthers(t *testing.T) {
 	}
 }
 
-// Rule: what is kept when its queue is sealed or released is never posted and ends with
-// the cause; a queue is not idle before.
+// Rule: delayed sends of a queue that is sealed or released are never posted and end with the
+// cause; the queue is not idle before.
 func TestKeptSendsEndWithTheirQueue(t *testing.T) {
 	for _, how := range []string{"seal", "release"} {
 		k := newKeptBed(t)
@@ -171,7 +171,7 @@ func TestKeptSendsEndWithTheirQueue(t *testing.T) {
 	}
 }
 
-// Rule: a queue is not idle while a send is kept, though nothing is out.
+// Rule: a queue is not idle while a send is delayed, though none is outstanding.
 func TestAQueueWithKeptSendsIsNotIdle(t *testing.T) {
 	k := newKeptBed(t)
 	k.lets = false
@@ -191,8 +191,8 @@ func TestAQueueWithKeptSendsIsNotIdle(t *testing.T) {
 	}
 }
 
-// Rule: whatever is submitted, completes and passes of time, each turn posts of each queue
-// what the rule in post_delay.go says, at most one list, in order.
+// Rule: for any sequence of submissions, completions and times, each pass posts for each queue what
+// the rule in post_delay.go says: at most one list, in order.
 func TestKeepingAgreesWithItsRule(t *testing.T) {
 	rng := testRand(t)
 	k := newKeptBed(t)
@@ -230,7 +230,7 @@ func TestKeepingAgreesWithItsRule(t *testing.T) {
 		clear(k.lists)
 		if flush {
 			k.a.do(t, k.a.r.Flush)
-			k.lets = false // do may turn once more
+			k.lets = false // do may run one more pass
 		} else {
 			k.a.r.Step()
 		}
@@ -253,8 +253,9 @@ func TestKeepingAgreesWithItsRule(t *testing.T) {
 	}
 }
 
-// Rule: whoever gives the turn up posts what is kept: under each policy a send behind one
-// that the device never ends is posted, though nobody submits, awaits or completes any more.
+// Rule: a goroutine that gives the turn up posts the delayed sends first: under each policy a send
+// behind one that never completes is posted, though no goroutine submits or awaits and nothing
+// completes.
 func TestNothingIsKeptByWhoSleeps(t *testing.T) {
 	onlySoft(t, "a device cannot be kept from completing")
 	for _, policy := range []reactor.Policy{reactor.PolicyEconomy, reactor.PolicyThroughput} {

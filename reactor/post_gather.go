@@ -8,47 +8,45 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A queue's sends that are not posted stand in two places, the second in the order in
-// which they are posted:
+// The unposted sends of a queue are in two places; the backlog is in posting order:
 //
 //	any goroutine ──Push──> submission stack ──collect──┐
-//	the holder: Follow, TransferWait ──add──────────────┴──> backlog ──list──> posted
+//	the holder: PostFromSink, TransferWait ──add────────┴──> backlog ──list──> posted
 //
-// The holder collects before it adds, so the requests of one goroutine stay in order,
-// whichever way it submits each.
+// The holder collects before it adds, so the requests of one goroutine stay in order, whichever
+// way it submits each.
 //
-// A turn posts for every queue with a backlog, and no result is delivered until it ends:
-// so one queue must not make it long. A queue's part of a turn is one list of at most
-// turnRequests requests. The request that brings the list to turnBytes is its last. The
-// rest stays in the backlog, and the queue goes on the ready list for the next turn.
+// A pass posts for every queue with a backlog, and delivers results at its end, so one queue
+// must not make it long. A queue's part of a pass is one list of at most turnRequests requests;
+// the request that brings the list to turnBytes is its last. The rest stays in the backlog, and
+// the queue goes on the ready list for the next pass.
 //
-// The device shares its wire among queue pairs as it likes. The software RNIC moves the
-// bytes while the list is posted, and there the bound is one of time.
+// The device shares its wire among queue pairs as it likes. The software RNIC moves the bytes
+// while the list is posted, so there turnBytes limits the time.
 const (
-	// turnRequests is twice the length of a list at which the doorbell's cost is
-	// negligible. The software RNIC executes such a list, at 0.12 µs for both ends of a
-	// request, in some 30 µs.
+	// turnRequests is twice the list length at which the doorbell's cost is negligible. The
+	// software RNIC takes 0.12 µs for both ends of a request, some 30 µs for such a list.
 	turnRequests = 256
-	// turnBytes takes no longer: 16 µs at the 65 GB/s of the software RNIC.
+	// turnBytes takes 16 µs at the 65 GB/s of the software RNIC.
 	turnBytes = 1 << 20
 )
 
-// backlog is the sends of a queue that are not posted and not on its stack either, oldest
-// first, linked as there. The holder's.
+// backlog holds the sends of a queue that a pass has taken off the submission stack and not posted
+// yet, oldest first. The slots are linked by the stack's own links. Holder only.
 //
 //	          add, collect            list: all of it
 //	empty ─────────────────> waiting ─────────────────> empty
 //	                          │   ^
-//	        keep (post_delay.go)    v   │ list: a part of it
-//	                          kept
+//	   delay (post_delay.go)  v   │ list: a part of it
+//	                         delayed
 //
-// A waiting backlog has its queue on the ready list, or as the holder's own (Reactor.ownBacklog);
-// a kept one in Reactor.delayed.
+// While its backlog waits, a queue is on the ready list or in the field Reactor.ownBacklog; while
+// its backlog is delayed, in Reactor.delayed.
 type backlog struct {
 	first, last uint32
 	n           int
 	delayed     bool          // held back
-	since       time.Duration // when that was, on the timers' clock
+	since       time.Duration // since when, on the timers' clock
 }
 
 // readyQueue is a Queue on its reactor's ready list.
@@ -57,15 +55,15 @@ type readyQueue Queue
 // InboxHook links the queue.
 func (q *readyQueue) InboxHook() *ring.Hook[readyQueue] { return &q.hook }
 
-// ready puts the queue on the ready list, unless it is there. Any goroutine.
+// ready puts the queue on the ready list, unless it is there. Any goroutine may call it.
 func (q *Queue) ready() {
 	if q.queued.Enter() {
 		q.r.ready.Push((*readyQueue)(q))
 	}
 }
 
-// gather takes what is submitted and puts it, one group per queue, into the
-// turn. It reports whether there was anything. Holder only, as all that follows.
+// gather moves the requests of the ready queues into the pass, one group per queue. It reports
+// whether there were any. Holder only, as everything below.
 func (r *Reactor) gather(arm bool) bool {
 	did := false
 	keeps := r.cfg.FlushDelay > 0
@@ -75,7 +73,7 @@ func (r *Reactor) gather(arm bool) bool {
 	for l := r.ready.TakeAll(); l != nil; {
 		q := (*Queue)(l)
 		l = q.hook.Unlink()
-		q.queued.Leave() // from here on it may be pushed again
+		q.queued.Leave() // from here on ready may push it again
 		did = q.gatherSends() || did
 		if q.hasRecvs() {
 			q.gatherRecvs()
@@ -92,13 +90,13 @@ func (r *Reactor) gather(arm bool) bool {
 	return did
 }
 
-// gatherOwn gathers the queue of the holder's own request. A queue has one list in a turn:
-// where its sends are in it already the request is there, or first in the next.
+// gatherOwn gathers the queue of the holder's own request. A queue has at most one list in a
+// pass: if it has one already, the request is in that list or goes with the next pass.
 func (r *Reactor) gatherOwn() {
 	q := r.ownBacklog
 	r.ownBacklog = nil
 	if q.hasRecvs() && !slices.Contains(r.recvOwners, q) {
-		q.gatherRecvs() // it is the next send, with which those go that were left
+		q.gatherRecvs() // PostRecvLater has its receives posted with the queue's next send
 	}
 	if len(r.sendOwners) > 0 && slices.Contains(r.sendOwners, q) {
 		return
@@ -108,7 +106,8 @@ func (r *Reactor) gatherOwn() {
 		q.gatherSends()
 		return
 	}
-	// It is alone: what list does, which costs a synchronous WRITE 8 of 260 ns more.
+	// A single request is listed here: calling list makes a synchronous WRITE of 260 ns 8 ns
+	// slower.
 	b.n = 0
 	w := &q.tab.sendWR[i]
 	w.Next = 0
@@ -121,8 +120,8 @@ func (r *Reactor) gatherOwn() {
 	q.listed(1)
 }
 
-// collect moves the requests of the submission stack to the backlog. It reports whether
-// there were any. Holder only, as all that follows.
+// collect moves the requests of the submission stack to the backlog, and reports whether there
+// were any. Holder only, as everything below.
 func (q *Queue) collect() bool {
 	first, last, n := q.sendStack.TakeAll()
 	if n > 0 {
@@ -131,11 +130,12 @@ func (q *Queue) collect() bool {
 	return n > 0
 }
 
-// add puts slot i, which the holder has filled, behind all that was submitted before. It
-// reports whether nothing waited: then the caller sees to it that the queue is gathered.
+// add puts slot i, which the holder has filled, behind all requests submitted before. It reports
+// whether the backlog was empty. If it was, the caller puts the queue on the ready list or
+// gathers it.
 func (q *Queue) add(i uint32) (alone bool) {
 	alone = q.backlog.n == 0
-	if !q.sendStack.Empty() { // seldom: the check saves a sink's request 1.4 of 42 ns
+	if !q.sendStack.Empty() { // rare: the check saves a sink's request 1.4 of 42 ns
 		q.collect()
 	}
 	q.join(i, i, 1)
@@ -153,8 +153,8 @@ func (q *Queue) join(first, last uint32, n int) {
 	b.n += n
 }
 
-// gatherSends puts a list of the queue's sends into the turn, unless they are held back.
-// It reports whether it did, or found new ones.
+// gatherSends moves a list of the queue's sends into the pass, unless they are held back. It
+// reports whether it did, or collected new ones.
 func (q *Queue) gatherSends() bool {
 	if q.sendStack == nil {
 		return false
@@ -167,7 +167,7 @@ func (q *Queue) gatherSends() bool {
 	return true
 }
 
-// list puts the first of the backlog into the turn, those that fit.
+// list moves the oldest requests of the backlog into the pass, up to the limits.
 func (q *Queue) list() {
 	b, t := &q.backlog, q.tab
 	first, all := b.first, b.n
@@ -191,7 +191,7 @@ func (q *Queue) list() {
 		sincesig++
 		w.Next = 0
 		if sincesig >= every || k == n-1 {
-			w.Flags |= verbs.SendSignaled // the last one always: nothing is left without a completion
+			w.Flags |= verbs.SendSignaled // always the last: it retires the others
 			sincesig = 0
 		}
 		sl.posted = true
@@ -214,7 +214,7 @@ func (q *Queue) list() {
 	q.listed(n)
 }
 
-// listed notes that the last n of the order are in the turn.
+// listed records that the last n requests of q.order are in the pass.
 func (q *Queue) listed(n int) {
 	q.r.outstanding += n
 	if q.rec != nil {
@@ -230,11 +230,10 @@ func (q *Queue) noSends() bool {
 	return q.sendStack == nil || q.backlog.n == 0 && q.sendStack.Empty()
 }
 
-// fifo is a ring of slot indices in posting order. The holder of the turn
-// owns it.
+// fifo is a ring of slot indices in posting order. The holder's.
 type fifo struct {
 	at         []uint32
-	head, tail uint32 // tail-head entries; they wrap
+	head, tail uint32 // tail-head entries; both wrap
 	mask       uint32
 }
 

@@ -11,13 +11,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A queue's part of a turn, as doc.go has it.
+// A queue's part of a pass, as doc.go defines it.
 const (
 	partRequests = 256
 	partBytes    = 1 << 20
 )
 
-// lists notes the send lists of every turn, by queue pair.
+// lists records the send lists of every pass, by queue pair.
 type lists []map[uint32]int
 
 func (l *lists) hook(inner verbs.Context, t *verbs.IOBatch) error {
@@ -29,8 +29,7 @@ func (l *lists) hook(inner verbs.Context, t *verbs.IOBatch) error {
 	return inner.Execute(t)
 }
 
-// flood keeps a queue full of writes of n bytes: each that completes is followed by
-// another, until over.
+// flood keeps a queue full of n-byte writes: each completion submits another, until over is set.
 type flood struct {
 	e, peer *end
 	n       int
@@ -58,19 +57,18 @@ func (f *flood) Complete(_ reactor.SinkContext, _ reactor.Completion, err error)
 	}
 }
 
-// Rule: whatever another queue of the reactor has, a request is posted in the turn after
-// its submission, a turn posts for nobody more than a queue's part, and its completion
-// is dispatched as soon as those that were in the completion queue before it: so many
-// turns as polls of PollBatch take them.
+// Rule: whatever the reactor's other queues submit, a request is posted in the pass after its
+// submission; a pass posts at most a queue's part for any queue. The completion is dispatched as
+// soon as those before it in the completion queue, at PollBatch completions a pass.
 func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 	onlySoft(t, "a device completes when it likes")
 	const depth, batch, trickles = 4 * partRequests, 64, 300
 	for name, c := range map[string]struct{ size, every, part, turns int }{
-		// A list's last request is signaled, and one in 32: the trickle's completion
-		// is in the first poll.
+		// A list's last request is signaled, and one in 32: the first poll finds the trickle's
+		// completion.
 		"small requests": {8, 32, partRequests, 1},
 		"large requests": {partBytes / 16, 32, 16, 1},
-		// As long as each request completes for itself there may be one of each before it.
+		// If every request is signaled, each may have a completion before it.
 		"every one signaled": {8, 1, partRequests, 1 + depth/batch},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,12 +115,12 @@ func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 				}
 				sum += n
 			}
-			// What every turn polls makes room for as much of the flood.
+			// Each completion polled makes room for another request of the flood.
 			if least := len(turns) * min(c.part, batch) / 2; sum < least {
 				t.Errorf("%d turns posted %d of the flood, want at least %d", len(turns), sum, least)
 			}
 			f.over = true
-			for range depth { // each turn ends some
+			for range depth { // each pass ends some
 				a.r.Step()
 			}
 			if f.ended != f.begun {
@@ -136,7 +134,7 @@ func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 	}
 }
 
-// Rule: requests that do not fit a turn keep their order and complete once each.
+// Rule: requests that do not fit a pass keep their order and complete once each.
 func TestWhatATurnHoldsBackKeepsItsOrder(t *testing.T) {
 	const depth = 3*partRequests + 7
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth})
@@ -144,7 +142,7 @@ func TestWhatATurnHoldsBackKeepsItsOrder(t *testing.T) {
 	defer a.close(t)
 	var got []uint64
 	done := make(chan struct{})
-	a.do(t, func() { // no turn meanwhile: all are there at once, and then more
+	a.do(t, func() { // no pass meanwhile: first all are there at once, then more
 		for k := range depth {
 			s, p := a.write(b)
 			s.Tag, s.Sink = uint64(k), called(func(c reactor.Completion, err error) {
@@ -165,8 +163,8 @@ func TestWhatATurnHoldsBackKeepsItsOrder(t *testing.T) {
 	}
 }
 
-// Rule: what was held back is not idle, and completes with the cause when its queue is
-// released, with what was submitted since; nothing of it is posted then.
+// Rule: a queue with requests carried over is not idle. When it is released, they end with the
+// cause, as do those submitted since; none of them is posted.
 func TestReleaseEndsWhatATurnHeldBack(t *testing.T) {
 	for name, sealed := range map[string]bool{"released": false, "sealed, then released": true} {
 		t.Run(name, func(t *testing.T) {
@@ -186,7 +184,7 @@ func TestReleaseEndsWhatATurnHeldBack(t *testing.T) {
 					must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 				}
 			}
-			a.do(t, func() { // turns are the test's
+			a.do(t, func() { // the test makes the passes
 				post(depth - 10)
 				a.r.Flush() // posts a part
 				a.q.SendsIdle(func() { idle = true })

@@ -6,14 +6,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// What became of the lists of a turn. Holder only.
+// The results of a pass's lists. Holder only.
 
-// settlePosts looks at what the posts of the turn achieved. bad_wr splits a
-// list: what stands before it is live and completes; it and the rest fail here.
+// settlePosts handles the results of the pass's posts. bad_wr splits a list: the requests before
+// it are outstanding and complete; it and the rest fail here.
 func (r *Reactor) settlePosts(turnErr error) {
 	for k := range r.batch.Sends {
 		g, q := &r.batch.Sends[k], r.sendOwners[k]
-		r.sendOwners[k] = nil // it is kept alive by nobody but its owner
+		r.sendOwners[k] = nil // do not keep a released queue alive
 		if turnErr != nil {
 			g.Accepted = 0
 		}
@@ -46,7 +46,7 @@ func (r *Reactor) settlePosts(turnErr error) {
 	r.sendOwners, r.recvOwners, r.recvFirst = r.sendOwners[:0], r.recvOwners[:0], r.recvFirst[:0]
 }
 
-// recvCall is the call that posts its receives.
+// recvCall is the name of the call that posts the queue's receives.
 func (q *Queue) recvCall() string {
 	if q.srq != nil {
 		return "ibv_post_srq_recv"
@@ -58,7 +58,7 @@ func postError(op string, q *Queue, errno syscall.Errno, turnErr error) error {
 	return &verbs.OpError{Op: op, Object: q.name(), Errno: errno, Err: turnErr}
 }
 
-// postFailed completes the last n of the order: they were never posted.
+// postFailed ends the last n requests of q.order with an error: they were never posted.
 func (q *Queue) postFailed(n int, op string, errno syscall.Errno, turnErr error) {
 	q.r.stats.PostFailures++
 	err := postError(op, q, errno, turnErr)
@@ -92,10 +92,9 @@ func (q *Queue) recvPostFailed(first uint32, count, accepted int, err error) {
 	q.checkIdle()
 }
 
-// postMarker posts the marker, a signaled zero-length write: the live part of a
-// list that was cut has no signaled request at its end, and would never be
-// retired. If that fails too, they end with the queue, which its owner is told to
-// end.
+// postMarker posts the marker, a signaled zero-length write. The outstanding part of a list that
+// was cut has no signaled request at its end, so nothing would retire it. If the marker fails
+// too, those requests end with the queue, whose owner is notified to end it.
 func (q *Queue) postMarker() {
 	if q.marker || q.order.len() == 0 {
 		return
@@ -121,7 +120,7 @@ func (q *Queue) postMarker() {
 	q.breakWith(err)
 }
 
-// refuse completes n submitted slots that never reached the device.
+// refuse ends n submitted requests that never reached the device.
 func (q *Queue) refuse(next func(uint32) uint32, first uint32, n int) {
 	err := q.end
 	if err == nil {

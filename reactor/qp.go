@@ -15,9 +15,9 @@ import (
 //	──────────> unbound ──────────> open ─────────────────────────> failed ────────────> released
 //	                                  └───────────────────────────────────────────────────^
 //
-// Only an open queue accepts requests. A failed queue refuses
-// both with its cause; what is out is flushed by the device and completes. A
-// released queue is gone: what was still out has completed with the cause.
+// Only an open queue accepts requests. A failed queue refuses sends and receives with its cause;
+// the device flushes the outstanding ones, which then complete. Release completes all remaining
+// requests with the cause.
 type Queue struct {
 	r      *Reactor
 	cfg    QueueConfig
@@ -29,45 +29,44 @@ type Queue struct {
 	tab    *table
 	rec    *recorder // nil: off
 	inline int       // bytes the device granted
-	// requests are those of its type: a map is too slow to ask every time.
+	// requests holds the opcodes of its type: a map lookup for each request is too slow.
 	requests verbs.OpcodeSet
 	failed   failure
 
 	hook ring.Hook[readyQueue]
-	// queued: on the ready list, or about to be. Submitters enter after their push,
-	// the holder leaves before it takes the stacks. (PostRecvLater pushes without it.)
+	// queued is set if the queue is on the ready list, or about to be. Submitters enter after
+	// their push, the holder leaves before it takes the stacks. (PostRecvLater pushes without it.)
 	queued    ring.Listed
 	sendStack *ring.IndexStack
 	recvStack *ring.IndexStack // nil without receives
-	sendFree  *ring.Slots      // who has one has room in the send queue
-	recvFree  *ring.FreeList   // nil without receives, as sendFree without sends
+	sendFree  *ring.Slots      // a slot of it is room in the send queue
+	recvFree  *ring.FreeList   // nil without receives; sendFree is nil without sends
 	ctrlFree  *ring.FreeList   // nil without control sends
 
 	// The holder's.
 	backlog      backlog
 	order        fifo         // posted sends, oldest first
 	recvs        int          // posted receives
-	heard        uint32       // receives ever completed, and shared ones of its peer; it wraps
-	local        uint32       // sends ever completed that the peer had no part in; it wraps
+	heard        uint32       // receives ever completed, and shared ones of the peer; it wraps
+	local        uint32       // sends ever completed without the peer's help; it wraps
 	peerLimit    *peerLimit   // nil: see SetPeerLimit
 	progressMark progressMark // see Stuck
 	sincesig     int          // sends posted since the last signaled one
-	marker       bool         // the marker is out
-	released     bool         //
+	marker       bool         // the marker is outstanding
+	released     bool         // see Release
 	sealed       bool         // see Seal
-	end          error        // of a released one: what was still out has ended with
+	end          error        // the error with which Release ended requests
 	retired      []uint32     // scratch: slots freed in one dispatch
-	// Of a grave: the turn it was released in, and slots collected.
+	// Of a quarantined queue: the pass it was released in, and the slots collected.
 	quarantinedAt                                  uint64
 	reclaimedSends, reclaimedRecvs, reclaimedCtrls int
-	idle                                           []idleCall  // called when nothing is out any more, in order
-	onFail                                         func(error) // called once, at the first failed completion
-	onFlush                                        func()      // called once, at the first flush without a cause
+	idle                                           []idleCall  // called in order, when idle
+	onFail                                         func(error) // called at the first failed completion
+	onFlush                                        func()      // called at the first flush without a cause
 }
 
-// Prepare makes a queue's slots and off-heap memory and registers it in
-// cfg.PD. It does not need the turn: any goroutine. What is not admitted is given
-// back with Discard.
+// Prepare makes a queue's slots and off-heap memory and registers the memory in cfg.PD. Any
+// goroutine may call it, without the turn. Discard gives back a queue that is not admitted.
 func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	cfg, err := cfg.validate()
 	if err != nil {
@@ -104,9 +103,9 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	return q, nil
 }
 
-// Admit gives the queue a number and room in the completion queues: ErrTooMany while
-// others have it, ErrConfig for more than there can be. Its queue pair is then made from
-// InitAttr and given to Bind; it ends with Release. Holder only.
+// Admit assigns the queue an id and room in the completion queues. It returns ErrTooMany while
+// other queues have the room, and ErrConfig if there can never be enough. The caller then makes
+// the queue pair from InitAttr and calls Bind. The queue ends with Release. Holder only.
 func (q *Queue) Admit() error {
 	r := q.r
 	r.makeRoom(q.cfg.sends(), q.cfg.RecvDepth)
@@ -135,7 +134,7 @@ func (q *Queue) Admit() error {
 	return nil
 }
 
-// InitAttr describes the queue pair to make for this queue.
+// InitAttr returns the attributes of the queue pair to make for this queue.
 func (q *Queue) InitAttr() *verbs.QPInitAttr {
 	return &verbs.QPInitAttr{
 		SendCQ: q.r.sendCQ.cq, RecvCQ: q.r.recvCQ.cq, Type: q.cfg.Type, UserData: uint64(q.id), SRQ: q.cfg.Shared.srq(),
@@ -147,18 +146,18 @@ func (q *Queue) InitAttr() *verbs.QPInitAttr {
 	}
 }
 
-// Bind gives the queue its queue pair and what the device granted. It may be called from the turn, or before anybody
-// else knows the queue.
+// Bind gives the queue its queue pair and the capabilities that the device granted. The holder
+// may call it, or any goroutine before another one knows the queue.
 func (q *Queue) Bind(qp verbs.QP, granted verbs.QPCap) {
 	q.qp, q.qpn = qp, qp.Num()
 	q.inline = min(q.cfg.Inline, int(granted.MaxInlineData))
 	q.failed.open() // publishes the above to submitters
 }
 
-// Inline is how many bytes a request may carry in itself.
+// Inline is the largest number of inline bytes of a request.
 func (q *Queue) Inline() int { return q.inline }
 
-// name is what the queue posts to, for messages.
+// name names the object that the queue posts to, for messages.
 func (q *Queue) name() string {
 	if q.srq != nil {
 		return q.srq.String()
@@ -169,59 +168,57 @@ func (q *Queue) name() string {
 // QP is the queue pair; nil before Bind.
 func (q *Queue) QP() verbs.QP { return q.qp }
 
-// Err is why the queue takes no more requests; nil while it does.
+// Err returns why the queue accepts no more requests; nil while it does.
 func (q *Queue) Err() error { return q.failed.get() }
 
-// Fail makes the queue refuse requests with cause and wakes those that wait
-// for room. It does not touch the queue pair: whoever calls it moves that to
-// ERR, so that what is out is flushed. The first cause stays. Any goroutine.
+// Fail makes the queue refuse requests with cause and wakes the submitters that wait for a slot.
+// It does not touch the queue pair: its caller moves that to ERR, so that outstanding requests
+// are flushed. The first cause stays. Any goroutine may call it.
 func (q *Queue) Fail(cause error) {
 	q.failed.set(fmt.Errorf("%w: %w", ErrQueueFailed, cause))
 	q.shut()
 }
 
-// shut ends the waits for room. The cause is set.
+// shut ends the slot waits. The cause is set.
 func (q *Queue) shut() {
 	if q.sendFree != nil {
 		q.sendFree.Close()
 	}
 }
 
-// Seal has nothing posted any more, no receives either: what is submitted and not posted
-// completes with the cause of Fail, which comes before. For an owner who is about to
-// destroy what requests name (memory windows, address handles) a while before the queue
-// pair, or the queue pair itself off the turn: no turn touches it from then on. Holder
-// only.
+// Seal stops all posting, of receives too: requests that are submitted and not posted complete
+// with the cause of Fail, which must come before. It is for an owner that is about to destroy
+// objects that requests name (memory windows, address handles) some time before the queue pair,
+// or the queue pair itself without the turn: no pass touches it from then on. Holder only.
 func (q *Queue) Seal() { q.sealed = true }
 
-// OnFail has fn called once, holding the turn, at the first completion that
-// failed by itself: a flush is a consequence of something that whoever moved the
-// queue pair to ERR knows. It must be set before Bind.
+// OnFail has fn called once, with the turn held, at the first completion that failed by itself.
+// A flush does not count: the code that moved the queue pair to ERR knows the reason. Call it
+// before Bind.
 func (q *Queue) OnFail(fn func(error)) { q.onFail = fn }
 
-// OnFlush has fn called once, holding the turn, at the first flushed completion
-// while no cause is known: somebody else has moved the queue pair to ERR. Who did
-// that may be about to tell (the connection manager, an asynchronous event), or
-// never. It must be set before Bind.
+// OnFlush has fn called once, with the turn held, at the first flushed completion while no cause
+// is known: other code has moved the queue pair to ERR. That code (the connection manager, an
+// asynchronous event) may report the reason soon, or never. Call it before Bind.
 func (q *Queue) OnFlush(fn func()) { q.onFlush = fn }
 
-// failure is why a queue takes no requests.
+// failure is the reason why a queue accepts no requests.
 //
 //	shut ──open──> nil ──set──> the cause, which stays
 //	  └─────────────set─────────^
 type failure struct {
-	// err: shut before anybody has the queue; opened by Bind, which publishes
-	// the queue pair; set once by whoever fails the queue. Read by submitters.
+	// err is errShut until Bind opens the queue, which publishes the queue pair; Fail sets it
+	// to the cause, once. Read by submitters.
 	err atomic.Pointer[error]
 }
 
-// errShut is the cause of a queue that is shut.
+// errShut is the cause of a queue that is not open yet.
 var errShut = fmt.Errorf("%w: %w", ErrRequest, errUnbound)
 
 func (f *failure) shut() { f.err.Store(&errShut) }
 func (f *failure) open() { f.err.CompareAndSwap(&errShut, nil) }
 
-// set reports whether err became the cause.
+// set makes err the cause if there is none yet, and reports whether it did.
 func (f *failure) set(err error) bool {
 	return f.err.CompareAndSwap(nil, &err) || f.err.CompareAndSwap(&errShut, &err) || f.err.CompareAndSwap(nil, &err)
 }

@@ -6,14 +6,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Room in the completion queues is promised to a queue as a whole when it is admitted,
-// for every request that it may ever have out, and comes back when it is buried: so
-// neither can overflow. Unless their capacity was chosen (Config.CQEntries) they grow
-// by doubling, up to what the device has: what ten thousand queues need would be a
-// waste for one.
+// Admit promises a queue room in the completion queues, for all the requests that it may ever
+// have outstanding; the room comes back when the queue is reclaimed. So neither completion queue
+// can overflow. Unless their capacity was chosen (Config.CQEntries) they grow by doubling, up to
+// the device's limit: the size for ten thousand queues would be a waste for one.
 
-// promise takes room for sends and receives out of the completion queues, or tells why
-// there is none. It may resize them, which enters the kernel. Holder only.
+// promise reserves room for sends and recvs in the completion queues, or returns why there is
+// none. It may resize them, which enters the kernel. Holder only.
 func (r *Reactor) promise(sends, recvs int) error {
 	if err := r.grow(&r.sendCQ, sends, "sends"); err != nil {
 		return err
@@ -26,7 +25,7 @@ func (r *Reactor) promise(sends, recvs int) error {
 	return nil
 }
 
-// giveRoom takes back what promise gave.
+// giveRoom gives back the room that promise reserved.
 func (r *Reactor) giveRoom(sends, recvs int) {
 	r.sendCQ.room += sends
 	r.recvCQ.room += recvs
@@ -34,7 +33,7 @@ func (r *Reactor) giveRoom(sends, recvs int) {
 
 func (s *cqState) has(n int) bool { return s.room >= n }
 
-// grow sees to it that s has n entries that are promised to nobody.
+// grow makes sure that s has n entries that are not promised.
 func (r *Reactor) grow(s *cqState, n int, what string) error {
 	if s.has(n) {
 		return nil
@@ -43,7 +42,7 @@ func (r *Reactor) grow(s *cqState, n int, what string) error {
 	if !r.cfg.fixedCQs {
 		most = max(most, r.device.MaxCQE)
 	}
-	if n > most { // whatever others give back
+	if n > most { // even if all others give theirs back
 		return fmt.Errorf("%w: %d %s wanted, a completion queue has at most %d (Config.CQEntries, or what the device has)", ErrConfig, n, what, most)
 	}
 	if s.entries-s.room+n <= most {
@@ -66,8 +65,8 @@ func (r *Reactor) grow(s *cqState, n int, what string) error {
 	return err
 }
 
-// makeRoom gives back what graves still hold if there is no room otherwise: before the
-// queues grow.
+// makeRoom reclaims quarantined queues if there is no room otherwise. It is called before the
+// completion queues grow.
 func (r *Reactor) makeRoom(sends, recvs int) {
 	if len(r.quarantined) > 0 && (!r.sendCQ.has(sends) || !r.recvCQ.has(recvs)) {
 		r.pass(false)
@@ -75,7 +74,7 @@ func (r *Reactor) makeRoom(sends, recvs int) {
 	}
 }
 
-// makeCQ makes a completion queue that gives its completions into wc.
+// makeCQ makes a completion queue whose completions are polled into wc.
 func (r *Reactor) makeCQ(s *cqState, wc []verbs.WC, userData uint64) (err error) {
 	if s.cq, err = r.ctx.CreateCQ(r.cfg.CQEntries, r.channel, r.cfg.CompVector, userData); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// fewEntries is a device whose completion queues hold no more than so many entries.
+// fewEntries is a device that limits completion queues to most entries.
 type fewEntries struct {
 	verbs.Context
 	most int
@@ -21,10 +21,9 @@ func (f fewEntries) QueryDevice() (verbs.DeviceAttr, error) {
 	return a, err
 }
 
-// Rule: completion queues whose capacity nobody chose grow with the queues that are
-// admitted, so that there is an entry for every request that these may have out, and
-// no further than the device goes; a chosen capacity stays. A queue that is buried
-// gives its entries back.
+// Rule: completion queues without a chosen capacity grow with the admitted queues, up to the
+// device's limit, so that every outstanding request has an entry; a chosen capacity stays. A
+// reclaimed queue returns its entries.
 func TestCompletionQueuesGrow(t *testing.T) {
 	const most, sends, recvs = 3*reactor.DefaultCQEntries - 1, 4000, 5000
 	cfg := reactor.QueueConfig{SendDepth: sends - 1, RecvDepth: recvs}
@@ -74,7 +73,7 @@ func TestCompletionQueuesGrow(t *testing.T) {
 				t.Errorf("%d queues were admitted and %d times a queue grew, want %d and %d", len(all), grown, c.want, c.grown)
 			}
 			l.do(t, func() { must.Do(t, all[0].Release(errOver)) })
-			q, err := admit() // what the first had
+			q, err := admit() // the entries of the first
 			must.Do(t, err)
 			for _, q := range append(all[1:], q) {
 				l.do(t, func() { must.Do(t, q.Release(errOver)) })

@@ -1,8 +1,7 @@
 package reactor
 
-// Idle calls fn, holding the turn, as soon as nothing of the queue is submitted or out
-// with the device, and all of that was delivered; SendsIdle does so for sends alone.
-// Holder only.
+// Idle calls fn once, with the turn held, as soon as no request of the queue is submitted or
+// outstanding and all results are delivered; SendsIdle does so for sends alone. Holder only.
 func (q *Queue) Idle(fn func()) { q.whenIdle(fn, false) }
 
 // SendsIdle is Idle for sends.
@@ -16,7 +15,7 @@ type idleCall struct {
 func (q *Queue) whenIdle(fn func(), sends bool) {
 	q.idle = append(q.idle, idleCall{fn, sends})
 	if !sends && !q.recvsIdle() {
-		q.ready() // PostRecvLater leaves receives where nothing else takes them
+		q.ready() // PostRecvLater does not put the queue on the ready list
 	}
 	q.checkIdle()
 }

@@ -8,67 +8,64 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// PeerLimit is how long a queue waits for its peer. Both are counted by the patrol
-// (loop_watchdog.go), never on the way of an operation.
+// PeerLimit limits how long a queue waits for its peer. The watchdog checks the limits
+// (loop_watchdog.go); they cost an operation nothing.
 type PeerLimit struct {
-	// Bound is how long sends may be out while none of the queue completes; 0: for
-	// ever. Completions come for lists, not for each request, and a list with many
-	// bytes takes its time: it has at least what slowestPeer needs for it, while it
-	// has the wire for itself; time that the queues of the reactor share, because
-	// each has sends out, counts for each as its part of it.
+	// Bound is how long sends may be outstanding while none of the queue completes; 0: without
+	// limit. Completions come for lists, not for each request, and a list with many bytes takes
+	// longer: it has at least the time that slowestPeer needs for it, alone on the wire. Time in
+	// which several queues of the reactor have sends outstanding counts for each of them as its
+	// share of it.
 	Bound time.Duration
-	// KeepAlive is within what time after the peer was last heard of it is asked
-	// whether it is there, with a WRITE of nothing: it needs no key, takes no
-	// receive, and the peer's program sees nothing of it (IBTA C9-88); the peer's
-	// queue pair must allow WRITEs, as those of a connection manager do. It is sent
-	// only while nothing is out, and is bounded as any request. 0: never. The
-	// queue needs one of ControlDepth for it. A receive is a sign of the peer, as is a
-	// send that completes, unless it was local work (BIND_MW, LOCAL_INV); of what
-	// arrives by a SharedRecv its owner tells (Heard).
+	// KeepAlive is the longest silence before a zero-byte WRITE probes the peer; 0: no probes.
+	// The WRITE needs no key, takes no receive, and is invisible to the peer's program (IBTA
+	// C9-88); the peer's queue pair must allow WRITEs, as those of a connection manager do. It
+	// is sent only while nothing is outstanding, and Bound applies to it as to any request. The
+	// queue needs one of ControlDepth for it. A receive is a sign of the peer, as is a send that
+	// completes, unless it was local work (BIND_MW, LOCAL_INV); the owner reports messages that
+	// arrive by a SharedRecv (Heard).
 	KeepAlive time.Duration
-	// OnTimeout is called once, holding the turn, when Bound has passed. The owner then
-	// ends the queue: it moves the queue pair to ERR.
+	// OnTimeout is called once, with the turn held, when Bound has passed. The owner then ends
+	// the queue: it moves the queue pair to ERR.
 	OnTimeout func(PeerTimeout)
 }
 
-// PeerTimeout is a queue whose peer did not answer.
+// PeerTimeout describes a queue whose peer did not answer.
 type PeerTimeout struct {
-	Bound  time.Duration // what was allowed: Limit.Bound, or more for many bytes on a shared wire
-	Since  time.Time     // from when on it was counted, of the reactor's clock
-	Out    int           // sends that were out
-	Oldest Kind          // of them
+	Bound  time.Duration // the limit: PeerLimit.Bound, or more for many bytes on a shared wire
+	Since  time.Time     // the start of the silence, on the reactor's clock
+	Out    int           // outstanding sends
+	Oldest Kind          // the kind of the oldest of them
 }
 
-// slowestPeer is the bytes a second that all peers of a reactor must move together to
-// count as healthy: 64 Mbit/s, below what Soft-RoCE does on an emulated machine. With
-// the default bound of 5 s it matters for lists of more than 40 MiB, divided by the
-// queues that have sends out.
+// slowestPeer is the throughput, in bytes a second, that all peers of a reactor must reach
+// together to count as healthy: 64 Mbit/s, less than Soft-RoCE reaches on an emulated machine.
+// With the default bound of 5 s it matters for lists of more than 40 MiB, divided by the number
+// of queues that have sends outstanding.
 const slowestPeer = 8 << 20
 
-// peerLimit is a queue's Limit and what the patrol saw at its last look. The
-// holder's.
+// peerLimit is a queue's PeerLimit and the watchdog's state of the last tick. The holder's.
 type peerLimit struct {
 	PeerLimit
-	busy     bool          // sends were out
-	timedOut bool          // Late was called
+	busy     bool          // sends were outstanding
+	timedOut bool          // OnTimeout was called
 	head     uint32        // sends ever retired (fifo.head)
-	silent   time.Duration // how long busy without a change of head
-	// share is the queue's part of silent: each moment divided by the queues that were
-	// busy in it. Devices take turns between queue pairs, so that this is how long
-	// the wire would have been silent for this queue alone.
+	silent   time.Duration // the time busy without a change of head
+	// share is the queue's part of silent: each moment divided by the number of queues that were
+	// busy in it. Devices serve queue pairs in turns, so this is how long the wire would have
+	// been silent for this queue alone.
 	share time.Duration
 
-	askAt   time.Duration // when KeepAlive is looked at next, on the timers' clock
-	askSeen uint32        // signs as of the last time
-	waited  bool          // the last time was half of KeepAlive before askAt, not less
+	askAt   time.Duration // the next check of KeepAlive, on the timers' clock
+	askSeen uint32        // signs at the last check
+	waited  bool          // the last check was half of KeepAlive before askAt, not less
 }
 
-// SetPeerLimit has the queue watched from now on; with neither Bound nor KeepAlive
-// no more. A bound ends no earlier than Bound after the queue last completed a
-// send, or was last without any, and no later than an eighth more of the
-// smallest bound on its reactor, plus what the process did not run. It follows Admit,
-// and Release ends it. Queues of type RC alone: the others' sends wait for nobody.
-// Holder only.
+// SetPeerLimit has the watchdog check the queue from now on. A zero PeerLimit removes the limit.
+// OnTimeout is called no earlier than Bound after the queue last completed a send, or was last
+// without any, and no later than an eighth of the smallest Bound on its reactor after that, plus
+// any time in which the process did not run. Call it after Admit; Release removes the limit. It
+// is for queues of type RC only: the sends of others do not wait for the peer. Holder only.
 //
 // Errors: ErrConfig.
 func (q *Queue) SetPeerLimit(l PeerLimit) error {
@@ -81,7 +78,7 @@ func (q *Queue) SetPeerLimit(l PeerLimit) error {
 		return fmt.Errorf("%w: a limit that tells nobody", ErrConfig)
 	case l.KeepAlive > 0 && q.ctrlFree == nil:
 		return fmt.Errorf("%w: KeepAlive needs one of ControlDepth", ErrConfig)
-	case !q.released && q.r.lookup(q.id) != q: // no round would come by, and no Release end it
+	case !q.released && q.r.lookup(q.id) != q: // no tick would check it, and no Release remove it
 		return fmt.Errorf("%w: a limit before Admit", ErrConfig)
 	}
 	q.clearPeerLimit()
@@ -101,9 +98,9 @@ func (q *Queue) clearPeerLimit() {
 	}
 }
 
-// checkPeer is one look of the patrol, step after the one before; crowd is how many queues
-// were busy meanwhile, this one with them. It returns how long the patrol may wait for
-// this queue alone, and whether its time is up.
+// checkPeer checks the queue at one tick, step after the previous one; crowd is how many queues
+// were busy meanwhile, including this one. It returns how long the watchdog may wait as far as
+// this queue is concerned, and whether its time is up.
 func (q *Queue) checkPeer(step time.Duration, crowd int) (wait time.Duration, up bool) {
 	l, among := q.peerLimit, time.Duration(max(crowd, 1))
 	busy := q.order.len() > 0
@@ -119,15 +116,15 @@ func (q *Queue) checkPeer(step time.Duration, crowd int) (wait time.Duration, up
 	if l.silent < l.Bound {
 		return l.Bound - l.silent, false
 	}
-	need := q.need() // only now: it looks at the requests
+	need := q.need() // only now: it reads the requests
 	if l.share >= need {
 		return 0, true
 	}
 	return min(need-l.share, never/among) * among, false
 }
 
-// need is what slowestPeer takes, with the wire for itself, for what is out up to the
-// request that must complete next.
+// need is the time that slowestPeer takes, alone on the wire, for the outstanding requests up to
+// the one that must complete next.
 func (q *Queue) need() time.Duration {
 	var bytes uint64
 	for at := q.order.head; at != q.order.tail; at++ {
@@ -140,23 +137,21 @@ func (q *Queue) need() time.Duration {
 	return time.Duration(float64(bytes) / slowestPeer * float64(time.Second))
 }
 
-// signs counts what is known of the peer: receives, and sends that it answered; it
-// wraps.
+// signs counts the signs of the peer: receives, and sends that it answered; it wraps.
 func (q *Queue) signs() uint32 { return q.heard + q.order.head - q.local }
 
-// Heard notes a message of the queue's peer that was taken by a SharedRecv. Holder
-// only.
+// Heard records a message of the queue's peer that a SharedRecv took. Holder only.
 func (q *Queue) Heard() { q.heard++ }
 
-// reportTimeout tells the owner that the time is up, if nothing came after all since
-// look: what had come was polled meanwhile.
+// reportTimeout calls OnTimeout if no send has completed since checkPeer: the completions that
+// waited were polled meanwhile.
 func (q *Queue) reportTimeout(now time.Duration) {
 	l := q.peerLimit
 	if l == nil || l.timedOut || q.order.len() == 0 || q.order.head != l.head {
 		return
 	}
 	need := q.need()
-	if l.Bound == 0 || l.silent < l.Bound || l.share < need { // another's end has set another limit
+	if l.Bound == 0 || l.silent < l.Bound || l.share < need { // OnTimeout of another queue changed it
 		return
 	}
 	bound := l.Bound
@@ -172,10 +167,10 @@ func (q *Queue) reportTimeout(now time.Duration) {
 	})
 }
 
-// keepAlive looks twice in KeepAlive whether anything was heard of the peer, and asks
-// if not: so between half of it and all of it after the last sign. The answer is a
-// sign, too: who is idle asks once in KeepAlive. It returns how long until the
-// next look, and whether a request went out.
+// keepAlive checks twice in KeepAlive for a sign of the peer, and probes it if there was none: so
+// between half of KeepAlive and all of it after the last sign. The answer is a sign, too, so an
+// idle queue probes once in KeepAlive. It returns the time until the next check, and whether it
+// sent a probe.
 func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 	l := q.peerLimit
 	if l.KeepAlive == 0 {
@@ -184,12 +179,12 @@ func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 	if now >= l.askAt {
 		quiet := l.waited && q.signs() == l.askSeen
 		half := max(l.KeepAlive/2, 1)
-		// At the same moments for all queues: one wake-up does for them. The first time is
-		// when the limit is set, which is none of those.
+		// Check at the same moments for all queues, so that one wake-up serves them. The first
+		// check is when the limit is set, which is not one of those moments.
 		l.waited = l.askAt != 0
 		l.askAt, l.askSeen = (now/half+1)*half, q.signs()
 		if quiet && q.order.len() == 0 && q.failed.get() == nil {
-			// It fails when control requests are out: then somebody asks already.
+			// It fails when control requests are submitted: they serve as a probe.
 			asked = q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: keepAliveSink{q}}, Payload{}) == nil
 		}
 		if asked {
@@ -199,9 +194,9 @@ func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 	return l.askAt - now, asked
 }
 
-// keepAliveSink takes the completion of a keep-alive: that it came is all there is to
-// know. If it failed the queue's owner is told already; of one that the device did not
-// even take nobody else tells, and none that follows may ever be out.
+// keepAliveSink receives the completion of a probe; a success needs no action. If the probe
+// failed, the queue's owner is notified already. If the device did not even take it, only this
+// sink learns of that, and no request may ever follow: so it fails the queue.
 type keepAliveSink struct{ q *Queue }
 
 // Complete implements [Sink].

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// crowd is n queues of w's reactor with w's limit, each connected with one of the
-// peer's; the first is w's own.
+// crowd returns n queues of w's reactor with the limit l, each connected to one of the peer's; the
+// first is w's own.
 func (w *watched) crowd(t *testing.T, n int, l reactor.PeerLimit) []*end {
 	t.Helper()
 	qc := reactor.QueueConfig{SendDepth: 4, RecvDepth: 1}
@@ -33,7 +33,7 @@ func (w *watched) crowd(t *testing.T, n int, l reactor.PeerLimit) []*end {
 	return all
 }
 
-// writeMuch starts a WRITE of n bytes over one of the queues.
+// writeMuch starts a WRITE of n bytes over e's queue.
 func (w *watched) writeMuch(t *testing.T, e *end, n int) {
 	t.Helper()
 	addr, key := w.peer.remote(0)
@@ -43,13 +43,12 @@ func (w *watched) writeMuch(t *testing.T, e *end, n int) {
 	w.settle()
 }
 
-// aloneFor is what the slowest peer takes for endMemory bytes with the wire for itself.
+// aloneFor is what the slowest tolerated peer takes for endMemory bytes with the wire to itself.
 const aloneFor = time.Second * endMemory / (8 << 20)
 
-// Rule: queues that share a wire have the time that all their bytes need on it. One
-// whose turn comes last is not blamed, though nothing of it completed until then, and
-// though the others are through before it; then it is alone and has no more than its
-// own time.
+// Rule: queues that share a wire have the time that all their bytes need on it. The queue that
+// completes last is not late, though it completed nothing until then and the others end before it;
+// from then on it has only its own time.
 func TestQueuesThatShareAWireShareItsTime(t *testing.T) {
 	const n, bound = 20, 10 * time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -76,8 +75,8 @@ func TestQueuesThatShareAWireShareItsTime(t *testing.T) {
 	}
 }
 
-// Rule: n queues that are all dead are late when n times the time of one has passed,
-// and an eighth of the bound; and the error says so.
+// Rule: n dead queues are late after n times the time of one, plus at most an eighth of the bound;
+// the error names that bound.
 func TestDeadQueuesOnAWireAreLate(t *testing.T) {
 	const n, bound = 5, 50 * time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -97,7 +96,7 @@ func TestDeadQueuesOnAWireAreLate(t *testing.T) {
 	}
 }
 
-// Rule: a crowd does not lengthen the bound of who has little out.
+// Rule: other queues do not lengthen the bound of a queue with few bytes outstanding.
 func TestACrowdWithLittleToSendHasItsBound(t *testing.T) {
 	const n, bound = 20, 50 * time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -117,8 +116,8 @@ func TestACrowdWithLittleToSendHasItsBound(t *testing.T) {
 	}
 }
 
-// Rule: a limit comes after Admit. One of a queue that is never admitted would keep the
-// patrol on its way for ever: no Release ends it.
+// Rule: SetPeerLimit comes after Admit. The limit of a queue that is never admitted would keep the
+// watchdog ticking for ever, because no Release ends it.
 func TestALimitBeforeAdmitIsRefused(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{})
 	q := must.Get(w.r.Prepare(reactor.QueueConfig{PD: w.pd, ControlDepth: 1}))(t)
@@ -130,8 +129,8 @@ func TestALimitBeforeAdmitIsRefused(t *testing.T) {
 	must.Do(t, q.Discard())
 }
 
-// Rule: what the device does by itself (BIND_MW, LOCAL_INV) is no sign of the peer, who
-// is asked as if nothing had happened.
+// Rule: requests that the device completes locally (BIND_MW, LOCAL_INV) are no sign of the peer:
+// keep-alives are sent as if they had not happened.
 func TestLocalWorkIsNoSignOfThePeer(t *testing.T) {
 	const every, times = time.Second, 8
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Minute, KeepAlive: every})
@@ -148,7 +147,7 @@ func TestLocalWorkIsNoSignOfThePeer(t *testing.T) {
 	}
 	w.pass(every)
 	before := w.asked()
-	for range 4 * times { // a sign of the peer would put the question off each time
+	for range 4 * times { // a sign of the peer would delay the probe each time
 		key = verbs.IncRKey(key)
 		done(reactor.Send{Opcode: verbs.WRBindMW, Bind: &reactor.Bind{Window: mw, Region: mr, RKey: key, Addr: w.arena.Addr(), Length: 64, Access: verbs.AccessRemoteWrite}})
 		done(reactor.Send{Opcode: verbs.WRLocalInv, Invalidate: key})
@@ -161,7 +160,8 @@ func TestLocalWorkIsNoSignOfThePeer(t *testing.T) {
 	must.Do(t, mr.Close())
 }
 
-// Rule: what arrives by a shared receive is a sign of the peer whose owner tells.
+// Rule: a message that arrives through a shared receive queue is a sign of the peer, when the owner
+// calls Heard.
 func TestWhatIsHeardIsASign(t *testing.T) {
 	const every = time.Second
 	w := newWatched(t, reactor.PeerLimit{KeepAlive: every})
@@ -176,8 +176,8 @@ func TestWhatIsHeardIsASign(t *testing.T) {
 	}
 }
 
-// Rule: who was busy until just before a look had its share of the time since the one
-// before.
+// Rule: a queue that was busy until just before a tick is given its share of the time since the
+// tick before.
 func TestWhoHasJustEndedHadAShare(t *testing.T) {
 	const n, bound = 20, aloneFor
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -190,7 +190,7 @@ func TestWhoHasJustEndedHadAShare(t *testing.T) {
 	w.pass(n * aloneFor * 95 / 100)
 	w.ration = n - 1
 	w.settle()
-	w.pass(bound / 8) // one look
+	w.pass(bound / 8) // one tick
 	w.ration = 1
 	w.settle()
 	if len(w.late) != 0 {
@@ -201,11 +201,10 @@ func TestWhoHasJustEndedHadAShare(t *testing.T) {
 	}
 }
 
-// asked is how many keep-alives were sent.
+// asked returns how many keep-alives were sent.
 func (w *watched) asked() uint64 { return w.r.Stats().KeepAlives }
 
-// Rule: an idle peer is asked once in every KeepAlive, and every answer is a
-// sign of it.
+// Rule: an idle peer is probed once in every KeepAlive, and every completion is a sign of it.
 func TestAnIdlePeerIsAskedOnceInKeepAlive(t *testing.T) {
 	const every, times = 700 * time.Millisecond, 50
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Second, KeepAlive: every})
@@ -218,9 +217,9 @@ func TestAnIdlePeerIsAskedOnceInKeepAlive(t *testing.T) {
 	}
 }
 
-// Rule: the peer is asked within KeepAlive after the last sign of it, and not
-// within half of that; a message is a sign as a completion is. When it does not
-// answer the queue is late within the bound after that.
+// Rule: the peer is probed within KeepAlive of its last sign, and not within half of it; a message
+// is a sign as a completion is. If the peer does not answer, the queue is late within the bound
+// after the probe.
 func TestAPeerIsAskedWithinKeepAliveOfTheLastSign(t *testing.T) {
 	r := testRand(t)
 	for range 40 {
@@ -264,10 +263,10 @@ func TestAPeerIsAskedWithinKeepAliveOfTheLastSign(t *testing.T) {
 	}
 }
 
-// Rule: who was only just connected is asked neither sooner nor later than another. The
-// moments at which all are looked at are the reactor's: the first after a connection was
-// made came at once, and asked a peer that had been silent for a millisecond (found by
-// a test on the null device, whose fault struck that WRITE).
+// Rule: a newly connected peer is probed neither sooner nor later than others. The reactor's ticks
+// are common to all queues: the first tick after a connection once came at once and probed a peer
+// that had been silent for a millisecond (found by a test on the null device, whose fault hit that
+// WRITE).
 func TestANewPeerIsAskedAsLate(t *testing.T) {
 	const every = time.Second
 	w := newWatched(t, reactor.PeerLimit{KeepAlive: every})
@@ -287,13 +286,12 @@ func TestANewPeerIsAskedAsLate(t *testing.T) {
 	}
 }
 
-// Rule: the question has a place of its own: it takes none of the caller's, and
-// waits for none.
+// Rule: the probe has a slot of its own: it takes none of the user's and waits for none.
 func TestAskingTakesNoPlaceOfTheCallers(t *testing.T) {
 	const every = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Minute, KeepAlive: every})
 	w.pass(every)
-	w.deaf = true // the next question stays out
+	w.deaf = true // the next probe stays outstanding
 	w.pass(every)
 	n := 0
 	for w.post(t) {
@@ -307,14 +305,14 @@ func TestAskingTakesNoPlaceOfTheCallers(t *testing.T) {
 	w.deaf = true
 	w.post(t)
 	before := w.asked()
-	w.pass(5 * every) // something is out: nobody needs to ask
+	w.pass(5 * every) // a request is outstanding: no probe is needed
 	if w.asked() != before {
 		t.Error("asked with a request out")
 	}
 }
 
-// Rule: a reactor that sleeps, or is driven by those who wait, ends the wait for
-// a peer that does not answer: the bound is kept by its loop.
+// Rule: the loop enforces the bound, also in a reactor that sleeps or that waiting goroutines
+// drive: it ends the wait for a peer that does not answer.
 func TestALoopKeepsTheBound(t *testing.T) {
 	for name, cfg := range map[string]reactor.Config{"asleep": {NoCallerDriving: true, Spin: -1}, "driven": {Recheck: -1}} {
 		t.Run(name, func(t *testing.T) {

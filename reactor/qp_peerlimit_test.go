@@ -15,15 +15,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// watched is a pair whose first end is stepped on a clock of its own. What its
-// device completes while deaf is set stays in the completion queues, but for
-// ration completions.
+// watched is a pair whose first end is stepped with a virtual clock. While deaf is set, completions
+// stay in its completion queues, except for ration of them.
 type watched struct {
 	*end
 	clock
 	peer   *end
 	deaf   bool
-	refuse bool // the device takes no sends
+	refuse bool // the device refuses sends
 	ration int
 	late   []reactor.PeerTimeout
 	at     []time.Duration // when each came
@@ -72,7 +71,7 @@ func newWatchedQueue(t *testing.T, l reactor.PeerLimit, qc reactor.QueueConfig) 
 		w.deaf = false
 		for _, e := range []*end{w.end, w.peer} {
 			e.release(t, reactor.ErrClosed)
-			e.r.Step() // sweeps
+			e.r.Step() // reclaims
 			e.closeRest(t)
 		}
 	})
@@ -125,9 +124,9 @@ func testRand(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 1))
 }
 
-// Rule: a queue is late when none of its sends has completed for the bound, not
-// before, and at most one eighth of it after; completions keep it alive however
-// slowly they come, and a queue with nothing out is never late.
+// Rule: a queue is late when none of its sends has completed for the bound: not before, and at most
+// an eighth of it after. Any completion, however slow, keeps it alive; a queue without outstanding
+// sends is never late.
 func TestAQueueIsLateWithinItsBound(t *testing.T) {
 	r := testRand(t)
 	for range 60 {
@@ -172,8 +171,8 @@ func TestAQueueIsLateWithinItsBound(t *testing.T) {
 	}
 }
 
-// Rule: a queue that is never empty is alive while its sends complete, one in
-// almost every bound.
+// Rule: a queue that is never empty is alive while at least one of its sends completes within every
+// bound.
 func TestABusyQueueIsAliveWhileItCompletes(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -196,21 +195,21 @@ func TestABusyQueueIsAliveWhileItCompletes(t *testing.T) {
 	}
 }
 
-// Rule: a process that did not run for a while does not blame the peer: what came
-// meanwhile counts, and time in which nobody looked is no silence.
+// Rule: a process that did not run for a while does not blame the peer: completions that arrived
+// meanwhile count, and time without ticks is no silence.
 func TestAStoppedProcessBlamesNobody(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
 	w.deaf = true
 	w.post(t)
 	w.pass(bound / 2)
-	w.now = w.now.Add(time.Hour) // stopped; the answer lies in the completion queue
+	w.now = w.now.Add(time.Hour) // stopped; the completion is in the completion queue
 	w.deaf = false
 	w.settle()
 	w.pass(bound)
 	w.deaf = true
 	w.post(t)
-	w.now = w.now.Add(time.Hour) // stopped; the answer needs us running
+	w.now = w.now.Add(time.Hour) // stopped; the completion needs this process running
 	w.settle()
 	w.pass(bound / 2)
 	if len(w.late) != 0 {
@@ -222,12 +221,14 @@ func TestAStoppedProcessBlamesNobody(t *testing.T) {
 	}
 }
 
-// Rule: what has come is not late, also if it is found only when the time is up.
+// Rule: a queue whose completion has arrived is not late, also if it is polled only when the bound
+// is over.
 func TestACompletionInTimeIsNotLate(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
 	w.deaf = true
-	w.r.After(bound, func() { w.deaf = false }) // just before the patrol's timer, and after the turn that would poll
+	// just before the watchdog's timer, and after the pass that would poll
+	w.r.After(bound, func() { w.deaf = false })
 	w.post(t)
 	w.pass(2 * bound)
 	if len(w.late) != 0 {
@@ -235,14 +236,14 @@ func TestACompletionInTimeIsNotLate(t *testing.T) {
 	}
 }
 
-// Rule: a list with many bytes has the time that a slow peer needs for them; no
-// more than to the next request that completes.
+// Rule: a list with many bytes has the time that a slow peer needs for them, but only up to the
+// next signaled request.
 func TestManyBytesHaveTheirTime(t *testing.T) {
 	const bound = 10 * time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
 	w.deaf = true
 	addr, key := w.peer.remote(0)
-	const size = endMemory / 4 // four of them fit a turn
+	const size = endMemory / 4 // four of them fit a pass
 	_, sge := w.bytes(0, size)
 	w.do(t, func() {
 		for range 2 { // one list: the last is signaled. SignalEvery is 2 here
@@ -264,7 +265,7 @@ func TestManyBytesHaveTheirTime(t *testing.T) {
 	}
 }
 
-// Rule: a limit that cannot hold is refused.
+// Rule: SetPeerLimit refuses an invalid limit.
 func TestLimitsAreChecked(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{})
 	tell := func(reactor.PeerTimeout) {}
@@ -287,10 +288,10 @@ func TestLimitsAreChecked(t *testing.T) {
 	must.Do(t, c.Discard())
 }
 
-// Rule: who sends one by one wakes the patrol once, not with every send.
+// Rule: sends submitted one by one wake the watchdog once, not each time.
 func TestSendsOneByOneWakeThePatrolOnce(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Second})
-	w.pass(time.Minute) // it naps
+	w.pass(time.Minute) // the watchdog is idle
 	for i := range 5 {
 		w.deaf = true
 		s, p := w.write(w.peer)
@@ -301,12 +302,12 @@ func TestSendsOneByOneWakeThePatrolOnce(t *testing.T) {
 			t.Errorf("send %d: the patrol was woken: %t, want it at the first", i, woken)
 		}
 		w.deaf = false
-		w.settle() // it completes before the loop comes by
+		w.settle() // it completes before the loop runs
 	}
 }
 
-// Rule: rounds in quick succession, which every timer makes a little late, do not
-// stretch a long bound: what is twice a short wait is no stop of the process.
+// Rule: frequent ticks whose timers each fire a little late do not stretch a long bound: a gap of
+// twice a short interval does not count as a stop of the process.
 func TestLateTimersDoNotStretchTheBound(t *testing.T) {
 	const bound, lateness = 5 * time.Second, time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound, KeepAlive: 100 * time.Microsecond})
@@ -326,8 +327,8 @@ func TestLateTimersDoNotStretchTheBound(t *testing.T) {
 	}
 }
 
-// Rule: a process that was stopped just before the bound hears its peer before it
-// blames it.
+// Rule: a process that was stopped just before the bound polls for signs of the peer before it
+// reports it late.
 func TestAStopJustBeforeTheBoundBlamesNobody(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -345,8 +346,8 @@ func TestAStopJustBeforeTheBoundBlamesNobody(t *testing.T) {
 	}
 }
 
-// Rule: a keep-alive that the device does not take fails its queue: otherwise
-// nothing would ever be out, and nobody would be late.
+// Rule: a keep-alive that the device refuses fails its queue: otherwise nothing would ever be
+// outstanding, and the queue never late.
 func TestARefusedKeepAliveFailsTheQueue(t *testing.T) {
 	const every = time.Second
 	w := newWatched(t, reactor.PeerLimit{KeepAlive: every})
@@ -359,7 +360,7 @@ func TestARefusedKeepAliveFailsTheQueue(t *testing.T) {
 	}
 }
 
-// Rule: an atomic that failed was answered: with its failure.
+// Rule: an atomic that failed was answered: its failure is the answer.
 func TestAFailedAtomicIsNotUnanswered(t *testing.T) {
 	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4}, nil)
 	defer b.close(t)

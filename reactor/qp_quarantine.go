@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// A released queue is a grave until nobody can touch its memory or meet its
-// completions any more. Submitters who were under way hold a slot;
-// when all are home, nobody is: who comes later finds the queue's failure. Its
-// completions may still lie in the completion queues of a device that does not
-// take them out with the queue pair; when both were polled empty, none does.
+// A released queue stays in quarantine until no goroutine can touch its memory and none of its
+// completions can come. A submitter on its way holds a slot; when all slots are free, there is
+// none: a later submitter finds the queue's failure. Completions may still wait in the completion
+// queues of a device that does not remove them with the queue pair; when both were polled empty,
+// there are none.
 
-// Release ends the queue. Its queue pair must have been destroyed: the device
-// touches no memory of it any more. What is still out completes with cause, and
-// with why the queue failed if that is something else, before Release returns; late
-// completions find no queue and are dropped. Holder only; idempotent.
+// Release ends the queue. Its queue pair must have been destroyed: the device touches no memory
+// of it any more. All requests that have not completed do so before Release returns, with cause,
+// and with the queue's failure if that is something else; late completions find no queue and are
+// dropped. Holder only; idempotent.
 func (q *Queue) Release(cause error) error {
 	if q.released {
 		return nil
@@ -22,7 +22,7 @@ func (q *Queue) Release(cause error) error {
 	q.Fail(cause)
 	q.released = true
 	r := q.r
-	r.sinks.release() // of what a sink started here nothing is out any more when others are told
+	r.sinks.release() // slots may be cached only while a request of their queue is to complete
 	end := q.failed.get()
 	if !errors.Is(end, cause) {
 		end = fmt.Errorf("%w: %w", end, cause)
@@ -42,7 +42,7 @@ func (q *Queue) Release(cause error) error {
 			q.finish(uint32(i), Completion{Kind: KindRecv}, end)
 		}
 	}
-	q.gatherSends() // what was submitted since the last turn is refused
+	q.gatherSends() // refuses requests submitted since the last pass
 	if q.hasRecvs() {
 		q.gatherRecvs()
 	}
@@ -57,18 +57,18 @@ func (q *Queue) Release(cause error) error {
 	return nil
 }
 
-// scheduleReclaim schedules a turn, which reclaims the queue if it was released and waited for
-// the slot that the caller has just given back. Ringing the bell is not enough: a holder
-// that has swept and is about to leave checks only for pending work. After Close no queue
-// waits. Any goroutine.
+// scheduleReclaim schedules a pass, which reclaims the queue if it was released and waited for
+// the slot that the caller has just freed. Waking the loop is not enough: a holder that has
+// called reclaimAll and is about to leave checks only for pending work. After Close no queue
+// waits. Any goroutine may call it.
 func (q *Queue) scheduleReclaim() {
 	if !q.r.closed.Load() {
 		q.r.Schedule(&q.r.reclaimTask, false)
 	}
 }
 
-// reclaimAll gives the graves' memory and completion queue entries back. What the
-// device refused to give back is tried again by the next sweep, and told by Close.
+// reclaimAll gives back the memory and the completion queue entries of quarantined queues. If the
+// device refuses, the next reclaimAll tries again, and Close returns the error.
 func (r *Reactor) reclaimAll() {
 	kept := r.quarantined[:0]
 	r.reclaimErr = nil
@@ -91,7 +91,7 @@ func (r *Reactor) reclaimAll() {
 	}
 }
 
-// forget clears the references of all outcomes, free ones too, to a reclaimed queue.
+// forget clears the references to a reclaimed queue in all outcomes, free ones too.
 func (r *Reactor) forget(q *Queue) {
 	all := r.outcomes[:cap(r.outcomes)]
 	for i := range all {
@@ -101,8 +101,8 @@ func (r *Reactor) forget(q *Queue) {
 	}
 }
 
-// reclaim reports whether q is gone, and why the device keeps it. It collects the free
-// slots, which nobody can get then.
+// reclaim gives q's memory back if it can. It reports whether it did, and why the device refused.
+// It collects the free slots, which no submitter can acquire then.
 func (q *Queue) reclaim() (gone bool, err error) {
 	r := q.r
 	if q.sendFree != nil {
@@ -136,8 +136,8 @@ func collect(get func() (uint32, bool), home *int) {
 	}
 }
 
-// emptySince tells whether the queue was polled empty after that turn; a dead
-// one gives nothing any more.
+// emptySince reports whether the completion queue was polled empty after pass turn; a dead one
+// gives no more completions.
 func (s *cqState) emptySince(turn uint64) bool { return s.dead || s.emptyAt > turn }
 
 // Discard gives back the memory of a queue that was never admitted.

@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: when Release returns, everything submitted has completed, also what no
-// turn had posted yet.
+// Rule: when Release returns, every submitted request has completed, also those that no pass had
+// posted.
 func TestReleaseEndsWhatWasNotPosted(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -55,13 +55,13 @@ func TestReleaseOfAQueueThatReceivesNothing(t *testing.T) {
 	a.closeRest(t)
 }
 
-// tally keeps how requests ended.
+// tally collects the results of requests.
 type tally chan error
 
 func (y tally) Complete(_ reactor.SinkContext, _ reactor.Completion, err error) { y <- err }
 
-// Rule: a released queue has nothing out: its operations do not count, and who
-// waits for it to be idle is told.
+// Rule: a released queue has nothing outstanding: its operations do not count, and its Idle and
+// SendsIdle functions have run.
 func TestReleaseLeavesNothingOut(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -97,7 +97,7 @@ func TestReleaseLeavesNothingOut(t *testing.T) {
 	}
 }
 
-// Rule: a queue is idle when its last request was refused as when it completed.
+// Rule: a queue becomes idle when its last request is refused, as when it completes.
 func TestIdleAfterARefusedList(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{})
 	defer b.close(t)
@@ -118,8 +118,8 @@ func TestIdleAfterARefusedList(t *testing.T) {
 	comes(t, "SendsIdle", idle)
 }
 
-// Rule: the memory of a released queue is given back when nobody can touch it
-// any more, without anybody's doing.
+// Rule: the memory of a released queue is reclaimed without any call, once no submitter can touch
+// it.
 func TestReleasedMemoryIsGivenBack(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 1})
 	defer b.close(t)
@@ -128,7 +128,8 @@ func TestReleasedMemoryIsGivenBack(t *testing.T) {
 	waiter := make(chan error, 1)
 	s, p := a.write(b)
 	go func() {
-		_, err := a.q.Submit(context.Background(), s, &p, reactor.Block) // waits for room, or finds the queue closed
+		// waits for a slot, or finds the queue closed
+		_, err := a.q.Submit(context.Background(), s, &p, reactor.Block)
 		waiter <- err
 	}()
 	before := a.ctx.Objects().MR
@@ -136,14 +137,14 @@ func TestReleasedMemoryIsGivenBack(t *testing.T) {
 	if err := comes(t, "the one that waits for room", waiter); !errors.Is(err, reactor.ErrQueueFailed) {
 		t.Errorf("waiting for room in a released queue: %v, want ErrQueueFailed", err)
 	}
-	a.do(t, a.r.Flush) // the turn after
+	a.do(t, a.r.Flush) // the pass after
 	if n := a.ctx.Objects().MR; n != before-1 {
 		t.Errorf("%d regions are registered, before the release %d: the queue's is still there", n, before)
 	}
 	out.Discard()
 }
 
-// Rule: a queue that is gone is kept alive by nothing that its sinks were told.
+// Rule: no SinkContext or completion keeps a released queue alive.
 func TestAGoneQueueIsForgotten(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4})
 	defer b.close(t)
@@ -162,7 +163,7 @@ func TestAGoneQueueIsForgotten(t *testing.T) {
 		}
 	})
 	a.release(t, errOver)
-	a.do(t, a.r.Flush) // the turn after
+	a.do(t, a.r.Flush) // the pass after
 	a.do(t, func() {
 		if n := a.r.OutcomesOf(q); n != 0 {
 			t.Errorf("%d outcomes refer to a queue that is gone", n)
@@ -170,9 +171,8 @@ func TestAGoneQueueIsForgotten(t *testing.T) {
 	})
 }
 
-// Rule: submitters may be anywhere in Post and PostRecv when the queue is
-// released: what is accepted completes once, what is not is refused, and the
-// memory outlives them.
+// Rule: submitters may be anywhere in Submit and PostRecv when the queue is released: each accepted
+// request completes once, the others are refused, and the memory outlives the submitters.
 func TestSubmittersMeetTheRelease(t *testing.T) {
 	const rounds = 10
 	for range rounds {
@@ -208,7 +208,7 @@ func TestSubmittersMeetTheRelease(t *testing.T) {
 		}
 		a.release(t, errOver)
 		wg.Wait()
-		a.closeRest(t) // not busy: everybody is back
+		a.closeRest(t) // not busy: all submitters have returned
 		if accepted.Load() != ended.Load() {
 			t.Errorf("%d requests accepted, %d ended", accepted.Load(), ended.Load())
 		}
@@ -216,8 +216,8 @@ func TestSubmittersMeetTheRelease(t *testing.T) {
 	}
 }
 
-// Rule: while a submitter is under way in a released queue, its memory stays. Close waits
-// for the submitter, at most until its context ends, and says then what is left.
+// Rule: the memory of a released queue stays while a submitter is inside it. Close waits for the
+// submitter, at most until its context ends, and then returns ErrBusy.
 func TestMemoryOutlivesASubmitter(t *testing.T) {
 	for name, enter := range map[string]func(*reactor.Queue) func(){
 		"send": (*reactor.Queue).SendUnderWay, "control": (*reactor.Queue).ControlUnderWay, "receive": (*reactor.Queue).RecvUnderWay,

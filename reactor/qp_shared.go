@@ -6,21 +6,20 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// SharedRecv is a shared receive queue attached to a reactor: receives that any
-// of the queue pairs made with it takes (QueueConfig.Shared). Completion.QPNum
-// says which one did.
+// SharedRecv is a shared receive queue attached to a reactor: any of the queue pairs made with it
+// (QueueConfig.Shared) takes its receives. Completion.QPNum is the queue pair that did.
 //
-//	 PrepareShared        Admit, Bind          Release
-//	───────────────> shut ───────────> open ─────────────> released
+//	 PrepareShared           Admit, Bind          Release
+//	───────────────> unbound ───────────> open ─────────────> released
 //
-// Posting, idling and ending are those of a [Queue] without sends. A failure of
-// one queue pair does not fail it: the receive that pair had begun completes with
-// the error, the others stay for the rest.
+// It posts, becomes idle and ends as a [Queue] without sends. A failure of one queue pair does
+// not fail it: the receive that this pair had begun completes with the error, and the others stay
+// for the other queue pairs.
 type SharedRecv struct{ q *Queue }
 
-// PrepareShared makes the slots of depth receives of at most maxSGE elements
-// (0: defaults) in pd. It does not need the turn: any goroutine. What is not
-// admitted is given back with Discard.
+// PrepareShared makes the slots of depth receives of at most maxSGE elements (0: defaults) in pd.
+// Any goroutine may call it, without the turn. Discard gives back a SharedRecv that is not
+// admitted.
 func (r *Reactor) PrepareShared(pd verbs.PD, depth, maxSGE int) (*SharedRecv, error) {
 	if r.device.MaxSRQ == 0 {
 		return nil, fmt.Errorf("%w: shared receive queues: %w", ErrConfig, verbs.ErrNotSupported)
@@ -46,24 +45,24 @@ func (c QueueConfig) validateShared() (QueueConfig, error) {
 	return c, nil
 }
 
-// Admit gives it a number and room in the receive completion queue, or
-// ErrTooMany. It ends with Release. Holder only.
+// Admit assigns it an id and room in the receive completion queue, or returns ErrTooMany. It ends
+// with Release. Holder only.
 func (s *SharedRecv) Admit() error { return s.q.Admit() }
 
-// Attr describes the shared receive queue to make for it.
+// Attr returns the attributes of the shared receive queue to make for it.
 func (s *SharedRecv) Attr() *verbs.SRQAttr {
 	return &verbs.SRQAttr{MaxWR: uint32(s.q.cfg.RecvDepth), MaxSGE: uint32(s.q.cfg.MaxSGE), UserData: uint64(s.q.id)}
 }
 
-// Bind gives it its shared receive queue. It may be called from the turn, or
-// before anybody else knows it.
+// Bind gives it its shared receive queue. The holder may call it, or any goroutine before another
+// one knows s.
 func (s *SharedRecv) Bind(srq verbs.SRQ) {
 	s.q.srq = srq
 	s.q.failed.open() // publishes the above to submitters
 }
 
-// OnFail has fn called once, holding the turn, when it fails by itself: the receive
-// completion queue is dead, or the device is gone. It must be set before Bind.
+// OnFail has fn called once, with the turn held, when it fails by itself: the receive completion
+// queue is dead, or the device is gone. Call it before Bind.
 func (s *SharedRecv) OnFail(fn func(error)) { s.q.OnFail(fn) }
 
 // PostRecv submits a receive; see [Queue.PostRecv].
@@ -72,13 +71,12 @@ func (s *SharedRecv) PostRecv(r *Recv, sges []verbs.SGE) error { return s.q.Post
 // SRQ is the shared receive queue; nil before Bind.
 func (s *SharedRecv) SRQ() verbs.SRQ { return s.q.srq }
 
-// Release ends it. Its shared receive queue must have been destroyed; what is
-// still out completes with cause before Release returns. Holder only;
-// idempotent.
+// Release ends it. Its shared receive queue must have been destroyed. All receives that have not
+// completed complete with cause before Release returns. Holder only; idempotent.
 func (s *SharedRecv) Release(cause error) error { return s.q.Release(cause) }
 
-// Withdraw undoes Admit for one whose shared receive queue could not be made;
-// Discard follows. Holder only.
+// Withdraw undoes Admit if the shared receive queue could not be made; Discard must follow.
+// Holder only.
 func (s *SharedRecv) Withdraw() {
 	q, r := s.q, s.q.r
 	r.queues[q.id] = nil
@@ -87,10 +85,10 @@ func (s *SharedRecv) Withdraw() {
 	r.live--
 }
 
-// Discard gives back the memory of what was never admitted.
+// Discard gives back the memory of a SharedRecv that was never admitted.
 func (s *SharedRecv) Discard() error { return s.q.Discard() }
 
-// srq is nil for nil.
+// srq returns the shared receive queue; nil if s is nil.
 func (s *SharedRecv) srq() verbs.SRQ {
 	if s == nil {
 		return nil

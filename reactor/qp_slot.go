@@ -6,38 +6,37 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// slot is one operation's place in its queue's table.
+// slot holds one operation in its queue's table.
 //
 //	free → filled (submitter) → submitted (stack) → posted (holder) → free (holder)
 //
-// A submitter owns it from the free list to the stack, the holder of the turn
-// from the stack to the free list; stack and list publish it.
+// A submitter owns it from the free list to the stack, the holder of the turn from the stack to
+// the free list; stack and list publish it.
 type slot struct {
 	seat   futures.CellSlot[Completion] // the future, if there is no sink
 	sink   Sink
 	lease  Lease
 	tag    uint64
-	gen    uint32 // of the wr_id; moved on by the holder when it frees the slot
+	gen    uint32 // of the wr_id; incremented by the holder when it frees the slot
 	opcode uint8  // a verbs.WROpcode
 	kind   Kind   // KindNone while free
 	posted bool
 	_      [slotPad]byte
 }
 
-// slotPad makes a slot as long as a line of the cache, on one or two of which it lies (Go
-// puts a word before small tables): submitter and holder pass it to and fro.
+// slotPad makes a slot as long as a cache line, so that it lies on one or two of them (Go puts a
+// word before small tables): submitter and holder pass it to and fro.
 const slotPad = 1
 
-// table is a queue's slots and the off-heap memory that goes with them: for
-// each slot a work request, its elements, a result word and its inline bytes,
-// at fixed places. The slots of a queue:
+// table holds a queue's slots and their off-heap memory: for each slot a work request, its
+// elements, a result word and its inline bytes, at fixed places. The slots of a queue:
 //
 //	0 … SendDepth-1   SendDepth   … ControlDepth more   … RecvDepth more
 //	sends             the marker  control sends         receives
 type table struct {
 	arena   *mem.Arena
 	slots   []slot
-	bytes   []uint32 // that a slot's operation moves; beside it for the size of a slot
+	bytes   []uint32 // moved by each slot's operation; not in slot, because of its size
 	sendWR  []verbs.SendWR
 	recvWR  []verbs.RecvWR
 	sges    []verbs.SGE
@@ -50,7 +49,7 @@ type table struct {
 
 func newTable(sends, recvs, maxSGE, inlineLen, node int, firstGen uint32) (*table, error) {
 	n := sends + recvs
-	maxSGE++ // the header's
+	maxSGE++ // one for the header
 	t := &table{slots: make([]slot, n), bytes: make([]uint32, n), maxSGE: maxSGE, inlineLen: inlineLen}
 	for i := range t.slots {
 		t.slots[i].gen = firstGen & genMask
@@ -85,15 +84,15 @@ func newTable(sends, recvs, maxSGE, inlineLen, node int, firstGen uint32) (*tabl
 	return t, nil
 }
 
-// cacheLine keeps the parts of an arena from sharing a line, and a work request
-// on two of them.
+// cacheLine aligns the parts of an arena, so that they share no cache line and a work request does
+// not lie on two.
 const cacheLine = 128
 
 func (t *table) sendWRAddr(i uint32) uint64 { return t.sendAddr + uint64(i)*verbs.SizeofSendWR }
 
 func (t *table) recvWRAddr(i uint32) uint64 { return t.recvAddr + uint64(i)*verbs.SizeofRecvWR }
 
-// slotSGEs is where slot i's elements stand, and their address.
+// slotSGEs returns slot i's elements and their address.
 func (t *table) slotSGEs(i uint32) ([]verbs.SGE, uint64) {
 	at := int(i) * t.maxSGE
 	return t.sges[at : at+t.maxSGE], t.sgeAddr + uint64(at)*verbs.SizeofSGE
@@ -104,17 +103,16 @@ func (t *table) slotInline(i uint32) ([]byte, uint64) {
 	return t.inline[at : at+t.inlineLen], t.inlineAddr + uint64(at)
 }
 
-// The wr_id of every work request says whose it is:
+// The wr_id of every work request identifies its operation:
 //
 //	63        40 39        20 19 16 15       0
 //	┌───────────┬────────────┬─────┬──────────┐
 //	│generation │ queue      │kind │ slot     │
 //	└───────────┴────────────┴─────┴──────────┘
 //
-// A completion counts only if the queue exists, has that queue pair number,
-// and its slot is out with that generation and kind. Generations start at a
-// different place for every queue, so that a reused queue number does not
-// revive old completions.
+// A completion counts only if the queue exists, has that queue pair number, and its slot is
+// outstanding with that generation and kind. Generations start at a different value for every
+// queue, so that old completions do not match a reused queue id.
 const (
 	slotBits  = 16
 	kindBits  = 4
@@ -128,8 +126,8 @@ const (
 	genStride = 0x9E3779
 )
 
-// Kind is what sort of operation a slot carries. It comes from the wr_id: after
-// a failure nothing else of a completion says it.
+// Kind is the kind of a slot's operation. It is taken from the wr_id: a failed completion has no
+// other field for it.
 type Kind uint8
 
 // The kinds.
@@ -140,7 +138,7 @@ const (
 	KindRead
 	KindAtomic
 	KindRecv
-	KindMarker      // a zero-length write that only retires what is before it
+	KindMarker      // a zero-length WRITE that only retires the sends before it
 	KindAtomicWrite // an 8-byte write that is never seen in part
 	KindFlush
 	KindBind       // BIND_MW
@@ -151,7 +149,7 @@ const (
 var kindNames = [...]string{"none", "SEND", "WRITE", "READ", "ATOMIC", "RECV", "marker",
 	"ATOMIC_WRITE", "FLUSH", "BIND_MW", "LOCAL_INV", "other"}
 
-// String names the kind.
+// String returns the kind's name.
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
@@ -159,7 +157,7 @@ func (k Kind) String() string {
 	return "kind?"
 }
 
-// kinds are those of the requests; KindNone is that of none.
+// kinds maps opcodes to kinds; KindNone means that the opcode has none.
 var kinds = [...]Kind{
 	verbs.WRSend: KindSend, verbs.WRSendWithImm: KindSend, verbs.WRSendWithInv: KindSend,
 	verbs.WRRDMAWrite: KindWrite, verbs.WRRDMAWriteWithImm: KindWrite, verbs.WRRDMARead: KindRead,

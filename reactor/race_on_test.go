@@ -2,8 +2,7 @@
 
 package reactor_test
 
-// Pools drop objects at random under the race detector: nothing is asserted
-// about allocations there.
+// Under the race detector sync.Pool drops objects at random: no test asserts allocations there.
 const (
 	raceEnabled = true
 	allocOps    = 10_000

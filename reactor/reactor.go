@@ -14,14 +14,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Reactor is one event loop. All fields below "the holder's" are touched only
-// by the holder of the turn.
+// Reactor is one event loop. Only the holder of the turn touches the fields below "The
+// holder's".
 type Reactor struct {
 	cfg     Config
 	ctx     verbs.Context
 	tok     *turn.Token
 	sleep   *turn.PollerSleeper // nil when stepped
-	driver  futures.Driver      // nil when stepped: nobody else would run the loop
+	driver  futures.Driver      // nil when stepped: only Step runs passes
 	leader  leader
 	futures *futures.Pool[Completion]
 
@@ -37,28 +37,28 @@ type Reactor struct {
 	slotWaits slotWaits
 	spinState
 
-	// generation counts queues ever made; written by NewQueue, publishes nothing.
+	// generation counts all queues ever made; written by Prepare, publishes nothing.
 	generation atomic.Uint32
-	// closed is set by Close; submitters and NewQueue read it.
+	// closed is set by Close; read by submitters and Admit.
 	closed atomic.Bool
 	done   chan struct{} // closed when the loop has returned
 
-	closing   chan struct{} // has a place for the one Close that goes on; guards destroyed
+	closing   chan struct{} // a semaphore of one for Close; guards destroyed
 	destroyed bool
-	// reclaimTask makes a turn, which sweeps the graves; see scheduleReclaim.
+	// reclaimTask causes a pass, which reclaims quarantined queues; see scheduleReclaim.
 	reclaimTask Task
 
 	// The holder's.
 	batch                  verbs.IOBatch
-	sinks                  sinkScope         // for sinks
-	polls                  []verbs.PollGroup // of a turn
+	sinks                  sinkScope         // slots cached for sinks
+	polls                  []verbs.PollGroup // the polls of each pass
 	sendOwners, recvOwners []*Queue
 	recvFirst              []uint32
-	queues                 []*Queue // by number; nil where free
+	queues                 []*Queue // by id; nil where free
 	freeIDs                []uint32
 	quarantined            []*Queue      // released, memory not yet given back
-	reclaimErr             error         // why the device keeps what a grave has; of the last sweep
-	reclaimed              chan struct{} // closed by the sweep that leaves no graves; nil: nobody waits
+	reclaimErr             error         // the device's refusal in the last reclaimAll
+	reclaimed              chan struct{} // closed when quarantined is empty; nil: no waiter
 	touched                *Queue
 	sendCQ, recvCQ         cqState
 	live                   int
@@ -66,56 +66,56 @@ type Reactor struct {
 	maxMessage             uint32
 	maxDatagram            uint32 // bytes one datagram carries: the port's path MTU
 	stats                  Stats
-	posting, polling       passTime // of this turn, for recorders
+	posting, polling       passTime // times of this pass, for recorders
 	device                 verbs.DeviceAttr
-	recheckArmed           bool          // the timer of recheck runs
-	inPass                 bool          // results are kept for the end of the turn
-	inUserCode             bool          // user code runs, or control code that may call it (complete_attend.go)
-	delivering             bool          // tell runs: what is noted is told
-	sinkOwner              *Queue        // whose sink is being called; nil: no queue's
-	deliverFn, runFn       func()        // tell and run, as values: made once
-	out                    []delivery    // what has ended
-	delivered              int           // of out
-	outcomes               []outcome     // of those in out that are no promises
-	deliveredSinks         int           // of outcomes
-	delayed                []*Queue      // that have sends held back (post_delay.go)
-	flushAll               bool          // the turn holds nothing back
-	flushAsked             bool          // the next turn is to hold nothing back
-	delayClock             time.Duration // the clock in this turn, for what is held back; 0: not read
-	lastDrives             uint64        // drivers there were by the last turn that looked
-	ownBacklog             *Queue        // to whose backlog the holder has added its own request; nil: none
-	lease                  Lease         // of the operations that ended last
-	leaseEnds              int           // how many they are
+	recheckArmed           bool          // the recheck timer runs
+	inPass                 bool          // results wait for the end of the pass
+	inUserCode             bool          // user code may run (complete_attend.go)
+	delivering             bool          // deliverAll runs, and delivers additions too
+	sinkOwner              *Queue        // the queue whose sink is being called; nil: none
+	deliverFn, runFn       func()        // deliverAll and runWoken as func values, made once
+	out                    []delivery    // filled promises, to be published
+	delivered              int           // how many of out are delivered
+	outcomes               []outcome     // results for sinks
+	deliveredSinks         int           // how many of outcomes are delivered
+	delayed                []*Queue      // queues with sends held back (post_delay.go)
+	flushAll               bool          // this pass holds nothing back
+	flushAsked             bool          // the next pass holds nothing back
+	delayClock             time.Duration // the clock in this pass, for held-back sends; 0: not read
+	lastDrives             uint64        // the token's Stats.Drives at the last beginDelays
+	ownBacklog             *Queue        // has the holder's own request; nil: none
+	lease                  Lease         // the lease of the operations that ended last
+	leaseEnds              int           // how many of those operations there are
 }
 
-// cqState is a completion queue and what is known of it.
+// cqState is a completion queue and its state in the reactor.
 type cqState struct {
 	cq           verbs.CQ
 	wc           []verbs.WC
 	armed        bool
-	armedEmpty   bool // armed, and polled empty since: the next completion has an event
-	eventDue     bool // it was silent and had a completion: an event is on its way
-	eventOverdue bool // it was owed an event when recheck came by last
+	armedEmpty   bool // armed, and polled empty since: the next completion raises an event
+	eventDue     bool // a completion was polled while armedEmpty: its event must come
+	eventOverdue bool // eventDue was set at the last recheck already
 	unacked      int
 	entries      int    // its capacity
-	room         int    // entries that are not promised to a queue
-	dead         bool   // it gives no completions any more
-	why          error  // it is dead
-	emptyAt      uint64 // the turn in which it was last polled empty
+	room         int    // entries not promised to a queue
+	dead         bool   // it gives no more completions
+	why          error  // the cause of dead
+	emptyAt      uint64 // the pass that last polled it empty
 }
 
-// ackBatch is after how many events a queue's acknowledgements are handed in:
-// an acknowledgement takes a lock in the C library.
+// ackBatch is how many events of a completion queue are acknowledged at once: an
+// acknowledgement takes a lock in the C library.
 const ackBatch = 64
 
-// New makes a reactor on an open device and, unless it is stepped, starts its
-// goroutine. The caller closes it before the device.
+// New makes a reactor on an open device and, unless it is stepped, starts its goroutines. The
+// caller must close the reactor before the device.
 func New(cfg Config) (_ *Reactor, err error) {
 	if cfg, err = cfg.validate(); err != nil {
 		return nil, err
 	}
 	r := &Reactor{cfg: cfg, ctx: cfg.Context, done: make(chan struct{}), closing: make(chan struct{}, 1)}
-	r.reclaimTask.Fn = func() {} // the turn that runs it does the work
+	r.reclaimTask.Fn = func() {} // the pass that runs it does the work
 	r.deliverFn, r.runFn = r.deliverAll, r.runWoken
 	r.futures = futures.NewPool[Completion](futures.Options[Completion]{Execute: r.Callback})
 	defer func() {
@@ -179,19 +179,18 @@ func (r *Reactor) makeQueues() (err error) {
 	return nil
 }
 
-// MaxMessage is the largest message of the device's port, in bytes; where int has 32
-// bits, no more than a slice can have.
+// MaxMessage is the largest message of the device's port, in bytes, and at most math.MaxInt.
 func (r *Reactor) MaxMessage() int { return int(min(uint64(r.maxMessage), math.MaxInt)) }
 
 // MaxDatagram is the largest datagram of the device's port, in bytes.
 func (r *Reactor) MaxDatagram() uint32 { return r.maxDatagram }
 
-// Step runs one turn of a stepped reactor, with its errands, timers and
-// callbacks, and reports whether it did anything. One goroutine at a time.
+// Step runs one pass of a stepped reactor, with its loop tasks, timers and callbacks, and
+// reports whether it did anything. Only one goroutine at a time may call it.
 func (r *Reactor) Step() bool { return r.tok.Step() }
 
-// NextTimer is when a stepped reactor has something to do by itself: now if Step finds
-// something that was submitted, else by the clock; zero: never.
+// NextTimer returns when a stepped reactor next has something to do: now if a submission waits
+// for Step, else the time of the first timer or held-back send. The zero time means never.
 func (r *Reactor) NextTimer() time.Time {
 	if (*work)(r).Pending() {
 		return r.cfg.Now()
@@ -199,9 +198,9 @@ func (r *Reactor) NextTimer() time.Time {
 	return r.delayedUntil(r.timers.next())
 }
 
-// Futures is the pool of the operations' futures, for operations made of
-// several: its callbacks run on the reactor's callback goroutine.
+// Futures is the pool of the operations' futures, for operations composed of several. Its
+// callbacks run on the reactor's callback goroutine.
 func (r *Reactor) Futures() *futures.Pool[Completion] { return r.futures }
 
-// Driver is who drives a waiting goroutine; nil for a stepped reactor.
+// Driver drives the reactor for a waiting goroutine; it is nil for a stepped reactor.
 func (r *Reactor) Driver() futures.Driver { return r.driver }

@@ -24,7 +24,7 @@ func await(t testing.TB, f reactor.Future, err error) reactor.Completion {
 	return c
 }
 
-// Rule: every kind of operation moves its data and completes once, whoever
+// Rule: every kind of operation moves its data and completes once, whether the caller or the loop
 // drives.
 func TestEveryKindOfOperation(t *testing.T) {
 	for name, cfg := range map[string]reactor.Config{"driving": {}, "loop only": {NoCallerDriving: true}, "no spinning": {Spin: -1}} {
@@ -85,8 +85,8 @@ func TestEveryKindOfOperation(t *testing.T) {
 	}
 }
 
-// Rule: one doorbell carries what was submitted together, and unsignaled work is
-// retired by the signaled.
+// Rule: one doorbell carries the requests that were submitted together, and a signaled request
+// retires the unsignaled ones.
 func TestPipelinedWorkSharesDoorbells(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 64})
 	defer b.close(t)
@@ -120,15 +120,15 @@ func TestPipelinedWorkSharesDoorbells(t *testing.T) {
 	}
 }
 
-// deviceAllocOps are fewer, because each is system calls and packets, on an
-// emulated machine two milliseconds; so what comes by the clock weighs more: the
-// timer of Config.Recheck, and Go's runtime.
+// deviceAllocOps is small because each operation is system calls and packets: 2 ms on an emulated
+// machine. So the allocations that come with time weigh more: those of the Config.Recheck timer and
+// of the Go runtime.
 const (
 	deviceAllocOps   = 5_000
 	deviceAllocLimit = 0.1
 )
 
-// Rule: the path from submission to await allocates nothing, recorded or not.
+// Rule: the path from submission to await allocates nothing, with or without a recorder.
 func TestSubmitToAwaitAllocatesNothing(t *testing.T) {
 	t.Run("plain", func(t *testing.T) { allocatesNothing(t, reactor.QueueConfig{}) })
 	t.Run("recorded", func(t *testing.T) { allocatesNothing(t, reactor.QueueConfig{Recorder: 64}) })
@@ -169,8 +169,8 @@ func allocatesNothing(t *testing.T, qc reactor.QueueConfig) {
 	}
 }
 
-// Rule: the first failure is the cause; what follows is flushed, and says so;
-// later requests are refused with it.
+// Rule: the first failure is the cause. Later operations are flushed and name it; later requests
+// are refused with it.
 func TestFirstFailureIsTheCause(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -205,7 +205,7 @@ func TestFirstFailureIsTheCause(t *testing.T) {
 	}
 }
 
-// crossing counts the turns that reach the device.
+// crossing counts the calls of Execute.
 type crossing struct {
 	verbs.Context
 	n *atomic.Int64
@@ -216,9 +216,9 @@ func (c crossing) Execute(t *verbs.IOBatch) error {
 	return c.Context.Execute(t)
 }
 
-// Rule: a synchronous operation that completes at once takes one turn of the device:
-// who leaves with nothing out, and all armed that can bring something, does not look
-// again. (The software RNIC completes within the turn that posts.)
+// Rule: a synchronous operation that completes at once takes one Execute: a holder that leaves with
+// nothing outstanding and all needed queues armed does not poll again. (The software RNIC completes
+// within the Execute that posts.)
 func TestASynchronousOperationCrossesOnce(t *testing.T) {
 	onlySoft(t, "a device completes later than the turn that posts")
 	var n atomic.Int64
@@ -232,7 +232,7 @@ func TestASynchronousOperationCrossesOnce(t *testing.T) {
 	ctx := context.Background()
 	const ops = 1000
 	for i := range 2 * ops {
-		if i == ops { // the loop has armed and lain down by now
+		if i == ops { // by now the loop has armed and sleeps
 			n.Store(0)
 		}
 		f, err := a.q.Submit(ctx, s, &p, reactor.NoWakeup)
@@ -243,11 +243,11 @@ func TestASynchronousOperationCrossesOnce(t *testing.T) {
 	}
 }
 
-// silent completes atomics without their answers while mute is set.
+// silent completes atomics without their results while mute is set.
 type silent struct {
 	verbs.Context
 	q    *reactor.Queue
-	mute bool // both by the holder, or before there is anything under way
+	mute bool // the holder sets both, or the test before any operation
 }
 
 func (c *silent) Execute(t *verbs.IOBatch) error {
@@ -258,8 +258,8 @@ func (c *silent) Execute(t *verbs.IOBatch) error {
 	return err
 }
 
-// Rule: an atomic that the device completed without its answer fails, and says so,
-// instead of giving the answer of an earlier one; the queue goes on.
+// Rule: an atomic that the device completed without its result fails with ErrUnanswered, instead of
+// returning an earlier result; the queue goes on.
 func TestAtomicWithoutItsAnswerFails(t *testing.T) {
 	var ends []*silent
 	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4}, func(c verbs.Context) verbs.Context {
@@ -268,7 +268,7 @@ func TestAtomicWithoutItsAnswerFails(t *testing.T) {
 	})
 	defer b.close(t)
 	defer a.close(t)
-	s := ends[0] // of a
+	s := ends[0] // a's
 	addr, key := b.remote(0)
 	add := func() (reactor.Completion, error) {
 		f := must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr, RKey: key, Add: 5}, &reactor.Payload{}, reactor.Block))(t)

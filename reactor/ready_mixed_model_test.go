@@ -12,18 +12,18 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The ready list's other users, all on one queue: who submits and then posts a request
-// himself (TransferWait), who leaves receives (PostRecv, PostRecvLater), and sinks that
-// start something where the turn is held (Follow). Here several hold, one at a time.
+// This model covers the ready list's other users, all on one queue: TransferWait, which posts its
+// own request; PostRecv and PostRecvLater; and sinks that post their next request through
+// PostFromSink. Here several goroutines take the turn, one at a time.
 
-// mixedWays are what they do. The model is shown wrong ones too.
+// mixedWays are the operations under test. The tests also give the model wrong ones.
 type mixedWays struct {
 	readyWays
-	// add puts the request that the holder brought along behind the others.
+	// add puts the holder's own request behind the others.
 	add func(*Queue, uint32)
 	// own gathers the holder's own queue; nil: as gather.
 	own func(*Reactor)
-	// follow starts what the sink of a completion starts.
+	// follow submits a request from a completion's sink.
 	follow func(*Queue, uint32)
 }
 
@@ -42,29 +42,31 @@ type noSink struct{}
 
 func (noSink) Complete(SinkContext, Completion, error) {}
 
-// mix is how many there are of each.
+// mix is how many actors there are of each kind.
 type mix struct {
 	submitters, receivers int
-	lone                  string // what that one does: q submits quietly, l leaves a receive, w transfers and waits
-	sink                  string // what the first turn's sinks do: f follow, s submit
+	// the lone actor's steps: q submits without wake-up, l posts a receive for later, w transfers
+	// and waits
+	lone string
+	sink string // what the sinks of the first pass do: f follow, s submit
 }
 
-// mixedBed is the world's, with what it notes.
+// mixedBed is the state of the world.
 type mixedBed struct {
 	w    mixedWays
 	r    *Reactor
 	q    *Queue
-	held bool // somebody holds; nobody waits for it but in Await
+	held bool // a goroutine holds the turn; others wait for it only in Await
 	sunk bool // the sinks were called
 
 	sink          string
-	took          []uint32 // by one turn
+	took          []uint32 // by one pass
 	producer      []int    // of each slot
 	next          []int    // slot expected, by producer
 	total, expect int
 }
 
-// slots gives n slots to a new producer, who uses them in order.
+// slots gives n slots to a new producer, which uses them in order.
 func (b *mixedBed) slots(n int) uint32 {
 	first := len(b.producer)
 	for range n {
@@ -75,7 +77,7 @@ func (b *mixedBed) slots(n int) uint32 {
 	return uint32(first)
 }
 
-// turn is one turn, which the caller has taken; what it posts has completed at once.
+// turn makes one pass for the caller, which holds the turn; everything it posts completes at once.
 func (b *mixedBed) turn() {
 	r, q := b.r, b.q
 	if own := r.ownBacklog; own == nil || b.w.own == nil {
@@ -123,7 +125,7 @@ func (b *mixedBed) turn() {
 	}
 }
 
-// take waits for the turn; ready is what else is waited for.
+// take waits for the turn and for ready.
 func (b *mixedBed) take(ready func() bool) {
 	model.Block("await", func() bool { return !b.held && ready() })
 	b.held = true
@@ -199,7 +201,7 @@ func mixedWorld(w mixedWays, m mix) model.World {
 	return world
 }
 
-// loneActor submits, leaves receives and transfers.
+// loneActor submits, posts receives for later, and transfers.
 func (b *mixedBed) loneActor(does string) func() {
 	var of []uint32
 	sends, recvs := b.slots(len(does)-countOf(does, 'l')), b.slots(countOf(does, 'l'))
@@ -249,11 +251,10 @@ func countOf(s string, what rune) (n int) {
 	return n
 }
 
-// Rule: every request is posted once, in the order of its goroutine, whether it was pushed
-// on one of the queue's two stacks or added to the backlog. A turn has at most one list of
-// the queue's sends and one of its receives. A turn that a goroutine takes for its own
-// request posts that, or a request before it. Receives left by PostRecvLater are posted with
-// the next send.
+// Rule: every request is posted once, in its goroutine's order, whether pushed on one of the
+// queue's two stacks or added to the backlog. A pass has at most one list of the queue's sends and
+// one of its receives. A pass that a goroutine makes for its own request posts that request or one
+// before it. Receives of PostRecvLater are posted with the next send.
 func TestModelReadyOfAllWays(t *testing.T) {
 	for _, c := range []struct {
 		mix

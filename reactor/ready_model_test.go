@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// readyWays are what a submitter does with a filled slot and a holder with what is ready.
-// The model is shown wrong ones too.
+// readyWays are the steps of a submitter with a filled slot and of a holder with the ready list.
+// The tests also give the model wrong ones.
 type readyWays struct {
 	submit func(*Queue, uint32)
 	gather func(*Reactor)
@@ -23,21 +23,21 @@ type readyWays struct {
 var rightReady = readyWays{
 	submit: func(q *Queue, i uint32) {
 		q.sendStack.Push(i)
-		model.Forget(pushed + int(q.id)<<10 + int(i)) // submit does not know what Push saw
+		model.Forget(pushed + int(q.id)<<10 + int(i)) // submit does not know the result of Push
 		q.submit(NoWakeup)
 	},
 	gather: func(r *Reactor) { r.gather(false) },
 }
 
-// pushed is above all else that is given to Forget here.
+// pushed is greater than all other values passed to Forget here.
 const pushed = 1 << 20
 
 type idleQP struct{ verbs.QP }
 
-// readyBed is as much of a reactor as submit and gather need.
+// readyBed returns as much of a reactor as submit and gather need.
 func readyBed(queues, slots int) (*Reactor, []*Queue) {
 	r := new(Reactor)
-	r.tok = turn.New(nil, nil, turn.Config{CallerDriving: true}) // nobody sleeps
+	r.tok = turn.New(nil, nil, turn.Config{CallerDriving: true}) // no goroutine sleeps
 	qs := make([]*Queue, queues)
 	for k := range qs {
 		q := &Queue{r: r, id: uint32(k), qp: idleQP{}, sendStack: ring.NewIndexStack(slots), order: newFIFO(slots)}
@@ -55,8 +55,8 @@ func listed(qs []*Queue) (all []*readyQueue) {
 	return all
 }
 
-// readyWorld has submitters who submit one request to each of these queues in turn, and the
-// holder, who takes a turn whenever a queue is on the ready list.
+// readyWorld has submitters that submit one request to each queue of to, in this order, and a
+// holder that makes a pass whenever a queue is on the ready list.
 func readyWorld(w readyWays, submitters int, to ...int) model.World {
 	queues, each := slices.Max(to)+1, len(to)
 	r, qs := readyBed(queues, submitters*each)
@@ -116,9 +116,9 @@ func readyWorld(w readyWays, submitters int, to ...int) model.World {
 	return world
 }
 
-// Rule: a queue with something on its stack is on the ready list, or whoever put it there
-// is about to list it, or the holder about to take it: everything submitted is posted
-// without anybody submitting more, once, in the order of each submitter and queue.
+// Rule: a queue with a request on its stack is on the ready list, or its submitter is about to list
+// it, or the holder is about to take it. Every request is posted once, without further submissions,
+// in the order of its submitter and queue.
 func TestModelReady(t *testing.T) {
 	for _, c := range []struct {
 		submitters int
@@ -132,7 +132,7 @@ func TestModelReady(t *testing.T) {
 	}
 }
 
-// The model finds what each step defends against.
+// The model finds the mistake that each step prevents.
 func TestModelReadyFindsMistakes(t *testing.T) {
 	gather := func(each func(*Queue) *readyQueue) func(*Reactor) {
 		return func(r *Reactor) {
@@ -179,7 +179,7 @@ func TestModelReadyFindsMistakes(t *testing.T) {
 	}
 }
 
-// The model finds what each step of those defends against.
+// The model finds the mistake that each of these steps prevents.
 func TestModelReadyOfAllWaysFindsMistakes(t *testing.T) {
 	gather := func(take func(*Queue)) mixedWays {
 		w := rightMixed

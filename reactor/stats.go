@@ -2,7 +2,7 @@ package reactor
 
 import "time"
 
-// Stats count what a reactor did since it was made. It is a value, and comparable.
+// Stats holds a reactor's counters since it was made. It is a value, and comparable.
 type Stats struct {
 	Passes         uint64
 	Doorbells      uint64 // send lists posted
@@ -10,54 +10,54 @@ type Stats struct {
 	MaxBatch       uint64 // longest send list
 	RecvDoorbells  uint64
 	RecvRequests   uint64
-	Polled         uint64 // completions taken
-	MaxPoll        uint64 // most in one poll
+	Polled         uint64 // completions polled
+	MaxPoll        uint64 // most completions of one poll
 	Completions    uint64 // operations ended
 	Retired        uint64 // of those, unsignaled ones
 	Failed         uint64 // failed completions
 	PostFailures   uint64 // lists cut by bad_wr
-	CarriedOver    uint64 // sends kept for the next turn, because their queue had its part of one
-	Delayed        uint64 // times a send list was held back (Config.FlushDelay)
-	Overdue        uint64 // of those, posted because their time was up
+	CarriedOver    uint64 // sends left for the next pass, because their queue's list was full
+	Delayed        uint64 // times a backlog was held back (Config.FlushDelay)
+	Overdue        uint64 // of those, posted because FlushDelay had passed
 	Grown          uint64 // times a completion queue was made larger
 	Stale          uint64 // completions that matched no operation
-	Stranded       uint64 // operations waiting for the queue pair's end
+	Stranded       uint64 // operations that can end only with the queue pair
 	Unanswered     uint64 // atomics that completed without their answer
-	PeerTimeouts   uint64 // queues whose peer did not answer within Limit.Bound
-	KeepAlives     uint64 // requests sent to ask whether the peer is there
+	PeerTimeouts   uint64 // queues whose peer did not answer within PeerLimit.Bound
+	KeepAlives     uint64 // keep-alive probes sent
 	Unflushed      uint64 // operations that ended with their queue pair, without a completion
 	Arms           uint64
 	Events         uint64
-	ChannelWakeups uint64 // times the completion channel woke the loop
-	Rechecks       uint64 // looks by Config.Recheck
-	MissedEvents   uint64 // events that never came, found by those looks
-	Wakeups        uint64 // bells rung
-	Drives         uint64 // times a waiting goroutine ran the reactor
-	Offers         uint64 // turns handed from driver to waiter
+	ChannelWakeups uint64 // wake-ups of the loop by the completion channel
+	Rechecks       uint64 // checks by Config.Recheck
+	MissedEvents   uint64 // lost events, found by those checks
+	Wakeups        uint64 // wake-ups of the loop by submitters
+	Drives         uint64 // times a waiting goroutine began to drive
+	Offers         uint64 // times a driver handed the turn to a waiter
 	Sleeps         uint64
 	Spins          uint64        // times the loop began to spin, by Config.Policy
-	SpinsInVain    uint64        // of those, it found nothing for its budget
-	MaxSpin        time.Duration // its budget for spinning now; 0: Config.Spin turns, or always
-	Returned       uint64        // turns a driver left to the spinning loop, unarmed
+	SpinsInVain    uint64        // of those, nothing was found within the budget
+	MaxSpin        time.Duration // the present spin budget; 0: Config.Spin passes, or no limit
+	Returned       uint64        // times a driver left the turn to the spinning loop, unarmed
 	Queues         int
 	Outstanding    int
 
-	MaxOutstanding uint64        // most sends of one queue that were out when a list was posted
-	MaxSlotWait    time.Duration // the longest of Stalls
-	SlotWaitTime   time.Duration // all of them together
-	// Lists are the send lists by how many requests of them the device took: as many
-	// as Doorbells. Occupancy is how many sends of its queue were out when a list was
-	// posted, with those of the list.
+	MaxOutstanding uint64        // most outstanding sends of one queue when a list was posted
+	MaxSlotWait    time.Duration // the longest of SlotWaits
+	SlotWaitTime   time.Duration // the sum of SlotWaits
+	// Lists counts send lists by how many of their requests the device took: as many as
+	// Doorbells. Occupancy counts them by the outstanding sends of the queue when the list was
+	// posted, those of the list included.
 	Lists, Occupancy Histogram
-	// Polls are the polls of a completion queue by how many completions they took; two
-	// queues are polled in most turns.
+	// Polls counts polls of a completion queue by how many completions they took; most passes
+	// poll two queues.
 	Polls Histogram
-	// SlotWaits are the waits for room in a send queue, by microseconds, those that were
-	// given up too.
+	// SlotWaits counts slot waits of send queues by microseconds, including those that were
+	// given up.
 	SlotWaits Histogram
 }
 
-// Stats reads the counters. It takes the turn for a moment; not from the turn.
+// Stats returns the counters. It takes the turn for a moment; the holder must not call it.
 func (r *Reactor) Stats() (s Stats) {
 	r.withTurn(func() { s = r.snapshot() })
 	return s
@@ -73,7 +73,7 @@ func (r *Reactor) snapshot() Stats {
 	return s
 }
 
-// WRsPerDoorbell is how many sends one doorbell carried on average.
+// WRsPerDoorbell returns the average number of sends for each doorbell.
 func (s Stats) WRsPerDoorbell() float64 {
 	if s.Doorbells == 0 {
 		return 0
@@ -81,7 +81,7 @@ func (s Stats) WRsPerDoorbell() float64 {
 	return float64(s.WorkRequests) / float64(s.Doorbells)
 }
 
-// Add is both counted together; maxima are the larger.
+// Add returns the sum of both; of maxima, the larger.
 func (s Stats) Add(o Stats) Stats {
 	return Stats{
 		Passes: s.Passes + o.Passes, Doorbells: s.Doorbells + o.Doorbells, WorkRequests: s.WorkRequests + o.WorkRequests,

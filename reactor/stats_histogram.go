@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Buckets is how many a [Histogram] has: with the last it tells durations in
-// microseconds apart up to 4 s, and lists of any length that a queue takes.
+// Buckets is the number of buckets of a [Histogram]. It is enough for durations in microseconds up
+// to 4 s, and for lists of any length that a queue takes.
 const Buckets = 24
 
-// Histogram counts values by powers of two. Bucket 0 counts zeros; bucket i from 2^(i-1)
-// up to the next power; the last one everything from there on. It is a value, to be
-// copied, compared and added up; counting in it is one increment.
+// Histogram counts values by powers of two. Bucket 0 counts zeros; bucket i counts values from
+// 2^(i-1) up to the next power; the last bucket counts all larger values. It is a value, to be
+// copied, compared and added up; counting a value is one increment.
 type Histogram [Buckets]uint64
 
-// note counts v, which is not negative. 0 and 1 are nearly all that a synchronous caller
-// makes, and their own buckets: for them the logarithm is left out.
+// note counts v, which is not negative. A synchronous caller causes almost only 0 and 1, which
+// have buckets of their own: for them the logarithm is left out.
 func (h *Histogram) note(v int) {
 	if uint(v) < 2 {
 		h[v]++
@@ -27,7 +27,7 @@ func (h *Histogram) note(v int) {
 
 func bucketOf(v uint64) int { return min(bits.Len64(v), Buckets-1) }
 
-// Count is how many values were counted.
+// Count returns the number of values counted.
 func (h Histogram) Count() (n uint64) {
 	for _, c := range h {
 		n += c
@@ -35,8 +35,8 @@ func (h Histogram) Count() (n uint64) {
 	return n
 }
 
-// Bounds are the smallest and the largest value of bucket i. The last bucket has no
-// largest, and says the largest uint64.
+// Bounds returns the smallest and the largest value of bucket i; for the last bucket the largest
+// uint64.
 func (h Histogram) Bounds(i int) (from, to uint64) {
 	switch i {
 	case 0:
@@ -47,7 +47,7 @@ func (h Histogram) Bounds(i int) (from, to uint64) {
 	return 1 << (i - 1), 1<<i - 1
 }
 
-// Add is both counted together.
+// Add returns the sum of both.
 func (h Histogram) Add(o Histogram) Histogram {
 	for i := range h {
 		h[i] += o[i]

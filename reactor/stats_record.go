@@ -10,27 +10,27 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Record is what a queue's recorder has of one work request.
+// Record is the flight recorder's entry for one work request.
 //
-//	Submitted ──> Posted ──────────> Ended      what the device took
-//	    └──────────────────────────> Ended      what never reached it: Err says why
+//	Submitted ──> Posted ──────────> Ended      the device took it
+//	    └──────────────────────────> Ended      it never reached the device: Err is the reason
 type Record struct {
 	WRID     uint64
 	Kind     Kind
 	Opcode   verbs.WROpcode // of a send
-	Signaled bool           // it has a completion of its own even if it succeeds
-	Bytes    uint32         // of the request; of a receive that succeeded, received
-	// Submitted is when its submitter had it ready; zero for a marker, which the reactor
-	// posts itself. Posted is when the turn that posted it began to; zero: none did.
-	// Ended is when the turn that found it completed had polled; zero: it is out.
-	// Requests posted or polled by one turn have the same time.
+	Signaled bool           // it has a completion of its own even on success
+	Bytes    uint32         // of the request; bytes received by a receive that succeeded
+	// Submitted is when its submitter had filled it; zero for a marker, which the reactor posts
+	// itself. Posted is when the pass that posted it began to post; zero: it was not posted.
+	// Ended is when the pass that found it completed had polled; zero: it has not ended.
+	// Requests posted or polled by one pass have the same time.
 	Submitted, Posted, Ended time.Time
-	// Err is how it ended: nil for a success, and while it is out. See Status.
+	// Err is the operation's error: nil for a success, and while it has not ended. See Status.
 	Err error
 }
 
-// Status is how a request ended whose completion said so, or which succeeded; false for one
-// that is out, or ended without a completion.
+// Status returns the completion status of a request that succeeded or has a failed completion;
+// false for one that has not ended, or ended without a completion.
 func (c Record) Status() (verbs.WCStatus, bool) {
 	if c.Ended.IsZero() {
 		return 0, false
@@ -44,7 +44,7 @@ func (c Record) Status() (verbs.WCStatus, bool) {
 	return 0, false
 }
 
-// String is one line: what it was, its times, and how it ended.
+// String returns one line: the request, its times, and its result.
 func (c Record) String() string {
 	var b strings.Builder
 	what := any(c.Kind)
@@ -81,11 +81,11 @@ func (c Record) String() string {
 	return b.String()
 }
 
-// Recorded is what the queue's recorder has; nil without one (QueueConfig.Recorder). First
-// what has ended, in that order: the last Recorder at least. Then what is out: sends in the
-// order they were posted, then receives. What was submitted and waits for a turn is not in
-// it. It is a copy, and works while the queue runs, when it failed, and after Release. It
-// takes the turn for a moment; not from the turn. Any goroutine.
+// Recorded returns the recorder's entries; nil without a recorder (QueueConfig.Recorder). First
+// come the requests that have ended, in that order: at least the last Recorder of them. Then the
+// outstanding ones: sends in posting order, then receives. Unposted requests are not included. The
+// result is a copy. It works while the queue runs, after it failed, and after Release. It takes
+// the turn for a moment: any goroutine may call it, except the holder.
 func (q *Queue) Recorded() (all []Record) {
 	if q.rec == nil {
 		return nil
@@ -122,7 +122,7 @@ func (q *Queue) endings(all []Record, es []ending) []Record {
 	return all
 }
 
-// outRecord is the record of a slot that is out.
+// outRecord returns the record of an outstanding request.
 func (q *Queue) outRecord(i uint32) Record {
 	sl := &q.tab.slots[i]
 	return q.record(&ending{q.rec.out[i], packWRID(q.id, i, sl.gen, sl.kind), notSeen, nil, q.tab.bytes[i], verbs.WROpcode(sl.opcode), sl.kind})

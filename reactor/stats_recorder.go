@@ -6,34 +6,34 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// recorder is a queue's flight recorder (QueueConfig.Recorder). A request's times stand
-// with its slot while it is out, and go into a ring when it ends, which has room for all
-// that can be out besides: so the flush of a failed queue pushes out neither the request
-// that failed nor those before it.
+// recorder is a queue's flight recorder (QueueConfig.Recorder). It keeps a request's times by slot
+// while the request is outstanding, and in a ring when it has ended. The ring has extra room for
+// all requests that can be outstanding: so the flush of a failed queue overwrites neither the
+// request that failed nor those before it.
 //
 // Off, it costs an operation two comparisons with nil; on, one reading of the clock by the
-// submitter, at most two by each turn, and a record of what ended.
+// submitter, at most two by each pass, and a record of each request that ended.
 type recorder struct {
-	// By slot. submitted is the submitter's, before the slot goes on its stack; the rest
-	// the holder's, after.
+	// By slot. The submitter writes submitted before it pushes the slot; the holder writes the
+	// rest, after that.
 	out []requestTimes
-	// The holder's: what ended, the oldest at next once the ring is full.
+	// The holder's: requests that ended, with the oldest at next once the ring is full.
 	ring []ending
 	next int
 	full bool
 }
 
-// requestTimes is when a request was seen on its way out; unseen where it was not. Times are on
-// the timers' clock.
+// requestTimes holds when a request was submitted and posted, on the timers' clock; notSeen if it
+// was not.
 type requestTimes struct {
 	submitted, posted time.Duration
 	signaled          bool
 }
 
-// notSeen is no time: clocks count from 0.
+// notSeen means no time: clocks count from 0.
 const notSeen = -1
 
-// ending is what a ring keeps of a request.
+// ending is the ring's entry for a request that has ended.
 type ending struct {
 	requestTimes
 	id     uint64
@@ -44,13 +44,13 @@ type ending struct {
 	kind   Kind
 }
 
-// passTime is a time that is read at most once a turn. The holder's.
+// passTime is a time that is read at most once a pass. The holder's.
 type passTime struct {
 	turn uint64
 	at   time.Duration
 }
 
-// at is the time of m in this turn; between turns it is now.
+// at returns the time of m in this pass; between passes it returns the current time.
 func (r *Reactor) at(m *passTime) time.Duration {
 	if !r.inPass {
 		return r.clock()
@@ -61,7 +61,8 @@ func (r *Reactor) at(m *passTime) time.Duration {
 	return m.at
 }
 
-// newRecorder keeps n that have ended, of a queue of so many slots; nil for none.
+// newRecorder makes a recorder that keeps n ended requests of a queue with so many slots; nil for
+// n of 0.
 func newRecorder(n, slots int) *recorder {
 	if n == 0 {
 		return nil
@@ -69,23 +70,23 @@ func newRecorder(n, slots int) *recorder {
 	return &recorder{out: make([]requestTimes, slots), ring: make([]ending, n+slots)}
 }
 
-// submitted notes a request that its submitter is about to push.
+// submitted records a request that its submitter is about to push.
 func (c *recorder) submitted(r *Reactor, slot uint32) {
 	c.out[slot] = requestTimes{submitted: r.clock(), posted: notSeen}
 }
 
-// posted notes a request that the turn is about to post. Holder only, as all below.
+// posted records a request that the pass is about to post. Holder only, as everything below.
 func (c *recorder) posted(r *Reactor, slot uint32, signaled bool) {
 	s := &c.out[slot]
 	s.posted, s.signaled = r.at(&r.posting), signaled
 }
 
-// marked is posted for a marker, which nobody submitted.
+// marked is posted for a marker, which has no submitter.
 func (c *recorder) marked(r *Reactor, slot uint32) {
 	c.out[slot] = requestTimes{submitted: notSeen, posted: r.clock(), signaled: true}
 }
 
-// postedSends notes the last n of the queue's order.
+// postedSends records the last n requests of q.order.
 func (c *recorder) postedSends(q *Queue, n int) {
 	for at := q.order.tail - uint32(n); at != q.order.tail; at++ {
 		i := q.order.at[at&q.order.mask]
@@ -96,7 +97,7 @@ func (c *recorder) postedSends(q *Queue, n int) {
 // ended moves a request, whose slot is about to be freed, into the ring.
 func (c *recorder) ended(q *Queue, slot, bytes uint32, err error) {
 	sl, when := &q.tab.slots[slot], &q.r.polling
-	if c.out[slot].posted == notSeen { // refused on the way, by a turn that may poll later
+	if c.out[slot].posted == notSeen { // refused before it was posted, by a pass that may poll later
 		when = &q.r.posting
 	}
 	c.ring[c.next] = ending{c.out[slot], packWRID(q.id, slot, sl.gen, sl.kind), q.r.at(when), err, bytes, verbs.WROpcode(sl.opcode), sl.kind}

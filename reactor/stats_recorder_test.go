@@ -13,13 +13,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// slowly is a queue on a clock of its own, with a recorder, of which every fourth send is
-// signaled.
+// slowly returns a watched queue with a recorder that signals every fourth send.
 func slowly(t *testing.T, recorder int) *watched {
 	return newWatchedQueue(t, reactor.PeerLimit{}, reactor.QueueConfig{SendDepth: 8, RecvDepth: 4, SignalEvery: 4, Recorder: recorder})
 }
 
-// submit submits a WRITE of n bytes; no turn is made.
+// submit submits a WRITE of n bytes without a pass.
 func (w *watched) submit(t *testing.T, n int) {
 	t.Helper()
 	addr, key := w.peer.remote(0)
@@ -28,8 +27,8 @@ func (w *watched) submit(t *testing.T, n int) {
 	f.Discard()
 }
 
-// Rule: a record has what the request was and when it was submitted, posted and polled; a
-// request without a completion of its own was polled with the one that retired it.
+// Rule: a record holds the request and the times when it was submitted, posted and polled; an
+// unsignaled request was polled with the completion that retired it.
 func TestRecordsHaveTheirTimes(t *testing.T) {
 	w := slowly(t, 16)
 	at := func(d time.Duration) time.Time { return watchedFrom.Add(d) }
@@ -92,8 +91,8 @@ func TestRecordsHaveTheirTimes(t *testing.T) {
 	}
 }
 
-// Rule: the recorder keeps the last Recorder requests that ended at least, in order, and
-// forgets those before.
+// Rule: the recorder keeps at least the last Recorder ended requests, in order, and drops older
+// ones.
 func TestTheRecorderKeepsTheLastRequests(t *testing.T) {
 	const keep = 10
 	w := slowly(t, keep)
@@ -118,8 +117,8 @@ func TestTheRecorderKeepsTheLastRequests(t *testing.T) {
 	}
 }
 
-// Rule: receives are recorded: those that are out by when they were posted, behind the
-// sends; those that ended with what they received.
+// Rule: receives are recorded: outstanding ones after the sends, in posting order; ended ones with
+// the received length.
 func TestReceivesAreRecorded(t *testing.T) {
 	w := slowly(t, 4)
 	_, sge := w.bytes(0, 64)
@@ -138,7 +137,8 @@ func TestReceivesAreRecorded(t *testing.T) {
 	w.deaf = true
 	w.submit(t, 1)
 	w.settle()
-	must.Do(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Block)) // in the slot of the first
+	// in the slot of the first
+	must.Do(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Block))
 	w.settle()
 	all := w.q.Recorded()
 	var got []uint32
@@ -159,8 +159,8 @@ func TestReceivesAreRecorded(t *testing.T) {
 	}
 }
 
-// Rule: what a turn refuses ended before it posted anything, what it polls after; each when it
-// did.
+// Rule: a request that a pass refuses ended before the pass posted anything, a polled one after;
+// each record has its own time.
 func TestRefusedAndPolledInOneTurn(t *testing.T) {
 	onlySoft(t, "a device completes later than the turn that posts")
 	w := clock{watchedFrom}
@@ -193,9 +193,9 @@ func TestRefusedAndPolledInOneTurn(t *testing.T) {
 	a.close(t)
 }
 
-// Rule: what a turn refuses, because the queue was released, is recorded with no time of
-// posting, and the reason; what the device refused with that of the attempt. The recorder can
-// be read after Release and Close.
+// Rule: a request that a pass refuses because its queue was released is recorded with the reason
+// and without a posting time; a request that the device refused has the time of the attempt.
+// Recorded works after Release and Close.
 func TestRefusedRequestsAreRecorded(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{SignalEvery: 32, Recorder: 8})
 	defer b.close(t)
@@ -237,8 +237,8 @@ func TestRefusedRequestsAreRecorded(t *testing.T) {
 	}
 }
 
-// Rule: when a queue fails, what failed it and what went before it stay in the recorder,
-// however much is flushed after it.
+// Rule: when a queue fails, the failed request and those before it stay in the recorder, however
+// many requests are flushed after it.
 func TestTheFlushPushesNoCauseOut(t *testing.T) {
 	const depth = 32
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth, RecvDepth: depth, Recorder: 2})
@@ -283,8 +283,8 @@ func TestTheFlushPushesNoCauseOut(t *testing.T) {
 	a.closeRest(t)
 }
 
-// Rule: the recorder can be read while many submit and others drive; every record's times
-// are in order, and what has ended stands before what is out.
+// Rule: the recorder can be read while other goroutines submit and drive; the times of every record
+// are in order, and ended requests come before outstanding ones.
 func TestTheRecorderIsReadWhileItRuns(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 16, Recorder: 32})
 	defer b.close(t)

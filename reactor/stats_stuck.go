@@ -8,26 +8,26 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Stuck is a send that has been out for long; receives wait for their peers by nature. Of a
-// queue with a recorder each such send is told, with its times. Of one without, only the
-// oldest, because that is all the patrol knows: when it first saw a queue whose sends do not
+// Stuck is a send that has been outstanding for long; receives wait for their peers by nature. For
+// a queue with a recorder each such send is reported, with its times. For a queue without one only
+// the oldest is, because the watchdog knows only when it first saw that the queue's sends do not
 // complete.
 type Stuck struct {
 	Record   // without a recorder Submitted and Posted are zero
 	Queue    *Queue
 	QPNum    uint32
-	Position int // sends of the queue that are out before it, and must complete first
-	Out      int // sends of the queue that are out
-	Waiting  int // goroutines that wait for room in the queue
-	// Since is from when on it was out. If Exact is set that is when it was submitted
-	// (when a marker was posted); else it was out at this time, and may have been before:
-	// by an eighth of the smallest Limit.Bound of the reactor, or without a limit, by as
-	// much as the last call of Reactor.Stuck is ago.
+	Position int // outstanding sends of the queue before it, which must complete first
+	Out      int // outstanding sends of the queue
+	Waiting  int // goroutines that wait for a slot of the queue
+	// Since is when the send became outstanding. If Exact is set it is the time of its submission
+	// (a marker's posting). Otherwise Since is an upper bound: the send was outstanding at this
+	// time, and may have been before, by an eighth of the smallest PeerLimit.Bound of the reactor,
+	// or without a limit, by the time since the last call of Reactor.Stuck.
 	Since time.Time
 	Exact bool
 }
 
-// String is one line.
+// String returns one line.
 func (s Stuck) String() string {
 	how := "at least since"
 	if s.Exact {
@@ -37,17 +37,17 @@ func (s Stuck) String() string {
 		how, s.Since.Format("15:04:05.000000"), s.Record)
 }
 
-// progressMark is what Stuck saw of a queue without a recorder. The holder's.
+// progressMark is the state of a queue without a recorder at a call of Stuck. The holder's.
 type progressMark struct {
 	head uint32        // sends ever retired
-	at   time.Duration // when this was first seen, with sends out
-	busy bool          // it was
+	at   time.Duration // when this was first seen, with sends outstanding
+	busy bool          // there is such a time
 }
 
-// Stuck tells the sends that are out for that long or longer, those that are out longest
-// first. What the device has completed is taken first, so that none of those is blamed: it
-// makes turns, as a driver does. It looks at every queue and allocates: it is for people and
-// watchdogs. Any goroutine, but not from the turn, which it waits for.
+// Stuck returns the sends that have been outstanding for that long or longer, those outstanding
+// longest first. It first runs passes, as a driver does, to take the completions that wait, so that
+// no completed send is reported. It visits every queue and allocates: it is for people and
+// monitoring. Any goroutine may call it, except the holder: it waits for the turn.
 func (r *Reactor) Stuck(longer time.Duration) (all []Stuck) {
 	r.withTurn(func() {
 		r.Drain()
@@ -62,7 +62,7 @@ func (r *Reactor) Stuck(longer time.Duration) (all []Stuck) {
 	return all
 }
 
-// stuck adds the queue's, which has sends out. Holder only.
+// stuck appends the stuck sends of q, which has sends outstanding. Holder only.
 func (q *Queue) stuck(all []Stuck, now, longer time.Duration) []Stuck {
 	if q.rec == nil {
 		if since := q.oldestSince(now); now-since >= longer {
@@ -83,7 +83,7 @@ func (q *Queue) stuck(all []Stuck, now, longer time.Duration) []Stuck {
 	return all
 }
 
-// at is the slot of the k-th send that is out.
+// at returns the slot of the k-th outstanding send.
 func (q *Queue) at(k int) uint32 { return q.order.at[(q.order.head+uint32(k))&q.order.mask] }
 
 func (q *Queue) stuckAt(k int, since time.Duration, exact bool) Stuck {
@@ -100,8 +100,8 @@ func (q *Queue) stuckAt(k int, since time.Duration, exact bool) Stuck {
 	return s
 }
 
-// oldestSince is since when at the latest the queue's oldest send is out: since the patrol saw
-// what it still sees, or an earlier Stuck, or now.
+// oldestSince returns an upper bound of the time since which the queue's oldest send is
+// outstanding: when the watchdog or an earlier Stuck first saw that send, or now.
 func (q *Queue) oldestSince(now time.Duration) time.Duration {
 	if g := &q.progressMark; !g.busy || g.head != q.order.head {
 		*g = progressMark{q.order.head, now, true}

@@ -15,8 +15,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: Stats.Add leaves no field out: what is named Max is the larger of both, and
-// everything else is added.
+// Rule: Stats.Add covers every field: a field named Max is the larger of both, all others are sums.
 func TestStatsOfSeveralReactorsLeaveNoFieldOut(t *testing.T) {
 	var a, b reactor.Stats
 	for k, s := range []*reactor.Stats{&a, &b} {
@@ -62,8 +61,8 @@ func TestStatsOfSeveralReactorsLeaveNoFieldOut(t *testing.T) {
 	}
 }
 
-// Rule: a list is counted once, by its length, with what was out when it was posted;
-// completions by the poll that took them.
+// Rule: each list is counted once, by its length and by the number outstanding when it was posted;
+// completions are counted by the poll that returned them.
 func TestListsAndPollsAreCountedByLength(t *testing.T) {
 	onlySoft(t, "a device completes when it likes, and its completions come in other polls")
 	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{SendDepth: 32, SignalEvery: 1})
@@ -88,7 +87,7 @@ func TestListsAndPollsAreCountedByLength(t *testing.T) {
 	if s.MaxOutstanding != 9 || s.MaxBatch != 9 {
 		t.Errorf("the most out was %d and the longest list %d, want 9", s.MaxOutstanding, s.MaxBatch)
 	}
-	var full uint64 // polls that took something
+	var full uint64 // polls that returned completions
 	for i, n := range s.Polls {
 		if i > 0 {
 			full += n - before.Polls[i]
@@ -99,8 +98,8 @@ func TestListsAndPollsAreCountedByLength(t *testing.T) {
 	}
 }
 
-// Rule: every list is counted with its length and with what was out, and every request is
-// recorded, whoever posted it: also who takes the turn with his request in his hand.
+// Rule: every list is counted with its length and the number outstanding, and every request is
+// recorded, also those of TransferWait, which posts its own request.
 func TestLoneTransfersAreSeenToo(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{Recorder: 64})
 	defer b.close(t)
@@ -127,8 +126,8 @@ func TestLoneTransfersAreSeenToo(t *testing.T) {
 	}
 }
 
-// Rule: who waits for room in a send queue is counted with how long he waited, whether
-// he got it or gave up; who finds room is not.
+// Rule: a submitter that waits for a send slot is counted with the length of its wait, whether it
+// got one or gave up; one that finds a free slot is not counted.
 func TestWaitsForRoomAreCounted(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 1, RecvDepth: 4})
 	defer b.close(t)
@@ -148,7 +147,7 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 		_, err := post(ctx)
 		gaveUp <- err
 	}()
-	oneWaits(t, a) // only from now on is his time surely counted
+	oneWaits(t, a) // its wait is counted only from here on
 	<-time.After(wait)
 	cancel()
 	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
@@ -175,7 +174,7 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 		got <- f
 	}()
 	box := make(inbox, 2)
-	for range 2 { // the first gives the peer's end of the stray, whose end gives room
+	for range 2 { // the first completes the stray send, which frees the slot
 		_, to := b.bytes(0, 8)
 		must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{to}, reactor.Block))
 	}
@@ -186,8 +185,7 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 	}
 }
 
-// Rule: every value is counted in the one bucket whose bounds it lies between, and the
-// bounds of the buckets leave no value out.
+// Rule: every value belongs to exactly one bucket, the one whose bounds contain it.
 func TestAHistogramHasABucketForEveryValue(t *testing.T) {
 	var h reactor.Histogram
 	next := uint64(0)
@@ -209,7 +207,7 @@ func TestAHistogramHasABucketForEveryValue(t *testing.T) {
 	}
 }
 
-// Rule: histograms add up bucket by bucket, and print what was counted.
+// Rule: histograms add bucket by bucket, and String shows the counts.
 func TestHistogramsAddUp(t *testing.T) {
 	var a, b reactor.Histogram
 	for v := range 6 {
@@ -226,8 +224,8 @@ func TestHistogramsAddUp(t *testing.T) {
 	}
 }
 
-// Rule: with a recorder every send that is out for so long is told, those that are out
-// longest first, with its place and the time it was submitted; none that is out for less.
+// Rule: with a recorder, Stuck returns every send that has been outstanding for the given time, the
+// oldest first, with its position and submission time, and no younger one.
 func TestStuckTellsWhatIsOutForLong(t *testing.T) {
 	w := slowly(t, 1)
 	at := func(n int) time.Time { return watchedFrom.Add(time.Duration(n) * time.Second) }
@@ -257,14 +255,14 @@ func TestStuckTellsWhatIsOutForLong(t *testing.T) {
 	}
 }
 
-// Rule: without a recorder the oldest send of a queue is told, when it is certain that it is
-// out for so long: never earlier, and at most an eighth of the bound later.
+// Rule: without a recorder, Stuck returns a queue's oldest send as soon as it has certainly been
+// outstanding for the given time: never earlier, and at most an eighth of the bound later.
 func TestStuckKnowsWhatThePatrolKnows(t *testing.T) {
 	r := testRand(t)
 	for range 40 {
 		bound := time.Duration(1+r.IntN(1000)) * time.Millisecond
 		w := newWatched(t, reactor.PeerLimit{Bound: bound})
-		for range r.IntN(5) { // something before
+		for range r.IntN(5) { // earlier sends
 			w.post(t)
 			w.pass(time.Duration(r.Int64N(int64(bound))))
 		}
@@ -294,8 +292,8 @@ func TestStuckKnowsWhatThePatrolKnows(t *testing.T) {
 	}
 }
 
-// Rule: of a queue with neither recorder nor limit a call knows what the last one saw: nothing
-// counts as out for longer than somebody has looked, and progress begins anew.
+// Rule: for a queue with neither recorder nor limit, Stuck knows only the state at its last call: a
+// send counts as outstanding from the first call that saw it, and progress starts anew.
 func TestStuckRemembersTheLastLook(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{})
 	stuck := func(longer time.Duration) int {
@@ -320,7 +318,7 @@ func TestStuckRemembersTheLastLook(t *testing.T) {
 	}
 }
 
-// Rule: who waits for room in a queue whose sends are stuck is told with them.
+// Rule: Stuck reports how many goroutines wait for a slot of a queue whose sends are stuck.
 func TestStuckTellsWhoWaitsForRoom(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 1, Recorder: 1})
 	defer b.close(t)
@@ -339,8 +337,7 @@ func TestStuckTellsWhoWaitsForRoom(t *testing.T) {
 	f.Discard()
 }
 
-// oneWaits returns when a goroutine waits for room in the queue of an end whose one send
-// is stuck.
+// oneWaits returns when a goroutine waits for a slot of e's queue, whose only send is stuck.
 func oneWaits(t *testing.T, e *end) {
 	t.Helper()
 	ctx := bounded(t)

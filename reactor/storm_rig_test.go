@@ -15,13 +15,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// stormWire is what a packet takes on a wire that takes time, at least, and at most as
-// long again.
+// stormWire is the minimum delay of a packet on the slow wire, and the maximum of its jitter.
 const stormWire = 5 * time.Microsecond
 
-// slowBed is the software RNIC over a wire that takes time. On the others a send
-// completes within the turn that posts it, and no reactor ever waits for the event of
-// one; here it does, as on a device.
+// slowBed is the software RNIC over a wire with delay. In the other beds a send completes within
+// the Execute that posts it, and no reactor waits for its event; here it waits, as on a device.
 func slowBed(t testing.TB) bed {
 	f := fabric.New(fabric.Config{})
 	f.SetAll(fabric.Link{Delay: stormWire, Jitter: stormWire})
@@ -31,27 +29,28 @@ func slowBed(t testing.TB) bed {
 	}}
 }
 
-// stormDevice is a device of a lane: it takes its time around arming, counts events and
-// the races that are met, and loses what it is told to.
+// stormDevice is a device of a lane. It delays around arming, counts events and the races that
+// occur, and loses what lane.loss selects.
 type stormDevice struct {
 	verbs.Context
 	lane *lane
-	rng  *rand.Rand // the holder's
-	// lost are events that might have been lost, every stormLoseOne-th was; the holder's.
+	rng  *rand.Rand // owned by the holder
+	// lost counts the events that might have been lost; every stormLoseOne-th was. The holder owns
+	// it.
 	lost int
 }
 
-// What a lane's devices may lose; bits of lane.loss.
+// The losses of a lane's devices; bits of lane.loss.
 const (
-	loseSendEvents uint32 = 1 << iota // one in stormLoseOne of those of the send queue
-	loseRecvEvents                    // of the receive queue
-	loseRepolls                       // what was completed before a queue was armed stays there
+	loseSendEvents uint32 = 1 << iota // one in stormLoseOne events of the send queue
+	loseRecvEvents                    // the same of the receive queue
+	loseRepolls                       // a completion from before the arming is not polled
 )
 
-// stormLoseOne is that one event in so many is lost.
+// stormLoseOne is how many events it takes to lose one.
 const stormLoseOne = 20
 
-// userRecvCQ is the UserData that a reactor gives its receive queue.
+// userRecvCQ is the UserData that a reactor gives its receive completion queue.
 const userRecvCQ = 1
 
 type stormChannel struct {
@@ -68,17 +67,17 @@ func (d *stormDevice) CreateCQ(cqe int, ch verbs.CompChannel, vector int, userDa
 	return d.Context.CreateCQ(cqe, ch.(*stormChannel).CompChannel, vector, userData)
 }
 
-// stormDawdle is that around one arming in so many others are let run: before it, after
-// the last poll, or behind it, before the reactor lies down. Of itself the window is a
-// few hundred nanoseconds wide, and on a busy machine hardly ever met.
+// stormDawdle sets how often an arming is delayed: one in stormDawdle, before it (after the last
+// poll) or after it (before the loop sleeps). By itself the window is a few hundred nanoseconds,
+// and a busy machine hardly ever hits it.
 const stormDawdle = 4
 
-// stormDawdleMost bounds the wait for another token, which need not come: this side may
-// be the one to send it.
+// stormDawdleMost bounds the wait for another token, which need not come: this side may be the one
+// to send it.
 const stormDawdleMost = 200 * time.Microsecond
 
-// Turn posts, arms and polls; a turn that armed and then found something has met the
-// race for which there is a poll after arming.
+// Execute posts, arms and polls. If it arms and then finds a completion, it has met the race that
+// the poll after arming exists for.
 func (d *stormDevice) Execute(t *verbs.IOBatch) error {
 	if len(t.Arms) == 0 {
 		return d.Context.Execute(t)
@@ -105,8 +104,8 @@ func (d *stormDevice) Execute(t *verbs.IOBatch) error {
 	return err
 }
 
-// dawdle lets others run: until another token was sent, at most as long as that may
-// take, and then for a pause.
+// dawdle lets other goroutines run: until another token was sent, or stormDawdleMost is over, and
+// then for a pause.
 func (d *stormDevice) dawdle() {
 	before := d.lane.sent.Load()
 	began := time.Now()
@@ -137,55 +136,55 @@ func (c *stormChannel) GetEvent() (verbs.CQ, bool, error) {
 		if c.d.lost++; c.d.lost%stormLoseOne != 0 {
 			return cq, ok, err
 		}
-		cq.AckEvents(1) // nobody else will
+		cq.AckEvents(1) // the reactor does not see this event
 	}
 }
 
-// lane is two reactors that send volleys to and fro, over any of their queue pairs.
+// lane is two reactors that send volleys to each other, over any of their queue pairs.
 type lane struct {
 	t     *testing.T
 	mode  stormMode
 	sides [2]*stormSide
-	// events counts the completion events of both sides, met the turns that armed and
-	// then found a completion, hops the tokens that arrived, sent and done the sends
-	// submitted and completed, out the volleys under way. Written by the holders of
-	// the sides' turns and by the posters, read by the test and the posters.
+	// events counts the completion events of both sides, met the passes that armed and then found a
+	// completion, hops the tokens that arrived, sent and done the sends submitted and completed,
+	// out the volleys in transit. The holders of the sides' turns and the posters write them; the
+	// test and the posters read them.
 	events, met, hops, sent, done atomic.Uint64
 	out                           atomic.Int64
-	isDone                        chan struct{} // has a value after done or hops went up
-	loss                          atomic.Uint32 // what the lane's devices lose; the test's
-	stop                          atomic.Bool   // volleys that arrive are taken out; set by end
-	gone                          chan struct{} // closed when none is left
+	isDone                        chan struct{} // has a value after done or hops grew
+	loss                          atomic.Uint32 // losses of the lane's devices; set by the test
+	stop                          atomic.Bool   // arriving volleys are removed; set by end
+	gone                          chan struct{} // closed when no volley is left
 
-	seenHops uint64 // by stalled, and when that was
+	seenHops uint64 // last seen by stalled, and when it changed
 	seenAt   time.Time
 }
 
-// stormSide is one reactor of a lane, with its queue pairs. It is the sink of their
-// receives.
+// stormSide is one reactor of a lane, with its queue pairs. It is the sink of their receives.
 type stormSide struct {
 	lane *lane
 	ends []*end
-	rng  *rand.Rand // the holder's
-	got  int        // tokens of a volley of more than one; the holder's
-	// posts takes the volleys for the poster.
+	rng  *rand.Rand // owned by the holder
+	// tokens that arrived of the current volley, if it has more than one; owned by the holder
+	got int
+	// posts passes the volleys to the poster.
 	posts chan volley
 	done  sync.WaitGroup
 }
 
-// volley is tokens to be sent, each after a pause and over a queue.
+// volley is a set of tokens to be sent, each after a pause and over a queue.
 type volley struct {
-	n     int // how many there are; each token says so
-	sent  int // of those, already
+	n     int // number of tokens; each token carries it
+	sent  int // how many of those were sent
 	pause [stormMost]time.Duration
 	queue [stormMost]int
-	// alone says that the token waits until every one of the lane before it has arrived,
-	// and every send has completed: then nothing but their own events could have told
-	// so. It comes when the peer is about to arm again.
+	// alone makes the token wait until all earlier tokens of the lane have arrived and all sends
+	// have completed, which only their own events can have reported. So it arrives when the peer is
+	// about to arm again.
 	alone [stormMost]bool
 }
 
-// stormMost is the most tokens a volley may have.
+// stormMost is the maximum number of tokens in a volley.
 const stormMost = 4
 
 func newLane(t *testing.T, b bed, m stormMode, src *rand.PCG) *lane {
@@ -209,11 +208,11 @@ func newLane(t *testing.T, b bed, m stormMode, src *rand.PCG) *lane {
 	return l
 }
 
-// start gives each queue its receives, and the lane its tokens.
+// start posts the receives of each queue and sends the first tokens.
 func (l *lane) start(t *testing.T) {
 	for _, s := range l.sides {
 		for i, e := range s.ends {
-			for range max(l.mode.volleys, l.mode.most) { // all may take the same way
+			for range max(l.mode.volleys, l.mode.most) { // all may take the same queue
 				must.Do(t, e.q.PostRecv(&reactor.Recv{Sink: s, Tag: uint64(i)}, nil, reactor.Block))
 			}
 		}
@@ -226,11 +225,12 @@ func (l *lane) start(t *testing.T) {
 	}
 }
 
-// Complete is the arrival of a token.
+// Complete handles the arrival of a token.
 func (s *stormSide) Complete(_ reactor.SinkContext, c reactor.Completion, err error) {
 	l := s.lane
 	if err != nil {
-		if !l.stop.Load() && !l.t.Failed() { // after the first the rest is flushed, and the mode may be over
+		// after the first error the rest is flushed, and the mode may be over
+		if !l.stop.Load() && !l.t.Failed() {
 			l.t.Errorf("a receive ended with %v", err)
 		}
 		return
@@ -252,7 +252,7 @@ func (s *stormSide) Complete(_ reactor.SinkContext, c reactor.Completion, err er
 	for i := range v.n {
 		v.queue[i], v.pause[i], v.alone[i] = s.rng.IntN(stormQueues), s.pause(), l.mode.alone && s.rng.IntN(2) == 0
 	}
-	if v.pause[0] == 0 && !l.mode.await && !v.alone[0] { // the first goes from the turn
+	if v.pause[0] == 0 && !l.mode.await && !v.alone[0] { // the first goes out from the sink
 		s.trySend(&v)
 	}
 	if v.sent < v.n {
@@ -266,7 +266,7 @@ func (l *lane) takeOut() {
 	}
 }
 
-// stalled tells whether the lane stood still for longer than anything takes.
+// stalled reports whether the lane has made no progress for longer than patience.
 func (l *lane) stalled() bool {
 	if n := l.hops.Load(); n != l.seenHops {
 		l.seenHops, l.seenAt = n, time.Now()
@@ -274,7 +274,7 @@ func (l *lane) stalled() bool {
 	return time.Since(l.seenAt) > patience
 }
 
-// end takes the volleys out.
+// end removes all volleys from the lane.
 func (l *lane) end(t *testing.T) {
 	l.stop.Store(true)
 	select {

@@ -16,32 +16,30 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// How many completion events a run takes by default, over all modes: events taken
-// from a completion channel. VERBENA_EVENTS says otherwise: ten million in `make
-// stress`. On a device each mode ends after stormTimeDevice, too, or after
-// VERBENA_STORM_TIME: an emulated machine takes a millisecond for an event, or ten
-// when others want the processors.
+// How many completion events a run takes from completion channels by default, over all modes.
+// VERBENA_EVENTS overrides it: ten million in `make stress`. On a device each mode also ends after
+// stormTimeDevice or VERBENA_STORM_TIME: an emulated machine takes a millisecond for an event, or
+// ten on busy processors.
 const (
 	stormEvents     = 60_000
 	stormEventsRace = 20_000
 	stormTimeDevice = 5 * time.Second
 )
 
-// The storm's size: stormLanes pairs of reactors, each reactor with a completion
-// channel, two completion queues and stormQueues queue pairs.
+// The storm's size: stormLanes pairs of reactors, each reactor with a completion channel, two
+// completion queues and stormQueues queue pairs.
 const (
 	stormLanes  = 16
 	stormQueues = 4
 	stormCrowd  = 16
 )
 
-// stormSlowPart is the part of the events that are taken over a wire that takes time,
-// where one goroutine carries everything.
+// stormSlowPart divides the number of events for the slow wire, which a single goroutine carries.
 const stormSlowPart = 10
 
-// stormPauses is the number of orders of size of pauses, from 2 ns: to 32 µs, in
-// which a reactor here hears of a completion and lies down again, or on a machine
-// that may be emulated to a millisecond.
+// stormPauses returns the number of magnitudes of pauses, from 2 ns up to 32 µs, in which a reactor
+// here handles a completion and sleeps again, or up to a millisecond on a machine that may be
+// emulated.
 func stormPauses() int {
 	if onDevice() {
 		return 20
@@ -49,26 +47,25 @@ func stormPauses() int {
 	return 15
 }
 
-// stormMode is a way to meet the races between arming and sleeping. A token is a
-// message without content. Tokens go in volleys, one after the other, at random
-// distances: who has the whole volley answers it with one of its own.
+// stormMode is a way to meet the races between arming and sleeping. A token is a message without
+// content. Tokens travel in volleys, one after the other, at random intervals; a side that has
+// received a whole volley answers it with one of its own.
 type stormMode struct {
 	name    string
 	cfg     reactor.Config
-	volleys int  // on the way in one lane
+	volleys int  // in transit in one lane
 	most    int  // tokens of a volley
-	await   bool // who posts waits for the completion, and drives
+	await   bool // the poster waits for the completion, and drives
 	alone   bool // half the tokens wait until those before are done
 	share   int  // of stormShares of the events
 }
 
 const stormShares = 10
 
-// In the modes with one volley nothing else wakes a reactor that waits for the last
-// token, or for the completion of a send, nobody looks, and one lost wake-up is the end
-// of the lane. In a crowd a
-// queue whose event is lost is polled all the same when another's event comes;
-// there the reactor counts what it is owed (Stats.MissedEvents).
+// In the modes with one volley nothing else wakes a reactor that waits for the last token or for
+// the completion of a send, and recheck is off: one lost wake-up stops the lane. In the crowd,
+// another queue's event leads to a poll of a queue whose event was lost; there the reactor counts
+// the events it missed (Stats.MissedEvents).
 var stormModes = []stormMode{
 	{name: "volleys", cfg: reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: -1}, volleys: 1, most: 3, alone: true, share: 4},
 	{name: "callers drive", cfg: reactor.Config{Recheck: -1}, volleys: 1, most: 3, await: true, alone: true, share: 3},
@@ -77,8 +74,8 @@ var stormModes = []stormMode{
 	{name: "crowd", cfg: reactor.Config{NoCallerDriving: true, Spin: -1}, volleys: stormCrowd, most: 1, share: 1},
 }
 
-// Rule: an armed completion queue wakes its reactor for every completion, however
-// that meets arming, polling and going to sleep: no wake-up is lost.
+// Rule: an armed completion queue wakes its reactor for every completion, however that meets
+// arming, polling and going to sleep: no wake-up is lost.
 func TestNoWakeUpIsLost(t *testing.T) {
 	seed := uint64(number(t, "VERBENA_STORM_SEED", int(time.Now().UnixNano()&(1<<40-1))))
 	part := 1
@@ -111,7 +108,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	}
 }
 
-// number is a number from the environment.
+// number returns an integer from the environment.
 func number(t testing.TB, name string, otherwise int) int {
 	t.Helper()
 	v := os.Getenv(name)
@@ -135,8 +132,8 @@ func newStorm(t *testing.T, b bed, m stormMode, seed uint64) *storm {
 	return s
 }
 
-// run sends the volleys round until there were that many events or the time is
-// over (0: it never is), and takes them out again.
+// run sends the volleys around until there were that many events or the limit is over (0: no
+// limit), and then removes them.
 func (s *storm) run(t *testing.T, events uint64, limit time.Duration) {
 	began := time.Now()
 	for _, l := range s.lanes {
@@ -152,7 +149,7 @@ func (s *storm) run(t *testing.T, events uint64, limit time.Duration) {
 			}
 		}
 	}
-	for _, l := range s.lanes { // all, before any is waited for
+	for _, l := range s.lanes { // all, before waiting for any
 		l.stop.Store(true)
 	}
 	for _, l := range s.lanes {
@@ -176,16 +173,15 @@ func (s *storm) run(t *testing.T, events uint64, limit time.Duration) {
 	}
 }
 
-// stormRare is that in a run that counts the poll after arming finds something once in
-// so many events.
+// stormRare is how many events there may be for one completion that the poll after arming finds.
 const stormRare = 1000
 
-// stormLook is how often progress is looked at.
+// stormLook is the interval of progress checks.
 const stormLook = 50 * time.Millisecond
 
 func (s *storm) events() uint64 { return s.sum(func(l *lane) uint64 { return l.events.Load() }) }
 
-// sum is of all lanes.
+// sum adds of(l) for all lanes.
 func (s *storm) sum(of func(*lane) uint64) (n uint64) {
 	for _, l := range s.lanes {
 		n += of(l)
@@ -207,19 +203,18 @@ func (l *lane) report() (text string) {
 }
 
 const (
-	// stormStill is how long a lane must stand still to count as stopped by a loss.
-	// Nothing is wrong with a slow machine that looks like it: this shows what the
-	// storm sees, and not that there is nothing to see.
+	// stormStill is how long a lane must stand still to count as stopped by a loss. A slow machine
+	// may look the same: this test proves that the storm detects losses, not that there are none.
 	stormStill = 300 * time.Millisecond
-	// stormWarm is how many tokens arrive before anything is lost.
+	// stormWarm is how many tokens arrive before the first loss.
 	stormWarm = 50
-	// stormRecheck is when a crowd is looked at, so that it need not be waited for long.
+	// stormRecheck is the recheck interval of a crowd, short so that the test is.
 	stormRecheck = 40 * time.Millisecond
 )
 
-// Rule: the storm sees what it is there for. In every mode an event that is lost now and
-// then, of the sends or of the receives, stops a lane or is counted as missed; and so
-// does a completion from before arming that nobody polls for, where nothing else polls.
+// Rule: the storm detects the losses it is meant for. In every mode, losing one event in a few, of
+// sends or of receives, stops a lane or is counted as missed. So does omitting the poll after
+// arming, where nothing else polls.
 func TestTheStormSeesWhatIsLost(t *testing.T) {
 	onlySoft(t, "it is about the test, and there all is quick")
 	for _, m := range stormModes {
@@ -249,7 +244,7 @@ func TestTheStormSeesWhatIsLost(t *testing.T) {
 	}
 }
 
-// shows tells whether the lane stands still, or counts missed events, within patience.
+// shows reports whether the lane stops, or counts missed events, within patience.
 func (l *lane) shows(t *testing.T) bool {
 	look := time.NewTicker(stormRecheck)
 	defer look.Stop()
@@ -270,9 +265,9 @@ func (l *lane) shows(t *testing.T) bool {
 	return false
 }
 
-// revive takes the volleys out of a lane whose reactors believe that queues are armed
-// which are not: they are made to poll until none is left, and until who sent the last
-// one has its completion: the event of that may be the one that was lost.
+// revive removes the volleys of a lane whose reactors wrongly believe that their queues are armed.
+// It makes them poll until no volley is left and the last sender has its completion, whose event
+// may be the lost one.
 func (l *lane) revive(t *testing.T) {
 	l.stop.Store(true)
 	for began := time.Now(); time.Since(began) < patience; {
@@ -290,12 +285,12 @@ func (l *lane) revive(t *testing.T) {
 	}
 }
 
-// pause is how long to wait with a token: seldom until the peer sleeps soundly,
-// often not at all, as a rule about as long as it takes the peer to hear of the
-// one before, to poll, to arm and to lie down.
+// pause returns how long to wait with a token: seldom until the peer sleeps soundly, often not at
+// all, and usually about as long as the peer takes to handle the token before, poll, arm and go to
+// sleep.
 func (s *stormSide) pause() time.Duration {
 	atOnce := 1 << 8
-	if s.lane.mode.volleys > 1 { // who is in a crowd has others before and behind
+	if s.lane.mode.volleys > 1 { // in a crowd there are tokens before and behind
 		atOnce = 1<<10 - 1<<7
 	}
 	switch n := s.rng.IntN(1 << 10); {
@@ -307,12 +302,12 @@ func (s *stormSide) pause() time.Duration {
 	return stormPause(s.rng)
 }
 
-// stormPause is a pause, of each order of size as many.
+// stormPause returns a pause; each order of magnitude is equally likely.
 func stormPause(rng *rand.Rand) time.Duration {
 	return time.Duration(rng.IntN(1 << (1 + rng.IntN(stormPauses())))) // ns
 }
 
-// post is the goroutine that sends after pauses.
+// post is the poster: the goroutine that sends after pauses.
 func (s *stormSide) post() {
 	for v := range s.posts {
 		for v.sent < v.n {
@@ -331,8 +326,8 @@ func (s *stormSide) post() {
 	}
 }
 
-// send sends the next token of a volley, from the poster. It waits for room: a
-// token may be back before the completion of its sending was taken.
+// send sends the next token of a volley, from the poster. It waits for a slot: a token may be back
+// before the completion of its send was polled.
 func (s *stormSide) send(v *volley) {
 	q, token := s.next(v)
 	v.sent++
@@ -351,8 +346,8 @@ func (s *stormSide) send(v *volley) {
 	sending{s.lane}.Complete(reactor.SinkContext{}, reactor.Completion{}, err)
 }
 
-// trySend is send from the turn, which leaves the token to the poster if there is
-// no room.
+// trySend is send without waiting, for a sink; without a free slot it leaves the token to the
+// poster.
 func (s *stormSide) trySend(v *volley) {
 	q, token := s.next(v)
 	s.lane.sent.Add(1)
@@ -366,30 +361,29 @@ func (s *stormSide) trySend(v *volley) {
 	s.lane.sent.Add(^uint64(0))
 }
 
-// allDone waits until all tokens of the lane have arrived and their sends have
-// completed. In a lane with one volley no more can be submitted meanwhile: the volley
-// is here.
+// allDone waits until all tokens of the lane have arrived and their sends have completed. In a lane
+// with one volley no other token is sent meanwhile, because the volley is here.
 func (l *lane) allDone() {
 	for l.done.Load() < l.sent.Load() || l.hops.Load() < l.sent.Load() {
 		<-l.isDone
 	}
 }
 
-// look has who waits look again.
+// look makes a waiter in allDone check again.
 func (l *lane) look() {
 	select {
 	case l.isDone <- struct{}{}:
-	default: // it will anyway
+	default: // it checks anyway
 	}
 }
 
-// next is the next token of a volley, and where it goes.
+// next returns the next token of a volley and its queue.
 func (s *stormSide) next(v *volley) (*reactor.Queue, reactor.Send) {
 	return s.ends[v.queue[v.sent]].q, reactor.Send{Opcode: verbs.WRSendWithImm, Imm: uint32(v.n), Sink: sending{s.lane}}
 }
 
-// sending takes the completion of a token's sending. Whether it failed shows by itself:
-// then no token arrives.
+// sending takes the completion of a token's send. A failure shows by itself, because then no token
+// arrives.
 type sending struct{ l *lane }
 
 func (s sending) Complete(reactor.SinkContext, reactor.Completion, error) {

@@ -9,36 +9,35 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// SubmitMode is how Submit treats a full queue and a sleeping reactor.
+// SubmitMode selects how Submit treats a full queue and a sleeping loop.
 type SubmitMode uint8
 
-// The manners.
+// The submit modes.
 const (
-	Block    SubmitMode = iota // wait for room on the context; ring the bell
-	NonBlock                   // ErrQueueFull; ring the bell. It may be called from the turn
-	// NoWakeup waits for room and rings nobody: the caller goes on to await the future, on
-	// the same goroutine and through Await, and drives. Without that the request stands
-	// in the queue until somebody else makes a turn, or Wake.
+	Block    SubmitMode = iota // wait for a slot on the context; wake the loop
+	NonBlock                   // return ErrQueueFull; wake the loop. The holder may use it
+	// NoWakeup waits for a slot and does not wake the loop: the caller then calls Await on the
+	// same goroutine, and drives. Otherwise the request stays unposted until another goroutine
+	// runs a pass or calls Wake.
 	NoWakeup
 )
 
-// Transfer is a WRITE or READ of one piece: what a Send and its Payload say, without
-// what the other requests need. Most requests are of this kind.
+// Transfer is a WRITE or READ of one piece of local memory. It has the fields of Send and
+// Payload that such a request needs. Most requests are of this kind.
 type Transfer struct {
 	Opcode verbs.WROpcode  // RDMA_WRITE, RDMA_WRITE_WITH_IMM or RDMA_READ
 	Flags  verbs.SendFlags // as in Send; SOLICITED only with an immediate
 	Imm    uint32          // host order
 	Remote uint64
 	RKey   uint32
-	Local  verbs.SGE // of no bytes: no memory
+	Local  verbs.SGE // of zero length: no memory
 
 	Lease Lease // as in Send
 	Sink  Sink
 	Tag   uint64
 }
 
-// Transfer is Submit for a transfer. What t points to is the caller's again when it
-// returns.
+// Transfer submits t as Submit does. The caller may reuse *t when Transfer returns.
 func (q *Queue) Transfer(ctx context.Context, t *Transfer, m SubmitMode) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext
@@ -56,7 +55,7 @@ func (q *Queue) Transfer(ctx context.Context, t *Transfer, m SubmitMode) (f Futu
 	return f, nil
 }
 
-// acquire checks a transfer and takes a slot for it.
+// acquire checks a transfer and acquires a slot for it.
 func (q *Queue) acquire(ctx context.Context, t *Transfer, m SubmitMode) (uint32, error) {
 	if k := kindOf(t.Opcode); !q.isTransfer(t, k) {
 		return 0, q.whyNoTransfer(t, k)
@@ -64,18 +63,18 @@ func (q *Queue) acquire(ctx context.Context, t *Transfer, m SubmitMode) (uint32,
 	return q.acquireSlot(ctx, m)
 }
 
-// isTransfer reports whether t, of kind k, is a transfer of this queue.
+// isTransfer reports whether t, of kind k, is a valid transfer of this queue.
 func (q *Queue) isTransfer(t *Transfer, k Kind) bool {
 	return (k == KindWrite || k == KindRead) && q.requests.Has(t.Opcode) && t.Local.Length <= q.r.maxMessage &&
 		(t.Flags == 0 || t.mayFlag() && (t.Flags&verbs.SendInline == 0 || k == KindWrite && uint64(t.Local.Length) <= uint64(q.inline)))
 }
 
-// mayFlag reports whether a transfer may have the flags of t, but for the length of INLINE.
+// mayFlag reports whether a transfer may have t.Flags. It does not check the length for INLINE.
 func (t *Transfer) mayFlag() bool {
 	return t.Flags&^(verbs.SendFence|verbs.SendSolicited|verbs.SendInline) == 0 && (t.Flags&verbs.SendSolicited == 0 || t.Opcode.HasImm())
 }
 
-// whyNoTransfer says why not.
+// whyNoTransfer returns the reason why isTransfer is false.
 func (q *Queue) whyNoTransfer(t *Transfer, k Kind) error {
 	if k != KindWrite && k != KindRead || !q.requests.Has(t.Opcode) {
 		return fmt.Errorf("%w: %v is no transfer of a queue of type %v", ErrRequest, t.Opcode, q.cfg.Type)
@@ -89,7 +88,7 @@ func (q *Queue) whyNoTransfer(t *Transfer, k Kind) error {
 	return q.checkInline(k, t.Opcode, t.Local.Length)
 }
 
-// acquireSlot takes a slot, which is room in the send queue. It belongs to the submitter.
+// acquireSlot acquires a slot, which is room in the send queue, for the submitter.
 func (q *Queue) acquireSlot(ctx context.Context, m SubmitMode) (i uint32, err error) {
 	i, ok := q.sendFree.Get()
 	if !ok {
@@ -97,23 +96,22 @@ func (q *Queue) acquireSlot(ctx context.Context, m SubmitMode) (i uint32, err er
 			return 0, err
 		}
 	}
-	// Order: the slot is ours, then the cause is read. Release sets the cause,
-	// then collects slots; so it either sees ours out and keeps the arena, or we
-	// see the cause.
+	// Order: acquire the slot, then load the cause. Release stores the cause, then collects
+	// the slots. So either Release misses this slot and keeps the arena, or we see the cause.
 	if q.failed.err.Load() != nil {
 		return 0, q.rejectFailed(q.sendFree, i)
 	}
 	return i, nil
 }
 
-// rejectFailed gives slot i back for a submitter who finds the queue failed.
+// rejectFailed frees slot i for a submitter that found the queue failed, and returns the cause.
 func (q *Queue) rejectFailed(free interface{ Put(uint32) }, i uint32) error {
 	free.Put(i)
 	q.scheduleReclaim()
 	return q.failed.get()
 }
 
-// waitSlot is for a submitter who finds no slot free.
+// waitSlot waits for a slot as m says. None was free.
 func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 	if err := q.failed.get(); err != nil {
 		return 0, err
@@ -121,8 +119,8 @@ func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 	if m == NonBlock {
 		return 0, ErrQueueFull
 	}
-	w := Asked(ctx.Done()) // before this goroutine is counted as a waiter: it may be user code
-	q.r.tok.Submitted()    // what stands in the queue may have been submitted quietly
+	w := Asked(ctx.Done()) // before this goroutine counts as a waiter: Done may be user code
+	q.r.tok.Submitted()    // requests in the queue may have been submitted without a wake-up
 	from := q.r.clock()
 	i, err := q.sendFree.Wait(w)
 	q.r.slotWaits.add(q.r.clock() - from)
@@ -130,7 +128,7 @@ func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 		return i, nil
 	}
 	if cause := q.failed.get(); cause != nil {
-		q.scheduleReclaim() // the wait may have given back a slot that was handed to it
+		q.scheduleReclaim() // Wait may have freed a slot that was handed to it
 		return 0, cause
 	}
 	if errors.Is(err, ring.ErrDone) {
@@ -139,8 +137,8 @@ func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 	return 0, fmt.Errorf("waiting for room in a send queue of %d: %w", q.cfg.SendDepth, err)
 }
 
-// fillTransfer writes slot i, which is the caller's, but for its future. The transfer is
-// of kind k.
+// fillTransfer fills slot i, which the caller owns, with t of kind k. The caller makes the
+// future.
 func (q *Queue) fillTransfer(i uint32, t *Transfer, k Kind) {
 	sl := &q.tab.slots[i]
 	sl.kind, sl.opcode, q.tab.bytes[i] = k, uint8(t.Opcode), t.Local.Length
@@ -160,8 +158,8 @@ func (q *Queue) fillTransfer(i uint32, t *Transfer, k Kind) {
 	}
 }
 
-// submit tells the reactor that the queue has something on a stack: also quietly if the
-// queue has failed, because it may be released, and nobody looks at a grave by himself.
+// submit puts the queue on the ready list and wakes the loop as m says. It always wakes the
+// loop when the queue has failed: only a pass reclaims quarantined queues.
 func (q *Queue) submit(m SubmitMode) {
 	q.ready()
 	if m == NoWakeup && q.failed.err.Load() == nil {
@@ -171,6 +169,6 @@ func (q *Queue) submit(m SubmitMode) {
 	}
 }
 
-// Wake has the loop look at what was submitted quietly. Any goroutine; it does not
-// block.
+// Wake makes the loop look at requests that were submitted with NoWakeup. Any goroutine may
+// call it; it does not block.
 func (r *Reactor) Wake() { r.tok.Submitted() }

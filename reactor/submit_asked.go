@@ -9,22 +9,22 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 )
 
-// Asked is the channel of a context, in the context's place. A context's methods may be
-// user code: they may panic, end the goroutine, block, or want what their caller holds. So
-// a function that takes something on its way (a credit, a lease, a slot, the turn) calls
-// them when it has nothing: Done once, by Ask, before it takes anything, and Err by Why,
-// after everything was given back. In between it, and what it calls, has only this:
+// Asked is a context reduced to its Done channel. A context's methods may be user code: they
+// may panic, end the goroutine, block, or need something that their caller holds. So a function
+// that acquires something on its way (a credit, a lease, a slot, the turn) calls them only
+// while it holds nothing: Done once, in Ask, before it acquires anything, and Err in Why, after
+// it gave everything back. In between, it and its callees use only the Asked:
 //
-//	Ask(ctx) ──> takes, waits, gives back on w ──> w.Why(ctx, err)
+//	Ask(ctx) ──> acquire, wait, give back with w ──> w.Why(ctx, err)
 //
-// An Asked is a pointer for the compiler, so that none is allocated for the interface.
+// An Asked is a single pointer, so converting it to an interface does not allocate.
 type Asked <-chan struct{}
 
-// errGivenUp is the error of an Asked that has ended; Why puts the context's in its place.
+// errGivenUp is the error of an Asked that has ended; Why replaces it by the context's error.
 var errGivenUp = errors.New("given up")
 
-// Ask asks ctx for its channel, or returns ErrNilContext. If Ask does not return, because
-// of the context, nothing has happened.
+// Ask returns the Done channel of ctx as an Asked, or ErrNilContext. If ctx.Done does not return,
+// nothing has been acquired.
 func Ask(ctx context.Context) (Asked, error) {
 	if w, ok := ctx.(Asked); ok {
 		return w, nil
@@ -35,8 +35,7 @@ func Ask(ctx context.Context) (Asked, error) {
 	return ctx.Done(), nil
 }
 
-// Why is err, and where that is because the Asked has ended, the error of ctx, which it was
-// asked of.
+// Why returns err, with errGivenUp replaced by ctx.Err(). w must be the Asked of ctx.
 func (w Asked) Why(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -44,15 +43,15 @@ func (w Asked) Why(ctx context.Context, err error) error {
 	return w.why(ctx, err)
 }
 
-func (w Asked) why(ctx context.Context, err error) error { // apart, so that Why is inlined
+func (w Asked) why(ctx context.Context, err error) error { // separate, so that Why is inlined
 	if !errors.Is(err, errGivenUp) {
 		return err
 	}
 	cause := ctx.Err()
-	if cause == nil { // it has ended, and does not say so
+	if cause == nil { // it has ended, but Err does not say so
 		cause = context.Canceled
 	}
-	if errors.Is(cause, errGivenUp) { // it is an Asked, whose caller will say why
+	if errors.Is(cause, errGivenUp) { // ctx is an Asked, whose caller calls Why
 		return err
 	}
 	if err == errGivenUp { //nolint:errorlint // itself says nothing besides; wrapped, it does
@@ -61,10 +60,10 @@ func (w Asked) why(ctx context.Context, err error) error { // apart, so that Why
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// Done implements [context.Context], as do the others.
+// Done implements [context.Context], as do Err, Deadline and Value.
 func (w Asked) Done() <-chan struct{} { return w }
 
-// Err is not nil once the context has ended; it does not say why.
+// Err is not nil once the context has ended; it does not give the reason.
 func (w Asked) Err() error {
 	select {
 	case <-w:
@@ -74,17 +73,17 @@ func (w Asked) Err() error {
 	}
 }
 
-// Deadline is none.
+// Deadline reports no deadline.
 func (w Asked) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// Value is none.
+// Value returns nil.
 func (w Asked) Value(any) any { return nil }
 
-// Await waits on w, which was asked of ctx, for a future that nobody else has, and discards
-// it when ctx ends first: what it is of goes on.
+// Await waits on w, the Asked of ctx, for a future that no other goroutine uses. If ctx ends
+// first, Await discards the future; the operation goes on.
 func Await[T any](ctx context.Context, w Asked, f futures.Future[T]) (v T, err error) {
 	if v, err = f.Await(w); err != nil {
-		f.Discard() // nothing, if it was settled
+		f.Discard() // no effect if the future was settled
 		err = w.Why(ctx, err)
 	}
 	return v, err

@@ -4,37 +4,38 @@ import (
 	"context"
 )
 
-// BatchSubmitter submits transfers of one queue as one: what submitters share, the free list,
-// the submission stack and the ready list, it touches once for up to MaxSubmitBatch of them,
-// and nobody's are between them. On one processor each of those is a locked instruction;
-// on two it is a line of the cache that must come from the other.
+// BatchSubmitter submits up to MaxSubmitBatch transfers of one queue together. It touches the
+// words that submitters share (free list, submission stack, ready list) once for all of them,
+// and no other request comes between them. On one processor each shared word costs a locked
+// instruction; on two, a cache line moves from one to the other.
 //
-//	             Transfer: takes slots, as many as are to come
-//	nothing ───────────────────────────────────────────────────> some filled, some in stock
+//	        Transfer: acquires slots for this and the following transfers
+//	nothing ────────────────────────────────────────────────────> some filled, some cached
 //	   ^                                                                │
-//	   └── Submit: the filled to the stack, the others back ────────────┘
+//	   └── Submit: pushes the filled slots, frees the cached ones ──────┘
 //
-// It is one goroutine's. Between Transfer and Submit it has slots that others may wait
-// for, and the goroutine must not wait for anything else. The zero Several, given Of, is
-// ready for use.
+// One goroutine uses it. Between Transfer and Submit it holds slots that others may wait for,
+// so the goroutine must not wait for anything else. A zero BatchSubmitter is ready for use
+// after Reset.
 type BatchSubmitter struct {
 	q           *Queue
 	free        [MaxSubmitBatch]uint32
-	have, used  int    // free[used:have] are in stock
-	first, last uint32 // of those that are filled, the oldest and the newest
+	have, used  int    // free[used:have] are cached
+	first, last uint32 // the oldest and the newest filled slot
 	filled      int
 }
 
-// MaxSubmitBatch is how many transfers Several submits at once, at most: the shared words are
-// a small part of the cost of so many already, and others want slots, too.
+// MaxSubmitBatch is the largest number of transfers that a BatchSubmitter submits at once: with
+// so many, the shared words are a small part of the cost, and others need slots, too.
 const MaxSubmitBatch = 32
 
-// Reset has s submit to q.
+// Reset makes s submit to q.
 func (s *BatchSubmitter) Reset(q *Queue) { s.q = q }
 
-// Transfer is Queue.Transfer of one that Submit submits; it submits those before it if it
-// has to wait for room. more is how many are to come behind this one. What t points to is
-// the caller's again when it returns. With an error the others are as before: Submit them.
+// Transfer is Queue.Transfer of a transfer that Submit submits later. If it has to wait for a
+// slot it submits the earlier transfers first. more is how many transfers follow this one. The
+// caller may reuse *t when Transfer returns. An error does not affect the earlier transfers:
+// call Submit for them.
 func (s *BatchSubmitter) Transfer(ctx context.Context, t *Transfer, more int, m SubmitMode) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext
@@ -65,10 +66,10 @@ func (s *BatchSubmitter) Transfer(ctx context.Context, t *Transfer, more int, m 
 	return f, nil
 }
 
-// acquireSlot takes slots, as Queue.acquireSlot. There are none in stock.
+// acquireSlot acquires up to want slots, as Queue.acquireSlot does. None are cached.
 func (s *BatchSubmitter) acquireSlot(ctx context.Context, want int, m SubmitMode) error {
 	q := s.q
-	s.push(m) // a full stock at most, and it does not wait for its own room
+	s.push(m) // so that it never waits for the slots of its own unsubmitted transfers
 	s.used, s.have = 0, q.sendFree.GetN(s.free[:min(want, MaxSubmitBatch)])
 	if s.have == 0 {
 		i, err := q.waitSlot(ctx, m)
@@ -77,13 +78,13 @@ func (s *BatchSubmitter) acquireSlot(ctx context.Context, want int, m SubmitMode
 		}
 		s.free[0], s.have = i, 1
 	}
-	if q.failed.err.Load() != nil { // after taking, as in Queue.acquireSlot
+	if q.failed.err.Load() != nil { // after acquiring, as in Queue.acquireSlot
 		return q.failed.get()
 	}
 	return nil
 }
 
-// Submit submits what is filled, and gives back what is in stock.
+// Submit submits the filled slots and frees the cached ones.
 func (s *BatchSubmitter) Submit(m SubmitMode) {
 	s.push(m)
 	s.release()

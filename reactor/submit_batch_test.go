@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// tags is a sink that notes the order of completions. Of the turn, until all are there.
+// tags is a sink that records the order of completions. The holder owns it until all is closed.
 type tags struct {
 	got  []uint64
 	want int
@@ -30,8 +30,8 @@ func (s *tags) Complete(_ reactor.SinkContext, c reactor.Completion, err error) 
 	}
 }
 
-// Rule: transfers that are submitted as one are posted one behind the other, nobody's
-// between them, in the order of their goroutine, whoever else submits.
+// Rule: the transfers of one batch are posted one behind the other, with no other request between
+// them, in the order of their goroutine, also with concurrent submitters.
 func TestSeveralStayTogether(t *testing.T) {
 	const goroutines, rounds, of = 5, 200, 7
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 2 * goroutines * of})
@@ -49,7 +49,7 @@ func TestSeveralStayTogether(t *testing.T) {
 					tag := uint64(g)<<32 | uint64(round*of+k)
 					tr := a.followed(b, tag, s)
 					if k == of-1 {
-						tr.Sink = nil // so that there is something to wait for
+						tr.Sink = nil // so that there is a future to await
 					}
 					f, err := run.Transfer(t.Context(), tr, of-1-k, reactor.NoWakeup)
 					try(t, err)
@@ -62,7 +62,7 @@ func TestSeveralStayTogether(t *testing.T) {
 		})
 	}
 	all.Wait()
-	const notes = of - 1 // of each, with a sink
+	const notes = of - 1 // completions with a sink, of each batch
 	a.do(t, func() {
 		if len(s.got) != goroutines*rounds*notes {
 			t.Fatalf("%d of %d completed", len(s.got), goroutines*rounds*notes)
@@ -83,8 +83,8 @@ func TestSeveralStayTogether(t *testing.T) {
 	})
 }
 
-// Rule: more than there is room for wait for it in order, and those before are posted
-// meanwhile; a wait that is given up leaves those that were submitted to complete.
+// Rule: transfers that find no free slot wait for one in order, and the ones before are posted
+// meanwhile; a canceled wait lets the submitted ones complete.
 func TestSeveralWaitForRoom(t *testing.T) {
 	const depth, n = 3, 3 * reactor.MaxSubmitBatch
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth})
@@ -119,8 +119,8 @@ func TestSeveralWaitForRoom(t *testing.T) {
 	}
 }
 
-// Rule: a transfer that is refused leaves those before it to be submitted, and no slot is
-// lost, also when the queue fails meanwhile: it can be released, and its reactor closed.
+// Rule: a refused transfer leaves those before it to be submitted, and no slot is lost, also when
+// the queue fails meanwhile: the queue can be released and the reactor closed.
 func TestSeveralRefused(t *testing.T) {
 	const depth = 6
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth})
@@ -157,7 +157,7 @@ func TestSeveralRefused(t *testing.T) {
 			}
 		})
 	}
-	for range 100 { // meanwhile they submit
+	for range 100 { // they submit meanwhile
 		a.do(t, func() {})
 	}
 	a.q.Fail(errOver)
@@ -165,8 +165,8 @@ func TestSeveralRefused(t *testing.T) {
 	a.close(t)
 }
 
-// Rule: what is submitted to a queue that was released meanwhile ends, though nobody
-// drives, and the reactor's watch looks at live queues only.
+// Rule: transfers submitted to a queue that was released meanwhile end without any driver, and the
+// reactor's recheck covers live queues only.
 func TestSeveralBehindARelease(t *testing.T) {
 	a, b := pair(t, reactor.Config{Recheck: -1}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -175,7 +175,7 @@ func TestSeveralBehindARelease(t *testing.T) {
 	f := must.Get(run.Transfer(t.Context(), a.followed(b, 0, nil), 0, reactor.NoWakeup))(t)
 	slept := a.r.Sleeps()
 	a.release(t, errOver)
-	for a.r.Sleeps() == slept { // until the loop has nothing to do any more
+	for a.r.Sleeps() == slept { // until the loop has nothing to do
 		runtime.Gosched()
 	}
 	run.Submit(reactor.NoWakeup)

@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The requests of each type of queue pair (IBTA volume 1, table 42; windows and
-// invalidation belong to the connected types).
+// requestsOf holds the opcodes of each queue pair type (IBTA volume 1, table 42; memory windows
+// and invalidation belong to the connected types).
 var requestsOf = map[verbs.QPType]verbs.OpcodeSet{
 	verbs.QPTRC: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRSendWithInv, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
 		verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicWrite, verbs.WRFlush, verbs.WRBindMW, verbs.WRLocalInv),
@@ -17,13 +17,13 @@ var requestsOf = map[verbs.QPType]verbs.OpcodeSet{
 	verbs.QPTUD: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm),
 }
 
-// wordSize is the length of what atomics work on, in bytes.
+// wordSize is the length of an atomic's operand, in bytes.
 const wordSize = 8
 
-// known tells whether a reactor's queue may be of this type.
+// known reports whether a reactor's queue may have type t.
 func known(t verbs.QPType) bool { return requestsOf[t] != 0 }
 
-// checkOpcode refuses what the queue pair's type or the device does not have.
+// checkOpcode rejects an opcode that the queue pair's type or the device does not support.
 func (q *Queue) checkOpcode(k Kind, s *Send) error {
 	if k == KindOther || !q.requests.Has(s.Opcode) {
 		return fmt.Errorf("%w: %v is not for a reactor's queue of type %v", ErrRequest, s.Opcode, q.cfg.Type)
@@ -37,8 +37,7 @@ func (q *Queue) checkOpcode(k Kind, s *Send) error {
 	return nil
 }
 
-// checkWordless checks a request without a payload; it returns the bytes it
-// moves.
+// checkWordless checks a request without a payload and returns the number of bytes it moves.
 func checkWordless(k Kind, s *Send) (uint32, error) {
 	switch k {
 	case KindAtomic, KindAtomicWrite:
@@ -62,7 +61,7 @@ func checkWordless(k Kind, s *Send) (uint32, error) {
 	return 0, nil
 }
 
-// maxMessage is how many bytes a message of this queue may have.
+// maxMessage is the largest message of this queue, in bytes.
 func (q *Queue) maxMessage() uint64 {
 	if q.cfg.Type == verbs.QPTUD {
 		return uint64(q.r.maxDatagram)
@@ -70,13 +69,12 @@ func (q *Queue) maxMessage() uint64 {
 	return uint64(q.r.maxMessage)
 }
 
-// maxRecv is how many bytes a receive may hold: a datagram has the 40 bytes in
-// front of it.
+// maxRecv is the largest receive, in bytes: a datagram has 40 bytes of header in front of it.
 func (q *Queue) maxRecv() uint64 {
 	return max(uint64(q.r.maxMessage), uint64(q.r.maxDatagram)+verbs.GRHLen)
 }
 
-// fillWordless writes the part of a work request that has no payload.
+// fillWordless writes the opcode's fields of a work request without a payload.
 func (q *Queue) fillWordless(i uint32, k Kind, s *Send) {
 	t := q.tab
 	w := &t.sendWR[i]
@@ -108,5 +106,5 @@ func (q *Queue) fillWordless(i uint32, k Kind, s *Send) {
 	}
 }
 
-// hasType tells whether a device has queue pairs of a type.
+// hasType reports whether a device supports queue pairs of type t.
 func hasType(d *verbs.DeviceAttr, t verbs.QPType) bool { return slices.Contains(d.QPTypes, t) }

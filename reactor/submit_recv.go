@@ -6,8 +6,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// PostRecv submits a receive. It never waits: ErrRecvFull when RecvDepth receives are out. It
-// does not wake the reactor if m is Quiet. Sink must be set. Otherwise as Submit.
+// PostRecv submits a receive. It never waits: it returns ErrRecvFull when RecvDepth receives are
+// submitted and not completed. It does not wake the loop if m is NoWakeup. r.Sink must be set.
+// Otherwise as Submit.
 func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE, m SubmitMode) error {
 	err := q.pushRecv(r, sges)
 	if err == nil {
@@ -16,22 +17,22 @@ func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE, m SubmitMode) error {
 	return err
 }
 
-// PostRecvLater is PostRecv for a receive that nobody can need before the queue posts
-// something else: it is not told to the reactor, and goes with the next send or PostRecv
-// of the queue, in the same turn and before the sends. So receives that the peer may use
-// only when it was told of them are posted in one list with the message that tells it.
-// Without anything that follows it stays here, and ends with Release.
+// PostRecvLater is PostRecv for a receive that the peer cannot need before the queue posts
+// something else. It does not put the queue on the ready list: the receive is posted with the
+// next send or PostRecv of the queue, in the same pass and before the sends. So a receive is
+// posted together with the message that lets the peer use it. If nothing follows, the receive
+// stays unposted and ends with Release.
 func (q *Queue) PostRecvLater(r *Recv, sges []verbs.SGE) error {
 	err := q.pushRecv(r, sges)
-	// Order: pushed, then the cause is read. Release sets the cause, then takes the
-	// stack; so it either takes ours, or we see the cause, and a turn refuses it.
+	// Order: push, then load the cause. Release stores the cause, then takes the stack. So
+	// either Release takes this receive, or we see the cause and a pass refuses it.
 	if err == nil && q.failed.err.Load() != nil {
 		q.submit(Block)
 	}
 	return err
 }
 
-// pushRecv takes a slot, fills it and puts it on the stack, where nobody knows of it.
+// pushRecv acquires a slot, fills it and pushes it. It does not put the queue on the ready list.
 func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
 	if r.Sink == nil {
 		return fmt.Errorf("%w: a receive without a sink", ErrRequest)
@@ -62,7 +63,7 @@ func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
 	return nil
 }
 
-// gatherRecvs puts the submitted receives, which there are, into the turn. Holder only.
+// gatherRecvs moves the submitted receives, at least one, into the pass. Holder only.
 func (q *Queue) gatherRecvs() {
 	first, _, n := q.recvStack.TakeAll()
 	if q.released || q.sealed || q.qp == nil && q.srq == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a receive for later is posted by the turn that has something else of its queue,
-// before the sends, in one list; until then no turn touches it.
+// Rule: a receive of PostRecvLater is posted by the pass that has another request of its queue,
+// before the sends, in one list; until then no pass touches it.
 func TestReceivesForLaterGoWithTheNextSend(t *testing.T) {
 	a, b, h := hookedPair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -59,8 +59,8 @@ func TestReceivesForLaterGoWithTheNextSend(t *testing.T) {
 	}
 }
 
-// Rule: a receive for later that meets the end of its queue ends with it, whichever is
-// first: no slot stays out, which would keep the queue's memory for ever.
+// Rule: PostRecvLater may run concurrently with the release of its queue: every accepted receive
+// ends, and no slot is lost, which would keep the queue's memory for ever.
 func TestReceivesForLaterMeetTheEnd(t *testing.T) {
 	const depth, rounds = 2000, 100
 	l := newLone(t, reactor.Config{}, nil)
@@ -86,7 +86,7 @@ func TestReceivesForLaterMeetTheEnd(t *testing.T) {
 		comes(t, "some receives", begun)
 		e.release(t, reactor.ErrClosed)
 		n := comes(t, "the end of the others", done)
-		e.do(t, e.r.Flush) // the last that saw the cause are refused
+		e.do(t, e.r.Flush) // the last ones that saw the cause are refused
 		if got := ended.Load(); got != int64(n) {
 			t.Fatalf("%d of %d receives ended with their queue", got, n)
 		}
@@ -94,8 +94,8 @@ func TestReceivesForLaterMeetTheEnd(t *testing.T) {
 	l.close(t)
 }
 
-// Rule: receives for later keep no queue from becoming idle: when its owner asks for that,
-// at the queue's end, they go to the device and are flushed with the others.
+// Rule: receives of PostRecvLater do not keep a queue from becoming idle: when the owner calls Idle
+// at the queue's end, they are posted and flushed with the others.
 func TestReceivesForLaterDoNotKeepAQueueFromIdling(t *testing.T) {
 	onlySoft(t, "a device may flush what is posted in ERR only with the queue pair")
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})

@@ -8,15 +8,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Submit submits a request and returns its future (the zero Future when s has a
-// Sink). It waits for room on ctx, as m says; it does not wait for the operation. What it
-// accepts completes exactly once. What s and p point to is the caller's again when it
-// returns. It allocates nothing in steady state.
+// Submit submits a request and returns its future, or the zero Future if s has a Sink. It waits
+// for a slot on ctx, as m says; it does not wait for the operation. An accepted request
+// completes exactly once. The caller may reuse *s and *p when Submit returns. It does not
+// allocate in steady state.
 //
-// Errors: ErrRequest for what a device would refuse, ErrQueueFailed with the cause, the
-// context's error, ErrNilContext. With an error nothing was submitted and Lease.End is not
-// called. The context's Done is called before Submit waits and its Err after that, while
-// Submit has nothing.
+// Errors: ErrRequest for a request that a device would refuse, ErrQueueFailed with the cause,
+// ErrQueueFull with NonBlock, the context's error, ErrNilContext. With an error nothing was
+// submitted and Lease.End is not called. Submit calls ctx.Done before it waits and ctx.Err
+// after that, while it holds nothing.
 func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m SubmitMode) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext
@@ -32,11 +32,10 @@ func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m SubmitMode) (
 	return q.fillAndPush(i, n, s, p, m), nil
 }
 
-// acquireFreeSlot is enter for slots whose submitters never wait: without a free slot it returns
-// full.
+// acquireFreeSlot acquires a slot whose submitters never wait: it returns full if none is free.
 func (q *Queue) acquireFreeSlot(free *ring.FreeList, full error) (uint32, error) {
 	i, ok := free.Get()
-	failed := q.failed.err.Load() != nil // read after the slot was taken, as in enter
+	failed := q.failed.err.Load() != nil // loaded after the slot was acquired, as in acquireSlot
 	switch {
 	case failed && ok:
 		return 0, q.rejectFailed(free, i)
@@ -48,9 +47,9 @@ func (q *Queue) acquireFreeSlot(free *ring.FreeList, full error) (uint32, error)
 	return i, nil
 }
 
-// PostControl is Submit, as Try says, with a place beside the others': what must be sent to
-// let others go on does not wait behind them. ErrQueueFull when ControlDepth are
-// outstanding. s.Sink must be set.
+// PostControl is Submit with NonBlock and slots of its own: a control request that lets others
+// go on does not wait behind them. It returns ErrQueueFull when ControlDepth requests are
+// submitted and not completed. s.Sink must be set.
 func (q *Queue) PostControl(s *Send, p Payload) error {
 	n, err := q.check(s, &p)
 	if err != nil {
@@ -67,7 +66,7 @@ func (q *Queue) PostControl(s *Send, p Payload) error {
 	return nil
 }
 
-// fillAndPush fills slot i, which is the caller's, and submits it.
+// fillAndPush fills slot i, which the caller owns, and submits it.
 func (q *Queue) fillAndPush(i, n uint32, s *Send, p *Payload, m SubmitMode) (f Future) {
 	sl := &q.tab.slots[i]
 	sl.kind, sl.opcode, q.tab.bytes[i] = kindOf(s.Opcode), uint8(s.Opcode), n
@@ -84,8 +83,7 @@ func (q *Queue) fillAndPush(i, n uint32, s *Send, p *Payload, m SubmitMode) (f F
 	return f
 }
 
-// fillSend writes slot i's work request. Everything that the flush decides (Next,
-// SIGNALED) it writes later.
+// fillSend writes the work request of slot i, except Next and SIGNALED, which list sets.
 func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
 	t := q.tab
 	w := &t.sendWR[i]
@@ -111,7 +109,7 @@ func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
 		buf, at := t.slotInline(i)
 		sges[0] = verbs.SGE{Addr: at, Length: uint32(copy(buf, p.Header)), LKey: q.mr.LKey()}
 		w.NumSGE = 1 + uint32(copy(sges[1:], p.SGEs))
-	case len(p.SGEs) == 1: // by far the most frequent
+	case len(p.SGEs) == 1: // the most frequent case
 		sges[0] = p.SGEs[0]
 		w.NumSGE = 1
 	default:

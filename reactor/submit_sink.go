@@ -5,58 +5,57 @@ import (
 	"sync/atomic"
 )
 
-// What a sink starts it starts where the turn is held: it needs none of the words that
-// submitters share, the free list and the submission stack, each of which is a locked
-// instruction for each request. So it has some slots in stock, taken many at a time, and
-// adds them to the backlog.
+// A sink runs while the turn is held, so the requests that it posts need none of the words that
+// submitters share (free list, submission stack), each of which costs a locked instruction for
+// each request. The reactor caches slots for sinks, acquires many at a time, and adds the
+// requests directly to the backlog.
 //
-// The stock is for one queue at a time and lasts until the results of the turn are
-// delivered. It is taken by one, two, four and so on, up to MaxCachedSlots, because nobody
-// knows how many are to come: so little is taken in vain where each of many queues
-// starts one. Slots are in stock only of a queue of which a sink has started something:
-// who is told that it is full will hear of a completion.
+// The cache serves one queue at a time, until the results of the pass are delivered. It doubles
+// from 1 up to MaxCachedSlots, so that few slots are acquired in vain if each of many queues
+// posts one request. Slots are cached only of a queue to which a sink has posted: a submitter
+// that finds that queue full can rely on a completion.
 
-// MaxCachedSlots bounds what is in stock.
+// MaxCachedSlots is the largest number of cached slots.
 const MaxCachedSlots = 32
 
-// SinkContext stands for the turn in which a sink is called. It is for that goroutine, and good
-// until the results of the turn are delivered. After that, and its zero value, it is no turn
-// of any queue (Queue.InSink), which is no mistake: who is told so submits as anybody does. (So is
-// who has had results delivered in between, by Release.)
+// SinkContext identifies the round of sink calls in which a sink runs. It is for that goroutine,
+// and valid until the results of the pass are delivered; a Release in between delivers them
+// early. Using an expired or zero SinkContext is not an error: Queue.InSink reports false, and
+// the sink then submits with Transfer or Submit.
 type SinkContext struct {
 	r          *Reactor
-	generation uint64 // of here.generation
+	generation uint64 // sinkScope.generation when it was made
 }
 
-// sinkScope is what a reactor has in stock for the sinks that it calls. The holder's, but for
-// number.
+// sinkScope caches slots for the sinks that a reactor calls. Only the holder uses it, except
+// for generation.
 type sinkScope struct {
-	// generation moves on when sinks are going to be called, and when all were. Written by
-	// the holder; read by whoever asks an old Turn; publishes nothing.
+	// generation is incremented before sinks are called, and after all were called. Written by
+	// the holder; read by any goroutine with an old SinkContext; publishes nothing.
 	generation atomic.Uint64
-	current    SinkContext // of the sinks that are being called; zero: none is
+	current    SinkContext // of the sinks that are being called; zero: none
 
-	queue *Queue // the slots are of
+	queue *Queue // the owner of the cached slots
 	free  [MaxCachedSlots]uint32
-	slots int       // in free
-	next  int       // to be taken next
+	slots int       // how many are in free
+	next  int       // how many refill acquires next
 	cache SinkCache // of the reactor's user; nil: none
 }
 
-// SinkCache is what somebody else has taken for what sinks may start in a turn.
+// SinkCache caches other resources for the requests that sinks post in one pass.
 type SinkCache interface {
-	// Release is called, holding the turn, when all sinks were called, or before
-	// that. It must not block.
+	// Release is called by the holder when all sinks were called, or before that. It must not
+	// block.
 	Release()
 }
 
-// InSink reports whether t is a turn of q's reactor in which sinks are being called.
+// InSink reports whether t is of q's reactor and its sinks are still being called.
 func (q *Queue) InSink(t SinkContext) bool {
 	return t.r != nil && t.r == q.r && t.generation == t.r.sinks.generation.Load()
 }
 
-// SetSinkCache has s give back what it has at the end of the turn. There is one at a time: the
-// one before is told at once. In a turn in which sinks are called.
+// SetSinkCache registers s to be released at the end of the pass. There is one cache at a time:
+// the previous one is released at once. Call it only while sinks are called.
 func (r *Reactor) SetSinkCache(s SinkCache) {
 	h := &r.sinks
 	if h.cache != nil && h.cache != s {
@@ -65,14 +64,14 @@ func (r *Reactor) SetSinkCache(s SinkCache) {
 	h.cache = s
 }
 
-// ReleaseSinkCaches gives back what is in stock: for a sink that goes on to submit as anybody
-// does. In a turn in which sinks are called.
+// ReleaseSinkCaches frees the cached slots and releases the SinkCache: for a sink that goes on
+// to submit with Transfer or Submit. Call it only while sinks are called.
 func (r *Reactor) ReleaseSinkCaches() { r.sinks.release() }
 
-// begin begins to call sinks.
+// begin starts a round of sink calls.
 func (h *sinkScope) begin(r *Reactor) { h.current = SinkContext{r, h.generation.Add(1)} }
 
-// end gives back what is in stock. All sinks were called.
+// end frees the cached slots, after all sinks were called.
 func (h *sinkScope) end() {
 	if h.current != (SinkContext{}) {
 		h.current = SinkContext{}
@@ -91,7 +90,7 @@ func (h *sinkScope) release() {
 	}
 }
 
-// refill takes slots of q, of which there are none in stock.
+// refill acquires slots of q, which has none cached.
 func (h *sinkScope) refill(q *Queue) error {
 	if h.queue != q {
 		h.releaseSlots()
@@ -112,14 +111,14 @@ func (h *sinkScope) releaseSlots() {
 		h.queue.sendFree.PutN(h.free[:h.slots])
 		h.slots = 0
 		if h.queue.failed.err.Load() != nil {
-			h.queue.scheduleReclaim() // this turn has looked at the released queues already
+			h.queue.scheduleReclaim() // this pass has reclaimed quarantined queues already
 		}
 	}
 	h.queue = nil
 }
 
-// PostFromSink is Transfer, as Try says, for a sink that is called in t, a turn of q. It must
-// have a sink itself.
+// PostFromSink is Transfer with NonBlock for a sink that was called with t, for which q.InSink
+// is true. tr.Sink must be set.
 func (q *Queue) PostFromSink(t SinkContext, tr *Transfer) error {
 	if tr.Sink == nil {
 		return fmt.Errorf("%w: what a sink starts needs a sink", ErrRequest)
@@ -136,12 +135,12 @@ func (q *Queue) PostFromSink(t SinkContext, tr *Transfer) error {
 	}
 	h.slots--
 	i := h.free[h.slots]
-	if q.failed.err.Load() != nil { // after taking, as in enter
+	if q.failed.err.Load() != nil { // after acquiring, as in acquireSlot
 		return q.rejectFailed(q.sendFree, i)
 	}
 	q.fillTransfer(i, tr, k)
 	if q.backlog.n > 0 && q.sendStack.Empty() {
-		q.join(i, i, 1) // as add, but for the call
+		q.join(i, i, 1) // add without the call
 	} else if q.add(i) {
 		q.ready()
 	}

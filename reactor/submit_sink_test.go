@@ -12,19 +12,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// turned is a sink of a function that is told the turn.
+// turned makes a function with a SinkContext a sink.
 type turned func(reactor.SinkContext, reactor.Completion, error)
 
 func (fn turned) Complete(t reactor.SinkContext, c reactor.Completion, err error) { fn(t, c, err) }
 
-// followed is e.write as a transfer of 8 bytes.
+// followed returns e.write as an 8-byte transfer.
 func (e *end) followed(peer *end, tag uint64, sink reactor.Sink) *reactor.Transfer {
 	addr, key := peer.remote(0)
 	_, sge := e.bytes(0, 8)
 	return &reactor.Transfer{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Local: sge, Tag: tag, Sink: sink}
 }
 
-// stocked counts what was taken in turns and given back.
+// stocked counts what sinks took and what was released.
 type stocked struct{ taken, back, out int }
 
 func (s *stocked) take(r *reactor.Reactor) {
@@ -34,8 +34,8 @@ func (s *stocked) take(r *reactor.Reactor) {
 
 func (s *stocked) Release() { s.back, s.out = s.back+s.out, 0 }
 
-// follower has sinks start what comes next, now with the turn and now without, on one
-// of two queues.
+// follower lets sinks start the next requests, through PostFromSink or Transfer, on one of two
+// queues.
 type follower struct {
 	t       *testing.T
 	rnd     *rand.Rand
@@ -52,7 +52,7 @@ type follower struct {
 
 func (f *follower) out(k int) int { return int(f.started[k] - f.ended[k]) }
 
-// start starts a write on queue k; false: there was no room.
+// start starts a write on queue k; false: no free slot.
 func (f *follower) start(k int, t reactor.SinkContext, follow bool) bool {
 	e := f.from[k]
 	sink := turned(func(t reactor.SinkContext, c reactor.Completion, err error) { f.complete(k, t, c, err) })
@@ -69,7 +69,7 @@ func (f *follower) start(k int, t reactor.SinkContext, follow bool) bool {
 		_, err = e.q.Transfer(bounded(f.t), tr, reactor.NonBlock)
 	}
 	if errors.Is(err, reactor.ErrQueueFull) {
-		// What others find full may be in stock for a sink, until all were called.
+		// Slots in the sink cache count as used for other submitters until all sinks were called.
 		if f.out(k) < f.depth && (follow || t == reactor.SinkContext{}) {
 			f.t.Fatalf("queue %d is full with %d of %d out", k, f.out(k), f.depth)
 		}
@@ -95,8 +95,8 @@ func (f *follower) complete(k int, t reactor.SinkContext, c reactor.Completion, 
 	}
 }
 
-// Rule: requests of a goroutine keep their order whichever way they are submitted, each
-// ends once, and when the results of a turn are delivered all that was in stock is back.
+// Rule: a goroutine's requests keep their order whichever way they are submitted, and each ends
+// once; when the results of a pass are delivered, the sink cache is empty again.
 func TestWhatSinksStartKeepsItsOrder(t *testing.T) {
 	onlySoft(t, "a device completes when it likes")
 	for _, depth := range []int{1, 3, 40, 300} {
@@ -138,7 +138,8 @@ func TestWhatSinksStartKeepsItsOrder(t *testing.T) {
 	}
 }
 
-// Rule: a turn is nothing to others: nil, of another reactor, or over.
+// Rule: a SinkContext is valid only for the sinks that receive it: not if it is zero, of another
+// reactor, or over.
 func TestATurnIsForItsSinksOnly(t *testing.T) {
 	onlySoft(t, "it steps the reactor")
 	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{})
@@ -169,8 +170,8 @@ func TestATurnIsForItsSinksOnly(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Rule: goroutines that wait for room get it though sinks take it in stock, and nothing
-// is lost between the two ways.
+// Rule: goroutines that wait for a slot get one although sinks cache slots, and no request is lost
+// between the two ways.
 func TestSinksAndSubmittersShareTheRoom(t *testing.T) {
 	const depth, submitters, each, most = 4, 3, 3000, 5000
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth})
@@ -211,8 +212,8 @@ func TestSinksAndSubmittersShareTheRoom(t *testing.T) {
 	}
 }
 
-// Rule: what a sink starts is posted though its queue's part of a turn is used up by what
-// was submitted before.
+// Rule: a request from a sink is posted even if earlier submissions use up its queue's part of a
+// pass.
 func TestWhatASinkStartsGoesBehindWhatIsHeldBack(t *testing.T) {
 	onlySoft(t, "it steps the reactor")
 	const depth = partRequests + 3
@@ -240,8 +241,8 @@ func TestWhatASinkStartsGoesBehindWhatIsHeldBack(t *testing.T) {
 	}
 }
 
-// Rule: a sink may release the queue that it has just started something on: that ends with
-// the cause, all that was in stock is back before anybody is told, and the queue is buried.
+// Rule: a sink may release a queue right after it posted requests on it. They end with the cause,
+// the sink cache is emptied before any result is delivered, and the queue is reclaimed.
 func TestASinkReleasesWhatItStarted(t *testing.T) {
 	onlySoft(t, "it steps the reactor")
 	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{SendDepth: 8})

@@ -7,13 +7,13 @@ import (
 	uatomic "go.uber.org/atomic"
 )
 
-// slotWaits count the submitters that found no room in a send queue and waited for it. They
-// are many, and wait without the turn: so these are atomics. A stall parks a goroutine,
-// which costs more than counting it.
+// slotWaits counts the slot waits of all send queues. Submitters wait in large numbers and
+// without the turn, so the counters are atomics. A slot wait parks a goroutine, which costs
+// more than counting it.
 type slotWaits struct {
-	// Each is added to by submitters when their wait is over, read by Stats, and
-	// publishes nothing. took counts by microseconds, as Histogram; waited is the
-	// time of all, longest of one. took goes before them: it aligns them on 32 bits.
+	// Submitters add to each counter when their wait is over; Stats reads them; they publish
+	// nothing. took counts waits by microseconds, as Histogram; waited is the total time,
+	// longest that of one wait. took goes first: it aligns the others on 32 bits.
 	took    [Buckets]atomic.Uint64
 	waited  uatomic.Duration
 	longest uatomic.Duration
@@ -21,7 +21,7 @@ type slotWaits struct {
 
 // add counts one wait.
 func (s *slotWaits) add(d time.Duration) {
-	d = max(d, 0) // a clock of the caller's may stand still
+	d = max(d, 0) // Config.Now may stand still
 	s.took[bucketOf(uint64(d/time.Microsecond))].Add(1)
 	s.waited.Add(d)
 	for {
@@ -32,7 +32,7 @@ func (s *slotWaits) add(d time.Duration) {
 	}
 }
 
-// snapshot writes what was counted. A wait that ends meanwhile may be in part of it.
+// snapshot writes the counters to st. A wait that ends meanwhile may be in part of them.
 func (s *slotWaits) snapshot(st *Stats) {
 	for i := range s.took {
 		st.SlotWaits[i] = s.took[i].Load()
@@ -40,8 +40,8 @@ func (s *slotWaits) snapshot(st *Stats) {
 	st.SlotWaitTime, st.MaxSlotWait = s.waited.Load(), s.longest.Load()
 }
 
-// clock is now, on the timers' clock. Any goroutine. On the machine's clock it reads the
-// monotonic one alone, which takes half as long as time.Now.
+// clock returns the current time on the timers' clock. Any goroutine may call it. With the
+// machine's clock it reads only the monotonic time, which takes half as long as time.Now.
 func (r *Reactor) clock() time.Duration {
 	if r.cfg.real {
 		return time.Since(r.timers.base)

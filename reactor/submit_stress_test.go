@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	pressTime    = 200 * time.Millisecond // per bed, unless VERBENA_STRESS_TIME says otherwise
+	pressTime    = 200 * time.Millisecond // per bed, unless VERBENA_STRESS_TIME overrides it
 	pressWorkers = 12
 	pressDepth   = 2
-	// pressHang is how long nobody may get anywhere before a wake-up counts as lost: a
-	// busy machine leaves a process standing for seconds.
+	// pressHang is how long no worker may make progress before a wake-up counts as lost: a busy
+	// machine may suspend a process for seconds.
 	pressHang = 20 * time.Second
 )
 
-// Rule: nobody waits for ever for room in a send queue while there is some, whoever
-// waits, gives up, submits and completes at once; no more is out than the queue holds;
-// and all room is home at the end. `make stress` runs it for a minute per bed.
+// Rule: no submitter waits for ever while a send slot is free, under any mix of waiting, giving
+// up, submitting and completing; no more is outstanding than the queue holds; in the end every
+// slot is free. `make stress` runs it for a minute per bed.
 //
-// It finds the lost wake-up when that is put back in: without the call of handOut in
-// ring.Slots.PutN (who gives slots back does not look for waiters), or without the one
-// in Wait (the first who waits does not look at the list), everybody waits beside a
-// free slot soon, and the test fails. The order of waiters is checked where they can be
-// held still: TestSlotsServeWaitersInOrder in internal/ring.
+// It detects the lost wake-up if that is put back in: without the call of handOut in
+// ring.Slots.PutN (freeing a slot does not check for waiters), or without the one in Wait (the
+// first waiter does not check the list), all workers soon wait beside a free slot, and the test
+// fails. The order of waiters is checked where they can be held still:
+// TestSlotsServeWaitersInOrder in internal/ring.
 func TestStressBackPressure(t *testing.T) { onBeds(t, stressBackPressure) }
 
 func stressBackPressure(t *testing.T, d bed) {
@@ -101,17 +101,17 @@ func stressBackPressure(t *testing.T, d bed) {
 	if !t.Failed() && (gaveUp.Load() == 0 || moved.Load() == 0) {
 		t.Error("the run does not show what it should")
 	}
-	idle := make(chan struct{}) // what was started last may be out, and closing would flush it
+	idle := make(chan struct{}) // the last operations may be outstanding, and closing would flush them
 	a.do(t, func() { a.q.SendsIdle(func() { close(idle) }) })
 	comes(t, "the last operations", idle)
-	a.close(t) // verbs.ErrBusy if room is missing: the queue stays a grave
+	a.close(t) // verbs.ErrBusy if a slot is missing: the queue stays in quarantine
 	b.close(t)
 	if e, s := ended.Load(), started.Load(); e != s && !t.Failed() {
 		t.Errorf("%d of %d operations with a sink ended", e, s)
 	}
 }
 
-// press does one operation in one of the ways, some with little patience.
+// press does one operation in a random way, sometimes with a short deadline.
 func (e *end) press(gone context.Context, to *end, rnd *rand.Rand, sink reactor.Sink, started *atomic.Int64) error {
 	ctx := gone
 	if rnd.IntN(3) == 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a queue without a queue pair takes no requests, and one that was
-// discarded touches its memory no more.
+// Rule: a queue without a queue pair accepts no requests, and after Discard its memory is not
+// touched again.
 func TestRequestsNeedAQueuePair(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
@@ -51,7 +51,7 @@ func TestRequestsNeedAQueuePair(t *testing.T) {
 	refusedWith("after Discard", reactor.ErrClosed)
 }
 
-// Rule: a queue that failed before it had its queue pair stays failed.
+// Rule: a queue that failed before Bind stays failed.
 func TestBindDoesNotForgiveAFailure(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
@@ -70,12 +70,11 @@ func TestBindDoesNotForgiveAFailure(t *testing.T) {
 	})
 }
 
-// Rule: depths that no wr_id can number are refused, and their sum does not
-// overflow.
+// Rule: Prepare refuses depths that a wr_id cannot number, and their sum does not overflow.
 func TestHugeDepthsAreRefused(t *testing.T) {
 	l := newLone(t, reactor.Config{Stepped: true}, nil)
 	defer l.close(t)
-	const most = 1<<16 - 2 // slots are 16 bits; 1 is the marker's
+	const most = 1<<16 - 2 // slots are 16 bits; one is the marker's
 	for _, c := range []reactor.QueueConfig{
 		{SendDepth: math.MaxInt},
 		{RecvDepth: math.MaxInt},
@@ -106,8 +105,7 @@ func TestHugeDepthsAreRefused(t *testing.T) {
 	must.Do(t, q.Discard())
 }
 
-// doomed admits a queue to a stepped reactor, moves it to ERR and has it post
-// n sends, which the device flushes at once.
+// doomed binds q to a new queue pair in ERR and submits n sends, which the device flushes at once.
 func (l *lone) doomed(t *testing.T, q *reactor.Queue, n int, sink reactor.Sink) {
 	t.Helper()
 	init := q.InitAttr()
@@ -120,8 +118,8 @@ func (l *lone) doomed(t *testing.T, q *reactor.Queue, n int, sink reactor.Sink) 
 	}
 }
 
-// Rule: the completions of a released queue keep their room in the completion
-// queue until it was polled empty: the queues after it can never overrun it.
+// Rule: the entries of a released queue stay reserved in the completion queue until it was polled
+// empty, so later queues can never overrun it.
 func TestReleasedCompletionsKeepTheirRoom(t *testing.T) {
 	const depth, rounds = 15, 5
 	l := newLone(t, reactor.Config{CQEntries: depth + 1, PollBatch: 4, Stepped: true}, nil)
@@ -150,7 +148,7 @@ func TestReleasedCompletionsKeepTheirRoom(t *testing.T) {
 	}
 }
 
-// Rule: as above, where the device gives completions as long as it likes.
+// Rule: the entries stay reserved as long as the device returns completions.
 func TestRoomComesBackWhenPolledEmpty(t *testing.T) {
 	var h *hooked
 	const depth = 15
@@ -183,7 +181,7 @@ func TestRoomComesBackWhenPolledEmpty(t *testing.T) {
 	must.Do(t, second.Release(errOver))
 }
 
-// smallPort is a device whose port carries smallMessage bytes in a message.
+// smallPort is a device whose port limits messages to smallMessage bytes.
 type smallPort struct{ verbs.Context }
 
 const smallMessage = 4096
@@ -194,8 +192,8 @@ func (s smallPort) QueryPort(p uint8) (verbs.PortAttr, error) {
 	return a, err
 }
 
-// Rule: a request that the device would refuse, or that is not the caller's to
-// make, is refused before it takes room; none cuts the list of the others.
+// Rule: a request that the device would refuse, or that the user may not make, is refused before it
+// takes a slot; none cuts the list of the others.
 func TestRequestsOfOthersAreRefused(t *testing.T) {
 	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4, Inline: 32}, func(c verbs.Context) verbs.Context { return smallPort{c} })
 	defer b.close(t)
@@ -244,7 +242,7 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 			}
 		}
 		for range 3 {
-			fs = append(fs, good()) // there is room for all four: nothing was taken
+			fs = append(fs, good()) // there are slots for all four: none was taken
 		}
 	})
 	for i, f := range fs {
@@ -262,8 +260,8 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 	await(t, f, err)
 }
 
-// Rule: the same of a transfer: INLINE is for a WRITE that the queue carries, SOLICITED for one
-// with an immediate.
+// Rule: Transfer checks its flags too: INLINE needs a WRITE that fits the queue's inline size,
+// SOLICITED one with an immediate.
 func TestTransfersOfOthersAreRefused(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{Inline: 32})
 	defer b.close(t)

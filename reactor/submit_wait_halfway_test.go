@@ -8,9 +8,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a request whose submitter posts it himself comes after what he submitted before,
-// though the queue is not on the ready list: another submitter found it unlisted first,
-// and was descheduled before he pushed it.
+// Rule: a request that its submitter posts itself comes after the submitter's earlier requests,
+// also when the queue is not on the ready list yet because another submitter was descheduled before
+// pushing it.
 func TestALoneTransferKeepsItsPlaceWhileTheQueueIsBeingListed(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -36,8 +36,8 @@ func TestALoneTransferKeepsItsPlaceWhileTheQueueIsBeingListed(t *testing.T) {
 	await(t, before, nil)
 }
 
-// Rule: receives that were left go with the next send of their queue, in one turn, and its
-// submitter may post that himself.
+// Rule: receives of PostRecvLater are posted with the next send of their queue, in one pass, also
+// when the submitter posts that send itself.
 func TestReceivesForLaterGoWithALoneTransfer(t *testing.T) {
 	const rounds = 8
 	a, b, h := hookedPair(t, reactor.Config{}, reactor.QueueConfig{RecvDepth: rounds})

@@ -12,15 +12,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// transfer is a WRITE of 8 bytes at off of a's memory to off of peer's.
+// transfer returns a WRITE of 8 bytes at off of e's memory to off of peer's.
 func (e *end) transfer(peer *end, off int) reactor.Transfer {
 	addr, key := peer.remote(off)
 	_, sge := e.bytes(off, 8)
 	return reactor.Transfer{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Local: sge}
 }
 
-// Rule: a request whose submitter posts it himself comes after what he submitted
-// before, though that still stands in the queue.
+// Rule: a request that its submitter posts itself comes after the submitter's earlier requests that
+// are still in the queue.
 func TestALoneTransferKeepsItsPlace(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -48,10 +48,10 @@ func TestALoneTransferKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// Rule: goroutines that post for themselves, and others that submit, each get their own
-// outcome once, and none waits for ever.
+// Rule: goroutines that post their own requests and others that submit each get their own outcome
+// once, and none waits for ever.
 func TestLoneTransfersAmongOthers(t *testing.T) {
-	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4}) // fewer than goroutines
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4}) // fewer slots than goroutines
 	defer b.close(t)
 	defer a.close(t)
 	ctx := bounded(t)
@@ -89,8 +89,8 @@ func TestLoneTransfersAmongOthers(t *testing.T) {
 	wg.Wait()
 }
 
-// Rule: the lease of a transfer that is waited for ends once: when it is refused, when it
-// could not be posted, and when it is done.
+// Rule: the lease of TransferWait ends once, whether the transfer is refused, cannot be posted, or
+// completes.
 func TestALoneTransfersLeaseEndsOnce(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{})
 	defer b.close(t)
@@ -123,7 +123,7 @@ func TestALoneTransfersLeaseEndsOnce(t *testing.T) {
 	run("the queue has failed", ctx, reactor.ErrQueueFailed)
 }
 
-// Rule: when what stood before a lone transfer cannot be posted, that fails, and not the
+// Rule: when a request before a lone transfer cannot be posted, that request fails, and not the
 // transfer.
 func TestALoneTransferIsNotTakenForWhatFailed(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{})
@@ -132,12 +132,14 @@ func TestALoneTransferIsNotTakenForWhatFailed(t *testing.T) {
 	ctx := bounded(t)
 	first, second := a.transfer(b, 0), a.transfer(b, 8)
 	for range 20 {
-		f.cutAt.Store(0) // first: the loop may come by, and post what was submitted quietly
+		// before submitting: the loop may run and post the request that was submitted without
+		// wake-up
+		f.cutAt.Store(0)
 		before, err := a.q.Transfer(ctx, &first, reactor.NoWakeup)
 		must.Do(t, err)
 		_, err = a.q.TransferWait(ctx, &second)
 		_, ferr := before.Await(ctx)
-		// Behind it in one list, if somebody else had the turn, it fails with it.
+		// If another goroutine had the turn, both are in one list and fail together.
 		if err != nil && !errors.Is(err, syscall.ENOMEM) || !errors.Is(ferr, syscall.ENOMEM) {
 			t.Fatalf("the one that was cut: %v; the one behind it: %v", ferr, err)
 		}

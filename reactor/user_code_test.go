@@ -19,8 +19,8 @@ type rudeSink func()
 
 func (s rudeSink) Complete(reactor.SinkContext, reactor.Completion, error) { s() }
 
-// eachRude runs test for each manner of a reactor and each way in which user code can end.
-// seen is called for each panic that Config.OnPanic takes.
+// eachRude runs test for each manner of a reactor and each way in which user code can end without
+// returning. Config.OnPanic sends each panic to seen.
 func eachRude(t *testing.T, test func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError)) {
 	for name, cfg := range manners {
 		for how, rude := range map[string]func(){
@@ -41,7 +41,7 @@ func eachRude(t *testing.T, test func(t *testing.T, cfg reactor.Config, rude fun
 	}
 }
 
-// took checks that n panics were taken.
+// took checks that OnPanic received n panics.
 func took(t *testing.T, seen chan *reactor.PanicError, n int) {
 	t.Helper()
 	for range n {
@@ -56,8 +56,8 @@ func took(t *testing.T, seen chan *reactor.PanicError, n int) {
 	}
 }
 
-// Rule: functions that the loop or the callback goroutine calls, and do not return, keep
-// none behind them from being called, once and in order, and no Do from returning.
+// Rule: functions on the loop or the callback goroutine that do not return do not keep those behind
+// them from being called, once and in order, nor a Do from returning.
 func TestFunctionsThatDoNotReturn(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError) {
 		a, b := pair(t, cfg, reactor.QueueConfig{})
@@ -99,8 +99,7 @@ func TestFunctionsThatDoNotReturn(t *testing.T) {
 	})
 }
 
-// Rule: a sink that does not return, called by who is in the midst of something (it has
-// released a queue), does not keep that from going on.
+// Rule: a sink that does not return does not interrupt the code that called it, here Release.
 func TestSinksOfAReleaseThatDoNotReturn(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError) {
 		a, b := pair(t, cfg, reactor.QueueConfig{})
@@ -128,7 +127,7 @@ func TestSinksOfAReleaseThatDoNotReturn(t *testing.T) {
 	})
 }
 
-// Rule: a stepped reactor, too, calls all, though its owner's goroutine ends in Step.
+// Rule: a stepped reactor also calls all functions, though the goroutine in Step ends.
 func TestSteppedUserCodeThatDoesNotReturn(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError) {
 		now := time.Unix(1, 0)
@@ -157,8 +156,8 @@ func TestSteppedUserCodeThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// Rule: a function that panics fails no queue, though a sink of one was called before it in
-// the same errand.
+// Rule: a function that panics does not fail the queue whose sink was called before it among the
+// same loop tasks.
 func TestAPanicFailsNoQueueThatWasCalledBefore(t *testing.T) {
 	for _, cfg := range manners {
 		seen := make(chan *reactor.PanicError, 1)
@@ -176,8 +175,8 @@ func TestAPanicFailsNoQueueThatWasCalledBefore(t *testing.T) {
 	}
 }
 
-// Rule: what a function does that comes after Close is OnPanic's and its own goroutine's,
-// as before.
+// Rule: a function deferred after Close ends only its own goroutine if it does not return, and
+// OnPanic still gets its panic.
 func TestFunctionsAfterCloseThatDoNotReturn(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError) {
 		a, b := pair(t, cfg, reactor.QueueConfig{})
@@ -201,8 +200,8 @@ func TestFunctionsAfterCloseThatDoNotReturn(t *testing.T) {
 
 var errOver = errors.New("the test is over")
 
-// Rule: an owner that is told of a failure may release its queue at once, though
-// the completion that failed is the last one out: it is completed once.
+// Rule: the owner may release its queue at once when it learns of a failure, even if the failed
+// completion is the last one outstanding; that request completes once.
 func TestOwnerReleasesWhileTheLastReceiveCompletes(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -217,8 +216,8 @@ func TestOwnerReleasesWhileTheLastReceiveCompletes(t *testing.T) {
 	_, small := a.bytes(0, 8)
 	must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: called(func(_ reactor.Completion, err error) {
 		ended.Add(1)
-		// Soft-RoCE says LOC_QP_OP_ERR (Linux rxe_resp.c, send_data_in: what a
-		// receive has no room for counts as malformed).
+		// Soft-RoCE reports LOC_QP_OP_ERR (Linux rxe_resp.c, send_data_in: a message that does not
+		// fit the receive counts as malformed).
 		if !errors.Is(err, verbs.StatusError(verbs.WCLocLenErr)) && !(onDevice() && errors.Is(err, verbs.StatusError(verbs.WCLocQPOpErr))) {
 			t.Errorf("the receive ended with %v, want LOC_LEN_ERR", err)
 		}
@@ -227,14 +226,14 @@ func TestOwnerReleasesWhileTheLastReceiveCompletes(t *testing.T) {
 	f := must.Get(b.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{large}}, reactor.Block))(t)
 	f.Discard()
 	comes(t, "the release", gone)
-	a.do(t, func() {}) // the turn after
+	a.do(t, func() {}) // the pass after
 	if n := ended.Load(); n != 1 {
 		t.Fatalf("the receive completed %d times, want once", n)
 	}
 }
 
-// Rule: a sink may release its own queue. What had succeeded by then is
-// delivered as a success, what was still out ends with the cause; all once.
+// Rule: a sink may release its own queue. Requests that had succeeded are delivered as successes,
+// outstanding ones end with the cause; all once.
 func TestReleaseFromASink(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -250,7 +249,7 @@ func TestReleaseFromASink(t *testing.T) {
 		}
 	})
 	a.do(t, func() {
-		for range writes { // no more than the last is signaled: one completion ends all
+		for range writes { // at most the last is signaled: one completion ends all
 			must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 		}
 	})
@@ -268,7 +267,8 @@ func TestReleaseFromASink(t *testing.T) {
 	}
 }
 
-// Rule: as above, with requests that are out when the sink releases.
+// Rule: a sink may release its own queue while other requests are outstanding: they end with the
+// cause.
 func TestReleaseFromASinkEndsWhatIsOut(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SignalEvery: 1})
 	defer b.close(t)
@@ -281,7 +281,7 @@ func TestReleaseFromASinkEndsWhatIsOut(t *testing.T) {
 		_, err := a.q.Submit(context.Background(), s, &p, reactor.NonBlock)
 		must.Do(t, err)
 		_, sge := a.bytes(0, 8)
-		f, err = a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NonBlock) // no receive: stays out
+		f, err = a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NonBlock) // no receive: stays outstanding
 		must.Do(t, err)
 	})
 	if err := comes(t, "the write", box); err != nil {
@@ -295,8 +295,8 @@ func TestReleaseFromASinkEndsWhatIsOut(t *testing.T) {
 	}
 }
 
-// Rule: the sink of a request that the device refuses may release a queue whose
-// requests are refused in the same turn: those end once too.
+// Rule: the sink of a request that the device refuses may release a queue whose requests are
+// refused in the same pass: those also end once.
 func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
 	for name, first := range map[string]int{"the other comes later": 0, "the other comes first": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -329,7 +329,8 @@ func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
 				for _, q := range qs {
 					must.Do(t, q.Admit())
 					init := q.InitAttr()
-					q.Bind(must.Get(l.pd.CreateQP(init))(t), init.Cap) // in RESET: it refuses what is posted
+					// in RESET: it refuses every post
+					q.Bind(must.Get(l.pd.CreateQP(init))(t), init.Cap)
 				}
 				posts[first]()
 				posts[1-first]()
@@ -352,8 +353,8 @@ func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
 	}
 }
 
-// Rule: a task holds the turn between turns: it may flush, and what it flushed
-// is posted once.
+// Rule: a task holds the turn between passes: it may flush, and a request that it flushes is posted
+// once.
 func TestTaskMayFlush(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -375,8 +376,8 @@ func TestTaskMayFlush(t *testing.T) {
 	}
 }
 
-// Rule: who has a result finds the room that its operation took, whether it
-// awaited it or is its sink.
+// Rule: when a result is delivered, to an awaiter or to a sink, the operation's slot is already
+// free.
 func TestRoomIsFreeBeforeTheResult(t *testing.T) {
 	a, b := pair(t, reactor.Config{NoCallerDriving: true}, reactor.QueueConfig{SendDepth: 1})
 	defer b.close(t)

@@ -9,11 +9,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// deviceAllocOps is allocOps on a device, where each may take a millisecond.
+// deviceAllocOps replaces allocOps on a device, where an operation may take a millisecond.
 const deviceAllocOps = 500
 
-// Rule: with everything live, reactors, connections, flow control, an operation
-// allocates nothing from submission to await.
+// Rule: on connections with flow control, an operation allocates nothing from submission to await.
 func TestOperationsAllocateNothing(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := t.Context()
@@ -86,7 +85,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls, most := allocOps/c.per, 0.001
-			if onDevice || testing.Short() { // of fewer, what goes on in the background is more of each
+			if onDevice || testing.Short() { // with few operations, background allocations weigh more
 				calls, most = deviceAllocOps/c.per+1, 0.5
 			}
 			for range calls / 10 {

@@ -16,14 +16,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// bed is a provider with two devices that reach each other, that tests run on.
+// bed is a provider with two devices that reach each other.
 type bed struct {
 	name string
 	open func(t testing.TB, cfg Config, dev int) *Runtime
 }
 
-// mainBed is the places; a Provider of the configuration's own has the devices of
-// the software RNIC's names.
+// mainBed uses the devices first and second. If the configuration has a Provider of its own, it
+// uses that provider's soft0 and soft1.
 var mainBed = bed{"main", func(t testing.TB, cfg Config, dev int) *Runtime {
 	if cfg.Provider != nil {
 		cfg.Device = [...]string{"soft0", "soft1"}[dev]
@@ -33,28 +33,28 @@ var mainBed = bed{"main", func(t testing.TB, cfg Config, dev int) *Runtime {
 	return mustOpen(t, cfg)
 }}
 
-// bedsHere is every provider there is.
+// bedsHere returns all available beds.
 func bedsHere() []bed {
-	if onDevice { // the others have their own run
+	if onDevice { // the other beds are tested without devices
 		return []bed{mainBed}
 	}
 	return beds
 }
 
-// onBeds runs a test on every provider there is.
+// onBeds runs a test on every available bed.
 func onBeds(t *testing.T, test func(t *testing.T, b bed)) {
 	for _, b := range bedsHere() {
 		t.Run(b.name, func(t *testing.T) { test(t, b) })
 	}
 }
 
-// connected is connected on the places.
+// connected returns a connected pair on mainBed.
 func connected(t testing.TB, cfg Config) (a, b *Conn) {
 	t.Helper()
 	return mainBed.connected(t, cfg)
 }
 
-// connected is two runtimes on the bed's two devices with one connection.
+// connected opens two runtimes on the bed's two devices and connects them.
 func (d bed) connected(t testing.TB, cfg Config) (a, b *Conn) {
 	t.Helper()
 	server, client := d.open(t, cfg, 1), d.open(t, cfg, 0)
@@ -66,35 +66,35 @@ func (d bed) connected(t testing.TB, cfg Config) (a, b *Conn) {
 	return a, b
 }
 
-// devicesEnv names two devices that reach each other, "rxe0,rxe1" or twice the
-// same; a name without a provider is libibverbs's. Where it is set, the tests run
-// on these instead of on the software RNIC.
+// devicesEnv names two devices that reach each other, such as "rxe0,rxe1" (or the same one twice);
+// a name without a provider is a libibverbs device. If it is set, the tests run on these devices
+// instead of the software RNIC.
 const devicesEnv = "VERBENA_TEST_DEVICES"
 
-// place is a device that tests run on, as Config.Device names it, and its address.
+// place is a device to test, as Config.Device names it, and its address.
 type place struct {
 	name string
 	addr netip.Addr
 }
 
-// at is "address:port" there; "0" is a port to be chosen.
+// at returns "address:port" of the device; port "0" lets the system choose.
 func (p place) at(port string) string {
 	return net.JoinHostPort(p.addr.String(), port)
 }
 
-// first and second are the devices of the tests. Written before the tests run.
+// first and second are the devices of the tests. They are set before the tests run.
 var (
 	first  = place{"soft0", netip.MustParseAddr("127.0.0.1")}
 	second = place{"soft1", netip.MustParseAddr("127.0.0.2")}
-	// onDevice says that they are devices of the system.
+	// onDevice reports that they are devices of the system.
 	onDevice bool
 )
 
-// A device of the system may be emulated, and its system with it: everything takes
-// this much longer there, and as much less of it is done.
+// A device of the system may be emulated, as may its machine: timeouts are longer there by this
+// factor, and the number of operations smaller.
 const deviceSlowness = 10
 
-// fewer is how many of n operations a test does here.
+// fewer returns how many of n operations a test does here.
 func fewer(n int) int {
 	if onDevice {
 		return max(n/deviceSlowness, 1)
@@ -102,7 +102,7 @@ func fewer(n int) int {
 	return n
 }
 
-// patience is how long a test waits for what must come.
+// patience returns how long a test waits for an expected event.
 func patience() time.Duration {
 	if onDevice {
 		return 60 * time.Second
@@ -110,8 +110,8 @@ func patience() time.Duration {
 	return 20 * time.Second
 }
 
-// takePlaces reads VERBENA_TEST_DEVICES. A device that cannot be opened is an
-// error: who names one wants it tested.
+// takePlaces reads VERBENA_TEST_DEVICES. A device that cannot be opened is an error, because the
+// user asked for it.
 func takePlaces() error {
 	names, set := os.LookupEnv(devicesEnv)
 	if !set {
@@ -142,11 +142,11 @@ func takePlaces() error {
 		}
 	}
 	onDevice = true
-	return os.Setenv(DeviceEnv, first.name) // of tests that name none
+	return os.Setenv(DeviceEnv, first.name) // for tests that name no device
 }
 
-// notOnDevice ends a test that needs the hands of a provider of ours: cut links,
-// scripted faults, virtual time.
+// notOnDevice skips a test that needs the hooks of our own providers: cut links, scripted faults,
+// virtual time.
 func notOnDevice(t testing.TB, why string) {
 	t.Helper()
 	if onDevice {
@@ -154,8 +154,7 @@ func notOnDevice(t testing.TB, why string) {
 	}
 }
 
-// TestMain fails the run when goroutines, descriptors, mappings or objects of
-// the providers are left behind.
+// TestMain fails the run if goroutines, descriptors, mappings or provider objects are left behind.
 func TestMain(m *testing.M) {
 	if err := takePlaces(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -164,7 +163,7 @@ func TestMain(m *testing.M) {
 	leak.Main(m, leak.Gauge{Name: "objects of the software RNIC", Read: soft.Live}, leak.Gauge{Name: "objects of libibverbs", Read: ibv.Live})
 }
 
-// closing bounds the end of a runtime.
+// closing returns a context that limits how long a runtime takes to close.
 func closing() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 10*time.Second)
 }

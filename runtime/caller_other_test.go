@@ -4,7 +4,7 @@ package runtime
 
 import "testing"
 
-// callerMapping is memory that the caller of a Memory mapped.
+// callerMapping returns memory that the test mapped itself.
 func callerMapping(t testing.TB, size int) []byte {
 	t.Helper()
 	t.Skip("no mmap on this system")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// callerMapping is memory that the caller of a Memory mapped.
+// callerMapping returns memory that the test mapped itself.
 func callerMapping(t testing.TB, size int) []byte {
 	t.Helper()
 	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)

@@ -19,20 +19,20 @@ import (
 )
 
 const (
-	// chaosAtOnce is how many rounds run side by side: most of a round waits.
+	// chaosAtOnce is how many rounds run in parallel: a round mostly waits.
 	chaosAtOnce = 4
-	// chaosSteps is before how many calls, at most, the end of a round begins.
+	// chaosSteps is the maximum number of calls before a round begins to close.
 	chaosSteps = 2000
-	// chaosPatience is what no wait of a round that works comes near to.
+	// chaosPatience is far longer than any wait of a working round.
 	chaosPatience = 60 * time.Second
 )
 
-// Rule: two runtimes may be closed at any moment, in either order, their device may go, and
-// user code may panic or end its goroutine, whatever goroutines are doing with them: one
-// Close each is enough, every call returns, every operation ends once, every panic is told
-// once, and nothing is left behind.
+// Rule: two runtimes may be closed at any moment and in either order, their device may be
+// removed, and user code may panic or end its goroutine, whatever the goroutines that use them
+// do. One Close each is enough, every call returns, every operation ends once, every panic is
+// reported once, and nothing is left behind.
 //
-// What a round does is replayed by VERBENA_CHAOS_SEED; how its goroutines meet is not.
+// VERBENA_CHAOS_SEED replays the steps of a round, but not how its goroutines interleave.
 // `make stress` sets VERBENA_CHAOS_ROUNDS to ten thousand.
 func TestChaosAtTheEnd(t *testing.T) {
 	notOnDevice(t, "its devices are taken away")
@@ -56,27 +56,26 @@ func TestChaosAtTheEnd(t *testing.T) {
 	t.Logf("%d operations, %d panics", ops.Load(), panics.Load())
 }
 
-// chaos is one round: two runtimes, goroutines that use them (chaos_load_test.go), and the
-// end.
+// chaos is one round: two runtimes, the goroutines that use them (see start), and the end.
 type chaos struct {
 	t       *testing.T
 	seed, n uint64
-	names   atomic.Uint64 // of the generators that were made
+	names   atomic.Uint64 // numbers the random generators
 
 	server, client *Runtime
 	ln             *Listener
 	region, near   *Region
 	far            Remote
-	ctx            context.Context // ends when all else has
+	ctx            context.Context // ends after everything else
 	users          sync.WaitGroup
 	left           atomic.Int64  // calls until the end begins
 	enough         chan struct{} // closed then
 
-	begun, ended     atomic.Int64 // operations that were accepted with a sink or a callback, and their results
-	raised, panicked atomic.Int64 // panics of user code, and those that Config.OnPanic had
+	begun, ended     atomic.Int64 // operations accepted with a sink or a callback, and their results
+	raised, panicked atomic.Int64 // panics of user code, and those that Config.OnPanic received
 }
 
-// fail says what rule was broken. Any goroutine.
+// fail reports a broken rule. Any goroutine may call it.
 func (r *chaos) fail(format string, args ...any) {
 	r.t.Errorf("seed %d, round %d: %s", r.seed, r.n, fmt.Sprintf(format, args...))
 }
@@ -88,7 +87,7 @@ func (r *chaos) step() {
 	}
 }
 
-// random is a generator for one goroutine.
+// random returns a generator for one goroutine.
 func (r *chaos) random() *rand.Rand { return rand.New(rand.NewPCG(r.seed+r.n, r.names.Add(1))) }
 
 func (r *chaos) run() {
@@ -161,7 +160,7 @@ func (r *chaos) close(rng *rand.Rand) {
 	}
 }
 
-// await waits until every goroutine is back and every result was told.
+// await waits until every goroutine has returned and every result was delivered.
 func (r *chaos) await() {
 	back := make(chan struct{})
 	go func() { r.users.Wait(); close(back) }()
@@ -181,11 +180,11 @@ func (r *chaos) await() {
 	}
 }
 
-// What the goroutines of a round of TestChaosAtTheEnd do.
+// The following are the goroutines of a round of TestChaosAtTheEnd.
 
 var errChaos = errors.New("user code of a chaos round panics")
 
-// start has goroutines use both runtimes until those are closed.
+// start starts goroutines that use both runtimes until these are closed.
 func (r *chaos) start(rng *rand.Rand) {
 	for range 2 {
 		r.again(r.accept)
@@ -198,8 +197,8 @@ func (r *chaos) start(rng *rand.Rand) {
 	}
 }
 
-// again runs fn on one goroutine after the other, because user code ends some, until it
-// reports that a runtime is closed. Its panics are recovered, as net/http does.
+// again runs fn on a new goroutine each time, because user code ends some, until fn reports that a
+// runtime is closed. It recovers panics, as net/http does.
 func (r *chaos) again(fn func(rng *rand.Rand) (over bool)) {
 	r.users.Go(func() {
 		for over := false; !over; {
@@ -219,7 +218,7 @@ func (r *chaos) over(err error) bool {
 	return errors.Is(err, ErrClosed) || errors.Is(err, verbs.ErrDeviceRemoved) || r.server.gone.Load() || r.client.gone.Load() || r.ctx.Err() != nil
 }
 
-// rude is user code: now and then it panics, or ends its goroutine.
+// rude is user code that sometimes panics or ends its goroutine.
 func (r *chaos) rude() {
 	switch rand.IntN(64) {
 	case 0:
@@ -230,7 +229,7 @@ func (r *chaos) rude() {
 	}
 }
 
-// once gets the result of one operation: a sink and a callback.
+// once receives the result of one operation, as a sink or a callback.
 type once struct {
 	r     *chaos
 	ended atomic.Bool
@@ -249,7 +248,7 @@ func (o *once) Received(m Message, err error) {
 	o.end()
 }
 
-// end notes the result.
+// end records the result.
 func (o *once) end() {
 	if o.ended.Swap(true) {
 		o.r.fail("an operation ended twice")
@@ -259,13 +258,13 @@ func (o *once) end() {
 	o.r.rude()
 }
 
-// chaosContext is user code, too.
+// chaosContext is a context that behaves like rude user code.
 type chaosContext struct {
 	context.Context
 	r *chaos
 }
 
-// Err panics now and then; the panic is the caller's.
+// Err sometimes panics; the panic reaches the caller.
 func (c chaosContext) Err() error {
 	if rand.IntN(8) == 0 {
 		panic(errChaos)
@@ -273,7 +272,7 @@ func (c chaosContext) Err() error {
 	return c.Context.Err()
 }
 
-// wait is a context for one call: patient, soon ended, or rude.
+// wait returns a context for one call: long, short, or rude.
 func (r *chaos) wait(rng *rand.Rand) (context.Context, context.CancelFunc) {
 	switch rng.IntN(4) {
 	case 0:
@@ -285,7 +284,7 @@ func (r *chaos) wait(rng *rand.Rand) (context.Context, context.CancelFunc) {
 	return r.ctx, func() {}
 }
 
-// accept has connections accepted: each is served, and has a window.
+// accept accepts connections; each one is served and gets a window.
 func (r *chaos) accept(rng *rand.Rand) (over bool) {
 	for {
 		r.step()
@@ -310,7 +309,7 @@ func (r *chaos) serve(c *Conn) {
 			return
 		}
 		if !m.HasImm {
-			// Not for ever: the peer may wait for us to receive.
+			// The answer has a time limit: the peer may wait for us to receive.
 			ctx, stop := context.WithTimeout(r.ctx, time.Millisecond)
 			if f, err := c.SendBytes(ctx, m.Data); err == nil {
 				f.Discard()
@@ -321,7 +320,7 @@ func (r *chaos) serve(c *Conn) {
 	}
 }
 
-// open binds a window of the connection and shuts it, again and again; then revokes it.
+// open binds a window of the connection and invalidates it, again and again, and then revokes it.
 func (r *chaos) open(c *Conn, rng *rand.Rand) {
 	w, err := c.NewWindow()
 	if err != nil {
@@ -372,12 +371,12 @@ func (r *chaos) dial(rng *rand.Rand) (over bool) {
 			_ = c.Close(r.ctx)
 		case 2:
 			_ = c.Close(r.ctx)
-		case 3: // left to the runtime
+		case 3: // the runtime closes it
 		}
 	}
 }
 
-// use starts one operation of any kind and has its result told in any way.
+// use starts one operation of a random kind, with a random form of result.
 func (r *chaos) use(c *Conn, rng *rand.Rand) (err error) {
 	r.step()
 	s, err := r.near.Slice(rng.IntN(64)*64, 64)
@@ -399,7 +398,8 @@ func (r *chaos) use(c *Conn, rng *rand.Rand) (err error) {
 	case 4:
 		f, err = c.Batch().Start(ctx, new(ReadOp(s, r.far)))
 	case 5:
-		short, stop := context.WithTimeout(ctx, time.Duration(rng.IntN(200))*time.Microsecond) // perhaps none comes
+		// there may be no message
+		short, stop := context.WithTimeout(ctx, time.Duration(rng.IntN(200))*time.Microsecond)
 		defer stop()
 		var m Message
 		if m, err = c.RecvWait(short); err == nil {
@@ -453,7 +453,7 @@ func (r *chaos) startOne(ctx context.Context, c *Conn, op Op) (err error) {
 	return err
 }
 
-// passing is err, unless the connection can go on after it.
+// passing returns err, or nil if the connection still works after it.
 func passing(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil

@@ -12,8 +12,8 @@ import (
 const (
 	DefaultSendDepth   = 256
 	DefaultRecvCredits = 64
-	// DefaultMessageSize and the header in front of a message fill a block of
-	// 8 KiB; one byte more would take one of 16 KiB for every receive.
+	// DefaultMessageSize plus the message header fills a block of 8 KiB. One more byte
+	// would take a block of 16 KiB for every receive.
 	DefaultMessageSize    = 8<<10 - frameSize
 	DefaultMaxSGE         = 4
 	DefaultInline         = 128
@@ -24,76 +24,77 @@ const (
 
 	minMessageSize = 64
 	maxCredits     = 1 << 14
-	maxSends       = 1 << 15 // with maxCredits and the control requests within what a reactor numbers
-	maxPieces      = 63      // a device's usual limit of 64 elements, less the header's
-	maxInline      = 1 << 13 // more than any device takes
-	maxCQEntries   = 1 << 24 // of the devices known, 4 million
+	maxSends       = 1 << 15 // fits the slot numbers of a reactor, with maxCredits and the control requests
+	maxPieces      = 63      // the usual device limit of 64 elements, less one for the header
+	maxInline      = 1 << 13 // more than any device supports
+	maxCQEntries   = 1 << 24 // known devices have 4 million
 	maxReactors    = 64
-	maxBacklog     = 1 << 12          // its limits are kept by looking through it; the kernel has 1024
-	maxRecorder    = 1 << 20          // as a reactor
-	minPeerTimeout = time.Millisecond // less is the scheduler's, not the peer's
+	maxBacklog     = 1 << 12          // its limits are checked by linear scans; the kernel has 1024
+	maxRecorder    = 1 << 20          // the limit of a reactor
+	minPeerTimeout = time.Millisecond // a shorter silence may be a scheduling delay
 )
 
-// Config describes a Runtime. The zero value works: the device that VERBENA_DEVICE
-// names, else the software RNIC's first, and one reactor per NUMA node.
+// Config describes a Runtime. The zero value works: it selects the device named by
+// VERBENA_DEVICE, else the first device of the software RNIC, and one reactor per NUMA node.
 type Config struct {
-	// Provider drives the device; default is what Device says, else the software
-	// RNIC of this process, soft.Default of package verbs/soft.
+	// Provider drives the device. The default follows from Device; without Device it is
+	// the software RNIC of this process, soft.Default of package verbs/soft.
 	Provider verbs.Provider
-	// Device is its name. A provider may stand in front of it: "ibv:mlx5_0" is a
-	// device of libibverbs, "soft:soft1" one of the software RNIC. "ibv:", or no
-	// name with a Provider, is the provider's first device with an active port.
-	// Where Provider and Device are both empty the environment variable
-	// VERBENA_DEVICE (DeviceEnv) stands for Device, so that who runs a program
-	// chooses; without it, the software RNIC's first device.
+	// Device is the device name, optionally prefixed with a provider: "ibv:mlx5_0" is a
+	// device of libibverbs, "soft:soft1" one of the software RNIC. "ibv:", or an empty
+	// name with a Provider, selects the provider's first device with an active port.
+	// If Provider and Device are both empty, the environment variable VERBENA_DEVICE
+	// (DeviceEnv) replaces Device, so that the user of a program chooses the device.
+	// Default: the first device of the software RNIC.
 	Device string
-	// Reactors is how many run per NUMA node that has any: the device's, where the
-	// system says which that is, else each node with processors. Connections go to them
-	// in turn, and each has a completion vector of its own as far as the device has
-	// them. Default 1.
+	// Reactors is the number of reactors per NUMA node. They run on the device's node
+	// if the system reports it, else on each node with processors. Connections are
+	// assigned to them in turn. Each has its own completion vector as far as the device
+	// has enough. Default 1.
 	Reactors int
 	// NoCallerDriving makes waiting goroutines park instead of running the
 	// reactor.
 	NoCallerDriving bool
-	// NoThreadDomains makes queue pairs without one. Else each reactor has a
-	// thread domain, where the device has them, so that its driver need not lock:
-	// for a driver that does so wrongly, and to measure what it is worth.
+	// NoThreadDomains creates queue pairs without a thread domain. By default each
+	// reactor has a thread domain, where the device supports them, so that the driver
+	// skips its locks. Set it for a driver with broken thread domains, or to measure
+	// their effect.
 	NoThreadDomains bool
-	// Spin is how many empty turns are made before sleeping; default
+	// Spin is the number of empty passes before a reactor sleeps; default
 	// reactor.DefaultSpin, negative for none.
 	Spin int
-	// Policy is what the reactors do while nothing comes: economy (the default), which
-	// uses no processor when idle, throughput, which spins for a measured budget, or
-	// latency, which spins always, on a processor of its own for each reactor.
+	// Policy selects the behavior of idle reactors: economy (the default) uses no
+	// processor when idle, throughput spins for a measured budget, and latency always
+	// spins, with one processor per reactor.
 	Policy reactor.Policy
-	// FlushDelay and FlushBatch are reactor.Config's: how long sends may be held back that
-	// are fewer than a doorbell is worth, while others of their connection are under
-	// way; default 0, none.
+	// FlushDelay and FlushBatch are passed to reactor.Config. FlushDelay is how long
+	// fewer than FlushBatch sends may be held back while others of their connection are
+	// outstanding; default 0, none.
 	FlushDelay time.Duration
 	FlushBatch int
-	// CQEntries is the capacity of a reactor's completion queues: connections that do
-	// not fit are refused. By default they begin with reactor.DefaultCQEntries and
-	// grow with the connections, up to what the device has.
+	// CQEntries is the capacity of a reactor's completion queues; connections that do
+	// not fit are refused. By default the queues start with reactor.DefaultCQEntries and
+	// grow with the number of connections, up to the device's limit.
 	CQEntries int
-	// Memory describes the pools.
+	// Memory describes the buffer pools.
 	Memory MemoryConfig
-	// ConnectTimeout bounds a whole attempt to connect, from Dial, or from the
-	// acceptance of a request, to ESTABLISHED; default DefaultConnectTimeout.
+	// ConnectTimeout bounds a connection attempt, from Dial, or from accepting a
+	// request, to ESTABLISHED; default DefaultConnectTimeout.
 	ConnectTimeout time.Duration
-	// Handlers is how many handlers that may block run at once (see
-	// Runtime.Handle); default DefaultHandlers.
+	// Handlers is the maximum number of concurrent handlers (see Runtime.Handle), which
+	// may block; default DefaultHandlers.
 	Handlers int
-	// Conn describes connections unless Dial or Listen says otherwise.
+	// Conn has the options of connections unless Dial or Listen overrides them.
 	Conn Options
-	// OnPanic takes the panics of the program's own code that the runtime calls: sinks,
-	// callbacks (Then, Map), handlers (Handle), functions of After and WatchDevice. It is
-	// called with each on a goroutine of its own. If it was the sink of a connection's
-	// operation or message, that connection fails with the *PanicError as its cause; all
-	// else goes on. Default: the panic ends the program, also where it happens on a
-	// goroutine of the program's that drives a reactor and would recover it.
+	// OnPanic receives the panics of user code called by the runtime: sinks, callbacks
+	// (Then, Map), handlers (Handle), functions of After and WatchDevice. Each call runs
+	// on a new goroutine. If the sink of an operation or message panicked, its connection
+	// fails with the *PanicError as its cause; everything else goes on. Default: the panic
+	// ends the program, even if it happens on a goroutine of the program that drives a
+	// reactor and would recover it.
 	OnPanic func(*PanicError)
 
-	// grace is closeGrace, or what a test has the patience for.
+	// grace is closeGrace, or a shorter time in tests.
 	grace time.Duration
 	// stepped and now make a runtime without goroutines, driven by Step, for
 	// simulations.
@@ -101,7 +102,7 @@ type Config struct {
 	now     func() time.Time
 }
 
-// PanicError is a panic of the program's own code that the runtime called.
+// PanicError is a panic of user code called by the runtime.
 type PanicError = reactor.PanicError
 
 func (c Config) validate() (Config, error) {
@@ -126,7 +127,7 @@ func (c Config) validate() (Config, error) {
 	case c.ConnectTimeout < 0:
 		return c, fmt.Errorf("%w: Config.ConnectTimeout is %v, want more than 0", ErrConfig, c.ConnectTimeout)
 	}
-	if c.stepped && c.Conn.KeepAlive == 0 { // a simulation comes to rest unless it asks for this
+	if c.stepped && c.Conn.KeepAlive == 0 { // keep-alives would keep a simulation from becoming idle
 		c.Conn.KeepAlive = -1
 	}
 	var err error

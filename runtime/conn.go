@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// connState is where a connection stands. The holder of the turn moves it.
+// connState is the state of a connection. Only the holder of the turn changes it.
 //
 //	          dial                 ESTABLISHED            Close
 //	(new) ──────────> connecting ────────────> open ───────────────> draining
@@ -23,45 +23,43 @@ import (
 //	                       │                   │ Close                   v
 //	                       └───────────────────┴──────────────────────> gone
 //
-// A failure is a failed completion, Cancel, a peer that does not answer, or a device that
-// is gone.
+// A failure is a failed completion, Cancel, a peer that does not answer, or a removed device.
 type connState uint8
 
 const (
 	connNew connState = iota
 	connConnecting
 	connOpen
-	connLeft // the peer has disconnected; what is out may still be acknowledged
+	connLeft // the peer has disconnected; outstanding sends may still be acknowledged
 	connDraining
 	connFailed
 	connGone
 )
 
-// Conn is a connection: a queue pair with its memory, its credits and its end
-// of the connection manager's conversation. All methods may be called from any
-// goroutine. The caller closes it, also after it failed.
+// Conn is a connection: a queue pair, its memory, its credits and its connection identifier.
+// All methods may be called from any goroutine. The caller closes it, even after it failed.
 type Conn struct {
 	rt   *Runtime
 	sh   *shard
 	q    *reactor.Queue
 	opts Options
 
-	// cause is why the connection takes no more operations; nil while it does.
-	// Set once, by the holder or by Close; read by all. ended is closed by who
-	// has set it.
+	// cause is why the connection accepts no more operations; nil while it accepts them.
+	// The holder or Close sets it once; any goroutine reads it. The goroutine that sets
+	// it closes ended.
 	cause cause
 	ended chan struct{}
-	// credits are the peer's free receives. Made before the connection is given
-	// to anybody; nil in raw mode.
+	// credits are the peer's free receives. Made before the connection is given to the
+	// user; nil in raw mode.
 	credits *ring.Credits
-	// unreturned counts receives posted again that the peer was not told of.
-	// Added to by Release, taken by whoever sends a frame (conn_credits.go).
+	// unreturned counts receives posted again whose credits were not sent yet. Release
+	// adds to it; the sender of a frame takes all of it (conn_credits.go).
 	unreturned atomic.Uint32
-	// granted counts the receives that the peer was ever told of. Written by
-	// whoever sends a frame, read by the holder.
+	// granted counts all credits ever sent to the peer. Written by the sender of a
+	// frame, read by the holder.
 	granted atomic.Uint64
-	// starving is set while somebody waits and no message is here. Written by
-	// the holder, read by Release.
+	// starving is set while a receiver waits and no message has arrived. Written by the
+	// holder, read by Release.
 	starving atomic.Bool
 
 	recvs      []recvSlot
@@ -70,48 +68,48 @@ type Conn struct {
 	matchTask  reactor.Task
 	creditTask reactor.Task
 
-	// windows are those made and not closed. windowMu guards the set; it is taken
-	// before a window's own, and never on the way of an operation.
+	// windows are the open windows. windowMu guards the map. It is locked before a
+	// Window's mutex, and never on the path of an operation.
 	windowMu sync.Mutex
 	windows  map[*Window]struct{}
 
 	leaving  leaving       // its queue pair is being destroyed
-	closed   chan struct{} // closed when gone
-	closeErr error         // written before closed is
+	closed   chan struct{} // closed when the connection is gone
+	closeErr error         // written before closed is closed
 
-	// The holder's.
+	// The fields below belong to the holder.
 	state    connState
 	id       queuePairID
-	way      addressing             // of the dialing side
+	way      addressing             // address resolution of the dialing side
 	promise  futures.Promise[*Conn] // of Dial, while connecting
-	from     *request               // that it was made for; nil if it dialed
+	from     *request               // the request it was made for; nil if it dialed
 	timer    *reactor.Timer
 	admitted bool
-	met      bool   // peer is known
+	met      bool   // the peer's hello was read
 	hold     bool   // the handshake waits for its owner (Pending); immutable
-	answers  bool   // the peer has asked
-	private  []byte // the peer's
-	// oneWR is what one work request of a transfer carries, in bytes. Immutable.
+	answers  bool   // accepting side
+	private  []byte // the peer's private data
+	// oneWR is the largest transfer of one work request, in bytes. Immutable.
 	oneWR         int
-	inline        int // how many bytes a request carries in itself; written as largest is
-	largest       int // MaxMessage; written before the connection is given to anybody
+	inline        int // largest inline payload, in bytes; written as largest is
+	largest       int // MaxMessage; written before the connection is given to the user
 	local         netip.AddrPort
 	remote        netip.AddrPort
 	arrived       []int  // receive slots with messages, oldest first
-	arrivals      uint64 // messages ever arrived: credits that the peer has used
+	arrivals      uint64 // messages ever arrived, which is the number of credits the peer used
 	recvWaiters   []*recvWaiter
-	pruned        int             // wants left by the last look at them (served)
-	creditDue     bool            // credits to tell, but no room to send them
-	disconnecting bool            // disconnected on the way to the end
+	pruned        int             // waiters left by the last pruning (served)
+	creditDue     bool            // a credit update is due, but there is no room to send it
+	disconnecting bool            // disconnect has begun
 	lost          bool            // the device is gone
-	drained       bool            // nothing is out any more: nothing will arrive
-	homes         []chan struct{} // of those in Cancel; closed when drained
+	drained       bool            // nothing is outstanding: nothing more arrives
+	homes         []chan struct{} // one per Cancel; closed when drained
 	lastTaken     bool            // the last shared receive was taken
 	onTaken       func()
 }
 
-// newConn prepares a connection on the next reactor, with options from inherit.
-// It needs no turn.
+// newConn prepares a connection on the next reactor. opts come from inherit. It may be
+// called without the turn.
 func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	if err := rt.enter(); err != nil {
 		return nil, err
@@ -153,38 +151,39 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	return c, nil
 }
 
-// LocalAddr and RemoteAddr are the ends of the connection.
+// LocalAddr returns the local address of the connection.
 func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
 
-// RemoteAddr is the peer's end.
+// RemoteAddr returns the peer's address.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
 
-// PrivateData is what the peer gave with its request or acceptance; of a peer that
-// is no runtime with the zeros that the connection manager may have added behind
-// it. It is the connection's and not to be changed.
+// PrivateData returns the private data of the peer's request or acceptance. If the peer does
+// not run this package, the connection manager may have padded it with zeros. The caller must
+// not modify it.
 func (c *Conn) PrivateData() []byte { return c.private }
 
-// MaxMessage is the largest message that can be sent, in bytes: what the peer
-// receives, as far as the port carries it; in raw mode what the port carries.
+// MaxMessage returns the size of the largest message that can be sent, in bytes: the smaller
+// of the peer's receive size and the port's limit; in raw mode the port's limit.
 func (c *Conn) MaxMessage() int { return c.largest }
 
-// Done is closed when the connection takes no more operations: it failed, or was
-// closed by either side. Err says why. What has arrived can still be received
-// until Close; of a device that was removed, what its reactor had seen by then. What is
-// under way ends soon after; Cancel and Close wait for that.
+// Done returns a channel that is closed when the connection accepts no more operations,
+// because it failed or either side closed it. Err returns the reason. Messages that have
+// arrived can still be received until Close; after a device removal, those that the reactor
+// had polled. Outstanding operations end soon after; Cancel and Close wait for them.
 func (c *Conn) Done() <-chan struct{} { return c.ended }
 
-// Err is why the connection takes no more operations; nil while it does.
+// Err returns why the connection accepts no more operations, or nil while it accepts them.
 func (c *Conn) Err() error { return c.cause.Load() }
 
-// setCause records why the connection ends; the first reason stays.
+// setCause records why the connection ends. The first reason stays.
 func (c *Conn) setCause(err error) {
 	if c.cause.set(err) {
 		close(c.ended)
 	}
 }
 
-// abandon gives back a connection that never reached its reactor.
+// abandon frees a connection that never reached its reactor. It returns err, or the error of
+// freeing the queue.
 func (c *Conn) abandon(err error) error {
 	c.setCause(err)
 	defer close(c.closed)
@@ -198,14 +197,14 @@ func (c *Conn) abandon(err error) error {
 	return err
 }
 
-// cause is the first reason why something ended, and none before.
+// cause is the first reason why an object ended, if it has ended.
 type cause struct {
-	// err is set once, by whoever ends it; it publishes the error. Read on the way of
-	// every operation.
+	// err is set once, by the goroutine that ends the object; it publishes the error.
+	// Every operation reads it.
 	err atomic.Pointer[error]
 }
 
-// Load is the reason; nil for none. It does not block; any goroutine.
+// Load returns the reason, or nil if there is none. It does not block; any goroutine.
 func (c *cause) Load() error {
 	if p := c.err.Load(); p != nil {
 		return *p
@@ -213,5 +212,5 @@ func (c *cause) Load() error {
 	return nil
 }
 
-// set makes err the reason, unless there is one; it tells whether it did.
+// set makes err the reason unless there is one. It reports whether it did.
 func (c *cause) set(err error) bool { return c.err.CompareAndSwap(nil, &err) }

@@ -8,37 +8,37 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// How much of what is under way can be called back:
+// There are three ways to cancel:
 //
-//	the wait       its context, everywhere: the caller has his goroutine, at once; the
-//	               operation goes on and keeps its lease
-//	a peer's key   Window.Revoke, for the holder of the memory: at once; the
-//	               connection lives on
-//	everything     Conn.Cancel, for who started it: through the queue pair's ERR state
+//	a wait         end its context: the caller returns at once; the operation goes on and
+//	               keeps its lease
+//	a peer's key   Window.Revoke, called by the owner of the memory: takes effect at once;
+//	               the connection stays open
+//	everything     Conn.Cancel, called by the initiator: moves the queue pair to ERR
 //
-// A verbs device has nothing between: it never takes back one request that was posted.
+// A verbs device cannot cancel a single posted request.
 
-// cancelBound is how long Cancel waits at most: what Close waits after its context has
-// ended.
+// cancelBound is the longest that Cancel waits. It equals the longest wait of Close after its
+// context has ended.
 const cancelBound = closeBound + leaveBound
 
-// Cancel ends all operations of the connection: it moves the queue pair to ERR, so that
-// the device gives everything back, and waits until everything has completed, once,
-// with its outcome or with ErrCancelled. When it returns nil the device reads and
-// writes memory for none of the operations that were started before: buffers and
-// regions that were lent to them are the caller's, whatever the peer still answers.
-// So are those of operations whose starting call had not returned when Cancel was
-// called, when that has returned and they have completed.
+// Cancel ends all operations of the connection. It moves the queue pair to ERR, so that the
+// device flushes all requests, and waits until each has completed, once, with its result or
+// with ErrCancelled. When Cancel returns nil, the device accesses no memory for operations
+// started before: the caller owns their buffers and regions again, whatever the peer still
+// sends. For an operation whose starting call had not returned when Cancel was called, the
+// same holds once that call has returned and the operation has completed.
 //
-// The connection has failed then, with ErrCancelled as its cause; the peer is told as by
-// Close. What has arrived can still be received, and Close is still needed. Of a
-// connection that has failed, or is being closed, it waits for the same and changes
-// nothing else. The memory of shared receives (Options.Shared) stays the device's.
+// The connection has then failed with ErrCancelled as its cause, and the peer is notified as
+// by Close. Messages that have arrived can still be received, and the caller must still call
+// Close. On a connection that has failed or is being closed, Cancel only waits. The device
+// keeps the memory of shared receives (Options.Shared).
 //
-// It waits for no peer, only for the device: a second if that flushes nothing, and while
-// the kernel destroys the queue pair then. When ctx ends first it returns the context's
-// error, and ErrReactorBusy after 6.5 s; the cancelling goes on, and Cancel may be called
-// again. It is idempotent; any goroutine but the turn's (Sink, Runtime.After).
+// Cancel waits for the device but never for the peer: one second if the device flushes
+// nothing, and then while the kernel destroys the queue pair. It returns the context's error
+// if ctx ends first, and ErrReactorBusy after 6.5 s; the cancellation goes on, and Cancel may
+// be called again. It is idempotent. Any goroutine may call it except one that holds the turn
+// (Sink, Runtime.After).
 //
 // Implements: ibv_modify_qp to IBV_QPS_ERR, and the drain behind it.
 func (c *Conn) Cancel(ctx context.Context) error {
@@ -53,7 +53,7 @@ func (c *Conn) Cancel(ctx context.Context) error {
 	select {
 	case <-home:
 		return nil
-	case <-c.closed: // and its reactor may be
+	case <-c.closed: // its reactor may be closed too, and then never closes home
 		return nil
 	case <-asked:
 		err = asked.Why(ctx, asked.Err())
@@ -62,7 +62,8 @@ func (c *Conn) Cancel(ctx context.Context) error {
 	return fmt.Errorf("cancelling the operations with %v: %w", c.remote, err)
 }
 
-// cancel is Cancel that waits for nothing: home is closed when everything is.
+// cancel is Cancel without the wait. It returns a channel that is closed when all operations
+// have completed.
 func (c *Conn) cancel() (home chan struct{}) {
 	home = make(chan struct{})
 	c.setCause(ErrCancelled)
@@ -71,7 +72,8 @@ func (c *Conn) cancel() (home chan struct{}) {
 	return home
 }
 
-// flushAll has the device give everything back, and home closed then. Holder only.
+// flushAll makes the device flush all requests. home is closed when none is outstanding.
+// Holder only.
 func (c *Conn) flushAll(home chan struct{}) {
 	if c.drained {
 		close(home)
@@ -79,11 +81,11 @@ func (c *Conn) flushAll(home chan struct{}) {
 	}
 	c.homes = append(c.homes, home)
 	switch c.state {
-	case connConnecting: // nobody has it yet but who dials
+	case connConnecting: // the user does not have it yet
 		c.giveUp(c.cause.Load())
 	case connOpen, connLeft:
 		c.fail(c.cause.Load())
-	case connDraining: // what it waits for is not waited for
+	case connDraining: // end the wait for outstanding sends
 		c.disconnect()
 	}
 }

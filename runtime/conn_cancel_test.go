@@ -17,8 +17,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Rule: when Cancel returns every operation of the connection has completed, once, and
-// all memory is the caller's again, also that of receives; what has arrived can still be
+// Rule: when Cancel returns, every operation of the connection has completed once and all memory
+// belongs to the user again, also that of receives. Messages that have arrived can still be
 // received; Close is still needed and works.
 func TestCancelBringsEverythingHome(t *testing.T) { onBeds(t, cancelBringsEverythingHome) }
 
@@ -49,7 +49,7 @@ func cancelBringsEverythingHome(t *testing.T, d bed) {
 			case i%3 == 0:
 				f, err = a.Read(ctx, local, remote)
 			default:
-				f, err = a.Batch().Start(ctx, new(WriteOp(local, remote))) // stands in the queue
+				f, err = a.Batch().Start(ctx, new(WriteOp(local, remote))) // stays in the queue
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -110,7 +110,7 @@ func cancelBringsEverythingHome(t *testing.T, d bed) {
 	}
 }
 
-// arrivedAt tells whether a message waits at c.
+// arrivedAt reports whether a message waits at c.
 func arrivedAt(t *testing.T, c *Conn) (yes bool) {
 	if err := c.sh.r.Do(testContext(t), func() { yes = len(c.arrived) > 0 }); err != nil {
 		t.Fatal(err)
@@ -118,8 +118,8 @@ func arrivedAt(t *testing.T, c *Conn) (yes bool) {
 	return yes
 }
 
-// Rule: a receive that was submitted and not posted when Cancel came is home, too, when
-// it returns. (Idle looked at posted receives only, and the region had a user.)
+// Rule: when Cancel returns, also receives that were submitted and not posted have ended. (Idle
+// once covered posted receives only, and the region stayed in use.)
 func TestCancelFindsReceivesThatAreNotPosted(t *testing.T) {
 	a, _ := connected(t, Config{Conn: Options{Raw: true}})
 	r, err := a.rt.NewRegion(64, verbs.AccessLocalWrite)
@@ -129,7 +129,7 @@ func TestCancelFindsReceivesThatAreNotPosted(t *testing.T) {
 	local := must.Get(r.Slice(0, 64))(t)
 	var f Future
 	home := make(chan struct{})
-	if derr := a.sh.r.Do(testContext(t), func() { // the turn is ours: nothing is posted
+	if derr := a.sh.r.Do(testContext(t), func() { // this holds the turn: nothing is posted
 		if f, err = a.PostRecv(local); err != nil {
 			return
 		}
@@ -150,8 +150,8 @@ func TestCancelFindsReceivesThatAreNotPosted(t *testing.T) {
 	}
 }
 
-// Rule: a READ that was under way when it was cancelled writes nothing afterwards,
-// though the peer's answer comes: the memory is another's by then.
+// Rule: an outstanding READ that was canceled writes nothing afterwards, though the peer's response
+// arrives: the memory may have another owner by then.
 func TestALateAnswerWritesNothing(t *testing.T) {
 	for _, when := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond} {
 		p := newLostPeer(t, Options{})
@@ -167,7 +167,7 @@ func TestALateAnswerWritesNothing(t *testing.T) {
 			p.pass(time.Millisecond)
 		}
 		mine := bytes.Repeat([]byte{0x11}, p.local.Len())
-		own := p.local.Bytes() // zeros are what the answer would bring
+		own := p.local.Bytes() // the response would bring zeros
 		copy(own, mine)
 		p.pass(10 * late)
 		if !bytes.Equal(own, mine) {
@@ -182,9 +182,8 @@ func TestALateAnswerWritesNothing(t *testing.T) {
 	}
 }
 
-// Rule: a wait that its context ends gives the goroutine back at once, in every form of
-// waiting, and the lease stays until the operation ends: of an operation that a silent
-// peer does not answer, the memory cannot be taken from the device.
+// Rule: when its context ends, every form of waiting returns at once, and the lease stays until the
+// operation ends: while the peer is silent, the device may still use the memory.
 func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p, Conn: Options{SendDepth: 4, RecvCredits: 4}})
@@ -215,14 +214,15 @@ func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 		if err := wait(endedContext(), local); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v, want %v", name, err, context.Canceled)
 		}
-		if took := time.Since(from); took > time.Second { // the device gives the peer up after 0.54 s at the earliest
+		// the device gives up after 0.54 s at the earliest
+		if took := time.Since(from); took > time.Second {
 			t.Errorf("%s: gave its goroutine back after %v", name, took)
 		}
 		if err := r.Close(); !errors.Is(err, verbs.ErrBusy) {
 			t.Errorf("%s: closing the region of an operation under way: %v, want %v", name, err, verbs.ErrBusy)
 		}
 	}
-	// The queue is full now: the wait for room ends, too, and leaves no lease.
+	// The queue is full now: waiting for a slot also ends, and leaves no lease.
 	buf := bufferOf(t, a.rt, make([]byte, 64))
 	before := buf.s.lease.word.Load()
 	if _, err := a.Write(endedContext(), buf.Slice(), remote); !errors.Is(err, context.Canceled) {
@@ -241,8 +241,8 @@ func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 	}
 }
 
-// Rule: whoever posts, closes or dies while a connection is cancelled, everything ends
-// once, and the memory comes home.
+// Rule: whatever is posted, closed or aborted while a connection is canceled, every operation ends
+// once and all memory is released.
 func TestStressCancel(t *testing.T) { onBeds(t, stressCancel) }
 
 func stressCancel(t *testing.T, d bed) {
@@ -323,7 +323,8 @@ func cancelRound(t *testing.T, client *Runtime, ln *Listener, remote Remote, rnd
 	}
 	enders.Wait()
 	posters.Wait()
-	cancel() // what was between its checks and the queue is over when this one returns, or refused
+	// every submitter that had passed its checks has ended or is refused when this call returns
+	cancel()
 	for ended.Load() < started.Load() && ctx.Err() == nil {
 		goruntime.Gosched()
 	}

@@ -22,41 +22,41 @@ const (
 	MaxAcceptData = verbs.MaxPrivateAccept - helloSize
 )
 
-// rejInvalidService is the reason of a request that found no listener.
+// rejInvalidService is the reject reason for a request to an address without a listener.
 const rejInvalidService = verbs.RejInvalidServiceID
 
-// Retry parameters of our connections: seven retries; a receiver that is not
-// ready is retried for ever, because credits see to it that it is.
+// Retry parameters of connections. RNR retries are unlimited, because credits ensure that the
+// receiver is ready.
 const (
 	retryCount    = 7
 	rnrRetryCount = verbs.RNRRetryInfinite
-	// readDepth is how many READs and atomics may be under way per direction,
-	// as far as the device allows.
+	// readDepth is the maximum number of outstanding READs and atomics per direction, as
+	// far as the device allows.
 	readDepth = 16
 )
 
-// Dial connects to "host:port" with the runtime's options and waits for the
-// outcome, at most Config.ConnectTimeout. When ctx ends first the attempt is
-// given up, and the peer is told if it was asked already.
+// Dial connects to "host:port" with the runtime's options. It waits until the connection is
+// established or has failed, at most Config.ConnectTimeout. If ctx ends first, Dial abandons
+// the attempt, and notifies the peer if the request was sent already.
 //
-// Errors: ErrAddress, ErrUnreachable, ErrConnectTimeout, *RejectError, the
-// device's, the context's.
+// Errors: ErrAddress, ErrUnreachable, ErrConnectTimeout, *RejectError, errors of the device,
+// the error of the context.
 func (rt *Runtime) Dial(ctx context.Context, addr string) (*Conn, error) {
 	return rt.DialOptions(ctx, addr, Options{})
 }
 
-// DialOptions is Dial with options; what they leave open is the runtime's.
+// DialOptions is Dial with options. Zero fields of o default to the runtime's options.
 func (rt *Runtime) DialOptions(ctx context.Context, addr string, o Options) (*Conn, error) {
 	return rt.dialWait(ctx, addr, o, false)
 }
 
-// dialWait is DialOptions, or until the handshake could begin (Pending).
+// dialWait is DialOptions. With hold, it stops before the handshake (Pending).
 func (rt *Runtime) dialWait(ctx context.Context, addr string, o Options, hold bool) (*Conn, error) {
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil { // an answer may come sooner than anybody looks
+	if err := ctx.Err(); err != nil { // a fast result could win the race in Await
 		return nil, fmt.Errorf("connecting to %s: %w", addr, err)
 	}
 	attempt, f, err := rt.dialing(ctx, addr, o, hold)
@@ -65,15 +65,15 @@ func (rt *Runtime) dialWait(ctx context.Context, addr string, o Options, hold bo
 	}
 	c, err := f.Await(asked)
 	if err != nil && f.Valid() {
-		f.Discard() // a connection that has just come is closed
+		f.Discard() // closes a connection that was established just now
 		attempt.Abort()
 		return nil, fmt.Errorf("connecting to %s: %w", addr, asked.Why(ctx, err))
 	}
 	return c, err
 }
 
-// DialAsync is DialOptions that returns a future. ctx bounds only the look-up
-// of the host's name.
+// DialAsync is DialOptions, but returns a future. ctx bounds only the lookup of the host
+// name.
 func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (f futures.Future[*Conn], err error) {
 	if ctx == nil {
 		return f, ErrNilContext
@@ -82,7 +82,7 @@ func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (f fut
 	return f, err
 }
 
-// dialing starts an attempt. c is not the caller's before f says so.
+// dialing starts a connection attempt. The caller does not own c before f is settled.
 func (rt *Runtime) dialing(ctx context.Context, addr string, o Options, hold bool) (c *Conn, f futures.Future[*Conn], err error) {
 	dst, err := rt.resolve(ctx, addr)
 	if err != nil {
@@ -103,7 +103,7 @@ func (rt *Runtime) dialing(ctx context.Context, addr string, o Options, hold boo
 	return c, f, nil
 }
 
-// resolve turns "host:port" into an address; an empty host is the device.
+// resolve converts "host:port" to an address. An empty host is the device's address.
 func (rt *Runtime) resolve(ctx context.Context, addr string) (netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -129,7 +129,7 @@ func (rt *Runtime) resolve(ctx context.Context, addr string) (netip.AddrPort, er
 	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), nil
 }
 
-// dial starts the conversation. Holder only, as all below.
+// dial starts to connect. Holder only, like all functions below.
 func (c *Conn) dial(dst netip.AddrPort) {
 	if !c.begin() {
 		return
@@ -149,8 +149,8 @@ func (c *Conn) dial(dst netip.AddrPort) {
 	}
 }
 
-// begin starts the clock of connecting, unless the connection was closed
-// meanwhile.
+// begin starts the timer of ConnectTimeout. It reports false, and fails the connection, if it
+// was closed meanwhile.
 func (c *Conn) begin() bool {
 	c.state = connConnecting
 	if err := c.given(); err != nil {
@@ -164,8 +164,7 @@ func (c *Conn) begin() bool {
 	return true
 }
 
-// given is why the connection is given up before anything is made of it; nil if it
-// is not.
+// given returns why the attempt must end before it began, or nil to go on.
 func (c *Conn) given() error {
 	err := c.cause.Load()
 	if err == nil && c.rt.gone.Load() {
@@ -174,8 +173,8 @@ func (c *Conn) given() error {
 	return err
 }
 
-// own makes the identifier the connection's, and its device give up as the
-// options say, whoever dials.
+// own assigns the identifier to the connection, and sets its ACK timeout from the options, on
+// either side.
 func (c *Conn) own(id verbs.CMID) error {
 	c.id = id
 	c.sh.targets[id] = c
@@ -185,15 +184,15 @@ func (c *Conn) own(id verbs.CMID) error {
 	return nil
 }
 
-// setup makes the queue pair and posts the receives, at the device when it
-// returns: before the peer can send.
+// setup creates the queue pair and posts the receives. They are at the device when it
+// returns, before the peer can send.
 func (c *Conn) setup() error {
 	if err := c.q.Admit(); err != nil {
 		return err
 	}
 	c.admitted = true
 	posted := 0
-	defer func() { // the queue gives back what was posted; the rest nobody would
+	defer func() { // the queue frees the posted ones only
 		for i := range c.recvs[posted:] {
 			c.recvs[posted+i].free()
 		}
@@ -214,7 +213,8 @@ func (c *Conn) setup() error {
 	return nil
 }
 
-// ready makes the queue pair, and begins the handshake unless the owner is to.
+// ready creates the queue pair. It then begins the handshake, unless the owner of a Pending
+// does that.
 func (c *Conn) ready() error {
 	if err := c.setup(); err != nil {
 		return err
@@ -226,20 +226,20 @@ func (c *Conn) ready() error {
 	return c.shake()
 }
 
-// shake says our half of the handshake: the request, or the answer to one.
+// shake sends the local half of the handshake: the request or the acceptance.
 func (c *Conn) shake() error {
 	id := c.id.(verbs.CMID)
 	if !c.answers {
 		return id.Connect(c.param())
 	}
 	err := id.Accept(c.param())
-	if errors.Is(err, syscall.EINVAL) { // the request is none any more, because its peer has given up
+	if errors.Is(err, syscall.EINVAL) { // the peer has withdrawn the request
 		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	return err
 }
 
-// param is our half of what is agreed on.
+// param returns the local connection parameters.
 func (c *Conn) param() *verbs.ConnParam {
 	return &verbs.ConnParam{
 		PrivateData: c.ownHello(), ResponderResources: c.rt.reads, InitiatorDepth: c.rt.reads,
@@ -247,7 +247,7 @@ func (c *Conn) param() *verbs.ConnParam {
 	}
 }
 
-// meet takes the peer's half.
+// meet processes the peer's private data.
 func (c *Conn) meet(private []byte) error {
 	h, err := readHello(private, c.opts)
 	if err != nil {
@@ -295,8 +295,8 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 	}
 }
 
-// statusError is what an event's status means: a negative errno, or a number
-// of the connection manager's.
+// statusError converts the status of an event: a negative errno, or a number of the
+// connection manager.
 func statusError(status int) error {
 	if status < 0 {
 		return syscall.Errno(-status)
@@ -308,7 +308,8 @@ func (c *Conn) rejected(ev *verbs.CMEvent) error {
 	return refusal(c.remote, ev.Status, ev.Conn.PrivateData)
 }
 
-// refusal is what the other side answered; a listener of ours has said why.
+// refusal makes the error of a rejected request. private has the reason if the peer runs this
+// package.
 func refusal(addr netip.AddrPort, reason int, private []byte) error {
 	e := &RejectError{Addr: addr.String(), Reason: reason}
 	if reason == verbs.RejConsumer {
@@ -333,7 +334,7 @@ func (c *Conn) established(ev *verbs.CMEvent) {
 	c.opened()
 }
 
-// opened gives the connection to who waits for it.
+// opened moves the connection to connOpen and delivers it to Dial or to the listener.
 func (c *Conn) opened() {
 	c.sh.r.StopTimer(c.timer)
 	c.state = connOpen
@@ -341,7 +342,7 @@ func (c *Conn) opened() {
 	c.settle(nil)
 }
 
-// giveUp ends a connection that was not established.
+// giveUp fails a connection that is not established yet.
 func (c *Conn) giveUp(err error) {
 	if c.state != connConnecting {
 		return
@@ -352,8 +353,8 @@ func (c *Conn) giveUp(err error) {
 	c.destroy(func() { c.settle(err) })
 }
 
-// disposeConn sees to a connection that nobody waits for any more: one that was dialed is
-// closed, one that a listener has given goes back to it.
+// disposeConn disposes of the connection of a discarded future: it aborts a dialed connection
+// and gives an accepted one back to its listener.
 func disposeConn(c *Conn, err error) {
 	switch {
 	case err != nil:

@@ -16,8 +16,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// Rule: a connection that is closed while it posts its receives gives all of
-// their buffers back, those not posted too.
+// Rule: a connection that is closed while it posts its receives frees all their buffers, also those
+// not posted.
 func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -39,15 +39,15 @@ func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
 	}
 }
 
-// Rule: when the peer is told that it is connected, our receives are with the
-// device, though the reactor has made no turn since.
+// Rule: when the peer learns that it is connected, the device has our receives, even if the reactor
+// has made no pass since.
 func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
 	seat := must.Get(ln.AcceptAsync())(t)
 	ctx := testContext(t)
 	got := make(chan error, 1)
-	c, err := server.newConn(ln.opts) // the loop, which is away, would be told that one is prepared
+	c, err := server.newConn(ln.opts) // the loop is blocked below and could not prepare one
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +62,8 @@ func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 			}
 			got <- err
 		}()
-		ln.backlog.making = makingMost // so that nothing begins of itself
-		for r := (*request)(nil); ; {  // the loop is away: only connection events are taken
+		ln.backlog.making = makingMost // so that the backlog begins none by itself
+		for r := (*request)(nil); ; {  // the loop is blocked: only connection events are handled
 			select {
 			case err := <-got:
 				if err != nil {
@@ -91,8 +91,8 @@ func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 	}
 }
 
-// Rule: a peer that gives credits back before it was given any breaks the
-// protocol, and no more.
+// Rule: a peer that returns credits before it was given any gets a protocol error, and nothing
+// worse happens.
 func TestCreditsBeforeEstablishedAreRefused(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	opts, err := rt.inherit(Options{})
@@ -108,14 +108,14 @@ func TestCreditsBeforeEstablishedAreRefused(t *testing.T) {
 	mistake(t, "giving it up", c.abandon(err), ErrPeerProtocol)
 }
 
-// deaf is a provider that misses every answer to a question for an address, and
-// finds the address when the question's time is over, from the given time on only.
+// deaf is a provider whose address resolutions fail with ETIMEDOUT if their timeout is less than
+// from.
 type deaf struct {
 	verbs.Provider
 	from time.Duration
 
 	mu    sync.Mutex
-	asked []time.Duration // of all identifiers, in order
+	asked []time.Duration // timeouts of all identifiers, in order
 }
 
 type deafChannel struct {
@@ -123,7 +123,7 @@ type deafChannel struct {
 	p *deaf
 
 	mu   sync.Mutex
-	ids  map[verbs.CMID]*deafID // by what they are below
+	ids  map[verbs.CMID]*deafID // by the wrapped identifier
 	late []verbs.CMEvent        // not taken yet
 	ring func()
 }
@@ -196,9 +196,9 @@ func (id *deafID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) er
 	return nil
 }
 
-// Rule: a question for an address is asked again, for longer, when its time was too
-// short, by connections and by datagrams; Soft-RoCE's first connection took all of
-// Config.ConnectTimeout, and failed.
+// Rule: address resolution is repeated with a longer timeout when it timed out, for connections and
+// for datagrams. (Soft-RoCE's first connection once used up all of Config.ConnectTimeout and
+// failed.)
 func TestAddressesAreAskedForAgain(t *testing.T) {
 	notOnDevice(t, "its questions are late by a script")
 	p := &deaf{Provider: soft.Default(), from: 4 * firstLook}
@@ -224,7 +224,8 @@ func TestAddressesAreAskedForAgain(t *testing.T) {
 	}
 }
 
-// Rule: who never finds the address is told so when Config.ConnectTimeout is over.
+// Rule: when the address is never resolved, the call fails after Config.ConnectTimeout and the
+// error says so.
 func TestAddressesAreNotAskedForForEver(t *testing.T) {
 	notOnDevice(t, "its questions are late by a script")
 	p := &deaf{Provider: soft.Default(), from: time.Hour}
@@ -235,7 +236,7 @@ func TestAddressesAreNotAskedForForEver(t *testing.T) {
 	mistake(t, "resolving", err, ErrConnectTimeout, "20ms")
 }
 
-// met is a dialer and who accepted it, or why they did not meet.
+// met returns a dialer and its accepted peer, or the reason why they did not connect.
 func met(t *testing.T, b bed, dial, listen Options) (d, l *Conn, err error) {
 	t.Helper()
 	server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -250,8 +251,8 @@ func met(t *testing.T, b bed, dial, listen Options) (d, l *Conn, err error) {
 	return d, l, nil
 }
 
-// Rule: the peer of a raw connection need not be a runtime: it may say nothing, or
-// something else, in its private data, whoever dials. What it says comes whole.
+// Rule: the peer of a raw connection need not be a runtime: on either side, its private data may be
+// empty or anything else, and arrives complete.
 func TestRawPeerThatIsNoRuntime(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		for name, said := range map[string][]byte{"nothing": nil, "something": []byte("NVMe says this"), "all that fits": bytes.Repeat([]byte{7}, verbs.MaxPrivateConnect)} {
@@ -286,7 +287,8 @@ func say(t *testing.T, from, to *Conn, what string) {
 	buf := must.Get(to.rt.Alloc(100))(t)
 	defer buf.Release()
 	got := must.Get(to.PostRecv(buf.Slice()))(t)
-	if err := to.sh.r.Do(testContext(t), to.sh.r.Flush); err != nil { // on UC it would be lost, otherwise
+	// otherwise UC would lose the message
+	if err := to.sh.r.Do(testContext(t), to.sh.r.Flush); err != nil {
 		t.Fatal(err)
 	}
 	sent, err := from.SendBytes(testContext(t), []byte(what))
@@ -296,8 +298,8 @@ func say(t *testing.T, from, to *Conn, what string) {
 	}
 }
 
-// Rule: a managed connection needs the peer's hello and says so, whoever dials; a
-// hello that is one is understood, or the mode that differs is not noticed.
+// Rule: a managed connection needs the peer's hello on either side, and without it the error says
+// so; two managed modes that differ are rejected too.
 func TestManagedPeerThatIsNoRuntime(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		bare, managed := Options{Raw: true, Bare: true}, Options{}
@@ -318,8 +320,8 @@ func rejected(t *testing.T, err error, code uint16) {
 	}
 }
 
-// Rule: a raw connection takes no hello that is broken for none: its sender means
-// something that we do not know.
+// Rule: a raw connection does not treat a broken hello as user data: its sender uses a version that
+// we do not know.
 func TestBrokenHelloOfARawPeer(t *testing.T) {
 	h := proto.EncodeHello(proto.Hello{Raw: true})
 	h[4]++
@@ -333,8 +335,8 @@ func TestBrokenHelloOfARawPeer(t *testing.T) {
 	}
 }
 
-// Rule: bare private data has the room that the hello takes otherwise, and no
-// more; and only raw connections have such data.
+// Rule: bare private data may also use the hello's space, and no more; only raw connections can
+// have it.
 func TestBarePrivateDataIsBounded(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	_, err := rt.DialOptions(testContext(t), "127.0.0.2:1", Options{Raw: true, Bare: true, PrivateData: make([]byte, verbs.MaxPrivateConnect+1)})

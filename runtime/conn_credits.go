@@ -10,57 +10,55 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Who is told what of the receives that came back:
+// The path of a credit, from a released message back to the peer:
 //
 //	         Release              grant                    take, at the peer
-//	(held) ──────────> unreturned ──────> told, on the way ─────────────────> usable
+//	(held) ──────────> unreturned ──────> granted, in flight ───────────────> usable
 //	                        ^                │ the frame was not posted
 //	                        └────────────────┘ ungrant
 //
-// A receive is posted with the frame that tells it, in one list with all the frame tells
-// (reactor.Queue.PostRecvLater): the peer uses none before, and one doorbell does for half
-// of all.
+// A receive is posted in one list with the frame that grants its credit
+// (reactor.Queue.PostRecvLater), because the peer uses none before. So one doorbell serves up
+// to half of all receives.
 //
-// Credits ride on messages. When none goes the other way they are told by an
-// update of their own, in two cases:
+// Messages carry credits. If no message goes to the peer, a credit update does, in two cases:
 //
-//	many     half of all are unreturned
-//	hungry   somebody here waits for a message, none is here, and the peer has
-//	         used up all it was told of: it can send nothing until it hears of
-//	         more, be it one. (The application keeps messages; else there would
-//	         soon be many.)
+//	many       half of all credits are unreturned
+//	starving   a receiver waits here, no message has arrived, and the peer has used all
+//	           granted credits: it can send nothing until it gets another. (This happens
+//	           if the application holds messages; otherwise "many" applies soon.)
 //
-// An update takes one of the peer's controlRecvs. How many can be unseen, that
-// is told here and not yet taken there? A hungry one is told when the peer has
-// used up everything, the credits of every earlier frame included, so it has
-// taken those: at that moment nothing is unseen, and a hungry update is the oldest
-// of the unseen or not among them. What is unseen is at most all credits together;
-// one of many carries at least half. So they are at most two: two of many, or
-// a hungry one and one of many (two and one more credit would be more than all).
-// The third receive is for one that the peer has taken and not posted again.
+// An update uses one of the peer's controlRecvs. How many updates can be in flight, that is
+// sent here and not yet taken at the peer? A starving update is sent when the peer has used
+// all credits, including those of every earlier frame. So it has taken every earlier frame,
+// nothing is in flight at that moment, and a starving update is always the oldest one in
+// flight. The updates in flight carry at most all credits together, and a "many" update
+// carries at least half. So at most two are in flight: two "many" updates, or a starving one
+// and a "many" update (two "many" and one more credit would exceed the total). The third
+// receive is for an update that the peer has taken, but whose receive is not posted again yet.
 
-// controlRecvs are receives beyond the credits, for the peer's credit updates.
+// controlRecvs is the number of receives beyond the credits, for the peer's credit updates.
 const controlRecvs = 3
 
-// controlSends is how many credit updates may be on their way.
+// controlSends is the maximum number of outstanding credit updates.
 const controlSends = 2
 
-// updateAt is how many receives are posted again before the peer is told
-// without being asked: half of all.
+// updateAt returns the number of unreturned credits that triggers a credit update: half of
+// all.
 func (c *Conn) updateAt() int { return (c.opts.RecvCredits + 1) / 2 }
 
-// returnCredits counts n receives that the peer may use again, and sees to it that
-// it hears of them. Any goroutine.
+// returnCredits adds n unreturned credits, and schedules a credit update if one may be due.
+// Any goroutine.
 func (c *Conn) returnCredits(n uint32) {
-	// Order: first the count, then hungry; match does it the other way round, so
-	// one of the two sees both.
+	// Order: returnCredits writes unreturned, then reads starving; match writes starving,
+	// then reads unreturned. So one of the two sees both.
 	if back := c.unreturned.Add(n); int(back) >= c.updateAt() || back > 0 && c.starving.Load() {
 		c.sh.r.Schedule(&c.creditTask, false)
 	}
 }
 
-// grant takes all that the peer was not told of, for a frame that tells it.
-// Counted before the frame can go: what the peer sends for it finds it counted.
+// grant takes all unreturned credits for a frame to the peer. It counts them in granted
+// before the frame is posted, so that they are counted before the peer can use them.
 func (c *Conn) grant() uint32 {
 	back := c.unreturned.Swap(0)
 	if back > 0 {
@@ -77,8 +75,7 @@ func (c *Conn) ungrant(back uint32) {
 	}
 }
 
-// starved tells whether the peer can send nothing and somebody waits for it.
-// Holder only.
+// starved reports whether a receiver waits and the peer has no credit left. Holder only.
 func (c *Conn) starved() bool {
 	return len(c.recvWaiters) > 0 && len(c.arrived) == 0 && c.granted.Load() == c.arrivals
 }
@@ -89,7 +86,7 @@ func (c *Conn) sendCreditUpdate() {
 		return
 	}
 	if n := int(c.unreturned.Load()); n == 0 || n < c.updateAt() && !c.starved() {
-		return // a message took them along
+		return // a message carried them
 	}
 	var head [frameSize]byte
 	back := c.grant()
@@ -98,7 +95,7 @@ func (c *Conn) sendCreditUpdate() {
 	}
 	proto.Frame{Kind: proto.Credit, Credits: back}.Encode(&head)
 	if err := c.q.PostControl(&reactor.Send{Opcode: verbs.WRSend, Sink: (*connSink)(c)}, reactor.Payload{Header: head[:]}); err != nil {
-		c.creditDue = true // told when an earlier update completes
+		c.creditDue = true // sent when an earlier update completes
 		c.granted.Add(-uint64(back))
 		c.unreturned.Add(back)
 	}
@@ -108,7 +105,8 @@ func errCredits(n uint32) error {
 	return fmt.Errorf("%w: it gives back %d receives that it does not have", ErrPeerProtocol, n)
 }
 
-// creditFor takes a credit if the peer spends a receive on op, waiting for one on asked.
+// creditFor acquires a credit if op uses a receive of the peer. Unless m is NonBlock it waits
+// for one until asked is closed.
 func (c *Conn) creditFor(asked reactor.Asked, op verbs.WROpcode, m reactor.SubmitMode) error {
 	if c.credits == nil || op == verbs.WRRDMAWrite || op == verbs.WRRDMARead {
 		return nil
@@ -122,7 +120,7 @@ func (c *Conn) creditFor(asked reactor.Asked, op verbs.WROpcode, m reactor.Submi
 		}
 		return ErrNoCredit
 	}
-	c.sh.r.Wake() // what was submitted quietly, here or in a batch, may bring the credit
+	c.sh.r.Wake() // requests submitted without a wake-up, here or in a batch, may bring the credit
 	if err := c.credits.Acquire(asked); err != nil {
 		if cause := c.Err(); cause != nil {
 			return cause
@@ -135,9 +133,9 @@ func (c *Conn) creditFor(asked reactor.Asked, op verbs.WROpcode, m reactor.Submi
 	return nil
 }
 
-// creditBack undoes creditFor for what was not posted.
+// creditBack undoes creditFor for a request that was not posted.
 func (c *Conn) creditBack(op verbs.WROpcode) {
 	if c.credits != nil && op != verbs.WRRDMAWrite && op != verbs.WRRDMARead {
-		c.credits.Restore(1) // false: the peer gave it back unused, and is found out when it speaks again
+		c.credits.Restore(1) // false: the peer returned it although it was unused; its next frame reveals that
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// sendAndTake has a send n messages and b receive them.
+// sendAndTake sends n messages from a and receives them at b.
 func sendAndTake(t *testing.T, a, b *Conn, n int) (ms []Message) {
 	t.Helper()
 	for i := range n {
@@ -33,20 +33,20 @@ func release(t *testing.T, ms ...Message) {
 	}
 }
 
-// Rule: whoever waits for a message gets it as long as one receive is free,
-// however many messages the application keeps.
+// Rule: a waiting receiver gets its message as long as one receive is free, however many messages
+// the user keeps.
 func TestOneFreeReceiveIsEnough(t *testing.T) {
 	for _, releaseFirst := range []bool{true, false} {
 		a, b := connected(t, Config{Conn: Options{RecvCredits: 4}})
 		ctx := testContext(t)
 		ms := sendAndTake(t, a, b, 4)
-		for i := range 20 { // one at a time, each told by itself
+		for i := range 20 { // one at a time, each returned separately
 			if releaseFirst {
 				release(t, ms[3])
 			}
 			f := b.Recv()
 			if !releaseFirst {
-				if err := b.sh.r.Do(ctx, b.match); err != nil { // somebody waits already
+				if err := b.sh.r.Do(ctx, b.match); err != nil { // a receiver waits already
 					t.Fatal(err)
 				}
 				release(t, ms[3])
@@ -64,8 +64,7 @@ func TestOneFreeReceiveIsEnough(t *testing.T) {
 	}
 }
 
-// Rule: without somebody who waits, the peer is told of half of all receives and
-// not of each.
+// Rule: while no receiver waits, an update is sent for half of all receives and not for each.
 func TestUpdatesAreFewWhileNobodyWaits(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 8}})
 	before := b.rt.Stats().WorkRequests
@@ -86,8 +85,8 @@ func TestUpdatesAreFewWhileNobodyWaits(t *testing.T) {
 	}
 }
 
-// Rule: credits that a message would have carried are told without it when it
-// is not posted.
+// Rule: credits that a message would have carried are returned without it when the message is not
+// posted.
 func TestCreditsOfAFailedSendAreTold(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p, Conn: Options{RecvCredits: 2, SendDepth: 1}})
@@ -112,7 +111,7 @@ func TestCreditsOfAFailedSendAreTold(t *testing.T) {
 			sent <- err
 		}()
 		for b.unreturned.Load() != 0 {
-			stdruntime.Gosched() // on the turn, nothing else can tell
+			stdruntime.Gosched() // this holds the turn: there is nothing to wait on
 		}
 	}); err != nil {
 		t.Fatal(err)
@@ -128,7 +127,7 @@ func TestCreditsOfAFailedSendAreTold(t *testing.T) {
 	}
 }
 
-// Rule: a credit update that arrives while Close waits does not cut that short.
+// Rule: a credit update that arrives while Close waits does not end that wait early.
 func TestCreditUpdateDuringCloseHarmsNothing(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p, Conn: Options{RecvCredits: 4}})
@@ -146,7 +145,7 @@ func TestCreditUpdateDuringCloseHarmsNothing(t *testing.T) {
 		f := must.Get(a.Write(ctx, buf.Slice(), remote))(t)
 		fs = append(fs, f)
 	}
-	release(t, ms...) // the update is on its way, as long as the writes
+	release(t, ms...) // the update takes as long as the writes
 	if err := a.Close(ctx); err != nil {
 		t.Error(err)
 	}
@@ -157,9 +156,9 @@ func TestCreditUpdateDuringCloseHarmsNothing(t *testing.T) {
 	}
 }
 
-// Rule: receives that were released are posted again with the frame that tells the peer
-// of them, so that one doorbell carries half of all; and none of them costs a send of its
-// own, or holds the peer up.
+// Rule: released receives are posted again together with the frame that returns their credits, so
+// that one doorbell carries half of all receives; no receive costs a send of its own or delays the
+// peer.
 func TestReleasedReceivesArePostedInBatches(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		const credits, rounds = 16, 40

@@ -8,23 +8,22 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Who says a hello, and who must:
+// The private data of a connection request or acceptance, by mode:
 //
-//	          our side says         of the peer's side is understood
+//	          sent                  accepted from the peer
 //	managed   hello                 hello of a managed connection
-//	raw       hello                 hello of a raw connection; anything else as it is
-//	bare      the caller's data     anything as it is
+//	raw       hello                 hello of a raw connection; other data unchanged
+//	bare      the user's data       any data unchanged
 //
-// A raw connection needs nothing of what a hello says: the other side may be any
-// program of librdmacm's.
+// A raw connection uses nothing of a hello, so its peer may be any librdmacm program.
 
-// What goes before the caller's bytes.
+// The sizes of the headers before the user's bytes.
 const (
-	helloSize = proto.HelloSize
-	frameSize = proto.FrameSize // in credit mode
+	helloSize = proto.HelloSize // before private data
+	frameSize = proto.FrameSize // before a message of a managed connection
 )
 
-// ownHello is the private data of our side.
+// ownHello returns the private data to send.
 func (c *Conn) ownHello() []byte {
 	if c.opts.Bare {
 		return c.opts.PrivateData
@@ -36,8 +35,8 @@ func (c *Conn) ownHello() []byte {
 	return proto.EncodeHello(h)
 }
 
-// checkPrivate checks the length of private data that goes with what, which
-// carries most bytes.
+// checkPrivate checks the length of the private data against most, the capacity of what in
+// bytes.
 func (o Options) checkPrivate(what string, most int) error {
 	if !o.Bare {
 		most -= helloSize
@@ -48,8 +47,8 @@ func (o Options) checkPrivate(what string, most int) error {
 	return nil
 }
 
-// readHello is what the peer says, if a connection with these options can live
-// with it.
+// readHello parses the peer's private data. It returns an error if it does not suit a
+// connection with options o.
 func readHello(private []byte, o Options) (proto.Hello, error) {
 	if o.Bare || o.Raw && !bytes.HasPrefix(private, []byte(proto.Magic)) {
 		return proto.Hello{Raw: true, User: foreignData(private)}, nil
@@ -66,8 +65,8 @@ func readHello(private []byte, o Options) (proto.Hello, error) {
 	return h, nil
 }
 
-// foreignData is private data that no runtime wrote, with the padding that the
-// connection manager may have added. Only zeros are nothing.
+// foreignData returns a copy of private data without a hello. It keeps the padding that the
+// connection manager may have added. Data of zeros only is treated as none.
 func foreignData(private []byte) []byte {
 	if len(bytes.TrimLeft(private, "\x00")) == 0 {
 		return nil

@@ -11,61 +11,59 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// What a connection does about a peer that does not answer:
+// A connection detects a peer that does not answer in three ways:
 //
-//	the device gives up   its retries are used up: a failed completion, Conn.fail
-//	the bound passes      no send completes for the bound: Conn.late, Conn.fail
-//	nothing is out        after KeepAlive without a sign of the peer it is asked, and the
-//	                      question is a send as the others
+//	the device gives up   its retries are used up: a failed completion calls Conn.fail
+//	the bound passes      no send completes within the bound: Conn.late calls Conn.fail
+//	an idle peer is lost  after KeepAlive of silence a zero-byte WRITE probes the peer; the
+//	                      bound applies to it as to other sends
 //
-// The device alone does not do: retries of a receiver that is not ready have no
-// end, and a completion may get lost. Conn.fail moves the queue pair to ERR, so
-// that everything is flushed; what is not flushed within flushBound ends with the
-// queue pair (conn_teardown.go).
+// The device's retries alone are not enough: RNR retries are unlimited, and a completion may
+// get lost. Conn.fail moves the queue pair to ERR, which flushes all requests. Requests that
+// are not flushed within flushBound end when the queue pair is destroyed (conn_teardown.go).
 
-// ErrPeerTimeout is why a connection ended whose peer did not answer within the
-// bound: a *PeerTimeoutError. It matches os.ErrDeadlineExceeded.
+// ErrPeerTimeout is the cause of a connection whose peer did not answer within the bound. The
+// error is a *PeerTimeoutError. It matches os.ErrDeadlineExceeded.
 var ErrPeerTimeout = sentinel.Reconnect("runtime: the peer did not answer", os.ErrDeadlineExceeded)
 
-// PeerTimeoutError says which peer did not answer, and for how long. It is the
-// cause of a connection (Conn.Err), and of the operations that ended with it.
+// PeerTimeoutError describes a peer that did not answer within the bound. It is the cause of
+// the connection (Conn.Err), and of the operations that ended with it.
 type PeerTimeoutError struct {
 	Peer netip.AddrPort
-	// Bound is what was allowed: Options.PeerTimeout, or what the device may take
-	// for its retries, or the bytes for their way.
+	// Bound is the time allowed for an answer: Options.PeerTimeout, or more if the
+	// device's retries or the outstanding bytes need more.
 	Bound time.Duration
-	// Since is from when on it was counted.
+	// Since is the start of the time without an answer.
 	Since time.Time
-	// Out is how many operations were under way; Oldest is of what kind the oldest
-	// was. A WRITE alone may be the question whether the peer is there.
+	// Out is the number of outstanding operations; Oldest is the kind of the oldest one.
+	// A single WRITE may be a keep-alive probe.
 	Out    int
 	Oldest reactor.Kind
 }
 
-// Error says all of it.
+// Error describes the timeout with all fields.
 func (e *PeerTimeoutError) Error() string {
 	return fmt.Sprintf("%v: %v, nothing of it since %s, longer than %v; operations under way %d, the oldest a %v",
 		ErrPeerTimeout, e.Peer, e.Since.Format(time.RFC3339Nano), e.Bound, e.Out, e.Oldest)
 }
 
-// Unwrap makes it an ErrPeerTimeout.
+// Unwrap returns ErrPeerTimeout.
 func (e *PeerTimeoutError) Unwrap() error { return ErrPeerTimeout }
 
-// Timeout is true. It makes this a net.Error, as Temporary does.
+// Timeout returns true. With Temporary it implements net.Error.
 func (e *PeerTimeoutError) Timeout() bool { return true }
 
-// Temporary is false: the connection has ended.
+// Temporary returns false, because the connection has ended.
 func (e *PeerTimeoutError) Temporary() bool { return false }
 
-// deviceTimeouts is how many times its timeout and its retries a device is given
-// before it is not believed any more: the timeout of IBTA 9.7.6.1.3 may be up to
-// four times what the code says.
+// deviceTimeouts is the factor between the device's nominal time for its retries and the
+// smallest bound: the timeout of IBTA 9.7.6.1.3 may be up to four times the encoded value.
 const deviceTimeouts = 4
 
-// boundOf is the bound of operations on a queue pair with these attributes: the
-// larger of what the device may take before it gives up and what is configured;
-// 0, for ever, if none is configured. Code 0 has the device try for ever: then the
-// configured one holds.
+// boundOf returns the bound of operations on a queue pair with these attributes: the larger
+// of the configured time and the longest time the device may take for its retries. It returns
+// 0, no bound, if none is configured. With timeout code 0 the device retries for ever, and
+// the configured time is the bound.
 func boundOf(timeout, retries uint8, configured time.Duration) time.Duration {
 	if configured <= 0 {
 		return 0
@@ -73,22 +71,22 @@ func boundOf(timeout, retries uint8, configured time.Duration) time.Duration {
 	return max(configured, deviceTimeouts*verbs.AckTimeout(timeout)*time.Duration(retries+1))
 }
 
-// The ACK timeout of a connection; codes.
+// ACK timeout codes of a connection.
 const (
-	// deviceDelay is how much a device's own delay adds to what is set, as a rule
+	// deviceDelay is the usual increase of the code by the device's own delay
 	// (verbs.DeviceAttr.AckDelay; Soft-RoCE has 15, ConnectX 16).
 	deviceDelay = 2
-	// minAckTimeout is 33 ms: less is a burst of a busy network, or a process that
-	// is not scheduled for a moment.
+	// minAckTimeout is 33 ms. A burst on a busy network, or a process that is briefly
+	// not scheduled, can delay acknowledgments almost as long.
 	minAckTimeout = 13
-	// maxAckTimeout is 1.1 s, what the kernel itself took for long (CMA_IBOE_PACKET_LIFETIME).
+	// maxAckTimeout is 1.1 s, the default of the kernel for a long time (CMA_IBOE_PACKET_LIFETIME).
 	maxAckTimeout = 18
 )
 
-// ackTimeoutFor is the code to set so that the device has given up before the
-// configured time is over, and not long before: of itself the kernel takes a
-// second, or what the peer asks for, with which a peer is not given up in half a
-// minute. 0: set nothing.
+// ackTimeoutFor returns the ACK timeout code with which the device gives up shortly before
+// the configured time ends, or 0 to leave the timeout alone. The kernel's own choice is one
+// second, or the peer's request, with which the device may not give up a peer in half a
+// minute.
 func ackTimeoutFor(configured time.Duration) uint8 {
 	if configured <= 0 {
 		return 0
@@ -100,8 +98,7 @@ func ackTimeoutFor(configured time.Duration) uint8 {
 	return code
 }
 
-// keepAlive is the option as it is meant: after how much silence the peer is
-// asked; 0: never.
+// keepAlive resolves the option: the silence after which the peer is probed, or 0 for never.
 func (o *Options) keepAlive() time.Duration {
 	switch {
 	case o.KeepAlive < 0 || !o.answers():
@@ -112,12 +109,12 @@ func (o *Options) keepAlive() time.Duration {
 	return o.KeepAlive
 }
 
-// answers tells whether a peer acknowledges what it is sent.
+// answers reports whether the peer acknowledges messages, that is, whether the type is RC.
 func (o *Options) answers() bool { return o.kind == 0 || o.kind == verbs.QPTRC }
 
-// watchPeer has the reactor count, from ESTABLISHED on: before that ConnectTimeout
-// bounds everything. What the provider has made of the timeout stands in the queue
-// pair. Holder only.
+// watchPeer starts the reactor's watchdog for the connection, at ESTABLISHED: before that
+// ConnectTimeout bounds everything. It reads the effective ACK timeout from the queue pair.
+// Holder only.
 func (c *Conn) watchPeer() error {
 	if !c.opts.answers() {
 		return nil
@@ -133,7 +130,7 @@ func (c *Conn) watchPeer() error {
 	return c.q.SetPeerLimit(l)
 }
 
-// late ends a connection whose peer did not answer. Holder only.
+// late fails the connection because its peer did not answer. Holder only.
 func (c *Conn) late(l reactor.PeerTimeout) {
 	c.fail(&PeerTimeoutError{Peer: c.remote, Bound: l.Bound, Since: l.Since, Out: l.Out, Oldest: l.Oldest})
 }

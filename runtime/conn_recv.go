@@ -21,37 +21,38 @@ import (
 //	                  │ flushed              │ connection gone   │ connection gone
 //	                  └──────────────────────┴───────────────────┴──────────> freed
 //
-// The device has the buffer while posted, the connection while arrived, the
-// caller while held.
+// The device owns the buffer while it is posted, the connection while it is arrived, the
+// caller while it is held.
 type recvSlot struct {
 	c   *Conn
 	i   int
 	buf Buffer
-	// state is the number of times the slot was handed to a caller, times two,
-	// plus one while it is held. Moved by match (hand out) and by Release (CAS);
-	// a message knows its number, so a second Release does nothing.
+	// state is twice the number of releases, plus one while the slot is held. match
+	// increments it to hand the slot out, Release to take it back (CAS). A Message has
+	// the value it was handed out with, so a second Release has no effect.
 	state atomic.Uint64
-	// payload of the arrived message, and its place among all; written by the
-	// holder before the slot is handed out.
-	nth  uint64
-	n    int
+	// The fields from nth to shut describe the arrived message. The holder writes them
+	// before the slot is handed out.
+	nth  uint64 // its position among all arrivals
+	n    int    // its length in bytes
 	imm  uint32
-	with bool    // imm
-	data bool    // of a SEND: there is a payload
-	shut *Window // that the message invalidated
+	with bool    // imm is valid
+	data bool    // a SEND, with a payload
+	shut *Window // the window that the message invalidated
 	sge  [1]verbs.SGE
 	hook ring.Hook[recvSlot]
 }
 
-// InboxHook links the slot into Conn.backIn.
+// InboxHook returns the link for Conn.backIn.
 func (s *recvSlot) InboxHook() *ring.Hook[recvSlot] { return &s.hook }
 
 func (s *recvSlot) post() error {
 	return s.c.q.PostRecv(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:], reactor.Block)
 }
 
-// postLater is post for a receive that the peer has not been told of: it is with the
-// device before the frame that tells it (conn_credits.go), and until then costs no doorbell.
+// postLater is post for a receive whose credit is not granted yet. The receive is posted
+// before the frame that grants it (conn_credits.go), in the same list, and needs no doorbell
+// of its own.
 func (s *recvSlot) postLater() error {
 	return s.c.q.PostRecvLater(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:])
 }
@@ -74,54 +75,52 @@ func (c *Conn) makeRecvs(n int) error {
 	return nil
 }
 
-// Message is a received message. Its data lies in a receive buffer of the
-// connection, which is the caller's until Release; the peer can have only so
-// many messages unreleased as the connection has credits.
+// Message is a received message. Its data lies in a receive buffer of the connection, which
+// the caller owns until Release. There are Options.RecvCredits such buffers: when all are
+// held, the peer cannot send.
 type Message struct {
 	Data []byte // nil for a WRITE with immediate data
-	// Imm is the immediate data, in host order, if HasImm; Written is how many bytes a WRITE
-	// with immediate data wrote.
+	// Imm is the immediate data, in host order, if HasImm. Written is the number of bytes
+	// that a WRITE with immediate data wrote.
 	Imm     uint32
 	HasImm  bool
 	Written int
-	// Invalidated is the window that the peer has shut with this message; nil
-	// when it has shut none.
+	// Invalidated is the window that the peer invalidated with this message, or nil.
 	Invalidated *Window
 
 	slot   *recvSlot
 	number uint64
 }
 
-// Release gives the buffer back: it is posted again when the peer gets its
-// credit. Data must not be used after it. ErrMessage when it was released
-// already. It does not block, but as Buffer.Release says when the connection is
-// gone and its messages are large.
+// Release gives the buffer back to the connection, which posts it again and returns the
+// credit to the peer. The caller must not use Data afterwards. It returns ErrMessage if the
+// message was released before. It does not block, except as Buffer.Release does if the
+// connection is gone and the buffer is large.
 func (m Message) Release() error {
 	s := m.slot
 	if s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
 		return ErrMessage
 	}
 	c := s.c
-	if err := s.postLater(); err != nil { // the connection is going or gone
+	if err := s.postLater(); err != nil { // the connection is ending or gone
 		return s.buf.Release()
 	}
 	c.returnCredits(1)
 	return nil
 }
 
-// MessageSink receives a message instead of a future. Received is called once,
-// holding the turn of the connection's reactor: it must not block. With err the
-// message is empty, and no other will come.
+// MessageSink receives a message in place of a future. The reactor calls Received once, with
+// the turn held: it must not block. If err is not nil, m is empty, and no message follows.
 type MessageSink interface {
 	Received(m Message, err error)
 }
 
-// recvWaiter is somebody who waits for a message.
+// recvWaiter is one wait for a message.
 type recvWaiter struct {
 	hook    ring.Hook[recvWaiter]
 	promise futures.Promise[Message]
-	sink    MessageSink // gets the message in the promise's place
-	// m and err are what sink is to get. The holder's.
+	sink    MessageSink // receives the message in place of the promise
+	// m and err are the result for sink. They belong to the holder.
 	m   Message
 	err error
 }
@@ -132,18 +131,18 @@ func (w *recvWaiter) wanted() bool { return w.sink != nil || w.promise.Wanted() 
 // giveUp implements waiter.
 func (w *recvWaiter) giveUp() { w.end(Message{}, futures.ErrDiscarded) }
 
-// InboxHook links the want.
+// InboxHook returns the link for Conn.wantIn.
 func (w *recvWaiter) InboxHook() *ring.Hook[recvWaiter] { return &w.hook }
 
 var recvWaiterPool = sync.Pool{New: func() any { return new(recvWaiter) }}
 
-// Recv returns the future of the next message; messages go to those who asked
-// in the order of asking. A discarded future's message is given to the next who
-// asks. The error is why no message will come any more: ErrPeerClosed, or the
-// failure. It does not block; in steady state it allocates nothing.
+// Recv returns the future of the next message. Messages are delivered to receivers in the
+// order of their calls; the message of a discarded future goes to the next receiver. The
+// future fails once no more messages will arrive, with the cause of the connection, such as
+// ErrPeerClosed. Recv does not block; in steady state it does not allocate.
 func (c *Conn) Recv() futures.Future[Message] { return c.recv(false) }
 
-// RecvWait waits for the next message. When ctx ends first no message is lost.
+// RecvWait waits for the next message. If ctx ends first, no message is lost.
 func (c *Conn) RecvWait(ctx context.Context) (Message, error) {
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
@@ -152,9 +151,10 @@ func (c *Conn) RecvWait(ctx context.Context) (Message, error) {
 	return reactor.Await(ctx, asked, c.recv(c.sh.r.Driver() != nil))
 }
 
-// RecvTo is Recv whose message goes to sink; it takes its turn among those who
-// ask by Recv. The wait cannot be given up: close the connection. When that is gone,
-// or in raw mode, sink is told so soon. In steady state it allocates nothing.
+// RecvTo is Recv, but delivers the message to sink. The order of calls holds for Recv and
+// RecvTo together. The wait cannot be canceled, except by closing the connection. If the
+// connection is gone or raw, sink soon receives the error. In steady state RecvTo does not
+// allocate.
 func (c *Conn) RecvTo(sink MessageSink) {
 	var err error
 	switch {
@@ -182,7 +182,7 @@ func (c *Conn) recv(quiet bool) futures.Future[Message] {
 	return f
 }
 
-// addRecvWaiter queues one who waits for a message.
+// addRecvWaiter queues a wait for a message.
 func (c *Conn) addRecvWaiter(p futures.Promise[Message], sink MessageSink, quiet bool) {
 	w := recvWaiterPool.Get().(*recvWaiter)
 	w.promise, w.sink = p, sink
@@ -190,7 +190,7 @@ func (c *Conn) addRecvWaiter(p futures.Promise[Message], sink MessageSink, quiet
 	c.sh.r.Schedule(&c.matchTask, quiet)
 }
 
-// match gives arrived messages to those who wait. Holder only.
+// match delivers arrived messages to the waiters. Holder only.
 func (c *Conn) match() {
 	for w := c.wantIn.TakeAll(); w != nil; {
 		next := w.hook.Unlink()
@@ -199,15 +199,15 @@ func (c *Conn) match() {
 	}
 	done := 0
 	for ; done < len(c.recvWaiters); done++ {
-		// After the wants, and after every Settle: a message that came back goes
-		// before later ones to whoever asked after it was given up.
+		// After wantIn was taken, and after every Settle: a message that came back precedes
+		// later ones for a receiver that called after the message was given up.
 		c.takeBack()
 		w := c.recvWaiters[done]
 		var m Message
 		var err error
 		switch {
 		case !w.wanted():
-			err = futures.ErrDiscarded // nobody sees it; the memory goes back
+			err = futures.ErrDiscarded // not seen by the user; it frees the waiter
 		case len(c.arrived) > 0:
 			m = c.handOut(c.arrived[0])
 			c.arrived = append(c.arrived[:0], c.arrived[1:]...)
@@ -229,8 +229,8 @@ func (c *Conn) match() {
 	}
 }
 
-// answer ends the wait; the want is not the caller's any more. A sink is told by the
-// reactor: it is user code, and the caller is in the midst of the wants.
+// answer ends the wait and takes ownership of w. The reactor calls a sink later, because a
+// sink is user code and the caller is iterating over the waiters.
 func (c *Conn) answer(w *recvWaiter, m Message, err error) {
 	if w.sink != nil {
 		w.m, w.err = m, err
@@ -240,21 +240,21 @@ func (c *Conn) answer(w *recvWaiter, m Message, err error) {
 	w.end(m, err)
 }
 
-// end is answer for a want without a sink.
+// end is answer for a waiter without a sink.
 func (w *recvWaiter) end(m Message, err error) {
 	p := w.promise
 	w.give()
 	p.Settle(m, err)
 }
 
-// Complete implements reactor.Sink, for the sink's turn to be told.
+// Complete implements reactor.Sink. The reactor calls it to deliver the message to the sink.
 func (w *recvWaiter) Complete(SinkContext, Result, error) {
 	sink, m, err := w.sink, w.m, w.err
 	w.give()
 	sink.Received(m, err)
 }
 
-// give is the want's end.
+// give returns w to the pool.
 func (w *recvWaiter) give() {
 	w.promise, w.sink, w.m, w.err = futures.Promise[Message]{}, nil, Message{}, nil
 	recvWaiterPool.Put(w)
@@ -272,8 +272,8 @@ func (c *Conn) handOut(i int) Message {
 	return m
 }
 
-// disposeMessage takes back a message whose future was discarded: it is the
-// next to be received.
+// disposeMessage takes back a message whose future was discarded. It is the next to be
+// received.
 func disposeMessage(m Message, err error) {
 	s := m.slot
 	if err != nil || s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
@@ -282,8 +282,9 @@ func disposeMessage(m Message, err error) {
 	c := s.c
 	c.backIn.Push(s)
 	c.sh.r.Schedule(&c.matchTask, false)
-	// The connection may have ended before the push, and its reactor too. If
-	// not, whoever takes the slot back moves its number on, or frees it as well.
+	// The connection may have ended before the push, and its reactor too. If not, takeBack
+	// gets the slot. It is then handed out, which changes state, or freed: a second free does
+	// nothing.
 	if isGone(c) && s.state.CompareAndSwap(m.number+1, m.number+3) {
 		s.free()
 	}
@@ -298,8 +299,8 @@ func isGone(c *Conn) bool {
 	}
 }
 
-// takeBack puts messages whose futures were discarded where they were among
-// those that have arrived. Holder only.
+// takeBack puts messages of discarded futures back in their place among the arrived ones.
+// Holder only.
 func (c *Conn) takeBack() {
 	for s := c.backIn.TakeAll(); s != nil; {
 		next := s.hook.Unlink()
@@ -313,7 +314,7 @@ func (c *Conn) takeBack() {
 	}
 }
 
-// freeArrived frees messages that nobody received.
+// freeArrived frees the messages that were not received.
 func (c *Conn) freeArrived() {
 	for _, i := range c.arrived {
 		c.recvs[i].free()
@@ -321,7 +322,7 @@ func (c *Conn) freeArrived() {
 	c.arrived = nil
 }
 
-// connSink is a connection as the sink of its own receives and credit updates.
+// connSink is the sink of a connection's own receives and credit updates.
 type connSink Conn
 
 // Complete implements reactor.Sink.
@@ -338,8 +339,8 @@ func (c *Conn) received(r Result, err error) {
 	s := &c.recvs[r.Tag]
 	if err != nil {
 		s.free()
-		// A flush is a consequence, and the failure itself came through OnFail.
-		// What the device refused nobody else tells.
+		// A failed completion is reported through OnFail, and a flush only follows a failure.
+		// A receive that the device refused to post is reported only here.
 		if _, completed := errors.AsType[*verbs.WCError](err); !completed && c.state <= connOpen {
 			c.sh.r.Defer(func() { c.fail(err) })
 		}
@@ -347,7 +348,7 @@ func (c *Conn) received(r Result, err error) {
 	}
 	if err := c.take(s, r); err != nil {
 		s.free()
-		if c.state == connConnecting { // setup may be in the midst of it
+		if c.state == connConnecting { // setup may be on the stack
 			c.sh.r.Defer(func() { c.fail(err) })
 			return
 		}
@@ -355,7 +356,7 @@ func (c *Conn) received(r Result, err error) {
 	}
 }
 
-// take looks at what has arrived.
+// take processes a completed receive.
 func (c *Conn) take(s *recvSlot, r Result) error {
 	s.imm, s.with = r.Imm, r.Flags&verbs.WCWithImm != 0
 	if s.data = r.Opcode != verbs.WCRecvRDMAWithImm; !s.data {
@@ -365,8 +366,8 @@ func (c *Conn) take(s *recvSlot, r Result) error {
 		if bad != nil {
 			return (*ProtocolError)(bad)
 		}
-		// No credits yet on the dialing side before ESTABLISHED: nothing was
-		// sent, so nothing can come back.
+		// On the dialing side credits is nil before ESTABLISHED: nothing was sent, so no
+		// credit can come back.
 		if f.Credits > 0 && (c.credits == nil || !c.credits.Restore(int(f.Credits))) {
 			return errCredits(f.Credits)
 		}
@@ -381,7 +382,7 @@ func (c *Conn) take(s *recvSlot, r Result) error {
 	if s.shut = nil; r.Flags&verbs.WCWithInv != 0 {
 		s.shut = c.invalidated(r.Imm)
 	}
-	c.arrivals++ // data and immediates: each has used up a credit
+	c.arrivals++ // a SEND or a WRITE with immediate data: each used a credit
 	s.nth = c.arrivals
 	c.arrived = append(c.arrived, s.i)
 	if len(c.recvWaiters) > 0 {

@@ -11,17 +11,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// SharedRecv is a queue of receives that raw connections share
-// (Options.Shared): memory for what arrives in all, not for what might arrive at
-// each. Whichever connection a message comes by takes the next receive; when none
-// is posted its peer waits (RNR) until one is.
+// SharedRecv is a shared receive queue of raw connections (Options.Shared). It needs memory
+// for the total of arriving messages, not for the maximum of each connection. A message on
+// any of the connections takes the next receive. If none is posted, the peer waits (RNR)
+// until one is.
 //
-// Its connections live on one reactor. Methods may be called from any goroutine.
-// The caller closes it, after its connections.
+// All its connections run on one reactor. Methods may be called from any goroutine. The
+// caller closes it, after its connections.
 //
-// A connection that ends gives the receives it had begun back through its
-// failed completions; a device that drops those with the queue pair keeps them
-// until Close.
+// A connection that ends returns the receives it had taken as failed completions. If the
+// device drops these completions with the queue pair, the receives complete when the
+// SharedRecv is closed.
 //
 // Implements: struct ibv_srq.
 type SharedRecv struct {
@@ -29,20 +29,20 @@ type SharedRecv struct {
 	sh *shard
 	q  *reactor.SharedRecv
 
-	// The holder's.
+	// The fields below belong to the holder.
 	conns map[uint32]*Conn // by queue pair number
 	gone  bool
 }
 
-// Arrival is what a shared receive has taken: a Result and the connection it
-// came by, which may have ended since; nil if it was not one of ours any more.
+// Arrival is the result of a shared receive, with the connection of the message. The
+// connection may have ended since; Conn is nil if it has given up its queue pair.
 type Arrival struct {
 	Result
 	Conn *Conn
 }
 
-// NewSharedRecv makes a queue of depth receives of up to maxSGE pieces (0:
-// defaults). It blocks on a reactor and enters the kernel on a real device.
+// NewSharedRecv creates a queue of depth receives with up to maxSGE pieces each (0 selects
+// the default of either). It waits for a reactor, and enters the kernel on a real device.
 //
 // Errors: ErrClosed; ErrConfig; ErrTooMany; ErrNotSupported.
 //
@@ -58,7 +58,7 @@ func (rt *Runtime) NewSharedRecv(depth, maxSGE int) (*SharedRecv, error) {
 		return nil, err
 	}
 	s.q.OnFail(func(cause error) {
-		if errors.Is(cause, verbs.ErrDeviceRemoved) { // no connection need be there to tell
+		if errors.Is(cause, verbs.ErrDeviceRemoved) { // there may be no connection to report it
 			rt.deviceGone()
 		}
 	})
@@ -71,14 +71,14 @@ func (rt *Runtime) NewSharedRecv(depth, maxSGE int) (*SharedRecv, error) {
 	return s, nil
 }
 
-// open makes the device's queue. Holder only.
+// open creates the device's queue. Holder only.
 func (s *SharedRecv) open() error {
 	if err := s.q.Admit(); err != nil {
 		return err
 	}
-	// Not in the reactor's thread domain: a queue without a lock must not be posted to
-	// while another thread polls for a queue pair that takes from it, and libmlx5 ends
-	// the process for that.
+	// The SRQ is not made in the reactor's thread domain, where it would have no lock: any
+	// goroutine may post to it while the holder polls, and polling returns its receives.
+	// libmlx5 aborts the process in that case.
 	srq, err := s.rt.pd.CreateSRQ(s.q.Attr())
 	if err != nil {
 		s.q.Withdraw()
@@ -88,10 +88,9 @@ func (s *SharedRecv) open() error {
 	return nil
 }
 
-// PostRecv posts a receive. The future tells what it took, and by which
-// connection. It does not wait: ErrRecvFull when all are posted. The memory
-// is the device's until the future is settled; receives complete in any order.
-// What is posted when the queue is closed fails with ErrClosed, or
+// PostRecv posts a receive. It does not wait: it returns ErrRecvFull if depth receives are
+// posted. The device owns the memory until the future is settled. Receives complete in any
+// order. Receives still posted when the queue is closed fail with ErrClosed, or with
 // ErrDeviceRemoved.
 //
 // Implements: ibv_post_srq_recv.
@@ -123,16 +122,15 @@ func (s *SharedRecv) PostRecv(locals ...Slice) (f futures.Future[Arrival], err e
 	return f, nil
 }
 
-// taking settles the future of a shared receive.
+// taking is the sink of one shared receive. It settles the receive's future.
 type taking struct {
 	s       *SharedRecv
 	promise futures.Promise[Arrival]
 }
 
-// takings are those that nobody has.
 var takings = sync.Pool{New: func() any { return new(taking) }}
 
-// give is its end.
+// give returns t to the pool.
 func (t *taking) give() {
 	*t = taking{}
 	takings.Put(t)
@@ -152,26 +150,25 @@ func (t *taking) Complete(_ SinkContext, r Result, err error) {
 	promise.Settle(a, err)
 }
 
-// Close ends the queue; what is posted completes with ErrClosed.
-// ErrBusy while connections use it. It is idempotent, and waits for its
-// reactor.
+// Close closes the queue. Posted receives complete with ErrClosed. It returns ErrBusy while
+// connections use the queue. It is idempotent, and waits for its reactor.
 //
 // Implements: ibv_destroy_srq.
 func (s *SharedRecv) Close() error { return s.close(context.Background()) }
 
-// close is Close that waits at most until ctx ends.
+// close is Close, but stops waiting when ctx ends.
 func (s *SharedRecv) close(ctx context.Context) error {
 	var err error
 	switch derr := s.sh.r.Do(ctx, func() { err = s.end() }); {
 	case errors.Is(derr, reactor.ErrClosed):
-		return nil // with the runtime
+		return nil // closed with the runtime
 	case derr != nil:
 		return fmt.Errorf("closing shared receives: %w: %w", ErrReactorBusy, derr)
 	}
 	return err
 }
 
-// end closes. Holder only.
+// end closes the queue. Holder only.
 func (s *SharedRecv) end() error {
 	if s.gone {
 		return nil
@@ -185,7 +182,7 @@ func (s *SharedRecv) end() error {
 	return s.forget()
 }
 
-// forget ends the queue when the device's is closed. Holder only.
+// forget releases the queue after the device's was closed. Holder only.
 func (s *SharedRecv) forget() error {
 	s.gone = true
 	s.rt.mu.Lock()
@@ -194,21 +191,21 @@ func (s *SharedRecv) forget() error {
 	return s.q.Release(s.endCause())
 }
 
-// join and part are called when a connection gets and loses its queue pair.
-// Holder only; nothing for connections without shared receives.
+// join registers a connection that got its queue pair. A nil s does nothing. Holder only.
 func (s *SharedRecv) join(c *Conn) {
 	if s != nil {
 		s.conns[c.q.QP().Num()] = c
 	}
 }
 
+// part undoes join before the queue pair is destroyed. Holder only.
 func (s *SharedRecv) part(c *Conn) {
 	if s != nil && c.q.QP() != nil {
 		delete(s.conns, c.q.QP().Num())
 	}
 }
 
-// usable tells whether connections of rt may receive here; nil is.
+// usable returns an error unless connections of rt may use s. A nil s is usable.
 func (s *SharedRecv) usable(rt *Runtime) error {
 	if s == nil {
 		return nil
@@ -224,7 +221,7 @@ func (s *SharedRecv) usable(rt *Runtime) error {
 	return nil
 }
 
-// queue is nil for nil.
+// queue returns the reactor's queue, or nil if s is nil.
 func (s *SharedRecv) queue() *reactor.SharedRecv {
 	if s == nil {
 		return nil
@@ -232,9 +229,10 @@ func (s *SharedRecv) queue() *reactor.SharedRecv {
 	return s.q
 }
 
-// whenTaken calls fn when the connection, whose queue pair is in ERR, has taken its
-// last shared receive and its completion was handed out: at once without shared
-// receives. Who calls bounds the wait, because not every device tells. Holder only.
+// whenTaken calls fn after the device has reported LAST_WQE_REACHED for the connection's queue
+// pair, which is in ERR, and the result of its last shared receive was delivered. Without
+// shared receives it calls fn at once. The caller bounds the wait, because not every device
+// reports that event. Holder only.
 //
 // Implements: IBTA volume 1, 10.2.9.5 (destroying a queue pair with an SRQ).
 func (c *Conn) whenTaken(fn func()) {
@@ -245,7 +243,7 @@ func (c *Conn) whenTaken(fn func()) {
 	c.onTaken = fn
 }
 
-// taken is called at LAST_WQE_REACHED. Holder only.
+// taken handles LAST_WQE_REACHED. Holder only.
 func (c *Conn) taken() {
 	c.lastTaken = true
 	c.sh.r.Drain()

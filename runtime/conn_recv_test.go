@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// lineWait is a wait whose owner can give it up.
+// lineWait is a wait that its owner can give up.
 type lineWait struct {
 	nth   int
 	gone  bool // it was given up
@@ -23,9 +23,8 @@ type lineWait struct {
 func (w *lineWait) wanted() bool { return !w.gone }
 func (w *lineWait) giveUp()      { w.ended++ }
 
-// Rule: a line keeps those who wait in order, whatever is given up around them;
-// who was given up is ended once, if at all, and there are never more of them than
-// of the others, or pruneFrom.
+// Rule: the line keeps waiters in order, whatever waits are given up around them. A given-up wait
+// ends at most once, and the line never keeps more of them than live waits, or pruneFrom.
 func TestALineKeepsWhoWaitsAndNoMore(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_WAITS_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("VERBENA_WAITS_SEED=%d", seed)
@@ -85,7 +84,7 @@ func TestALineKeepsWhoWaitsAndNoMore(t *testing.T) {
 	}
 }
 
-// Rule: a line that was long once does not keep as many that were given up.
+// Rule: a line that was long once does not keep that many given-up waits.
 func TestALineForgetsHowLongItWas(t *testing.T) {
 	var line []*lineWait
 	kept := 0
@@ -101,12 +100,12 @@ func TestALineForgetsHowLongItWas(t *testing.T) {
 	}
 }
 
-// Rule: waits for datagrams that were given up are not kept; who still waits gets
-// the first.
+// Rule: the line does not keep given-up waits for datagrams; the waiter that is left gets the first
+// datagram.
 func TestGivenUpPacketWaitsAreNotKept(t *testing.T) {
 	server := mustOpen(t, Config{})
 	p, q := mustListenPacket(t, server, Options{}), mustListenPacket(t, server, Options{})
-	first := p.Recv() // stays, so that those behind it are not met by giving out
+	first := p.Recv() // stays first, so that giving out does not reach the others
 	for range 5000 {
 		if _, err := p.RecvWait(endedContext()); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
@@ -130,7 +129,7 @@ func TestGivenUpPacketWaitsAreNotKept(t *testing.T) {
 	}
 }
 
-// sharing is a server with shared receives and n raw connections to it.
+// sharing returns a server with shared receives and n raw connections to it.
 func sharing(t *testing.T, d bed, depth, n int) (s *SharedRecv, servers, clients []*Conn) {
 	t.Helper()
 	server, client := d.open(t, Config{Reactors: 2}, 1), d.open(t, Config{}, 0)
@@ -155,8 +154,8 @@ func postShared(t *testing.T, s *SharedRecv, n int) (futures.Future[Arrival], Bu
 	return f, buf
 }
 
-// Rule: whichever connection a message comes by takes the next receive, and the
-// future tells which one did; a peer waits when none is posted.
+// Rule: a message on any connection takes the next shared receive, and the future names the
+// connection; a peer waits when no receive is posted.
 func TestSharedReceivesServeAllConnections(t *testing.T) {
 	onBeds(t, sharedReceivesServeAllConnections)
 }
@@ -171,7 +170,7 @@ func sharedReceivesServeAllConnections(t *testing.T, d bed) {
 			f := must.Get(c.SendBytes(ctx, fmt.Appendf(nil, "%d of %d", round, i)))(t)
 			sent = append(sent, f)
 		}
-		for range conns { // one at a time: the others wait for it
+		for range conns { // one at a time: the other messages wait for it
 			f, buf := postShared(t, s, 64)
 			a := must.Get(f.Await(ctx))(t)
 			from := -1
@@ -190,8 +189,8 @@ func sharedReceivesServeAllConnections(t *testing.T, d bed) {
 	}
 }
 
-// Rule: a connection that ends takes nothing from the others: what is posted
-// stays, also what was posted before it ended.
+// Rule: a connection that ends leaves the posted receives to the others, also those posted before
+// it ended.
 func TestSharedReceivesOutliveAConnection(t *testing.T) { onBeds(t, sharedReceivesOutliveAConnection) }
 
 func sharedReceivesOutliveAConnection(t *testing.T, d bed) {
@@ -221,8 +220,8 @@ func sharedReceivesOutliveAConnection(t *testing.T, d bed) {
 	}
 }
 
-// Rule: Close is refused while connections receive there; then what is posted
-// completes with ErrClosed, and nothing is taken any more.
+// Rule: Close is refused while connections use the shared receives; afterwards the posted receives
+// complete with ErrClosed and no more are accepted.
 func TestSharedReceivesClose(t *testing.T) { onBeds(t, sharedReceivesClose) }
 
 func sharedReceivesClose(t *testing.T, d bed) {
@@ -249,7 +248,7 @@ func sharedReceivesClose(t *testing.T, d bed) {
 	}
 }
 
-// Rule: what cannot be is refused, and says why.
+// Rule: an invalid use is refused with the reason.
 func TestSharedReceivesMistakes(t *testing.T) {
 	s, servers, _ := sharing(t, mainBed, 2, 1)
 	_, err := s.rt.ListenOptions(":0", Options{Shared: s})
@@ -265,8 +264,8 @@ func TestSharedReceivesMistakes(t *testing.T) {
 	mistake(t, "more than can be numbered", err, ErrConfig, "1048576")
 }
 
-// Rule: shared receives of another runtime, or closed ones, are refused when they are
-// named, and not when a peer connects.
+// Rule: shared receives of another runtime, or closed ones, are refused when they are passed in an
+// option, not when a peer connects.
 func TestSharedReceivesOfOthersAreRefused(t *testing.T) {
 	a, b := mustOpen(t, Config{Device: first.name}), mustOpen(t, Config{Device: second.name})
 	s, err := b.NewSharedRecv(1, 1)

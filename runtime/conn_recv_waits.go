@@ -2,22 +2,21 @@ package runtime
 
 import "slices"
 
-// waiter is somebody in a line of those who wait for something to arrive.
+// waiter is one wait for an arrival, in a line of waiters.
 type waiter interface {
 	// wanted reports whether the wait was not given up. False is final.
 	wanted() bool
-	// giveUp ends a wait that nobody wants: its memory goes back.
+	// giveUp ends a wait that was given up and frees its memory.
 	giveUp()
 }
 
-// pruneFrom is how many waits are worth looking through.
+// pruneFrom is the shortest line to prune.
 const pruneFrom = 64
 
-// served is line without its first n, which were served, and without waits that
-// were given up behind one that was not. It looks for those only when the line has
-// at least pruneFrom places and twice kept, the shortest it was since the last look:
-// so a wait costs a constant, and those given up are never more than the others were
-// or pruneFrom. Holder only.
+// served returns line without its first n waits, which were served. It also prunes waits that
+// were given up, if the line is at least pruneFrom and twice *kept long. *kept is the shortest
+// length since the last pruning. So the cost per wait is constant, and at most as many waits
+// were given up as there were others, or pruneFrom if that is more. Holder only.
 func served[W waiter](line []W, n int, kept *int) []W {
 	line = slices.Delete(line, 0, n)
 	*kept = min(*kept, len(line))
@@ -29,7 +28,7 @@ func served[W waiter](line []W, n int, kept *int) []W {
 	return line
 }
 
-// wanted is line without the waits that were given up. Holder only.
+// wanted returns line without the waits that were given up, and ends those. Holder only.
 func wanted[W waiter](line []W) []W {
 	return slices.DeleteFunc(line, func(w W) bool {
 		if w.wanted() {

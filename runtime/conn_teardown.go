@@ -11,15 +11,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// flushBound is how long the device is given to flush a queue pair in ERR
-// before it is destroyed: some flush only then.
+// flushBound is the time that the device has to flush a queue pair in ERR. The queue pair is
+// then destroyed, because some devices flush only at that point.
 const flushBound = time.Second
 
-// fail ends an open connection: the queue pair goes to ERR, what is out is
-// flushed and completes with the cause, what has arrived can still be received.
-// Holder only.
+// fail ends an open connection. The queue pair moves to ERR, outstanding requests are flushed
+// and complete with the cause, and arrived messages can still be received. Holder only.
 func (c *Conn) fail(cause error) {
-	_, panicked := errors.AsType[*PanicError](cause) // of a sink: what its value says is not of our device
+	_, panicked := errors.AsType[*PanicError](cause) // its value may wrap ErrDeviceRemoved of another device
 	if !panicked && errors.Is(cause, verbs.ErrDeviceRemoved) {
 		c.rt.deviceGone()
 		c.failRemoved()
@@ -32,32 +31,29 @@ func (c *Conn) fail(cause error) {
 		c.setCause(cause)
 		c.state = connFailed
 		c.stop()
-		// A device that flushes only what is destroyed would keep the operations for
-		// ever.
+		// A device that flushes only at destruction would keep the operations for ever.
 		c.within(flushBound, func() {
 			if !c.drained {
 				c.destroy(nil)
 			}
 		})
-	case connDraining: // what it waits for will not come
+	case connDraining: // the outstanding sends will not complete
 		c.disconnect()
 	}
 }
 
-// ackGrace is how long sends that are out when the peer disconnects may still be
-// acknowledged. The peer's device acknowledges before the peer disconnects, or never: its
-// queue pair is in ERR then. So an acknowledgement is late only by what the network
-// reorders and a busy machine delays: well below this, with room for one ACK timeout of
-// the software RNIC (67 ms) where an acknowledgement was lost and the queue pair of the
-// peer still answers. It is short for whoever waits for operations that a peer did not
-// take.
+// ackGrace is how long sends that are outstanding when the peer disconnects may still be
+// acknowledged. The peer's device acknowledges before the peer disconnects, or never, because
+// its queue pair is then in ERR. So only reordering in the network and a busy machine delay an
+// acknowledgment, by much less than ackGrace. It leaves room for one ACK timeout of the
+// software RNIC (67 ms), in case an acknowledgment was lost and the peer's queue pair still
+// answers. It is a short wait for operations that the peer did not take.
 const ackGrace = 100 * time.Millisecond
 
-// peerLeft takes DISCONNECTED. An open connection takes no more operations, but the queue
-// pair stays as it is while acknowledgements may come: until no send is out, at most
-// ackGrace, and not at all if none is. Then the connection fails, and stop answers the
-// peer. Close waits for the same; whatever else ends a connection waits for nothing. Holder
-// only.
+// peerLeft handles DISCONNECTED. An open connection accepts no more operations, but its queue
+// pair keeps its state while acknowledgments may arrive: until no send is outstanding, at most
+// for ackGrace. Then the connection fails, and stop disconnects too. Close waits for the same;
+// any other end of a connection does not wait. Holder only.
 func (c *Conn) peerLeft() {
 	over := func() { c.fail(ErrPeerClosed) }
 	switch c.state {
@@ -66,7 +62,7 @@ func (c *Conn) peerLeft() {
 		c.state = connLeft
 		c.refuse()
 		c.q.SendsIdle(over)
-	case connDraining: // Close has asked for the same
+	case connDraining: // Close has called SendsIdle already
 	default:
 		over()
 	}
@@ -75,21 +71,20 @@ func (c *Conn) peerLeft() {
 	}
 }
 
-// within has the connection's one timer call fn, in place of what it was to call: each step
-// of the end has its own bound, and a connection that is gone has no timer that would keep
-// it. Holder only.
+// within sets the connection's only timer to call fn after d, and cancels its previous
+// function. Each step of the teardown has its own bound. destroy stops the timer, so that it
+// does not keep the connection in memory. Holder only.
 func (c *Conn) within(d time.Duration, fn func()) {
 	c.sh.r.StopTimer(c.timer)
 	c.timer = c.sh.r.After(d, fn)
 }
 
-// causeBound is how long a connection whose queue pair was found in ERR waits for
-// the reason. The peer's disconnecting and the device's events are queued when
-// the queue pair moves, so they are microseconds behind.
+// causeBound is how long a connection whose queue pair was found in ERR waits for the reason.
+// DISCONNECTED and the device's events are queued when the queue pair changes state, so they
+// arrive within microseconds.
 const causeBound = 50 * time.Millisecond
 
-// flushed is called at the first flush of an open connection that nobody has
-// explained. Holder only.
+// flushed handles the first flushed completion of a connection without a cause. Holder only.
 func (c *Conn) flushed() {
 	c.sh.r.After(causeBound, func() {
 		if c.state == connOpen {
@@ -98,16 +93,16 @@ func (c *Conn) flushed() {
 	})
 }
 
-// stop makes the device give everything back.
+// stop disconnects, which moves the queue pair to ERR, so that the device flushes all requests.
 func (c *Conn) stop() {
 	c.refuse()
-	if err := c.id.Disconnect(); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) { // that is about to be told
+	if err := c.id.Disconnect(); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) { // an event reports the removal
 		c.closeErr = errors.Join(c.closeErr, err)
 	}
 	c.q.Idle(c.onDrained)
 }
 
-// refuse has the connection take no more operations.
+// refuse makes the connection accept no more operations.
 func (c *Conn) refuse() {
 	c.q.Fail(c.cause.Load())
 	if c.credits != nil {
@@ -115,9 +110,9 @@ func (c *Conn) refuse() {
 	}
 }
 
-// onDrained is called when nothing is out any more: those who wait for a message get what
-// has arrived, and then the cause. Who was between its checks and the queue when the
-// connection failed may submit yet: the device does not get that.
+// onDrained is called when nothing is outstanding any more. Receivers get the arrived messages,
+// then the cause. A goroutine that passed its checks before the connection failed may still
+// submit a request, but a sealed queue does not post it.
 func (c *Conn) onDrained() {
 	c.drained = true
 	c.q.Seal()
@@ -129,22 +124,23 @@ func (c *Conn) onDrained() {
 	c.report(false)
 }
 
-// closeBound is how long Close waits after its context has ended: twice what
-// the device is given to flush, and what closing takes on a busy machine.
+// closeBound is how long Close waits after its context has ended: two flushBounds, and a
+// margin for a busy machine.
 const closeBound = 2*flushBound + 500*time.Millisecond
 
-// Close ends the connection: it refuses new operations, waits for those under
-// way until ctx ends, disconnects, and gives everything back. Operations still
-// under way then complete with an error. Messages not yet released stay
-// the caller's. It is idempotent; every call waits for the end.
+// Close closes the connection gracefully. It refuses new operations, waits for outstanding
+// sends until ctx ends, disconnects, and frees all resources. Operations that are then still
+// outstanding complete with an error. The caller keeps messages that it has not released. It
+// is idempotent; every call waits for the end.
 //
-// Once the peer has disconnected it waits for acknowledgements 100 ms at most.
+// Once the peer has disconnected, Close waits at most 100 ms for acknowledgments.
 //
-// After ctx has ended it waits for nothing but its reactor, and for the kernel to let the
-// queue pair go, some seconds at most: ErrReactorBusy, and the connection closes later.
+// After the end of ctx, Close waits only for its reactor, and for the kernel to destroy the
+// queue pair, some seconds at most. It then returns ErrReactorBusy, and the connection closes
+// later.
 func (c *Conn) Close(ctx context.Context) error { return c.close(ctx, ErrConnClosed) }
 
-// close is Close; cause is why the connection takes no more operations.
+// close is Close with the cause to record.
 func (c *Conn) close(ctx context.Context, cause error) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -158,25 +154,24 @@ func (c *Conn) close(ctx context.Context, cause error) error {
 	case <-done:
 	}
 	c.Abort()
-	if bound, ok := c.leaving.waitBound(c.closed); !ok { // nothing waits for the peer any more
+	if bound, ok := c.leaving.waitBound(c.closed); !ok { // Abort ended all waits for the peer
 		return fmt.Errorf("closing the connection to %v: %w within %v", c.remote, ErrReactorBusy, bound)
 	}
 	return c.closeErr
 }
 
-// leaveBound is how much longer Close waits while the kernel destroys the queue pair:
-// for as long as a packet waits in the network stack for a neighbour that does not
-// answer, three questions a second apart (Linux ip-sysctl, neigh/default/ucast_solicit and
-// retrans_time_ms), and a second for a busy machine. See closingID.
+// leaveBound is how much longer Close waits while the kernel destroys the queue pair. A packet
+// in the network stack may wait for a neighbor that does not answer, for three ARP requests a
+// second apart (Linux ip-sysctl, neigh/default/ucast_solicit and retrans_time_ms). One more
+// second is a margin for a busy machine. See closingID.
 const leaveBound = 3*time.Second + time.Second
 
-// leaving tells whoever waits for the end that the kernel has begun to destroy the queue
-// pair. Set by the holder, once; read by Close. It publishes nothing else.
+// leaving is set when the destruction of the queue pair begins. The holder sets it once; Close
+// reads it. It publishes nothing else.
 type leaving struct{ uatomic.Bool }
 
-// waitBound waits for closed, at most closeBound, or leaveBound more when the reactor
-// has done its part. It returns how long it would have waited at most, and whether closed
-// came.
+// waitBound waits for closed, at most closeBound, or leaveBound more once leaving is set. It
+// returns the longest time it would have waited, and reports whether closed was closed.
 func (l *leaving) waitBound(closed <-chan struct{}) (bound time.Duration, ok bool) {
 	if waitBound(closed, closeBound) {
 		return closeBound, true
@@ -187,7 +182,7 @@ func (l *leaving) waitBound(closed <-chan struct{}) (bound time.Duration, ok boo
 	return closeBound + leaveBound, waitBound(closed, leaveBound)
 }
 
-// waitBound waits for ch, at most d, and tells whether it came.
+// waitBound waits for ch to be closed, at most d. It reports whether it was.
 func waitBound(ch <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -199,11 +194,11 @@ func waitBound(ch <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// Abort is Close that waits for nothing: operations under way complete with an
-// error, soon.
+// Abort closes the connection without waiting. Outstanding operations soon complete with an
+// error. Any goroutine may call it.
 func (c *Conn) Abort() { c.end(true) }
 
-// end starts the end; hard is without waiting for what is under way.
+// end starts the teardown. With hard it does not wait for outstanding sends.
 func (c *Conn) end(hard bool) {
 	c.setCause(ErrConnClosed)
 	c.q.Fail(c.cause.Load())
@@ -231,13 +226,13 @@ func (c *Conn) end(hard bool) {
 	})
 }
 
-// disconnect disconnects and, when everything is flushed, destroys.
+// disconnect disconnects, and destroys the connection once all requests are flushed.
 func (c *Conn) disconnect() {
 	if c.state == connGone || c.disconnecting {
 		return
 	}
 	c.disconnecting = true
-	if c.lost { // nothing is out that the device would give back
+	if c.lost { // a removed device flushes nothing
 		c.destroy(nil)
 		return
 	}
@@ -248,19 +243,18 @@ func (c *Conn) disconnect() {
 	c.q.Idle(func() { c.whenTaken(func() { c.destroy(nil) }) })
 }
 
-// destroy gives everything back; done (may be nil) is called at the end. Holder
-// only.
+// destroy frees all resources and then calls done, which may be nil. Holder only.
 func (c *Conn) destroy(done func()) {
 	if c.state == connGone {
 		return
 	}
 	c.state = connGone
 	c.sh.r.StopTimer(c.timer)
-	if c.cause.Load() != nil { // what is sealed before it is posted ends with it
+	if c.cause.Load() != nil { // requests that are sealed before they are posted complete with it
 		c.refuse()
 	}
 	finish := func(err error) {
-		// Windows that could not go before the queue pair get their second try.
+		// Retry windows that could not be closed before the queue pair.
 		c.closeErr = errors.Join(c.closeErr, err, c.closeWindows())
 		if c.admitted {
 			c.closeErr = errors.Join(c.closeErr, c.q.Release(c.endCause()))
@@ -275,7 +269,7 @@ func (c *Conn) destroy(done func()) {
 		c.rt.forget(c)
 		c.report(true)
 		close(c.closed)
-		c.takeBack() // what was discarded before its owner could see the end
+		c.takeBack() // messages whose futures were discarded before closed was closed
 		if done != nil {
 			done()
 		}
@@ -287,5 +281,5 @@ func (c *Conn) destroy(done func()) {
 	c.closeErr = errors.Join(c.closeErr, c.closeWindows())
 	c.opts.Shared.part(c)
 	c.leaving.Store(true)
-	c.sh.closeID(c.id, finish) // the queue pair goes with it: the device has no memory of ours any more
+	c.sh.closeID(c.id, finish) // destroys the queue pair too: the device then uses none of its memory
 }

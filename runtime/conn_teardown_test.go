@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// rcAnswers are what an RC queue pair answers with: the peer's DISCONNECT goes by
-// another way, and may overtake them.
+// rcAnswers are the responses of an RC queue pair: the peer's DISCONNECT travels separately and may
+// overtake them.
 var rcAnswers = []wire.Opcode{
 	wire.RCAcknowledge, wire.RCAtomicAck,
 	wire.RCReadRespFirst, wire.RCReadRespMiddle, wire.RCReadRespLast, wire.RCReadRespOnly,
@@ -19,8 +19,8 @@ var rcAnswers = []wire.Opcode{
 
 var answeredOps = append([]string{"send"}, oneSidedOps...)
 
-// leave has an operation of each kind carried out by b, its answer treated as r says,
-// and b's DISCONNECT arrive at a before the answers.
+// leave makes b carry out one operation of each kind, applies r to the responses, and lets b's
+// DISCONNECT arrive at a before them.
 func (p *lostPeer) leave(r fabric.Rule, ops ...string) {
 	p.t.Helper()
 	r.Opcodes = rcAnswers
@@ -48,14 +48,14 @@ func (p *lostPeer) ended() (n int) {
 	return n
 }
 
-// patient is a connection that waits for its peer longer than the test takes.
+// patient returns a connection whose PeerTimeout is longer than the test.
 func patient(t *testing.T) *lostPeer {
 	return newLostPeer(t, Options{PeerTimeout: time.Minute, KeepAlive: -1})
 }
 
-// Rule: what the peer has carried out when it disconnects ends well, though its
-// acknowledgement comes after DISCONNECTED; new operations are refused at once, and who
-// waits for a message is told when everything has ended.
+// Rule: an operation that the peer carried out before it disconnected succeeds, though its
+// acknowledgement comes after DISCONNECTED. New operations are refused at once, and a waiting
+// receiver learns of the end when everything else has ended.
 func TestAcknowledgementsAfterDisconnectedCount(t *testing.T) {
 	const late = ackGrace / 2
 	for _, name := range answeredOps {
@@ -71,7 +71,8 @@ func TestAcknowledgementsAfterDisconnectedCount(t *testing.T) {
 			if _, err := p.a.SendBytes(p.w.ended, []byte("too late")); !errors.Is(err, ErrPeerClosed) {
 				t.Errorf("after DISCONNECTED a send answered %v, want %v", err, ErrPeerClosed)
 			}
-			if err := p.a.q.Err(); !errors.Is(err, ErrPeerClosed) { // or who waits for room would wait on
+			// otherwise submitters would go on waiting for a slot
+			if err := p.a.q.Err(); !errors.Is(err, ErrPeerClosed) {
 				t.Errorf("after DISCONNECTED the queue answers %v, want %v", err, ErrPeerClosed)
 			}
 			p.pass(ackGrace)
@@ -85,8 +86,8 @@ func TestAcknowledgementsAfterDisconnectedCount(t *testing.T) {
 	}
 }
 
-// Rule: the same of a connection that is being closed: what Close waits for is
-// acknowledged after the peer has closed, too.
+// Rule: the same for a connection that is being closed: the operations that Close waits for may be
+// acknowledged after the peer has closed.
 func TestAcknowledgementsAfterBothClosedCount(t *testing.T) {
 	const late = ackGrace / 2
 	p := patient(t)
@@ -105,8 +106,8 @@ func TestAcknowledgementsAfterBothClosedCount(t *testing.T) {
 	}
 }
 
-// Rule: what the peer does not acknowledge before it goes ends ackGrace after
-// DISCONNECTED, with an error that does not say that the peer does not have it.
+// Rule: an operation that the peer does not acknowledge ends ackGrace after DISCONNECTED; its error
+// does not claim that the peer has not carried it out.
 func TestUnacknowledgedOperationsEndWithinTheGrace(t *testing.T) {
 	p := patient(t)
 	from := p.w.now()
@@ -125,7 +126,7 @@ func TestUnacknowledgedOperationsEndWithinTheGrace(t *testing.T) {
 	p.wantEnded(from, ackGrace+2*time.Millisecond)
 }
 
-// Rule: with nothing out there is nothing to wait for.
+// Rule: with nothing outstanding the connection ends at DISCONNECTED.
 func TestAnIdleConnectionEndsAtDisconnected(t *testing.T) {
 	p := patient(t)
 	o := p.start("receive")
@@ -135,8 +136,8 @@ func TestAnIdleConnectionEndsAtDisconnected(t *testing.T) {
 	}
 }
 
-// Rule: whatever ends a connection does not wait for a peer that has disconnected, and
-// Close waits no longer than the grace.
+// Rule: Abort, Cancel and failures do not wait for a peer that has disconnected, and Close waits no
+// longer than ackGrace.
 func TestTheEndDoesNotWaitForThePeer(t *testing.T) {
 	for _, end := range []struct {
 		name   string
@@ -174,9 +175,10 @@ func TestTheEndDoesNotWaitForThePeer(t *testing.T) {
 	}
 }
 
-// Rule: a connection that is gone has no timer, which would keep its memory.
+// Rule: a connection that has ended keeps no timer, which would keep its memory.
 func TestAGoneConnectionHasNoTimer(t *testing.T) {
-	p := newLostPeer(t, Options{PeerTimeout: -1, KeepAlive: -1}) // so that the reactor has no timer of its own
+	// so that the reactor has no timer of its own
+	p := newLostPeer(t, Options{PeerTimeout: -1, KeepAlive: -1})
 	p.b.Abort()
 	p.pass(time.Millisecond)
 	p.a.end(false)

@@ -43,8 +43,8 @@ func done(t testing.TB, f Future, err error) Result {
 	return r
 }
 
-// Rule: messages arrive whole, in order, and more of them than there are
-// credits: each release gives one back.
+// Rule: messages arrive whole and in order, also more of them than there are credits: each release
+// returns a credit.
 func TestMessagesFlowPastTheCredits(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 5, MessageSize: 1000}})
 	ctx := testContext(t)
@@ -80,8 +80,7 @@ func TestMessagesFlowPastTheCredits(t *testing.T) {
 	}
 }
 
-// Rule: one-sided operations move what they say; the descriptor survives the
-// wire.
+// Rule: one-sided operations move the bytes that they name; the descriptor survives its encoding.
 func TestOneSidedOperations(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)
@@ -125,7 +124,7 @@ func TestOneSidedOperations(t *testing.T) {
 	}
 }
 
-// Rule: the peer's close is seen after everything that it sent.
+// Rule: the peer's close is reported after all its messages.
 func TestPeerCloseComesAfterTheMessages(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)
@@ -152,8 +151,8 @@ func TestPeerCloseComesAfterTheMessages(t *testing.T) {
 	}
 }
 
-// smallPorts is a provider of two devices whose messages are short and whose
-// link can be cut.
+// smallPorts returns a provider of two devices that limit messages to maxMessage, and the link to
+// cut.
 func smallPorts(t testing.TB, maxMessage uint32) (*soft.Provider, *fabric.Fabric) {
 	t.Helper()
 	notOnDevice(t, "its ports and its link are made for the test")
@@ -165,8 +164,8 @@ func smallPorts(t testing.TB, maxMessage uint32) (*soft.Provider, *fabric.Fabric
 	return p, f
 }
 
-// Rule: a transfer above the port's largest message is split, with one future
-// for all; an immediate comes after the last byte.
+// Rule: a transfer larger than the port's largest message is split and has one future; an immediate
+// comes after the last byte.
 func TestLargeTransfersAreSplit(t *testing.T) {
 	p, _ := smallPorts(t, 1000)
 	a, b := connected(t, Config{Provider: p, Conn: Options{MessageSize: 512}})
@@ -201,8 +200,8 @@ func TestLargeTransfersAreSplit(t *testing.T) {
 	}
 }
 
-// Rule: a raw connection leaves receives to the caller, in the order posted,
-// and sends what it is given.
+// Rule: a raw connection leaves receives to the user, in posting order, and sends the bytes
+// unchanged.
 func TestRawConnection(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{Raw: true}})
 	ctx := testContext(t)
@@ -227,8 +226,7 @@ func TestRawConnection(t *testing.T) {
 	}
 }
 
-// Rule: connections spread over the reactors of a runtime, and each works
-// wherever it is.
+// Rule: connections spread over the reactors of a runtime, and each works on its reactor.
 func TestManyReactors(t *testing.T) {
 	server := mustOpen(t, Config{Device: second.name, Reactors: 3})
 	client := mustOpen(t, Config{Device: first.name, Reactors: 2})
@@ -263,8 +261,7 @@ func TestManyReactors(t *testing.T) {
 	}
 }
 
-// Rule: Close keeps to its deadline though the peer is silent, and every
-// operation ends.
+// Rule: Close keeps its deadline though the peer is silent, and every operation ends.
 func TestCloseKeepsItsDeadlineWhenThePeerIsSilent(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})
@@ -287,8 +284,8 @@ func TestCloseKeepsItsDeadlineWhenThePeerIsSilent(t *testing.T) {
 	<-b.closed
 }
 
-// Rule: a peer that vanishes is found out by the first operation, within its
-// retries, and the connection says so.
+// Rule: the first operation detects a vanished peer, after its retries, and the connection reports
+// the cause.
 func TestVanishedPeerEndsOperations(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})
@@ -306,7 +303,7 @@ func TestVanishedPeerEndsOperations(t *testing.T) {
 	<-b.closed
 }
 
-// Rule: a receive whose wait was cancelled loses no message.
+// Rule: a canceled receive loses no message.
 func TestCancelledReceiveLosesNoMessage(t *testing.T) {
 	a, b := connected(t, Config{})
 	ended, cancel := context.WithCancel(context.Background())
@@ -328,7 +325,7 @@ func TestCancelledReceiveLosesNoMessage(t *testing.T) {
 	}
 }
 
-// Rule: Handle runs handlers where they may block, more than one at a time.
+// Rule: Handle runs handlers where they may block, and several at a time.
 func TestHandlersMayBlock(t *testing.T) {
 	a, _ := connected(t, Config{Handlers: 2})
 	ctx := testContext(t)
@@ -350,12 +347,12 @@ func TestHandlersMayBlock(t *testing.T) {
 	gate <- struct{}{}
 }
 
-// Rule: a connection whose device gives no completions any more ends its
-// operations all the same, without being closed.
+// Rule: a connection whose device delivers no more completions ends its operations without being
+// closed.
 func TestDeadDeviceEndsOperations(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{Raw: true}})
 	ctx := testContext(t)
-	f, err := a.SendBytes(ctx, []byte("no receive is posted")) // stays out
+	f, err := a.SendBytes(ctx, []byte("no receive is posted")) // stays outstanding
 	if err != nil {
 		t.Fatal(err)
 	}

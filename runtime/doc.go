@@ -1,9 +1,28 @@
-// Package runtime is what a service embeds: connections over RDMA with futures,
-// memory that devices may touch, and nothing to poll.
+// Package runtime provides RDMA connections whose operations return futures, and memory
+// that RDMA devices may access. Programs never poll: the package runs the event loops.
 //
-// Import it under another name, the standard library's runtime is wanted too:
+// The name collides with the standard library's runtime, so import it under another name:
 //
 //	import verbena "github.com/verbena-rdma/verbena/runtime"
+//
+// A server accepts a connection and receives a message (error handling is omitted):
+//
+//	rt, err := verbena.Open(verbena.Config{})
+//	ln, err := rt.Listen(":7471")
+//	conn, err := ln.Accept(ctx)
+//	msg, err := conn.RecvWait(ctx)
+//	fmt.Printf("%s\n", msg.Data)
+//	err = msg.Release()
+//
+// A client connects and sends one:
+//
+//	conn, err := rt.Dial(ctx, "10.0.0.2:7471")
+//	sent, err := conn.SendBytes(ctx, []byte("hello"))
+//	_, err = sent.Await(ctx)
+//	err = conn.Close(ctx)
+//
+// The examples directory of the module has complete programs. Package runtime/actor builds
+// actors on top of this package.
 //
 // # Objects
 //
@@ -11,106 +30,125 @@
 //	         ├─ Conn
 //	         └─ Memory: Buffer (leased from pools), Region (registered for peers)
 //
-// # Two modes of a connection
+// A [Runtime] is an open device: an RDMA device, or a software RNIC inside the process.
+// Config.Device or the environment variable VERBENA_DEVICE selects it. The runtime runs one
+// or more reactors per NUMA node. A reactor is an event loop that posts work requests and
+// polls completions. Each [Conn] belongs to one reactor.
 //
-// A managed connection (the default) keeps receives posted from a pool before
-// its queue pair can receive, and counts with its peer how many are free: Send
-// and WRITEs with immediate data wait for a credit, and never meet an empty receive queue. Recv
-// gives a leased message; its Release posts the receive again and gives the credit
-// back.
+// Devices access only registered memory, which is never on the Go heap. [Runtime.Alloc] leases
+// a [Buffer] from a pool, for local use. A [Region] can be opened to peers: [Region.Remote]
+// returns a descriptor of a part of it, with which a peer reads and writes that part. A
+// [Slice] is a range of a Buffer or a Region, and the local memory of an operation.
 //
-// A raw connection (Options.Raw) leaves receives to the caller: PostRecv, Send
-// without a header and without credits. Its peer need not be a runtime: any program
-// of librdmacm's will do, and with Runtime.Prepare, which needs no connection
-// manager, any of libibverbs'. Receives that must be there before the peer can send are
-// posted to what is not connected yet: a Prepared, or with a connection manager a Pending,
-// of Runtime.PrepareDial or Listener.PrepareAccept.
+// The program closes the runtimes, listeners, connections and regions that it opens, and
+// releases buffers and messages. Methods may be called from any goroutine unless they say
+// otherwise.
+//
+// # Managed and raw connections
+//
+// A managed connection, the default, posts its own receives from a pool before its queue
+// pair can receive, and the two peers exchange credits for them. SENDs and WRITEs with
+// immediate data wait for a credit, so they never meet an empty receive queue. [Conn.Recv]
+// delivers a message in a leased buffer. [Message.Release] posts the receive again and
+// returns the credit to the peer.
+//
+// A raw connection (Options.Raw) leaves receives to the program, which calls [Conn.PostRecv].
+// Messages carry no header and need no credit. The peer may be any librdmacm program. With
+// [Runtime.Prepare], which needs no connection manager, it may be any libibverbs program.
+// Receives that must be posted before the peer can send are posted on a [Prepared], or with
+// a connection manager on a [Pending] from [Runtime.PrepareDial] or [Listener.PrepareAccept].
 //
 // # Starting operations
 //
-// An [Op] is what is to be done, made by a function (WriteOp, SendOp, FetchAndAddOp, ...) and
-// changed by [Op.Imm], [Op.Fence] and [Op.Solicited]. A method of the connection starts it; which
-// one says how many there are and where the result goes:
+// An [Op] describes an operation. A function makes it ([WriteOp], [SendOp], [FetchAndAddOp],
+// and others), and [Op.Imm], [Op.Fence] and [Op.Solicited] modify it. A method of Conn starts
+// it. The method depends on the number of operations and on the destination of the results. A
+// [Sink] receives a result in place of a future:
 //
 //	       a future    the caller waits   a sink
-//	one    Start       Do                 StartTo, TryStartTo (never waits for room),
-//	                                      StartFromSink (from another sink: cheaper)
+//	one    Start       Do                 StartTo
+//	                                      TryStartTo (never waits for room)
+//	                                      StartFromSink (cheaper, inside another sink)
 //	many   StartAll    DoAll
 //
-//	r, err := conn.Do(ctx, new(verbena.FetchAndAddOp(remote, 1)))
+//	op := verbena.FetchAndAddOp(remote, 1)
+//	r, err := conn.Do(ctx, &op)
 //
-// Write, Read, Send and SendBytes are Start of the operations that are started most, PostRecv is
-// that of a receive. Start and StartAll of a [Batch] leave the reactor asleep: for who awaits
-// the futures soon.
+// Write, Read, Send, SendBytes and PostRecv are shorthands for Start with the most common
+// operations. The methods Start and StartAll of [Batch] do not wake the reactor; they suit a caller
+// that awaits the futures soon.
 //
 // # Futures
 //
-// Awaiting a future may run the reactor on the
-// caller's goroutine. Cancelling the wait never cancels the operation: its memory
-// is the device's until it completes, and a Buffer released before goes back to
-// its pool only then.
+// A goroutine that awaits a future may run the reactor itself until the future is settled.
+//
+// Canceling a wait never cancels the operation. The device owns the operation's memory until
+// the operation completes. A Buffer may be released earlier: it returns to its pool at
+// completion. [Conn.Cancel] ends all operations of a connection, and the connection with
+// them.
 //
 // # What a sender may conclude
 //
-// The end of an operation says what the peer's device has done, not what the peer's
-// program has seen. On an RC connection:
+// The result of an operation describes the peer's device, not the peer's program. On an RC
+// connection:
 //
-//	the starting call fails     nothing was posted: the peer has none of it
-//	nil                         acknowledged: a SEND is in a receive of the peer's, a WRITE
-//	                            in its memory, the result of a READ or an atomic is here
+//	the starting call fails     nothing was posted; the peer has no part of it
+//	nil                         acknowledged: a SEND is in one of the peer's receives, a
+//	                            WRITE is in its memory, a READ or atomic has its result here
 //	*WCError with Status
-//	  REM_*, RNR_RETRY_EXC_ERR  refused by the peer's device: it was not carried out, but of
-//	                            several packets some may be in the peer's memory
-//	  LOC_*                     failed here, likewise
-//	  RETRY_EXC_ERR             not known: the peer's device did not answer
-//	  WR_FLUSH_ERR              not known: it was under way when the connection ended
-//	the connection's cause      not known: likewise, or it was not posted yet
+//	  REM_*, RNR_RETRY_EXC_ERR  refused by the peer's device: not carried out, but some of
+//	                            its packets may be in the peer's memory
+//	  LOC_*                     failed at the local device, with the same caveat
+//	  RETRY_EXC_ERR             unknown: the peer's device did not answer
+//	  WR_FLUSH_ERR              unknown: outstanding when the connection ended
+//	the connection's cause      unknown: outstanding when the connection ended, or not posted
 //
-// Not known is carried out in full, in part or not at all. Both of the last forms match, by
-// errors.Is, why the connection ended:
+// Unknown means carried out in full, in part or not at all. With errors.Is, the last two
+// forms also match the reason why the connection ended:
 //
-//	ErrPeerClosed             the peer has disconnected, and acknowledged nothing more
-//	                          within 100 ms
-//	ErrPeerTimeout            the peer has acknowledged nothing within the bound
-//	ErrCancelled              Cancel was called here
-//	ErrConnClosed             Abort was called here, or Close, whose context has ended
-//	ErrDeviceRemoved          the device here is gone
+//	ErrPeerClosed               the peer disconnected, and acknowledged nothing more
+//	                            within 100 ms
+//	ErrPeerTimeout              the peer acknowledged nothing within the bound
+//	ErrCancelled                the program called Cancel
+//	ErrConnClosed               the program called Abort, or Close and its context ended
+//	ErrDeviceRemoved            the local device is gone
 //
-// A peer that disconnects as soon as it has a message may leave the last acknowledgement
-// unsent: its queue pair sends none in ERR. So ErrPeerClosed does not say that the
-// message is lost. Whoever must know has the peer answer with a message, and is the one
-// that disconnects.
+// A peer that disconnects as soon as it has received a message may leave the last
+// acknowledgment unsent, because a queue pair in ERR sends none. ErrPeerClosed therefore does
+// not mean that the message was lost. A program that needs certainty has the peer answer with
+// a message, and is itself the side that disconnects.
 //
 // # Errors
 //
-// [RetryOf] tells of every error whether the same call may succeed later, or on a new
-// connection; errors.go has them in these groups, and names here for those of the rooms
-// below. What was closed here matches net.ErrClosed and os.ErrClosed; a bound that passed
-// matches os.ErrDeadlineExceeded, and a context's end the error of that context.
+// [RetryOf] reports, for any error of this module, whether the same call may succeed later,
+// or on a new connection, or never. The variables of this package are grouped by the action
+// that they call for, and include the errors of the packages below. Errors that mean "closed
+// by this program" match net.ErrClosed and os.ErrClosed. Timeouts match
+// os.ErrDeadlineExceeded. The end of a context matches that context's error.
 //
-// # User code
+// # Callbacks into the program
 //
-// Sinks, and functions of After and WatchDevice, run holding a reactor's turn, on the
-// reactor's goroutine or on one that waits and drives; callbacks (Then, Map), jobs and
-// handlers run on goroutines of the runtime's own. None of them can keep the reactor from
-// others by not returning:
+// Sinks, and functions given to After and WatchDevice, run while a goroutine holds the
+// reactor's turn: on the reactor's own goroutine, or on one that drives the reactor while it
+// waits. They must not block, because all connections of the reactor wait meanwhile.
+// Callbacks (Then, Map), jobs and handlers run on other goroutines of the runtime.
 //
-//   - A panic goes to Config.OnPanic. If it was the sink of an operation or message, that
-//     connection fails with the *PanicError as its cause; all else goes on. Without
-//     OnPanic it ends the program, with its value and its stack. It is raised on a goroutine
-//     that nobody can recover on, so net/http, say, does not hide it.
-//   - runtime.Goexit ends the goroutine and is no failure; OnPanic is not told. What was
-//     to be done behind it is done first, and a goroutine of the runtime's is replaced. What
-//     the goroutine was awaiting is discarded.
+// Code that does not return does not stop the reactor:
 //
-// What blocks does keep it: no sink and no such function may.
+//   - A panic is passed to Config.OnPanic. If the sink of an operation or message panicked,
+//     its connection fails with the *PanicError as its cause; everything else goes on. Without
+//     OnPanic the panic ends the program with its value and stack. It is raised on a goroutine
+//     on which the program cannot recover it, so that net/http, for example, does not hide it.
+//   - runtime.Goexit ends the goroutine. It is not a failure and does not call OnPanic. The
+//     runtime first completes the work that remains on that goroutine, and replaces it if it
+//     is one of its own. A future that the goroutine was awaiting is discarded.
 //
-// Of a context, Done is called once, before anything is taken, and Err only after
-// everything was given back: its methods may do what they like. A nil context is refused
-// with ErrNilContext, before anything else.
+// The runtime calls a context's Done once, before the call acquires anything, and its Err only
+// after the call has given everything back, so a context's methods may run arbitrary code. A
+// nil context fails with ErrNilContext before anything else happens.
 //
-// # Trust
+// # Security
 //
-// Connections are not authenticated and not encrypted. What peers send
-// is parsed with bounds.
+// Connections are neither authenticated nor encrypted. Data from peers is parsed with bounds
+// checks.
 package runtime

@@ -12,37 +12,38 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The errors of this package and of what is below it, by what a program does about them;
-// for errors.Is. They come wrapped, with the values that were wrong. [RetryOf] has the first
-// two groups in one call. What those that end a connection say of its operations stands in
-// the package's manual (doc.go).
+// This file has the errors of this package and of the packages below, grouped by the action
+// that they call for. Test for them with errors.Is: they are returned wrapped, with the
+// offending values. [RetryOf] distinguishes the first two groups from the rest. The package
+// documentation (doc.go) says what an error that ends a connection implies for its
+// operations.
 
-// Nothing was done, and others have what is wanted: the same call may succeed later.
+// The call did nothing because a resource is in use. The same call may succeed later.
 var (
-	ErrQueueFull   = reactor.ErrQueueFull                                                  // by TryStartTo and StartFromSink: Options.SendDepth are under way
-	ErrNoCredit    = sentinel.Later("runtime: the peer has no receive free", ErrQueueFull) // likewise
-	ErrRecvFull    = reactor.ErrRecvFull                                                   // Options.RecvCredits are posted
-	ErrTooMany     = reactor.ErrTooMany                                                    // connections of one reactor
-	ErrBusy        = verbs.ErrBusy                                                         // something uses what is to be closed
-	ErrMemlock     = verbs.ErrMemlock                                                      // of the process: *MemlockError
+	ErrQueueFull   = reactor.ErrQueueFull                                                  // from TryStartTo and StartFromSink: Options.SendDepth operations are outstanding
+	ErrNoCredit    = sentinel.Later("runtime: the peer has no receive free", ErrQueueFull) // from the same methods
+	ErrRecvFull    = reactor.ErrRecvFull                                                   // Options.RecvCredits receives are posted
+	ErrTooMany     = reactor.ErrTooMany                                                    // too many connections on one reactor
+	ErrBusy        = verbs.ErrBusy                                                         // the object to close is in use
+	ErrMemlock     = verbs.ErrMemlock                                                      // the limit of the process: *MemlockError
 	ErrNoGID       = verbs.ErrNoGID                                                        // the port has no address, or is down
 	ErrUnreachable = sentinel.Later("runtime: peer unreachable")
-	// ErrConnectTimeout and ErrReactorBusy match os.ErrDeadlineExceeded. What was begun
-	// goes on after ErrReactorBusy, and the same call waits for it.
+	// ErrConnectTimeout and ErrReactorBusy match os.ErrDeadlineExceeded. After
+	// ErrReactorBusy the work goes on, and the same call waits for it again.
 	ErrConnectTimeout = sentinel.Later("runtime: connecting took too long", os.ErrDeadlineExceeded)
 	ErrReactorBusy    = sentinel.Later("runtime: the reactor did not come to it", os.ErrDeadlineExceeded)
 )
 
-// The connection has ended, and not by this program: another one may do. So it is after
-// most of [WCError], and after a [PanicError] in a sink.
+// The connection ended, but this program did not end it. A new connection may work. The same
+// holds for most values of [WCError], and for a [PanicError] in a sink.
 var (
-	ErrQueueFailed = reactor.ErrQueueFailed // comes with one of the others
+	ErrQueueFailed = reactor.ErrQueueFailed // accompanies one of the others
 	ErrPeerClosed  = sentinel.Reconnect("runtime: connection closed by the peer")
 	ErrQueuePair   = sentinel.Reconnect("runtime: the queue pair failed")
 )
 
-// This program has ended it. ErrClosed is what everything that was closed here answers, and
-// matches net.ErrClosed and os.ErrClosed; the others but ErrCancelled match it.
+// This program closed the object. ErrClosed matches net.ErrClosed and os.ErrClosed; the
+// others, except ErrCancelled, match ErrClosed.
 var (
 	ErrClosed       = verbs.ErrClosed
 	ErrConnClosed   = sentinel.Never("runtime: connection closed", ErrClosed)
@@ -50,54 +51,55 @@ var (
 	ErrCancelled    = sentinel.Never("runtime: connection cancelled")
 )
 
-// The device is not there, or cannot do it: another device may.
+// The device is missing or lacks the feature. Another device may work.
 var (
 	ErrDeviceRemoved = verbs.ErrDeviceRemoved
 	ErrUnknownDevice = verbs.ErrUnknownDevice // *DeviceError
 	ErrNotSupported  = verbs.ErrNotSupported
 )
 
-// The call is wrong, here or for this peer. Memory that is used after it was given back is
-// a mistake and no end of anything: it does not match ErrClosed.
+// The call is wrong, in general or for this peer. Using memory after its release is such a
+// mistake too: its error, ErrReleased, does not match ErrClosed.
 var (
 	ErrConfig     = reactor.ErrConfig
-	ErrInvalid    = verbs.ErrInvalid                   // an argument that cannot be
-	ErrNilContext = futures.ErrNilContext              // by all that takes a context, before anything else
-	ErrAddress    = errors.New("runtime: bad address") // RetryOf asks the resolver's error that it wraps
+	ErrInvalid    = verbs.ErrInvalid                   // an invalid argument
+	ErrNilContext = futures.ErrNilContext              // from every function with a context, before anything else
+	ErrAddress    = errors.New("runtime: bad address") // RetryOf uses the resolver's error that it wraps
 	ErrMode       = sentinel.Never("runtime: not in this connection's mode")
 	ErrTooLarge   = sentinel.Never("runtime: too large")
-	// ErrPieces is what TryStartTo and StartFromSink answer for an operation that is larger than
-	// one work request carries: they never take it, the others do. It matches ErrTooLarge.
+	// ErrPieces is returned by TryStartTo and StartFromSink for an operation that exceeds one
+	// work request. Other methods split such an operation. It matches ErrTooLarge.
 	ErrPieces      = sentinel.Never("runtime: more than one work request carries, which waits between its pieces", ErrTooLarge)
 	ErrPermission  = sentinel.Never("runtime: remote memory does not permit this")
 	ErrRemoteRange = sentinel.Never("runtime: outside the remote memory")
 	ErrWindowState = sentinel.Never("runtime: the window is not in a state for this")
-	ErrMessage     = sentinel.Never("runtime: message was released") // of memory: ErrReleased
+	ErrMessage     = sentinel.Never("runtime: message was released") // for other memory: ErrReleased
 )
 
-// The peer is no runtime, or one that is broken. ErrDescriptor (op_remote.go) is one of these, too.
+// The peer does not run this package, or is broken. ErrDescriptor (op_remote.go) belongs to
+// this group.
 var (
 	ErrPeerProtocol = sentinel.Never("runtime: the peer broke the protocol")
-	ErrProtocol     = sentinel.Never("runtime: malformed protocol data") // every ProtocolError
+	ErrProtocol     = sentinel.Never("runtime: malformed protocol data") // matched by every ProtocolError
 )
 
-// ErrUnanswered is an atomic of which nobody knows whether it was carried out: look at the
-// word, then decide.
+// ErrUnanswered means that it is unknown whether an atomic was carried out. Read the word to
+// find out.
 var ErrUnanswered = reactor.ErrUnanswered
 
 // Errors of the layers below.
 type (
-	// WCError is an operation that completed without success, with a status.
+	// WCError is the error of an operation that completed with a failure status.
 	WCError = verbs.WCError
-	// OpError is a call of the device's that failed.
+	// OpError is the error of a failed call to the device.
 	OpError = verbs.OpError
-	// DeviceError is a device that was not found, with those that there are.
+	// DeviceError is the error for an unknown device. It lists the known ones.
 	DeviceError = verbs.DeviceError
-	// Retry is what trying again takes: [RetryOf].
+	// Retry classifies an error by what a retry requires; see [RetryOf].
 	Retry = verbs.Retry
 )
 
-// What trying again takes, as [verbs.Retry] has it.
+// The values of [verbs.Retry].
 const (
 	RetryNever     = verbs.RetryNever
 	RetryReconnect = verbs.RetryReconnect
@@ -107,20 +109,20 @@ const (
 // Retryable reports whether the same call may succeed later, as [verbs.Retryable] does.
 func Retryable(err error) bool { return verbs.Retryable(err) }
 
-// RetryOf tells what trying again takes, as [verbs.RetryOf] does.
+// RetryOf reports what a retry after err requires, as [verbs.RetryOf] does.
 func RetryOf(err error) Retry { return verbs.RetryOf(err) }
 
 var errNoIPv4 = errors.New("the name has no IPv4 address")
 
-// RejectError is a connection that the other side refused.
+// RejectError is the error of a connection that the peer refused.
 type RejectError struct {
 	Addr   string
-	Reason int    // of the connection manager (IBTA table 102)
-	Code   uint16 // of the listener, when it spoke
-	Text   string
+	Reason int    // the connection manager's reason (IBTA table 102)
+	Code   uint16 // the listener's code; 0 if it sent none
+	Text   string // the listener's explanation; empty if it sent none
 }
 
-// Error says who refused and why.
+// Error names the peer and the reason.
 func (e *RejectError) Error() string {
 	s := fmt.Sprintf("connection to %s rejected (reason %d)", e.Addr, e.Reason)
 	if e.Reason == rejInvalidService {
@@ -132,7 +134,8 @@ func (e *RejectError) Error() string {
 	return s
 }
 
-// Retry is RetryLater when nobody listens there yet, or the other side has no room.
+// Retry returns RetryLater if nothing listens at the address yet or the peer has no room,
+// else RetryNever.
 func (e *RejectError) Retry() Retry {
 	switch e.Reason {
 	case rejInvalidService, verbs.RejNoQP, verbs.RejNoResources, verbs.RejTimeout, verbs.RejStaleConn:
@@ -145,15 +148,15 @@ func (e *RejectError) Retry() Retry {
 	return RetryNever
 }
 
-// ProtocolError is something a peer said that does not follow the protocol. It
-// matches [ErrProtocol] and [ErrPeerProtocol].
+// ProtocolError is the error for peer data that violates the protocol. It matches
+// [ErrProtocol] and [ErrPeerProtocol].
 type ProtocolError struct {
 	Message    string // "hello", "reject" or "frame"
-	Field      string // what was wrong with it
-	Have, Want uint64 // the field's value or length, and what it should be
+	Field      string // the offending field
+	Have, Want uint64 // the field's value or length, and the expected one
 }
 
-// Error says which field of which message was wrong, with the values.
+// Error names the message and the field, with the values.
 func (e *ProtocolError) Error() string {
 	return fmt.Sprintf("%v: %s: %s is %d (0x%x), want %d", ErrProtocol, e.Message, e.Field, e.Have, e.Have, e.Want)
 }

@@ -32,8 +32,8 @@ const (
 	later     = verbs.RetryLater
 )
 
-// answers has every sentinel and every type of error that the public packages export: what
-// RetryOf says, and what of the standard library's it matches (nil: nothing).
+// answers holds every sentinel and every error type that the public packages export, with the
+// result of RetryOf and the standard library error that it matches (nil: none).
 var answers = map[string]struct {
 	err   error
 	retry verbs.Retry
@@ -150,8 +150,8 @@ var answers = map[string]struct {
 	"runtime/actor.ErrGoexit":        {actor.ErrGoexit, never, nil},
 }
 
-// Rule: every error that a public package exports answers whether trying again may help, and
-// matches what the standard library has for closed things and for time that ran out.
+// Rule: RetryOf knows every error that a public package exports, and the error matches the standard
+// library's errors for closed objects and timeouts.
 func TestEveryErrorAnswers(t *testing.T) {
 	named := exportedErrors(t)
 	for name := range named {
@@ -181,8 +181,8 @@ func TestEveryErrorAnswers(t *testing.T) {
 	}
 }
 
-// exportedErrors are the sentinels (variables called Err…) and the types with an Error
-// method of the packages that others can import, as "folder.Name".
+// exportedErrors returns the sentinels (variables named Err…) and the types with an Error method of
+// the packages that others can import, as "folder.Name".
 func exportedErrors(t *testing.T) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -218,8 +218,7 @@ func exportedErrors(t *testing.T) map[string]bool {
 	return found
 }
 
-// Rule: what the manual of runtime and actor says of errors can be matched without another
-// import.
+// Rule: the documentation of runtime and actor names only errors that need no further import.
 func TestManualsNameTheirOwnErrors(t *testing.T) {
 	foreign := regexp.MustCompile(`\b(verbs|reactor|futures|ring)\.(Err[A-Z]\w*|WCError|OpError|DeviceError|PanicError)\b`)
 	eachFile(t, "runtime", func(dir string, f *ast.File) {
@@ -231,8 +230,7 @@ func TestManualsNameTheirOwnErrors(t *testing.T) {
 	})
 }
 
-// eachFile parses the code of a room's packages, without
-// the device that tests compile.
+// eachFile parses the non-test files of the packages under room, without the emulated device.
 func eachFile(t *testing.T, room string, fn func(dir string, f *ast.File)) {
 	t.Helper()
 	root := os.DirFS("..")

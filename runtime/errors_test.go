@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: what TryStartTo and StartFromSink never take is not a full queue, for which a loop would wait;
-// the others take it.
+// Rule: a transfer that needs several requests, which TryStartTo and StartFromSink never accept, is
+// not reported as a full queue, which a caller would wait for. The other calls accept it.
 func TestPiecesAreNoFullQueue(t *testing.T) {
 	a, b := connected(t, Config{})
 	to, from := must.Get(b.rt.NewRegion(256, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t), must.Get(a.rt.NewRegion(256, 0))(t)
@@ -46,8 +46,8 @@ func TestPiecesAreNoFullQueue(t *testing.T) {
 	}
 }
 
-// Rule: after Close everything answers as a net.Conn does, also what the closing of the runtime
-// has closed; and a retry loop ends.
+// Rule: after Close every call returns an error that matches net.ErrClosed, also on objects that
+// closing the runtime closed, so retry loops end.
 func TestClosedIsNetErrClosed(t *testing.T) {
 	a, b := connected(t, Config{})
 	ln, err := b.rt.Listen(":0")
@@ -91,7 +91,7 @@ func TestClosedIsNetErrClosed(t *testing.T) {
 	closed("Alloc after Runtime.Close", err)
 }
 
-// Rule: what can never fit is not to be tried again; what others may make room for is.
+// Rule: a request that can never fit is not retryable; one that fits when other memory is freed is.
 func TestRetryByValue(t *testing.T) {
 	refused := func(reason int, code uint16) error { return &RejectError{Reason: reason, Code: code} }
 	for _, c := range []struct {
@@ -102,13 +102,13 @@ func TestRetryByValue(t *testing.T) {
 		{&NoMemoryError{Limit: 10, Wanted: 11}, RetryNever},
 		{&MemlockError{Limit: 10, Registered: 5, Wanted: 10}, RetryLater},
 		{&MemlockError{Limit: 10, Wanted: 11}, RetryNever},
-		{&MemlockError{Wanted: 11}, RetryLater}, // the system does not tell the limit
+		{&MemlockError{Wanted: 11}, RetryLater}, // the system does not report the limit
 		{refused(verbs.RejNoResources, 0), RetryLater},
 		{refused(verbs.RejStaleConn, 0), RetryLater},
 		{refused(verbs.RejConsumer, proto.RejectResources), RetryLater},
 		{refused(verbs.RejConsumer, proto.RejectClosed), RetryLater},
 		{refused(verbs.RejConsumer, proto.RejectMode), RetryNever},
-		{refused(verbs.RejConsumer, 0), RetryNever}, // by somebody else's program
+		{refused(verbs.RejConsumer, 0), RetryNever}, // by a program that is not ours
 		{refused(2, 0), RetryNever},
 	} {
 		if got := RetryOf(c.err); got != c.want {
@@ -117,8 +117,8 @@ func TestRetryByValue(t *testing.T) {
 	}
 }
 
-// Rule: a peer that takes the TCP connection and says nothing is ErrConnectTimeout, a timeout;
-// with a context that ends first it is that.
+// Rule: dialing a peer that accepts the TCP connection and stays silent returns ErrConnectTimeout,
+// a timeout; if the context ends first, its error.
 func TestDialPlainTakesTooLong(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

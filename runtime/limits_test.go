@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Rule: numbers that no device takes are this room's ErrConfig, and name the
-// option, wherever they are given.
+// Rule: values that no device accepts return this package's ErrConfig, which names the option,
+// wherever they are given.
 func TestBadOptionsAreOurs(t *testing.T) {
 	rt := mustOpen(t, Config{Device: first.name})
 	for option, o := range map[string]Options{
@@ -27,7 +27,7 @@ func TestBadOptionsAreOurs(t *testing.T) {
 		_, err = rt.ListenOptions(":0", o)
 		mistake(t, "listening", err, ErrConfig, option)
 		if option == "PrivateData" {
-			continue // whether it is too much depends on what carries it
+			continue // the limit depends on the message that carries it
 		}
 		_, err = Open(Config{Device: first.name, Conn: o})
 		mistake(t, "opening", err, ErrConfig, option)
@@ -38,7 +38,7 @@ func TestBadOptionsAreOurs(t *testing.T) {
 	mistake(t, "more than the device takes", err, ErrConfig, "40", "32")
 }
 
-// Rule: what a message and its header are together fits the port, on both sides.
+// Rule: a message together with its header fits the port, on both sides.
 func TestMessagesFitThePort(t *testing.T) {
 	notOnDevice(t, "its ports are made for the test")
 	p, err := soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
@@ -48,7 +48,7 @@ func TestMessagesFitThePort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, b := connected(t, Config{Provider: p}) // a default fits what each port carries
+	a, b := connected(t, Config{Provider: p}) // the default fits each port
 	if a.MaxMessage() != 1000-frameSize || b.MaxMessage() != 1000-frameSize {
 		t.Fatalf("messages of %d and %d bytes, want %d", a.MaxMessage(), b.MaxMessage(), 1000-frameSize)
 	}
@@ -67,7 +67,7 @@ func TestMessagesFitThePort(t *testing.T) {
 	mistake(t, "more than the port carries", err, ErrConfig, "Options.MessageSize", "1000", "soft0")
 }
 
-// Rule: a default message and its header fill a block and do not pass it.
+// Rule: a default message and its header fill a block exactly.
 func TestDefaultMessageFillsItsBlock(t *testing.T) {
 	if n := DefaultMessageSize + frameSize; classOf(n) == classOf(n+1) {
 		t.Errorf("%d bytes for a default receive leave room in their block", n)
@@ -93,7 +93,7 @@ func TestImmediateOfASplitWriteIsNotLost(t *testing.T) {
 	release(t, m)
 }
 
-// Rule: what a raw connection posts is checked before an element is made of it.
+// Rule: the sizes of raw posts are checked before they are converted to elements.
 func TestRawSizesAreChecked(t *testing.T) {
 	p, _ := smallPorts(t, 1000)
 	a, b := connected(t, Config{Provider: p, Conn: Options{Raw: true}})
@@ -104,13 +104,13 @@ func TestRawSizesAreChecked(t *testing.T) {
 		buf := must.Get(c.rt.Alloc(1 << 20))(t)
 		huge := slices.Repeat([]Slice{buf.Slice()}, 5000) // more than 32 bits of length
 		mistake(t, "5 GB", post(huge), ErrTooLarge, "5242880000", "1000")
-		if err := buf.Release(); err != nil { // nothing is leased to an operation
+		if err := buf.Release(); err != nil { // no operation holds a lease
 			t.Error(err)
 		}
 	}
 }
 
-// Rule: a device that serves few READs is asked for no more.
+// Rule: the number of concurrent READs stays within the device's limit.
 func TestReadDepthIsTheDevices(t *testing.T) {
 	notOnDevice(t, "its limits are made for the test")
 	p := must.Get(soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
@@ -123,8 +123,8 @@ func TestReadDepthIsTheDevices(t *testing.T) {
 	}
 }
 
-// Rule: options are inherited once: what Listen says holds, and what it leaves
-// open is the runtime's, private data included.
+// Rule: options are inherited once: those given to Listen hold, and those left open come from the
+// runtime, private data included.
 func TestOptionsAreInheritedOnce(t *testing.T) {
 	server := mustOpen(t, Config{Device: second.name, Conn: Options{PrivateData: []byte("hi")}})
 	client := mustOpen(t, Config{Device: first.name, Conn: Options{PrivateData: []byte("ho")}})
@@ -147,7 +147,7 @@ func TestOptionsAreInheritedOnce(t *testing.T) {
 	release(t, m)
 }
 
-// Rule: memory of this library is not registered a second time.
+// Rule: memory that this library allocated cannot be registered a second time.
 func TestOwnMemoryIsNotRegisteredAgain(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	region := must.Get(rt.NewRegion(1<<16, allAccess))(t)

@@ -14,49 +14,51 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// listenerClosed is what is said with rejectClosed.
+// listenerClosed is the text of a rejection with proto.RejectClosed.
 const listenerClosed = "the listener is closed"
 
-// Listener accepts connections at an address of the runtime's device. All
-// methods may be called from any goroutine.
+// Listener accepts connections at an address of the runtime's device. All methods may be
+// called from any goroutine.
 //
-// It connects to whoever asks before Accept is called, as far as Options.Backlog goes:
-// Dial succeeds, and what the peer sends waits in the receives of the connection, within
-// its credits. Accept gives the connection that was established first. One that
-// its peer has closed before anybody waited for it is given too if there are messages to
-// receive, as a socket is; without any it is passed over. The backlog counts requests, handshakes
-// and established connections alike. When it is full, the oldest unfinished one of the
-// address that has most of them gives way to a newcomer; established ones never do,
-// and when there is nothing else the newcomer is refused. So a peer that asks and then
-// says nothing keeps no other address out. See backlog for the limits.
+// A managed listener completes handshakes before Accept is called, up to Options.Backlog: the
+// peer's Dial succeeds, and its messages wait in the connection's receives, within its
+// credits. Accept returns the connection that was established first. As with sockets, its peer
+// may have closed it meanwhile: Accept returns such a connection if there are messages to
+// receive, and skips it otherwise.
 //
-// A raw listener begins a handshake only when somebody accepts: until then requests wait,
-// and their peers too. Receives that must be there before the peer can send are posted
-// between PrepareAccept and Pending.Connect.
+// The backlog counts requests, handshakes and established connections alike. When it is full,
+// a new request evicts the oldest unfinished one of the address with the most unfinished ones.
+// Established connections are never evicted; if the backlog has nothing else, the new request
+// is refused. So a peer that sends requests and does not finish them cannot lock out other
+// addresses. See backlog for the limits.
+//
+// A raw listener begins a handshake only for a waiting Accept or PrepareAccept; until then
+// requests and their peers wait. Receives that must be posted before the peer can send are
+// posted between PrepareAccept and Pending.Connect.
 type Listener struct {
 	rt   *Runtime
 	sh   *shard
-	opts Options        // with the runtime's; PrivateData is ours
-	addr netip.AddrPort // written before anybody has the listener
+	opts Options        // merged with the runtime's; PrivateData is a copy
+	addr netip.AddrPort // written before the user has the listener
 
-	// The holder's.
+	// The fields below belong to the holder.
 	id       verbs.CMID
 	backlog  backlog
 	waiters  acceptWaiters  // of Accept
 	early    acceptWaiters  // of PrepareAccept
-	timer    *reactor.Timer // asks the backlog again
-	why      error          // it takes no more requests; nil while it does
-	gone     chan struct{}
-	closeErr error
+	timer    *reactor.Timer // calls pump when a handshake may be evicted
+	why      error          // why it accepts no more requests; nil while it accepts them
+	gone     chan struct{}  // closed when the identifier is closed
+	closeErr error          // written before gone is closed
 }
 
-// Listen listens at "host:port" with the runtime's options. An empty host is
-// the device's address, port 0 is chosen (see Addr).
+// Listen listens at "host:port" with the runtime's options. An empty host means the device's
+// address. For port 0 it chooses a port (see Addr).
 //
-// Errors: ErrAddress, ErrConfig, the device's (EADDRINUSE).
+// Errors: ErrAddress, ErrConfig, errors of the device (EADDRINUSE).
 func (rt *Runtime) Listen(addr string) (*Listener, error) { return rt.ListenOptions(addr, Options{}) }
 
-// ListenOptions is Listen with options; what they leave open is the runtime's.
+// ListenOptions is Listen with options. Zero fields of o default to the runtime's options.
 func (rt *Runtime) ListenOptions(addr string, o Options) (*Listener, error) {
 	ctx := context.Background()
 	at, err := rt.resolve(ctx, addr)
@@ -97,15 +99,16 @@ func (l *Listener) forget() {
 	delete(l.rt.listeners, l)
 }
 
-// listen starts; holder only.
+// listen creates, binds and starts the identifier. Holder only.
 func (l *Listener) listen(at netip.AddrPort) error {
 	id, err := l.sh.cm.CreateID(verbs.PSTCP, 0)
 	if err != nil {
 		return err
 	}
 	if err = id.Bind(at); err == nil {
-		// Those that are not answered count at the device: as many as are kept here, as many
-		// again that were not taken yet, and those that are being refused.
+		// The device's backlog counts all unanswered requests. It has room for those in
+		// l.backlog, for as many whose events were not taken yet, and for those that are being
+		// rejected.
 		err = id.Listen(2*l.opts.Backlog + maxRejections)
 	}
 	if err != nil {
@@ -117,14 +120,14 @@ func (l *Listener) listen(at netip.AddrPort) error {
 	return nil
 }
 
-// Addr is where the listener listens.
+// Addr returns the address of the listener.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
-// Accept waits for a connection. A handshake that fails is passed over. When ctx ends
-// first no connection is lost: it is left to others.
+// Accept waits for a connection. It skips handshakes that fail. If ctx ends first, no
+// connection is lost: another Accept gets it.
 //
-// Errors: ErrClosed after Close; ErrDeviceRemoved; the context's; what keeps a connection from
-// being prepared here (memory, the configuration, no room in the reactor).
+// Errors: ErrClosed after Close; ErrDeviceRemoved; the error of the context; the reason why no
+// connection can be prepared here (memory, the configuration, no room in the reactor).
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) { return l.wait(ctx, &l.waiters) }
 
 func (l *Listener) wait(ctx context.Context, line *acceptWaiters) (*Conn, error) {
@@ -150,12 +153,13 @@ func (l *Listener) wait(ctx context.Context, line *acceptWaiters) (*Conn, error)
 	}
 }
 
-// AcceptAsync returns the future of the next connection; they go to those who asked in
-// the order of asking. A handshake that fails for a reason on this side (memory, the
-// device) settles it with the error: accept again. One that fails for the peer's is passed
-// over. The connection of a future that is discarded is given to the next who asks.
+// AcceptAsync returns the future of the next connection. Calls are served in order. A
+// handshake that fails for a local reason (memory, the device) settles the future with the
+// error; the caller may call AcceptAsync again. One that fails because of the peer is skipped.
+// The connection of a discarded future goes to the next call.
 //
-// Errors: ErrClosed after Runtime.Close; ErrDeviceRemoved.
+// Errors of the call: ErrClosed after Runtime.Close; ErrDeviceRemoved. A listener that is closed
+// settles the future with ErrClosed.
 func (l *Listener) AcceptAsync() (futures.Future[*Conn], error) { return l.addWaiter(&l.waiters) }
 
 func (l *Listener) addWaiter(line *acceptWaiters) (f futures.Future[*Conn], err error) {
@@ -179,22 +183,23 @@ func (l *Listener) addWaiter(line *acceptWaiters) (f futures.Future[*Conn], err 
 	return f, nil
 }
 
-// acceptWaiters are those who wait for a connection, oldest first. The holder's.
+// acceptWaiters are the waits for a connection, oldest first. They belong to the holder.
 type acceptWaiters struct {
 	all    []acceptWaiter
-	pruned int // left by the last look at them (served)
+	pruned int // how many were left after the last call of the function served
 }
 
-// served takes the first n, which were served, and some of those given up.
+// served removes the first n waits, which were served, and may prune those given up.
 func (s *acceptWaiters) served(n int) { s.all = served(s.all, n, &s.pruned) }
 
-// wanted is how many wait.
+// wanted returns the number of waits that were not given up.
 func (s *acceptWaiters) wanted() int {
 	s.all = wanted(s.all)
 	return len(s.all)
 }
 
-// next takes the first that is wanted; false if there is none.
+// next removes and returns the first wait that was not given up. It reports whether there is
+// one.
 func (s *acceptWaiters) next() (first acceptWaiter, ok bool) {
 	for len(s.all) > 0 {
 		first = s.all[0]
@@ -230,7 +235,7 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 		if errors.Is(err, ErrMode) {
 			code = proto.RejectMode
 		}
-		l.sh.rejectLater(ev.ID, func(id verbs.CMID) { _ = id.Reject(proto.EncodeReject(code, err.Error())) }) // worded off the turn
+		l.sh.rejectLater(ev.ID, func(id verbs.CMID) { _ = id.Reject(proto.EncodeReject(code, err.Error())) }) // formats the text without the turn
 		return
 	}
 	r := &request{l: l, id: ev.ID, private: ev.Conn.PrivateData}
@@ -247,7 +252,7 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 	l.pump()
 }
 
-// pump begins what handshakes may begin, and ends those that give way to them.
+// pump begins the handshakes that may begin, and ends those that the backlog evicts for them.
 func (l *Listener) pump() {
 	for l.why == nil {
 		begin, out, wake := l.backlog.next(l.rt.cfg.now(), l.room())
@@ -267,7 +272,8 @@ func (l *Listener) pump() {
 	}
 }
 
-// room is how many more handshakes may begin: a raw one needs somebody who accepts it.
+// room returns the number of further handshakes that may begin. On a raw listener each needs
+// a waiting Accept or PrepareAccept.
 func (l *Listener) room() int {
 	if !l.opts.Raw {
 		return l.opts.Backlog
@@ -275,8 +281,8 @@ func (l *Listener) room() int {
 	return max(l.waiters.wanted()-len(l.backlog.ready), 0) + l.early.wanted() - l.backlog.begun
 }
 
-// match gives established connections to those who accept, and begins what can begin
-// now.
+// match delivers established connections to waiting Accepts, and begins handshakes that can
+// begin now.
 func (l *Listener) match() {
 	for r := l.first(); r != nil; r = l.first() {
 		s, ok := l.waiters.next()
@@ -285,12 +291,12 @@ func (l *Listener) match() {
 		}
 		l.backlog.remove(&r.entry)
 		r.given.Store(true)
-		s.Settle(r.conn, nil) // given up only just now: returnCredits
+		s.Settle(r.conn, nil) // if the future was just discarded, giveBack returns the connection
 	}
 	l.pump()
 }
 
-// first is the request that has been ready longest and is worth accepting.
+// first returns the oldest ready request that is worth accepting, or nil.
 func (l *Listener) first() *request {
 	for _, p := range l.backlog.ready {
 		if r := p.req; r.worth || r.conn.cause.Load() == nil {
@@ -300,8 +306,8 @@ func (l *Listener) first() *request {
 	return nil
 }
 
-// failed tells the one who has waited longest that a connection failed for a reason on
-// this side; one that failed for the peer's is passed over.
+// failed settles the oldest wait with err, the local reason why a connection failed. It
+// ignores errors caused by the peer.
 func (l *Listener) failed(err error) {
 	if theirs(err) {
 		return
@@ -315,10 +321,10 @@ func (l *Listener) failed(err error) {
 	}
 }
 
-// Close stops listening, refuses who waits, closes connections that nobody has accepted
-// and ends pending Accepts with ErrClosed. Accepted connections live on. It is idempotent. It waits for
-// nothing but its reactor: when ctx ends, it gives that some seconds more
-// before ErrReactorBusy.
+// Close stops listening, refuses waiting requests, closes connections that were not accepted,
+// and fails pending Accepts with ErrClosed. Accepted connections stay open. It is idempotent.
+// It waits only for its reactor. If the reactor has not done it some seconds after ctx ended,
+// Close returns ErrReactorBusy.
 func (l *Listener) Close(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -336,10 +342,10 @@ func (l *Listener) Close(ctx context.Context) error {
 	return l.closeErr
 }
 
-// end starts the end.
+// end starts to close the listener.
 func (l *Listener) end() { l.sh.r.Defer(func() { l.stop(ErrClosed) }) }
 
-// stop ends listening, once: who waits gets the cause. Holder only.
+// stop ends listening, once. Pending Accepts fail with cause. Holder only.
 func (l *Listener) stop(cause error) {
 	if l.why != nil {
 		return

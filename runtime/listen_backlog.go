@@ -6,41 +6,41 @@ import (
 	"time"
 )
 
-// Limits of a listener's handshakes. Each that has begun has a queue pair and its
-// receives: half a MiB and some 400 µs of processor by default. A request that waits has
-// neither. So what a peer that asks and then says nothing can make the listener spend is
-// bounded by these.
+// Limits of a listener's handshakes. A begun handshake has a queue pair and its receives: half
+// a MiB and some 400 µs of processor time by default. A waiting request has neither. So these
+// limits bound the cost of peers that send requests and do not finish them.
 const (
-	// handshakesPart is which part of the backlog may be handshakes that have begun: the
-	// rest of it then waits, or is established.
+	// handshakesPart is the divisor for the part of the backlog that may be begun
+	// handshakes. The rest are waiting requests or established connections.
 	handshakesPart = 2
-	// handshakesEachPart is which part of those may be of one address, so that the others
-	// find room.
+	// handshakesEachPart is the divisor for the part of the begun handshakes that may be
+	// of one address, so that other addresses find room.
 	handshakesEachPart = 4
-	// handshakePatience is how long a handshake is left alone before it gives way to one
-	// that waits for its place. A peer that is there answers within a round trip; the rest
-	// is for a machine that is busy. So at most 64 handshakes a second begin in vain by
-	// default, and 16 for one address, as long as requests find room to wait: in a backlog
-	// full of established connections each newcomer puts out one that has begun.
+	// handshakePatience is the age at which a handshake may be evicted for a waiting one.
+	// A live peer answers within a round trip; the rest is a margin for a busy machine. So
+	// by default at most 64 handshakes a second begin in vain, and 16 for one address, as
+	// long as requests find room to wait: in a backlog full of established connections
+	// each new request evicts a begun one.
 	handshakePatience = time.Second
-	// makingMost is how many connections are being prepared at once. Each takes part of a
-	// turn when it is accepted, so it is also how many of these one turn sees.
+	// makingMost is the maximum number of connections being prepared at once. Accepting a
+	// prepared connection takes part of a pass, so it also limits those in one pass.
 	makingMost = 2
 )
 
-// stage is where a request stands in its listener's backlog.
+// stage is the state of a request in its listener's backlog.
 //
 //	        admit            next             establish           take
 //	(none) ───────> waiting ───────> begun ───────────────> ready ──────> (none)
-//	                   │               │ gives way, by           │ ended, and
-//	                   │ gives way,    │ admit or next           │ nothing to read
+//	                   │               │ evicted by              │ ended, and
+//	                   │ evicted,      │ admit or next           │ nothing to read
 //	                   │ remove        v          leave          │
 //	                   │            leaving <────────────────────┘
 //	                   v               │ remove
 //	                 (none) <──────────┘
 //
-// remove ends any of them. A request that is leaving counts as a handshake of its address
-// until its connection is gone, so that memory is bounded too, but not in the backlog.
+// remove may be called in any stage. A leaving request still counts as a handshake of its
+// address until its connection is gone, which bounds memory too, but it does not count in the
+// backlog.
 type stage uint8
 
 const (
@@ -51,39 +51,39 @@ const (
 	stageLeaving
 )
 
-// backlog says which requests a listener keeps, which handshakes begin, and which give
-// way. It has no I/O and no clock. The holder's.
+// backlog decides which requests a listener keeps, which handshakes begin, and which are
+// evicted. It has no I/O and no clock. It belongs to the holder.
 //
-//   - There are at most `most` requests that wait, have begun or are ready.
-//   - At most `begunMost` handshakes have begun, and `begunEach` of one address.
-//   - A newcomer that finds no room takes the place of an unfinished request of the
-//     address that has most unfinished ones, its own included: one that waits before one
-//     that has begun, the oldest first. If all are ready the newcomer is refused.
-//   - Who waits begins in the order of coming, but an address with fewer handshakes goes
-//     first. Where the handshakes are used up, the oldest that has had its patience gives
-//     way, of the address that has most of them.
+//   - At most `most` requests are waiting, begun or ready.
+//   - At most `begunMost` handshakes are begun, and `begunEach` of one address.
+//   - A new request that finds no room evicts an unfinished request of the address with the
+//     most unfinished ones, itself included: a waiting one before a begun one, then the
+//     oldest. If all are ready, the new request is refused.
+//   - Waiting requests begin in the order of arrival, but an address with fewer handshakes
+//     goes first. If no further handshake may begin, the oldest one past handshakePatience of
+//     the address with the most handshakes is evicted.
 type backlog struct {
 	most, begunMost, begunEach int
 
-	unfinished []*entry // waiting and begun, in the order of coming
-	ready      []*entry // established, in that order
+	unfinished []*entry // waiting and begun, in the order of arrival
+	ready      []*entry // established, in the order of establishment
 	peers      map[netip.Addr]*peerShare
-	begun      int // requests that have begun or are leaving: those with a connection
+	begun      int // begun or leaving requests: those with a connection
 	leaving    int
-	making     int // of those that have begun: their connections are being prepared
+	making     int // begun requests whose connection is being prepared
 }
 
-// entry is a request's in a backlog.
+// entry is the part of a request that the backlog uses.
 type entry struct {
 	stage  stage
 	making bool // its connection is being prepared
 	peer   *peerShare
-	since  time.Time // of a handshake that was made: since when its peer can answer
-	req    *request  // whose it is; the backlog does not look at it
+	since  time.Time // when its connection was prepared: from then on its peer can answer
+	req    *request  // the request; not used by the backlog
 }
 
-// peerShare is what the requests of an address are. It is in backlog.peers while entries
-// refer to it.
+// peerShare counts the requests of an address. It is in backlog.peers while entries refer to
+// it.
 type peerShare struct {
 	addr       netip.Addr
 	entries    int
@@ -97,11 +97,11 @@ func newBacklog(most int) backlog {
 	return backlog{most: most, begunMost: begun, begunEach: max(1, begun/handshakesEachPart), peers: map[netip.Addr]*peerShare{}}
 }
 
-// len is how many requests count against the backlog.
+// len returns the number of requests that count against the backlog.
 func (b *backlog) len() int { return len(b.unfinished) + len(b.ready) }
 
-// admit adds a request of addr. Without room for it, it removes another, which the caller
-// ends, or refuses the request (false).
+// admit adds a request of addr. Without room it evicts another, which the caller must end, or
+// refuses the request and returns false.
 func (b *backlog) admit(e *entry, addr netip.Addr) (out *entry, ok bool) {
 	e.peer = b.share(addr)
 	e.peer.unfinished++
@@ -122,8 +122,8 @@ func (b *backlog) admit(e *entry, addr netip.Addr) (out *entry, ok bool) {
 	return out, true
 }
 
-// crowding is the request that gives way to a newcomer, who is counted already; nil if
-// none does.
+// crowding returns the request to evict for a new one, or nil. The new one is already counted
+// in its peerShare.
 func (b *backlog) crowding() (worst *entry) {
 	for _, e := range b.unfinished { // oldest first
 		switch {
@@ -136,10 +136,10 @@ func (b *backlog) crowding() (worst *entry) {
 	return worst
 }
 
-// next is the request whose handshake is to begin now, or the one that gives way to
-// it and is to be ended, or when to ask again; if all are zero nothing can begin until
-// something changes. room is how many may begin beside those that have, as the caller
-// has it; if it is 0, one may begin in place of another.
+// next returns one of three results: a request whose handshake begins now, an evicted one
+// that the caller must end to make room, or the time to call next again. If all are zero,
+// nothing can begin until the backlog changes. room is the caller's limit of further
+// handshakes; if it is 0, one may begin only in place of another.
 func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Time) {
 	if b.making == makingMost || room < 0 {
 		return nil, nil, wake
@@ -152,7 +152,7 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 	if begin == nil {
 		return nil, nil, wake
 	}
-	var of *peerShare // whose handshakes stand in the way
+	var of *peerShare // evict only among this address; nil: among all
 	leaving := b.leaving
 	switch {
 	case begin.peer.begun >= b.begunEach:
@@ -165,7 +165,7 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 		b.making++
 		return begin, nil, wake
 	}
-	if leaving > 0 { // a place is about to be free
+	if leaving > 0 { // a place is about to become free
 		return nil, nil, wake
 	}
 	for _, e := range b.unfinished {
@@ -189,8 +189,8 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 	return nil, out, time.Time{}
 }
 
-// made notes that the connection of a request was prepared, whatever became of it, and
-// that its peer can answer from now on.
+// made records that preparing the connection of a request has ended, with or without success,
+// and starts its patience.
 func (b *backlog) made(e *entry, now time.Time) {
 	if e.making {
 		e.making, e.since = false, now
@@ -198,7 +198,7 @@ func (b *backlog) made(e *entry, now time.Time) {
 	}
 }
 
-// establish makes a handshake ready. It reports whether that has not given way.
+// establish makes a begun request ready. It reports false if the request was evicted.
 func (b *backlog) establish(e *entry) bool {
 	if e.stage != stageBegun {
 		return false
@@ -211,14 +211,14 @@ func (b *backlog) establish(e *entry) bool {
 	return true
 }
 
-// putBack has a request that was taken be ready again, before all others.
+// putBack makes a request that was taken ready again, before all others.
 func (b *backlog) putBack(e *entry) {
 	e.stage, e.peer = stageReady, b.share(e.peer.addr)
 	b.ready = slices.Insert(b.ready, 0, e)
 }
 
-// leave takes a handshake or a ready request out of the backlog, whose connection is yet
-// to go: then comes remove.
+// leave takes a begun or ready request out of the backlog while its connection is being
+// closed. remove follows when the connection is gone.
 func (b *backlog) leave(e *entry) {
 	switch e.stage {
 	case stageBegun:
@@ -235,7 +235,7 @@ func (b *backlog) leave(e *entry) {
 	b.leaving++
 }
 
-// remove forgets a request, wherever it stands.
+// remove forgets a request in any stage.
 func (b *backlog) remove(e *entry) {
 	switch e.stage {
 	case stageNone:
@@ -258,7 +258,7 @@ func (b *backlog) remove(e *entry) {
 	b.unshare(e)
 }
 
-// finish takes a request from the unfinished.
+// finish removes a request from unfinished.
 func (b *backlog) finish(e *entry) {
 	i := slices.Index(b.unfinished, e)
 	b.unfinished = slices.Delete(b.unfinished, i, i+1)
@@ -270,7 +270,7 @@ func (b *backlog) unready(e *entry) {
 	b.ready = slices.Delete(b.ready, i, i+1)
 }
 
-// share is that of addr, with one entry more.
+// share returns the peerShare of addr and counts one more entry in it.
 func (b *backlog) share(addr netip.Addr) *peerShare {
 	s := b.peers[addr]
 	if s == nil {
@@ -281,7 +281,7 @@ func (b *backlog) share(addr netip.Addr) *peerShare {
 	return s
 }
 
-// unshare ends the entry's part in its share.
+// unshare undoes share for e.
 func (b *backlog) unshare(e *entry) {
 	if e.peer.entries--; e.peer.entries == 0 {
 		delete(b.peers, e.peer.addr)

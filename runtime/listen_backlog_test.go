@@ -10,14 +10,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// backlogBed drives a backlog and keeps its own account of who stands where.
+// backlogBed drives a backlog and keeps its own record of each peer's stage.
 type backlogBed struct {
 	t interface{ Fatalf(string, ...any) }
 	backlog
 	now  time.Time
-	all  []*backlogPeer // that are somewhere, in the order of coming
+	all  []*backlogPeer // all in the backlog, in order of arrival
 	nth  int
-	back int // put back, which may be more than there is room for
+	back int // put back, which may exceed the limit
 }
 
 type backlogPeer struct {
@@ -45,7 +45,8 @@ func (b *backlogBed) peerOf(e *entry) *backlogPeer {
 	return nil
 }
 
-// count is how many of addr, or of all if it is invalid, are at one of the stages.
+// count returns how many peers of addr, or of all addresses if it is invalid, are at one of the
+// stages.
 func (b *backlogBed) count(addr netip.Addr, at ...stage) (n int) {
 	for _, p := range b.all {
 		if slices.Contains(at, p.at) && (!addr.IsValid() || p.addr == addr) {
@@ -62,7 +63,7 @@ func (b *backlogBed) drop(p *backlogPeer) {
 	b.all = slices.DeleteFunc(b.all, func(o *backlogPeer) bool { return o == p })
 }
 
-// admit lets one of addr ask. It is nil if refused.
+// admit lets a peer of addr request a connection. It returns nil if the backlog refuses it.
 func (b *backlogBed) admit(addr netip.Addr) (p, out *backlogPeer) {
 	p = &backlogPeer{n: b.nth, addr: addr}
 	b.nth++
@@ -84,7 +85,7 @@ func (b *backlogBed) admit(addr netip.Addr) (p, out *backlogPeer) {
 	return p, out
 }
 
-// gaveWay checks who made room for one of addr.
+// gaveWay checks the choice of the peer that made room for one of addr.
 func (b *backlogBed) gaveWay(out *backlogPeer, addr netip.Addr) {
 	unfinished := func(a netip.Addr) int {
 		n := b.count(a, stageWaiting, stageBegun)
@@ -107,7 +108,7 @@ func (b *backlogBed) gaveWay(out *backlogPeer, addr netip.Addr) {
 	b.leaves(out)
 }
 
-// leaves notes that one has given way.
+// leaves records that a peer has given way.
 func (b *backlogBed) leaves(p *backlogPeer) {
 	switch p.at {
 	case stageWaiting:
@@ -119,7 +120,7 @@ func (b *backlogBed) leaves(p *backlogPeer) {
 	}
 }
 
-// next has the backlog begin one, or end one.
+// next makes the backlog begin one handshake, or end one.
 func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
 	begin, end, wake := b.backlog.next(b.now, room)
 	making := 0
@@ -181,7 +182,7 @@ func (b *backlogBed) gone(p *backlogPeer) {
 	b.drop(p)
 }
 
-// check compares the accounts.
+// check compares the records with the backlog.
 func (b *backlogBed) check() {
 	addrs := map[netip.Addr]bool{}
 	for _, p := range b.all {
@@ -198,8 +199,8 @@ func (b *backlogBed) check() {
 	}
 }
 
-// Rule: who is admitted, who begins and who gives way is as the type says, whatever
-// peers and the program do.
+// Rule: admitting, beginning and giving way follow the type's documentation for any sequence of
+// events.
 func TestBacklogRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := newBacklogBed(t, rapid.IntRange(1, 24).Draw(t, "most"))
@@ -264,7 +265,7 @@ func TestBacklogRules(t *testing.T) {
 	})
 }
 
-// Rule: the limits at the default, and at the smallest.
+// Rule: these are the limits at the default backlog and at small ones.
 func TestBacklogLimits(t *testing.T) {
 	for most, want := range map[int][2]int{DefaultBacklog: {64, 16}, 1: {1, 1}, 2: {1, 1}, 8: {4, 1}, 16: {8, 2}} {
 		if b := newBacklog(most); [2]int{b.begunMost, b.begunEach} != want {
@@ -273,7 +274,7 @@ func TestBacklogLimits(t *testing.T) {
 	}
 }
 
-// Rule: what a full backlog does with a newcomer.
+// Rule: these are the outcomes when a peer meets a full backlog.
 func TestFullBacklog(t *testing.T) {
 	const a, b, c = 1, 2, 3
 	type is struct {
@@ -300,7 +301,8 @@ func TestFullBacklog(t *testing.T) {
 			bed := newBacklogBed(t, 4)
 			bed.begunMost, bed.begunEach = 4, 4
 			var peers []*backlogPeer
-			for _, h := range test.has { // one after the other, so that those that go further do so first
+			// one after the other, so that those that go further do so first
+			for _, h := range test.has {
 				p, _ := bed.admit(backlogAddr(h.addr))
 				peers = append(peers, p)
 				if h.at == stageWaiting {
@@ -332,9 +334,8 @@ func backlogName(peers []*backlogPeer, p *backlogPeer) string {
 	return fmt.Sprintf("number %d", slices.Index(peers, p))
 }
 
-// Rule: an address that asks and says nothing has its share of handshakes and no more;
-// another's begin at once, and the silent ones give way when they have had their time, one
-// for one.
+// Rule: an address whose peers stay silent occupies its share of handshakes and no more. Those of
+// other addresses begin at once; the silent ones give way after handshakePatience, one for one.
 func TestSilentHandshakesGiveWay(t *testing.T) {
 	b := newBacklogBed(t, DefaultBacklog)
 	pump := func() (begun []*backlogPeer, out int) {
@@ -375,8 +376,8 @@ func TestSilentHandshakesGiveWay(t *testing.T) {
 	b.check()
 }
 
-// Rule: where nobody else accepts, a silent handshake has its time and then gives way to one
-// that waits, too.
+// Rule: if only one goroutine accepts, a silent handshake also gives way after handshakePatience to
+// a waiting request.
 func TestSilentHandshakeOfTheOnlyAccepterGivesWay(t *testing.T) {
 	b := newBacklogBed(t, DefaultBacklog)
 	silent, _ := b.admit(backlogAddr(1))

@@ -16,19 +16,20 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// asker is a port that asks for connections, each time for another, and takes no answer.
+// asker is a port that sends connection requests, each with a new identifier, and ignores all
+// answers.
 type asker struct {
 	port    *fabric.Port
 	to      netip.AddrPort
 	private []byte
 	asked   uint32
-	// due is how many requests are to be sent by the next turn. Added to by anybody.
+	// due is how many requests the next Progress sends. Any goroutine may add to it.
 	due atomic.Int64
-	// every is how often one is sent of itself, on virtual time; 0: never.
+	// every is the interval of automatic requests, in virtual time; 0: none.
 	every, at time.Duration
 }
 
-// newAsker attaches an asker at addr that asks for to with the private data.
+// newAsker attaches an asker at addr that sends requests for to, with the private data.
 func newAsker(t testing.TB, link *fabric.Fabric, addr string, to netip.AddrPort, private []byte) *asker {
 	t.Helper()
 	a := &asker{to: to, private: private}
@@ -38,14 +39,13 @@ func newAsker(t testing.TB, link *fabric.Fabric, addr string, to netip.AddrPort,
 	return a
 }
 
-// ask sends n requests, soon.
+// ask sends n requests, asynchronously.
 func (a *asker) ask(n int) {
 	a.due.Add(int64(n))
 	a.port.Kick()
 }
 
-// askOn sends perMS requests in each millisecond until stop, which waits for the end of
-// it.
+// askOn sends perMS requests in each millisecond until stop is called, which waits for the last.
 func (a *asker) askOn(perMS int) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -64,7 +64,7 @@ func (a *asker) askOn(perMS int) (stop func()) {
 	return func() { close(end); <-ended }
 }
 
-// Turn implements [fabric.Endpoint].
+// Progress implements [fabric.Endpoint].
 func (a *asker) Progress(now time.Duration) (next time.Duration, more bool) {
 	if a.port == nil {
 		return 0, false
@@ -105,10 +105,10 @@ func (a *asker) send() {
 	a.port.Send(k)
 }
 
-// BenchmarkWriteBesideRefusals is what a WRITE takes, one each 200 µs, while a peer sends
-// requests that the listener on the same reactor refuses: 20 in each millisecond. It
-// reports the median and the 99th percentile in µs. The last should be at most three times
-// that of the quiet one; on a machine that does other things the peaks are its scheduler's.
+// BenchmarkWriteBesideRefusals measures a WRITE every 200 µs while a peer sends requests that the
+// listener on the same reactor refuses: 20 in each millisecond. It reports the median and the 99th
+// percentile in µs. The latter should be at most three times the quiet one; on a busy machine the
+// peaks come from the scheduler.
 func BenchmarkWriteBesideRefusals(b *testing.B) {
 	for name, perMS := range map[string]int{"quiet": 0, "refusals=20/ms": 20} {
 		b.Run(name, func(b *testing.B) {
@@ -148,9 +148,9 @@ func reportTook(b *testing.B, took []time.Duration) {
 	b.ReportMetric(micro(99), "p99-µs")
 }
 
-// BenchmarkDialBesideSilentRequests is what it takes to connect, while a peer of another
-// address sends 1,000 requests a second and answers nothing. The 99th percentile is to be
-// less than 50 ms; TestDialingBesideAFloodOfSilentRequests has it on virtual time.
+// BenchmarkDialBesideSilentRequests measures connecting while a peer of another address sends 1,000
+// requests a second and answers nothing. The 99th percentile should be less than 50 ms;
+// TestDialingBesideAFloodOfSilentRequests checks it in virtual time.
 func BenchmarkDialBesideSilentRequests(b *testing.B) {
 	for name, perMS := range map[string]int{"quiet": 0, "silent=1/ms": 1} {
 		b.Run(name, func(b *testing.B) {

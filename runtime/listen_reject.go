@@ -8,33 +8,33 @@ import (
 )
 
 const (
-	// maxRejections is how many identifiers may wait to be dismissed before no more
-	// connection events are taken: then the device holds requests back, and refuses those
-	// beyond its backlog itself.
+	// maxRejections is the number of queued rejections at which the shard stops taking
+	// connection events. The device then holds requests back, and refuses those beyond
+	// its backlog itself.
 	maxRejections = 128
-	// rejectionBatch is how many are dismissed before the turn is asked for: fewer bells, and
-	// a turn that takes no longer than one of eventsPerTurn.
+	// rejectionBatch is the number of rejections per goroutine. A batch wakes the loop only
+	// once, and handling its end takes no longer than a pass with eventsPerTurn events.
 	rejectionBatch = 32
 )
 
-// rejection is an identifier that nobody keeps, and the last that is said with it.
+// rejection is an identifier to answer and close.
 type rejection struct {
 	id     verbs.CMID
 	answer func(verbs.CMID) // may fail: then the peer times out
 }
 
-// rejections are answered and closed by one goroutine of their own while there are any,
-// not on the turn: each call waits for the device, and how many there are is the peers'
-// to choose. One is enough, because none has a queue pair that the kernel would
-// have to destroy first (closingID), and more of them would keep the device from
-// others. The holder's.
+// rejections queues identifiers to answer and close. While there are any, one goroutine
+// handles them without the turn, because each call waits for the device, and peers control
+// their number. One goroutine is enough, because none of the identifiers has a queue pair that
+// the kernel must destroy first (closingID), and more goroutines would delay other users of
+// the device. It belongs to the holder.
 type rejections struct {
-	queued    []rejection // not begun
+	queued    []rejection // not started
 	rejecting bool        // the goroutine runs
-	stuck     bool        // takeCM has stopped for them
+	stuck     bool        // takeCM has stopped because the queue is full
 }
 
-// rejectLater answers and closes an identifier, soon. answer is called on any goroutine.
+// rejectLater answers and closes an identifier soon. It may call answer on any goroutine.
 // Holder only.
 func (s *shard) rejectLater(id verbs.CMID, answer func(verbs.CMID)) {
 	delete(s.targets, id)
@@ -47,18 +47,18 @@ func (s *shard) rejectLater(id verbs.CMID, answer func(verbs.CMID)) {
 	s.rejectNext()
 }
 
-// reject is dismiss for a request that is refused.
+// reject refuses a request with a code and a text for the peer. Holder only.
 func (s *shard) reject(id verbs.CMID, code uint16, text string) {
 	s.rejectLater(id, func(id verbs.CMID) { _ = id.Reject(proto.EncodeReject(code, text)) })
 }
 
-// tooManyRejections reports whether no more events are to be taken for now.
+// tooManyRejections reports whether takeCM must stop until a batch has ended.
 func (s *shard) tooManyRejections() bool {
 	s.stuck = len(s.queued) >= maxRejections
 	return s.stuck
 }
 
-// rejectNext starts a goroutine that dismisses the next batch, unless one runs.
+// rejectNext starts a goroutine for the next batch, unless one runs.
 func (s *shard) rejectNext() {
 	if s.rejecting || len(s.queued) == 0 {
 		return
@@ -70,19 +70,19 @@ func (s *shard) rejectNext() {
 	}
 	s.rejecting = true
 	go func() {
-		left := batch[:0] // those that the device does not let go yet
+		left := batch[:0] // those that the device cannot close yet
 		for _, d := range batch {
 			d.answer(d.id)
 			if d.id.Close() != nil {
 				left = append(left, d)
 			}
-			runtime.Gosched() // a batch is long for a goroutine that waits for a processor
+			runtime.Gosched() // a whole batch would delay other goroutines
 		}
 		s.r.Defer(func() { s.rejectDone(left) })
 	}()
 }
 
-// rejectDone takes what became of a batch.
+// rejectDone handles the end of a batch. Identifiers in left are closed by closeID.
 func (s *shard) rejectDone(left []rejection) {
 	s.rejecting = false
 	for _, d := range left {

@@ -10,39 +10,39 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// errPrepare says that a connection could not be prepared for a request.
+// errPrepare means that no connection could be prepared for a request.
 var errPrepare = errors.New("runtime: preparing a connection")
 
 // request is a peer's request for a connection, until the connection is accepted or gone.
-// What it does in the stages of backlog:
+// Its stages in the backlog:
 //
-//	waiting   it gets the events of its identifier: the peer may give up. A device of the
-//	          kernel does not tell: it keeps the events of a request back until it is
-//	          accepted, and then accepting fails (Linux 6.12 drivers/infiniband/core/ucma.c,
-//	          ucma_event_handler)
-//	begun     its connection is prepared off the turn, then accepts the request, on the
-//	          turn of its reactor, and gets the events
-//	ready     its connection is open, or has failed with messages to be received
+//	waiting   it gets the events of its identifier, because the peer may give up. The kernel
+//	          reports that only when the request is accepted, which fails then (Linux 6.12
+//	          drivers/infiniband/core/ucma.c, ucma_event_handler)
+//	begun     a goroutine prepares its connection without the turn; then the connection
+//	          accepts the request with the turn of its own reactor, and gets the events
+//	ready     its connection is open, or has failed with messages to receive
 //	leaving   its connection is being closed
 //
-// The connection reports to the request on its own reactor's turn, and the request goes
-// on on the listener's.
+// The connection reports to the request with its own reactor's turn held. The request handles
+// reports with the listener's turn held.
 type request struct {
-	entry // the holder's, of the listener's reactor; so is all but given
+	// The holder of the listener's turn owns all fields except the atomic one.
+	entry
 	l     *Listener
 	id    verbs.CMID
-	// private is what the peer sent. Immutable.
+	// private is the peer's private data. Immutable.
 	private []byte
-	conn    *Conn        // from when it was prepared
-	early   acceptWaiter // of PrepareAccept, for which it was prepared; zero for none
-	worth   bool         // it is to be accepted though the connection may have ended
-	// given says that somebody has accepted the connection. Set by match and cleared by
-	// returnCredits, which hold the listener's turn; read by the connection, which then reports no
-	// more. It publishes nothing: what is reported needlessly is passed over.
+	conn    *Conn        // set once it is prepared
+	early   acceptWaiter // the PrepareAccept it was prepared for; zero for none
+	worth   bool         // acceptable even if the connection has ended
+	// given means that the connection was accepted. match sets it and giveBack clears it,
+	// with the listener's turn held. The connection reads it, and reports nothing more once it is
+	// set. It publishes nothing: a report that comes too late is ignored.
 	given uatomic.Bool
 }
 
-// onCM implements cmTarget, before the connection gets the events.
+// onCM implements cmTarget, until the connection gets the events.
 func (r *request) onCM(ev *verbs.CMEvent) {
 	switch ev.Type {
 	case verbs.CMRejected, verbs.CMDisconnected, verbs.CMConnectError, verbs.CMUnreachable, verbs.CMDeviceRemoval:
@@ -50,13 +50,13 @@ func (r *request) onCM(ev *verbs.CMEvent) {
 			r.l.backlog.remove(&r.entry)
 			r.l.sh.rejectLater(r.id, func(verbs.CMID) {}) // the peer does not wait for an answer
 		} else {
-			r.l.backlog.leave(&r.entry) // prepared sees to it
+			r.l.backlog.leave(&r.entry) // the function prepared ends the request
 		}
 		r.l.pump()
 	}
 }
 
-// giveWay ends a request that the backlog has put out.
+// giveWay ends a request that the backlog has evicted.
 func (r *request) giveWay(text string) {
 	if r.stage == stageNone {
 		r.l.sh.reject(r.id, proto.RejectResources, text)
@@ -67,16 +67,16 @@ func (r *request) giveWay(text string) {
 
 // end closes the connection of a request that is leaving.
 func (r *request) end() {
-	if r.conn != nil { // else prepared sees to it
+	if r.conn != nil { // otherwise the function prepared ends the request
 		r.conn.Abort()
 	}
 }
 
-// begin has a connection prepared for the request. That allocates half a MiB and may
-// register memory: it is not for the turn.
+// begin prepares a connection for the request, on another goroutine: that allocates half a
+// MiB and may register memory, which takes too long with the turn held.
 func (r *request) begin() {
 	l := r.l
-	if err := l.rt.enter(); err != nil { // the listener is about to be told
+	if err := l.rt.enter(); err != nil { // the runtime closes, or its device is gone: the listener stops soon
 		l.sh.r.Defer(func() { r.prepared(nil, err) })
 		return
 	}
@@ -92,16 +92,17 @@ func (r *request) begin() {
 	}
 }
 
-// prepared has the connection accept the request.
+// prepared makes the connection accept the request, or ends the request if err is not nil or
+// it was evicted meanwhile.
 func (r *request) prepared(c *Conn, err error) {
 	l := r.l
-	delete(l.sh.targets, r.id) // the connection's from here on
+	delete(l.sh.targets, r.id) // from here on the connection gets the events
 	switch {
 	case err != nil:
 		r.stops(proto.RejectResources, err.Error())
 		l.failed(fmt.Errorf("%w: %w", errPrepare, err))
-	case r.stage != stageBegun: // it was given up, here or there
-		_ = c.abandon(ErrConnClosed) // nobody waits for it, and the device has nothing of it
+	case r.stage != stageBegun: // evicted, or withdrawn by the peer
+		_ = c.abandon(ErrConnClosed) // it is unused, and has no queue pair yet
 		if l.why != nil {
 			r.stops(proto.RejectClosed, listenerClosed)
 		} else {
@@ -119,19 +120,19 @@ func (r *request) prepared(c *Conn, err error) {
 	r.made()
 }
 
-// stops refuses a request that was begun and has no connection.
+// stops refuses a request in stage begun that has no connection.
 func (r *request) stops(code uint16, text string) {
 	r.l.backlog.remove(&r.entry)
 	r.l.sh.reject(r.id, code, text)
 }
 
-// made has the next connection prepared.
+// made ends the preparation, so that the next connection can be prepared.
 func (r *request) made() {
 	r.l.backlog.made(&r.entry, r.l.rt.cfg.now())
 	r.l.pump()
 }
 
-// accept answers a request, on the turn of the connection's reactor.
+// accept accepts a request. The caller holds the turn of the connection's reactor.
 func (c *Conn) accept(r *request) {
 	err := c.own(r.id)
 	c.remote, c.answers = r.id.PeerAddr(), true
@@ -153,8 +154,7 @@ func (c *Conn) accept(r *request) {
 	}
 }
 
-// settle tells who waits for the connection that it is there, or why it will not be.
-// Holder only.
+// settle reports the outcome of connecting to the listener or to the waiting Dial. Holder only.
 func (c *Conn) settle(err error) {
 	switch {
 	case c.from != nil:
@@ -167,12 +167,12 @@ func (c *Conn) settle(err error) {
 	}
 }
 
-// settled is the outcome of the handshake.
+// settled handles the outcome of the handshake.
 func (r *request) settled(err error) {
 	l := r.l
 	if err == nil {
 		if l.backlog.establish(&r.entry) {
-			r.worth = true // to who waits for it now
+			r.worth = true // an Accept that waits now gets it even if it ends meanwhile
 			l.match()
 			r.worth = false
 		}
@@ -187,8 +187,8 @@ func (r *request) settled(err error) {
 	l.pump()
 }
 
-// theirs reports whether a connection that ended with err did so because of its peer, or
-// because it gave way: who accepts need not know. The rest is the device's or ours.
+// theirs reports whether err is the peer's fault or the result of an eviction. Accept ignores
+// such errors; the others are local.
 func theirs(err error) bool {
 	_, rejected := errors.AsType[*RejectError](err)
 	_, failed := errors.AsType[*verbs.WCError](err)
@@ -199,8 +199,8 @@ func theirs(err error) bool {
 	return is
 }
 
-// ended is told by a connection that nobody has accepted: nothing more arrives, and some
-// has arrived or not.
+// ended handles the end of a connection that was not accepted: nothing more arrives. The argument
+// reports whether messages have arrived.
 func (r *request) ended(some bool) {
 	if r.stage != stageReady {
 		return
@@ -214,14 +214,14 @@ func (r *request) ended(some bool) {
 	r.conn.Abort()
 }
 
-// left is told by a connection that is gone.
+// left handles the report that a connection is gone.
 func (r *request) left() {
 	r.l.backlog.remove(&r.entry)
 	r.l.pump()
 }
 
-// report tells the listener that the connection has ended, or is gone, unless somebody
-// has accepted it. Holder only, of the connection's reactor.
+// report notifies the listener that the connection has ended, or is gone, unless it was
+// accepted. Holder only, of the connection's reactor.
 func (c *Conn) report(gone bool) {
 	r := c.from
 	if r == nil || r.given.Load() {
@@ -235,8 +235,8 @@ func (c *Conn) report(gone bool) {
 	r.l.sh.r.Defer(func() { r.ended(some) })
 }
 
-// returnCredits makes a connection whose future was discarded the next to be accepted. Any
-// goroutine.
+// giveBack is called when the future of a connection was discarded: the next Accept gets the
+// connection. Any goroutine.
 func (r *request) giveBack() {
 	r.l.sh.r.Defer(func() {
 		if r.l.why != nil {
@@ -245,7 +245,7 @@ func (r *request) giveBack() {
 		}
 		r.given.Store(false)
 		r.l.backlog.putBack(&r.entry)
-		r.conn.sh.r.Defer(func() { // what it did not report meanwhile
+		r.conn.sh.r.Defer(func() { // repeat reports suppressed while given was set
 			if gone := isGone(r.conn); gone || r.conn.drained {
 				r.conn.report(gone)
 			}

@@ -17,12 +17,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Rule: a peer that gives up is told to the listener, which forgets its request.
+// Rule: when a peer gives up, the listener learns of it and forgets the request.
 func TestRequestsOfPeersThatGaveUpAreForgotten(t *testing.T) {
 	notOnDevice(t, "the kernel tells a program nothing of a request before it accepts it (Linux 6.12 drivers/infiniband/core/ucma.c, ucma_event_handler)")
 	server := mustOpen(t, Config{Device: second.name})
-	client := mustOpen(t, Config{Device: first.name, ConnectTimeout: time.Hour}) // it is not the timeout that ends the attempt
-	ln, err := server.ListenOptions(":0", Options{Raw: true})                    // a managed one connects before anybody accepts
+	// so that the timeout does not end the attempt
+	client := mustOpen(t, Config{Device: first.name, ConnectTimeout: time.Hour})
+	// a managed one connects before Accept
+	ln, err := server.ListenOptions(":0", Options{Raw: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +61,7 @@ func TestRequestsOfPeersThatGaveUpAreForgotten(t *testing.T) {
 	}
 }
 
-// Rule: a future that was discarded takes no request from those who wait.
+// Rule: a discarded accept future takes no connection from those that wait.
 func TestDiscardedSeatsAreSkipped(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name, Reactors: 2}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -82,7 +84,7 @@ func TestDiscardedSeatsAreSkipped(t *testing.T) {
 	release(t, m)
 }
 
-// Rule: Accept passes over a request that cannot be met, and gives the next.
+// Rule: Accept skips a request that fails and returns the next connection.
 func TestAcceptPassesOverFailedRequests(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen("0.0.0.0:0"))(t)
@@ -91,7 +93,7 @@ func TestAcceptPassesOverFailedRequests(t *testing.T) {
 		_, err := ln.Accept(testContext(t))
 		got <- err
 	}()
-	// Reached through a device that is not the listener's.
+	// The dial reaches the server through a device that is not the listener's.
 	if _, err := client.Dial(testContext(t), "127.0.0.3:"+portOf(ln)); err == nil {
 		t.Fatal("connected to another device than the listener's")
 	}
@@ -103,7 +105,7 @@ func TestAcceptPassesOverFailedRequests(t *testing.T) {
 	}
 }
 
-// Rule: a callback of a connection's future may use it, and wait.
+// Rule: a callback of an accept future may use the connection, and wait.
 func TestCallbackOfAcceptMaySend(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -127,14 +129,16 @@ func TestCallbackOfAcceptMaySend(t *testing.T) {
 	}
 }
 
-// Rule: an attempt that takes too long names the peer, the bound and the option.
+// Rule: the error of a connection attempt that takes too long names the peer, the time and the
+// option.
 func TestConnectTimeoutSaysItsBound(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name, ConnectTimeout: 50 * time.Millisecond})
 	ln, err := server.ListenOptions(":0", Options{Raw: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = client.DialOptions(testContext(t), ln.Addr().String(), Options{Raw: true}) // nobody accepts
+	// there is no Accept
+	_, err = client.DialOptions(testContext(t), ln.Addr().String(), Options{Raw: true})
 	mistake(t, "dialing", err, ErrConnectTimeout, ln.Addr().String(), "50ms", "ConnectTimeout")
 }
 
@@ -142,26 +146,25 @@ func portOf(ln *Listener) string {
 	return strconv.Itoa(int(ln.Addr().Port()))
 }
 
-// Rule: dialing for a caller whose context has ended begins nothing, not even
-// looking at the address: an answer could be there sooner than anybody looks at
-// the context.
+// Rule: Dial with an ended context begins nothing, not even parsing the address: otherwise a fast
+// answer could come before the context is checked.
 func TestDialWithAnEndedContextBeginsNothing(t *testing.T) {
 	client := mustOpen(t, Config{})
 	_, err := client.Dial(endedContext(), "no address")
 	mistake(t, "dialing", err, context.Canceled, "no address")
 }
 
-// Rule: a request whose peer gave up costs the one who accepts nothing: he gets the
-// next. It is forgotten when the device tells, which one of the kernel does not.
+// Rule: a request whose peer gave up costs Accept nothing: it returns the next one. The listener
+// forgets the request if the device reports the end, which a kernel device does not.
 func TestRequestsThatWereGivenUpArePassedOver(t *testing.T) { onBeds(t, passesOver) }
 
 func passesOver(t *testing.T, d bed) {
 	server, client := d.open(t, Config{}, 1), d.open(t, Config{}, 0)
-	ln, err := server.ListenOptions(":0", Options{Raw: true}) // a managed one connects before anybody accepts
+	ln, err := server.ListenOptions(":0", Options{Raw: true}) // a managed one connects before Accept
 	if err != nil {
 		t.Fatal(err)
 	}
-	for given := range 3 { // those given up before are still there, on a device
+	for given := range 3 { // on a device those given up before are still there
 		ctx, cancel := context.WithCancel(t.Context())
 		failed := make(chan error, 1)
 		go func() {
@@ -175,7 +178,7 @@ func passesOver(t *testing.T, d bed) {
 		}
 		cancel()
 		mistake(t, "dialing", <-failed, context.Canceled)
-		// Until its identifier is closed the request can still be accepted.
+		// The request can still be accepted until its identifier is closed.
 		for left := testContext(t); dialing(client) > 0; {
 			if left.Err() != nil {
 				t.Fatal("the request was not given up")
@@ -184,14 +187,14 @@ func passesOver(t *testing.T, d bed) {
 		if onDevice {
 			continue
 		}
-		// The other beds tell, and the request is forgotten before anybody accepts:
-		// Accept would pass it over, but until then it takes the place of one.
+		// The other beds report it, and the listener forgets the request before Accept. Accept
+		// would skip it anyway, but until then it occupies a place.
 		for left := testContext(t); waiting(t, ln) > 0 || leavingIDs(t, ln.sh) > 0; {
 			if left.Err() != nil {
 				t.Fatalf("%d requests that were given up are kept, %d identifiers are not closed", waiting(t, ln), leavingIDs(t, ln.sh))
 			}
 		}
-		break // one is forgotten like many
+		break // one is enough
 	}
 	dialed := make(chan error, 1)
 	go func() {
@@ -215,7 +218,7 @@ func passesOver(t *testing.T, d bed) {
 	}
 }
 
-// waiting is how many requests nobody has accepted.
+// waiting returns how many requests have not been accepted.
 func waiting(t *testing.T, ln *Listener) (n int) {
 	t.Helper()
 	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.backlog.unfinished) }); err != nil {
@@ -224,8 +227,8 @@ func waiting(t *testing.T, ln *Listener) (n int) {
 	return n
 }
 
-// leavingIDs is how many identifiers the device has not let go yet; of a batch that is being
-// dismissed, one.
+// leavingIDs returns how many identifiers the device has not freed yet; a batch that is being
+// rejected counts as one.
 func leavingIDs(t *testing.T, s *shard) (n int) {
 	t.Helper()
 	if err := s.r.Do(testContext(t), func() {
@@ -239,17 +242,17 @@ func leavingIDs(t *testing.T, s *shard) (n int) {
 	return n
 }
 
-// dialing is how many connections the runtime has, those on their way too.
+// dialing returns how many connections the runtime has, unfinished ones included.
 func dialing(rt *Runtime) int {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	return len(rt.live)
 }
 
-// refusable is an identifier of a request that nobody accepts.
+// refusable is the identifier of a request that is not accepted.
 type refusable struct {
 	verbs.CMID
-	refused string // off the turn, before closed is set
+	refused string // set without the turn, before closed
 	closed  atomic.Bool
 }
 
@@ -265,8 +268,8 @@ func (id *refusable) Close() error {
 	return nil
 }
 
-// Rule: a raw listener whose program accepts nobody keeps the newest requests, so many
-// and no more; the others are refused with a reason.
+// Rule: a raw listener without Accept keeps a limited number of requests, the newest ones; it
+// refuses the others with a reason.
 func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
 	ln := must.Get(mustOpen(t, Config{}).ListenOptions(":0", Options{Raw: true}))(t)
 	hi := proto.EncodeHello(proto.Hello{Raw: true})
@@ -293,8 +296,8 @@ func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
 	}
 }
 
-// Rule: while requests that their peers gave up before they have begun wait for the device to
-// let them go, no more events are taken, as with those that are refused.
+// Rule: while requests that their peers gave up wait for the device to free them, no more events
+// are taken, as with rejected ones.
 func TestGivenUpRequestsAreBounded(t *testing.T) {
 	ln := must.Get(mustOpen(t, Config{NoCallerDriving: true}).ListenOptions(":0", Options{Raw: true}))(t)
 	hi := proto.EncodeHello(proto.Hello{Raw: true})
@@ -316,8 +319,8 @@ func TestGivenUpRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// Rule: a turn handles a bounded number of connection events, however many there are, and
-// all of them are handled.
+// Rule: a pass handles a bounded number of connection events, however many there are, and in the
+// end all are handled.
 func TestEventsOfOneTurnAreBounded(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	const requests = 100
@@ -356,8 +359,7 @@ func TestEventsOfOneTurnAreBounded(t *testing.T) {
 	}
 }
 
-// Rule: what a turn leaves is handled though the source, which has told once, tells no
-// more.
+// Rule: events that a pass leaves are handled although the source notifies only once.
 func TestEventsThatATurnLeavesAreHandled(t *testing.T) {
 	sh := mustOpen(t, Config{}).shards[0]
 	const many = 10 * eventsPerTurn
@@ -383,7 +385,7 @@ func TestEventsThatATurnLeavesAreHandled(t *testing.T) {
 	}
 }
 
-// keptID is an identifier that nobody keeps, whose device does not answer for a while.
+// keptID is an identifier without a user, whose device does not answer for a while.
 type keptID struct {
 	verbs.CMID
 	closed chan struct{}
@@ -394,8 +396,8 @@ func (id *keptID) Close() error {
 	return nil
 }
 
-// Rule: while the device is slow to refuse, a bounded number of identifiers wait for it and
-// no more events are taken; then both go on.
+// Rule: while the device is slow to reject, a bounded number of identifiers wait for it and no more
+// events are taken; then both continue.
 func TestDismissalsAreBounded(t *testing.T) {
 	sh := mustOpen(t, Config{NoCallerDriving: true}).shards[0]
 	answer := make(chan struct{})

@@ -15,10 +15,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// queuePairs is how many the runtime's device has.
+// queuePairs returns how many queue pairs the runtime's device has.
 func queuePairs(rt *Runtime) int { return rt.dev.Objects().QP }
 
-// eventually waits for what is to come by itself.
+// eventually waits until is reports true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for ctx := testContext(t); !is(); {
@@ -28,7 +28,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// ready is how many connections wait to be accepted.
+// ready returns how many connections wait to be accepted.
 func ready(t *testing.T, ln *Listener) (n int) {
 	t.Helper()
 	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.backlog.ready) }); err != nil {
@@ -37,9 +37,9 @@ func ready(t *testing.T, ln *Listener) (n int) {
 	return n
 }
 
-// Rule: dialing succeeds before anybody accepts, as far as the backlog goes; then the
-// newcomer is refused in words, before anything is made for it. What was sent meanwhile is
-// there when the connection is accepted, and connections are accepted in their order.
+// Rule: dialing succeeds before Accept, up to the backlog; then a new peer is refused with a
+// reason, before any object is created for it. Messages sent meanwhile are there when the
+// connection is accepted, and connections are accepted in their order.
 func TestDialSucceedsUpToTheBacklog(t *testing.T) { onBeds(t, dialsUpToTheBacklog) }
 
 func dialsUpToTheBacklog(t *testing.T, d bed) {
@@ -89,8 +89,8 @@ func dialsUpToTheBacklog(t *testing.T, d bed) {
 	}
 }
 
-// Rule: a connection that its peer has closed before it was accepted is passed over if
-// nothing has come by it; else it is accepted, and what has come can be received.
+// Rule: a connection that its peer closed before it was accepted is skipped if no message arrived
+// on it; otherwise it is accepted and its messages can be received.
 func TestPeersThatLeaveBeforeTheyAreAccepted(t *testing.T) { onBeds(t, leaveUnaccepted) }
 
 func leaveUnaccepted(t *testing.T, d bed) {
@@ -129,8 +129,8 @@ func leaveUnaccepted(t *testing.T, d bed) {
 	}
 }
 
-// Rule: closing a listener ends the connections that nobody has accepted, and leaves
-// nothing of them; their peers are told. Who was accepted lives on.
+// Rule: closing a listener ends the connections that were not accepted and frees everything; their
+// peers learn of it. Accepted connections live on.
 func TestClosingAListenerEndsWhatNobodyAccepted(t *testing.T) { onBeds(t, closesUnaccepted) }
 
 func closesUnaccepted(t *testing.T, d bed) {
@@ -169,8 +169,8 @@ func closesUnaccepted(t *testing.T, d bed) {
 	release(t, m)
 }
 
-// Rule: a connection whose future was discarded when it was settled goes to the next who
-// accepts; one that has ended meanwhile without a message does not.
+// Rule: a connection whose settled future is discarded goes to the next Accept, unless it has ended
+// meanwhile without a message.
 func TestADiscardedConnectionGoesToTheNext(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name, Reactors: 2}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -183,7 +183,7 @@ func TestADiscardedConnectionGoesToTheNext(t *testing.T) {
 			if err := c.Close(ctx); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "its peer's end", func() bool { // the server has heard of it
+			eventually(t, "its peer's end", func() bool { // the server knows
 				server.mu.Lock()
 				defer server.mu.Unlock()
 				for s := range server.live {
@@ -209,8 +209,7 @@ func TestADiscardedConnectionGoesToTheNext(t *testing.T) {
 	}
 }
 
-// Rule: a connection that is gone when its future is discarded leaves nothing in the
-// backlog.
+// Rule: a connection that has ended when its future is discarded leaves nothing in the backlog.
 func TestADiscardedConnectionThatIsGoneIsForgotten(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -221,7 +220,7 @@ func TestADiscardedConnectionThatIsGoneIsForgotten(t *testing.T) {
 	eventually(t, "the connection", seat.Settled)
 	server.mu.Lock()
 	for c := range server.live {
-		c.Abort() // as a device that does not flush would have it end
+		c.Abort() // as if the device did not flush
 	}
 	server.mu.Unlock()
 	eventually(t, "its end", func() bool { return dialing(server) == 0 })
@@ -236,7 +235,7 @@ func TestADiscardedConnectionThatIsGoneIsForgotten(t *testing.T) {
 	})
 }
 
-// Rule: seats that were given up are forgotten though nobody comes.
+// Rule: discarded accept futures are forgotten even if no peer connects.
 func TestDiscardedSeatsAreForgotten(t *testing.T) {
 	ln := must.Get(mustOpen(t, Config{}).Listen(":0"))(t)
 	for range 20 * pruneFrom {
@@ -252,8 +251,8 @@ func TestDiscardedSeatsAreForgotten(t *testing.T) {
 	}
 }
 
-// Rule: a peer that asks and says nothing delays nobody. Those beyond its share of
-// handshakes have no queue pair, and when the backlog is full they give way.
+// Rule: a peer that sends requests and stays silent delays no other. Those beyond its share of
+// handshakes have no queue pair, and they give way when the backlog is full.
 func TestSilentRequestsDelayNobody(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	server := mustOpen(t, Config{Provider: p, Device: "soft1"})
@@ -285,9 +284,9 @@ func TestSilentRequestsDelayNobody(t *testing.T) {
 	}
 }
 
-// Rule: with 1,000 silent requests a second from one address, connecting from another takes
-// less than 50 ms for 99 of 100, though nobody's handshake there ever ends. On virtual time:
-// BenchmarkDialBesideSilentRequests has what it takes of a processor.
+// Rule: with 1,000 silent requests a second from one address, 99 of 100 connections from another
+// take less than 50 ms, though no handshake of the first ever ends. This is virtual time:
+// BenchmarkDialBesideSilentRequests measures the processor time.
 func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	link := fabric.New(fabric.Config{Virtual: true, Seed: 1})
@@ -315,7 +314,7 @@ func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 	var took []time.Duration
 	for range 300 {
 		at := link.Now() + 7*time.Millisecond
-		r.client.shards[0].r.After(7*time.Millisecond, func() {}) // so that it comes
+		r.client.shards[0].r.After(7*time.Millisecond, func() {}) // so that the clock gets there
 		if err := r.pump(func() bool { return link.Now() >= at }); err != nil {
 			t.Fatal(err)
 		}
@@ -341,8 +340,8 @@ func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 	}
 }
 
-// Rule: who waits in Accept gets the connection that is established, though its peer has
-// closed it before the listener heard of it.
+// Rule: a waiting Accept gets an established connection even if its peer closed it before the
+// listener learned that it was established.
 func TestWhoWaitsGetsWhatIsEstablished(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -354,7 +353,7 @@ func TestWhoWaitsGetsWhatIsEstablished(t *testing.T) {
 		t.Fatalf("a message %v, %v, want %v", m, err, ErrPeerClosed)
 	}
 	seat := must.Get(ln.AcceptAsync())(t)
-	if err := ln.sh.r.Do(ctx, func() { // once more, as if it had heard only now
+	if err := ln.sh.r.Do(ctx, func() { // once more, as if it learned of it only now
 		now := server.cfg.now()
 		ln.backlog.admit(&s.from.entry, s.RemoteAddr().Addr())
 		ln.backlog.next(now, 1)

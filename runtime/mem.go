@@ -12,48 +12,45 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// errMemoryClosed is what a closing memory answers to whoever wants more of it.
+// errMemoryClosed is the error of a request for memory after Close has begun.
 var errMemoryClosed = fmt.Errorf("%w: its memory", ErrClosed)
 
-// memory is the registered memory of one protection domain: pools of buffers,
-// regions, and the cache of registrations of caller-owned memory. All of it is
-// off the Go heap.
+// memory is the registered memory of one protection domain: pools of buffers, regions,
+// and the cache of registrations of caller-owned memory. All of it is off the Go heap.
 //
-// Methods may be called from any goroutine. [Runtime.Alloc] of a pooled size does
-// not block once the pools have grown; the others, and growing, wait for one
-// mutex and enter the kernel, and a registration under it takes as long as the
-// device needs to pin the pages.
+// Methods may be called from any goroutine. [Runtime.Alloc] of a pooled size does not block
+// once the pools have grown. Growing a pool and all other methods take one mutex and enter
+// the kernel; a registration under it takes as long as the device needs to pin the pages.
 type memory struct {
 	pd  verbs.PD
 	cfg MemoryConfig
-	// memlock tells the process's limit; a field for tests. Immutable.
+	// memlock returns the process's limit on locked memory; a field for tests. Immutable.
 	memlock func() (uint64, bool)
 
-	pools poolSet // of Alloc
-	// near are pools on the nodes that have reactors, by node, for what a reactor's
-	// connections receive into. Immutable, nil where there is nothing to bind to.
+	pools poolSet // used by Alloc
+	// near holds the pools on the NUMA nodes that have reactors, by node, for the receive
+	// buffers of a reactor's connections. Immutable; nil when the memory has a fixed node.
 	near map[int]*poolSet
-	// dead has the big buffers whose lease is over. Pushed by anybody, taken
-	// under mu.
+	// dead queues the big buffers whose lease has ended. Any goroutine
+	// pushes; the holder of mu takes.
 	dead ring.Inbox[bigBuffer, *bigBuffer]
-	// closing is set by Close, under mu, and read by Alloc. Blocks on the free
-	// lists are checked again by Close after it is set, so it orders nothing.
+	// closing is set by Close, under mu, and read by Alloc. Close checks the
+	// free lists again after setting it, so it orders nothing.
 	closing atomic.Bool
 
-	mu         sync.Mutex // guards what follows
-	mapped     int64      // bytes of all arenas of ours
+	mu         sync.Mutex // guards the fields below
+	mapped     int64      // bytes of all arenas mapped by the runtime
 	registered uint64     // bytes of all registrations that lock memory
-	bigs       int        // big buffers out or dead
-	bigBytes   int64      // that they map
+	bigs       int        // big buffers leased or dead
+	bigBytes   int64      // bytes that these map
 	regions    map[*Region]struct{}
 	cache      regcache.Cache
-	broken     []mapping // could not be ended; tried again by Close
+	broken     []mapping // mappings that could not be ended; Close tries again
 	closed     bool
 }
 
-// newMemory makes the memory of a protection domain, with pools on nodes (counted
-// from 1) besides. It maps nothing yet. The caller closes it before the domain.
-// Errors: [ErrConfig].
+// newMemory returns the memory of a protection domain, with additional pools on nodes (counted
+// from 1). It maps nothing yet. The caller closes it before the domain. Errors: [ErrConfig].
 func newMemory(pd verbs.PD, cfg MemoryConfig, nodes ...int) (*memory, error) {
 	cfg, err := cfg.validate()
 	if err != nil {
@@ -66,7 +63,7 @@ func newMemory(pd verbs.PD, cfg MemoryConfig, nodes ...int) (*memory, error) {
 	return m, nil
 }
 
-// Alloc is [Runtime.Alloc].
+// Alloc implements [Runtime.Alloc].
 func (m *memory) Alloc(n int) (Buffer, error) {
 	switch {
 	case n < 0:
@@ -83,12 +80,11 @@ func (m *memory) Alloc(n int) (Buffer, error) {
 	return m.allocSlow(&m.pools[class], class, n)
 }
 
-// Close closes all regions and gives everything back to the system. Views of
-// the memory are invalid afterwards. It fails with an error that wraps
-// [ErrBusy] while buffers are out or operations are in flight; then what
-// is unused is gone already, nothing new is given out, and a later Close goes
-// on. It is idempotent. It enters the kernel and waits for the mutex, never for
-// an operation.
+// Close closes all regions and returns all memory to the system. Views of the
+// memory are invalid afterwards. While buffers are leased or operations are in
+// flight it fails with an error that wraps [ErrBusy]: unused memory is already
+// released, new requests are refused, and a later Close continues. Close is
+// idempotent. It enters the kernel and waits for the mutex, never for an operation.
 //
 // Implements: ibv_dereg_mr.
 func (m *memory) Close() error {
@@ -113,20 +109,20 @@ func (m *memory) Close() error {
 	return err
 }
 
-// MemoryStats is what a memory has, at one moment.
+// MemoryStats is a snapshot of a memory's counters.
 type MemoryStats struct {
-	Mapped      int64  // bytes mapped by us: slabs, big buffers, regions
-	Registered  uint64 // bytes registered and locked, ours and the caller's, cached ones included
-	InUse       int64  // bytes of the blocks and big buffers that are out
-	Slabs       int    // of 2 MiB
-	Buffers     int    // that are out
-	Regions     int    // that are open
-	CacheHits   uint64 // registrations that were shared
-	CacheMisses uint64 // registrations that the device had to make
-	CacheIdle   int    // registrations that nobody uses now
+	Mapped      int64  // bytes mapped by the runtime: slabs, big buffers, regions
+	Registered  uint64 // bytes registered and locked, the runtime's and the caller's, cached ones included
+	InUse       int64  // bytes of leased blocks and big buffers
+	Slabs       int    // slabs of 2 MiB
+	Buffers     int    // leased buffers
+	Regions     int    // open regions
+	CacheHits   uint64 // registrations shared from the cache
+	CacheMisses uint64 // registrations made by the device
+	CacheIdle   int    // cached registrations without a user
 }
 
-// Stats is [Runtime.MemoryStats].
+// Stats implements [Runtime.MemoryStats].
 func (m *memory) Stats() MemoryStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()

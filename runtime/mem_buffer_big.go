@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// bigBuffer is a buffer above the largest size class: a mapping and a
-// registration of its own. It lives for one lease.
+// bigBuffer is a buffer above the largest size class, with a mapping and
+// a registration of its own. It lives for one lease.
 //
 //	allocBig -> leased -> (lease freed) -> on memory.dead -> reap -> gone
 type bigBuffer struct {
@@ -20,11 +20,11 @@ type bigBuffer struct {
 	link  ring.Hook[bigBuffer]
 }
 
-// InboxHook is the link on memory.dead.
+// InboxHook returns the link on memory.dead.
 func (b *bigBuffer) InboxHook() *ring.Hook[bigBuffer] { return &b.link }
 
-// returnCredits queues the buffer for reap: whoever ends the lease may hold a turn,
-// and unmapping enters the kernel.
+// giveBack queues the buffer for reap. It does not unmap it: the caller
+// may hold a turn, and unmapping enters the kernel.
 func (b *bigBuffer) giveBack(uint32) {
 	if b.m.cfg.PoisonFreed {
 		mem.Poison(b.arena.Bytes())
@@ -40,7 +40,7 @@ func (m *memory) allocBig(n int) (Buffer, error) {
 	if m.closing.Load() {
 		return Buffer{}, errMemoryClosed
 	}
-	// What cannot be ended is kept and reported by Close.
+	// A mapping that cannot be ended is kept, and Close reports it.
 	_ = m.reapLocked()
 	b := &bigBuffer{m: m}
 	var err error
@@ -59,16 +59,15 @@ func (m *memory) allocBig(n int) (Buffer, error) {
 	}}, nil
 }
 
-// reap ends the big buffers whose lease is over. It blocks on the memory's
-// mutex and enters the kernel; never call it while holding a turn.
+// reap unmaps the big buffers whose lease has ended. It blocks on the
+// memory's mutex and enters the kernel; never call it while holding a turn.
 func (m *memory) reap() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.reapLocked()
 }
 
-// reapLocked is reap under m.mu, which makes the caller the only consumer of
-// m.dead.
+// reapLocked is reap under m.mu, which makes the caller the only consumer of m.dead.
 func (m *memory) reapLocked() error {
 	var errs []error
 	for b := m.dead.TakeAll(); b != nil; {

@@ -47,7 +47,7 @@ func TestBufferIsRegisteredMemoryOfTheSizeAskedFor(t *testing.T) {
 			t.Errorf("element %+v is outside the registration of %d bytes at %#x", sge, mr.length, mr.IOVA())
 		}
 		if n > 0 {
-			// The device's name and the Go view are the same byte.
+			// The device's address and the Go view name the same byte.
 			b.Bytes()[n-1] = 0xA7
 			view, ok := mr.arena.Slice(sge.Addr-ioOffset, n)
 			if !ok || view[n-1] != 0xA7 {
@@ -115,7 +115,7 @@ func TestReleasedMemoryStaysTheDevicesUntilTheLastCompletion(t *testing.T) {
 			if err := m.Close(); !errors.Is(err, verbs.ErrBusy) {
 				t.Fatalf("Close with operations in flight: %v, want ErrBusy", err)
 			}
-			m.closing.Store(false) // the test goes on
+			m.closing.Store(false) // the test continues
 			mustRelease(t, other)
 			s.lease.End()
 		}
@@ -138,7 +138,7 @@ func TestLostCountOfALeasePanics(t *testing.T) {
 	}()
 	b.s.lease.word.Add(1) // undo
 	mustRelease(t, b)
-	(*lease)(nil).End() // of the empty slice: nothing
+	(*lease)(nil).End() // of the empty slice: no effect
 }
 
 func TestPoisonFindsAWriteAfterTheLease(t *testing.T) {
@@ -159,13 +159,13 @@ func TestPoisonFindsAWriteAfterTheLease(t *testing.T) {
 		mustRelease(t, b)
 		kept[37] = 0x42
 		caught("Alloc", func() { _, _ = m.Alloc(n) })
-		// The block that Alloc refused is still out; give it back.
+		// The block that Alloc refused is still taken; give it back.
 		b.s.lease.home.giveBack(b.s.lease.index)
 		kept[37] = 0x42
 		m.mu.Lock()
 		caught("reclaim", func() { _, _, _ = m.reclaim() })
 		m.mu.Unlock()
-		for i := range n / 64 * 64 { // what reclaim took goes back, clean
+		for i := range n / 64 * 64 { // give back the blocks that reclaim took, clean
 			kept[:cap(kept)][min(i, cap(kept)-1)] = 0xDB
 		}
 		s := b.s.lease.home.(*slab)
@@ -210,7 +210,7 @@ func TestLimitIsNamedAndUnusedSlabsServeOtherClasses(t *testing.T) {
 		t.Errorf("a big buffer above the limit: %v", err)
 	}
 	mustRelease(t, a)
-	c := mustAlloc(t, m, 256) // the empty slab of 64 goes
+	c := mustAlloc(t, m, 256) // the empty slab of 64 is reclaimed
 	if got := m.Stats(); got.Slabs != 2 || got.Mapped != 2*slabSize || pd.count() != 2 {
 		t.Errorf("after reuse: %+v and %d registrations, want two slabs", got, pd.count())
 	}
@@ -306,7 +306,7 @@ func TestSubIsBounded(t *testing.T) {
 func TestCloseRefusesWhileBuffersAreOutAndThenGoesOn(t *testing.T) {
 	m, pd := testMemory(t, MemoryConfig{})
 	small, big := mustAlloc(t, m, 10), mustAlloc(t, m, 2<<20)
-	mustRelease(t, mustAlloc(t, m, 5000)) // a slab that nobody uses
+	mustRelease(t, mustAlloc(t, m, 5000)) // an unused slab
 	for range 2 {
 		if err := m.Close(); !errors.Is(err, verbs.ErrBusy) || !strings.Contains(err.Error(), "2 buffers") {
 			t.Fatalf("Close with two buffers out: %v, want ErrBusy with the number", err)

@@ -9,15 +9,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// allocSlow gives p, a pool of the class, another slab. It blocks on the memory's mutex and
-// enters the kernel.
+// allocSlow adds a slab to p, a pool of the class, and allocates from
+// it. It blocks on the memory's mutex and enters the kernel.
 func (m *memory) allocSlow(p *pool, class, n int) (Buffer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closing.Load() {
 		return Buffer{}, errMemoryClosed
 	}
-	// Somebody may have grown the pool, or put blocks back, while we waited.
+	// Another goroutine may have grown the pool or released blocks in the meantime.
 	if s, i, ok := p.get(); ok {
 		return s.lend(i, n), nil
 	}
@@ -25,15 +25,15 @@ func (m *memory) allocSlow(p *pool, class, n int) (Buffer, error) {
 	if err != nil {
 		return Buffer{}, fmt.Errorf("runtime: buffer of %d bytes: %w", n, err)
 	}
-	i, _ := s.free.Get() // ours alone until published
+	i, _ := s.free.Get() // cannot fail: the slab is not published yet
 	list := append(append([]*slab(nil), p.list()...), s)
 	p.slabs.Store(&list)
 	p.hint.Store(s)
 	return s.lend(i, n), nil
 }
 
-// newSlab maps and registers a slab of blocks of size bytes, all free and not
-// yet published. Under m.mu.
+// newSlab maps and registers a slab of blocks of size bytes, all free.
+// The caller publishes it. Under m.mu.
 func (m *memory) newSlab(p *pool, size int) (*slab, error) {
 	at, err := m.mapRegistered(slabSize, p.node, verbs.AccessLocalWrite)
 	if err != nil {
@@ -54,7 +54,7 @@ func (m *memory) newSlab(p *pool, size int) (*slab, error) {
 	return s, nil
 }
 
-// outs counts the blocks that are out. While they come and go it is an estimate.
+// outs counts the blocks in use. While blocks are allocated and released it is an estimate.
 func (s *slab) outs() (n int) {
 	for i := range s.leases {
 		if s.leases[i].out() {
@@ -64,14 +64,13 @@ func (s *slab) outs() (n int) {
 	return n
 }
 
-// take empties the free list of a slab of which nobody has a block: whoever
-// took all of them owns the slab, and no lock-free user can come between. If a
-// block is missing, all are put back, and it reports how many were missing.
-// Meanwhile Alloc sees no free block and comes to wait on m.mu, which the
-// caller holds.
+// take empties the slab's free list if all blocks are free: having taken all of
+// them, the caller owns the slab, and no lock-free user can interfere. If a
+// block is missing, take puts the others back and returns how many were missing.
+// Meanwhile Alloc finds no free block and waits on m.mu, which the caller holds.
 func (s *slab) take() (missing int) {
 	if n := s.outs(); n > 0 {
-		return n // do not disturb: taking is seen by those who allocate
+		return n // leave the list alone: allocators would see it empty
 	}
 	is := make([]uint32, 0, s.free.Cap())
 	for {
@@ -87,9 +86,8 @@ func (s *slab) take() (missing int) {
 	return missing
 }
 
-// reclaim unmaps every slab that nobody uses, so that other classes, or
-// registrations, get its memory. It reports how many blocks of the rest are
-// out. Under m.mu.
+// reclaim unmaps every unused slab, so that other classes or registrations get its
+// memory. It also returns how many blocks of the remaining slabs are in use. Under m.mu.
 func (m *memory) reclaim() (freed bool, out int, err error) {
 	var errs []error
 	for p := range m.allPools() {

@@ -2,18 +2,18 @@ package runtime
 
 import "iter"
 
-// poolSet is a pool for every class.
+// poolSet has one pool per size class.
 type poolSet [numClasses]pool
 
-// place has new slabs on a node, counted from 1; 0 is anywhere. Before anybody else
-// knows the pools.
+// place sets the NUMA node of new slabs, counted from 1; 0 is anywhere.
+// It must be called before the pools are shared.
 func (ps *poolSet) place(node int) {
 	for i := range ps {
 		ps[i].node = node
 	}
 }
 
-// nearPools makes pools on nodes, unless all memory is on one of the caller's choice.
+// nearPools returns pools on nodes, or nil if the configuration puts all memory on one node.
 func nearPools(cfg MemoryConfig, nodes []int) map[int]*poolSet {
 	if cfg.Node != 0 {
 		return nil
@@ -28,8 +28,8 @@ func nearPools(cfg MemoryConfig, nodes []int) map[int]*poolSet {
 	return near
 }
 
-// allocNear is Alloc on the node of a reactor, counted from 1, if the buffer is of a
-// pooled size and that node has pools; else it is Alloc.
+// allocNear is Alloc on the node of a reactor, counted from 1, if the
+// size is pooled and the node has pools; else it is Alloc.
 func (m *memory) allocNear(node, n int) (Buffer, error) {
 	ps := m.near[node]
 	if ps == nil || n < 0 || n > MaxPooled {
@@ -45,7 +45,7 @@ func (m *memory) allocNear(node, n int) (Buffer, error) {
 	return m.allocSlow(&ps[class], class, n)
 }
 
-// allPools are the pools of Alloc and those near reactors.
+// allPools iterates over the pools of Alloc and those of the reactors' nodes.
 func (m *memory) allPools() iter.Seq[*pool] {
 	return func(yield func(*pool) bool) {
 		for i := range m.pools {

@@ -9,9 +9,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Region is registered memory that lives until it is closed: off-heap memory of
-// ours ([Runtime.NewRegion]), or of the caller's ([Runtime.Register]). Peers reach
-// it as its access permits, through the descriptor that [Region.Remote] makes.
+// Region is registered memory that lives until it is closed: off-heap memory of the
+// runtime ([Runtime.NewRegion]) or memory of the caller ([Runtime.Register]). Peers access
+// it as its access flags permit, through the descriptor that [Region.Remote] returns.
 //
 // Methods may be called from any goroutine; only Close blocks.
 type Region struct {
@@ -19,13 +19,12 @@ type Region struct {
 	lease  lease // generation 0 while open; no home
 	access verbs.AccessFlags
 	mr     verbs.MR
-	addr   uint64 // what work requests, ours and peers', call the first byte
+	addr   uint64 // address of the first byte in work requests, local and remote
 	b      []byte
-	far    int // bytes of memory that this process does not see; b is nil then
+	far    int // length of memory that this process cannot access; b is nil then
 
-	// own is the mapping of NewRegion, or the registration of ImportDMABuf; shared
-	// the registration of Register.
-	// Exactly one is set.
+	// own is the mapping of NewRegion or the registration of ImportDMABuf;
+	// shared is the registration of Register. Exactly one is set.
 	own    mapping
 	shared *regcache.Registration
 
@@ -34,7 +33,7 @@ type Region struct {
 	closed  bool
 }
 
-// NewRegion is [Runtime.NewRegion].
+// NewRegion implements [Runtime.NewRegion].
 func (m *memory) NewRegion(size int, access verbs.AccessFlags) (*Region, error) {
 	return m.addRegion(size, access, func(r *Region) (err error) {
 		if r.own, err = m.mapRegistered(size, m.cfg.Node, access); err != nil {
@@ -46,7 +45,7 @@ func (m *memory) NewRegion(size int, access verbs.AccessFlags) (*Region, error) 
 	})
 }
 
-// Register is [Runtime.Register].
+// Register implements [Runtime.Register].
 func (m *memory) Register(b []byte, access verbs.AccessFlags) (*Region, error) {
 	return m.addRegion(len(b), access, func(r *Region) (err error) {
 		r.shared, err = m.cache.Acquire(b, access)
@@ -61,7 +60,7 @@ func (m *memory) Register(b []byte, access verbs.AccessFlags) (*Region, error) {
 	})
 }
 
-// addRegion makes a region with the memory that fill gives it, under m.mu.
+// addRegion adds a region whose memory fill sets, under m.mu.
 func (m *memory) addRegion(size int, access verbs.AccessFlags, fill func(*Region) error) (*Region, error) {
 	if size <= 0 {
 		return nil, fmt.Errorf("%w: a region of %d bytes", verbs.ErrInvalid, size)
@@ -83,7 +82,7 @@ func (m *memory) addRegion(size int, access verbs.AccessFlags, fill func(*Region
 	return r, nil
 }
 
-// Invalidate is [Runtime.Invalidate].
+// Invalidate implements [Runtime.Invalidate].
 func (m *memory) Invalidate(b []byte) error {
 	if len(b) == 0 {
 		return nil
@@ -93,10 +92,9 @@ func (m *memory) Invalidate(b []byte) error {
 	return m.cache.Invalidate(b)
 }
 
-// Bytes is the region's memory, nil after Close, and for memory of another device.
-// The caller may keep it only
-// while the region is open. What peers or operations in flight may write at any
-// moment is read through atomics or after a completion that says it is there.
+// Bytes returns the region's memory; nil after Close, and for memory of another device. The caller
+// may keep it only while the region is open. Bytes that peers or operations in flight may write at
+// any time must be read through atomics, or after a completion that shows that they have arrived.
 func (r *Region) Bytes() []byte {
 	if !r.lease.live(0) {
 		return nil
@@ -107,11 +105,11 @@ func (r *Region) Bytes() []byte {
 // Len is the length in bytes.
 func (r *Region) Len() int { return len(r.b) + r.far }
 
-// Access is what the region was opened for.
+// Access returns the access flags the region was registered with.
 func (r *Region) Access() verbs.AccessFlags { return r.access }
 
-// Slice is the range of n bytes from off as something a local operation can
-// use, a *[RangeError] if it is not wholly inside, [ErrReleased] after Close.
+// Slice returns the n bytes from off as an operand of local operations. Errors:
+// *[RangeError] if the range is not inside the region, [ErrReleased] after Close.
 func (r *Region) Slice(off, n int) (Slice, error) {
 	if err := checkRange("region", off, n, r.Len()); err != nil {
 		return Slice{}, err
@@ -128,10 +126,10 @@ func (r *Region) Slice(off, n int) (Slice, error) {
 	return s, nil
 }
 
-// Remote is the descriptor by which a peer names n bytes from off. Its key opens
-// the whole region: the range is what the peer is told, the region what the
-// device enforces. Errors: *[RangeError]; [ErrReleased] after Close;
-// [ErrInvalid] if the region's access opens nothing to peers.
+// Remote returns the descriptor by which a peer addresses n bytes from off.
+// Its key opens the whole region: the device enforces the bounds of the
+// region, not those of the range. Errors: *[RangeError]; [ErrReleased] after
+// Close; [ErrInvalid] if the region's access flags permit no remote access.
 func (r *Region) Remote(off, n int) (Remote, error) {
 	if err := checkRange("region", off, n, r.Len()); err != nil {
 		return Remote{}, err
@@ -145,11 +143,10 @@ func (r *Region) Remote(off, n int) (Remote, error) {
 	return Remote{Addr: r.addr + uint64(off), Length: uint64(n), RKey: r.mr.RKey(), Access: r.access & regcache.RemoteAccess}, nil
 }
 
-// Close ends the region: its keys are dead, and its own memory is unmapped;
-// a registration of the caller's memory goes to the cache. With operations in
-// flight, or windows bound, it returns an error that wraps [ErrBusy] and changes nothing.
-// Peers that use the region get a remote access error. It is idempotent; it
-// blocks on the memory's mutex and enters the kernel.
+// Close ends the region: its keys become invalid, and its own memory is unmapped; a registration of
+// the caller's memory returns to the cache. While operations are in flight or windows are bound it
+// returns an error that wraps [ErrBusy] and changes nothing. Peers that still use the region get a
+// remote access error. Close is idempotent; it blocks on the memory's mutex and enters the kernel.
 //
 // Implements: ibv_dereg_mr.
 func (r *Region) Close() error {
@@ -171,7 +168,8 @@ func (r *Region) closeLocked() error {
 	if r.shared != nil {
 		r.m.cache.Release(r.shared)
 	} else {
-		// Tried here first, so that a device that refuses leaves the region to a later Close.
+		// Closed here, before discard, so that after a refusal by the device a
+		// later Close can try again.
 		if err := r.mr.Close(); err != nil {
 			return fmt.Errorf("runtime: closing a region of %d bytes: %w", r.Len(), err)
 		}

@@ -6,11 +6,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// ImportDMABuf is [Runtime.ImportDMABuf].
+// ImportDMABuf implements [Runtime.ImportDMABuf].
 func (m *memory) ImportDMABuf(fd int, offset uint64, size int, access verbs.AccessFlags) (*Region, error) {
 	return m.addRegion(size, access, func(r *Region) (err error) {
-		// Addresses are offsets in the buffer: they have the place in their page that
-		// the device wants, and name nothing of this process.
+		// The IOVA is the offset in the buffer: it has the page offset that the
+		// device requires, and is not an address of this process.
 		if r.own.mr, err = m.pd.RegDMABuf(fd, offset, uint64(size), offset, access); err != nil {
 			return fmt.Errorf("dma-buf: %w", err)
 		}
@@ -19,18 +19,16 @@ func (m *memory) ImportDMABuf(fd int, offset uint64, size int, access verbs.Acce
 	})
 }
 
-// prefetchPiece is the most that one element of an advice takes: a round number
-// below 32 bits of length.
+// prefetchPiece is the length limit of one element of a prefetch advice:
+// a round number that fits 32 bits.
 const prefetchPiece = 1 << 30
 
-// Prefetch brings n bytes from off of a region on demand in, for the device to
-// read, or with write to write, so that the first operations there need not wait
-// for pages. It is an advice: pages may go away again. It blocks until the device
-// has them.
+// Prefetch faults in n bytes from off of an on-demand region, for reading by the device, or
+// for writing if write is set, so that the first operations need not wait for page faults. It
+// is advisory: the system may evict the pages again. It blocks until the device has the pages.
 //
-// Errors: [ErrInvalid] for a region that is not on demand, or may not be
-// written; [ErrNotSupported] where the device takes no advice; *[RangeError];
-// [ErrReleased] after Close.
+// Errors: [ErrInvalid] for a region that is not on demand or not writable; [ErrNotSupported]
+// where the device accepts no advice; *[RangeError]; [ErrReleased] after Close.
 //
 // Implements: ibv_advise_mr with IBV_ADVISE_MR_FLAG_FLUSH.
 func (r *Region) Prefetch(off, n int, write bool) error {

@@ -15,7 +15,7 @@ import (
 
 const farAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead
 
-// exported is a file that stands for memory of another device, and a view of it.
+// exported returns a file that stands for another device's memory, and a view of it.
 func exported(t *testing.T, n int) (f *os.File, view []byte) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "gpu")
@@ -36,12 +36,12 @@ func exported(t *testing.T, n int) (f *os.File, view []byte) {
 	return f, a.Bytes()
 }
 
-// imports imports a buffer; a device that cannot must say so.
+// imports imports a buffer; on a device that cannot, it checks the error and skips the test.
 func imports(t *testing.T, b bed, rt *Runtime, f *os.File, offset uint64, n int) *Region {
 	t.Helper()
 	r, err := rt.ImportDMABuf(int(f.Fd()), offset, n, farAccess)
 	if b.name != "null" {
-		// A file is no dma-buf to a device that imports them.
+		// To a device that imports dma-bufs, a file is not one.
 		if !errors.Is(err, verbs.ErrNotSupported) && (!onDevice || !errors.Is(err, verbs.ErrInvalid)) {
 			t.Fatalf("importing on a device that cannot: %v, want ErrNotSupported", err)
 		}
@@ -53,8 +53,8 @@ func imports(t *testing.T, b bed, rt *Runtime, f *os.File, offset uint64, n int)
 	return r
 }
 
-// Rule: memory of another device is reached by peers and by operations here, from
-// its offset on, with no view of it and no byte of it counted as locked.
+// Rule: peers and local operations reach another device's memory from its offset on; it has no Go
+// view, and none of it counts as locked.
 func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		a, b := d.connected(t, Config{})
@@ -82,7 +82,7 @@ func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 		if got := view[offset+100:][:len(want)]; !bytes.Equal(got, want) {
 			t.Errorf("a WRITE left %q", got[:20])
 		}
-		// Operations here use it, in part and as a whole.
+		// Local operations use it, in part and as a whole.
 		far, err := gpu.Slice(100, len(want))
 		if err != nil || far.Len() != len(want) || far.Bytes() != nil {
 			t.Fatalf("a slice of it: %d bytes, view of %d, error %v", far.Len(), len(far.Bytes()), err)
@@ -136,7 +136,7 @@ func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 	})
 }
 
-// Rule: what cannot be imported is refused, and leaves nothing.
+// Rule: an invalid import is refused and leaves nothing.
 func TestImportRefusals(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		rt := d.open(t, Config{}, 0)
@@ -166,8 +166,8 @@ func TestImportRefusals(t *testing.T) {
 	})
 }
 
-// Rule: a region on demand is used as any other, counts as nothing locked, and
-// takes advice; one that is locked takes none.
+// Rule: an on-demand region is used like any other, counts as nothing locked, and supports
+// Prefetch; a locked region does not.
 func TestRegionOnDemand(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		a, b := d.connected(t, Config{})
@@ -220,7 +220,7 @@ func TestRegionOnDemand(t *testing.T) {
 
 const fileAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessFlushPersistent
 
-// fileRegion is a file's region, where there are such.
+// fileRegion returns a region of a file, or skips the test where files cannot be mapped.
 func fileRegion(t *testing.T, rt *Runtime, path string, n int) *Region {
 	t.Helper()
 	r, err := rt.NewFileRegion(path, n, fileAccess)
@@ -240,8 +240,8 @@ func fileRegion(t *testing.T, rt *Runtime, path string, n int) *Region {
 	return r
 }
 
-// Rule: what a peer wrote and flushed persistently is in the file, and there again
-// when another runtime opens it.
+// Rule: bytes that a peer wrote and flushed persistently are in the file, and are there when
+// another runtime opens it.
 func TestPersistentFlushOutlivesTheRuntime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	a, b := connected(t, Config{})
@@ -271,7 +271,8 @@ func TestPersistentFlushOutlivesTheRuntime(t *testing.T) {
 	}
 }
 
-// Rule: what is no file's cannot be synced, and a file that cannot be is named.
+// Rule: Sync fails on memory without a file, and the error of a file that cannot be mapped names
+// it.
 func TestFileRegionMistakes(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	plain, err := rt.NewRegion(64, verbs.AccessLocalWrite)

@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// NewFileRegion is [Runtime.NewFileRegion].
+// NewFileRegion implements [Runtime.NewFileRegion].
 func (m *memory) NewFileRegion(path string, size int, access verbs.AccessFlags) (*Region, error) {
 	return m.addRegion(size, access, func(r *Region) (err error) {
 		if r.own, err = m.mapFile(path, size, access); err != nil {
@@ -37,9 +37,9 @@ func (m *memory) mapFile(path string, size int, access verbs.AccessFlags) (mappi
 	return mapping{a, mr, locks(uint64(size), access)}, nil
 }
 
-// Sync puts what this process wrote to n bytes from off of a file's region on
-// disk. It blocks for the disk. ErrInvalid for memory that is no file's;
-// *[RangeError]; [ErrReleased] after Close.
+// Sync writes to disk the changes of this process to n bytes from off of
+// a file region. It blocks for the disk. Errors: ErrInvalid for a region
+// that is not on a file; *[RangeError]; [ErrReleased] after Close.
 //
 // Implements: msync(2).
 func (r *Region) Sync(off, n int) error {

@@ -137,7 +137,7 @@ func TestRegionThatTheDeviceKeepsCanBeClosedLater(t *testing.T) {
 	if err := r.Close(); err != nil || !mr.closed {
 		t.Errorf("Close after that: %v, deregistered %v", err, mr.closed)
 	}
-	// A buffer's registration that cannot end is kept and ended by Close.
+	// A buffer's registration that cannot end is kept, and Close ends it.
 	b := mustAlloc(t, m, 3<<20)
 	mr = b.s.lease.home.(*bigBuffer).mr.(*fakeMR)
 	mr.busy = verbs.ErrBusy
@@ -193,7 +193,7 @@ func TestRegistrationsAreShared(t *testing.T) {
 		{"less than needed locally", 0, 0, 64 << 10, lw, false},
 		{"same, open to peers", lw | rw, 0, 64 << 10, lw | rw, true},
 		{"local write beside a peer's read", lw | rr, 0, 64 << 10, rr, true},
-		// What peers could do with the shared key, and were not meant to:
+		// Peers must not gain access through a shared key.
 		{"peers would reach the whole", lw | rw, 100, 200, lw | rw, false},
 		{"peers could write", lw | rw | rr, 0, 64 << 10, lw | rr, false},
 		{"peers could read", lw | rr, 0, 64 << 10, lw, false},
@@ -235,7 +235,7 @@ func TestInvalidateRefusesWhatIsInUse(t *testing.T) {
 	if used.Bytes() == nil || !idle.mr.(*fakeMR).closed || beside.mr.(*fakeMR).closed {
 		t.Error("Invalidate must end what is idle and overlaps, and nothing else")
 	}
-	// The one in use is not shared any more, and goes when it is closed.
+	// The one in use is not shared any more, and ends when it is closed.
 	again := mustRegister(t, m, b[:8192], verbs.AccessLocalWrite)
 	if again.mr == used.mr {
 		t.Error("a registration that must go was shared once more")
@@ -278,13 +278,13 @@ func TestIdleRegistrationsAreBounded(t *testing.T) {
 	}
 }
 
-// Two memories in one process register the same mapping: each can forget its own.
+// Two memories in one process register the same mapping: each can invalidate its own.
 func TestTwoMemoriesOverOneMapping(t *testing.T) {
 	mapped := callerMapping(t, 4096)
 	a, pa := testMemory(t, MemoryConfig{})
 	b, pb := testMemory(t, MemoryConfig{})
 	for _, pd := range []*fakePD{pa, pb} {
-		// Between adopting and registering the other one gets its chance.
+		// Let the other memory run between adopting and registering.
 		pd.refuse = func(uint64) error { goruntime.Gosched(); return nil }
 	}
 	for round := range 500 {
@@ -302,7 +302,7 @@ func TestTwoMemoriesOverOneMapping(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-		// Whoever goes first, the other's registration must not hold it.
+		// Neither memory's registration keeps the other from closing first.
 		for i := range rs {
 			r := rs[(i+round)%2]
 			if err := errors.Join(r.Close(), r.m.Invalidate(mapped)); err != nil {
@@ -312,7 +312,7 @@ func TestTwoMemoriesOverOneMapping(t *testing.T) {
 	}
 }
 
-// lockable makes the domain refuse what passes limit bytes, as the kernel does.
+// lockable makes the domain refuse registrations beyond limit bytes, as the kernel does.
 func (p *fakePD) lockable(m *memory, limit uint64, errno syscall.Errno) {
 	m.memlock = func() (uint64, bool) { return limit, true }
 	p.refuse = func(n uint64) error {
@@ -373,8 +373,8 @@ func TestMemlockGivesUpWhatIsUnusedFirst(t *testing.T) {
 	mustClose(t, r)
 }
 
-// Rule: who wants persistence of memory that has none is told where there is some.
-// Soft-RoCE's answer was a bare "invalid argument".
+// Rule: the error of persistence on ordinary memory names the memory that has it. (Soft-RoCE's
+// answer was a bare "invalid argument".)
 func TestPersistenceThatIsRefusedSaysWhatItWants(t *testing.T) {
 	m, pd := testMemory(t, MemoryConfig{})
 	pd.refuse = func(uint64) error {
@@ -415,8 +415,8 @@ func TestOtherRefusalsAreNotMemlock(t *testing.T) {
 	}
 }
 
-// Rule: memory on demand is not locked, so its refusal is never the limit's, and
-// what others do not use stays registered.
+// Rule: on-demand memory is not locked, so its refusal is never blamed on the limit, and unused
+// registrations stay.
 func TestMemoryOnDemandIsNotLockedOut(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.EPERM, syscall.EAGAIN} {
 		m, pd := testMemory(t, MemoryConfig{})

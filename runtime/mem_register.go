@@ -10,14 +10,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// mapping is memory of ours and its one registration.
+// mapping is memory mapped by the runtime, with its registration.
 type mapping struct {
 	arena  *mem.Arena // nil for memory of another device
 	mr     verbs.MR
-	locked uint64 // bytes of it that m.registered counts
+	locked uint64 // bytes that m.registered counts for it
 }
 
-// locks is how many of n registered bytes the system locks.
+// locks returns how many of n registered bytes the system locks.
 func locks(n uint64, access verbs.AccessFlags) uint64 {
 	if access&verbs.AccessOnDemand != 0 {
 		return 0
@@ -25,8 +25,8 @@ func locks(n uint64, access verbs.AccessFlags) uint64 {
 	return n
 }
 
-// mapRegistered maps n bytes on a node (counted from 1; 0: anywhere) and registers
-// exactly those. Under m.mu.
+// mapRegistered maps n bytes on a node (counted from 1; 0: anywhere) and
+// registers exactly those. Under m.mu.
 func (m *memory) mapRegistered(n, node int, access verbs.AccessFlags) (mapping, error) {
 	if err := m.budget(int64(n)); err != nil {
 		return mapping{}, err
@@ -35,7 +35,7 @@ func (m *memory) mapRegistered(n, node int, access verbs.AccessFlags) (mapping, 
 	if err != nil {
 		return mapping{}, err
 	}
-	// Now the size in whole pages is known.
+	// Check again: the length in whole pages is known only now.
 	if err := m.budget(int64(a.Len())); err != nil {
 		return mapping{}, errors.Join(err, a.Unmap())
 	}
@@ -47,14 +47,14 @@ func (m *memory) mapRegistered(n, node int, access verbs.AccessFlags) (mapping, 
 	return mapping{a, mr, locks(uint64(n), access)}, nil
 }
 
-// budget checks that n more bytes may be mapped, giving up what is unused if
-// they may not. Under m.mu.
+// budget checks that n more bytes may be mapped, and releases unused
+// memory if they do not fit. Under m.mu.
 func (m *memory) budget(n int64) error {
 	limit := m.cfg.MaxBytes
 	if limit == 0 || n <= limit-m.mapped {
 		return nil
 	}
-	// What cannot be given up still counts as mapped, and Close reports it.
+	// Memory that cannot be released still counts as mapped, and Close reports it.
 	_ = m.reapLocked()
 	_, _, _ = m.reclaim()
 	if n <= limit-m.mapped {
@@ -63,8 +63,8 @@ func (m *memory) budget(n int64) error {
 	return &NoMemoryError{Limit: limit, Mapped: m.mapped, Wanted: n}
 }
 
-// discard ends a mapping. If it cannot be ended it goes to m.broken, still
-// counted. Under m.mu.
+// discard ends a mapping. A mapping that cannot be ended goes to
+// m.broken and stays counted. Under m.mu.
 func (m *memory) discard(at mapping) error {
 	if err := at.mr.Close(); err != nil {
 		m.broken = append(m.broken, at)
@@ -75,12 +75,12 @@ func (m *memory) discard(at mapping) error {
 		return nil
 	}
 	m.mapped -= int64(at.arena.Len())
-	// The pin went with the registration, so only the system can refuse, and
-	// would again: nothing is left to try.
+	// The registration, and with it the pin, is gone. Only the system can
+	// refuse now, and would refuse again: there is no use in another try.
 	return at.arena.Unmap()
 }
 
-// retryBroken tries once more to end what could not be ended. Under m.mu.
+// retryBroken tries again to end the mappings in m.broken. Under m.mu.
 func (m *memory) retryBroken() error {
 	var errs []error
 	list := m.broken
@@ -91,9 +91,9 @@ func (m *memory) retryBroken() error {
 	return errors.Join(errs...)
 }
 
-// register registers n bytes at addr. A registration that the limit on locked
-// memory stops gives up everything unused and tries once more; then it is a
-// *[MemlockError]. One that locks nothing fails for another reason. Under m.mu.
+// register registers n bytes at addr. If the limit on locked memory prevents it, register
+// releases all unused memory and tries once more, then fails with a *[MemlockError]. A
+// registration that locks nothing is never blamed on that limit. Under m.mu.
 func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, error) {
 	lockedOut := func(err error) bool { return locks(n, access) > 0 && m.lockedOut(err) }
 	mr, err := m.pd.RegMR(addr, n, addr, access)
@@ -106,7 +106,8 @@ func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, e
 			return nil, &MemlockError{Limit: limit, Wanted: n, Registered: m.registered, Err: err}
 		}
 		if access&verbs.AccessFlushPersistent != 0 && errors.Is(err, syscall.EINVAL) {
-			// Soft-RoCE says no more than EINVAL (Linux 6.12 drivers/infiniband/sw/rxe/rxe_mr.c, is_pmem_page).
+			// Soft-RoCE returns a bare EINVAL (Linux 6.12
+			// drivers/infiniband/sw/rxe/rxe_mr.c, is_pmem_page).
 			err = fmt.Errorf("%w (AccessFlushPersistent wants memory that persists: NewFileRegion on the software RNIC; on a device of the kernel that on a file of a DAX file system)", err)
 		}
 		return nil, err
@@ -115,11 +116,10 @@ func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, e
 	return mr, nil
 }
 
-// lockedOut tells whether a registration failed for the limit on locked memory.
-// The kernel answers ENOMEM above the limit, and EPERM where nothing may be
-// locked (ib_umem_get, can_do_mlock); mlock(2) has EAGAIN too. The same numbers
-// have other meanings, so a provider that knows its reason is believed, and
-// without a limit none is blamed.
+// lockedOut reports whether a registration failed because of the limit on locked memory. The
+// kernel returns ENOMEM above the limit and EPERM where nothing may be locked (ib_umem_get,
+// can_do_mlock); mlock(2) also has EAGAIN. These numbers have other meanings too: an error
+// for which the provider names another reason does not count, nor does any without a limit.
 func (m *memory) lockedOut(err error) bool {
 	if errors.Is(err, verbs.ErrMemlock) {
 		return true
@@ -133,8 +133,7 @@ func (m *memory) lockedOut(err error) bool {
 	return errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EAGAIN)
 }
 
-// giveUpUnused deregisters what nobody uses, and reports whether that was
-// anything. Under m.mu.
+// giveUpUnused deregisters all unused memory and reports whether there was any. Under m.mu.
 func (m *memory) giveUpUnused() bool {
 	before := m.registered
 	// Failures are kept and reported by Close.

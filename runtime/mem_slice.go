@@ -8,32 +8,30 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Slice is registered local memory that an operation can use: a range of a
-// [Buffer] or a [Region]. It is a value; copies name the same memory. It owns
-// nothing: once the buffer is released or the region closed, operations refuse
-// the slice with [ErrReleased]. An operation that has begun keeps the memory
-// until it completes, whatever its owner does.
+// Slice is registered local memory as an operand of operations: a range of a [Buffer] or a
+// [Region]. It is a value; copies name the same memory. It owns nothing: once the buffer
+// is released or the region closed, operations refuse the slice with [ErrReleased]. An
+// operation that has begun holds the memory until it completes, even after Release.
 //
-// The zero Slice names no memory; it serves operations of zero bytes. Methods
-// may be called from any goroutine; none blocks, and only errors allocate.
+// The zero Slice names no memory; it is valid for operations of zero bytes.
+// Methods may be called from any goroutine and do not block; only errors allocate.
 type Slice struct {
-	addr   uint64 // what a work request calls the first byte
+	addr   uint64 // address of the first byte in work requests
 	lkey   uint32
 	access verbs.AccessFlags // of the registration
 	lease  *lease            // nil for the zero Slice
-	gen    uint64            // the lease's generation this was made for
-	b      []byte            // the memory itself
-	far    int               // length of memory that this process does not see; b is nil then
+	gen    uint64            // generation of the lease that this slice belongs to
+	b      []byte            // the memory
+	far    int               // length of memory that this process cannot access; b is nil then
 }
 
-// Len is the length in bytes. It stays what it was after the memory is gone.
+// Len is the length in bytes. It does not change when the memory is released.
 func (s Slice) Len() int { return len(s.b) + s.far }
 
-// Bytes is the memory, nil for an empty slice, for memory of another device
-// ([Runtime.ImportDMABuf]) and after it was given back. The
-// caller may keep the bytes only while it holds the buffer or region, and while
-// an operation is in flight must not write what the operation reads, nor touch
-// what it writes.
+// Bytes returns the memory; nil for an empty slice, for memory of another device
+// ([Runtime.ImportDMABuf]) and after release. The caller may keep the bytes only
+// while it holds the buffer or region. While an operation is in flight the caller
+// must not write bytes that the operation reads, nor touch bytes that it writes.
 func (s Slice) Bytes() []byte {
 	if s.lease == nil || !s.lease.live(s.gen) {
 		return nil
@@ -41,8 +39,7 @@ func (s Slice) Bytes() []byte {
 	return s.b
 }
 
-// Sub is the range of n bytes from off, a *[RangeError] if it is not wholly
-// inside.
+// Sub returns the n bytes from off, or a *[RangeError] if they are not inside the slice.
 func (s Slice) Sub(off, n int) (Slice, error) {
 	if err := checkRange("slice", off, n, s.Len()); err != nil {
 		return Slice{}, err
@@ -56,9 +53,8 @@ func (s Slice) Sub(off, n int) (Slice, error) {
 	return s, nil
 }
 
-// SGE is the scatter-gather element that names the memory to the device. An
-// element carries 32 bits of length: it panics if the slice is longer; take
-// the pieces by [Slice.Sub].
+// SGE returns the scatter-gather element that names the memory to the device. The length of
+// an element has 32 bits: SGE panics if the slice is longer; use [Slice.Sub] to split it.
 //
 // Implements: struct ibv_sge.
 func (s Slice) SGE() verbs.SGE {
@@ -68,8 +64,8 @@ func (s Slice) SGE() verbs.SGE {
 	return verbs.SGE{Addr: s.addr, Length: uint32(s.Len()), LKey: s.lkey}
 }
 
-// begin leases the memory to one operation: exactly one End of s.lease must
-// follow, by the reactor when the operation completes, or by the caller if it
+// begin leases the memory to one operation. Exactly one End of s.lease must
+// follow: by the reactor when the operation completes, or by the caller if it
 // was not submitted. It fails with [ErrReleased]. It does not block or allocate.
 func (s Slice) begin() error {
 	if s.lease != nil && !s.lease.begin(s.gen) {
@@ -78,8 +74,8 @@ func (s Slice) begin() error {
 	return nil
 }
 
-// of tells whether the memory is m's: another runtime's device does not know its
-// key, or worse, knows it as something else's. The zero Slice is everybody's.
+// of returns an error unless the memory belongs to m: the device of another runtime does
+// not know its key, or maps it to other memory. The zero Slice belongs to every memory.
 func (s Slice) of(m *memory) error {
 	if s.lease != nil && s.lease.memory != m {
 		return fmt.Errorf("%w: %d bytes of local memory of another runtime; copy them into memory of the connection's own", verbs.ErrInvalid, s.Len())
@@ -87,8 +83,8 @@ func (s Slice) of(m *memory) error {
 	return nil
 }
 
-// writable tells whether the device may write here: as the target of a receive,
-// a READ or an atomic. The zero Slice is: nothing is written.
+// writable reports whether the device may write here: as the target of a
+// receive, a READ or an atomic. The zero Slice is writable.
 func (s Slice) writable() bool {
 	return s.lease == nil || s.access&verbs.AccessLocalWrite != 0
 }
@@ -100,10 +96,9 @@ func (s Slice) writable() bool {
 //	│ generation │dying │ in flight│
 //	└────────────┴──────┴──────────┘
 //
-// The count has room for every slot of 4096 full queues on one lease; a
-// generation comes back after 2^35 reuses of the same block (at one reuse per
-// microsecond, nine hours of nothing else), and matters only to a handle kept
-// stale for exactly that long.
+// The count has room for every slot of 4096 full queues on one lease. The
+// generation wraps after 2^35 reuses of the same block (nine hours at one reuse
+// per microsecond), which matters only to a handle that is exactly that old.
 const (
 	leaseCountBits = 28
 	leaseCountMask = 1<<leaseCountBits - 1
@@ -111,12 +106,12 @@ const (
 	leaseGenShift  = leaseCountBits + 1
 )
 
-// leaseHome takes a block back. returnCredits is called by whoever ended the lease,
-// possibly the holder of a turn: it must not block.
+// leaseHome takes a block back. The goroutine that ends the lease calls
+// giveBack; it may hold a turn, so giveBack must not block.
 type leaseHome interface{ giveBack(index uint32) }
 
-// lease counts the operations in flight on a buffer or a region, and decides
-// who gives the memory back.
+// lease counts the operations in flight on a buffer or a region, and
+// determines which goroutine returns the memory.
 //
 //	       begin / End
 //	        +------+
@@ -127,43 +122,41 @@ type leaseHome interface{ giveBack(index uint32) }
 //	     |       v                             |
 //	    free(g), then g+1 <--------------------+
 //
-// free is dying with nothing in flight. Exactly one caller makes the step into
-// it, and that one calls returnCredits. Handles carry the generation g they were made
-// for: all they ask for is refused from dying(g) on, whatever becomes of the
-// block. The zero word is live(0, 0).
+// free is dying with nothing in flight. Exactly one goroutine makes the transition to
+// free, and calls giveBack. Handles carry the generation g they were made for: they are
+// refused from dying(g) on, even when the block is reused. The zero word is live(0, 0).
 type lease struct {
-	// word is swapped by begin, release and End, on any goroutine, and stored by
-	// open and free, by the one who has the block. The step to free is published
-	// by home's free list, not by the word.
+	// word is swapped by begin, release and End, on any goroutine, and
+	// stored by open and free, by the goroutine that owns the block. The
+	// free list of home publishes the transition to free, not the word.
 	word atomic.Uint64
 	// home and index are set when the memory is made and never change. A nil
-	// home (regions) has nothing to give back.
+	// home (regions) needs no giveBack.
 	home  leaseHome
 	index uint32
-	// memory is whose it is: of one device and protection domain. Set when the
-	// memory is made, never changed.
+	// memory is the owner: memory of one device and protection domain. Immutable.
 	memory *memory
 }
 
-// open makes a free block live, and returns what the handles made now must
-// carry. The one who took the block off the free list calls it.
+// open makes a free block live and returns the generation of its new handles.
+// Only the goroutine that took the block off the free list calls it.
 func (l *lease) open() (gen uint64) {
 	w := l.word.Load()
 	l.word.Store(w &^ leaseDying)
 	return w >> leaseGenShift
 }
 
-// out tells whether the block is live or the device has it. The answer may be
-// old: it is a hint.
+// out reports whether the block is in use: live, or with operations in
+// flight. The result may be stale: it is a hint.
 func (l *lease) out() bool { return l.word.Load()&(leaseDying|leaseCountMask) != leaseDying }
 
-// live tells whether handles of generation gen may still use the memory.
+// live reports whether handles of generation gen may still use the memory.
 func (l *lease) live(gen uint64) bool { return l.word.Load()>>leaseCountBits == gen<<1 }
 
 var leaseOverflow = fmt.Sprintf("runtime: more than %d operations in flight on one piece of memory", leaseCountMask)
 
-// begin counts one more operation in flight. It fails, changing nothing, if the
-// memory was given back.
+// begin counts one more operation in flight. It fails, changing nothing,
+// if the memory was released.
 func (l *lease) begin(gen uint64) bool {
 	for {
 		w := l.word.Load()
@@ -195,9 +188,9 @@ func (l *lease) beginN(gen uint64, n int) bool {
 	}
 }
 
-// End says that an operation is done with the memory. The holder of the turn
-// calls it, once for each begin, before the result is delivered; it does not
-// block or allocate. On a nil lease, that of an empty [Slice], it does nothing.
+// End ends the use of the memory by one operation. The holder of the turn calls
+// it, once for each begin, before the result is delivered; it does not block or
+// allocate. On a nil lease, that of an empty [Slice], it does nothing.
 //
 // Implements: reactor.Lease.
 func (l *lease) End() {
@@ -215,12 +208,12 @@ func (l *lease) EndN(n int) {
 	case w&leaseCountMask+uint64(n) > leaseCountMask:
 		panic("runtime: a lease ended more often than it began")
 	case w&(leaseDying|leaseCountMask) == leaseDying:
-		l.free(w >> leaseGenShift) // dying refuses begin and release: we are alone
+		l.free(w >> leaseGenShift) // dying refuses begin and release: no other goroutine acts on the word
 	}
 }
 
-// release ends the owner's hold. The memory goes back now if nothing is in
-// flight, or with the last End. It fails if the handle is stale.
+// release ends the owner's hold. The memory is returned now if nothing
+// is in flight, else with the last End. It fails if the handle is stale.
 func (l *lease) release(gen uint64) bool {
 	for {
 		w := l.word.Load()
@@ -236,8 +229,8 @@ func (l *lease) release(gen uint64) bool {
 	}
 }
 
-// retire is release for memory that must be idle: it fails if operations are in
-// flight, and says how many.
+// retire is release for memory that must be idle: if operations are in
+// flight it fails and returns their number.
 func (l *lease) retire(gen uint64) (inFlight int, ok bool) {
 	for {
 		w := l.word.Load()
@@ -254,7 +247,8 @@ func (l *lease) retire(gen uint64) (inFlight int, ok bool) {
 	}
 }
 
-// free is called by the one who found dying with nothing in flight.
+// free returns the memory. Only the goroutine that made the word dying
+// with nothing in flight calls it.
 func (l *lease) free(gen uint64) {
 	l.word.Store((gen+1)<<leaseGenShift | leaseDying)
 	if l.home != nil {

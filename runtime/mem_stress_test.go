@@ -16,9 +16,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Buffers, their operations and slabs that come and go, against a model: no
-// byte has two owners, none goes back before its last operation ended, and all
-// is told by the handles.
+// TestBuffersAgainstModel checks buffers, their operations and slabs that come and go against a
+// model: no byte has two owners, none is given back before its last operation ended, and the
+// handles report all of it.
 func TestBuffersAgainstModel(t *testing.T) {
 	notOnDevice(t, "its memory is registered nowhere")
 	rapid.Check(t, func(rt *rapid.T) {
@@ -123,7 +123,7 @@ func TestBuffersAgainstModel(t *testing.T) {
 	})
 }
 
-// looked are the offsets that the model writes and reads: both ends.
+// looked returns the offsets that the model writes and reads: both ends.
 func looked(b Buffer) (is []int) {
 	for i, n := 0, len(b.s.b); i < n; i++ {
 		if i == 64 {
@@ -134,14 +134,14 @@ func looked(b Buffer) (is []int) {
 	return is
 }
 
-// Many goroutines allocate, hand operations to a "device" that writes and ends
-// them later, and release at any moment, under a limit that makes slabs come and
+// TestBuffersUnderContention has many goroutines allocate, hand operations to a "device" that
+// writes and ends them later, and release at any moment, under a limit that makes slabs come and
 // go. Poison finds memory that was given back too early.
 func TestBuffersUnderContention(t *testing.T) {
 	const goroutines = 8
 	rounds := fewer(3000)
 	if raceEnabled {
-		rounds = 300 // the detector keeps books on each lease of each slab that comes and goes
+		rounds = 300 // the race detector tracks each lease of each slab
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -155,7 +155,7 @@ func TestBuffersUnderContention(t *testing.T) {
 	for range 2 {
 		device.Go(func() {
 			for o := range ops {
-				// s.Bytes would be nil after Release: the device does not ask.
+				// s.Bytes would be nil after Release, which the device does not check.
 				if got := binary.LittleEndian.Uint64(o.s.b); got != o.mark {
 					t.Errorf("the device finds %#x in memory it has, want %#x", got, o.mark)
 				}
@@ -201,20 +201,20 @@ func TestBuffersUnderContention(t *testing.T) {
 	device.Wait()
 }
 
-// fakePD is a protection domain that registers memory and does nothing with it.
-// As real ones it pins the smallest arena that holds the range.
+// fakePD is a protection domain that registers memory and does nothing else. Like a real one, it
+// pins the smallest arena that holds the range.
 type fakePD struct {
 	verbs.PD
 	mu     sync.Mutex
 	live   map[*fakeMR]struct{}
 	calls  int
-	refuse func(length uint64) error // what RegMR answers; nil: no error
+	refuse func(length uint64) error // result of RegMR; nil: no error
 }
 
 func newFakePD() *fakePD { return &fakePD{live: map[*fakeMR]struct{}{}} }
 
-// ioOffset sets addresses in requests apart from addresses in memory, as a
-// zero-based region does.
+// ioOffset makes addresses in requests differ from addresses in memory, as a zero-based region
+// does.
 const ioOffset = 1 << 20
 
 func (p *fakePD) RegMR(addr, length, iova uint64, access verbs.AccessFlags) (verbs.MR, error) {
@@ -238,7 +238,7 @@ func (p *fakePD) RegMR(addr, length, iova uint64, access verbs.AccessFlags) (ver
 	return m, nil
 }
 
-// bytes is how much is registered.
+// bytes returns how much is registered.
 func (p *fakePD) bytes() (n uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -260,7 +260,7 @@ type fakeMR struct {
 	addr, length uint64
 	access       verbs.AccessFlags
 	key          uint32
-	busy         error // what Close answers
+	busy         error // result of Close
 	closed       bool
 }
 
@@ -286,8 +286,8 @@ func (m *fakeMR) LKey() uint32   { return m.key }
 func (m *fakeMR) RKey() uint32   { return m.key | 1<<31 }
 func (m *fakeMR) Handle() uint64 { return uint64(m.key) }
 
-// testMemory is a Memory on a fake domain. At the end it must close, with
-// nothing left behind.
+// testMemory returns a memory on a fake domain. At the end of the test it must close with nothing
+// left behind.
 func testMemory(t testing.TB, cfg MemoryConfig) (*memory, *fakePD) {
 	t.Helper()
 	notOnDevice(t, "its registrations are made up")

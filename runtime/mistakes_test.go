@@ -17,7 +17,7 @@ import (
 
 const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 
-// mistake is an error that must be of a kind and say something.
+// mistake checks that err is kind and its text contains all of says.
 func mistake(t *testing.T, what string, err, kind error, says ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {
@@ -31,7 +31,7 @@ func mistake(t *testing.T, what string, err, kind error, says ...string) {
 	}
 }
 
-// Rule: mistakes in opening, listening and dialing say what was wrong.
+// Rule: errors of opening, listening and dialing name the mistake.
 func TestMistakesBeforeConnecting(t *testing.T) {
 	ctx := testContext(t)
 	_, err := Open(Config{Device: "mlx5_0"})
@@ -68,7 +68,7 @@ func TestMistakesBeforeConnecting(t *testing.T) {
 	mistake(t, "closed runtime", err, ErrClosed)
 }
 
-// Rule: an address where no device is ends in an error, in time.
+// Rule: dialing an address without a device ends in an error, in time.
 func TestDialingNobody(t *testing.T) {
 	rt := mustOpen(t, Config{Device: first.name, ConnectTimeout: 2 * time.Second})
 	_, err := rt.Dial(testContext(t), "127.9.9.9:1")
@@ -77,8 +77,7 @@ func TestDialingNobody(t *testing.T) {
 	}
 }
 
-// Rule: mistakes that can be seen here are refused here, and the connection
-// lives on.
+// Rule: mistakes that can be detected locally are refused locally, and the connection lives on.
 func TestMistakesThatAreRefusedAtOnce(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{MessageSize: 4096, MaxSGE: 2}})
 	ctx := testContext(t)
@@ -135,8 +134,8 @@ func TestMistakesThatAreRefusedAtOnce(t *testing.T) {
 	mistake(t, "receiving from a closed connection", err, ErrConnClosed)
 }
 
-// Rule: mistakes that only the peer sees end the operation with what it said,
-// and the connection with it.
+// Rule: mistakes that only the peer can detect end the operation with the peer's status, and the
+// connection with it.
 func TestMistakesThatThePeerRefuses(t *testing.T) {
 	for what, spoil := range map[string]func(*Remote){
 		"wrong key":            func(r *Remote) { r.RKey ^= 0x5a5a5a5a },
@@ -169,8 +168,7 @@ func TestMistakesThatThePeerRefuses(t *testing.T) {
 	}
 }
 
-// stranger dials a listener with the connection manager alone, and says what it
-// likes.
+// stranger dials a listener through the connection manager alone, with arbitrary private data.
 func stranger(t *testing.T, to netip.AddrPort, private []byte) (verdict verbs.CMEvent) {
 	t.Helper()
 	p, ctx, err := Config{Device: first.name}.openDevice()
@@ -249,8 +247,7 @@ func TestHostilePrivateDataIsRejected(t *testing.T) {
 	}
 }
 
-// Rule: a peer that breaks the protocol of frames loses its connection, and
-// nothing else happens.
+// Rule: a peer that breaks the frame protocol loses its connection, and nothing else happens.
 func TestHostileFramesEndTheConnection(t *testing.T) {
 	good := func(f proto.Frame) []byte {
 		var b [frameSize]byte
@@ -267,7 +264,7 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			a, b := connected(t, Config{})
 			ctx := testContext(t)
-			if err := a.sh.r.Do(ctx, func() { // past the managed Send
+			if err := a.sh.r.Do(ctx, func() { // bypasses the managed Send
 				if _, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: nothing{}}, &reactor.Payload{Inline: payload}, reactor.NonBlock); err != nil {
 					t.Error(err)
 				}
@@ -287,8 +284,8 @@ type nothing struct{}
 
 func (nothing) Complete(SinkContext, Result, error) {}
 
-// Rule: memory of another runtime, whose key this device does not know, is refused at
-// once, and neither the connection nor the datagrams end of it.
+// Rule: another runtime's memory, whose key this device does not know, is refused at once, and
+// neither the connection nor the PacketConn ends.
 func TestMemoryOfAnotherRuntimeIsRefused(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)

@@ -10,28 +10,26 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
 
-// PlainOptions describe a connection without a connection manager. The zero value
-// works.
+// PlainOptions describes a connection without a connection manager. The zero value works.
 type PlainOptions struct {
-	// Options as of any raw connection: Raw need not be set, and PrivateData goes
-	// nowhere. KeepAlive 0 is never: it needs a peer whose queue pair takes WRITEs,
-	// which those of the ibv_*_pingpong programs do not. On UC there is none, nor
-	// a PeerTimeout: nothing is answered.
+	// Options are those of any raw connection: Raw need not be set, and PrivateData
+	// is ignored. KeepAlive 0 disables KeepAlive, because it needs a peer whose
+	// queue pair permits WRITEs; those of the ibv_*_pingpong programs do not. UC
+	// has no acknowledgements, so KeepAlive and PeerTimeout do not apply.
 	Options
-	// Path is what both ends must agree on; its zero value suits the
-	// ibv_*_pingpong programs. DestRdAtomic 0 is as many as the device has, up to
-	// those of other connections.
+	// Path holds the parameters that both ends must agree on; its zero value
+	// suits the ibv_*_pingpong programs. DestRdAtomic 0 means as many as the
+	// device supports, up to the limit that other connections use.
 	Path bootstrap.Path
-	// Type is verbs.QPTRC, the default, or verbs.QPTUC: messages and writes without
-	// acknowledgement, that may be lost without a word.
+	// Type is verbs.QPTRC, the default, or verbs.QPTUC: unacknowledged
+	// messages and writes, which may be lost silently.
 	Type verbs.QPType
 }
 
-// Prepared is a raw connection that its owner connects (Pending is one with a connection
-// manager): a queue pair that can have
-// receives posted, and a line that says where it is, to be carried to the peer by
-// whatever means there are, and the peer's line back. Nothing of it needs rdma_cm,
-// and the peer may be any program that can do the same, ibv_rc_pingpong for one.
+// Prepared is a raw connection that its owner connects without a connection manager (Pending
+// uses one): a queue pair to which receives can be posted, and its address as a line of
+// text. The two programs exchange these lines by any means. It does not use rdma_cm, and the
+// peer may be any program that exchanges such lines, for example ibv_rc_pingpong.
 //
 //	        Prepare              Connect, Dial, Accept
 //	(none) ─────────> prepared ───────────────────────> a Conn
@@ -39,36 +37,34 @@ type PlainOptions struct {
 //	                      │ Close                       v
 //	                      └──────────────────────────> gone
 //
-// All methods may be called from any goroutine. The caller closes it, unless it has
-// become a Conn: then he closes that.
+// All methods may be called from any goroutine. The caller closes the
+// Prepared, or, once connected, the Conn.
 //
 // # The end of a connection without a manager
 //
-// The peer is not told of a Close, and we are not of the peer's. On RC the next
-// operation that wants an answer fails when its retries are used up, and ends the
-// connection with a *WCError; whoever only receives notices nothing, unless
-// Options.KeepAlive is set. On UC nothing is noticed ever. So end
-// in your own words: a last message, or the end of the TCP connection that carried
-// the lines. Everything else is as with any connection.
+// Neither end is notified of the other's Close. On RC the next operation that needs an
+// acknowledgement fails when its retries are exhausted, and ends the connection with a *WCError;
+// an end that only receives notices nothing, unless Options.KeepAlive is set. On UC the loss is
+// never noticed. Programs must therefore signal the end themselves: with a last message, or by
+// closing the TCP connection that carried the lines. Everything else is as with any connection.
 type Prepared struct {
 	unconnected
 	own  bootstrap.Dest
 	path bootstrap.Path
 }
 
-// Prepare makes a raw connection that is connected to nobody. It blocks on a
-// reactor and enters the kernel on a real device.
+// Prepare returns a raw connection that is not connected yet. It blocks
+// on a reactor and enters the kernel on a real device.
 //
-// Errors: ErrConfig; ErrClosed; ErrNoGID when the device has no address to
-// send from; ErrInvalid for a Path that cannot be; ErrNotSupported for a
-// Type; the device's.
+// Errors: ErrConfig; ErrClosed; ErrNoGID if the device has no source address;
+// ErrInvalid for an invalid Path; ErrNotSupported for a Type; the device's.
 //
 // Implements: ibv_create_qp, ibv_modify_qp to INIT.
 func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
 	opts := o.Options
 	opts.Raw, opts.Bare, opts.kind = true, true, o.Type
 	opts.PrivateData = nil
-	if opts.KeepAlive == 0 { // the peer's queue pair may refuse the question, and fail for it
+	if opts.KeepAlive == 0 { // the peer's queue pair may refuse the probe and fail
 		opts.KeepAlive = -1
 	}
 	opts, err := rt.inherit(opts)
@@ -97,7 +93,7 @@ func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
 	return p, nil
 }
 
-// prepare makes the queue pair. What fails is given back by giveUp. Holder only.
+// prepare creates the queue pair. On failure giveUp releases everything. Holder only.
 func (c *Conn) prepare(p *Prepared, id *nocmID) error {
 	c.state = connConnecting
 	err := c.given()
@@ -109,7 +105,7 @@ func (c *Conn) prepare(p *Prepared, id *nocmID) error {
 		c.giveUp(err)
 		return err
 	}
-	if c.rt.cfg.stepped { // a seed replays it
+	if c.rt.cfg.stepped { // reproducible from the simulation's seed
 		id.own.PSN = id.own.QPN
 	}
 	c.sh.targets[id] = c
@@ -117,18 +113,17 @@ func (c *Conn) prepare(p *Prepared, id *nocmID) error {
 	return nil
 }
 
-// Local is where the queue pair is: what the peer must be told, once receives are
-// posted for what it may send first.
+// Local returns the address of the queue pair. Send it to the peer once
+// receives are posted for the peer's first messages.
 func (p *Prepared) Local() bootstrap.Dest { return p.own }
 
-// Connect joins the queue pair to the peer's, and p becomes the Conn. That nobody
-// is there shows in the first operation that wants an answer. Whatever fails, p is
-// closed. It may be called once. It waits, at most until ctx ends, for the system to
-// find the peer's hardware address, then blocks on a reactor.
+// Connect connects the queue pair to the peer's, and p becomes the Conn. An absent
+// peer is detected only by the first operation that needs an acknowledgement. On any
+// failure p is closed. Connect may be called once. It waits, at most until ctx ends,
+// until the system has found the peer's hardware address, then blocks on a reactor.
 //
-// Errors: bootstrap.ErrDest for a peer that cannot be; ErrUnreachable for one to
-// whom there is no way; ErrClosed for the second call, or after Close;
-// ErrDeviceRemoved; the device's; the context's.
+// Errors: bootstrap.ErrDest for an invalid peer; ErrUnreachable without a route to it;
+// ErrClosed for the second call, or after Close; ErrDeviceRemoved; the device's; the context's.
 //
 // Implements: ibv_modify_qp to RTR and to RTS.
 func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, error) {
@@ -141,10 +136,10 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 	c := p.c
 	err := c.rt.reach(ctx, p.path, peer)
 	if err == nil {
-		var joined error // the turn's, which may come to it after the context's end
+		var joined error // set under the turn, possibly after ctx has ended
 		if err = c.sh.r.Do(ctx, func() { joined = c.join(peer) }); err == nil {
 			err = joined
-		} // or else it may be joined later: then it is closed as soon
+		} // else it may be joined later, and Abort closes it then
 	}
 	if err == nil {
 		p.given.Store(true)
@@ -154,13 +149,13 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 	return nil, fmt.Errorf("connecting to %v: %w", peer, unreachable(c.rt.asRemoved(err)))
 }
 
-// join is Connect; what fails is given back by giveUp, while the caller has the
-// error. Holder only.
+// join implements Connect under the turn. On failure giveUp releases
+// everything and the caller gets the error. Holder only.
 func (c *Conn) join(peer bootstrap.Dest) error {
 	err := c.given()
 	if err == nil {
-		c.sh.r.Flush()  // what was posted is at the device before anything can come
-		err = c.given() // the turn may have found a dead queue
+		c.sh.r.Flush()  // receives are at the device before the peer can send
+		err = c.given() // Flush may have found a failed queue
 	}
 	if err == nil && c.state != connConnecting {
 		err = ErrConnClosed
@@ -180,15 +175,14 @@ func (c *Conn) join(peer bootstrap.Dest) error {
 	return nil
 }
 
-// Dial connects over nc to who calls Accept there, or to a server of the
-// ibv_*_pingpong family: both say where their queue pairs are. nc stays the
-// caller's; its deadlines are used. Whatever fails, p is closed. Errors as Connect;
-// bootstrap.ErrMalformed; the network's.
+// Dial exchanges addresses over nc, with a peer that calls Accept or with a server of the
+// ibv_*_pingpong family, and connects. nc stays the caller's; Dial sets its deadlines. On
+// any failure p is closed. Errors: those of Connect; bootstrap.ErrMalformed; the network's.
 func (p *Prepared) Dial(ctx context.Context, nc net.Conn) (*Conn, error) {
 	return p.over(ctx, nc, bootstrap.Client)
 }
 
-// Accept is the other side of Dial, for who accepted nc.
+// Accept is the other side of Dial, for the end that accepted nc.
 func (p *Prepared) Accept(ctx context.Context, nc net.Conn) (*Conn, error) {
 	return p.over(ctx, nc, bootstrap.Server)
 }
@@ -212,9 +206,9 @@ func (p *Prepared) over(ctx context.Context, nc net.Conn, talk func(context.Cont
 	return nil, err
 }
 
-// DialPlain is Prepare and Dial over a TCP connection to addr, "host:port", within
-// Config.ConnectTimeout: where a Prepared accepts, or a server of the
-// ibv_*_pingpong family.
+// DialPlain dials addr, "host:port", over TCP, then calls Prepare and
+// Dial, all within Config.ConnectTimeout. At addr a Prepared accepts, or
+// a server of the ibv_*_pingpong family listens.
 func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (c *Conn, err error) {
 	if ctx == nil {
 		return nil, ErrNilContext
@@ -225,7 +219,7 @@ func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (
 		if !errors.Is(err, context.DeadlineExceeded) {
 			return
 		}
-		if <-ctx.Done(); errors.Is(context.Cause(ctx), ErrConnectTimeout) { // nc's deadline may be the first to tell
+		if <-ctx.Done(); errors.Is(context.Cause(ctx), ErrConnectTimeout) { // nc's deadline may expire first
 			err = fmt.Errorf("%w: %s, longer than %v (Config.ConnectTimeout): %v", ErrConnectTimeout, addr, rt.cfg.ConnectTimeout, err) //nolint:errorlint // its context has not ended
 		}
 	}()

@@ -8,20 +8,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
 
-// queuePairID is what gives a connection its queue pair and takes it back: an
+// queuePairID creates and destroys the queue pair of a connection: an
 // identifier of the connection manager (verbs.CMID), or a nocmID.
 type queuePairID interface {
 	verbs.Object // Close destroys the queue pair
 	CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error
 	QP() verbs.QP
-	Disconnect() error // moves the queue pair to ERR, and tells the peer if it can
+	Disconnect() error // moves the queue pair to ERR, and notifies the peer if it can
 	LocalAddr() netip.AddrPort
 	PeerAddr() netip.AddrPort
 }
 
-// nocmID is a queue pair that no connection manager knows. No events come for
-// it; what the device says of the queue pair finds the connection by that. Holder
-// only.
+// nocmID is a queue pair outside the connection manager. It gets no CM events;
+// asynchronous events of the device find the connection by the queue pair. Holder only.
 type nocmID struct {
 	path bootstrap.Path
 	own  bootstrap.Dest // QPN since CreateQP
@@ -29,10 +28,10 @@ type nocmID struct {
 	qp   verbs.QP
 }
 
-// place chooses where a queue pair will be. It asks the device, by system calls, of
-// which a long table of addresses takes hundreds: not on the turn.
+// place chooses the local address of a queue pair. It queries the device with system
+// calls, hundreds of them for a long GID table, so it must not run under the turn.
 func (rt *Runtime) place(path bootstrap.Path) (*nocmID, error) {
-	if err := rt.enter(); err != nil { // or Close would take the device away
+	if err := rt.enter(); err != nil { // keeps Close from closing the device
 		return nil, err
 	}
 	defer rt.leave()
@@ -41,8 +40,7 @@ func (rt *Runtime) place(path bootstrap.Path) (*nocmID, error) {
 	return &nocmID{path: path, own: own}, err
 }
 
-// String names it as its queue pair is named: for messages, and for the order of
-// a simulation.
+// String returns the queue pair's name, for messages and for the order of targets in a simulation.
 func (id *nocmID) String() string {
 	if id.qp == nil {
 		return "a queue pair that is not made"
@@ -50,7 +48,7 @@ func (id *nocmID) String() string {
 	return id.qp.String()
 }
 
-// CreateQP makes the queue pair and moves it to INIT.
+// CreateQP creates the queue pair and moves it to INIT.
 func (id *nocmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 	qp, err := pd.CreateQP(init)
 	if err != nil {
@@ -63,10 +61,10 @@ func (id *nocmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 	return nil
 }
 
-// QP is the queue pair; nil before CreateQP and after Close.
+// QP returns the queue pair; nil before CreateQP and after Close.
 func (id *nocmID) QP() verbs.QP { return id.qp }
 
-// join moves the queue pair to RTS, joined to the peer's.
+// join connects the queue pair to the peer's and moves it to RTS.
 func (id *nocmID) join(peer bootstrap.Dest) error {
 	if err := id.path.Connect(id.qp, id.own.PSN, peer); err != nil {
 		return err
@@ -75,7 +73,8 @@ func (id *nocmID) join(peer bootstrap.Dest) error {
 	return nil
 }
 
-// Disconnect has the device give everything back. Nobody is told.
+// Disconnect moves the queue pair to ERR, so that the device flushes
+// everything. The peer is not notified.
 func (id *nocmID) Disconnect() error {
 	return id.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)
 }
@@ -92,9 +91,8 @@ func (id *nocmID) Close() error {
 	return nil
 }
 
-// LocalAddr and PeerAddr are the addresses of the ports; there is nothing like a
-// port number.
+// LocalAddr returns the address of the local port; port numbers do not exist here.
 func (id *nocmID) LocalAddr() netip.AddrPort { return netip.AddrPortFrom(id.own.GID.Addr(), 0) }
 
-// PeerAddr is the peer's; see LocalAddr.
+// PeerAddr returns the address of the peer's port; see LocalAddr.
 func (id *nocmID) PeerAddr() netip.AddrPort { return netip.AddrPortFrom(id.peer, 0) }

@@ -12,12 +12,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
 
-// reach has the system find the peer's hardware address, by making an address handle
-// to it. On RoCE the queue pair's way to RTR does that, too, and the kernel waits up
-// to a second for a peer that does not answer (Linux 6.12
-// drivers/infiniband/core/addr.c, rdma_addr_find_l2_eth_by_grh), libibverbs longer
-// where it asks itself: a reactor's turn cannot. Nothing interrupts either, so when
-// ctx ends first the look-up is left to a goroutine, which Close waits for.
+// reach makes the system find the peer's hardware address, by creating an address handle to
+// it. On RoCE the transition of the queue pair to RTR does that too, and the kernel waits
+// up to a second for a peer that does not answer (Linux 6.12
+// drivers/infiniband/core/addr.c, rdma_addr_find_l2_eth_by_grh), libibverbs longer where it
+// resolves the address itself: too long for a reactor's turn. Neither can be interrupted,
+// so when ctx ends first the look-up continues on a goroutine that Close waits for.
 func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstrap.Dest) error {
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
@@ -25,19 +25,19 @@ func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstra
 	}
 	attr, err := path.AH(peer)
 	if err == nil {
-		err = asked.Err() // the answer may be there before the select below sees the end of ctx
+		err = asked.Err() // the look-up may finish before the select below sees the end of ctx
 	}
 	if err != nil {
 		return asked.Why(ctx, err)
 	}
-	if err := rt.enter(); err != nil { // or Close would find the domain in use
+	if err := rt.enter(); err != nil { // keeps Close from finding the domain in use
 		return err
 	}
-	if rt.cfg.stepped { // one goroutine
+	if rt.cfg.stepped { // a stepped runtime has one goroutine
 		defer rt.leave()
 		return find(rt.pd, &attr)
 	}
-	found := make(chan error, 1) // has room: perhaps nobody waits any more
+	found := make(chan error, 1) // buffered: the receiver may have given up
 	go func() {
 		defer rt.leave()
 		found <- find(rt.pd, &attr)
@@ -50,11 +50,11 @@ func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstra
 	}
 }
 
-// find finds the way to where datagrams could go, and keeps nothing of it.
+// find creates an address handle for attr and closes it again.
 func find(pd verbs.PD, attr *verbs.AHAttr) error {
 	ah, err := pd.CreateAH(attr)
 	if errors.Is(err, verbs.ErrNotSupported) {
-		return nil // a device without datagrams does not find it this way
+		return nil // a device without datagrams resolves addresses elsewhere
 	}
 	if err != nil {
 		return err
@@ -62,16 +62,14 @@ func find(pd verbs.PD, attr *verbs.AHAttr) error {
 	return giveBack(ah)
 }
 
-// noWay are the errnos by which the system says that it finds no way to an address:
-// the routing table's, the network device's, a neighbour's that does not answer
-// (addr_resolve and process_one_req, drivers/infiniband/core/addr.c; libibverbs/
-// neigh.c).
+// noWay lists the errnos by which the system reports that it finds no route to an address:
+// those of the routing table, of the network device, and of a neighbor that does not answer
+// (addr_resolve and process_one_req, drivers/infiniband/core/addr.c; libibverbs/neigh.c).
 var noWay = []error{
 	syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN, syscall.EDESTADDRREQ,
 }
 
-// unreachable says of a failure that came of there being no way to the peer that it
-// did.
+// unreachable wraps err in ErrUnreachable if there is no route to the peer.
 func unreachable(err error) error {
 	if slices.ContainsFunc(noWay, func(e error) bool { return errors.Is(err, e) }) && !errors.Is(err, verbs.ErrDeviceRemoved) {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)

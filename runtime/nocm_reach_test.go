@@ -11,9 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a peer whose hardware address the system looks for, in vain perhaps, keeps a
-// Connect no longer than its context; the look-up ends by itself, before the runtime
-// closes, and leaves nothing.
+// Rule: while the system looks up the peer's hardware address, perhaps in vain, Connect still ends
+// with its context. The look-up ends by itself before the runtime closes, and leaves nothing.
 func TestPlainConnectEndsWithItsContext(t *testing.T) { onBeds(t, plainConnectEnds) }
 
 func plainConnectEnds(t *testing.T, b bed) {
@@ -45,7 +44,7 @@ func plainConnectEnds(t *testing.T, b bed) {
 	}
 }
 
-// wayless is a domain whose system finds no way to anybody.
+// wayless is a domain whose address handles all fail with err.
 type wayless struct {
 	verbs.PD
 	err error
@@ -53,8 +52,8 @@ type wayless struct {
 
 func (d wayless) CreateAH(*verbs.AHAttr) (verbs.AH, error) { return nil, d.err }
 
-// Rule: a peer to whom the system finds no way is ErrUnreachable, with what the
-// system says; what failed for another reason is not.
+// Rule: a peer without a route is ErrUnreachable, with the system's errno; other errnos are not
+// ErrUnreachable.
 func TestPlainPeerWithoutAWay(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		rt := b.open(t, Config{}, 0)
@@ -73,7 +72,7 @@ func TestPlainPeerWithoutAWay(t *testing.T) {
 	})
 }
 
-// Rule: the same when the system forgets the way before the queue pair takes it.
+// Rule: the same holds when the system loses the route before the queue pair moves to RTR.
 func TestPlainPeerWhoseWayIsForgotten(t *testing.T) {
 	cfg, plan := failing(t, "ibv_modify_qp", 2) // the first is to INIT, the second to RTR
 	plan.Errno = syscall.ETIMEDOUT
@@ -83,8 +82,7 @@ func TestPlainPeerWhoseWayIsForgotten(t *testing.T) {
 	}
 }
 
-// askedProvider opens devices that call asked, which may be nil, before every
-// question.
+// askedProvider opens devices that call asked, if set, before every query.
 type askedProvider struct {
 	verbs.Provider
 	asked atomic.Pointer[func()] // set by the test when the runtime is open
@@ -124,8 +122,8 @@ func (c askedContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, erro
 	return c.Context.QueryGIDEntry(port, index)
 }
 
-// Rule: preparing asks the device where it is, hundreds of system calls perhaps,
-// while the reactor goes on with its turns.
+// Rule: Prepare queries the device without the turn: it may take hundreds of system calls, while
+// the reactor makes its passes.
 func TestPreparingAsksTheDeviceOffTheTurn(t *testing.T) {
 	notOnDevice(t, "its devices have the names of the software RNIC's")
 	onBeds(t, func(t *testing.T, b bed) {

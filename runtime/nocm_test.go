@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
 
-// prepare is Prepare, closed when the test ends.
+// prepare calls Prepare and closes the result when the test ends.
 func prepare(t testing.TB, rt *Runtime, o PlainOptions) *Prepared {
 	t.Helper()
 	p := must.Get(rt.Prepare(o))(t)
@@ -27,7 +27,7 @@ func prepare(t testing.TB, rt *Runtime, o PlainOptions) *Prepared {
 	return p
 }
 
-// joined is two prepared ones, connected to each other.
+// joined connects two prepared connections to each other.
 func joined(t testing.TB, a, b *Prepared) (x, y *Conn) {
 	t.Helper()
 	var err error
@@ -38,8 +38,8 @@ func joined(t testing.TB, a, b *Prepared) (x, y *Conn) {
 	return x, y
 }
 
-// Rule: two that were told each other's lines are connected as any two raw ends
-// are, on RC and on UC; what was posted before the line was told is received into.
+// Rule: two Prepared that exchange their lines are connected like any raw connection, on RC and on
+// UC; receives posted before the line was known take messages.
 func TestPlainConnection(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		for _, kind := range []verbs.QPType{verbs.QPTRC, verbs.QPTUC} {
@@ -77,7 +77,7 @@ func plainConnection(t *testing.T, b bed, o PlainOptions) {
 	local := must.Get(here.Slice(0, 8192))(t)
 	f, err := c.Write(ctx, local, remote)
 	done(t, f, err)
-	say(t, c, s, "look") // on UC a write may be under way when it has completed here
+	say(t, c, s, "look") // on UC a write may still be in transit when it has completed here
 	if !bytes.Equal(there.Bytes(), here.Bytes()) {
 		t.Error("what was written is not there")
 	}
@@ -96,8 +96,8 @@ func plainConnection(t *testing.T, b bed, o PlainOptions) {
 	}
 }
 
-// Rule: the lines are carried by a TCP connection, which stays the caller's; the
-// accepting side is ready before the dialing side knows where it is.
+// Rule: a TCP connection carries the lines and stays the user's; the accepting side is ready before
+// the dialing side learns its address.
 func TestPlainConnectionOverTCP(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -130,8 +130,7 @@ func TestPlainConnectionOverTCP(t *testing.T) {
 	})
 }
 
-// Rule: whatever the other side of the TCP connection says instead, the attempt
-// ends with a typed error and nothing is left behind.
+// Rule: whatever else the TCP peer sends, the attempt ends with a typed error and leaves nothing.
 func TestPlainConnectionWithAHostilePeer(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		rt := b.open(t, Config{}, 0)
@@ -163,14 +162,14 @@ func TestPlainConnectionWithAHostilePeer(t *testing.T) {
 	})
 }
 
-// Rule: a prepared connection is connected or closed once, by whoever comes first,
-// and a runtime that closes takes what is only prepared with it.
+// Rule: a Prepared can be connected or closed once, and closing the runtime closes those that are
+// not connected.
 func TestPreparedIsUsedOnce(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		rt := b.open(t, Config{}, 0)
 		ctx := testContext(t)
 		p := prepare(t, rt, PlainOptions{})
-		c, err := p.Connect(ctx, p.Local()) // to itself: that can be
+		c, err := p.Connect(ctx, p.Local()) // connecting to itself is allowed
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +203,7 @@ func TestPreparedIsUsedOnce(t *testing.T) {
 	})
 }
 
-// Rule: options that cannot be are refused before anything is made.
+// Rule: invalid options are refused before anything is created.
 func TestPlainOptionsThatCannotBe(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	_, err := rt.Prepare(PlainOptions{Type: verbs.QPTUD})
@@ -226,7 +225,7 @@ func TestPlainOptionsThatCannotBe(t *testing.T) {
 	}
 }
 
-// Rule: connections without a manager share receives as others do.
+// Rule: connections without a connection manager share receives like others.
 func TestPlainConnectionsShareReceives(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -250,8 +249,8 @@ func TestPlainConnectionsShareReceives(t *testing.T) {
 	})
 }
 
-// Rule: a peer that is gone, which nobody tells, ends the connection by the
-// operation that found out, and the error says how.
+// Rule: without a connection manager, no event reports that the peer is gone: the first operation
+// detects it, ends the connection, and the error has the status.
 func TestPlainPeerThatIsGone(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: "soft1"}), mustOpen(t, Config{Device: "soft0"})
 	quick := PlainOptions{Path: bootstrap.Path{Timeout: 8, RetryCount: 2}} // 1 ms, twice more
@@ -280,8 +279,8 @@ func TestPlainPeerThatIsGone(t *testing.T) {
 	}
 }
 
-// Rule: a device that is taken out ends what is prepared and what is connected,
-// without a connection manager to tell.
+// Rule: removing the device ends prepared and connected ones, without a connection manager to
+// report it.
 func TestPlainConnectionOfARemovedDevice(t *testing.T) {
 	r := newPlugRig(t, Config{})
 	c, _ := joined(t, prepare(t, r.a, PlainOptions{}), prepare(t, r.b, PlainOptions{}))
@@ -311,15 +310,15 @@ func TestPlainConnectionOfARemovedDevice(t *testing.T) {
 	}
 }
 
-// Rule: a receive that no turn had posted yet when the device went ends for that reason,
-// too, and not because its queue was sealed before it was failed.
+// Rule: a receive that no pass had posted when the device was removed ends with that cause too, not
+// with that of sealing its queue.
 func TestAReceiveThatIsNotPostedEndsWithTheDevice(t *testing.T) {
 	r := newPlugRig(t, Config{})
 	p := prepare(t, r.a, PlainOptions{})
 	ctx := testContext(t)
 	var early Future
 	var perr error
-	if err := p.c.sh.r.Do(ctx, func() { // the loop is away until this returns
+	if err := p.c.sh.r.Do(ctx, func() { // the loop is blocked until this returns
 		early, perr = p.PostRecv()
 		p.c.failRemoved()
 	}); err != nil || perr != nil {
@@ -329,8 +328,8 @@ func TestAReceiveThatIsNotPostedEndsWithTheDevice(t *testing.T) {
 	lost(t, "the receive", err)
 }
 
-// Rule: what was posted before Connect is at the device when that connects, though
-// the reactor has made no turn since: on UC the peer's first message would be lost.
+// Rule: receives posted before Connect reach the device before the connection is made, though the
+// reactor has made no pass since: on UC the peer's first message would be lost otherwise.
 func TestPreparedReceivesArePostedBeforeConnecting(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: "soft1", Reactors: 1}), mustOpen(t, Config{Device: "soft0"})
 	uc := PlainOptions{Type: verbs.QPTUC}
@@ -344,7 +343,7 @@ func TestPreparedReceivesArePostedBeforeConnecting(t *testing.T) {
 	defer cancel()
 	c := must.Get(pc.Connect(ctx, ps.Local()))(t)
 	var recv Future
-	if err := server.shards[0].r.Do(ctx, func() { // the loop is away until this returns
+	if err := server.shards[0].r.Do(ctx, func() { // the loop is blocked until this returns
 		if recv, err = ps.PostRecv(buf.Slice()); err != nil {
 			return
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
 )
 
-// failing is a configuration on a provider of which one call fails.
+// failing returns a configuration whose provider fails the n-th call of op.
 func failing(t *testing.T, op string, n int) (Config, *nth.Plan) {
 	t.Helper()
 	notOnDevice(t, "the n-th call fails")
@@ -23,8 +23,8 @@ func failing(t *testing.T, op string, n int) (Config, *nth.Plan) {
 	return Config{Provider: nth.Wrap(p, plan), Spin: -1, NoCallerDriving: true}, plan
 }
 
-// Rule: connection events that could not be taken are asked for again: the
-// channel announces each once.
+// Rule: a connection event that could not be taken is requested again: the channel announces each
+// event once.
 func TestConnectingSurvivesAFailedGetEvent(t *testing.T) {
 	notOnDevice(t, "the n-th call fails")
 	struck := 0
@@ -32,7 +32,7 @@ func TestConnectingSurvivesAFailedGetEvent(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			cfg, plan := failing(t, "rdma_get_cm_event", n)
 			cfg.ConnectTimeout = 15 * time.Second
-			a, b := connected(t, cfg) // fails if it does not come about
+			a, b := connected(t, cfg) // fails the test if they do not connect
 			echo(t, a, b)
 			if _, ok := plan.Struck(); ok {
 				struck++
@@ -65,8 +65,8 @@ func named(t *testing.T, err error, plan *nth.Plan) {
 	}
 }
 
-// Rule: a window whose closing fails at the end of its connection is closed with
-// the queue pair, and its region can go: nobody else would do it.
+// Rule: a window that cannot be closed at the end of its connection is closed after the queue pair,
+// and its region can be closed: nothing else would close the window.
 func TestWindowThatFailsToCloseGoesWithItsConnection(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		t.Run(fmt.Sprintf("busy %t", busy), func(t *testing.T) {
@@ -86,10 +86,9 @@ func TestWindowThatFailsToCloseGoesWithItsConnection(t *testing.T) {
 	}
 }
 
-// Rule: datagrams that could not be opened have given their buffers back, wherever
-// it stopped.
+// Rule: a PacketConn that cannot be opened releases its buffers, at whatever step it failed.
 func TestDatagramsThatCannotOpenGiveTheirBuffersBack(t *testing.T) {
-	for op, n := range map[string]int{ // two are called before, for removalWatch
+	for op, n := range map[string]int{ // removalWatch makes the first two
 		"rdma_create_id": 2, "rdma_bind_addr": 2, "rdma_create_qp": 1, "rdma_listen": 1,
 	} {
 		t.Run(op, func(t *testing.T) {
@@ -98,15 +97,15 @@ func TestDatagramsThatCannotOpenGiveTheirBuffersBack(t *testing.T) {
 			rt := mustOpen(t, cfg)
 			_, err := rt.ListenPacket(":0", Options{})
 			named(t, err, plan)
-			if err := rt.Close(testContext(t)); err != nil { // which waits for those that flush
+			if err := rt.Close(testContext(t)); err != nil { // waits for those that flush
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// Rule: datagrams for which the reactor has no room leave it as it was: another
-// queue's completions find their owner, and there is no more room than before.
+// Rule: a PacketConn that does not fit the reactor's completion queues leaves the reactor
+// unchanged: another queue's completions find their owner, and capacity is as before.
 func TestDatagramsWithoutRoomHarmNobody(t *testing.T) {
 	a, b := connected(t, Config{Reactors: 1, CQEntries: 256, Conn: Options{SendDepth: 8, RecvCredits: 8}})
 	room := Options{SendDepth: 100, RecvCredits: 100}
@@ -122,8 +121,7 @@ func TestDatagramsWithoutRoomHarmNobody(t *testing.T) {
 	echo(t, b, a)
 }
 
-// Rule: datagrams whose receives the device refused will never hear anything, and
-// say so.
+// Rule: a PacketConn whose receives the device refused fails: it would never receive anything.
 func TestDatagramsWithoutReceivesFail(t *testing.T) {
 	cfg, plan := failing(t, "ibv_post_recv", 1)
 	p, err := mustOpen(t, cfg).ListenPacket(":0", Options{})
@@ -137,7 +135,7 @@ func TestDatagramsWithoutReceivesFail(t *testing.T) {
 	named(t, err, plan)
 }
 
-// Rule: who asks for datagrams and is refused learns why.
+// Rule: a refused Resolve returns the reason.
 func TestResolveSaysWhyItWasRefused(t *testing.T) {
 	cfg, _ := failing(t, "rdma_accept", 1)
 	cfg.Device = "soft0"
@@ -150,8 +148,8 @@ func TestResolveSaysWhyItWasRefused(t *testing.T) {
 	}
 }
 
-// Rule: a peer whose address handle is busy when its datagrams end is closed as soon
-// as it can be, and they end then: nobody else would do it.
+// Rule: a peer whose address handle is busy when its PacketConn ends is closed as soon as possible,
+// and the PacketConn ends then: nothing else would close the handle.
 func TestBusyPeerGoesWithItsDatagrams(t *testing.T) {
 	cfg, plan := failing(t, "ibv_destroy_ah", 1)
 	plan.Busy, cfg.Device = true, "soft0"
@@ -165,8 +163,8 @@ func TestBusyPeerGoesWithItsDatagrams(t *testing.T) {
 	}
 }
 
-// Rule: a runtime that is closed while an identifier waits to be closed again
-// closes it: nobody else will, and its channel cannot go before it.
+// Rule: a runtime that closes while an identifier waits to be closed again closes the identifier:
+// nothing else would, and its channel cannot be closed before.
 func TestRuntimeClosesIdentifiersThatWereBusy(t *testing.T) {
 	cfg, plan := failing(t, "rdma_destroy_id", 1)
 	plan.Busy = true
@@ -185,7 +183,7 @@ func TestRuntimeClosesIdentifiersThatWereBusy(t *testing.T) {
 	}
 }
 
-// Rule: the error of a shared receive that was refused names its call.
+// Rule: the error of a refused shared receive names its call.
 func TestRefusedSharedReceiveNamesItsCall(t *testing.T) {
 	cfg, plan := failing(t, "ibv_post_srq_recv", 1)
 	s, err := mustOpen(t, cfg).NewSharedRecv(2, 0)
@@ -197,8 +195,8 @@ func TestRefusedSharedReceiveNamesItsCall(t *testing.T) {
 	named(t, err, plan)
 }
 
-// Rule: shared receives complete when a turn finds the device gone, though there
-// is no connection and nobody else who is told.
+// Rule: shared receives complete when a pass finds the device gone, even without a connection to
+// report it.
 func TestSharedReceivesAloneNoticeTheDevicesEnd(t *testing.T) {
 	notOnDevice(t, "its device is removed by a script")
 	p, err := soft.New(soft.Config{})
@@ -219,8 +217,8 @@ func TestSharedReceivesAloneNoticeTheDevicesEnd(t *testing.T) {
 	lost(t, "a shared receive", err)
 }
 
-// Rule: an asynchronous event that could not be taken is asked for again: the
-// channel announces each once.
+// Rule: an asynchronous event that could not be taken is requested again: the channel announces
+// each event once.
 func TestFailedGetLosesNoAsyncEvent(t *testing.T) {
 	notOnDevice(t, "the n-th call fails, and ports go down")
 	struck := 0
@@ -235,7 +233,7 @@ func TestFailedGetLosesNoAsyncEvent(t *testing.T) {
 				if err := p.SetPort("soft0", i == 1); err != nil {
 					t.Fatal(err)
 				}
-				select { // before the next one, which would bring it along
+				select { // before the next event, which would make the reactor take both
 				case got := <-seen:
 					if got != want {
 						t.Fatalf("%v came, want %v", got, want)

@@ -8,8 +8,8 @@ import (
 
 func init() { nthTopics["pending"] = (*nthPaced).pends }
 
-// pends connects two ends, both pending before, one of which has posted a receive, has the
-// other say something, and closes them.
+// pends connects two ends, both pending before and one with a posted receive, sends a message from
+// the other, and closes them.
 func (r *nthPaced) pends() {
 	space, all, ok := r.region(r.server, 64, allAccess, 0)
 	defer r.give(space)
@@ -40,7 +40,7 @@ func (r *nthPaced) pends() {
 	if dialed.Settled() {
 		late = nthLate
 	}
-	if b, err = reached(r, seat, late); !errors.Is(err, errNever) { // else no request came
+	if b, err = reached(r, seat, late); !errors.Is(err, errNever) { // otherwise no request came
 		r.note("a request", err)
 	}
 	if b == nil {

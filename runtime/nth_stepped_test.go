@@ -17,23 +17,23 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
 )
 
-// nthPatience is how much virtual time each wait of the stepped scenario has;
-// what takes longer never ends.
+// nthPatience is the virtual time of each wait of the stepped scenario; a longer wait counts as
+// endless.
 const nthPatience = 30 * time.Second
 
-// errNever is a wait that nothing would have ended.
+// errNever reports that nothing would have ended a wait.
 var errNever = errors.New("it never comes")
 
-// nthPaced is a run whose scenario is one goroutine. On virtual time, where fab is,
-// every run makes the same calls.
+// nthPaced is a run whose scenario is one goroutine. In virtual time, if fab is set, every run
+// makes the same calls.
 type nthPaced struct {
 	nthRun
-	fab  *fabric.Fabric  // nil: real time, on reactors of their own
-	ctx  context.Context // for waiting for room: on virtual time nobody would make any
-	lost *int            // counts datagrams that did not come
+	fab  *fabric.Fabric  // nil: real time, with loops of their own
+	ctx  context.Context // for slot waits: in virtual time nothing would end them
+	lost *int            // counts lost datagrams
 }
 
-// pump turns everything until cond holds. Virtual time.
+// pump runs both runtimes and the fabric until cond holds, in virtual time.
 func (r *nthPaced) pump(cond func() bool) error {
 	limit, last := r.fab.Now()+nthPatience, uint64(0)
 	for !cond() {
@@ -43,7 +43,7 @@ func (r *nthPaced) pump(cond func() bool) error {
 				continue
 			}
 			for _, s := range rt.shards {
-				s.r.Step() // true as long as anything is out
+				s.r.Step() // reports true while requests are outstanding
 				polled += s.r.Stats().Polled
 				if at := s.r.NextTimer(); !at.IsZero() {
 					next = min(next, time.Duration(at.UnixNano()))
@@ -66,7 +66,7 @@ func (r *nthPaced) pump(cond func() bool) error {
 	return nil
 }
 
-// reached waits for a future, and tells whether it is settled.
+// reached waits for a future and returns its result, or errNever.
 func reached[T any](r *nthPaced, f futures.Future[T], within time.Duration) (v T, err error) {
 	if r.fab == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
@@ -85,7 +85,7 @@ func reached[T any](r *nthPaced, f futures.Future[T], within time.Duration) (v T
 	return v, err
 }
 
-// get waits for the future of what was begun, or not.
+// get waits for the future unless err is set, and records the error.
 func get[T any](r *nthPaced, what string, f futures.Future[T], err error) (v T, ok bool) {
 	if err == nil {
 		v, err = reached(r, f, nthTimeout)
@@ -93,7 +93,7 @@ func get[T any](r *nthPaced, what string, f futures.Future[T], err error) (v T, 
 	return v, r.note(what, err)
 }
 
-// gone waits for the end of something.
+// gone waits until ch is closed.
 func (r *nthPaced) gone(what string, ch chan struct{}) bool {
 	if r.fab != nil {
 		return r.note(what, r.pump(func() bool { return isClosed(ch) }))
@@ -104,7 +104,7 @@ func (r *nthPaced) gone(what string, ch chan struct{}) bool {
 	return true
 }
 
-// all opens both runtimes, has scenario do its work, and closes.
+// all opens both runtimes, runs scenario, and closes them.
 func (r *nthPaced) all(devices [2]string, scenario func(*nthPaced)) error {
 	cfg := Config{Provider: r.p, ConnectTimeout: nthTimeout, Reactors: 1, Spin: -1, CQEntries: 256,
 		Conn: Options{SendDepth: 8, RecvCredits: 4, MessageSize: 512}}
@@ -138,7 +138,7 @@ func (r *nthPaced) talk() {
 	}
 }
 
-// meet connects; either end may come to nothing.
+// meet connects; either end may fail and be nil.
 func (r *nthPaced) meet(ln *Listener, o Options) (a, b *Conn) {
 	seat, err := ln.AcceptAsync()
 	if !r.note("preparing to accept", err) {
@@ -155,15 +155,15 @@ func (r *nthPaced) meet(ln *Listener, o Options) (a, b *Conn) {
 	switch b, err = reached(r, seat, late); {
 	case !errors.Is(err, errNever):
 		r.note("accepting", err)
-	case ok && a.Err() != nil: // it had failed before it was accepted, and the listener passed it over
+	case ok && a.Err() != nil: // it failed before it was accepted, and the listener skipped it
 		r.note("the connection that was dialed had failed", a.Err())
-	case ok: // else no request came
+	case ok: // otherwise no request came
 		r.note("accepting", err)
 	}
 	return a, b
 }
 
-// hangUp closes connections; nil is none.
+// hangUp closes the connections that are not nil.
 func (r *nthPaced) hangUp(conns ...*Conn) {
 	for _, c := range conns {
 		if c == nil || isClosed(c.closed) {
@@ -179,8 +179,7 @@ func (r *nthPaced) hangUp(conns ...*Conn) {
 	}
 }
 
-// exchange sends, receives, writes, reads, adds, swaps, gives up a receive and
-// receives again.
+// exchange sends, receives, writes, reads, adds, swaps, gives up a receive and receives again.
 func (r *nthPaced) exchange(a, b *Conn, salt byte) {
 	said := []byte{salt, 1, 2, 3}
 	hear := func(what string) {
@@ -262,8 +261,7 @@ func (r *nthPaced) shut() {
 	}
 }
 
-// onVirtualTime is a scenario's runs on virtual time, in each of the ways in which a
-// call can fail.
+// onVirtualTime runs a scenario in virtual time, in each of the ways in which a call can fail.
 func onVirtualTime(t *testing.T, scenario func(*nthPaced)) {
 	notOnDevice(t, "virtual time")
 	ended, cancel := context.WithCancel(context.Background())
@@ -293,6 +291,6 @@ func onVirtualTime(t *testing.T, scenario func(*nthPaced)) {
 	}
 }
 
-// Rule: on virtual time, where every run makes the same calls, each of them is
-// made to fail: nothing hangs, nothing is left, and the error names the call.
+// Rule: in virtual time, where every run makes the same calls, each call is made to fail: nothing
+// hangs, nothing is left behind, and the error names the call.
 func TestNthCallFailsOnVirtualTime(t *testing.T) { onVirtualTime(t, (*nthPaced).talk) }

@@ -16,17 +16,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
 )
 
-// nthTimeout bounds each wait of the scenario: a call that failed may keep the
-// other side waiting, and it must end all the same.
+// nthTimeout bounds each wait of the scenario: a failed call may keep the other side waiting, and
+// it must end nevertheless.
 const nthTimeout = 2 * time.Second
 
-// nthLate is how long the accepting side is given when the dialing side has
-// failed already: it may have failed first, or have heard nothing at all.
+// nthLate is how long the accepting side may take after the dialing side has failed: it may have
+// failed first, or have received nothing.
 const nthLate = 50 * time.Millisecond
 
-// nthStride is how many calls lie between the faults of two runs in real time,
-// where many runs end in waiting for a second: a few by default, every call if
-// VERBENA_NTH is "all".
+// nthStride is how many calls lie between the faults of two runs in real time, where many runs wait
+// for a second before they end: a few by default, every call if VERBENA_NTH is "all".
 func nthStride() int {
 	if os.Getenv("VERBENA_NTH") == "all" {
 		return 1
@@ -41,8 +40,7 @@ type nthRun struct {
 	errs           []error
 }
 
-// nthScenario connects, transfers, cancels, reconnects and closes. It returns
-// whatever went wrong anywhere.
+// nthScenario connects, transfers, cancels, reconnects and closes. It returns all errors.
 func nthScenario(devices [2]string) func(verbs.Provider) error {
 	return func(p verbs.Provider) error {
 		r := &nthRun{p: p}
@@ -98,13 +96,13 @@ func (r *nthRun) hangUp(who string, c *Conn) {
 	defer cancel()
 	cause := c.Err()
 	r.note("closing "+who, c.Close(ctx))
-	if cause != nil && !errors.Is(cause, ErrPeerClosed) { // one of them is the first
+	if cause != nil && !errors.Is(cause, ErrPeerClosed) { // one of them failed first
 		r.note(who+" had failed", cause)
 	}
 }
 
-// connect dials and accepts. Either may come to nothing. AcceptAsync says what
-// became of this request; Accept would pass over one that fails.
+// connect dials and accepts; either end may fail and be nil. AcceptAsync reports the failure of
+// this request; Accept would skip it.
 func (r *nthRun) connect(ln *Listener) (a, b *Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), nthTimeout)
 	defer cancel()
@@ -178,7 +176,7 @@ func (r *nthRun) transfer(a, b *Conn, salt byte) {
 	await("swapping", f, err)
 }
 
-// cancel gives up waiting for a message, and is answered with the next one.
+// cancel gives up waiting for a message, and then receives the next one.
 func (r *nthRun) cancel(a, b *Conn) {
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
@@ -200,7 +198,7 @@ func (r *nthRun) cancel(a, b *Conn) {
 	}
 }
 
-// nthCloses is how often Close is called: it may be called again after an error.
+// nthCloses is how often Close is called: it may be repeated after an error.
 const nthCloses = 4
 
 func (r *nthRun) closeAll() {
@@ -219,8 +217,8 @@ func (r *nthRun) closeAll() {
 	}
 }
 
-// Rule: whichever call of the provider fails, nothing hangs, nothing is left
-// behind, and the error names the call.
+// Rule: whichever call of the provider fails, nothing hangs, nothing is left behind, and the error
+// names the call.
 func TestNthCallFailsOnTheSoftwareRNIC(t *testing.T) {
 	notOnDevice(t, "the n-th call fails")
 	provider := func() (verbs.Provider, error) { return soft.New(soft.Config{}) }
@@ -231,12 +229,11 @@ func TestNthCallFailsOnTheSoftwareRNIC(t *testing.T) {
 
 func init() { nthTopics["plain"] = (*nthPaced).plainly }
 
-// nthPath finds out soon that the other end did not come to be.
+// nthPath detects soon that the other end was not created.
 var nthPath = bootstrap.Path{Timeout: 10, RetryCount: 1} // 4 ms, once more
 
-// plainly connects two ends without a connection manager, one of which has posted
-// a receive before, has each say something, and closes them; a third is only
-// prepared.
+// plainly connects two ends without a connection manager, one with a receive posted before, sends a
+// message each way, and closes them; a third is only prepared.
 func (r *nthPaced) plainly() {
 	space, all, ok := r.region(r.server, 64, allAccess, 0)
 	defer r.give(space)

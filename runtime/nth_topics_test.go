@@ -13,25 +13,25 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// What is not talked about between two managed ends (nthPaced.talk): one scenario
-// for each topic, so that each is short.
+// nthTopics are the scenarios that nthPaced.talk does not cover: one for each topic, so that each
+// is short.
 var nthTopics = map[string]func(*nthPaced){
 	"persist": (*nthPaced).persists, "windows": (*nthPaced).opens, "shared": (*nthPaced).shares, "packets": (*nthPaced).posts,
 }
 
-// Rule: the same for what lasts, windows, shared receives and datagrams.
+// Rule: the same holds for flushes, windows, shared receives and datagrams.
 func TestNthCallOfATopicFailsOnVirtualTime(t *testing.T) {
 	for name, scenario := range nthTopics {
 		t.Run(name, func(t *testing.T) { onVirtualTime(t, scenario) })
 	}
 }
 
-// wrong is what must not be, whatever fails.
+// wrong records an error of the result, which must be correct whatever fails.
 func (r *nthPaced) wrong(format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf(format, args...))
 }
 
-// region is one of rt's, with bytes from salt.
+// region returns a region of rt, filled from salt.
 func (r *nthPaced) region(rt *Runtime, n int, access verbs.AccessFlags, salt uint64) (*Region, Slice, bool) {
 	g, err := rt.NewRegion(n, access)
 	if !r.note("a region", err) {
@@ -82,8 +82,8 @@ func (r *nthPaced) persists() {
 	}
 }
 
-// opens binds a window, which is shut by its owner, by the peer, and by the end
-// of the connection; another is closed while it is bound.
+// opens binds a window, which its owner, the peer and the end of the connection invalidate in turn;
+// it closes another while that is bound.
 func (r *nthPaced) opens() {
 	ln, err := r.server.Listen(":0")
 	if !r.note("listening", err) {
@@ -144,7 +144,7 @@ func (r *nthPaced) opens() {
 	}
 }
 
-// shares has two connections receive from one queue, one of which ends.
+// shares lets two connections receive from one shared queue, and ends one.
 func (r *nthPaced) shares() {
 	s, err := r.server.NewSharedRecv(4, 1)
 	if !r.note("shared receives", err) {
@@ -171,7 +171,8 @@ func (r *nthPaced) shares() {
 			out = append(out, f)
 		}
 	}
-	r.note("a turn", s.sh.r.Do(context.Background(), s.sh.r.Flush)) // the device has them, or has refused them
+	// the device has posted or refused them
+	r.note("a turn", s.sh.r.Do(context.Background(), s.sh.r.Flush))
 	say := func(what string, from, to *Conn) {
 		if len(out) == 0 || out[0].Settled() { // the peer would wait for ever
 			return
@@ -204,7 +205,7 @@ func (r *nthPaced) shares() {
 	}
 }
 
-// posts sends datagrams to and fro, and to a group.
+// posts sends datagrams both ways, and to a group.
 func (r *nthPaced) posts() {
 	o := Options{SendDepth: 4, RecvCredits: 4}
 	a, err := r.client.ListenPacket(":0", o)
@@ -248,7 +249,7 @@ func (r *nthPaced) posts() {
 	}
 }
 
-// datagram sends one, which may be lost when a call fails.
+// datagram sends one datagram, which may be lost when a call fails.
 func (r *nthPaced) datagram(what string, from, to *PacketConn, at *Peer, local Slice) (k Packet, came bool) {
 	coming := to.Recv()
 	f, err := from.Send(r.ctx, at, local)
@@ -268,7 +269,7 @@ func (r *nthPaced) datagram(what string, from, to *PacketConn, at *Peer, local S
 	return k, true
 }
 
-// answer sends a datagram back to where k came from.
+// answer sends a datagram back to the sender of k.
 func (r *nthPaced) answer(a, b *PacketConn, k Packet, n int) {
 	back, err := b.PeerOf(k)
 	r.note("who sent it", err)

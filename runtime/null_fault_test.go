@@ -16,14 +16,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
-// These tests run the runtime on the null device, loaded as libibverbs and
-// librdmacm, and have that do what devices do on bad days. Each was seen to fail
-// without the defence it names.
+// These tests run the runtime on the null device, loaded as libibverbs and librdmacm, and inject
+// device faults. Each test was seen to fail without the defense that it names.
 
-// Rule (semantics 22): a list that is refused at any position is split there.
-// What stands before it succeeds, though the request that was to be signaled is
-// cut off; the rest fails with the errno; the connection goes on.
-// Defence: the marker (reactor/post_settle.go, postMarker).
+// Rule (semantics 22): a list that is refused at any position is split there. The requests before
+// it succeed, though the signaled one is cut off; the rest fail with the errno; the connection goes
+// on.
+// Defense: the marker (reactor/post_settle.go, postMarker).
 func TestNullBadWRAtEachPosition(t *testing.T) {
 	d := newBadDay(t, Config{Spin: -1, Reactors: 1})
 	a, _ := d.connect()
@@ -53,10 +52,9 @@ func TestNullBadWRAtEachPosition(t *testing.T) {
 	}
 }
 
-// Rule: a receive that is refused while a connection is made, at any position of
-// the list and on whichever side, ends that connection, on both sides and soon;
-// the next is made.
-// Defence: reactor/post_settle.go, recvPostFailed.
+// Rule: a receive that is refused while a connection is made, at any position of the list and on
+// either side, soon ends that connection on both sides; the next one succeeds.
+// Defense: reactor/post_settle.go, recvPostFailed.
 func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
 	ctx := testContext(t)
@@ -70,7 +68,7 @@ func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 	for _, at := range []uint32{0, 1, DefaultRecvCredits - 1} {
 		f := d.fault(nulldev.Fault{Kind: nulldev.BadWR, Call: "ibv_post_recv", Count: 1, Err: syscall.ENOMEM, At: at})
 		c, err := d.client.Dial(ctx, d.ln.Addr().String())
-		if err == nil { // it is the other side that was refused
+		if err == nil { // the other side was refused
 			select {
 			case <-c.Done():
 			case <-ctx.Done():
@@ -96,9 +94,9 @@ func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 	}
 }
 
-// Rule (semantics 29): a completion queue that overruns fails everything on it,
-// what is under way and what comes, with the cause; closing works.
-// Defence: reactor/loop_pass.go, polled (the errno of a poll) and die.
+// Rule (semantics 29): a completion queue that overruns fails everything on it with the cause,
+// outstanding and future operations; closing works.
+// Defense: reactor/loop_pass.go, polled (the errno of a poll) and die.
 func TestNullOverrun(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
 	a, b := d.connect()
@@ -120,13 +118,13 @@ func TestNullOverrun(t *testing.T) {
 	}
 }
 
-// lateEvents is how much later than the bound a completion without an event may
-// be on a busy machine.
+// lateEvents is how much later than the bound a completion without an event may be found on a busy
+// machine.
 const lateEvents = 4 * time.Second
 
-// Rule (semantics 26): with every completion event lost, what completes is found
-// within the reactor's recheck, on both sides; nothing waits for ever.
-// Defence: reactor/loop_recheck.go.
+// Rule (semantics 26): with every completion event lost, completions are found within the reactor's
+// recheck, on both sides; nothing waits for ever.
+// Defense: reactor/loop_recheck.go.
 func TestNullLostEvents(t *testing.T) {
 	d := newBadDay(t, Config{NoCallerDriving: true, Spin: -1, Reactors: 1})
 	a, b := d.connect()
@@ -156,10 +154,10 @@ func TestNullLostEvents(t *testing.T) {
 	}
 }
 
-// Rule (semantics 26, 27): events for nothing cost nothing but a look, and are
-// acknowledged all the same: closing does not wait for them.
-// Defence: reactor/loop_sleep.go, takeEvents (acknowledging), and that an event is not
-// taken for a completion.
+// Rule (semantics 26, 27): spurious events cost only a poll, and are acknowledged: closing does not
+// wait for them.
+// Defense: reactor/loop_sleep.go, takeEvents (acknowledging), and that an event does not count as a
+// completion.
 func TestNullSpuriousEvents(t *testing.T) {
 	d := newBadDay(t, Config{NoCallerDriving: true, Spin: -1, Reactors: 1})
 	a, _ := d.connect()
@@ -190,9 +188,9 @@ type badDay struct {
 	ln             *Listener
 }
 
-// nullDevice is the provider over the null device, with its control. When the
-// test is over nothing may be left in the library: no object, no event that was
-// taken and not acknowledged.
+// nullDevice returns the provider of the null device, and its control. It fails the test if
+// anything is left in the library at the end: objects, or events that were taken and not
+// acknowledged.
 func nullDevice(t *testing.T) (*ibv.Provider, *nulldev.Control) {
 	t.Helper()
 	notOnDevice(t, "the null device has its own run")
@@ -220,13 +218,13 @@ func nullDevice(t *testing.T) (*ibv.Provider, *nulldev.Control) {
 func newBadDay(t *testing.T, cfg Config) *badDay {
 	t.Helper()
 	d := &badDay{t: t, cfg: cfg}
-	d.cfg.Conn.KeepAlive = -1 // a fault is for what the test posts, not for a question after the peer
+	d.cfg.Conn.KeepAlive = -1 // the faults are for requests of the test, not for keep-alives
 	d.cfg.Provider, d.null = nullDevice(t)
 	d.cfg.Device = "null1"
 	d.server = mustOpen(t, d.cfg)
 	d.cfg.Device = "null0"
 	d.client = mustOpen(t, d.cfg)
-	t.Cleanup(d.null.Clear) // closing is not part of it, unless a test closes
+	t.Cleanup(d.null.Clear) // closing runs without faults, unless the test closes
 	var err error
 	if d.ln, err = d.server.Listen("127.0.0.2:0"); err != nil {
 		t.Fatal(err)
@@ -259,7 +257,7 @@ func (d *badDay) fault(f nulldev.Fault) int {
 	return n
 }
 
-// target is memory of the server that its peers may do anything with.
+// target returns server memory with all remote access rights.
 func (d *badDay) target(n int) (*Region, Remote) {
 	d.t.Helper()
 	region, err := d.server.NewRegion(n, allAccess)
@@ -278,7 +276,7 @@ func (d *badDay) target(n int) (*Region, Remote) {
 	return region, remote
 }
 
-// batch starts n additions to remote so that one turn posts them as one list.
+// batch starts n additions to remote so that one pass posts them as one list.
 func (d *badDay) batch(c *Conn, remote Remote, n int) (fs []Future) {
 	d.t.Helper()
 	ctx := testContext(d.t)
@@ -297,8 +295,8 @@ func (d *badDay) batch(c *Conn, remote Remote, n int) (fs []Future) {
 	return fs
 }
 
-// adds checks that the connection works: it adds n times, and every addition
-// finds what those before it made.
+// adds checks that the connection works: it adds n times, and every addition finds the sum of those
+// before.
 func (d *badDay) adds(c *Conn, remote Remote, from, n int) {
 	d.t.Helper()
 	for i := range n {
@@ -316,7 +314,7 @@ func (d *badDay) ends(what string, f Future, want ...error) {
 	d.isAll(what, err, want...)
 }
 
-// isAll checks that an error is all of the wanted.
+// isAll checks that an error matches all wanted ones.
 func (d *badDay) isAll(what string, err error, want ...error) {
 	d.t.Helper()
 	for _, w := range want {
@@ -326,17 +324,17 @@ func (d *badDay) isAll(what string, err error, want ...error) {
 	}
 }
 
-// cCalls are the calls of the two C libraries that the scenario of nth_test.go
-// comes by, and how its errors must tell of them: 0 is the errno itself.
+// cCalls are the calls of the two C libraries that the scenario of nth_test.go makes, and how its
+// errors must show them: 0 is the injected errno itself.
 var cCalls = []struct {
 	call string
-	err  syscall.Errno // what shows, if not what was given
-	may  bool          // the runtime may cope: it tries again
+	err  syscall.Errno // the resulting errno, if not the injected one
+	may  bool          // the runtime may recover by a retry
 }{
 	{call: "ibv_get_device_list"}, {call: "ibv_open_device"}, {call: "ibv_query_device_ex"}, {call: "ibv_query_port"},
 	{call: "ibv_alloc_pd"}, {call: "ibv_create_comp_channel"}, {call: "ibv_reg_mr_iova2"},
 	{call: "ibv_modify_qp"}, {call: "ibv_post_send"}, {call: "ibv_post_recv"}, {call: "ibv_req_notify_cq"},
-	{call: "ibv_poll_cq", err: syscall.EIO}, // the contract's word for a queue that gives nothing
+	{call: "ibv_poll_cq", err: syscall.EIO}, // the contract's errno for a queue that returns nothing
 	{call: "rdma_create_event_channel"}, {call: "rdma_create_id"}, {call: "rdma_bind_addr"}, {call: "rdma_listen"},
 	{call: "rdma_resolve_addr"}, {call: "rdma_resolve_route"}, {call: "rdma_connect"}, {call: "rdma_accept"},
 	{call: "rdma_init_qp_attr"}, {call: "rdma_establish"}, {call: "rdma_disconnect"},
@@ -344,10 +342,10 @@ var cCalls = []struct {
 	{call: "ibv_dealloc_pd"}, {call: "ibv_close_device"}, {call: "rdma_destroy_id", may: true},
 }
 
-// Rule: an errno from any call of the libraries, given in any of the ways that
-// libraries have, ends what needed the call with that errno and nothing else
-// hangs; when all is closed nothing is left (semantics 23).
-// Defence: verbs/ibv/shim (the errnos), and every error path above.
+// Rule: an errno from any library call, reported in any of the ways that libraries have, ends the
+// operation that needed the call with that errno, and nothing else hangs; after closing nothing is
+// left (semantics 23).
+// Defense: verbs/ibv/shim (the errnos), and every error path above.
 func TestNullErrnoOfAnyCall(t *testing.T) {
 	p, null := nullDevice(t)
 	for _, f := range cCalls {
@@ -365,7 +363,7 @@ func TestNullErrnoOfAnyCall(t *testing.T) {
 				err = nthScenario([2]string{"null0", "null1"})(p)
 				want := f.err
 				if want == 0 {
-					want = syscall.EDQUOT // nobody else gives this one
+					want = syscall.EDQUOT // no other source returns this one
 				}
 				if null.Hits(id) != 1 {
 					t.Fatalf("the call was made to fail %d times", null.Hits(id))

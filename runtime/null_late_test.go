@@ -18,10 +18,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
 )
 
-// Rule (semantics 34): a device that flushes only when the queue pair is
-// destroyed, or late, keeps nobody waiting: what was under way ends within the
-// runtime's bound, closing works, and every buffer comes back.
-// Defence: runtime/conn_teardown.go, the two timers of flushBound.
+// Rule (semantics 34): a device that flushes late, or only when the queue pair is destroyed, delays
+// no caller: outstanding operations end within the runtime's bound, closing works, and every buffer
+// is freed.
+// Defense: runtime/conn_teardown.go, the two timers of flushBound.
 func TestNullLateFlush(t *testing.T) {
 	for _, polls := range []uint32{0, 3} {
 		t.Run(fmt.Sprintf("after %d polls", polls), func(t *testing.T) {
@@ -55,22 +55,23 @@ func TestNullLateFlush(t *testing.T) {
 	}
 }
 
-// Rule (semantics 34, invariant 8): a completion that comes a second time does
-// not end the operation that has its place now.
-// Defence: the generation in the wr_id (reactor/complete.go, dispatch).
+// Rule (semantics 34, invariant 8): a duplicate completion does not end the operation that has the
+// slot now.
+// Defense: the generation in the wr_id (reactor/complete.go, dispatch).
 func TestNullStaleCompletion(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1, Conn: Options{Raw: true, SendDepth: 1}})
 	a, b := d.connect()
 	other, _ := d.connect()
 	_, remote := d.target(64)
-	d.fault(nulldev.Fault{Kind: nulldev.StaleCompletion, Nth: 1 << 40}) // from here on the device remembers
+	// from here on the device remembers completions
+	d.fault(nulldev.Fault{Kind: nulldev.StaleCompletion, Nth: 1 << 40})
 	buf := must.Get(d.client.Alloc(64))(t)
 	into := must.Get(d.server.Alloc(64))(t)
 	receive := must.Get(b.PostRecv(into.Slice()))(t)
-	sent, err := a.Send(testContext(t), buf.Slice()) // the only place, for the first time
+	sent, err := a.Send(testContext(t), buf.Slice()) // uses the only slot for the first time
 	done(t, sent, err)
 	done(t, receive, nil)
-	stuck, err := a.Send(testContext(t), buf.Slice()) // the same place; the peer has no receive
+	stuck, err := a.Send(testContext(t), buf.Slice()) // the same slot; the peer has no receive
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,10 +96,10 @@ func TestNullStaleCompletion(t *testing.T) {
 	into.Release()
 }
 
-// Rule (semantics 34): completions of a queue pair that is destroyed reach
-// nobody, whoever has its number or its queue's place now.
-// Defence: reactor/complete.go, dispatch: the queue is not found, or is another's
-// by the number of the queue pair, or has another generation.
+// Rule (semantics 34): completions of a destroyed queue pair have no effect, even if its number or
+// its queue's slot is in use again.
+// Defense: reactor/complete.go, dispatch: the queue is not found, or has another queue pair number,
+// or another generation.
 func TestNullCompletionsOfADestroyedQueuePair(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
 	_, remote := d.target(64)
@@ -122,9 +123,9 @@ func TestNullCompletionsOfADestroyedQueuePair(t *testing.T) {
 	}
 }
 
-// Rule: a device that dies ends everything on it with ErrDeviceRemoved, what is
-// under way and what comes; the peer's side ends too; closing works.
-// Defence: reactor/loop_pass.go (the error of a turn), runtime/runtime_removal.go.
+// Rule: a device that dies ends all its operations, outstanding and future, with ErrDeviceRemoved;
+// the peer's side ends too; closing works.
+// Defense: reactor/loop_pass.go (the error of a pass), runtime/runtime_removal.go.
 func TestNullDeviceFatal(t *testing.T) {
 	for name, kill := range map[string]func(d *badDay, a *Conn){
 		"from outside": func(d *badDay, _ *Conn) {
@@ -142,7 +143,7 @@ func TestNullDeviceFatal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newBadDay(t, Config{Reactors: 1})
-			t.Cleanup(func() { // before the runtimes are closed: the death is the test's
+			t.Cleanup(func() { // before the runtimes are closed: only the test needs the dead device
 				if err := d.null.Revive("null0"); err != nil {
 					t.Error(err)
 				}
@@ -173,10 +174,10 @@ func TestNullDeviceFatal(t *testing.T) {
 	}
 }
 
-// Rule: an operation whose completion never comes ends within the peer timeout,
-// and if the queue pair is not flushed either, with the queue pair: both are
-// counted, and nothing is left. Waiting or driving, and also in Close.
-// Defence: reactor/loop_watchdog.go, runtime/conn_peertimeout.go, runtime/conn_teardown.go.
+// Rule: an operation whose completion never comes ends within the peer timeout; if the queue pair
+// is not flushed either, when it is destroyed. Both are counted, and nothing is left, also during
+// Close.
+// Defense: reactor/loop_watchdog.go, runtime/conn_peertimeout.go, runtime/conn_teardown.go.
 func TestNullMissingCompletion(t *testing.T) {
 	for _, flushes := range []bool{true, false} {
 		for _, closing := range []bool{true, false} {
@@ -191,7 +192,7 @@ func TestNullMissingCompletion(t *testing.T) {
 				if !flushes {
 					d.fault(nulldev.Fault{Kind: nulldev.LateFlush})
 				}
-				from := time.Now() // before it is out: the reactor may count from that moment on
+				from := time.Now() // before it is posted: the reactor may count from then on
 				f := must.Get(a.Start(testContext(t), new(FetchAndAddOp(remote, 1))))(t)
 				if closing {
 					if err := a.Close(testContext(t)); err != nil {
@@ -217,7 +218,7 @@ func TestNullMissingCompletion(t *testing.T) {
 	}
 }
 
-// told checks that a runtime hears that its device was taken out.
+// told checks that a runtime learns that its device was removed.
 func told(t *testing.T, rt *Runtime, p *Prepared) {
 	t.Helper()
 	select {
@@ -230,13 +231,14 @@ func told(t *testing.T, rt *Runtime, p *Prepared) {
 	lost(t, "preparing", err)
 }
 
-// Rule: a runtime of which no connection has an identifier is told of the removal
-// of its device, on whichever reactor, though the device itself says nothing.
+// Rule: a runtime without connection identifiers learns of its device's removal on every reactor,
+// though the device itself reports nothing.
 func TestRuntimeWithoutIdentifiersIsToldOfARemoval(t *testing.T) {
 	provider, null := nullDevice(t)
 	rt := mustOpen(t, Config{Provider: provider, Device: "null0", Reactors: 2, NoCallerDriving: true, Spin: -1})
 	other := mustOpen(t, Config{Provider: provider, Device: "null1"})
-	ps := []*Prepared{prepare(t, rt, PlainOptions{}), prepare(t, rt, PlainOptions{})} // one of each reactor
+	// one on each reactor
+	ps := []*Prepared{prepare(t, rt, PlainOptions{}), prepare(t, rt, PlainOptions{})}
 	bystander := prepare(t, other, PlainOptions{})
 	if err := null.Remove("null0"); err != nil {
 		t.Fatal(err)
@@ -249,8 +251,8 @@ func TestRuntimeWithoutIdentifiersIsToldOfARemoval(t *testing.T) {
 	}
 }
 
-// Rule: a device whose address the connection manager does not take can be used all
-// the same; one that has several is watched by the first that it takes.
+// Rule: a device whose address the connection manager refuses is still usable; one with several
+// addresses is watched through the first that it accepts.
 func TestRemovalIsWatchedWhereAnAddressCanBeBound(t *testing.T) {
 	provider, null := nullDevice(t)
 	plan := &nth.Plan{Op: "rdma_bind_addr", N: 1, Errno: syscall.EADDRNOTAVAIL}
@@ -268,7 +270,7 @@ func TestRemovalIsWatchedWhereAnAddressCanBeBound(t *testing.T) {
 	told(t, rt, p)
 }
 
-// twoAddresses has its devices say each address twice.
+// twoAddresses makes its devices list each address twice.
 type twoAddresses struct{ verbs.Provider }
 
 func (p twoAddresses) Open(name string) (verbs.Context, error) {

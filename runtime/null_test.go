@@ -19,7 +19,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
 )
 
-// nullProvider is the null device, under its libraries loaded as the system's are.
+// nullProvider returns the provider of the null device, with the test's libibverbs and librdmacm in
+// place of the system's.
 func nullProvider(t *testing.T) verbs.Provider {
 	t.Helper()
 	notOnDevice(t, "the null device has its own run")
@@ -34,7 +35,7 @@ func nullProvider(t *testing.T) verbs.Provider {
 	return p
 }
 
-// Rule: the same through libibverbs and librdmacm, loaded at run time.
+// Rule: the same holds through libibverbs and librdmacm, loaded at run time.
 func TestNthCallFailsOnTheNullDevice(t *testing.T) {
 	p := nullProvider(t)
 	provider := func() (verbs.Provider, error) { return p, nil }
@@ -42,10 +43,10 @@ func TestNthCallFailsOnTheNullDevice(t *testing.T) {
 	t.Log(o)
 }
 
-// nthTopicStride is nthStride for one topic of several: a few runs of each by default.
+// nthTopicStride multiplies nthStride for each topic: a few runs of each by default.
 const nthTopicStride = 6
 
-// Rule: the same for what lasts, windows, shared receives and datagrams.
+// Rule: the same holds for flushes, windows, shared receives and datagrams.
 func TestNthCallOfATopicFailsOnTheNullDevice(t *testing.T) {
 	p := nullProvider(t)
 	step := nthStride()
@@ -71,7 +72,7 @@ func TestNthCallOfATopicFailsOnTheNullDevice(t *testing.T) {
 	}
 }
 
-// Rule: who asks for datagrams and is refused learns why, here too.
+// Rule: here, too, a refused Resolve returns the reason.
 func TestResolveOverLibibverbsSaysWhyItWasRefused(t *testing.T) {
 	cfg := Config{Provider: nth.Wrap(nullProvider(t), &nth.Plan{Op: "rdma_accept", N: 1}), Device: "null0"}
 	a := mustListenPacket(t, mustOpen(t, cfg), Options{})
@@ -93,8 +94,7 @@ var nullBed = bed{"null", func(t testing.TB, cfg Config, dev int) *Runtime {
 	return mustOpen(t, cfg)
 }}
 
-// nullBedProvider is the null device, under its libibverbs and librdmacm loaded
-// as the system's are.
+// nullBedProvider returns the provider of the null device and checks that nothing is left.
 func nullBedProvider(t testing.TB) verbs.Provider {
 	t.Helper()
 	paths, err := nulldev.Build()
@@ -106,7 +106,7 @@ func nullBedProvider(t testing.TB) verbs.Provider {
 	}
 	p := must.Get(ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}))(t)
 	t.Cleanup(func() { keptDomains(t, paths) })
-	if ibv.Live() == 0 { // the first runtime of a test looks at what all have left
+	if ibv.Live() == 0 { // the first runtime of a test checks what all have left
 		t.Cleanup(func() {
 			if n := ibv.Live(); n != 0 {
 				t.Errorf("%d objects of ibv are left", n)
@@ -116,9 +116,9 @@ func nullBedProvider(t testing.TB) verbs.Provider {
 	return p
 }
 
-// keptDomains fails the test if posts of one thread domain overlapped, ever since
-// the null device was loaded: a queue pair was touched by another than the holder
-// of its reactor's turn. Real libraries corrupt the queue then, or end the process.
+// keptDomains fails the test if posts within one thread domain overlapped since the null device was
+// loaded: then a goroutine without the turn touched a queue pair. Real libraries corrupt the queue,
+// or end the process.
 func keptDomains(t testing.TB, paths nulldev.Paths) {
 	t.Helper()
 	null, err := nulldev.Open(paths)
@@ -132,9 +132,9 @@ func keptDomains(t testing.TB, paths nulldev.Paths) {
 	}
 }
 
-// Rule (semantics 34): of a device that flushes a queue pair only when it is destroyed
-// Cancel brings everything home, too, within its bound.
-// Defence: runtime/conn_teardown.go, the timer of flushBound in fail.
+// Rule (semantics 34): on a device that flushes a queue pair only when it is destroyed, Cancel also
+// ends every operation, within its bound.
+// Defense: runtime/conn_teardown.go, the timer of flushBound in fail.
 func TestNullCancelWithoutAFlush(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1, Conn: Options{Raw: true}})
 	a, b := d.connect()
@@ -174,7 +174,7 @@ func TestNullCancelWithoutAFlush(t *testing.T) {
 	}
 }
 
-// nullControl reaches the null device beside the providers.
+// nullControl opens the null device's control.
 func nullControl(t *testing.T) *nulldev.Control {
 	t.Helper()
 	paths, err := nulldev.Build()
@@ -186,8 +186,8 @@ func nullControl(t *testing.T) *nulldev.Control {
 	return null
 }
 
-// Rule: each reactor has a thread domain, where the device has them and the
-// configuration does not say no; without, all works as before; nothing is left.
+// Rule: each reactor has a thread domain if the device supports them and the configuration allows
+// it; without one, everything works as before; nothing is left.
 func TestEachReactorHasAThreadDomain(t *testing.T) {
 	null := nullControl(t)
 	for _, x := range []struct {
@@ -230,14 +230,14 @@ func TestEachReactorHasAThreadDomain(t *testing.T) {
 	}
 }
 
-// Rule: queue pairs of one thread domain are never posted to at the same time,
-// whoever submits, drives, dials and closes.
+// Rule: no two posts within one thread domain overlap, whatever goroutines submit, drive, dial and
+// close.
 func TestThreadDomainIsKeptByAllWhoPost(t *testing.T) {
 	null := nullControl(t)
 	const (
 		conns, posters = 4, 3
 		writes, churns = 50, 30
-		size           = 256 << 10 // copied within the post, which takes its time
+		size           = 256 << 10 // copied within the post, so that it takes time
 	)
 	cfg := Config{Reactors: 2}
 	server, client := nullBed.open(t, cfg, 1), nullBed.open(t, cfg, 0)

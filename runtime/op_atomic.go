@@ -9,11 +9,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// wordSize is the size of an atomic's target.
+// wordSize is the size of an atomic's target in bytes.
 const wordSize = 8
 
-// atomic starts op, which has remote memory and no local: an atomic, an ATOMIC_WRITE or a
-// FLUSH.
+// atomic starts an operation with remote memory only: an atomic, an ATOMIC_WRITE or a FLUSH.
 func (c *Conn) atomic(ctx context.Context, op *Op, w submitOpts) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext

@@ -9,11 +9,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// strayLooks is how often the loop may look by itself while a batch is being started, on a
-// machine that is slow: a connection was made just before.
+// strayLooks is how often the loop may wake by itself while a batch is being started, on a slow
+// machine: a connection was made just before.
 const strayLooks = 3
 
-// batchBed is a connection with memory on both sides.
+// batchBed returns a connection with memory on both sides.
 func batchBed(t *testing.T, size int) (a *Conn, own, far *Region) {
 	t.Helper()
 	a, b := connected(t, Config{})
@@ -23,8 +23,8 @@ func batchBed(t *testing.T, size int) (a *Conn, own, far *Region) {
 	return a, own, far
 }
 
-// Rule: what is started in a batch is posted with one doorbell by who awaits it, keeps
-// its order with what else the connection does, and wakes nobody before.
+// Rule: awaiting an operation of a batch posts the batch with one doorbell; the batch keeps its
+// order with the connection's other operations, and wakes no loop before.
 func TestABatchIsPostedByWhoAwaitsIt(t *testing.T) {
 	const n, size = 64, 8
 	a, own, far := batchBed(t, n*size)
@@ -52,8 +52,8 @@ func TestABatchIsPostedByWhoAwaitsIt(t *testing.T) {
 	}
 }
 
-// Rule: nothing of a batch is left lying: Flush has it posted, and so has a submitter who
-// waits for the room that it takes.
+// Rule: no operation of a batch stays unposted: Flush has the batch posted, and so has a submitter
+// that waits for one of its slots.
 func TestABatchThatNobodyAwaitsIsPosted(t *testing.T) {
 	a, own, far := batchBed(t, 8)
 	ctx := testContext(t)
@@ -69,7 +69,7 @@ func TestABatchThatNobodyAwaitsIsPosted(t *testing.T) {
 	}
 	began := a.rt.Stats().Rechecks
 	var last Future
-	for range 4 * a.opts.SendDepth { // many more than there is room for
+	for range 4 * a.opts.SendDepth { // many more than there are slots
 		last.Discard()
 		last = must.Get(batch.Start(ctx, new(WriteOp(local, remote))))(t)
 	}
@@ -81,8 +81,8 @@ func TestABatchThatNobodyAwaitsIsPosted(t *testing.T) {
 	}
 }
 
-// Rule: receives that are posted in a batch wake nobody, go with what is awaited next, and
-// serve what the peer sends then.
+// Rule: receives posted in a batch wake no loop, are posted with the next awaited operation, and
+// take the messages that the peer sends then.
 func TestReceivesOfABatchGoWithWhatIsAwaited(t *testing.T) {
 	const n, size = 32, 8
 	a, b := connected(t, Config{Conn: Options{Raw: true}})
@@ -113,10 +113,10 @@ func TestReceivesOfABatchGoWithWhatIsAwaited(t *testing.T) {
 	}
 }
 
-// Rule: a message that is not of the batch and has to wait for a credit has the messages
-// of the batch posted, which bring it: nobody else would.
+// Rule: a message outside the batch that waits for a credit has the batch posted: only the batch's
+// messages can bring credits.
 func TestWhoWaitsForACreditPostsTheBatch(t *testing.T) {
-	// By chance the watch looks in few; without the wake, in half of them.
+	// By chance the recheck comes in a few rounds; without the wake-up, in half of them.
 	const rounds, few = 12, 3
 	looks := uint64(0)
 	for range rounds {
@@ -127,8 +127,8 @@ func TestWhoWaitsForACreditPostsTheBatch(t *testing.T) {
 	}
 }
 
-// behindABatch sends a message behind a batch that has all credits, and returns how often
-// the watch looked meanwhile.
+// behindABatch sends a message behind a batch that has all credits, and returns the number of
+// rechecks meanwhile.
 func behindABatch(t *testing.T) (looks uint64) {
 	t.Helper()
 	const credits = 4

@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Rule: the synchronous forms do what the others do, and return its result.
+// Rule: the synchronous forms do the same as the others, and return the result.
 func TestSynchronousForms(t *testing.T) {
 	for _, parked := range []bool{false, true} {
 		a, b := connected(t, Config{NoCallerDriving: parked})
@@ -40,8 +40,7 @@ func TestSynchronousForms(t *testing.T) {
 	}
 }
 
-// Rule: when the context ends first the operation goes on all the same, and its
-// memory comes back with it.
+// Rule: when the context ends first, the operation continues, and its memory is released with it.
 func TestSynchronousFormGivenUpStillEnds(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})
@@ -61,7 +60,7 @@ func TestSynchronousFormGivenUpStillEnds(t *testing.T) {
 		t.Errorf("%d buffers are out while the device has one more, want %d", n, out)
 	}
 	link.SetAll(fabric.Link{})
-	for ctx := testContext(t); a.rt.MemoryStats().Buffers != out-1; { // nobody waits for it, and it ends
+	for ctx := testContext(t); a.rt.MemoryStats().Buffers != out-1; { // it ends without a waiter
 		if ctx.Err() != nil {
 			t.Fatal("the buffer of an operation that was given up did not come back")
 		}

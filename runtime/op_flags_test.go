@@ -10,8 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a SEND carries its immediate data beside its bytes, on a managed connection and a raw
-// one.
+// Rule: a SEND carries its immediate data beside its bytes, on managed and raw connections.
 func TestAMessageCarriesImmediateData(t *testing.T) {
 	onBeds(t, func(t *testing.T, bd bed) {
 		for _, raw := range []bool{false, true} {
@@ -43,8 +42,7 @@ func TestAMessageCarriesImmediateData(t *testing.T) {
 	})
 }
 
-// Rule: a fenced operation begins when the READs before it have ended, so that it finds what
-// they brought.
+// Rule: a fenced operation begins when the READs before it have ended, so that it sees their data.
 func TestAFencedWriteFindsWhatWasRead(t *testing.T) {
 	const size = 64 << 10
 	a, b := connected(t, Config{Conn: Options{Inline: -1}})
@@ -69,7 +67,7 @@ func TestAFencedWriteFindsWhatWasRead(t *testing.T) {
 	}
 }
 
-// solicitedOnly opens devices whose completion channels wake for solicited events only.
+// solicitedOnly opens devices whose completion channels wake only for solicited events.
 type solicitedOnly struct{ verbs.Provider }
 
 func (p solicitedOnly) Open(name string) (verbs.Context, error) {
@@ -86,7 +84,7 @@ func (c solicitedContext) Execute(t *verbs.IOBatch) error {
 	return c.Context.Execute(t)
 }
 
-// Rule: a solicited message wakes a peer that waits for those only.
+// Rule: a solicited message wakes a peer that waits only for solicited events.
 func TestASolicitedMessageWakesThePeer(t *testing.T) {
 	notOnDevice(t, "its devices have the names of the software RNIC's")
 	onBeds(t, func(t *testing.T, bd bed) {
@@ -100,7 +98,8 @@ func TestASolicitedMessageWakesThePeer(t *testing.T) {
 		b := must.Get(accepted.Await(ctx))(t)
 		src := bufferOf(t, client, []byte("slice"))
 		far := must.Get(server.NewRegion(8, allAccess))(t)
-		// Each that does not wake waits for the next recheck: all of them four times this long.
+		// Each message that does not wake waits for the next recheck: together four times this
+		// long.
 		ctx, cancel := context.WithTimeout(ctx, 5*reactor.DefaultRecheck)
 		defer cancel()
 		ops := map[string]Op{
@@ -113,7 +112,8 @@ func TestASolicitedMessageWakesThePeer(t *testing.T) {
 		for range 4 {
 			for name, op := range ops {
 				f := b.Recv()
-				if err := b.sh.r.Do(ctx, func() {}); err != nil { // it has seen that somebody waits, and sleeps
+				// by then the loop sleeps, with a receiver waiting
+				if err := b.sh.r.Do(ctx, func() {}); err != nil {
 					t.Fatal(err)
 				}
 				must.Get(a.Do(ctx, &op))(t)
@@ -129,7 +129,7 @@ func TestASolicitedMessageWakesThePeer(t *testing.T) {
 	})
 }
 
-// Rule: what an operation cannot have it is refused for, whichever way it is started.
+// Rule: an operation with a modifier that it cannot have is refused, whichever way it is started.
 func TestModifiersThatDoNotFit(t *testing.T) {
 	a, b := connected(t, Config{})
 	far, own := must.Get(b.rt.NewRegion(8, allAccess))(t), must.Get(a.rt.NewRegion(8, allAccess))(t)

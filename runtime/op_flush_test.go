@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a log entry is written, flushed and published by one word; every step is
-// where others see it when the next one is.
+// Rule: a log entry is written, flushed and published by one word; each step is visible to others
+// before the next one.
 func TestWriteFlushPublish(t *testing.T) { onBeds(t, writeFlushPublish) }
 
 func writeFlushPublish(t *testing.T, d bed) {
@@ -40,7 +40,7 @@ func writeFlushPublish(t *testing.T, d bed) {
 	}
 }
 
-// Rule: what the descriptor does not allow is refused here.
+// Rule: flushes and writes that the descriptor does not allow are refused locally.
 func TestFlushMistakes(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)

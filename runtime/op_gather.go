@@ -8,10 +8,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// stackSGEs bounds the elements kept on the stack.
+// stackSGEs is the number of scatter-gather elements kept on the stack.
 const stackSGEs = 8
 
-// transferV starts op, a WRITE or READ of several pieces.
+// transferV starts a WRITE or READ of several pieces.
 func (c *Conn) transferV(ctx context.Context, op *Op, w submitOpts) (f Future, err error) {
 	if err := c.Err(); err != nil {
 		return f, err
@@ -56,15 +56,14 @@ func (c *Conn) transferV(ctx context.Context, op *Op, w submitOpts) (f Future, e
 	return f, asked.Why(ctx, err)
 }
 
-// submit posts.
+// submit submits s to the connection's queue.
 func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, w submitOpts) (Future, error) {
 	s.Sink, s.Tag = w.sink, w.tag
 	return c.q.Submit(ctx, s, &p, w.mode)
 }
 
-// leaseAll begins the lease of every slice and lists their elements. One lease is
-// given to the operation as it is; several are bundled, which allocates.
-// All must be m's.
+// leaseAll leases every slice and returns their elements. It returns a single lease
+// as it is; several are combined, which allocates. All slices must belong to m.
 func leaseAll(m *memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor.Lease, error) {
 	for i, l := range locals {
 		err := l.of(m)
@@ -90,7 +89,7 @@ func leaseAll(m *memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor
 	return sges, &all, nil
 }
 
-// leases are those of several slices of one operation.
+// leases holds the slices of one operation, whose leases end together.
 type leases []Slice
 
 // End implements reactor.Lease.

@@ -9,9 +9,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a SEND or WRITE of up to Options.Inline bytes carries them in the request, by
-// whichever call it is started: the device looks at no key of theirs. More it fetches by
-// the key; and everything where Inline is -1.
+// Rule: a SEND or WRITE of up to Options.Inline bytes carries them in the request, whichever call
+// starts it, and the device ignores their key. It fetches longer data through the key, and all data
+// if Inline is -1.
 func TestShortRequestsCarryTheirBytes(t *testing.T) {
 	const size = 2 * DefaultInline
 	send := func(ctx context.Context, c *Conn, local Slice, _ Remote) error {
@@ -81,9 +81,10 @@ func TestShortRequestsCarryTheirBytes(t *testing.T) {
 				defer f.Discard()
 			}
 			local := must.Get(own.Slice(0, c.n))(t)
-			local.lkey ^= 0xffff00 // nobody's
+			local.lkey ^= 0xffff00 // an invalid key
 			err = way(testContext(t), a, local, must.Get(far.Remote(0, size))(t))
-			var refused *verbs.WCError // LOC_PROT_ERR; Soft-RoCE flushes the request (verbs/ibv, deviations)
+			// LOC_PROT_ERR; Soft-RoCE flushes the request (verbs/ibv, deviations)
+			var refused *verbs.WCError
 			if (err == nil) != c.good || err != nil && !errors.As(err, &refused) {
 				t.Errorf("%s of %d bytes, Inline %d, raw %v: %v; carried: %v", name, c.n, c.o.Inline, c.o.Raw, err, c.good)
 			}
@@ -91,7 +92,7 @@ func TestShortRequestsCarryTheirBytes(t *testing.T) {
 	}
 }
 
-// awaited waits for what was started.
+// awaited waits for a started operation.
 func awaited(ctx context.Context) func(Future, error) error {
 	return func(f Future, err error) error {
 		if err == nil {
@@ -101,9 +102,9 @@ func awaited(ctx context.Context) func(Future, error) error {
 	}
 }
 
-// Rule: what a request carries in itself arrives whole also from a list that is posted by
-// the extended calls, as one with a FLUSH is: Soft-RoCE's provider took the bytes for
-// elements, unless posting itself says INLINE.
+// Rule: inline bytes also arrive intact from a list that is posted with the extended calls, as one
+// with a FLUSH is. (Soft-RoCE's provider took the bytes for elements unless the post itself had the
+// INLINE flag.)
 func TestInlineBytesBesideAFlushArrive(t *testing.T) { onBeds(t, inlineBesideAFlush) }
 
 func inlineBesideAFlush(t *testing.T, d bed) {

@@ -10,16 +10,15 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// DoAll starts ops in order, as [Conn.StartAll] does, and waits until all have ended, as
-// Do does for one: posting and polling itself where nobody else does. It is the
-// cheapest way to have several operations done.
+// DoAll starts ops in order, as [Conn.StartAll] does, and waits until all have ended,
+// driving the reactor like Do. It is the cheapest way to execute several operations.
 //
-// It returns how many succeeded before the first that did not, and why that one did not:
-// what Start would have returned if it was not started, else its failure. The results of all
-// that succeeded are in rs then, which is as long as ops, or nil if nobody wants them.
-// When ctx ends first it returns 0 and the context's error; what was started goes on.
+// It returns the error of the first operation, in the order of ops, that could not be started or
+// failed, and the number of operations before it. It stores the results of all operations that
+// succeeded in rs, which is nil or at least as long as ops.
+// When ctx ends first it returns 0 and the context's error; the started operations continue.
 //
-// In steady state it allocates nothing, but for what Start allocates for.
+// In steady state it allocates only where Start allocates.
 func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err error) {
 	if rs != nil && len(rs) < len(ops) {
 		return 0, fmt.Errorf("%w: room for %d results of %d operations", ErrInvalid, len(rs), len(ops))
@@ -31,36 +30,36 @@ func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err err
 	j := opGroups.Get().(*opGroup)
 	all, _, refused := j.start(asked, c, ops, rs != nil, j)
 	if _, err := all.Await(asked); err != nil {
-		all.Discard() // and the joint is left to the operations that are out
+		all.Discard() // the outstanding operations still refer to the group
 		return 0, asked.Why(ctx, err)
 	}
 	n, err = j.over(rs, refused)
 	return n, asked.Why(ctx, err)
 }
 
-// opGroup is the sink of operations that somebody waits for together.
+// opGroup is the sink of a group of operations that are awaited together.
 //
-//	open ──> some out, some ended ──> all ended: settled ──> the pool
-//	                └──> who waits gives up: settled for nobody, and forgotten
+//	open ──> some started, some ended ──> all ended: settled ──> the pool
+//	               └──> the waiter gives up: settled without a reader, then garbage
 //
-// Until it is settled, which publishes it, all is the holder's, but what open sets before
-// the first operation is submitted.
+// The waiter sets the fields up before it submits the first operation. Then the holder owns them
+// until it settles the promise, which publishes them to the waiter.
 type opGroup struct {
 	all    futures.Promise[Result]
-	of     int // how many are to end
-	done   int // have ended
-	failed int // the first of those with an error
+	of     int // number of operations
+	done   int // number that have ended
+	failed int // index of the first that failed
 	err    error
-	rs     []Result // by number, where ended is true; both empty if nobody wants them
-	ended  []bool
+	rs     []Result // by index, valid where ended is true; empty if no results are wanted
+	ended  []bool   // by index; empty if no results are wanted
 }
 
-// opGroups are those that nobody has.
+// opGroups holds unused groups.
 var opGroups = sync.Pool{New: func() any { return new(opGroup) }}
 
-// start starts ops, whose results sink passes on to j, and returns what startAll does. The
-// future is settled when all have ended that were started; who gives up waiting for it must
-// not call over.
+// start starts ops with sink, which passes their results to j.Complete. It returns a future that
+// is settled when all started operations have ended, and the values of startAll. A waiter that
+// gives up must not call j.over.
 func (j *opGroup) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink Sink) (all Future, started int, refused error) {
 	j.open(len(ops), keep)
 	j.all, all = c.sh.r.Futures().New(c.sh.r.Driver())
@@ -71,8 +70,8 @@ func (j *opGroup) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink 
 	return all, started, refused
 }
 
-// over stores the results, says what DoAll returns, and gives j to the pool. All have
-// ended, and j is told of no more; refused is why not all were started.
+// over stores the results, returns the values of DoAll, and puts j back into the pool.
+// All operations must have ended; refused is the error of the one that was not started.
 func (j *opGroup) over(rs []Result, refused error) (n int, err error) {
 	if n, err = j.of, refused; j.err != nil {
 		n, err = j.failed, j.err
@@ -112,7 +111,7 @@ func (j *opGroup) Complete(_ SinkContext, r Result, err error) {
 	j.settle()
 }
 
-// setTotal says that there are fewer than was thought. Holder only.
+// setTotal lowers the number of operations after a partial start. Holder only.
 func (j *opGroup) setTotal(of int) {
 	j.of = of
 	j.settle()

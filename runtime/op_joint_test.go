@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: DoAll says how many succeeded before the first that did not, and why: one that is
-// refused at once, or fails on the way, in which case those behind it do, too.
+// Rule: DoAll returns how many operations succeeded before the first failure, and its error,
+// whether that operation is refused at once or fails later, and with it those behind it.
 func TestDoWaitStopsAtAFailure(t *testing.T) {
 	const n, at = 20, 11
 	for name, c := range map[string]struct {
@@ -59,8 +59,8 @@ func TestDoWaitStopsAtAFailure(t *testing.T) {
 	}
 }
 
-// Rule: whoever gives DoAll up has the results of nobody else's, and nobody his: each
-// answer of a FETCH_ADD comes once, whatever was given up meanwhile.
+// Rule: a DoAll that is given up mixes no results with others: each result of a FETCH_ADD is
+// delivered once, whatever was given up meanwhile.
 func TestDoWaitIsGivenUp(t *testing.T) {
 	const goroutines, rounds, most = 6, 300, 12
 	a, b := connected(t, Config{Conn: Options{SendDepth: 16}})
@@ -70,7 +70,7 @@ func TestDoWaitIsGivenUp(t *testing.T) {
 		word := must.Get(far.Remote(8*g, 8))(t)
 		rnd := rand.New(rand.NewPCG(uint64(g), 1))
 		all.Go(func() {
-			next := uint64(0) // what the word is at least
+			next := uint64(0) // lower bound of the word
 			for range rounds {
 				ops := make([]Op, 1+rnd.IntN(most))
 				for i := range ops {
@@ -93,7 +93,8 @@ func TestDoWaitIsGivenUp(t *testing.T) {
 				if n != len(ops) || rs[0].Value < next {
 					t.Errorf("goroutine %d: %d of %d, from %d; want from %d on", g, n, len(ops), rs[0].Value, next)
 				}
-				for i := range rs { // nobody else adds to the word, and what was given up came before
+				// only this goroutine adds to the word, and the given-up operations came before
+				for i := range rs {
 					if rs[i].Value != rs[0].Value+uint64(i) {
 						t.Errorf("goroutine %d: answer %d is %d, the first was %d", g, i, rs[i].Value, rs[0].Value)
 					}
@@ -109,8 +110,8 @@ func TestDoWaitIsGivenUp(t *testing.T) {
 	mustClose(t, far)
 }
 
-// Rule: messages for which there is no credit have those before them posted, which bring
-// it: nobody else would. (DoAll stood still for a second for each round of credits.)
+// Rule: messages for which there is no credit have those before them posted: only these can bring
+// credits. (DoAll once stopped for a second per round of credits.)
 func TestDoWaitOfMoreThanThePeerHasReceives(t *testing.T) {
 	const n = 32
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 4}})

@@ -7,13 +7,13 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// StartAll starts ops in order, each as Start does, and stores their futures in fs, which is
-// as long. It is for who has several at hand: consecutive WRITEs and READs of one piece are
-// submitted as one, which costs less than one by one, and those of other goroutines are
-// before or behind them. It waits for room as Start does.
+// StartAll starts ops in order, each as Start does, and stores their futures in fs,
+// which must be at least as long. It submits consecutive WRITEs and READs of one piece
+// as one batch, which costs less than one by one; operations of other goroutines come
+// before or after a batch, never within it. It waits for room as Start does.
 //
-// It returns how many were started. With an error it stopped at ops[n], for the reason
-// that Start of it would have had; those before it were started, and have futures.
+// It returns the number of operations that were started. With an error it stopped at
+// ops[n], with the error of Start; the operations before it were started and have futures.
 func (c *Conn) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err error) {
 	if n, err = c.Batch().StartAll(ctx, ops, fs); n > 0 {
 		c.sh.r.Wake()
@@ -29,9 +29,9 @@ func (b Batch) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err 
 	return b.c.startAll(ctx, ops, fs, nil)
 }
 
-// startAll starts ops in order, quietly, and stores their futures in fs; or sink gets
-// their results, with their number for a tag. It returns how many were started, and why
-// the next was not.
+// startAll starts ops in order, without waking the loop, and stores their
+// futures in fs; or sink receives their results, with the operation's index
+// as tag. It returns the number that were started, and the error of the next.
 func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (n int, err error) {
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
@@ -49,8 +49,10 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 		if s.lent > 0 || ops[n].isSimple(c) {
 			f, err = s.transfer(asked, ops[n:], tag)
 		} else {
-			s.Submit(reactor.NoWakeup)                                                               // in order; and it may wait for the slots in stock
-			f, err = c.start(ctx, &ops[n], submitOpts{mode: reactor.NoWakeup, sink: sink, tag: tag}) // its future tells the error of ctx
+			// Submit first: it keeps the order, and frees the cached slots, for one of which c.start
+			// may wait. c.start gets ctx, not asked: the future may report the context's error.
+			s.Submit(reactor.NoWakeup)
+			f, err = c.start(ctx, &ops[n], submitOpts{mode: reactor.NoWakeup, sink: sink, tag: tag})
 		}
 		if err != nil {
 			return n, asked.Why(ctx, err)
@@ -62,17 +64,17 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 	return len(ops), nil
 }
 
-// transferBatch is reactor.BatchSubmitter with what the operations lease. Those on one lease are begun
-// at once, which is one change of a word that everybody has who uses the region.
+// transferBatch is a reactor.BatchSubmitter with the leases of its operations. Operations on
+// one lease are begun together, with one change of the word that all users of the region share.
 type transferBatch struct {
 	reactor.BatchSubmitter
 	c     *Conn
 	sink  Sink
 	batch *lease
-	lent  int // begun on it, and not started
+	lent  int // begun on batch, and not started
 }
 
-// transfer starts the first of ops, which is plain.
+// transfer starts the first of ops, which must be simple.
 func (s *transferBatch) transfer(asked reactor.Asked, ops []Op, tag uint64) (f Future, err error) {
 	op, c := &ops[0], s.c
 	local := &op.one[0]
@@ -96,8 +98,8 @@ func (s *transferBatch) transfer(asked reactor.Asked, ops []Op, tag uint64) (f F
 	return f, err
 }
 
-// lease begins the first of ops and those that follow on the same lease, as many as are
-// submitted at once.
+// lease begins the lease of the first of ops and of its successors on
+// the same lease, up to the size of a batch.
 func (s *transferBatch) lease(ops []Op) error {
 	local, n := &ops[0].one[0], 1
 	if local.lease.memory != s.c.rt.mem {
@@ -115,7 +117,7 @@ func (s *transferBatch) lease(ops []Op) error {
 	return nil
 }
 
-// end submits what was started, and ends the lease of what was not.
+// end submits the started operations and ends the leases of the others.
 func (s *transferBatch) end() {
 	s.Submit(reactor.NoWakeup)
 	if s.lent > 0 {

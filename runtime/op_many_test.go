@@ -28,7 +28,7 @@ func startAll(ctx context.Context, c *Conn, ops []Op) ([]Result, error) {
 	return rs, nil
 }
 
-// doAll has DoAll do them.
+// doAll runs operations by DoAll.
 func doAll(ctx context.Context, c *Conn, ops []Op) ([]Result, error) {
 	rs := make([]Result, len(ops))
 	n, err := c.DoAll(ctx, ops, rs)
@@ -38,9 +38,8 @@ func doAll(ctx context.Context, c *Conn, ops []Op) ([]Result, error) {
 	return rs, nil
 }
 
-// Rule: what StartAll and DoAll start are the operations that Start would have started, in
-// order, of all kinds and from any memory, more than there is room for too; each has its
-// result.
+// Rule: StartAll and DoAll do the same as Start for each operation, in order, for all kinds and any
+// memory, also for more than there are slots; each operation has its result.
 func TestSeveralAreEachOfThem(t *testing.T) {
 	for name, do := range map[string]func(context.Context, *Conn, []Op) ([]Result, error){"StartAll": startAll, "DoAll": doAll} {
 		t.Run(name, func(t *testing.T) { severalAreEach(t, do) })
@@ -50,7 +49,7 @@ func TestSeveralAreEachOfThem(t *testing.T) {
 func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Result, error)) {
 	const words, depth, rounds = 40, 24, 30
 	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})
-	a.oneWR = 64 // so that some are in pieces
+	a.oneWR = 64 // so that some are split
 	ctx := testContext(t)
 	far := must.Get(b.rt.NewRegion(8*words, allAccess))(t)
 	var own [2]*Region
@@ -58,7 +57,7 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 		own[i] = must.Get(a.rt.NewRegion(8*words, verbs.AccessLocalWrite))(t)
 	}
 	received := make(chan int)
-	go func() { // until an empty one
+	go func() { // until an empty message
 		for n := 0; ; n++ {
 			m, err := b.RecvWait(ctx)
 			empty := len(m.Data) == 0
@@ -81,7 +80,7 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 			k := rnd.IntN(words)
 			at := must.Get(far.Remote(8*k, 8))(t)
 			switch rnd.IntN(8) {
-			case 0: // adds to what those before it wrote
+			case 0: // adds to the value written before
 				had := want[k]
 				want[k]++
 				ops = append(ops, FetchAndAddOp(at, 1))
@@ -95,13 +94,13 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 				want[k] = byte(b)
 				buf := bufferOf(t, a.rt, []byte{byte(b), 0, 0, 0, 0, 0, 0, 0})
 				ops, check = append(ops, WriteVOp([]Slice{buf.Slice()}, at)), append(check, nil)
-			case 3: // in pieces
+			case 3: // split
 				for k := range words {
 					own[1].Bytes()[8*k] = byte(k)
 					want[k] = byte(k)
 				}
 				ops, check = append(ops, WriteOp(must.Get(own[1].Slice(0, 8*words))(t), must.Get(far.Remote(0, 8*words))(t))), append(check, nil)
-			case 2: // lies where those beside it lie
+			case 2: // between transfers in the same list
 				sends++
 				ops, check = append(ops, SendOp(must.Get(own[0].Slice(0, 8))(t))), append(check, nil)
 			default:
@@ -136,8 +135,8 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 	mustClose(t, own[0], own[1], far) // nothing is in flight
 }
 
-// Rule: StartAll stops at what Do would have refused, with its error and number; those before
-// it complete, and the memory of those behind it is idle.
+// Rule: StartAll stops at an operation that Do would refuse, with its error and index; those before
+// it complete, and those behind it leave no lease.
 func TestDoAllStopsAtAMistake(t *testing.T) {
 	const n, at = 20, 11
 	a, own, far := batchBed(t, 64)
@@ -195,8 +194,8 @@ func TestDoAllStopsAtAMistake(t *testing.T) {
 	}
 }
 
-// Rule: StartAll that gives up waiting for room says how many it started, which go on; and on
-// a connection that ends it stops with the cause, with nothing left in flight.
+// Rule: a StartAll whose wait for a slot is canceled returns how many operations it started, and
+// these continue; on a connection that ends it stops with the cause and leaves nothing in flight.
 func TestDoAllGivesUp(t *testing.T) {
 	const n = 200
 	a, b := connected(t, Config{Conn: Options{SendDepth: 8, Raw: true}})

@@ -9,10 +9,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// PostRecv posts a receive of a raw connection. The future gives the bytes
-// received and the immediate data. It does not wait: ErrRecvFull when
-// Options.RecvCredits are posted. The memory is the device's until the
-// future is settled; receives complete in the order they were posted.
+// PostRecv posts a receive of a raw connection. The future gives the number of
+// bytes received and the immediate data. It does not block: ErrRecvFull when
+// Options.RecvCredits receives are posted. The memory is the device's until
+// the future is settled; receives complete in the order they were posted.
 //
 // Implements: ibv_post_recv.
 func (c *Conn) PostRecv(locals ...Slice) (Future, error) { return c.postRecv(locals, submitOpts{}) }
@@ -34,7 +34,7 @@ func (c *Conn) postRecv(locals []Slice, w submitOpts) (f Future, err error) {
 	return f, nil
 }
 
-// postRecvFor posts a receive for s, which is the caller's still if it fails.
+// postRecvFor posts a receive for s, which stays the caller's if it fails.
 func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w submitOpts) (err error) {
 	if !c.opts.Raw {
 		return fmt.Errorf("%w: receives of a managed connection are its own", ErrMode)
@@ -52,7 +52,7 @@ func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w submitOpts) (err error)
 		}
 		total += uint64(l.Len())
 	}
-	if total > uint64(c.MaxMessage()) { // which fits the 32 bits of an element, too
+	if total > uint64(c.MaxMessage()) { // this limit also fits the 32-bit length of an element
 		return fmt.Errorf("%w: a receive of %d bytes, one message carries %d", ErrTooLarge, total, c.MaxMessage())
 	}
 	var space [stackSGEs]verbs.SGE
@@ -67,18 +67,18 @@ func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w submitOpts) (err error)
 	return err
 }
 
-// rawRecv settles the future of a raw connection's receive, or tells its sink. It is the
-// poster's until it is posted, then the receive's, and ends with either: see rawRecvs.
+// rawRecv settles the future of a raw connection's receive, or calls its sink. The poster
+// owns it until it is posted, then the receive does; in the end it returns to rawRecvs.
 type rawRecv struct {
 	c       *Conn
 	promise futures.Promise[Result]
-	sink    Sink // nil: the promise
+	sink    Sink // if nil, the promise gets the result
 }
 
-// rawRecvs are those that nobody has.
+// rawRecvs holds unused rawRecvs.
 var rawRecvs = sync.Pool{New: func() any { return new(rawRecv) }}
 
-// newRawRecv is one of c's; give is its end.
+// newRawRecv takes a rawRecv from the pool; give puts it back.
 func newRawRecv(c *Conn, sink Sink) *rawRecv {
 	s := rawRecvs.Get().(*rawRecv)
 	s.c, s.sink = c, sink
@@ -93,7 +93,7 @@ func (s *rawRecv) give() {
 // Complete implements reactor.Sink.
 func (s *rawRecv) Complete(t SinkContext, r Result, err error) {
 	of := *s
-	s.give() // who is told may post the next
+	s.give() // the sink may post the next receive
 	if r.Flags&verbs.WCWithInv != 0 {
 		of.c.invalidated(r.Imm)
 	}

@@ -12,23 +12,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Remote describes memory of a peer: what [Region.Remote] made there and the
-// peer sent here. It is a value and owns nothing; whether the memory is still
-// registered only an operation tells. The key is a secret: whoever has it and a
-// connection to the peer may do what Access says.
+// Remote describes memory of a peer: [Region.Remote] makes it there, and the
+// peer sends it here. It is a value and owns nothing; only an operation shows
+// whether the memory is still registered. The key is a secret: any program that
+// has it and a connection to the peer can access the memory as Access permits.
 //
-// Its encoded form comes from outside and is checked when it is read: see
-// [Remote.UnmarshalBinary]. Methods may be called from any goroutine and none
-// blocks.
+// Its encoded form comes from outside and is checked when it is decoded: see
+// [Remote.UnmarshalBinary]. Methods may be called from any goroutine and do not block.
 type Remote struct {
-	Addr   uint64 // as the peer's device calls the first byte
+	Addr   uint64 // address of the first byte at the peer's device
 	Length uint64 // bytes
 	RKey   uint32
-	Access verbs.AccessFlags // what the peer says it permits; its device decides
+	Access verbs.AccessFlags // access as declared by the peer; its device enforces its own
 }
 
-// At is the range of n bytes from off, a *[RangeError] if it is not wholly
-// inside.
+// At returns the n bytes from off, or a *[RangeError] if they are not inside r.
 func (r Remote) At(off, n uint64) (Remote, error) {
 	if off > r.Length || n > r.Length-off {
 		return Remote{}, &RangeError{What: whatRemote, Off: off, N: n, Size: r.Length}
@@ -50,8 +48,8 @@ func (r Remote) String() string {
 //	│magic│version│0      │size  │access  │rkey  │addr  │length  │xxhash64  │
 //	└─────┴───────┴───────┴──────┴────────┴──────┴──────┴────────┴──────────┘
 //
-// The hash, over everything before it, finds what was cut, mistyped or mixed
-// up. It is no signature: it does not stop a forger.
+// The hash, over everything before it, detects truncated, mistyped or
+// mixed-up descriptors. It is no signature: it does not stop a forger.
 const (
 	remoteMagic   = "VRBM"
 	remoteVersion = 1
@@ -62,37 +60,37 @@ const (
 // RemoteSize is the length of an encoded [Remote] in bytes.
 const RemoteSize = remoteSize
 
-// knownAccess are the access bits that exist; a descriptor with others comes
-// from a version that we do not understand.
+// knownAccess holds the defined access bits; a descriptor with others
+// comes from an unknown version.
 const knownAccess = regcache.RemoteAccess | verbs.AccessLocalWrite | verbs.AccessMWBind | verbs.AccessZeroBased |
 	verbs.AccessOnDemand | verbs.AccessHugeTLB | verbs.AccessRelaxedOrdering
 
-// ErrDescriptor is matched by every [*DescriptorError].
+// ErrDescriptor matches every [*DescriptorError].
 var ErrDescriptor = errors.New("runtime: bad remote descriptor")
 
-// DescriptorReason is why a descriptor was refused.
+// DescriptorReason is the reason for refusing a descriptor.
 type DescriptorReason uint8
 
 // The reasons.
 const (
 	DescriptorTruncated DescriptorReason = iota + 1 // shorter than a descriptor
 	DescriptorTrailing                              // longer than a descriptor
-	DescriptorMagic                                 // does not begin as a descriptor
-	DescriptorVersion                               // of a version that is not known
-	DescriptorField                                 // size or reserved byte is not as the version has it
-	DescriptorAccess                                // access bits that do not exist
+	DescriptorMagic                                 // wrong magic number
+	DescriptorVersion                               // unknown version
+	DescriptorField                                 // wrong size field or reserved byte
+	DescriptorAccess                                // undefined access bits
 	DescriptorOverflow                              // the range wraps around the address space
-	DescriptorChecksum                              // damaged
-	DescriptorText                                  // the text form is not one
+	DescriptorChecksum                              // wrong checksum
+	DescriptorText                                  // malformed text form
 )
 
-// DescriptorError is a [Remote] that was refused. It matches [ErrDescriptor].
+// DescriptorError is the error for a refused [Remote]. It matches [ErrDescriptor].
 type DescriptorError struct {
 	Reason     DescriptorReason
-	Have, Want uint64 // by the reason: lengths, versions, bits, address and length
+	Have, Want uint64 // depending on Reason: lengths, versions, bits, or address and length
 }
 
-// Error says what was wrong, with the values.
+// Error describes the fault, with the values.
 func (e *DescriptorError) Error() string {
 	why := ""
 	switch e.Reason {
@@ -116,7 +114,7 @@ func (e *DescriptorError) Error() string {
 	return ErrDescriptor.Error() + ": " + why
 }
 
-// Is matches [ErrDescriptor], and another *DescriptorError with the same Reason.
+// Is reports whether target is [ErrDescriptor], or a *DescriptorError with the same Reason.
 func (e *DescriptorError) Is(target error) bool {
 	if target == ErrDescriptor {
 		return true
@@ -125,7 +123,7 @@ func (e *DescriptorError) Is(target error) bool {
 	return ok && t.Reason == e.Reason
 }
 
-// wellFormed refuses what no region can be.
+// wellFormed returns an error if no region can have these values.
 func (r Remote) wellFormed() error {
 	if bits := r.Access &^ knownAccess; bits != 0 {
 		return &DescriptorError{Reason: DescriptorAccess, Have: uint64(bits)}
@@ -137,7 +135,7 @@ func (r Remote) wellFormed() error {
 }
 
 // AppendBinary appends the encoded form to b. It fails with a *[DescriptorError]
-// for what could not be read back. It allocates only to grow b.
+// if the result could not be decoded. It allocates only to grow b.
 //
 // Implements: encoding.BinaryAppender.
 func (r Remote) AppendBinary(b []byte) ([]byte, error) {
@@ -155,16 +153,16 @@ func (r Remote) AppendBinary(b []byte) ([]byte, error) {
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b[from:])), nil
 }
 
-// MarshalBinary is [Remote.AppendBinary] to a new slice.
+// MarshalBinary returns the encoded form in a new slice.
 //
 // Implements: encoding.BinaryMarshaler.
 func (r Remote) MarshalBinary() ([]byte, error) {
 	return r.AppendBinary(make([]byte, 0, remoteSize))
 }
 
-// UnmarshalBinary reads what AppendBinary wrote: exactly that, nothing behind
-// it. Anything else is a *[DescriptorError], and r stays as it was. It keeps
-// nothing of b and allocates only for errors.
+// UnmarshalBinary decodes the output of AppendBinary, without any
+// trailing bytes. Anything else is a *[DescriptorError], and r stays
+// unchanged. It retains nothing of b and allocates only for errors.
 //
 // Implements: encoding.BinaryUnmarshaler.
 func (r *Remote) UnmarshalBinary(b []byte) error {
@@ -202,15 +200,15 @@ func (r *Remote) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// The text form: a word that can stand in a flag, a URL or a file name.
+// The text form is one word that can be used in a flag, a URL or a file name.
 const (
 	remoteText    = "vrbm:"
-	remoteTextLen = (remoteSize*8 + 5) / 6 // characters of base64 behind it
+	remoteTextLen = (remoteSize*8 + 5) / 6 // base64 characters after the prefix
 )
 
 var remoteBase64 = base64.RawURLEncoding.Strict()
 
-// MarshalText is the encoded form as one word. It contains the key.
+// MarshalText returns the encoded form as one word. It contains the key.
 //
 // Implements: encoding.TextMarshaler.
 func (r Remote) MarshalText() ([]byte, error) {
@@ -221,7 +219,7 @@ func (r Remote) MarshalText() ([]byte, error) {
 	return remoteBase64.AppendEncode([]byte(remoteText), b), nil
 }
 
-// UnmarshalText reads what MarshalText wrote; errors as UnmarshalBinary.
+// UnmarshalText decodes the output of MarshalText; errors as UnmarshalBinary.
 //
 // Implements: encoding.TextUnmarshaler.
 func (r *Remote) UnmarshalText(text []byte) error {
@@ -229,9 +227,9 @@ func (r *Remote) UnmarshalText(text []byte) error {
 	if len(text) != len(remoteText)+remoteTextLen || string(text[:len(remoteText)]) != remoteText {
 		return refuse
 	}
-	var buf [remoteSize + 2]byte // room for what the decoder may write
+	var buf [remoteSize + 2]byte // the decoder may write two bytes more
 	n, err := remoteBase64.Decode(buf[:], text[len(remoteText):])
-	if err != nil || n != remoteSize { // line breaks, which the decoder skips, make it shorter
+	if err != nil || n != remoteSize { // the decoder skips line breaks, which makes n smaller
 		return refuse
 	}
 	return r.UnmarshalBinary(buf[:n])

@@ -8,32 +8,32 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// RemoteMemory is a peer's memory as an io.ReaderAt and io.WriterAt, for Go
-// programs whose bytes lie anywhere: they are copied through registered buffers.
-// Its methods may be called from any goroutine and wait for the transfer.
+// RemoteMemory is a peer's memory as an io.ReaderAt and io.WriterAt, for programs
+// whose bytes are in ordinary Go memory: they are copied through registered
+// buffers. Its methods may be called from any goroutine and wait for the transfer.
 type RemoteMemory struct {
 	c      *Conn
 	ctx    context.Context
 	remote Remote
 }
 
-// ioChunk is how much one operation of RemoteMemory moves, and ioDepth how many
-// are under way: enough to keep a link busy without holding much memory.
+// ioChunk is the size of one operation of RemoteMemory, and ioDepth the number of
+// concurrent operations: enough to keep a link busy without holding much memory.
 const (
 	ioChunk = 256 << 10
 	ioDepth = 4
 )
 
-// A transfer of one chunk is awaited at once, so it is posted quietly; of several,
-// the reactor sends the first while the next is copied.
+// A transfer of one chunk is awaited at once, so it does not wake the loop.
+// With several chunks the loop posts the first while the next is copied.
 
-// At makes remote memory readable and writable through this connection. ctx
-// bounds every transfer.
+// At returns remote memory for reading and writing through this
+// connection. ctx bounds every transfer.
 func (c *Conn) At(ctx context.Context, remote Remote) *RemoteMemory {
 	return &RemoteMemory{c: c, ctx: ctx, remote: remote}
 }
 
-// Size is the length of the memory in bytes.
+// Size returns the length of the memory in bytes.
 func (m *RemoteMemory) Size() int64 { return int64(m.remote.Length) }
 
 // ReadAt implements io.ReaderAt.
@@ -69,7 +69,8 @@ func (m *RemoteMemory) WriteAt(p []byte, off int64) (int, error) {
 	}, func(buf Buffer, src []byte) { copy(buf.Bytes(), src) }, nil)
 }
 
-// ioManner is that of the chunks of a transfer: a single one is awaited at once.
+// ioManner returns the submit mode of a transfer of n bytes: NoWakeup
+// for a single chunk, which is awaited at once.
 func ioManner(n int) reactor.SubmitMode {
 	if n <= ioChunk {
 		return reactor.NoWakeup
@@ -77,15 +78,15 @@ func ioManner(n int) reactor.SubmitMode {
 	return reactor.Block
 }
 
-// under is one chunk under way.
+// under is one chunk being transferred.
 type under struct {
 	p   []byte
 	buf Buffer
 	f   Future
 }
 
-// move transfers p in chunks, ioDepth at a time. before fills a chunk's buffer,
-// after empties it. It returns how many bytes from the beginning are done.
+// move transfers p in chunks, up to ioDepth at a time. before fills a chunk's buffer,
+// after empties it. It returns the number of leading bytes of p that were transferred.
 func (m *RemoteMemory) move(p []byte, off uint64, start func(context.Context, Buffer, Remote) (Future, error),
 	before func(Buffer, []byte), after func([]byte, Buffer)) (n int, err error) {
 	asked, err := reactor.Ask(m.ctx)
@@ -109,7 +110,7 @@ func (m *RemoteMemory) move(p []byte, off uint64, start func(context.Context, Bu
 		if u.f.Valid() {
 			u.f.Discard()
 		}
-		if rerr := u.buf.Release(); rerr != nil && err == nil { // if it is under way: when it completes
+		if rerr := u.buf.Release(); rerr != nil && err == nil { // if the chunk is outstanding, freed when it completes
 			err = rerr
 		}
 	}

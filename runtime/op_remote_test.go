@@ -64,7 +64,7 @@ func TestRemoteLayoutIsFixed(t *testing.T) {
 	}
 }
 
-// reseal makes the checksum right again: what a forger would do.
+// reseal corrects the checksum, as a forger would.
 func reseal(b []byte) []byte {
 	binary.LittleEndian.PutUint64(b[remoteHashed:], xxhash.Sum64(b[:remoteHashed]))
 	return b
@@ -177,8 +177,7 @@ func TestRemoteDecodesWithoutAllocating(t *testing.T) {
 	}
 }
 
-// FuzzRemote: whatever is accepted is exactly what would have been written, and
-// a sane range.
+// FuzzRemote checks that an accepted descriptor encodes to the same bytes and is a sane range.
 func FuzzRemote(f *testing.F) {
 	good, _ := Remote{Addr: 0x1000, Length: 0x2000, RKey: 7, Access: verbs.AccessRemoteRead}.MarshalBinary()
 	f.Add(good, false)

@@ -9,21 +9,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Send starts a [SendOp]: it sends local as one message, at most MaxMessage bytes, else
-// ErrTooLarge. On a managed connection it waits on ctx for one of the peer's receives, too.
-// Otherwise as [Conn.Start].
+// Send starts a [SendOp]: it sends local as one message of at most
+// MaxMessage bytes, else ErrTooLarge. On a managed connection it also
+// waits on ctx for a credit. Otherwise as [Conn.Start].
 func (c *Conn) Send(ctx context.Context, local Slice) (Future, error) {
 	return c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSend}, submitOpts{})
 }
 
-// sendRequest is what op, a SEND, asks for, but for its data.
+// sendRequest returns the request of op, a SEND, without its data.
 func (op *Op) sendRequest() reactor.Send {
 	return reactor.Send{Opcode: op.opcode, Flags: op.flags, Imm: op.imm, Invalidate: op.remote.RKey}
 }
 
-// send sends what s asks for: a SEND, or one that invalidates.
+// send sends the message that s describes: a SEND, or a SEND that invalidates.
 func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submitOpts) (f Future, err error) {
-	var sum uint64 // the same memory may be there many times: more than int may hold
+	var sum uint64 // uint64: one slice may be listed many times, and the sum may exceed int
 	for _, l := range locals {
 		sum += uint64(l.Len())
 	}
@@ -42,7 +42,7 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submi
 	var p reactor.Payload
 	if p.SGEs, s.Lease, err = leaseAll(c.rt.mem, space[:0], locals); err == nil {
 		if c.headerSize()+total <= c.inline && cpuReadable(locals) {
-			s.Flags |= verbs.SendInline // as Conn.inlineFlag says
+			s.Flags |= verbs.SendInline // see Conn.inlineFlag
 		}
 		if f, err = c.post(asked, &s, p, total, w); err == nil {
 			return f, nil
@@ -55,8 +55,8 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submi
 	return f, asked.Why(ctx, err)
 }
 
-// cpuReadable tells whether there is something in locals, all of it in memory that the processor
-// may read for the device.
+// cpuReadable reports whether locals are non-empty and readable by the
+// CPU, as inline sends require.
 func cpuReadable(locals []Slice) bool {
 	n := 0
 	for i := range locals {
@@ -67,13 +67,13 @@ func cpuReadable(locals []Slice) bool {
 	return n > 0
 }
 
-// SendBytes starts a [SendBytesOp]: it sends a copy of p as one message. p may lie anywhere,
-// and is the caller's when SendBytes returns. Otherwise as Send.
+// SendBytes starts a [SendBytesOp]: it sends a copy of p as one message. p may be in
+// any memory, and is the caller's again when SendBytes returns. Otherwise as Send.
 func (c *Conn) SendBytes(ctx context.Context, p []byte) (Future, error) {
 	return c.sendBytes(ctx, p, reactor.Send{Opcode: verbs.WRSend}, submitOpts{})
 }
 
-// sendBytes sends a copy of p, as s asks for.
+// sendBytes sends a copy of p in the request that s describes.
 func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submitOpts) (f Future, err error) {
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submit
 		}
 		copy(buf.Bytes(), p)
 		f, err = c.send(asked, []Slice{buf.Slice()}, s, w)
-		if rerr := buf.Release(); err == nil { // given back when the message has gone
+		if rerr := buf.Release(); err == nil { // freed when the send completes
 			err = rerr
 		}
 		return f, asked.Why(ctx, err)
@@ -98,7 +98,7 @@ func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submit
 		return f, asked.Why(ctx, err)
 	}
 	if p == nil {
-		p = empty[:] // an empty message is inline data, too
+		p = empty[:] // not nil, so that an empty message is sent inline too
 	}
 	if f, err = c.post(asked, &s, reactor.Payload{Inline: p}, len(p), w); err != nil {
 		c.creditBack(verbs.WRSend)
@@ -107,7 +107,7 @@ func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submit
 	return f, err
 }
 
-// empty is inline data of no bytes.
+// empty is inline data of zero bytes.
 var empty [0]byte
 
 func (c *Conn) mayCarry(n uint64) error {
@@ -127,8 +127,8 @@ func (c *Conn) headerSize() int {
 	return frameSize
 }
 
-// post puts the frame header, with the credits to give back, in front of a
-// managed message of n bytes.
+// post submits s with payload p, on a managed connection with a frame header
+// for a message of n bytes; the header carries the credits to return.
 func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n int, w submitOpts) (Future, error) {
 	if c.opts.Raw {
 		return c.submit(ctx, s, p, w)

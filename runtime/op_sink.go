@@ -2,23 +2,24 @@ package runtime
 
 import "github.com/verbena-rdma/verbena/reactor"
 
-// SinkContext is what a Sink is called with: see [Conn.StartFromSink].
+// SinkContext is the context of a call to a Sink: see [Conn.StartFromSink].
 type SinkContext = reactor.SinkContext
 
-// StartFromSink is TryStartTo for a Sink that is called with t: it starts a WRITE or READ of
-// one piece past what submitters share, for about three quarters of the processor time.
-// Without a turn of the connection's reactor (t is zero, or another's, or the results of
-// its turn were delivered), and for other operations, it is TryStartTo. Operations keep their
-// order whichever of the two starts them. Only for the goroutine that Complete is called on.
+// StartFromSink is TryStartTo for a Sink that is called with t. It starts a WRITE or
+// READ of one piece without the structures that submitters share, for about three
+// quarters of the processor time. If t is not a current context of the connection's
+// reactor (it is zero, another reactor's, or its results have been delivered), and
+// for other operations, it is TryStartTo. Operations keep their order, whichever of
+// the two starts them. Only the goroutine that called Complete may call it.
 //
-// Room that is taken for what a sink may start next is given back when all sinks of the
-// turn were called; until then others may find the send queue full.
+// Slots cached for a sink's next operations are freed when all sinks of the
+// pass were called; until then other submitters may find the send queue full.
 func (c *Conn) StartFromSink(t SinkContext, op *Op, sink Sink, tag uint64) error {
 	if !c.q.InSink(t) {
 		return c.TryStartTo(op, sink, tag)
 	}
 	if !op.isSimple(c) || sink == nil {
-		c.sh.r.ReleaseSinkCaches() // it may be the room that this one needs
+		c.sh.r.ReleaseSinkCaches() // TryStartTo may need a cached slot
 		return c.TryStartTo(op, sink, tag)
 	}
 	local := &op.one[0]
@@ -45,28 +46,28 @@ func (c *Conn) StartFromSink(t SinkContext, op *Op, sink Sink, tag uint64) error
 	err := c.q.PostFromSink(t, &tr)
 	if err != nil && tr.Lease != nil {
 		tr.Lease.End()
-		c.sh.sinkLeases.Release() // none of them may have an operation in flight beside it
+		c.sh.sinkLeases.Release() // none may stay in flight without an operation
 	}
 	return err
 }
 
-// sinkLeases are operations begun on a lease, for sinks that are about to start some: many at
-// a time, because each change of the lease's count is a locked instruction. They are
-// begun by one, two, four and so on, up to reactor.MaxCachedSlots, and what is left is ended
-// with the turn. Of a shard; the holder's.
+// sinkLeases caches operations begun on a lease for sinks that are about to start
+// some. It begins several at a time, because each change of the lease's count is
+// a locked instruction: one, two, four and so on, up to reactor.MaxCachedSlots.
+// The rest is ended at the end of the pass. One per shard; used by the holder.
 //
-// While there are any, an operation that a sink has started on the lease is in flight,
-// and is not posted yet; if it could not be started, or is refused because its queue is
-// released, they are given back before anybody is told. So nobody finds memory in flight
-// for the loans alone.
+// While the cache is not empty, an operation that a sink started on the lease is in flight and not
+// posted yet. If it could not be started, or is refused because its queue is released, the cache
+// is released before the error is reported. So the cache alone never makes memory look in flight.
 type sinkLeases struct {
 	of   *lease
 	gen  uint64
-	n    int // begun, and not started
-	next int // to be begun next
+	n    int // begun and not started
+	next int // number to begin next time
 }
 
-// refill begins some, of which one is the caller's: false if l may begin none any more.
+// refill begins operations on l, one of them for the caller. It returns
+// false if the generation of l has ended.
 func (s *sinkLeases) refill(r *reactor.Reactor, l *lease, gen uint64) bool {
 	if s.of != l || s.gen != gen {
 		s.Release()
@@ -80,7 +81,7 @@ func (s *sinkLeases) refill(r *reactor.Reactor, l *lease, gen uint64) bool {
 	return true
 }
 
-// GiveBack implements reactor.SinkCache.
+// Release implements reactor.SinkCache.
 func (s *sinkLeases) Release() {
 	if s.n > 0 {
 		s.of.EndN(s.n)

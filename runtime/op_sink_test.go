@@ -9,19 +9,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// turnSink is a sink of a function that is told the turn.
+// turnSink makes a function with a SinkContext a sink.
 type turnSink func(SinkContext, Result, error)
 
 func (fn turnSink) Complete(t SinkContext, r Result, err error) { fn(t, r, err) }
 
-// runner writes n times from the first of its slices and the second in turn, many at a
-// time, each write started by the end of another.
+// runner writes n times, alternately from its two slices and many at a time; the end of each write
+// starts others.
 type runner struct {
 	c     *Conn
 	ops   [2]Op
 	left  int // to be started
 	out   int
-	taken int // started with the turn
+	taken int // started by sinks
 	err   error
 	over  chan struct{}
 }
@@ -58,8 +58,8 @@ func (r *runner) run(t testing.TB, n int) {
 	}
 }
 
-// Rule: what sinks start with the turn all ends, and the memory is idle for whoever is
-// told of the end: operations that were begun for sinks that start no more are none.
+// Rule: all operations that sinks start end, and the memory is idle when the last sink runs: cached
+// leases are returned.
 func TestStartInLeavesNothingInFlight(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{SendDepth: 24}})
 	to := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
@@ -86,8 +86,9 @@ func TestStartInLeavesNothingInFlight(t *testing.T) {
 	}
 }
 
-// Rule: memory that was given back starts nothing, though operations were begun on it for
-// later; and StartFromSink is TryStartTo where there is no turn, and for what is no transfer.
+// Rule: an operation on released memory does not start, even if leases on it are cached;
+// StartFromSink does the same as TryStartTo without a SinkContext and for operations other than
+// transfers.
 func TestStartInRefusesAsTryStart(t *testing.T) {
 	a, b := connected(t, Config{})
 	to := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic))(t)
@@ -109,7 +110,7 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 			}
 		}
 		expect("the operation", err, nil)
-		for range 2 { // with the second one more was begun, and is left
+		for range 2 { // the second caches one more lease, which is left
 			expect("with the turn", a.StartFromSink(in, &op, mail, 1), nil)
 		}
 		expect("giving the buffer back", bufs[0].Release(), nil)
@@ -141,8 +142,8 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 	}
 }
 
-// Rule: what a sink could not start is not in flight, however often it tries: the memory can
-// be closed by whoever is told so.
+// Rule: an operation that a sink could not start is not in flight, however often the sink tries:
+// its memory can be closed as soon as the error is returned.
 func TestStartInThatFailsLeavesNothingInFlight(t *testing.T) {
 	const depth = 2
 	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})
@@ -159,7 +160,7 @@ func TestStartInThatFailsLeavesNothingInFlight(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		for range 2 { // the second finds two begun
+		for range 2 { // the second finds two cached leases
 			if err := a.StartFromSink(in, &op, mail, 0); !errors.Is(err, reactor.ErrQueueFull) {
 				t.Errorf("with %d of %d out: %v, want ErrQueueFull", depth, depth, err)
 			}
@@ -181,8 +182,8 @@ func TestStartInThatFailsLeavesNothingInFlight(t *testing.T) {
 	}
 }
 
-// Rule: a turn that is over is none, also while sinks are called in another: what is
-// started with it goes the way of everybody.
+// Rule: a SinkContext that is over is ignored, also while sinks run in a later pass: StartFromSink
+// with it works as from any goroutine.
 func TestAnOldTurnStartsAsAnybody(t *testing.T) {
 	a, b := connected(t, Config{})
 	to := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
@@ -199,7 +200,7 @@ func TestAnOldTurnStartsAsAnybody(t *testing.T) {
 	if err := a.StartTo(t.Context(), &op, turnSink(func(in SinkContext, _ Result, _ error) { inside <- in; <-outside }), 0); err != nil {
 		t.Fatal(err)
 	}
-	now := <-inside // sinks are being called
+	now := <-inside // sinks are running
 	if a.q.InSink(old) || !a.q.InSink(now) {
 		t.Errorf("the old turn holds the queue: %v, the new one: %v", a.q.InSink(old), a.q.InSink(now))
 	}
@@ -212,7 +213,7 @@ func TestAnOldTurnStartsAsAnybody(t *testing.T) {
 	}
 }
 
-// Rule: what a sink has in stock does not keep it from starting what goes another way.
+// Rule: slots in the sink cache do not keep the sink from starting an operation in another way.
 func TestStartInFindsItsOwnRoom(t *testing.T) {
 	const depth = 4
 	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})
@@ -224,7 +225,7 @@ func TestStartInFindsItsOwnRoom(t *testing.T) {
 	mail, over, started := make(mailSink, depth), make(chan struct{}), 0
 	sink := turnSink(func(in SinkContext, _ Result, err error) {
 		defer close(over)
-		for i, o := range []*Op{&op, &op, &add, &add} { // the second takes two places
+		for i, o := range []*Op{&op, &op, &add, &add} { // the second takes two slots
 			if err := a.StartFromSink(in, o, mail, 0); err != nil {
 				t.Errorf("operation %d of %d: %v", i, depth, err)
 			} else {

@@ -11,18 +11,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// fragments is an operation made of several: it is settled when the last of them
-// is, with the first error, or all bytes.
+// fragments is an operation split into several. It is settled when the
+// last of them has completed, with the first error or the total of bytes.
 type fragments struct {
 	promise futures.Promise[Result]
-	sink    reactor.Sink // gets the result, with tag, in the promise's place
+	sink    reactor.Sink // if not nil, gets the result, with tag, in place of the promise
 	tag     uint64
-	// left counts the parts not completed, plus one while parts are being
-	// posted. Added to by the poster, taken from by the holder and the poster;
-	// who brings it to zero settles, and sees what all have written.
+	// left counts the fragments not completed, plus one while fragments are being
+	// posted. The poster adds; the holder and the poster subtract. The goroutine
+	// that brings it to zero settles the result, and sees all writes of the others.
 	left atomic.Int64
-	// bytes and failed are written by the holder, but for the poster's error;
-	// published by left.
+	// bytes and failed are written by the holder, except for the poster's error; published by left.
 	bytes  uint64
 	failed uatomic.Error
 }
@@ -37,15 +36,15 @@ func (m *fragments) Complete(t SinkContext, r Result, err error) {
 	m.done(t)
 }
 
-// posted says that no more parts come. If all have completed, a sink is called in a turn,
-// as after the last part: not on the goroutine of the poster, who would have its panics.
+// posted marks the end of posting. If all fragments have completed, a sink is still
+// called under the turn, not on the poster's goroutine, which would get its panics.
 func (m *fragments) posted(c *Conn) {
 	if m.sink == nil {
 		m.done(SinkContext{})
 		return
 	}
 	if m.left.Add(-1) == 0 {
-		m.left.Store(1) // the turn's
+		m.left.Store(1) // taken by Complete in Notify
 		c.sh.r.Defer(func() { c.q.Notify(m) })
 	}
 }
@@ -65,10 +64,10 @@ func (m *fragments) done(t SinkContext) {
 	m.promise.Settle(r, err)
 }
 
-// split posts a transfer larger than the port's largest message in pieces, with
-// one future for all. A fence holds up the first piece, and so all; an immediate goes with
-// the last, which arrives last. When posting stops half-way the future tells, after the
-// posted pieces.
+// split posts a transfer larger than the port's largest message in fragments, with
+// one future. A fence applies to the first fragment, and so delays all; immediate
+// data goes with the last, which arrives last. If posting stops part-way, the
+// future is settled with the error after the posted fragments have completed.
 func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, remote Remote, how reactor.SubmitMode) (Future, error) {
 	if how == reactor.NonBlock {
 		return Future{}, ErrPieces
@@ -89,7 +88,7 @@ func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, r
 		f.Discard()
 		return Future{}, asked.Why(ctx, err)
 	}
-	defer m.posted(c) // whatever the context does
+	defer m.posted(c) // deferred: asked.Why calls the user's context, which may panic
 	if err != nil {
 		m.failed.CompareAndSwap(nil, asked.Why(ctx, err))
 	}
@@ -115,7 +114,7 @@ func (c *Conn) fragmentCount(asked reactor.Asked, m *fragments, t *reactor.Trans
 			if posted == 0 {
 				s.Flags = t.Flags & verbs.SendFence
 			}
-			if left == 0 { // the last; empty slices may follow
+			if left == 0 { // the last non-empty fragment
 				s.Imm, s.Flags = t.Imm, s.Flags|t.Flags&verbs.SendSolicited
 			} else if t.Opcode == verbs.WRRDMAWriteWithImm {
 				s.Opcode = verbs.WRRDMAWrite

@@ -7,44 +7,44 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// Sink receives the result of an operation instead of a future. Complete is called
-// once, usually holding the turn of the connection's reactor: it must not
-// block, and not wait for an operation.
+// Sink receives the result of an operation in place of a future. Complete is called once, usually
+// holding the turn of the connection's reactor: it must not block or wait for an operation.
 type Sink = reactor.Sink
 
-// submitOpts is how an operation is started and where its result goes.
+// submitOpts determines how an operation is submitted and where its result goes.
 type submitOpts struct {
 	mode reactor.SubmitMode
-	sink Sink // gets the result, with tag, in the future's place
+	sink Sink // if not nil, gets the result, with tag, in place of the future
 	tag  uint64
 }
 
-// Start starts op and returns its future. It checks bounds, permission and the connection's
-// state, leases the local memory, and waits on ctx for room: in the send queue, and for what
-// takes a receive of the peer's on a managed connection for a credit. It does not wait for the
-// operation. The local memory is the device's until the future is settled, whoever stops
-// waiting. In steady state it allocates nothing, but for windows, several pieces, and what is
-// larger than one work request.
+// Start starts op and returns its future. It checks bounds, permissions and the
+// connection's state, leases the local memory, and waits on ctx for room in the send queue;
+// on a managed connection an operation that consumes a receive of the peer also waits for a
+// credit. It does not wait for the operation. The local memory is the device's until the
+// future is settled, even if the caller stops waiting. In steady state it allocates
+// nothing, except for windows, several pieces, and transfers larger than one work request.
 //
-// Errors at once, with which nothing was started: ErrReleased for memory given back,
-// ErrRemoteRange and ErrPermission for remote memory, ErrTooLarge, ErrInvalid for another
-// runtime's memory and what no device takes, the connection's cause, the context's error,
-// ErrNilContext. Errors of the future: *WCError; the connection has
-// failed then, or is about to: its Err may know the cause a moment later.
+// Immediate errors, with which nothing was started: ErrReleased for released memory,
+// ErrRemoteRange and ErrPermission for remote memory, ErrTooLarge, ErrInvalid for
+// another runtime's memory and for invalid requests, the connection's cause, the
+// context's error, ErrNilContext. Errors of the future: *WCError; the connection has
+// then failed or is about to: its Err may report the cause slightly later.
 func (c *Conn) Start(ctx context.Context, op *Op) (Future, error) {
 	return c.start(ctx, op, submitOpts{})
 }
 
-// Do starts op and waits until it has ended: the fastest way for one operation at a time,
-// because the reactor is not woken, and the calling goroutine drives it. When ctx ends first
-// it returns its error; the operation goes on, and the local memory is the device's until it
-// completes: release the buffer as always, it goes back to its pool then. Otherwise as Start.
+// Do starts op and waits until it has ended. It is the fastest way to execute one
+// operation at a time: it does not wake the loop, and the calling goroutine drives
+// the reactor. When ctx ends first it returns the context's error; the operation
+// continues, and the local memory is the device's until it completes. The buffer
+// may be released as usual and returns to its pool then. Otherwise as Start.
 func (c *Conn) Do(ctx context.Context, op *Op) (r Result, err error) {
 	if op.isSimple(c) {
 		return c.transferWait(ctx, op)
 	}
-	// ctx is asked once, before: between start and Await nothing may happen that keeps the
-	// goroutine from driving.
+	// ctx is used only once, here: between start and Await no user code may
+	// keep the goroutine from driving.
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
 		return r, err
@@ -56,16 +56,15 @@ func (c *Conn) Do(ctx context.Context, op *Op) (r Result, err error) {
 	return reactor.Await(ctx, asked, f)
 }
 
-// StartTo is Start that has the result, with tag, given to sink. With an error sink is not
-// called; it may be called before StartTo returns.
+// StartTo is Start with a sink, which receives the result with tag. If StartTo
+// fails, sink is not called; otherwise it may be called before StartTo returns.
 func (c *Conn) StartTo(ctx context.Context, op *Op, sink Sink, tag uint64) error {
 	return c.startTo(ctx, op, submitOpts{sink: sink, tag: tag})
 }
 
-// TryStartTo is StartTo that never waits: ErrQueueFull when it would have to, because the send
-// queue is full or the peer has no receive free (ErrNoCredit). An operation that is larger
-// than one work request carries it never starts: ErrPieces. It may be called from the turn,
-// and from a Sink.
+// TryStartTo is StartTo that never blocks: it returns ErrQueueFull if the send queue is
+// full, and ErrNoCredit if the peer has no free receive. It never starts an operation
+// larger than one work request: ErrPieces. It may be called from the turn, and from a Sink.
 func (c *Conn) TryStartTo(op *Op, sink Sink, tag uint64) error {
 	return c.startTo(context.Background(), op, submitOpts{sink: sink, tag: tag, mode: reactor.NonBlock})
 }
@@ -80,7 +79,7 @@ func (c *Conn) startTo(ctx context.Context, op *Op, w submitOpts) error {
 
 // start starts op, and returns its future unless it has a sink.
 func (c *Conn) start(ctx context.Context, op *Op, w submitOpts) (f Future, err error) {
-	if op.kind == startTransfer && op.several == nil { // most: the shortest way
+	if op.kind == startTransfer && op.several == nil { // the common case: the shortest path
 		var t reactor.Transfer
 		t.Opcode, t.Flags, t.Imm, t.Sink, t.Tag = op.opcode, op.flags, op.imm, w.sink, w.tag
 		return c.transfer(ctx, &t, &op.one[0], &op.remote, w.mode)
@@ -110,11 +109,11 @@ func (c *Conn) start(ctx context.Context, op *Op, w submitOpts) (f Future, err e
 	return f, op.errNoOp()
 }
 
-// Batch starts operations of a connection that its user waits for together. They are
-// the same as the connection's own, and keep their order with them, but a reactor
-// that sleeps is not woken for each: who awaits one of the futures posts all of
-// them, with one doorbell. It is for a goroutine that starts many operations, then
-// awaits them: waking the reactor meanwhile would cost it more than the operations.
+// Batch starts operations of a connection that are awaited together. They are ordinary
+// operations of the connection and keep their order with the others, but do not each
+// wake a sleeping loop: the goroutine that awaits one of the futures posts all of
+// them, with one doorbell. It is for a goroutine that starts many operations and then
+// awaits them: waking the loop in between would cost more than the operations.
 //
 //	b := conn.Batch()
 //	for i := range fs {
@@ -124,13 +123,13 @@ func (c *Conn) start(ctx context.Context, op *Op, w submitOpts) (f Future, err e
 //		_, err = f.Await(ctx)
 //	}
 //
-// What is started is posted by the time somebody awaits an operation of that reactor,
-// by Flush, or within a second. It waits for room in a full send queue like any
-// other, and what stands in it is posted then. A Batch is a value, owns nothing, and
-// may be used from any goroutine.
+// Started operations are posted when a goroutine awaits an operation of that
+// reactor, by Flush, or within a second. A Batch waits for room in a full
+// send queue like any other submitter, and the queued operations are posted
+// then. A Batch is a value, owns nothing, and may be used from any goroutine.
 type Batch struct{ c *Conn }
 
-// Batch is the connection for operations that are awaited together.
+// Batch returns a Batch of the connection.
 func (c *Conn) Batch() Batch { return Batch{c} }
 
 // Start is [Conn.Start] in the batch.
@@ -138,6 +137,6 @@ func (b Batch) Start(ctx context.Context, op *Op) (Future, error) {
 	return b.c.start(ctx, op, submitOpts{mode: reactor.NoWakeup})
 }
 
-// Flush has what was started posted by the reactor's own goroutine, as if it had not
-// been started in a batch. For who does not await it soon. It does not block.
+// Flush wakes the loop, which posts the started operations. Use it if
+// they are not awaited soon. It does not block.
 func (b Batch) Flush() { b.c.sh.r.Wake() }

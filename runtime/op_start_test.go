@@ -15,21 +15,20 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// outcome is what a sink gets.
+// outcome is the result that a sink receives.
 type outcome struct {
 	r   Result
 	m   Message
 	err error
 }
 
-// mailSink passes on what it gets.
+// mailSink forwards its results.
 type mailSink chan outcome
 
 func (s mailSink) Complete(_ SinkContext, r Result, err error) { s <- outcome{r: r, err: err} }
 func (s mailSink) Received(m Message, err error)               { s <- outcome{m: m, err: err} }
 
-// Rule: an operation as a value does what its method does, and its result goes
-// to the sink with the tag.
+// Rule: an Op does the same as its method, and its result goes to the sink with the tag.
 func TestOpsGoToTheirSink(t *testing.T) {
 	a, b := connected(t, Config{})
 	region := must.Get(b.rt.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic))(t)
@@ -43,7 +42,7 @@ func TestOpsGoToTheirSink(t *testing.T) {
 		name    string
 		op      Op
 		value   uint64
-		message int // of b; -1 none
+		message int // length of b's message; -1: none
 	}{
 		{"write", WriteOp(buf.Slice(), remote), 0, -1},
 		{"read", ReadOp(buf.Slice(), remote), 0, -1},
@@ -86,8 +85,8 @@ func TestOpsGoToTheirSink(t *testing.T) {
 	}
 }
 
-// Rule: TryStart answers that it would have to wait, and which room is missing;
-// what was refused reaches no sink, and goes later.
+// Rule: instead of waiting, TryStartTo returns an error that names the missing resource; a refused
+// operation reaches no sink and can be started later.
 func TestTryStartNeverWaits(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 2}})
 	sink, in := make(mailSink, 8), make(mailSink, 8)
@@ -119,7 +118,7 @@ func TestTryStartNeverWaits(t *testing.T) {
 	}
 	a.Abort()
 	<-a.Gone()
-	if err := (<-in).m.Release(); err != nil { // the third had come
+	if err := (<-in).m.Release(); err != nil { // the third had arrived
 		t.Error(err)
 	}
 	b.RecvTo(in)
@@ -135,8 +134,8 @@ func TestTryStartNeverWaits(t *testing.T) {
 	}
 }
 
-// Rule: every method of a connection or a window that starts an operation has its
-// Op, so that an actor can start it.
+// Rule: every method of Conn or Window that starts an operation has its Op, so that an actor can
+// start it.
 func TestEveryOperationHasItsOp(t *testing.T) {
 	files := must.Get(filepath.Glob("*.go"))(t)
 	starts, ops := map[string]bool{}, map[string]bool{}
@@ -189,7 +188,7 @@ func returnsFuture(fn *ast.FuncDecl) bool {
 	return false
 }
 
-// started starts op, waiting and not in turns, and waits for its result.
+// started starts op, by StartTo or TryStartTo in turn, and waits for its result.
 func started(t *testing.T, c *Conn, op Op, tag uint64) {
 	t.Helper()
 	sink := make(mailSink, 1)
@@ -245,7 +244,7 @@ func TestOpsGather(t *testing.T) {
 	}
 }
 
-// Rule: Keep copies what an Op's owner may change: its bytes and its list of pieces.
+// Rule: Keep copies the bytes and the list of pieces, which the caller may change.
 func TestKeptOpIsItsOwn(t *testing.T) {
 	a, b := connected(t, Config{})
 	pieces := []Slice{bufferOf(t, a.rt, []byte("abc")).Slice(), bufferOf(t, a.rt, []byte("def")).Slice()}
@@ -261,7 +260,7 @@ func TestKeptOpIsItsOwn(t *testing.T) {
 	}
 }
 
-// Rule: FLUSH and ATOMIC_WRITE do as values what they do as methods.
+// Rule: FLUSH and ATOMIC_WRITE Ops do the same as the methods.
 func TestOpsPersist(t *testing.T) {
 	a, b := connected(t, Config{})
 	region := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessFlushGlobal))(t)
@@ -280,8 +279,8 @@ func TestOpsPersist(t *testing.T) {
 	}
 }
 
-// Rule: a window is bound, told, shut here and shut by the peer through values; on
-// its own connection only.
+// Rule: Ops bind a window and invalidate it locally or through the peer's message, on the window's
+// own connection only.
 func TestOpsOpenAndShutWindows(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)

@@ -8,22 +8,22 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Write starts a [WriteOp]: it copies local into remote memory. Otherwise as [Conn.Start].
+// Write starts a [WriteOp], which copies local into remote memory. Otherwise as [Conn.Start].
 func (c *Conn) Write(ctx context.Context, local Slice, remote Remote) (Future, error) {
 	var t reactor.Transfer
 	t.Opcode = verbs.WRRDMAWrite
 	return c.transfer(ctx, &t, &local, &remote, reactor.Block)
 }
 
-// Read starts a [ReadOp]: it copies remote memory into local. Otherwise as [Conn.Start].
+// Read starts a [ReadOp], which copies remote memory into local. Otherwise as [Conn.Start].
 func (c *Conn) Read(ctx context.Context, local Slice, remote Remote) (Future, error) {
 	var t reactor.Transfer
 	t.Opcode = verbs.WRRDMARead
 	return c.transfer(ctx, &t, &local, &remote, reactor.Block)
 }
 
-// transfer starts a WRITE or READ of one piece, which nearly all operations are. t says what,
-// but for the memory.
+// transfer starts a WRITE or READ of one piece, the most frequent
+// operations. t holds everything but the memory.
 func (c *Conn) transfer(ctx context.Context, t *reactor.Transfer, local *Slice, remote *Remote, m reactor.SubmitMode) (f Future, err error) {
 	if err := c.checkTransfer(t.Opcode, local, remote); err != nil {
 		return f, err
@@ -52,7 +52,7 @@ func (c *Conn) transfer(ctx context.Context, t *reactor.Transfer, local *Slice, 
 	return f, asked.Why(ctx, err)
 }
 
-// transferWait is transfer of an op that is plain, and waits for the outcome.
+// transferWait is transfer of a simple op, and waits for the result.
 func (c *Conn) transferWait(ctx context.Context, op *Op) (Result, error) {
 	local := &op.one[0]
 	if err := c.checkTransfer(op.opcode, local, &op.remote); err != nil {
@@ -71,13 +71,13 @@ func (c *Conn) transferWait(ctx context.Context, op *Op) (Result, error) {
 	return r, asked.Why(ctx, err)
 }
 
-// isSimple reports whether op is a transfer of one piece and one work request, which spends no
-// receive of the peer's.
+// isSimple reports whether op is a transfer of one piece in one work
+// request that consumes no receive of the peer.
 func (op *Op) isSimple(c *Conn) bool {
 	return op.kind == startTransfer && op.several == nil && op.opcode != verbs.WRRDMAWriteWithImm && op.one[0].Len() <= c.oneWR
 }
 
-// checkTransfer checks a transfer of one piece.
+// checkTransfer checks the connection, the memory and the permissions of a transfer of one piece.
 func (c *Conn) checkTransfer(op verbs.WROpcode, local *Slice, remote *Remote) error {
 	if err := c.Err(); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (c *Conn) checkTransfer(op verbs.WROpcode, local *Slice, remote *Remote) er
 	return nil
 }
 
-// check tells whether n bytes of r may be used like this.
+// check returns an error unless r has n bytes and grants the access need.
 func (r Remote) check(n uint64, need verbs.AccessFlags) error {
 	if n > r.Length {
 		return fmt.Errorf("%w: %d bytes wanted, there are %d", ErrRemoteRange, n, r.Length)
@@ -107,7 +107,7 @@ func (r Remote) check(n uint64, need verbs.AccessFlags) error {
 
 var errUnwritable = fmt.Errorf("%w: the local memory of a READ is not registered for LOCAL_WRITE", ErrPermission)
 
-// lease fills in the memory of a transfer of one piece, and leases the local to it.
+// lease sets the memory of a transfer of one piece, and leases the local memory to it.
 func (c *Conn) lease(t *reactor.Transfer, local *Slice, remote *Remote) error {
 	c.fill(t, local, remote)
 	if l := local.lease; l != nil {
@@ -122,26 +122,26 @@ func (c *Conn) lease(t *reactor.Transfer, local *Slice, remote *Remote) error {
 	return nil
 }
 
-// fill fills in the memory of a transfer of one piece, but for its lease.
+// fill sets the memory of a transfer of one piece, except for its lease.
 func (c *Conn) fill(t *reactor.Transfer, local *Slice, remote *Remote) {
-	// Field by field: a literal would be made elsewhere in small stores and copied in
-	// large loads, for which the processor waits until those are through.
+	// Field by field: a literal would be built elsewhere with small stores
+	// and copied with large loads, which stall until the stores are done.
 	t.Remote, t.RKey = remote.Addr, remote.RKey
 	t.Local.Addr, t.Local.Length, t.Local.LKey = local.addr, uint32(local.Len()), local.lkey
 	t.Flags |= c.inlineFlag(t.Opcode, local)
 }
 
-// inlineFlag is INLINE for what a request of one piece carries in itself: few bytes of a
-// WRITE. The device then has them with the request, and need not fetch them.
+// inlineFlag returns INLINE for small WRITEs of one piece. The request
+// then carries the data, and the device need not fetch it.
 func (c *Conn) inlineFlag(op verbs.WROpcode, local *Slice) verbs.SendFlags {
-	n := len(local.b) // 0 for memory that this process does not see
+	n := len(local.b) // 0 for memory that this process cannot access
 	if op == verbs.WRRDMARead || n == 0 || n > c.inline || local.access&fetched != 0 {
 		return 0
 	}
 	return verbs.SendInline
 }
 
-// fetched is the access of memory that only the device reads: whose address in requests is
-// none of the processor's, and whose pages may not be there, for which the processor would
-// wait while it holds the turn.
+// fetched marks memory that only the device reads: zero-based memory, whose
+// address in requests is not a virtual address of the process, and on-demand
+// memory, where a page fault would stall the processor while it holds the turn.
 const fetched = verbs.AccessZeroBased | verbs.AccessOnDemand

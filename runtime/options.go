@@ -8,70 +8,64 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Options describe connections. The zero value works.
+// Options describes connections. The zero value works.
 type Options struct {
-	// Raw leaves receives to the caller; see the package comment, and Pending for those that
-	// must be there first. The peer need not be a runtime then: any program of librdmacm's will do.
+	// Raw leaves receives to the caller; see the package documentation, and
+	// Pending for receives that must be posted before connecting. The peer
+	// need not be a runtime then: any librdmacm program will do.
 	Raw bool
-	// Bare has PrivateData of a raw connection go as it is, without the hello that
-	// runtimes put in front of it, and the peer's come as it is: for peers that are
-	// no runtime and read it.
+	// Bare sends PrivateData of a raw connection as it is, without the hello that runtimes put in
+	// front of it, and reads the peer's as it is: for peers that read it and are not runtimes.
 	Bare bool
-	// SendDepth is how many operations may be outstanding; default
-	// DefaultSendDepth.
+	// SendDepth is how many operations may be outstanding; default DefaultSendDepth.
 	SendDepth int
-	// RecvCredits is how many receives are kept posted for the peer (managed),
-	// or may be posted (raw); default DefaultRecvCredits.
+	// RecvCredits is how many receives are kept posted for the peer
+	// (managed), or may be posted (raw); default DefaultRecvCredits.
 	RecvCredits int
 	// MessageSize is the largest message received, in bytes; default
-	// DefaultMessageSize, or less where the port carries less. The peer is told.
-	// With a header of 16 bytes it must fit the port's largest message.
+	// DefaultMessageSize, or less if the port carries less. The peer learns
+	// it. With a header of 16 bytes it must fit the port's largest message.
 	MessageSize int
-	// MaxSGE is how many pieces a gathered or scattered operation may have;
-	// default DefaultMaxSGE.
+	// MaxSGE is how many pieces a gathered or scattered operation may have; default DefaultMaxSGE.
 	MaxSGE int
-	// Inline is up to how many bytes a SEND or WRITE carries in the request itself, copied
-	// when it is posted, so that the device need not fetch them; with a message's
-	// header, and of a WRITE of one piece. Default DefaultInline, -1: never. Memory of
-	// another device, on demand or zero-based it always fetches; any other the
-	// processor reads.
+	// Inline is how many bytes a SEND, or a WRITE of one piece, may carry inline: they are copied
+	// when the request is posted, and the device need not fetch them. A message's header counts.
+	// Default DefaultInline, -1: never inline. The device always fetches memory of another
+	// device, on-demand and zero-based memory; the processor reads any other inline data.
 	Inline int
-	// Shared is where a raw connection takes its receives from, instead of from
-	// RecvCredits of its own: one of the same runtime, not closed; default nil.
+	// Shared is the shared receive queue of a raw connection, used in place of RecvCredits
+	// of its own. It must belong to the same runtime and be open. Default nil.
 	Shared *SharedRecv
-	// PeerTimeout bounds every operation: when none of a connection has completed
-	// for so long the connection fails with ErrPeerTimeout, and they end. It holds
-	// for this end, whatever the peer's options are. Where a
-	// queue pair's own timeout and retries take longer, 4 times what they take is the
-	// bound, and a transfer of more than 8 MiB for each second of it has that
-	// second for each 8 MiB, and n times that while n connections of its reactor have
-	// operations under way, because they share the wire. Who else fills a wire, of the
-	// peer's say, is not known: where that leaves a reactor less than 8 MiB a second,
-	// large transfers need a longer PeerTimeout. A raw connection whose peer posts no
-	// receive counts as not answered. Default DefaultPeerTimeout; negative: only the
-	// device gives up.
+	// PeerTimeout bounds every operation: when none of a connection has completed for that time
+	// the connection fails with ErrPeerTimeout, and its operations end. It applies to this end
+	// only, whatever the peer's options are. If 4 times the queue pair's own timeout and retries
+	// is longer, that is the bound. A transfer of more than 8 MiB per second of the bound is
+	// allowed one second for each 8 MiB, and n times that while n connections of its reactor have
+	// outstanding operations, because they share the wire. Other load on the wire, such as the
+	// peer's, is unknown: where it leaves a reactor less than 8 MiB a second, large transfers
+	// need a longer PeerTimeout. A peer of a raw connection that posts no receive counts as not
+	// answering. Default DefaultPeerTimeout; negative: only the device's own limits apply.
 	PeerTimeout time.Duration
-	// KeepAlive is after how much silence of the peer it is asked whether it is
-	// there, so that a connection that only waits for messages ends too: with a WRITE of no
-	// bytes, which costs an idle connection one packet each way in that time and
-	// which the peer's program does not see. A lost peer is noticed within KeepAlive and
-	// the bound of PeerTimeout. Default PeerTimeout; negative: never.
+	// KeepAlive is the longest silence of the peer before a zero-byte WRITE probes it, so that a
+	// connection that only waits for messages ends too. The probe costs an idle connection one
+	// packet each way per KeepAlive; the peer's program does not see it. A lost peer is detected
+	// within KeepAlive plus the bound of PeerTimeout. Default PeerTimeout; negative: never.
 	KeepAlive time.Duration
-	// Recorder is of how many operations that ended the connection keeps what they were,
-	// when each was started, posted and polled, and how it ended: see Conn.Recorded and
-	// Runtime.Stuck. Default 0: of none, which costs nothing; negative: none, whatever
-	// the runtime's options say. It costs three readings of the clock for an operation alone,
-	// and some 100 bytes for each that is kept or can be out.
+	// Recorder is how many completed operations the flight recorder keeps, with the
+	// times of their start, posting and completion, and their outcome: see Conn.Recorded
+	// and Runtime.Stuck. Default 0: no recorder and no cost; negative: none, whatever
+	// the runtime's options are. For a single operation it costs three clock readings;
+	// in memory, some 100 bytes for each operation that is kept or may be outstanding.
 	Recorder int
-	// Backlog is how many peers a listener has at most that nobody has accepted yet: their
-	// requests, handshakes and established connections; see Listener. Of these up to Backlog
-	// have what a connection has, by default half a MiB of receives, so that 128 may have 66
-	// MiB. Half of it may be handshakes that are not finished, and an eighth those of one
-	// address, each at least 1. It is for listeners alone. Default DefaultBacklog.
+	// Backlog is how many peers of a listener may wait to be accepted: requests,
+	// handshakes and established connections together; see Listener. Each may hold a
+	// connection's memory, by default half a MiB of receives: 66 MiB for 128. At most half
+	// of them may be unfinished handshakes, and at most an eighth those of one address,
+	// but each limit is at least 1. Only listeners use it. Default DefaultBacklog.
 	Backlog int
-	// PrivateData goes to the peer with the request or the acceptance: at most
-	// MaxDialData or MaxAcceptData bytes; Bare, verbs.MaxPrivateConnect or
-	// verbs.MaxPrivateAccept. It is copied.
+	// PrivateData is sent to the peer with the request or the acceptance: at
+	// most MaxDialData or MaxAcceptData bytes; with Bare,
+	// verbs.MaxPrivateConnect or verbs.MaxPrivateAccept. It is copied.
 	PrivateData []byte
 
 	// kind is the type of the queue pair: RC by default (PlainOptions.Type).
@@ -121,8 +115,8 @@ func (rt *Runtime) fits(o Options) error {
 	return nil
 }
 
-// inherit fills what o leaves open from the runtime's options. Its result is
-// not for inherit again: there, Inline 0 means never.
+// inherit takes unset options from the runtime's. Do not apply it to its
+// own result, where Inline 0 means never.
 func (rt *Runtime) inherit(o Options) (Options, error) {
 	d := rt.cfg.Conn
 	o.Raw, o.Bare = o.Raw || d.Raw, o.Bare || d.Bare

@@ -13,9 +13,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// PacketConn sends and receives datagrams: one UD queue pair for any number of
-// peers and multicast groups. A datagram is whole or lost; it may come twice, and
-// out of order. Nothing tells the sender.
+// PacketConn sends and receives datagrams: one UD queue pair for any
+// number of peers and multicast groups. A datagram arrives whole or is
+// lost; it may be duplicated or reordered. The sender is not notified.
 //
 //	ListenPacket            Close, or the queue pair or the device failed
 //	────────────> open ────────────────────────────────────────────────> gone
@@ -27,10 +27,10 @@ type PacketConn struct {
 	q    *reactor.Queue
 	opts Options
 	addr netip.AddrPort
-	from uint8 // the entry of the port's address table that replies to what came to a group leave from
+	from uint8 // GID table index of the source of replies to multicast datagrams
 
-	// cause is why it takes no more operations. Set once, by the holder or by
-	// Close; read by all. ended is closed by who has set it.
+	// cause is the error of new operations. Set once, by the holder or by
+	// Close; read by all. The goroutine that sets it closes ended.
 	cause cause
 	ended chan struct{}
 
@@ -43,15 +43,15 @@ type PacketConn struct {
 	peers  map[*Peer]struct{}
 
 	leaving  leaving       // its queue pair is being destroyed
-	closed   chan struct{} // closed when gone
-	closeErr error         // written before closed is
+	closed   chan struct{} // closed at the end
+	closeErr error         // written before closed is closed
 
-	// The holder's.
+	// Owned by the holder.
 	id        verbs.CMID
 	admitted  bool
 	arrived   []int // slots with datagrams, oldest first
 	waits     []*packetWait
-	pruned    int // waits left by the last look at them (served)
+	pruned    int // length of waits after the last pruning (served)
 	groups    map[netip.Addr]*membership
 	asking    map[*resolving]struct{}
 	gone      bool
@@ -59,11 +59,10 @@ type PacketConn struct {
 	timer     *reactor.Timer // bounds the flush
 }
 
-// ListenPacket opens datagrams at "host:port", where peers find it by
-// [PacketConn.Resolve]. An empty host is the device's address, port 0 is chosen
-// (see Addr): so do those who only send. Of the options SendDepth, RecvCredits
-// (datagrams that wait here until somebody receives them; more are lost), MaxSGE,
-// Inline and Recorder count.
+// ListenPacket opens a PacketConn at "host:port", where peers find it with [PacketConn.Resolve].
+// An empty host is the device's address, and port 0 is replaced by a free one (see Addr), which
+// also suits a program that only sends. The options that apply are SendDepth, RecvCredits
+// (datagrams buffered until they are received; more are lost), MaxSGE, Inline and Recorder.
 //
 // Errors: ErrAddress, ErrConfig, ErrNotSupported, the device's.
 //
@@ -89,7 +88,7 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 	if err != nil {
 		return nil, err
 	}
-	p.from = uint8(from.Index) // of up to 256
+	p.from = uint8(from.Index) // the table has at most 256 entries
 	p.task.Fn = p.match
 	p.q, err = p.sh.r.Prepare(reactor.QueueConfig{
 		PD: rt.pd, Type: verbs.QPTUD, SendDepth: o.SendDepth, RecvDepth: o.RecvCredits, MaxSGE: o.MaxSGE, Inline: o.Inline,
@@ -109,7 +108,7 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 	var lerr error
 	if err := p.sh.r.Do(ctx, func() {
 		if lerr = p.open(at); lerr != nil {
-			p.fail(lerr) // Runtime.Close waits for the end
+			p.fail(lerr) // releases everything; Runtime.Close waits for the end
 		}
 	}); err != nil {
 		lerr = err
@@ -120,10 +119,11 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 	return p, nil
 }
 
-// open starts. Holder only. What fails is given back by destroy.
+// open creates the queue pair, posts the receives and listens. On
+// failure destroy releases everything. Holder only.
 func (p *PacketConn) open(at netip.AddrPort) (err error) {
 	posted := 0
-	defer func() { // the queue gives back what was posted; the rest nobody would
+	defer func() { // the queue releases posted slots; release the others here
 		for i := range p.slots[posted:] {
 			p.slots[posted+i].buf.drop()
 		}
@@ -157,26 +157,27 @@ func (p *PacketConn) open(at netip.AddrPort) (err error) {
 	return nil
 }
 
-// Addr is where peers find it.
+// Addr returns the address at which peers find p.
 func (p *PacketConn) Addr() netip.AddrPort { return p.addr }
 
-// MaxPacket is how many bytes one datagram carries: the port's path MTU.
+// MaxPacket returns the size limit of a datagram in bytes: the port's path MTU.
 func (p *PacketConn) MaxPacket() int { return int(p.sh.r.MaxDatagram()) }
 
-// Done is closed when no more operations are taken. Err says why.
+// Done returns a channel that is closed when p accepts no more
+// operations. Err then returns the cause.
 func (p *PacketConn) Done() <-chan struct{} { return p.ended }
 
-// Err is why no more operations are taken; nil while they are.
+// Err returns the error of new operations; nil while p accepts them.
 func (p *PacketConn) Err() error { return p.cause.Load() }
 
 // onCM implements cmTarget.
 func (p *PacketConn) onCM(ev *verbs.CMEvent) {
 	switch ev.Type {
-	case verbs.CMConnectRequest: // somebody asks for the queue pair
+	case verbs.CMConnectRequest: // a peer asks for the queue pair number (Resolve)
 		num := p.q.QP().Num()
 		p.sh.rejectLater(ev.ID, func(id verbs.CMID) {
 			if err := id.Accept(&verbs.ConnParam{QPNum: num}); err != nil {
-				_ = id.Reject(proto.EncodeReject(proto.RejectResources, err.Error())) // if that fails too, who asked times out
+				_ = id.Reject(proto.EncodeReject(proto.RejectResources, err.Error())) // if that fails too, the peer times out
 			}
 		})
 	case verbs.CMDeviceRemoval:
@@ -184,32 +185,31 @@ func (p *PacketConn) onCM(ev *verbs.CMEvent) {
 	}
 }
 
-// setCause records why it ends; the first reason stays.
+// setCause sets the cause; the first one stays.
 func (p *PacketConn) setCause(err error) {
 	if p.cause.set(err) {
 		close(p.ended)
 	}
 }
 
-// fail ends it: what is out is flushed, and completes with the cause. Holder
-// only.
+// fail ends p: outstanding requests are flushed and complete with the cause. Holder only.
 func (p *PacketConn) fail(cause error) {
 	p.setCause(cause)
 	if errors.Is(cause, verbs.ErrDeviceRemoved) {
 		p.rt.deviceGone()
-		if p.gone { // the flush that it waits for will not come
+		if p.gone { // the device will flush nothing any more
 			p.destroy()
 		}
 	}
 	p.end()
 }
 
-// Close ends it: operations under way complete, some with an error, and what
-// nobody received is lost. It is idempotent and waits for its reactor, at most
-// until ctx ends and as long after as Conn.Close: then ErrReactorBusy, and it closes later.
+// Close ends p: outstanding operations complete, some with an error, and datagrams not
+// yet received are lost. It is idempotent and waits for its reactor until ctx ends and
+// as long after as Conn.Close; then it returns ErrReactorBusy, and p closes later.
 func (p *PacketConn) Close(ctx context.Context) error { return p.close(ctx, ErrConnClosed) }
 
-// close is Close; cause is why no more operations are taken.
+// close is Close with the error of new operations.
 func (p *PacketConn) close(ctx context.Context, cause error) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -228,7 +228,7 @@ func (p *PacketConn) close(ctx context.Context, cause error) error {
 	return p.closeErr
 }
 
-// end makes the device give everything back. Holder only.
+// end moves the queue pair to ERR, so that the device flushes everything. Holder only.
 func (p *PacketConn) end() {
 	if p.gone {
 		return
@@ -237,7 +237,7 @@ func (p *PacketConn) end() {
 	p.q.Fail(p.cause.Load())
 	p.match()
 	qp := p.q.QP()
-	if qp == nil || p.rt.gone.Load() { // a device that is gone flushes nothing
+	if qp == nil || p.rt.gone.Load() { // a removed device flushes nothing
 		p.destroy()
 		return
 	}
@@ -248,7 +248,7 @@ func (p *PacketConn) end() {
 	p.q.Idle(p.destroy)
 }
 
-// destroy gives everything back, once. Holder only.
+// destroy releases everything, once. Holder only.
 func (p *PacketConn) destroy() {
 	if p.destroyed {
 		return
@@ -277,8 +277,8 @@ func (p *PacketConn) destroy() {
 	p.sh.closeID(p.id, finish)
 }
 
-// over ends it. The address handles go last: nothing uses them any more, but for a
-// Send that is just being refused. Holder only.
+// over closes the address handles and then p. The handles come last:
+// only a Send that is being refused may still use them. Holder only.
 func (p *PacketConn) over() {
 	busy, err := p.closePeers()
 	p.closeErr = errors.Join(p.closeErr, err)
@@ -290,5 +290,5 @@ func (p *PacketConn) over() {
 	delete(p.rt.packets, p)
 	p.rt.mu.Unlock()
 	close(p.closed)
-	p.match() // what was discarded before its owner could see the end
+	p.match() // takes what was pushed before the pusher could see closed
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// tableAddresses has devices with several addresses, of which only the entry own is
-// real: what leaves from another leaves from there, and is noted.
+// tableAddresses gives devices several addresses, of which only the entry own is real; a datagram
+// from any other entry really leaves from own, and the entry is recorded.
 type tableAddresses struct {
 	verbs.Provider
 	table []verbs.GIDEntry
@@ -44,7 +44,7 @@ func (c tableContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, erro
 	return e, nil
 }
 
-// notingDomain notes the entry that each address handle sends from.
+// notingDomain records the source entry of each address handle.
 type notingDomain struct {
 	verbs.PD
 	from *[]uint8
@@ -57,7 +57,7 @@ func (d notingDomain) CreateAH(a *verbs.AHAttr) (verbs.AH, error) {
 	return d.PD.CreateAH(&real)
 }
 
-// wentTo makes the 40 bytes before a datagram those of one to another address.
+// wentTo changes the 40 bytes before a datagram as if it had been sent to another address.
 func wentTo(grh []byte, to netip.Addr) {
 	const version, source = 20, 32 // of the IPv4 header
 	if to.Is4() {
@@ -78,9 +78,9 @@ func wentTo(grh []byte, to netip.Addr) {
 	copy(grh[24:], to.AsSlice())
 }
 
-// Rule: a reply leaves from the address that the datagram came to, whichever of
-// several that is, by the protocol that it came by; to what came to a group, from the
-// one that suits best. From an address that is lost nothing is sent.
+// Rule: a reply leaves from the address to which the datagram was sent, with the same protocol,
+// whichever of several addresses it is; the reply to a group datagram, from the best address. If
+// the address is gone, nothing is sent.
 func TestReplyLeavesFromWhereTheDatagramCameTo(t *testing.T) {
 	notOnDevice(t, "its devices have made-up addresses")
 	entry := func(kind verbs.GIDType, addr string) verbs.GIDEntry {
@@ -100,7 +100,7 @@ func TestReplyLeavesFromWhereTheDatagramCameTo(t *testing.T) {
 		defer func() { far.pd = pd }()
 		to := mustResolve(t, a, b.Addr().String())
 		for addr, want := range map[string]uint8{
-			"":         2, // as it came
+			"":         2, // unchanged
 			"10.9.8.7": 3, "fe80::9": 0, "239.1.2.3": 2, "ff02::1": 2,
 		} {
 			a.sendBytes(t, to, []byte("x"))
@@ -137,8 +137,8 @@ func TestReplyLeavesFromWhereTheDatagramCameTo(t *testing.T) {
 	})
 }
 
-// manyAddresses is a provider whose device has its address where RoCE ports have
-// theirs: behind link-local ones of RoCEv1.
+// manyAddresses is a provider whose device has its address where RoCE ports have it: behind
+// link-local RoCEv1 entries.
 type manyAddresses struct{ verbs.Provider }
 
 func (p manyAddresses) Open(name string) (verbs.Context, error) {
@@ -164,9 +164,9 @@ func (c *manyContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, erro
 	return e, err
 }
 
-// Rule: a reply leaves from the address that peers know, not from the first of the
-// port's table: Soft-RoCE refused an address handle that went from its link-local
-// address to an IPv4 one (EINVAL), so nobody could be replied to.
+// Rule: a reply leaves from the address that peers know, not from the first entry of the port's
+// table: Soft-RoCE refused an address handle from its link-local address to an IPv4 one (EINVAL),
+// so no reply was possible.
 func TestRepliesLeaveFromTheChosenAddress(t *testing.T) {
 	p := mustListenPacket(t, mustOpen(t, Config{Provider: manyAddresses{soft.Default()}, Device: "soft0"}), Options{})
 	if p.from != manyBefore {

@@ -10,9 +10,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// membership is a PacketConn's place in a multicast group. It has an identifier
-// of its own, because one that listens joins nothing (kernel cma.c,
-// rdma_join_multicast), and the queue pair is attached here. Holder only.
+// membership is a PacketConn's membership of a multicast group. It has an
+// identifier of its own, because a listening one cannot join (kernel cma.c,
+// rdma_join_multicast), and attaches the queue pair itself. Holder only.
 //
 //	JoinMulticast      MULTICAST_JOIN            the Peer is closed, or the PacketConn ends
 //	─────────────> joining ──────────> member ───────────────────────────────────────> left
@@ -24,16 +24,16 @@ type membership struct {
 	gid      verbs.GID
 	lid      uint16
 	attached bool
-	timer    *reactor.Timer // while joining
+	timer    *reactor.Timer // running while joining
 	promise  futures.Promise[*Peer]
 }
 
-// Join joins a multicast group: its datagrams are received here from now on, and
-// what is sent to the Peer goes to all members. Closing the Peer leaves the
+// Join joins a multicast group: p receives its datagrams from now on, and
+// datagrams sent to the Peer go to all members. Closing the Peer leaves the
 // group. It waits for the answer until ctx or Config.ConnectTimeout ends.
 //
-// Errors: ErrConnectTimeout; ErrInvalid for a group that is joined already, or is none; the
-// cause; the device's.
+// Errors: ErrConnectTimeout; ErrInvalid for a group that is already joined,
+// or for an address that is not multicast; the cause; the device's.
 //
 // Implements: rdma_join_multicast, ibv_attach_mcast.
 func (p *PacketConn) Join(ctx context.Context, group netip.Addr) (*Peer, error) {
@@ -44,7 +44,7 @@ func (p *PacketConn) Join(ctx context.Context, group netip.Addr) (*Peer, error) 
 	f := p.join(group)
 	e, err := f.Await(asked)
 	if err != nil && f.Valid() {
-		f.Discard() // it leaves when the answer comes
+		f.Discard() // disposePeer leaves the group when the answer arrives
 		err = asked.Why(ctx, err)
 	}
 	return e, err
@@ -89,7 +89,7 @@ func (m *membership) start() {
 func (m *membership) onCM(ev *verbs.CMEvent) {
 	p := m.p
 	if p.groups[m.group] != m {
-		return // it has left
+		return // the membership has ended
 	}
 	switch ev.Type {
 	case verbs.CMMulticastJoin:
@@ -119,7 +119,7 @@ func (m *membership) refused(err error) {
 	m.promise.Settle(nil, err)
 }
 
-// leave leaves a group, if it is joined. Holder only.
+// leave leaves a group if p is a member. Holder only.
 func (p *PacketConn) leave(group netip.Addr) {
 	m := p.groups[group]
 	if m == nil {
@@ -128,18 +128,18 @@ func (p *PacketConn) leave(group netip.Addr) {
 	delete(p.groups, group)
 	p.sh.r.StopTimer(m.timer)
 	if m.attached {
-		_ = p.q.QP().DetachMcast(m.gid, m.lid) // it fails on a device that is gone
+		_ = p.q.QP().DetachMcast(m.gid, m.lid) // fails on a removed device
 	}
 	if m.id != nil {
 		p.sh.closeID(m.id, nil)
 	}
 }
 
-// leaveAll leaves every group, before the queue pair goes: a device may keep one
-// that is attached (rdma_rxe). Who waits for an answer gets the cause. Holder only.
+// leaveAll leaves every group before the queue pair is destroyed: a device may refuse to
+// destroy one that is attached (rdma_rxe). Pending joins fail with the cause. Holder only.
 func (p *PacketConn) leaveAll() {
 	for group, m := range p.groups {
 		p.leave(group)
-		m.promise.Settle(nil, p.cause.Load()) // nothing, if it was settled
+		m.promise.Settle(nil, p.cause.Load()) // no effect if settled
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Peer is where datagrams of one [PacketConn] go: another one's queue pair, or a
-// multicast group. Methods may be called from any goroutine. It lives until Close
-// here or of its PacketConn.
+// Peer is a destination for datagrams of one [PacketConn]: the queue pair
+// of another PacketConn, or a multicast group. Methods may be called from
+// any goroutine. It lives until it or its PacketConn is closed.
 //
 // Implements: struct ibv_ah, with the queue pair behind it.
 type Peer struct {
@@ -24,22 +24,22 @@ type Peer struct {
 	qkey  uint32
 	group netip.Addr // multicast; otherwise not valid
 
-	// out is how many datagrams the device may still look the handle up for;
-	// peerClosed when none ever will. Counted up by senders, down by the holder;
-	// Close takes it from 0 to closed.
+	// out counts the datagrams for which the device may still use the
+	// handle; peerClosed once there will be none. Senders increment it and
+	// the holder decrements it; Close changes it from 0 to peerClosed.
 	out atomic.Int64
 }
 
 const peerClosed = -1
 
-// newPeer makes the address handle. On RoCE the kernel looks for the peer's hardware
-// address meanwhile, up to a second for one that is not there (whoever forges a source
-// can choose such a one): peerMu, which turns take, is not held over that.
+// newPeer creates the address handle. On RoCE the kernel looks up the peer's hardware
+// address meanwhile, for up to a second if the peer is absent (a forged source address
+// can cause that). peerMu, which the holder also locks, is not held meanwhile.
 func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr) (*Peer, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	if err := p.rt.enter(); err != nil { // Runtime.Close waits for it
+	if err := p.rt.enter(); err != nil { // makes Runtime.Close wait
 		return nil, err
 	}
 	defer p.rt.leave()
@@ -50,14 +50,14 @@ func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr
 	e := &Peer{p: p, ah: ah, qpn: qpn, qkey: qkey, group: group}
 	p.peerMu.Lock()
 	defer p.peerMu.Unlock()
-	if err := p.Err(); err != nil { // its peers are closed: nobody else closes this one
+	if err := p.Err(); err != nil { // closePeers has run and would not close this one
 		return nil, errors.Join(err, giveBack(ah))
 	}
 	p.peers[e] = struct{}{}
 	return e, nil
 }
 
-// returnCredits closes what nobody else would try to close again: twice, if need be.
+// giveBack closes an object that no later call would try to close again, with one retry.
 func giveBack(o verbs.Object) error {
 	err := o.Close()
 	if err != nil {
@@ -66,16 +66,16 @@ func giveBack(o verbs.Object) error {
 	return err
 }
 
-// packetPort is the port of the device that datagrams use: the connection manager
+// packetPort is the device port for datagrams: the connection manager
 // binds to an address, and the first port has it.
 const packetPort = 1
 
-// PeerOf is where a reply to k goes. What is sent there leaves from the address
-// that k came to, of which the device may have several, and of what came to a group
-// from the one that ChooseGID found. It enters the kernel on a real device.
+// PeerOf returns the peer to which a reply to k goes. Datagrams sent there leave from the
+// address to which k was sent, one of possibly several of the device; replies to multicast
+// datagrams leave from the address found by ChooseGID. It enters the kernel on a real device.
 //
-// Errors: ErrMessage after Release; ErrInvalid for a datagram without a source;
-// ErrNoGID when the device has lost the address since; the device's.
+// Errors: ErrMessage after Release; ErrInvalid for a datagram without a
+// source; ErrNoGID if the device has lost the address since; the device's.
 //
 // Implements: ibv_create_ah_from_wc.
 func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
@@ -86,7 +86,7 @@ func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
 	if !s.grh {
 		return nil, fmt.Errorf("%w: a datagram without a GRH", verbs.ErrInvalid)
 	}
-	if err := p.rt.enter(); err != nil { // the device is asked
+	if err := p.rt.enter(); err != nil { // keeps the device open
 		return nil, err
 	}
 	defer p.rt.leave()
@@ -101,8 +101,8 @@ func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
 	return p.newPeer(&a, s.srcQP, verbs.UDPQKey, netip.Addr{})
 }
 
-// replyFrom is the entry of the port's address table that a datagram came to. The
-// table changes when addresses of the network device do, so it is read every time.
+// replyFrom returns the GID table index of the address to which a datagram was sent. The
+// table changes with the addresses of the network device, so it is read on every call.
 func (p *PacketConn) replyFrom(grh []byte) (uint8, error) {
 	dest, v2, err := verbs.GRHDest(grh)
 	if err != nil {
@@ -112,13 +112,11 @@ func (p *PacketConn) replyFrom(grh []byte) (uint8, error) {
 		return p.from, nil
 	}
 	e, err := verbs.FindGID(p.rt.dev, packetPort, dest, v2)
-	return uint8(e.Index), err // of up to 256
+	return uint8(e.Index), err // the table has at most 256 entries
 }
 
-// Resolve finds the PacketConn that listens at "host:port". It waits for the
-// answer until ctx or Config.ConnectTimeout ends.
-//
-// Errors: ErrAddress, ErrUnreachable, *RejectError.
+// Resolve finds the PacketConn that listens at "host:port". It waits for
+// the answer until ctx or Config.ConnectTimeout ends.
 //
 // Implements: rdma_connect in port space UDP.
 func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
@@ -146,7 +144,7 @@ func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
 	return e, err
 }
 
-// resolving is a question for a peer's queue pair. Holder only.
+// resolving is a lookup of a peer's queue pair. Holder only.
 type resolving struct {
 	p       *PacketConn
 	dst     netip.AddrPort
@@ -179,8 +177,8 @@ func (r *resolving) start() {
 	})
 }
 
-// sidrReject is the status of a question that was refused (IBTA table 118): what
-// REJECTED is where something is connected.
+// sidrReject is the status of a rejected lookup (IBTA table 118), the
+// counterpart of REJECTED for connections.
 const sidrReject = 2
 
 // onCM implements cmTarget.
@@ -214,7 +212,7 @@ func (r *resolving) onCM(ev *verbs.CMEvent) {
 	}
 }
 
-// end gives the answer, once.
+// end settles the lookup, once.
 func (r *resolving) end(e *Peer, err error) {
 	if r.done {
 		return
@@ -233,15 +231,15 @@ func (r *resolving) end(e *Peer, err error) {
 	r.p.sh.closeID(r.id, settle)
 }
 
-// disposePeer closes a peer that nobody waits for any more.
+// disposePeer closes a peer whose future was discarded.
 func disposePeer(e *Peer, err error) {
 	if err == nil {
 		_ = e.Close() // nothing was sent to it
 	}
 }
 
-// Close gives the address up. ErrBusy while datagrams to it are under
-// way. It is idempotent.
+// Close destroys the address handle. ErrBusy while datagrams to it are
+// outstanding. It is idempotent.
 //
 // Implements: ibv_destroy_ah.
 func (e *Peer) Close() error {
@@ -269,7 +267,7 @@ func (e *Peer) close() error {
 	return nil
 }
 
-// closePeers closes all, and tells whether some are busy and to be closed again.
+// closePeers closes all peers and reports whether some are busy and must be closed later.
 func (p *PacketConn) closePeers() (busy bool, err error) {
 	p.peerMu.Lock()
 	defer p.peerMu.Unlock()

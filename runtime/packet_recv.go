@@ -11,8 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// packetSlot is one posted receive with its buffer: the 40 bytes, then the
-// datagram.
+// packetSlot is one posted receive with its buffer: the 40 bytes of the GRH, then the datagram.
 //
 //	posted ──completion──> arrived ──Recv──> held ──Release──> posted
 //	   │ flushed              │ gone          │ gone
@@ -21,10 +20,10 @@ type packetSlot struct {
 	p   *PacketConn
 	i   int
 	buf Buffer
-	// state is the number of times the slot was handed out, times two, plus one
-	// while it is held. Moved by match and by Release (CAS).
+	// state counts the deliveries and releases of the slot: it is odd while
+	// a Packet holds it. match increments it, and Release does so by CAS.
 	state atomic.Uint64
-	// What arrived; written by the holder before the slot is handed out.
+	// The received datagram; written by the holder before match delivers the slot.
 	n     int
 	grh   bool
 	srcQP uint32
@@ -34,21 +33,21 @@ type packetSlot struct {
 	hook  ring.Hook[packetSlot]
 }
 
-// InboxHook links the slot into PacketConn.backIn.
+// InboxHook returns the link in PacketConn.backIn.
 func (s *packetSlot) InboxHook() *ring.Hook[packetSlot] { return &s.hook }
 
 func (s *packetSlot) post() error {
 	return s.p.q.PostRecv(&reactor.Recv{Sink: (*packetSink)(s.p), Tag: uint64(s.i)}, s.sge[:], reactor.Block)
 }
 
-// repost posts the receive again, or frees it when no more are taken.
+// repost posts the receive again, or frees the buffer if p accepts no more.
 func (s *packetSlot) repost() {
 	if s.post() != nil {
 		s.buf.drop()
 	}
 }
 
-// makeSlots allocates the buffers.
+// makeSlots allocates the receive slots and their buffers.
 func (p *PacketConn) makeSlots() error {
 	p.slots = make([]packetSlot, p.opts.RecvCredits)
 	for i := range p.slots {
@@ -66,8 +65,7 @@ func (p *PacketConn) makeSlots() error {
 	return nil
 }
 
-// Packet is a received datagram. Data lies in a receive buffer, which is the
-// caller's until Release.
+// Packet is a received datagram. Data is in a receive buffer, which is the caller's until Release.
 type Packet struct {
 	Data   []byte
 	Imm    uint32 // host order, if HasImm
@@ -77,8 +75,8 @@ type Packet struct {
 	number uint64
 }
 
-// Release gives the buffer back: another datagram can come in. Data must not be
-// used after it. ErrMessage when it was released already.
+// Release returns the buffer to the PacketConn for another datagram. Data
+// must not be used after it. It returns ErrMessage if k was already released.
 func (k Packet) Release() error {
 	s := k.slot
 	if s == nil || !s.state.CompareAndSwap(k.number, k.number+1) {
@@ -88,7 +86,7 @@ func (k Packet) Release() error {
 	return nil
 }
 
-// packetWait is somebody who waits for a datagram.
+// packetWait is a waiter for a datagram.
 type packetWait struct {
 	hook    ring.Hook[packetWait]
 	promise futures.Promise[Packet]
@@ -100,12 +98,12 @@ func (w *packetWait) wanted() bool { return w.promise.Wanted() }
 // giveUp implements waiter.
 func (w *packetWait) giveUp() { w.promise.Settle(Packet{}, futures.ErrDiscarded) }
 
-// InboxHook links the wait.
+// InboxHook returns the link in PacketConn.waitIn.
 func (w *packetWait) InboxHook() *ring.Hook[packetWait] { return &w.hook }
 
-// Recv returns the future of the next datagram; they go to those who asked in
-// the order of asking. One that a discarded future would have taken is lost. The
-// error is why none will come any more. It does not block.
+// Recv returns the future of the next datagram; datagrams go to callers in the
+// order of their calls. A datagram that was delivered to a discarded future is
+// lost. The error is the cause of the PacketConn's end. It does not block.
 func (p *PacketConn) Recv() futures.Future[Packet] {
 	select {
 	case <-p.closed:
@@ -135,7 +133,7 @@ func (p *PacketConn) RecvWait(ctx context.Context) (Packet, error) {
 	return k, err
 }
 
-// packetSink is a PacketConn as the sink of its own receives.
+// packetSink is the sink of a PacketConn's receives.
 type packetSink PacketConn
 
 // Complete implements reactor.Sink.
@@ -145,14 +143,14 @@ func (p *PacketConn) received(r Result, err error) {
 	s := &p.slots[r.Tag]
 	if err != nil {
 		s.buf.drop()
-		// A flush is a consequence, and the failure itself came through OnFail.
-		// What the device refused nobody else tells.
+		// A flush has another cause, and OnFail reports a failed completion.
+		// Only a refusal by the device is not reported elsewhere.
 		if _, completed := errors.AsType[*verbs.WCError](err); !completed && !p.gone {
 			p.sh.r.Defer(func() { p.fail(err) })
 		}
 		return
 	}
-	if r.Bytes < verbs.GRHLen { // no device does; a buffer that means nothing
+	if r.Bytes < verbs.GRHLen { // no known device does this; the data would be meaningless
 		s.repost()
 		return
 	}
@@ -162,7 +160,7 @@ func (p *PacketConn) received(r Result, err error) {
 	p.match()
 }
 
-// match gives what has arrived to those who wait. Holder only.
+// match delivers arrived datagrams to waiters. Holder only.
 func (p *PacketConn) match() {
 	for s := p.backIn.TakeAll(); s != nil; {
 		next := s.hook.Unlink()
@@ -197,7 +195,7 @@ func (p *PacketConn) match() {
 	p.waits = served(p.waits, done, &p.pruned)
 }
 
-// freeArrived frees what nobody received.
+// freeArrived frees the buffers of datagrams that were not received.
 func (p *PacketConn) freeArrived() {
 	for _, i := range p.arrived {
 		p.slots[i].buf.drop()
@@ -205,10 +203,10 @@ func (p *PacketConn) freeArrived() {
 	p.arrived = nil
 }
 
-// disposePacket takes back a datagram whose future was discarded.
+// disposePacket releases a datagram whose future was discarded.
 func disposePacket(k Packet, err error) {
 	if err != nil {
 		return
 	}
-	_ = k.Release() // nobody else has it
+	_ = k.Release() // cannot fail: no other copy exists
 }

@@ -9,20 +9,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Send sends local as one datagram, at most MaxPacket bytes. It waits on ctx
-// for room in the send queue. The future tells that it has left, which is not that
-// it arrives. The local memory is the device's until then.
+// Send sends local as one datagram of at most MaxPacket bytes. It waits on ctx for
+// room in the send queue. The future is settled when the datagram has left, which
+// does not imply that it arrives. The local memory is the device's until then.
 //
-// Errors: ErrTooLarge, ErrReleased, ErrClosed for a closed peer,
-// ErrInvalid for none or another PacketConn's, and for another runtime's
-// memory, the cause, the context's.
+// Errors: ErrTooLarge; ErrReleased; ErrClosed for a closed peer; ErrInvalid for a nil
+// peer, one of another PacketConn, and another runtime's memory; the cause; the context's.
 //
 // Implements: ibv_post_send, SEND on a UD queue pair.
 func (p *PacketConn) Send(ctx context.Context, to *Peer, local Slice) (Future, error) {
 	return p.send(ctx, to, local, reactor.Send{Opcode: verbs.WRSend})
 }
 
-// SendImm is Send with immediate data, which the receiver gets beside the bytes.
+// SendImm is Send with immediate data, which the receiver gets in addition to the bytes.
 //
 // Implements: ibv_post_send, SEND_WITH_IMM on a UD queue pair.
 func (p *PacketConn) SendImm(ctx context.Context, to *Peer, local Slice, imm uint32) (Future, error) {
@@ -72,7 +71,7 @@ func (p *PacketConn) send(ctx context.Context, to *Peer, local Slice, s reactor.
 	return f, err
 }
 
-// begin counts a datagram to the peer.
+// begin counts a datagram to the peer. It reports false if the peer is closed.
 func (e *Peer) begin() bool {
 	for {
 		n := e.out.Load()
@@ -85,7 +84,7 @@ func (e *Peer) begin() bool {
 	}
 }
 
-// packetLease is the memory and the address handle of a datagram under way.
+// packetLease holds the memory and the address handle of an outstanding datagram.
 type packetLease struct {
 	to    *Peer
 	local *lease

@@ -25,7 +25,7 @@ func mustResolve(t *testing.T, p *PacketConn, addr string) *Peer {
 	return e
 }
 
-// packets is two ends that can send datagrams to each other.
+// packets returns two PacketConns that can send datagrams to each other.
 func (d bed) packets(t *testing.T) (a, b *PacketConn) {
 	t.Helper()
 	a = mustListenPacket(t, d.open(t, Config{}, 0), Options{})
@@ -56,7 +56,7 @@ func (p *PacketConn) take(t *testing.T) string {
 	return s
 }
 
-// Rule: a datagram arrives whole, and tells who sent it: the reply goes there.
+// Rule: a datagram arrives whole and names its sender, so that a reply is possible.
 func TestPacketAndReply(t *testing.T) { onBeds(t, packetAndReply) }
 
 func packetAndReply(t *testing.T, d bed) {
@@ -86,8 +86,7 @@ func packetAndReply(t *testing.T, d bed) {
 	}
 }
 
-// Rule: what is sent to a group reaches every member, on every device, and
-// nobody after he left.
+// Rule: a datagram to a group reaches every member, on every device, and none that has left.
 func TestMulticastGroup(t *testing.T) {
 	group := netip.MustParseAddr("239.1.2.3")
 	ctx := testContext(t)
@@ -130,7 +129,7 @@ func TestMulticastGroup(t *testing.T) {
 	late.Discard()
 }
 
-// Rule: more datagrams than there are receives are lost, and nothing else is.
+// Rule: only the datagrams that exceed the posted receives are lost.
 func TestPacketsBeyondTheReceivesAreLost(t *testing.T) {
 	a := mustListenPacket(t, mustOpen(t, Config{Device: first.name}), Options{})
 	b := mustListenPacket(t, mustOpen(t, Config{Device: second.name}), Options{RecvCredits: 4})
@@ -152,7 +151,7 @@ func TestPacketsBeyondTheReceivesAreLost(t *testing.T) {
 		}
 	}
 	mistake(t, "releasing twice", kept[0].Release(), ErrMessage)
-	if err := b.sh.r.Do(testContext(t), b.sh.r.Flush); err != nil { // the receives are with the device
+	if err := b.sh.r.Do(testContext(t), b.sh.r.Flush); err != nil { // the receives are posted
 		t.Fatal(err)
 	}
 	a.sendBytes(t, to, []byte("again"))
@@ -161,7 +160,7 @@ func TestPacketsBeyondTheReceivesAreLost(t *testing.T) {
 	}
 }
 
-// Rule: mistakes say what was wrong, and cost nothing.
+// Rule: errors name the mistake, and leave the PacketConn usable.
 func TestPacketMistakes(t *testing.T) {
 	a, b := mainBed.packets(t)
 	ctx := testContext(t)
@@ -206,7 +205,7 @@ func TestPacketMistakes(t *testing.T) {
 	}
 }
 
-// Rule: the opcode that a queue's type does not have is refused, with both.
+// Rule: an opcode that the queue's type does not have is refused; the error names both.
 func TestDatagramQueueRefusesRDMA(t *testing.T) {
 	a, b := mainBed.packets(t)
 	to := mustResolve(t, a, b.Addr().String())
@@ -242,8 +241,8 @@ func TestPacketSendAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Rule: datagrams that cannot be opened leave nothing: their receive buffers, which
-// no device ever had, go back too, and the runtime closes.
+// Rule: a PacketConn that cannot be opened leaves nothing: its receive buffers, which were never
+// posted, are released too, and the runtime closes.
 func TestListenPacketThatFailsLeavesNothing(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		rt := d.open(t, Config{}, 0)
@@ -261,7 +260,7 @@ func TestListenPacketThatFailsLeavesNothing(t *testing.T) {
 	})
 }
 
-// Rule: a datagram to nobody is refused and changes nothing.
+// Rule: a datagram without a peer is refused and changes nothing.
 func TestSendingToNoPeerIsRefused(t *testing.T) {
 	p := mustListenPacket(t, mustOpen(t, Config{}), Options{})
 	_, err := p.Send(testContext(t), nil, bufferOf(t, p.rt, []byte("x")).Slice())
@@ -271,7 +270,7 @@ func TestSendingToNoPeerIsRefused(t *testing.T) {
 	}
 }
 
-// slowDomain makes address handles when it is let.
+// slowDomain creates address handles only when the test permits.
 type slowDomain struct {
 	verbs.PD
 	entered, let chan struct{}
@@ -283,9 +282,8 @@ func (d slowDomain) CreateAH(a *verbs.AHAttr) (verbs.AH, error) {
 	return d.PD.CreateAH(a)
 }
 
-// Rule: a source whose hardware address the kernel looks for, in vain perhaps, keeps
-// nobody but who wants to reply to it: no turn waits, the end of the datagrams goes
-// on, and what is made after it is closed.
+// Rule: while the kernel looks up the hardware address of a sender, perhaps in vain, only PeerOf
+// waits: no pass does, the PacketConn can end meanwhile, and a handle created after that is closed.
 func TestReplyToAnAbsentSourceKeepsNoTurn(t *testing.T) { onBeds(t, absentSource) }
 
 func absentSource(t *testing.T, d bed) {
@@ -300,7 +298,8 @@ func absentSource(t *testing.T, d bed) {
 	<-slow.entered
 	b.setCause(ErrConnClosed)
 	if err := b.sh.r.Do(testContext(t), func() {
-		if busy, err := b.closePeers(); busy || err != nil { // as the end does, on the turn
+		// as the end of the PacketConn does, with the turn
+		if busy, err := b.closePeers(); busy || err != nil {
 			t.Errorf("closing the peers: busy %t, %v", busy, err)
 		}
 	}); err != nil {

@@ -15,10 +15,10 @@ import (
 
 var oneSidedOps = []string{"write", "read", "add", "flush"}
 
-// Rule: whatever the way the peer was lost, whatever the device's timeout and
-// retries, every operation ends within its bound, the larger of 4 times timeout
-// and retries and the peer timeout (an eighth more at most, and what a flush may take); a lone
-// receive within KeepAlive more. Everything is given back.
+// Rule: however the peer is lost, and whatever the device's timeout and retry count, every
+// operation ends within its bound: the larger of 4 times the device's retry time and the peer
+// timeout, plus at most an eighth and the time of a flush. A lone receive may take KeepAlive
+// longer. All memory is released.
 func TestALostPeerEndsEverythingWithinTheBound(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_SIM_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("VERBENA_SIM_SEED=%d", seed)
@@ -59,7 +59,8 @@ func TestALostPeerEndsEverythingWithinTheBound(t *testing.T) {
 				switch err := p.a.Err(); {
 				case errors.Is(err, ErrPeerTimeout):
 				case errors.As(err, &wc) && wc.Status == verbs.WCRetryExcErr: // the device was faster
-				case way == "there" && errors.Is(err, ErrPeerClosed): // the peer lost us, and could say so
+				// the peer lost us, and could report it
+				case way == "there" && errors.Is(err, ErrPeerClosed):
 				default:
 					t.Errorf("the connection failed with %v, want %v or the device's %v", err, ErrPeerTimeout, verbs.WCRetryExcErr)
 				}
@@ -73,8 +74,8 @@ func TestALostPeerEndsEverythingWithinTheBound(t *testing.T) {
 	}
 }
 
-// Rule: an operation under way ends within its own bound, whether or not anybody
-// asks the peer; and the error says who did not answer, and for how long.
+// Rule: an outstanding operation ends within its own bound, with or without keep-alives; the error
+// names the peer and how long it did not answer.
 func TestThePeerTimeoutEndsWhatTheDeviceDoesNot(t *testing.T) {
 	for _, name := range oneSidedOps {
 		t.Run(name, func(t *testing.T) {
@@ -100,8 +101,8 @@ func TestThePeerTimeoutEndsWhatTheDeviceDoesNot(t *testing.T) {
 	}
 }
 
-// Rule: each end's own options bound its own waits. An end that gives a peer up
-// after a second does so whoever dials and however patient the other end is.
+// Rule: each end's own options bound its own waits. An end with a peer timeout of a second gives up
+// after a second, whichever side dials and however long the other end's timeout is.
 func TestEachEndIsBoundByItsOwnOptions(t *testing.T) {
 	for _, timeouts := range [][2]time.Duration{{time.Hour, time.Second}, {time.Second, time.Hour}, {-1, time.Second}, {time.Second, -1}} {
 		t.Run(fmt.Sprintf("dials with %v, listens with %v", timeouts[0], timeouts[1]), func(t *testing.T) {
@@ -123,17 +124,17 @@ func TestEachEndIsBoundByItsOwnOptions(t *testing.T) {
 					t.Errorf("with PeerTimeout %v the send ended (%t) after %v: %v", timeouts[i], ended, o.ended-cut, o.err)
 				}
 			}
-			p.pass(time.Minute) // the patient device gives up, too
+			p.pass(time.Minute) // the patient device also gives up
 			p.wantEnded(cut, time.Minute)
 		})
 	}
 }
 
-// softDelay is what the software RNIC says of its delay (verbs.DeviceAttr.AckDelay).
+// softDelay is the software RNIC's delay (verbs.DeviceAttr.AckDelay).
 const softDelay = 14
 
-// Rule: a raw peer that posts no receives does not answer: the send ends within
-// the bound, though its retries have no end. The peer hears of it.
+// Rule: a raw peer without posted receives does not answer: the send ends within the bound, though
+// its retries are unlimited. The peer learns of it.
 func TestAPeerWithoutReceivesTimesOut(t *testing.T) {
 	const bound = 3 * time.Second // more than four times the device's
 	p := newLostPeer(t, Options{Raw: true, PeerTimeout: bound})
@@ -153,8 +154,8 @@ func TestAPeerWithoutReceivesTimesOut(t *testing.T) {
 	}
 }
 
-// Rule: a peer that is slow, over a link that loses, is no lost peer, however
-// long it takes altogether; nor is one that has nothing to say.
+// Rule: a slow peer over a lossy link is not lost, however long everything takes; neither is a peer
+// without traffic.
 func TestASlowPeerIsNotLost(t *testing.T) {
 	const bound = 100 * time.Millisecond
 	for name, l := range map[string]fabric.Link{"slow": {Delay: 30 * time.Millisecond}, "lossy": {Delay: time.Millisecond, Loss: 0.1}} {
@@ -182,8 +183,8 @@ func TestASlowPeerIsNotLost(t *testing.T) {
 	}
 }
 
-// Rule: an idle connection lives, at the price of one question in KeepAlive from
-// each side; without one nobody asks, and a lost peer is not noticed.
+// Rule: an idle connection stays alive, at the cost of one keep-alive per KeepAlive from each side;
+// without KeepAlive there is none, and a lost peer is not noticed.
 func TestKeepAliveIsOneQuestionInItsTime(t *testing.T) {
 	const every, times = 500 * time.Millisecond, 100
 	p := newLostPeer(t, Options{KeepAlive: every})
@@ -205,15 +206,15 @@ func TestKeepAliveIsOneQuestionInItsTime(t *testing.T) {
 	}
 }
 
-// Rule: Close without a limit of its own ends too when the peer is lost: what it
-// waits for is bounded.
+// Rule: Close without a deadline also ends when the peer is lost: the operations that it waits for
+// have a bound.
 func TestClosingToALostPeerEnds(t *testing.T) {
 	const bound = 300 * time.Millisecond
 	p := newLostPeer(t, Options{PeerTimeout: bound})
 	p.retry(0, 7)
 	p.cut(true, true)
 	o := p.start("write")
-	p.a.end(false) // Close, waiting for the write
+	p.a.end(false) // as Close does, waiting for the write
 	from := p.w.now()
 	p.pass(anEighth(bound) + flushBound)
 	p.wantEnded(from, anEighth(bound))
@@ -225,14 +226,14 @@ func TestClosingToALostPeerEnds(t *testing.T) {
 	}
 }
 
-// lostPeer is a connection between nodes 0 and 1 of a world in which nothing
-// happens by itself, and what is started at its dialing end.
+// lostPeer is a connection between nodes 0 and 1 of a world in which nothing happens by itself, and
+// the operations of its dialing end.
 type lostPeer struct {
 	t      *testing.T
 	w      *simWorld
 	a, b   *Conn
-	remote Remote // memory of b's
-	local  Slice  // of a's
+	remote Remote // memory of b
+	local  Slice  // memory of a
 	ops    []*boundedOp
 }
 
@@ -298,7 +299,8 @@ func newLostEnds(t *testing.T, dial, listen Options) *lostPeer {
 	return p
 }
 
-// retry sets what a's device does: options alone give it 7 retries of 67 ms or more.
+// retry sets the timeout and retry count of a's queue pair: the options alone give it 7 retries of
+// 67 ms or more.
 func (p *lostPeer) retry(timeout, count uint8) {
 	p.t.Helper()
 	qp := p.a.q.QP()
@@ -315,7 +317,7 @@ func (p *lostPeer) retry(timeout, count uint8) {
 	}
 }
 
-// start starts an operation of a's; what is refused is none.
+// start starts an operation of a; it returns nil if the operation is refused.
 func (p *lostPeer) start(name string) *boundedOp {
 	p.t.Helper()
 	w, c := p.w, p.a
@@ -347,7 +349,7 @@ func (p *lostPeer) start(name string) *boundedOp {
 		if f.Valid() {
 			f.Discard()
 		}
-		return nil // no room, no credit, no connection
+		return nil // no slot, no credit, no connection
 	}
 	if err != nil {
 		p.t.Fatalf("%s: %v", name, err)
@@ -359,7 +361,7 @@ func (p *lostPeer) start(name string) *boundedOp {
 	return o
 }
 
-// pass lets time pass and notes when operations end.
+// pass lets time pass and records when operations end.
 func (p *lostPeer) pass(d time.Duration) {
 	w := p.w
 	for until := w.now() + d; ; w.advance(until - w.now()) {
@@ -378,21 +380,21 @@ func (p *lostPeer) pass(d time.Duration) {
 	}
 }
 
-// cut cuts the ways between the two.
+// cut sets which directions between the two are cut.
 func (p *lostPeer) cut(there, back bool) {
 	a, b := p.w.nodes[0].gid, p.w.nodes[1].gid
 	p.w.fab.SetLink(a, b, fabric.Link{Down: there})
 	p.w.fab.SetLink(b, a, fabric.Link{Down: back})
 }
 
-// vanish cuts both ways, and b ends: no goodbye reaches a.
+// vanish cuts both directions and ends b, without any message to a.
 func (p *lostPeer) vanish() {
 	p.cut(true, true)
 	p.b.Abort()
 }
 
-// wantEnded checks that every operation ended within so long of the cut, or of its
-// start, and that the connection failed.
+// wantEnded checks that every operation ended within this time after the cut, or after its start,
+// and that the connection failed.
 func (p *lostPeer) wantEnded(cut, within time.Duration) {
 	p.t.Helper()
 	for _, o := range p.ops {
@@ -408,5 +410,5 @@ func (p *lostPeer) wantEnded(cut, within time.Duration) {
 	}
 }
 
-// anEighth is what may be added to a bound: the patrol's one round.
+// anEighth returns the bound with the most that the watchdog's tick may add.
 func anEighth(d time.Duration) time.Duration { return d + d/8 }

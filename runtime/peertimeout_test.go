@@ -12,9 +12,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: the bound is the larger of 4 × 4.096 µs × 2^timeout × (retries + 1) and
-// what is configured; code 0, which is for ever, has no say, and without a
-// configured one there is no bound.
+// Rule: the bound is the larger of 4 × 4.096 µs × 2^timeout × (retries + 1) and the configured
+// time. The infinite code 0 does not count, and without a configured time there is no bound.
 func TestBoundIsTheLargerOfDeviceAndConfiguration(t *testing.T) {
 	for _, c := range []struct {
 		timeout, retries uint8
@@ -34,8 +33,8 @@ func TestBoundIsTheLargerOfDeviceAndConfiguration(t *testing.T) {
 	}
 }
 
-// Rule: what options leave open is the runtime's; KeepAlive follows PeerTimeout
-// where nobody says otherwise, and less than 0 is none.
+// Rule: open options come from the runtime; an unset KeepAlive equals PeerTimeout, and a negative
+// one disables it.
 func TestPeerTimeoutOptions(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
@@ -68,8 +67,8 @@ func TestPeerTimeoutOptions(t *testing.T) {
 	}
 }
 
-// Rule: whoever dials, each end's queue pair has the timeout that fits the end's own
-// options, at least its device's delay, and our retries.
+// Rule: each end's queue pair has the timeout that fits its own options, at least its device's
+// delay, and our retry count, whichever side dials.
 func TestEachEndSetsItsOwnTimeout(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		for _, timeouts := range [][2]time.Duration{{time.Hour, time.Second}, {time.Second, time.Hour}} {
@@ -89,7 +88,7 @@ func TestEachEndSetsItsOwnTimeout(t *testing.T) {
 	})
 }
 
-// Rule: the error says who, how long, since when, and what was under way.
+// Rule: the error names the peer, the bound, since when, and the outstanding operations.
 func TestPeerTimeoutErrorSaysIt(t *testing.T) {
 	e := &PeerTimeoutError{
 		Peer: netip.MustParseAddrPort("10.1.2.3:4791"), Bound: 5 * time.Second, Since: time.Unix(1_700_000_000, 0).UTC(),
@@ -105,8 +104,8 @@ func TestPeerTimeoutErrorSaysIt(t *testing.T) {
 	}
 }
 
-// Rule: what is proposed leaves the bound at the configured time, unless that is
-// less than a busy network takes, and the device tries for as long as it may.
+// Rule: the proposed timeout keeps the bound at the configured time, unless that is too short for a
+// busy network; the device retries for as long as that allows.
 func TestProposedAckTimeoutFitsTheBound(t *testing.T) {
 	for _, x := range []struct {
 		configured time.Duration
@@ -124,9 +123,9 @@ func TestProposedAckTimeoutFitsTheBound(t *testing.T) {
 	}
 }
 
-// Rule: a connection without a connection manager asks its peer nothing unless
-// told to, because the peer's queue pair may refuse the question; and one of UC,
-// where nothing is answered, has neither that nor a bound.
+// Rule: a connection without a connection manager sends keep-alives only if the options say so,
+// because the peer's queue pair may refuse the probe. One of UC, which has no answers, has neither
+// keep-alives nor a bound.
 func TestPlainConnectionsAskOnlyWhenTold(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	w := newSimWorld(1, 0)
@@ -155,8 +154,7 @@ func TestPlainConnectionsAskOnlyWhenTold(t *testing.T) {
 	}
 }
 
-// Rule: a message that a shared receive takes is a sign of the peer it came from: it is
-// not asked whether it is there.
+// Rule: a message that a shared receive takes is a sign of its peer: it is not probed.
 func TestASharedReceiveIsASignOfThePeer(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	const every, times, size = 500 * time.Millisecond, 20, 64

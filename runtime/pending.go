@@ -11,9 +11,9 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// Pending is a raw connection over the connection manager whose handshake its owner
-// begins: until then receives can be posted, for a peer that sends as soon as it is
-// connected and takes it ill when it finds none (RNR). Both sides have it:
+// Pending is a raw connection with a connection manager whose handshake its
+// owner starts. Before that, receives can be posted for a peer that sends as
+// soon as it is connected and does not tolerate RNR. Both sides support it:
 //
 //	        PrepareDial              Connect
 //	(none) ───────────────> pending ─────────> a Conn
@@ -21,8 +21,8 @@ import (
 //	                           │ Close          v
 //	                           └─────────────> gone
 //
-// All methods may be called from any goroutine. The caller closes it, unless it has
-// become a Conn: then he closes that.
+// All methods may be called from any goroutine. The caller closes the
+// Pending, or, once connected, the Conn.
 //
 // Implements: rdma_create_ep, rdma_get_request.
 type Pending struct {
@@ -30,9 +30,9 @@ type Pending struct {
 	peer netip.AddrPort
 }
 
-// PrepareDial is DialOptions for a raw connection, Options.Raw being understood, up to
-// where the peer would be asked: it is not yet told anything. It waits, at most
-// Config.ConnectTimeout, until the way to the peer is known. Errors as Dial.
+// PrepareDial is DialOptions for a raw connection (it sets Options.Raw), but stops
+// before the connection request: the peer is not contacted yet. It waits, at most
+// Config.ConnectTimeout, until the route to the peer is resolved. Errors as Dial.
 //
 // Implements: rdma_resolve_addr, rdma_resolve_route, rdma_create_qp.
 func (rt *Runtime) PrepareDial(ctx context.Context, addr string, o Options) (*Pending, error) {
@@ -44,9 +44,9 @@ func (rt *Runtime) PrepareDial(ctx context.Context, addr string, o Options) (*Pe
 	return &Pending{unconnected{c: c}, c.remote}, nil
 }
 
-// PrepareAccept is Accept of a raw listener up to where the peer would be answered: it
-// waits for a request, whose peer waits for Connect from then on, as long as its own
-// ConnectTimeout. When ctx ends while a request is being prepared, that peer is refused.
+// PrepareAccept is Accept of a raw listener, but stops before the answer to the peer: it
+// waits for a request, whose peer then waits for Connect until its own ConnectTimeout.
+// When ctx ends while a request is being prepared, that peer is refused.
 //
 // Errors: ErrMode for a listener that is not raw; otherwise as Accept.
 //
@@ -62,16 +62,16 @@ func (l *Listener) PrepareAccept(ctx context.Context) (*Pending, error) {
 	return &Pending{unconnected{c: c}, c.remote}, nil
 }
 
-// RemoteAddr is the peer's end: who has asked, or is to be asked.
+// RemoteAddr returns the address of the peer.
 func (p *Pending) RemoteAddr() netip.AddrPort { return p.peer }
 
-// Connect asks the peer, or answers it, and waits for the outcome, at most
-// Config.ConnectTimeout; p becomes the Conn. What was posted is at the device before the
-// peer can send. Whatever fails, p is closed. It may be called once.
+// Connect sends the request, or the answer to the peer's, and waits for the outcome, at
+// most Config.ConnectTimeout; p becomes the Conn. Receives already posted are at the
+// device before the peer can send. On any failure p is closed. Connect may be called once.
 //
-// Errors as Dial; ErrClosed for the second call, or after Close. Of a peer that asked
-// and has given up since it is ErrUnreachable or a *RejectError: who serves many goes on
-// with the next.
+// Errors as Dial; ErrClosed for the second call, or after Close. If a
+// requesting peer has given up meanwhile, the error is ErrUnreachable or
+// a *RejectError: a server continues with the next request.
 //
 // Implements: rdma_connect, rdma_accept.
 func (p *Pending) Connect(ctx context.Context) (*Conn, error) {
@@ -90,14 +90,15 @@ func (p *Pending) Connect(ctx context.Context) (*Conn, error) {
 		return c, nil
 	}
 	if f.Valid() {
-		f.Discard() // a connection that has just come is closed
+		f.Discard() // disposeConn closes a connection established just now
 	}
 	c.Abort()
 	return nil, fmt.Errorf("connecting to %v: %w", p.peer, asked.Why(ctx, err))
 }
 
-// held gives a connection that could begin its handshake to its owner. From here on it
-// is as one that dials: nothing is told to a listener. Holder only, as all below.
+// held hands a connection that is ready for its handshake to its owner.
+// From here on it behaves like a dialing connection: it reports nothing
+// to a listener. Holder only, like all functions below.
 func (c *Conn) held() {
 	c.sh.r.StopTimer(c.timer)
 	r := c.from
@@ -109,20 +110,20 @@ func (c *Conn) held() {
 	r.l.sh.r.Defer(r.held)
 }
 
-// held is Conn.held on the listener's turn: the request is not the backlog's any more.
+// held is Conn.held on the listener's turn: the request leaves the backlog.
 func (r *request) held() {
 	l := r.l
 	if r.stage == stageBegun {
-		r.early.Settle(r.conn, nil) // given up meanwhile: disposeConn
-	} else { // it gave way, and its connection is closed
+		r.early.Settle(r.conn, nil) // if the waiter has given up: disposeConn
+	} else { // the request gave way, and its connection is closed
 		l.passOver(r.early, ErrConnClosed)
 	}
 	l.backlog.remove(&r.entry)
 	l.pump()
 }
 
-// passOver ends the wait of s, whose request has failed, or has it wait for the next if
-// that was the peer's doing.
+// passOver handles the failed request of waiter s: if the peer caused
+// the failure, s waits for the next request, else it gets the error.
 func (l *Listener) passOver(s acceptWaiter, err error) {
 	switch {
 	case l.why != nil:
@@ -134,9 +135,9 @@ func (l *Listener) passOver(s acceptWaiter, err error) {
 	}
 }
 
-// goOn begins the handshake of what was held; p gets the outcome.
+// goOn starts the handshake of a held connection; p gets the outcome.
 func (c *Conn) goOn(p futures.Promise[*Conn]) {
-	if c.state != connConnecting { // it has ended meanwhile
+	if c.state != connConnecting { // it has ended in the meantime
 		p.Settle(nil, c.cause.Load())
 		return
 	}
@@ -144,8 +145,8 @@ func (c *Conn) goOn(p futures.Promise[*Conn]) {
 	if !c.begin() {
 		return
 	}
-	c.sh.r.Flush()                 // what was posted is at the device before anything can come
-	if c.state != connConnecting { // the turn has found a dead queue
+	c.sh.r.Flush()                 // receives are at the device before the peer can send
+	if c.state != connConnecting { // Flush found a failed queue
 		return
 	}
 	if err := c.shake(); err != nil {
@@ -153,30 +154,30 @@ func (c *Conn) goOn(p futures.Promise[*Conn]) {
 	}
 }
 
-// errUsed answers the second Connect.
+// errUsed is the error of the second Connect.
 var errUsed = fmt.Errorf("%w: it was connected or closed before", ErrClosed)
 
-// unconnected is a raw connection with a queue pair that its owner connects.
+// unconnected is a raw connection with a queue pair that is not connected yet.
 type unconnected struct {
 	c *Conn
-	// used is set by whoever connects or closes first, before he does so; who finds
-	// it set does nothing. It publishes nothing.
+	// used is set by the first Connect or Close, before it acts; a call that
+	// finds it set does nothing. It publishes nothing.
 	used uatomic.Bool
-	// given is set when it has become the Conn, which is the caller's then; read by
-	// Close. It publishes nothing.
+	// given is set when the Conn was returned to the caller, which then owns
+	// it; read by Close. It publishes nothing.
 	given uatomic.Bool
 }
 
-// PostRecv is Conn.PostRecv for what the peer may send first: what was posted before
-// Connect is at the device when that connects. On UC a message that finds no receive is
-// lost; on RC it is sent again as often as its sender was told to, which may be never.
+// PostRecv is Conn.PostRecv for the peer's first messages: receives posted before Connect
+// are at the device when it connects. On UC a message that finds no receive is lost; on
+// RC it is retried as often as its sender's RNR retry count allows, which may be zero.
 //
 // Implements: ibv_post_recv.
 func (u *unconnected) PostRecv(locals ...Slice) (Future, error) { return u.c.PostRecv(locals...) }
 
-// Close gives a connection that was never connected back; of one that was, it does
-// nothing. It is idempotent, and waits as Conn.Close does, also after a Connect that
-// failed; one that is under way fails.
+// Close releases a connection that was never connected; otherwise it
+// does nothing. It is idempotent, and waits as Conn.Close does, also
+// after a failed Connect. A concurrent Connect fails.
 func (u *unconnected) Close(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNilContext

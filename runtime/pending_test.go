@@ -30,7 +30,7 @@ func prepareDial(t testing.TB, rt *Runtime, ln *Listener) *Pending {
 	return p
 }
 
-// connecting is Connect on a goroutine of its own.
+// connecting runs Connect on a goroutine of its own.
 func connecting(t testing.TB, p *Pending) <-chan connectEnd {
 	end, ctx := make(chan connectEnd, 1), testContext(t)
 	go func() {
@@ -45,7 +45,7 @@ type connectEnd struct {
 	err error
 }
 
-// asking is a raw Dial on a goroutine of its own.
+// asking dials a raw connection on a goroutine of its own.
 func asking(ctx context.Context, rt *Runtime, ln *Listener) <-chan connectEnd {
 	end := make(chan connectEnd, 1)
 	go func() {
@@ -55,7 +55,7 @@ func asking(ctx context.Context, rt *Runtime, ln *Listener) <-chan connectEnd {
 	return end
 }
 
-// Rule: what was posted before either side began the handshake is received into.
+// Rule: receives posted before either side began the handshake take messages.
 func TestPendingConnection(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{Reactors: 2}, 1), b.open(t, Config{}, 0)
@@ -104,8 +104,8 @@ func TestPendingConnection(t *testing.T) {
 	})
 }
 
-// Rule: a peer that sends as soon as it is connected finds the receive: no RNR NAK is
-// on the wire, whoever dials. Posted after Connect, there is one.
+// Rule: a peer that sends as soon as it is connected finds the receive: there is no RNR NAK on the
+// wire, whichever side dials. With a receive posted after Connect, there is one.
 func TestPendingReceivesAreThereBeforeThePeerSends(t *testing.T) {
 	notOnDevice(t, "it looks at the packets of the software RNIC")
 	for name, early := range map[string]bool{"posted before": true, "posted after": false} {
@@ -140,7 +140,7 @@ func sendsAtOnce(t *testing.T, early, weDial bool) {
 		defer b.Release()
 	}
 	sent := make(chan error, 1)
-	sends := func(c *Conn, err error) { // what the peer does, at once
+	sends := func(c *Conn, err error) { // the peer sends at once
 		if err == nil {
 			var f Future
 			if f, err = c.Send(ctx, from.Slice()); err == nil {
@@ -179,8 +179,7 @@ func sendsAtOnce(t *testing.T, early, weDial bool) {
 	}
 }
 
-// Rule: what is pending ends with Close, on either side; nobody waits for it, and what was
-// posted comes back.
+// Rule: Close ends a Pending on either side without waiting, and its receives complete.
 func TestPendingIsClosed(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -206,7 +205,7 @@ func TestPendingIsClosed(t *testing.T) {
 		if _, rejected := errors.AsType[*RejectError](d.err); !rejected {
 			t.Errorf("dialing who does not answer: %v, want a *RejectError", d.err)
 		}
-		// One that is pending when its runtime closes goes with it.
+		// One that is pending when its runtime closes ends too.
 		left := prepareDial(t, client, ln)
 		if err := client.Close(ctx); err != nil {
 			t.Error(err)
@@ -217,8 +216,8 @@ func TestPendingIsClosed(t *testing.T) {
 	})
 }
 
-// Rule: a request that was given out is its owner's: the listener may be closed, and others
-// are served meanwhile, by either kind of accepting.
+// Rule: a request that PrepareAccept returned belongs to the caller: the listener may be closed,
+// and other requests are served meanwhile, by Accept or PrepareAccept.
 func TestPendingRequestIsItsOwners(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -248,8 +247,8 @@ func TestPendingRequestIsItsOwners(t *testing.T) {
 	})
 }
 
-// Rule: a peer that has given up while its request was pending costs an error of Connect
-// and no more; who waits in vain for a request takes none with him.
+// Rule: a peer that gave up while its request was pending costs only an error of Connect; a
+// canceled PrepareAccept takes no request from others.
 func TestPendingWhosePeerGaveUp(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -261,7 +260,7 @@ func TestPendingWhosePeerGaveUp(t *testing.T) {
 		if d := <-dialed; !errors.Is(d.err, context.Canceled) {
 			t.Errorf("giving up: %v, want context.Canceled", d.err)
 		}
-		if b.name == mainBed.name && !onDevice { // the kernel tells of it with the answer, or later
+		if b.name == mainBed.name && !onDevice { // the kernel reports it with the answer, or later
 			<-ps.c.Done()
 		}
 		c, err := ps.Connect(testContext(t))
@@ -288,7 +287,7 @@ func TestPendingWhosePeerGaveUp(t *testing.T) {
 	})
 }
 
-// Rule: receives of a managed connection are its own.
+// Rule: a managed connection posts its own receives, so its listener prepares none.
 func TestPendingIsRaw(t *testing.T) {
 	rt := mustOpen(t, Config{Device: first.name})
 	ln, err := rt.Listen(":0")

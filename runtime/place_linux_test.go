@@ -44,9 +44,9 @@ func numaMaps(t *testing.T) (all []numaMapping) {
 	return all
 }
 
-// Rule: on a machine with several NUMA nodes there are reactors on each (the test's
-// devices are of none), and what a reactor and its connections have off the heap (work
-// requests, completions, receive buffers) is asked for on that node, and lies there.
+// Rule: on a machine with several NUMA nodes there are reactors on each (the test's devices belong
+// to none). The off-heap memory of a reactor and its connections (work requests, completions,
+// receive buffers) is requested on that node, and lies there.
 func TestMemoryLiesOnItsReactorsNode(t *testing.T) {
 	const conns = 4
 	nodes := must.Get(sys.Nodes())(t)
@@ -66,7 +66,7 @@ func TestMemoryLiesOnItsReactorsNode(t *testing.T) {
 		seat := must.Get(ln.AcceptAsync())(t)
 		a := must.Get(client.Dial(ctx, ln.Addr().String()))(t)
 		b := must.Get(seat.Await(ctx))(t)
-		for _, c := range [][2]*Conn{{a, b}, {b, a}} { // have the pages used
+		for _, c := range [][2]*Conn{{a, b}, {b, a}} { // touch the pages
 			f, err := c[0].SendBytes(ctx, []byte("touch"))
 			done(t, f, err)
 			m, err := c[1].RecvWait(ctx)

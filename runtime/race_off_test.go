@@ -8,7 +8,7 @@ const (
 	chaosRounds = 100
 )
 
-// How much is simulated: enough to meet everything, and what the repeated runs take.
+// The number of simulated operations: enough to cover everything, and less for the repeated runs.
 // `make stress` simulates ten million.
 const (
 	simOps       = simCoverage

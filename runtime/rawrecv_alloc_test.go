@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: messages of raw connections allocate nothing, their receives included, which are
-// a connection's own or shared.
+// Rule: messages of raw connections allocate nothing, including their receives, whether a
+// connection's own or shared.
 func TestRawReceivesAllocateNothing(t *testing.T) { onBeds(t, rawReceivesAllocateNothing) }
 
 func rawReceivesAllocateNothing(t *testing.T, d bed) {
@@ -30,7 +30,7 @@ func rawReceivesAllocateNothing(t *testing.T, d bed) {
 	exchanges(t, clients[0], func() (futures.Future[Arrival], error) { return s.PostRecv(into) })
 }
 
-// exchanges posts a receive and sends what it takes, again and again.
+// exchanges repeatedly posts a receive and sends a message for it.
 func exchanges[T any](t *testing.T, from *Conn, post func() (futures.Future[T], error)) {
 	t.Helper()
 	ctx := context.Background() // the test's own timer would be in the count
@@ -53,7 +53,7 @@ func exchanges[T any](t *testing.T, from *Conn, post func() (futures.Future[T], 
 	}
 }
 
-// mine is a word of memory.
+// mine returns a word of memory.
 func mine(t *testing.T, rt *Runtime) Slice {
 	t.Helper()
 	r := must.Get(rt.NewRegion(8, verbs.AccessLocalWrite))(t)

@@ -19,8 +19,8 @@ type Result = reactor.Completion
 // Future is the future of an operation.
 type Future = futures.Future[Result]
 
-// Runtime is an open device with its reactors, memory and connections. All
-// methods may be called from any goroutine.
+// Runtime is an open device with its reactors, memory and connections.
+// All methods may be called from any goroutine.
 type Runtime struct {
 	cfg       Config
 	provider  verbs.Provider
@@ -28,32 +28,32 @@ type Runtime struct {
 	addr      netip.Addr // of the device; invalid when it has none
 	pd        verbs.PD
 	mem       *memory
-	nodes     []int // that have reactors; see nodesFor
+	nodes     []int // NUMA nodes with reactors; see nodesFor
 	shards    []*shard
 	handlers  *handlers // nil when stepped
-	reads     uint8     // READs and atomics under way per connection and direction
+	reads     uint8     // outstanding READs and atomics per connection and direction
 	conns     *futures.Pool[*Conn]
 	messages  *futures.Pool[Message]
 	arrivals  *futures.Pool[Arrival]
 	datagrams *futures.Pool[Packet]
 	peers     *futures.Pool[*Peer]
 
-	// gone says that the device is. Set by deviceGone, which then has all reactors
-	// end what they have; read by whoever begins something on one later.
+	// gone is true once the device is removed. Set by deviceGone, which then makes all reactors
+	// end their connections; read by goroutines that start an operation on a reactor later.
 	gone    uatomic.Bool
 	tidying sync.WaitGroup // goroutines of tidy
 
-	mu        sync.Mutex    // guards what follows; never held while waiting
+	mu        sync.Mutex    // guards the fields below; never held while waiting
 	making    int           // calls between enter and leave
 	made      chan struct{} // nil before Close; closed when Close has begun and making is 0
 	live      map[*Conn]struct{}
 	listeners map[*Listener]struct{}
 	shared    map[*SharedRecv]struct{}
 	packets   map[*PacketConn]struct{}
-	next      int        // where the next connection goes
-	watchers  []*watcher // replaced, never changed in place but by appending
+	next      int        // index of the next connection's reactor
+	watchers  []*watcher // replaced or appended to, never changed in place
 
-	destroying chan struct{} // has a place for the one destroy that runs
+	destroying chan struct{} // semaphore of destroy: capacity 1
 }
 
 // Open opens a device and starts its reactors. The caller closes the Runtime.
@@ -100,7 +100,7 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	if err = rt.startShards(attr.CompVectors); err != nil {
 		return nil, err
 	}
-	if byDefault { // a default fits every port; what was asked for is refused if it does not
+	if byDefault { // a default is lowered to fit the port; an explicit size is refused if it does not fit
 		most := rt.shards[0].r.MaxMessage() - frameSize
 		rt.cfg.Conn.MessageSize = min(rt.cfg.Conn.MessageSize, max(most, minMessageSize))
 	}
@@ -112,11 +112,11 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	return rt, nil
 }
 
-// Device names the device.
+// Device returns the name and attributes of the device.
 func (rt *Runtime) Device() verbs.DeviceInfo { return rt.dev.Device() }
 
-// Stats are the counters of the reactors, added up; the largest where it is a
-// maximum.
+// Stats returns the counters of all reactors: their sums, and the
+// maximum for counters that are maxima.
 func (rt *Runtime) Stats() reactor.Stats {
 	var sum reactor.Stats
 	for _, s := range rt.shards {
@@ -125,11 +125,10 @@ func (rt *Runtime) Stats() reactor.Stats {
 	return sum
 }
 
-// Handle has fn called with the operation's result on a goroutine of the
-// handler pool, where it may block: wait for operations, close connections. It
-// does not wait itself: when Config.Handlers run, fn does when one of them
-// returns, in the order of completion. A panic of fn goes to Config.OnPanic.
-// The future is consumed. After Close fn runs on a goroutine of its own.
+// Handle calls fn with the operation's result on a goroutine of the handler pool, where it
+// may block: wait for operations, close connections. Handle itself does not block: while
+// Config.Handlers functions run, fn is queued, in the order of completion. A panic of fn goes
+// to Config.OnPanic. The future is consumed. After Close fn runs on a goroutine of its own.
 func (rt *Runtime) Handle(f Future, fn func(Result, error)) {
 	f.Then(func(r Result, err error) {
 		if rt.handlers == nil { // stepped
@@ -140,7 +139,7 @@ func (rt *Runtime) Handle(f Future, fn func(Result, error)) {
 	})
 }
 
-// shard picks the reactor of the next connection.
+// shard returns the reactor for the next connection, round-robin.
 func (rt *Runtime) shard() *shard {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -149,8 +148,7 @@ func (rt *Runtime) shard() *shard {
 	return s
 }
 
-// shardOf is the reactor of a connection with these shared receives (may be
-// nil).
+// shardOf returns the reactor for a connection that uses s, which may be nil.
 func (rt *Runtime) shardOf(s *SharedRecv) *shard {
 	if s != nil {
 		return s.sh
@@ -158,9 +156,8 @@ func (rt *Runtime) shardOf(s *SharedRecv) *shard {
 	return rt.shard()
 }
 
-// enter keeps Close from going on while a connection or listener is being
-// made; leave follows. ErrClosed once Close has begun, ErrDeviceRemoved when
-// the device is gone.
+// enter keeps Close from proceeding while a connection or listener is being made; leave must
+// follow. It returns ErrClosed once Close has begun, ErrDeviceRemoved when the device is gone.
 func (rt *Runtime) enter() error {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -177,7 +174,7 @@ func (rt *Runtime) enter() error {
 func (rt *Runtime) leave() {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	if rt.making--; rt.making == 0 && rt.made != nil { // once: enter lets nobody in any more
+	if rt.making--; rt.making == 0 && rt.made != nil { // once: enter fails from now on
 		close(rt.made)
 	}
 }
@@ -188,7 +185,7 @@ func (rt *Runtime) adopt(c *Conn) {
 	rt.live[c] = struct{}{}
 }
 
-// forget is called once the receive buffers of c are free.
+// forget removes c once its receive buffers are free.
 func (rt *Runtime) forget(c *Conn) {
 	if len(c.recvs) > 0 && c.recvs[0].buf.Len() > MaxPooled {
 		rt.tidy()

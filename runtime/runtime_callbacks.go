@@ -8,20 +8,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// DeviceEvent is something that happened to the device or a port of it.
+// DeviceEvent is an event of the device or of one of its ports.
 type DeviceEvent struct {
 	Type verbs.AsyncEventType
-	Port uint8 // for the events of a port
+	Port uint8 // for port events
 }
 
-// watcher is one WatchDevice.
+// watcher is one registration of WatchDevice.
 type watcher struct{ fn func(DeviceEvent) }
 
-// WatchDevice has fn called with every event of the device and its ports from
-// now on: port up and down, changes of its addresses, the device's end. fn runs
-// holding a reactor's turn: it must not block. What if it panics: Config.OnPanic. stop ends that; an event that is
-// being told may still come. The events of queues and connections are not told:
-// they show in their results.
+// WatchDevice calls fn with every later event of the device and its ports: port up and down,
+// address changes, removal. fn runs holding a reactor's turn: it must not block. A panic of fn
+// goes to Config.OnPanic. stop unregisters fn; an event that is being delivered may still arrive.
+// Events of queues and connections are not reported: they show in the results of operations.
 func (rt *Runtime) WatchDevice(fn func(DeviceEvent)) (stop func()) {
 	w := &watcher{fn}
 	rt.mu.Lock()
@@ -30,7 +29,7 @@ func (rt *Runtime) WatchDevice(fn func(DeviceEvent)) (stop func()) {
 	return func() {
 		rt.mu.Lock()
 		defer rt.mu.Unlock()
-		kept := make([]*watcher, 0, len(rt.watchers)) // tellWatchers may be reading the old one
+		kept := make([]*watcher, 0, len(rt.watchers)) // a copy: tellWatchers may be reading the old slice
 		for _, o := range rt.watchers {
 			if o != w {
 				kept = append(kept, o)
@@ -40,7 +39,7 @@ func (rt *Runtime) WatchDevice(fn func(DeviceEvent)) (stop func()) {
 	}
 }
 
-// tellWatchers passes on what is not of one queue.
+// tellWatchers passes device and port events to the watchers.
 func (s *shard) tellWatchers(ev *verbs.AsyncEvent) {
 	rt := s.rt
 	if ev.QP != nil || ev.CQ != nil || ev.SRQ != nil {
@@ -55,21 +54,21 @@ func (s *shard) tellWatchers(ev *verbs.AsyncEvent) {
 	}
 }
 
-// Now is the runtime's time.
+// Now returns the time of the runtime's clock.
 func (rt *Runtime) Now() time.Time { return rt.cfg.now() }
 
-// After runs fn once, d from now on the runtime's clock, holding a reactor's
-// turn: it must not block. stop keeps it from running if it has not begun, soon;
-// it does not wait. Nothing runs after Close. What if fn panics: Config.OnPanic. Both
-// allocate; any goroutine.
+// After calls fn once, after d on the runtime's clock, holding a reactor's turn:
+// fn must not block. stop cancels the call if it has not begun; it takes effect
+// soon and does not wait. Nothing runs after Close. A panic of fn goes to
+// Config.OnPanic. After and stop allocate and may be called from any goroutine.
 func (rt *Runtime) After(d time.Duration, fn func()) (stop func()) {
 	r := rt.shards[0].r
 	t := r.After(d, func() { r.Notify(fn) })
 	return func() { r.Defer(func() { r.StopTimer(t) }) }
 }
 
-// Loop names where one reactor runs callbacks: a goroutine beside its event loop. Actors may
-// be placed there.
+// Loop identifies the callback goroutine of one reactor, which runs
+// beside its loop. Actors may be placed on it.
 type Loop struct{ r *reactor.Reactor }
 
 func init() {
@@ -77,7 +76,7 @@ func init() {
 	seam.LoopReactor = func(loop any) *reactor.Reactor { return loop.(Loop).r }
 }
 
-// Loops are those of all reactors, at least one; the same order every time.
+// Loops returns one Loop per reactor, at least one, always in the same order.
 func (rt *Runtime) Loops() []Loop {
 	all := make([]Loop, len(rt.shards))
 	for i, s := range rt.shards {
@@ -86,11 +85,11 @@ func (rt *Runtime) Loops() []Loop {
 	return all
 }
 
-// Loop is that of the connection's reactor.
+// Loop returns the Loop of the connection's reactor.
 func (c *Conn) Loop() Loop { return Loop{c.sh.r} }
 
-// Gone is closed when the connection has given everything back.
+// Gone returns a channel that is closed when the connection has released everything.
 func (c *Conn) Gone() <-chan struct{} { return c.closed }
 
-// Raw tells whether the connection leaves receives to the caller.
+// Raw reports whether the connection leaves receives to the caller.
 func (c *Conn) Raw() bool { return c.opts.Raw }

@@ -13,33 +13,32 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// closeGrace is how long Close goes on giving things back after its context has ended, and
-// how long it waits for memory that the program has. Neither waits for a peer. A goroutine
-// on its way out of a refused call needs some instructions, one that handles a message as
-// long as that takes; a busy machine makes either longer.
+// closeGrace is how long Close continues to release things after its context has
+// ended, and how long it waits for memory that the program holds. Neither waits
+// for a peer. A goroutine that leaves a refused call needs some instructions,
+// and one that handles a message needs that time; a busy machine lengthens both.
 const closeGrace = 5 * time.Second
 
-// errRuntimeClosed is why connections end that Runtime.Close closes.
+// errRuntimeClosed is the cause of connections that Runtime.Close closes.
 var errRuntimeClosed = fmt.Errorf("%w with its runtime", ErrConnClosed)
 
-// Close closes listeners and connections, waits for what is outstanding until ctx ends,
-// cuts it off then, and gives everything back: goroutines, descriptors, mappings, the
-// device. From its beginning on calls that make something (Dial, Listen, Accept, …) answer
-// ErrClosed, and so do those under way. Whatever other goroutines do meanwhile, one call is
-// enough: goroutines that are in a call are waited for, and so is memory that the program
-// still has (a Buffer, a Message, a Packet), for five seconds.
+// Close closes listeners and connections, waits for outstanding operations until ctx
+// ends, then aborts them, and releases everything: goroutines, descriptors, mappings,
+// the device. From its beginning on, calls that make something (Dial, Listen, Accept,
+// …) return ErrClosed, and so do those in progress. One call suffices, whatever other
+// goroutines do meanwhile: it waits for goroutines inside a call, and up to five
+// seconds for memory that the program still holds (a Buffer, a Message, a Packet).
 //
-// When ctx ends first, giving back goes on for some seconds. What cannot be given back by
-// then, the error says:
+// When ctx ends first, releasing continues for some seconds. The error
+// then names what could not be released:
 //
-//	ErrBusy            the program still has memory, or is in a call that uses the device
-//	ErrReactorBusy     a reactor, or the kernel, did not come to it
+//	ErrBusy            the program still holds memory, or is in a call that uses the device
+//	ErrReactorBusy     a reactor, or the kernel, did not finish in time
 //	the context's      a callback is still running
 //
-// Then what is left stays usable for who has it, nothing new begins, and Close may be
-// called again: it goes on from there. After nil it returns nil. Several goroutines may
-// call it; all wait for the end. Not from a callback (Then): it waits for the running
-// callback.
+// In that case the remaining objects stay usable for their owners, nothing new begins, and Close
+// may be called again to continue. After nil it returns nil. Several goroutines may call it; all
+// wait for the end. A callback (Then) must not call it, because it waits for running callbacks.
 func (rt *Runtime) Close(ctx context.Context) error {
 	asked, err := reactor.Ask(ctx)
 	if err != nil {
@@ -49,7 +48,7 @@ func (rt *Runtime) Close(ctx context.Context) error {
 	defer end()
 	made := true
 	select {
-	case <-rt.shut(): // what is made now is seen below
+	case <-rt.shut(): // objects made before this are seen below
 	case <-after:
 		made = false
 	}
@@ -62,8 +61,8 @@ func (rt *Runtime) Close(ctx context.Context) error {
 	return asked.Why(ctx, err)
 }
 
-// shut has calls that make something refused from now on; made is closed when none is
-// under way. It may be repeated.
+// shut makes enter refuse from now on; made is closed when no call is
+// between enter and leave. It may be repeated.
 func (rt *Runtime) shut() (made <-chan struct{}) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -76,8 +75,8 @@ func (rt *Runtime) shut() (made <-chan struct{}) {
 	return rt.made
 }
 
-// closeAll closes what programs have: listeners before connections, and shared receives
-// after those that use them. What is outstanding has until ctx ends.
+// closeAll closes the objects of the program: listeners before connections, and shared
+// receives after their users. Outstanding operations may complete until ctx ends.
 func (rt *Runtime) closeAll(ctx, after reactor.Asked) error {
 	rt.mu.Lock()
 	listeners := slices.Collect(maps.Keys(rt.listeners))
@@ -95,7 +94,7 @@ func (rt *Runtime) closeAll(ctx, after reactor.Asked) error {
 	return errors.Join(errs...)
 }
 
-// each closes all at once: each may wait some seconds after the context has ended.
+// each closes all concurrently: each close may take some seconds after the context has ended.
 func each[T any](all []T, end func(T) error) []error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(all))
@@ -106,8 +105,7 @@ func each[T any](all []T, end func(T) error) []error {
 	return errs
 }
 
-// extend is closed d after asked was, or when end is called, which leaves no goroutine
-// behind.
+// extend returns an Asked that is closed d after asked, or by end. end leaves no goroutine behind.
 func extend(asked reactor.Asked, d time.Duration) (longer reactor.Asked, end func()) {
 	over, stop := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -125,8 +123,8 @@ func extend(asked reactor.Asked, d time.Duration) (longer reactor.Asked, end fun
 	return over, func() { close(stop); <-over }
 }
 
-// destroy gives back what Open made, children first, up to the first that
-// cannot go yet. Every step may be repeated.
+// destroy releases the objects of Open, children first, up to the first
+// that must stay. Every step may be repeated.
 func (rt *Runtime) destroy(ctx context.Context) error {
 	select {
 	case rt.destroying <- struct{}{}:
@@ -134,8 +132,8 @@ func (rt *Runtime) destroy(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// All shards before any: an identifier may be closed by one that has not moved it to its
-	// own channel yet.
+	// Settle all shards before closing any: a shard may be closing an
+	// identifier that is still on another shard's channel.
 	for _, s := range rt.shards {
 		if err := s.settleIDs(ctx); err != nil {
 			return err
@@ -163,9 +161,8 @@ func (rt *Runtime) destroy(ctx context.Context) error {
 	return nil
 }
 
-// closeMemory closes the memory when goroutines have given back what they have of it. It
-// waits for Config.grace at most. It polls: to be told, it would need every Release to look
-// for a waiter.
+// closeMemory closes the memory when goroutines have released their parts of it. It waits
+// at most Config.grace. It polls, because a notification would burden every Release.
 func (rt *Runtime) closeMemory() error {
 	if rt.mem == nil {
 		return nil
@@ -173,7 +170,7 @@ func (rt *Runtime) closeMemory() error {
 	patience := time.NewTimer(rt.cfg.grace)
 	defer patience.Stop()
 	tidied := make(chan struct{})
-	go func() { defer close(tidied); rt.tidying.Wait() }() // all connections are gone: nobody adds
+	go func() { defer close(tidied); rt.tidying.Wait() }() // all connections are gone: none adds to tidying
 	select {
 	case <-tidied:
 	case <-patience.C:
@@ -181,7 +178,7 @@ func (rt *Runtime) closeMemory() error {
 	}
 	for {
 		err := rt.mem.Close()
-		if !errors.Is(err, verbs.ErrBusy) || rt.cfg.stepped { // stepped: nobody else gives anything back
+		if !errors.Is(err, verbs.ErrBusy) || rt.cfg.stepped { // stepped: no other goroutine can release anything
 			return err
 		}
 		select {
@@ -192,15 +189,15 @@ func (rt *Runtime) closeMemory() error {
 	}
 }
 
-// tidy gives big receive buffers back to the system: not on the turn, for that
-// takes long. While Close waits for the connection, or in enter.
+// tidy unmaps big receive buffers on a goroutine, because that takes too long for the
+// turn. Call it while Close waits for the connection, or between enter and leave.
 func (rt *Runtime) tidy() {
 	if rt.cfg.stepped {
-		return // one goroutine only: the next big Alloc or Close does it
+		return // stepped: the next big Alloc or Close does it
 	}
 	rt.tidying.Add(1)
 	go func() {
 		defer rt.tidying.Done()
-		_ = rt.mem.reap() // what cannot be ended is kept and reported by Close
+		_ = rt.mem.reap() // mappings that cannot be ended are kept, and Close reports them
 	}()
 }

@@ -22,8 +22,7 @@ func endedContext() context.Context {
 	return ctx
 }
 
-// Rule: a Close whose context has ended cuts off and gives back everything all
-// the same, and can be repeated.
+// Rule: a Close whose context has ended also ends and frees everything, and can be repeated.
 func TestCloseWithAnEndedContextClosesAll(t *testing.T) {
 	a, _ := connected(t, Config{Reactors: 2})
 	if _, err := a.rt.Listen(":0"); err != nil {
@@ -36,7 +35,7 @@ func TestCloseWithAnEndedContextClosesAll(t *testing.T) {
 	}
 }
 
-// Rule: so does one whose peer is silent.
+// Rule: the same holds if the peer is silent.
 func TestCloseAtItsDeadlineWithASilentPeer(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, _ := connected(t, Config{Provider: p})
@@ -70,8 +69,8 @@ func TestConcurrentCloseIsOne(t *testing.T) {
 	}
 }
 
-// Rule: whoever receives on a connection that is gone is told why, though the
-// runtime is closed.
+// Rule: receiving on a connection that is gone returns the reason, even after the runtime is
+// closed.
 func TestReceivingAfterCloseSaysWhy(t *testing.T) {
 	for _, parked := range []bool{false, true} {
 		a, _ := connected(t, Config{NoCallerDriving: parked})
@@ -87,8 +86,7 @@ func TestReceivingAfterCloseSaysWhy(t *testing.T) {
 	}
 }
 
-// Rule: Done is closed when a connection takes no more operations, whoever ends
-// it.
+// Rule: Done is closed when a connection accepts no more operations, whichever side ends it.
 func TestDoneSaysThatAConnectionEnds(t *testing.T) {
 	a, b := connected(t, Config{})
 	select {
@@ -105,7 +103,7 @@ func TestDoneSaysThatAConnectionEnds(t *testing.T) {
 	mistake(t, "closed by the peer", b.Err(), ErrPeerClosed)
 }
 
-// Rule: a reactor that does not come to it does not hold Close up for ever.
+// Rule: a reactor that is held up does not delay Close for ever.
 func TestCloseOfABusyReactorSaysSo(t *testing.T) {
 	a, b := connected(t, Config{})
 	ln := must.Get(a.rt.Listen(":0"))(t)
@@ -129,7 +127,7 @@ func TestCloseOfABusyReactorSaysSo(t *testing.T) {
 	}
 }
 
-// Rule: receive buffers that are mapped one by one are gone when Close returns.
+// Rule: receive buffers with mappings of their own are unmapped when Close returns.
 func TestBigReceivesAreUnmapped(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 2, MessageSize: MaxPooled + 1}})
 	ms := sendAndTake(t, a, b, 1)
@@ -138,7 +136,7 @@ func TestBigReceivesAreUnmapped(t *testing.T) {
 	}
 	b.rt.tidying.Wait()
 	b.rt.mem.mu.Lock()
-	mapped := b.rt.mem.bigs // not by Stats, which tidies up itself
+	mapped := b.rt.mem.bigs // not through Stats, which frees buffers itself
 	b.rt.mem.mu.Unlock()
 	if mapped != 1 {
 		t.Errorf("%d big buffers are mapped after the connection was closed, want that of the message", mapped)
@@ -152,10 +150,10 @@ func TestBigReceivesAreUnmapped(t *testing.T) {
 	}
 }
 
-// Rule: waits that were given up are not kept.
+// Rule: given-up waits are not kept.
 func TestGivenUpReceivesAreNotKept(t *testing.T) {
 	a, b := connected(t, Config{})
-	first := b.Recv() // stays, so that those behind it are not met by giving out
+	first := b.Recv() // stays first, so that giving out does not reach the others
 	for range 5000 {
 		if _, err := b.RecvWait(endedContext()); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
@@ -177,10 +175,10 @@ func TestGivenUpReceivesAreNotKept(t *testing.T) {
 	release(t, m)
 }
 
-// What Runtime.Close promises whatever other goroutines do meanwhile.
+// The following tests check Runtime.Close concurrent with other goroutines.
 
-// Rule: one Close is enough while goroutines submit, whether its context has ended or not:
-// it waits until they have left the calls that it refuses.
+// Rule: one Close is enough while goroutines submit, whether or not its context has ended: it waits
+// until they have returned from the calls that it refuses.
 func TestOneCloseIsEnoughWhileOthersSubmit(t *testing.T) {
 	const writers, before = 8, 20
 	for round := range fewer(100) {
@@ -221,7 +219,7 @@ func TestOneCloseIsEnoughWhileOthersSubmit(t *testing.T) {
 	}
 }
 
-// slicePair is 8 bytes of a's and 8 of b's that a may write.
+// slicePair returns 8 bytes of a, and 8 bytes of b that a may write.
 func slicePair(t *testing.T, a, b *Conn) (Slice, Remote) {
 	t.Helper()
 	region := must.Get(b.rt.NewRegion(8, allAccess))(t)
@@ -231,16 +229,16 @@ func slicePair(t *testing.T, a, b *Conn) (Slice, Remote) {
 	return s, r
 }
 
-// Rule: Close waits for a message that its receiver has.
+// Rule: Close waits for a message that its receiver has not released.
 func TestCloseWaitsForAHeldMessage(t *testing.T) {
 	a, b := connected(t, Config{})
 	m := sendAndTake(t, a, b, 1)[0]
 	closed := make(chan error, 1)
 	go func() { closed <- b.rt.Close(testContext(t)) }()
-	for !b.rt.mem.closing.Load() { // until Close has begun to ask for the memory
+	for !b.rt.mem.closing.Load() { // until Close has begun to close the memory
 		stdruntime.Gosched()
 	}
-	b.rt.MemoryStats() // after that answer: both hold the memory's mutex
+	b.rt.MemoryStats() // after that call has returned: both hold the memory's mutex
 	if err := m.Release(); err != nil {
 		t.Fatal(err)
 	}
@@ -249,8 +247,8 @@ func TestCloseWaitsForAHeldMessage(t *testing.T) {
 	}
 }
 
-// Rule: if the program does not give its memory back, Close says what is still out, leaves
-// that as it is, and can be called again.
+// Rule: if the user does not release memory, Close reports what is still in use, leaves it
+// unchanged, and can be called again.
 func TestCloseSaysThatAMessageIsHeld(t *testing.T) {
 	a, b := connected(t, Config{grace: 20 * time.Millisecond})
 	m := sendAndTake(t, a, b, 1)[0]
@@ -267,8 +265,8 @@ func TestCloseSaysThatAMessageIsHeld(t *testing.T) {
 	}
 }
 
-// Rule: Close waits for calls that make something, at most until its context has ended and
-// the grace is over; a later Close goes on from there.
+// Rule: Close waits for calls that create objects, at most until its context has ended and the
+// grace period is over; a later Close continues from there.
 func TestCloseWaitsForWhatIsBeingMade(t *testing.T) {
 	rt := mustOpen(t, Config{grace: 20 * time.Millisecond})
 	if err := rt.enter(); err != nil {
@@ -288,8 +286,8 @@ func TestCloseWaitsForWhatIsBeingMade(t *testing.T) {
 	}
 }
 
-// Rule: an identifier that another reactor closes, and has not moved to its own channel,
-// is waited for.
+// Rule: Close waits for an identifier that another reactor closes without having moved it to its
+// own channel.
 func TestCloseWaitsForIdentifiersOfOtherReactors(t *testing.T) {
 	rt := mustOpen(t, Config{Reactors: 2})
 	first, other := rt.shards[0], rt.shards[1]
@@ -317,14 +315,13 @@ func TestCloseWaitsForIdentifiersOfOtherReactors(t *testing.T) {
 	}
 }
 
-// Rule: what is being connected, accepted or asked for when Close begins, and what is begun
-// later, answers ErrClosed.
+// Rule: calls that connect, accept, resolve or join when Close begins, or later, return ErrClosed.
 func TestCallsDuringCloseAnswerErrClosed(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	rt := mustOpen(t, Config{Provider: p, Device: "soft0"})
 	ln := must.Get(rt.Listen(":0"))(t)
 	pc := mustListenPacket(t, rt, Options{})
-	link.SetAll(fabric.Link{Down: true}) // nobody answers
+	link.SetAll(fabric.Link{Down: true}) // there is no answer
 	ctx, far := testContext(t), "127.0.0.2:7"
 	calls := map[string]func() error{
 		"Dial":    func() error { _, err := rt.Dial(ctx, far); return err },
@@ -338,7 +335,7 @@ func TestCallsDuringCloseAnswerErrClosed(t *testing.T) {
 		got[name] = ch
 		go func() { ch <- call() }()
 	}
-	for live := 0; live < 1; { // Dial has a connection that is being made
+	for live := 0; live < 1; { // until Dial has begun a connection
 		rt.mu.Lock()
 		live = len(rt.live)
 		rt.mu.Unlock()
@@ -369,7 +366,7 @@ func TestCallsDuringCloseAnswerErrClosed(t *testing.T) {
 	}
 }
 
-// Rule: a Close that a running callback outlasts says so with the error of its own context.
+// Rule: a Close that ends before a running callback returns the error of its own context.
 func TestCloseTellsItsContextsError(t *testing.T) {
 	a, _ := connected(t, Config{grace: 20 * time.Millisecond})
 	running, leave := make(chan struct{}), make(chan struct{})

@@ -7,48 +7,48 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// closeRetry is how long to wait for the acknowledgement of an event that
-// another goroutine has.
+// closeRetry is the time between attempts to close an object that is busy,
+// for example because another goroutine has not acknowledged an event yet.
 const closeRetry = time.Millisecond
 
-// closeTries is how often an identifier is closed that the device does not let
-// go, with closeRetry between. Its queue pair may have our memory until then.
+// closeTries is how often tryClose tries to close an identifier that the device refuses to
+// close, with closeRetry in between. Until then its queue pair may use the runtime's memory.
 const closeTries = 100
 
-// closersMost is how many identifiers of a shard are closed at once: each that waits in
-// the kernel has a thread.
+// closersMost is how many identifiers of a shard are closed
+// concurrently: each that waits in the kernel uses a thread.
 const closersMost = 8
 
-// closingID is an identifier on its way out. It is in shard.closing until it is
-// closed or given up. The holder's.
+// closingID is an identifier that is being closed. It is in
+// shard.closing until it is closed or given up. Owned by the holder.
 //
-//	closeID ──> tried ── closed, or tries are used up ──> done, each of those who asked
+//	closeID ──> tried ── closed, or tries are used up ──> done, for each caller of closeID
 //	              ^ │ busy, refused: after closeRetry
 //	              └─┘
 //
-// It is tried off the turn, on a goroutine of its own. The kernel may take its time to
-// destroy a queue pair: Soft-RoCE's waits, for up to 50 s, until every packet of it has
-// left the machine's network stack, and for a peer that does not answer to ARP that is
-// three seconds (rxe_pool.c, __rxe_cleanup; rxe_net.c, rxe_skb_tx_dtor). Every connection
-// of the reactor would wait with it. That breaks no rule: the queue is sealed, so that
-// no turn touches the queue pair any more, and it is released, on the turn, when the
-// queue pair is gone. What completes meanwhile is taken as ever.
+// Each try runs off the turn, on a goroutine of its own, because the kernel may take
+// long to destroy a queue pair. That of Soft-RoCE waits up to 50 s until every packet
+// of it has left the machine's network stack, which takes three seconds for a peer that
+// does not answer ARP (rxe_pool.c, __rxe_cleanup; rxe_net.c, rxe_skb_tx_dtor). On the
+// turn, every connection of the reactor would wait with it. This is safe: the queue is
+// sealed, so no pass touches the queue pair any more, and it is released, on the turn,
+// when the queue pair is gone. Its completions are polled as usual meanwhile.
 type closingID struct {
 	id    connID
-	tries int           // left; waiting for acknowledgements uses none up
-	done  []func(error) // everybody who asked, in order
+	tries int           // left; waiting for acknowledgements uses none
+	done  []func(error) // callbacks of all callers, in order
 }
 
-// closers are the tries of a shard. The holder's, but for quiet.
+// closers holds the tries of a shard. Owned by the holder, except for quiet.
 type closers struct {
-	// closing are the identifiers that the device did not let go yet: of connections and
-	// listeners, which are bounded. What peers ask for in vain is dismissed (listen_reject.go).
+	// closing holds the identifiers not yet closed, of connections and listeners, whose number
+	// is bounded. Identifiers of rejected requests are closed elsewhere (listen_reject.go).
 	closing map[connID]*closingID
-	waiting []*closingID // for one of closersMost
-	under   int          // tries under way
-	ending  bool         // the shard is being closed: what comes now is tried on the turn
-	// quiet has a value after the last try or batch of dismissals under way has ended, and
-	// after the last identifier was closed or given up; settleIDs takes it.
+	waiting []*closingID // waiting until fewer than closersMost are tried
+	under   int          // running tries
+	ending  bool         // the shard is being closed: further tries run on the turn
+	// quiet gets a value when the last running try or rejection batch has ended,
+	// and when the last identifier was closed or given up; settleIDs receives it.
 	quiet chan struct{}
 }
 
@@ -56,11 +56,11 @@ func newClosers() closers {
 	return closers{closing: map[connID]*closingID{}, quiet: make(chan struct{}, 1)}
 }
 
-// closeID closes an identifier, now or as soon as its events are
-// acknowledged, and then calls done (may be nil). Of one that is being closed
-// already (a device that goes meets an end under way), it waits for that. The queue of
-// its queue pair must have been sealed. done is called holding the turn, often before
-// closeID returns if the runtime is stepped, else later. Holder only.
+// closeID closes an identifier, now or as soon as its events are acknowledged, and
+// then calls done (may be nil). If the identifier is already being closed (the
+// device may be removed meanwhile), done is added to the callbacks. The queue of
+// its queue pair must have been sealed. done is called holding the turn, possibly
+// before closeID returns if the runtime is stepped, else later. Holder only.
 func (s *shard) closeID(id connID, done func(error)) {
 	delete(s.targets, id)
 	c := s.closing[id]
@@ -74,10 +74,10 @@ func (s *shard) closeID(id connID, done func(error)) {
 	}
 }
 
-// tryClose tries once, soon.
+// tryClose starts one try, or queues it.
 func (s *shard) tryClose(c *closingID) {
 	switch {
-	case s.closing[c.id] != c: // the shard's end was faster
+	case s.closing[c.id] != c: // closed by an earlier try
 	case s.rt.cfg.stepped || s.ending:
 		s.tried(c, c.id.Close())
 	case s.under == closersMost:
@@ -91,7 +91,7 @@ func (s *shard) tryClose(c *closingID) {
 	}
 }
 
-// triedOff takes the outcome of a try off the turn, and has the next one begin.
+// triedOff handles the outcome of a try off the turn, and starts the next one.
 func (s *shard) triedOff(c *closingID, err error) {
 	s.under--
 	if len(s.waiting) > 0 {
@@ -103,22 +103,22 @@ func (s *shard) triedOff(c *closingID, err error) {
 	s.tellQuiet()
 }
 
-// tellQuiet has settleIDs look again when nothing is closed off the turn any more.
+// tellQuiet wakes settleIDs when nothing is being closed off the turn.
 func (s *shard) tellQuiet() {
 	if s.under == 0 && !s.rejecting {
 		s.rouse()
 	}
 }
 
-// rouse has settleIDs look again.
+// rouse wakes settleIDs.
 func (s *shard) rouse() {
 	select {
 	case s.quiet <- struct{}{}:
-	default: // it has one
+	default: // a value is already there
 	}
 }
 
-// tried takes the outcome of a try.
+// tried handles the outcome of a try.
 func (s *shard) tried(c *closingID, err error) {
 	switch busy := errors.Is(err, verbs.ErrBusy); {
 	case err == nil || errors.Is(err, verbs.ErrDeviceRemoved):

@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// busyID is an identifier with events that somebody has not acknowledged.
+// busyID is an identifier with unacknowledged events.
 type busyID struct {
 	queuePairID
 	busy   int // how often Close is refused
@@ -32,8 +32,8 @@ func (id *busyID) Close() error {
 	return id.queuePairID.Close()
 }
 
-// Rule: everybody who asks for the end of an identifier is told of it, once and in
-// order, though it was asked for before and the device does not let go.
+// Rule: every caller that closes an identifier is notified of its end, once and in order, even if
+// closing had been requested before and the device refuses it for a while.
 func TestEverybodyWhoClosesAnIdentifierIsTold(t *testing.T) {
 	rt := mustOpen(t, Config{NoCallerDriving: true})
 	sh, told := rt.shards[0], make(chan int, 8)
@@ -72,10 +72,10 @@ func TestEverybodyWhoClosesAnIdentifierIsTold(t *testing.T) {
 	}
 }
 
-// Rule: a connection whose identifier is busy when the device goes is closed all the
-// same: its end was asked for by the device's, then by its owner.
+// Rule: a connection whose identifier is busy when the device is removed is closed nevertheless:
+// the removal requests its end first, then the owner.
 func TestClosingMeetsARemovalWithABusyIdentifier(t *testing.T) {
-	for busy := 1; busy <= 4; busy++ { // either's try may be the one that succeeds
+	for busy := 1; busy <= 4; busy++ { // the try of either may be the one that succeeds
 		t.Run(fmt.Sprint(busy), func(t *testing.T) { closingMeetsARemoval(t, busy) })
 	}
 }
@@ -101,7 +101,7 @@ func closingMeetsARemoval(t *testing.T, busy int) {
 	}
 }
 
-// slowID is an identifier whose closing takes the kernel until it is let go.
+// slowID is an identifier whose Close takes the kernel until letGo is closed.
 type slowID struct {
 	queuePairID
 	begun chan struct{}
@@ -118,9 +118,8 @@ func (id *slowID) Close() error {
 	return id.queuePairID.Close()
 }
 
-// Rule: a queue pair that the kernel takes its time to destroy holds up no other
-// connection of its reactor; its own operations, whose memory the device may still have,
-// end when it is gone.
+// Rule: a queue pair that the kernel destroys slowly delays no other connection of its reactor. Its
+// own operations, whose memory the device may still use, end when it is gone.
 func TestAQueuePairThatIsSlowToGoHoldsUpNobody(t *testing.T) {
 	onBeds(t, slowToGoHoldsUpNobody)
 }
@@ -140,7 +139,7 @@ func slowToGoHoldsUpNobody(t *testing.T, d bed) {
 	out := must.Get(slow.PostRecv(buf.Slice()))(t)
 	held := newSlowID(slow.id)
 	if err := slow.sh.r.Do(testContext(t), func() {
-		slow.sh.r.Flush() // the receive is the device's
+		slow.sh.r.Flush() // the receive is posted
 		slow.setCause(ErrConnClosed)
 		slow.refuse()
 		delete(slow.sh.targets, slow.id)
@@ -151,10 +150,11 @@ func slowToGoHoldsUpNobody(t *testing.T, d bed) {
 	}
 	var late atomic.Bool
 	release := sync.OnceFunc(func() { close(held.letGo) })
-	rescue := time.AfterFunc(10*time.Second, func() { late.Store(true); release() }) // of a turn that is held, so that the test ends
+	// so that the test ends even if the turn is held
+	rescue := time.AfterFunc(10*time.Second, func() { late.Store(true); release() })
 	defer rescue.Stop()
 	<-held.begun
-	for range 10 { // the reactor turns, and posts and takes what is others'
+	for range 10 { // the reactor runs passes, and serves others
 		into := must.Get(server.Alloc(8))(t)
 		got := must.Get(theirs[1].PostRecv(into.Slice()))(t)
 		f, err := other.SendBytes(testContext(t), []byte("well"))
@@ -185,7 +185,7 @@ func slowToGoHoldsUpNobody(t *testing.T, d bed) {
 	}
 }
 
-// countedID is an identifier that says how many are being closed at once.
+// countedID is an identifier that counts concurrent calls of Close.
 type countedID struct {
 	verbs.Object
 	now, most *atomic.Int64
@@ -201,8 +201,8 @@ func (id *countedID) Close() error {
 	return nil
 }
 
-// Rule: no more than closersMost identifiers of a reactor are closed at once, all are
-// in the end, and Close of the runtime waits for them.
+// Rule: a reactor closes no more than closersMost identifiers at once, all of them in the end, and
+// closing the runtime waits for them.
 func TestIdentifiersAreClosedAFewAtATime(t *testing.T) {
 	rt := mustOpen(t, Config{Reactors: 1})
 	sh := rt.shards[0]
@@ -242,9 +242,9 @@ func TestIdentifiersAreClosedAFewAtATime(t *testing.T) {
 	}
 }
 
-// Rule: Close waits some seconds for a queue pair that the kernel is destroying, as it
-// takes with packets for a neighbour that does not answer: it is closed, and nobody was
-// busy.
+// Rule: Close waits some seconds for a queue pair that the kernel is destroying, as it may take
+// with packets for a neighbor that does not answer: then it is closed, and Close does not return
+// ErrBusy.
 func TestCloseWaitsForTheKernel(t *testing.T) {
 	a, _ := connected(t, Config{Reactors: 1})
 	held := newSlowID(a.id)
@@ -266,9 +266,9 @@ func TestCloseWaitsForTheKernel(t *testing.T) {
 	}
 }
 
-// Rule: the identifier of an accepted connection reports to the reactor that owns
-// the connection, whichever has the listener: its events come there while the
-// listener's reactor is away, and nobody else has it as a target.
+// Rule: the identifier of an accepted connection belongs to the reactor that owns the connection,
+// whichever has the listener: its events arrive there while the listener's reactor is blocked, and
+// no other reactor has it as a target.
 func TestAnAcceptedIdentifierMovesToItsReactor(t *testing.T) {
 	const reactors, conns = 2, 4
 	onBeds(t, func(t *testing.T, d bed) {
@@ -318,8 +318,8 @@ func TestAnAcceptedIdentifierMovesToItsReactor(t *testing.T) {
 	})
 }
 
-// belongs checks that c is a target of its own reactor's connection events, and of
-// no other's.
+// belongs checks that c is a target of its own reactor's connection events, and of no other
+// reactor's.
 func belongs(t *testing.T, rt *Runtime, c *Conn) {
 	t.Helper()
 	for i, sh := range rt.shards {

@@ -7,13 +7,14 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// Record is what is kept of one operation; see Options.Recorder.
+// Record is the flight recorder's entry for one operation; see Options.Recorder.
 type Record = reactor.Record
 
-// Recorded is what the connection's recorder has; nil without one (Options.Recorder). First
-// the operations that ended, in that order, then those that are out. Receives that the
-// runtime keeps posted and messages of its own are among them; those of a SharedRecv are not.
-// It is for the report of a connection that failed, during its life and after Close:
+// Recorded returns the entries of the connection's flight recorder; nil without
+// one (Options.Recorder). Completed operations come first, in the order of
+// completion, then the outstanding ones. Receives that the runtime keeps posted
+// and its own messages are included; receives of a SharedRecv are not. It
+// serves to report why a connection failed, during its life and after Close:
 //
 //	<-conn.Done()
 //	log.Print(conn.Err())
@@ -21,30 +22,32 @@ type Record = reactor.Record
 //		log.Print(r)
 //	}
 //
-// When Done is closed what was out may not have been flushed yet; when Close has returned, it
-// has. It is a copy. It waits for one turn of a reactor; not from a Sink.
+// When Done is closed, outstanding operations may not be flushed yet; when Close has returned,
+// they are. The result is a copy. It waits for one turn of a reactor; do not call it from a Sink.
 func (c *Conn) Recorded() []Record { return c.q.Recorded() }
 
 // Recorded is [Conn.Recorded] for datagrams.
 func (p *PacketConn) Recorded() []Record { return p.q.Recorded() }
 
-// Stuck is an operation that has been out for long; see [Runtime.Stuck].
+// Stuck is an operation that has been outstanding for long; see [Runtime.Stuck].
 type Stuck struct {
 	reactor.Stuck
-	// Conn and PacketConn are whose it is. Both are nil when that was closed meanwhile.
+	// Conn or PacketConn is the owner of the operation. Both are nil if it
+	// was closed in the meantime.
 	Conn       *Conn
 	PacketConn *PacketConn
 }
 
-// Stuck tells the operations that are out for that long or longer, those that are out longest
-// first. Of a connection with a recorder (Options.Recorder) that is each of them, with its
-// times; of one without only the oldest, and since when it is certain to be out, by which a
-// younger one may be missed: up to an eighth of the smallest bound of PeerTimeout of a
-// connection on its reactor; of one with neither PeerTimeout nor KeepAlive, as long as the
-// last call of Stuck is ago. Receives are not told, nor what waits for the peer's receives.
+// Stuck returns the operations that have been outstanding for at least the duration
+// longer, the oldest first. For a connection with a recorder (Options.Recorder) it
+// returns each of them, with its times. Without a recorder only the oldest operation of
+// each connection is reported, and Since is an upper bound: it may be late by an eighth
+// of the smallest PeerTimeout bound on its reactor, or, with neither PeerTimeout nor
+// KeepAlive, by the time since the last call of Stuck; an operation younger than that
+// may be missed. Receives are not reported, nor operations that wait for a credit.
 //
-// It waits for a turn of every reactor, looks at every connection and allocates: it is for
-// people and watchdogs. Not from a Sink.
+// It waits for a turn of every reactor, visits every connection and allocates:
+// it is meant for people and watchdogs. Do not call it from a Sink.
 func (rt *Runtime) Stuck(longer time.Duration) []Stuck {
 	var all []Stuck
 	for _, s := range rt.shards {

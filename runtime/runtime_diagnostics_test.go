@@ -9,14 +9,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: what a connection did can be read when it has failed, and after Close, its own and
-// that of its runtime: what was well, what failed it, and what was flushed; the causes are
-// told, not only the statuses.
+// Rule: a connection's records can be read after it failed, and after it and its runtime are
+// closed: the successful requests, the failed one and the flushed ones, with the causes and not
+// only the statuses.
 func TestWhatAFailedConnectionDidIsRecorded(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{Conn: Options{Recorder: 8}}, 0)
 		ln := must.Get(server.ListenOptions(":0", Options{Raw: true}))(t)
-		a, _ := join(t, client, ln, Options{Raw: true, KeepAlive: -1}) // a question to the peer is recorded, too
+		// keep-alives would be recorded too
+		a, _ := join(t, client, ln, Options{Raw: true, KeepAlive: -1})
 		plain, _ := join(t, client, ln, Options{Raw: true, Recorder: -1})
 		region := must.Get(server.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
 		remote := must.Get(region.Remote(0, 8))(t)
@@ -83,8 +84,8 @@ func join(t *testing.T, client *Runtime, ln *Listener, o Options) (d, l *Conn) {
 	return d, l
 }
 
-// Rule: an operation that does not end is told with its connection: exactly where there is a
-// recorder, and where there is none as soon as it is certain. What ends is not.
+// Rule: Stuck reports an operation that does not end, with its connection: exactly if there is a
+// recorder, otherwise as soon as it is certain. It does not report operations that end.
 func TestStuckNamesTheConnection(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{Reactors: 2}, 0)
@@ -92,7 +93,8 @@ func TestStuckNamesTheConnection(t *testing.T) {
 		if got := client.Stuck(0); got != nil {
 			t.Errorf("stuck: %v, want none: nothing is out", got)
 		}
-		quiet := Options{Raw: true, PeerTimeout: -1, KeepAlive: -1} // without a receive there a message does not end
+		// a message does not end without a receive there
+		quiet := Options{Raw: true, PeerTimeout: -1, KeepAlive: -1}
 		recorded := quiet
 		recorded.Recorder = 4
 		peers, futures := map[*Conn]*Conn{}, map[*Conn]Future{}
@@ -130,7 +132,7 @@ func TestStuckNamesTheConnection(t *testing.T) {
 	})
 }
 
-// Rule: the operations of datagrams are recorded, too.
+// Rule: the operations of a PacketConn are recorded, too.
 func TestDatagramsAreRecorded(t *testing.T) {
 	a := mustListenPacket(t, mainBed.open(t, Config{}, 0), Options{Recorder: 4})
 	b := mustListenPacket(t, mainBed.open(t, Config{}, 1), Options{})

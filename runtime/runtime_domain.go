@@ -2,24 +2,22 @@ package runtime
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// domain is where a shard's queue pairs are made. They are posted to by the holder
-// of the shard's turn alone, one turn after the other, which is what a thread
-// domain promises: where the device has them each shard has one, and its driver
-// leaves out its locks and gives the shard a doorbell register of its own
-// (libmlx5; measured nowhere yet). It is made when the shard is and immutable from
-// then on, but for close.
+// domain is the protection domain of a shard's queue pairs. Only the holder of the shard's
+// turn posts to them, one pass after the other, which is the guarantee that a thread
+// domain requires. Where the device supports thread domains each shard has one: its driver
+// then omits its locks and gives the shard a doorbell register of its own (libmlx5; not
+// measured yet). It is made with the shard and then immutable, except for close.
 //
 // Regions, windows, address handles and shared receive queues stay in the
-// runtime's domain, which any goroutine uses; they go together.
+// runtime's domain, which any goroutine uses; they can be used together.
 type domain struct {
-	pd  verbs.PD // the runtime's, or one that stands for it
-	own verbs.PD // that one; nil where there is none
+	pd  verbs.PD // the runtime's domain, or own
+	own verbs.PD // the parent domain; nil without a thread domain
 	td  verbs.TD
 }
 
-// newDomain makes a thread domain if the device has them. That it cannot be had,
-// for whatever reason, costs speed only: a device has as many as it has doorbells
-// to give.
+// newDomain makes a thread domain if the device supports them. A failure is
+// ignored, because it costs only speed: a device has a limited number of doorbells.
 func newDomain(rt *Runtime) (d domain, err error) {
 	d.pd = rt.pd
 	if rt.cfg.NoThreadDomains {
@@ -38,7 +36,7 @@ func newDomain(rt *Runtime) (d domain, err error) {
 	return d, nil
 }
 
-// close gives the domain back, when its queue pairs are gone. It may be repeated.
+// close closes the domain after its queue pairs. It may be repeated.
 func (d *domain) close() error {
 	if d.own != nil {
 		if err := d.own.Close(); err != nil {

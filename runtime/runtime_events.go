@@ -2,38 +2,38 @@ package runtime
 
 import "github.com/verbena-rdma/verbena/reactor"
 
-// eventsPerTurn is how many connection events, or asynchronous ones, one turn handles.
-// One of a request that is refused takes some 3 µs. The rest is for the next turns.
+// eventsPerTurn is how many connection events, or asynchronous events, one pass handles. The
+// event of a request that is refused takes some 3 µs. The rest is left to the next passes.
 const eventsPerTurn = 4
 
-// events takes the events of a source, some in each turn. The holder's.
+// events handles the events of a source, a few in each pass. Owned by the holder.
 type events struct {
 	r *reactor.Reactor
 	// next handles one event. It reports whether there was one.
 	next func() bool
-	// queued says that the rest is going to be taken: the source has told of it and need
-	// not do so again.
+	// queued is set while remaining is deferred: the source has reported its
+	// events and need not do so again.
 	queued bool
 }
 
-// take handles the next events. It is what the source's Watch calls.
+// take handles the next events. The source's Watch calls it.
 func (e *events) take() {
 	if !e.queued && e.some() {
-		// What is deferred now runs before this turn, as this did; what that defers, before
-		// the next.
+		// Defer twice: a function deferred here still runs before this pass, and
+		// one that it defers before the next.
 		e.r.Defer(func() { e.r.Defer(e.remaining) })
 	}
 }
 
-// remaining goes on.
+// remaining handles more events, and defers itself if some are left.
 func (e *events) remaining() {
 	if e.some() {
 		e.r.Defer(e.remaining)
 	}
 }
 
-// some handles what one turn does. It reports whether there may be more: then rest must
-// be called.
+// some handles the events of one pass. It reports whether there may be
+// more; then remaining must be called.
 func (e *events) some() bool {
 	e.queued = false
 	for range eventsPerTurn {
@@ -45,7 +45,7 @@ func (e *events) some() bool {
 	return true
 }
 
-// takeAll handles all there are.
+// takeAll handles all pending events.
 func (e *events) takeAll() {
 	for e.next() {
 	}

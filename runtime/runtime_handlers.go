@@ -6,11 +6,11 @@ import (
 	"github.com/verbena-rdma/verbena/runtime/internal/exec"
 )
 
-// handlers run where they may block, so that whoever queues one (the loop of a
-// reactor) never does.
+// handlers run user functions on goroutines that may block, so that the
+// goroutine that queues one (the loop of a reactor) does not.
 type handlers = exec.Pool[handler, *handler]
 
-// handler is a call of Runtime.Handle.
+// handler is one call of Runtime.Handle.
 type handler struct {
 	fn   func(Result, error)
 	r    Result
@@ -18,7 +18,7 @@ type handler struct {
 	hook ring.Hook[handler]
 }
 
-// InboxHook links the handler into its pool's queue.
+// InboxHook returns the link in the pool's queue.
 func (h *handler) InboxHook() *ring.Hook[handler] { return &h.hook }
 
 // newHandlers starts the pool. Panics go to onPanic, which is Config.OnPanic.
@@ -26,7 +26,7 @@ func newHandlers(n int, onPanic func(*PanicError)) (*handlers, error) {
 	return exec.New(n, func(h *handler) {
 		defer func() {
 			if v := recover(); v != nil {
-				_ = reactor.Recovered(v, onPanic) // it has told of what it returns
+				_ = reactor.Recovered(v, onPanic) // Recovered has reported the error that it returns
 			}
 		}()
 		h.fn(h.r, h.err)

@@ -13,7 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a sink may panic with any error: what that says of a device is not said of ours.
+// Rule: a sink may panic with any error: a panic value that names a device's removal says nothing
+// about our device.
 func TestASinkMayPanicWithErrDeviceRemoved(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	r := newRudeRig(t, Config{})
@@ -26,8 +27,8 @@ func TestASinkMayPanicWithErrDeviceRemoved(t *testing.T) {
 	r.goesOn()
 }
 
-// Rule: the sink of an operation of several pieces is called in a turn, also if all have
-// completed before the last was known to be posted: its panic is not the poster's.
+// Rule: the sink of a split operation is called with the turn, even if all pieces completed before
+// the last was known to be posted: its panic does not reach the poster.
 func TestASinkOfPiecesIsCalledInATurn(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	r := newRudeRig(t, Config{})
@@ -49,8 +50,8 @@ func TestASinkOfPiecesIsCalledInATurn(t *testing.T) {
 	r.goesOn()
 }
 
-// Rule: the sink of a connection that is gone fails no other with its panic: not the one
-// that has the place of its queue.
+// Rule: the panic of a sink of an ended connection fails no other connection, not even the one that
+// uses its queue's slot now.
 func TestASinkOfAConnectionThatIsGone(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	r := newRudeRig(t, Config{})
@@ -59,7 +60,7 @@ func TestASinkOfAConnectionThatIsGone(t *testing.T) {
 	}
 	ln := must.Get(r.b.rt.Listen(":0"))(t)
 	next := must.Get(r.a.rt.Dial(testContext(t), ln.Addr().String()))(t)
-	// RecvTo, of a connection that ends after RecvTo has looked.
+	// This is RecvTo, on a connection that ends after RecvTo has checked it.
 	r.a.addRecvWaiter(futures.Promise[Message]{}, rudeSink(func(SinkContext) { panic(errRude) }), false)
 	arrives(t, "OnPanic", r.panics)
 	if err := r.a.sh.r.Do(testContext(t), func() {}); err != nil {
@@ -71,8 +72,8 @@ func TestASinkOfAConnectionThatIsGone(t *testing.T) {
 	r.goesOn()
 }
 
-// Rule: what waits for an operation asks its context once, before it posts the operation
-// quietly: nothing keeps it from driving then.
+// Rule: a waiting call calls its context's Done once, before it submits the operation without
+// wake-up, so that nothing keeps it from driving afterwards.
 func TestSynchronousFormsAskOnce(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	for what, do := range map[string]func(*contextRig, context.Context) error{
@@ -106,7 +107,7 @@ func TestSynchronousFormsAskOnce(t *testing.T) {
 	}
 }
 
-// threeSent is three messages under way.
+// threeSent returns the futures of three messages.
 func threeSent(t *testing.T, a *Conn) (fs [3]Future) {
 	t.Helper()
 	for i := range fs {
@@ -118,8 +119,8 @@ func threeSent(t *testing.T, a *Conn) (fs [3]Future) {
 	return fs
 }
 
-// Rule: a handler may close the connection and await operations, though all
-// handlers are busy and more wait.
+// Rule: a handler may close the connection and await operations, although all handlers are busy and
+// more wait.
 func TestBusyHandlersHoldUpNothing(t *testing.T) {
 	for _, parked := range []bool{false, true} {
 		a, _ := connected(t, Config{Handlers: 1, NoCallerDriving: parked})
@@ -146,7 +147,7 @@ func TestBusyHandlersHoldUpNothing(t *testing.T) {
 	}
 }
 
-// Rule: after Close a handler still runs.
+// Rule: handlers still run after Close.
 func TestHandleAfterClose(t *testing.T) {
 	a, _ := connected(t, Config{})
 	fs := threeSent(t, a)
@@ -163,7 +164,7 @@ func TestHandleAfterClose(t *testing.T) {
 	}
 }
 
-// Rule: a handler's panic ends the program, as that of any goroutine.
+// Rule: a handler's panic ends the program, like that of any goroutine.
 func TestHandlerPanicEndsTheProgram(t *testing.T) {
 	const asked = "VERBENA_TEST_HANDLER_PANICS"
 	if os.Getenv(asked) != "" {

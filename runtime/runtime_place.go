@@ -6,28 +6,28 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
-// Where things are on a machine with several NUMA nodes. A reactor has a node, and so
-// have its connections:
+// Placement on a machine with several NUMA nodes. A reactor has a node,
+// and so have its connections:
 //
 //	on the reactor's node   work requests, their elements, inline bytes, results and
 //	                        completions (reactor.Config.Node); receive buffers
 //	                        (memory.near)
-//	on MemoryConfig.Node,   what a program allocates; by default the device's node,
-//	else the device's       and where that is not known the node of whoever touches a
-//	                        page first
-//	anywhere                the Go heap: slots, free lists, submission stacks, turns. Go
-//	                        has no heap per node; they lie where the thread ran that
-//	                        touched their page first. What the driver allocates for
-//	                        itself, its rings among it, too
+//	on MemoryConfig.Node,   memory that the program allocates; by default the device's
+//	else the device's       node, and if that is unknown, the node of the first touch of
+//	                        a page
+//	anywhere                the Go heap: slots, free lists, submission stacks, tokens. Go
+//	                        has no heap per node; a page is on the node of the thread that
+//	                        first touched it. The driver's own memory, including its
+//	                        rings, too
 //
-// All of it is preferred, not forced (mem.Options.Node). A reactor's goroutine runs
-// where Go's scheduler puts it.
+// All placement is a preference (mem.Options.Node). Go's scheduler
+// decides where the goroutine of a reactor runs.
 
-// nodesFor are the nodes that have reactors, counted from 1, or 0 alone where there is
-// nothing to bind to: that of the device, if the system says which it is (device; -1 if
-// not), because there its DMA and its interrupts are nearest; else all that this
-// process may run on. mems are the nodes whose memory it may have (a container may be
-// given some); the kernel refuses to prefer another.
+// nodesFor returns the nodes that have reactors, counted from 1, or 0 alone where
+// binding is useless. It is the node of the device if the system reports it
+// (device; -1 if not), because DMA and interrupts are nearest there; else all
+// nodes on which this process may run. mems are the nodes whose memory it may use
+// (a container may be restricted to some); the kernel refuses to prefer others.
 func nodesFor(device int, all []sys.Node, mems, cpus []int) []int {
 	var nodes []int
 	for _, n := range all {
@@ -36,7 +36,7 @@ func nodesFor(device int, all []sys.Node, mems, cpus []int) []int {
 		case len(all) < 2 || !slices.Contains(mems, n.ID):
 		case n.ID == device:
 			return []int{n.ID + 1}
-		case runs: // one of memory only has none
+		case runs: // a node with memory only has no reactor
 			nodes = append(nodes, n.ID+1)
 		}
 	}
@@ -46,15 +46,14 @@ func nodesFor(device int, all []sys.Node, mems, cpus []int) []int {
 	return nodes
 }
 
-// settle decides on which nodes the runtime has reactors, and its memory where nobody
-// chose.
+// settle chooses the nodes of the runtime's reactors, and of its memory if not configured.
 func (rt *Runtime) settle() error {
 	all, err := sys.Nodes()
 	if err != nil {
 		return err
 	}
 	var mems, cpus []int
-	for _, n := range all { // where the system does not tell: everything
+	for _, n := range all { // default if the system does not report them: everything
 		mems, cpus = append(mems, n.ID), append(cpus, n.CPUs...)
 	}
 	if told, err := sys.MemNodes(); err == nil {
@@ -71,9 +70,9 @@ func (rt *Runtime) settle() error {
 	return nil
 }
 
-// startShards makes the reactors of every node, each with a completion vector of its
-// own as far as the device has them: its events are spread over the processors that
-// the vectors' interrupts go to.
+// startShards starts the reactors of every node, each with a completion
+// vector of its own as far as the device has them. This spreads the
+// events over the processors that handle the vectors' interrupts.
 func (rt *Runtime) startShards(vectors int) error {
 	for _, node := range rt.nodes {
 		for range rt.cfg.Reactors {

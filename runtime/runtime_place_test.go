@@ -13,12 +13,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Rule: reactors are on the device's node where the system tells it, else on every node
-// on which this process may run and have memory; where there is one node, or none that
-// may be had, nothing is bound.
+// Rule: reactors run on the device's node if the system reports it, otherwise on every node on
+// which this process may run and have memory. With one node, or none that is allowed, nothing is
+// bound.
 func TestNodesForADevice(t *testing.T) {
 	one := []sys.Node{{ID: 0, CPUs: []int{0, 1}}}
-	three := []sys.Node{{ID: 0, CPUs: []int{0, 1}}, {ID: 1, CPUs: []int{2, 3}}, {ID: 4}} // the last is memory only
+	// the last is memory only
+	three := []sys.Node{{ID: 0, CPUs: []int{0, 1}}, {ID: 1, CPUs: []int{2, 3}}, {ID: 4}}
 	everywhere, cpus := []int{0, 1, 4}, []int{0, 1, 2, 3}
 	for what, c := range map[string]struct {
 		device     int
@@ -45,7 +46,7 @@ func TestNodesForADevice(t *testing.T) {
 	}
 }
 
-// vectorSpy is a provider that notes what completion vectors its devices are asked for.
+// vectorSpy is a provider that records the completion vectors that its devices are asked for.
 type vectorSpy struct {
 	verbs.Provider
 	vectors *[]int
@@ -66,8 +67,8 @@ func (c vectorSpyContext) CreateCQ(n int, ch verbs.CompChannel, vector int, user
 	return c.Context.CreateCQ(n, ch, vector, userData)
 }
 
-// Rule: each reactor has a completion vector of its own for both its queues, and the
-// vectors begin anew when there are more reactors.
+// Rule: each reactor uses one completion vector for both its queues; the vectors repeat if there
+// are more reactors.
 func TestReactorsShareOutTheCompletionVectors(t *testing.T) {
 	const vectors, reactors = 3, 5
 	var asked []int
@@ -84,14 +85,14 @@ func TestReactorsShareOutTheCompletionVectors(t *testing.T) {
 	}
 }
 
-// Rule: the provider stands in front of the device's name; the environment speaks
-// only where the program says nothing.
+// Rule: the device's name starts with its provider; the environment counts only if the program
+// gives no name.
 func TestWhoChoosesTheDevice(t *testing.T) {
 	own, _ := ownPorts(t)
 	for _, c := range []struct {
 		env            string
 		cfg            Config
-		device, refuse string // which is opened, or what is said
+		device, refuse string // the opened device, or the text of the error
 		kind           error
 	}{
 		{cfg: Config{}, device: "soft0"},
@@ -111,7 +112,7 @@ func TestWhoChoosesTheDevice(t *testing.T) {
 		{cfg: Config{Device: "mlx5_0"}, refuse: `is named "ibv:mlx5_0"`, kind: verbs.ErrUnknownDevice},
 		{cfg: Config{Device: "soft:mlx5_0"}, refuse: "known: soft0, soft1", kind: verbs.ErrUnknownDevice},
 	} {
-		t.Setenv(DeviceEnv, c.env) // "" as if it were not there
+		t.Setenv(DeviceEnv, c.env) // "" has the same effect as an unset variable
 		rt, err := Open(c.cfg)
 		switch {
 		case err != nil && c.refuse == "":
@@ -129,7 +130,7 @@ func TestWhoChoosesTheDevice(t *testing.T) {
 	}
 }
 
-// ownPorts is a provider of devices a and b.
+// ownPorts returns a provider of devices a and b.
 func ownPorts(t *testing.T) (*soft.Provider, []string) {
 	t.Helper()
 	p := must.Get(soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
@@ -138,7 +139,7 @@ func ownPorts(t *testing.T) (*soft.Provider, []string) {
 	return p, []string{"a", "b"}
 }
 
-// Rule: who names no device gets one that could be used; who names one gets it.
+// Rule: without a device name, Open chooses a usable device; with a name, it opens that one.
 func TestDevicesWithoutACableArePassedOver(t *testing.T) {
 	p, names := ownPorts(t)
 	opened := func(device string) (string, error) {
@@ -171,8 +172,8 @@ func TestDevicesWithoutACableArePassedOver(t *testing.T) {
 	mistake(t, "no device", err, verbs.ErrUnknownDevice, "soft")
 }
 
-// Rule: where the libraries or the kernel's part of RDMA are missing, the error
-// is ErrNotSupported and says what is missing.
+// Rule: if the libraries or the kernel's RDMA support are missing, the error is ErrNotSupported and
+// names them.
 func TestLibibverbsThatIsMissingSaysSo(t *testing.T) {
 	notOnDevice(t, "its libraries are there")
 	for _, device := range []string{"ibv:", "ibv:mlx5_0"} {

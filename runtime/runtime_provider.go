@@ -13,23 +13,23 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// DeviceEnv is the environment variable that names the device where Config names
-// neither a provider nor a device; see Config.Device.
+// DeviceEnv is the environment variable that names the device if Config
+// names neither a provider nor a device; see Config.Device.
 const DeviceEnv = "VERBENA_DEVICE"
 
-// providers are those that a device's name may begin with. This file is the one
-// place that names them. Neither loads or starts anything before it is used: the
-// provider ibv opens its libraries when it is first asked for a device.
+// providers maps the prefixes of device names to providers. Only this
+// file names them. A provider loads and starts nothing before its first
+// use: ibv opens its libraries when it is first asked for a device.
 var providers = map[string]func() verbs.Provider{
 	"soft": func() verbs.Provider { return soft.Default() },
 	"ibv":  func() verbs.Provider { return ibv.Default() },
 }
 
-// defaultProvider has the devices that are named without one.
+// defaultProvider is the provider of devices named without a prefix.
 const defaultProvider = "soft"
 
-// choose finds the provider, and the device's name there: "" leaves it to
-// openUsable. source is who named it.
+// choose returns the provider and the device's name there; "" leaves the
+// choice to openUsable. source is the origin of the name, for errors.
 func (c Config) choose() (p verbs.Provider, device, source string, err error) {
 	name, source := c.Device, "Config.Device"
 	if c.Provider == nil && name == "" {
@@ -68,14 +68,14 @@ func (c Config) openDevice() (verbs.Provider, verbs.Context, error) {
 		return p, dev, nil
 	}
 	if errors.Is(err, verbs.ErrUnknownDevice) && c.Provider == nil && p.Name() == defaultProvider && name != "" {
-		// Who names the RDMA device of a machine and nothing else gets the wrong list.
+		// A hint for a user that names a kernel RDMA device without its prefix.
 		err = fmt.Errorf("%w (of the software RNIC; a device of libibverbs is named \"ibv:%s\")", err, name)
 	}
 	return nil, nil, fmt.Errorf("opening device %q of provider %s (%s): %w", name, p.Name(), source, err)
 }
 
-// openUsable opens the provider's first device that has an active port. A server
-// may have devices whose cable nobody plugged in.
+// openUsable opens the provider's first device with an active port. A
+// server may have devices without a cable.
 func openUsable(p verbs.Provider) (verbs.Context, error) {
 	devs, err := p.Devices()
 	if err != nil {
@@ -98,11 +98,10 @@ func openUsable(p verbs.Provider) (verbs.Context, error) {
 	return nil, fmt.Errorf("no device is usable, though Config.Device takes one by its name: %w", errors.Join(passed...))
 }
 
-// errNoPort is why a device that answers is not usable.
+// errNoPort is the error of a device without an active port.
 var errNoPort = errors.New("no port is active")
 
-// portActive tells whether messages could go through a port of the device: nil, or
-// why not.
+// portActive returns nil if a port of the device is active, else an error.
 func portActive(dev verbs.Context) error {
 	attr, err := dev.QueryDevice()
 	if err != nil {

@@ -10,19 +10,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// How a device that is gone ends a runtime (ADR 5). Three may tell: a turn that
-// answers ErrDeviceRemoved, the device's DEVICE_FATAL, an identifier's
-// DEVICE_REMOVAL (removalWatch has one where the device has an address). Whoever tells first has
-// everything ended, on every reactor:
+// How the removal of a device ends a runtime (ADR 5). Three sources report it:
+// a pass that fails with ErrDeviceRemoved, the device's DEVICE_FATAL event, and
+// an identifier's DEVICE_REMOVAL event (removalWatch has an identifier if the
+// device has an address). The first report ends everything, on every reactor:
 //
 //	deviceGone ──> each target gets DEVICE_REMOVAL ──> Conn.failRemoved, Listener.stop, …
 //	          └──> then the shared receives
 //
-// No completion comes any more, so nothing waits for one: queue pairs and
-// identifiers are closed, and what was out completes with ErrDeviceRemoved as soon
-// as they are. The runtime is good for nothing else then, and is closed.
+// No completion will arrive any more, so nothing waits for one: queue pairs
+// and identifiers are closed, and then outstanding operations complete with
+// ErrDeviceRemoved. The runtime cannot be used after that and must be closed.
 
-// deviceGone ends everything, once. Any goroutine.
+// deviceGone ends everything, once. Any goroutine may call it.
 func (rt *Runtime) deviceGone() {
 	if rt.gone.Swap(true) {
 		return
@@ -32,10 +32,10 @@ func (rt *Runtime) deviceGone() {
 	}
 }
 
-// failRemoved tells all targets of the shard. Holder only.
+// failRemoved reports the removal to all targets of the shard. Holder only.
 func (s *shard) failRemoved() {
 	for _, id := range s.ordered() {
-		if t := s.targets[id]; t != nil { // an earlier one may have ended it
+		if t := s.targets[id]; t != nil { // an earlier target may have removed it
 			t.onCM(&verbs.CMEvent{Type: verbs.CMDeviceRemoval})
 		}
 	}
@@ -49,9 +49,8 @@ func (s *shard) failRemoved() {
 	}
 }
 
-// asRemoved says of a failure that came of the device's being gone that it did: who
-// begins something at that moment may be told so by what is missing, before
-// anybody here has been told by the device.
+// asRemoved wraps err in ErrDeviceRemoved if the device is gone. A call made at the moment
+// of removal may fail because the device is missing, before its removal is reported.
 func (rt *Runtime) asRemoved(err error) error {
 	switch {
 	case err == nil || errors.Is(err, verbs.ErrDeviceRemoved):
@@ -63,22 +62,22 @@ func (rt *Runtime) asRemoved(err error) error {
 	return fmt.Errorf("%w: %w", verbs.ErrDeviceRemoved, err)
 }
 
-// listed tells whether the provider knows the device.
+// listed reports whether the provider lists the device.
 func (rt *Runtime) listed() bool {
 	devs, err := rt.provider.Devices()
 	name := rt.dev.Device().Name
 	return err == nil && slices.ContainsFunc(devs, func(d verbs.DeviceInfo) bool { return d.Name == name })
 }
 
-// ordered is the targets' identifiers in an order that is the same in every run of
-// a simulation. Holder only.
+// ordered returns the identifiers of the targets in an order that is the
+// same in every run of a simulation. Holder only.
 func (s *shard) ordered() []connID {
 	return slices.SortedFunc(maps.Keys(s.targets), func(a, b connID) int { return cmp.Compare(a.String(), b.String()) })
 }
 
-// failRemoved ends a connection whose device is gone: what is out completes when the
-// queue pair is closed, which no flush precedes; what has arrived can still be
-// received, if nobody has closed the connection. Holder only; idempotent.
+// failRemoved ends a connection whose device is gone. Outstanding operations complete
+// when the queue pair is closed, without a flush before; messages that have arrived
+// can still be received until the connection is closed. Holder only; idempotent.
 func (c *Conn) failRemoved() {
 	if c.lost {
 		return
@@ -103,12 +102,12 @@ func (c *Conn) failRemoved() {
 	}
 }
 
-// detach closes the identifier with the queue pair, and completes what was out.
+// detach closes the identifier with the queue pair, and completes outstanding operations.
 func (c *Conn) detach() {
 	c.closeErr = errors.Join(c.closeErr, c.closeWindows())
 	c.opts.Shared.part(c)
 	c.sh.closeID(c.id, func(err error) {
-		if c.state == connGone { // closed meanwhile
+		if c.state == connGone { // closed in the meantime
 			return
 		}
 		c.id = nil
@@ -117,8 +116,8 @@ func (c *Conn) detach() {
 	})
 }
 
-// endCause is what operations complete with that are out at the end: the device's
-// being gone comes before our closing.
+// endCause returns the error of operations that are outstanding at the
+// end: removal of the device takes precedence over the cause.
 func (c *Conn) endCause() error {
 	if c.lost {
 		return verbs.ErrDeviceRemoved
@@ -142,8 +141,8 @@ func (s *SharedRecv) endCause() error {
 	return ErrClosed
 }
 
-// failRemoved ends the shared receives; connections that are still being closed use
-// them for a moment more. Holder only.
+// failRemoved ends the shared receives; connections that are still being
+// closed may use them for a moment. Holder only.
 func (s *SharedRecv) failRemoved() {
 	if s.gone {
 		return

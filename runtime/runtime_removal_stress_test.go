@@ -14,12 +14,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// unplugRounds is how often the stress takes the device out.
+// unplugRounds is how often the stress test removes the device.
 const unplugRounds = 200
 
-// Rule: whenever the device goes, nothing hangs and nothing is left: every
-// operation ends, those of the lost device with ErrDeviceRemoved, the runtime
-// closes, and the peer's side goes on with a new device.
+// Rule: whenever the device is removed, nothing hangs and nothing is left: every operation ends,
+// those of the removed device with ErrDeviceRemoved; the runtime closes, and the peer continues
+// with a new device.
 func TestRemovalUnderLoad(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_REMOVAL_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("VERBENA_REMOVAL_SEED=%d", seed)
@@ -37,7 +37,8 @@ func TestRemovalUnderLoad(t *testing.T) {
 }
 
 func unplugRound(t *testing.T, r *plugRig, rnd *rand.Rand) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // the watchdog
+	// the time limit of the round
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	rt := must.Get(Open(Config{Provider: r.p, Device: "a", NoCallerDriving: rnd.IntN(2) == 0, Reactors: 1 + rnd.IntN(2)}))(t)
 	r.a = rt
@@ -82,15 +83,17 @@ func unplugRound(t *testing.T, r *plugRig, rnd *rand.Rand) {
 				if err != nil {
 					return
 				}
-				_ = m.Release()                                             // the connection may be gone
-				if _, err := y.SendBytes(ctx, []byte("back")); err != nil { // settled with the connection
+				// the connection may be gone
+				_ = m.Release()
+				// settled with the connection
+				if _, err := y.SendBytes(ctx, []byte("back")); err != nil {
 					return
 				}
 			}
 		})
 	}
 	load("dialing", func() error {
-		c, err := r.a.Dial(ctx, "10.1.0.2:1") // nobody listens
+		c, err := r.a.Dial(ctx, "10.1.0.2:1") // there is no listener
 		if e := (*RejectError)(nil); errors.As(err, &e) {
 			return nil
 		}
@@ -113,7 +116,7 @@ func unplugRound(t *testing.T, r *plugRig, rnd *rand.Rand) {
 		t.Fatal(err)
 	}
 	for _, y := range peers {
-		y.Abort() // or it would find out by its retries
+		y.Abort() // otherwise it would end only after its retries
 	}
 	wg.Wait()
 	if err := rt.Close(ctx); err != nil {
@@ -129,8 +132,8 @@ func unplugRound(t *testing.T, r *plugRig, rnd *rand.Rand) {
 	}
 }
 
-// Rule: what is out when the device goes says so, also on a connection that is
-// being closed, or has just failed for another reason; closing is no error.
+// Rule: outstanding operations name the device's removal, also on a connection that is being closed
+// or has just failed for another reason; Close returns no error.
 func TestRemovalMeetsAnEndUnderWay(t *testing.T) {
 	for name, begin := range map[string]func(c *Conn){
 		"closing": func(c *Conn) { c.end(false) },
@@ -153,7 +156,7 @@ func TestRemovalMeetsAnEndUnderWay(t *testing.T) {
 					begin(c)
 					return
 				}
-				rerr = r.p.Remove("a") // before anybody here is told
+				rerr = r.p.Remove("a") // before this runtime learns of it
 				begin(c)
 			}); err != nil {
 				t.Fatal(err)
@@ -173,8 +176,8 @@ func TestRemovalMeetsAnEndUnderWay(t *testing.T) {
 	}
 }
 
-// Rule: a device that goes while shared receives or datagrams are being closed is
-// what their operations end with, and at once: no flush comes to be waited for.
+// Rule: if the device is removed while shared receives or a PacketConn are being closed, their
+// operations end with that cause at once: no flush will come.
 func TestRemovalMeetsAClose(t *testing.T) {
 	r := newPlugRig(t, Config{NoCallerDriving: true})
 	ctx := testContext(t)
@@ -187,7 +190,7 @@ func TestRemovalMeetsAClose(t *testing.T) {
 	var errs []error
 	if err := p.sh.r.Do(ctx, func() {
 		p.setCause(ErrConnClosed)
-		errs = append(errs, r.p.Remove("a")) // before anybody here is told
+		errs = append(errs, r.p.Remove("a")) // before this runtime learns of it
 		p.end()
 		if p.destroyed {
 			t.Error("this test wants the datagrams to wait for a flush")
@@ -196,7 +199,7 @@ func TestRemovalMeetsAClose(t *testing.T) {
 		if !p.destroyed {
 			t.Error("the datagrams wait for the flush of a device that is gone")
 		}
-		errs = append(errs, s.end()) // Close, before it is unplugged
+		errs = append(errs, s.end()) // Close, before the removal is reported
 	}); err != nil {
 		t.Fatal(err)
 	}

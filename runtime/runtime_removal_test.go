@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// plugRig is three devices a, b and c that can be taken out, with a runtime each.
+// plugRig is three removable devices a, b and c, with a runtime each.
 type plugRig struct {
 	t       testing.TB
 	p       *soft.Provider
@@ -30,7 +30,7 @@ func newPlugRig(t testing.TB, cfg Config) *plugRig {
 	r := &plugRig{t: t, p: p}
 	for name, rt := range map[string]**Runtime{"a": &r.a, "b": &r.b, "c": &r.c} {
 		cfg.Provider, cfg.Device = p, name
-		*rt = mustOpen(t, cfg) // its cleanup closes, and wants no error
+		*rt = mustOpen(t, cfg) // its cleanup closes and expects no error
 	}
 	return r
 }
@@ -40,7 +40,7 @@ func (r *plugRig) connect(from, to *Runtime, o Options) (x, y *Conn) {
 	r.t.Helper()
 	ctx := testContext(r.t)
 	there := o
-	there.Shared = nil // that is the dialing side's
+	there.Shared = nil // it belongs to the dialing side
 	ln, err := to.ListenOptions(":0", there)
 	if err != nil {
 		r.t.Fatal(err)
@@ -58,7 +58,7 @@ func (r *plugRig) connect(from, to *Runtime, o Options) (x, y *Conn) {
 	return x, y
 }
 
-// lost checks that an error says that the device was removed.
+// lost checks that an error is ErrDeviceRemoved.
 func lost(t testing.TB, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, verbs.ErrDeviceRemoved) {
@@ -66,8 +66,7 @@ func lost(t testing.TB, what string, err error) {
 	}
 }
 
-// underWay is operations of a's in every state, each with the way to wait for its
-// error.
+// underWay holds operations of a in every state, each with a function that waits for its error.
 type underWay map[string]func(context.Context) error
 
 func wait[T any](f interface {
@@ -118,7 +117,7 @@ func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 		return err
 	})
 	managed, _ := r.connect(r.a, r.b, Options{RecvCredits: 1})
-	for range 2 { // the second has no credit, as nobody receives
+	for range 2 { // the second has no credit, as there is no receiver
 		later("a send that waits for a credit", func() error {
 			for {
 				f, err := managed.SendBytes(ctx, []byte("credit"))
@@ -133,7 +132,7 @@ func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 	}
 	m := managed.Recv()
 	ops["a receive that waits for a message"] = wait(&m)
-	d, err := r.a.DialAsync(ctx, "10.1.0.99:7", Options{}) // nobody answers
+	d, err := r.a.DialAsync(ctx, "10.1.0.99:7", Options{}) // there is no answer
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,9 +151,9 @@ func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 	return ops, []*Conn{raw, managed}, bufs
 }
 
-// Rule: when the device is gone, every operation in whatever state ends once, with
-// an error that says so; leases are over; connections and listeners say so; new
-// ones are refused; Close works and leaves nothing. Others go on.
+// Rule: when the device is removed, every operation ends once, in whatever state it is, with
+// ErrDeviceRemoved, and the leases end. Connections and listeners report it, new ones are refused,
+// and Close works and leaves nothing. Other devices go on.
 func TestRemovedDeviceEndsEverything(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"callers drive": {}, "the loop drives": {NoCallerDriving: true, Spin: -1}, "two reactors": {Reactors: 2, Spin: -1},
@@ -203,7 +202,7 @@ func TestRemovedDeviceEndsEverything(t *testing.T) {
 	}
 }
 
-// receive takes one message, which must be this.
+// receive takes one message, which must be want.
 func receive(t testing.TB, c *Conn, want string) {
 	t.Helper()
 	m, err := c.RecvWait(testContext(t))
@@ -215,10 +214,10 @@ func receive(t testing.TB, c *Conn, want string) {
 	}
 }
 
-// teller is a provider whose device can only seem to be gone, in one of two ways.
+// teller is a provider whose device can appear to be removed, in one of two ways.
 type teller struct {
 	verbs.Provider
-	turns atomic.Bool // Turn answers ErrDeviceRemoved
+	turns atomic.Bool // Execute returns ErrDeviceRemoved
 	fatal chan verbs.AsyncEvent
 	ring  atomic.Pointer[func()]
 }
@@ -262,14 +261,14 @@ func (p *teller) Get() (verbs.AsyncEvent, bool, error) {
 
 func (p *teller) Ack(verbs.AsyncEvent) {}
 
-// Rule: each of the three ways to learn that the device is gone is enough, also
-// for reactors that sleep and for listeners.
+// Rule: each of the three reports of a device's removal is sufficient, also for sleeping reactors
+// and for listeners.
 func TestEachTellerIsEnough(t *testing.T) {
 	notOnDevice(t, "its device is between the runtime and the software RNIC")
 	for name, tell := range map[string]func(p *teller, c *Conn){
 		"a turn": func(p *teller, c *Conn) {
 			p.turns.Store(true)
-			c.sh.r.Defer(func() {}) // some turn
+			c.sh.r.Defer(func() {}) // causes a pass
 		},
 		"DEVICE_FATAL": func(p *teller, c *Conn) {
 			p.fatal <- verbs.AsyncEvent{Type: verbs.EventDeviceFatal}
@@ -312,8 +311,8 @@ func TestEachTellerIsEnough(t *testing.T) {
 	}
 }
 
-// Rule: what had arrived when the device went can still be received; then comes
-// the cause.
+// Rule: messages that had arrived when the device was removed can still be received; then comes the
+// cause.
 func TestArrivedMessagesOutliveTheDevice(t *testing.T) {
 	r := newPlugRig(t, Config{})
 	ctx := testContext(t)
@@ -321,7 +320,8 @@ func TestArrivedMessagesOutliveTheDevice(t *testing.T) {
 	for _, s := range []string{"first", "second"} {
 		done(t, must.Get(x.SendBytes(ctx, []byte(s)))(t), nil)
 	}
-	first, err := y.RecvWait(ctx) // both have been polled, or the second is lost with the queue
+	// both are polled now; otherwise the second would be lost with the queue
+	first, err := y.RecvWait(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,8 +343,8 @@ func TestArrivedMessagesOutliveTheDevice(t *testing.T) {
 	}
 }
 
-// Rule: a port that is down for a moment ends no connection; its events are
-// acknowledged and told to who watches.
+// Rule: a port that is down for a moment ends no connection; its events are acknowledged and passed
+// to WatchDevice functions.
 func TestConnectionSurvivesAShortOutage(t *testing.T) {
 	r := newPlugRig(t, Config{})
 	ctx := testContext(t)
@@ -359,7 +359,7 @@ func TestConnectionSurvivesAShortOutage(t *testing.T) {
 		t.Fatalf("event %v, want PORT_ERR", got)
 	}
 	f := must.Get(x.SendBytes(ctx, []byte("across")))(t)
-	if err := x.sh.r.Do(ctx, x.sh.r.Flush); err != nil { // it is on its way, and lost
+	if err := x.sh.r.Do(ctx, x.sh.r.Flush); err != nil { // it is sent, and lost
 		t.Fatal(err)
 	}
 	if err := r.p.SetPort("a", true); err != nil {

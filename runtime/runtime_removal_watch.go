@@ -8,17 +8,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// removalWatch is an identifier that is bound to the device for as long as its
-// runtime is open, and does nothing but hear DEVICE_REMOVAL. Without one, a runtime
-// that has no identifier (its connections are plain, or it has none) is told by
-// nobody where the driver cannot take contexts away: such a kernel sends no
-// DEVICE_FATAL either (ib_uverbs_remove_one, drivers/infiniband/core/uverbs_main.c,
-// sends it where there is disassociate_ucontext, which rxe of 6.12 has not), and
-// waits for the process to close the device.
+// removalWatch is an identifier that stays bound to the device as long as its runtime is
+// open, only to receive DEVICE_REMOVAL. A runtime without an identifier (because it has
+// no connections, or only plain ones) would get no report if the driver does not support
+// disassociation: such a kernel sends no DEVICE_FATAL either (ib_uverbs_remove_one,
+// drivers/infiniband/core/uverbs_main.c, sends it where there is disassociate_ucontext,
+// which rxe of 6.12 lacks), and waits until the process closes the device.
 //
-// It belongs to the first shard, opened before any other identifier and closed
-// after all of them: librdmacm, which keeps the device open itself from the first
-// identifier on, lets go of it with the event (verbs/ibv/cmremoval.go). The holder's.
+// It belongs to the first shard, is opened before any other identifier and closed
+// after all of them: librdmacm itself keeps the device open from the first identifier
+// on, and releases it with the event (verbs/ibv/cmremoval.go). Owned by the holder.
 type removalWatch struct {
 	rt *Runtime
 	id verbs.CMID
@@ -32,9 +31,9 @@ func (w *removalWatch) onCM(ev *verbs.CMEvent) {
 }
 
 // watchRemoval binds the watch to the first address that the connection manager
-// takes for the device's. A device may have none that it does (InfiniBand without an
-// address, an address of another network namespace): then there is no watch, and
-// whoever has no identifier either learns of a removal by what fails. Holder only.
+// maps to the device. There may be none (InfiniBand without an address, an address
+// of another network namespace). Then there is no watch, and a program without
+// identifiers learns of a removal only through failing calls. Holder only.
 func (s *shard) watchRemoval() error {
 	for _, addr := range s.rt.dev.Device().Addr {
 		id, err := s.cm.CreateID(verbs.PSTCP, 0)
@@ -55,16 +54,15 @@ func (s *shard) watchRemoval() error {
 	return nil
 }
 
-// elsewhere tells whether an address could not be bound because it is not here:
-// no interface has it (rdma_translate_ip, drivers/infiniband/core/addr.c), that has
-// no RDMA device (cma_acquire_dev_by_src_ip, cma.c), or the system has no such
-// addresses.
+// elsewhere reports whether binding failed because the address is not usable here: no
+// interface has it (rdma_translate_ip, drivers/infiniband/core/addr.c), its interface has no
+// RDMA device (cma_acquire_dev_by_src_ip, cma.c), or the system does not support its family.
 func elsewhere(err error) bool {
 	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EAFNOSUPPORT)
 }
 
-// unwatchRemoval ends the watch; it may be repeated until it succeeds. The events
-// have been taken. Holder only.
+// unwatchRemoval ends the watch, after all events were handled; it may
+// be repeated until it succeeds. Holder only.
 func (s *shard) unwatchRemoval() error {
 	if s.watch == nil {
 		return nil

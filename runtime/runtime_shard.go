@@ -12,8 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// shard is a reactor with the connection events that belong to it. Its maps are
-// touched by the holder of the turn only.
+// shard is a reactor with its connection events. Only the holder of the turn accesses its maps.
 type shard struct {
 	rt *Runtime
 	r  *reactor.Reactor
@@ -26,25 +25,25 @@ type shard struct {
 	closers
 	rejections
 	cmEvents, asyncEvents events
-	sinkLeases            sinkLeases    // of sinks; the holder's
+	sinkLeases            sinkLeases    // for sinks; owned by the holder
 	cmGone                bool          // the channel is closed
 	watch                 *removalWatch // of the first shard; nil for none
 }
 
-// connID is what connections, listeners and the like have at the device: an
-// identifier of the connection manager, or a queue pair without one (nocm_id.go).
+// connID is the device object of a connection, listener or lookup: an identifier
+// of the connection manager, or a queue pair without one (nocm_id.go).
 type connID = verbs.Object
 
-// cmTarget owns a connection identifier.
+// cmTarget is the owner of a connection identifier.
 type cmTarget interface {
-	// onCM handles an event, holding the turn. It may keep the event, which is
-	// acknowledged already.
+	// onCM handles an event, holding the turn. It may keep the event, which
+	// is already acknowledged.
 	onCM(ev *verbs.CMEvent)
 }
 
 func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
 	s := &shard{rt: rt, node: node, targets: map[connID]cmTarget{}, closers: newClosers()}
-	var now func() time.Time // the machine's
+	var now func() time.Time // nil: the system clock
 	if rt.cfg.stepped {
 		now = rt.cfg.now
 	}
@@ -81,8 +80,8 @@ func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
 	return s, werr
 }
 
-// takeCM takes a connection event. It is acknowledged before it is handled, so that
-// the handler may move or close its identifier.
+// takeCM handles a connection event. It acknowledges the event first, so
+// that the handler may move or close its identifier.
 func (s *shard) takeCM() bool {
 	if s.cmGone || s.tooManyRejections() {
 		return false
@@ -108,10 +107,10 @@ func (s *shard) takeCM() bool {
 	return true
 }
 
-// takeAsync takes an asynchronous event of the device. A failed queue pair shows
-// in its completions too; only the device's end must be told to all.
+// takeAsync handles an asynchronous event of the device. A failed queue pair also shows
+// in its completions; only the device's removal must be reported to all connections.
 func (s *shard) takeAsync() bool {
-	if s.cmGone { // so is the device, then
+	if s.cmGone { // the device is closed too
 		return false
 	}
 	ev, ok, err := s.rt.dev.Async().Get()
@@ -136,8 +135,8 @@ func (s *shard) takeAsync() bool {
 	return true
 }
 
-// failAll fails the connection of qp, or all if that is nil, on every shard:
-// the device's events come to one.
+// failAll fails the connection of qp, or all if qp is nil, on every
+// shard: one shard gets all events of the device.
 func (s *shard) failAll(qp verbs.QP, cause error) {
 	for _, sh := range s.rt.shards {
 		sh.r.Defer(func() {
@@ -164,7 +163,7 @@ func (s *shard) tellConn(qp verbs.QP, fn func(*Conn)) {
 	}
 }
 
-// end is settleIDs and close, for a shard that has no others beside it.
+// end calls settleIDs and close, for a shard without others.
 func (s *shard) end(ctx context.Context) error {
 	if err := s.settleIDs(ctx); err != nil {
 		return err
@@ -181,7 +180,7 @@ func (s *shard) settleIDs(ctx context.Context) error {
 		var busy bool
 		err := s.r.Do(ctx, func() { busy = s.closeLeft() })
 		if errors.Is(err, reactor.ErrClosed) {
-			return nil // by an earlier call
+			return nil // closed by an earlier call
 		}
 		if err != nil || !busy {
 			return err
@@ -194,8 +193,8 @@ func (s *shard) settleIDs(ctx context.Context) error {
 	}
 }
 
-// closeLeft makes the last try at each identifier that the device did not let go, and
-// reports whether some are still being closed. Holder only.
+// closeLeft starts the last try for each identifier that the device refused
+// to close, and reports whether some are still being closed. Holder only.
 func (s *shard) closeLeft() (busy bool) {
 	s.ending = true
 	if s.under > 0 || s.rejecting {
@@ -205,15 +204,15 @@ func (s *shard) closeLeft() (busy bool) {
 		c.tries = 1
 		s.tryClose(c)
 	}
-	return len(s.closing) > 0 && !s.rt.cfg.stepped // stepped: only the caller makes turns
+	return len(s.closing) > 0 && !s.rt.cfg.stepped // stepped: only the caller makes progress
 }
 
-// close ends the shard. No identifier of any shard is being closed any more.
+// close closes the shard. No identifier of any shard is being closed any more.
 func (s *shard) close(ctx context.Context) error {
 	if s.cm != nil {
-		var left error // the turn's, which may come to it after the context's end
+		var left error // set under the turn, possibly after ctx has ended
 		switch err := s.r.Do(ctx, func() { left = s.closeCM() }); {
-		case errors.Is(err, reactor.ErrClosed): // by an earlier call
+		case errors.Is(err, reactor.ErrClosed): // closed by an earlier call
 		case err != nil:
 			return err
 		case left != nil:
@@ -228,7 +227,7 @@ func (s *shard) close(ctx context.Context) error {
 	return s.domain.close()
 }
 
-// closeCM ends the shard's part in connections. Holder only; it may be repeated.
+// closeCM closes the shard's event channel. Holder only; it may be repeated.
 func (s *shard) closeCM() error {
 	if s.cmGone {
 		return nil

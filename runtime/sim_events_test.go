@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// What breaks.
+// The kinds of disturbances.
 const (
 	eventCalm = iota
 	eventMild
@@ -39,8 +39,8 @@ var simEventNames = [simEvents]string{
 	"one way cut", "no receives", "peer timeout", "retries used up",
 }
 
-// On average this many rounds between two disturbances of a kind. A round starts
-// about 16 operations.
+// The average number of rounds between two disturbances of a kind. A round starts about 16
+// operations.
 const (
 	everyKill      = 250
 	everyClose     = 400
@@ -51,7 +51,7 @@ const (
 	everyPortDown  = 2500
 )
 
-// disturb breaks something now and then, and mends it later.
+// disturb breaks something now and then, and repairs it later.
 func (w *simWorld) disturb() {
 	r := w.r
 	if w.now() >= w.calmAt {
@@ -70,8 +70,8 @@ func (w *simWorld) disturb() {
 			if err := e.c.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); err != nil {
 				w.fail("to ERR: %v", err)
 			}
-			// Receives, and sends of the connection's own, are flushed: nothing that
-			// the peer is told arrives any more.
+			// Receives are flushed, and sends of the connection's own: no message to the peer
+			// arrives any more.
 			if e.flushedAt == 0 {
 				e.flushedAt = w.now()
 			}
@@ -120,9 +120,9 @@ func (w *simWorld) disturb() {
 	}
 }
 
-// changeLink gives every link another script, for a while. What holds packets
-// back at random holds them back one by one: with a few in a hundred out of order
-// go-back-N gets on; when all are, retries are used up, and that is no defect.
+// changeLink gives every link another script for a while. Random reordering delays packets one by
+// one: go-back-N makes progress with a few percent out of order; if all are, retries are used up,
+// which is not a defect.
 func (w *simWorld) changeLink() {
 	r := w.r
 	w.calmAt = w.now() + r.span(time.Millisecond, 400*time.Millisecond)
@@ -185,8 +185,8 @@ func (w *simWorld) heal() {
 	}
 }
 
-// vanish is a node that dies without a goodbye: it is cut off, and then ends
-// everything. It comes back later, with nothing of what it had.
+// vanish makes a node die silently: it is cut off, and then ends everything. It comes back later,
+// with no state left.
 func (w *simWorld) vanish(n *simNode) {
 	if !n.up() || w.cut >= 0 {
 		return
@@ -203,7 +203,7 @@ func (w *simWorld) vanish(n *simNode) {
 	}
 }
 
-// hasEnds tells whether connections of the node are not gone yet.
+// hasEnds reports whether connections of the node have not ended yet.
 func (n *simNode) hasEnds() bool {
 	for _, p := range n.w.pairs {
 		for i, e := range p.ends {
@@ -215,22 +215,21 @@ func (n *simNode) hasEnds() bool {
 	return false
 }
 
-// anyEnd is one of the established ends, nil if the dice find none.
+// anyEnd returns a random established end, or nil if chance finds none.
 func (w *simWorld) anyEnd() *simEnd {
 	if len(w.pairs) == 0 {
 		return nil
 	}
 	p := w.pairs[w.r.IntN(len(w.pairs))]
 	e := p.ends[w.r.IntN(2)]
-	if e == nil || e.gone || p.muted() { // what becomes of a muted one is to be seen
+	if e == nil || e.gone || p.muted() { // the test observes how a muted one ends
 		return nil
 	}
 	return e
 }
 
-// remove takes a node's device out under everything. Its connections fail, with
-// what was under way; its peers see silence. When all is closed a new device comes
-// in its place.
+// remove removes a node's device while it is in use. Its connections fail with their operations;
+// its peers get no answers. When all is closed, a new device takes its place.
 func (w *simWorld) remove(n *simNode) {
 	if !n.up() || n.portAt != 0 {
 		return
@@ -252,8 +251,7 @@ func (w *simWorld) remove(n *simNode) {
 	}
 }
 
-// unplug takes a node's port down for a while: nothing fails by itself, but
-// retries may be used up.
+// unplug takes a node's port down for a while: nothing fails by itself, but retries may be used up.
 func (w *simWorld) unplug(n *simNode, d time.Duration) {
 	if !n.up() || n.portAt != 0 {
 		return
@@ -278,19 +276,18 @@ func (n *simNode) plug() {
 	}
 }
 
-// Peers that are lost for longer than anybody waits: a link that is cut in one
-// direction, and a raw peer that posts no receives. Every send ends within the
-// bound, counted from the last one of its queue that ended.
+// Peers may be lost for longer than any bound: through a link that is cut in one direction, or a
+// raw peer that posts no receives. Every send ends within the bound, counted from the previous end
+// of a send of its queue.
 
-// simPeerTimeout is more than 4 times what the simulation's queue pairs take for
-// their retries (2.15 s), so that it is the bound. simLooks is the longest that nobody
-// looks (run, rest).
+// simPeerTimeout is more than 4 times what the simulation's queue pairs take for their retries
+// (2.15 s), so that it is the bound. simLooks is the longest time without a check (run, rest).
 const (
 	simPeerTimeout = 2500 * time.Millisecond
 	simLooks       = time.Second
 )
 
-// On average this many rounds between two.
+// The average number of rounds between two.
 const (
 	everyOneWay = 1500
 	everyMute   = 200
@@ -302,7 +299,7 @@ type simOneWay struct {
 	until    time.Duration
 }
 
-// losePeers cuts links and silences peers now and then, and mends them later.
+// losePeers cuts links and mutes peers now and then, and repairs them later.
 func (w *simWorld) losePeers() {
 	r := w.r
 	if w.oneWay != nil && w.now() >= w.oneWay.until {
@@ -330,12 +327,12 @@ func (w *simWorld) cutOneWay(from, to *simNode, d time.Duration) {
 	}
 }
 
-// meets tells whether the pair needs the link.
+// meets reports whether the pair uses the link.
 func (c *simOneWay) meets(p *simPair) bool {
 	return c != nil && (p.nodes == [2]*simNode{c.from, c.to} || p.nodes == [2]*simNode{c.to, c.from})
 }
 
-// holdCut keeps the link cut when all have got another script.
+// holdCut keeps the link cut after all links got another script.
 func (w *simWorld) holdCut() {
 	if c := w.oneWay; c != nil {
 		w.fab.SetLink(c.from.gid, c.to.gid, fabric.Link{Down: true})
@@ -349,11 +346,11 @@ func (w *simWorld) mendOneWay() {
 	}
 }
 
-// simMuteBound is the bound of who sends to a mute peer: with the others' something
-// else would end the connection first.
+// simMuteBound is the bound of sends to a mute peer: with the usual bound, something else would end
+// the connection first.
 const simMuteBound = 300 * time.Millisecond
 
-// mute has the end post no receives for a while.
+// mute stops the end's posting of receives for a while.
 func (e *simEnd) mute() {
 	peer := e.p.ends[1-e.side]
 	if peer == nil || peer.gone || peer.c.Err() != nil {
@@ -361,14 +358,14 @@ func (e *simEnd) mute() {
 	}
 	e.w.events[eventMute]++
 	e.p.excuse("its peer posts no receives")
-	e.muteTo = e.w.now() + 2*simPeerTimeout // nothing else ends what waits for it
+	e.muteTo = e.w.now() + 2*simPeerTimeout // nothing else ends the sends that wait for it
 	peer.shunned = true
 	if err := peer.c.q.SetPeerLimit(reactor.PeerLimit{Bound: simMuteBound, OnTimeout: peer.c.late}); err != nil {
 		e.w.fail("%v", err)
 	}
 }
 
-// muted tells whether one of the ends posts no receives.
+// muted reports whether one of the ends posts no receives.
 func (p *simPair) muted() bool {
 	for _, e := range p.ends {
 		if e != nil && p.w.now() < e.muteTo {
@@ -378,8 +375,8 @@ func (p *simPair) muted() bool {
 	return false
 }
 
-// inTime looks whether the oldest send of the end is under way for too long.
-// Before takeInOrder has taken what is settled it notes what has ended.
+// inTime checks that the oldest send of the end has not been outstanding for too long. before is
+// the number of sends before takeInOrder took the settled ones: it shows whether any has ended.
 func (e *simEnd) inTime(before int) {
 	w := e.w
 	if len(e.ops) < before || len(e.ops) == 0 {
@@ -394,7 +391,7 @@ func (e *simEnd) inTime(before int) {
 	}
 }
 
-// countEnd counts why a connection failed, when a peer was lost.
+// countEnd counts why a connection failed after its peer was lost.
 func (w *simWorld) countEnd(err error) {
 	var wc *verbs.WCError
 	switch {
@@ -405,8 +402,8 @@ func (w *simWorld) countEnd(err error) {
 	}
 }
 
-// simAsks is a KeepAlive for one of the simulation's connections: some ask,
-// others leave it.
+// simAsks returns a KeepAlive for one of the simulation's connections: some have one, others do
+// not.
 func (w *simWorld) simAsks() time.Duration {
 	if w.r.one(2) {
 		return -1

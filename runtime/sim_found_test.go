@@ -11,10 +11,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// What the simulation found in this package, one test each.
+// The simulation found the following bugs in this package; each has a test.
 
-// simConnected is a connection between two nodes of a world that does nothing by
-// itself. The world ends with the test.
+// simConnected connects two nodes of a world in which nothing happens by itself. The world ends
+// with the test.
 func simConnected(t *testing.T) (w *simWorld, a, b *Conn) {
 	t.Helper()
 	notOnDevice(t, "virtual time")
@@ -43,7 +43,7 @@ func simConnected(t *testing.T) (w *simWorld, a, b *Conn) {
 	return w, a, b
 }
 
-// pass lets time pass; nobody takes results.
+// pass lets time pass without taking results.
 func (w *simWorld) pass(d time.Duration) {
 	for until := w.now() + d; ; w.advance(until - w.now()) {
 		for n := 0; n < 50 && w.turn(); n++ {
@@ -54,8 +54,8 @@ func (w *simWorld) pass(d time.Duration) {
 	}
 }
 
-// Rule: a message whose future was discarded goes to the next who asks, before
-// all later ones. It came back behind a message of the same batch.
+// Rule: a message whose future was discarded goes to the next receiver, before all later messages.
+// (It once came behind a message of the same batch.)
 func TestDiscardedRecvKeepsOrder(t *testing.T) {
 	w, a, b := simConnected(t)
 	b.Recv().Discard()
@@ -78,8 +78,8 @@ func TestDiscardedRecvKeepsOrder(t *testing.T) {
 	}
 }
 
-// Rule: a connection whose queue pair is found in ERR fails, even if nobody says
-// why. It went on as if it were well, and every operation failed.
+// Rule: a connection whose queue pair is found in ERR fails, even without a reported reason. (It
+// once continued while every operation failed.)
 func TestConnectionFailsWithItsQueuePair(t *testing.T) {
 	w, a, _ := simConnected(t)
 	if err := a.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); err != nil {
@@ -96,8 +96,8 @@ func TestConnectionFailsWithItsQueuePair(t *testing.T) {
 	}
 }
 
-// Rule: datagrams that are closed give up what they were asking for. The question
-// outlived them, and the runtime could not be closed.
+// Rule: closing a PacketConn ends its pending resolutions. (One outlived it, and the runtime could
+// not be closed.)
 func TestPacketConnEndsItsQuestions(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	w := newSimWorld(1, 0)
@@ -119,8 +119,7 @@ func TestPacketConnEndsItsQuestions(t *testing.T) {
 	}
 }
 
-// Rule: joining a group ends though nobody answers, after ConnectTimeout; then it
-// may be joined again.
+// Rule: joining a group without an answer ends after ConnectTimeout; then it may be joined again.
 func TestJoiningAGroupEndsUnanswered(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	w := newSimWorld(1, 0)

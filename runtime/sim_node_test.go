@@ -35,8 +35,8 @@ const (
 	simSeats      = 2
 )
 
-// The listeners of a node: for managed connections, for raw ones, for raw ones
-// that share their receives.
+// The listeners of a node: for managed connections, for raw ones, and for raw ones with shared
+// receives.
 const (
 	simManaged = iota
 	simRaw
@@ -62,12 +62,12 @@ type simNode struct {
 	srq      *simSharedRecv
 	packets  *simPackets
 	stopping bool          // being shut down
-	removed  bool          // its device was taken out
+	removed  bool          // its device was removed
 	portAt   time.Duration // its port is down until then; 0: it is up
-	reopenAt time.Duration // when it is down for a while
+	reopenAt time.Duration // set while it is down for some time
 }
 
-// simCounter is a word to which everybody adds 1.
+// simCounter is a word to which all connections add 1.
 type simCounter struct {
 	seen  map[uint64]bool // values that successful operations found
 	added uint64          // successes
@@ -142,10 +142,10 @@ func (n *simNode) shards() []*shard {
 	return n.rt.shards
 }
 
-// up tells whether connections may be made to and from here.
+// up reports whether connections may be made to and from this node.
 func (n *simNode) up() bool { return n.rt != nil && !n.stopping }
 
-// collect takes accepted connections, and keeps seats ready.
+// collect takes accepted connections, and keeps accept futures ready.
 func (n *simNode) collect() {
 	if n.rt == nil {
 		if n.w.now() >= n.reopenAt && !n.stopping {
@@ -157,7 +157,7 @@ func (n *simNode) collect() {
 		n.w.fail("%s: %d operations have scratch memory, of which %d chunks are out", n.name, out, simChunks-len(n.chunks))
 	}
 	n.packets.collect()
-	defer n.srq.collect() // when it is known whose connections there are
+	defer n.srq.collect() // when the owners of all connections are known
 	for i, l := range n.ln {
 		kept := n.seats[i][:0]
 		for _, f := range n.seats[i] {
@@ -180,7 +180,7 @@ func (n *simNode) collect() {
 	}
 }
 
-// hangUp closes a listener; it is opened again, elsewhere, by listen.
+// hangUp closes a listener; listen opens it again, at another port.
 func (n *simNode) hangUp(i int) {
 	if n.ln[i] != nil {
 		n.ln[i].end()
@@ -188,7 +188,7 @@ func (n *simNode) hangUp(i int) {
 	}
 }
 
-// finish goes on with stopping, and tells whether it is done.
+// finish continues stopping, and reports whether it is done.
 func (n *simNode) finish() bool {
 	if n.rt == nil {
 		return true
@@ -203,8 +203,7 @@ func (n *simNode) finish() bool {
 	return len(n.rt.listeners) == 0 && len(n.rt.live) == 0 && seats == 0 && n.packets.end() && n.srq.end() && len(n.srq.out)+len(n.srq.came) == 0
 }
 
-// close gives everything back, after finish. What peers could write must be as
-// the model has it.
+// close frees everything, after finish. Memory that peers could write must match the model.
 func (n *simNode) close() {
 	if n.rt == nil {
 		return
@@ -261,30 +260,29 @@ func (n *simNode) close() {
 
 func (n *simNode) String() string { return fmt.Sprintf("%s (%v)", n.name, n.addr) }
 
-// simArea is what one end of a pair may write, read and add to at the other's
-// node, and what it should hold.
+// simArea is the memory that one end of a pair may write, read and add to at the other's node, and
+// its expected content.
 type simArea struct {
 	n      *simNode
 	at     int // offset in the target region
 	used   bool
-	shadow []byte // what the slots hold when all that was accepted has succeeded
+	shadow []byte // contents of the slots when all accepted writes have succeeded
 	slots  [simSlots]simSlot
 	words  [simWords]simWord
 }
 
 // simSlot is the state of a slot.
 type simSlot struct {
-	pending int  // writes under way
-	readers int  // reads under way
-	torn    bool // a write failed: nobody knows what is there
-	// cutBy is the split write that was cut short there, 0: none. What was
-	// posted of it is done with when a later operation has succeeded.
+	pending int  // outstanding writes
+	readers int  // outstanding reads
+	torn    bool // a write failed: the content is unknown
+	// cutBy is the split write that was cut short there, 0: none. Its posted part is over when a
+	// later operation has succeeded.
 	cutBy uint64
 }
 
-// simWord is an 8-byte word under atomics. states is what it was after the last
-// operation known to have succeeded, and after each one accepted since: it must
-// be one of these.
+// simWord is an 8-byte word under atomics. states is its value after the last operation known to
+// have succeeded, and after each one accepted since: it must be one of these.
 type simWord struct{ states []uint64 }
 
 func (n *simNode) word(at int) uint64 {
@@ -297,8 +295,7 @@ const wordsAt = simSlots*(simSlotSize+simGap) + simGap
 
 func (a *simArea) bytes() []byte { return a.n.target.Bytes()[a.at : a.at+simAreaSize] }
 
-// alive tells whether the area's memory is still there: its node may have been
-// restarted.
+// alive reports whether the area's memory still exists: its node may have been restarted.
 func (a *simArea) alive() bool {
 	return a.n.rt != nil && slices.Contains(a.n.areas, a)
 }
@@ -308,7 +305,7 @@ func (a *simArea) take() {
 		a.n.w.fail("%s: an area was written after its connection ended, at byte %d", a.n.name, mem.Poisoned(a.bytes()))
 	}
 	*a = simArea{n: a.n, at: a.at, used: true, shadow: a.shadow}
-	// Not poison: that would be the mark of memory read after its lease.
+	// Poison would look like memory read after its lease.
 	for i := range a.slots {
 		slot := a.bytes()[slotAt(i) : slotAt(i)+simSlotSize]
 		fillFrom(slot, uint64(i))
@@ -331,8 +328,7 @@ func (n *simNode) area() *simArea {
 	return nil
 }
 
-// checkSlot compares a slot with the model. It may be called when no write is
-// under way.
+// checkSlot compares a slot with the model. It may be called when no write is outstanding.
 func (a *simArea) checkSlot(i int, when string) {
 	at := slotAt(i)
 	got, want := a.bytes()[at:at+simSlotSize], a.shadow[at:at+simSlotSize]
@@ -357,7 +353,7 @@ func (a *simArea) settleSlot(i int) {
 	}
 }
 
-// resync takes what a slot holds as known, when nothing is under way any more.
+// resync accepts the content of a slot as known, when no write is outstanding.
 func (a *simArea) resync(i int) {
 	if s := &a.slots[i]; s.pending == 0 && a.alive() {
 		s.torn, s.cutBy = false, 0
@@ -366,10 +362,10 @@ func (a *simArea) resync(i int) {
 	}
 }
 
-// poisonRun is longer than what chance writes.
+// poisonRun is longer than random data can contain.
 var poisonRun = bytes.Repeat([]byte{mem.PoisonByte}, 12)
 
-// retire looks at everything once more, when both ends are gone, and poisons it.
+// retire checks everything once more when both ends are gone, and poisons it.
 func (a *simArea) retire() {
 	if !a.alive() {
 		return

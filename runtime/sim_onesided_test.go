@@ -22,8 +22,8 @@ func (a *simArea) remote(at, n int) (Remote, bool) {
 	return r, true
 }
 
-// write writes somewhere into a slot. As soon as it is planned the model holds what the
-// slot must hold when all has succeeded; writes to one slot may overtake nothing.
+// write plans a write into a slot. The model immediately holds the slot's content after the success
+// of all writes; writes to one slot may not overtake each other.
 func (e *simEnd) write(plain bool) *simPlan {
 	w, a := e.w, e.to
 	i := w.r.IntN(simSlots)
@@ -84,7 +84,8 @@ func (e *simEnd) write(plain bool) *simPlan {
 	before := bytes.Clone(a.shadow[at : at+n])
 	copy(a.shadow[at:], data)
 	s.pending++
-	s.torn = kind == opWriteSplit // it may be cut short: nobody else comes near until that is known
+	// it may be cut short: no other operation uses the slot until that is known
+	s.torn = kind == opWriteSplit
 	message := 0
 	if with {
 		e.out().push(simMsg{n: n, imm: imm, with: true})
@@ -128,7 +129,7 @@ func (e *simEnd) write(plain bool) *simPlan {
 
 func m32(v uint64) uint32 { return uint32(v) }
 
-// read reads from a slot, behind the writes under way, or from the source.
+// read plans a read from a slot, behind the outstanding writes, or from the source.
 func (e *simEnd) read(plain bool) *simPlan {
 	w, a := e.w, e.to
 	n, pieces, kind := w.size(simMaxMsg), 1, opRead
@@ -172,8 +173,8 @@ func (e *simEnd) read(plain bool) *simPlan {
 	}
 	p.bad = func(error) { s.readers--; l.free() }
 	if len(l.chunks) == 0 && w.r.one(12) {
-		// Nobody looks, and the memory is given back while the device writes to it:
-		// the pool finds out if it gives it to somebody else too early.
+		// The result is ignored, and the memory is released while the device writes to it: the pool
+		// detects it if it hands the memory out again too early.
 		p.begun = l.free
 		p.ok = func(r Result) error { s.readers--; return bytesMoved(n)(r) }
 		if w.r.one(2) {
@@ -188,7 +189,8 @@ func (e *simEnd) readSource(n int) *simPlan {
 	if !e.to.alive() {
 		return nil
 	}
-	at := w.r.IntN(simSourceSize - n) // never the very end: the trace could not tell whose address that is
+	// never the very end: the trace could not tell whose address that is
+	at := w.r.IntN(simSourceSize - n)
 	remote, err := peer.source.Remote(at, n)
 	if err != nil {
 		w.fail("describing the source of %s: %v", peer.name, err)
@@ -204,10 +206,10 @@ func (e *simEnd) readSource(n int) *simPlan {
 	return p
 }
 
-// What needs no memory of its own: atomics, whole words, and FLUSH.
+// The following operations need no memory of their own: atomics, whole words, and FLUSH.
 
-// word plans one operation on a word: what makes it of the word and what is there, and
-// next says what becomes of that.
+// word plans one operation on a word: what returns the operation for the word and its value, and
+// next returns the value after it.
 func (e *simEnd) word(kind opKind, what func(Remote, uint64) (Op, func() (Future, error)), next func(uint64) uint64) *simPlan {
 	a := e.to
 	i := e.w.r.IntN(simWords)
@@ -255,7 +257,7 @@ func (e *simEnd) fetchAndAdd() *simPlan {
 	}, func(found uint64) uint64 { return found + add })
 }
 
-// atomicWrite stores a whole word.
+// atomicWrite plans storing a whole word.
 func (e *simEnd) atomicWrite() *simPlan {
 	w := e.w
 	value := w.r.Uint64()
@@ -264,8 +266,8 @@ func (e *simEnd) atomicWrite() *simPlan {
 	}, func(uint64) uint64 { return value })
 }
 
-// addShared adds 1 to a word that all connections add to: no two of those that
-// succeed find the same value.
+// addShared plans adding 1 to a word that all connections add to: no two successful additions find
+// the same value.
 func (e *simEnd) addShared() *simPlan {
 	w, peer := e.w, e.to.n
 	if !e.to.alive() {
@@ -296,8 +298,7 @@ func (e *simEnd) addShared() *simPlan {
 	return p
 }
 
-// flush makes a slot visible: when it has succeeded, what was written before is
-// there.
+// flush plans flushing a slot: when it has succeeded, the earlier writes are visible.
 func (e *simEnd) flush() *simPlan {
 	w, a := e.w, e.to
 	i := w.r.IntN(simSlots)
@@ -317,8 +318,7 @@ func (e *simEnd) flush() *simPlan {
 	return p
 }
 
-// simLocal is the local memory of one operation: pieces of pool buffers or of
-// scratch.
+// simLocal is the local memory of one operation: pieces of pool buffers or of scratch.
 type simLocal struct {
 	e      *simEnd
 	slices []Slice
@@ -327,8 +327,7 @@ type simLocal struct {
 	chunks []int
 }
 
-// local takes n bytes in the given number of pieces. kept asks for memory whose
-// views stay readable until free.
+// local takes n bytes in the given number of pieces.
 func (e *simEnd) local(n, pieces int) *simLocal {
 	l := &simLocal{e: e}
 	for k := range pieces {
@@ -377,8 +376,8 @@ func (l *simLocal) same(b []byte) error {
 	return nil
 }
 
-// dropBuffers gives the buffers back while the device may still have them: they
-// go home when it has not.
+// dropBuffers releases the buffers, even while the device may still use them: the pool gets them
+// back when it does not.
 func (l *simLocal) dropBuffers() {
 	for _, b := range l.bufs {
 		if err := b.Release(); err != nil {
@@ -391,7 +390,7 @@ func (l *simLocal) dropBuffers() {
 	l.bufs = nil
 }
 
-// free gives everything back, after the operation.
+// free releases everything, after the operation.
 func (l *simLocal) free() {
 	l.dropBuffers()
 	for _, i := range l.chunks {
@@ -411,7 +410,7 @@ func (n *simNode) chunk() (int, []byte) {
 	return i, b
 }
 
-// inFlight is how many operations have r.
+// inFlight returns how many operations have leases on r.
 func inFlight(r *Region) int { return int(r.lease.word.Load() & leaseCountMask) }
 
 func (n *simNode) putChunk(i int) {
@@ -419,7 +418,7 @@ func (n *simNode) putChunk(i int) {
 	n.chunks = append(n.chunks, i)
 }
 
-// fill is n bytes that follow from seed; they are good until the next call.
+// fill returns n bytes derived from seed; they are valid until the next call.
 func (w *simWorld) fill(n int, seed uint64) []byte {
 	if cap(w.space) < n {
 		w.space = make([]byte, 2*n)

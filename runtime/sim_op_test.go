@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// What the simulation does.
+// The operations of the simulation.
 type opKind uint8
 
 const (
@@ -55,8 +55,8 @@ var opKindNames = [opKinds]string{
 const (
 	outcomeOK = iota
 	outcomeFailed
-	outcomeGivenUp // somebody stopped waiting; it completed all the same
-	outcomeRefused // there was no room, no credit, or the connection had failed: it was never begun
+	outcomeGivenUp // the caller stopped waiting; it still completed
+	outcomeRefused // no slot, no credit, or the connection had failed: it never began
 	outcomes
 )
 
@@ -67,10 +67,10 @@ type simOp struct {
 	e    *simEnd
 	from time.Duration // when it was accepted
 	f    Future
-	// came is how often the callback or the sink was called, of an operation that has one.
+	// came is how often the callback or the sink was called, if the operation has one.
 	called bool
 	came   int
-	tag    uint64 // of the sink's
+	tag    uint64 // of the sink
 	res    Result
 	err    error
 
@@ -88,7 +88,7 @@ func (o *simOp) ready() bool {
 	return o.f.Settled()
 }
 
-// poll takes the result if it has come.
+// poll takes the result if it is there.
 func (o *simOp) poll() bool {
 	w := o.e.w
 	if o.called {
@@ -100,7 +100,7 @@ func (o *simOp) poll() bool {
 		}
 		return o.came > 0
 	}
-	if w.r.one(30) { // stop waiting, and come back later
+	if w.r.one(30) { // stop waiting, and try again later
 		res, err := o.f.Await(w.ended)
 		if errors.Is(err, context.Canceled) && o.f.Valid() {
 			return false
@@ -134,7 +134,7 @@ func (o *simOp) settle(res Result, err error) {
 	}
 	w.counts[o.kind][outcomeFailed]++
 	if wc, ok := errors.AsType[*verbs.WCError](err); ok && wc.Status == verbs.WCWRFlushErr && o.e.c.Err() == nil {
-		if o.e.flushedAt == 0 { // the reason is on its way
+		if o.e.flushedAt == 0 { // the connection will learn the reason
 			o.e.flushedAt = w.now()
 		}
 	} else if o.e.c.Err() == nil && !errors.Is(err, context.Canceled) {
@@ -143,8 +143,8 @@ func (o *simOp) settle(res Result, err error) {
 	o.bad(err)
 }
 
-// begin counts an operation that was accepted; false, with the reason counted,
-// if it was refused.
+// begin counts an operation that was accepted. It returns false, and counts the reason, if the
+// operation was refused.
 func (e *simEnd) begin(kind opKind, err error) bool {
 	if err == nil {
 		e.w.nextOp++
@@ -155,8 +155,8 @@ func (e *simEnd) begin(kind opKind, err error) bool {
 	return false
 }
 
-// refuse counts an operation that was refused. There must be a reason: the connection
-// has failed, nobody waits for room, or may says that there is one.
+// refuse counts an operation that was refused. There must be a reason: the connection has failed, a
+// queue is full and the context ended, or may is set.
 func (e *simEnd) refuse(kind opKind, err error, may bool) {
 	w := e.w
 	w.counts[kind][outcomeRefused]++
@@ -172,14 +172,14 @@ func (w *simWorld) accept(o *simOp) {
 	o.id, o.from = w.nextOp, w.now()
 }
 
-// follow adds an accepted send to those under way.
+// follow adds an accepted send to the outstanding ones.
 func (e *simEnd) follow(kind opKind, f Future, ok func(Result) error, bad func(error)) *simOp {
 	o := &simOp{id: e.w.nextOp, kind: kind, e: e, from: e.w.now(), ok: ok, bad: bad}
 	e.await(o, f)
 	return o
 }
 
-// await adds o to those under way; f is its future, unless it has a sink.
+// await adds o to the outstanding ones; f is its future, unless it has a sink.
 func (e *simEnd) await(o *simOp, f Future) {
 	o.f = f
 	if f.Valid() && e.w.r.one(20) {
@@ -189,13 +189,13 @@ func (e *simEnd) await(o *simOp, f Future) {
 	e.ops = append(e.ops, o)
 }
 
-// giveUp is for an accepted operation that nobody wants any more.
+// giveUp abandons an accepted operation.
 func (e *simEnd) giveUp(kind opKind, f Future) {
 	e.w.counts[kind][outcomeGivenUp]++
 	f.Discard()
 }
 
-// errorClass is an error for the trace: what it is, not what it says.
+// errorClass returns the kind of an error, for the trace.
 func errorClass(err error) int {
 	var wc *verbs.WCError
 	switch {
@@ -212,8 +212,8 @@ func errorClass(err error) int {
 	return 200
 }
 
-// The ways to start an operation. All have the same rules: what was accepted completes
-// once, in the order of starting, whichever way each was started.
+// The ways to start an operation. All have the same rules: an accepted operation completes once, in
+// the order of starting, whichever way it was started.
 const (
 	wayMethod = iota // the connection's own
 	wayDo
@@ -227,23 +227,22 @@ const (
 
 var simWayNames = [simWays]string{"method", "do", "start", "try start", "start in", "start all", "do all"}
 
-// simWay counts what became of what was to be started in one way.
+// simWay counts the outcomes of operations started in one way.
 type simWay struct {
 	begun   int
 	refused int
-	short   int // several of which only some were begun
+	short   int // batches of which only some began
 }
 
-// simPlan is an operation that is to be started. What it does is in the model as soon as
-// it is planned, so that the next can be planned behind it; undo takes that back, of
-// several the newest first.
+// simPlan is an operation to be started. Planning applies its effect to the model, so that the next
+// one can be planned behind it; undo reverts the effect, the newest operation first.
 type simPlan struct {
 	*simOp
 	what  Op
 	call  func() (Future, error) // the connection's own method for it
 	undo  func()
 	begun func() // it was accepted
-	drop  func() // nobody wants it any more, behind begun; nil: somebody does
+	drop  func() // it is abandoned, after begun; nil: it never is
 }
 
 func (e *simEnd) planned(kind opKind) *simPlan {
@@ -251,7 +250,7 @@ func (e *simEnd) planned(kind opKind) *simPlan {
 	return &simPlan{simOp: &simOp{kind: kind, e: e, bad: noMatter}, undo: nothing, begun: nothing}
 }
 
-// start starts p, in a way that suits one.
+// start starts p in a way that suits a single operation.
 func (e *simEnd) start(p *simPlan) {
 	if p == nil {
 		return
@@ -259,7 +258,7 @@ func (e *simEnd) start(p *simPlan) {
 	w := e.w
 	switch k := w.r.IntN(8); k {
 	case wayDo, wayStart, wayTryStart, wayStartIn:
-		e.startBy(k, p, e.turn) // which is over: nobody is called here
+		e.startBy(k, p, e.turn) // the context is over: this is not a sink
 	default:
 		e.startBy(wayMethod, p, SinkContext{})
 	}
@@ -287,7 +286,7 @@ func (e *simEnd) startBy(way int, p *simPlan, t SinkContext) {
 	e.accepted(way, p, f)
 }
 
-// accepted adds p to what is under way.
+// accepted adds p to the outstanding operations.
 func (e *simEnd) accepted(way int, p *simPlan, f Future) {
 	w := e.w
 	w.ways[way].begun++
@@ -301,12 +300,13 @@ func (e *simEnd) accepted(way int, p *simPlan, f Future) {
 	e.await(p.simOp, f)
 }
 
-// refused takes p back.
+// refused reverts p.
 func (e *simEnd) refused(way int, p *simPlan, err error) {
 	e.w.ways[way].refused++
 	split := p.kind == opWriteSplit || p.kind == opReadSplit
 	may := (way == wayTryStart || way == wayStartIn) && (errors.Is(err, ErrQueueFull) || split && errors.Is(err, ErrPieces))
-	if e.inside && errors.Is(err, reactor.ErrQueueFailed) { // what the sinks are told of is what the connection learns of
+	// sinks see the failure before the connection does
+	if e.inside && errors.Is(err, reactor.ErrQueueFailed) {
 		may = true
 		if e.flushedAt == 0 {
 			e.flushedAt = e.w.now()
@@ -316,8 +316,8 @@ func (e *simEnd) refused(way int, p *simPlan, err error) {
 	p.undo()
 }
 
-// startIn is what a sink goes on with: operations of the kinds that have a way
-// of their own for that and others, so that each finds some of the other before it.
+// startIn starts operations from a sink: some through StartFromSink and some through other ways, so
+// that each way finds requests of the other before it.
 func (e *simEnd) startIn(t SinkContext) {
 	r := e.w.r
 	e.turn = t
@@ -339,14 +339,14 @@ func (e *simEnd) startIn(t SinkContext) {
 	e.inside, e.near = false, false
 }
 
-// sink is where the result of o goes, with its tag.
+// sink returns the sink of o's result, with its tag.
 func (o *simOp) sink() Sink {
 	o.called, o.tag = true, o.e.w.r.Uint64()
 	return o
 }
 
-// Complete implements Sink. The simulation looks at the result when it collects: here it
-// must not fail, in the middle of a turn.
+// Complete implements Sink. Here, during a pass, it must not fail; the simulation checks the result
+// when it collects.
 func (o *simOp) Complete(t SinkContext, r Result, err error) {
 	if r.Tag != o.tag {
 		o.e.w.note("%v: %v came with the tag %x of another", o.e.p, o, r.Tag)
@@ -364,7 +364,7 @@ func (o *simOp) complete(r Result, err error) {
 		e.w.note("%v: %v completed %d times", e.p, o, o.came)
 	case o.id == 0:
 		e.w.note("%v: %v completed, which was not accepted", e.p, o)
-	case o.id < e.lastCame && !e.cutOff: // what was never posted to a removed device fails at once
+	case o.id < e.lastCame && !e.cutOff: // requests never posted to a removed device fail at once
 		e.w.note("%v: %v completed after operation %d", e.p, o, e.lastCame)
 	}
 	e.lastCame = o.id

@@ -16,9 +16,8 @@ import (
 // simGroup is the multicast group that all nodes join.
 var simGroup = netip.MustParseAddr("239.86.69.82")
 
-// simPackets is a node's datagrams: what it sends goes to other nodes' and to
-// the group, and may be lost, doubled or overtaken; it never becomes something
-// else, nor comes to somebody else.
+// simPackets is a node's PacketConn: its datagrams go to other nodes and to the group, and may be
+// lost, duplicated or reordered; they are never changed or delivered to a wrong node.
 type simPackets struct {
 	n       *simNode
 	p       *PacketConn
@@ -32,7 +31,7 @@ type simPackets struct {
 	excused bool // it may fail
 }
 
-// simDatagram is what was sent under a number, which goes as the immediate.
+// simDatagram is a datagram sent under a number, which goes as the immediate.
 type simDatagram struct {
 	seed uint64
 	n    int
@@ -44,8 +43,7 @@ type simDatagramOp struct {
 	l *simLocal
 }
 
-// simRemembered is how many datagrams back one may still come: more than any link
-// holds.
+// simRemembered is how many datagrams back one may still arrive: more than any link holds.
 const simRemembered = 1 << 14
 
 func (n *simNode) openPackets() {
@@ -58,7 +56,7 @@ func (n *simNode) openPackets() {
 	n.packets = s
 }
 
-// act sends and receives, and opens again what failed.
+// act sends and receives, and opens the PacketConn again if it failed.
 func (s *simPackets) act() {
 	w := s.n.w
 	if isClosed(s.p.closed) {
@@ -119,7 +117,7 @@ func (s *simPackets) send(to *Peer, at *PacketConn) {
 	s.sends = append(s.sends, simDatagramOp{f, l})
 }
 
-// collect takes what has come and ended.
+// collect takes the sends that have ended and the datagrams that have arrived.
 func (s *simPackets) collect() {
 	w := s.n.w
 	for len(s.sends) > 0 {
@@ -167,7 +165,7 @@ func (s *simPackets) collect() {
 	}
 }
 
-// came compares what has arrived with what was sent.
+// came compares an arrived datagram with the sent one.
 func (s *simPackets) came(k Packet) {
 	w := s.n.w
 	d := w.datagrams[k.Imm%simRemembered]
@@ -194,7 +192,7 @@ func (s *simPackets) came(k Packet) {
 	}
 }
 
-// end closes, and tells whether nothing is left.
+// end closes, and reports whether nothing is left.
 func (s *simPackets) end() bool {
 	if !s.closing {
 		s.closing = true
@@ -213,8 +211,8 @@ func isClosed(ch chan struct{}) bool {
 	}
 }
 
-// simSharedDepth is how many receives a node's connections share: fewer than
-// they could use, so that some wait for others.
+// simSharedDepth is how many receives a node's connections share: fewer than they could use, so
+// that some wait for others.
 const simSharedDepth = 20
 
 // simSharedRecv is the shared receives of a node.
@@ -222,7 +220,7 @@ type simSharedRecv struct {
 	n      *simNode
 	s      *SharedRecv
 	posted int
-	// came is what has completed and was not looked at, in that order.
+	// came holds the completed receives that were not checked yet, in order.
 	came []simTaken
 	out  map[*simLocal]bool // posted and not completed
 }
@@ -241,10 +239,10 @@ func (n *simNode) openShared() {
 	n.srq = &simSharedRecv{n: n, s: s, out: map[*simLocal]bool{}}
 }
 
-// post posts a receive for whoever comes first.
+// post posts a shared receive.
 func (s *simSharedRecv) post() {
 	w := s.n.w
-	e := &simEnd{w: w, n: s.n} // nobody's in particular
+	e := &simEnd{w: w, n: s.n} // stands for no connection in particular
 	l := e.local(simRawSize+w.r.IntN(200), w.r.between(1, 3))
 	f, err := s.s.PostRecv(l.slices...)
 	if err != nil {
@@ -275,8 +273,7 @@ func (s *simSharedRecv) act() {
 	}
 }
 
-// collect takes what has arrived: each is the next message of the connection
-// that it came by.
+// collect checks the completed receives: each one must hold the next message of its connection.
 func (s *simSharedRecv) collect() {
 	w := s.n.w
 	var early []simTaken
@@ -301,18 +298,17 @@ func (s *simSharedRecv) collect() {
 	s.came = early
 }
 
-// early tells whether the connection may still be accepted: its peer can send
-// as soon as it is established.
+// early reports whether the connection may still be accepted: its peer can send as soon as it is
+// established.
 func (s *simSharedRecv) early(t simTaken) bool {
 	c := t.a.Conn
 	return t.e == nil && c != nil && s.n.endOf(c) == nil && !isGone(c) && !slices.Contains(s.n.w.orphans, c)
 }
 
-// mayFail: a receive fails because the connection that had begun it did, or
-// because the node ends.
+// mayFail checks the reason of a failed receive: its connection failed, or the node ends.
 func (s *simSharedRecv) mayFail(t simTaken) {
 	if c := t.a.Conn; !s.n.stopping && c != nil && c.Err() == nil {
-		if e := s.n.endOf(c); e != nil && e.flushedAt == 0 { // the reason is on its way
+		if e := s.n.endOf(c); e != nil && e.flushedAt == 0 { // the connection will learn the reason
 			e.flushedAt = s.n.w.now()
 		}
 	}
@@ -323,13 +319,13 @@ func (s *simSharedRecv) arrived(t simTaken) error {
 		return fmt.Errorf("a message by queue pair %d, which is no connection's", t.a.QPNum)
 	}
 	e := s.n.endOf(t.a.Conn)
-	if e == nil { // its other end never came to be
+	if e == nil { // its other end never existed
 		return nil
 	}
 	return e.receivedRaw(t.l, t.a.Result)
 }
 
-// endOf is the end of a connection here.
+// endOf returns the end of a connection at this node.
 func (n *simNode) endOf(c *Conn) *simEnd {
 	for _, p := range n.w.pairs {
 		for _, e := range p.ends {
@@ -341,7 +337,7 @@ func (n *simNode) endOf(c *Conn) *simEnd {
 	return nil
 }
 
-// due is how many messages are on their way to shared receives of the node.
+// due returns how many messages are in transit to shared receives of the node.
 func (s *simSharedRecv) due() (n int) {
 	for _, p := range s.n.w.pairs {
 		if e := p.ends[1]; e != nil && e.shares() && e.n == s.n {
@@ -351,10 +347,10 @@ func (s *simSharedRecv) due() (n int) {
 	return n
 }
 
-// shares tells whether the end receives through its node's shared receives.
+// shares reports whether the end receives through its node's shared receives.
 func (e *simEnd) shares() bool { return e.c.opts.Shared != nil }
 
-// end closes the queue, when no connection is left.
+// end closes the shared receives, when no connection is left.
 func (s *simSharedRecv) end() bool {
 	if s.s.gone {
 		return true

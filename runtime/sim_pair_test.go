@@ -8,12 +8,12 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 )
 
-// simPair is one connection, from the wish to have it until both ends are gone.
+// simPair is one connection, from dialing until both ends are gone.
 type simPair struct {
 	w       *simWorld
 	id      uint64
 	raw     bool
-	nodes   [2]*simNode // who dialed, who accepted
+	nodes   [2]*simNode // the dialing one, the accepting one
 	ends    [2]*simEnd  // nil before they are established
 	areas   [2]*simArea // at nodes[i]; used by the other end
 	streams [2]simStream
@@ -23,8 +23,8 @@ type simPair struct {
 	blame   string        // why the connection may fail; "": it must not
 }
 
-// simStream is the messages from one end to the other, in the order in which
-// they were accepted: exactly so they must arrive.
+// simStream is the messages from one end to the other, in the order in which they were accepted and
+// must arrive.
 type simStream struct {
 	sent     []simMsg // not yet received; sent[0] is number received
 	received int
@@ -46,7 +46,7 @@ func (s *simStream) push(m simMsg) {
 	s.accepted++
 }
 
-// unpush takes back the last message, which was not accepted.
+// unpush removes the last message, which was not accepted.
 func (s *simStream) unpush() {
 	s.sent = s.sent[:len(s.sent)-1]
 	s.accepted--
@@ -62,7 +62,7 @@ func (s *simStream) pop() (m simMsg, ok bool) {
 	return m, true
 }
 
-// reconnect asks for new connections when there are too few.
+// reconnect dials new connections when there are too few.
 func (w *simWorld) reconnect() {
 	for _, n := range w.nodes {
 		if n.up() {
@@ -113,7 +113,7 @@ func (w *simWorld) reconnect() {
 	}
 	w.pairs = append(w.pairs, p)
 	if w.r.one(25) {
-		p.dial.Discard() // closed when it comes
+		p.dial.Discard() // closed when it is established
 		p.dialing, p.blame, p.holdTo = false, "the dial was given up", w.now()+10*time.Second
 	}
 }
@@ -140,7 +140,7 @@ func (p *simPair) meet(side int, c *Conn) {
 	}
 }
 
-// collect takes what has come; true when the pair is done with.
+// collect takes results; it returns true when the pair is finished.
 func (p *simPair) collect() bool {
 	w := p.w
 	if p.dialing {
@@ -172,7 +172,7 @@ func (p *simPair) collect() bool {
 func (p *simPair) retire() {
 	for i, a := range p.areas {
 		a.retire()
-		e := p.ends[1-i] // who receives from end i
+		e := p.ends[1-i] // the receiver of end i's messages
 		if s := &p.streams[i]; e != nil && e.sawEnd && !e.cutOff && s.received < s.okUpTo {
 			p.w.fail("%v: end %d sent %d messages with success, the other received %d and then the end", p, i, s.okUpTo, s.received)
 		}
@@ -186,7 +186,7 @@ func (p *simPair) excuse(why string) {
 	}
 }
 
-// finish closes what is open.
+// finish closes the open ends.
 func (p *simPair) finish() {
 	p.excuse("the end of the run")
 	for _, e := range p.ends {
@@ -206,7 +206,7 @@ func (p *simPair) String() string {
 	return s
 }
 
-// simEnd is one end of a connection and what is under way there.
+// simEnd is one end of a connection and its operations.
 type simEnd struct {
 	p    *simPair
 	w    *simWorld
@@ -218,7 +218,7 @@ type simEnd struct {
 	ops     []*simOp // sends, in the order in which they were accepted
 	lastOK  uint64   // the last of them that succeeded
 	joined  []*simJoined
-	overdue bool     // gone, and somebody waits for several
+	overdue bool     // gone, with a wait for several left
 	recvs   []*simOp // receives of a raw connection, likewise
 	wants   []futures.Future[Message]
 	windows []*simWindow
@@ -228,21 +228,21 @@ type simEnd struct {
 	homeBy  time.Duration // it must be closed by then
 	closing bool          // Close or Abort was called here
 	closeBy time.Duration // it must be gone by then
-	sawEnd  bool          // all that arrived was received, and then the cause
+	sawEnd  bool          // all messages were received, and then the cause
 	noted   bool          // the failure is in the counts
 	gone    bool
-	cutOff  bool // its device was removed: what had arrived there is lost
+	cutOff  bool // its device was removed: messages that had arrived there are lost
 
-	lastCame uint64      // the last that a sink was told of
-	turn     SinkContext // the last that a sink was called with
-	near     bool        // what is planned shares one region
-	inside   bool        // a sink is being called
+	lastCame uint64      // the last operation whose sink was called
+	turn     SinkContext // the last that a sink received
+	near     bool        // the planned operations share one region
+	inside   bool        // a sink is running
 
 	movedAt time.Duration // when the last send ended, or there was none
 	shunned bool          // its peer became mute: another bound holds
 	muteTo  time.Duration // it posts no receives until then
 
-	flushedAt time.Duration // an operation was flushed before the connection knew why
+	flushedAt time.Duration // when an operation was flushed before the connection had its cause
 }
 
 func (e *simEnd) String() string {
@@ -250,7 +250,7 @@ func (e *simEnd) String() string {
 		e.side, e.c.state, e.c.Err(), len(e.ops), len(e.recvs), len(e.wants), len(e.held), e.closing, e.sawEnd, e.gone)
 }
 
-// in is what comes here, out what goes from here.
+// in is the stream of messages to this end, out the one from it.
 func (e *simEnd) in() *simStream  { return &e.p.streams[1-e.side] }
 func (e *simEnd) out() *simStream { return &e.p.streams[e.side] }
 
@@ -269,7 +269,7 @@ func (e *simEnd) act() {
 		e.w.issued++
 	}
 	e.giveUpWaiting()
-	if e.closing && r.one(20) { // no patience: what is out is cut off
+	if e.closing && r.one(20) { // out of patience: the outstanding operations are cut off
 		e.c.Abort()
 	}
 	if e.c.Err() != nil {
@@ -291,13 +291,13 @@ func (e *simEnd) act() {
 	}
 }
 
-// collect takes results and messages, and looks at the end of the connection.
+// collect takes results and messages, and checks the end of the connection.
 func (e *simEnd) collect() {
 	if e.gone {
 		return
 	}
 	w := e.w
-	closed := isGone(e.c) // before the results: then all must be there
+	closed := isGone(e.c) // before taking the results: if it is closed, all must be there
 	if err := e.c.Err(); err != nil && !e.noted {
 		e.noted = true
 		w.blames++
@@ -337,7 +337,7 @@ func (e *simEnd) collect() {
 	e.gone = true
 }
 
-// takeInOrder settles what has completed. A queue completes in order.
+// takeInOrder settles the completed operations. A queue completes in order.
 func (e *simEnd) takeInOrder(ops []*simOp) []*simOp {
 	done := 0
 	for ; done < len(ops); done++ {
@@ -345,7 +345,7 @@ func (e *simEnd) takeInOrder(ops []*simOp) []*simOp {
 			break
 		}
 	}
-	if done < len(ops) && !e.cutOff { // what was never posted to a removed device fails at once
+	if done < len(ops) && !e.cutOff { // requests never posted to a removed device fail at once
 		if k := done + e.w.r.IntN(len(ops)-done); ops[k].ready() && !ops[done].ready() {
 			e.w.fail("%v: %v completed before %v", e.p, ops[k], ops[done])
 		}
@@ -365,17 +365,17 @@ func (e *simEnd) close(hard bool) {
 	e.closing, e.closeBy = true, e.w.now()+simPatience
 }
 
-// simCancels is in how many steps of an end it cancels its connection once.
+// simCancels is the average number of an end's steps per Cancel.
 const simCancels = 5000
 
-// cancel has everything come home.
+// cancel cancels all operations of the end.
 func (e *simEnd) cancel() {
 	e.p.excuse("it was cancelled")
 	e.home, e.homeBy = e.c.cancel(), e.w.now()+simPatience
 	e.w.cancels++
 }
 
-// cancelled looks at what a Cancel has achieved that has come to its end, or not.
+// cancelled checks the state after a Cancel that has ended, or has not.
 func (e *simEnd) cancelled(home bool) {
 	switch {
 	case home && len(e.ops)+len(e.recvs) > 0:

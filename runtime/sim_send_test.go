@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// operate does one thing of any kind.
+// operate does one operation of a random kind.
 func (e *simEnd) operate() {
 	switch r := e.w.r; r.IntN(15) {
 	case 0:
@@ -34,12 +34,12 @@ func (e *simEnd) operate() {
 	}
 }
 
-// plan plans an operation of any kind; of one that sinks and batches have a way of their
-// own for if it is to be plain. It is nil if there is none just now.
+// plan plans a random operation. If plain is set, it is of a kind that sinks and batches start in a
+// way of their own. It returns nil if none is possible now.
 func (e *simEnd) plan(plain bool) *simPlan {
 	r := e.w.r
 	switch k := r.IntN(13); {
-	case e.cutOff: // nobody has told us yet; memory cannot be registered any more
+	case e.cutOff: // the failure is not known yet; memory cannot be registered any more
 		return e.atomicWrite()
 	case plain && r.one(3):
 		return e.read(true)
@@ -63,7 +63,7 @@ func (e *simEnd) plan(plain bool) *simPlan {
 	return e.flush()
 }
 
-// size is how many bytes an operation moves: mostly few, sometimes the most.
+// size returns how many bytes an operation moves: mostly few, sometimes the most.
 func (w *simWorld) size(most int) int {
 	switch w.r.IntN(8) {
 	case 0:
@@ -87,8 +87,8 @@ func bytesMoved(n int) func(Result) error {
 
 func noMatter(error) {}
 
-// send sends a message. What was accepted must arrive, in this order, if
-// anything behind it does.
+// send plans sending a message. Every accepted message must arrive, in this order, if any later one
+// does.
 func (e *simEnd) send() *simPlan {
 	w := e.w
 	most := simMsgSize
@@ -99,7 +99,7 @@ func (e *simEnd) send() *simPlan {
 		return nil
 	}
 	m := simMsg{seed: w.r.Uint64(), n: w.size(most)}
-	carried := m.n // what the operation counts
+	carried := m.n // the length of the operation
 	if !e.p.raw {
 		carried += frameSize
 	}
@@ -113,7 +113,7 @@ func (e *simEnd) send() *simPlan {
 		}
 		p.what = SendBytesOp(b)
 		p.call = func() (Future, error) { return e.c.SendBytes(w.ended, b) }
-		p.begun = func() { clear(b) } // ours again
+		p.begun = func() { clear(b) } // the buffer is free again
 	case 1:
 		p = e.planned(opSend)
 		l = e.local(m.n, 1).put(w.fill(m.n, m.seed))
@@ -145,11 +145,10 @@ func (e *simEnd) send() *simPlan {
 	return p
 }
 
-// mayDeliver tells whether to send something that takes a receive. On a raw
-// connection nobody sees to it that there is one. A receiver that is not ready is
-// retried for ever, but while that lasts nothing is acknowledged, and what the
-// link loses meanwhile uses the other retries up (as in Soft-RoCE, where an RNR NAK
-// does not reload them): so that is done only where the connection may fail.
+// mayDeliver reports whether to send a message that takes a receive. On a raw connection nothing
+// ensures that there is one. An RNR is retried for ever, but meanwhile nothing is acknowledged, and
+// packet loss uses the other retries up (as in Soft-RoCE, where an RNR NAK does not reload them):
+// so only a connection that may fail does that.
 func (e *simEnd) mayDeliver() bool {
 	peer := e.p.ends[1-e.side]
 	if !e.p.raw || peer != nil && peer.room() > len(e.out().sent) {
@@ -162,7 +161,7 @@ func (e *simEnd) mayDeliver() bool {
 	return true
 }
 
-// room is how many messages to a raw connection find a receive.
+// room returns how many messages to a raw connection find a receive.
 func (e *simEnd) room() int {
 	if s := e.n.srq; e.shares() {
 		return s.posted - (s.due() - len(e.in().sent))
@@ -176,8 +175,7 @@ func (l *simLocal) freeIf() {
 	}
 }
 
-// simRawSize is the largest message of a raw connection here; receives take at
-// least that.
+// simRawSize is the largest message of a raw connection here; receives have at least that size.
 const simRawSize = 1500
 
 // postRecv posts a receive of a raw connection, in up to three pieces.
@@ -200,7 +198,7 @@ func (e *simEnd) rawRecv(l *simLocal, f Future) *simOp {
 	}}
 }
 
-// receivedRaw compares what a receive took with the next message on its way here.
+// receivedRaw compares a receive's data with the next message of the stream.
 func (e *simEnd) receivedRaw(l *simLocal, r Result) error {
 	want, ok := e.in().pop()
 	imm := r.Flags&verbs.WCWithImm != 0
@@ -236,16 +234,16 @@ func (l *simLocal) prefix(b []byte) error {
 	return nil
 }
 
-// The messages that come to an end of a managed connection.
+// The following is the receiving side of a managed connection.
 
-// simHeld is a message that the application has not released yet.
+// simHeld is a message that has not been released yet.
 type simHeld struct {
 	m     Message
 	want  simMsg
 	until time.Duration
 }
 
-// takeMessages takes what was received, in the order of asking.
+// takeMessages takes the received messages, in the order of the Recv calls.
 func (e *simEnd) takeMessages() {
 	for len(e.wants) > 0 {
 		m, err, ok := e.wants[0].Poll()
@@ -261,8 +259,8 @@ func (e *simEnd) takeMessages() {
 func (e *simEnd) giveUpWaiting() {
 	w := e.w
 	if n := len(e.wants); n > 0 && w.r.one(40) {
-		// The newest can be given up at any time, an older one while it has no
-		// message: what it would get is the next one's.
+		// The newest wait can be given up at any time, an older one only while it has no message:
+		// the next wait gets that message.
 		if k := w.r.IntN(n); k == n-1 || !e.wants[k].Settled() {
 			e.wants[k].Discard()
 			e.wants = append(e.wants[:k], e.wants[k+1:]...)
@@ -317,7 +315,7 @@ func (e *simEnd) sameMessage(m Message, want simMsg, when string) {
 	}
 }
 
-// releaseHeld gives messages back; while they were held nobody wrote to them.
+// releaseHeld releases messages; their bytes must not have changed meanwhile.
 func (e *simEnd) releaseHeld(all bool) {
 	kept := e.held[:0]
 	for _, h := range e.held {

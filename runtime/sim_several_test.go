@@ -2,10 +2,10 @@ package runtime
 
 import "errors"
 
-// Several operations that are started by one call. The queue may be full before all are
-// in it, and nobody waits: then some are under way, and the rest was never begun.
+// This file starts several operations in one call. The queue may become full before all are in it,
+// without waiting: then some are outstanding, and the rest never began.
 
-// several plans some: few, or more than are submitted at once.
+// several plans some operations: few, or more than are submitted at once.
 func (e *simEnd) several() (plans []*simPlan, ops []Op) {
 	r := e.w.r
 	n := r.between(1, 12)
@@ -22,7 +22,7 @@ func (e *simEnd) several() (plans []*simPlan, ops []Op) {
 	return plans, ops
 }
 
-// doAll starts several by DoAll.
+// doAll starts several by StartAll.
 func (e *simEnd) doAll() {
 	plans, ops := e.several()
 	fs := make([]Future, len(ops))
@@ -35,7 +35,7 @@ func (e *simEnd) doAll() {
 	e.begun(wayStartAll, plans, fs, n, err)
 }
 
-// begun notes that n of plans were started, and why the next was not.
+// begun records that n of plans were started, and why the next was not.
 func (e *simEnd) begun(way int, plans []*simPlan, fs []Future, n int, err error) {
 	if (n == len(plans)) != (err == nil) {
 		e.w.fail("%v: %d of %d were started, and the error is %v", e.p, n, len(plans), err)
@@ -54,8 +54,8 @@ func (e *simEnd) begun(way int, plans []*simPlan, fs []Future, n int, err error)
 	}
 }
 
-// simJoined is what DoAll is made of, but for the waiting, which nobody does here: its
-// operations, and their joint. Each result is seen on its way to the joint.
+// simJoined is a DoAll without its waiting: the operations and their group. Each result is recorded
+// on its way to the group.
 type simJoined struct {
 	e       *simEnd
 	ops     []*simPlan
@@ -79,7 +79,7 @@ func (e *simEnd) doWait() {
 	}
 	g.all, g.started, g.refused = g.j.start(e.w.ended, e.c, ops, g.keep, g)
 	e.begun(wayDoAll, plans, make([]Future, len(ops)), g.started, g.refused)
-	if r.one(8) { // who waited has given up
+	if r.one(8) { // the waiter has given up
 		g.all.Discard()
 		return
 	}
@@ -90,14 +90,14 @@ func (e *simEnd) doWait() {
 func (g *simJoined) Complete(t SinkContext, r Result, err error) {
 	o := g.ops[r.Tag]
 	o.complete(r, err)
-	if g.e.w.r.one(8) { // as when its last piece ends in the hands of who starts it
+	if g.e.w.r.one(8) { // as when the last piece ends while it is being started
 		t = SinkContext{}
 	}
 	g.j.Complete(t, r, err)
 	g.e.startIn(t)
 }
 
-// poll tells whether all have ended, and checks what DoAll would say.
+// poll reports whether all have ended, and checks the result of DoAll.
 func (g *simJoined) poll() bool {
 	w, p := g.e.w, g.e.p
 	if _, err, ok := g.all.Poll(); !ok {
@@ -130,7 +130,7 @@ func (g *simJoined) poll() bool {
 	return true
 }
 
-// takeJoined takes those of which all have ended.
+// takeJoined removes those whose operations have all ended.
 func (e *simEnd) takeJoined() {
 	kept := e.joined[:0]
 	for _, g := range e.joined {
@@ -142,8 +142,8 @@ func (e *simEnd) takeJoined() {
 	e.joined = kept
 }
 
-// untold tells whether somebody still waits for several, though the connection is gone:
-// what is told by a task may be told one turn after that.
+// untold reports whether a wait for several is left although the connection is gone: a notification
+// through a task may come one pass later.
 func (e *simEnd) untold() bool {
 	if len(e.joined) == 0 {
 		return false

@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// simCoverage is from how many operations on a run must have met everything.
+// simCoverage is the number of operations from which on a run must have covered everything.
 const simCoverage = 500_000
 
 // fromEnv reads a number from the environment.
@@ -55,9 +55,9 @@ func simulate(t testing.TB, seed uint64, ops int) (hash uint64, w *simWorld) {
 	return hash, w
 }
 
-// Rule: whatever the link and the peers do, each operation completes exactly
-// once; what succeeded has had its effect, once and in order; nothing is written
-// to memory whose lease ended; and after the end nothing is left.
+// Rule: whatever the link and the peers do, each operation completes exactly once; each success has
+// its effect, once and in order; nothing is written to memory whose lease ended; and in the end
+// nothing is left.
 func TestSimulation(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_SIM_SEED", uint64(time.Now().UnixNano()))
 	ops := int(fromEnv(t, "VERBENA_SIM_OPS", simOps))
@@ -86,8 +86,8 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// Rule: the same seed gives the same packets and the same outcomes, bit for bit;
-// another seed gives others.
+// Rule: the same seed gives the same packets and the same outcomes, bit for bit; another seed gives
+// others.
 func TestSimulationReplays(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_SIM_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("VERBENA_SIM_SEED=%d", seed)
@@ -101,13 +101,13 @@ func TestSimulationReplays(t *testing.T) {
 	}
 }
 
-// How a world ends, and what it tells.
+// The following ends a world and reports on it.
 
-// patience of the end: nothing on virtual time takes longer. The longest chain is
-// a retry count used up (0.6 s), a connect timeout (5 s) and the CM's repeats.
+// simPatience is longer than anything takes in virtual time. The longest chain is a retry count
+// used up (0.6 s), a connect timeout (5 s) and the CM's repeats.
 const simPatience = 60 * time.Second
 
-// finish closes everything on a healthy link, and looks at what is left.
+// finish closes everything on a healthy link, and checks for leaks.
 func (w *simWorld) finish() {
 	w.heal()
 	w.fab.SetAll(fabric.Link{})
@@ -148,7 +148,7 @@ func (w *simWorld) finish() {
 	}
 }
 
-// left says what did not end.
+// left describes everything that did not end.
 func (w *simWorld) left() string {
 	var b strings.Builder
 	for _, p := range w.pairs {
@@ -161,7 +161,7 @@ func (w *simWorld) left() string {
 	return b.String()
 }
 
-// report prints what the run was made of.
+// report logs the statistics of the run.
 func (w *simWorld) report(t testing.TB) {
 	t.Logf("%d operations in %v of virtual time; %d connections, %d failed, %d cancelled; %d packets",
 		w.issued, w.now().Round(time.Millisecond), w.opened, w.blames, w.cancels, w.trace.packets)
@@ -184,13 +184,12 @@ func (w *simWorld) report(t testing.TB) {
 	}
 }
 
-// simPause is how many operations lie between two looks at the whole.
+// simPause is how many operations lie between two calls of settleAll.
 const simPause = 10_000
 
-// settleAll stops everybody for a while on a healthy link. Then all that was
-// begun on a connection that is well must complete, all messages arrive, and
-// no credit be lost: what would only make a connection slower and slower is
-// seen here.
+// settleAll stops new operations for a while on a healthy link. Then all operations of healthy
+// connections must complete, all messages arrive, and no credit be missing: this finds losses that
+// would otherwise only slow a connection down.
 func (w *simWorld) settleAll() {
 	w.heal()
 	w.fab.SetAll(fabric.Link{})
@@ -229,7 +228,7 @@ func (w *simWorld) settleAll() {
 	w.calmAt = w.now() // another script from here on
 }
 
-// well tells whether both ends are there and none has failed or is closing.
+// well reports whether both ends exist and none has failed or is closing.
 func (p *simPair) well() bool {
 	for _, e := range p.ends {
 		if e == nil || e.gone || e.closing || e.flushedAt != 0 || e.c.Err() != nil || p.muted() {
@@ -239,8 +238,8 @@ func (p *simPair) well() bool {
 	return true
 }
 
-// settled tells of a pair that is well whether nothing is under way that should
-// complete, and posts what is missing for that.
+// settled reports whether a healthy pair has nothing outstanding that should complete, and posts
+// the receives that this needs.
 func (p *simPair) settled() bool {
 	done := true
 	for _, e := range p.ends {
@@ -264,15 +263,14 @@ func (p *simPair) settled() bool {
 	return done && p.ends[0].silent() && p.ends[1].silent()
 }
 
-// silent tells whether nothing is out, credit updates included.
+// silent reports whether nothing is outstanding, credit updates included.
 func (e *simEnd) silent() bool {
 	silent := false
-	e.c.q.SendsIdle(func() { silent = true }) // at once, or of no interest any more
+	e.c.q.SendsIdle(func() { silent = true }) // at once, or the result is ignored
 	return silent && int(e.c.unreturned.Load()) < e.c.updateAt()
 }
 
-// checkCredits counts: a credit is with the sender, or the receiver has yet to
-// tell that it is free.
+// checkCredits checks the sum: the sender has a credit, or the receiver has not returned it yet.
 func (p *simPair) checkCredits() {
 	if p.raw || !p.well() {
 		return
@@ -286,8 +284,8 @@ func (p *simPair) checkCredits() {
 	}
 }
 
-// checkRoom fills the send queue, of which nothing is out: as much is started as it is
-// deep, and no more. So a place that was lost, by whichever way of starting, is missed.
+// checkRoom fills an idle send queue: exactly as many operations start as it has slots. This finds
+// a slot that was lost in any way of starting.
 func (e *simEnd) checkRoom() {
 	depth := e.c.opts.SendDepth
 	for k := range depth + 1 {

@@ -7,19 +7,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// simWindow is a window that one end has opened for the other, on a slot of the
-// memory that is the other's to use.
+// simWindow is a window that one end has bound for the other, on a slot of the memory that the
+// other end uses.
 //
-//	free ──bind──> binding ──ok──> open ──invalidate──> shutting ──ok──> free
-//	                                 └─ the peer's message that invalidates ─^
+//	free ──bind──> binding ──ok──> bound ──invalidate──> unbinding ──ok──> free
+//	                                 └─ the peer's message that invalidates ^
 type simWindow struct {
 	owner *simEnd
 	w     *Window
 	slot  int
 	at    Remote
 	state windowState
-	using int    // operations of the peer under way through it
-	dead  Remote // the last key that was taken away; Length 0 if there is none
+	using int    // outstanding operations of the peer through it
+	dead  Remote // the last invalidated key; Length 0 if there is none
 }
 
 // simWindows is how many windows an end has.
@@ -65,7 +65,7 @@ func (s *simWindow) bind() {
 	e.follow(opBind, f, func(Result) error { s.state = windowBound; return nil }, func(error) { s.state = windowClosed })
 }
 
-// invalidate shuts the slot again.
+// invalidate closes the slot again.
 func (s *simWindow) invalidate() {
 	e := s.owner
 	f, err := s.w.Invalidate(e.w.ended)
@@ -78,8 +78,8 @@ func (s *simWindow) invalidate() {
 
 func (s *simWindow) shut() { s.state, s.dead = windowFree, s.at }
 
-// reach names n bytes at offset at of slot i of the peer's area: by its region's
-// key, or by a window's.
+// reach names n bytes at offset at of slot i of the peer's area, through the key of the region or
+// of a window.
 func (e *simEnd) reach(i, at, n int) (r Remote, through *simWindow, ok bool) {
 	peer := e.p.ends[1-e.side]
 	if peer != nil && e.w.r.one(2) {
@@ -106,7 +106,7 @@ func (s *simWindow) left() {
 	}
 }
 
-// sendInvalidate sends a message that shuts a window of the peer's.
+// sendInvalidate sends a message that invalidates a window of the peer.
 func (e *simEnd) sendInvalidate() {
 	w, peer := e.w, e.p.ends[1-e.side]
 	if peer == nil || !e.mayDeliver() {
@@ -132,7 +132,7 @@ func (e *simEnd) sendInvalidate() {
 	}
 }
 
-// shutBy checks that the message which has arrived shut the window it was to.
+// shutBy checks that the arrived message invalidated the intended window.
 func (e *simEnd) shutBy(want simMsg, got *Window) error {
 	s := want.shuts
 	switch {
@@ -151,8 +151,8 @@ func (e *simEnd) shutBy(want simMsg, got *Window) error {
 	return nil
 }
 
-// deadKey writes through a window that was shut: refused at the peer, the
-// connection fails, and not a byte is written.
+// deadKey writes through an invalidated window: the peer refuses it, the connection fails, and not
+// a byte is written.
 func (e *simEnd) deadKey() {
 	peer := e.p.ends[1-e.side]
 	if peer == nil {
@@ -181,8 +181,8 @@ func (e *simEnd) deadKey() {
 	}
 }
 
-// wrongKey writes with a key that does not exist: refused at the peer, the
-// connection fails, and not a byte is written.
+// wrongKey writes with a key that does not exist: the peer refuses it, the connection fails, and
+// not a byte is written.
 func (e *simEnd) wrongKey() {
 	a := e.to
 	remote, ok := a.remote(slotAt(0), 100)
@@ -203,7 +203,7 @@ func (e *simEnd) wrongKey() {
 	})
 }
 
-// refusedKey checks how a write with a key that opens nothing has failed.
+// refusedKey checks the error of a write with an invalid key.
 func (e *simEnd) refusedKey(err error) {
 	var wc *verbs.WCError
 	if errors.As(err, &wc) && wc.Status != verbs.WCWRFlushErr && wc.Status != verbs.WCRemAccessErr && wc.Status != verbs.WCRetryExcErr {

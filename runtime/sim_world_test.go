@@ -16,19 +16,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// The simulation: several runtimes on one goroutine and on virtual time, over a
-// link that a seed makes bad. What the operations should do is kept in a model
-// beside them; everything that can be compared is compared at the moment when
-// it must be so.
+// simWorld is the simulation: several runtimes on one goroutine, in virtual time, over a link with
+// faults from a seed. A model holds the expected effect of each operation; each comparison is
+// made as soon as its result is determined.
 //
 //	simWorld ─┬─ simNode   a runtime, its listeners, the memory that peers use
-//	          ├─ simPair   a connection that was asked for, with its two ends
-//	          │    └─ simEnd   a Conn, its operations and receives under way
+//	          ├─ simPair   a dialed connection, with its two ends
+//	          │    └─ simEnd   a Conn, its outstanding operations and receives
 //	          └─ simTrace  the hash of it all
 //
-// One round: something may break; each end starts some operations; everything is
-// turned a few times; outcomes are taken and checked; if nothing is left to do
-// now, time goes on.
+// One round: something may break; each end starts some operations; everything takes a few steps;
+// outcomes are taken and checked; if nothing is left to do now, time advances.
 type simWorld struct {
 	seed  uint64
 	r     simRand
@@ -36,20 +34,20 @@ type simWorld struct {
 	prov  *soft.Provider
 	nodes []*simNode
 	pairs []*simPair
-	// orphans are accepted connections whose other end has given up before.
+	// orphans are accepted connections whose other end had given up.
 	orphans []*Conn
 	trace   *simTrace
-	ended   context.Context // done: what waits on it never waits
+	ended   context.Context // done: a wait on it never waits
 
 	nextPair, nextOp uint64
 	issued, target   int
 	counts           [opKinds][outcomes]int
 	events           [simEvents]int
 	ways             [simWays]simWay
-	broken           string // the first rule broken where nobody could fail; "": none
+	broken           string // the first rule broken where failing is not possible; "": none
 	polled           uint64
-	space            []byte // fill gives it
-	// The datagrams sent last, by their number, and which number that is.
+	space            []byte // the buffer of fill
+	// The last datagrams sent, by their number, and that number.
 	nextDatagram uint32
 	datagrams    [simRemembered]simDatagram
 	numbers      [simRemembered]uint32
@@ -60,8 +58,8 @@ type simWorld struct {
 	oneWay  *simOneWay    // a link cut in one direction; nil: none
 	calmAt  time.Duration // when the link's script changes again
 	opened  int           // connections established at both ends
-	blames  int           // of those, how many failed
-	cancels int           // of those, how many were cancelled
+	blames  int           // how many connections failed
+	cancels int           // how many were canceled
 }
 
 // simFailure is a broken rule: the run ends with it.
@@ -71,7 +69,7 @@ func (w *simWorld) fail(format string, args ...any) {
 	panic(simFailure{fmt.Sprintf(format, args...)})
 }
 
-// note is fail, for later.
+// note records a failure, which collect reports later.
 func (w *simWorld) note(format string, args ...any) {
 	if w.broken == "" {
 		w.broken = fmt.Sprintf(format, args...)
@@ -114,8 +112,8 @@ func newSimWorld(seed uint64, target int) *simWorld {
 
 func (w *simWorld) now() time.Duration { return w.fab.Now() }
 
-// turn lets every reactor and every device do one step; false when there was
-// nothing to do at this time.
+// turn lets every reactor and every device do one step. It returns false when there was nothing to
+// do at this time.
 func (w *simWorld) turn() bool {
 	var polled uint64
 	pending := false
@@ -137,8 +135,7 @@ func (w *simWorld) turn() bool {
 	return busy
 }
 
-// advance moves the clock to the next thing that happens, at most by limit;
-// false when nothing ever will.
+// advance moves the clock to the next event, at most by limit. It returns false when there is none.
 func (w *simWorld) advance(limit time.Duration) bool {
 	next, some := w.fab.NextEvent()
 	for _, n := range w.nodes {
@@ -155,7 +152,7 @@ func (w *simWorld) advance(limit time.Duration) bool {
 	return some
 }
 
-// run is the whole life of a world. It returns the hash of its trace.
+// run runs a world from beginning to end. It returns the hash of its trace.
 func (w *simWorld) run() uint64 {
 	nextPause := simPause
 	for w.issued < w.target {
@@ -185,7 +182,7 @@ func (w *simWorld) run() uint64 {
 		w.collect()
 		if !busy {
 			limit := w.r.span(time.Microsecond, 300*time.Microsecond)
-			if w.r.one(60) { // everybody thinks for a while
+			if w.r.one(60) { // no new operations for a while
 				limit = w.r.span(time.Millisecond, 700*time.Millisecond)
 			}
 			w.rest(limit)
@@ -211,7 +208,7 @@ func (w *simWorld) rest(limit time.Duration) {
 	}
 }
 
-// collect takes what has come: connections, results, messages, ends.
+// collect takes connections, results, messages and ends.
 func (w *simWorld) collect() {
 	if w.broken != "" {
 		w.fail("%s", w.broken)
@@ -236,7 +233,7 @@ func (w *simWorld) collect() {
 	w.orphans = left
 }
 
-// fillFrom writes bytes that follow from seed alone.
+// fillFrom writes bytes that depend only on seed.
 func fillFrom(b []byte, seed uint64) {
 	x := seed*0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019
 	for len(b) > 0 {
@@ -249,13 +246,12 @@ func fillFrom(b []byte, seed uint64) {
 	}
 }
 
-// clean tells whether all of b is poison.
+// clean reports whether all of b is poison.
 func clean(b []byte) bool { return mem.Poisoned(b) < 0 }
 
-// simTrace is the hash of everything that a run did: each packet that was given
-// to the link with its fate, and each operation's outcome, in order. Addresses
-// are not part of it: two runs have their memory in different places, so they
-// count from the beginning of their mapping.
+// simTrace is the hash of everything in a run: each packet given to the link with its fate, and
+// each operation's outcome, in order. Two runs have their memory at different addresses, so
+// addresses count from the beginning of their mapping.
 type simTrace struct {
 	d       xxhash.Digest
 	packets uint64
@@ -290,8 +286,8 @@ func (t *simTrace) packet(ev fabric.Event) {
 	n := copy(hdr[:], ev.Hdr)
 	var h wire.Header
 	if _, err := wire.Parse(hdr[:n], &h); err == nil && h.VA != 0 {
-		// The RETH and the AtomicETH begin with the address, and stand first; a FLUSH
-		// has its own header in front.
+		// The RETH and the AtomicETH stand first and begin with the address; a FLUSH has its own
+		// header before them.
 		at := wire.BTHLen
 		if h.Opcode.Ext()&wire.ExtFETH != 0 {
 			at += wire.FETHLen
@@ -304,15 +300,15 @@ func (t *simTrace) packet(ev fabric.Event) {
 	t.note(uint64(ev.Now), ev.Ordinal, ev.PayloadHash, uint64(ev.Verdict), uint64(ev.Due))
 }
 
-// simRand is the one source of chance of a run.
+// simRand is the only source of randomness of a run.
 type simRand struct{ *rand.Rand }
 
 func newSimRand(seed uint64) simRand { return simRand{rand.New(rand.NewPCG(seed, 0x76657262656e61))} }
 
-// one is true once in n times.
+// one returns true once in n times.
 func (r simRand) one(n int) bool { return r.IntN(n) == 0 }
 
-// between is lo to hi, both included.
+// between returns a number from lo to hi, both included.
 func (r simRand) between(lo, hi int) int { return lo + r.IntN(hi-lo+1) }
 
 func (r simRand) span(lo, hi time.Duration) time.Duration {

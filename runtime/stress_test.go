@@ -18,58 +18,58 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// stressOps is how many operations `make test` runs; `make stress` sets
-// VERBENA_STRESS_OPS to ten million.
+// stressOps is how many operations `make test` runs; `make stress` sets VERBENA_STRESS_OPS to ten
+// million.
 const stressOps = 200_000
 
 const (
-	stressLinks   = 4                // connections at a time, each with nine goroutines
-	stressHang    = 60 * time.Second // what takes longer hangs
+	stressLinks   = 4                // concurrent connections, each with nine goroutines
+	stressHang    = 60 * time.Second // an operation that takes longer hangs
 	stressMsgSize = 3000
 )
 
-// stress is many goroutines on real time over a link with scripted faults. Each
-// link has one session after the other: a connection, goroutines that use it
-// in every way, and an end, friendly or not. Each goroutine knows what its own
-// operations must have done.
+// stress is many goroutines in real time over a link with scripted faults. Each link runs one
+// session after the other: a connection, goroutines that use it in every way, and an orderly or
+// abrupt end. Each goroutine knows the expected effect of its own operations.
 type stress struct {
 	t              testing.TB
 	seed           uint64
 	fab            *fabric.Fabric
 	client, server *Runtime
-	shared         *Region // words of the server to which everybody adds 1
+	shared         *Region // words of the server to which all workers add 1
 	target         int64
 
 	// done counts operations that have ended; any goroutine adds.
 	done atomic.Int64
-	// added, tried and seen: of the shared words; added by workers, read at the end.
+	// added, tried and seen describe the shared words; workers add to them, the end reads them.
 	added, tried [stressShared]atomic.Uint64
 	seen         [stressShared][]atomic.Uint32 // bits: values that an addition found
 
-	sessions, failed, killed atomic.Int64 // sessions, those that failed by the link, those that we ended badly
-	gaveUp                   atomic.Int64 // waits that were cancelled
+	// sessions, those that the link failed, those that the test ended abruptly
+	sessions, failed, killed atomic.Int64
+	gaveUp                   atomic.Int64 // waits that were canceled
 	lost, late, twice        atomic.Int64 // packets
 
 	mu     sync.Mutex
-	broken []string // what went wrong, the first few
+	broken []string // the first few errors
 }
 
 const stressShared = 2
 
-// fail notes a broken rule; any goroutine.
+// fail records a broken rule. Any goroutine may call it.
 func (s *stress) fail(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.broken) < 10 {
 		s.broken = append(s.broken, fmt.Sprintf(format, args...))
 	}
-	s.done.Store(s.target) // nobody needs to go on
+	s.done.Store(s.target) // ends the run
 }
 
-// over tells whether enough has been done.
+// over reports whether enough operations are done.
 func (s *stress) over() bool { return s.done.Load() >= s.target }
 
-// Rule: as TestSimulation has it, with real goroutines on real time.
+// Rule: the rule of TestSimulation also holds with concurrent goroutines in real time.
 func TestConcurrentStress(t *testing.T) {
 	notOnDevice(t, "the weather of its link is a script")
 	leak.Check(t)
@@ -98,7 +98,7 @@ func TestConcurrentStress(t *testing.T) {
 		t.Error("the run does not show what it should")
 	}
 	if t.Failed() {
-		return // what hangs would hang closing, too
+		return // a hang would make closing hang, too
 	}
 	s.checkShared()
 	s.close(prov)
@@ -140,8 +140,7 @@ func (s *stress) open() *soft.Provider {
 	return prov
 }
 
-// weather changes the link's script, and cuts it now and then for less than
-// retries last.
+// weather changes the link's script, and sometimes cuts the link for less time than retries last.
 func (s *stress) weather(stop <-chan struct{}) {
 	r := newSimRand(s.seed)
 	gids := []verbs.GID{verbs.GIDFromAddr(s.client.addr), verbs.GIDFromAddr(s.server.addr)}
@@ -168,11 +167,11 @@ func (s *stress) weather(stop <-chan struct{}) {
 	}
 }
 
-// weathers is how many there are in a run, at least: however fast it is, it meets them
-// all.
+// weathers is the minimum number of scripts in a run, so that even a fast run meets them all.
 const weathers = 32
 
-// lasts waits until that many operations more are done, at most so long; false: stop.
+// lasts waits until that many more operations are done, but no longer than most. It returns false
+// when stop is closed.
 func (s *stress) lasts(stop <-chan struct{}, ops int64, most time.Duration) bool {
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
@@ -189,7 +188,7 @@ func (s *stress) lasts(stop <-chan struct{}, ops int64, most time.Duration) bool
 	return true
 }
 
-// countShared notes a successful addition that found v.
+// countShared records a successful addition that found v.
 func (s *stress) countShared(i int, v uint64) {
 	s.added[i].Add(1)
 	w, bit := v/32, uint32(1)<<(v%32)
@@ -209,7 +208,7 @@ func (s *stress) checkShared() {
 	}
 }
 
-// close gives everything back; nothing may be left.
+// close closes everything; nothing may be left.
 func (s *stress) close(prov *soft.Provider) {
 	ctx, cancel := context.WithTimeout(context.Background(), stressHang)
 	defer cancel()
@@ -233,30 +232,30 @@ func (s *stress) close(prov *soft.Provider) {
 	}
 }
 
-// session is one connection of the stress, and those who use it.
+// session is one connection of the stress test, and its goroutines.
 type session struct {
 	s        *stress
 	name     string
 	ends     [2]*Conn // client, server
 	region   *Region  // of the server: a part for each worker
 	remote   Remote
-	ctx      context.Context // of everything that may take as long as it takes
+	ctx      context.Context // of every wait without a limit of its own
 	streams  [2]stressStream // from the client, from the server
 	budget   atomic.Int64    // operations until it ends
-	stopping atomic.Bool     // the budget is used up: nobody starts anything new
-	// excused is set before we do something that makes operations fail.
+	stopping atomic.Bool     // the budget is used up: nothing new starts
+	// excused is set before the test makes operations fail.
 	excused atomic.Bool
-	// lost is set by whoever sees a failure.
+	// lost is set when a goroutine sees a failure.
 	lost    atomic.Bool
-	retried atomic.Bool // retries were used up: the link's doing
+	retried atomic.Bool // the link made retries run out
 }
 
-// stressStream is one direction's messages. Written by the sender, who stores
-// last before it counts; read by the receiver.
+// stressStream is one direction's messages. The sender writes it, accepted before finished; the
+// receiver reads it.
 type stressStream struct {
 	accepted atomic.Int64
 	finished atomic.Bool // accepted is final
-	received int64       // the receiver's
+	received int64       // owned by the receiver
 }
 
 // link runs sessions until enough is done.
@@ -317,8 +316,7 @@ func (ses *session) run(r simRand) {
 	ses.close(workers)
 }
 
-// connect dials and accepts; the link may lose what it likes, the connection
-// manager repeats.
+// connect dials and accepts; the connection manager resends messages that the link loses.
 func (ses *session) connect() bool {
 	s := ses.s
 	l, err := s.server.Listen(":0")
@@ -359,7 +357,7 @@ func (ses *session) connect() bool {
 	return false
 }
 
-// spend takes one operation from the budget; false when the session is over.
+// spend takes one operation from the budget. It returns false when the session is over.
 func (ses *session) spend() bool {
 	if ses.lost.Load() || ses.stopping.Load() || ses.budget.Add(-1) < 0 || ses.s.over() {
 		ses.stopping.Store(true)
@@ -368,8 +366,7 @@ func (ses *session) spend() bool {
 	return true
 }
 
-// failed judges the error of an operation on end side. It ends the session; a
-// failure needs a reason.
+// failed handles the error of an operation. It ends the session; a failure needs a reason.
 func (ses *session) failed(what string, err error) {
 	var wc *verbs.WCError
 	switch {
@@ -381,7 +378,7 @@ func (ses *session) failed(what string, err error) {
 	ses.lost.Store(true)
 }
 
-// kill ends the session badly, in the middle of everything.
+// kill ends the session abruptly, while all goroutines use it.
 func (ses *session) kill(how int) {
 	for !ses.stopping.Load() && !ses.lost.Load() {
 		select {
@@ -402,7 +399,8 @@ func (ses *session) kill(how int) {
 	case 3: // as if the device had given up
 		err := end.sh.r.Do(ses.ctx, func() {
 			if qp := end.q.QP(); end.state == connOpen {
-				_ = qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState) // refused if it is gone
+				// refused if it is gone
+				_ = qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)
 			}
 		})
 		if err != nil {
@@ -424,7 +422,7 @@ func (ses *session) abort() {
 	}
 }
 
-// close ends the connection and looks at what it has left.
+// close ends the connection and checks for leaks.
 func (ses *session) close(workers []*worker) {
 	for i, c := range ses.ends {
 		if err := c.Close(ses.ctx); err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 )
 
-// A message says by itself what it is:
+// A message describes itself:
 //
 //	0        8        12      20
-//	number   length   xxhash  bytes that follow from the number
+//	number   length   xxhash  bytes derived from the number
 const stressHead = 20
 
 func stressMessage(b []byte, number int64) {
@@ -25,11 +25,11 @@ func stressMessage(b []byte, number int64) {
 	binary.LittleEndian.PutUint64(b[12:], xxhash.Sum64(b[stressHead:]))
 }
 
-// pending is a message or transfer under way.
+// pending is an outstanding message or transfer.
 type pending struct{ f Future }
 
-// send sends messages from one end until the session is over, some of them
-// under way at a time.
+// send sends messages from one end until the session is over, several of them outstanding at a
+// time.
 func (ses *session) send(side int, r simRand) {
 	c, out := ses.ends[side], &ses.streams[side]
 	defer out.finished.Store(true)
@@ -83,7 +83,7 @@ func (ses *session) sendOne(c *Conn, r simRand, b []byte) (Future, error) {
 		bufs, parts = append(bufs, buf), append(parts, buf.Slice())
 	}
 	f, err := c.Start(ses.ctx, new(SendVOp(parts)))
-	for _, buf := range bufs { // they go home when the device is done
+	for _, buf := range bufs { // reused when the device is done
 		if rerr := buf.Release(); rerr != nil {
 			ses.fail("releasing a buffer: %v", rerr)
 		}
@@ -133,7 +133,7 @@ func (ses *session) receive(from int, r simRand) {
 	}
 	defer release(0)
 	for !in.finished.Load() || in.received < in.accepted.Load() {
-		// Waiting is often given up: what comes then is the next one's.
+		// Waits are often given up: the next wait gets the message.
 		ctx, cancel := context.WithTimeout(ses.ctx, time.Duration(r.IntN(2000))*time.Microsecond)
 		m, err := c.RecvWait(ctx)
 		cancel()
@@ -166,8 +166,8 @@ func goodMessage(m Message) bool {
 	return len(b) >= stressHead && binary.LittleEndian.Uint32(b[8:]) == uint32(len(b)) && binary.LittleEndian.Uint64(b[12:]) == xxhash.Sum64(b[stressHead:])
 }
 
-// The part of the server's region that belongs to one worker: slots between
-// gaps of poison, and a word.
+// The part of the server's region that belongs to one worker: slots between gaps of poison, and a
+// word.
 const (
 	stressWorkers = 4
 	partSlots     = 4
@@ -181,7 +181,7 @@ type worker struct {
 	ses    *session
 	at     int // of its part
 	r      simRand
-	shadow []byte // what its part should hold
+	shadow []byte // expected content of its part
 	word   uint64
 	unsure int // additions to the word that may not have happened
 }
@@ -202,8 +202,8 @@ func (w *worker) remote(at, n int) Remote {
 	return m
 }
 
-// run does batches: several writes to different slots, one wait for all, then
-// they are read back; and atomics.
+// run makes batches (several writes to different slots, one wait for all, then reading them back)
+// and atomics.
 func (w *worker) run() {
 	for w.ses.spend() {
 		switch w.r.IntN(6) {
@@ -219,7 +219,7 @@ func (w *worker) run() {
 	}
 }
 
-// place is a random range inside a slot.
+// place returns a random range inside a slot.
 func (w *worker) place(slot int) (at, n int) {
 	n = w.r.between(1, 600)
 	if w.r.one(6) {
@@ -275,8 +275,7 @@ func (w *worker) batch() {
 	}
 }
 
-// readBack reads from a slot: sometimes the memory is given up while the device
-// writes to it.
+// readBack reads from a slot: sometimes the memory is released while the device writes to it.
 func (w *worker) readBack(slot int) {
 	ses, c := w.ses, w.ses.ends[0]
 	at, n := w.place(slot)
@@ -378,8 +377,8 @@ func (w *worker) copyThrough() {
 	}
 }
 
-// check compares the worker's part with the model, when the connection is gone.
-// If it failed, the slots are open, but nothing else is.
+// check compares the worker's part with the model, when the connection is gone. If the connection
+// failed, only the slots may differ.
 func (w *worker) check(bad bool) {
 	got := w.ses.region.Bytes()[w.at : w.at+partSize]
 	if !bad {

@@ -16,13 +16,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// rudeRig is two runtimes with two connections: user code of the first is rude, and
-// the second shows that others go on.
+// rudeRig is two runtimes with two connections: user code of the first connection is rude, and the
+// second one shows that others go on.
 type rudeRig struct {
 	t       testing.TB
 	p       *soft.Provider
-	a, b    *Conn // the rude one's
-	c, d    *Conn // the bystanders'
+	a, b    *Conn // of the rude user code
+	c, d    *Conn // of the bystanders
 	panics  chan *PanicError
 	local   Slice
 	remote  Remote // of b
@@ -31,7 +31,7 @@ type rudeRig struct {
 	regions []*Region
 }
 
-// eachRude runs test for each manner of a reactor and for each way user code can end.
+// eachRude runs test for each manner of a reactor and for each way in which user code can end.
 func eachRude(t *testing.T, test func(t *testing.T, cfg Config, how string, rude func())) {
 	notOnDevice(t, "its devices are made for the test, and their ports go down")
 	ways := map[string]func(){
@@ -68,8 +68,8 @@ func newRudeRig(t *testing.T, cfg Config) *rudeRig {
 	return r
 }
 
-// memory is a place of the rude runtime for a few thousand bytes, and target one that its
-// peer has opened.
+// memory returns some local memory of the rude runtime, and target returns memory that its peer has
+// opened.
 func (r *rudeRig) memory() Slice {
 	r.t.Helper()
 	region, err := r.a.rt.NewRegion(4096, allAccess)
@@ -98,7 +98,7 @@ func (r *rudeRig) target() Remote {
 	return at
 }
 
-// small is the first 8 bytes.
+// small returns the first 8 bytes.
 func small(s Slice) Slice {
 	part, err := s.Sub(0, 8)
 	if err != nil {
@@ -107,7 +107,7 @@ func small(s Slice) Slice {
 	return part
 }
 
-// arrives waits for ch, and says what did not come.
+// arrives waits for ch, and fails the test with the stacks if nothing comes.
 func arrives[T any](t testing.TB, what string, ch <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -172,7 +172,7 @@ func (r *rudeRig) goesOn() {
 	r.closes()
 }
 
-// closes checks that what the rig has can be closed.
+// closes checks that the rig's runtimes can be closed.
 func (r *rudeRig) closes() {
 	t, ctx := r.t, testContext(r.t)
 	t.Helper()
@@ -192,14 +192,14 @@ func (r *rudeRig) closes() {
 
 // rudeCode is a kind of user code that the runtime calls.
 type rudeCode struct {
-	// start has code called, once, and waits for it if the goroutine survives that. The
-	// goroutine is the test's own: it may end.
+	// start has code called, once, and waits for the call unless it ends the goroutine, which is
+	// the test's own.
 	start func(r *rudeRig, code func())
-	// fails: a panic fails the connection.
+	// fails reports that a panic fails the connection.
 	fails bool
 }
 
-// rudeSink calls a function when it is told.
+// rudeSink is a sink that calls a function.
 type rudeSink func(t SinkContext)
 
 func (s rudeSink) Complete(t SinkContext, _ Result, _ error) { s(t) }
@@ -210,8 +210,8 @@ func (s rudeSink) Received(m Message, _ error) {
 	s(SinkContext{})
 }
 
-// rudeStart starts an operation whose sink is rude, and tells nobody: who waits next
-// calls it.
+// rudeStart starts an operation with a rude sink without waking the loop: the next waiter calls the
+// sink.
 func rudeStart(r *rudeRig, op Op, code func()) {
 	_, err := r.a.start(context.Background(), &op, submitOpts{mode: reactor.NoWakeup, sink: rudeSink(func(SinkContext) { code() })})
 	if err != nil {
@@ -327,9 +327,9 @@ var rudeCodes = map[string]rudeCode{
 }
 
 // Rule: whatever user code the runtime calls, and however it ends, the reactor completes
-// operations, calls callbacks, answers, and can be closed. A panic goes to Config.OnPanic,
-// with the stack of where it happened; of a sink, it is the cause of its connection, and
-// of no other.
+// operations, calls callbacks, handles calls, and can be closed. Config.OnPanic receives a panic
+// with the stack of its origin; the panic of a sink is the cause of its connection, and of no
+// other.
 func TestUserCodeKeepsNothing(t *testing.T) {
 	for kind, k := range rudeCodes {
 		t.Run(kind, func(t *testing.T) {
@@ -366,8 +366,8 @@ func TestUserCodeKeepsNothing(t *testing.T) {
 	}
 }
 
-// Rule: what has ended in the same turn as a sink that does not return is delivered all
-// the same, once and in order.
+// Rule: operations that end in the same pass as a sink that does not return are still delivered,
+// once and in order.
 func TestTheOthersOfATurnAreTold(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg Config, how string, rude func()) {
 		r := newRudeRig(t, cfg)
@@ -408,7 +408,7 @@ func TestTheOthersOfATurnAreTold(t *testing.T) {
 	})
 }
 
-// Rule: so are all who wait for a message: with a message, or with the end of the connection.
+// Rule: so do all waits for a message: with a message, or with the end of the connection.
 func TestTheOthersWhoWaitForMessagesAreTold(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg Config, how string, rude func()) {
 		r := newRudeRig(t, cfg)
@@ -438,14 +438,14 @@ func TestTheOthersWhoWaitForMessagesAreTold(t *testing.T) {
 	})
 }
 
-// rudeReceiver panics when it is told.
+// rudeReceiver panics when it is called.
 type rudeReceiver struct{}
 
 // Received implements MessageSink.
 func (rudeReceiver) Received(Message, error) { panic(errChaos) }
 
-// Rule: what a sink of a connection that is gone panics with is told as any panic is, and
-// does not reach who called RecvTo.
+// Rule: the panic of a sink of an ended connection is reported like any panic, and does not reach
+// the caller of RecvTo.
 func TestASinkOfAGoneConnectionMayPanic(t *testing.T) {
 	told := make(chan *PanicError, 1)
 	a, _ := connected(t, Config{OnPanic: func(e *PanicError) { told <- e }})

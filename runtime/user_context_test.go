@@ -18,7 +18,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// rudeContext is a context of which two methods are the test's.
+// rudeContext is a context with two methods of the test.
 type rudeContext struct {
 	context.Context
 	done, err func()
@@ -27,8 +27,8 @@ type rudeContext struct {
 func (c rudeContext) Done() <-chan struct{} { c.done(); return c.Context.Done() }
 func (c rudeContext) Err() error            { c.err(); return c.Context.Err() }
 
-// contextRig is a connection of which everything is used up: the send queue of depth 2 by
-// WRITEs that take long, the peer's only receive by a message.
+// contextRig is a connection with all resources used up: the send queue of depth 2 by slow WRITEs,
+// the peer's only receive by a message.
 type contextRig struct {
 	t      *testing.T
 	link   *fabric.Fabric
@@ -78,7 +78,7 @@ func (r *contextRig) fill(sends bool) {
 	}
 }
 
-// whole checks that nothing is missing: all slots and credits can be had again, and all
+// whole checks that nothing is missing: all slots and credits are available again, and everything
 // can be closed.
 func (r *contextRig) whole() {
 	t, ctx := r.t, testContext(r.t)
@@ -136,8 +136,8 @@ func (r *contextRig) whole() {
 	}
 }
 
-// contextCalls are what takes a context and may wait for it. Those without sends wait for
-// the peer's receive or a message, or drive.
+// contextCalls are the calls that take a context and may wait. Those without sends wait for the
+// peer's receive or a message, or drive.
 var contextCalls = map[string]struct {
 	sends bool // the send queue is full
 	call  func(r *contextRig, ctx context.Context) error
@@ -238,9 +238,9 @@ var contextCalls = map[string]struct {
 	}},
 }
 
-// Rule: a context's methods are called when nothing is held: what they do, they do to their
-// caller only. One that panics, ends the goroutine, or asks the runtime leaves every slot,
-// credit, lease and turn where it was, and the wait ends with its error.
+// Rule: the runtime calls a context's methods while it holds nothing, so they affect only their
+// caller. One that panics, ends the goroutine or calls the runtime leaves every slot, credit, lease
+// and turn as it was, and the wait ends with its error.
 func TestContextsOfUsersKeepNothing(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	nothing := func(*contextRig) {}
@@ -288,8 +288,7 @@ func TestContextsOfUsersKeepNothing(t *testing.T) {
 	}
 }
 
-// Rule: a nil context is refused with ErrNilContext by everything that takes one, and
-// nothing has happened.
+// Rule: every call that takes a context refuses a nil one with ErrNilContext, and changes nothing.
 func TestNilContextsAreRefused(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	r := newContextRig(t)
@@ -355,7 +354,7 @@ func TestNilContextsAreRefused(t *testing.T) {
 // rudeVariable names the user code that panics in a process of its own.
 const rudeVariable = "VERBENA_TEST_RUDE"
 
-// TestRudeProcess is the process of TestAPanicEndsTheProgram, where it does nothing itself.
+// TestRudeProcess runs in the child process of TestAPanicEndsTheProgram; otherwise it does nothing.
 func TestRudeProcess(t *testing.T) {
 	kind := os.Getenv(rudeVariable)
 	if kind == "" {
@@ -381,8 +380,8 @@ func itself(t *testing.T, test, variable string) (out []byte, err error) {
 	return out, err
 }
 
-// Rule: without a Config.OnPanic a panic of user code ends the program, with its value and
-// the stack of where it happened, though it happens on a goroutine whose owner recovers.
+// Rule: without Config.OnPanic a panic of user code ends the program, with its value and the stack
+// of its origin, even on a goroutine whose owner recovers.
 func TestAPanicEndsTheProgram(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	if os.Getenv(rudeVariable) != "" {

@@ -8,13 +8,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// windowState is where a window stands. Guarded by Window.mu.
+// windowState is the state of a window. Guarded by Window.mu.
 //
 //	           Bind             completed                Invalidate
 //	(new) free ──────> binding ───────────> bound ───────────────────> unbinding ──┐
 //	        ^             │ the peer invalidates │                       completed  │
 //	        └─────────────┴──────────────────────┴─────────────────────────────────┘
-//	any, Close or the end of the connection: closed
+//	any, on Close or the end of the connection: closed
 type windowState uint8
 
 const (
@@ -27,34 +27,33 @@ const (
 
 var windowStates = [...]string{"free", "being bound", "bound", "being invalidated", "closed"}
 
-// Window opens a part of a region to the peer of one connection, and to no one
-// else, for as long as it is bound: its key is another one each time, and dead
-// as soon as the window is invalidated, here or by the peer. To open and to
-// shut costs a work request, not a registration.
+// Window opens part of a region to the peer of one connection, and to no other peer, while it is
+// bound. Its key differs with each binding and becomes invalid when the window is invalidated,
+// here or by the peer. Binding and invalidating cost a work request each, not a registration.
 //
-// Methods may be called from any goroutine. The caller closes it; the end of the
-// connection does so too.
+// Methods may be called from any goroutine. The caller closes it; the
+// end of the connection closes it too.
 //
 // Implements: struct ibv_mw, type 2.
 type Window struct {
 	c  *Conn
 	mw verbs.MW
 
-	mu    sync.Mutex // guards what follows; held for some instructions
+	mu    sync.Mutex // guards the fields below; held for a few instructions
 	state windowState
-	at    Remote // what it opens, with its key: the last, while it is free
-	gone  bool   // the peer invalidated it before its binding was known to be done
-	// under is the region's lease while the window is, or may be, bound there: the
-	// region cannot be closed under it.
+	at    Remote // the bound range and its key; while free, the last ones
+	gone  bool   // the peer invalidated it before its binding was known to be completed
+	// under is the region's lease while the window is, or may be, bound to
+	// it: the region cannot be closed meanwhile.
 	under *lease
-	// ending is set by Revoke: nothing is bound any more. changed is what it waits on;
-	// closed by the next change of state.
+	// ending is set by Revoke: further bindings are refused. Revoke waits on
+	// changed, which the next change of state closes.
 	ending  bool
 	changed chan struct{}
 }
 
-// NewWindow makes a window of this connection. It enters the kernel on a real
-// device. Errors: the connection's cause; ErrNotSupported.
+// NewWindow allocates a window of this connection. It enters the kernel
+// on a real device. Errors: the connection's cause; ErrNotSupported.
 //
 // Implements: ibv_alloc_mw.
 func (c *Conn) NewWindow() (*Window, error) {
@@ -75,8 +74,8 @@ func (c *Conn) NewWindow() (*Window, error) {
 	return w, nil
 }
 
-// Remote is the descriptor of what the window opens, as Bind returned it.
-// ErrWindowState unless it is bound.
+// Remote returns the descriptor of the window's memory, as Bind returned
+// it. ErrWindowState unless it is bound.
 func (w *Window) Remote() (Remote, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,7 +85,7 @@ func (w *Window) Remote() (Remote, error) {
 	return w.at, nil
 }
 
-// of tells whether the window is one of c's.
+// of returns an error unless the window belongs to c.
 func (w *Window) of(c *Conn) error {
 	if w == nil || w.c != c {
 		return fmt.Errorf("%w: a window of another connection", ErrInvalid)
@@ -94,9 +93,9 @@ func (w *Window) of(c *Conn) error {
 	return nil
 }
 
-// move takes the window from one state to the next and tells what it opens, or
-// opened. With lease it is about to lie on a region: it ends the lease from now on,
-// also when the connection ends before anything is posted.
+// move changes the state, and returns the window's range and key. If
+// lease is not nil, the window takes it over for a binding and ends it
+// later, also if the connection ends before anything is posted.
 func (w *Window) move(from, to windowState, lease *lease) (at Remote, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +111,7 @@ func (w *Window) move(from, to windowState, lease *lease) (at Remote, err error)
 	return w.at, nil
 }
 
-// not is the error of a window that is not in the state wanted. Under mu.
+// not returns the error of a window that is not in the wanted state. Under mu.
 func (w *Window) not(wanted windowState) error {
 	if w.state == windowClosed {
 		return ErrWindowClosed
@@ -120,8 +119,8 @@ func (w *Window) not(wanted windowState) error {
 	return fmt.Errorf("%w: it is %s, not %s", ErrWindowState, windowStates[w.state], windowStates[wanted])
 }
 
-// enter makes to the state, unless the window is closed; a free one lies on no
-// region. Under mu.
+// enter sets the state, unless the window is closed; a free or closed
+// window ends its region's lease. Under mu.
 func (w *Window) enter(to windowState) {
 	if w.state == windowClosed {
 		return
@@ -136,8 +135,8 @@ func (w *Window) enter(to windowState) {
 	}
 }
 
-// invalidated is the window whose key the peer has just taken away; nil when
-// none is known by it. Holder only.
+// invalidated returns the window whose key the peer has just
+// invalidated; nil if none has that key. Holder only.
 func (c *Conn) invalidated(key uint32) *Window {
 	c.windowMu.Lock()
 	defer c.windowMu.Unlock()
@@ -149,8 +148,7 @@ func (c *Conn) invalidated(key uint32) *Window {
 	return nil
 }
 
-// lose notes that the peer has invalidated key, and tells whether it is this
-// window's.
+// lose records that the peer has invalidated key, and reports whether it is this window's.
 func (w *Window) lose(key uint32) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -163,9 +161,8 @@ func (w *Window) lose(key uint32) bool {
 	return true
 }
 
-// Close gives the window up; the peer's access ends. It is idempotent.
-// ErrWindowState, and nothing is changed, while a binding or an invalidation is
-// under way.
+// Close deallocates the window; the peer's access ends. It is idempotent. It returns
+// ErrWindowState, and changes nothing, while a binding or an invalidation is in progress.
 //
 // Implements: ibv_dealloc_mw.
 func (w *Window) Close() error {
@@ -174,8 +171,8 @@ func (w *Window) Close() error {
 	return w.close(false)
 }
 
-// close closes, even in the midst of a change if the queue pair is at its end.
-// Under c.windowMu.
+// close closes the window, with end also during a binding or
+// invalidation, because the queue pair is ending. Under c.windowMu.
 func (w *Window) close(end bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -193,17 +190,17 @@ func (w *Window) close(end bool) error {
 	return nil
 }
 
-// closeWindows ends all windows before the queue pair that they are bound
-// through: a device may wait for them. Bindings that wait to be posted name them, so
-// nothing is posted any more; and the queue pair answers nothing any more, so that
-// the peer, who is writing through one, learns that we are gone, and not that he had
-// no right to. Holder only; no new window comes, because the cause is set.
+// closeWindows closes all windows before their queue pair: a device may require that. Unposted
+// bindings refer to them, so the queue is sealed. The queue pair is moved to ERR and answers
+// nothing any more, so that a peer that writes through a window sees a lost connection, not an
+// access error. Holder only; no new window appears, because the cause is set.
 func (c *Conn) closeWindows() error {
 	c.q.Seal()
 	c.windowMu.Lock()
 	defer c.windowMu.Unlock()
 	if qp := c.q.QP(); qp != nil && len(c.windows) > 0 {
-		// It is in ERR already, destroyed, or its device is gone: all that is as good.
+		// An error means that it is already in ERR, destroyed, or without a
+		// device, all of which suffice.
 		_ = qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)
 	}
 	var errs []error

@@ -9,30 +9,27 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Bind opens n bytes of r from off to the peer with access, which holds
-// REMOTE_READ, REMOTE_WRITE and REMOTE_ATOMIC only; r was made with
-// AccessMWBind, and with LOCAL_WRITE if the peer shall write. It waits on ctx for
-// room in the send queue, not for the binding. The descriptor may be sent to the
-// peer over this connection at once: the binding is done before what is sent
-// behind it.
+// Bind opens n bytes of r from off to the peer with access, which may contain only REMOTE_READ,
+// REMOTE_WRITE and REMOTE_ATOMIC; r needs AccessMWBind, and LOCAL_WRITE if the peer may write.
+// It waits on ctx for room in the send queue, not for the binding. The descriptor may be sent
+// to the peer over this connection at once: the binding completes before later sends.
 //
 // Errors: ErrWindowState unless it is free, *RangeError, ErrPermission,
-// ErrReleased, ErrInvalid for a region of another runtime, the connection's
-// cause.
+// ErrReleased, ErrInvalid for a region of another runtime, the connection's cause.
 //
 // Implements: ibv_post_send, BIND_MW.
 func (w *Window) Bind(ctx context.Context, r *Region, off, n int, access verbs.AccessFlags) (Remote, Future, error) {
 	return w.bind(ctx, binding{r, off, n, access}, 0, submitOpts{})
 }
 
-// binding is what a window is to be bound to.
+// binding holds the parameters of a Bind.
 type binding struct {
 	r      *Region
 	off, n int
 	access verbs.AccessFlags
 }
 
-// part is the memory that b opens, if it may be.
+// part returns the memory that b opens, after checking that this is permitted.
 func (b *binding) part() (part Slice, err error) {
 	const may = verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 	if b.access == 0 || b.access&^may != 0 {
@@ -85,9 +82,9 @@ func (w *Window) bind(ctx context.Context, b binding, flags verbs.SendFlags, to 
 	return at, f, nil
 }
 
-// Invalidate shuts the window: when the future is settled the peer's key is
-// dead, and no access of the peer's is under way. It waits on ctx for room in the
-// send queue. ErrWindowState unless the window is bound.
+// Invalidate unbinds the window: when the future is settled the peer's key
+// is invalid, and no access of the peer is in progress. It waits on ctx
+// for room in the send queue. ErrWindowState unless the window is bound.
 //
 // Implements: ibv_post_send, LOCAL_INV.
 func (w *Window) Invalidate(ctx context.Context) (Future, error) {
@@ -107,15 +104,15 @@ func (w *Window) invalidate(ctx context.Context, flags verbs.SendFlags, to submi
 	return f, asked.Why(ctx, err)
 }
 
-// windowOp is a binding or an invalidation under way.
+// windowOp is a binding or an invalidation in progress.
 type windowOp struct {
 	w        *Window
 	promise  futures.Promise[Result]
-	sink     Sink        // gets the result in the promise's place
-	then, no windowState // after success, after failure
+	sink     Sink        // if not nil, gets the result in place of the promise
+	then, no windowState // states after success and after failure
 }
 
-// post submits s; the window opens at from now on.
+// post submits s and sets the window's range to at.
 func (w *Window) post(asked reactor.Asked, then, no windowState, s *reactor.Send, at Remote, to submitOpts) (f Future, err error) {
 	op := &windowOp{w: w, then: then, no: no, sink: to.sink}
 	if op.sink == nil {

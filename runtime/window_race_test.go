@@ -18,9 +18,9 @@ type noMW struct{ verbs.MW }
 func (noMW) RKey() uint32 { return 0 }
 func (noMW) Close() error { return nil }
 
-// Rule: a binding that the end of the connection overtakes at any point gives the
-// region's lease back, once. (It was kept for ever when the end came between the
-// window's being taken and the lease's being noted: the region could never be closed.)
+// Rule: when the end of the connection overtakes a binding at any point, the region's lease is
+// returned, once. (It was kept for ever if the end came after the window was taken and before the
+// lease was recorded: the region could never be closed.)
 func TestBindAtTheEndKeepsNoLease(t *testing.T) {
 	_, b := connected(t, Config{})
 	r := must.Get(b.rt.NewRegion(64, windowAccess))(t)
@@ -60,9 +60,9 @@ func TestBindAtTheEndKeepsNoLease(t *testing.T) {
 	}
 }
 
-// Rule: a binding that was submitted but not posted when the connection's windows are
-// closed is never posted: it names a window that the device has freed, and a region
-// that may be closed. (It was, when the queue pair could not be destroyed at once.)
+// Rule: a binding that is submitted but not posted when the connection's windows are closed is
+// never posted: it names a window that the device has freed, and a region that may be closed. (It
+// was posted if the queue pair could not be destroyed at once.)
 func TestBindIsNotPostedBehindItsWindow(t *testing.T) {
 	_, b := connected(t, Config{})
 	r, w := opened(t, b, 64)
@@ -88,9 +88,9 @@ func TestBindIsNotPostedBehindItsWindow(t *testing.T) {
 	}
 }
 
-// Rule: who writes through a window while its owner ends learns that the owner is gone,
-// not that he had no right to write. (On Soft-RoCE, whose device works on while it is
-// being removed, he was told REM_ACCESS_ERR.)
+// Rule: a write through a window whose owner ends reports that the owner is gone, not a missing
+// permission. (On Soft-RoCE, whose device keeps working while it is being removed, it reported
+// REM_ACCESS_ERR.)
 func TestWritingThroughAWindowMeetsTheEnd(t *testing.T) {
 	rig := newPlugRig(t, Config{})
 	a, b := rig.connect(rig.a, rig.b, Options{})

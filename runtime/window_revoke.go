@@ -8,13 +8,13 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// Revoke takes the peer's access away at once and for good: when it returns nil no
-// access through the window is under way, none will be, and the window is closed. It
-// waits behind nothing that stands in the send queue, as Invalidate does, so a peer that
-// does not answer cannot delay it. While a binding or an invalidation is under way it
-// waits for that, on ctx; from the call on nothing is bound any more, also when ctx ends
-// first: then its error is returned, and Revoke may be called again. (If that must not
-// be: Conn.Cancel.) It is idempotent; any goroutine but the turn's.
+// Revoke ends the peer's access at once and permanently: when it returns nil no access
+// through the window is in progress or will be, and the window is closed. Unlike
+// Invalidate it does not wait behind requests in the send queue, so an unresponsive peer
+// cannot delay it. While a binding or an invalidation is in progress it waits for that, on
+// ctx. From the call on further bindings are refused, even if ctx ends first: then Revoke
+// returns the context's error and may be called again. (To end such a wait: Conn.Cancel.)
+// It is idempotent. It may be called from any goroutine, but not from the turn.
 //
 // Implements: ibv_dealloc_mw.
 func (w *Window) Revoke(ctx context.Context) error {
@@ -28,7 +28,7 @@ func (w *Window) Revoke(ctx context.Context) error {
 		if !errors.Is(err, ErrWindowState) {
 			return err
 		}
-		w.c.sh.r.Wake() // it may have been started in a batch
+		w.c.sh.r.Wake() // the operation may have been started in a batch
 		select {
 		case <-changed:
 		case <-asked:
@@ -37,8 +37,7 @@ func (w *Window) Revoke(ctx context.Context) error {
 	}
 }
 
-// revoked has nothing bound any more; changed is closed when what is under way now has
-// completed.
+// revoked refuses further bindings; changed is closed when the operation in progress has completed.
 func (w *Window) revoked() (changed <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

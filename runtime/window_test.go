@@ -14,7 +14,7 @@ import (
 
 const windowAccess = verbs.AccessLocalWrite | verbs.AccessMWBind
 
-// opened is a region of b's with a window on it for a.
+// opened returns a region of b with a window on it for a.
 func opened(t *testing.T, b *Conn, n int) (*Region, *Window) {
 	t.Helper()
 	r := must.Get(b.rt.NewRegion(n, windowAccess))(t)
@@ -38,8 +38,8 @@ func bufferOf(t *testing.T, rt *Runtime, b []byte) Buffer {
 	return buf
 }
 
-// Rule: a window opens its range to its connection's peer, and nothing else; and
-// another key is needed each time.
+// Rule: a window opens its range to its connection's peer, and nothing else; each binding has
+// another key.
 func TestWindowOpensItsRange(t *testing.T) { onBeds(t, windowOpensItsRange) }
 
 func windowOpensItsRange(t *testing.T, d bed) {
@@ -69,8 +69,8 @@ func windowOpensItsRange(t *testing.T, d bed) {
 	mistake(t, "writing through a window for reading", err, ErrPermission)
 }
 
-// Rule: the key of an invalidated window is dead: its use is refused at the
-// peer, and not a byte is written.
+// Rule: the key of an invalidated window is dead: the peer refuses its use, and not a byte is
+// written.
 func TestInvalidatedWindowIsShut(t *testing.T) { onBeds(t, invalidatedWindowIsShut) }
 
 func invalidatedWindowIsShut(t *testing.T, d bed) {
@@ -89,8 +89,8 @@ func invalidatedWindowIsShut(t *testing.T, d bed) {
 	}
 }
 
-// Rule: the peer shuts the window with a message, which says which one; then it
-// can be bound again.
+// Rule: the peer can invalidate the window with a message, which names it; then it can be bound
+// again.
 func TestPeerShutsWindow(t *testing.T) { onBeds(t, peerShutsWindow) }
 
 func peerShutsWindow(t *testing.T, d bed) {
@@ -102,7 +102,7 @@ func peerShutsWindow(t *testing.T, d bed) {
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
-		// The descriptor goes at once: the binding is done before it arrives.
+		// The descriptor is sent at once: the binding is done before it arrives.
 		text := must.Get(at.MarshalText())(t)
 		sent, err := b.SendBytes(ctx, text)
 		done(t, sent, err)
@@ -167,8 +167,8 @@ func TestWindowMistakes(t *testing.T) {
 	}
 }
 
-// Rule: the end of a connection closes its windows, in whatever state; the
-// region can go then, and nothing is left.
+// Rule: the end of a connection closes its windows, in whatever state; then the region can be
+// closed, and nothing is left.
 func TestWindowsEndWithTheirConnection(t *testing.T) { onBeds(t, windowsEndWithTheirConnection) }
 
 func windowsEndWithTheirConnection(t *testing.T, d bed) {
@@ -195,8 +195,8 @@ func windowsEndWithTheirConnection(t *testing.T, d bed) {
 	}
 }
 
-// Rule: when Revoke returns the window's key is dead, for good, and the region can go.
-// It waits for a binding under way, also for one that stands in a batch.
+// Rule: when Revoke returns, the window's key is dead for good, and the region can be closed. It
+// waits for an outstanding binding, also for one in a batch.
 func TestRevokeShutsAWindow(t *testing.T) { onBeds(t, revokeShutsAWindow) }
 
 func revokeShutsAWindow(t *testing.T, d bed) {
@@ -248,8 +248,8 @@ func revokeShutsAWindow(t *testing.T, d bed) {
 	}
 }
 
-// Rule: with a peer that does not answer an invalidation stands behind a READ. Revoke of
-// another window does not; of this one it ends with its context, and can be asked again.
+// Rule: if the peer does not answer, an invalidation waits behind a READ. Revoke of another window
+// does not wait; of this one it ends with its context, and can be called again.
 func TestRevokeWaitsForNoPeer(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})
@@ -270,7 +270,7 @@ func TestRevokeWaitsForNoPeer(t *testing.T) {
 	}
 	ended, cancel := context.WithTimeout(testContext(t), time.Millisecond)
 	defer cancel()
-	if !shut.Settled() { // else LOCAL_INV overtakes here, and there is nothing to wait for
+	if !shut.Settled() { // otherwise LOCAL_INV has overtaken the READ, and there is nothing to wait for
 		err := other.Revoke(ended)
 		mistake(t, "revoking while the invalidation waits for the peer", err, context.DeadlineExceeded, "being invalidated")
 	}
@@ -285,8 +285,8 @@ func TestRevokeWaitsForNoPeer(t *testing.T) {
 	}
 }
 
-// Rule: a WRITE of many packets that is half way through a window when it is revoked
-// writes nothing afterwards.
+// Rule: a WRITE of many packets that is half done when its window is revoked writes nothing
+// afterwards.
 func TestRevokeStopsAWriteHalfWay(t *testing.T) {
 	const size = 4 * simMsgSize
 	p := newLostPeer(t, Options{})
@@ -330,7 +330,7 @@ func TestRevokeStopsAWriteHalfWay(t *testing.T) {
 	}
 }
 
-// Rule: from the call of Revoke on nothing is bound, also when it ends with its context.
+// Rule: from the call of Revoke on no binding is accepted, also when Revoke ends with its context.
 func TestNothingIsBoundWhileAWindowIsRevoked(t *testing.T) {
 	_, b := connected(t, Config{})
 	r, w := opened(t, b, 64)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Writes docs/conformance.md anew: runs the conformance suite on every pair that
-# there is here, and on Soft-RoCE in the test machine (internal/rxevm says what
-# that needs), and makes the document of their reports.
+# Rewrites docs/conformance.md: runs the conformance suite on all pairs available here, and on
+# Soft-RoCE in the test machine (internal/rxevm lists its requirements), and makes the document
+# from their reports.
 set -eu
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)

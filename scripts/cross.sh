@@ -1,8 +1,7 @@
 #!/bin/sh
-# Checks the module, tests too, for the systems below, all without cgo: their types
-# (scripts/typecheck), which is a matter of seconds. "sh scripts/cross.sh build"
-# compiles and vets it for them besides, which takes minutes where the build cache
-# has little: that is for make vet and make stress.
+# Checks the module and its tests for the systems below, all without cgo: their types
+# (scripts/typecheck), which takes seconds. "sh scripts/cross.sh build" also compiles and vets it
+# for them, which takes minutes where the build cache has little: for make vet and make stress.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,14 +1,14 @@
 #!/bin/sh
-# The suites of scripts/rxe-steps.sh on the RDMA device of this machine, without
-# a virtual one, and a report of it to send in:
+# The suites of scripts/rxe-steps.sh on the RDMA device of this machine, without a virtual one,
+# and a report of it to send in:
 #
 #	make test-device DEV=mlx5_0        both ends on one device
 #	make test-device DEV=mlx5_0,mlx5_1 two devices that reach each other
 #
-# The report is verbena-device-DEV.txt in the repository: the system, its
-# libraries, the device's attributes, what every conformance case did, the
-# summary. It has no addresses but those of the device. As for the tests on
-# Soft-RoCE it needs a C compiler, and rights to the device and to lock memory.
+# The report is verbena-device-DEV.txt in the repository: the system, its libraries, the device's
+# attributes, the result of each conformance case, the summary. It has no addresses except those
+# of the device. Like the tests on Soft-RoCE it needs a C compiler, and rights to the device and
+# to lock memory.
 set -eu
 cd "$(dirname "$0")/.."
 : "${TESTTIMEOUT:=8m}"
@@ -43,9 +43,8 @@ trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' INT TERM
 GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false"
 
-# What all tests would trip over is said once, and before they begin: a device that
-# cannot be opened ends this here, for whatever else the report is wanted. Notes are
-# a part of it.
+# Problems that affect all tests are reported once, before they begin: a device that cannot be
+# opened ends the script here, whatever else the report is for. Notes are a part of the report.
 note() { echo "note: $*" | tee -a "$tmp/notes" >&2; }
 : >"$tmp/notes"
 locked=$(ulimit -l 2>/dev/null || echo '?')
@@ -71,7 +70,7 @@ VERBENA_TEST_DEVICES=$pair VERBENA_CONFORMANCE_OUT=$tmp/conformance
 export GOFLAGS VERBENA_TEST_DEVICES VERBENA_CONFORMANCE_OUT
 mkdir "$VERBENA_CONFORMANCE_OUT"
 go build -o "$tmp/testsum" ./scripts/testsum
-# The same lines as in the machine; env stands where "rxevm exec" does there.
+# The same lines as in the machine; env takes the place of "rxevm exec".
 TESTSUM=$tmp/testsum STEPS=$tmp/steps RXEVM_EXEC=env PLACE="$dev" \
 	sh scripts/rxe-steps.sh 2>&1 | tee "$tmp/run"
 code=0

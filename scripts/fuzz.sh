@@ -1,8 +1,7 @@
 #!/bin/sh
-# Fuzzes every target of the repository for a time: sh scripts/fuzz.sh [10m [PACKAGE...]]
-# FUZZJOBS=n runs n at once, each with one worker; by default one for each processor.
-# Findings are left in testdata/fuzz beside the target, and fail ordinary tests
-# from then on.
+# Fuzzes all targets of the repository for a time: sh scripts/fuzz.sh [10m [PACKAGE...]]
+# FUZZJOBS=n runs n at a time, each with one worker; by default one for each processor. Findings
+# are left in testdata/fuzz beside the target, and fail ordinary tests from then on.
 set -eu
 cd "$(dirname "$0")/.."
 time=${1:-10m}

@@ -1,10 +1,10 @@
 #!/bin/sh
-# What runs on an RDMA device of the kernel, a line each: in the one machine of
-# scripts/rxe.sh, or on real hardware for scripts/device.sh. "names" prints the
-# tests that passed. No -race: emulated, it is too slow to be a test.
+# The steps on a kernel RDMA device, a line each: in the one machine of scripts/rxe.sh, or on
+# real hardware for scripts/device.sh. "names" prints the tests that passed. Without -race, which
+# is too slow under emulation.
 #
 #   PLACE        the name of the place, for the steps' names
-#   RXEVM_EXEC   for go test -exec: what runs a test binary in that place
+#   RXEVM_EXEC   for go test -exec: runs a test binary in that place
 set -eu
 : "${TESTTIMEOUT:=8m}" "${PLACE:=Soft-RoCE}" "${RXEVM_EXEC:=$RXEVM exec}"
 there() {

@@ -1,15 +1,15 @@
 #!/bin/sh
-# The tests on Soft-RoCE: `make test-rxe`, and a part of scripts/test.sh. A
-# machine with the kernel's software RDMA device is made of Debian packages and
-# booted under QEMU (internal/rxevm); the suites of scripts/rxe-steps.sh run in it.
-# Where that cannot be, one line says why, and the steps count as not run.
+# The tests on Soft-RoCE: `make test-rxe`, and a part of scripts/test.sh. A machine with the
+# kernel's software RDMA device is made of Debian packages and booted under QEMU
+# (internal/rxevm); the suites of scripts/rxe-steps.sh run in it. Where that is not possible, one
+# line gives the reason, and the steps count as not run.
 #
 #   TESTTIMEOUT=8m            time for each package in each step
-#   VERBENA_RXEVM_INSTALL=1    root may install QEMU and what else is missing
-#   VERBENA_RXEVM_CACHE=dir    where the machine's image is kept
+#   VERBENA_RXEVM_INSTALL=1    root may install QEMU and other missing packages
+#   VERBENA_RXEVM_CACHE=dir    folder of the machine's image
 #
-# Within scripts/test.sh TESTSUM and STEPS name its testsum and its record;
-# otherwise this has its own, and the summary at the end.
+# Within scripts/test.sh TESTSUM and STEPS name its testsum and its record; otherwise this script
+# has its own, and prints the summary at the end.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -31,8 +31,8 @@ RXEVM=$tmp/rxevm
 export RXEVM
 go build -o "$RXEVM" ./internal/rxevm/cmd/rxevm
 
-# prepare says on its standard output why there can be no machine, and exits with
-# 3; any other failure is one of ours.
+# prepare prints the reason why there can be no machine on standard output, and exits with 3; any
+# other failure is an error of ours.
 code=0
 why=$("$RXEVM" prepare) || code=$?
 if [ "$code" -eq 0 ] && ! built=$(CGO_ENABLED=1 go build ./verbs/ibv 2>&1); then
@@ -40,8 +40,8 @@ if [ "$code" -eq 0 ] && ! built=$(CGO_ENABLED=1 go build ./verbs/ibv 2>&1); then
 fi
 case $code in
 0)
-	# A step of its own: that the machine boots, and that its kernel logged no
-	# fault in all that time.
+	# A step of its own: that the machine boots, and that its kernel logged no fault in all that
+	# time.
 	sum check "machine, Soft-RoCE" -- "$RXEVM" with -- sh scripts/rxe-steps.sh
 	sh scripts/rxe-hosts.sh
 	;;

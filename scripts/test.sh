@@ -1,12 +1,10 @@
 #!/bin/sh
-# The whole test run of Verbena: `make test`, or `sh scripts/test.sh` where there
-# is no make. It needs Go, and nothing else; the network only for what the Go
-# module proxy has not given yet, and for Debian's packages where there is QEMU
-# to run Soft-RoCE in (scripts/rxe.sh). Every step is run even if one before it
-# failed. Soft-RoCE runs beside others; all together takes minutes (CONTRIBUTING.md
-# has how many).
-# The last line is "N passed, N failed, N skipped"; the exit code is 0 if nothing
-# failed.
+# The whole test run of Verbena: `make test`, or `sh scripts/test.sh` where there is no make. It
+# needs only Go; the network only for modules missing from the module cache, and for Debian's
+# packages where there is QEMU to run Soft-RoCE in (scripts/rxe.sh). Each step runs even if one
+# before it failed. Soft-RoCE runs beside other steps; the whole run takes minutes (see
+# CONTRIBUTING.md). The last line is "N passed, N failed, N skipped"; the exit code is 0 if
+# nothing failed.
 #
 #   FUZZTIME=2s            time for each fuzz target
 #   TESTTIMEOUT=5m         time for each package in each step
@@ -16,8 +14,7 @@ cd "$(dirname "$0")/.."
 
 : "${FUZZTIME:=2s}"
 : "${TESTTIMEOUT:=5m}"
-# No stamp of the version in what is built here: git may be missing, or mistrust
-# the owner of the folder.
+# No version stamp in the builds here: git may be missing, or distrust the owner of the folder.
 GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false"
 export GOFLAGS
 
@@ -35,13 +32,14 @@ virtual='OnVirtualTime$|^TestSimulation'
 # Where the race detector has nothing to see: the same (the simulation, short, is for what it
 # changes besides), what waits for a process that sleeps, and what runs compilers.
 unraced='OnVirtualTime$|^Test(FloodOfManagementDatagrams|AnIdleProcessSleeps|BuildAtOnce|BuildWithoutCache|Repository|ReadmeProgram)$'
-# -count=1: random and racing tests are worth running again. -vet=off: vet is a
-# step of its own.
+# Tests in which the race detector has nothing to see: those above (the simulation runs,
+# shortened, because the detector changes its other behavior), those that wait for a sleeping
+# process, and those that run compilers.
 tests() { name=$1; shift; sum tests "$name" -- go test -json -count=1 -vet=off -timeout "$TESTTIMEOUT" "$@"; }
 
 sum check "build" -- go build ./...
-# An emulated machine takes one processor, and nothing in it goes by the clock: it runs
-# beside the steps whose tests do not either. In a group of its own, so that it can be ended.
+# An emulated machine takes one processor, and nothing in it depends on the time: it runs beside
+# the steps whose tests do not either. In a group of its own, so that it can be killed.
 if command -v setsid >/dev/null 2>&1; then
 	: >"$tmp/rxesteps"
 	TESTSUM=$tmp/testsum STEPS=$tmp/rxesteps setsid sh scripts/rxe.sh >"$tmp/rxe" 2>&1 &
@@ -54,8 +52,8 @@ sum check "vet, models" -- go vet -tags verbena_model $modelled
 sum check "vet, portable" -- go vet -tags portable ./...
 sum check "types, other systems" -- sh scripts/cross.sh
 
-# The linter is had by asking it for its version, within a time; go run builds it
-# once, into the build cache.
+# Asking the linter for its version, within a time, makes it available; go run builds it once,
+# into the build cache.
 linter=$(sed -n 's/^GOLANGCI := //p' Makefile)
 if why=$($(command -v timeout >/dev/null && echo timeout 5m) go run "$linter" version 2>&1); then
 	sum check "lint" -- go run "$linter" run
@@ -63,13 +61,13 @@ else
 	sum notrun "lint" "golangci-lint cannot be had: $(printf '%s\n' "$why" | tail -n 1)"
 fi
 
-# Of the portable build what meets its packages: internal/mem, internal/sys and verbs/ibv, by
-# themselves and at one remove. Virtual time is the same in both.
+# The portable build: the packages that differ in it, internal/mem, internal/sys and verbs/ibv,
+# and their direct importers. Virtual time is the same in both builds.
 portable=$(go list -tags portable -f '{{.ImportPath}}{{range .Imports}} {{.}}{{end}}{{range .TestImports}} {{.}}{{end}}{{range .XTestImports}} {{.}}{{end}}' \
 	./internal/... ./reactor/... ./runtime/... ./verbs/... | awk '/internal\/(mem|sys)( |$)|verbs\/ibv( |$)/ { print $1 }')
 tests "tests, portable" -tags portable -skip "$virtual" $portable
-# Every interleaving of small worlds, on the real code. No other tests: whoever comes to a hook
-# while a world is explored is taken for one of its goroutines, and tests leave timers behind.
+# All interleavings of small worlds, on the real code. No other tests: a goroutine that reaches a
+# hook while a world is explored is taken for one of its own, and tests leave timers behind.
 tests "models" -tags verbena_model -run '^TestModel' $modelled
 sum fuzz "fuzz, $FUZZTIME each" "$FUZZTIME" ./...
 
@@ -84,12 +82,12 @@ else
 fi
 [ "$rxe" -eq 0 ] || sum check "scripts/rxe.sh, exit code $rxe" -- false
 
-# By themselves, for their times. The packages that take longest begin.
+# Alone, because they depend on time. The packages that take longest begin.
 long="./runtime ./verbs/soft ./reactor"
 tests "tests" $long ./...
 
-# The race detector needs a C compiler, and a machine that its binaries run on.
-# Asked by doing it.
+# The race detector needs a C compiler, and a machine that can run its binaries. This is tested
+# by building and running one.
 mkdir "$tmp/probe"
 printf 'package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("ok") }\n' >"$tmp/probe/main.go"
 if why=$(CGO_ENABLED=1 go build -race -o "$tmp/probe/probe" "$tmp/probe/main.go" 2>&1) &&

@@ -1,7 +1,6 @@
 package verbs
 
-// AccessFlags say who may do what with registered memory or through a queue
-// pair.
+// AccessFlags are the permitted uses of registered memory or of a queue pair.
 //
 // Implements: enum ibv_access_flags.
 type AccessFlags uint32
@@ -30,8 +29,8 @@ var accessNames = []string{
 // String joins the names of the bits set.
 func (a AccessFlags) String() string { return flagNames(accessNames, uint32(a)) }
 
-// Consistent tells whether a region may be registered with these bits: remote
-// write and remote atomic need local write.
+// Consistent reports whether a region may be registered with these bits: remote write and remote
+// atomic need local write.
 func (a AccessFlags) Consistent() bool {
 	return a&(AccessRemoteWrite|AccessRemoteAtomic) == 0 || a&AccessLocalWrite != 0
 }
@@ -47,7 +46,7 @@ const (
 	MWType2 MWType = 2
 )
 
-// FlushPlacement says what a FLUSH makes of the data before it; bits.
+// FlushPlacement is the placement that a FLUSH guarantees for earlier data; bits.
 //
 // Implements: enum ibv_placement_type (libibverbs IBV_FLUSH_*).
 type FlushPlacement uint8
@@ -58,7 +57,7 @@ const (
 	FlushPersistent FlushPlacement = 1 << 1 // persistent at the remote host
 )
 
-// FlushSelectivity says how much a FLUSH covers.
+// FlushSelectivity is the range of memory that a FLUSH covers.
 //
 // Implements: enum ibv_selectivity_level.
 type FlushSelectivity uint8

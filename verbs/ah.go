@@ -7,8 +7,8 @@ import (
 	"net/netip"
 )
 
-// GRHLen is the length in bytes of what stands before the payload in the
-// buffer of a UD receive. It means something only with [WCWithGRH].
+// GRHLen is the length in bytes of the network header area before the payload in the buffer of a
+// UD receive. It is meaningful only with [WCWithGRH].
 const GRHLen = 40
 
 // An IPv4 header fills the end of the 40 bytes, an IPv6 header all of them (IBTA
@@ -25,9 +25,10 @@ const (
 	ipv4Bare      = 0x45 // version 4, five words of header
 )
 
-// InitAHFromGRH is where a reply to a datagram goes: to the source that its 40
-// bytes name, through the port it came by. grh comes from outside; what is no
-// header, or names a source that is no single port, is ErrInvalid. The queue pair to reply to is WC.SrcQP. It does not block.
+// InitAHFromGRH returns the address of the sender of a datagram, for a reply: the source named by
+// the 40-byte header, through the port that received it. The header is untrusted input: a
+// malformed one, or one whose source is not a single port, is ErrInvalid. The queue pair to reply
+// to is WC.SrcQP. InitAHFromGRH does not block.
 //
 // Implements: ibv_init_ah_from_wc, for RoCEv2.
 func InitAHFromGRH(grh []byte, port, sgidIndex uint8) (AHAttr, error) {
@@ -46,20 +47,20 @@ func InitAHFromGRH(grh []byte, port, sgidIndex uint8) (AHAttr, error) {
 	default:
 		return AHAttr{}, fmt.Errorf("%w: neither an IPv4 nor an IPv6 header", ErrInvalid)
 	}
-	// Or one forged datagram would have a whole group, or everybody, replied to.
+	// Otherwise one forged datagram would make the program reply to a whole group or to a
+	// broadcast address.
 	if !a.DGID.Unicast() {
 		return AHAttr{}, fmt.Errorf("%w: a datagram from %v", ErrInvalid, a.DGID)
 	}
 	return a, nil
 }
 
-// GRHDest is where a datagram went to, by the 40 bytes before it: an address of this
-// port, or of a group that a queue pair is attached to (not Unicast). v2 says that
-// it came by RoCEv2: the address table has an entry for each protocol. grh comes
-// from outside; what is no header is ErrInvalid. It does not block.
+// GRHDest returns the destination of a datagram, from the 40-byte header before it: an address of
+// this port, or of a group that a queue pair is attached to (not Unicast). v2 reports whether the
+// datagram came by RoCEv2: the address table has an entry for each protocol. The header is
+// untrusted input: a malformed one is ErrInvalid. GRHDest does not block.
 //
-// Implements: get_grh_header_version and set_ah_attr_by_ipv4 and _ipv6 of
-// libibverbs/verbs.c.
+// Implements: get_grh_header_version and set_ah_attr_by_ipv4 and _ipv6 of libibverbs/verbs.c.
 func GRHDest(grh []byte) (dest GID, v2 bool, err error) {
 	switch {
 	case len(grh) < GRHLen:
@@ -71,23 +72,23 @@ func GRHDest(grh []byte) (dest GID, v2 bool, err error) {
 	return GID{}, false, fmt.Errorf("%w: no header of IPv4 or IPv6 in %d bytes", ErrInvalid, len(grh))
 }
 
-// isIPv4 tells whether 40 bytes or more end in an IPv4 header.
+// isIPv4 reports whether 40 bytes or more end in an IPv4 header.
 func isIPv4(grh []byte) bool {
 	return grh[grhIPv4At] == ipv4Bare && (checksum(grh[grhIPv4At:GRHLen]) == 0 || unsent(grh))
 }
 
-// isIPv6 tells the other header; what isIPv4 is not this, whatever it begins with.
+// isIPv6 reports whether grh is an IPv6 header. The caller checks isIPv4 first.
 func isIPv6(grh []byte) bool { return grh[0]>>4 == 6 }
 
-// unsent tells the header of a datagram that never was a packet: Soft-RoCE hands
-// those between queue pairs of one device over before the network stack fills in
-// the checksum (rxe_loopback in drivers/infiniband/sw/rxe/rxe_net.c). The 20 bytes
-// in front are zeros then (execute in rxe_resp.c).
+// unsent reports whether the header belongs to a datagram that never became a packet: Soft-RoCE
+// passes a datagram between queue pairs of one device before the network stack fills in the
+// checksum (rxe_loopback in drivers/infiniband/sw/rxe/rxe_net.c). The first 20 bytes are then
+// zeros (execute in rxe_resp.c).
 func unsent(grh []byte) bool {
 	return grh[grhIPv4Sum] == 0 && grh[grhIPv4Sum+1] == 0 && bytes.Equal(grh[:grhIPv4At], make([]byte, grhIPv4At))
 }
 
-// checksum is the Internet checksum; 0 over a header that holds its own.
+// checksum is the Internet checksum. It is 0 over a header that includes its checksum.
 //
 // Implements: RFC 1071.
 func checksum(b []byte) uint16 {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// ipv4GRH is the 40 bytes of a datagram from 10.1.2.3 to 10.0.0.1, its checksum
-// worked out by hand as RFC 1071 says.
+// ipv4GRH returns the 40 bytes of a datagram from 10.1.2.3 to 10.0.0.1, with the checksum
+// computed by hand as in RFC 1071.
 func ipv4GRH() []byte {
 	b := make([]byte, GRHLen)
 	h := b[grhIPv4At:]
@@ -17,8 +17,8 @@ func ipv4GRH() []byte {
 	return b
 }
 
-// Rule: the reply goes to the source of either header, with its traffic class;
-// the checksum tells an IPv4 header from chance.
+// Rule: the reply goes to the source of either header, with its traffic class; the checksum
+// separates an IPv4 header from random bytes.
 func TestInitAHFromGRH(t *testing.T) {
 	a, err := InitAHFromGRH(ipv4GRH(), 1, 3)
 	if err != nil || a.DGID.Addr() != netip.MustParseAddr("10.1.2.3") || a.Port != 1 || a.SGIDIndex != 3 || a.TrafficClass != 2 {
@@ -33,21 +33,21 @@ func TestInitAHFromGRH(t *testing.T) {
 	}
 }
 
-// Rule: a datagram that Soft-RoCE handed over within one device can be replied to,
-// although nobody has filled in its header's checksum.
+// Rule: a datagram that Soft-RoCE passed within one device can be replied to, although its header
+// checksum is not filled in.
 func TestInitAHFromGRHWithinOneDevice(t *testing.T) {
 	grh := ipv4GRH()
 	clear(grh[grhIPv4Sum:][:2])
 	if a, err := InitAHFromGRH(grh, 1, 1); err != nil || a.DGID.Addr() != netip.MustParseAddr("10.1.2.3") {
 		t.Errorf("%+v, %v", a, err)
 	}
-	grh[3] = 1 // something stands in front: it may be chance
+	grh[3] = 1 // the first 20 bytes are not zeros: not an unsent header
 	if a, err := InitAHFromGRH(grh, 1, 1); !errors.Is(err, ErrInvalid) {
 		t.Errorf("%+v, %v; want %v", a, err, ErrInvalid)
 	}
 }
 
-// Rule: what is no header is refused.
+// Rule: malformed headers are refused.
 func TestInitAHFromGRHRefuses(t *testing.T) {
 	damaged := ipv4GRH()
 	damaged[grhIPv4Source]++
@@ -60,8 +60,8 @@ func TestInitAHFromGRHRefuses(t *testing.T) {
 	}
 }
 
-// Rule: a reply goes to one port; a source that is a group's address, everybody's, or
-// none, is refused, in either header.
+// Rule: a reply goes to one port; a group, broadcast or unspecified source is refused, in either
+// header.
 func TestInitAHFromGRHOnlyOnePort(t *testing.T) {
 	for _, from := range []string{
 		"239.1.2.3", "255.255.255.255", "0.0.0.0", "ff02::1", "::", "::ffff:239.1.2.3", "::ffff:255.255.255.255", "::ffff:0.0.0.0",
@@ -83,8 +83,8 @@ func TestInitAHFromGRHOnlyOnePort(t *testing.T) {
 	}
 }
 
-// Rule: where a datagram went to is read from either header, and by which protocol
-// it came; what is no header is refused.
+// Rule: the destination of a datagram and its protocol are read from either header; a malformed
+// header is refused.
 func TestGRHDest(t *testing.T) {
 	if g, v2, err := GRHDest(ipv4GRH()); err != nil || g.Addr() != netip.MustParseAddr("10.0.0.1") || !v2 {
 		t.Errorf("IPv4: %v, %v, %v", g, v2, err)

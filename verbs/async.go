@@ -1,6 +1,6 @@
 package verbs
 
-// AsyncEventType is what happened to an object without being asked.
+// AsyncEventType is the kind of an asynchronous event.
 //
 // Implements: enum ibv_event_type.
 type AsyncEventType uint32
@@ -44,9 +44,8 @@ var asyncNames = map[uint32]string{
 // Implements: ibv_event_type_str.
 func (t AsyncEventType) String() string { return enumName(asyncNames, "AsyncEventType", uint32(t)) }
 
-// AsyncEvent is one asynchronous event. Exactly one of the members is set, by
-// the type: CQ for CQ_ERR, QP for QP_ and COMM_EST and SQ_DRAINED, SRQ for
-// SRQ_, Port for the port's.
+// AsyncEvent is one asynchronous event. The type determines the one member that is set: CQ for
+// CQ_ERR, QP for QP_ and COMM_EST and SQ_DRAINED, SRQ for SRQ_, Port for the port events.
 //
 // Implements: struct ibv_async_event.
 type AsyncEvent struct {
@@ -63,7 +62,7 @@ type AsyncChannel interface {
 	// Get takes one event; ok is false when there is none.
 	// Implements: ibv_get_async_event (on a non-blocking descriptor).
 	Get() (ev AsyncEvent, ok bool, err error)
-	// Ack acknowledges an event taken; its object answers ErrBusy to Close
-	// until then. Implements: ibv_ack_async_event.
+	// Ack acknowledges an event taken; until then Close of its object returns ErrBusy.
+	// Implements: ibv_ack_async_event.
 	Ack(ev AsyncEvent)
 }

@@ -10,15 +10,15 @@ import (
 // Implements: union ibv_gid.
 type GID [16]byte
 
-// GIDFromAddr is the RoCE GID of an IP address (IPv4 as ::ffff:a.b.c.d).
+// GIDFromAddr returns the RoCE GID of an IP address (IPv4 as ::ffff:a.b.c.d).
 func GIDFromAddr(a netip.Addr) GID { return GID(a.As16()) }
 
-// Addr is the IP address of a RoCE GID; an IPv4-mapped one is unmapped.
+// Addr returns the IP address of a RoCE GID; it unmaps an IPv4-mapped address.
 func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
 
-// Unicast tells whether the GID can be that of one port, as far as it shows: it is
-// not none, nor a group's, nor everybody's (255.255.255.255; which addresses are
-// everybody's in one network only its ports know). It does not block.
+// Unicast reports whether the GID can be the address of one port: it is not unspecified, not a
+// group, and not 255.255.255.255. It cannot recognize the broadcast address of a particular
+// network. It does not block.
 func (g GID) Unicast() bool {
 	a := g.Addr()
 	return !a.IsUnspecified() && !a.IsMulticast() && a != ipv4Broadcast
@@ -40,7 +40,7 @@ type DeviceInfo struct {
 	Node int          // NUMA node; -1 when unknown
 }
 
-// AtomicCap says against whom a device's atomics are atomic.
+// AtomicCap is the scope within which a device's atomics are atomic.
 //
 // Implements: enum ibv_atomic_cap.
 type AtomicCap uint32
@@ -48,15 +48,14 @@ type AtomicCap uint32
 // The atomic capabilities.
 const (
 	AtomicNone AtomicCap = 0
-	AtomicHCA  AtomicCap = 1 // against other operations of the same device only
-	AtomicGlob AtomicCap = 2 // against the CPUs too
+	AtomicHCA  AtomicCap = 1 // among operations of the same device only
+	AtomicGlob AtomicCap = 2 // with respect to the CPUs too
 )
 
-// DeviceAttr are the limits of a device. 0 means that there is none of the
-// kind.
+// DeviceAttr holds the limits of a device. A limit of 0 means that the device does not have the
+// feature.
 //
-// Implements: struct ibv_device_attr, struct ibv_device_attr_ex as far as a
-// runtime uses it.
+// Implements: struct ibv_device_attr, struct ibv_device_attr_ex as far as a runtime uses it.
 type DeviceAttr struct {
 	FWVersion       string
 	VendorID        uint32
@@ -66,7 +65,7 @@ type DeviceAttr struct {
 	MaxQPWR         int // work requests per queue
 	MaxSGE          int
 	MaxSGERead      int
-	MaxInline       int // bytes; 0 when only creating a queue pair tells
+	MaxInline       int // bytes; 0 when only creating a queue pair reveals it
 	MaxCQ           int
 	MaxCQE          int
 	MaxMR           int
@@ -78,7 +77,7 @@ type DeviceAttr struct {
 	MaxSRQSGE       int
 	MaxQPRdAtom     int   // as responder
 	MaxQPInitRdAtom int   // as requester
-	AckDelay        uint8 // how long it may take to acknowledge, a code of AckTimeout
+	AckDelay        uint8 // longest delay of an acknowledgement, a code of AckTimeout
 	MaxMcastGrp     int   // multicast groups
 	MaxMcastQP      int   // queue pairs attached to one
 	AtomicCap       AtomicCap
@@ -90,10 +89,9 @@ type DeviceAttr struct {
 	QPTypes         []QPType
 }
 
-// DeviceCaps says which optional features a device has.
+// DeviceCaps are the optional features of a device.
 //
-// Implements: enum ibv_device_cap_flags, and the upper ones of
-// device_cap_flags_ex.
+// Implements: enum ibv_device_cap_flags, and the upper ones of device_cap_flags_ex.
 type DeviceCaps uint64
 
 // The device capabilities.
@@ -101,7 +99,7 @@ const (
 	CapCurrQPStateMod  DeviceCaps = 1 << 7  // modify checks CUR_STATE
 	CapShutdownPort    DeviceCaps = 1 << 8  // the port can be taken down
 	CapPortActiveEvent DeviceCaps = 1 << 10 // PORT_ACTIVE is raised
-	CapRCRNRNakGen     DeviceCaps = 1 << 12 // an empty receive queue is an RNR NAK
+	CapRCRNRNakGen     DeviceCaps = 1 << 12 // an empty receive queue causes an RNR NAK
 	CapSRQResize       DeviceCaps = 1 << 13 // a shared receive queue can be resized
 	CapMemWindow       DeviceCaps = 1 << 17 // type 1 memory windows
 	CapXRC             DeviceCaps = 1 << 20
@@ -113,7 +111,7 @@ const (
 	CapAtomicWrite     DeviceCaps = 1 << 40
 )
 
-// GIDType is which network protocol an entry of the address table stands for.
+// GIDType is the network protocol of an entry of the address table.
 //
 // Implements: enum ibv_gid_type.
 type GIDType uint32
@@ -138,16 +136,16 @@ type GIDEntry struct {
 	Index  int
 	Port   uint8
 	Type   GIDType
-	NetDev uint32 // interface index of its network device; 0 when there is none
+	NetDev uint32 // interface index of its network device; 0 when it has none
 }
 
-// McastQPN is the queue pair number that multicast datagrams are sent to.
+// McastQPN is the destination queue pair number of multicast datagrams.
 const McastQPN = 0xffffff
 
 // OpcodeSet is a set of send opcodes: bit i is opcode i.
 type OpcodeSet uint32
 
-// Opcodes is the set of the given ones.
+// Opcodes returns the set of the given opcodes.
 func Opcodes(os ...WROpcode) OpcodeSet {
 	var s OpcodeSet
 	for _, o := range os {
@@ -156,7 +154,7 @@ func Opcodes(os ...WROpcode) OpcodeSet {
 	return s
 }
 
-// Has tells whether o is in the set.
+// Has reports whether o is in the set.
 func (s OpcodeSet) Has(o WROpcode) bool { return o < 32 && s&(1<<o) != 0 }
 
 // PortState is the logical state of a port.
@@ -193,7 +191,7 @@ type PortAttr struct {
 	LinkLayer  LinkLayer
 }
 
-// LinkLayer is what a port speaks.
+// LinkLayer is the link layer protocol of a port.
 //
 // Implements: the IBV_LINK_LAYER_ values.
 type LinkLayer uint8
@@ -205,16 +203,16 @@ const (
 	LinkEthernet    LinkLayer = 2
 )
 
-// ObjectCount is how many objects of each kind a context has alive. The zero
-// value means that nothing was left behind.
+// ObjectCount is the number of live objects of each kind in a context. The zero value means that
+// no object is left.
 type ObjectCount struct {
 	PD, TD, MR, MW, AH, CQ, CompChannel, QP, SRQ, XRCD, CMChannel, CMID int
 }
 
-// Zero tells whether nothing is alive.
+// Zero reports whether no object is alive.
 func (c ObjectCount) Zero() bool { return c == ObjectCount{} }
 
-// String lists what is alive.
+// String lists the counts of live objects.
 func (c ObjectCount) String() string { return fmt.Sprintf("%+v", plainCount(c)) }
 
 // plainCount is ObjectCount without its String, for formatting.

@@ -1,30 +1,30 @@
 package verbs
 
-// TD is a thread domain: the promise that what is made in it is used by one
-// thread at a time. A device may then leave out its locks, and give the domain a
-// doorbell of its own. It is used by way of a parent domain:
+// TD is a thread domain: the promise that one thread at a time uses the objects made in it. A
+// device may then omit its locks and give the domain a doorbell of its own. It is used through a
+// parent domain:
 //
 //	td, err := ctx.AllocTD()
 //	own, err := pd.AllocParentDomain(td)
 //	qp, err := own.CreateQP(&init)
 //
-// The promise is about time, not about which thread: turns that follow one
-// another, each seeing what the last one did, keep it from whichever threads they
-// come. It covers
+// The promise is about time, not about the identity of the thread: the holders of a reactor's
+// turn keep it, whichever threads they run on, because each sees the writes of the previous one.
+// It covers
 //
 //   - posts to the queue pairs, and to the shared receive queues, of the domain:
-//     of any two, one at a time;
-//   - polling a completion queue to which receives out of such a shared queue
-//     complete, of whichever domain their queue pairs are, and closing those queue
-//     pairs: either gives the receive's place back, in the shared queue (rdma-core
+//     one at a time among all of them;
+//   - polling a completion queue that receives from such a shared queue complete
+//     to, whatever domain their queue pairs are in, and closing those queue pairs:
+//     either frees the slot of the receive in the shared queue (rdma-core
 //     providers/mlx5/cq.c, mlx5_free_srq_wqe). So a shared queue that several
-//     threads poll for is made outside of any thread domain;
+//     threads poll for must be made outside of any thread domain;
 //   - polling the completion queues of its queue pairs, since a library may keep
-//     a queue pair and its completions under one lock. No call tells which do.
+//     a queue pair and its completions under one lock. No call reports which
+//     libraries do.
 //
-// A completion queue itself belongs to no domain, and is polled by one thread at a
-// time anyway ([Context.Execute]). To break the promise corrupts queues; some
-// libraries end the process.
+// A completion queue itself belongs to no domain, and one thread at a time polls it anyway
+// ([Context.Execute]). A broken promise corrupts queues; some libraries end the process.
 //
 // Implements: struct ibv_td.
 type TD interface {
@@ -32,17 +32,17 @@ type TD interface {
 	Context() Context
 }
 
-// DataOrder says in which order the data of one message reaches memory; bits.
+// DataOrder is the order in which the data of one message reaches memory; bits.
 //
 // Implements: enum ibv_query_qp_data_in_order_caps.
 type DataOrder uint32
 
 // The orders that may be guaranteed.
 const (
-	// DataInOrder: byte by byte from the first to the last, so that who sees the
-	// last byte has all of the message.
+	// DataInOrder guarantees order byte by byte from the first to the last: a reader that sees
+	// the last byte has the whole message.
 	DataInOrder DataOrder = 1 << 0
-	// DataInOrder128: so within each aligned block of 128 bytes.
+	// DataInOrder128 guarantees order within each aligned block of 128 bytes.
 	DataInOrder128 DataOrder = 1 << 1
 )
 
@@ -51,11 +51,10 @@ var dataOrderNames = []string{"WHOLE_MSG", "ALIGNED_128_BYTES"}
 // String joins the names of the bits set.
 func (o DataOrder) String() string { return flagNames(dataOrderNames, uint32(o)) }
 
-// ECE is what a vendor's devices agree on for a connection beyond the standard:
-// enhanced connection establishment. Each side reads its own ([QP.QueryECE]),
-// gives it to the other by whatever way the connection is made, and sets what
-// both have ([QP.SetECE]) before the queue pair goes to INIT. What it means is
-// the vendor's.
+// ECE is a vendor's connection options beyond the standard: enhanced connection establishment.
+// Each side reads its own ([QP.QueryECE]), sends it to the other by the means that make the
+// connection, and sets the options that both have ([QP.SetECE]) before the queue pair goes to
+// INIT. The vendor defines the meaning.
 //
 // Implements: struct ibv_ece.
 type ECE struct {

@@ -10,12 +10,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sentinel"
 )
 
-// The sentinels of this room. Test with errors.Is: what is returned wraps them
-// in an error that says which object and which values. [RetryOf] knows them.
+// The sentinels of this package. Test with errors.Is: returned errors wrap them with the object
+// and the values concerned. [RetryOf] classifies them.
 var (
 	ErrBusy = sentinel.Later("verbs: object in use")
-	// ErrClosed is what is used after it was closed here; net.ErrClosed and os.ErrClosed,
-	// too, as everything that matches it.
+	// ErrClosed is the use of an object after the program closed it. net.ErrClosed and
+	// os.ErrClosed match it too.
 	ErrClosed            = sentinel.Closed
 	ErrNotSupported      = sentinel.Never("verbs: not supported by this device")
 	ErrInvalid           = sentinel.Never("verbs: invalid argument")
@@ -27,13 +27,13 @@ var (
 
 // OpError is a call of the contract that failed.
 type OpError struct {
-	Op     string        // the C call it stands for
-	Object string        // what it was called on
-	Errno  syscall.Errno // 0 when no errno belongs to it
+	Op     string        // the C call it corresponds to
+	Object string        // the object it was called on
+	Errno  syscall.Errno // 0 when there is none
 	Err    error         // the cause, when more than an errno is known
 }
 
-// Error says which call failed on what, and why.
+// Error names the call, the object and the reason.
 func (e *OpError) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Op)
@@ -49,7 +49,7 @@ func (e *OpError) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the errno and the cause to errors.Is and errors.As.
+// Unwrap returns the errno and the cause for errors.Is and errors.As.
 func (e *OpError) Unwrap() []error {
 	var es []error
 	if e.Err != nil {
@@ -61,16 +61,16 @@ func (e *OpError) Unwrap() []error {
 	return es
 }
 
-// WCError is an operation that completed without success. errors.Is matches
-// another *WCError with the same Status, so that
+// WCError is an operation that completed without success. errors.Is matches another *WCError with
+// the same Status, so that
 //
 //	errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr))
 //
-// asks for a status. Of time that ran out it matches os.ErrDeadlineExceeded, too, and
-// it is a net.Error.
+// tests for a status. A WCError is a net.Error, and one whose status is a timeout also matches
+// os.ErrDeadlineExceeded.
 type WCError struct {
 	Status    WCStatus
-	Op        string // what was asked for, from the wr_id; "" when unknown
+	Op        string // the operation, from the wr_id; "" when unknown
 	QPNum     uint32
 	VendorErr uint32
 	WRID      uint64
@@ -80,7 +80,7 @@ type WCError struct {
 // StatusError is a target for errors.Is; see [WCError].
 func StatusError(s WCStatus) error { return &WCError{Status: s} }
 
-// Error says what failed, where and how.
+// Error names the operation, the place and the status.
 func (e *WCError) Error() string {
 	op := e.Op
 	if op == "" {
@@ -93,7 +93,7 @@ func (e *WCError) Error() string {
 	return s
 }
 
-// Unwrap gives the cause of a flush to errors.Is and errors.As.
+// Unwrap returns the cause of a flush for errors.Is and errors.As.
 func (e *WCError) Unwrap() error { return e.Cause }
 
 // Is matches a *WCError with the same status, and os.ErrDeadlineExceeded when the peer
@@ -106,14 +106,14 @@ func (e *WCError) Is(target error) bool {
 	return ok && t.Status == e.Status
 }
 
-// Timeout reports whether it, or the cause of a flush, is that time ran out.
+// Timeout reports whether the error, or the cause of a flush, is a timeout.
 func (e *WCError) Timeout() bool { return errors.Is(e, os.ErrDeadlineExceeded) }
 
-// Temporary is false: the queue pair has failed. It makes this a net.Error.
+// Temporary returns false: the queue pair has failed. It makes WCError a net.Error.
 func (e *WCError) Temporary() bool { return false }
 
-// Retry is RetryNever for a request that was refused for what it asks, here or there; of a
-// flush it is the cause's; otherwise RetryReconnect.
+// Retry returns RetryNever for a request that either end refused as invalid, the cause's Retry
+// for a flush, and RetryReconnect otherwise.
 func (e *WCError) Retry() Retry {
 	switch e.Status {
 	case WCLocLenErr, WCLocQPOpErr, WCLocEECOpErr, WCLocProtErr, WCMWBindErr, WCLocAccessErr, WCRemInvReqErr, WCRemAccessErr,
@@ -127,8 +127,7 @@ func (e *WCError) Retry() Retry {
 	return RetryReconnect
 }
 
-// Flushed tells whether the operation was only a consequence of an earlier
-// failure of its queue pair.
+// Flushed reports whether the operation ended only because its queue pair had failed earlier.
 func (e *WCError) Flushed() bool { return e.Status == WCWRFlushErr }
 
 // DeviceError is a device that was not found.
@@ -137,7 +136,7 @@ type DeviceError struct {
 	Known []string
 }
 
-// Error names the device asked for and the known ones.
+// Error names the requested device and the known ones.
 func (e *DeviceError) Error() string {
 	known := "none"
 	if len(e.Known) > 0 {
@@ -146,5 +145,5 @@ func (e *DeviceError) Error() string {
 	return fmt.Sprintf("unknown RDMA device %q; known: %s", e.Name, known)
 }
 
-// Is matches ErrUnknownDevice.
+// Is reports whether target is ErrUnknownDevice.
 func (e *DeviceError) Is(target error) bool { return target == ErrUnknownDevice }

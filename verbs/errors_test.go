@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// An OpError unwraps to its cause and its errno, and says all it knows.
+// An OpError unwraps to its cause and its errno, and its text holds all its fields.
 func TestOpError(t *testing.T) {
 	full := &OpError{Op: "ibv_modify_qp", Object: "QP 0x000011 on soft0", Errno: syscall.EINVAL, Err: ErrInvalidTransition}
 	for _, target := range []error{ErrInvalidTransition, syscall.EINVAL} {
@@ -43,7 +43,7 @@ func TestOpError(t *testing.T) {
 	}
 }
 
-// A WCError is matched by its status alone, and every status has its own.
+// A WCError is matched by its status alone, and statuses differ from one another.
 func TestWCError(t *testing.T) {
 	for s := WCStatus(0); s < NumWCStatus; s++ {
 		wc := WC{WRID: 77, Status: s, QPNum: 0x11, VendorErr: 0x32}

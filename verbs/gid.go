@@ -8,32 +8,30 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sentinel"
 )
 
-// ErrNoGID is a port that has no address to send from: no IP address is set on
-// its network device, or that device is down.
+// ErrNoGID means that a port has no address to send from: its network device has no IP address,
+// or is down.
 var ErrNoGID = sentinel.Later("verbs: the port has no usable address")
 
 // maxSGIDIndex is the last entry of an address table that a path can name:
 // sgid_index of ibv_global_route has 8 bits, however long the table is.
 const maxSGIDIndex = 1<<8 - 1
 
-// ChooseGID is the entry of a port's address table that a program wants to send
-// from. On InfiniBand that is entry 0. On Ethernet it is, of the entries there
-// are, the best by
+// ChooseGID returns the entry of a port's address table to send from. On InfiniBand that is entry
+// 0. On Ethernet it is the best entry by
 //
-//  1. protocol: RoCEv2, then RoCEv1, then what is neither (iWARP);
+//  1. protocol: RoCEv2, then RoCEv1, then any other (iWARP);
 //  2. address: IPv4, then global IPv6, then link-local;
 //  3. index: the lowest.
 //
-// Entry 0 of a RoCE port is as a rule a link-local address of RoCEv1, which no
-// router passes and which a peer that sends by RoCEv2 does not hear.
+// Entry 0 of a RoCE port is usually a link-local address of RoCEv1, which routers do not forward
+// and which a peer that sends by RoCEv2 does not hear.
 //
-// It reads up to 256 entries, the ones that an [AHAttr] can name, and does not
-// block beyond the system calls for that; any goroutine may call it. A port
-// without any is ErrNoGID. The table changes when addresses of the network
-// device do, so choose anew for every connection.
+// It reads up to 256 entries, the ones that an [AHAttr] can name, and does not block beyond the
+// system calls for that; any goroutine may call it. A port without an entry is ErrNoGID. The
+// table changes with the addresses of the network device, so choose again for every connection.
 //
-// Implements: the choice that ibv_devinfo -v leaves to its reader, by
-// ibv_query_port and ibv_query_gid_ex.
+// Implements: the choice that ibv_devinfo -v leaves to its reader, by ibv_query_port and
+// ibv_query_gid_ex.
 func ChooseGID(ctx Context, port uint8) (GIDEntry, error) {
 	p, err := ctx.QueryPort(port)
 	if err != nil {
@@ -66,10 +64,10 @@ func ChooseGID(ctx Context, port uint8) (GIDEntry, error) {
 	return best, nil
 }
 
-// FindGID is the entry of a port's address table that has an address, for RoCEv2 or
-// for what is not that; the first of several. Of a table it reads up to 256 entries,
-// and does not block beyond the system calls for that; any goroutine may call it. An
-// address that the port does not have, or has lost, is ErrNoGID.
+// FindGID returns the entry of a port's address table that has an address, for RoCEv2 or for any
+// other protocol; the first of several. It reads up to 256 entries of a table and does not block
+// beyond the system calls for that; any goroutine may call it. An address that the port does not
+// have, or has lost, is ErrNoGID.
 //
 // Implements: ibv_find_gid_index of libibverbs/verbs.c.
 func FindGID(ctx Context, port uint8, g GID, v2 bool) (GIDEntry, error) {
@@ -92,16 +90,16 @@ func FindGID(ctx Context, port uint8, g GID, v2 bool) (GIDEntry, error) {
 	return GIDEntry{}, noGID(ctx, port, fmt.Sprintf("%v is not in its table of %d", g, p.GIDTblLen))
 }
 
-// emptyEntry tells the answers for an entry without an address: the contract's, and
-// that of the library's way around an old kernel.
+// emptyEntry reports whether err means an entry without an address: as the contract defines it,
+// or as the library's workaround for an old kernel returns it.
 func emptyEntry(err error) bool { return errors.Is(err, ErrNoGID) || errors.Is(err, ErrInvalid) }
 
 func noGID(ctx Context, port uint8, why string) error {
 	return &OpError{Op: "ibv_query_gid_ex", Object: fmt.Sprintf("port %d of %v", port, ctx), Err: fmt.Errorf("%w: %s", ErrNoGID, why)}
 }
 
-// gidRank orders entries as ChooseGID says; 0 is one that nobody can use. The
-// protocol counts more than any kind of address.
+// gidRank is the order of ChooseGID; 0 is an entry that no program can use. The protocol counts
+// more than the kind of address.
 func gidRank(e GIDEntry) int {
 	const kinds = 4
 	protocol, ok := map[GIDType]int{GIDInfiniBand: 0, GIDRoCEv1: 1, GIDRoCEv2: 2}[e.Type]

@@ -11,14 +11,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// gidPort is a context that has a port with a table of addresses and nothing
-// else; whatever else is called is a nil pointer.
+// gidPort is a context with one port that has a table of addresses. All its other methods are nil
+// pointers.
 type gidPort struct {
 	verbs.Context
 	link  verbs.LinkLayer
 	table []verbs.GIDEntry
-	holes error // what an empty entry answers
-	fail  error // what every entry answers, if set
+	holes error // the error for an empty entry
+	fail  error // the error for every entry, if set
 	asked int   // entries read
 }
 
@@ -44,8 +44,8 @@ func gid(t verbs.GIDType, addr string) verbs.GIDEntry {
 	return verbs.GIDEntry{Type: t, GID: verbs.GIDFromAddr(netip.MustParseAddr(addr))}
 }
 
-// The address a program sends from is RoCEv2 before RoCEv1, IPv4 before global
-// IPv6 before link-local, and the first of equals.
+// The entry chosen is RoCEv2 before RoCEv1, IPv4 before global IPv6 before link-local, and the
+// first of equals.
 func TestChooseGID(t *testing.T) {
 	const v1, v2, ib = verbs.GIDRoCEv1, verbs.GIDRoCEv2, verbs.GIDInfiniBand
 	hole := verbs.GIDEntry{}
@@ -82,7 +82,7 @@ func TestChooseGID(t *testing.T) {
 	}
 }
 
-// On InfiniBand it is entry 0, whatever follows, and its type is not asked for.
+// On InfiniBand entry 0 is chosen, whatever follows, and its type is not read.
 func TestChooseGIDOnInfiniBand(t *testing.T) {
 	for _, link := range []verbs.LinkLayer{verbs.LinkInfiniBand, verbs.LinkUnspecified} {
 		p := &gidPort{link: link, table: []verbs.GIDEntry{gid(verbs.GIDInfiniBand, "fe80::2"), gid(verbs.GIDRoCEv2, "10.0.0.1")}}
@@ -95,9 +95,8 @@ func TestChooseGIDOnInfiniBand(t *testing.T) {
 	}
 }
 
-// A path names an entry by 8 bits, so what lies behind entry 255 is not chosen,
-// however long a table a device claims to have; and a device that fails is no
-// device without addresses.
+// A path names an entry by 8 bits, so entries after 255 are not chosen, however long a table a
+// device claims to have. A device that fails is not reported as one without addresses.
 func TestChooseGIDIsBounded(t *testing.T) {
 	p := &gidPort{link: verbs.LinkEthernet, table: make([]verbs.GIDEntry, 4096)}
 	p.table[256] = gid(verbs.GIDRoCEv2, "10.0.0.1")
@@ -127,8 +126,8 @@ func TestChooseGIDOfSoft(t *testing.T) {
 	}
 }
 
-// Rule: an address is found in the table by its protocol too, the first of several,
-// as far as a path can name the entry; one that is not there is ErrNoGID.
+// Rule: FindGID finds an address by its protocol too, the first of several, among the entries
+// that a path can name; a missing one is ErrNoGID.
 func TestFindGID(t *testing.T) {
 	const v1, v2 = verbs.GIDRoCEv1, verbs.GIDRoCEv2
 	table := []verbs.GIDEntry{gid(v1, "fe80::1"), gid(v2, "fe80::1"), {}, gid(v1, "10.0.0.1"), gid(v2, "10.0.0.1"), gid(v2, "10.0.0.2"), gid(v2, "10.0.0.1")}

@@ -13,8 +13,8 @@ type field struct {
 	set       func(v uint64)
 }
 
-// checkLayout writes a pattern through each member and looks where in the
-// record's bytes it lands: there, whole, and nowhere else.
+// checkLayout writes a pattern through each member and checks that exactly the expected bytes of
+// the record change.
 func checkLayout[T any](t *testing.T, rec *T, size int, fields []field) {
 	t.Helper()
 	b := unsafe.Slice((*byte)(unsafe.Pointer(rec)), unsafe.Sizeof(*rec))

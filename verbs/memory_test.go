@@ -22,7 +22,8 @@ func alloc(t *testing.T, size int) *verbs.Memory {
 	return m
 }
 
-// Rule: memory is whole pages, zeroed, and gone after Close, which may be repeated.
+// Rule: memory consists of whole pages, is zeroed, and is unmapped by Close, which may be
+// repeated.
 func TestMemoryIsWholePages(t *testing.T) {
 	m := alloc(t, 5000)
 	page := os.Getpagesize()
@@ -44,7 +45,7 @@ func TestMemoryIsWholePages(t *testing.T) {
 	}
 }
 
-// Rule: memory that a region is registered in stays, whoever closes it.
+// Rule: memory with a registered region stays mapped; Close fails.
 func TestRegisteredMemoryIsNotFreed(t *testing.T) {
 	p := must.Get(soft.New(soft.Config{}))(t)
 	ctx := must.Get(p.Open("soft0"))(t)
@@ -56,7 +57,7 @@ func TestRegisteredMemoryIsNotFreed(t *testing.T) {
 	if err := m.Close(); !errors.Is(err, verbs.ErrBusy) {
 		t.Errorf("closing registered memory: %v, want ErrBusy", err)
 	}
-	m.Bytes()[0] = 1 // it is still there
+	m.Bytes()[0] = 1 // still mapped
 	if err := mr.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,7 @@ func TestRegisteredMemoryIsNotFreed(t *testing.T) {
 	}
 }
 
-// Rule: records are the memory itself, and none reaches beyond it.
+// Rule: records alias the memory, and none reaches beyond it.
 func TestRecordsAreTheMemory(t *testing.T) {
 	m := alloc(t, 1)
 	size := len(m.Bytes())

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// enumName names value v of an enumeration; what the table lacks is written
-// as kind(v), so that a newer device's values stay readable.
+// enumName names value v of an enumeration. A value missing from the table is written as kind(v),
+// so that values of newer devices stay readable.
 func enumName(table map[uint32]string, kind string, v uint32) string {
 	if s, ok := table[v]; ok {
 		return s

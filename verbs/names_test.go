@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// enums are the named types: how a value prints, what it prints when it has
-// no name, and how far values are tried (flags: one bit at a time).
+// enums are the named types: the function that prints a value, its output for a value without a
+// name, and the largest value tried (flags: one bit at a time).
 var enums = map[string]struct {
 	show  func(uint32) string
 	flags bool
@@ -31,8 +31,8 @@ var enums = map[string]struct {
 	"QPAttrMask":     {func(v uint32) string { return QPAttrMask(v).String() }, true},
 }
 
-// Every value prints the name the C header gives it, and a value the header
-// does not know prints its number.
+// Every value prints the name from the C header, and a value missing from the header prints its
+// number.
 func TestNamesAreTheHeaders(t *testing.T) {
 	f, err := os.Open("testdata/names.golden")
 	if err != nil {
@@ -90,8 +90,8 @@ func TestFlagsAreJoined(t *testing.T) {
 	}
 }
 
-// A success completes with the opcode ibv_poll_cq(3) names, and the predicates
-// divide the opcodes as their comments say.
+// A success completes with the opcode given in ibv_poll_cq(3), and the predicates divide the
+// opcodes as documented.
 func TestOpcodeKinds(t *testing.T) {
 	for o, want := range map[WROpcode]WCOpcode{
 		WRRDMAWrite: WCRDMAWrite, WRRDMAWriteWithImm: WCRDMAWrite,

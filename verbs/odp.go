@@ -1,15 +1,13 @@
 package verbs
 
-// On-demand paging: a region registered with [AccessOnDemand] locks no memory.
-// The device translates its pages when they are touched, and asks the system for
-// those that are not there; a page may go away again. Registering such a region
-// costs no time by its size, and it counts towards no limit of locked memory; the
-// first access to a page costs a fault of the device, which [PD.AdviseMR] can
-// take beforehand.
+// On-demand paging: a region registered with [AccessOnDemand] locks no memory. The device
+// translates its pages on first access and asks the system for missing ones; the system may take
+// a page away again. The cost of such a registration does not depend on its size, and the region
+// does not count towards the limit of locked memory. The first access to a page costs a device
+// page fault, which [PD.AdviseMR] can avoid.
 
-// ODPCaps is what a device can do with memory that is paged on demand: whether at
-// all, and with which operations of each transport. An operation that is not
-// among them ends in a protection error on such memory.
+// ODPCaps describes on-demand paging of a device: whether it is supported, and for which
+// operations of each transport. Any other operation on such memory ends in a protection error.
 //
 // Implements: struct ibv_odp_caps, and xrc_odp_caps of struct ibv_device_attr_ex.
 type ODPCaps struct {
@@ -17,7 +15,7 @@ type ODPCaps struct {
 	RC, UC, UD, XRC ODPOps
 }
 
-// ODPGeneral says whether a device pages on demand; bits.
+// ODPGeneral is the kind of on-demand paging that a device supports; bits.
 //
 // Implements: enum ibv_odp_general_caps.
 type ODPGeneral uint64
@@ -28,7 +26,7 @@ const (
 	ODPImplicit ODPGeneral = 1 << 1 // of the whole address space: PD.RegImplicit
 )
 
-// ODPOps are the operations that may use memory on demand; bits.
+// ODPOps are the operations that may use on-demand memory; bits.
 //
 // Implements: enum ibv_odp_transport_cap_bits.
 type ODPOps uint32
@@ -50,23 +48,22 @@ var odpOpNames = []string{"SEND", "RECV", "WRITE", "READ", "ATOMIC", "SRQ_RECV",
 // String joins the names of the bits set.
 func (o ODPOps) String() string { return flagNames(odpOpNames, uint32(o)) }
 
-// Has tells whether the device takes regions on demand.
+// Has reports whether the device supports on-demand regions.
 func (c ODPCaps) Has() bool { return c.General&ODPSupport != 0 }
 
-// Advice is what to do with pages of a region on demand.
+// Advice is a hint about pages of an on-demand region.
 //
 // Implements: enum ibv_advise_mr_advice.
 type Advice uint32
 
-// The advices.
+// The advice values.
 const (
-	// AdvisePrefetch brings pages in, to be read by the device.
+	// AdvisePrefetch brings in pages for reading by the device.
 	AdvisePrefetch Advice = 0
-	// AdvisePrefetchWrite brings pages in, to be written too; the region needs
-	// AccessLocalWrite.
+	// AdvisePrefetchWrite brings in pages for writing too; the region needs AccessLocalWrite.
 	AdvisePrefetchWrite Advice = 1
-	// AdvisePrefetchNoFault tells the device of the pages that the system has
-	// already, and brings none in.
+	// AdvisePrefetchNoFault maps the pages that are already resident into the device, and brings
+	// none in.
 	AdvisePrefetchNoFault Advice = 2
 )
 
@@ -80,7 +77,6 @@ func (a Advice) String() string { return enumName(adviceNames, "Advice", uint32(
 // Implements: the IBV_ADVISE_MR_FLAG_ values.
 type AdviseFlags uint32
 
-// AdviseFlush has the call return when the advice was followed, and not before:
-// it blocks for the pages. Without it the device does so when it likes, and says
-// nothing of what it finds wrong meanwhile.
+// AdviseFlush makes the call block until the advice has been carried out. Without it the device
+// carries it out later and reports no errors.
 const AdviseFlush AdviseFlags = 1 << 0

@@ -1,6 +1,6 @@
 package verbs
 
-// WROpcode is what a send work request asks for.
+// WROpcode is the operation of a send work request.
 //
 // Implements: enum ibv_wr_opcode.
 type WROpcode uint32
@@ -34,14 +34,14 @@ var wrOpcodeNames = map[uint32]string{
 // String is the name in <infiniband/verbs.h> without its IBV_WR_ prefix.
 func (o WROpcode) String() string { return enumName(wrOpcodeNames, "WROpcode", uint32(o)) }
 
-// HasImm tells whether the request carries immediate data.
+// HasImm reports whether the request carries immediate data.
 func (o WROpcode) HasImm() bool { return o == WRSendWithImm || o == WRRDMAWriteWithImm }
 
-// IsAtomic tells whether the request is an 8-byte read-modify-write.
+// IsAtomic reports whether the request is an 8-byte read-modify-write.
 func (o WROpcode) IsAtomic() bool { return o == WRAtomicCmpAndSwp || o == WRAtomicFetchAndAdd }
 
-// ExtendedOnly tells whether the request can be posted only through the
-// extended interface (ibv_wr_*).
+// ExtendedOnly reports whether the request can be posted only through the extended interface
+// (ibv_wr_*).
 func (o WROpcode) ExtendedOnly() bool { return o == WRFlush || o == WRAtomicWrite }
 
 // SendFlags modify one send work request.
@@ -59,8 +59,8 @@ const (
 	SendSignaled SendFlags = 1 << 1
 	// SendSolicited raises the solicited event at the receiver.
 	SendSolicited SendFlags = 1 << 2
-	// SendInline copies the payload while posting: the buffer is free when the
-	// post returns and its lkey is not looked at. SEND and WRITE only.
+	// SendInline copies the payload while posting: the buffer is free when the post returns, and
+	// its lkey is ignored. SEND and WRITE only.
 	SendInline SendFlags = 1 << 3
 	// SendIPCsum offloads the IP checksum of raw packets.
 	SendIPCsum SendFlags = 1 << 4
@@ -71,8 +71,7 @@ var sendFlagNames = []string{"FENCE", "SIGNALED", "SOLICITED", "INLINE", "IP_CSU
 // String joins the names of the flags set.
 func (f SendFlags) String() string { return flagNames(sendFlagNames, uint32(f)) }
 
-// WCOpcode is what a completion reports; valid only when its status is
-// success.
+// WCOpcode is the operation that completed; valid only when the status is success.
 //
 // Implements: enum ibv_wc_opcode.
 type WCOpcode uint32
@@ -112,8 +111,8 @@ var wcOpcodeNames = map[uint32]string{
 // String is the name in <infiniband/verbs.h> without its IBV_WC_ prefix.
 func (o WCOpcode) String() string { return enumName(wcOpcodeNames, "WCOpcode", uint32(o)) }
 
-// completions are the opcodes that requests complete with; those not named here
-// with SEND, which is 0.
+// completions are the completion opcodes of requests; a request not listed here completes with
+// SEND, which is 0.
 var completions = [...]WCOpcode{
 	WRRDMAWrite: WCRDMAWrite, WRRDMAWriteWithImm: WCRDMAWrite, WRRDMARead: WCRDMARead,
 	WRAtomicCmpAndSwp: WCCompSwap, WRAtomicFetchAndAdd: WCFetchAdd,
@@ -121,7 +120,7 @@ var completions = [...]WCOpcode{
 	WRFlush: WCFlush, WRAtomicWrite: WCAtomicWrite,
 }
 
-// Completion tells which opcode a success of this request completes with.
+// Completion returns the opcode of a successful completion of this request.
 func (o WROpcode) Completion() WCOpcode {
 	if int(o) < len(completions) {
 		return completions[o]

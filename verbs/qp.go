@@ -25,8 +25,7 @@ var qpTypeNames = map[uint32]string{
 // String is the name in <infiniband/verbs.h> without its IBV_QPT_ prefix.
 func (t QPType) String() string { return enumName(qpTypeNames, "QPType", uint32(t)) }
 
-// QPState is the state of a queue pair. What may follow what is in
-// [CheckTransition].
+// QPState is the state of a queue pair. [CheckTransition] holds the permitted steps.
 //
 //	           ┌──────── any state (but RESET to ERR) ─┐
 //	           v                                       v
@@ -57,7 +56,7 @@ var qpStateNames = map[uint32]string{
 // String is the name in <infiniband/verbs.h> without its IBV_QPS_ prefix.
 func (s QPState) String() string { return enumName(qpStateNames, "QPState", uint32(s)) }
 
-// QPAttrMask names the members of a [QPAttr] that a call looks at.
+// QPAttrMask names the members of a [QPAttr] that a call reads.
 //
 // Implements: enum ibv_qp_attr_mask.
 type QPAttrMask uint32
@@ -114,10 +113,10 @@ const (
 	MTUJumbo MTU = 0x80
 )
 
-// jumboBytes is what MTUJumbo carries: the largest message of a port.
+// jumboBytes is the payload of MTUJumbo: the largest message of a port.
 const jumboBytes = 1 << 31
 
-// Bytes is how much payload a packet of this MTU carries; 0 if m is none.
+// Bytes returns the payload of a packet of this MTU in bytes; 0 if m is not valid.
 func (m MTU) Bytes() uint32 {
 	switch {
 	case m >= MTU256 && m <= MTU4096:
@@ -128,8 +127,8 @@ func (m MTU) Bytes() uint32 {
 	return 0
 }
 
-// QPCap is how much a queue pair holds. A provider may grant more than asked;
-// creation writes back what it granted.
+// QPCap holds the capacities of a queue pair. A provider may grant more than requested; creation
+// writes back the granted values.
 //
 // Implements: struct ibv_qp_cap.
 type QPCap struct {
@@ -153,7 +152,7 @@ type QPInitAttr struct {
 	UserData uint64
 }
 
-// AHAttr says where packets go.
+// AHAttr is a network destination.
 //
 // Implements: struct ibv_ah_attr (global routing always present).
 type AHAttr struct {
@@ -169,7 +168,7 @@ type AHAttr struct {
 	Port         uint8
 }
 
-// QPAttr is what modify sets and query reads.
+// QPAttr holds the attributes that Modify sets and Query reads.
 //
 // Implements: struct ibv_qp_attr.
 type QPAttr struct {
@@ -194,13 +193,13 @@ type QPAttr struct {
 	Port             uint8
 	Timeout          uint8 // code, see AckTimeout
 	RetryCnt         uint8 // 0 to 7
-	RNRRetry         uint8 // 0 to 7; 7 is for ever
+	RNRRetry         uint8 // 0 to 7; 7 means no limit
 	AltPort          uint8
 	AltTimeout       uint8
 	RateLimit        uint32 // kbit/s
 }
 
-// RNRRetryInfinite as an RNRRetry never gives up.
+// RNRRetryInfinite is the RNRRetry without a limit.
 const RNRRetryInfinite = 7
 
 // ackTimeoutUnit is the unit of the local ACK timeout (IBTA 9.7.6.1.3).
@@ -209,7 +208,7 @@ const ackTimeoutUnit = 4096 * time.Nanosecond
 // maxAckTimeout is the largest code: it has 5 bits.
 const maxAckTimeout = 31
 
-// AckTimeoutCode tells whether code is one that AckTimeout gives a time for.
+// AckTimeoutCode reports whether code stands for a finite AckTimeout.
 func AckTimeoutCode(code uint8) bool { return code != 0 && code <= maxAckTimeout }
 
 // AckTimeout is the local ACK timeout of a 5-bit code: 4.096 µs × 2^code; code

@@ -9,20 +9,20 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sentinel"
 )
 
-// Retry is what trying again takes.
+// Retry is the condition under which an operation can be tried again.
 type Retry uint8
 
-// What trying again takes, the worst first.
+// The values of Retry, the worst first.
 const (
-	// RetryNever is an error that comes again: a mistake in the call, what the device
-	// cannot do, what is closed here, a context that has ended. So is every error that
-	// nothing here knows, and one that leaves open whether the call was carried out once.
+	// RetryNever is an error that would recur: a mistake in the call, a feature that the device
+	// lacks, an object that is closed here, a context that has ended. It includes every unknown
+	// error, and one that leaves open whether the call was carried out.
 	RetryNever Retry = iota
-	// RetryReconnect is the end of a connection that does not come of the call: the same
-	// may succeed on a new one. What was under way may have been carried out.
+	// RetryReconnect is the end of a connection for a reason other than the call: the same call
+	// may succeed on a new connection. Outstanding requests may have been carried out.
 	RetryReconnect
-	// RetryLater is a call that did nothing, or what a second one may do again: the same
-	// may succeed later, when others have given something back.
+	// RetryLater is a call that did nothing or may safely be repeated: it may succeed later, when
+	// other users have freed something.
 	RetryLater
 )
 
@@ -31,31 +31,32 @@ var retries = [...]string{"never", "reconnect", "later"}
 // String is the last word of the constant's name.
 func (r Retry) String() string { return retries[r] }
 
-// Retryable reports whether the same call, made again later on the same object, may
-// succeed: a loop that waits while it is true does not wait for what cannot come. It
-// neither blocks nor allocates; any goroutine.
+// Retryable reports whether the same call, made again later on the same object, may succeed. A
+// loop that retries while it is true does not wait for the impossible. It neither blocks nor
+// allocates; any goroutine may call it.
 func Retryable(err error) bool { return RetryOf(err) == RetryLater }
 
-// RetryOf tells what trying again takes after err, for all errors of this module however
-// they are wrapped; of several joined the worst counts. An error whose type has a method
-// Retry() Retry is asked. RetryNever for nil. Otherwise as [Retryable].
+// RetryOf classifies err, for all errors of this module however they are wrapped; of several
+// joined errors the worst counts. For an error whose type has a method Retry() Retry it calls
+// that. It returns RetryNever for nil. Otherwise as [Retryable].
 func RetryOf(err error) Retry {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) { // the caller's own word
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) { // the caller ended it
 		return RetryNever
 	}
 	r, _ := retryOf(err)
 	return r
 }
 
-// scarce are the errnos of what others may give back, or repair; the rest says nothing.
+// scarce are the errnos of a lack that others may relieve or repair; other errnos are not
+// classified.
 var scarce = []syscall.Errno{
 	syscall.EBUSY, syscall.ENOMEM, syscall.ENOBUFS,
 	syscall.ECONNREFUSED, syscall.ENETDOWN, syscall.ENETUNREACH, syscall.EHOSTUNREACH,
 }
 
-// retryOf is RetryOf, and whether anything in err has an answer.
+// retryOf is RetryOf, and reports whether any error in err is classified.
 func retryOf(err error) (r Retry, said bool) {
-	if t, ok := err.(interface{ Temporary() bool }); ok && t.Temporary() { // the network's, and some errnos
+	if t, ok := err.(interface{ Temporary() bool }); ok && t.Temporary() { // network errors, and some errnos
 		return RetryLater, true
 	}
 	switch e := err.(type) { //nolint:errorlint // it unwraps by itself, and takes the worst of several

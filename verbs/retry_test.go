@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Rule: an answer is found however the error is wrapped, and the worst of several counts. (A
-// table of every sentinel and type stands in package runtime.)
+// Rule: a classification is found however the error is wrapped, and the worst of several counts.
+// (A table of all sentinels and types is in package runtime.)
 func TestRetryOf(t *testing.T) {
 	op := func(err error, errno syscall.Errno) error { return &OpError{Op: "ibv_x", Err: err, Errno: errno} }
 	flushed := func(cause error) error { return &WCError{Status: WCWRFlushErr, Cause: cause} }
@@ -56,8 +56,8 @@ func TestRetryOf(t *testing.T) {
 	}
 }
 
-// Rule: no status is one of a call to repeat on the same queue pair, which has failed; what
-// was refused for what it asks is never repeated; time that ran out is a timeout.
+// Rule: no status permits a repetition on the same queue pair, which has failed; an invalid
+// request is never repeated; an expired timeout is a timeout.
 func TestRetryOfStatus(t *testing.T) {
 	reconnect := []WCStatus{WCWRFlushErr, WCBadRespErr, WCRemOpErr, WCRetryExcErr, WCRNRRetryExcErr, WCRemAbortErr, WCFatalErr,
 		WCRespTimeoutErr, WCGeneralErr, WCTMErr, WCTMRndvIncomplete}

@@ -1,21 +1,19 @@
 package verbs
 
-// XRCD is an extended-connection domain: queue pairs of type XRC_RECV and the
-// shared receive queues that senders name by number.
+// XRCD is an extended-connection domain: queue pairs of type XRC_RECV and the shared receive
+// queues that senders name by number.
 //
 // Implements: struct ibv_xrcd.
 type XRCD interface {
 	Object
 	Context() Context
-	// CreateQP makes an XRC_RECV queue pair: it has no queues, no completion
-	// queue and no protection domain of its own; what arrives goes to the XRC
-	// shared receive queue that the sender names. Only init.Type and
-	// init.UserData are read. Implements: ibv_create_qp_ex with
+	// CreateQP makes an XRC_RECV queue pair: it has no queues, no completion queue and no
+	// protection domain of its own; arriving messages go to the XRC shared receive queue that the
+	// sender names. Only init.Type and init.UserData are read. Implements: ibv_create_qp_ex with
 	// IBV_QP_INIT_ATTR_XRCD.
 	CreateQP(init *QPInitAttr) (QP, error)
-	// OpenQP is another handle on an XRC_RECV queue pair of the domain; the
-	// queue pair lives until its last handle is closed.
-	// Implements: ibv_open_qp.
+	// OpenQP makes another handle on an XRC_RECV queue pair of the domain; the queue pair lives
+	// until its last handle is closed. Implements: ibv_open_qp.
 	OpenQP(num uint32, userData uint64) (QP, error)
 }
 
@@ -41,15 +39,15 @@ type SRQ interface {
 	Object
 	Context() Context
 	UserData() uint64
-	// Num is the number by which XRC senders name it (SendWR.RemoteSRQN); 0 if
-	// it is not an XRC one. Implements: ibv_get_srq_num.
+	// Num is the number by which XRC senders name it (SendWR.RemoteSRQN); 0 if it is not an XRC
+	// queue. Implements: ibv_get_srq_num.
 	Num() uint32
 	// SetLimit arms the limit event once more. Implements: ibv_modify_srq with
 	// IBV_SRQ_LIMIT.
 	SetLimit(limit uint32) error
-	// Resize changes MaxWR, keeping what is posted; ErrInvalid when more is
-	// posted. Call it with the turn held: posting meanwhile is a race.
-	// Implements: ibv_modify_srq with IBV_SRQ_MAX_WR.
+	// Resize changes MaxWR and keeps the posted receives; ErrInvalid when there are more of them.
+	// The caller holds the turn: posting meanwhile is a race. Implements: ibv_modify_srq with
+	// IBV_SRQ_MAX_WR.
 	Resize(maxWR uint32) error
 	// Query reads the attributes. Implements: ibv_query_srq.
 	Query() (SRQAttr, error)

@@ -1,6 +1,6 @@
 package verbs
 
-// WCStatus is how an operation ended.
+// WCStatus is the outcome of an operation.
 //
 // Implements: enum ibv_wc_status.
 type WCStatus uint32
@@ -14,12 +14,12 @@ const (
 	WCLocProtErr       WCStatus = 4  // a local buffer outside its region, or a bad lkey
 	WCWRFlushErr       WCStatus = 5  // the queue pair had failed already: a consequence, not a cause
 	WCMWBindErr        WCStatus = 6  // a memory window could not be bound
-	WCBadRespErr       WCStatus = 7  // the responder answered what was not asked
+	WCBadRespErr       WCStatus = 7  // the responder sent a response to no request
 	WCLocAccessErr     WCStatus = 8  // a remote write with immediate hit a local protection error
 	WCRemInvReqErr     WCStatus = 9  // the responder refused the request's form
 	WCRemAccessErr     WCStatus = 10 // the responder refused the key, the range or the permission
 	WCRemOpErr         WCStatus = 11 // the responder could not complete the request
-	WCRetryExcErr      WCStatus = 12 // no answer within retry_cnt retries: the peer is gone
+	WCRetryExcErr      WCStatus = 12 // no answer within retry_cnt retries: the peer cannot be reached
 	WCRNRRetryExcErr   WCStatus = 13 // the peer had no receive posted within rnr_retry retries
 	WCLocRDDViolErr    WCStatus = 14 // RD only
 	WCRemInvRDReqErr   WCStatus = 15 // RD only
@@ -30,10 +30,10 @@ const (
 	WCRespTimeoutErr   WCStatus = 20 // a response did not come in time
 	WCGeneralErr       WCStatus = 21 // anything else
 	WCTMErr            WCStatus = 22 // tag matching failed
-	WCTMRndvIncomplete WCStatus = 23 // a rendezvous message was cut
+	WCTMRndvIncomplete WCStatus = 23 // a rendezvous message was truncated
 )
 
-// NumWCStatus is how many statuses the specification knows.
+// NumWCStatus is the number of statuses in the specification.
 const NumWCStatus = 24
 
 var wcStatusNames = map[uint32]string{

@@ -2,8 +2,7 @@ package verbs
 
 import "fmt"
 
-// transition is a step of the queue pair state machine: what must and what may
-// be given with it.
+// transition is a step of the queue pair state machine.
 type transition struct{ from, to QPState }
 
 type needs struct{ required, optional QPAttrMask }
@@ -63,8 +62,8 @@ var udSteps = map[transition]needs{
 	{QPSSQE, QPSRTS}:    {optional: udLive},
 }
 
-// xsSteps are those of XRC_SEND, which responds to nothing, so that its way to
-// RTR is UC's; xrSteps those of XRC_RECV, which requests nothing.
+// xsSteps are the steps of XRC_SEND, which responds to nothing, so that its way to RTR is that of
+// UC; xrSteps those of XRC_RECV, which requests nothing.
 var xsSteps = map[transition]needs{
 	{QPSReset, QPSInit}: {required: connInit},
 	{QPSInit, QPSInit}:  {optional: connInit},
@@ -87,10 +86,10 @@ var xrSteps = map[transition]needs{
 	{QPSSQD, QPSSQD}:    {optional: xrSQD},
 }
 
-// CheckTransition tells whether a queue pair of type t may go from one state
-// to another with the attributes in mask (QPMState itself may be set). The
-// error wraps [ErrInvalidTransition] and names what is missing or too much. It
-// does not block and may be called from any goroutine.
+// CheckTransition returns an error unless a queue pair of type t may go from one state to another
+// with the attributes in mask (QPMState itself may be set). The error wraps
+// [ErrInvalidTransition] and names the missing or excess attributes. CheckTransition does not
+// block and may be called from any goroutine.
 //
 // Implements: the table of IBTA 11.2.5.2, as the kernel's ib_modify_qp_is_ok.
 func CheckTransition(t QPType, from, to QPState, mask QPAttrMask) error {

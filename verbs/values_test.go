@@ -17,7 +17,7 @@ func TestMTUBytes(t *testing.T) {
 	}
 }
 
-// 4.096 µs × 2^code, and code 0 never ends (IBTA 9.7.6.1.3).
+// 4.096 µs × 2^code, and code 0 is no timeout (IBTA 9.7.6.1.3).
 func TestAckTimeout(t *testing.T) {
 	for code, want := range map[uint8]time.Duration{
 		0: 0, 1: 8192 * time.Nanosecond, 14: 67108864 * time.Nanosecond,
@@ -84,7 +84,7 @@ func TestObjectCount(t *testing.T) {
 	}
 }
 
-// A turn that is used again keeps its memory and no object.
+// A reset batch keeps its memory and no object.
 func TestTurnReset(t *testing.T) {
 	turn := IOBatch{Sends: make([]SendGroup, 3, 8), Recvs: make([]RecvGroup, 2), Arms: make([]ArmGroup, 1), Polls: make([]PollGroup, 1)}
 	turn.Sends[2].Accepted = 7

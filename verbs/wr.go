@@ -11,10 +11,9 @@ type SGE struct {
 	LKey   uint32
 }
 
-// SendWR is one work request for a send queue, laid out as struct ibv_send_wr
-// on 64-bit. It lives in off-heap memory ([Memory]); Next and SGList are
-// addresses there. It belongs to the caller; a provider reads it while the turn
-// that posts it runs, and not after.
+// SendWR is one work request for a send queue, laid out as struct ibv_send_wr on 64-bit. It lives
+// in off-heap memory ([Memory]); Next and SGList are addresses there. It belongs to the caller; a
+// provider reads it only while the batch that posts it runs.
 //
 // The union `wr` is spelled by words: RemoteAddr, W1, W2, W3. Use the setters.
 //
@@ -25,8 +24,8 @@ type SGE struct {
 //	FLUSH *      remote address  length          levels  rkey
 //	ATOMIC_WRITE * remote addr.  the 8 bytes     -       rkey
 //
-// (*) have no form in struct ibv_send_wr; this one is the contract's own, and
-// a provider posts it through its extended interface.
+// (*) have no form in struct ibv_send_wr; this layout belongs to the contract, and a provider
+// posts it through its extended interface.
 type SendWR struct {
 	WRID       uint64
 	Next       uint64 // address of the next SendWR of the list; 0 ends it
@@ -107,36 +106,34 @@ func (w *SendWR) SetFetchAdd(remote uint64, rkey uint32, add uint64) {
 // AtomicRKey is the remote key of an atomic, a FLUSH or an ATOMIC_WRITE.
 func (w *SendWR) AtomicRKey() uint32 { return lowWord(w.W3) }
 
-// SetAtomicWrite stores the target and the 8 bytes (as they shall stand in
-// remote memory on a host of this byte order) of an ATOMIC_WRITE.
+// SetAtomicWrite stores the target and the 8 bytes (in the byte order of this host) of an
+// ATOMIC_WRITE.
 func (w *SendWR) SetAtomicWrite(remote uint64, rkey uint32, value uint64) {
 	w.RemoteAddr, w.W1, w.W2, w.W3 = remote, value, 0, packLow(uint64(rkey))
 }
 
-// SetFlush stores the range of a FLUSH, what it makes of the data and how much
-// it covers.
+// SetFlush stores the range, the placement and the selectivity of a FLUSH.
 func (w *SendWR) SetFlush(remote uint64, rkey uint32, length uint64, p FlushPlacement, s FlushSelectivity) {
 	w.RemoteAddr, w.W1, w.W2, w.W3 = remote, length, uint64(p)|uint64(s)<<8, packLow(uint64(rkey))
 }
 
-// SetInvalidate stores the key that a LOCAL_INV takes away here, or a
-// SEND_WITH_INV at the peer. In host order, unlike immediate data.
+// SetInvalidate stores the key that a LOCAL_INV invalidates here, or a SEND_WITH_INV at the peer.
+// In host order, unlike immediate data.
 func (w *SendWR) SetInvalidate(rkey uint32) { w.ImmData = rkey }
 
 // Invalidate is the key to invalidate.
 func (w *SendWR) Invalidate() uint32 { return w.ImmData }
 
-// SetBind stores what a BIND_MW makes of window mw: length bytes at addr of
-// region mr, named by peers with rkey, which must differ from the window's
-// current key in its low 8 bits only (see [IncRKey]). length 0 with mr 0
-// unbinds a type 1 window. mw and mr are handles.
+// SetBind stores the binding that a BIND_MW gives window mw: length bytes at addr of region mr,
+// named by peers with rkey, which must differ from the window's current key in its low 8 bits
+// only (see [IncRKey]). length 0 with mr 0 unbinds a type 1 window. mw and mr are handles.
 func (w *SendWR) SetBind(mw uint64, rkey uint32, mr, addr, length uint64, access AccessFlags) {
 	w.MW, w.MWRKey = mw, rkey
 	w.BindMR, w.BindAddr, w.BindLength, w.BindAccess = mr, addr, length, access
 }
 
-// IncRKey is the next key of a memory window: its low 8 bits, the consumer's
-// part, counted up.
+// IncRKey returns the next key of a memory window, with its low 8 bits, the consumer's part,
+// incremented.
 //
 // Implements: ibv_inc_rkey.
 func IncRKey(rkey uint32) uint32 { return rkey&^0xff | (rkey+1)&0xff }
@@ -154,8 +151,8 @@ func (w *SendWR) UD() (ah uint64, qpn, qkey uint32) {
 	return w.RemoteAddr, qpn, qkey
 }
 
-// A 32-bit member of the C union stands in the first four bytes of its word,
-// whatever the byte order.
+// packLow stores a 32-bit member of the C union in the first four bytes of its word, in either
+// byte order.
 func packLow(v uint64) uint64 { return packPair(uint32(v), 0) }
 
 func lowWord(w uint64) uint32 { lo, _ := unpackPair(w); return lo }

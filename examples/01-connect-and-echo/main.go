@@ -1,5 +1,5 @@
-// Command 01-connect-and-echo connects two runtimes, and one sends back what the
-// other says.
+// Command 01-connect-and-echo connects two runtimes, one of which echoes the messages of the
+// other.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// drain is what closing may take.
+// drain is the time limit for closing.
 const drain = 5 * time.Second
 
 func main() {
@@ -27,10 +27,10 @@ func main() {
 	}
 }
 
-// run says the lines to a server and prints its answers.
+// run sends the lines to a server and prints its answers.
 func run(ctx context.Context, w io.Writer, lines ...string) (err error) {
-	// Both on one device: the first of the software RNIC, or what VERBENA_DEVICE names.
-	// On two machines each would have its own; the rest stays as it is.
+	// Both on one device: the first of the software RNIC, or the one named by VERBENA_DEVICE. On
+	// two machines each would have its own; the rest stays the same.
 	server, err := verbena.Open(verbena.Config{})
 	if err != nil {
 		return err
@@ -51,12 +51,12 @@ func run(ctx context.Context, w io.Writer, lines ...string) (err error) {
 
 	talked := talk(ctx, w, client, ln.Addr().String(), lines)
 	if talked != nil {
-		shut(server, &talked) // nobody may ever have come to it
+		shut(server, &talked) // the client may never have connected
 	}
 	return errors.Join(talked, <-served)
 }
 
-// talk dials, says the lines, and closes the connection.
+// talk dials, sends the lines, and closes the connection.
 func talk(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string, lines []string) (err error) {
 	conn, err := rt.Dial(ctx, addr)
 	if err != nil {
@@ -65,7 +65,7 @@ func talk(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string, li
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
 	fmt.Fprintf(w, "connected over %s, messages of up to %d bytes\n", rt.Device().Name, conn.MaxMessage())
 	for _, line := range lines {
-		answer := conn.Recv() // a future: it is there when the answer is
+		answer := conn.Recv() // a future, completed when the answer arrives
 		sent, err := conn.SendBytes(ctx, []byte(line))
 		if err != nil {
 			return err
@@ -75,17 +75,17 @@ func talk(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string, li
 			return err
 		}
 		fmt.Fprintf(w, "said %q, heard %q\n", line, msg.Data)
-		if err := msg.Release(); err != nil { // from here on msg.Data is not ours
+		if err := msg.Release(); err != nil { // after this msg.Data is no longer ours
 			return err
 		}
-		if _, err := sent.Await(ctx); err != nil { // long done: it was answered
+		if _, err := sent.Await(ctx); err != nil { // already complete: it was answered
 			return err
 		}
 	}
 	return nil
 }
 
-// serve accepts one connection and sends everything back until the peer closes.
+// serve accepts one connection and echoes its messages until the peer closes.
 func serve(ctx context.Context, ln *verbena.Listener) (err error) {
 	conn, err := ln.Accept(ctx)
 	if err != nil {
@@ -100,18 +100,18 @@ func serve(ctx context.Context, ln *verbena.Listener) (err error) {
 		if err != nil {
 			return err
 		}
-		sent, err := conn.SendBytes(ctx, msg.Data) // a copy is sent: msg can go
+		sent, err := conn.SendBytes(ctx, msg.Data) // sends a copy, so msg can be released
 		if err != nil {
 			return err
 		}
-		sent.Discard() // if it fails the connection does, and RecvWait says so
+		sent.Discard() // if it fails the connection fails too, and RecvWait returns that
 		if err := msg.Release(); err != nil {
 			return err
 		}
 	}
 }
 
-// shut closes a runtime and all that is its, also after ctx ended.
+// shut closes a runtime and all its objects, also after ctx ended.
 func shut(rt *verbena.Runtime, err *error) {
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// Rule: every line comes back as it was said, the empty one too.
+// Rule: all lines come back unchanged, the empty one too.
 func TestEcho(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -33,7 +33,7 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// device is the name of the device that the example runs on.
+// device returns the name of the device that the example runs on.
 func device(t *testing.T) string {
 	t.Helper()
 	rt, err := verbena.Open(verbena.Config{})
@@ -48,7 +48,7 @@ func device(t *testing.T) string {
 	return rt.Device().Name
 }
 
-// Rule: what does not fit one message is refused, and nothing is left behind.
+// Rule: a line that does not fit one message is refused, and nothing is left behind.
 func TestLineThatIsTooLong(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -58,7 +58,7 @@ func TestLineThatIsTooLong(t *testing.T) {
 	}
 }
 
-// Rule: a context that has ended ends everything.
+// Rule: a context that has ended ends the example.
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

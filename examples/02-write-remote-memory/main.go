@@ -1,5 +1,4 @@
-// Command 02-write-remote-memory writes into the memory of a peer that does
-// nothing for it.
+// Command 02-write-remote-memory writes into the memory of a peer, whose CPU takes no part.
 package main
 
 import (
@@ -18,8 +17,8 @@ import (
 
 const (
 	boardSize = 256
-	done      = 42              // the immediate that says: it is written
-	drain     = 5 * time.Second // what closing may take
+	done      = 42              // the immediate value that announces the end of the writes
+	drain     = 5 * time.Second // time limit for closing
 )
 
 func main() {
@@ -32,7 +31,7 @@ func main() {
 	}
 }
 
-// run writes the texts into a server's memory, one behind the other.
+// run writes the texts into a server's memory, one after the other.
 func run(ctx context.Context, w io.Writer, texts ...string) (err error) {
 	server, err := verbena.Open(verbena.Config{})
 	if err != nil {
@@ -45,7 +44,7 @@ func run(ctx context.Context, w io.Writer, texts ...string) (err error) {
 	}
 	defer shut(client, &err)
 
-	// The board: peers may write it, and nothing else.
+	// The board: peers may write it, but not read it.
 	board, err := server.NewRegion(boardSize, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	if err != nil {
 		return err
@@ -54,7 +53,7 @@ func run(ctx context.Context, w io.Writer, texts ...string) (err error) {
 	if err != nil {
 		return err
 	}
-	// Who connects gets its descriptor, address and key, with the acceptance.
+	// A client gets its descriptor, address and key, when it is accepted.
 	descriptor, err := remote.MarshalBinary()
 	if err != nil {
 		return err
@@ -77,7 +76,7 @@ func run(ctx context.Context, w io.Writer, texts ...string) (err error) {
 		return err
 	}
 
-	// What the server's program does: accept, and wait until it is told.
+	// The server's part: accept, and wait for the immediate.
 	served, err := accepted.Await(ctx)
 	if err != nil {
 		return err
@@ -90,18 +89,18 @@ func run(ctx context.Context, w io.Writer, texts ...string) (err error) {
 	return msg.Release()
 }
 
-// put is the client: it writes the texts into the memory it was told of.
+// put is the client: it writes the texts into the memory of the descriptor.
 func put(ctx context.Context, w io.Writer, rt *verbena.Runtime, conn *verbena.Conn, texts []string) error {
 	var board verbena.Remote
-	if err := board.UnmarshalBinary(conn.PrivateData()); err != nil { // it comes from outside
+	if err := board.UnmarshalBinary(conn.PrivateData()); err != nil { // it comes from the peer and is untrusted
 		return err
 	}
 	fmt.Fprintf(w, "client: may write %d bytes of the server\n", board.Length)
-	buf, err := rt.Alloc(boardSize) // what a device reads must be registered
+	buf, err := rt.Alloc(boardSize) // memory that a device reads must be registered
 	if err != nil {
 		return err
 	}
-	defer buf.Release() // while it is under way it stays the device's
+	defer buf.Release() // the device keeps it while operations are outstanding
 	at := 0
 	for i, text := range texts {
 		if len(text) > boardSize-at {
@@ -118,14 +117,14 @@ func put(ctx context.Context, w io.Writer, rt *verbena.Runtime, conn *verbena.Co
 		}
 		at += len(text)
 		write := verbena.WriteOp(from, to)
-		if i == len(texts)-1 { // the last one tells the server: everything before it is there, too
+		if i == len(texts)-1 { // the last one notifies the server: all earlier data is there, too
 			write = write.Imm(done)
 		}
 		if _, err := conn.Do(ctx, &write); err != nil {
 			return err
 		}
 	}
-	// The board cannot be read: that is refused before anything is sent.
+	// The board cannot be read: the call is refused before anything is sent.
 	_, err = conn.Read(ctx, buf.Slice(), board)
 	if !errors.Is(err, verbena.ErrPermission) {
 		return fmt.Errorf("reading the board was not refused: %w", err)
@@ -134,7 +133,7 @@ func put(ctx context.Context, w io.Writer, rt *verbena.Runtime, conn *verbena.Co
 	return nil
 }
 
-// shut closes a runtime and all that is its, also after ctx ended.
+// shut closes a runtime and all its objects, also after ctx ended.
 func shut(rt *verbena.Runtime, err *error) {
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()

@@ -19,8 +19,8 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// Rule: when the immediate arrives, everything written before it is there; and
-// what the descriptor does not permit is refused.
+// Rule: when the immediate arrives, all earlier data is there; and operations that the descriptor
+// does not permit are refused.
 func TestWrites(t *testing.T) {
 	for _, texts := range [][]string{{"one"}, {"one, ", "two, ", "three"}, {strings.Repeat("x", boardSize-1), "y"}} {
 		var out bytes.Buffer
@@ -36,8 +36,7 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// Rule: what does not fit is refused before it is written, and nothing is left
-// behind.
+// Rule: a text that does not fit is refused before it is written, and nothing is left behind.
 func TestTextThatDoesNotFit(t *testing.T) {
 	err := run(testContext(t), &bytes.Buffer{}, strings.Repeat("x", boardSize), "y")
 	if err == nil || !strings.Contains(err.Error(), "0 bytes are left") {
@@ -45,7 +44,7 @@ func TestTextThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// Rule: a context that has ended ends everything.
+// Rule: a context that has ended ends the example.
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// A bucket: xxhash of what follows (8 bytes, little-endian), length of the
-	// key (1), of the value (1), key, value, zeros. All zeros: it is empty.
+	// A bucket: xxhash of the following bytes (8 bytes, little-endian), length of the key (1), of
+	// the value (1), key, value, zeros. All zeros: it is empty.
 	bucketSize, bucketHead = 64, 10
-	keys, buckets          = 1000, 2048 // twice as many as keys: few are found taken
-	probes, tries          = 64, 10     // buckets that may hold a key, from the one that its hash names; READs of a torn one
+	keys, buckets          = 1000, 2048 // twice as many as keys: few collisions
+	probes, tries          = 64, 10     // buckets that may hold a key, from the one that its hash selects; READs of a torn one
 )
 
 var errTorn = errors.New("the bucket's hash does not match its content")
@@ -37,7 +37,7 @@ func main() {
 	}
 }
 
-// run fills a table at the server and looks everything up from the client.
+// run fills a table at the server and looks up all keys from the client.
 func run(ctx context.Context, w io.Writer) (err error) {
 	server, err := verbena.Open(verbena.Config{})
 	if err != nil {
@@ -70,7 +70,7 @@ func run(ctx context.Context, w io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	accepted, err := ln.AcceptAsync() // the last thing that the server's program does
+	accepted, err := ln.AcceptAsync() // the server's program does nothing after this
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func run(ctx context.Context, w io.Writer) (err error) {
 		return err
 	}
 	var found verbena.Remote
-	if err := found.UnmarshalBinary(conn.PrivateData()); err != nil { // it comes from outside
+	if err := found.UnmarshalBinary(conn.PrivateData()); err != nil { // it comes from the peer and is untrusted
 		return err
 	}
 	table, before := conn.At(ctx, found), server.Stats().Polled // each ReadAt of a bucket is a READ
@@ -97,12 +97,12 @@ func run(ctx context.Context, w io.Writer) (err error) {
 			fmt.Fprintf(w, "%s: %q, found: %t\n", key, value, ok)
 		}
 	}
-	at := server.Stats().Polled - before // in one process one can look at the other side
+	at := server.Stats().Polled - before // in one process the example can check the other side
 	fmt.Fprintf(w, "%d look-ups took %d READs; the server's reactor got %d completions\n", keys+1, client.Stats().WorkRequests, at)
 	return nil
 }
 
-// put is the server's: it writes into its own memory.
+// put runs on the server: it writes into its own memory.
 func put(table []byte, key, value string) error {
 	if key == "" || bucketHead+len(key)+len(value) > bucketSize {
 		return fmt.Errorf("%q with %d bytes does not fit a bucket", key, len(value))
@@ -114,14 +114,14 @@ func put(table []byte, key, value string) error {
 	for i := range min(n, probes) {
 		at := table[(first+i)%n*bucketSize:][:bucketSize]
 		if has, _, err := parse(at); err == nil && (has == "" || has == key) {
-			copy(at, b) // a READ may come in between: its hash tells
+			copy(at, b) // a READ may come in between: the hash detects it
 			return nil
 		}
 	}
 	return fmt.Errorf("no free bucket for %q", key)
 }
 
-// get is the client's: one READ, or some more where buckets were taken.
+// get runs on the client: one READ, or some more after collisions.
 func get(table io.ReaderAt, size int64, key string) (value string, ok bool, err error) {
 	b, n, first := make([]byte, bucketSize), uint64(size)/bucketSize, xxhash.Sum64String(key)
 	for i := range min(n, probes) {
@@ -150,7 +150,7 @@ func parse(b []byte) (key, value string, err error) {
 	return string(b[bucketHead:][:k]), string(b[bucketHead+k:][:v]), nil
 }
 
-// shut closes a runtime and all that is its, also after ctx ended.
+// shut closes a runtime and all its objects, also after ctx ended.
 func shut(rt *verbena.Runtime, err *error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

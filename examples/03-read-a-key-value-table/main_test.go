@@ -23,13 +23,12 @@ key-1000: "", found: false
 1001 look-ups took 1453 READs; the server's reactor got %d completions
 `
 
-// quiet is how long a connection may be idle before its runtime asks whether the
-// peer lives, which is a completion of its own: seconds at least.
+// quiet is how long a connection may be idle before its runtime probes the peer, which is a
+// completion of its own: seconds at least.
 const quiet = time.Second
 
-// Rule: every key is found with its value, one that is not there is not found,
-// and the server has no part in it. Hashes place the keys, so the READs are
-// always as many.
+// Rule: all keys are found with their values, a missing one is not found, and the server's CPU
+// takes no part. Hashes place the keys, so the number of READs is constant.
 func TestLookUps(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -47,7 +46,7 @@ func TestLookUps(t *testing.T) {
 	t.Errorf("printed\n%swant, with at most %d completions,\n%s", &out, asked, printed)
 }
 
-// Rule: a context that has ended ends everything.
+// Rule: a context that has ended ends the example.
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -56,8 +55,8 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// Rule: keys go to their bucket or the next free one until none is left; a key
-// that is there is replaced.
+// Rule: keys go to their bucket or the next free one until none is left; an existing key is
+// replaced.
 func TestPut(t *testing.T) {
 	mem := make([]byte, 8*bucketSize)
 	for i := range 8 {
@@ -95,7 +94,7 @@ func TestPut(t *testing.T) {
 	}
 }
 
-// Rule: a bucket read half-way through a change is refused, wherever it was cut.
+// Rule: a bucket read during a change is refused, at any position of the cut.
 func TestTornBucket(t *testing.T) {
 	before, after := make([]byte, bucketSize), make([]byte, bucketSize)
 	if err := errors.Join(put(before, "key", "the old value"), put(after, "key", "another value")); err != nil {
@@ -113,8 +112,8 @@ func TestTornBucket(t *testing.T) {
 	}
 }
 
-// changing is a table of one bucket that is being written: what a look-up reads
-// is torn so many times, and whole from then on.
+// changing is a table of one bucket that is being written: a look-up reads it torn a number of
+// times, and whole from then on.
 type changing struct {
 	torn  int
 	reads int
@@ -130,7 +129,7 @@ func (c *changing) ReadAt(b []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// Rule: a torn bucket is read again, so often and no more.
+// Rule: a torn bucket is read again, up to the limit.
 func TestReadsTornBucketsAgain(t *testing.T) {
 	whole := make([]byte, bucketSize)
 	if err := put(whole, "key", "value"); err != nil {
@@ -148,7 +147,7 @@ func TestReadsTornBucketsAgain(t *testing.T) {
 	}
 }
 
-// endless is a table as a hostile server may have it: no bucket is ever free.
+// endless is the table of a hostile server: no bucket is ever free.
 type endless struct {
 	reads int
 	taken []byte
@@ -161,8 +160,7 @@ func (e *endless) ReadAt(b []byte, off int64) (int, error) {
 	return copy(b, e.taken), nil
 }
 
-// Rule: whatever size a descriptor says and whatever the buckets hold, a look-up
-// ends.
+// Rule: a look-up ends for any size in the descriptor and any contents of the buckets.
 func TestHostileTable(t *testing.T) {
 	e := &endless{taken: make([]byte, bucketSize)}
 	if err := put(e.taken, "another key", ""); err != nil {
@@ -176,8 +174,8 @@ func TestHostileTable(t *testing.T) {
 	}
 }
 
-// Rule: whatever a peer's memory holds, parse gives a key and value that fit a
-// bucket, or an error; what it accepts, put writes.
+// Rule: for any contents of a peer's memory, parse returns a key and value that fit a bucket, or
+// an error; put can write accepted ones.
 func FuzzBucket(f *testing.F) {
 	b := make([]byte, bucketSize)
 	f.Add(append([]byte(nil), b...))
@@ -197,7 +195,7 @@ func FuzzBucket(f *testing.F) {
 					t.Fatalf("%q: %q was read, and cannot be written: %v", key, value, err)
 				}
 			}
-			binary.LittleEndian.PutUint64(b[:], xxhash.Sum64(b[8:])) // once more, past the hash
+			binary.LittleEndian.PutUint64(b[:], xxhash.Sum64(b[8:])) // again, with a correct hash
 		}
 	})
 }

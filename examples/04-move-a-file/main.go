@@ -1,4 +1,4 @@
-// Command 04-move-a-file moves a file with many operations under way at a time.
+// Command 04-move-a-file moves a file with many operations outstanding.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 const (
 	chunk   = 64 << 10 // bytes that one operation moves
 	depth   = 64       // operations of a wave
-	maxFile = 1 << 28  // bytes; it is all kept in memory
+	maxFile = 1 << 28  // bytes; the whole file is kept in memory
 )
 
 func main() {
@@ -35,7 +35,7 @@ func main() {
 
 // run moves the file at path into the memory of a server.
 func run(ctx context.Context, w io.Writer, path string) (err error) {
-	info, err := os.Stat(path) // before reading: that of a pipe waits for a writer
+	info, err := os.Stat(path) // before reading, because opening a pipe waits for a writer
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func run(ctx context.Context, w io.Writer, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	remote, err := target.Remote(0, target.Len()) // how it gets to another process: see 02
+	remote, err := target.Remote(0, target.Len()) // for another process see example 02
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func run(ctx context.Context, w io.Writer, path string) (err error) {
 	received := make(chan error, 1)
 	go func() { received <- receive(ctx, accepted, target.Len()) }()
 	if err = push(ctx, client, ln.Addr().String(), data, remote); err != nil {
-		shut(server, &err) // nobody may ever have come to it
+		shut(server, &err) // the client may never have connected
 	}
 	if err := errors.Join(err, <-received); err != nil {
 		return err
@@ -91,7 +91,7 @@ func run(ctx context.Context, w io.Writer, path string) (err error) {
 
 // push is the client: it writes data into the server's memory, wave by wave.
 func push(ctx context.Context, rt *verbena.Runtime, addr string, data []byte, to verbena.Remote) (err error) {
-	source, err := rt.NewRegion(len(data), verbs.AccessLocalWrite) // what a device reads must be registered
+	source, err := rt.NewRegion(len(data), verbs.AccessLocalWrite) // memory that a device reads must be registered
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func push(ctx context.Context, rt *verbena.Runtime, addr string, data []byte, to
 			if err != nil {
 				return err
 			}
-			written, err := conn.Start(ctx, new(verbena.WriteOp(from, part).Imm(uint32(off/chunk)))) // is under way now
+			written, err := conn.Start(ctx, new(verbena.WriteOp(from, part).Imm(uint32(off/chunk)))) // now outstanding
 			if err != nil {
 				return err
 			}
@@ -122,7 +122,7 @@ func push(ctx context.Context, rt *verbena.Runtime, addr string, data []byte, to
 			}
 			wave = append(wave, written)
 		}
-		if err := group.Wait(ctx); err != nil { // for the whole wave, and wakes once
+		if err := group.Wait(ctx); err != nil { // for the whole wave, with one wake-up
 			return err
 		}
 		for _, f := range wave {
@@ -134,7 +134,7 @@ func push(ctx context.Context, rt *verbena.Runtime, addr string, data []byte, to
 	return nil
 }
 
-// receive is the server: it is told of every chunk, and copies nothing.
+// receive is the server: it is notified of each chunk, and copies nothing.
 func receive(ctx context.Context, accepted futures.Future[*verbena.Conn], size int) error {
 	conn, err := accepted.Await(ctx)
 	if err != nil {
@@ -147,14 +147,14 @@ func receive(ctx context.Context, accepted futures.Future[*verbena.Conn], size i
 			err = msg.Release()
 		}
 		if err != nil {
-			conn.Abort() // the client may wait for us
+			conn.Abort() // the client may wait for the server
 			return fmt.Errorf("after %d of %d bytes: %w", got, size, err)
 		}
 	}
-	return nil // the connection is closed by the client, or with its runtime
+	return nil // the client closes the connection, or its runtime does
 }
 
-// shut closes a runtime and all that is its, also after ctx ended.
+// shut closes a runtime and all its objects, also after ctx ended.
 func shut(rt *verbena.Runtime, err *error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

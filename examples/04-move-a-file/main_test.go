@@ -27,7 +27,7 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// file has size bytes of which no chunk is like another.
+// file makes a file of size bytes in which no two chunks are alike.
 func file(t *testing.T, size int) string {
 	t.Helper()
 	data := make([]byte, size)
@@ -43,8 +43,8 @@ var printed = regexp.MustCompile(`^(\d+) bytes, (\d+) work requests, (\d+) doorb
 xxhash of source ([0-9a-f]{16}), of copy ([0-9a-f]{16}), equal: true
 $`)
 
-// Rule: the whole file arrives, whatever its size, an operation per chunk, and
-// more than 4 of them per doorbell once a wave is full.
+// Rule: the whole file arrives, whatever its size, with one operation per chunk, and more than 4
+// of them per doorbell once a wave is full.
 func TestMovesFiles(t *testing.T) {
 	for _, size := range []int{1, chunk - 1, chunk, chunk + 1, depth * chunk, depth*chunk + 1, 5*depth*chunk - 17} {
 		t.Run(strconv.Itoa(size), func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestMovesFiles(t *testing.T) {
 	}
 }
 
-// Rule: what cannot be moved is said, by its name, and nothing is printed.
+// Rule: a file that cannot be moved is reported by its name, and nothing is printed.
 func TestRefusesFiles(t *testing.T) {
 	dir := t.TempDir()
 	huge := filepath.Join(dir, "huge")
@@ -81,7 +81,7 @@ func TestRefusesFiles(t *testing.T) {
 	}
 }
 
-// Rule: a context that has ended ends everything.
+// Rule: a context that has ended ends the example.
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -90,9 +90,8 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// Rule: when the client fails, the server does not wait for it: neither when
-// the device refuses the descriptor's key, nor when its range is too short,
-// which the client finds out half-way.
+// Rule: when the client fails, the server does not wait for it: neither when the device refuses
+// the descriptor's key, nor when its range is too short, which the client notices half-way.
 func TestBadDescriptor(t *testing.T) {
 	data := make([]byte, 3*depth*chunk)
 	for name, c := range map[string]struct {

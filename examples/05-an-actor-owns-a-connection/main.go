@@ -1,5 +1,5 @@
-// Command 05-an-actor-owns-a-connection has an actor that keeps counters in the
-// memory of a peer.
+// Command 05-an-actor-owns-a-connection runs an actor that keeps counters in the memory of a
+// peer.
 package main
 
 import (
@@ -18,57 +18,57 @@ import (
 
 const (
 	counters, wordSize = 8, 8
-	drain              = 5 * time.Second // what closing may take
+	drain              = 5 * time.Second // time limit for closing
 )
 
-// add asks for a counter to be raised; the answer is what it was before.
+// add increments a counter; the answer is its previous value.
 type add struct {
 	counter int
 	by      uint64
 	reply   actor.Reply[uint64]
 }
 
-// keeper is the actor. Its methods are called one at a time: there is no lock.
+// keeper is the actor. Its methods are called one at a time, so it needs no lock.
 type keeper struct {
 	w     io.Writer
 	conn  *verbena.Conn
 	words verbena.Remote
-	asked map[uint64]actor.Reply[uint64] // under way, by tag
+	asked map[uint64]actor.Reply[uint64] // outstanding, by tag
 	tag   uint64
 }
 
-// Started takes the connection: it ends with the actor.
+// Started takes ownership of the connection: it ends with the actor.
 func (k *keeper) Started(ctx *actor.Context[add]) error { return ctx.Own(k.conn, 0) }
 
-// Receive starts an operation and returns: nobody waits for it.
+// Receive starts an operation and returns without waiting.
 func (k *keeper) Receive(ctx *actor.Context[add], m add) {
 	word, err := k.words.At(uint64(m.counter)*wordSize, wordSize)
 	if err == nil {
 		k.tag++
 		err = ctx.Start(k.conn, k.tag, verbena.FetchAndAddOp(word, m.by))
 	}
-	if err != nil { // nothing was started: no completion comes
+	if err != nil { // nothing was started: there will be no completion
 		m.reply.Fail(err)
 		return
 	}
 	k.asked[k.tag] = m.reply
 }
 
-// Completed gets the result of an operation, as a message.
+// Completed receives the result of an operation, as a message.
 func (k *keeper) Completed(_ *actor.Context[add], c actor.Completion) {
 	reply := k.asked[c.Tag]
 	delete(k.asked, c.Tag)
 	if c.Err != nil {
 		reply.Fail(c.Err)
 	}
-	reply.Send(c.Result.Value) // too late after Fail
+	reply.Send(c.Result.Value) // no effect after Fail
 }
 
-// Connection hears of messages, and of the end.
+// Connection receives messages, and the end of the connection.
 func (k *keeper) Connection(ctx *actor.Context[add], ev actor.ConnEvent) {
 	if ev.Kind == actor.ConnClosed {
 		fmt.Fprintf(k.w, "keeper: the connection has ended: %v\n", ev.Err)
-		ctx.Stop() // who still asks is told that nobody answers
+		ctx.Stop() // pending questions fail
 	}
 }
 
@@ -82,7 +82,7 @@ func main() {
 	}
 }
 
-// run raises a counter of a server by each of the numbers.
+// run increments a counter of a server by each of the numbers.
 func run(ctx context.Context, w io.Writer, numbers ...uint64) (err error) {
 	server, err := verbena.Open(verbena.Config{})
 	if err != nil {
@@ -135,7 +135,7 @@ func run(ctx context.Context, w io.Writer, numbers ...uint64) (err error) {
 	if err != nil {
 		return err
 	}
-	served.Abort() // the server goes: the actor hears of it, and ends
+	served.Abort() // the server closes: the actor is notified, and ends
 	<-ref.Done()
 	fmt.Fprintf(w, "telling it once more: %v\n", ref.Tell(ctx, add{}))
 	return nil

@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// Rule: the answers are those of the peer's memory; when the peer goes the actor
-// hears of it, ends, and says so.
+// Rule: the answers come from the peer's memory; when the peer closes the actor is notified,
+// ends, and reports that.
 func TestCountsUntilThePeerGoes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -29,7 +29,7 @@ func TestCountsUntilThePeerGoes(t *testing.T) {
 	}
 }
 
-// Rule: a context that has ended ends everything.
+// Rule: a context that has ended ends the example.
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

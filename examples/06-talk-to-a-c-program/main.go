@@ -15,7 +15,7 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-type game struct{ size, rounds int }       // what both ends must agree on
+type game struct{ size, rounds int }       // parameters that both ends must agree on
 var usual = game{size: 4096, rounds: 1000} // ibv_rc_pingpong's
 
 func main() {
@@ -32,7 +32,7 @@ func main() {
 }
 
 func both(ctx context.Context, w io.Writer, g game) (err error) {
-	server, err := verbena.Open(verbena.Config{}) // VERBENA_DEVICE names the device (ibv:mlx5_0)
+	server, err := verbena.Open(verbena.Config{}) // VERBENA_DEVICE selects the device (ibv:mlx5_0)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func both(ctx context.Context, w io.Writer, g game) (err error) {
 	served := make(chan error, 1)
 	go func() { served <- g.serve(ctx, io.Discard, server, ln) }()
 	if err = g.connect(ctx, w, client, ln.Addr().String()); err != nil {
-		cancel() // nobody may ever have come to it
+		cancel() // the client may never have connected
 	}
 	return errors.Join(err, <-served)
 }
@@ -94,7 +94,7 @@ func (g game) connect(ctx context.Context, w io.Writer, rt *verbena.Runtime, add
 	return fmt.Errorf("-connect takes HOST:PORT of a server that was started before: %w", err)
 }
 
-// play has its receive posted before the other side is told where to send.
+// play posts its receive before the other side gets its address.
 func (g game) play(ctx context.Context, w io.Writer, rt *verbena.Runtime, nc net.Conn, client bool) (err error) {
 	defer nc.Close()
 	buf, err := rt.Alloc(g.size)
@@ -102,12 +102,12 @@ func (g game) play(ctx context.Context, w io.Writer, rt *verbena.Runtime, nc net
 		return err
 	}
 	defer buf.Release()
-	memory := buf.Slice() // received into and sent from, as the C program does
+	memory := buf.Slice() // the buffer for receives and sends, as in the C program
 	prepared, err := rt.Prepare(verbena.PlainOptions{})
 	if err != nil {
 		return err
 	}
-	defer prepared.Close(ctx) // if it does not come to be a connection
+	defer prepared.Close(ctx) // for the case that it does not become a connection
 	join := prepared.Accept
 	if client {
 		join = prepared.Dial
@@ -116,11 +116,11 @@ func (g game) play(ctx context.Context, w io.Writer, rt *verbena.Runtime, nc net
 	if err != nil {
 		return err
 	}
-	conn, err := join(ctx, nc) // one line of text each way
+	conn, err := join(ctx, nc) // one line of text in each direction
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, conn.Close(ctx)) }() // after what was sent has gone
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }() // after the sends have completed
 	for left := g.rounds; left > 0; left-- {
 		if client {
 			_, err = conn.Do(ctx, new(verbena.SendOp(memory)))

@@ -26,7 +26,7 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// Rule: both sides exchange as many messages as they agreed on, one packet or many.
+// Rule: both sides exchange the agreed number of messages, of one packet or many.
 func TestGame(t *testing.T) {
 	for g, want := range map[game]string{
 		{64, 1}:    "1 exchanges of 64 bytes with ",
@@ -44,7 +44,7 @@ func TestGame(t *testing.T) {
 	}
 }
 
-// Rule: both runtimes are on the device that who runs it has chosen.
+// Rule: both runtimes are on the device that the user has chosen.
 func TestDeviceIsChosenFromOutside(t *testing.T) {
 	t.Setenv(verbena.DeviceEnv, "soft:no-such-device")
 	unknown := new(verbs.DeviceError)
@@ -53,8 +53,7 @@ func TestDeviceIsChosenFromOutside(t *testing.T) {
 	}
 }
 
-// Rule: who cannot come to a server, or be one, is told by which flag to choose
-// another address.
+// Rule: the error of a failed connect or listen names the flag for another address.
 func TestAddressesInVain(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -70,8 +69,7 @@ func TestAddressesInVain(t *testing.T) {
 	}
 }
 
-// Rule: a server that is none of the family is found out, and nothing is left
-// behind.
+// Rule: a server that does not speak the protocol is detected, and nothing is left behind.
 func TestServerThatIsNone(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -93,8 +91,7 @@ func TestServerThatIsNone(t *testing.T) {
 	}
 }
 
-// Rule: a context that has ended ends everything, also a server that nobody has
-// come to.
+// Rule: a context that has ended ends the example, also a server without a client.
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

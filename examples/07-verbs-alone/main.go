@@ -1,4 +1,4 @@
-// Command 07-verbs-alone moves data with the verbs themselves, without a runtime.
+// Command 07-verbs-alone moves data with package verbs alone, without a runtime.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() {
 	}
 }
 
-// open opens soft:NAME or ibv:NAME; without a name the first device there is.
+// open opens soft:NAME or ibv:NAME; without a name the first device.
 func open(device string) (verbs.Context, error) {
 	kind, name, _ := strings.Cut(device, ":")
 	var p verbs.Provider = soft.Default()
@@ -38,17 +38,18 @@ func open(device string) (verbs.Context, error) {
 	return p.Open(name)
 }
 
-// shut closes what was opened; err gets its error if there is none yet.
+// shut closes an object; err gets the error if it has none yet.
 func shut(o verbs.Object, err *error) {
 	if cerr := o.Close(); *err == nil {
 		*err = cerr
 	}
 }
 
-// The memory: places for data, and one for the records that tell the device of them.
+// The layout of the memory: areas for data, and one for the records that describe them to the
+// device.
 const place, writeFrom, writeTo, sendFrom, recvInto, records = 4096, 0, 4096, 8192, 12288, 16384
 
-// run makes everything, has it used, and closes it in the opposite order.
+// run makes all objects, uses them, and closes them in the opposite order.
 func run(ctx context.Context, w io.Writer, device string) (err error) {
 	dev, err := open(device)
 	if err != nil {
@@ -60,7 +61,7 @@ func run(ctx context.Context, w io.Writer, device string) (err error) {
 		return err
 	}
 	defer shut(pd, &err)
-	cq, err := dev.CreateCQ(3, nil, 0, 0) // room for every request that will be out
+	cq, err := dev.CreateCQ(3, nil, 0, 0) // room for all outstanding requests
 	if err != nil {
 		return err
 	}
@@ -86,10 +87,10 @@ func run(ctx context.Context, w io.Writer, device string) (err error) {
 	return talk(ctx, w, qps[0], qps[1], cq, m, mr)
 }
 
-// talk has a write into memory of b, and then send to it.
+// talk writes into memory of b, and then sends to it.
 func talk(ctx context.Context, w io.Writer, a, b verbs.QP, cq verbs.CQ, m *verbs.Memory, mr verbs.MR) error {
 	sges, sgesAt := verbs.Records[verbs.SGE](m, records, 3)
-	sge := func(i, at, n int) uint64 { // names n bytes of the memory to a request
+	sge := func(i, at, n int) uint64 { // makes an element for n bytes of the memory
 		sges[i] = verbs.SGE{Addr: mr.Addr() + uint64(at), Length: uint32(n), LKey: mr.LKey()}
 		return sgesAt + uint64(i)*verbs.SizeofSGE
 	}
@@ -109,7 +110,7 @@ func talk(ctx context.Context, w io.Writer, a, b verbs.QP, cq verbs.CQ, m *verbs
 		return err
 	}
 	wc, _ := verbs.Records[verbs.WC](m, records+1024, 1)
-	for left := 2; left > 0; { // the receive, and the SEND, which is done after the WRITE
+	for left := 2; left > 0; { // the receive, and the SEND, which completes after the WRITE
 		got, err := verbs.Poll(cq, wc)
 		if got == 1 {
 			err = wc[0].Err()
@@ -126,7 +127,7 @@ func talk(ctx context.Context, w io.Writer, a, b verbs.QP, cq verbs.CQ, m *verbs
 	return nil
 }
 
-// connect joins the two. Between programs, where a queue pair is would go by TCP, say.
+// connect connects the two. Separate programs would exchange these values, for example over TCP.
 func connect(a, b verbs.QP, recvAt uint64) error {
 	path, here, err := bootstrap.Path{}.On(a.Context())
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// Rule: what was written is there when the message behind it has come, and nothing is
-// left behind.
+// Rule: written data is there when the message after it has arrived, and nothing is left behind.
 func TestTalk(t *testing.T) {
 	var out bytes.Buffer
 	if err := run(t.Context(), &out, os.Getenv("VERBENA_DEVICE")); err != nil {
@@ -25,7 +24,7 @@ func TestTalk(t *testing.T) {
 	}
 }
 
-// Rule: the device is the one that is named, or the error says which there are.
+// Rule: the example uses the named device, or the error lists the existing ones.
 func TestDevice(t *testing.T) {
 	if err := run(t.Context(), &bytes.Buffer{}, "soft:soft3"); err != nil {
 		t.Error(err)
@@ -35,7 +34,7 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// Rule: a context that has ended ends everything.
+// Rule: a context that has ended ends the example.
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -1,6 +1,5 @@
-// Command demo moves a file between two runtimes in three ways, by SEND, by
-// WRITE with immediate and by READ, and compares what arrived with what was
-// there.
+// Command demo moves a file between two runtimes in three ways, by SEND, by WRITE with immediate
+// and by READ, and compares the copy with the source.
 package main
 
 import (
@@ -24,7 +23,7 @@ import (
 
 const (
 	maxFile = 1 << 30         // bytes; two copies of the file are kept in memory
-	drain   = 5 * time.Second // what closing may take
+	drain   = 5 * time.Second // time limit for closing
 )
 
 func main() {
@@ -41,7 +40,7 @@ func main() {
 	}
 }
 
-// run moves the file at path, and says on w how that went.
+// run moves the file at path, and reports the results on w.
 func run(ctx context.Context, w io.Writer, terminal bool, path string) (err error) {
 	if path == "" {
 		path = somethingLarge()
@@ -64,7 +63,7 @@ func run(ctx context.Context, w io.Writer, terminal bool, path string) (err erro
 	if err = m.connect(ctx); err != nil {
 		return err
 	}
-	// What is to be moved may be read by the peer, its copy's place written.
+	// The peer may read the source and write the target.
 	if m.source, err = m.here.NewRegion(size, verbs.AccessLocalWrite|verbs.AccessRemoteRead); err != nil {
 		return err
 	}
@@ -93,8 +92,8 @@ func run(ctx context.Context, w io.Writer, terminal bool, path string) (err erro
 	return nil
 }
 
-// shut closes a runtime and all that is its: listeners, connections, regions.
-// Also after ctx ended, and then what is under way is waited for, too.
+// shut closes a runtime and all its objects: listeners, connections, regions. Also after ctx
+// ended, in which case it also waits for outstanding operations.
 func shut(rt *verbena.Runtime, err *error) {
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
@@ -114,7 +113,7 @@ func compare(w io.Writer, source uint64, target []byte) error {
 
 // open opens a file that can be moved.
 func open(path string) (*os.File, int, error) {
-	info, err := os.Stat(path) // before opening: that of a pipe waits for a writer
+	info, err := os.Stat(path) // before opening, because opening a pipe waits for a writer
 	switch {
 	case err != nil:
 		return nil, 0, err
@@ -129,8 +128,8 @@ func open(path string) (*os.File, int, error) {
 	return file, int(info.Size()), err
 }
 
-// somethingLarge is a file of some tens of MB that is already there: the Go
-// compiler, or else this program.
+// somethingLarge returns the path of an existing file of some tens of MB: the Go compiler, or
+// else this program.
 func somethingLarge() string {
 	if dir, err := exec.Command("go", "env", "GOTOOLDIR").Output(); err == nil {
 		compiler := filepath.Join(strings.TrimSpace(string(dir)), "compile")
@@ -138,6 +137,6 @@ func somethingLarge() string {
 			return compiler
 		}
 	}
-	me, _ := os.Executable() // without one, opening "" says so
+	me, _ := os.Executable() // without one, opening "" fails with an error
 	return me
 }

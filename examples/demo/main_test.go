@@ -17,7 +17,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/leak"
 )
 
-// asProgram makes this binary the program that is tested.
+// asProgram makes this test binary run the program under test.
 const asProgram = "VERBENA_DEMO"
 
 func TestMain(m *testing.M) {
@@ -51,8 +51,8 @@ var line = regexp.MustCompile(`(?m)^(SEND|WRITE_WITH_IMM|READ) +(\d+) bytes, (\d
     (\d+) operations, (\d+) doorbells, (\d+\.\d) work requests per doorbell
     xxhash of source ([0-9a-f]{16}), of copy ([0-9a-f]{16}): equal$`)
 
-// Rule: each way moves the whole file, whatever its size, and pipelined work
-// has more than 4 work requests per doorbell.
+// Rule: each way moves the whole file, whatever its size, and pipelined work has more than 4 work
+// requests per doorbell.
 func TestMovesFiles(t *testing.T) {
 	for _, size := range []int{1, chunk - 1, chunk, chunk + 1, 200*chunk + 17} {
 		t.Run(strconv.Itoa(size), func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestMovesFiles(t *testing.T) {
 	}
 }
 
-// Rule: on a terminal the progress is one line, which is gone at the end.
+// Rule: on a terminal the progress is one line, which is erased at the end.
 func TestProgressOnATerminal(t *testing.T) {
 	var out bytes.Buffer
 	if err := run(testContext(t), &out, true, writeFile(t, 100*chunk)); err != nil {
@@ -101,7 +101,7 @@ func TestDifferentCopyIsAnError(t *testing.T) {
 	}
 }
 
-// Rule: what stops the move ends the program, with nothing left behind.
+// Rule: cancellation ends the program, with nothing left behind.
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -110,8 +110,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// Rule: what cannot be moved is said, on standard error, and the exit code is
-// not 0.
+// Rule: a file that cannot be moved is reported on standard error, and the exit code is not 0.
 func TestProgramRefuses(t *testing.T) {
 	dir := t.TempDir()
 	huge := filepath.Join(dir, "huge")
@@ -135,7 +134,7 @@ func TestProgramRefuses(t *testing.T) {
 	}
 }
 
-// Rule: without a file the program finds one.
+// Rule: without an argument the program finds a file.
 func TestProgramWithoutAFile(t *testing.T) {
 	if path := somethingLarge(); path == "" {
 		t.Fatal("no file was found")

@@ -11,19 +11,19 @@ import (
 
 const (
 	chunk = 64 << 10 // bytes that one operation moves
-	depth = 64       // operations under way
+	depth = 64       // outstanding operations
 )
 
-// way is how the file is moved.
+// way is the method of moving the file.
 type way string
 
 const (
-	send  way = "SEND"           // in messages, that the receiver copies to their place
-	write way = "WRITE_WITH_IMM" // straight into the receiver's memory, who is told
+	send  way = "SEND"           // in messages, which the receiver copies to their place
+	write way = "WRITE_WITH_IMM" // directly into the receiver's memory; the immediate notifies it
 	read  way = "READ"           // fetched by the receiver; the sender does nothing
 )
 
-// mover has the two ends.
+// mover holds the two ends.
 type mover struct {
 	here, there        *verbena.Runtime
 	sender, receiver   *verbena.Conn
@@ -49,11 +49,11 @@ func (m *mover) connect(ctx context.Context) error {
 	return err
 }
 
-// measure moves the file and prints what it took.
+// measure moves the file and prints the time and the statistics.
 func (m *mover) measure(ctx context.Context, by way) error {
 	m.progress.begin(by)
 	clear(m.target.Bytes())
-	busy := m.here // who posts
+	busy := m.here // the end that posts
 	if by == read {
 		busy = m.there
 	}
@@ -72,7 +72,7 @@ func (m *mover) measure(ctx context.Context, by way) error {
 	return nil
 }
 
-// move returns when everything has arrived, and how many operations it took.
+// move returns when all data has arrived, with the number of operations.
 func (m *mover) move(ctx context.Context, by way) (ops int, err error) {
 	if by == read {
 		return m.post(ctx, by)
@@ -83,7 +83,7 @@ func (m *mover) move(ctx context.Context, by way) (ops int, err error) {
 	go func() {
 		err := m.receive(ctx)
 		if err != nil {
-			cancel(err) // the poster may be waiting for a receive of ours
+			cancel(err) // the poster may be waiting for a receive of this end
 		}
 		received <- err
 	}()
@@ -91,17 +91,17 @@ func (m *mover) move(ctx context.Context, by way) (ops int, err error) {
 		cancel(err)
 	}
 	if rerr := <-received; err != nil || rerr != nil {
-		return ops, context.Cause(ctx) // what failed first
+		return ops, context.Cause(ctx) // the first error
 	}
 	return ops, nil
 }
 
-// post keeps the operations coming, depth at a time, and waits for all of them.
+// post keeps depth operations outstanding, and waits for all of them.
 func (m *mover) post(ctx context.Context, by way) (ops int, err error) {
 	var group futures.Group
 	wave := make([]verbena.Future, 0, depth)
 	for off := 0; off < m.source.Len(); {
-		if err := ctx.Err(); err != nil { // no wait below need ever notice
+		if err := ctx.Err(); err != nil { // the waits below may never notice it
 			return ops, err
 		}
 		for ; off < m.source.Len() && len(wave) < depth; off += chunk {
@@ -114,7 +114,7 @@ func (m *mover) post(ctx context.Context, by way) (ops int, err error) {
 			}
 			wave = append(wave, f)
 		}
-		if err := group.Wait(ctx); err != nil { // wakes once
+		if err := group.Wait(ctx); err != nil { // one wake-up
 			return ops, err
 		}
 		for _, f := range wave {
@@ -152,7 +152,7 @@ func (m *mover) start(ctx context.Context, by way, off, n int) (f verbena.Future
 	return m.sender.Start(ctx, new(verbena.WriteOp(part, remote).Imm(uint32(off/chunk))))
 }
 
-// receive takes messages until the whole file is there.
+// receive receives messages until the whole file is there.
 func (m *mover) receive(ctx context.Context) error {
 	for got := 0; got < m.target.Len(); m.progress.at(got) {
 		msg, err := m.receiver.RecvWait(ctx)
@@ -160,7 +160,7 @@ func (m *mover) receive(ctx context.Context) error {
 			return err
 		}
 		if msg.HasImm {
-			got += msg.Written // it is in its place
+			got += msg.Written // already in its place
 		} else {
 			got += copy(m.target.Bytes()[got:], msg.Data)
 		}

@@ -5,15 +5,14 @@ import (
 	"io"
 )
 
-// progress tells how far a move is: on a terminal on one line that is written
-// again and again, elsewhere on a line per quarter. It is used by one goroutine
-// at a time.
+// progress prints the progress of a move: on a terminal on one line that is rewritten, elsewhere
+// one line per quarter. One goroutine at a time uses it.
 type progress struct {
 	w        io.Writer
 	terminal bool
 	size     int
 	by       way
-	shown    int // the step shown last
+	shown    int // the last step shown
 }
 
 // Steps of a move that are shown.
@@ -31,7 +30,7 @@ func (p *progress) begin(by way) {
 	}
 }
 
-// at is told the bytes that have been moved.
+// at reports the number of bytes moved so far.
 func (p *progress) at(done int) {
 	steps := plainSteps
 	if p.terminal {
@@ -49,7 +48,7 @@ func (p *progress) at(done int) {
 	}
 }
 
-// end makes room for the result.
+// end erases the progress line for the result.
 func (p *progress) end() {
 	if p.terminal {
 		fmt.Fprint(p.w, "\r\033[K") // erase the line

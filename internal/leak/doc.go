@@ -1,16 +1,15 @@
-// Package leak fails a test run that leaves something behind: goroutines,
-// descriptors, mappings of package mem, or whatever else a [Gauge] can count.
+// Package leak fails a test run that leaves something behind: goroutines, descriptors, mappings
+// of package mem, or any other resource that a [Gauge] counts.
 //
-// A package has its whole run watched by one file:
+// A package checks its whole run with one file:
 //
 //	func TestMain(m *testing.M) { leak.Main(m) }
 //
-// What is left at the end is waited for, because a goroutine that was told to go
-// needs a moment to go; what is still there after that is printed, with the
-// stacks of the goroutines and the names of the descriptors, and the run fails
-// although every test passed. One test alone is watched by [Check].
+// The check waits for the remaining resources, because a goroutine that was told to end needs a
+// moment. It prints those that remain after that, with the stacks of the goroutines and the names
+// of the descriptors, and fails the run although all tests passed. [Check] checks a single test.
 //
-// Descriptors are seen where /proc/self/fd is (Linux, not in the portable
-// build). A fuzzing run is not watched: Go's fuzzing engine keeps descriptors and
-// goroutines of its own, and the seeds run in every ordinary run as well.
+// Descriptors are visible where /proc/self/fd exists (Linux, not in the portable build). A
+// fuzzing run is not checked: Go's fuzzing engine keeps descriptors and goroutines of its own,
+// and the seeds run in ordinary runs as well.
 package leak

@@ -13,10 +13,10 @@ type goroutine struct {
 	text  string // the whole entry
 }
 
-// firstDump is the room for a dump to begin with; it grows as needed.
+// firstDump is the initial size of the buffer for a dump; it grows as needed.
 const firstDump = 64 << 10
 
-// goroutines are all there are but the caller.
+// goroutines returns all goroutines except the caller.
 func goroutines() []goroutine {
 	buf := make([]byte, firstDump)
 	for {
@@ -29,9 +29,9 @@ func goroutines() []goroutine {
 	}
 }
 
-// parseDump reads what runtime.Stack writes: entries with an empty line between,
-// each headed "goroutine 12 [state]:" (with "gp=... m=..." before the state at
-// GOTRACEBACK=system). What does not look like that is passed over.
+// parseDump parses the output of runtime.Stack: entries separated by an empty line, each with the
+// header "goroutine 12 [state]:" (with "gp=... m=..." before the state at GOTRACEBACK=system). It
+// ignores other text.
 func parseDump(dump string) []goroutine {
 	var all []goroutine
 	for entry := range strings.SplitSeq(dump, "\n\n") {
@@ -52,14 +52,14 @@ func parseDump(dump string) []goroutine {
 	return all
 }
 
-// harmless tells goroutines that Go and its standard library start once and never
-// end.
+// harmless reports whether Go or its standard library starts this goroutine once and never ends
+// it.
 func (g goroutine) harmless() bool {
 	for _, f := range []string{
 		"os/signal.signal_recv(", // after the first signal.Notify
 		"os/signal.loop(",
 		"runtime.ensureSigM(",    // likewise, on some systems
-		"runtime.runFinalizers(", // these two are listed while they run code that is not Go's own
+		"runtime.runFinalizers(", // these two are listed while they run user code
 		"runtime.runCleanups(",
 	} {
 		if strings.Contains(g.text, f) {

@@ -13,35 +13,34 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
-// Gauge is something else that can be left behind.
+// Gauge is another resource that can be left behind.
 type Gauge struct {
-	Name string     // what is counted, for the message: "objects of the software RNIC"
-	Read func() int // how many there are now; called from the goroutine that checks
+	Name string     // the resource, for the message: "objects of the software RNIC"
+	Read func() int // returns the current count; called from the goroutine that checks
 }
 
-// Snapshot is what there was at one moment.
+// Snapshot is the state at one moment.
 type Snapshot struct {
 	goroutines map[uint64]bool
-	fds        map[int]string // nil where descriptors cannot be seen
+	fds        map[int]string // nil where descriptors are not visible
 	arenas     int
 	bytes      int64
 	gauges     []Gauge
 	counts     []int
 }
 
-// patience is how long what is on its way out may take. A closing goroutine
-// needs microseconds, or some scheduler slices of 10 ms on a machine that runs
-// other things; the rest is for the race detector under load.
+// patience is how long ending resources may take. A closing goroutine needs microseconds, or some
+// scheduler slices of 10 ms on a busy machine; the rest is for the race detector under load.
 const patience = 10 * time.Second
 
-// lookEvery is the time between two looks at a process that is not clean yet.
+// lookEvery is the time between two checks of a process that is not clean yet.
 const lookEvery = 2 * time.Millisecond
 
-// Take notes what there is now. It blocks no longer than it takes to list the
-// goroutines. The snapshot belongs to the caller.
+// Take records the current state. It blocks no longer than it takes to list the goroutines. The
+// snapshot belongs to the caller.
 func Take(gauges ...Gauge) (*Snapshot, error) {
-	// Go's own poller has two descriptors, made when it is first needed.
-	// A pipe is the cheapest thing that needs it.
+	// Go's own poller has two descriptors, made on first use. A pipe is the cheapest way to use
+	// it.
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("leak: a pipe to start Go's poller: %w", err)
@@ -63,7 +62,7 @@ func Take(gauges ...Gauge) (*Snapshot, error) {
 	return s, nil
 }
 
-// openFDs is nil where descriptors cannot be seen.
+// openFDs returns nil where descriptors are not visible.
 func openFDs() (map[int]string, error) {
 	fds, err := sys.OpenFDs()
 	if errors.Is(err, sys.ErrUnsupported) {
@@ -72,9 +71,9 @@ func openFDs() (map[int]string, error) {
 	return fds, err
 }
 
-// Check compares now with the snapshot, again and again until nothing is left
-// or wait has passed, and returns what is left as an [*Error]; nil for nothing.
-// It blocks the calling goroutine for at most about wait.
+// Check compares the current state with the snapshot, repeatedly until nothing is left or wait
+// has passed, and returns the remaining resources as an [*Error]; nil for none. It blocks the
+// calling goroutine for at most about wait.
 func (s *Snapshot) Check(wait time.Duration) error {
 	limit := time.Now().Add(wait)
 	tick := time.NewTicker(lookEvery)
@@ -92,7 +91,7 @@ func (s *Snapshot) Check(wait time.Duration) error {
 	}
 }
 
-// compare returns what is there now and was not in the snapshot.
+// compare returns the resources that are not in the snapshot.
 func (s *Snapshot) compare() (*Error, error) {
 	e := Error{Goroutines: s.Started()}
 	fds, err := openFDs()
@@ -121,11 +120,11 @@ func (s *Snapshot) compare() (*Error, error) {
 	return &e, nil
 }
 
-// Started are the stacks of the goroutines that are there now and were not in the
-// snapshot. It waits for none to go. Where a test asks whether something started any,
-// this is the way: runtime.NumGoroutine counts too many while a garbage collection
-// has taken the ended ones off their list to free their stacks (Go 1.26, mgcmark.go,
-// markrootFreeGStacks); the stacks are listed while the world is stopped.
+// Started returns the stacks of the goroutines that are not in the snapshot. It does not wait for
+// any to end. Use it in a test of whether goroutines were started: runtime.NumGoroutine counts
+// too many while a garbage collection has taken the ended ones off their list to free their
+// stacks (Go 1.26, mgcmark.go, markrootFreeGStacks); the stacks are listed while the world is
+// stopped.
 func (s *Snapshot) Started() (stacks []string) {
 	for _, g := range goroutines() {
 		if !s.goroutines[g.id] && !g.harmless() {
@@ -135,10 +134,10 @@ func (s *Snapshot) Started() (stacks []string) {
 	return stacks
 }
 
-// Error says what was left behind.
+// Error lists the resources left behind.
 type Error struct {
 	Goroutines  []string // their stacks, as runtime.Stack prints them
-	Descriptors []string // number and what it stands for
+	Descriptors []string // number and description
 	Arenas      int      // mappings of package mem, more than before
 	Bytes       int64    // their size, more than before
 	Gauges      []string // what the gauges count

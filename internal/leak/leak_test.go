@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-// soon is how long a check waits here for what will not go away.
+// soon is how long a check waits here for a resource that stays.
 const soon = 20 * time.Millisecond
 
 func take(t *testing.T, gauges ...Gauge) *Snapshot {
@@ -25,7 +25,7 @@ func take(t *testing.T, gauges ...Gauge) *Snapshot {
 	return s
 }
 
-// left checks for what was left, which must be something.
+// left checks for remaining resources and requires some.
 func left(t *testing.T, s *Snapshot) *Error {
 	t.Helper()
 	err := s.Check(soon)
@@ -56,8 +56,8 @@ func TestGoroutineIsFoundUntilItIsGone(t *testing.T) {
 	clean(t, s)
 }
 
-// Rule: who has ended is not counted, though the collector works on it. By
-// runtime.NumGoroutine, which runtime's simulation asked, it is: 926 were seen here.
+// Rule: an ended goroutine is not counted, although the collector works on it.
+// runtime.NumGoroutine, which runtime's simulation used, counts it: 926 were seen here.
 func TestEndedGoroutinesAreNotCountedDuringACollection(t *testing.T) {
 	s := take(t)
 	for range 20 {
@@ -82,7 +82,7 @@ func TestEndedGoroutinesAreNotCountedDuringACollection(t *testing.T) {
 	}
 }
 
-// What goes away while the check looks is no leak.
+// A resource that goes away during the check is no leak.
 func TestCheckWaits(t *testing.T) {
 	s := take(t)
 	timer := time.NewTimer(5 * lookEvery)
@@ -124,11 +124,11 @@ func TestGaugeIsRead(t *testing.T) {
 	if e := left(t, s); !strings.Contains(e.Error(), "2 more queue pairs") {
 		t.Errorf("two queue pairs are wanted, got %v", e)
 	}
-	n = 2 // less than before is no leak
+	n = 2 // fewer than before is no leak
 	clean(t, s)
 }
 
-// The exit code is that of the tests, and 1 if they passed and left something.
+// The exit code is that of the tests, and 1 if they passed and left something behind.
 func TestRunDecidesTheExitCode(t *testing.T) {
 	n := 0
 	gauges := []Gauge{{Name: "of what a test makes", Read: func() int { return n }}}
@@ -147,7 +147,7 @@ func TestRunDecidesTheExitCode(t *testing.T) {
 	}
 }
 
-// The parser takes the entries that it knows and nothing else.
+// The parser accepts the known entries and ignores the rest.
 func TestParseDump(t *testing.T) {
 	const dump = `goroutine 1 [running]:
 main.main()

@@ -2,18 +2,17 @@ package leak
 
 import "strings"
 
-// What librdmacm leaves: it opens each device that identifiers are bound to for
-// itself, once, and keeps that context to the end of the process (rdma-core
-// librdmacm/cma.c, ucma_put_device closes those of dead devices only). A context
-// is two descriptors, by these names.
+// The descriptors that librdmacm keeps: it opens each device that identifiers are bound to for
+// itself, once, and keeps that context until the process ends (rdma-core librdmacm/cma.c,
+// ucma_put_device closes only those of dead devices). A context is two descriptors, with these
+// names.
 const (
 	contextPrefix = "/dev/infiniband/uverbs"
 	contextEvents = "anon_inode:[infinibandevent]"
 )
 
-// keptByCM tells which descriptors to pass over, from all that are open and were
-// not before: one context of each device, if none was open before. Whatever is
-// beyond that was left behind; the objects in it are counted by gauges.
+// keptByCM returns the new descriptors to ignore: one context of each device, if none was open
+// before. Further ones are leaks; gauges count the objects in them.
 func keptByCM(before map[int]string, now map[int]string) (kept map[int]bool) {
 	opened := map[string]bool{}
 	for _, what := range before {

@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// Rule: librdmacm keeps one context of each device; a second one was left behind.
+// Rule: librdmacm keeps one context of each device; a second one is a leak.
 func TestContextsThatLibrdmacmKeeps(t *testing.T) {
 	const u0, u1, ev = "/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1", contextEvents
 	for _, c := range []struct {
 		name        string
 		before, now map[int]string
-		want        int // how many of now are passed over
+		want        int // how many of now are ignored
 	}{
 		{"one context of each of two devices", nil, map[int]string{5: u0, 6: ev, 7: u1, 8: ev}, 4},
 		{"a second context of one device", nil, map[int]string{5: u0, 6: ev, 7: u0, 8: ev}, 2},

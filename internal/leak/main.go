@@ -23,7 +23,7 @@ func run(tests func() int, fuzzing func() bool, gauges []Gauge, wait time.Durati
 	}
 	code := tests()
 	if code != 0 || fuzzing() {
-		return code // a test that failed may well have left something
+		return code // a failed test may well have left something behind
 	}
 	if err := before.Check(wait); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -32,7 +32,7 @@ func run(tests func() int, fuzzing func() bool, gauges []Gauge, wait time.Durati
 	return 0
 }
 
-// fuzzing tells a run of the fuzzing engine, coordinator or worker. The flags
+// fuzzing reports whether this is a run of the fuzzing engine, coordinator or worker. The flags
 // are parsed by then.
 func fuzzing() bool {
 	for _, name := range []string{"test.fuzz", "test.fuzzworker"} {
@@ -43,10 +43,9 @@ func fuzzing() bool {
 	return false
 }
 
-// Check fails t if anything begun in it is still there when it ends, after all
-// cleanups that were registered later. It does not look when the test has failed,
-// which may well have left something. It does not go together with tests that run in
-// parallel.
+// Check fails t if any resource acquired in it remains when it ends, after all cleanups that were
+// registered later. It does not check a failed test, which may well have left something behind.
+// It cannot be combined with parallel tests.
 func Check(t testing.TB, gauges ...Gauge) {
 	t.Helper()
 	before, err := Take(gauges...)

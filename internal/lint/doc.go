@@ -1,8 +1,8 @@
-// Package lint checks what the compiler does not: that imports point down
-// the list of rooms, that cgo and unsafe stay in theirs, that what is exported
-// says what it is, that files stay small, formatted and finished.
+// Package lint checks rules that the compiler does not: imports follow the layering, cgo and
+// unsafe stay in their packages, exported symbols have comments, files are small, formatted and
+// finished.
 //
-// It has no door of its own: its tests check this repository, file by file and
-// whatever the build tags, so that `go test ./...` finds what breaks a rule. The
-// rooms and the rules are in docs/architecture.md and CONTRIBUTING.md.
+// It exports nothing for other code: its tests check this repository, file by file and for all
+// build tags, so that `go test ./...` finds violations. The layers ("rooms") and the rules are in
+// docs/architecture.md and CONTRIBUTING.md.
 package lint

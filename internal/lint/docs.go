@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// docs checks that every exported constant, variable, type, function and method
-// has a comment. One over a group of constants or variables will do, and the
-// methods of an interface may be told of at the interface.
+// docs checks that all exported constants, variables, types, functions and methods have a
+// comment. One for a group of constants or variables suffices, and the comment of an interface
+// may cover its methods.
 func (s *source) docs() (found []string) {
 	if s.test() || s.command() {
 		return nil
@@ -43,7 +43,7 @@ func (s *source) docs() (found []string) {
 	return found
 }
 
-// receiverExported is true for functions, and for methods of exported types.
+// receiverExported reports whether d is a function, or a method of an exported type.
 func receiverExported(d *ast.FuncDecl) bool {
 	if d.Recv == nil || len(d.Recv.List) == 0 {
 		return true
@@ -65,8 +65,8 @@ func receiverExported(d *ast.FuncDecl) bool {
 	}
 }
 
-// packageDocs checks that every package has a comment, which stands in a file
-// doc.go except for commands.
+// packageDocs checks that all packages have a comment, which stands in a file doc.go except for
+// commands.
 func packageDocs(sources []*source) (found []string) {
 	first, has := map[string]*source{}, map[string]bool{}
 	var dirs []string

@@ -10,16 +10,15 @@ import (
 	"strings"
 )
 
-// rung is the name of an example of the ladder, such as 01-connect-and-echo.
-// What else is in examples, such as the demo, is none.
+// rung matches the name of a numbered example, such as 01-connect-and-echo. Other folders in
+// examples, such as the demo, do not match.
 var rung = regexp.MustCompile(`^\d\d-`)
 
-// rungLines is what the code of an example stays under: it is read in one go.
+// rungLines is the limit for the code of an example, which is read in one go.
 const rungLines = 170
 
-// ladder checks that every example of the ladder has a README.md, a test, and
-// less than rungLines of code, the files that are no tests added up. The error
-// is for what cannot be read.
+// ladder checks that each numbered example has a README.md, a test, and less than rungLines of
+// code, the sum of its files without tests. The error is for files that cannot be read.
 func ladder(root fs.FS, sources []*source) (found []string, err error) {
 	dirs, err := fs.ReadDir(root, "examples")
 	if errors.Is(err, fs.ErrNotExist) {

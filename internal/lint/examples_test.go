@@ -6,8 +6,8 @@ import (
 	"testing/fstest"
 )
 
-// Each example of the ladder has a README, a test and under 170 lines of code,
-// and what is no example of it is not asked.
+// Each numbered example has a README, a test and under 170 lines of code; other folders are not
+// checked.
 func TestLadder(t *testing.T) {
 	const dir = "examples/07-x/"
 	code := func(lines int) string {
@@ -15,7 +15,7 @@ func TestLadder(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		change map[string]string // of an example that is as it should be; "" removes
+		change map[string]string // to a correct example; "" removes
 		want   string            // part of the one finding; empty for none
 	}{
 		{"as it should be", nil, ""},

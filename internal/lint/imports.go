@@ -7,18 +7,17 @@ import (
 	"strings"
 )
 
-// room is a folder with all below it that is no room of its own, and what its
-// code and its tests may import of this module.
+// room is a layer: a folder with all its subfolders that are not rooms of their own, and the
+// packages of this module that its code and its tests may import.
 type room struct {
 	path  string
 	uses  []string // rooms that its code may import, itself always
-	tests []string // rooms that its tests may import besides
+	tests []string // rooms that its tests may import in addition
 }
 
-// rooms are the rows of the design's list, from the bottom. A package belongs
-// to the room with the longest path that holds it. What is imported stands
-// further down, so imports point down only. Tests may use a provider to run on,
-// and the conformance suite; nobody's test looks up.
+// rooms are the rows of the design's list, from the bottom. A package belongs to the room with
+// the longest matching path. A room imports only rooms below it in the layering. Tests may also
+// use a provider to run on, and the conformance suite; no test imports a higher layer.
 var rooms = []room{
 	{path: "internal/model"},
 	{path: "internal", uses: []string{"internal/model"}},
@@ -36,11 +35,11 @@ var rooms = []room{
 	{path: "docs", uses: []string{"verbs", "futures", "reactor", "runtime"}},
 }
 
-// providers are the rooms of which runtime picks one, in a single file.
+// providers are the rooms of which runtime selects one, in a single file.
 var providers = []string{"verbs/soft", "verbs/ibv"}
 
-// dependencies are the modules that code may import; testDependencies tests may
-// besides. Each has its reason in docs/dependencies.md.
+// dependencies are the modules that code may import; testDependencies those that tests may import
+// in addition. The reasons are in docs/dependencies.md.
 var (
 	dependencies = []string{"github.com/panjf2000/ants/v2", "go.uber.org/atomic",
 		"github.com/cespare/xxhash/v2", "golang.org/x/sys"}
@@ -54,14 +53,14 @@ var (
 	unsafeRooms = []string{"verbs/ibv", "internal/mem", "internal/ring", "internal/sys"}
 )
 
-// below tells whether p is dir or below it.
+// below reports whether p is dir or below it.
 func below(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
 
 func belowAny(p string, dirs []string) bool {
 	return slices.ContainsFunc(dirs, func(d string) bool { return below(p, d) })
 }
 
-// roomOf is the room of a folder; nil for one that is in none.
+// roomOf returns the room of a folder; nil if there is none.
 func roomOf(dir string) *room {
 	var best *room
 	for i := range rooms {
@@ -80,7 +79,7 @@ func (s *source) imports() (found []string) {
 	for _, spec := range s.ast.Imports {
 		p, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
-			continue // the parser would not have taken it
+			continue // the parser would have refused it
 		}
 		say := func(format string, args ...any) { found = append(found, s.at(spec.Pos(), format, args...)) }
 		layout := s.dir() == "verbs" && strings.HasPrefix(s.path, "verbs/layout")
@@ -114,12 +113,12 @@ func (r *room) mayUse(to *room, test bool) bool {
 	return r == to || slices.Contains(r.uses, to.path) || test && slices.Contains(r.tests, to.path)
 }
 
-// oneProvider checks that runtime picks its provider in a single file.
+// oneProvider checks that runtime selects its provider in a single file.
 func oneProvider(sources []*source) (found []string) {
 	var files []string
 	for _, s := range sources {
 		if s.test() || !below(s.dir(), "runtime") || below(s.dir(), "runtime/internal/outage") {
-			continue // a program that counts the objects of each is no part of the library
+			continue // a program that counts the objects of each is not part of the library
 		}
 		for _, spec := range s.ast.Imports {
 			if p, _ := strconv.Unquote(spec.Path.Value); belowAny(strings.TrimPrefix(p, module+"/"), providers) {

@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 )
 
-// root is the repository: the folder with go.mod above this one.
+// root returns the repository: the nearest parent folder with go.mod.
 func root(t *testing.T) string {
 	t.Helper()
 	dir := must.Get(os.Getwd())(t)
@@ -35,8 +35,8 @@ func TestRepository(t *testing.T) {
 	}
 }
 
-// Every room of the table imports only rooms above it in the table: the list of
-// the design, from the bottom.
+// Each room of the table imports only rooms that come earlier in the table, which lists the
+// layers from the bottom.
 func TestRoomsPointDown(t *testing.T) {
 	seen := []string{}
 	for _, r := range rooms {
@@ -49,7 +49,7 @@ func TestRoomsPointDown(t *testing.T) {
 	}
 }
 
-// Each rule finds what breaks it, and nothing in the same thing done right.
+// Each rule finds a violation, and nothing in the correct version.
 func TestRules(t *testing.T) {
 	const doc = "// Package p is.\npackage p\n"
 	imports := func(p string) string { return "package p\n\nimport _ \"" + p + "\"\n" }
@@ -103,7 +103,7 @@ func TestRules(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			files := fstest.MapFS{c.file: {Data: []byte(c.text)}}
-			// Its package has a comment unless that is the question.
+			// Its package has a comment unless the test is about that.
 			if dir := filepath.ToSlash(filepath.Dir(c.file)); !strings.Contains(c.text, "package q") && !strings.Contains(c.text, "package main") {
 				files[dir+"/doc.go"] = &fstest.MapFile{Data: []byte(doc)}
 			}
@@ -124,7 +124,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// The second file of runtime that imports a provider is one too many.
+// A second file of runtime that imports a provider is a violation.
 func TestRuntimePicksOneProvider(t *testing.T) {
 	text := func(p string) *fstest.MapFile {
 		return &fstest.MapFile{Data: []byte("package p\n\nimport _ \"" + module + p + "\"\n")}

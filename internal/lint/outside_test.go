@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A program outside this module can do what the example does that uses no runtime:
-// copied into a module of its own, it builds and runs.
+// A program outside this module can use verbs alone, as the example without runtime does: copied
+// into a module of its own, it builds and runs.
 func TestVerbsAloneOutsideTheModule(t *testing.T) {
 	dir, out := root(t), t.TempDir()
 	for to, from := range map[string]string{"main.go": "examples/07-verbs-alone/main.go", "go.sum": "go.sum"} {

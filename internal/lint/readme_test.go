@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 )
 
-// The README's program works as it is pasted.
+// The README's program builds and runs unchanged.
 func TestReadmeProgram(t *testing.T) {
 	dir := root(t)
 	text := must.Get(os.ReadFile(filepath.Join(dir, "README.md")))(t)
@@ -32,10 +32,10 @@ func TestReadmeProgram(t *testing.T) {
 	}
 }
 
-// link finds the target of a link in Markdown that is no address and no anchor.
+// link matches the target of a Markdown link that is neither a URL nor an anchor.
 var link = regexp.MustCompile(`\]\(([^):#]+)(#[^)]*)?\)`)
 
-// Links between documents, and from them into the tree, lead somewhere.
+// Links between documents, and from them into the tree, have existing targets.
 func TestLinks(t *testing.T) {
 	dir := root(t)
 	found := 0

@@ -28,14 +28,13 @@ func (s *source) dir() string   { return path.Dir(s.path) }
 func (s *source) test() bool    { return strings.HasSuffix(s.path, "_test.go") }
 func (s *source) command() bool { return s.ast.Name.Name == "main" }
 
-// at places a finding.
+// at formats a finding with its position.
 func (s *source) at(pos token.Pos, format string, args ...any) string {
 	return fmt.Sprintf("%s:%d: %s", s.path, s.fset.Position(pos).Line, fmt.Sprintf(format, args...))
 }
 
-// Check reads every Go file below root and returns what breaks a rule, sorted,
-// a line each: "file:line: what". The error is for what cannot be read or
-// parsed.
+// Check reads all Go files below root and returns the violations, sorted, a line each:
+// "file:line: text". The error is for files that cannot be read or parsed.
 func Check(root fs.FS) (findings []string, err error) {
 	var sources []*source
 	err = fs.WalkDir(root, ".", func(p string, d fs.DirEntry, err error) error {
@@ -76,15 +75,15 @@ func Check(root fs.FS) (findings []string, err error) {
 	return findings, nil
 }
 
-// maxLines is where a file must be split; most have 60 to 250.
+// maxLines is the limit for the length of a file; most have 60 to 250.
 const maxLines = 500
 
-// markers are words for what is not done yet. They are put together here so
-// that this file does not have them.
+// markers are words that mark unfinished work. They are concatenated here so that this file does
+// not contain them.
 var markers = []string{"TO" + "DO", "FIX" + "ME", "XX" + "X:", "HA" + "CK:"}
 
-// shape checks length, formatting and markers, and, in tests, sleeping and
-// skips without a reason.
+// shape checks length, formatting and markers, and, in tests, sleeping and skips without a
+// reason.
 func (s *source) shape() (found []string) {
 	if n := bytes.Count(s.text, []byte("\n")); n > maxLines {
 		found = append(found, fmt.Sprintf("%s:1: %d lines, at most %d: split it by topic", s.path, n, maxLines))

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// Options say how [Map] makes a mapping. The zero value is a plain mapping.
+// Options select the kind of mapping that [Map] makes. The zero value is a plain mapping.
 type Options struct {
 	// Huge asks for huge pages: reserved ones where the system has enough of
 	// them, transparent ones otherwise. The size is rounded up to a whole huge
@@ -22,12 +22,12 @@ type Options struct {
 	Populate bool
 }
 
-// closedPins stands in Arena.pins once the arena is unmapped.
+// closedPins is the value of Arena.pins once the arena is unmapped.
 const closedPins = math.MinInt64
 
 // Arena is one range of off-heap memory.
 //
-// Its states are told by the word pins:
+// The word pins holds its state:
 //
 //	            Pin / Unpin
 //	            +-------+
@@ -35,42 +35,37 @@ const closedPins = math.MinInt64
 //	Map ----> live(0) -----> live(n>0)     Unmap: ErrPinned
 //	MapFile     |
 //	Adopt       |
-//	            | Unmap (CAS 0 -> closed: of all callers one wins)
+//	            | Unmap (CAS 0 -> closed: one caller wins)
 //	            v
 //	          closed                       Pin: ErrUnmapped; Unmap: nil
 //
-// All methods may be called from any goroutine and none blocks, except that
-// Unmap enters the kernel and takes the registry's lock, and Sync waits for the
-// disk. None allocates, except
-// Unmap. Views that outlive the arena are the caller's fault (see the
-// package comment).
+// All methods may be called from any goroutine and none blocks, except that Unmap enters the
+// kernel and takes the registry's lock, and Sync waits for the disk. None allocates, except
+// Unmap. No view may be used after Unmap (see the package comment).
 type Arena struct {
 	base  unsafe.Pointer // immutable
 	addr  uint64         // base as a number; immutable
 	total int            // bytes at base; immutable
 	owned bool           // made by Map or MapFile, so Unmap returns it to the system; immutable
 	file  bool           // maps a file (MapFile); immutable
-	huge  bool           // stands on reserved huge pages; immutable
+	huge  bool           // mapped with reserved huge pages; immutable
 	bound bool           // the NUMA preference was accepted; immutable
 
-	// size is total while the arena is live and 0 afterwards. Written by Map or
-	// Adopt before the arena is published, and by Unmap; read by every view. It
-	// makes late look-ups fail, but does not protect views that already exist:
-	// pins do that.
+	// size is total while the arena is live and 0 afterwards. Written by Map or Adopt before the
+	// arena is published, and by Unmap; read by all views. It makes late look-ups fail, but does
+	// not protect existing views: pins do that.
 	size atomic.Uint64
-	// pins counts registrations, or is closedPins. Written by Pin, Unpin and
-	// Unmap. Unmap's change from 0 publishes that nobody may pin any more.
+	// pins counts registrations, or is closedPins. Written by Pin, Unpin and Unmap. Unmap's
+	// change from 0 publishes that no further pin is possible.
 	pins atomic.Int64
 }
 
-// Map makes an anonymous, private, zeroed mapping of at least size bytes,
-// rounded up to whole pages, and registers it for [Find]. It enters the kernel
-// and, with Populate, touches every page. The caller owns the arena until it
-// calls [Arena.Unmap]; the garbage collector never does.
+// Map makes an anonymous, private, zeroed mapping of at least size bytes, rounded up to whole
+// pages, and registers it for [Find]. It enters the kernel and, with Populate, touches all pages.
+// The caller owns the arena until it calls [Arena.Unmap]; the garbage collector never unmaps it.
 //
-// Errors: [ErrSize], [ErrNode], or what the system answered. A kernel that does
-// not permit placement at all (a container's filter) is no error:
-// see [Arena.Bound].
+// Errors: [ErrSize], [ErrNode], or the system's. A kernel that does not permit placement at all
+// (a container's filter) is no error: see [Arena.Bound].
 //
 // Implements: mmap(2), mbind(2), madvise(2); VirtualAlloc on Windows.
 func Map(size int, o Options) (*Arena, error) {
@@ -90,7 +85,7 @@ func Map(size int, o Options) (*Arena, error) {
 	return a, nil
 }
 
-// mapping is what the system's part of Map hands back.
+// mapping is the result of the system-specific part of Map.
 type mapping struct {
 	base        unsafe.Pointer
 	size        int
@@ -105,16 +100,15 @@ func roundUp(size, unit int) (int, error) {
 	return (size + unit - 1) &^ (unit - 1), nil
 }
 
-// Adopt registers memory that the caller mapped itself, so that it can be
-// found and viewed like an arena of ours. The caller keeps owning b and must
-// keep it mapped until it has called [Arena.Unmap], which only forgets it.
-// Adopted arenas may overlap each other and mapped ones.
+// Adopt registers memory that the caller mapped itself, so that it can be found and viewed like a
+// mapped arena. The caller keeps owning b and must keep it mapped until it has called
+// [Arena.Unmap], which only unregisters it. Adopted arenas may overlap each other and mapped
+// ones.
 //
-// Errors: [ErrSize] for an empty slice; [ErrGoHeap] for memory of the Go
-// runtime; [ErrNotMapped] if a part of b is not mapped. On Linux the check reads
-// /proc/self/maps: it refuses mappings that the runtime named as its own, the
-// contiguous run of mappings around the runtime's heap, and the running
-// program's own segments. Elsewhere it is best effort: it refuses the address
+// Errors: [ErrSize] for an empty slice; [ErrGoHeap] for memory of the Go runtime; [ErrNotMapped]
+// if a part of b is not mapped. On Linux the check reads /proc/self/maps: it refuses mappings
+// that the runtime named as its own, the contiguous run of mappings around the runtime's heap,
+// and the running program's own segments. Elsewhere it is best effort: it refuses the address
 // range in which the Go heap of a 64-bit program grows.
 func Adopt(b []byte) (*Arena, error) {
 	if len(b) == 0 {
@@ -131,15 +125,14 @@ func Adopt(b []byte) (*Arena, error) {
 	return a, nil
 }
 
-// Addr is the address of the first byte. It stays the same after Unmap.
+// Addr returns the address of the first byte. It stays the same after Unmap.
 func (a *Arena) Addr() uint64 { return a.addr }
 
-// Len is the number of bytes: whole pages for Map, the slice's length for
-// Adopt, 0 after Unmap.
+// Len returns the number of bytes: whole pages for Map, the slice's length for Adopt, 0 after
+// Unmap.
 func (a *Arena) Len() int { return int(a.size.Load()) }
 
-// Bytes is the whole arena as one slice, nil after Unmap. The arena's owner owns
-// it; it is valid until Unmap.
+// Bytes returns the whole arena as one slice, nil after Unmap. It is valid until Unmap.
 func (a *Arena) Bytes() []byte {
 	n := a.size.Load()
 	if n == 0 {
@@ -148,15 +141,14 @@ func (a *Arena) Bytes() []byte {
 	return unsafe.Slice((*byte)(a.base), int(n))
 }
 
-// Huge tells whether the arena stands on reserved huge pages. Transparent ones
-// come and go and are not reported.
+// Huge reports whether the arena uses reserved huge pages. Transparent ones come and go and are
+// not reported.
 func (a *Arena) Huge() bool { return a.huge }
 
-// Owned tells whether the arena was made by [Map] or [MapFile], and not adopted.
+// Owned reports whether the arena was made by [Map] or [MapFile], and not adopted.
 func (a *Arena) Owned() bool { return a.owned }
 
-// Bound tells whether the system accepted the NUMA preference of
-// [Options.Node].
+// Bound reports whether the system accepted the NUMA preference of [Options.Node].
 func (a *Arena) Bound() bool { return a.bound }
 
 // Pin keeps the arena mapped until a matching [Arena.Unpin]. A registration
@@ -173,8 +165,8 @@ func (a *Arena) Pin() error {
 	}
 }
 
-// Unpin ends one pin. It panics if there is none: the caller has lost count,
-// and going on would let memory go while a device holds it.
+// Unpin removes one pin. It panics if there is none: the caller's count is wrong, and continuing
+// could unmap memory while a device uses it.
 func (a *Arena) Unpin() {
 	for {
 		n := a.pins.Load()
@@ -187,25 +179,25 @@ func (a *Arena) Unpin() {
 	}
 }
 
-// Pins is the number of pins held now, 0 after Unmap.
+// Pins returns the number of pins held now, 0 after Unmap.
 func (a *Arena) Pins() int { return int(max(a.pins.Load(), 0)) }
 
-// Unmap ends the arena: a mapping made by Map or MapFile goes back to the system, an adopted
-// range is only forgotten. It is idempotent. It fails with [ErrPinned],
-// changing nothing, while pins are held. No view of the arena may be in use.
+// Unmap ends the arena: it unmaps a mapping made by Map or MapFile, and only unregisters an
+// adopted range. It is idempotent. While pins are held it fails with [ErrPinned] and changes
+// nothing. No view of the arena may be in use.
 //
 // Implements: munmap(2); VirtualFree on Windows.
 func (a *Arena) Unmap() error {
 	if !a.pins.CompareAndSwap(0, closedPins) {
-		// Read after the failed swap: pins may have gone in between, and then
-		// the answer "pinned" was true at the moment of the swap.
+		// Read after the failed swap: pins may have been removed in between, and then the error
+		// was correct at the moment of the swap.
 		if n := a.pins.Load(); n != closedPins {
 			return fmt.Errorf("%w: %#x has %d pins", ErrPinned, a.addr, n)
 		}
 		return nil
 	}
-	// The winner of the swap is alone here. First nobody finds it any more,
-	// then look-ups through a kept *Arena fail, then the memory goes.
+	// Only the winner of the swap gets here. First Find no longer finds the arena, then look-ups
+	// through a kept *Arena fail, then the memory is unmapped.
 	unregister(a)
 	a.size.Store(0)
 	if !a.owned {

@@ -75,8 +75,8 @@ func TestMapRefuses(t *testing.T) {
 			t.Errorf("Map(%d, %+v) = %v, %v; want %v", c.size, c.o, a, err, c.want)
 		}
 	}
-	// Far more than any address space has, or, of 32 bits, all together: the system
-	// refuses, nothing stays.
+	// Far more than any address space has, or, on 32 bits, all of it together: the system
+	// refuses, and no arena stays.
 	before, _ := Live()
 	mapped := 0
 	for ; mapped < 4; mapped++ {
@@ -146,8 +146,8 @@ func TestPinAgainstUnmap(t *testing.T) {
 	}
 }
 
-// An access is in bounds exactly if every byte of it is, computed with big
-// enough numbers; and the view is the very memory.
+// An access is in bounds exactly if all its bytes are, computed with sufficiently large numbers;
+// and the view is the memory itself.
 func TestViewsAgainstModel(t *testing.T) {
 	a := mustMap(t, 3*4096, Options{})
 	type pair struct{ A, B uint32 }

@@ -2,15 +2,14 @@ package mem
 
 import "fmt"
 
-// Bump hands out pieces of an arena one after another and takes them back all
-// at once. Arrays of work requests and scatter-gather entries live in one. It
-// does not own the arena. It is for one goroutine at a time; it does not block
-// or allocate.
+// Bump allocates pieces of an arena one after another and frees them all at once. Arrays of work
+// requests and scatter-gather entries live in one. It does not own the arena. One goroutine at a
+// time may use it; it does not block or allocate.
 type Bump struct {
 	arena *Arena
 	from  uint64 // first address of the range
-	end   uint64 // first address behind the range
-	next  uint64 // first address not yet handed out
+	end   uint64 // first address after the range
+	next  uint64 // first free address
 }
 
 // NewBump makes an allocator over the whole arena.
@@ -18,10 +17,10 @@ func NewBump(a *Arena) *Bump {
 	return &Bump{arena: a, from: a.addr, end: a.addr + a.size.Load(), next: a.addr}
 }
 
-// Alloc hands out size bytes aligned to align, a power of two, or false if the
-// arena has no room left. The bytes are as they were: zero only the first
-// time. They are valid until Reset or the arena's Unmap. It panics if size is
-// negative or align is no power of two.
+// Alloc returns the address of size bytes aligned to align, a power of two, or false if the arena
+// has no room left. It does not clear the bytes: they are zero only the first time. They are
+// valid until Reset or the arena's Unmap. It panics if size is negative or align is no power of
+// two.
 func (b *Bump) Alloc(size, align int) (addr uint64, ok bool) {
 	if size < 0 || align <= 0 || align&(align-1) != 0 {
 		panic(fmt.Sprintf("mem: bump allocation of %d bytes aligned to %d", size, align))
@@ -35,14 +34,14 @@ func (b *Bump) Alloc(size, align int) (addr uint64, ok bool) {
 	return at, true
 }
 
-// Reset takes everything back. What was handed out is invalid.
+// Reset frees all pieces.
 func (b *Bump) Reset() { b.next = b.from }
 
-// Used is the number of bytes handed out, padding included.
+// Used returns the number of allocated bytes, padding included.
 func (b *Bump) Used() int { return int(b.next - b.from) }
 
-// Free is the number of bytes left, padding of the next piece included.
+// Free returns the number of bytes left, padding of the next piece included.
 func (b *Bump) Free() int { return int(b.end - b.next) }
 
-// Arena is the arena that the addresses lie in.
+// Arena returns the arena of the addresses.
 func (b *Bump) Arena() *Arena { return b.arena }

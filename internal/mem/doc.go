@@ -1,40 +1,36 @@
-// Package mem owns off-heap memory and is the one place in Verbena that turns
-// an address into a Go view of it.
+// Package mem owns off-heap memory and is the one place in Verbena that turns an address into a
+// Go view of it.
 //
-// A device, real or in software, holds addresses past the call that gave them,
-// so what it is given must never move and never be collected. Go heap memory
-// promises neither. Everything a device may touch therefore lives in an [Arena]:
-// an anonymous mapping made by [Map], the mapping of a file made by [MapFile]
-// (whose bytes [Arena.Sync] makes persistent), or a mapping of the caller's that [Adopt]
-// took note of (and that Adopt refuses with [ErrGoHeap] if Go owns it).
+// A device, real or in software, holds addresses past the call that passed them, so its memory
+// must never move and never be collected. Go heap memory guarantees neither. All memory that a
+// device may access therefore lives in an [Arena]: an anonymous mapping made by [Map], the
+// mapping of a file made by [MapFile] (whose bytes [Arena.Sync] makes persistent), or a mapping
+// of the caller's that [Adopt] registered (Adopt refuses Go memory with [ErrGoHeap]).
 //
 // # From an address to a view
 //
-// Addresses are plain uint64 values: they stand in work requests and cross the
-// wire, so they are untrusted. A view is made by [Arena.Slice], [Arena.Word],
-// [At] and [Array], which check bounds and alignment without overflow and derive
-// the pointer from the base of the arena, never from the number alone.
-// [Find] tells which live arena holds an address.
+// Addresses are plain uint64 values: they are stored in work requests and sent over the wire, so
+// they are untrusted. A view is made by [Arena.Slice], [Arena.Word], [At] and [Array], which
+// check bounds and alignment without overflow and derive the pointer from the base of the arena,
+// never from the number alone. [Find] returns the live arena that holds an address.
 //
 // # Lifetime
 //
-// The owner of an arena ends it with [Arena.Unmap]. A registration pins the
-// arena, and Unmap fails with [ErrPinned] while a pin is held. Views are
-// ordinary Go pointers into memory that the garbage collector does not know:
-// touching one after Unmap is a fault, so whoever is not the owner pins the
-// arena for as long as it keeps a view. The order is always Find, Pin, view:
-// Pin refuses an arena that was unmapped in between.
+// The owner of an arena ends it with [Arena.Unmap]. A registration pins the arena, and Unmap
+// fails with [ErrPinned] while a pin is held. Views are ordinary Go pointers into memory that the
+// garbage collector does not manage: an access after Unmap is a fault, so any user other than the
+// owner pins the arena for as long as it keeps a view. The order is always Find, Pin, view: Pin
+// refuses an arena that was unmapped in between.
 //
 // # The race detector
 //
-// It does not see accesses to mapped memory. Control words of queues therefore
-// live on the Go heap (package ring), and buffers given back are filled with
-// [Poison] and checked with [Poisoned]. In race builds [At] and [Array]
-// also panic when their type holds Go pointers, which must never be off-heap.
+// It does not see accesses to mapped memory. Control words of queues therefore live on the Go
+// heap (package ring), and freed buffers are filled with [Poison] and checked with [Poisoned]. In
+// race builds [At] and [Array] also panic when their type holds Go pointers, which must never be
+// off-heap.
 //
 // # Platforms
 //
-// Linux has NUMA binding and huge pages. Other systems, and Linux under the tag
-// "portable", have plain mappings: [Options] are then hints that have no effect,
-// and files cannot be mapped.
+// Linux has NUMA binding and huge pages. Other systems, and Linux under the tag "portable", have
+// plain mappings: [Options] are then hints without effect, and files cannot be mapped.
 package mem

@@ -3,19 +3,18 @@ package mem
 import "errors"
 
 var (
-	// ErrGoHeap says that memory offered to [Adopt] belongs to the Go runtime:
-	// its heap, a goroutine stack, or the data of the running program.
+	// ErrGoHeap means that memory passed to [Adopt] belongs to the Go runtime: its heap, a
+	// goroutine stack, or the data of the running program.
 	ErrGoHeap = errors.New("mem: memory belongs to the Go runtime")
-	// ErrPinned says that an arena cannot be unmapped because registrations
-	// still hold pins on it.
+	// ErrPinned means that an arena cannot be unmapped because registrations still hold pins on
+	// it.
 	ErrPinned = errors.New("mem: arena is pinned")
-	// ErrUnmapped says that an arena was unmapped before it could be pinned.
+	// ErrUnmapped means that an arena was unmapped before it could be pinned.
 	ErrUnmapped = errors.New("mem: arena is unmapped")
-	// ErrSize says that a size is zero, negative, or too large to be rounded
-	// up to whole pages.
+	// ErrSize means that a size is zero, negative, or too large to be rounded up to whole pages.
 	ErrSize = errors.New("mem: bad size")
-	// ErrNode says that [Options.Node] names no NUMA node of this machine.
+	// ErrNode means that [Options.Node] is not a NUMA node of this machine.
 	ErrNode = errors.New("mem: no such NUMA node")
-	// ErrNotMapped says that memory offered to [Adopt] is not wholly mapped.
+	// ErrNotMapped means that memory passed to [Adopt] is not wholly mapped.
 	ErrNotMapped = errors.New("mem: memory is not mapped")
 )

@@ -6,26 +6,23 @@ import (
 	"unsafe"
 )
 
-// ErrNotPersistent says that an arena is not the mapping of a file, so that
-// nothing can make its bytes outlive the machine's memory.
+// ErrNotPersistent means that an arena is not the mapping of a file, so that its bytes cannot be
+// made persistent.
 var ErrNotPersistent = errors.New("mem: arena is not the mapping of a file")
 
-// FileSupported tells whether [MapFile] works in this build: Linux without the
-// tag "portable".
+// FileSupported reports whether [MapFile] works in this build: Linux without the tag "portable".
 const FileSupported = fileSupported
 
-// MapFile maps at least size bytes from the start of the file at path, rounded
-// up to whole pages, shared and writable, and registers the mapping for [Find].
-// A missing file is made, a shorter one is extended with zeroes, a longer one
-// keeps the rest. The room of new bytes is reserved where the file system can,
-// and the file's size and its name are on disk when MapFile returns, so that
-// what [Arena.Sync] writes later is found again. It blocks for the disk.
+// MapFile maps at least size bytes from the start of the file at path, rounded up to whole pages,
+// shared and writable, and registers the mapping for [Find]. It creates a missing file, extends a
+// shorter one with zeros, and keeps the rest of a longer one. It reserves the space of new bytes
+// where the file system can, and the file's size and its name are on disk when MapFile returns,
+// so that bytes written later by [Arena.Sync] are found again. It blocks for the disk.
 //
-// The caller owns the arena as one of [Map]. The file must not be cut short by
-// anybody while it is mapped: touching a page behind its end kills the process.
+// The caller owns the arena as one of [Map]. The file must not be truncated while it is mapped:
+// an access to a page after its end kills the process.
 //
-// Errors: [ErrSize], errors.ErrUnsupported where FileSupported is false, or
-// what the system answered.
+// Errors: [ErrSize], errors.ErrUnsupported where FileSupported is false, or the system's.
 //
 // Implements: open(2), fallocate(2), fsync(2), mmap(2) with MAP_SHARED.
 func MapFile(path string, size int) (*Arena, error) {
@@ -42,19 +39,17 @@ func MapFile(path string, size int) (*Arena, error) {
 	return a, nil
 }
 
-// Persistent tells whether the arena is the mapping of a file, so that
-// [Arena.Sync] makes its bytes persistent.
+// Persistent reports whether the arena is the mapping of a file, so that [Arena.Sync] makes its
+// bytes persistent.
 func (a *Arena) Persistent() bool { return a.file }
 
-// Sync writes the n bytes at addr, and the rest of the pages they stand in, to
-// the file, and returns when the file system has them: what persistence that
-// is, is the file system's matter (on tmpfs the file lives in memory, and Sync
-// does nothing). It blocks for the disk. Several may run at once; a caller that
-// is not the owner holds a pin.
+// Sync writes the n bytes at addr, and the rest of their pages, to the file, and returns when the
+// file system has them. The file system determines the degree of persistence (on tmpfs the file
+// lives in memory, and Sync does nothing). It blocks for the disk. Several calls may run at the
+// same time; a caller that is not the owner holds a pin.
 //
-// Errors: [ErrNotPersistent]; [ErrUnmapped]; [ErrSize] for a range that is not
-// wholly inside; or what the system answered: then nothing is known of what
-// reached the disk.
+// Errors: [ErrNotPersistent]; [ErrUnmapped]; [ErrSize] for a range that is not wholly inside; or
+// the system's: then it is unknown which bytes reached the disk.
 //
 // Implements: msync(2) with MS_SYNC.
 func (a *Arena) Sync(addr uint64, n int) error {
@@ -77,8 +72,8 @@ func (a *Arena) Sync(addr uint64, n int) error {
 	return nil
 }
 
-// pageRange is the whole pages that hold n bytes from off on, n not 0. base is
-// page-aligned, as mappings are.
+// pageRange returns the whole pages that hold n bytes from off on, n not 0. base is page-aligned,
+// as mappings are.
 func pageRange(base unsafe.Pointer, off, n, page uintptr) []byte {
 	start := off &^ (page - 1)
 	end := (off + n + page - 1) &^ (page - 1)

@@ -14,8 +14,7 @@ import (
 
 const fileSupported = true
 
-// filePerm is the mode of a file made by MapFile: the owner's alone, as memory
-// is.
+// filePerm is the mode of a file made by MapFile: accessible to the owner only, like memory.
 const filePerm = 0o600
 
 func osMapFile(path string, size int) (m mapping, err error) {
@@ -43,9 +42,9 @@ func osMapFile(path string, size int) (m mapping, err error) {
 	return mapping{base: p, size: n}, nil
 }
 
-// extend makes f at least n bytes long, with room for them, and brings size and
-// name to the disk. Without room a write to a page would kill the process later,
-// when nobody expects it.
+// extend makes f at least n bytes long, with space reserved for them, and syncs size and name to
+// the disk. Without the space a write to a page would kill the process later, at an unexpected
+// place.
 func extend(f *os.File, n int64) error {
 	st, err := f.Stat()
 	if err != nil {
@@ -55,7 +54,7 @@ func extend(f *os.File, n int64) error {
 		return fmt.Errorf("%v is no regular file", st.Mode())
 	}
 	err = uninterrupted(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, n) }) // grows, never shrinks; fills holes
-	if errors.Is(err, unix.EOPNOTSUPP) {                                              // a file system that cannot reserve
+	if errors.Is(err, unix.EOPNOTSUPP) {                                              // the file system cannot reserve
 		err = nil
 		if st.Size() < n {
 			err = f.Truncate(n)
@@ -73,7 +72,7 @@ func extend(f *os.File, n int64) error {
 	}
 	err = dir.Sync()
 	if errors.Is(err, unix.EINVAL) {
-		err = nil // a file system whose directories need no syncing
+		err = nil // the file system's directories need no sync
 	}
 	return errors.Join(err, dir.Close())
 }
@@ -83,9 +82,9 @@ func osSync(base unsafe.Pointer, off, n uintptr) error {
 	return uninterrupted(func() error { return unix.Msync(pages, unix.MS_SYNC) })
 }
 
-// uninterrupted repeats a call that a signal ended. The Go runtime sends its
-// threads signals, and not every file system restarts: fallocate on tmpfs does
-// not (mm/shmem.c, shmem_fallocate).
+// uninterrupted repeats a call that a signal interrupted. The Go runtime sends its threads
+// signals, and some file systems do not restart: fallocate on tmpfs (mm/shmem.c,
+// shmem_fallocate).
 func uninterrupted(call func() error) error {
 	for {
 		if err := call(); !errors.Is(err, unix.EINTR) {

@@ -10,8 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 )
 
-// needFiles ends the test where files cannot be mapped, after checking that
-// this is said in the right way.
+// needFiles ends the test where files cannot be mapped, after checking the error for that.
 func needFiles(t *testing.T) {
 	t.Helper()
 	if FileSupported {
@@ -34,8 +33,8 @@ func mustMapFile(t *testing.T, path string, size int) *Arena {
 	return a
 }
 
-// What is synced stands in the file, and is there again when it is mapped
-// anew; the rest of a longer file is kept.
+// Synced bytes are in the file, and are there again in a new mapping; the rest of a longer file
+// is kept.
 func TestSyncedBytesAreInTheFile(t *testing.T) {
 	needFiles(t)
 	path := filepath.Join(t.TempDir(), "pool")
@@ -69,7 +68,7 @@ func TestSyncedBytesAreInTheFile(t *testing.T) {
 	}
 }
 
-// A missing file is made, zeroed, private, and with room for what is mapped.
+// A missing file is created, zeroed, private, and with space for the mapping.
 func TestMapFileMakesTheFile(t *testing.T) {
 	needFiles(t)
 	path := filepath.Join(t.TempDir(), "new")
@@ -83,10 +82,10 @@ func TestMapFileMakesTheFile(t *testing.T) {
 	}
 }
 
-// filePermWanted is who may read memory that became a file: its owner.
+// filePermWanted is the mode of a file that holds memory: its owner's only.
 const filePermWanted = 0o600
 
-// What cannot be synced or mapped is refused, each with its reason.
+// Invalid arguments of Sync and MapFile are refused, each with its reason.
 func TestFileRefusals(t *testing.T) {
 	needFiles(t)
 	plain := mustMap(t, 4096, Options{})

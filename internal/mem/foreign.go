@@ -5,9 +5,8 @@ import (
 	"unsafe"
 )
 
-// probe is a heap object of this package whose address tells where the Go heap
-// stands. It is a package variable, so it is never moved to a stack, and large
-// enough not to share a block with others.
+// probe is a heap object of this package whose address locates the Go heap. It is a package
+// variable, so it is never moved to a stack, and large enough not to share a block with others.
 var probe = new([256]byte)
 
 func probeAddr() uint64 { return uint64(uintptr(unsafe.Pointer(probe))) }
@@ -18,8 +17,8 @@ func probeAddr() uint64 { return uint64(uintptr(unsafe.Pointer(probe))) }
 // stays within one such window, or two if the base stands near its end.
 const hintBits = 38
 
-// inHeapWindow tells whether addr shares the address window of the Go heap. It
-// has no answer on 32-bit machines, where heap and mappings mix, and says false.
+// inHeapWindow reports whether addr shares the address window of the Go heap. On 32-bit machines,
+// where heap and mappings mix, it cannot tell and returns false.
 func inHeapWindow(addr uint64) bool {
 	if unsafe.Sizeof(uintptr(0)) < 8 {
 		return false
@@ -27,7 +26,7 @@ func inHeapWindow(addr uint64) bool {
 	return addr>>hintBits == probeAddr()>>hintBits
 }
 
-// checkHint is the check where the system does not tell what is mapped.
+// checkHint is the check where the system does not list its mappings.
 func checkHint(addr, n uint64) error {
 	if inHeapWindow(addr) || inHeapWindow(addr+n-1) {
 		return fmt.Errorf("%w: %d bytes at %#x are in the range of the Go heap", ErrGoHeap, n, addr)

@@ -8,15 +8,15 @@ import (
 	"unsafe"
 )
 
-// programData is linker-allocated: the mapping it lies in belongs to the
-// running program and carries its path.
+// programData is allocated by the linker: its mapping belongs to the running program and carries
+// its path.
 var programData byte = 1
 
 // checkForeign refuses memory that Go owns or that is not mapped.
 func checkForeign(addr, n uint64) error {
 	text, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
-		return checkHint(addr, n) // no /proc: what the address alone tells
+		return checkHint(addr, n) // no /proc: judge by the address alone
 	}
 	vmas, err := parseMaps(text)
 	if err != nil {

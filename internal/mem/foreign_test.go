@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 )
 
-// Adopt refuses what Go may move or collect (invariant 9).
+// Adopt refuses memory that Go may move or collect (invariant 9).
 func TestAdoptRefusesGoHeap(t *testing.T) {
 	if math.MaxInt == math.MaxInt32 {
 		t.Skip("32-bit: heap and mappings are not told apart without /proc/self/maps")
@@ -36,7 +36,7 @@ func TestAdoptTakesMappings(t *testing.T) {
 	if err := a.Unmap(); err != nil {
 		t.Fatal(err)
 	}
-	m.Bytes()[150] = 1 // still there: Unmap only forgot it
+	m.Bytes()[150] = 1 // still there: Unmap only unregistered it
 	if n, _ := Live(); n != arenas {
 		t.Errorf("%d arenas stay, want %d", n, arenas)
 	}
@@ -114,10 +114,10 @@ func FuzzParseMaps(f *testing.F) {
 	})
 }
 
-// Memory that Go holds outside its heap is found by the mappings alone.
+// Go memory outside of the heap is recognized by the mappings alone.
 func TestProgramDataIsNotAdopted(t *testing.T) {
 	if _, ok := MemlockLimit(); !ok {
-		// The probe for the Linux build: elsewhere only the heap's range is known.
+		// This detects the Linux build: elsewhere only the heap's range is known.
 		return
 	}
 	b := unsafe.Slice((*byte)(unsafe.Pointer(&poisonPage)), len(poisonPage))

@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	// hugePage is the huge page size asked for, the one that amd64 and arm64
-	// with 4 KiB pages share. MAP_HUGE_2MB makes the kernel refuse where it
-	// has no such size.
+	// hugePage is the huge page size requested, which amd64 and arm64 with 4 KiB pages have in
+	// common. With MAP_HUGE_2MB a kernel without that size refuses.
 	hugePage = 2 << 20
 	// maxNodes is CONFIG_NODES_SHIFT's largest value in the kernel: 1024 nodes.
 	maxNodes = 1024
@@ -62,8 +61,8 @@ func anonymous(size int, huge bool) (mapping, error) {
 	if p, err := unix.MmapPtr(-1, 0, nil, uintptr(n), prot, flags|unix.MAP_HUGETLB|unix.MAP_HUGE_2MB); err == nil {
 		return mapping{base: p, size: n, huge: true}, nil
 	}
-	// No reserved huge pages, or not enough: an aligned range and a request
-	// for transparent ones. The range is mapped too large and cut at both ends.
+	// No reserved huge pages, or not enough: map an aligned range and request transparent ones.
+	// The range is mapped too large and trimmed at both ends.
 	if n > math.MaxInt-unit {
 		return mapping{}, fmt.Errorf("%w: %d bytes", ErrSize, size)
 	}
@@ -73,8 +72,8 @@ func anonymous(size int, huge bool) (mapping, error) {
 	}
 	head := -uintptr(p) & uintptr(unit-1)
 	base := unsafe.Add(p, head)
-	// Cutting fails only when the process has too many mappings; what stays is
-	// then a reservation that is never touched, lost until exit.
+	// Trimming fails only when the process has too many mappings; the rest is then a reservation
+	// that is never touched, lost until exit.
 	if head > 0 {
 		_ = unix.MunmapPtr(p, head)
 	}
@@ -86,12 +85,12 @@ func anonymous(size int, huge bool) (mapping, error) {
 	return mapping{base: base, size: n}, nil
 }
 
-// prefer asks for pages from one NUMA node. It tells whether the kernel agreed.
+// prefer requests pages from one NUMA node. It reports whether the kernel accepted.
 func prefer(m mapping, node int) (bool, error) {
 	var mask [maxNodes / 64]uint64
 	mask[node/64] = 1 << (node % 64) // the kernel reads longs: the same bits, 32-bit big-endian aside
 	_, _, errno := unix.Syscall6(unix.SYS_MBIND, uintptr(m.base), uintptr(m.size), unix.MPOL_PREFERRED,
-		uintptr(unsafe.Pointer(&mask)), maxNodes+1, 0) // the kernel counts one bit less than it is told
+		uintptr(unsafe.Pointer(&mask)), maxNodes+1, 0) // the kernel uses one bit less than maxnode
 	runtime.KeepAlive(&mask)
 	switch errno {
 	case 0:
@@ -105,8 +104,8 @@ func prefer(m mapping, node int) (bool, error) {
 	}
 }
 
-// populate makes all pages present. MADV_POPULATE_WRITE exists since Linux
-// 5.14; before that each page is written to.
+// populate makes all pages present. MADV_POPULATE_WRITE exists since Linux 5.14; before that it
+// writes to each page.
 func populate(m mapping) {
 	b := unsafe.Slice((*byte)(m.base), m.size)
 	if unix.Madvise(b, unix.MADV_POPULATE_WRITE) == nil {

@@ -19,8 +19,8 @@ func osMap(size int, _ Options) (mapping, error) {
 	if err != nil {
 		return mapping{}, fmt.Errorf("mem: map of %d bytes: %w", n, err)
 	}
-	// The system gives the address as a number. It is outside the Go heap, so
-	// reading the variable as a pointer is sound.
+	// The system returns the address as a number. It is outside the Go heap, so reading the
+	// variable as a pointer is sound.
 	return mapping{base: *(*unsafe.Pointer)(unsafe.Pointer(&addr)), size: n}, nil
 }
 

@@ -14,8 +14,8 @@ type vma struct {
 	name       string // path, [name], or "" for an anonymous range
 }
 
-// goName begins the names that the Go runtime gives to its own mappings, where
-// the kernel was built with names for anonymous memory (CONFIG_ANON_VMA_NAME).
+// goName is the prefix of the names that the Go runtime gives to its own mappings, where the
+// kernel was built with names for anonymous memory (CONFIG_ANON_VMA_NAME).
 const goName = "[anon: Go: "
 
 // parseMaps reads the format of proc_pid_maps(5):
@@ -47,7 +47,7 @@ func parseMaps(text []byte) ([]vma, error) {
 		}
 		last = end
 		perms, rest, _ := strings.Cut(rest, " ")
-		// Skip offset, device and inode; the name is what follows the padding.
+		// Skip offset, device and inode; the name follows the padding.
 		for range 3 {
 			_, rest, _ = strings.Cut(rest, " ")
 		}
@@ -56,9 +56,8 @@ func parseMaps(text []byte) ([]vma, error) {
 	return vmas, nil
 }
 
-// judge decides whether [addr, addr+n) may be adopted. heap is the address of
-// an object on the Go heap, data the address of a variable in the program's
-// data segment.
+// judge decides whether [addr, addr+n) may be adopted. heap is the address of an object on the Go
+// heap, data the address of a variable in the program's data segment.
 func judge(vmas []vma, addr, n, heap, data uint64) error {
 	end := addr + n
 	program := ""
@@ -70,7 +69,7 @@ func judge(vmas []vma, addr, n, heap, data uint64) error {
 	heapFrom, heapTo := anonymousRun(vmas, heap)
 	covered := addr // all bytes below are mapped
 	prev := vma{}
-	bss := false // v continues the program's segments without a gap
+	bss := false // v follows the program's segments without a gap
 	for _, v := range vmas {
 		bss = v.start == prev.end && v.name == "" && (bss || (program != "" && prev.name == program))
 		prev = v
@@ -100,9 +99,9 @@ func judge(vmas []vma, addr, n, heap, data uint64) error {
 	return nil
 }
 
-// anonymousRun is the run of anonymous mappings without gaps around addr. The
-// runtime grows its heap contiguously, reserved parts included, far away from
-// where the kernel places mappings without a fixed address.
+// anonymousRun returns the gapless run of anonymous mappings around addr. The runtime grows its
+// heap contiguously, reserved parts included, far away from the addresses at which the kernel
+// places mappings without a fixed address.
 func anonymousRun(vmas []vma, addr uint64) (from, to uint64) {
 	owned := func(v vma) bool { return v.name == "" || strings.HasPrefix(v.name, goName) }
 	for i, v := range vmas {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resident counts the pages of an arena that the system has.
+// resident counts the resident pages of an arena.
 func resident(t *testing.T, a *Arena) (n int) {
 	t.Helper()
 	vec := make([]byte, a.Len()/os.Getpagesize())
@@ -24,8 +24,8 @@ func resident(t *testing.T, a *Arena) (n int) {
 	return n
 }
 
-// Rule: Prefetch brings in the pages of its range, wholly or partly inside, and
-// none besides; a range outside the arena does nothing.
+// Rule: Prefetch brings in the pages that overlap its range, and no others; a range outside the
+// arena does nothing.
 func TestPrefetchBringsItsPages(t *testing.T) {
 	page := os.Getpagesize()
 	a := mustMap(t, 16*page, Options{})
@@ -46,7 +46,7 @@ func TestPrefetchBringsItsPages(t *testing.T) {
 	}
 }
 
-// A signal in the middle of a call is no failure of the file; anything else is.
+// A signal during a call is not returned as an error; any other error is.
 func TestSignalsDoNotFailAFile(t *testing.T) {
 	for _, want := range []error{nil, unix.ENOSPC} {
 		calls := 0

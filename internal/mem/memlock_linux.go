@@ -4,9 +4,9 @@ package mem
 
 import "golang.org/x/sys/unix"
 
-// MemlockLimit is the soft limit, in bytes, on memory that this process may
-// lock, which registration counts against; ^uint64(0) means no limit. ok is
-// false where the system does not tell. It does not block.
+// MemlockLimit returns the soft limit, in bytes, on memory that this process may lock, which
+// registration counts against; ^uint64(0) means no limit. ok is false where the system does not
+// report it. It does not block.
 //
 // Implements: getrlimit(2), RLIMIT_MEMLOCK.
 func MemlockLimit() (soft uint64, ok bool) {

@@ -2,6 +2,6 @@
 
 package mem
 
-// MemlockLimit is the soft limit, in bytes, on memory that this process may
-// lock; ^uint64(0) means no limit. Here ok is always false: only Linux is asked.
+// MemlockLimit returns the soft limit, in bytes, on memory that this process may lock; ^uint64(0)
+// means no limit. ok is always false here: it is implemented on Linux only.
 func MemlockLimit() (soft uint64, ok bool) { return 0, false }

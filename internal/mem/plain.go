@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// plainTypes remembers the answers of PointerFree, by reflect.Type.
+// plainTypes caches the results of PointerFree, by reflect.Type.
 var plainTypes sync.Map
 
-// PointerFree tells whether a T holds no Go pointers, so that it may stand
-// off-heap. A uintptr is a number here, an unsafe.Pointer a pointer. It is slow the first time a type is seen and some tens of
-// nanoseconds afterwards, so it belongs into tests and constructors. It may be
-// called from any goroutine.
+// PointerFree reports whether a T holds no Go pointers, so that it may be stored off-heap. A
+// uintptr counts as a number, an unsafe.Pointer as a pointer. It is slow the first time a type is
+// seen and takes some tens of nanoseconds afterwards, so it belongs in tests and constructors. It
+// may be called from any goroutine.
 func PointerFree[T any]() bool {
 	t := reflect.TypeFor[T]()
 	if v, ok := plainTypes.Load(t); ok {

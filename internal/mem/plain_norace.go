@@ -2,6 +2,5 @@
 
 package mem
 
-// checkPlain is checked in race builds only: a look-up by type costs more than
-// the rest of a view.
+// checkPlain checks in race builds only: a look-up by type costs more than the rest of a view.
 func checkPlain[T any]() {}

@@ -69,7 +69,7 @@ func TestBump(t *testing.T) {
 	}
 }
 
-// Poisoned finds the first byte that is not poison, wherever it stands.
+// Poisoned finds the first byte that is not poison, at any offset.
 func TestPoison(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := make([]byte, rapid.IntRange(0, 10000).Draw(t, "len"))

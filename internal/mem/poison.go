@@ -2,12 +2,12 @@ package mem
 
 import "bytes"
 
-// PoisonByte fills memory that nobody may read: a buffer whose lease ended, a
-// piece given back to its pool.
+// PoisonByte fills memory that must not be read: a buffer whose lease has ended, a piece returned
+// to its pool.
 const PoisonByte = 0xDB
 
-// poisonPage is compared against; its size is a page so that the comparison
-// runs at memory speed.
+// poisonPage is the reference for comparisons; its size is a page so that the comparison runs at
+// memory speed.
 var poisonPage = func() (p [4096]byte) {
 	for i := range p {
 		p[i] = PoisonByte
@@ -23,8 +23,8 @@ func Poison(b []byte) {
 	}
 }
 
-// Poisoned is the first offset in b that is not poison, or -1 if all of b is. It
-// does not block or allocate.
+// Poisoned returns the first offset in b that is not poison, or -1 if all of b is. It does not
+// block or allocate.
 func Poisoned(b []byte) int {
 	for off := 0; off < len(b); off += len(poisonPage) {
 		part := b[off:min(off+len(poisonPage), len(b))]

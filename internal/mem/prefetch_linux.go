@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// osPrefetch asks for pages. Linux before 5.14 has no MADV_POPULATE_READ and
-// _WRITE: there it is told that they will be needed, and need not wait.
+// osPrefetch brings pages in. Linux before 5.14 has no MADV_POPULATE_READ and _WRITE: there the
+// call is only a hint and need not wait.
 func osPrefetch(base unsafe.Pointer, off, n uintptr, write bool) {
 	pages := pageRange(base, off, n, uintptr(os.Getpagesize()))
 	advice := unix.MADV_POPULATE_READ
@@ -18,6 +18,6 @@ func osPrefetch(base unsafe.Pointer, off, n uintptr, write bool) {
 		advice = unix.MADV_POPULATE_WRITE
 	}
 	if unix.Madvise(pages, advice) == unix.EINVAL {
-		_ = unix.Madvise(pages, unix.MADV_WILLNEED) // it is an advice
+		_ = unix.Madvise(pages, unix.MADV_WILLNEED) // only a hint
 	}
 }

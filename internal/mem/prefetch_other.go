@@ -4,5 +4,5 @@ package mem
 
 import "unsafe"
 
-// osPrefetch does nothing: pages come when they are touched.
+// osPrefetch does nothing: pages are brought in on first access.
 func osPrefetch(unsafe.Pointer, uintptr, uintptr, bool) {}

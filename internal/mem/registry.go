@@ -7,23 +7,23 @@ import (
 	"sync/atomic"
 )
 
-// entry is one live arena. reach is the largest end of this and all earlier
-// entries of its chunk: a walk to the left can stop where it falls short.
+// entry is one live arena. reach is the largest end of this and all earlier entries of its chunk:
+// a walk to the left stops where reach is too small.
 type entry struct {
 	addr, end uint64
 	reach     uint64
 	arena     *Arena
 }
 
-// chunk is some entries that follow each other, at least one. It never changes.
+// chunk is a run of consecutive entries, at least one. It is immutable.
 type chunk struct {
 	entries []entry // sorted by addr
 	reach   uint64  // the largest end in this and all earlier chunks
 }
 
-// chunkMax is how many entries a chunk has at most. A change copies one chunk and the
-// list of chunks: with the tens of thousands of arenas of as many connections these
-// are of the same order.
+// chunkMax is the largest number of entries in a chunk. A change copies one chunk and the list of
+// chunks: with the tens of thousands of arenas of as many connections the two are of similar
+// size.
 const chunkMax = 128
 
 // live is the registry: chunks sorted by the address of their first entry, copied on
@@ -65,7 +65,7 @@ func unregister(a *Arena) {
 	liveMu.Lock()
 	defer liveMu.Unlock()
 	old := table()
-	// Others at the same address may stand before it, in an earlier chunk even.
+	// Other arenas at the same address may come before it, even in an earlier chunk.
 	for c := chunksTo(old, a.addr) - 1; c >= 0; c-- {
 		es := old[c].entries
 		i := slices.IndexFunc(es, func(e entry) bool { return e.arena == a })
@@ -81,8 +81,8 @@ func unregister(a *Arena) {
 	}
 }
 
-// replace publishes old with others, which are nobody's yet, in the place of n chunks
-// from c on.
+// replace publishes old with others, which are not yet shared, in the place of n chunks from c
+// on.
 func replace(old []chunk, c, n int, others ...[]entry) {
 	next := make([]chunk, 0, len(old)-n+len(others))
 	next = append(next, old[:c]...)
@@ -104,7 +104,7 @@ func replace(old []chunk, c, n int, others ...[]entry) {
 	live.Store(&next)
 }
 
-// chunksTo is how many chunks begin at addr or below.
+// chunksTo returns the number of chunks that begin at addr or below.
 func chunksTo(t []chunk, addr uint64) int {
 	lo, hi := 0, len(t)
 	for lo < hi {
@@ -118,7 +118,7 @@ func chunksTo(t []chunk, addr uint64) int {
 	return lo
 }
 
-// entriesTo is how many entries begin at addr or below.
+// entriesTo returns the number of entries that begin at addr or below.
 func entriesTo(es []entry, addr uint64) int {
 	lo, hi := 0, len(es)
 	for lo < hi {
@@ -132,10 +132,10 @@ func entriesTo(es []entry, addr uint64) int {
 	return lo
 }
 
-// Find is the smallest live arena that holds all n bytes at addr, or false. n
-// may be 0, also at the very end of an arena. It takes no lock, does not
-// allocate, and may be called from any goroutine. The answer may be unmapped a
-// moment later: pin it before using it, or know otherwise that it lives.
+// Find returns the smallest live arena that holds all n bytes at addr, or false. n may be 0, also
+// at the very end of an arena. It takes no lock, does not allocate, and may be called from any
+// goroutine. The arena may be unmapped at any moment: pin it before using it, unless it is known
+// to live.
 func Find(addr uint64, n int) (*Arena, bool) {
 	if n < 0 || addr+uint64(n) < addr {
 		return nil, false
@@ -144,7 +144,7 @@ func Find(addr uint64, n int) (*Arena, bool) {
 	t := table()
 	var best *Arena
 	var size uint64
-	// Those that can hold it begin at addr or below.
+	// Only arenas that begin at addr or below can hold it.
 	for c := chunksTo(t, addr) - 1; c >= 0 && t[c].reach >= end; c-- {
 		es := t[c].entries
 		for i := entriesTo(es, addr) - 1; i >= 0 && es[i].reach >= end; i-- {
@@ -158,8 +158,8 @@ func Find(addr uint64, n int) (*Arena, bool) {
 	return best, best != nil
 }
 
-// Live is the number of live arenas, mapped and adopted, and their bytes. Tests
-// use it to find leaks. It takes no lock.
+// Live returns the number of live arenas, mapped and adopted, and their bytes. Tests use it to
+// find leaks. It takes no lock.
 func Live() (arenas int, bytes int64) {
 	for _, c := range table() {
 		for i := range c.entries {
@@ -170,8 +170,7 @@ func Live() (arenas int, bytes int64) {
 	return arenas, bytes
 }
 
-// All are the arenas that are live now, by address. Tests look with it where memory
-// lies. It takes no lock.
+// All iterates over the live arenas by address. Tests use it to locate memory. It takes no lock.
 func All() iter.Seq[*Arena] {
 	return func(yield func(*Arena) bool) {
 		for _, c := range table() {

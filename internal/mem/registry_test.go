@@ -12,9 +12,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 )
 
-// Rule: Find answers with the smallest live arena that holds the range, however many
-// there are, in whatever order they came and went: many more than a chunk of the
-// registry holds, some of them across all others.
+// Rule: Find returns the smallest live arena that holds the range, however many there are, in
+// whatever order they came and went: many more than a chunk of the registry holds, some of them
+// overlapping all others.
 func TestFindAmongMany(t *testing.T) {
 	const size, many = 1 << 16, 5 * chunkMax
 	outer := mustMap(t, size, Options{})
@@ -29,7 +29,7 @@ func TestFindAmongMany(t *testing.T) {
 				n = size
 			}
 			b := outer.Bytes()[off:min(off+n, size)]
-			a := &Arena{addr: outer.Addr() + uint64(off), total: len(b)} // Adopt without its look at the system
+			a := &Arena{addr: outer.Addr() + uint64(off), total: len(b)} // Adopt without its check of the mappings
 			a.size.Store(uint64(len(b)))
 			register(a)
 			all = append(all, a)
@@ -74,8 +74,8 @@ func TestFindAmongMany(t *testing.T) {
 	})
 }
 
-// Find answers with the smallest live arena that holds the range, whatever was
-// adopted and forgotten, in whatever order.
+// Find returns the smallest live arena that holds the range, whatever was adopted and
+// unregistered, in whatever order.
 func TestFindAgainstModel(t *testing.T) {
 	const size = 1 << 16
 	outer := mustMap(t, size, Options{})
@@ -138,8 +138,8 @@ func TestFindRefusesWhatNobodyHolds(t *testing.T) {
 	}
 }
 
-// Readers never see a half-made table: while other arenas come and go, one that
-// stays is always found, and one that can be pinned is mapped.
+// Readers never see a half-made table: while other arenas come and go, a permanent one is always
+// found, and a pinned one is mapped.
 func TestFindWhileArenasComeAndGo(t *testing.T) {
 	stays := mustMap(t, 4096, Options{})
 	var stop atomic.Bool
@@ -154,7 +154,7 @@ func TestFindWhileArenasComeAndGo(t *testing.T) {
 					return
 				}
 				lately.Store(a.Addr())
-				for a.Unmap() != nil { // ErrPinned while a reader looks
+				for a.Unmap() != nil { // ErrPinned while a reader holds a pin
 				}
 			}
 		})

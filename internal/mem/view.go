@@ -2,10 +2,10 @@ package mem
 
 import "unsafe"
 
-// offset checks that [addr, addr+n) lies in the arena and gives the offset of
-// addr. All sums are differences, so nothing overflows whatever addr and n are.
+// offset checks that [addr, addr+n) lies in the arena and returns the offset of addr. It computes
+// with differences only, so nothing overflows whatever addr and n are.
 func (a *Arena) offset(addr, n uint64) (uintptr, bool) {
-	off := addr - a.addr // wraps to something huge if addr is below the base
+	off := addr - a.addr // wraps to a huge value if addr is below the base
 	size := a.size.Load()
 	if off > size || n > size-off {
 		return 0, false
@@ -13,9 +13,9 @@ func (a *Arena) offset(addr, n uint64) (uintptr, bool) {
 	return uintptr(off), true
 }
 
-// Slice is the range of n bytes at addr, with its capacity cut to n, or false
-// if the range is not wholly inside. n may be 0, also at the very end. It does
-// not block or allocate. The slice is valid until Unmap.
+// Slice returns the range of n bytes at addr, with its capacity cut to n, or false if the range
+// is not wholly inside. n may be 0, also at the very end. It does not block or allocate. The
+// slice is valid until Unmap.
 func (a *Arena) Slice(addr uint64, n int) ([]byte, bool) {
 	if n < 0 {
 		return nil, false
@@ -25,13 +25,13 @@ func (a *Arena) Slice(addr uint64, n int) ([]byte, bool) {
 		return nil, false
 	}
 	if n == 0 {
-		off = 0 // a pointer one past the end may belong to somebody else
+		off = 0 // a pointer one past the end may belong to another object
 	}
 	return unsafe.Slice((*byte)(unsafe.Add(a.base, off)), n), true
 }
 
-// Word is the 8-byte word at addr, for atomics, or false if addr is not
-// aligned to 8 or the word is not wholly inside. It does not block or allocate.
+// Word returns the 8-byte word at addr, for atomics, or false if addr is not aligned to 8 or the
+// word is not wholly inside. It does not block or allocate.
 func (a *Arena) Word(addr uint64) (*uint64, bool) {
 	off, ok := a.offset(addr, 8)
 	if !ok || addr&7 != 0 {
@@ -40,10 +40,10 @@ func (a *Arena) Word(addr uint64) (*uint64, bool) {
 	return (*uint64)(unsafe.Add(a.base, off)), true
 }
 
-// At is the T at addr, or false if addr is not aligned for T or the T is not
-// wholly inside. T must hold no Go pointers, which the garbage collector would
-// not see off-heap: race builds check it at each call and panic, and other
-// builds leave it to [PointerFree]. It does not block or allocate.
+// At returns the T at addr, or false if addr is not aligned for T or the T is not wholly inside.
+// T must hold no Go pointers, which the garbage collector would not see off-heap: race builds
+// check it at each call and panic, and other builds leave it to [PointerFree]. It does not block
+// or allocate.
 func At[T any](a *Arena, addr uint64) (*T, bool) {
 	checkPlain[T]()
 	var t T
@@ -54,9 +54,9 @@ func At[T any](a *Arena, addr uint64) (*T, bool) {
 	return (*T)(unsafe.Add(a.base, off)), true
 }
 
-// Array is the n consecutive Ts at addr, with the capacity cut to n, or false if
-// addr is not aligned for T or the range is not wholly inside. n may be 0. What
-// [At] says of T holds here too. It does not block or allocate.
+// Array returns the n consecutive Ts at addr, with the capacity cut to n, or false if addr is not
+// aligned for T or the range is not wholly inside. n may be 0. The condition of [At] on T
+// applies. It does not block or allocate.
 func Array[T any](a *Arena, addr uint64, n int) ([]T, bool) {
 	checkPlain[T]()
 	var t T

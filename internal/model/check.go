@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// Large says that the large worlds are explored too, which takes minutes.
+// Large says that the large worlds are searched too, which takes minutes.
 var Large = os.Getenv("VERBENA_MODEL") == "all"
 
-// alone fails the test unless models alone run in this process. Other tests may leave timers
-// behind, whose goroutines come to hooks.
+// alone fails the test if this process runs other tests than models. Other tests may leave timers
+// behind, whose goroutines call hooks.
 func alone(t *testing.T) {
 	t.Helper()
 	if run := flag.Lookup("test.run").Value.String(); !strings.HasPrefix(strings.TrimPrefix(run, "^"), "TestModel") {
@@ -22,7 +22,7 @@ func alone(t *testing.T) {
 	}
 }
 
-// Holds fails the test if a rule of the world breaks.
+// Holds fails the test if the world breaks a rule.
 func Holds(t *testing.T, name string, build func() World) {
 	t.Helper()
 	alone(t)
@@ -32,8 +32,8 @@ func Holds(t *testing.T, name string, build func() World) {
 	}
 }
 
-// Breaks fails the test if no rule of the world breaks, or one whose message does not match want:
-// then the world does not see what was left out of it.
+// Breaks fails the test unless the world breaks a rule whose message matches want. It shows that
+// the world notices a mistake.
 func Breaks(t *testing.T, name, want string, build func() World) {
 	t.Helper()
 	alone(t)

@@ -8,10 +8,10 @@ import (
 	"slices"
 )
 
-// Stats say how much was explored.
+// Stats counts the explored states, the steps and the runs.
 type Stats struct{ States, Steps, Runs int }
 
-// String is for logs.
+// String formats s for logs.
 func (s Stats) String() string {
 	return fmt.Sprintf("%d states, %d steps, %d runs", s.States, s.Steps, s.Runs)
 }
@@ -26,7 +26,7 @@ type explorer struct {
 	sharedX []sharedState
 	local   map[uint64]uint32
 	localX  []uint64
-	// steps is what is known, by shared state and local.
+	// steps holds the known outcomes, by shared state and local state.
 	steps map[uint64][]outcome
 
 	nodes   []node
@@ -40,11 +40,11 @@ type sharedState struct {
 	broken error
 }
 
-// outcome is what an actor's step does.
+// outcome is the result of an actor's step.
 type outcome struct {
 	choice, ways  uint8
 	kind          outcomeKind
-	local, shared uint32 // after
+	local, shared uint32 // after the step
 	fault         error
 }
 
@@ -53,11 +53,11 @@ type outcomeKind uint8
 const (
 	unknown  outcomeKind = iota
 	disabled             // it cannot move
-	untried              // it can, and what happens is not known
+	untried              // it can, with an unknown result
 	tried
 )
 
-// maxStates keeps a world that grew from taking for ever.
+// maxStates stops the search of a world that grew too large.
 const maxStates = 8_000_000
 
 // node is a state, and how it was reached.
@@ -66,12 +66,12 @@ type node struct {
 	locals [maxActors]uint32
 	parent int32
 	choice uint8
-	edges  int32 // where its successors begin
+	edges  int32 // index of its first successor
 }
 
-// Explore visits every state of the world. The error is the first rule that breaks; behind its
-// first line it has the steps that lead there. One Explore at a time, and no other goroutine may
-// come to a hook: it would be taken for one of the world's.
+// Explore visits every state of the world. The error is the first broken rule, followed, after the
+// first line, by the steps that lead there. Run one Explore at a time; no other goroutine may call
+// a hook: it would be taken for one of the world's.
 func Explore(build func() World) (Stats, error) {
 	e := &explorer{build: build, shared: map[uint64]uint32{}, local: map[uint64]uint32{}, steps: map[uint64][]outcome{}, visited: map[uint64]int32{}}
 	err := e.explore()
@@ -151,7 +151,7 @@ func (e *explorer) expand(i int32) error {
 	return nil
 }
 
-// key is the least hash of a state over all ways to count the owners.
+// key returns the least hash of a state over all orders of the owners.
 func (e *explorer) key(n *node) (least uint64) {
 	for i, order := range e.orders {
 		d := Digest{sum: e.sharedX[n.shared].hashes[i]}
@@ -173,7 +173,7 @@ func (e *explorer) key(n *node) (least uint64) {
 	return least
 }
 
-// known is what is known of a step; it may be extended.
+// known returns the record of a step, which the caller may fill in.
 func (e *explorer) known(c uint8, local, shared uint32) *outcome {
 	key := uint64(shared)<<32 | uint64(local)
 	list := e.steps[key]
@@ -187,7 +187,7 @@ func (e *explorer) known(c uint8, local, shared uint32) *outcome {
 	return &list[len(list)-1]
 }
 
-// outcome is what comes of choice c in node i.
+// outcome returns the result of choice c in node i.
 func (e *explorer) outcome(i int32, c uint8) outcome {
 	n := &e.nodes[i]
 	o := e.known(c, n.locals[c%maxActors], n.shared)
@@ -198,8 +198,8 @@ func (e *explorer) outcome(i int32, c uint8) outcome {
 	return *o
 }
 
-// try replays node i and makes choice c, if it can; and then whichever can be made of which the
-// outcome is not known yet.
+// try replays node i and makes choice c, if it can; then it goes on with any choices whose outcomes
+// are not known yet.
 func (e *explorer) try(i int32, c uint8) {
 	r := e.replay(i)
 	defer r.close()
@@ -274,7 +274,7 @@ func (e *explorer) path(i int32) (p []uint8) {
 	return p
 }
 
-// replay runs the real code to node i, and checks that it comes there.
+// replay runs the real code to node i, and verifies that it reaches that state.
 func (e *explorer) replay(i int32) *run {
 	e.runs++
 	r := open(e.build)
@@ -296,7 +296,7 @@ func (e *explorer) broken(err error, path []uint8) error {
 	return fmt.Errorf("%w\n%s", err, tell(e.build, path))
 }
 
-// endless finds a state that can be reached from itself.
+// endless returns an error if a state can be reached from itself.
 func (e *explorer) endless() error {
 	successors := func(i int32) []int32 {
 		if int(i)+1 == len(e.nodes) {
@@ -304,7 +304,7 @@ func (e *explorer) endless() error {
 		}
 		return e.edges[e.nodes[i].edges:e.nodes[i+1].edges]
 	}
-	// Take away what nothing leads to, again and again: cycles stay.
+	// Remove nodes without predecessors again and again: cycles stay.
 	in := make([]int32, len(e.nodes))
 	for _, to := range e.edges {
 		in[to]++
@@ -328,7 +328,7 @@ func (e *explorer) endless() error {
 	if left == 0 {
 		return nil
 	}
-	// The first state that stays is on a cycle or behind one.
+	// The first remaining state is on a cycle or behind one.
 	first := slices.IndexFunc(in, func(n int32) bool { return n > 0 })
 	return e.broken(fmt.Errorf("livelock: some schedule never ends (%d states are on or behind a cycle; the first is shown)", left), e.path(int32(first)))
 }

@@ -4,37 +4,38 @@ package model
 
 import "runtime"
 
-// On is 1 in the model build, and 0 here: what the model wants to be small is written with it.
+// On is 1 in the model build, and 0 here. Code uses it to make constants small for the model.
 const On = 0
 
-// Yield stands before a step that others may see.
+// Yield marks a step that other goroutines may see.
 func Yield(string) {}
 
-// Step is a Yield without a label: that costs the inliner less.
+// Step is a Yield without a label, which costs the inliner less.
 func Step() {}
 
-// Fresh is a Yield where nothing that was read before has any influence any more.
+// Fresh is a Yield after which no value read before has any influence.
 func Fresh(string) {}
 
-// Mark says that the goroutine knows nothing but where it is and a number.
+// Mark says that the goroutine knows nothing but its position and a number.
 func Mark(string, int) {}
 
-// Again says that it forgets what it has read since the last Mark, and does the same once more.
+// Again says that the goroutine forgets the values read since the last Mark, and repeats the step.
 func Again() {}
 
-// Block stands before a wait that ends when the function is true.
+// Block marks a wait that ends when the function returns true.
 func Block(string, func() bool) {}
 
-// Pause gives the processor to whoever is waited for.
+// Pause yields the processor to the goroutine that is waited for.
 func Pause(string, func() bool) { runtime.Gosched() }
 
-// Learn tells the model what was read, which it cannot see itself.
+// Learn reports a value that was read, which the model cannot see itself.
 func Learn(uint64) {}
 
-// Loaded tells it of a word that will be changed with a CAS, and loaded again when that fails.
+// Loaded reports the value of a word that a CAS will change, and that is loaded again if the CAS
+// fails.
 func Loaded(v uint64) uint64 { return v }
 
-// Swapped tells it whether the CAS succeeded.
+// Swapped reports whether the CAS succeeded.
 func Swapped(ok bool) bool { return ok }
 
 // Receive takes a value from c; ok is false if done was closed first. A nil done never ends the

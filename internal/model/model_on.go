@@ -2,16 +2,16 @@
 
 package model
 
-// On is 1 in the model build: what the model wants to be small is written with it.
+// On is 1 in the model build. Code uses it to make constants small for the model.
 const On = 1
 
-// Mutant is the mistake that is tested; see package mutate.
+// Mutant is the name of the mistake under test; see package mutate.
 var Mutant string
 
-// current is the actor whose step it is; nil between steps, and where nothing is explored.
+// current is the actor that runs its step; nil between steps, and outside of Explore.
 var current *Actor
 
-// Yield stops the actor before a step that others may see.
+// Yield stops the actor before a step that other goroutines may see.
 func Yield(label string) {
 	if a := current; a != nil && (a.run.Atomic == nil || !a.run.Atomic(label)) {
 		a.stop(stop{label, nil})
@@ -21,8 +21,7 @@ func Yield(label string) {
 // Step is a Yield without a label.
 func Step() { Yield("") }
 
-// Fresh is a Yield where nothing that was read before, since the last [Forget], has any influence
-// any more.
+// Fresh is a Yield after which no value read since the last [Forget] has any influence.
 func Fresh(label string) {
 	if a := current; a != nil && (a.run.Atomic == nil || !a.run.Atomic(label)) {
 		Mark("", 0)
@@ -30,8 +29,7 @@ func Fresh(label string) {
 	}
 }
 
-// Mark says that the actor knows nothing but where it is and local, and what it was told by
-// [Forget].
+// Mark says that the actor knows nothing but place, local and the argument of its last [Forget].
 func Mark(place string, local int) {
 	if a := current; a != nil {
 		a.place, a.mark, a.knows = place, Digest{}, Digest{}
@@ -39,8 +37,8 @@ func Mark(place string, local int) {
 	}
 }
 
-// Forget is for a world's own code: the actor knows nothing but local from here on, which tells
-// one operation from the other. Where operations call [Fresh] it must be called before each.
+// Forget is for a world's own code: the actor knows nothing but local from here on. local
+// identifies the operation. If operations call [Fresh], Forget must be called before each.
 func Forget(local int) {
 	Mark("", 0)
 	if a := current; a != nil {
@@ -49,15 +47,15 @@ func Forget(local int) {
 	}
 }
 
-// Again says that the actor forgets what it has read since the last [Mark] or [Loaded], and does
-// the same once more.
+// Again says that the actor forgets the values read since the last [Mark] or [Loaded], and repeats
+// the step.
 func Again() {
 	if a := current; a != nil {
 		a.knows = Digest{}
 	}
 }
 
-// Block stops the actor until ready is true, which reads only what is shared.
+// Block stops the actor until ready returns true. ready reads only shared data.
 func Block(label string, ready func() bool) {
 	choose(label, func() int {
 		if ready() {
@@ -67,7 +65,7 @@ func Block(label string, ready func() bool) {
 	})
 }
 
-// choose stops the actor until there is a way to go on, and returns which of them it goes.
+// choose stops the actor until there is a way to go on, and returns the way it goes.
 func choose(label string, ways func() int) int {
 	a := current
 	if a == nil {
@@ -77,17 +75,18 @@ func choose(label string, ways func() int) int {
 	return a.way
 }
 
-// Pause is Block: here waiting is never busy.
+// Pause is Block: the model has no busy waiting.
 func Pause(label string, ready func() bool) { Block(label, ready) }
 
-// Learn notes what the actor read.
+// Learn records a value that the actor read.
 func Learn(v uint64) {
 	if a := current; a != nil {
 		a.knows.Add(v)
 	}
 }
 
-// Loaded notes a word that will be changed with a CAS, and loaded again when that fails.
+// Loaded records the value of a word that a CAS will change, and that is loaded again if the CAS
+// fails.
 func Loaded(v uint64) uint64 {
 	if a := current; a != nil {
 		a.keep()
@@ -96,8 +95,8 @@ func Loaded(v uint64) uint64 {
 	return v
 }
 
-// Swapped notes whether the CAS succeeded; if not the actor forgets what it has read since it
-// loaded the word, and does the same once more.
+// Swapped records whether the CAS succeeded; if not, the actor forgets the values read since it
+// loaded the word, and repeats the step.
 func Swapped(ok bool) bool {
 	if !ok {
 		Again()
@@ -137,13 +136,13 @@ func Receive[T ~uint8](c <-chan T, done <-chan struct{}) (v T, ok bool) {
 	}
 }
 
-// Failf breaks a rule, in an actor's step or in [World.End].
+// Failf reports a broken rule, in an actor's step or in [World.End].
 func Failf(format string, args ...any) { latest.failf(format, args...) }
 
-// Who is the actor whose step it is.
+// Who returns the actor that runs its step.
 func Who() *Actor { return current }
 
-// Place is the last [Mark] of the actor whose step it is.
+// Place returns the last [Mark] of the actor that runs its step.
 func Place() string { return current.place }
 
 func one(b bool) int {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// counting has goroutines that each add one to a word.
+// counting returns a world of two goroutines that each add one to a word.
 func counting(add func(word *int)) func() World {
 	return func() (w World) {
 		word := 0
@@ -26,8 +26,8 @@ func counting(add func(word *int)) func() World {
 	}
 }
 
-// Rule: every order of steps is tried, a rule that breaks is told with the steps to it, and a
-// schedule that has no end breaks one.
+// Rule: every order of steps is tried, a broken rule is reported with the steps to it, and an
+// endless schedule breaks one.
 func TestModel(t *testing.T) {
 	Holds(t, "in one step", counting(func(word *int) {
 		Yield("add")
@@ -57,8 +57,8 @@ func TestModel(t *testing.T) {
 	}))
 }
 
-// Rule: both ways on are gone where there are two, with what is shared said, and with what is
-// read said.
+// Rule: where there are two ways to go on both are tried, whether the world hashes its shared data
+// or the actors report the values they read.
 func TestModelReceive(t *testing.T) {
 	for _, said := range []bool{true, false} {
 		var got [2]bool
@@ -82,7 +82,7 @@ func TestModelReceive(t *testing.T) {
 	}
 }
 
-// Rule: a world that does not say all that is shared is found out, where that matters.
+// Rule: a world that does not hash all its shared data is detected, where that matters.
 func TestModelSaysTooLittle(t *testing.T) {
 	defer func() {
 		if v := fmt.Sprint(recover()); !strings.Contains(v, "came to another state") {

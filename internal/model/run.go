@@ -9,33 +9,34 @@ import (
 	"strings"
 )
 
-// World is what is explored: goroutines over something shared. It is built anew for each run.
+// World is the subject of a search: goroutines and their shared data. It is built anew for each
+// run.
 type World struct {
 	Actors []*Actor
-	// Shared is everything that the actors' code reads and an actor may change. Nil: what is
-	// shared follows from what all actors have read, and they say all that they read.
+	// Shared hashes all data that the actors' code reads and an actor may change. Nil: the shared
+	// data follow from the values that all actors have read, and they report all they read.
 	Shared func(*Digest)
-	// Ghost is what the test notes besides; no actor's code depends on it. May be nil.
+	// Ghost hashes what the test records; no actor's code depends on it. May be nil.
 	Ghost func(*Digest)
-	// Reads is what the step behind a Yield with this label learns of what is shared. What is
-	// not in it is said where it is read ([Learn]), or shows in where the actor goes. Nil: all.
+	// Reads returns what the step after a Yield with this label learns of the shared data. Other
+	// values are reported where they are read ([Learn]), or show in the actor's position. Nil: all.
 	Reads func(label string) uint64
-	// Atomic tells of labels that are no stops here: what is around them another world explores.
-	// May be nil.
+	// Atomic reports the labels that are no stops here, because another world explores the code
+	// around them. May be nil.
 	Atomic func(label string) bool
-	// Orders are the ways to count the owners of actors that make no difference: states in which
-	// they are exchanged are one. See [Digest.Place].
+	// Orders are the permutations of the actors' owners that make no difference: states that differ
+	// only by one of them are the same state. See [Digest.Place].
 	Orders [][]int
-	// Check is what holds in every state, of what is shared. May be nil.
+	// Check verifies the shared data of every state. May be nil.
 	Check func() error
-	// End is what holds when nobody can go on; those who wait are "name@label".
+	// End verifies a state in which no actor can go on; waiting actors are listed as "name@label".
 	End func(blocked []string) error
-	// Tell is what a report shows of a state. May be nil.
+	// Tell returns the description of a state for reports. May be nil.
 	Tell func() string
 }
 
-// Act adds a goroutine, which belongs to nobody. What body does before it comes to a hook it does
-// before anybody else does anything.
+// Act adds a goroutine without an owner. body runs up to its first hook before any other actor
+// runs.
 func (w *World) Act(name string, body func()) *Actor {
 	a := &Actor{Name: name, Owner: -1, Body: body}
 	w.Actors = append(w.Actors, a)
@@ -45,7 +46,7 @@ func (w *World) Act(name string, body func()) *Actor {
 // Actor is one goroutine of a World: a coroutine that runs the real code from stop to stop.
 type Actor struct {
 	Name  string
-	Owner int // which of the World's callers it belongs to; -1: to none
+	Owner int // the World's caller that it belongs to; -1: none
 	Body  func()
 
 	run   *run
@@ -53,23 +54,23 @@ type Actor struct {
 	abort func()
 	out   func(stop) bool
 	at    stop
-	way   int // which it goes from there
+	way   int // the way it goes from there
 	done  bool
 
 	base  Digest // what it knows for good
 	place string // the last Mark,
-	mark  Digest // and what it knew there
-	knows Digest // what it read since
+	mark  Digest // what it knew there,
+	knows Digest // and what it read since
 }
 
-// At is the label of the stop where the actor stands, and Place the last mark; not for the one
-// whose step it is.
+// At returns the label of the stop where the actor is, and the last Mark. It is not for the actor
+// that is running its step.
 func (a *Actor) At() (label, place string) { return a.at.label, a.place }
 
-// stop is where an actor waits to be let go.
+// stop is a point where an actor waits until it is resumed.
 type stop struct {
 	label string
-	ways  func() int // how many there are to go on; nil: one
+	ways  func() int // the number of ways to go on; nil: one
 }
 
 // aborted unwinds an actor whose run is over.
@@ -88,7 +89,7 @@ func (a *Actor) keep() {
 	a.knows = Digest{}
 }
 
-// ways is in how many ways it can go on.
+// ways returns the number of ways in which the actor can go on.
 func (a *Actor) ways() int {
 	switch {
 	case a.done:
@@ -99,7 +100,7 @@ func (a *Actor) ways() int {
 	return a.at.ways()
 }
 
-// local is where the actor stands and what it knows.
+// local hashes the actor's position and knowledge.
 func (a *Actor) local() uint64 {
 	var d Digest
 	if a.done && a.run.Shared != nil {
@@ -114,7 +115,7 @@ func (a *Actor) local() uint64 {
 	return d.sum
 }
 
-// run is one run of a world: built, replayed along a path, and gone on with.
+// run is one run of a world: built, replayed along a path, and continued.
 type run struct {
 	World
 	fault error
@@ -123,7 +124,7 @@ type run struct {
 // latest is the run that was opened last.
 var latest *run
 
-// open builds a world and lets its actors come to their first stops.
+// open builds a world and runs its actors to their first stops.
 func open(build func() World) *run {
 	r := &run{World: build()}
 	latest = r
@@ -164,7 +165,7 @@ func (r *run) failf(format string, args ...any) {
 	}
 }
 
-// A choice is who goes on, and which way.
+// A choice is the actor that goes on, and its way.
 const (
 	maxActors = 1 << actorBits
 	actorBits = 3
@@ -172,7 +173,7 @@ const (
 
 func choice(actor, way int) uint8 { return uint8(way<<actorBits | actor) }
 
-// step lets an actor go on to its next stop.
+// step runs an actor to its next stop.
 func (r *run) step(c uint8) error {
 	a := r.Actors[c%maxActors]
 	a.way = int(c >> actorBits)
@@ -189,7 +190,7 @@ func (r *run) step(c uint8) error {
 	return r.fault
 }
 
-// shared is the hash of what is shared, the owners counted in this order.
+// shared hashes the shared data, with the owners in this order.
 func (r *run) shared(order []int) uint64 {
 	d := Digest{order: order}
 	if r.Shared == nil {
@@ -214,7 +215,7 @@ func (r *run) blocked() (names []string) {
 	return names
 }
 
-// tell replays a path and writes down what happens.
+// tell replays a path and describes each step.
 func tell(build func() World, path []uint8) string {
 	var b strings.Builder
 	r := open(build)
@@ -231,14 +232,14 @@ func tell(build func() World, path []uint8) string {
 	return b.String()
 }
 
-// Digest is a hash of numbers, of 64 bits: of five million states two meet by accident with a
-// probability of less than one in a million.
+// Digest is a 64-bit hash of numbers: two of five million states collide with a probability of less
+// than one in a million.
 type Digest struct {
 	sum   uint64
 	order []int
 }
 
-// Add takes v in.
+// Add adds v to the hash.
 func (d *Digest) Add(v uint64) {
 	x := (bits.RotateLeft64(d.sum, 7) ^ v + 1) * 0x9e3779b97f4a7c15
 	x ^= x >> 29
@@ -246,10 +247,10 @@ func (d *Digest) Add(v uint64) {
 	d.sum = x ^ x>>32
 }
 
-// Sum is the hash.
+// Sum returns the hash.
 func (d *Digest) Sum() uint64 { return d.sum }
 
-// Text takes s in.
+// Text adds s to the hash.
 func (d *Digest) Text(s string) {
 	h := uint64(14695981039346656037)
 	for i := range len(s) {
@@ -258,7 +259,7 @@ func (d *Digest) Text(s string) {
 	d.Add(h)
 }
 
-// Bits takes in up to 63 conditions.
+// Bits adds up to 63 conditions to the hash.
 func (d *Digest) Bits(bs ...bool) {
 	v := uint64(1)
 	for _, b := range bs {
@@ -267,8 +268,8 @@ func (d *Digest) Bits(bs ...bool) {
 	d.Add(v)
 }
 
-// Place is where in the order, in which the owners are counted, the owner is: what is shared
-// names owners by it.
+// Place returns the owner's position in the order of owners that is hashed. Shared data must refer
+// to owners by their places.
 func (d *Digest) Place(owner int) uint64 {
 	for i, o := range d.order {
 		if o == owner {
@@ -278,5 +279,5 @@ func (d *Digest) Place(owner int) uint64 {
 	return uint64(owner)
 }
 
-// Owners are all of [World.Orders], in the order in which they are counted.
+// Owners returns all owners in [World.Orders], in the order that is hashed.
 func (d *Digest) Owners() []int { return d.order }

@@ -1,13 +1,13 @@
-// Package must ends a test at an error that is not what it tests. For tests only.
+// Package must ends a test at an error that is not the subject of the test. For tests only.
 package must
 
-// T is what a *testing.T, *testing.B and *rapid.T have.
+// T is the part common to *testing.T, *testing.B and *rapid.T.
 type T interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// Do ends the test if err is not nil. On the test's goroutine.
+// Do ends the test if err is not nil. Call it on the test's goroutine.
 func Do(t T, err error) {
 	t.Helper()
 	if err != nil {
@@ -15,8 +15,8 @@ func Do(t T, err error) {
 	}
 }
 
-// Get gives the value of a call that must not fail: must.Get(f())(t) ends the test if the
-// error is not nil, and is the value otherwise. On the test's goroutine.
+// Get returns the value of a call that must not fail: must.Get(f())(t) ends the test if the error
+// is not nil, and returns the value otherwise. Call it on the test's goroutine.
 func Get[V any](v V, err error) func(T) V {
 	return func(t T) V {
 		t.Helper()

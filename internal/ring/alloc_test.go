@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// countSelects counts goroutines whose dump says that they wait in a select
-// inside Acquire.
+// countSelects counts goroutines whose dump says that they wait in a select inside Acquire.
 func countSelects(dump string) (n int) {
 	for g := range strings.SplitSeq(dump, "\n\n") {
 		if strings.Contains(g, "[select") && (strings.Contains(g, "(*Credits).Acquire") || strings.Contains(g, "(*Slots).Wait")) {
@@ -41,7 +40,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Waiting allocates nothing either, with a context that can end or without.
+// Waiting allocates nothing either, with or without a context that can end.
 func TestAcquireThatWaitsAllocatesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// The designs that docs/adr/0009 compares: slots from one FreeList, and their indices
-// handed over by each of them. Anew:
+// The designs that docs/adr/0009 compares: slots come from one FreeList, and each design hands over
+// their indices. To run it again:
 //
 //	go test -run '^$' -bench Contest ./internal/ring
 
-// contestSlots is a send queue of the usual depth.
+// contestSlots is the usual depth of a send queue.
 const contestSlots = 128
 
-// handover is a design: push by producer p, after which the consumer gets the indices by
-// take, which fills dst. half is push by a producer that is taken away in the middle, where
-// that hurts most, and runs again when pause returns.
+// handover is a design. push is called by producer p; the consumer then gets the indices by take,
+// which fills dst. half is a push by a producer that is preempted in the middle, at the most
+// harmful point, and runs again when pause returns.
 type handover interface {
 	push(p int, i uint32)
 	half(p int, i uint32, pause func())
@@ -39,17 +39,16 @@ var contest = []struct {
 	{"mutex and slice", func(int) handover { return new(lockedHandover) }},
 }
 
-// contestItem is what a slot carries; a line of its own, as a work request has.
+// contestItem is the content of a slot, on a line of its own like a work request.
 type contestItem struct {
 	from, seq int
 	at        time.Time
-	back      *atomic.Int64 // of who waits for it: when the consumer had it
+	back      *atomic.Int64 // the waiting producer's: how long the consumer took
 	_         [linePad - 56]byte
 }
 
-// BenchmarkContest is the time per index from taking its slot to its being with the
-// consumer and the slot given back, and how many the consumer gets at a time. Order is
-// checked.
+// BenchmarkContest measures the time per index, from taking its slot until the consumer has it and
+// gives the slot back, and how many the consumer gets at a time. It checks the order.
 func BenchmarkContest(b *testing.B) {
 	for _, c := range contest {
 		for _, producers := range []int{1, 2, 4, 16} {
@@ -98,16 +97,15 @@ func contestRate(b *testing.B, h handover, producers int) {
 	b.ReportMetric(float64(share*producers)/float64(batches), "batch")
 }
 
-// awayFor is for how long, and awayEvery how often, a producer is taken away in the
-// middle of a push: a time slice of the kernel. These waits are the load that is measured;
-// nothing is synchronised by them.
+// awayFor is how long, and awayEvery how often, a producer is preempted in the middle of a push: a
+// time slice of the kernel. These waits are the load that is measured; they synchronize nothing.
 const (
 	awayFor   = 4 * time.Millisecond
 	awayEvery = 8 * time.Millisecond
 )
 
-// BenchmarkContestAway is how long three producers that push one at a time wait for the
-// consumer to have it, while a fourth is taken away in the middle of a push.
+// BenchmarkContestAway measures how long three producers that push one index at a time wait until
+// the consumer has it, while a fourth is preempted in the middle of a push.
 func BenchmarkContestAway(b *testing.B) {
 	for _, c := range contest {
 		for _, away := range []bool{false, true} {
@@ -139,7 +137,7 @@ func contestAway(b *testing.B, h handover, away bool) {
 		producers.Go(func() {
 			var back atomic.Int64
 			for !stop.Load() {
-				i, _ := free.Get() // there are more than producers
+				i, _ := free.Get() // there are more slots than producers
 				back.Store(0)
 				items[i].at, items[i].back = time.Now(), &back
 				h.push(p, i)
@@ -169,7 +167,7 @@ func contestAway(b *testing.B, h handover, away bool) {
 	consumer.Wait()
 	took := slices.Sorted(slices.Values(slices.Concat(all[:]...)))
 	at := func(q float64) float64 { return float64(took[int(q*float64(len(took)-1))]) / 1e3 }
-	long := int64(0) // who waits does not push: the long waits are few, whatever they take
+	long := int64(0) // a waiting producer does not push: the long waits are few, however long they are
 	for _, ns := range took {
 		if ns > int64(awayFor)/4 {
 			long += ns
@@ -182,8 +180,8 @@ func contestAway(b *testing.B, h handover, away bool) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkContestLines is what false sharing costs: free list, stack and slots, as
-// they are but for the distance between their words, beside each other or linePad apart.
+// BenchmarkContestLines measures the cost of false sharing: free list, stack and slots, with their
+// words adjacent or linePad apart.
 func BenchmarkContestLines(b *testing.B) {
 	for _, producers := range []int{1, 4} {
 		for _, apart := range []int{1, linePad / 8} {
@@ -192,13 +190,13 @@ func BenchmarkContestLines(b *testing.B) {
 	}
 }
 
-// words are the two heads and the slots' contents, apart words from each other.
+// words holds the two heads and the slots' contents, apart words from each other.
 type words struct {
 	w       []atomic.Uint64
 	content []uint64
 	apart   int
-	below   []atomic.Uint32 // of the free
-	under   []uint32        // of the submitted
+	below   []atomic.Uint32 // links of the free list
+	under   []uint32        // links of the submission stack
 }
 
 func (w *words) free() *atomic.Uint64  { return &w.w[0] }
@@ -283,7 +281,7 @@ func contestLines(b *testing.B, producers, apart int) {
 	runtime.KeepAlive(sum)
 }
 
-// stackHandover is what the reactor does.
+// stackHandover is the reactor's design.
 type stackHandover struct{ *IndexStack }
 
 func (s *stackHandover) push(_ int, i uint32) { s.Push(i) }
@@ -333,15 +331,15 @@ func (q ringHandover) take(dst []uint32) (n int) {
 	return n
 }
 
-// chain is Vyukov's linked list, its links in an array: a producer swaps itself in, and
-// then links itself behind the one before. The last node taken stays as its stub.
+// chain is Vyukov's linked list, with its links in an array: a producer swaps itself in, and then
+// links itself behind its predecessor. The last node taken stays as the stub.
 type chain struct {
 	tail atomic.Uint32
 	_    pad
-	head uint32 // the stub; the consumer's
+	head uint32 // the stub; owned by the consumer
 	_    pad
-	// node k's successor; written by whoever came behind it, read by the consumer. A
-	// node is not the slot, since the last one taken stays: nodes are handed round.
+	// node k's successor; written by the producer behind it, read by the consumer. A node is not
+	// the slot, since the last one taken stays: nodes are recycled.
 	next []atomic.Uint32
 	slot []uint32
 	free *FreeList
@@ -383,14 +381,14 @@ func (c *chain) take(dst []uint32) (n int) {
 	return n
 }
 
-// lanes is a ring for each producer, which the consumer asks in turn.
+// lanes is one ring per producer; the consumer polls them in turn.
 type lanes []lane
 
 type lane struct {
 	buf  []uint32
-	tail atomic.Uint64 // written by the producer: publishes what is below
+	tail atomic.Uint64 // written by the producer: publishes the places below it
 	_    pad
-	head uint64 // the consumer's: there are no more indices than places, so nobody asks
+	head uint64 // the consumer's; no producer reads it: there are no more indices than places
 	_    pad
 }
 
@@ -423,7 +421,7 @@ func (l lanes) take(dst []uint32) (n int) {
 	return n
 }
 
-// chanHandover is a channel. Its lock is the Go runtime's: nobody of ours stops inside.
+// chanHandover is a channel. Its lock is the Go runtime's, so half cannot stop inside it.
 type chanHandover chan uint32
 
 func (c chanHandover) push(_ int, i uint32) { c <- i }
@@ -443,7 +441,7 @@ func (c chanHandover) take(dst []uint32) (n int) {
 	return n
 }
 
-// lockedHandover is a slice under a mutex, which the consumer takes away.
+// lockedHandover is a slice under a mutex; the consumer takes the whole slice.
 type lockedHandover struct {
 	mu          sync.Mutex
 	full, spare []uint32

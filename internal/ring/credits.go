@@ -5,24 +5,23 @@ import (
 	"sync/atomic"
 )
 
-// Credits is a counting semaphore whose waiters can give up. It counts the free ones in one
-// word; those who wait stand in a [line].
+// Credits is a counting semaphore whose waiters can give up. It counts the free credits in one
+// word; goroutines that wait are in a [line].
 type Credits struct {
-	// count is how many are free. Changed by Acquire, TryAcquire, Release and whoever hands
-	// out; what a releaser wrote before is visible to the acquirer of its credit, by count or
-	// through the line.
+	// count is how many credits are free. Acquire, TryAcquire, Release and handOut change it. All
+	// that a releaser wrote before is visible to the acquirer of its credit, by count or through
+	// the line.
 	count atomic.Int64
 	line[struct{}]
 
 	limit int64 // immutable
-	// lied is set by the first Restore that found itself lied to, which closes
-	// broken: the line's invariant does not hold any more, and leavers that
-	// wait for a credit need not get one.
+	// lied is set by the first Restore that finds an impossible number, which closes broken: the
+	// line's invariant no longer holds, and leavers that wait for a credit need not get one.
 	lied   atomic.Bool
 	broken chan struct{}
 }
 
-// NewCredits makes n free credits. It panics if n is negative.
+// NewCredits returns a semaphore with n free credits. It panics if n is negative.
 func NewCredits(n int) *Credits {
 	if n < 0 {
 		panic(fmt.Sprintf("ring: %d credits", n))
@@ -33,7 +32,7 @@ func NewCredits(n int) *Credits {
 	return c
 }
 
-// TryAcquire takes a credit if one is free, nobody waits for one, and the credits are not
+// TryAcquire takes a credit if one is free, no goroutine waits for one, and the credits are not
 // closed. Any goroutine may call it; it does not block or allocate.
 func (c *Credits) TryAcquire() bool {
 	if c.closed.Load() || c.waiting.Load() > 0 {
@@ -43,14 +42,12 @@ func (c *Credits) TryAcquire() bool {
 	return ok
 }
 
-// Acquire takes a credit, waiting for one if none is free. Who waits longer is
-// served first; a newcomer never
-// overtakes. Any goroutine may call it. It does not allocate. done is as in
+// Acquire takes a credit, and waits for one if none is free. Waiters are served in order; a
+// newcomer never overtakes. Any goroutine may call it. It does not allocate. done is as in
 // [Slots.Wait].
 //
-// Errors: [ErrDone] if done is closed first, and [ErrClosed]. With an error the
-// caller has no credit, and none was lost. A free credit is given even if done
-// is closed.
+// Errors: [ErrDone] if done is closed first, and [ErrClosed]. With an error the caller has no
+// credit, and none was lost. A free credit is given even if done is closed.
 func (c *Credits) Acquire(done <-chan struct{}) error {
 	if c.TryAcquire() {
 		return nil
@@ -72,26 +69,25 @@ func (c *Credits) take() (one struct{}, ok bool) {
 	}
 }
 
-// put implements store. It is false, and ignored, if a stranger has given the credit back
-// already.
+// put implements store. Restore returns false, which put ignores, if the peer has given the credit
+// back already.
 func (c *Credits) put(struct{}) { c.Restore(1) }
 
-// Release gives a credit back. Any goroutine may call it, also after Close; it
-// does not block or allocate. It panics if there was none to give back.
+// Release gives a credit back. Any goroutine may call it, also after Close; it does not block or
+// allocate. It panics if all credits are free.
 func (c *Credits) Release() { c.ReleaseN(1) }
 
-// ReleaseN gives k credits back at once, as a batch of completions does. It
-// panics if k is negative or more than are out.
+// ReleaseN gives k credits back at once, as a batch of completions does. It panics if k is negative
+// or more than are in use.
 func (c *Credits) ReleaseN(k int) {
 	if !c.Restore(k) {
 		panic(fmt.Sprintf("ring: release of %d credits, %d of %d are free", k, c.count.Load(), c.limit))
 	}
 }
 
-// Restore is ReleaseN for a number that a stranger gave. It returns false,
-// without blocking or panicking, if that cannot be: more than are out, or so many
-// that those who took them cannot have used them yet. After false the credits are
-// not to be trusted any more: Close them.
+// Restore is ReleaseN for a number that the peer sent. It returns false, without blocking or
+// panicking, if k is impossible: more than are in use, or so many that their acquirers cannot have
+// used them yet. After false the credits are not to be trusted any more: Close them.
 func (c *Credits) Restore(k int) bool {
 	for {
 		n := c.count.Load()
@@ -111,8 +107,8 @@ func (c *Credits) Restore(k int) bool {
 	return false
 }
 
-// Available is the number of free credits right now.
+// Available returns the number of free credits right now.
 func (c *Credits) Available() int { return int(c.count.Load()) }
 
-// Cap is the number of credits, free or not.
+// Cap returns the number of credits, free or not.
 func (c *Credits) Cap() int { return int(c.limit) }

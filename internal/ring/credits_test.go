@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Without contention it is a counter.
+// Without contention Credits is a counter.
 func TestCreditsAgainstModel(t *testing.T) {
 	done, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -66,7 +66,7 @@ func TestCreditsReleasedTooOften(t *testing.T) {
 	}
 }
 
-// await spins until what is true; the test's deadline ends a wait in vain.
+// await spins until what returns true; the test's deadline ends a wait in vain.
 func await(what func() bool) {
 	for !what() {
 		runtime.Gosched()
@@ -100,7 +100,7 @@ func TestCreditsServeWaitersInOrder(t *testing.T) {
 	}
 }
 
-// parked counts the goroutines that stand in Acquire's select.
+// parked counts the goroutines that are in Acquire's select.
 func parked() int {
 	buf := make([]byte, 1<<16)
 	n := runtime.Stack(buf, true)
@@ -135,8 +135,7 @@ func TestCreditsClose(t *testing.T) {
 	}
 }
 
-// Never more holders than credits, and none is lost, while waiters give up all
-// the time.
+// There are never more holders than credits, and none is lost, while waiters give up all the time.
 func TestCreditsConcurrently(t *testing.T) {
 	const n, workers, each = 3, 8, 4000
 	c := NewCredits(n)
@@ -171,7 +170,7 @@ func TestCreditsConcurrently(t *testing.T) {
 	}
 }
 
-// Closing while others acquire, release and cancel loses nothing either.
+// Closing while other goroutines acquire, release and cancel loses nothing either.
 func TestCreditsCloseConcurrently(t *testing.T) {
 	for range 300 {
 		c := NewCredits(2)
@@ -192,8 +191,8 @@ func TestCreditsCloseConcurrently(t *testing.T) {
 	}
 }
 
-// The two ways to leave, on the real code: a waiter that no token is meant for
-// withdraws, and one that a token is meant for takes it and gives it back.
+// The two ways to leave, on the real code: a waiter that no credit is meant for withdraws, and one
+// that a credit is meant for takes it and gives it back.
 func TestCreditsLeave(t *testing.T) {
 	c := NewCredits(1)
 	if !c.TryAcquire() {
@@ -205,15 +204,15 @@ func TestCreditsLeave(t *testing.T) {
 		t.Fatalf("after a withdrawal: %d wait, %d free, %d tokens", c.Waiting(), c.Available(), len(c.handed))
 	}
 	c.waiting.Add(1)
-	c.Release() // the token is meant for us
+	c.Release() // the credit is meant for this waiter
 	c.leave(c, c.broken)
 	if c.Waiting() != 0 || c.Available() != 1 || len(c.handed) != 0 {
 		t.Fatalf("after giving back: %d wait, %d free, %d tokens; want 0, 1, 0", c.Waiting(), c.Available(), len(c.handed))
 	}
 }
 
-// Rule: a number of credits that a stranger gives back is taken only if so many
-// are out; a refused one changes nothing, and waiters get theirs.
+// Rule: Restore accepts a number of credits from the peer only if so many are in use; a refused
+// number changes nothing, and waiters get theirs.
 func TestRestoreRefusesMoreThanIsOut(t *testing.T) {
 	c := NewCredits(2)
 	if c.Restore(1) {
@@ -240,9 +239,8 @@ func TestRestoreRefusesMoreThanIsOut(t *testing.T) {
 	}
 }
 
-// Rule: a stranger who gives back credits that waiters have not had yet makes
-// nobody panic and nobody wait for ever. (A peer crashed the process, or a Send
-// never returned.)
+// Rule: a peer that gives back credits that waiters have not had yet makes no goroutine panic or
+// wait forever. (Once it crashed the process, or a Send never returned.)
 func TestLeavingAfterAStrangersLie(t *testing.T) {
 	for _, waiters := range []int{1, 2} {
 		c := NewCredits(1)

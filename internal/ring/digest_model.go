@@ -4,9 +4,9 @@ package ring
 
 import "github.com/verbena-rdma/verbena/internal/model"
 
-// What a model test takes in as shared.
+// The shared state that a model test hashes.
 
-// Digest takes in the stack.
+// Digest adds the stack to d.
 func (s *IndexStack) Digest(d *model.Digest) {
 	d.Add(uint64(s.head.Load()))
 	for _, n := range s.next {
@@ -14,7 +14,7 @@ func (s *IndexStack) Digest(d *model.Digest) {
 	}
 }
 
-// Digest takes in whether it is listed.
+// Digest adds to d whether the object is listed.
 func (l *Listed) Digest(d *model.Digest) {
 	if l.is.Load() {
 		d.Add(1)
@@ -23,7 +23,7 @@ func (l *Listed) Digest(d *model.Digest) {
 	}
 }
 
-// Digest takes in the inbox and the links of all objects that it may hold.
+// Digest adds to d the inbox and the links of all objects that it may hold.
 func (q *Inbox[T, P]) Digest(d *model.Digest, all []*T) {
 	id := func(p *T) (n uint64) {
 		for i := range all {

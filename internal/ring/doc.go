@@ -1,19 +1,19 @@
-// Package ring has the lock-free queues that hand work between goroutines.
+// Package ring provides the lock-free queues that hand work between goroutines.
 //
 //	IndexStack  many push slot indices, one takes all, in order    submission
 //	FreeList    any goroutine gets and puts free slot indices      op tables
-//	Slots       a FreeList for whose indices goroutines wait       admission
+//	Slots       a FreeList with goroutines waiting for its indices admission
 //	MPSC        many push values, one pops them, bounded           mailboxes
-//	Listed      whether something is in an Inbox already          ready lists
+//	Listed      whether an object is in an Inbox already           ready lists
 //	Inbox       many push objects, one takes all, in order         events
 //	Credits     a counting semaphore that waits on a context       flow control
 //
-// None takes a lock, so a goroutine that is descheduled in the middle of an
-// operation holds up nobody; what waits (Slots, Credits) parks on a channel of the Go
-// runtime. None allocates after its constructor.
+// None takes a lock, so a goroutine that is descheduled in the middle of an operation blocks no
+// other; waiters (Slots, Credits) park on a channel of the Go runtime. None allocates after its
+// constructor.
 //
-// Control words live on the Go heap, where the race detector sees them, and what
-// different goroutines write is kept [linePad] bytes apart.
+// Control words live on the Go heap, where the race detector sees them. Words that different
+// goroutines write are [linePad] bytes apart.
 package ring
 
 // linePad is the distance between words written by different goroutines. Lines

@@ -6,16 +6,15 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// FreeList is a pool of free slot indices that any goroutine takes from and
-// gives back to: last in, first out, so that warm slots are used again. It is a
-// Treiber stack whose head carries a tag against ABA: each successful change
-// adds 1 to it, so a swap fails if the head left and came back. The tag has 32
-// bits: a goroutine would have to be descheduled between its load and its swap
-// for exactly a multiple of 2^32 changes to be fooled.
+// FreeList is a pool of free slot indices that any goroutine takes from and gives back to: last in,
+// first out, so that warm slots are used again. It is a Treiber stack whose head carries a tag
+// against ABA: each successful change adds 1 to the tag, so a swap fails if the head left and came
+// back. The tag has 32 bits: the swap is fooled only if exactly a multiple of 2^32 changes happen
+// while a goroutine is descheduled between its load and its swap.
 type FreeList struct {
-	// head is tag<<32 | index of the first free slot (none: no slot is free).
-	// Swapped by Get and Put. A Put publishes the link of its index and all its
-	// caller wrote to the slot; a Get acquires both.
+	// head is tag<<32 | index of the first free slot (none: no slot is free). Swapped by Get and
+	// Put. A Put publishes the link of its index and everything its caller wrote to the slot; a Get
+	// acquires both.
 	head atomic.Uint64
 	_    pad
 	// next[i] is the free index below i, none at the bottom. Written by the
@@ -24,8 +23,8 @@ type FreeList struct {
 	next []link
 }
 
-// NewFreeList makes a list on which 0 to n-1 are free; Get gives 0 first. It
-// panics unless 0 < n < 2^32-1.
+// NewFreeList returns a list on which 0 to n-1 are free; Get gives 0 first. It panics unless 0 < n
+// < 2^32-1.
 func NewFreeList(n int) *FreeList {
 	f := new(FreeList)
 	f.init(n)
@@ -43,9 +42,8 @@ func (f *FreeList) init(n int) {
 
 const tagOne = 1 << 32
 
-// Get takes a free index, or reports false if there is none. The index belongs
-// to the caller until Put. Any goroutine may call it; it does not block or
-// allocate.
+// Get takes a free index; it returns false if there is none. The index belongs to the caller until
+// Put. Any goroutine may call it; it does not block or allocate.
 func (f *FreeList) Get() (uint32, bool) {
 	for {
 		model.Fresh("get")
@@ -63,9 +61,8 @@ func (f *FreeList) Get() (uint32, bool) {
 	}
 }
 
-// GetN takes up to len(is) free indices with one change of the shared word, and returns
-// how many; Get would have given is[0] first. Any goroutine may call it; it does not block
-// or allocate.
+// GetN takes up to len(is) free indices with one change of the shared word, and returns how many.
+// Get would give is[0] first. Any goroutine may call it; it does not block or allocate.
 func (f *FreeList) GetN(is []uint32) int {
 	for {
 		model.Fresh("getn")
@@ -75,8 +72,8 @@ func (f *FreeList) GetN(is []uint32) int {
 			is[n] = i
 			n++
 			model.Yield("getn.next")
-			// Of an index that left the list meanwhile the link is any; then the tag
-			// has moved on, and the swap fails.
+			// The link of an index that left the list meanwhile is arbitrary; then the tag has
+			// moved on, and the swap fails.
 			i = f.next[i].load()
 		}
 		if n == 0 {
@@ -89,8 +86,8 @@ func (f *FreeList) GetN(is []uint32) int {
 	}
 }
 
-// Put gives i back, which must come from Get. Any goroutine may call it; it does
-// not block or allocate.
+// Put gives back i, which must come from Get. Any goroutine may call it; it does not block or
+// allocate.
 func (f *FreeList) Put(i uint32) {
 	for {
 		model.Fresh("put")
@@ -124,19 +121,19 @@ func (f *FreeList) PutN(is []uint32) {
 	}
 }
 
-// Cap is the number of indices, free or not.
+// Cap returns the number of indices, free or not.
 func (f *FreeList) Cap() int { return len(f.next) }
 
-// Slots is a pool of free slot indices for which goroutines can wait, in order. Who
-// has a slot has been admitted: there is no second count. Without waiters it is a
-// [FreeList] and one load more; waiters are served by whoever gives back.
+// Slots is a pool of free slot indices for which goroutines can wait, in order. A goroutine that
+// has a slot is admitted: there is no second count. Without waiters it costs one load more than a
+// [FreeList]; a goroutine that gives a slot back serves the waiters.
 type Slots struct {
 	list FreeList
 	line[uint32]
 }
 
-// NewSlots makes slots on which 0 to n-1 are free; Get gives 0 first. It panics
-// unless 0 < n < 2^32-1.
+// NewSlots returns a pool in which 0 to n-1 are free; Get gives 0 first. It panics unless 0 < n <
+// 2^32-1.
 func NewSlots(n int) *Slots {
 	s := &Slots{}
 	s.line.init(n)
@@ -144,9 +141,9 @@ func NewSlots(n int) *Slots {
 	return s
 }
 
-// Get takes a free slot, or reports false if there is none or others wait for one.
-// It belongs to the caller until Put. Any goroutine may call it, also after Close; it
-// does not block or allocate.
+// Get takes a free slot; it returns false if there is none or goroutines wait for one. The slot
+// belongs to the caller until Put. Any goroutine may call it, also after Close; it does not block
+// or allocate.
 func (s *Slots) Get() (uint32, bool) {
 	if s.waiting.Load() > 0 {
 		return 0, false
@@ -154,8 +151,8 @@ func (s *Slots) Get() (uint32, bool) {
 	return s.list.Get()
 }
 
-// GetN takes up to len(is) free slots, with one change of the shared word, and returns
-// how many; 0 as Get says. Otherwise as Get.
+// GetN takes up to len(is) free slots, with one change of the shared word, and returns how many: 0
+// where Get returns false. Otherwise it is like Get.
 func (s *Slots) GetN(is []uint32) int {
 	if s.waiting.Load() > 0 {
 		return 0
@@ -163,31 +160,30 @@ func (s *Slots) GetN(is []uint32) int {
 	return s.list.GetN(is)
 }
 
-// Wait takes a slot, waiting for one if none is free. Who waits longer is served
-// first; a newcomer never overtakes. Any
-// goroutine may call it. It does not allocate. done is a channel, and not a context,
-// because a context's methods may be user code, which could end the goroutine while it
-// is counted as waiting; nil never ends the wait.
+// Wait takes a slot, and waits for one if none is free. Waiters are served in order; a newcomer
+// never overtakes. Any goroutine may call it. It does not allocate. done is a channel, and not a
+// context, because a context's methods may be user code, which could end the goroutine while it is
+// counted as waiting; nil never ends the wait.
 //
-// Errors: [ErrDone] if done is closed first, and [ErrClosed]. With an error the caller
-// has no slot, and none was lost.
+// Errors: [ErrDone] if done is closed first, and [ErrClosed]. With an error the caller has no slot,
+// and none was lost.
 func (s *Slots) Wait(done <-chan struct{}) (uint32, error) { return s.wait(s, done, nil) }
 
-// Put gives i back, which must come from Get or Wait. Any goroutine may call it, also
-// after Close; it does not block or allocate.
+// Put gives back i, which must come from Get or Wait. Any goroutine may call it, also after Close;
+// it does not block or allocate.
 func (s *Slots) Put(i uint32) {
 	s.list.Put(i)
 	s.serve()
 }
 
-// PutN gives several slots back with one change of the shared word; Get gives is[0]
-// first. Otherwise as Put.
+// PutN gives several slots back with one change of the shared word; Get gives is[0] first.
+// Otherwise it is like Put.
 func (s *Slots) PutN(is []uint32) {
 	s.list.PutN(is)
 	s.serve()
 }
 
-// serve hands out what was put back.
+// serve hands the slots that were put back to waiters.
 func (s *Slots) serve() {
 	if s.waiting.Load() > 0 && !s.handOut(s) {
 		panic("ring: a slot was given back twice")
@@ -198,6 +194,6 @@ func (s *Slots) serve() {
 func (s *Slots) take() (uint32, bool) { return s.list.Get() }
 func (s *Slots) put(i uint32)         { s.Put(i) }
 
-// Collect takes a free slot whoever waits, or reports false if there is none. It is
-// for an owner who waits, after Close, until all slots are home.
+// Collect takes a free slot even if goroutines wait, or returns false if there is none. It is for
+// an owner that waits, after Close, until all slots are back.
 func (s *Slots) Collect() (uint32, bool) { return s.list.Get() }

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Get gives what was put last, and never an index that is out.
+// Get returns the index that was put last, and never an index in use.
 func TestFreeListAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 9).Draw(t, "n")
@@ -62,14 +62,14 @@ func TestFreeListAgainstModel(t *testing.T) {
 	})
 }
 
-// A swap must fail when the head left and came back. This plays the classic
-// history: one goroutine stops between its load and its swap.
+// A swap must fail if the head left and came back. This replays the classic history: one goroutine
+// stops between its load and its swap.
 func TestFreeListSurvivesABA(t *testing.T) {
 	f := NewFreeList(3)
 	stale := f.head.Load() // a Get stopped here: saw 0 on top and 1 below
 	a, _ := f.Get()
 	b, _ := f.Get()
-	f.Put(a) // 0 is on top again, but 1 is out
+	f.Put(a) // 0 is on top again, but 1 is in use
 	if uint32(f.head.Load()) != uint32(stale) {
 		t.Fatal("the history does not bring the same index to the top")
 	}
@@ -121,9 +121,8 @@ func TestFreeListConcurrently(t *testing.T) {
 	}
 }
 
-// Len counts the free indices by walking the list, so it costs as much as there
-// are. It is exact while nobody gets or puts, and an estimate otherwise. For
-// statistics and tests.
+// Len counts the free indices by walking the list, so its cost grows with their number. It is exact
+// without concurrent Get and Put, and an estimate otherwise. For statistics and tests.
 func (f *FreeList) Len() int {
 	n := 0
 	for i := uint32(f.head.Load()); i != none && n < len(f.next); i = f.next[i].load() {

@@ -14,12 +14,12 @@ type Hook[T any] struct {
 	next *T
 }
 
-// Next is the object pushed after this one, among those that one TakeAll gave,
-// or nil. Only the consumer may call it, and before the object is pushed again.
+// Next returns the object pushed after this one, among those that one TakeAll returned, or nil.
+// Only the consumer may call it, and before the object is pushed again.
 func (h *Hook[T]) Next() *T { return h.next }
 
-// Unlink is Next, and clears the link: the object keeps nothing alive and may
-// be pushed again. Only the consumer may call it.
+// Unlink returns Next and clears the link: the object keeps nothing alive and may be pushed again.
+// Only the consumer may call it.
 func (h *Hook[T]) Unlink() *T {
 	model.Yield("unlink")
 	n := h.next
@@ -27,21 +27,21 @@ func (h *Hook[T]) Unlink() *T {
 	return n
 }
 
-// Node is what an [Inbox] of T needs: a *T that shows its hook.
+// Node is the constraint of an [Inbox] of T: a *T that returns its hook.
 type Node[T any] interface {
 	*T
-	// InboxHook is the object's link. It must always be the same one.
+	// InboxHook returns the object's link. It must always be the same one.
 	InboxHook() *Hook[T]
 }
 
-// Inbox is an unbounded queue of objects with many producers and one consumer,
-// who takes everything there is in the order of pushing. It is a Treiber stack
-// that is only ever emptied as a whole; see [IndexStack] for why that has no
-// ABA problem. The zero value is an empty inbox. It must not be copied.
+// Inbox is an unbounded queue of objects with many producers and one consumer, which takes all
+// objects at once in the order of pushing. It is a Treiber stack that is only ever emptied as a
+// whole; [IndexStack] says why that has no ABA problem. The zero value is an empty inbox. It must
+// not be copied.
 //
 // An object belongs to its pusher before Push and to the consumer after TakeAll.
 type Inbox[T any, P Node[T]] struct {
-	_ [linePad]byte // an inbox is embedded next to others' words
+	_ [linePad]byte // an inbox is embedded next to words of others
 	// head is the object pushed last, or nil. Producers swap theirs in, which
 	// publishes its link and content; the consumer swaps nil in and acquires
 	// both.
@@ -49,9 +49,8 @@ type Inbox[T any, P Node[T]] struct {
 	_    pad
 }
 
-// Push appends p. It reports whether the inbox was empty: then nobody else has
-// told the consumer, and the caller wakes it. Any goroutine may call it; it does
-// not block or allocate.
+// Push appends p. It reports whether the inbox was empty: if so, the caller must wake the consumer,
+// because no other producer does. Any goroutine may call it; it does not block or allocate.
 func (q *Inbox[T, P]) Push(p P) (wasEmpty bool) {
 	hook := p.InboxHook()
 	for {
@@ -65,8 +64,8 @@ func (q *Inbox[T, P]) Push(p P) (wasEmpty bool) {
 	}
 }
 
-// TakeAll takes everything pushed so far and returns the first, or nil. The
-// others follow by their hooks:
+// TakeAll takes all objects pushed so far and returns the first, or nil. The others follow by their
+// hooks:
 //
 //	for p := in.TakeAll(); p != nil; {
 //		next := p.InboxHook().Unlink()
@@ -91,30 +90,29 @@ func (q *Inbox[T, P]) TakeAll() *T {
 	return first
 }
 
-// Empty tells whether nothing is queued right now. Any goroutine may call it.
+// Empty reports whether nothing is queued right now. Any goroutine may call it.
 func (q *Inbox[T, P]) Empty() bool { return q.head.Load() == nil }
 
-// Listed says of something with work that it is in an [Inbox] of those with work, or
-// about to be, so that it gets in once for many pieces of work:
+// Listed says that an object with work is in an [Inbox] of such objects, or about to be pushed, so
+// that many pieces of work push it once:
 //
-//	            producer: Enter is true, then it pushes
+//	            producer: Enter returns true, then it pushes
 //	not listed ────────────────────────────────────────> listed
 //	     ^                                                 │
-//	     └── consumer: has taken it, and read its link; ───┘
-//	         then Leave, and only then takes the work
+//	     └── consumer: takes the object and reads its ─────┘
+//	         link; then Leave; only then takes the work
 //
-// Work is added before Enter. If Enter is false the work is taken all the same: somebody
-// who found it not listed is going to push, or the consumer has not left it yet, and
-// takes the work after that. The zero value is not listed.
+// A producer adds work before Enter. If Enter returns false the work is taken all the same: another
+// producer is about to push the object, or the consumer has not called Leave yet, and takes the
+// work after that. The zero value is not listed.
 type Listed struct {
-	// is: set by the producer that will push, cleared by the consumer, read by
-	// producers. Set, it publishes nothing (the push does). The consumer's store comes
-	// before its look at the work, and a producer's work before its load: one of them
-	// sees the other.
+	// is: set by the producer that will push, cleared by the consumer, read by producers. Set, it
+	// publishes nothing (the push does). The consumer clears it before it looks at the work, and a
+	// producer adds work before its load: one of them sees the other.
 	is atomic.Bool
 }
 
-// Enter reports whether it was not listed: then the caller pushes it. Any goroutine may
+// Enter reports whether the object was not listed: then the caller pushes it. Any goroutine may
 // call it; it does not block or allocate.
 func (l *Listed) Enter() bool {
 	model.Yield("enter")
@@ -125,7 +123,7 @@ func (l *Listed) Enter() bool {
 	return l.is.CompareAndSwap(false, true)
 }
 
-// Leave has it no longer listed. Only the consumer may call it, who has taken it.
+// Leave marks the object as not listed. Only the consumer may call it, after taking the object.
 func (l *Listed) Leave() {
 	model.Yield("leave")
 	l.is.Store(false)

@@ -6,6 +6,5 @@ import (
 	"github.com/verbena-rdma/verbena/internal/leak"
 )
 
-// TestMain fails the run when goroutines, descriptors or mappings are left
-// behind.
+// TestMain fails the run if tests leak goroutines, descriptors or mappings.
 func TestMain(m *testing.M) { leak.Main(m) }

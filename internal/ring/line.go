@@ -7,67 +7,67 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sentinel"
 )
 
-// ErrClosed says that the credits or slots were closed, ErrDone that the channel which
-// bounds a wait was closed first.
+// ErrClosed reports that the credits or slots were closed, ErrDone that the channel that bounds a
+// wait was closed first.
 var (
 	ErrClosed = sentinel.Closed
 	ErrDone   = errors.New("ring: the wait was given up")
 )
 
-// line is the goroutines that wait for a thing of a store, in order: a slot of [Slots], one
-// of [Credits]. Whoever puts one into the store hands it out, through a channel of the Go
-// runtime.
+// line holds the goroutines that wait, in order, for an item of a store: a slot of [Slots], a
+// credit of [Credits]. A goroutine that puts an item into the store hands it out, through a channel
+// of the Go runtime.
 //
-//	        the store has one, nobody waits
+//	        the store has one, no waiters
 //	start ----------------------------------> has it ----------> put:
-//	  |                                          ^         to the store, and while
-//	  | waiting+1                                |         somebody waits: out of it,
-//	  v              handed                      |         waiting-1, handed
+//	  |                                          ^         to the store; while there are
+//	  | waiting+1                                |         waiters: out of it, waiting-1,
+//	  v              handed                      |         handed
 //	waits ---------------------------------------+
 //	  |
 //	  | done or closed
 //	  v
 //	leaves --- waiting > 0: waiting-1 ------------> error
-//	  |        (one waiter fewer; nothing was meant for us)
+//	  |        (one waiter fewer; no item was meant for this one)
 //	  |
-//	  +------- waiting = 0: something is under way for each who waits,
-//	           so for us: take it, put it --------> error
+//	  +------- waiting = 0: an item is on its way to each waiter,
+//	           also to this one: take it, put it --> error
 //
-// What holds, with W the goroutines in "waits" or "leaves" and K the things handed or
-// about to be: W = waiting + K. And nobody waits beside a free one: if there is one
-// in the store while waiting > 0, somebody is about to hand it out. Who puts it there
-// looks at waiting afterwards; who makes waiting 1 looks at the store afterwards; of
-// two who do that at once at least one sees the other; and who hands out goes on
-// until the store is empty or nobody waits.
+// The invariant, with W the goroutines in "waits" or "leaves" and K the items handed or about to
+// be: W = waiting + K. And no goroutine waits while an item is free: if the store has one while
+// waiting > 0, some goroutine is about to hand it out. A goroutine that puts an item looks at
+// waiting afterwards; a goroutine that makes waiting 1 looks at the store afterwards; of two that
+// do so at once at least one sees the other; and handOut goes on until the store is empty or there
+// are no waiters.
 //
-// A waiter that leaves in the second way waits for one that is between its two steps: for
-// some instructions, or, if the scheduler took that goroutine away just there, until it runs
-// again. Nobody else ever waits for another goroutine's step.
+// A waiter that leaves in the second way waits for a goroutine between its two steps: for some
+// instructions, or, if the scheduler preempted that goroutine just there, until it runs again.
+// Nothing else waits for another goroutine's step.
 type line[T any] struct {
-	// waiting is described above. Written by waiters, leavers and those who hand
-	// out; read by everyone before he takes from the store. It publishes nothing.
+	// waiting is described above. Waiters, leavers and handOut write it; goroutines read it before
+	// they take from the store. It publishes nothing.
 	waiting atomic.Int64
 	_       pad
 
-	handed chan T // as many places as things: sending never blocks
+	handed chan T // as many places as items: sending never blocks
 	done   chan struct{}
 	// closed is set by Close before it closes done; read by waiters.
 	closed atomic.Bool
 }
 
-// store is what a line is for.
+// store is where the items of a line come from.
 type store[T any] interface {
 	take() (T, bool)
-	// put gives back what take gave, and hands out.
+	// put gives back what take returned, and hands it out.
 	put(T)
 }
 
 func (l *line[T]) init(n int) { l.handed, l.done = make(chan T, n), make(chan struct{}) }
 
-// wait takes a thing of s, waiting for one if there is none. Who waits longer is served
-// first, as the channel of the Go runtime has it; a newcomer never overtakes. It does not
-// allocate. With an error the caller has nothing, and nothing was lost. broken, which may be
-// nil, is closed if what is under way for a leaver may never come.
+// wait takes an item of s, and waits for one if there is none. Waiters are served in order, as a
+// channel of the Go runtime serves its receivers; a newcomer never overtakes. It does not allocate.
+// With an error the caller has no item, and none was lost. broken, which may be nil, is closed if
+// the item on its way to a leaver may never come.
 func (l *line[T]) wait(s store[T], done, broken <-chan struct{}) (v T, err error) {
 	if l.closed.Load() {
 		return v, ErrClosed
@@ -87,8 +87,8 @@ func (l *line[T]) wait(s store[T], done, broken <-chan struct{}) (v T, err error
 	return v, err
 }
 
-// leave ends the wait of a goroutine that took nothing. If something is on its way already
-// it is taken and given back.
+// leave ends the wait of a goroutine that took no item. If one is on its way already, leave takes
+// it and gives it back.
 func (l *line[T]) leave(s store[T], broken <-chan struct{}) {
 	if !l.strike() {
 		select {
@@ -99,8 +99,7 @@ func (l *line[T]) leave(s store[T], broken <-chan struct{}) {
 	}
 }
 
-// strike takes one from waiting; false: nobody waits any more for whom nothing is
-// under way.
+// strike takes one from waiting. It returns false if an item is on its way to every waiter.
 func (l *line[T]) strike() bool {
 	for {
 		n := l.waiting.Load()
@@ -113,8 +112,8 @@ func (l *line[T]) strike() bool {
 	}
 }
 
-// handOut moves things from the store to those who wait. It reports false if one was given
-// back twice, so that there are more than places for them.
+// handOut moves items from the store to the waiters. It returns false if one was given back twice,
+// so that there are more items than places.
 func (l *line[T]) handOut(s store[T]) bool {
 	for l.waiting.Load() > 0 {
 		v, ok := s.take()
@@ -122,7 +121,7 @@ func (l *line[T]) handOut(s store[T]) bool {
 			return true
 		}
 		if !l.strike() {
-			s.put(v) // which looks again: somebody may have come just now
+			s.put(v) // put looks again: a waiter may have come just now
 			return true
 		}
 		select {
@@ -134,12 +133,11 @@ func (l *line[T]) handOut(s store[T]) bool {
 	return true
 }
 
-// Waiting is the number of goroutines that wait right now and for whom nothing is under
-// way.
+// Waiting returns the number of goroutines that wait right now and have no item on its way to them.
 func (l *line[T]) Waiting() int { return int(l.waiting.Load()) }
 
-// Close makes all waiters and all later ones fail; what is out may still be given back. It
-// is idempotent, does not block, and any goroutine may call it.
+// Close makes all present and later waits fail; items in use may still be given back. It is
+// idempotent, does not block, and any goroutine may call it.
 func (l *line[T]) Close() {
 	if l.closed.CompareAndSwap(false, true) {
 		close(l.done)

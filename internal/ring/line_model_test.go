@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// This is a line, as Slots and Credits have one, with every access to shared memory as one
-// step, run in every order: actors that get a slot, or wait for one, hold it and give it
-// back; some of them may give up whenever they wait; and possibly one that closes.
+// A model of a line, as Slots and Credits have one. Every access to shared memory is one step, and
+// the steps run in every order. Actors get a slot, or wait for one, hold it and give it back; some
+// of them may give up whenever they wait; one more may close.
 
 const maxActors = 4
 
@@ -22,15 +22,15 @@ const (
 	slotPut                     // the list
 	slotPutLook                 // Put: load waiting
 	slotLeave                   // leave: load waiting
-	slotStrike                  // leave: swap waiting, if still what was loaded
+	slotStrike                  // leave: swap waiting, if it has not changed
 	slotToken                   // leave: receive the slot meant for it
 	slotEnd
 
-	// handOut, in whoever does it
+	// handOut, in the actor that runs it
 	handLook   // load waiting
 	handTake   // the list
 	handCount  // load waiting
-	handStrike // swap waiting, if still what was loaded
+	handStrike // swap waiting, if it has not changed
 	handSend   // send the slot
 	handBack   // put it back on the list
 )
@@ -49,15 +49,15 @@ type slotState struct {
 type slotModel struct {
 	n       int8
 	actors  int
-	patient int // the first so many never give up
+	patient int // the actors below this index never give up
 	closer  bool
 
 	// Wrong versions.
-	blindPut   bool // who gives back does not look for waiters
-	blindJoin  bool // the first who waits does not look at the list
+	blindPut   bool // a goroutine that gives back does not look for waiters
+	blindJoin  bool // the first waiter does not look at the list
 	leaveToken bool // a leaver does not take the slot meant for it
-	blindLeave bool // a leaver takes one from waiting whatever that is
-	handOnce   bool // who hands out puts a slot back and looks no more
+	blindLeave bool // a leaver takes one from waiting whatever its value
+	handOnce   bool // handOut puts a slot back and does not look again
 
 	seen map[slotState]bool
 }
@@ -169,7 +169,7 @@ func (m *slotModel) steps(s slotState, yield func(next slotState, free bool)) {
 	}
 }
 
-// check is what always holds.
+// check verifies the invariants.
 func (m *slotModel) check(s slotState) error {
 	var holders, waiters, owed int8
 	for _, a := range s.a[:m.actors] {
@@ -180,7 +180,7 @@ func (m *slotModel) check(s slotState) error {
 			waiters++
 		case handTake, handCount, handStrike, handSend, handBack, handLook:
 			if at == handCount || at == handStrike || at == handSend || at == handBack {
-				holders++ // a slot in its hand
+				holders++ // a slot in handOut's hands
 			}
 			if at == handSend {
 				owed++
@@ -234,8 +234,8 @@ func (m *slotModel) run() error {
 	return m.explore(slotState{list: m.n, closer: m.closer})
 }
 
-// In every order of steps: never more holders than slots, nobody waits for ever
-// beside a free slot though nobody has to give up, and all slots are back.
+// Rule: in every order of steps there are never more holders than slots, no actor waits forever
+// beside a free slot though none has to give up, and all slots come back.
 func TestLineEveryInterleaving(t *testing.T) {
 	states := 0
 	for n := int8(1); n <= 2; n++ {
@@ -243,7 +243,7 @@ func TestLineEveryInterleaving(t *testing.T) {
 			for patient := 0; patient <= actors; patient++ {
 				for _, closer := range []bool{false, true} {
 					if actors == maxActors && (closer || patient > 1 && patient < actors) {
-						continue // they take seconds and are between the others
+						continue // these take seconds, and lie between the others
 					}
 					m := slotModel{n: n, actors: actors, patient: patient, closer: closer}
 					if err := m.run(); err != nil {
@@ -257,7 +257,7 @@ func TestLineEveryInterleaving(t *testing.T) {
 	t.Logf("%d states", states)
 }
 
-// The model is able to fail: it finds each defence that is missing.
+// The model can fail: it finds each missing check.
 func TestLineModelFindsMistakes(t *testing.T) {
 	for name, m := range map[string]slotModel{
 		"who gives back does not look for waiters":        {n: 1, actors: 2, patient: 2, blindPut: true},

@@ -9,12 +9,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// listWorld has users of n slots: each gets as many as it can, up to want, and gives them
-// back, one by one, or together every other user, some rounds long.
+// listWorld has users of n slots. In each round a user gets as many as it can, up to want, and
+// gives them back: even users one by one, odd users together.
 func listWorld(n, users, rounds int) model.World {
 	const want = 2
 	f := NewFreeList(n)
-	owner := make([]int, n) // who has it, 0 nobody
+	owner := make([]int, n) // the user that has slot i, plus 1; 0: free
 	held := make([][]uint32, users)
 	var world model.World
 	world.Shared = func(d *model.Digest) {
@@ -94,7 +94,7 @@ func listWorld(n, users, rounds int) model.World {
 	return world
 }
 
-// Rule: whatever the order of steps, a slot has one owner, and all come home.
+// Rule: in every order of steps a slot has one owner, and all come back.
 func TestModelFreeList(t *testing.T) {
 	for _, c := range []struct {
 		n, users, rounds int
@@ -109,8 +109,8 @@ func TestModelFreeList(t *testing.T) {
 
 type letterbox = Inbox[letter, *letter]
 
-// boxWorld has producers who push some letters each, and ring when they found it empty,
-// and a consumer who looks when it was rung for.
+// boxWorld has producers that push some letters each, and wake the consumer if they found the inbox
+// empty, and a consumer that takes the letters when it is woken.
 func boxWorld(producers, each int) model.World {
 	box := new(letterbox)
 	var all []*letter
@@ -166,16 +166,16 @@ func boxWorld(producers, each int) model.World {
 	return world
 }
 
-// Rule: whatever the order of steps, each object comes once, in its producer's order, and
-// who finds the inbox empty is the one who must tell the consumer.
+// Rule: in every order of steps each object comes once, in its producer's order, and only the
+// producer that finds the inbox empty must wake the consumer.
 func TestModelInbox(t *testing.T) {
 	for _, n := range sizes([2]int{1, 3}, [2]int{2, 1}, [2]int{2, 2}, [2]int{3, 1}, [2]int{2, 3}) {
 		model.Holds(t, fmt.Sprintf("%d producers of %d", n[0], n[1]), func() model.World { return boxWorld(n[0], n[1]) })
 	}
 }
 
-// mpscWorld has a producer of one value, and one of several, who takes each out again or leaves
-// them there.
+// mpscWorld has a producer of one value, and a producer of several that pops each again or leaves
+// them in the queue.
 func mpscWorld(size, several int, popped bool) model.World {
 	q := NewMPSC[int](size)
 	pushed := 0
@@ -218,9 +218,8 @@ func mpscWorld(size, several int, popped bool) model.World {
 	return world
 }
 
-// Rule: a producer that is overtaken between reading the tail and its place is not
-// told that the queue is full: it tries again. Whether others push and pop there
-// once, or so often that the place has come round.
+// Rule: Push does not return Full to a producer that is overtaken between reading the tail and its
+// place: it tries again. Others push and pop there once, or so often that the place has come round.
 func TestModelMPSC(t *testing.T) {
 	for _, size := range []int{2, 3, 4} {
 		for _, several := range []int{1, 2, 3, 4, 5} {

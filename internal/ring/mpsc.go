@@ -8,61 +8,59 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// MPSC is a bounded queue of values with many producers and one consumer. Each
-// place carries a turn number that says whose it is, after Vyukov's bounded
-// queue: at position p,
+// MPSC is a bounded queue of values with many producers and one consumer. Each place carries a
+// sequence number, turn, that says which side owns it, after Vyukov's bounded queue: at position p,
 //
 //	turn == p         free for the producer that takes position p
 //	turn == p+1       filled, the consumer's
-//	turn == p+size    free again, for the next time round
+//	turn == p+size    free again, for the next round
 //
-// A producer that is descheduled between taking a place and filling it
-// holds up what stands behind it, and nobody who calls: Pop says that there is
-// nothing yet. Its caller must be told after a Push, not before.
+// A producer that is descheduled between taking a place and filling it delays the elements behind
+// it, but blocks no caller: Pop reports that there is nothing yet. Wake the consumer after a Push,
+// not before.
 type MPSC[T any] struct {
 	places []place[T]
 	mask   uint64
 	limit  uint64
 	_      [linePad - 40]byte
 
-	// tail is the position of the next push, with closedBit. Producers swap it
-	// forward, which takes the place for them; Close sets the bit.
+	// tail is the position of the next push, with closedBit. Producers swap it forward, which takes
+	// the place for them; Close sets the bit.
 	tail atomic.Uint64
 	_    pad
 
-	// head is the position of the next pop. Written by the consumer, read by
-	// producers to whom the queue looks full, and by Len.
+	// head is the position of the next pop. Written by the consumer, read by producers that find
+	// the queue full, and by Len.
 	head atomic.Uint64
 	_    pad
 }
 
 type place[T any] struct {
-	// turn is described above. A producer's store publishes v; the consumer's
-	// that v is clear.
+	// turn is described above. A producer's store publishes v; the consumer's store publishes that
+	// v is clear.
 	turn atomic.Uint64
 	v    T
 }
 
-// closedBit is out of reach of positions: at a push per nanosecond they come
-// there in 292 years.
+// closedBit is out of reach of positions: at a push per nanosecond they reach it in 292 years.
 const closedBit = 1 << 63
 
-// PushResult says what became of a Push.
+// PushResult is the result of a Push.
 type PushResult uint8
 
-// What becomes of a Push.
+// The results of a Push.
 const (
 	Pushed PushResult = iota
 	Full
 	Closed
 )
 
-// NewMPSC makes an empty queue for n elements. It panics unless 0 < n <= 2^31.
+// NewMPSC returns an empty queue for n elements. It panics unless 0 < n <= 2^31.
 func NewMPSC[T any](n int) *MPSC[T] {
 	if n <= 0 || int64(n) > 1<<31 {
 		panic(fmt.Sprintf("ring: queue of %d elements", n))
 	}
-	size := max(uint64(1)<<bits.Len64(uint64(n)-1), 2) // with one place, free and filled are the same turn
+	size := max(uint64(1)<<bits.Len64(uint64(n)-1), 2) // with one place, free and filled have the same turn
 	q := &MPSC[T]{places: make([]place[T], size), mask: size - 1, limit: uint64(n)}
 	for i := range q.places {
 		q.places[i].turn.Store(uint64(i))
@@ -70,9 +68,8 @@ func NewMPSC[T any](n int) *MPSC[T] {
 	return q
 }
 
-// Push appends v unless the queue is full or closed. Any goroutine may call it;
-// it does not block or allocate. What one goroutine pushes comes out in its
-// order.
+// Push appends v unless the queue is full or closed. Any goroutine may call it; it does not block
+// or allocate. The elements of one goroutine come out in the order it pushed them.
 func (q *MPSC[T]) Push(v T) PushResult {
 	for {
 		t := q.tail.Load()
@@ -88,15 +85,14 @@ func (q *MPSC[T]) Push(v T) PushResult {
 				p.turn.Store(t + 1)
 				return Pushed
 			}
-		case q.tail.Load() == t: // not overtaken meanwhile: it is full
+		case q.tail.Load() == t: // not overtaken meanwhile: the queue is full
 			return Full
 		}
 	}
 }
 
-// Pop takes the oldest element, or reports false if there is none, or it is still
-// being pushed. Its place is cleared. Only the consumer may call it; it does not
-// block or allocate.
+// Pop takes the oldest element. It returns false if there is none, or if it is still being pushed.
+// It clears the element's place. Only the consumer may call it; it does not block or allocate.
 func (q *MPSC[T]) Pop() (v T, ok bool) {
 	h := q.head.Load()
 	p := &q.places[h&q.mask]
@@ -110,17 +106,17 @@ func (q *MPSC[T]) Pop() (v T, ok bool) {
 	return v, true
 }
 
-// Close makes every later Push fail; what was pushed can still be popped. It is
-// idempotent, does not block, and any goroutine may call it.
+// Close makes every later Push fail; elements in the queue can still be popped. It is idempotent,
+// does not block, and any goroutine may call it.
 func (q *MPSC[T]) Close() { q.tail.Or(closedBit) }
 
-// Len is the number of elements, those being pushed included: exact for a
-// consumer of a closed queue, an estimate for others. Any goroutine may call it.
+// Len returns the number of elements, those being pushed included: exact for the consumer of a
+// closed queue, an estimate otherwise. Any goroutine may call it.
 func (q *MPSC[T]) Len() int {
 	// Head first: tail is never behind a head that was read before it.
 	h := q.head.Load()
 	return int(min(q.tail.Load()&^closedBit-h, q.limit))
 }
 
-// Cap is the number of elements that fit.
+// Cap returns the number of elements that fit.
 func (q *MPSC[T]) Cap() int { return int(q.limit) }

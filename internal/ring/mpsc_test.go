@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Rule: the queue holds as many as it was made for, first in, first out, time
-// and again; closed it takes none and gives what it has.
+// Rule: the queue holds as many elements as it was made for, first in, first out, again and again;
+// closed it accepts none and returns those it has.
 func TestMPSCHoldsItsNumber(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 7, 8, 100} {
 		q := NewMPSC[int](n)
@@ -42,7 +42,7 @@ func TestMPSCHoldsItsNumber(t *testing.T) {
 	}
 }
 
-// Rule: what was popped is not kept alive.
+// Rule: the queue does not keep popped elements alive.
 func TestMPSCClearsPlaces(t *testing.T) {
 	q := NewMPSC[*int](2)
 	q.Push(new(int))
@@ -52,8 +52,8 @@ func TestMPSCClearsPlaces(t *testing.T) {
 	}
 }
 
-// Rule: with many producers and a close in between, each producer's elements come
-// out in its order, those accepted all, and no others.
+// Rule: with many producers and a close in between, each producer's elements come out in its order:
+// all accepted ones, and no others.
 func TestMPSCManyProducers(t *testing.T) {
 	const producers, each = 4, 20_000
 	q := NewMPSC[[2]int](64)
@@ -106,9 +106,8 @@ func TestMPSCManyProducers(t *testing.T) {
 	}
 }
 
-// Rule: a queue with a free place is never full, also to a producer that another has
-// overtaken: as long as they all have no more elements in it than it has places,
-// every push succeeds.
+// Rule: a queue with a free place is never full, also for a producer that another has overtaken: as
+// long as they all have no more elements in it than it has places, every push succeeds.
 func TestMPSCNotFullWhenOvertaken(t *testing.T) {
 	const producers, burst, rounds = 4, 512, 200
 	q := NewMPSC[int](producers * burst)

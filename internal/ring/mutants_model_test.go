@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model/mutate"
 )
 
-// Rule: each step defends against something. Without it some order of steps breaks a rule.
+// Rule: each step is needed. Without it some order of steps breaks a rule.
 func TestModelMutants(t *testing.T) {
 	box := func(name string) *mutate.Mutant {
 		return mutate.New("inbox: "+name, "letter|nobody is told", func() model.World { return boxWorld(2, 2) })
@@ -61,7 +61,7 @@ func TestModelMutants(t *testing.T) {
 			In("freelist.go", "func (f *FreeList) Put(i uint32) {", "func (f *FreeList) Put(i uint32) {\ntagOne := tagOne\nif MUTANT {\ntagOne = 0\n}"),
 		list("the head is stored, not swapped if still the same").
 			In("freelist.go", "|uint64(i)) {\n\t\t\treturn\n", "|uint64(i)) || MUTANT && f.head.Swap((h&^none+tagOne)|uint64(i)) > 0 {\n\t\t\treturn\n"),
-		// On what the one before has made of Put.
+		// Applied to Put as the mutant before changed it.
 		list("the link is written after the slot is published").
 			In("freelist.go", "f.next[i].store(uint32(h))\n", "if !MUTANT {\nf.next[i].store(uint32(h))\n}\n").
 			In("freelist.go", "> 0 {\n\t\t\treturn\n", "> 0 {\nif MUTANT {\nmodel.Yield(\"\")\nf.next[i].store(uint32(h))\n}\nreturn\n"),

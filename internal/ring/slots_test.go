@@ -10,8 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Without contention it is a free list, and who waits with a context that is done
-// leaves all as it was.
+// Without contention Slots is a free list, and waiting with a closed done changes nothing.
 func TestSlotsAgainstModel(t *testing.T) {
 	done, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -121,12 +120,12 @@ func TestSlotsClose(t *testing.T) {
 	}
 }
 
-// Rule: a slot has one holder, nobody sleeps beside a free one, and none is lost, while
-// many get, wait and give up all the time.
+// Rule: a slot has one holder, no goroutine sleeps beside a free one, and none is lost, while many
+// get, wait and give up all the time.
 func TestSlotsConcurrently(t *testing.T) {
 	const n, workers, each = 3, 8, 4000
 	s := NewSlots(n)
-	var owned [n]int // plain: the race detector checks who owns what
+	var owned [n]int // plain: the race detector checks the ownership
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
@@ -169,8 +168,8 @@ func TestSlotsConcurrently(t *testing.T) {
 	}
 }
 
-// Rule: a slot given back twice is found out when it is handed to somebody, and nobody
-// blocks over it.
+// Rule: a slot given back twice is detected when it is handed to a waiter, and no goroutine blocks
+// because of it.
 func TestSlotsGivenBackTwice(t *testing.T) {
 	s := NewSlots(1)
 	i, _ := s.Get()

@@ -10,10 +10,10 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// stackWorld has producers who push some indices each, and ring when they found it empty,
-// and a consumer who looks when it was rung for, and gives index 0 back to its pusher,
-// who pushes it once more: that is what ABA needs. Producers push what they have one by one, or
-// as one.
+// stackWorld has producers that push some indices each, and wake the consumer if they found the
+// stack empty. The consumer takes the indices when it is woken, and gives index 0 back to its
+// pusher, which pushes it once more: ABA needs that. Producers push their indices one by one, or
+// with one PushAll.
 func stackWorld(producers, each int, asOne bool) model.World {
 	s := NewIndexStack(producers * each)
 	bells, again, owned := 0, 0, make([]bool, producers*each) // owned: the consumer has it
@@ -112,7 +112,7 @@ func stackWorld(producers, each int, asOne bool) model.World {
 	return world
 }
 
-// sizes are how many producers with how many indices each are searched; the last ones only if
+// sizes returns the pairs of producers and indices each to be searched; the last one only if
 // VERBENA_MODEL=all.
 func sizes(all ...[2]int) [][2]int {
 	if !model.Large {
@@ -121,8 +121,8 @@ func sizes(all ...[2]int) [][2]int {
 	return all
 }
 
-// Rule: whatever the order of steps, each index comes once, in its producer's order, and
-// who finds the stack empty is the one who must tell the consumer.
+// Rule: in every order of steps each index comes once, in its producer's order, and only the
+// producer that finds the stack empty must wake the consumer.
 func TestModelIndexStack(t *testing.T) {
 	for _, n := range sizes([2]int{1, 3}, [2]int{2, 1}, [2]int{2, 2}, [2]int{3, 1}, [2]int{2, 3}) {
 		for _, asOne := range []bool{false, true} {

@@ -22,8 +22,8 @@ func takeAll(t interface{ Fatalf(string, ...any) }, s *IndexStack) []uint32 {
 	return got
 }
 
-// What is taken is what was pushed, in that order, and only the first push
-// into an empty stack asks for the bell.
+// TakeAll returns the indices in the order of pushing, and only the first push into an empty stack
+// asks the caller to wake the consumer.
 func TestIndexStackAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const n = 12
@@ -58,7 +58,7 @@ func TestIndexStackAndFreeListConcurrently(t *testing.T) {
 	const slots, producers, each = 16, 4, 20000
 	s, f := NewIndexStack(slots), NewFreeList(slots)
 	type slot struct{ producer, seq int }
-	table := make([]slot, slots) // plain: the race detector checks who owns what
+	table := make([]slot, slots) // plain: the race detector checks the ownership
 	bell := make(chan struct{}, 1)
 	var wg sync.WaitGroup
 	for p := range producers {
@@ -151,8 +151,8 @@ func TestInboxAgainstModel(t *testing.T) {
 	})
 }
 
-// Every object arrives once, in its producer's order, and the consumer, who
-// parks unless a push said wasEmpty, is always told.
+// Every object arrives once, in its producer's order, and the consumer, which parks unless a push
+// said wasEmpty, is always woken.
 func TestInboxConcurrently(t *testing.T) {
 	const producers, each = 4, 20000
 	var in Inbox[letter, *letter]

@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// stressTime is how long each stress test runs: VERBENA_STRESS_TIME, which `make stress`
-// sets to a minute. The mix of pauses is VERBENA_STRESS_SEED's; the schedule is the
-// machine's.
+// stressTime returns how long each stress test runs: VERBENA_STRESS_TIME, which `make stress` sets
+// to a minute. VERBENA_STRESS_SEED replays the mix of pauses, but not the machine's schedule.
 func stressTime(t *testing.T) (lasting time.Duration, seed uint64) {
 	lasting, seed = 50*time.Millisecond, uint64(time.Now().UnixNano())
 	var err error
@@ -33,9 +32,9 @@ func stressTime(t *testing.T) (lasting time.Duration, seed uint64) {
 	return lasting, seed
 }
 
-// Rule: slots from a free list, taken, handed over by a submission stack and given back
-// one by one or together, have one owner at a time and come in their producer's order; and the
-// consumer, who looks only when a push says that the stack was empty, gets all.
+// Rule: slots from a free list, taken, handed over by a submission stack and given back one by one
+// or together, have one owner at a time and come in their producer's order; and the consumer, which
+// looks only when a push says that the stack was empty, gets all.
 func TestStressSlotsAndStack(t *testing.T) {
 	take := func(free *FreeList, rng *rand.Rand, room []uint32) []uint32 {
 		if rng.IntN(4) > 0 {
@@ -48,7 +47,7 @@ func TestStressSlotsAndStack(t *testing.T) {
 	lasting, seed := stressTime(t)
 	const n, producers = 5, 6
 	free, stack := NewFreeList(n), NewIndexStack(n)
-	var slots [n]struct{ from, seq int } // plain: the race detector checks who owns what
+	var slots [n]struct{ from, seq int } // plain: the race detector checks the ownership
 	bell, ended := make(chan struct{}, n), make(chan struct{})
 	var stop atomic.Bool
 	var pushed atomic.Int64
@@ -129,8 +128,8 @@ func ifTrue(b bool) int {
 	return 0
 }
 
-// Rule: things with work, listed once for many pieces of it, are taken with all of it, and
-// nobody is left with work and not listed.
+// Rule: an object with work, listed once for many pieces of it, is taken with all of it, and no
+// object is left with work and not listed.
 func TestStressListed(t *testing.T) {
 	lasting, seed := stressTime(t)
 	const things, producers = 3, 6

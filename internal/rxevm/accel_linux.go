@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// probeTime is how long a machine on KVM may take to boot: it takes one second
-// where KVM works. Where it does not, KVM may open, create a machine, and hang.
+// probeTime is how long a machine on KVM may take to boot: it takes one second where KVM works. A
+// broken KVM may open, create a machine, and hang.
 const probeTime = 15 * time.Second
 
-// verdict is what a probe of KVM found out, good until the host's next boot.
+// verdict is the result of a probe of KVM, valid until the host's next boot.
 type verdict struct {
 	Boot  string // the host's boot id
 	Works bool
 }
 
-// accelerator is the best accelerator that is known to work: KVM if a machine
-// has booted with it since the host did, which is tried once; emulation
-// otherwise. VERBENA_RXEVM_ACCEL names one that is taken untried.
+// accelerator returns the best accelerator known to work: KVM if a machine has booted with it
+// since the host's boot, which is tried once; emulation otherwise. VERBENA_RXEVM_ACCEL selects
+// one without a probe.
 func accelerator(ctx context.Context, img *Image, say func(format string, args ...any)) string {
 	if a := os.Getenv("VERBENA_RXEVM_ACCEL"); a != "" {
 		return a
@@ -30,7 +30,7 @@ func accelerator(ctx context.Context, img *Image, say func(format string, args .
 	if err != nil {
 		return emulation
 	}
-	_ = f.Close() // that it opens was the question
+	_ = f.Close() // only whether it opens matters
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return emulation
@@ -44,7 +44,7 @@ func accelerator(ctx context.Context, img *Image, say func(format string, args .
 	say("trying KVM for at most %v", probeTime)
 	known = verdict{Boot: boot, Works: probe(ctx, img)}
 	if ctx.Err() != nil {
-		return emulation // it had not its time
+		return emulation // the probe was cut short
 	}
 	say("KVM works here: %v", known.Works)
 	if text, err := json.Marshal(known); err == nil {

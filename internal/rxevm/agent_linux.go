@@ -18,12 +18,12 @@ const (
 	agentPackage = module + "/internal/rxevm/agent"
 )
 
-// buildTime bounds the building of the agent: seconds, unless the whole standard
-// library is built too.
+// buildTime bounds the build of the agent: seconds, unless the whole standard library is built
+// too.
 const buildTime = 5 * time.Minute
 
-// ModuleRoot is the folder of the repository: the one that the working folder is
-// in, or else the one that this program was built from, if it is still there.
+// ModuleRoot returns the folder of the repository: the one that contains the working folder, or
+// else the one that this program was built from, if it still exists.
 func ModuleRoot() (string, error) {
 	here, err := os.Getwd()
 	if err != nil {
@@ -44,8 +44,8 @@ func ModuleRoot() (string, error) {
 	return "", errors.New("rxevm: not in the repository: the machine's agent is built from it")
 }
 
-// buildAgent builds the agent from the tree, statically: it runs before there is
-// a root with libraries.
+// buildAgent builds the agent from the tree, statically: it runs before there is a root with
+// libraries.
 func buildAgent(ctx context.Context) ([]byte, error) {
 	root, err := ModuleRoot()
 	if err != nil {
@@ -61,8 +61,8 @@ func buildAgent(ctx context.Context) ([]byte, error) {
 	file := filepath.Join(dir, "agent")
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", file, agentPackage)
 	cmd.Dir = root
-	// No flags of the caller's, who may be testing with the race detector; no
-	// stamp of the version, since git may be missing.
+	// Without the caller's flags, such as the race detector; without version stamps, since git
+	// may be missing.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=-buildvcs=false")
 	cmd.WaitDelay = time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -12,25 +12,25 @@ import (
 	"time"
 )
 
-// keyring are the keys that Debian signs its releases with.
+// keyring holds the keys that sign Debian's releases.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// Where packages come from, unless VERBENA_RXEVM_MIRROR names another mirror of
-// the first. The second has the kernel's later point releases.
+// The sources of packages, unless VERBENA_RXEVM_MIRROR names another mirror of the first. The
+// second has the kernel's later point releases.
 const (
 	mirror         = "http://deb.debian.org/debian"
 	securityMirror = "http://security.debian.org/debian-security"
 )
 
-// askTime bounds a look at what is current, fetchTime the download of some 150 MB.
+// askTime bounds the query for current versions, fetchTime the download of some 150 MB.
 const (
 	askTime   = 90 * time.Second
 	fetchTime = 10 * time.Minute
 )
 
-// apt is an apt of its own: its lists, its archives, its sources, and the belief
-// that nothing at all is installed. Only the host's settings for reaching the
-// network (proxies) are shared. It writes nowhere outside dir.
+// apt is a private apt: its own lists, archives, sources, and an empty status file, so that
+// nothing counts as installed. It shares only the host's settings for the network (proxies). It
+// writes nowhere outside dir.
 type apt struct{ dir string }
 
 // newApt makes the folders and the list of sources in dir.
@@ -52,7 +52,7 @@ func newApt(dir string) (*apt, error) {
 	return &apt{dir}, os.WriteFile(filepath.Join(dir, "status"), nil, 0o644)
 }
 
-// get runs apt-get and returns what it printed.
+// get runs apt-get and returns its output.
 func (a *apt) get(ctx context.Context, limit time.Duration, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -70,7 +70,7 @@ func (a *apt) get(ctx context.Context, limit time.Duration, args ...string) (str
 	}
 	cmd := exec.CommandContext(ctx, "apt-get", append(append(all, "-qq", "-y"), args...)...)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
-	cmd.WaitDelay = time.Second // its helpers may keep the pipe
+	cmd.WaitDelay = time.Second // its children may keep the pipe
 	var out, trouble bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &trouble
 	if err := cmd.Run(); err != nil {
@@ -82,7 +82,7 @@ func (a *apt) get(ctx context.Context, limit time.Duration, args ...string) (str
 	return out.String(), nil
 }
 
-// complaint is what apt complains of first: what it says last is that it did.
+// complaint returns the first error of apt, because the last line only reports the failure.
 func complaint(s string) string {
 	for line := range strings.Lines(s) {
 		if strings.HasPrefix(line, "E: ") {
@@ -97,8 +97,8 @@ func lastLine(s string) string {
 	return strings.TrimSpace(s[strings.LastIndexByte(s, '\n')+1:])
 }
 
-// current asks the mirror which package files these packages, with what they
-// depend on, are today.
+// current queries the mirror for the current package files of these packages and their
+// dependencies.
 func (a *apt) current(ctx context.Context, packages ...string) ([]string, error) {
 	// Error-Mode: without it an unreachable mirror is a warning, and the lists
 	// of an earlier day would pass for today's.
@@ -112,8 +112,8 @@ func (a *apt) current(ctx context.Context, packages ...string) ([]string, error)
 	return files(text)
 }
 
-// fetch downloads the packages, checked against the signed lists, and returns
-// the files. They stay the apt's: the caller removes dir when it has used them.
+// fetch downloads the packages, checked against the signed lists, and returns the files. They
+// belong to apt: the caller removes dir after use.
 func (a *apt) fetch(ctx context.Context, packages ...string) ([]string, error) {
 	if _, err := a.get(ctx, fetchTime, append([]string{"install", "--download-only"}, packages...)...); err != nil {
 		return nil, err

@@ -17,12 +17,11 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rxevm/wire"
 )
 
-// Boot starts a machine and returns when it takes commands. It blocks for the
-// making of the image if the cache has none, and then for at most
-// c.BootTimeout, or twice that if the kernel panics and is booted again; when ctx
-// ends, it gives up. The error says what is missing ([ErrNotHere]), or has the end
-// of the kernel's log. The caller closes the machine; c.Cable is closed by who made
-// it, after its machines.
+// Boot starts a machine and returns when it accepts commands. It blocks while the image is built
+// if the cache has none, and then for at most c.BootTimeout, or twice that if the kernel panics
+// and is booted again; when ctx ends, it gives up. The error names the missing tools
+// ([ErrNotHere]), or has the end of the kernel's log. The caller closes the machine, and
+// afterwards c.Cable.
 func Boot(ctx context.Context, c Config) (*Machine, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -50,19 +49,18 @@ func Boot(ctx context.Context, c Config) (*Machine, error) {
 	return bootAgain(ctx, &c, img, agent)
 }
 
-// panics counts the boots of this process that ended in a panic of the kernel.
-// Raised by bootAgain, read by [BootPanics]; it publishes nothing.
+// panics counts the boots of this process that ended in a kernel panic. Incremented by bootAgain,
+// read by [BootPanics]; it publishes nothing.
 var panics atomic.Int64
 
-// BootPanics is how many boots of this process ended in a panic of the kernel, and
-// were done once more or failed. It does not block.
+// BootPanics returns how many boots of this process ended in a kernel panic, and were repeated or
+// failed. It does not block.
 func BootPanics() int { return int(panics.Load()) }
 
-// bootAgain boots, and once more if the kernel panics before the agent has said a
-// word. An emulated kernel on a busy host does so at times, in its own setting up
-// (of timers, of the second processor), and nothing of ours has run yet. Whatever
-// else goes wrong fails at once, and so does a second panic. What was repeated is
-// told to c.Log or, where nobody listens, on the standard error.
+// bootAgain boots, and once more if the kernel panics before the agent's first message. An
+// emulated kernel on a busy host sometimes does so during its own setup (of timers, of the second
+// processor), before our code runs. Other failures are returned at once, and so is a second
+// panic. A repetition is logged to c.Log or, without one, to standard error.
 //
 //	booting --(Hello)--> up
 //	   \--(panic)--> booting --(Hello)--> up
@@ -93,16 +91,16 @@ func bootWithin(ctx context.Context, c *Config, img *Image, agent []byte) (*Mach
 	return m, err
 }
 
-// bootPanic is a boot that ended in a panic of the kernel.
+// bootPanic is a boot that ended in a kernel panic.
 type bootPanic struct {
 	line string // of the log
-	err  error  // the boot's
+	err  error  // the error of the boot
 }
 
 func (p *bootPanic) Error() string { return p.err.Error() }
 func (p *bootPanic) Unwrap() error { return p.err }
 
-// boot is one boot, with everything at hand.
+// boot is one boot, with everything prepared.
 func boot(ctx context.Context, c *Config, img *Image, agent []byte) (_ *Machine, err error) {
 	m := &Machine{jobs: map[uint32]*Process{}, stop: make(chan struct{})}
 	if m.image, err = img.use(); err != nil {
@@ -149,8 +147,8 @@ func accelArgument(accel string) string {
 	return accel
 }
 
-// plug makes the ends of the link, the monitor and the cable that QEMU gets, in
-// the order of their numbers, and keeps ours.
+// plug makes the ends of the link, the monitor and the cable for QEMU, in the order of their
+// numbers, and keeps ours.
 func (m *Machine) plug(c *Config) (theirs []*os.File, err error) {
 	if m.link, theirs, err = pair(theirs); err != nil {
 		return theirs, err
@@ -186,7 +184,7 @@ func pair(theirs []*os.File) (net.Conn, []*os.File, error) {
 	return conn, theirs, err
 }
 
-// greet waits for the agent's first word.
+// greet waits for the agent's first message.
 func (m *Machine) greet(ctx context.Context) error {
 	type greeting struct {
 		wire.Greeting
@@ -217,7 +215,7 @@ func (m *Machine) greet(ctx context.Context) error {
 			return nil
 		}
 		why = fmt.Errorf("the link: %w", g.err)
-		// The log has more to say when QEMU is dead.
+		// The log is complete when QEMU is dead.
 		select {
 		case <-m.qemu.dead:
 		case <-time.After(killTime):

@@ -14,8 +14,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rxevm/wire"
 )
 
-// What fake boots print: the kernel's words, in 6.12 (arch/x86/kernel/apic,
-// check_timer; kernel/exit.c, do_exit).
+// The output of fake boots: the kernel's messages, in 6.12 (arch/x86/kernel/apic, check_timer;
+// kernel/exit.c, do_exit).
 const (
 	timerPanic = "[    0.104000] Kernel panic - not syncing: IO-APIC + timer doesn't work!  Boot with apic=debug and send a report."
 	agentDied  = "[    3.104000] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000100"
@@ -23,13 +23,12 @@ const (
 	warned     = "[    0.104000] WARNING: CPU: 0 PID: 1 at kernel/x.c:1 x+0x1/0x2"
 )
 
-// up is a fake boot in which the agent says hello, and the machine ends with the
-// first word that it is sent: that it is to power off.
+// up is a fake boot in which the agent sends Hello, and the machine ends with the first message
+// that it receives: to power off.
 const up = ""
 
-// fakeQEMU puts a program in QEMU's place whose n-th start prints what boots has at
-// n, and what it has last from then on. It returns an image that it takes, and
-// what tells how often it was started.
+// fakeQEMU replaces QEMU by a program whose n-th start prints boots[n], and the last element from
+// then on. It returns an image for it, and a function that returns the number of starts.
 func fakeQEMU(t *testing.T, boots ...string) (img *Image, started func() int) {
 	t.Helper()
 	dir := t.TempDir()
@@ -70,13 +69,13 @@ head -c 1 <&3 >/dev/null
 	}
 }
 
-// Rule: a boot is repeated once, and only if the kernel panicked by itself before
-// the agent's first word; that is told with the kernel's line, and counted.
+// Rule: a boot is repeated once, and only if the kernel panicked by itself before the agent's
+// first message; the repetition is logged with the kernel's line, and counted.
 func TestPanicAtBootIsTriedOnceMore(t *testing.T) {
 	for name, x := range map[string]struct {
 		boots          []string
 		starts, panics int
-		fails          string // in the error; "" for none
+		fails          string // text in the error; "" for none
 	}{
 		"no panic":           {[]string{up}, 1, 0, ""},
 		"one panic":          {[]string{timerPanic, up}, 2, 1, ""},
@@ -128,7 +127,7 @@ func TestPanicAtBootIsTriedOnceMore(t *testing.T) {
 	}
 }
 
-// Rule: who gave no log still hears of it.
+// Rule: without a log the repetition is reported on standard error.
 func TestPanicAtBootIsToldWithoutALog(t *testing.T) {
 	img, _ := fakeQEMU(t, timerPanic, up)
 	r, w, err := os.Pipe()

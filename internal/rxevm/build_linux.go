@@ -13,25 +13,24 @@ import (
 	"time"
 )
 
-// What an image folder holds.
+// The contents of an image folder.
 const (
 	rootName     = "root"     // the system, mounted read-only by the machine
 	kernelName   = "vmlinuz"  // for QEMU's -kernel
 	modulesName  = "modules"  // early modules in the order of loading, a path below root each
-	manifestName = "packages" // the package files it is made of, a line each
+	manifestName = "packages" // its package files, a line each
 	lockName     = "lock"     // shared by the machines that use it
 )
 
 // unpackTime bounds the unpacking of all packages: some 15 s on one processor.
 const unpackTime = 5 * time.Minute
 
-// merged are the folders that are in /usr, and links to it in the root. A
-// system's first installation makes them, before any package is unpacked.
+// merged are the folders that are in /usr, with links to them in the root. A system's first
+// installation makes them, before any package is unpacked.
 var merged = []string{"bin", "sbin", "lib", "lib64"}
 
-// written are the files of the image that no package brings, because an
-// installation script writes them. No script is run here: nothing of the image
-// is executed on the host but depmod.
+// written are the files of the image that installation scripts write. No script is run here:
+// nothing of the image is executed on the host except depmod.
 var written = map[string]string{
 	"etc/passwd":        "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
 	"etc/group":         "root:x:0:\nnogroup:x:65534:\n",
@@ -39,8 +38,8 @@ var written = map[string]string{
 	"etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
 
-// build makes an image of the packages in debs, in a new folder, which is only
-// complete when build returns without an error.
+// build makes an image of the packages in debs, in a new folder, which is complete only when
+// build returns without an error.
 func build(ctx context.Context, debs []string, to string) error {
 	root := filepath.Join(to, rootName)
 	for _, d := range merged {
@@ -54,7 +53,7 @@ func build(ctx context.Context, debs []string, to string) error {
 	if err := unpack(ctx, debs, root); err != nil {
 		return err
 	}
-	// Where the machine mounts things; its root is read-only underneath.
+	// Mount points; the machine's root is read-only.
 	for _, d := range []string{"proc", "sys", "dev", "run", "tmp", "root", "etc"} {
 		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
 			return err
@@ -83,8 +82,8 @@ func build(ctx context.Context, debs []string, to string) error {
 	return os.WriteFile(filepath.Join(to, manifestName), []byte(names.String()), 0o644)
 }
 
-// unpack unpacks packages, as many at once as there are processors, the largest
-// first: the kernel takes as long as all the others.
+// unpack unpacks packages, as many at a time as there are processors, the largest first: the
+// kernel takes as long as all the others.
 func unpack(ctx context.Context, debs []string, root string) error {
 	ctx, cancel := context.WithTimeout(ctx, unpackTime)
 	defer cancel()
@@ -128,8 +127,8 @@ func unpack(ctx context.Context, debs []string, root string) error {
 	return failed
 }
 
-// kernel finds the kernel, has its modules indexed, by the image's own depmod
-// and its own loader so that the host needs none, and notes the early ones.
+// kernel finds the kernel, indexes its modules, with the image's own depmod and its own loader so
+// that the host needs none, and records the early ones.
 func kernel(ctx context.Context, root, to string) error {
 	found, err := filepath.Glob(filepath.Join(root, "usr/lib/modules/*/kernel"))
 	if err != nil || len(found) != 1 {

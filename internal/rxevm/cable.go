@@ -13,57 +13,55 @@ import (
 	uatomic "go.uber.org/atomic"
 )
 
-// maxFrame is the longest frame that a cable takes, in bytes: more than any MTU
-// that is set here. A longer length is no frame, and unplugs the end.
+// maxFrame is the longest frame that a cable accepts, in bytes: more than any MTU used here. A
+// larger length is invalid, and unplugs the end.
 const maxFrame = 64 << 10
 
-// maxEnds is how many machines a cable joins: the last byte of their addresses.
+// maxEnds is the number of machines on a cable: the last byte of their addresses.
 const maxEnds = 250
 
-// Cable is the virtual network that joins machines: a hub in this process, to
-// which every frame of one machine goes, and from it to all the others. Frames
-// go in order, none is lost while it is whole, and a slow machine holds up the
-// others. Its methods may be called from any goroutine.
+// Cable is the virtual network that joins machines: a hub in this process, which forwards each
+// frame of one machine to all the others. Frames stay in order, none is lost while the cable is
+// whole, and a slow machine delays the others. Its methods may be called from any goroutine.
 //
 //	whole <--(Cut, Restore)--> cut
 type Cable struct {
 	// cut is written by Cut and Restore, read for each frame. It publishes
 	// nothing else.
 	cut uatomic.Bool
-	// carried and lost are written by the goroutines of the ends, read by
-	// Counts.
+	// carried and lost are written by the goroutines of the ends, read by Counts.
 	carried, lost atomic.Uint64
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	ends    []*end
-	plugged int // ends there have been; the next gets this number and one
+	plugged int // number of ends so far; the next gets this number plus one
 	wg      sync.WaitGroup
 	closed  bool
 }
 
-// end is a plug of the cable.
+// end is one end of the cable.
 type end struct {
 	conn io.ReadWriteCloser
 	out  sync.Mutex // guards writes
 }
 
-// NewCable returns a cable without ends. It starts no goroutine before an end is
-// plugged in. The caller closes it after the machines on it.
+// NewCable returns a cable without ends. It starts no goroutine before an end is plugged in. The
+// caller closes it after the machines on it.
 func NewCable() *Cable { return &Cable{} }
 
-// Cut makes every frame vanish from now on. The machines still see a carrier. A
-// frame that is on its way may yet arrive.
+// Cut drops all frames from now on. The machines still see a carrier. A frame in transit may yet
+// arrive.
 func (c *Cable) Cut() { c.cut.Store(true) }
 
-// Restore undoes Cut. What was lost stays lost.
+// Restore reverses Cut. Lost frames stay lost.
 func (c *Cable) Restore() { c.cut.Store(false) }
 
-// Counts are the frames that went through since the cable was made, and those
-// that vanished because it was cut.
+// Counts returns the number of frames forwarded since the cable was made, and of those dropped
+// because it was cut.
 func (c *Cable) Counts() (carried, lost uint64) { return c.carried.Load(), c.lost.Load() }
 
-// Close unplugs all ends and returns when nothing of the cable runs any more.
-// It is idempotent.
+// Close unplugs all ends and returns when all goroutines of the cable have ended. It is
+// idempotent.
 func (c *Cable) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -80,9 +78,8 @@ func (c *Cable) Close() error {
 	return err
 }
 
-// plug adds an end, which the cable closes, and returns its number, from 1 on.
-// The stream is QEMU's (net/socket.c): each frame after its length, four bytes,
-// the highest first.
+// plug adds an end, which the cable closes, and returns its number, from 1 on. The stream is
+// QEMU's (net/socket.c): each frame is preceded by its length, four bytes, big-endian.
 func (c *Cable) plug(conn io.ReadWriteCloser) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +93,7 @@ func (c *Cable) plug(conn io.ReadWriteCloser) (int, error) {
 	return c.plugged, nil
 }
 
-// relay carries what comes from one end until it is unplugged.
+// relay forwards the frames from one end until it is unplugged.
 func (c *Cable) relay(from *end) {
 	defer c.unplug(from)
 	in := bufio.NewReaderSize(from.conn, 2*maxFrame)
@@ -123,13 +120,13 @@ func (c *Cable) relay(from *end) {
 			_, err := to.conn.Write(frame)
 			to.out.Unlock()
 			if err != nil {
-				c.unplug(to) // that machine is gone; its own reader ends
+				c.unplug(to) // that machine has ended; its own reader ends
 			}
 		}
 	}
 }
 
-// lengthLen is the length of a length.
+// lengthLen is the size of the length field.
 const lengthLen = 4
 
 func (c *Cable) others(than *end) (to []*end) {

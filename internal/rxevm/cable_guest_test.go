@@ -38,8 +38,8 @@ func bootTwo(t *testing.T) (c *Cable, a, b *Machine) {
 	return c, ms[0], ms[1]
 }
 
-// Two machines on a cable reach each other by RDMA; while the cable is cut they
-// do not and see a carrier, and without a carrier they see none.
+// Two machines on a cable reach each other by RDMA. While the cable is cut they do not, but see a
+// carrier; without a carrier they see none.
 func TestTwoMachinesAndTheirCable(t *testing.T) {
 	cable, a, b := bootTwo(t)
 	ctx := t.Context()
@@ -87,7 +87,7 @@ func TestTwoMachinesAndTheirCable(t *testing.T) {
 			t.Errorf("carrier %v: not seen within 10 s: %v %s", up, err, out)
 		}
 	}
-	// Loss by the kernel's own means.
+	// Loss by the kernel's netem.
 	if out, err := a.Shell(ctx, "tc qdisc add dev "+CableNIC+" root netem loss 1% duplicate 1% && tc qdisc show dev "+CableNIC); err != nil ||
 		!strings.Contains(out, "netem") {
 		t.Errorf("netem: %v:\n%s", err, out)

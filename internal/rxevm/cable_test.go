@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// patience is a deadline that only a broken run meets.
+// patience is a deadline that only a broken run reaches.
 const patience = 20 * time.Second
 
 // plugIn plugs an end in and returns the machine's side of it.
@@ -34,7 +34,7 @@ func sendFrame(t *testing.T, to io.Writer, text string) {
 	}
 }
 
-// nextFrame is the error's text where there is no frame.
+// nextFrame returns the error's text where there is no frame.
 func nextFrame(from io.Reader) string {
 	var n [lengthLen]byte
 	if _, err := io.ReadFull(from, n[:]); err != nil {
@@ -47,8 +47,8 @@ func nextFrame(from io.Reader) string {
 	return string(b)
 }
 
-// Frames go to every other end, in order; while the cable is cut they vanish,
-// and come again after.
+// Frames go to all other ends, in order; while the cable is cut they are dropped, and forwarded
+// again afterwards.
 func TestCableCarriesAndCuts(t *testing.T) {
 	c := NewCable()
 	a, b, d := plugIn(t, c), plugIn(t, c), plugIn(t, c)
@@ -104,7 +104,7 @@ func waitCounts(t *testing.T, c *Cable, carried, lost uint64) {
 	}
 }
 
-// An end that speaks nonsense, or goes away, is unplugged; the others go on.
+// An end that sends an invalid frame, or disconnects, is unplugged; the others continue.
 func TestCableUnplugsTheBroken(t *testing.T) {
 	c := NewCable()
 	a, b, bad, gone := plugIn(t, c), plugIn(t, c), plugIn(t, c), plugIn(t, c)

@@ -13,28 +13,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fresh is how long an image is used without asking the mirror whether there
-// are newer packages.
+// fresh is how long an image is used before the mirror is queried for newer packages.
 const fresh = 24 * time.Hour
 
-// Image is a system for the machine to boot, in a folder of the cache. It is
-// read-only; who boots it holds its lock, so that nobody removes it meanwhile.
+// Image is a system for the machine to boot, in a folder of the cache. It is read-only; a process
+// that boots it holds its lock, which prevents its removal.
 type Image struct {
 	// Dir is the folder.
 	Dir string
-	// Key names the versions of its packages and the recipe.
+	// Key identifies the versions of its packages and the recipe.
 	Key string
 }
 
-// latest is what the cache remembers between runs.
+// latest is the state of the cache between runs.
 type latest struct {
 	Key    string    // of the image in use
-	Recipe string    // that it was made by
-	Asked  time.Time // when the mirror said so
+	Recipe string    // that made it
+	Asked  time.Time // time of the mirror's answer
 }
 
-// CacheDir is where images are kept: VERBENA_RXEVM_CACHE, by default
-// verbena/rxevm in the user's cache folder. It is made if it is not there.
+// CacheDir returns the folder for images: VERBENA_RXEVM_CACHE, by default verbena/rxevm in the
+// user's cache folder. It creates the folder if necessary.
 func CacheDir() (string, error) {
 	dir := os.Getenv("VERBENA_RXEVM_CACHE")
 	if dir == "" {
@@ -51,10 +50,10 @@ func CacheDir() (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// Prepare returns the image of today's packages, from the cache or newly made
-// (150 MB are fetched, and about a minute passes). It blocks until then or until
-// ctx ends; of several processes one works and the others wait. Without a
-// network the image that is there is used. What happens is told through say.
+// Prepare returns the image of today's packages, from the cache or newly made (which fetches 150
+// MB and takes about a minute). It blocks until then or until ctx ends; of several processes one
+// works and the others wait. Without a network it uses the existing image. It reports progress
+// through say.
 func Prepare(ctx context.Context, say func(format string, args ...any)) (*Image, error) {
 	dir, err := CacheDir()
 	if err != nil {
@@ -64,7 +63,7 @@ func Prepare(ctx context.Context, say func(format string, args ...any)) (*Image,
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = unlock() }() // the lock goes with the descriptor, whatever Close says
+	defer func() { _ = unlock() }() // closing the descriptor releases the lock in any case
 	have := remembered(dir)
 	cached := &Image{Dir: filepath.Join(dir, "image-"+have.Key), Key: have.Key}
 	usable := have.Recipe == recipeID() && complete(cached.Dir)
@@ -106,8 +105,8 @@ func Prepare(ctx context.Context, say func(format string, args ...any)) (*Image,
 	return img, prune(dir, img.Dir)
 }
 
-// Cached is the image of the cache if there is one that can be booted, without
-// asking anybody; nil if there is none.
+// Cached returns the image of the cache if it can be booted, without using the network; nil if
+// there is none.
 func Cached() *Image {
 	dir, err := CacheDir()
 	if err != nil {
@@ -121,7 +120,7 @@ func Cached() *Image {
 	return img
 }
 
-// remembered is zero where nothing, or nothing that can be read, is remembered.
+// remembered returns the zero value where no readable state is stored.
 func remembered(dir string) (have latest) {
 	text, err := os.ReadFile(filepath.Join(dir, "latest.json"))
 	if err != nil || json.Unmarshal(text, &have) != nil {
@@ -130,8 +129,8 @@ func remembered(dir string) (have latest) {
 	return have
 }
 
-// complete tells a finished image: it appears under its name at once, but
-// somebody may have removed half of it by hand.
+// complete reports whether an image is complete: it appears under its name atomically, but the
+// user may have removed parts of it by hand.
 func complete(dir string) bool {
 	for _, name := range []string{rootName, kernelName, modulesName, manifestName, lockName} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
@@ -141,7 +140,7 @@ func complete(dir string) bool {
 	return true
 }
 
-// make fetches and builds, in a folder that gets its name only when all is there.
+// make fetches and builds, in a folder that gets its name only when it is complete.
 func (img *Image) make(ctx context.Context, a *apt, dir string) error {
 	debs, err := a.fetch(ctx, packages...)
 	if err != nil {
@@ -167,8 +166,8 @@ func (img *Image) make(ctx context.Context, a *apt, dir string) error {
 	return os.RemoveAll(filepath.Join(a.dir, "cache"))
 }
 
-// prune removes the other images, except those that a machine uses, and what a
-// build that was killed left. The caller holds the cache's lock.
+// prune removes the other images, except those in use by a machine, and the remains of a killed
+// build. The caller holds the cache's lock.
 func prune(dir, keep string) error {
 	var failed error
 	for _, pattern := range []string{"image-*", "new-*"} {
@@ -193,7 +192,7 @@ func prune(dir, keep string) error {
 	return failed
 }
 
-// use takes the image's lock until the file is closed.
+// use takes the image's lock until the returned file is closed.
 func (img *Image) use() (*os.File, error) {
 	f, err := os.Open(filepath.Join(img.Dir, lockName))
 	if err != nil {
@@ -206,7 +205,7 @@ func (img *Image) use() (*os.File, error) {
 	return f, nil
 }
 
-// modules are the early modules, paths below the root, in order.
+// modules returns the early modules, paths below the root, in order.
 func (img *Image) modules() ([]string, error) {
 	text, err := os.ReadFile(filepath.Join(img.Dir, modulesName))
 	return strings.Fields(string(text)), err
@@ -218,7 +217,7 @@ func lock(ctx context.Context, file string) (unlock func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// flock has no form that ends with a context.
+	// flock has no form with a context.
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
 	for {
@@ -239,7 +238,7 @@ func lock(ctx context.Context, file string) (unlock func() error, err error) {
 	}
 }
 
-// replace writes a file so that who reads it sees the old or the new.
+// replace writes a file atomically: a reader sees the old text or the new.
 func replace(name string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(name), "new-")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Rule: where time is the processors' counter, it runs as the host's does: a second there
-// is one here. (A look at the machine's clock takes a while, which bounds what is known.)
+// Rule: where the time source is the processors' counter, it runs at the host's rate: a second
+// there is one here. (Reading the machine's clock takes a while, which bounds the accuracy.)
 func TestFastClockKeepsTime(t *testing.T) {
 	if clock(true) == clockHPET {
 		own, err := os.ReadFile("/sys/devices/system/clocksource/clocksource0/current_clocksource")
@@ -42,9 +42,9 @@ func TestFastClockKeepsTime(t *testing.T) {
 		return time.Duration(ns), before, time.Now()
 	}
 	from, b0, a0 := look()
-	<-time.After(3 * time.Second) // that long both clocks run
+	<-time.After(3 * time.Second) // both clocks run for this time
 	to, b1, a1 := look()
-	const slack = 50 * time.Millisecond // the counter's rate is known better by far
+	const slack = 50 * time.Millisecond // the counter's rate is known far more accurately
 	if went := to - from; went < b1.Sub(a0)-slack || went > a1.Sub(b0)+slack {
 		t.Errorf("%v passed in the machine, and from %v to %v here", went, b1.Sub(a0), a1.Sub(b0))
 	}

@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// The clocks a machine may have. Emulated processors on a busy host stand still for long,
-// and what the kernel measures its processors' counter to be at boot may be wrong by any
-// factor then, its time with it (seen: 3.5 seconds in one). So time is the HPET's, whose
-// rate is given; or the counter's, with the rate that this host found, which it is told.
+// The clocks of a machine. Emulated processors on a busy host stall for long, and then the
+// kernel's measurement of its processors' counter at boot may be wrong by any factor, and its
+// time with it (seen: 3.5 seconds in one). So the time source is the HPET, whose rate is fixed;
+// or the counter, with the rate that this host measured, passed to the kernel.
 const (
 	clockHPET    = "tsc=unstable clocksource=hpet"
 	clockCounter = "tsc=reliable clocksource=tsc tsc_early_khz=%d"
 )
 
 const (
-	// rateTime is for how long the counter is watched: what a look at the clock is off by,
-	// below a microsecond, is then nothing (a hundredth of a thousandth). The kernel may
-	// still refine the rate, by a hundredth at most (tsc_refine_calibration_work).
+	// rateTime is the duration of the measurement of the counter. The error of a clock reading,
+	// below a microsecond, is then negligible (1e-5). The kernel may still refine the rate, by a
+	// hundredth at most (tsc_refine_calibration_work).
 	rateTime = 100 * time.Millisecond
-	// rateLooks is how many looks at clock and counter are made at each end; the one that
-	// took the shortest counts.
+	// rateLooks is the number of readings of clock and counter at each end; the one that took the
+	// shortest time counts.
 	rateLooks = 32
 )
 
-// clock is what the kernel is told of time: of the counter, if fast says so and this host's
-// kernel takes its own for a clock.
+// clock returns the kernel parameters for the clock: those for the counter, if fast is set and
+// this host's kernel uses its own counter as a clock.
 func clock(fast bool) string {
 	if !fast || !counts {
 		return clockHPET
@@ -40,7 +40,7 @@ func clock(fast bool) string {
 	return fmt.Sprintf(clockCounter, counterRate())
 }
 
-// counterRate is how many thousands the processor's counter counts in a second.
+// counterRate returns the rate of the processor's counter in kHz.
 func counterRate() uint64 {
 	look := func() (at time.Time, n uint64) {
 		best := time.Duration(1<<63 - 1)

@@ -14,8 +14,8 @@ import (
 const (
 	// defaultCPUs is enough for two processes that spin at each other.
 	defaultCPUs = 2
-	// defaultMemoryMB is what a test run with its memory file system takes,
-	// twice. The host gives what is touched only.
+	// defaultMemoryMB is twice the need of a test run with its memory file system. The host
+	// provides only the pages that are touched.
 	defaultMemoryMB = 2048
 	// defaultBoot is some twenty times a boot by emulation on an idle
 	// processor.
@@ -24,13 +24,13 @@ const (
 	defaultTimeout = 10 * time.Minute
 )
 
-// maxNodes is how many NUMA nodes a machine may have: more than any test wants.
+// maxNodes is the limit of NUMA nodes in a machine: more than any test needs.
 const maxNodes = 8
 
-// Config is what a machine shall be. The zero value is a machine with two
-// processors and 2 GB that sees nothing of the host.
+// Config describes a machine. The zero value is a machine with two processors and 2 GB and
+// without access to the host's files.
 type Config struct {
-	// Shares are folders of the host that the machine has at the same path.
+	// Shares are folders of the host, at the same path in the machine.
 	Shares []Share
 	// CPUs is the number of processors; 2 by default, or one for each NUMA
 	// node; a multiple of the nodes.
@@ -42,25 +42,24 @@ type Config struct {
 	NUMANodes int
 	// Cable joins the machine to others; nil for none. It stays the caller's.
 	Cable *Cable
-	// FastClock makes the machine's time that of its processors' counter, which a program
-	// reads as it does on hardware; for what is measured. Otherwise, and on a host whose
-	// own time is not that, each look at the clock is one at an emulated device, some 2 µs.
+	// FastClock makes the processors' counter the machine's time source, which a program reads as
+	// it does on hardware; for measurements. Otherwise, and on a host whose own time source is
+	// another, each reading of the clock accesses an emulated device, which takes some 2 µs.
 	FastClock bool
-	// BootTimeout bounds a boot, without the making of the image; 2 minutes by
-	// default. There are two boots at most.
+	// BootTimeout bounds a boot, without the build of the image; 2 minutes by default. There are
+	// two boots at most.
 	BootTimeout time.Duration
-	// Log is told what happens before there is a machine; nil for nobody, but the
-	// standard error then has that a boot is repeated.
+	// Log receives messages until there is a machine; nil discards them, except that a repeated
+	// boot is then reported on standard error.
 	Log io.Writer
 
-	// accel is the accelerator for the probe that finds out whether it works;
-	// empty for the best that is known to.
+	// accel is the accelerator for the probe that tests it; empty for the best one known to work.
 	accel string
 }
 
 // Share is a folder of the host.
 type Share struct {
-	// Path is where it is, on the host and in the machine: absolute.
+	// Path is its absolute path, on the host and in the machine.
 	Path string
 	// Writable lets the machine change it.
 	Writable bool
@@ -69,7 +68,7 @@ type Share struct {
 // system are the top-level folders of the machine that a share must not hide.
 var system = []string{"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "usr", "verbena"}
 
-// validate fills in the defaults, or says what is wrong.
+// validate fills in the defaults, and returns an error for invalid values.
 func (c *Config) validate() error {
 	orDefault := func(v *int, d int) {
 		if *v == 0 {
@@ -114,12 +113,12 @@ type Cmd struct {
 	Env []string
 	// Dir is the working folder in the machine; "/" by default.
 	Dir string
-	// Carry has the program copied into the machine's memory and run there.
+	// Carry copies the program into the machine's memory and runs it there.
 	Carry bool
-	// Stdout and Stderr get the output, from a goroutine of the command's own
-	// that ends before Wait returns; nil discards it. A writer that blocks
-	// blocks only its command, and one that blocks while 64 MB arrive fails it.
+	// Stdout and Stderr receive the output, from a goroutine of the command that ends before Wait
+	// returns; nil discards it. A writer that blocks blocks only its command, and the command
+	// fails if 64 MB arrive meanwhile.
 	Stdout, Stderr io.Writer
-	// Timeout is when the command is killed; 10 minutes by default.
+	// Timeout is the time after which the command is killed; 10 minutes by default.
 	Timeout time.Duration
 }

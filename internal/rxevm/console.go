@@ -14,40 +14,39 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rxevm/wire"
 )
 
-// maxLog is how much of the kernel's log is kept: the last 1 MB, some ten
-// thousand lines.
+// maxLog is the retained size of the kernel's log: the last 1 MB, some ten thousand lines.
 const maxLog = 1 << 20
 
-// maxLine is what a line of the log is cut at: nothing that the kernel prints is
-// as long, and a program that writes to the console does not fill our memory.
+// maxLine is the limit for a line of the log: longer than any line of the kernel, and a program
+// that writes to the console cannot fill our memory.
 const maxLine = 64 << 10
 
-// fault matches what the kernel logs when it is at fault: BUG and WARNING
-// (include/asm-generic/bug.h, kernel/panic.c), oopses and panics, hung tasks
-// (kernel/hung_task.c), stalls (kernel/rcu/tree_stall.h), soft lockups (a BUG),
-// and the sanitizers. A program's own "general protection fault" is none.
+// fault matches the kernel's fault messages: BUG and WARNING (include/asm-generic/bug.h,
+// kernel/panic.c), oopses and panics, hung tasks (kernel/hung_task.c), stalls
+// (kernel/rcu/tree_stall.h), soft lockups (a BUG), and the sanitizers. A program's own "general
+// protection fault" does not match.
 var fault = regexp.MustCompile(`\bBUG: |kernel BUG at |\bWARNING: |\bOops: |Kernel panic|INFO: task \S+ blocked for more than|rcu: INFO: |UBSAN: `)
 
-// words has one word of each alternative of fault. They are looked for first:
-// the expression is a hundred times slower, and a console can be busy.
+// words has one word of each alternative of fault. They are searched first: the expression is a
+// hundred times slower, and a console can be busy.
 var words = []string{"BUG", "WARNING: ", "Oops: ", "Kernel panic", "INFO: ", "UBSAN: "}
 
-// faulty tells whether a line of the log is a fault's.
+// faulty reports whether a line of the log is part of a fault.
 func faulty(line string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(line, w) }) && fault.MatchString(line)
 }
 
-// console keeps what the machine prints on its serial line: the kernel's log,
-// and what the agent has to say before there is a link.
+// console collects the machine's serial output: the kernel's log, and the agent's messages before
+// there is a link.
 type console struct {
-	mu     sync.Mutex               // guards all that follows
-	log    []byte                   // its end, at most twice what is kept
+	mu     sync.Mutex               // guards the following fields
+	log    []byte                   // its end, at most twice maxLog
 	faults []string                 // the lines that match fault
-	marks  map[uint32]chan struct{} // closed when the end of a job was logged
-	setup  string                   // why the machine could not be set up
+	marks  map[uint32]chan struct{} // closed when the end of a job is logged
+	setup  string                   // the reason why the setup failed
 }
 
-// read takes what comes until the end of r.
+// read reads lines until the end of r.
 func (c *console) read(r io.Reader) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	for {
@@ -61,7 +60,7 @@ func (c *console) read(r io.Reader) {
 	}
 }
 
-// take takes one line.
+// take handles one line.
 func (c *console) take(line []byte) {
 	text := strings.TrimSpace(string(line))
 	c.mu.Lock()
@@ -69,7 +68,7 @@ func (c *console) take(line []byte) {
 	if _, job, ok := strings.Cut(text, wire.EndMark); ok {
 		if n, err := strconv.ParseUint(job, 10, 32); err == nil {
 			c.mark(uint32(n))
-			return // of no interest to anybody else
+			return // not part of the log
 		}
 	}
 	if _, why, ok := strings.Cut(text, wire.SetupMark); ok {
@@ -84,7 +83,7 @@ func (c *console) take(line []byte) {
 	}
 }
 
-// ending is the last maxLog bytes of a log, from the beginning of a line.
+// ending returns the last maxLog bytes of a log, from the beginning of a line.
 func ending(log []byte) []byte {
 	if over := len(log) - maxLog; over > 0 {
 		return log[over+bytes.IndexByte(log[over:], '\n')+1:]
@@ -92,7 +91,7 @@ func ending(log []byte) []byte {
 	return log
 }
 
-// mark notes the end of a job; the caller holds mu.
+// mark records the end of a job; the caller holds mu.
 func (c *console) mark(job uint32) {
 	if ch, ok := c.marks[job]; ok {
 		close(ch)
@@ -100,8 +99,8 @@ func (c *console) mark(job uint32) {
 	}
 }
 
-// expect returns what is closed when the log has the end of the job. It is
-// asked before the job is started.
+// expect returns a channel that is closed when the log has the end of the job. It is called
+// before the job is started.
 func (c *console) expect(job uint32) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,16 +112,16 @@ func (c *console) expect(job uint32) <-chan struct{} {
 	return ch
 }
 
-// kernelPanic is how the kernel begins its last line (kernel/panic.c, vpanic), and
-// initDied how that goes on when the first process has ended (kernel/exit.c,
-// do_exit): which is the agent, so the fault is ours and no kernel's.
+// kernelPanic is the beginning of the kernel's last line (kernel/panic.c, vpanic), and initDied
+// its continuation when the first process has ended (kernel/exit.c, do_exit): that process is the
+// agent, so the fault is not the kernel's.
 const (
 	kernelPanic = "Kernel panic - not syncing: "
 	initDied    = kernelPanic + "Attempted to kill init!"
 )
 
-// panicked is the line with which the kernel panicked by itself; empty if it did
-// not, or the agent had given up.
+// panicked returns the line with which the kernel panicked by itself; empty if it did not, or the
+// agent had given up.
 func (c *console) panicked() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,15 +136,14 @@ func (c *console) panicked() string {
 	return ""
 }
 
-// seen is the number of faults so far.
+// seen returns the number of faults so far.
 func (c *console) seen() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.faults)
 }
 
-// since is the error for the first of the faults after the first n; nil if
-// there is none.
+// since returns an error for the first fault after the first n; nil if there is none.
 func (c *console) since(n int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,14 +153,14 @@ func (c *console) since(n int) error {
 	return &KernelError{Line: c.faults[n], Log: string(ending(c.log))}
 }
 
-// text is the log.
+// text returns the log.
 func (c *console) text() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return string(ending(c.log))
 }
 
-// why is the reason that the agent gave up; empty if it did not.
+// why returns the reason why the agent gave up; empty if it did not.
 func (c *console) why() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What the kernel logs at fault is found, in the words of 6.12; what programs do
-// wrong, and what boots say, is not.
+// The kernel's fault messages of 6.12 are recognized; errors of programs and ordinary boot
+// messages are not.
 func TestFaultsAreFound(t *testing.T) {
 	for _, line := range []string{
 		"[   12.345678] BUG: kernel NULL pointer dereference, address: 0000000000000010",
@@ -44,8 +44,8 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 }
 
-// A job's end in the log is told to who expects it, whatever stands around it,
-// and is no part of the log.
+// The mark of a job's end is reported to its waiter, whatever surrounds it, and is not part of
+// the log.
 func TestMarksInTheLog(t *testing.T) {
 	var c console
 	one, two := c.expect(1), c.expect(2)
@@ -65,8 +65,7 @@ func TestMarksInTheLog(t *testing.T) {
 	}
 }
 
-// The log keeps its end, and does not grow for ever; a line without an end does
-// not either.
+// The log keeps its end and is bounded; a line without an end is bounded too.
 func TestLogIsBounded(t *testing.T) {
 	var c console
 	c.read(strings.NewReader(strings.Repeat(strings.Repeat("x", 99)+"\n", maxLog/50) + strings.Repeat("y", 2*maxLog) + "\nthe last\n"))
@@ -76,7 +75,7 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
-// Why the agent gave up is kept apart.
+// The reason why the agent gave up is kept separately.
 func TestSetupReason(t *testing.T) {
 	var c console
 	c.read(strings.NewReader("verbena: setup: mounting root (9p) at /ro: no such device\n"))

@@ -15,17 +15,17 @@ const (
 	cpioChar = 0o020600
 )
 
-// cpio writes an archive of the kind that the kernel unpacks as its first root:
-// "newc" of cpio(5), fields of eight hexadecimal digits, all padded to four
-// bytes (Documentation/driver-api/early-userspace/buffer-format.rst).
+// cpio writes an archive that the kernel unpacks as its first root: "newc" of cpio(5), fields of
+// eight hexadecimal digits, all padded to four bytes
+// (Documentation/driver-api/early-userspace/buffer-format.rst).
 type cpio struct {
 	out   io.Writer
-	dirs  []string // those written
+	dirs  []string // already written
 	inode int
 	err   error // the first; nothing is written after it
 }
 
-// file adds a file with the folders above it.
+// file adds a file with its parent folders.
 func (c *cpio) file(name string, content []byte) {
 	c.above(name)
 	c.entry(name, cpioFile, 0, 0, content)
@@ -37,7 +37,7 @@ func (c *cpio) char(name string, major, minor int) {
 	c.entry(name, cpioChar, major, minor, nil)
 }
 
-// dir adds a folder with those above it.
+// dir adds a folder with its parents.
 func (c *cpio) dir(name string) {
 	c.above(name)
 	if !slices.Contains(c.dirs, name) {
@@ -52,13 +52,13 @@ func (c *cpio) above(name string) {
 	}
 }
 
-// close ends the archive and returns the first error of all that was written.
+// close ends the archive and returns the first error of all writes.
 func (c *cpio) close() error {
 	c.entry("TRAILER!!!", 0, 0, 0, nil)
 	return c.err
 }
 
-// cpioAlign is what a header with its name, and a file, are padded to.
+// cpioAlign is the alignment of a header with its name, and of a file.
 const cpioAlign = 4
 
 func (c *cpio) entry(name string, mode, major, minor int, content []byte) {

@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 )
 
-// emulator runs a Linux program of arm64, without a machine around it. The
-// package has it linked statically, so that it needs nothing besides.
+// emulator runs a Linux program of arm64, without a machine around it. The package's build is
+// linked statically, so that it needs nothing else.
 const emulator, emulatorPackage = "qemu-aarch64", "qemu-user"
 
-// Emulator is the path of a program that runs programs of arm64 here: the
-// system's, or Debian's in the cache, which is fetched once (70 MB). It blocks
-// until then or until ctx ends. Errors: [ErrNotHere].
+// Emulator returns the path of a program that runs programs of arm64 here: the system's, or
+// Debian's in the cache, which is fetched once (70 MB). It blocks until then or until ctx ends.
+// Errors: [ErrNotHere].
 func Emulator(ctx context.Context) (string, error) {
 	if p, err := exec.LookPath(emulator); err == nil {
 		return p, nil
@@ -27,7 +27,7 @@ func Emulator(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = unlock() }() // the lock goes with the descriptor, whatever Close says
+	defer func() { _ = unlock() }() // closing the descriptor releases the lock in any case
 	program := filepath.Join(dir, emulator+"-"+suite)
 	if _, err := os.Stat(program); err == nil {
 		return program, nil

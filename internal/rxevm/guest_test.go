@@ -14,9 +14,8 @@ import (
 	"time"
 )
 
-// These tests boot machines. scripts/rxe.sh runs them (make test-rxe), where a
-// machine can be had; they are built under a tag of their own so that they are
-// not in everybody's go test.
+// These tests boot machines. scripts/rxe.sh runs them (make test-rxe), where a machine is
+// available. They have a build tag of their own, so that an ordinary go test does not run them.
 
 // bootTest boots a machine for a test.
 func bootTest(t *testing.T, c Config) *Machine {
@@ -29,8 +28,8 @@ func bootTest(t *testing.T, c Config) *Machine {
 	return m
 }
 
-// closeAfter closes the machine when the test has ended, and shows its kernel's
-// log if that or the test fails.
+// closeAfter closes the machine when the test has ended, and prints its kernel's log if the close
+// or the test fails.
 func closeAfter(t *testing.T, m *Machine) {
 	t.Cleanup(func() {
 		err := m.Close()
@@ -143,8 +142,8 @@ test $(( $(cat /sys/class/net/r0/statistics/tx_packets) - before )) -gt 10 && ec
 	})
 }
 
-// A fault of the kernel fails the command during which it was logged, whatever
-// its exit code, and the machine; not the commands after it.
+// A kernel fault fails the command during which it was logged, whatever its exit code, and the
+// machine; not the commands after it.
 func TestKernelFaultFailsTheRun(t *testing.T) {
 	m, err := Boot(t.Context(), Config{})
 	if err != nil {
@@ -163,7 +162,7 @@ func TestKernelFaultFailsTheRun(t *testing.T) {
 	}
 }
 
-// A machine that dies ends what runs in it, at once.
+// When a machine dies, its commands end at once.
 func TestMachineLost(t *testing.T) {
 	m, err := Boot(t.Context(), Config{})
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// suite is the Debian release that the machine is made of, by name: its kernel
-// has rdma_rxe, and it stays the same when the next one becomes stable.
+// suite is the Debian release of the machine, by name: its kernel has rdma_rxe, and the name
+// stays valid when the next one becomes stable.
 const suite = "trixie"
 
-// packages are what the image is made of, by name, with what they depend on:
-// the kernel with rdma_rxe, the RDMA libraries, the C programs that the tests
-// talk to, and what a shell script expects. Debian's essential packages come
-// with nobody's dependencies, so those in use are named.
+// packages are the packages of the image, by name, whose dependencies are added: the kernel with
+// rdma_rxe, the RDMA libraries, the C programs that the tests talk to, and the tools of a shell
+// script. Debian's essential packages are not dependencies of others, so the needed ones are
+// listed.
 var packages = []string{
 	"linux-image-amd64",
 	"rdma-core", "ibverbs-providers", "ibverbs-utils", "rdmacm-utils", "perftest", "libfabric-bin",
@@ -24,14 +24,14 @@ var packages = []string{
 	"base-files", "dash", "bash", "coreutils", "findutils", "grep", "sed", "mawk", "util-linux", "hostname", "libc-bin",
 }
 
-// early are the modules that the machine needs before it sees its root.
+// early are the modules that the machine needs before it mounts its root.
 var early = []string{"9pnet_virtio", "9p", "overlay"}
 
-// recipe changes when an image is made differently of the same packages.
+// recipe is incremented when an image is made differently from the same packages.
 const recipe = 1
 
-// keyOf is the key of the image that is made of these package files, as apt
-// names them: versions and all.
+// keyOf returns the key of the image that is made of these package files, as apt names them,
+// versions included.
 func keyOf(files []string) string {
 	sorted := slices.Sorted(slices.Values(files))
 	h := sha256.New()
@@ -39,19 +39,19 @@ func keyOf(files []string) string {
 	for _, f := range sorted {
 		fmt.Fprintln(h, f)
 	}
-	// 64 bits: enough to tell some versions from each other.
+	// 64 bits: enough to distinguish some versions.
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// recipeID is what of an image's key does not come from the mirror.
+// recipeID returns the part of an image's key that does not depend on the mirror.
 func recipeID() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s %s%s", keyOf(nil), suite, strings.Join(packages, " "))
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// files reads the answer of apt-get --print-uris, a line each: 'URI' name size
-// hash. A name is one file name: nothing that leads out of a folder.
+// files parses the output of apt-get --print-uris, a line each: 'URI' name size hash. A name must
+// be one file name, without a path.
 func files(printed string) ([]string, error) {
 	var names []string
 	for line := range strings.Lines(printed) {
@@ -70,9 +70,8 @@ func files(printed string) ([]string, error) {
 	return names, nil
 }
 
-// order is the order in which modules are loaded so that each finds what it
-// needs: dep is the text of modules.dep, in which a module's needs stand from
-// the nearest to the farthest.
+// order returns the loading order of modules, dependencies first: dep is the text of modules.dep,
+// which lists a module's dependencies from the nearest to the farthest.
 func order(dep string, names []string) ([]string, error) {
 	needs := map[string][]string{} // by name, itself first
 	for line := range strings.Lines(dep) {

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// An image's key is that of its packages' versions: the order in which apt names
-// them is none of its business.
+// An image's key depends on its packages' versions, not on the order in which apt lists them.
 func TestKeyIsOfVersions(t *testing.T) {
 	a := keyOf([]string{"a_1_amd64.deb", "b_2_amd64.deb"})
 	if b := keyOf([]string{"b_2_amd64.deb", "a_1_amd64.deb"}); a != b {
@@ -24,8 +23,7 @@ func TestKeyIsOfVersions(t *testing.T) {
 	}
 }
 
-// What apt prints is read, and what is no answer of apt's is refused: a name goes
-// into paths.
+// apt's output is parsed, and other text is refused, because a name becomes part of paths.
 func TestPackageFilesOfApt(t *testing.T) {
 	const good = "'http://x/pool/a%2bb_1.deb' a+b_1.deb 100 MD5Sum:00\nNOTE\n'http://x/c.deb' c_1%3a2_all.deb 5 SHA256:1\n"
 	names, err := files(good)
@@ -40,7 +38,7 @@ func TestPackageFilesOfApt(t *testing.T) {
 	}
 }
 
-// Modules are loaded after what they need, once each.
+// Modules are loaded after their dependencies, once each.
 func TestModulesInOrder(t *testing.T) {
 	const dep = "k/9p.ko.xz: k/netfs.ko.xz k/9pnet.ko.xz\nk/9pnet.ko.xz:\nk/netfs.ko.xz:\n" +
 		"k/9pnet_virtio.ko.xz: k/9pnet.ko.xz\nk/overlay.ko.xz:\n"
@@ -54,7 +52,7 @@ func TestModulesInOrder(t *testing.T) {
 	}
 }
 
-// The archive is what cpio(5) says: read here field by field.
+// The archive follows cpio(5): read here field by field.
 func TestArchive(t *testing.T) {
 	var b bytes.Buffer
 	c := cpio{out: &b}

@@ -13,14 +13,14 @@ import (
 // logTail is how many lines of the kernel's log an error shows.
 const logTail = 40
 
-// tail is the last n lines of a text.
+// tail returns the last n lines of a text.
 func tail(text string, n int) string {
 	lines := strings.SplitAfter(strings.TrimRight(text, "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "")
 }
 
-// send writes a frame. The agent reads at once: where it does not within the
-// time, part of a frame may be written, and the machine is lost.
+// send writes a frame. The agent reads at once: if it does not in time, part of a frame may be
+// written, and the machine is lost.
 func (m *Machine) send(f wire.Frame) error {
 	m.out.Lock()
 	err := m.link.SetWriteDeadline(time.Now().Add(silence))
@@ -28,13 +28,13 @@ func (m *Machine) send(f wire.Frame) error {
 		err = wire.Write(m.link, f)
 	}
 	m.out.Unlock()
-	if err != nil && !errors.Is(err, wire.ErrFrame) { // one too long is not written at all
+	if err != nil && !errors.Is(err, wire.ErrFrame) { // a frame that is too long is not written at all
 		m.fail(fmt.Errorf("%w: the link: %w", ErrLost, err))
 	}
 	return err
 }
 
-// receive hands out what the agent sends, until the link ends.
+// receive distributes the agent's frames, until the link ends.
 func (m *Machine) receive(in *bufio.Reader) {
 	for {
 		f, err := wire.Read(in)
@@ -52,7 +52,7 @@ func (m *Machine) receive(in *bufio.Reader) {
 	}
 }
 
-// watch pings the agent, and gives the machine up when it is silent or dead.
+// watch pings the agent, and declares the machine lost when it is silent or dead.
 func (m *Machine) watch() {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
@@ -77,7 +77,7 @@ func (m *Machine) watch() {
 	}
 }
 
-// fail ends all commands with err; the first reason stays the machine's.
+// fail ends all commands with err; the machine keeps the first reason.
 func (m *Machine) fail(err error) {
 	m.mu.Lock()
 	if m.fatal == nil {

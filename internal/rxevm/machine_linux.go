@@ -15,25 +15,24 @@ import (
 
 // The link's times.
 const (
-	// pingEvery is how often the agent is asked whether it lives.
+	// pingEvery is the interval of pings.
 	pingEvery = 5 * time.Second
-	// silence is when an agent that says nothing is given up: an emulated
-	// machine on a host with more to do than processors stalls for seconds.
+	// silence is how long an agent may be silent: an emulated machine on an overloaded host
+	// stalls for seconds.
 	silence = time.Minute
-	// haltTime is how long a machine may take to power off, killTime how long
-	// QEMU may take to die of SIGKILL.
+	// haltTime is how long a machine may take to power off, killTime how long QEMU may take to
+	// end after SIGKILL.
 	haltTime, killTime = 15 * time.Second, 10 * time.Second
 )
 
-// Machine is a running test machine. Its methods may be called from any
-// goroutine.
+// Machine is a running test machine. Its methods may be called from any goroutine.
 //
 //	booting --(Hello)--> up --(Close)--> halting --(QEMU dead)--> closed
-//	    \                 \--(QEMU dead, silence, nonsense)--> lost --(Close)--> closed
+//	    \                 \--(QEMU dead, silence, invalid frame)--> lost --(Close)--> closed
 //	     \--(deadline, QEMU dead)--> closed; Boot fails, or makes another (bootAgain)
 type Machine struct {
-	dir     string   // on the host: initrd, and the folder that the machine sees
-	owner   *os.File // locked while dir is ours
+	dir     string   // on the host: initrd, and the folder shared with the machine
+	owner   *os.File // locked while this process uses dir
 	image   *os.File
 	qemu    *qemu
 	console console
@@ -44,14 +43,14 @@ type Machine struct {
 	address string // on the cable, with the prefix length
 	hello   wire.Greeting
 
-	// heard is when the last frame came: written by receive, read by watch,
-	// publishes nothing else.
+	// heard is the time of the last frame: written by receive, read by watch, publishes nothing
+	// else.
 	heard uatomic.Time
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	jobs  map[uint32]*Process
 	last  uint32 // number of the last job
-	fatal error  // why no command can be run any more
+	fatal error  // why commands can no longer be run
 
 	ended sync.WaitGroup // receive and watch
 	stop  chan struct{}  // closed by Close: watch ends
@@ -59,46 +58,45 @@ type Machine struct {
 	err   error // of Close
 }
 
-// kill kills QEMU and waits until it is dead, for a time: a process that hangs
-// in the kernel (KVM on some machines) does not die.
+// kill kills QEMU and waits for its end, for a time: a process that hangs in the kernel (KVM on
+// some machines) does not end.
 func (m *Machine) kill() {
 	select {
 	case <-m.qemu.dead:
 		return
 	default:
 	}
-	_ = m.qemu.cmd.Process.Kill() // dead already is as well
+	_ = m.qemu.cmd.Process.Kill() // fails only if it is dead already
 	select {
 	case <-m.qemu.dead:
 	case <-time.After(killTime):
 	}
 }
 
-// discard gives back what a machine holds on the host; QEMU is dead, or was
-// never started.
+// discard releases a machine's resources on the host; QEMU is dead, or was never started.
 func (m *Machine) discard() error {
 	if m.link != nil {
 		_ = m.link.Close() // Close has closed it already
 	}
 	if m.monitor.conn != nil {
-		_ = m.monitor.conn.Close() // QEMU is dead: nobody misses a word
+		_ = m.monitor.conn.Close() // QEMU is dead, so no data is lost
 	}
 	return errors.Join(os.RemoveAll(m.dir), m.owner.Close(), m.image.Close())
 }
 
-// Kernel is the release of the machine's kernel.
+// Kernel returns the release of the machine's kernel.
 func (m *Machine) Kernel() string { return m.hello.Kernel }
 
-// Env is a value of the environment that every command has; empty for none.
+// Env returns a variable of the environment of all commands; empty for none.
 func (m *Machine) Env(name string) string { return m.hello.Env[name] }
 
-// Log is the kernel's log so far, its last 1 MB.
+// Log returns the kernel's log so far, its last 1 MB.
 func (m *Machine) Log() string { return m.console.text() }
 
-// Close powers the machine off, kills what does not end, and gives everything
-// back. Commands that still run fail with [ErrClosed]. It blocks for some
-// seconds at most, and is idempotent: each call returns what the first did, a
-// [*KernelError] if the kernel ever logged a fault, or [ErrLost].
+// Close powers the machine off, kills the remaining processes, and releases everything. Commands
+// that still run fail with [ErrClosed]. It blocks for some seconds at most, and is idempotent:
+// each call returns the result of the first, a [*KernelError] if the kernel ever logged a fault,
+// or [ErrLost].
 func (m *Machine) Close() error {
 	m.close.Do(func() {
 		m.mu.Lock()
@@ -121,7 +119,7 @@ func (m *Machine) Close() error {
 	return m.err
 }
 
-// CableAddr is the machine's address on the cable; empty without one.
+// CableAddr returns the machine's address on the cable; empty without one.
 func (m *Machine) CableAddr() string {
 	ip, _, err := net.ParseCIDR(m.address)
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 
 type tool struct{ name, from string }
 
-// tools are what the host has to have, and the Debian package of each. The last
-// is a file.
+// tools are the requirements on the host, and the Debian package of each. The last is a file.
 var tools = []tool{
 	{"qemu-system-x86_64", "qemu-system-x86"},
 	{"apt-get", "apt"},
@@ -23,8 +22,8 @@ var tools = []tool{
 	{keyring, "debian-archive-keyring"},
 }
 
-// Missing says what this system lacks, as one line with the command that gets
-// it, wrapped in [ErrNotHere]; nil if nothing is. It asks nobody but the file
+// Missing returns an error that names the missing tools, as one line with the command that
+// installs them, wrapped in [ErrNotHere]; nil if nothing is missing. It reads only the file
 // system.
 func Missing() error { return missing(tools) }
 
@@ -41,7 +40,7 @@ func missing(tools []tool) error {
 		ErrNotHere, strings.Join(names, ", "), strings.Join(from, " "))
 }
 
-// lacking are the tools that are not here, and their packages.
+// lacking returns the tools that are missing, and their packages.
 func lacking(tools []tool) (names, from []string) {
 	for _, t := range tools {
 		_, err := exec.LookPath(t.name)
@@ -61,9 +60,9 @@ func lacking(tools []tool) (names, from []string) {
 // installTime bounds the installation of QEMU from a slow mirror.
 const installTime = 10 * time.Minute
 
-// Install installs what is missing, if the process is root's and
-// VERBENA_RXEVM_INSTALL is 1; otherwise it changes nothing. The error is that of
-// [Missing] if something still is. It blocks until apt-get ends.
+// Install installs the missing tools, if the process runs as root and VERBENA_RXEVM_INSTALL is 1;
+// otherwise it changes nothing. It returns the error of [Missing] if something is still missing.
+// It blocks until apt-get ends.
 func Install(ctx context.Context, say func(format string, args ...any)) error {
 	missing := Missing()
 	_, from := lacking(tools)

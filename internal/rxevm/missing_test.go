@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// What is missing is named with the package that has it, and nothing is
-// installed unless it was asked for.
+// Missing tools are named with their packages, and nothing is installed without permission.
 func TestMissingToolsAreNamed(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("VERBENA_RXEVM_INSTALL", "")
@@ -28,7 +27,7 @@ func TestMissingToolsAreNamed(t *testing.T) {
 	}
 }
 
-// Asked to install where there is no apt-get, it says what is missing.
+// Where there is no apt-get, Install returns the error of Missing.
 func TestInstallNeedsApt(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("VERBENA_RXEVM_INSTALL", "1")

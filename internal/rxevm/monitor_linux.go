@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// monitorTime bounds a question to QEMU's monitor, which answers at once.
+// monitorTime bounds a command to QEMU's monitor, which answers at once.
 const monitorTime = 10 * time.Second
 
-// monitor is QEMU's control socket: JSON objects, a line each
-// (docs/interop/qmp-spec.rst). It is spoken to when first needed.
+// monitor is QEMU's control socket: JSON objects, a line each (docs/interop/qmp-spec.rst). The
+// handshake is made on first use.
 type monitor struct {
-	mu    sync.Mutex // one question at a time; guards ready and in
+	mu    sync.Mutex // one command at a time; guards ready and in
 	conn  net.Conn
 	ready bool
 	in    *json.Decoder
 }
 
-// ask has QEMU execute a command.
+// ask makes QEMU execute a command.
 func (q *monitor) ask(ctx context.Context, command string, arguments map[string]any) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -68,13 +68,13 @@ func (q *monitor) exchange(command string, arguments map[string]any) error {
 			return fmt.Errorf("%s: %s", answer.Error.Class, answer.Error.Desc)
 		case answer.Return != nil:
 			return nil
-		} // an event: nobody asked
+		} // an event, not the answer
 	}
 }
 
-// SetCarrier plugs the machine's end of the cable in or out: unlike with
-// [Cable.Cut] the machine sees at once that it has no carrier. It blocks until
-// QEMU has done so, which may be before the machine's kernel has noticed.
+// SetCarrier plugs the machine's end of the cable in or out: unlike with [Cable.Cut] the machine
+// loses its carrier at once. It blocks until QEMU has done so, which may be before the machine's
+// kernel has noticed.
 func (m *Machine) SetCarrier(ctx context.Context, up bool) error {
 	if m.address == "" {
 		return errors.New("rxevm: the machine is on no cable")

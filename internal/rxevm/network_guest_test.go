@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// The first connection after boot does not wait for the end of the time limit of
-// its address's resolution (see the agent's cable): rping's limit is 2 seconds,
-// the library's 5. The kernel's events tell, not a clock that a busy host bends:
-// nothing is asked of the neighbour, so nothing can be missed.
+// The first connection after boot does not wait for the time limit of its address resolution (see
+// the agent's cable): rping's limit is 2 seconds, the library's 5. The test reads the kernel's
+// events, not a clock, which a busy host distorts: no neighbor is resolved, so no answer can be
+// missed.
 func TestFirstConnectionWaitsForNoNeighbour(t *testing.T) {
 	m := bootTest(t, Config{})
 	out, err := m.Shell(t.Context(), `
@@ -31,10 +31,10 @@ cat trace`)
 	}
 }
 
-// Who joins a group on one device by CM hears what the other sends to it, over
-// the cable, and who does not say from where gets a route. mckey destroys its queue pair
-// without waiting for its sends, which the kernel then drops unsent, all of a few on a
-// busy machine: so it sends many, and again while the member lives.
+// A member that joins a group on one device by CM receives the other's datagrams over the cable,
+// and a sender without a source address gets a route. mckey destroys its queue pair without
+// waiting for its sends, which the kernel then drops unsent, all of a few on a busy machine: so
+// it sends many, and again while the member lives.
 func TestMulticastCrossesTheCable(t *testing.T) {
 	m := bootTest(t, Config{})
 	out, err := m.Shell(t.Context(), `

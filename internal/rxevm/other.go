@@ -8,10 +8,10 @@ import (
 	"runtime"
 )
 
-// Machine is a running test machine; there is none on this system.
+// Machine is a running test machine; not available on this system.
 type Machine struct{}
 
-// Missing says what this system lacks: Linux.
+// Missing returns an error: only Linux is supported.
 func Missing() error {
 	return fmt.Errorf("%w: it takes Linux, and this is %s", ErrNotHere, runtime.GOOS)
 }

@@ -6,15 +6,15 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rxevm/wire"
 )
 
-// write writes the output until the command has ended and all is written. A
-// writer that fails gets no more; the command goes on.
+// write writes the output until the command has ended and everything is written. A writer that
+// fails gets no more; the command continues.
 func (p *Process) write() {
 	to := map[wire.Kind]io.Writer{wire.Stdout: p.cmd.Stdout, wire.Stderr: p.cmd.Stderr}
 	for {
 		over := false
 		select {
 		case <-p.exited:
-			over = true // what came before the exit is queued
+			over = true // output from before the exit is queued
 		default:
 		}
 		p.mu.Lock()

@@ -14,10 +14,10 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rxevm/wire"
 )
 
-// The times of a command's end.
+// The times at a command's end.
 const (
-	// killGrace is how long a command may take to end of SIGKILL: the kernel
-	// destroys its queue pairs first, under emulation.
+	// killGrace is how long a command may take to end after SIGKILL: the kernel destroys its
+	// queue pairs first, under emulation.
 	killGrace = 30 * time.Second
 	// markGrace is how long the kernel's log may lag behind the link.
 	markGrace = 5 * time.Second
@@ -25,8 +25,8 @@ const (
 	stuckGrace = 3 * time.Second
 )
 
-// maxQueued is how much output waits for a writer that is slower than the
-// command, in bytes.
+// maxQueued is the limit of output that waits for a writer that is slower than the command, in
+// bytes.
 const maxQueued = 64 << 20
 
 // Process is a command that was started.
@@ -39,12 +39,12 @@ type Process struct {
 	m      *Machine
 	id     uint32
 	cmd    Cmd
-	faults int // of the kernel when it began
+	faults int // the kernel's fault count at the start
 	mark   <-chan struct{}
 
-	started chan struct{} // closed when pid is there, or never will be
-	exited  chan struct{} // closed when ended or failed is there
-	done    chan struct{} // closed when err is there
+	started chan struct{} // closed when pid is known, or never will be
+	exited  chan struct{} // closed when ended or failed is set
+	done    chan struct{} // closed when err is set
 	flooded chan struct{} // closed by take when output was dropped
 	once    sync.Once     // of exited
 	begun   sync.Once     // of started
@@ -54,15 +54,15 @@ type Process struct {
 	failed error // why there is no ended
 	err    error
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	queue  []wire.Frame
-	queued int           // bytes that are queued or being written
-	more   chan struct{} // one token: something was queued
+	queued int           // bytes queued or being written
+	more   chan struct{} // capacity 1: something was queued
 }
 
-// Start starts a command. It blocks no longer than the link takes the request;
-// a command that cannot be started is an [*ExitError] of Wait. When ctx ends or
-// cmd.Timeout has passed, the command and its process group are killed.
+// Start starts a command. It blocks only until the link accepts the request; if the command
+// cannot be started, Wait returns an [*ExitError]. When ctx ends or cmd.Timeout has passed, the
+// command and its process group are killed.
 func (m *Machine) Start(ctx context.Context, cmd Cmd) (*Process, error) {
 	if len(cmd.Argv) == 0 {
 		return nil, errors.New("rxevm: no command")
@@ -105,8 +105,8 @@ func (m *Machine) Run(ctx context.Context, cmd Cmd) error {
 	return p.Wait()
 }
 
-// Shell runs a script with the machine's sh and returns what it printed, on
-// both outputs. It blocks as [Machine.Run] does.
+// Shell runs a script with the machine's sh and returns its output, both streams. It blocks like
+// [Machine.Run].
 func (m *Machine) Shell(ctx context.Context, script string) (string, error) {
 	var out lockedBuffer
 	err := m.Run(ctx, Cmd{Argv: []string{"sh", "-ec", script}, Stdout: &out, Stderr: &out})
@@ -126,35 +126,34 @@ func (l *lockedBuffer) Write(b []byte) (int, error) {
 	return l.b.Write(b)
 }
 
-// String is what was written so far.
+// String returns the text written so far.
 func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
 }
 
-// Wait blocks until the command has ended and its output is written. The error
-// is nil for exit code 0 and a kernel without a fault; otherwise an [*ExitError],
-// [ErrTimeout], [ErrStuck], [ErrOutput], the error of ctx, [ErrLost] or
-// [ErrClosed], joined with a [*KernelError] if there was a fault. It may be
-// called often.
+// Wait blocks until the command has ended and its output is written. The error is nil for exit
+// code 0 and a kernel without a fault; otherwise an [*ExitError], [ErrTimeout], [ErrStuck],
+// [ErrOutput], the error of ctx, [ErrLost] or [ErrClosed], joined with a [*KernelError] if there
+// was a fault. It may be called repeatedly.
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
 }
 
-// Done is closed when Wait does not block.
+// Done returns a channel that is closed when Wait does not block.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Pid is the process's id in the machine. It blocks until the command runs; the
-// id is 0 if it was not started. Its process group has the same number.
+// Pid returns the process's id in the machine. It blocks until the command runs; the id is 0 if
+// it was not started. Its process group has the same number.
 func (p *Process) Pid() int {
 	<-p.started
 	return p.pid
 }
 
-// Signal sends a signal to the command's process group. It does not wait for an
-// effect; a command that has ended takes none.
+// Signal sends a signal to the command's process group. It does not wait for an effect, and has
+// none on a command that has ended.
 func (p *Process) Signal(sig syscall.Signal) error {
 	return p.m.send(wire.Frame{Kind: wire.Signal, Job: p.id, Payload: []byte{byte(sig)}})
 }
@@ -162,7 +161,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 // Kill is Signal with SIGKILL.
 func (p *Process) Kill() error { return p.Signal(syscall.SIGKILL) }
 
-// take takes a frame of the job. Only the machine's receive calls it.
+// take handles a frame of the job. Only the machine's receive calls it.
 func (p *Process) take(f wire.Frame) {
 	switch f.Kind {
 	case wire.Started:
@@ -205,7 +204,7 @@ func (p *Process) take(f wire.Frame) {
 	}
 }
 
-// finish ends the command without its exit.
+// finish ends the command without its exit frame.
 func (p *Process) finish(err error) {
 	p.m.mu.Lock()
 	delete(p.m.jobs, p.id)
@@ -216,7 +215,7 @@ func (p *Process) finish(err error) {
 	})
 }
 
-// follow sees to the command's end: its limits, its output, its verdict.
+// follow handles the command's end: its limits, its output, its verdict.
 func (p *Process) follow(ctx context.Context) {
 	defer close(p.done)
 	written := make(chan struct{})
@@ -241,7 +240,7 @@ func (p *Process) follow(ctx context.Context) {
 	}
 	if p.failed == nil {
 		select {
-		case <-p.mark: // what the kernel had to say is in the log
+		case <-p.mark: // the kernel's messages are in the log
 		case <-time.After(markGrace):
 		case <-p.m.qemu.dead:
 		}
@@ -249,15 +248,13 @@ func (p *Process) follow(ctx context.Context) {
 	<-written
 	p.begun.Do(func() { close(p.started) })
 	p.err = p.verdict(why != nil)
-	// Joined only if there is something to join: an exit code alone stays what
-	// it is.
+	// Joined only if both exist: an exit code alone stays unchanged.
 	if faults := p.m.console.since(p.faults); why != nil || faults != nil {
 		p.err = errors.Join(why, p.err, faults)
 	}
 }
 
-// end kills the command, and asks the kernel where it hangs if that does not
-// help.
+// end kills the command, and makes the kernel log where it hangs if that does not help.
 func (p *Process) end() error {
 	if err := p.Kill(); err != nil {
 		p.finish(err)
@@ -277,8 +274,8 @@ func (p *Process) end() error {
 	return nil
 }
 
-// verdict is the error of how the command ended. After it was killed, only that
-// it did not end is news.
+// verdict returns the error for the command's outcome. After a kill it returns only that the
+// command did not end.
 func (p *Process) verdict(killed bool) error {
 	e := p.ended
 	switch {

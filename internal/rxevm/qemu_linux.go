@@ -16,7 +16,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rxevm/wire"
 )
 
-// The descriptors that QEMU gets, from the first after its standard ones.
+// The descriptors passed to QEMU, from the first after its standard ones.
 const (
 	fdLink = 3 + iota
 	fdMonitor
@@ -29,18 +29,18 @@ const (
 	kvm       = "kvm"
 )
 
-// bootLine is what the kernel is told, beside its clock: the log goes to the serial line
-// from notices up, unthrottled for the agent's marks; a panic ends the machine (QEMU does
-// not reboot). Emulated processors on a busy host stand still for long: a stall is one
-// after two minutes, the most that the watchdog knows.
+// bootLine is the kernel command line, except for the clock: the log goes to the serial line from
+// notices up, unthrottled for the agent's marks; a panic ends the machine (QEMU does not reboot).
+// Emulated processors on a busy host stall for long, so a stall is reported after two minutes,
+// the watchdog's maximum.
 const bootLine = "console=ttyS0 loglevel=6 printk.devkmsg=on panic=-1 " +
 	"watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120 net.ifnames=0 "
 
-// arguments are QEMU's for a machine on plug of its cable.
+// arguments returns QEMU's arguments for a machine on plug of its cable.
 func arguments(c *Config, img *Image, initrd, dir, accel string, plug int) []string {
 	smp := strconv.Itoa(c.CPUs)
 	if c.NUMANodes > 1 {
-		// A socket for each node: the kernel warns of a cache that two share.
+		// A socket for each node: the kernel warns about a cache shared by two.
 		smp = fmt.Sprintf("%d,sockets=%d,cores=%d,threads=1", c.CPUs, c.NUMANodes, c.CPUs/c.NUMANodes)
 	}
 	args := []string{
@@ -74,7 +74,7 @@ func arguments(c *Config, img *Image, initrd, dir, accel string, plug int) []str
 	if c.NUMANodes > 1 {
 		per, cpus := c.MemoryMB/c.NUMANodes, c.CPUs/c.NUMANodes
 		for n := range c.NUMANodes {
-			// The last has what is left over.
+			// The last gets the remainder.
 			mem := per
 			if n == c.NUMANodes-1 {
 				mem = c.MemoryMB - per*n
@@ -86,15 +86,14 @@ func arguments(c *Config, img *Image, initrd, dir, accel string, plug int) []str
 	return args
 }
 
-// nicName is the virtual network's card, for the monitor; nicMAC the first five
-// bytes of its address, in QEMU's range: the last is the number of its plug.
+// nicName is the virtual network card, for the monitor; nicMAC the first five bytes of its
+// address, in QEMU's range: the last is the number of its plug.
 const (
 	nicName = "nic"
 	nicMAC  = "52:54:00:76:62:"
 )
 
-// shares are what the machine mounts: its own writable folder, and those asked
-// for.
+// shares returns the machine's mounts: its own writable folder, and those of the configuration.
 func shares(c *Config, dir string) []wire.Share {
 	all := []wire.Share{{Tag: "own", Path: wire.ShareDir, Writable: true}}
 	for i, s := range c.Shares {
@@ -103,8 +102,7 @@ func shares(c *Config, dir string) []wire.Share {
 	return all
 }
 
-// initramfs writes the machine's first root: the agent, the early modules, and
-// what the machine shall be.
+// initramfs writes the machine's first root: the agent, the early modules, and the setup.
 func initramfs(file string, img *Image, agent []byte, setup wire.Setup) error {
 	load, err := img.modules()
 	if err != nil {
@@ -141,17 +139,17 @@ func initramfs(file string, img *Image, agent []byte, setup wire.Setup) error {
 	return f.Close()
 }
 
-// qemu is the process.
+// qemu is the QEMU process.
 type qemu struct {
 	cmd  *exec.Cmd
 	dead chan struct{} // closed when it has been waited for
-	err  error         // how it ended; read after dead
+	err  error         // its outcome; read after dead
 
 	mu    sync.Mutex // guards words
 	words bytes.Buffer
 }
 
-// maxWords is how much of QEMU's own messages is kept.
+// maxWords is the retained size of QEMU's own messages.
 const maxWords = 16 << 10
 
 // Write keeps QEMU's messages for the error of a machine that did not boot.
@@ -164,7 +162,7 @@ func (q *qemu) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// how says how the process ended; read after dead.
+// how describes the outcome of the process; read after dead.
 func (q *qemu) how() string {
 	if q.err == nil {
 		return "exit status 0"
@@ -178,16 +176,15 @@ func (q *qemu) said() string {
 	return strings.TrimSpace(q.words.String())
 }
 
-// startQEMU starts the process with the descriptors; the console gets its
-// output until it is dead. QEMU is killed when the thread that started it ends:
-// that thread does nothing else until QEMU is dead, so it ends before only with
-// the whole process.
+// startQEMU starts the process with the descriptors; the console gets its output until it is
+// dead. QEMU is killed when the thread that started it ends: that thread does nothing else until
+// QEMU is dead, so it ends earlier only with the whole process.
 func startQEMU(args []string, fds []*os.File, c *console) (*qemu, error) {
 	q := &qemu{dead: make(chan struct{})}
 	q.cmd = exec.Command("qemu-system-x86_64", args...)
 	q.cmd.ExtraFiles = fds
 	q.cmd.Stderr = q
-	// Its own group: a terminal's interrupt is for us, who end it in order.
+	// Its own group: a terminal's interrupt goes to this process, which ends it in order.
 	q.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	out, err := q.cmd.StdoutPipe()
 	if err != nil {
@@ -195,7 +192,7 @@ func startQEMU(args []string, fds []*os.File, c *console) (*qemu, error) {
 	}
 	started := make(chan error, 1)
 	go func() {
-		goruntime.LockOSThread() // for good: the thread ends with the goroutine
+		goruntime.LockOSThread() // forever: the thread ends with the goroutine
 		defer close(q.dead)
 		if err := q.cmd.Start(); err != nil {
 			started <- err

@@ -16,28 +16,26 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rxevm/wire"
 )
 
-// SocketVar is the environment variable that names the socket of a machine that
-// [Machine.Serve] serves.
+// SocketVar is the environment variable with the socket of a machine that [Machine.Serve] serves.
 const SocketVar = "VERBENA_RXEVM"
 
-// socketName is the socket in the machine's folder, beside shareName, the folder
-// that the machine sees.
+// socketName is the socket in the machine's folder, beside shareName, the folder shared with the
+// machine.
 const (
 	socketName = "socket"
 	shareName  = "share"
 )
 
-// servedTime bounds a command that comes over the socket, which brings no limit
-// of its own: go test has one, and goes away when it is over.
+// servedTime bounds a command that comes over the socket without a limit of its own: go test has
+// one, and disconnects when it is over.
 const servedTime = 2 * time.Hour
 
-// failedCode is the exit code of a command that failed otherwise than by itself.
+// failedCode is the exit code of a command that failed for another reason than its own exit.
 const failedCode = 125
 
-// Serve lets other processes of this host run commands in the machine, over a
-// socket whose name it returns: one connection for each command, which is killed
-// when its connection ends. Serving goes on until stop is called, which blocks
-// until all those commands have ended.
+// Serve lets other processes of this host run commands in the machine, over a socket whose name
+// it returns: one connection for each command, which is killed when its connection ends. It
+// serves until stop is called, which blocks until all those commands have ended.
 func (m *Machine) Serve() (socket string, stop func(), err error) {
 	socket = filepath.Join(m.dir, socketName)
 	l, err := net.Listen("unix", socket)
@@ -69,7 +67,7 @@ func (m *Machine) Serve() (socket string, stop func(), err error) {
 func (m *Machine) attend(ctx context.Context, conn net.Conn) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { conn.Close() })() // no reader or writer stays
+	defer context.AfterFunc(ctx, func() { conn.Close() })() // unblocks readers and writers
 	var mu sync.Mutex                                       // guards writes to conn
 	send := func(kind wire.Kind, payload []byte) error {
 		mu.Lock()
@@ -87,14 +85,14 @@ func (m *Machine) attend(ctx context.Context, conn net.Conn) {
 		Stderr: writer(func(b []byte) error { return send(wire.Stderr, b) })})
 	if err == nil {
 		go func() {
-			defer cancel() // whoever asked is gone: so is the command
+			defer cancel() // the client has disconnected: end its command
 			for {
 				f, err := wire.Read(in)
 				if err != nil {
 					return
 				}
 				if f.Kind == wire.Signal && len(f.Payload) == 1 {
-					_ = p.Signal(syscall.Signal(f.Payload[0])) // ended: no need
+					_ = p.Signal(syscall.Signal(f.Payload[0])) // an ended command needs none
 				}
 			}
 		}()
@@ -102,10 +100,10 @@ func (m *Machine) attend(ctx context.Context, conn net.Conn) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	_ = wire.WriteJSON(conn, wire.Exit, 0, ended(err)) // gone: nobody wants it
+	_ = wire.WriteJSON(conn, wire.Exit, 0, ended(err)) // a client that has disconnected needs none
 }
 
-// writer is a function that takes output.
+// writer is an io.Writer from a function.
 type writer func([]byte) error
 
 // Write implements io.Writer.
@@ -116,7 +114,7 @@ func (w writer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// ended is the error of a command, to be sent.
+// ended converts the error of a command for the wire.
 func ended(err error) wire.Ended {
 	var exit *ExitError
 	var kernel *KernelError
@@ -136,8 +134,7 @@ type Remote struct {
 	conn net.Conn
 }
 
-// ShareOf is the folder of the host that the machine behind the socket sees as
-// /verbena.
+// ShareOf returns the folder of the host that the machine behind the socket has as /verbena.
 func ShareOf(socket string) string { return filepath.Join(filepath.Dir(socket), shareName) }
 
 // StartRemote starts a command over the socket. It blocks until the request is
@@ -159,10 +156,9 @@ func (r *Remote) Signal(sig syscall.Signal) error {
 	return wire.Write(r.conn, wire.Frame{Kind: wire.Signal, Payload: []byte{byte(sig)}})
 }
 
-// Wait writes the command's output where it belongs and returns its exit code:
-// 125, with the reason, for a command that failed otherwise than by itself. It
-// blocks until the command has ended or the machine is gone, and closes the
-// connection.
+// Wait writes the command's output to the two writers and returns its exit code: 125, with the
+// reason, for a command that failed for another reason than its own exit. It blocks until the
+// command has ended or the machine is gone, and closes the connection.
 func (r *Remote) Wait(stdout, stderr io.Writer) (code int, err error) {
 	defer r.conn.Close()
 	in := bufio.NewReader(r.conn)
@@ -192,12 +188,11 @@ func (r *Remote) Wait(stdout, stderr io.Writer) (code int, err error) {
 	}
 }
 
-// Dir is a folder of the host that the machine has, writable, as /verbena. It
-// is removed with the machine.
+// Dir returns a folder of the host that the machine has, writable, as /verbena. It is removed
+// with the machine.
 func (m *Machine) Dir() string { return filepath.Join(m.dir, shareName) }
 
-// lookup tells whether a folder is there: a share that is not would only be
-// noticed by QEMU.
+// lookup checks that a folder exists: otherwise only QEMU would notice a missing share.
 func lookup(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {

@@ -8,18 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownerName is the file in a machine's folder whose lock its process holds as long
-// as the folder is used. It has the name only once it is locked: a folder whose
-// owner can be locked is one whose process was killed.
+// ownerName is the file in a machine's folder whose lock its process holds while it uses the
+// folder. The file gets its name only once it is locked: if the lock of a folder can be taken,
+// its process was killed.
 const ownerName = "owner"
 
-// folderPattern is the name of a machine's folder on the host, below the system's
-// folder for temporary files.
+// folderPattern is the name of a machine's folder on the host, in the system's temporary folder.
 const folderPattern = "rxevm-*"
 
-// ownFolder makes a folder for a machine, and removes those of processes that were
-// killed. The folder is the process's until the lock is closed, which it does after
-// it has removed the folder.
+// ownFolder makes a folder for a machine, and removes those of killed processes. The folder
+// belongs to the process until it closes the lock, after it has removed the folder.
 func ownFolder() (dir string, lock *os.File, err error) {
 	sweep(os.TempDir())
 	if dir, err = os.MkdirTemp("", folderPattern); err != nil {
@@ -43,8 +41,8 @@ func ownFolder() (dir string, lock *os.File, err error) {
 	return dir, lock, nil
 }
 
-// sweep removes the folders in temp whose owners are dead. What cannot be removed
-// is another user's: it stays.
+// sweep removes the folders in temp whose owners are dead. It leaves those that it cannot remove,
+// which belong to other users.
 func sweep(temp string) {
 	owners, err := filepath.Glob(filepath.Join(temp, folderPattern, ownerName))
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Rule: the folder of a killed process is removed at the next start, that of a
-// living one is not, nor is what is no machine's.
+// Rule: the folder of a killed process is removed at the next start; that of a living one, and
+// other folders, are not.
 func TestFoldersOfKilledProcessesAreRemoved(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
@@ -26,7 +26,7 @@ func TestFoldersOfKilledProcessesAreRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dead.Close(); err != nil { // as the kernel does for a process that it kills
+	if err := dead.Close(); err != nil { // as the kernel does when it kills a process
 		t.Fatal(err)
 	}
 	last, lock, err := ownFolder()

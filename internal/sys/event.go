@@ -2,40 +2,36 @@ package sys
 
 import "sync/atomic"
 
-// Event is a flag that one side raises and another sleeps on, by way of a
-// [Poller] or of a descriptor: it implements [Source]. It counts signals until
-// they are drained. Without a descriptor a signal enters no kernel, which is why
-// the descriptor is made only when FD is asked for it.
+// Event is a flag that one side raises and another sleeps on, through a [Poller] or a descriptor:
+// it implements [Source]. It counts signals until they are drained. Without a descriptor a signal
+// enters no kernel, so the descriptor is made only when FD is called.
 //
 //	lowered (count 0) --Signal--> raised (count n) --Signal--> raised (n+1)
 //	lowered <--Drain-- raised      the descriptor is readable while raised
 //
-// The descriptor is written to by the Signal that raises, and read by Drain
-// before it takes the count. So whatever they meet on the way, a raised event
-// has a readable descriptor or a Signal about to make it so; a lowered one may
-// be readable once in vain.
+// The Signal that raises writes to the descriptor, and Drain reads it before it takes the count.
+// So in any interleaving a raised event has a readable descriptor or a Signal about to make it
+// so; a lowered one may be readable once spuriously.
 type Event struct {
-	// count is the number of signals. Added to by Signal before it announces,
-	// taken by Drain.
+	// count is the number of signals. Signal increments it before it announces; Drain takes it.
 	count atomic.Uint64
-	// ring is what Notify was given last, nil for nothing. Written by Notify,
-	// read by Signal after it counted; Notify rings once after writing, so that
-	// no signal falls between.
+	// ring is the function passed to Notify last, nil for none. Written by Notify, read by Signal
+	// after it counted. Notify calls it once after writing, so that no signal is missed in
+	// between.
 	ring atomic.Pointer[func()]
 	// closed is set by Close; read by the others.
 	closed atomic.Bool
-	// fd is the descriptor, if it was asked for.
+	// fd is the descriptor, if FD was called.
 	fd lazyFD
 }
 
 // NewEvent makes an event that is not raised.
 func NewEvent() (*Event, error) { return &Event{}, nil }
 
-// FD is a descriptor that is readable while the event is raised. The first call
-// makes it, and costs every later raising a write to it; a [Poller] does
-// without. It is -1 in the portable build, after Close, and if the system has
-// no descriptor left. The event owns it; it is valid until Close. Any goroutine
-// may call it.
+// FD returns a descriptor that is readable while the event is raised. The first call makes it,
+// and adds a write to each later raising; a [Poller] does not need it. It is -1 in the portable
+// build, after Close, and if the system has no descriptor left. The event owns it; it is valid
+// until Close. Any goroutine may call it.
 //
 // Implements: eventfd(2).
 func (e *Event) FD() int {
@@ -49,8 +45,7 @@ func (e *Event) FD() int {
 	return fd
 }
 
-// Notify has ring called now and at each signal, from the goroutine that
-// signals; nil ends that.
+// Notify calls ring now and at each signal, from the goroutine that signals; nil ends that.
 func (e *Event) Notify(ring func()) {
 	if ring == nil {
 		e.ring.Store(nil)
@@ -74,9 +69,8 @@ func (e *Event) Signal() {
 	}
 }
 
-// Drain lowers the event and returns how many signals there were, 0 if it was
-// not raised or is closed. Any goroutine may call it; it does not block or
-// allocate.
+// Drain lowers the event and returns the number of signals, 0 if it was not raised or is closed.
+// Any goroutine may call it; it does not block or allocate.
 func (e *Event) Drain() uint64 {
 	if e.closed.Load() {
 		return 0
@@ -85,9 +79,8 @@ func (e *Event) Drain() uint64 {
 	return e.count.Swap(0)
 }
 
-// Close ends the event, and its descriptor after those who are using it right
-// now. Detach the event from its poller first. It is idempotent, and any
-// goroutine may call it.
+// Close ends the event, and closes its descriptor after the calls that use it right now. Detach
+// the event from its poller first. It is idempotent, and any goroutine may call it.
 func (e *Event) Close() error {
 	e.closed.Store(true)
 	return e.fd.close()

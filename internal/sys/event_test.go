@@ -29,8 +29,7 @@ func TestEventCountsSignals(t *testing.T) {
 	}
 }
 
-// No signal is lost or made up between goroutines, and Close may come at any
-// time.
+// No signal is lost or duplicated between goroutines, and Close may come at any time.
 func TestEventConcurrently(t *testing.T) {
 	const senders, each = 4, 2000
 	e := newEvent(t)

@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fdRef owns a descriptor that any goroutine uses and any goroutine may close:
-// the last one out closes it, so that a late user never writes to a
-// descriptor that meanwhile is somebody else's.
+// fdRef owns a descriptor that any goroutine uses and any goroutine may close. The last user
+// closes it, so that a late user never writes to a reused descriptor number.
 //
 //	open(users) --close--> closing(users) --last release--> closed
 type fdRef struct {
@@ -38,7 +37,7 @@ func (r *fdRef) acquire() bool {
 // release ends a use.
 func (r *fdRef) release() {
 	if r.state.Add(-1) == closing {
-		_ = unix.Close(r.fd) // nobody is left to be told, and there is nothing to do about it
+		_ = unix.Close(r.fd) // the error cannot be reported or handled
 	}
 }
 

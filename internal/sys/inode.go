@@ -1,5 +1,5 @@
 package sys
 
-// InodeID names a file as long as somebody holds it: equal for descriptors on
-// the same file, whatever its name.
+// InodeID identifies a file while an Inode holds it: equal for descriptors on the same file,
+// whatever its name.
 type InodeID struct{ dev, ino uint64 }

@@ -4,15 +4,15 @@ package sys
 
 import "golang.org/x/sys/unix"
 
-// Inode keeps the file behind a descriptor, so that nobody else's file gets its
-// number meanwhile.
+// Inode holds the file behind a descriptor, so that its inode number is not reused for another
+// file.
 type Inode struct {
 	id InodeID
 	fd int // our own descriptor on it
 }
 
-// HoldInode keeps the file that fd is open on; fd itself stays the caller's. The
-// result is to be closed. It may block as long as the file system does.
+// HoldInode holds the file that fd is open on; fd itself stays the caller's. The caller must
+// close the result. It may block as long as the file system does.
 //
 // Implements: fcntl(2) with F_DUPFD_CLOEXEC, fstat(2).
 func HoldInode(fd int) (*Inode, error) {
@@ -28,8 +28,8 @@ func HoldInode(fd int) (*Inode, error) {
 	return &Inode{id: InodeID{dev: st.Dev, ino: st.Ino}, fd: own}, nil
 }
 
-// ID is equal for descriptors on the same file.
+// ID returns the identity of the file; equal for descriptors on the same file.
 func (i *Inode) ID() InodeID { return i.id }
 
-// Close lets go of the file. Call it once.
+// Close releases the file. Call it once.
 func (i *Inode) Close() error { return unix.Close(i.fd) }

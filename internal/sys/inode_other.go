@@ -4,14 +4,14 @@ package sys
 
 import "errors"
 
-// Inode keeps the file behind a descriptor; there are none here.
+// Inode holds the file behind a descriptor; not supported here.
 type Inode struct{ id InodeID }
 
-// HoldInode answers errors.ErrUnsupported.
+// HoldInode returns errors.ErrUnsupported.
 func HoldInode(int) (*Inode, error) { return nil, errors.ErrUnsupported }
 
-// ID is equal for descriptors on the same file.
+// ID returns the identity of the file; equal for descriptors on the same file.
 func (i *Inode) ID() InodeID { return i.id }
 
-// Close lets go of the file.
+// Close releases the file.
 func (i *Inode) Close() error { return nil }

@@ -12,9 +12,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 )
 
-// TestInodeIsTheFile: two descriptors on a file have one identity, which stays
-// its own when the file is removed and another one made; a descriptor that is
-// not open has none.
+// TestInodeIsTheFile: two descriptors on a file have one identity, which is not reused when the
+// file is removed and another one made; a descriptor that is not open has none.
 func TestInodeIsTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "domain")
 	hold := func() *Inode {

@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lazyFD is an eventfd that is made when it is first asked for.
+// lazyFD is an eventfd that is made on first use.
 type lazyFD struct {
-	// ref is the descriptor. Stored by open, under mu, once; read by all.
+	// ref is the descriptor. Stored by open, under mu, once; read by all methods.
 	ref atomic.Pointer[fdRef]
 	mu  sync.Mutex // guards ended, and the making of ref
-	// ended is set by close, so that open makes no descriptor that nobody closes.
+	// ended is set by close, so that open makes no descriptor afterwards.
 	ended bool
 }
 
-// one is what raise writes; shared and never changed.
+// one is the value that raise writes; shared and never changed.
 var one = binary.NativeEndian.AppendUint64(nil, 1)
 
-// open is the descriptor, or -1.
+// open returns the descriptor, or -1.
 func (l *lazyFD) open() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,15 +49,15 @@ func (l *lazyFD) raise() {
 	}
 	defer r.release()
 	for {
-		// EAGAIN: the counter is full, so it is readable as it is. Other errors
-		// cannot be: the descriptor is an open eventfd.
+		// EAGAIN: the counter is full, so it is readable already. Other errors cannot occur: the
+		// descriptor is an open eventfd.
 		if _, err := unix.Write(r.fd, one); err != unix.EINTR {
 			return
 		}
 	}
 }
 
-// lower makes the descriptor not readable.
+// lower makes the descriptor unreadable.
 func (l *lazyFD) lower() {
 	r := l.ref.Load()
 	if r == nil || !r.acquire() {

@@ -16,7 +16,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 )
 
-// fdSource is polled by its descriptor, as one of the kernel's would be.
+// fdSource is polled by its descriptor, like a kernel source.
 type fdSource struct{ *Event }
 
 func (fdSource) Notify(func()) {}
@@ -46,7 +46,7 @@ func TestDescriptorsAreLevelTriggered(t *testing.T) {
 	if got := look(t, p); len(got) != 0 {
 		t.Fatalf("%v are ready after Detach, want none", got)
 	}
-	// One more than the keys and the event buffer hold: each gets its turn.
+	// One more than the keys and the event buffer hold: each is reported in turn.
 	seen := map[uint32]bool{}
 	for i := uint32(100); i < 100+2*maxEvents; i++ {
 		e := newEvent(t)
@@ -64,8 +64,7 @@ func TestDescriptorsAreLevelTriggered(t *testing.T) {
 	}
 }
 
-// Descriptors wake a sleeper each time: the edge of the outer poller is not
-// lost however it falls.
+// Descriptors wake a sleeper each time: the edge of the outer poller is never lost.
 func TestDescriptorsPingPong(t *testing.T) {
 	limit := soon()
 	end := rounds() / 4
@@ -113,7 +112,7 @@ func TestDescriptorsAllocateNothing(t *testing.T) {
 	}
 }
 
-// A source that announces itself is not asked for its descriptor.
+// FD is not called on a source that announces itself.
 func TestAnnouncingSourcesNeedNoDescriptor(t *testing.T) {
 	p, e := newPoller(t), newEvent(t)
 	attach(t, p, e, 1)

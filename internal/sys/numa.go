@@ -8,19 +8,18 @@ import (
 	"strings"
 )
 
-// ErrUnsupported says that this build or system has no such thing.
+// ErrUnsupported means that this build or system lacks the feature.
 var ErrUnsupported = errors.ErrUnsupported
 
 // Node is one NUMA node.
 type Node struct {
 	ID       int    // the system's number of it
-	CPUs     []int  // its processors, ascending; none for a node of memory only
+	CPUs     []int  // its processors, ascending; none for a memory-only node
 	MemBytes uint64 // its memory; 0 if unknown
 }
 
-// maxCPU bounds processor numbers: above what any kernel is built for
-// (CONFIG_NR_CPUS is at most 8192), and low enough for a list in a file not to
-// exhaust memory.
+// maxCPU bounds processor numbers: above the limit of any kernel (CONFIG_NR_CPUS is at most
+// 8192), and low enough for a list in a file not to exhaust memory.
 const maxCPU = 1 << 16
 
 // parseList reads the kernel's list format, such as "0-3,8,10-11": ascending,
@@ -64,8 +63,8 @@ func parseNumber(s string) (int, error) {
 	return int(n), nil
 }
 
-// parseMemTotal reads "Node 0 MemTotal:  8144 kB" from a node's meminfo. It
-// gives 0 if there is no such line.
+// parseMemTotal reads "Node 0 MemTotal: 8144 kB" from a node's meminfo. It returns 0 if there is
+// no such line.
 func parseMemTotal(s string) (uint64, error) {
 	for line := range strings.Lines(s) {
 		f := strings.Fields(line)
@@ -91,7 +90,7 @@ func parseMemNodes(s string) ([]int, error) {
 	return nil, fmt.Errorf("sys: NUMA nodes of memory: %w", ErrUnsupported) // a kernel without cpusets
 }
 
-// singleNode stands for a machine that tells nothing of its nodes.
+// singleNode is the result for a machine that does not report its nodes.
 func singleNode() []Node {
 	n := Node{CPUs: make([]int, runtime.NumCPU())}
 	for i := range n.CPUs {

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nodeRoot is where the kernel shows NUMA nodes.
+// nodeRoot is the kernel's directory of NUMA nodes.
 const nodeRoot = "/sys/devices/system/node"
 
-// Nodes are the online NUMA nodes, ascending, read from /sys/devices/system/node.
-// A kernel that shows none has one node with all processors. Processors are
-// those of the node, not only those this process may run on: see [ThreadCPUs].
+// Nodes returns the online NUMA nodes, ascending, read from /sys/devices/system/node. On a kernel
+// that lists none it returns one node with all processors. The processors are those of the node,
+// not only those this process may run on: see [ThreadCPUs].
 func Nodes() ([]Node, error) { return NodesAt(nodeRoot) }
 
 // NodesAt is [Nodes] with another directory in place of the kernel's.
@@ -49,7 +49,7 @@ func NodesAt(root string) ([]Node, error) {
 		if n.CPUs, err = parseList(string(cpus)); err != nil {
 			return nil, fmt.Errorf("sys: NUMA node %d: %w", id, err)
 		}
-		// Absent in some containers: then the size is unknown, which is no error.
+		// Missing in some containers: then the size is unknown, which is no error.
 		if info, err := os.ReadFile(filepath.Join(dir, "meminfo")); err == nil {
 			if n.MemBytes, err = parseMemTotal(string(info)); err != nil {
 				return nil, fmt.Errorf("sys: NUMA node %d: %w", id, err)
@@ -60,10 +60,10 @@ func NodesAt(root string) ([]Node, error) {
 	return nodes, nil
 }
 
-// MemNodes are the NUMA nodes whose memory the calling thread may have, ascending: a
-// container may be kept to some of [Nodes].
+// MemNodes returns the NUMA nodes whose memory the calling thread may use, ascending: a container
+// may be restricted to some of [Nodes].
 //
-// Errors: what reading /proc/thread-self/status says.
+// Errors: those of reading /proc/thread-self/status.
 //
 // Implements: cpuset(7), Mems_allowed_list.
 func MemNodes() ([]int, error) {
@@ -74,9 +74,9 @@ func MemNodes() ([]int, error) {
 	return parseMemNodes(string(status))
 }
 
-// CurrentNode is the NUMA node of the processor that the calling thread runs on
-// right now, 0 if the system does not tell. It enters the kernel and does not
-// block. The answer lasts only on a pinned thread.
+// CurrentNode returns the NUMA node of the processor that the calling thread runs on right now, 0
+// if the system does not report it. It enters the kernel and does not block. The result stays
+// valid only on a pinned thread.
 //
 // Implements: getcpu(2).
 func CurrentNode() int {
@@ -87,11 +87,11 @@ func CurrentNode() int {
 	return int(node)
 }
 
-// PinThread lets the calling thread run on these processors only. The caller
-// has locked its goroutine to the thread (runtime.LockOSThread), and undoes it
-// with what [ThreadCPUs] said before, or lets the thread end.
+// PinThread restricts the calling thread to these processors. The caller has locked its goroutine
+// to the thread (runtime.LockOSThread), and afterwards restores the earlier result of
+// [ThreadCPUs], or lets the thread end.
 //
-// Errors: an empty list or a number that no processor has.
+// Errors: an empty list or an invalid processor number.
 //
 // Implements: sched_setaffinity(2).
 func PinThread(cpus []int) error {
@@ -111,7 +111,7 @@ func PinThread(cpus []int) error {
 	return nil
 }
 
-// ThreadCPUs are the processors that the calling thread may run on, ascending.
+// ThreadCPUs returns the processors that the calling thread may run on, ascending.
 //
 // Implements: sched_getaffinity(2).
 func ThreadCPUs() ([]int, error) {
@@ -128,9 +128,8 @@ func ThreadCPUs() ([]int, error) {
 	return cpus, nil
 }
 
-// OpenFDs are the open descriptors of this process and what each stands for, in
-// the kernel's words ("/dev/null", "anon_inode:[eventfd]"). Tests look for leaks
-// with it.
+// OpenFDs returns the open descriptors of this process with the kernel's description of each
+// ("/dev/null", "anon_inode:[eventfd]"). Tests use it to find leaks.
 func OpenFDs() (map[int]string, error) {
 	dir, err := os.Open("/proc/self/fd")
 	if err != nil {

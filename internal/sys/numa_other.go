@@ -4,7 +4,7 @@ package sys
 
 import "fmt"
 
-// Nodes is one node with all processors of this process.
+// Nodes returns one node with all processors of this process.
 func Nodes() ([]Node, error) { return singleNode(), nil }
 
 // NodesAt is [Nodes]: there is no directory to read here.
@@ -15,7 +15,7 @@ func MemNodes() ([]int, error) {
 	return nil, fmt.Errorf("sys: NUMA nodes of memory: %w", ErrUnsupported)
 }
 
-// CurrentNode is 0.
+// CurrentNode returns 0.
 func CurrentNode() int { return 0 }
 
 // PinThread fails with [ErrUnsupported].

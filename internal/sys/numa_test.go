@@ -21,7 +21,7 @@ func TestParseList(t *testing.T) {
 	}
 }
 
-// A parsed list is ascending and bounded whatever the file says.
+// A parsed list is ascending and bounded for any input.
 func FuzzParseList(f *testing.F) {
 	for _, s := range []string{"", "0", "0-3,8,10-11\n", "0-65535", "0-4294967295", "1-0"} {
 		f.Add(s)
@@ -52,8 +52,7 @@ func FuzzParseMemTotal(f *testing.F) {
 	})
 }
 
-// Rule: the nodes whose memory may be had are those of the status, and of a status
-// without them it is told that nobody knows.
+// Rule: MemNodes returns the nodes listed in the status, and an error for a status without them.
 func TestParseMemNodes(t *testing.T) {
 	got, err := parseMemNodes("Name:\tx\nMems_allowed:\t00000003\nMems_allowed_list:\t0-1,3\nSeccomp:\t0\n")
 	if err != nil || !slices.Equal(got, []int{0, 1, 3}) {

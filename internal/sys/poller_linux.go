@@ -14,69 +14,68 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Portable tells whether this build does without Linux calls.
+// Portable reports whether this build avoids Linux system calls.
 const Portable = false
 
-// maxEvents is how many events one look at the epoll set brings. What does not
-// fit stays ready, and epoll turns its list round, so nobody starves.
+// maxEvents is the largest number of events from one epoll_wait. The others stay ready, and epoll
+// rotates its list, so no source starves.
 const maxEvents = 64
 
-// longAgo is the deadline that wakes: any time in the past will do.
+// longAgo is the deadline that wakes: any time in the past works.
 var longAgo = time.Unix(1, 0)
 
 // Poller is a set of sources that one goroutine at a time sleeps on.
 //
-// The goroutine is parked in Go's own poller, on the descriptor of an epoll set
-// of ours, and three things make it runnable:
+// The goroutine is parked in Go's own poller, on the descriptor of an epoll set of ours. Three
+// things make it runnable:
 //
-//   - A source with a descriptor. Those stand level-triggered in our set. Go's
-//     poller watches the set edge-triggered, and an edge comes whenever
-//     anything is added to its ready list; so the goroutine owes a look that
-//     finds the set empty before it parks. The function poll is that look, and
-//     Go repeats it after each edge.
+//   - A source with a descriptor. These are level-triggered in our set. Go's
+//     poller watches the set edge-triggered, and an edge comes whenever anything
+//     is added to its ready list; so before it parks, the goroutine must check
+//     that the set is empty. The function poll is that check, and Go repeats it
+//     after each edge.
 //   - The deadline, as the read deadline of the descriptor.
-//   - A Ring, also from a source that announces itself: it moves the read
+//   - A Wake, also from a source that announces itself: it moves the read
 //     deadline into the past. That readies the goroutine at once, on the
-//     processor of the ringer. (An eventfd in the set would do too, but costs a
-//     system call and the whole way through the kernel, and is heard only when
+//     processor of the caller. (An eventfd in the set would also work, but costs a
+//     system call and the whole way through the kernel, and is noticed only when
 //     some processor has nothing else to run.)
 //
-// The bell, from Ring to Wait:
+// The wake-up, from Wake to Wait:
 //
-//	quiet --Ring: rung = true, then deadline = longAgo--> rung --Ring: -->rung
+//	quiet --Wake: rung = true, then deadline = longAgo--> rung --Wake: -->rung
 //	rung --Wait: rung = false, stale = true, return--> quiet
 //
-// Wait may overwrite a longAgo with its own deadline, but it looks at rung after
-// that and before it parks. A longAgo may also come late, when its Ring was
-// heard already: the next Wait then fails to sleep, finds that nothing was
-// rung and its time has not come, sets its deadline again and goes on.
+// Wait may overwrite a longAgo with its own deadline, but it reads rung after that and before it
+// parks. A longAgo may also come late, after its wake-up was handled: the next Wait then fails to
+// sleep, finds rung false and its time not reached, sets its deadline again and continues.
 type Poller struct {
-	ep  *os.File // owns the epoll descriptor: nobody else closes it
+	ep  *os.File // owns the epoll descriptor, which only Close closes
 	raw syscall.RawConn
 
-	// rung is set by Ring, after what it announces was published, and cleared
-	// by Wait before it looks.
+	// rung is a pending wake-up: set by Wake, after its caller published the reason, and cleared
+	// by Wait before it checks the sources.
 	rung atomic.Bool
 	// closed is set by the first Close; read by all.
 	closed atomic.Bool
-	// fds is the number of sources in the epoll set. Changed by Attach before
-	// it adds and by Detach after it removed; read by Wait, which spares a
-	// system call if there is none.
+	// fds is the number of sources in the epoll set. Incremented by Attach before it adds and
+	// decremented by Detach after it removed; read by Wait, which saves a system call if there is
+	// none.
 	fds atomic.Int32
 
-	mu       sync.Mutex // guards attached; not taken by Wait and Ring
+	mu       sync.Mutex // guards attached; not taken by Wait and Wake
 	attached map[uint32]attachment
 
-	// What follows belongs to the goroutine in Wait.
+	// The following fields belong to the goroutine in Wait.
 	marks  markSet
-	poll   func(fd uintptr) bool // look, as Go's poller wants it
-	once   func(fd uintptr)      // look, as Control wants it
+	poll   func(fd uintptr) bool // look, in the form for Go's poller
+	once   func(fd uintptr)      // look, in the form for Control
 	keys   []uint32              // Wait's argument
 	n      int                   // keys found
-	found  bool                  // something was found: keys, a ring, or an error
+	found  bool                  // something was found: keys, a wake-up, or an error
 	err    error
 	last   time.Time // the deadline that Wait set last
-	stale  bool      // a Ring may have changed it since
+	stale  bool      // a Wake may have changed it since
 	events [maxEvents]unix.EpollEvent
 }
 
@@ -95,7 +94,7 @@ func NewPoller() (*Poller, error) {
 	p := &Poller{ep: os.NewFile(uintptr(fd), "epoll"), attached: map[uint32]attachment{}}
 	p.poll = func(fd uintptr) bool { p.look(int(fd)); return p.found }
 	p.once = func(fd uintptr) { p.look(int(fd)) }
-	// A file that Go's poller did not take has no deadlines: find out now.
+	// A file that Go's poller did not accept has no deadlines: check now.
 	if err := p.ep.SetReadDeadline(time.Time{}); err != nil {
 		return nil, errors.Join(fmt.Errorf("sys: epoll set in Go's poller: %w", err), p.ep.Close())
 	}
@@ -117,11 +116,10 @@ func (p *Poller) control(op, fd int, ev unix.EpollEvent) error {
 	return nil
 }
 
-// Attach adds a source under a key that Wait reports. The source stays the
-// caller's. A descriptor may be attached once. Any goroutine may call it, also
-// while another waits; it enters the kernel.
+// Attach adds a source under a key that Wait reports. The source stays the caller's. A descriptor
+// may be attached once. Any goroutine may call it, also during a Wait; it enters the kernel.
 //
-// Errors: [ErrAttached], [ErrPollerClosed], or what the kernel answered.
+// Errors: [ErrAttached], [ErrPollerClosed], or the kernel's.
 //
 // Implements: epoll_ctl(2), EPOLL_CTL_ADD.
 func (p *Poller) Attach(s Source, key uint32) error {
@@ -151,12 +149,11 @@ func (p *Poller) Attach(s Source, key uint32) error {
 	return nil
 }
 
-// Detach takes the source with that key out. Call it before the source closes
-// its descriptor. A Wait that returns at the same time may still report the key.
-// Any goroutine may call it; it enters the kernel.
+// Detach removes the source with that key. Call it before the source closes its descriptor. A
+// Wait that returns at the same time may still report the key. Any goroutine may call it; it
+// enters the kernel.
 //
-// Errors: [ErrNotAttached], [ErrPollerClosed], or what the kernel answered; the
-// key is free in any case.
+// Errors: [ErrNotAttached], [ErrPollerClosed], or the kernel's; the key is free in any case.
 //
 // Implements: epoll_ctl(2), EPOLL_CTL_DEL.
 func (p *Poller) Detach(key uint32) error {
@@ -179,10 +176,10 @@ func (p *Poller) Detach(key uint32) error {
 	return err
 }
 
-// Wake makes the Wait that runs now, or the next one, return. What it announces
-// must have been published by an atomic operation or under a lock. Any
-// goroutine may call it, also after Close, when it has no effect. It does not
-// block or allocate; while an earlier Ring is unheard it costs one load.
+// Wake makes the current Wait, or the next one, return. The caller must have published the reason
+// by an atomic operation or under a lock. Any goroutine may call it, also after Close, when it
+// has no effect. It does not block or allocate; while an earlier wake-up is pending it costs one
+// load.
 func (p *Poller) Wake() {
 	if p.rung.Load() || p.rung.Swap(true) {
 		return
@@ -190,19 +187,18 @@ func (p *Poller) Wake() {
 	_ = p.ep.SetReadDeadline(longAgo) // fails only once closed
 }
 
-// Wait parks the calling goroutine until a source has something, somebody calls
-// Ring, or the deadline passes (zero: never), and fills keys with the sources
-// that are ready. It returns at once if something is due already. n == 0
-// without an error means a Ring or the deadline, and is allowed at any time.
-// A past deadline makes it a look without sleep. One goroutine at a time may be
-// in it. It holds keys until it returns and allocates nothing.
+// Wait parks the calling goroutine until a source is ready, Wake is called, or the deadline
+// passes (zero: never), and fills keys with the sources that are ready. It returns at once if
+// something is due already. n == 0 without an error means a Wake or the deadline, and may occur
+// at any time. With a past deadline it checks without sleeping. One goroutine at a time may call
+// it. It holds keys until it returns and allocates nothing.
 //
-// Errors: [ErrPollerClosed], [ErrNoKeys], or what the kernel answered.
+// Errors: [ErrPollerClosed], [ErrNoKeys], or the kernel's.
 //
-// Keys should have room for all sources: with less, sources that announce
-// themselves without end may keep those with descriptors waiting.
+// Keys should have room for all sources: with less, sources that announce themselves without end
+// may starve those with descriptors.
 //
-// Implements: epoll_wait(2), by way of Go's poller.
+// Implements: epoll_wait(2), through Go's poller.
 func (p *Poller) Wait(deadline time.Time, keys []uint32) (n int, err error) {
 	if len(keys) == 0 {
 		return 0, ErrNoKeys
@@ -223,8 +219,8 @@ func (p *Poller) wait(deadline time.Time) error {
 	for {
 		past := !deadline.IsZero() && !time.Now().Before(deadline)
 		if past || p.stale || deadline != p.last {
-			// Look first: a deadline is set only if there is need to sleep.
-			// And one that has passed makes Read fail before it looks.
+			// Check first: a deadline is set only before sleeping. A deadline that has passed
+			// would make Read fail before it checks.
 			if p.fds.Load() == 0 {
 				p.look(-1)
 			} else if err := p.raw.Control(p.once); err != nil {
@@ -242,14 +238,14 @@ func (p *Poller) wait(deadline time.Time) error {
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
-		p.stale = true // a ring, an old ring, or the time: the next look tells
+		p.stale = true // a wake-up, an old wake-up, or the time: the next look decides
 	}
 }
 
-// look takes what is ready without sleeping.
+// look collects the ready sources without sleeping.
 func (p *Poller) look(ep int) {
-	// The bell before the marks: a source marks first and rings then, so the
-	// mark of a ring that is cleared here is seen below.
+	// rung before the marks: a source sets its mark first and wakes then, so the mark of a
+	// wake-up that is cleared here is seen below.
 	if p.rung.Load() && p.rung.Swap(false) {
 		p.found, p.stale = true, true
 	}
@@ -262,7 +258,7 @@ func (p *Poller) look(ep int) {
 	}
 	got, err := unix.EpollWait(ep, p.events[:room], 0)
 	if err != nil {
-		if err != unix.EINTR { // cannot be with no time to wait; the caller comes again
+		if err != unix.EINTR { // impossible without a timeout; the caller retries
 			p.err = fmt.Errorf("sys: epoll wait: %w", err)
 		}
 		p.found = true
@@ -275,9 +271,9 @@ func (p *Poller) look(ep int) {
 	}
 }
 
-// Close ends the poller: a Wait that runs returns [ErrPollerClosed], and
-// sources are let go but not closed. It waits until that Wait has left, and is
-// idempotent. Any goroutine may call it.
+// Close ends the poller: a running Wait returns [ErrPollerClosed], and sources are detached but
+// not closed. It waits until that Wait has returned, and is idempotent. Any goroutine may call
+// it.
 func (p *Poller) Close() error {
 	if !p.closed.CompareAndSwap(false, true) {
 		return nil

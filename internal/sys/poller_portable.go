@@ -9,31 +9,30 @@ import (
 	"time"
 )
 
-// Portable tells whether this build does without Linux calls.
+// Portable reports whether this build avoids Linux system calls.
 const Portable = true
 
-// Poller is a set of sources that one goroutine at a time sleeps on. Here
-// sources announce themselves: see [Source].
+// Poller is a set of sources that one goroutine at a time sleeps on. Here sources announce
+// themselves: see [Source].
 //
-// The waiter sleeps on the channel wake. Ring sets rung and then puts a token
-// into wake, unless one is there; Wait clears rung and returns if it was set,
-// and otherwise takes the token and looks again. A token without rung is
-// possible (the waiter was faster) and only costs a second look; rung without
-// a token is not, except between the two steps of Ring.
+// The waiter sleeps on the channel wake. Wake sets rung and then sends on the channel, unless a
+// value is there. Wait clears rung and returns if it was set, and otherwise receives and checks
+// again. A value without rung is possible (the waiter was faster) and only costs a second check;
+// rung without a value is not, except between the two steps of Wake.
 type Poller struct {
-	// rung is set by Ring and cleared by Wait. Clearing it acquires what the
-	// caller of Ring published.
+	// rung is a pending wake-up: set by Wake and cleared by Wait. Clearing it acquires the writes
+	// that the caller of Wake published.
 	rung atomic.Bool
 	// closed is set by the first Close; read by all.
 	closed atomic.Bool
 
-	wake chan struct{} // one place
+	wake chan struct{} // capacity 1
 	done chan struct{} // closed by Close
 
-	mu       sync.Mutex // guards attached; not taken by Wait and Ring
+	mu       sync.Mutex // guards attached; not taken by Wait and Wake
 	attached map[uint32]attachment
 
-	// What follows belongs to the goroutine in Wait.
+	// The following fields belong to the goroutine in Wait.
 	marks markSet
 	timer *time.Timer // reused; stopped outside of Wait
 	armed bool        // the timer runs
@@ -51,12 +50,11 @@ func NewPoller() (*Poller, error) {
 	return p, nil
 }
 
-// Attach adds a source under a key that Wait reports. The source stays the
-// caller's. A source may be attached once. Any goroutine may call it, also while
-// another waits; it does not block.
+// Attach adds a source under a key that Wait reports. The source stays the caller's. A source may
+// be attached once. Any goroutine may call it, also during a Wait; it does not block.
 //
-// Errors: [ErrAttached], [ErrPollerClosed], and [ErrNoFD] for a source that
-// does not announce itself but has a descriptor.
+// Errors: [ErrAttached], [ErrPollerClosed], and [ErrNoFD] for a source that does not announce
+// itself but has a descriptor.
 func (p *Poller) Attach(s Source, key uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,8 +76,8 @@ func (p *Poller) Attach(s Source, key uint32) error {
 	return nil
 }
 
-// Detach takes the source with that key out. A Wait that returns at the same
-// time may still report the key. Any goroutine may call it; it does not block.
+// Detach removes the source with that key. A Wait that returns at the same time may still report
+// the key. Any goroutine may call it; it does not block.
 //
 // Errors: [ErrNotAttached], [ErrPollerClosed].
 func (p *Poller) Detach(key uint32) error {
@@ -97,9 +95,9 @@ func (p *Poller) Detach(key uint32) error {
 	return nil
 }
 
-// Wake makes the Wait that runs now, or the next one, return. Any goroutine may
-// call it, also after Close, when it has no effect. It does not block or
-// allocate; while an earlier Ring is unheard it costs one load.
+// Wake makes the current Wait, or the next one, return. Any goroutine may call it, also after
+// Close, when it has no effect. It does not block or allocate; while an earlier wake-up is
+// pending it costs one load.
 func (p *Poller) Wake() {
 	if p.rung.Load() || p.rung.Swap(true) {
 		return
@@ -110,12 +108,11 @@ func (p *Poller) Wake() {
 	}
 }
 
-// Wait parks the calling goroutine until a source has something, somebody calls
-// Ring, or the deadline passes (zero: never), and fills keys with the sources
-// that are ready. It returns at once if something is due already. n == 0
-// without an error means a Ring or the deadline, and is allowed at any time.
-// A past deadline makes it a look without sleep. One goroutine at a time may be
-// in it. It allocates nothing.
+// Wait parks the calling goroutine until a source is ready, Wake is called, or the deadline
+// passes (zero: never), and fills keys with the sources that are ready. It returns at once if
+// something is due already. n == 0 without an error means a Wake or the deadline, and may occur
+// at any time. With a past deadline it checks without sleeping. One goroutine at a time may call
+// it. It allocates nothing.
 //
 // Errors: [ErrPollerClosed], [ErrNoKeys].
 func (p *Poller) Wait(deadline time.Time, keys []uint32) (n int, err error) {
@@ -136,8 +133,8 @@ func (p *Poller) wait(deadline time.Time, keys []uint32) (n int, err error) {
 		if p.closed.Load() {
 			return 0, ErrPollerClosed
 		}
-		// The bell before the marks: a source marks first and rings then, so
-		// the mark of a ring that is cleared here is seen below.
+		// rung before the marks: a source sets its mark first and wakes then, so the mark of a
+		// wake-up that is cleared here is seen below.
 		rung := p.rung.Load() && p.rung.Swap(false)
 		if n = p.marks.take(keys); n > 0 || rung {
 			return n, nil
@@ -159,9 +156,8 @@ func (p *Poller) wait(deadline time.Time, keys []uint32) (n int, err error) {
 	}
 }
 
-// Close ends the poller: a Wait that runs returns [ErrPollerClosed], and
-// sources are let go but not closed. It is idempotent, does not block, and any
-// goroutine may call it.
+// Close ends the poller: a running Wait returns [ErrPollerClosed], and sources are detached but
+// not closed. It is idempotent, does not block, and any goroutine may call it.
 func (p *Poller) Close() error {
 	if !p.closed.CompareAndSwap(false, true) {
 		return nil

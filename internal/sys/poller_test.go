@@ -12,10 +12,10 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 )
 
-// soon is a deadline that is reached only by a lost wake-up.
+// soon is a deadline that is reached only after a lost wake-up.
 func soon() time.Time { return time.Now().Add(30 * time.Second) }
 
-// past makes Wait look without sleeping.
+// past makes Wait return without sleeping.
 var past = time.Unix(1, 0)
 
 func newPoller(t testing.TB) *Poller {
@@ -47,7 +47,7 @@ func attach(t testing.TB, p *Poller, s Source, key uint32) {
 	}
 }
 
-// look is everything that is ready now, sorted.
+// look returns all keys that are ready now, sorted.
 func look(t testing.TB, p *Poller) (all []uint32) {
 	t.Helper()
 	keys := make([]uint32, 16)
@@ -114,7 +114,7 @@ func TestRingBeforeWaitIsKeptAndCoalesced(t *testing.T) {
 	}
 }
 
-// Every wait has its own deadline, the same one again included.
+// Each wait has its own deadline, also when it equals the previous one.
 func TestDeadline(t *testing.T) {
 	p := newPoller(t)
 	keys := make([]uint32, 4)
@@ -129,7 +129,7 @@ func TestDeadline(t *testing.T) {
 				t.Fatalf("returned %v before the deadline", time.Until(deadline))
 			}
 		}
-		// A passed deadline does not hide what is ready, nor spoil the next.
+		// A passed deadline does not hide ready sources, nor affect the next Wait.
 		p.Wake()
 		if n, err := p.Wait(time.Time{}, keys); n != 0 || err != nil {
 			t.Fatalf("Wait without a deadline = %d, %v; want 0, nil", n, err)
@@ -142,7 +142,7 @@ func TestSourcesWake(t *testing.T) {
 	e, s := newEvent(t), &notifier{}
 	attach(t, p, e, 7)
 	attach(t, p, s, 1<<31+9)
-	look(t, p) // the announcement at the start
+	look(t, p) // the announcement by Notify
 	if got := look(t, p); len(got) != 0 {
 		t.Fatalf("%v are ready, want none", got)
 	}
@@ -163,7 +163,7 @@ func TestSourcesWake(t *testing.T) {
 			}
 			break
 		}
-		if look(t, p); c.take() != 0 { // the ring that came with it
+		if look(t, p); c.take() != 0 { // the wake-up that came with it
 			t.Fatal("the event came twice")
 		}
 		if got := look(t, p); len(got) != 0 {
@@ -191,7 +191,7 @@ func TestSourcesWake(t *testing.T) {
 	}
 }
 
-// What was queued before Attach is reported.
+// Events queued before Attach are reported.
 func TestAttachSeesWhatIsQueued(t *testing.T) {
 	p := newPoller(t)
 	e, s := newEvent(t), &notifier{}
@@ -290,10 +290,10 @@ func rounds() int {
 	return 100_000
 }
 
-// Two goroutines that sleep in turn: each Ring must wake the other.
+// Two goroutines sleep alternately: each Wake must wake the other.
 func TestPingPong(t *testing.T) {
 	a, b := newPoller(t), newPoller(t)
-	var ball atomic.Int64 // even: a's turn; odd: b's
+	var ball atomic.Int64 // even: a's side; odd: b's
 	end, limit := int64(rounds()), soon()
 	play := func(p, other *Poller, mine int64) {
 		keys := make([]uint32, 1)
@@ -320,8 +320,8 @@ func TestPingPong(t *testing.T) {
 	wg.Wait()
 }
 
-// Producers that ring and signal at any moment of the waiter's going to sleep:
-// each waits until what it announced was seen, so a lost wake-up stops it.
+// Producers call Wake and Signal at any moment while the waiter goes to sleep: each waits until
+// its announcement was seen, so a lost wake-up stops it.
 func TestNoWakeUpIsLost(t *testing.T) {
 	p := newPoller(t)
 	e, s := newEvent(t), &notifier{}

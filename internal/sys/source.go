@@ -8,40 +8,38 @@ import (
 )
 
 var (
-	// ErrPollerClosed says that the poller is closed.
+	// ErrPollerClosed means that the poller is closed.
 	ErrPollerClosed = errors.New("sys: poller is closed")
-	// ErrNoKeys says that Wait was given no room for keys.
+	// ErrNoKeys means that Wait was called without room for keys.
 	ErrNoKeys = errors.New("sys: wait without room for keys")
-	// ErrAttached says that a key is already in use in a poller.
+	// ErrAttached means that a key is already in use in a poller.
 	ErrAttached = errors.New("sys: key is already attached")
-	// ErrNotAttached says that a key is not in use in a poller.
+	// ErrNotAttached means that a key is not in use in a poller.
 	ErrNotAttached = errors.New("sys: key is not attached")
-	// ErrNoFD says that a source can be polled only by its descriptor, which
-	// the portable build cannot do.
+	// ErrNoFD means that a source can be polled only by its descriptor, which the portable build
+	// cannot do.
 	ErrNoFD = errors.New("sys: source cannot be polled")
 )
 
-// Source is something a [Poller] can sleep on, in one of two ways.
+// Source is an object that a [Poller] can sleep on, in one of two ways.
 //
-// A source whose events come from this process announces them: it keeps the
-// function that Notify gives it and calls it once from within Notify, which
-// tells the poller so, and then whenever something was queued. This is the
-// faster way: no kernel is entered, and the sleeper is made runnable at once.
+// A source whose events come from this process announces them: it keeps the function passed to
+// Notify and calls it once from within Notify, which identifies it to the poller, and then
+// whenever an event was queued. This is the faster way: it enters no kernel, and the sleeper is
+// made runnable at once.
 //
-// A source whose events come from the kernel has a descriptor and ignores
-// Notify. Its events pass through Go's poller, which a program that keeps
-// every processor busy with runnable goroutines asks only each 10 ms.
+// A source whose events come from the kernel has a descriptor and ignores Notify. Its events pass
+// through Go's poller, which a program that keeps all processors busy with runnable goroutines
+// checks only every 10 ms.
 type Source interface {
-	// FD is a descriptor that polls readable while there is something to take,
-	// or -1 if the source has none and announces itself. The source owns it and
-	// keeps it open until it is detached from every poller. A poller does not
-	// ask a source that announces itself.
+	// FD returns a descriptor that polls readable while there is something to take, or -1 if the
+	// source has none and announces itself. The source owns it and keeps it open until it is
+	// detached from all pollers. A poller does not call FD on a source that announces itself.
 	FD() int
-	// Notify gives the source the function to call: from any goroutine, after
-	// the event was published by an atomic operation or under a lock that
-	// taking it also uses. It does not block and does not call back into the
-	// source. nil ends it. There is at most one such function at a time, so a
-	// source that announces itself belongs to at most one poller.
+	// Notify sets the function to call: from any goroutine, after the event was published by an
+	// atomic operation or under a lock that taking it also uses. ring does not block and does not
+	// call back into the source. nil removes it. There is at most one such function at a time, so
+	// a source that announces itself belongs to at most one poller.
 	Notify(ring func())
 }
 
@@ -49,14 +47,13 @@ type Source interface {
 type mark struct {
 	hook ring.Hook[mark]
 	key  uint32 // immutable
-	// queued is set while the mark is in the inbox or on the ready list.
-	// Set by announce, whose winner pushes; cleared by take, before it reports
-	// the key: an announcement that finds it set is covered by that report,
-	// because the owner drains the source only afterwards.
+	// queued is set while the mark is in the inbox or on the ready list. Set by announce, whose
+	// winner pushes; cleared by take, before it reports the key: an announcement that finds it
+	// set is covered by that report, because the owner drains the source only afterwards.
 	queued atomic.Bool
 	// gone is set by Detach; read by take.
 	gone atomic.Bool
-	// announces is set once the source called. Attach reads it right after
+	// announces is set once the source has called the function. Attach reads it right after
 	// Notify.
 	announces atomic.Bool
 }
@@ -68,16 +65,16 @@ func (m *mark) InboxHook() *ring.Hook[mark] { return &m.hook }
 type attachment struct {
 	source Source
 	mark   *mark // nil for one that is polled by its descriptor
-	fd     int   // of one that has no mark
+	fd     int   // the descriptor, if mark is nil
 }
 
-// silence ends the announcements of a source.
+// silence removes the source's function.
 func (a attachment) silence() {
 	a.mark.gone.Store(true)
 	a.source.Notify(nil)
 }
 
-// listen asks a source to announce itself in p.
+// listen makes s announce its events in p, if it can.
 func (p *Poller) listen(s Source, key uint32) *mark {
 	m := &mark{key: key}
 	s.Notify(func() {
@@ -89,7 +86,7 @@ func (p *Poller) listen(s Source, key uint32) *mark {
 	return m
 }
 
-// announce has Wait report the key of m.
+// announce makes Wait report the key of m.
 func (p *Poller) announce(m *mark) {
 	if p.marks.announce(m) {
 		p.Wake()
@@ -99,12 +96,12 @@ func (p *Poller) announce(m *mark) {
 // markSet collects announcements from any goroutine for one waiter.
 type markSet struct {
 	inbox ring.Inbox[mark, *mark]
-	// ready is what was taken from the inbox and not yet reported, because
-	// there was no room. Touched by the waiter only.
+	// ready holds marks taken from the inbox and not yet reported, for lack of room. Touched by
+	// the waiter only.
 	ready *mark
 }
 
-// announce queues m and reports whether the waiter must be rung.
+// announce queues m and reports whether the waiter must be woken.
 func (s *markSet) announce(m *mark) bool {
 	if m.queued.Load() || !m.queued.CompareAndSwap(false, true) {
 		return false

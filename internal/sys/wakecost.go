@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// wakeRounds is how many wake-ups WakeCost measures; the median counts, because the
-// scheduler has bad moments.
+// wakeRounds is the number of wake-ups that WakeCost measures; the median counts, because
+// scheduling delays distort some.
 const wakeRounds = 15
 
-// wakeKey is the key of the source that WakeCost wakes by.
+// wakeKey is the key of the source in WakeCost.
 const wakeKey = 1
 
-// wakeCosts are what was measured: with a descriptor in the epoll set and without.
+// wakeCosts are the measured values: with a descriptor in the epoll set and without.
 var wakeCosts [2]struct {
 	once sync.Once
 	cost time.Duration
 	err  error
 }
 
-// WakeCost is how long it takes here from the event of a source like s until a goroutine
-// that sleeps in a [Poller] runs. It is measured once for sources with a
-// descriptor and once for those that announce themselves, and takes some
-// milliseconds then. s is in no poller. Any goroutine.
+// WakeCost returns the time from the event of a source like s until a goroutine that sleeps in a
+// [Poller] runs. It is measured once for sources with a descriptor and once for those that
+// announce themselves, which takes some milliseconds. s must not be in a poller. Any goroutine
+// may call it.
 //
 // Errors: those of making a poller and an event.
 func WakeCost(s Source) (time.Duration, error) {
@@ -36,15 +36,15 @@ func WakeCost(s Source) (time.Duration, error) {
 	return w.cost, w.err
 }
 
-// Announces tells whether a source, which is in no poller, rings by itself: its events
-// come from this process. Any goroutine.
+// Announces reports whether a source, which must not be in a poller, announces its own events:
+// they come from this process. Any goroutine may call it.
 func Announces(s Source) (does bool) {
 	s.Notify(func() { does = true })
 	s.Notify(nil)
 	return does
 }
 
-// byDescriptor is an event that is heard by its descriptor only.
+// byDescriptor is an event that is polled by its descriptor only.
 type byDescriptor struct{ *Event }
 
 // Notify does nothing.
@@ -99,7 +99,6 @@ func measureWake(descriptor bool) (cost time.Duration, err error) {
 	return took[len(took)/2], nil
 }
 
-// wakeSettle is how long the sleeper is given to fall asleep: what it takes is
-// microseconds, and a processor that has been idle for less wakes faster than one that
-// has really gone to sleep.
+// wakeSettle is the time for the sleeper to fall asleep: falling asleep takes microseconds, and a
+// processor that has been idle for less time wakes faster than one in deeper sleep.
 const wakeSettle = 200 * time.Microsecond

@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 )
 
-// Rule: what a wake-up costs is measured once for each kind of source, is more than
-// nothing, and the source is left as it was.
+// Rule: the cost of a wake-up is measured once for each kind of source and is positive, and the
+// source is left unchanged.
 func TestWakeCost(t *testing.T) {
 	ev := must.Get(NewEvent())(t)
 	defer ev.Close()

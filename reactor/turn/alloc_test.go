@@ -22,7 +22,7 @@ func (l *lone) Park(<-chan struct{}) Signal {
 }
 func (l *lone) Offer() bool { return false }
 
-// loneWork settles what is pending in the next turn.
+// loneWork settles the pending request in the next pass.
 type loneWork struct {
 	stepWork
 	w       *lone
@@ -54,8 +54,8 @@ func TestDriveAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Rule: nor does the whole way with futures, the bell, the poller and the loop:
-// counted over all goroutines.
+// Rule: nor does an operation with futures, wake-ups, the poller and the loop, counted over all
+// goroutines.
 func TestWholeWayAllocatesNothing(t *testing.T) {
 	if poolsDropAtRandom {
 		t.Skip("under the race detector sync.Pool drops a part of what it is given")

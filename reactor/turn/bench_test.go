@@ -12,23 +12,22 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 )
 
-// benchRound is how many operations are timed at a stretch: enough to make the
-// clock's cost nothing, few enough that all contestants meet the same weather.
+// benchRound is how many operations are timed at a stretch: enough to hide the clock's cost, few
+// enough that all contestants meet the same machine load.
 const benchRound = 500
 
-// contestant is one thing to be timed.
+// contestant is one variant to be timed.
 type contestant struct {
 	name string
 	run  func(n int)
 }
 
-// beside times contestants in alternating rounds of one run and reports each
-// one's median, because on a shared machine only what ran side by side can be
-// compared.
+// beside times contestants in alternating rounds of one run and reports the median of each, because
+// on a shared machine only results of the same run are comparable.
 func beside(b *testing.B, cs []contestant) {
 	times := make([][]float64, len(cs))
 	for _, c := range cs {
-		c.run(benchRound) // warm
+		c.run(benchRound) // warm up
 	}
 	for b.Loop() {
 		for i, c := range cs {
@@ -42,7 +41,7 @@ func beside(b *testing.B, cs []contestant) {
 		b.ReportMetric(times[i][len(times[i])/2], c.name+"-ns/op")
 		b.ReportMetric(times[i][len(times[i])*99/100], c.name+"-p99-round")
 	}
-	b.ReportMetric(0, "ns/op") // of all contestants together: says nothing
+	b.ReportMetric(0, "ns/op") // of all contestants together: meaningless
 }
 
 func pingPong(b *testing.B) contestant {
@@ -61,7 +60,7 @@ func pingPong(b *testing.B) contestant {
 	}}
 }
 
-// echoed is a caller of a reactor of its own.
+// echoed returns a contestant with one caller and a reactor of its own.
 func echoed(b *testing.B, name string, cfg Config, device, quiet bool) contestant {
 	e := newEcho(b, cfg, device)
 	e.pool = futures.NewPool(futures.Options[uint64]{})
@@ -76,9 +75,8 @@ func echoed(b *testing.B, name string, cfg Config, device, quiet bool) contestan
 	}}
 }
 
-// BenchmarkOneCaller has one goroutine that posts and waits, against a device
-// that completes at once: the cost of the turn itself. The alternative is a
-// loop to which every operation is handed.
+// BenchmarkOneCaller has one goroutine that posts and waits, against a device that completes at
+// once: the cost of the turn itself. The alternative is a loop that runs every operation.
 func BenchmarkOneCaller(b *testing.B) {
 	on, off := Config{CallerDriving: true}, Config{}
 	beside(b, []contestant{
@@ -89,8 +87,8 @@ func BenchmarkOneCaller(b *testing.B) {
 	})
 }
 
-// BenchmarkDevice is the same against a device that is a goroutine of its own,
-// so that a completion takes a hand-off, with several lengths of spinning.
+// BenchmarkDevice is the same against a device with its own goroutine, so that a completion takes a
+// goroutine switch, for several spin lengths.
 func BenchmarkDevice(b *testing.B) {
 	cs := []contestant{pingPong(b)}
 	for _, s := range []struct {
@@ -106,7 +104,7 @@ func BenchmarkDevice(b *testing.B) {
 
 const benchCallers = 16
 
-// many is 16 callers of one reactor; an operation is one of any of them.
+// many returns a contestant with 16 callers of one reactor; its operations are those of all.
 func many(b *testing.B, name string, cfg Config, device bool) contestant {
 	e := newEcho(b, cfg, device)
 	e.pool = futures.NewPool(futures.Options[uint64]{})
@@ -128,7 +126,7 @@ func many(b *testing.B, name string, cfg Config, device bool) contestant {
 	}}
 }
 
-// mutexed is 16 callers who do their own work under one lock.
+// mutexed returns a contestant with 16 callers that do their own work under one lock.
 func mutexed() contestant {
 	var mu sync.Mutex
 	e := &echo{pool: futures.NewPool(futures.Options[uint64]{})}

@@ -2,9 +2,9 @@ package turn
 
 import "testing"
 
-// Rule: callers that find the turn held, one soon after another, have those after them
-// yield, until many in a row found it free; nobody yields where the turn was always free,
-// or held once in a while.
+// Rule: when callers find the turn held in quick succession, the callers after them yield, until
+// many in a row found it free; no caller yields if the turn was always free, or held only once in a
+// while.
 func TestACrowdYields(t *testing.T) {
 	var c contention
 	for range 3 {

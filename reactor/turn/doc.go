@@ -1,73 +1,76 @@
-// Package turn decides who runs a reactor: its turn token, caller driving,
-// hand-over, arming and sleeping. It knows nothing of RDMA; what a turn does is
-// the [Work] it is given.
+// Package turn decides which goroutine runs a reactor. It implements the turn token, caller
+// driving, hand-over, arming and sleeping. It knows nothing of RDMA: a pass is a method of the
+// [Work] it is given.
 //
 // # The token
 //
-// One atomic word says who may touch the queues. Whoever holds it posts, polls
-// and settles; nobody else does.
+// One atomic word says which goroutine may touch the queues. Only the holder posts, polls and settles.
 //
-//		                  bell (a submitter)
-//		      asleep ─────────────────────────────> rung      watched
-//		       ^   │                                │  ^        ^   │take
-//		release│   │take                        take│  │pass,   │   │(and the loop,
-//		       │   v                                v  │or user │   │ for a brief turn)
-//		      held ─────────────────────────────────────code    │   v
-//		       ^ │                                            held, spun
-//		  given│ │the loop, or one in WithTurn, wants it
-//		       │ v
-//		      held + wanted
+//		              wake-up (a submitter)
+//		     asleep ─────────────────────────> woken                spinning
+//		      ^  │                             │  ^                  ^   │
+//		      │  │                             │  │ releaseToLoop,   │   │
+//		release  │take                     take│  │ or the loop      │   │take
+//		      │  │                             │  │ runs user code   │   │
+//		      │  v                             v  │                  │   v
+//		     held ════════════════════════════════╧               held + loopSpins (a caller)
+//		      ^  │                                                held + briefHold (the loop)
+//		      │  │the loop, or a caller
+//		handOver │in WithTurn, wants it
+//		      │  v
+//		     held + loopWants or callerWants
 //
-//	  - asleep: nobody holds. Every queue that can produce a completion is armed
-//	    and was polled empty after the arming, and no submission was pending
-//	    after the release. The loop sleeps on its poller, or is about to.
-//	  - rung: as asleep, but the loop is on its way: the bell was written or is
-//	    about to be, or the loop runs user code and comes back.
-//	  - watched: as rung; the loop spins, and takes the turn again and again
-//	    (spin.go). A turn taken from there is spun, and given back there: who
-//	    drives arms nothing, as long as the loop spins. It says in the word when it
-//	    does not any more.
-//	  - held: one goroutine holds, the loop or a driver.
-//	  - held + wanted: two bits, one for the loop (there are events or timers that
-//	    it must see to) and one for a goroutine in WithTurn. The holder gives the
-//	    turn, after the turn it is in, to the loop first.
+//	  - asleep: there is no holder. Every queue that can produce a completion is armed and was polled
+//	    empty after the arming, and no submission was pending after the release. The loop sleeps on
+//	    its poller, or is about to.
+//	  - woken: as asleep, but the loop will take the turn: a wake-up was sent or is about to be, or
+//	    the loop runs user code and comes back.
+//	  - spinning: there is no holder, and the loop spins: it takes the turn again and again, for one
+//	    pass each (spin.go). A caller that takes the turn from this state returns it to this state,
+//	    and arms nothing, as long as loopSpins is set. The loop clears loopSpins when it stops
+//	    spinning.
+//	  - held: one goroutine holds the turn, the loop or a caller. loopSpins: a caller holds, and the
+//	    loop spins. briefHold: the spinning loop holds, for one pass.
+//	  - held + loopWants, callerWants: the loop waits for the turn (there are events or timers to
+//	    handle), or a goroutine in WithTurn does. The holder hands the turn over after its pass, to
+//	    the loop first.
 //
-// A waiter may be given a held turn directly ([Parker.Offer]): the word does not
-// change then. Those that may be asked sit in the token's seats (waiter_slot.go).
+// The holder may also give the turn directly to a parked waiter ([Parker.Offer]); the word does not
+// change then. The waiters that can be offered the turn are in the token's waiter slots
+// (waiter_slot.go).
 //
-// # Who leaves, and how
+// # How a driver leaves
 //
-// A driver leaves when its wait is over, when it found nothing for a while, when
-// the turn is wanted, or when there is something that only the loop may do. Then
-// the turn goes, in this order: to who wants it; by the bell to the loop, for
-// its errands; to a parked waiter, if work is outstanding and the driver did not
-// leave because nothing came; to nobody, armed and polled once more.
+// A driver leaves when its wait is over, when it found nothing for a while, when the turn is
+// wanted, or when there are loop tasks. The turn goes to the first of these that applies: the
+// goroutine that wants it; the loop that spins; the loop, by a wake-up, for its tasks; a parked
+// waiter, if work is outstanding and the driver did not leave for lack of completions. Otherwise
+// the driver arms, polls once more and releases the turn.
 //
 // # Why no wake-up is lost
 //
-// A submitter pushes, then reads the word; a holder that leaves writes the word,
-// then reads the queue. Go's atomics are sequentially consistent, so at least one
-// of them sees the other: either the submitter finds the word asleep and rings,
-// or the leaver finds the submission and takes the turn again. A completion is
-// either found by the poll after the arming or raises an event; the event
-// wakes the loop, which takes the turn, or asks its holder for it. What is wanted
-// is in the word itself, so nobody can give the turn up without seeing it.
+// A submitter pushes, then reads the word; a holder that leaves writes the word, then reads the
+// submissions. Go's atomics are sequentially consistent, so at least one sees the other: either the
+// submitter finds the word asleep and wakes the loop, or the leaver finds the submission and takes
+// the turn again. A completion is either found by the poll after the arming or raises an event; the
+// event wakes the loop, which takes the turn or asks its holder for it. A request for the turn is a
+// bit of the word itself, so no holder can give the turn up without seeing it.
 //
 // # Guarantees
 //
-//   - One holder at a time.
-//   - Nothing pending or completed stays unseen while nobody holds, unless the
-//     loop is on its way.
-//   - A submitter never waits. The loop, and WithTurn, wait for one turn of the
-//     holder (and WithTurn for those that came before it), however many drivers
-//     there are. Errands wait for at most checkEvery turns.
-//   - A goroutine that the scheduler takes away can delay others by that long,
-//     and nothing else: a driver in a turn delays completions, a ringer between
-//     word and bell the submissions after it, a leaver at a seat the waiter there.
+//   - There is one holder at a time.
+//   - No submission or completion stays unseen while the turn has no holder, unless the loop is
+//     about to take it.
+//   - A submitter never waits. The loop and WithTurn wait for one pass of the holder (WithTurn also
+//     for the earlier callers of WithTurn), however many drivers there are. Loop tasks wait for at
+//     most checkEvery passes.
+//   - A goroutine that the scheduler preempts delays others by that long, with no other effect: a
+//     driver in a pass delays completions; a submitter between writing the word and waking the loop
+//     delays later submissions; a leaver at a waiter slot delays its waiter.
 //
-// Today: seats are asked in order, so a waiter in a low one drives more often;
-// callers that find all seats taken never drive.
+// Two limits: slots are searched in order, so a waiter in a low one drives more often; callers that
+// find all slots taken never drive.
 //
-// The interleavings of these steps are searched exhaustively by the tests built
-// with -tags verbena_model, on this code and not on a copy of it (package model).
+// The tests built with -tags verbena_model search the interleavings of these steps exhaustively, on
+// this code and not on a copy of it (package model).
 package turn

@@ -5,30 +5,29 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// Drive waits for w on behalf of its goroutine: it runs turns if nobody else
-// does, and parks otherwise. It returns when w is settled, or soon after done was
-// closed; nil never ends the wait. It allocates nothing. w is used by others until
-// it returns, and not after.
+// Drive waits for w on behalf of the calling goroutine: it runs passes if the turn has no holder,
+// and parks otherwise. It returns when w is settled, or soon after done is closed; a nil done never
+// ends the wait. It allocates nothing. Other goroutines use w until Drive returns, and not after.
 //
-// done is the channel of the wait's context. The context itself does not come here:
-// Err and Done may be user code, which could panic, end the goroutine or want the
-// turn while it is held.
+// done is the channel of the wait's context. Drive does not take the context itself: Err and Done
+// may be user code, which could panic, end the goroutine or want the turn while it is held.
 func (t *Token) Drive(done <-chan struct{}, w Parker) {
 	t.contention.yield()
-	// After a drive the queues are armed or somebody else holds: then it parks,
-	// and drives again only if it is given the turn.
+	// After a drive the queues are armed or another goroutine holds the turn. The caller then
+	// parks, and drives again only if it is given the turn.
 	t.driveOrPark(done, w, t.cfg.CallerDriving, true)
 }
 
-// driveOrPark is Drive from where w may take the turn, or may not any more; first says that
-// it has not looked yet.
+// driveOrPark is the body of Drive. may permits w to take the turn; first says that this is the
+// first round.
 func (t *Token) driveOrPark(done <-chan struct{}, w Parker, may, first bool) {
 	for ; ; first = false {
 		model.Mark("drive", 2*ifTrue(may)+ifTrue(first))
 		if w.Settled() {
 			return
 		}
-		// Not at first: what was submitted with Quiet must be seen by somebody.
+		// Not in the first round: a request submitted with Quiet has not woken the loop, so this
+		// goroutine must look first.
 		if !first && isDone(done) {
 			return
 		}
@@ -44,28 +43,29 @@ func (t *Token) driveOrPark(done <-chan struct{}, w Parker, may, first bool) {
 	}
 }
 
-// Begin takes the turn, if nobody has it and callers drive, for a goroutine that is
-// about to submit and to wait. Resume or Leave must follow, on that goroutine.
+// Begin takes the turn, if it has no holder and callers drive, for a goroutine that is about to
+// submit and to wait. That goroutine must call Resume or Leave next. Begin reports whether it took
+// the turn.
 func (t *Token) Begin() bool {
 	return t.cfg.CallerDriving && t.takeOrOutwait()
 }
 
-// Leave gives the turn up that Begin took.
+// Leave gives up the turn that Begin took.
 func (t *Token) Leave() {
 	t.leave(true)
 }
 
-// Resume is Drive for a goroutine that holds the turn, by Begin; when it returns it
-// does not any more.
+// Resume is Drive for a goroutine that holds the turn by Begin. When it returns, the goroutine no
+// longer holds the turn.
 func (t *Token) Resume(done <-chan struct{}, w Parker) {
 	t.drive(done, w)
 	t.driveOrPark(done, w, false, false)
 }
 
-// park parks w until it is settled or cancelled, or given the turn (true). With
-// may it returns without parking if the turn was released meanwhile: its last
-// holder may not have seen the seat. (Nothing would be lost, the loop settles
-// w; but w would wait for the loop to wake.)
+// park parks w until it is settled, canceled or given the turn, and reports whether it was given
+// the turn. With may it returns false without parking if the turn was released meanwhile: the last
+// holder may not have seen the slot. (Nothing would be lost, because the loop settles w; but w
+// would wait for the loop to wake.)
 func (t *Token) park(done <-chan struct{}, w Parker, may bool) (given bool) {
 	place, sitting := t.enlist(w)
 	model.Mark("sat", 2*place+ifTrue(may))
@@ -82,15 +82,15 @@ func (t *Token) park(done <-chan struct{}, w Parker, may bool) (given bool) {
 	return given
 }
 
-// checkEvery is how many turns a driver makes between two looks at its context's
-// channel and the errands: a busy turn is about a microsecond, a look some
-// nanoseconds. In the model it is one, so that how long a driver drives makes no difference.
+// checkEvery is how many passes a driver runs between two checks of done and of the loop tasks: a
+// busy pass takes about a microsecond, a check some nanoseconds. In the model it is one, so that
+// the number of passes makes no difference.
 const checkEvery = 64 - 63*model.On
 
-// isDone reports whether the wait is to end.
+// isDone reports whether done is closed.
 func isDone(done <-chan struct{}) bool {
 	if model.On == 1 && done == nil {
-		return false // no step
+		return false // not a step of the model
 	}
 	model.Yield("over")
 	select {
@@ -101,9 +101,8 @@ func isDone(done <-chan struct{}) bool {
 	}
 }
 
-// drive runs turns, holding, until w is settled or nothing comes any more, or
-// somebody wants the turn, or there is something for the loop, or done is
-// closed; then it leaves.
+// drive runs passes, holding the turn, until w is settled, no completions come, another goroutine
+// wants the turn, there are loop tasks, or done is closed. Then it leaves.
 func (t *Token) drive(done <-chan struct{}, w Parker) {
 	t.stats.Drives.Add(1)
 	tired := false
@@ -129,19 +128,18 @@ func (t *Token) drive(done <-chan struct{}, w Parker) {
 			break
 		}
 	}
-	// Who leaves because nothing comes does not offer: the next would find
-	// nothing either, and two would hand the turn to and fro without end.
+	// A driver that leaves because nothing comes does not offer the turn: the next driver would
+	// find nothing either, and two would pass the turn back and forth forever.
 	t.leave(!tired)
 }
 
-// leaveRounds is how often a driver that is done goes on for others before it
-// passes the turn to the loop. In the model it is two, so that each way out of a round is
-// followed by each.
+// leaveRounds is how often a leaving driver goes on working for others before it leaves the turn to
+// the loop. In the model it is two, so that each exit of a round is followed by each.
 const leaveRounds = 4 - 2*model.On
 
-// leave ends a driver's turn: it gives the turn to the loop if that wants it, or
-// spins, or has errands, or to a waiter if it may and work is outstanding, or arms, polls
-// again and releases.
+// leave ends a driver's turn. It gives the turn to the loop, if the loop wants it, spins or has
+// tasks; or to a waiter, if mayOffer is set and work is outstanding; or it arms, polls again and
+// releases.
 func (t *Token) leave(mayOffer bool) {
 	for round := range leaveRounds {
 		model.Mark("leave", 2*round+ifTrue(mayOffer))
@@ -171,7 +169,8 @@ func (t *Token) leave(mayOffer bool) {
 	t.releaseToLoop()
 }
 
-// takeOrOutwait is take for who finds a spinning loop looking: it waits for that turn.
+// takeOrOutwait takes the turn, after waiting out a brief hold of the spinning loop. It reports
+// whether it took the turn.
 func (t *Token) takeOrOutwait() bool {
 	for !t.take() {
 		if !t.outwaitBrief() {
@@ -182,12 +181,13 @@ func (t *Token) takeOrOutwait() bool {
 	return true
 }
 
-// briefLoads is for how many looks at the word a caller waits for the spinning loop's
-// turn to end: some 5 µs, in which an empty turn, and a slice of polling in a device, is
-// over. Parking and being woken cost more.
+// briefLoads is how many loads of the word a caller spends on waiting for the spinning loop's pass
+// to end: some 5 µs, enough for an empty pass or a slice of polling in a device. Parking and being
+// woken cost more.
 const briefLoads = 8192
 
-// outwaitBrief waits for a brief turn of the loop; false: there is none, or it is long.
+// outwaitBrief waits while the loop holds the turn for one pass. It returns false if the loop does
+// not, or takes too long.
 func (t *Token) outwaitBrief() bool {
 	model.Yield("take.brief")
 	for range briefLoads {
@@ -208,8 +208,7 @@ func ifTrue(b bool) int {
 	return 0
 }
 
-// Waiter makes a [Parker] of what futures give to their driver. It allocates
-// nothing. A driver is then one line:
+// Waiter returns the [Parker] of a futures waiter. It allocates nothing. A driver is then one line:
 //
 //	func (r *Reactor) Drive(done <-chan struct{}, w *futures.Waiter) error {
 //		r.token.Drive(done, turn.Waiter(w))

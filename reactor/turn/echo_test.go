@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
-// job is an operation that comes back as it went. It is its submitter's until
-// it is pushed and again once it is settled.
+// job is an operation that returns its own value. Its submitter owns it until it is pushed and
+// again once it is settled.
 type job struct {
 	hook    ring.Hook[job]
 	promise futures.Promise[uint64]
@@ -23,8 +23,8 @@ type job struct {
 
 func (j *job) InboxHook() *ring.Hook[job] { return &j.hook }
 
-// echo is the trivial reactor: a token, a poller, and a device that is either a
-// goroutine of its own or completes as soon as it is posted to.
+// echo is the trivial reactor: a token, a poller, and a device that either has a goroutine of its
+// own or completes each job as it is posted.
 type echo struct {
 	tok    *Token
 	poller *sys.Poller
@@ -40,13 +40,13 @@ type echo struct {
 	armed atomic.Bool // set by the holder, cleared by the device that raises the event
 	event *sys.Event
 
-	// The holder's.
+	// Owned by the holder.
 	isArmed     bool
 	outstanding int
 	settled     int
 	refused     int // settles that were not the first
 	ran         int64
-	inTurn      int // written without synchronisation: the race detector sees two holders
+	inTurn      int // written without synchronization: the race detector sees two holders
 }
 
 const eventKey = 7
@@ -73,7 +73,7 @@ func newEcho(tb testing.TB, cfg Config, device bool) *echo {
 	return e
 }
 
-// close ends the loop and the device; nothing may be outstanding.
+// close ends the loop and the device; no job may be outstanding.
 func (e *echo) close(tb testing.TB) {
 	tb.Helper()
 	e.tok.WithTurn(func() {
@@ -164,7 +164,7 @@ func (e *echo) Drive(done <-chan struct{}, w *futures.Waiter) error {
 	return nil
 }
 
-// push submits j; quiet: the caller awaits it at once.
+// push submits j; quiet says that the caller awaits it at once.
 func (e *echo) push(j *job, value uint64, quiet bool) futures.Future[uint64] {
 	var f futures.Future[uint64]
 	j.promise, f = e.pool.New(e)

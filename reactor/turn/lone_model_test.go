@@ -4,21 +4,22 @@ package turn
 
 import "github.com/verbena-rdma/verbena/internal/model"
 
-// A lone caller takes the turn before it submits, posts its request itself, in a turn of
-// its own, and waits holding (reactor.Queue.TransferWait):
+// A lone caller takes the turn before it submits, posts its request itself, in its own pass, and
+// waits holding the turn (reactor.Queue.TransferWait):
 //
-//	            Begin                own turn
+//	            Begin                own pass
 //	submitting ──────> holding ────────────────┬─ settled ──────> Leave
 //	     │                                     └─ not yet ──────> Resume
-//	     └─ another holds ──> as one that posts and waits
+//	     └─ another holds ──> submit, then Drive
 //
-// loneWays are what it calls for that. The model is shown wrong ones too (lone_wrong_model_test.go).
+// loneWays are the functions it calls for that. The model also runs wrong ones
+// (lone_wrong_model_test.go).
 type loneWays struct {
 	begin  func(*Token) bool
 	turn   func(*fakeWorld)
 	leave  func(*Token)
 	resume func(*Token, <-chan struct{}, Parker)
-	// or is how it waits when another holds.
+	// or is how it waits if another goroutine holds the turn.
 	or func(*Token, <-chan struct{}, Parker)
 }
 
@@ -30,20 +31,20 @@ var rightLone = loneWays{
 	or:     (*Token).Drive,
 }
 
-// loneBy makes a lone caller that does as these say.
+// loneBy returns a lone caller that uses ways.
 func loneBy(ways loneWays) script {
 	return script{kind: "lone", ops: 1, body: func(f *fakeWorld, me int) { f.alone(me, ways) }}
 }
 
 var (
 	loneCaller = loneBy(rightLone)
-	// as lone; its context may end at any moment
+	// as loneCaller; its context may end at any moment
 	loneCancelled = script{kind: "lone.cancelled", ops: 1, cancels: true, body: func(f *fakeWorld, me int) {
 		f.alone(me, rightLone)
 	}}
 )
 
-// alone is what a lone caller does.
+// alone is the body of a lone caller.
 func (f *fakeWorld) alone(me int, ways loneWays) {
 	model.Mark("begin", 0)
 	if !ways.begin(f.tok) {
@@ -68,8 +69,8 @@ func (f *fakeWorld) alone(me int, ways loneWays) {
 	w.left = true
 }
 
-// postLone posts the request of the caller that holds; queued says that something was
-// submitted before. The rest of the turn follows when the device had time for it.
+// postLone posts the request of the lone caller that holds the turn; queued says that something was
+// submitted before. The rest of the pass follows after the device had time for it.
 func (f *fakeWorld) postLone(queued bool) {
 	o := f.lone
 	f.lone = nil
@@ -77,12 +78,12 @@ func (f *fakeWorld) postLone(queued bool) {
 		model.Failf("%s posts what lone caller %d is to post in its own turn", a.Name, o.caller)
 	}
 	switch {
-	case queued && f.oneQueue: // a queue has one list in a turn
+	case queued && f.oneQueue: // a queue has one list in a pass
 		f.inbox = append(f.inbox, o)
 		f.tok.Quiet()
 	case f.oneQueue || f.slowQueue:
 		f.posted = append(f.posted, o)
-	default: // that queue is the faster one: others' requests are out when it leaves
+	default: // that queue is the faster one: others' requests are outstanding when it leaves
 		f.posted = append([]*op{o}, f.posted...)
 	}
 	model.Yield("lone.poll")
@@ -91,7 +92,7 @@ func (f *fakeWorld) postLone(queued bool) {
 func oneQueue(f *fakeWorld)  { f.oneQueue = true }
 func slowQueue(f *fakeWorld) { f.slowQueue = true }
 
-// loneScenarios are searched at every test.
+// loneScenarios returns the scenarios with lone callers that every test run searches.
 func loneScenarios() map[string]scenario {
 	on, off := Config{CallerDriving: true}, Config{}
 	spin := Config{CallerDriving: true, Spin: 1}
@@ -129,7 +130,7 @@ func loneScenarios() map[string]scenario {
 	}
 }
 
-// loneLarge are searched if VERBENA_MODEL=all.
+// loneLarge returns the scenarios that are searched only if VERBENA_MODEL=all.
 func loneLarge() map[string]scenario {
 	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, SpinMode: SpinTimed}
 	return map[string]scenario{

@@ -4,14 +4,14 @@ package turn
 
 import "github.com/verbena-rdma/verbena/internal/model"
 
-// wrongWay is a use of the token, and the rule that it breaks.
+// wrongWay is a wrong use of the token, and the rule that it breaks.
 type wrongWay struct {
 	name string
 	sc   scenario
 	want string
 }
 
-// loneWrong are the ways of lone callers that call the wrong thing.
+// loneWrong returns lone callers that call the wrong function.
 func loneWrong() []wrongWay {
 	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, SpinMode: SpinTimed}
 	leaves := func(how func(*Token)) script {
@@ -36,14 +36,14 @@ func loneWrong() []wrongWay {
 	}
 }
 
-// leaveUnarmed looks again, but completions raise no event.
+// leaveUnarmed looks for submissions, but does not arm, so completions raise no event.
 func leaveUnarmed(t *Token) {
 	if !t.release() {
 		t.leave(true)
 	}
 }
 
-// leaveBlind arms, and does not look for what was submitted meanwhile.
+// leaveBlind arms, and does not look for later submissions.
 func leaveBlind(t *Token) {
 	model.Yield("turn.arm")
 	if t.work.Pass(true) {
@@ -53,7 +53,7 @@ func leaveBlind(t *Token) {
 	t.giveUp(asleep)
 }
 
-// leaveCurt arms and looks for submissions, and not for what only the loop may do.
+// leaveCurt arms and looks for submissions, but not for loop tasks.
 func leaveCurt(t *Token) {
 	model.Yield("turn.arm")
 	if t.work.Pass(true) || !t.release() {
@@ -61,7 +61,7 @@ func leaveCurt(t *Token) {
 	}
 }
 
-// lendBlind leaves the turn to a loop that may not spin any more.
+// lendBlind leaves the turn to a loop that may no longer spin.
 func lendBlind(t *Token) {
 	if t.word.Load()&anyWants != 0 && t.handOver() {
 		return

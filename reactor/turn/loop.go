@@ -6,14 +6,14 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// Loop is the reactor's own goroutine: it runs turns and errands, and sleeps
-// when there are none. It returns when the sleeper is closed; what is pending
-// then stays so, so close it last. Call it once.
+// Loop runs passes and loop tasks on the reactor's own goroutine, and sleeps when there are none.
+// It returns when the sleeper is closed and leaves pending work undone, so close the sleeper last.
+// Call Loop once.
 func (t *Token) Loop() {
 	wake := WakeEvent // look once before the first sleep
 	for wake&WakeClosed == 0 {
 		if !t.take() && !t.waitForDriver(wake) {
-			// A driver holds, and sees to what the bell was rung for.
+			// A driver holds the turn and handles what the wake-up was for.
 			wake = t.sleep.Wait(t.work.Deadline())
 			t.noteWakeup(wake)
 			continue
@@ -33,8 +33,8 @@ func (t *Token) Loop() {
 	}
 }
 
-// waitForDriver waits for the turn while a driver holds it. It returns false, without
-// the turn, when the driver can do all that the loop was woken for.
+// waitForDriver waits for the turn while a driver holds it. It returns false, without the turn, if
+// the driver can do everything that the loop was woken for.
 func (t *Token) waitForDriver(wake WakeReason) bool {
 	if wake == 0 {
 		return false
@@ -43,10 +43,9 @@ func (t *Token) waitForDriver(wake WakeReason) bool {
 	return true
 }
 
-// loopPasses runs turns until nothing is left to do, and releases; or returns
-// user code to run first, with the turn given up as if the bell had been rung:
-// the loop will be back. Spinning, it may have lost the turn to a driver, who does
-// the same then, or hear that the sleeper was closed.
+// loopPasses runs passes until no work is left, and releases the turn. It returns early, with the
+// word woken, if user code must run first; the loop then comes back. While it spins it may lose the
+// turn to a driver, which then arms on leaving, or find the sleeper closed.
 func (t *Token) loopPasses() (after func(), closed bool) {
 	for idle := 0; ; {
 		model.Mark("loop", idle)
@@ -60,7 +59,7 @@ func (t *Token) loopPasses() (after func(), closed bool) {
 		model.Yield("turn")
 		did := t.work.Pass(false)
 		if t.wanted() && t.handOver() {
-			t.waitFor(loopWants, t.loopHandoff) // after the one that knocked
+			t.waitFor(loopWants, t.loopHandoff) // after the goroutine in WithTurn
 			did = true
 		}
 		if did {
@@ -98,9 +97,9 @@ func (t *Token) loopPasses() (after func(), closed bool) {
 	}
 }
 
-// Step runs one turn if nobody holds it; for stepped reactors, which have no
-// loop. It reports whether anything was done, and runs the user code that Run
-// gives, without the turn. It does not wait for the turn.
+// Step runs one pass if the turn has no holder, for stepped reactors, which have no loop. It
+// reports whether the pass did anything. It calls the user code that RunLoopTasks returns, without
+// the turn. It does not wait for the turn.
 func (t *Token) Step() bool {
 	if !t.take() {
 		return false

@@ -11,12 +11,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// script is what one caller does.
+// script is the program of one caller.
 type script struct {
 	kind string
 	ops  int // that the device must complete
 	body func(f *fakeWorld, me int)
-	// cancels: somebody ends the caller's context at some time.
+	// cancels: an actor ends the caller's context at some time.
 	cancels bool
 }
 
@@ -39,7 +39,7 @@ func (f *fakeWorld) await(w *fakeWaiter) {
 	f.waited(w)
 }
 
-// waited: the caller's wait is over.
+// waited checks that the caller's wait ended for a reason.
 func (f *fakeWorld) waited(w *fakeWaiter) {
 	w.left = true
 	if !w.settled && !w.cancelled {
@@ -49,31 +49,31 @@ func (f *fakeWorld) waited(w *fakeWaiter) {
 
 // The callers.
 var (
-	// posts and waits at once, driving where it can
+	// posts and waits at once, driving if it can
 	syncCaller = script{kind: "sync", ops: 1, body: func(f *fakeWorld, me int) {
 		f.await(f.submit(me, true, false))
 	}}
-	// posts, rings, and then waits
+	// posts, wakes the loop, and then waits
 	asyncCaller = script{kind: "async", ops: 1, body: func(f *fakeWorld, me int) {
 		f.await(f.submit(me, false, false))
 	}}
-	// posts, rings, and never looks again
+	// posts, wakes the loop, and never looks again
 	postAndGo = script{kind: "go", ops: 1, body: func(f *fakeWorld, me int) {
 		f.submit(me, false, false)
 	}}
-	// as sync; its context may end at any moment
+	// as syncCaller; its context may end at any moment
 	cancelled = script{kind: "cancelled", ops: 1, cancels: true, body: func(f *fakeWorld, me int) {
 		f.await(f.submit(me, true, false))
 	}}
-	// leaves a function that only the loop runs
+	// submits a function that only the loop runs
 	commander = script{kind: "command", body: func(f *fakeWorld, me int) {
 		model.Yield("push")
 		f.calls++
 		f.tok.Submitted()
 	}}
-	// leaves work that sets a timer
+	// submits work that sets a timer
 	timed = script{kind: "timed", body: func(f *fakeWorld, me int) { f.submit(me, false, true) }}
-	// does something itself that needs the turn
+	// runs a function in WithTurn
 	controller = script{kind: "control", body: func(f *fakeWorld, me int) {
 		f.tok.WithTurn(func() { model.Yield("fn") })
 	}}
@@ -95,7 +95,7 @@ func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) scenario {
 		f := &fakeWorld{}
 		f.World = model.World{Shared: f.shared, Reads: f.reads, Orders: orders, Check: f.check, End: f.end, Tell: f.String}
 		f.tok = New(f, f, cfg)
-		f.tok.slots = f.tok.slots[:1] // with one a full house occurs
+		f.tok.slots = f.tok.slots[:1] // with one slot, all slots can be taken
 		stirs = f.stirs
 		ops := 0
 		f.Act("loop", f.tok.Loop)
@@ -130,8 +130,8 @@ func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) scenario {
 	}
 }
 
-// closing closes the reactor once everything is settled: holding the turn, so
-// that no driver is in the middle of one, and then the sleeper.
+// closing closes the reactor once everything is settled: it takes the turn, so that no driver is in
+// the middle of a pass, and then closes the sleeper.
 func closing(f *fakeWorld) {
 	f.Act("closer", func() {
 		model.Block("settled.all", func() bool {
@@ -154,7 +154,7 @@ func busy(f *fakeWorld)      { f.busy = true }
 func deafTimer(f *fakeWorld) { f.deafTimer = true }
 func twoSeats(f *fakeWorld)  { f.tok.slots = f.tok.slots[:2] } // a second choice
 
-// scenarios are searched at every test, with those of lone callers.
+// scenarios returns the scenarios that every test run searches, beside those of lone callers.
 func scenarios() map[string]scenario {
 	on, off := Config{CallerDriving: true}, Config{}
 	spin := Config{CallerDriving: true, Spin: 1}
@@ -206,7 +206,7 @@ func scenarios() map[string]scenario {
 	}
 }
 
-// large scenarios are searched if VERBENA_MODEL=all; that takes minutes.
+// large returns the scenarios that are searched only if VERBENA_MODEL=all; that takes minutes.
 func large() map[string]scenario {
 	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, SpinMode: SpinTimed}
 	return map[string]scenario{
@@ -222,8 +222,8 @@ func large() map[string]scenario {
 	}
 }
 
-// Rule: whatever the interleaving, one holder at a time, nobody sleeps while an
-// operation, an errand or a waiter is left, and every schedule ends.
+// Rule: in every interleaving there is one holder at a time, no goroutine sleeps while an
+// operation, a loop task or a waiter is left, and every schedule ends.
 func TestModel(t *testing.T) {
 	all := scenarios()
 	maps.Copy(all, loneScenarios())

@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model/mutate"
 )
 
-// Rule: each defence is needed. Without it some interleaving breaks a rule, and
-// the scenario named here has one.
+// Rule: each check is needed. Without it some interleaving of the scenario named here breaks a
+// rule.
 func TestModelMutants(t *testing.T) {
 	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, SpinMode: SpinTimed}
 	always := Config{CallerDriving: true, SpinMode: SpinAlways}
@@ -72,7 +72,7 @@ func TestModelMutants(t *testing.T) {
 	)
 }
 
-// Rule: nor may the reactor, or a lone caller, use the token in another way.
+// Rule: the model finds wrong uses of the token by the reactor or a lone caller.
 func TestModelFindsWrongWays(t *testing.T) {
 	model.Breaks(t, "an earlier deadline is an errand", "lost wake-up", crewWith(Config{CallerDriving: true}, deafTimer, syncCaller, timed))
 	for _, w := range loneWrong() {

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
-// Rule: each reason to wake is told as what it is, keys are kept until taken,
-// and closing the poller is an end without an error.
+// Rule: Wait reports each reason to wake as what it is, keys are kept until taken, and closing the
+// poller ends Wait without an error.
 func TestPollerSleeperReasons(t *testing.T) {
 	p := must.Get(sys.NewPoller())(t)
 	s := NewPollerSleeper(p)

@@ -2,47 +2,47 @@ package turn
 
 import "github.com/verbena-rdma/verbena/internal/model"
 
-// SpinMode is how the loop and drivers look for what does not come at once.
+// SpinMode is how long the loop and drivers poll for work before they sleep or park.
 type SpinMode uint8
 
 const (
-	// SpinPasses is for Config.Spin empty turns, the loop while work is outstanding;
-	// then all is armed. An idle reactor uses no processor.
+	// SpinPasses spins for Config.Spin empty passes; the loop does so only while work is
+	// outstanding. Then all queues are armed. An idle reactor uses no processor.
 	SpinPasses SpinMode = iota
-	// SpinTimed is for the time that Config.Budget gives, which is measured.
+	// SpinTimed spins for the time that Config.Budget gives.
 	SpinTimed
-	// SpinAlways is for ever: the loop never sleeps, and a driver stays until its result is
-	// there or the turn is wanted.
+	// SpinAlways spins forever: the loop never sleeps, and a driver stays until its result is there
+	// or the turn is wanted.
 	SpinAlways
 )
 
-// A loop that spins by SpinTimed or SpinAlways does not keep the turn meanwhile:
+// With SpinTimed or SpinAlways the loop does not keep the turn while it spins:
 //
-//	          found something, or is called     over
-//	turning <──────────────────────────── watching ───> armed, asleep
-//	   │  ^                                 ^   │
-//	   │  └──────── takes the turn ─────────┘   │over, while a driver holds:
-//	   └───────── an empty turn ────────────>   v the driver arms
+//	           found something, or is needed      over
+//	passes <────────────────────────────── spinning ───> armed, asleep
+//	   │  ^                                  ^   │
+//	   │  └───────── takes the turn ─────────┘   │over, while a driver holds:
+//	   └────────── an empty pass ────────────>   v the driver arms
 //
-// Between two looks the word is watched: nobody holds, nothing need be armed, and no
-// bell rings, because the loop comes by itself. So whoever wants to drive can take
-// the turn, and the word remembers that the loop spins (spun); he leaves it as he
-// found it (lend), without arming, offering or ringing. Only the loop clears spun,
-// by CAS, so that a driver leaves a turn to the loop only if that is still there.
+// Between two looks the word is spinning: the turn has no holder, no queue need be armed, and
+// submitters do not wake the loop, because it looks by itself. A caller can take the turn then, and
+// loopSpins remembers in the word that the loop spins. The caller returns the word to spinning
+// (returnToSpinner), without arming, offering or waking. Only the loop clears loopSpins, by CAS, so
+// that a driver never leaves the turn to a loop that stopped spinning.
 //
-// While the loop looks it holds (brief). A caller that finds it so waits for
-// that turn instead of parking.
+// While the loop looks it holds the turn with briefHold. A caller that finds that bit waits for the
+// pass to end instead of parking.
 type spinEnd uint8
 
 const (
-	spinFound   spinEnd = iota // the loop holds: there is something
-	spinExpired                // the loop holds: there was nothing
-	spinLost                   // a driver holds, who arms when it leaves
+	spinFound   spinEnd = iota // the loop holds: there is something to do
+	spinExpired                // the loop holds: the budget is over
+	spinLost                   // a driver holds, and arms when it leaves
 	spinClosed                 // the sleeper was closed; the turn was given up
 )
 
-// spinWait lets the turn go and looks again and again whether there is something to do.
-// The caller is the loop, holds, and found nothing.
+// spinWait gives up the turn and looks for work again and again until spinning ends. The caller is
+// the loop, holds the turn, and found nothing.
 func (t *Token) spinWait() spinEnd {
 	t.stats.Spins.Add(1)
 	t.setBrief(briefHold)
@@ -50,7 +50,7 @@ func (t *Token) spinWait() spinEnd {
 	var sp spinRun
 	for mine := true; ; {
 		if mine {
-			t.giveUp(spinning) // or it is given to who knocks
+			t.giveUp(spinning) // or hands it to a goroutine in WithTurn
 			mine = false
 		}
 		model.Mark("watch", sp.local())
@@ -103,7 +103,7 @@ func (t *Token) spinWait() spinEnd {
 	}
 }
 
-// savedEvents asks what the spinning was good for.
+// savedEvents returns the count of events that spinning saved.
 func (t *Token) savedEvents() uint64 {
 	if t.cfg.SavedEvents == nil {
 		return 0
@@ -111,7 +111,8 @@ func (t *Token) savedEvents() uint64 {
 	return t.cfg.SavedEvents()
 }
 
-// setBrief says in the word whether the loop, which holds, does so for one turn only.
+// setBrief sets briefHold in the word (how is briefHold) or clears it (0). Only the loop calls it,
+// holding the turn.
 func (t *Token) setBrief(how uint32) {
 	for {
 		s := t.word.Load()
@@ -121,8 +122,8 @@ func (t *Token) setBrief(how uint32) {
 	}
 }
 
-// returnToSpinner leaves the turn to the loop that spins: it looks at once, so that nothing
-// need be armed for it. False: it spins no more, or somebody wants the turn.
+// returnToSpinner returns the turn to the spinning loop, which looks at once, so that no queue need
+// be armed. It returns false if the loop spins no more or the turn is wanted.
 func (t *Token) returnToSpinner() bool {
 	model.Yield("lend")
 	if !t.word.CompareAndSwap(held|loopSpins, spinning) {

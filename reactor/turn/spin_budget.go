@@ -8,39 +8,38 @@ import (
 	"time"
 )
 
-// Bounds of a budget, in costs of arming, sleeping and being woken.
+// Bounds of a budget, relative to the cost of arming, sleeping and being woken.
 const (
-	// maxCosts: who answers within a few times the cost of a wake-up is worth waiting
-	// for, even if that takes longer than the wake-up; beyond it the processor is.
+	// maxCosts bounds the budget from above. A peer that answers within a few times the cost of a
+	// wake-up is worth spinning for, although a wake-up is shorter; beyond that, processor time is
+	// worth more.
 	maxCosts = 16
-	// minCostPart is the part of the cost that is spent all the same when nothing came
-	// lately, to notice that something comes again.
+	// minCostPart is the part of the cost that is spent even when nothing came lately, to notice
+	// new traffic.
 	minCostPart = 8
-	// maxCost bounds the cost: a measurement that was disturbed.
+	// maxCost bounds the cost against a measurement that was disturbed.
 	maxCost = 200 * time.Microsecond
 )
 
-// Budget is the budget of a loop and its drivers for spinning. It follows what came
-// of it:
+// Budget is the spin budget of a loop and its drivers. It adapts to the result of spinning:
 //
 //	woken sooner after arming than the largest budget ──> twice as long
 //	spun in vain, and slept for longer than that      ──> half as long
 //
-// between an eighth and 16 times of what arming, sleeping and waking cost here: as
-// the kernel's halt_poll does for a virtual processor (Linux
+// The bounds are an eighth and 16 times the cost of arming, sleeping and waking on this machine.
+// The kernel's halt_poll does the same for a virtual processor (Linux
 // Documentation/virt/kvm/halt-polling.rst).
 type Budget struct {
 	least, most int64 // ns
-	// current, in ns: written by the loop; read by drivers and Budget; publishes
-	// nothing.
+	// current, in ns: written by the loop; read by drivers and Time; publishes nothing.
 	current atomic.Int64
-	// armedAt is when the turn was left with all armed, in ns since epoch: written by
-	// who leaves; read by the loop when it wakes; publishes nothing.
+	// armedAt is when the turn was released with all queues armed, in ns since epoch: written by
+	// the leaving holder; read by the loop when it wakes; publishes nothing.
 	armedAt atomic.Int64
 }
 
-// NewBudget makes a budget that begins at cost: what arming, sleeping and being
-// woken takes.
+// NewBudget returns a budget that begins at cost: the time that arming, sleeping and being woken
+// take.
 func NewBudget(cost time.Duration) *Budget {
 	c := int64(min(max(cost, time.Microsecond), maxCost))
 	p := &Budget{least: c / minCostPart, most: c * maxCosts}
@@ -48,13 +47,13 @@ func NewBudget(cost time.Duration) *Budget {
 	return p
 }
 
-// Time is for how long the loop, or a driver, spins at present. Any goroutine.
+// Time returns how long the loop or a driver spins at present. Any goroutine may call it.
 func (p *Budget) Time() time.Duration { return time.Duration(p.current.Load()) }
 
-// noteArmed notes that all is armed. Whoever leaves the turn asleep.
+// noteArmed records when the queues were armed. The holder that releases the turn calls it.
 func (p *Budget) noteArmed() { p.armedAt.Store(now()) }
 
-// noteWakeup learns from how long it was quiet. The loop, when it woke.
+// noteWakeup adapts the budget to how long the loop slept. The loop calls it when it wakes.
 func (p *Budget) noteWakeup() {
 	b := p.current.Load()
 	if quiet := now() - p.armedAt.Load(); quiet <= p.most {
@@ -65,45 +64,44 @@ func (p *Budget) noteWakeup() {
 	p.current.Store(b)
 }
 
-// epoch is where now counts from.
+// epoch is the origin of now.
 var epoch = time.Now()
 
 func now() int64 { return int64(time.Since(epoch)) }
 
-// How a spinner breathes.
+// How a spinning goroutine pauses.
 const (
-	// yieldEvery is how many rounds it makes before it lets other goroutines run: it
-	// costs about as much as one of them, and more if another thread is woken for it.
+	// yieldEvery is how many rounds it spins before it lets other goroutines run: a yield costs
+	// about as much as a round, and more if another thread is woken for it.
 	yieldEvery = 16
-	// clockEvery is how many it makes between two looks at the clock.
+	// clockEvery is how many rounds it spins between two reads of the clock.
 	clockEvery = 4
-	// pauseLoads is how many loads are the pause between two looks of the loop: about as
-	// long as an empty turn, so that a caller finds the turn free half the time.
-	// pauseLoadsDriven are the pause while callers drive, who are back in a moment: as long
-	// as a few of their operations, which the loop would only disturb.
+	// pauseLoads is how many loads make the pause between two looks of the loop: about as long as
+	// an empty pass, so that a caller finds the turn free half the time. pauseLoadsDriven is the
+	// pause while callers drive and soon come again: as long as a few of their operations, which
+	// the loop would only disturb.
 	pauseLoads       = 64
 	pauseLoadsDriven = 1024
-	// pinnedYieldEvery is after how long a loop that is locked to its thread lets others
-	// run: that takes 5 to 20 µs, because another thread has to be woken, and for the
-	// way back.
+	// pinnedYieldEvery is the interval at which a loop locked to its thread lets others run: a
+	// yield takes 5 to 20 µs, because another thread has to be woken, and for the way back.
 	pinnedYieldEvery = int64(time.Millisecond)
-	// pollEvery is how often a spinning loop looks at its channels, which costs a
-	// system call.
+	// pollEvery is the interval at which a spinning loop polls its channels, which costs a system
+	// call.
 	pollEvery = int64(20 * time.Microsecond)
 )
 
-// spinRun is one time of spinning: of the goroutine that spins.
+// spinRun is the state of one run of spinning; it belongs to the goroutine that spins.
 type spinRun struct {
 	rounds              int
 	began, readAt       int64
 	polledAt, yieldedAt int64
 	drives              uint64        // Stats.Drives at the last look
-	unused              atomic.Uint32 // is loaded to let time pass: nobody writes it
+	unused              atomic.Uint32 // loaded to let time pass; never written
 }
 
 func (s *spinRun) local() int { return 0 }
 
-// tick counts a round and reads the clock now and then.
+// tick counts a round, and reads the clock every clockEvery rounds.
 func (s *spinRun) tick() {
 	if s.rounds++; s.began == 0 {
 		s.readAt = now()
@@ -113,8 +111,8 @@ func (s *spinRun) tick() {
 	}
 }
 
-// loopPause is the pause between two looks of a spinning loop. It tells whether it spun
-// for long enough.
+// loopPause pauses between two looks of the spinning loop. It reports whether the loop spun for
+// long enough.
 func (t *Token) loopPause(s *spinRun) (over bool) {
 	s.tick()
 	switch {
@@ -125,7 +123,7 @@ func (t *Token) loopPause(s *spinRun) (over bool) {
 		}
 		t.pauseAway(s)
 	case s.rounds%yieldEvery == 1:
-		runtime.Gosched() // at first: who was given a result runs before the next look
+		runtime.Gosched() // in the first round: the receiver of a result runs before the next look
 	default:
 		t.pauseAway(s)
 	}
@@ -143,7 +141,7 @@ func (t *Token) pauseAway(s *spinRun) {
 	}
 }
 
-// pollChannels asks the channels now and then.
+// pollChannels polls the channels if pollEvery has passed.
 func (t *Token) pollChannels(s *spinRun) WakeReason {
 	if s.readAt-s.polledAt < pollEvery {
 		return 0
@@ -152,25 +150,25 @@ func (t *Token) pollChannels(s *spinRun) WakeReason {
 	return t.sleep.Poll()
 }
 
-// noteFound and vain count what came of spinning.
+// noteFound and noteInVain record the result of a spin run.
 func (t *Token) noteFound()  {}
 func (t *Token) noteInVain() { t.stats.SpinsInVain.Add(1) }
 
-// noteArmed notes that the turn is left with all armed.
+// noteArmed records that the turn is released with all queues armed.
 func (t *Token) noteArmed() {
 	if t.cfg.SpinMode == SpinTimed {
 		t.cfg.Budget.noteArmed()
 	}
 }
 
-// noteWakeup notes that the loop woke. A timer says nothing of traffic.
+// noteWakeup records that the loop woke. A timer says nothing about traffic.
 func (t *Token) noteWakeup(wake WakeReason) {
 	if t.cfg.SpinMode == SpinTimed && wake&WakeTimer == 0 {
 		t.cfg.Budget.noteWakeup()
 	}
 }
 
-// driverExpired tells whether a driver that found nothing idle times leaves.
+// driverExpired reports whether a driver leaves after idle empty passes.
 func (t *Token) driverExpired(idle int, s *spinRun) bool {
 	switch t.cfg.SpinMode {
 	case SpinPasses:
@@ -185,7 +183,7 @@ func (t *Token) driverExpired(idle int, s *spinRun) bool {
 	return s.readAt-s.began > t.cfg.Budget.current.Load()
 }
 
-// driverPause is the pause of a driver between two turns.
+// driverPause pauses a driver between two passes.
 func (t *Token) driverPause(idle int, _ Parker) {
 	if t.cfg.SpinMode == SpinPasses || idle%yieldEvery == 1 {
 		runtime.Gosched()

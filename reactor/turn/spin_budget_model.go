@@ -8,22 +8,22 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// Budget has no clock in the model build: rounds are counted instead of time (spin_budget.go).
+// Budget has no clock in the model build, which counts rounds instead of time (spin_budget.go).
 type Budget struct{}
 
-// NewBudget is for the reactor, which is built with this too.
+// NewBudget exists for the reactor, which is also built with this tag.
 func NewBudget(time.Duration) *Budget { return new(Budget) }
 
-// Time is none.
+// Time returns zero.
 func (*Budget) Time() time.Duration { return 0 }
 
 type spinRun struct{ rounds int }
 
 func (s *spinRun) local() int { return s.rounds }
 
-// stirs tells whether whoever spins would find something, the loop or a driver for its
-// result; set by the model test. Who spins for ever waits for it: under the model waiting
-// is never busy.
+// stirs reports whether a spinning goroutine would find something: the loop if driver is nil, else
+// that driver. The model test sets it. A goroutine that spins forever blocks on stirs: the model
+// has no busy waiting.
 var stirs = func(driver Parker) bool { return true }
 
 func (t *Token) loopPause(s *spinRun) (over bool) {

@@ -33,7 +33,7 @@ func (w *stepWork) Wake()                     { w.rings++ }
 func (w *stepWork) Wait(time.Time) WakeReason { return WakeClosed }
 func (w *stepWork) Poll() WakeReason          { return 0 }
 
-// Rule: a step runs one turn and the errands, and user code without the turn.
+// Rule: a step runs one pass and the loop tasks, and then user code without the turn.
 func TestStep(t *testing.T) {
 	w := &stepWork{}
 	tok := New(w, w, Config{})
@@ -48,8 +48,7 @@ func TestStep(t *testing.T) {
 	}
 }
 
-// Rule: a step does not wait for the turn, and one bell is written until
-// somebody looked.
+// Rule: a step does not wait for the turn, and the loop is woken only once until the next look.
 func TestStepWhileHeld(t *testing.T) {
 	w := &stepWork{}
 	tok := New(w, w, Config{})
@@ -74,7 +73,7 @@ func TestStepWhileHeld(t *testing.T) {
 	}
 }
 
-// Rule: giving up a turn that nobody holds is a panic, not a second holder.
+// Rule: giving up a turn without a holder panics and does not make a second holder.
 func TestLeaveWithoutTurn(t *testing.T) {
 	w := &stepWork{}
 	tok := New(w, w, Config{})
@@ -86,7 +85,7 @@ func TestLeaveWithoutTurn(t *testing.T) {
 	tok.giveUp(asleep)
 }
 
-// Rule: WithTurn gives the turn up, also if its function panics or ends the goroutine.
+// Rule: WithTurn gives the turn up even if its function panics or ends the goroutine.
 func TestWithTurnThatDoesNotReturn(t *testing.T) {
 	w := &loneWork{w: &lone{}}
 	tok := New(w, w, Config{})

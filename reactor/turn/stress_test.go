@@ -18,9 +18,8 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 )
 
-// Rule: whatever the callers do, every operation settles exactly once and every
-// waiter gets its own result, at any setting. Replay a mix with TURN_SEED; the
-// schedule is the machine's.
+// Rule: whatever the callers do, every operation settles exactly once and every waiter gets its own
+// result, at any setting. TURN_SEED replays a mix of operations, but not the machine's schedule.
 func TestStress(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("TURN_SEED"); s != "" {
@@ -32,9 +31,9 @@ func TestStress(t *testing.T) {
 		cfg     Config
 		device  bool
 		ops     int
-		callers int // few: nobody else mends what one lost
-		// control: somebody takes the turn now and then. That would also mend a
-		// lost wake-up, so not always.
+		callers int // with few, no other caller repairs a lost wake-up
+		// control: a goroutine takes the turn now and then. That would also repair a lost wake-up,
+		// so not always.
 		control bool
 	}{
 		{"driving, device", Config{CallerDriving: true}, true, 200_000, 16, true},
@@ -86,8 +85,8 @@ func stress(t *testing.T, e *echo, ops, n int, control bool, seed uint64) {
 	callers.Wait()
 	close(done)
 	others.Wait()
-	// Operations that nobody awaits may be on their way. They go in order, so
-	// when the last one is back all are. The errands come when the loop does.
+	// Discarded operations may still be outstanding. Operations complete in order, so when the last
+	// one is back all are. The loop runs the loop tasks at its own time.
 	if _, err := e.push(new(job), 0, false).Await(context.Background()); err != nil {
 		t.Error(err)
 	}
@@ -133,7 +132,7 @@ func (c *caller) some(n int) (int, error) {
 			}
 		}
 		return n, nil
-	case 2: // cancelled while waiting
+	case 2: // canceled while waiting
 		ctx, cancel := context.WithCancel(context.Background())
 		go cancel()
 		f := c.push(c.rng.IntN(2) == 0)
@@ -146,7 +145,7 @@ func (c *caller) some(n int) (int, error) {
 			return 1, nil
 		}
 		return 1, c.await(context.Background(), f, c.serial)
-	case 3: // nobody waits; and something for the loop
+	case 3: // no waiter; and a task for the loop
 		c.push(false).Discard()
 		c.commands.Add(1)
 		c.e.calls.Add(1)

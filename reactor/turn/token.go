@@ -7,56 +7,56 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// The word: one of four states, and, while held, who else wants the turn and what
-// the loop does. See the package comment.
+// The token's word: one of four states and, while held, the bits for wanting the turn and for
+// spinning. See the package comment.
 const (
 	asleep   uint32 = 0
 	woken    uint32 = 1
 	spinning uint32 = 2
 	held     uint32 = 4
 
-	loopWants   uint32 = 8  // the loop waits for the baton
-	callerWants uint32 = 16 // a goroutine in WithTurn waits for the grant
-	loopSpins   uint32 = 32 // another than the loop holds, and the loop spins
-	briefHold   uint32 = 64 // the spinning loop holds, for one turn
+	loopWants   uint32 = 8  // the loop waits on loopHandoff
+	callerWants uint32 = 16 // a goroutine in WithTurn waits on callerHandoff
+	loopSpins   uint32 = 32 // a caller holds, and the loop spins
+	briefHold   uint32 = 64 // the spinning loop holds, for one pass
 
 	anyWants = loopWants | callerWants
 )
 
-// Config says how a token behaves. The zero value works: no caller drives.
+// Config configures a token. The zero value works: no caller drives.
 type Config struct {
-	// CallerDriving lets goroutines that wait run turns themselves.
+	// CallerDriving lets waiting goroutines run passes themselves.
 	CallerDriving bool
 	// SpinMode is what ends spinning; the zero value is SpinPasses.
 	SpinMode SpinMode
-	// Spin is how many empty turns in a row the loop or a driver makes before
-	// it arms and sleeps or parks; of SpinPasses.
+	// Spin is how many empty passes in a row the loop or a driver runs before it arms and sleeps or
+	// parks. SpinPasses uses it.
 	Spin int
-	// Budget is the budget of SpinTimed; needed there, and the token's from New on.
+	// Budget is the budget of SpinTimed, which needs one. The token owns it from New on.
 	Budget *Budget
-	// SavedEvents counts what drivers found that would have woken the loop had it
-	// not spun, so that it knows what its spinning is good for; nil: nothing.
-	// The loop asks; it does not block.
+	// SavedEvents counts the completions found by drivers that would have woken the loop if it did
+	// not spin, so that the loop knows whether spinning pays. Nil counts nothing. The loop calls
+	// it; it must not block.
 	SavedEvents func() uint64
-	// Pinned says that Loop is called on a goroutine locked to its thread, which
-	// therefore yields seldom.
+	// Pinned says that Loop runs on a goroutine locked to its thread, which therefore yields
+	// seldom.
 	Pinned bool
 }
 
 // Token is the turn of one reactor.
 type Token struct {
-	// word: written by CAS by whoever takes, leaves, rings or wants the turn;
-	// read by all. Taking the turn, or being given it, acquires all that the
-	// last holder did.
+	// word holds the state. Goroutines that take, release or want the turn, or wake the loop, write
+	// it by CAS; any goroutine reads it. Taking the turn, or being given it, acquires everything
+	// the last holder did.
 	word atomic.Uint32
 	_    [124]byte // submitters read word; keep the holder's fields off its line
 
 	cfg   Config
 	work  Work
 	sleep Sleeper
-	// baton gives the turn to the loop, grant to the one that knocks. Room for
-	// one: there is one loop, and knocking lets one goroutine at a time knock.
-	// Who sends has cleared the want bit and does nothing as holder afterwards.
+	// loopHandoff gives the turn to the loop, callerHandoff to a goroutine in WithTurn. One place
+	// each is enough: there is one loop, and the mutex callers admits one goroutine at a time. The
+	// sender has cleared the want bit and does nothing as holder afterwards.
 	loopHandoff, callerHandoff chan struct{}
 	callers                    sync.Mutex
 	slots                      []waiterSlot
@@ -64,31 +64,31 @@ type Token struct {
 	stats                      Stats
 }
 
-// Stats count what happened; read with Token.Stats. All are written by holders
-// and ringers, read by anyone, and publish nothing.
+// Stats counts events; read it with Token.Stats. Holders and goroutines that wake the loop write
+// the counters, any goroutine reads them, and they publish nothing.
 type Stats struct {
-	Wakeups        atomic.Uint64 // the bell was written
-	Drives         atomic.Uint64 // a waiting goroutine began to run turns
+	Wakeups        atomic.Uint64 // the loop was woken by Sleeper.Wake
+	Drives         atomic.Uint64 // a waiting goroutine began to drive
 	Offers         atomic.Uint64 // a driver gave the turn to a parked waiter
-	LoopHandoffs   atomic.Uint64 // a holder gave the turn to the loop that wanted it
+	LoopHandoffs   atomic.Uint64 // a holder gave the turn to the loop, which wanted it
 	CallerHandoffs atomic.Uint64 // a holder gave the turn to a goroutine in WithTurn
 	Sleeps         atomic.Uint64 // the loop went to sleep
 	Spins          atomic.Uint64 // the loop began to spin
-	SpinsInVain    atomic.Uint64 // of those, it found nothing for its budget
-	Returned       atomic.Uint64 // a driver left the turn to the spinning loop, unarmed
+	SpinsInVain    atomic.Uint64 // the loop spun and found nothing within its budget
+	Returned       atomic.Uint64 // a driver returned the turn to the spinning loop, unarmed
 }
 
-// New makes a token that nobody holds. Until Loop runs, or in a stepped
-// reactor, only drivers, WithTurn and Step hold it. It never blocks.
+// New returns a token without a holder. Until Loop runs, or in a stepped reactor, only drivers,
+// WithTurn and Step hold it. New never blocks.
 func New(w Work, s Sleeper, cfg Config) *Token {
 	return &Token{cfg: cfg, work: w, sleep: s, loopHandoff: make(chan struct{}, 1), callerHandoff: make(chan struct{}, 1),
 		slots: make([]waiterSlot, slotCount)}
 }
 
-// Stats are the token's counters; anyone may read them at any time.
+// Stats returns the token's counters. Any goroutine may read them at any time.
 func (t *Token) Stats() *Stats { return &t.stats }
 
-// take gets the turn if nobody holds it.
+// take takes the turn if it has no holder, and reports whether it did.
 func (t *Token) take() bool {
 	model.Yield("take")
 	for {
@@ -102,7 +102,7 @@ func (t *Token) take() bool {
 	}
 }
 
-// taken is what the word becomes when another than the loop takes the turn.
+// taken returns the word that follows s when a caller takes the turn.
 func taken(s uint32) uint32 {
 	if s == spinning {
 		return held | loopSpins
@@ -110,36 +110,35 @@ func taken(s uint32) uint32 {
 	return held
 }
 
-// Submitted is called by a submitter after its push. It rings the loop if
-// nobody is going to look. It does not block; any goroutine may call it, the
-// holder too.
+// Submitted wakes the loop if no goroutine is about to look for submissions. A submitter calls it
+// after its push. It does not block; any goroutine may call it, the holder too.
 func (t *Token) Submitted() {
 	model.Yield("submitted")
-	// If not asleep a holder looks again before it leaves, or the loop is on its
-	// way. The load is cheaper than a CAS that fails.
+	// In any other state a holder looks again before it leaves, or the loop is about to take the
+	// turn. The load is cheaper than a CAS that fails.
 	if t.word.Load() == asleep && t.word.CompareAndSwap(asleep, woken) {
 		t.wakeLoop()
 	}
 }
 
-// Quiet is Submitted for a submitter that goes on to Drive at once: then the
-// bell is not needed. Without caller driving it rings. It does not block.
+// Quiet is Submitted for a submitter that calls Drive next: with caller driving it does not wake
+// the loop. It does not block.
 func (t *Token) Quiet() {
 	if !t.cfg.CallerDriving {
 		t.Submitted()
 	}
 }
 
-// wakeLoop wakes the loop. The caller has just made the word rung.
+// wakeLoop wakes the loop. The caller has just set the word to woken.
 func (t *Token) wakeLoop() {
 	model.Yield("bell")
 	t.stats.Wakeups.Add(1)
 	t.sleep.Wake()
 }
 
-// giveUp leaves the word at to, or watched where the loop spins, unless somebody
-// wants the turn: then it is given there, and drop returns false. Either way the
-// caller holds no more.
+// giveUp gives up the turn and sets the word to to, or to spinning if the loop spins. If a
+// goroutine wants the turn, giveUp hands it over instead and returns false. In both cases the
+// caller no longer holds the turn.
 func (t *Token) giveUp(to uint32) bool {
 	model.Yield("drop")
 	for {
@@ -165,13 +164,14 @@ func (t *Token) giveUp(to uint32) bool {
 	}
 }
 
-// wanted tells the holder whether somebody waits for the turn.
+// wanted reports to the holder whether a goroutine waits for the turn.
 func (t *Token) wanted() bool {
 	return t.word.Load()&anyWants != 0
 }
 
-// handOver gives the turn to who wants it: the loop before the one that knocks,
-// because the loop lets him in at its next turn, but he would not look.
+// handOver gives the turn to the goroutine that wants it, and reports whether there is one. The
+// loop goes before a caller in WithTurn: the loop hands the turn on after its next pass, but the
+// caller would not do the loop's tasks.
 func (t *Token) handOver() bool {
 	for {
 		switch s := t.word.Load(); {
@@ -184,7 +184,7 @@ func (t *Token) handOver() bool {
 		case s&callerWants != 0:
 			to := s &^ (callerWants | briefHold)
 			if s&briefHold != 0 {
-				to |= loopSpins // the loop gives it away and spins on
+				to |= loopSpins // the loop gives the turn away and spins on
 			}
 			if t.word.CompareAndSwap(s, to) {
 				t.stats.CallerHandoffs.Add(1)
@@ -197,8 +197,8 @@ func (t *Token) handOver() bool {
 	}
 }
 
-// waitFor takes the turn, or has its holder give it through gate. A loop that waits
-// does not spin.
+// waitFor takes the turn, or sets want in the word and parks until the holder sends on gate. When
+// the loop waits it stops spinning.
 func (t *Token) waitFor(want uint32, gate chan struct{}) {
 	model.Yield("want")
 	for {
@@ -222,8 +222,8 @@ func (t *Token) waitFor(want uint32, gate chan struct{}) {
 	}
 }
 
-// release gives the turn up, to nobody or to who wants it. The caller has armed
-// and polled empty. False: it still holds, because something was submitted
+// release gives the turn up, or hands it over if it is wanted. The caller has armed and polled
+// empty. release returns false, and the caller still holds the turn, if something was submitted
 // meanwhile.
 func (t *Token) release() bool {
 	t.noteArmed()
@@ -236,25 +236,25 @@ func (t *Token) release() bool {
 	}
 	model.Yield("release.retake")
 	if !t.word.CompareAndSwap(asleep, held) {
-		return true // somebody took the turn, or rang
+		return true // another goroutine took the turn, or woke the loop
 	}
 	model.Yield("retaken")
 	return false
 }
 
-// releaseToLoop leaves the turn to the loop, which sees to what is left: directly if it
-// waits for the turn, else by the bell.
+// releaseToLoop leaves the turn and the remaining work to the loop: directly if it waits for the
+// turn, else by a wake-up.
 func (t *Token) releaseToLoop() {
 	if t.giveUp(woken) {
 		t.wakeLoop()
 	}
 }
 
-// WithTurn runs fn holding the turn, and returns when fn has. It parks while
-// others hold; a holder lets it in after the turn it is in, so that it waits
-// for one turn, or for those that knocked before. For control work; not from
-// the turn, but from any goroutine, the loop's callbacks too. If fn panics or ends the
-// goroutine the turn is given up all the same.
+// WithTurn runs fn while holding the turn, and returns after fn has. It parks while another
+// goroutine holds the turn. A holder hands the turn over after its pass, so WithTurn waits for one
+// pass and for earlier callers of WithTurn. It is for control work. Any goroutine may call it, also
+// the loop's callbacks, but not the holder. If fn panics or ends the goroutine, WithTurn still
+// gives the turn up.
 func (t *Token) WithTurn(fn func()) {
 	if !t.take() {
 		t.callers.Lock()

@@ -6,44 +6,44 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// The states of a seat, in the two low bits of its word; the bits above count
-// the sittings, so that a waiter recognises its own:
+// The states of a waiter slot, in the two low bits of its word; the bits above count the uses of
+// the slot, so that a waiter recognizes its own. A leaver is a goroutine that gives up the turn.
 //
-//	            the waiter           a leaver
-//	free ──> sitting ──> parked ─────────────────> taken
-//	 ^                    │  ^   refused: that leaver │ accepted: that leaver
-//	 └────────────────────┘  └────────────────────────┤
-//	 ^      the waiter                                │
-//	 └────────────────────────────────────────────────┘
+//	              the waiter              a leaver
+//	free ──> enlisting ──> parked ───────────────────> taken
+//	 ^                      │  ^   refused: the leaver │  │ accepted: the leaver
+//	 │      the waiter      │  └───────────────────────┘  │
+//	 ├──────────────────────┘                             │
+//	 └────────────────────────────────────────────────────┘
 //
-// A refused offer found its waiter before it parked, or after; so the seat is
-// put back, and other leavers may ask again.
+// A waiter refuses an offer if it does not park yet, or no longer parks; the leaver then puts the
+// slot back, and other leavers may offer again.
 const (
 	slotFree      uint64 = iota
-	slotEnlisting        // the waiter writes who
+	slotEnlisting        // the waiter writes waiterSlot.waiter
 	slotParked           // published to leavers
-	slotTaken            // a leaver reads who; the waiter stays until it is through
-	slotStep             // one sitting
+	slotTaken            // a leaver reads waiterSlot.waiter; the waiter stays until the leaver is done
+	slotStep             // adds one use to the count
 	slotMask      = slotStep - 1
 )
 
-// waiterSlot is a place for a waiter that can be given the turn.
+// waiterSlot is a place for a waiter that can be offered the turn.
 type waiterSlot struct {
-	// word: moved by CAS as drawn. parked publishes who to leavers; free
-	// gives the seat to the next waiter.
+	// word changes by CAS as in the diagram. parked publishes waiter to leavers; free gives the
+	// slot to the next waiter.
 	word   atomic.Uint64
-	waiter Parker // written by the waiter while sitting, read by a leaver while taken
+	waiter Parker // written by the waiter while enlisting, read by a leaver while taken
 	_      [104]byte
 }
 
-// slotCount is how many waiters can be offered the turn at a time. More than a
-// few are never looked at: the first that is still parked takes it.
+// slotCount is how many waiters can be offered the turn at a time. More would hardly be used: the
+// first waiter that is still parked takes the turn.
 const slotCount = 8
 
-// noSlot is the place of a waiter that found none free.
+// noSlot is the place of a waiter that found no free slot.
 const noSlot = -1
 
-// offer gives the turn to a parked waiter; false if there is none.
+// offer gives the turn to a parked waiter; it returns false if there is none.
 func (t *Token) offer() bool {
 	if !t.cfg.CallerDriving {
 		return false
@@ -68,8 +68,8 @@ func (t *Token) offer() bool {
 	return false
 }
 
-// enlist registers w to be offered the turn. Without a free seat it only misses
-// the chance (place is noSlot): a settled w is woken all the same.
+// enlist registers w to be offered the turn. Without a free slot place is noSlot, and w only misses
+// the offers: settling wakes it all the same.
 func (t *Token) enlist(w Parker) (place int, sitting uint64) {
 	if !t.cfg.CallerDriving {
 		return noSlot, 0
@@ -87,7 +87,7 @@ func (t *Token) enlist(w Parker) (place int, sitting uint64) {
 	return noSlot, 0
 }
 
-// delist takes a waiter off its seat: no leaver is at it, or comes, when it returns.
+// delist frees a waiter's slot. When it returns, no leaver uses the waiter.
 func (t *Token) delist(place int, sitting uint64) {
 	if place == noSlot {
 		return
@@ -105,7 +105,7 @@ func (t *Token) delist(place int, sitting uint64) {
 		if v != sitting+slotTaken {
 			return // an offer was accepted
 		}
-		// A leaver holds the waiter for a few instructions.
+		// A leaver uses the waiter for a few instructions.
 		model.Pause("stand.wait", func() bool { return s.word.Load() != v })
 	}
 }

@@ -2,75 +2,71 @@ package turn
 
 import "time"
 
-// Work is what a turn does. All methods but Pending and Deadline are called by
-// the holder only, and none may block.
+// Work is what the holder of the turn runs. Only the holder calls the methods, except where noted,
+// and none may block.
 type Work interface {
-	// Pass posts, polls and settles once, and reports whether it did anything.
-	// With arm it first arms every queue that can produce a completion and is
-	// not armed; true then means that something was found after the arming.
+	// Pass posts, polls and settles once, and reports whether it did anything. With arm it first
+	// arms every queue that can produce a completion and is not armed; true then means that the
+	// pass found something after the arming.
 	Pass(arm bool) bool
-	// Pending tells, to anyone, whether a submission waits to be seen. An
-	// errand that others than the holder can leave counts as one.
+	// Pending reports whether a submission waits to be seen. A loop task that goroutines other than
+	// the holder can add counts as a submission. Any goroutine may call it.
 	Pending() bool
-	// Outstanding tells whether posted work has not completed yet.
+	// Outstanding reports whether posted work has not completed yet.
 	Outstanding() bool
-	// NeedsLoop tells whether something waits that only the loop may do:
-	// callbacks, timers, control commands, channel events. A loop that spins asks
-	// without holding the turn, too.
+	// NeedsLoop reports whether there is work that only the loop may do: callbacks, timers, control
+	// commands, channel events. A spinning loop also calls it without holding the turn.
 	NeedsLoop() bool
-	// RunLoopTasks does the errands. The loop calls it holding the turn; it returns a
-	// function to be called after the turn was released (user code), or nil.
+	// RunLoopTasks does the loop's tasks. The loop calls it holding the turn. It returns a function
+	// (user code) to be called after the turn is released, or nil.
 	RunLoopTasks() (after func())
-	// Deadline is when the loop must wake for a timer; zero: never. Anyone may
-	// ask. That it came earlier is an errand, so that the loop hears of it: a
-	// sleeping loop does not ask again. (Where the loop alone sets timers it
-	// always knows.)
+	// Deadline returns when the loop must wake for a timer; zero means never. Any goroutine may
+	// call it. An earlier deadline must count as a loop task, because a sleeping loop does not ask
+	// again. (Where only the loop sets timers it always knows.)
 	Deadline() time.Time
 }
 
-// WakeReason is why a sleeping loop woke.
+// WakeReason says why a sleeping loop woke.
 type WakeReason uint8
 
-// The reasons, as bits. None of them: the bell.
+// The reasons, as bits. Zero means a call of Wake.
 const (
 	WakeEvent  WakeReason = 1 << 0 // a channel has events
 	WakeTimer  WakeReason = 1 << 1 // the deadline passed
 	WakeClosed WakeReason = 1 << 2 // the sleeper was closed
 )
 
-// Sleeper is what the loop sleeps on. [PollerSleeper] is one.
+// Sleeper is what the loop sleeps on. [PollerSleeper] implements it.
 type Sleeper interface {
-	// Wake wakes the loop; any goroutine; never blocks. A ring that finds
-	// nobody asleep is kept for the next Wait.
+	// Wake wakes the loop. Any goroutine may call it; it never blocks. If the loop does not sleep,
+	// the wake-up is kept for the next Wait.
 	Wake()
-	// Wait sleeps until rung, an event or the deadline. An event or a deadline
-	// that it reports is an errand ([Work.NeedsLoop]) before it returns and until
-	// Run saw to it. Only the loop calls it.
+	// Wait sleeps until Wake, an event or the deadline. An event or deadline that it reports counts
+	// in [Work.NeedsLoop] before Wait returns and until RunLoopTasks handled it. Only the loop
+	// calls Wait.
 	Wait(deadline time.Time) WakeReason
-	// Poll is Wait without sleep, and without a deadline. Only a loop that spins
-	// calls it.
+	// Poll is Wait without sleep and without a deadline. Only a spinning loop calls it.
 	Poll() WakeReason
 }
 
-// Parker is a goroutine that waits for its result. [Waiter] makes one of a
-// *futures.Waiter.
+// Parker is a goroutine that waits for its result. [Waiter] makes one of a *futures.Waiter.
 type Parker interface {
-	// Settled tells whether there is nothing to wait for any more. It stays true.
+	// Settled reports whether the wait is over. Once true it stays true.
 	Settled() bool
-	// Park sleeps until the result (Settled), the turn (Turn) or until done is closed. An
-	// accepted offer it always reports.
+	// Park sleeps until the result (SignalSettled), the turn (SignalTurn) or until done is closed
+	// (SignalCancelled). It always reports an accepted offer.
 	Park(done <-chan struct{}) Signal
-	// Offer gives the parked goroutine the turn; false: it is not parked.
-	// Any goroutine; never blocks.
+	// Offer gives the turn to the parked goroutine; it returns false if that does not park. Any
+	// goroutine may call it; it never blocks.
 	Offer() bool
 }
 
-// Signal is what ended a Park.
+// Signal says what ended a Park.
 type Signal uint8
 
 // The signals.
 const (
-	SignalSettled   Signal = iota // there is nothing to wait for any more
+	SignalSettled   Signal = iota // the wait is over
 	SignalTurn                    // an offer was accepted: this goroutine holds the turn
 	SignalCancelled               // done was closed
 )

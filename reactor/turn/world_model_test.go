@@ -18,14 +18,13 @@ type op struct {
 	waiter *fakeWaiter
 }
 
-// fakeWorld is a reactor's work, its sleeper, and a device that completes when
-// it likes.
+// fakeWorld is a reactor's work, its sleeper, and a device that completes at any time.
 type fakeWorld struct {
 	tok *Token
 	model.World
 
 	inbox   []*op // submitted
-	lone    *op   // of the caller that holds, for its next turn; past the inbox
+	lone    *op   // of the caller that holds, for its next pass; bypasses the inbox
 	calls   int   // submitted functions, which only the loop runs
 	posted  []*op
 	cq      []*op
@@ -43,13 +42,13 @@ type fakeWorld struct {
 	ran, toRun int
 	waiters    []*fakeWaiter
 	timed      bool // there are timers in this scenario
-	busy       bool // there is always work as long as the loop is needed
-	oneQueue   bool // a lone caller's request follows what is in its turn, on one queue
-	slowQueue  bool // or is on another, which completes it later
-	deafTimer  bool // a reactor that does not call an earlier deadline an errand
+	busy       bool // there is work as long as a loop task is left
+	oneQueue   bool // a lone caller's request follows earlier ones of its pass, on one queue
+	slowQueue  bool // or is on another queue, which completes it later
+	deafTimer  bool // the reactor does not make an earlier deadline a loop task
 }
 
-// Turn is one step; a lone caller's own is two, so that the device may be as fast as its
+// Pass is one step; a lone caller's own pass is two, so that the device may complete before its
 // poll. It arms before it polls.
 func (f *fakeWorld) Pass(arm bool) bool {
 	did := false
@@ -96,7 +95,7 @@ func (f *fakeWorld) NeedsLoop() bool {
 }
 
 func (f *fakeWorld) Deadline() time.Time {
-	model.Mark("deadline", 0) // the loop asks, and sleeps whatever was before
+	model.Mark("deadline", 0) // the loop asks, and then sleeps whatever the state before
 	if f.timed {
 		model.Yield("deadline")
 	}
@@ -143,7 +142,7 @@ func (f *fakeWorld) Wait(deadline time.Time) (wake WakeReason) {
 	return wake
 }
 
-// Look is a step: what it finds is an errand from then on.
+// Poll is a step: an event that it finds is a loop task from then on.
 func (f *fakeWorld) Poll() (wake WakeReason) {
 	model.Yield("look")
 	if f.event && !f.fresh {
@@ -157,7 +156,7 @@ func (f *fakeWorld) Poll() (wake WakeReason) {
 	return wake
 }
 
-// stirs: who spins for ever waits until it would find something.
+// stirs reports whether a goroutine that spins forever would find something.
 func (f *fakeWorld) stirs(driver Parker) bool {
 	work := len(f.inbox)+len(f.cq) > 0 || f.NeedsLoop()
 	if w, ok := driver.(*fakeWaiter); ok {
@@ -172,7 +171,7 @@ func (f *fakeWorld) stirs(driver Parker) bool {
 	return f.tok.word.Load() >= held && f.NeedsLoop()
 }
 
-// device completes n operations, in order, whenever it likes.
+// device completes n operations, in order, at any time.
 func (f *fakeWorld) device(n int) {
 	for i := range n {
 		model.Mark("device", i)
@@ -185,8 +184,8 @@ func (f *fakeWorld) device(n int) {
 	}
 }
 
-// reads: what is not here is learned where it is read, or shows in where the
-// actor goes.
+// reads returns the value that the step at label reads. Values without a case here are learned
+// where they are read, or show in the actor's position.
 func (f *fakeWorld) reads(label string) uint64 {
 	word, yes := f.tok.word.Load(), false
 	switch label {
@@ -222,8 +221,8 @@ func (f *fakeWorld) shared(d *model.Digest) {
 		}
 	}
 	for i := range f.tok.slots {
-		// How many sat here before has no influence: a waiter compares the count
-		// with its own only, and leaves when it differs.
+		// The number of earlier uses has no influence: a waiter only compares the count with its
+		// own, and leaves if it differs.
 		s := &f.tok.slots[i]
 		v := s.word.Load() & slotMask
 		if v != slotFree {
@@ -241,7 +240,7 @@ func (f *fakeWorld) shared(d *model.Digest) {
 	}
 }
 
-// holds tells whether a stands before a step that only the holder takes.
+// holds reports whether a is about to take a step that only the holder takes.
 func holds(a *model.Actor) bool {
 	switch label, place := a.At(); label {
 	case "loop", "turn", "turn.arm", "fn", "drop", "offer.seat", "offer.offer", "offer.refused", "retaken", "lend", "drive.stirs", "lone.turn", "lone.poll":
@@ -252,7 +251,7 @@ func holds(a *model.Actor) bool {
 	return false
 }
 
-// holders is how many hold the turn, or have been given it and do not know yet.
+// holders counts the actors that hold the turn, or were given it and have not run yet.
 func (f *fakeWorld) holders() int {
 	n := len(f.tok.loopHandoff) + len(f.tok.callerHandoff)
 	for _, w := range f.waiters {
@@ -264,7 +263,8 @@ func (f *fakeWorld) holders() int {
 	return n
 }
 
-// check: one holds, or is being given, the turn if the word says so; else none.
+// check verifies that one actor holds, or is being given, the turn if the word says so, and else
+// none.
 func (f *fakeWorld) check() error {
 	if n, held := f.holders(), f.tok.word.Load() >= held; n != ifTrue(held) {
 		return fmt.Errorf("%d hold the turn or are being given it, and that somebody does is %t", n, held)
@@ -272,15 +272,14 @@ func (f *fakeWorld) check() error {
 	return nil
 }
 
-// end: no interleaving may stop with an operation, an errand or a waiter
-// unattended.
+// end verifies that no interleaving stops with an operation, a loop task or a waiter unattended.
 func (f *fakeWorld) end(blocked []string) error {
 	if len(f.inbox)+f.calls+len(f.posted)+len(f.cq) > 0 || f.lone != nil || f.timer || f.fresh && !f.closed || f.ran != f.toRun {
 		return fmt.Errorf("lost wake-up: everybody sleeps with work left; blocked: %v", blocked)
 	}
 	for _, b := range blocked {
 		if strings.HasSuffix(b, "@cancel") {
-			continue // too late for that
+			continue // too late to cancel
 		}
 		if b != "loop@sleep" && b != "loop@watch.stirs" || f.closed {
 			return fmt.Errorf("stuck: %v", blocked)
@@ -318,7 +317,7 @@ type fakeWaiter struct {
 	parked    bool
 	settled   bool
 	offered   bool
-	done      chan struct{} // nil: nobody may cancel
+	done      chan struct{} // nil: the wait cannot be canceled
 	cancelled bool
 	given     bool // offered, and not yet driving
 	left      bool // Drive returned
@@ -334,8 +333,8 @@ func (w *fakeWaiter) String() string {
 	return "(" + s + ")"
 }
 
-// Settled need not be a step of its own when it is true, because it stays so,
-// nor for the holder, because holders settle. An offer has arrived when its goroutine drives.
+// Settled is not a step of its own when it returns true, because true is final, nor for the holder,
+// because holders settle. An offer has arrived when its goroutine drives.
 func (w *fakeWaiter) Settled() bool {
 	if model.Place() == "driving" {
 		w.given = false
@@ -376,7 +375,7 @@ func (w *fakeWaiter) Offer() bool {
 	return ok
 }
 
-// permutations of the callers that leave every kind where it is.
+// permutations returns the permutations of the callers that keep each kind in place.
 func permutations(kinds []string) (out [][]int) {
 	var extend func(p []int)
 	extend = func(p []int) {

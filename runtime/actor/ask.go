@@ -12,34 +12,34 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// Reply is where the answer to a question goes; it travels in the message. It is a
-// value: the handler may keep it and answer later, from any goroutine. When the
-// instance that handled the question ends without an answer, the asker gets
-// ErrNoReply, whoever has the Reply then. The zero Reply drops answers.
+// Reply receives the answer to a question; it travels in the message. It is a value: the handler
+// may keep it and answer later, from any goroutine. When the instance that handled the question
+// ends without an answer, the asker gets ErrNoReply, wherever the Reply is then. The zero Reply
+// drops answers.
 type Reply[R any] struct{ p futures.Promise[R] }
 
-// Send answers. False: nobody gets it, because it was answered before, or the asker
-// was told that no answer will come, or does not wait any more. True is no promise
-// of the opposite. It does not block.
+// Send answers. It returns false if the answer reaches no asker: because of an earlier answer or
+// ErrNoReply, or because the asker has given up. True does not guarantee that the answer is read.
+// It does not block.
 func (r Reply[R]) Send(v R) bool { return r.p.Settle(v, nil) }
 
-// Fail answers with an error; otherwise as Send.
+// Fail answers with an error, as Send does with a value.
 func (r Reply[R]) Fail(err error) bool {
 	var none R
 	return r.p.Settle(none, err)
 }
 
-// Wanted tells whether somebody may still take the answer.
+// Wanted reports whether the asker may still take the answer.
 func (r Reply[R]) Wanted() bool { return r.p.Wanted() }
 
-// owed is a reply that an actor owes.
+// owed is an unanswered reply of an actor.
 type owed interface {
 	fail(err error)
-	wanted() bool // false is final: it was answered, or the asker has given up
-	free()        // the caller forgets it
+	wanted() bool // false is final: answered, or given up by the asker
+	free()        // the caller drops it
 }
 
-// asks makes the futures of one type of answers.
+// asks makes the futures of one type of answer.
 type asks[R any] struct {
 	futures *futures.Pool[R]
 	free    sync.Pool // of *ask[R]
@@ -58,8 +58,8 @@ func (a *ask[R]) fail(err error) {
 
 func (a *ask[R]) wanted() bool { return a.p.Wanted() }
 
-// free settles the future of an asker who has given up, so that its memory goes
-// back to the pool.
+// free settles the future of an asker that has given up, so that the future's memory returns to the
+// pool.
 func (a *ask[R]) free() {
 	a.fail(futures.ErrDiscarded)
 	a.p = futures.Promise[R]{}
@@ -77,14 +77,13 @@ func asksOf[R any](s *System) *asks[R] {
 	return v.(*asks[R])
 }
 
-// Ask sends the message that question makes with a Reply, and returns the future of the
-// answer. question is called once, at once. Waiting for room in the mailbox is on
-// ctx; for the answer, on Await's. In steady state it allocates nothing.
+// Ask sends the message that question makes with a Reply, and returns the future of the answer. Ask
+// calls question once, before it returns. ctx bounds the wait for room in the mailbox, the context
+// of Await the wait for the answer. In steady state Ask allocates nothing.
 //
-// The future is settled with the answer, or with ErrNoReply when none will come:
-// joined with what the handler failed with, if it panicked, or ErrStopped. A future that is
-// not wanted any more is to be discarded. When Tell would return an error, the future
-// is settled with it; a message that Drop drops, with ErrMailboxFull.
+// The future is settled with the answer, or with ErrNoReply when none will come, joined with the
+// handler's panic or ErrStopped. Discard a future that is no longer wanted. When Tell would return
+// an error, the future is settled with it; a message that Drop drops, with ErrMailboxFull.
 func Ask[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M) futures.Future[R] {
 	if to.cell == nil {
 		var none R
@@ -104,9 +103,9 @@ func Ask[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M) fu
 	return f
 }
 
-// AskWait is Ask that waits for the answer until ctx ends. Not from a handler: it
-// would keep others from running, and perhaps the one who is to answer.
-// ErrWouldDeadlock in a handler that gives its context, or one that never ends.
+// AskWait is Ask and waits for the answer until ctx ends. A handler must not call it: it would keep
+// other actors from running, perhaps the one that answers. It returns ErrWouldDeadlock in a handler
+// that passes its Context, or a context that never ends.
 func AskWait[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M) (R, error) {
 	if ctx == nil {
 		var none R
@@ -119,24 +118,24 @@ func AskWait[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M
 	f := Ask(ctx, to, question)
 	v, err := f.Await(ctx)
 	if err != nil {
-		f.Discard() // nothing, if it was settled
+		f.Discard() // no effect if it was settled
 	}
 	return v, err
 }
 
-// noReply is what an asker gets when cause keeps the answer from coming.
+// noReply is the asker's error when cause prevents the answer.
 func noReply(cause error) error { return errors.Join(ErrNoReply, cause) }
 
-// pruneOwed is how many owed replies are worth looking through.
+// pruneOwed is the smallest number of owed replies at which owe prunes.
 const pruneOwed = 64
 
-// owe notes that the handler has returned; perhaps without an answer. Runner only.
+// owe records the reply of a handled message, unless it was answered. Runner only.
 func (a *core) owe(o owed) {
 	if !o.wanted() {
 		o.free()
 		return
 	}
-	if len(a.owed) >= max(pruneOwed, a.owedMax) { // whenever they have doubled: each costs a constant
+	if len(a.owed) >= max(pruneOwed, a.owedMax) { // at every doubling: amortized constant cost
 		a.owed = slices.DeleteFunc(a.owed, func(o owed) bool {
 			if o.wanted() {
 				return false
@@ -149,7 +148,7 @@ func (a *core) owe(o owed) {
 	a.owed = append(a.owed, o)
 }
 
-// settleOwed tells all who still wait that nobody will answer. Runner only.
+// settleOwed fails all unanswered replies. Runner only.
 func (a *core) settleOwed(err error) {
 	for _, o := range a.owed {
 		o.fail(err)

@@ -11,7 +11,7 @@ type question struct {
 	reply Reply[int]
 }
 
-// oracle doubles, keeps silent at 0, keeps the reply at 1, and panics at 2.
+// oracle answers with the double; it does not answer 0, keeps the reply of 1, and panics at 2.
 type oracle struct{ kept chan Reply[int] }
 
 func (o *oracle) Receive(_ *Context[question], q question) {
@@ -30,7 +30,7 @@ func about(n int) func(Reply[int]) question {
 	return func(r Reply[int]) question { return question{n, r} }
 }
 
-// Rule: an answer comes to the asker, also one given later by somebody else.
+// Rule: an answer reaches the asker, even if another goroutine gives it later.
 func TestAsk(t *testing.T) {
 	w := newWorld(t, Config{})
 	o := &oracle{make(chan Reply[int], 1)}
@@ -60,7 +60,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// Rule: an asker whom nobody will answer is told, and why: the handler panicked, the
+// Rule: without an answer the asker gets an error with the cause: the handler panicked, the
 // instance ended, the message was not handled or not accepted.
 func TestAskWithoutReply(t *testing.T) {
 	clock := newFakeClock()
@@ -70,7 +70,7 @@ func TestAskWithoutReply(t *testing.T) {
 	silent := Ask(w.ctx, r, about(0))
 	kept := Ask(w.ctx, r, about(1))
 	panics := Ask(w.ctx, r, about(2))
-	waits := Ask(w.ctx, r, about(3)) // kept over the restart
+	waits := Ask(w.ctx, r, about(3)) // survives the restart
 	_, err := panics.Await(w.ctx)
 	if !errors.Is(err, ErrNoReply) || !errors.Is(err, errBoom) {
 		t.Errorf("a panic answers %v, want ErrNoReply with it", err)
@@ -123,14 +123,14 @@ func TestAskWithoutReply(t *testing.T) {
 	}
 }
 
-// asked is what a handler sees of a question.
+// asked is a question as the handler sees it.
 type asked struct {
 	reply Reply[int]
-	owed  int // of the questions before
+	owed  int // replies owed for earlier questions
 }
 
-// Rule: replies that come late, and those that nobody waits for any more, cost no
-// memory for ever. Who still waits is told at the end.
+// Rule: late replies and replies of askers that have given up do not hold memory forever. Askers
+// that still wait get an error at the end.
 func TestOwedRepliesArePruned(t *testing.T) {
 	for name, ask := range map[string]func(w *world, r Ref[question], saw chan asked) asked{
 		"answered late": func(w *world, r Ref[question], saw chan asked) asked {
@@ -186,7 +186,7 @@ func TestOwedRepliesArePruned(t *testing.T) {
 	}
 }
 
-// Rule: an instance does not owe what the one before owed: those askers were told.
+// Rule: an instance does not owe the replies of the one before: those askers have had an error.
 func TestARestartedActorOwesNothing(t *testing.T) {
 	clock := newFakeClock()
 	w := newWorld(t, Config{Clock: clock})
@@ -209,8 +209,8 @@ func TestARestartedActorOwesNothing(t *testing.T) {
 	}
 }
 
-// Rule: a handler that waits for an answer with its context, or with one that never
-// ends, is refused; one that asks itself would wait for ever.
+// Rule: a handler that waits for an answer with its context, or with one that never ends, is
+// refused; a handler that asks itself would wait forever.
 func TestAskWaitInHandlerIsRefused(t *testing.T) {
 	w := newWorld(t, Config{})
 	asker := make(chan error, 2)
@@ -231,8 +231,8 @@ func TestAskWaitInHandlerIsRefused(t *testing.T) {
 	}
 }
 
-// Rule: in steady state a question and its answer allocate nothing, nor does one
-// that is given up and not answered.
+// Rule: in steady state a question and its answer allocate nothing, and neither does a question
+// that is given up without an answer.
 func TestAskAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")

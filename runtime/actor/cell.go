@@ -12,30 +12,30 @@ import (
 // envelope is a message in a mailbox.
 type envelope[M any] struct {
 	m   M
-	ask owed // what it asks for; nil for none
+	ask owed // its reply; nil for none
 }
 
-// cell is an actor: its core and what depends on the type of its messages.
+// cell is an actor: its core and the part that depends on the type of its messages.
 type cell[M any] struct {
 	core
 	box  *ring.MPSC[envelope[M]]
-	room *ring.Credits // places of box, for Wait; else nil
+	room *ring.Credits // free places of box, for Wait; else nil
 	next func() Handler[M]
 	ctx  Context[M]
 
-	// The runner's: the instance, nil while there is none, and its methods.
+	// Runner only: the instance, nil while there is none, and its methods.
 	handler   Handler[M]
 	completer Completer[M]
 	connector Connector[M]
 	timed     Timed[M]
 	started   bool
-	// handling is the message that is being handled, while busy.
+	// handling is the message being handled, while busy.
 	handling envelope[M]
 	busy     bool
 }
 
-// tell puts a message into the mailbox; Tell's goroutine. The ask is the caller's
-// to settle when there is an error.
+// tell puts a message into the mailbox, on Tell's goroutine. With an error the caller settles the
+// ask.
 func (c *cell[M]) tell(ctx context.Context, e envelope[M]) error {
 	if ctx == nil {
 		return verbena.ErrNilContext
@@ -134,7 +134,7 @@ func (c *cell[M]) handle(e *event) bool {
 	switch e.kind {
 	case evCompletion:
 		if c.completer == nil {
-			return e.err == nil // a failure is not passed over in silence
+			return e.err == nil // report an unhandled failure
 		}
 		c.completer.Completed(&c.ctx, e.completion())
 	case evMessage, evConn:
@@ -159,8 +159,8 @@ func (c *cell[M]) handle(e *event) bool {
 	return true
 }
 
-// stopped implements body. A panic there is a failure of no consequence: there is
-// nothing left to end.
+// stopped implements body. A panic in Stopped only counts as a failure: there is nothing left to
+// end.
 func (c *cell[M]) stopped(cause error) {
 	h, started := c.handler, c.started
 	c.handler, c.completer, c.connector, c.timed, c.started = nil, nil, nil, nil, false
@@ -187,7 +187,7 @@ func (c *cell[M]) interrupted(cause error) {
 	c.lose(e, cause)
 }
 
-// lose reports a message.
+// lose reports a message as not handled.
 func (c *cell[M]) lose(e envelope[M], cause error) {
 	c.letter(e.m, cause)
 	if e.ask != nil {

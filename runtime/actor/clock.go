@@ -2,13 +2,13 @@ package actor
 
 import "time"
 
-// Clock is what timers and restarts go by. A *verbena.Runtime is one: its
-// reactors keep the time.
+// Clock is the time source of timers and restarts. A *verbena.Runtime is a Clock: its reactors keep
+// the time.
 type Clock interface {
-	// Now is the time.
+	// Now returns the current time.
 	Now() time.Time
-	// After calls fn once, d from now, on any goroutine; fn does not block. stop
-	// keeps that from happening if it has not begun; it does not wait.
+	// After calls fn once, d from now, on any goroutine; fn does not block. stop prevents the call
+	// if it has not begun; it does not wait.
 	After(d time.Duration, fn func()) (stop func())
 }
 

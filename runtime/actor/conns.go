@@ -10,22 +10,22 @@ import (
 	"github.com/verbena-rdma/verbena/runtime/internal/seam"
 )
 
-// link is a connection of the actor's own. The runner's.
+// link is a connection that an actor owns. Runner only.
 type link struct {
 	conn *verbena.Conn
 	tag  uint64
-	// waiting are events that wait for a message, or for a raw connection's end.
-	// They all come: with messages, and at the end with the cause.
+	// waiting counts the events that wait for a message, or for the end of a raw connection. All of
+	// them come: with messages, and at the end with the cause.
 	waiting int
-	closed  bool // the handler was told
+	closed  bool // the handler has been told of the end
 }
 
-// own makes conn the actor's: it gets its messages and its end, and closes it. On a
-// managed connection Options.Receives messages are asked for.
+// own gives the actor conn: its messages, its end, and the duty to close it. On a managed
+// connection it requests Options.Receives messages.
 func (a *core) own(conn *verbena.Conn, tag uint64) {
 	l := &link{conn: conn, tag: tag}
 	a.links = append(a.links, l)
-	if conn.Raw() { // its messages are the handler's affair (PostRecvOp)
+	if conn.Raw() { // the handler receives its messages itself (PostRecvOp)
 		e := a.newEvent(evMessage, tag)
 		e.conn, e.link = conn, l
 		a.listen(l)
@@ -40,11 +40,11 @@ func (a *core) own(conn *verbena.Conn, tag uint64) {
 	}
 }
 
-// listen and heard count events that wait. Runner only.
+// listen and heard count the waiting events. Runner only.
 func (a *core) listen(l *link) { l.waiting++; a.listening++ }
 func (a *core) heard(l *link)  { l.waiting--; a.listening-- }
 
-// ask has e get the next message. Runner only.
+// ask requests the next message for e. Runner only.
 func (a *core) ask(l *link, e *event) {
 	e.conn, e.link, e.tag = l.conn, l, l.tag
 	e.msg, e.err = verbena.Message{}, nil
@@ -52,8 +52,8 @@ func (a *core) ask(l *link, e *event) {
 	l.conn.RecvTo(e)
 }
 
-// linkEvent handles a message, or the end of a connection: the first of its
-// waiting events that brings an error. Runner only.
+// linkEvent handles a message, or the end of a connection: the first of its waiting events that
+// brings an error. Runner only.
 func (a *core) linkEvent(e *event) {
 	l := e.link
 	a.heard(l)
@@ -79,9 +79,9 @@ func (a *core) linkEvent(e *event) {
 	}
 }
 
-// connEvent handles what Dial or Accept came to. Runner only.
+// connEvent handles the result of Dial or Accept. Runner only.
 func (a *core) connEvent(e *event) {
-	if e.err == nil && a.phase != up { // it was being given up
+	if e.err == nil && a.phase != up { // the actor is stopping
 		a.discardFor(e, ErrStopped)
 		return
 	}
@@ -92,8 +92,8 @@ func (a *core) connEvent(e *event) {
 	a.freeEvent(e)
 }
 
-// seek runs find on a goroutine of its own until it comes to something; its context
-// ends when the actor is to stop. Runner only.
+// seek runs find on its own goroutine and pushes the result as an event; find's context ends when
+// the actor is to stop. Runner only.
 func (a *core) seek(tag uint64, find func(ctx context.Context) (*verbena.Conn, error)) error {
 	if !a.open() {
 		return ErrStopped
@@ -109,7 +109,7 @@ func (a *core) seek(tag uint64, find func(ctx context.Context) (*verbena.Conn, e
 	return nil
 }
 
-// stopSeeking gives up what Dial and Accept have not come to. Runner only.
+// stopSeeking cancels the Dial and Accept calls in progress. Runner only.
 func (a *core) stopSeeking() {
 	if a.giveUp != nil {
 		a.giveUp()
@@ -117,13 +117,13 @@ func (a *core) stopSeeking() {
 	}
 }
 
-// Own makes conn the actor's own: its messages and its end come as ConnEvents with
-// tag, and it is closed when they end, or with the instance. Nobody else may
-// receive from it or close it; operations may be started by anybody. A raw
-// connection has no messages, only its end.
+// Own makes the actor the owner of conn: its messages and its end come as ConnEvents with tag, and
+// it is closed at the end of its messages or of the instance. No other code may receive from it or
+// close it; any goroutine may start operations. A raw connection delivers no messages, only its
+// end.
 //
-// Errors: ErrStopped when the actor is to stop, ErrConfig for none, or one that is the
-// actor's own already: conn stays whose it was.
+// Errors: ErrStopped when the actor is stopping; ErrConfig for a nil connection or one that the
+// actor owns already. With an error the owner of conn does not change.
 func (c *Context[M]) Own(conn *verbena.Conn, tag uint64) error {
 	a := &c.cell.core
 	if conn == nil {
@@ -139,10 +139,9 @@ func (c *Context[M]) Own(conn *verbena.Conn, tag uint64) error {
 	return nil
 }
 
-// Dial connects as Runtime.DialOptions does. It returns at once; the connection
-// comes as ConnEstablished with tag and is the actor's own, or ConnFailed says why not.
-// It is given up when the actor is to stop. Errors: ErrStopped, ErrConfig without
-// a runtime.
+// Dial connects as Runtime.DialOptions does. It returns at once; the result comes as
+// ConnEstablished with tag, and the actor owns the connection, or as ConnFailed with the error. The
+// attempt is canceled when the actor is to stop. Errors: ErrStopped, ErrConfig without a runtime.
 func (c *Context[M]) Dial(addr string, o verbena.Options, tag uint64) error {
 	rt := c.cell.sys.cfg.Runtime
 	if rt == nil {
@@ -151,7 +150,7 @@ func (c *Context[M]) Dial(addr string, o verbena.Options, tag uint64) error {
 	return c.cell.seek(tag, func(ctx context.Context) (*verbena.Conn, error) { return rt.DialOptions(ctx, addr, o) })
 }
 
-// Accept accepts one connection; as Dial.
+// Accept accepts one connection and delivers it as Dial does.
 func (c *Context[M]) Accept(ln *verbena.Listener, tag uint64) error {
 	if ln == nil {
 		return fmt.Errorf("%w: no listener", ErrConfig)

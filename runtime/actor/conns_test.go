@@ -34,7 +34,7 @@ func openPair(t *testing.T, o verbena.Options) (a, b *verbena.Runtime, ln *verbe
 	return a, b, ln
 }
 
-// owner is a handler that owns connections; messages are functions that it runs.
+// owner is a handler that owns connections; its messages are functions that it runs.
 type owner struct {
 	made   chan *verbena.Conn
 	log    chan string
@@ -88,9 +88,8 @@ func (o *owner) next(w *world, want string) {
 	}
 }
 
-// Rule: an actor dials, gets what its operations came to, its messages and the
-// connection's end, in their order, on the pool and on a reactor; and when it ends
-// nothing is left.
+// Rule: an actor dials and gets the completions of its operations, its messages and the end of the
+// connection in order, on the pool and on a reactor; when it ends nothing is left.
 func TestActorOwnsConnection(t *testing.T) {
 	for _, on := range []Place{OnPool, OnReactor} {
 		t.Run(fmt.Sprint(on), func(t *testing.T) {
@@ -138,8 +137,7 @@ func TestActorOwnsConnection(t *testing.T) {
 	}
 }
 
-// Rule: operations that find no room wait without the handler, start in their order,
-// and each completes once.
+// Rule: operations without room do not block the handler, start in order, and each completes once.
 func TestOperationsWithoutRoomWait(t *testing.T) {
 	const ops = 500
 	a, _, ln := openPair(t, verbena.Options{SendDepth: 4, RecvCredits: 3})
@@ -165,7 +163,7 @@ func TestOperationsWithoutRoomWait(t *testing.T) {
 		}
 		text := make([]byte, 3)
 		for i := range ops {
-			copy(text, fmt.Sprintf("%03d", i)) // what waits was copied
+			copy(text, fmt.Sprintf("%03d", i)) // waiting data was copied
 			w.must("starting", ctx.Start(conn, uint64(i), verbena.SendBytesOp(text)))
 		}
 		close(returned)
@@ -186,8 +184,8 @@ func TestOperationsWithoutRoomWait(t *testing.T) {
 	wait(w, "the end", r.Done())
 }
 
-// Rule: an operation larger than one work request carries is started in its pieces without the
-// handler, as one that finds no room.
+// Rule: an operation larger than one work request allows is started in pieces without blocking the
+// handler, like one without room.
 func TestLargeOperationsStart(t *testing.T) {
 	prov := must.Get(soft.New(soft.Config{Devices: []soft.DeviceConfig{
 		{Name: "small0", Addr: netip.MustParseAddr("127.0.0.9"), Limits: soft.Limits{MaxMsgSize: 4096}},
@@ -223,7 +221,7 @@ func TestLargeOperationsStart(t *testing.T) {
 	wait(w, "the end", r.Done())
 }
 
-// Rule: operations are bounded; what is refused has no completion.
+// Rule: operations are bounded; a refused one has no completion.
 func TestOperationsAreBounded(t *testing.T) {
 	a, _, ln := openPair(t, verbena.Options{RecvCredits: 2})
 	w := newWorld(t, Config{Runtime: a})
@@ -246,7 +244,7 @@ func TestOperationsAreBounded(t *testing.T) {
 	if err := wait(w, "the bound", refused); !errors.Is(err, ErrTooMany) {
 		t.Errorf("beyond Operations: %v, want ErrTooMany", err)
 	}
-	r.StopNow() // the peer receives nothing: what waits can only be given up
+	r.StopNow() // the peer receives nothing: waiting operations cannot complete
 	wait(w, "the end", r.Done())
 	select {
 	case <-conn.Done():
@@ -267,8 +265,8 @@ func TestOperationsAreBounded(t *testing.T) {
 	}
 }
 
-// Rule: a failure ends the connections of the instance and what it had under way;
-// its completions are reported, and none reaches the next instance.
+// Rule: a failure ends the connections and outstanding operations of the instance; their
+// completions are reported, and none reaches the next instance.
 func TestFailureEndsConnections(t *testing.T) {
 	a, _, ln := openPair(t, verbena.Options{RecvCredits: 2})
 	clock := newFakeClock()
@@ -301,8 +299,7 @@ func TestFailureEndsConnections(t *testing.T) {
 	}
 }
 
-// Rule: stopping gives up what is sought: an Accept that nobody comes to, a Dial that
-// nobody answers.
+// Rule: stopping cancels an Accept without a dialer and a Dial without an answer.
 func TestStopGivesUpSeeking(t *testing.T) {
 	a, b, ln := openPair(t, verbena.Options{})
 	quiet, err := b.ListenOptions("127.0.0.2:0", verbena.Options{Raw: true}) // without an Accept
@@ -343,7 +340,7 @@ func (d *deviceEars) Device(_ *Context[do], ev verbena.DeviceEvent) {
 	d.log <- fmt.Sprint("device ", ev.Type, " ", ev.Port)
 }
 
-// Rule: device events come to those who want them, before what waits in the mailbox.
+// Rule: device events come to the actors that watch the device, before the mailbox.
 func TestDeviceEvents(t *testing.T) {
 	a, _, _ := openPair(t, verbena.Options{})
 	w := newWorld(t, Config{Runtime: a})
@@ -361,11 +358,11 @@ func TestDeviceEvents(t *testing.T) {
 	other.Stop()
 	wait(w, "the end", r.Done())
 	wait(w, "the end", other.Done())
-	w.tellDevice(verbena.DeviceEvent{Type: verbs.EventPortActive, Port: 1}) // to nobody
+	w.tellDevice(verbena.DeviceEvent{Type: verbs.EventPortActive, Port: 1}) // no actor is left
 }
 
-// Rule: a port that goes down and up again, and a device that is taken out, are
-// told; and the actor on a device that is gone ends all the same.
+// Rule: a port's going down and up and a device's removal are reported, and the actor on a removed
+// device still ends.
 func TestPortAndDeviceEvents(t *testing.T) {
 	prov := must.Get(soft.New(soft.Config{}))(t)
 	rt := must.Get(verbena.Open(verbena.Config{Provider: prov, Device: "soft0"}))(t)
@@ -418,7 +415,7 @@ func TestCompletionsAllocateNothing(t *testing.T) {
 	}
 }
 
-// pump starts as many operations as it is told, and 15 more for each.
+// pump starts as many operations as a message says, and 15 more for each.
 type pump struct {
 	conn   *verbena.Conn
 	remote verbena.Remote

@@ -12,22 +12,21 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// phase is where an actor's life stands. The runner moves it.
+// phase is the state of an actor. Only the runner changes it.
 //
-//	          Started            Stop            all handled,
-//	fresh ───────────────> up ─────────> draining ──────────────> parting ──┐
-//	  ^ ^                   │                │    nothing under way    │    │ no child, connection
-//	  │ │                   │ failure, or StopNow, in any of these     │    │ or operation left
-//	  │ │                   v                                          v    v
-//	  │ └────────────── windingUp <────────────────────────────────────  Stopped, over
-//	  │  due, once more     │
-//	  │                     │ no child, connection or operation left
-//	  │                     v
-//	  └── the wait ends ─ resting (a failure that is to be restarted; else over)
+//	         Started         Stop            all handled,            no child or
+//	fresh ────────────> up ────────> draining ────────────> parting ─────────────> over
+//	  ^ │                │              │       nothing        │  connection left    ^
+//	  │ │                │              │     outstanding      │                     │
+//	  │ └────────────────┴──────┬───────┴──────────────────────┘                     │
+//	  │                         │ failure or StopNow                                 │
+//	  │ the wait ends           v          no restart: no child, connection          │
+//	resting <───────────── windingUp ────────────────────────────────────────────────┘
+//	         restart: nothing left         or operation left
 //
-// draining handles messages and events as up does. windingUp handles neither: what
-// was under way is ended hard, and reported. A resting actor that is stopped
-// is over at once, and its mailbox is reported.
+// draining handles messages and events as up does. windingUp handles neither: it aborts outstanding
+// work and reports it. A resting actor that is stopped is over at once, and its mailbox is
+// reported.
 type phase uint8
 
 const (
@@ -40,20 +39,20 @@ const (
 	over
 )
 
-// How an actor is to stop; more is harder.
+// Requests to stop; a larger value is stricter.
 const (
 	stopNot uint32 = iota
 	stopDrain
 	stopNow
 )
 
-// core is an actor but for the type of its messages.
+// core is the part of an actor that does not depend on the type of its messages.
 type core struct {
 	word word
-	// stop is raised by Stop and StopNow, any goroutine; read by the runner,
-	// which is woken after it.
+	// stop is raised by Stop and StopNow on any goroutine and read by the runner, which is woken
+	// after that.
 	stop atomic.Uint32
-	// due is set by the clock when a rest is over, taken by the runner.
+	// due is set by the clock when a rest ends and reset by the runner.
 	due uatomic.Bool
 
 	system, events lane
@@ -61,68 +60,68 @@ type core struct {
 	sys      *System
 	id       uint64
 	opt      Options
-	parentOf *core  // nil: the system
-	body     body   // the same object with its type
-	queue    func() // gives the actor to its executor; wake's and the runner's
+	parentOf *core  // nil: spawned by the system
+	body     body   // the cell that contains this core
+	queue    func() // enqueues the actor at its executor; called by wake and by the runner
 	hook     ring.Hook[core]
 	gone     chan struct{} // closed at the end
-	// watches tells that the instance wants device events. Written by the
-	// runner, read by the system's watcher.
+	// watches reports whether the instance wants device events. The runner writes it, the system's
+	// device callback reads it.
 	watches uatomic.Bool
 
-	// The runner's.
+	// Runner only.
 	phase     phase
-	turn      bool // an event is next, if there is one; else a message
+	turn      bool // the next step prefers an event to a message
 	stopSeen  uint32
-	cause     error // why it winds up, or ended
-	restart   bool  // it comes back after winding up
+	cause     error // why it winds up or ended
+	restart   bool  // it restarts after winding up
 	delay     time.Duration
 	free      *event
 	underWay  int                // events that will be pushed
 	listening int                // of these, those that wait for messages
 	children  map[*core]struct{} // alive
-	links     []*link            // own connections
+	links     []*link            // owned connections
 	outboxes  map[*verbena.Conn]*outbox
 	timers    map[TimerID]*timer
 	lastID    TimerID
 	failures  []time.Time // within Restart.Within
 	random    *rand.Rand
-	wakeUp    func()             // stops the rest's timer
+	wakeUp    func()             // stops the timer of the rest
 	life      context.Context    // of the instance: ends when it winds up
 	cancel    context.CancelFunc // never nil
 	seeking   context.Context    // of Dial and Accept: ends when the actor is to stop
-	giveUp    context.CancelFunc // nil: nothing is sought
+	giveUp    context.CancelFunc // nil: no Dial or Accept in progress
 	current   *event             // being handled
-	owed      []owed             // replies that handled messages still owe
-	owedMax   int                // prune there
+	owed      []owed             // unanswered replies of handled messages
+	owedMax   int                // length at which owed is pruned
 }
 
-// body is what depends on the type of the messages. Runner only.
+// body is the part of an actor that depends on the type of its messages. Runner only.
 type body interface {
-	// make makes a new instance and tells it Started.
+	// make makes a new instance and calls Started.
 	make() error
-	// receive handles the oldest message, if there is one.
+	// receive handles the oldest message, and reports whether there was one.
 	receive() bool
-	// handle gives e to the handler; false: it has no method for that.
+	// handle passes e to the handler; false if the handler has no method for it.
 	handle(e *event) bool
-	// stopped tells the instance Stopped, if Started succeeded, and drops it.
+	// stopped calls Stopped, if Started succeeded, and drops the instance.
 	stopped(cause error)
-	// interrupted reports the message that was being handled, if any.
+	// interrupted reports the message whose handling failed, if any.
 	interrupted(cause error)
 	// shut makes every later Tell fail. Any goroutine.
 	shut()
-	// pending is how many messages there are, those being pushed included.
+	// pending returns the number of messages, those being pushed included.
 	pending() int
-	// report reports the oldest message as not handled, if there is one.
+	// report reports the oldest message as not handled, and whether there was one.
 	report(cause error) bool
-	// wantsDevice tells whether the instance has Device.
+	// wantsDevice reports whether the instance implements DeviceWatcher.
 	wantsDevice() bool
 }
 
 // InboxHook links the actor into its pool's queue.
 func (a *core) InboxHook() *ring.Hook[core] { return &a.hook }
 
-// wake sees to it that what was just published is looked at. Any goroutine.
+// wake schedules the actor after something was published for it. Any goroutine.
 func (a *core) wake() {
 	if a.word.wake() {
 		a.queue()
@@ -131,8 +130,8 @@ func (a *core) wake() {
 	}
 }
 
-// sweep throws away what was pushed too late: nothing that is counted as under way
-// can be there, only device events and timers. Any goroutine.
+// sweep discards events pushed after the end: only device events and timers, never an event that
+// underWay counts. Any goroutine.
 func (a *core) sweep() {
 	a.system.in.TakeAll()
 	a.events.in.TakeAll()
@@ -153,13 +152,13 @@ func (a *core) requestStop(how uint32) {
 	a.wake()
 }
 
-// run is one activation: as much as Options.Throughput allows. The executor's.
+// run is one activation of at most Options.Throughput steps. The executor calls it.
 func (a *core) run() {
 	a.word.run()
 	left := a.opt.Throughput
 	returned := false
 	defer func() {
-		if !returned { // the handler ended this goroutine; the executor goes on elsewhere
+		if !returned { // the handler ended this goroutine; the executor continues on another
 			a.fail(ErrGoexit)
 			a.word.again()
 			a.queue()
@@ -185,12 +184,12 @@ func (a *core) run() {
 	}
 }
 
-// burst takes steps until nothing is there, which it reports, the budget is spent,
-// or a handler panics.
+// burst takes steps until there is nothing to do, which it reports, the budget is spent, or a
+// handler panics.
 func (a *core) burst(left *int) (nothing bool) {
 	defer func() {
 		if v := recover(); v != nil {
-			*left-- // so that one that always panics lets others go on
+			*left-- // an actor that always panics still yields to others
 			a.fail(panicked(v))
 		}
 	}()
@@ -203,7 +202,7 @@ func (a *core) burst(left *int) (nothing bool) {
 	return false
 }
 
-// step does the next thing; false if there is none.
+// step handles the next thing, and reports whether there was one.
 func (a *core) step() bool {
 	if how := a.stop.Load(); how > a.stopSeen {
 		a.stopSeen = how
@@ -230,7 +229,7 @@ func (a *core) step() bool {
 	return false
 }
 
-// next handles an event or a message, in turns while there are both.
+// next handles an event or a message; the two alternate while there are both.
 func (a *core) next() bool {
 	a.turn = !a.turn
 	if a.turn {
@@ -250,20 +249,20 @@ func (a *core) next() bool {
 	return false
 }
 
-// open tells whether the handler that runs may begin what outlives it: it is up, or
-// in Started. Runner only.
+// open reports whether the running handler may start work that outlives the call: the actor is up,
+// or in Started. Runner only.
 func (a *core) open() bool { return a.phase == up || a.phase == fresh }
 
-// begin makes the instance.
+// begin makes a new instance.
 func (a *core) begin() bool {
-	a.cancel() // the last one's
+	a.cancel() // of the last instance
 	a.life, a.cancel = context.WithCancel(context.Background())
 	if err := a.body.make(); err != nil {
 		a.fail(err)
 		return true
 	}
 	a.phase = up
-	if a.stopSeen != stopNot { // told before
+	if a.stopSeen != stopNot { // Stop came before Started
 		a.drain()
 	}
 	a.watches.Store(a.body.wantsDevice())

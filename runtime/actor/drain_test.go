@@ -8,8 +8,8 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// Rule: a gentle stop waits for operations under way before it closes the actor's
-// connections: those that wait for room go when there is some, and succeed.
+// Rule: a graceful stop waits for outstanding operations before it closes the actor's connections:
+// operations that wait for room start when there is some, and succeed.
 func TestDrainWaitsForOperations(t *testing.T) {
 	const ops = 10
 	a, _, ln := openPair(t, verbena.Options{RecvCredits: 2})
@@ -37,13 +37,13 @@ func TestDrainWaitsForOperations(t *testing.T) {
 		close(began)
 	}))
 	wait(w, "the handler", began)
-	for i := range 2 { // those that had room; the others wait for the peer
+	for i := range 2 { // those that had room; the others wait for credits
 		o.next(w, fmt.Sprintf("completed %d 0", i))
 	}
 	if how := r.cell.stop.Load(); how != stopDrain {
 		t.Fatalf("it is to stop like %d, want %d", how, stopDrain)
 	}
-	for at := running; at != idle && at != ended; at = r.cell.word.s.Load() { // it has heeded the stop
+	for at := running; at != idle && at != ended; at = r.cell.word.s.Load() { // until it has seen the stop
 		runtime.Gosched()
 	}
 	if err := conn.Err(); err != nil {

@@ -5,7 +5,7 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// The sentinels of this room. verbena.RetryOf knows them, too.
+// Errors of the package. verbena.RetryOf classifies them, too.
 var (
 	ErrConfig        = verbena.ErrConfig
 	ErrClosed        = verbena.ErrClosed // of a system
@@ -21,7 +21,7 @@ var (
 	ErrGoexit        = sentinel.Never("actor: the handler ended its goroutine")
 )
 
-// errNoRoomInHandler is another ErrWouldDeadlock: of a Tell that would wait for room.
+// errNoRoomInHandler is the ErrWouldDeadlock of a Tell that would wait for room.
 var errNoRoomInHandler = sentinel.Later("actor: the mailbox is full, and a handler may not wait for room", ErrWouldDeadlock, ErrMailboxFull)
 
 // PanicError is a panic of a handler.

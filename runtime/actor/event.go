@@ -5,26 +5,26 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// eventKind is what an event tells.
+// eventKind is the kind of an event.
 type eventKind uint8
 
 const (
 	evCompletion eventKind = iota // an operation has ended
-	evMessage                     // a connection has a message, or will have none any more
-	evConn                        // a connection was made, or could not be; or a raw one has ended
+	evMessage                     // a connection has a message, or will have no more
+	evConn                        // Dial or Accept has ended, or a raw connection has
 	evTimer
 	evDevice // system lane
 	evChild  // system lane
 )
 
-// event is one thing that happens to an actor, other than a message. It has its
-// place before it happens: an operation takes its event when it starts, so that a
-// full mailbox cannot drop the completion, and nothing is allocated for it.
+// event is one thing that happens to an actor, other than a message. It is reserved before it
+// happens: an operation takes its event when it starts, so that a full mailbox cannot drop the
+// completion and nothing is allocated for it.
 //
-//	            newEvent           Complete, Received
-//	free list ───────────> under way ────────────────> in a lane ──> handled, freed
+//	            newEvent             Complete, Received
+//	free list ───────────> outstanding ────────────────> in a lane ──> handled, freed
 //
-// Under way it belongs to whoever will push it, in the lane to the actor.
+// While outstanding it belongs to the goroutine that will push it, in the lane to the actor.
 type event struct {
 	hook ring.Hook[event]
 	next *event // in the free list
@@ -34,7 +34,7 @@ type event struct {
 	tag    uint64
 	conn   *verbena.Conn
 	link   *link
-	timer  *timer // not counted as under way, and never in the free list
+	timer  *timer // not counted in underWay, and never in the free list
 	result verbena.Result
 	msg    verbena.Message
 	err    error
@@ -46,7 +46,7 @@ type event struct {
 // InboxHook links the event into a lane.
 func (e *event) InboxHook() *ring.Hook[event] { return &e.hook }
 
-// Complete implements reactor.Sink. Any goroutine, usually one that holds a turn.
+// Complete implements reactor.Sink. It runs on any goroutine, usually one that holds a turn.
 func (e *event) Complete(_ verbena.SinkContext, r verbena.Result, err error) {
 	e.result, e.err = r, err
 	e.a.push(e)
@@ -58,10 +58,10 @@ func (e *event) Received(m verbena.Message, err error) {
 	e.a.push(e)
 }
 
-// lane is a queue of events, taken by the runner one by one.
+// lane is a queue of events from which the runner takes one at a time.
 type lane struct {
 	in    ring.Inbox[event, *event]
-	taken *event // the runner's: taken, not handled yet, oldest first
+	taken *event // runner only: taken and not handled yet, oldest first
 }
 
 func (l *lane) pop() *event {
@@ -75,7 +75,7 @@ func (l *lane) pop() *event {
 	return e
 }
 
-// newEvent takes an event for something that is going to happen. Runner only.
+// newEvent reserves an event for something that is going to happen. Runner only.
 func (a *core) newEvent(kind eventKind, tag uint64) *event {
 	e := a.free
 	if e == nil {
@@ -88,15 +88,15 @@ func (a *core) newEvent(kind eventKind, tag uint64) *event {
 	return e
 }
 
-// freeEvent takes back an event that was handled or never began. Runner only.
+// freeEvent takes back an event that was handled or did not begin. Runner only.
 func (a *core) freeEvent(e *event) {
 	*e = event{a: a, next: a.free}
 	a.free = e
 	a.underWay--
 }
 
-// push puts e on the common lane of events, any goroutine.
+// push puts e on the common lane. Any goroutine.
 func (a *core) push(e *event) { a.events.in.Push(e); a.wake() }
 
-// pushSystem puts e on the system lane, any goroutine.
+// pushSystem puts e on the system lane. Any goroutine.
 func (a *core) pushSystem(e *event) { a.system.in.Push(e); a.wake() }

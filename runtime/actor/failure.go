@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// panicked makes an error of what was recovered.
+// panicked wraps a recovered value in a PanicError.
 func panicked(v any) error { return &PanicError{Value: v, Stack: debug.Stack()} }
 
-// fail ends an instance whose handler panicked, or could not start. What it was
-// handling is reported, and not handled again. Runner only.
+// fail ends an instance whose handler panicked or could not start. The message or event in progress
+// is reported, and not handled again. Runner only.
 func (a *core) fail(cause error) {
 	switch a.phase {
-	case windingUp, resting, over: // no handler runs then: a hook of the system's panicked
-		if errors.Is(cause, ErrGoexit) { // Stopped did: the instance is forgotten already
+	case windingUp, resting, over: // no handler runs then: a callback of Config panicked
+		if errors.Is(cause, ErrGoexit) { // Stopped called Goexit: the instance is dropped already
 			return
 		}
 		panic(cause)
@@ -33,8 +33,8 @@ func (a *core) fail(cause error) {
 	a.windDown(cause, again)
 }
 
-// judge applies the parent's rule to a failure: whether and after which delay the
-// actor comes back. Runner only.
+// judge applies the restart rule to a failure: whether and after which delay the actor restarts.
+// Runner only.
 func (a *core) judge() (again bool) {
 	r := a.opt.Restart
 	if a.stopSeen != stopNot || r.Most < 0 {
@@ -64,7 +64,7 @@ func (a *core) judge() (again bool) {
 	return true
 }
 
-// notify tells the parent. Runner only.
+// notify passes a ChildEvent to the parent. Runner only.
 func (a *core) notify(err error, restarts bool, delay time.Duration) {
 	ev := ChildEvent{ID: a.id, Name: a.opt.Name, Err: err, Restarts: restarts, Delay: delay}
 	if a.parentOf == nil {
@@ -76,7 +76,7 @@ func (a *core) notify(err error, restarts bool, delay time.Duration) {
 	a.parentOf.pushSystem(&event{a: a.parentOf, kind: evChild, child: a, notice: ev})
 }
 
-// escalates tells whether a child's end is its parent's failure.
+// escalates reports whether a child's end is its parent's failure.
 func (a *core) escalates(err error) bool {
 	return a.opt.Restart.Escalate && err != nil && !errors.Is(err, ErrStopped)
 }
@@ -93,7 +93,7 @@ func (a *core) systemEvent(e *event) {
 		return
 	}
 	a.current = e
-	a.body.handle(e) // who has no method for it does not want to know
+	a.body.handle(e) // without a method the event is ignored
 	a.current = nil
 	if ended && e.child.escalates(e.notice.Err) {
 		a.fail(fmt.Errorf("%w: %s: %w", ErrEscalated, e.notice.Name, e.notice.Err))
@@ -115,7 +115,7 @@ func (a *core) event(e *event) {
 	}
 }
 
-// hand gives e to the handler, and reports it if that has no method for it.
+// hand passes e to the handler, and reports it if the handler has no method for it.
 func (a *core) hand(e *event) {
 	a.current = e
 	ok := a.body.handle(e)
@@ -125,7 +125,7 @@ func (a *core) hand(e *event) {
 	}
 }
 
-// discard throws away an event that comes too late for its instance. Runner only.
+// discard discards an event that comes too late for its instance. Runner only.
 func (a *core) discard(e *event) {
 	cause := ErrRestarted
 	if !a.restart {
@@ -137,7 +137,7 @@ func (a *core) discard(e *event) {
 	a.discardFor(e, cause)
 }
 
-// discardFor reports e and takes it back.
+// discardFor reports e and frees it.
 func (a *core) discardFor(e *event, cause error) {
 	a.refuse(e, cause)
 	switch e.kind {
@@ -146,16 +146,16 @@ func (a *core) discardFor(e *event, cause error) {
 	}
 }
 
-// refuse reports e as not handled, and gives back what it brings. Timers, device
-// and child events are not reported: who has no method for them does not want to know,
-// and a failure in one is reported itself.
+// refuse reports e as not handled, and frees what it carries. Timers, device and child events are
+// not reported: a handler without a method for them ignores them, and a failure in one is reported
+// itself.
 func (a *core) refuse(e *event, cause error) {
 	switch e.kind {
 	case evCompletion:
 		a.letter(e.completion(), cause)
 	case evMessage, evConn:
 		if e.err == nil && e.kind == evMessage {
-			_ = e.msg.Release() // ErrMessage: the handler came so far
+			_ = e.msg.Release() // ErrMessage: the handler has released it
 		}
 		if e.err == nil && e.kind == evConn {
 			e.conn.Abort()
@@ -176,7 +176,7 @@ func (e *event) completion() Completion {
 	return Completion{Tag: e.tag, Conn: e.conn, Result: e.result, Err: e.err}
 }
 
-// connEvent is e for a handler.
+// connEvent converts e for a handler.
 func (e *event) connEvent() ConnEvent {
 	ev := ConnEvent{Tag: e.tag, Conn: e.conn, Message: e.msg, Err: e.err}
 	switch {

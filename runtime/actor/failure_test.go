@@ -11,9 +11,8 @@ import (
 
 var errBoom = errors.New("boom")
 
-// Rule: a panic is caught; the message is reported with it and not handled again,
-// the rest is handled by a new instance, after the parent's delay; the parent
-// hears of it with the stack.
+// Rule: a panic is caught; the message is reported with it and not handled again. A new instance
+// handles the rest after the delay, and the parent is told of the panic with its stack.
 func TestPanicRestarts(t *testing.T) {
 	for _, how := range []string{"panic", "goexit"} {
 		t.Run(how, func(t *testing.T) {
@@ -22,7 +21,7 @@ func TestPanicRestarts(t *testing.T) {
 			h := newWhole()
 			close(h.let)
 			h.on["bad"] = func(ctx *Context[string]) {
-				ctx.After(time.Hour, 1) // dies with the instance
+				ctx.After(time.Hour, 1) // canceled with the instance
 				if how == "goexit" {
 					runtime.Goexit()
 				}
@@ -65,7 +64,7 @@ func TestPanicRestarts(t *testing.T) {
 	}
 }
 
-// fragile fails where it is told.
+// fragile fails in Started or Receive, as configured.
 type fragile struct {
 	start error
 	panic bool
@@ -78,9 +77,8 @@ func (f *fragile) Receive(*Context[string], string) {
 	}
 }
 
-// Rule: delays double up to Last, each lengthened by up to a half, the same from the
-// same seed; beyond Most within Within the actor ends, and its mailbox is
-// reported.
+// Rule: delays double up to Last, each extended by up to a half, the same for the same seed; beyond
+// Most within Within the actor ends and its mailbox is reported.
 func TestBackoffAndBound(t *testing.T) {
 	var runs [2]string
 	for i := range runs {
@@ -116,7 +114,7 @@ func TestBackoffAndBound(t *testing.T) {
 	}
 }
 
-// Rule: failures longer ago than Within do not count.
+// Rule: failures older than Within do not count.
 func TestOldFailuresDoNotCount(t *testing.T) {
 	clock := newFakeClock()
 	w := newWorld(t, Config{Clock: clock})
@@ -135,8 +133,8 @@ func TestOldFailuresDoNotCount(t *testing.T) {
 	}
 }
 
-// Rule: with Most negative nothing is restarted, and an actor that rests and is
-// stopped does not come back: its mailbox is reported.
+// Rule: with a negative Most nothing is restarted, and a resting actor that is stopped is not
+// restarted: its mailbox is reported.
 func TestNoRestart(t *testing.T) {
 	clock := newFakeClock()
 	w := newWorld(t, Config{Clock: clock})
@@ -155,8 +153,8 @@ func TestNoRestart(t *testing.T) {
 	}
 }
 
-// Rule: with Escalate the child's end is the parent's failure, which ends the
-// instance with all its children.
+// Rule: with Escalate the child's end is the parent's failure, which ends the parent's instance
+// with all its children.
 func TestEscalate(t *testing.T) {
 	clock := newFakeClock()
 	w := newWorld(t, Config{Clock: clock})
@@ -194,7 +192,7 @@ type sour struct{ fragile }
 
 func (*sour) Stopped(*Context[string], error) { panic(errBoom) }
 
-// Rule: a panic in Stopped ends the actor all the same, and is told.
+// Rule: a panic in Stopped does not keep the actor from ending, and is reported.
 func TestPanicInStopped(t *testing.T) {
 	w := newWorld(t, Config{})
 	r := spawn[string](w, Options{}, &sour{})

@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: an actor that always has something does not keep others from running, with
-// one worker or on one reactor.
+// Rule: an actor that always has work does not keep others from running, with one worker or on one
+// reactor.
 func TestThroughputIsBounded(t *testing.T) {
 	a, _, _ := openPair(t, verbena.Options{})
 	for _, on := range []Place{OnPool, OnReactor} {
@@ -36,7 +36,7 @@ func TestThroughputIsBounded(t *testing.T) {
 	}
 }
 
-// relay starts an operation at every completion, for ever, and passes messages on.
+// relay starts an operation at every completion, without end, and passes messages on.
 type relay struct {
 	pump
 	got chan int
@@ -55,7 +55,7 @@ func (r *relay) Completed(ctx *Context[int], c Completion) {
 	}
 }
 
-// Rule: completions that always come do not keep messages waiting.
+// Rule: a constant flow of completions does not starve messages.
 func TestCompletionsDoNotStarveMessages(t *testing.T) {
 	a, b, ln := openPair(t, verbena.Options{})
 	region := must.Get(b.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteAtomic))(t)
@@ -77,8 +77,7 @@ func TestCompletionsDoNotStarveMessages(t *testing.T) {
 	wait(w, "the end, which waits for the last operation", r.Done())
 }
 
-// Rule: with both there, messages and events take turns: neither waits for all of
-// the other.
+// Rule: messages and events alternate while there are both: neither waits for all of the other.
 func TestMessagesAndEventsAlternate(t *testing.T) {
 	clock := newFakeClock()
 	w := newWorld(t, Config{Clock: clock})
@@ -113,7 +112,7 @@ func TestMessagesAndEventsAlternate(t *testing.T) {
 	expect(t, "three timers and three messages", got, odd)
 }
 
-// Rule: timers and restarts go by the runtime's clock, which its reactors keep.
+// Rule: timers and restarts use the runtime's clock, which its reactors keep.
 func TestTimersOfARuntime(t *testing.T) {
 	a, _, _ := openPair(t, verbena.Options{})
 	w := newWorld(t, Config{Runtime: a})

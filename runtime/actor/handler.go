@@ -6,34 +6,33 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// Handler is an actor's behaviour. Its methods, those of the interfaces below
-// included, are called one at a time, each after all effects of the one before are
-// visible, not always on the same goroutine. On a reactor (Options.On) they
-// must not block.
+// Handler is an actor's behavior. Its methods, and those of the interfaces below, are called one at
+// a time, possibly on different goroutines; each sees all effects of the one before. On a reactor
+// (Options.On) they must not block.
 //
-// A Handler is one instance: when it panics the next is made (Spawn's function).
+// A Handler is one instance: after a panic, Spawn's function makes the next one.
 type Handler[M any] interface {
 	// Receive handles one message. The Context is valid until it returns.
 	Receive(ctx *Context[M], m M)
 }
 
-// Func is a Handler that has nothing but Receive.
+// Func is a Handler with only a Receive method.
 type Func[M any] func(ctx *Context[M], m M)
 
 // Receive implements Handler.
 func (f Func[M]) Receive(ctx *Context[M], m M) { f(ctx, m) }
 
-// Starter is a Handler that is told when its instance begins, before anything else.
+// Starter is a Handler that prepares its instance before anything else.
 type Starter[M any] interface {
-	// Started prepares the instance. An error is a failure, as a panic is.
+	// Started prepares the instance. An error is a failure, as is a panic.
 	Started(ctx *Context[M]) error
 }
 
-// Stopper is a Handler that is told when its instance ends, after everything else:
-// nothing is under way any more, no child, timer or connection is left.
+// Stopper is a Handler that cleans up after its instance: no operation, child, timer or connection
+// is left.
 type Stopper[M any] interface {
-	// Stopped gives back what the instance has. cause is nil after Stop,
-	// ErrStopped after StopNow, otherwise what failed.
+	// Stopped frees the resources of the instance. cause is nil after Stop, ErrStopped after
+	// StopNow, otherwise the failure.
 	Stopped(ctx *Context[M], cause error)
 }
 
@@ -51,20 +50,20 @@ type Completer[M any] interface {
 	Completed(ctx *Context[M], c Completion)
 }
 
-// ConnEventKind is what happened to a connection.
+// ConnEventKind is the kind of a connection event.
 type ConnEventKind uint8
 
-// What happens to connections.
+// Values of ConnEventKind.
 const (
-	ConnEstablished ConnEventKind = iota // by Dial or Accept; it is the actor's own now
+	ConnEstablished ConnEventKind = iota // by Dial or Accept; the actor owns it now
 	ConnFailed                           // Dial or Accept ended with Err
-	ConnMessage                          // Message has arrived: Release it
-	ConnClosed                           // no message will come any more; Err says why
+	ConnMessage                          // Message has arrived; the handler releases it
+	ConnClosed                           // no more messages come; Err is the reason
 )
 
 var connEventNames = [...]string{"established", "failed", "message", "closed"}
 
-// String is the kind in a word.
+// String returns the name of the kind.
 func (k ConnEventKind) String() string {
 	if int(k) < len(connEventNames) {
 		return connEventNames[k]
@@ -72,7 +71,7 @@ func (k ConnEventKind) String() string {
 	return "unknown"
 }
 
-// ConnEvent is something that happened to a connection of the actor's.
+// ConnEvent is an event of a connection that the actor owns.
 type ConnEvent struct {
 	Kind    ConnEventKind
 	Tag     uint64        // as given to Own, Dial or Accept
@@ -88,32 +87,32 @@ type Connector[M any] interface {
 	Connection(ctx *Context[M], ev ConnEvent)
 }
 
-// DeviceWatcher is a Handler that is told of the device's events: ports that go
-// up and down, the device's end.
+// DeviceWatcher is a Handler that receives the device's events: ports that go up or down, and the
+// removal of the device.
 type DeviceWatcher[M any] interface {
-	// Device is called for every event that comes while the instance lives.
+	// Device is called for every event during the life of the instance.
 	Device(ctx *Context[M], ev verbena.DeviceEvent)
 }
 
-// Timed is a Handler with timers.
+// Timed is a Handler that uses timers.
 type Timed[M any] interface {
 	// Timer is called when a timer is due; tag as given to After or Every.
 	Timer(ctx *Context[M], tag uint64)
 }
 
-// ChildEvent is something that happened to a child.
+// ChildEvent is a failure or the end of a child.
 type ChildEvent struct {
 	ID   uint64
 	Name string
-	// Err is why it failed or stopped: nil for Stop, ErrStopped for StopNow, a
-	// *PanicError, what Started returned, ErrEscalated.
+	// Err is the reason: nil for Stop, ErrStopped for StopNow, a *PanicError, the error of Started,
+	// or ErrEscalated.
 	Err error
-	// Restarts tells that the child comes back, after Delay; else it has ended.
+	// Restarts reports that the child restarts after Delay; otherwise it has ended.
 	Restarts bool
 	Delay    time.Duration
 }
 
-// Supervisor is a Handler that is told what becomes of its children.
+// Supervisor is a Handler that receives the events of its children.
 type Supervisor[M any] interface {
 	// Child is called for every failure, and once when the child has ended.
 	Child(ctx *Context[M], ev ChildEvent)

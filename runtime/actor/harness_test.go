@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 )
 
-// hang is what takes longer hangs.
+// hang is the time after which a test counts as hung.
 const hang = 30 * time.Second
 
 func testContext(t testing.TB) context.Context {
@@ -19,7 +19,7 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// world is a system with what it reports.
+// world is a system with its reports.
 type world struct {
 	*System
 	t   testing.TB
@@ -30,7 +30,7 @@ type world struct {
 	notices []ChildEvent
 }
 
-// newWorld makes a system that the test closes.
+// newWorld makes a system that is closed at the end of the test.
 func newWorld(t testing.TB, cfg Config) *world {
 	t.Helper()
 	w := &world{t: t, ctx: testContext(t)}
@@ -56,7 +56,7 @@ func newWorld(t testing.TB, cfg Config) *world {
 	return w
 }
 
-// dead are the letters so far, "what: error" each, and notes what became of actors.
+// dead returns the dead letters so far, each as "what: error".
 func (w *world) dead() (all []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,7 +72,7 @@ func (w *world) noticed() []ChildEvent {
 	return append([]ChildEvent(nil), w.notices...)
 }
 
-// spawn makes an actor without a parent.
+// spawn creates an actor without a parent.
 func spawn[M any](w *world, o Options, h Handler[M]) Ref[M] {
 	w.t.Helper()
 	r, err := Spawn(w.System, o, func() Handler[M] { return h })
@@ -82,7 +82,7 @@ func spawn[M any](w *world, o Options, h Handler[M]) Ref[M] {
 	return r
 }
 
-// wait waits for ch.
+// wait receives from ch, and fails the test if it hangs.
 func wait[T any](w *world, what string, ch <-chan T) (v T) {
 	w.t.Helper()
 	select {
@@ -136,7 +136,7 @@ func (c *fakeClock) After(d time.Duration, fn func()) func() {
 	}
 }
 
-// move moves the time and runs what is due.
+// move advances the time and runs the timers that are due.
 func (c *fakeClock) move(d time.Duration) {
 	c.mu.Lock()
 	c.now = c.now.Add(d)

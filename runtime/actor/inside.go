@@ -6,16 +6,16 @@ import (
 	"runtime"
 )
 
-// insideKey is the key under which a handler's context has its actor's system.
+// insideKey is the context key of the system of the handler's actor.
 type insideKey struct{}
 
-// runEntry is where core.run begins; handlers run above it on the stack.
+// runEntry is the entry of core.run; handlers run above it on the stack.
 var runEntry = runtime.FuncForPC(reflect.ValueOf((*core).run).Pointer()).Entry()
 
-// inside tells whether a handler is what calls, on its own goroutine. ctx shows most,
-// at once; a handler that has brought another context shows by its stack. Nobody is
-// stuck in its own mailbox, or in a circle of them, because a context was forgotten.
-// It takes a microsecond or so, and is for those who are about to wait.
+// inside reports whether a handler calls on its own goroutine. It checks ctx first, and then the
+// stack, which finds a handler that passed another context. So a forgotten context cannot make an
+// actor wait for its own mailbox, or for a cycle of mailboxes. The stack walk takes about a
+// microsecond; only callers about to wait use it.
 func inside(ctx context.Context) bool {
 	if ctx.Value(insideKey{}) != nil {
 		return true

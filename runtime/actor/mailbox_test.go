@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// gate is a handler that notes what it gets, and waits before each if it is shut.
+// gate is a handler that logs its messages, and waits for a token after each unless let is nil.
 type gate struct {
-	in  chan int      // every message, when its handling begins
+	in  chan int      // every message, at the start of its handling
 	let chan struct{} // one token per message; nil: open
 }
 
@@ -24,8 +24,7 @@ func (g *gate) Receive(_ *Context[int], m int) {
 
 func newGate() *gate { return &gate{in: make(chan int, 1000), let: make(chan struct{}, 1000)} }
 
-// Rule: what one goroutine tells one actor is handled in that order, all of it, by
-// one handler at a time.
+// Rule: all messages of one goroutine to one actor are handled in order, one at a time.
 func TestPerPairOrder(t *testing.T) {
 	const senders, each = 8, 5000
 	w := newWorld(t, Config{Workers: 4})
@@ -33,7 +32,7 @@ func TestPerPairOrder(t *testing.T) {
 	next := make([]int, senders)
 	inside := 0
 	r := spawn(w, Options{Mailbox: 16, Overflow: Wait}, Func[from](func(_ *Context[from], m from) {
-		inside++ // the race detector watches this, too
+		inside++ // the race detector checks this, too
 		if inside != 1 || next[m.who] != m.n {
 			t.Errorf("%d inside; sender %d: message %d, want %d", inside, m.who, m.n, next[m.who])
 		}
@@ -61,8 +60,8 @@ func TestPerPairOrder(t *testing.T) {
 	}
 }
 
-// Rule: a full mailbox fails, drops and reports the newest, or waits, as chosen;
-// what it has is handled.
+// Rule: a full mailbox fails, drops and reports the newest message, or waits, as configured; the
+// messages in it are handled.
 func TestOverflow(t *testing.T) {
 	for _, c := range []struct {
 		how  Overflow
@@ -78,7 +77,7 @@ func TestOverflow(t *testing.T) {
 			g := newGate()
 			r := spawn[int](w, Options{Mailbox: 3, Overflow: c.how}, g)
 			w.must("telling", r.Tell(w.ctx, 0))
-			wait(w, "the first", g.in) // out of the mailbox
+			wait(w, "the first", g.in) // no longer in the mailbox
 			for i := 1; i <= 3; i++ {
 				w.must("telling", r.Tell(w.ctx, i))
 			}
@@ -125,8 +124,8 @@ func deep(n int, fn func() error) error {
 	return errors.Join(deep(n-1, fn))
 }
 
-// Rule: a handler never waits for room, in its own mailbox or another's, also
-// through a context made from its own, or without it.
+// Rule: a handler never waits for room, in its own mailbox or another's, even with a context
+// derived from its own, or without it.
 func TestHandlersDoNotWaitForRoom(t *testing.T) {
 	w := newWorld(t, Config{})
 	got := make(chan error, 4)
@@ -160,8 +159,7 @@ func TestHandlersDoNotWaitForRoom(t *testing.T) {
 	close(g.let)
 }
 
-// Rule: Tell allocates nothing, whatever the mailbox does when it is full. Over a
-// million of them.
+// Rule: Tell allocates nothing, for every Overflow with room. Over a million calls.
 func TestTellAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
@@ -186,7 +184,7 @@ func TestTellAllocatesNothing(t *testing.T) {
 			<-tick
 		}
 		round()
-		if per := testing.AllocsPerRun(1000, round); per >= 1 { // rounds, each of a thousand; a stray one is the test's
+		if per := testing.AllocsPerRun(1000, round); per >= 1 { // rounds of 1000 Tells each; a stray allocation is the test's
 			t.Errorf("overflow %d: %v allocations per %d Tells, want 0", how, per, batch)
 		}
 		r.Stop()

@@ -11,18 +11,17 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model/mutate"
 )
 
-// wordWorld is a world with one actor: producers that push and wake, and executors that
-// run it.
+// wordWorld is a world with one actor, producers that push and wake, and executors that run it.
 type wordWorld struct {
 	model.World
 	w      word
 	queued int // published, not handled
-	enq    int // enqueueings that no executor has taken
-	active int // activations under way
+	enq    int // enqueued, not taken by an executor
+	active int // running activations
 	budget int // messages per activation
 }
 
-// scene has executors, and a producer for each number of pushes.
+// scene builds a world with executors, and one producer for each number of pushes.
 func scene(executors, budget int, pushes ...int) func() model.World {
 	return func() model.World {
 		m := &wordWorld{budget: budget}
@@ -31,7 +30,7 @@ func scene(executors, budget int, pushes ...int) func() model.World {
 				d.Add(uint64(m.w.s.Load()))
 				d.Add(uint64(m.queued)<<32 | uint64(m.enq)<<16 | uint64(m.active))
 			},
-			Reads: func(string) uint64 { return 0 }, // all that is read shows in where the actor goes
+			Reads: func(string) uint64 { return 0 }, // everything read shows in the actor's next step
 			Check: func() error {
 				if m.active > 1 {
 					return errors.New("two activations at once")
@@ -97,8 +96,8 @@ func (m *wordWorld) execute() {
 	}
 }
 
-// Rule: in every interleaving there is one activation at a time, and nobody rests
-// while something is there.
+// Rule: in every interleaving there is one activation at a time, and none rests while something is
+// queued.
 func TestModel(t *testing.T) {
 	for name, build := range map[string]func() model.World{
 		"one producer":                         scene(1, 2, 2),
@@ -111,7 +110,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// Rule: each defence is needed: without it some interleaving loses a wake-up.
+// Rule: each protection is needed: without it some interleaving loses a wake-up.
 func TestModelMutants(t *testing.T) {
 	const lost = "lost wake-up"
 	mutate.Test(t,

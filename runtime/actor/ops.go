@@ -9,21 +9,20 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// outbox holds operations of one actor that one connection had no room for, in
-// their order. A goroutine feeds them while there are any: it waits for room, in the
-// place of the handler.
+// outbox holds the operations of one actor that one connection had no room for, in their order.
+// While there are any, a goroutine waits for room and starts them, in place of the handler.
 //
 //	        no room                    empty
 //	empty ──────────> feeding ───────────────────> empty
-//	 │ room: at once     │ more: behind the others
+//	 │ room: at once     │ more: queued
 type outbox struct {
 	conn *verbena.Conn
 	ctx  context.Context // of the instance
 
-	mu      sync.Mutex // guards what follows; never held while waiting
+	mu      sync.Mutex // guards the fields below; never held while waiting
 	waiting []waitingOp
 	feeding bool
-	dropped error // why nothing is fed any more
+	dropped error // the reason why no more operations are started
 }
 
 type waitingOp struct {
@@ -31,14 +30,13 @@ type waitingOp struct {
 	e  *event
 }
 
-// Start starts an operation on conn; its outcome comes as a Completion with tag.
-// It never waits: an operation for which the connection has no room goes when there
-// is, after those of this actor that were started before. So the operations of one
-// actor on one connection start in the order of the calls.
+// Start starts an operation on conn; its outcome comes as a Completion with tag. It never blocks:
+// an operation for which the connection has no room starts when there is room, after the earlier
+// ones of this actor. So the operations of one actor on one connection start in the order of the
+// calls.
 //
-// The memory that op names must stay until the Completion. An error means
-// that nothing was started, and no Completion comes: what the method that op
-// stands for says, or ErrTooMany.
+// The memory that op names must stay valid until the Completion. With an error nothing was started
+// and no Completion comes: the error is ErrTooMany, or that of the connection's method for op.
 func (c *Context[M]) Start(conn *verbena.Conn, tag uint64, op verbena.Op) error {
 	a := &c.cell.core
 	if conn == nil {
@@ -65,7 +63,7 @@ func (c *Context[M]) Start(conn *verbena.Conn, tag uint64, op verbena.Op) error 
 		if a.outboxes == nil {
 			a.outboxes = map[*verbena.Conn]*outbox{}
 		}
-		for old, box := range a.outboxes { // those that have done their work
+		for old, box := range a.outboxes { // remove the idle ones
 			if box.idle() {
 				delete(a.outboxes, old)
 			}
@@ -76,7 +74,7 @@ func (c *Context[M]) Start(conn *verbena.Conn, tag uint64, op verbena.Op) error 
 	return nil
 }
 
-// append puts op behind others that wait; false: none does.
+// append queues op behind waiting operations; false if there are none.
 func (o *outbox) append(op verbena.Op, e *event) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -87,7 +85,7 @@ func (o *outbox) append(op verbena.Op, e *event) bool {
 	return true
 }
 
-// feed begins feeding with op. Runner only: so nobody else has begun.
+// feed starts the feeding goroutine with op. Runner only, so there is no other one.
 func (o *outbox) feed(op verbena.Op, e *event) {
 	o.mu.Lock()
 	o.waiting = append(o.waiting, waitingOp{op.Keep(), e})
@@ -99,7 +97,7 @@ func (o *outbox) feed(op verbena.Op, e *event) {
 			if !ok {
 				return
 			}
-			err := o.ctx.Err() // with it ended, room that is there would still be taken
+			err := o.ctx.Err() // StartTo would still use free room after the context has ended
 			if err == nil {
 				err = o.conn.StartTo(o.ctx, &w.op, w.e, w.e.tag)
 			}
@@ -129,15 +127,15 @@ func (o *outbox) idle() bool {
 	return !o.feeding
 }
 
-// drop has what waits complete with cause; the instance's context has ended, so
-// the feeder comes to it.
+// drop makes waiting operations complete with cause. The context of the instance has ended, so the
+// feeding goroutine does not block.
 func (o *outbox) drop(cause error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.dropped = cause
 }
 
-// why is err, or what ended the instance and so the wait.
+// why joins err with the cause that ended the instance, if one did.
 func (o *outbox) why(err error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

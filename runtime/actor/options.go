@@ -19,98 +19,94 @@ const (
 	DefaultFirst      = 10 * time.Millisecond
 	DefaultLast       = 10 * time.Second
 
-	maxMailbox = 1 << 24 // messages; more is a leak
+	maxMailbox = 1 << 24 // messages; a larger mailbox hides a leak
 	maxWorkers = 1 << 15
 )
 
-// Overflow is what Tell does when the mailbox is full.
+// Overflow selects what Tell does when the mailbox is full.
 type Overflow uint8
 
-// What Tell does when the mailbox is full.
+// Values of Overflow.
 const (
 	// Fail returns ErrMailboxFull.
 	Fail Overflow = iota
-	// Wait waits for room on the context. A handler does not wait:
+	// Wait waits for room until the context ends. A handler does not wait: it gets
 	// ErrWouldDeadlock.
 	Wait
-	// Drop drops the message that does not fit, counts it and reports it to
+	// Drop drops a message that does not fit, counts it and reports it to
 	// Config.DeadLetters. Tell returns nil.
 	Drop
 )
 
-// Place is where an actor runs.
+// Place selects where an actor runs.
 type Place uint8
 
-// Where an actor runs.
+// Values of Place.
 const (
-	// OnPool is a goroutine of the system's pool: handlers may block, at most
+	// OnPool runs the actor on a goroutine of the system's pool: handlers may block, at most
 	// Config.Workers at a time.
 	OnPool Place = iota
-	// OnReactor is the goroutine of a reactor that runs callbacks, beside its
-	// event loop: closest to completions. Handlers must not block, or they
-	// delay all others there.
+	// OnReactor runs the actor on the goroutine of a reactor that runs callbacks, beside its event
+	// loop: closest to completions. Handlers must not block, or they delay all other callbacks of
+	// the reactor.
 	OnReactor
 )
 
 // Config describes a System. The zero value works.
 type Config struct {
-	// Runtime is what actors use for connections and device events, whose reactors run
-	// them (OnReactor), and whose clock they have. Nil: actors without those. It
-	// is closed after the system.
+	// Runtime provides connections, device events, the reactors of OnReactor and the default clock.
+	// Nil: actors have none of these. It is closed after the system.
 	Runtime *verbena.Runtime
-	// Workers is how many handlers run at once on the pool; default DefaultWorkers.
+	// Workers is the number of handlers that run at once on the pool; default DefaultWorkers.
 	Workers int
-	// DeadLetters is called with everything that was accepted, or dropped by
-	// Drop, and is not handled. Any goroutine, several at once; it must not
-	// block.
+	// DeadLetters is called with everything that was accepted, or dropped by Drop, and is not
+	// handled. It is called concurrently, on any goroutine, and must not block.
 	DeadLetters func(DeadLetter)
-	// Notice is called with what becomes of actors that have no parent. Any
-	// goroutine, several at once; it must not block.
+	// Notice is called with the ChildEvents of actors that have no parent. It is called
+	// concurrently, on any goroutine, and must not block.
 	Notice func(ChildEvent)
-	// Clock is the time of timers and restarts; default the runtime's, without
-	// one the machine's.
+	// Clock is the clock of timers and restarts; default the runtime's, or else the machine's.
 	Clock Clock
-	// Seed makes the jitter of restarts; the same seed, the same jitter.
+	// Seed seeds the jitter of restarts; equal seeds give equal jitter.
 	Seed uint64
 }
 
 // Options describe an actor. The zero value works.
 type Options struct {
-	// Name is for reports; default "actor-" and its number.
+	// Name appears in reports; default "actor-" and its number.
 	Name string
-	// Mailbox is how many messages it holds; default DefaultMailbox.
+	// Mailbox is the mailbox's capacity in messages; default DefaultMailbox.
 	Mailbox int
-	// Overflow is what happens to more.
+	// Overflow selects what Tell does when the mailbox is full; default Fail.
 	Overflow Overflow
-	// On is where the actor runs.
+	// On selects where the actor runs; default OnPool.
 	On Place
-	// Loop is on which reactor, if OnReactor (Conn.Loop); default one after the
-	// other.
+	// Loop is the reactor of an OnReactor actor (Conn.Loop); default round robin.
 	Loop verbena.Loop
-	// Throughput is how many messages and events are handled before others
-	// have their turn; default DefaultThroughput.
+	// Throughput is how many messages and events an actor handles before others run; default
+	// DefaultThroughput.
 	Throughput int
-	// Operations bounds those under way; default DefaultOperations.
+	// Operations bounds the outstanding operations; default DefaultOperations.
 	Operations int
-	// Receives is how many messages of each own connection may be on their way
-	// to the handler; default DefaultReceives.
+	// Receives is how many messages of each owned connection may be queued for the handler; default
+	// DefaultReceives.
 	Receives int
-	// Restart is the parent's rule for failures.
+	// Restart is the rule for failures.
 	Restart Restart
 }
 
-// Restart is what is done about a failure. The zero value restarts, up to
-// DefaultRestarts times within DefaultWithin, and then stops the actor.
+// Restart is the rule for a failed actor. The zero value restarts it, up to DefaultRestarts times
+// within DefaultWithin, and then stops it.
 //
-// The first restart within Within waits First, each further one twice as long,
-// up to Last; every wait is lengthened by up to a half at random, so that actors
-// that failed together do not come back together.
+// The first restart within Within waits First, each further one twice as long, up to Last. Every
+// wait is extended by up to a half at random, so that actors that failed together do not restart
+// together.
 type Restart struct {
 	Most     int           // restarts within Within; negative: never
 	Within   time.Duration // default DefaultWithin
 	First    time.Duration // default DefaultFirst
 	Last     time.Duration // default DefaultLast
-	Escalate bool          // beyond Most the parent fails too (ErrEscalated); without a parent no different
+	Escalate bool          // beyond Most the parent fails too (ErrEscalated); without a parent no effect
 }
 
 func (c Config) validate() (Config, error) {

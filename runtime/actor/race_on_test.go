@@ -2,5 +2,5 @@
 
 package actor
 
-// raceEnabled tells tests that the race detector is on.
+// raceEnabled reports that the race detector is on.
 const raceEnabled = true

@@ -2,19 +2,18 @@ package actor
 
 import "context"
 
-// Ref names an actor to those who send it messages. It is a small value, copies
-// name the same actor, and it may be kept as long as one likes: an actor that has
-// ended answers ErrStopped. The zero Ref is nobody (ErrNoActor). All methods may
-// be called from any goroutine.
+// Ref is an actor's address. It is a small value; copies name the same actor. It may be kept
+// without limit: an actor that has ended answers ErrStopped. The zero Ref names no actor
+// (ErrNoActor). All methods may be called from any goroutine.
 type Ref[M any] struct{ cell *cell[M] }
 
 // Tell sends m to the actor. When it returns nil, m is handled once, or reported to
-// Config.DeadLetters once. What one goroutine tells one actor is handled in the order of
-// the calls. It allocates nothing.
+// Config.DeadLetters once. Messages of one goroutine to one actor are handled in the order of the
+// calls. It allocates nothing.
 //
-// With a full mailbox it does what Options.Overflow says; only Wait waits, on ctx, and
-// never in a handler. From one, or from a goroutine that it waits for, give the
-// handler's context, or one made from it.
+// With a full mailbox Options.Overflow decides; only Wait blocks, until ctx ends, and never in a
+// handler. A handler, or a goroutine that it waits for, passes the handler's Context or one derived
+// from it.
 //
 // Errors: ErrStopped once Stop was called or the actor has ended; ErrMailboxFull (Fail);
 // ErrWouldDeadlock and the context's (Wait). With an error m was not accepted.
@@ -25,27 +24,27 @@ func (r Ref[M]) Tell(ctx context.Context, m M) error {
 	return r.cell.tell(ctx, envelope[M]{m: m})
 }
 
-// Stop stops the actor gently: from now on Tell answers ErrStopped, what is in the
-// mailbox is handled, operations under way complete, then its children are stopped in
-// the same way and its own connections are closed. It does not wait: see Done. Timers are
-// stopped, and what Dial and Accept have not come to is given up.
+// Stop stops the actor gracefully: from now on Tell returns ErrStopped, the mailbox is handled,
+// outstanding operations complete, then its children are stopped in the same way and its own
+// connections are closed. It does not wait: see Done. Timers and the Dial and Accept calls in
+// progress are canceled.
 func (r Ref[M]) Stop() {
 	if r.cell != nil {
 		r.cell.requestStop(stopDrain)
 	}
 }
 
-// StopNow stops the actor after what it is handling: the rest of the mailbox and
-// what still completes are reported to Config.DeadLetters, its own connections
-// are aborted, its children are stopped in the same way. It does not wait: see Done.
+// StopNow stops the actor after the message or event that it is handling: the rest of the mailbox
+// and later completions are reported to Config.DeadLetters, its own connections are aborted, and
+// its children are stopped in the same way. It does not wait: see Done.
 func (r Ref[M]) StopNow() {
 	if r.cell != nil {
 		r.cell.requestStop(stopNow)
 	}
 }
 
-// Done is closed when the actor has ended: its last handler has returned, and
-// nothing that it began is left. Nil for the zero Ref.
+// Done returns a channel that is closed when the actor has ended: its last handler has returned and
+// nothing that it began is left. It returns nil for the zero Ref.
 func (r Ref[M]) Done() <-chan struct{} {
 	if r.cell == nil {
 		return nil
@@ -53,7 +52,7 @@ func (r Ref[M]) Done() <-chan struct{} {
 	return r.cell.gone
 }
 
-// ID is the actor's number in its system, from 1; 0 for the zero Ref.
+// ID returns the actor's number in its system, from 1; 0 for the zero Ref.
 func (r Ref[M]) ID() uint64 {
 	if r.cell == nil {
 		return 0
@@ -61,7 +60,7 @@ func (r Ref[M]) ID() uint64 {
 	return r.cell.id
 }
 
-// Name is the actor's name.
+// Name returns the actor's name.
 func (r Ref[M]) Name() string {
 	if r.cell == nil {
 		return "nobody"
@@ -69,7 +68,7 @@ func (r Ref[M]) Name() string {
 	return r.cell.opt.Name
 }
 
-// Waiting is how many messages are in the mailbox right now.
+// Waiting returns the number of messages in the mailbox.
 func (r Ref[M]) Waiting() int {
 	if r.cell == nil {
 		return 0

@@ -6,13 +6,14 @@ import (
 	"github.com/verbena-rdma/verbena/runtime/internal/seam"
 )
 
-// heed begins what Stop or StopNow asked for. Runner only.
+// heed carries out a request of Stop or StopNow. Runner only.
 func (a *core) heed(how uint32) {
-	// Who asked does it too, after raising the request; but that goroutine may stand still
-	// between the two, while the actor drains an open mailbox, ends, and is told more.
+	// requestStop shuts the mailbox too, after it sets the request. But its goroutine may be
+	// delayed between the two, while the actor drains an open mailbox, ends, and gets more
+	// messages.
 	a.body.shut()
 	switch a.phase {
-	case fresh: // never started: nothing to end, but what it was sent
+	case fresh: // not started: only the mailbox is left to end
 		if how == stopNow {
 			a.windDown(ErrStopped, false)
 		}
@@ -24,9 +25,9 @@ func (a *core) heed(how uint32) {
 		}
 		a.drain()
 	case draining, parting:
-		a.windDown(ErrStopped, false) // only stopNow is more than what was heeded
+		a.windDown(ErrStopped, false) // only stopNow exceeds an earlier request
 	case windingUp:
-		a.restart = false // it does not come back
+		a.restart = false // no restart
 	case resting:
 		if a.wakeUp != nil {
 			a.wakeUp()
@@ -36,18 +37,18 @@ func (a *core) heed(how uint32) {
 	}
 }
 
-// drain begins a gentle stop. Runner only.
+// drain begins a graceful stop. Runner only.
 func (a *core) drain() {
 	a.phase = draining
 	a.stopTimers()
 	a.stopSeeking()
 }
 
-// part goes on with a gentle stop when nothing is left to handle: false if it has
-// to wait for something. Runner only.
+// part continues a graceful stop when nothing is left to handle; false if it has to wait. Runner
+// only.
 func (a *core) part() bool {
 	if a.body.pending() > 0 {
-		return false // a Tell is half-way, and wakes us
+		return false // a Tell is in progress, and wakes the actor
 	}
 	if a.phase == draining {
 		if a.operations() > 0 {
@@ -69,11 +70,11 @@ func (a *core) part() bool {
 	return true
 }
 
-// operations is what is under way but for own connections, which end only when
-// they are told. Runner only.
+// operations returns the number of outstanding operations, without the receives of owned
+// connections, which end only when the connections do. Runner only.
 func (a *core) operations() int { return a.underWay - a.listening }
 
-// windDown ends what the instance has, hard. Runner only.
+// windDown begins to end an instance at once. Runner only.
 func (a *core) windDown(cause error, restart bool) {
 	a.phase, a.cause, a.restart = windingUp, cause, restart
 	if !restart {
@@ -94,8 +95,7 @@ func (a *core) windDown(cause error, restart bool) {
 	}
 }
 
-// windUp throws away what still comes, and tells whether it did something.
-// Runner only.
+// windUp discards what still arrives, and reports whether it did something. Runner only.
 func (a *core) windUp() bool {
 	if e := a.events.pop(); e != nil {
 		a.discard(e)
@@ -124,8 +124,8 @@ func (a *core) windUp() bool {
 	return true
 }
 
-// unhandledCause is what is said of messages that an actor leaves: ErrStopped, and
-// the failure that it ended with. Runner only.
+// unhandledCause returns the error for messages that an actor leaves: ErrStopped, joined with the
+// failure that ended the actor. Runner only.
 func (a *core) unhandledCause() error {
 	if a.cause == nil || errors.Is(a.cause, ErrStopped) {
 		return ErrStopped
@@ -133,7 +133,7 @@ func (a *core) unhandledCause() error {
 	return errors.Join(ErrStopped, a.cause)
 }
 
-// revive begins the next instance. Runner only.
+// revive begins the next instance after a rest. Runner only.
 func (a *core) revive() bool {
 	a.due.Store(false)
 	a.wakeUp = nil
@@ -144,7 +144,7 @@ func (a *core) revive() bool {
 	return true
 }
 
-// conclude is the end of the last instance. Runner only.
+// conclude ends the last instance. Runner only.
 func (a *core) conclude(cause error) {
 	a.body.stopped(cause)
 	a.settleOwed(errors.Join(ErrNoReply, a.unhandledCause()))
@@ -153,7 +153,7 @@ func (a *core) conclude(cause error) {
 	a.phase = over
 }
 
-// clear forgets what the instance had. Runner only.
+// clear drops the resources of the instance. Runner only.
 func (a *core) clear() {
 	a.cancel()
 	a.watches.Store(false)
@@ -162,15 +162,15 @@ func (a *core) clear() {
 	a.links, a.outboxes, a.children = nil, nil, nil
 }
 
-// finish is the last thing that the runner does; the mailbox is shut and empty.
+// finish ends the actor; its mailbox is shut and empty. Runner only.
 func (a *core) finish() {
-	if a.parentOf == nil { // who waits for the end finds the notice there
+	if a.parentOf == nil { // before close(gone): a waiter for the end finds the notice
 		a.notify(a.cause, false, 0)
 	}
 	a.word.end()
 	a.sweep()
 	close(a.gone)
-	if a.parentOf != nil { // a parent ends after its children
+	if a.parentOf != nil { // after close(gone): a parent ends after its children
 		a.notify(a.cause, false, 0)
 	}
 	a.sys.ended(a)

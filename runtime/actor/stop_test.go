@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// whole is a handler with everything, and a log of what happened to it.
+// whole is a handler with all methods and a log of its calls.
 type whole struct {
 	log  chan string
 	let  chan struct{} // one token per message
 	made int
-	on   map[string]func(ctx *Context[string]) // what a message does
+	on   map[string]func(ctx *Context[string]) // the action of a message
 }
 
 func newWhole() *whole {
@@ -42,7 +42,7 @@ func (h *whole) Child(_ *Context[string], ev ChildEvent) {
 	h.log <- fmt.Sprintf("child %s: %v, restarts %v", ev.Name, ev.Err, ev.Restarts)
 }
 
-// until is what happened up to and with last.
+// until returns the log up to and including last.
 func (h *whole) until(w *world, last string) (all []string) {
 	w.t.Helper()
 	for {
@@ -53,7 +53,7 @@ func (h *whole) until(w *world, last string) (all []string) {
 	}
 }
 
-// logged is what happened so far.
+// logged returns the log so far.
 func (h *whole) logged() (all []string) {
 	for {
 		select {
@@ -72,8 +72,8 @@ func expect(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// Rule: Stop lets the mailbox be handled and takes no more; Stopped is the last
-// that the handler hears.
+// Rule: after Stop the mailbox is handled and accepts nothing more; Stopped is the last call of the
+// handler.
 func TestStopDrains(t *testing.T) {
 	w := newWorld(t, Config{})
 	h := newWhole()
@@ -97,8 +97,8 @@ func TestStopDrains(t *testing.T) {
 	}
 }
 
-// Rule: StopNow ends after the message that is being handled, and reports the
-// others; also when the actor drains already.
+// Rule: StopNow ends the actor after the current message and reports the others, even if the actor
+// is draining.
 func TestStopNowReportsTheRest(t *testing.T) {
 	for _, gently := range []bool{false, true} {
 		w := newWorld(t, Config{})
@@ -119,17 +119,17 @@ func TestStopNowReportsTheRest(t *testing.T) {
 	}
 }
 
-// Rule: an actor that has ended takes nothing, also when who stopped it stands still between
-// raising the request and shutting the mailbox. (A message was lost so, of ten million
-// in `make stress`.)
+// Rule: an actor that has ended accepts nothing, even when the stopping goroutine is delayed
+// between setting the request and shutting the mailbox. (`make stress` once lost a message this
+// way, in ten million.)
 func TestWhoHasEndedTakesNothing(t *testing.T) {
 	for how, want := range map[uint32]string{stopDrain: "handled", stopNow: "reported"} {
 		w := newWorld(t, Config{})
 		h := newWhole()
 		r := spawn[string](w, Options{}, h)
 		w.must("telling", r.Tell(w.ctx, "a"))
-		h.until(w, "a")        // which it handles before it looks at requests again
-		r.cell.stop.Store(how) // requestStop, as far as it came
+		h.until(w, "a")        // handled before the next look at requests
+		r.cell.stop.Store(how) // the first half of requestStop
 		w.must("telling one whose mailbox is open", r.Tell(w.ctx, "b"))
 		close(h.let)
 		wait(w, "the end", r.Done())
@@ -139,8 +139,8 @@ func TestWhoHasEndedTakesNothing(t *testing.T) {
 	}
 }
 
-// Rule: an actor that was stopped before it began still handles what it was told
-// (Stop), or reports it (StopNow).
+// Rule: an actor that was stopped before it began still handles its mailbox (Stop), or reports it
+// (StopNow).
 func TestStopBeforeItBegins(t *testing.T) {
 	w := newWorld(t, Config{Workers: 1})
 	block := newGate()
@@ -162,7 +162,7 @@ func TestStopBeforeItBegins(t *testing.T) {
 	expect(t, "dead letters", w.dead(), []string{"b: " + ErrStopped.Error()})
 }
 
-// Rule: children end before their parent, in the way it ends, and it hears of each.
+// Rule: children end before their parent, by the same kind of stop, and it is told of each.
 func TestChildrenEndFirst(t *testing.T) {
 	for _, now := range []bool{false, true} {
 		w := newWorld(t, Config{})
@@ -205,8 +205,8 @@ func TestChildrenEndFirst(t *testing.T) {
 	}
 }
 
-// Rule: timers come once, or again and again; what was cancelled or due when the
-// actor stopped does not.
+// Rule: timers fire once or repeatedly; a timer that was canceled, or due when the actor stopped,
+// does not.
 func TestTimers(t *testing.T) {
 	clock := newFakeClock()
 	w := newWorld(t, Config{Clock: clock})
@@ -246,8 +246,8 @@ func TestTimers(t *testing.T) {
 	}
 }
 
-// Rule: Close drains who is there, refuses who comes, and when its context ends cuts
-// off; who does not return is named.
+// Rule: Close drains the actors and refuses new ones; when its context ends it stops them now, and
+// the error names those that do not return.
 func TestClose(t *testing.T) {
 	w := newWorld(t, Config{})
 	h := newWhole()
@@ -268,7 +268,7 @@ func TestClose(t *testing.T) {
 	w.must("closing again", w.Close(w.ctx))
 }
 
-// Rule: mistakes are refused, and the error says which.
+// Rule: invalid options are refused, and the error names the option.
 func TestMistakes(t *testing.T) {
 	w := newWorld(t, Config{})
 	make := func() Handler[int] { return newGate() }
@@ -302,8 +302,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// Rule: a handler that closes its system, which would wait for that handler, is
-// refused, whatever context it gives; and nothing is closed.
+// Rule: a handler that closes its system, which would wait for that handler, is refused with any
+// context, and nothing is closed.
 func TestClosingTheSystemInAHandlerIsRefused(t *testing.T) {
 	w := newWorld(t, Config{})
 	got := make(chan error, 2)
@@ -324,7 +324,7 @@ func TestClosingTheSystemInAHandlerIsRefused(t *testing.T) {
 	wait(w, "the answer", got)
 }
 
-// Rule: an actor without a parent is refused.
+// Rule: Spawn without a parent is refused.
 func TestSpawningByNobodyIsRefused(t *testing.T) {
 	if _, err := Spawn(nil, Options{}, func() Handler[int] { return Func[int](func(*Context[int], int) {}) }); !errors.Is(err, ErrConfig) {
 		t.Errorf("got %v, want ErrConfig", err)

@@ -13,29 +13,29 @@ import (
 	"time"
 )
 
-// stressMessages is how many messages `make test` sends; VERBENA_STRESS_OPS says
-// otherwise: ten million in `make stress`.
+// stressMessages is how many messages `make test` sends. VERBENA_STRESS_OPS overrides it: `make
+// stress` sends ten million.
 const stressMessages = 200_000
 
 const (
 	stressActors   = 1000
 	stressDrivers  = 4
-	stressFriends  = 16  // actors that an actor tells things
-	stressPanics   = 500 // one message in so many panics
-	stressStops    = 300 // one send of a driver in so many stops somebody
+	stressFriends  = 16  // actors that each actor sends to
+	stressPanics   = 500 // one message in this many panics
+	stressStops    = 300 // one send of a driver in this many stops an actor
 	stressHops     = 6
-	stressAttempts = 4 // for each message so many may be refused
+	stressAttempts = 4 // upper bound of attempts per accepted message
 )
 
-// What became of a message, in stress.fate.
+// Fates of a message, in stress.fate.
 const (
 	fateHandled  = 1
 	fateReported = 2
 	fateRefused  = 4
 )
 
-// note is a message: who is from is said by from, an actor's number or minus a
-// driver's, and which of that sender's to this actor by seq.
+// note is a message: from is the sender, an actor's number or a driver's negative number, and seq
+// its sequence number from that sender to this actor.
 type note struct {
 	id   uint64
 	from int64
@@ -43,16 +43,16 @@ type note struct {
 	hops int
 }
 
-// stress is a thousand actors that tell each other things, while drivers tell them
-// things, and stop and replace them.
+// stress is a thousand actors that tell each other things, while drivers tell them things, and stop
+// and replace them.
 type stress struct {
 	t      testing.TB
 	sys    *System
 	seed   uint64
 	target uint64
-	// ids counts messages that were made, accepted those that Tell took.
+	// ids counts the messages that were made, accepted those that Tell accepted.
 	ids, accepted, handled, panics, full, drops, stops atomic.Uint64
-	// fate has four bits for each message; any goroutine sets them once.
+	// fate has four bits for each message; any goroutine sets them, once.
 	fate  []atomic.Uint32
 	slots [stressActors]atomic.Pointer[Ref[note]]
 
@@ -67,13 +67,13 @@ func (s *stress) fail(what string, v ...any) {
 		s.broken = append(s.broken, what)
 		s.t.Errorf("%s: %v", what, v)
 	}
-	s.ids.Store(s.target * stressAttempts) // nobody needs to go on
+	s.ids.Store(s.target * stressAttempts) // the others may stop
 }
 
-// perWord is how many fates a word holds.
+// perWord is the number of fates in a word.
 const perWord = 8
 
-// settle notes what became of a message. It must be the first to do so.
+// settle records the fate of a message; each message has one.
 func (s *stress) settle(id uint64, fate uint32) {
 	shift := id % perWord * 4
 	if old := s.fate[id/perWord].Or(fate << shift); old>>shift&15 != 0 {
@@ -85,7 +85,7 @@ func (s *stress) over() bool {
 	return s.accepted.Load() >= s.target || s.ids.Load() >= s.target*stressAttempts
 }
 
-// sender numbers what it tells whom.
+// sender numbers its messages to each actor.
 type sender struct {
 	s    *stress
 	from int64
@@ -95,7 +95,7 @@ type sender struct {
 	}
 }
 
-// tell sends to whoever is in a slot, and tells whether he is there.
+// tell sends to the actor in a slot, and reports whether it is alive.
 func (f *sender) tell(ctx context.Context, slot, hops int) (there bool) {
 	id := f.s.ids.Add(1) - 1
 	if id >= f.s.target*stressAttempts {
@@ -123,7 +123,7 @@ func (f *sender) tell(ctx context.Context, slot, hops int) (there bool) {
 	return false
 }
 
-// gossip is the handler. What it knows of senders outlives instances.
+// gossip is the handler. Its state about senders survives restarts.
 type gossip struct {
 	s      *stress
 	slot   int
@@ -138,7 +138,7 @@ func (g *gossip) Receive(ctx *Context[note], m note) {
 	if g.inside != 1 {
 		g.s.fail("two handlers at once", g.inside)
 	}
-	if last := g.last[m.from]; m.seq <= last { // gaps are what was reported
+	if last := g.last[m.from]; m.seq <= last { // gaps are reported messages
 		g.s.fail("out of order", m, last)
 	}
 	g.last[m.from] = m.seq
@@ -156,7 +156,7 @@ func (g *gossip) Receive(ctx *Context[note], m note) {
 	g.inside--
 }
 
-// place puts a new actor into a slot.
+// place spawns a new actor in a slot.
 func (s *stress) place(slot int, r *rand.Rand) {
 	g := &gossip{s: s, slot: slot, rand: rand.New(rand.NewPCG(s.seed, r.Uint64())), send: &sender{s: s}, last: map[int64]uint32{}}
 	o := Options{
@@ -176,7 +176,7 @@ func (s *stress) drive(ctx context.Context, who int) {
 	r := rand.New(rand.NewPCG(s.seed, uint64(who)))
 	f := &sender{s: s, from: -int64(who) - 1}
 	for !s.over() {
-		slot := r.IntN(stressActors/stressDrivers)*stressDrivers + who // each replaces its own
+		slot := r.IntN(stressActors/stressDrivers)*stressDrivers + who // each replaces its own slots
 		if r.IntN(stressStops) == 0 {
 			s.stops.Add(1)
 			if r.IntN(2) == 0 {
@@ -196,9 +196,9 @@ func (s *stress) drive(ctx context.Context, who int) {
 	}
 }
 
-// Rule: among a thousand actors that are told things, stopped, replaced, and panic at
-// random, each message that was accepted is handled once or reported once; each pair's come
-// in order; one handler runs at a time.
+// Rule: among a thousand actors that tell each other things, are stopped and replaced, and panic at
+// random, each accepted message is handled once or reported once; messages of each pair come in
+// order; one handler of an actor runs at a time.
 func TestStress(t *testing.T) {
 	number := func(name string, otherwise uint64) uint64 {
 		if v, err := strconv.ParseUint(os.Getenv(name), 10, 64); err == nil {

@@ -16,48 +16,48 @@ import (
 	"github.com/verbena-rdma/verbena/runtime/internal/seam"
 )
 
-// System is where actors live. All methods may be called from any goroutine.
+// System runs actors. All methods may be called from any goroutine.
 type System struct {
 	cfg     Config
 	pool    *exec.Pool[core, *core]
 	loops   []verbena.Loop
 	unwatch func()
 	stats   counters
-	asks    sync.Map // reflect.Type to *asks of it
+	asks    sync.Map // reflect.Type to its *asks
 
-	lastID   atomic.Uint64 // raised by Spawn
-	lastLoop atomic.Uint64 // raised by Spawn: where the next on a reactor goes
+	lastID   atomic.Uint64 // incremented by Spawn
+	lastLoop atomic.Uint64 // incremented by Spawn: the reactor of the next OnReactor actor
 
-	mu      sync.Mutex // guards what follows; held for some instructions
+	mu      sync.Mutex // guards the fields below; held for a few instructions
 	closing bool
 	all     map[*core]struct{} // alive
-	empty   chan struct{}      // closed when closing and nobody is left
-	closed  bool               // the pool was given back
+	empty   chan struct{}      // closed when closing and no actor is left
+	closed  bool               // the pool is closed
 }
 
-// Stats are counters of a system since New.
+// Stats is the counters of a system since New.
 type Stats struct {
 	Spawned, Ended uint64 // actors
 	Failures       uint64 // panics and errors of Started
 	Restarts       uint64 // instances that began after a failure
-	Dropped        uint64 // messages that Drop dropped; they are in DeadLetters too
-	DeadLetters    uint64 // whatever was reported as not handled
+	Dropped        uint64 // messages dropped by Drop; they count in DeadLetters too
+	DeadLetters    uint64 // everything reported as not handled
 }
 
-// counters are raised by any goroutine, read by Stats; they publish nothing.
+// counters are incremented by any goroutine and read by Stats; they publish nothing.
 type counters struct {
 	Spawned, Ended, Failures, Restarts, Dropped, DeadLetters atomic.Uint64
 }
 
-// DeadLetter is something that was accepted, or dropped by Drop, and is not handled.
+// DeadLetter is a message or event that was accepted, or dropped by Drop, and is not handled.
 type DeadLetter struct {
-	ID   uint64 // of the actor that it was for
+	ID   uint64 // of its actor
 	Name string
 	What any // the message, a Completion or a ConnEvent
 	Err  error
 }
 
-// New makes a system. The caller closes it, before its runtime. Errors: ErrConfig.
+// New returns a new system. The caller closes it before its runtime. Errors: ErrConfig.
 func New(cfg Config) (*System, error) {
 	cfg, err := cfg.validate()
 	if err != nil {
@@ -74,7 +74,7 @@ func New(cfg Config) (*System, error) {
 	return s, nil
 }
 
-// tellDevice passes a device event on to those who want to know.
+// tellDevice passes a device event on to the actors that watch the device.
 func (s *System) tellDevice(ev verbena.DeviceEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,18 +85,18 @@ func (s *System) tellDevice(ev verbena.DeviceEvent) {
 	}
 }
 
-// Parent is who an actor is spawned by: a *System, or a handler's *Context.
+// Parent spawns actors: a *System, or a handler's *Context.
 type Parent interface {
 	parent() (*System, *core)
 }
 
 func (s *System) parent() (*System, *core) { return s, nil }
 
-// Spawn makes an actor and starts it. next makes its handler, now and after every
-// failure; it runs where the actor runs. By a Context it may be called by that handler
-// only, and the actor is its child: it is stopped with its parent.
+// Spawn creates an actor and starts it. next makes its handler, at the start and after every
+// failure; it runs where the actor runs. Only the handler of a Context may spawn with it; the actor
+// is then its child and is stopped with its parent.
 //
-// Errors: ErrConfig, ErrClosed, ErrStopped when the parent is to stop.
+// Errors: ErrConfig, ErrClosed, ErrStopped when the parent is stopping.
 func Spawn[M any](by Parent, o Options, next func() Handler[M]) (Ref[M], error) {
 	if by == nil {
 		return Ref[M]{}, fmt.Errorf("%w: Spawn without a parent", ErrConfig)
@@ -152,7 +152,7 @@ func Spawn[M any](by Parent, o Options, next func() Handler[M]) (Ref[M], error) 
 	return Ref[M]{c}, nil
 }
 
-// ended forgets an actor.
+// ended removes an actor that has ended.
 func (s *System) ended(a *core) {
 	s.stats.Ended.Add(1)
 	s.mu.Lock()
@@ -163,24 +163,23 @@ func (s *System) ended(a *core) {
 	}
 }
 
-// Stats are the counters now.
+// Stats returns the current counters.
 func (s *System) Stats() Stats {
 	c := &s.stats
 	return Stats{c.Spawned.Load(), c.Ended.Load(), c.Failures.Load(), c.Restarts.Load(), c.Dropped.Load(), c.DeadLetters.Load()}
 }
 
-// closeGrace is how long Close waits, after its context has ended, for actors that
-// were told to stop now: for their connections to give everything back, on a busy
-// machine.
+// closeGrace is how long Close waits, after its context has ended, for actors that it stopped with
+// StopNow. It leaves connections time to end on a busy machine.
 const closeGrace = 5 * time.Second
 
-// Close refuses new actors, stops all as Ref.Stop does, and waits for their end;
-// when ctx ends first, as StopNow does, and waits some seconds more. It gives
-// everything back. It is idempotent, and several may call it. Not from a handler,
-// for whose end it waits: ErrWouldDeadlock then, and nothing is changed.
+// Close refuses new actors, stops all actors as Ref.Stop does, and waits until they have ended.
+// When ctx ends first, Close stops them as StopNow does and waits some seconds more. It then frees
+// everything. Close is idempotent and may be called concurrently. In a handler, whose end it would
+// wait for, it changes nothing and returns ErrWouldDeadlock.
 //
-// Errors: the context's, with the actors whose handlers have not returned; then Close
-// may be called again.
+// Errors: the context's, joined with the actors whose handlers have not returned; Close may then be
+// called again.
 func (s *System) Close(ctx context.Context) error {
 	if ctx == nil {
 		return verbena.ErrNilContext
@@ -222,8 +221,8 @@ func (s *System) Close(ctx context.Context) error {
 	return nil
 }
 
-// stopAll stops those without a parent, who stop the others in their order; now,
-// everybody at once.
+// stopAll stops the actors without a parent; they stop the others in their order. With stopNow it
+// stops all actors at once.
 func (s *System) stopAll(how uint32) {
 	s.mu.Lock()
 	var all []*core

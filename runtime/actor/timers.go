@@ -2,32 +2,32 @@ package actor
 
 import "time"
 
-// TimerID names a timer of an instance. The zero TimerID is none.
+// TimerID identifies a timer of an instance. The zero TimerID is no timer.
 type TimerID uint64
 
-// timer is one timer. The runner's.
+// timer is one timer. Runner only.
 type timer struct {
 	id    TimerID
 	every time.Duration // 0: once
-	e     event         // pushed by the clock; the runner's when it is in no lane
+	e     event         // pushed by the clock; the runner's while it is in no lane
 	stop  func()
 }
 
-// After has Timer called once with tag, not before d has passed. It allocates.
+// After schedules one call of Timer with tag, not before d has passed. It allocates.
 func (c *Context[M]) After(d time.Duration, tag uint64) TimerID {
 	return c.cell.addTimer(d, 0, tag)
 }
 
-// Every has Timer called with tag again and again, each time d after the last was
-// handled, so that a slow handler gets no crowd of them. d of 0 or less is a
-// nanosecond. It allocates.
+// Every schedules repeated calls of Timer with tag, each d after the last one returned, so that
+// calls do not pile up behind a slow handler. A d of 0 or less counts as a nanosecond. It
+// allocates.
 func (c *Context[M]) Every(d time.Duration, tag uint64) TimerID {
 	d = max(d, 1)
 	return c.cell.addTimer(d, d, tag)
 }
 
-// Cancel stops a timer: Timer is not called for it any more, though it may be
-// due already. False: it was called, or stopped before.
+// Cancel stops a timer: Timer is not called for it any more, even if it is due. It returns false if
+// Timer was called or the timer was stopped before.
 func (c *Context[M]) Cancel(id TimerID) bool {
 	a := &c.cell.core
 	t := a.timers[id]
@@ -39,7 +39,7 @@ func (c *Context[M]) Cancel(id TimerID) bool {
 	return true
 }
 
-// addTimer starts a timer; none, when the actor is to stop. Runner only.
+// addTimer starts a timer, or returns 0 when the actor is stopping. Runner only.
 func (a *core) addTimer(d, every time.Duration, tag uint64) TimerID {
 	if !a.open() {
 		return 0
@@ -59,7 +59,7 @@ func (a *core) arm(t *timer, d time.Duration) {
 	t.stop = a.sys.cfg.Clock.After(d, func() { a.push(&t.e) })
 }
 
-// timerEvent handles a timer that is due, if it is still wanted. Runner only.
+// timerEvent handles a timer that is due, unless it was canceled. Runner only.
 func (a *core) timerEvent(e *event) {
 	t := e.timer
 	if a.timers[t.id] != t {
@@ -74,7 +74,7 @@ func (a *core) timerEvent(e *event) {
 	}
 }
 
-// stopTimers stops all. One that is due finds itself unwanted. Runner only.
+// stopTimers cancels all timers, those already due included. Runner only.
 func (a *core) stopTimers() {
 	for _, t := range a.timers {
 		t.stop()

@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// word says whether an actor is to be run, and by whom.
+// word is the scheduling state of an actor: whether it has work, and whether it runs.
 //
 //	        wake               run                 wake
 //	idle ─────────> scheduled ─────> running ────────────────> rescan
@@ -17,18 +17,17 @@ import (
 //	 │                     again                       end
 //	 └ (nothing was there)              running, rescan ──────> ended
 //
-// One goroutine at a time is between run and rest, again or end; it alone touches
-// what belongs to the actor. The wake that moves idle to scheduled owes one
-// enqueueing, and again owes the next: so at most one is under way.
+// One goroutine at a time, the runner, is between run and rest, again or end; it alone touches the
+// actor's data. The wake that moves idle to scheduled obliges its caller to enqueue the actor, and
+// again obliges the runner: so the actor is enqueued at most once.
 //
-// No wake-up is lost: who pushes something publishes it and then reads the word.
-// He finds idle and schedules; or scheduled, and run stores running before anything
-// is looked for; or running, and leaves rescan, so that rest fails and the runner looks
-// again; or rescan, which rest has yet to take back, before it looks. All of these
-// are sequentially consistent, so what was published is seen by that look.
+// No wake-up is lost: a goroutine publishes its event first and reads the word after that. It finds
+// idle and schedules; or scheduled, and run stores running before it looks for events; or running,
+// and sets rescan, so that rest fails and the runner looks again; or rescan, which rest resets
+// before the runner looks. All of these are sequentially consistent, so that look sees the event.
 type word struct {
-	// s: moved by wake (any goroutine) and by the runner; publishes to the next
-	// runner all that the last one did.
+	// s is changed by wake (any goroutine) and by the runner; it publishes the last runner's writes
+	// to the next runner.
 	s atomic.Uint32
 }
 
@@ -40,8 +39,8 @@ const (
 	ended
 )
 
-// wake is called after something was published. True: the caller enqueues the
-// actor. Any goroutine; it does not block.
+// wake is called after an event was published. If it returns true, the caller enqueues the actor.
+// Any goroutine; it does not block.
 func (w *word) wake() bool {
 	for {
 		model.Fresh("wake")
@@ -68,7 +67,7 @@ func (w *word) run() {
 	w.s.Store(running)
 }
 
-// rest ends an activation that found nothing more. False: look again.
+// rest ends an activation that found nothing more. If it returns false, the runner looks again.
 func (w *word) rest() bool {
 	model.Yield("rest")
 	if w.s.CompareAndSwap(running, idle) {
@@ -79,7 +78,7 @@ func (w *word) rest() bool {
 	return false
 }
 
-// again ends an activation that leaves something. The caller enqueues the actor.
+// again ends an activation that leaves work. The caller enqueues the actor.
 func (w *word) again() {
 	model.Yield("again")
 	w.s.Store(scheduled)

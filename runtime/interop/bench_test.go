@@ -19,18 +19,18 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv"
 )
 
-// patience is what one conversation may take: under emulation a message takes
-// milliseconds.
+// patience is the timeout of one test: under emulation a message takes milliseconds.
 const patience = 60 * time.Second
 
-// device is a real device with what the programs must be told of it.
+// device is a real device and the program arguments that select it.
 type device struct {
 	name string
 	addr netip.Addr
-	gid  string // the index of its address
+	gid  string // the index of its GID
 }
 
-// bench is two ends: ours on one device, theirs on the other or the same.
+// bench is the two ends of a test: this package's on one device, the program's on the other or the
+// same.
 type bench struct {
 	*testing.T
 	p            verbs.Provider
@@ -38,8 +38,8 @@ type bench struct {
 	ctx          context.Context
 }
 
-// onDevices runs a test of a program with both ends on the first device, and with
-// theirs on the second.
+// onDevices runs a test of a program with both ends on the first device, and with the program's end
+// on the second.
 func onDevices(t *testing.T, program string, test func(b *bench)) {
 	names := os.Getenv("VERBENA_TEST_DEVICES")
 	if names == "" {
@@ -57,7 +57,7 @@ func onDevices(t *testing.T, program string, test func(b *bench)) {
 			p := must.Get(ibv.New(ibv.Config{}))(t)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			t.Cleanup(cancel)
-			t.Cleanup(func() { // after all that the test has opened
+			t.Cleanup(func() { // after everything that the test has opened
 				if n := ibv.Live(); n != 0 {
 					t.Errorf("%d objects of ibv are left", n)
 				}
@@ -67,8 +67,7 @@ func onDevices(t *testing.T, program string, test func(b *bench)) {
 	}
 }
 
-// look finds the address that a device sends from. A device that was named and is
-// not there is a failure.
+// look returns the address that a device sends from. A named device that is missing is a failure.
 func look(t *testing.T, p verbs.Provider, name string) device {
 	t.Helper()
 	ctx := must.Get(p.Open(name))(t)
@@ -77,7 +76,7 @@ func look(t *testing.T, p verbs.Provider, name string) device {
 	return device{name, e.GID.Addr(), strconv.Itoa(e.Index)}
 }
 
-// open is a runtime on our device.
+// open returns a runtime on the local device.
 func (b *bench) open() *verbena.Runtime {
 	b.Helper()
 	rt, err := verbena.Open(verbena.Config{Provider: b.p, Device: b.ours.name})
@@ -99,8 +98,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// freePort is a TCP port that nobody listens at: for a program that is told its
-// port and cannot be asked for it.
+// freePort returns a free TCP port, for a program that must be given its port.
 func (b *bench) freePort() string {
 	b.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -111,28 +109,26 @@ func (b *bench) freePort() string {
 	return port
 }
 
-// rdmaPorts counts the ports that rdmaPort gave.
+// rdmaPorts counts the ports returned by rdmaPort.
 var rdmaPorts atomic.Uint32
 
-// rdmaPort is a port of the connection manager's that nobody listens at. Its ports are others
-// than TCP's, and it takes any from 32768 on for who asks for none, which may be the one that
-// TCP has free.
+// rdmaPort returns a free port of the connection manager. Its ports are separate from TCP's, and it
+// assigns ephemeral ones from 32768 on, so a free TCP port may be in use there.
 func (b *bench) rdmaPort() string { return strconv.Itoa(20_000 + int(rdmaPorts.Add(1))) }
 
 // program is a running program of rdma-core.
 type program struct {
 	b   *bench
 	cmd *exec.Cmd
-	// out and complaints are what it writes to its standard output and error. The
-	// command's until ended.
+	// out and complaints are its standard output and error. They belong to the command until ended.
 	out, complaints strings.Builder
 	err             error // written before ended is closed
 
 	ended chan struct{}
 }
 
-// start runs a program. It is killed when the conversation takes too long, and
-// what it said last is logged when the test fails.
+// start runs a program. It is killed at the timeout of the test, and the end of its output is
+// logged when the test fails.
 func (b *bench) start(name string, args ...string) *program {
 	b.Helper()
 	p := &program{b: b, cmd: exec.CommandContext(b.ctx, name, args...), ended: make(chan struct{})}
@@ -155,10 +151,10 @@ func (b *bench) start(name string, args ...string) *program {
 	return p
 }
 
-// tail is the end of what a program said: enough for a log.
+// tail returns the end of a program's output, enough for a log.
 func tail(said string) string { return said[max(0, len(said)-2000):] }
 
-// done tells whether the program has ended.
+// done reports whether the program has ended.
 func (p *program) done() bool {
 	select {
 	case <-p.ended:
@@ -168,8 +164,7 @@ func (p *program) done() bool {
 	}
 }
 
-// succeeded waits for the end of the program, which must be a good one, and gives
-// what it said.
+// succeeded waits for the end of the program, which must be successful, and returns its output.
 func (p *program) succeeded() string {
 	p.b.Helper()
 	<-p.ended // start's context ends it
@@ -179,12 +174,11 @@ func (p *program) succeeded() string {
 	return p.out.String()
 }
 
-// listenWait is between two looks whether a program listens by now. It says so
-// to nobody.
+// listenWait is the time between two attempts to connect to a program. Programs do not report when
+// they listen.
 const listenWait = 20 * time.Millisecond
 
-// untilListening tries to connect to a program that was just started, until it
-// listens.
+// untilListening tries to connect to a program that was just started, until it listens.
 func untilListening[T any](p *program, dial func() (T, error), absent func(error) bool) T {
 	p.b.Helper()
 	for {
@@ -205,7 +199,8 @@ func untilListening[T any](p *program, dial func() (T, error), absent func(error
 	}
 }
 
-// nobodyListens tells whether a connection manager said that.
+// nobodyListens reports whether err is the connection manager's rejection for a port without a
+// listener.
 func nobodyListens(err error) bool {
 	e, ok := errors.AsType[*verbena.RejectError](err)
 	return ok && e.Reason == verbs.RejInvalidServiceID

@@ -11,19 +11,18 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
 
-// datagram is how many bytes a message of ibv_ud_pingpong has here: one packet.
+// datagram is the message size in bytes for ibv_ud_pingpong here: one packet.
 const datagram = 1024
 
-// caller is a UD queue pair on a reactor. A PacketConn would have the queue key of
-// the connection manager, and resolves its peers by that; the program has a queue
-// key of its own and no manager.
+// caller is a UD queue pair on a reactor. A PacketConn would have the queue key of the connection
+// manager and resolve its peers through it; the program has its own queue key and no manager.
 type caller struct {
 	b     *bench
 	ctx   verbs.Context
 	pd    verbs.PD
 	r     *reactor.Reactor
 	q     *reactor.Queue
-	arena *mem.Arena // a datagram to send, and one with its 40 bytes to receive
+	arena *mem.Arena // a datagram to send, and one with 40 more bytes to receive
 	mr    verbs.MR
 	path  bootstrap.Path
 	own   bootstrap.Dest
@@ -81,7 +80,7 @@ func (b *bench) newCaller() *caller {
 	return u
 }
 
-// do has fn run holding the turn.
+// do runs fn while it holds the turn.
 func (u *caller) do(fn func() error) {
 	u.b.Helper()
 	var err error
@@ -89,7 +88,7 @@ func (u *caller) do(fn func() error) {
 	u.b.must(err)
 }
 
-// end gives the queue pair back, and then what datagrams were addressed by.
+// end destroys the queue pair, and then the address handle.
 func (u *caller) end() {
 	u.do(func() error {
 		if err := u.q.QP().Close(); err != nil {
@@ -102,7 +101,7 @@ func (u *caller) end() {
 	}
 }
 
-// connect makes the queue pair ready and learns where to send.
+// connect makes the queue pair ready and creates the address handle.
 func (u *caller) connect(peers []bootstrap.Dest) error {
 	attr, err := u.path.AH(peers[0])
 	if err != nil {
@@ -114,7 +113,7 @@ func (u *caller) connect(peers []bootstrap.Dest) error {
 	u.to.QPNum, u.to.QKey = peers[0].QPN, u.path.QKey
 	var merr error
 	if err := u.r.Do(u.b.ctx, func() {
-		u.r.Flush() // the receive is there before a datagram can come
+		u.r.Flush() // post the receive before a datagram can come
 		merr = u.path.Connect(u.q.QP(), u.own.PSN, peers[0])
 	}); err != nil {
 		return err
@@ -122,12 +121,12 @@ func (u *caller) connect(peers []bootstrap.Dest) error {
 	return merr
 }
 
-// element names n bytes of the arena.
+// element returns a list of n bytes of the arena.
 func (u *caller) element(off, n int) []verbs.SGE {
 	return []verbs.SGE{{Addr: u.arena.Addr() + uint64(off), Length: uint32(n), LKey: u.mr.LKey()}}
 }
 
-// taking is the outcome of one receive.
+// taking receives the outcome of one receive.
 type taking chan error
 
 // Complete implements reactor.Sink.
@@ -138,7 +137,7 @@ func (t taking) Complete(_ reactor.SinkContext, c reactor.Completion, err error)
 	t <- err
 }
 
-// post posts a receive. What comes has a header that names who sent it.
+// post posts a receive. The datagram comes with a header that names its sender.
 func (u *caller) post() func() ([]byte, error) {
 	u.b.Helper()
 	t := make(taking, 1)
@@ -153,9 +152,8 @@ func (u *caller) post() func() ([]byte, error) {
 			return nil, u.b.ctx.Err()
 		}
 		at := u.arena.Bytes()[datagram:]
-		// Within a device of Soft-RoCE the IP header comes without what the network
-		// would add, its checksum (rxe_net.c: rxe_loopback goes past ip_local_out), and
-		// is not told from other bytes then.
+		// Within a device of Soft-RoCE the IP header lacks its checksum, which the network would
+		// add (rxe_net.c: rxe_loopback bypasses ip_local_out), and so cannot be recognized.
 		if u.b.ours.name == u.b.theirs.name {
 			return at[verbs.GRHLen:][:datagram], nil
 		}
@@ -188,8 +186,8 @@ func datagrams(b *bench, p *program, nc net.Conn, client bool) {
 	p.exchanged()
 }
 
-// Rule: datagrams go to a program's queue pair by its line, queue key and address,
-// and come with the 40 bytes that say from where.
+// Rule: datagrams are sent to a program's queue pair by its exchanged address and queue key, and
+// come with the 40 bytes that name their sender.
 func TestIbvUdPingpongServer(t *testing.T) {
 	pingpong(t, "ibv_ud_pingpong", "server", datagrams)
 }

@@ -12,12 +12,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// How the ibv_*_pingpong programs talk (rdma-core, libibverbs/examples). The
-// client sends first; each side sends again when its last message has gone and one
-// has come, so one of ours and one of theirs are under way at most (for each queue
-// pair of ibv_srq_pingpong). A program receives into the memory that it sends from,
-// so it sends back what it was sent: by that we see that it was received. With -c
-// its server looks at the beginning of each page, which the client makes 0.
+// The protocol of the ibv_*_pingpong programs (rdma-core, libibverbs/examples): the client sends
+// first; each side sends again when its last message has completed and one has arrived, so at most
+// one message of each side is outstanding (for each queue pair of ibv_srq_pingpong). A program
+// receives into the memory that it sends from, so it returns what it received, which the test
+// checks. With -c its server checks the first byte of each page, which the client sets to 0.
 const (
 	pages    = 3
 	pingSize = pages * pageSize // several packets
@@ -25,8 +24,7 @@ const (
 	pings    = 40
 )
 
-// pattern is what we send for the n-th time: different every time, and as -c wants
-// it.
+// pattern returns the n-th message: different every time, and valid for -c.
 func pattern(n, size int) []byte {
 	b := make([]byte, size)
 	x := uint32(n)*2654435761 + 1
@@ -39,7 +37,7 @@ func pattern(n, size int) []byte {
 	return b
 }
 
-// form is how the program is started.
+// form is a way to start the program.
 type form struct {
 	name string
 	args []string
@@ -48,13 +46,13 @@ type form struct {
 // forms are polling with the check, and sleeping on completion events.
 var forms = []form{{"poll", []string{"-c"}}, {"events", []string{"-c", "-e"}}}
 
-// arguments of a program on its device.
+// arguments returns the arguments of a program on its device.
 func (b *bench) arguments(f form, port string, size, times int) []string {
 	return append([]string{"-d", b.theirs.name, "-g", b.theirs.gid, "-p", port, "-s", strconv.Itoa(size), "-n", strconv.Itoa(times)}, f.args...)
 }
 
-// pingpong runs a test with a program as client or server, and our end, talk, as the
-// other: it connects over nc. The program is told more besides.
+// pingpong runs a test with a program as client or server, and talk as the other end, connected
+// over nc. more is further arguments of the program.
 func pingpong(t *testing.T, name, as string, talk func(b *bench, p *program, nc net.Conn, client bool), more ...string) {
 	onDevices(t, name, func(b *bench) {
 		for _, f := range forms {
@@ -64,7 +62,7 @@ func pingpong(t *testing.T, name, as string, talk func(b *bench, p *program, nc 
 				if name == "ibv_ud_pingpong" {
 					size = datagram
 				}
-				if as == "client" { // ours is the server
+				if as == "client" { // the local end is the server
 					ln, err := net.Listen("tcp", "127.0.0.1:0")
 					b.must(err)
 					defer ln.Close()
@@ -90,8 +88,7 @@ func pingpong(t *testing.T, name, as string, talk func(b *bench, p *program, nc 
 	})
 }
 
-// exchanged checks what a program says in the end: that all its exchanges took place,
-// and that no page was wrong.
+// exchanged checks the final output of a program: all exchanges took place, and no page was wrong.
 func (p *program) exchanged() {
 	p.b.Helper()
 	out := p.succeeded()
@@ -100,24 +97,23 @@ func (p *program) exchanged() {
 	}
 }
 
-// player is our end of a game: one message out and one in.
+// player is the local end of the exchange: one message out and one in.
 type player struct {
 	b    *bench
 	size int
-	// post posts the receive; the function waits for it and gives what has come.
+	// post posts the receive; the returned function waits for it and returns the message.
 	post func() func() ([]byte, error)
-	// send sends a message; the function waits until it has gone.
+	// send sends a message; the returned function waits until it has completed.
 	send func(message []byte) func() error
 }
 
-// play exchanges pings messages, the first of which is posted for. A client sends
-// first. Everything that comes must be what we have sent before; what a client
-// program sends first is its own.
+// play exchanges pings messages; the receive of the first is posted. A client sends first. Every
+// message that arrives must be one sent before, except the first of a client program.
 func (g *player) play(come func() ([]byte, error), client bool) {
 	b := g.b
 	b.Helper()
 	var gone func() error
-	ahead := 0 // how many of ours have gone when one comes that was sent for none of them
+	ahead := 0 // sent messages that do not answer a received one
 	if client {
 		gone, ahead = g.send(pattern(0, g.size)), 1
 	}
@@ -135,7 +131,7 @@ func (g *player) play(come func() ([]byte, error), client bool) {
 		case !bytes.Equal(got, pattern(before, g.size)):
 			b.Fatalf("message %d is not what was sent before", n)
 		}
-		if next := n + ahead; next < pings { // of the last nobody waits to hear that it has gone: the program may be faster
+		if next := n + ahead; next < pings { // the last one is not awaited: the program may end first
 			if n < pings-1 {
 				come = g.post()
 			}
@@ -144,7 +140,7 @@ func (g *player) play(come func() ([]byte, error), client bool) {
 	}
 }
 
-// checkPages checks what a client program makes of its memory with -c.
+// checkPages checks the first message of a client program with -c.
 func checkPages(b *bench, got []byte) {
 	b.Helper()
 	for i := 0; i < len(got); i += pageSize {
@@ -154,7 +150,7 @@ func checkPages(b *bench, got []byte) {
 	}
 }
 
-// plain plays on a connection without a manager.
+// plain runs a player on a connection without a manager.
 func plain(kind verbs.QPType) func(b *bench, p *program, nc net.Conn, client bool) {
 	return func(b *bench, p *program, nc net.Conn, client bool) {
 		rt := b.open()
@@ -195,8 +191,8 @@ func plain(kind verbs.QPType) func(b *bench, p *program, nc net.Conn, client boo
 	}
 }
 
-// Rule: programs of libibverbs that know no connection manager exchange data with
-// ours by the line that they speak, whoever serves.
+// Rule: programs of libibverbs, which use no connection manager, exchange data with this library
+// over their own text protocol, as client and as server.
 func TestIbvRcPingpongServer(t *testing.T) {
 	pingpong(t, "ibv_rc_pingpong", "server", plain(verbs.QPTRC))
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// How rping talks (rdma-core, librdmacm/examples/rping.c). Each message is 16
-// bytes; those of the server mean nothing but that it has come.
+// The protocol of rping (rdma-core, librdmacm/examples/rping.c). Each message is 16 bytes; the
+// content of the server's messages has no meaning.
 //
 //	client                                    server
 //	fills start ── where start is ──────────>
@@ -32,7 +32,7 @@ const (
 	rpingSize = 1000
 )
 
-// info is struct rping_rdma_info: all in network byte order.
+// info encodes struct rping_rdma_info: all in network byte order.
 func info(r verbena.Remote) []byte {
 	b := make([]byte, infoSize)
 	binary.BigEndian.PutUint64(b, r.Addr)
@@ -41,13 +41,13 @@ func info(r verbena.Remote) []byte {
 	return b
 }
 
-// readInfo is memory of rping's, which it says nothing more about.
+// readInfo decodes a memory range of rping, whose access the message does not contain.
 func readInfo(b []byte) verbena.Remote {
 	return verbena.Remote{Addr: binary.BigEndian.Uint64(b), RKey: binary.BigEndian.Uint32(b[8:]), Length: uint64(binary.BigEndian.Uint32(b[12:])),
 		Access: verbs.AccessRemoteRead | verbs.AccessRemoteWrite}
 }
 
-// pingText is what rping's client fills size bytes with for the n-th time.
+// pingText returns the n-th text of rping's client, of size bytes.
 func pingText(n, size int) []byte {
 	const first, last = 'A', 'z'
 	b := fmt.Appendf(make([]byte, 0, size), "rdma-ping-%d: ", n)
@@ -62,15 +62,15 @@ func pingText(n, size int) []byte {
 	return b
 }
 
-// end is our end of a conversation: a raw connection with a receive for each of
-// the next two messages, and memory for the data.
+// end is the local end of a conversation: a raw connection with a receive for each of the next two
+// messages, and memory for the data.
 type end struct {
 	b     *bench
 	c     *verbena.Conn
 	data  *verbena.Region
 	inbox verbena.Buffer
 	recvs []verbena.Future // oldest first
-	parts []verbena.Slice  // of each
+	parts []verbena.Slice  // of each receive
 }
 
 func (b *bench) newEnd(rt *verbena.Runtime, c *verbena.Conn, size int) *end {
@@ -109,7 +109,7 @@ func (e *end) post(part verbena.Slice) {
 	e.recvs, e.parts = append(e.recvs, f), append(e.parts, part)
 }
 
-// hear is the next message; the connection's end is an error.
+// hear returns the next message; the end of the connection is an error.
 func (e *end) hear() ([]byte, error) {
 	r, err := e.recvs[0].Await(e.b.ctx)
 	if err != nil {
@@ -138,13 +138,13 @@ func (e *end) tell(what []byte) error {
 	return err
 }
 
-// serve answers one rping's client until it hangs up, and returns how often it
-// pinged. What it reads must be what rping writes.
+// serve answers one rping client until it disconnects, and returns the number of pings. The data it
+// reads must be rping's.
 //
-// The client hangs up as soon as it has the last go, and its device may leave that
+// The client disconnects as soon as it has the last go, and its device may leave that
 // unacknowledged: Soft-RoCE completes a receive before it acknowledges the message, and
-// acknowledges nothing in ERR (Linux 6.12 rxe_resp.c, do_complete). Then ErrPeerClosed says
-// that it is not known whether the client has it. What the client prints says so.
+// acknowledges nothing in ERR (Linux 6.12 rxe_resp.c, do_complete). ErrPeerClosed then leaves open
+// whether the client received it; the client's output shows that it did.
 func (e *end) serve() (n int) {
 	e.b.Helper()
 	all, err := e.data.Slice(0, rpingSize)
@@ -174,8 +174,7 @@ func (e *end) serve() (n int) {
 	}
 }
 
-// ping pings one rping's server times times. What it writes back must be what it
-// was given.
+// ping pings one rping server times times. The data it writes back must be the data sent.
 func (e *end) ping(times int) {
 	e.b.Helper()
 	for n := range times {
@@ -195,15 +194,15 @@ func (e *end) ping(times int) {
 	}
 }
 
-// raw is what rping needs: its own words, and one READ at once.
+// raw is the options that rping needs: its own messages, and one READ at a time.
 var raw = verbena.Options{Raw: true, RecvCredits: 2}
 
-// rpingForms are the ways in which rping makes its queue pair: by the connection
-// manager, and itself (-q).
+// rpingForms are the ways in which rping creates its queue pair: by the connection manager, and
+// itself (-q).
 var rpingForms = map[string][]string{"rping": nil, "rping -q": {"-q"}}
 
-// Rule: a program of librdmacm connects to our listener and has its data read and
-// written back; it compares it itself (-V) and shows it (-v).
+// Rule: a program of librdmacm connects to a listener, has its data read and written back, compares
+// it itself (-V) and prints it (-v).
 func TestRpingClient(t *testing.T) {
 	onDevices(t, "rping", func(b *bench) {
 		for name, form := range rpingForms {
@@ -224,8 +223,8 @@ func TestRpingClient(t *testing.T) {
 	})
 }
 
-// Rule: we connect to a program of librdmacm that listens, which reads our data,
-// shows it (-v), and writes it back.
+// Rule: a connection can be dialed to a listening program of librdmacm, which reads the data,
+// prints it (-v), and writes it back.
 func TestRpingServer(t *testing.T) {
 	onDevices(t, "rping", func(b *bench) {
 		for name, form := range rpingForms {
@@ -244,11 +243,11 @@ func TestRpingServer(t *testing.T) {
 }
 
 func atoi16(s string) uint16 {
-	n, _ := strconv.ParseUint(s, 10, 16) // it was a port
+	n, _ := strconv.ParseUint(s, 10, 16) // it was formatted as a port
 	return uint16(n)
 }
 
-// shown checks that rping has printed every ping as it was.
+// shown checks that rping has printed every ping correctly.
 func shown(b *bench, out, prefix string) {
 	b.Helper()
 	var got []string
@@ -267,7 +266,7 @@ func shown(b *bench, out, prefix string) {
 	}
 }
 
-// run is a part of the test with its own cleanup.
+// run runs a subtest with its own cleanup.
 func (b *bench) run(name string, test func(b *bench)) {
 	b.T.Run(name, func(t *testing.T) {
 		part := *b

@@ -15,16 +15,16 @@ const (
 	sharedRecv = 32 // receives that they share
 )
 
-// arrival is what a shared receive took.
+// arrival is a message taken by a shared receive.
 type arrival struct {
 	a    verbena.Arrival
 	err  error
 	into verbena.Slice
 }
 
-// sharing is our end of ibv_srq_pingpong: connections that take their receives from
-// one queue. Every message is the same, because all of the program's queue pairs
-// receive into one memory and send from it.
+// sharing is the local end of ibv_srq_pingpong: connections that take their receives from one
+// queue. Every message is the same, because all queue pairs of the program receive into one memory
+// and send from it.
 type sharing struct {
 	b       *bench
 	recv    *verbena.SharedRecv
@@ -40,14 +40,15 @@ func (s *sharing) post(into verbena.Slice) {
 	f.Then(func(a verbena.Arrival, err error) { s.arrived <- arrival{a, err, into} })
 }
 
-// say sends the message. That it could not be sent shows at the connection.
+// say sends the message. A failure to send shows at the connection.
 func (s *sharing) say(c *verbena.Conn) {
 	if f, err := s.c(c).Send(s.b.ctx, s.out); err == nil {
 		f.Discard()
 	}
 }
 
-// c is a connection of ours; the device could name another's queue pair.
+// c returns c after checking that it is one of the connections; a device could name another queue
+// pair.
 func (s *sharing) c(c *verbena.Conn) *verbena.Conn {
 	s.b.Helper()
 	if _, ok := s.conns[c]; !ok {
@@ -56,8 +57,8 @@ func (s *sharing) c(c *verbena.Conn) *verbena.Conn {
 	return c
 }
 
-// play answers until the program has ended: it counts all exchanges together, and
-// more of them may be under way then.
+// play answers until the program has ended: it counts all exchanges together, and more of them may
+// be outstanding then.
 func (s *sharing) play(p *program, client bool) (n int) {
 	b := s.b
 	b.Helper()
@@ -68,7 +69,7 @@ func (s *sharing) play(p *program, client bool) (n int) {
 		case <-b.ctx.Done():
 			b.Fatalf("after %d messages: %v", n, b.ctx.Err())
 		case m := <-s.arrived:
-			if m.err != nil { // the program has gone, or p tells that it has not
+			if m.err != nil { // the program has ended, or p reports that it has not
 				<-p.ended
 				return n
 			}
@@ -82,8 +83,8 @@ func (s *sharing) play(p *program, client bool) (n int) {
 	}
 }
 
-// check compares a message with the one that there is. What a client program sends
-// first by a queue pair may be older in part: zeros.
+// check compares a message with the expected one. The first message of a client program on a queue
+// pair may be partly older: zeros.
 func (s *sharing) check(m arrival, whole bool) {
 	s.b.Helper()
 	got, want := m.into.Bytes()[:m.a.Bytes], s.out.Bytes()
@@ -147,14 +148,14 @@ func shares(b *bench, p *program, nc net.Conn, client bool) {
 		if n == 0 {
 			b.Errorf("no message came by the queue pair at %v", c.LocalAddr())
 		}
-		c.Abort() // what is under way to a program that has ended
+		c.Abort() // drop messages outstanding to the ended program
 		b.closing(c)
 	}
 	p.exchanged()
 }
 
-// Rule: several queue pairs of ours take their receives from one queue, and a
-// program's from one of its own.
+// Rule: several local queue pairs take their receives from one queue, and the program's from its
+// own.
 func TestIbvSrqPingpongServer(t *testing.T) {
 	pingpong(t, "ibv_srq_pingpong", "server", shares, "-q", "8", "-r", "32")
 }

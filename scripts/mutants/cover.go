@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// block is a part of a file that is executed as one, as the coverage tool tells it.
+// block is a basic block of a file, as reported by the coverage tool.
 type block struct {
 	File            string // its last element
 	Line, Col       int
@@ -30,11 +30,11 @@ func (b block) holds(m mutant) bool {
 	return b.File == filepath.Base(m.file) && after && before
 }
 
-// coverage is which blocks of a package each of its tests executes when it runs alone.
+// coverage lists the blocks of a package that each of its tests executes when it runs alone.
 type coverage struct {
 	Blocks []block
 	Tests  []test
-	Broken []string // tests that fail alone: they kill nothing
+	Broken []string // tests that fail alone: not used
 }
 
 type test struct {
@@ -43,8 +43,8 @@ type test struct {
 	Blocks []int
 }
 
-// covering are the tests that execute a mutant, quickest first: as many as have run within half
-// of the limit, and at least one. all is how many there are.
+// covering returns the tests that execute a mutant, quickest first: as many as run within half of
+// the limit, and at least one. all is the number of all such tests.
 func (c *coverage) covering(m mutant, limit time.Duration) (names []string, all int) {
 	in := -1 // the innermost block
 	for i, b := range c.Blocks {
@@ -72,8 +72,8 @@ func (c *coverage) covering(m mutant, limit time.Duration) (names []string, all 
 // testLimit ends a test that hangs when it runs alone.
 const testLimit = 5 * time.Minute
 
-// covers is the coverage of a package: of the cache, or measured, which takes as long as all of
-// its tests one by one.
+// covers returns the coverage of a package: from the cache, or measured, which takes as long as
+// all of its tests one by one.
 func covers(ctx context.Context, p *pkg, tmp string) (*coverage, error) {
 	dir, err := goTool(ctx, "env", "GOCACHE")
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *coverage) measure(ctx context.Context, p *pkg, bin, name, profile strin
 	}
 	defer f.Close()
 	s := bufio.NewScanner(f)
-	for n := 0; s.Scan(); { // the same blocks every time, behind the line with the mode
+	for n := 0; s.Scan(); { // the same blocks every time, after the line with the mode
 		file, rest, ok := strings.Cut(s.Text(), ".go:")
 		if !ok {
 			continue
@@ -156,7 +156,8 @@ func (c *coverage) measure(ctx context.Context, p *pkg, bin, name, profile strin
 	return t, s.Err()
 }
 
-// hash names the package as it stands: its files, tests included, and the version of Go.
+// hash identifies the current state of the package: its files, tests included, and the version of
+// Go.
 func (p *pkg) hash() string {
 	h := sha256.New()
 	for _, list := range [][]string{p.GoFiles, p.CgoFiles, p.TestGoFiles, p.XTestGoFiles} {

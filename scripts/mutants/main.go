@@ -1,16 +1,18 @@
-// Command mutants says which changes of the code its tests do not notice.
+// Command mutants finds changes of the code that the tests do not detect.
 //
 //	go run ./scripts/mutants [-n 100] [-seed 1] [-timeout 30s] [packages]
 //
-// Of each package (./runtime ./reactor ./runtime/actor by default) it makes n mutants, chosen by
-// the seed: a condition negated, a call left out, a constant or an operator changed, a guard left
-// out. Each is built with `go test -overlay` and meets the tests that execute the changed place,
-// each known from a run of that test alone, which is kept in Go's build cache and measured anew when
-// the package's files change. If these take more than half of the limit, the quickest of them are
-// run. A mutant that does not compile is none, and the next takes its place.
+// It makes n mutants of each package (./runtime ./reactor ./runtime/actor by default), chosen by
+// the seed: a condition negated, a call removed, a constant or an operator changed, a guard
+// removed. Each is built with `go test -overlay` and run against the tests that execute the
+// changed place. Those are known from a run of each test alone, which is kept in Go's build cache
+// and measured again when the package's files change. If they take more than half of the limit,
+// only the quickest are run. A mutant that does not compile is skipped, and the next takes its
+// place.
 //
-// A mutant that survives is a test that is missing, or equivalent: no test could tell. Then its key,
-// which names the change and the text of its function, goes into equivalents.txt with the reason.
+// A mutant that survives shows a missing test, or is equivalent: no test could detect it. Then
+// its key, which identifies the change and the text of its function, goes into equivalents.txt
+// with the reason.
 package main
 
 import (
@@ -28,7 +30,7 @@ import (
 	"time"
 )
 
-// equivalentsText has a line for each known equivalent: its key, and why no test can tell.
+// equivalentsText has a line for each known equivalent: its key, and why no test can detect it.
 //
 //go:embed equivalents.txt
 var equivalentsText string
@@ -82,7 +84,7 @@ func run(ctx context.Context, packages []string, n int, seed uint64, limit time.
 	return report(os.Stdout, tallies, seed)
 }
 
-// pkg is a package as `go list` tells it.
+// pkg is a package as reported by `go list`.
 type pkg struct {
 	Dir, ImportPath                              string
 	GoFiles, CgoFiles, TestGoFiles, XTestGoFiles []string
@@ -112,7 +114,7 @@ func goTool(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// build makes the test binary of a mutant; false when that does not compile.
+// build makes the test binary of a mutant; it returns false when that does not compile.
 func (p *pkg) build(ctx context.Context, m mutant, src []byte, tmp, bin string) (bool, error) {
 	file, overlay := filepath.Join(tmp, "mutant.go"), filepath.Join(tmp, "overlay.json")
 	text, err := json.Marshal(map[string]map[string]string{"Replace": {m.file: file}})
@@ -129,7 +131,7 @@ func (p *pkg) build(ctx context.Context, m mutant, src []byte, tmp, bin string) 
 	return err == nil, ctx.Err()
 }
 
-// run runs tests of a binary by name. late says that they were not done within the limit.
+// run runs tests of a binary by name. late reports that they did not end within the limit.
 func (p *pkg) run(ctx context.Context, bin string, names []string, limit time.Duration, flags ...string) (failed, late bool, err error) {
 	timed, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -148,5 +150,5 @@ func (p *pkg) run(ctx context.Context, bin string, names []string, limit time.Du
 	return false, false, err
 }
 
-// progress says on the terminal what is being done.
+// progress prints the current activity to standard error.
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Rule: each kind changes what it says, in function bodies only, and nothing else.
+// Rule: each kind makes its change, in function bodies only, and no other.
 func TestMutants(t *testing.T) {
 	for _, c := range []struct {
 		name, body string
@@ -61,7 +61,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// Rule: a key stays when its function moves, and goes when that changes; no two are the same.
+// Rule: a key stays the same when its function moves, and changes with its text; keys are unique.
 func TestKeys(t *testing.T) {
 	keys := func(src string) (keys []string) {
 		all, err := mutants("p.go", []byte("package p\n"+src))
@@ -87,7 +87,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Rule: a seed chooses the same mutants every time, all of them in the end, the kinds in turn.
+// Rule: a seed chooses the same mutants every time, all of them in the end, the kinds in
+// rotation.
 func TestSeed(t *testing.T) {
 	all, err := mutants("p.go", []byte("package p\nfunc p() { f(); f(); f(); f(); if a { return }; x = 1; x = 2 }\n"))
 	if err != nil {
@@ -104,8 +105,8 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// Rule: a mutant meets the tests that execute its innermost block, quickest first, within half
-// of the limit, and always one.
+// Rule: a mutant is run against the tests that execute its innermost block, quickest first,
+// within half of the limit, and always one.
 func TestCovering(t *testing.T) {
 	c := &coverage{
 		Blocks: []block{{"p.go", 1, 1, 9, 1}, {"p.go", 3, 5, 4, 2}, {"q.go", 3, 5, 4, 2}},

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// The kinds of mutants, in the order in which they take turns.
+// The kinds of mutants, in the order of rotation.
 const (
 	negated  = "negated condition"
 	noCall   = "removed call"
@@ -24,13 +24,13 @@ var kinds = []string{negated, noCall, constant, operator, noGuard}
 
 // mutant is one change of a source file: the bytes from start to end become with.
 type mutant struct {
-	file       string // as it was given
+	file       string // the name passed to mutants
 	line, col  int    // from 1
 	kind       string
 	start, end int
 	with       string
-	// key names the change by what it is made in: the text of the function. It stays the same
-	// while that does, wherever the function stands.
+	// key identifies the change by the text of its function. It stays the same while that does,
+	// wherever the function stands.
 	key string
 }
 
@@ -40,8 +40,8 @@ var swaps = map[token.Token]token.Token{
 	token.ADD: token.SUB, token.SUB: token.ADD, token.MUL: token.QUO, token.QUO: token.MUL,
 }
 
-// mutants are all changes of a file's function bodies, in the order of the source. Declarations
-// outside of functions have no coverage, and are left alone. Generated files have none.
+// mutants returns all changes of a file's function bodies, in the order of the source. It skips
+// declarations outside of functions, which have no coverage, and generated files.
 func mutants(file string, src []byte) (all []mutant, err error) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, file, src, parser.SkipObjectResolution|parser.ParseComments)
@@ -59,7 +59,7 @@ func mutants(file string, src []byte) (all []mutant, err error) {
 			m := mutant{file: file, kind: kind, start: at(pos), end: at(end), with: with}
 			p := fset.Position(pos)
 			m.line, m.col = p.Line, p.Column
-			if old := string(src[m.start:m.end]); with == "" { // lines stay where they are
+			if old := string(src[m.start:m.end]); with == "" { // keep the line numbers
 				m.with = strings.Repeat("\n", strings.Count(old, "\n"))
 			}
 			sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%d\x00%s", text, kind, m.start-from, m.end-from, with))
@@ -102,7 +102,7 @@ func mutants(file string, src []byte) (all []mutant, err error) {
 	return all, nil
 }
 
-// guards reports whether s does nothing but return early.
+// guards reports whether s only returns early.
 func guards(s *ast.IfStmt) bool {
 	if s.Else != nil || len(s.Body.List) != 1 {
 		return false
@@ -111,12 +111,12 @@ func guards(s *ast.IfStmt) bool {
 	return returns
 }
 
-// apply is src with the change.
+// apply returns src with the change.
 func (m mutant) apply(src []byte) []byte {
 	return append(append(append([]byte{}, src[:m.start]...), m.with...), src[m.end:]...)
 }
 
-// diff is the first line of the change, before and after.
+// diff returns the first line of the change, before and after.
 func (m mutant) diff(src []byte) string {
 	line := func(text []byte) string {
 		return strings.TrimSpace(strings.SplitAfter(string(text), "\n")[m.line-1])
@@ -124,7 +124,7 @@ func (m mutant) diff(src []byte) string {
 	return fmt.Sprintf("  - %s\n  + %s\n", line(src), line(m.apply(src)))
 }
 
-// shuffled is all in the order of a seed, the kinds taking turns as long as there are.
+// shuffled returns all in the order of a seed, the kinds in rotation as long as they last.
 func shuffled(all []mutant, seed uint64) []mutant {
 	r := rand.New(rand.NewPCG(seed, 0x6d7574616e7473))
 	by := map[string][]mutant{}

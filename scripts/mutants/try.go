@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// outcome is what became of a mutant.
+// outcome is the result of a mutant.
 type outcome string
 
 const (
@@ -23,7 +23,7 @@ const (
 
 var outcomes = []outcome{killed, timedOut, survived, notCovered, equivalent}
 
-// tally is what became of the mutants of a package, a text for each.
+// tally holds the results of the mutants of a package, a text for each.
 type tally struct {
 	name   string
 	n      int
@@ -31,7 +31,7 @@ type tally struct {
 	broken []string // tests that were not used
 }
 
-// try makes n mutants of the package and has them tested.
+// try makes n mutants of the package and tests them.
 func (p *pkg) try(ctx context.Context, tmp string, n int, seed uint64, limit time.Duration) (*tally, error) {
 	c, err := covers(ctx, p, tmp)
 	if err != nil {
@@ -77,7 +77,7 @@ func (p *pkg) try(ctx context.Context, tmp string, n int, seed uint64, limit tim
 	return t, nil
 }
 
-// meet has a mutant meet the tests that execute it.
+// meet runs the tests that execute a mutant.
 func (p *pkg) meet(ctx context.Context, bin string, names []string, limit time.Duration) (outcome, error) {
 	if len(names) == 0 {
 		return notCovered, nil
@@ -92,8 +92,8 @@ func (p *pkg) meet(ctx context.Context, bin string, names []string, limit time.D
 	}
 }
 
-// report prints the table, and behind it what there is to read: all but what was killed by a
-// test that failed.
+// report prints the table, and after it the mutants to examine: all except those killed by a
+// failed test.
 func report(w io.Writer, tallies []*tally, seed uint64) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "seed %d\tmutants", seed)

@@ -11,25 +11,25 @@ import (
 	"strings"
 )
 
-// tally is what tests did.
+// tally holds the results of tests.
 type tally struct {
 	Passed, Failed int
 	Skipped        []skip
-	NotApplicable  []skip // skips that say so: the pair lacks what the case needs
+	NotApplicable  []skip // skips with this reason: the pair lacks a requirement of the case
 	Failures       []failure
 }
 
-// failure is something that failed, with what it wrote.
+// failure is a failed test, package or step with its output.
 type failure struct{ Package, Test, Output string }
 
-// String is the package and the test; either may be empty.
+// String returns the package and the test; either may be empty.
 func (f failure) String() string { return strings.TrimSpace(short(f.Package) + " " + f.Test) }
 
-// failureBytes is how much of what a failure wrote is said again at the end, from its
-// beginning and from its end. All of it stands where it happened.
+// failureBytes is how much of a failure's output is repeated at the end, from its beginning and
+// from its end. The whole output is printed where it occurred.
 const failureBytes = 3000
 
-// fails counts a failure and keeps what it wrote.
+// fails counts a failure and keeps its output.
 func (t *tally) fails(n name, output string) {
 	t.Failed++
 	if len(output) > 2*failureBytes {
@@ -54,15 +54,15 @@ type name struct{ pkg, test string }
 type counter struct {
 	out     io.Writer
 	tests   map[name]string   // verdict; empty while it runs
-	output  map[name][]string // of tests without a verdict; under an empty test, the package's own
-	failed  map[name]string   // what failing tests wrote
+	output  map[name][]string // of tests without a verdict; with an empty test, that of the package
+	failed  map[name]string   // output of failing tests
 	failing map[string]bool   // packages in which a test failed
 	tally   tally
 }
 
-// count reads a stream of events to its end, prints a line for each package and
-// what failing tests wrote, and counts; with names it prints the passed tests too.
-// A line that is no event is printed.
+// count reads a stream of events to its end, prints a line for each package and the output of
+// failing tests, and counts; with names it also prints the passed tests. It prints a line that is
+// not an event.
 func count(r io.Reader, out io.Writer, names bool) (tally, error) {
 	c := counter{out: out, tests: map[name]string{}, output: map[name][]string{}, failed: map[name]string{}, failing: map[string]bool{}}
 	lines := bufio.NewReader(r)
@@ -119,8 +119,8 @@ func (c *counter) take(e event) {
 	}
 }
 
-// end is the verdict on a package. One that failed says what it and the tests
-// that never ended wrote: a panic or a timeout is in there.
+// end handles the verdict on a package. A failure includes the output of the package and of the
+// tests that never ended, which contains the panic or the timeout.
 func (c *counter) end(e event) {
 	if e.Action == "fail" {
 		died := 0
@@ -140,7 +140,7 @@ func (c *counter) end(e event) {
 			fmt.Fprint(c.out, said.String())
 			c.tally.fails(name{pkg: e.Package}, said.String())
 		} else {
-			// Counted with its tests; what the package itself has to say (a leak) is theirs to explain.
+			// Counted with its tests; they explain the package's own output (a leak).
 			fmt.Fprint(c.out, strings.Join(c.output[name{pkg: e.Package}], ""))
 		}
 	}
@@ -149,7 +149,7 @@ func (c *counter) end(e event) {
 
 func byName(a, b name) int { return strings.Compare(a.pkg+"\x00"+a.test, b.pkg+"\x00"+b.test) }
 
-// where is how package testing heads a message: "    file_test.go:12: ".
+// where matches the prefix of a message of package testing: " file_test.go:12: ".
 var where = regexp.MustCompile(`^\s+\S+\.go:\d+: `)
 
 // notApplicable begins the reason of a conformance case that the pair of
@@ -179,8 +179,8 @@ func (c *counter) skip(n name) {
 	}
 }
 
-// leaves counts the tests that have no subtests, and those that failed of
-// themselves, and returns those that passed, sorted.
+// leaves counts the tests that have no subtests, and those that failed themselves, and returns
+// those that passed, sorted.
 func (c *counter) leaves() (passed []name) {
 	parents, failedBelow := map[name]bool{}, map[name]bool{}
 	var failed []name

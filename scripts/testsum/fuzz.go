@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// grace is how long a fuzzing process may take to end after it was asked to: it
-// may be minimising a finding.
+// grace is how long a fuzzing process may take to end after an interrupt: it may be minimizing a
+// finding.
 const grace = 90 * time.Second
 
 // isFuzz finds the declaration of a fuzz target.
@@ -32,9 +32,9 @@ type target struct {
 	bin, corpus, name string
 }
 
-// fuzz runs each fuzz target of the packages that args names after a time, as
-// many at once as there are processors, each with one worker: FUZZJOBS says
-// otherwise. Only packages that declare one are built.
+// fuzz runs each fuzz target of the packages in args for a time, as many at a time as there are
+// processors, each with one worker; FUZZJOBS overrides the number. It builds only packages that
+// declare a target.
 func fuzz(r *record, args []string, out io.Writer) error {
 	per, err := time.ParseDuration(args[0])
 	if err != nil || per <= 0 {
@@ -129,9 +129,9 @@ func withTargets(patterns []string) ([]pkg, error) {
 	return pkgs, nil
 }
 
-// one fuzzes one target, tells how far it came, and ends it by an interrupt. A time given to the
-// engine itself makes it report its own end as a failure now and then
-// (https://go.dev/issue/75804, mended in Go 1.27); an interrupt does not.
+// one fuzzes one target, returns its last progress line, and ends it by an interrupt. With a time
+// limit of its own the engine sometimes reports its own end as a failure
+// (https://go.dev/issue/75804, fixed in Go 1.27); with an interrupt it does not.
 func one(t target, per time.Duration) (last string, err error) {
 	if err := os.MkdirAll(t.corpus, 0o755); err != nil {
 		return "", err
@@ -146,7 +146,7 @@ func one(t target, per time.Duration) (last string, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	select {
-	case err = <-ended: // before its time: a finding
+	case err = <-ended: // it ended early: a finding
 		if err == nil {
 			err = errors.New("it ended before its time without a finding")
 		}

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// record is what one step did.
+// record is the result of one step.
 type record struct {
 	Step    string
 	Began   time.Time
 	Seconds float64
-	NotRun  string // why the step was not run; empty if it was
+	NotRun  string // the reason why the step was not run; empty if it was
 	tally
 }
 
@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// command carries out one command line. failed is what table found.
+// command executes one command line. failed is the result of table.
 func command(file string, args []string, out io.Writer) (failed bool, err error) {
 	if file == "" || len(args) == 0 {
 		return false, errors.New("usage: testsum -o FILE check|tests|names|fuzz|notrun|table ...; see its doc.go")
@@ -71,7 +71,7 @@ func command(file string, args []string, out io.Writer) (failed bool, err error)
 	return false, write(file, &r)
 }
 
-// after drops the dashes before a command.
+// after removes the dashes before a command.
 func after(args []string) []string {
 	if len(args) > 0 && args[0] == "--" {
 		return args[1:]
@@ -79,8 +79,7 @@ func after(args []string) []string {
 	return args
 }
 
-// childDelay is how long output is waited for that something may write which a command has
-// left behind.
+// childDelay is how long to wait for the output of processes that a command has left behind.
 const childDelay = 10 * time.Second
 
 func check(r *record, argv []string, out io.Writer) error {
@@ -105,7 +104,7 @@ func tests(r *record, argv []string, out io.Writer, names bool) error {
 	if len(argv) == 0 {
 		return errors.New("tests: no command")
 	}
-	var said bytes.Buffer // beside the events
+	var said bytes.Buffer // output beside the events
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stderr = io.MultiWriter(out, &said)
 	cmd.WaitDelay = childDelay

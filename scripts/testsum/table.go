@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// table prints what failed and what it wrote, then what the steps did, then the tests
-// that were not run with their reasons, then the names of what failed, then the closing
-// line; it reports whether the run failed. A run without a single test has failed.
+// table prints the failures and their output, then the results of the steps, then the tests that
+// were not run with their reasons, then the names of the failures, then the closing line; it
+// reports whether the run failed. A run without a single test has failed.
 func table(out io.Writer, records []record) (failed bool) {
 	var sum tally
 	width, notRun := len("step"), 0
@@ -50,8 +50,8 @@ func table(out io.Writer, records []record) (failed bool) {
 	return sum.Failed > 0 || sum.Passed == 0
 }
 
-// list prints skips by package and reason, in order of appearance, each with its number
-// and the tests; a test that was skipped in several steps is named once.
+// list prints skips by package and reason, in order of appearance, each with its number and the
+// tests; a test that was skipped in several steps is named once.
 func list(out io.Writer, title string, skips []skip) {
 	if len(skips) == 0 {
 		return
@@ -74,16 +74,16 @@ func list(out io.Writer, title string, skips []skip) {
 	}
 }
 
-// again says what failed and what it wrote: in a long run nobody finds it where it
-// happened. It comes before the table because the skips after it are long: who keeps
-// only a part of the output has the table and what is around it.
+// again repeats the failures with their output, which are hard to find in a long run. It comes
+// before the table because the skips after the table are long: the end of the output then
+// contains both.
 func again(out io.Writer, failures []failure) {
 	for _, f := range failures {
 		fmt.Fprintf(out, "\nFAILED: %s\n%s", f, f.Output)
 	}
 }
 
-// module is the part of a package's path that says nothing here.
+// module is the uninformative prefix of a package's path.
 const module = "github.com/verbena-rdma/verbena/"
 
 func short(pkg string) string { return strings.TrimPrefix(pkg, module) }

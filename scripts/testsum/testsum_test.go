@@ -30,8 +30,7 @@ func counted(t *testing.T, events ...string) (tally, string) {
 	return c, out.String()
 }
 
-// A test with subtests is not counted beside them; what fails is printed and
-// what passes is not.
+// A test with subtests is not counted beside them; failures are printed and passes are not.
 func TestCountsLeaves(t *testing.T) {
 	c, out := counted(t,
 		"run A", "run A/b", "output A/b:     x_test.go:1: in b\n", "pass A/b",
@@ -44,7 +43,7 @@ func TestCountsLeaves(t *testing.T) {
 	}
 }
 
-// What a package says beside a test that failed is printed, and is no further failure.
+// The output of a package beside that of a failed test is printed, and is no further failure.
 func TestPackageSpeaksBesideItsTests(t *testing.T) {
 	c, out := counted(t, "run A", "output A:     x_test.go:1: in a\n", "fail A", "output : leak: left behind\n", "fail ")
 	if c.Failed != 1 || !strings.Contains(out, "left behind") {
@@ -52,7 +51,7 @@ func TestPackageSpeaksBesideItsTests(t *testing.T) {
 	}
 }
 
-// Asked for the names, it prints those of the leaves that passed.
+// With names, count prints the leaves that passed.
 func TestNamesWhatPassed(t *testing.T) {
 	var out bytes.Buffer
 	_, err := count(strings.NewReader(stream("run A", "run A/c", "pass A/c", "run A/b", "pass A/b", "pass A", "run F", "fail F", "fail ")), &out, true)
@@ -61,15 +60,14 @@ func TestNamesWhatPassed(t *testing.T) {
 	}
 }
 
-// A parent that fails of itself is a failure although its subtests passed.
+// A parent that fails itself is a failure although its subtests passed.
 func TestCountsFailingParent(t *testing.T) {
 	if c, _ := counted(t, "run A", "run A/b", "pass A/b", "fail A", "fail "); c.Passed != 1 || c.Failed != 1 {
 		t.Errorf("A/b passed and A failed, counted %+v", c)
 	}
 }
 
-// A package that fails after its tests passed (a leak, an exit) is a failure,
-// and says what it wrote.
+// A package that fails after its tests passed (a leak, an exit) is a failure, with its output.
 func TestCountsFailingPackage(t *testing.T) {
 	c, out := counted(t, "run A", "pass A", "output : leak: left behind\n", "fail ")
 	if c.Passed != 1 || c.Failed != 1 || !strings.Contains(out, "left behind") {
@@ -77,8 +75,8 @@ func TestCountsFailingPackage(t *testing.T) {
 	}
 }
 
-// A test that never ended (a panic, a timeout) is a failure, and says what it
-// wrote, also where another test failed before.
+// A test that never ended (a panic, a timeout) is a failure, with its output, also where another
+// test failed before.
 func TestCountsTestThatDied(t *testing.T) {
 	c, out := counted(t, "run F", "fail F", "run A", "output A: panic: oh\n", "fail ")
 	if c.Failed != 2 || !strings.Contains(out, "panic: oh") {
@@ -123,8 +121,8 @@ func TestStepsToTable(t *testing.T) {
 	}
 }
 
-// What failed is said again before the table, with what it wrote, and named behind the
-// skips; tests that are skipped for one reason are one line.
+// Failures are repeated before the table, with their output, and named after the skips; tests
+// that are skipped for one reason are one line.
 func TestTableSaysAgainWhatFailed(t *testing.T) {
 	c, _ := counted(t, "run A", "output A:     x_test.go:1: no NUMA\n", "skip A", "run B", "output B:     x_test.go:2: no NUMA\n", "skip B",
 		"run F", "output F:     x_test.go:3: "+strings.Repeat("long ", 2*failureBytes)+"the end\n", "fail F", "fail ")
@@ -143,7 +141,7 @@ func TestTableSaysAgainWhatFailed(t *testing.T) {
 	}
 }
 
-// A run of nothing has failed, and a wrong command line is an error.
+// A run without tests has failed, and a wrong command line is an error.
 func TestNothingIsNoSuccess(t *testing.T) {
 	if !table(&bytes.Buffer{}, nil) {
 		t.Error("a run without tests passed")
@@ -155,8 +153,8 @@ func TestNothingIsNoSuccess(t *testing.T) {
 	}
 }
 
-// fuzz finds the targets by itself, runs each, and counts a finding as a
-// failure that says what was found.
+// fuzz finds the targets itself, runs each, and counts a finding as a failure with its
+// description.
 func TestFuzzRunsEveryTarget(t *testing.T) {
 	dir := t.TempDir()
 	for file, text := range map[string]string{

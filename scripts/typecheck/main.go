@@ -1,8 +1,7 @@
-// Command typecheck checks the types of every package of the module, with its
-// tests, as they are for other systems: each argument is GOOS/GOARCH, without
-// cgo. It reads the sources, the standard library's too, and compiles nothing:
-// some seconds of one processor a system, whatever the build cache has, where
-// go vet takes a minute to begin with, and twenty seconds after a change.
+// Command typecheck checks the types of all packages of the module, with their tests, for other
+// systems: each argument is GOOS/GOARCH, without cgo. It reads the sources, the standard
+// library's too, and compiles nothing: some seconds of one processor for each system, whatever is
+// in the build cache, where go vet takes a minute at first, and twenty seconds after a change.
 package main
 
 import (
@@ -42,16 +41,16 @@ func main() {
 	}
 }
 
-// unit is what go list says of a package, or of one as a test is built with it.
+// unit is the output of go list for a package, or for its variant in a test build.
 type unit struct {
 	ImportPath, Dir string
 	GoFiles         []string
-	ImportMap       map[string]string // where an import is another unit than its path says
+	ImportMap       map[string]string // imports whose unit differs from their path
 	Standard        bool
 }
 
-// check checks the module for one system, in the order of go list: a package
-// comes after those it imports.
+// check checks the module for one system, in the order of go list: a package comes after its
+// imports.
 func check(system string) error {
 	goos, goarch, _ := strings.Cut(system, "/")
 	list := exec.Command("go", "list", "-deps", "-test", "-json=ImportPath,Dir,GoFiles,ImportMap,Standard", "./...")
@@ -63,7 +62,7 @@ func check(system string) error {
 		return fmt.Errorf("go list: %w: %s", err, trouble.String())
 	}
 	var found []error
-	said := map[string]bool{} // a file with a mistake is in several units
+	said := map[string]bool{} // a file with an error is in several units
 	done := map[string]*types.Package{"unsafe": types.Unsafe}
 	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var u unit
@@ -72,7 +71,7 @@ func check(system string) error {
 		} else if err != nil {
 			return err
 		}
-		if u.ImportPath == "unsafe" || strings.HasSuffix(u.ImportPath, ".test") { // that is the program around tests
+		if u.ImportPath == "unsafe" || strings.HasSuffix(u.ImportPath, ".test") { // the generated test main
 			continue
 		}
 		files, fset, err := parse(&u)

@@ -10,13 +10,13 @@ import (
 
 // The sentinels of this package.
 var (
-	// ErrMalformed is a line that is none, or a conversation that broke off.
+	// ErrMalformed is a malformed line, or a conversation that broke off.
 	ErrMalformed = errors.New("bootstrap: the peer does not speak the text form of ibv_*_pingpong")
-	// ErrDest is a place where no queue pair can be reached.
+	// ErrDest is a destination that cannot have a queue pair.
 	ErrDest = errors.New("bootstrap: no queue pair can be there")
 )
 
-// Dest is where a queue pair is: what its owner tells the owner of the other.
+// Dest is the address of a queue pair, as its owner sends it to the owner of the other.
 //
 // Implements: struct pingpong_dest of libibverbs/examples/rc_pingpong.c.
 type Dest struct {
@@ -26,8 +26,8 @@ type Dest struct {
 	GID verbs.GID
 }
 
-// A line is LID, QPN and PSN and GID in hexadecimal of fixed width, with colons
-// between and a NUL at the end:
+// A line is LID, QPN and PSN and GID in hexadecimal of fixed width, separated by colons and
+// terminated by a NUL:
 //
 //	0000:000011:5a3b1c:00000000000000000000ffff0a4d0001\0
 const (
@@ -40,16 +40,16 @@ const (
 	TextLen = gidEnd + 1
 )
 
-// Reserved numbers: the management queue pairs and multicast (IBTA 9.2.3), and the
-// LIDs of groups and of everybody (IBTA 4.1.3).
+// Reserved numbers: the management queue pairs and multicast (IBTA 9.2.3), and the multicast and
+// permissive LIDs (IBTA 4.1.3).
 const (
 	firstQPN = 2
 	bits24   = 1<<24 - 1
 	lastLID  = 0xbfff
 )
 
-// AppendText appends the line to b. A QPN or PSN of more than 24 bits has no
-// line: ErrDest. It does not block.
+// AppendText appends the line to b. A QPN or PSN of more than 24 bits is ErrDest. It does not
+// block.
 //
 // Implements: the sprintf of pp_client_exch_dest, and gid_to_wire_gid.
 func (d Dest) AppendText(b []byte) ([]byte, error) {
@@ -65,9 +65,9 @@ func (d Dest) String() string {
 	return fmt.Sprintf("%04x:%06x:%06x:%x", d.LID, d.QPN, d.PSN, d.GID[:])
 }
 
-// Parse reads one line, which must be all of b. Capital digits are understood
-// too. What does not fit is ErrMalformed and says where. It does not say that a
-// queue pair can be there: see Check. It does not block, and keeps nothing of b.
+// Parse reads one line, which must be all of b. It accepts upper-case digits too. A malformed
+// line is ErrMalformed with the position. Parse does not check that a queue pair can have this
+// address: see Check. It does not block, and keeps nothing of b.
 //
 // Implements: the sscanf of pp_client_exch_dest, and wire_gid_to_gid.
 func Parse(b []byte) (d Dest, err error) {
@@ -117,13 +117,13 @@ func number(b []byte) (n uint32, err error) {
 	return n, nil
 }
 
-// Unused tells whether the line stands for no queue pair: ibv_srq_pingpong fills
-// up with such ones.
+// Unused reports whether the line stands for no queue pair: ibv_srq_pingpong pads with such
+// lines.
 func (d Dest) Unused() bool { return d == Dest{} }
 
-// Check tells whether a queue pair of a peer can be there: ErrDest for the
-// numbers that are reserved, and for what is no address of one port. A C program
-// that was not given the number of its address (option -g) says no GID.
+// Check returns ErrDest unless a queue pair of a peer can have this address: it refuses reserved
+// numbers and a GID that is not the address of one port. A C program that was not given a GID
+// index (option -g) sends no GID.
 func (d Dest) Check() error {
 	switch {
 	case d.QPN < firstQPN || d.QPN >= verbs.McastQPN || d.PSN > bits24:

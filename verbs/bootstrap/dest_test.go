@@ -11,12 +11,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// example is what rdma-core's "%04x:%06x:%06x:%s" makes of exampleDest.
+// example is the output of rdma-core's "%04x:%06x:%06x:%s" for exampleDest.
 const example = "0000:000012:c21b2f:00000000000000000000ffff0a4d0002\x00"
 
 var exampleDest = Dest{QPN: 0x12, PSN: 0xc21b2f, GID: verbs.GIDFromAddr(netip.MustParseAddr("10.77.0.2"))}
 
-// Rule: the line is the one of the ibv_*_pingpong programs, byte for byte.
+// Rule: the line equals that of the ibv_*_pingpong programs, byte for byte.
 func TestLineIsThePrograms(t *testing.T) {
 	d, err := Parse([]byte(example))
 	if err != nil || d != exampleDest {
@@ -34,7 +34,7 @@ func TestLineIsThePrograms(t *testing.T) {
 	}
 }
 
-// Rule: what is written is read as it was.
+// Rule: a written line reads back the same.
 func TestLineSurvives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := Dest{LID: rapid.Uint16().Draw(t, "LID"), QPN: rapid.Uint32Range(0, bits24).Draw(t, "QPN"), PSN: rapid.Uint32Range(0, bits24).Draw(t, "PSN"),
@@ -49,8 +49,7 @@ func TestLineSurvives(t *testing.T) {
 	})
 }
 
-// Rule: a hostile line is refused, whatever is wrong with it, and what has no line
-// is not written.
+// Rule: a malformed or hostile line is refused, and an address that does not fit is not written.
 func TestLineThatIsNone(t *testing.T) {
 	put := func(at int, s string) string { return example[:at] + s + example[at+len(s):] }
 	for name, line := range map[string]string{
@@ -70,8 +69,7 @@ func TestLineThatIsNone(t *testing.T) {
 	}
 }
 
-// Rule: a place where no queue pair can be is found out before anything is done
-// with it.
+// Rule: an address that cannot have a queue pair is refused before it is used.
 func TestPlaceThatIsNone(t *testing.T) {
 	highest := exampleDest
 	highest.LID = 0xbfff
@@ -99,8 +97,8 @@ func TestPlaceThatIsNone(t *testing.T) {
 	}
 }
 
-// FuzzParse: no input makes the parser panic, and what it accepts is written the
-// same but for capitals.
+// FuzzParse: no input makes the parser panic, and accepted input is written back the same except
+// for upper case.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(example))
 	f.Add([]byte(strings.ToUpper(example)))

@@ -15,21 +15,21 @@ import (
 // DefaultTimeLimit bounds a conversation whose context has no deadline.
 const DefaultTimeLimit = 30 * time.Second
 
-// SRQPairs is how many lines ibv_srq_pingpong exchanges, however many queue pairs
-// it uses: the rest are Unused.
+// SRQPairs is the number of lines that ibv_srq_pingpong exchanges, however many queue pairs it
+// uses: the rest are Unused.
 const SRQPairs = 256
 
-// done is what the client says last.
+// done is the client's last message.
 const done = "done\x00"
 
-// Client exchanges lines with a server: it tells where own are, learns where the
-// server's queue pairs are, has ready connect to them and says that it is done. It
-// reads exactly as many lines as it writes: ibv_srq_pingpong's take SRQPairs.
+// Client exchanges lines with a server: it sends own, receives the addresses of the server's
+// queue pairs, calls ready to connect to them, and sends "done". It reads exactly as many lines
+// as it writes: ibv_srq_pingpong needs SRQPairs.
 //
-// It blocks until ctx ends, at most DefaultTimeLimit if that has no deadline. nc
-// stays the caller's, who closes it; its deadlines are used, and cleared at the
-// end. Errors: ErrMalformed, ErrDest, ready's, the context's, the network's: of
-// DefaultTimeLimit os.ErrDeadlineExceeded.
+// It blocks until ctx ends, at most DefaultTimeLimit if ctx has no deadline. nc stays the
+// caller's, which closes it; Client uses its deadlines and clears them at the end. Errors:
+// ErrMalformed, ErrDest, those of ready, the context and the network; for DefaultTimeLimit
+// os.ErrDeadlineExceeded.
 //
 // Implements: pp_client_exch_dest of libibverbs/examples.
 func Client(ctx context.Context, nc net.Conn, own []Dest, ready func(peers []Dest) error) error {
@@ -49,10 +49,9 @@ func Client(ctx context.Context, nc net.Conn, own []Dest, ready func(peers []Des
 	})
 }
 
-// Server is the other side of Client: it learns where the client's queue pairs
-// are, has ready connect to them, and only then tells where own are, because the
-// client may send as soon as it knows. It waits for the client's word that it is
-// done. Otherwise as Client.
+// Server is the other side of Client: it receives the addresses of the client's queue pairs,
+// calls ready to connect to them, and only then sends own, because the client may send as soon as
+// it knows them. It waits for the client's "done". Otherwise as Client.
 //
 // Implements: pp_server_exch_dest of libibverbs/examples.
 func Server(ctx context.Context, nc net.Conn, own []Dest, ready func(peers []Dest) error) error {
@@ -78,7 +77,7 @@ func Server(ctx context.Context, nc net.Conn, own []Dest, ready func(peers []Des
 	})
 }
 
-// talk runs a conversation under ctx.
+// talk runs a conversation, say, under ctx.
 func talk(ctx context.Context, nc net.Conn, say func() error) (err error) {
 	if ctx == nil {
 		return fmt.Errorf("%w: a nil context", verbs.ErrInvalid)
@@ -94,11 +93,11 @@ func talk(ctx context.Context, nc net.Conn, say func() error) (err error) {
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(interrupted)
-		_ = nc.SetDeadline(time.Unix(1, 0)) // long past: what waits returns
+		_ = nc.SetDeadline(time.Unix(1, 0)) // in the past: blocked calls return
 	})
 	defer func() {
 		if !stop() {
-			<-interrupted // or it would come after the clearing
+			<-interrupted // otherwise its SetDeadline could come after the clearing one
 		}
 		if cerr := nc.SetDeadline(time.Time{}); err == nil {
 			err = cerr
@@ -113,7 +112,7 @@ func talk(ctx context.Context, nc net.Conn, say func() error) (err error) {
 	case ctx.Err() != nil:
 		err = fmt.Errorf("%w: %w", ctx.Err(), err)
 	case bounded && errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(limit):
-		// Two timers go for one deadline: nc's was the first.
+		// Two timers run for one deadline, and nc's expired first.
 		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 	}
 	return err
@@ -131,8 +130,7 @@ func write(w io.Writer, own []Dest) (err error) {
 	return err
 }
 
-// read reads n lines. Those that stand for a queue pair must be of one that can
-// be there.
+// read reads n lines. It checks the addresses of those that are not Unused.
 func read(r io.Reader, n int) ([]Dest, error) {
 	var line [TextLen]byte
 	peers := make([]Dest, n)
@@ -152,7 +150,7 @@ func read(r io.Reader, n int) ([]Dest, error) {
 	return peers, nil
 }
 
-// broken is a conversation that ended before its end.
+// broken is the error of a conversation that ended early.
 func broken(at string, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: it hung up before the end of %s: %w", ErrMalformed, at, io.ErrUnexpectedEOF)

@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// pipe is a TCP connection with both of its ends here.
+// pipe returns both ends of a TCP connection.
 func pipe(t *testing.T) (a, b net.Conn) {
 	t.Helper()
 	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -25,13 +25,13 @@ func pipe(t *testing.T) (a, b net.Conn) {
 	return a, b
 }
 
-// sayAll says what there is and hangs up.
+// sayAll writes what and closes the connection.
 func sayAll(nc net.Conn, what string) {
-	_, _ = io.WriteString(nc, what) // a peer that has hung up has its reasons
+	_, _ = io.WriteString(nc, what) // the peer may have closed it already
 	_ = nc.(*net.TCPConn).CloseWrite()
 }
 
-// dests are n different places.
+// dests returns n different addresses.
 func dests(n int, psn uint32) []Dest {
 	all := make([]Dest, n)
 	for i := range all {
@@ -42,17 +42,17 @@ func dests(n int, psn uint32) []Dest {
 	return all
 }
 
-// Rule: each side learns where the other's are, in order; the server is ready
-// before the client knows of it, and the client when the server is told so.
+// Rule: each side receives the other's addresses, in order; the server is ready before the client
+// knows its addresses, and the client before it sends "done".
 func TestExchange(t *testing.T) {
 	for _, n := range []int{1, SRQPairs} {
 		a, b := pipe(t)
 		ours, theirs := dests(n, 1), dests(n, 2)
-		theirs[n-1] = Dest{} // ibv_srq_pingpong fills up with such ones
+		theirs[n-1] = Dest{} // ibv_srq_pingpong pads with such lines
 		if n == 1 {
 			theirs[0] = dests(1, 3)[0]
 		}
-		var order []string // written by one side at a time: that is what is tested
+		var order []string // written by one side at a time, which the test checks
 		served := make(chan error, 1)
 		go func() {
 			err := Server(t.Context(), b, theirs, func(peers []Dest) error {
@@ -90,8 +90,8 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// Rule: whatever a hostile or dying peer says instead, the conversation ends with
-// ErrMalformed or ErrDest, and nothing is connected to.
+// Rule: whatever a hostile or dying peer sends, the conversation ends with ErrMalformed or
+// ErrDest, and ready is not called.
 func TestExchangeWithAHostilePeer(t *testing.T) {
 	own := dests(1, 7)
 	zero := exampleDest
@@ -100,7 +100,7 @@ func TestExchangeWithAHostilePeer(t *testing.T) {
 	for name, c := range map[string]struct {
 		say     string
 		want    error
-		connect bool // it was good so far
+		connect bool // the input is valid up to here
 	}{
 		"nothing":           {"", ErrMalformed, false},
 		"half a line":       {example[:20], ErrMalformed, false},
@@ -128,8 +128,7 @@ func TestExchangeWithAHostilePeer(t *testing.T) {
 	}
 }
 
-// Rule: a side that cannot connect says nothing more, and its error is the
-// outcome.
+// Rule: a side that cannot connect sends nothing more and returns that error.
 func TestExchangeThatCannotConnect(t *testing.T) {
 	boom := errors.New("boom")
 	fail := func([]Dest) error { return boom }
@@ -153,8 +152,8 @@ func TestExchangeThatCannotConnect(t *testing.T) {
 	}
 }
 
-// Rule: a silent peer holds nobody longer than the context, whether that is
-// cancelled or has a deadline; a context that has ended before says nothing.
+// Rule: a silent peer blocks a side no longer than its context, whether that is canceled or has a
+// deadline; a context that has ended before sends nothing.
 func TestExchangeWithASilentPeer(t *testing.T) {
 	for name, side := range map[string]func(context.Context, net.Conn) error{
 		"client": func(ctx context.Context, nc net.Conn) error { return Client(ctx, nc, dests(1, 1), nil) },
@@ -172,7 +171,7 @@ func TestExchangeWithASilentPeer(t *testing.T) {
 		ctx, cancel = context.WithCancel(t.Context())
 		got := make(chan error, 1)
 		go func() { got <- side(ctx, a) }()
-		if name == "client" { // so it is under way
+		if name == "client" { // the conversation has started
 			if _, err := io.ReadFull(b, make([]byte, TextLen)); err != nil {
 				t.Fatal(err)
 			}
@@ -193,7 +192,7 @@ func TestExchangeWithASilentPeer(t *testing.T) {
 	}
 }
 
-// lateContext has a deadline, and a timer for it that is later than everybody's.
+// lateContext has a deadline, and a timer for it that fires later than any other.
 type lateContext struct {
 	context.Context
 	at time.Time
@@ -201,8 +200,8 @@ type lateContext struct {
 
 func (c lateContext) Deadline() (time.Time, bool) { return c.at, true }
 
-// Rule: the end of the context's time is context.DeadlineExceeded, also when the
-// connection noticed it first; what else times out is not.
+// Rule: an expired context is context.DeadlineExceeded, also when the connection times out first;
+// other timeouts are not.
 func TestExchangeWhoseDeadlineTheConnectionSeesFirst(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"soon": 20 * time.Millisecond, "long past": -time.Minute} {
 		a, _ := pipe(t)
@@ -214,13 +213,13 @@ func TestExchangeWhoseDeadlineTheConnectionSeesFirst(t *testing.T) {
 	a, b := pipe(t)
 	go sayAll(b, example)
 	ctx := lateContext{t.Context(), time.Now().Add(time.Hour)}
-	late := func([]Dest) error { return os.ErrDeadlineExceeded } // of something else
+	late := func([]Dest) error { return os.ErrDeadlineExceeded } // another timeout
 	if err := Client(ctx, a, dests(1, 1), late); !errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("an hour before the deadline: %v, want the failure and no more", err)
 	}
 }
 
-// Rule: a nil context is refused, before anything is said.
+// Rule: a nil context is refused before any byte is sent.
 func TestANilContextIsRefused(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()

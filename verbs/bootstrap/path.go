@@ -6,20 +6,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Defaults of Path: what the ibv_*_pingpong programs use where they have an
-// opinion.
+// Defaults of Path: those of the ibv_*_pingpong programs where they have one.
 const (
 	DefaultMTU         = verbs.MTU1024
 	DefaultTimeout     = 14 // 4.096 µs × 2^14 = 67 ms
 	DefaultRetryCount  = 7
 	DefaultMinRNRTimer = 12 // 0.64 ms
 	DefaultRdAtomic    = 1
-	DefaultHopLimit    = 64 // the programs' 1 does not pass a router
+	DefaultHopLimit    = 64 // the programs' default of 1 does not pass a router
 	DefaultQKey        = 0x11111111
 	DefaultPort        = 1
 
-	// RemoteAccess is all that a queue pair can permit its peer; which memory that
-	// is, and for what, its keys say.
+	// RemoteAccess is all access that a queue pair can permit its peer; the keys decide to which
+	// memory and for which use.
 	RemoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
 	maxCode  = 31 // of timers: 5 bits
@@ -27,14 +26,14 @@ const (
 	maxSL    = 15 // 4 bits
 )
 
-// Path is how two queue pairs are joined, as far as their owners must agree
-// on it beforehand. The zero value is what the ibv_*_pingpong programs do when
-// they are given no options but -g.
+// Path holds the connection parameters of two queue pairs that their owners must agree on
+// beforehand. The zero value is the behavior of the ibv_*_pingpong programs without options
+// except -g.
 type Path struct {
 	// Port of the device, from 1; default 1.
 	Port uint8
-	// GIDIndex is the address to send from, plus one, so that 0 is the one that
-	// verbs.ChooseGID chooses.
+	// GIDIndex is the index of the address to send from, plus one; 0 means the choice of
+	// verbs.ChooseGID.
 	GIDIndex int
 	// MTU must be the same at both ends; default DefaultMTU (option -m).
 	MTU verbs.MTU
@@ -43,30 +42,27 @@ type Path struct {
 	TrafficClass uint8
 	HopLimit     uint8 // default DefaultHopLimit
 	PKeyIndex    uint16
-	// Timeout is the code of the local ACK timeout (verbs.AckTimeout); default
-	// DefaultTimeout. RetryCount is how often a request is repeated for want of an
-	// answer, 1 to 7; default 7. RC only.
+	// Timeout is the code of the local ACK timeout (verbs.AckTimeout); default DefaultTimeout.
+	// RetryCount is how often an unanswered request is repeated, 1 to 7; default 7. RC only.
 	Timeout    uint8
 	RetryCount uint8
-	// NoRNRRetry has a send to a peer without a receive posted fail instead of
-	// being tried again for ever. MinRNRTimer is the code of how long the peer
-	// waits between tries (verbs.RNRTimeout); default DefaultMinRNRTimer. RC only.
+	// NoRNRRetry makes a send to a peer without a posted receive fail; by default it is retried
+	// without limit. MinRNRTimer is the code of how long the peer waits between tries
+	// (verbs.RNRTimeout); default DefaultMinRNRTimer. RC only.
 	NoRNRRetry  bool
 	MinRNRTimer uint8
-	// RdAtomic is how many READs and atomics may be under way from here: no more
-	// than the peer's DestRdAtomic. DestRdAtomic is how many are served at once.
-	// Default DefaultRdAtomic each, which is what C programs serve, or none where the
-	// device has none. RC only.
+	// RdAtomic is how many READs and atomics may be outstanding from here: no more than the
+	// peer's DestRdAtomic. DestRdAtomic is how many are served at the same time. Default
+	// DefaultRdAtomic each, which C programs serve, or none where the device has none. RC only.
 	RdAtomic, DestRdAtomic uint8
-	// Access is what the peer may do with memory of whose keys it was told; default
-	// RemoteAccess and the kinds of FLUSH that the device has; on UC what of it there
-	// is.
+	// Access is the peer's access to memory whose keys it knows; default RemoteAccess and the
+	// kinds of FLUSH that the device has, on UC the part of them that UC supports.
 	Access verbs.AccessFlags
 	// QKey of datagrams; default DefaultQKey. UD only.
 	QKey uint32
 }
 
-// complete is p with its defaults, or why it cannot be.
+// complete returns p with its defaults, or the reason why it is invalid.
 func (p Path) complete() (Path, error) {
 	p.Port = or(p.Port, DefaultPort)
 	p.MTU = or(p.MTU, DefaultMTU)
@@ -86,7 +82,7 @@ func (p Path) complete() (Path, error) {
 	return p, nil
 }
 
-// or is v, or d where v is zero.
+// or returns v, or d where v is zero.
 func or[T comparable](v, d T) T {
 	var zero T
 	if v == zero {
@@ -95,9 +91,9 @@ func or[T comparable](v, d T) T {
 	return v
 }
 
-// On is p with its defaults and its address chosen, and that address: of a device
-// where nothing can be chosen verbs.ErrNoGID. A Path that was made complete once
-// stays as it is, though the table of addresses changes. Any goroutine; system calls.
+// On returns p with its defaults and its address chosen, and that address; verbs.ErrNoGID on a
+// device without one. A completed Path stays the same when the table of addresses changes. Any
+// goroutine may call it; it makes system calls.
 //
 // Implements: ibv_query_port, ibv_query_gid, ibv_query_device.
 func (p Path) On(ctx verbs.Context) (_ Path, own Dest, err error) {
@@ -140,7 +136,7 @@ func (p Path) On(ctx verbs.Context) (_ Path, own Dest, err error) {
 	return p, own, nil
 }
 
-// ah is the way to a peer.
+// ah is the address of a peer.
 func (p Path) ah(peer Dest) verbs.AHAttr {
 	return verbs.AHAttr{DGID: peer.GID, SGIDIndex: uint8(p.GIDIndex - 1), HopLimit: p.HopLimit, TrafficClass: p.TrafficClass,
 		DLID: peer.LID, SL: p.SL, Port: p.Port}

@@ -18,18 +18,17 @@ const (
 	rtsRC    = rtsPlain | verbs.QPMTimeout | verbs.QPMRetryCnt | verbs.QPMRNRRetry | verbs.QPMMaxQPRdAtomic
 )
 
-// RandomPSN is where a queue pair's numbering may begin: 24 bits that nobody
-// guesses, so that late packets of an earlier queue pair of the same number are
-// not taken for this one's.
+// RandomPSN returns a first PSN for a queue pair: 24 random bits, so that late packets of an
+// earlier queue pair with the same number are not taken for this one's.
 func RandomPSN() uint32 {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
 	return binary.BigEndian.Uint32(b[:]) & bits24
 }
 
-// Init moves a queue pair from RESET to INIT, where receives can be posted. p is
-// from On. It is a call into the driver and does not block beyond that; like all
-// of a queue pair's calls it belongs to whoever owns the queue pair.
+// Init moves a queue pair from RESET to INIT, where receives can be posted. p comes from On. It
+// is a call into the driver and does not block beyond that; like all calls on a queue pair it is
+// made by the owner of the queue pair.
 //
 // Implements: ibv_modify_qp.
 func (p Path) Init(qp verbs.QP) error {
@@ -46,11 +45,11 @@ func (p Path) Init(qp verbs.QP) error {
 	return noType(qp)
 }
 
-// Connect moves a queue pair from INIT to RTS: RC and UC joined to the peer's,
-// UD (whose peer is not looked at, see AH) joined to nobody. p is from On, psn is
-// the PSN that the peer was told. A peer that cannot be is ErrDest, and the queue
-// pair stays in INIT; one that is not there shows only when something is sent. When the second step fails the queue pair is in
-// RTR and to be closed. Otherwise as Init.
+// Connect moves a queue pair from INIT to RTS: RC and UC connected to the peer's, UD unconnected
+// (it ignores peer; see AH). p comes from On, psn is the PSN that was sent to the peer. An
+// impossible peer is ErrDest, and the queue pair stays in INIT; an absent one shows only when
+// something is sent. When the second step fails the queue pair is in RTR and must be closed.
+// Otherwise as Init.
 //
 // Implements: ibv_modify_qp, as pp_connect_ctx of the ibv_*_pingpong programs.
 func (p Path) Connect(qp verbs.QP, psn uint32, peer Dest) error {
@@ -84,9 +83,8 @@ func (p Path) Connect(qp verbs.QP, psn uint32, peer Dest) error {
 	return qp.Modify(&rts, steps[1])
 }
 
-// AH is what datagrams to a peer are addressed by: for verbs.PD.CreateAH, beside
-// the peer's QPN and the QKey. p is from On. A peer that cannot be is ErrDest. It
-// does not block.
+// AH returns the address of a peer for datagrams: for verbs.PD.CreateAH, beside the peer's QPN
+// and the QKey. p comes from On. An impossible peer is ErrDest. It does not block.
 //
 // Implements: the ah_attr of ibv_ud_pingpong.
 func (p Path) AH(peer Dest) (verbs.AHAttr, error) { return p.ah(peer), peer.Check() }

@@ -12,8 +12,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// end is one queue pair of the software RNIC with a page of memory, the first
-// half to send from and the second to receive into, and a page of records.
+// end is one queue pair of the software RNIC with a page of memory, the first half to send from
+// and the second to receive into, and a page of records.
 type end struct {
 	t     *testing.T
 	ctx   verbs.Context
@@ -105,7 +105,7 @@ func (e *end) receive() {
 	e.must(err)
 }
 
-// completion waits for one.
+// completion waits for one completion.
 func (e *end) completion() verbs.WC {
 	e.t.Helper()
 	wc, _ := record[[1]verbs.WC](e, verbs.SizeofWC)
@@ -120,8 +120,8 @@ func (e *end) completion() verbs.WC {
 	return verbs.WC{}
 }
 
-// Rule: queue pairs of each type that have only their two lines carry a message,
-// posted for before the line was told.
+// Rule: queue pairs of each type that know only each other's line carry a message, whose receive
+// is posted before the line is sent.
 func TestJoinedWithoutAConnectionManager(t *testing.T) {
 	for _, kind := range []verbs.QPType{verbs.QPTRC, verbs.QPTUC, verbs.QPTUD} {
 		t.Run(kind.String(), func(t *testing.T) { joined(t, kind) })
@@ -140,7 +140,7 @@ func joined(t *testing.T, kind verbs.QPType) {
 	wr, at := record[verbs.SendWR](a, verbs.SizeofSendWR)
 	*wr = verbs.SendWR{SGList: a.element(0), NumSGE: 1, Opcode: verbs.WRSend, Flags: verbs.SendSignaled}
 	sge := wr.SGList
-	if kind == verbs.QPTUD { // what fits behind the 40 bytes
+	if kind == verbs.QPTUD { // the message follows the 40 bytes
 		s, _ := mem.Array[verbs.SGE](a.recs, sge, 1)
 		s[0].Length = 1000
 		attr, err := a.path.AH(b.local)
@@ -168,8 +168,8 @@ func joined(t *testing.T, kind verbs.QPType) {
 	}
 }
 
-// Rule: what a Path says is what the queue pair has, and its zero value is what
-// the ibv_*_pingpong programs set.
+// Rule: the queue pair has the attributes of its Path, and the zero Path gives those of the
+// ibv_*_pingpong programs.
 func TestPathOfAQueuePair(t *testing.T) {
 	p := must.Get(soft.New(soft.Config{}))(t)
 	peer := newEnd(t, p, "soft1", verbs.QPTRC, Path{}).local
@@ -198,14 +198,14 @@ func TestPathOfAQueuePair(t *testing.T) {
 	}
 }
 
-// emptyGID is a device of the kernel's with a long table of addresses.
+// emptyGID is a kernel device with a long table of addresses.
 type emptyGID struct{ verbs.Context }
 
-// QueryGID reads an empty entry as the kernel does.
+// QueryGID reads an empty entry as zeros, as the kernel does.
 func (emptyGID) QueryGID(uint8, int) (verbs.GID, error) { return verbs.GID{}, nil }
 
-// Rule: a Path that cannot be is refused before anything is made, and a peer that
-// cannot be while the queue pair is in INIT, where it stays.
+// Rule: an invalid Path is refused before anything is made, and an impossible peer while the
+// queue pair is in INIT, where it stays.
 func TestPathThatCannotBe(t *testing.T) {
 	p := must.Get(soft.New(soft.Config{}))(t)
 	e := newEnd(t, p, "soft0", verbs.QPTRC, Path{})

@@ -14,21 +14,21 @@ import (
 // funcMember is a member that is a function pointer: result, name, arguments.
 var funcMember = regexp.MustCompile(`(?m)^\t([\w ]+?[ *]*)\(\*(\w+)\)\(([^;]*)\);`)
 
-// ourName is a type of ours.
+// ourName matches the name of one of our types.
 var ourName = regexp.MustCompile(`\bvb_\w+`)
 
-// inTheirWords is a declaration with the system's types.
+// inTheirWords returns a declaration with the system's types.
 func inTheirWords(text string) string {
 	return ourName.ReplaceAllStringFunc(text, func(name string) string {
 		if name == "vb_enum" {
-			return "unsigned int" // what an enum without negative values is to the compiler
+			return "unsigned int" // the compiler's type for an enum without negative values
 		}
 		return theirs(name)
 	})
 }
 
-// memberCalls are assertions that the function pointers in our structures take
-// and give what the system's do.
+// memberCalls returns assertions that the function pointers in our structures have the same
+// argument and result types as the system's.
 func memberCalls(t *testing.T, without map[string]bool) (text string, lines int) {
 	t.Helper()
 	files := must.Get(fs.Glob(abi.Headers, "*.h"))(t)
@@ -51,9 +51,8 @@ func memberCalls(t *testing.T, without map[string]bool) (text string, lines int)
 	return b.String(), lines
 }
 
-// exports are assertions that the functions in the loader's tables are declared
-// as the system declares them. shim.h is read with the system's types under our
-// names.
+// exports returns assertions that the functions in the loader's tables are declared as the system
+// declares them. shim.h is read with the system's types under our names.
 func exports(t *testing.T) string {
 	t.Helper()
 	_, kinds, _ := declared(t)
@@ -72,8 +71,8 @@ func exports(t *testing.T) string {
 	return b.String()
 }
 
-// What is called is called as the system's headers declare it: every function
-// pointer and every function of the tables, by its types.
+// All calls match the system's headers: each function pointer and each function of the tables, by
+// its types.
 func TestABICallsAreTheSystems(t *testing.T) {
 	needSystemHeaders(t)
 	const head = "#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\n"
@@ -89,8 +88,8 @@ func TestABICallsAreTheSystems(t *testing.T) {
 	if lines < 30 {
 		t.Errorf("only %d function pointers: the headers were not read", lines)
 	}
-	// Of the two that differ by intent the one says byte order by a type of the
-	// same size, the other fills an older structure (shim_query_port).
+	// Two declarations differ on purpose: one encodes byte order in a type of the same size, the
+	// other fills an older structure (shim_query_port).
 	const alike = "#include <stdint.h>\n#include <linux/types.h>\n#define __be64 uint64_t\n#define _compat_ibv_port_attr ibv_port_attr\n"
 	if out, err := compile(t, alike+head+exports(t), "-fsyntax-only", "-I."); err != nil {
 		t.Errorf("functions of the tables: %v\n%s", err, out)

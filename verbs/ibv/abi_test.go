@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/abi"
 )
 
-// newNames are what libraries older than the declarations lack, by "since".
+// newNames are the names that older libraries lack, marked with "since".
 var (
 	structLine = regexp.MustCompile(`^(struct|union) (vb_\w+) \{$`)
 	enumLine   = regexp.MustCompile(`^\t(VB_\w+)(?: = .*?)?,?(\s*/\* since .*)?$`)
@@ -22,8 +22,8 @@ var (
 	missing    = regexp.MustCompile(`(?:‘|'|member named ‘|member named ')(\w+)(?:’|') (?:undeclared|not declared)|no member named (?:‘|')(\w+)(?:’|')`)
 )
 
-// nested are members of unnamed and inner unions, by which way they are reached.
-// The reading of the headers finds their names only, and that all are here.
+// nested are members of unnamed and inner unions, with the paths to them. The parser of the
+// headers finds only their names, and checks that all are here.
 var nested = map[string][]string{
 	"vb_send_wr": {
 		"wr.rdma.remote_addr", "wr.rdma.rkey", "wr.atomic.remote_addr", "wr.atomic.compare_add", "wr.atomic.swap",
@@ -36,25 +36,24 @@ var nested = map[string][]string{
 	"vb_rdma_cm_event": {"param.conn", "param.ud"},
 }
 
-// unlike are members that stand at another name in the system's headers, or
-// that must not be compared.
+// unlike are members that have another name in the system's headers, or that must not be
+// compared.
 var unlike = map[string]bool{
-	"vb_gid.words":     true, // the system's has names for the halves
+	"vb_gid.words":     true, // the system has names for the halves
 	"vb_send_wr.words": true, // and for these
 	"vb_device._ops":   true, // an inner structure of two pointers there
 }
 
-// prefixes are structures whose end an old library does not have: only their
-// members are compared.
+// prefixes are structures whose end an old library lacks: only their members are compared.
 var prefixes = map[string]bool{
-	"vb_device_attr_ex": true, // query_device_ex is told the size
-	"vb_port_attr":      true, // query_port is told the size, and longer since v59
+	"vb_device_attr_ex": true, // query_device_ex takes the size
+	"vb_port_attr":      true, // query_port takes the size, which is larger since v59
 	"vb_qp_ex":          true, // two members more since v46
 	"vb_verbs_context":  true, // found from its end, see fromEnd
 }
 
-// declared is what the headers declare: members by structure, enumerators with
-// whether they are marked as new.
+// declared returns the declarations of the headers: members by structure, and enumerators with a
+// flag for those marked as new.
 func declared(t *testing.T) (members map[string][]string, kinds map[string]string, enums map[string]bool) {
 	t.Helper()
 	members, kinds, enums = map[string][]string{}, map[string]string{}, map[string]bool{}
@@ -93,14 +92,14 @@ func declared(t *testing.T) (members map[string][]string, kinds map[string]strin
 	return members, kinds, enums
 }
 
-// reached tells whether an inner member is in nested, or must not be compared.
+// reached reports whether an inner member is in nested, or must not be compared.
 func reached(in, member string) bool {
 	return unlike[in+"."+member] || slices.ContainsFunc(nested[in], func(path string) bool {
 		return path == member || strings.HasSuffix(path, "."+member)
 	})
 }
 
-// theirs is a name in the system's words.
+// theirs returns the system's form of a name.
 func theirs(name string) string {
 	switch {
 	case name == "vb_verbs_context":
@@ -113,8 +112,8 @@ func theirs(name string) string {
 	return "ibv_" + name[3:]
 }
 
-// checks are one assertion a line, as C, over all that is declared. Lines about
-// names in without are left out.
+// checks returns one assertion a line, as C, for all declarations. It leaves out lines with names
+// in without.
 func checks(t *testing.T, without map[string]bool) (text string, lines int) {
 	members, kinds, enums := declared(t)
 	var b strings.Builder
@@ -149,7 +148,7 @@ func checks(t *testing.T, without map[string]bool) (text string, lines int) {
 	return b.String(), lines
 }
 
-// needSystemHeaders skips a test where there are none.
+// needSystemHeaders skips the test where there are no system headers.
 func needSystemHeaders(t *testing.T) {
 	t.Helper()
 	if _, err := compile(t, "#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\n", "-fsyntax-only"); err != nil {
@@ -157,7 +156,7 @@ func needSystemHeaders(t *testing.T) {
 	}
 }
 
-// lacking are the names that the compiler did not find.
+// lacking returns the names that the compiler did not find.
 func lacking(out string) map[string]bool {
 	names := map[string]bool{}
 	for _, m := range missing.FindAllStringSubmatch(out, -1) {
@@ -166,11 +165,10 @@ func lacking(out string) map[string]bool {
 	return names
 }
 
-// The declarations of our own agree with the system's headers: every size,
-// offset and value.
+// Our declarations agree with the system's headers: each size, offset and value.
 func TestABIIsTheSystems(t *testing.T) {
 	needSystemHeaders(t)
-	// What an old library lacks shows in a first run, and must be marked.
+	// A first run finds the names that an old library lacks; they must be marked.
 	text, _ := checks(t, nil)
 	out, _ := compile(t, text, "-fsyntax-only", "-Iabi", "-fmax-errors=0")
 	_, _, enums := declared(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a build without the libraries says so, and why, from every call.
+// Rule: in a build without the libraries every call fails with the reason.
 func TestAbsentBuildSaysSo(t *testing.T) {
 	_, newErr := New(Config{})
 	_, devErr := Default().Devices()

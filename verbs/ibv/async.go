@@ -11,11 +11,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// asyncChannel delivers the asynchronous events of a context, and is a part of
-// it.
+// asyncChannel delivers the asynchronous events of a context, and is a part of it.
 type asyncChannel struct {
 	ctx *deviceContext
-	fd  int // outlives the C context, in which it is closed
+	fd  int // valid after the C context, which closes it, is gone
 }
 
 var _ verbs.AsyncChannel = (*asyncChannel)(nil)
@@ -26,8 +25,8 @@ func (a *asyncChannel) FD() int { return a.fd }
 // Notify does nothing: the channel has a descriptor.
 func (a *asyncChannel) Notify(func()) {}
 
-// Get takes one event. An event of an object that is being closed is
-// acknowledged here, so that the closing ends.
+// Get takes one event. It acknowledges an event of an object that is being closed at once, so
+// that the close ends.
 //
 // Implements: ibv_get_async_event on a non-blocking descriptor.
 func (a *asyncChannel) Get() (ev verbs.AsyncEvent, ok bool, err error) {
@@ -74,8 +73,8 @@ func (a *asyncChannel) Get() (ev verbs.AsyncEvent, ok bool, err error) {
 	}
 }
 
-// ofObject tells whether the event is about an object and not about the device
-// or a port. Those need no acknowledgement (ibv_ack_async_event does nothing).
+// ofObject reports whether the event concerns an object, not the device or a port. The latter
+// need no acknowledgement (ibv_ack_async_event does nothing).
 func ofObject(t verbs.AsyncEventType) bool {
 	switch t {
 	case verbs.EventDeviceFatal, verbs.EventPortActive, verbs.EventPortErr, verbs.EventLIDChange,
@@ -86,8 +85,8 @@ func ofObject(t verbs.AsyncEventType) bool {
 	return t <= verbs.EventWQFatal
 }
 
-// eventOf is what the event is about, with the address of its C object; nil when
-// that is the device or a port.
+// eventOf returns the object of the event, and the address of its C object; nil for an event of
+// the device or a port.
 func eventOf(ev *verbs.AsyncEvent) (n *node, obj uint64) {
 	if q, ok := ev.CQ.(*completionQueue); ok && q != nil {
 		return &q.node, addr(q.c)
@@ -99,7 +98,7 @@ func eventOf(ev *verbs.AsyncEvent) (n *node, obj uint64) {
 	return nil, 0
 }
 
-// Ack acknowledges an event taken, once. C's count goes first, as in AckEvents.
+// Ack acknowledges an event taken, once. The C library's count changes first, as in AckEvents.
 //
 // Implements: ibv_ack_async_event.
 func (a *asyncChannel) Ack(ev verbs.AsyncEvent) {

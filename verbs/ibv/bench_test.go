@@ -19,9 +19,9 @@ import (
 // batches are the lengths of the lists that are posted with one doorbell.
 var batches = []int{1, rigDepth}
 
-// BenchmarkInstant is the cost of posting and polling on the yardstick, a list of
-// requests with one completion in each round: by turns, and by a C program's loop
-// over the same library, which is the floor. What is between them is ours.
+// BenchmarkInstant measures posting and polling on the instant device, a list of requests with
+// one completion in each round: through Execute, and in a C program's loop over the same library,
+// which is the lower bound. The difference is our overhead.
 func BenchmarkInstant(b *testing.B) {
 	for _, n := range batches {
 		b.Run(fmt.Sprintf("c_%d", n), func(b *testing.B) { loopInC(b, n) })
@@ -29,9 +29,8 @@ func BenchmarkInstant(b *testing.B) {
 	}
 }
 
-// BenchmarkExtended is the same round by what came later: extended posting, and
-// completion queues polled by ibv_start_poll. It is what Config.ExtendedCQ's
-// default was chosen by.
+// BenchmarkExtended is the same round with the newer interface: extended posting, and completion
+// queues polled by ibv_start_poll. It decided the default of Config.ExtendedCQ.
 func BenchmarkExtended(b *testing.B) {
 	for _, n := range batches {
 		b.Run(fmt.Sprintf("plain_%d", n), func(b *testing.B) { loopOfTurns(b, n, false, Config{}) })
@@ -40,8 +39,8 @@ func BenchmarkExtended(b *testing.B) {
 	}
 }
 
-// loopInC runs the C program for the rounds of the benchmark and reports its own
-// measure.
+// loopInC runs the C program for the rounds of the benchmark and reports the time that it
+// measures.
 func loopInC(b *testing.B, n int) {
 	lib := filepath.Dir(nullPaths(b).Verbs)
 	bin := filepath.Join(b.TempDir(), "loop")

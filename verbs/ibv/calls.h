@@ -1,5 +1,4 @@
-/* Wrappers of the calls that make, query and destroy objects; for the manner
- * of their answers see shim.h. */
+/* Wrappers of the calls that make, query and destroy objects; shim.h defines their results. */
 #ifndef CALLS_H
 #define CALLS_H
 
@@ -7,7 +6,7 @@
 #include <string.h>
 #include "shim.h"
 
-/* A call that failed without saying why: */
+/* The errno of a call that failed without setting one: */
 #define SHIM_PTR(p)                     \
 	({                              \
 		errno = 0;              \
@@ -29,7 +28,7 @@ static inline int shim_nonblock(int fd)
 	return f < 0 || fcntl(fd, F_SETFL, f | O_NONBLOCK) < 0 ? errno : 0;
 }
 
-/* An id of ours as the context of an object: a number, never a Go pointer. */
+/* One of our ids as the context of an object: a number, never a Go pointer. */
 static inline void *shim_id(uint64_t id) { return (void *)(uintptr_t)id; }
 
 static inline struct vb_device **shim_devices(struct shim_verbs *t, int *n) { return SHIM_PTR(t->ibv_get_device_list(n)); }
@@ -82,9 +81,9 @@ static inline int shim_query_pkey(struct shim_verbs *t, struct vb_context *c, ui
 static inline struct vb_pd *shim_alloc_pd(struct shim_verbs *t, struct vb_context *c) { return SHIM_PTR(t->ibv_alloc_pd(c)); }
 static inline int shim_dealloc_pd(struct shim_verbs *t, struct vb_pd *p) { return SHIM_INT(t->ibv_dealloc_pd(p)); }
 
-/* ibv_reg_mr is a macro over the function of that name and ibv_reg_mr_iova2.
- * The latter is for an iova of one's own and for the optional access bits; an
- * old library without it masks those bits, as it would have. */
+/* ibv_reg_mr is a macro over the function of that name and ibv_reg_mr_iova2. The latter is for a
+ * separate iova and for the optional access bits. An old library without it masks those bits, as
+ * it would itself. */
 static inline struct vb_mr *shim_reg_mr(struct shim_verbs *t, struct vb_pd *p, uint64_t addr, uint64_t length, uint64_t iova, uint32_t access)
 {
 	void *at = (void *)(uintptr_t)addr;
@@ -118,7 +117,7 @@ static inline int shim_destroy_ah(struct shim_verbs *t, struct vb_ah *a) { retur
 static inline struct vb_comp_channel *shim_create_channel(struct shim_verbs *t, struct vb_context *c) { return SHIM_PTR(t->ibv_create_comp_channel(c)); }
 static inline int shim_destroy_channel(struct shim_verbs *t, struct vb_comp_channel *ch) { return SHIM_INT(t->ibv_destroy_comp_channel(ch)); }
 
-/* The id is read through the queue, which lives until the event is acked. */
+/* Reads the id through the queue, which lives until the event is acknowledged. */
 static inline int shim_get_cq_event(struct shim_verbs *t, struct vb_comp_channel *ch, struct vb_cq **cq, uint64_t *id)
 {
 	void *ctx = NULL;
@@ -151,7 +150,7 @@ static inline struct vb_cq *shim_create_cq_ex(struct vb_context *c, int cqe, uin
 static inline int shim_resize_cq(struct shim_verbs *t, struct vb_cq *cq, int cqe) { return SHIM_INT(t->ibv_resize_cq(cq, cqe)); }
 static inline int shim_destroy_cq(struct shim_verbs *t, struct vb_cq *cq) { return SHIM_INT(t->ibv_destroy_cq(cq)); }
 
-/* An asynchronous event with the id of its object, or the number of its port. */
+/* Takes an asynchronous event with the id of its object, or the number of its port. */
 static inline int shim_get_async_event(struct shim_verbs *t, struct vb_context *c, struct vb_async_event *e, uint64_t *id)
 {
 	int r = SHIM_INT(t->ibv_get_async_event(c, e));

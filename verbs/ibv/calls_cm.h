@@ -10,7 +10,7 @@ static inline int shim_create_id(struct shim_cm *t, struct vb_rdma_event_channel
 static inline int shim_destroy_id(struct shim_cm *t, struct vb_rdma_cm_id *id) { return SHIM_INT(t->rdma_destroy_id(id)); }
 static inline int shim_bind_addr(struct shim_cm *t, struct vb_rdma_cm_id *id, struct sockaddr_storage *a) { return SHIM_INT(t->rdma_bind_addr(id, (struct sockaddr *)a)); }
 
-/* src may be of no family: then the library chooses. */
+/* src may have no family: then the library chooses. */
 static inline int shim_resolve_addr(struct shim_cm *t, struct vb_rdma_cm_id *id, struct sockaddr_storage *src, struct sockaddr_storage *dst, int ms)
 {
 	return SHIM_INT(t->rdma_resolve_addr(id, src->ss_family ? (struct sockaddr *)src : NULL, (struct sockaddr *)dst, ms));
@@ -19,8 +19,8 @@ static inline int shim_resolve_addr(struct shim_cm *t, struct vb_rdma_cm_id *id,
 static inline int shim_resolve_route(struct shim_cm *t, struct vb_rdma_cm_id *id, int ms) { return SHIM_INT(t->rdma_resolve_route(id, ms)); }
 static inline int shim_listen(struct shim_cm *t, struct vb_rdma_cm_id *id, int backlog) { return SHIM_INT(t->rdma_listen(id, backlog)); }
 
-/* The private data comes apart: C must not write a pointer to Go's memory into
- * Go's memory. */
+/* The private data is a separate argument: C must not write a pointer to Go memory into Go
+ * memory. */
 static inline int shim_connect(struct shim_cm *t, struct vb_rdma_cm_id *id, const struct vb_rdma_conn_param *p, const void *data)
 {
 	struct vb_rdma_conn_param c = *p;
@@ -51,12 +51,11 @@ static inline void shim_id_set_context(struct vb_rdma_cm_id *id, uint64_t v) { i
 static inline struct sockaddr_storage *shim_src(struct vb_rdma_cm_id *id) { return &id->route.addr.src_storage; }
 static inline struct sockaddr_storage *shim_dst(struct vb_rdma_cm_id *id) { return &id->route.addr.dst_storage; }
 
-/* The two readings of an event's parameters; which one holds is told by the
- * port space. */
+/* The two forms of an event's parameters; the port space decides which one is valid. */
 static inline struct vb_rdma_conn_param *shim_event_conn(struct vb_rdma_cm_event *e) { return &e->param.conn; }
 static inline struct vb_rdma_ud_param *shim_event_ud(struct vb_rdma_cm_event *e) { return &e->param.ud; }
 
-/* A multicast event carries the context of its join where others have data. */
+/* A multicast event carries the context of its join in the place of private data. */
 static inline uint64_t shim_join_context(struct vb_rdma_cm_event *e) { return (uint64_t)(uintptr_t)e->param.ud.private_data; }
 
 #endif

@@ -1,6 +1,5 @@
-/* Wrappers of the newer calls: memory on demand, memory of other devices, thread
- * domains, and what a queue pair may be asked besides. A library may lack any of
- * them; see calls.h. */
+/* Wrappers of the newer calls: on-demand memory, memory of other devices, thread domains, and
+ * further attributes of a queue pair. A library may lack any of them; see calls.h. */
 #ifndef CALLS_MORE_H
 #define CALLS_MORE_H
 
@@ -51,7 +50,7 @@ static inline struct vb_pd *shim_parent_domain(struct vb_pd *p, struct vb_td *td
 	return SHIM_PTR(v->alloc_parent_domain(p->context, &a));
 }
 
-/* The call has no errors: what it does not know it does not promise. */
+/* The call has no errors: for an unknown property it reports no guarantee. */
 static inline int shim_data_in_order(struct shim_verbs *t, struct vb_qp *q, vb_enum op, uint32_t *order)
 {
 	if (!t->ibv_query_qp_data_in_order)
@@ -66,7 +65,7 @@ static inline int shim_query_ece(struct shim_verbs *t, struct vb_qp *q, struct v
 	return t->ibv_query_ece ? SHIM_INT(t->ibv_query_ece(q, e)) : EOPNOTSUPP;
 }
 
-/* ibv_set_ece answers -1 or the errno, and writes what it took into e. */
+/* ibv_set_ece returns -1 or the errno, and writes the accepted options into e. */
 static inline int shim_set_ece(struct shim_verbs *t, struct vb_qp *q, struct vb_ece *e) { return t->ibv_set_ece ? SHIM_INT(t->ibv_set_ece(q, e)) : EOPNOTSUPP; }
 
 static inline int shim_fork_init(struct shim_verbs *t) { return t->ibv_fork_init ? SHIM_INT(t->ibv_fork_init()) : EOPNOTSUPP; }

@@ -5,7 +5,7 @@
 
 #include "calls.h"
 
-/* A queue pair with extended posting of the operations in ops; 0: without. */
+/* Makes a queue pair with extended posting of the operations in ops; 0: without. */
 static inline struct vb_qp *shim_create_qp(struct shim_verbs *t, struct vb_pd *p, struct vb_qp_init_attr *a, uint64_t ops)
 {
 	struct vb_verbs_context *v = VB_CTX_OP(p->context, create_qp_ex);
@@ -19,7 +19,7 @@ static inline struct vb_qp *shim_create_qp(struct shim_verbs *t, struct vb_pd *p
 		return NULL;
 	}
 	memset(&x, 0, sizeof(x));
-	memcpy(&x, a, sizeof(*a)); /* the one begins as the other */
+	memcpy(&x, a, sizeof(*a)); /* x begins with the members of a */
 	x.comp_mask = VB_QP_INIT_ATTR_PD | VB_QP_INIT_ATTR_SEND_OPS_FLAGS;
 	x.pd = p;
 	x.send_ops_flags = ops;

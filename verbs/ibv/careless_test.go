@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
-// Soft-RoCE's library takes every opcode, and the kernel reads behind a table by
-// it (semantics 22: a list is split where it is wrong).
+// Soft-RoCE's library accepts any opcode, and the kernel uses it as an index without a bound
+// check (semantics 22: a list is split at the first bad request).
 func TestOpcodesThatAreNoneStayOutOfTheKernel(t *testing.T) {
 	const n = 3
 	r := newRig(t, Config{})
@@ -21,7 +21,7 @@ func TestOpcodesThatAreNoneStayOutOfTheKernel(t *testing.T) {
 		for at := range n {
 			turn := verbs.IOBatch{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(n), Count: n}}}
 			r.sends[at].Opcode = op
-			if at == 0 { // it must not even be asked
+			if at == 0 { // the library must not even be called
 				r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_post_send", Err: syscall.ENOMEM})
 			}
 			r.turn(&turn)
@@ -38,7 +38,7 @@ func TestOpcodesThatAreNoneStayOutOfTheKernel(t *testing.T) {
 			r.null.Clear()
 		}
 	}
-	// The library's own refusal comes first.
+	// The library's own error has precedence.
 	r.fault(nulldev.Fault{Kind: nulldev.BadWR, Call: "ibv_post_send", Err: syscall.ENOMEM, At: 1})
 	turn := verbs.IOBatch{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(n), Count: n}}}
 	r.sends[2].Opcode = 12

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// compiler is the C compiler; a test that needs one is skipped without, saying
-// so. It is the probe that cgo itself needs.
+// compiler returns the C compiler; without one it skips the test with a message. The compiler is
+// the one that cgo itself needs.
 func compiler(t testing.TB) string {
 	t.Helper()
 	cc := os.Getenv("CC")
@@ -22,7 +22,7 @@ func compiler(t testing.TB) string {
 	return path
 }
 
-// compile runs the compiler on a text and returns what it says.
+// compile runs the compiler on a text and returns its output.
 func compile(t *testing.T, text string, args ...string) (output string, err error) {
 	t.Helper()
 	src := filepath.Join(t.TempDir(), "test.c")

@@ -30,8 +30,8 @@ func newCMRig(t *testing.T) *cmRig {
 	return r
 }
 
-// event takes the next event, which the null device has queued within the call
-// that caused it, acknowledges it and checks its type.
+// event takes the next event, which the null device queued within the call that caused it,
+// acknowledges it and checks its type.
 func (r *cmRig) event(want verbs.CMEventType) verbs.CMEvent {
 	r.t.Helper()
 	ev, ok, err := r.ch.GetEvent()
@@ -52,7 +52,7 @@ func (r *cmRig) id() verbs.CMID {
 
 var null0 = netip.MustParseAddr("127.0.0.1")
 
-// routed is an identifier that may connect to a port.
+// routed returns an identifier that is ready to connect to a port.
 func (r *cmRig) routed(port uint16) verbs.CMID {
 	r.t.Helper()
 	id := r.id()
@@ -71,8 +71,8 @@ func (r *cmRig) listener() verbs.CMID {
 	return l
 }
 
-// Rule: private data is bytes, wherever they lie: beside Go pointers too, which
-// cgo does not let C see.
+// Rule: private data may lie in any memory, also beside Go pointers, which cgo does not pass to
+// C.
 func TestPrivateDataBesidePointers(t *testing.T) {
 	r := newCMRig(t)
 	greeting := struct {
@@ -92,8 +92,7 @@ func TestPrivateDataBesidePointers(t *testing.T) {
 	must.Do(t, ev.ID.Close())
 }
 
-// Rule: accepting with a queue pair that its consumer has closed is an error, not
-// a connection that carries nothing.
+// Rule: Accept with a queue pair that the user has closed is an error and makes no connection.
 func TestAcceptOnAClosedQueuePair(t *testing.T) {
 	r := newCMRig(t)
 	l := r.listener()
@@ -108,7 +107,7 @@ func TestAcceptOnAClosedQueuePair(t *testing.T) {
 	}
 }
 
-// Rule: a second acknowledgement of an event does not stand for the next one's.
+// Rule: a second acknowledgement of an event does not count for the next event.
 func TestSecondAckOfAConnectionEvent(t *testing.T) {
 	r := newCMRig(t)
 	id := r.id()
@@ -127,9 +126,8 @@ func TestSecondAckOfAConnectionEvent(t *testing.T) {
 	must.Do(t, id.Close())
 }
 
-// Rule: of a request and what follows it each event is told of its own
-// identifier, however many take events: a new identifier's are never its
-// listener's.
+// Rule: a request and the events after it are each delivered for their own identifier, however
+// many goroutines take events: an event of a new identifier is never delivered for its listener.
 func TestEventsOfARequestTakenAtOnce(t *testing.T) {
 	r := newCMRig(t)
 	l := r.listener()
@@ -140,7 +138,7 @@ func TestEventsOfARequestTakenAtOnce(t *testing.T) {
 	for range rounds {
 		id := r.routed(l.LocalAddr().Port())
 		must.Do(t, id.Connect(&verbs.ConnParam{QPNum: 1}))
-		must.Do(t, id.Close()) // the request is followed by its end
+		must.Do(t, id.Close()) // the request is followed by its DISCONNECTED event
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		var got []verbs.CMEvent

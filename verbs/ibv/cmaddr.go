@@ -12,7 +12,7 @@ import (
 	"unsafe"
 )
 
-// sockaddr is an address for C; of no family when it is the zero value.
+// sockaddr converts an address for C; the zero value has no family.
 func sockaddr(a netip.AddrPort) (s C.struct_sockaddr_storage) {
 	ip := a.Addr()
 	switch {
@@ -28,7 +28,7 @@ func sockaddr(a netip.AddrPort) (s C.struct_sockaddr_storage) {
 	return s
 }
 
-// addrPort is what C says; zero for no family or another one.
+// addrPort converts an address from C; zero for no family or an unknown one.
 func addrPort(s *C.struct_sockaddr_storage) netip.AddrPort {
 	switch s.ss_family {
 	case syscall.AF_INET:
@@ -41,7 +41,7 @@ func addrPort(s *C.struct_sockaddr_storage) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// refresh copies what C knows of the ends.
+// refresh copies the addresses of both ends from C.
 func (id *cmID) refresh() {
 	e := ends{local: addrPort(C.shim_src(id.c)), peer: addrPort(C.shim_dst(id.c))}
 	if v := id.c.verbs; v != nil {
@@ -61,12 +61,12 @@ func (id *cmID) ends() ends {
 // Device names the device the identifier is bound to.
 func (id *cmID) Device() string { return id.ends().device }
 
-// LocalAddr is this end.
+// LocalAddr returns the address of this end.
 //
 // Implements: rdma_get_local_addr.
 func (id *cmID) LocalAddr() netip.AddrPort { return id.ends().local }
 
-// PeerAddr is the other end.
+// PeerAddr returns the address of the other end.
 //
 // Implements: rdma_get_peer_addr.
 func (id *cmID) PeerAddr() netip.AddrPort { return id.ends().peer }

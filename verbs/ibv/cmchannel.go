@@ -13,10 +13,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// cmRegistry is the book-keeping of connection management: identifiers by the
-// number that stands in their C object, and who needs what.
+// cmRegistry holds the state of connection management: identifiers by the number in their C
+// object, and the counts of the channels' users.
 type cmRegistry struct {
-	mu sync.Mutex // guards m, and the fields of channels and identifiers that say so
+	mu sync.Mutex // guards m, and the fields of channels and identifiers marked so
 	m  map[uint64]*cmID
 }
 
@@ -25,16 +25,16 @@ type cmChannel struct {
 	p     *Provider
 	t     *cmTable
 	c     *C.struct_vb_rdma_event_channel
-	fd    int // outlives c, in which it is closed
+	fd    int // valid after c, which closes it, is gone
 	label string
 
-	// taking has events taken one at a time, until they are told: between the
-	// library's giving out a request and its identifier's getting a number of its
-	// own, an event of the latter would be taken for its listener's. It comes
-	// before an identifier's api, and no call of C under it waits.
+	// taking is held while an event is taken and translated: between the time the library returns
+	// a request and the time its identifier gets a number of its own, an event of that identifier
+	// would be taken for its listener's. It is taken before an identifier's api, and no C call
+	// under it waits.
 	taking sync.Mutex
 
-	// Under p.cmIDs.mu: identifiers that report here, calls under way, and
+	// Under p.cmIDs.mu: the number of identifiers of this channel and of calls in progress, and
 	// whether the channel is closed.
 	ids, calls int
 	closed     bool
@@ -73,7 +73,7 @@ func (ch *cmChannel) FD() int { return ch.fd }
 // Notify does nothing: the channel has a descriptor.
 func (ch *cmChannel) Notify(func()) {}
 
-// begin keeps the channel open for a call.
+// begin keeps the channel open during a call.
 func (ch *cmChannel) begin(op string) error {
 	ch.p.cmIDs.mu.Lock()
 	defer ch.p.cmIDs.mu.Unlock()
@@ -90,7 +90,7 @@ func (ch *cmChannel) end() {
 	ch.calls--
 }
 
-// CreateID makes an identifier that reports here.
+// CreateID makes an identifier whose events are delivered on this channel.
 //
 // Implements: rdma_create_id.
 func (ch *cmChannel) CreateID(ps verbs.PortSpace, userData uint64) (verbs.CMID, error) {
@@ -107,10 +107,9 @@ func (ch *cmChannel) CreateID(ps verbs.PortSpace, userData uint64) (verbs.CMID, 
 	return id, nil
 }
 
-// GetEvent takes one event. It is copied and acknowledged to librdmacm at once;
-// until [cmChannel.Ack] the identifier is kept by our own count, so that its
-// destruction never waits for a consumer. Events of identifiers that are being
-// closed are dropped.
+// GetEvent takes one event. It copies the event and acknowledges it to librdmacm at once. Until
+// [cmChannel.Ack] our own count keeps the identifier alive, so that its destruction never waits
+// for the user. Events of identifiers that are being closed are dropped.
 //
 // Implements: rdma_get_cm_event on a non-blocking descriptor, rdma_ack_cm_event.
 func (ch *cmChannel) GetEvent() (verbs.CMEvent, bool, error) {
@@ -144,13 +143,12 @@ func (ch *cmChannel) Ack(ev verbs.CMEvent) {
 	defer ch.p.cmIDs.mu.Unlock()
 	for _, o := range []verbs.CMID{ev.ID, ev.ListenID} {
 		if id, ok := o.(*cmID); ok && id != nil {
-			id.unacked = max(id.unacked-1, 0) // a second one is passed over
+			id.unacked = max(id.unacked-1, 0) // a second acknowledgement is ignored
 		}
 	}
 }
 
-// Close destroys the channel. It answers [verbs.ErrBusy] while identifiers
-// report here. Idempotent.
+// Close destroys the channel. It returns [verbs.ErrBusy] while it has identifiers. Idempotent.
 //
 // Implements: rdma_destroy_event_channel.
 func (ch *cmChannel) Close() error {

@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// maxDepth asks for as many READs and atomics as the device can.
-	// Implements: RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH.
+	// maxDepth requests as many READs and atomics as the device supports. Implements:
+	// RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH.
 	maxDepth = 0xff
-	// maxRetry is what 3 bits hold.
+	// maxRetry is the largest 3-bit value.
 	maxRetry = 7
-	// maxPrivateSIDR is the private data of an answer in port space UDP, a SIDR
-	// response (IBTA table 119).
+	// maxPrivateSIDR is the limit of private data of an answer in port space UDP, a SIDR response
+	// (IBTA table 119).
 	maxPrivateSIDR = 136
 )
 
-// defaultParam is what a nil parameter stands for.
+// defaultParam replaces a nil parameter.
 var defaultParam = verbs.ConnParam{
 	ResponderResources: maxDepth, InitiatorDepth: maxDepth, RetryCount: maxRetry, RNRRetryCount: maxRetry,
 }
 
-// asked notes what a CONNECT_REQUEST offers.
+// asked records the offer of a CONNECT_REQUEST.
 func (id *cmID) asked(p *verbs.ConnParam) {
 	id.api.Lock()
 	defer id.api.Unlock()
@@ -38,7 +38,7 @@ func (id *cmID) asked(p *verbs.ConnParam) {
 	id.offer.PrivateData = nil
 }
 
-// param checks what is to be sent and makes it C's. Under api.
+// param checks p and converts it for C. Under api.
 func (id *cmID) param(op string, p *verbs.ConnParam, private int) (c C.struct_vb_rdma_conn_param, data unsafe.Pointer, err error) {
 	if p == nil {
 		if id.qp == nil {
@@ -70,15 +70,15 @@ func (id *cmID) param(op string, p *verbs.ConnParam, private int) (c C.struct_vb
 	return c, copyIn(p.PrivateData), nil
 }
 
-// copyIn is private data for C: a copy, because the consumer's may lie in a
-// structure that holds Go pointers, of which cgo lets C see nothing.
+// copyIn copies private data for C, because the user's slice may lie in a structure that holds Go
+// pointers, which cgo does not pass to C.
 func copyIn(data []byte) unsafe.Pointer {
 	return unsafe.Pointer(unsafe.SliceData(bytes.Clone(data)))
 }
 
-// Connect sends the request. librdmacm does not know the queue pair, which is
-// of another context: it is told its number, and the answer comes back as
-// CONNECT_RESPONSE, which becomes ESTABLISHED in [cmID.react].
+// Connect sends the request. The queue pair belongs to another context than librdmacm's, so the
+// request carries its number, and the answer comes back as CONNECT_RESPONSE, which becomes
+// ESTABLISHED in [cmID.react].
 //
 // Implements: rdma_connect.
 func (id *cmID) Connect(p *verbs.ConnParam) error {
@@ -103,11 +103,11 @@ func (id *cmID) Connect(p *verbs.ConnParam) error {
 	return id.locked(op, func() syscall.Errno { return syscall.Errno(C.shim_connect(id.t, id.c, &c, data)) })
 }
 
-// Accept answers a CONNECT_REQUEST, or establishes after a CONNECT_RESPONSE.
-// The depths agreed on are at most what the peer offered.
+// Accept answers a CONNECT_REQUEST, or establishes after a CONNECT_RESPONSE. The agreed depths
+// are at most those of the peer's offer.
 //
-// Implements: rdma_accept, with the steps of the queue pair that librdmacm takes
-// when it is its own (rdma_accept in librdmacm/cma.c); rdma_establish.
+// Implements: rdma_accept, with the steps that librdmacm takes for a queue pair of its own
+// (rdma_accept in librdmacm/cma.c); rdma_establish.
 func (id *cmID) Accept(p *verbs.ConnParam) error {
 	const op = "rdma_accept"
 	id.api.Lock()
@@ -173,8 +173,8 @@ func (id *cmID) Reject(private []byte) error {
 	})
 }
 
-// Disconnect moves the queue pair to ERR and tells the peer, or answers the
-// peer that did. On a connection that ended it does nothing.
+// Disconnect moves the queue pair to ERR and notifies the peer, or answers the peer's disconnect.
+// On a connection that has ended it does nothing.
 //
 // Implements: rdma_disconnect.
 func (id *cmID) Disconnect() error {
@@ -192,7 +192,7 @@ func (id *cmID) Disconnect() error {
 		id.ended()
 		e := syscall.Errno(C.shim_disconnect(id.t, id.c))
 		if left && e == syscall.EINVAL {
-			return 0 // the peer had its answer already
+			return 0 // the peer has its answer already
 		}
 		return e
 	})

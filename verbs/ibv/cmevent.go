@@ -12,9 +12,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// translate copies an event, acknowledges it to librdmacm and does what
-// librdmacm would have done with a queue pair of its own. It is false for an
-// event that the consumer does not get.
+// translate copies an event, acknowledges it to librdmacm and takes the steps that librdmacm
+// takes for a queue pair of its own. It returns false for an event that is not delivered to the
+// user.
 func (ch *cmChannel) translate(e *C.struct_vb_rdma_cm_event) (verbs.CMEvent, bool) {
 	ev := verbs.CMEvent{Type: verbs.CMEventType(e.event), Status: int(e.status)}
 	request := ev.Type == verbs.CMConnectRequest
@@ -24,13 +24,13 @@ func (ch *cmChannel) translate(e *C.struct_vb_rdma_cm_event) (verbs.CMEvent, boo
 	}
 	id := ch.p.cmIDs.find(uint64(C.shim_id_context(named)))
 	if ev.Type == verbs.CMDeviceRemoval {
-		letGo(e.id) // also of one that is being closed: it may be the last
+		letGo(e.id) // also for an identifier being closed: it may be the last
 	}
 	if id == nil {
 		made := e.id
 		C.shim_ack_cm_event(ch.t, e)
 		if request {
-			C.shim_destroy_id(ch.t, made) // its listener is gone; the peer is rejected
+			C.shim_destroy_id(ch.t, made) // its listener is closed; the peer is rejected
 		}
 		return ev, false
 	}
@@ -38,7 +38,7 @@ func (ch *cmChannel) translate(e *C.struct_vb_rdma_cm_event) (verbs.CMEvent, boo
 	var group uint64
 	switch {
 	case ev.Type == verbs.CMMulticastJoin || ev.Type == verbs.CMMulticastError:
-		group = uint64(C.shim_join_context(e)) // in the place of private data
+		group = uint64(C.shim_join_context(e)) // in place of private data
 		ev.UD = udFromC(C.shim_event_ud(e))
 	case id.datagrams():
 		ev.UD = udFromC(C.shim_event_ud(e))
@@ -49,7 +49,7 @@ func (ch *cmChannel) translate(e *C.struct_vb_rdma_cm_event) (verbs.CMEvent, boo
 	if request {
 		child := newCMID(ch, id.ps, id.UserData())
 		child.c = e.id
-		C.shim_id_set_context(e.id, C.uint64_t(child.num)) // it had its listener's
+		C.shim_id_set_context(e.id, C.uint64_t(child.num)) // it has its listener's so far
 		child.asked(&ev.Conn)
 		ev.ID, ev.ListenID = child, id
 		ch.p.cmIDs.count(child)
@@ -65,16 +65,15 @@ func (ch *cmChannel) translate(e *C.struct_vb_rdma_cm_event) (verbs.CMEvent, boo
 	return ev, true
 }
 
-// react brings the identifier's queue pair along, as rdma_get_cm_event of
-// librdmacm/cma.c does when the queue pair is its own. It is false for an event
-// that is only the echo of a failure told already.
+// react moves the queue pair of the identifier, as rdma_get_cm_event of librdmacm/cma.c does for
+// its own. It returns false for an event that only repeats an earlier failure.
 func (id *cmID) react(ev *verbs.CMEvent, group uint64) bool {
 	id.api.Lock()
 	defer id.api.Unlock()
 	switch ev.Type {
 	case verbs.CMConnectResponse:
 		if id.qp == nil {
-			id.state = idReplied // the consumer readies its own, then Accept establishes
+			id.state = idReplied // the user prepares its queue pair, then Accept establishes
 			return true
 		}
 		errno := id.ready(maxDepth, maxDepth)
@@ -100,10 +99,10 @@ func (id *cmID) react(ev *verbs.CMEvent, group uint64) bool {
 		if id.broken {
 			return false
 		}
-		// As in librdmacm, the queue pair is left to Disconnect: acknowledgements may
-		// be on their way. The state changes also when we asked for the end: the peer's
-		// request may have crossed ours, and only another rdma_disconnect answers it
-		// (Linux cm.c, cm_dreq_handler in IB_CM_DREQ_SENT).
+		// As in librdmacm, Disconnect moves the queue pair: acknowledgements may still be in the
+		// network. The state changes also when this end has called Disconnect: the peer's request
+		// may have crossed ours, and only another rdma_disconnect answers it (Linux cm.c,
+		// cm_dreq_handler in IB_CM_DREQ_SENT).
 		id.state = idLeft
 	case verbs.CMMulticastJoin:
 		if errno := id.joined(group, ev); errno != 0 {
@@ -113,7 +112,7 @@ func (id *cmID) react(ev *verbs.CMEvent, group uint64) bool {
 	return true
 }
 
-// ended notes that a connection was not made.
+// ended records that a connection was not made.
 func (id *cmID) ended() {
 	if id.qp != nil {
 		id.qp.fail()
@@ -142,8 +141,8 @@ func udFromC(c *C.struct_vb_rdma_ud_param) verbs.UDParam {
 	return verbs.UDParam{AH: ahFromC(&c.ah_attr), QPNum: uint32(c.qp_num), QKey: uint32(c.qkey)}
 }
 
-// find is the identifier with a number, its event counted; nil when it is closed
-// or closing.
+// find returns the identifier with a number and counts its event; nil when it is closed or
+// closing.
 func (r *cmRegistry) find(num uint64) *cmID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +153,7 @@ func (r *cmRegistry) find(num uint64) *cmID {
 	return id
 }
 
-// count counts an event of an identifier that is known.
+// count counts an event of a known identifier.
 func (r *cmRegistry) count(id *cmID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

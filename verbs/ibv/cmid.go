@@ -16,9 +16,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// idState is how far a connection is. librdmacm and the kernel check most
-// orders of calls; here is what they would answer with a crash (a call that
-// needs the device without one) or only after the queue pair was moved.
+// idState is the progress of a connection. librdmacm and the kernel check most orders of calls.
+// The states here exclude the calls that would crash there (a call that needs the device without
+// one), or that would fail only after the queue pair was moved.
 //
 //	idIdle ──────────────── Connect, ESTABLISHED ────────> idConnected ── Disconnect ──> idEnded
 //	   └─ CONNECT_RESPONSE without QP ──> idReplied ─ Accept ─^   │ └─ DISCONNECTED ─> idLeft ─ Disconnect ─^
@@ -44,17 +44,17 @@ type cmID struct {
 	label string
 	ps    verbs.PortSpace
 
-	// userData is the consumer's. Written by SetUserData, read by anybody.
+	// userData is the user's value. Written by SetUserData; any goroutine may read it.
 	userData atomic.Uint64
 
-	// api lets one call act on the identifier at a time. Under it:
+	// api serializes calls on the identifier. Under it:
 	api    sync.Mutex
 	state  idState
-	broken bool // connecting failed here: REJECTED and DISCONNECTED are echoes
+	broken bool // connecting failed here: REJECTED and DISCONNECTED repeat that
 	offer  verbs.ConnParam
 	groups map[netip.Addr]*membership
-	// timeout and retries are what this end's requests have for their answers, as
-	// SetAckTimeout and Connect or Accept said; timeout 0: nothing.
+	// timeout and retries are the timeout and retry count of this end's requests, from
+	// SetAckTimeout and Connect or Accept; timeout 0: not set.
 	timeout, retries uint8
 
 	// Under p.cmIDs.mu.
@@ -62,14 +62,14 @@ type cmID struct {
 	unacked int
 	closed  bool
 
-	// seen is what C says of the ends, copied when it may have changed, so that
-	// readers do not meet the library writing it. Under mu.
+	// seen holds the addresses of the ends, copied from C when they may have changed, so that
+	// readers do not race with the library. Under mu.
 	mu   sync.Mutex
 	seen ends
 	qp   *queuePair // written under api and mu
 }
 
-// ends is where an identifier stands.
+// ends holds the device and the two addresses of an identifier.
 type ends struct {
 	device      string
 	local, peer netip.AddrPort
@@ -77,7 +77,7 @@ type ends struct {
 
 var _ verbs.CMID = (*cmID)(nil)
 
-// newCMID makes an identifier known that reports to ch. C's object comes after.
+// newCMID registers an identifier with ch. The C object is made afterwards.
 func newCMID(ch *cmChannel, ps verbs.PortSpace, userData uint64) *cmID {
 	p := ch.p
 	id := &cmID{p: p, t: ch.t, num: lastID.Add(1), ps: ps, ch: ch}
@@ -95,7 +95,7 @@ func newCMID(ch *cmChannel, ps verbs.PortSpace, userData uint64) *cmID {
 	return id
 }
 
-// forget ends what newCMID began.
+// forget reverses newCMID.
 func (id *cmID) forget() {
 	id.p.cmIDs.mu.Lock()
 	defer id.p.cmIDs.mu.Unlock()
@@ -112,18 +112,18 @@ func (id *cmID) String() string { return id.label }
 // UserData is the value given at creation or by SetUserData.
 func (id *cmID) UserData() uint64 { return id.userData.Load() }
 
-// SetUserData replaces it.
+// SetUserData replaces the value.
 func (id *cmID) SetUserData(v uint64) { id.userData.Store(v) }
 
-// datagrams tells whether nothing is connected: ucma_is_ud_qp.
+// datagrams reports whether the port space has no connections: ucma_is_ud_qp.
 func (id *cmID) datagrams() bool { return id.ps == verbs.PSUDP || id.ps == verbs.PSIPoIB }
 
-// refuse is a call that cannot be made now.
+// refuse returns the error of a call that cannot be made now.
 func (id *cmID) refuse(op, format string, a ...any) error {
 	return opError(op, id.label, syscall.EINVAL, "%w: %s", verbs.ErrInvalid, fmt.Sprintf(format, a...))
 }
 
-// call makes a call of C on the identifier, which cannot be closed meanwhile.
+// call makes a C call on the identifier and keeps it from being closed meanwhile.
 func (id *cmID) call(op string, f func() syscall.Errno) error {
 	id.api.Lock()
 	defer id.api.Unlock()
@@ -145,12 +145,12 @@ func (id *cmID) locked(op string, f func() syscall.Errno) error {
 	return err
 }
 
-// failed is failed for a call on an identifier, whose queue pair is on a context, or will
-// be; nil for none. It notices the device's end. The kernel
-// closes the identifiers of a device that goes, from a work queue, and says so of every
-// call until its owner destroys them (ucma_get_ctx in drivers/infiniband/core/ucma.c):
-// ENXIO since Linux 5.10, which nothing else answers there. EIO, as it was before, is
-// also what the queue pair's device answers that is gone. The event may come later.
+// failed is the package's failed for a call on an identifier whose queue pair is, or will be, on
+// a context; nil for none. It notices the removal of the device. The kernel closes the
+// identifiers of a removed device, from a work queue, and fails all calls on them until their
+// owner destroys them (ucma_get_ctx in drivers/infiniband/core/ucma.c): with ENXIO since Linux
+// 5.10, which no other failure there uses. The earlier EIO is also the error of the queue pair's
+// removed device. The event may come later.
 func (id *cmID) failed(op string, on *deviceContext, errno syscall.Errno) error {
 	switch {
 	case errno == syscall.ENXIO:
@@ -167,8 +167,7 @@ func (id *cmID) isClosed() bool {
 	return id.closed
 }
 
-// bound is an error while the identifier has no device, which librdmacm's calls
-// take for granted.
+// bound returns an error while the identifier has no device, which librdmacm's calls assume.
 func (id *cmID) bound(op string) error {
 	if id.Device() == "" && !id.isClosed() {
 		return id.refuse(op, "the identifier is not bound to a device")
@@ -176,7 +175,7 @@ func (id *cmID) bound(op string) error {
 	return nil
 }
 
-// Bind takes a local address.
+// Bind sets the local address.
 //
 // Implements: rdma_bind_addr.
 func (id *cmID) Bind(local netip.AddrPort) error {
@@ -184,10 +183,10 @@ func (id *cmID) Bind(local netip.AddrPort) error {
 	return id.call("rdma_bind_addr", func() syscall.Errno { return syscall.Errno(C.shim_bind_addr(id.t, id.c, &sa)) })
 }
 
-// milliseconds is a timeout for C, at least 1.
+// milliseconds converts a timeout for C, at least 1.
 func milliseconds(d time.Duration) C.int {
 	const most = 1<<31 - 1
-	d = min(d, most*time.Millisecond) // before what is added, which overflows
+	d = min(d, most*time.Millisecond) // before the addition, which could overflow
 	return C.int(max((d+time.Millisecond-1)/time.Millisecond, 1))
 }
 
@@ -212,8 +211,8 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 	return id.call(op, func() syscall.Errno { return syscall.Errno(C.shim_resolve_route(id.t, id.c, milliseconds(timeout))) })
 }
 
-// SetAckTimeout sets the local ACK timeout of this end, and has the kernel tell
-// the peer, which Linux before 5.1 cannot.
+// SetAckTimeout sets the local ACK timeout of this end, and makes the kernel send it to the peer,
+// which Linux before 5.1 cannot.
 //
 // Implements: rdma_set_option with RDMA_OPTION_ID_ACK_TIMEOUT.
 func (id *cmID) SetAckTimeout(code uint8) error {
@@ -223,7 +222,7 @@ func (id *cmID) SetAckTimeout(code uint8) error {
 	}
 	return id.call(op, func() syscall.Errno {
 		e := syscall.Errno(C.shim_ack_timeout(id.t, id.c, C.uint8_t(code)))
-		if e == syscall.ENOSYS { // so the peer is not told
+		if e == syscall.ENOSYS { // the peer is then not notified
 			e = 0
 		}
 		if e == 0 {

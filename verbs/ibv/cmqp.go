@@ -19,15 +19,15 @@ import (
 // each RNR NAK (rdma_connect(3)).
 const cmRNRTimer = 12
 
-// oldBits are attribute bits of old kernels that libibverbs never had
-// (libibverbs/verbs.h, IBV_QP_DEST_QPN and behind).
+// oldBits are attribute bits of old kernels that libibverbs never had (libibverbs/verbs.h,
+// IBV_QP_DEST_QPN and the following bits).
 const oldBits = 0xf << 21
 
-// step moves the queue pair to a state with the attributes that the connection
-// manager has for it. change may alter them.
+// step moves the queue pair to a state with the attributes from the connection manager. change
+// may alter them.
 //
-// Implements: rdma_init_qp_attr and ibv_modify_qp, as ucma_modify_qp_rtr and
-// ucma_modify_qp_rts of librdmacm/cma.c.
+// Implements: rdma_init_qp_attr and ibv_modify_qp, as ucma_modify_qp_rtr and ucma_modify_qp_rts
+// of librdmacm/cma.c.
 func (id *cmID) step(q *queuePair, to verbs.QPState, change func(a *C.struct_vb_qp_attr, mask C.int)) syscall.Errno {
 	var a C.struct_vb_qp_attr
 	var mask C.int
@@ -39,7 +39,7 @@ func (id *cmID) step(q *queuePair, to verbs.QPState, change func(a *C.struct_vb_
 	if change != nil {
 		change(&a, mask)
 	}
-	errno := syscall.EBADF // unless it is called: the consumer may have closed the queue pair
+	errno := syscall.EBADF // for the case that it is not called: the user may have closed the queue pair
 	_ = q.use("ibv_modify_qp", func() syscall.Errno {
 		errno = syscall.Errno(C.shim_modify_qp(q.ctx.t, q.c, &a, mask))
 		return errno
@@ -47,26 +47,24 @@ func (id *cmID) step(q *queuePair, to verbs.QPState, change func(a *C.struct_vb_
 	return errno
 }
 
-// ackTimeout is the code that the queue pair gets: what SetAckTimeout has set,
-// else the kernel's. That may be what the peer's request asks for (Linux cm.c,
-// cm_init_av_by_path), so it is bounded. No end's is below the device's own delay:
-// the kernel adds that to what it sends the peer, and not to what was set here
-// (cma.c, rdma_init_qp_attr).
+// ackTimeout returns the code for the queue pair: the one from SetAckTimeout, else the kernel's.
+// The kernel's may come from the peer's request (Linux cm.c, cm_init_av_by_path), so it is
+// bounded. It is at least the device's own delay: the kernel adds that to the value sent to the
+// peer, but not to the value set here (cma.c, rdma_init_qp_attr).
 func (id *cmID) ackTimeout(kernels uint8) uint8 {
 	code := id.timeout
 	if code == 0 {
 		code = kernels
-		if code == 0 || code > verbs.MaxPeerAckTimeout { // 0 is for ever
+		if code == 0 || code > verbs.MaxPeerAckTimeout { // 0 means no limit
 			code = verbs.MaxPeerAckTimeout
 		}
 	}
 	return max(code, id.qp.ctx.ackDelay)
 }
 
-// ready moves the queue pair from INIT to RTS. A depth of maxDepth leaves what
-// was agreed on. How long its requests wait for an answer, and how often they are
-// repeated, is for this end to say: the kernel has it from the peer where it
-// accepts. Under api.
+// ready moves the queue pair from INIT to RTS. A depth of maxDepth keeps the agreed one. This end
+// decides the timeout and the retry count of its own requests, because the kernel of an accepting
+// end takes them from the peer. Under api.
 func (id *cmID) ready(resources, depth uint8) syscall.Errno {
 	e := id.step(id.qp, verbs.QPSInit, nil)
 	if e == 0 {
@@ -84,17 +82,16 @@ func (id *cmID) ready(resources, depth uint8) syscall.Errno {
 			if depth != maxDepth {
 				a.max_rd_atomic = C.uint8_t(depth)
 			}
-			// The mask has them on InfiniBand and RoCE; iWARP has neither.
+			// The mask includes them on InfiniBand and RoCE; iWARP has neither.
 			a.timeout, a.retry_cnt = C.uint8_t(id.ackTimeout(uint8(a.timeout))), C.uint8_t(id.retries)
 		})
 	}
 	return e
 }
 
-// CreateQP makes a queue pair on pd and moves it to INIT, in port space UDP to
-// RTS. It is made here and not by rdma_create_qp, which wants a protection
-// domain of librdmacm's own context: so the queue pair has extended posting and
-// is one of the consumer's context.
+// CreateQP makes a queue pair on pd and moves it to INIT, in port space UDP to RTS. It does not
+// use rdma_create_qp, which needs a protection domain of librdmacm's own context. So the queue
+// pair has extended posting and belongs to the user's context.
 //
 // Implements: rdma_create_qp (ucma_init_conn_qp, ucma_init_ud_qp).
 func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
@@ -134,7 +131,7 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 	return nil
 }
 
-// membership is a multicast group an identifier joined.
+// membership is a multicast group that an identifier joined.
 type membership struct {
 	key      uint64 // the join's context in C
 	attached bool
@@ -142,8 +139,8 @@ type membership struct {
 	lid      uint16
 }
 
-// JoinMulticast joins a group; userData is not given back by this provider, as
-// the contract's events have no place for it.
+// JoinMulticast joins a group. This provider does not return userData, because the contract's
+// events have no field for it.
 //
 // Implements: rdma_join_multicast.
 func (id *cmID) JoinMulticast(group netip.Addr, userData uint64) error {
@@ -170,7 +167,7 @@ func (id *cmID) JoinMulticast(group netip.Addr, userData uint64) error {
 	})
 }
 
-// joined attaches the queue pair to a group that was joined. Under api.
+// joined attaches the queue pair to a joined group. Under api.
 //
 // Implements: ucma_process_join of librdmacm/cma.c.
 func (id *cmID) joined(key uint64, ev *verbs.CMEvent) syscall.Errno {
@@ -200,7 +197,7 @@ func (id *cmID) LeaveMulticast(group netip.Addr) error {
 			return syscall.EADDRNOTAVAIL
 		}
 		if m.attached && id.qp != nil {
-			_ = id.qp.DetachMcast(m.gid, m.lid) // as librdmacm, which goes on
+			_ = id.qp.DetachMcast(m.gid, m.lid) // like librdmacm, which ignores the error
 		}
 		delete(id.groups, group)
 		return syscall.Errno(C.shim_leave(id.t, id.c, &sa))
@@ -223,7 +220,7 @@ func (id *cmID) Close() error {
 		unacked += int(id.qp.unacked.Load())
 	}
 	if unacked == 0 {
-		delete(r.m, id.num) // events that come now are dropped
+		delete(r.m, id.num) // later events are dropped
 	}
 	r.mu.Unlock()
 	switch {

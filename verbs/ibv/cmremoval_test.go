@@ -16,12 +16,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
-// deviceFile is what stands for a device in librdmacm's contexts on the null
-// device: one for each identifier that is bound.
+// deviceFile stands for a device in librdmacm's contexts on the null device: one for each bound
+// identifier.
 const deviceFile = "/dev/zero"
 
-// held are the descriptors of that kind. Others come and go with what else the
-// process does.
+// held returns the descriptors of deviceFile. Other descriptors of the process come and go.
 func held(t *testing.T) (fds []int) {
 	t.Helper()
 	all := must.Get(sys.OpenFDs())(t)
@@ -33,9 +32,8 @@ func held(t *testing.T) (fds []int) {
 	return fds
 }
 
-// Rule: once DEVICE_REMOVAL is told, nothing of librdmacm's keeps the kernel from
-// removing the device, although identifiers live on; what was open stays a
-// descriptor, which librdmacm closes when it comes to it.
+// Rule: after DEVICE_REMOVAL is delivered, librdmacm no longer keeps the kernel from removing the
+// device, although identifiers live on; its descriptors stay valid until librdmacm closes them.
 func TestRemovalLetsGoOfLibrdmacmsContext(t *testing.T) {
 	r := newCMRig(t)
 	before := len(held(t))
@@ -66,9 +64,9 @@ func TestRemovalLetsGoOfLibrdmacmsContext(t *testing.T) {
 	}
 }
 
-// Rule: what the kernel answers of an identifier that it has closed, because the device
-// goes, is the device's end to the consumer, whichever call it was and although the event
-// is not taken yet: a Close on such a connection failed with an errno.
+// Rule: a call on an identifier that the kernel has closed because the device is removed returns
+// ErrDeviceRemoved, whichever call it is and although the event is not taken yet: Close on such a
+// connection once failed with an errno.
 func TestCallsOnAnIdentifierTheKernelClosedSayRemoved(t *testing.T) {
 	r := newCMRig(t)
 	id := r.routed(r.listener().LocalAddr().Port())

@@ -14,8 +14,8 @@ import (
 // cmEnds are the ends of a connection on the null device.
 type cmEnds struct{ a, b verbs.CMID }
 
-// connect connects two identifiers. ack is the code that each end sets, 0 for
-// none; retries is how often each repeats a request.
+// connect connects two identifiers. ack is the code that each end sets, 0 for none; retries is
+// each end's retry count.
 func (r *cmRig) connect(ack, retries [2]uint8) (e cmEnds) {
 	r.t.Helper()
 	set := func(id verbs.CMID, code uint8) {
@@ -39,9 +39,9 @@ func (r *cmRig) connect(ack, retries [2]uint8) (e cmEnds) {
 	return e
 }
 
-// Rule: an end's queue pair gets in its step to RTS what this end set, at least
-// the device's delay, whichever end it is and whatever the other asks for. The
-// null device gives the acceptor the dialer's values, as the kernel does.
+// Rule: in its step to RTS an end's queue pair gets this end's own timeout, at least the device's
+// delay, whichever end it is and whatever the other asks for. The null device gives the acceptor
+// the dialer's values, as the kernel does.
 func TestEachEndsQueuePairGetsItsOwnTimeout(t *testing.T) {
 	const delay = 12    // ND_ACK_DELAY
 	const kernels = 14  // CM_ACK_TIMEOUT
@@ -66,7 +66,7 @@ func TestEachEndsQueuePairGetsItsOwnTimeout(t *testing.T) {
 	}
 }
 
-// Rule: no timeout at all, which a REQ may ask for, is a long one.
+// Rule: a missing timeout, which a REQ may ask for, is replaced by a long one.
 func TestNoTimeoutOfThePeersIsABound(t *testing.T) {
 	r := newCMRig(t)
 	id := r.connect([2]uint8{}, [2]uint8{}).b.(*cmID)
@@ -75,7 +75,7 @@ func TestNoTimeoutOfThePeersIsABound(t *testing.T) {
 	}
 }
 
-// Rule: a kernel that cannot tell the peer keeps nobody from setting his own end.
+// Rule: an end can set its own timeout although the kernel cannot send it to the peer.
 func TestAckTimeoutWithoutTheKernelsHelp(t *testing.T) {
 	r := newCMRig(t)
 	r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "rdma_set_option", Err: syscall.ENOSYS})

@@ -12,24 +12,23 @@ const (
 	defaultRDMACM = "librdmacm.so.1"
 )
 
-// The Debian packages that hold them.
+// The Debian packages that contain them.
 const (
 	verbsPackage  = "libibverbs1 (and ibverbs-providers, the device drivers)"
 	rdmacmPackage = "librdmacm1"
 )
 
-// Config says which libraries to load. The zero value is the system's.
+// Config selects the libraries to load. The zero value means the system's.
 type Config struct {
 	// Verbs and RDMACM are names for the dynamic linker, or paths; default
 	// libibverbs.so.1 and librdmacm.so.1.
 	Verbs, RDMACM string
-	// Fork says what is done about fork(2); default [ForkAuto]. The library keeps
-	// one state for the process: what one provider asked for holds for all.
+	// Fork is the policy for fork(2); default [ForkAuto]. The library has one state for the
+	// process: the request of one provider holds for all.
 	Fork ForkPolicy
-	// ExtendedCQ makes completion queues that are polled by ibv_start_poll, on
-	// devices that have them. It is as a test of that path, and for devices
-	// whose ordinary polling is the slower one; see "Which interface" in the
-	// package comment, and measure. Default: no.
+	// ExtendedCQ makes completion queues that are polled by ibv_start_poll, on devices that have
+	// them. It serves to test that path, and for devices whose ordinary polling is slower; see
+	// "Which interface" in the package comment, and measure. Default: no.
 	ExtendedCQ bool
 }
 
@@ -46,9 +45,9 @@ func (c Config) withDefaults() Config {
 // LibraryError is a library that could not be loaded. It matches
 // [verbs.ErrNotSupported].
 type LibraryError struct {
-	Library string // what was looked for
-	Package string // the Debian package that holds it
-	Reason  string // the dynamic linker's words
+	Library string // the name or path
+	Package string // the Debian package that contains it
+	Reason  string // the dynamic linker's message
 }
 
 // Error names the library, the reason and the package.
@@ -56,15 +55,15 @@ func (e *LibraryError) Error() string {
 	return fmt.Sprintf("ibv: %s cannot be loaded: %s; on Debian it is in package %s", e.Library, e.Reason, e.Package)
 }
 
-// Is matches verbs.ErrNotSupported.
+// Is reports whether target is verbs.ErrNotSupported.
 func (e *LibraryError) Is(target error) bool { return target == verbs.ErrNotSupported }
 
-// SymbolError is a library that lacks a function that this package cannot do
-// without. It matches [verbs.ErrNotSupported].
+// SymbolError is a library without a function that this package requires. It matches
+// [verbs.ErrNotSupported].
 type SymbolError struct {
 	Library string
 	Symbol  string
-	Version string // of the symbol, as looked for
+	Version string // of the symbol that was looked up
 }
 
 // Error names the library and the function.
@@ -72,5 +71,5 @@ func (e *SymbolError) Error() string {
 	return fmt.Sprintf("ibv: %s has no function %s (version %s)", e.Library, e.Symbol, e.Version)
 }
 
-// Is matches verbs.ErrNotSupported.
+// Is reports whether target is verbs.ErrNotSupported.
 func (e *SymbolError) Is(target error) bool { return target == verbs.ErrNotSupported }

@@ -20,8 +20,7 @@ import (
 // same one.
 const devicesEnv = "VERBENA_TEST_DEVICES"
 
-// testDevices are the devices that the tester gives; without any the test is
-// skipped.
+// testDevices returns the devices given by the tester; without any it skips the test.
 func testDevices(t *testing.T) (a, b string) {
 	t.Helper()
 	v := os.Getenv(devicesEnv)
@@ -35,9 +34,8 @@ func testDevices(t *testing.T) (a, b string) {
 	return a, b
 }
 
-// The waits of a run on a device. The machine may be emulated, so that a
-// millisecond is few instructions, and its connection manager sends a request
-// that was not answered again after seconds.
+// The waits of a run on a device. The machine may be emulated, so that a millisecond is few
+// instructions, and its connection manager repeats an unanswered request only after seconds.
 const (
 	devicePatience = 30 * time.Second
 	deviceQuiet    = 20 * time.Millisecond
@@ -72,9 +70,8 @@ func isRXE(ctx verbs.Context) bool {
 	return ctx.(*deviceContext).rxe
 }
 
-// joinGroups has the host join the suite's multicast groups on the interfaces of
-// a device: the kernel throws other datagrams away before Soft-RoCE sees them,
-// and a switch may not bring them.
+// joinGroups makes the host join the suite's multicast groups on the interfaces of a device: the
+// kernel drops other datagrams before Soft-RoCE sees them, and a switch may not forward them.
 func joinGroups(t *testing.T, ctx verbs.Context) {
 	t.Helper()
 	for _, at := range interfacesOf(t, ctx) {
@@ -88,7 +85,7 @@ func joinGroups(t *testing.T, ctx verbs.Context) {
 	}
 }
 
-// interfacesOf are the network interfaces that have an address of the device.
+// interfacesOf returns the network interfaces that have an address of the device.
 func interfacesOf(t *testing.T, ctx verbs.Context) (found []net.Interface) {
 	t.Helper()
 	all := must.Get(net.Interfaces())(t)
@@ -105,8 +102,8 @@ func interfacesOf(t *testing.T, ctx verbs.Context) (found []net.Interface) {
 	return found
 }
 
-// runOnDevice runs the suite and compares it with the document, which has columns for
-// Soft-RoCE but for nobody's own hardware.
+// runOnDevice runs the suite and compares it with the document, which has columns for Soft-RoCE
+// but not for other devices.
 func runOnDevice(t *testing.T, pair verbstest.Pair) {
 	t.Helper()
 	r := verbstest.Run(t, pair)
@@ -115,7 +112,7 @@ func runOnDevice(t *testing.T, pair verbstest.Pair) {
 	}
 }
 
-// The conformance suite between the two devices that the tester names.
+// The conformance suite between the two devices named by the tester.
 func TestConformanceDevice(t *testing.T) {
 	a, b := testDevices(t)
 	if a == b {
@@ -124,8 +121,8 @@ func TestConformanceDevice(t *testing.T) {
 	runOnDevice(t, devicePair(t, a, b, Config{}))
 }
 
-// The same with both ends on one device, which may take another way through it
-// (Soft-RoCE's sends no packet).
+// The same with both ends on one device, which may take another path through it (Soft-RoCE sends
+// no packet then).
 func TestConformanceOneDevice(t *testing.T) {
 	a, _ := testDevices(t)
 	pair := devicePair(t, a, a, Config{})

@@ -13,8 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest"
 )
 
-// nullPaths are the libraries of the null device; without a C compiler the test
-// is skipped.
+// nullPaths returns the libraries of the null device; without a C compiler it skips the test.
 func nullPaths(t testing.TB) nulldev.Paths {
 	t.Helper()
 	p, err := nulldev.Build()
@@ -39,11 +38,11 @@ func opened(t testing.TB, p *Provider, name string) verbs.Context {
 	return ctx
 }
 
-// patience is for a device that does its work in the posting call.
+// patience is for a device that does its work within the posting call.
 const patience = 5 * time.Second
 
-// deviations are the cases in which a device under libibverbs and librdmacm
-// differs, and why.
+// deviations are the cases in which a device under libibverbs and librdmacm differs, and the
+// reasons.
 var deviations = func() map[string]string {
 	const (
 		established = "librdmacm tells the passive side only when the active side takes its event " +
@@ -64,7 +63,7 @@ var deviations = func() map[string]string {
 	return m
 }()
 
-// nullPair is both devices of the null library, loaded as the system's are.
+// nullPair returns both devices of the null library, loaded like the system's.
 func nullPair(t *testing.T, name string, cfg Config) verbstest.Pair {
 	t.Helper()
 	paths := nullPaths(t)
@@ -75,7 +74,7 @@ func nullPair(t *testing.T, name string, cfg Config) verbstest.Pair {
 		t.Fatalf("the null library lists %+v, error %v; want two devices", ds, err)
 	}
 	a, b := opened(t, p, ds[0].Name), opened(t, p, ds[1].Name)
-	// The null library says EINVAL for a region with a window, as Soft-RoCE does.
+	// The null library returns EINVAL for a region with a window, as Soft-RoCE does.
 	a.(*deviceContext).rxe, b.(*deviceContext).rxe = true, true
 	caps := must.Get(verbstest.CapsOf(a, b))(t)
 	caps.CM, caps.CQOverrun, caps.AccessEvents, caps.CommEst = true, true, true, true
@@ -89,8 +88,7 @@ func nullPair(t *testing.T, name string, cfg Config) verbstest.Pair {
 	}
 }
 
-// inlineOf is how much inline data a queue pair gets, which only creating one
-// tells.
+// inlineOf returns the inline capacity of a queue pair, which only creating one reveals.
 func inlineOf(t *testing.T, ctx verbs.Context) int {
 	t.Helper()
 	pd := must.Get(ctx.AllocPD())(t)

@@ -15,16 +15,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// What has been seen of a device's end; see [deviceContext.seen].
+// Signs of the device's removal; see [deviceContext.seen].
 const (
 	sawFatal   = 1 << 0 // DEVICE_FATAL was taken from the asynchronous channel
-	sawEIO     = 1 << 1 // a call answered EIO
+	sawEIO     = 1 << 1 // a call returned EIO
 	sawRemoval = sawFatal | sawEIO
 )
 
 // deviceContext is an open device.
 type deviceContext struct {
-	node  // its users are all objects and calls under way
+	node  // its users are all objects and calls in progress
 	p     *Provider
 	t     *verbsTable
 	c     *C.struct_vb_context
@@ -32,30 +32,28 @@ type deviceContext struct {
 	async asyncChannel
 	ids   registry
 
-	// mu guards counts, and users and closed of all nodes. It is held for
-	// counting only, never over a call of C.
+	// mu guards counts, and users and closed of all nodes. It is held for counting only, never
+	// during a C call.
 	mu     sync.Mutex
 	counts verbs.ObjectCount
-	opened int // 1 while the context is; counted like an object
+	opened int // 1 while the context is open; counted like an object
 
-	// rxe says that the device is Soft-RoCE. Immutable.
+	// rxe reports that the device is Soft-RoCE. Immutable.
 	rxe bool
 
-	// ackDelay is what the device says of its delay, a code of verbs.AckTimeout.
-	// Immutable.
+	// ackDelay is the delay that the device reports, a code of verbs.AckTimeout. Immutable.
 	ackDelay uint8
 
-	// look is what every list of sends must be looked through for, whatever else
-	// there is. Immutable.
+	// look holds the TURN_LOOK_ bits that apply to all lists of sends of the context. Immutable.
 	look uint16
 
-	// windows counts memory windows, so that turns of a context without any need
-	// not look for bindings. Raised before a window is made, lowered after it is
-	// gone; read by turns. It publishes nothing.
+	// windows counts memory windows, so that a context without any need not search lists for
+	// bindings. Raised before a window is made, lowered after it is gone; read by Execute. It
+	// publishes nothing.
 	windows atomic.Int32
 
-	// seen collects the signs that the device is gone. Bits are set by whoever
-	// sees one and never cleared; read by every turn. It publishes nothing.
+	// seen collects the signs that the device is gone. Bits are set by any goroutine that
+	// observes one and never cleared; Execute reads it. It publishes nothing.
 	seen atomic.Uint32
 }
 
@@ -66,10 +64,9 @@ func newContext(p *Provider, t *verbsTable, c *C.struct_vb_context, info verbs.D
 		C.shim_close(t, c) // the failure is reported already
 		return nil, failed("fcntl", info.Name, e)
 	}
-	// A device that does not say what it is is not to be used: whichever it were
-	// taken for, the other would be wronged. Soft-RoCE's lists must be looked
-	// through before the kernel has them, and hardware's completions must be left
-	// as they are.
+	// A device whose query fails is not used, because a wrong guess of its kind would be harmful:
+	// Soft-RoCE's lists must be checked before the kernel reads them, and the completions of
+	// hardware must be left unchanged.
 	var d C.struct_vb_device_attr_ex
 	if e := syscall.Errno(C.shim_query_device(t, c, &d)); e != 0 {
 		C.shim_close(t, c) // the failure is reported already
@@ -92,21 +89,21 @@ func (c *deviceContext) Close() error {
 	return c.shut("ibv_close_device", func() syscall.Errno { return syscall.Errno(C.shim_close(c.t, c.c)) })
 }
 
-// Device is what the context was opened by.
+// Device returns the name and location of the device.
 func (c *deviceContext) Device() verbs.DeviceInfo { return c.info }
 
 // Async is the channel of asynchronous events.
 func (c *deviceContext) Async() verbs.AsyncChannel { return &c.async }
 
-// Objects counts what is alive.
+// Objects counts the live objects.
 func (c *deviceContext) Objects() verbs.ObjectCount {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.counts
 }
 
-// failed is failed for a call on this context's device: it notices the device's
-// end.
+// failed is the package's failed for a call on this context's device: it notices the removal of
+// the device.
 func (c *deviceContext) failed(op, object string, errno syscall.Errno) error {
 	if errno == 0 {
 		return nil
@@ -117,16 +114,15 @@ func (c *deviceContext) failed(op, object string, errno syscall.Errno) error {
 	return failed(op, object, errno)
 }
 
-// saw notes a sign that the device is gone.
+// saw records a sign that the device is gone.
 func (c *deviceContext) saw(bit uint32) { c.seen.Or(bit) }
 
-// removed tells whether the device is gone.
+// removed reports whether the device is gone.
 func (c *deviceContext) removed() bool { return c.seen.Load() == sawRemoval }
 
-// gone tells whether errno is the answer of a device that is gone, whatever it is
-// once that is known. It takes errno as a sign: when an object is forgotten on the
-// strength of it, no turn may go on using the device. ENODEV is none before
-// DEVICE_FATAL.
+// gone reports whether errno means that the device is gone; once that is known any errno does. It
+// records errno as a sign: when an object is forgotten because of it, no later batch may use the
+// device. ENODEV is no sign before DEVICE_FATAL.
 func (c *deviceContext) gone(errno syscall.Errno) bool {
 	if fatal := c.seen.Load()&sawFatal != 0; errno == syscall.EIO || errno == syscall.ENODEV && fatal {
 		c.saw(sawEIO)
@@ -134,8 +130,8 @@ func (c *deviceContext) gone(errno syscall.Errno) bool {
 	return c.removed()
 }
 
-// make has C make an object below parents, which are kept for it. create returns
-// the errno of the call.
+// make creates a C object below parents, which it keeps alive. create returns the errno of the
+// call.
 func (c *deviceContext) make(op string, n *node, parents []*node, count *int, create func() (label string, e syscall.Errno)) error {
 	n.ctx = c
 	parents = append(parents, &c.node)

@@ -2,7 +2,7 @@
 
 package ibv
 
-// /* What an event is taken into lies on the stack. */
+// /* The event is written to the stack. */
 // #cgo noescape shim_get_cq_event
 // #cgo nocallback shim_get_cq_event
 // #include "calls.h"
@@ -76,7 +76,7 @@ func (c *deviceContext) CreateCQ(cqe int, ch verbs.CompChannel, vector int, user
 	return q, nil
 }
 
-// Context is the context it was made on.
+// Context returns the context of the queue.
 func (q *completionQueue) Context() verbs.Context { return q.ctx }
 
 // Capacity is the number of entries granted.
@@ -85,9 +85,9 @@ func (q *completionQueue) Capacity() int { return int(q.size.Load()) }
 // UserData is the value given at creation.
 func (q *completionQueue) UserData() uint64 { return q.userData }
 
-// AckEvents acknowledges n events taken from the channel; what is more than were
-// taken is passed over. C's count goes first: when ours says that none is left,
-// the queue may be destroyed at once.
+// AckEvents acknowledges n events taken from the channel; an excess over the events taken is
+// ignored. The C library's count changes first, because the queue may be destroyed as soon as
+// ours is zero.
 //
 // Implements: ibv_ack_cq_events.
 func (q *completionQueue) AckEvents(n int) {
@@ -98,7 +98,7 @@ func (q *completionQueue) AckEvents(n int) {
 	q.unacked.Add(-int64(n))
 }
 
-// Resize changes the capacity, keeping what is queued.
+// Resize changes the capacity and keeps the queued completions.
 //
 // Implements: ibv_resize_cq.
 func (q *completionQueue) Resize(cqe int) error {
@@ -115,8 +115,8 @@ func (q *completionQueue) Resize(cqe int) error {
 	})
 }
 
-// Close destroys the queue. [verbs.ErrBusy] while queue pairs complete here or
-// events are unacknowledged.
+// Close destroys the queue. [verbs.ErrBusy] while queue pairs use it or events are
+// unacknowledged.
 //
 // Implements: ibv_destroy_cq.
 func (q *completionQueue) Close() error {
@@ -127,7 +127,7 @@ func (q *completionQueue) Close() error {
 type compChannel struct {
 	node
 	c  *C.struct_vb_comp_channel
-	fd int // outlives c, in which it is closed
+	fd int // valid after c, which closes it, is gone
 }
 
 var _ verbs.CompChannel = (*compChannel)(nil)
@@ -138,8 +138,8 @@ func (ch *compChannel) FD() int { return ch.fd }
 // Notify does nothing: the channel has a descriptor.
 func (ch *compChannel) Notify(func()) {}
 
-// GetEvent takes one event. It must be acknowledged at its queue. An event of a
-// queue that is being closed is acknowledged here, so that the closing ends.
+// GetEvent takes one event. It must be acknowledged at its queue. GetEvent itself acknowledges an
+// event of a queue that is being closed, so that the close ends.
 //
 // Implements: ibv_get_cq_event on a non-blocking descriptor.
 func (ch *compChannel) GetEvent() (verbs.CQ, bool, error) {
@@ -167,7 +167,7 @@ func (ch *compChannel) GetEvent() (verbs.CQ, bool, error) {
 	}
 }
 
-// Close destroys the channel. [verbs.ErrBusy] while queues report here.
+// Close destroys the channel. [verbs.ErrBusy] while it has completion queues.
 //
 // Implements: ibv_destroy_comp_channel.
 func (ch *compChannel) Close() error {

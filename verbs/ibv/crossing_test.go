@@ -12,9 +12,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
-// Rule: a DISCONNECTED that comes after our own Disconnect may be the peer's
-// request, which crossed ours: only another rdma_disconnect answers it. What the
-// library says then passes through, but for EINVAL: the peer had its answer.
+// Rule: a DISCONNECTED that comes after our own Disconnect may be the peer's request, which
+// crossed ours: only another rdma_disconnect answers it. The library's error is then returned,
+// except for EINVAL: the peer has its answer.
 func TestDisconnectThatCrossedIsAnswered(t *testing.T) {
 	r := newCMRig(t)
 	l := r.listener()
@@ -34,7 +34,7 @@ func TestDisconnectThatCrossedIsAnswered(t *testing.T) {
 	}
 	must.Do(t, id.Disconnect())
 	for r.event(verbs.CMDisconnected).ID != id {
-	} // the peer is told too
+	} // the peer is notified too
 	r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "rdma_disconnect", Err: syscall.ENOMEM})
 	if err := id.Disconnect(); !errors.Is(err, syscall.ENOMEM) {
 		t.Errorf("a second Disconnect, after DISCONNECTED, answered %v: it did not reach the library", err)

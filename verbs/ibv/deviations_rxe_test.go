@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest"
 )
 
-// withoutWhatRXELacks takes from the abilities what Soft-RoCE has not, and adds
-// the cases in which it departs from the specification.
+// withoutWhatRXELacks removes the capabilities that Soft-RoCE lacks, and adds the cases in which
+// it departs from the specification.
 func withoutWhatRXELacks(c *verbstest.Caps) {
 	// It raises no other events of queue pairs than SQ_DRAINED and
 	// LAST_WQE_REACHED (no other IB_EVENT_ in its source).
@@ -18,9 +18,8 @@ func withoutWhatRXELacks(c *verbstest.Caps) {
 	maps.Copy(c.Deviations, rxeDeviations())
 }
 
-// rxeDeviations are the cases in which Soft-RoCE differs, and where in its source
-// that stands. A file without a folder is of Linux 6.12.117,
-// drivers/infiniband/sw/rxe.
+// rxeDeviations returns the cases in which Soft-RoCE differs, with the place in its source. A
+// file without a folder is of Linux 6.12.117, drivers/infiniband/sw/rxe.
 func rxeDeviations() map[string]string {
 	const (
 		flushed = "an error found by the requester itself completes as WR_FLUSH_ERR: rxe_requester moves the queue pair to ERR, " +

@@ -18,7 +18,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// describe names a device that is not open.
+// describe returns the name of a device that is not open.
 func describe(t *verbsTable, d *C.struct_vb_device) verbs.DeviceInfo {
 	name := C.GoString(C.shim_device_name(t, d))
 	guid := C.shim_device_guid(t, d) // big-endian in memory
@@ -29,7 +29,7 @@ func describe(t *verbsTable, d *C.struct_vb_device) verbs.DeviceInfo {
 	}
 }
 
-// numaNode is where the system says that a device is; -1 when it does not.
+// numaNode returns the NUMA node of a device as the system reports it; -1 when unknown.
 func numaNode(device string) int {
 	text, err := os.ReadFile("/sys/class/infiniband/" + device + "/device/numa_node")
 	if err != nil {
@@ -42,22 +42,21 @@ func numaNode(device string) int {
 	return n
 }
 
-// softRoCE tells whether an open device with these attributes is the kernel's
-// software RNIC: a RoCE device whose vendor is none (Linux
-// drivers/infiniband/sw/rxe/rxe_param.h, RXE_VENDOR_ID; kernels that still put 0
-// there are taken for hardware).
+// softRoCE reports whether an open device with these attributes is the kernel's software RNIC: a
+// RoCE device without a vendor (Linux drivers/infiniband/sw/rxe/rxe_param.h, RXE_VENDOR_ID;
+// kernels that still use 0 are taken for hardware).
 func softRoCE(c *C.struct_vb_context, d *C.struct_vb_device_attr) bool {
 	const noVendor = 0xffffff
 	return c.device.transport_type == C.VB_TRANSPORT_IB && d.vendor_id == noVendor
 }
 
-// maxScan bounds how many entries of a port's address table are looked at. The
-// kernel fills tables from the front; mlx5's have 256 places.
+// maxScan bounds the number of entries read from a port's address table. The kernel fills tables
+// from the front; mlx5's have 256 entries.
 const maxScan = 32
 
-// addresses are the IP addresses of the ports of an open device: those of RoCE,
-// where an address makes a GID. Link-local ones name no network and are left
-// out. With an errno op is the call that gave it.
+// addresses returns the IP addresses of the ports of an open device: those of RoCE, where an
+// address makes a GID. It omits link-local ones, which identify no network. With an errno, op is
+// the call that failed.
 func addresses(t *verbsTable, c *C.struct_vb_context) (out []netip.Addr, op string, errno syscall.Errno) {
 	if c.device.transport_type != C.VB_TRANSPORT_IB {
 		return nil, "", 0

@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest"
 )
 
-// dmabuf makes files that stand for the memory of another device; the null device
-// takes whatever can be mapped.
+// dmabuf makes files that stand for the memory of another device; the null device accepts any
+// descriptor that can be mapped.
 func dmabuf(t testing.TB) func(int) (*verbstest.DMABuf, error) {
 	return func(size int) (*verbstest.DMABuf, error) {
 		path := filepath.Join(t.TempDir(), "dmabuf")

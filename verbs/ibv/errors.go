@@ -10,8 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// sentinel is what an errno means in the contract's words; nil when it is just
-// an errno.
+// sentinel maps an errno to the contract's sentinel; nil when it has none.
 func sentinel(e syscall.Errno) error {
 	switch e {
 	case syscall.EINVAL:
@@ -24,12 +23,12 @@ func sentinel(e syscall.Errno) error {
 	return nil
 }
 
-// opError is a failed call with a cause of our own.
+// opError is a failed call with a cause determined here.
 func opError(op, object string, errno syscall.Errno, format string, a ...any) error {
 	return &verbs.OpError{Op: op, Object: object, Errno: errno, Err: fmt.Errorf(format, a...)}
 }
 
-// failed is a C call that answered errno; nil for 0.
+// failed is the error of a C call that returned errno; nil for 0.
 func failed(op, object string, errno syscall.Errno) error {
 	if errno == 0 {
 		return nil
@@ -37,9 +36,9 @@ func failed(op, object string, errno syscall.Errno) error {
 	return &verbs.OpError{Op: op, Object: object, Errno: errno, Err: sentinel(errno)}
 }
 
-// noKernel is failed for the first call of a library; sign is its errno where the
-// kernel's part is missing (rdma-core libibverbs/init.c: no verbs class in sysfs is ENOSYS;
-// librdmacm/cma.c: no device rdma_cm is ENODEV).
+// noKernel is failed for the first call of a library; sign is its errno when the kernel module is
+// missing (rdma-core libibverbs/init.c: no verbs class in sysfs is ENOSYS; librdmacm/cma.c: no
+// device rdma_cm is ENODEV).
 func noKernel(op, object string, errno, sign syscall.Errno, module string) error {
 	if errno != sign {
 		return failed(op, object, errno)
@@ -47,12 +46,12 @@ func noKernel(op, object string, errno, sign syscall.Errno, module string) error
 	return opError(op, object, errno, "%w: the library is there, but not the kernel's part of it, module %s (modprobe %s; a container needs /dev/infiniband and /sys/class/infiniband_verbs too)", verbs.ErrNotSupported, module, module)
 }
 
-// foreign is the answer to an object that is not of the context it is used in.
+// foreign is the error for an object that belongs to another context.
 func foreign(op, object string, given any) error {
 	return opError(op, object, syscall.EINVAL, "%w: %v is not of this context", verbs.ErrInvalid, given)
 }
 
-// errnoOf is the errno that cgo found after a call that returned NULL.
+// errnoOf returns the errno that cgo found after a call that returned NULL.
 func errnoOf(err error) syscall.Errno {
 	if e, ok := errors.AsType[syscall.Errno](err); ok && e != 0 {
 		return e

@@ -8,8 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a wake-up allocates nothing: arming, taking the event, acknowledging it
-// and polling.
+// Rule: arming, taking the event, acknowledging it and polling allocate nothing.
 func TestEventsAllocateNothing(t *testing.T) {
 	r := newRig(t, Config{})
 	turn := verbs.IOBatch{Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(1), Count: 1}},

@@ -7,12 +7,12 @@ import "C"
 
 import "sync"
 
-// forking has providers that load at the same time take turns: ibv_fork_init of two
-// threads would make two of what there must be one of.
+// forking serializes providers that load at the same time: concurrent calls of ibv_fork_init
+// would initialize twice.
 var forking sync.Mutex
 
-// keepFork carries out a policy, before anything is registered. Its failure is
-// left to ForkStatus: most programs never fork.
+// keepFork applies a policy, before anything is registered. A failure shows in ForkStatus only:
+// most programs never fork.
 func keepFork(t *verbsTable, p ForkPolicy) {
 	forking.Lock()
 	defer forking.Unlock()
@@ -23,9 +23,8 @@ func keepFork(t *verbsTable, p ForkPolicy) {
 
 func forkStatus(t *verbsTable) ForkStatus { return ForkStatus(C.shim_fork_status(t)) }
 
-// ForkStatus tells what holds for registered memory when the process forks, by
-// the policy and the kernel. It loads the library. Any goroutine may call it.
-// Errors: [LibraryError], [SymbolError].
+// ForkStatus reports how registered memory behaves when the process forks, by the policy and the
+// kernel. It loads the library. Any goroutine may call it. Errors: [LibraryError], [SymbolError].
 //
 // Implements: ibv_is_fork_initialized.
 func (p *Provider) ForkStatus() (ForkStatus, error) {

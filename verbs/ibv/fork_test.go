@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// Rule: the library is asked to survive a fork only where the kernel does not see
-// to it, before anything else, once, and never when the policy says so. What it
-// answers is no error.
+// Rule: fork support is requested from the library only where the kernel lacks it, before any
+// other call, once, and never against the policy. Its failure is no error.
 func TestForkPolicy(t *testing.T) {
 	const (
 		asked   = "static int init, status = %d;\nint ibv_fork_init(void) { init++; if (%d) return %d; status = 1; return 0; }\n"

@@ -1,39 +1,37 @@
 package ibv
 
-// ForkPolicy says what is done about fork(2). After a fork, the first write to a
-// page that both processes have gives the writer a copy; when that is the parent,
-// the device goes on with the old page, and what it writes there nobody sees.
-// Linux 5.12 and later copy pages that a device holds for the child at once, so
-// that nothing need be done there.
+// ForkPolicy is the policy for fork(2). After a fork, the first write to a shared page gives the
+// writer a copy. If the writer is the parent, the device continues with the old page, and the
+// parent does not see what the device writes there. Linux 5.12 and later copy pages that a device
+// uses for the child at the fork, so that nothing need be done there.
 //
-// Starting programs by os/exec is safe on every kernel: Go's child shares the
-// address space until its exec and copies nothing (syscall/exec_linux.go:
-// CLONE_VFORK|CLONE_VM). What forks truly is C code that calls fork, and a child
-// in a user namespace of its own (SysProcAttr with CLONE_NEWUSER).
+// Starting programs with os/exec is safe on all kernels: Go's child shares the address space
+// until its exec and copies nothing (syscall/exec_linux.go: CLONE_VFORK|CLONE_VM). A real fork
+// occurs in C code that calls fork, and for a child in a user namespace of its own (SysProcAttr
+// with CLONE_NEWUSER).
 type ForkPolicy uint8
 
 // The policies.
 const (
-	// ForkAuto asks the library to keep registered memory away from children
-	// (MADV_DONTFORK), if the kernel does not copy it for them. It costs a system
-	// call per registration there, and the children have no such memory. Where huge
-	// pages are registered on such a kernel RDMAV_HUGEPAGES_SAFE=1 must be in the
-	// environment too (ibv_fork_init(3)). That it cannot be had is no error:
-	// [Provider.ForkStatus] tells.
+	// ForkAuto makes the library withhold registered memory from children (MADV_DONTFORK), if the
+	// kernel does not copy it for them. It costs a system call per registration there, and the
+	// children do not have that memory. Where huge pages are registered on such a kernel
+	// RDMAV_HUGEPAGES_SAFE=1 must be in the environment too (ibv_fork_init(3)). A failure is no
+	// error: [Provider.ForkStatus] reports it.
 	ForkAuto ForkPolicy = iota
-	// ForkOff asks for nothing: for programs that do not fork, or by os/exec only.
+	// ForkOff does nothing: for programs that do not fork, or use os/exec only.
 	ForkOff
 )
 
-// ForkStatus is what holds for registered memory when the process forks.
+// ForkStatus describes how registered memory behaves when the process forks.
 //
 // Implements: enum ibv_fork_status.
 type ForkStatus int
 
 // The states.
 const (
-	ForkUnknown  ForkStatus = iota - 1 // the library is too old to tell (before v35)
-	ForkDisabled                       // a true fork may part the device from memory that is written then
+	ForkUnknown  ForkStatus = iota - 1 // the library is too old to report it (before v35)
+	ForkDisabled                       // a real fork may detach the device from memory that is written afterwards
 	ForkEnabled                        // children do not have registered memory
 	ForkUnneeded                       // the kernel copies it for them
 )

@@ -14,8 +14,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
-// returns makes a call that must not block for ever; libibverbs' destroying calls do
-// when events were acknowledged that nobody took.
+// returns makes a call that must not block forever; libibverbs' destroying calls do when events
+// were acknowledged that were never taken.
 func returns(t testing.TB, what string, call func() error) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -30,8 +30,8 @@ func returns(t testing.TB, what string, call func() error) {
 	}
 }
 
-// Rule: what an object says of itself it says after Close too, and not from C's
-// memory, which is somebody else's then.
+// Rule: the properties of an object read the same after Close, and do not come from freed C
+// memory.
 func TestClosedObjectsSayWhatTheySaid(t *testing.T) {
 	r := newRig(t, Config{})
 	make1 := func() (verbs.QP, verbs.CompChannel, verbs.MW, verbs.CMChannel) {
@@ -47,7 +47,7 @@ func TestClosedObjectsSayWhatTheySaid(t *testing.T) {
 	for _, o := range []verbs.Object{qp, ch, mw, cm} {
 		must.Do(t, o.Close())
 	}
-	for range 8 { // in the memory given back
+	for range 8 { // in the freed memory
 		keep, err := r.ctx.CreateCompChannel() // and with other descriptors
 		must.Do(t, err)
 		t.Cleanup(func() { _ = keep.Close() })
@@ -62,8 +62,8 @@ func TestClosedObjectsSayWhatTheySaid(t *testing.T) {
 	}
 }
 
-// Rule: an acknowledgement of what was not taken, or a second one, is passed
-// over: C would count it, and destroying would wait for ever.
+// Rule: an acknowledgement of an event that was not taken, or a second one, is ignored: C would
+// count it, and the destroy would wait forever.
 func TestAcksOfWhatWasNotTaken(t *testing.T) {
 	r := newRig(t, Config{})
 	cq := must.Get(r.ctx.CreateCQ(4, r.ch, 0, 0))(t)
@@ -92,8 +92,8 @@ func TestAcksOfWhatWasNotTaken(t *testing.T) {
 	returns(t, "closing the completion queue", r.cq.Close)
 }
 
-// Rule: a context that forgot an object because the device is gone does no turn
-// any more: the object's memory may be the consumer's again.
+// Rule: a context that forgot an object because the device is gone executes no further batch: the
+// user may have reused the object's memory.
 func TestForgottenObjectEndsTurns(t *testing.T) {
 	r := newRig(t, Config{})
 	defer func() { _ = r.null.Revive("null0") }()
@@ -109,14 +109,14 @@ func TestForgottenObjectEndsTurns(t *testing.T) {
 	if err := r.ctx.Execute(&turn); !errors.Is(err, verbs.ErrDeviceRemoved) || r.null.Stats().Sends != posts {
 		t.Errorf("a turn after a region was forgotten: %v", err)
 	}
-	// The domain of the region that C still has is refused there, for a reason
-	// that does not matter any more.
+	// Closing the domain fails in C, because C still has the region; that does not matter any
+	// more.
 	must.Do(t, r.qp.Close())
 	must.Do(t, r.pd.Close())
 }
 
-// Rule: nothing is posted to a queue that the type of a queue pair does not have.
-// Drivers do not look, and crash.
+// Rule: nothing is posted to a queue that a queue pair of its type does not have. Drivers do not
+// check, and crash.
 func TestPostsToQueuesThatAreNotThere(t *testing.T) {
 	r := newRig(t, Config{})
 	x := must.Get(r.ctx.OpenXRCD(-1, 0))(t)
@@ -141,7 +141,7 @@ func TestPostsToQueuesThatAreNotThere(t *testing.T) {
 	}
 }
 
-// Rule: the longest time there is is the longest timeout, not the shortest.
+// Rule: the longest duration gives the longest timeout, not the shortest.
 func TestTimeoutsDoNotWrap(t *testing.T) {
 	for d, want := range map[time.Duration]int{-1: 1, 0: 1, 1: 1, 1500 * time.Microsecond: 2, time.Second: 1000, math.MaxInt64: math.MaxInt32} {
 		if got := milliseconds(d); int(got) != want {
@@ -150,7 +150,7 @@ func TestTimeoutsDoNotWrap(t *testing.T) {
 	}
 }
 
-// Rule: descriptors do not block, and no program that is started has them.
+// Rule: descriptors do not block, and child processes do not inherit them.
 func TestDescriptorFlags(t *testing.T) {
 	r := newRig(t, Config{})
 	cm := must.Get(r.ctx.p.CreateCMChannel())(t)
@@ -164,8 +164,8 @@ func TestDescriptorFlags(t *testing.T) {
 	}
 }
 
-// Rule: what the kernel answers for an empty entry is an entry without an address, and
-// neither hides one behind it nor is an error of its own.
+// Rule: the kernel's errors for an empty entry mean an entry without an address; it does not hide
+// later entries and is not an error of its own.
 func TestAnEmptyEntryIsNoAddress(t *testing.T) {
 	r := newRig(t, Config{})
 	for _, errno := range []syscall.Errno{syscall.ENODATA, syscall.ENOENT} {

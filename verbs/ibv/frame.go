@@ -15,34 +15,30 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// group is one group of a turn as C sees it: numbers only. An array of them, a
-// frame, is lent to C while turn_run runs and no longer, so it may lie on the stack
-// of the goroutine, which stays where it is until the call returns. What the
-// numbers name others keep: objects live because none that a turn names may be
-// closed meanwhile, lists and completions are off-heap memory of the turn's caller.
+// group is one group of a batch as C sees it: numbers only. An array of them, a frame, is lent to
+// C only while turn_run runs, so it may lie on the stack of the goroutine, which does not move
+// during the call. The objects and memory behind the numbers stay valid: no object of a batch may
+// be closed meanwhile, and lists and completions are off-heap memory of the caller.
 type group = C.struct_turn_group
 
-// lookOpcodes has C look for opcodes that are none, in lists for a library that
-// takes any.
+// lookOpcodes makes C check for invalid opcodes, in lists for a library that accepts any.
 const lookOpcodes = C.TURN_LOOK_OPCODES
 
-// lookInvalid has C look for completions of Soft-RoCE that say WITH_INV by another
-// number.
+// lookInvalid makes C correct completions of Soft-RoCE that encode WITH_INV by another number.
 const lookInvalid = C.TURN_LOOK_INVALID
 
-// mostSpin bounds Turn.Spin: some 100 µs on the slowest device.
+// mostSpin bounds IOBatch.Spin: some 100 µs on the slowest device.
 const mostSpin = 4096
 
-// smallFrame is how many groups fit a frame on the stack: what a reactor with a
-// handful of busy queue pairs has. 16 of 40 bytes are cheap to clear.
+// smallFrame is the number of groups in a frame on the stack: enough for a reactor with a handful
+// of busy queue pairs. 16 of 40 bytes are cheap to clear.
 const smallFrame = 16
 
-// frames are frames of larger turns, so that those do not allocate either. A turn
-// has one from before its crossing until its answers are taken out.
+// frames holds the frames of larger batches, so that those do not allocate either. Execute owns
+// one from before the cgo call until it has read the results.
 var frames = sync.Pool{New: func() any { return new([]group) }}
 
-// Execute carries out one turn in one crossing into C. It does not block and does
-// not allocate.
+// Execute carries out one batch in one cgo call. It does not block and does not allocate.
 func (c *deviceContext) Execute(t *verbs.IOBatch) error {
 	if c.removed() {
 		return opError("turn", c.label, syscall.EIO, "%w", verbs.ErrDeviceRemoved)
@@ -66,8 +62,7 @@ func (c *deviceContext) Execute(t *verbs.IOBatch) error {
 	return c.outcome(t, eio)
 }
 
-// run fills the frame, crosses, and takes the answers out. It tells whether one
-// of them was EIO.
+// run fills the frame, calls C, and reads the results. It reports whether one of them was EIO.
 func (c *deviceContext) run(t *verbs.IOBatch, f []group) (eio bool) {
 	at := 0
 	for i := range t.Recvs {
@@ -116,9 +111,9 @@ func (c *deviceContext) run(t *verbs.IOBatch, f []group) (eio bool) {
 	return eio
 }
 
-// used shows the race detector that a turn used its objects until now: it does not
-// see what C does. It comes after the crossing, because every call of C counts for
-// it as synchronised with those that began before.
+// used shows the race detector that a batch used its objects until now: the detector does not see
+// the accesses of C. It comes after the cgo call, because the detector takes each C call to be
+// synchronized with earlier ones.
 func used(t *verbs.IOBatch) {
 	see := func(o any) {
 		if r, ok := o.(registered); ok {
@@ -140,22 +135,22 @@ func used(t *verbs.IOBatch) {
 	}
 }
 
-// answer is the errno of a group; EIO is a sign of the device's end.
+// answer returns the errno of a group; EIO is a sign of the device's removal.
 func (c *deviceContext) answer(g *group) syscall.Errno {
 	if g.err == 0 {
 		return 0
 	}
 	if e := syscall.Errno(g.err); e != syscall.EIO || g.kind >= C.TURN_POLL {
-		return e // a queue that was overrun answers EIO to polling
+		return e // polling an overrun queue returns EIO
 	}
 	c.saw(sawEIO)
 	return syscall.EIO
 }
 
-// in tells whether a turn of c may use the object: it is c's and not closed.
+// in reports whether a batch of c may use the object: it belongs to c and is not closed.
 func (n *node) in(c *deviceContext) bool { return n.ctx == c && !n.closed.Load() }
 
-// refuse has C pass a group over.
+// refuse makes C skip a group.
 func refuse(g *group) { g.kind, g.count, g.err = C.TURN_NONE, 0, C.EINVAL }
 
 func (c *deviceContext) fillRecv(g *group, r *verbs.RecvGroup) {

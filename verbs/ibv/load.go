@@ -16,15 +16,15 @@ import (
 	_ "github.com/verbena-rdma/verbena/verbs/ibv/abi" // the headers that this package compiles
 )
 
-// verbsTable and cmTable are the function tables of loaded libraries, in C's
-// memory. They are never freed, see shim.h.
+// verbsTable and cmTable are the function tables of loaded libraries, in C memory. They are never
+// freed, see shim.h.
 type (
 	verbsTable = C.struct_shim_verbs
 	cmTable    = C.struct_shim_cm
 )
 
-// libraries are the two libraries of a provider, each loaded when it is first
-// needed: a program that opens no connection needs no librdmacm.
+// libraries are the two libraries of a provider, each loaded on first use: a program that opens
+// no connection needs no librdmacm.
 type libraries struct {
 	cfg   Config
 	verbs func() (*verbsTable, error)
@@ -65,7 +65,7 @@ func loadCM(path string) (*cmTable, error) {
 	return t, nil
 }
 
-// load calls one of the loaders and turns its answer into an error.
+// load calls one of the loaders and converts its result to an error.
 func load(path, pkg string, loader func(path, what *C.char) C.int) error {
 	p := C.CString(path)
 	defer C.free(unsafe.Pointer(p))

@@ -21,8 +21,8 @@ func provider(t *testing.T, c Config) *Provider {
 	return p
 }
 
-// A library that is not there is told by every call that needs it, with what
-// was looked for and where to get it; nothing panics.
+// Each call that needs a missing library returns an error with the name of the library and its
+// package; nothing panics.
 func TestMissingLibrary(t *testing.T) {
 	absent := filepath.Join(t.TempDir(), "libibverbs.so.1")
 	p := provider(t, Config{Verbs: absent, RDMACM: absent})
@@ -49,7 +49,7 @@ func TestMissingLibrary(t *testing.T) {
 	check("CreateCMChannel", "librdmacm1", err)
 }
 
-// A library that lacks a needed function is named with the function.
+// The error for a library without a needed function names both.
 func TestMissingSymbol(t *testing.T) {
 	so := library(t, "int ibv_get_device_list(void) { return 0; }\n")
 	p := provider(t, Config{Verbs: so, RDMACM: so})
@@ -63,8 +63,7 @@ func TestMissingSymbol(t *testing.T) {
 	}
 }
 
-// tiny is a library with all needed symbols and one device, which cannot be
-// opened.
+// tiny returns a library with all needed symbols and one device, which cannot be opened.
 func tiny(device string) string {
 	text := &strings.Builder{}
 	text.WriteString("#include <errno.h>\n#include \"vb_verbs.h\"\n")
@@ -91,8 +90,8 @@ func TestTwoLibraries(t *testing.T) {
 	}
 }
 
-// An unknown device names the known ones; one that cannot be opened names the
-// call and the errno.
+// The error for an unknown device names the known ones; that for a device that cannot be opened
+// names the call and the errno.
 func TestOpenErrors(t *testing.T) {
 	p := provider(t, Config{Verbs: library(t, tiny("one"))})
 	_, err := p.Open("two")
@@ -107,8 +106,8 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// The system's libraries load, where they are installed, and answer without a
-// device; where they are not, the error says which package to install.
+// The system's libraries load, where they are installed, and work without a device; where they
+// are not, the error names the package to install.
 func TestSystemLibraries(t *testing.T) {
 	p := Default()
 	ds, err := p.Devices()
@@ -130,8 +129,8 @@ func TestSystemLibraries(t *testing.T) {
 	}
 }
 
-// Rule: libraries on a machine whose kernel has no RDMA say that it is the kernel's part
-// that is missing, and which module it is.
+// Rule: on a machine whose kernel has no RDMA the libraries' errors name the missing kernel
+// module.
 func TestKernelWithoutRDMA(t *testing.T) {
 	text := strings.Replace(tiny("none"), "{ *n = 1; return list; }", "{ *n = 0; (void)list; errno = ENOSYS; return 0; }", 1)
 	_, err := provider(t, Config{Verbs: library(t, text)}).Devices()

@@ -11,9 +11,8 @@
 
 static int open_library(const char *path, void **handle, char *what)
 {
-	/* RTLD_LOCAL: two providers with different libraries must not see each
-	 * other's symbols. RTLD_NOW: a library that lacks something fails here and
-	 * not in the middle of a turn. */
+	/* RTLD_LOCAL: two providers with different libraries must not see each other's symbols.
+	 * RTLD_NOW: a library with a missing symbol fails here and not during a batch. */
 	*handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (*handle)
 		return SHIM_LOADED;
@@ -22,8 +21,8 @@ static int open_library(const char *path, void **handle, char *what)
 	return SHIM_NO_LIBRARY;
 }
 
-/* The named version if the library has it, otherwise whatever has the name: a
- * library without versions (a static build, another C library) has one. */
+/* The named version if the library has it, otherwise any symbol with the name: a library without
+ * versions (a static build, another C library) has one. */
 static void *find(void *handle, const char *name, const char *version)
 {
 	void *f = NULL;

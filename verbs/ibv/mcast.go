@@ -12,29 +12,29 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// mcastGroup is a multicast group as a queue pair is attached to it.
+// mcastGroup is a multicast group that a queue pair is attached to.
 type mcastGroup struct {
 	gid verbs.GID
 	lid uint16
 }
 
-// groups are those of one queue pair. The kernel remembers them too, but answers
-// otherwise: it refuses to destroy a queue pair that is attached
-// (ib_uverbs_free_qp), and lets one be attached twice on some devices.
+// groups are the multicast groups of one queue pair. The kernel keeps them too, but behaves
+// differently: it refuses to destroy an attached queue pair (ib_uverbs_free_qp), and on some
+// devices attaches one twice.
 type groups struct {
-	mu       sync.Mutex // held over the calls of C: attaching is rare
+	mu       sync.Mutex // held during the C calls: attaching is rare
 	attached map[mcastGroup]bool
 }
 
-// AttachMcast delivers the datagrams of a group here too; attaching twice is
-// once.
+// AttachMcast makes the datagrams of a group be delivered here too; attaching twice is the same
+// as once.
 //
 // Implements: ibv_attach_mcast.
 func (q *queuePair) AttachMcast(gid verbs.GID, lid uint16) error {
 	g := mcastGroup{gid, lid}
 	return q.use("ibv_attach_mcast", func() syscall.Errno {
 		if q.init.Type != verbs.QPTUD || !gid.Addr().IsMulticast() {
-			return syscall.EINVAL // IBTA 11.3.1; not every library looks
+			return syscall.EINVAL // IBTA 11.3.1; some libraries do not check
 		}
 		q.groups.mu.Lock()
 		defer q.groups.mu.Unlock()
@@ -76,7 +76,7 @@ func (q *queuePair) detach(g mcastGroup) syscall.Errno {
 	return e
 }
 
-// detachAll detaches from every group, up to the first that fails.
+// detachAll detaches from the groups, up to the first that fails.
 func (q *queuePair) detachAll() syscall.Errno {
 	q.groups.mu.Lock()
 	defer q.groups.mu.Unlock()

@@ -15,9 +15,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
-// Rule: where memory is wanting, the limit on locked memory is named for a
-// registration that alone exceeds it, and not for one on demand, which locks
-// nothing.
+// Rule: when memory is short, the error names the limit on locked memory for a registration that
+// alone exceeds it, and not for an on-demand one, which locks nothing.
 func TestMemlockIsNotBlamedForMemoryOnDemand(t *testing.T) {
 	r := newRig(t, Config{})
 	arena := must.Get(mem.Map(1<<20, mem.Options{}))(t)

@@ -16,14 +16,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// addr is the address of an object of C, as a number.
+// addr returns the address of a C object, as a number.
 func addr[T any](p *T) uint64 { return uint64(uintptr(unsafe.Pointer(p))) }
 
 // memoryRegion is an MR. It is immutable after creation.
 type memoryRegion struct {
 	node
 	c     *C.struct_vb_mr
-	arena *mem.Arena // pinned while the region lives; nil for memory that is no arena's
+	arena *mem.Arena // pinned while the region lives; nil for memory outside of arenas
 	addr  uint64
 	len   uint64
 	iova  uint64
@@ -32,12 +32,12 @@ type memoryRegion struct {
 
 var _ verbs.MR = (*memoryRegion)(nil)
 
-// RegMR registers length bytes at addr, which must lie in one arena of
-// internal/mem; the arena stays pinned until the region is closed. The system
-// locks the memory, which takes time by its size.
+// RegMR registers length bytes at addr, which must lie in one arena of internal/mem; the arena
+// stays pinned until the region is closed. The system locks the memory, which takes time
+// proportional to its size.
 //
-// Errors: [verbs.ErrInvalid], [verbs.ErrMemlock] when the limit of locked memory
-// is below what is asked for, and what the device says.
+// Errors: [verbs.ErrInvalid], [verbs.ErrMemlock] when the request exceeds the limit of locked
+// memory, and the device's errors.
 //
 // Implements: ibv_reg_mr, ibv_reg_mr_iova2.
 func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessFlags) (verbs.MR, error) {
@@ -75,16 +75,15 @@ func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessF
 	if err != nil {
 		arena.Unpin()
 		if access&verbs.AccessOnDemand != 0 {
-			return nil, err // nothing would be locked (ib_umem_odp_get): the limit has no part in it
+			return nil, err // nothing would be locked (ib_umem_odp_get), so the limit is not the cause
 		}
 		return nil, memlock(err, length)
 	}
 	return m, nil
 }
 
-// memlock says of a registration that failed for want of memory what is usually
-// meant: the limit. Only a limit that the request alone exceeds is certain; the
-// runtime knows the sum.
+// memlock adds the usual cause to a registration that failed for lack of memory: the limit. Only
+// a limit that the request alone exceeds is certain; the runtime knows the sum.
 func memlock(err error, length uint64) error {
 	e, ok := errors.AsType[*verbs.OpError](err)
 	if !ok || e.Errno != syscall.ENOMEM {
@@ -96,34 +95,34 @@ func memlock(err error, length uint64) error {
 	return e
 }
 
-// Addr is where the memory begins.
+// Addr returns the address of the first byte.
 func (m *memoryRegion) Addr() uint64 { return m.addr }
 
-// Length is its size in bytes.
+// Length returns the size in bytes.
 func (m *memoryRegion) Length() uint64 { return m.len }
 
-// IOVA is the address by which requests name its first byte.
+// IOVA returns the address by which requests name the first byte.
 func (m *memoryRegion) IOVA() uint64 { return m.iova }
 
-// LKey is the key for local use.
+// LKey returns the key for local use.
 func (m *memoryRegion) LKey() uint32 { return m.keys[0] }
 
-// RKey is the key for peers.
+// RKey returns the key for peers.
 func (m *memoryRegion) RKey() uint32 { return m.keys[1] }
 
-// Handle is for SendWR.BindMR.
+// Handle returns the value for SendWR.BindMR.
 func (m *memoryRegion) Handle() uint64 { return addr(m.c) }
 
-// Close deregisters the region. [verbs.ErrBusy] while a memory window is bound
-// to it, where the device says so.
+// Close deregisters the region. [verbs.ErrBusy] while a memory window is bound to it, where the
+// device reports that.
 //
 // Implements: ibv_dereg_mr.
 func (m *memoryRegion) Close() error {
 	return m.shut("ibv_dereg_mr", func() syscall.Errno {
 		e := syscall.Errno(C.shim_dereg_mr(m.ctx.t, m.c))
 		if e == syscall.EINVAL && m.ctx.rxe && m.ctx.windows.Load() != 0 {
-			// Soft-RoCE's word for a window that is bound (Linux 6.12 rxe_verbs.c,
-			// rxe_dereg_mr). What other devices mean by EINVAL only they know.
+			// Soft-RoCE's errno for a bound window (Linux 6.12 rxe_verbs.c, rxe_dereg_mr). On
+			// other devices EINVAL may have another meaning.
 			e = syscall.EBUSY
 		}
 		if (e == 0 || m.ctx.gone(e)) && m.arena != nil {

@@ -5,7 +5,7 @@ import (
 	"regexp"
 )
 
-// needed are the functions of libibverbs that shim.h says are needed.
+// needed are the functions of libibverbs that shim.h marks as needed.
 var needed = func() (names []string) {
 	text, err := os.ReadFile("shim.h")
 	if err != nil {

@@ -14,17 +14,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest"
 )
 
-// netem spoils what leaves the interfaces of two Soft-RoCE devices, by the
-// kernel's network emulator (tc-netem(8)). It loses everything that leaves them,
-// also what finds the neighbour's hardware address.
+// netem disturbs the packets that leave the interfaces of two Soft-RoCE devices, with the
+// kernel's network emulator (tc-netem(8)). It drops all packets, also those that resolve the
+// neighbor's hardware address.
 type netem struct {
 	t       *testing.T
-	out     map[verbs.GID]string // the interface that an address is on
-	spoiled map[string]bool      // the interfaces that have an emulator
+	out     map[verbs.GID]string // the interface of an address
+	spoiled map[string]bool      // the interfaces with an emulator
 }
 
-// newNetem is nil where nothing can be spoiled: the devices share an interface
-// (then no packet leaves it), tc is not there, or we may not use it.
+// newNetem returns nil where packets cannot be disturbed: the devices share an interface (then no
+// packet leaves it), or tc is missing or not permitted.
 func newNetem(t *testing.T, p *verbstest.Pair) verbstest.Faults {
 	t.Helper()
 	n := &netem{t: t, out: map[verbs.GID]string{}, spoiled: map[string]bool{}}
@@ -41,7 +41,7 @@ func newNetem(t *testing.T, p *verbstest.Pair) verbstest.Faults {
 	if len(names) != 2 {
 		return nil
 	}
-	t.Cleanup(n.Heal) // also of the first, when the second cannot be spoiled
+	t.Cleanup(n.Heal) // heals the first interface too, if the second fails
 	for name := range names {
 		if err := tc("replace", name, "netem"); err != nil {
 			t.Logf("no faults by tc: %v", err)
@@ -61,10 +61,10 @@ func tc(action, name string, args ...string) error {
 	return nil
 }
 
-// holdBack is by how much netem delays the packets that others overtake.
+// holdBack is the delay that netem gives to packets that others overtake.
 const holdBack = time.Millisecond
 
-// Set spoils what goes from an address, whereto ever.
+// Set disturbs the packets from an address, to any destination.
 func (n *netem) Set(from, _ verbs.GID, f verbstest.Fault) {
 	n.t.Helper()
 	if len(f.Drop)+len(f.Repeat)+len(f.Late) > 0 {
@@ -96,8 +96,8 @@ func (n *netem) Set(from, _ verbs.GID, f verbstest.Fault) {
 	n.spoiled[n.out[from]] = true
 }
 
-// Heal has everything pass. It runs tc where something is spoiled only: most cases spoil
-// nothing, and in an emulated machine a program takes longer than they do.
+// Heal removes all disturbances. It runs tc only where there is one: most cases have none, and in
+// an emulated machine starting a program takes longer than such a case.
 func (n *netem) Heal() {
 	n.t.Helper()
 	for name := range n.spoiled {

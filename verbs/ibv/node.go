@@ -9,11 +9,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// node is what every object of a context has: who needs it, and whether it is
-// closed. Libraries do not agree on what they refuse to destroy, so the contract
-// is kept here.
+// node is the common part of the objects of a context: its users, and whether it is closed.
+// Libraries differ in what they refuse to destroy, so the contract is enforced here.
 //
-//	            born                shut, nobody needs it       C has destroyed it
+//	            born                shut, no users              C has destroyed it
 //	(creating) ──────> alive ─────────────────────────────> closed ──────> gone
 //	                     ^      C refuses                      │
 //	                     └─────────────────────────────────────┘
@@ -21,35 +20,34 @@ type node struct {
 	ctx     *deviceContext
 	label   string     // immutable once born
 	count   *int       // in ctx.counts
-	parents []*node    // kept by this one while it lives
+	parents []*node    // kept alive by this one while it lives
 	id      uint64     // in ctx.ids; 0 when no event names it
 	hidden  registered // the object, while it is withdrawn from ctx.ids
 
-	// users counts children and calls under way; under ctx.mu.
+	// users counts children and calls in progress; under ctx.mu.
 	users int
-	// closed is set while and after C destroys the object. Written under ctx.mu;
-	// read there, and by turns, which pass a closed object over.
+	// closed is set while and after C destroys the object. Written under ctx.mu; read there, and
+	// by Execute, which skips closed objects.
 	closed atomic.Bool
-	// destroyed is closed for the race detector, which does not see what C does:
-	// written by shut, read by turns where there is the detector (see used), without
-	// a lock. An object that is closed while a turn names it shows as their race.
+	// destroyed is for the race detector, which does not see the accesses of C: written by shut,
+	// read without a lock by Execute in race builds (see used). Closing an object during a batch
+	// that names it then shows as a race on this field.
 	destroyed bool
 
-	// unacked counts events taken and not acknowledged. Raised under the lock of
-	// ctx.ids by whoever takes one, lowered by whoever acknowledges it; read
-	// under that lock by shut, so that no event slips in between.
+	// unacked counts events taken and not acknowledged. Raised under the lock of ctx.ids when an
+	// event is taken, lowered when it is acknowledged; shut reads it under that lock, so that no
+	// event intervenes.
 	unacked atomic.Int64
-	// async are those of them that are asynchronous events.
+	// async counts the asynchronous events among them.
 	async tally
 }
 
-// tally counts events of one kind that were taken and not acknowledged, so that
-// none is acknowledged twice: libibverbs would count it, and wait for ever when
-// the object is destroyed. Raised by whoever takes an event, claimed by whoever
-// acknowledges it; it publishes nothing.
+// tally counts events of one kind that were taken and not acknowledged, so that none is
+// acknowledged twice: libibverbs would count it, and the destroy of the object would wait
+// forever. Raised when an event is taken, claimed when it is acknowledged; it publishes nothing.
 type tally struct{ n atomic.Int64 }
 
-// claim takes up to n off the tally and tells how many it took.
+// claim takes up to n off the tally and returns the number taken.
 func (t *tally) claim(n int) int {
 	for {
 		have := t.n.Load()
@@ -63,14 +61,14 @@ func (t *tally) claim(n int) int {
 	}
 }
 
-// base makes every object with a node known to the registry.
+// base returns the node itself, for the registry.
 func (n *node) base() *node { return n }
 
 // String names the object.
 func (n *node) String() string { return n.label }
 
-// keep makes each of the nodes needed once more, or none of them if one is
-// closed. nil ones are passed over. It takes ctx.mu only.
+// keep adds a user to each of the nodes, or to none of them if one is closed. It skips nil nodes.
+// It takes ctx.mu only.
 func (c *deviceContext) keep(op string, nodes ...*node) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +85,7 @@ func (c *deviceContext) keep(op string, nodes ...*node) error {
 	return nil
 }
 
-// release ends keep.
+// release reverses keep.
 func (c *deviceContext) release(nodes ...*node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +96,7 @@ func (c *deviceContext) release(nodes ...*node) {
 	}
 }
 
-// born begins the life of an object whose parents were kept for it.
+// born starts the life of an object; keep has been called for its parents.
 func (n *node) born(label string, count *int, parents ...*node) {
 	n.label, n.count, n.parents = label, count, parents
 	n.ctx.mu.Lock()
@@ -107,7 +105,7 @@ func (n *node) born(label string, count *int, parents ...*node) {
 	live.Add(1)
 }
 
-// use calls C on the object, which cannot be closed meanwhile.
+// use makes a C call on the object and keeps it from being closed meanwhile.
 func (n *node) use(op string, call func() syscall.Errno) error {
 	if err := n.ctx.keep(op, n); err != nil {
 		return err
@@ -116,8 +114,8 @@ func (n *node) use(op string, call func() syscall.Errno) error {
 	return n.ctx.failed(op, n.label, call())
 }
 
-// shut closes the object with destroy, once. It answers ErrBusy when somebody
-// needs it or an event of it is not acknowledged, and does not wait for either.
+// shut closes the object with destroy, once. It returns ErrBusy when the object has users or
+// unacknowledged events, and waits for neither.
 func (n *node) shut(op string, destroy func() syscall.Errno) error {
 	c := n.ctx
 	c.mu.Lock()
@@ -159,12 +157,11 @@ func (n *node) shut(op string, destroy func() syscall.Errno) error {
 	return nil
 }
 
-// live counts the objects of all contexts, the contexts, CM channels and CM
-// identifiers of this process. Changed where each begins and ends; read by
-// Live. It publishes nothing.
+// live counts the objects of all contexts, the contexts, CM channels and CM identifiers of this
+// process. Changed when each is made and destroyed; read by Live. It publishes nothing.
 var live atomic.Int64
 
-// Live is how many objects of this package are alive in this process, contexts
-// and connection identifiers included: 0 means that nothing was left behind.
-// Any goroutine may call it; it does not block.
+// Live returns the number of live objects of this package in this process, contexts and
+// connection identifiers included: 0 means that there is no leak. Any goroutine may call it; it
+// does not block.
 func Live() int { return int(live.Load()) }

@@ -24,8 +24,8 @@ func odpFromC(x *C.struct_vb_device_attr_ex) verbs.ODPCaps {
 	}
 }
 
-// onDemand refuses what the device says it cannot. Kernels differ in how they
-// refuse it: EINVAL, then EOPNOTSUPP (ib_check_mr_access).
+// onDemand returns an error for a capability that the device lacks. Kernels differ in the errno:
+// EINVAL, then EOPNOTSUPP (ib_check_mr_access).
 func (p *protectionDomain) onDemand(op string, what verbs.ODPGeneral) error {
 	var x C.struct_vb_device_attr_ex
 	if err := p.use(op, func() syscall.Errno {
@@ -39,7 +39,7 @@ func (p *protectionDomain) onDemand(op string, what verbs.ODPGeneral) error {
 	return nil
 }
 
-// implicitAccess are the bits of a region of the whole address space: none that
+// implicitAccess are the access bits permitted for a region of the whole address space: none that
 // opens it to peers.
 const implicitAccess = verbs.AccessLocalWrite | verbs.AccessOnDemand | verbs.AccessRelaxedOrdering
 
@@ -61,7 +61,7 @@ func (p *protectionDomain) RegImplicit(access verbs.AccessFlags) (verbs.MR, erro
 	})
 }
 
-// region makes a region that is no arena's.
+// region makes a region outside of arenas.
 func (p *protectionDomain) region(op string, m *memoryRegion, kind string, reg func() (*C.struct_vb_mr, error)) (verbs.MR, error) {
 	if err := p.ctx.make(op, &m.node, []*node{&p.node}, &p.ctx.counts.MR, func() (string, syscall.Errno) {
 		var err error
@@ -76,7 +76,7 @@ func (p *protectionDomain) region(op string, m *memoryRegion, kind string, reg f
 	return m, nil
 }
 
-// dmabufAccess are the bits that ibv_reg_mr(3) has for memory of another device.
+// dmabufAccess are the access bits permitted for memory of another device (ibv_reg_mr(3)).
 const dmabufAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead |
 	verbs.AccessRemoteAtomic | verbs.AccessRelaxedOrdering
 
@@ -104,7 +104,7 @@ func (p *protectionDomain) RegDMABuf(fd int, offset, length, iova uint64, access
 	return mr, asInvalid(err, syscall.EBADF)
 }
 
-// AdviseMR tells the device what will be used of regions on demand.
+// AdviseMR announces future use of on-demand regions to the device.
 //
 // Implements: ibv_advise_mr.
 func (p *protectionDomain) AdviseMR(a verbs.Advice, flags verbs.AdviseFlags, list []verbs.SGE) error {
@@ -116,13 +116,13 @@ func (p *protectionDomain) AdviseMR(a verbs.Advice, flags verbs.AdviseFlags, lis
 		return syscall.Errno(C.shim_advise_mr(p.c, C.vb_enum(a), C.uint32_t(flags),
 			(*C.struct_vb_sge)(unsafe.Pointer(unsafe.SliceData(list))), C.uint32_t(len(list))))
 	})
-	// What the kernel says of a range that is not the caller's to name
+	// The kernel's errors for a range that the caller may not name
 	// (drivers/infiniband/hw/mlx5/odp.c, get_prefetchable_mr, pagefault_mr).
 	return asInvalid(err, syscall.ENOENT, syscall.EFAULT, syscall.EPERM)
 }
 
-// asInvalid makes ErrInvalid the cause of a call that failed with one of the
-// errnos, which say so of this call.
+// asInvalid makes ErrInvalid the cause of a call that failed with one of the errnos, which mean
+// that for this call.
 func asInvalid(err error, errnos ...syscall.Errno) error {
 	e, ok := errors.AsType[*verbs.OpError](err)
 	if !ok || e.Err != nil {

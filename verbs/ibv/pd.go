@@ -21,7 +21,7 @@ type protectionDomain struct {
 
 var _ verbs.PD = (*protectionDomain)(nil)
 
-// Context is the context it was made on.
+// Context returns the context of the domain.
 func (p *protectionDomain) Context() verbs.Context { return p.ctx }
 
 // Close deallocates the domain; [verbs.ErrBusy] while it has children.
@@ -36,8 +36,7 @@ type memoryWindow struct {
 	node
 	c   *C.struct_vb_mw
 	typ verbs.MWType
-	// last is the key it had in the end. Written by Close, read by RKey when c is
-	// gone.
+	// last is the key at the time of Close. Written by Close, read by RKey after that.
 	last atomic.Uint32
 }
 
@@ -62,13 +61,12 @@ func (p *protectionDomain) AllocMW(t verbs.MWType) (verbs.MW, error) {
 	return m, nil
 }
 
-// Type is the kind of the window.
+// Type returns the kind of the window.
 func (m *memoryWindow) Type() verbs.MWType { return m.typ }
 
-// RKey is the key of the last binding that was posted, whether it has completed
-// or not. Nobody hears here of one that fails: after that the key is one further
-// than the one last bound, and the next binding is no worse for it
-// (ibv_bind_mw(3), NOTES).
+// RKey returns the key of the last binding that was posted, whether it has completed or not. A
+// failed binding is not noticed here: the key is then one ahead of the last one bound, which does
+// not harm the next binding (ibv_bind_mw(3), NOTES).
 func (m *memoryWindow) RKey() uint32 {
 	if m.ctx.keep("", &m.node) != nil {
 		return m.last.Load()
@@ -77,7 +75,7 @@ func (m *memoryWindow) RKey() uint32 {
 	return uint32(C.shim_mw_rkey(m.c))
 }
 
-// Handle is for SendWR.MW.
+// Handle returns the value for SendWR.MW.
 func (m *memoryWindow) Handle() uint64 { return addr(m.c) }
 
 // Close deallocates the window.
@@ -120,7 +118,7 @@ func (p *protectionDomain) CreateAH(attr *verbs.AHAttr) (verbs.AH, error) {
 	return h, nil
 }
 
-// Handle is for SendWR.SetUD.
+// Handle returns the value for SendWR.SetUD.
 func (h *addressHandle) Handle() uint64 { return addr(h.c) }
 
 // Close destroys the address handle.

@@ -1,13 +1,11 @@
-//go:build linux && cgo && !portable
-
-/* Extended posting (ibv_wr_post(3)): what has no form in ibv_send_wr, and
- * whatever is posted together with it. It fails as a whole. */
+/* Extended posting (ibv_wr_post(3)): for requests that have no form in ibv_send_wr, and those
+ * posted in the same list. It fails as a whole. */
 #include "turn.h"
 
-/* More elements than any device takes in one request. */
+/* More elements than any device accepts in one request. */
 enum { MAX_INLINE_BUFS = 64 };
 
-/* The flag of creation that an opcode needs; 0 for what cannot be posted so. */
+/* The creation flag that an opcode needs; 0 for an opcode that extended posting does not have. */
 static uint32_t op_flag(vb_enum opcode)
 {
 	switch (opcode) {
@@ -66,14 +64,14 @@ static void set_data(struct vb_qp_ex *q, const struct vb_send_wr *wr)
 	q->wr_set_inline_data_list(q, (size_t)wr->num_sge, buf);
 }
 
-/* One request between wr_start and wr_complete. */
+/* Builds one request between wr_start and wr_complete. */
 static void build(struct vb_qp_ex *q, struct vb_send_wr *wr)
 {
 	uint64_t levels = wr->wr.words[2];
 
 	q->wr_id = wr->wr_id;
-	/* INLINE too, although the setter says it: rxe's setter copies the data and leaves the
-	 * flag to who posts (wr_set_inline_data, providers/rxe/rxe.c). */
+	/* INLINE too, although the setter implies it: rxe's setter copies the data and leaves the
+	 * flag to the caller (wr_set_inline_data, providers/rxe/rxe.c). */
 	q->wr_flags = wr->send_flags;
 	switch (wr->opcode) {
 	case VB_WR_RDMA_WRITE:
@@ -127,8 +125,8 @@ int turn_post_ex(struct vb_qp_ex *q, uint32_t ops, struct vb_send_wr *wr)
 {
 	struct vb_send_wr *w;
 
-	/* A function that is not there must not be called, and wr_abort is no
-	 * better than not starting: all is checked first. */
+	/* A missing function must not be called, and wr_abort is no better than not starting:
+	 * everything is checked first. */
 	for (w = wr; w; w = w->next) {
 		uint32_t flag = op_flag(w->opcode);
 		if (!q || flag == 0 || (ops & flag) == 0)

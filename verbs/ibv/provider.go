@@ -22,17 +22,17 @@ type Provider struct {
 	libs *libraries
 
 	cmIDs   cmRegistry
-	numbers atomic.Uint64 // of CM channels, for their names; raised by CreateCMChannel
-	// channels and idents count living CM channels and identifiers. Changed
-	// where each begins and ends; read by CMObjects. They publish nothing.
+	numbers atomic.Uint64 // of CM channels, for their names; incremented by CreateCMChannel
+	// channels and idents count live CM channels and identifiers. Changed when each is made and
+	// destroyed; read by CMObjects. They publish nothing.
 	channels, idents atomic.Int64
 }
 
 var _ verbs.Provider = (*Provider)(nil)
 
-// New makes a provider. It loads nothing: a library that is missing is told by
-// the first call that needs it. The error is ErrNotSupported on machines that
-// are not 64-bit, where the contract's records have another layout than C's.
+// New makes a provider. It loads nothing: the first call that needs a missing library reports it.
+// The error is ErrNotSupported on machines that are not 64-bit, where the contract's records and
+// C's differ in layout.
 func New(c Config) (*Provider, error) {
 	if bits.UintSize != 64 {
 		return nil, fmt.Errorf("%w: libibverbs on a %d-bit machine", verbs.ErrNotSupported, bits.UintSize)
@@ -50,8 +50,8 @@ var defaultProvider = sync.OnceValue(func() *Provider {
 // Name is "ibv".
 func (p *Provider) Name() string { return "ibv" }
 
-// deviceList calls f with each device of the library, until it answers false.
-// The devices are valid in f only, except for one that f opens.
+// deviceList calls f with each device of the library, until f returns false. The devices are
+// valid in f only, except for one that f opens.
 func (p *Provider) deviceList(op string, f func(t *verbsTable, d *C.struct_vb_device) bool) error {
 	t, err := p.libs.verbs()
 	if err != nil {
@@ -71,8 +71,8 @@ func (p *Provider) deviceList(op string, f func(t *verbsTable, d *C.struct_vb_de
 	return nil
 }
 
-// Devices lists what can be opened now. To learn the addresses it opens each
-// device for a moment. Errors: [LibraryError], [SymbolError].
+// Devices lists the devices that can be opened now. It opens each device briefly to read its
+// addresses. Errors: [LibraryError], [SymbolError].
 //
 // Implements: ibv_get_device_list.
 func (p *Provider) Devices() ([]verbs.DeviceInfo, error) {
@@ -81,7 +81,7 @@ func (p *Provider) Devices() ([]verbs.DeviceInfo, error) {
 	err := p.deviceList("ibv_get_device_list", func(t *verbsTable, d *C.struct_vb_device) bool {
 		info := describe(t, d)
 		if c, _ := C.shim_open(t, d); c != nil {
-			info.Addr, _, _ = addresses(t, c) // what is not known now Open will tell
+			info.Addr, _, _ = addresses(t, c) // a failure here recurs and is reported by Open
 			if e := syscall.Errno(C.shim_close(t, c)); e != 0 {
 				closeErr = failed("ibv_close_device", info.Name, e)
 			}
@@ -95,7 +95,7 @@ func (p *Provider) Devices() ([]verbs.DeviceInfo, error) {
 	return infos, nil
 }
 
-// Open opens a device by name. An unknown name is a *[verbs.DeviceError].
+// Open opens a device by name. For an unknown name it returns a *[verbs.DeviceError].
 //
 // Implements: ibv_open_device.
 func (p *Provider) Open(name string) (verbs.Context, error) {
@@ -135,8 +135,8 @@ func (p *Provider) Open(name string) (verbs.Context, error) {
 	return ctx, nil
 }
 
-// CMObjects counts the CM channels and identifiers that are alive, for leak
-// checks: they belong to the provider, not to a context. It does not block.
+// CMObjects counts the live CM channels and identifiers, for leak checks: they belong to the
+// provider, not to a context. It does not block.
 func (p *Provider) CMObjects() verbs.ObjectCount {
 	return verbs.ObjectCount{CMChannel: int(p.channels.Load()), CMID: int(p.idents.Load())}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// errAbsent is the answer to every call of this build.
+// errAbsent is the error of all calls in this build.
 var errAbsent = fmt.Errorf("%w: this program was built without cgo, not for Linux, or with the tag portable; libibverbs needs the opposite", verbs.ErrNotSupported)
 
 // Provider is the provider over libibverbs, which this build does not have.
@@ -16,29 +16,29 @@ type Provider struct{}
 
 var _ verbs.Provider = (*Provider)(nil)
 
-// New answers ErrNotSupported.
+// New returns ErrNotSupported.
 func New(Config) (*Provider, error) { return nil, errAbsent }
 
-// Default is a provider whose calls answer ErrNotSupported.
+// Default returns a provider whose calls return ErrNotSupported.
 func Default() *Provider { return &Provider{} }
 
 // Name is "ibv".
 func (p *Provider) Name() string { return "ibv" }
 
-// Devices answers ErrNotSupported.
+// Devices returns ErrNotSupported.
 func (p *Provider) Devices() ([]verbs.DeviceInfo, error) { return nil, errAbsent }
 
-// Open answers ErrNotSupported.
+// Open returns ErrNotSupported.
 func (p *Provider) Open(string) (verbs.Context, error) { return nil, errAbsent }
 
-// CreateCMChannel answers ErrNotSupported.
+// CreateCMChannel returns ErrNotSupported.
 func (p *Provider) CreateCMChannel() (verbs.CMChannel, error) { return nil, errAbsent }
 
-// ForkStatus answers ErrNotSupported.
+// ForkStatus returns ErrNotSupported.
 func (p *Provider) ForkStatus() (ForkStatus, error) { return ForkUnknown, errAbsent }
 
-// CMObjects counts nothing.
+// CMObjects returns the zero count.
 func (p *Provider) CMObjects() verbs.ObjectCount { return verbs.ObjectCount{} }
 
-// Live is 0.
+// Live returns 0.
 func Live() int { return 0 }

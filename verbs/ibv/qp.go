@@ -12,35 +12,33 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// queuePair is a QP. Its C object is touched by turns without a lock; see the
-// package comment.
+// queuePair is a QP. Execute uses its C object without a lock; see the package comment.
 type queuePair struct {
 	node
 	c    *C.struct_vb_qp
-	num  uint32             // outlives c
+	num  uint32             // valid after c is gone
 	ex   *C.struct_vb_qp_ex // nil without extended posting
 	ops  uint32             // the operations that ex has
-	init verbs.QPInitAttr   // with the capacities granted
+	init verbs.QPInitAttr   // with the granted capacities
 
-	groups groups // attached to
+	groups groups // attached multicast groups
 }
 
 var _ verbs.QP = (*queuePair)(nil)
 
-// The operations to ask extended posting for, by type: what exists for it at
-// all (providers/rxe/rxe.c and providers/mlx5/verbs.c, the supported masks).
+// The operations to request extended posting for, by type: all that support it
+// (providers/rxe/rxe.c and providers/mlx5/verbs.c, the supported masks).
 const (
 	opsUD = C.VB_QP_EX_WITH_SEND | C.VB_QP_EX_WITH_SEND_WITH_IMM
 	opsUC = opsUD | C.VB_QP_EX_WITH_RDMA_WRITE | C.VB_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
 		C.VB_QP_EX_WITH_BIND_MW | C.VB_QP_EX_WITH_LOCAL_INV | C.VB_QP_EX_WITH_SEND_WITH_INV
 	opsRC = opsUC | C.VB_QP_EX_WITH_RDMA_READ | C.VB_QP_EX_WITH_ATOMIC_CMP_AND_SWP | C.VB_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
-	// opsNew came late (v46); a library or device without them refuses the
-	// creation.
+	// opsNew are newer (v46); a library or device without them refuses the creation.
 	opsNew = C.VB_QP_EX_WITH_FLUSH | C.VB_QP_EX_WITH_ATOMIC_WRITE
 )
 
-// ladder are the sets of operations to try, the best first; 0 is without
-// extended posting. What a device lacks shows only in its refusal.
+// ladder returns the sets of operations to try, the best first; 0 is without extended posting.
+// Only a refused creation shows what a device lacks.
 func ladder(t verbs.QPType) []uint64 {
 	switch t {
 	case verbs.QPTRC, verbs.QPTXRCSend:
@@ -103,8 +101,8 @@ func (p *protectionDomain) createQP(op string, init *verbs.QPInitAttr) (*queuePa
 	return q, nil
 }
 
-// create climbs down the ladder. A refusal for another reason than extended
-// posting comes again on each rung, and from the last it is the answer.
+// create tries the sets of ladder in order. A refusal for another reason than extended posting
+// recurs for each set, and the last one is returned.
 func (q *queuePair) create(p *protectionDomain, a *C.struct_vb_qp_init_attr, t verbs.QPType) syscall.Errno {
 	e := syscall.Errno(0)
 	for _, ops := range ladder(t) {
@@ -123,13 +121,12 @@ func (q *queuePair) create(p *protectionDomain, a *C.struct_vb_qp_init_attr, t v
 		return 0
 	}
 	if e == syscall.EINVAL && !known(t) {
-		return syscall.EOPNOTSUPP // the type is what was invalid
+		return syscall.EOPNOTSUPP // the type was invalid
 	}
 	return e
 }
 
-// known tells whether the type is one of those that queue pairs of a protection
-// domain have.
+// known reports whether queue pairs of the type can be made in a protection domain.
 func known(t verbs.QPType) bool {
 	switch t {
 	case verbs.QPTRC, verbs.QPTUC, verbs.QPTUD, verbs.QPTXRCSend:
@@ -138,35 +135,35 @@ func known(t verbs.QPType) bool {
 	return false
 }
 
-// xrc tells whether it has no receive queue, nor a completion queue for one, by
-// its type. Drivers do not look (mlx5_post_recv locks the queue that is not there).
+// xrc reports whether the queue pair's type has neither a receive queue nor a completion queue
+// for it. Drivers do not check (mlx5_post_recv locks the queue that is not there).
 func (q *queuePair) xrc() bool {
 	return q.init.Type == verbs.QPTXRCSend || q.init.Type == verbs.QPTXRCRecv
 }
 
-// named takes its number from C and is its label.
+// named reads the number from C and returns the label.
 func (q *queuePair) named() string {
 	q.num = uint32(q.c.qp_num)
 	return fmt.Sprintf("QP 0x%06x of %s", q.num, q.ctx.info.Name)
 }
 
-// Context is the context it was made on.
+// Context returns the context of the queue pair.
 func (q *queuePair) Context() verbs.Context { return q.ctx }
 
-// Num is its number.
+// Num returns the number.
 func (q *queuePair) Num() uint32 { return q.num }
 
-// Type is its transport service.
+// Type returns the transport service.
 func (q *queuePair) Type() verbs.QPType { return q.init.Type }
 
-// UserData is the value given at creation.
+// UserData returns the value given at creation.
 func (q *queuePair) UserData() uint64 { return q.init.UserData }
 
-// InitAttr is what it was made of.
+// InitAttr returns the creation attributes.
 func (q *queuePair) InitAttr() verbs.QPInitAttr { return q.init }
 
-// Modify moves the state machine or sets attributes. The step is checked here
-// first, from the state that a query reads: devices differ in what they refuse.
+// Modify moves the state machine or sets attributes. It checks the step first, from the state
+// that a query returns, because devices differ in what they refuse.
 //
 // Implements: ibv_modify_qp.
 func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
@@ -195,7 +192,7 @@ func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	return err
 }
 
-// fail moves it to ERR. It is for the CM, which tells what followed otherwise.
+// fail moves the queue pair to ERR. The CM calls it and reports the consequence by other means.
 func (q *queuePair) fail() { _ = q.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState) }
 
 // Query reads all attributes.
@@ -211,9 +208,8 @@ func (q *queuePair) Query() (verbs.QPAttr, error) {
 	return attrFromC(&a), nil
 }
 
-// Close destroys the queue pair, detaching it from its multicast groups: the
-// kernel refuses one that is attached. [verbs.ErrBusy] while events are
-// unacknowledged.
+// Close destroys the queue pair after detaching it from its multicast groups: the kernel refuses
+// an attached one. [verbs.ErrBusy] while events are unacknowledged.
 //
 // Implements: ibv_destroy_qp.
 func (q *queuePair) Close() error {

@@ -11,8 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// queryAll asks for every attribute. RATE_LIMIT is not among them: the kernel
-// knows it for modify only.
+// queryAll selects all attributes except RATE_LIMIT, which the kernel supports for modify only.
 const queryAll = C.VB_QP_DEST_QPN<<1 - 1
 
 func gidToC(g *verbs.GID) *C.union_vb_gid { return (*C.union_vb_gid)(unsafe.Pointer(g)) }

@@ -11,11 +11,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// DataInOrder says in which order the data of one message is written.
-// ErrNotSupported where the library is older than rdma-core 36, which brought the
-// call (IBVERBS_1.14). The flag that asks for all that is known is of 46; a library
-// from 36 to 45 hands it to the driver, and the only one that answers at all there
-// says 0 to any flag (providers/mlx5/verbs.c): nothing is promised.
+// DataInOrder returns the order in which the data of one message is written. ErrNotSupported
+// where the library is older than rdma-core 36, which introduced the call (IBVERBS_1.14). The
+// flag that requests all guarantees came with 46. A library from 36 to 45 passes it to the
+// driver, and the only driver that implements the call there returns 0 for any flag
+// (providers/mlx5/verbs.c): no guarantee.
 //
 // Implements: ibv_query_qp_data_in_order.
 func (q *queuePair) DataInOrder(op verbs.WROpcode) (verbs.DataOrder, error) {
@@ -26,7 +26,7 @@ func (q *queuePair) DataInOrder(op verbs.WROpcode) (verbs.DataOrder, error) {
 	return verbs.DataOrder(order), err
 }
 
-// QueryECE reads what the queue pair offers, or what was agreed.
+// QueryECE reads the options that the queue pair offers, or the agreed ones.
 //
 // Implements: ibv_query_ece.
 func (q *queuePair) QueryECE() (verbs.ECE, error) {
@@ -39,7 +39,7 @@ func (q *queuePair) QueryECE() (verbs.ECE, error) {
 	return verbs.ECE{Vendor: uint32(e.vendor_id), Options: uint32(e.options)}, nil
 }
 
-// SetECE asks for options and returns those that are used.
+// SetECE requests options and returns the ones in use.
 //
 // Implements: ibv_set_ece.
 func (q *queuePair) SetECE(want verbs.ECE) (verbs.ECE, error) {

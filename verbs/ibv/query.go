@@ -16,7 +16,7 @@ import (
 
 // QueryDevice reads the limits.
 //
-// Implements: ibv_query_device_ex, and ibv_query_device where that is not there.
+// Implements: ibv_query_device_ex, and ibv_query_device where that is missing.
 func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 	var x C.struct_vb_device_attr_ex
 	if err := c.use("ibv_query_device", func() syscall.Errno {
@@ -40,9 +40,8 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 	return d, nil
 }
 
-// abilities are the opcodes of RC queue pairs and the types there are, which
-// libibverbs cannot be asked for: what every InfiniBand transport has, and what
-// the capabilities say.
+// abilities returns the opcodes of RC queue pairs and the supported types, which libibverbs
+// cannot report: those of all InfiniBand transports, and those that the capabilities imply.
 func (c *deviceContext) abilities(d *verbs.DeviceAttr) (verbs.OpcodeSet, []verbs.QPType) {
 	ops := verbs.Opcodes(verbs.WRSend, verbs.WRRDMAWrite, verbs.WRRDMARead)
 	if d.Caps&verbs.CapMemMgt != 0 {
@@ -99,8 +98,8 @@ func (c *deviceContext) QueryGID(port uint8, index int) (verbs.GID, error) {
 	return g, err
 }
 
-// QueryGIDEntry reads an entry with its type; ErrNoGID where it is empty, and
-// ErrNotSupported where the library is too old (before v33).
+// QueryGIDEntry reads an entry with its type; ErrNoGID where it is empty, and ErrNotSupported
+// where the library is too old (before v33).
 //
 // Implements: ibv_query_gid_ex.
 func (c *deviceContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, error) {
@@ -111,7 +110,7 @@ func (c *deviceContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, er
 	err := c.use("ibv_query_gid_ex", func() syscall.Errno {
 		return syscall.Errno(C.shim_query_gid_ex(c.t, c.c, C.uint32_t(port), C.uint32_t(index), &e))
 	})
-	// The kernel's two answers for an entry without an address.
+	// The kernel's two errors for an entry without an address.
 	for _, empty := range [...]syscall.Errno{syscall.ENODATA, syscall.ENOENT} {
 		if errors.Is(err, empty) {
 			return verbs.GIDEntry{}, opError("ibv_query_gid_ex", c.label, empty, "%w: entry %d of port %d is empty", verbs.ErrNoGID, index, port)

@@ -2,6 +2,6 @@
 
 package ibv
 
-// raceEnabled: turns show the race detector what they use, see
-// deviceContext.used, and pools drop what they hold.
+// raceEnabled: Execute shows the race detector the objects it uses, see used, and pools drop
+// their contents.
 const raceEnabled = true

@@ -13,16 +13,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// afterwards is how many other goroutines' turns of the processor are enough for
-// a turn that has polled to end.
+// afterwards is a number of yields to other goroutines that is enough for a batch that has polled
+// to end.
 const afterwards = 1000
 
-// closeUnderTurn is in the environment of the process that makes the mistake.
+// closeUnderTurn is an environment variable of the process that makes the mistake.
 const closeUnderTurn = "VERBENA_TEST_CLOSE_UNDER_TURN"
 
-// Rule: who closes an object that somebody else's turn may name is told by the
-// race detector, though what C does to the object it does not see. Run in a
-// process of its own, which it ends.
+// Rule: the race detector reports the close of an object during another goroutine's batch,
+// although it does not see the accesses of C. The test runs in a process of its own, which the
+// report ends.
 func TestClosingUnderATurnIsSeen(t *testing.T) {
 	if os.Getenv(closeUnderTurn) != "" {
 		closeAfterUnsynchronisedTurn(t)
@@ -40,9 +40,8 @@ func TestClosingUnderATurnIsSeen(t *testing.T) {
 	}
 }
 
-// closeAfterUnsynchronisedTurn turns in one goroutine and closes in another. That
-// the turn came first is known from the library's counters only, which are no
-// synchronisation.
+// closeAfterUnsynchronisedTurn executes a batch in one goroutine and closes in another. Only the
+// library's counters, which do not synchronize, show that the batch came first.
 func closeAfterUnsynchronisedTurn(t *testing.T) {
 	r := newRig(t, Config{})
 	cq := must.Get(r.ctx.CreateCQ(4, nil, 0, 0))(t)
@@ -53,7 +52,7 @@ func closeAfterUnsynchronisedTurn(t *testing.T) {
 			runtime.Gosched()
 		}
 		for range afterwards {
-			runtime.Gosched() // the turn ends
+			runtime.Gosched() // the batch ends
 		}
 		done <- cq.Close()
 	}()

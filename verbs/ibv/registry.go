@@ -7,23 +7,21 @@ import (
 	"sync/atomic"
 )
 
-// lastID is the last number given to an object of C. Raised by registries; it
-// publishes nothing. Numbers are not used again, so that an event of a destroyed
-// object finds nothing.
+// lastID is the last number given to a C object. Incremented by registries; it publishes nothing.
+// Numbers are not reused, so that an event of a destroyed object finds nothing.
 var lastID atomic.Uint64
 
 // registered is an object that events can name.
 type registered interface{ base() *node }
 
-// registry finds Go objects by the number that stands as context in the C
-// object: C holds no Go pointer.
+// registry finds Go objects by the number in the context of the C object: C holds no Go pointer.
 type registry struct {
 	mu sync.Mutex
 	m  map[uint64]registered
 }
 
-// add gives o its number. It comes before C makes the object, so that its first
-// event finds it.
+// add gives o its number. The caller makes the C object afterwards, so that its first event finds
+// o.
 func (r *registry) add(o registered) uint64 {
 	id := lastID.Add(1)
 	r.mu.Lock()
@@ -36,7 +34,7 @@ func (r *registry) add(o registered) uint64 {
 	return id
 }
 
-// forget ends add when C made no object.
+// forget reverses add when C made no object.
 func (r *registry) forget(id uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,8 +54,8 @@ func (r *registry) take(id uint64) registered {
 	return o
 }
 
-// withdraw hides an object from events, unless some are not acknowledged. What
-// has no number can always be withdrawn.
+// withdraw hides an object from events, unless some are not acknowledged. An object without a
+// number can always be withdrawn.
 func (r *registry) withdraw(n *node) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +69,7 @@ func (r *registry) withdraw(n *node) bool {
 	return true
 }
 
-// restore ends withdraw when C refused to destroy the object.
+// restore reverses withdraw when C refused to destroy the object.
 func (r *registry) restore(n *node) {
 	if n.id == 0 {
 		return

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: an object is hidden from events before C destroys it, and not at all
-// while one is unacknowledged; a refused destruction brings it back.
+// Rule: an object is hidden from events before C destroys it, but not while one is
+// unacknowledged; a refused destroy restores it.
 func TestClosingObjectMeetsNoEvent(t *testing.T) {
 	c := &deviceContext{}
 	q := &completionQueue{}
@@ -64,8 +64,7 @@ func TestClosingObjectMeetsNoEvent(t *testing.T) {
 	}
 }
 
-// Objects may be made, used and closed from any goroutine; what is left is
-// nothing.
+// Objects may be made, used and closed from any goroutine; none is left.
 func TestObjectsFromManyGoroutines(t *testing.T) {
 	r := newRig(t, Config{})
 	before := r.ctx.Objects()

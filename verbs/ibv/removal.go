@@ -11,11 +11,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// outcome is what a turn answers. EIO may be the device's end, or a completion
-// queue's that was overrun; DEVICE_FATAL would tell, but comes by a channel of its
-// own and may be taken later than the next turn. So the port is asked: it knows
-// nothing of queues. A turn that brought completions is not called off; the next
-// will be.
+// outcome returns the error of a batch. EIO may mean that the device is gone, or that a
+// completion queue was overrun. DEVICE_FATAL would decide, but its channel may be read later than
+// the next batch. So outcome queries the port, which does not depend on queues. A batch that
+// returned completions does not fail; the next one does.
 func (c *deviceContext) outcome(t *verbs.IOBatch, eio bool) error {
 	if !eio || !c.dead() {
 		return nil
@@ -28,8 +27,7 @@ func (c *deviceContext) outcome(t *verbs.IOBatch, eio bool) error {
 	return opError("turn", c.label, syscall.EIO, "%w", verbs.ErrDeviceRemoved)
 }
 
-// dead asks whether the device answers EIO to what has nothing to do with any
-// object.
+// dead reports whether the device returns EIO to a call that concerns no object.
 func (c *deviceContext) dead() bool {
 	var a C.struct_vb_port_attr
 	if e := syscall.Errno(C.shim_query_port(c.t, c.c, 1, &a)); e == syscall.EIO {

@@ -39,7 +39,7 @@ func newRig(t testing.TB, cfg Config) *rig {
 	cfg.Verbs, cfg.RDMACM = paths.Verbs, paths.RDMACM
 	p := must.Get(New(cfg))(t)
 	r := &rig{t: t, null: null, ctx: opened(t, p, "null0").(*deviceContext)}
-	t.Cleanup(null.Clear) // before anything is closed
+	t.Cleanup(null.Clear) // before the objects are closed
 	keep := func(o verbs.Object) {
 		t.Cleanup(func() {
 			if err := o.Close(); err != nil {
@@ -70,7 +70,7 @@ func newRig(t testing.TB, cfg Config) *rig {
 	return r
 }
 
-// loop is a queue pair made in pd and connected to itself.
+// loop makes a queue pair in pd and connects it to itself.
 func (r *rig) loop(pd verbs.PD) *queuePair {
 	t := r.t
 	t.Helper()
@@ -88,7 +88,7 @@ func (r *rig) loop(pd verbs.PD) *queuePair {
 	return qp.(*queuePair)
 }
 
-// array is rigDepth records in the arena.
+// array returns rigDepth records in the arena.
 func array[T any](r *rig, b *mem.Bump) []T {
 	const size = 1 << 12
 	at, ok := b.Alloc(size, 64)
@@ -126,7 +126,7 @@ func (r *rig) receives(n int) (head uint64) {
 	return addr(&r.recvs[0])
 }
 
-// fault adds a fault that strikes once.
+// fault adds a fault that occurs once.
 func (r *rig) fault(f nulldev.Fault) int {
 	r.t.Helper()
 	f.Count = 1

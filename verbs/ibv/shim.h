@@ -1,10 +1,9 @@
-/* What Go calls: the tables of library functions, and one wrapper for each call
- * that is inline in the system's headers or needs its answer made uniform.
+/* The functions that Go calls: the tables of library functions, and one wrapper for each call
+ * that is inline in the system's headers or whose result must be made uniform.
  *
- * Answers. A wrapper that returns int returns 0 or a positive errno, whatever
- * the library's habit (see shim_errno). One that returns a pointer returns NULL
- * and sets errno. None calls back into Go.
- */
+ * Results. A wrapper that returns int returns 0 or a positive errno, whatever the library returns
+ * (see shim_errno). One that returns a pointer returns NULL and sets errno. None calls back into
+ * Go. */
 #ifndef SHIM_H
 #define SHIM_H
 
@@ -12,9 +11,9 @@
 #include <stdint.h>
 #include "abi/vb_rdmacm.h"
 
-/* SHIM_VERBS lists the functions of libibverbs: X(needed, version, result, name,
- * arguments). The version is the one to look up: some names exist twice, and
- * the older one has another meaning. What is not needed may be missing. */
+/* SHIM_VERBS lists the functions of libibverbs: X(needed, version, result, name, arguments). The
+ * version is the one to look up: some names exist twice, and the older one has another meaning. A
+ * function that is not needed may be missing. */
 #define SHIM_VERBS(X)                                                                                  \
 	X(1, "IBVERBS_1.1", struct vb_device **, ibv_get_device_list, (int *n))                         \
 	X(1, "IBVERBS_1.1", void, ibv_free_device_list, (struct vb_device **list))                      \
@@ -77,7 +76,7 @@
 	  (struct vb_context *c, uint32_t port, uint32_t index, struct vb_gid_entry *e,                 \
 	   uint32_t flags, size_t size))
 
-/* SHIM_RDMACM lists those of librdmacm likewise. */
+/* SHIM_RDMACM lists the functions of librdmacm likewise. */
 #define SHIM_RDMACM(X)                                                                                 \
 	X(1, "RDMACM_1.0", struct vb_rdma_event_channel *, rdma_create_event_channel, (void))           \
 	X(1, "RDMACM_1.0", void, rdma_destroy_event_channel, (struct vb_rdma_event_channel *ch))        \
@@ -112,9 +111,8 @@
 
 #define SHIM_FIELD(needed, version, result, name, args) result(*name) args;
 
-/* A table holds the functions of one loaded library. It is filled once, before
- * anybody else sees it, and never changed or freed: device code that runs in
- * threads of its own cannot be unloaded. */
+/* A table holds the functions of one loaded library. It is filled once, before it is published,
+ * and never changed or freed: device code that runs in threads of its own cannot be unloaded. */
 struct shim_verbs {
 	void *handle;
 	SHIM_VERBS(SHIM_FIELD)
@@ -125,7 +123,7 @@ struct shim_cm {
 	SHIM_RDMACM(SHIM_FIELD)
 };
 
-/* What loading ended with. */
+/* The results of loading. */
 enum {
 	SHIM_LOADED = 0,
 	SHIM_NO_LIBRARY = 1, /* what: the linker's message */
@@ -137,8 +135,8 @@ enum { SHIM_WHAT = 512 };
 int shim_load_verbs(const char *path, struct shim_verbs *t, char what[SHIM_WHAT]);
 int shim_load_cm(const char *path, struct shim_cm *t, char what[SHIM_WHAT]);
 
-/* shim_errno makes the answer of a call uniform: libraries have returned 0 or
- * an errno, -1 with errno set, and the negative errno (semantics 23). */
+/* shim_errno makes the result of a call uniform: libraries have returned 0 or an errno, -1 with
+ * errno set, and the negative errno (semantics 23). */
 static inline int shim_errno(int r)
 {
 	if (r == 0)

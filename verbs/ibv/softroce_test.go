@@ -12,9 +12,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
-// Rule: EINVAL from ibv_dereg_mr means a window that is bound on Soft-RoCE, where
-// there are windows, and nowhere else: a wrong word of ours would have a program
-// look for a window that is not bound.
+// Rule: EINVAL from ibv_dereg_mr means a bound window on Soft-RoCE, where there are windows, and
+// on no other device: a wrong error would make a program look for a window that is not bound.
 func TestOnlySoftRoCESaysInvalidForBusy(t *testing.T) {
 	r := newRig(t, Config{})
 	dereg := func(want error, what string) {
@@ -35,9 +34,8 @@ func TestOnlySoftRoCESaysInvalidForBusy(t *testing.T) {
 	dereg(verbs.ErrInvalid, "Soft-RoCE with no windows")
 }
 
-// Rule: a device that does not say what it is, is not opened. Each time that Open
-// asks it can fail; taken for hardware, Soft-RoCE would have lists that it reads
-// behind its tables for.
+// Rule: a device whose query fails is not opened, whichever of Open's queries it is; if Soft-RoCE
+// were taken for hardware, its lists would not be checked for opcodes beyond the kernel's tables.
 func TestDeviceThatDoesNotSayWhatItIsIsNotOpened(t *testing.T) {
 	r := newRig(t, Config{})
 	const call = "ibv_query_device_ex"

@@ -12,8 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
-// spun makes one turn that polls again and again, and tells how often the library was
-// asked.
+// spun executes one batch that polls repeatedly, and returns the number of polls in the library.
 func (r *rig) spun(spin int) (g verbs.PollGroup, polls uint64) {
 	r.t.Helper()
 	before := r.null.Stats().Polls
@@ -22,8 +21,8 @@ func (r *rig) spun(spin int) (g verbs.PollGroup, polls uint64) {
 	return t.Polls[0], r.null.Stats().Polls - before
 }
 
-// Rule: a turn that spins polls up to Spin times more while there is nothing, in one
-// crossing, takes what comes meanwhile with all its room, and stops there; or at an error.
+// Rule: a batch that spins polls up to Spin times more while there is nothing, in one cgo call,
+// takes later completions into all its room, and stops there or at an error.
 func TestATurnSpins(t *testing.T) {
 	for name, cfg := range map[string]Config{"plain": {}, "extended": {ExtendedCQ: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +36,7 @@ func TestATurnSpins(t *testing.T) {
 			if g, polls := r.spun(16); g.N != 3 || polls != 1 {
 				t.Errorf("three completions wait: took %d, asked %d times, want 3 and once", g.N, polls)
 			}
-			// What comes while the turn spins: a flush that the device is late with.
+			// The completions that come while the batch spins: flushes that the device delays.
 			const late = 8
 			r.fault(nulldev.Fault{Kind: nulldev.LateFlush, At: late})
 			r.turn(&verbs.IOBatch{Recvs: []verbs.RecvGroup{{QP: r.qp, Head: r.receives(2), Count: 2}}})

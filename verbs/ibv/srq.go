@@ -17,14 +17,14 @@ type sharedReceiveQueue struct {
 	node
 	c        *C.struct_vb_srq
 	userData uint64
-	num      uint32 // of an XRC one
+	num      uint32 // of an XRC queue
 	xrcd     verbs.XRCD
 	cq       verbs.CQ
 }
 
 var _ verbs.SRQ = (*sharedReceiveQueue)(nil)
 
-// CreateSRQ makes a shared receive queue and writes what was granted into attr.
+// CreateSRQ makes a shared receive queue and writes the granted capacities into attr.
 //
 // Implements: ibv_create_srq; ibv_create_srq_ex for an XRC one.
 func (p *protectionDomain) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQ, error) {
@@ -69,7 +69,7 @@ func (p *protectionDomain) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQ, error) {
 	return s, nil
 }
 
-// finish asks for the number and arms the limit, which creation does not do.
+// finish reads the number and arms the limit, which creation does not do.
 func (s *sharedReceiveQueue) finish(attr *verbs.SRQAttr, a *C.struct_vb_srq_attr) syscall.Errno {
 	attr.MaxWR, attr.MaxSGE = uint32(a.max_wr), uint32(a.max_sge)
 	if s.xrcd != nil {
@@ -86,13 +86,13 @@ func (s *sharedReceiveQueue) finish(attr *verbs.SRQAttr, a *C.struct_vb_srq_attr
 	return syscall.Errno(C.shim_modify_srq(s.ctx.t, s.c, a, C.VB_SRQ_LIMIT))
 }
 
-// Context is the context it was made on.
+// Context returns the context of the queue.
 func (s *sharedReceiveQueue) Context() verbs.Context { return s.ctx }
 
 // UserData is the value given at creation.
 func (s *sharedReceiveQueue) UserData() uint64 { return s.userData }
 
-// Num is the number of an XRC one, 0 of others.
+// Num returns the number of an XRC queue, 0 for others.
 func (s *sharedReceiveQueue) Num() uint32 { return s.num }
 
 func (s *sharedReceiveQueue) modify(a C.struct_vb_srq_attr, mask C.int) error {
@@ -108,7 +108,7 @@ func (s *sharedReceiveQueue) SetLimit(limit uint32) error {
 	return s.modify(C.struct_vb_srq_attr{srq_limit: C.uint32_t(limit)}, C.VB_SRQ_LIMIT)
 }
 
-// Resize changes the number of work requests it holds.
+// Resize changes the capacity in work requests.
 //
 // Implements: ibv_modify_srq with IBV_SRQ_MAX_WR.
 func (s *sharedReceiveQueue) Resize(maxWR uint32) error {
@@ -129,8 +129,8 @@ func (s *sharedReceiveQueue) Query() (verbs.SRQAttr, error) {
 	}, nil
 }
 
-// Close destroys the queue. [verbs.ErrBusy] while queue pairs take from it or
-// events are unacknowledged.
+// Close destroys the queue. [verbs.ErrBusy] while queue pairs use it or events are
+// unacknowledged.
 //
 // Implements: ibv_destroy_srq.
 func (s *sharedReceiveQueue) Close() error {

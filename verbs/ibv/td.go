@@ -20,8 +20,8 @@ type threadDomain struct {
 
 var _ verbs.TD = (*threadDomain)(nil)
 
-// AllocTD makes a thread domain. ErrNotSupported where the driver has none; of
-// rdma-core's, mlx5, efa, hns and ionic have them.
+// AllocTD makes a thread domain. ErrNotSupported where the driver has none; in rdma-core, mlx5,
+// efa, hns and ionic have them.
 //
 // Implements: ibv_alloc_td.
 func (c *deviceContext) AllocTD() (verbs.TD, error) {
@@ -38,10 +38,10 @@ func (c *deviceContext) AllocTD() (verbs.TD, error) {
 	return t, nil
 }
 
-// Context is the context it was made on.
+// Context returns the context of the domain.
 func (t *threadDomain) Context() verbs.Context { return t.ctx }
 
-// Close deallocates the domain; [verbs.ErrBusy] while a parent domain has it.
+// Close deallocates the domain; [verbs.ErrBusy] while a parent domain uses it.
 //
 // Implements: ibv_dealloc_td.
 func (t *threadDomain) Close() error {

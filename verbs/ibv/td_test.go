@@ -12,15 +12,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: the null device counts posts of one thread domain that overlap, and none
-// that follow one another: what tests of invariant 2 rest on.
+// Rule: the null device counts posts of one thread domain that overlap, and none that follow one
+// another: the tests of invariant 2 depend on it.
 func TestOverlappingPostsOfAThreadDomainAreCounted(t *testing.T) {
 	r := newRig(t, Config{})
 	td := must.Get(r.ctx.AllocTD())(t)
 	t.Cleanup(func() { must.Do(t, td.Close()) })
 	own := must.Get(r.pd.AllocParentDomain(td))(t)
 	t.Cleanup(func() { must.Do(t, own.Close()) })
-	// A post copies what it carries: half of this takes milliseconds.
+	// A post copies its data: half of this takes milliseconds.
 	arena := must.Get(mem.Map(32<<20, mem.Options{}))(t)
 	t.Cleanup(func() { must.Do(t, arena.Unmap()) })
 	mr := must.Get(own.RegMR(arena.Addr(), uint64(arena.Len()), arena.Addr(), verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
@@ -50,7 +50,7 @@ func TestOverlappingPostsOfAThreadDomainAreCounted(t *testing.T) {
 		t.Errorf("%d posts that follow one another count as overlapping", n-before)
 	}
 	r.poll(4)
-	const rounds = 100 // of which one that overlaps is enough
+	const rounds = 100 // one overlap among them is enough
 	for range rounds {
 		var wg sync.WaitGroup
 		for i := range qps {
@@ -65,8 +65,8 @@ func TestOverlappingPostsOfAThreadDomainAreCounted(t *testing.T) {
 	t.Error("posts of milliseconds from two goroutines at once count as following one another")
 }
 
-// Rule: a domain that another stands on is refused to be closed here, without
-// asking the library: libraries do not agree on what they refuse.
+// Rule: closing a domain that another one uses is refused here, without a call to the library:
+// libraries differ in what they refuse.
 func TestParentsOfADomainAreKeptWithoutTheLibrary(t *testing.T) {
 	r := newRig(t, Config{})
 	td := must.Get(r.ctx.AllocTD())(t)

@@ -4,8 +4,8 @@
  * the context, as the system's inline functions do (semantics 40). */
 #include "turn.h"
 
-/* How many of a list stand before bad. A library that fails without naming a
- * request of the list has posted none as far as anybody can tell. */
+/* How many requests of a list come before bad. A library that fails without naming a request of
+ * the list is taken to have posted none. */
 static uint32_t sends_before(struct vb_send_wr *wr, struct vb_send_wr *bad)
 {
 	uint32_t n = 0;
@@ -37,8 +37,8 @@ static void post_recv(struct turn_group *g)
 		g->count = recvs_before(first, bad);
 }
 
-/* A window's key is its consumer's business; ibv_bind_mw keeps it in the window,
- * and so does a BIND_MW posted as a request. */
+/* The user manages a window's key; ibv_bind_mw stores it in the window, and so does a BIND_MW
+ * posted as a request. */
 static void keep_keys(struct vb_send_wr *wr, uint32_t n)
 {
 	for (; n > 0 && wr; wr = wr->next, n--)
@@ -46,20 +46,19 @@ static void keep_keys(struct vb_send_wr *wr, uint32_t n)
 			__atomic_store_n(&wr->bind_mw.mw->rkey, wr->bind_mw.rkey, __ATOMIC_RELAXED);
 }
 
-/* A window is unbound by a binding of length 0, which needs no region
- * (ibv_bind_mw(3)). Soft-RoCE's library follows the pointer to the region all the
- * same (rdma-core providers/rxe/rxe.c, convert_send_wr and wr_bind_mw), so a
- * request without one is lent this one, whose key is 0.
+/* A binding of length 0 unbinds a window and needs no region (ibv_bind_mw(3)). Soft-RoCE's
+ * library follows the pointer to the region all the same (rdma-core providers/rxe/rxe.c,
+ * convert_send_wr and wr_bind_mw), so a request without one is lent this region, whose key is 0.
  *
- * It is this file's, there is one for the process, and nobody writes it: turns of
- * several contexts lend it at the same time. The list is its poster's, and ours
- * from the call of turn_run to its return. Before the library is called the whole
- * list is lent to; after it, all of that is taken back, from requests that were
- * refused as well, so that the poster finds its list as it was. The library has
- * what it needs of the region by then: it copies the key into its queue. */
+ * The region is private to this file, there is one for the process, and it is never written:
+ * batches of several contexts lend it at the same time. The list belongs to the caller, and is
+ * lent to us from the call of turn_run to its return. All requests are lent the region before the
+ * library is called, and lose it afterwards, refused ones as well, so that the caller finds its
+ * list unchanged. The library does not need the region after that: it copies the key into its
+ * queue. */
 static struct {
 	struct vb_mr mr;
-	uint64_t behind[8]; /* what libraries keep behind it (struct verbs_mr) */
+	uint64_t behind[8]; /* the members that libraries keep behind it (struct verbs_mr) */
 } no_region;
 
 static void lend_regions(struct vb_send_wr *wr, uint32_t n)
@@ -76,14 +75,13 @@ static void take_regions(struct vb_send_wr *wr, uint32_t n)
 			wr->bind_mw.bind_info.mr = NULL;
 }
 
-/* What ibv_post_send has: FLUSH and ATOMIC_WRITE are for extended posting. */
+/* The opcodes of ibv_post_send: FLUSH and ATOMIC_WRITE need extended posting. */
 static const uint32_t plain_opcodes =
 	1U << VB_WR_RDMA_WRITE | 1U << VB_WR_RDMA_WRITE_WITH_IMM | 1U << VB_WR_SEND | 1U << VB_WR_SEND_WITH_IMM |
 	1U << VB_WR_RDMA_READ | 1U << VB_WR_ATOMIC_CMP_AND_SWP | 1U << VB_WR_ATOMIC_FETCH_AND_ADD |
 	1U << VB_WR_LOCAL_INV | 1U << VB_WR_BIND_MW | 1U << VB_WR_SEND_WITH_INV;
 
-/* How many of a list stand before an opcode that is none; last is the one before
- * it. */
+/* How many requests of a list come before an invalid opcode; last is the one before it. */
 static uint32_t known_opcodes(struct vb_send_wr *wr, uint32_t n, struct vb_send_wr **last)
 {
 	uint32_t i = 0;
@@ -93,9 +91,9 @@ static uint32_t known_opcodes(struct vb_send_wr *wr, uint32_t n, struct vb_send_
 	return i;
 }
 
-/* A plain list, by ibv_post_send. Libraries refuse opcodes that they have not;
- * Soft-RoCE's does not look, and the kernel takes an opcode for the index of a
- * table (Linux 6.12 rxe_loc.h, wr_opcode_mask). There the list ends before it. */
+/* Posts a plain list with ibv_post_send. Libraries refuse opcodes that they lack; Soft-RoCE's
+ * does not check, and the kernel uses an opcode as the index of a table (Linux 6.12 rxe_loc.h,
+ * wr_opcode_mask). There the list ends before it. */
 static void post_plain(struct turn_group *g, struct vb_send_wr *first)
 {
 	struct vb_qp *q = (struct vb_qp *)(uintptr_t)g->obj;
@@ -147,9 +145,9 @@ static void post_send(struct turn_group *g)
 	}
 }
 
-/* Soft-RoCE writes the kernel's IB_WC_WITH_INVALIDATE, 1 << 2, into a program's
- * completion (Linux 6.12 drivers/infiniband/sw/rxe/rxe_resp.c, do_complete, and
- * include/rdma/ib_verbs.h), where that is IP_CSUM_OK; it checks no checksums. */
+/* Soft-RoCE writes the kernel's IB_WC_WITH_INVALIDATE, 1 << 2, into a program's completion (Linux
+ * 6.12 drivers/infiniband/sw/rxe/rxe_resp.c, do_complete, and include/rdma/ib_verbs.h), where
+ * that bit is IP_CSUM_OK; it checks no checksums. */
 static uint32_t user_flags(const struct turn_group *g, uint32_t flags)
 {
 	if (g->look & TURN_LOOK_INVALID && flags & VB_WC_IP_CSUM_OK)
@@ -157,9 +155,9 @@ static uint32_t user_flags(const struct turn_group *g, uint32_t flags)
 	return flags;
 }
 
-/* poll_ex takes completions one by one (semantics 36: a start that fails has
- * begun nothing and must not be ended; ENOENT from either is the end of the
- * queue, and after next_poll end_poll is still due). */
+/* poll_ex takes completions one by one (semantics 36: a start that fails has begun nothing and
+ * must not be ended; ENOENT from either is the end of the queue, and after next_poll end_poll is
+ * still due). */
 static void poll_ex(struct turn_group *g)
 {
 	struct vb_cq_ex *q = (struct vb_cq_ex *)(uintptr_t)g->obj;
@@ -174,7 +172,7 @@ static void poll_ex(struct turn_group *g)
 	errno = 0;
 	r = shim_errno(q->start_poll(q, &attr));
 	if (r) {
-		/* EBUSY: the queue could not be begun just now; nothing is lost. */
+		/* EBUSY: polling could not start just now; nothing is lost. */
 		g->err = r == ENOENT || r == EBUSY ? 0 : EIO;
 		return;
 	}
@@ -182,7 +180,7 @@ static void poll_ex(struct turn_group *g)
 		struct vb_wc *w = &wc[g->count++];
 		*w = (struct vb_wc){.wr_id = q->wr_id, .status = q->status, .qp_num = q->read_qp_num(q)};
 		if (q->status != VB_WC_SUCCESS) {
-			w->vendor_err = q->read_vendor_err(q); /* the rest means nothing */
+			w->vendor_err = q->read_vendor_err(q); /* the other members are undefined */
 			continue;
 		}
 		w->opcode = q->read_opcode(q);
@@ -208,7 +206,7 @@ static void poll_cq(struct turn_group *g)
 {
 	struct vb_cq *q = (struct vb_cq *)(uintptr_t)g->obj;
 	int n = q->context->ops.poll_cq(q, (int)g->count, (struct vb_wc *)(uintptr_t)g->at);
-	/* A negative number is no errno: libmlx5 has its own. The queue is dead. */
+	/* A negative number is not an errno: libmlx5 returns its own. The queue is dead. */
 	g->err = n < 0 ? EIO : 0;
 	g->count = n < 0 ? 0 : (uint32_t)n;
 	if (!g->look)
@@ -218,7 +216,7 @@ static void poll_cq(struct turn_group *g)
 			w->wc_flags = user_flags(g, w->wc_flags);
 }
 
-/* Lets the other thread of the core run, and the processor see that this is a wait. */
+/* Lets the other thread of the core run, and marks this as a spin wait for the processor. */
 static inline void breathe(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -228,8 +226,8 @@ static inline void breathe(void)
 #endif
 }
 
-/* Polls n groups again, up to spin times, as long as none gives a completion or an
- * error. The polls stand last in a turn. */
+/* Polls n groups again, up to spin times, as long as none yields a completion or an error. The
+ * polls come last in a batch. */
 static void poll_again(struct turn_group *g, uint32_t n, uint32_t spin)
 {
 	uint32_t first, i;
@@ -261,7 +259,7 @@ void turn_run(struct turn_group *all, uint32_t groups, uint32_t spin)
 	for (; n > 0; g++, n--) {
 		struct vb_cq *q = (struct vb_cq *)(uintptr_t)g->obj;
 		if (g->err)
-			continue; /* Go refused the group: nothing is done */
+			continue; /* Go refused the group: do nothing */
 		switch (g->kind) {
 		case TURN_RECV:
 		case TURN_SRQ_RECV:

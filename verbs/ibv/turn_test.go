@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
-// Rule: a post that fails splits its list: what stands before bad_wr is live,
-// whatever the position (semantics 22).
+// Rule: a post that fails splits its list: the requests before bad_wr are posted, whatever the
+// position (semantics 22).
 func TestBadWRSplitsTheList(t *testing.T) {
 	const n = 5
 	r := newRig(t, Config{})
@@ -44,8 +44,8 @@ func TestBadWRSplitsTheList(t *testing.T) {
 	}
 }
 
-// Rule: an extended posting fails as a whole (semantics 22), and a plain request
-// in an extended list goes its way.
+// Rule: extended posting fails as a whole (semantics 22), and a plain request in an extended list
+// is posted with it.
 func TestExtendedPostingFailsWhole(t *testing.T) {
 	r := newRig(t, Config{})
 	if r.qp.ex == nil {
@@ -66,7 +66,7 @@ func TestExtendedPostingFailsWhole(t *testing.T) {
 		t.Errorf("a failed wr_complete: %d accepted, errno %v", g.Accepted, g.Errno)
 	}
 	r.poll(0)
-	// An opcode that extended posting does not have must start nothing.
+	// An opcode that extended posting lacks must start nothing.
 	r.writes(3)
 	r.sends[2].Opcode = verbs.WRDriver1
 	r.turn(&turn)
@@ -76,8 +76,7 @@ func TestExtendedPostingFailsWhole(t *testing.T) {
 	r.poll(0)
 }
 
-// Rule: -1 with errno, the negative errno and the errno are the same answer
-// (semantics 23).
+// Rule: -1 with errno, the negative errno and the errno are equivalent (semantics 23).
 func TestErrnosAreNormalised(t *testing.T) {
 	r := newRig(t, Config{})
 	for _, how := range []nulldev.How{nulldev.ByErrno, nulldev.MinusOne, nulldev.Negative} {
@@ -100,8 +99,7 @@ func TestErrnosAreNormalised(t *testing.T) {
 	}
 }
 
-// Rule: a poll that fails says that the queue is dead, whatever number the
-// library gives for that.
+// Rule: a failed poll means that the queue is dead, whatever number the library returns.
 func TestDeadQueue(t *testing.T) {
 	for _, extended := range []bool{false, true} {
 		t.Run(fmt.Sprint("extended=", extended), func(t *testing.T) {
@@ -124,9 +122,8 @@ func TestDeadQueue(t *testing.T) {
 	}
 }
 
-// Rule: a turn posts receives, posts sends, arms and polls, in this order and
-// in one crossing, whether its groups fit the small frame or not; it allocates
-// nothing.
+// Rule: a batch posts receives, posts sends, arms and polls, in this order and in one cgo call,
+// whether its groups fit the small frame or not; it allocates nothing.
 func TestTurnInOneCrossing(t *testing.T) {
 	for _, groups := range []int{1, smallFrame, 3 * smallFrame} {
 		t.Run(fmt.Sprint(groups), func(t *testing.T) {
@@ -153,7 +150,7 @@ func TestTurnInOneCrossing(t *testing.T) {
 	}
 }
 
-// Rule: a turn passes over what it cannot use, and carries the rest out.
+// Rule: Execute skips groups that it cannot use, and executes the rest.
 func TestTurnRefusesForeignObjects(t *testing.T) {
 	r, other := newRig(t, Config{}), newRig(t, Config{})
 	turn := verbs.IOBatch{
@@ -179,9 +176,8 @@ func TestTurnRefusesForeignObjects(t *testing.T) {
 	}
 }
 
-// Rule: a turn that meets a dead device answers ErrDeviceRemoved, though nobody
-// has taken DEVICE_FATAL yet; later ones do nothing, and everything can still be
-// closed.
+// Rule: a batch on a dead device returns ErrDeviceRemoved, although DEVICE_FATAL is not taken
+// yet; later ones do nothing, and all objects can still be closed.
 func TestDeviceFatalEndsTheContext(t *testing.T) {
 	r := newRig(t, Config{})
 	defer func() { _ = r.null.Revive("null0") }()
@@ -209,7 +205,7 @@ func TestDeviceFatalEndsTheContext(t *testing.T) {
 	}
 }
 
-// Rule: a queue that is dead beside a device that lives is a queue's matter.
+// Rule: a dead queue on a live device affects that queue only.
 func TestDeadQueueIsNoDeadDevice(t *testing.T) {
 	r := newRig(t, Config{})
 	r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_poll_cq", Count: 2, Err: syscall.EIO, How: nulldev.Negative})

@@ -19,7 +19,7 @@ type xrcDomain struct {
 
 var _ verbs.XRCD = (*xrcDomain)(nil)
 
-// Context is the context it was opened on.
+// Context returns the context of the domain.
 func (x *xrcDomain) Context() verbs.Context { return x.ctx }
 
 // CreateQP makes an XRC_RECV queue pair.
@@ -36,7 +36,7 @@ func (x *xrcDomain) CreateQP(init *verbs.QPInitAttr) (verbs.QP, error) {
 	})
 }
 
-// OpenQP is another handle on an XRC_RECV queue pair of the domain.
+// OpenQP makes another handle on an XRC_RECV queue pair of the domain.
 //
 // Implements: ibv_open_qp.
 func (x *xrcDomain) OpenQP(num uint32, userData uint64) (verbs.QP, error) {

@@ -10,11 +10,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// keptEvents is how many events an empty queue keeps room for.
+// keptEvents is the largest capacity, in events, that an empty queue keeps.
 const keptEvents = 256
 
-// cmEvent is a queued event. Its channel is that of listen if it is set,
-// otherwise that of id.
+// cmEvent is a queued event. It belongs to the channel of listen if listen is set, otherwise to
+// the channel of id.
 type cmEvent struct {
 	ev     verbs.CMEvent
 	id     *cmID
@@ -23,12 +23,12 @@ type cmEvent struct {
 
 // cmChannel delivers connection events.
 //
-// Locks, in the order in which they are taken; whoever holds one may take those
-// behind it, and nobody waits for a turn of an engine holding the last two:
+// Lock order: a goroutine that holds one of these may take those below it. No goroutine waits for
+// an engine while it holds one of the last two.
 //
-//	cmID.api          one call of an identifier at a time; never taken in a turn
-//	Provider.opening  devices join and leave the fabric; never taken in a turn
-//	the port's token  a turn, or device.exclusive: the machine and the queue pair
+//	cmID.api          serializes the calls of an identifier; never taken during Progress
+//	Provider.opening  devices join and leave the fabric; never taken during Progress
+//	the port's token  Progress, or device.exclusive: the machine and the queue pair
 //	cmID.mu           a listener's before its children's
 //	cmChannel.mu
 type cmChannel struct {
@@ -37,16 +37,16 @@ type cmChannel struct {
 	notifier *sys.Event
 
 	mu     sync.Mutex
-	queue  []cmEvent // the first taken places are empty
+	queue  []cmEvent // queue[:taken] is empty
 	taken  int
-	ids    int // identifiers that report here and are known to the consumer
+	ids    int // identifiers that report here and that the user has received
 	closed bool
 }
 
 var _ verbs.CMChannel = (*cmChannel)(nil)
 
-// CreateCMChannel makes a channel for connection events. It does not block.
-// The channel may be used from any goroutine.
+// CreateCMChannel makes a channel for connection events. It does not block. Any goroutine may use
+// the channel.
 //
 // Implements: rdma_create_event_channel.
 func (p *Provider) CreateCMChannel() (verbs.CMChannel, error) {
@@ -59,35 +59,33 @@ func (p *Provider) CreateCMChannel() (verbs.CMChannel, error) {
 	return &cmChannel{p: p, number: p.cm.numbers.Add(1), notifier: bell}, nil
 }
 
-// cmShared is the connection management of a provider, apart from the machines
-// of its devices.
+// cmShared is a provider's connection management state, apart from its devices' state machines.
 type cmShared struct {
 	ports    cmPorts // port space TCP
 	udpPorts cmPorts
 	wild     idSet // listeners on all devices
 	numbers  atomic.Uint64
 	channels atomic.Int64 // alive
-	ids      atomic.Int64 // alive, those included that the consumer has not been told of
+	ids      atomic.Int64 // alive, including those of requests not yet reported to the user
 }
 
-// CMObjects counts the channels and identifiers that are alive, for leak
-// checks. They belong to the provider: an identifier exists before it has a
-// device, and a channel has none.
+// CMObjects counts the channels and identifiers that are alive, for leak checks. They belong to
+// the provider: an identifier exists before it has a device, and a channel has none.
 func (p *Provider) CMObjects() verbs.ObjectCount {
 	return verbs.ObjectCount{CMChannel: int(p.cm.channels.Load()), CMID: int(p.cm.ids.Load())}
 }
 
-// FD is readable while an event is queued; see [verbs.Source].
+// FD returns a descriptor that is readable while an event is queued; see [verbs.Source].
 func (c *cmChannel) FD() int { return c.notifier.FD() }
 
-// Notify sets what is called when an event is queued and there is no
-// descriptor; see [verbs.Source].
+// Notify sets the function to call when an event is queued and there is no descriptor; see
+// [verbs.Source].
 func (c *cmChannel) Notify(ring func()) { c.notifier.Notify(ring) }
 
-// String names the channel.
+// String returns the channel's name.
 func (c *cmChannel) String() string { return fmt.Sprintf("CM channel %d", c.number) }
 
-// CreateID makes an identifier that reports here, in port space TCP or UDP.
+// CreateID makes an identifier that reports to this channel, in port space TCP or UDP.
 //
 // Implements: rdma_create_id.
 func (c *cmChannel) CreateID(ps verbs.PortSpace, userData uint64) (verbs.CMID, error) {
@@ -106,7 +104,7 @@ func (c *cmChannel) CreateID(ps verbs.PortSpace, userData uint64) (verbs.CMID, e
 	return id, nil
 }
 
-// push queues an event. In a turn or outside.
+// push queues an event. It may be called during Progress.
 func (c *cmChannel) push(e cmEvent) {
 	c.mu.Lock()
 	if len(c.queue) == cap(c.queue) && c.taken >= len(c.queue)/2 {
@@ -117,7 +115,7 @@ func (c *cmChannel) push(e cmEvent) {
 	c.notifier.Signal()
 }
 
-// keep makes q, which begins where the queue does and holds what waits, the queue. Under mu.
+// keep replaces the queue with q, its remaining events moved to the front. The caller holds mu.
 func (c *cmChannel) keep(q []cmEvent) {
 	clear(c.queue[len(q):])
 	if c.queue, c.taken = q, 0; len(q) == 0 && cap(q) > keptEvents {
@@ -125,9 +123,9 @@ func (c *cmChannel) keep(q []cmEvent) {
 	}
 }
 
-// GetEvent takes one event, in the order in which they happened. It does not
-// block, except that a CONNECT_REQUEST waits for a device that is just being
-// opened or closed; any goroutine may call it. The event must be acknowledged.
+// GetEvent takes the oldest event. It does not block, except that a CONNECT_REQUEST waits for a
+// device that is being opened or closed. Any goroutine may call it. The event must be
+// acknowledged.
 //
 // Implements: rdma_get_cm_event on a non-blocking descriptor.
 func (c *cmChannel) GetEvent() (verbs.CMEvent, bool, error) {
@@ -151,23 +149,23 @@ func (c *cmChannel) take() (e cmEvent, ok bool, err error) {
 		e, ok = c.queue[c.taken], true
 		c.queue[c.taken] = cmEvent{}
 		c.taken++
-		// Counted under mu, so that Close and Migrate, which look under mu
-		// too, either find the event in the queue or find it counted.
+		// Counted under mu: Close and Migrate, which also hold mu, find the event either in the
+		// queue or counted.
 		e.id.unacked.Add(1)
 		if e.listen != nil {
 			e.listen.unacked.Add(1)
-			c.ids++ // the new identifier is the consumer's from now on
+			c.ids++ // the new identifier belongs to the user from now on
 		}
 	}
 	if c.taken == len(c.queue) {
 		c.keep(c.queue[:0])
-		c.notifier.Drain() // whoever queues one now signals after it
+		c.notifier.Drain() // a later push signals after it
 	}
 	return e, ok, nil
 }
 
-// Ack acknowledges an event, once. Its private data is not the consumer's any
-// more.
+// Ack acknowledges an event; call it once for each event. The event's private data must not be
+// used afterwards.
 //
 // Implements: rdma_ack_cm_event.
 func (c *cmChannel) Ack(ev verbs.CMEvent) {
@@ -179,9 +177,8 @@ func (c *cmChannel) Ack(ev verbs.CMEvent) {
 	}
 }
 
-// withdraw takes the events out of the queue that mine picks, unless id has
-// unacknowledged ones: then it takes none and returns false. Otherwise id does
-// not report here any more.
+// withdraw takes the events that mine selects out of the queue, and ends id's reporting to this
+// channel. If id has unacknowledged events, it takes none and returns false.
 func (c *cmChannel) withdraw(id *cmID, mine func(e *cmEvent) bool) (out []cmEvent, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,8 +201,8 @@ func (c *cmChannel) withdraw(id *cmID, mine func(e *cmEvent) bool) (out []cmEven
 	return out, true
 }
 
-// Close destroys the channel and its descriptor. It answers [verbs.ErrBusy]
-// while identifiers report here. Idempotent.
+// Close destroys the channel and its descriptor. It returns [verbs.ErrBusy] while identifiers
+// report here. It is idempotent.
 //
 // Implements: rdma_destroy_event_channel.
 func (c *cmChannel) Close() error {

@@ -8,24 +8,24 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/cm"
 )
 
-// CMConfig sets the times of the connection manager. Zero members are
-// defaults. Timeout codes mean 4.096 µs × 2^code.
+// CMConfig sets the times of the connection manager. Zero members select the defaults. A timeout
+// code means 4.096 µs × 2^code.
 type CMConfig struct {
-	// ResponseTimeout is the code of how long a message waits for its answer
-	// before it is repeated: 15, 134 ms.
+	// ResponseTimeout is the code of the time after which an unanswered message is repeated.
+	// Default 15, 134 ms.
 	ResponseTimeout uint8
-	// MaxRetries is how often it is repeated, at most 15: 7, so that a peer is
+	// MaxRetries is the number of repetitions, at most 15. Default 7, so that a peer is reported
 	// unreachable after 1.07 s.
 	MaxRetries uint8
-	// ServiceTimeout is the code of how long a peer waits for a listener that
-	// takes its time, before it asks again: 20, 4.3 s.
+	// ServiceTimeout is the code of the time that a peer waits for a slow listener before it asks
+	// again. Default 20, 4.3 s.
 	ServiceTimeout uint8
-	// TimeWait is how long a finished connection keeps its numbers: 134 ms.
+	// TimeWait is how long a finished connection keeps its numbers. Default 134 ms.
 	TimeWait time.Duration
 }
 
 func (c *CMConfig) validate() error {
-	// The machine has the bounds; it is asked with callbacks that do nothing.
+	// cm.New checks the bounds; the callbacks do nothing.
 	_, err := cm.New(c.machine(cm.Config{
 		Send:  func(verbs.GID, *cm.MAD) {},
 		Event: func(cm.Event) {},
@@ -37,7 +37,7 @@ func (c *CMConfig) validate() error {
 	return nil
 }
 
-// machine fills the times into a machine's configuration.
+// machine copies the times into a machine's configuration.
 func (c *CMConfig) machine(m cm.Config) cm.Config {
 	m.ResponseTimeout, m.MaxRetries = c.ResponseTimeout, c.MaxRetries
 	m.ServiceTimeout, m.TimeWait = c.ServiceTimeout, c.TimeWait

@@ -12,18 +12,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/cm"
 )
 
-// deviceCM is the connection management of a device. It runs in the engine's
-// turns and in exclusive sections, like the engine itself, and has no lock.
+// deviceCM is the connection management of a device. It runs during Progress and in exclusive
+// sections, like the engine itself, and has no lock.
 type deviceCM struct {
 	dev     *device
 	machine *cm.Machine
 	random  *rand.ChaCha8        // seeded at first use
-	byQP    map[*queuePair]*cmID // for the first packet of a queue pair
+	byQP    map[*queuePair]*cmID // finds the identifier when a queue pair gets its first packet
 	bound   idSet                // identifiers of this device
 }
 
-// startCM hooks the connection management into a new device. The configuration
-// was checked.
+// startCM connects the connection management to a new device. c has been validated.
 func (d *device) startCM(c CMConfig) {
 	m := &deviceCM{dev: d, byQP: map[*queuePair]*cmID{}}
 	machine, err := cm.New(c.machine(cm.Config{
@@ -33,7 +32,7 @@ func (d *device) startCM(c CMConfig) {
 		Rand:  m.draw,
 	}))
 	if err != nil {
-		panic(err) // CMConfig.validate let it pass
+		panic(err) // CMConfig.validate has accepted it
 	}
 	m.machine = machine
 	d.cm = m
@@ -50,9 +49,9 @@ func (d *device) startCM(c CMConfig) {
 	}
 }
 
-// draw is 64 unpredictable bits. The generator is seeded from the fabric, so
-// that a run on virtual time can be repeated; if that source fails, from the
-// system's, which does not.
+// draw returns 64 unpredictable bits. The generator is seeded from the fabric, so that a run in
+// virtual time is repeatable. If that source fails, the system's source, which cannot fail, seeds
+// it.
 func (m *deviceCM) draw() uint64 {
 	if m.random == nil {
 		var seed [32]byte
@@ -64,14 +63,14 @@ func (m *deviceCM) draw() uint64 {
 	return m.random.Uint64()
 }
 
-// psn is an unpredictable packet sequence number.
+// psn returns an unpredictable packet sequence number.
 func (m *deviceCM) psn() uint32 { return uint32(m.draw()) & max24 }
 
 // drop forgets a queue pair.
 func (m *deviceCM) drop(q *queuePair) { delete(m.byQP, q) }
 
-// event turns what happened to a connection into what happened to its
-// identifier. In a turn.
+// event translates an event of a connection into an event of its identifier. It runs during
+// Progress.
 func (m *deviceCM) event(e cm.Event) {
 	switch e.Kind {
 	case cm.EvRequest:
@@ -100,7 +99,7 @@ func (m *deviceCM) event(e cm.Event) {
 		if e.Conn.State() == cm.StateDREQRcvd {
 			_ = e.Conn.SendDREP(m.dev.p.Now(), nil) // the state allows it
 		}
-		// The queue pair is left to Disconnect: acknowledgements may be on their way.
+		// Disconnect breaks the queue pair, not this: acknowledgements may still be in flight.
 		id.become(idEnded)
 		id.report(ev)
 	case cm.EvSIDRReply:
@@ -110,20 +109,20 @@ func (m *deviceCM) event(e cm.Event) {
 	}
 }
 
-// request makes an identifier of a request and queues CONNECT_REQUEST.
+// request makes an identifier for a connection request and queues CONNECT_REQUEST.
 func (m *deviceCM) request(e cm.Event) {
 	q := e.REQ
 	m.ask(e, &q.Private, verbs.CMEvent{Conn: verbs.ConnParam{
 		PrivateData: q.Private[cm.ConnHeaderSize:],
-		// What the peer serves we may ask, and the other way round.
+		// Resources that the peer serves are depth for this side, and the reverse.
 		ResponderResources: q.InitiatorDepth, InitiatorDepth: q.ResponderResources,
 		FlowControl: q.FlowControl, RetryCount: q.RetryCount, RNRRetryCount: q.RNRRetry, SRQ: q.SRQ, QPNum: q.QPN,
 	}})
 }
 
-// ask makes an identifier of a request or question, which begins with head, and
-// queues ev as CONNECT_REQUEST. A peer may name any service: what is not of the
-// listener's kind is refused, as cma_ib_check_req_qp_type (kernel cma.c) has it.
+// ask makes an identifier for a connection or SIDR request whose private data begins with head,
+// and queues ev as CONNECT_REQUEST. A peer may name any service: ask refuses a request that is
+// not of the listener's kind, as cma_ib_check_req_qp_type (kernel cma.c) does.
 func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) {
 	listener := e.Listener.User.(*cmID)
 	if listener.datagrams() != (e.Kind == cm.EvSIDRRequest) {
@@ -142,8 +141,8 @@ func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) 
 		e.Conn.Close(m.dev.p.Now())
 		return
 	}
-	// The machine bounds requests that are not answered, but a peer may give one
-	// up, and ask again, while the first still waits to be taken.
+	// The machine bounds unanswered requests, but a peer may abandon one and send another while
+	// the first event is still unread.
 	if len(listener.children) >= e.Listener.Backlog() {
 		m.turnAway(e.Conn, cm.RejNoResources, cm.SIDRNoQP)
 		return
@@ -163,18 +162,18 @@ func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) 
 	listener.ch.push(cmEvent{id: id, listen: listener, ev: ev})
 }
 
-// turnAway refuses a request, or a question, before the consumer hears of it. In a
-// turn.
+// turnAway refuses a connection or SIDR request without reporting it to the user. It runs during
+// Progress.
 func (m *deviceCM) turnAway(c *cm.Conn, why cm.Reason, status cm.SIDRStatus) {
 	now := m.dev.p.Now()
 	if c.State() == cm.StateSIDRREQRcvd {
 		_ = c.Answer(now, status, 0, 0, nil) // the state allows it
 		return
 	}
-	_ = c.Reject(now, why, nil) // likewise: it has just come
+	_ = c.Reject(now, why, nil) // likewise: the request has just arrived
 }
 
-// report queues an event of the identifier, unless it is closed.
+// report queues an event of the identifier, unless the identifier is closed.
 func (id *cmID) report(ev verbs.CMEvent) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -184,15 +183,15 @@ func (id *cmID) report(ev verbs.CMEvent) {
 	}
 }
 
-// end breaks the queue pair, unless that is of datagrams, and reports why. In a
-// turn.
+// end breaks the queue pair, unless it is a datagram queue pair, and reports ev. It runs during
+// Progress.
 func (id *cmID) end(ev verbs.CMEvent) {
 	id.breakQP()
 	id.become(idEnded)
 	id.report(ev)
 }
 
-// onReply is the peer's acceptance. In a turn.
+// onReply handles the peer's acceptance. It runs during Progress.
 func (id *cmID) onReply(now time.Duration, rep *cm.REP) {
 	ev := verbs.CMEvent{Type: verbs.CMConnectResponse, Conn: verbs.ConnParam{
 		PrivateData:        rep.Private[:],
@@ -225,8 +224,8 @@ func (id *cmID) onReply(now time.Duration, rep *cm.REP) {
 	id.report(ev)
 }
 
-// onRejected is the end of an attempt, or the beginning of the next: a peer
-// with a smaller MTU says so and is asked again. In a turn.
+// onRejected handles a rejection. A peer with a smaller MTU reports it in the rejection, and
+// onRejected repeats the request with that MTU. It runs during Progress.
 func (id *cmID) onRejected(now time.Duration, rej *cm.REJ) {
 	if rej.Reason == cm.RejInvalidMTU && rej.ARILen > 0 && rej.Answers == cm.AnswersREQ {
 		mtu, ok := cm.MTUFromCode(rej.ARI[0])

@@ -6,17 +6,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// The general service interface: queue pair 1, where management datagrams go.
-// It belongs to the device itself.
+// The general service interface: queue pair 1, which receives management datagrams. It belongs to
+// the device itself.
 //
 // Implements: IBTA volume 1, 13.5 (MADs); queue pair 1 of every port.
 const (
 	gsiQP  = 1
-	madLen = 256 // every management datagram has this length
+	madLen = 256 // the length in bytes of every management datagram
 )
 
-// sendMAD sends a management datagram, which is copied. In the engine's turn
-// or an exclusive section only. An unknown destination loses it.
+// sendMAD sends a copy of a management datagram. Call it during Progress or in an exclusive
+// section. A datagram to an unknown destination is lost.
 func (d *device) sendMAD(dst verbs.GID, mad []byte) {
 	k := d.p.Get()
 	h := &d.scratch.tx
@@ -30,7 +30,7 @@ func (d *device) sendMAD(dst verbs.GID, mad []byte) {
 	d.p.Send(k)
 }
 
-// receiveMAD takes a datagram to queue pair 1.
+// receiveMAD handles a datagram to queue pair 1.
 func (d *device) receiveMAD(k *fabric.Packet, h *wire.Header) {
 	if h.QKey != wire.GSIQKey || h.Opcode != wire.UDSendOnly || d.onMAD == nil {
 		return

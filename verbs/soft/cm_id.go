@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/cm"
 )
 
-// idState is where an identifier stands.
+// idState is the state of an identifier.
 //
 //	idle ── Bind ── bound ── Listen ── listening
 //	  │               │
@@ -27,7 +27,7 @@ import (
 //	  v                    v                                  v
 //	ended <── REJECTED, UNREACHABLE, CONNECT_ERROR ────────> ended
 //
-// An identifier that ended cannot be used again, only closed.
+// An identifier that has ended can only be closed.
 //
 // Implements: enum rdma_cm_state (kernel drivers/infiniband/core/cma_priv.h).
 type idState uint8
@@ -51,45 +51,44 @@ var idStateNames = [...]string{
 	"asked", "accepted", "established", "ended",
 }
 
-// String is the name of the state in the drawing.
+// String returns the state's name.
 func (s idState) String() string { return idStateNames[s] }
 
-// cmID is a connection identifier. Locks are drawn at [cmChannel].
+// cmID is a connection identifier. See [cmChannel] for the lock order.
 type cmID struct {
 	p        *Provider
 	ps       verbs.PortSpace
 	number   uint64
 	userData atomic.Uint64
-	// unacked is events taken and not acknowledged. Added to under the
-	// channel's mu, where Close and Migrate look at it; Ack subtracts at any
-	// time.
+	// unacked counts events taken and not acknowledged. It is raised under the channel's mu,
+	// where Close and Migrate read it; Ack lowers it at any time.
 	unacked atomic.Int64
 
-	// api makes calls of the consumer wait for each other. It guards:
+	// api serializes the user's calls. It guards:
 	api       sync.Mutex
-	holds     []*device // kept on the fabric for us
-	port      uint16    // that we hold; 0: none
+	holds     []*device // devices kept on the fabric for this identifier
+	port      uint16    // the port it holds; 0: none
 	listeners []listening
 	backlog   int
-	timeout   uint8 // code that SetAckTimeout set; 0: none
+	timeout   uint8 // code set by SetAckTimeout; 0: none
 
-	// mu guards what turns and calls share.
+	// mu guards the state shared by Progress and calls.
 	mu          sync.Mutex
 	ch          *cmChannel
 	state       idState
 	closed      bool
-	told        bool    // of the device's removal
+	told        bool    // DEVICE_REMOVAL is queued
 	dev         *device // nil until bound to one; written under api too, before there is a connection
 	local, peer netip.AddrPort
-	qp          *queuePair         // written under mu and the token, so that either is enough to read it
-	children    map[*cmID]struct{} // of a listener: requests the consumer has not been told of
+	qp          *queuePair         // written under mu and the token, so that either suffices to read it
+	children    map[*cmID]struct{} // a listener's requests not yet reported to the user
 
-	// conn and what it is to become belong to the holder of dev's token.
+	// The connection and its parameters belong to the holder of dev's token.
 	conn    *cm.Conn
-	connect cm.ConnectParam // active: what was asked for
-	req     *cm.REQ         // passive: what was asked of us
-	psn     uint32          // our first one
-	groups  []verbs.GID     // joined; one entry for each time
+	connect cm.ConnectParam // active side: the request sent
+	req     *cm.REQ         // passive side: the request received
+	psn     uint32          // this side's first PSN
+	groups  []verbs.GID     // joined; one entry for each join
 }
 
 type listening struct {
@@ -99,14 +98,14 @@ type listening struct {
 
 var _ verbs.CMID = (*cmID)(nil)
 
-// newID makes an identifier. It may be called in a turn.
+// newID makes an identifier. It may be called during Progress.
 func (p *Provider) newID(ch *cmChannel, ps verbs.PortSpace) *cmID {
 	p.cm.ids.Add(1)
 	liveObjects.Add(1)
 	return &cmID{p: p, ps: ps, number: p.cm.numbers.Add(1), ch: ch}
 }
 
-// String names the identifier by its number and ends.
+// String returns the identifier's number, device and addresses.
 func (id *cmID) String() string {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -123,13 +122,13 @@ func (id *cmID) String() string {
 	return s
 }
 
-// UserData is the value given at creation or by SetUserData.
+// UserData returns the value given at creation or by SetUserData.
 func (id *cmID) UserData() uint64 { return id.userData.Load() }
 
-// SetUserData replaces the consumer's value. Any goroutine.
+// SetUserData replaces the user's value. Any goroutine may call it.
 func (id *cmID) SetUserData(v uint64) { id.userData.Store(v) }
 
-// Device names the device the identifier is bound to; "" before that, and for
+// Device returns the name of the device the identifier is bound to. It is "" before that, and for
 // a listener on all devices.
 func (id *cmID) Device() string {
 	id.mu.Lock()
@@ -140,7 +139,7 @@ func (id *cmID) Device() string {
 	return id.dev.cfg.Name
 }
 
-// QP is the queue pair made by CreateQP, nil when there is none.
+// QP returns the queue pair made by CreateQP, nil when there is none.
 func (id *cmID) QP() verbs.QP {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -150,7 +149,7 @@ func (id *cmID) QP() verbs.QP {
 	return id.qp
 }
 
-// LocalAddr is this end; zero while unknown.
+// LocalAddr returns the local address; zero while unknown.
 //
 // Implements: rdma_get_local_addr.
 func (id *cmID) LocalAddr() netip.AddrPort {
@@ -159,8 +158,8 @@ func (id *cmID) LocalAddr() netip.AddrPort {
 	return id.local
 }
 
-// PeerAddr is the other end; zero while unknown. The address is the one that
-// packets come from, the port what the peer says.
+// PeerAddr returns the peer's address; zero while unknown. The IP address is the packets' source,
+// the port is the one the peer reports.
 //
 // Implements: rdma_get_peer_addr.
 func (id *cmID) PeerAddr() netip.AddrPort {
@@ -169,27 +168,27 @@ func (id *cmID) PeerAddr() netip.AddrPort {
 	return id.peer
 }
 
-// look reads the state.
+// look returns the state, the device and whether the identifier is closed.
 func (id *cmID) look() (s idState, dev *device, closed bool) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.state, id.dev, id.closed
 }
 
-// become sets the state. Not on an identifier that ended.
+// become sets the state. Do not call it on an identifier that has ended.
 func (id *cmID) become(s idState) {
 	id.mu.Lock()
 	id.state = s
 	id.mu.Unlock()
 }
 
-// refuse is a call that cannot be done.
+// refuse returns an EINVAL error for a call.
 func (id *cmID) refuse(op string, format string, a ...any) error {
 	return opError(op, id.String(), syscall.EINVAL, "%w: "+format, append([]any{verbs.ErrInvalid}, a...)...)
 }
 
-// inState checks that the identifier is open, has its device, and is in one of the states. The
-// caller holds api.
+// inState checks that the identifier is open, its device is present, and its state is one of
+// want. The caller holds api.
 func (id *cmID) inState(op string, want ...idState) error {
 	s, dev, closed := id.look()
 	if closed {
@@ -206,8 +205,8 @@ func (id *cmID) inState(op string, want ...idState) error {
 	return id.refuse(op, "the identifier is in state %v", s)
 }
 
-// exclusive runs fn with the engine of the identifier's device at rest, in one
-// of the states. The caller holds api.
+// exclusive runs fn with the token of the identifier's device, if the state is one of want. The
+// caller holds api.
 func (id *cmID) exclusive(op string, want []idState, fn func(now time.Duration) error) error {
 	_, dev, closed := id.look()
 	if closed {
@@ -218,7 +217,7 @@ func (id *cmID) exclusive(op string, want []idState, fn func(now time.Duration) 
 	}
 	var err error
 	dev.exclusive(func() {
-		// The state may change in any turn, so it is looked at here.
+		// Progress may change the state at any time, so it is checked with the token held.
 		if err = id.inState(op, want...); err == nil {
 			if err = fn(dev.p.Now()); err != nil {
 				err = opError(op, id.String(), syscall.EINVAL, "%w", err)

@@ -28,7 +28,7 @@ func (id *cmID) hold(d *device) error {
 	return nil
 }
 
-// letGo gives back what hold took.
+// letGo undoes all holds.
 func (id *cmID) letGo() {
 	id.p.opening.Lock()
 	defer id.p.opening.Unlock()
@@ -40,7 +40,7 @@ func (id *cmID) letGo() {
 	id.holds = nil
 }
 
-// letGoOf gives one device back. The caller holds api.
+// letGoOf undoes one hold of d. The caller holds api.
 func (id *cmID) letGoOf(d *device) {
 	id.p.opening.Lock()
 	defer id.p.opening.Unlock()
@@ -62,7 +62,7 @@ func withErrno(errno syscall.Errno, format string, a ...any) error {
 	return &errnoError{fmt.Errorf(format, a...), errno}
 }
 
-// failed wraps what went wrong, with its errno.
+// failed wraps err for the caller, with its errno.
 func (id *cmID) failed(op string, err error) error {
 	errno := syscall.EINVAL
 	if e := (*errnoError)(nil); errors.As(err, &e) {
@@ -71,14 +71,13 @@ func (id *cmID) failed(op string, err error) error {
 	return opError(op, id.String(), errno, "%w", err)
 }
 
-// anywhere tells whether an address names no device.
+// anywhere reports whether an address names no device.
 func anywhere(a netip.Addr) bool { return !a.IsValid() || a.IsUnspecified() }
 
-// Bind takes a local address: that of a device, or an unspecified one for all
-// devices of the provider. Port 0 is any free one of 32768 to 60999. Errors:
-// ENODEV with [verbs.ErrUnknownDevice] when no device has the address,
-// EADDRINUSE when the port is held. It does not block, except while the first
-// user of a device brings it onto the fabric.
+// Bind binds the identifier to a local address: that of a device, or an unspecified one for all
+// devices of the provider. Port 0 selects a free port from 32768 to 60999. Errors: ENODEV with
+// [verbs.ErrUnknownDevice] when no device has the address, EADDRINUSE when the port is held. It
+// does not block, except while the first user of a device attaches it to the fabric.
 //
 // Implements: rdma_bind_addr.
 func (id *cmID) Bind(local netip.AddrPort) error {
@@ -113,7 +112,7 @@ func (id *cmID) bind(local netip.AddrPort) error {
 	}
 	id.port = port
 	if d != nil {
-		defer id.join(d) // behind mu
+		defer id.join(d) // after mu is released
 	}
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -129,13 +128,13 @@ func (id *cmID) bind(local netip.AddrPort) error {
 	return nil
 }
 
-// settle binds an identifier that has no device yet to one.
+// settle binds an identifier that has no device yet to d.
 func (id *cmID) settle(d *device) error {
 	if err := id.hold(d); err != nil {
 		return err
 	}
 	id.ports().narrow(id, d, id.port)
-	defer id.join(d) // behind mu
+	defer id.join(d) // after mu is released
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	id.dev = d
@@ -143,12 +142,10 @@ func (id *cmID) settle(d *device) error {
 	return nil
 }
 
-// ResolveAddr finds the device that reaches dst and binds to it, with a free
-// port if there is none yet. The device is that of src if it is given or bound
-// already, otherwise the one that owns dst, otherwise the provider's first.
-// ADDR_RESOLVED follows: on this link every address can be asked, and whether
-// somebody is there shows when connecting (UNREACHABLE). timeout is not
-// needed. It does not block, except as Bind does.
+// ResolveAddr selects the device that reaches dst and binds to it, with a free port if none is
+// bound. The device is the bound one or that of src, otherwise the one that owns dst, otherwise
+// the provider's first. ADDR_RESOLVED follows for every address: an absent peer is
+// detected only when connecting (UNREACHABLE). timeout is ignored. It blocks only as Bind does.
 //
 // Implements: rdma_resolve_addr.
 func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
@@ -191,8 +188,8 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 	return nil
 }
 
-// SetAckTimeout sets the local ACK timeout of this end, at least the 67 ms of code
-// 14, which is the default. It does not block.
+// SetAckTimeout sets the local ACK timeout of this end. The minimum and default is code 14, 67
+// ms. It does not block.
 //
 // Implements: rdma_set_option with RDMA_OPTION_ID_ACK_TIMEOUT.
 func (id *cmID) SetAckTimeout(code uint8) error {
@@ -209,8 +206,8 @@ func (id *cmID) SetAckTimeout(code uint8) error {
 	return nil
 }
 
-// ResolveRoute finds the path; there is one. ROUTE_RESOLVED follows. timeout is
-// not needed. It does not block.
+// ResolveRoute resolves the path, of which there is always one. ROUTE_RESOLVED follows. timeout
+// is ignored. It does not block.
 //
 // Implements: rdma_resolve_route.
 func (id *cmID) ResolveRoute(timeout time.Duration) error {
@@ -225,11 +222,11 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 	return nil
 }
 
-// Listen accepts requests; CONNECT_REQUEST events bring them. backlog bounds,
-// on each device, those not yet answered, and in all those whose event is not yet
-// taken (as ucma_event_handler of the kernel's ucma.c does); 0 is 1024. Beyond it a
-// request is rejected with no resources. Without a Bind before, it is on any port of all
-// devices. It waits for turns of the devices to end.
+// Listen accepts requests, which CONNECT_REQUEST events report. backlog bounds, on each device,
+// the unanswered requests and, over all devices, those whose event is not yet taken (as
+// ucma_event_handler of the kernel's ucma.c does); 0 selects 1024. Requests beyond it are
+// rejected with no resources. Without a preceding Bind it listens on a free port of all devices.
+// It waits for running Progress calls of the devices.
 //
 // Implements: rdma_listen.
 func (id *cmID) Listen(backlog int) error {
@@ -246,15 +243,15 @@ func (id *cmID) Listen(backlog int) error {
 	}
 	_, d, _ := id.look()
 	id.backlog = backlog
-	id.become(idListening) // before the first request comes
+	id.become(idListening) // before the first request arrives
 	var err error
 	if d != nil {
 		err = id.listenHeld(d)
 	} else {
-		id.p.cm.wild.add(id) // before the devices are listed: a new one is there, or follows
+		id.p.cm.wild.add(id) // before the devices are listed: a new device is in the list, or calls follow
 		for _, d := range id.p.plugged() {
 			if err = id.listenOn(d); errors.Is(err, verbs.ErrDeviceRemoved) {
-				err = nil // just now
+				err = nil // removed just now
 			} else if err != nil {
 				break
 			}

@@ -9,14 +9,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// maxDepth asks for as many READs and atomics as the device can.
+// maxDepth requests as many READs and atomics as the device supports.
 //
 // Implements: RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH.
 const maxDepth = 0xff
 
-// CreateQP makes a queue pair on the identifier's device and moves it to INIT,
-// so that receives can be posted; in port space UDP to RTS, with the key UDPQKey. The identifier moves it on when connecting,
-// and destroys it when it is closed. It waits for a turn of the device to end.
+// CreateQP makes a queue pair on the identifier's device. In port space TCP it moves it to INIT,
+// so that receives can be posted; in port space UDP to RTS, with queue key UDPQKey. The
+// identifier moves the queue pair on when connecting, and destroys it when closed. CreateQP waits
+// for a running Progress call of the device.
 //
 // Implements: rdma_create_qp.
 func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
@@ -54,7 +55,7 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 			err = q.modify(initAttr, initMask)
 		}
 		if err != nil {
-			_ = q.destroy() // new, so nothing keeps it
+			_ = q.destroy() // new, so nothing keeps it alive
 			return
 		}
 		if !id.datagrams() {
@@ -67,15 +68,14 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 	return err
 }
 
-// depth is how many READs and atomics are agreed on, of what is asked here,
-// what the peer offers and what the device can.
+// depth returns the agreed number of READs and atomics: the least of this side's request, the
+// peer's offer and the device's limit.
 func depth(asked, offered uint8, d *device) uint8 {
 	return uint8(min(int(asked), int(offered), d.cfg.Limits.MaxRdAtomic))
 }
 
-// checkParam refuses what cannot be sent or done. p may be nil when there is a
-// queue pair; then it is the default: as many READs as possible, retry counts
-// of 7.
+// checkParam refuses parameters that cannot be sent or served. p may be nil when there is a queue
+// pair; then defaults applies: as many READs as possible, retry counts of 7.
 func (id *cmID) checkParam(op string, p *verbs.ConnParam, private int, defaults verbs.ConnParam) (verbs.ConnParam, error) {
 	qp := id.qp // only CreateQP and Close write it, under api
 	if p == nil {
@@ -108,18 +108,18 @@ var defaultParam = verbs.ConnParam{
 	ResponderResources: maxDepth, InitiatorDepth: maxDepth, RetryCount: maxRetry, RNRRetryCount: maxRetry,
 }
 
-// Connect sends the request. With a queue pair the outcome is ESTABLISHED, the
-// queue pair being in RTS by then, or REJECTED, UNREACHABLE, CONNECT_ERROR.
-// Without one it is CONNECT_RESPONSE, the consumer readies its queue pair, and
-// Accept establishes. p may be nil when there is a queue pair; depths of 0xff
-// ask for the most. It waits for a turn of the device to end.
+// Connect sends the connection request. With a queue pair the outcome is ESTABLISHED, with the
+// queue pair in RTS, or REJECTED, UNREACHABLE or CONNECT_ERROR. Without one it is
+// CONNECT_RESPONSE: the user readies its queue pair, and Accept establishes the connection. p may
+// be nil when there is a queue pair; a depth of 0xff asks for the maximum. Connect waits for a
+// running Progress call of the device.
 //
-// The path has the device's MTU; when the peer's is smaller it refuses and is
-// asked again with that. The local ACK timeout of this side is what SetAckTimeout
-// set, at least 14 (67 ms); the peer is told, and has its own.
+// The path has the device's MTU. A peer with a smaller one refuses, and the request is repeated
+// with the smaller MTU. The local ACK timeout of this side is the one set with SetAckTimeout, at
+// least code 14 (67 ms). The request carries it, and the peer uses its own.
 //
-// In port space UDP it asks for the listener's queue pair, which ESTABLISHED brings;
-// of p the private data counts, at most 180 bytes, and p may be nil.
+// In port space UDP, Connect asks for the listener's queue pair, which ESTABLISHED reports. Only
+// the private data of p is used, at most 180 bytes, and p may be nil.
 //
 // Implements: rdma_connect.
 func (id *cmID) Connect(p *verbs.ConnParam) error {
@@ -160,14 +160,14 @@ func (id *cmID) Connect(p *verbs.ConnParam) error {
 	})
 }
 
-// Accept answers a CONNECT_REQUEST: the queue pair is moved to RTS and the
-// reply sent. ESTABLISHED follows, or REJECTED, UNREACHABLE, DISCONNECTED. p may
-// be nil when there is a queue pair; the depths agreed on are at most what the
-// peer asked for. After CONNECT_RESPONSE, on the active side, it establishes.
-// It waits for a turn of the device to end.
+// Accept accepts a CONNECT_REQUEST: it moves the queue pair to RTS and sends the reply.
+// ESTABLISHED follows, or REJECTED, UNREACHABLE, DISCONNECTED. p may be nil when there is a queue
+// pair; the agreed depths are at most those the peer asked for. On the active side, after
+// CONNECT_RESPONSE, it establishes the connection. It waits for a running Progress call of the
+// device.
 //
-// In port space UDP it is the answer, with at most 136 bytes of private data; no
-// event follows.
+// In port space UDP it sends the answer, with at most 136 bytes of private data; no event
+// follows.
 //
 // Implements: rdma_accept; rdma_establish on the active side.
 func (id *cmID) Accept(p *verbs.ConnParam) error {
@@ -221,8 +221,8 @@ func (id *cmID) Accept(p *verbs.ConnParam) error {
 	})
 }
 
-// Reject refuses a CONNECT_REQUEST; private data, at most 148 bytes, says why.
-// No event follows. It waits for a turn of the device to end.
+// Reject refuses a CONNECT_REQUEST, with at most 148 bytes of private data. No event follows. It
+// waits for a running Progress call of the device.
 //
 // Implements: rdma_reject.
 func (id *cmID) Reject(private []byte) error {
@@ -242,10 +242,9 @@ func (id *cmID) Reject(private []byte) error {
 	})
 }
 
-// Disconnect moves the queue pair to ERR and tells the peer. DISCONNECTED
-// follows on both sides, then TIMEWAIT_EXIT. On a connection that the peer has
-// ended it only moves the queue pair: the peer has its answer. It waits for a turn
-// of the device to end.
+// Disconnect moves the queue pair to ERR and informs the peer. DISCONNECTED follows on both
+// sides, then TIMEWAIT_EXIT. If the peer has already disconnected, it only moves the queue pair:
+// the peer has its answer. It waits for a running Progress call of the device.
 //
 // Implements: rdma_disconnect.
 func (id *cmID) Disconnect() error {

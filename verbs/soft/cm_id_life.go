@@ -9,11 +9,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Close destroys the identifier and its queue pair; the peer is told. It
-// answers [verbs.ErrBusy] while events of the identifier, or of its queue
-// pair, are unacknowledged. Events not yet taken vanish, and with a listener
-// the requests that nobody was told of: they are rejected. It waits for a turn
-// of the device to end, and must not be called from one. Idempotent.
+// Close destroys the identifier and its queue pair, and informs the peer. It returns
+// [verbs.ErrBusy] while events of the identifier or its queue pair are unacknowledged. It
+// discards events not yet taken. On a listener it rejects the requests not yet reported to the
+// user. It waits for a running Progress call of the device, and must not be called from one. It
+// is idempotent.
 //
 // Implements: rdma_destroy_id.
 func (id *cmID) Close() (err error) {
@@ -30,7 +30,7 @@ func (id *cmID) Close() (err error) {
 			err = opError(op, id.String(), syscall.EBUSY, "%w: %d events are not acknowledged", verbs.ErrBusy, n)
 			return
 		}
-		id.groups = nil // the queue pair leaves them
+		id.groups = nil // destroying the queue pair detaches it from them
 		if id.qp != nil {
 			if err = id.qp.destroy(); err != nil {
 				return
@@ -71,8 +71,8 @@ func (id *cmID) Close() (err error) {
 	return nil
 }
 
-// leave takes the identifier off its channel and marks it closed: no event
-// comes from here on. With children the consumer has not been told of.
+// leave takes the identifier off its channel and marks it closed: no event follows. It returns
+// the children not yet reported to the user.
 func (id *cmID) leave(op string) (children []*cmID, err error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -83,20 +83,20 @@ func (id *cmID) leave(op string) (children []*cmID, err error) {
 	for c := range id.children {
 		children = append(children, c)
 	}
-	// In the order in which they came: a virtual run must repeat.
+	// In order of arrival: a run in virtual time must be repeatable.
 	slices.SortFunc(children, func(a, b *cmID) int { return cmp.Compare(a.number, b.number) })
 	id.children = nil
 	return children, nil
 }
 
-// owns tells whether a queued event goes where the identifier goes: its own,
-// and all of the requests that nobody was told of. The caller holds mu.
+// owns reports whether a queued event moves with the identifier: its own events, and those of
+// requests not yet reported to the user. The caller holds mu.
 func (id *cmID) owns(e *cmEvent) bool {
 	_, child := id.children[e.id]
 	return e.id == id || e.listen == id || child
 }
 
-// abandon closes a request that nobody was told of.
+// abandon closes a request not yet reported to the user.
 func (id *cmID) abandon() {
 	id.mu.Lock()
 	id.closed = true
@@ -107,12 +107,12 @@ func (id *cmID) abandon() {
 	liveObjects.Add(-1)
 }
 
-// deliver makes a request the consumer's: it keeps the device on the fabric by
-// itself, and no longer goes where the listener goes. The listener has an
-// unacknowledged event, so it is alive.
+// deliver hands the identifier of a request to the user: from now on it holds the device itself
+// and no longer moves with the listener. The listener has an unacknowledged event, so it is
+// alive.
 func (id *cmID) deliver(listener *cmID) {
 	id.p.opening.Lock()
-	id.dev.opens++ // the listener holds it, so it is attached
+	id.dev.opens++ // the listener holds the device, so it is attached
 	id.p.opening.Unlock()
 	id.api.Lock()
 	id.holds = append(id.holds, id.dev)
@@ -122,9 +122,8 @@ func (id *cmID) deliver(listener *cmID) {
 	listener.mu.Unlock()
 }
 
-// Migrate moves the identifier to another channel of the provider, with the
-// events not yet taken. [verbs.ErrBusy] while events are unacknowledged. It
-// does not block.
+// Migrate moves the identifier to another channel of the provider, with the events not yet taken.
+// It returns [verbs.ErrBusy] while events are unacknowledged. It does not block.
 //
 // Implements: rdma_migrate_id.
 func (id *cmID) Migrate(to verbs.CMChannel) error {
@@ -144,7 +143,7 @@ func (id *cmID) Migrate(to verbs.CMChannel) error {
 	if dst == id.ch {
 		return nil
 	}
-	// Nothing may be queued between taking the events and setting the channel.
+	// No event may be queued between taking the events and setting the channel.
 	for c := range id.children {
 		c.mu.Lock()
 		defer c.mu.Unlock()

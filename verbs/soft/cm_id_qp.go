@@ -8,19 +8,18 @@ import (
 )
 
 const (
-	// ackDelay is the delay that a device claims, a code of 67 ms: the least ACK
-	// timeout of a connection, and its default.
-	// It must be well above what a descheduled goroutine costs (measured.md), and
-	// eight of them are still less than a second.
+	// ackDelay is the delay that the device declares, a code of 67 ms: the minimum and default
+	// ACK timeout of a connection. It must be well above the cost of a descheduled goroutine
+	// (measured.md), and eight of them are still less than a second.
 	ackDelay = 14
-	// cmRNRTimer is 0.64 ms. The kernel's RDMA CM takes code 0, which is
-	// 655 ms for each RNR NAK (rdma_connect(3)) and meant for the worst
-	// adapter; here a receive that is late is late by microseconds.
+	// cmRNRTimer is 0.64 ms. The kernel's RDMA CM uses code 0, which is 655 ms for each RNR NAK
+	// (rdma_connect(3)) and suits the slowest adapter; here a late receive is late by
+	// microseconds.
 	cmRNRTimer = 12
 )
 
-// cmAccess is what peers may do through a connected queue pair; the regions'
-// own permissions decide. As rdma_init_qp_attr gives it, with FLUSH.
+// cmAccess is the access that a connected queue pair permits to its peer; the regions' own
+// permissions decide. It is that of rdma_init_qp_attr, with FLUSH.
 const cmAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
 	verbs.AccessFlushGlobal | verbs.AccessFlushPersistent
 
@@ -34,26 +33,26 @@ const (
 		verbs.QPMMaxQPRdAtomic
 )
 
-// ackTimeout is the local ACK timeout of this end's queue pair, a code: what the
-// consumer set, never what the peer asked for. The caller holds api.
+// ackTimeout returns the code of this end's local ACK timeout. Only SetAckTimeout sets it, never
+// the peer's request. The caller holds api.
 func (id *cmID) ackTimeout() uint8 { return max(id.timeout, ackDelay) }
 
-// peerEnd is what the two sides agreed on, seen from here; timeout and retry are
-// this end's own.
+// peerEnd holds the agreed parameters of a connection, seen from this side; timeout and retry are
+// this side's own.
 type peerEnd struct {
 	gid              verbs.GID
 	qpn, psn         uint32
 	mtuCode          uint8
 	timeout          uint8
 	retry, rnrRetry  uint8
-	resources, depth uint8 // served here, asked from here
+	resources, depth uint8 // served by this side, requested by this side
 }
 
-// ready moves the queue pair from INIT to RTS. Under the device's token. What
-// fails leaves it in ERR.
+// ready moves the queue pair from INIT to RTS. If that fails, the queue pair is in ERR. The
+// caller holds the device's token.
 //
-// Implements: ucma_modify_qp_rtr and ucma_modify_qp_rts of librdmacm/cma.c,
-// with the attributes of the kernel's ib_cm_init_qp_attr.
+// Implements: ucma_modify_qp_rtr and ucma_modify_qp_rts of librdmacm/cma.c, with the attributes
+// of the kernel's ib_cm_init_qp_attr.
 func (id *cmID) ready(e *peerEnd) error {
 	mtu, ok := cm.MTUFromCode(e.mtuCode)
 	if !ok {
@@ -76,10 +75,10 @@ func (id *cmID) ready(e *peerEnd) error {
 	return err
 }
 
-// breakQP moves a connected queue pair to ERR, whatever it is in. Under the device's
+// breakQP moves a connected queue pair to ERR from any state. The caller holds the device's
 // token.
 func (id *cmID) breakQP() {
-	if id.qp != nil && !id.datagrams() { // those go on to serve others
+	if id.qp != nil && !id.datagrams() { // a datagram queue pair serves other peers too
 		id.qp.enterError()
 	}
 }

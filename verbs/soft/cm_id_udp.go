@@ -12,14 +12,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// Identifiers of port space UDP: nothing is connected. A question (SIDR_REQ) asks a
-// listener for its queue pair, the answer brings it. A refusal is UNREACHABLE with
-// the status of the answer, as cma_sidr_rep_handler (kernel cma.c) has it.
+// Identifiers of port space UDP make no connection. A SIDR_REQ asks a listener for its queue
+// pair, and the answer brings it. A refusal is reported as UNREACHABLE with the status of the
+// answer, as cma_sidr_rep_handler (kernel cma.c) does.
 
-// datagrams tells whether the identifier is of port space UDP.
+// datagrams reports whether the identifier is in port space UDP.
 func (id *cmID) datagrams() bool { return id.ps == verbs.PSUDP }
 
-// ports is the table of the identifier's port space.
+// ports returns the table of the identifier's port space.
 func (id *cmID) ports() *cmPorts {
 	if id.datagrams() {
 		return &id.p.cm.udpPorts
@@ -27,7 +27,7 @@ func (id *cmID) ports() *cmPorts {
 	return &id.p.cm.ports
 }
 
-// qpType is what CreateQP makes.
+// qpType returns the type of queue pair that CreateQP makes.
 //
 // Implements: rdma_create_id of librdmacm, which ties the type to the port space.
 func (id *cmID) qpType() verbs.QPType {
@@ -37,7 +37,7 @@ func (id *cmID) qpType() verbs.QPType {
 	return verbs.QPTRC
 }
 
-// readyUD moves a new datagram queue pair to RTS. Under the device's token.
+// readyUD moves a new datagram queue pair to RTS. The caller holds the device's token.
 //
 // Implements: ucma_init_ud_qp (librdmacm cma.c).
 func readyUD(q *queuePair) error {
@@ -52,7 +52,7 @@ func readyUD(q *queuePair) error {
 	return err
 }
 
-// ask is Connect in port space UDP. The caller holds api.
+// ask implements Connect in port space UDP. The caller holds api.
 func (id *cmID) ask(op string, p *verbs.ConnParam) error {
 	var data []byte
 	if p != nil {
@@ -77,8 +77,8 @@ func (id *cmID) ask(op string, p *verbs.ConnParam) error {
 	})
 }
 
-// answer is Accept in port space UDP, and Reject with another status. Without a
-// queue pair its number must be given. The caller holds api.
+// answer implements Accept and, with another status, Reject in port space UDP. Without a queue
+// pair, p must give its number. The caller holds api.
 func (id *cmID) answer(op string, status cm.SIDRStatus, p *verbs.ConnParam) error {
 	var data []byte
 	qpn := uint32(0)
@@ -95,19 +95,20 @@ func (id *cmID) answer(op string, status cm.SIDRStatus, p *verbs.ConnParam) erro
 		return id.refuse(op, "without a queue pair its number must be given, 0x%x is none", qpn)
 	}
 	return id.exclusive(op, []idState{idAsked}, func(now time.Duration) error {
-		id.become(idEnded) // nothing follows
+		id.become(idEnded) // no event follows
 		return id.conn.Answer(now, status, qpn, verbs.UDPQKey, data)
 	})
 }
 
-// question makes an identifier of a question and queues CONNECT_REQUEST. In a turn.
+// question makes an identifier for a SIDR request and queues CONNECT_REQUEST. It runs during
+// Progress.
 func (m *deviceCM) question(e cm.Event) {
 	var head [cm.PrivateREQ]byte
 	copy(head[:cm.ConnHeaderSize], e.SIDRREQ.Private[:])
 	m.ask(e, &head, verbs.CMEvent{UD: verbs.UDParam{PrivateData: e.SIDRREQ.Private[cm.ConnHeaderSize:]}})
 }
 
-// answered is the answer to a question of ours. In a turn.
+// answered handles the answer to this side's SIDR request. It runs during Progress.
 func (id *cmID) answered(rep *cm.SIDRREP) {
 	ev := verbs.CMEvent{Type: verbs.CMUnreachable, Status: int(rep.Status), UD: verbs.UDParam{PrivateData: rep.Private[:]}}
 	if rep.Status == cm.SIDRSuccess {
@@ -120,22 +121,22 @@ func (id *cmID) answered(rep *cm.SIDRREP) {
 	id.end(ev)
 }
 
-// wayTo is what an address handle to a port, or a group, is made of.
+// wayTo returns the attributes of an address handle to a port or a group.
 func wayTo(gid verbs.GID) verbs.AHAttr {
 	return verbs.AHAttr{DGID: gid, HopLimit: cmHopLimit, Port: portNumber}
 }
 
-// cmHopLimit is the hop limit of ways that the CM finds: a routed packet's.
+// cmHopLimit is the hop limit of the paths that the CM reports: a routed packet's.
 const cmHopLimit = 64
 
-// JoinMulticast joins a multicast group. MULTICAST_JOIN brings the way to it, with
-// userData as private data, 8 bytes in native order; on RoCE nobody need be asked.
-// The identifier's queue pair, if it has one, is attached; if that fails,
-// MULTICAST_ERROR says so. A group joined twice must be left twice. It waits for a
-// turn of the device to end.
+// JoinMulticast joins a multicast group. MULTICAST_JOIN reports the address handle attributes,
+// with userData as private data, 8 bytes in native order; on RoCE joining needs no manager. It
+// attaches the identifier's queue pair, if there is one; if that fails, MULTICAST_ERROR reports
+// it. A group joined twice must be left twice. It waits for a running Progress call of the
+// device.
 //
-// Implements: rdma_join_multicast; cma_iboe_join_multicast (kernel cma.c), which
-// takes an identifier that is bound or resolved; here also one that listens.
+// Implements: rdma_join_multicast; cma_iboe_join_multicast (kernel cma.c), which accepts an
+// identifier that is bound or resolved; here also one that listens.
 func (id *cmID) JoinMulticast(group netip.Addr, userData uint64) error {
 	const op = "rdma_join_multicast"
 	id.api.Lock()
@@ -152,7 +153,7 @@ func (id *cmID) JoinMulticast(group netip.Addr, userData uint64) error {
 		ev := verbs.CMEvent{Type: verbs.CMMulticastJoin, UD: verbs.UDParam{
 			PrivateData: nativeWord(userData), AH: wayTo(gid), QPNum: verbs.McastQPN, QKey: verbs.UDPQKey,
 		}}
-		if id.qp != nil && id.dev.attachMcast(id.qp, gid) != nil { // there are too many
+		if id.qp != nil && id.dev.attachMcast(id.qp, gid) != nil { // too many groups or queue pairs
 			ev.Type, ev.Status = verbs.CMMulticastError, -int(syscall.ENOMEM)
 		} else {
 			id.groups = append(id.groups, gid)
@@ -162,8 +163,8 @@ func (id *cmID) JoinMulticast(group netip.Addr, userData uint64) error {
 	})
 }
 
-// LeaveMulticast leaves a group; EADDRNOTAVAIL when it was not joined. It waits for
-// a turn of the device to end. Close leaves all.
+// LeaveMulticast leaves a group. It returns EADDRNOTAVAIL when the group was not joined. It waits
+// for a running Progress call of the device. Close leaves all groups.
 //
 // Implements: rdma_leave_multicast.
 func (id *cmID) LeaveMulticast(group netip.Addr) error {
@@ -183,8 +184,8 @@ func (id *cmID) LeaveMulticast(group netip.Addr) error {
 	return nil
 }
 
-// leaveGroup undoes one joining, and detaches the queue pair with the last. The
-// engine is at rest.
+// leaveGroup undoes one join, and detaches the queue pair with the last. The caller holds the
+// device's token.
 func (id *cmID) leaveGroup(gid verbs.GID) bool {
 	i := slices.Index(id.groups, gid)
 	if i < 0 {

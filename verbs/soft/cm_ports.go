@@ -5,19 +5,18 @@ import (
 	"syscall"
 )
 
-// The ports that the provider chooses from, as Linux does
-// (net.ipv4.ip_local_port_range).
+// The range of ports that the provider assigns, as on Linux (net.ipv4.ip_local_port_range).
 const (
 	firstEphemeral = 32768
 	lastEphemeral  = 60999
 )
 
-// cmPorts says who has which port of a port space. A port can be held
-// once per device, or once by an identifier that is bound to all of them.
+// cmPorts records the holders of the ports of a port space. A port is held once per device, or
+// once by an identifier that is bound to all devices.
 type cmPorts struct {
-	mu   sync.Mutex // guards the rest; nothing else is locked under it
+	mu   sync.Mutex // guards the rest; no other lock is taken under it
 	held map[uint16][]portHold
-	next uint16 // where to look for a free ephemeral port
+	next uint16 // where the search for a free ephemeral port starts
 }
 
 type portHold struct {
@@ -25,9 +24,9 @@ type portHold struct {
 	dev *device // nil: every device
 }
 
-// take gives id a port on a device, or on all when dev is nil. port 0 is any
-// free one. EADDRINUSE says that somebody has it, EADDRNOTAVAIL that no
-// ephemeral port is free.
+// take gives id a port on a device, or on all devices when dev is nil. Port 0 selects a free one.
+// It fails with EADDRINUSE when the port is held, and with EADDRNOTAVAIL when no ephemeral port
+// is free.
 func (t *cmPorts) take(id *cmID, dev *device, port uint16) (uint16, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,7 +67,7 @@ func (t *cmPorts) hold(id *cmID, dev *device, port uint16) {
 	t.held[port] = append(t.held[port], portHold{id, dev})
 }
 
-// narrow makes a port held on all devices one of a single device.
+// narrow restricts a port held on all devices to dev.
 func (t *cmPorts) narrow(id *cmID, dev *device, port uint16) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,7 +78,7 @@ func (t *cmPorts) narrow(id *cmID, dev *device, port uint16) {
 	}
 }
 
-// free gives a port back.
+// free releases a port.
 func (t *cmPorts) free(id *cmID, port uint16) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,7 +87,7 @@ func (t *cmPorts) free(id *cmID, port uint16) {
 		if h.id == id {
 			if hs = append(hs[:i], hs[i+1:]...); len(hs) == 0 {
 				if delete(t.held, port); len(t.held) == 0 {
-					t.held = map[uint16][]portHold{} // a map that is emptied keeps its memory
+					t.held = map[uint16][]portHold{} // an emptied map keeps its memory
 				}
 			} else {
 				t.held[port] = hs

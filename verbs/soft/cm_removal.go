@@ -11,10 +11,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/cm"
 )
 
-// remove ends the device's work for ever. Order: first nobody can start anything,
-// then nobody reads our memory, then those who must know are told. The port is
-// closed last; its token still keeps the calls that close objects apart. The
-// caller holds Provider.opening.
+// remove ends the device's work for good. First it makes calls fail, then it stops peers from
+// reading this device's memory, then it raises the events. It closes the port last; the port's
+// token still serializes the calls that close objects. The caller holds Provider.opening.
 func (d *device) remove() {
 	d.exclusive(func() {
 		d.removed.Store(true)
@@ -39,15 +38,15 @@ func (d *device) remove() {
 	}
 }
 
-// removedError is the answer of every call on a removed device but Close.
+// removedError returns the error of every call except Close on a removed device.
 //
-// Implements: EIO of ib_uverbs_write and ib_uverbs_ioctl on a disassociated
-// device (kernel uverbs_main.c, rdma_core.c).
+// Implements: EIO of ib_uverbs_write and ib_uverbs_ioctl on a disassociated device (kernel
+// uverbs_main.c, rdma_core.c).
 func removedError(op, object string) error {
 	return opError(op, object, syscall.EIO, "%w", verbs.ErrDeviceRemoved)
 }
 
-// here refuses when the device is gone; for calls that need no exclusive section.
+// here returns an error if the device is removed. It serves calls that need no exclusive section.
 func (c *deviceContext) here(op string) error {
 	if c.dev.removed.Load() {
 		return removedError(op, c.String())
@@ -55,8 +54,7 @@ func (c *deviceContext) here(op string) error {
 	return nil
 }
 
-// idSet is a set of identifiers that anybody may look through. Nothing else is
-// locked under mu.
+// idSet is a set of identifiers. Any goroutine may use it. No other lock is taken under mu.
 type idSet struct {
 	mu  sync.Mutex
 	ids map[*cmID]struct{}
@@ -75,23 +73,23 @@ func (s *idSet) drop(id *cmID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if delete(s.ids, id); len(s.ids) == 0 {
-		s.ids = nil // a map that is emptied keeps its memory
+		s.ids = nil // an emptied map keeps its memory
 	}
 }
 
-// list is the identifiers in the order in which they were made: a virtual run
-// must repeat.
+// list returns the identifiers in the order of their creation, so that a run in virtual time is
+// repeatable.
 func (s *idSet) list() []*cmID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.SortedFunc(maps.Keys(s.ids), func(a, b *cmID) int { return cmp.Compare(a.number, b.number) })
 }
 
-// everywhere is the listeners on all devices.
+// everywhere returns the listeners on all devices.
 func (s *cmShared) everywhere() []*cmID { return s.wild.list() }
 
-// join has the identifier, whose device is set, learn when that goes away. Either
-// remove finds it in the set, or it finds the device removed here.
+// join registers the identifier, whose device is set, for DEVICE_REMOVAL. Either remove finds it
+// in the set, or join finds the device removed.
 func (id *cmID) join(d *device) {
 	d.cm.bound.add(id)
 	if d.removed.Load() {
@@ -109,8 +107,7 @@ func (id *cmID) tellRemoval() {
 	}
 }
 
-// follow has a listener on all devices listen on a new one, and lets go of those
-// that were removed.
+// follow makes a listener on all devices listen on a new device, and releases the removed ones.
 //
 // Implements: cma_add_one (kernel cma.c), which listens for all of listen_any_list.
 func (id *cmID) follow(d *device) error {
@@ -120,7 +117,7 @@ func (id *cmID) follow(d *device) error {
 		return nil
 	}
 	id.listeners = slices.DeleteFunc(id.listeners, func(l listening) bool {
-		// A request that nobody was told of still needs its device.
+		// A request not yet reported to the user still needs its device.
 		if !l.dev.removed.Load() || id.hasChildOn(l.dev) {
 			return false
 		}
@@ -138,14 +135,14 @@ func (id *cmID) hasChildOn(d *device) bool {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	for c := range id.children {
-		if c.dev == d { // never changes: it was made there
+		if c.dev == d { // immutable for a child
 			return true
 		}
 	}
 	return false
 }
 
-// listenOn holds a device and listens there. The caller holds api.
+// listenOn holds a device and listens on it. The caller holds api.
 func (id *cmID) listenOn(d *device) error {
 	if err := id.hold(d); err != nil {
 		return err
@@ -163,7 +160,7 @@ func (id *cmID) listenHeld(d *device) error {
 	var err error
 	d.exclusive(func() { l, err = d.cm.machine.Listen(cm.ServiceID(id.ps, id.port), id.backlog, id) })
 	if err != nil {
-		return withErrno(syscall.EADDRINUSE, "%w", err) // the port table lets this happen to nobody
+		return withErrno(syscall.EADDRINUSE, "%w", err) // the port table prevents this
 	}
 	id.listeners = append(id.listeners, listening{d, l})
 	return nil

@@ -14,9 +14,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// TestRemovalIsToldToEveryIdentifierOnce: the connected one, the listener, the
-// request nobody was told of yet, and one that is merely bound; not one bound to
-// all devices, nor those of another device. All can only be closed.
+// TestRemovalIsToldToEveryIdentifierOnce: the connected identifier, the listener, the request not
+// yet reported to the user and a merely bound identifier get DEVICE_REMOVAL once. An identifier
+// bound to all devices and those of another device do not. All can only be closed.
 func TestRemovalIsToldToEveryIdentifierOnce(t *testing.T) {
 	r := newRig(t, false)
 	listener, ida, idb := r.pair()
@@ -29,9 +29,9 @@ func TestRemovalIsToldToEveryIdentifierOnce(t *testing.T) {
 	r.settleUntilQueued(r.b)
 	must.Do(t, r.p.Remove("b"))
 	must.Do(t, r.p.Restore("b"))
-	must.Do(t, r.p.Remove("b")) // the new one: nobody is told twice
+	must.Do(t, r.p.Remove("b")) // the new device: no identifier gets the event twice
 	child := r.b.event(verbs.CMConnectRequest).ID
-	bound.(*cmID).join(bound.(*cmID).dev) // as a Bind that came across the removal
+	bound.(*cmID).join(bound.(*cmID).dev) // as a Bind concurrent with the removal
 	var told []verbs.CMID
 	for range 4 {
 		ev := r.b.event(verbs.CMDeviceRemoval)
@@ -52,9 +52,9 @@ func TestRemovalIsToldToEveryIdentifierOnce(t *testing.T) {
 	gone(t, "Disconnect", idb.Disconnect())
 	gone(t, "Accept", child.Accept(nil))
 	r.closeAll(idb, child, bound, listener, wild)
-	// To the peer it is silence: the connection goes on until it is used or ended.
+	// The peer gets no answer: the connection stays until it is used or ended.
 	must.Do(t, ida.Disconnect())
-	if ev := r.a.event(verbs.CMUnreachable); ev.ID != again { // sent before, answered by nobody
+	if ev := r.a.event(verbs.CMUnreachable); ev.ID != again { // sent before, never answered
 		t.Fatalf("%v is unreachable, want %v", ev.ID, again)
 	}
 	if ev := r.a.event(verbs.CMDisconnected); ev.Status == 0 {
@@ -64,8 +64,7 @@ func TestRemovalIsToldToEveryIdentifierOnce(t *testing.T) {
 	r.closeAll(ida, again)
 }
 
-// settleUntilQueued lets time pass until the end has an event, which stays
-// there.
+// settleUntilQueued lets time pass until an event is queued at the end, and leaves it there.
 func (r *cmRig) settleUntilQueued(e *cmEnd) {
 	r.t.Helper()
 	ch := e.ch.(*cmChannel)
@@ -76,8 +75,8 @@ func (r *cmRig) settleUntilQueued(e *cmEnd) {
 	})
 }
 
-// TestListenerOnAllDevicesFollowsARestoredOne: it hears of requests that come
-// through the new device, and lets the old one go.
+// TestListenerOnAllDevicesFollowsARestoredOne: it receives requests through the new device, and
+// releases the old one.
 func TestListenerOnAllDevicesFollowsARestoredOne(t *testing.T) {
 	r := newRig(t, false)
 	wild := r.b.id()
@@ -93,7 +92,7 @@ func TestListenerOnAllDevicesFollowsARestoredOne(t *testing.T) {
 	if n := old.dev.opens; n != 1 {
 		t.Errorf("the old device has %d users, want the context", n)
 	}
-	stays := must.Get(r.p.Open("b"))(t) // on the fabric until the machine has done
+	stays := must.Get(r.p.Open("b"))(t) // on the fabric until the machine has finished
 	ida := r.a.resolve(netip.AddrPortFrom(r.b.addr, wild.LocalAddr().Port()))
 	must.Do(t, ida.Connect(nil))
 	ev := r.b.event(verbs.CMConnectRequest)
@@ -107,7 +106,7 @@ func TestListenerOnAllDevicesFollowsARestoredOne(t *testing.T) {
 	must.Do(t, stays.Close())
 }
 
-// TestNoDevicesAtAll: an address is not resolved, and a listener on all devices
+// TestNoDevicesAtAll: without devices an address is not resolved, and a listener on all devices
 // waits for one.
 func TestNoDevicesAtAll(t *testing.T) {
 	r := newRig(t, false)
@@ -130,8 +129,8 @@ func TestNoDevicesAtAll(t *testing.T) {
 	r.closeAll(id, bound, wild)
 }
 
-// Many connections from many goroutines on a bad link, in real time: each ends,
-// and nothing is left.
+// Many connections from many goroutines on a bad link, in real time: each ends, and none leaves
+// anything behind.
 func TestCMStress(t *testing.T) {
 	r := newRig(t, true)
 	r.fab.SetAll(fabric.Link{Loss: 0.1, Dup: 0.1, Reorder: 0.1})
@@ -156,7 +155,7 @@ func TestCMStress(t *testing.T) {
 	r.closeAll(l)
 }
 
-// serve answers in all ways and closes what ended.
+// serve answers requests in all ways and closes identifiers that ended.
 func serve(t *testing.T, r *cmRig, stop chan struct{}) {
 	rng := rand.New(rand.NewPCG(99, 1))
 	open := map[verbs.CMID]bool{}
@@ -180,7 +179,7 @@ func serve(t *testing.T, r *cmRig, stop chan struct{}) {
 				for id := range open {
 					finish(id)
 				}
-				if ev, ok, _ := r.b.ch.GetEvent(); ok { // queued meanwhile, of the listener
+				if ev, ok, _ := r.b.ch.GetEvent(); ok { // a request of the listener, queued in the meantime
 					r.b.ch.Ack(ev)
 					open[ev.ID] = true
 					continue
@@ -214,7 +213,7 @@ func serve(t *testing.T, r *cmRig, stop chan struct{}) {
 	}
 }
 
-// dial makes one connection on a channel of its own, and ends it somehow.
+// dial makes one connection on a channel of its own, and ends it in a random way.
 func dial(t *testing.T, r *cmRig, to netip.AddrPort, rng *rand.Rand) {
 	ch, err := r.p.CreateCMChannel()
 	if err != nil {

@@ -12,17 +12,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// cmRig is two devices that connect through identifiers, on virtual time or in
-// real time.
+// cmRig is two devices that connect through identifiers, in virtual time or in real time.
 type cmRig struct {
 	t    *testing.T
 	fab  *fabric.Fabric
 	p    *Provider
 	a, b *cmEnd
-	wake chan struct{} // something was queued on a channel of an end
+	wake chan struct{} // signaled when an event is queued at an end
 }
 
-// cmEnd is what one side keeps to make queue pairs from.
+// cmEnd is one side, with the objects that queue pairs need.
 type cmEnd struct {
 	r    *cmRig
 	name string
@@ -73,7 +72,7 @@ func (r *cmRig) end(i int) *cmEnd {
 	return e
 }
 
-// open opens the device and makes what queue pairs need.
+// open opens the device and makes the objects that queue pairs need.
 func (e *cmEnd) open() {
 	t := e.r.t
 	t.Helper()
@@ -84,9 +83,8 @@ func (e *cmEnd) open() {
 	e.cq = must.Get(e.ctx.CreateCQ(64, nil, 0, 0))(t)
 }
 
-// close closes everything and fails the test if something is left: an object,
-// a port that is held, or a device on the fabric. Connections that the machines
-// still wind down are given their time.
+// close closes everything and fails the test if an object, a held port or a device on the fabric
+// is left. It first lets the machines finish ending their connections.
 func (r *cmRig) close() {
 	t := r.t
 	for _, e := range []*cmEnd{r.a, r.b} {
@@ -127,7 +125,7 @@ func (r *cmRig) close() {
 	}
 }
 
-// settle lets virtual time run until nothing happens any more.
+// settle lets virtual time run until no event is left.
 func (r *cmRig) settle() {
 	for {
 		for r.fab.Step() {
@@ -171,7 +169,7 @@ func (r *cmRig) until(what string, cond func() bool) {
 	}
 }
 
-// take takes an event if there is one and acknowledges it.
+// take takes an event if there is one, and acknowledges it.
 func (e *cmEnd) take() (verbs.CMEvent, bool) {
 	e.r.t.Helper()
 	ev, ok, err := e.ch.GetEvent()
@@ -183,7 +181,7 @@ func (e *cmEnd) take() (verbs.CMEvent, bool) {
 	return ev, ok
 }
 
-// event waits for the next event, which must be of a type.
+// event waits for the next event, which must be of type want.
 func (e *cmEnd) event(want verbs.CMEventType) verbs.CMEvent {
 	e.r.t.Helper()
 	ev := e.any()
@@ -204,7 +202,7 @@ func (e *cmEnd) any() (ev verbs.CMEvent) {
 	return ev
 }
 
-// drain throws events away, and closes identifiers that they bring.
+// drain discards events, and closes identifiers that they bring.
 func (e *cmEnd) drain() {
 	for {
 		ev, ok := e.take()
@@ -279,7 +277,7 @@ func (r *cmRig) state(id verbs.CMID) verbs.QPState {
 	return a.State
 }
 
-// lose drops datagrams from one side to the other, counted from now.
+// lose drops the datagrams first to last from one side to the other, counted from now.
 func (r *cmRig) lose(from, to *cmEnd, first, last uint64) {
 	r.fab.SetLink(verbs.GIDFromAddr(from.addr), verbs.GIDFromAddr(to.addr), fabric.Link{Rules: []fabric.Rule{
 		{Opcodes: []wire.Opcode{wire.UDSendOnly}, From: first, To: last, Drop: true},
@@ -294,7 +292,7 @@ func (r *cmRig) closeAll(ids ...verbs.CMID) {
 	}
 }
 
-// inBoth runs a test on virtual time and in real time.
+// inBoth runs a test in virtual time and in real time.
 func inBoth(t *testing.T, fn func(t *testing.T, r *cmRig)) {
 	for _, real := range []bool{false, true} {
 		t.Run(fmt.Sprintf("real=%v", real), func(t *testing.T) { fn(t, newRig(t, real)) })

@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/cm"
 )
 
-// Ports: one holder per device, or one for all; free again after Close.
+// Ports: one holder per device, or one for all devices; free again after Close.
 func TestCMPorts(t *testing.T) {
 	r := newRig(t, false)
 	bind := func(addr string) (verbs.CMID, error) {
@@ -89,8 +89,7 @@ func TestCMListenEverywhere(t *testing.T) {
 	r.closeAll(l)
 }
 
-// Where an address leads: the device of the source, or the one that owns the
-// destination, or the first.
+// The device of an address is that of the source, or the owner of the destination, or the first.
 func TestCMChoosesTheDevice(t *testing.T) {
 	r := newRig(t, false)
 	for _, c := range []struct{ src, dst, want string }{
@@ -106,7 +105,7 @@ func TestCMChoosesTheDevice(t *testing.T) {
 		if id.Device() != c.want || src.Port() != 0 && id.LocalAddr().Port() != src.Port() || id.LocalAddr().Port() == 0 {
 			t.Errorf("from %s to %s: on %q at %v, want %q", c.src, c.dst, id.Device(), id.LocalAddr(), c.want)
 		}
-		// A port held on all devices is held only on the one chosen from here on.
+		// From here on, a port held on all devices is held only on the selected one.
 		if src.Port() != 0 {
 			other := r.a.id()
 			if err := other.Bind(netip.AddrPortFrom(r.a.addr, src.Port())); err != nil {
@@ -125,8 +124,7 @@ func TestCMChoosesTheDevice(t *testing.T) {
 	r.closeAll(id)
 }
 
-// What cannot be done is refused with an error that says what was wrong, and
-// changes nothing.
+// An invalid call returns an error that describes the mistake, and changes nothing.
 func TestCMBadCalls(t *testing.T) {
 	r := newRig(t, false)
 	for _, ps := range []verbs.PortSpace{verbs.PSIB, verbs.PSIPoIB, 0} {
@@ -198,8 +196,8 @@ func TestCMBadCalls(t *testing.T) {
 	r.closeAll(fresh, bare, resolved, asked, l)
 }
 
-// Events: the identifier lives until they are acknowledged; those not taken
-// vanish with it; a migrated identifier takes them along.
+// An identifier lives until its events are acknowledged. Events not taken vanish with it, and
+// move with a migrated identifier.
 func TestCMEvents(t *testing.T) {
 	r := newRig(t, false)
 	l := r.b.listen(0)
@@ -244,7 +242,7 @@ func TestCMEvents(t *testing.T) {
 	if err := id.Migrate(other); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("Migrate to a closed channel: %v, want ErrClosed", err)
 	}
-	// A listener's undelivered request goes along with it.
+	// A listener's undelivered request moves with it.
 	third := must.Get(r.p.CreateCMChannel())(t)
 	id2 := r.a.resolve(l.LocalAddr())
 	must.Do(t, id2.Connect(nil))
@@ -272,8 +270,7 @@ func (c *cmChannel) pending() int {
 	return len(c.queue) - c.taken
 }
 
-// The channel announces: its descriptor, or its notification, is there as long
-// as an event is.
+// The channel's descriptor is readable, or its notification was called, while an event is queued.
 func TestCMChannelAnnounces(t *testing.T) {
 	r := newRig(t, false)
 	rings := 0
@@ -289,8 +286,7 @@ func TestCMChannelAnnounces(t *testing.T) {
 	r.closeAll(id)
 }
 
-// A lost RTU: the first data establishes the passive side, long before the
-// reply is repeated.
+// A lost RTU: the first data establishes the passive side, long before the reply is repeated.
 func TestCMDataEstablishes(t *testing.T) {
 	r := newRig(t, false)
 	l := r.b.listen(0)
@@ -304,7 +300,7 @@ func TestCMDataEstablishes(t *testing.T) {
 	wrs := must.Get(mem.Map(4096, mem.Options{}))(t)
 	defer wrs.Unmap()
 	e := &peer{w: &world{t: t, fab: r.fab}, qp: ida.QP().(*queuePair), wrs: wrs}
-	e.mustPost(e.send(1, verbs.WRRDMAWrite, 0)) // of no bytes, so any key will do
+	e.mustPost(e.send(1, verbs.WRRDMAWrite, 0)) // of no bytes, so any key is valid
 	for r.fab.Step() {
 	}
 	if now := r.fab.Now(); now > 50*time.Millisecond {
@@ -316,9 +312,8 @@ func TestCMDataEstablishes(t *testing.T) {
 	r.closeAll(ida, idb, l)
 }
 
-// Rule: a request does not choose how long the accepting end waits for answers,
-// nor how often it asks again. The codes 0 and 31, and a count of 0, are in a REQ
-// for the taking.
+// Rule: a request does not choose how long the accepting side waits for answers, nor how often it
+// retries. Any peer can send the codes 0 and 31, and a count of 0, in a REQ.
 func TestARequestDoesNotChooseTheAcceptorsWaits(t *testing.T) {
 	for _, asked := range []uint8{0, 1, 18, 31} {
 		for own, want := range map[uint8]uint8{0: ackDelay, 1: ackDelay, 15: 15, 31: 31} {
@@ -351,8 +346,8 @@ func TestARequestDoesNotChooseTheAcceptorsWaits(t *testing.T) {
 	}
 }
 
-// TestGivenUpRequestsDoNotPileUp: a peer that asks, gives up and asks again while
-// nobody takes events is turned away when the backlog is full.
+// TestGivenUpRequestsDoNotPileUp: a peer that repeatedly requests and gives up, while no events
+// are taken, is refused when the backlog is full.
 func TestGivenUpRequestsDoNotPileUp(t *testing.T) {
 	const backlog, asked = 4, 20
 	r := newRig(t, false)
@@ -373,7 +368,7 @@ func TestGivenUpRequestsDoNotPileUp(t *testing.T) {
 			}
 			refused++
 		}
-		must.Do(t, id.Close()) // gives up, which the listener's device is told
+		must.Do(t, id.Close()) // gives up, and informs the listener's device
 		for r.fab.Step() {
 		}
 	}
@@ -383,7 +378,7 @@ func TestGivenUpRequestsDoNotPileUp(t *testing.T) {
 	if n, ids := ch.pending(), len(l.(*cmID).children); n != 2*backlog || ids != backlog {
 		t.Errorf("%d events of %d requests are queued, want %d of %d", n, ids, 2*backlog, backlog)
 	}
-	// Taken, they make room again.
+	// Taking the events makes room again.
 	r.b.drain()
 	id := r.a.resolve(l.LocalAddr())
 	must.Do(t, id.Connect(nil))
@@ -395,9 +390,9 @@ func TestGivenUpRequestsDoNotPileUp(t *testing.T) {
 	r.closeAll(id, l)
 }
 
-// TestRequestsOfTheOtherPortSpace: a question to a listener for connections, and a
-// request to one for datagrams, are refused as nobody's: the service they name has
-// the other kind. (The first one's Accept read a request that was not there.)
+// TestRequestsOfTheOtherPortSpace: a SIDR request to a listener for connections, and a connection
+// request to one for datagrams, are refused as having no listener: the named service is of the
+// other kind. (Accept of the former once read a REQ that did not exist.)
 func TestRequestsOfTheOtherPortSpace(t *testing.T) {
 	r := newRig(t, false)
 	tcp, udp := r.b.listen(0), r.b.udp()

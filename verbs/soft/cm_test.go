@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A connection: private data both ways, depths, addresses, states, and what
-// follows a disconnect.
+// A connection: private data in both directions, depths, addresses, states, and the events after
+// a disconnect.
 func TestCMConnect(t *testing.T) {
 	inBoth(t, func(t *testing.T, r *cmRig) {
 		l := r.b.listen(0)
@@ -71,8 +71,8 @@ func TestCMConnect(t *testing.T) {
 	})
 }
 
-// Whatever datagram of the handshake or of the end is lost, the connection is
-// made and ended, with the same events.
+// Whichever datagram of the handshake or of the disconnect is lost, the connection is made and
+// ended, with the same events.
 func TestCMLosesAnyDatagram(t *testing.T) {
 	inBoth(t, func(t *testing.T, r *cmRig) {
 		for _, side := range []bool{false, true} {
@@ -96,7 +96,7 @@ func TestCMLosesAnyDatagram(t *testing.T) {
 	})
 }
 
-// Nobody there, nobody listening, refused, and no place.
+// No such node, no listener, backlog full, rejected by the user.
 func TestCMRefusals(t *testing.T) {
 	inBoth(t, func(t *testing.T, r *cmRig) {
 		nobody := r.a.resolve(netip.MustParseAddrPort("10.9.9.9:1"))
@@ -130,7 +130,7 @@ func TestCMRefusals(t *testing.T) {
 	})
 }
 
-// Both disconnect at once: one DISCONNECTED each.
+// Both sides disconnect at once: one DISCONNECTED each.
 func TestCMDisconnectBoth(t *testing.T) {
 	inBoth(t, func(t *testing.T, r *cmRig) {
 		l, ida, idb := r.pair()
@@ -144,12 +144,12 @@ func TestCMDisconnectBoth(t *testing.T) {
 	})
 }
 
-// stages are the points of a connection at which one side can give up. Each
-// brings a fresh rig to its point and returns the ids that are open.
+// stages are the points of a connection at which one side can give up. Each brings a fresh rig to
+// its point and returns the open ids.
 var stages = []struct {
 	name string
 	ids  int
-	ends bool // whoever is not closed hears of the end
+	ends bool // closing one side produces an event at the other
 	make func(r *cmRig) []verbs.CMID
 }{
 	{"created", 1, false, func(r *cmRig) []verbs.CMID { return []verbs.CMID{r.a.id()} }},
@@ -204,8 +204,8 @@ var stages = []struct {
 	}},
 }
 
-// Closed at any stage, in any order: nothing is left, and the other side is
-// told if it is in a connection or waits for one.
+// An identifier closed at any stage, in any order, leaves nothing behind, and the other side gets
+// an event if it is connected or connecting.
 func TestCMCloseHalfway(t *testing.T) {
 	for _, stage := range stages {
 		for first := range stage.ids {
@@ -234,8 +234,7 @@ func TestCMCloseHalfway(t *testing.T) {
 	}
 }
 
-// Without a queue pair the consumer is asked to ready its own, and Accept
-// establishes.
+// Without a queue pair the user readies its own, and Accept establishes.
 func TestCMWithoutQueuePair(t *testing.T) {
 	r := newRig(t, false)
 	l := r.b.listen(0)
@@ -262,7 +261,7 @@ func TestCMWithoutQueuePair(t *testing.T) {
 	r.closeAll(id, ev.ID, l)
 }
 
-// The path has the smaller MTU of the two.
+// The path has the smaller MTU of the two devices.
 func TestCMSmallerMTU(t *testing.T) {
 	for _, c := range [][3]verbs.MTU{{0, verbs.MTU512, verbs.MTU512}, {verbs.MTU1024, 0, verbs.MTU1024}, {verbs.MTU2048, verbs.MTU256, verbs.MTU256}} {
 		r := newRig(t, false, func(cfg *Config) { cfg.Devices[0].MTU, cfg.Devices[1].MTU = c[0], c[1] })
@@ -277,9 +276,9 @@ func TestCMSmallerMTU(t *testing.T) {
 	}
 }
 
-// Rule: events come out in the order in which they were pushed, whatever is withdrawn
-// between, each once; what leaves the queue leaves no trace in its memory, and an empty
-// queue keeps room for keptEvents at most.
+// Rule: events are taken once each and in the order of pushing, whatever is withdrawn in between.
+// Taken events leave no reference in the queue's memory, and an empty queue has a capacity of at
+// most keptEvents.
 func TestEventQueueAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bell := must.Get(sys.NewEvent())(t)

@@ -10,17 +10,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// liveHeap is the bytes that the garbage collector cannot take.
+// liveHeap returns the bytes in use after garbage collection.
 func liveHeap() int64 {
 	var m runtime.MemStats
-	for range 2 { // what a finalizer or a pool keeps goes with the second
+	for range 2 { // the second frees memory held by finalizers and pools
 		runtime.GC()
 	}
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// deepQP is a queue pair whose queues take some 60 KiB.
+// deepQP is the capacity of a queue pair whose queues take about 60 KiB.
 var deepQP = verbs.QPCap{MaxSendWR: 256, MaxRecvWR: 256, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 64}
 
 // connectOnce connects a to l with deep queues and returns both ends.
@@ -42,8 +42,7 @@ func (e *cmEnd) deep(id verbs.CMID) {
 	must.Do(e.r.t, id.CreateQP(e.pd, &verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq, Type: verbs.QPTRC, Cap: deepQP}))
 }
 
-// passing is the work requests of a message without bytes, and room for a
-// completion.
+// passing is the work requests of an empty message, and memory for a completion.
 type passing struct {
 	arena *mem.Arena
 	wc    []verbs.WC
@@ -73,8 +72,8 @@ func (m *passing) pass(r *cmRig, a, b verbs.CMID) {
 	}
 }
 
-// Rule: a connection that its owner has closed keeps numbers in TIMEWAIT, not
-// queues: below 256 bytes for both ends together. Afterwards it keeps nothing.
+// Rule: a connection that its owner has closed keeps numbers in TIMEWAIT, not queues: below 256
+// bytes for both ends together. Afterwards it keeps nothing.
 func TestTimewaitKeepsNumbersOnly(t *testing.T) {
 	const conns, most, timeWait = 1500, 256, time.Minute
 	r := newRig(t, false, func(c *Config) { c.CM.TimeWait = timeWait })
@@ -82,7 +81,7 @@ func TestTimewaitKeepsNumbersOnly(t *testing.T) {
 	wrs := newMessage(t)
 	once := func() {
 		ida, idb := r.connectOnce(l)
-		wrs.pass(r, ida, idb) // completions and timers, which know the queues
+		wrs.pass(r, ida, idb) // completions and timers, which refer to the queues
 		must.Do(t, ida.Disconnect())
 		r.a.event(verbs.CMDisconnected)
 		r.b.event(verbs.CMDisconnected)
@@ -118,8 +117,7 @@ func TestTimewaitKeepsNumbersOnly(t *testing.T) {
 	r.closeAll(l)
 }
 
-// Rule: a provider without contexts keeps nothing of its connections, though
-// their TIMEWAIT would last.
+// Rule: a provider without contexts keeps nothing of its connections, even during their TIMEWAIT.
 func TestProviderWithoutContextsKeepsNothing(t *testing.T) {
 	const conns, most = 64, 64 << 10
 	before := liveHeap()
@@ -145,8 +143,8 @@ func TestProviderWithoutContextsKeepsNothing(t *testing.T) {
 	r.closeAll(l)
 }
 
-// Rule: the numbers of a closed connection are not used again in TIMEWAIT, and a
-// device that has been closed and opened again connects at once.
+// Rule: the numbers of a closed connection are not reused in TIMEWAIT, and a device that has been
+// closed and reopened connects at once.
 func TestReopenedDeviceConnects(t *testing.T) {
 	r := newRig(t, false, func(c *Config) { c.CM.TimeWait = time.Minute })
 	seen := map[uint32]bool{}

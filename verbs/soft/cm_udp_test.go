@@ -26,7 +26,7 @@ func (e *cmEnd) ud(id verbs.CMID) error {
 	})
 }
 
-// asks resolves dst and asks it.
+// asks resolves dst and sends it a SIDR request.
 func (e *cmEnd) asks(dst netip.AddrPort, data string) verbs.CMID {
 	e.r.t.Helper()
 	id := must.Get(e.ch.CreateID(verbs.PSUDP, 0))(e.r.t)
@@ -38,9 +38,8 @@ func (e *cmEnd) asks(dst netip.AddrPort, data string) verbs.CMID {
 	return id
 }
 
-// TestUDPAnswerWithoutQueuePair: the listener answers with the queue pair of
-// another identifier, and closes the question at once; a repetition still gets the
-// answer.
+// TestUDPAnswerWithoutQueuePair: the listener answers with the queue pair of another identifier,
+// and closes the request's identifier at once; a repeated request still gets the answer.
 func TestUDPAnswerWithoutQueuePair(t *testing.T) {
 	inBoth(t, func(t *testing.T, r *cmRig) {
 		l := r.b.udp()
@@ -68,8 +67,8 @@ func TestUDPAnswerWithoutQueuePair(t *testing.T) {
 	})
 }
 
-// TestUDPWrongCalls: what port space UDP does not have is refused; a queue pair
-// fits its port space; the listener's outlives a question that failed.
+// TestUDPWrongCalls: calls that port space UDP does not support are refused; a queue pair must
+// fit its port space; the listener's queue pair outlives a failed SIDR request.
 func TestUDPWrongCalls(t *testing.T) {
 	r := newRig(t, false)
 	l := r.b.udp()
@@ -87,7 +86,7 @@ func TestUDPWrongCalls(t *testing.T) {
 		t.Errorf("disconnecting in port space UDP: %v", err)
 	}
 	id := r.a.asks(l.LocalAddr(), "")
-	must.Do(t, r.b.event(verbs.CMConnectRequest).ID.Close()) // is a refusal
+	must.Do(t, r.b.event(verbs.CMConnectRequest).ID.Close()) // sends a refusal
 	if ev := r.a.event(verbs.CMUnreachable); ev.Status != int(cm.SIDRReject) {
 		t.Errorf("status %d, want that of a refusal", ev.Status)
 	}
@@ -98,8 +97,8 @@ func TestUDPWrongCalls(t *testing.T) {
 	r.settle()
 }
 
-// TestJoinCounts: a group joined twice is left twice; a member without a queue
-// pair is told the way all the same; user data comes back.
+// TestJoinCounts: a group joined twice is left twice; a member without a queue pair gets the
+// address handle attributes too; user data is returned.
 func TestJoinCounts(t *testing.T) {
 	r := newRig(t, false)
 	group := netip.MustParseAddr("239.1.1.1")
@@ -127,9 +126,9 @@ func TestJoinCounts(t *testing.T) {
 	r.closeAll(id, bare)
 }
 
-// TestUDPAnswerFromItsOwnQueuePair: an identifier with a queue pair answers with
-// that, whatever number it gives; afterwards it has ended, and the asker is
-// established. The question says where it came from, in its own port space.
+// TestUDPAnswerFromItsOwnQueuePair: an identifier with a queue pair answers with that, whatever
+// number the call gives. Afterwards it has ended, and the asking identifier is established. The
+// request contains its source port, in its own port space.
 func TestUDPAnswerFromItsOwnQueuePair(t *testing.T) {
 	r := newRig(t, false)
 	l := r.b.udp()
@@ -159,8 +158,8 @@ func TestUDPAnswerFromItsOwnQueuePair(t *testing.T) {
 	r.closeAll(q, l, id, tcp)
 }
 
-// TestUDPQuestionTooLong: private data beyond what the contract promises is
-// refused, also where the datagram would have room.
+// TestUDPQuestionTooLong: private data beyond the documented maximum is refused, even if the
+// datagram had room.
 func TestUDPQuestionTooLong(t *testing.T) {
 	r := newRig(t, false)
 	id := r.a.udp()
@@ -180,8 +179,8 @@ func TestUDPQuestionTooLong(t *testing.T) {
 	r.closeAll(id)
 }
 
-// TestJoinFails: a group that the device has no room for is MULTICAST_ERROR with
-// the errno, and was not joined.
+// TestJoinFails: joining a group for which the device has no room yields MULTICAST_ERROR with the
+// errno, and does not join.
 func TestJoinFails(t *testing.T) {
 	r := newRig(t, false)
 	id := r.a.udp()
@@ -198,8 +197,8 @@ func TestJoinFails(t *testing.T) {
 	r.closeAll(id)
 }
 
-// TestUDPQuestionsDoNotPileUp: questions beyond the backlog get an answer at once,
-// and it says that there is no queue pair to spare.
+// TestUDPQuestionsDoNotPileUp: SIDR requests beyond the backlog are answered at once with "no
+// queue pair".
 func TestUDPQuestionsDoNotPileUp(t *testing.T) {
 	r := newRig(t, false)
 	l := r.b.udp()

@@ -8,13 +8,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Config describes a provider. The zero value is that of [Default]: four
-// devices on the process-wide fabric.
+// Config describes a provider. The zero value is that of [Default]: four devices on the
+// process-wide fabric.
 type Config struct {
-	// Fabric is the link of the devices. nil is the process-wide one, on which
-	// every provider without a fabric of its own meets.
+	// Fabric is the link of the devices. nil selects the process-wide fabric, which all providers
+	// without a fabric of their own share.
 	Fabric *fabric.Fabric
-	// Devices are the devices; nil is soft0 (127.0.0.1) to soft3 (127.0.0.4).
+	// Devices are the devices; nil selects soft0 (127.0.0.1) to soft3 (127.0.0.4).
 	Devices []DeviceConfig
 	// CM sets the times of the connection manager.
 	CM CMConfig
@@ -25,14 +25,14 @@ type DeviceConfig struct {
 	Name string     // must be unique in its provider
 	Addr netip.Addr // the IP address of its port; unique on the fabric
 
-	// MTU is the active path MTU of the port. 0 is MTUJumbo where the fabric
-	// declares it, MTU4096 otherwise.
+	// MTU is the active path MTU of the port. 0 selects MTUJumbo if the fabric supports it,
+	// otherwise MTU4096.
 	MTU verbs.MTU
-	// Limits bound what can be made; a zero member is its default.
+	// Limits bounds the objects of the device; a zero member selects its default.
 	Limits Limits
 }
 
-// Limits bound what can be made on a device. Zero members are defaults.
+// Limits bounds the objects of a device. Zero members select the defaults given here.
 type Limits struct {
 	MaxQP       int    // 16384
 	MaxQPWR     int    // work requests per queue, 16384
@@ -48,13 +48,13 @@ type Limits struct {
 	MaxSRQSGE   int    // 32
 	MaxAH       int    // 1048576
 	MaxMcastGrp int    // multicast groups, 8192
-	MaxMcastQP  int    // queue pairs attached to one, 56
-	MaxRdAtomic int    // READs and atomics of a queue pair at once, each way: 128
+	MaxMcastQP  int    // queue pairs attached to a group, 56
+	MaxRdAtomic int    // outstanding READs and atomics of a queue pair, in each direction: 128
 	MaxMsgSize  uint32 // bytes of one message, 1 GiB
 	CompVectors int    // 64
 }
 
-// The defaults of Limits: those of a common adapter.
+// The defaults of Limits, those of a common adapter.
 var defaultLimits = Limits{
 	MaxQP:       16384,
 	MaxQPWR:     16384,
@@ -69,21 +69,22 @@ var defaultLimits = Limits{
 	MaxSRQWR:    16384,
 	MaxSRQSGE:   32,
 	MaxAH:       1 << 20,
-	MaxMcastGrp: 8192, // these two as rdma_rxe (rxe_param.h)
+	MaxMcastGrp: 8192, // this and the next as in rdma_rxe (rxe_param.h)
 	MaxMcastQP:  56,
 	MaxRdAtomic: 128,
 	MaxMsgSize:  1 << 30,
 	CompVectors: 64,
 }
 
-// maxSGERead is how many elements a READ may scatter to.
+// maxSGERead is the number of elements a READ may scatter to.
 const maxSGERead = 30
 
-// Ceilings that the engine's own numbers give.
+// Upper bounds of Limits that follow from the engine's encodings.
 const (
-	ceilQP       = 1<<16 - 2 // queue pair numbers hold a 16-bit index
-	ceilKeys     = 1 << 22   // regions, and windows: together half of the 24-bit indexes, so that a free one is drawn soon
-	ceilRdAtomic = 255       // 8 bits in the attributes
+	ceilQP = 1<<16 - 2 // queue pair numbers hold a 16-bit index
+	// Regions, and windows: together half of the 24-bit indexes, so that a free one is found soon.
+	ceilKeys     = 1 << 22
+	ceilRdAtomic = 255 // 8 bits in the attributes
 
 	ceilMsgSize uint32 = 1 << 31 // IBTA 9.4: 2^31 bytes
 )
@@ -94,7 +95,7 @@ func pick(v *int, def int) {
 	}
 }
 
-// withDefaults fills zero members and checks the others.
+// withDefaults replaces zero members with defaults and checks the others.
 func (l Limits) withDefaults() (Limits, error) {
 	d := &defaultLimits
 	pick(&l.MaxQP, d.MaxQP)
@@ -138,7 +139,7 @@ func (l Limits) withDefaults() (Limits, error) {
 	return l, nil
 }
 
-// defaultDevices are the devices of the zero Config.
+// defaultDevices returns the devices of the zero Config.
 func defaultDevices() []DeviceConfig {
 	ds := make([]DeviceConfig, 4)
 	for i := range ds {
@@ -150,7 +151,7 @@ func defaultDevices() []DeviceConfig {
 	return ds
 }
 
-// validate fills in what is missing and refuses what cannot work.
+// validate fills in defaults and rejects invalid configurations.
 func (c Config) validate() (Config, error) {
 	if c.Fabric == nil {
 		c.Fabric = defaultFabric()

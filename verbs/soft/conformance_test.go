@@ -15,11 +15,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest"
 )
 
-// conformanceSeed is the seed of the virtual fabrics: the same packets are
-// lost each time.
+// conformanceSeed is the seed of the virtual fabrics: the same packets are lost each time.
 const conformanceSeed = 20
 
-// scripts is a fabric as the suite's fault script.
+// scripts adapts a fabric to the suite's fault script.
 type scripts struct{ f *fabric.Fabric }
 
 func (s scripts) Set(from, to verbs.GID, x verbstest.Fault) {
@@ -38,7 +37,7 @@ func (s scripts) Set(from, to verbs.GID, x verbstest.Fault) {
 
 func (s scripts) Heal() { s.f.SetAll(fabric.Link{}); s.f.Heal() }
 
-// cables is a provider as the suite's hand on the cables.
+// cables adapts a provider to the suite's control of ports and devices.
 type cables struct {
 	*soft.Provider
 	spare string
@@ -46,7 +45,7 @@ type cables struct {
 
 func (c cables) Spare() string { return c.spare }
 
-// pair opens two devices of a provider on f; nil is the process-wide one.
+// pair opens two devices of a provider on f; nil selects the process-wide fabric.
 func pair(t *testing.T, name string, f *fabric.Fabric, mtu verbs.MTU) verbstest.Pair {
 	t.Helper()
 	cfg := soft.Config{Fabric: f}
@@ -89,7 +88,7 @@ func pair(t *testing.T, name string, f *fabric.Fabric, mtu verbs.MTU) verbstest.
 	}
 }
 
-// portable are the cases about what the portable build has not: descriptors, file
+// portable are the cases about features that the portable build lacks: descriptors, file
 // mappings, inodes.
 var portable = map[string]bool{
 	"channel_descriptor_is_readable_until_its_events_are_taken": true,
@@ -97,7 +96,7 @@ var portable = map[string]bool{
 	"xrc_domain_is_shared_by_its_file":                          true,
 }
 
-// lacking are the cases about what this device has not, and says so: see mem_odp.go
+// lacking are the cases about features that this device reports as unsupported: see mem_odp.go
 // and device_domain.go.
 var lacking = map[string]bool{
 	"implicit_region_serves_any_address":                   true,
@@ -120,11 +119,10 @@ var lacking = map[string]bool{
 	"ece_of_another_vendor_is_refused":                     true,
 }
 
-// complete fails if the software RNIC left a case out for a reason that is not
-// listed.
+// complete fails if the software RNIC skipped a case for a reason that is not listed.
 func complete(t *testing.T, r *verbstest.Report, allowed map[string]bool) {
 	t.Helper()
-	if !sys.Portable { // where descriptors and files are less
+	if !sys.Portable { // the portable build lacks descriptors and file mappings
 		verbstest.Documented(t, r, "../../docs/conformance.md")
 	}
 	for _, x := range r.Results {
@@ -154,7 +152,7 @@ func TestConformanceRealTime(t *testing.T) {
 	complete(t, verbstest.Run(t, pair(t, "soft_default", nil, 0)), unscripted)
 }
 
-// Real time on a fabric of its own, with faults.
+// Real time on a separate fabric, with faults.
 func TestConformanceRealTimeFaults(t *testing.T) {
 	f := fabric.New(fabric.Config{Seed: conformanceSeed})
 	allowed := maps.Clone(unscripted)

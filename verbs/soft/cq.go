@@ -9,17 +9,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// errnoCQDead is what polling an overrun completion queue answers.
+// errnoCQDead is the errno of polling an overrun completion queue.
 const errnoCQDead = syscall.EIO
 
-// What a completion queue is armed for.
+// The armed states of a completion queue.
 const (
 	armNone      = 0
 	armSolicited = 1 // solicited or failed completions only
 	armAny       = 2
 )
 
-// completionQueue is a CQ. It is filled by the engine of its device alone.
+// completionQueue is a CQ. Only the engine of its device fills it.
 //
 //	            Arm                    a completion that matches
 //	not armed ───────> armed ─────────────────────────────────> not armed, one event
@@ -32,30 +32,30 @@ type completionQueue struct {
 	number   uint32
 	userData uint64
 
-	// ring is where the engine produces. Written under the port's token; read
-	// by Capacity from anywhere.
+	// ring is the ring the engine produces into. It is written under the port's token, and read
+	// by Capacity from any goroutine.
 	ring atomic.Pointer[cqRing]
-	cur  *cqRing // where the poller is; poller only
+	cur  *cqRing // the ring the poller reads; poller only
 
-	// armed is an arm value. Raised by the poller, cleared by the engine when
-	// it raises the event. The engine publishes the ring's tail before it reads
-	// armed, the poller writes armed before it reads the tail: one of them sees
-	// the other, so no completion is left in the queue without an event.
+	// armed is an arm value. The poller raises it; the engine clears it when it raises the event.
+	// The engine publishes the ring's tail before it reads armed, and the poller writes armed
+	// before it reads the tail: one of them sees the other, so no completion stays in the queue
+	// without an event.
 	armed atomic.Uint32
-	// dead is set by the engine at an overrun, once; read by the poller.
+	// dead is set once, by the engine at an overrun; the poller reads it.
 	dead atomic.Bool
-	// closed is set by Close under the port's token; read by channels.
+	// closed is set by Close under the port's token; channels read it.
 	closed atomic.Bool
 
-	// pending counts events on the channel's queue that nobody took: raised by
-	// the engine, lowered by GetEvent.
+	// pending counts this queue's events in the channel that are not yet taken. The engine raises
+	// it; GetEvent lowers it.
 	pending atomic.Int32
 	hook    ring.Hook[completionQueue] // on the channel's inbox while pending > 0
 	// unacked counts events taken and not acknowledged.
 	unacked atomic.Int64
 	events  asyncState // CQ_ERR
 
-	// The engine's, under the port's token.
+	// The following belong to the engine, under the port's token.
 	qps        []*queuePair   // one entry for each work queue that completes here
 	srqs       []*sharedQueue // XRC shared receive queues that complete here
 	dirty      bool           // on the device's list of rings to publish
@@ -65,11 +65,10 @@ type completionQueue struct {
 
 var _ verbs.CQ = (*completionQueue)(nil)
 
-// InboxHook links the queue into its channel's inbox.
+// InboxHook returns the link into the channel's inbox.
 func (q *completionQueue) InboxHook() *ring.Hook[completionQueue] { return &q.hook }
 
-// push appends a completion. It becomes visible when the turn ends. Engine
-// only.
+// push appends a completion. It becomes visible when Progress ends. Engine only.
 func (q *completionQueue) push(wq *workQueue, pos uint64, solicited bool) *verbs.WC {
 	var e *cqe
 	if !q.dead.Load() {
@@ -79,7 +78,7 @@ func (q *completionQueue) push(wq *workQueue, pos uint64, solicited bool) *verbs
 	}
 	if e == nil {
 		if wq.places != nil {
-			wq.places.give(uint32(pos)) // others share the queue
+			wq.places.give(uint32(pos)) // the queue is shared
 		}
 		return &q.ctx.dev.lostWC
 	}
@@ -94,12 +93,11 @@ func (q *completionQueue) push(wq *workQueue, pos uint64, solicited bool) *verbs
 	return &e.wc
 }
 
-// overrun kills the queue and every queue pair that completes here.
+// overrun marks the queue dead and breaks every queue pair that completes here.
 //
-// Implements: IBTA volume 1, 11.6.3.2 (CQ overrun is an affiliated
-// asynchronous error of the CQ, and a catastrophic one of the work queues that
-// complete there: their owners, who may be others, could not learn it from a
-// completion any more).
+// Implements: IBTA volume 1, 11.6.3.2 (CQ overrun is an affiliated asynchronous error of the CQ,
+// and a catastrophic one of the work queues that complete there: their owners, who may be others,
+// can no longer learn of it from a completion).
 func (q *completionQueue) overrun() {
 	if !q.dead.CompareAndSwap(false, true) {
 		return
@@ -113,8 +111,8 @@ func (q *completionQueue) overrun() {
 	}
 }
 
-// publish makes the turn's completions visible and raises the event that was
-// asked for. Engine only.
+// publish makes the completions of this Progress call visible and raises the requested event.
+// Engine only.
 func (q *completionQueue) publish() {
 	q.dirty = false
 	r := q.ring.Load()
@@ -123,8 +121,8 @@ func (q *completionQueue) publish() {
 		if q.armed.CompareAndSwap(a, armNone) && q.ch != nil {
 			q.ch.raise(q)
 		}
-		// A failed swap was the poller raising armSolicited to armAny, which
-		// the next publishing would answer too late: look again.
+		// If the swap failed, the poller was raising armSolicited to armAny, which the next
+		// publishing would answer too late: look again.
 		if q.armed.Load() != armNone && q.armed.CompareAndSwap(armAny, armNone) && q.ch != nil {
 			q.ch.raise(q)
 		}
@@ -132,8 +130,8 @@ func (q *completionQueue) publish() {
 	q.unsolicNew, q.solicNew = false, false
 }
 
-// arm asks for one event. A solicited-only request does not weaken one for any
-// completion (as rxe_req_notify_cq).
+// arm requests one event. A solicited-only request does not weaken one for any completion (as
+// rxe_req_notify_cq).
 func (q *completionQueue) arm(solicited bool) {
 	if !solicited {
 		q.armed.Store(armAny)
@@ -161,16 +159,16 @@ func (q *completionQueue) poll(g *verbs.PollGroup) {
 	}
 }
 
-// Context is the context it was made on.
+// Context returns the context of the queue.
 func (q *completionQueue) Context() verbs.Context { return q.ctx }
 
-// Capacity is the number of entries granted.
+// Capacity returns the number of entries granted.
 func (q *completionQueue) Capacity() int { return int(q.ring.Load().size) }
 
-// UserData is the value given at creation.
+// UserData returns the value given at creation.
 func (q *completionQueue) UserData() uint64 { return q.userData }
 
-// String names the queue.
+// String returns the queue's name.
 func (q *completionQueue) String() string {
 	return fmt.Sprintf("CQ %d of %s", q.number, q.ctx.dev.cfg.Name)
 }
@@ -181,8 +179,8 @@ func (q *completionQueue) String() string {
 // Implements: ibv_ack_cq_events.
 func (q *completionQueue) AckEvents(n int) { q.unacked.Add(-int64(n)) }
 
-// Resize changes the capacity, keeping what is queued. It fails with
-// [verbs.ErrInvalid] when more is queued than would fit.
+// Resize changes the capacity and keeps the queued completions. It returns [verbs.ErrInvalid]
+// when these would not fit.
 //
 // Implements: ibv_resize_cq.
 func (q *completionQueue) Resize(cqe int) (err error) {
@@ -207,8 +205,8 @@ func (q *completionQueue) Resize(cqe int) (err error) {
 	return err
 }
 
-// Close destroys the queue. It answers [verbs.ErrBusy] while queue pairs
-// complete here or events are unacknowledged.
+// Close destroys the queue. It returns [verbs.ErrBusy] while queue pairs complete here or events
+// are unacknowledged.
 //
 // Implements: ibv_destroy_cq.
 func (q *completionQueue) Close() (err error) {

@@ -10,14 +10,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// compChannel delivers completion events. The engines of its device put queues
-// on the inbox, one goroutine takes them off.
+// compChannel delivers completion events. The engine of its device pushes queues onto the inbox;
+// one goroutine takes them off.
 type compChannel struct {
 	ctx      *deviceContext
 	number   uint32
 	notifier *sys.Event
 	inbox    ring.Inbox[completionQueue, *completionQueue]
-	taken    *completionQueue // the rest of what was taken off the inbox; the taker's
+	taken    *completionQueue // queues taken off the inbox and not yet returned; owned by the GetEvent caller
 	closed   atomic.Bool      // set by Close; read by GetEvent
 	cqs      int              // queues that report here; under the port's token
 }
@@ -32,17 +32,16 @@ func (c *compChannel) raise(q *completionQueue) {
 	c.notifier.Signal()
 }
 
-// FD is readable while an event is queued; see [verbs.Source].
+// FD returns a descriptor that is readable while an event is queued; see [verbs.Source].
 func (c *compChannel) FD() int { return c.notifier.FD() }
 
-// Notify sets what is called when an event is queued and there is no
-// descriptor; see [verbs.Source].
+// Notify sets the function to call when an event is queued and there is no descriptor; see
+// [verbs.Source].
 func (c *compChannel) Notify(ring func()) { c.notifier.Notify(ring) }
 
-// GetEvent takes one event, in the order in which queues raised theirs. One
-// goroutine at a time may call it; it does not block. The event must be
-// acknowledged at the queue. Events of destroyed queues are gone, as in the
-// kernel (ib_uverbs_release_ucq).
+// GetEvent takes one event, in the order in which the queues raised them. One goroutine at a time
+// may call it; it does not block. The event must be acknowledged at its queue. Events of
+// destroyed queues are discarded, as in the kernel (ib_uverbs_release_ucq).
 //
 // Implements: ibv_get_cq_event on a non-blocking descriptor.
 func (c *compChannel) GetEvent() (cq verbs.CQ, ok bool, err error) {
@@ -52,9 +51,8 @@ func (c *compChannel) GetEvent() (cq verbs.CQ, ok bool, err error) {
 		}
 		if c.taken == nil {
 			if c.taken = c.inbox.TakeAll(); c.taken == nil {
-				// Nothing: the bell may fall silent. What was queued between
-				// the look and the draining is found by the second look, and
-				// the bell rings for it again.
+				// The inbox is empty, so clear the notifier. The second look finds an event
+				// queued between the first look and Drain, and signals again for it.
 				c.notifier.Drain()
 				if c.taken = c.inbox.TakeAll(); c.taken == nil {
 					return nil, false, nil
@@ -75,13 +73,13 @@ func (c *compChannel) GetEvent() (cq verbs.CQ, ok bool, err error) {
 	}
 }
 
-// String names the channel.
+// String returns the channel's name.
 func (c *compChannel) String() string {
 	return fmt.Sprintf("completion channel %d of %s", c.number, c.ctx.dev.cfg.Name)
 }
 
-// Close destroys the channel and its descriptor. It answers [verbs.ErrBusy]
-// while queues report here.
+// Close destroys the channel and its descriptor. It returns [verbs.ErrBusy] while queues report
+// here.
 //
 // Implements: ibv_destroy_comp_channel.
 func (c *compChannel) Close() (err error) {

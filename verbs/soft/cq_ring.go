@@ -7,38 +7,37 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// cqe is one completion in the ring, and the place in a work queue that it
-// frees when it is polled.
+// cqe is one completion in the ring, and the work queue position that polling it frees.
 type cqe struct {
 	wc  verbs.WC
 	wq  *workQueue
 	pos uint64
 }
 
-// cqRing is the ring between the engine, which produces, and whoever polls.
-// Resizing links a second ring behind the first: the engine goes on in the new
-// one, the poller drains the old one before it follows.
+// cqRing is the ring between the engine, which produces, and the poller. Resizing links a second
+// ring behind the first: the engine continues in the new one, and the poller drains the old one
+// before it follows.
 type cqRing struct {
 	buf  []cqe
 	mask uint64
 	size uint64
 	_    [cacheLine]byte
 
-	// tail is the end of what may be polled. Written by the engine at the end
-	// of its turn, which publishes the completions below; read by the poller.
+	// tail is the end of the pollable completions. The engine writes it at the end of Progress,
+	// which publishes the completions below; the poller reads it.
 	tail atomic.Uint64
-	fill uint64 // the engine's own end, ahead of tail within a turn
+	fill uint64 // the engine's own end, ahead of tail during Progress
 	seen uint64 // the engine's copy of head
-	// prior is the ring before, until all of that has been polled: what waits
-	// there counts. Engine only.
+	// prior is the previous ring until all of it has been polled: its completions count against
+	// the capacity. Engine only.
 	prior *cqRing
 	_     [cacheLine]byte
 
-	// head is the next completion to poll. Written by the poller once per
-	// poll, which publishes that the places below are free; read by the engine.
+	// head is the next completion to poll. The poller writes it once per poll, which publishes
+	// that the entries below are free; the engine reads it.
 	head atomic.Uint64
-	// next is the ring that follows. Written once by Resize while it holds the
-	// port's token, after the last tail of this ring; read by the poller.
+	// next is the ring that follows. Resize writes it once under the port's token, after the last
+	// tail of this ring; the poller reads it.
 	next atomic.Pointer[cqRing]
 	_    [cacheLine]byte
 }
@@ -48,7 +47,7 @@ func newCQRing(size int) *cqRing {
 	return &cqRing{buf: make([]cqe, places), mask: places - 1, size: uint64(size)}
 }
 
-// place is the next free entry, nil when the ring is full. Engine only.
+// place returns the next free entry, nil when the ring is full. Engine only.
 func (r *cqRing) place() *cqe {
 	if r.fill-r.seen == r.size || r.prior != nil {
 		r.seen = r.head.Load()
@@ -61,7 +60,7 @@ func (r *cqRing) place() *cqe {
 	return e
 }
 
-// queued is how many completions wait, here and in the rings before, as the
+// queued returns the number of unpolled completions, here and in the previous rings, as the
 // engine sees it.
 func (r *cqRing) queued() uint64 {
 	n := r.fill - r.head.Load()
@@ -75,14 +74,14 @@ func (r *cqRing) queued() uint64 {
 	return n + before
 }
 
-// poll moves up to len(wc) completions out and frees the places of their work
-// requests, one store for each run of the same queue. Poller only.
+// poll moves up to len(wc) completions out and frees the positions of their work requests, with
+// one store for each run of the same queue. Poller only.
 func (r *cqRing) poll(wc []verbs.WC) (n int) {
 	h, t := r.head.Load(), r.tail.Load()
 	if h == t {
 		return 0
 	}
-	var wq *workQueue // whose places are to be freed below pos
+	var wq *workQueue // the queue whose positions below pos are to be freed
 	var pos uint64
 	var last *workQueue
 	skip := false
@@ -96,7 +95,7 @@ func (r *cqRing) poll(wc []verbs.WC) (n int) {
 			}
 			skip = last.dead.Load()
 		}
-		e.wq = nil // the ring keeps no queue alive that has been closed since
+		e.wq = nil // the ring must not keep a queue alive that is closed later
 		if skip {
 			continue
 		}
@@ -115,8 +114,8 @@ func (r *cqRing) poll(wc []verbs.WC) (n int) {
 	return n
 }
 
-// abandon gives back the places of shared receive queues whose completions
-// nobody will poll, because the queue is closed.
+// abandon returns the slots of shared receive queues whose completions will not be polled because
+// the queue is closed.
 func (r *cqRing) abandon() {
 	for h := r.head.Load(); h != r.fill; h++ {
 		if e := &r.buf[h&r.mask]; e.wq.places != nil {

@@ -29,8 +29,8 @@ func (e *peer) event() (verbs.CQ, bool) {
 	return cq, ok
 }
 
-// TestArmIsOneShot: an armed queue raises one event for the next completion;
-// what was queued before raises none; not armed, nothing does.
+// TestArmIsOneShot: an armed queue raises one event for the next completion, none for completions
+// queued before; a queue that is not armed raises none.
 func TestArmIsOneShot(t *testing.T) {
 	w := newWorld(t, options{channel: true})
 	none := func(when string) {
@@ -78,13 +78,14 @@ func TestSolicitedArming(t *testing.T) {
 		t.Fatalf("a flushed receive raised no event")
 	}
 	must.Do(t, verbs.Arm(w.b.rcq, false))
-	must.Do(t, verbs.Arm(w.b.rcq, true)) // does not weaken
+	must.Do(t, verbs.Arm(w.b.rcq, true)) // does not weaken the arming
 	if a := w.b.rcq.(*completionQueue).armed.Load(); a != armAny {
 		t.Fatalf("a solicited arming weakened one for any completion to %d", a)
 	}
 }
 
-// TestUnacknowledgedEventsKeepTheQueue: ErrBusy until the last is acknowledged.
+// TestUnacknowledgedEventsKeepTheQueue: Close returns ErrBusy until the last event is
+// acknowledged.
 func TestUnacknowledgedEventsKeepTheQueue(t *testing.T) {
 	w := newWorld(t, options{channel: true})
 	cq := must.Get(w.b.ctx.CreateCQ(4, w.b.ch, 0, 0))(t)
@@ -99,7 +100,7 @@ func TestUnacknowledgedEventsKeepTheQueue(t *testing.T) {
 	if err := cq.Close(); !errors.Is(err, verbs.ErrBusy) {
 		t.Fatalf("closing with an unacknowledged event: %v, want ErrBusy", err)
 	}
-	q.ch.raise(q) // never taken: goes with the queue
+	q.ch.raise(q) // never taken: discarded with the queue
 	cq.AckEvents(1)
 	must.Do(t, cq.Close())
 	must.Do(t, cq.Close())
@@ -108,8 +109,8 @@ func TestUnacknowledgedEventsKeepTheQueue(t *testing.T) {
 	}
 }
 
-// TestOverrunKills: a queue without room dies with CQ_ERR, its queue pairs
-// with it and each with QP_FATAL, and polling says so after what was queued.
+// TestOverrunKills: a queue without room becomes dead with CQ_ERR, its queue pairs fail with
+// QP_FATAL each, and polling fails after the queued completions.
 func TestOverrunKills(t *testing.T) {
 	w := newWorld(t, options{cqe: 4})
 	for i := range 5 {
@@ -133,7 +134,7 @@ func TestOverrunKills(t *testing.T) {
 	}
 }
 
-// TestResizeKeepsWhatIsQueued: in order, across several resizings.
+// TestResizeKeepsWhatIsQueued: completions stay queued in order, across several resizings.
 func TestResizeKeepsWhatIsQueued(t *testing.T) {
 	w := newWorld(t, options{cqe: 3})
 	id := uint64(0)
@@ -162,8 +163,8 @@ func TestResizeKeepsWhatIsQueued(t *testing.T) {
 	w.a.ok(wcs, 0)
 }
 
-// TestResizeKeepsTheArming: a queue that is armed and resized raises its one
-// event for the next completion, and none for the resizing.
+// TestResizeKeepsTheArming: a queue that is armed and resized raises its one event for the next
+// completion, and none for the resizing.
 func TestResizeKeepsTheArming(t *testing.T) {
 	w := newWorld(t, options{channel: true, cqe: 4})
 	w.nudge(1, 0)
@@ -184,8 +185,8 @@ func TestResizeKeepsTheArming(t *testing.T) {
 	w.b.ok(w.b.poll(w.b.rcq), 1)
 }
 
-// TestOverrunOfAResizedQueue: what was queued in each of its rings is still
-// polled, in order, and then that it is dead; the size that counts is the last.
+// TestOverrunOfAResizedQueue: completions queued in each of its rings are still polled, in order,
+// and then the error; the last size counts.
 func TestOverrunOfAResizedQueue(t *testing.T) {
 	w := newWorld(t, options{cqe: 8})
 	post := func(first, n uint64) {
@@ -208,7 +209,7 @@ func TestOverrunOfAResizedQueue(t *testing.T) {
 	if ev := w.a.events(); !slices.Contains(ev, verbs.EventCQErr) {
 		t.Fatalf("events %v, want CQ_ERR", ev)
 	}
-	must.Do(t, w.a.scq.Resize(16)) // does not bring it back
+	must.Do(t, w.a.scq.Resize(16)) // does not revive it
 	buf, _ := mem.Array[verbs.WC](w.a.wcs, w.a.wcs.Addr(), 16)
 	n, err := verbs.Poll(w.a.scq, buf)
 	if n != 7 || !errors.Is(err, errnoCQDead) {
@@ -217,8 +218,8 @@ func TestOverrunOfAResizedQueue(t *testing.T) {
 	w.a.ok(buf[:n], 0)
 }
 
-// TestRemovedDeviceLetsSharedQueuesGo: shared receive queues, domains and their
-// queue pairs can be closed, and do nothing else.
+// TestRemovedDeviceLetsSharedQueuesGo: shared receive queues, domains and their queue pairs can
+// be closed, and all other calls fail.
 func TestRemovedDeviceLetsSharedQueuesGo(t *testing.T) {
 	x := newXRC(t) // closes everything
 	plain, err := x.b.pd.CreateSRQ(&verbs.SRQAttr{MaxWR: 2})

@@ -15,39 +15,37 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// device is one software RNIC: an engine attached to a port of the fabric.
-// Contexts are handles on it.
+// device is one software RNIC: an engine attached to a port of the fabric. Contexts are handles
+// on it.
 //
-// Unless a field says otherwise it belongs to the holder of the port's token:
-// the engine in Turn, or a control call in exclusive.
+// Unless a field says otherwise it belongs to the holder of the port's token: the engine in
+// Progress, or a control call in exclusive.
 type device struct {
 	provider *Provider
 	cfg      DeviceConfig
-	index    int // among the provider's
+	index    int // among the provider's devices
 	gid      verbs.GID
 	guid     uint64
 	random   io.Reader // for keys, PSNs and numbers; the fabric's
 
-	opens int                         // contexts; under Provider.opening
+	opens int                         // contexts and holds of CM identifiers; under Provider.opening
 	port  atomic.Pointer[fabric.Port] // written under Provider.opening; nil while no context is open
-	p     *fabric.Port                // the same, for the engine
+	p     *fabric.Port                // the same port, for the engine
 
 	contexts []*deviceContext // open ones, oldest first; under Provider.opening
-	// removed is set once, by remove, under the port's token: a call in an exclusive
-	// section sees it or is over before. Read by everybody.
+	// removed is set once, by remove, under the port's token: a call in an exclusive section
+	// either sees it or ends before. Any goroutine may read it.
 	removed uatomic.Bool
-	// down says that the port is down. Written by SetPort under opening and the
-	// token; read by QueryPort. Nothing hangs on it.
+	// down is set while the port is down. SetPort writes it under opening and the token;
+	// QueryPort reads it. It publishes nothing.
 	down uatomic.Bool
 
-	// doorbells are the queue pairs with new work requests. Pushed by posters,
-	// taken by the engine.
+	// doorbells are the queue pairs with new work requests. Posters push, the engine takes.
 	doorbells ring.Inbox[queuePair, *queuePair]
-	// synced are the FLUSHes whose pages are written. Pushed by their
-	// goroutines, taken by the engine.
+	// synced are the FLUSHes whose pages are written. Their goroutines push, the engine takes.
 	synced    ring.Inbox[persistence, *persistence]
 	syncSlots chan struct{} // holds one entry for each goroutine that writes
-	// syncRange writes pages: (*mem.Arena).Sync, immutable.
+	// syncRange writes pages: (*mem.Arena).Sync. Immutable.
 	syncRange func(a *mem.Arena, addr uint64, n int) error
 
 	qps     []*queuePair // by index (the low bits of the number); 0 and 1 stay empty
@@ -57,35 +55,34 @@ type device struct {
 	ahs       []*addressHandle // by index (the low bits of the handle)
 	freeAHs   []int
 	ahCount   int
-	ahRound   uint32 // goes into the handle
+	ahRound   uint32 // part of the handle
 	groups    map[verbs.GID]*mcastGroup
 	counters  Counters
-	windows   int   // how many of the keys are windows'
-	freeSlots []int // of regions, to use again
+	windows   int   // number of keys that belong to windows
+	freeSlots []int // of regions, for reuse
 	usedSlots int
 	numbers   uint32
 
 	now      time.Duration
-	busy     []*queuePair // to be worked on in this turn
+	busy     []*queuePair // to be worked on in this Progress call
 	later    []*queuePair // to be worked on in the next
-	stalls   []*stall     // links without room, and who waits for it
-	broken   []*queuePair // to be moved to ERR before the turn ends
+	stalls   []*stall     // links without room, and the queue pairs that wait for it
+	broken   []*queuePair // to be moved to ERR before Progress ends
 	timers   timerHeap
 	dirtyCQs []*completionQueue
-	domains  []*xrcDomain            // those of a file
+	domains  []*xrcDomain            // domains that belong to a file
 	xrcSRQs  map[uint32]*sharedQueue // by number
 	lastSRQN uint32
-	lastWQE  []*queuePair // to be told that their last receive has completed
-	held     *guard       // the guard this engine is inside of
-	parked   int          // packets that wait behind a FLUSH, of all queue pairs
-	lostWC   verbs.WC     // where completions for a dead queue go
+	lastWQE  []*queuePair // get LAST_WQE_REACHED when Progress ends
+	held     *guard       // the guard this engine is inside
+	parked   int          // packets parked behind a FLUSH, of all queue pairs
+	lostWC   verbs.WC     // discards completions for a dead queue
 	scratch  scratch
 
-	// Hooks of the connection manager. All are called in the engine's turn (or
-	// in a control call's exclusive section) and must not block, nor call
-	// exclusive. onMAD gets a management datagram that is valid during the
-	// call; onTurn runs its timers and says when it wants to run next (0:
-	// never); onCommEst tells that a queue pair got its first packet.
+	// Hooks of the connection manager. All are called during Progress (or in an exclusive
+	// section) and must neither block nor call exclusive. onMAD receives a management datagram
+	// that is valid during the call. onTurn runs the manager's timers and returns the time of its
+	// next call (0: never). onCommEst reports that a queue pair received its first packet.
 	onMAD     func(now time.Duration, src verbs.GID, mad []byte)
 	onTurn    func(now time.Duration) (next time.Duration)
 	onCommEst func(q *queuePair)
@@ -95,10 +92,10 @@ type device struct {
 
 var _ fabric.Endpoint = (*device)(nil)
 
-// qpNumbers is where the numbering of queue pairs stands.
+// qpNumbers is the state of the queue pair numbering.
 type qpNumbers struct {
-	qpHint  int    // where to look for a free index
-	qpRound uint32 // goes into the number, so that it is not used again soon
+	qpHint  int    // where the search for a free index starts
+	qpRound uint32 // part of the number, so that a number is not reused soon
 }
 
 // guidPrefix begins the GUIDs of software devices: locally administered.
@@ -125,15 +122,15 @@ func (d *device) attach() error {
 		return err
 	}
 	d.port.Store(p)
-	p.Exclusive(func() { // what came before waits in the inbox
+	p.Exclusive(func() { // packets that came earlier wait in the inbox
 		p.SetDown(d.down.Load())
 		d.p = p
 	})
 	return nil
 }
 
-// detach leaves the fabric, unless remove has done so. No object is alive. The caller holds
-// Provider.opening.
+// detach leaves the fabric, unless remove has done so. The device has no objects. The caller
+// holds Provider.opening.
 func (d *device) detach() {
 	p := d.port.Load()
 	p.Exclusive(func() {
@@ -145,11 +142,10 @@ func (d *device) detach() {
 	p.Detach()
 }
 
-// empty lets go of all that grew while the device was open. Nobody runs the
-// engine from now on, so TIMEWAIT ends here: no packet that is on its way finds
-// the device, and a device that is opened again answers what comes for its old
-// connections as it answers for any that it does not know. What stays are
-// counters, and where the numbering of queue pairs stands.
+// empty releases all memory that grew while the device was open. The engine does not run any
+// more, so TIMEWAIT ends here: packets in flight no longer find the device, and a reopened device
+// answers packets of its old connections like those of unknown ones. The counters and the state
+// of queue pair numbering stay.
 func (d *device) empty() {
 	d.cm.machine.Reset()
 	d.timers, d.busy, d.later, d.stalls = nil, nil, nil, nil
@@ -159,27 +155,26 @@ func (d *device) empty() {
 	d.groups, d.xrcSRQs, d.cm.byQP = nil, nil, map[*queuePair]*cmID{}
 }
 
-// exclusive runs fn with the engine at rest, and turns the engine afterwards.
-// It waits for a running turn to end. Never call it from a turn or from fn.
+// exclusive runs fn with the port's token, so that the engine is not running, and then runs the
+// engine. It waits for a running Progress call. Do not call it during Progress or from fn.
 func (d *device) exclusive(fn func()) {
 	if p := d.port.Load(); p != nil {
 		p.Exclusive(fn)
 		return
 	}
-	// Nobody has the device open, so nobody else has an object of it.
+	// The device is not open, so no other goroutine has an object of it.
 	fn()
 }
 
-// kick runs the engine, after work was left for it.
+// kick runs the engine after work was left for it.
 func (d *device) kick() {
 	if p := d.port.Load(); p != nil {
 		p.Kick()
 	}
 }
 
-// kickFor is kick, after requests were posted to q, nil for none. When the engine
-// is at rest, the caller, who runs it then, puts q on its list himself, which
-// spares both the doorbell.
+// kickFor is kick after requests were posted to q; q may be nil. If the engine is idle, the
+// caller runs it and puts q on its work list directly, without the doorbell list.
 func (d *device) kickFor(q *queuePair) {
 	p := d.port.Load()
 	if p == nil {
@@ -187,8 +182,8 @@ func (d *device) kickFor(q *queuePair) {
 	}
 	if q != nil {
 		if p.Enter() {
-			// Looked at again with the token: once it has left the fabric, the
-			// device is not the old port's any more (detach waits for the token).
+			// Check again with the token held: after it has left the fabric, the device no longer
+			// belongs to the old port (detach waits for the token).
 			if d.port.Load() == p {
 				d.activate(q)
 			} else {
@@ -202,13 +197,13 @@ func (d *device) kickFor(q *queuePair) {
 	p.Kick()
 }
 
-// nextNumber numbers objects for messages.
+// nextNumber returns an object number for messages.
 func (d *device) nextNumber() uint32 {
 	d.numbers++
 	return d.numbers
 }
 
-// draw is n random bits, at most 32.
+// draw returns n random bits, at most 32.
 func (d *device) draw(n uint) (uint32, error) {
 	var b [4]byte
 	if _, err := io.ReadFull(d.random, b[:]); err != nil {

@@ -10,21 +10,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// What a person would do to an adapter with their hands, for tests and for those
-// who try fail-over on a laptop. All of it may be called from any goroutine, but
-// not from an engine's turn, and waits for a running turn of the device to end.
+// Port state, removal and return of a device, for tests and for users who try fail-over without
+// hardware. The functions may be called from any goroutine, but not during Progress, and wait for
+// a running Progress call of the device.
 //
 //	         Remove                        last Close
 //	present ────────> removed, objects left ──────────> gone
 //	   ^                 │ Restore                        │ Restore
 //	   └── a new device ─┴────────────────────────────────┘
 
-// SetPort takes the device's port down or brings it up. While it is down
-// QueryPort says DOWN, nothing leaves and nothing arrives; queue pairs stay as
-// they are and their retry timers run. Each context gets PORT_ERR or PORT_ACTIVE
-// when it changes. The state lasts until the next SetPort or the device's end.
+// SetPort takes the device's port down or brings it up. While it is down, QueryPort reports DOWN
+// and no packet leaves or arrives; queue pairs keep their state and their retry timers run. Each
+// context gets PORT_ERR or PORT_ACTIVE on a change. The state lasts until the next SetPort or the
+// removal of the device.
 //
-// Errors: a *[verbs.DeviceError] for a device that is not there.
+// Errors: a *[verbs.DeviceError] for a device that is not present.
 func (p *Provider) SetPort(name string, up bool) error {
 	p.opening.Lock()
 	defer p.opening.Unlock()
@@ -51,17 +51,16 @@ func (p *Provider) SetPort(name string, up bool) error {
 	return nil
 }
 
-// Remove takes the device out while it is in use. When it returns the device
-// touches no memory any more, its own engine as little as peers that were reading
-// from it; nothing of it leaves or arrives; it is not listed and cannot be opened.
-// Contexts that were open have DEVICE_FATAL, identifiers bound to it
-// DEVICE_REMOVAL; every call but Close answers [verbs.ErrDeviceRemoved] with EIO,
-// and what was outstanding never completes. Peers see silence.
+// Remove removes the device while it is in use. When it returns, neither the device's engine nor
+// a peer that was reading from the device touches its memory, its packets neither leave nor
+// arrive, and it is not listed and cannot be opened. Open contexts get DEVICE_FATAL, identifiers
+// bound to the device DEVICE_REMOVAL. Every call except Close returns [verbs.ErrDeviceRemoved]
+// with EIO, and outstanding requests never complete. Peers get no answer.
 //
-// Errors: a *[verbs.DeviceError] for a device that is not there.
+// Errors: a *[verbs.DeviceError] for a device that is not present.
 //
-// Implements: ib_uverbs_remove_one, ib_uverbs_free_hw_resources (kernel
-// uverbs_main.c) and cma_process_remove (cma.c), as user space sees them.
+// Implements: ib_uverbs_remove_one, ib_uverbs_free_hw_resources (kernel uverbs_main.c) and
+// cma_process_remove (cma.c), as user space sees them.
 func (p *Provider) Remove(name string) error {
 	p.opening.Lock()
 	defer p.opening.Unlock()
@@ -78,13 +77,12 @@ func (p *Provider) Remove(name string) error {
 	return nil
 }
 
-// Restore plugs in a new device under the name and address of one that was
-// removed, with its port up. Objects of the old one stay dead. Listeners on all
-// devices listen on it too.
+// Restore adds a new device with the name and address of a removed one, with its port up. Objects
+// of the old device stay dead. Listeners on all devices listen on it too.
 //
-// Errors: a *[verbs.DeviceError] for a name that the configuration does not have;
-// [verbs.ErrInvalid] with EEXIST for a device that is there; what kept a listener
-// from listening (the device is there then).
+// Errors: a *[verbs.DeviceError] for a name that is not configured; [verbs.ErrInvalid] with
+// EEXIST for a device that is present; the error of a listener that could not listen (the device
+// is then present).
 func (p *Provider) Restore(name string) error {
 	const op = "restore"
 	p.opening.Lock()
@@ -111,13 +109,12 @@ func (p *Provider) Restore(name string) error {
 	return errors.Join(errs...)
 }
 
-// plugged is the devices that are there, in the order of the configuration. Not
-// to be changed.
+// plugged returns the present devices, in the order of the configuration. The slice is read-only.
 func (p *Provider) plugged() []*device { return *p.present.Load() }
 
 func (p *Provider) setPresent(ds []*device) { p.present.Store(&ds) }
 
-// unknown is the error for a device that is not there.
+// unknown returns the error for a device that is not present.
 func (p *Provider) unknown(name string) error {
 	e := &verbs.DeviceError{Name: name}
 	for _, d := range p.plugged() {

@@ -8,47 +8,42 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// asyncChannel delivers the asynchronous events of a context, in the order in
-// which they were raised.
+// asyncChannel delivers the asynchronous events of a context, in the order in which they were
+// raised.
 //
-// The kernel queues every event, without a bound (ib_uverbs_async_handler). A
-// program that never reads would then keep memory for whatever happens to it,
-// much of which its peers decide. Here an object has at most maxUnread events
-// waiting; beyond that an event whose type waits already is not queued once
-// more, since reading the one tells as much. What waits for an object goes
-// with the object.
+// The kernel queues every event without a bound (ib_uverbs_async_handler). A program that never
+// reads them would keep memory for events that its peers can cause. Here an object has at most
+// maxUnread unread events; beyond that an event is dropped if one of its type is already unread,
+// which carries the same information. Unread events of an object vanish with the object.
 type asyncChannel struct {
 	ctx      *deviceContext
 	notifier *sys.Event
 	rest     asyncState // of events without an object: the port's and the device's
 
-	// mu orders raising (the engine), reading, acknowledging and the end of
-	// objects. Events are rare, and nothing blocks while it is held.
+	// mu orders raising (the engine), reading, acknowledging and the end of objects. Events are
+	// rare, and no call blocks while holding it.
 	mu          sync.Mutex
 	first, last *asyncNode
 	closed      bool
 }
 
-// maxUnread is how many events wait for one object before those of a type that
-// waits already are dropped. More than there are types: one of each, and the
-// same several times over.
+// maxUnread is the number of unread events of one object beyond which events of a type already
+// unread are dropped. It is more than the number of types: one of each, several times over.
 const maxUnread = 32
 
-// asyncNode is one queued event: in the channel's list, and in the chain of its
-// object.
+// asyncNode is one queued event, linked in the channel's list and in the chain of its object.
 type asyncNode struct {
 	prev, next *asyncNode
-	younger    *asyncNode // of the same object
+	younger    *asyncNode // next event of the same object
 	of         *asyncState
 	ev         verbs.AsyncEvent
 }
 
-// asyncState is what an object that events happen to keeps for them. All of it
-// is under the channel's mutex.
+// asyncState holds the events of an object. The channel's mutex guards it.
 //
 //	           raise                   Get                     Ack
 //	nothing ──────────> unread (bounded) ────> unacknowledged ─────> nothing
-//	                       │ end: gone              │ end: refused, ErrBusy
+//	                       │ end: discarded         │ end: refused, ErrBusy
 type asyncState struct {
 	oldest, youngest *asyncNode
 	unread           int
@@ -58,7 +53,7 @@ type asyncState struct {
 
 var _ verbs.AsyncChannel = (*asyncChannel)(nil)
 
-// target is what the object of an event keeps for its events.
+// target returns the event state of an event's object.
 func (c *asyncChannel) target(ev *verbs.AsyncEvent) *asyncState {
 	if q, ok := ev.QP.(*queuePair); ok {
 		return &q.events
@@ -78,11 +73,11 @@ func (c *asyncChannel) target(ev *verbs.AsyncEvent) *asyncState {
 // raise queues an event. It allocates; events are rare.
 func (c *asyncChannel) raise(ev verbs.AsyncEvent) {
 	if c.queue(c.target(&ev), ev) {
-		c.notifier.Signal() // not under the mutex: who is told may call Get
+		c.notifier.Signal() // not under the mutex: Notify's function may call Get
 	}
 }
 
-// queue appends an event of s; false when it is not wanted.
+// queue appends an event of s. It returns false if the event is dropped.
 func (c *asyncChannel) queue(s *asyncState, ev verbs.AsyncEvent) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +101,7 @@ func (c *asyncChannel) queue(s *asyncState, ev verbs.AsyncEvent) bool {
 	return true
 }
 
-// waits tells whether an event of type t is unread.
+// waits reports whether an event of type t is unread.
 func (s *asyncState) waits(t verbs.AsyncEventType) bool {
 	for n := s.oldest; n != nil; n = n.younger {
 		if n.ev.Type == t {
@@ -116,7 +111,7 @@ func (s *asyncState) waits(t verbs.AsyncEventType) bool {
 	return false
 }
 
-// drop takes the oldest event of s off the list, unread or read.
+// drop unlinks the oldest event of s.
 func (c *asyncChannel) drop(s *asyncState) {
 	n := s.oldest
 	if s.oldest = n.younger; s.oldest == nil {
@@ -135,8 +130,8 @@ func (c *asyncChannel) drop(s *asyncState) {
 	}
 }
 
-// end tells that an object goes: its unread events vanish and no others come.
-// While events are unacknowledged it does nothing but say how many.
+// end discards an object's unread events and refuses further ones. While events are
+// unacknowledged it only returns their number.
 func (c *asyncChannel) end(s *asyncState) (unacked int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,15 +153,15 @@ func (c *asyncChannel) close() error {
 	return c.notifier.Close()
 }
 
-// FD is readable while an event is queued; see [verbs.Source].
+// FD returns a descriptor that is readable while an event is queued; see [verbs.Source].
 func (c *asyncChannel) FD() int { return c.notifier.FD() }
 
-// Notify sets what is called when an event is queued and there is no
-// descriptor; see [verbs.Source].
+// Notify sets the function to call when an event is queued and there is no descriptor; see
+// [verbs.Source].
 func (c *asyncChannel) Notify(ring func()) { c.notifier.Notify(ring) }
 
-// Get takes one event. Any goroutine may call it; it does not block. Events of
-// destroyed objects are gone.
+// Get takes one event. Any goroutine may call it; it does not block. Events of destroyed objects
+// are discarded.
 //
 // Implements: ibv_get_async_event on a non-blocking descriptor.
 func (c *asyncChannel) Get() (ev verbs.AsyncEvent, ok bool, err error) {
@@ -177,7 +172,7 @@ func (c *asyncChannel) Get() (ev verbs.AsyncEvent, ok bool, err error) {
 	}
 	n := c.first
 	if n == nil {
-		c.notifier.Drain() // who queues now signals later
+		c.notifier.Drain() // a later queue signals after it
 		return ev, false, nil
 	}
 	c.drop(n.of) // n is its oldest: both lists are in the order of raising
@@ -185,8 +180,7 @@ func (c *asyncChannel) Get() (ev verbs.AsyncEvent, ok bool, err error) {
 	return n.ev, true, nil
 }
 
-// Ack acknowledges an event taken. Any goroutine may call it; it does not
-// block.
+// Ack acknowledges a taken event. Any goroutine may call it; it does not block.
 //
 // Implements: ibv_ack_async_event.
 func (c *asyncChannel) Ack(ev verbs.AsyncEvent) {

@@ -11,20 +11,20 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// deviceContext is an open device. Several contexts may be open on one device;
-// they share its engine, its queue pair numbers and its keys.
+// deviceContext is an open device. Several contexts may be open on one device; they share its
+// engine, its queue pair numbers and its keys.
 type deviceContext struct {
 	dev    *device
 	async  *asyncChannel
-	closed atomic.Bool // set by Close under the port's token; read by everybody
+	closed atomic.Bool // set by Close under the port's token; any goroutine may read it
 
-	// counts of living objects; under the port's token.
+	// counts counts the living objects; under the port's token.
 	counts verbs.ObjectCount
 }
 
 var _ verbs.Context = (*deviceContext)(nil)
 
-// open makes a context, attaching the device if it is the first.
+// open makes a context. The first context attaches the device.
 func (p *Provider) open(d *device) (*deviceContext, error) {
 	p.opening.Lock()
 	defer p.opening.Unlock()
@@ -48,11 +48,11 @@ func (p *Provider) open(d *device) (*deviceContext, error) {
 	return c, nil
 }
 
-// String names the context.
+// String returns the context's name.
 func (c *deviceContext) String() string { return "context of " + c.dev.cfg.Name }
 
-// Close closes the context; [verbs.ErrBusy] while it has living objects. The
-// last context of a device takes it off the fabric.
+// Close closes the context. It returns [verbs.ErrBusy] while the context has living objects. The
+// last context of a device detaches it from the fabric.
 //
 // Implements: ibv_close_device.
 func (c *deviceContext) Close() error {
@@ -80,10 +80,10 @@ func (c *deviceContext) Close() error {
 	return c.async.close()
 }
 
-// exclusive runs fn with the engine of the device at rest, or answers
-// [verbs.ErrClosed], or [verbs.ErrDeviceRemoved]. It waits for a turn of the engine
-// to end, and must not be called from one. It is for every call that makes,
-// changes or asks; what closes an object uses closing.
+// exclusive runs fn with the port's token, so that the engine is not running. It returns
+// [verbs.ErrClosed] or [verbs.ErrDeviceRemoved] without calling fn. It waits for a running
+// Progress call, and must not be called from one. Calls that create, change or query use
+// exclusive; calls that close an object use closing.
 func (c *deviceContext) exclusive(op string, fn func()) error {
 	removed := false
 	if err := c.closing(op, func() {
@@ -99,7 +99,7 @@ func (c *deviceContext) exclusive(op string, fn func()) error {
 	return nil
 }
 
-// closing is exclusive for what works on a removed device too.
+// closing is exclusive for calls that also work on a removed device.
 func (c *deviceContext) closing(op string, fn func()) error {
 	gone := c.closed.Load()
 	if !gone {
@@ -115,10 +115,10 @@ func (c *deviceContext) closing(op string, fn func()) error {
 	return nil
 }
 
-// Device is what the context was opened by.
+// Device returns the device's description.
 func (c *deviceContext) Device() verbs.DeviceInfo { return c.dev.info() }
 
-// QueryDevice reads the limits. It does not block.
+// QueryDevice returns the attributes and limits. It does not block.
 //
 // Implements: ibv_query_device.
 func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
@@ -139,10 +139,10 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 	}, nil
 }
 
-// portNumber is the number of the one port.
+// portNumber is the number of the only port.
 const portNumber = 1
 
-// QueryPort reads the port. It does not block.
+// QueryPort returns the port's attributes. It does not block.
 //
 // Implements: ibv_query_port.
 func (c *deviceContext) QueryPort(port uint8) (verbs.PortAttr, error) {
@@ -162,7 +162,7 @@ func (c *deviceContext) QueryPort(port uint8) (verbs.PortAttr, error) {
 	}, nil
 }
 
-// QueryGID reads the port's only address. It does not block.
+// QueryGID returns the port's only address. It does not block.
 //
 // Implements: ibv_query_gid.
 func (c *deviceContext) QueryGID(port uint8, index int) (verbs.GID, error) {
@@ -258,10 +258,10 @@ func (c *deviceContext) CreateCQ(cqe int, ch verbs.CompChannel, vector int, user
 	return q, nil
 }
 
-// Async is the channel of asynchronous events. It lives as long as the context.
+// Async returns the channel of asynchronous events. It lives as long as the context.
 func (c *deviceContext) Async() verbs.AsyncChannel { return c.async }
 
-// Objects counts what is alive.
+// Objects counts the living objects.
 func (c *deviceContext) Objects() (n verbs.ObjectCount) {
 	if err := c.closing("objects", func() { n = c.counts }); err != nil {
 		return verbs.ObjectCount{} // a closed context has none
@@ -269,5 +269,5 @@ func (c *deviceContext) Objects() (n verbs.ObjectCount) {
 	return n
 }
 
-// count formats a number of things for a message.
+// count formats a number of objects for a message.
 func count(n int, what string) string { return fmt.Sprintf("%d %s", n, what) }

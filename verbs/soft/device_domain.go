@@ -6,53 +6,52 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// AllocTD answers ErrNotSupported: posting to a queue pair of this device takes
-// no lock of its own that a promise could spare.
+// AllocTD returns ErrNotSupported: posting to a queue pair of this device takes no lock that a
+// thread domain could elide.
 //
 // Implements: ibv_alloc_td.
 func (c *deviceContext) AllocTD() (verbs.TD, error) {
 	return nil, notYet("ibv_alloc_td", c.String(), "thread domains: there is no lock to leave out")
 }
 
-// AllocParentDomain answers ErrNotSupported, as AllocTD does.
+// AllocParentDomain returns ErrNotSupported, as AllocTD does.
 //
 // Implements: ibv_alloc_parent_domain.
 func (p *protectionDomain) AllocParentDomain(verbs.TD) (verbs.PD, error) {
 	return nil, notYet("ibv_alloc_parent_domain", p.String(), "thread domains: there is no lock to leave out")
 }
 
-// DataInOrder promises nothing: data is copied packet by packet, and the order in
-// which another goroutine sees the bytes of a copy is not defined.
+// DataInOrder reports no guarantee: data is copied packet by packet, and the order in which
+// another goroutine sees the bytes of a copy is undefined.
 //
 // Implements: ibv_query_qp_data_in_order.
 func (q *queuePair) DataInOrder(verbs.WROpcode) (verbs.DataOrder, error) {
 	return 0, q.ctx.here("ibv_query_qp_data_in_order")
 }
 
-// QueryECE answers ErrNotSupported: this device has nothing to agree on beyond
-// the standard.
+// QueryECE returns ErrNotSupported: this device has no vendor options to negotiate.
 //
 // Implements: ibv_query_ece.
 func (q *queuePair) QueryECE() (verbs.ECE, error) { return noECE("ibv_query_ece", q) }
 
-// SetECE answers ErrNotSupported, as QueryECE does.
+// SetECE returns ErrNotSupported, as QueryECE does.
 //
 // Implements: ibv_set_ece.
 func (q *queuePair) SetECE(verbs.ECE) (verbs.ECE, error) { return noECE("ibv_set_ece", q) }
 
-// DataInOrder promises nothing, as that of other queue pairs.
+// DataInOrder reports no guarantee, as that of other queue pairs.
 //
 // Implements: ibv_query_qp_data_in_order.
 func (r *xrcReceiver) DataInOrder(verbs.WROpcode) (verbs.DataOrder, error) {
 	return 0, r.x.ctx.here("ibv_query_qp_data_in_order")
 }
 
-// QueryECE answers ErrNotSupported.
+// QueryECE returns ErrNotSupported.
 //
 // Implements: ibv_query_ece.
 func (r *xrcReceiver) QueryECE() (verbs.ECE, error) { return noECE("ibv_query_ece", r) }
 
-// SetECE answers ErrNotSupported.
+// SetECE returns ErrNotSupported.
 //
 // Implements: ibv_set_ece.
 func (r *xrcReceiver) SetECE(verbs.ECE) (verbs.ECE, error) { return noECE("ibv_set_ece", r) }

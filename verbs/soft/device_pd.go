@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// protectionDomain is a PD: what is made in it may be used together.
+// protectionDomain is a PD: objects of one domain may be used together.
 type protectionDomain struct {
 	ctx    *deviceContext
 	number uint32
@@ -20,10 +20,10 @@ type protectionDomain struct {
 
 var _ verbs.PD = (*protectionDomain)(nil)
 
-// Context is the context it was made on.
+// Context returns the context of the domain.
 func (p *protectionDomain) Context() verbs.Context { return p.ctx }
 
-// String names the domain.
+// String returns the domain's name.
 func (p *protectionDomain) String() string {
 	return fmt.Sprintf("PD %d of %s", p.number, p.ctx.dev.cfg.Name)
 }
@@ -44,7 +44,7 @@ func (p *protectionDomain) exclusive(op string, fn func()) error {
 	return nil
 }
 
-// Close frees the domain; [verbs.ErrBusy] while something of it is alive.
+// Close frees the domain. It returns [verbs.ErrBusy] while the domain has living objects.
 //
 // Implements: ibv_dealloc_pd.
 func (p *protectionDomain) Close() (err error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// gone checks that a call says that the device was removed, with EIO.
+// gone checks that a call failed with ErrDeviceRemoved and EIO.
 func gone(t tb, call string, err error) {
 	t.Helper()
 	if !errors.Is(err, verbs.ErrDeviceRemoved) || !errors.Is(err, syscall.EIO) {
@@ -27,9 +27,9 @@ func gone(t tb, call string, err error) {
 	}
 }
 
-// TestRemovedDeviceRefusesEverythingButClose: each call that makes, changes or
-// asks answers ErrDeviceRemoved, and a turn does nothing; objects close in the usual
-// order, the context last; Devices and Open do not know the device.
+// TestRemovedDeviceRefusesEverythingButClose: each call that creates, changes or queries returns
+// ErrDeviceRemoved, and Execute does nothing; objects close in the usual order, the context last;
+// Devices and Open do not know the device.
 func TestRemovedDeviceRefusesEverythingButClose(t *testing.T) {
 	w := newWorld(t, options{channel: true})
 	e := w.a
@@ -86,8 +86,8 @@ func TestRemovedDeviceRefusesEverythingButClose(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestRemovalIsSilence: what was outstanding never completes, and the peer's
-// requests end with RETRY_EXC_ERR.
+// TestRemovalIsSilence: outstanding requests never complete, and the peer's requests end with
+// RETRY_EXC_ERR.
 func TestRemovalIsSilence(t *testing.T) {
 	w := newWorld(t, options{})
 	w.b.recv(7, w.b.sge(0, 64))
@@ -106,12 +106,12 @@ func TestRemovalIsSilence(t *testing.T) {
 	}
 }
 
-// TestNobodyReadsMemoryOfARemovedDevice: packets on their way that point into its
-// memory are lost: requests it sent as well as answers to READs. What the owner
-// puts into that memory afterwards arrives nowhere.
+// TestNobodyReadsMemoryOfARemovedDevice: packets in flight that point into its memory are lost,
+// both requests it sent and answers to READs. Data that the owner writes to that memory
+// afterwards arrives nowhere.
 func TestNobodyReadsMemoryOfARemovedDevice(t *testing.T) {
 	for _, read := range []bool{false, true} {
-		// b is attached behind a: what it sends in a step waits at a.
+		// b is attached after a: its packets of one step wait at a.
 		w := newWorld(t, options{})
 		from, to := w.b.data()[:2048], w.a.data()[:2048]
 		if read {
@@ -139,11 +139,11 @@ func TestNobodyReadsMemoryOfARemovedDevice(t *testing.T) {
 	}
 }
 
-// sent is how many packets the device has given to the link.
+// sent returns the number of packets the device has given to the link.
 func (e *peer) sent() uint64 { return e.ctx.dev.port.Load().Stats().TxPackets }
 
-// TestRestoredDeviceIsANewOne: under the same name and address, beside what is
-// left of the old one; nothing of the old one works again.
+// TestRestoredDeviceIsANewOne: it has the same name and address, beside the remains of the old
+// one; no object of the old one works again.
 func TestRestoredDeviceIsANewOne(t *testing.T) {
 	w := newWorld(t, options{})
 	old := w.a.ctx
@@ -181,15 +181,14 @@ func TestRestoredDeviceIsANewOne(t *testing.T) {
 	fresh.close()
 }
 
-// removalRounds is how often the stress takes a device out. Shorter where the
-// race detector makes all of it slow would show less: it is the same everywhere.
+// removalRounds is how often the stress removes a device. It is the same under the race detector,
+// where a shorter test would show less.
 const removalRounds = 200
 
-// TestRemovalUnderLoad: a device is taken out at a random moment while it sends,
-// is written to and read from, registers memory, makes queue pairs and connects.
-// When Remove has returned its memory is the owner's: nothing is written there,
-// and nothing the owner writes arrives anywhere. Everybody learns of it, every
-// object closes, and the next round has a new device.
+// TestRemovalUnderLoad: a device is removed at a random moment while it sends, is written to and
+// read from, registers memory, makes queue pairs and listens. When Remove has returned, its
+// memory belongs to the owner: nothing is written there, and data that the owner writes arrives
+// nowhere. Every user gets its event, every object closes, and the next round has a new device.
 func TestRemovalUnderLoad(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("VERBENA_REMOVAL_SEED"); s != "" {
@@ -208,8 +207,8 @@ func TestRemovalUnderLoad(t *testing.T) {
 }
 
 const (
-	ownerByte = 0xee // what the owner writes when the device is gone
-	loadSize  = 4096 // of a transfer; by reference
+	ownerByte = 0xee // written by the owner when the device is gone
+	loadSize  = 4096 // bytes of a transfer; by reference
 	loadHalf  = 1 << 15
 )
 
@@ -223,7 +222,7 @@ func removalRound(t *testing.T, old *world, r *rand.Rand, round int) {
 	}
 	w := &world{t: t, fab: old.fab, p: old.p}
 	w.a, w.b = w.newPeer("a", o), w.newPeer("b", o)
-	o.attr = func(a *verbs.QPAttr) { a.Timeout = 9 } // 2 ms, eight times: the peer learns soon
+	o.attr = func(a *verbs.QPAttr) { a.Timeout = 9 } // 2 ms, eight times: the peer detects it soon
 	w.connect(o)
 	mem.Poison(w.b.data())
 	for i := range w.a.data() {
@@ -292,8 +291,8 @@ func removalRound(t *testing.T, old *world, r *rand.Rand, round int) {
 // errOver ends a load: the queue pair failed, as it must when the peer is gone.
 var errOver = errors.New("over")
 
-// loadStep keeps writes and reads to a peer going; its own half of the memory is
-// the lower one, the peer's the upper.
+// loadStep keeps writes and reads to a peer outstanding. Its own half of the memory is the lower
+// one, the peer's the upper.
 func (e *peer) loadStep(to *peer) func() error {
 	buf, _ := mem.Array[verbs.WC](e.wcs, e.wcs.Addr(), 64)
 	out := 0

@@ -30,8 +30,8 @@ func (e *peer) port() verbs.PortState {
 	return a.State
 }
 
-// TestPortDownIsToldOnce: the state shows in QueryPort, every context of the
-// device gets one event per change, and the other device none.
+// TestPortDownIsToldOnce: QueryPort reports the state, every context of the device gets one event
+// per change, and the other device none.
 func TestPortDownIsToldOnce(t *testing.T) {
 	w := newWorld(t, options{})
 	second := must.Get(w.p.Open("a"))(t)
@@ -55,8 +55,8 @@ func TestPortDownIsToldOnce(t *testing.T) {
 	}
 }
 
-// TestShortOutageIsSurvived: what is sent while either port is down is sent again
-// by the retry timer, arrives once, and the queue pairs stay in RTS.
+// TestShortOutageIsSurvived: requests sent while either port is down are resent by the retry
+// timer and arrive once, and the queue pairs stay in RTS.
 func TestShortOutageIsSurvived(t *testing.T) {
 	for _, down := range []string{"a", "b"} {
 		t.Run(down, func(t *testing.T) {
@@ -91,8 +91,8 @@ func TestShortOutageIsSurvived(t *testing.T) {
 	}
 }
 
-// TestLongOutageUsesUpRetries: the requester ends with RETRY_EXC_ERR in time, the
-// responder notices nothing.
+// TestLongOutageUsesUpRetries: the requester ends with RETRY_EXC_ERR in time, the responder stays
+// in RTS.
 func TestLongOutageUsesUpRetries(t *testing.T) {
 	for _, down := range []string{"a", "b"} {
 		w := newWorld(t, options{})
@@ -114,8 +114,8 @@ func TestLongOutageUsesUpRetries(t *testing.T) {
 	}
 }
 
-// TestPortStateOutlivesContexts: a port taken down while nobody has the device
-// open is down for who opens it, without an event.
+// TestPortStateOutlivesContexts: a port taken down while the device is not open is down for the
+// next context, without an event.
 func TestPortStateOutlivesContexts(t *testing.T) {
 	r := newRig(t, false)
 	id := r.b.listen(0)
@@ -141,9 +141,8 @@ func (e *peer) raiseQP(t verbs.AsyncEventType) {
 	e.ctx.async.raise(verbs.AsyncEvent{Type: t, QP: e.qp})
 }
 
-// TestAsyncUnacknowledgedKeepsTheObject: an event that was taken keeps its
-// object until it is acknowledged; one that nobody took goes with it, and does
-// not disturb those of others.
+// TestAsyncUnacknowledgedKeepsTheObject: a taken event keeps its object until it is acknowledged.
+// An event not taken vanishes with its object, and does not affect those of other objects.
 func TestAsyncUnacknowledgedKeepsTheObject(t *testing.T) {
 	w := newWorld(t, options{})
 	e := w.a
@@ -176,9 +175,8 @@ func TestAsyncUnacknowledgedKeepsTheObject(t *testing.T) {
 	must.Do(t, other.Close())
 }
 
-// TestAsyncQueueIsBounded: however often something happens to an object that
-// nobody asks about, its events take bounded memory, and each type that
-// happened is still told.
+// TestAsyncQueueIsBounded: however many events an object has that are not read, they take bounded
+// memory, and each type raised is still reported.
 func TestAsyncQueueIsBounded(t *testing.T) {
 	w := newWorld(t, options{})
 	for range 10 * maxUnread {
@@ -199,7 +197,7 @@ func TestAsyncQueueIsBounded(t *testing.T) {
 	}
 }
 
-// TestAsyncRingMayTake: who is told of an event may take it at once.
+// TestAsyncRingMayTake: the Notify function may take the event.
 func TestAsyncRingMayTake(t *testing.T) {
 	w := newWorld(t, options{})
 	taken := 0
@@ -211,8 +209,8 @@ func TestAsyncRingMayTake(t *testing.T) {
 	}
 }
 
-// TestParentsCloseLast: a parent with living children answers ErrBusy and
-// lives on; afterwards every Close is idempotent and nothing is counted.
+// TestParentsCloseLast: Close of a parent with living children returns ErrBusy and has no effect;
+// afterwards every Close is idempotent and no object is counted.
 func TestParentsCloseLast(t *testing.T) {
 	w := newWorld(t, options{channel: true})
 	e := w.a
@@ -234,7 +232,7 @@ func TestParentsCloseLast(t *testing.T) {
 	}
 }
 
-// TestClosedThingsAnswer: what is closed refuses, and never crashes.
+// TestClosedThingsAnswer: closed objects return errors, and never crash.
 func TestClosedThingsAnswer(t *testing.T) {
 	w := newWorld(t, options{channel: true})
 	e := w.a
@@ -271,7 +269,7 @@ func TestClosedThingsAnswer(t *testing.T) {
 	must.Do(t, c.Close())
 }
 
-// TestBadRegistrations: each says what was wrong.
+// TestBadRegistrations: each error describes the mistake.
 func TestBadRegistrations(t *testing.T) {
 	w := newWorld(t, options{})
 	heap := uint64(0xc000000000)
@@ -296,7 +294,7 @@ func TestBadRegistrations(t *testing.T) {
 	}
 }
 
-// TestIOVA: requests name the memory by iova, peers' and our own.
+// TestIOVA: requests address the memory by iova, the peer's and the local ones.
 func TestIOVA(t *testing.T) {
 	w := newWorld(t, options{})
 	const iova = 0x1000
@@ -312,7 +310,7 @@ func TestIOVA(t *testing.T) {
 	}
 }
 
-// TestUnknownDevicesAndConfigs: refused with the values.
+// TestUnknownDevicesAndConfigs: they are refused, with the values in the error.
 func TestUnknownDevicesAndConfigs(t *testing.T) {
 	_, err := Default().Open("mlx5_0")
 	var de *verbs.DeviceError
@@ -349,8 +347,8 @@ func TestUnknownDevicesAndConfigs(t *testing.T) {
 	must.Do(t, c.Close())
 }
 
-// TestSameSeedSameTrace: on virtual time a run repeats packet by packet, keys
-// and queue pair numbers included.
+// TestSameSeedSameTrace: in virtual time a run repeats packet by packet, keys and queue pair
+// numbers included.
 func TestSameSeedSameTrace(t *testing.T) {
 	run := func(seed uint64) uint64 {
 		w := newWorld(t, options{seed: seed, mtu: verbs.MTU256})

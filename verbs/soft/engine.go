@@ -10,39 +10,40 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// Bounds of one turn, so that a busy device lets others run between.
+// Bounds of one Progress call, so that a busy device lets others run in between.
 const (
 	packetsPerTurn = 256 // taken from the inbox
-	emitPerTurn    = 128 // sent by one queue pair, each way
+	emitPerTurn    = 128 // sent by one queue pair, by its requester and its responder each
 )
 
-// scratch is memory of the engine that outlives no turn.
+// scratch is memory of the engine that is only used within one Progress call.
 type scratch struct {
 	rx, tx  wire.Header
-	only    wire.Only    // of packets either way, see req_quick.go
+	only    wire.Only    // header of single packets, in both directions, see req_quick.go
 	word    [8]byte      // the answer to an atomic
 	segs    [][]byte     // word, as a payload
 	grh     [grhLen]byte // the network header of a datagram
 	grhSegs [1][]byte    // grh, as a payload
 }
 
-// value is word as a number of this host.
+// value returns word as a number in host order.
 func (s *scratch) value() uint64 { return binary.NativeEndian.Uint64(s.word[:]) }
 
 func (s *scratch) init() { s.segs = [][]byte{s.word[:]} }
 
-// Turn is one step of the engine:
+// Progress runs the engine once:
 //
-//  1. FLUSHes whose pages are written are concluded, then packets of the inbox
-//     are taken and acted on;
-//  2. doorbells: queue pairs with new work requests become busy;
-//  3. timers that are due;
-//  4. the connection manager's timers;
-//  5. queue pairs for whose packets there is room again, and then busy ones, send
-//     requests and responses, acknowledge, or flush;
-//  6. completions are published, and events raised for them.
+//  1. It concludes FLUSHes whose pages are written, then takes packets from the inbox
+//     and handles them.
+//  2. Doorbells: queue pairs with new work requests become busy.
+//  3. Due timers.
+//  4. The connection manager's timers.
+//  5. Queue pairs whose link has room again, and then busy ones, send requests and
+//     responses, acknowledge, or flush.
+//  6. It publishes completions and raises their events.
 //
-// It is called by the fabric, by one goroutine at a time.
+// next is the time of the next timer, 0 if there is none; more reports whether work is left. The
+// fabric calls it, from one goroutine at a time.
 func (d *device) Progress(now time.Duration) (next time.Duration, more bool) {
 	if d.p == nil {
 		return 0, false
@@ -62,7 +63,7 @@ func (d *device) Progress(now time.Duration) (next time.Duration, more bool) {
 	d.leaveGuard()
 	for q := d.doorbells.TakeAll(); q != nil; {
 		following := q.doorbellHook.Unlink()
-		q.doorbellRung.Store(false) // before the queue is looked at
+		q.doorbellRung.Store(false) // before the queue is examined
 		d.activate(q)
 		q = following
 	}
@@ -73,10 +74,10 @@ func (d *device) Progress(now time.Duration) (next time.Duration, more bool) {
 	if len(d.stalls) > 0 {
 		d.resume()
 	}
-	// Those that become busy again while they are worked on wait in later.
+	// Queue pairs that become busy while they are worked on wait in later.
 	d.busy, d.later = d.later, d.busy[:0]
 	for i, q := range d.busy {
-		d.busy[i] = nil // one by one: clear costs more than the one or two there are
+		d.busy[i] = nil // one by one: clear costs more for the usual one or two entries
 		q.active = false
 		q.work()
 	}
@@ -97,7 +98,7 @@ func (d *device) Progress(now time.Duration) (next time.Duration, more bool) {
 	return next, len(d.later) > 0 || left == 0
 }
 
-// activate puts a queue pair on the list of those to be worked on.
+// activate puts a queue pair on the work list.
 func (d *device) activate(q *queuePair) {
 	if !q.active {
 		q.active = true
@@ -105,8 +106,8 @@ func (d *device) activate(q *queuePair) {
 	}
 }
 
-// breakLater moves a queue pair to ERR before the turn ends: for places that
-// are in the middle of its work.
+// breakLater moves a queue pair to ERR before Progress ends, for callers in the middle of its
+// work.
 func (d *device) breakLater(q *queuePair) {
 	if !slices.Contains(d.broken, q) {
 		d.broken = append(d.broken, q)
@@ -124,8 +125,8 @@ func (d *device) breakBroken() {
 	d.broken = d.broken[:0]
 }
 
-// receive acts on one packet that receiveQuick has left. It tells whether the packet is kept, to be
-// released later.
+// receive handles one packet that receiveQuick has declined. It reports whether the packet is
+// kept, to be released later.
 func (d *device) receive(k *fabric.Packet) (kept bool) {
 	h := &d.scratch.rx
 	n, err := wire.Parse(k.Header(), h)
@@ -139,7 +140,7 @@ func (d *device) receive(k *fabric.Packet) (kept bool) {
 	}
 	q := d.find(h.DestQP)
 	if q == nil || !q.takes(h) || !q.receives(k) {
-		return false // silently, as hardware: the sender's timer tells it
+		return false // silently, as hardware: the sender's timer expires
 	}
 	switch {
 	case !q.service.reliable:
@@ -152,10 +153,10 @@ func (d *device) receive(k *fabric.Packet) (kept bool) {
 	return false
 }
 
-// enterGuard begins reading the payload of a packet; false says that its owner
-// has taken the memory back, and the packet is to be treated as lost. The
-// engine stays inside until a packet with another guard comes, or the turn
-// goes on: consecutive packets cost nothing.
+// enterGuard begins reading the payload of a packet. It returns false if the owner has taken the
+// memory back; the packet then counts as lost. The engine stays inside until a packet with
+// another guard arrives or Progress leaves the inbox: consecutive packets under one guard cost
+// nothing.
 func (d *device) enterGuard(k *fabric.Packet) bool {
 	g, ok := k.Holder.(*guard)
 	if !ok || g == d.held {
@@ -169,8 +170,7 @@ func (d *device) enterGuard(k *fabric.Packet) bool {
 	return true
 }
 
-// leaveGuard ends reading. It must be called before anything that may wait for
-// another engine.
+// leaveGuard ends reading. Call it before any step that may wait for another engine.
 func (d *device) leaveGuard() {
 	if d.held != nil {
 		d.held.leave()
@@ -178,7 +178,7 @@ func (d *device) leaveGuard() {
 	}
 }
 
-// retire kills a guard of this device's.
+// retire kills a guard of this device.
 func (d *device) retire(g *guard) {
 	d.leaveGuard()
 	g.kill()

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Rule: one turn that posts to several queue pairs has all of them worked on, also
-// when the engine is at rest.
+// Rule: one Execute that posts to several queue pairs has all of them worked on, also when the
+// engine is idle.
 func TestTurnRunsEveryQueuePairItPostsTo(t *testing.T) {
 	w := newWorld(t, options{real: true})
 	const more = 3
@@ -46,7 +46,7 @@ func TestTurnRunsEveryQueuePairItPostsTo(t *testing.T) {
 	}
 }
 
-// Rule: a post that finds the engine running leaves it to whoever runs it.
+// Rule: a post that finds the engine running leaves the work to the goroutine that runs it.
 func TestPostWhileTheEngineRuns(t *testing.T) {
 	w := newWorld(t, options{real: true})
 	wr := w.a.send(1, verbs.WRRDMAWrite, verbs.SendSignaled, w.a.sge(0, 8))
@@ -60,9 +60,8 @@ func TestPostWhileTheEngineRuns(t *testing.T) {
 	w.a.ok(w.a.want(w.a.scq, 1), 1)
 }
 
-// Rule: a queue pair has one entry in the heap of timers at most, however often
-// and whereto its deadline moves, and none when it is reset; each deadline is
-// met in order.
+// Rule: a queue pair has at most one entry in the timer heap, however its deadline moves, and
+// none after a reset; deadlines fire in order.
 func TestTimersAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := &device{}
@@ -70,7 +69,7 @@ func TestTimersAgainstModel(t *testing.T) {
 		for i := range qps {
 			qps[i] = &queuePair{dev: d}
 		}
-		at := map[*queuePair]time.Duration{} // the model: when each wants to be looked at
+		at := map[*queuePair]time.Duration{} // the model: the due time of each
 		for range rapid.IntRange(1, 100).Draw(t, "steps") {
 			q := qps[rapid.IntRange(0, len(qps)-1).Draw(t, "queue pair")]
 			when := time.Duration(rapid.IntRange(1, 50).Draw(t, "time, or above 40 to stop"))
@@ -103,8 +102,8 @@ func TestTimersAgainstModel(t *testing.T) {
 	})
 }
 
-// pump posts and polls one kind of request again and again, with one turn that
-// is reused, as a reactor does.
+// pump posts and polls one kind of request repeatedly, with one reused IOBatch, as a reactor
+// does.
 type pump struct {
 	w     *world
 	turn  verbs.IOBatch
@@ -168,7 +167,7 @@ func newPump(w *world, depth int, op verbs.WROpcode, flags verbs.SendFlags, n in
 	return p
 }
 
-// run does one round: post, and poll until the signaled one has completed.
+// run does one round: it posts, and polls until the signaled request has completed.
 func (p *pump) run() {
 	if p.recv {
 		if p.w.b.ctx.Execute(&p.rturn) != nil || p.rturn.Recvs[0].Errno != 0 {
@@ -194,7 +193,7 @@ func (p *pump) run() {
 	p.turn.Sends = s
 }
 
-// pumpCap is a queue pair on which depth requests can be under way.
+// pumpCap returns the capacities of a queue pair for depth outstanding requests.
 func pumpCap(depth int) verbs.QPCap {
 	n := uint32(max(depth, 64))
 	return verbs.QPCap{MaxSendWR: n, MaxRecvWR: n, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 256}
@@ -222,7 +221,7 @@ var pumpCases = []struct {
 	{"fetchadd/sync", 1, verbs.WRAtomicFetchAndAdd, 0, 8},
 }
 
-// looseCases are those of the unreliable services.
+// looseCases are the cases of the unreliable services.
 var looseCases = []struct {
 	name  string
 	kind  verbs.QPType

@@ -2,17 +2,16 @@ package soft
 
 import "time"
 
-// timer is an entry of the heap: q wants to be looked at when at has come.
+// timer is an entry of the heap: q is to be examined at time at.
 type timer struct {
 	at time.Duration
 	q  *queuePair
 }
 
-// timerHeap orders the deadlines of queue pairs. A queue pair has one entry at
-// most, so that no peer makes the heap grow, and none when it is reset. The heap
-// is lazy: a deadline that moves later (it does with every acknowledgement)
-// leaves the entry where it is, and the entry, when due, is moved to the new
-// time. So the heap is touched about once per timeout and queue pair.
+// timerHeap orders the deadlines of queue pairs. A queue pair has at most one entry, so that no
+// peer can make the heap grow, and none after a reset. The heap is lazy: a deadline that moves
+// later (as with every acknowledgement) leaves the entry in place, and the due entry is moved to
+// the new time. So the heap changes about once per timeout and queue pair.
 type timerHeap []timer
 
 func (h timerHeap) earliest() time.Duration {
@@ -22,7 +21,7 @@ func (h timerHeap) earliest() time.Duration {
 	return h[0].at
 }
 
-// set gives q an entry at t, in place of the one it has.
+// set gives q an entry at t, in place of its old one.
 func (h *timerHeap) set(q *queuePair, t time.Duration) {
 	h.stop(q)
 	q.timerAt = t
@@ -30,7 +29,7 @@ func (h *timerHeap) set(q *queuePair, t time.Duration) {
 	h.up(len(*h) - 1)
 }
 
-// stop takes the entry of q out; nothing happens when there is none.
+// stop removes the entry of q, if there is one.
 func (h *timerHeap) stop(q *queuePair) {
 	if q.timer == 0 {
 		return
@@ -45,7 +44,7 @@ func (h *timerHeap) stop(q *queuePair) {
 	}
 }
 
-// up moves the entry at i to its place among those before it.
+// up moves the entry at i toward the root to its place.
 func (h timerHeap) up(i int) {
 	e := h[i]
 	for i > 0 {
@@ -59,7 +58,7 @@ func (h timerHeap) up(i int) {
 	h.put(i, e)
 }
 
-// down moves the entry at i to its place among those behind it, and returns that.
+// down moves the entry at i toward the leaves to its place, and returns that.
 func (h timerHeap) down(i int) int {
 	e := h[i]
 	for {
@@ -85,7 +84,7 @@ func (h timerHeap) put(i int, e timer) {
 	e.q.timer = i + 1
 }
 
-// setDeadline has onTimer called at t, and not before; 0 is never.
+// setDeadline schedules onTimer for t, and not before; 0 cancels it.
 func (q *queuePair) setDeadline(t time.Duration) {
 	q.deadline = t
 	if t != 0 && (q.timerAt == 0 || t < q.timerAt) {
@@ -93,7 +92,7 @@ func (q *queuePair) setDeadline(t time.Duration) {
 	}
 }
 
-// fireTimers calls onTimer of every queue pair whose deadline has come.
+// fireTimers calls onTimer of every queue pair whose deadline has passed.
 func (d *device) fireTimers() {
 	for len(d.timers) > 0 && d.timers[0].at <= d.now {
 		q := d.timers[0].q

@@ -6,13 +6,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Execute carries out one turn of a reactor; see [verbs.IOBatch]. Posting fills
-// rings; the doorbell is rung once, behind the last group, and usually runs
-// this engine and then the peer's on the calling goroutine, so that the polls
-// already find what completed. It takes no lock and allocates nothing.
+// Execute posts, arms and polls for one pass of a reactor; see [verbs.IOBatch]. Posting fills
+// rings. The doorbell is rung once, after the last group, and usually runs this engine and then
+// the peer's on the calling goroutine, so that the polls already find the completions. It takes no
+// lock and allocates nothing.
 //
-// A closed context answers [verbs.ErrClosed], one of a removed device
-// [verbs.ErrDeviceRemoved], and nothing was done.
+// It returns [verbs.ErrClosed] for a closed context and [verbs.ErrDeviceRemoved] for a removed
+// device, and then has done nothing.
 func (c *deviceContext) Execute(t *verbs.IOBatch) error {
 	if c.closed.Load() {
 		return opError("turn", c.String(), syscall.EBADF, "%w", verbs.ErrClosed)
@@ -59,19 +59,19 @@ func (c *deviceContext) Execute(t *verbs.IOBatch) error {
 	return nil
 }
 
-// ownCQ is a living completion queue of this context.
+// ownCQ returns cq if it is an open completion queue of this context.
 func (c *deviceContext) ownCQ(cq verbs.CQ) (*completionQueue, bool) {
 	q, ok := cq.(*completionQueue)
 	return q, ok && q != nil && q.ctx == c && !q.closed.Load()
 }
 
-// ownSRQ is a living shared receive queue of this context.
+// ownSRQ returns srq if it is an open shared receive queue of this context.
 func (c *deviceContext) ownSRQ(srq verbs.SRQ) (*sharedQueue, bool) {
 	s, ok := srq.(*sharedQueue)
 	return s, ok && s != nil && s.ctx == c && !s.closed.Load()
 }
 
-// ownQP is a living queue pair of this context.
+// ownQP returns qp if it is an open queue pair of this context.
 func (c *deviceContext) ownQP(qp verbs.QP) (*queuePair, bool) {
 	q, ok := qp.(*queuePair)
 	return q, ok && q != nil && q.ctx == c && !q.closed.Load()

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden traces anew")
 
-// recorder writes what goes over the link, one line for each packet.
+// recorder records the packets on the link, one line each.
 type recorder struct {
 	strings.Builder
 	w *world
@@ -67,7 +67,7 @@ func (r *recorder) packet(ev fabric.Event) {
 	r.WriteByte('\n')
 }
 
-// golden compares a trace with the one that is kept.
+// golden compares a trace with the stored one.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", "golden", name+".trace")
@@ -132,11 +132,11 @@ func TestGoldenRecoveries(t *testing.T) {
 			w.a.mustPostExtended(write(w, 1, 2000), w.a.flushWR(2, w.b.at(0), w.b.mr.RKey(), 2000, verbs.FlushGlobal, verbs.FlushRange))
 		}},
 		{"atomic_write_answer_lost", fabric.Link{}, drop(1, 1, wire.RCReadRespOnly), func(w *world) {
-			// Written again it would undo the second.
+			// Executing the first again would undo the second.
 			w.a.mustPostExtended(w.a.atomicWR(1, w.b.at(0), w.b.mr.RKey(), 1), w.a.atomicWR(2, w.b.at(0), w.b.mr.RKey(), 2))
 		}},
 		{"send_with_inv_duplicated", fabric.Link{Rules: []fabric.Rule{{Dup: true}}}, fabric.Link{}, func(w *world) {
-			// Executed again it would be refused: the window is not bound any more.
+			// Executed again it would be refused: the window is no longer bound.
 			mw := w.b.newMW(verbs.MWType2)
 			closing(w.t, mw)
 			w.b.bound(mw, 0, 100, verbs.AccessRemoteWrite)
@@ -176,8 +176,8 @@ func TestGoldenRecoveries(t *testing.T) {
 	}
 }
 
-// TestGoldenUnreliable: what UC and UD send, packet by packet, and what comes
-// of it when the link loses, doubles and overtakes.
+// TestGoldenUnreliable: the packets that UC and UD send, and the results when the link loses,
+// duplicates and reorders them.
 func TestGoldenUnreliable(t *testing.T) {
 	rule := func(r fabric.Rule) fabric.Link { return fabric.Link{Rules: []fabric.Rule{r}} }
 	three := func(op verbs.WROpcode) func(w *world) {

@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// tb is what the harness needs of a test; rapid.T has it too.
+// tb is the part of testing.TB that the harness needs; rapid.T has it too.
 type tb interface {
 	Helper()
 	Fatalf(format string, a ...any)
@@ -30,8 +30,8 @@ type world struct {
 	before []verbs.Object
 }
 
-// options say how a world is made; the zero value is two RC queue pairs on
-// virtual time with a path MTU of 1024.
+// options configure a world; the zero value is two RC queue pairs in virtual time with a path MTU
+// of 1024.
 type options struct {
 	kind    verbs.QPType // RC if 0
 	real    bool
@@ -147,9 +147,9 @@ func (w *world) connect(o options) {
 		MaxRdAtomic: 8, MaxDestRdAtomic: 8, MinRNRTimer: 1, Timeout: 8, RetryCnt: 7, RNRRetry: 7,
 	}
 	if o.real {
-		// The peer's engine stands still while the system has descheduled the
-		// thread that runs it: tens of milliseconds on a loaded machine. Eight
-		// times 67 ms is no failure of the peer's.
+		// The peer's engine stands still while the system has descheduled the thread that runs
+		// it: tens of milliseconds on a loaded machine. The retries must outlast that: eight
+		// times 67 ms.
 		a.Timeout = 14
 	}
 	if o.attr != nil {
@@ -189,7 +189,7 @@ func (e *peer) toRTR(a verbs.QPAttr, to *peer) {
 	must.Do(e.w.t, e.qp.Modify(&a, verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN|verbs.QPMMaxDestRdAtomic|verbs.QPMMinRNRTimer))
 }
 
-// close closes everything; what cannot be closed fails the test.
+// close closes everything; a refused Close fails the test.
 func (w *world) close() {
 	for _, o := range w.before {
 		must.Do(w.t, o.Close())
@@ -219,7 +219,7 @@ func (w *world) close() {
 	}
 }
 
-// settle lets virtual time run until nothing happens any more.
+// settle lets virtual time run until no event is left.
 func (w *world) settle() {
 	for {
 		for w.fab.Step() {
@@ -232,13 +232,13 @@ func (w *world) settle() {
 	}
 }
 
-// step turns until nothing is left at this time.
+// step runs the engines until nothing is left at this time.
 func (w *world) step() {
 	for w.fab.Step() {
 	}
 }
 
-// alloc is off-heap memory for one record.
+// alloc returns off-heap memory for one record.
 func (e *peer) alloc(size uint64) uint64 {
 	size = (size + 15) &^ 15
 	if e.next+size > uint64(e.wrs.Len()) {
@@ -249,13 +249,13 @@ func (e *peer) alloc(size uint64) uint64 {
 	return at
 }
 
-// at is the address of an offset in the data.
+// at returns the address of an offset in the data.
 func (e *peer) at(off int) uint64 { return e.arena.Addr() + uint64(off) }
 
-// data is the data memory itself.
+// data returns the data memory.
 func (e *peer) data() []byte { return e.arena.Bytes() }
 
-// sge is n bytes from off on.
+// sge returns an element of n bytes from off on.
 func (e *peer) sge(off, n int) verbs.SGE {
 	return verbs.SGE{Addr: e.at(off), Length: uint32(n), LKey: e.mr.LKey()}
 }
@@ -270,7 +270,7 @@ func (e *peer) list(sges []verbs.SGE) (addr uint64) {
 	return addr
 }
 
-// request is a send request and where it stands.
+// request is a send request and its address.
 type request struct {
 	*verbs.SendWR
 	addr uint64
@@ -312,7 +312,7 @@ func (e *peer) recv(id uint64, sges ...verbs.SGE) {
 	}
 }
 
-// poll takes everything that is queued.
+// poll takes all queued completions.
 func (e *peer) poll(cq verbs.CQ) []verbs.WC {
 	e.w.t.Helper()
 	buf, _ := mem.Array[verbs.WC](e.wcs, e.wcs.Addr(), 256)
@@ -326,7 +326,7 @@ func (e *peer) poll(cq verbs.CQ) []verbs.WC {
 	}
 }
 
-// want polls until n completions have come, in real time or virtual.
+// want polls until n completions have arrived, in real or virtual time.
 func (e *peer) want(cq verbs.CQ, n int) []verbs.WC {
 	e.w.t.Helper()
 	var all []verbs.WC
@@ -345,7 +345,7 @@ func (e *peer) want(cq verbs.CQ, n int) []verbs.WC {
 	return all
 }
 
-// ok checks that all completions are successes with ids from first on.
+// ok checks that all completions are successes with consecutive ids from first on.
 func (e *peer) ok(wcs []verbs.WC, first uint64) {
 	e.w.t.Helper()
 	for i, c := range wcs {
@@ -366,8 +366,8 @@ func fill(b []byte, seed byte) {
 
 var _ tb = (*testing.T)(nil)
 
-// TestMain fails the run when goroutines, descriptors, mappings or objects of
-// the provider are left behind.
+// TestMain fails the run when goroutines, descriptors, mappings or objects of the provider are
+// left.
 func TestMain(m *testing.M) {
 	leak.Main(m, leak.Gauge{Name: "objects of the software RNIC", Read: Live})
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// rogue is an endpoint that sends whatever it is given.
+// rogue is an endpoint that sends the packets it is given.
 type rogue struct {
 	port *fabric.Port
 	send []func(k *fabric.Packet)
 	to   verbs.GID
-	deaf bool                   // takes nothing
-	got  func(k *fabric.Packet) // nil, or shown what is taken
+	deaf bool                   // takes no packets
+	got  func(k *fabric.Packet) // if not nil, gets the packets taken
 }
 
 func (r *rogue) Progress(time.Duration) (time.Duration, bool) {
@@ -51,9 +51,8 @@ func (r *rogue) Progress(time.Duration) (time.Duration, bool) {
 	return 0, false
 }
 
-// roguePackets makes packets out of fuzz input: 12 bytes each choose opcode,
-// PSN near what is expected, key, range, length and syndrome; every eighth is
-// taken raw.
+// roguePackets makes packets from fuzz input: 12 bytes each choose opcode, PSN near the expected
+// one, key, range, length and syndrome. A first byte of 0xff selects a raw header.
 func roguePackets(data []byte, q *queuePair, m verbs.MR, psn uint32) (send []func(k *fabric.Packet)) {
 	const record = 12
 	payload := make([]byte, 4096)
@@ -95,9 +94,8 @@ func roguePackets(data []byte, q *queuePair, m verbs.MR, psn uint32) (send []fun
 	return send
 }
 
-// FuzzHostilePackets: whatever a peer sends, the engine does not panic, writes
-// nothing outside the region opened to that peer, and every request posted
-// completes exactly once.
+// FuzzHostilePackets: whatever a peer sends, the engine does not panic, writes nothing outside
+// the region opened to that peer, and every posted request completes exactly once.
 func FuzzHostilePackets(f *testing.F) {
 	f.Add([]byte{0xff, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})
 	for op := range byte(0x1f) { // a plausible packet of each kind, then a reply
@@ -163,8 +161,7 @@ func FuzzHostilePackets(f *testing.F) {
 	})
 }
 
-// inject sends a request packet to b's queue pair as if a had sent it, and lets
-// everything happen.
+// inject sends a request packet to b's queue pair as if a had sent it, and settles.
 func (w *world) inject(h wire.Header, payload []byte) {
 	q := w.a.qp
 	q.dev.exclusive(func() {
@@ -175,12 +172,11 @@ func (w *world) inject(h wire.Header, payload []byte) {
 	w.settle()
 }
 
-// next is the PSN that b's responder expects.
+// next returns the PSN that b's responder expects.
 func (w *world) next() uint64 { return w.b.qp.resp.expected }
 
-// TestHostileMemoryPackets: a FLUSH, an ATOMIC_WRITE or a SEND_WITH_INV that is
-// as it should be does its work; with any one field wrong it writes nothing,
-// takes nothing away, and ends the connection, and only that.
+// TestHostileMemoryPackets: a valid FLUSH, ATOMIC_WRITE or SEND_WITH_INV executes. With any one
+// field wrong it writes nothing, invalidates nothing, and breaks only its connection.
 func TestHostileMemoryPackets(t *testing.T) {
 	const at = 4096 // in b's memory, poisoned
 	word := []byte{1, 2, 3, 4, 5, 6, 7, 8}
@@ -262,10 +258,9 @@ func TestHostileMemoryPackets(t *testing.T) {
 	}
 }
 
-// TestOldMemoryPackets: repeated packets are answered and not executed. An
-// ATOMIC_WRITE that is remembered does not write again, one that is not
-// remembered does nothing, an old FLUSH is answered however often it comes, and
-// never keeps more than a bounded number of answers waiting.
+// TestOldMemoryPackets: repeated packets are answered and not executed. A remembered ATOMIC_WRITE
+// does not write again, one that is not remembered has no effect, an old FLUSH is answered each
+// time, and never more than a bounded number of answers are pending.
 func TestOldMemoryPackets(t *testing.T) {
 	w := newWorld(t, options{access: flushGlobal})
 	h := wire.Header{Opcode: wire.RCAtomicWrite, VA: w.b.at(0), RKey: w.b.mr.RKey(), Length: 8}
@@ -300,9 +295,9 @@ func TestOldMemoryPackets(t *testing.T) {
 	}
 }
 
-// TestForgedAnswers: the answer to a FLUSH or an ATOMIC_WRITE is a READ response
-// of no bytes; an answer of another kind or length fails the request, and an
-// acknowledgement alone is none.
+// TestForgedAnswers: the answer to a FLUSH or an ATOMIC_WRITE is an empty READ response. An
+// answer of another kind or length fails the request, and an acknowledgement alone does not
+// complete it.
 func TestForgedAnswers(t *testing.T) {
 	for _, op := range []verbs.WROpcode{verbs.WRFlush, verbs.WRAtomicWrite} {
 		for _, c := range []struct {
@@ -317,7 +312,7 @@ func TestForgedAnswers(t *testing.T) {
 		} {
 			t.Run(fmt.Sprint(op, c), func(t *testing.T) {
 				w := newWorld(t, options{access: flushGlobal, attr: func(a *verbs.QPAttr) { a.Timeout = 0 }})
-				must.Do(t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)) // it will not answer
+				must.Do(t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)) // it does not answer
 				psn := w.a.qp.req.next
 				if op == verbs.WRFlush {
 					w.a.mustPostExtended(w.a.flushWR(1, 0, 0, 8, 1, 0))

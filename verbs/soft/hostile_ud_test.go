@@ -12,17 +12,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// The memory of the device in the hostile tests: what is open to the peer,
-// where receives point, and everything else, which must stay as it is.
+// The memory of the device in the hostile tests: the region open to the peer, the receive
+// buffers, and the rest, which must stay unchanged.
 const (
 	hostileOpen    = 8192 // from 0 on
 	hostileRecvAt  = 8192
-	hostileRecvLen = 6000 // more than any packet may bring
+	hostileRecvLen = 6000 // more than any packet may carry
 	hostileRecvs   = 2
 )
 
-// hostile is a world of one device with a UC and a UD queue pair, and a rogue
-// at the address that the UC one is connected to.
+// hostile is a world of one device with a UC and a UD queue pair, and a rogue at the address that
+// the UC queue pair is connected to.
 type hostile struct {
 	w      *world
 	uc, ud *queuePair
@@ -65,7 +65,7 @@ func (h *hostile) throw(send ...func(k *fabric.Packet)) {
 	h.w.settle()
 }
 
-// finish checks what must hold whatever came, and closes everything.
+// finish checks the conditions that hold for any input, and closes everything.
 func (h *hostile) finish(t *testing.T) {
 	t.Helper()
 	a := h.w.a
@@ -107,7 +107,7 @@ type field struct {
 	set  func(x *hostile, h *wire.Header, k *fabric.Packet)
 }
 
-// wrongFields are those that a packet has.
+// wrongFields returns the fields of a packet with opcode o.
 func wrongFields(o wire.Opcode) []field {
 	fs := []field{
 		{"partition", func(_ *hostile, h *wire.Header, _ *fabric.Packet) { h.PKey = 1 }},
@@ -130,14 +130,14 @@ func wrongFields(o wire.Opcode) []field {
 			field{"address far", func(_ *hostile, h *wire.Header, _ *fabric.Packet) { h.VA = ^uint64(0) - 3 }},
 			field{"length beyond", func(_ *hostile, h *wire.Header, _ *fabric.Packet) { h.Length = hostileOpen + 1 }},
 			field{"length huge", func(_ *hostile, h *wire.Header, _ *fabric.Packet) { h.Length = ^uint32(0) }})
-		if o.Ends() { // its length stands there twice
+		if o.Ends() { // its length is in it twice
 			fs = append(fs, field{"length short", func(_ *hostile, h *wire.Header, _ *fabric.Packet) { h.Length-- }})
 		}
 	}
 	return fs
 }
 
-// packet makes a right one, of 100 bytes or of a First's 1024; f may spoil it.
+// packet makes a valid packet, of 100 bytes or of a First's 1024; f may make it invalid.
 func (h *hostile) packet(o wire.Opcode, f *field) func(k *fabric.Packet) {
 	return func(k *fabric.Packet) {
 		n, total := 100, uint32(100)
@@ -159,9 +159,9 @@ func (h *hostile) packet(o wire.Opcode, f *field) func(k *fabric.Packet) {
 	}
 }
 
-// TestEveryFieldWrong: every UC and UD packet that may begin a message, with
-// each field wrong in turn, is dropped: it writes nothing and completes
-// nothing. The right one is taken, also behind the wrong one.
+// TestEveryFieldWrong: every UC and UD packet that may begin a message, with each field wrong in
+// turn, is dropped: it writes nothing and completes nothing. The valid one is accepted, also
+// after the wrong one.
 func TestEveryFieldWrong(t *testing.T) {
 	for _, o := range []wire.Opcode{
 		wire.UCSendFirst, wire.UCSendOnly, wire.UCSendOnlyImm, wire.UCWriteFirst, wire.UCWriteOnly, wire.UCWriteOnlyImm,
@@ -182,7 +182,7 @@ func TestEveryFieldWrong(t *testing.T) {
 				if completes := o.Ends() && o != wire.UCWriteOnly; !wrote || (completed == 1) != completes {
 					t.Fatalf("right packet: completed %d, wrote %v", completed, wrote)
 				}
-				if completed > 0 { // its receive is gone: finish wants all
+				if completed > 0 { // its receive is used up: finish expects all
 					q, id, at := x.uc, uint64(100), hostileRecvAt
 					if o.Transport() == wire.TransportUD {
 						q, id, at = x.ud, 200, hostileRecvAt+hostileRecvs*hostileRecvLen
@@ -195,9 +195,9 @@ func TestEveryFieldWrong(t *testing.T) {
 	}
 }
 
-// FuzzHostileDatagrams: whatever UC and UD packets a peer sends, the engine
-// does not panic, writes nothing outside the buffers opened to it, no queue
-// pair leaves RTS, and every receive completes once.
+// FuzzHostileDatagrams: whatever UC and UD packets a peer sends, the engine does not panic,
+// writes nothing outside the buffers opened to it, no queue pair leaves RTS, and every receive
+// completes once.
 func FuzzHostileDatagrams(f *testing.F) {
 	for _, op := range []byte{0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0x29, 0x2a, 0x2b, 0x64, 0x65} {
 		f.Add([]byte{op, 0, 0, 0, 0, 100, 0, 0, 0, 0, op, 0, 1, 0, 0, 100, 0, 0, 0, 0})

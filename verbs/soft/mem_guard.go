@@ -8,36 +8,33 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// guard stands between a packet whose payload points into registered memory
-// and the owner who wants that memory back. Requests carry the guard of their
-// queue pair, READ responses the guard of the region they read.
+// guard protects registered memory that packets point into from being read after its owner has
+// taken it back. Requests carry the guard of their queue pair, READ responses the guard of the
+// region they read.
 //
 //	          enter / leave
 //	           ┌─────┐
 //	           v     │          kill                    last leave
 //	live, 0 readers ─┴─ n ──────────> dead, n readers ──────────> dead, 0
 //
-// A receiver enters before it reads the payload and leaves behind it; if the
-// guard is dead it drops the packet, as if the link had lost it. kill makes
-// the guard dead and waits only for the receivers that are copying at this
-// moment, never for packets that wait in an inbox. So no error or flush
-// completion, no destroyed queue pair and no deregistered region ever leaves a
-// packet behind that somebody will still read, and no control call waits for
-// the network. A success needs no guard: its PSN is old, and what is old is
-// dropped before its payload is looked at.
+// A receiver enters before it reads the payload and leaves afterwards. If the guard is dead it
+// drops the packet, as if the link had lost it. kill marks the guard dead and waits only for the
+// receivers that are copying at this moment, never for packets that wait in an inbox. So after an
+// error or flush completion, a destroyed queue pair or a deregistered region, no receiver reads
+// an old packet, and no control call waits for the network. A success needs no guard: its PSN is
+// old, and old packets are dropped before their payload is read.
 type guard struct {
-	// state counts the receivers inside; it is negative once the guard is
-	// dead. Written by receivers (any engine) and by kill (the owner's engine).
-	// A receiver's enter happens before the kill that waits for its leave, so
-	// everything it read was read before the owner got the memory back.
+	// state counts the receivers inside; it is negative once the guard is dead. Receivers (any
+	// engine) and kill (the owner's engine) write it. A receiver's enter happens before the kill
+	// that waits for its leave, so all its reads happen before the owner gets the memory back.
 	state atomic.Int64
 
-	// regions are the regions that packets under this guard point into, by
-	// slot. Only the owner's engine touches it. last is the one noted last.
+	// regions are the regions that packets under this guard point into, by slot. last is the one
+	// noted last. Both belong to the owner's engine.
 	regions []uint64
 	last    *memoryRegion
-	// lent says that packets may carry this guard. Of windows' guards only; the
-	// owner's engine.
+	// lent is set when packets may carry this guard. Used for guards of windows only; it belongs
+	// to the owner's engine.
 	lent bool
 }
 
@@ -46,11 +43,11 @@ const guardDead = math.MinInt64
 
 var _ fabric.Holder = (*guard)(nil)
 
-// PacketDone is told by the fabric when a packet's payload is no longer
-// referenced. Nothing depends on it: see guard.
+// PacketDone is called by the fabric when a packet's payload is no longer referenced. It does
+// nothing: see guard.
 func (g *guard) PacketDone(*fabric.Packet) {}
 
-// enter begins reading a payload; false says that the packet must be dropped.
+// enter begins reading a payload. It returns false if the packet must be dropped.
 func (g *guard) enter() bool {
 	if g.state.Add(1) > 0 {
 		return true
@@ -59,12 +56,11 @@ func (g *guard) enter() bool {
 	return false
 }
 
-// leave ends what enter began.
+// leave ends the read that enter began.
 func (g *guard) leave() { g.state.Add(-1) }
 
-// kill makes all later enters fail and waits for the receivers inside. The
-// caller must not be inside any guard itself (device.leaveGuard), or two
-// engines could wait for each other.
+// kill makes all later enters fail and waits for the receivers inside. The caller must not be
+// inside any guard itself (device.leaveGuard), or two engines could wait for each other.
 func (g *guard) kill() {
 	for {
 		s := g.state.Load()
@@ -80,7 +76,7 @@ func (g *guard) kill() {
 	}
 }
 
-// note remembers that packets under this guard point into m.
+// note records that packets under this guard point into m.
 func (g *guard) note(m *memoryRegion) {
 	if g.last == m {
 		return
@@ -93,7 +89,7 @@ func (g *guard) note(m *memoryRegion) {
 	g.regions[w] |= 1 << (m.slot & 63)
 }
 
-// covers tells whether packets under this guard may point into m.
+// covers reports whether packets under this guard may point into m.
 func (g *guard) covers(m *memoryRegion) bool {
 	w := m.slot >> 6
 	return w < len(g.regions) && g.regions[w]&(1<<(m.slot&63)) != 0

@@ -10,12 +10,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// inFlight has b send or be read, and stops while a packet that points into
-// b's memory waits in a's inbox: a is turned before b in a step.
+// inFlight lets b send, and stops while a packet that points into b's memory waits in a's inbox:
+// a runs before b in a step.
 func inFlight(w *world) { w.fab.Step() }
 
-// TestFlushTakesBackReferences: once a request has completed as flushed,
-// nothing reads its buffer any more, though its packets still wait.
+// TestFlushTakesBackReferences: once a request has completed as flushed, its buffer is no longer
+// read, though its packets still wait.
 func TestFlushTakesBackReferences(t *testing.T) {
 	w := newWorld(t, options{jumbo: true})
 	mem.Poison(w.a.data())
@@ -35,7 +35,7 @@ func TestFlushTakesBackReferences(t *testing.T) {
 	}
 }
 
-// TestDestroyTakesBackReferences: the same for a queue pair destroyed.
+// TestDestroyTakesBackReferences: the same for a destroyed queue pair.
 func TestDestroyTakesBackReferences(t *testing.T) {
 	w := newWorld(t, options{jumbo: true})
 	mem.Poison(w.a.data())
@@ -51,9 +51,9 @@ func TestDestroyTakesBackReferences(t *testing.T) {
 	}
 }
 
-// TestDeregisterTakesBackReferences: a region closed under a request in flight
-// can be unmapped; the request ends in a protection error, and requests of
-// other regions on the same queue pair are not lost.
+// TestDeregisterTakesBackReferences: a region closed under a request in flight can be unmapped.
+// The request ends in a protection error, and requests of other regions on the same queue pair
+// are not lost.
 func TestDeregisterTakesBackReferences(t *testing.T) {
 	w := newWorld(t, options{jumbo: true, attr: func(a *verbs.QPAttr) { a.Timeout = 0 }})
 	arena := must.Get(mem.Map(1<<16, mem.Options{}))(t)
@@ -76,8 +76,8 @@ func TestDeregisterTakesBackReferences(t *testing.T) {
 	}
 }
 
-// TestDeregisterEndsReads: READ responses in flight out of a region that is
-// closed do not arrive; asked again, the reader is refused.
+// TestDeregisterEndsReads: READ responses in flight from a closed region do not arrive; the
+// repeated request is refused.
 func TestDeregisterEndsReads(t *testing.T) {
 	w := newWorld(t, options{jumbo: true})
 	mem.Poison(w.a.data())
@@ -98,8 +98,7 @@ func TestDeregisterEndsReads(t *testing.T) {
 	}
 }
 
-// TestGuardKeepsReadersOut: after kill returned nobody is inside, whoever
-// tries.
+// TestGuardKeepsReadersOut: after kill has returned no reader is inside, and none can enter.
 func TestGuardKeepsReadersOut(t *testing.T) {
 	const rounds, readers = 2000, 3
 	for range rounds {
@@ -128,7 +127,7 @@ func TestGuardKeepsReadersOut(t *testing.T) {
 	}
 }
 
-// TestKeyTableAgainstAMap: put, get and remove as a map does.
+// TestKeyTableAgainstAMap: put, get and remove behave as those of a map.
 func TestKeyTableAgainstAMap(t *testing.T) {
 	var table keyTable
 	model := map[uint32]*memoryRegion{}
@@ -137,7 +136,7 @@ func TestKeyTableAgainstAMap(t *testing.T) {
 		seed = seed*1664525 + 1013904223
 		return seed&0xff003f00 | 1<<keyTagBits | 7
 	}
-	for i := range 4000 { // keys that collide cost the square
+	for i := range 4000 { // colliding keys have quadratic cost
 		k := next()
 		if i%3 == 0 {
 			table.remove(keyIndex(k))

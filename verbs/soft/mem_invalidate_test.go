@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// TestInvalidateRules: which keys a LOCAL_INV may take away.
+// TestInvalidateRules: the keys that a LOCAL_INV may invalidate.
 func TestInvalidateRules(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -50,9 +50,9 @@ func TestInvalidateRules(t *testing.T) {
 	}
 }
 
-// TestSendWithInvalidate: the message arrives and the window is gone; the
-// completion tells which. Keys that may not be taken away are a class J error:
-// acknowledged, and the receiver's queue pair fails (rxe_resp.c).
+// TestSendWithInvalidate: the message arrives, its window is unbound, and the completion carries
+// the key. A key that may not be invalidated is a class J error: acknowledged, and the receiver's
+// queue pair fails (rxe_resp.c).
 func TestSendWithInvalidate(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -94,14 +94,14 @@ func TestSendWithInvalidate(t *testing.T) {
 	}
 }
 
-// TestLocalInvWaitsForEverythingBefore, also without a fence; what is behind it
-// waits for it in turn, and all complete in order.
+// TestLocalInvWaitsForEverythingBefore: it waits also without a fence, later requests wait for
+// it, and all complete in order.
 func TestLocalInvWaitsForEverythingBefore(t *testing.T) {
 	w := windowWorld(t, options{})
 	mw := w.a.newMW(verbs.MWType2)
 	closing(t, mw)
 	w.a.bound(mw, 0, 4096, remoteAll)
-	w.fab.SetLink(w.b.gid, w.a.gid, fabric.Link{Down: true}) // no acknowledgement comes
+	w.fab.SetLink(w.b.gid, w.a.gid, fabric.Link{Down: true}) // acknowledgements are lost
 	w.a.mustPost(w.a.writeWR(1, 100, w.b.at(0), w.b.mr.RKey()), w.a.invWR(2, mw.RKey()), w.a.bindWR(3, mw, 0, 100, remoteAll))
 	w.step()
 	if mw.mr == nil || mw.length != 4096 {
@@ -114,8 +114,8 @@ func TestLocalInvWaitsForEverythingBefore(t *testing.T) {
 	}
 }
 
-// TestBindCompletesInOrder: it is executed when its turn comes, and completes
-// behind what is outstanding; an error in front of it is the cause.
+// TestBindCompletesInOrder: a BIND_MW executes in queue order and completes after the outstanding
+// requests before it; an error before it is the first error.
 func TestBindCompletesInOrder(t *testing.T) {
 	w := windowWorld(t, options{})
 	mw := w.a.newMW(verbs.MWType1)
@@ -135,11 +135,11 @@ func TestBindCompletesInOrder(t *testing.T) {
 	}
 }
 
-// TestLocalRequestsAreNotRepeated: a lost packet before and after a BIND_MW is
-// sent again, the binding is not made again.
+// TestLocalRequestsAreNotRepeated: lost packets before and after a BIND_MW are resent, the
+// binding is not repeated.
 func TestLocalRequestsAreNotRepeated(t *testing.T) {
 	w := windowWorld(t, options{})
-	mw := w.a.newMW(verbs.MWType2) // bound again it would fail
+	mw := w.a.newMW(verbs.MWType2) // a second binding would fail
 	closing(t, mw)
 	w.fab.SetLink(w.a.gid, w.b.gid, fabric.Link{Rules: []fabric.Rule{{Opcodes: []wire.Opcode{wire.RCWriteOnly}, From: 1, To: 3, Drop: true}}})
 	w.a.mustPost(w.a.writeWR(1, 100, w.b.at(0), w.b.mr.RKey()), w.a.bindWR(2, mw, 0, 100, remoteAll),
@@ -147,9 +147,8 @@ func TestLocalRequestsAreNotRepeated(t *testing.T) {
 	w.a.ok(w.a.want(w.a.scq, 5), 1)
 }
 
-// TestRevokedWriteStopsBetweenPackets: a key taken away between two packets of a
-// WRITE stops the WRITE there, whatever took it away; nothing is written from
-// then on.
+// TestRevokedWriteStopsBetweenPackets: a key invalidated in any way between two packets of a
+// WRITE stops the WRITE there; nothing is written from then on.
 func TestRevokedWriteStopsBetweenPackets(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind verbs.MWType
@@ -180,10 +179,10 @@ func TestRevokedWriteStopsBetweenPackets(t *testing.T) {
 			if got := mem.Poisoned(w.b.data()); got != 0 {
 				t.Fatalf("the first packet did not come: %d", got)
 			}
-			w.fab.SetLink(w.a.gid, w.b.gid, fabric.Link{Down: true}) // what is missing comes later
+			w.fab.SetLink(w.a.gid, w.b.gid, fabric.Link{Down: true}) // the missing packets come later
 			c.take(w, mw)
 			w.fab.SetLink(w.a.gid, w.b.gid, fabric.Link{})
-			mem.Poison(w.b.data()) // its owner has the memory for himself again
+			mem.Poison(w.b.data()) // its owner has the memory back
 			w.settle()
 			if got := statuses(w.a.poll(w.a.scq)); got != "1:REM_ACCESS_ERR " {
 				t.Fatalf("the WRITE completes %q, want REM_ACCESS_ERR", got)
@@ -195,8 +194,8 @@ func TestRevokedWriteStopsBetweenPackets(t *testing.T) {
 	}
 }
 
-// TestRevocationMidMessage: packets of a READ that point through a window are
-// taken back with its key.
+// TestRevocationMidMessage: packets of a READ that point into memory through a window are dropped
+// once its key is invalid.
 func TestRevocationMidMessage(t *testing.T) {
 	w := windowWorld(t, options{jumbo: true})
 	mw := w.b.newMW(verbs.MWType2)
@@ -208,7 +207,7 @@ func TestRevocationMidMessage(t *testing.T) {
 	w.a.mustPost(read)
 	inFlight(w)
 	must.Do(t, mw.Close())
-	fill(w.b.data(), 99) // its owner has the memory for himself again
+	fill(w.b.data(), 99) // its owner has the memory back
 	w.settle()
 	if got := statuses(w.a.poll(w.a.scq)); got != "1:REM_ACCESS_ERR " {
 		t.Fatalf("completions %q", got)

@@ -6,24 +6,22 @@ import (
 	"io"
 )
 
-// A key is an index and a tag of 8 bits. No two objects have the same index;
-// the tag of a window is the consumer's, and changes with each binding, that of
-// a region never changes.
+// A key is an index and a tag of 8 bits. No two objects have the same index. The user chooses the
+// tag of a window at each binding; that of a region never changes.
 const keyTagBits = 8
 
-// keyIndex is the upper part of a key.
+// keyIndex returns the upper part of a key.
 func keyIndex(key uint32) uint32 { return key >> keyTagBits }
 
-// keyTable finds regions and windows by key. Indexes are 24 random bits, so
-// that a peer cannot guess one from another; being random they are their own
-// hash, and a lookup is one probe nearly always. It belongs to the holder of the
-// port's token.
+// keyTable finds regions and windows by key. Indexes are 24 random bits, so that a peer cannot
+// guess one from another. Being random they are their own hash, and a lookup nearly always takes
+// one probe. The table belongs to the holder of the port's token.
 type keyTable struct {
 	slots []keySlot // power of two, at most half full
 	n     int
 }
 
-// keySlot holds a region or a window under its key; neither: it is empty.
+// keySlot holds a region or a window under its key; with neither it is empty.
 type keySlot struct {
 	key uint32
 	mr  *memoryRegion
@@ -35,7 +33,7 @@ func (s *keySlot) empty() bool { return s.mr == nil && s.mw == nil }
 // keyTableMin is the first size of a key table.
 const keyTableMin = 64
 
-// find is the slot of an index, nil when there is none.
+// find returns the slot of an index, nil when there is none.
 func (t *keyTable) find(index uint32) *keySlot {
 	if len(t.slots) == 0 {
 		return nil
@@ -64,7 +62,7 @@ func (t *keyTable) each(fn func(*guard)) {
 	}
 }
 
-// get is the region with this key, nil when there is none.
+// get returns the region with this key, nil when there is none.
 func (t *keyTable) get(key uint32) *memoryRegion {
 	if s := t.find(keyIndex(key)); s != nil && s.key == key {
 		return s.mr
@@ -72,7 +70,7 @@ func (t *keyTable) get(key uint32) *memoryRegion {
 	return nil
 }
 
-// region is get, quick when the key stands in its first place.
+// region is get with a fast path for a key in its first place.
 func (t *keyTable) region(key uint32) *memoryRegion {
 	if n := uint32(len(t.slots)); n > 0 {
 		if s := &t.slots[keyIndex(key)&(n-1)]; s.key == key {
@@ -106,8 +104,8 @@ func (t *keyTable) place(s keySlot) {
 	t.slots[i] = s
 }
 
-// remove takes an index out. The rest of its probe run is put again, so that no
-// tombstone is needed.
+// remove removes an index. It reinserts the rest of its probe run, so that no tombstone is
+// needed.
 func (t *keyTable) remove(index uint32) {
 	if t.find(index) == nil {
 		return
@@ -126,8 +124,8 @@ func (t *keyTable) remove(index uint32) {
 	}
 }
 
-// fresh draws a key whose index is not in use. Index 0 is never given: many
-// programs take key 0 for none.
+// fresh draws a key whose index is not in use. It never returns index 0: many programs take key 0
+// for none.
 func (t *keyTable) fresh(random io.Reader) (uint32, error) {
 	var b [4]byte
 	for {

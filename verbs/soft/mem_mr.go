@@ -12,22 +12,25 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// memoryRegion is an MR. It is immutable after creation, but for what is marked.
+// memoryRegion is an MR. It is immutable after creation, except for the fields that say
+// otherwise.
 type memoryRegion struct {
 	pd     *protectionDomain
 	arena  *mem.Arena // pinned while the region lives
 	data   []byte     // the memory itself
 	addr   uint64
-	iova   uint64 // what requests call addr, local and remote ones
+	iova   uint64 // the address of addr in requests, local and remote
 	access verbs.AccessFlags
 	key    uint32 // both lkey and rkey
 	slot   int    // its bit in guard.regions
 
-	guard   guard          // of READ responses that point into it
-	windows int            // bound to it; under the port's token
-	syncing sync.WaitGroup // FLUSHes being written; raised by the engine, lowered by their goroutines, Close waits
-	closed  atomic.Bool    // set by Close under the port's token; read by everybody
-	ending  sync.Mutex     // held by Close, so that another Close returns no earlier
+	guard   guard // of READ responses that point into it
+	windows int   // bound to it; under the port's token
+	// syncing counts the FLUSHes being written. The engine raises it, their goroutines lower it,
+	// Close waits for it.
+	syncing sync.WaitGroup
+	closed  atomic.Bool // set by Close under the port's token; any goroutine may read it
+	ending  sync.Mutex  // held by Close, so that a concurrent Close returns no earlier
 }
 
 var _ verbs.MR = (*memoryRegion)(nil)
@@ -37,10 +40,9 @@ const accessKnown = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.Acc
 	verbs.AccessMWBind | verbs.AccessZeroBased | verbs.AccessHugeTLB | verbs.AccessRelaxedOrdering |
 	verbs.AccessFlushGlobal | verbs.AccessFlushPersistent | verbs.AccessOnDemand
 
-// RegMR registers length bytes at addr, which must lie in one arena of
-// internal/mem; the arena stays pinned until the region is closed. Requests,
-// local and remote, name the memory by addresses from iova on; with
-// AccessZeroBased iova is 0.
+// RegMR registers length bytes at addr, which must lie in one arena of internal/mem. The arena
+// stays pinned until the region is closed. Requests, local and remote, address the memory from
+// iova on; with AccessZeroBased iova is 0.
 //
 // Implements: ibv_reg_mr_iova2.
 func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessFlags) (verbs.MR, error) {
@@ -66,7 +68,7 @@ func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessF
 		return refuse(syscall.EFAULT, "%w: %d bytes at 0x%x are not off-heap memory of one arena", verbs.ErrInvalid, length, addr)
 	}
 	if access&verbs.AccessFlushPersistent != 0 && !arena.Persistent() {
-		// As rdma_rxe for pages that are no persistent memory (rxe_mr.c).
+		// As rdma_rxe for pages that are not persistent memory (rxe_mr.c).
 		return refuse(syscall.EINVAL, "%w: access FLUSH_PERSISTENT needs the mapping of a file (runtime: NewFileRegion)", verbs.ErrInvalid)
 	}
 	if err := arena.Pin(); err != nil {
@@ -89,7 +91,7 @@ func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessF
 	return m, nil
 }
 
-// addRegion gives m its key and slot. The engine is at rest.
+// addRegion assigns m its key and slot. The caller holds the token.
 func (d *device) addRegion(m *memoryRegion) (err error) {
 	if d.keys.n-d.windows >= d.cfg.Limits.MaxMR {
 		return fmt.Errorf("all %d memory regions are in use", d.cfg.Limits.MaxMR)
@@ -109,12 +111,10 @@ func (d *device) addRegion(m *memoryRegion) (err error) {
 	return nil
 }
 
-// Close deregisters the region: its keys are dead at once, and nothing reads or
-// writes the memory once Close has returned. It waits for a receiver that is
-// copying at this moment, and for the pages of a FLUSH that are being written,
-// for nothing else. Work requests that still use the
-// region end in a protection error. It answers [verbs.ErrBusy] while a memory
-// window is bound to the region.
+// Close deregisters the region. Its keys are invalid at once, and its memory is neither read nor
+// written after Close has returned. It waits only for receivers that are copying at this moment
+// and for FLUSH pages being written. Work requests that still use the region end in a protection
+// error. It returns [verbs.ErrBusy] while a memory window is bound to the region.
 //
 // Implements: ibv_dereg_mr.
 func (m *memoryRegion) Close() (err error) {
@@ -151,16 +151,16 @@ func (m *memoryRegion) Close() (err error) {
 	return err
 }
 
-// Why a range of a region was refused.
+// Reasons for refusing a range of a region.
 var (
 	errKey    = errors.New("no such key")
 	errRange  = errors.New("range outside the region")
 	errAccess = errors.New("access not permitted")
 )
 
-// view is the n bytes that requests call addr, if all of them lie inside.
+// view returns the n bytes at request address addr, if all of them lie inside.
 func (m *memoryRegion) view(addr uint64, n uint32) ([]byte, bool) {
-	off := addr - m.iova // wraps to something huge when addr is below
+	off := addr - m.iova // wraps to a huge value when addr is below
 	size := uint64(len(m.data))
 	if off > size || uint64(n) > size-off {
 		return nil, false
@@ -168,7 +168,7 @@ func (m *memoryRegion) view(addr uint64, n uint32) ([]byte, bool) {
 	return m.data[off : off+uint64(n) : off+uint64(n)], true
 }
 
-// word is the 8-byte word that requests call addr.
+// word returns the 8-byte word at request address addr.
 func (m *memoryRegion) word(addr uint64) (*uint64, bool) {
 	if _, ok := m.view(addr, 8); !ok {
 		return nil, false
@@ -176,9 +176,9 @@ func (m *memoryRegion) word(addr uint64) (*uint64, bool) {
 	return m.arena.Word(m.addr + (addr - m.iova))
 }
 
-// resolve checks a key: that it exists, in this domain, permits need, and
-// covers the range. It is made anew for every packet, so that a region closed
-// in the middle of a message is noticed.
+// resolve finds the region of a key. It checks that the key exists in this domain, permits need
+// and covers the range. It is called anew for every packet, to detect a region that is closed in
+// the middle of a message.
 func (d *device) resolve(pd *protectionDomain, key uint32, addr uint64, n uint32, need verbs.AccessFlags) (*memoryRegion, error) {
 	m := d.keys.get(key)
 	if m == nil || m.pd != pd {
@@ -193,25 +193,25 @@ func (d *device) resolve(pd *protectionDomain, key uint32, addr uint64, n uint32
 	return m, nil
 }
 
-// Addr is the address of the first byte.
+// Addr returns the address of the first byte.
 func (m *memoryRegion) Addr() uint64 { return m.addr }
 
-// Length is the length in bytes.
+// Length returns the length in bytes.
 func (m *memoryRegion) Length() uint64 { return uint64(len(m.data)) }
 
-// IOVA is what requests call Addr.
+// IOVA returns the address of the first byte in requests.
 func (m *memoryRegion) IOVA() uint64 { return m.iova }
 
-// LKey is the key for elements of local requests.
+// LKey returns the key for elements of local requests.
 func (m *memoryRegion) LKey() uint32 { return m.key }
 
-// RKey is the key for peers. It opens what AccessFlags permit and no more.
+// RKey returns the key for peers. It permits only the region's AccessFlags.
 func (m *memoryRegion) RKey() uint32 { return m.key }
 
-// Handle is the key too: it names the region.
+// Handle returns the key, which identifies the region.
 func (m *memoryRegion) Handle() uint64 { return uint64(m.key) }
 
-// String names the region without its key, which is a secret.
+// String describes the region without its key, which is a secret.
 func (m *memoryRegion) String() string {
 	return fmt.Sprintf("MR of %d bytes at 0x%x in %v", len(m.data), m.addr, m.pd)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// memoryWindow is an MW: a key of its own to a part of a region, given and
-// taken away by work requests (mem_mw_bind.go).
+// memoryWindow is an MW: a separate key to a part of a region, bound and invalidated by work
+// requests (mem_mw_bind.go).
 //
 //	               BIND_MW                        BIND_MW, again
 //	type 1  unbound ───────────────────────> bound ──────────────> bound
@@ -23,25 +23,23 @@ import (
 //	              LOCAL_INV, or SEND_WITH_INV by the peer, or the
 //	              queue pair it was bound through is destroyed
 //
-// Whatever the type, Close unbinds. A type 2 window opens its memory to the
-// peer of the queue pair it was bound through only: type 2B, as rdma_rxe has
-// them (Linux, rxe_mw.c).
+// Close unbinds a window of either type. A type 2 window opens its memory only to the peer of the
+// queue pair it was bound through: type 2B, as in rdma_rxe (Linux, rxe_mw.c).
 type memoryWindow struct {
 	pd   *protectionDomain
 	kind verbs.MWType
-	// index is the upper part of its key: it names the window, for it never
-	// changes.
+	// index is the upper part of its key. It identifies the window, because it never changes.
 	index uint32
-	// key is the current key. Written by the engine when the window is bound;
-	// read by RKey from anywhere. It publishes nothing.
+	// key is the current key. The engine writes it when the window is bound; RKey reads it from
+	// any goroutine. It publishes nothing.
 	key    atomic.Uint32
-	closed atomic.Bool // set by Close under the port's token; read by everybody
+	closed atomic.Bool // set by Close under the port's token; any goroutine may read it
 
 	// The binding; under the port's token.
 	mr     *memoryRegion // nil: not bound
-	qp     *queuePair    // type 2: bound through it
-	place  int           // type 2: where it stands in qp.bound
-	addr   uint64        // as requests call it in mr
+	qp     *queuePair    // type 2: the queue pair it is bound through
+	place  int           // type 2: its index in qp.bound
+	addr   uint64        // a request address in mr
 	length uint64
 	access verbs.AccessFlags
 	guard  *guard // of READ responses through the window
@@ -49,7 +47,7 @@ type memoryWindow struct {
 
 var _ verbs.MW = (*memoryWindow)(nil)
 
-// AllocMW makes a memory window that is not bound.
+// AllocMW makes an unbound memory window.
 //
 // Implements: ibv_alloc_mw.
 func (p *protectionDomain) AllocMW(t verbs.MWType) (verbs.MW, error) {
@@ -68,7 +66,7 @@ func (p *protectionDomain) AllocMW(t verbs.MWType) (verbs.MW, error) {
 	return w, nil
 }
 
-// addWindow gives w its first key. The engine is at rest.
+// addWindow assigns w its first key. The caller holds the token.
 func (d *device) addWindow(w *memoryWindow) error {
 	if d.windows >= d.cfg.Limits.MaxMW {
 		return fmt.Errorf("all %d memory windows are in use", d.cfg.Limits.MaxMW)
@@ -86,9 +84,9 @@ func (d *device) addWindow(w *memoryWindow) error {
 	return nil
 }
 
-// Close frees the window, bound or not: its key is dead at once, and nothing
-// reaches the memory through it once Close has returned. It waits for a
-// receiver that is copying at this moment, for nothing else.
+// Close frees the window, bound or not. Its key is invalid at once, and the memory cannot be
+// reached through it after Close has returned. It waits only for a receiver that is copying at
+// this moment.
 //
 // Implements: ibv_dealloc_mw.
 func (w *memoryWindow) Close() error {
@@ -108,21 +106,20 @@ func (w *memoryWindow) Close() error {
 	})
 }
 
-// Type is 1 or 2.
+// Type returns 1 or 2.
 func (w *memoryWindow) Type() verbs.MWType { return w.kind }
 
-// RKey is the key of the last binding that was executed; before the first, the
-// key it was made with. A key taken away stays the one to count on from.
+// RKey returns the key of the last executed binding or, before the first, the initial key. After
+// an invalidation it stays the base for the next key.
 func (w *memoryWindow) RKey() uint32 { return w.key.Load() }
 
-// Handle names the window in a BIND_MW, whatever its key is.
+// Handle returns the number that names the window in a BIND_MW, independent of its key.
 func (w *memoryWindow) Handle() uint64 { return uint64(w.index) }
 
-// String names the window without its key, which is a secret.
+// String describes the window without its key, which is a secret.
 func (w *memoryWindow) String() string { return fmt.Sprintf("MW of type %d in %v", w.kind, w.pd) }
 
-// memoryCaps are the capabilities that memory operations have. Persistent FLUSH
-// needs files to be mapped.
+// memoryCaps returns the capabilities of memory operations. Persistent FLUSH needs mapped files.
 func memoryCaps() verbs.DeviceCaps {
 	c := verbs.CapMemWindow | verbs.CapMemWindow2B | verbs.CapMemMgt | verbs.CapFlushGlobal | verbs.CapAtomicWrite
 	if mem.FileSupported {

@@ -7,13 +7,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// accessWindow is what a binding may ask for (rxe: RXE_ACCESS_SUPPORTED_MW);
-// what is local in it has no effect.
+// accessWindow is the access that a binding may request (rxe: RXE_ACCESS_SUPPORTED_MW); its local
+// flags have no effect.
 const accessWindow = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
 	verbs.AccessMWBind | verbs.AccessZeroBased | verbs.AccessFlushGlobal | verbs.AccessFlushPersistent | verbs.AccessRelaxedOrdering
 
-// fillBind copies what a BIND_MW asks for. Handles that are none become 0,
-// which names nothing, and fail when the request is executed.
+// fillBind copies the parameters of a BIND_MW. Handles that cannot exist become 0, which names no
+// object, so that they fail on execution.
 func (w *sendWQE) fillBind(wr *verbs.SendWR) {
 	handle := func(h uint64) uint64 {
 		if h > math.MaxUint32 {
@@ -26,14 +26,13 @@ func (w *sendWQE) fillBind(wr *verbs.SendWR) {
 	w.rkey, w.imm = wr.MWRKey, uint32(wr.BindAccess)
 }
 
-// bind executes a BIND_MW; false when a rule is broken, and then nothing has
-// changed.
+// bind executes a BIND_MW. If a rule is broken it returns false and changes nothing.
 //
-// Implements: IBTA volume 1, 10.6.7 (C10-72 to C10-75); the rules are those of
-// rdma_rxe (rxe_mw.c, rxe_check_bind_mw), and besides: window and region must be
-// in the queue pair's protection domain whatever the type (C10-72), the key may
-// differ in its low 8 bits only, a zero-based window lies inside its region
-// too, and a window opens persistent FLUSH only where the region can do it.
+// Implements: IBTA volume 1, 10.6.7 (C10-72 to C10-75); the rules are those of rdma_rxe
+// (rxe_mw.c, rxe_check_bind_mw), and these: for both types, window and region must be in the
+// queue pair's protection domain (C10-72), the key may differ in its low 8 bits only, a
+// zero-based window lies inside its region too, and a window permits persistent FLUSH only where
+// the region supports it.
 func (q *queuePair) bind(w *sendWQE) bool {
 	d := q.dev
 	addr, length, access := w.remote, w.arg1, verbs.AccessFlags(w.imm)
@@ -51,7 +50,7 @@ func (q *queuePair) bind(w *sendWQE) bool {
 			return false
 		}
 	case verbs.MWType2:
-		// o10-37.2.30: free; o10-37.2.40: not unbound by binding nothing
+		// o10-37.2.30: free; o10-37.2.40: a binding of length 0 does not unbind
 		if mw.mr != nil || length == 0 {
 			return false
 		}
@@ -77,7 +76,7 @@ func (q *queuePair) bind(w *sendWQE) bool {
 	return true
 }
 
-// bindable tells whether a window may be bound to length bytes at addr of m.
+// bindable reports whether a window may be bound to length bytes at addr of m.
 func (m *memoryRegion) bindable(pd *protectionDomain, addr, length uint64, access verbs.AccessFlags) bool {
 	const writes = verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 	off, size := addr-m.iova, uint64(len(m.data))
@@ -94,8 +93,8 @@ func (m *memoryRegion) bindable(pd *protectionDomain, addr, length uint64, acces
 	return false
 }
 
-// unbind ends the binding of a window, if there is one. Nobody reads through it
-// afterwards.
+// unbind ends the binding of a window, if there is one. After it returns no engine reads through
+// the window.
 func (d *device) unbind(w *memoryWindow) {
 	if w.mr == nil {
 		return
@@ -115,21 +114,20 @@ func (d *device) unbind(w *memoryWindow) {
 	w.mr, w.qp, w.addr, w.length, w.access = nil, nil, 0, 0, 0
 }
 
-// unbindAll frees the windows bound through a queue pair that is destroyed:
-// nobody could use them any more, and their regions could not be closed.
+// unbindAll unbinds the windows bound through a queue pair that is destroyed. They would be
+// unusable and keep their regions from being closed.
 func (q *queuePair) unbindAll() {
 	for len(q.bound) > 0 {
 		q.dev.unbind(q.bound[len(q.bound)-1])
 	}
 }
 
-// invalidate takes a key away, for a LOCAL_INV here or a SEND_WITH_INV of the
-// peer; false when it may not.
+// invalidate invalidates a key, for a local LOCAL_INV or a SEND_WITH_INV of the peer. It returns
+// false if that is not permitted.
 //
-// Only a type 2 window that is bound, through this queue pair, can lose its key
-// so (o10-37.2.26; type 2B). A region's key cannot: user space has no way to
-// make a region that a work request registers (rxe_mr.c, rxe_invalidate_mr,
-// takes IB_MR_TYPE_MEM_REG only).
+// Only a type 2 window that is bound through this queue pair can lose its key this way
+// (o10-37.2.26; type 2B). A region's key cannot: user space cannot create a region that a work
+// request registers (rxe_mr.c, rxe_invalidate_mr, accepts IB_MR_TYPE_MEM_REG only).
 func (q *queuePair) invalidate(key uint32) bool {
 	s := q.dev.keys.find(keyIndex(key))
 	if s == nil || s.key != key || s.mw == nil || s.mw.mr == nil || s.mw.qp != q {
@@ -139,12 +137,11 @@ func (q *queuePair) invalidate(key uint32) bool {
 	return true
 }
 
-// badInvalidate concludes a SEND_WITH_INV whose key may not be taken away. The
-// message has been delivered, so it is acknowledged; its receive completes with
-// an error, and the queue pair moves to ERR behind the acknowledgement (class J
-// error; rxe_resp.c, RESPST_ERR_INVALIDATE_RKEY).
+// badInvalidate concludes a SEND_WITH_INV whose key may not be invalidated. The message has been
+// delivered, so it is acknowledged. Its receive completes with an error, and the queue pair moves
+// to ERR after the acknowledgement (class J error; rxe_resp.c, RESPST_ERR_INVALIDATE_RKEY).
 func (q *queuePair) badInvalidate(h *wire.Header, psn uint64) {
-	h.AckReq = false // the acknowledgement goes out as the last thing
+	h.AckReq = false // the acknowledgement is the last packet sent
 	q.executed(h, psn, true)
 	q.completeRecvError(verbs.WCRemInvReqErr, vendorRecv)
 	q.resp.refused, q.resp.ackDue = true, false

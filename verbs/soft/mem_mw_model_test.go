@@ -8,29 +8,27 @@ import (
 	"pgregory.net/rapid"
 )
 
-// modelWindow is what a window ought to be.
+// modelWindow is the expected state of a window.
 type modelWindow struct {
 	mw     *memoryWindow
 	key    uint32
-	old    uint32 // a key it had before
+	old    uint32 // a former key
 	bound  bool
 	off, n int // in the region
 	access verbs.AccessFlags
 }
 
-// windowModel drives windows of b and accesses of a, one request at a time, and
-// predicts the status of each. The queue pairs are reset and connected again
-// after an error: bindings outlive that.
+// windowModel drives windows of b and accesses of a, one request at a time, and predicts each
+// status. After an error it resets and reconnects the queue pairs; bindings survive that.
 type windowModel struct {
 	w       *world
 	o       options
 	windows []*modelWindow
 }
 
-const modelRegion = 4096 // bytes that windows and accesses stay near to
+const modelRegion = 4096 // windows and accesses stay near these bytes
 
-// outcome checks the completion of the one request that was posted, and mends
-// the connection after an error.
+// outcome checks the completion of the single posted request, and reconnects after an error.
 func (m *windowModel) outcome(t *rapid.T, e *peer, want verbs.WCStatus, what string) {
 	m.w.settle()
 	wcs := e.poll(e.scq)
@@ -54,7 +52,7 @@ func (m *windowModel) pick(t *rapid.T) *modelWindow {
 	return m.windows[rapid.IntRange(0, len(m.windows)-1).Draw(t, "window")]
 }
 
-// key is a key of the window: mostly its own, else one it had.
+// anyKey returns a key of the window: mostly the current one, otherwise a former one.
 func (x *modelWindow) anyKey(t *rapid.T) uint32 {
 	if rapid.IntRange(0, 3).Draw(t, "old key") == 0 {
 		return x.old
@@ -86,7 +84,7 @@ func (m *windowModel) bind(t *rapid.T) {
 			x.old = x.key
 		}
 		x.key, x.bound, x.off, x.n, x.access = key, n > 0, off, n, access
-		if x.old == x.key { // the tag came round
+		if x.old == x.key { // the tag repeats
 			x.old = x.key ^ 1
 		}
 	}
@@ -143,7 +141,7 @@ func (m *windowModel) access(t *rapid.T) {
 		to = uint64(at - x.off)
 	}
 	if op == verbs.WRAtomicFetchAndAdd && to%8 != 0 {
-		return // posting refuses it: in a zero-based window the word may be aligned and its name not
+		return // posting refuses it: in a zero-based window the word may be aligned and its address not
 	}
 	var sges []verbs.SGE
 	if !op.ExtendedOnly() {
@@ -164,7 +162,7 @@ func (m *windowModel) access(t *rapid.T) {
 	m.outcome(t, m.w.a, want, op.String())
 }
 
-// check compares what is counted with what is bound.
+// check compares the counters with the bindings.
 func (m *windowModel) check(t *rapid.T) {
 	bound, tied := 0, 0
 	for _, x := range m.windows {
@@ -191,8 +189,8 @@ func (m *windowModel) renew(t *rapid.T) {
 	x.key = x.mw.RKey()
 }
 
-// TestWindowsAgainstAModel: binding, invalidating, closing and access in random
-// order end as the rules say, each with its status.
+// TestWindowsAgainstAModel: binding, invalidating, closing and access in random order complete
+// with the status that the model predicts.
 func TestWindowsAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := options{access: flushGlobal | verbs.AccessMWBind, mtu: verbs.MTU256, memory: 1 << 16, seed: rapid.Uint64().Draw(t, "seed")}

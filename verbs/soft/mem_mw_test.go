@@ -11,12 +11,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// windowAccess is what the regions of these tests permit.
+// windowAccess is the access that the regions of these tests permit.
 const windowAccess = allAccess | verbs.AccessMWBind
 
 const remoteAll = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
-// newMW makes a window in b's domain, closed with the test.
+// newMW makes a window in e's domain; the caller closes it.
 func (e *peer) newMW(t verbs.MWType) *memoryWindow {
 	e.w.t.Helper()
 	mw := must.Get(e.pd.AllocMW(t))(e.w.t)
@@ -30,7 +30,7 @@ func (e *peer) bindWR(id uint64, mw verbs.MW, off int, n uint64, access verbs.Ac
 	return wr
 }
 
-// invWR takes a key away here.
+// invWR invalidates a local key.
 func (e *peer) invWR(id uint64, key uint32) request {
 	wr := e.send(id, verbs.WRLocalInv, verbs.SendSignaled)
 	wr.SetInvalidate(key)
@@ -44,15 +44,15 @@ func (e *peer) writeWR(id uint64, n int, to uint64, key uint32) request {
 	return wr
 }
 
-// bound binds and checks that it succeeded.
+// bound binds mw and checks that the binding succeeds.
 func (e *peer) bound(mw verbs.MW, off int, n uint64, access verbs.AccessFlags) {
 	e.w.t.Helper()
 	e.mustPost(e.bindWR(77, mw, off, n, access))
 	e.ok(e.want(e.scq, 1), 77)
 }
 
-// windowWorld is a world whose regions may have windows; the windows made are
-// closed before everything else.
+// windowWorld is a world whose regions permit windows. The test closes its windows before the
+// rest.
 func windowWorld(t *testing.T, o options) *world {
 	if o.access == 0 {
 		o.access = windowAccess
@@ -68,8 +68,8 @@ func closing(t tb, objs ...verbs.Object) {
 	})
 }
 
-// TestBindRules: what a BIND_MW may ask for, for both types; the order is that
-// of bind's checks (rxe_mw.c, rxe_check_bind_mw).
+// TestBindRules: the valid and invalid parameters of a BIND_MW, for both types, in the order of
+// bind's checks (rxe_mw.c, rxe_check_bind_mw).
 func TestBindRules(t *testing.T) {
 	type world2 struct {
 		*world
@@ -167,8 +167,8 @@ func TestBindRules(t *testing.T) {
 	}
 }
 
-// TestRebinding: a type 1 window moves, and its old key is dead; a type 2
-// window must be invalidated first.
+// TestRebinding: a type 1 window moves, and its old key becomes invalid; a type 2 window must be
+// invalidated first.
 func TestRebinding(t *testing.T) {
 	w := windowWorld(t, options{})
 	one := w.b.newMW(verbs.MWType1)
@@ -201,8 +201,8 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-// TestWindowAccess: a window opens its own range with its own permissions, to
-// the peer of its queue pair.
+// TestWindowAccess: a window opens its own range with its own permissions, to the peer of its
+// queue pair.
 func TestWindowAccess(t *testing.T) {
 	const off, n = 4096, 256
 	for _, c := range []struct {
@@ -301,14 +301,14 @@ func (e *peer) postExtended(wrs ...request) (int, error) {
 	return t.Sends[0].Accepted, nil
 }
 
-// TestType2IsTiedToItsQueuePair: the key of a type 2 window opens nothing
-// through another queue pair of the same domain; a type 1 window's does.
+// TestType2IsTiedToItsQueuePair: the key of a type 2 window gives no access through another queue
+// pair of the same domain; that of a type 1 window does.
 func TestType2IsTiedToItsQueuePair(t *testing.T) {
 	for _, kind := range []verbs.MWType{1, 2} {
 		w := windowWorld(t, options{})
 		mw := w.b.newMW(kind)
 		closing(t, mw)
-		// Bound through a queue pair of b that is connected to nobody else.
+		// Bound through another queue pair of b, to which no requests are sent.
 		first := w.b.qp
 		w.b.qp = w.b.newQP(first.granted)
 		w.b.toRTS(verbs.QPAttr{PathMTU: verbs.MTU1024, AccessFlags: windowAccess, Port: 1}, w.a)
@@ -327,7 +327,8 @@ func TestType2IsTiedToItsQueuePair(t *testing.T) {
 	}
 }
 
-// TestWindowsKeepParentsBusy: regions with windows bound, domains with windows.
+// TestWindowsKeepParentsBusy: regions with bound windows and domains with windows cannot be
+// closed.
 func TestWindowsKeepParentsBusy(t *testing.T) {
 	w := windowWorld(t, options{})
 	mw := w.b.newMW(verbs.MWType2)
@@ -359,8 +360,8 @@ func TestWindowsKeepParentsBusy(t *testing.T) {
 	}
 }
 
-// TestUCBindsWindows: BIND_MW is for UC too (rxe.c, validate_send_wr), in order
-// with what is around it; a refused one ends in SQE. LOCAL_INV is not for UC.
+// TestUCBindsWindows: UC also executes BIND_MW (rxe.c, validate_send_wr), in order with its
+// neighbors; a refused one moves the queue pair to SQE. UC does not execute LOCAL_INV.
 func TestUCBindsWindows(t *testing.T) {
 	w := windowWorld(t, options{})
 	q := must.Get(w.b.pd.CreateQP(&verbs.QPInitAttr{SendCQ: w.b.scq, RecvCQ: w.b.rcq, Type: verbs.QPTUC, Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))(t)
@@ -392,8 +393,8 @@ func TestUCBindsWindows(t *testing.T) {
 	w.b.qp = rc
 }
 
-// TestMemoryWindowLimit: no more than MaxMW, one back makes room, and regions do
-// not count.
+// TestMemoryWindowLimit: at most MaxMW windows exist, closing one makes room, and regions do not
+// count.
 func TestMemoryWindowLimit(t *testing.T) {
 	p := must.Get(New(Config{Fabric: fabric.New(fabric.Config{Virtual: true}), Devices: []DeviceConfig{
 		{Name: "a", Addr: netip.MustParseAddr("10.0.0.1"), Limits: Limits{MaxMW: 2}},
@@ -422,10 +423,9 @@ func TestMemoryWindowLimit(t *testing.T) {
 	}
 }
 
-// TestWindowsUnderLoadInRealTime binds, uses and takes away a window while the
-// peer reads through it, on engines that run wherever they are kicked: every
-// READ succeeds or is refused, and nothing is read after the invalidation has
-// completed. It is for the race detector above all.
+// TestWindowsUnderLoadInRealTime binds, uses and invalidates a window while the peer reads
+// through it, with engines running on both goroutines: every READ succeeds or is refused, and
+// nothing is read after the invalidation has completed. It is mainly for the race detector.
 func TestWindowsUnderLoadInRealTime(t *testing.T) {
 	for range 20 {
 		w := windowWorld(t, options{real: true, jumbo: true})

@@ -8,9 +8,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// odpCaps: every operation may use memory on demand. This device reaches memory
-// as the program does, through the system's page tables: it locks nothing, of no
-// region, so that AccessOnDemand asks for what is so anyway.
+// odpCaps returns the on-demand paging capabilities: all operations have them. This device
+// reaches memory through the system's page tables, as the program does, and locks no memory, so
+// AccessOnDemand changes nothing.
 func odpCaps() verbs.ODPCaps {
 	const rc = verbs.ODPSend | verbs.ODPRecv | verbs.ODPWrite | verbs.ODPRead | verbs.ODPAtomic |
 		verbs.ODPSRQRecv | verbs.ODPFlush | verbs.ODPAtomicWrite
@@ -21,28 +21,27 @@ func odpCaps() verbs.ODPCaps {
 	}
 }
 
-// RegImplicit answers ErrNotSupported: memory is known to this device by the
-// arenas it lies in, and an address alone tells none.
+// RegImplicit returns ErrNotSupported: this device finds memory by its arena, and an address
+// alone identifies none.
 //
 // Implements: ibv_reg_mr with addr 0 and length SIZE_MAX.
 func (p *protectionDomain) RegImplicit(verbs.AccessFlags) (verbs.MR, error) {
 	return nil, notYet("ibv_reg_mr", p.String(), "a region of the whole address space: this device knows memory by its arenas")
 }
 
-// RegDMABuf answers ErrNotSupported: this device copies with the CPU, which does
-// not reach what another device exports.
+// RegDMABuf returns ErrNotSupported: this device copies with the CPU, which cannot reach the
+// exported memory of another device.
 //
 // Implements: ibv_reg_dmabuf_mr.
 func (p *protectionDomain) RegDMABuf(int, uint64, uint64, uint64, verbs.AccessFlags) (verbs.MR, error) {
 	return nil, notYet("ibv_reg_dmabuf_mr", p.String(), "memory of another device: this one copies with the CPU")
 }
 
-// AdviseMR brings pages of regions on demand in. With AdviseFlush it blocks until
-// they are there; without, it looks at the ranges only: what is touched first
-// brings them in anyway. AdvisePrefetchNoFault has nothing to tell.
+// AdviseMR brings pages of on-demand regions into memory. With AdviseFlush it blocks until they
+// are present. Without it, it only checks the ranges, because first use brings the pages in
+// anyway. AdvisePrefetchNoFault has no effect.
 //
-// Implements: ibv_advise_mr, with the errnos of mlx5 (kernel, odp.c,
-// mlx5_ib_advise_mr_prefetch).
+// Implements: ibv_advise_mr, with the errnos of mlx5 (kernel, odp.c, mlx5_ib_advise_mr_prefetch).
 func (p *protectionDomain) AdviseMR(a verbs.Advice, flags verbs.AdviseFlags, list []verbs.SGE) error {
 	const op = "ibv_advise_mr"
 	if len(list) == 0 || flags&^verbs.AdviseFlush != 0 {
@@ -61,7 +60,7 @@ func (p *protectionDomain) AdviseMR(a verbs.Advice, flags verbs.AdviseFlags, lis
 		var why error
 		if err := p.exclusive(op, func() {
 			if m, why = p.ctx.dev.resolve(p, s.LKey, s.Addr, s.Length, need); why == nil && fetch {
-				why = m.arena.Pin() // kept while the pages come
+				why = m.arena.Pin() // pinned while the pages are brought in
 			}
 		}); err != nil {
 			return err
@@ -76,7 +75,7 @@ func (p *protectionDomain) AdviseMR(a verbs.Advice, flags verbs.AdviseFlags, lis
 	return nil
 }
 
-// bring brings pages of a pinned arena in and lets it go.
+// bring prefetches pages of a pinned arena and unpins it.
 func bring(a *mem.Arena, addr uint64, n int, write bool) {
 	a.Prefetch(addr, n, write)
 	a.Unpin()

@@ -9,20 +9,18 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Provider is the software RNIC's provider. All methods may be called from any
-// goroutine.
+// Provider is the software RNIC's provider. All methods may be called from any goroutine.
 type Provider struct {
 	fab   *fabric.Fabric
-	slots []DeviceConfig // every device there can be
-	// left is where removed devices stopped numbering queue pairs, by slot; under
-	// opening. A new one goes on there: peers may still hold connections of the old.
+	slots []DeviceConfig // all configured devices
+	// left holds the queue pair numbering of removed devices, by slot; under opening. A restored
+	// device continues there: peers may still hold connections of the old one.
 	left map[int]qpNumbers
 
-	// opening orders the openings and last closings of devices, and their being
-	// taken out and plugged in.
+	// opening serializes first opens, last closes, removal and restoring of devices.
 	opening sync.Mutex
-	// present is the devices plugged in, in the order of slots. A new slice each
-	// time, written under opening; read by anyone.
+	// present is the devices that are not removed, in the order of slots. It is replaced by a new
+	// slice under opening; any goroutine may read it.
 	present atomic.Pointer[[]*device]
 
 	cmConfig CMConfig
@@ -31,8 +29,8 @@ type Provider struct {
 
 var _ verbs.Provider = (*Provider)(nil)
 
-// New makes a provider. Its devices join the fabric while at least one context
-// is open, so a provider needs no closing. Errors wrap [verbs.ErrInvalid].
+// New makes a provider. A device is attached to the fabric while at least one context is open, so
+// a provider needs no closing. Errors wrap [verbs.ErrInvalid].
 func New(c Config) (*Provider, error) {
 	c, err := c.validate()
 	if err != nil {
@@ -47,14 +45,14 @@ func New(c Config) (*Provider, error) {
 	return p, nil
 }
 
-// Default is the process-wide provider: soft0 (127.0.0.1) to soft3 (127.0.0.4)
-// on the process-wide fabric, whose path MTU carries a whole message.
+// Default returns the process-wide provider: soft0 (127.0.0.1) to soft3 (127.0.0.4) on the
+// process-wide fabric, whose path MTU carries a whole message.
 func Default() *Provider { return defaultProvider() }
 
 var defaultProvider = sync.OnceValue(func() *Provider {
 	p, err := New(Config{})
 	if err != nil {
-		panic(err) // only our own constants could be wrong
+		panic(err) // only a wrong constant of this package can cause it
 	}
 	return p
 })
@@ -63,14 +61,14 @@ var defaultFabric = sync.OnceValue(func() *fabric.Fabric {
 	return fabric.New(fabric.Config{JumboMTU: true})
 })
 
-// Name is "soft".
+// Name returns "soft".
 func (p *Provider) Name() string { return "soft" }
 
-// Fabric is the link of the devices, for tests that script its faults or drive
-// its virtual clock.
+// Fabric returns the link of the devices, for tests that script its faults or drive its virtual
+// clock.
 func (p *Provider) Fabric() *fabric.Fabric { return p.fab }
 
-// Devices lists the devices that are there. It does not block.
+// Devices lists the present devices. It does not block.
 //
 // Implements: ibv_get_device_list.
 func (p *Provider) Devices() ([]verbs.DeviceInfo, error) {
@@ -82,9 +80,8 @@ func (p *Provider) Devices() ([]verbs.DeviceInfo, error) {
 	return infos, nil
 }
 
-// Open opens a device by name. The first context of a device attaches it to
-// the fabric, the last one closed detaches it. An unknown name is a
-// *[verbs.DeviceError].
+// Open opens a device by name. The first context of a device attaches it to the fabric; closing
+// the last one detaches it. An unknown name yields a *[verbs.DeviceError].
 //
 // Implements: ibv_open_device.
 func (p *Provider) Open(name string) (verbs.Context, error) {
@@ -104,7 +101,7 @@ func (p *Provider) device(name string) *device {
 	return nil
 }
 
-// deviceAt is the device with an address, nil when there is none.
+// deviceAt returns the device with an address, nil when there is none.
 func (p *Provider) deviceAt(a netip.Addr) *device {
 	for _, d := range p.plugged() {
 		if d.cfg.Addr.Unmap() == a.Unmap() {

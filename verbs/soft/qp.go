@@ -13,9 +13,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// queuePair is a queue pair of any type: qp_service.go says what differs. Its state
-// machine is drawn at [verbs.QPState]; its requester half is in req.go, its
-// responder half in resp.go.
+// queuePair is a queue pair of any type; qp_service.go describes the differences. See
+// [verbs.QPState] for its state machine, req.go for its requester half and resp.go for its
+// responder half.
 type queuePair struct {
 	dev      *device
 	ctx      *deviceContext
@@ -26,65 +26,64 @@ type queuePair struct {
 	service  *service // of kind
 	number   uint32
 	userData uint64
-	srq      *sharedQueue // nil: receives are its own
-	xrc      *xrcDomain   // of an XRC_RECV one: it has no context, domain and queues of its own; see xrc.go
+	srq      *sharedQueue // nil: it has its own receive queue
+	xrc      *xrcDomain   // of an XRC_RECV one, which has no context, domain and queues of its own; see xrc.go
 	granted  verbs.QPCap
 	sigAll   bool
 
-	// state is a verbs.QPState. Written by the engine, read by posters: a
-	// poster that sees an old one leaves requests that the engine then flushes.
+	// state is a verbs.QPState. The engine writes it, posters read it: requests of a poster that
+	// sees an old state are flushed by the engine.
 	state atomic.Uint32
-	// sq and rq are replaced by the engine when the queue pair is reset; read
-	// by posters.
+	// The engine replaces sq and rq when the queue pair is reset; posters read them.
 	sq     atomic.Pointer[sendQueue]
 	rq     atomic.Pointer[recvQueue]
-	closed atomic.Bool // set by Close under the port's token; read by everybody
+	closed atomic.Bool // set by Close under the port's token; any goroutine may read it
 
 	events asyncState // COMM_EST, SQ_DRAINED, LAST_WQE_REACHED, errors
 
-	// doorbellRung is set by the poster that puts the queue pair on the doorbell list
-	// (one that runs the engine itself does not need to; device.kickFor),
-	// cleared by the engine that takes it off, before it looks at the queue.
+	// doorbellRung is set by the poster that puts the queue pair on the doorbell list (one that
+	// runs the engine itself need not; device.kickFor). The engine clears it when it takes the
+	// queue pair off, before it examines the queue.
 	doorbellRung atomic.Bool
 	doorbellHook ring.Hook[queuePair]
 
-	// The poster's: arenas that requests and inline payload were found in.
+	// The poster's: the arenas in which requests and inline payload were last found.
 	wrArena, inlineArena *mem.Arena
 	recvWRs              wrMemory
 
-	// The rest is the engine's, under the port's token.
+	// The rest belongs to the engine, under the port's token.
 	attr     verbs.QPAttr
 	mtu      uint32 // bytes
 	quickMax uint32 // see quickSize
 	route    *fabric.Route
 	guard    *guard          // of requests by reference in flight
 	pace     *pace           // of UC and UD requests in flight
-	groups   []verbs.GID     // it is attached to
+	groups   []verbs.GID     // multicast groups it is attached to
 	bound    []*memoryWindow // of type 2, through this queue pair
 	handles  []*xrcReceiver  // on an XRC_RECV queue pair
-	active   bool            // on the device's list
-	stalled  *fabric.Route   // in whose line it stands, see resp_stall.go; nil: in none
+	active   bool            // on the device's work list
+	stalled  *fabric.Route   // the route in whose line it waits, see resp_stall.go; nil: none
 	deadline time.Duration
-	timer    int           // place in the heap of timers + 1; 0: it has none
-	timerAt  time.Duration // when that is due; 0: it has none
+	timer    int           // index in the timer heap + 1; 0: no entry
+	timerAt  time.Duration // due time of that entry; 0: no entry
 	req      requester
 	resp     responder
 }
 
 var _ verbs.QP = (*queuePair)(nil)
 
-// InboxHook links the queue pair into the device's doorbell list.
+// InboxHook returns the link into the device's doorbell list.
 func (q *queuePair) InboxHook() *ring.Hook[queuePair] { return &q.doorbellHook }
 
-// Queue pair numbers: a 16-bit index, and 8 bits that change with each
-// creation, so that a late packet does not meet a new queue pair.
+// A queue pair number is a 16-bit index and 8 bits that change with each creation, so that a late
+// packet does not reach a new queue pair.
 const (
 	firstQP     = 2 // 0 and 1 are the management queue pairs
 	qpIndexMask = 1<<16 - 1
 	qpRoundMask = 1<<8 - 1
 )
 
-// find is the queue pair with a number.
+// find returns the queue pair with a number, nil when there is none.
 func (d *device) find(number uint32) *queuePair {
 	i := int(number & qpIndexMask)
 	if i >= len(d.qps) {
@@ -96,7 +95,7 @@ func (d *device) find(number uint32) *queuePair {
 	return nil
 }
 
-// addQP gives a queue pair its number. The engine is at rest.
+// addQP assigns a queue pair its number. The caller holds the token.
 func (d *device) addQP(q *queuePair) error {
 	if d.qpCount >= d.cfg.Limits.MaxQP {
 		return fmt.Errorf("all %d queue pairs are in use", d.cfg.Limits.MaxQP)
@@ -128,7 +127,7 @@ func (d *device) addQP(q *queuePair) error {
 	return nil
 }
 
-// removeQP takes a queue pair, which is reset, out of the device.
+// removeQP removes a queue pair, which is reset, from the device.
 func (d *device) removeQP(q *queuePair) {
 	q.closed.Store(true)
 	d.detachAll(q)
@@ -136,8 +135,7 @@ func (d *device) removeQP(q *queuePair) {
 	d.qpCount--
 }
 
-// CreateQP makes a queue pair in RESET. What was granted is written into
-// init.Cap.
+// CreateQP makes a queue pair in RESET. It writes the granted capacities into init.Cap.
 //
 // Implements: ibv_create_qp.
 func (p *protectionDomain) CreateQP(init *verbs.QPInitAttr) (verbs.QP, error) {
@@ -155,7 +153,7 @@ func (p *protectionDomain) CreateQP(init *verbs.QPInitAttr) (verbs.QP, error) {
 	return q, nil
 }
 
-// addQP makes q, which newQP made, part of the device. The engine is at rest.
+// addQP adds q, which newQP made, to the device. The caller holds the token.
 func (p *protectionDomain) addQP(q *queuePair) error {
 	const op = "ibv_create_qp"
 	for _, cq := range []*completionQueue{q.sendCQ, q.recvCQ} {
@@ -182,7 +180,7 @@ func (p *protectionDomain) addQP(q *queuePair) error {
 	return nil
 }
 
-// newQP checks what is asked for and makes the queue pair, not yet numbered.
+// newQP checks the attributes and makes the queue pair, not yet numbered.
 func (p *protectionDomain) newQP(init *verbs.QPInitAttr) (*queuePair, error) {
 	const op = "ibv_create_qp"
 	refuse := func(format string, a ...any) (*queuePair, error) {
@@ -230,8 +228,7 @@ func (p *protectionDomain) newQP(init *verbs.QPInitAttr) (*queuePair, error) {
 	}, nil
 }
 
-// attach notes that a queue of p completes here; detach undoes it. p may be
-// attached twice.
+// attach records that a queue of p completes here; detach undoes it. p may be attached twice.
 func (q *completionQueue) attach(p *queuePair) { q.qps = append(q.qps, p) }
 
 func (q *completionQueue) detach(p *queuePair) {
@@ -242,9 +239,8 @@ func (q *completionQueue) detach(p *queuePair) {
 	}
 }
 
-// Close destroys the queue pair in whatever state it is. What is outstanding
-// vanishes without a completion, and completions not yet polled vanish too. It
-// answers [verbs.ErrBusy] while asynchronous events are unacknowledged.
+// Close destroys the queue pair in any state. Outstanding requests and completions not yet polled
+// vanish. It returns [verbs.ErrBusy] while asynchronous events are unacknowledged.
 //
 // Implements: ibv_destroy_qp.
 func (q *queuePair) Close() (err error) {
@@ -258,7 +254,7 @@ func (q *queuePair) Close() (err error) {
 	return err
 }
 
-// destroy is Close with the engine at rest.
+// destroy implements Close. The caller holds the token.
 func (q *queuePair) destroy() error {
 	if q.closed.Load() {
 		return nil
@@ -266,7 +262,7 @@ func (q *queuePair) destroy() error {
 	if n := q.ctx.async.end(&q.events); n > 0 {
 		return opError("ibv_destroy_qp", q.String(), syscall.EBUSY, "%w: %d events are not acknowledged", verbs.ErrBusy, n)
 	}
-	q.reset(&verbs.QPCap{}) // whoever keeps the handle keeps no queues
+	q.reset(&verbs.QPCap{}) // a kept handle must not keep the queues
 	q.unbindAll()
 	q.dev.removeQP(q)
 	q.sendCQ.detach(q)
@@ -281,19 +277,19 @@ func (q *queuePair) destroy() error {
 	return nil
 }
 
-// Context is the context it was made on.
+// Context returns the context of the queue pair.
 func (q *queuePair) Context() verbs.Context { return q.ctx }
 
-// Num is the queue pair number.
+// Num returns the queue pair number.
 func (q *queuePair) Num() uint32 { return q.number }
 
-// Type is the transport service.
+// Type returns the transport service.
 func (q *queuePair) Type() verbs.QPType { return q.kind }
 
-// UserData is the value given at creation.
+// UserData returns the value given at creation.
 func (q *queuePair) UserData() uint64 { return q.userData }
 
-// String names the queue pair.
+// String returns the queue pair's name.
 func (q *queuePair) String() string {
 	return fmt.Sprintf("QP 0x%06x of %s", q.number, q.dev.cfg.Name)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// QueryGIDEntry reads the port's only address. It does not block.
+// QueryGIDEntry returns the port's only address. It does not block.
 //
 // Implements: ibv_query_gid_ex.
 func (c *deviceContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, error) {
@@ -18,7 +18,7 @@ func (c *deviceContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, er
 	return verbs.GIDEntry{GID: g, Index: index, Port: port, Type: verbs.GIDRoCEv2}, nil
 }
 
-// QueryPKey reads the port's only partition key. It does not block.
+// QueryPKey returns the port's only partition key. It does not block.
 //
 // Implements: ibv_query_pkey.
 func (c *deviceContext) QueryPKey(port uint8, index int) (uint16, error) {
@@ -28,7 +28,7 @@ func (c *deviceContext) QueryPKey(port uint8, index int) (uint16, error) {
 	return wire.DefaultPKey, c.here("ibv_query_pkey")
 }
 
-// InitAttr is what the queue pair was made of. It does not block.
+// InitAttr returns the attributes of the queue pair's creation. It does not block.
 //
 // Implements: ibv_query_qp, its init_attr.
 func (q *queuePair) InitAttr() verbs.QPInitAttr {

@@ -6,8 +6,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Modify moves the state machine or sets attributes. What is refused changes
-// nothing: an illegal step wraps [verbs.ErrInvalidTransition], a wrong value
+// Modify changes the state or sets attributes. A refused call changes nothing: the error of an
+// illegal transition wraps [verbs.ErrInvalidTransition], that of a wrong value
 // [verbs.ErrInvalid].
 //
 // Implements: ibv_modify_qp.
@@ -18,7 +18,7 @@ func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) (err error
 	return err
 }
 
-// modify is Modify with the engine at rest, or in its turn.
+// modify implements Modify. The caller holds the token.
 func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	const op = "ibv_modify_qp"
 	if q.closed.Load() {
@@ -51,7 +51,7 @@ func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	case from == verbs.QPSInit && to == verbs.QPSRTR && !q.service.reliable:
 		q.beginUnreliable()
 	case from == verbs.QPSSQE && to == verbs.QPSRTS:
-		q.flushSends() // what was posted before is
+		q.flushSends() // requests posted before are flushed
 	case from == verbs.QPSInit && to == verbs.QPSRTR:
 		q.takeRoute()
 		q.mtu = min(q.attr.PathMTU.Bytes(), ceilMsgSize)
@@ -72,29 +72,29 @@ func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	return nil
 }
 
-// takeRoute makes the route that of the address vector.
+// takeRoute sets the route from the address vector.
 func (q *queuePair) takeRoute() {
 	q.giveRoute()
 	q.route = q.dev.p.Route(q.attr.AH.DGID)
 }
 
-// giveRoute gives the route back, if there is one.
+// giveRoute releases the route, if there is one.
 func (q *queuePair) giveRoute() {
 	q.unstall()
 	q.dev.p.Unroute(q.route)
 	q.route = nil
 }
 
-// current is the state.
+// current returns the state.
 func (q *queuePair) current() verbs.QPState { return verbs.QPState(q.state.Load()) }
 
-// enter makes s the state, and has the queue pair looked at.
+// enter sets the state and activates the queue pair.
 func (q *queuePair) enter(s verbs.QPState) {
 	q.state.Store(uint32(s))
 	q.dev.activate(q)
 }
 
-// take copies the attributes that mask names.
+// take copies the attributes that mask selects.
 func (q *queuePair) take(a *verbs.QPAttr, mask verbs.QPAttrMask) {
 	t := &q.attr
 	for _, s := range []struct {
@@ -127,7 +127,7 @@ func (q *queuePair) take(a *verbs.QPAttr, mask verbs.QPAttrMask) {
 	}
 }
 
-// Query reads all attributes.
+// Query returns all attributes.
 //
 // Implements: ibv_query_qp.
 func (q *queuePair) Query() (a verbs.QPAttr, err error) {
@@ -144,7 +144,7 @@ func (q *queuePair) Query() (a verbs.QPAttr, err error) {
 	return a, err
 }
 
-// attributes is Query with the engine at rest.
+// attributes implements Query. The caller holds the token.
 func (q *queuePair) attributes() verbs.QPAttr {
 	a := q.attr
 	a.State = q.current()
@@ -152,8 +152,8 @@ func (q *queuePair) attributes() verbs.QPAttr {
 	return a
 }
 
-// reset empties the queue pair: work queues, connection, attributes. Its
-// completions that nobody polled are stale. The new queues have room for c.
+// reset clears the queue pair: work queues, connection, attributes. Its unpolled completions
+// become stale. The new queues have the capacity c.
 func (q *queuePair) reset(c *verbs.QPCap) {
 	q.abandon()
 	q.giveRoute()
@@ -173,8 +173,8 @@ func (q *queuePair) reset(c *verbs.QPCap) {
 	q.state.Store(uint32(verbs.QPSReset))
 }
 
-// abandon ends all sending: afterwards nobody reads memory of this queue
-// pair's requests, and no timer comes.
+// abandon ends all sending: afterwards no engine reads memory of this queue pair's requests, and
+// no timer fires.
 func (q *queuePair) abandon() {
 	if q.guard != nil {
 		q.dev.retire(q.guard)
@@ -187,8 +187,8 @@ func (q *queuePair) abandon() {
 	q.dropParked()
 }
 
-// enterError moves the queue pair to ERR. What is outstanding is flushed when
-// it is worked on.
+// enterError moves the queue pair to ERR. The engine flushes its requests when it next works on
+// it.
 func (q *queuePair) enterError() {
 	if s := q.current(); s == verbs.QPSErr || q.closed.Load() {
 		return
@@ -197,9 +197,8 @@ func (q *queuePair) enterError() {
 	q.enter(verbs.QPSErr)
 }
 
-// revoke takes back the packets in flight, because a region they point into
-// goes away, and sends anew what they carried; requests that need the region
-// will fail then.
+// revoke invalidates the packets in flight, because a region they point into is being closed, and
+// sends their requests again; requests that need the region then fail.
 func (q *queuePair) revoke() {
 	q.dev.retire(q.guard)
 	if q.current() == verbs.QPSErr {

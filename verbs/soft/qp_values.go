@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The greatest values of attributes that have few bits.
+// The greatest values of attributes with few bits.
 const (
 	max24      = 1<<24 - 1
 	maxRetry   = 7
@@ -15,7 +15,7 @@ const (
 		verbs.AccessMWBind | verbs.AccessFlushGlobal | verbs.AccessFlushPersistent
 )
 
-// checkValues refuses values that the port or the wire cannot hold.
+// checkValues refuses values that the port or the packet format cannot hold.
 func (q *queuePair) checkValues(a *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	bad := func(what string, v, top any) error {
 		return fmt.Errorf("%w: %s is %v, at most %v", verbs.ErrInvalid, what, v, top)

@@ -7,43 +7,41 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// workQueue is what send and receive queues have in common: three positions
-// that only grow. Position p stands in place p & mask.
+// workQueue is the common part of send and receive queues: three positions that only grow.
+// Position p uses slot p & mask.
 //
 //	freed ─────── tail ─────────── head
 //	  completed,    outstanding,     room until freed + size
 //	  not polled    the engine's
 //
-// A place is free again when a completion of it or of a later request has been
-// polled, not when the work is done: that is when hardware drivers learn of it
-// (mlx5's wq->tail moves in poll_cq), and a queue that never signals runs full.
+// A slot is freed when a completion of its request or of a later one has been polled, not when
+// the work is done. Hardware drivers also learn of it then (mlx5's wq->tail moves in poll_cq),
+// and a queue that never signals runs full.
 //
-// A reset of the queue pair makes new queues and marks the old dead; their
-// completions that nobody has polled yet are dropped (libibverbs providers
-// clean the CQ when a queue pair is reset or destroyed). Those of a shared
-// receive queue are delivered: its owner wants its buffers back.
+// A reset of the queue pair makes new queues and marks the old ones dead. Their unpolled
+// completions are dropped (libibverbs providers clean the CQ when a queue pair is reset or
+// destroyed). Those of a shared receive queue are delivered: its owner needs its buffers back.
 type workQueue struct {
-	size uint64 // requests that fit: what was granted
+	size uint64 // capacity in requests, as granted
 	mask uint64
-	// head is the position of the next post. Written by the holder of the
-	// reactor's turn: the store publishes the requests below. Read by the
-	// engine.
+	// head is the position of the next post. The holder of the reactor's turn writes it: the
+	// store publishes the requests below. The engine reads it.
 	head atomic.Uint64
 	_    [cacheLine]byte
-	// freed is the lowest position that is not free. Written by whoever polls
-	// the CQ (and by the engine when it drops completions), read by the poster.
+	// freed is the lowest position that is not free. The poller of the CQ writes it (and the
+	// engine when it drops completions); the poster reads it.
 	freed atomic.Uint64
-	// dead says that completions of this queue are stale. Written by the
-	// engine, read by pollers; nothing else hangs on it.
+	// dead is set when completions of this queue are stale. The engine writes it, pollers read
+	// it; it publishes nothing.
 	dead atomic.Bool
 	_    [cacheLine]byte
-	// places are those of a shared receive queue, which are freed one by one
-	// (freed and dead are not used then); nil for the others. Immutable.
+	// places are the slots of a shared receive queue, which are freed one by one (freed and dead
+	// are then unused); nil for the others. Immutable.
 	places *srqSlots
 }
 
-// cacheLine separates words of different writers: two lines, because the
-// adjacent one is prefetched.
+// cacheLine separates words of different writers. It is two lines, because the adjacent line is
+// prefetched.
 const cacheLine = 128
 
 func (w *workQueue) init(size uint32) (places uint64) {
@@ -56,11 +54,11 @@ func (w *workQueue) init(size uint32) (places uint64) {
 	return places
 }
 
-// room is how many requests can be posted at head.
+// room returns the number of requests that can be posted at head.
 func (w *workQueue) room(head uint64) uint64 { return w.size - (head - w.freed.Load()) }
 
-// sendWQE is one send work request in the queue. The poster writes the upper
-// part before it publishes head; the engine owns the lower part.
+// sendWQE is one send work request in the queue. The poster writes the upper part before it
+// publishes head; the engine owns the lower part.
 type sendWQE struct {
 	wrID   uint64
 	remote uint64
@@ -75,36 +73,36 @@ type sendWQE struct {
 	srqn   uint32 // XRC
 	quick  bool   // see req_quick.go
 
-	first    uint64 // PSN of its first packet (extended, see qp_psn.go)
-	npkts    uint32 // PSNs it takes
-	received uint32 // READ: responses that have come, in order
-	started  bool   // it has its PSNs
-	finished bool   // READ, atomic: the whole answer has come
-	failed   bool   // it cannot go on; see status
+	first    uint64 // PSN of the first packet (extended, see qp_psn.go)
+	npkts    uint32 // number of its PSNs
+	received uint32 // READ: responses received, in order
+	started  bool   // PSNs are assigned
+	finished bool   // READ, atomic: the whole answer has arrived
+	failed   bool   // it cannot proceed; see status
 	status   verbs.WCStatus
 	vendor   uint32
 }
 
-// reads tells whether the request waits for an answer with data.
+// reads reports whether the request waits for an answer with data.
 func (w *sendWQE) reads() bool { return w.op == verbs.WRRDMARead || w.op.IsAtomic() }
 
-// word tells whether the request is one packet, whatever its length.
+// word reports whether the request is always one packet.
 func (w *sendWQE) word() bool {
 	return w.op.IsAtomic() || w.op == verbs.WRFlush || w.op == verbs.WRAtomicWrite
 }
 
-// answered tells whether the request waits for an answer of its own, which an
-// acknowledgement of later requests does not replace.
+// answered reports whether the request waits for an answer of its own, which an acknowledgement
+// of later requests does not replace.
 func (w *sendWQE) answered() bool { return w.op == verbs.WRRDMARead || w.word() }
 
-// limited tells whether the request counts against MaxRdAtomic: all that are
-// answered, but FLUSH (rxe_req.c, check_init_depth).
+// limited reports whether the request counts against MaxRdAtomic: all answered ones except FLUSH
+// (rxe_req.c, check_init_depth).
 func (w *sendWQE) limited() bool {
 	return w.op == verbs.WRRDMARead || w.op.IsAtomic() || w.op == verbs.WRAtomicWrite
 }
 
-// sendQueue is the ring of send work requests, with their elements and inline
-// payload beside it.
+// sendQueue is the ring of send work requests, with separate arrays for their elements and inline
+// payload.
 type sendQueue struct {
 	workQueue
 	wqe       []sendWQE
@@ -126,13 +124,13 @@ func newSendQueue(c *verbs.QPCap, sigAll bool) *sendQueue {
 
 func (q *sendQueue) at(pos uint64) *sendWQE { return &q.wqe[pos&q.mask] }
 
-// sges are the elements of the request at pos.
+// sges returns the elements of the request at pos.
 func (q *sendQueue) sges(pos uint64, n uint32) []verbs.SGE {
 	i := (pos & q.mask) * uint64(q.maxSGE)
 	return q.sge[i : i+uint64(n)]
 }
 
-// payload is the inline payload of the request at pos.
+// payload returns the inline payload of the request at pos.
 func (q *sendQueue) payload(pos uint64, n uint32) []byte {
 	i := (pos & q.mask) * uint64(q.maxInline)
 	return q.inline[i : i+uint64(n) : i+uint64(n)]
@@ -142,18 +140,18 @@ func (q *sendQueue) payload(pos uint64, n uint32) []byte {
 type recvWQE struct {
 	wrID uint64
 	nsge uint32
-	size uint64 // bytes its elements hold
+	size uint64 // total length of its elements in bytes
 }
 
-// recvQueue is the ring of receive work requests of a queue pair, or of a
-// shared receive queue. Where it is shared a request stands in a place of its
-// own choice (see places); otherwise in that of its position.
+// recvQueue is the ring of receive work requests of a queue pair or of a shared receive queue. In
+// a shared queue a request stands in any free slot (see places); otherwise in the slot of its
+// position.
 type recvQueue struct {
 	workQueue
 	wqe    []recvWQE
 	sge    []verbs.SGE
 	maxSGE uint32
-	next   uint64 // position of the next request to take; the engine's
+	next   uint64 // position of the next request to take; engine only
 }
 
 func newRecvQueue(maxWR, maxSGE uint32) *recvQueue {
@@ -175,7 +173,7 @@ func newSharedRing(maxWR, maxSGE uint32) *recvQueue {
 	return q
 }
 
-// at is the request at a place.
+// at returns the request in a slot.
 func (q *recvQueue) at(place uint64) *recvWQE { return &q.wqe[place&q.mask] }
 
 func (q *recvQueue) sges(place uint64, n uint32) []verbs.SGE {
@@ -183,11 +181,11 @@ func (q *recvQueue) sges(place uint64, n uint32) []verbs.SGE {
 	return q.sge[i : i+uint64(n)]
 }
 
-// posted is how many receives wait to be taken, as the engine sees it.
+// posted returns the number of receives not yet taken, as the engine sees it.
 func (q *recvQueue) posted() uint64 { return q.head.Load() - q.next }
 
-// front is the place of the next request to take; ok is false when none is
-// posted. Engine only.
+// front returns the slot of the next request to take; ok is false when none is posted. Engine
+// only.
 func (q *recvQueue) front() (place uint64, ok bool) {
 	if q.next == q.head.Load() {
 		return 0, false
@@ -198,8 +196,8 @@ func (q *recvQueue) front() (place uint64, ok bool) {
 	return q.next, true
 }
 
-// claim is the place for the request to be posted at pos; room tells whether
-// there is one in a queue that is not shared. Poster only.
+// claim returns the slot for the request to be posted at pos. room reports whether a queue that
+// is not shared has one. Poster only.
 func (q *recvQueue) claim(pos uint64, room bool) (place uint64, ok bool) {
 	if q.places == nil {
 		return pos, room

@@ -5,12 +5,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// wrMemory reads receive work requests out of off-heap memory. It keeps the
-// arena it found the last one in: the next one is in the same. It belongs to
-// the poster.
+// wrMemory reads receive work requests from off-heap memory. It caches the arena of the last one,
+// because the next is usually in the same. It belongs to the poster.
 type wrMemory struct{ arena *mem.Arena }
 
-// recv is the request at addr.
+// recv returns the request at addr.
 func (m *wrMemory) recv(addr uint64) (*verbs.RecvWR, bool) {
 	if m.arena != nil {
 		if wr, ok := mem.At[verbs.RecvWR](m.arena, addr); ok {
@@ -25,7 +24,7 @@ func (m *wrMemory) recv(addr uint64) (*verbs.RecvWR, bool) {
 	return mem.At[verbs.RecvWR](a, addr)
 }
 
-// list is the n elements at addr.
+// list returns the n elements at addr.
 func (m *wrMemory) list(addr uint64, n uint32) ([]verbs.SGE, bool) {
 	if n == 0 {
 		return nil, true

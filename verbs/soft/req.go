@@ -7,26 +7,25 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// requester is the sending half of a queue pair. Positions count work
-// requests, PSNs count packets; both only grow, except that next and cur go
-// back to resend.
+// requester is the sending half of a queue pair. Positions count work requests, PSNs count
+// packets. Both only grow, except that next and cur go back to resend.
 //
 //	requests   tail ───────── cur ───────── fresh ────────── head
 //	             │ outstanding │  to resend    │  not started    │
 //	PSNs       acked ──────── next ──────── sent
 //
-// Everything below acked is acknowledged, and answered if it wanted an answer.
-// next is what goes out next: equal to sent, or below it after a timeout or a
-// NAK (go-back-N: everything from there on is sent again).
+// Everything below acked is acknowledged, and answered if it needs an answer. next is the PSN to
+// send next: equal to sent, or below it after a timeout or a NAK (go-back-N: everything from
+// there on is sent again).
 //
 // Implements: IBTA volume 1, 9.7 (reliable service), the requester's side.
 type requester struct {
 	tail  uint64 // oldest request not completed
 	cur   uint64 // request to send from
 	fresh uint64 // first request without PSNs
-	read  uint64 // nothing below waits for an answer
-	open  int    // requests started that wait for an answer of their own
-	reads int    // those among them that count against MaxRdAtomic
+	read  uint64 // no request below waits for an answer
+	open  int    // started requests that wait for an answer of their own
+	reads int    // those of open that count against MaxRdAtomic
 
 	acked uint64
 	next  uint64
@@ -36,15 +35,15 @@ type requester struct {
 	retries       uint8  // left
 	rnr           uint8  // left; verbs.RNRRetryInfinite never ends
 	rnrWait       bool   // the deadline is the end of an RNR delay
-	held          bool   // the link has no room for what is to be sent
-	bad           bool   // the request at badAt failed here and waits for those before it
+	held          bool   // the link has no room for the next packet
+	bad           bool   // the request at badAt failed locally and waits for those before it
 	badAt         uint64
-	implied       uint64 // READ PSN that an acknowledgement went beyond; see ackTo
-	unasked       uint32 // packets since the last that asked for an acknowledgement
+	implied       uint64 // READ PSN that an acknowledgement skipped; see ackTo
+	unasked       uint32 // packets since the last one that requested an acknowledgement
 	notifyDrained bool
 }
 
-// begin takes over the attributes that RTS needs.
+// begin initializes the requester from the attributes of RTS.
 func (r *requester) begin(a *verbs.QPAttr) {
 	*r = requester{tail: r.tail, cur: r.tail, fresh: r.tail, read: r.tail}
 	r.acked = psnBase + uint64(a.SQPSN)
@@ -52,17 +51,16 @@ func (r *requester) begin(a *verbs.QPAttr) {
 	r.reload(a)
 }
 
-// reload begins counting retries anew, after progress.
+// reload restores the retry counts, after progress.
 func (r *requester) reload(a *verbs.QPAttr) {
 	r.retries, r.rnr = a.RetryCnt, a.RNRRetry
 	r.implied, r.asked = 0, 0
 }
 
-// none is a PSN that no packet reaches.
+// none is a PSN beyond every packet's.
 const none = math.MaxUint64
 
-// unread is the PSN of the first answer that is missing; none when nothing
-// waits for one.
+// unread returns the PSN of the first missing answer, or none.
 func (r *requester) unread(sq *sendQueue) uint64 {
 	if r.open == 0 {
 		return none
@@ -85,7 +83,7 @@ func (r *requester) seek(sq *sendQueue, psn uint64) {
 	}
 }
 
-// work does what a busy queue pair has to do in this turn.
+// work does the pending work of an activated queue pair.
 func (q *queuePair) work() {
 	if q.closed.Load() {
 		return
@@ -108,10 +106,9 @@ func (q *queuePair) work() {
 	}
 }
 
-// ackTo takes an acknowledgement of everything below psn. One that goes beyond
-// a READ or atomic whose answer has not come tells that the answer was lost:
-// everything from there on is asked for again, once; if that is lost too the
-// timer finds out.
+// ackTo handles an acknowledgement of everything below psn. If it skips a READ or atomic whose
+// answer is missing, the answer was lost: ackTo requests everything from there on again, once. If
+// that is lost too, the timer expires.
 //
 // Implements: IBTA volume 1, 9.7.5.1.1 and 9.7.7.1 (implied NAK).
 func (q *queuePair) ackTo(psn uint64) {
@@ -130,7 +127,7 @@ func (q *queuePair) ackTo(psn uint64) {
 	}
 }
 
-// progress completes what psn, the lowest PSN not acknowledged, allows.
+// progress completes the requests below psn, the lowest PSN not acknowledged.
 func (q *queuePair) progress(psn uint64) {
 	r := &q.req
 	if psn <= r.acked || psn == none {
@@ -140,7 +137,7 @@ func (q *queuePair) progress(psn uint64) {
 	r.reload(&q.attr)
 	sq := q.sq.Load()
 	if psn > r.next {
-		r.seek(sq, psn) // the answer to an earlier sending
+		r.seek(sq, psn) // it acknowledges packets sent before going back
 	}
 	q.retire(sq)
 	if q.current() == verbs.QPSErr {
@@ -150,11 +147,11 @@ func (q *queuePair) progress(psn uint64) {
 		q.deadline = 0
 		q.startTimer()
 	}
-	q.dev.activate(q) // the window is open again, or a fence
+	q.dev.activate(q) // the window may be open again, or a fence passed
 }
 
-// startTimer starts the acknowledgement timer if something is unacknowledged, or
-// finds no room on the link, and it does not run.
+// startTimer starts the acknowledgement timer unless it runs, if a packet is unacknowledged or
+// finds no room on the link.
 func (q *queuePair) startTimer() {
 	r := &q.req
 	if r.next == r.acked && !r.held || q.deadline != 0 || r.rnrWait {
@@ -165,7 +162,7 @@ func (q *queuePair) startTimer() {
 	}
 }
 
-// onTimer is called when the deadline has come.
+// onTimer handles the deadline.
 func (q *queuePair) onTimer() {
 	if s := q.current(); q.closed.Load() || (s != verbs.QPSRTS && s != verbs.QPSSQD) {
 		return
@@ -177,11 +174,11 @@ func (q *queuePair) onTimer() {
 		return
 	}
 	if r.asked != 0 && !q.route.Progressed(r.asked) {
-		q.startTimer() // the peer's engine has not run since: that costs no retry
+		q.startTimer() // the peer's engine has not run since: no retry is used up
 		return
 	}
 	r.asked = q.dev.p.AskProgress(q.route)
-	if r.held && r.next == r.acked { // what was sent last is not even on the link
+	if r.held && r.next == r.acked { // the last packet has not even reached the link
 		q.again(r.acked, verbs.WCRetryExcErr)
 		q.startTimer()
 		return
@@ -189,16 +186,16 @@ func (q *queuePair) onTimer() {
 	q.resend(r.acked, verbs.WCRetryExcErr)
 }
 
-// resend goes back to psn, or gives up when no retry is left.
+// resend goes back to psn, or fails when no retry is left.
 func (q *queuePair) resend(psn uint64, status verbs.WCStatus) {
 	r := &q.req
 	if r.next <= psn {
-		return // went back already
+		return // already went back
 	}
 	q.again(psn, status)
 }
 
-// again is resend, whether or not something is out.
+// again is resend, even if no packet is outstanding.
 func (q *queuePair) again(psn uint64, status verbs.WCStatus) {
 	r := &q.req
 	if r.retries == 0 {
@@ -211,7 +208,7 @@ func (q *queuePair) again(psn uint64, status verbs.WCStatus) {
 	q.dev.activate(q)
 }
 
-// rnrDelay waits for the receiver to become ready, or gives up.
+// rnrDelay waits for the receiver to become ready, or fails when no retry is left.
 func (q *queuePair) rnrDelay(psn uint64, delay time.Duration) {
 	r := &q.req
 	if r.rnrWait || r.next <= psn {

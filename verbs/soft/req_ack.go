@@ -8,24 +8,25 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// Vendor errors say more than the status: where a failure was found.
+// Vendor error codes tell where a failure was detected.
 const (
-	vendorLocal  = 0x10 // here, before anything was sent
+	vendorLocal  = 0x10 // here, before any packet was sent
 	vendorRetry  = 0x20 // here: retries used up
-	vendorAnswer = 0x30 // here: in what the responder answered
+	vendorAnswer = 0x30 // here: in the responder's answer
 	vendorRemote = 0x40 // by the responder; the low bits are the NAK code
 	vendorRecv   = 0x50 // here, as responder
-	vendorFlush  = 0xf9 // nowhere: a consequence
+	vendorFlush  = 0xf9 // nowhere: it follows from another failure
 )
 
-// nakStatus is how a request completes that the responder refused (IBTA volume 1, 9.7.5.2.8).
+// nakStatus is the completion status of a request that the responder refused (IBTA volume 1,
+// 9.7.5.2.8).
 var nakStatus = map[wire.NakCode]verbs.WCStatus{
 	wire.NakInvalid:   verbs.WCRemInvReqErr,
 	wire.NakAccess:    verbs.WCRemAccessErr,
 	wire.NakOperation: verbs.WCRemOpErr,
 }
 
-// onResponse takes an acknowledgement or the answer to a READ or atomic.
+// onResponse handles an acknowledgement or the answer to a READ or atomic.
 func (q *queuePair) onResponse(k *fabric.Packet, h *wire.Header) {
 	if s := q.current(); s != verbs.QPSRTS && s != verbs.QPSSQD {
 		return
@@ -33,7 +34,7 @@ func (q *queuePair) onResponse(k *fabric.Packet, h *wire.Header) {
 	r := &q.req
 	psn := extend(h.PSN, r.acked)
 	if psn >= r.sent {
-		return // acknowledges what was never sent: C9-92, a ghost
+		return // it acknowledges a packet that was never sent: C9-92, a ghost
 	}
 	switch op := h.Opcode.Op(); op {
 	case wire.OpAcknowledge:
@@ -81,17 +82,17 @@ func (q *queuePair) onAck(psn uint64, s wire.Syndrome) {
 	q.failAt(psn, status, vendorRemote|uint32(s.Nak()))
 }
 
-// awaited is the READ or atomic whose answer is due next and its position. The
-// answer is psn's; ok is false when it is not the one that is due.
+// awaited returns the READ or atomic whose answer is due next, and its position. psn is the PSN
+// of the answer received; ok is false when it is not the one due.
 func (q *queuePair) awaited(psn uint64) (w *sendWQE, pos uint64, ok bool) {
 	r := &q.req
 	sq := q.sq.Load()
 	due := r.unread(sq)
 	if due == none || psn < due {
-		return nil, 0, false // answered before
+		return nil, 0, false // already answered
 	}
 	if psn > due {
-		q.ackTo(psn) // an answer between was lost
+		q.ackTo(psn) // an earlier answer was lost
 		return nil, 0, false
 	}
 	return sq.at(r.read), r.read, true
@@ -123,7 +124,7 @@ func (q *queuePair) onReadAnswer(k *fabric.Packet, psn uint64) {
 	off := uint64(w.received) * uint64(q.mtu)
 	want := min(uint64(w.length)-off, uint64(q.mtu))
 	if w.word() {
-		want = 0 // the answer to a FLUSH or ATOMIC_WRITE is a READ response of nothing
+		want = 0 // the answer to a FLUSH or ATOMIC_WRITE is an empty READ response
 	}
 	if w.op.IsAtomic() || uint64(k.PayloadLen) != want {
 		q.failAt(psn, verbs.WCBadRespErr, vendorAnswer)
@@ -131,7 +132,7 @@ func (q *queuePair) onReadAnswer(k *fabric.Packet, psn uint64) {
 	}
 	if want > 0 {
 		if !q.dev.enterGuard(k) {
-			return // the region it came from is gone: the next answer is a NAK
+			return // the source region is closed: the next answer is a NAK
 		}
 		if err := q.dev.scatter(q.pd, q.sq.Load().sges(pos, w.nsge), off, k.Payload); err != nil {
 			q.failAt(psn, verbs.WCLocProtErr, vendorAnswer)
@@ -153,7 +154,7 @@ func (q *queuePair) answered(w *sendWQE, psn uint64) {
 	q.progress(psn + 1)
 }
 
-// retire completes every request that is wholly acknowledged, oldest first.
+// retire completes every fully acknowledged request, oldest first.
 func (q *queuePair) retire(sq *sendQueue) {
 	r := &q.req
 	for r.tail < r.fresh {
@@ -177,8 +178,7 @@ func (q *queuePair) retire(sq *sendQueue) {
 	}
 }
 
-// failAt fails the request that psn belongs to; those before it complete
-// first.
+// failAt fails the request that psn belongs to, after those before it have completed.
 func (q *queuePair) failAt(psn uint64, s verbs.WCStatus, vendor uint32) {
 	r := &q.req
 	sq := q.sq.Load()
@@ -191,25 +191,25 @@ func (q *queuePair) failAt(psn uint64, s verbs.WCStatus, vendor uint32) {
 		return
 	}
 	q.markBad(sq.at(r.cur), r.cur, s, vendor)
-	// Earlier ones still lack an answer, which this responder cannot give any
-	// more: ask, so that the timer ends it.
+	// Earlier requests still lack an answer, which this responder can no longer give. Resend, so
+	// that the timer ends the wait.
 	r.seek(sq, r.acked)
 	q.dev.activate(q)
 }
 
-// fail completes the oldest request with an error and moves the queue pair to
-// ERR: the first error is the cause, the rest is flushed.
+// fail completes the oldest request with an error and moves the queue pair to ERR. The first
+// error is the cause; the remaining requests are flushed.
 func (q *queuePair) fail(s verbs.WCStatus, vendor uint32) {
 	r := &q.req
 	sq := q.sq.Load()
 	if r.tail == sq.head.Load() {
 		return
 	}
-	q.enterError() // first: it ends the reading of what completes now
+	q.enterError() // first: it stops the peer's reading of this request's memory
 	q.completeSend(sq, s, vendor)
 }
 
-// completeSend completes the oldest request without success.
+// completeSend completes the oldest request with an error status.
 func (q *queuePair) completeSend(sq *sendQueue, s verbs.WCStatus, vendor uint32) {
 	r := &q.req
 	wc := q.sendCQ.push(&sq.workQueue, r.tail, true)
@@ -217,8 +217,7 @@ func (q *queuePair) completeSend(sq *sendQueue, s verbs.WCStatus, vendor uint32)
 	r.tail++
 }
 
-// flush completes everything that is still posted to a queue pair in ERR, each
-// queue in its order.
+// flush completes all posted requests of a queue pair in ERR, each queue in its order.
 func (q *queuePair) flush() {
 	q.flushSends()
 	q.flushRecvs()

@@ -7,27 +7,25 @@ import (
 )
 
 const (
-	// windowPSNs is how many PSNs a requester has outstanding: enough to keep
-	// the peer busy, few enough that nobody's inbox grows large. Far below
-	// wire.PSNWindow.
+	// windowPSNs is the maximum number of outstanding PSNs of a requester: enough to keep the
+	// peer busy, few enough that no inbox grows large. It is far below wire.PSNWindow.
 	windowPSNs = 512
-	// readChunk is how many responses one READ request on the wire asks for; a
-	// longer READ is asked for piece by piece, the next when the last has come,
-	// so that the window bounds its responses too and it takes one of the
-	// responder's resources. Pieces begin at fixed places, so that a request
-	// sent again never asks for more than the first did.
+	// readChunk is the maximum number of responses that one READ request packet asks for. A
+	// longer READ asks for its pieces one after the other, so that the window bounds its
+	// responses too and it takes one of the responder's resources. Pieces begin at fixed offsets,
+	// so that a resent request never asks for more than the original.
 	readChunk = 128
-	// ackEvery is how many packets a requester sends at most without asking
-	// for an acknowledgement. The last packet of a message always asks; the
-	// responder answers once per turn.
+	// ackEvery is the maximum number of packets that a requester sends without requesting an
+	// acknowledgement. The last packet of a message always requests one; the responder answers
+	// once per Progress call.
 	ackEvery = 32
-	// copyLimit is the length up to which payload is copied into the packet:
-	// cheaper than the guard of a reference.
+	// copyLimit is the length up to which payload is copied into the packet: that is cheaper than
+	// the guard of a reference.
 	copyLimit = 64
 )
 
-// emit sends requests until there are no more, or the window, a fence, the limit of
-// READs or the link holds it.
+// emit sends requests until none is left, or until the window, a fence, the READ limit or the
+// link stops it.
 func (q *queuePair) emit() {
 	r := &q.req
 	if r.rnrWait {
@@ -44,7 +42,7 @@ func (q *queuePair) emit() {
 	for ; r.cur != head; budget-- {
 		if budget == 0 {
 			if !inRTS && r.cur == r.fresh {
-				break // in SQD nothing new begins
+				break // in SQD no new request starts
 			}
 			q.yield(q.route)
 			r.held = q.stalled != nil
@@ -62,7 +60,7 @@ func (q *queuePair) emit() {
 			break
 		}
 		if w.local() {
-			if !fresh { // executed before: no part of what is sent again
+			if !fresh { // already executed: not sent again
 				r.cur++
 			}
 			continue
@@ -82,8 +80,7 @@ func (q *queuePair) emit() {
 	}
 }
 
-// drained notes that nothing is outstanding: in SQD the queue pair has drained
-// then.
+// drained handles an idle send queue: in SQD the queue pair has then drained.
 func (q *queuePair) drained() {
 	if !q.attr.SQDraining || q.current() != verbs.QPSSQD {
 		return
@@ -95,7 +92,7 @@ func (q *queuePair) drained() {
 	}
 }
 
-// start gives the request at fresh its PSNs; false when it may not go yet, or
+// start assigns PSNs to the request at fresh. It returns false when the request must wait or has
 // failed.
 func (q *queuePair) start(sq *sendQueue, w *sendWQE) bool {
 	r := &q.req
@@ -116,7 +113,7 @@ func (q *queuePair) start(sq *sendQueue, w *sendWQE) bool {
 	case w.length > q.dev.cfg.Limits.MaxMsgSize:
 		status = verbs.WCLocLenErr
 	case w.limited() && q.attr.MaxRdAtomic == 0:
-		status = verbs.WCLocQPOpErr // it could never go
+		status = verbs.WCLocQPOpErr // it would wait forever
 	case w.limited() && r.reads >= int(q.attr.MaxRdAtomic):
 		return false
 	case w.reads() && !q.writable(sq.sges(r.cur, w.nsge)):
@@ -142,15 +139,14 @@ func (q *queuePair) start(sq *sendQueue, w *sendWQE) bool {
 	return true
 }
 
-// markBad stops the queue at a request that cannot go on. It completes when
-// those before it have.
+// markBad stops the queue at a request that cannot proceed. It completes after those before it.
 func (q *queuePair) markBad(w *sendWQE, pos uint64, s verbs.WCStatus, vendor uint32) {
 	w.failed, w.status, w.vendor = true, s, vendor
 	q.req.bad, q.req.badAt = true, pos
 }
 
-// emitPacket sends the next packet of the request at cur; false when the
-// window is closed or the request failed.
+// emitPacket sends the next packet of the request at cur. It returns false when the window is
+// closed or the request failed.
 func (q *queuePair) emitPacket(sq *sendQueue, w *sendWQE) bool {
 	r := &q.req
 	at := uint32(r.next - w.first)
@@ -202,7 +198,7 @@ func (q *queuePair) emitPacket(sq *sendQueue, w *sendWQE) bool {
 			h.VA, h.RKey, h.Length = w.remote, w.rkey, w.length
 		}
 		if last {
-			h.Imm, h.InvKey = w.imm, w.imm // at most one of them is in the opcode
+			h.Imm, h.InvKey = w.imm, w.imm // the opcode selects at most one of them
 			h.Solicited = w.flags&verbs.SendSolicited != 0
 		}
 	}
@@ -215,7 +211,7 @@ func (q *queuePair) emitPacket(sq *sendQueue, w *sendWQE) bool {
 	return true
 }
 
-// sendOp is the operation of a packet of a SEND or WRITE by its place.
+// sendOp returns the operation of a packet of a SEND or WRITE by its place in the message.
 func sendOp(op verbs.WROpcode, first, last bool) wire.Op {
 	o := wire.OpSendFirst
 	if op == verbs.WRRDMAWrite || op == verbs.WRRDMAWriteWithImm {
@@ -227,8 +223,8 @@ func sendOp(op verbs.WROpcode, first, last bool) wire.Op {
 		}
 		return wire.OpSendLastInv
 	}
-	// The six of each kind follow each other: first, middle, last, last with
-	// immediate, only, only with immediate.
+	// The six operations of each kind are consecutive: first, middle, last, last with immediate,
+	// only, only with immediate.
 	switch {
 	case first && last:
 		o += 4
@@ -250,8 +246,8 @@ func (q *queuePair) transmit(k *fabric.Packet, h *wire.Header) {
 	q.dev.p.SendTo(q.route, k)
 }
 
-// gather puts n bytes from off of a request's payload into a packet: short
-// ones copied, long ones by reference under the queue pair's guard.
+// gather adds n bytes of a request's payload, from off on, to a packet: few bytes by copy, more
+// by reference under the queue pair's guard.
 func (q *queuePair) gather(sq *sendQueue, w *sendWQE, k *fabric.Packet, off uint64, n uint32) bool {
 	if n == 0 {
 		return true
@@ -295,7 +291,7 @@ func add(k *fabric.Packet, b []byte, byRef bool) {
 	}
 }
 
-// writable tells whether all elements may be written.
+// writable reports whether all elements permit local writes.
 func (q *queuePair) writable(sges []verbs.SGE) bool {
 	for i := range sges {
 		if s := &sges[i]; s.Length > 0 {

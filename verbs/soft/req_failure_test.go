@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// state is the state of a peer's queue pair.
+// state returns the state of a peer's queue pair.
 func (e *peer) state() verbs.QPState {
 	e.w.t.Helper()
 	a := must.Get(e.qp.Query())(e.w.t)
@@ -32,7 +32,7 @@ func (e *peer) events() (types []verbs.AsyncEventType) {
 	}
 }
 
-// first lets virtual time run until a completion comes, and no further.
+// first lets virtual time run until a completion arrives, and no further.
 func (w *world) first(cq verbs.CQ) []verbs.WC {
 	w.t.Helper()
 	e := cq.Context().(*deviceContext)
@@ -54,7 +54,7 @@ func (w *world) first(cq verbs.CQ) []verbs.WC {
 	}
 }
 
-// statuses are those of completions, by id.
+// statuses formats the statuses of completions, by id.
 func statuses(wcs []verbs.WC) string {
 	s := ""
 	for _, c := range wcs {
@@ -63,9 +63,8 @@ func statuses(wcs []verbs.WC) string {
 	return s
 }
 
-// TestRemoteRefusals: what a peer may not do ends in the status the
-// specification names, moves both queue pairs to ERR, flushes what follows,
-// and raises the responder's event.
+// TestRemoteRefusals: a request that the peer may not make ends with the specified status, moves
+// both queue pairs to ERR, flushes the following requests, and raises the responder's event.
 func TestRemoteRefusals(t *testing.T) {
 	const good = 4096
 	for _, c := range []struct {
@@ -102,7 +101,7 @@ func TestRemoteRefusals(t *testing.T) {
 			w.t.Cleanup(func() { m.Close(); pd.Close() })
 			return w.b.at(0), m.RKey()
 		}, 0, verbs.WCRemAccessErr, verbs.EventQPAccessErr},
-		// rxe_resp.c, check_op_valid: the queue pair itself does not do it.
+		// rxe_resp.c, check_op_valid: the queue pair itself does not permit it.
 		{"a queue pair without REMOTE_WRITE", verbs.WRRDMAWrite, func(w *world) (uint64, uint32) { return w.b.at(0), w.b.mr.RKey() }, verbs.AccessLocalWrite | verbs.AccessRemoteRead, verbs.WCRemInvReqErr, verbs.EventQPReqErr},
 		{"a queue pair without REMOTE_READ", verbs.WRRDMARead, func(w *world) (uint64, uint32) { return w.b.at(0), w.b.mr.RKey() }, verbs.AccessLocalWrite | verbs.AccessRemoteWrite, verbs.WCRemInvReqErr, verbs.EventQPReqErr},
 	} {
@@ -141,8 +140,8 @@ func TestRemoteRefusals(t *testing.T) {
 	}
 }
 
-// TestLocalProtection: a request whose own buffers are wrong never reaches the
-// peer; those before it complete.
+// TestLocalProtection: a request with invalid local buffers never reaches the peer; those before
+// it complete.
 func TestLocalProtection(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -180,8 +179,8 @@ func TestLocalProtection(t *testing.T) {
 	}
 }
 
-// TestReceiveFailures: a message that does not fit its receive, and a receive
-// that points nowhere.
+// TestReceiveFailures: a message that does not fit its receive, and a receive with an invalid
+// key.
 func TestReceiveFailures(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -210,8 +209,8 @@ func TestReceiveFailures(t *testing.T) {
 	}
 }
 
-// TestRNR: a SEND without a receive waits for one; it gives up after rnr_retry
-// tries, each after the delay the responder asked for.
+// TestRNR: a SEND without a receive waits for one; it fails after rnr_retry retries, each after
+// the responder's delay.
 func TestRNR(t *testing.T) {
 	w := newWorld(t, options{attr: func(a *verbs.QPAttr) { a.RNRRetry, a.MinRNRTimer = 2, 5 }})
 	w.a.mustPost(w.a.send(1, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, 8)))
@@ -233,8 +232,7 @@ func TestRNR(t *testing.T) {
 	}
 }
 
-// TestRetryExceeded: a peer that does not answer is given up after retry_cnt
-// retries.
+// TestRetryExceeded: a request to a silent peer fails after retry_cnt retries.
 func TestRetryExceeded(t *testing.T) {
 	w := newWorld(t, options{attr: func(a *verbs.QPAttr) { a.RetryCnt, a.Timeout = 3, 10 }})
 	w.fab.Partition([]verbs.GID{w.a.gid}, []verbs.GID{w.b.gid})
@@ -250,8 +248,8 @@ func TestRetryExceeded(t *testing.T) {
 	}
 }
 
-// TestAPeerThatDoesNotRunIsNotGivenUp: packets that wait for an engine that does not run
-// are not lost, however long that takes: at most one retry is used up.
+// TestAPeerThatDoesNotRunIsNotGivenUp: packets that wait for an engine that does not run are not
+// lost, however long that takes: at most one retry is used up.
 func TestAPeerThatDoesNotRunIsNotGivenUp(t *testing.T) {
 	w := newWorld(t, options{attr: func(a *verbs.QPAttr) { a.RetryCnt, a.Timeout = 1, 10 }})
 	w.b.qp.dev.p.Exclusive(func() { // Step finds the engine running
@@ -273,7 +271,7 @@ func TestAPeerThatDoesNotRunIsNotGivenUp(t *testing.T) {
 	}
 }
 
-// TestTimeoutZeroWaitsForEver: code 0 is no timer at all.
+// TestTimeoutZeroWaitsForEver: code 0 disables the timer.
 func TestTimeoutZeroWaitsForEver(t *testing.T) {
 	w := newWorld(t, options{attr: func(a *verbs.QPAttr) { a.Timeout = 0 }})
 	w.fab.Partition([]verbs.GID{w.a.gid}, []verbs.GID{w.b.gid})
@@ -286,8 +284,8 @@ func TestTimeoutZeroWaitsForEver(t *testing.T) {
 	}
 }
 
-// TestBadWRSplitsTheList: for each position of the bad request, those before
-// it are live and complete, it and those behind were never posted.
+// TestBadWRSplitsTheList: for each position of the bad request, those before it are posted and
+// complete, and it and the following ones are not posted.
 func TestBadWRSplitsTheList(t *testing.T) {
 	for _, c := range []struct {
 		name  string

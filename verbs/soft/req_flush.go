@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// flushHeader is a FLUSH as it is sent.
+// flushHeader fills in the header of a FLUSH packet.
 func (q *queuePair) flushHeader(w *sendWQE, h *wire.Header) {
 	h.Opcode, h.AckReq = q.wire(wire.OpFlush), true
 	h.VA, h.RKey, h.Length = w.remote, w.rkey, uint32(w.arg1)
@@ -15,8 +15,7 @@ func (q *queuePair) flushHeader(w *sendWQE, h *wire.Header) {
 	h.FlushPlacement, h.FlushSelectivity = uint8(p), uint8(s)
 }
 
-// atomicWriteHeader is an ATOMIC_WRITE as it is sent: its 8 bytes are payload,
-// in the order in which they shall stand in memory.
+// atomicWriteHeader fills in an ATOMIC_WRITE packet: its 8 bytes are payload, in memory order.
 func (q *queuePair) atomicWriteHeader(w *sendWQE, h *wire.Header, k *fabric.Packet) {
 	h.Opcode, h.AckReq = q.wire(wire.OpAtomicWrite), true
 	h.VA, h.RKey, h.Length = w.remote, w.rkey, wordLen

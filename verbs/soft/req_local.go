@@ -2,17 +2,15 @@ package soft
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// local tells whether the request is executed here and sends nothing.
+// local reports whether the request is executed locally and sends no packet.
 func (w *sendWQE) local() bool { return w.op == verbs.WRBindMW || w.op == verbs.WRLocalInv }
 
-// startLocal executes the request at fresh, which sends nothing and takes no
-// PSN; false when it may not go yet, or failed. It completes when those before
-// it have.
+// startLocal executes the request at fresh, which sends no packet and takes no PSN. It returns
+// false when the request must wait or has failed. It completes after those before it.
 //
-// A BIND_MW is executed when its turn comes, so that a SEND behind it can carry
-// the key, and does not wait for what is outstanding. A LOCAL_INV waits for
-// everything before it, fenced or not: IBTA volume 1, 10.6.5.1 (local
-// invalidate fence), which rdma_rxe makes the rule (rxe_req.c,
+// A BIND_MW executes in queue order, so that a later SEND can carry the key, and does not wait
+// for outstanding requests. A LOCAL_INV waits for everything before it, fenced or not: IBTA
+// volume 1, 10.6.5.1 (local invalidate fence), as rdma_rxe always does (rxe_req.c,
 // rxe_wqe_is_fenced).
 func (q *queuePair) startLocal(sq *sendQueue, w *sendWQE) bool {
 	r := &q.req

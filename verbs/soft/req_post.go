@@ -8,16 +8,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// supported is what an RC queue pair executes.
+// supported are the opcodes that an RC queue pair executes.
 var supported = verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
 	verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRSendWithInv,
 	verbs.WRLocalInv, verbs.WRBindMW, verbs.WRFlush, verbs.WRAtomicWrite)
 
-// knownFlags are the send flags that exist; IP_CSUM is for raw packets.
+// knownFlags are the valid send flags; IP_CSUM is for raw packets.
 const knownFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | verbs.SendInline
 
-// postSend copies the requests of a group into the queue. It tells whether the
-// engine has to run and the queue pair to be put on its list.
+// postSend copies the requests of a group into the queue. It reports whether the engine has to
+// run with the queue pair on its list.
 //
 //	EINVAL  no such queue pair here, RESET, INIT or RTR; opcode, flags, number
 //	        of elements, inline length, atomic length or alignment; list too short;
@@ -69,7 +69,7 @@ func (c *deviceContext) postSend(g *verbs.SendGroup) (ring bool) {
 		}
 	}
 	if g.Extended && g.Errno != 0 {
-		n = 0 // ibv_wr_complete: the whole posting is aborted
+		n = 0 // ibv_wr_complete: the whole list is aborted
 	}
 	g.Accepted = n
 	if n == 0 {
@@ -79,8 +79,8 @@ func (c *deviceContext) postSend(g *verbs.SendGroup) (ring bool) {
 	return true
 }
 
-// sendWR is the request at addr. The arena it was found in is kept: the next
-// one is in the same.
+// sendWR returns the request at addr. It caches the arena, because the next request is usually in
+// the same.
 func (q *queuePair) sendWR(addr uint64) (*verbs.SendWR, bool) {
 	if a := q.wrArena; a != nil {
 		if wr, ok := mem.At[verbs.SendWR](a, addr); ok {
@@ -95,7 +95,7 @@ func (q *queuePair) sendWR(addr uint64) (*verbs.SendWR, bool) {
 	return mem.At[verbs.SendWR](a, addr)
 }
 
-// list is the elements at addr.
+// list returns the elements at addr.
 func (q *queuePair) list(addr uint64, n uint32) ([]verbs.SGE, bool) {
 	if n == 0 {
 		return nil, true
@@ -112,8 +112,8 @@ func (q *queuePair) list(addr uint64, n uint32) ([]verbs.SGE, bool) {
 	return mem.Array[verbs.SGE](a, addr, int(n))
 }
 
-// fillSend checks a request and copies it to the place of position pos, which
-// is free and not yet published.
+// fillSend checks a request and copies it to the slot of position pos, which is free and not yet
+// published.
 func (q *queuePair) fillSend(sq *sendQueue, pos uint64, wr *verbs.SendWR) syscall.Errno {
 	if !q.service.executes.Has(wr.Opcode) || wr.Flags&^knownFlags != 0 || wr.NumSGE > sq.maxSGE {
 		return syscall.EINVAL
@@ -129,7 +129,7 @@ func (q *queuePair) fillSend(sq *sendQueue, pos uint64, wr *verbs.SendWR) syscal
 	w := sq.at(pos)
 	*w = sendWQE{
 		wrID: wr.WRID, op: wr.Opcode, flags: wr.Flags, nsge: wr.NumSGE,
-		length: uint32(min(total, math.MaxUint32)), // more than fits fails as too long later
+		length: uint32(min(total, math.MaxUint32)), // larger totals saturate and later fail as too long
 	}
 	if q.kind == verbs.QPTXRCSend {
 		if wr.RemoteSRQN > maxSRQN {
@@ -166,7 +166,7 @@ func (q *queuePair) fillSend(sq *sendQueue, pos uint64, wr *verbs.SendWR) syscal
 	return 0
 }
 
-// fillInline copies the payload itself; keys are not looked at.
+// fillInline copies the payload itself; it ignores keys.
 func (q *queuePair) fillInline(sq *sendQueue, pos uint64, w *sendWQE, sges []verbs.SGE, total uint64) syscall.Errno {
 	if w.reads() || total > uint64(sq.maxInline) {
 		return syscall.EINVAL
@@ -181,7 +181,7 @@ func (q *queuePair) fillInline(sq *sendQueue, pos uint64, w *sendWQE, sges []ver
 	return 0
 }
 
-// copyInline copies the bytes of s; false when its memory is not there.
+// copyInline copies the bytes of s. It returns false when the address is not in off-heap memory.
 func (q *queuePair) copyInline(into []byte, s *verbs.SGE) bool {
 	from, ok := q.bytesAt(s.Addr, s.Length)
 	if !ok {
@@ -191,7 +191,7 @@ func (q *queuePair) copyInline(into []byte, s *verbs.SGE) bool {
 	return true
 }
 
-// bytesAt is memory of the caller, registered or not.
+// bytesAt returns memory of the caller, registered or not.
 func (q *queuePair) bytesAt(addr uint64, n uint32) ([]byte, bool) {
 	if n == 0 {
 		return nil, true

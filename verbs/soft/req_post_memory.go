@@ -7,12 +7,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// fillMemory checks and copies what is particular to the requests that bind,
-// invalidate, flush or write one word. But for SEND_WITH_INV they carry no
-// elements and nothing inline (rxe: validate_send_wr).
+// fillMemory checks and copies the fields specific to requests that bind, invalidate, flush or
+// write one word. Except for SEND_WITH_INV they have no elements and no inline data (rxe:
+// validate_send_wr).
 //
-// What only the peer knows is the peer's to refuse, as rdma_rxe has it:
-// permission, range, and the alignment of an ATOMIC_WRITE.
+// Permission, range and the alignment of an ATOMIC_WRITE are known to the peer only, and the peer
+// checks them, as with rdma_rxe.
 func (w *sendWQE) fillMemory(wr *verbs.SendWR) syscall.Errno {
 	switch wr.Opcode {
 	case verbs.WRSendWithInv:
@@ -42,13 +42,12 @@ func (w *sendWQE) fillMemory(wr *verbs.SendWR) syscall.Errno {
 	return 0
 }
 
-// flushLevels are the levels of a FLUSH, as SendWR.SetFlush packs them.
+// flushLevels returns the levels of a FLUSH, as packed by SendWR.SetFlush.
 func flushLevels(w2 uint64) (verbs.FlushPlacement, verbs.FlushSelectivity) {
 	return verbs.FlushPlacement(w2), verbs.FlushSelectivity(w2 >> 8)
 }
 
-// validFlush tells whether a FLUSH does something, and nothing that is
-// reserved.
+// validFlush reports whether a FLUSH has an effect and uses no reserved values.
 func validFlush(p verbs.FlushPlacement, s verbs.FlushSelectivity) bool {
 	const known = verbs.FlushGlobal | verbs.FlushPersistent
 	return p != 0 && p&^known == 0 && s <= verbs.FlushMR

@@ -5,17 +5,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The quick way of what is most frequent: a WRITE or SEND of one packet and one
-// element, inline or not, on an RC queue pair, with everything in order. Each of these functions
-// does exactly what the general way does and says so, or finds something unusual
-// before it has done anything and leaves the request to the general way. Nothing is
-// decided here that is not decided there: the same packets go over the link, and
-// every packet is checked as a whole.
+// The fast path of the most frequent requests: a WRITE or SEND of one packet and one element,
+// inline or not, on an RC queue pair, without errors. Each function here does exactly what the
+// general path does and returns success, or detects an unusual case before any effect and leaves
+// the request to the general path. It makes no decision that the general path does not make: the
+// same packets are sent, and every packet is checked completely.
 
-// quickFlags are the send flags of quick requests, besides SendInline.
+// quickFlags are the send flags of fast-path requests, besides SendInline.
 const quickFlags = verbs.SendSignaled | verbs.SendSolicited
 
-// fillQuick is fillSend; false leaves it to that.
+// fillQuick is the fast path of fillSend. It returns false to leave the request to fillSend.
 func (q *queuePair) fillQuick(sq *sendQueue, pos uint64, wr *verbs.SendWR) bool {
 	if wr.NumSGE != 1 || sq.maxSGE == 0 || wr.Flags&^(quickFlags|verbs.SendInline) != 0 || q.kind != verbs.QPTRC {
 		return false
@@ -24,7 +23,7 @@ func (q *queuePair) fillQuick(sq *sendQueue, pos uint64, wr *verbs.SendWR) bool 
 	if !write && wr.Opcode != verbs.WRSend {
 		return false
 	}
-	s, ok := mem.At[verbs.SGE](q.wrArena, wr.SGList) // the arena of the request, which is there
+	s, ok := mem.At[verbs.SGE](q.wrArena, wr.SGList) // the request's arena
 	if !ok {
 		return false
 	}
@@ -34,8 +33,8 @@ func (q *queuePair) fillQuick(sq *sendQueue, pos uint64, wr *verbs.SendWR) bool 
 		return false
 	}
 	w := sq.at(pos)
-	// Field by field: a composite would be built elsewhere and copied. What is not
-	// set here nobody looks at in a WRITE or SEND, or start sets it.
+	// Field by field: a composite literal would be built elsewhere and copied. Fields not set
+	// here are unused in a WRITE or SEND, or start sets them.
 	w.wrID, w.op, w.flags, w.nsge, w.length = wr.WRID, wr.Opcode, wr.Flags, 1, s.Length
 	w.started, w.failed, w.quick = false, false, true
 	if write {
@@ -44,9 +43,9 @@ func (q *queuePair) fillQuick(sq *sendQueue, pos uint64, wr *verbs.SendWR) bool 
 	return true
 }
 
-// emitQuick sends requests from cur on, which is fresh, as long as each is one
-// packet and its element is in order, at most so many, and tells how many; the next
-// is left to start and emitPacket. The queue pair is in RTS.
+// emitQuick sends requests from cur on, which is fresh, up to most, while each is one packet and
+// its element is valid. It returns their number and leaves the next to start and emitPacket. The
+// queue pair is in RTS.
 func (q *queuePair) emitQuick(sq *sendQueue, head uint64, most int) (n int) {
 	r, d := &q.req, q.dev
 	out := r.next - r.acked
@@ -56,7 +55,7 @@ func (q *queuePair) emitQuick(sq *sendQueue, head uint64, most int) (n int) {
 	most = int(min(uint64(most), head-r.cur, windowPSNs-out))
 	h := &d.scratch.only
 	h.DestQP, h.AckReq = q.attr.DestQPN, true
-	var m *memoryRegion // of key, which was looked up last
+	var m *memoryRegion // the region of key, which was looked up last
 	var key uint32
 	pos, psn := r.cur, r.next
 	for ; n < most; n++ {
@@ -110,8 +109,8 @@ func (q *queuePair) emitQuick(sq *sendQueue, head uint64, most int) (n int) {
 	return n
 }
 
-// quickSize is the longest message that goes the quick way: one packet that is not
-// too long a message; 0 on a queue pair that is not RC.
+// quickSize returns the longest message of the fast path: one packet, within the message limit; 0
+// on a queue pair that is not RC.
 func (q *queuePair) quickSize() uint32 {
 	if q.kind != verbs.QPTRC {
 		return 0

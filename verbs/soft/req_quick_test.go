@@ -17,17 +17,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// deed is one thing that is done in both worlds of the test below.
+// deed is one request and its circumstances, executed in both worlds of the test below.
 type deed struct {
 	op      verbs.WROpcode
 	n       int // bytes
 	flags   verbs.SendFlags
-	spoil   string // what is wrong with it
+	spoil   string // the kind of mistake in it; "": none
 	receive int    // bytes of a receive that b posts before; -1: none
-	steps   int    // of the fabric afterwards
+	steps   int    // steps of the fabric afterwards
 }
 
-// spoils are what may be wrong with a request: mostly nothing.
+// spoils are the possible mistakes of a request, mostly none.
 var spoils = []string{"", "", "", "", "", "", "", "lkey", "rkey", "local range", "remote range", "long"}
 
 func drawDeed(t *rapid.T) deed {
@@ -46,8 +46,8 @@ func drawDeed(t *rapid.T) deed {
 	return d
 }
 
-// play does all deeds in a world of its own and tells everything that came of
-// them: packets, completions, and what is in memory.
+// play executes all deeds in a new world and returns a transcript: packets, completions and a
+// hash of the memory.
 func play(t *rapid.T, deeds []deed, o options, l fabric.Link, quick bool) string {
 	w := newWorld(t, o)
 	w.fab.SetAll(l)
@@ -78,7 +78,7 @@ func play(t *rapid.T, deeds []deed, o options, l fabric.Link, quick bool) string
 			s.Length = 100_000
 		}
 		if d.flags&verbs.SendInline != 0 && (d.spoil == "local range" || d.spoil == "long") {
-			continue // refused at once
+			continue // refused by posting
 		}
 		wr := w.a.send(uint64(i), d.op, d.flags, s)
 		switch d.op {
@@ -105,17 +105,16 @@ func play(t *rapid.T, deeds []deed, o options, l fabric.Link, quick bool) string
 	return strings.NewReplacer(fmt.Sprint(w.a.qp.Num()), "qp a", fmt.Sprint(w.b.qp.Num()), "qp b").Replace(r.String())
 }
 
-// Rule: the quick way does what the general way does: the same packets, the same
-// completions and the same memory come of the same requests, also where something is
-// wrong with them or the link is bad. Without a size that is quick enough only what
-// is empty goes the quick way.
+// Rule: the fast path does what the general path does: the same requests yield the same packets,
+// completions and memory, also when a request is wrong or the link is bad. With quickMax 0, only
+// empty messages take the fast path.
 func TestQuickWayIsTheGeneralWay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := options{
 			seed: rapid.Uint64().Draw(t, "seed"), jumbo: true,
 			mtu:  rapid.SampledFrom([]verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTUJumbo}).Draw(t, "mtu"),
 			cap:  verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 256},
-			attr: func(a *verbs.QPAttr) { a.RNRRetry = 2 }, // seven is for ever
+			attr: func(a *verbs.QPAttr) { a.RNRRetry = 2 }, // seven is forever
 		}
 		if rapid.IntRange(0, 7).Draw(t, "no remote access") == 0 {
 			o.access = verbs.AccessLocalWrite
@@ -134,7 +133,7 @@ func TestQuickWayIsTheGeneralWay(t *testing.T) {
 	})
 }
 
-// Rule: the quick way is for packets of the MTU and queue pairs of RC.
+// Rule: the fast path is only for packets up to the MTU and queue pairs of RC.
 func TestQuickWayIsForOnePacketOfRC(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -164,7 +163,7 @@ func TestQuickWayIsForOnePacketOfRC(t *testing.T) {
 	}
 }
 
-// Rule: the quick way reads no buffer that its owner has back (see guard).
+// Rule: the fast path reads no buffer that its owner has back (see guard).
 func TestQuickWayReadsNothingTakenBack(t *testing.T) {
 	for _, op := range []verbs.WROpcode{verbs.WRRDMAWrite, verbs.WRSend} {
 		w := newWorld(t, options{jumbo: true})
@@ -175,7 +174,7 @@ func TestQuickWayReadsNothingTakenBack(t *testing.T) {
 			}
 			return wr
 		}
-		w.b.mustPost(write(1, 8)) // from then on the quick way is open
+		w.b.mustPost(write(1, 8)) // from now on the fast path is open
 		w.settle()
 		mem.Poison(w.a.data())
 		fill(w.b.data(), 3)
@@ -190,7 +189,7 @@ func TestQuickWayReadsNothingTakenBack(t *testing.T) {
 	}
 }
 
-// Rule: a fenced request leaves when the READ before it is answered, quick or not.
+// Rule: a fenced request leaves after the READ before it is answered, on either path.
 func TestQuickWayHonoursAFence(t *testing.T) {
 	for _, flags := range []verbs.SendFlags{verbs.SendFence, verbs.SendFence | verbs.SendInline} {
 		w := newWorld(t, options{})
@@ -213,7 +212,7 @@ func TestQuickWayHonoursAFence(t *testing.T) {
 	}
 }
 
-// Rule: in SQD no request is begun, quick or not.
+// Rule: in SQD no request starts, on either path.
 func TestQuickWayWaitsInSQD(t *testing.T) {
 	w := newWorld(t, options{})
 	must.Do(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSSQD}, verbs.QPMState))
@@ -228,8 +227,7 @@ func TestQuickWayWaitsInSQD(t *testing.T) {
 	w.a.ok(w.a.want(w.a.scq, 1), 1)
 }
 
-// Rule: a requester never has more packets outstanding than the window, quick or
-// not.
+// Rule: a requester never has more packets outstanding than the window, on either path.
 func TestQuickWayKeepsTheWindow(t *testing.T) {
 	w := newWorld(t, options{cap: verbs.QPCap{MaxSendWR: 1024, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	w.fab.SetAll(fabric.Link{Delay: time.Millisecond})
@@ -245,18 +243,18 @@ func TestQuickWayKeepsTheWindow(t *testing.T) {
 	w.settle()
 }
 
-// farAway is an address that the recorder tells from the beginning of b's memory,
-// which is elsewhere in each world.
+// farAway matches an address outside b's memory as the recorder prints it: relative to the start
+// of b's memory, which differs in each world.
 var farAway = regexp.MustCompile(`at \+\d{12,}`)
 
-// plain is a packet that the quick way takes, until a case below spoils it.
+// plain is a packet that the fast path accepts, until a case below changes it.
 type plain struct {
 	h       wire.Header
 	payload []byte
-	from    *queuePair // whose port sends it
+	from    *queuePair // its port sends it
 }
 
-// other is a region of all of b's memory in another domain, closed in the end.
+// other registers all of b's memory in another domain; the world closes the region.
 func (e *peer) other(access verbs.AccessFlags) verbs.MR {
 	pd := must.Get(e.ctx.AllocPD())(e.w.t)
 	m := must.Get(pd.RegMR(e.arena.Addr(), uint64(e.arena.Len()), e.arena.Addr(), access))(e.w.t)
@@ -264,22 +262,19 @@ func (e *peer) other(access verbs.AccessFlags) verbs.MR {
 	return m
 }
 
-// region is one more region of all of b's memory in its own domain, closed in the
-// end.
+// region registers all of b's memory again in its own domain; the world closes the region.
 func (e *peer) region(access verbs.AccessFlags) verbs.MR {
 	m := e.register(access)
 	e.w.before = append(e.w.before, m)
 	return m
 }
 
-// established has a message of a's executed at b, so that what follows may go the
-// quick way.
+// established sends b a message from a, so that later packets may take the fast path.
 func (w *world) established() {
 	w.inject(wire.Header{Opcode: wire.RCWriteOnly, PSN: narrow(w.next()), AckReq: true}, nil)
 }
 
-// Rule: a packet that is in order but for one thing is treated as the general way
-// treats it, whatever that thing is.
+// Rule: a valid packet with any one property changed has the same result as on the general path.
 func TestQuickWayIsGuarded(t *testing.T) {
 	write := func(w *world) plain {
 		h := wire.Header{Opcode: wire.RCWriteOnly, VA: w.b.at(4096), RKey: w.b.mr.RKey(), Length: 8, AckReq: true, PSN: narrow(w.next())}
@@ -288,7 +283,7 @@ func TestQuickWayIsGuarded(t *testing.T) {
 	send := func(w *world) plain {
 		return plain{wire.Header{Opcode: wire.RCSendOnly, AckReq: true, PSN: narrow(w.next())}, []byte("12345678"), w.a.qp}
 	}
-	// before is a packet that comes first, in sequence.
+	// before sends a preceding packet, in sequence.
 	before := func(w *world, op wire.Opcode, payload int) {
 		h := wire.Header{Opcode: op, PSN: narrow(w.next()), VA: w.b.at(0), RKey: w.b.mr.RKey(), Length: 3000}
 		w.inject(h, make([]byte, payload))
@@ -311,7 +306,7 @@ func TestQuickWayIsGuarded(t *testing.T) {
 		{"write behind a refusal", write, func(w *world, p *plain) {
 			h := p.h
 			h.RKey ^= 1 << 20
-			w.a.qp.dev.exclusive(func() { // both in one turn of b's
+			w.a.qp.dev.exclusive(func() { // both in one Progress call of b
 				k := w.a.qp.dev.p.Get()
 				k.AddCopy(p.payload)
 				w.a.qp.transmit(k, &h)
@@ -413,7 +408,7 @@ func TestQuickWayIsGuarded(t *testing.T) {
 	}
 }
 
-// raw sends p as it is, but for what change changes. In the turn of p.from's device.
+// raw sends p unchanged except for change. The caller holds the token of p.from's device.
 func (w *world) raw(p *plain, change func(h *wire.Header)) {
 	h := p.h
 	h.PKey, h.DestQP, h.MigReq = wire.DefaultPKey, w.b.qp.number, true

@@ -13,9 +13,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// TestSendQueueError: a request that fails here completes with its status,
-// those behind it are flushed, what is posted meanwhile too; receives go on,
-// and modify leads back to RTS.
+// TestSendQueueError: a request that fails locally completes with its status. The following
+// requests and those posted in SQE are flushed, receives continue, and Modify returns the queue
+// pair to RTS.
 func TestSendQueueError(t *testing.T) {
 	badKey := func(w *world, wr request) request {
 		s := w.a.sge(0, 100)
@@ -95,7 +95,7 @@ func TestSendQueueError(t *testing.T) {
 			}
 			w.b.mustPost(message(w.b, w.a, 1))
 			w.a.ok(w.a.want(w.a.rcq, 1), 0)
-			w.a.mustPost(message(w.a, w.b, 6)) // not taken off the doorbell list yet
+			w.a.mustPost(message(w.a, w.b, 6)) // not yet taken off the doorbell list
 			must.Do(t, w.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPMState))
 			last := message(w.a, w.b, 7)
 			last.Flags = verbs.SendSignaled
@@ -109,8 +109,8 @@ func TestSendQueueError(t *testing.T) {
 	}
 }
 
-// TestUnreliableRefusalsAtPost: what a queue pair's type does not execute is
-// refused at once, and what stands before it is live.
+// TestUnreliableRefusalsAtPost: an opcode that the queue pair's type does not execute is refused
+// by posting, and the requests before it are posted.
 func TestUnreliableRefusalsAtPost(t *testing.T) {
 	for kind, ops := range map[verbs.QPType][]verbs.WROpcode{
 		verbs.QPTUC: {verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRTSO},
@@ -132,8 +132,8 @@ func TestUnreliableRefusalsAtPost(t *testing.T) {
 	}
 }
 
-// TestCompletedSendsBufferIsTheOwners: a completion gives buffer and region
-// back although the receiver has not run; it gets what stood there.
+// TestCompletedSendsBufferIsTheOwners: a completion returns buffer and region to the owner
+// although the receiver has not run; the receiver gets the original data.
 func TestCompletedSendsBufferIsTheOwners(t *testing.T) {
 	for _, kind := range []verbs.QPType{verbs.QPTUC, verbs.QPTUD} {
 		w := newWorld(t, options{kind: kind})
@@ -149,7 +149,7 @@ func TestCompletedSendsBufferIsTheOwners(t *testing.T) {
 			wr.SetUD(w.a.handle(w.b.gid).Handle(), w.b.qp.Num(), 0)
 		}
 		w.a.mustPost(wr)
-		w.a.qp.dev.p.Exclusive(func() { w.a.qp.dev.Progress(0) }) // this engine alone
+		w.a.qp.dev.p.Exclusive(func() { w.a.qp.dev.Progress(0) }) // only this engine
 		w.a.ok(w.a.poll(w.a.scq), 1)
 		clear(w.a.data()[:n])
 		must.Do(t, extra.Close())
@@ -160,11 +160,11 @@ func TestCompletedSendsBufferIsTheOwners(t *testing.T) {
 	}
 }
 
-// TestUnreliableQueuePairDrains: in SQD the message that has begun goes out,
-// the others wait, and the event comes once.
+// TestUnreliableQueuePairDrains: in SQD the message in progress is finished, the others wait, and
+// the event is raised once.
 func TestUnreliableQueuePairDrains(t *testing.T) {
 	w := newUC(t, options{mtu: verbs.MTU256})
-	const long = 256 * emitPerTurn * 3 / 2 // takes two turns
+	const long = 256 * emitPerTurn * 3 / 2 // takes two Progress calls
 	w.b.recv(1, w.b.sge(0, long))
 	w.b.recv(2, w.b.sge(0, long))
 	w.a.mustPost(w.a.send(1, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, long)), w.a.send(2, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, 8)))
@@ -181,8 +181,8 @@ func TestUnreliableQueuePairDrains(t *testing.T) {
 	w.b.ok(w.b.want(w.b.rcq, 1), 2)
 }
 
-// TestSlowReceiverBoundsWhatIsOnItsWay: while nobody takes them only paceHigh
-// packets are out, and all come when somebody does.
+// TestSlowReceiverBoundsWhatIsOnItsWay: while the receiver takes no packets, only paceHigh of
+// them are in flight; when it takes them, all arrive.
 func TestSlowReceiverBoundsWhatIsOnItsWay(t *testing.T) {
 	for _, real := range []bool{false, true} {
 		w := newWorld(t, options{kind: verbs.QPTUD, real: real, cap: verbs.QPCap{MaxSendWR: 1024, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}, cqe: 2048})
@@ -208,10 +208,10 @@ func TestSlowReceiverBoundsWhatIsOnItsWay(t *testing.T) {
 	}
 }
 
-// rogueAddr is where endpoints stand that are no device.
+// rogueAddr is the address of endpoints that are not devices.
 var rogueAddr = netip.MustParseAddr("10.0.0.9")
 
-// sluggish is an endpoint that leaves packets in its inbox until it is awake.
+// sluggish is an endpoint that leaves packets in its inbox until awake is set.
 type sluggish struct {
 	port  *fabric.Port
 	awake bool

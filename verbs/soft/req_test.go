@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// kinds are the worlds in which every lossless rule must hold.
+// kinds runs fn in each of the worlds in which every lossless rule must hold.
 func kinds(t *testing.T, fn func(t *testing.T, w *world)) {
 	for _, k := range []struct {
 		name string
@@ -149,7 +149,7 @@ func TestInlineBufferIsFreeAtOnce(t *testing.T) {
 			fill(w.a.data()[:n], 9)
 			want := bytes.Clone(w.a.data()[:n])
 			s := w.a.sge(0, n)
-			s.LKey = 0 // not looked at
+			s.LKey = 0 // ignored
 			wr := w.a.send(1, verbs.WRRDMAWrite, verbs.SendSignaled|verbs.SendInline, s)
 			wr.SetRDMA(w.b.at(0), w.b.mr.RKey())
 			w.a.mustPost(wr)
@@ -162,8 +162,8 @@ func TestInlineBufferIsFreeAtOnce(t *testing.T) {
 	})
 }
 
-// TestLongReadTakesOneResource: a READ of many thousand packets works with a
-// responder that serves one at a time, also when others queue behind it.
+// TestLongReadTakesOneResource: a READ of many thousand packets works with a responder that
+// serves one at a time, also with other READs queued behind it.
 func TestLongReadTakesOneResource(t *testing.T) {
 	w := newWorld(t, options{mtu: verbs.MTU256, attr: func(a *verbs.QPAttr) { a.MaxRdAtomic, a.MaxDestRdAtomic = 1, 1 }})
 	const n = 500000
@@ -181,7 +181,7 @@ func TestLongReadTakesOneResource(t *testing.T) {
 	}
 }
 
-// TestErrFlushesBothQueuesInOrder: also what is posted afterwards.
+// TestErrFlushesBothQueuesInOrder: requests posted afterwards are flushed too.
 func TestErrFlushesBothQueuesInOrder(t *testing.T) {
 	for _, real := range []bool{false, true} {
 		w := newWorld(t, options{real: real})
@@ -200,12 +200,12 @@ func TestErrFlushesBothQueuesInOrder(t *testing.T) {
 	}
 }
 
-// TestResetForgets: neither work nor completions of before survive a reset,
-// and the queue pair connects and works again.
+// TestResetForgets: neither requests nor completions survive a reset, and the queue pair connects
+// and works again.
 func TestResetForgets(t *testing.T) {
 	o := options{}
 	w := newWorld(t, o)
-	w.a.mustPost(w.a.send(1, verbs.WRRDMAWrite, verbs.SendSignaled)) // of nothing: needs no key
+	w.a.mustPost(w.a.send(1, verbs.WRRDMAWrite, verbs.SendSignaled)) // empty: needs no key
 	w.settle()
 	w.a.recv(10)
 	for _, e := range []*peer{w.a, w.b} {
@@ -225,7 +225,7 @@ func TestResetForgets(t *testing.T) {
 	w.b.ok(w.b.want(w.b.rcq, 1), 50)
 }
 
-// TestRefusedModifyChangesNothing: every step and state with an illegal mask.
+// TestRefusedModifyChangesNothing: every transition and state with an invalid mask.
 func TestRefusedModifyChangesNothing(t *testing.T) {
 	w := newWorld(t, options{apart: true})
 	a := verbs.QPAttr{PathMTU: verbs.MTU1024, Port: 1, AccessFlags: allAccess, MaxRdAtomic: 1, MaxDestRdAtomic: 1, Timeout: 8}
@@ -266,8 +266,8 @@ func TestRefusedModifyChangesNothing(t *testing.T) {
 	}
 }
 
-// TestSQDDrains: what was begun is finished, what is posted waits, the event
-// comes when all is quiet, and RTS goes on.
+// TestSQDDrains: started requests are finished, posted ones wait, the event is raised when none
+// is outstanding, and RTS continues.
 func TestSQDDrains(t *testing.T) {
 	w := newWorld(t, options{})
 	wr := w.a.send(1, verbs.WRRDMAWrite, verbs.SendSignaled, w.a.sge(0, 50000))
@@ -291,8 +291,8 @@ func TestSQDDrains(t *testing.T) {
 	w.a.ok(w.a.want(w.a.scq, 1), 2)
 }
 
-// TestCommEst: the first packet in RTR tells that the peer is there; receives
-// are filled in RTR, sends are refused.
+// TestCommEst: the first packet in RTR raises COMM_EST; in RTR receives are accepted and filled,
+// sends are refused.
 func TestCommEst(t *testing.T) {
 	w := newWorld(t, options{apart: true})
 	a := verbs.QPAttr{PathMTU: verbs.MTU1024, Port: 1, AccessFlags: allAccess, MaxDestRdAtomic: 1, MaxRdAtomic: 1, RetryCnt: 1, Timeout: 8}
@@ -310,8 +310,8 @@ func TestCommEst(t *testing.T) {
 	}
 }
 
-// TestQueuesFillAndFree: ENOMEM at the granted depth; places come back when a
-// later completion is polled, not before.
+// TestQueuesFillAndFree: ENOMEM at the granted depth; slots are freed when a later completion is
+// polled, not before.
 func TestQueuesFillAndFree(t *testing.T) {
 	w := newWorld(t, options{cap: verbs.QPCap{MaxSendWR: 5, MaxRecvWR: 3}})
 	var wrs []request

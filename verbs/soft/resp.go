@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// message is the kind of message whose packets are coming.
+// message is the kind of the message being received.
 type message uint8
 
 const (
@@ -19,36 +19,35 @@ const (
 //
 //	                 packet with PSN = expected: execute, expected++
 //	                ┌──────┐
-//	                v      │   PSN > expected: NAK, once       expected comes
+//	                v      │   PSN > expected: NAK, once       expected arrives
 //	in sequence ────┴──────┘ ─────────────────────> waiting ───────────────> in sequence
-//	    │                     no receive: RNR NAK      (drops what is out of sequence)
+//	    │                     no receive: RNR NAK      (drops packets out of sequence)
 //	    │ refused
 //	    v
 //	refused: earlier answers, then the NAK, then the queue pair is in ERR
 //
-// A PSN below expected is a duplicate: acknowledged or answered again, never
-// executed.
+// A PSN below expected is a duplicate: acknowledged or answered again, never executed.
 //
-// Answers leave in the order of their requests: out holds READ responses and
-// atomic answers; acknowledgements and NAKs go behind them.
+// Answers leave in the order of their requests: out holds READ responses and atomic answers;
+// acknowledgements and NAKs follow them.
 //
-// Implements: IBTA volume 1, 9.7 (reliable service), the responder's side. The
-// classes of errors are those of rdma_rxe (Linux, rxe_resp.c).
+// Implements: IBTA volume 1, 9.7 (reliable service), the responder's side. The classes of errors
+// are those of rdma_rxe (Linux, rxe_resp.c).
 type responder struct {
 	expected uint64 // PSN
 	msn      uint32 // messages completed
 
-	established bool // a packet has come
+	established bool // a packet has been received
 	lastTold    bool // LAST_WQE_REACHED was raised
-	waiting     bool // a sequence or RNR NAK was sent: no other until expected comes
+	waiting     bool // a sequence or RNR NAK was sent: no other until expected arrives
 
 	kind    message
-	to      *sharedQueue // XRC: where the last request went
+	to      *sharedQueue // XRC: the queue of the last request
 	recv    receive      // the receive taken, held until it completes
-	recvOff uint64       // SEND: bytes that have come
-	va      uint64       // WRITE: where the next packet goes
+	recvOff uint64       // SEND: bytes received
+	va      uint64       // WRITE: address of the next packet's payload
 	rkey    uint32
-	resid   uint32 // WRITE: bytes that must still come
+	resid   uint32 // WRITE: bytes still to come
 	total   uint32 // WRITE: bytes of the message
 
 	ackDue  bool // acknowledge everything up to ackPSN
@@ -56,36 +55,35 @@ type responder struct {
 	nakDue  bool // NAK with syndrome nak at nakPSN
 	nak     wire.Syndrome
 	nakPSN  uint64
-	refused bool // nak is the last thing; then ERR
+	refused bool // nak is sent last; then ERR
 
 	out     []answer // from outHead on, by PSN
 	outHead int
 
-	// atomics remembers the last answers, so that a request that comes again
-	// is answered and not executed again: one place for each that the peer may
-	// have outstanding.
+	// atomics holds the last results, so that a repeated request is answered and not executed
+	// again: one entry for each request that the peer may have outstanding.
 	atomics    []atomicResult
 	nextAtomic int
 
-	sync       *persistence     // nil, or the FLUSH that is waited for
-	parked     []*fabric.Packet // came behind it, by PSN, each PSN once
-	lastParked uint64           // PSN of the last in parked, if there is one
+	sync       *persistence     // nil, or the FLUSH that the responder waits for
+	parked     []*fabric.Packet // packets after that FLUSH, by PSN, each PSN once
+	lastParked uint64           // PSN of the last packet in parked, if there is one
 }
 
-// answer is a READ response or the answer of an atomic, still to send. FLUSH and
-// ATOMIC_WRITE are answered by a READ response of no bytes.
+// answer is an unsent READ response or atomic answer. FLUSH and ATOMIC_WRITE are answered by an
+// empty READ response.
 type answer struct {
 	psn   uint64 // of the next packet
-	end   uint64 // behind its last
-	first uint64 // of its first
-	va    uint64 // READ: where the next packet's data stands
+	end   uint64 // after its last packet
+	first uint64 // of its first packet
+	va    uint64 // READ: address of the next packet's data
 	left  uint32 // READ: bytes
 	rkey  uint32
-	read  bool              // a READ response, not the answer of an atomic
+	read  bool              // a READ response, not an atomic answer
 	again bool              // the request was executed before: this repeats its answer
-	flush bool              // of a FLUSH: it takes none of the resources
+	flush bool              // of a FLUSH: it takes none of the responder resources
 	orig  uint64            // atomic
-	pd    *protectionDomain // READ: whose keys it uses
+	pd    *protectionDomain // READ: the domain of its keys
 }
 
 type atomicResult struct {
@@ -93,25 +91,25 @@ type atomicResult struct {
 	write     bool // an ATOMIC_WRITE: there is no orig
 }
 
-// begin takes over the attributes that RTR needs.
+// begin initializes the responder from the attributes of RTR.
 func (r *responder) begin(a *verbs.QPAttr) {
 	*r = responder{out: r.out[:0], atomics: r.atomics[:0]}
 	r.expected = psnBase + uint64(a.RQPSN)
 }
 
-// stop forgets everything that was still to send.
+// stop discards all unsent answers.
 func (r *responder) stop() {
 	r.out, r.outHead = r.out[:0], 0
 	r.ackDue, r.nakDue, r.refused = false, false, false
 	r.kind = noMessage
 }
 
-// pending is how many answers are to send.
+// pending returns the number of unsent answers.
 func (r *responder) pending() int { return len(r.out) - r.outHead }
 
-// fresh is how many answers to new requests are to send. Repeated answers do
-// not count against what the peer may have outstanding: it asks for them only
-// because it has not seen the first, and the two may be here together.
+// fresh returns the number of unsent answers to new requests. Repeated answers do not count
+// against the peer's limit: it requests them because it has not received the first, and both may
+// be here together.
 func (r *responder) fresh() (n int) {
 	for i := r.outHead; i < len(r.out); i++ {
 		if !r.out[i].again && !r.out[i].flush {
@@ -121,13 +119,13 @@ func (r *responder) fresh() (n int) {
 	return n
 }
 
-// receives tells whether packets are taken at all: in a state that receives,
-// and from the peer.
+// receives reports whether a packet is accepted: the state receives, and the packet is from the
+// peer.
 func (q *queuePair) receives(k *fabric.Packet) bool {
 	return q.listens() && k.Src == q.attr.AH.DGID
 }
 
-// listens tells whether the queue pair is in a state that receives.
+// listens reports whether the queue pair is in a state that receives.
 func (q *queuePair) listens() bool {
 	switch q.current() {
 	case verbs.QPSRTR, verbs.QPSRTS, verbs.QPSSQD, verbs.QPSSQE:
@@ -136,8 +134,8 @@ func (q *queuePair) listens() bool {
 	return false
 }
 
-// onRequest takes a request packet. It reports whether the packet is kept, to be
-// released later.
+// onRequest handles a request packet. It reports whether the packet is kept, to be released
+// later.
 func (q *queuePair) onRequest(k *fabric.Packet, h *wire.Header) (kept bool) {
 	r := &q.resp
 	if !r.established {
@@ -163,9 +161,9 @@ func (q *queuePair) onRequest(k *fabric.Packet, h *wire.Header) (kept bool) {
 	return false
 }
 
-// establish notes that the peer sends: in RTR that is COMM_EST. The connection
-// manager learns in any state what a lost RTU would have told it: its passive
-// side is in RTS by then, as librdmacm's.
+// establish handles the first packet of the peer: in RTR it raises COMM_EST. In any state it
+// informs the connection manager, which may have lost an RTU: its passive side is then in RTS, as
+// in librdmacm.
 func (q *queuePair) establish() {
 	q.resp.established = true
 	if q.current() == verbs.QPSRTR {
@@ -186,8 +184,7 @@ func (q *queuePair) onExpected(k *fabric.Packet, h *wire.Header, psn uint64) {
 	n := uint64(k.PayloadLen)
 	op := h.Opcode
 	starts, ends := op.Starts(), op.Ends()
-	// Which packets may follow which (rxe: check_op_seq), and their lengths
-	// (check_length).
+	// Check which packets may follow which (rxe: check_op_seq), and their lengths (check_length).
 	if starts != (r.kind == noMessage) {
 		q.refuse(psn, wire.NakInvalid)
 		return
@@ -217,11 +214,11 @@ func (q *queuePair) onExpected(k *fabric.Packet, h *wire.Header, psn uint64) {
 	case wire.OpAtomicWrite:
 		q.onAtomicWrite(k, h, psn)
 	default:
-		q.refuse(psn, wire.NakInvalid) // an operation this device does not have
+		q.refuse(psn, wire.NakInvalid) // an unsupported operation
 	}
 }
 
-// executed notes that the packet in sequence is done.
+// executed records that the packet in sequence is done.
 func (q *queuePair) executed(h *wire.Header, psn uint64, ends bool) {
 	r := &q.resp
 	r.expected = psn + 1
@@ -234,7 +231,7 @@ func (q *queuePair) executed(h *wire.Header, psn uint64, ends bool) {
 	}
 }
 
-// acknowledge has everything up to psn acknowledged at the end of the turn.
+// acknowledge schedules an acknowledgement up to psn for the end of Progress.
 func (q *queuePair) acknowledge(psn uint64) {
 	r := &q.resp
 	if !r.ackDue || psn > r.ackPSN {
@@ -243,7 +240,7 @@ func (q *queuePair) acknowledge(psn uint64) {
 	q.dev.activate(q)
 }
 
-// sendNak has a NAK sent behind the answers that are due.
+// sendNak schedules a NAK after the answers that are due.
 func (q *queuePair) sendNak(s wire.Syndrome, psn uint64) {
 	r := &q.resp
 	r.nakDue, r.nak, r.nakPSN = true, s, psn
@@ -256,9 +253,9 @@ func (q *queuePair) notReady(psn uint64) {
 	q.sendNak(wire.RNRNak(q.attr.MinRNRTimer), psn)
 }
 
-// refuse answers a request that cannot be executed; the queue pair moves to
-// ERR behind the NAK (class C errors). When the request has taken a receive,
-// its completion tells why; otherwise an asynchronous event does.
+// refuse answers a request that cannot be executed; the queue pair moves to ERR after the NAK
+// (class C errors). If the request has taken a receive, its completion reports the reason;
+// otherwise an asynchronous event does.
 func (q *queuePair) refuse(psn uint64, code wire.NakCode) {
 	status, event := verbs.WCRemInvReqErr, verbs.EventQPReqErr
 	if code == wire.NakAccess {

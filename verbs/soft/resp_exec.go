@@ -9,10 +9,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// errTooLong is a message longer than the receive that it met.
+// errTooLong is the error of a message longer than its receive.
 var errTooLong = errors.New("message longer than the receive")
 
-// scatter copies payload into elements, from offset off of them on.
+// scatter copies payload into elements, starting at offset off.
 func (d *device) scatter(pd *protectionDomain, sges []verbs.SGE, off uint64, payload [][]byte) error {
 	i := 0
 	for _, from := range payload {
@@ -39,18 +39,18 @@ func (d *device) scatter(pd *protectionDomain, sges []verbs.SGE, off uint64, pay
 	return nil
 }
 
-// verdict is what came of a packet of a SEND or WRITE. What follows from it is
-// the service's: a reliable one answers, an unreliable one drops the message.
+// verdict is the result of a packet of a SEND or WRITE. The service decides the consequence: a
+// reliable one answers, an unreliable one drops the message.
 type verdict uint8
 
 const (
 	done       verdict = iota
-	lost               // its payload was taken back: as if the packet had not come
+	lost               // its owner took the payload back: treat the packet as lost
 	noReceive          // it needs a receive and none is posted
-	invalid            // it does not fit the message it belongs to, or the queue pair
+	invalid            // it does not fit its message or the queue pair
 	noAccess           // key, range or permission
-	tooLong            // the receive is too short for it
-	badReceive         // the receive's own elements are at fault
+	tooLong            // the receive is too short
+	badReceive         // the receive's own elements are invalid
 )
 
 // onSend executes a packet of a SEND.
@@ -81,8 +81,7 @@ func (q *queuePair) onWrite(k *fabric.Packet, h *wire.Header, psn uint64, starts
 	}
 }
 
-// concluded answers a request that could not be executed, and tells whether it
-// was.
+// concluded answers a request that could not be executed, and reports whether it was executed.
 func (q *queuePair) concluded(v verdict, psn uint64) bool {
 	switch v {
 	case noReceive:
@@ -94,14 +93,13 @@ func (q *queuePair) concluded(v verdict, psn uint64) bool {
 	case tooLong:
 		q.refuseRecv(psn, wire.NakInvalid, verbs.WCLocLenErr)
 	case badReceive:
-		// The receive is at fault, not the request (rxe: malformed WQE).
+		// The receive is invalid, not the request (rxe: malformed WQE).
 		q.refuseRecv(psn, wire.NakOperation, verbs.WCLocProtErr)
 	}
 	return v == done
 }
 
-// putSend puts a packet of a SEND into the receive of its message, which it holds
-// from then on.
+// putSend copies a packet of a SEND into the receive of its message, and holds the receive.
 func (q *queuePair) putSend(k *fabric.Packet, starts bool) verdict {
 	r := &q.resp
 	v, ok := q.nextRecv()
@@ -132,8 +130,7 @@ func (q *queuePair) putSend(k *fabric.Packet, starts bool) verdict {
 	return done
 }
 
-// putWrite puts a packet of a WRITE where it belongs. With immediate it holds a
-// receive then.
+// putWrite copies a packet of a WRITE to its destination. With immediate it then holds a receive.
 func (q *queuePair) putWrite(k *fabric.Packet, h *wire.Header, starts, ends bool) verdict {
 	r := &q.resp
 	n := uint32(k.PayloadLen)
@@ -141,14 +138,14 @@ func (q *queuePair) putWrite(k *fabric.Packet, h *wire.Header, starts, ends bool
 	if starts {
 		va, rkey, resid, total = h.VA, h.RKey, h.Length, h.Length
 		if q.attr.AccessFlags&verbs.AccessRemoteWrite == 0 {
-			// The queue pair does not do this at all: an invalid request
-			// (rxe: check_op_valid), unlike a region that does not allow it.
+			// The queue pair permits no WRITE at all: an invalid request (rxe: check_op_valid),
+			// unlike a region that does not permit it.
 			return invalid
 		}
 		if total > q.dev.cfg.Limits.MaxMsgSize {
 			return invalid
 		}
-		if total > 0 { // a WRITE of nothing needs no key
+		if total > 0 { // an empty WRITE needs no key
 			if _, err := q.remote(rkey, va, total, verbs.AccessRemoteWrite); err != nil {
 				return noAccess
 			}
@@ -169,7 +166,7 @@ func (q *queuePair) putWrite(k *fabric.Packet, h *wire.Header, starts, ends bool
 	}
 	if n > 0 {
 		t, err := q.remote(rkey, va, n, verbs.AccessRemoteWrite)
-		if err != nil { // closed or taken away since the first packet
+		if err != nil { // closed or invalidated since the first packet
 			return noAccess
 		}
 		if !q.dev.enterGuard(k) {
@@ -203,7 +200,7 @@ func (q *queuePair) onAtomic(h *wire.Header, psn uint64) {
 		return
 	}
 	word, ok := t.mr.word(t.at)
-	if !ok { // the address is aligned, the memory behind it is not
+	if !ok { // the request address is aligned, the memory behind it is not
 		q.refuse(psn, wire.NakInvalid)
 		return
 	}

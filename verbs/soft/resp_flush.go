@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// flushAccess is what region or window and queue pair must permit for a FLUSH.
+// flushAccess returns the access that region or window and queue pair must permit for a FLUSH.
 func flushAccess(p verbs.FlushPlacement) (a verbs.AccessFlags) {
 	if p&verbs.FlushGlobal != 0 {
 		a |= verbs.AccessFlushGlobal
@@ -19,17 +19,17 @@ func flushAccess(p verbs.FlushPlacement) (a verbs.AccessFlags) {
 	return a
 }
 
-// onFlush takes a FLUSH. Everything before it has been executed by now. That
-// makes it visible already: who learns of the answer has synchronised with this
-// engine. Persistence takes the file system's help (resp_persist.go).
+// onFlush handles a FLUSH. Everything before it has been executed. That suffices for visibility:
+// a goroutine that learns of the answer has synchronized with this engine. Persistence needs the
+// file system (resp_persist.go).
 //
-// Implements: IBTA volume 1, annex A19; rdma_rxe (rxe_resp.c, check_qp_attr_access,
-// check_rkey, process_flush): a queue pair that does not permit it is an invalid
-// request, a region that does not an access error, and with FlushMR the range
-// is not looked at. Reserved placements and levels are invalid here.
+// Implements: IBTA volume 1, annex A19; rdma_rxe (rxe_resp.c, check_qp_attr_access, check_rkey,
+// process_flush): a queue pair without permission makes it an invalid request, a region without
+// permission an access error, and with FlushMR the range is ignored. Reserved placements and
+// levels are invalid here.
 func (q *queuePair) onFlush(h *wire.Header, psn uint64) {
 	if q.resp.pending() >= windowPSNs {
-		return // as if lost: no honest peer waits for so many
+		return // as if lost: a correct peer never has so many outstanding
 	}
 	p, s := verbs.FlushPlacement(h.FlushPlacement), verbs.FlushSelectivity(h.FlushSelectivity)
 	need := flushAccess(p)
@@ -59,7 +59,7 @@ func (q *queuePair) onFlush(h *wire.Header, psn uint64) {
 	q.persist(psn, mr, addr, int(n))
 }
 
-// flushed concludes a FLUSH: the answer is a READ response of no bytes.
+// flushed concludes a FLUSH. The answer is an empty READ response.
 func (q *queuePair) flushed(psn uint64, err error) {
 	if err != nil {
 		q.refuse(psn, wire.NakOperation)
@@ -71,11 +71,11 @@ func (q *queuePair) flushed(psn uint64, err error) {
 	q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, read: true, flush: true})
 }
 
-// onAtomicWrite stores 8 bytes as one word, once. It needs the permission of a
-// WRITE and takes one of the resources of READs and atomics.
+// onAtomicWrite stores 8 bytes as one word, once. It needs the permission of a WRITE and takes
+// one of the resources of READs and atomics.
 //
-// Implements: IBTA volume 1, annex A19 (oA19-28); rdma_rxe (rxe_resp.c,
-// check_qp_attr_access, check_resource, atomic_write_reply).
+// Implements: IBTA volume 1, annex A19 (oA19-28); rdma_rxe (rxe_resp.c, check_qp_attr_access,
+// check_resource, atomic_write_reply).
 func (q *queuePair) onAtomicWrite(k *fabric.Packet, h *wire.Header, psn uint64) {
 	r := &q.resp
 	limit := int(q.attr.MaxDestRdAtomic)
@@ -109,8 +109,7 @@ func (q *queuePair) onAtomicWrite(k *fabric.Packet, h *wire.Header, psn uint64) 
 	q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, read: true})
 }
 
-// remember keeps what an atomic or an ATOMIC_WRITE is answered with, in the
-// place of the oldest of limit.
+// remember keeps the result of an atomic or ATOMIC_WRITE, in place of the oldest of limit.
 func (r *responder) remember(res atomicResult, limit int) {
 	if len(r.atomics) < limit {
 		r.atomics = append(r.atomics, res)
@@ -120,9 +119,8 @@ func (r *responder) remember(res atomicResult, limit int) {
 	r.nextAtomic = (r.nextAtomic + 1) % limit
 }
 
-// againRemembered repeats the answer of an atomic or an ATOMIC_WRITE. One that
-// is not remembered is dropped: the requester has had its answer, or asks for
-// more than was agreed.
+// againRemembered repeats the answer of an atomic or ATOMIC_WRITE. It drops a request that is not
+// remembered: the requester has had its answer, or asks for more than was agreed.
 func (q *queuePair) againRemembered(psn uint64) {
 	for _, res := range q.resp.atomics {
 		if res.psn == psn {
@@ -132,8 +130,8 @@ func (q *queuePair) againRemembered(psn uint64) {
 	}
 }
 
-// againFlush repeats the answer of a FLUSH: it is done, or its PSN would not be
-// old. The bound is on what a peer can have queued here.
+// againFlush repeats the answer of a FLUSH, which is done, because its PSN is old. The limit
+// bounds the answers that a peer can have queued here.
 func (q *queuePair) againFlush(psn uint64) {
 	if r := &q.resp; r.pending() < windowPSNs {
 		q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, read: true, again: true})

@@ -22,8 +22,8 @@ func (e *peer) atomicWR(id, to uint64, key uint32, v uint64) request {
 	return wr
 }
 
-// TestPostingMemoryRequests: what posting refuses, with which errno, and what
-// it leaves to the peer.
+// TestPostingMemoryRequests: the requests that posting refuses, with their errno, and those it
+// leaves to the peer.
 func TestPostingMemoryRequests(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -89,8 +89,8 @@ func TestPostingMemoryRequests(t *testing.T) {
 	}
 }
 
-// TestExtendedPostingFailsWhole: with one request refused none is posted; and a
-// group that is not extended splits at a FLUSH.
+// TestExtendedPostingFailsWhole: if one request of an extended group is refused, none is posted;
+// a group that is not extended is cut at a FLUSH.
 func TestExtendedPostingFailsWhole(t *testing.T) {
 	w := newWorld(t, options{})
 	good := w.a.writeWR(1, 8, w.b.at(0), w.b.mr.RKey())
@@ -104,12 +104,11 @@ func TestExtendedPostingFailsWhole(t *testing.T) {
 	w.a.ok(w.a.want(w.a.scq, 1), 1)
 }
 
-// flushGlobal is access with the FLUSH that every memory can have.
+// flushGlobal is allAccess with the kind of FLUSH that any memory supports.
 const flushGlobal = allAccess | verbs.AccessFlushGlobal
 
-// TestFlushAndAtomicWriteRefusals: each rule of the responder and the status
-// that its refusal completes with; what is refused changes nothing, and the
-// request before it completes.
+// TestFlushAndAtomicWriteRefusals: each rule of the responder and the completion status of its
+// refusal; a refused request changes nothing, and the request before it completes.
 func TestFlushAndAtomicWriteRefusals(t *testing.T) {
 	flush := func(off int, n uint64, s verbs.FlushSelectivity) func(w *world, key uint32) request {
 		return func(w *world, key uint32) request {
@@ -193,8 +192,8 @@ func TestFlushAndAtomicWriteRefusals(t *testing.T) {
 	}
 }
 
-// TestAtomicWritesCountAgainstTheLimit: no more of them are outstanding than
-// MaxRdAtomic, or the responder would refuse them; FLUSHes do not count.
+// TestAtomicWritesCountAgainstTheLimit: at most MaxRdAtomic of them are outstanding, or the
+// responder would refuse them; FLUSHes do not count.
 func TestAtomicWritesCountAgainstTheLimit(t *testing.T) {
 	w := newWorld(t, options{access: flushGlobal, attr: func(a *verbs.QPAttr) { a.MaxRdAtomic, a.MaxDestRdAtomic = 2, 2 }})
 	var wrs []request

@@ -7,38 +7,37 @@ import (
 )
 
 const (
-	// syncsAtOnce bounds the goroutines of a device that wait for the disk:
-	// each holds a thread meanwhile, and disks gain nothing from more.
+	// syncsAtOnce bounds the goroutines of a device that wait for the disk: each blocks a thread,
+	// and disks gain nothing from more.
 	syncsAtOnce = 8
-	// maxParked bounds the packets held behind a FLUSH: no more than an honest
-	// peer has outstanding. maxParkedAll bounds them for all queue pairs of a
-	// device: 32 full windows. More is dropped, and comes again.
+	// maxParked bounds the packets parked behind a FLUSH: a correct peer has no more outstanding.
+	// maxParkedAll bounds them for all queue pairs of a device: 32 full windows. Packets beyond
+	// it are dropped, and the peer repeats them.
 	maxParked    = windowPSNs
 	maxParkedAll = 32 * maxParked
 )
 
 // persistence is a persistent FLUSH whose pages are being written.
 //
-// Writing blocks for milliseconds, so it is kept out of the engine's turn: a
-// goroutine writes and hands the result back. Until then the responder of this
-// queue pair executes nothing. Request packets are held, in order, and so whatever
-// follows a FLUSH (an ATOMIC_WRITE that publishes what was flushed, above all)
-// is executed behind it, as rdma_rxe does, which writes in its responder. In
-// virtual time the engine writes itself, so that a run stays in one goroutine.
+// Writing blocks for milliseconds, so Progress does not do it: a goroutine writes and hands the
+// result back. Until then the responder of this queue pair executes nothing. Request packets are
+// parked in order, so that requests after a FLUSH (above all an ATOMIC_WRITE that publishes the
+// flushed data) execute after it, as with rdma_rxe, which writes in its responder. In virtual
+// time the engine itself writes, so that a run stays in one goroutine.
 //
-// A disk may be slower than the requester's timer, which then sends the FLUSH and
-// all behind it again, several times. Each request is held once; a repetition of
-// one that is held, or of the FLUSH, is dropped: the first is answered. Requests
-// from before the FLUSH are answered again at once.
+// A disk may be slower than the requester's timer, which then resends the FLUSH and all later
+// requests, several times. Each request is parked once. A repetition of a parked request, or of
+// the FLUSH, is dropped: the first is answered. Repeated requests from before the FLUSH are
+// answered at once.
 //
 //	            FLUSH                      pages written
-//	executing ────────> parking packets ─────────────────> answered, executes what it parked
+//	executing ────────> parking packets ─────────────────> answered, executes the parked packets
 //	                         │ ERR, RESET, destroyed
 //	                         v
-//	                    packets dropped; the result finds nobody
+//	                    packets dropped; the result is discarded
 //
-// A region waits in Close until nothing of it is being written, so the writer
-// needs no pin of its own, and a closed context leaves no goroutine behind.
+// Close of a region waits until none of it is being written, so the writer needs no pin of its
+// own, and a closed context leaves no goroutine behind.
 type persistence struct {
 	hook ring.Hook[persistence]
 	q    *queuePair
@@ -46,14 +45,13 @@ type persistence struct {
 	psn  uint64
 	addr uint64
 	n    int
-	err  error // written by the goroutine before it is pushed
+	err  error // written by the goroutine before the push
 }
 
-// InboxHook links the result into the device's inbox.
+// InboxHook returns the link into the device's inbox.
 func (j *persistence) InboxHook() *ring.Hook[persistence] { return &j.hook }
 
-// persist makes n bytes at addr of m persistent and then concludes the FLUSH
-// at psn.
+// persist makes n bytes at addr of m persistent and then concludes the FLUSH at psn.
 func (q *queuePair) persist(psn uint64, m *memoryRegion, addr uint64, n int) {
 	if q.dev.provider.fab.Virtual() {
 		q.flushed(psn, q.dev.syncRange(m.arena, addr, n))
@@ -66,7 +64,7 @@ func (q *queuePair) persist(psn uint64, m *memoryRegion, addr uint64, n int) {
 }
 
 func (j *persistence) run() {
-	defer j.mr.syncing.Done() // last: then nobody touches the device
+	defer j.mr.syncing.Done() // last: afterwards this goroutine does not touch the device
 	d := j.q.dev
 	d.syncSlots <- struct{}{}
 	j.err = d.syncRange(j.mr.arena, j.addr, j.n)
@@ -75,8 +73,8 @@ func (j *persistence) run() {
 	d.kick()
 }
 
-// takeSynced concludes what has been written. Those that a queue pair does not
-// wait for any more are dropped.
+// takeSynced concludes the FLUSHes whose pages are written. It drops those that a queue pair no
+// longer waits for.
 func (d *device) takeSynced() {
 	for j := d.synced.TakeAll(); j != nil; {
 		following := j.hook.Unlink()
@@ -89,9 +87,9 @@ func (d *device) takeSynced() {
 	}
 }
 
-// park keeps a request packet for later, and reports whether it did. A packet
-// that is not behind the last one held is a repetition, or out of order: when
-// what is held is executed, a PSN that is missing there is asked for.
+// park keeps a request packet for later, and reports whether it did. It rejects a packet whose
+// PSN is not above the last parked one: a repetition, or out of order. A PSN missing among the
+// parked packets is requested again when these are executed.
 func (q *queuePair) park(k *fabric.Packet, psn uint64) bool {
 	r := &q.resp
 	last := r.expected // the FLUSH
@@ -110,8 +108,7 @@ func (q *queuePair) park(k *fabric.Packet, psn uint64) bool {
 	return true
 }
 
-// executeParked takes the held packets as if they came now, until one of them is
-// a FLUSH to wait for again.
+// executeParked executes the parked packets until one of them is another persistent FLUSH.
 func (q *queuePair) executeParked() {
 	r := &q.resp
 	n := 0
@@ -120,16 +117,16 @@ func (q *queuePair) executeParked() {
 		k := r.parked[n]
 		r.parked[n] = nil
 		q.dev.parked--
-		if _, err := wire.Parse(k.Header(), h); err == nil { // as it was when it came
-			q.onRequest(k, h) // keeps nothing: no FLUSH is being written
+		if _, err := wire.Parse(k.Header(), h); err == nil { // as it was on arrival
+			q.onRequest(k, h) // keeps no packet: no FLUSH is being written
 		}
 		k.Release()
 	}
-	// dropParked may have emptied it meanwhile.
+	// dropParked may have emptied it in the meantime.
 	r.parked = append(r.parked[:0], r.parked[min(n, len(r.parked)):]...)
 }
 
-// dropParked gives back what is held and forgets what is being written.
+// dropParked releases the parked packets and forgets the FLUSH being written.
 func (q *queuePair) dropParked() {
 	r := &q.resp
 	for _, k := range r.parked {

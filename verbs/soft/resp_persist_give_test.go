@@ -13,14 +13,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// returned counts the packets that were given back.
+// returned counts released packets.
 type returned struct{ n atomic.Int64 }
 
 func (r *returned) PacketDone(*fabric.Packet) { r.n.Add(1) }
 
-// sendBehind sends n FLUSHes to b behind the one that is outstanding, with a PSN
-// missing between, so that none is executed. holder, if there is one, is told when
-// they are given back.
+// sendBehind sends n FLUSHes to b after the outstanding one, with a gap in the PSNs, so that none
+// is executed. holder, if not nil, is called when they are released.
 func (p *pool) sendBehind(n int, holder fabric.Holder) {
 	q := p.w.a.qp
 	q.dev.exclusive(func() {
@@ -32,12 +31,12 @@ func (p *pool) sendBehind(n int, holder fabric.Holder) {
 	})
 }
 
-// answersTo has a send n packets, by send in its engine, and waits until b has acted
-// on them. It returns how many packets b has sent meanwhile.
+// answersTo runs send with a's token, which sends n packets, and waits until b has handled them.
+// It returns how many packets b has sent in the meantime.
 func (p *pool) answersTo(n int, send func()) uint64 {
 	p.w.t.Helper()
 	d := p.w.b.ctx.dev
-	before := d.p.Stats() // between turns
+	before := d.p.Stats() // between Progress calls
 	p.w.a.qp.dev.exclusive(send)
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); runtime.Gosched() {
 		if s := d.p.Stats(); s.RxPackets == before.RxPackets+uint64(n) {
@@ -48,8 +47,8 @@ func (p *pool) answersTo(n int, send func()) uint64 {
 	return 0
 }
 
-// repeat has a send again what is outstanding, n packets, as often as a requester
-// tries. It returns how many packets b has sent meanwhile.
+// repeat makes a resend its n outstanding packets as often as a requester retries. It returns how
+// many packets b has sent in the meantime.
 func (p *pool) repeat(n int) (answers uint64) {
 	p.w.t.Helper()
 	const retries = 7
@@ -63,9 +62,9 @@ func (p *pool) repeat(n int) (answers uint64) {
 	return answers
 }
 
-// Rule: a request that comes again while a FLUSH is being written is parked once,
-// the FLUSH itself not at all; nobody's repetitions take the room of others'
-// requests. What was executed before the FLUSH is acknowledged at once.
+// Rule: a request that is repeated while a FLUSH is being written is parked once, the FLUSH
+// itself not at all, so that repetitions take no room from other requests. A request executed
+// before the FLUSH is acknowledged at once.
 func TestRequestsAreParkedOnce(t *testing.T) {
 	p := newPool(t, true)
 	w := p.w
@@ -103,8 +102,8 @@ func TestRequestsAreParkedOnce(t *testing.T) {
 	w.b.ok(w.b.want(w.b.rcq, 1), 9)
 }
 
-// Rule: a request that was lost behind a FLUSH that is being written is asked for
-// when the pages are written, without the requester's timer.
+// Rule: a request lost behind a FLUSH that is being written is requested again when the pages are
+// written, without the requester's timer.
 func TestWhatIsLostBehindAFlushIsAskedFor(t *testing.T) {
 	p := newPool(t, true)
 	w := p.w
@@ -121,8 +120,8 @@ func TestWhatIsLostBehindAFlushIsAskedFor(t *testing.T) {
 	w.a.ok(w.a.want(w.a.scq, 3), 1)
 }
 
-// Rule: what was parked and then dropped, behind a SEND that found no receive, is
-// parked again behind the next FLUSH.
+// Rule: packets that were parked and then dropped, behind a SEND without a receive, are parked
+// again behind the next FLUSH.
 func TestWhatWasDroppedIsParkedAgain(t *testing.T) {
 	p := newPool(t, true)
 	w := p.w
@@ -136,7 +135,7 @@ func TestWhatWasDroppedIsParkedAgain(t *testing.T) {
 		w.a.writeWR(4, 8, at, p.mr.RKey()))
 	p.awaitParked(3)
 	r.gate <- nil
-	w.a.ok(w.a.want(w.a.scq, 1), 1) // in the turn that dropped the rest
+	w.a.ok(w.a.want(w.a.scq, 1), 1) // in the Progress call that dropped the rest
 	w.b.recv(9, w.b.sge(0, 8))
 	w.a.ok(w.a.want(w.a.scq, 1), 2)
 	p.awaitParked(1)
@@ -144,8 +143,8 @@ func TestWhatWasDroppedIsParkedAgain(t *testing.T) {
 	w.a.ok(w.a.want(w.a.scq, 2), 3)
 }
 
-// TestParkedPacketsAreGivenBack: what was parked behind a FLUSH is given back
-// once, executed or dropped: senders may wait for it.
+// TestParkedPacketsAreGivenBack: packets parked behind a FLUSH are released once, executed or
+// dropped: senders may wait for it.
 func TestParkedPacketsAreGivenBack(t *testing.T) {
 	for _, drop := range []bool{false, true} {
 		p := newPool(t, true)
@@ -167,7 +166,7 @@ func TestParkedPacketsAreGivenBack(t *testing.T) {
 		} else {
 			r.gate <- nil
 			w.a.ok(w.a.want(w.a.scq, 1), 1)
-			w.b.qp.dev.exclusive(func() {}) // behind the turn that answered
+			w.b.qp.dev.exclusive(func() {}) // after the Progress call that answered
 		}
 		if got := back.n.Load(); got != n {
 			t.Fatalf("dropped %v: %d of %d parked packets were given back", drop, got, n)
@@ -175,8 +174,8 @@ func TestParkedPacketsAreGivenBack(t *testing.T) {
 	}
 }
 
-// TestSyncsThatEndTogether: when the pages of several FLUSHes are written before
-// the engine looks, each is answered.
+// TestSyncsThatEndTogether: when the pages of several FLUSHes are written before the engine runs,
+// each FLUSH is answered.
 func TestSyncsThatEndTogether(t *testing.T) {
 	p := newPool(t, true)
 	w := p.w
@@ -202,7 +201,7 @@ func TestSyncsThatEndTogether(t *testing.T) {
 	for waiting := false; !waiting; runtime.Gosched() {
 		d.exclusive(func() { waiting = b.qp.resp.sync != nil })
 	}
-	d.exclusive(func() { // the engine looks when both have been handed over
+	d.exclusive(func() { // the engine runs after both have been handed over
 		gate <- nil
 		gate <- nil
 		for len(d.syncSlots) > 0 || ended.Load() < 2 {
@@ -214,8 +213,8 @@ func TestSyncsThatEndTogether(t *testing.T) {
 	}
 }
 
-// TestEveryCloseOfARegionWaits: a Close that finds another under way returns no
-// earlier than that: who called it may believe that the memory is its own.
+// TestEveryCloseOfARegionWaits: a Close concurrent with another one returns no earlier than that:
+// its caller may then rely on owning the memory.
 func TestEveryCloseOfARegionWaits(t *testing.T) {
 	p := newPool(t, true)
 	w := p.w

@@ -18,7 +18,7 @@ import (
 
 const persistent = allAccess | verbs.AccessFlushGlobal | verbs.AccessFlushPersistent | verbs.AccessMWBind
 
-// pool is a file mapped and registered in b's domain.
+// pool is a mapped file that is registered in b's domain.
 type pool struct {
 	w     *world
 	path  string
@@ -26,12 +26,11 @@ type pool struct {
 	mr    verbs.MR
 }
 
-// persistentAttr has the queue pairs permit all that regions do. No timer ends a
-// request: the tests hold a FLUSH for as long as they like, and disks are slow.
-// What is repeated these tests repeat themselves.
+// persistentAttr makes the queue pairs permit the same as the regions. No timer ends a request:
+// the tests hold a FLUSH for any time, and disks are slow. The tests repeat requests themselves.
 func persistentAttr(a *verbs.QPAttr) { a.AccessFlags, a.Timeout = persistent, 0 }
 
-// newPool makes one of 64 KiB, closed with the test.
+// newPool makes a pool of 64 KiB, closed with the test.
 func newPool(t *testing.T, real bool) *pool {
 	if !mem.FileSupported {
 		if caps := memoryCaps(); caps&verbs.CapFlushPersistent != 0 {
@@ -52,17 +51,17 @@ func newPool(t *testing.T, real bool) *pool {
 	return p
 }
 
-// ranges records what is synced, before it is.
+// ranges records the synced ranges, before the sync.
 type ranges struct {
 	mu   sync.Mutex
 	seen [][2]uint64 // offset and length
-	gate chan error  // nil: at once; closed with the test
+	gate chan error  // nil: do not wait; closed with the test
 	done atomic.Int32
 }
 
 func (r *ranges) install(p *pool) {
 	if r.gate != nil {
-		p.w.t.Cleanup(func() { close(r.gate) }) // or closing the region would wait for ever
+		p.w.t.Cleanup(func() { close(r.gate) }) // or closing the region would wait forever
 	}
 	p.w.b.ctx.dev.exclusive(func() {
 		d := p.w.b.ctx.dev
@@ -81,9 +80,9 @@ func (r *ranges) install(p *pool) {
 	})
 }
 
-// TestPersistentFlushReachesTheFile: after WRITE and FLUSH the bytes stand in
-// the file, and are there when it is mapped again; exactly the pages asked for
-// are written: of a range, of a region, through a window.
+// TestPersistentFlushReachesTheFile: after WRITE and FLUSH the bytes are in the file, also when
+// it is mapped again; exactly the requested pages are written: of a range, of a region, through a
+// window.
 func TestPersistentFlushReachesTheFile(t *testing.T) {
 	for _, real := range []bool{false, true} {
 		p := newPool(t, real)
@@ -119,7 +118,7 @@ func TestPersistentFlushReachesTheFile(t *testing.T) {
 	}
 }
 
-// TestPersistentFlushThroughAWindow writes the window's part of the file.
+// TestPersistentFlushThroughAWindow: it writes the window's part of the file.
 func TestPersistentFlushThroughAWindow(t *testing.T) {
 	p := newPool(t, false)
 	w := p.w
@@ -138,8 +137,7 @@ func TestPersistentFlushThroughAWindow(t *testing.T) {
 	must.Do(t, mw.Close())
 }
 
-// TestPersistenceNeedsAFile: what cannot be made persistent is not registered
-// for it.
+// TestPersistenceNeedsAFile: memory that cannot be made persistent cannot be registered for it.
 func TestPersistenceNeedsAFile(t *testing.T) {
 	w := newWorld(t, options{})
 	_, err := w.b.pd.RegMR(w.b.at(0), 4096, w.b.at(0), persistent)
@@ -148,9 +146,9 @@ func TestPersistenceNeedsAFile(t *testing.T) {
 	}
 }
 
-// TestWorkBehindAPersistentFlushWaits: until the pages are written the FLUSH is
-// not answered, and nothing behind it is executed: an ATOMIC_WRITE that
-// publishes what was flushed never gets ahead of it. Other queue pairs go on.
+// TestWorkBehindAPersistentFlushWaits: until the pages are written, the FLUSH is not answered and
+// no later request is executed: an ATOMIC_WRITE that publishes the flushed data never overtakes
+// it. Other queue pairs continue.
 func TestWorkBehindAPersistentFlushWaits(t *testing.T) {
 	p := newPool(t, true)
 	w := p.w
@@ -170,7 +168,7 @@ func TestWorkBehindAPersistentFlushWaits(t *testing.T) {
 	if word() != 0 || len(w.b.poll(w.b.rcq)) != 0 {
 		t.Fatal("a request behind a FLUSH was executed before the pages were written")
 	}
-	// The engine is free meanwhile.
+	// The engine continues with other work in the meantime.
 	w.b.mustPost(w.b.send(77, verbs.WRRDMARead, verbs.SendSignaled))
 	w.b.ok(w.b.want(w.b.scq, 1), 77)
 	r.gate <- nil
@@ -187,8 +185,7 @@ func TestWorkBehindAPersistentFlushWaits(t *testing.T) {
 	w.b.ok(w.b.want(w.b.rcq, 1), 9)
 }
 
-// awaitParked waits until exactly n requests are parked behind a FLUSH that is
-// being written.
+// awaitParked waits until exactly n requests are parked behind a FLUSH that is being written.
 func (p *pool) awaitParked(n int) {
 	p.w.t.Helper()
 	q := p.w.b.qp
@@ -211,8 +208,8 @@ func mustWord(t *testing.T, a *mem.Arena, addr uint64) *uint64 {
 	return p
 }
 
-// TestFailedSyncFailsTheFlush: a disk that cannot write is a remote operational
-// error, never a success; in virtual time and in real.
+// TestFailedSyncFailsTheFlush: a failed disk write is a remote operational error, never a
+// success, in virtual and in real time.
 func TestFailedSyncFailsTheFlush(t *testing.T) {
 	for _, real := range []bool{false, true} {
 		p := newPool(t, real)
@@ -231,9 +228,9 @@ func TestFailedSyncFailsTheFlush(t *testing.T) {
 	}
 }
 
-// TestClosingUnderAPersistentFlush: the queue pair is destroyed and the region
-// closed while the pages are being written: what was parked is given back, Close
-// of the region waits for the disk, and then the file can be unmapped.
+// TestClosingUnderAPersistentFlush: the queue pair is destroyed and the region closed while the
+// pages are being written. Parked packets are released, Close of the region waits for the disk,
+// and then the file can be unmapped.
 func TestClosingUnderAPersistentFlush(t *testing.T) {
 	p := newPool(t, true)
 	w := p.w
@@ -256,9 +253,9 @@ func TestClosingUnderAPersistentFlush(t *testing.T) {
 	must.Do(t, p.arena.Unmap())
 }
 
-// TestStaleSyncConcludesNothing: the pages of a FLUSH are written while its queue
-// pair is reset and connected anew. The result neither answers the FLUSH that
-// the new connection waits for, nor anything else.
+// TestStaleSyncConcludesNothing: the queue pair of a FLUSH is reset and reconnected while its
+// pages are written. The result answers neither the FLUSH of the new connection nor any other
+// request.
 func TestStaleSyncConcludesNothing(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		p := newPool(t, true)
@@ -266,7 +263,7 @@ func TestStaleSyncConcludesNothing(t *testing.T) {
 		q := w.b.qp
 		first := must.Get(w.b.pd.RegMR(p.arena.Addr(), 4096, p.arena.Addr(), persistent))(t)
 		gates := map[int]chan error{4: make(chan error), 8: make(chan error)} // by length
-		t.Cleanup(func() { close(gates[4]); close(gates[8]) })                // whatever happens, nobody stays in them
+		t.Cleanup(func() { close(gates[4]); close(gates[8]) })                // unblocks the writers
 		w.b.ctx.dev.exclusive(func() {
 			w.b.ctx.dev.syncRange = func(_ *mem.Arena, _ uint64, n int) error { return <-gates[n] }
 		})
@@ -300,8 +297,8 @@ func TestStaleSyncConcludesNothing(t *testing.T) {
 	}
 }
 
-// TestParkedPacketsAreBounded: a peer that floods a queue pair whose FLUSH is
-// being written makes it keep no more than maxParked packets.
+// TestParkedPacketsAreBounded: a peer that floods a queue pair whose FLUSH is being written
+// occupies at most maxParked packets.
 func TestParkedPacketsAreBounded(t *testing.T) {
 	p := newPool(t, true)
 	w := p.w
@@ -314,8 +311,8 @@ func TestParkedPacketsAreBounded(t *testing.T) {
 	w.a.ok(w.a.want(w.a.scq, 1), 1)
 }
 
-// Rule: the packets parked behind FLUSHes are bounded for the device, too; what is
-// beyond is dropped and counted.
+// Rule: the packets parked behind FLUSHes are bounded for the device, too; packets beyond are
+// dropped and counted.
 func TestParkedPacketsOfADeviceAreBounded(t *testing.T) {
 	w := newWorld(t, options{})
 	d, q := w.b.ctx.dev, w.b.qp

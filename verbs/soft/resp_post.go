@@ -6,8 +6,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// postRecv copies the receives of a group into its queue. It tells whether the
-// engine has to run: only a queue pair in ERR, which flushes them.
+// postRecv copies the receives of a group into its queue. It reports whether the engine has to
+// run: only for a queue pair in ERR, which flushes them.
 //
 //	EINVAL  no such queue pair or shared queue here; RESET; a queue pair that
 //	        uses a shared queue; number of elements; list too short
@@ -32,9 +32,8 @@ func (c *deviceContext) postRecv(g *verbs.RecvGroup) (ring bool) {
 		return false
 	}
 	q.recvWRs.fill(q.rq.Load(), g)
-	// The engine stores ERR before it looks at head, we store head before we
-	// look at the state: one of us sees the other, and nothing stays behind
-	// unflushed.
+	// The engine stores ERR before it reads head, and the poster stores head before it reads the
+	// state: one of them sees the other, so that no receive stays unflushed.
 	if g.Accepted == 0 || verbs.QPState(q.state.Load()) != verbs.QPSErr {
 		return false
 	}
@@ -74,7 +73,7 @@ func (m *wrMemory) fill(rq *recvQueue, g *verbs.RecvGroup) {
 	}
 }
 
-// fillRecv copies a request to a place that is not yet published.
+// fillRecv copies a request to a slot that is not yet published.
 func (m *wrMemory) fillRecv(rq *recvQueue, place uint64, wr *verbs.RecvWR) syscall.Errno {
 	if wr.NumSGE > rq.maxSGE {
 		return syscall.EINVAL

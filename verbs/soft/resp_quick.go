@@ -8,11 +8,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// The receiving half of what req_quick.go describes.
+// The receiving half of the fast path, see req_quick.go.
 
-// receiveQuick is receive for a packet whose header is o, a SEND or WRITE of one
-// packet, if it comes in sequence between messages and all that it names is in
-// order; false leaves it to the general way, untouched.
+// receiveQuick is the fast path of receive for a packet with header o, a SEND or WRITE of one
+// packet, if it is in sequence between messages and valid. It returns false to leave the packet,
+// untouched, to the general path.
 func (d *device) receiveQuick(k *fabric.Packet, op wire.Opcode, o *wire.Only) bool {
 	q := d.find(o.DestQP)
 	if q == nil || q.current() != verbs.QPSRTS || k.Src != q.attr.AH.DGID {
@@ -23,7 +23,7 @@ func (d *device) receiveQuick(k *fabric.Packet, op wire.Opcode, o *wire.Only) bo
 		return false
 	}
 	n := uint32(k.PayloadLen)
-	if n-1 >= q.quickMax { // nothing is not quick either
+	if n-1 >= q.quickMax { // also excludes n == 0
 		return false
 	}
 	if op == wire.RCSendOnly {
@@ -38,17 +38,16 @@ func (d *device) receiveQuick(k *fabric.Packet, op wire.Opcode, o *wire.Only) bo
 	return true
 }
 
-// between tells whether the responder waits for the next message, with nothing to
-// refuse or to wait for.
+// between reports whether the responder expects a new message, with no refusal or wait pending.
 func (r *responder) between() bool {
 	return r.established && !r.waiting && !r.refused && r.kind == noMessage && r.sync == nil
 }
 
-// sendQuick executes a SEND into a receive of the queue pair's own whose first
-// element holds it all; see onSend.
+// sendQuick executes a SEND into a receive of the queue pair's own queue whose first element
+// holds it all; see onSend.
 func (q *queuePair) sendQuick(k *fabric.Packet, o *wire.Only) bool {
 	rq := q.rq.Load()
-	place, ok := rq.front() // empty where receives are shared
+	place, ok := rq.front() // empty when receives are shared
 	if !ok {
 		return false
 	}
@@ -69,9 +68,9 @@ func (q *queuePair) sendQuick(k *fabric.Packet, o *wire.Only) bool {
 	return true
 }
 
-// putQuick copies the payload to addr in m, if m is there, of the queue pair's
-// domain, permits need, and holds it. A payload whose owner has taken it back
-// (enterGuard) is lost in the general way.
+// putQuick copies the payload to addr in m, if m exists, is in the queue pair's domain, permits
+// need and contains the range. For a payload whose owner has taken it back (enterGuard) it
+// returns false, and the general path treats it as lost.
 func (q *queuePair) putQuick(k *fabric.Packet, m *memoryRegion, addr uint64, need verbs.AccessFlags) bool {
 	if m == nil || m.pd != q.pd || m.access&need != need {
 		return false
@@ -80,7 +79,7 @@ func (q *queuePair) putQuick(k *fabric.Packet, m *memoryRegion, addr uint64, nee
 	if !ok || !q.dev.enterGuard(k) {
 		return false
 	}
-	if len(to) == wordLen && len(k.Payload) == 1 { // without a call for one word
+	if len(to) == wordLen && len(k.Payload) == 1 { // one word needs no call
 		binary.NativeEndian.PutUint64(to, binary.NativeEndian.Uint64(k.Payload[0]))
 		return true
 	}
@@ -90,7 +89,7 @@ func (q *queuePair) putQuick(k *fabric.Packet, m *memoryRegion, addr uint64, nee
 	return true
 }
 
-// executedQuick is executed for a message of one packet.
+// executedQuick is the fast path of executed, for a message of one packet.
 func (q *queuePair) executedQuick(o *wire.Only) {
 	r := &q.resp
 	psn := r.expected

@@ -7,8 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// onRead takes a READ request; its responses are sent when the queue pair is
-// worked on.
+// onRead handles a READ request; respond sends its responses.
 func (q *queuePair) onRead(h *wire.Header, psn uint64) {
 	r := &q.resp
 	limit := int(q.attr.MaxDestRdAtomic)
@@ -23,7 +22,7 @@ func (q *queuePair) onRead(h *wire.Header, psn uint64) {
 			return
 		}
 	}
-	r.msn++ // C9-148: counted when taken, not when answered
+	r.msn++ // C9-148: counted when accepted, not when answered
 	a := readAnswer(h, psn, q.mtu)
 	r.expected = a.end
 	q.queueAnswer(a)
@@ -38,8 +37,8 @@ func readAnswer(h *wire.Header, psn uint64, mtu uint32) answer {
 
 // onDuplicate answers a request that was executed before.
 //
-//   - SEND, WRITE: acknowledged again (C9-105), as far as that packet, so that
-//     the acknowledgement does not reach beyond an answer that was lost;
+//   - SEND, WRITE: acknowledged again (C9-105), up to that packet, so that the
+//     acknowledgement does not skip an answer that was lost;
 //   - READ: its data is sent again, from where the request asks;
 //   - atomic, ATOMIC_WRITE: answered from memory;
 //   - FLUSH: answered.
@@ -71,16 +70,14 @@ func (q *queuePair) onDuplicate(h *wire.Header, psn uint64) {
 	}
 }
 
-// refuseRead is refuse for a READ that was taken before. The message that is
-// coming now, and the receive it has taken, have no part in that: the receive is
-// flushed.
+// refuseRead is refuse for a READ that was accepted before. The message being received, and its
+// receive, are not at fault: the receive is flushed.
 func (q *queuePair) refuseRead(psn uint64) {
 	q.raise(verbs.EventQPAccessErr)
 	q.giveUp(psn, wire.NakAccess)
 }
 
-// queueAnswer puts an answer among those to send, by PSN. One that is to be
-// sent anyway is not queued twice.
+// queueAnswer inserts an answer by PSN, unless a queued one covers it.
 func (q *queuePair) queueAnswer(a answer) {
 	r := &q.resp
 	a.pd = q.pd
@@ -93,8 +90,8 @@ func (q *queuePair) queueAnswer(a answer) {
 		}
 	}
 	if len(r.out) == cap(r.out) && 2*r.outHead > len(r.out) {
-		// A peer that always waits for something never lets the list run
-		// empty: what was sent makes room, or the list would grow for ever.
+		// Reuse the room of sent answers. With a peer that always has requests outstanding the
+		// list never becomes empty, and would grow forever.
 		r.out, at = slices.Delete(r.out, 0, r.outHead), at-r.outHead
 		r.outHead = 0
 	}
@@ -102,8 +99,8 @@ func (q *queuePair) queueAnswer(a answer) {
 	q.dev.activate(q)
 }
 
-// respond sends what the responder owes, as far as the link has room: answers in
-// order, then a NAK or an acknowledgement.
+// respond sends pending answers in order, then a NAK or an acknowledgement, as far as the link
+// has room.
 func (q *queuePair) respond() {
 	r := &q.resp
 	if r.outHead == len(r.out) && !r.nakDue && !r.ackDue {
@@ -117,8 +114,8 @@ func (q *queuePair) respond() {
 		}
 		a := &r.out[r.outHead]
 		if !q.sendAnswer(a) {
-			// The region is gone in the middle of a READ. What was asked for
-			// behind it is not answered any more.
+			// The region was closed in the middle of a READ. Later requests are no longer
+			// answered.
 			psn := a.psn
 			r.out, r.outHead = r.out[:0], 0
 			q.refuseRead(psn)
@@ -139,7 +136,7 @@ func (q *queuePair) respond() {
 		r.nakDue = false
 		q.sendAck(r.nak, r.nakPSN)
 		if r.ackPSN < r.nakPSN {
-			r.ackDue = false // a NAK acknowledges what is before it
+			r.ackDue = false // a NAK acknowledges the packets before it
 		}
 		if r.refused {
 			q.enterError()
@@ -152,8 +149,8 @@ func (q *queuePair) respond() {
 	}
 }
 
-// sendAnswer sends the next packet of an answer; false when its data may not
-// be read any more.
+// sendAnswer sends the next packet of an answer. It returns false when its data may no longer be
+// read.
 func (q *queuePair) sendAnswer(a *answer) bool {
 	r := &q.resp
 	h := &q.dev.scratch.tx

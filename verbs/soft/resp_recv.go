@@ -5,16 +5,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// receive is a receive work request in the hands of a queue pair: taken off a
-// receive queue by the first packet of a SEND (or the last of a WRITE with
-// immediate) and held until it completes. The zero value is none.
+// receive is a receive work request held by a queue pair: taken off a receive queue by the first
+// packet of a SEND (or the last of a WRITE with immediate) and held until it completes. The zero
+// value is none.
 //
 //	posted ── hold ──> held ── completeRecv, completeRecvError ──> completed
 //
-// A message that has begun so keeps its receive, whoever else takes from the
-// same shared queue; and what a queue pair holds completes whatever becomes of
-// it: with the message, with the error that ended it, or flushed when the
-// queue pair goes to ERR, is reset or destroyed.
+// So a message in progress keeps its receive while other queue pairs take from the same shared
+// queue. A held receive always completes: with the message, with the error that ended it, or
+// flushed when the queue pair goes to ERR, is reset or destroyed.
 type receive struct {
 	rq    *recvQueue // nil: none
 	place uint64
@@ -23,14 +22,14 @@ type receive struct {
 	cq    *completionQueue // where it completes
 }
 
-// size is how many bytes the receive takes.
+// size returns the capacity of the receive in bytes.
 func (v *receive) size() uint64 { return v.rq.at(v.place).size }
 
-// sges are its elements.
+// sges returns its elements.
 func (v *receive) sges() []verbs.SGE { return v.rq.sges(v.place, v.rq.at(v.place).nsge) }
 
-// nextRecv is the receive of the next message: the one that is held, or else
-// the first one posted, which hold takes. ok is false when none is posted.
+// nextRecv returns the receive of the next message: the held one, otherwise the first one posted,
+// which hold takes. ok is false when none is posted.
 func (q *queuePair) nextRecv() (v receive, ok bool) {
 	if v = q.resp.recv; v.rq != nil {
 		return v, true
@@ -51,7 +50,7 @@ func (q *queuePair) nextRecv() (v receive, ok bool) {
 	return v, ok
 }
 
-// hold takes v, which nextRecv gave.
+// hold takes v, which nextRecv returned.
 func (q *queuePair) hold(v receive) {
 	if q.resp.recv.rq != nil {
 		return
@@ -63,21 +62,20 @@ func (q *queuePair) hold(v receive) {
 	}
 }
 
-// pushRecv appends the completion of the receive that is held, which is held no
-// longer.
+// pushRecv appends the completion of the held receive and ends the hold.
 func (q *queuePair) pushRecv(solicited bool) *verbs.WC {
 	v := &q.resp.recv
-	id := v.rq.at(v.place).wrID // now: a dead queue gives the place back, and the poster may have it
+	id := v.rq.at(v.place).wrID // read now: a dead queue frees the slot, and the poster may reuse it
 	wc := v.cq.push(&v.rq.workQueue, v.place, solicited)
 	wc.WRID, wc.QPNum = id, q.number
 	if q.xrc != nil && v.cq.dead.Load() {
-		q.dev.breakLater(q) // the others that complete there know of it
+		q.dev.breakLater(q) // overrun has broken the queue pairs that complete there, but not this one
 	}
 	*v = receive{}
 	return wc
 }
 
-// completeRecv completes the receive that is held.
+// completeRecv completes the held receive.
 func (q *queuePair) completeRecv(h *wire.Header, op verbs.WCOpcode, n uint32) *verbs.WC {
 	wc := q.pushRecv(h.Solicited)
 	wc.Opcode, wc.ByteLen = op, n
@@ -93,15 +91,15 @@ func (q *queuePair) completeRecv(h *wire.Header, op verbs.WCOpcode, n uint32) *v
 	return wc
 }
 
-// completeRecvError completes the receive that is held without success.
+// completeRecvError completes the held receive with an error status.
 func (q *queuePair) completeRecvError(s verbs.WCStatus, vendor uint32) {
 	wc := q.pushRecv(true)
 	wc.Status, wc.VendorErr = s, vendor
 }
 
-// flushRecvs completes what a queue pair in ERR holds and, unless it shares
-// them, every receive still posted. What is in a shared queue stays for others
-// (IBTA volume 1, 10.2.9): there the last receive is the one that was held.
+// flushRecvs completes the held receive of a queue pair in ERR and, unless its receives are
+// shared, every posted one. Receives in a shared queue stay for others (IBTA volume 1, 10.2.9):
+// there the held receive is the last one.
 func (q *queuePair) flushRecvs() {
 	if q.resp.recv.rq != nil {
 		q.completeRecvError(verbs.WCWRFlushErr, vendorFlush)
@@ -119,12 +117,11 @@ func (q *queuePair) flushRecvs() {
 	}
 }
 
-// dropRecv ends holding a receive when the queue pair is reset or destroyed.
-// One of its own queue vanishes with the queue. One of a shared queue completes
-// as flushed: its buffer belongs to the owner of that queue, who would not hear
-// of it again. The specification lets it leak (IBTA volume 1, 10.3.1: "WQE and
-// data segment leakage may occur" unless LAST_WQE_REACHED was awaited), and
-// rdma_rxe does (rxe_resp.c, RESPST_RESET); we need not.
+// dropRecv ends the hold of a receive when the queue pair is reset or destroyed. A receive of its
+// own queue vanishes with the queue. One of a shared queue completes as flushed: the owner of
+// that queue needs its buffer back. The specification lets it leak (IBTA volume 1, 10.3.1: "WQE
+// and data segment leakage may occur" unless LAST_WQE_REACHED was awaited), and rdma_rxe does
+// (rxe_resp.c, RESPST_RESET); this device avoids it.
 func (q *queuePair) dropRecv() {
 	if q.resp.recv.srq != nil {
 		q.completeRecvError(verbs.WCWRFlushErr, vendorFlush)

@@ -2,25 +2,25 @@ package soft
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// wordLen is the length in bytes of what atomics and ATOMIC_WRITE work on.
+// wordLen is the length in bytes of the word of an atomic or ATOMIC_WRITE.
 const wordLen = 8
 
-// target is memory that a peer named by key and address.
+// target is memory that a peer addressed by key and address.
 type target struct {
 	mr    *memoryRegion
-	at    uint64 // what requests call it in mr
+	at    uint64 // a request address in mr
 	guard *guard // for packets that point into it
 }
 
-// bytes are the n bytes there, which remote has found to be inside.
+// bytes returns the first n bytes, which remote has checked.
 func (t *target) bytes(n uint32) []byte {
 	b, _ := t.mr.view(t.at, n)
 	return b
 }
 
-// remote checks a key that the peer gave: what opened checks, and that it
-// covers the range. As resolve, it is asked anew for every packet, so that a key
-// taken away in the middle of a message is noticed.
+// remote checks a key and range that the peer gave: it checks as opened does, and that the key
+// covers the range. Like resolve, it is called anew for every packet, to detect a key that is
+// invalidated in the middle of a message.
 func (q *queuePair) remote(key uint32, addr uint64, n uint32, need verbs.AccessFlags) (t target, err error) {
 	s, err := q.opened(key, need)
 	if err != nil {
@@ -29,10 +29,9 @@ func (q *queuePair) remote(key uint32, addr uint64, n uint32, need verbs.AccessF
 	return s.within(addr, n)
 }
 
-// opened checks that a key is one of a region of this domain, or of a window
-// bound here (a type 2 window: through this queue pair), and that it permits
-// need. A window's own permissions count: binding has checked them against the
-// region.
+// opened checks that a key belongs to a region of this domain, or to a window bound here (a type
+// 2 window: through this queue pair), and that it permits need. A window's own permissions count:
+// binding has checked them against the region.
 func (q *queuePair) opened(key uint32, need verbs.AccessFlags) (*keySlot, error) {
 	s := q.dev.keys.find(keyIndex(key))
 	if s == nil || s.key != key {
@@ -53,7 +52,7 @@ func (q *queuePair) opened(key uint32, need verbs.AccessFlags) (*keySlot, error)
 	return s, nil
 }
 
-// region is the memory behind an opened key.
+// region returns the memory behind an opened key.
 func (s *keySlot) region() *memoryRegion {
 	if s.mw != nil {
 		return s.mw.mr
@@ -61,8 +60,7 @@ func (s *keySlot) region() *memoryRegion {
 	return s.mr
 }
 
-// within is the n bytes that peers call addr, if all of them are in the region,
-// or in the window.
+// within returns the n bytes at request address addr, if all of them are in the region or window.
 func (s *keySlot) within(addr uint64, n uint32) (t target, err error) {
 	if m := s.mr; m != nil {
 		if off := addr - m.iova; off > uint64(len(m.data)) || uint64(n) > uint64(len(m.data))-off {
@@ -73,7 +71,7 @@ func (s *keySlot) within(addr uint64, n uint32) (t target, err error) {
 	w := s.mw
 	off := addr
 	if w.access&verbs.AccessZeroBased == 0 {
-		off -= w.addr // wraps to something huge when addr is below
+		off -= w.addr // wraps to a huge value when addr is below
 	}
 	if off > w.length || uint64(n) > w.length-off {
 		return t, errRange

@@ -13,17 +13,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// What the fabric keeps of one link: a share, of which senders that can wait use
-// half (fabric, room.go).
+// The fabric's limits for one link: a share, half of which senders that can wait may use (fabric,
+// room.go).
 const (
 	linkShare = 2048
 	linkRoom  = linkShare / 2
-	// mostHeap is far more than a share takes, and far less than what is asked for
-	// in these tests.
+	// mostHeap is much more than a share takes, and much less than these tests request.
 	mostHeap = 4 << 20
 )
 
-// plugRogue attaches an endpoint at an address that talks to device to.
+// plugRogue attaches a rogue endpoint with an address of its own that sends to device to.
 func plugRogue(t *testing.T, f *fabric.Fabric, node int, to verbs.GID) *rogue {
 	t.Helper()
 	r := &rogue{to: to}
@@ -33,12 +32,12 @@ func plugRogue(t *testing.T, f *fabric.Fabric, node int, to verbs.GID) *rogue {
 	return r
 }
 
-// as is a peer for connecting to.
+// as returns the rogue as a peer to connect to.
 func (r *rogue) as(number uint32) *peer {
 	return &peer{gid: r.port.GID(), qp: &queuePair{number: number}}
 }
 
-// say has the rogue send packets with these headers.
+// say makes the rogue send packets with these headers.
 func (r *rogue) say(hs ...wire.Header) {
 	for i := range hs {
 		r.send = append(r.send, func(k *fabric.Packet) { k.SetHeader(&hs[i]) })
@@ -53,8 +52,8 @@ func slowAttr(mtu verbs.MTU) verbs.QPAttr {
 	}
 }
 
-// Rule: what a peer that takes nothing asks for is not held for it: READ responses
-// are made as the link takes them, and all of them come when it does.
+// Rule: requests of a peer that takes no packets occupy no memory for it: READ responses are made
+// as the link takes them, and all arrive once it takes packets.
 func TestReadsOfADeafPeer(t *testing.T) {
 	const size, reads, mtu = 4 << 20, 4, 256
 	w := newWorld(t, options{memory: size, apart: true})
@@ -77,7 +76,7 @@ func TestReadsOfADeafPeer(t *testing.T) {
 		t.Errorf("%d READs of %d MiB by a peer that takes nothing hold %d KiB", reads, size>>20, grown>>10)
 	}
 	s := w.a.ctx.dev.p.Stats()
-	const most = linkRoom + emitPerTurn // what the first turn sends finds the inbox empty
+	const most = linkRoom + emitPerTurn // the first Progress call finds the inbox empty
 	if s.TxPackets != most || s.Overflow != 0 {
 		t.Errorf("%d packets were sent to it, %d of them dropped; want %d", s.TxPackets, s.Overflow, most)
 	}
@@ -95,7 +94,7 @@ func TestReadsOfADeafPeer(t *testing.T) {
 	r.deaf = false
 	r.port.Kick()
 	w.settle()
-	// The repetition meets answers that are still to be sent: it adds none.
+	// The repetition meets answers that are still unsent: it adds none.
 	if n != reads*size/mtu {
 		t.Errorf("%d responses in the end, want %d", n, reads*size/mtu)
 	}
@@ -104,8 +103,8 @@ func TestReadsOfADeafPeer(t *testing.T) {
 	}
 }
 
-// Rule: so it is with whatever else a peer can have us send: acknowledgements,
-// NAKs, answers to duplicates.
+// Rule: the same holds for other packets that a peer can cause: acknowledgements, NAKs, answers
+// to duplicates.
 func TestAnswersToADeafPeer(t *testing.T) {
 	const rounds, each = 1000, 40
 	w := newWorld(t, options{apart: true})
@@ -149,8 +148,8 @@ func TestAnswersToADeafPeer(t *testing.T) {
 	}
 }
 
-// Rule: an operation that does not even get on a link that others have filled ends
-// when its retries are used up, as one whose packets are lost.
+// Rule: a request that finds no room on a link that others have filled ends when its retries are
+// used up, like one whose packets are lost.
 func TestRetriesEndWithoutRoom(t *testing.T) {
 	const writers = 4 // the last finds no room at all
 	w := newWorld(t, options{memory: 4 << 20, apart: true})
@@ -174,7 +173,7 @@ func TestRetriesEndWithoutRoom(t *testing.T) {
 	}
 	w.a.qp = first
 	w.step()
-	const most = linkRoom + (writers-1)*emitPerTurn // what the first turn sends finds the inbox empty
+	const most = linkRoom + (writers-1)*emitPerTurn // the first Progress call finds the inbox empty
 	if s := w.a.ctx.dev.p.Stats(); s.TxPackets != most || s.Overflow != 0 {
 		t.Errorf("%d packets were sent, %d of them dropped; want %d", s.TxPackets, s.Overflow, most)
 	}
@@ -196,8 +195,8 @@ func TestRetriesEndWithoutRoom(t *testing.T) {
 	}
 }
 
-// Rule: a queue pair that waits for room waits no more when it is reset or
-// destroyed, and is kept by nothing.
+// Rule: a queue pair that waits for room leaves the line when it is reset or destroyed, and
+// nothing keeps it alive.
 func TestStalledQueuePairGoes(t *testing.T) {
 	for _, destroy := range []bool{false, true} {
 		t.Run(fmt.Sprintf("destroy=%v", destroy), func(t *testing.T) {
@@ -242,7 +241,7 @@ func TestStalledQueuePairGoes(t *testing.T) {
 	}
 }
 
-// floodREQ has a rogue send n connection requests, each of another connection.
+// floodREQ makes a rogue send n connection requests, each of another connection.
 func (r *rogue) floodREQ(t *testing.T, n int, service uint64) {
 	for i := range uint32(n) {
 		r.send = append(r.send, func(k *fabric.Packet) {
@@ -257,13 +256,12 @@ func (r *rogue) floodREQ(t *testing.T, n int, service uint64) {
 	r.port.Kick()
 }
 
-// Rule: management datagrams have a budget for each source. A flood of them, of
-// one source or of many, holds bounded memory, is dropped and counted beyond
-// that, and keeps nobody else from connecting at once; so do our answers when the
-// flooders take none.
+// Rule: management datagrams have a budget for each source. A flood of them, from one source or
+// many, occupies bounded memory, is dropped and counted beyond that, and does not delay other
+// connections. The same holds for the answers when the flooders take none.
 func TestFloodOfManagementDatagrams(t *testing.T) {
 	const flood = 100_000
-	const mostFlood = 96 << 20 // an inbox, and what was taken out of it at once
+	const mostFlood = 96 << 20 // an inbox, and as much taken out at once
 	for _, c := range []struct {
 		sources int
 		deaf    bool
@@ -283,7 +281,7 @@ func TestFloodOfManagementDatagrams(t *testing.T) {
 				rogues = append(rogues, f)
 			}
 			before := liveHeap()
-			for range 3 { // answers pile up, too
+			for range 3 { // answers accumulate, too
 				for _, f := range rogues {
 					f.floodREQ(t, flood/c.sources, service)
 				}
@@ -306,7 +304,7 @@ func TestFloodOfManagementDatagrams(t *testing.T) {
 			}
 			r.fab.Step()
 			at := r.fab.Now()
-			// The listener of the flood is full; another one is not.
+			// The flood fills its listener's backlog, not that of another listener.
 			l2, ida, idb := r.pairPast(l)
 			if took := r.fab.Now() - at; took != 0 {
 				t.Errorf("beside the flood connecting takes %v: something was lost", took)
@@ -320,7 +318,7 @@ func TestFloodOfManagementDatagrams(t *testing.T) {
 	}
 }
 
-// pairPast is pair, beside CONNECT_REQUESTs to another listener, which stay.
+// pairPast is pair with a listener of its own, beside CONNECT_REQUESTs to another listener.
 func (r *cmRig) pairPast(other verbs.CMID) (listener, ida, idb verbs.CMID) {
 	r.t.Helper()
 	listener = r.b.listen(0)
@@ -343,22 +341,22 @@ func (r *cmRig) pairPast(other verbs.CMID) (listener, ida, idb verbs.CMID) {
 	return listener, ida, idb
 }
 
-// readsWR is a READ of n bytes of b's memory, under a key.
+// readWR reads n bytes of b's memory with a key.
 func (e *peer) readWR(id uint64, n int, from uint64, key uint32) request {
 	wr := e.send(id, verbs.WRRDMARead, verbs.SendSignaled, e.sge(0, n))
 	wr.SetRDMA(from, key)
 	return wr
 }
 
-// TestRefusedReadLeavesTheReceiveOfASend: a READ whose region goes away while it
-// is answered is refused with an event. The receive that a later SEND has begun
-// to fill has done nothing wrong: it is flushed.
+// TestRefusedReadLeavesTheReceiveOfASend: a READ whose region is closed while it is answered is
+// refused with an event. The receive that a later SEND has begun to fill is not at fault: it is
+// flushed.
 func TestRefusedReadLeavesTheReceiveOfASend(t *testing.T) {
 	w := newWorld(t, options{})
 	mr := w.b.register(allAccess)
 	w.fab.SetLink(w.a.gid, w.b.gid, lose(1, wire.RCSendLast))
 	w.b.recv(9, w.b.sge(0, 4096))
-	const n = readChunk << 10 // answered in more than one turn
+	const n = readChunk << 10 // answered in more than one Progress call
 	w.a.mustPost(w.a.readWR(1, n, w.b.at(0), w.b.mr.RKey()), w.a.readWR(2, n, w.b.at(0), mr.RKey()),
 		w.a.send(3, verbs.WRSend, 0, w.a.sge(0, 3000)))
 	for w.b.qp.resp.kind != sendMessage {
@@ -380,9 +378,8 @@ func TestRefusedReadLeavesTheReceiveOfASend(t *testing.T) {
 	w.a.poll(w.a.scq)
 }
 
-// TestAnswersOfABusyReaderAreBounded: a peer that always has a READ outstanding
-// never lets the list of answers run empty; it must not grow with what has been
-// answered.
+// TestAnswersOfABusyReaderAreBounded: with a peer that always has a READ outstanding the list of
+// answers never becomes empty; it must not grow with the answers already sent.
 func TestAnswersOfABusyReaderAreBounded(t *testing.T) {
 	w := newWorld(t, options{})
 	const n = readChunk << 10
@@ -413,8 +410,8 @@ func TestAnswersOfABusyReaderAreBounded(t *testing.T) {
 	w.a.poll(w.a.scq)
 }
 
-// TestFloodOfFlushesIsBounded: FLUSH takes none of the resources that bound READs
-// and atomics, so the answers to it have a bound of their own.
+// TestFloodOfFlushesIsBounded: FLUSH takes none of the resources that bound READs and atomics, so
+// its answers have a bound of their own.
 func TestFloodOfFlushesIsBounded(t *testing.T) {
 	w := newWorld(t, options{access: flushGlobal})
 	f := wire.Header{Opcode: wire.RCFlush, VA: w.b.at(0), RKey: w.b.mr.RKey(), Length: 8, FlushPlacement: 1}

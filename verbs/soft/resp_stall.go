@@ -6,31 +6,30 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// The link takes a bounded number of packets (fabric.Port.Room). A queue pair
-// that finds no room waits in line; whatever it has to send (requests, READ
-// responses, acknowledgements) stays what it is, a position in a queue, until
-// there is room. So a peer that takes nothing holds no more of our memory than
-// the link's share, however much it asks for.
+// The link takes a bounded number of packets (fabric.Port.Room). A queue pair that finds no room
+// waits in line. Its pending work (requests, READ responses, acknowledgements) stays a position
+// in a queue until there is room. So a peer that takes nothing occupies no more of this side's
+// memory than the link's share, however much it requests.
 //
-//	            no room                       room, in its turn
+//	            no room                       room, in order
 //	working ──────────────> in line of a link ─────────────────> working
 //	   ^                          │ reset, ERR, another route
 //	   └──────────────────────────┘
 //
-// While a requester waits its timer runs as if what it has to send were lost.
+// While a requester waits, its timer runs as if its packets were lost.
 
-// stall is the queue pairs that wait for room on a link, first come first
-// served. The engine's.
+// stall is the queue pairs that wait for room on a link, first come, first served. It belongs to
+// the engine.
 type stall struct {
 	route *fabric.Route
 	qps   []*queuePair // from head on
 	head  int
 }
 
-// allowance is how many packets q may send by its route in this turn.
+// allowance returns the number of packets q may send on its route in this Progress call.
 func (q *queuePair) allowance() int { return min(emitPerTurn, q.dev.p.Room(q.route)) }
 
-// yield has q go on later: in the next turn, or when r has room again.
+// yield postpones q: to the next Progress call, or until r has room again.
 func (q *queuePair) yield(r *fabric.Route) {
 	if q.dev.p.Room(r) > 0 {
 		q.dev.activate(q)
@@ -51,7 +50,7 @@ func (q *queuePair) stallOn(r *fabric.Route) {
 	if i < 0 {
 		i = len(d.stalls)
 		if i < cap(d.stalls) {
-			d.stalls = d.stalls[:i+1] // with what stood there, to use again
+			d.stalls = d.stalls[:i+1] // reuses an old stall
 		} else {
 			d.stalls = append(d.stalls, nil)
 		}
@@ -67,7 +66,7 @@ func (q *queuePair) stallOn(r *fabric.Route) {
 	s.qps = append(s.qps, q)
 }
 
-// unstall takes q out of the line that it stands in, if it does.
+// unstall takes q out of its line, if it waits in one.
 func (q *queuePair) unstall() {
 	if q.stalled == nil {
 		return
@@ -81,13 +80,13 @@ func (q *queuePair) unstall() {
 	d.endLine(at)
 }
 
-// lineOf is the index of the line of a link; -1 when nobody waits for it.
+// lineOf returns the index of the line of a link, -1 when there is none.
 func (d *device) lineOf(r *fabric.Route) int {
 	return slices.IndexFunc(d.stalls, func(s *stall) bool { return s.route == r })
 }
 
-// endLine removes line i if nobody stands in it, and tells whether it did. What it
-// consists of is kept behind the end, for the next.
+// endLine removes line i if it is empty, and reports whether it did. The stall is kept after the
+// end of the list for reuse.
 func (d *device) endLine(i int) bool {
 	s, last := d.stalls[i], len(d.stalls)-1
 	if s.head < len(s.qps) {
@@ -99,7 +98,7 @@ func (d *device) endLine(i int) bool {
 	return true
 }
 
-// resume has the queue pairs go on for whose packets there is room.
+// resume continues the queue pairs whose links have room again.
 func (d *device) resume() {
 	for i := 0; i < len(d.stalls); {
 		s := d.stalls[i]
@@ -108,7 +107,7 @@ func (d *device) resume() {
 			s.qps[s.head] = nil
 			s.head++
 			q.stalled = nil
-			q.work() // which may end the line: a queue pair that fails leaves it
+			q.work() // may end the line: a queue pair that fails leaves it
 		}
 		if i < len(d.stalls) && d.stalls[i] == s && !d.endLine(i) {
 			i++

@@ -9,10 +9,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// sharedQueue is an SRQ: receives that any number of queue pairs take from. It
-// is posted to by the holder of one reactor's turn, and taken from by the
-// engine; its receives come back through the completion queues of whoever took
-// them.
+// sharedQueue is an SRQ: receives that any number of queue pairs take from. The holder of one
+// reactor's turn posts to it, and the engine takes from it. Its receives complete through the
+// completion queues of the queue pairs that took them.
 //
 //	          SetLimit > 0                 fewer than limit are left
 //	disarmed ─────────────> armed ──────────────────────────────────> disarmed, SRQ_LIMIT_REACHED
@@ -20,34 +19,34 @@ import (
 //	    └─────────────────────┘
 type sharedQueue struct {
 	ctx      *deviceContext
-	pd       *protectionDomain // whose keys its elements use
+	pd       *protectionDomain // the domain of its elements' keys
 	number   uint32
 	userData uint64
 
-	// rq is replaced by Resize, with the engine at rest and the turn held; read
-	// by the poster and the engine.
+	// rq is replaced by Resize, with the port's token and the reactor's turn held; the poster and
+	// the engine read it.
 	rq     atomic.Pointer[recvQueue]
-	closed atomic.Bool // set by Close under the port's token; read by everybody
+	closed atomic.Bool // set by Close under the port's token; any goroutine may read it
 	events asyncState  // SRQ_LIMIT_REACHED, SRQ_ERR
 
 	wrs wrMemory // the poster's
 
-	// Of an XRC one; nil and 0 otherwise. Immutable.
+	// The XRC fields; nil and 0 in other queues. Immutable.
 	xrcd *xrcd
 	cq   *completionQueue // where its receives complete
-	srqn uint32           // what senders call it
+	srqn uint32           // the number that senders use
 
 	// Under the port's token.
 	limit  uint32 // 0: not armed
-	qps    int    // that take from it
+	qps    int    // number of queue pairs that take from it
 	failed bool   // cq is dead; XRC only
 }
 
 var _ verbs.SRQ = (*sharedQueue)(nil)
 
-// CreateSRQ makes a shared receive queue, an XRC one if it is given a domain; that
-// needs a completion queue too. A limit arms its event at once; like
-// that of [sharedQueue.SetLimit] it is raised when a receive is taken.
+// CreateSRQ makes a shared receive queue. With a domain it is an XRC queue, which also needs a
+// completion queue. A limit arms the limit event at once; like that of [sharedQueue.SetLimit] it
+// is raised when a receive is taken.
 //
 // Implements: ibv_create_srq, ibv_create_srq_ex.
 func (p *protectionDomain) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQ, error) {
@@ -93,8 +92,7 @@ func (p *protectionDomain) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQ, error) {
 	return s, nil
 }
 
-// begin makes the queue part of the device; finish undoes it. The engine is at
-// rest.
+// begin adds the queue to the device; finish undoes it. The caller holds the token.
 func (s *sharedQueue) begin() {
 	s.ctx.counts.SRQ++
 	s.pd.srqs++
@@ -117,10 +115,10 @@ func (s *sharedQueue) finish() {
 	}
 }
 
-// taken notes that a receive was taken from rq. Engine only.
+// taken handles that a receive was taken from rq. Engine only.
 //
-// Implements: rxe_resp.c, get_srq_wqe: one event when fewer than the limit are
-// left behind a receive, and then no other until the limit is set again.
+// Implements: rxe_resp.c, get_srq_wqe: one event when fewer than the limit are left after a
+// receive is taken, and then no other until the limit is set again.
 func (s *sharedQueue) taken(rq *recvQueue) {
 	if s.limit > 0 && rq.posted() < uint64(s.limit) {
 		s.limit = 0
@@ -128,7 +126,7 @@ func (s *sharedQueue) taken(rq *recvQueue) {
 	}
 }
 
-// exclusive runs fn with the engine at rest, on an open queue.
+// exclusive runs fn with the port's token, on an open queue.
 func (s *sharedQueue) exclusive(op string, fn func() error) (err error) {
 	if e := s.ctx.exclusive(op, func() {
 		if s.closed.Load() {
@@ -142,9 +140,9 @@ func (s *sharedQueue) exclusive(op string, fn func() error) (err error) {
 	return err
 }
 
-// SetLimit arms the limit event once more, or disarms it with 0. The event
-// tells that a receive was taken and fewer than limit are left; that fewer are
-// posted already raises nothing before the next is taken, as with rdma_rxe.
+// SetLimit arms the limit event again; 0 disarms it. The event reports that a receive was taken
+// and fewer than limit are left. If fewer are already posted, it is raised only when the next is
+// taken, as with rdma_rxe.
 //
 // Implements: ibv_modify_srq with IBV_SRQ_LIMIT.
 func (s *sharedQueue) SetLimit(limit uint32) error {
@@ -158,7 +156,7 @@ func (s *sharedQueue) SetLimit(limit uint32) error {
 	})
 }
 
-// Query reads the attributes. Limit is 0 once the event was raised.
+// Query returns the attributes. Limit is 0 once the event was raised.
 //
 // Implements: ibv_query_srq.
 func (s *sharedQueue) Query() (a verbs.SRQAttr, err error) {
@@ -173,8 +171,8 @@ func (s *sharedQueue) Query() (a verbs.SRQAttr, err error) {
 	return a, err
 }
 
-// Close destroys the queue; what is posted to it vanishes. It answers
-// [verbs.ErrBusy] while queue pairs take from it or events are unacknowledged.
+// Close destroys the queue; posted receives vanish. It returns [verbs.ErrBusy] while queue pairs
+// take from it or events are unacknowledged.
 //
 // Implements: ibv_destroy_srq.
 func (s *sharedQueue) Close() error {
@@ -202,23 +200,23 @@ func (s *sharedQueue) Close() error {
 	return err
 }
 
-// Context is the context it was made on.
+// Context returns the context of the queue.
 func (s *sharedQueue) Context() verbs.Context { return s.ctx }
 
-// UserData is the value given at creation.
+// UserData returns the value given at creation.
 func (s *sharedQueue) UserData() uint64 { return s.userData }
 
-// Num is what XRC senders call it; 0 if it is not an XRC one.
+// Num returns the number that XRC senders use; 0 if it is not an XRC queue.
 func (s *sharedQueue) Num() uint32 { return s.srqn }
 
-// String names the queue.
+// String returns the queue's name.
 func (s *sharedQueue) String() string {
 	return fmt.Sprintf("SRQ %d of %s", s.number, s.ctx.dev.cfg.Name)
 }
 
-// tellLastWQE tells the owners of queue pairs in ERR that these have completed
-// their last receive of a shared queue. It runs behind the publishing of
-// completions: who is told finds the completion.
+// tellLastWQE reports to the owners of queue pairs in ERR that these have completed their last
+// receive of a shared queue. It runs after completions are published, so that the owner finds the
+// completion.
 //
 // Implements: IBTA volume 1, 11.6.3.3 (last WQE reached).
 func (d *device) tellLastWQE() {

@@ -18,21 +18,21 @@ import (
 	"pgregory.net/rapid"
 )
 
-// srqModel is what must be true of a shared receive queue, whatever happens to
-// the queue pairs that take from it.
+// srqModel holds the expected state of a shared receive queue, independent of the queue pairs
+// that take from it.
 type srqModel struct {
 	*sharing
 	t        *rapid.T
-	order    []uint64        // of posting
-	out      map[uint64]bool // posted and not polled out
+	order    []uint64        // ids in the order of posting
+	out      map[uint64]bool // posted and not polled
 	size     int
-	limit    uint32 // armed with; 0: not armed
+	limit    uint32 // 0: not armed
 	taken    uint64 // receives taken, as of the last look
-	resized  uint64 // taken from the rings before the present one
+	resized  uint64 // taken from the previous rings
 	messages uint64
 }
 
-// look polls everything and checks what holds at any time.
+// look polls all completions and checks the invariants.
 func (m *srqModel) look() {
 	for i := range m.bs {
 		m.poll(i)
@@ -56,8 +56,7 @@ func (m *srqModel) look() {
 	m.limit, m.taken = a.Limit, taken
 }
 
-// poll takes the completions of connection i: each of a receive that is out,
-// once.
+// poll takes the completions of connection i: each must be of an outstanding receive, once.
 func (m *srqModel) poll(i int) {
 	for _, c := range m.bs[i].poll(m.bs[i].rcq) {
 		if !m.out[c.WRID] {
@@ -67,7 +66,7 @@ func (m *srqModel) poll(i int) {
 	}
 }
 
-// postOne posts a receive, which must be taken as long as there is room.
+// postOne posts a receive, which must be accepted while there is room.
 func (m *srqModel) postOne() {
 	id := uint64(len(m.order))
 	err := m.tryPost(id, m.b.sge(int(id%64)*4096, 4096))
@@ -89,7 +88,7 @@ func (m *srqModel) message(i int) {
 	}
 }
 
-// run lets n things happen that wait for time.
+// run processes up to n timed events.
 func (m *srqModel) run(n int) {
 	m.step()
 	for ; n > 0; n-- {
@@ -123,10 +122,9 @@ func (m *srqModel) resize(n int) {
 	m.resized += rq.next - m.s.rq.Load().head.Load() // moving counts as taking in the old ring
 }
 
-// TestSRQModel: whatever is lost, refused, reset and destroyed on the way, each
-// receive completes at most once, receives are taken in the order of posting and
-// none is lost, the limit event comes once for each arming, and there is room
-// for exactly what is not outstanding.
+// TestSRQModel: whatever is lost, refused, reset and destroyed, each receive completes at most
+// once, receives are taken in the order of posting, none is lost, the limit event is raised once
+// for each arming, and exactly the receives that are not outstanding leave room.
 func TestSRQModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 12).Draw(t, "size")
@@ -152,7 +150,7 @@ func TestSRQModel(t *testing.T) {
 				m.join(i)
 			case 10:
 				must.Do(t, m.bs[i].qp.Close())
-				m.step() // what it held is flushed
+				m.step() // its held receive is flushed
 				m.look()
 				m.drop(i)
 				m.as, m.bs = append(m.as[:i], m.as[i+1:]...), append(m.bs[:i], m.bs[i+1:]...)
@@ -188,13 +186,13 @@ func TestSRQModel(t *testing.T) {
 	})
 }
 
-// sharing is a world whose b has a shared receive queue and n queue pairs that
-// take from it, each connected to one of a's.
+// sharing is a world in which b has a shared receive queue and n queue pairs that take from it,
+// each connected to one of a's.
 type sharing struct {
 	*world
 	o      options
 	s      *sharedQueue
-	as, bs []*peer // by connection; b's complete receives to queues of their own
+	as, bs []*peer // by connection; those of b complete receives to queues of their own
 }
 
 // newSRQ makes a shared receive queue.
@@ -204,7 +202,7 @@ func (e *peer) newSRQ(attr verbs.SRQAttr) *sharedQueue {
 	return s.(*sharedQueue)
 }
 
-// share makes n connections into a shared receive queue of attr.
+// share makes n connections into a shared receive queue with attr.
 func share(t tb, n int, attr verbs.SRQAttr, o options) *sharing {
 	t.Helper()
 	x := &sharing{world: newWorld(t, o), o: o}
@@ -275,7 +273,7 @@ func (x *sharing) post(first uint64, n int) {
 	}
 }
 
-// full tells whether the shared queue takes no more; it does not post.
+// full reports whether the shared queue is full; it does not post.
 func (x *sharing) full() bool {
 	x.t.Helper()
 	err := x.tryPost(0, verbs.SGE{}, verbs.SGE{}, verbs.SGE{}, verbs.SGE{}, verbs.SGE{}) // too many elements
@@ -296,8 +294,8 @@ func (x *sharing) send(i int, id uint64, n int) {
 	a.mustPost(a.send(id, verbs.WRSend, 0, a.sge(0, n)))
 }
 
-// got are the receives that have completed on connection i, and checks that
-// they carry its number.
+// got returns the receives that have completed on connection i, and checks that they carry its
+// number.
 func (x *sharing) got(i int) string {
 	x.t.Helper()
 	wcs := x.bs[i].poll(x.bs[i].rcq)
@@ -309,24 +307,23 @@ func (x *sharing) got(i int) string {
 	return statuses(wcs)
 }
 
-// has counts events of a type among b's, which it takes.
+// has takes b's events and counts those of type t.
 func (x *sharing) has(t verbs.AsyncEventType) int {
 	return len(slices.DeleteFunc(x.b.events(), func(e verbs.AsyncEventType) bool { return e != t }))
 }
 
-// TestSRQStressRealTime: one goroutine posts, one per connection polls, others
-// run the engine by sending: each message takes one receive and each receive
-// comes back once. Under the race detector it also checks that they meet in
-// atomic words only.
+// TestSRQStressRealTime: one goroutine posts, one per connection polls, others run the engine by
+// sending: each message takes one receive and each receive completes once. Under the race
+// detector it also checks that they share atomic words only.
 func TestSRQStressRealTime(t *testing.T) {
 	const connections, messages, size = 3, 2000, 16
 	x := share(t, connections, verbs.SRQAttr{MaxWR: size, MaxSGE: 4}, options{real: true, mtu: verbs.MTU1024})
-	var received atomic.Int64 // counted by pollers, read by all to know the end
+	var received atomic.Int64 // counted by pollers, read by all to detect the end
 	var wg sync.WaitGroup
 	end := time.Now().Add(stressEnd)
 	late := func() bool { runtime.Gosched(); return time.Now().After(end) }
 	const total = connections * messages
-	wg.Go(func() { // the turn holder
+	wg.Go(func() { // the holder of the turn
 		for id := uint64(0); received.Load() < total; {
 			switch err := x.tryPost(id, x.b.sge(int(id%size)*2048, 2048)); {
 			case err == nil:
@@ -367,7 +364,7 @@ func TestSRQStressRealTime(t *testing.T) {
 	wg.Wait()
 }
 
-// stressSends sends n messages over each connection, in turn.
+// stressSends sends n messages over each connection, round robin.
 func (x *sharing) stressSends(n int, late func() bool) error {
 	buf, _ := mem.Array[verbs.WC](x.a.wcs, x.a.wcs.Addr(), 64)
 	sent, done, all := 0, 0, n*len(x.as)

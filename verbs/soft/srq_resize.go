@@ -6,12 +6,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Resize changes how many receives fit. Those posted keep their order; those
-// that queue pairs hold, and those whose completions nobody has polled yet,
-// count until they are polled. The turn must be held.
+// Resize changes the capacity. Posted receives keep their order. Receives that queue pairs hold,
+// or whose completions are not yet polled, count against the capacity until they are polled. The
+// caller must hold the reactor's turn.
 //
-// Implements: ibv_modify_srq with IBV_SRQ_MAX_WR; the checks of rxe_srq.c
-// (rxe_srq_chk_attr).
+// Implements: ibv_modify_srq with IBV_SRQ_MAX_WR; the checks of rxe_srq.c (rxe_srq_chk_attr).
 func (s *sharedQueue) Resize(maxWR uint32) error {
 	const op = "ibv_modify_srq"
 	refuse := func(format string, a ...any) error {
@@ -34,16 +33,16 @@ func (s *sharedQueue) Resize(maxWR uint32) error {
 	})
 }
 
-// out is how many receives are posted, held or not yet polled out. Poster only.
+// out returns the number of receives posted, held or completed and not polled. Poster only.
 func (q *recvQueue) out() uint64 {
 	q.places.collect()
 	q.places.release()
 	return q.size - uint64(q.places.free.n)
 }
 
-// moved is a ring of maxWR places with what is posted in q. The others of the
-// out receives come back to q, or to the rings before it; until they do, as
-// many places of the new ring are withheld. The engine is at rest.
+// moved returns a ring of capacity maxWR with the posted receives of q. The rest of the out
+// receives come back to q, or to the rings before it; until then, as many slots of the new ring
+// are withheld. The caller holds the token.
 func (q *recvQueue) moved(maxWR, out uint32) *recvQueue {
 	to := newSharedRing(maxWR, q.maxSGE)
 	p := to.places

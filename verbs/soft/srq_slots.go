@@ -2,37 +2,35 @@ package soft
 
 import "sync/atomic"
 
-// srqSlots are the places of a shared receive queue. Its requests are taken in
-// the order of posting and complete in any order, by way of any number of
-// completion queues; so each place is freed by itself.
+// srqSlots are the slots of a shared receive queue. Its requests are taken in the order of
+// posting and complete in any order, through any number of completion queues. So each slot is
+// freed by itself.
 //
-//	       get: poster              take: engine           give: who polls it out
+//	       get: poster              take: engine           give: CQ poller
 //	free ─────────────> posted ───────────────> taken ────────────────────> given
 //	 ^                                                                        │
 //	 └──────────────────── the poster, when it runs out ──────────────────────┘
 //
-// Given places are a stack of many producers that its consumer, the poster,
-// takes as a whole: no place can come back between a look and a swap, so a
-// plain compare-and-swap will do (as ring.Inbox).
+// Given slots form a stack with many producers. Its only consumer, the poster, takes the whole
+// stack, so there is no ABA problem and a plain compare-and-swap suffices (as in ring.Inbox).
 type srqSlots struct {
-	// order is which place stands at a position of the queue. Written by the
-	// poster before head publishes it, read by the engine.
+	// order is the slot of each position of the queue. The poster writes it before head publishes
+	// it; the engine reads it.
 	order []uint32
-	// link is, for a place that is free or given, the next one plus 1; 0 ends.
-	// Written by whoever gives the place before given publishes it; the
-	// poster's from then on.
+	// link is, for a free or given slot, the next slot plus 1; 0 ends the list. The giver of a
+	// slot writes it before given publishes it; from then on it belongs to the poster.
 	link []uint32
-	// given is the top of the stack, plus 1. Pushed by pollers and the engine,
-	// taken by the poster; it publishes the links below.
+	// given is the top of the stack, plus 1. Pollers and the engine push, the poster takes; it
+	// publishes the links below.
 	given atomic.Uint32
 
-	// The poster's: places to post to, and those that it must not use yet,
-	// because that many of prior's are still out (see sharedQueue.Resize).
+	// The poster's: slots to post to, and slots that it must not use yet, because that many slots
+	// of prior are still outstanding (see sharedQueue.Resize).
 	free, withheld chain
 	prior          []*srqSlots
 }
 
-// chain is a list of places through their links.
+// chain is a list of slots through their links.
 type chain struct {
 	top uint32 // plus 1
 	n   uint32
@@ -49,7 +47,7 @@ func (p *srqSlots) push(c *chain, place uint32) {
 	c.n++
 }
 
-// pop takes a place off a chain that is not empty.
+// pop takes a slot off a chain that is not empty.
 func (p *srqSlots) pop(c *chain) uint32 {
 	place := c.top - 1
 	c.top = p.link[place]
@@ -57,7 +55,7 @@ func (p *srqSlots) pop(c *chain) uint32 {
 	return place
 }
 
-// give gives a place back. Any goroutine, once for each place taken.
+// give frees a slot. Any goroutine may call it, once for each slot taken.
 func (p *srqSlots) give(place uint32) {
 	for {
 		top := p.given.Load()
@@ -68,8 +66,7 @@ func (p *srqSlots) give(place uint32) {
 	}
 }
 
-// collect moves what was given to the free ones and tells how many there were.
-// Poster only.
+// collect moves given slots to free and returns their number. Poster only.
 func (p *srqSlots) collect() (n uint32) {
 	for top := p.given.Swap(0); top != 0; n++ {
 		place := top - 1
@@ -79,7 +76,7 @@ func (p *srqSlots) collect() (n uint32) {
 	return n
 }
 
-// get is a free place; ok is false when there is none. Poster only.
+// get returns a free slot; ok is false when there is none. Poster only.
 func (p *srqSlots) get() (place uint32, ok bool) {
 	if p.free.n == 0 && p.collect() == 0 && p.release() == 0 {
 		return 0, false
@@ -87,8 +84,7 @@ func (p *srqSlots) get() (place uint32, ok bool) {
 	return p.pop(&p.free), true
 }
 
-// release frees one withheld place for each that came back to an older
-// generation. Poster only.
+// release frees one withheld slot for each slot given back to an older ring. Poster only.
 func (p *srqSlots) release() (n uint32) {
 	if p.withheld.n == 0 {
 		return 0

@@ -12,13 +12,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// lose is a link that loses the nth packet of an opcode.
+// lose returns a link that drops the nth packet of an opcode.
 func lose(n uint64, ops ...wire.Opcode) fabric.Link {
 	return fabric.Link{Rules: []fabric.Rule{{Opcodes: ops, From: n, To: n, Drop: true}}}
 }
 
-// TestSRQTakesInPostingOrder: whichever queue pair a message comes to, it takes
-// the receive posted first, and completes where that queue pair completes.
+// TestSRQTakesInPostingOrder: a message to any queue pair takes the receive posted first, and
+// completes on that queue pair's completion queue.
 func TestSRQTakesInPostingOrder(t *testing.T) {
 	x := share(t, 3, verbs.SRQAttr{MaxWR: 8, MaxSGE: 4}, options{})
 	x.post(10, 5)
@@ -33,9 +33,8 @@ func TestSRQTakesInPostingOrder(t *testing.T) {
 	}
 }
 
-// TestSRQMessageKeepsItsReceive: a message that has begun keeps its receive
-// while others take the next ones; places come back one by one, by polling, in
-// whatever order the messages end.
+// TestSRQMessageKeepsItsReceive: a message in progress keeps its receive while others take the
+// next ones; slots are freed one by one, by polling, in the order in which messages end.
 func TestSRQMessageKeepsItsReceive(t *testing.T) {
 	x := share(t, 2, verbs.SRQAttr{MaxWR: 3, MaxSGE: 4}, options{})
 	x.fab.SetLink(x.a.gid, x.b.gid, lose(1, wire.RCSendLast))
@@ -43,7 +42,7 @@ func TestSRQMessageKeepsItsReceive(t *testing.T) {
 	if !x.full() {
 		t.Fatalf("a fourth receive of three was taken")
 	}
-	x.send(0, 1, 3000) // its last packet is lost: it has begun
+	x.send(0, 1, 3000) // its last packet is lost: it is in progress
 	x.step()
 	x.send(1, 2, 10)
 	x.step()
@@ -74,8 +73,8 @@ func TestSRQMessageKeepsItsReceive(t *testing.T) {
 	}
 }
 
-// TestSRQLimit: one event for each arming, when a receive is taken and fewer
-// than the limit are left.
+// TestSRQLimit: one event for each arming, when a receive is taken and fewer than the limit are
+// left.
 func TestSRQLimit(t *testing.T) {
 	x := share(t, 1, verbs.SRQAttr{MaxWR: 8, MaxSGE: 4, Limit: 3}, options{})
 	x.post(0, 8)
@@ -116,8 +115,8 @@ func TestSRQLimit(t *testing.T) {
 	}
 }
 
-// TestSRQEmptyIsRNR: a message that finds no receive is delayed, not lost, and
-// takes the one that is posted then.
+// TestSRQEmptyIsRNR: a message that finds no receive is delayed, not lost, and takes the one that
+// is posted next.
 func TestSRQEmptyIsRNR(t *testing.T) {
 	x := share(t, 2, verbs.SRQAttr{MaxWR: 4, MaxSGE: 4}, options{})
 	r := &recorder{w: x.world}
@@ -125,7 +124,7 @@ func TestSRQEmptyIsRNR(t *testing.T) {
 	x.send(0, 1, 2000)
 	x.step()
 	x.post(7, 1)
-	x.send(1, 2, 8) // comes first: the other waits for its timer
+	x.send(1, 2, 8) // arrives first: the other waits for its timer
 	x.step()
 	x.post(8, 1)
 	x.settle()
@@ -135,9 +134,8 @@ func TestSRQEmptyIsRNR(t *testing.T) {
 	golden(t, "srq_empty_then_posted", r.String())
 }
 
-// TestSRQErrorLeavesTheRest: a queue pair that goes to ERR flushes the receive
-// that its message had begun, nothing else, and tells LAST_WQE_REACHED behind
-// that, once.
+// TestSRQErrorLeavesTheRest: a queue pair that goes to ERR flushes only the receive of its
+// message in progress, and then raises LAST_WQE_REACHED, once.
 func TestSRQErrorLeavesTheRest(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -188,8 +186,8 @@ func TestSRQErrorLeavesTheRest(t *testing.T) {
 	}
 }
 
-// TestSRQErrorCompletesWithTheCause: a message that is refused in its middle
-// completes the receive that it took with the reason.
+// TestSRQErrorCompletesWithTheCause: a message refused in its middle completes its receive with
+// the reason.
 func TestSRQErrorCompletesWithTheCause(t *testing.T) {
 	x := share(t, 2, verbs.SRQAttr{MaxWR: 4, MaxSGE: 4}, options{})
 	must.Do(t, x.tryPost(1, x.b.sge(0, 1500)))
@@ -209,10 +207,9 @@ func TestSRQErrorCompletesWithTheCause(t *testing.T) {
 	}
 }
 
-// TestSRQReceiveSurvivesItsQueuePair: a reset or a destruction in the middle of
-// a message flushes the receive taken, and completions that nobody has polled
-// yet stay: the buffers belong to the shared queue's owner. Their places come
-// back too.
+// TestSRQReceiveSurvivesItsQueuePair: a reset or destruction in the middle of a message flushes
+// the receive taken, and unpolled completions stay: the buffers belong to the shared queue's
+// owner. Their slots are freed too.
 func TestSRQReceiveSurvivesItsQueuePair(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -244,8 +241,8 @@ func TestSRQReceiveSurvivesItsQueuePair(t *testing.T) {
 	}
 }
 
-// TestSRQPlacesSurviveTheQueueOfCompletions: what nobody will poll any more,
-// because its completion queue is closed or overrun, frees its place.
+// TestSRQPlacesSurviveTheQueueOfCompletions: completions that are never polled, because their
+// completion queue is closed or overrun, free their slots.
 func TestSRQPlacesSurviveTheQueueOfCompletions(t *testing.T) {
 	x := share(t, 2, verbs.SRQAttr{MaxWR: 3, MaxSGE: 4}, options{})
 	x.post(1, 3)
@@ -267,8 +264,8 @@ func TestSRQPlacesSurviveTheQueueOfCompletions(t *testing.T) {
 	}
 }
 
-// TestSRQResize: what is posted keeps its order, what is out counts until it is
-// polled, and less than that is refused.
+// TestSRQResize: posted receives keep their order, outstanding ones count until they are polled,
+// and a smaller capacity is refused.
 func TestSRQResize(t *testing.T) {
 	x := share(t, 2, verbs.SRQAttr{MaxWR: 4, MaxSGE: 4}, options{})
 	x.fab.SetLink(x.a.gid, x.b.gid, lose(1, wire.RCSendLast))
@@ -320,8 +317,8 @@ func TestSRQResize(t *testing.T) {
 	}
 }
 
-// TestSRQOwnership: who keeps whom, and what a queue pair that shares receives
-// has of its own.
+// TestSRQOwnership: which objects keep others from closing, and the attributes of a queue pair
+// that shares receives.
 func TestSRQOwnership(t *testing.T) {
 	x := share(t, 1, verbs.SRQAttr{MaxWR: 4, MaxSGE: 4, UserData: 5}, options{})
 	busy := func(o verbs.Object) {
@@ -370,8 +367,7 @@ func TestSRQOwnership(t *testing.T) {
 	}
 }
 
-// TestSRQWriteWithImmediate: it takes a receive when it ends; a WRITE takes
-// none.
+// TestSRQWriteWithImmediate: it takes a receive when it ends; a WRITE takes none.
 func TestSRQWriteWithImmediate(t *testing.T) {
 	x := share(t, 1, verbs.SRQAttr{MaxWR: 2, MaxSGE: 4, Limit: 2}, options{})
 	x.post(1, 2)
@@ -397,9 +393,8 @@ func TestSRQWriteWithImmediate(t *testing.T) {
 	}
 }
 
-// TestSRQUsesItsOwnDomain: the elements of a shared receive are checked in the
-// protection domain of the shared queue, whatever that of the queue pair is
-// (IBTA volume 1, 10.2.9).
+// TestSRQUsesItsOwnDomain: the elements of a shared receive are checked in the protection domain
+// of the shared queue, not of the queue pair (IBTA volume 1, 10.2.9).
 func TestSRQUsesItsOwnDomain(t *testing.T) {
 	x := share(t, 1, verbs.SRQAttr{MaxWR: 4, MaxSGE: 4}, options{})
 	pd := must.Get(x.b.ctx.AllocPD())(t)

@@ -15,10 +15,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// TestStressRealTime: many goroutines, real time, a bad link, several devices
-// and connections that share them: each SEND arrives once, in order, with its
-// content, and both ends count the same. Under the race detector it also
-// checks that posters, pollers and engines meet in atomic words only.
+// TestStressRealTime: many goroutines in real time, a bad link, two devices and several
+// connections that share them: each SEND arrives once, in order, with its content, and both ends
+// count the same. Under the race detector it also checks that posters, pollers and engines share
+// atomic words only.
 func TestStressRealTime(t *testing.T) {
 	const pairs, messages, size, depth = 4, 1500, 700, 16
 	fab := fabric.New(fabric.Config{Seed: 11})
@@ -128,14 +128,14 @@ func (w *world) stressRecv(messages, size, depth int, seed byte) error {
 	return nil
 }
 
-// TestChurnRealTime: regions and queue pairs come and go while others work on
-// the same devices; what is closed under a transfer ends it with an error and
-// no byte is written afterwards.
+// TestChurnRealTime: regions and queue pairs are made and closed while the same devices serve
+// other traffic. Closing an object under a transfer ends the transfer with an error, and no byte
+// is written afterwards.
 func TestChurnRealTime(t *testing.T) {
 	w := newWorld(t, options{real: true, jumbo: true})
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
-	wg.Go(func() { // somebody else's traffic, in the other direction
+	wg.Go(func() { // unrelated traffic, in the other direction
 		wr := w.b.send(1, verbs.WRRDMAWrite, verbs.SendSignaled, w.b.sge(1<<19, 9000))
 		wr.SetRDMA(w.a.at(1<<19), w.a.mr.RKey())
 		buf, _ := mem.Array[verbs.WC](w.b.wcs, w.b.wcs.Addr(), 8)
@@ -160,14 +160,14 @@ func TestChurnRealTime(t *testing.T) {
 		}
 	})
 	for i := range 150 {
-		// A region of the target goes while a peer writes to it.
+		// A region of the target is closed while a peer writes to it.
 		arena := must.Get(mem.Map(1<<16, mem.Options{}))(t)
 		m := must.Get(w.a.pd.RegMR(arena.Addr(), 1<<16, arena.Addr(), allAccess))(t)
 		src := must.Get(w.a.pd.RegMR(arena.Addr(), 1<<16, arena.Addr(), allAccess))(t)
 		q := w.a.newQP(verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1})
 		a := verbs.QPAttr{PathMTU: verbs.MTUJumbo, Port: 1, AccessFlags: allAccess, MaxRdAtomic: 4, MaxDestRdAtomic: 4, Timeout: 14, RetryCnt: 2}
 		self := &peer{w: w, gid: w.a.gid, qp: q, wrs: w.a.wrs, arena: w.a.arena, ctx: w.a.ctx, pd: w.a.pd, mr: w.a.mr, next: w.a.next}
-		self.toRTS(a, self) // a loop back to itself
+		self.toRTS(a, self) // a loopback to itself
 		wr := self.send(uint64(i), verbs.WRRDMAWrite, verbs.SendSignaled, verbs.SGE{Addr: arena.Addr(), Length: 20000, LKey: src.LKey()})
 		wr.SetRDMA(arena.Addr()+1<<15, m.RKey())
 		self.mustPost(wr)

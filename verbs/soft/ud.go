@@ -8,35 +8,34 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// The sending half of UC and UD queue pairs. Requests leave one after the
-// other, and each completes when its last packet is sent: nobody answers.
+// The sending half of UC and UD queue pairs. Requests leave one after the other, and each
+// completes when its last packet is sent, because there is no acknowledgement.
 //
 //	RTS ── a request fails here: it completes with its error ──> SQE
-//	 ^                                                            │ what is posted is flushed;
-//	 └──────────────── modify (what is left is flushed) ──────────┘ receives go on
+//	 ^                                                            │ posted requests are flushed;
+//	 └──────────────── modify (the rest is flushed) ──────────────┘ receives continue
 //
-// # Whose the payload is
+// # Payload ownership
 //
-// A completion gives the buffer back, so a packet must not point into it: the
-// receiver may not have run yet. So payload is copied into the packet when it
-// is sent, which is when an adapter has read it too. That is a second copy and
-// costs about 0.05 ns a byte; in exchange an unreliable packet needs no guard,
-// and a multicast may reach any number of receivers in their own time.
+// A completion returns the buffer to its owner, so a packet must not point into it: the receiver
+// may not have run yet. So payload is copied into the packet when it is sent, which is also when
+// an adapter has read it. The second copy costs about 0.05 ns a byte. In exchange an unreliable
+// packet needs no guard, and a multicast may reach any number of receivers at different times.
 //
-// Implements: IBTA volume 1, 9.8.2 and 9.8.3 (unreliable services), the
-// requester's side; 10.3.1 (SQE).
+// Implements: IBTA volume 1, 9.8.2 and 9.8.3 (unreliable services), the requester's side; 10.3.1
+// (SQE).
 
 const (
-	// maxUC is how much a UC packet carries on a port with the jumbo MTU: as
-	// large as the pool keeps the copies (fabric), whatever their growth.
+	// maxUC is the payload of a UC packet on a port with the jumbo MTU: the largest copy that the
+	// pool keeps (package fabric).
 	maxUC = 32 << 10
-	// maxUD is the longest datagram on a port with the jumbo MTU. A datagram is
-	// one packet, and its length is what applications size every receive for.
+	// maxUD is the longest datagram on a port with the jumbo MTU. A datagram is one packet, and
+	// applications size every receive for its maximum length.
 	maxUD = 4096
 )
 
-// unreliableMTU is how many bytes a packet of this queue pair carries. A
-// datagram may be as long as the port's MTU (C10-93.1.1), whatever QPAttr says.
+// unreliableMTU returns the payload bytes of a packet of this queue pair. A datagram may be as
+// long as the port's MTU (C10-93.1.1), whatever QPAttr contains.
 func (q *queuePair) unreliableMTU() uint32 {
 	if q.kind == verbs.QPTUD {
 		return min(q.dev.cfg.MTU.Bytes(), maxUD)
@@ -47,7 +46,7 @@ func (q *queuePair) unreliableMTU() uint32 {
 	return q.attr.PathMTU.Bytes()
 }
 
-// workUnreliable does what a busy UC or UD queue pair has to do in state s.
+// workUnreliable does the pending work of an activated UC or UD queue pair in state s.
 func (q *queuePair) workUnreliable(s verbs.QPState) {
 	switch s {
 	case verbs.QPSRTS, verbs.QPSSQD:
@@ -57,8 +56,8 @@ func (q *queuePair) workUnreliable(s verbs.QPState) {
 	}
 }
 
-// emitUnreliable sends requests until there are no more, or one fails, or the
-// link is full of them. In SQD it only finishes the one that it has begun.
+// emitUnreliable sends requests until none is left, one fails, or the link is full. In SQD it
+// only finishes the request in progress.
 func (q *queuePair) emitUnreliable() {
 	r := &q.req
 	sq := q.sq.Load()
@@ -80,7 +79,7 @@ func (q *queuePair) emitUnreliable() {
 			w.started, w.first, w.npkts = true, r.next, packets(w.length, q.mtu)
 			r.fresh++
 		}
-		if w.local() { // BIND_MW; LOCAL_INV is for RC alone
+		if w.local() { // BIND_MW; LOCAL_INV is for RC only
 			if !q.bind(w) {
 				q.failUnreliable(sq, verbs.WCMWBindErr)
 				return
@@ -106,8 +105,8 @@ func (q *queuePair) emitUnreliable() {
 	}
 }
 
-// heading is the link that a request goes over; nil for that of a group, which is
-// many, and where none is known.
+// heading returns the link that a request uses. It returns nil for a group, which uses many
+// links, and for an unknown address handle.
 func (q *queuePair) heading(w *sendWQE) *fabric.Route {
 	if q.kind != verbs.QPTUD {
 		return q.route
@@ -160,7 +159,7 @@ func (q *queuePair) emitOne(sq *sendQueue, w *sendWQE) verbs.WCStatus {
 	return verbs.WCSuccess
 }
 
-// sentUnreliable completes the request at tail, whose last packet has left.
+// sentUnreliable completes the request at tail, whose last packet has been sent.
 func (q *queuePair) sentUnreliable(sq *sendQueue, w *sendWQE) {
 	r := &q.req
 	if sq.sigAll || w.flags&verbs.SendSignaled != 0 {
@@ -170,17 +169,16 @@ func (q *queuePair) sentUnreliable(sq *sendQueue, w *sendWQE) {
 	r.tail++
 }
 
-// failUnreliable completes the request at tail with an error and moves the
-// queue pair to SQE.
+// failUnreliable completes the request at tail with an error and moves the queue pair to SQE.
 //
 // Implements: IBTA volume 1, 10.3.1. (rdma_rxe goes to ERR.)
 func (q *queuePair) failUnreliable(sq *sendQueue, s verbs.WCStatus) {
 	q.completeSend(sq, s, vendorLocal)
 	q.attr.SQDraining = false
-	q.enter(verbs.QPSSQE) // which flushes the others
+	q.enter(verbs.QPSSQE) // flushes the remaining requests
 }
 
-// flushSends completes everything that is still posted to the send queue.
+// flushSends completes all requests still posted to the send queue as flushed.
 func (q *queuePair) flushSends() {
 	sq := q.sq.Load()
 	r := &q.req
@@ -190,7 +188,7 @@ func (q *queuePair) flushSends() {
 	r.cur, r.fresh, r.read, r.open, r.reads, r.bad = r.tail, r.tail, r.tail, 0, 0, false
 }
 
-// beginUnreliable takes over the attributes that RTR needs.
+// beginUnreliable initializes the queue pair from the attributes of RTR.
 func (q *queuePair) beginUnreliable() {
 	q.mtu = q.unreliableMTU()
 	if q.kind == verbs.QPTUC {
@@ -199,13 +197,12 @@ func (q *queuePair) beginUnreliable() {
 	q.resp.begin(&q.attr)
 }
 
-// onUnreliable takes a packet for a UC queue pair. The only sequence that
-// counts is that of a message: a gap, a repetition or an error in the middle
-// drops the message, silently, and the next First or Only begins a new one. A
-// message that is repeated as a whole is received twice. The receive of a
-// message that was dropped is held for the next (class D1), unless it is of a
-// shared queue: then it completes with an error (class E), for nobody could say
-// when this peer sends again, and the owner of the queue wants its buffer.
+// onUnreliable handles a packet for a UC queue pair. Sequence is checked only within a message: a
+// gap, a repetition or an error in the middle drops the message silently, and the next First or
+// Only begins a new one. A message that is repeated as a whole is received twice. The receive of
+// a dropped message is held for the next one (class D1), unless it belongs to a shared queue.
+// That one completes with an error (class E), because this peer may never send again and the
+// owner of the queue needs its buffer.
 //
 //	            packet in sequence, in its place
 //	             ┌────┐
@@ -214,8 +211,8 @@ func (q *queuePair) beginUnreliable() {
 //	   ^  First or Only, whatever its PSN                                    │
 //	   └─────────────────────────────────────────────────────────────────────┘
 //
-// Implements: IBTA volume 1, 9.8.2.2 (UC responder); error classes D, D1 and E
-// as rxe_resp.c (do_class_d1e_error), except that a First which cuts a message short is itself taken
+// Implements: IBTA volume 1, 9.8.2.2 (UC responder); error classes D, D1 and E as rxe_resp.c
+// (do_class_d1e_error), except that a First that cuts a message short is itself accepted
 // (rdma_rxe drops it).
 func (q *queuePair) onUnreliable(k *fabric.Packet, h *wire.Header) {
 	r := &q.resp
@@ -226,7 +223,7 @@ func (q *queuePair) onUnreliable(k *fabric.Packet, h *wire.Header) {
 	starts, ends := op.Starts(), op.Ends()
 	psn := extend(h.PSN, r.expected)
 	if starts {
-		if r.kind != noMessage { // which is not completed any more
+		if r.kind != noMessage { // the message in progress will not complete
 			q.dropMessage()
 			q.dev.counters.Sequence++
 		}
@@ -257,7 +254,7 @@ func (q *queuePair) onUnreliable(k *fabric.Packet, h *wire.Header) {
 	}
 }
 
-// dropMessage ends the message whose packets were coming, if there is one.
+// dropMessage ends the message in progress, if there is one.
 func (q *queuePair) dropMessage() {
 	q.resp.kind = noMessage
 	if q.resp.recv.srq != nil {
@@ -265,7 +262,7 @@ func (q *queuePair) dropMessage() {
 	}
 }
 
-// endUnreliable completes what the last packet of a message completes.
+// endUnreliable completes the receive, if any, after the last packet of a message.
 func (q *queuePair) endUnreliable(h *wire.Header) {
 	r := &q.resp
 	switch {
@@ -277,8 +274,8 @@ func (q *queuePair) endUnreliable(h *wire.Header) {
 	r.kind = noMessage
 }
 
-// failRecv completes a receive whose own elements are at fault, and moves the
-// queue pair to ERR (class A, as rxe_resp.c: malformed WQE).
+// failRecv completes a receive whose own elements are invalid, and moves the queue pair to ERR
+// (class A, as rxe_resp.c: malformed WQE).
 func (q *queuePair) failRecv() {
 	if v, ok := q.nextRecv(); ok {
 		q.hold(v)
@@ -287,5 +284,5 @@ func (q *queuePair) failRecv() {
 	q.enterError()
 }
 
-// isWrite tells SENDs from WRITEs.
+// isWrite reports whether op is a WRITE, of the SEND and WRITE operations.
 func isWrite(op wire.Op) bool { return op >= wire.OpWriteFirst && op <= wire.OpWriteOnlyImm }

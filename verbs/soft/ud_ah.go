@@ -9,9 +9,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// addressHandle is an AH: where the datagrams of the requests that name it go.
-// A request looks it up when it is sent; one whose handle was closed before
-// then completes with LOC_QP_OP_ERR (rxe_av.c, rxe_get_av).
+// addressHandle is an AH: the destination of datagrams. A request looks its handle up when it is
+// sent; if the handle is closed by then, the request completes with LOC_QP_OP_ERR (rxe_av.c,
+// rxe_get_av).
 type addressHandle struct {
 	pd     *protectionDomain
 	handle uint64
@@ -25,21 +25,20 @@ type addressHandle struct {
 
 var _ verbs.AH = (*addressHandle)(nil)
 
-// The greatest values of members that have few bits, and the hop limit of a
-// path that gives none: what hosts send with.
+// The greatest values of members with few bits, and the default hop limit of hosts, for a path
+// that gives none.
 const (
 	maxFlowLabel    = 1<<20 - 1
 	maxSL           = 15
 	defaultHopLimit = 64
 )
 
-// Handles hold an index, counted from 1 so that 0 names nothing, and a round
-// that changes with each creation, so that a handle closed does not name the
-// next one made.
+// A handle holds an index, counted from 1 so that 0 names no object, and a counter that changes
+// with each creation, so that a closed handle does not name a new one.
 const ahIndexBits = 32
 
-// CreateAH makes an address handle. The address need not exist: datagrams to
-// nobody are lost. A multicast GID names a group.
+// CreateAH makes an address handle. The address need not exist: datagrams to an unknown one are
+// lost. A multicast GID names a group.
 //
 // Implements: ibv_create_ah.
 func (p *protectionDomain) CreateAH(attr *verbs.AHAttr) (verbs.AH, error) {
@@ -75,7 +74,7 @@ func (p *protectionDomain) CreateAH(attr *verbs.AHAttr) (verbs.AH, error) {
 	return a, nil
 }
 
-// addAH gives a its handle. The engine is at rest.
+// addAH assigns a its handle. The caller holds the token.
 func (p *protectionDomain) addAH(a *addressHandle) error {
 	d := p.ctx.dev
 	if d.ahCount >= d.cfg.Limits.MaxAH {
@@ -101,9 +100,9 @@ func (p *protectionDomain) addAH(a *addressHandle) error {
 	return nil
 }
 
-// findAH is the living address handle with this handle, nil when there is none.
+// findAH returns the open address handle with this number, nil when there is none.
 func (d *device) findAH(handle uint64) *addressHandle {
-	i := handle&(1<<ahIndexBits-1) - 1 // 0 wraps to something huge
+	i := handle&(1<<ahIndexBits-1) - 1 // 0 wraps to a huge value
 	if i >= uint64(len(d.ahs)) {
 		return nil
 	}
@@ -113,8 +112,7 @@ func (d *device) findAH(handle uint64) *addressHandle {
 	return nil
 }
 
-// Close destroys the handle. It does not wait for requests that name it: those
-// not yet sent will fail.
+// Close destroys the handle. It does not wait for requests that name it: those not yet sent fail.
 //
 // Implements: ibv_destroy_ah.
 func (a *addressHandle) Close() error {
@@ -140,12 +138,11 @@ func (a *addressHandle) Close() error {
 	})
 }
 
-// Handle names the address handle in requests.
+// Handle returns the number that names the address handle in requests.
 func (a *addressHandle) Handle() uint64 { return a.handle }
 
-// String names the handle and where it leads.
+// String describes the handle by its destination.
 func (a *addressHandle) String() string { return fmt.Sprintf("AH to %v in %v", a.attr.DGID, a.pd) }
 
-// isMulticast tells whether a GID is a group's (rdma_is_multicast_addr: also
-// an IPv4 one).
+// isMulticast reports whether a GID is a group's (rdma_is_multicast_addr: also an IPv4 one).
 func isMulticast(g verbs.GID) bool { return g.Addr().IsMulticast() }

@@ -8,9 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// ownQKey is the bit of a request's queue key that asks for the key of the
-// queue pair that sends, which a program without privilege may not choose there
-// (IBTA volume 1, 10.2.5).
+// ownQKey is the bit of a request's queue key that selects the key of the sending queue pair,
+// which a program without privilege may not choose there (IBTA volume 1, 10.2.5).
 const ownQKey = 1 << 31
 
 // transmitTo sends a datagram of request w.
@@ -23,7 +22,7 @@ func (q *queuePair) transmitTo(ah *addressHandle, k *fabric.Packet, h *wire.Head
 	k.SetHeader(h)
 	k.Net = ah.net
 	if ah.group != nil {
-		// Each copy is told of, and so is the one that went nowhere.
+		// PacketDone is called once for each copy, and once if there is none.
 		q.pace.out.Add(int64(max(q.dev.p.SendGroup(ah.group, k), 1)))
 		return
 	}
@@ -31,11 +30,10 @@ func (q *queuePair) transmitTo(ah *addressHandle, k *fabric.Packet, h *wire.Head
 	q.dev.p.SendTo(ah.route, k)
 }
 
-// receiveDatagram takes a datagram: for the device itself, for a queue pair, or
-// for all that are attached to its group. In a group each queue pair gets a
-// copy of its own, the one that sent it among them if it is attached: as
-// rxe_rcv_mcast_pkt, which leaves nobody out, and as adapters do unless
-// IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK is asked for.
+// receiveDatagram handles a datagram: for the device itself, for a queue pair, or for all queue
+// pairs attached to its group. In a group each queue pair gets a copy of its own, including the
+// sender if it is attached. rxe_rcv_mcast_pkt does the same, and so do adapters unless
+// IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK is set.
 func (d *device) receiveDatagram(k *fabric.Packet, h *wire.Header) {
 	if h.DestQP == verbs.McastQPN {
 		if g := d.groups[k.Dst]; g != nil {
@@ -44,7 +42,7 @@ func (d *device) receiveDatagram(k *fabric.Packet, h *wire.Header) {
 			}
 			return
 		}
-	} else if k.Dst == d.gid { // a group's datagrams have no other queue pair number
+	} else if k.Dst == d.gid { // datagrams to a group always use McastQPN
 		if h.DestQP == gsiQP {
 			d.receiveMAD(k, h)
 			return
@@ -57,10 +55,10 @@ func (d *device) receiveDatagram(k *fabric.Packet, h *wire.Header) {
 	d.counters.NoQueuePair++
 }
 
-// onDatagram puts a datagram into the receive at the head of the queue: the
-// network header in its first 40 bytes, the payload behind it. What does not
-// fit (wrong key, no receive, a receive too short) is dropped without a trace
-// for either side, and takes no receive (class D, rxe_resp.c).
+// onDatagram copies a datagram into the receive at the head of the queue: the network header into
+// its first 40 bytes, the payload after it. A datagram that cannot be delivered (wrong key, no
+// receive, a receive too short) is dropped without an error on either side, and takes no receive
+// (class D, rxe_resp.c).
 //
 // Implements: IBTA volume 1, 9.8.3 (unreliable datagram), the responder's side.
 func (q *queuePair) onDatagram(k *fabric.Packet, h *wire.Header) {
@@ -106,12 +104,11 @@ func (q *queuePair) onDatagram(k *fabric.Packet, h *wire.Header) {
 	wc.Flags |= verbs.WCWithGRH
 }
 
-// What the first 40 bytes of a received datagram hold: on IPv6 the IP header,
-// which has the place and the fields of a GRH; on IPv4 the IP header in the last
-// 20, the first 20 zero.
+// The first 40 bytes of a received datagram: on IPv6 the IP header, which has the position and
+// the fields of a GRH; on IPv4 the IP header in the last 20 bytes, the first 20 zero.
 //
-// Implements: union rdma_network_hdr (ib_pack.h), as rxe_resp.c fills it;
-// IBTA annex A17 (RoCEv2), A17.4.5.
+// Implements: union rdma_network_hdr (ib_pack.h), as rxe_resp.c fills it; IBTA annex A17
+// (RoCEv2), A17.4.5.
 const (
 	grhLen  = 40
 	ipv4Len = 20
@@ -127,8 +124,7 @@ const (
 	ipv6FlowMask     = 1<<ipv6TClassShift - 1
 )
 
-// networkHeader writes the header that the packet has, or would have, on a RoCE
-// v2 network.
+// networkHeader writes the network header that the packet has on a RoCE v2 network.
 func networkHeader(b *[grhLen]byte, k *fabric.Packet) {
 	clear(b[:])
 	be := binary.BigEndian
@@ -153,7 +149,7 @@ func networkHeader(b *[grhLen]byte, k *fabric.Packet) {
 	be.PutUint16(h[10:], checksum(h))
 }
 
-// checksum is the internet checksum of a header whose checksum field is 0.
+// checksum returns the internet checksum of a header whose checksum field is 0.
 func checksum(h []byte) uint16 {
 	var sum uint32
 	for i := 0; i < len(h); i += 2 {

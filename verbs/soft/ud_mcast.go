@@ -8,16 +8,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// mcastGroup is the queue pairs of a device that are attached to a multicast
-// group, in the order in which they were attached. While there is one the
-// device's port is a member of the fabric's group. It belongs to the holder of
-// the port's token.
+// mcastGroup is the queue pairs of a device that are attached to a multicast group, in the order
+// of attachment. While it exists, the device's port is a member of the fabric's group. It belongs
+// to the holder of the port's token.
 type mcastGroup struct{ qps []*queuePair }
 
-// AttachMcast has the datagrams of a multicast group delivered here too, in
-// whatever state receives. Attaching twice is once; a reset does not detach,
-// Close does. lid is not looked at (RoCE has none). It waits for a turn of the
-// engine to end.
+// AttachMcast attaches the queue pair to a multicast group; it receives the group's datagrams in
+// every state that receives. Attaching twice has no further effect. A reset does not detach,
+// Close does. lid is ignored (RoCE has none). It waits for a running Progress call.
 //
 //	EINVAL  not UD, not a multicast GID
 //	ENOMEM  too many groups, or too many queue pairs in this one
@@ -40,8 +38,8 @@ func (q *queuePair) AttachMcast(gid verbs.GID, _ uint16) (err error) {
 	return err
 }
 
-// DetachMcast ends it. It answers [verbs.ErrInvalid] when the queue pair was
-// not attached. A datagram on the way is not delivered any more.
+// DetachMcast detaches the queue pair from a group. It returns [verbs.ErrInvalid] when the queue
+// pair was not attached. A datagram in flight is no longer delivered.
 //
 // Implements: ibv_detach_mcast.
 func (q *queuePair) DetachMcast(gid verbs.GID, _ uint16) error {
@@ -56,7 +54,7 @@ func (q *queuePair) DetachMcast(gid verbs.GID, _ uint16) error {
 	return nil
 }
 
-// attachMcast is AttachMcast with the engine at rest.
+// attachMcast implements AttachMcast. The caller holds the token.
 func (d *device) attachMcast(q *queuePair, gid verbs.GID) error {
 	l := &d.cfg.Limits
 	g := d.groups[gid]
@@ -80,8 +78,8 @@ func (d *device) attachMcast(q *queuePair, gid verbs.GID) error {
 	return nil
 }
 
-// detachMcast takes q out of a group and tells whether it was in it. The engine
-// is at rest.
+// detachMcast takes q out of a group and reports whether it was in it. The caller holds the
+// token.
 func (d *device) detachMcast(q *queuePair, gid verbs.GID) bool {
 	i := slices.Index(q.groups, gid)
 	if i < 0 {

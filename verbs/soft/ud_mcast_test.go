@@ -16,7 +16,7 @@ import (
 
 var testGroup = verbs.GIDFromAddr(netip.MustParseAddr("239.1.2.3"))
 
-// ready makes one more UD queue pair of the peer, in RTR, that is attached.
+// ready makes another UD queue pair of the peer, in RTR, and attaches it to gid.
 func (e *peer) ready(gid verbs.GID) *queuePair {
 	e.w.t.Helper()
 	q := e.newQP(e.qp.granted)
@@ -36,9 +36,9 @@ func (e *peer) recvOn(q *queuePair, id uint64, sges ...verbs.SGE) {
 	e.qp = own
 }
 
-// TestMulticastReachesEachThatIsAttached: on every device, each in its own
-// memory, the sender too if it is attached; a group's address stands in the
-// network header.
+// TestMulticastReachesEachThatIsAttached: attached queue pairs of every device receive a copy in
+// their own memory, the sender too if it is attached; the network header contains the group's
+// address.
 func TestMulticastReachesEachThatIsAttached(t *testing.T) {
 	for _, o := range []options{{}, {real: true}, {jumbo: true}} {
 		w := newDatagrams(t, o)
@@ -71,12 +71,12 @@ func TestMulticastReachesEachThatIsAttached(t *testing.T) {
 	}
 }
 
-// TestMulticastEndsWithDetach: by the call, and by closing the queue pair;
-// other queue pairs of the device stay.
+// TestMulticastEndsWithDetach: detaching or closing a queue pair ends delivery to it; other queue
+// pairs of the device stay attached.
 func TestMulticastEndsWithDetach(t *testing.T) {
 	w := newDatagrams(t, options{})
 	first, second := w.b.ready(testGroup), w.b.ready(testGroup)
-	must.Do(t, first.AttachMcast(testGroup, 0)) // twice is once
+	must.Do(t, first.AttachMcast(testGroup, 0)) // the second has no effect
 	ah := w.a.handle(testGroup)
 	id := uint64(0)
 	arrive := func(want int, when string) {
@@ -112,7 +112,7 @@ func TestMulticastEndsWithDetach(t *testing.T) {
 	}
 }
 
-// TestMulticastLimits: what cannot be attached, and how many can.
+// TestMulticastLimits: invalid attachments, and the maximum number of valid ones.
 func TestMulticastLimits(t *testing.T) {
 	w := newDatagrams(t, options{})
 	l := &w.a.ctx.dev.cfg.Limits
@@ -146,8 +146,8 @@ func TestMulticastLimits(t *testing.T) {
 	}
 }
 
-// TestMulticastFaultsAreOfEachLink: one receiver's link loses its copy, the
-// other's doubles it.
+// TestMulticastFaultsAreOfEachLink: one receiver's link loses its copy, the other's duplicates
+// it.
 func TestMulticastFaultsAreOfEachLink(t *testing.T) {
 	w := newDatagrams(t, options{})
 	here, there := w.a.ready(testGroup), w.b.ready(testGroup)
@@ -166,9 +166,8 @@ func TestMulticastFaultsAreOfEachLink(t *testing.T) {
 	w.b.ok(w.b.want(w.b.rcq, 1), 0)
 }
 
-// TestMulticastOnlyToItsNumber: a datagram to a group's address but another
-// queue pair number, and one to the number but a port's address, have no
-// receiver.
+// TestMulticastOnlyToItsNumber: a datagram to a group's address with another queue pair number,
+// and one to McastQPN at a port's address, have no receiver.
 func TestMulticastOnlyToItsNumber(t *testing.T) {
 	w := newDatagrams(t, options{})
 	q := w.b.ready(testGroup)
@@ -182,10 +181,9 @@ func TestMulticastOnlyToItsNumber(t *testing.T) {
 	}
 }
 
-// TestDatagramsWhileGroupsChange, for the race detector: two ends send to a
-// group and to each other, each on a goroutine of its own, while queue pairs
-// are attached and detached and address handles come and go. Every send
-// completes with success.
+// TestDatagramsWhileGroupsChange is for the race detector: two ends send to a group and to each
+// other, each on its own goroutine, while queue pairs are attached and detached and address
+// handles are made and closed. Every send completes with success.
 func TestDatagramsWhileGroupsChange(t *testing.T) {
 	w := newDatagrams(t, options{real: true})
 	const rounds = 400
@@ -201,7 +199,7 @@ func TestDatagramsWhileGroupsChange(t *testing.T) {
 	for i, e := range ends {
 		senders.Go(func() {
 			for id, at := uint64(0), 0; id < 2*rounds; id += 2 {
-				if id < 2*60 { // the others meet no receive: dropped
+				if id < 2*60 { // the others find no receive: dropped
 					e.recv(id, e.sge(10000+at, 600))
 				}
 				at = (at + 600) % 60000

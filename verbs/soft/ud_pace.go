@@ -6,34 +6,32 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// pace bounds the packets of an unreliable queue pair that are on their way.
-// Nobody acknowledges them, so a sender faster than its receivers would fill the
-// link's share with copies of its payload, and a group's members lose what does
-// not fit; a wire would hold it back. (rdma_rxe counts its socket buffers for the same reason:
-// RXE_INFLIGHT_SKBS_PER_QP_HIGH.)
+// pace bounds the packets in flight of an unreliable queue pair. They are not acknowledged, so a
+// sender faster than its receivers would fill the link's share with copies of its payload, and a
+// group's members would lose packets; a real link would slow it down. (rdma_rxe counts its socket
+// buffers for the same reason: RXE_INFLIGHT_SKBS_PER_QP_HIGH.)
 //
 //	            out = paceHigh                 out <= paceLow
 //	sending ──────────────────────> held ──────────────────────> sending
-//	          the engine leaves the           whoever consumed
-//	          rest for later                  rings the bell
+//	          the engine leaves the           the consumer rings
+//	          rest for later                  the doorbell
 //
-// It is the holder of those packets. What a fault script delays or duplicates
-// is the link's and does not count.
+// It is the holder of those packets. Packets that a fault script delays or duplicates belong to
+// the link and do not count.
 type pace struct {
 	q *queuePair
-	// out counts packets sent and not consumed. Raised by the engine, lowered by
-	// whoever consumes; for a multicast the consumer may be first, so that it
-	// may be negative for a moment. It publishes nothing.
+	// out counts packets sent and not consumed. The engine raises it, the consumer lowers it; for
+	// a multicast the consumer may be first, so that it may be negative for a moment. It
+	// publishes nothing.
 	out atomic.Int64
-	// held says that the engine waits for a bell. Set by the engine, which looks
-	// at out again afterwards; cleared by whoever sees both, who then rings (or,
-	// if it is the engine, goes on). A consumer lowers out before it reads held:
-	// one of the two sees the other.
+	// held is set while the engine waits for a doorbell. The engine sets it and reads out again
+	// afterwards. The goroutine that clears it rings the doorbell or, if it is the engine,
+	// continues. A consumer lowers out before it reads held: one of the two sees the other.
 	held atomic.Bool
 }
 
-// The marks of pace. The distance makes a bell rare; the upper one, times the
-// largest packet (see maxUC), is what a queue pair may fill of memory: 4 MiB.
+// The limits of pace. Their distance makes doorbells rare; the upper one, times the largest
+// packet (see maxUC), is the memory that a queue pair may fill: 4 MiB.
 const (
 	paceHigh = 128
 	paceLow  = 32
@@ -41,7 +39,7 @@ const (
 
 var _ fabric.Holder = (*pace)(nil)
 
-// PacketDone is told by the fabric that a packet was consumed.
+// PacketDone is called by the fabric when a packet was consumed.
 func (p *pace) PacketDone(*fabric.Packet) {
 	if p.out.Add(-1) > paceLow || !p.held.Load() || !p.held.CompareAndSwap(true, false) {
 		return
@@ -52,7 +50,7 @@ func (p *pace) PacketDone(*fabric.Packet) {
 	}
 }
 
-// full tells the engine to send no more: a bell will come.
+// full reports whether the engine must stop sending: a doorbell will follow.
 func (p *pace) full() bool {
 	if p.out.Load() < paceHigh {
 		return false

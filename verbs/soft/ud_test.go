@@ -19,7 +19,7 @@ import (
 // testQKey is the queue key of the queue pairs in these tests.
 const testQKey = 0x1234567
 
-// newDatagrams is a world of two UD queue pairs that are ready.
+// newDatagrams makes a world with two UD queue pairs in RTS.
 func newDatagrams(t tb, o options) *world {
 	t.Helper()
 	o.kind = verbs.QPTUD
@@ -41,7 +41,7 @@ func (e *peer) handle(gid verbs.GID) verbs.AH {
 	return h
 }
 
-// closing has the object closed before the world is.
+// closing makes the world close o before its own objects.
 func (w *world) closing(o verbs.Object) {
 	w.before = append(w.before, o)
 }
@@ -53,15 +53,15 @@ func (e *peer) datagram(id uint64, ah verbs.AH, qpn uint32, flags verbs.SendFlag
 	return wr
 }
 
-// counters are what the peer's device dropped.
+// counters returns the drop counters of the peer's device.
 func (e *peer) counters() Counters {
 	e.w.t.Helper()
 	c := must.Get(e.w.p.Counters(e.ctx.dev.cfg.Name))(e.w.t)
 	return c
 }
 
-// TestDatagramStandsBehindFortyBytes: the payload begins at byte 40, the bytes
-// before hold the network header, and ByteLen counts both.
+// TestDatagramStandsBehindFortyBytes: the payload begins at byte 40, the bytes before hold the
+// network header, and ByteLen counts both.
 func TestDatagramStandsBehindFortyBytes(t *testing.T) {
 	for _, o := range []options{{mtu: verbs.MTU4096}, {jumbo: true}, {real: true}} {
 		w := newDatagrams(t, o)
@@ -98,8 +98,8 @@ func TestDatagramStandsBehindFortyBytes(t *testing.T) {
 	}
 }
 
-// TestNetworkHeaderOfADatagram: byte for byte, IPv4 in the last twenty of the
-// forty (rxe_resp.c), IPv6 in all of them.
+// TestNetworkHeaderOfADatagram: byte for byte, IPv4 in the last twenty of the forty (rxe_resp.c),
+// IPv6 in all of them.
 func TestNetworkHeaderOfADatagram(t *testing.T) {
 	w := newDatagrams(t, options{})
 	h := must.Get(w.a.pd.CreateAH(&verbs.AHAttr{DGID: w.b.gid, Port: 1, TrafficClass: 0xb8, HopLimit: 7, FlowLabel: 0xabcde}))(t)
@@ -128,8 +128,8 @@ func TestNetworkHeaderOfADatagram(t *testing.T) {
 	}
 }
 
-// TestDatagramsThatAreDropped: the sender is told success, the receiver
-// nothing, and the receive stays for the next.
+// TestDatagramsThatAreDropped: the send completes with success, nothing is received, and the
+// receive stays for the next datagram.
 func TestDatagramsThatAreDropped(t *testing.T) {
 	nobody := verbs.GIDFromAddr(netip.MustParseAddr("10.9.9.9"))
 	for _, c := range []struct {
@@ -179,8 +179,8 @@ func TestDatagramsThatAreDropped(t *testing.T) {
 	})
 }
 
-// TestQKeyOfTheQueuePair: a request's key with the top bit set stands for the
-// key of the queue pair that sends.
+// TestQKeyOfTheQueuePair: a request's key with the top bit set selects the key of the sending
+// queue pair.
 func TestQKeyOfTheQueuePair(t *testing.T) {
 	const privileged = 0x80001234
 	w := newDatagrams(t, options{attr: func(a *verbs.QPAttr) { a.QKey = privileged }})
@@ -207,7 +207,7 @@ func TestQKeyOfTheQueuePair(t *testing.T) {
 	}
 }
 
-// TestDatagramToOneself: to the own queue pair, and to one that was closed.
+// TestDatagramToOneself: to the sending queue pair, and to a closed one of the same device.
 func TestDatagramToOneself(t *testing.T) {
 	w := newDatagrams(t, options{})
 	ah := w.a.handle(w.a.gid)
@@ -226,8 +226,8 @@ func TestDatagramToOneself(t *testing.T) {
 	w.a.ok(w.a.want(w.a.scq, 1), 2)
 }
 
-// TestAddressHandles: what is refused, what is counted, and that the domain
-// lives as long as they.
+// TestAddressHandles: invalid attributes are refused, handles are counted, and their domain
+// cannot be closed before them.
 func TestAddressHandles(t *testing.T) {
 	w := newDatagrams(t, options{})
 	ok := verbs.AHAttr{DGID: w.b.gid, Port: 1, SL: 15, FlowLabel: 1<<20 - 1, HopLimit: 255, TrafficClass: 255}
@@ -269,9 +269,8 @@ func TestAddressHandles(t *testing.T) {
 	}
 }
 
-// TestClosedHandlesLetTheLinkForget: what address handles and queue pairs lead to
-// is forgotten by the fabric some time after they are closed, or the next such
-// handles would fill its tables.
+// TestClosedHandlesLetTheLinkForget: the fabric forgets the destinations of address handles and
+// queue pairs some time after these are closed; otherwise new destinations would fill its tables.
 func TestClosedHandlesLetTheLinkForget(t *testing.T) {
 	w := newWorld(t, options{kind: verbs.QPTUC})
 	handle := func(a netip.Addr) *addressHandle {

@@ -12,14 +12,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// newUC is a connected pair of UC queue pairs.
+// newUC makes a world with a connected pair of UC queue pairs.
 func newUC(t tb, o options) *world {
 	t.Helper()
 	o.kind = verbs.QPTUC
 	return newWorld(t, o)
 }
 
-// write makes one WRITE to the same place at the peer.
+// write makes a request with n bytes at off, for the same offset at the peer.
 func (e *peer) write(id uint64, op verbs.WROpcode, to *peer, off, n int) request {
 	wr := e.send(id, op, verbs.SendSignaled, e.sge(off, n/3), e.sge(off+n/3, n-n/3))
 	wr.SetRDMA(to.at(off), to.mr.RKey())
@@ -27,8 +27,8 @@ func (e *peer) write(id uint64, op verbs.WROpcode, to *peer, off, n int) request
 	return wr
 }
 
-// rest waits until the packets that were sent to the peer are consumed: nothing
-// else tells that a WRITE has come.
+// rest waits until the packets that were sent to the peer are consumed: a WRITE has no other sign
+// of arrival.
 func (e *peer) rest() {
 	from := e.w.a
 	for out := int64(1); out > 0; {
@@ -74,9 +74,8 @@ func TestUCMovesTheBytes(t *testing.T) {
 	}
 }
 
-// TestUCDropsAMessageWithAGap: one packet of the second of three messages is
-// lost, doubled or late. The message is dropped, silently; its receive takes
-// the third.
+// TestUCDropsAMessageWithAGap: one packet of the second of three messages is lost, duplicated or
+// late. The message is dropped silently; its receive takes the third.
 func TestUCDropsAMessageWithAGap(t *testing.T) {
 	for _, op := range []verbs.WROpcode{verbs.WRSendWithImm, verbs.WRRDMAWriteWithImm} {
 		for packet := uint64(1); packet <= 4; packet++ {
@@ -95,7 +94,7 @@ func TestUCDropsAMessageWithAGap(t *testing.T) {
 					w.a.ok(w.a.want(w.a.scq, 3), 0)
 					n := 2
 					if name == "doubled" && (packet == 1 || packet == 4) {
-						n = 3 // a First again begins anew, a Last again finds the message whole
+						n = 3 // a repeated First begins a new message, a repeated Last follows a complete one
 					}
 					got := w.b.want(w.b.rcq, n)
 					w.b.ok(got, 0)
@@ -117,7 +116,7 @@ func TestUCDropsAMessageWithAGap(t *testing.T) {
 	}
 }
 
-// TestUCTakesARepeatedMessageTwice: UC knows no duplicates of whole messages.
+// TestUCTakesARepeatedMessageTwice: UC does not detect duplicates of whole messages.
 func TestUCTakesARepeatedMessageTwice(t *testing.T) {
 	w := newUC(t, options{})
 	w.fab.SetLink(w.a.gid, w.b.gid, fabric.Link{Rules: []fabric.Rule{{Dup: true}}})
@@ -128,8 +127,7 @@ func TestUCTakesARepeatedMessageTwice(t *testing.T) {
 	w.b.ok(w.b.want(w.b.rcq, 2), 0)
 }
 
-// TestUCDropsWhatItCannotExecute: nobody is told but a counter, and the next
-// message comes.
+// TestUCDropsWhatItCannotExecute: only a counter shows it, and the next message arrives.
 func TestUCDropsWhatItCannotExecute(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -181,8 +179,8 @@ func TestUCDropsWhatItCannotExecute(t *testing.T) {
 	}
 }
 
-// TestBadReceiveEndsAnUnreliableQueuePair: a receive whose elements are wrong
-// is a fault of its owner: it completes with the error, the rest is flushed.
+// TestBadReceiveEndsAnUnreliableQueuePair: a receive with invalid elements is its owner's fault:
+// it completes with the error, the rest is flushed.
 func TestBadReceiveEndsAnUnreliableQueuePair(t *testing.T) {
 	for _, kind := range []verbs.QPType{verbs.QPTUC, verbs.QPTUD} {
 		w := newWorld(t, options{kind: kind})
@@ -205,10 +203,9 @@ func TestBadReceiveEndsAnUnreliableQueuePair(t *testing.T) {
 	}
 }
 
-// TestUCSharedReceiveIsNotKeptByADroppedMessage: the receive of a message that
-// was dropped completes with an error when it is taken from a shared queue, at
-// once and once: nobody knows when its queue pair gets another. The queue pair
-// goes on.
+// TestUCSharedReceiveIsNotKeptByADroppedMessage: the receive of a dropped message, if taken from
+// a shared queue, completes with an error at once and once, because its queue pair may never get
+// another message. The queue pair continues.
 func TestUCSharedReceiveIsNotKeptByADroppedMessage(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -219,7 +216,7 @@ func TestUCSharedReceiveIsNotKeptByADroppedMessage(t *testing.T) {
 		{"a gap, then the next message", fabric.Rule{Opcodes: []wire.Opcode{wire.UCSendMiddle}, To: 1, Drop: true}, 4000, "1:REM_INV_REQ_ERR 2:SUCCESS "},
 		{"cut short by the next message", fabric.Rule{Opcodes: []wire.Opcode{wire.UCSendLast}, To: 1, Drop: true}, 4000, "1:REM_INV_REQ_ERR 2:SUCCESS "},
 		{"too long in the end", fabric.Rule{}, 3500, "1:REM_INV_REQ_ERR 2:SUCCESS "},
-		{"too long at once", fabric.Rule{}, 1000, ""}, // took none
+		{"too long at once", fabric.Rule{}, 1000, ""}, // takes no receive
 		{"nothing dropped", fabric.Rule{}, 4000, "1:SUCCESS 2:SUCCESS "},
 	} {
 		t.Run(c.name, func(t *testing.T) {

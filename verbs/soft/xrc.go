@@ -5,9 +5,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// XRC is RC whose requests name the shared receive queue they go to, in an
-// extension header of every request. So one connection between two processes
-// serves all their queues.
+// XRC is RC with requests that name their shared receive queue in an extension header. So one
+// connection between two processes serves all their queues.
 //
 //	XRC_SEND queue pair      requests with XRCETH      XRC_RECV queue pair ── its domain
 //	(requester only)      ──────────────────────────>  (responder only)         │ same
@@ -15,22 +14,22 @@ import (
 //	                         answers, without             keys: its protection domain
 //	                                                      completions: its queue
 //
-// Both halves are those of RC; here is what differs. rdma_rxe has no XRC.
+// Both halves are those of RC; this file has the differences. rdma_rxe has no XRC.
 //
 // Implements: IBTA volume 1, annex A14.
 
 // maxSRQN is the greatest number of a shared receive queue: 24 bits.
 const maxSRQN = 1<<24 - 1
 
-// addXRC numbers an XRC shared receive queue. Numbers grow, so that a late
-// packet does not meet a new queue. The engine is at rest.
+// addXRC numbers an XRC shared receive queue. Numbers grow, so that a late packet does not reach
+// a new queue. The caller holds the token.
 func (d *device) addXRC(s *sharedQueue) {
 	if d.xrcSRQs == nil {
 		d.xrcSRQs = map[uint32]*sharedQueue{}
 	}
 	for {
 		if d.lastSRQN++; d.lastSRQN > maxSRQN {
-			d.lastSRQN = 1 // 0 names none
+			d.lastSRQN = 1 // 0 names no queue
 		}
 		if d.xrcSRQs[d.lastSRQN] == nil {
 			break
@@ -40,8 +39,8 @@ func (d *device) addXRC(s *sharedQueue) {
 	d.xrcSRQs[s.srqn] = s
 }
 
-// dropXRC takes an XRC shared receive queue away from those who may be in the
-// middle of a message to it: their next packet finds no queue.
+// dropXRC removes an XRC shared receive queue from the queue pairs that receive a message to it:
+// their next packet finds no queue.
 func (d *device) dropXRC(s *sharedQueue) {
 	delete(d.xrcSRQs, s.srqn)
 	for _, q := range d.qps {
@@ -57,8 +56,8 @@ func (d *device) dropXRC(s *sharedQueue) {
 	}
 }
 
-// named is the shared receive queue that a request names, nil when there is none
-// in the queue pair's domain.
+// named returns the shared receive queue that a request names, nil when the queue pair's domain
+// has none with that number.
 func (q *queuePair) named(h *wire.Header) *sharedQueue {
 	if s := q.resp.to; s != nil && s.srqn == h.XRCSRQ {
 		return s
@@ -69,13 +68,12 @@ func (q *queuePair) named(h *wire.Header) *sharedQueue {
 	return nil
 }
 
-// addressed has a request go to the shared receive queue that it names: until
-// the next one, its protection domain is the queue pair's. code says why not.
+// addressed directs a request to the shared receive queue that it names: until the next request,
+// that queue's protection domain is the queue pair's. If ok is false, code is the reason.
 //
-// An unknown number and another domain's are one to a peer, which must not
-// learn what there is: an invalid request (A14, invalid XRCETH and XRC domain
-// violation). A queue in error cannot take anything any more. All packets of a
-// message go to one queue.
+// An unknown number and that of another domain look the same to a peer, which must not learn
+// which queues exist: both are an invalid request (A14, invalid XRCETH and XRC domain violation).
+// A queue in error accepts no request. All packets of a message go to one queue.
 func (q *queuePair) addressed(h *wire.Header) (code wire.NakCode, ok bool) {
 	s := q.named(h)
 	if s == nil || (q.resp.kind != noMessage && s != q.resp.to) {
@@ -88,8 +86,8 @@ func (q *queuePair) addressed(h *wire.Header) (code wire.NakCode, ok bool) {
 	return 0, true
 }
 
-// addressedAgain is addressed for a request that comes again, maybe in the middle
-// of a later message to another queue; false says that its queue is gone.
+// addressedAgain is addressed for a repeated request, which may arrive in the middle of a later
+// message to another queue. It returns false if its queue is gone.
 func (q *queuePair) addressedAgain(h *wire.Header) bool {
 	s := q.named(h)
 	if s != nil {
@@ -98,8 +96,8 @@ func (q *queuePair) addressedAgain(h *wire.Header) bool {
 	return s != nil
 }
 
-// refuseAddress refuses a request that goes to no queue. A message that had
-// begun completes its receive, if that is still there.
+// refuseAddress refuses a request without a valid queue. A message in progress completes its
+// receive, if that still exists.
 func (q *queuePair) refuseAddress(psn uint64, code wire.NakCode) {
 	if code == wire.NakOperation {
 		if q.resp.recv.rq != nil {
@@ -110,13 +108,13 @@ func (q *queuePair) refuseAddress(psn uint64, code wire.NakCode) {
 		return
 	}
 	if q.resp.recv.rq == nil {
-		q.resp.kind = noMessage // nothing to complete: an event tells
+		q.resp.kind = noMessage // no receive to complete: an event reports it
 	}
 	q.refuse(psn, code)
 }
 
-// fail ends an XRC shared receive queue whose completion queue is dead: nothing
-// can complete any more.
+// fail ends an XRC shared receive queue whose completion queue is dead, so that no receive can
+// complete any more.
 //
 // Implements: IBTA volume 1, 11.6.3.4 (SRQ catastrophic error).
 func (s *sharedQueue) fail() {
@@ -126,7 +124,7 @@ func (s *sharedQueue) fail() {
 	}
 }
 
-// raise tells the owners of a queue pair that something happened to it.
+// raise raises an asynchronous event of a queue pair, on every handle of an XRC_RECV one.
 func (q *queuePair) raise(t verbs.AsyncEventType) {
 	if q.xrc == nil {
 		q.ctx.async.raise(verbs.AsyncEvent{Type: t, QP: q})

@@ -11,14 +11,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// xrcDomain is an extended-connection domain of a device. It lives while
-// handles on it are open. Under the port's token.
+// xrcDomain is an XRC domain of a device. It lives while handles on it are open. Under the port's
+// token.
 type xrcDomain struct {
 	inode *sys.Inode // nil: private
 	opens int
 }
 
-// xrcd is a handle on a domain: what a context has of it.
+// xrcd is a context's handle on a domain.
 type xrcd struct {
 	ctx    *deviceContext
 	dom    *xrcDomain
@@ -26,19 +26,17 @@ type xrcd struct {
 
 	// Under the port's token.
 	closed    bool
-	qps, srqs int // alive, made by way of this handle
+	qps, srqs int // living objects made through this handle
 }
 
 var _ verbs.XRCD = (*xrcd)(nil)
 
-// OpenXRCD opens an extended-connection domain. With an fd it is that of the
-// file's inode, shared by the contexts of the device in this process, and made
-// with os.O_CREATE when there is none (EAGAIN otherwise); os.O_EXCL wants to be
-// the first (EINVAL otherwise). fd -1 makes a private one. fd stays the
+// OpenXRCD opens an XRC domain. With an fd it opens the domain of the file's inode, which the
+// contexts of the device in this process share. os.O_CREATE makes a missing one (otherwise
+// EAGAIN); os.O_EXCL fails if there is one (EINVAL). fd -1 makes a private domain. fd stays the
 // caller's, who may close it.
 //
-// Implements: ibv_open_xrcd, with the errnos of ib_uverbs_open_xrcd (kernel,
-// uverbs_cmd.c).
+// Implements: ibv_open_xrcd, with the errnos of ib_uverbs_open_xrcd (kernel, uverbs_cmd.c).
 func (c *deviceContext) OpenXRCD(fd int, oflags int) (verbs.XRCD, error) {
 	const op = "ibv_open_xrcd"
 	if oflags&^(os.O_CREATE|os.O_EXCL) != 0 {
@@ -61,7 +59,7 @@ func (c *deviceContext) OpenXRCD(fd int, oflags int) (verbs.XRCD, error) {
 		err = e
 	}
 	if inode != nil && (err != nil || x.dom.inode != inode) {
-		_ = inode.Close() // only looked at
+		_ = inode.Close() // not kept by the domain
 	}
 	if err != nil {
 		return nil, err
@@ -69,7 +67,7 @@ func (c *deviceContext) OpenXRCD(fd int, oflags int) (verbs.XRCD, error) {
 	return x, nil
 }
 
-// openDomain finds or makes the domain of a handle. The engine is at rest.
+// openDomain finds or makes the domain of a handle. The caller holds the token.
 func (d *device) openDomain(x *xrcd, inode *sys.Inode, oflags int) error {
 	const op = "ibv_open_xrcd"
 	if inode != nil {
@@ -97,9 +95,8 @@ func (d *device) openDomain(x *xrcd, inode *sys.Inode, oflags int) error {
 	return nil
 }
 
-// Close closes the handle, and the domain with its last one. It answers
-// [verbs.ErrBusy] while queue pairs or shared receive queues that were made or
-// opened by way of it are alive.
+// Close closes the handle, and with the last handle the domain. It returns [verbs.ErrBusy] while
+// queue pairs or shared receive queues made or opened through it are alive.
 //
 // Implements: ibv_close_xrcd.
 func (x *xrcd) Close() (err error) {
@@ -131,14 +128,14 @@ func (x *xrcd) Close() (err error) {
 	return err
 }
 
-// Context is the context it was opened on.
+// Context returns the context it was opened on.
 func (x *xrcd) Context() verbs.Context { return x.ctx }
 
-// String names the handle.
+// String returns the handle's name.
 func (x *xrcd) String() string { return fmt.Sprintf("XRCD %d of %s", x.number, x.ctx.dev.cfg.Name) }
 
-// ownXRCD is a handle of this context. Whether it is open is known to the
-// holder of the port's token.
+// ownXRCD returns v if it is a handle of this context. Only the holder of the port's token knows
+// whether it is open.
 func (c *deviceContext) ownXRCD(v verbs.XRCD) (*xrcd, bool) {
 	x, ok := v.(*xrcd)
 	return x, ok && x != nil && x.ctx == c

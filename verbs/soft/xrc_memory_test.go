@@ -13,25 +13,23 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// readTo is a READ of n bytes at off of b, by way of shared queue i and with the
-// key of its domain.
+// readTo reads n bytes at off of b, through shared queue i and with the key of its domain.
 func (x *xrcWorld) readTo(i int, id uint64, off, n int) request {
 	wr := x.to(x.srqs[i].Num(), id, verbs.WRRDMARead, n)
 	wr.SetRDMA(x.b.at(off), x.mrs[i].RKey())
 	return wr
 }
 
-// TestXRCReadKeepsItsDomain: a READ is answered with the keys of the queue that
-// it named, whatever queues the requests behind it name: while it is being
-// answered, when an answer is asked for again, and in the middle of a message to
-// the other queue, which goes on in its own domain.
+// TestXRCReadKeepsItsDomain: a READ is answered with the keys of the queue that it named,
+// whatever queues later requests name: while it is being answered, when an answer is requested
+// again, and in the middle of a message to the other queue, which continues in its own domain.
 func TestXRCReadKeepsItsDomain(t *testing.T) {
-	const n = readChunk << 10 // a full budget of one turn
+	const n = readChunk << 10 // the full budget of one Progress call
 	for _, c := range []struct {
 		name  string
 		rules []fabric.Rule // of packets to b
 		back  []fabric.Rule // of packets to a
-		apart bool          // the READs are answered before the rest comes
+		apart bool          // the READs are answered before the other requests are posted
 	}{
 		{"answered over several turns", nil, nil, false},
 		{"the last answer lost", nil, []fabric.Rule{{Opcodes: []wire.Opcode{wire.XRCReadRespLast}, From: 2, To: 2, Drop: true}}, true},
@@ -64,9 +62,8 @@ func TestXRCReadKeepsItsDomain(t *testing.T) {
 	}
 }
 
-// TestXRCReadNeverCrossesDomains: a READ that names one queue with the key of the
-// other one's region brings nothing, also when it comes as one that was
-// executed before, behind a request to the other queue.
+// TestXRCReadNeverCrossesDomains: a READ that names one queue with the key of the other queue's
+// region is refused, also when it repeats an executed READ after a request to the other queue.
 func TestXRCReadNeverCrossesDomains(t *testing.T) {
 	x, r := besieged(t)
 	mem.Poison(x.b.data())
@@ -84,11 +81,11 @@ func TestXRCReadNeverCrossesDomains(t *testing.T) {
 	}
 }
 
-// flushable permits FLUSH on the connection and makes regions of 4096 bytes, one
-// in each queue's domain.
+// flushable permits FLUSH on the connection and makes regions of 4096 bytes, one in each queue's
+// domain.
 func (x *xrcWorld) flushable() (mrs [2]verbs.MR) {
 	x.t.Helper()
-	x.recv.q.attr.AccessFlags |= verbs.AccessFlushGlobal // the engine is at rest
+	x.recv.q.attr.AccessFlags |= verbs.AccessFlushGlobal // the engine is idle
 	for i := range mrs {
 		var err error
 		mrs[i], err = x.pds[i].RegMR(x.b.at(0), 4096, x.b.at(0), flushGlobal|verbs.AccessMWBind)
@@ -98,8 +95,7 @@ func (x *xrcWorld) flushable() (mrs [2]verbs.MR) {
 	return mrs
 }
 
-// TestXRCFlushAndAtomicWrite: both are checked in the domain of the queue that
-// they name.
+// TestXRCFlushAndAtomicWrite: both are checked in the domain of the queue that they name.
 func TestXRCFlushAndAtomicWrite(t *testing.T) {
 	for _, op := range []verbs.WROpcode{verbs.WRFlush, verbs.WRAtomicWrite} {
 		for key, want := range []string{"1:REM_ACCESS_ERR ", "1:SUCCESS "} {
@@ -122,7 +118,7 @@ func TestXRCFlushAndAtomicWrite(t *testing.T) {
 	}
 }
 
-// binder is a queue pair in the domain of queue i, good for BIND_MW alone.
+// binder returns a queue pair in the domain of queue i, only usable for BIND_MW.
 func (x *xrcWorld) binder(i int) *peer {
 	x.t.Helper()
 	e := *x.b
@@ -133,10 +129,10 @@ func (x *xrcWorld) binder(i int) *peer {
 	return &e
 }
 
-// TestXRCWindows: a window of type 1 opens memory to requests that name a queue
-// of its domain. One of type 2 belongs to the queue pair that bound it, which
-// never is the XRC_RECV one: nothing gets through it, and a SEND_WITH_INV cannot
-// take it away (class J: delivered, acknowledged, the receive fails).
+// TestXRCWindows: a window of type 1 opens memory to requests that name a queue of its domain.
+// One of type 2 belongs to the queue pair that bound it, which is never the XRC_RECV one: no
+// request gets access through it, and a SEND_WITH_INV cannot invalidate it (class J: delivered,
+// acknowledged, the receive fails).
 func TestXRCWindows(t *testing.T) {
 	for _, c := range []struct {
 		kind verbs.MWType
@@ -187,8 +183,7 @@ func TestXRCWindows(t *testing.T) {
 	}
 }
 
-// besieged is an xrcWorld whose XRC_RECV queue pair, in place of a's, hears a
-// rogue.
+// besieged returns an xrcWorld whose XRC_RECV queue pair is connected to a rogue in place of a.
 func besieged(t tb) (*xrcWorld, *rogue) {
 	t.Helper()
 	x := newXRC(t)
@@ -197,11 +192,11 @@ func besieged(t tb) (*xrcWorld, *rogue) {
 	port := must.Get(x.fab.Attach(gid, "rogue", r))(t)
 	r.port = port
 	t.Cleanup(port.Detach)
-	x.recv.q.attr.AH.DGID, x.send.attr.AH.DGID = gid, gid // the engine is at rest
+	x.recv.q.attr.AH.DGID, x.send.attr.AH.DGID = gid, gid // the engine is idle
 	return x, r
 }
 
-// shoot sends packets: what is common to them is filled in.
+// shoot sends packets, after filling in their common fields.
 func (x *xrcWorld) shoot(r *rogue, hs ...wire.Header) {
 	for _, h := range hs {
 		h.PKey = wire.DefaultPKey
@@ -221,9 +216,8 @@ func (x *xrcWorld) shoot(r *rogue, hs ...wire.Header) {
 	x.settle()
 }
 
-// TestXRCMessageStaysWithItsQueue: a message whose packets name different queues
-// is refused: the receive that it took completes with the reason, the other
-// queue keeps its.
+// TestXRCMessageStaysWithItsQueue: a message whose packets name different queues is refused: the
+// receive that it took completes with the reason, the other queue keeps its receive.
 func TestXRCMessageStaysWithItsQueue(t *testing.T) {
 	x, r := besieged(t)
 	x.post(0, 1, 0, 4096)
@@ -236,8 +230,7 @@ func TestXRCMessageStaysWithItsQueue(t *testing.T) {
 	}
 }
 
-// TestXRCHalves: an XRC_SEND queue pair takes no requests, an XRC_RECV one no
-// answers.
+// TestXRCHalves: an XRC_SEND queue pair accepts no requests, an XRC_RECV one no answers.
 func TestXRCHalves(t *testing.T) {
 	x, r := besieged(t)
 	x.a.poll(x.a.scq)
@@ -254,8 +247,8 @@ func TestXRCHalves(t *testing.T) {
 	}
 }
 
-// FuzzHostileXRC: whatever a peer puts into XRC requests, nothing outside the
-// region of the queue it names is written, and no receive completes twice.
+// FuzzHostileXRC: whatever a peer sends in XRC requests, nothing outside the region of the named
+// queue is written, and no receive completes twice.
 func FuzzHostileXRC(f *testing.F) {
 	const record = 8
 	for op := range byte(0x1e) {

@@ -7,9 +7,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// xrcReceiver is a handle on an XRC_RECV queue pair, whose engine's half is a
-// queuePair of its domain. That lives until its last handle is closed; what
-// happens to it is told to every handle.
+// xrcReceiver is a handle on an XRC_RECV queue pair; the engine's part is a queuePair that
+// belongs to the domain. The queue pair lives until its last handle is closed, and every handle
+// gets its events.
 //
 // Implements: the shared queue pairs of the kernel's verbs.c (ib_open_qp,
 // __ib_shared_qp_event_handler).
@@ -65,7 +65,7 @@ func (x *xrcd) OpenQP(num uint32, userData uint64) (verbs.QP, error) {
 	return r, nil
 }
 
-// exclusive runs fn with the engine at rest, on an open handle.
+// exclusive runs fn with the port's token, on an open handle.
 func (x *xrcd) exclusive(op string, fn func() error) (err error) {
 	if e := x.ctx.exclusive(op, func() {
 		if x.closed {
@@ -79,14 +79,14 @@ func (x *xrcd) exclusive(op string, fn func() error) (err error) {
 	return err
 }
 
-// join counts the handle. The engine is at rest.
+// join registers the handle. The caller holds the token.
 func (r *xrcReceiver) join() {
 	r.q.handles = append(r.q.handles, r)
 	r.x.qps++
 	r.x.ctx.counts.QP++
 }
 
-// exclusive runs fn with the engine at rest, on an open handle.
+// exclusive runs fn with the port's token, on an open handle.
 func (r *xrcReceiver) exclusive(op string, fn func() error) error {
 	return r.x.exclusive(op, func() error {
 		if r.closed {
@@ -96,7 +96,7 @@ func (r *xrcReceiver) exclusive(op string, fn func() error) error {
 	})
 }
 
-// Modify moves the state machine of the queue pair, for all handles; see
+// Modify changes the state or attributes of the queue pair, for all handles; see
 // [queuePair.Modify].
 //
 // Implements: ibv_modify_qp.
@@ -104,7 +104,7 @@ func (r *xrcReceiver) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	return r.exclusive("ibv_modify_qp", func() error { return r.q.modify(attr, mask) })
 }
 
-// Query reads all attributes.
+// Query returns all attributes.
 //
 // Implements: ibv_query_qp.
 func (r *xrcReceiver) Query() (a verbs.QPAttr, err error) {
@@ -115,8 +115,8 @@ func (r *xrcReceiver) Query() (a verbs.QPAttr, err error) {
 	return a, err
 }
 
-// Close closes the handle, and the queue pair with its last one. It answers
-// [verbs.ErrBusy] while events taken by way of it are unacknowledged.
+// Close closes the handle, and with the last handle the queue pair. It returns [verbs.ErrBusy]
+// while events taken through it are unacknowledged.
 //
 // Implements: ibv_destroy_qp.
 func (r *xrcReceiver) Close() (err error) {
@@ -143,36 +143,36 @@ func (r *xrcReceiver) Close() (err error) {
 	return err
 }
 
-// InitAttr is what the handle was made of. It does not block.
+// InitAttr returns the attributes of the handle's creation. It does not block.
 func (r *xrcReceiver) InitAttr() verbs.QPInitAttr {
 	return verbs.QPInitAttr{Type: verbs.QPTXRCRecv, UserData: r.userData}
 }
 
-// AttachMcast is for datagrams.
+// AttachMcast returns an error: only datagram queue pairs can be attached.
 //
 // Implements: ibv_attach_mcast.
 func (r *xrcReceiver) AttachMcast(verbs.GID, uint16) error {
 	return opError("ibv_attach_mcast", r.String(), syscall.EINVAL, "%w: not a queue pair of datagrams", verbs.ErrInvalid)
 }
 
-// DetachMcast is for datagrams.
+// DetachMcast returns an error, as AttachMcast does.
 //
 // Implements: ibv_detach_mcast.
 func (r *xrcReceiver) DetachMcast(verbs.GID, uint16) error {
 	return opError("ibv_detach_mcast", r.String(), syscall.EINVAL, "%w: not a queue pair of datagrams", verbs.ErrInvalid)
 }
 
-// Context is the context of its domain's handle.
+// Context returns the context of its domain's handle.
 func (r *xrcReceiver) Context() verbs.Context { return r.x.ctx }
 
-// Num is the queue pair number.
+// Num returns the queue pair number.
 func (r *xrcReceiver) Num() uint32 { return r.q.number }
 
-// Type is XRC_RECV.
+// Type returns XRC_RECV.
 func (r *xrcReceiver) Type() verbs.QPType { return verbs.QPTXRCRecv }
 
-// UserData is the value given to the handle.
+// UserData returns the value given to the handle.
 func (r *xrcReceiver) UserData() uint64 { return r.userData }
 
-// String names the queue pair.
+// String returns the queue pair's name.
 func (r *xrcReceiver) String() string { return r.q.String() }

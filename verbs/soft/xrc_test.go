@@ -14,9 +14,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// xrcWorld is a world in which a's XRC_SEND queue pair is connected to b's
-// XRC_RECV one, behind which two shared receive queues stand: each with a
-// protection domain, a region and a completion queue of its own.
+// xrcWorld is a world in which a's XRC_SEND queue pair is connected to b's XRC_RECV one, which
+// serves two shared receive queues: each with its own protection domain, region and completion
+// queue.
 type xrcWorld struct {
 	*world
 	send *queuePair
@@ -26,7 +26,7 @@ type xrcWorld struct {
 	mrs  []verbs.MR
 	cqs  []verbs.CQ
 	srqs []*sharedQueue
-	ends []verbs.Object // to close first
+	ends []verbs.Object // closed first
 }
 
 func newXRC(t tb) *xrcWorld {
@@ -65,7 +65,7 @@ func newXRC(t tb) *xrcWorld {
 	return x
 }
 
-// queue makes a shared receive queue in a domain, and what it needs.
+// queue makes a shared receive queue in a domain, with the objects it needs.
 func (x *xrcWorld) queue(dom verbs.XRCD, cqe int) *sharedQueue {
 	x.t.Helper()
 	pd := must.Get(x.b.ctx.AllocPD())(x.t)
@@ -76,7 +76,7 @@ func (x *xrcWorld) queue(dom verbs.XRCD, cqe int) *sharedQueue {
 	return s.(*sharedQueue)
 }
 
-// connect brings both ends to RTS; the receiving end needs no more than RTR.
+// connect moves a's queue pair to RTS and b's to RTR, which suffices for receiving.
 func (x *xrcWorld) connect() {
 	x.t.Helper()
 	a := verbs.QPAttr{PathMTU: verbs.MTU1024, RQPSN: 0x20, SQPSN: 0x10, AccessFlags: allAccess, Port: 1,
@@ -116,7 +116,7 @@ func (x *xrcWorld) to(srqn uint32, id uint64, op verbs.WROpcode, n int) request 
 	return wr
 }
 
-// got is what completed at shared queue i.
+// got returns the completions of shared queue i.
 func (x *xrcWorld) got(i int) string {
 	x.t.Helper()
 	wcs := x.b.poll(x.cqs[i])
@@ -128,9 +128,9 @@ func (x *xrcWorld) got(i int) string {
 	return statuses(wcs)
 }
 
-// TestXRCOneConnectionManyQueues: each message goes to the queue it names, with
-// the queue's own keys and completions; one queue without receives delays the
-// messages behind it, since they are one sequence.
+// TestXRCOneConnectionManyQueues: each message goes to the queue it names, with that queue's keys
+// and completions; a queue without receives delays the following messages, since they are one
+// sequence.
 func TestXRCOneConnectionManyQueues(t *testing.T) {
 	x := newXRC(t)
 	fill(x.a.data()[:3000], 5)
@@ -159,8 +159,8 @@ func TestXRCOneConnectionManyQueues(t *testing.T) {
 	}
 }
 
-// TestXRCRemoteAccess: everything RC does to memory, checked in the protection
-// domain of the queue that the request names.
+// TestXRCRemoteAccess: all remote memory operations of RC, checked in the protection domain of
+// the queue that the request names.
 func TestXRCRemoteAccess(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -222,8 +222,7 @@ func TestXRCRemoteAccess(t *testing.T) {
 	}
 }
 
-// TestXRCRefusals: a request that names no queue of the domain, or another
-// queue than its message, or a queue that is gone.
+// TestXRCRefusals: requests that name a queue outside the domain, or a closed queue.
 func TestXRCRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -264,8 +263,8 @@ func TestXRCRefusals(t *testing.T) {
 	}
 }
 
-// TestXRCQueueClosedUnderAMessage: its receive goes with it, and the rest of
-// the message finds no queue; nothing is written any more.
+// TestXRCQueueClosedUnderAMessage: the receive vanishes with its queue, and the rest of the
+// message finds no queue; nothing more is written.
 func TestXRCQueueClosedUnderAMessage(t *testing.T) {
 	x := newXRC(t)
 	x.fab.SetLink(x.a.gid, x.b.gid, lose(1, wire.XRCSendLast))
@@ -286,8 +285,8 @@ func TestXRCQueueClosedUnderAMessage(t *testing.T) {
 	}
 }
 
-// TestXRCOverrunFailsTheQueue: an overrun of its completion queue is SRQ_ERR;
-// the queue pair that met it, and one that sends there later, go to ERR.
+// TestXRCOverrunFailsTheQueue: an overrun of its completion queue raises SRQ_ERR; the queue pair
+// that caused it, and one that later sends to the queue, go to ERR.
 func TestXRCOverrunFailsTheQueue(t *testing.T) {
 	x := newXRC(t)
 	must.Do(t, x.cqs[0].Resize(1))
@@ -317,8 +316,8 @@ func TestXRCOverrunFailsTheQueue(t *testing.T) {
 	}
 }
 
-// TestXRCHandles: a queue pair lives until its last handle is closed; all are
-// told what happens to it, and each is kept by its own events.
+// TestXRCHandles: a queue pair lives until its last handle is closed; all handles get its events,
+// and unacknowledged events keep their handle open.
 func TestXRCHandles(t *testing.T) {
 	x := newXRC(t)
 	q := must.Get(x.dom.OpenQP(x.recv.Num(), 77))(t)
@@ -371,7 +370,7 @@ func TestXRCHandles(t *testing.T) {
 	}
 }
 
-// TestXRCCreation: what each half has and what it does not.
+// TestXRCCreation: the attributes that each half has and lacks.
 func TestXRCCreation(t *testing.T) {
 	x := newXRC(t)
 	if a := x.send.InitAttr(); a.RecvCQ != nil || a.SRQ != nil || a.Cap.MaxRecvWR != 0 || a.SendCQ != x.a.scq {
@@ -413,8 +412,7 @@ func TestXRCCreation(t *testing.T) {
 	}
 }
 
-// TestGoldenXRC: the packets of a connection that serves two queues, one of
-// which is empty at first.
+// TestGoldenXRC: the packets of a connection that serves two queues, one of them empty at first.
 func TestGoldenXRC(t *testing.T) {
 	x := newXRC(t)
 	r := &recorder{w: x.world}

@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// TestXRCDOfAFile: contexts of the device meet by the file's inode.
+// TestXRCDOfAFile: contexts of a device share a domain by the file's inode.
 func TestXRCDOfAFile(t *testing.T) {
 	x := newXRC(t)
 	path := filepath.Join(t.TempDir(), "domain")

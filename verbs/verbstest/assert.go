@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// show prints what a completion means.
+// show formats the meaningful fields of a completion.
 func show(w verbs.WC) string {
 	if w.Status != verbs.WCSuccess {
 		return fmt.Sprintf("wr_id %d %v (vendor error %#x)", w.WRID, w.Status, w.VendorErr)
@@ -35,8 +35,7 @@ func (q *QP) received(w verbs.WC, id uint64, op verbs.WCOpcode, n int) {
 	q.mine(w)
 }
 
-// failed checks a completion with an error: wr_id, status and qp_num are all
-// that mean anything.
+// failed checks a completion with an error: only wr_id, status and qp_num are meaningful.
 func (q *QP) failed(w verbs.WC, id uint64, want ...verbs.WCStatus) {
 	q.c.t.Helper()
 	if w.WRID != id || !slices.Contains(want, w.Status) {
@@ -45,8 +44,7 @@ func (q *QP) failed(w verbs.WC, id uint64, want ...verbs.WCStatus) {
 	q.mine(w)
 }
 
-// flushed checks that the next completions are these requests, flushed, in
-// this order.
+// flushed checks that the next completions are those of these requests, flushed, in this order.
 func (q *QP) flushed(cq *CQ, ids ...uint64) {
 	q.c.t.Helper()
 	for i, w := range cq.take(len(ids)) {
@@ -61,7 +59,7 @@ func (q *QP) mine(w verbs.WC) {
 	}
 }
 
-// tell says all that can be seen of a queue pair, for a failure's message.
+// tell describes the visible state of a queue pair, for a failure's message.
 func (q *QP) tell() string {
 	q.c.settle()
 	q.end.drainAsync()
@@ -83,7 +81,7 @@ func (q *QP) tell() string {
 	return s
 }
 
-// same checks that two pieces of memory are equal.
+// same checks that two byte slices are equal.
 func (c *Case) same(got, want []byte, what string) {
 	c.t.Helper()
 	if bytes.Equal(got, want) {
@@ -97,7 +95,7 @@ func (c *Case) same(got, want []byte, what string) {
 	c.failf("%s: %d bytes, want %d", what, len(got), len(want))
 }
 
-// untouched checks that nobody wrote into poisoned memory.
+// untouched checks that poisoned memory was not written.
 func (c *Case) untouched(b []byte, what string) {
 	c.t.Helper()
 	if at := mem.Poisoned(b); at >= 0 {

@@ -10,14 +10,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// maxSteps bounds how often the suite steps a virtual clock in one wait: a
-// provider that always has something to do now would hang the test.
+// maxSteps bounds the steps of a virtual clock in one wait: a provider that always has work to do
+// now would hang the test.
 const maxSteps = 5_000_000
 
-// afterYields is how many polls pass between two looks at the real clock.
+// afterYields is the number of polls between two readings of the real clock.
 const afterYields = 64
 
-// Case is one run of one case. It and all it makes are for one goroutine.
+// Case is one run of one case. One goroutine uses it and all objects it makes.
 type Case struct {
 	t       testing.TB
 	pair    *Pair
@@ -31,7 +31,7 @@ type Case struct {
 	done    bool
 }
 
-// failf ends the case: the rule was broken.
+// failf ends the case as failed.
 func (c *Case) failf(format string, a ...any) {
 	c.t.Helper()
 	c.t.Fatalf("%s\n\trule: %s", fmt.Sprintf(format, a...), c.spec.Rule)
@@ -45,7 +45,7 @@ func (c *Case) must(err error, format string, a ...any) {
 	}
 }
 
-// refused ends the case unless err is one of the wanted.
+// refused ends the case unless err is one of the wanted errors.
 func (c *Case) refused(err error, what string, want ...error) {
 	c.t.Helper()
 	if err == nil {
@@ -61,7 +61,7 @@ func (c *Case) refused(err error, what string, want ...error) {
 	}
 }
 
-// unsupported ends the case as not applicable if err says so.
+// unsupported ends the case as not applicable if err is ErrNotSupported.
 func (c *Case) unsupported(err error) {
 	if errors.Is(err, verbs.ErrNotSupported) {
 		c.skipped = err.Error()
@@ -69,10 +69,10 @@ func (c *Case) unsupported(err error) {
 	}
 }
 
-// defers has f run when the case ends; f is repeated while it answers ErrBusy.
+// defers makes f run when the case ends; f is repeated while it returns ErrBusy.
 func (c *Case) defers(f func() error) { c.undo = append(c.undo, f) }
 
-// cleanUp closes everything in reverse order. It reports and goes on.
+// cleanUp closes all objects in reverse order. It reports errors and continues.
 func (c *Case) cleanUp() {
 	if f := c.pair.Caps.Faults; f != nil {
 		f.Heal()
@@ -96,7 +96,7 @@ func (c *Case) cleanUp() {
 	c.undo = nil
 }
 
-// now is the pair's time.
+// now returns the pair's time.
 func (c *Case) now() time.Duration {
 	if k := c.pair.Caps.Clock; k != nil {
 		return k.Now()
@@ -104,7 +104,7 @@ func (c *Case) now() time.Duration {
 	return time.Duration(time.Now().UnixNano())
 }
 
-// until drives the pair until cond holds. It ends the case if it never does.
+// until drives the pair until cond holds. It ends the case if cond does not hold in time.
 func (c *Case) until(what string, cond func() bool) {
 	c.t.Helper()
 	if err := c.wait(c.pair.Patience, cond); err != nil {
@@ -112,8 +112,8 @@ func (c *Case) until(what string, cond func() bool) {
 	}
 }
 
-// wait drives the pair until cond holds, for at most limit. In virtual time it
-// moves the clock from event to event; in real time it yields and asks again.
+// wait drives the pair until cond holds, for at most limit. In virtual time it moves the clock
+// from event to event; in real time it yields and checks again.
 func (c *Case) wait(limit time.Duration, cond func() bool) error {
 	end := c.now() + limit
 	k := c.pair.Caps.Clock
@@ -143,8 +143,7 @@ func (c *Case) wait(limit time.Duration, cond func() bool) error {
 	return nil
 }
 
-// settle lets what was started come to rest, so that a case can see that
-// something did not happen: Pair.Quiet passes.
+// settle drives the pair for Pair.Quiet, so that a case can check that something did not happen.
 func (c *Case) settle() { c.pass(c.pair.Quiet) }
 
 // pass drives the pair for d.
@@ -175,5 +174,5 @@ func (c *Case) pass(d time.Duration) {
 	}
 }
 
-// fault scripts what goes from one end to the other.
+// fault scripts the packets from one end to the other.
 func (c *Case) fault(from, to *End, f Fault) { c.pair.Caps.Faults.Set(from.gid, to.gid, f) }

@@ -5,14 +5,14 @@ import "github.com/verbena-rdma/verbena/verbs"
 // The targets of the access cases are pages of this size, poisoned.
 const targetSize = 4096
 
-// refusal is one way to reach memory that must not be reached.
+// refusal is one way to access memory without permission.
 type refusal struct {
 	name, rule string
 	needs      needs
-	// request builds it: the operation's own bytes are in local.
+	// request builds it: the operation's local memory is in local.
 	request func(c *Case, a, b *QP, local *Region) SR
 	opts    func(*opts)
-	// status is what the requester gets; default REM_ACCESS_ERR.
+	// status is the requester's status; default REM_ACCESS_ERR.
 	status []verbs.WCStatus
 }
 
@@ -79,8 +79,7 @@ var refusals = []refusal{
 	}},
 }
 
-// notEnabled: the specification and rxe call it an invalid request, mlx5 an
-// access error.
+// notEnabled: an invalid request by the specification and rxe, an access error on mlx5.
 var notEnabled = []verbs.WCStatus{verbs.WCRemInvReqErr, verbs.WCRemAccessErr}
 
 type builder func(id uint64, to *Region, off int, s ...verbs.SGE) SR
@@ -125,8 +124,8 @@ var accessCases = func() (out []Spec) {
 	return append(out, Spec{Name: "access_violation_is_reported_at_the_responder", Rule: "IBTA 11.6.3.3: QP_ACCESS_ERR, QP_REQ_ERR", needs: n, run: accessEvent})
 }()
 
-// run: the requester gets the status, what stands behind it is flushed, both
-// queue pairs are in ERR, and not a byte moved.
+// run checks that the requester gets the status, the next request is flushed, both queue pairs
+// are in ERR, and no byte moved.
 func (f refusal) run(c *Case) {
 	a, b := c.link(func(o *opts) {
 		if f.opts != nil {
@@ -148,7 +147,7 @@ func (f refusal) run(c *Case) {
 	a.failed(a.scq.one(), 1, f.status...)
 	a.flushed(a.scq, 2)
 	a.flushed(a.rcq, 21)
-	w := b.rcq.one() // a WRITE with immediate has taken the receive already
+	w := b.rcq.one() // a WRITE with immediate has used the receive already
 	b.failed(w, 22, verbs.WCWRFlushErr, verbs.WCRemAccessErr, verbs.WCLocAccessErr)
 	c.bothDead(a, b)
 	for _, t := range targets {

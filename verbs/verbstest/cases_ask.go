@@ -4,8 +4,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// askCases are about what a queue pair may be asked besides its attributes. That
-// a device has no answer is an answer.
+// askCases are about properties of a queue pair other than its attributes. A device may support
+// none.
 var askCases = []Spec{
 	{Name: "newer_calls_answer_or_say_that_they_cannot", Rule: "contract: ErrNotSupported; issue 4", run: askAll},
 	{Name: "data_in_order_promises_blocks_with_the_whole", Rule: "ibv_query_qp_data_in_order(3)", run: askOrder},
@@ -44,7 +44,7 @@ func askAll(c *Case) {
 	_, err = q.SetECE(ece)
 	fine(err, "set_ece")
 	c.must(q.Close(), "destroy_qp")
-	// Its completion queues are the case's to close.
+	// The case closes its completion queues.
 	if got := c.A.ctx.Objects(); got.QP != before.QP || got.TD != before.TD || got.PD != before.PD || got.MR != before.MR {
 		c.failf("the context counts %v, before the calls %v", got, before)
 	}

@@ -18,7 +18,7 @@ var asyncCases = []Spec{
 	{Name: "async_sq_drained_comes_once_per_request", Rule: "IBTA 11.6.3.3; ibv_modify_qp(3): en_sqd_async_notify", run: asyncDrainedOnce},
 }
 
-// drain makes a queue pair raise SQ_DRAINED, which every device can.
+// drain makes a queue pair raise SQ_DRAINED, which all devices support.
 func (q *QP) drain() {
 	q.c.t.Helper()
 	q.c.must(q.Modify(&verbs.QPAttr{State: verbs.QPSSQD, EnSQDAsyncNotify: true}, verbs.QPMState|verbs.QPMEnSQDAsyncNotify), "RTS to SQD with a notification")
@@ -47,7 +47,7 @@ func asyncKeepsCQ(c *Case) {
 	c.must(small.Close(), "closing the completion queue after the acknowledgement")
 }
 
-// Closing one whose event nobody has taken must not wait, nor leave the event.
+// Closing an object whose event is not taken must not wait, nor leave the event.
 func asyncGone(c *Case) {
 	a, _ := c.link()
 	a.drain()
@@ -74,7 +74,7 @@ func asyncWakes(c *Case) {
 	c.must(err, "making a poller")
 	c.defers(p.Close)
 	c.must(p.Attach(c.A.ctx.Async(), sleeperKey), "attaching the channel")
-	for sleep(c, p, time.Millisecond) { // a poller may wake in vain
+	for sleep(c, p, time.Millisecond) { // a poller may wake spuriously
 		c.A.drainAsync()
 	}
 	a.drain()
@@ -111,7 +111,7 @@ func asyncNames(c *Case) {
 	}
 }
 
-// A WRITE to a queue pair that lets nobody write is an invalid request.
+// A WRITE to a queue pair without the remote write permission is an invalid request.
 func asyncReqErr(c *Case) {
 	a, b := c.link(func(o *opts) { o.access = verbs.AccessLocalWrite })
 	src, dst := c.A.region(8), c.B.region(8)
@@ -129,7 +129,7 @@ func asyncDrainedOnce(c *Case) {
 			c.failf("SQ_DRAINED was asked for %d times and came %d times", i+1, n)
 		}
 		a.to(verbs.QPSRTS)
-		a.to(verbs.QPSSQD) // not asked for
+		a.to(verbs.QPSSQD) // without requesting the event
 		if n := c.A.count(a.QP, verbs.EventSQDrained); n != i+1 {
 			c.failf("SQ_DRAINED came though it was not asked for")
 		}

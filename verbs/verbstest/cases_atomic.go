@@ -57,7 +57,7 @@ func faaAdds(c *Case) {
 	}
 }
 
-// Every byte of the operands and the result is in its place.
+// All bytes of the operands and the result are in their places.
 func atomicReturns(c *Case) {
 	const before, swap = 0x0102030405060708, 0x1122334455667788
 	a, _ := c.link()

@@ -44,7 +44,7 @@ func awOdd(c *Case) {
 	}
 }
 
-// awFails posts an ATOMIC_WRITE that is refused here or there.
+// awFails posts an ATOMIC_WRITE that either end refuses.
 func (q *QP) awFails(peer *QP, what string, r SR, want ...verbs.WCStatus) {
 	q.c.t.Helper()
 	if _, err := q.trySend(r); err != nil {
@@ -106,8 +106,8 @@ func awOrder(c *Case) {
 	}
 }
 
-// The answer is lost; by the time the request comes again B has written
-// something else there, which must stay.
+// The answer is lost; by the time the request is repeated B has written another value there,
+// which must stay.
 func awLost(c *Case) {
 	a, _ := c.link(func(o *opts) { o.timeout = fastTimeout })
 	dst := c.B.region(64)

@@ -12,8 +12,8 @@ var boundsCases = []Spec{
 	{Name: "deep_queue_runs_full", Rule: "ibv_create_qp(3): max_send_wr", needs: sendOnly, run: deepQueue},
 }
 
-// The elements of one request all name one region, so that a message over the
-// limit needs little memory.
+// All elements of one request name one region, so that a message over the limit needs little
+// memory.
 func tooLargeMessage(c *Case) {
 	n := c.pair.Caps.MaxSGE
 	each := int(c.pair.Caps.MaxMsg/uint64(n)) + 1
@@ -36,7 +36,7 @@ func tooLargeMessage(c *Case) {
 	c.untouched(dst.bytes(), "the target of a message over the limit")
 }
 
-// Ten times the depth passes through, one signaled request per half queue.
+// Ten times the depth passes through, with one signaled request per half queue.
 func slotsComeBack(c *Case) {
 	a, _ := c.link(func(o *opts) { o.sends = 8 })
 	depth := int(a.cap.MaxSendWR)

@@ -11,8 +11,7 @@ var capsCases = []Spec{
 	{Name: "port_is_active_and_carries_the_path_mtu", Rule: "ibv_query_port(3)", run: portActive},
 }
 
-// capsCover: a case must not be skipped for something the devices say they
-// have.
+// capsCover checks that no case is skipped for a feature that the devices report.
 func capsCover(c *Case) {
 	have, err := CapsOf(c.A.ctx, c.B.ctx)
 	c.must(err, "asking the devices")

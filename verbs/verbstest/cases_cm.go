@@ -88,8 +88,7 @@ func cmData(c *Case) {
 	c.same(ib.bytes(), ra.bytes(), "what went from A to B")
 }
 
-// The passive side sends as soon as it is established; the receive has been
-// posted long before.
+// The passive side sends as soon as it is established; the receive was posted long before.
 func cmEarlyReceives(c *Case) {
 	ma, mb := c.A.cm(), c.B.cm()
 	_, at := mb.listen(0)
@@ -137,7 +136,7 @@ func cmInherits(c *Case) {
 	}
 }
 
-// What one may ask at once is what the other serves at once.
+// One end's outstanding requests are at most those that the other serves.
 func cmDepths(c *Case) {
 	k := c.dial("", "")
 	a, err := k.a.Query()
@@ -188,7 +187,7 @@ func cmDisconnect(c *Case) {
 	c.must(k.ida.Disconnect(), "disconnect")
 	k.a.flushed(k.a.rcq, 1, 2)
 	k.mb.take(verbs.CMDisconnected)
-	if s := k.b.state(); s != verbs.QPSRTS { // acknowledgements may be on their way
+	if s := k.b.state(); s != verbs.QPSRTS { // acknowledgements may still be in the network
 		c.failf("at DISCONNECTED the peer's queue pair is in %v, want it left to Disconnect", s)
 	}
 	k.mb.agrees(k.idb)
@@ -201,9 +200,9 @@ func cmDisconnect(c *Case) {
 	k.mb.take(verbs.CMTimewaitExit)
 }
 
-// agrees disconnects the side that was told of a disconnect. Both sides should:
-// the kernel answers the peer's request only then (Linux drivers/infiniband/core/
-// cma.c, rdma_disconnect). Where it was answered already it is too late.
+// agrees disconnects the side that received a DISCONNECTED event. Both sides should: the kernel
+// answers the peer's request only then (Linux drivers/infiniband/core/cma.c, rdma_disconnect). If
+// it was answered already, the error is ignored.
 func (m *CM) agrees(id verbs.CMID) { _ = id.Disconnect() }
 
 func cmBothDisconnect(c *Case) {
@@ -244,5 +243,5 @@ func cmMigrate(c *Case) {
 	c.until("closing the migrated identifier", func() bool { return k.ida.Close() == nil })
 }
 
-// anyPort is an address without a port.
+// anyPort returns an address with port 0.
 func anyPort(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, 0) }

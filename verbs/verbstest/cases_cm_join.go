@@ -19,7 +19,7 @@ var cmJoinCases = []Spec{
 // mcastAddr is the group that the cases join.
 var mcastAddr = netip.AddrFrom4([4]byte{239, 2, 2, 2})
 
-// member is an identifier with a datagram queue pair that has joined the group.
+// member makes an identifier with a datagram queue pair that has joined the group.
 func (m *CM) member() (verbs.CMID, *QP, verbs.CMEvent) {
 	m.c.t.Helper()
 	id := m.udpID(0)

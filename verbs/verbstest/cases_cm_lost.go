@@ -2,7 +2,7 @@ package verbstest
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// Each message of the handshake is lost once, on either way.
+// Each message of the handshake is lost once, in either direction.
 func cmLost(c *Case) {
 	for _, from := range []*End{c.A, c.B} {
 		to := c.B
@@ -41,8 +41,7 @@ func cmLostDisconnect(c *Case) {
 	}
 }
 
-// An event about the identifier is queued when it is migrated to the channel
-// where it is.
+// An event of the identifier is queued when it is migrated to its own channel.
 func cmMigrateHome(c *Case) {
 	k := c.dial("", "")
 	c.must(k.ida.Disconnect(), "disconnect")

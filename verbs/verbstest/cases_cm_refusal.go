@@ -22,7 +22,7 @@ var cmRefusalCases = []Spec{
 	{Name: "cm_partition_is_unreachable", Rule: "rdma_get_cm_event(3): UNREACHABLE", needs: needs{cm: true, faults: true, clock: true}, run: cmPartition},
 }
 
-// request has A ask B; it returns B's end of the request, not yet answered.
+// request connects from A to B and returns B's unanswered request with the other objects.
 func (c *Case) request(private string) (ma, mb *CM, ida, idb verbs.CMID, a *QP) {
 	c.t.Helper()
 	ma, mb = c.A.cm(), c.B.cm()

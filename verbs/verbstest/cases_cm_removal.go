@@ -29,7 +29,7 @@ func cmRemovalAll(c *Case) {
 	k := c.dialFrom(e)
 	m := e.cm()
 	l, _ := m.listen(0)
-	k.ma.id(0) // bound to nothing
+	k.ma.id(0) // bound to no device
 	p.remove()
 	if ev := k.ma.take(verbs.CMDeviceRemoval); ev.ID != k.ida {
 		c.failf("DEVICE_REMOVAL came for %v, bound to the device is %v", ev.ID, k.ida)

@@ -2,8 +2,8 @@ package verbstest
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// cmOwnTimeout has the two ends set different timeouts and retries, one of them
-// below what the device says of its delay.
+// cmOwnTimeout gives the two ends different timeouts and retries, one of them below the device's
+// own delay.
 func cmOwnTimeout(c *Case) {
 	for _, set := range [][2]uint8{{31, 1}, {1, 31}, {19, 17}} {
 		k := &conn{ma: c.A.cm(), mb: c.B.cm(), ackTimeout: set, retries: [2]uint8{2, 5}}
@@ -20,7 +20,7 @@ func cmOwnTimeout(c *Case) {
 	}
 }
 
-// cmPeersTimeout has one end ask for the longest timeout, and the other set none.
+// cmPeersTimeout makes one end ask for the longest timeout, and the other set none.
 func cmPeersTimeout(c *Case) {
 	k := &conn{ma: c.A.cm(), mb: c.B.cm(), ackTimeout: [2]uint8{31, 0}}
 	_, at := k.mb.listen(0)
@@ -32,7 +32,7 @@ func cmPeersTimeout(c *Case) {
 	}
 }
 
-// ackDelay is what the end's device says of its delay.
+// ackDelay returns the delay that the end's device reports.
 func (e *End) ackDelay() uint8 {
 	e.c.t.Helper()
 	attr, err := e.ctx.QueryDevice()

@@ -82,7 +82,7 @@ func cmUDPTooMuch(c *Case) {
 	mb.quiet("nothing was asked")
 }
 
-// unreachable checks the event of a request that nobody answers as wished.
+// unreachable checks the event of a request that is refused or not answered.
 func (m *CM) unreachable(why string) verbs.CMEvent {
 	m.c.t.Helper()
 	ev := m.take(verbs.CMUnreachable)
@@ -116,8 +116,8 @@ func cmUDPReject(c *Case) {
 
 func cmUDPDisconnect(c *Case) {
 	k := c.ask("", "")
-	// There is nothing to tell the peer. The kernel does not say so (rdma_disconnect
-	// leaves the errors of ib_send_cm_dreq and ib_send_cm_drep).
+	// There is no message for the peer. The kernel does not report that (rdma_disconnect ignores
+	// the errors of ib_send_cm_dreq and ib_send_cm_drep).
 	if err := k.ida.Disconnect(); err != nil {
 		c.wantErrno(err, "disconnect in port space UDP", syscall.EINVAL)
 	}

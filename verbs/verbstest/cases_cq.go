@@ -121,7 +121,7 @@ func overrun(c *Case) {
 		_, err := verbs.Poll(small.CQ, buf)
 		return err != nil
 	})
-	a.scq.take(1) // what becomes of the sender is the sender's affair, but it ends
+	a.scq.take(1) // the rule does not cover the sender's status, but its request must end
 }
 
 func resize(c *Case) {

@@ -20,8 +20,8 @@ var cqLifeCases = []Spec{
 	{Name: "cq_resized_takes_as_many_as_it_says", Rule: "ibv_resize_cq(3); semantics 29", needs: resizeOnly.with(func(n *needs) { n.overrun = true }), run: resizeBrim},
 }
 
-// overrunAt overruns a receive queue at one end: its queue pair b gets more
-// messages from a than the queue holds.
+// overrunAt overruns a receive queue at one end: its queue pair b gets more messages from a than
+// the queue holds.
 func (c *Case) overrunAt(e *End, mod ...func(*opts)) (small *CQ, b, a *QP) {
 	c.t.Helper()
 	o := c.defaults()
@@ -69,7 +69,7 @@ func overrunFinal(c *Case) {
 	small, dead, _ := c.overrunAt(c.B)
 	c.B.untilEvent(small.CQ, verbs.EventCQErr)
 	dead.untilState(verbs.QPSErr)
-	if err := small.Resize(200); err == nil { // it may be accepted; it brings nothing back
+	if err := small.Resize(200); err == nil { // it may be accepted; the queue stays dead
 		c.settle()
 	}
 	buf := c.B.wcBuffer(1)
@@ -90,8 +90,8 @@ func overrunArmed(c *Case) {
 	c.B.untilEvent(small.CQ, verbs.EventCQErr)
 }
 
-// The requests were not signaled; flushed they complete all the same, and there
-// is no room for them.
+// The requests are unsignaled. Flushed, they complete all the same, and there is no room for
+// them.
 func overrunFlush(c *Case) {
 	small := c.A.cq(2, nil)
 	n := small.Capacity() + 2

@@ -5,11 +5,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// DMABuf is memory that another device exports, and a view of it by the CPU.
+// DMABuf is memory that another device exports, with a CPU mapping of it.
 type DMABuf struct {
 	FD   int
 	View *mem.Arena
-	// CloseFD closes the descriptor, Close all of it. Both are idempotent.
+	// CloseFD closes the descriptor, Close the whole object. Both are idempotent.
 	CloseFD, Close func() error
 }
 
@@ -25,7 +25,7 @@ var dmabufCases = []Spec{
 	{Name: "dmabuf_of_no_descriptor_is_refused", Rule: "ibv_reg_mr(3); contract: ErrNotSupported", run: dmabufNoFD},
 }
 
-// export is memory of another device for the length of the case.
+// export returns memory of another device that lives until the case ends.
 func (c *Case) export(n int) *DMABuf {
 	c.t.Helper()
 	d, err := c.pair.Caps.DMABuf(n)

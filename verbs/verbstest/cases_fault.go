@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// flowOps is how many operations each direction of a faulty link carries.
+// flowOps is the number of operations in each direction of a faulty link.
 const flowOps = 60
 
 var faultCases = []Spec{
@@ -131,8 +131,8 @@ func lostReadResponse(c *Case) {
 	}
 }
 
-// One READ may be outstanding. Its answer is so late that it is asked for
-// again, and the repetition so late that it comes together with the next READ:
+// One READ may be outstanding. Its answer is so late that the request is repeated, and the
+// repetition so late that it arrives together with the next READ:
 //
 //	time        A to B                      B to A
 //	0           READ 1

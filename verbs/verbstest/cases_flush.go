@@ -74,7 +74,7 @@ func unsignaledErrors(c *Case) {
 	bad.rkey ^= 0x5a5a5a
 	after := writeOf(3, dst, 0, src.all()).with(0)
 	a.send(good, bad, after)
-	// The good one retires silently; the failed and the flushed do complete.
+	// The good one retires without a completion; the failed and the flushed do complete.
 	a.failed(a.scq.one(), 2, verbs.WCRemAccessErr)
 	a.flushed(a.scq, 3)
 	a.scq.none("an unsignaled success completes silently")
@@ -86,7 +86,7 @@ func destroyIsFinal(c *Case) {
 	a.recv(RR{id: 11, sg: sg(r.all())})
 	a.send(sendOf(1, r.all()))
 	c.until("destroy_qp with work outstanding", func() bool { return a.Close() == nil })
-	// What was completed before the destroy may still be polled, no more.
+	// Completions from before the destroy may still be polled, no others.
 	n := 0
 	for _, cq := range []*CQ{a.scq, a.rcq} {
 		for cq.poll() > 0 {

@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// flushable is what a region that FLUSH reaches allows.
+// flushable is the access of a region that FLUSH may reach.
 const flushable = fullAccess | verbs.AccessFlushGlobal
 
 var (
@@ -30,7 +30,7 @@ var flushOpCases = []Spec{
 	{Name: "flush_lost_is_asked_again", Rule: "IBTA A19.4: as a READ; 9.7.5.1", needs: flushOnly.onPackets(), run: flushLost},
 }
 
-// flushLink is a link whose queue pairs may be flushed through, and memory.
+// flushLink makes a link whose queue pairs permit FLUSH, and memory.
 func (c *Case) flushLink(mod ...func(*opts)) (a, b *QP, dst, src *Region) {
 	c.t.Helper()
 	a, b = c.link(append([]func(*opts){func(o *opts) { o.access = flushable }}, mod...)...)
@@ -111,8 +111,8 @@ func flushNotPersistent(c *Case) {
 	c.notDone(a, b, flushOf(1, dst, 0, 512, verbs.FlushPersistent, verbs.FlushRange), notEnabled...)
 }
 
-// diskTimeout is the local ACK timeout, 1.07 s, where the answer waits for a disk that
-// others write to.
+// diskTimeout is the local ACK timeout, 1.07 s, for an answer that waits for a disk shared with
+// other programs.
 const diskTimeout = 18
 
 func flushPersists(c *Case) {

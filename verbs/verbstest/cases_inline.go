@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// inlineBytes is what the inline cases ask for.
+// inlineBytes is the inline capacity that the inline cases request.
 const inlineBytes = 16
 
 var inlineCases = []Spec{
@@ -38,7 +38,7 @@ func inlineReusable(c *Case) {
 		} else {
 			a.send(writeOf(uint64(i), dst, i*inlineBytes, src.all()).with(inline))
 		}
-		src.poison() // ours again
+		src.poison() // the buffer may be reused
 	}
 	for i := range 4 {
 		a.sent(a.scq.one(), uint64(i), []verbs.WCOpcode{verbs.WCSend, verbs.WCSend, verbs.WCRDMAWrite, verbs.WCRDMAWrite}[i])

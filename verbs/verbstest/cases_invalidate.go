@@ -44,7 +44,7 @@ func localInvRegion(c *Case) {
 	r.dereg()
 }
 
-// invFails: adapters call it a binding error, rxe an operation error.
+// invFails checks the error: a binding error on adapters, an operation error on rxe.
 func (q *QP) invFails(what string, key uint32) {
 	q.c.t.Helper()
 	q.failsSomehow(what, localInvOf(1, key), verbs.WCLocQPOpErr, verbs.WCMWBindErr, verbs.WCLocAccessErr)
@@ -114,8 +114,7 @@ func remoteInvRebind(c *Case) {
 	}
 }
 
-// What the sender gets is left open: rxe acknowledges the message, adapters
-// answer with a NAK.
+// The sender's status is left open: rxe acknowledges the message, adapters answer with a NAK.
 func remoteInvUnknown(c *Case) {
 	a, b := c.link(func(o *opts) { o.timeout, o.retry = fastTimeout, 1 })
 	b.recv(RR{id: 9}, RR{id: 10})
@@ -143,8 +142,8 @@ func remoteInvMessage(c *Case) {
 	c.same(dst.bytes(), src.bytes(), "a message with a key to invalidate")
 }
 
-// The acknowledgement is lost, the message comes twice: the second must not
-// take the new binding away.
+// The acknowledgement is lost, and the message arrives twice: the second must not invalidate the
+// new binding.
 func remoteInvOnce(c *Case) {
 	a, b := c.link(func(o *opts) { o.timeout = fastTimeout })
 	w, r := c.B.mw(verbs.MWType2), c.B.target(512)

@@ -13,7 +13,7 @@ var keyCases = []Spec{
 	{Name: "iova_names_the_region_to_both_sides", Rule: "ibv_reg_mr_iova(3); rxe mr_check_range", needs: sendWrite, run: iovaNames},
 }
 
-// keySample is how many regions are looked at.
+// keySample is the number of regions examined.
 const keySample = 64
 
 func keysDiffer(c *Case) {
@@ -27,8 +27,8 @@ func keysDiffer(c *Case) {
 	}
 }
 
-// A guesser who saw one key must not find the next: among keys made one after
-// another at least 8 bits flip on average, and no step repeats often.
+// An attacker who saw one key must not find the next: among keys made one after another at least
+// 8 bits flip on average, and no step repeats often.
 func keysUnpredictable(c *Case) {
 	const wantFlips = 8
 	flips, steps := 0, map[uint32]int{}

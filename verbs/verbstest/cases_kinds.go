@@ -54,7 +54,7 @@ func kindIllegal(c *Case, k verbs.QPType) {
 	}
 }
 
-// upTo brings a new queue pair to a state.
+// upTo moves a new queue pair to a state.
 func (q *QP) upTo(s verbs.QPState, peer Info) {
 	q.c.t.Helper()
 	if s == verbs.QPSReset {

@@ -2,7 +2,7 @@ package verbstest
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// localFault is one way to name local memory that may not be used.
+// localFault is one invalid use of local memory.
 type localFault struct {
 	name string
 	sge  func(e *End, r *Region) verbs.SGE
@@ -42,8 +42,8 @@ var localCases = func() (out []Spec) {
 	)
 }()
 
-// badSource: the request fails at once, locally; the peer hears nothing of it
-// and, not having failed, can be used by nobody else, but is not in ERR.
+// badSource checks that the request fails locally, at once. The peer does not notice and is not
+// in ERR.
 func badSource(c *Case, f localFault, write bool) {
 	a, b := c.link()
 	r, dst := c.A.region(256).fill(1), c.B.region(256).poison()
@@ -71,8 +71,7 @@ func badReadBuffer(c *Case, bad func(*End, *Region) verbs.SGE) {
 	c.untouched(r.bytes(), "the memory around a READ's wrong buffer")
 }
 
-// badReceive: rxe calls the receive's fault LOC_QP_OP_ERR, hardware
-// LOC_PROT_ERR.
+// badReceive: the status of the receive is LOC_QP_OP_ERR on rxe, LOC_PROT_ERR on hardware.
 func badReceive(c *Case, bad func(*End, *Region) verbs.SGE) {
 	a, b := c.link()
 	src, r := c.A.region(64).fill(1), c.B.region(256).poison()

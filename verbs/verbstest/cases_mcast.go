@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// manyReceivers is how many queue pairs one group of a case has.
+// manyReceivers is the number of queue pairs in one group of a case.
 const manyReceivers = 4
 
 var mcastOnly = udOnly.with(func(n *needs) { n.mcast = manyReceivers })
@@ -26,12 +26,12 @@ var mcastCases = []Spec{
 	{Name: "mcast_payload_stands_behind_40_bytes", Rule: "semantics 32", needs: mcastOnly, run: mcastForty},
 }
 
-// mcastGroupCount is how many multicast groups the cases use.
+// mcastGroupCount is the number of multicast groups in the cases.
 const mcastGroupCount = 2
 
-// Groups are the multicast groups that cases attach queue pairs to. To attach is
-// not to join (IBTA 10.5.2.1): where datagrams come through the host's network, as
-// with Soft-RoCE, the tester has the host join them.
+// Groups returns the multicast groups that cases attach queue pairs to. Attaching is not joining
+// (IBTA 10.5.2.1): where datagrams come through the host's network, as with Soft-RoCE, the tester
+// makes the host join them.
 func Groups() (all []netip.Addr) {
 	for n := range byte(mcastGroupCount) {
 		all = append(all, group(n+1).Addr())
@@ -39,11 +39,11 @@ func Groups() (all []netip.Addr) {
 	return all
 }
 
-// group is multicast group n of a case, from 1: 239.1.1.n, as RoCE maps it.
+// group returns multicast group n of a case, from 1: 239.1.1.n, as RoCE maps it.
 func group(n byte) verbs.GID { return verbs.GIDFromAddr(netip.AddrFrom4([4]byte{239, 1, 1, n})) }
 
-// joined is a datagram queue pair attached to groups, with receives posted into
-// memory of its own.
+// joined makes a datagram queue pair attached to groups, with receives posted into memory of its
+// own.
 func (e *End) joined(recvs int, groups ...verbs.GID) (*QP, *Region) {
 	e.c.t.Helper()
 	q := e.ud()
@@ -171,8 +171,7 @@ func mcastClose(c *Case) {
 	b.rcq.none("it was destroyed")
 }
 
-// Whether the sender itself gets a copy is left open: adapters send one, and
-// IPoIB throws it away.
+// A copy for the sender itself is optional: adapters send one, and IPoIB drops it.
 func mcastLoop(c *Case) {
 	other, r := c.A.joined(2, group(1))
 	a, mine := c.A.joined(2, group(1))

@@ -21,8 +21,7 @@ var mtuCases = func() (out []Spec) {
 	)
 }()
 
-// aroundMTU moves messages of k packets, one byte less and one byte more, by
-// each operation.
+// aroundMTU moves messages of k packets, one byte less and one byte more, with each operation.
 func aroundMTU(c *Case, m verbs.MTU) {
 	a, b := c.link(func(o *opts) { o.mtu = m })
 	mtu := int(m.Bytes())

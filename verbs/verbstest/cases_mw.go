@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// windowCases are the rules that both types of windows keep.
+// windowCases returns the cases that hold for both types of windows.
 func windowCases(t verbs.MWType, need needs) []Spec {
 	p := fmt.Sprintf("mw%d_", t)
 	with := func(ops ...verbs.WROpcode) needs { n := need; n.ops |= verbs.Opcodes(ops...); n.rdAtom = 1; return n }
@@ -154,7 +154,7 @@ func mwClosed(c *Case, t verbs.MWType) {
 	c.untouched(r.bytes(), "the region of a window that was closed")
 }
 
-// B binds and tells A in one list: when A hears of it, the window is open.
+// B binds and notifies A in one list: when A gets the message, the window is bound.
 func mwOrder(c *Case, t verbs.MWType) {
 	a, b := c.link()
 	w, r := c.B.mw(t), c.B.target(512)

@@ -29,7 +29,7 @@ func mw1Unbind(c *Case) {
 	a, b, w, r, key := c.windowed(verbs.MWType1, 0, 512, mwWrite)
 	b.send(SR{id: 1, op: verbs.WRBindMW, flags: signaled, rkey: verbs.IncRKey(w.RKey()), bind: &binding{mw: w.Handle()}})
 	b.sent(b.scq.one(), 1, verbs.WCBindMW)
-	r.dereg() // no window keeps it
+	r.dereg() // no window uses it
 	other := c.B.target(512)
 	a.isRefused(writeOf(1, other, 0, c.A.region(8).all()).key(key), "a WRITE through a window that was unbound")
 	c.untouched(other.bytes(), "memory that no window is bound to")

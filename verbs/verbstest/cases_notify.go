@@ -17,7 +17,7 @@ var armCases = []Spec{
 	{Name: "channel_descriptor_is_readable_until_its_events_are_taken", Rule: "contract: Source; ibv_get_cq_event(3)", needs: sendOnly, run: readable},
 }
 
-// armed is a link whose queues have channels, with receives posted at B.
+// armed makes a link whose queues have channels, with receives posted at B.
 func (c *Case) armed(recvs int) (a, b *QP, src *Region) {
 	c.t.Helper()
 	a, b = c.link(func(o *opts) { o.channel = true; o.recvs = max(recvs, 1) })
@@ -52,8 +52,8 @@ func unarmed(c *Case) {
 	a.scq.noEvent("a queue that was never armed raises no event")
 }
 
-// The loop every consumer uses: arm, poll to empty, and only then wait. Each
-// message is sent between a different pair of its steps.
+// The usual loop of a program: arm, poll to empty, and only then wait. Each message is sent
+// between a different pair of its steps.
 func armThenPoll(c *Case) {
 	const rounds = 30
 	a, b, src := c.armed(rounds)
@@ -86,7 +86,7 @@ func emptyEvent(c *Case) {
 	a, b, src := c.armed(2)
 	b.rcq.arm(false)
 	a.send(sendOf(1, src.all()))
-	b.received(b.rcq.one(), 0, verbs.WCRecv, 8) // polled before the event is looked at
+	b.received(b.rcq.one(), 0, verbs.WCRecv, 8) // polled before the event is taken
 	b.rcq.untilEvent("the queue was armed before the completion came")
 	if n := b.rcq.poll(); n != 0 {
 		c.failf("the queue had been emptied, %d completions were polled", n)
@@ -140,7 +140,7 @@ func solicitedImm(c *Case) {
 func armForAll(c *Case) {
 	a, b, src := c.armed(2)
 	b.rcq.arm(false)
-	b.rcq.arm(true) // must not take back what was asked
+	b.rcq.arm(true) // must not weaken the earlier request
 	a.send(sendOf(1, src.all()))
 	b.rcq.untilEvent("the queue was armed for every completion, then for solicited ones")
 	b.rcq.take(1)

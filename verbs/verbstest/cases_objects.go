@@ -48,7 +48,7 @@ func objectsAreCounted(c *Case) {
 	}
 }
 
-// A second context of the same device, so that closing it hurts nobody.
+// A second context of the same device, so that closing it affects no other case.
 func parentsAreBusy(c *Case) {
 	ctx, err := c.A.ep.Provider.Open(c.A.ctx.Device().Name)
 	c.must(err, "opening the device again")

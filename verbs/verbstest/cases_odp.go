@@ -29,7 +29,7 @@ var odpCases = []Spec{
 
 const onDemand = fullAccess | verbs.AccessOnDemand
 
-// demand is memory that is registered on demand.
+// demand returns on-demand registered memory.
 func (e *End) demand(n int) *Region {
 	e.c.t.Helper()
 	return e.regionOf(e.pd, n, onDemand, 0)

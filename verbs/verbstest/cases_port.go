@@ -36,7 +36,7 @@ func portEvents(c *Case) {
 	state(verbs.PortActive)
 }
 
-// patient makes a link that waits out an interruption.
+// patient configures a link that survives an interruption.
 func patient(o *opts) { o.timeout, o.retry = fastTimeout+4, maxRetry }
 
 func portKeeps(c *Case) {

@@ -22,7 +22,7 @@ var postCases = []Spec{
 	{Name: "empty_groups_do_nothing", Rule: "contract: Turn", run: emptyGroups},
 }
 
-// badAt is how many requests the lists of the bad_wr cases have.
+// badAt is the number of requests in the lists of the bad_wr cases.
 const badAt = 5
 
 func badSendSplits(c *Case) {
@@ -32,7 +32,7 @@ func badSendSplits(c *Case) {
 		var list []SR
 		for i := range badAt {
 			r := writeOf(uint64(i), dst, 64*i, src.all())
-			if i == at { // more elements than the queue pair takes
+			if i == at { // more elements than the queue pair accepts
 				for range a.cap.MaxSendSGE {
 					r.sg = append(r.sg, src.sge(0, 1))
 				}
@@ -49,7 +49,7 @@ func badSendSplits(c *Case) {
 		}
 		a.scq.none("the refused request and those behind it were never posted")
 		c.untouched(dst.bytes()[64*at:], "the targets of requests that were not posted")
-		// The queue pair lives on.
+		// The queue pair still works.
 		a.send(writeOf(99, dst, 0, src.all()))
 		a.sent(a.scq.one(), 99, verbs.WCRDMAWrite)
 		if s := b.state(); s != verbs.QPSRTS {
@@ -127,7 +127,7 @@ func rqFull(c *Case) {
 		c.failf("a receive queue of %d took %d receives", b.cap.MaxRecvWR, n)
 	}
 	c.wantErrno(err, "a full receive queue", syscall.ENOMEM)
-	// One used, one free again.
+	// One was used, so one slot is free again.
 	a.send(sendOf(1, src.all()))
 	b.received(b.rcq.one(), 0, verbs.WCRecv, 8)
 	b.recv(RR{id: 777, sg: sg(dst.all())})

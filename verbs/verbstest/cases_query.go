@@ -32,7 +32,7 @@ func queryHas(c *Case) {
 	}
 }
 
-// queryAgrees: a feature flag and the numbers and opcodes that belong to it.
+// queryAgrees: a feature flag agrees with the numbers and opcodes of the feature.
 func queryAgrees(c *Case) {
 	d, err := c.A.ctx.QueryDevice()
 	c.must(err, "query_device")

@@ -40,7 +40,7 @@ func writeGathers(c *Case) {
 	c.untouched(dst.bytes()[3503:], "memory behind the target")
 }
 
-// The receive's buffers are left alone; byte_len is what was written.
+// The receive's buffers stay unchanged; byte_len is the length written.
 func writeImmConsumes(c *Case) {
 	a, b := c.link()
 	src, dst, buf := c.A.region(3000).fill(1), c.B.region(3000).poison(), c.B.region(64).poison()
@@ -155,7 +155,7 @@ func mixedOrder(c *Case) {
 	}
 }
 
-// What the receiver of a SEND sees of a WRITE before it is all of it.
+// The receiver of a SEND sees all of an earlier WRITE.
 func sendAfterWrite(c *Case) {
 	a, b := c.link()
 	src, dst := c.A.region(5000).fill(1), c.B.region(5000).poison()
@@ -165,7 +165,7 @@ func sendAfterWrite(c *Case) {
 	c.same(dst.bytes(), src.bytes(), "the WRITE, when the SEND behind it has arrived")
 }
 
-// A fenced SEND and WRITE carry what the READ before them has fetched.
+// A fenced SEND and WRITE carry the data that the READ before them fetched.
 func fenceWaits(c *Case) {
 	a, b := c.link()
 	buf := c.A.region(3000).poison()

@@ -103,8 +103,7 @@ func removalCloses(c *Case) {
 	c.must(e.ctx.Close(), "closing the context of a removed device")
 }
 
-// Neither the device nor a peer that has its packets reads or writes the memory
-// of a removed device.
+// Neither the device nor a peer with its packets reads or writes the memory of a removed device.
 func removalMemory(c *Case) {
 	e, p := c.spare()
 	a, b := c.linkOf(e, c.B, func(o *opts) { o.timeout, o.retry = fastTimeout, 1 })

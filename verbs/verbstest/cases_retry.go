@@ -9,9 +9,9 @@ import (
 // fastTimeout is the local ACK timeout of 1.05 ms.
 const fastTimeout = 8
 
-// soonTimeout is for a link whose other end answers at first and falls silent
-// then. Real time may pass between a packet and its answer: 67 ms suffice for a
-// machine that is emulated and has the processor to itself.
+// soonTimeout is for a link whose other end answers at first and is silent later. Real time may
+// pass between a packet and its answer: 67 ms suffice for an emulated machine that has the
+// processor to itself.
 func (c *Case) soonTimeout() uint8 {
 	if c.pair.Caps.Clock == nil {
 		return defaultTimeout
@@ -19,7 +19,7 @@ func (c *Case) soonTimeout() uint8 {
 	return fastTimeout
 }
 
-// maxTimeoutFactor is how much longer than asked a device may wait.
+// maxTimeoutFactor is how much longer than requested a device may wait.
 const maxTimeoutFactor = 4 // IBTA 9.7.6.1.3
 
 var retryCases = []Spec{
@@ -94,7 +94,7 @@ func partition(c *Case) {
 	}
 }
 
-// The link is down for less than the retries last.
+// The link is down for less than the total time of the retries.
 func partitionHeals(c *Case) {
 	a, b := c.link()
 	src, dst := c.A.region(3000).fill(1), c.B.region(3000).poison()
@@ -113,8 +113,8 @@ func partitionHeals(c *Case) {
 	c.same(buf.bytes()[8:], src.bytes()[8:], "what was sent and read back over a link that was down")
 }
 
-// Each of many messages loses its first packet: with two retries in all the
-// queue pair would fail, with two for each it does not.
+// Each of many messages loses its first packet: with two retries in total the queue pair would
+// fail, with two for each it does not.
 func retryResets(c *Case) {
 	const n = 8
 	a, b := c.link(func(o *opts) { o.timeout, o.retry = fastTimeout, 2; o.recvs = n })

@@ -2,7 +2,7 @@ package verbstest
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// fastRNR is the RNR timer of 10 µs, slowRNR of 1.28 ms.
+// fastRNR is the RNR timer of 10 µs, slowRNR that of 1.28 ms.
 const (
 	fastRNR = 1
 	slowRNR = 14
@@ -27,7 +27,7 @@ func rnrExceeded(c *Case) {
 	a.flushed(a.scq, 2)
 	a.flushed(a.rcq, 21)
 	a.untilState(verbs.QPSErr)
-	// A receiver that was not ready has done nothing wrong.
+	// A receiver that was not ready stays in RTS.
 	if s := b.state(); s != verbs.QPSRTS {
 		c.failf("the receiver that was not ready is in %v", s)
 	}

@@ -34,7 +34,7 @@ func sendFills(c *Case) {
 	b.rcq.none("one message, one completion")
 }
 
-// rpma's and ibv_wr_post(3)'s manuals say RECV_RDMA_WITH_IMM: a slip.
+// The manuals of rpma and ibv_wr_post(3) have RECV_RDMA_WITH_IMM by mistake.
 func sendImm(c *Case) {
 	a, b := c.link()
 	src, dst := c.A.region(64).fill(1), c.B.region(64)
@@ -191,7 +191,7 @@ func (c *Case) connectSelf(q *QP) {
 	q.toRTS()
 }
 
-// B is connected to A's second queue pair: what the first sends is not for it.
+// B is connected to A's second queue pair: it must not receive the first one's messages.
 func stranger(c *Case) {
 	a, b := c.link()
 	other := c.A.newQP(c.defaults(), 5000)
@@ -208,8 +208,8 @@ func stranger(c *Case) {
 	b.received(b.rcq.one(), 9, verbs.WCRecv, 64)
 }
 
-// A queue pair on B's own device, which is not B's peer, knows B's number and
-// the packet number that comes next.
+// A queue pair on B's own device, which is not B's peer, knows B's number and the next packet
+// number.
 func impostor(c *Case) {
 	if c.A.gid == c.B.gid {
 		c.skipped = "both ends have one address, by which strangers are told"

@@ -12,7 +12,7 @@ var signalCases = []Spec{
 func retiredByLater(c *Case) {
 	a, _ := c.link(func(o *opts) { o.sends = 8 })
 	src, dst := c.A.region(8).fill(1), c.B.region(64).poison()
-	for round := range 3 { // the slots of the silent ones come back with the last
+	for round := range 3 { // the slots of the unsignaled ones are freed with the last
 		var list []SR
 		for i := range 8 {
 			r := writeOf(uint64(100*round+i), dst, 8*i, src.all())

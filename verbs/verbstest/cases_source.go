@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
-// wakesWithin is how long waking a sleeper may take.
+// wakesWithin is the limit for waking a sleeper.
 const wakesWithin = 5 * time.Second
 
 // sleeperKey is the channel's key in the poller.
@@ -19,7 +19,7 @@ func wakesSleeper(c *Case) {
 	c.defers(p.Close)
 	c.must(p.Attach(b.rcq.ch, sleeperKey), "attaching the channel")
 	for range 2 {
-		// A poller may wake in vain; sleep until it does not.
+		// A poller may wake spuriously; sleep until it does not.
 		for sleep(c, p, time.Millisecond) {
 			if b.rcq.event() {
 				c.failf("a channel that nothing was armed for has an event")
@@ -39,7 +39,7 @@ func wakesSleeper(c *Case) {
 	c.must(p.Detach(sleeperKey), "detaching the channel")
 }
 
-// sleep waits on the poller for at most d, true when it reported the channel.
+// sleep waits on the poller for at most d and reports whether the channel was ready.
 func sleep(c *Case, p *sys.Poller, d time.Duration) bool {
 	c.t.Helper()
 	end := time.Now().Add(d)
@@ -57,7 +57,7 @@ func sleep(c *Case, p *sys.Poller, d time.Duration) bool {
 	return false
 }
 
-// readable looks at the descriptor itself, where there is one.
+// readable checks the descriptor itself, where there is one.
 func readable(c *Case) {
 	a, b, src := c.armed(2)
 	fd := b.rcq.ch.FD()
@@ -74,7 +74,7 @@ func readable(c *Case) {
 		}
 	}
 	for range 2 {
-		b.rcq.event() // lets a descriptor that was readable in vain fall silent
+		b.rcq.event() // makes a spuriously readable descriptor unreadable
 		look(false, "before the event")
 		b.rcq.arm(false)
 		a.send(sendOf(1, src.all()))

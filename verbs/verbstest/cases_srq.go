@@ -34,8 +34,7 @@ var srqCases = []Spec{
 	{Name: "srq_serves_ud", Rule: "IBTA 10.2.9: RC, UC and UD; semantics 32", needs: needs{srq: true, ah: true, kinds: []verbs.QPType{verbs.QPTUD}, ops: srqOnly.ops}, run: srqUD},
 }
 
-// shared links n queue pairs of A with as many of B that share a receive queue
-// of size receives.
+// shared links n queue pairs of A with as many of B that share a receive queue of size receives.
 func (c *Case) shared(n, size int, mod ...func(*opts)) (as, bs []*QP, s *SRQ) {
 	c.t.Helper()
 	s = c.B.srq(size)
@@ -53,8 +52,7 @@ func (c *Case) shared(n, size int, mod ...func(*opts)) (as, bs []*QP, s *SRQ) {
 	return as, bs, s
 }
 
-// fromSRQ checks a receive that was taken from a shared queue: any of them, but
-// each once.
+// fromSRQ checks a receive that was taken from a shared queue: any of them, but each once.
 func (q *QP) fromSRQ(w verbs.WC, op verbs.WCOpcode, n int, seen map[uint64]bool) {
 	q.c.t.Helper()
 	q.received(w, w.WRID, op, n)
@@ -164,8 +162,8 @@ func srqSplits(c *Case) {
 	}
 }
 
-// Messages of several queue pairs take receives in turn and complete in another
-// order than they were posted in; every place can be used again, many times.
+// Messages of several queue pairs take receives in turn and complete in another order than the
+// receives were posted; all slots can be reused many times.
 func srqReuse(c *Case) {
 	const n, size, rounds = 3, 4, 40
 	as, bs, s := c.shared(n, size)

@@ -34,8 +34,8 @@ func (s *SRQ) limitEvents(want int, why string) {
 	}
 }
 
-// What query_srq reads of a limit that has struck is left open: rxe reads 0,
-// an adapter may read what was set.
+// The limit that query_srq reads after the event is left open: rxe reads 0, an adapter may read
+// the value set.
 func srqLimitOnce(c *Case) {
 	as, bs, s := c.shared(1, 8)
 	left, src := 6, c.A.region(8)
@@ -88,8 +88,8 @@ func srqLimitCreate(c *Case) {
 	s.fillWith(left, 8)
 	c.drainTo(a, b, c.A.region(8), &left, 1)
 	if n := s.end.count(s.SRQ, verbs.EventSRQLimitReached); n == 0 {
-		// ibv_create_srq(3) ignores the limit; the contract's attribute says it
-		// arms. A provider that cannot must say so.
+		// ibv_create_srq(3) ignores the limit; in the contract the attribute arms it. A provider
+		// that cannot must report that.
 		got, err := s.Query()
 		c.must(err, "query_srq")
 		if got.Limit != 0 {

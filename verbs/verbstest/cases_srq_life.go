@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The lives of shared receive queues: making, querying, resizing, closing.
+// The lifetime of shared receive queues: creation, queries, resize, close.
 
 func srqBusy(c *Case) {
 	_, bs, s := c.shared(2, 4)

@@ -48,8 +48,8 @@ func stateQPs(c *Case) map[verbs.QPState]*QP {
 	return out
 }
 
-// Every state, every target state, and for each target the attributes that
-// each step of the table asks for, those less one, and those and one more.
+// All states and target states, and for each target the attributes that each step of the table
+// requires, those less one, and those and one more.
 func illegalTransitions(c *Case) {
 	bases := []verbs.QPAttrMask{0, initMask &^ verbs.QPMState, rtrMask &^ verbs.QPMState, rtsMask &^ verbs.QPMState}
 	var masks []verbs.QPAttrMask
@@ -67,7 +67,7 @@ func illegalTransitions(c *Case) {
 	refused := 0
 	for from, q := range stateQPs(c) {
 		if from == verbs.QPSSQD {
-			c.drained(q) // or it would change by itself
+			c.drained(q) // otherwise it would change by itself
 		}
 		before, err := q.Query()
 		c.must(err, "query_qp")
@@ -207,7 +207,7 @@ func badValues(c *Case) {
 		a := q.rtrAttr(peer)
 		mod(a)
 		if what == "more rd_atomic" && c.pair.Caps.MaxRdAtom >= 255 || what == "an MTU over the port's" && a.PathMTU == c.pair.Caps.MTU {
-			continue // there is no more
+			continue // there is no larger value
 		}
 		refused(what, q, a, rtrMask, verbs.QPSInit)
 	}
@@ -234,7 +234,7 @@ func qpNumbers(c *Case) {
 	}
 }
 
-// overMTU is the next path MTU above m; m itself if it is the last.
+// overMTU returns the next path MTU above m; m itself if it is the last.
 func overMTU(m verbs.MTU) verbs.MTU {
 	switch {
 	case m < verbs.MTU4096:

@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// tdCases find out themselves whether there are thread domains: no query says so.
+// tdCases determine themselves whether there are thread domains: no query reports it.
 var tdCases = []Spec{
 	{Name: "td_is_counted_and_lives_as_long_as_its_parent_domain", Rule: "ibv_alloc_td(3); contract: Object.Close", run: tdCounted},
 	{Name: "parent_domain_keeps_its_domain", Rule: "ibv_alloc_parent_domain(3): EBUSY", run: parentKeeps},
@@ -18,8 +18,8 @@ var tdCases = []Spec{
 	{Name: "td_of_another_context_is_refused", Rule: "contract: PD.AllocParentDomain", run: tdForeign},
 }
 
-// own makes a thread domain and a domain with it; the case is not applicable
-// where there are none.
+// own makes a thread domain and a parent domain with it; the case is not applicable where there
+// are none.
 func (e *End) own() (verbs.TD, verbs.PD) {
 	e.c.t.Helper()
 	td, err := e.ctx.AllocTD()
@@ -33,7 +33,7 @@ func (e *End) own() (verbs.TD, verbs.PD) {
 	return td, pd
 }
 
-// without ends the case as not applicable if err says that there is no such thing.
+// without ends the case as not applicable if err means that the feature is missing.
 func (c *Case) without(err error, what string) {
 	c.t.Helper()
 	if errors.Is(err, verbs.ErrNotSupported) {
@@ -169,7 +169,7 @@ func tdForeign(c *Case) {
 	c.defers(ctx.Close)
 	td, err := ctx.AllocTD()
 	if errors.Is(err, verbs.ErrNotSupported) {
-		// Then no domain with one can be made either.
+		// Then no parent domain can be made either.
 		_, err := c.A.pd.AllocParentDomain(nil)
 		if err != nil {
 			c.refused(err, "alloc_parent_domain", verbs.ErrNotSupported)

@@ -2,7 +2,7 @@ package verbstest
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// spinRounds is for how many more polls a turn asks here.
+// spinRounds is the number of further polls that a batch requests here.
 const spinRounds = 64
 
 func turnGroups(c *Case) {
@@ -11,7 +11,7 @@ func turnGroups(c *Case) {
 	src, dst := c.A.region(64).fill(1), c.B.region(64)
 	b1.recv(RR{id: 1, sg: sg(dst.all())})
 	b2.recv(RR{id: 2, sg: sg(dst.all())}, RR{id: 3, sg: sg(dst.all())})
-	bad := sendOf(11, src.all()) // more elements than granted: all devices look
+	bad := sendOf(11, src.all()) // more elements than granted: all devices check
 	for range a1.cap.MaxSendSGE {
 		bad.sg = append(bad.sg, src.sge(0, 1))
 	}
@@ -35,8 +35,8 @@ func turnGroups(c *Case) {
 	a1.scq.none("what stands behind a bad request was never posted")
 }
 
-// One turn that arms and polls finds a completion by the poll or by an event:
-// here both must come together right, whatever was in the queue before.
+// A batch that arms and polls finds a completion by the poll or by an event: the case checks both
+// together, whatever was in the queue before.
 func turnOrder(c *Case) {
 	a, b := c.link(func(o *opts) { o.channel = true; o.sends, o.recvs = 64, 64 })
 	src, dst := c.A.region(8).fill(1), c.B.region(8)
@@ -50,7 +50,7 @@ func turnOrder(c *Case) {
 		got := 0
 		c.until("the completion by a poll that follows arming, or by an event", func() bool {
 			t := verbs.IOBatch{Arms: []verbs.ArmGroup{{CQ: b.rcq.CQ}}, Polls: []verbs.PollGroup{{CQ: b.rcq.CQ, WC: wc}}}
-			t.Spin = i % 2 * spinRounds // makes no difference to what is found
+			t.Spin = i % 2 * spinRounds // does not affect the completions found
 			c.must(c.B.ctx.Execute(&t), "arming and polling")
 			if t.Arms[0].Errno != 0 || t.Polls[0].Errno != 0 {
 				c.failf("arming answered %v, polling %v", t.Arms[0].Errno, t.Polls[0].Errno)
@@ -60,7 +60,7 @@ func turnOrder(c *Case) {
 				got += n
 				return true
 			}
-			// Asleep now: the event must come.
+			// The event must come, because the queue was empty when the program went to sleep.
 			b.rcq.untilEvent("the queue was armed and then empty")
 			return false
 		})

@@ -80,8 +80,8 @@ func ucNoReceive(c *Case) {
 	c.same(dst.bytes(), src.bytes()[8:], "the message after the lost one")
 }
 
-// The receive of a message that broke off is used for the next (rxe
-// do_class_d1e_error; the specification lets an adapter do so).
+// The receive of a message that broke off is used for the next (rxe do_class_d1e_error; the
+// specification lets an adapter do so).
 func ucHole(c *Case) {
 	for drop := uint64(1); drop <= 3; drop++ {
 		a, b := c.link(func(o *opts) { uc(o); o.mtu = min(o.mtu, verbs.MTU1024) })
@@ -146,7 +146,7 @@ func ucOpcodes(c *Case) {
 	c.untouched(dst.bytes(), "memory that a UC queue pair cannot read or add to")
 }
 
-// dropped posts a WRITE that the peer must drop, and sees the next one pass.
+// dropped posts a WRITE that the peer must drop, and checks that the next one passes.
 func (c *Case) dropped(a *QP, r SR, target *Region) {
 	c.t.Helper()
 	a.send(r)

@@ -119,7 +119,7 @@ func udInline(c *Case) {
 	want := append([]byte{}, src.bytes()...)
 	b.recv(RR{id: 9, sg: sg(dst.all())})
 	bad := src.all()
-	bad.LKey = 0xbadbad // is not looked at
+	bad.LKey = 0xbadbad // ignored
 	a.send(sendOf(1, bad).to(ah, b.Num(), udKey).with(signaled | verbs.SendInline))
 	src.poison()
 	b.datagram(b.rcq.one(), 9, 32, a)
@@ -187,8 +187,8 @@ func ahShared(c *Case) {
 	c.must(ah.Close(), "destroy_ah after the completion of all that used it")
 }
 
-// The completion gives the buffer back, whether the datagram has arrived or
-// not: what the owner writes then must not be what arrives.
+// The completion gives the buffer back, whether the datagram has arrived or not: later writes of
+// the owner must not arrive.
 func udOwnership(c *Case) {
 	a, b, ah := c.udPair()
 	src, dst := c.A.region(64).fill(1), c.B.region(104)

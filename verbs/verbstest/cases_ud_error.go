@@ -64,9 +64,9 @@ func udNobody(c *Case) {
 	a.send(sendOf(1, src.all()).to(ah, qpn, udKey))
 	a.sent(a.scq.one(), 1, verbs.WCSend)
 	gone := c.B.gid
-	gone[15] ^= 0x7f // nobody has this address
-	// Who looks the address up when the handle is made refuses it then
-	// (ibv_create_ah of a user asks the kernel for its hardware address).
+	gone[15] ^= 0x7f // no port has this address
+	// A device that resolves the address when the handle is made refuses it then (ibv_create_ah
+	// asks the kernel for the hardware address).
 	if ah, err := c.A.tryAH(gone); err == nil {
 		a.send(sendOf(2, src.all()).to(ah, qpn, udKey))
 		a.sent(a.scq.one(), 2, verbs.WCSend)
@@ -78,8 +78,8 @@ func udNobody(c *Case) {
 	}
 }
 
-// The specification completes the receive with an error, rxe drops the
-// datagram; nobody calls it a success or writes behind the buffer.
+// The specification completes the receive with an error, rxe drops the datagram; no device
+// reports success or writes behind the buffer.
 func udTooSmall(c *Case) {
 	a, b, ah := c.udPair()
 	src, dst := c.A.region(100).fill(1), c.B.region(256).poison()
@@ -95,8 +95,8 @@ func udTooSmall(c *Case) {
 	c.untouched(dst.bytes()[grhSize+50:], "the memory behind a receive that is too small")
 }
 
-// The specification forbids an error and rxe reports success; adapters complete
-// with LOC_LEN_ERR or refuse the post. Nobody sends it.
+// The specification forbids an error and rxe reports success; adapters complete with LOC_LEN_ERR
+// or refuse the post. No device sends the datagram.
 func udTooLong(c *Case) {
 	n := c.maxDatagram() + 1
 	a, b, ah := c.udPair()
@@ -113,8 +113,8 @@ func udTooLong(c *Case) {
 	c.untouched(dst.bytes(), "the receive")
 }
 
-// failsSomehow posts a request that the queue pair cannot do: it is refused, or
-// completes with an error.
+// failsSomehow posts an invalid request for the queue pair: it is refused, or completes with an
+// error.
 func (q *QP) failsSomehow(what string, r SR, want ...verbs.WCStatus) {
 	q.c.t.Helper()
 	if _, err := q.trySend(r); err != nil {
@@ -172,8 +172,8 @@ func udLost(c *Case) {
 	b.rcq.none("two datagrams were lost")
 }
 
-// sqe: a request that fails locally stops the send queue; what is behind it is
-// flushed, receives go on, and modify_qp starts it again.
+// sqe checks that a request that fails locally stops the send queue: later ones are flushed,
+// receives continue, and modify_qp restarts it.
 func sqe(c *Case, k verbs.QPType) {
 	var a, b *QP
 	to := func(r SR) SR { return r }

@@ -88,7 +88,7 @@ func xrcImm(c *Case) {
 	c.same(dst.bytes(), src.bytes(), "the WRITE")
 }
 
-// xrcRefusal: which NAK it is the annex leaves to the reader.
+// xrcRefusal: the annex does not specify the NAK.
 var xrcRefusal = []verbs.WCStatus{verbs.WCRemInvReqErr, verbs.WCRemOpErr, verbs.WCRemAccessErr}
 
 func xrcUnknown(c *Case) {

@@ -36,15 +36,14 @@ func (m *CM) id(userData uint64) verbs.CMID {
 	return id
 }
 
-// owns has the identifier closed at the end. Events that nobody took are
-// thrown away with it.
+// owns closes the identifier at the end. Events that were not taken are dropped with it.
 func (m *CM) owns(id verbs.CMID) {
 	m.ids = append(m.ids, id)
 	m.c.defers(id.Close)
 }
 
-// event waits for the next event of the channel and checks its type. It must
-// be acknowledged.
+// event waits for the next event of the channel and checks its type. The caller must acknowledge
+// it.
 func (m *CM) event(want verbs.CMEventType) verbs.CMEvent {
 	m.c.t.Helper()
 	var ev verbs.CMEvent
@@ -65,7 +64,7 @@ func (m *CM) event(want verbs.CMEventType) verbs.CMEvent {
 	return ev
 }
 
-// take waits for an event, copies what it carries and acknowledges it.
+// take waits for an event, copies it and acknowledges it.
 func (m *CM) take(want verbs.CMEventType) verbs.CMEvent {
 	m.c.t.Helper()
 	ev := m.event(want)
@@ -103,7 +102,7 @@ func (m *CM) resolved(dst netip.AddrPort) verbs.CMID {
 	return m.resolvedWith(dst, 0)
 }
 
-// setAckTimeout sets an identifier's ACK timeout; 0: nothing.
+// setAckTimeout sets an identifier's ACK timeout; 0: no change.
 func (m *CM) setAckTimeout(id verbs.CMID, code uint8) {
 	m.c.t.Helper()
 	if code != 0 {
@@ -111,7 +110,7 @@ func (m *CM) setAckTimeout(id verbs.CMID, code uint8) {
 	}
 }
 
-// resolvedWith is resolved with an ACK timeout; 0 is the connection manager's own.
+// resolvedWith is resolved with an ACK timeout; 0 means the connection manager's own.
 func (m *CM) resolvedWith(dst netip.AddrPort, ackTimeout uint8) verbs.CMID {
 	m.c.t.Helper()
 	id := m.id(0)
@@ -140,7 +139,7 @@ func (m *CM) qp(id verbs.CMID) *QP {
 	return q
 }
 
-// connParam is what the ends ask for.
+// connParam returns the parameters that the ends request.
 func (c *Case) connParam(private string) *verbs.ConnParam {
 	n := uint8(min(max(c.pair.Caps.MaxRdAtom, 0), 4))
 	return &verbs.ConnParam{PrivateData: []byte(private), ResponderResources: n, InitiatorDepth: n, RetryCount: maxRetry, RNRRetryCount: verbs.RNRRetryInfinite}
@@ -152,14 +151,14 @@ type conn struct {
 	ida    verbs.CMID
 	idb    verbs.CMID
 	a, b   *QP
-	// ackTimeout is what A and B set, where it is not 0; retries, where one is not
-	// 0, how often each repeats a request.
+	// ackTimeout are the values that A and B set, if not 0; retries are the retry counts of both,
+	// if one is not 0.
 	ackTimeout, retries [2]uint8
 	atA                 verbs.CMEvent // ESTABLISHED at A
 	request             verbs.CMEvent // CONNECT_REQUEST at B
 }
 
-// param is what A (0) or B (1) asks for.
+// param returns the parameters of A (0) or B (1).
 func (k *conn) param(end int, private string) *verbs.ConnParam {
 	p := k.ma.c.connParam(private)
 	if r := k.retries[end]; r != 0 {

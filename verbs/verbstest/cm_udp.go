@@ -35,8 +35,8 @@ func (m *CM) udpResolved(dst netip.AddrPort) verbs.CMID {
 	return id
 }
 
-// udQP makes the identifier's datagram queue pair, which the connection manager
-// brings to RTS with the queue key of the port space.
+// udQP makes the identifier's datagram queue pair, which the connection manager moves to RTS with
+// the queue key of the port space.
 func (m *CM) udQP(id verbs.CMID) *QP {
 	m.c.t.Helper()
 	e, o := m.end, m.c.defaults()
@@ -50,7 +50,7 @@ func (m *CM) udQP(id verbs.CMID) *QP {
 	return q
 }
 
-// handle makes an address handle of what an event says.
+// handle makes an address handle from the attributes in an event.
 func (e *End) handle(attr verbs.AHAttr) verbs.AH {
 	e.c.t.Helper()
 	ah, err := e.pd.CreateAH(&attr)
@@ -59,7 +59,7 @@ func (e *End) handle(attr verbs.AHAttr) verbs.AH {
 	return ah
 }
 
-// datagrams is an asked and answered pair of port space UDP.
+// datagrams is an established pair of port space UDP.
 type datagrams struct {
 	ma, mb   *CM
 	ida, idb verbs.CMID
@@ -68,7 +68,7 @@ type datagrams struct {
 	answer   verbs.CMEvent // ESTABLISHED at A
 }
 
-// ask has A ask for the queue pair behind B's listener.
+// ask makes A request the queue pair behind B's listener.
 func (c *Case) ask(toB, toA string) *datagrams {
 	c.t.Helper()
 	k := &datagrams{ma: c.A.cm(), mb: c.B.cm()}

@@ -5,17 +5,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// pollBatch is how many completions one poll takes.
+// pollBatch is the size of one poll.
 const pollBatch = 16
 
-// CQ is a completion queue of a case and what was polled off it.
+// CQ is a completion queue of a case and the completions polled from it.
 type CQ struct {
 	verbs.CQ
 	end  *End
 	ch   verbs.CompChannel
 	buf  []verbs.WC // off-heap
 	got  []verbs.WC // polled, not yet taken
-	dead error      // what a poll answered, if it failed
+	dead error      // the error of a poll that failed
 }
 
 func (e *End) cq(cqe int, ch verbs.CompChannel) *CQ {
@@ -26,7 +26,7 @@ func (e *End) cq(cqe int, ch verbs.CompChannel) *CQ {
 	return &CQ{CQ: cq, end: e, ch: ch, buf: e.wcBuffer(pollBatch)}
 }
 
-// wcBuffer is off-heap room for n completions.
+// wcBuffer returns off-heap room for n completions.
 func (e *End) wcBuffer(n int) []verbs.WC {
 	buf, ok := mem.Array[verbs.WC](e.scratch.Arena(), e.alloc(n*verbs.SizeofWC), n)
 	if !ok {
@@ -43,7 +43,7 @@ func (e *End) channel() verbs.CompChannel {
 	return ch
 }
 
-// poll takes what is there now.
+// poll takes the completions that are there now.
 func (q *CQ) poll() int {
 	for i := range q.buf {
 		q.buf[i] = verbs.WC{WRID: ^uint64(0), Status: ^verbs.WCStatus(0)} // must be written
@@ -77,7 +77,7 @@ func (q *CQ) take(n int) []verbs.WC {
 // one waits for one completion.
 func (q *CQ) one() verbs.WC { q.end.c.t.Helper(); return q.take(1)[0] }
 
-// none lets everything come to rest and checks that nothing more completed.
+// none settles and checks that nothing more completed.
 func (q *CQ) none(why string) {
 	q.end.c.t.Helper()
 	q.end.c.settle()
@@ -115,7 +115,7 @@ func (q *CQ) untilEvent(why string) {
 	q.end.c.until("a completion event: "+why, q.event)
 }
 
-// noEvent lets everything come to rest and checks that no event was raised.
+// noEvent settles and checks that no event was raised.
 func (q *CQ) noEvent(why string) {
 	q.end.c.t.Helper()
 	q.end.c.settle()

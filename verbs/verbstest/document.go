@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// marks are the verdicts as the document writes them.
+// marks are the texts of the verdicts in the document.
 var marks = map[Verdict]string{Passed: "pass", Failed: "**FAIL**", NotApplicable: "n/a"}
 
-// unproven marks a case that passed on no device of a kernel.
+// unproven marks a case that has not passed on a kernel device.
 const unproven = "†"
 
-// Document writes the reports as one Markdown document: the sums, a table for
-// each topic with a column for each report, and why cases were not applicable as
-// notes. It holds no times, so that equal verdicts give equal documents.
+// Document writes the reports as one Markdown document: the sums, a table for each topic with a
+// column for each report, and the reasons of cases that were not applicable as notes. It contains
+// no times, so that equal verdicts give equal documents.
 func Document(reports []*Report) string {
 	reports = slices.Clone(reports)
 	slices.SortFunc(reports, func(a, b *Report) int { return strings.Compare(a.Pair, b.Pair) })
@@ -76,7 +76,7 @@ func (d *document) topic(t topic) {
 	}
 }
 
-// proven tells whether a case passed on a device.
+// proven reports whether a case passed on a device.
 func (d *document) proven(name string) bool {
 	return slices.ContainsFunc(d.reports, func(r *Report) bool {
 		x := r.result(name)
@@ -107,7 +107,7 @@ func (d *document) reasons() {
 	}
 }
 
-// result is the result of a case; nil if it was not run.
+// result returns the result of a case; nil if it was not run.
 func (r *Report) result(name string) *Result {
 	i := slices.IndexFunc(r.Results, func(x Result) bool { return x.Name == name })
 	if i < 0 {
@@ -116,9 +116,9 @@ func (r *Report) result(name string) *Result {
 	return &r.Results[i]
 }
 
-// Documented fails the test if the document at path has another verdict for a
-// case of the report, or none. Where reports are being written ([OutEnv]), for
-// a new document, it checks nothing; nor for a run of a part of the suite.
+// Documented fails the test if the document at path has another verdict for a case of the report,
+// or none. It checks nothing while reports are written ([OutEnv]), or for a run of a part of the
+// suite.
 func Documented(t *testing.T, r *Report, path string) {
 	t.Helper()
 	if os.Getenv(OutEnv) != "" || len(r.Results) != len(Cases()) {

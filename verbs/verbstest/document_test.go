@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Rule: a case is marked unless a device passed it, and the mark does not keep a
-// run from finding its row again.
+// Rule: a case is marked unless it passed on a device, and the mark does not affect the lookup of
+// its row.
 func TestDocumentMarksWhatNoDeviceHasProven(t *testing.T) {
 	names := Cases()
 	on, off := names[0].Name, names[1].Name

@@ -9,11 +9,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// fullAccess is what regions and queue pairs allow unless a case says less.
+// fullAccess is the access of regions and queue pairs unless a case restricts it.
 const fullAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
-// scratchSize holds the work requests and elements a case posts and the
-// completions it polls.
+// scratchSize is the memory for the work requests and elements that a case posts and the
+// completions that it polls.
 const scratchSize = 4 << 20
 
 // End is one end of a case: a protection domain on the endpoint's context and
@@ -37,7 +37,7 @@ func newEnd(c *Case, name string, ep *Endpoint) *End {
 	e.scratch = mem.NewBump(a)
 	e.gid, err = e.ctx.QueryGID(ep.Port, int(ep.GIDIndex))
 	c.must(err, "query_gid")
-	e.drainAsync() // what an earlier case left is not ours
+	e.drainAsync() // drop the events of earlier cases
 	e.events = nil
 	e.pd = e.newPD()
 	return e
@@ -50,7 +50,7 @@ func (e *End) newPD() verbs.PD {
 	return pd
 }
 
-// drainAsync takes and acknowledges the asynchronous events there are.
+// drainAsync takes and acknowledges the pending asynchronous events.
 func (e *End) drainAsync() {
 	if e == nil {
 		return
@@ -65,7 +65,7 @@ func (e *End) drainAsync() {
 	}
 }
 
-// isAbout tells whether an event is about an object; nil is the port or device.
+// isAbout reports whether an event is about an object; nil is the port or device.
 func isAbout(ev verbs.AsyncEvent, obj verbs.Object) bool {
 	switch {
 	case ev.QP != nil:
@@ -96,8 +96,7 @@ func (e *End) untilEvent(about verbs.Object, types ...verbs.AsyncEventType) verb
 	return found
 }
 
-// count is how many events of a type about an object have come by now, when
-// everything has come to rest.
+// count settles and returns the number of events of a type about an object so far.
 func (e *End) count(about verbs.Object, t verbs.AsyncEventType) (n int) {
 	e.c.settle()
 	e.drainAsync()
@@ -149,7 +148,7 @@ type Region struct {
 // region maps n bytes and registers them with full access.
 func (e *End) region(n int) *Region { return e.regionOf(e.pd, n, fullAccess, 0) }
 
-// regionOf maps n bytes and registers them; iova 0 is the memory's own address.
+// regionOf maps n bytes and registers them; iova 0 means the memory's own address.
 func (e *End) regionOf(pd verbs.PD, n int, access verbs.AccessFlags, iova uint64) *Region {
 	e.c.t.Helper()
 	a, err := mem.Map(max(n, 1), mem.Options{})
@@ -190,18 +189,18 @@ func (r *Region) dereg() {
 
 func (r *Region) bytes() []byte { return r.arena.Bytes()[:r.n] }
 
-// at is the address by which work requests name byte off.
+// at returns the address by which work requests name byte off.
 func (r *Region) at(off int) uint64 { return r.mr.IOVA() + uint64(off) }
 
-// sge is the range [off, off+n) as a scatter-gather element.
+// sge returns the range [off, off+n) as a scatter-gather element.
 func (r *Region) sge(off, n int) verbs.SGE {
 	return verbs.SGE{Addr: r.at(off), Length: uint32(n), LKey: r.mr.LKey()}
 }
 
-// all is the whole region as one element.
+// all returns the whole region as one element.
 func (r *Region) all() verbs.SGE { return r.sge(0, r.n) }
 
-// word is the 8 bytes at off in host order.
+// word returns the 8 bytes at off in host order.
 func (r *Region) word(off int) *uint64 {
 	w, ok := r.arena.Word(r.arena.Addr() + uint64(off))
 	if !ok {
@@ -213,7 +212,7 @@ func (r *Region) word(off int) *uint64 {
 // fill writes the pattern of seed.
 func (r *Region) fill(seed int) *Region { fill(r.bytes(), seed); return r }
 
-// poison marks every byte as not written.
+// poison marks all bytes as not written.
 func (r *Region) poison() *Region { mem.Poison(r.bytes()); return r }
 
 // fill writes bytes that differ by position and seed, and never the poison.

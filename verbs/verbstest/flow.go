@@ -8,22 +8,22 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// flowSlot is the memory of one operation of a flow; messages are of up to so
-// many bytes, several packets at the smaller MTUs.
+// flowSlot is the memory of one operation of a flow; messages have at most this many bytes,
+// several packets at the smaller MTUs.
 const flowSlot = 6000
 
-// flow is a stream of mixed operations from one queue pair to its peer, with
-// as many outstanding as the send queue holds. Every operation has memory of its
-// own, so that one executed twice, late or in part is seen:
+// flow is a stream of mixed operations from one queue pair to its peer, with as many outstanding
+// as the send queue holds. Each operation has memory of its own, so that an operation executed
+// twice, late or in part is detected:
 //
-//	SEND, WRITE, READ  move their slot's pattern; what is beyond stays poison
+//	SEND, WRITE, READ  move their slot's pattern; the rest stays poisoned
 //	FETCH_AND_ADD      adds 1 to one word: results count up, none missing
 //	CMP_AND_SWP        turns k into k+1: each must succeed once
 type flow struct {
 	c        *Case
 	from, to *QP
 	ops      []flowOp
-	mine     *Region // at from: what is sent, or the buffer of a READ
+	mine     *Region // at from: the source, or the buffer of a READ
 	theirs   *Region // at to
 	res      *Region // atomic results
 	words    *Region // at to: word 0 is added to, word 8 swapped
@@ -39,7 +39,7 @@ type flowOp struct {
 	expect uint64 // atomic result
 }
 
-// messages are the operations that bring nothing back; everything are all.
+// messages are the operations that return no data; everything are all operations.
 var (
 	messages   = []verbs.WROpcode{verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm}
 	everything = append(slices.Clone(messages), verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicCmpAndSwp)
@@ -79,7 +79,7 @@ func (c *Case) flow(from, to *QP, kinds []verbs.WROpcode, n int, seed uint64) *f
 	return f
 }
 
-// pump posts what fits and takes what has completed; true when all is done.
+// pump posts as many operations as fit and takes completions; it reports whether all are done.
 func (f *flow) pump() bool {
 	c := f.c
 	for f.next < len(f.ops) && f.next-f.done < f.from.o.sends {
@@ -143,7 +143,7 @@ func (f *flow) pump() bool {
 	return f.done == len(f.ops) && f.recvd == len(f.recvs)
 }
 
-// progress says how far a flow has come, for a failure's message.
+// progress describes the progress of a flow, for a failure's message.
 func (f *flow) progress() string {
 	s := fmt.Sprintf("\tfrom %s: %d of %d done, %d of %d received", f.from.end.name, f.done, len(f.ops), f.recvd, len(f.recvs))
 	if f.done < len(f.ops) {
@@ -152,7 +152,7 @@ func (f *flow) progress() string {
 	return s + "\n" + f.from.tell()
 }
 
-// verify checks every byte when all is done.
+// verify checks all bytes when all operations are done.
 func (f *flow) verify() {
 	c := f.c
 	c.t.Helper()

@@ -7,19 +7,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Info is what one end of a queue pair must know of the other.
+// Info is the connection record of one end of a queue pair for the other.
 type Info struct {
 	QPN uint32
-	PSN uint32 // first packet the owner sends
+	PSN uint32 // first packet that the owner sends
 	GID verbs.GID
 }
 
 // infoSize is the length of an encoded Info: QPN, PSN, GID, big-endian.
 const infoSize = 4 + 4 + 16
 
-// Exchanger carries the connection records: given A's and B's, it returns what
-// A learns of B and B of A. Ends in other processes implement it over a side
-// channel with [Info.Append] and [ParseInfo]. It may block.
+// Exchanger carries the connection records: given A's and B's, it returns the record for A and
+// the record for B. Ends in other processes implement it over a side channel with [Info.Append]
+// and [ParseInfo]. It may block.
 type Exchanger interface {
 	Exchange(ofA, ofB Info) (forA, forB Info, err error)
 }
@@ -36,8 +36,7 @@ func (i Info) Append(b []byte) []byte {
 	return append(b, i.GID[:]...)
 }
 
-// ParseInfo decodes a record; a wrong length or numbers of more than 24 bits
-// are refused.
+// ParseInfo decodes a record; it refuses a wrong length or numbers of more than 24 bits.
 func ParseInfo(b []byte) (Info, error) {
 	if len(b) != infoSize {
 		return Info{}, fmt.Errorf("verbstest: connection record of %d bytes, want %d", len(b), infoSize)

@@ -2,7 +2,7 @@ package verbstest
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// bindable is what a region that windows are bound to allows.
+// bindable is the access of a region that windows are bound to.
 const bindable = fullAccess | verbs.AccessMWBind
 
 // The permissions a window can give.
@@ -29,13 +29,13 @@ func (e *End) mw(t verbs.MWType) verbs.MW {
 	return w
 }
 
-// target is poisoned memory that windows can be bound to.
+// target returns poisoned memory that windows can be bound to.
 func (e *End) target(n int) *Region {
 	e.c.t.Helper()
 	return e.regionOf(e.pd, n, bindable, 0).poison()
 }
 
-// bindTo binds a window and waits for it. It returns the key.
+// bindTo binds a window, waits for the completion and returns the key.
 func (q *QP) bindTo(w verbs.MW, r *Region, off, n int, access verbs.AccessFlags) uint32 {
 	q.c.t.Helper()
 	req := bindOf(800, w, r, off, n, access)
@@ -47,7 +47,7 @@ func (q *QP) bindTo(w verbs.MW, r *Region, off, n int, access verbs.AccessFlags)
 	return req.rkey
 }
 
-// invalidateHere takes a key away by LOCAL_INV and waits for it.
+// invalidateHere invalidates a key by LOCAL_INV and waits for the completion.
 func (q *QP) invalidateHere(key uint32) {
 	q.c.t.Helper()
 	q.send(localInvOf(801, key))
@@ -72,8 +72,8 @@ func (q *QP) isRefused(r SR, what string) {
 	}
 }
 
-// windowed is a fresh link and a window of B of n bytes at off of fresh
-// memory, bound with its own queue pair, and its key.
+// windowed returns a fresh link and a window of B of n bytes at off of fresh memory, bound with
+// its own queue pair, and its key.
 func (c *Case) windowed(t verbs.MWType, off, n int, access verbs.AccessFlags) (a, b *QP, w verbs.MW, r *Region, key uint32) {
 	c.t.Helper()
 	a, b = c.link()

@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// capNames says what a device lacks in words.
+// capNames are texts for missing capabilities.
 var capNames = []struct {
 	bit  verbs.DeviceCaps
 	what string
@@ -21,8 +21,8 @@ var capNames = []struct {
 	{verbs.CapSRQResize, "resizing of shared receive queues"},
 }
 
-// lacksObjects says which optional objects and helpers of the tester the pair
-// lacks; "" when it has all the case needs.
+// lacksObjects returns the missing optional objects and helpers of the tester; "" when the pair
+// has all that the case needs.
 func (n *needs) lacksObjects(c *Caps) string {
 	for _, x := range capNames {
 		if n.caps&x.bit != 0 && c.Device&x.bit == 0 {

@@ -9,17 +9,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Pair is what a run of the suite tests.
+// Pair describes a run of the suite.
 type Pair struct {
 	// Name of the run: a file name, used in the report.
 	Name string
 	// A is the active end, B the passive one. They may share a device but
 	// not a Context.
 	A, B Endpoint
-	// Device says that both ends are devices of a kernel, so that what passes here
-	// is proven on one.
+	// Device reports that both ends are kernel devices, so that a pass proves the behavior on
+	// one.
 	Device bool
-	// Caps is what both ends and the link between them can do.
+	// Caps are the capabilities of both ends and the link between them.
 	Caps Caps
 	// Exchange carries connection records between the ends; nil when both
 	// are in this process.
@@ -27,11 +27,10 @@ type Pair struct {
 	// MTU is the path MTU that cases use unless they are about MTUs; 0 is
 	// the largest both ports have.
 	MTU verbs.MTU
-	// Patience is how long, in real or virtual time, the suite waits for what
-	// must happen. Default: 20 s in real time, 10 min in virtual time.
+	// Patience is how long, in real or virtual time, the suite waits for an expected event.
+	// Default: 20 s in real time, 10 min in virtual time.
 	Patience time.Duration
-	// Quiet is how long it waits to see that something does not happen.
-	// Default: 2 ms.
+	// Quiet is how long it waits to check that something does not happen. Default: 2 ms.
 	Quiet time.Duration
 }
 
@@ -40,10 +39,10 @@ type Endpoint struct {
 	Provider verbs.Provider
 	Context  verbs.Context
 	Port     uint8 // default 1
-	GIDIndex uint8 // 0: the one that verbs.ChooseGID chooses
+	GIDIndex uint8 // 0: the choice of verbs.ChooseGID
 }
 
-// Caps is what a pair can do. A case that needs more is not applicable.
+// Caps are the capabilities of a pair. A case that needs more is not applicable.
 type Caps struct {
 	Opcodes   verbs.OpcodeSet
 	QPTypes   []verbs.QPType
@@ -56,56 +55,52 @@ type Caps struct {
 	// Faults and Clock are nil where there are none.
 	Faults Faults
 	Clock  Clock
-	// Coarse says that Faults knows probabilities and times only: no Drop, Repeat
-	// or Late.
+	// Coarse reports that Faults supports probabilities and times only: no Drop, Repeat or Late.
 	Coarse bool
 	// CM: the provider connects through CM channels.
 	CM bool
-	// CQOverrun: a full completion queue dies with CQ_ERR (some devices
-	// cannot tell).
+	// CQOverrun: a full completion queue fails with CQ_ERR (some devices cannot detect it).
 	CQOverrun bool
 	// AccessEvents: a responder that refused a request raises QP_ACCESS_ERR
 	// or QP_REQ_ERR.
 	AccessEvents bool
-	// CommEst: a packet that comes in RTR raises COMM_EST.
+	// CommEst: a packet that arrives in RTR raises COMM_EST.
 	CommEst bool
 	// RandomKeys: keys are drawn at random.
 	RandomKeys bool
-	// Device is what both devices say they can do besides.
+	// Device are the further capabilities that both devices report.
 	Device verbs.DeviceCaps
-	// Objects that not every device has; 0: none.
+	// Optional objects; 0: none.
 	MaxSRQ, MaxAH, MaxMcastQP int
 	// CQResize: completion queues can be resized.
 	CQResize bool
 	// LastWQE: LAST_WQE_REACHED is raised (not all devices do: ceph#25447).
 	LastWQE bool
-	// CheckedHandles: a handle in a work request that is none (any more) is
-	// refused. A C library follows it as the pointer it is.
+	// CheckedHandles: an invalid or stale handle in a work request is refused. A C library
+	// dereferences it as a pointer.
 	CheckedHandles bool
 	// CMUDP and CMMcast: the connection manager has port space UDP, and joins
 	// multicast groups.
 	CMUDP, CMMcast bool
-	// Persistent maps memory that a FLUSH can make persistent; nil: there is
-	// none. The case unmaps it.
+	// Persistent maps memory that a FLUSH can make persistent; nil: there is none. The case
+	// unmaps it.
 	Persistent func(size int) (*mem.Arena, error)
-	// ODP is what both devices do with memory on demand.
+	// ODP are the on-demand paging capabilities common to both devices.
 	ODP verbs.ODPCaps
 	// DMABuf makes memory that stands for another device's; nil: there is none.
 	DMABuf func(size int) (*DMABuf, error)
-	// Devices unplugs devices and takes ports down; nil: nobody can.
+	// Devices unplugs devices and takes ports down; nil: not supported.
 	Devices Devices
-	// Deviations are the cases in which the provider is known to differ from
-	// the rule, by name, and why. They are not applicable; each needs a
-	// public source.
+	// Deviations are the cases in which the provider is known to differ from the rule, by name,
+	// with the reason. They are not applicable; each needs a public source.
 	Deviations map[string]string
 }
 
-// Clock is virtual time. The suite calls it from one goroutine. It is what a
-// virtual fabric of the software RNIC provides.
+// Clock is virtual time. The suite calls it from one goroutine. A virtual fabric of the software
+// RNIC provides it.
 type Clock interface {
 	Now() time.Duration
-	// Step lets everything act that has something to do now; false when
-	// nothing had.
+	// Step runs all work that is due now and reports whether there was any.
 	Step() bool
 	// NextEvent is the time of the next timer; ok is false if none runs.
 	NextEvent() (at time.Duration, ok bool)
@@ -113,12 +108,13 @@ type Clock interface {
 	AdvanceTo(at time.Duration)
 }
 
-// Devices is a hand on the cables: the contract has no call for any of this.
-// The suite calls it from one goroutine. Every call is on a device of A's
-// provider, by name, and returns when it has taken effect there.
+// Devices controls ports and device removal, for which the contract has no call. The suite calls
+// it from one goroutine. Each call concerns a device of A's provider, by name, and returns when
+// it has taken effect there.
 type Devices interface {
-	// Spare names a device that the pair does not use. The suite unplugs it, and
-	// has plugged it in again when its case is done.
+	// Devices controls ports and device removal, for which the contract has no call. The suite
+	// calls it from one goroutine. Each call concerns a device of A's provider, by name, and
+	// returns when it has taken effect there.
 	Spare() string
 	// Remove unplugs a device while it is in use.
 	Remove(device string) error
@@ -128,11 +124,11 @@ type Devices interface {
 	SetPort(device string, up bool) error
 }
 
-// Faults scripts the links. Each direction of a link is scripted apart.
+// Faults scripts the links. Each direction of a link is scripted separately.
 type Faults interface {
-	// Set replaces the script of what goes from one port to another.
+	// Set replaces the script of the packets from one port to another.
 	Set(from, to verbs.GID, f Fault)
-	// Heal ends every script.
+	// Heal removes all scripts.
 	Heal()
 }
 
@@ -143,13 +139,13 @@ type Fault struct {
 	Down               bool // nothing passes
 	// Drop and Repeat name single packets, counted from 1 from Set on.
 	Drop, Repeat []uint64
-	// Late holds single packets back, by number as above.
+	// Late delays single packets, by number as above.
 	Late map[uint64]time.Duration
 }
 
-// CapsOf asks both devices for their limits and takes the lesser of each. What
-// a device cannot be asked (Faults, Clock, CM and the ones behind it) is left
-// for the caller. It does not block.
+// CapsOf queries the limits of both devices and takes the lesser of each. The caller sets the
+// capabilities that a device cannot report (Faults, Clock, CM and the members after it). It does
+// not block.
 func CapsOf(a, b verbs.Context) (Caps, error) {
 	var c Caps
 	for i, ctx := range []verbs.Context{a, b} {
@@ -200,7 +196,7 @@ func both(a, b []verbs.QPType) (out []verbs.QPType) {
 	return out
 }
 
-// validate fills the defaults in and refuses a pair that cannot be run.
+// validate fills in the defaults and refuses a pair that cannot be run.
 func (p *Pair) validate() error {
 	for name, e := range map[string]*Endpoint{"A": &p.A, "B": &p.B} {
 		if e.Provider == nil || e.Context == nil {

@@ -18,8 +18,8 @@ type SR struct {
 	imm           uint32
 	remote        uint64
 	rkey          uint32
-	compare, swap uint64 // compare is also what FETCH_AND_ADD adds and ATOMIC_WRITE writes
-	ud            *dest  // where a datagram goes
+	compare, swap uint64 // also the operand of FETCH_AND_ADD and the value of ATOMIC_WRITE
+	ud            *dest  // destination of a datagram
 	invalidate    uint32 // key
 	bind          *binding
 	flush         *flushRange
@@ -74,7 +74,7 @@ func addOf(id uint64, at *Region, off int, add uint64, s verbs.SGE) SR {
 	return r
 }
 
-// with is the request with other flags.
+// with returns the request with other flags.
 func (r SR) with(f verbs.SendFlags) SR { r.flags = f; return r }
 
 // sgList writes elements into scratch memory.
@@ -141,14 +141,14 @@ func (e *End) recvList(rs []RR) uint64 {
 	return head
 }
 
-// trySend posts the requests as one list, through the extended interface if one
-// of them exists there only.
+// trySend posts the requests as one list, through the extended interface if one of them requires
+// it.
 func (q *QP) trySend(rs ...SR) (int, error) {
 	return q.post(slices.ContainsFunc(rs, func(r SR) bool { return r.op.ExtendedOnly() }), rs)
 }
 
-// post posts the requests as one list. The work requests are scribbled over
-// afterwards: they belong to the caller again.
+// post posts the requests as one list. It overwrites the work requests afterwards: they belong to
+// the caller again.
 func (q *QP) post(extended bool, rs []SR) (int, error) {
 	head := q.end.sendList(rs)
 	t := verbs.IOBatch{Sends: []verbs.SendGroup{{QP: q.QP, Head: head, Count: len(rs), Extended: extended}}}

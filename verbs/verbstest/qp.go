@@ -4,14 +4,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Defaults of a case's queue pairs. The packet numbers start just below the
-// wrap of 24 bits, so that every case crosses it that sends some packets.
+// Defaults of a case's queue pairs. The packet numbers start just below the wrap of 24 bits, so
+// that each case that sends some packets crosses it.
 const (
 	defaultDepth = 16
 	defaultSGE   = 1
 	psnA         = 0xfffffd
 	psnB         = 0x7ffffe
-	// defaultTimeout is 67 ms, far above what a loaded machine needs.
+	// defaultTimeout is 67 ms, far above the need of a loaded machine.
 	defaultTimeout = 14
 	// defaultRNRTimer is 0.64 ms.
 	defaultRNRTimer = 12
@@ -32,10 +32,10 @@ type opts struct {
 	channel                    bool // completion queues with a channel each
 	oneCQ                      bool // one queue for sends and receives
 	scq, rcq                   *CQ  // given queues
-	srq                        *SRQ // receives come from there
+	srq                        *SRQ // receives come from it
 	qkey                       uint32
 	pd                         verbs.PD
-	stopB                      verbs.QPState // how far B goes
+	stopB                      verbs.QPState // the last state of B
 }
 
 // QP is a queue pair of a case with its completion queues.
@@ -57,7 +57,7 @@ func (c *Case) defaults() opts {
 	}
 }
 
-// kindOf is the type of the queue pairs; RC unless a case says otherwise.
+// kindOf returns the type of the queue pairs; RC unless a case sets another.
 func (o *opts) kindOf() verbs.QPType {
 	if o.kind == 0 {
 		return verbs.QPTRC
@@ -125,7 +125,7 @@ func (c *Case) link(mod ...func(*opts)) (a, b *QP) {
 	return a, b
 }
 
-// connect moves a to RTS and b as far as its stopB.
+// connect moves a to RTS and b up to its stopB.
 func (c *Case) connect(a, b *QP) {
 	c.t.Helper()
 	forA, forB, err := c.pair.Exchange.Exchange(a.info(), b.info())
@@ -146,13 +146,13 @@ func (c *Case) connect(a, b *QP) {
 
 func (q *QP) info() Info { return Info{QPN: q.Num(), PSN: q.psn, GID: q.end.gid} }
 
-// to moves the queue pair to a state that takes no attribute.
+// to moves the queue pair to a state that requires no attribute.
 func (q *QP) to(s verbs.QPState) {
 	q.c.t.Helper()
 	q.c.must(q.Modify(&verbs.QPAttr{State: s}, verbs.QPMState), "modify_qp to %v", s)
 }
 
-// state is the state a query reads.
+// state returns the state that a query reads.
 func (q *QP) state() verbs.QPState {
 	q.c.t.Helper()
 	a, err := q.Query()

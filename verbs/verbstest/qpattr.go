@@ -11,8 +11,8 @@ const (
 		verbs.QPMMaxQPRdAtomic
 )
 
-// steps are the attributes with which a queue pair of the type goes to INIT,
-// RTR and RTS (IBTA 11.2.5.2).
+// steps returns the attributes with which a queue pair of the type goes to INIT, RTR and RTS
+// (IBTA 11.2.5.2).
 func steps(k verbs.QPType) (init, rtr, rts verbs.QPAttrMask) {
 	const responder = verbs.QPMMaxDestRdAtomic | verbs.QPMMinRNRTimer
 	switch k {

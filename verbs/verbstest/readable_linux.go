@@ -4,8 +4,8 @@ package verbstest
 
 import "golang.org/x/sys/unix"
 
-// fdReadable asks whether a descriptor is readable now; ok is false if it
-// cannot be asked.
+// fdReadable reports whether a descriptor is readable now; ok is false if that cannot be
+// determined.
 func fdReadable(fd int) (readable, ok bool) {
 	if fd < 0 {
 		return false, false

@@ -2,5 +2,5 @@
 
 package verbstest
 
-// fdReadable cannot ask here.
+// fdReadable is not supported here.
 func fdReadable(int) (readable, ok bool) { return false, false }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Verdict is how a case ended.
+// Verdict is the outcome of a case.
 type Verdict string
 
 // The verdicts.
@@ -33,11 +33,11 @@ type Report struct {
 	A       string   `json:"a"` // provider and device
 	B       string   `json:"b"`
 	MTU     uint32   `json:"mtu"`              // path MTU, bytes
-	Device  bool     `json:"device,omitempty"` // of a kernel, both
+	Device  bool     `json:"device,omitempty"` // both ends are kernel devices
 	Results []Result `json:"results"`
 }
 
-// Count is how many cases ended in v.
+// Count returns the number of cases with verdict v.
 func (r *Report) Count(v Verdict) (n int) {
 	for _, x := range r.Results {
 		if x.Verdict == v {
@@ -47,7 +47,7 @@ func (r *Report) Count(v Verdict) (n int) {
 	return n
 }
 
-// String is the table: the sums, then every case that did not pass.
+// String returns the table: the sums, then the cases that did not pass.
 func (r *Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "conformance of %s (%s to %s, path MTU %d): %d cases: %d passed, %d failed, %d not applicable",

@@ -2,34 +2,33 @@ package verbstest
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// dest is where a datagram goes.
+// dest is the destination of a datagram.
 type dest struct {
 	ah        uint64
 	qpn, qkey uint32
 }
 
-// binding is what a BIND_MW makes of a window; the new key and the first
-// address stand in the request.
+// binding is the new binding of a window in a BIND_MW; the new key and the first address are in
+// the request.
 type binding struct {
 	mw, mr, length uint64
 	access         verbs.AccessFlags
 }
 
-// flushRange is what a FLUSH covers.
+// flushRange is the range of a FLUSH.
 type flushRange struct {
 	length uint64
 	place  verbs.FlushPlacement
 	reach  verbs.FlushSelectivity
 }
 
-// to is the request as a datagram.
+// to returns the request as a datagram.
 func (r SR) to(ah verbs.AH, qpn, qkey uint32) SR {
 	r.ud = &dest{ah: ah.Handle(), qpn: qpn, qkey: qkey}
 	return r
 }
 
-// bindOf binds window w to n bytes at off of region r, and names them by the
-// next key.
+// bindOf binds window w to n bytes at off of region r, with the next key.
 func bindOf(id uint64, w verbs.MW, r *Region, off, n int, access verbs.AccessFlags) SR {
 	return SR{id: id, op: verbs.WRBindMW, flags: signaled, remote: r.at(off), rkey: verbs.IncRKey(w.RKey()),
 		bind: &binding{mw: w.Handle(), mr: r.mr.Handle(), length: uint64(n), access: access}}
@@ -52,5 +51,5 @@ func atomicWriteOf(id uint64, at *Region, off int, v uint64) SR {
 	return SR{id: id, op: verbs.WRAtomicWrite, flags: signaled, remote: at.at(off), rkey: at.mr.RKey(), compare: v}
 }
 
-// key is the request by another remote key.
+// key returns the request with another remote key.
 func (r SR) key(k uint32) SR { r.rkey = k; return r }

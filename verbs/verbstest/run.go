@@ -9,14 +9,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/mem"
 )
 
-// OutEnv names the environment variable with the directory that reports are
-// written to.
+// OutEnv is the environment variable with the directory for reports.
 const OutEnv = "VERBENA_CONFORMANCE_OUT"
 
-// Run runs every case on the pair, as subtests of t, one after another; logs
-// the result as a table and writes it where [OutEnv] says. The endpoints belong
-// to the caller, who closes them; nobody else may use them meanwhile. It
-// blocks until the last case is done.
+// Run runs all cases on the pair, as subtests of t, one after another; logs the result as a table
+// and writes it to the directory in [OutEnv]. The endpoints belong to the caller, which closes
+// them and does not use them meanwhile. Run blocks until the last case is done.
 func Run(t *testing.T, p Pair) *Report {
 	t.Helper()
 	if err := p.validate(); err != nil {
@@ -49,8 +47,8 @@ func Run(t *testing.T, p Pair) *Report {
 	return rep
 }
 
-// runCase runs one case in its own subtest: the case, then the closing of all
-// it made, then the look for what it left behind.
+// runCase runs one case in its own subtest: the case, then the closing of its objects, then the
+// leak check.
 func runCase(t *testing.T, p *Pair, s *Spec, res *Result) {
 	arenas, bytes := mem.Live()
 	objA, objB := p.A.Context.Objects(), p.B.Context.Objects()

@@ -1,15 +1,14 @@
 package verbstest
 
-// plug is the spare device of a case and whether it is plugged in.
+// plug is the spare device of a case and its state, plugged in or not.
 type plug struct {
 	c    *Case
 	name string
 	out  bool
 }
 
-// spare is an end on the device that the pair does not use. It may be
-// unplugged; when the case ends it is plugged in again, after its context was
-// closed.
+// spare makes an end on the device that the pair does not use. The case may unplug it; when the
+// case ends it is plugged in again, after its context was closed.
 func (c *Case) spare() (*End, *plug) {
 	c.t.Helper()
 	p := &plug{c: c, name: c.pair.Caps.Devices.Spare()}
@@ -31,7 +30,7 @@ func (p *plug) remove() {
 	p.out = true
 }
 
-// restore plugs it in again if it is out.
+// restore plugs the device in if it is unplugged.
 func (p *plug) restore() error {
 	if !p.out {
 		return nil
@@ -40,7 +39,7 @@ func (p *plug) restore() error {
 	return p.c.pair.Caps.Devices.Restore(p.name)
 }
 
-// port takes its port down or up.
+// port takes the device's port down or up.
 func (p *plug) port(up bool) {
 	p.c.t.Helper()
 	p.c.must(p.c.pair.Caps.Devices.SetPort(p.name, up), "setting the port of %s, up %v", p.name, up)

@@ -10,16 +10,15 @@ import (
 // Spec is one case of the suite.
 type Spec struct {
 	Name string // after the rule
-	Rule string // where the rule stands
-	// Topic is the part of the suite it belongs to; Cases sets it.
+	Rule string // the source of the rule
+	// Topic is the part of the suite that contains the case; Cases sets it.
 	Topic string
-	// needs is what the pair must have; run is the case.
+	// needs are the requirements on the pair; run is the case.
 	needs needs
 	run   func(c *Case)
 }
 
-// needs is what a case cannot do without. The zero value needs RC queue pairs
-// only.
+// needs are the requirements of a case. The zero value requires RC queue pairs only.
 type needs struct {
 	kinds   []verbs.QPType // queue pair types; nil: RC
 	ops     verbs.OpcodeSet
@@ -51,7 +50,7 @@ type needs struct {
 	dmabuf  bool
 }
 
-// The needs that most cases share.
+// Requirements common to many cases.
 var (
 	sendOnly     = needs{ops: verbs.Opcodes(verbs.WRSend)}
 	writeOnly    = needs{ops: verbs.Opcodes(verbs.WRRDMAWrite)}
@@ -64,13 +63,13 @@ var (
 		verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd), rdAtom: 1}
 )
 
-// on says that the case needs a fault script.
+// onFaults requires a fault script.
 func (n needs) onFaults() needs { n.faults = true; return n }
 
-// onPackets says that the case names single packets in a fault script.
+// onPackets requires a fault script that names single packets.
 func (n needs) onPackets() needs { n.faults, n.packets = true, true; return n }
 
-// Cases lists the suite in the order it runs.
+// Cases lists the suite in the order of execution.
 func Cases() (out []Spec) {
 	for _, t := range topics {
 		for _, s := range t.cases {
@@ -81,7 +80,7 @@ func Cases() (out []Spec) {
 	return out
 }
 
-// lacks says why the pair cannot run the case; "" when it can.
+// lacks returns the reason why the pair cannot run the case; "" when it can.
 func (s *Spec) lacks(c *Caps) string {
 	n := &s.needs
 	if why, ok := c.Deviations[s.Name]; ok {
@@ -130,11 +129,10 @@ func (s *Spec) lacks(c *Caps) string {
 	return n.lacksObjects(c)
 }
 
-// mtuFits tells whether a queue pair can use path MTU m on a link of MTU have.
-// A link that carries whole messages carries every smaller packet too.
+// mtuFits reports whether a queue pair can use path MTU m on a link of MTU have. A link that
+// carries whole messages carries all smaller packets too.
 func mtuFits(m, have verbs.MTU) bool { return m == 0 || m <= have }
 
-// NeedsScript tells whether the case can only run where the tester scripts
-// the link or the clock, so that it says nothing about the provider if it is
-// not applicable.
+// NeedsScript reports whether the case can only run where the tester scripts the link or the
+// clock. If such a case is not applicable, that is not a property of the provider.
 func (s *Spec) NeedsScript() bool { return s.needs.faults || s.needs.clock }

@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Every case has a name of its own, made of words, and cites its rule.
+// Each case has a unique name, made of words, and cites its rule.
 func TestCasesAreNamedAfterRules(t *testing.T) {
 	name := regexp.MustCompile(`^[a-z0-9]+(_[a-z0-9]+)+$`)
 	seen := map[string]bool{}
@@ -27,13 +27,13 @@ func TestCasesAreNamedAfterRules(t *testing.T) {
 			t.Errorf("case %s cites no rule or does nothing", s.Name)
 		}
 	}
-	const least = 300 // of which issue 3 asked for 100 and more
+	const least = 300 // issue 3 requires at least 100
 	if len(cases) < least {
 		t.Errorf("%d cases, want at least %d", len(cases), least)
 	}
 }
 
-// A pair that can do nothing runs nothing, and each case says why not.
+// A pair without capabilities runs nothing, and each case has a reason.
 func TestNeedsAreReported(t *testing.T) {
 	types := []verbs.QPType{verbs.QPTRC, verbs.QPTUC, verbs.QPTUD, verbs.QPTXRCSend, verbs.QPTXRCRecv}
 	full := Caps{
@@ -132,8 +132,8 @@ func TestInfoRoundTrip(t *testing.T) {
 	}
 }
 
-// A record from a peer is untrusted: what parses encodes to the same bytes,
-// and anything else is refused.
+// A record from a peer is untrusted: accepted input encodes to the same bytes, and any other is
+// refused.
 func FuzzParseInfo(f *testing.F) {
 	f.Add(Info{QPN: 1, PSN: 2, GID: verbs.GID{3}}.Append(nil))
 	f.Add([]byte{})
@@ -149,7 +149,7 @@ func FuzzParseInfo(f *testing.F) {
 	})
 }
 
-// The pattern never contains the poison, or a write could not be seen.
+// The pattern never contains the poison; otherwise a write could not be detected.
 func TestPatternIsNotPoison(t *testing.T) {
 	for seed := range 50 {
 		b := make([]byte, 4096)

@@ -6,8 +6,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// grhSize is how many bytes stand before the payload of a received datagram,
-// whether they mean anything or not.
+// grhSize is the number of bytes before the payload of a received datagram, whether they are
+// meaningful or not.
 const grhSize = 40
 
 // udKey is the Q_Key of a case's datagram queue pairs.
@@ -20,7 +20,7 @@ var (
 	ucAll  = needs{kinds: []verbs.QPType{verbs.QPTUC}, ops: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm)}
 )
 
-// with is the need for what m says besides.
+// with returns the requirements with the changes of m.
 func (n needs) with(m func(*needs)) needs { m(&n); return n }
 
 // ud makes a datagram queue pair in RTS.
@@ -58,13 +58,13 @@ func (e *End) ahAttr(to verbs.GID) *verbs.AHAttr {
 	return &verbs.AHAttr{DGID: to, SGIDIndex: e.ep.GIDIndex, HopLimit: 64, Port: e.ep.Port}
 }
 
-// udPair is a datagram queue pair at each end, and A's way to B.
+// udPair returns a datagram queue pair at each end, and A's address handle for B.
 func (c *Case) udPair(mod ...func(*opts)) (a, b *QP, ah verbs.AH) {
 	c.t.Helper()
 	return c.A.ud(mod...), c.B.ud(mod...), c.A.ah(c.B.gid)
 }
 
-// datagram checks a received datagram: n bytes behind the 40.
+// datagram checks a received datagram: n bytes after the 40.
 func (q *QP) datagram(w verbs.WC, id uint64, n int, from *QP) {
 	q.c.t.Helper()
 	q.received(w, id, verbs.WCRecv, grhSize+n)
@@ -73,12 +73,12 @@ func (q *QP) datagram(w verbs.WC, id uint64, n int, from *QP) {
 	}
 }
 
-// maxDatagram is the most bytes one datagram carries on the pair's link.
+// maxDatagram returns the largest payload of one datagram on the pair's link.
 func (c *Case) maxDatagram() int { return int(min(c.pair.Caps.MTU, verbs.MTU4096).Bytes()) }
 
-// addressIn is where the address of the sender stands in the 40 bytes: in a
-// GRH at byte 8; in the IPv4 header that RoCE v2 leaves there, of the last 20,
-// at byte 12 of it (rxe execute; ibv_create_ah_from_wc reads it so).
+// addressIn returns the sender's address in the 40 bytes: in a GRH at byte 8; in the IPv4 header
+// that RoCE v2 leaves in the last 20, at byte 12 of it (rxe execute; ibv_create_ah_from_wc reads
+// it so).
 func addressIn(grh []byte, t verbs.GIDType, gid verbs.GID) []byte {
 	if a := gid.Addr(); t == verbs.GIDRoCEv2 && a.Is4() {
 		return grh[20+12 : 20+16]
@@ -86,7 +86,7 @@ func addressIn(grh []byte, t verbs.GIDType, gid verbs.GID) []byte {
 	return grh[8:24]
 }
 
-// addressOf is the sender's address as it stands there.
+// addressOf returns the expected bytes of the sender's address.
 func addressOf(t verbs.GIDType, gid verbs.GID) []byte {
 	if a := gid.Addr(); t == verbs.GIDRoCEv2 && a.Is4() {
 		return a.AsSlice()
@@ -94,8 +94,7 @@ func addressOf(t verbs.GIDType, gid verbs.GID) []byte {
 	return gid[:]
 }
 
-// withinGRH checks that the 40 bytes name the sender, if they are said to mean
-// anything.
+// withinGRH checks that the 40 bytes name the sender, if the completion marks them as valid.
 func (c *Case) withinGRH(at *End, w verbs.WC, grh []byte, from *End) {
 	c.t.Helper()
 	port, err := at.ctx.QueryPort(at.ep.Port)

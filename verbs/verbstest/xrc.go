@@ -54,5 +54,5 @@ func (c *Case) xrcPair(n int, mod ...func(*opts)) (a, b *QP, s *SRQ, cq *CQ, x v
 	return a, b, s, cq, x
 }
 
-// at is the request to a shared queue.
+// at returns the request with a shared queue as its destination.
 func (r SR) at(s *SRQ) SR { r.srqn = s.Num(); return r }

@@ -13,19 +13,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// setUp and tearDown bound connecting and closing ten thousand connections, on a busy
+// setUp and tearDown bound the time to connect and to close ten thousand connections, on a busy
 // machine.
 const setUp, tearDown = 2 * time.Minute, time.Minute
 
-// Dialers is how many connections are being made at a time: enough to have the next
-// there when one waits for its peer.
+// Dialers is the number of connections made at the same time: enough to keep busy while one waits
+// for its peer.
 const Dialers = 16
 
 // Word is the size of a small operation, in bytes.
 const Word = 8
 
-// Bed is two runtimes on two devices in this process, connections between them, and
-// memory on both sides.
+// Bed holds two runtimes on two devices in this process, connections between them, and memory on
+// both sides.
 type Bed struct {
 	Here, There *verbena.Runtime
 	Conns       []*verbena.Conn // of Here
@@ -34,9 +34,9 @@ type Bed struct {
 	Remote      verbena.Remote  // of There
 }
 
-// Open makes a bed with n connections, and size bytes on either side; 0 for none. around
-// may put itself between the first runtime and the device; nil leaves it. Open blocks
-// until all connections are made. Any goroutine may call it, and closes the bed.
+// Open makes a bed with n connections, and size bytes on either side; 0 for none. around may wrap
+// the first runtime's provider; nil leaves it unchanged. Open blocks until all connections are
+// made. Any goroutine may call it; the caller closes the bed.
 func Open(at Place, cfg verbena.Config, n, size int, around func(verbs.Provider) verbs.Provider) (_ *Bed, err error) {
 	b := &Bed{Conns: make([]*verbena.Conn, n)}
 	defer func() {
@@ -77,8 +77,8 @@ func (b *Bed) meet() error {
 	if err != nil {
 		return err
 	}
-	// dialed and taken count the connections that somebody makes on either side; every
-	// worker takes its next from them. They publish nothing.
+	// dialed and taken count the connections started on either side; each worker takes its next
+	// from them. They publish nothing.
 	var dialed, taken atomic.Int64
 	var all sync.WaitGroup
 	work := func(count *atomic.Int64, do func(i int64) error) {
@@ -107,7 +107,7 @@ func (b *Bed) meet() error {
 	return errors.Join(err, ln.Close(ctx))
 }
 
-// reach gives both sides memory, for writes from here to there.
+// reach gives both sides memory, for writes from Here to There.
 func (b *Bed) reach(size int) error {
 	own, err := b.Here.NewRegion(size, verbs.AccessLocalWrite)
 	if err != nil {
@@ -124,12 +124,12 @@ func (b *Bed) reach(size int) error {
 	return err
 }
 
-// Close ends both runtimes with all that they have, as the function Close does. One
-// goroutine may call it.
+// Close closes both runtimes with all their objects, like the function Close. One goroutine may
+// call it.
 func (b *Bed) Close() error { return Close(b.Here, b.There) }
 
-// Close ends runtimes; nil is none. It blocks until they have ended, within a minute or
-// little more. Any goroutine may call it.
+// Close closes runtimes; it skips nil. It blocks until they have ended, within a minute or little
+// more. Any goroutine may call it.
 func Close(all ...*verbena.Runtime) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), tearDown)
 	defer cancel()
@@ -141,8 +141,8 @@ func Close(all ...*verbena.Runtime) (err error) {
 	return err
 }
 
-// Counted runs do and adds the work requests, lists and completions of the first runtime
-// to found. It blocks for do. One goroutine may call it.
+// Counted runs do and adds the numbers of work requests, lists and completions of the first
+// runtime to found. It blocks for do. One goroutine may call it.
 func (b *Bed) Counted(found rounds.Values, do func() error) error {
 	before := b.Here.Stats()
 	err := do()
@@ -153,8 +153,8 @@ func (b *Bed) Counted(found rounds.Values, do func() error) error {
 	return err
 }
 
-// Writes writes from Local to Remote n times, one after the other, and adds the time of
-// each to took. It blocks until all have completed. Any number of goroutines may call it.
+// Writes performs n writes from Local to Remote, one after the other, and adds the time of each
+// to took. It blocks until all have completed. Any number of goroutines may call it.
 func (b *Bed) Writes(c *verbena.Conn, n int, took *suite.Samples) error {
 	ctx, local, remote := context.Background(), b.Local, b.Remote
 	for range n {

@@ -1,6 +1,6 @@
-// Package bed is what the loads of the benchmarks run on: two runtimes on two devices in
-// one process, connections between them, and memory on both sides. What is measured is
-// what happens at the first; the second only answers, if the device has that.
+// Package bed is the test bed of the benchmarks' loads: two runtimes on two devices in one
+// process, connections between them, and memory on both sides. The measurements are of the first;
+// the second only responds, if the device requires that.
 //
 //	place.go  a device, in the flags of a worker and as a provider
 //	bed.go    the two runtimes

@@ -19,16 +19,16 @@ const (
 // thereAddr is an address of the second device.
 const thereAddr = "127.0.0.2:0"
 
-// Place is where a worker runs.
+// Place selects the device that a worker runs on.
 type Place struct {
 	Device        string // Null or Soft
 	Verbs, RDMACM string // the null device's libraries
 }
 
-// On is the place of a device. It blocks while the null device is built, unless it is.
-// Any goroutine may call it.
+// On returns the place of a device. It blocks while the null device is built, if necessary. Any
+// goroutine may call it.
 //
-// Errors: nulldev.Build's.
+// Errors: those of nulldev.Build.
 func On(device string) (Place, error) {
 	if device != Null {
 		return Place{Device: device}, nil
@@ -45,20 +45,20 @@ func (p *Place) Flags(f *flag.FlagSet) {
 	f.StringVar(&p.RDMACM, "rdmacm", "", "the null device's librdmacm")
 }
 
-// Args are the arguments by which Flags reads p. It does not block. Any goroutine may
-// call it.
+// Args returns the arguments from which Flags reads p. It does not block. Any goroutine may call
+// it.
 func (p Place) Args() []string {
 	return []string{"-device", p.Device, "-verbs", p.Verbs, "-rdmacm", p.RDMACM}
 }
 
-// Here is the name of the first device.
+// Here returns the name of the first device.
 func (p Place) Here() string { return p.Device + "0" }
 
-// There is the name of the second device.
+// There returns the name of the second device.
 func (p Place) There() string { return p.Device + "1" }
 
-// Provider is the device's. It blocks while libraries are loaded. Any goroutine may call
-// it.
+// Provider returns the device's provider. It blocks while libraries are loaded. Any goroutine may
+// call it.
 func (p Place) Provider() (verbs.Provider, error) {
 	switch p.Device {
 	case Soft:

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Used answers errors.ErrUnsupported: nothing here counts the time of a process as
-// the other systems do.
+// Used returns errors.ErrUnsupported: no call here counts a process's time as on the other
+// systems.
 func Used() (time.Duration, error) {
 	return 0, fmt.Errorf("cpu: the time of this process: %w", errors.ErrUnsupported)
 }

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// Rule: time that is burnt is counted, and time that is slept through is not.
+// Rule: busy time is counted, and time asleep is not.
 func TestBurntTimeIsCounted(t *testing.T) {
 	before, err := Used()
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -21,7 +21,7 @@ func TestBurntTimeIsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	const burn = 30 * time.Millisecond
-	// By the clock of the process itself: it may be others' turn on the processor.
+	// Measure with the clock of the process itself: other processes may have the processor.
 	for limit := time.Now().Add(time.Minute); ; {
 		now := must.Get(Used())(t)
 		if now-before >= burn {

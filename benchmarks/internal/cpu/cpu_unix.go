@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Used is the user plus system time of all threads of this process since it began.
-// It does not block; any goroutine may call it.
+// Used returns the user plus system time of all threads of this process since it began. It does
+// not block; any goroutine may call it.
 //
 // Implements: getrusage(RUSAGE_SELF).
 func Used() (time.Duration, error) {

@@ -1,4 +1,4 @@
-// Package cpu tells how much processor time a process has used: what a benchmark
-// divides by its operations, because on a shared machine it moves less than the
-// clock, and because it counts the work of every thread, also of those that spin.
+// Package cpu measures the processor time of the process. Benchmarks divide it by their
+// operations, because on a shared machine it varies less than elapsed time, and because it counts
+// the work of all threads, also of those that spin.
 package cpu

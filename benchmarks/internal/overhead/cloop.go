@@ -16,11 +16,11 @@ import (
 //go:embed c/loop.c
 var loopSource []byte
 
-// compileTime bounds the compiler: a second where nothing else runs.
+// compileTime bounds the compiler: a second on an idle machine.
 const compileTime = time.Minute
 
-// buildLoop compiles the loop in C into dir, with the compiler and the optimisation that
-// the null device was made with, and gives the program.
+// buildLoop compiles the loop in C into dir, with the compiler and the optimization of the null
+// device, and returns the program.
 func buildLoop(ctx context.Context, dir string, libs nulldev.Paths) (string, error) {
 	cc := os.Getenv("CC")
 	if cc == "" {
@@ -41,7 +41,7 @@ func buildLoop(ctx context.Context, dir string, libs nulldev.Paths) (string, err
 	return program, nil
 }
 
-// startLoop starts it as a side.
+// startLoop starts the loop as a side.
 func startLoop(ctx context.Context, program string) (*side.Child, error) {
 	cmd := exec.Command(program)
 	cmd.Stderr = os.Stderr

@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 )
 
-// usage is what -h says before the flags.
+// usage is the output of -h before the flags.
 const usage = `usage: overhead [flags]
 
 What the way from a caller to the doorbell and back costs, beside a loop in C
@@ -22,13 +22,13 @@ that cannot be measured says why. An idle machine takes some four minutes.
 
 `
 
-// Main is the command, with the arguments after its name. It blocks until the table is
-// written, and returns the exit code, as suite.Command does. Any goroutine may call it.
+// Main runs the command with the arguments after its name. It blocks until the table is written,
+// and returns the exit code, like suite.Command. Any goroutine may call it.
 func Main(args []string, stdout, stderr io.Writer) int {
 	s := &session{stderr: stderr}
 	c := suite.Command{
 		Name: "overhead", Usage: usage,
-		Ops:       1_000_000, // as many as the goal for allocations counts over
+		Ops:       1_000_000, // the number for which the goal for allocations is defined
 		OpsNote:   "; less where one takes long",
 		RoundTime: 3 * time.Minute,
 		Flags: func(f *flag.FlagSet) {

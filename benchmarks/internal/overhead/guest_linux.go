@@ -16,21 +16,21 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rxevm"
 )
 
-// guest is the machine with Soft-RoCE: booted once, for all that is measured there.
+// guest is the machine with Soft-RoCE: booted once, for all measurements in it.
 type guest struct {
 	m     *rxevm.Machine
 	place place
-	port  int // of the last pairing: each has one of its own, none lingers
+	port  int // of the last pairing: each uses a new one, because an old one may linger
 }
 
 const (
-	// firstPort is above those that the system gives away by itself.
+	// firstPort is above the system's ephemeral ports.
 	firstPort = 61000
 	// listenTime bounds the start of a program under emulation.
 	listenTime = time.Minute
 )
 
-// boot boots a machine with this program in it. folder is one of ours.
+// boot boots a machine with this program in it. folder belongs to the session.
 func boot(ctx context.Context, folder string, log io.Writer) (_ *guest, err error) {
 	if err := rxevm.Missing(); err != nil {
 		return nil, err
@@ -43,8 +43,8 @@ func boot(ctx context.Context, folder string, log io.Writer) (_ *guest, err erro
 	if err != nil {
 		return nil, err
 	}
-	// From there into the machine's memory: the program must not be read over the
-	// share while it is measured.
+	// Copied into the machine's memory: the program must not be read over the share during a
+	// measurement.
 	shared := filepath.Join(folder, "share")
 	if err := os.Mkdir(shared, 0o755); err != nil {
 		return nil, err
@@ -66,8 +66,8 @@ func boot(ctx context.Context, folder string, log io.Writer) (_ *guest, err erro
 		return nil, fmt.Errorf("carrying this program into the guest: %w: %s", err, out)
 	}
 	for device, index := range map[string]*string{g.place.here: &g.place.gidHere, g.place.there: &g.place.gidThere} {
-		// The address of RoCE v2 that is an IPv4 one; the others go elsewhere. One grep
-		// for all: most entries cannot be read, which it says by its exit code.
+		// The RoCE v2 address that is an IPv4 one; packets of the others go elsewhere. One grep
+		// for all: most entries cannot be read, which its exit code reports.
 		out, err := m.Shell(ctx, "cd /sys/class/infiniband/"+device+"/ports/1/gids && { grep -ls ':ffff:0a4d:' * || true; }")
 		if *index, _, _ = strings.Cut(out, "\n"); err != nil || *index == "" {
 			return nil, fmt.Errorf("%s has no IPv4 address in its table: %q, %w", device, out, errors.Join(err, errors.ErrUnsupported))
@@ -79,10 +79,9 @@ func boot(ctx context.Context, folder string, log io.Writer) (_ *guest, err erro
 // Close powers the machine off.
 func (g *guest) Close() error { return g.m.Close() }
 
-// watcher is the output of a program, which closes said when it has said what is
-// waited for.
+// watcher collects the output of a program, and closes said when the awaited text has appeared.
 type watcher struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the following fields
 	text bytes.Buffer
 	want string
 	said chan struct{}
@@ -131,7 +130,7 @@ func (g *guest) run(ctx context.Context, p pairing) (rounds.Values, error) {
 	return p.read(printed.String())
 }
 
-// listening waits until the server can be called.
+// listening waits until the server accepts connections.
 func (g *guest) listening(ctx context.Context, port int, server *rxevm.Process, says *watcher) error {
 	limit, cancel := context.WithTimeout(ctx, listenTime)
 	defer cancel()
@@ -153,7 +152,7 @@ func (g *guest) listening(ctx context.Context, port int, server *rxevm.Process, 
 	return nil
 }
 
-// next is a port that no pairing had.
+// next returns a port that no pairing has used.
 func (g *guest) next() int {
 	g.port++
 	return g.port

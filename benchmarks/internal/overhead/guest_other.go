@@ -10,12 +10,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rxevm"
 )
 
-// guest is the machine with Soft-RoCE, which takes Linux.
+// guest is the machine with Soft-RoCE, which requires Linux.
 type guest struct{ place place }
 
 func boot(context.Context, string, io.Writer) (*guest, error) { return nil, rxevm.Missing() }
 
-// Close does nothing: there is none.
+// Close does nothing: there is no machine.
 func (*guest) Close() error { return nil }
 
 func (*guest) run(context.Context, pairing) (rounds.Values, error) { return nil, rxevm.Missing() }

@@ -16,19 +16,19 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// guestArg is the worker that is one end of a conversation: the first argument after
+// guestArg selects the worker that is one end of a conversation: the first argument after
 // WorkerArg.
 const guestArg = "talk"
 
-// readyWord is what the end that listens says when it does.
+// readyWord is the line that the listening end prints when it is ready.
 const readyWord = "ready"
 
-// talkTime bounds a conversation, setting up included: under emulation a program takes
-// a second to begin.
+// talkTime bounds a conversation, including setup: under emulation a program takes a second to
+// begin.
 const talkTime = 2 * time.Minute
 
-// guestWorker is one end of a conversation, on a device of libibverbs. Who dials prints
-// what it found.
+// guestWorker is one end of a conversation, on a device of libibverbs. The dialing end prints its
+// results.
 func guestWorker(args []string) int {
 	if err := talk(args, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, strings.Join(strings.Fields(err.Error()), " "))
@@ -51,8 +51,8 @@ func talk(args []string, out io.Writer) (err error) {
 	if !ok {
 		return fmt.Errorf("there is no conversation %q", *what)
 	}
-	// One thread that polls, as the programs beside us: with two processors for each of two
-	// processes every goroutine that makes room for others wakes a thread.
+	// One thread that polls, like the C programs: with two processors for each of two processes,
+	// each goroutine that yields would wake a thread.
 	goruntime.GOMAXPROCS(1)
 	ctx, cancel := context.WithTimeout(context.Background(), talkTime)
 	defer cancel()

@@ -12,33 +12,33 @@ import (
 	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 )
 
-// pairing is a pair of programs that measure something between the two devices of the
-// guest: the same program twice, first the one that waits.
+// pairing is a pair of programs that measure something between the two devices of the guest: the
+// same program twice, first the server.
 type pairing struct {
-	// port is the TCP port by which they find each other, for the guest's list of
-	// those; 0 where the waiting one says that it is ready.
+	// port is the TCP port on which the programs meet, which listening checks; 0 where the server
+	// prints that it is ready.
 	port         int
 	server, call []string
-	// read finds the figure in what the calling one printed.
+	// read parses the figure from the client's output.
 	read func(printed string) (rounds.Values, error)
 }
 
-// place is what programs are told of the guest.
+// place describes the guest for the programs.
 type place struct {
-	here, there       string // devices: of the calling and of the waiting one
+	here, there       string // devices: of the client and of the server
 	own, addr         string // addresses: of here and of there
 	gidHere, gidThere string // indices of the devices' addresses
 	self              string // this program
 }
 
-// The columns of what is printed, from 0.
+// The columns of the output, from 0.
 const (
 	columnMsgRate = 4 // perftest's bandwidth: "#bytes #iterations BW peak BW average MsgRate"
 	columnTypical = 4 // perftest's latency: "#bytes #iterations t_min t_max t_typical ..."
 	columnPerXfer = 6 // fi_pingpong: "bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec"
 )
 
-// perftest is a program of that family. The columns are those of perftest 25.01
+// perftest returns a program of the perftest family. The columns are those of perftest 25.01
 // (src/perftest_parameters.h: RESULT_FMT, RESULT_FMT_LAT).
 func perftest(p place, port int, program string, column int, value string, unit float64, args ...string) pairing {
 	with := func(device, gid string) []string {
@@ -49,7 +49,7 @@ func perftest(p place, port int, program string, column int, value string, unit 
 	}}
 }
 
-// fabric is libfabric's ping-pong over verbs.
+// fabric returns libfabric's ping-pong over verbs.
 func fabric(p place, port, n int) pairing {
 	with := func(device, source string) []string { // a source: there is more than one device
 		return []string{"fi_pingpong", "-p", "verbs", "-e", "msg", "-d", device, "-s", source, "-S", itoa(bed.Word), "-I", itoa(n)}
@@ -58,13 +58,12 @@ func fabric(p place, port, n int) pairing {
 		func(printed string) (rounds.Values, error) { return figureIn(printed, columnPerXfer, vMean, perMicro) }}
 }
 
-// errClock is what a program of perftest says that has found no speed of its processor: it
-// counts cycles beside the clock, takes them for noise now and then under emulation, and
-// divides by nothing.
+// errClock means that a perftest program could not determine its processor's speed: it compares
+// cycles with the clock, sometimes takes them for noise under emulation, and divides by zero.
 var errClock = errors.New("the program could not calibrate its clock")
 
-// figureIn finds the line of a table whose first column is the size of a message here,
-// and gives another column of it, in our unit.
+// figureIn finds the line of a table whose first column is the size of a message here, and
+// returns another column of it, in our unit.
 func figureIn(printed string, column int, value string, unit float64) (rounds.Values, error) {
 	for line := range strings.Lines(printed) {
 		f := strings.Fields(line)
@@ -85,7 +84,7 @@ func figureIn(printed string, column int, value string, unit float64) (rounds.Va
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// self is this program twice, having a conversation.
+// self runs this program twice, as the two ends of a conversation.
 func self(p place, port int, what string, n int) pairing {
 	with := func(device string, more ...string) []string {
 		return append([]string{p.self, WorkerArg, guestArg, "-what", what, "-device", "ibv:" + device, "-ops", itoa(n)}, more...)
@@ -102,7 +101,7 @@ func self(p place, port int, what string, n int) pairing {
 	}}
 }
 
-// The names of what programs in the guest find, beside the percentiles: the mean, and
+// The names of the results of programs in the guest, besides the percentiles: the mean, and
 // operations a second in millions.
 const (
 	vMean = "mean_ns"

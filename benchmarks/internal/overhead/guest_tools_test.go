@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What the programs print, as seen in the guest (perftest 25.01, libfabric 2.1).
+// Sample output of the programs, as seen in the guest (perftest 25.01, libfabric 2.1).
 const (
 	printedRate = `---------------------------------------------------------------------------------------
                     RDMA_Write Post List BW Test
@@ -24,8 +24,8 @@ const (
 `
 )
 
-// Rule: the figure is found in what a program prints, in our unit; in what has none
-// there is an error and no figure.
+// Rule: the figure is found in a program's output, in our unit; other output gives an error and
+// no figure.
 func TestFiguresOfPrograms(t *testing.T) {
 	p := place{here: "rxe0", there: "rxe1", addr: "10.77.0.2", gidHere: "1", gidThere: "2", self: "/tmp/b"}
 	rate := perftest(p, 7, "ib_write_bw", columnMsgRate, vRate, 1, "-n", "64")
@@ -56,7 +56,7 @@ func TestFiguresOfPrograms(t *testing.T) {
 			}
 		}
 	}
-	// Who waits is told its own device and no address, who calls both.
+	// The server gets its own device and no address, the client both.
 	if s := strings.Join(rate.server, " "); s != "ib_write_bw -d rxe1 -x 2 -p 7 -s 8 -F -n 64" {
 		t.Errorf("who waits: %s", s)
 	}

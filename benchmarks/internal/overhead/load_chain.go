@@ -10,19 +10,19 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// chain has depth writes under way whose results are called back: each starts the next.
-// All of it happens where results are delivered, so it has no lock: the first write is
-// started by round, and the others by its result. done hands it all back.
+// chain keeps depth writes with callbacks outstanding: each starts the next. All of it happens
+// where results are delivered, so it has no lock: Round starts the first write, whose result
+// starts the others. done returns the chain to Round.
 type chain struct {
 	*bed.Bed
 	op    verbena.Op
-	start int // still to be started
-	left  int // still to be completed
+	start int // not started yet
+	left  int // not completed yet
 	err   error
 	done  chan struct{}
 }
 
-// first is the tag of the write that the others begin with.
+// first is the tag of the initial write.
 const first = 1
 
 func newCallbacks(at bed.Place) (suite.Load, error) {
@@ -58,7 +58,7 @@ func (l *chain) Complete(t verbena.SinkContext, r verbena.Result, err error) {
 	}
 	if err != nil {
 		l.err = errors.Join(l.err, err)
-		l.left -= l.start // nobody starts them any more
+		l.left -= l.start // these are never started
 		l.start = 0
 	}
 	if l.left <= 0 {

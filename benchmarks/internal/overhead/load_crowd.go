@@ -13,7 +13,7 @@ import (
 
 const (
 	crowd      = 16 // goroutines on one connection
-	crowdDepth = 8  // operations that each has under way: together as many as one submitter
+	crowdDepth = 8  // outstanding operations of each: together as many as one submitter
 )
 
 // each divides n operations among the crowd.
@@ -31,7 +31,7 @@ func each(n int, run func(i, n int) error) error {
 	return errors.Join(errs[:]...)
 }
 
-// crowdLoad is a crowd, each with some writes under way.
+// crowdLoad is a crowd of goroutines, each with some writes outstanding.
 type crowdLoad struct {
 	*bed.Bed
 	waves [crowd]wave
@@ -39,7 +39,7 @@ type crowdLoad struct {
 
 func newCrowd(at bed.Place) (suite.Load, error) { return newCrowdOf(at, false) }
 
-// newCrowdTogether is the same with waves that are waited for as one.
+// newCrowdTogether is the same with a single wait for each wave.
 func newCrowdTogether(at bed.Place) (suite.Load, error) { return newCrowdOf(at, true) }
 
 func newCrowdOf(at bed.Place, together bool) (suite.Load, error) {
@@ -61,7 +61,7 @@ func (l *crowdLoad) Round(n int, found rounds.Values) error {
 	})
 }
 
-// crowdSync is a crowd, each with one write under way, which it waits for.
+// crowdSync is a crowd of goroutines, each with one write outstanding, which it waits for.
 type crowdSync struct {
 	*bed.Bed
 	took [crowd]suite.Samples
@@ -69,7 +69,7 @@ type crowdSync struct {
 
 func newCrowdSync(at bed.Place) (suite.Load, error) { return newCrowdSyncOf(at, verbena.Config{}) }
 
-// flushDelay is what a flush deadline is shown with: some ten doorbells of a device.
+// flushDelay is the flush deadline in the demonstration: some ten doorbells of a device.
 const flushDelay = 10 * time.Microsecond
 
 // newCrowdSyncKept is the same with a flush deadline.

@@ -13,30 +13,30 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// neighbours is how many goroutines flood, each on a connection of its own, and
-// floodDepth how many writes each has under way, always.
+// neighbours is the number of flooding goroutines, each on a connection of its own, and
+// floodDepth the number of writes that each always keeps outstanding.
 const neighbours, floodDepth = 16, 32
 
-// flood is the neighbours.
+// flood runs the neighbors.
 type flood struct {
 	*bed.Bed
 	waves [neighbours]wave
-	// over is set by round when the probe is done, and read by the neighbours after
-	// each wave. It publishes nothing.
+	// over is set by Round when the probe is done; the neighbors read it after each wave. It
+	// publishes nothing.
 	over atomic.Bool
 	took suite.Samples
-	// probe takes the time of n operations beside the flood.
+	// probe measures n operations beside the flood.
 	probe func(f *flood, n int) error
 }
 
-// newFlooded is a synchronous caller on a connection of its own beside the flood.
+// newFlooded makes a synchronous caller on a connection of its own beside the flood.
 func newFlooded(at bed.Place) (suite.Load, error) {
 	return newFlood(at, func(f *flood, n int) error {
 		return f.Writes(f.Conns[neighbours], n, &f.took)
 	})
 }
 
-// newFloodedChannels is a token between two goroutines beside the same flood.
+// newFloodedChannels makes a token ping-pong between two goroutines beside the same flood.
 func newFloodedChannels(at bed.Place) (suite.Load, error) {
 	return newFlood(at, func(f *flood, n int) error {
 		there, back := make(chan struct{}), make(chan struct{})
@@ -94,14 +94,13 @@ func (f *flood) Round(n int, found rounds.Values) error {
 	return errors.Join(err, errors.Join(errs[:]...))
 }
 
-// idleConns is how many connections an idle process has, and nobody uses.
+// idleConns is the number of unused connections of an idle process.
 const idleConns = 1000
 
-// idleConfig keeps them small, and the runtime as economical as it can be told to be.
+// idleConfig keeps them small, and the runtime as economical as possible.
 var idleConfig = verbena.Config{CQEntries: 1 << 16, Conn: verbena.Options{SendDepth: 8, RecvCredits: 4, MessageSize: 256}}
 
-// idle is a process with connections over which nothing goes. An operation is a
-// millisecond.
+// idle is a process with unused connections. An operation is a millisecond.
 type idle struct{ *bed.Bed }
 
 func newIdle(at bed.Place) (suite.Load, error) {
@@ -111,7 +110,7 @@ func newIdle(at bed.Place) (suite.Load, error) {
 
 func (idle) Round(n int, _ rounds.Values) error { return asleep{}.Round(n, nil) }
 
-// asleep is a process that sleeps, and has nothing else.
+// asleep is a process that sleeps, without connections.
 type asleep struct{}
 
 func newAsleep(bed.Place) (suite.Load, error) { return asleep{}, nil }

@@ -13,15 +13,14 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// poller is what Go's network poller has to serve: a byte that goes to and fro over TCP,
-// and timers.
+// poller loads Go's network poller: a byte that goes back and forth over TCP, and timers.
 type poller struct {
 	rt         *verbena.Runtime // with a loop that never sleeps; nil for none
 	near, far  net.Conn
 	took, late suite.Samples
 }
 
-// newPoller is the poller alone, and newPollerBesides beside a runtime of the latency
+// newPoller makes the poller's load alone, and newPollerBesides beside a runtime of the latency
 // policy, whose loop has one of the processors.
 func newPoller(bed.Place) (suite.Load, error) { return meetOverTCP() }
 
@@ -40,7 +39,7 @@ func newPollerBesides(at bed.Place) (suite.Load, error) {
 	return p, nil
 }
 
-// meetOverTCP makes a connection whose far end answers every byte.
+// meetOverTCP makes a connection whose far end echoes all bytes.
 func meetOverTCP() (*poller, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -58,7 +57,7 @@ func meetOverTCP() (*poller, error) {
 	return p, nil
 }
 
-// echo answers with what comes until the connection is closed.
+// echo sends all input back until the connection is closed.
 func echo(c net.Conn) {
 	b := make([]byte, 1)
 	for {
@@ -71,12 +70,12 @@ func echo(c net.Conn) {
 	}
 }
 
-// pollerTimer is how far off each timer is, and pollerTimers how many round trips go
-// between two of them.
+// pollerTimer is the delay of each timer, and pollerTimers the number of round trips between two
+// of them.
 const pollerTimer, pollerTimers = time.Millisecond, 16
 
-// round makes n round trips, and a timer after some of them. What is reported are the
-// round trips, and of the timers how late they were.
+// Round makes n round trips, and a timer after some of them. It reports the round trips, and the
+// lateness of the timers.
 func (p *poller) Round(n int, found rounds.Values) error {
 	p.took.Room(n)
 	p.late.Room(n/pollerTimers + 1)
@@ -102,7 +101,7 @@ func (p *poller) Round(n int, found rounds.Values) error {
 	return nil
 }
 
-// vLate is the median of how late timers were.
+// vLate is the median lateness of the timers.
 const vLate = "late_ns"
 
 func (p *poller) Close() error {

@@ -11,20 +11,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// stamper stands between a runtime and its device and takes the time when writes are
-// about to be posted. Which write it was says its remote address: every write that is
-// under way has a word of its own there. All that it costs both sides pay.
+// stamper wraps a runtime's device and takes the time when writes are about to be posted. The
+// remote address identifies the write: each outstanding write has a word of its own there. Both
+// sides pay for its cost.
 type stamper struct {
 	verbs.Provider
 	// base is the address of the first word. Written before the first write.
 	base uint64
-	// submitted is when the write to a word was about to be submitted, in nanoseconds
-	// since began. Written by the submitter before the write, whose way to the device
-	// publishes it; read by the holder of the turn.
+	// submitted is the time at which the write to a word was about to be submitted, in
+	// nanoseconds since began. The submitter sets it before the write, whose way to the device
+	// publishes it; the holder of the turn reads it.
 	submitted [depth]int64
 	began     time.Time
-	// waited is how long writes took from there. The holder's; round's when all are
-	// done.
+	// waited are the times of writes from there. The holder's; Round's when all are done.
 	waited suite.Samples
 }
 
@@ -37,13 +36,13 @@ func (s *stamper) Open(name string) (verbs.Context, error) {
 	return &stampedContext{c, s}, nil
 }
 
-// stampedContext is a device whose turns are looked at.
+// stampedContext is a device whose batches are inspected.
 type stampedContext struct {
 	verbs.Context
 	s *stamper
 }
 
-// Turn implements verbs.Context.
+// Execute implements verbs.Context.
 func (c *stampedContext) Execute(t *verbs.IOBatch) error {
 	if len(t.Sends) > 0 {
 		c.s.posting(t.Sends)
@@ -51,13 +50,13 @@ func (c *stampedContext) Execute(t *verbs.IOBatch) error {
 	return c.Context.Execute(t)
 }
 
-// posting looks at lists that are about to be posted.
+// posting inspects lists that are about to be posted.
 func (s *stamper) posting(groups []verbs.SendGroup) {
 	now := int64(time.Since(s.began))
 	for i := range groups {
 		a, ok := mem.Find(groups[i].Head, verbs.SizeofSendWR)
 		if !ok {
-			continue // not in memory of ours: the device will refuse it
+			continue // not in our memory: the device will refuse it
 		}
 		for addr := groups[i].Head; addr != 0; {
 			w, ok := mem.At[verbs.SendWR](a, addr)
@@ -72,17 +71,17 @@ func (s *stamper) posting(groups []verbs.SendGroup) {
 	}
 }
 
-// stamped is writes of a number of goroutines whose way to the device is timed.
+// stamped performs writes of a number of goroutines whose way to the device is timed.
 type stamped struct {
 	*bed.Bed
 	*stamper
 	waves []wave
 }
 
-// newStamped is one submitter.
+// newStamped makes one submitter.
 func newStamped(at bed.Place) (suite.Load, error) { return newStamps(at, 1, depth) }
 
-// newStampedCrowd is a crowd with as many writes under way.
+// newStampedCrowd makes a crowd of goroutines with as many outstanding writes.
 func newStampedCrowd(at bed.Place) (suite.Load, error) { return newStamps(at, crowd, crowdDepth) }
 
 func newStamps(at bed.Place, goroutines, under int) (suite.Load, error) {
@@ -95,7 +94,7 @@ func newStamps(at bed.Place, goroutines, under int) (suite.Load, error) {
 		return nil, err
 	}
 	l.base = l.Remote.Addr
-	own, err := l.Here.NewRegion(bed.Word, verbs.AccessLocalWrite) // all writes take theirs from there
+	own, err := l.Here.NewRegion(bed.Word, verbs.AccessLocalWrite) // the source of all writes
 	if err != nil {
 		return nil, err
 	}

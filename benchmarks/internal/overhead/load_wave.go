@@ -11,21 +11,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// depth is how many operations one submitter has under way.
+// depth is the number of outstanding operations of one submitter.
 const depth = 128
 
-// wave has writes under way, started as a batch, and awaits each of them.
+// wave keeps writes outstanding, started as a batch, and awaits each of them.
 type wave struct {
 	ops []verbena.Op
-	fs  []verbena.Future // as many
-	// together has them waited for as one, without futures.
+	fs  []verbena.Future // one for each write
+	// together waits for all of them with one wait, without futures.
 	together bool
-	// before is called with the number of writes in the wave that is about to be
-	// submitted; nil for nobody.
+	// before is called with the number of writes in the wave before it is submitted; nil for
+	// none.
 	before func(n int)
 }
 
-// newWave is a wave of under writes, which go to the remotes, one after the other, around.
+// newWave makes a wave of under writes, which go to the remotes in rotation.
 func newWave(local verbena.Slice, under int, remotes ...verbena.Remote) wave {
 	w := wave{ops: make([]verbena.Op, under), fs: make([]verbena.Future, under)}
 	for i := range w.ops {
@@ -34,7 +34,7 @@ func newWave(local verbena.Slice, under int, remotes ...verbena.Remote) wave {
 	return w
 }
 
-// run writes n times, at most a wave at once.
+// run performs n writes, at most a wave at a time.
 func (w *wave) run(c *verbena.Conn, n int) error {
 	ctx, b, under := context.Background(), c.Batch(), len(w.ops)
 	for ; n > 0; n -= under {
@@ -60,8 +60,8 @@ func (w *wave) run(c *verbena.Conn, n int) error {
 	return nil
 }
 
-// grouped is one goroutine with depth writes under way as a program has them that knows
-// of no batches: each wakes the reactor if it sleeps, and a Group waits for all.
+// grouped is one goroutine with depth outstanding writes in a program without batches: each write
+// wakes the reactor if it sleeps, and a Group waits for all.
 type grouped struct {
 	*bed.Bed
 	group futures.Group
@@ -108,23 +108,23 @@ func (l *grouped) wave(n int) error {
 	return nil
 }
 
-// futuresLoad is one goroutine with many writes under way.
+// futuresLoad is one goroutine with many outstanding writes.
 type futuresLoad struct {
 	*bed.Bed
 	wave
 }
 
-// newFutures is one submitter: depth writes of 8 bytes, awaited in batches.
+// newFutures makes one submitter: depth writes of 8 bytes, awaited in batches.
 func newFutures(at bed.Place) (suite.Load, error) { return newFuturesOf(at, bed.Word, depth) }
 
-// large is the size of a large write, in bytes, and largeDepth how many are under way:
-// enough to have the next one there when one ends.
+// large is the size of a large write, in bytes, and largeDepth the number outstanding: enough to
+// have the next one there when one ends.
 const large, largeDepth = 64 << 10, 16
 
 // newFutures64K is the same with large writes.
 func newFutures64K(at bed.Place) (suite.Load, error) { return newFuturesOf(at, large, largeDepth) }
 
-// newTogether is one submitter whose writes are waited for as one.
+// newTogether makes one submitter with a single wait for its writes.
 func newTogether(at bed.Place) (suite.Load, error) {
 	l, err := newFuturesOf(at, bed.Word, depth)
 	if err == nil {
@@ -145,7 +145,7 @@ func (l *futuresLoad) Round(n int, found rounds.Values) error {
 	return l.Counted(found, func() error { return l.run(l.Conns[0], n) })
 }
 
-// syncLoad is one goroutine that writes and waits, again and again.
+// syncLoad is one goroutine that writes and waits, repeatedly.
 type syncLoad struct{ *bed.Bed }
 
 func newSync(at bed.Place) (suite.Load, error) {
@@ -165,8 +165,8 @@ func (l *syncLoad) Round(n int, found rounds.Values) error {
 	})
 }
 
-// copyLoad is what large writes are beside: as much, copied by this processor between
-// two buffers of the same kind.
+// copyLoad is the baseline of large writes: as much, copied by this processor between two buffers
+// of the same kind.
 type copyLoad struct {
 	*bed.Bed
 	from, to []byte

@@ -22,8 +22,8 @@ func on(t *testing.T, name string) suite.Load {
 	return l
 }
 
-// Rule: a load does what it is told, no more and no less: as many work requests are
-// posted as there are operations.
+// Rule: a load performs exactly the requested number of operations: as many work requests are
+// posted.
 func TestLoadsDoAsManyAsTold(t *testing.T) {
 	for _, name := range []string{"futures", "grouped", "together", "crowd-together", "callbacks", "sync", "crowd", "crowd-sync", "crowd-kept", "stamped", "stampcrowd", "futures64k"} {
 		t.Run(name, func(t *testing.T) {
@@ -42,8 +42,8 @@ func TestLoadsDoAsManyAsTold(t *testing.T) {
 	}
 }
 
-// Rule: a chain of callbacks whose connection has gone ends with an error, and does not
-// wait for what nobody will start.
+// Rule: a chain of callbacks whose connection has failed ends with an error, and does not wait
+// for operations that are never started.
 func TestChainEndsWithItsConnection(t *testing.T) {
 	l := on(t, "callbacks").(*chain)
 	must.Do(t, l.Round(100, rounds.Values{}))
@@ -59,7 +59,7 @@ func TestChainEndsWithItsConnection(t *testing.T) {
 	must.Do(t, <-gone)
 }
 
-// Rule: the probes beside a flood are timed, each as often as told, and the flood ends.
+// Rule: the probes beside a flood are timed, each as often as requested, and the flood ends.
 func TestFloodsEnd(t *testing.T) {
 	for _, name := range []string{"flooded", "channels"} {
 		f := on(t, name).(*flood)
@@ -85,9 +85,9 @@ func loop(t *testing.T) *side.Child {
 	return c
 }
 
-// Rule: the loop in C posts as many as it is told, in lists as long, and has as many of
-// them signaled, on average, whatever the numbers are; but for those that must be
-// signaled so that there is room.
+// Rule: the loop in C posts the requested number, in lists of the requested length, with the
+// requested signaling, on average, whatever the numbers are; except for those that must be
+// signaled to make room.
 func TestLoopInCDoesAsTold(t *testing.T) {
 	c := loop(t)
 	const ops = 20_000

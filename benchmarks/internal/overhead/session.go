@@ -10,17 +10,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
-// session is what the trials of one run of the command share. Its methods are for one
-// goroutine.
+// session is the state shared by the trials of one run of the command. One goroutine uses it.
 type session struct {
 	ops int
 	// profiles is a folder for profiles of our workers; empty for none.
 	profiles string
 
-	dir     string // for what is compiled, once it is needed
-	program string // the loop in C, once it is compiled
-	guest   *guest // once it is booted
-	noGuest error  // why it cannot be: it is tried once
+	dir     string // for compiled programs, made when needed
+	program string // the loop in C, once compiled
+	guest   *guest // once booted
+	noGuest error  // why it cannot be booted: tried once
 	stderr  io.Writer
 }
 
@@ -41,7 +40,7 @@ func (s *session) loopInC(ctx context.Context) (string, error) {
 	return s.program, err
 }
 
-// scratch is a folder of this run's own.
+// scratch returns a folder of this run.
 func (s *session) scratch() (string, error) {
 	var err error
 	if s.dir == "" {

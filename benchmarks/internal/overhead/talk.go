@@ -19,23 +19,23 @@ import (
 // end is one end of a conversation between two processes.
 type end struct {
 	conn *verbena.Conn
-	// own is a word that the peer writes to, out one that is sent from here; slots
-	// are for receives.
+	// own is the word that the peer writes to, out the word that is sent from here; slots are for
+	// receives.
 	own, out *uint64
 	outSlice verbena.Slice
 	slots    []verbena.Slice
-	peer     verbena.Remote // its own
+	peer     verbena.Remote // the peer's own
 }
 
-// conversation is what two processes do with each other, beside a pair of programs that
-// does the same.
+// conversation is an exchange between two processes, beside a pair of C programs that does the
+// same.
 type conversation struct {
 	raw   bool
 	serve func(*end, context.Context, int) error                // n operations
-	call  func(*end, context.Context, int, rounds.Values) error // likewise; adds what it found
+	call  func(*end, context.Context, int, rounds.Values) error // n operations; adds its results
 }
 
-// conversations by the names that workers in a guest are started by.
+// conversations by the names with which workers in a guest are started.
 var conversations = map[string]conversation{
 	"rate":     {true, (*end).untilGone, (*end).rate},
 	"writes":   {true, (*end).answerWrites, (*end).writes},
@@ -44,24 +44,24 @@ var conversations = map[string]conversation{
 }
 
 const (
-	// talkWarm is how many operations go before the measured ones: each side's first
-	// touches memory and code.
+	// talkWarm is the number of operations before the measured ones: the first ones of each side
+	// touch memory and code.
 	talkWarm = 16
-	// talkSlots is how many receives are posted at once.
+	// talkSlots is the number of posted receives.
 	talkSlots = 16
-	// spinning is how many empty turns are made before anybody sleeps: as good as
-	// never, since the programs beside us poll.
+	// spinning is the number of empty passes before the reactor sleeps: practically never, since
+	// the C programs poll.
 	spinning = 1 << 20
-	// looks is how often a loop that reads memory looks before it lets another
-	// goroutine run, and sees whether the connection is still there.
+	// looks is how often a loop that reads memory reads before it lets another goroutine run, and
+	// checks the connection.
 	looks = 256
 )
 
-// talkMemory is the layout of an end's memory: the words, then the slots, each on lines
-// of a cache of its own.
+// talkMemory is the layout of an end's memory: the words, then the slots, each on cache lines of
+// its own.
 const talkOwn, talkOut, talkFirst, talkSlot, talkMemory = 0, 64, 128, 64, 4096
 
-// newEnd opens an end's memory, and gives what the peer must be told of it.
+// newEnd opens an end's memory, and returns its description for the peer.
 func newEnd(rt *verbena.Runtime) (*end, []byte, error) {
 	r, err := rt.NewRegion(talkMemory, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	if err != nil {
@@ -93,8 +93,8 @@ func newEnd(rt *verbena.Runtime) (*end, []byte, error) {
 	return e, told, err
 }
 
-// options are those of a conversation. A raw connection is bare as well: a hello would
-// leave no room for where the memory is.
+// options are those of a conversation. A raw connection is bare as well: a hello would leave no
+// room for the address of the memory.
 func (v conversation) options(told []byte) verbena.Options {
 	if !v.raw {
 		return verbena.Options{}
@@ -102,7 +102,7 @@ func (v conversation) options(told []byte) verbena.Options {
 	return verbena.Options{Raw: true, Bare: true, PrivateData: told}
 }
 
-// meet is what both do when they are connected.
+// meet runs on both ends when they are connected.
 func (v conversation) meet(e *end, c *verbena.Conn) error {
 	e.conn = c
 	if !v.raw {
@@ -115,7 +115,7 @@ func (v conversation) meet(e *end, c *verbena.Conn) error {
 	return e.peer.UnmarshalBinary(told[:verbena.RemoteSize])
 }
 
-// listen listens at addr, tells by ready where that is, and has one conversation.
+// listen listens at addr, passes its address to ready, and has one conversation.
 func (v conversation) listen(ctx context.Context, rt *verbena.Runtime, addr string, n int, ready func(addr string)) error {
 	e, told, err := newEnd(rt)
 	if err != nil {
@@ -139,7 +139,7 @@ func (v conversation) listen(ctx context.Context, rt *verbena.Runtime, addr stri
 	return err
 }
 
-// dial has the conversation with who listens at addr, and tells what was found.
+// dial has the conversation with the listener at addr, and returns the results.
 func (v conversation) dial(ctx context.Context, rt *verbena.Runtime, addr string, n int) (rounds.Values, error) {
 	e, told, err := newEnd(rt)
 	if err != nil {
@@ -159,8 +159,7 @@ func (v conversation) dial(ctx context.Context, rt *verbena.Runtime, addr string
 	return found, c.Close(ctx)
 }
 
-// untilGone waits until the peer has gone: all that there is to do for who is
-// written to.
+// untilGone waits until the peer has closed: the target of writes has nothing else to do.
 func (e *end) untilGone(ctx context.Context, _ int) error {
 	select {
 	case <-e.conn.Done():
@@ -170,8 +169,8 @@ func (e *end) untilGone(ctx context.Context, _ int) error {
 	}
 }
 
-// timed runs n exchanges, after some to warm up, and takes the time of each, and of
-// all. What is reported is one way: half of an exchange.
+// timed runs n exchanges, after some to warm up, and takes the time of each, and of all. It
+// reports one way: half of an exchange.
 func timed(n int, found rounds.Values, exchange func(i int) error) error {
 	var took suite.Samples
 	took.Room(n)
@@ -208,7 +207,7 @@ func (e *end) await(ctx context.Context, value uint64) error {
 	}
 }
 
-// write writes value to the peer, and waits for that.
+// write writes value to the peer, and waits for the completion.
 func (e *end) write(ctx context.Context, value uint64) error {
 	atomic.StoreUint64(e.out, value)
 	_, err := e.conn.Do(ctx, new(verbena.WriteOp(e.outSlice, e.peer)))

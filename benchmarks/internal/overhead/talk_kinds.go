@@ -12,16 +12,17 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// batch is how many writes are posted at a time, as ib_write_bw does with -l 32: that is
-// how many a completion stands for, and each write that ends starts another.
+// batch is the number of writes posted at a time, as in ib_write_bw with -l 32: one completion
+// covers that many, and each write that ends starts another.
 const batch = 32
 
-// stream has depth writes under way, which sinks start; it is the holder's while it runs.
+// stream keeps depth writes outstanding, which sinks start; while it runs it belongs to the
+// holder.
 type stream struct {
 	c     *verbena.Conn
 	op    verbena.Op
-	start int // still to be started
-	left  int // still to end
+	start int // not started yet
+	left  int // not ended yet
 	over  futures.Promise[verbena.Result]
 }
 
@@ -54,7 +55,7 @@ func (s *stream) run(ctx context.Context, n int) error {
 	return err
 }
 
-// rate is writes of 8 bytes, depth under way, as fast as they go.
+// rate performs writes of 8 bytes, depth outstanding, as fast as possible.
 func (e *end) rate(ctx context.Context, n int, found rounds.Values) error {
 	s := &stream{c: e.conn, op: verbena.WriteOp(e.outSlice, e.peer)}
 	if err := s.run(ctx, depth); err != nil {
@@ -66,8 +67,8 @@ func (e *end) rate(ctx context.Context, n int, found rounds.Values) error {
 	return err
 }
 
-// writes is a word written to the peer and one written back, as ib_write_lat does it:
-// each end waits for the word in its memory.
+// writes writes a word to the peer and waits for one written back, as in ib_write_lat: each end
+// waits for the word in its memory.
 func (e *end) writes(ctx context.Context, n int, found rounds.Values) error {
 	return timed(n, found, func(i int) error {
 		if err := e.write(ctx, uint64(i+1)); err != nil {
@@ -89,14 +90,14 @@ func (e *end) answerWrites(ctx context.Context, n int) error {
 	return nil
 }
 
-// receives are those posted by a raw end, the oldest first.
+// receives are the receives posted by a raw end, the oldest first.
 type receives struct {
 	e    *end
 	fs   [talkSlots]verbena.Future
 	next int
 }
 
-// receive posts all.
+// receive posts all receives.
 func (e *end) receive() (*receives, error) {
 	r := &receives{e: e}
 	for i, s := range e.slots {
@@ -119,12 +120,12 @@ func (r *receives) await(ctx context.Context) error {
 	if got.Bytes != bed.Word {
 		return fmt.Errorf("a message of %d bytes", got.Bytes)
 	}
-	r.fs[i], err = r.e.conn.Batch().Start(context.Background(), new(verbena.PostRecvOp(r.e.slots[i]))) // with what is sent next
+	r.fs[i], err = r.e.conn.Batch().Start(context.Background(), new(verbena.PostRecvOp(r.e.slots[i]))) // posted with the next send
 	return err
 }
 
-// sends is a message of 8 bytes to the peer and its answer, by SEND and receives that
-// both post, as ib_send_lat does it.
+// sends sends a message of 8 bytes to the peer and waits for its answer, with SEND and receives
+// that both post, as in ib_send_lat.
 func (e *end) sends(ctx context.Context, n int, found rounds.Values) error {
 	r, err := e.receive()
 	if err != nil {
@@ -132,7 +133,7 @@ func (e *end) sends(ctx context.Context, n int, found rounds.Values) error {
 	}
 	op, b := verbena.SendOp(e.outSlice), e.conn.Batch()
 	return timed(n, found, func(int) error {
-		f, err := b.Start(ctx, &op) // posted by who waits for the answer
+		f, err := b.Start(ctx, &op) // posted by the wait for the answer
 		if err != nil {
 			return err
 		}
@@ -160,12 +161,12 @@ func (e *end) answerSends(ctx context.Context, n int) error {
 	return nil
 }
 
-// messages is the same on a managed connection, which looks after receives and credits.
+// messages is the same on a managed connection, which handles receives and credits.
 func (e *end) messages(ctx context.Context, n int, found rounds.Values) error {
 	var text [bed.Word]byte
 	op, b := verbena.SendBytesOp(text[:]), e.conn.Batch()
 	return timed(n, found, func(int) error {
-		f, err := b.Start(ctx, &op) // posted by who waits for the answer
+		f, err := b.Start(ctx, &op) // posted by the wait for the answer
 		if err != nil {
 			return err
 		}
@@ -189,7 +190,7 @@ func (e *end) answerMessages(ctx context.Context, n int) error {
 			return fmt.Errorf("message %d: %w", i, err)
 		}
 		op := verbena.SendBytesOp(m.Data)
-		f, err := b.Start(ctx, &op) // posted by who waits for the next message
+		f, err := b.Start(ctx, &op) // posted by the wait for the next message
 		if err != nil {
 			return fmt.Errorf("answer %d: %w", i, err)
 		}
@@ -198,6 +199,6 @@ func (e *end) answerMessages(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	b.Flush() // nobody waits any more
+	b.Flush() // no later wait posts them
 	return nil
 }

@@ -12,8 +12,7 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// Rule: every conversation that is had in the guest works between two runtimes, and its
-// times are in order.
+// Rule: all conversations of the guest work between two runtimes, and their times are in order.
 func TestConversations(t *testing.T) {
 	for what, v := range conversations {
 		t.Run(what, func(t *testing.T) {
@@ -25,7 +24,7 @@ func TestConversations(t *testing.T) {
 				return rt
 			}
 			there, here := open("soft1"), open("soft0")
-			const n = 300 // not a multiple of anything
+			const n = 300 // not a multiple of any depth
 			at, served := make(chan string, 1), make(chan error, 1)
 			go func() { served <- v.listen(ctx, there, "127.0.0.2:0", n, func(addr string) { at <- addr }) }()
 			var found rounds.Values

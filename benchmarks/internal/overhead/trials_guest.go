@@ -9,14 +9,14 @@ import (
 	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 )
 
-// The parts of the operations that are done in the guest: a second's worth of work
-// under emulation, and a whole number of lists.
+// The divisors of the operations in the guest: a second's worth of work under emulation, and a
+// whole number of lists.
 const (
 	guestRatePart = 50
 	guestPart     = 500
 )
 
-// inGuest is a pair of programs in the guest as a side.
+// inGuest returns a pair of programs in the guest as a side.
 func (s *session) inGuest(name string, programs func(p place, port int) pairing) suite.Contender {
 	return suite.Contender{
 		Name: name,
@@ -28,7 +28,7 @@ func (s *session) inGuest(name string, programs func(p place, port int) pairing)
 	}
 }
 
-// guestSide runs its programs anew in each round, as whoever measures with them does.
+// guestSide starts its programs again in each round, as their users do.
 type guestSide struct {
 	g        *guest
 	programs func(p place, port int) pairing
@@ -44,14 +44,14 @@ func (s guestSide) Round(ctx context.Context, _ rounds.Values) (found rounds.Val
 	return found, err
 }
 
-// clockTries is how often a program is run that has measured nothing: three of some 280
-// runs had.
+// clockTries is how often a program that failed to calibrate is run again: three of some 280 runs
+// had.
 const clockTries = 3
 
-// Close implements suite.Runner: the machine is the session's.
+// Close implements suite.Runner: the machine belongs to the session.
 func (guestSide) Close() error { return nil }
 
-// trialsInGuest are the rows of Soft-RoCE, all of one boot.
+// trialsInGuest returns the rows of Soft-RoCE, all of one boot.
 func (s *session) trialsInGuest() []suite.Trial {
 	few := max(1, s.ops/guestPart)
 	many := max(1, s.ops/guestRatePart/batch) * batch

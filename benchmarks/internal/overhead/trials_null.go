@@ -19,7 +19,7 @@ const (
 	other = "other"
 )
 
-// instant has the null device be the yardstick, in the environment of a worker.
+// instant selects the null device's instant mode, in the environment of a worker.
 const instant = "VERBENA_NULLDEV_MODE=instant"
 
 // Units.
@@ -31,10 +31,10 @@ const (
 	times        = "×"
 )
 
-// perMicro is the nanoseconds of a microsecond.
+// perMicro is the number of nanoseconds in a microsecond.
 const perMicro = 1e3
 
-// worker is this program as a side that does ops operations in a round.
+// worker returns this program as a side that does ops operations in a round.
 func (s *session) worker(name, load, device string, ops int, env ...string) suite.Contender {
 	return suite.Contender{Name: name, Told: suite.Told(ops), Start: func(ctx context.Context) (suite.Runner, error) {
 		at, err := bed.On(device)
@@ -49,7 +49,8 @@ func (s *session) worker(name, load, device string, ops int, env ...string) suit
 	}}
 }
 
-// loop is the loop in C as a side that does as ours did in the round.
+// loop returns the loop in C as a side that repeats the list length and signaling of ours in the
+// round.
 func (s *session) loop(under int) suite.Contender {
 	return suite.Contender{
 		Name: inC,
@@ -67,7 +68,8 @@ func (s *session) loop(under int) suite.Contender {
 	}
 }
 
-// alike tells what lists and signaling both sides had.
+// alike returns a note of the lists and the signaling of both sides, and the reason if they
+// differ.
 func alike(all rounds.Rounds) (note, why string) {
 	of := func(f func(rounds.Round) float64) string { return report.Number(all.Series(f).Median()) }
 	text := fmt.Sprintf("lists of %s, one in %s signaled; in C %s and %s", of(suite.PerList(ours)), of(suite.PerPolled(ours)), of(suite.PerList(inC)), of(suite.PerPolled(inC)))
@@ -81,11 +83,11 @@ func alike(all rounds.Rounds) (note, why string) {
 	return text, ""
 }
 
-// likeness is how far the lists and the completions of the loop in C may be from ours,
-// as a part of them; likeEnough is how far in a round that has few.
+// likeness is the permitted relative difference between the lists and completions of the loop in
+// C and ours; likeEnough the permitted absolute one in a round that has few.
 const likeness, likeEnough = 0.05, 2
 
-// trialsOnNull are the rows of the null device.
+// trialsOnNull returns the rows of the null device.
 func (s *session) trialsOnNull() []suite.Trial {
 	return []suite.Trial{
 		{
@@ -177,11 +179,11 @@ func (s *session) trialsOnNull() []suite.Trial {
 	}
 }
 
-// polledPart is how many of the operations a round trip over TCP is done for: it takes
-// longer than an operation, and timers go between.
+// polledPart is the number of operations for which one round trip over TCP is made: it takes
+// longer than an operation, and timers run in between.
 const polledPart = 200
 
-// polled is Go's network poller beside a loop that never sleeps.
+// polled measures Go's network poller beside a loop that never sleeps.
 func (s *session) polled() suite.Trial {
 	ops := max(1, s.ops/polledPart)
 	return suite.Trial{
@@ -197,15 +199,15 @@ func (s *session) polled() suite.Trial {
 	}
 }
 
-// floodedPart is how many of the operations the probe beside a flood does: each waits
-// for its share of two processors.
+// floodedPart is the divisor of the operations for the probe beside a flood: each waits for its
+// share of two processors.
 const floodedPart = 50
 
 // twoCores is the environment of a worker on two processors.
 const twoCores = "GOMAXPROCS=2"
 
-// flooded is a synchronous caller beside neighbours that flood, and a channel ping-pong
-// beside the same.
+// flooded measures a synchronous caller beside flooding neighbors, and a channel ping-pong beside
+// the same.
 func (s *session) flooded() suite.Trial {
 	ops := max(1, s.ops/floodedPart)
 	return suite.Trial{

@@ -7,15 +7,15 @@ import (
 	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 )
 
-// largePart is how many of the operations are done where each moves 64 KiB.
+// largePart is the divisor of the operations where each moves 64 KiB.
 const largePart = 16
 
-// gigabytes is a side's bandwidth with large operations, in units of 10^9 bytes a second.
+// gigabytes returns a side's bandwidth with large operations, in units of 10^9 bytes a second.
 func gigabytes(who string) func(rounds.Round) float64 {
 	return func(r rounds.Round) float64 { return r[who][suite.Ops] * large / max(r[who][suite.Wall], 1) }
 }
 
-// trialsOnSoft are the rows of the software RNIC, both ends in one process.
+// trialsOnSoft returns the rows of the software RNIC, both ends in one process.
 func (s *session) trialsOnSoft() []suite.Trial {
 	few := max(1, s.ops/largePart)
 	return []suite.Trial{
@@ -43,17 +43,16 @@ func (s *session) trialsOnSoft() []suite.Trial {
 	}
 }
 
-// idleMillis is how long an idle process is watched in a round: as long as the peer's
-// silence after which it is asked, so that every round has all that is done then.
+// idleMillis is how long an idle process is observed in a round: the silence after which the peer
+// is probed, so that each round includes that work.
 const idleMillis = 5000
 
-// percent is what part of one processor a side used, in hundredths.
+// percent returns the share of one processor that a side used, in hundredths.
 func percent(who string) func(rounds.Round) float64 {
 	return func(r rounds.Round) float64 { return 100 * r[who][suite.CPU] / max(r[who][suite.Wall], 1) }
 }
 
-// idlers are processes that have connections over which nothing goes, beside one that
-// has none.
+// idlers measures processes with unused connections, beside one without connections.
 func (s *session) idlers() suite.Trial {
 	millis := max(1, min(idleMillis, s.ops))
 	goal := report.Below(1, report.Value, "below 1 % of a core")

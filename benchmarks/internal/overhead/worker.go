@@ -13,11 +13,11 @@ import (
 	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 )
 
-// WorkerArg is the first argument of this program where it is a side: for main, which
-// hands the rest to Worker.
+// WorkerArg is the first argument of this program where it is a side: for main, which passes the
+// rest to Worker.
 const WorkerArg = "worker"
 
-// loads make the loads, by the names that workers are started by.
+// loads maps the names with which workers are started to the loads.
 var loads = map[string]func(at bed.Place) (suite.Load, error){
 	"futures":        newFutures,
 	"grouped":        newGrouped,
@@ -40,12 +40,12 @@ var loads = map[string]func(at bed.Place) (suite.Load, error){
 	"copy64k":        newCopy,
 }
 
-// warmUp is how many operations run before the first round, at most: pools fill, and
-// the runtime's and the processor's guesses settle.
+// warmUp is the number of operations before the first round, at most: pools fill, and the
+// adaptive limits of the runtime and the branch predictors settle.
 const warmUp = 50_000
 
-// Worker is this program as a side, with the arguments after WorkerArg. It blocks until
-// its input ends, and returns the exit code. One goroutine may call it.
+// Worker runs this program as a side, with the arguments after WorkerArg. It blocks until its
+// input ends, and returns the exit code. One goroutine may call it.
 func Worker(args []string) int {
 	if len(args) > 0 && args[0] == guestArg {
 		return guestWorker(args[1:])
@@ -72,14 +72,14 @@ func worker() suite.Worker {
 	}
 }
 
-// profiled is a load that warms up, and whose rounds are in a profile if that has a name.
+// profiled is a load that warms up, and whose rounds are in a profile if it has a file name.
 type profiled struct {
 	suite.Load
 	name string
 }
 
-// WarmUp implements suite.Warmer. The profile is whole when it is stopped; the file is
-// closed by the end of the process.
+// WarmUp implements suite.Warmer. The profile is complete when it is stopped; the end of the
+// process closes the file.
 func (p profiled) WarmUp(n int) error {
 	if err := p.Round(min(n, warmUp), rounds.Values{}); err != nil || p.name == "" {
 		return err
@@ -93,6 +93,6 @@ func (p profiled) WarmUp(n int) error {
 
 // Close implements suite.Load.
 func (p profiled) Close() error {
-	pprof.StopCPUProfile() // of nothing, where none was started
+	pprof.StopCPUProfile() // no effect if none was started
 	return p.Load.Close()
 }

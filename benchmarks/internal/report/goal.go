@@ -2,46 +2,46 @@ package report
 
 import "github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
 
-// Of is which number of a row a goal is about, and which the table shows.
+// Of selects the number of a row that a goal is about, and that the table shows.
 type Of int
 
 // The numbers of a row.
 const (
-	Value      Of = iota // ours, whatever the baseline is
+	Value      Of = iota // ours, regardless of the baseline
 	Ratio                // ours divided by the baseline
-	Difference           // ours less the baseline
+	Difference           // ours minus the baseline
 )
 
-// Goal is what a row is held to. The zero Goal is none: the row is reported.
+// Goal is the requirement on a row. With the zero Goal the row is only reported.
 type Goal struct {
-	// Sentence says it.
+	// Sentence describes it.
 	Sentence string
 	of       Of
 	// holds judges the median; nil for no goal.
 	holds func(float64) bool
 }
 
-// AtMost holds a row's number to a limit from above. The sentence is the reader's.
+// AtMost requires a row's number to be at most limit. The sentence is for the reader.
 func AtMost(limit float64, of Of, sentence string) Goal {
 	return Goal{sentence, of, func(v float64) bool { return v <= limit }}
 }
 
-// Below is AtMost without the limit itself.
+// Below requires a row's number to be less than limit.
 func Below(limit float64, of Of, sentence string) Goal {
 	return Goal{sentence, of, func(v float64) bool { return v < limit }}
 }
 
-// AtLeast holds a row's number to a limit from below.
+// AtLeast requires a row's number to be at least limit.
 func AtLeast(limit float64, of Of, sentence string) Goal {
 	return Goal{sentence, of, func(v float64) bool { return v >= limit }}
 }
 
-// Reported is no goal: what is measured is met. The row shows of beside its figures.
+// Reported is no goal: a measured row is met. The row shows of beside its figures.
 func Reported(of Of) Goal { return Goal{Sentence: "reported, no goal", of: of} }
 
-// Measured is the row of a figure that was measured: the medians over the rounds, and
-// the median of what the goal is about within each round. baseline is nil where there
-// is none; then of is Value whatever the goal says.
+// Measured returns the row of a measured figure: the medians over the rounds, and the median of
+// the goal's number within each round. baseline is nil where there is none; then of is Value
+// whatever the goal selects.
 func Measured(figure, unit string, g Goal, baseline, ours rounds.Series, note string) Row {
 	r := Row{Figure: figure, Unit: unit, Goal: g.Sentence, Note: note, of: g.of, reported: g.holds == nil, Ours: ptr(ours.Median())}
 	r.Spread = &Spread{Ours: span(ours)}
@@ -51,7 +51,7 @@ func Measured(figure, unit string, g Goal, baseline, ours rounds.Series, note st
 	} else {
 		ratio := ours.With(baseline, func(a, b float64) float64 {
 			if b == 0 {
-				return 0 // JSON has no infinity; the figures themselves are there
+				return 0 // JSON has no infinity; the row has the figures themselves
 			}
 			return a / b
 		})
@@ -69,7 +69,7 @@ func Measured(figure, unit string, g Goal, baseline, ours rounds.Series, note st
 	return r
 }
 
-// Missing is the row of a figure that could not be measured, and why.
+// Missing returns the row of a figure that could not be measured, with the reason.
 func Missing(figure, unit string, g Goal, why string) Row {
 	return Row{Figure: figure, Unit: unit, Goal: g.Sentence, Why: why, of: g.of}
 }

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// sample is a row of every kind.
+// sample returns a row of each kind.
 func sample() []Row {
 	ours, base := rounds.Series{100, 130, 101, 99, 102}, rounds.Series{20, 25, 21, 20, 22}
 	return []Row{
@@ -32,8 +32,8 @@ func sample() []Row {
 	}
 }
 
-// Rule: the table and the JSON of every kind of row are those in testdata (go test
-// -update writes them).
+// Rule: the table and the JSON of each kind of row equal those in testdata (go test -update
+// writes them).
 func TestGolden(t *testing.T) {
 	for name, write := range map[string]func(*bytes.Buffer) error{
 		"table.txt": func(b *bytes.Buffer) error { return Table(b, sample()) },
@@ -56,8 +56,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Rule: every row of the JSON has exactly the fields that a reader of any suite counts
-// on, null where there is no number, and no others but those that are documented.
+// Rule: each row of the JSON has exactly the fields that a reader of any suite requires, null
+// where there is no number, and otherwise only documented fields.
 func TestFieldsOfEveryRow(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rows.json")
 	if err := JSONFile(file, sample()); err != nil {
@@ -88,8 +88,8 @@ func TestFieldsOfEveryRow(t *testing.T) {
 	}
 }
 
-// Rule: a goal about a ratio or a difference is not met without a baseline, none is met
-// without a measurement, and the limit itself is within "at most" and not "below".
+// Rule: a goal about a ratio or a difference is not met without a baseline, none is met without a
+// measurement, and the limit itself satisfies "at most" but not "below".
 func TestGoals(t *testing.T) {
 	one := rounds.Series{1}
 	for what, c := range map[string]struct {
@@ -114,7 +114,7 @@ func TestGoals(t *testing.T) {
 	}
 }
 
-// Rule: a number has three digits that count.
+// Rule: a number has three significant digits.
 func TestNumber(t *testing.T) {
 	for v, want := range map[float64]string{0: "0", 1: "1", 1.2345: "1.23", 123456: "123456", 0.00012345: "0.000123", -42.5: "-42.5",
 		99.96: "100", 1e-12: "0", -1e-12: "0", 0.5: "0.5"} {

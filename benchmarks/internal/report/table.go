@@ -12,11 +12,11 @@ import (
 // header names the columns of the table.
 var header = []string{"figure", "unit", "baseline", "ours", "ours to baseline", "goal", "met"}
 
-// none stands where there is no number.
+// none is printed where there is no number.
 const none = "–"
 
-// Table writes the rows for people: a line for each, a number with its spread over the
-// rounds in brackets, then what there is to say of those that need it.
+// Table writes the rows as text: a line for each, a number with its spread over the rounds in
+// brackets, then the notes and reasons.
 func Table(w io.Writer, rows []Row) error {
 	lines := [][]string{header}
 	for _, r := range rows {
@@ -64,7 +64,7 @@ func Table(w io.Writer, rows []Row) error {
 	return err
 }
 
-// cells are the columns of one row.
+// cells returns the columns of one row.
 func (r Row) cells() []string {
 	met := "yes"
 	switch {
@@ -110,11 +110,11 @@ func signed(v float64) string {
 	return Number(v)
 }
 
-// digits is how many a number has in the table: more would be noise.
+// digits is the number of digits in the table: more would be noise.
 const digits = 3
 
-// Number is a number for people: three digits that count, never an exponent that a
-// figure of a benchmark would need.
+// Number formats a number for the table: three significant digits, without an exponent for the
+// usual figures of a benchmark.
 func Number(v float64) string {
 	if v == 0 {
 		return "0"

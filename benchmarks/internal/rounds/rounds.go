@@ -10,20 +10,20 @@ import (
 type Side struct {
 	// Name is its key in a Round.
 	Name string
-	// Run does the work of one round and tells what it found. so has what the sides
-	// before it found in the same round, so that a baseline can do as the other did.
+	// Run does the work of one round and returns its results. so has the results of the earlier
+	// sides in the same round, so that a baseline can repeat their parameters.
 	Run func(ctx context.Context, so Round) (Values, error)
 }
 
-// Round is what the sides found in one round, by their names.
+// Round holds the results of the sides in one round, by their names.
 type Round map[string]Values
 
 // Rounds are all rounds of a comparison, in order.
 type Rounds []Round
 
-// Alternate runs n rounds, in each of them the sides one after the other as they are
-// given. It blocks until all have run, one fails, or ctx ends; the rounds that were
-// whole by then are returned with the error.
+// Alternate runs n rounds, in each of them the sides one after the other in the given order. It
+// blocks until all have run, one fails, or ctx ends; it returns the complete rounds with the
+// error.
 func Alternate(ctx context.Context, n int, sides ...Side) (Rounds, error) {
 	var all Rounds
 	for i := range n {
@@ -43,7 +43,7 @@ func Alternate(ctx context.Context, n int, sides ...Side) (Rounds, error) {
 	return all, nil
 }
 
-// Series is one figure of every round.
+// Series returns one figure of each round.
 func (all Rounds) Series(of func(Round) float64) Series {
 	s := make(Series, len(all))
 	for i, r := range all {
@@ -55,7 +55,7 @@ func (all Rounds) Series(of func(Round) float64) Series {
 // Series is a figure, round by round.
 type Series []float64
 
-// Median is the value in the middle, or the mean of the two there; 0 of none.
+// Median returns the middle value, or the mean of the two middle ones; 0 for an empty series.
 func (s Series) Median() float64 {
 	if len(s) == 0 {
 		return 0
@@ -65,11 +65,11 @@ func (s Series) Median() float64 {
 	if len(sorted)%2 == 1 {
 		return sorted[mid]
 	}
-	// Not half the sum, which may be out of range.
+	// Not half the sum, which may overflow.
 	return sorted[mid-1] + (sorted[mid]-sorted[mid-1])/2
 }
 
-// Spread is the lowest and the highest value; 0 of none.
+// Spread returns the lowest and the highest value; 0 for an empty series.
 func (s Series) Spread() (low, high float64) {
 	if len(s) == 0 {
 		return 0, 0
@@ -77,8 +77,8 @@ func (s Series) Spread() (low, high float64) {
 	return slices.Min(s), slices.Max(s)
 }
 
-// With combines two series of the same rounds, value by value: the ratio of two
-// sides is that within each round, so that what the machine did meanwhile is in both.
+// With combines two series of the same rounds, value by value: the ratio of two sides is that
+// within each round, so that disturbances of the machine affect both.
 func (s Series) With(o Series, f func(a, b float64) float64) Series {
 	out := make(Series, min(len(s), len(o)))
 	for i := range out {

@@ -64,7 +64,7 @@ func TestMedianOfTwo(t *testing.T) {
 	}
 }
 
-// Rule: nothing measured is 0, and does not panic.
+// Rule: an empty series gives 0, and does not panic.
 func TestNothingMeasured(t *testing.T) {
 	var s Series
 	low, high := s.Spread()
@@ -73,7 +73,7 @@ func TestNothingMeasured(t *testing.T) {
 	}
 }
 
-// Rule: values go through a pipe unchanged.
+// Rule: values survive the conversion to text and back.
 func TestValuesThroughText(t *testing.T) {
 	name := rapid.StringMatching(`[a-z][a-z0-9_]{0,9}`)
 	rapid.Check(t, func(t *rapid.T) {
@@ -98,8 +98,8 @@ func TestValuesThroughText(t *testing.T) {
 	}
 }
 
-// Rule: sides take turns in the order they are given, each sees what those before it
-// found in its round and nothing older, and a failure keeps the whole rounds.
+// Rule: sides alternate in the given order, each gets the results of those before it in its round
+// and no older ones, and a failure keeps the complete rounds.
 func TestSidesAlternate(t *testing.T) {
 	var order []string
 	boom := errors.New("boom")

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Values are numbers by name: what a side is told for a round, and what it found.
+// Values are numbers by name: the arguments of a side for a round, and its results.
 type Values map[string]float64
 
-// String is the values as text for a pipe, "a=1 b=2.5", in the order of their names;
-// Parse reads it.
+// String returns the values as text for a pipe, "a=1 b=2.5", in the order of their names; Parse
+// reads it.
 func (v Values) String() string {
 	var b strings.Builder
 	for i, name := range slices.Sorted(maps.Keys(v)) {
@@ -27,8 +27,8 @@ func (v Values) String() string {
 	return b.String()
 }
 
-// Parse reads what String wrote. A name without a number, a name that comes twice and
-// what is no finite number are errors.
+// Parse reads the output of String. A name without a number, a duplicate name and a number that
+// is not finite are errors.
 func Parse(text string) (Values, error) {
 	v := Values{}
 	for field := range strings.FieldsSeq(text) {

@@ -12,7 +12,7 @@ import (
 // defaultMost is the default of -most.
 const defaultMost = 10_000
 
-// usage is what -h says before the flags.
+// usage is the output of -h before the flags.
 const usage = `usage: scale [flags]
 
 What a connection costs when there are ten thousand of them in one process: memory,
@@ -25,14 +25,14 @@ ten thousand it takes some minutes and some 2 GB of memory.
 
 `
 
-// Main is the command, with the arguments after its name. It blocks until the table is
-// written, and returns the exit code, as suite.Command does. Any goroutine may call it.
+// Main runs the command with the arguments after its name. It blocks until the table is written,
+// and returns the exit code, like suite.Command. Any goroutine may call it.
 func Main(args []string, stdout, stderr io.Writer) int {
 	var s sizing
 	c := suite.Command{
 		Name: "scale", Usage: usage,
 		Ops: 20_000,
-		// Ten thousand connections made and closed on a machine that is busy.
+		// Ten thousand connections made and closed on a busy machine.
 		RoundTime: 5 * time.Minute,
 		Flags: func(f *flag.FlagSet) {
 			f.IntVar(&s.most, "most", defaultMost, "the largest number of connections")

@@ -1,27 +1,27 @@
-// Package scale is the suite "scale" of the benchmarks: what a connection costs when
-// there are ten thousand of them in one process: its memory, the time to make it, and
-// what those that are idle cost the one that is not.
+// Package scale is the suite "scale" of the benchmarks: the cost of a connection when there are
+// ten thousand of them in one process: its memory, the time to make it, and the cost of the idle
+// connections for an active one.
 //
 // # How it measures
 //
-// Both ends are in one process, two runtimes on two devices, so what is said of a
-// connection is of both its ends. A worker process (this program, started again)
-// does one thing and lives through all rounds:
+// Both ends are in one process, two runtimes on two devices, so the figures of a connection
+// include both its ends. A worker process (this program, started again) runs one load and lives
+// through all rounds:
 //
-//	connect   makes n connections, 16 at a time, measures what the process has grown
-//	          by, closes all and gives the memory back: one round
-//	latency   has n connections over which nothing goes, and writes 8 bytes on one
-//	          more, one write after the other, each timed
+//	connect   makes n connections, 16 at a time, measures the growth of the process,
+//	          closes all and frees the memory: one round
+//	latency   has n idle connections, and writes 8 bytes on one more, one write after
+//	          the other, each timed
 //
 // # Figures
 //
-// Resident memory is what the system says (Linux alone); the heap is what is in use
-// after a collection; off the heap is what is mapped, resident or not: receive buffers
-// that no message has come to are mapped and not resident on the software RNIC,
-// while a device of the kernel would pin them.
+// Resident memory is as reported by the system (Linux only); the heap is the part in use after a
+// collection; off-heap memory is the mapped part, resident or not: receive buffers that have not
+// received a message are mapped and not resident on the software RNIC, while a kernel device
+// would pin them.
 //
 //	command.go  the flags
 //	trials.go   the rows
 //	worker.go   this program as a side
-//	loads.go    what a worker does in a round
+//	loads.go    the loads that a worker runs
 package scale

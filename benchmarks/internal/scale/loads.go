@@ -12,26 +12,26 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// The names of what a round finds besides.
+// The names of a round's further results.
 const (
 	vConns    = "conns"
 	vRate     = "per_s"     // connections made a second
 	vResident = "resident"  // bytes
 	vHeap     = "heap"      // bytes
 	vOff      = "off_heap"  // bytes mapped
-	vNoStatm  = "no_statm"  // 1: the system does not tell what is resident
+	vNoStatm  = "no_statm"  // 1: the system does not report resident memory
 	vTurnover = "closed_ns" // time to close all
 )
 
-// sizes are the options that connections are measured with.
+// sizes are the options of the measured connections.
 var sizes = map[string]verbena.Options{
 	"default": {},
-	// small is what a service with many clients may choose: 16 operations and 4
-	// messages of 256 bytes at a time.
+	// small is a choice for a service with many clients: 16 operations and 4 messages of 256
+	// bytes at a time.
 	"small": {SendDepth: 16, RecvCredits: 4, MessageSize: 256},
 }
 
-// connecting makes connections and closes them, a round each.
+// connecting makes connections and closes them, in each round.
 type connecting struct {
 	at   bed.Place
 	opts verbena.Options
@@ -63,15 +63,15 @@ func (c *connecting) Round(_ int, found rounds.Values) (err error) {
 
 func (c *connecting) Close() error { return nil }
 
-// memory is what a process has.
+// memory is the memory of a process.
 type memory struct {
 	resident, heap, mapped int64
 	told                   bool // resident is known
 }
 
-// footprint gives back what nobody uses and tells the rest.
+// footprint frees unused memory and measures the rest.
 func footprint() (m memory) {
-	debug.FreeOSMemory() // collects, too
+	debug.FreeOSMemory() // also runs a garbage collection
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
 	m.heap = int64(s.HeapAlloc)
@@ -80,7 +80,7 @@ func footprint() (m memory) {
 	return m
 }
 
-// waiting is one connection that is used, and others that are not.
+// waiting is one active connection, and idle ones.
 type waiting struct {
 	*bed.Bed
 	took suite.Samples
@@ -93,7 +93,7 @@ func newWaiting(at bed.Place, opts verbena.Options, n int) (suite.Load, error) {
 
 func (w *waiting) Round(n int, found rounds.Values) error {
 	w.took.Room(n)
-	c := w.Conns[len(w.Conns)/2] // not the first nor the last of whatever holds them
+	c := w.Conns[len(w.Conns)/2] // neither the first nor the last in any data structure
 	if err := w.Writes(c, n, &w.took); err != nil {
 		return err
 	}

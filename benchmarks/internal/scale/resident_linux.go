@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// resident is how many bytes of this process are in memory.
+// resident returns the resident memory of this process in bytes.
 func resident() (int64, bool) {
 	text, err := os.ReadFile("/proc/self/statm") // proc(5): size resident ..., in pages
 	f := bytes.Fields(text)

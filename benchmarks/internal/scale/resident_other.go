@@ -2,5 +2,5 @@
 
 package scale
 
-// resident is not told here.
+// resident is not available here.
 func resident() (int64, bool) { return 0, false }

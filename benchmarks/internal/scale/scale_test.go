@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/leak"
 )
 
-// TestMain has this test binary be a worker, as the command is.
+// TestMain makes this test binary a worker, like the command.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == WorkerArg {
 		os.Exit(Worker(os.Args[2:]))
@@ -21,11 +21,11 @@ func TestMain(m *testing.M) {
 // notHere are the reasons for which a figure may be missing.
 var notHere = []string{"no C compiler", "built without cgo", "unsupported operation", "does not tell"}
 
-// Rule: with forty connections every figure is measured and more than nothing, and a
-// connection is not free: it has memory on the heap and off it.
+// Rule: with forty connections all figures are measured and positive, and a connection has memory
+// on the heap and off it.
 func TestEveryFigureIsMeasured(t *testing.T) {
-	// 40 connections with the default options do not fit the completion queues that a
-	// reactor begins with.
+	// 40 connections with the default options do not fit the initial size of a reactor's
+	// completion queues.
 	for _, r := range suite.Smoke(t, Main, "-most", "40", "-rounds", "1", "-ops", "500") {
 		excused := slices.ContainsFunc(notHere, func(reason string) bool { return strings.Contains(r.Why, reason) })
 		switch {
@@ -33,14 +33,14 @@ func TestEveryFigureIsMeasured(t *testing.T) {
 			t.Logf("%s: %s", r.Figure, r.Why)
 		case r.Why != "" || r.Ours == nil:
 			t.Errorf("%s: not measured: %s", r.Figure, r.Why)
-		// What is resident, and CPU time, of so little may be less than the system tells.
+		// Resident memory and CPU time of so few may be below the system's resolution.
 		case *r.Ours <= 0 && !strings.Contains(r.Figure, "CPU") && !strings.Contains(r.Figure, "resident"):
 			t.Errorf("%s is %v", r.Figure, *r.Ours)
 		}
 	}
 }
 
-// Rule: no connections are refused, and -list names the figures that -only finds.
+// Rule: zero connections are refused, and -list prints the figures that -only selects.
 func TestFlags(t *testing.T) {
 	var out, trouble strings.Builder
 	if code := Main([]string{"-most", "0"}, &out, &trouble); code != 2 || !strings.Contains(trouble.String(), "up to 0 connections") {

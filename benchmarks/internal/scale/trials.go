@@ -11,18 +11,18 @@ import (
 	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 )
 
-// sizing is how large the trials are: operations of a round, and connections at most.
+// sizing is the size of the trials: operations of a round, and the largest number of connections.
 type sizing struct{ ops, most int }
 
-// connectRounds is how many rounds of connecting and closing are enough: each is long.
+// connectRounds is the number of rounds of connecting and closing: each is long.
 const connectRounds = 3
 
-// mostOnNull is for how many connections the null device has room, with both ends in one
-// process: its completion queues have a million entries, and each end has a descriptor.
+// mostOnNull is the capacity of the null device in connections, with both ends in one process:
+// its completion queues have a million entries, and each end has a descriptor.
 const mostOnNull = 1000
 
-// counts are how many connections a device has: as many as are wanted at most, if those
-// are no round number.
+// counts returns the numbers of connections for a device; the last is the requested maximum, also
+// if it is not a round number.
 func (s sizing) counts(device string) []int {
 	most := s.most
 	if device == bed.Null {
@@ -37,7 +37,7 @@ func (s sizing) counts(device string) []int {
 	return append(all, most)
 }
 
-// deviceNames are what the table calls the devices.
+// deviceNames are the names of the devices in the table.
 var deviceNames = []struct{ device, name string }{{bed.Soft, "software RNIC"}, {bed.Null, "null device"}}
 
 // trials are all of them, in the order of the table.
@@ -67,7 +67,7 @@ func contender(device, load, size string, n, ops int) suite.Contender {
 	}}
 }
 
-// connecting is n connections made and closed.
+// connecting measures making and closing n connections.
 func (s sizing) connecting(device, name, size string, n int) suite.Trial {
 	w := contender(device, "connect", size, n, 1)
 	of := func(value string, by float64) func(rounds.Round) float64 { return suite.Scaled(w.Name, value, by) }
@@ -95,13 +95,13 @@ func (s sizing) connecting(device, name, size string, n int) suite.Trial {
 	}
 }
 
-// noted is a row's note that is known beforehand; empty for none.
+// noted returns a fixed note for a row; empty for none.
 func noted(text string) func(rounds.Rounds) (note, why string) {
 	return func(rounds.Rounds) (note, why string) { return text, "" }
 }
 
-// waiting is one connection that is used beside 1, 100 and so on that are not: what it
-// costs beside one is the baseline of the others.
+// waiting measures one active connection beside 1, 100 and so on that are idle: the cost beside
+// one is the baseline of the others.
 func (s sizing) waiting(device, name string) suite.Trial {
 	var t suite.Trial
 	var alone suite.Contender

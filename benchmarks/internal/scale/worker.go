@@ -11,18 +11,18 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// WorkerArg is the first argument of this program where it is a side: for main, which
-// hands the rest to Worker.
+// WorkerArg is the first argument of this program where it is a side: for main, which passes the
+// rest to Worker.
 const WorkerArg = "scale-worker"
 
-// loads make the loads, by the names that workers are started by.
+// loads maps the names with which workers are started to the loads.
 var loads = map[string]func(at bed.Place, opts verbena.Options, n int) (suite.Load, error){
 	"connect": newConnecting,
 	"latency": newWaiting,
 }
 
-// Worker is this program as a side, with the arguments after WorkerArg. It blocks until
-// its input ends, and returns the exit code. One goroutine may call it.
+// Worker runs this program as a side, with the arguments after WorkerArg. It blocks until its
+// input ends, and returns the exit code. One goroutine may call it.
 func Worker(args []string) int { return worker().Main(args) }
 
 func worker() suite.Worker {

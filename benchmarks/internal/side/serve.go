@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
 )
 
-// The words that lines begin with.
+// The first words of the lines.
 const (
 	wordReady  = "ready"
 	wordRound  = "round"
@@ -17,9 +17,9 @@ const (
 	wordCannot = "cannot"
 )
 
-// Serve is the child: it says that it is ready, and answers every round that comes from
-// in, until in ends. What run cannot do is told to the parent, and is no error here. It
-// blocks; run is called on this goroutine.
+// Serve is the child's loop: it announces that it is ready, and runs each round that comes from
+// in, until in ends. An error of run is sent to the parent, and is not returned. It blocks; run
+// is called on this goroutine.
 func Serve(in io.Reader, out io.Writer, run func(rounds.Values) (rounds.Values, error)) error {
 	if _, err := fmt.Fprintln(out, wordReady); err != nil {
 		return err
@@ -47,8 +47,8 @@ func Serve(in io.Reader, out io.Writer, run func(rounds.Values) (rounds.Values, 
 	return lines.Err()
 }
 
-// Cannot tells the parent why there will be no figures: in a child that cannot even
-// begin, in the place of Serve. The text becomes one line.
+// Cannot sends the parent the reason why there will be no figures: for a child that cannot begin,
+// in place of Serve. The text becomes one line.
 func Cannot(out io.Writer, why error) error {
 	_, err := fmt.Fprintln(out, wordCannot, strings.Join(strings.Fields(why.Error()), " "))
 	return err

@@ -13,17 +13,17 @@ import (
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
 )
 
-// endTime is how long a child may take to end after its input did, before it is killed:
-// closing two runtimes under load takes a second.
+// endTime is how long a child may take to end after its input did, before it is killed: closing
+// two runtimes under load takes a second.
 const endTime = 10 * time.Second
 
-// CannotError is what a child says of itself: that it cannot do what is asked.
+// CannotError is a child's report that it cannot do the work.
 type CannotError struct {
 	Side string // its name
-	Why  string // its words
+	Why  string // its text
 }
 
-// Error names the side and gives its reason.
+// Error names the side and the reason.
 func (e *CannotError) Error() string { return e.Side + ": " + e.Why }
 
 // Child is a side's process. Its methods are for one goroutine at a time.
@@ -34,10 +34,10 @@ type Child struct {
 	out  *bufio.Reader
 }
 
-// Start starts a process and waits until it is ready. The caller closes the child. When
-// ctx ends the process is killed, now or later.
+// Start starts a process and waits until it is ready. The caller closes the child. When ctx ends
+// the process is killed, now or later.
 //
-// Errors: *CannotError, what cmd.Start says, the context's.
+// Errors: *CannotError, those of cmd.Start, the context's.
 func Start(ctx context.Context, name string, cmd *exec.Cmd) (*Child, error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -57,11 +57,11 @@ func Start(ctx context.Context, name string, cmd *exec.Cmd) (*Child, error) {
 	return c, nil
 }
 
-// Round has the child run one round. It blocks until then, or until ctx ends, which
-// kills the child.
+// Round makes the child run one round. It blocks until then, or until ctx ends, which kills the
+// child.
 //
-// Errors: *CannotError, after which another round may be asked for; the end of the
-// child; the context's.
+// Errors: *CannotError, after which further rounds are possible; the end of the child; the
+// context's.
 func (c *Child) Round(ctx context.Context, told rounds.Values) (rounds.Values, error) {
 	if _, err := fmt.Fprintln(c.in, wordRound, told); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.name, err)
@@ -79,7 +79,7 @@ func (c *Child) Round(ctx context.Context, told rounds.Values) (rounds.Values, e
 
 // answer reads the next line, which begins with want.
 func (c *Child) answer(ctx context.Context, want string) (string, error) {
-	stop := context.AfterFunc(ctx, func() { _ = c.cmd.Process.Kill() }) // dead already is as well
+	stop := context.AfterFunc(ctx, func() { _ = c.cmd.Process.Kill() }) // fails only if it is dead already
 	line, err := c.out.ReadString('\n')
 	if !stop() {
 		return "", fmt.Errorf("%s: %w", c.name, context.Cause(ctx))
@@ -97,13 +97,13 @@ func (c *Child) answer(ctx context.Context, want string) (string, error) {
 	return "", fmt.Errorf("%s: it said %q, want %q", c.name, line, want)
 }
 
-// Close ends the process and waits for it; one that does not end is killed. The error
-// is that of a process that failed.
+// Close ends the process and waits for it; it kills one that does not end. It returns the error
+// of a process that failed.
 func (c *Child) Close() error {
 	err := c.in.Close()
-	killed := time.AfterFunc(endTime, func() { _ = c.cmd.Process.Kill() }) // dead already is as well
+	killed := time.AfterFunc(endTime, func() { _ = c.cmd.Process.Kill() }) // fails only if it is dead already
 	defer killed.Stop()
-	// What it still says is of no round, but must not block it.
+	// Its remaining output belongs to no round, but must not block it.
 	_, cerr := io.Copy(io.Discard, c.out)
 	err = errors.Join(err, cerr)
 	if werr := c.cmd.Wait(); werr != nil {
@@ -112,11 +112,11 @@ func (c *Child) Close() error {
 	return err
 }
 
-// kill is Close for a process that is of no use any more; how it ends does not matter.
+// kill is Close for a process that is no longer needed; it ignores the process's error.
 func (c *Child) kill() error {
 	err := c.in.Close()
-	_ = c.cmd.Process.Kill() // dead already is as well
+	_ = c.cmd.Process.Kill() // fails only if it is dead already
 	_, _ = io.Copy(io.Discard, c.out)
-	_ = c.cmd.Wait() // by the signal
+	_ = c.cmd.Wait() // killed by the signal
 	return err
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 )
 
-// childVar has this test binary be a child, of the kind that it names.
+// childVar makes this test binary a child, of the kind in its value.
 const childVar = "VERBENA_TEST_SIDE"
 
 func TestMain(m *testing.M) {
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
-// child is what the tests run.
+// child is the child process of the tests.
 func child(kind string) {
 	switch kind {
 	case "sick":
@@ -64,8 +64,8 @@ func start(t *testing.T, kind string) (*Child, error) {
 	return Start(ctx, kind, cmd)
 }
 
-// Rule: a child answers round after round, one that refuses a round goes on, and it
-// ends well when it is closed.
+// Rule: a child runs round after round, one that refuses a round continues, and it ends without
+// an error when it is closed.
 func TestRoundsOfAChild(t *testing.T) {
 	c := must.Get(start(t, "well"))(t)
 	for i := 1.0; i <= 3; i++ {
@@ -87,8 +87,8 @@ func TestRoundsOfAChild(t *testing.T) {
 	}
 }
 
-// Rule: a child that cannot begin says why; one that is dead or says nothing is an
-// error, and none is waited for longer than the context says.
+// Rule: a child that cannot begin reports the reason; one that is dead or silent is an error, and
+// no wait exceeds the context.
 func TestChildrenThatDoNotAnswer(t *testing.T) {
 	_, err := start(t, "sick")
 	var cannot *CannotError
@@ -123,7 +123,7 @@ func TestChildrenThatDoNotAnswer(t *testing.T) {
 	}
 }
 
-// Rule: what is no round ends a child with an error.
+// Rule: a malformed round ends a child with an error.
 func TestServeRefusesNonsense(t *testing.T) {
 	for _, in := range []string{"hello\n", "round x\n"} {
 		var out strings.Builder

@@ -15,29 +15,29 @@ import (
 	"github.com/verbena-rdma/verbena/benchmarks/internal/report"
 )
 
-// defaultRounds is as many as it takes to see what is an exception.
+// defaultRounds is enough to recognize outliers.
 const defaultRounds = 9
 
 // Command is a suite as a command. It has the flags -only, -rounds, -ops, -json and -list.
 type Command struct {
 	Name    string
-	Usage   string // what -h says before the flags
+	Usage   string // the output of -h before the flags
 	Ops     int    // the default of -ops
-	OpsNote string // what -h says of -ops besides; empty for nothing
-	// RoundTime bounds one round of one side, on a machine that is busy.
+	OpsNote string // addition to the help of -ops; empty for none
+	// RoundTime bounds one round of one side, on a busy machine.
 	RoundTime time.Duration
 	// Flags defines the suite's own flags; nil for none.
 	Flags func(*flag.FlagSet)
-	// Check tells whether their values can be measured with, and what the message says
-	// of them after the rounds and the operations; nil for values that all can.
+	// Check reports whether the values of the flags are valid; says is their part of the message,
+	// after the rounds and the operations. nil if all values are valid.
 	Check func() (says string, ok bool)
-	// Trials gives all trials, in the order of the table, for rounds of ops operations.
+	// Trials returns all trials, in the order of the table, for rounds of ops operations.
 	Trials func(ops int) []Trial
-	// Close gives back what the trials share, after the table; nil for nothing.
+	// Close releases the state shared by the trials, after the table; nil for none.
 	Close func() error
 }
 
-// options are the values of the flags that every suite has.
+// options are the values of the flags of all suites.
 type options struct {
 	only        *regexp.Regexp
 	rounds, ops int
@@ -45,10 +45,9 @@ type options struct {
 	list        bool
 }
 
-// Main runs the command with the arguments after its name. It blocks until the table is
-// written, and returns the exit code: 0 also where a goal is not met, 1 for an error and
-// 2 for wrong arguments. SIGINT and SIGTERM end it after the trial that runs. One
-// goroutine may call it.
+// Main runs the command with the arguments after its name. It blocks until the table is written,
+// and returns the exit code: 0 also where a goal is not met, 1 for an error and 2 for wrong
+// arguments. SIGINT and SIGTERM end it after the current trial. One goroutine may call it.
 func (c *Command) Main(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -66,7 +65,7 @@ func (c *Command) Main(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// parse reads the arguments. What is wrong with them it has written to stderr.
+// parse parses the arguments. It has written an error to stderr already.
 func (c *Command) parse(args []string, stderr io.Writer) (o options, err error) {
 	f := flag.NewFlagSet(c.Name, flag.ContinueOnError)
 	f.SetOutput(stderr)
@@ -103,8 +102,8 @@ func (c *Command) parse(args []string, stderr io.Writer) (o options, err error) 
 	return o, err
 }
 
-// run measures what is wanted and writes the rows. What could not be measured is a row
-// and no error.
+// run measures the selected figures and writes the rows. A figure that could not be measured is a
+// row and no error.
 func (c *Command) run(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
 	if c.Close != nil {
 		defer func() { err = errors.Join(err, c.Close()) }()

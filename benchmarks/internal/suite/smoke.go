@@ -11,15 +11,14 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 )
 
-// T is what a *testing.T has.
+// T is the used part of *testing.T.
 type T interface {
 	must.T
 	TempDir() string
 }
 
-// Smoke runs a suite's command and returns its rows. It blocks until the command has
-// ended. The test ends if that fails, or its table has not all rows. On the test's
-// goroutine.
+// Smoke runs a suite's command and returns its rows. It blocks until the command has ended. It
+// ends the test if that fails, or if the table lacks a row. Call it on the test's goroutine.
 func Smoke(t T, main func(args []string, stdout, stderr io.Writer) int, args ...string) []report.Row {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rows.json")

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// fake is a side that finds what it is told, and fails where it has an error.
+// fake is a side that returns its arguments, and fails if it has an error.
 type fake struct {
 	err    error
 	closed *int
@@ -26,8 +26,8 @@ type fake struct {
 func (f fake) Round(_ context.Context, told rounds.Values) (rounds.Values, error) { return told, f.err }
 func (f fake) Close() error                                                       { *f.closed++; return nil }
 
-// smallest is a suite of fakes. ran are the rounds of the first trial, closed the sides
-// that were closed, given how often what trials share was given back.
+// smallest is a suite of fakes. ran counts the rounds of the first trial, closed the closed
+// sides, given the calls of Close.
 type smallest struct{ size, ran, closed, given int }
 
 func (s *smallest) main(args []string, stdout, stderr io.Writer) int {
@@ -58,8 +58,8 @@ func (s *smallest) main(args []string, stdout, stderr io.Writer) int {
 	return c.Main(args, stdout, stderr)
 }
 
-// Rule: a row is the median of its rounds, or says why it is none; sides run as often as
-// is asked for, and no more than is enough; all that was started is closed.
+// Rule: a row is the median of its rounds, or has the reason why there is none; sides run as
+// often as requested, up to the trial's limit; all started sides are closed.
 func TestRowsOfTrials(t *testing.T) {
 	for asked, ran := range map[string]int{"2": 2, "9": 3} {
 		s := &smallest{}
@@ -82,8 +82,8 @@ func TestRowsOfTrials(t *testing.T) {
 	}
 }
 
-// Rule: what is asked for wrongly is refused with a word, help is help, -list names the
-// figures that -only finds, and a figure that nobody has is an error.
+// Rule: wrong arguments are refused with a message, help is help, -list prints the figures that
+// -only selects, and an unknown figure is an error.
 func TestArguments(t *testing.T) {
 	for _, c := range []struct {
 		args      []string
@@ -108,7 +108,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// Rule: percentiles are of the whole, and a sample of one is all of them.
+// Rule: percentiles are of all samples, and all percentiles of a single sample are that sample.
 func TestPercentiles(t *testing.T) {
 	var s Samples
 	for d := time.Duration(1000); d > 0; d-- {

@@ -10,12 +10,12 @@ import (
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
 )
 
-// Trial is sides that run in alternating rounds, and the rows that come of it.
+// Trial is a set of sides that run in alternating rounds, and the rows made from them.
 type Trial struct {
 	Sides []Contender
-	// Together has all sides run a round at the same time: for those that only wait.
+	// Together makes all sides run a round at the same time: for sides that only wait.
 	Together bool
-	// Most is how many rounds are enough; 0 for as many as are asked for.
+	// Most is the largest useful number of rounds; 0 for as many as requested.
 	Most int
 	Rows []Row
 }
@@ -23,20 +23,20 @@ type Trial struct {
 // Contender is one side of a trial.
 type Contender struct {
 	Name string // its key in a round
-	// Start starts it. It blocks until the side is ready.
+	// Start starts the side. It blocks until the side is ready.
 	Start func(ctx context.Context) (Runner, error)
-	// Told is what it is told for a round; so has what the sides before it found.
+	// Told returns the side's arguments for a round; so has the results of the sides before it.
 	Told func(so rounds.Round) rounds.Values
 }
 
-// Runner is a side that was started: a process (*side.Child), or what does as one. Round
-// blocks for one round, Close until the side has ended. One goroutine calls them.
+// Runner is a side that was started: a process (*side.Child), or an equivalent. Round blocks for
+// one round, Close until the side has ended. One goroutine calls them.
 type Runner interface {
 	Round(ctx context.Context, told rounds.Values) (rounds.Values, error)
 	Close() error
 }
 
-// Row is how a row of the table comes of the rounds.
+// Row describes how a row of the table is computed from the rounds.
 type Row struct {
 	figure, unit   string
 	goal           report.Goal
@@ -44,14 +44,13 @@ type Row struct {
 	tell           func(rounds.Rounds) (note, why string)
 }
 
-// NewRow makes a row. baseline is nil where there is none. tell says of the rounds how it
-// was, and why there is no figure though they ran, each empty for nothing to tell; nil
-// tells nothing.
+// NewRow makes a row. baseline is nil where there is none. tell returns a note on the rounds, and
+// the reason if there is no figure although they ran, each empty for none; it may be nil.
 func NewRow(figure, unit string, goal report.Goal, baseline, ours func(rounds.Round) float64, tell func(rounds.Rounds) (note, why string)) Row {
 	return Row{figure, unit, goal, baseline, ours, tell}
 }
 
-// of is the row of a table; err is why the rounds could not be run.
+// of returns the row of a table; err is the reason why the rounds could not be run.
 func (r Row) of(all rounds.Rounds, err error) report.Row {
 	var note, why string
 	switch {
@@ -70,8 +69,8 @@ func (r Row) of(all rounds.Rounds, err error) report.Row {
 	return report.Measured(r.figure, r.unit, r.goal, base, all.Series(r.ours), note)
 }
 
-// run runs the trial and gives its rows; rows without figures if it could not be run.
-// It blocks for all rounds.
+// run runs the trial and returns its rows; rows without figures if it could not be run. It blocks
+// for all rounds.
 func (t *Trial) run(ctx context.Context, n int, limit time.Duration) (out []report.Row) {
 	if t.Most > 0 {
 		n = min(n, t.Most)
@@ -83,7 +82,7 @@ func (t *Trial) run(ctx context.Context, n int, limit time.Duration) (out []repo
 	return out
 }
 
-// rounds starts the sides, runs n rounds, each side within limit, and ends them.
+// rounds starts the sides, runs n rounds, each side within limit, and closes the sides.
 func (t *Trial) rounds(ctx context.Context, n int, limit time.Duration) (all rounds.Rounds, err error) {
 	var sides []rounds.Side
 	for _, c := range t.Sides {

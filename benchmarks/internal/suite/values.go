@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
 )
 
-// The names of what a round is told and finds, beside those of one load.
+// The names of a round's arguments and results, besides those of one load.
 const (
 	Ops     = "ops"
 	CPU     = "cpu_ns"
@@ -22,43 +22,43 @@ const (
 	Max     = "max_ns"
 )
 
-// Told tells a side in every round to do n operations.
+// Told makes a side do n operations in each round.
 func Told(n int) func(rounds.Round) rounds.Values {
 	return func(rounds.Round) rounds.Values { return rounds.Values{Ops: float64(n)} }
 }
 
-// Per is a value of a side for each operation.
+// Per returns a value of a side per operation.
 func Per(who, value string) func(rounds.Round) float64 {
 	return func(r rounds.Round) float64 { return r[who][value] / max(r[who][Ops], 1) }
 }
 
-// Scaled is a value of a side in another unit: divided by by.
+// Scaled returns a value of a side in another unit: divided by by.
 func Scaled(who, value string, by float64) func(rounds.Round) float64 {
 	return func(r rounds.Round) float64 { return r[who][value] / by }
 }
 
-// Rate is a side's operations a second, in millions.
+// Rate returns a side's operations a second, in millions.
 func Rate(who string) func(rounds.Round) float64 {
 	return func(r rounds.Round) float64 { return r[who][Ops] / max(r[who][Wall], 1) * 1e3 }
 }
 
-// PerList is a side's work requests for each doorbell.
+// PerList returns a side's work requests per doorbell.
 func PerList(who string) func(rounds.Round) float64 {
 	return func(r rounds.Round) float64 { return r[who][Posted] / max(r[who][Lists], 1) }
 }
 
-// PerPolled is a side's work requests for each completion: the signaling period.
+// PerPolled returns a side's work requests per completion: the signaling period.
 func PerPolled(who string) func(rounds.Round) float64 {
 	return func(r rounds.Round) float64 { return r[who][Posted] / max(r[who][Polled], 1) }
 }
 
-// Samples are how long operations took. One goroutine at a time may use them.
+// Samples are the durations of operations. One goroutine at a time may use them.
 type Samples []time.Duration
 
-// Room empties it and makes room, so that measuring allocates nothing.
+// Room empties s and reserves space for n samples, so that measuring allocates nothing.
 func (s *Samples) Room(n int) { *s = slices.Grow((*s)[:0], n) }
 
-// Report adds the percentiles and the maximum to found; of no samples, nothing. It sorts s.
+// Report adds the percentiles and the maximum to found; nothing for no samples. It sorts s.
 func (s Samples) Report(found rounds.Values) {
 	if len(s) == 0 {
 		return

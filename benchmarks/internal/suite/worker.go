@@ -15,33 +15,32 @@ import (
 	"github.com/verbena-rdma/verbena/benchmarks/internal/side"
 )
 
-// Load is what a worker does. It lives through all rounds. One goroutine calls it.
+// Load is the work of a worker. It lives through all rounds. One goroutine calls it.
 type Load interface {
-	// Round does n operations and adds what it found beside their time. It blocks.
+	// Round does n operations and adds its results, besides their time. It blocks.
 	Round(n int, found rounds.Values) error
-	// Close gives everything back. It blocks.
+	// Close releases all resources. It blocks.
 	Close() error
 }
 
-// Warmer is a load that does something before its first round, of n operations, which
-// is not measured. It blocks.
+// Warmer is a load with n operations before its first round, which are not measured. It blocks.
 type Warmer interface {
 	WarmUp(n int) error
 }
 
-// Worker is this program as a side that does one load.
+// Worker is this program as a side that runs one load.
 type Worker struct {
-	Arg   string   // the first argument of this program, by which main knows it
-	Loads []string // the names that New knows
+	Arg   string   // the first argument of this program, which main checks
+	Loads []string // the names that New accepts
 	// Flags defines the flags of the loads.
 	Flags func(*flag.FlagSet)
 	// New makes a load by its name, after the flags were read.
 	New func(load string) (Load, error)
 }
 
-// Main runs the worker with the arguments after Arg. It makes the load, serves rounds of
-// it on the standard input and output, and ends it. It blocks until the input ends, and
-// returns the exit code. One goroutine may call it.
+// Main runs the worker with the arguments after Arg. It makes the load, serves its rounds on
+// standard input and output, and closes it. It blocks until the input ends, and returns the exit
+// code. One goroutine may call it.
 func (w Worker) Main(args []string) int {
 	f := flag.NewFlagSet(w.Arg, flag.ContinueOnError)
 	load := f.String("load", "", strings.Join(w.Loads, ", "))
@@ -82,10 +81,10 @@ func (w Worker) work(name string) (err error) {
 	})
 }
 
-// measure runs one round and takes its time, and the process's.
+// measure runs one round and measures its time, and that of the process.
 func measure(l Load, n int) (rounds.Values, error) {
 	found := rounds.Values{Ops: float64(n)}
-	runtime.GC() // what the last round left is not this one's
+	runtime.GC() // the garbage of the last round does not belong to this one
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	c0, err := cpu.Used()
@@ -107,9 +106,9 @@ func measure(l Load, n int) (rounds.Values, error) {
 	return found, nil
 }
 
-// Start starts this program as a side that does load: name is the side's, args are for
-// the load's flags, env is more environment. It blocks until the side is ready. Any
-// goroutine may call it, and closes the side.
+// Start starts this program as a side that runs load: name is the side's, args are for the load's
+// flags, env is added to the environment. It blocks until the side is ready. Any goroutine may
+// call it; the caller closes the side.
 func (w Worker) Start(ctx context.Context, name, load string, args []string, env ...string) (*side.Child, error) {
 	self, err := os.Executable()
 	if err != nil {

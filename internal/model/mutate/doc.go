@@ -1,3 +1,3 @@
-// Package mutate shows that a model sees what a line of the code is for: without the line
-// a rule breaks. The mistakes stand in the test; they are built in by go test -overlay.
+// Package mutate shows that a model needs a line of the code: without the line a rule breaks. The
+// test lists the edits; go test -overlay builds them in.
 package mutate

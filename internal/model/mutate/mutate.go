@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// Mutant is a package with a mistake in it, which a world sees.
+// Mutant is a package with a mistake that a world notices.
 type Mutant struct {
 	name, want string
 	world      func() model.World
@@ -23,25 +23,24 @@ type Mutant struct {
 
 type edit struct{ file, old, new string }
 
-// New is a mutant without mistakes as yet, in which the world is to break a rule whose message
-// matches want.
+// New returns a mutant without edits. Its world must break a rule whose message matches want.
 func New(name, want string, world func() model.World) *Mutant {
 	return &Mutant{name: name, want: want, world: world}
 }
 
-// In makes a mistake in a file of the package: old, which must occur there exactly once, also
-// after the edits before it, becomes new. The word MUTANT in new is true as long as this mutant
-// is tested, so that one build has all of them.
+// In edits a file of the package: old, which must occur there exactly once, also after the edits
+// before it, becomes new. The word MUTANT in new is true while this mutant is tested, so that one
+// build contains all mutants.
 func (m *Mutant) In(file, old, new string) *Mutant {
 	m.edits = append(m.edits, edit{file, old, new})
 	return m
 }
 
-// built is set in the process that has the mutants built in.
+// built is set in the process that was built with the mutants.
 const built = "VERBENA_MUTANTS"
 
 // Test fails if a mutant breaks no rule of its world. It builds the calling test's package once
-// more, with all the edits in an overlay, and has the test run there.
+// more, with all the edits in an overlay, and runs the test there.
 func Test(t *testing.T, mutants ...*Mutant) {
 	t.Helper()
 	if os.Getenv(built) != "" {

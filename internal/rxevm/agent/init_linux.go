@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rxevm/wire"
 )
 
-// serveArg is what process 1 starts itself with.
+// serveArg is the argument with which process 1 starts itself as the server.
 const serveArg = "serve"
 
 func main() {
@@ -36,7 +36,7 @@ func main() {
 	powerOff()
 }
 
-// powerOff ends the machine. It does not return.
+// powerOff powers the machine off. It does not return.
 func powerOff() {
 	unix.Sync()
 	for {
@@ -44,7 +44,7 @@ func powerOff() {
 	}
 }
 
-// first does what process 1 is there for, and returns when the server ended.
+// first performs the work of process 1, and returns when the server has ended.
 func first() error {
 	for _, m := range []struct{ fs, at string }{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}} {
 		if err := mount(m.fs, m.at, m.fs, 0, ""); err != nil {
@@ -131,14 +131,14 @@ func mount(what, at, fs string, flags uintptr, options string) error {
 	return nil
 }
 
-// plan9 mounts a folder of the host. 512000 is the longest message that the
-// virtio transport takes (net/9p/trans_virtio.c).
+// plan9 mounts a folder of the host. 512000 is the longest message of the virtio transport
+// (net/9p/trans_virtio.c).
 func plan9(tag, at string, flags uintptr, cache string) error {
 	return mount(tag, at, "9p", flags, "trans=virtio,version=9p2000.L,msize=512000,cache="+cache)
 }
 
-// switchRoot makes the image the root: below, read-only and cached for good,
-// since nobody changes it; above, memory.
+// switchRoot makes the image the root: the lower layer is read-only and cached without limit,
+// since it never changes; the upper layer is memory.
 func switchRoot() error {
 	if err := plan9("root", "/ro", unix.MS_RDONLY, "loose"); err != nil {
 		return err
@@ -174,8 +174,7 @@ func switchRoot() error {
 	return os.Chdir("/")
 }
 
-// furnish mounts what a system and its programs expect, and the host's folders,
-// the outer before the inner.
+// furnish mounts the usual system folders, and the host's folders, outer ones before inner ones.
 func furnish(s wire.Setup) error {
 	for _, m := range []struct{ fs, at, options string }{
 		{"tmpfs", "/dev/shm", ""}, {"devpts", "/dev/pts", ""}, {"tmpfs", "/tmp", ""}, {"tmpfs", "/run", ""},
@@ -184,7 +183,7 @@ func furnish(s wire.Setup) error {
 			return err
 		}
 	}
-	// As systemd or udev would.
+	// As systemd or udev does.
 	for link, to := range map[string]string{"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"} {
 		if err := os.Symlink(to, "/dev/"+link); err != nil && !errors.Is(err, os.ErrExist) {
 			return err

@@ -17,11 +17,11 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rxevm/wire"
 )
 
-// drain is how long a command's output may stay open after the command and its
-// process group are gone: some process left the group and kept the pipe.
+// drain is how long a command's output may stay open after the command and its process group have
+// ended: a process that left the group may hold the pipe.
 const drain = 2 * time.Second
 
-// piece is how much output goes into one frame: what a pipe holds.
+// piece is the output in one frame: the capacity of a pipe.
 const piece = 64 << 10
 
 // job is one command, from Start to Exit.
@@ -29,13 +29,13 @@ const piece = 64 << 10
 //	new --(started)--> running --(ended, group killed, output read)--> gone
 //	 \--(cannot be started)-----------------------------------------/
 //
-// A signal that comes while it is new is kept and given once it runs.
+// A signal that comes while it is new is kept and sent once it runs.
 type job struct {
 	server *server
 	id     uint32
 	spec   wire.Spec
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	group   int        // its process group; 0 while new, and again when gone
 	pending []unix.Signal
 }
@@ -47,7 +47,7 @@ func (j *job) signal(sig unix.Signal) {
 		j.pending = append(j.pending, sig)
 		return
 	}
-	_ = unix.Kill(-j.group, sig) // gone: so is the need
+	_ = unix.Kill(-j.group, sig) // a group that has ended needs none
 }
 
 func (j *job) run() {
@@ -93,7 +93,7 @@ func (j *job) command() (e wire.Ended, err error) {
 	defer errR.Close()
 	cmd.Stdout, cmd.Stderr = outW, errW
 	err = cmd.Start()
-	// The command has its own of these; the readers see the end when it is over.
+	// The command has copies of these; the readers see the end when it is over.
 	_, _ = outW.Close(), errW.Close()
 	if err != nil {
 		return e, err
@@ -112,7 +112,7 @@ func (j *job) command() (e wire.Ended, err error) {
 	readers.Go(func() { j.copy(errR, wire.Stderr) })
 	err = cmd.Wait()
 	j.mu.Lock()
-	_ = unix.Kill(-j.group, unix.SIGKILL) // what it left behind
+	_ = unix.Kill(-j.group, unix.SIGKILL) // processes that it left behind
 	j.group = 0
 	j.mu.Unlock()
 	late := time.Now().Add(drain)
@@ -133,7 +133,7 @@ func (j *job) command() (e wire.Ended, err error) {
 	return e, nil
 }
 
-// copy sends what comes out of r until its end or its deadline.
+// copy sends the output from r until its end or its deadline.
 func (j *job) copy(r io.Reader, kind wire.Kind) {
 	buf := make([]byte, piece)
 	for {
@@ -160,8 +160,8 @@ func carry(program, dir string) (string, error) {
 		return "", err
 	}
 	to := filepath.Join(dir, filepath.Base(program))
-	// A child that is forked meanwhile would have the file open for writing
-	// until it executes, and ours could not be executed (ETXTBSY).
+	// A concurrently forked child would have the file open for writing until it executes, and the
+	// program could not be executed (ETXTBSY).
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)

@@ -16,24 +16,23 @@ import (
 // searchPath is the PATH of the machine.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// roceMTU lets 4096 bytes of payload and RoCEv2's headers into a frame. rxe
-// takes its own MTU from the interface when the device is made
-// (drivers/infiniband/sw/rxe/rxe.c, rxe_set_mtu), so it is set before.
+// roceMTU fits 4096 bytes of payload and RoCEv2's headers into a frame. rxe takes its own MTU
+// from the interface when the device is made (drivers/infiniband/sw/rxe/rxe.c, rxe_set_mtu), so
+// it is set before.
 const roceMTU = 4200
 
-// cable is the batch for ip: two interfaces of one system with a cable between
-// them. What the one sends to the other's address would go by the loopback
-// interface, because the address is local: the rules have what arrives looked
-// up in the local table first, and what leaves for the other end in a table that
-// knows only the cable; the local table comes after them. Multicast leaves by the
+// cable is the batch for ip: two interfaces of one system with a cable between them. A packet to
+// the other end's address would go through the loopback interface, because the address is local.
+// The rules look up arriving packets in the local table first, and packets for the other end in a
+// table that contains only the cable; the local table comes after them. Multicast leaves by the
 // end whose address it has; by r0 if it has none yet.
 //
-// The neighbours are entered for good. To resolve one here is instant: veth and
-// ARP's answer are function calls, done when the question has been sent. That is
-// too early for rdma_resolve_addr, which asks, then puts itself into the list of
-// those whom the answer wakes (drivers/infiniband/core/addr.c: rdma_resolve_ip,
-// addr_resolve before queue_req; netevent_callback), and so sleeps for its whole
-// time limit, at whose end it looks once more and finds the neighbour there.
+// The neighbors are permanent entries. Resolving one here is instant: veth and ARP's answer are
+// function calls, complete when the request has been sent. That is too early for
+// rdma_resolve_addr, which sends the request, then adds itself to the list that the answer wakes
+// (drivers/infiniband/core/addr.c: rdma_resolve_ip, addr_resolve before queue_req;
+// netevent_callback), and so sleeps for its whole time limit, after which it checks once more and
+// finds the neighbor.
 const cable = `link set lo up
 link add r0 type veth peer name r1
 link set r0 mtu %[1]d address %[2]s
@@ -59,15 +58,14 @@ neigh add 10.77.0.2 lladdr %[3]s nud permanent dev r0
 neigh add 10.77.0.1 lladdr %[2]s nud permanent dev r1
 `
 
-// macR0 and macR1 are the addresses of the cable's ends: locally administered,
-// and none of QEMU's that the cable between machines has.
+// macR0 and macR1 are the addresses of the cable's ends: locally administered, and different from
+// those that QEMU uses on the cable between machines.
 const (
 	macR0 = "02:76:62:00:00:01"
 	macR1 = "02:76:62:00:00:02"
 )
 
-// network makes the RDMA devices and returns what commands shall find in their
-// environment.
+// network makes the RDMA devices and returns the variables for the commands' environment.
 func network(s wire.Setup) (map[string]string, error) {
 	if err := os.Setenv("PATH", searchPath); err != nil {
 		return nil, err
@@ -80,14 +78,14 @@ func network(s wire.Setup) (map[string]string, error) {
 		return nil, err
 	}
 	set := map[string]string{
-		// Addresses are used at once: nobody else has them.
+		// Addresses are used at once: they are unique.
 		"net/ipv6/conf/default/accept_dad": "0",
-		// A packet from an address of our own is what the cable is for.
+		// Packets from a local address are the purpose of the cable.
 		"net/ipv4/conf/all/accept_local":     "1",
 		"net/ipv4/conf/default/accept_local": "1",
 		"net/ipv4/conf/all/rp_filter":        "0",
 		"net/ipv4/conf/default/rp_filter":    "0",
-		// A task that is stuck for longer than any test waits is a finding.
+		// A task that is blocked for longer than any test waits is a fault.
 		"kernel/hung_task_timeout_secs": "60",
 		"kernel/sysrq":                  "1",
 	}
@@ -132,7 +130,7 @@ func network(s wire.Setup) (map[string]string, error) {
 	}, nil
 }
 
-// virtioNIC is the interface of the virtual network card.
+// virtioNIC returns the interface of the virtual network card.
 func virtioNIC() (string, error) {
 	found, err := filepath.Glob("/sys/class/net/*/device/driver")
 	if err != nil {
@@ -146,7 +144,7 @@ func virtioNIC() (string, error) {
 	return "", errors.New("no virtio network card here")
 }
 
-// run runs a program of the image to its end.
+// run runs a program of the image and waits for it.
 func run(in, name string, args ...string) error {
 	cmd := exec.Command(name, args...)
 	cmd.Stdin = strings.NewReader(in)

@@ -17,8 +17,8 @@ const (
 	readyLook = 10 * time.Millisecond
 )
 
-// ready blocks until the device's port is active and has the GID of the address,
-// so that the first command finds what it is to use.
+// ready blocks until the device's port is active and has the GID of the address, so that the
+// first command can use it.
 func ready(device string, addr netip.Addr) error {
 	port := filepath.Join("/sys/class/infiniband", device, "ports/1")
 	limit := time.Now().Add(readyTime)
@@ -34,12 +34,12 @@ func ready(device string, addr netip.Addr) error {
 		case time.Now().After(limit):
 			return fmt.Errorf("%s is not ready after %v: active %t, GID of %v %t", device, readyTime, active, addr, known)
 		}
-		time.Sleep(readyLook) // nothing in sysfs tells of a new GID
+		time.Sleep(readyLook) // sysfs does not announce a new GID
 	}
 }
 
-// hasGID is whether the port's table has the address, as a GID maps it (RFC
-// 4291, 2.5.5.2). An entry that is empty cannot be read.
+// hasGID reports whether the port's table has the address, mapped to a GID (RFC 4291, 2.5.5.2).
+// An empty entry cannot be read.
 func hasGID(port string, addr netip.Addr) bool {
 	entries, err := filepath.Glob(filepath.Join(port, "gids/*"))
 	if err != nil {

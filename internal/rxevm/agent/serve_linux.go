@@ -16,13 +16,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rxevm/wire"
 )
 
-// environment is the variable in which process 1 tells the server what the
-// commands' environment is, as JSON.
+// environment is the variable through which process 1 passes the commands' environment to the
+// server, as JSON.
 const environment = "RXEVM_ENV"
 
-// deserted is how long the host may be silent (it pings every few seconds)
-// before the machine takes it for dead and powers off: the last line of defence
-// against a machine that outlives its run.
+// deserted is how long the host may be silent (it pings every few seconds) before the machine
+// assumes that it is dead and powers off, so that a machine cannot outlive its run.
 const deserted = 2 * time.Minute
 
 // server is the machine's end of the link.
@@ -36,7 +35,7 @@ type server struct {
 	jobs map[uint32]*job
 }
 
-// serve answers the host until it says Halt, goes away, or speaks nonsense.
+// serve answers the host until it sends Halt, disconnects, or sends an invalid frame.
 func serve() error {
 	s := &server{jobs: map[uint32]*job{}}
 	if err := json.Unmarshal([]byte(os.Getenv(environment)), &s.env); err != nil {
@@ -77,7 +76,7 @@ func serve() error {
 	}
 }
 
-// take acts on one frame. It does not wait for a command.
+// take handles one frame. It does not wait for a command.
 func (s *server) take(f wire.Frame) error {
 	switch f.Kind {
 	case wire.Ping:
@@ -96,7 +95,7 @@ func (s *server) take(f wire.Frame) error {
 		s.mu.Lock()
 		j := s.jobs[f.Job]
 		s.mu.Unlock()
-		// A job that is gone has ended while its signal was under way.
+		// The job may have ended before its signal arrived.
 		if j != nil && len(f.Payload) == 1 {
 			j.signal(unix.Signal(f.Payload[0]))
 		}
@@ -120,8 +119,8 @@ func (s *server) sendJSON(kind wire.Kind, job uint32, v any) error {
 	return wire.WriteJSON(s.port, kind, job, v)
 }
 
-// end says that a job is over: in the kernel's log first, so that the host
-// finds there what the kernel said about it.
+// end announces that a job is over: in the kernel's log first, so that the kernel's messages
+// about the job precede the mark.
 func (s *server) end(id uint32, e wire.Ended) {
 	// <4> is the level of a warning: it reaches the console.
 	_, err := fmt.Fprintf(s.kmsg, "<4>%s%d\n", wire.EndMark, id)

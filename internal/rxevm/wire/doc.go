@@ -1,10 +1,9 @@
-// Package wire is the language that the test machine's host and its agent
-// speak: frames on a byte stream, in both directions, many commands at once.
+// Package wire is the protocol between the test machine's host and its agent: frames on a byte
+// stream, in both directions, many commands at the same time.
 //
-// A frame is a head of nine bytes (payload length, kind, job, little-endian)
-// and its payload. The host numbers the jobs; job 0 is the link itself. Who
-// reads trusts nothing: a length above [MaxPayload] or a kind that is not in the
-// list ends the link, because what follows cannot be told apart any more.
+// A frame is a header of nine bytes (payload length, kind, job, little-endian) and its payload.
+// The host numbers the jobs; job 0 is the link itself. The reader trusts nothing: a length above
+// [MaxPayload] or an unknown kind ends the link, because the following bytes cannot be parsed.
 //
 //	host                      agent
 //	          <- Hello        once, when the machine is ready: a [Greeting]
@@ -14,9 +13,9 @@
 //	Signal ->                 one byte; to the job's process group
 //	          <- Stdout, Stderr
 //	          <- Exit         an [Ended]; the job's last frame
-//	Blocked ->                the kernel is to log its blocked tasks
-//	Halt ->                   the machine is to power off
+//	Blocked ->                the kernel shall log its blocked tasks
+//	Halt ->                   the machine shall power off
 //
-// The same frames go over the socket of `rxevm with`, one connection for each
-// command, without Hello and Ping.
+// The same frames go over the socket of `rxevm with`, one connection for each command, without
+// Hello and Ping.
 package wire

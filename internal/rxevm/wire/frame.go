@@ -8,10 +8,10 @@ import (
 	"io"
 )
 
-// Kind says what a frame's payload is.
+// Kind is the type of a frame's payload.
 type Kind uint8
 
-// The kinds; the package's comment says who sends which, and when.
+// The kinds; the package comment lists their senders.
 const (
 	Hello Kind = iota + 1
 	Ping
@@ -24,28 +24,28 @@ const (
 	Exit
 	Blocked
 	Halt
-	kinds // their number, and one
+	kinds // their number, plus one
 )
 
-// MaxPayload is the longest payload in bytes: room for a command with a large
-// environment; output is cut into smaller pieces.
+// MaxPayload is the longest payload in bytes: enough for a command with a large environment;
+// output is split into smaller pieces.
 const MaxPayload = 1 << 20
 
-// headLen is the length of a frame's head: length, kind, job.
+// headLen is the length of a frame's header: length, kind, job.
 const headLen = 4 + 1 + 4
 
-// ErrFrame is a head that no frame begins with. Nothing after it can be read.
+// ErrFrame is an invalid header. Nothing after it can be read.
 var ErrFrame = errors.New("rxevm: not a frame")
 
-// Frame is one message. The payload belongs to whoever has the frame.
+// Frame is one message. The payload belongs to the frame's owner.
 type Frame struct {
 	Kind    Kind
 	Job     uint32
 	Payload []byte
 }
 
-// Write writes one frame in one call of w.Write. It blocks as w does. Callers
-// that share w take turns.
+// Write writes one frame in one call of w.Write. It blocks as w does. Concurrent callers must
+// serialize their use of w.
 func Write(w io.Writer, f Frame) error {
 	if len(f.Payload) > MaxPayload {
 		return fmt.Errorf("%w: a payload of %d bytes, at most %d", ErrFrame, len(f.Payload), MaxPayload)
@@ -67,8 +67,8 @@ func WriteJSON(w io.Writer, kind Kind, job uint32, v any) error {
 	return Write(w, Frame{Kind: kind, Job: job, Payload: b})
 }
 
-// Read reads one frame. It blocks as r does. The error is io.EOF between two
-// frames, io.ErrUnexpectedEOF inside one, [ErrFrame] for what is none.
+// Read reads one frame. It blocks as r does. The error is io.EOF between two frames,
+// io.ErrUnexpectedEOF inside one, [ErrFrame] for an invalid one.
 func Read(r io.Reader) (Frame, error) {
 	var head [headLen]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -89,7 +89,7 @@ func Read(r io.Reader) (Frame, error) {
 	return f, nil
 }
 
-// Decode takes the payload's JSON apart into v.
+// Decode unmarshals the payload's JSON into v.
 func (f Frame) Decode(v any) error {
 	if err := json.Unmarshal(f.Payload, v); err != nil {
 		return fmt.Errorf("rxevm: payload of kind %d: %w", f.Kind, err)

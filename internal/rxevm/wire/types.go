@@ -5,39 +5,39 @@ type Spec struct {
 	// Argv is the program and its arguments. A program without a slash is
 	// looked up in the machine's PATH.
 	Argv []string
-	// Env is what is added to the machine's environment, KEY=value each.
+	// Env is added to the machine's environment, KEY=value each.
 	Env []string
 	// Dir is the working folder, a path in the machine; "/" if empty.
 	Dir string
-	// Carry has the program copied into the machine's memory first, so that
-	// it runs at memory's pace and may vanish from the host meanwhile.
+	// Carry copies the program into the machine's memory first, so that it runs at memory speed
+	// and may be removed from the host meanwhile.
 	Carry bool
 }
 
-// Ended is how a command ended.
+// Ended is the outcome of a command.
 type Ended struct {
 	// Code is the exit code; 128 and the signal's number after a signal.
 	Code int
 	// Signal is the name of the signal that ended it; empty without one.
 	Signal string
-	// Error is why it could not be started; empty if it could.
+	// Error is the reason why it could not be started; empty if it could.
 	Error string
 }
 
-// Greeting is what the agent says first.
+// Greeting is the agent's first message.
 type Greeting struct {
 	Kernel string            // the release
-	Env    map[string]string // what every command finds in its environment
+	Env    map[string]string // the environment of all commands
 }
 
 // Share is a folder of the host in the machine.
 type Share struct {
 	Tag      string // the name of the 9p device
-	Path     string // where it is mounted
+	Path     string // its mount point
 	Writable bool
 }
 
-// Setup is what the agent finds in the initramfs: what the machine shall be.
+// Setup is the machine's configuration, which the agent reads from the initramfs.
 type Setup struct {
 	Modules []string // of the initramfs, in the order of loading
 	Shares  []Share
@@ -46,20 +46,19 @@ type Setup struct {
 	CableIP string
 }
 
-// What the host and the agent both know of the machine.
+// Names shared by the host and the agent.
 const (
-	// SetupFile is where the Setup is in the initramfs, as JSON.
+	// SetupFile is the path of the Setup in the initramfs, as JSON.
 	SetupFile = "/verbena.json"
 	// Port is the name of the virtio-serial port of the link.
 	Port = "verbena"
-	// ShareDir is where the machine's own writable folder is mounted.
+	// ShareDir is the mount point of the machine's own writable folder.
 	ShareDir = "/verbena"
-	// EndMark begins the line that the agent puts in the kernel's log when a
-	// job has ended, before it says so: what the kernel had to say about the
-	// job stands above it. The job's number follows.
+	// EndMark begins the line that the agent writes to the kernel's log when a job has ended,
+	// before it sends Exit: the kernel's messages about the job precede it. The job's number
+	// follows.
 	EndMark = "verbena: ended job "
-	// SetupMark begins the line that says on the console why the machine
-	// could not be set up.
+	// SetupMark begins the console line with the reason why the machine could not be set up.
 	SetupMark = "verbena: setup: "
 	// CableDevice is the RDMA device on the virtual network, CableNIC its
 	// interface.

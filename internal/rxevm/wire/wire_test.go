@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// What is written is read again, frame by frame, and the end is told from a cut.
+// Written frames are read back, one by one, and a regular end differs from a truncated stream.
 func TestFramesSurvive(t *testing.T) {
 	var b bytes.Buffer
 	sent := []Frame{
@@ -48,7 +48,7 @@ func TestFramesSurvive(t *testing.T) {
 	}
 }
 
-// A hostile head is refused before anything is allocated for it.
+// A hostile header is refused before anything is allocated for it.
 func TestHostileHeadsAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -73,7 +73,7 @@ func TestHostileHeadsAreRefused(t *testing.T) {
 	}
 }
 
-// Whatever arrives is a frame that is written the same way, or an error.
+// Any input is either a frame that is written back the same, or an error.
 func FuzzRead(f *testing.F) {
 	var b bytes.Buffer
 	if err := WriteJSON(&b, Start, 3, Spec{Argv: []string{"true"}}); err != nil {

@@ -10,20 +10,19 @@ import (
 	"github.com/verbena-rdma/verbena/internal/ring"
 )
 
-// Pool runs what is queued on goroutines that it keeps for the next, at most a fixed
-// number at once, in the order of queueing, each exactly once. Its methods may be
-// called from any goroutine, and do not block.
+// Pool runs queued values on reusable goroutines, at most a fixed number at once, in the order of
+// queueing, each exactly once. Its methods may be called from any goroutine and do not block.
 type Pool[T any, P ring.Node[T]] struct {
 	goroutines goroutines
 	most       int32
 	run        func(P)
 	body       func() // work, made once
 	in         ring.Inbox[T, P]
-	// busy counts workers that run or look. Raised by who starts one, lowered by
-	// the worker.
+	// busy counts workers that run or look for work. The goroutine that starts a worker increments
+	// it, the worker decrements it.
 	busy atomic.Int32
 
-	mu   sync.Mutex // guards line; held for some instructions
+	mu   sync.Mutex // guards line; held for a few instructions
 	line P          // taken from in, oldest first
 }
 
@@ -33,9 +32,9 @@ type goroutines interface {
 	Release()
 }
 
-// New makes a pool with up to most workers, which call run. It may end its goroutine
-// (runtime.Goexit): another takes its place. It recovers its panics itself: one that
-// comes here ends the program. The pool has a goroutine of its own until Close.
+// New returns a pool with up to most workers, which call run. run may end its goroutine
+// (runtime.Goexit); another takes its place. run must recover its panics: a panic in a worker ends
+// the program. The pool has a goroutine of its own until Close.
 func New[T any, P ring.Node[T]](most int, run func(P)) (*Pool[T, P], error) {
 	g, err := ants.NewPool(most, ants.WithDisablePurge(true), ants.WithNonblocking(true),
 		ants.WithPanicHandler(func(v any) { panic(v) }))
@@ -51,8 +50,8 @@ func newPool[T any, P ring.Node[T]](g goroutines, most int, run func(P)) *Pool[T
 	return p
 }
 
-// Queue has v run once, soon, also after Close. v may be queued again when its run
-// has begun. In steady state it allocates nothing.
+// Queue schedules one run of v, even after Close. v may be queued again once its run has begun. In
+// steady state it allocates nothing.
 func (p *Pool[T, P]) Queue(v P) {
 	p.in.Push(v)
 	model.Fresh("pushed")
@@ -61,7 +60,7 @@ func (p *Pool[T, P]) Queue(v P) {
 	}
 }
 
-// hire makes room for one more worker, if there may be one.
+// hire increments busy for one more worker, if the limit allows.
 func (p *Pool[T, P]) hire() bool {
 	for {
 		n := p.busy.Load()
@@ -75,15 +74,15 @@ func (p *Pool[T, P]) hire() bool {
 	}
 }
 
-// Go has fn run at once, beside what is queued: on a goroutine that is kept, or on
-// one of its own when all are busy, the last is not quite back, or after Close.
+// Go runs fn at once, beside the queued values: on a pooled goroutine, or on a new one when all are
+// busy, one is still returning to the pool, or after Close.
 func (p *Pool[T, P]) Go(fn func()) {
 	if p.goroutines.Submit(fn) != nil {
 		go fn()
 	}
 }
 
-// work runs what is queued until nothing is.
+// work runs queued values until there are none.
 func (p *Pool[T, P]) work() {
 	returned := false
 	defer func() {
@@ -107,7 +106,7 @@ func (p *Pool[T, P]) work() {
 	}
 }
 
-// take is what waits longest, or nil.
+// take returns the oldest queued value, or nil.
 func (p *Pool[T, P]) take() P {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,5 +126,5 @@ func (p *Pool[T, P]) waiting() bool {
 	return p.line != nil || !p.in.Empty()
 }
 
-// Close gives the pool's goroutines back. What runs or is queued is not touched.
+// Close ends the pool's goroutines. Running and queued values are not affected.
 func (p *Pool[T, P]) Close() { p.goroutines.Release() }

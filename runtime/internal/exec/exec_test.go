@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// job is what the tests queue.
+// job is the value that the tests queue.
 type job struct {
 	fn   func()
 	runs int
@@ -22,7 +22,7 @@ type job struct {
 
 func (j *job) InboxHook() *ring.Hook[job] { return &j.hook }
 
-// jobs is a pool that calls what is queued, which the test closes.
+// jobs returns a pool that calls queued jobs and is closed at the end of the test.
 func jobs(t *testing.T, most int) *Pool[job, *job] {
 	t.Helper()
 	p, err := New(most, func(j *job) { j.fn() })
@@ -33,11 +33,11 @@ func jobs(t *testing.T, most int) *Pool[job, *job] {
 	return p
 }
 
-// Rule: what is queued runs in the order of queueing, each once.
+// Rule: jobs run in the order of queueing, each once.
 func TestOrder(t *testing.T) {
 	p := jobs(t, 1)
 	const n = 1000
-	var order []int // by one at a time
+	var order []int // appended by one job at a time
 	all := make(chan struct{})
 	for i := range n {
 		p.Queue(&job{fn: func() {
@@ -52,8 +52,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// Rule: as many run at once as may, and no more, also after Close; queueing does not wait
-// for them.
+// Rule: up to the limit run at once, and no more, even after Close; queueing does not wait for
+// them.
 func TestAtMostSoMany(t *testing.T) {
 	p := jobs(t, 3)
 	for range 2 {
@@ -84,7 +84,7 @@ func TestAtMostSoMany(t *testing.T) {
 	}
 }
 
-// Rule: who ends its goroutine gives its place to the next; what Go runs needs none.
+// Rule: a job that ends its goroutine frees its place for the next; Go takes no place.
 func TestGoexit(t *testing.T) {
 	p := jobs(t, 1)
 	gate, ran := make(chan struct{}), make(chan struct{}, 3)
@@ -99,7 +99,7 @@ func TestGoexit(t *testing.T) {
 	<-ran
 }
 
-// Rule: a job may be queued again when it runs; in steady state that allocates nothing.
+// Rule: a job may be queued again while it runs; in steady state that allocates nothing.
 func TestQueueAgain(t *testing.T) {
 	p, ran := jobs(t, 2), make(chan struct{})
 	j := new(job)

@@ -13,14 +13,14 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model/mutate"
 )
 
-// hired are goroutines of the model: it counts those that have not begun.
+// hired counts started goroutines of the model that have not begun.
 type hired struct{ starts int }
 
 func (h *hired) Submit(func()) error { h.starts++; return nil }
 func (h *hired) Release()            {}
 
-// world is a pool and jobs that are each queued once, by a goroutine of its own, and run
-// by workers that are goroutines of the model.
+// world is a pool and jobs that are each queued once, by their own goroutine, and run by workers
+// that are goroutines of the model.
 func world(most, jobs int) func() model.World {
 	return func() model.World {
 		h := new(hired)
@@ -77,7 +77,7 @@ func world(most, jobs int) func() model.World {
 				p.Queue(j)
 			})
 		}
-		for range most + 1 { // one may be on its way out while the next comes
+		for range most + 1 { // one may be leaving while the next begins
 			m.Act("worker", func() {
 				for {
 					model.Forget(0)
@@ -91,15 +91,15 @@ func world(most, jobs int) func() model.World {
 	}
 }
 
-// Rule: in every interleaving of queueing and of workers that leave, every job is run once,
-// and no more workers run than may.
+// Rule: in every interleaving of queueing and of leaving workers, every job is run once, and the
+// limit of workers holds.
 func TestModel(t *testing.T) {
 	for _, c := range []struct{ most, jobs int }{{1, 1}, {1, 2}, {1, 3}, {2, 2}, {2, 3}} {
 		model.Holds(t, fmt.Sprintf("%d workers, %d jobs", c.most, c.jobs), world(c.most, c.jobs))
 	}
 }
 
-// Rule: a worker that leaves has to look once more.
+// Rule: a worker that leaves must look once more.
 func TestModelMutants(t *testing.T) {
 	lastLook := func(most, jobs int) *mutate.Mutant {
 		return mutate.New(fmt.Sprintf("the last look, %d workers, %d jobs", most, jobs), "run 0 times", world(most, jobs)).

@@ -10,17 +10,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
 
-// Class is what a program can learn from an error.
+// Class classifies an error for a program that handles it.
 type Class string
 
-// The classes, from the most telling one.
+// Classes, the most specific first.
 const (
 	ClassRemoved     Class = "device removed"
 	ClassPeerClosed  Class = "closed by the peer"
 	ClassPeerTimeout Class = "peer did not answer"
 	ClassRetries     Class = "retries exceeded"
 	ClassNotReady    Class = "receiver not ready"
-	ClassFlushed     Class = "flushed" // with the cause unknown
+	ClassFlushed     Class = "flushed" // the cause is unknown
 	ClassQueuePair   Class = "queue pair failed"
 	ClassClosed      Class = "closed here"
 	ClassUnreachable Class = "unreachable"
@@ -33,11 +33,11 @@ const (
 	ClassUnanswered  Class = "atomic without its answer"
 	ClassBootstrap   Class = "no word of the peer's queue pair" // without a connection manager
 	ClassRefused     Class = "refused by the device"            // a *verbs.OpError: which call, on what, why
-	ClassBusy        Class = "the reactor did not come to it"   // a Close that gave up waiting, as it says
+	ClassBusy        Class = "the reactor did not come to it"   // a Close that stopped waiting, as it reports
 	ClassUnknown     Class = "of no type"
 )
 
-// classes are asked in this order: the cause of a flush comes before the flush.
+// classes are tried in this order: the cause of a flush comes before the flush.
 var classes = []struct {
 	class Class
 	errs  []error
@@ -63,7 +63,7 @@ var classes = []struct {
 	{ClassContext, []error{context.DeadlineExceeded, context.Canceled}},
 }
 
-// Classify finds an error's class. Blocks nothing, allocates nothing; any goroutine.
+// Classify returns the class of an error. It neither blocks nor allocates; any goroutine.
 func Classify(err error) Class {
 	var reject *verbena.RejectError
 	if errors.As(err, &reject) {

@@ -11,52 +11,51 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// Config describes a peer. Runtime and one of the addresses are needed.
+// Config describes a peer. Runtime and at least one address are required.
 type Config struct {
 	Runtime verbena.Config
 	Serve   netip.AddrPort // base of the ports served; the zero value: none
-	Dial    netip.AddrPort // base of the ports dialled; the zero value: none
-	// Plain is the TCP address where connections without a connection manager are
-	// served, and DialPlain where they are dialled; the zero values: none.
+	Dial    netip.AddrPort // base of the ports dialed; the zero value: none
+	// Plain is the TCP address that serves connections without a connection manager, and DialPlain
+	// the one that is dialed for them; the zero values: none.
 	Plain, DialPlain netip.AddrPort
-	// Conns is how many connections of each role are dialled; default 1.
+	// Conns is the number of connections dialed for each role; default 1.
 	Conns int
-	// Work is how many rounds each worker makes; default 0: until the end.
+	// Work is the number of rounds of each worker; default 0: until the end.
 	Work int
-	// Seed makes the data.
+	// Seed seeds the data.
 	Seed uint64
-	// Bounds are what operations are held to; default those of the runtime.
+	// Bounds is the time limits of operations; default those of the runtime.
 	Bounds Limits
-	// Out is told in a line each what has been reached: "ready", "connected",
-	// "worked", "removed". Default: nowhere.
+	// Out receives a line for each milestone: "ready", "connected", "worked", "removed". Default:
+	// none.
 	Out io.Writer
 }
 
-// Limits are how long operations may take.
+// Limits is the time that operations may take.
 type Limits struct {
-	Op    time.Duration // what a queue pair does; default DefaultOpBound
-	Recv  time.Duration // what waits for a peer that is gone; default DefaultRecvBound
-	Slack time.Duration // what is allowed beside each; default DefaultSlack
+	Op    time.Duration // of operations of a queue pair; default DefaultOpBound
+	Recv  time.Duration // of operations that wait for a peer that is gone; default DefaultRecvBound
+	Slack time.Duration // added to each bound; default DefaultSlack
 }
 
-// Defaults of Limits: what the runtime promises (Options.PeerTimeout, KeepAlive) on
-// Soft-RoCE, whose delay makes code 15 of the timeout: with 7 retries that is
-// 4.3 s, less than the configured 5 s; and one eighth, which is how often the runtime
-// looks.
+// Defaults of Limits: what the runtime promises (Options.PeerTimeout, KeepAlive) on Soft-RoCE. Its
+// delay makes the timeout code 15: with 7 retries that is 4.3 s, less than the configured 5 s. One
+// eighth is added for the tick of the watchdog.
 const (
 	DefaultOpBound   = verbena.DefaultPeerTimeout * 9 / 8
 	DefaultRecvBound = verbena.DefaultPeerTimeout + DefaultOpBound
 	DefaultSlack     = 2 * time.Second
 )
 
-// What connecting and closing may take: Config.ConnectTimeout, and for Close its
-// context with what it goes on for (see Conn.Close).
+// Bounds of closing: closeWait is the timeout of Close's context, closeBound adds the time that
+// Close continues after it (see Conn.Close).
 const (
 	closeWait  = time.Second
 	closeBound = closeWait + 5*time.Second
 )
 
-// Offsets of the ports served, from the base.
+// Offsets of the served ports from the base.
 const (
 	managedPort = iota
 	rawPort
@@ -90,21 +89,21 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// Role is what a connection is dialled for.
+// Role is the purpose of a connection.
 type Role uint8
 
-// The roles.
+// Values of Role.
 const (
-	RoleEcho   Role = iota + 1 // messages, several under way, come back
+	RoleEcho   Role = iota + 1 // messages, several outstanding, are echoed
 	RoleNotify                 // writes with immediate, which the peer checks and answers
-	RoleMemory                 // writes, reads, atomics and big transfers at once
+	RoleMemory                 // concurrent writes, reads, atomics and big transfers
 	RoleWindow                 // the peer writes through windows
-	RoleLone                   // nothing is ever sent; both wait for a message
+	RoleLone                   // no data is sent; both ends wait for a message
 	RoleRaw                    // messages into receives posted one by one
 	RolePlain                  // as RoleRaw, without a connection manager
 )
 
-// roles are those with one.
+// roles lists the roles of connections with a connection manager.
 var roles = []Role{RoleEcho, RoleNotify, RoleMemory, RoleWindow, RoleLone, RoleRaw}
 
 // String names the role.
@@ -112,13 +111,13 @@ func (r Role) String() string {
 	return [...]string{"", "echo", "notify", "memory", "window", "lone", "raw", "plain"}[min(r, RolePlain)]
 }
 
-// greeting is what the dialling side says in its private data:
+// greeting is the private data of the dialing side:
 //
 //	0     4     5     6  8
 //	magic role  area  0  seed
 type greeting struct {
 	role Role
-	area uint8 // of the served region, which this connection has to itself
+	area uint8 // of the served region, exclusive to this connection
 	seed uint64
 }
 
@@ -134,8 +133,7 @@ func (g greeting) encode() []byte {
 
 var errGreeting = errors.New("outage: not a greeting")
 
-// parseGreeting reads what a stranger may have sent. What follows is padding of
-// the connection manager's.
+// parseGreeting reads untrusted private data. Padding of the connection manager may follow.
 func parseGreeting(b []byte) (g greeting, err error) {
 	if len(b) < greetingSize || string(b[:4]) != greetingMagic {
 		return g, errGreeting

@@ -7,8 +7,8 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// A datagram is a byte that says what it is, seven unused, and a message of 64
-// bytes, which any path carries.
+// A datagram is a byte with its type, seven unused bytes, and a message of 64 bytes, which fits
+// every path MTU.
 const (
 	datagramAsk    = 1
 	datagramAnswer = 2
@@ -16,12 +16,12 @@ const (
 	datagramBody   = 64
 )
 
-// datagramEvery is the time between two: what is lost is lost, so there is no
-// reason to be quick.
+// datagramEvery is the time between two datagrams. Lost datagrams are not repeated, so there is no
+// need for speed.
 const datagramEvery = 10 * time.Millisecond
 
-// takeDatagrams answers those that ask, and checks all: they may be lost, come
-// twice, and out of order, but not damaged.
+// takeDatagrams answers datagrams that ask and checks all: they may be lost, duplicated and
+// reordered, but not damaged.
 func (p *Peer) takeDatagrams() {
 	for {
 		k, err := p.packet.RecvWait(bg)
@@ -59,13 +59,13 @@ func (p *Peer) takeDatagram(k verbena.Packet) {
 		}
 		return
 	}
-	_ = p.sendDatagram(to, datagramAnswer, n) // the ledger has what became of it
+	_ = p.sendDatagram(to, datagramAnswer, n) // the ledger records the outcome
 	if err := to.Close(); err != nil && Classify(err) == ClassUnknown {
 		p.ledger.wrong("closing an address: %v", err)
 	}
 }
 
-// sendDatagrams asks the peer, again and again.
+// sendDatagrams asks the peer repeatedly.
 func (p *Peer) sendDatagrams() {
 	for n := uint64(0); p.run.Err() == nil && (p.cfg.Work == 0 || n < uint64(p.cfg.Work)); {
 		op := p.ledger.begin(KindResolve, p.cfg.Runtime.ConnectTimeout)
@@ -89,7 +89,7 @@ func (p *Peer) sendDatagrams() {
 	}
 }
 
-// sendDatagram sends one and waits until it has left.
+// sendDatagram sends one datagram and waits for its completion.
 func (p *Peer) sendDatagram(to *verbena.Peer, what byte, n uint64) error {
 	b, err := p.rt.Alloc(datagramHead + datagramBody)
 	if err != nil {

@@ -9,12 +9,11 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// dialPause is how long a connection that failed, or could not be made, waits
-// before it is dialled again: a service would wait longer, and a test should not.
+// dialPause is the pause before a connection that failed, or could not be made, is dialed again. A
+// service would wait longer; a test should not.
 const dialPause = 200 * time.Millisecond
 
-// dialLoop keeps one connection of a role until the load is over, or its rounds are
-// made.
+// dialLoop keeps one connection of a role until the load ends or its rounds are done.
 func (p *Peer) dialLoop(role Role) {
 	for p.run.Err() == nil {
 		c, g, err := p.dialRole(role)
@@ -46,7 +45,7 @@ func (p *Peer) dialRole(role Role) (*verbena.Conn, greeting, error) {
 	return p.dial(role)
 }
 
-// dial makes a connection with a part of the served region of its own.
+// dial makes a connection with an exclusive area of the served region.
 func (p *Peer) dial(role Role) (*verbena.Conn, greeting, error) {
 	nth := p.nextArea.Add(1) - 1
 	g := greeting{role: role, area: uint8(nth % areas), seed: mix(p.cfg.Seed + uint64(nth))}
@@ -59,8 +58,7 @@ func (p *Peer) dial(role Role) (*verbena.Conn, greeting, error) {
 	return c, g, p.ledger.end(op, err)
 }
 
-// useConn works on a connection until it ends, and tells whether all rounds were
-// made.
+// useConn works on a connection until it ends, and reports whether all rounds are done.
 func (p *Peer) useConn(c *verbena.Conn, g greeting) (worked bool) {
 	s := &session{p: p, c: c, g: g, seed: g.seed, limits: p.cfg.Bounds}
 	var mine verbena.Remote
@@ -69,7 +67,7 @@ func (p *Peer) useConn(c *verbena.Conn, g greeting) (worked bool) {
 	} else {
 		mine = s.served()
 	}
-	// Workers make all rounds, or end with their connection.
+	// Workers do all rounds, or end with their connection.
 	workers := map[Role][]func() bool{
 		RoleEcho:   {s.echo},
 		RoleNotify: {func() bool { return s.notify(mine) }},
@@ -102,12 +100,12 @@ func (p *Peer) useConn(c *verbena.Conn, g greeting) (worked bool) {
 		waiting.Wait()
 		return false
 	}
-	// The connection stays, for an outage to come; its end is not waited for here.
+	// The connection stays for a later outage; its end is not awaited here.
 	p.all.Go(func() { <-ended; waiting.Wait() })
 	return true
 }
 
-// served is the part of the peer's region that this connection has to itself.
+// served returns the area of the peer's region that is exclusive to this connection.
 func (s *session) served() verbena.Remote {
 	var all verbena.Remote
 	private := s.c.PrivateData()
@@ -119,15 +117,15 @@ func (s *session) served() verbena.Remote {
 	return mine
 }
 
-// round tells whether round n is to be made.
+// round reports whether round n is to be done.
 func (s *session) round(n uint64) bool {
 	return s.p.run.Err() == nil && (s.p.cfg.Work == 0 || n < uint64(s.p.cfg.Work))
 }
 
-// all tells that all n rounds were made.
+// all reports whether n rounds are all of them.
 func (s *session) all(n uint64) bool { return s.p.cfg.Work > 0 && n >= uint64(s.p.cfg.Work) }
 
-// pauseFor waits, or until the load is over.
+// pauseFor waits for d, or until ctx ends.
 func pauseFor(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

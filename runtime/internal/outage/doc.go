@@ -1,34 +1,32 @@
-// Package outage is a load that outages are tried on: a process that has every
-// kind of operation under way at once, checks every byte and every answer, and in
-// the end says what became of each. The program is in folder peer; the tests of
-// this package run it on the software RNIC, and in machines of internal/rxevm
-// whose cable is cut, whose peer is killed and whose device is taken away.
+// Package outage is a load for testing outages: a process that has every kind of operation
+// outstanding at once, checks every byte and every answer, and reports the outcome of each at the
+// end. The program is in directory peer. The tests of this package run it on the software RNIC, and
+// in the machines of internal/rxevm, where they cut the cable, kill the peer and remove the device.
 //
 // # One process
 //
-// A [Peer] serves and dials at the same time, so that both ends of an outage have
-// everything under way. What it serves:
+// A [Peer] serves and dials at the same time, so that both ends of an outage have all kinds
+// outstanding. It serves:
 //
-//	port    who comes there
+//	port    connections
 //	base    managed connections
 //	base+1  raw connections
 //	base+2  datagrams
 //
-// Connections without a connection manager are dialled over TCP.
+// Connections without a connection manager are dialed over TCP.
 //
-// Its private data tells the dialling side the memory that it may write; the
-// dialling side's private data says which [Role] the connection has. Every
-// connection that ends is dialled again until the process is told to stop.
+// The serving side's private data describes the memory that the dialing side may write; the dialing
+// side's private data names the [Role] of the connection. Every connection that ends is dialed
+// again until the process is stopped.
 //
 // # What is recorded
 //
-// Every operation has a kind, a beginning, an end and an error. [Report] adds them
-// up. An error must have a type that a program can act upon (see [Class]): one
-// that has none is a finding. So is an operation that ended later than its
-// bound, one that has not ended, a byte that is wrong, an answer to a FETCH_AND_ADD
-// that is not the last one plus one, and what is left behind at the end.
+// Every operation has a kind, a beginning, an end and an error. [Report] sums them up. An error
+// must have a type that a program can act upon (see [Class]): an error without one is a finding. So
+// is an operation that ended later than its bound or has not ended, a wrong byte, an answer to a
+// FETCH_AND_ADD that is not the last one plus one, and a resource that is left at the end.
 //
-// Operations that wait for the peer's program (receives, accepts) have no bound
-// while the peer lives. [Peer.Mark] says that the peer has gone: from then on they
-// have one, too. [Peer.Heal] takes that back.
+// Operations that wait for the peer's program (receives, accepts) have no bound while the peer
+// lives. [Peer.Mark] records that the peer is gone: from then on they have a bound, too.
+// [Peer.Heal] reverts that.
 package outage

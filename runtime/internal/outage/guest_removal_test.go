@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rxevm"
 )
 
-// Where peers serve in one machine, each with its ports.
+// Addresses of the peers in one machine; each has its own ports.
 const (
 	removedOne   = "10.77.0.1:7000"
 	removedTwo   = "10.77.0.1:7100"
@@ -18,10 +18,10 @@ const (
 	removedAfter = "10.77.0.1:7300"
 )
 
-// Rule: when a device is removed under load, every process on it is told, all that
-// they have under way ends, and they close their contexts within 5 s (the report
-// holds them to it), upon which the removal is over although they live on. The
-// device that comes back under the name can be used.
+// Rule: when a device is removed under load, every process on it is told, all their outstanding
+// operations end, and they close their contexts within 5 s (the report checks it). The removal is
+// then over although the processes live on. The device can be used again when it is back under the
+// same name.
 func (g *guests) testRemoval(t *testing.T) {
 	on := func(serve, dial string, args ...string) *process {
 		return g.start(t, 0, append([]string{"-device", "ibv:rxe0", "-serve", serve, "-dial", dial}, args...)...)
@@ -37,7 +37,7 @@ func (g *guests) testRemoval(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	select { // not killed when it is late: it waits in the kernel, for the processes
+	select { // not killed when late: it waits in the kernel for the processes
 	case <-removal.Done():
 	case <-time.After(guestStop):
 		t.Fatalf("the removal was not over after %v, with all processes told", guestStop)
@@ -68,14 +68,14 @@ func (g *guests) testRemoval(t *testing.T) {
 	stop(t, after)
 }
 
-// Where peers without CM say where their queue pairs are.
+// Addresses where peers without CM exchange their queue pairs.
 const (
 	plainOne = "127.0.0.1:7400"
 	plainTwo = "127.0.0.1:7401"
 )
 
-// Rule: without a connection manager nobody tells anything; when the interface goes
-// down, all that is under way at both ends fails within its bound.
+// Rule: without a connection manager there are no events; when the interface goes down, all
+// outstanding operations at both ends fail within their bounds.
 func (g *guests) testInterfaceDown(t *testing.T) {
 	const conns = "4"
 	on := func(device, serve, dial string) *process {

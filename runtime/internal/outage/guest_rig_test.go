@@ -19,17 +19,17 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rxevm"
 )
 
-// Patience with machines that are emulated on a busy one.
+// Timeouts for machines emulated on a busy host.
 const (
-	// guestStart is what a peer has to connect for each role.
+	// guestStart is the time a peer has to connect for each role.
 	guestStart = 60 * time.Second
-	// guestStop is what it has to end and report.
+	// guestStop is the time it has to end and report.
 	guestStop = closeBound + 60*time.Second
-	// guestSlack is what operations are allowed beside their bounds: a second until
-	// the runtime destroys what the device does not flush, and the machine's not
-	// running for seconds when its host has other things to do.
+	// guestSlack is added to the bounds of operations: a second until the runtime destroys queue
+	// pairs that the device does not flush, and the seconds in which a busy host does not run the
+	// machine.
 	guestSlack = 8 * time.Second
-	// guestOutage is what it has until all has ended that an outage met.
+	// guestOutage is the time for all operations affected by an outage to end.
 	guestOutage = DefaultRecvBound + 30*time.Second
 )
 
@@ -40,8 +40,8 @@ type guests struct {
 	off   bool // machine 1 was powered off
 }
 
-// bootGuests boots them, at once. Where no machine is possible the test is skipped
-// with the reason.
+// bootGuests boots both machines at once. Where no machine is possible it skips the test with the
+// reason.
 func bootGuests(t *testing.T) *guests {
 	t.Helper()
 	if err := rxevm.Missing(); err != nil {
@@ -85,7 +85,7 @@ func bootGuests(t *testing.T) *guests {
 	return g
 }
 
-// shell runs a script in a machine, which must succeed, and returns what it printed.
+// shell runs a script in a machine and returns its output; the script must succeed.
 func (g *guests) shell(t *testing.T, i int, script string) string {
 	t.Helper()
 	out, err := g.m[i].Shell(t.Context(), script)
@@ -95,7 +95,7 @@ func (g *guests) shell(t *testing.T, i int, script string) string {
 	return out
 }
 
-// addr is where machine i serves on the cable.
+// addr returns the address on the cable where machine i serves.
 func (g *guests) addr(i int) string { return g.m[i].CableAddr() + ":7000" }
 
 // process is a peer in a machine.
@@ -105,12 +105,11 @@ type process struct {
 	out, err *lines
 }
 
-// start starts a peer in machine i. It is killed at the end of the test if it is
-// there yet.
+// start starts a peer in machine i. It is killed at the end of the test if it still runs.
 func (g *guests) start(t *testing.T, i int, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, out: newLines(), err: newLines()}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context())) // it is given time to end
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context())) // it outlives the test's context
 	var err error
 	if p.p, err = g.m[i].Start(ctx, rxevm.Cmd{Argv: append([]string{"/tmp/peer", "-slack", guestSlack.String()}, args...), Stdout: p.out, Stderr: p.err}); err != nil {
 		cancel()
@@ -126,8 +125,8 @@ func (g *guests) start(t *testing.T, i int, args ...string) *process {
 	return p
 }
 
-// onCable starts a peer in both machines that load one another over the cable, and
-// waits until they do.
+// onCable starts a peer in each machine; they load each other over the cable. It waits until they
+// are connected.
 func (g *guests) onCable(t *testing.T, args ...string) (a, b *process) {
 	t.Helper()
 	var ps [2]*process
@@ -156,11 +155,11 @@ func signal(t *testing.T, sig syscall.Signal, ps ...*process) {
 	}
 }
 
-// mark and heal tell processes that their peer has gone, and that it is back.
+// mark and heal signal processes that their peer is gone, and that it is back.
 func mark(t *testing.T, ps ...*process) { t.Helper(); signal(t, syscall.SIGUSR1, ps...) }
 func heal(t *testing.T, ps ...*process) { t.Helper(); signal(t, syscall.SIGUSR2, ps...) }
 
-// stop ends processes and returns their reports, in which all invariants hold.
+// stop ends processes and returns their reports, whose invariants it checks.
 func stop(t *testing.T, ps ...*process) (rs []*Report) {
 	t.Helper()
 	signal(t, syscall.SIGTERM, ps...)
@@ -180,18 +179,18 @@ func stop(t *testing.T, ps ...*process) (rs []*Report) {
 	return rs
 }
 
-// gaveUp tells whether err is no more than the warning of a kernel whose completer found an
-// answer that it did not expect: it completes the request as flushed then, without anybody
-// having moved the queue pair to ERR, and warns of that (WARN_ON_ONCE in COMPST_ERROR of
-// rxe_completer, drivers/infiniband/sw/rxe/rxe_comp.c). It does so where packets are lost,
-// or so late that they are sent again; the load sees a connection that fails.
+// gaveUp reports whether err is only the warning of a kernel whose completer found an unexpected
+// answer: it then completes the request as flushed without moving the queue pair to ERR, and warns
+// of that (WARN_ON_ONCE in COMPST_ERROR of rxe_completer, drivers/infiniband/sw/rxe/rxe_comp.c). It
+// does so where packets are lost, or so late that they are retransmitted; the load sees a failed
+// connection.
 func gaveUp(err error) bool {
 	var k *rxevm.KernelError
 	var e *rxevm.ExitError
 	return errors.As(err, &k) && !errors.As(err, &e) && strings.Contains(k.Line, "rxe_completer")
 }
 
-// classes lists the kinds and classes of failures, a line each.
+// classes lists the failures by kind and class, one a line.
 func (r *Report) classes() string {
 	var b strings.Builder
 	for k, t := range r.Ops {
@@ -202,7 +201,7 @@ func (r *Report) classes() string {
 	return b.String()
 }
 
-// report is the report among what was said.
+// report returns the report in the output.
 func (l *lines) report(t testing.TB) *Report {
 	t.Helper()
 	for line := range bytes.Lines([]byte(l.String())) {

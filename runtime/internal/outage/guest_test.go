@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rxevm"
 )
 
-// These tests boot machines: scripts/rxe.sh runs them (make test-rxe). One boot
-// serves all; the last powers a machine off.
+// TestOutages boots machines: scripts/rxe.sh runs it (make test-rxe). One boot serves all subtests;
+// the last one powers a machine off.
 func TestOutages(t *testing.T) {
 	g := bootGuests(t)
 	t.Run("loss, duplicates, reordering", g.testLossyNetwork)
@@ -25,24 +25,24 @@ func TestOutages(t *testing.T) {
 	t.Run("the peer loses power", g.testPowerLoss)
 }
 
-// netem is what the network does to frames that leave a machine; each way.
+// netem is the impairment of frames that leave a machine, in each direction.
 const netem = "delay 1ms loss 1% duplicate 1% reorder 2% 50%"
 
-// givenUp is how a connection ends that Soft-RoCE gives up where packets are lost, or so
-// late that they are sent again, besides as a failed queue pair (see gaveUp): req_retry in
-// rxe_req.c goes on at another packet than the peer is at. The peer refuses that
-// (check_op_seq and check_rkey in rxe_resp.c), or its answer finds another request at the
-// head of the queue (check_ack in rxe_comp.c: READ answers).
+// givenUp is how a connection ends, besides as a failed queue pair (see gaveUp), that Soft-RoCE
+// gives up where packets are lost, or so late that they are retransmitted: req_retry in rxe_req.c
+// continues at another packet than the peer expects. The peer refuses that (check_op_seq and
+// check_rkey in rxe_resp.c), or its answer finds another request at the head of the queue
+// (check_ack in rxe_comp.c: READ answers).
 var givenUp = []Class{ClassInvalid, ClassFatal}
 
-// lossyDials is how many connections a peer may have to dial again on such a network:
-// those that the device itself gives up, one in many runs. Beside a busy loop it was up to
-// two in a run; this is twice that.
+// lossyDials is how many connections a peer may have to dial again on such a network: those that
+// the device itself gives up, one in many runs. Beside a busy loop it was up to two in a run; this
+// is twice that.
 const lossyDials = 4
 
-// Rule: on a network that loses, repeats and reorders packets a fixed amount of work
-// is done wholly, with every byte right, over the connections it began on, unless the
-// device gives one up: that ends with an error that says so, and the work begins again.
+// Rule: on a network that loses, repeats and reorders packets a fixed amount of work is completed,
+// with every byte right, over the initial connections. A connection that the device gives up ends
+// with an error that says so, and its work begins again.
 func (g *guests) testLossyNetwork(t *testing.T) {
 	const rounds = 12
 	for i := range g.m {
@@ -82,9 +82,9 @@ func dialledAgain(t *testing.T, r *Report) {
 	}
 }
 
-// ended checks that operations failed in these ways only, or with a connection that
-// Soft-RoCE gave up, or that it completed an atomic, and nothing else, without its answer,
-// both of which it may do whenever a packet is late.
+// ended checks that operations failed only with the allowed classes, or with a connection that
+// Soft-RoCE gave up, or that it completed an atomic without its answer. It may do the last two
+// whenever a packet is late.
 func ended(t *testing.T, r *Report, allowed ...Class) {
 	t.Helper()
 	ok := r.Failures(append(givenUp, allowed...)...)
@@ -96,33 +96,33 @@ func ended(t *testing.T, r *Report, allowed ...Class) {
 	}
 }
 
-// shortCut is how long a cable is cut without any harm: many retries of 0.13 s, and
-// less than the bound; Soft-RoCE itself takes 7 retries as retries for ever
-// (drivers/infiniband/sw/rxe/rxe_comp.c, COMPST_ERROR_RETRY).
+// shortCut is how long a cable is cut without harm: many retries of 0.13 s, and less than the
+// bound. Soft-RoCE itself treats 7 retries as unlimited (drivers/infiniband/sw/rxe/rxe_comp.c,
+// COMPST_ERROR_RETRY).
 const shortCut = 2 * time.Second
 
-// Rule: an outage shorter than the device's retries ends no operation and no
-// connection, but those that the device gives up; the work goes on.
+// Rule: an outage shorter than the device's retries ends no operation and no connection, except
+// those that the device gives up; the work continues.
 func (g *guests) testShortCut(t *testing.T) {
 	a, b := g.onCable(t)
 	g.cable.Cut()
-	<-time.After(shortCut) // that long is the outage
+	<-time.After(shortCut) // the length of the outage
 	g.cable.Restore()
-	mark(t, a, b)              // what succeeds from now on is counted apart
-	<-time.After(2 * shortCut) // that long the work goes on
+	mark(t, a, b)              // later successes are counted apart
+	<-time.After(2 * shortCut) // the work continues for this long
 	for _, r := range stop(t, a, b) {
 		for _, k := range []Kind{KindSend, KindEcho, KindWrite, KindRead, KindAtomic, KindBig, KindBind} {
 			if tally := r.Ops[k]; tally == nil || tally.OKSinceMark == 0 {
 				t.Errorf("no %q after the outage", k)
 			}
 		}
-		dialledAgain(t, r) // none would have lived through it if the outage were what ended some
+		dialledAgain(t, r) // all would have been dialed again if the outage had ended connections
 		ended(t, r, ClassClosed, ClassPeerClosed, ClassContext, ClassTimeout, ClassUnreachable, ClassRejected, ClassFlushed, ClassQueuePair)
 	}
 }
 
-// Rule: when the cable is cut, every operation of both ends fails within its bound,
-// a lone receive included; when it is whole again, both connect and go on.
+// Rule: when the cable is cut, every operation of both ends fails within its bound, a lone receive
+// included; when it is restored, both connect again and continue.
 func (g *guests) testCut(t *testing.T) {
 	a, b := g.onCable(t)
 	g.cable.Cut()
@@ -139,8 +139,8 @@ func (g *guests) testCut(t *testing.T) {
 	}
 }
 
-// unreached checks that a connection of every role, served and dialled, told that
-// its peer did not answer.
+// unreached checks that a connection of every role, served and dialed, reported that its peer did
+// not answer.
 func unreached(t *testing.T, r *Report) {
 	t.Helper()
 	if n := r.Failures(ClassRetries, ClassPeerTimeout); n < len(roles) {
@@ -151,9 +151,9 @@ func unreached(t *testing.T, r *Report) {
 	}
 }
 
-// Rule: when a machine loses its carrier, all that is under way at both ends fails
-// within its bound. Soft-RoCE moves queue pairs to ERR there whose packets it cannot
-// send, so that machine's are flushed at once; its peer sees what a cut cable is.
+// Rule: when a machine loses its carrier, all outstanding operations at both ends fail within their
+// bounds. Soft-RoCE moves queue pairs whose packets it cannot send to ERR, so that this machine's
+// are flushed at once; its peer sees the same as with a cut cable.
 func (g *guests) testCarrier(t *testing.T) {
 	a, b := g.onCable(t)
 	if err := g.m[0].SetCarrier(t.Context(), false); err != nil {
@@ -172,8 +172,8 @@ func (g *guests) testCarrier(t *testing.T) {
 	unreached(t, rs[1])
 }
 
-// Rule: when a process is killed, its kernel says goodbye for it and keeps nothing:
-// all that the peer has under way ends, soon, and the next process is connected to.
+// Rule: when a process is killed, its kernel disconnects for it and frees everything: the peer's
+// outstanding operations end soon, and the next process can connect.
 func (g *guests) testKilled(t *testing.T) {
 	a, b := g.onCable(t)
 	mark(t, a)
@@ -193,12 +193,12 @@ func (g *guests) testKilled(t *testing.T) {
 	}
 }
 
-// Rule: a machine that is gone, without a word, is noticed within the bound.
+// Rule: a machine that disappears without a message is detected within the bound.
 func (g *guests) testPowerLoss(t *testing.T) {
 	a, _ := g.onCable(t)
 	mark(t, a)
 	g.off = true
-	_, _ = g.m[1].Shell(t.Context(), "echo o >/proc/sysrq-trigger; sleep 60") // the machine is lost under it
+	_, _ = g.m[1].Shell(t.Context(), "echo o >/proc/sysrq-trigger; sleep 60") // the shell is lost with the machine
 	a.out.must(t, guestOutage, "ended")
 	unreached(t, stop(t, a)[0])
 }

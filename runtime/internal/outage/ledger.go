@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Kind is what an operation is, in the report.
+// Kind is the kind of an operation in the report.
 type Kind string
 
-// The kinds. Those that wait for the peer's program are bounded only while the
-// peer is known to be gone.
+// Values of Kind. Kinds that wait for the peer's program are bounded only while the peer is known
+// to be gone.
 const (
 	KindDial       Kind = "dial"
 	KindAccept     Kind = "accept" // waits
@@ -30,42 +30,42 @@ const (
 	KindClose      Kind = "close"
 )
 
-// waits tells the kinds that wait for the peer's program.
+// waits reports whether k waits for the peer's program.
 func (k Kind) waits() bool { return k == KindRecv || k == KindEcho || k == KindAccept }
 
-// entry is one operation under way.
+// entry is one outstanding operation.
 type entry struct {
 	kind  Kind
 	began time.Time
-	bound time.Duration // of its kind, without the allowance
+	bound time.Duration // of its kind, without slack
 }
 
-// ledger records operations. Its methods may be called from any goroutine; each
-// takes one mutex for a moment.
+// ledger records operations. Its methods may be called from any goroutine; each holds one mutex
+// briefly.
 type ledger struct {
-	slack time.Duration // what a busy machine is allowed beside the bound
+	slack time.Duration // added to each bound for a busy machine
 
 	mu       sync.Mutex
 	next     uint64
 	open     map[uint64]entry
 	kinds    map[Kind]*Tally
 	departed map[Departure]int
-	mark     time.Time // when the peer went; zero while it is there
-	stale    int       // operations under way that began before the mark
+	mark     time.Time // the time since when the peer is gone; zero while it is there
+	stale    int       // outstanding operations that began before the mark
 	ended    func()    // called when the last of them has ended
 	lastEnd  time.Time // of any operation
 	findings findings
 }
 
-// findings are what must not be.
+// findings lists violations of the invariants.
 type findings struct {
 	late, unknown, corrupt []string
 }
 
-// unbounded is the bound of what has none: longer than anybody looks.
+// unbounded is the bound of operations without one: longer than any test runs.
 const unbounded = time.Hour
 
-// most is how many findings of a sort are kept: the first are the telling ones.
+// most is the number of findings of a sort that are kept; the first ones are the most useful.
 const most = 8
 
 func note(list *[]string, format string, args ...any) {
@@ -78,7 +78,7 @@ func newLedger(slack time.Duration) *ledger {
 	return &ledger{slack: slack, open: map[uint64]entry{}, kinds: map[Kind]*Tally{}, departed: map[Departure]int{}}
 }
 
-// begin records the beginning of an operation; end wants what it returns.
+// begin records the beginning of an operation and returns its number for end.
 func (l *ledger) begin(k Kind, bound time.Duration) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +87,7 @@ func (l *ledger) begin(k Kind, bound time.Duration) uint64 {
 	return l.next
 }
 
-// end records how an operation ended, and gives its error back.
+// end records the end of an operation and returns err.
 func (l *ledger) end(op uint64, err error) error {
 	now := time.Now()
 	l.mu.Lock()
@@ -107,14 +107,13 @@ func (l *ledger) end(op uint64, err error) error {
 	return err
 }
 
-// less counts an operation that began before the mark, and tells whether it was the
-// last.
+// less counts an operation that began before the mark, and reports whether it was the last.
 func (l *ledger) less() bool {
 	l.stale--
 	return l.stale == 0
 }
 
-// judge adds an operation that has ended to what is reported.
+// judge adds an operation that has ended to the report.
 func (l *ledger) judge(e entry, now time.Time, err error) {
 	l.lastEnd = now
 	t := l.kinds[e.kind]
@@ -148,7 +147,7 @@ func (l *ledger) judge(e entry, now time.Time, err error) {
 	}
 }
 
-// sinceMark is how much of an operation came after the mark.
+// sinceMark returns the part of an operation's time that came after the mark.
 func (l *ledger) sinceMark(e entry, now time.Time) time.Duration {
 	if l.mark.IsZero() {
 		return 0
@@ -156,8 +155,8 @@ func (l *ledger) sinceMark(e entry, now time.Time) time.Duration {
 	return now.Sub(later(e.began, l.mark))
 }
 
-// judged is the time that counts against the bound: of what waits for the peer's
-// program only what came after the mark.
+// judged returns the time that counts against the bound: for kinds that wait for the peer's program
+// only the time after the mark.
 func (l *ledger) judged(e entry, now time.Time) time.Duration {
 	if e.kind.waits() {
 		return l.sinceMark(e, now)
@@ -172,8 +171,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// setMark says that the peer went now. ended is called once, when all that is under
-// way has ended, unless the mark is cleared before.
+// setMark records that the peer is gone now. It calls ended once, when all operations outstanding
+// now have ended, unless the mark is cleared before.
 func (l *ledger) setMark(ended func()) {
 	l.mu.Lock()
 	l.mark, l.ended, l.stale = time.Now(), ended, 0
@@ -189,21 +188,21 @@ func (l *ledger) setMark(ended func()) {
 	}
 }
 
-// clearMark says that the peer is there again.
+// clearMark records that the peer is back.
 func (l *ledger) clearMark() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mark = time.Time{}
 }
 
-// wrong records data that is not what it must be.
+// wrong records incorrect data.
 func (l *ledger) wrong(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	note(&l.findings.corrupt, format, args...)
 }
 
-// succeeded is how many operations of all kinds there were.
+// succeeded returns the number of successful operations of all kinds.
 func (l *ledger) succeeded() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,8 +212,7 @@ func (l *ledger) succeeded() (n int) {
 	return n
 }
 
-// forgive takes the bound from an operation that nobody promises will end while
-// the process is under load.
+// forgive removes the bound of an operation that need not end while the load runs.
 func (l *ledger) forgive(op uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

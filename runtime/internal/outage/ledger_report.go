@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// unended says what has not ended.
+// unended lists the operations that have not ended.
 func (l *ledger) unended() (list []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -15,14 +15,14 @@ func (l *ledger) unended() (list []string) {
 	return list
 }
 
-// last is when the last operation ended.
+// last returns the end time of the last operation.
 func (l *ledger) last() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lastEnd
 }
 
-// fill puts what was recorded into a report, which then shares nothing with l.
+// fill copies the records into a report, which then shares nothing with l.
 func (l *ledger) fill(r *Report) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,15 +8,14 @@ import (
 	"github.com/verbena-rdma/verbena/internal/leak"
 )
 
-// What librdmacm keeps open until the end of the process: its own context of the
-// one device that identifiers were bound to, a command file and an event file
-// (ucma_init_device in librdmacm/cma.c). They are the null device's after a removal,
-// see verbs/ibv.
+// kept is what librdmacm keeps open until the end of the process: its own context of the one device
+// that identifiers were bound to, a command file and an event file (ucma_init_device in
+// librdmacm/cma.c). After a removal they are open on the null device, see verbs/ibv.
 var kept = []string{"/dev/infiniband/uverbs", "anon_inode:[infinibandevent]"}
 
-// Left is what err, of [leak.Snapshot.Check], says is left behind, without what
-// librdmacm keeps of one device; "" for nothing. removed tells that the device was
-// taken away. It blocks nothing.
+// Left describes the leaks in err, the error of [leak.Snapshot.Check], without what librdmacm keeps
+// of one device; "" if there are none. removed reports that the device was removed. It does not
+// block.
 func Left(err error, removed bool) string {
 	if err == nil {
 		return ""
@@ -33,7 +32,7 @@ func Left(err error, removed bool) string {
 	for _, d := range l.Descriptors {
 		_, name, _ := strings.Cut(d, ": ")
 		i := slices.IndexFunc(names, func(k string) bool { return strings.HasPrefix(name, k) })
-		if i < 0 || strings.Contains(name, "(deleted)") { // nothing may keep a device that is gone
+		if i < 0 || strings.Contains(name, "(deleted)") { // no descriptor of a removed device may stay open
 			rest = append(rest, d)
 			continue
 		}

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// lines keeps what a peer says, and waits for lines of it.
+// lines collects a peer's output and waits for lines of it.
 type lines struct {
 	mu   sync.Mutex // guards text
 	text bytes.Buffer
-	more chan struct{} // one token: something came since it was taken
+	more chan struct{} // one token: output since the last take
 }
 
 func newLines() *lines { return &lines{more: make(chan struct{}, 1)} }
@@ -33,7 +33,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// wait waits until the peer has said line, at most d, and tells whether it did.
+// wait waits at most d for line in the output, and reports whether it came.
 func (l *lines) wait(line string, d time.Duration) bool {
 	limit := time.NewTimer(d)
 	defer limit.Stop()
@@ -52,7 +52,7 @@ func (l *lines) wait(line string, d time.Duration) bool {
 	}
 }
 
-// must waits for each of the lines.
+// must waits for each of the lines, and fails the test if one does not come.
 func (l *lines) must(t testing.TB, d time.Duration, want ...string) {
 	t.Helper()
 	for _, line := range want {
@@ -62,7 +62,7 @@ func (l *lines) must(t testing.TB, d time.Duration, want ...string) {
 	}
 }
 
-// good checks that all invariants hold, by the device as well if it is not Soft-RoCE.
+// good checks that all invariants hold; a device other than Soft-RoCE must have no departures.
 func good(t testing.TB, r *Report) *Report {
 	t.Helper()
 	for d, n := range r.Departures {

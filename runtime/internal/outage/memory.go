@@ -13,13 +13,13 @@ func (s *session) transfer(mine verbena.Remote, i int) bool {
 	return s.there(mine, slotAt+uint64(i)*slot, slot, KindWrite, KindRead, uint64(i)<<32)
 }
 
-// big is transfer of many packets.
+// big does transfers of many packets.
 func (s *session) big(mine verbena.Remote) bool {
 	return s.there(mine, bigAt, bigSize, KindBig, KindBig, 1<<40)
 }
 
-// there writes n bytes at an offset of the peer's memory and reads them back,
-// round by round. first is the number of the first transfer.
+// there writes n bytes at an offset of the peer's memory and reads them back, once a round. first
+// is the number of the first transfer.
 func (s *session) there(mine verbena.Remote, at, n uint64, write, read Kind, first uint64) bool {
 	to, err := mine.At(at, n)
 	out, oerr := s.p.rt.Alloc(int(n))
@@ -39,7 +39,7 @@ func (s *session) there(mine verbena.Remote, at, n uint64, write, read Kind, fir
 			return false
 		}
 		err := s.readBack(read, in, to, first+round)
-		if errors.Is(err, errLacks) { // what it lacks is there, or this one lacks it, too
+		if errors.Is(err, errLacks) { // a second READ has the missing data, or it lacks data, too
 			s.p.ledger.departs(DepartureLacking)
 			err = s.readBack(read, in, to, first+round)
 		}
@@ -53,13 +53,13 @@ func (s *session) there(mine verbena.Remote, at, n uint64, write, read Kind, fir
 	return s.all(round)
 }
 
-// What readBack found: errLacks is one of errData.
+// Errors of readBack: errLacks wraps errData.
 var (
 	errData  = errors.New("the data")
 	errLacks = fmt.Errorf("%w is not all there", errData)
 )
 
-// readBack reads transfer n, and checks it.
+// readBack reads transfer n and checks it.
 func (s *session) readBack(read Kind, in verbena.Buffer, from verbena.Remote, n uint64) error {
 	clear(in.Bytes())
 	if _, err := s.do(read, func() (verbena.Future, error) { return s.c.Read(bg, in.Slice(), from) }); err != nil {
@@ -75,14 +75,14 @@ func (s *session) readBack(read Kind, in verbena.Buffer, from verbena.Remote, n 
 	return fmt.Errorf("%w: %w", errData, err)
 }
 
-// count adds to a word of the peer's: every answer is the last one plus what was
-// added, so that one executed twice, or not at all, shows.
+// count adds to a word of the peer's memory. Every answer is the last one plus the last addend, so
+// that an atomic executed twice, or not at all, shows.
 func (s *session) count(mine verbena.Remote) bool {
 	word, err := mine.At(0, 8)
 	if err != nil {
 		return s.fault("preparing", err)
 	}
-	have, err := s.word(word) // earlier users of the area left it
+	have, err := s.word(word) // left by earlier users of the area
 	if err != nil {
 		return false
 	}
@@ -90,7 +90,7 @@ func (s *session) count(mine verbena.Remote) bool {
 	for ; s.round(n); n++ {
 		next := have + n + 1
 		swaps := n%4 == 3
-		again := next + n + 1 // what the word is if it is added twice
+		again := next + n + 1 // the word's value if the atomic is executed twice
 		if swaps {
 			again = next
 		}
@@ -100,7 +100,7 @@ func (s *session) count(mine verbena.Remote) bool {
 			}
 			return s.c.Start(bg, new(verbena.FetchAndAddOp(word, next-have)))
 		})
-		if errors.Is(err, reactor.ErrUnanswered) { // it was executed or not, and once
+		if errors.Is(err, reactor.ErrUnanswered) { // it was executed once or not at all
 			now, err := s.word(word)
 			if err != nil {
 				return false
@@ -119,7 +119,7 @@ func (s *session) count(mine verbena.Remote) bool {
 		switch r.Value {
 		case have:
 			have = next
-		case next: // the answer to the second time
+		case next: // the answer to the second execution
 			s.p.ledger.departs(DepartureTwice)
 			have = again
 		default:
@@ -130,7 +130,7 @@ func (s *session) count(mine verbena.Remote) bool {
 	return s.all(n)
 }
 
-// word asks for the word without changing it, until it is answered.
+// word reads the word with an add of 0, until it is answered.
 func (s *session) word(at verbena.Remote) (uint64, error) {
 	for {
 		r, err := s.do(KindAtomic, func() (verbena.Future, error) { return s.c.Start(bg, new(verbena.FetchAndAddOp(at, 0))) })

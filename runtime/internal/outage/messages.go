@@ -8,11 +8,10 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// flight is how many messages are under way at a time.
+// flight is the number of messages outstanding at a time.
 const flight = 8
 
-// echo sends messages, several of them under way, and checks that all come back
-// once and in order.
+// echo sends messages, several outstanding, and checks that all come back once and in order.
 func (s *session) echo() bool {
 	type sent struct {
 		op uint64
@@ -26,7 +25,7 @@ func (s *session) echo() bool {
 		n := uint64(0)
 		defer func() { total <- n }()
 		for ; s.round(n); n++ {
-			room <- struct{}{} // given back by the answer, or by the end
+			room <- struct{}{} // freed by the answer, or at the end
 			b, err := s.p.rt.Alloc(messageSize(s.seed, n))
 			if err != nil {
 				s.fault("a buffer", err)
@@ -35,7 +34,7 @@ func (s *session) echo() bool {
 			message(b.Bytes(), s.seed, n)
 			op := l.begin(KindSend, s.limits.Op)
 			f, err := s.c.Send(bg, b.Slice())
-			if rerr := b.Release(); rerr != nil { // it goes home when the device is done
+			if rerr := b.Release(); rerr != nil { // it is freed when the device is done
 				s.fault("releasing a buffer", rerr)
 			}
 			if err != nil {
@@ -45,7 +44,7 @@ func (s *session) echo() bool {
 			futures <- sent{op, f}
 		}
 	}()
-	go func() { // apart from the answers, which may not come
+	go func() { // separate from the answers, which may not come
 		defer close(arrived)
 		for f := range futures {
 			_, err := f.f.Await(bg)
@@ -68,7 +67,7 @@ func (s *session) echo() bool {
 	return s.all(n) && back == n && !failed
 }
 
-// answered takes answer n, which is the message itself.
+// answered receives answer n, which is the message itself.
 func (s *session) answered(n uint64, k Kind) error {
 	m, err := s.recv(k)
 	if err != nil {
@@ -80,7 +79,7 @@ func (s *session) answered(n uint64, k Kind) error {
 	return s.release(m)
 }
 
-// notify writes with immediate, and waits for the peer's word that all is there.
+// notify writes with immediate, and waits for the peer's answer that all data is there.
 func (s *session) notify(mine verbena.Remote) bool {
 	to, err := mine.At(slotAt, slot)
 	b, aerr := s.p.rt.Alloc(slot)
@@ -110,8 +109,8 @@ func (s *session) notify(mine verbena.Remote) bool {
 	return s.all(n)
 }
 
-// release gives a message back. A second owner of it would be a fault; that its
-// connection has ended is none.
+// release releases a message. It fails if the message has a second owner, not if the connection has
+// ended.
 func (s *session) release(m verbena.Message) error {
 	err := m.Release()
 	if err != nil {
@@ -120,15 +119,15 @@ func (s *session) release(m verbena.Message) error {
 	return err
 }
 
-// give gives a buffer back.
+// give releases a buffer.
 func (s *session) give(b verbena.Buffer) {
 	if err := b.Release(); err != nil {
 		s.fault("releasing a buffer", err)
 	}
 }
 
-// fault records an error of something that is not an operation; it is one of the
-// device's end, or of ours, or a finding. It returns false.
+// fault records an error outside an operation: an effect of the device's removal or of the
+// connection's end, or else a finding. It returns false.
 func (s *session) fault(what string, err error) bool {
 	if s.p.over(err) || s.c.Err() != nil && Classify(err) != ClassUnknown {
 		return false

@@ -5,28 +5,28 @@ import (
 	"fmt"
 )
 
-// An area is the part of a served region that one connection has to itself:
+// An area is the part of a served region that is exclusive to one connection:
 //
 //	0        8        slotAt                  bigAt
 //	counter  unused   slots for transfers     one big transfer
 const (
 	slotAt  = 64
-	slot    = 8 << 10 // two packets and more at every MTU
+	slot    = 8 << 10 // at least two packets at every MTU
 	slots   = 3
 	bigAt   = slotAt + slots*slot
 	bigSize = 256 << 10
 	area    = bigAt + bigSize
 )
 
-// areas is how many there are. A connection that is dialled again takes another
-// one: what may still come of the old connection must not fall into it.
+// areas is the number of areas. A connection that is dialed again takes another one, so that late
+// packets of the old connection cannot hit it.
 const (
 	areas        = 24
 	areasPerConn = 6
 )
 
-// fill writes transfer n of a seed: a counter per word, so that a piece that is
-// missing, torn or of another transfer shows.
+// fill writes transfer n of a seed: a counter per word, so that missing, torn or foreign pieces
+// show.
 func fill(b []byte, seed, n uint64) {
 	base := mix(seed ^ n)
 	for i := 0; i+8 <= len(b); i += 8 {
@@ -37,7 +37,7 @@ func fill(b []byte, seed, n uint64) {
 	}
 }
 
-// check is nil if b is what fill writes.
+// check returns nil if b is what fill writes.
 func check(b []byte, seed, n uint64) error {
 	base := mix(seed ^ n)
 	for i := 0; i+8 <= len(b); i += 8 {
@@ -53,7 +53,7 @@ func check(b []byte, seed, n uint64) error {
 	return nil
 }
 
-// mix is the finisher of splitmix64: neighbours become strangers.
+// mix is the finisher of splitmix64: it decorrelates neighboring inputs.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -61,16 +61,16 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// messageHead is the number in front of a message.
+// messageHead is the size of the number in front of a message.
 const messageHead = 8
 
-// The lengths of messages.
+// Lengths of messages.
 const (
 	shortest = messageHead
 	longest  = 3000
 )
 
-// messageSize is the length of message n, which both ends know.
+// messageSize returns the length of message n, which both ends compute.
 func messageSize(seed, n uint64) int {
 	return shortest + int(mix(seed+n)%(longest-shortest))
 }
@@ -81,7 +81,7 @@ func message(b []byte, seed, n uint64) {
 	fill(b[messageHead:], seed, n)
 }
 
-// checkMessage is nil if b is message n.
+// checkMessage returns nil if b is message n.
 func checkMessage(b []byte, seed, n uint64) error {
 	if len(b) != messageSize(seed, n) {
 		return fmt.Errorf("message %d has %d bytes, want %d", n, len(b), messageSize(seed, n))

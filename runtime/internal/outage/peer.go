@@ -16,7 +16,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Peer is one process's end of the load.
+// Peer is one process of the load.
 //
 //	           Open                 Stop, or the device removed
 //	(nothing) ──────> under load ──────────────────────────────> closed
@@ -26,7 +26,7 @@ type Peer struct {
 	cfg    Config
 	rt     *verbena.Runtime
 	ledger *ledger
-	memory *verbena.Region // what is served
+	memory *verbena.Region // the served region
 	packet *verbena.PacketConn
 
 	listeners []*verbena.Listener
@@ -35,20 +35,20 @@ type Peer struct {
 	run    context.Context
 	finish context.CancelFunc
 	all    sync.WaitGroup // every goroutine of the load
-	work   sync.WaitGroup // those that have a number of rounds to make
+	work   sync.WaitGroup // the goroutines that have a number of rounds to do
 
-	wanted    int32         // connections dialled; written before the first is
+	wanted    int32         // connections to dial; written before the first
 	lines     sync.Mutex    // one line at a time to Config.Out
-	connected atomic.Int32  // connections dialled, counted by who dials; at some numbers something is said
-	nextArea  atomic.Uint32 // counted up by every connection that is dialled
+	connected atomic.Int32  // connections dialed, counted by the dialing goroutines; some counts print a line
+	nextArea  atomic.Uint32 // incremented by every dialed connection
 
 	endOnce   sync.Once
-	removedAt uatomic.Time // when the device's end was first told: written once, by removed; read by anybody
+	removedAt uatomic.Time // the time of the first report of the device's removal: written once, by removed; read by any goroutine
 	gone      chan struct{}
 }
 
-// Open opens the device and starts the load. It blocks for the device, not for
-// the peer. The caller calls Stop.
+// Open opens the device and starts the load. It blocks for the device, not for the peer. The caller
+// calls Stop.
 //
 // Errors: those of the configuration and of the runtime.
 func Open(cfg Config) (_ *Peer, err error) {
@@ -116,14 +116,14 @@ func (p *Peer) start() (err error) {
 	return nil
 }
 
-// working runs a part of the load that has rounds to make.
+// working runs a part of the load that has rounds to do.
 func (p *Peer) working(f func()) {
 	p.work.Add(1)
 	p.all.Go(func() { defer p.work.Done(); f() })
 }
 
-// listenPacket opens datagrams; connections without a connection manager go with
-// none.
+// listenPacket opens the datagram connection, unless the peer only has connections without a
+// connection manager.
 func (p *Peer) listenPacket() (err error) {
 	at := ":0"
 	switch {
@@ -139,33 +139,33 @@ func (p *Peer) listenPacket() (err error) {
 	return nil
 }
 
-// port is a served port.
+// port returns base with its port raised by offset.
 func port(base netip.AddrPort, offset uint16) netip.AddrPort {
 	return netip.AddrPortFrom(base.Addr(), base.Port()+offset)
 }
 
-// say tells that something was reached.
+// say prints a milestone.
 func (p *Peer) say(line string) {
 	p.lines.Lock()
 	defer p.lines.Unlock()
 	fmt.Fprintln(p.cfg.Out, line)
 }
 
-// Mark says that the peer has gone now: from here on what waits for it is bounded,
-// too. "ended" is said when all that is under way now has ended. It blocks nothing.
+// Mark records that the peer is gone now: from here on operations that wait for it are bounded,
+// too. It prints "ended" when all operations outstanding now have ended. It does not block.
 func (p *Peer) Mark() { p.ledger.setMark(func() { p.say("ended") }) }
 
-// Heal says that the peer is there again.
+// Heal records that the peer is back.
 func (p *Peer) Heal() { p.ledger.clearMark() }
 
-// Worked is how many operations have succeeded.
+// Worked returns the number of successful operations.
 func (p *Peer) Worked() int { return p.ledger.succeeded() }
 
-// Removed is closed when the device is known to be gone: the caller then calls
-// Stop, for the kernel waits for this process.
+// Removed returns a channel that is closed when the device is known to be gone. The caller then
+// calls Stop, because the kernel waits for this process.
 func (p *Peer) Removed() <-chan struct{} { return p.gone }
 
-// removed notes the device's end. Any goroutine, also the turn's.
+// removed records the removal of the device. Any goroutine, a holder of a turn included.
 func (p *Peer) removed() {
 	p.endOnce.Do(func() {
 		p.removedAt.Store(time.Now())
@@ -174,13 +174,13 @@ func (p *Peer) removed() {
 	})
 }
 
-// removal is when the device's end was first told, if it was.
+// removal returns the time of the first report of the device's removal, if there was one.
 func (p *Peer) removal() (time.Time, bool) {
 	at := p.removedAt.Load()
 	return at, !at.IsZero()
 }
 
-// over tells whether an error ends the load, and notes why.
+// over reports whether the load is over, and records a removed device.
 func (p *Peer) over(err error) bool {
 	if errors.Is(err, verbs.ErrDeviceRemoved) {
 		p.removed()

@@ -10,16 +10,16 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// plainSeed makes the data of connections without a connection manager: nothing
-// tells the peer another one.
+// plainSeed is the seed of the data of connections without a connection manager; there is no
+// greeting to carry another one.
 const plainSeed = 0x9a1a
 
-// plainKeepAlive is when a peer that is silent is asked whether it is there.
+// plainKeepAlive is the longest silence before the peer is probed.
 const plainKeepAlive = 2 * time.Second
 
-// plainLimits are the bounds of these connections. By code 14 of the timeout and 7
-// retries, the zero value of bootstrap.Path, the device has 4 × 4.096 µs × 2^14 × 8 =
-// 2.1 s, so the configured peer timeout decides; and one eighth.
+// plainLimits is the bounds of these connections. With timeout code 14 and 7 retries, the zero
+// value of bootstrap.Path, the device takes 4 × 4.096 µs × 2^14 × 8 = 2.1 s, so the configured peer
+// timeout decides; one eighth is added.
 var plainLimits = Limits{
 	Op:   verbena.DefaultPeerTimeout * 9 / 8,
 	Recv: plainKeepAlive + verbena.DefaultPeerTimeout*9/8,
@@ -29,7 +29,7 @@ func plainOptions() verbena.PlainOptions {
 	return verbena.PlainOptions{Options: verbena.Options{KeepAlive: plainKeepAlive}}
 }
 
-// servePlain takes connections without a connection manager.
+// servePlain serves connections without a connection manager.
 func (p *Peer) servePlain() error {
 	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(p.cfg.Plain))
 	if err != nil {

@@ -4,8 +4,7 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// raw sends messages one by one on a raw connection, each behind a receive for its
-// answer.
+// raw sends messages one by one on a raw connection, each after posting a receive for its answer.
 func (s *session) raw() bool {
 	in, err := s.p.rt.Alloc(longest)
 	if err != nil {
@@ -33,8 +32,7 @@ func (s *session) raw() bool {
 	return s.all(n)
 }
 
-// answerRaw sends back what comes, with a receive always posted behind the one that
-// is being answered.
+// answerRaw echoes messages, with one receive always posted beside the one that is being answered.
 func (s *session) answerRaw() {
 	var bufs [2]verbena.Buffer
 	var answers [2]verbena.Future
@@ -66,7 +64,7 @@ func (s *session) answerRaw() {
 		if err == nil {
 			answers[i], ops[i], err = s.post(KindRecv, bufs[i])
 		}
-		if err != nil { // the other one ends, too
+		if err != nil { // the other one ends with the connection
 			j := (i + 1) % uint64(len(bufs))
 			s.leave(answers[j], ops[j])
 			return
@@ -74,7 +72,7 @@ func (s *session) answerRaw() {
 	}
 }
 
-// post posts a receive, which is an operation from now on.
+// post posts a receive and records it as an operation.
 func (s *session) post(k Kind, b verbena.Buffer) (verbena.Future, uint64, error) {
 	op := s.p.ledger.begin(k, s.limits.Recv)
 	f, err := s.c.PostRecv(b.Slice())
@@ -84,13 +82,13 @@ func (s *session) post(k Kind, b verbena.Buffer) (verbena.Future, uint64, error)
 	return f, op, err
 }
 
-// leave waits for a receive that nobody wants any more: it ends with its connection.
+// leave waits for a receive that is no longer needed: it ends with its connection.
 func (s *session) leave(f verbena.Future, op uint64) {
 	_, err := f.Await(bg)
 	_ = s.p.ledger.end(op, err)
 }
 
-// took waits for a receive, which took message n.
+// took waits for the receive of message n and checks it.
 func (s *session) took(f verbena.Future, op uint64, b verbena.Buffer, n uint64) error {
 	r, err := f.Await(bg)
 	if s.p.ledger.end(op, err) != nil {

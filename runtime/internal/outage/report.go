@@ -8,58 +8,58 @@ import (
 	"time"
 )
 
-// Tally is what became of the operations of one kind.
+// Tally sums up the operations of one kind.
 type Tally struct {
 	OK          int           `json:"ok"`
-	OKSinceMark int           `json:"ok_since_mark"` // of those, ended while the mark stood
+	OKSinceMark int           `json:"ok_since_mark"` // of these, ended while the mark was set
 	Failed      map[Class]int `json:"failed,omitempty"`
-	Example     string        `json:"example,omitempty"` // the first error's words
-	LongestMS   int64         `json:"longest_ms"`        // from its beginning; of kinds that wait: 0
-	SinceMarkMS int64         `json:"since_mark_ms"`     // the longest part of one that came after the mark
+	Example     string        `json:"example,omitempty"` // the text of the first error
+	LongestMS   int64         `json:"longest_ms"`        // from the beginning; 0 for kinds that wait
+	SinceMarkMS int64         `json:"since_mark_ms"`     // the longest part of one after the mark
 }
 
-// Report is what a peer says at its end, as one line of JSON.
+// Report is a peer's final report, one line of JSON.
 type Report struct {
 	Device string          `json:"device"`
 	Ops    map[Kind]*Tally `json:"ops"`
 	Bounds Bounds          `json:"bounds"`
 
-	// Departures are what the device did that the specification does not allow, and the
-	// load has seen through: nothing of the runtime's.
+	// Departures counts violations of the specification by the device that the load has recognized;
+	// they are not bugs of the runtime.
 	Departures map[Departure]int `json:"departures,omitempty"`
 
-	// What must not be; each at most a handful.
-	Late    []string `json:"late,omitempty"`    // ended after its bound
+	// Violations of the invariants; each list has at most a handful.
+	Late    []string `json:"late,omitempty"`    // ended after the bound
 	Unknown []string `json:"unknown,omitempty"` // failed with an error of no type
-	Corrupt []string `json:"corrupt,omitempty"` // data or answers that are wrong
+	Corrupt []string `json:"corrupt,omitempty"` // wrong data or answers
 	Open    []string `json:"open,omitempty"`    // operations that had not ended at the end
-	Left    string   `json:"left,omitempty"`    // what was not given back: goroutines, descriptors, mappings, verbs objects
+	Left    string   `json:"left,omitempty"`    // leaks: goroutines, descriptors, mappings, verbs objects
 	Close   string   `json:"close,omitempty"`   // the error of closing the runtime
 
-	// Removed tells that the device was taken away; then EndedMS and ClosedMS are
-	// counted from when this process was told, else from when it was to stop:
-	// until the last operation ended, and until the context was closed.
+	// Removed reports that the device was removed. EndedMS and ClosedMS then count from the first
+	// report of that, else from the start of Stop: until the last operation ended, and until the
+	// context was closed.
 	Removed  bool  `json:"removed"`
 	EndedMS  int64 `json:"ended_ms"`
 	ClosedMS int64 `json:"closed_ms"`
 }
 
-// Bounds are those the operations were held to, in milliseconds.
+// Bounds is the bounds of the operations, in milliseconds.
 type Bounds struct {
-	OpMS    int64 `json:"op_ms"`    // of what a queue pair does
-	RecvMS  int64 `json:"recv_ms"`  // of what waits for a peer that is gone
+	OpMS    int64 `json:"op_ms"`    // of operations of a queue pair
+	RecvMS  int64 `json:"recv_ms"`  // of operations that wait for a peer that is gone
 	DialMS  int64 `json:"dial_ms"`  // of connecting
-	SlackMS int64 `json:"slack_ms"` // allowed beside each
+	SlackMS int64 `json:"slack_ms"` // added to each
 }
 
-// RemovalBound is what a process has from DEVICE_REMOVAL until everything has
-// ended and its context is closed.
+// RemovalBound is the time from DEVICE_REMOVAL until all operations have ended and the context is
+// closed.
 const RemovalBound = 5 * time.Second
 
-// ErrBroken is matched by what [Report.Broken] returns.
+// ErrBroken is wrapped by the errors of [Report.Broken].
 var ErrBroken = errors.New("outage: an invariant is broken")
 
-// Broken says which invariants do not hold; nil when all do. It blocks nothing.
+// Broken returns the invariants that do not hold; nil if all do. It does not block.
 func (r *Report) Broken() error {
 	var errs []error
 	say := func(format string, args ...any) {
@@ -85,7 +85,7 @@ func (r *Report) Broken() error {
 	return errors.Join(errs...)
 }
 
-// OK is how many operations of kind k succeeded.
+// OK returns the number of successful operations of kind k.
 func (r *Report) OK(k Kind) int {
 	if t := r.Ops[k]; t != nil {
 		return t.OK
@@ -93,8 +93,8 @@ func (r *Report) OK(k Kind) int {
 	return 0
 }
 
-// Failures is how many operations of all kinds failed with one of classes; of any
-// class if none is named.
+// Failures returns how many operations of all kinds failed with one of classes, or with any class
+// if there are no arguments.
 func (r *Report) Failures(classes ...Class) (n int) {
 	for _, t := range r.Ops {
 		if len(classes) == 0 {

@@ -11,10 +11,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// servedAccess is what peers may do with the served region.
+// servedAccess is the access of peers to the served region.
 const servedAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
-// serve makes what others come to.
+// serve registers the served region and starts the listeners.
 func (p *Peer) serve() (err error) {
 	if p.memory, err = p.rt.NewRegion(areas*area, servedAccess); err != nil {
 		return fmt.Errorf("the served region: %w", err)
@@ -41,11 +41,11 @@ func (p *Peer) serve() (err error) {
 	return nil
 }
 
-// acceptLoop serves whoever comes until the listener ends.
+// acceptLoop serves all connections until the listener ends.
 func (p *Peer) acceptLoop(l *verbena.Listener) {
 	for {
 		op := p.ledger.begin(KindAccept, p.cfg.Bounds.Recv)
-		p.ledger.forgive(op) // nobody promises that somebody comes
+		p.ledger.forgive(op) // a connection need not come
 		c, err := l.Accept(p.run)
 		if err = p.ledger.end(op, err); err != nil {
 			p.over(err)
@@ -59,7 +59,7 @@ func (p *Peer) acceptLoop(l *verbena.Listener) {
 func (p *Peer) serveConn(c *verbena.Conn) {
 	var work sync.WaitGroup
 	defer work.Wait()
-	defer p.hold(c) // first: it ends the work
+	defer p.hold(c) // runs first: it ends the work
 	g, err := parseGreeting(c.PrivateData())
 	if err != nil {
 		p.ledger.wrong("a connection from %v: %v", c.RemoteAddr(), err)
@@ -82,7 +82,7 @@ func (p *Peer) serveConn(c *verbena.Conn) {
 	})
 }
 
-// answerMessages sends every message back.
+// answerMessages echoes every message.
 func (s *session) answerMessages() {
 	for n := uint64(0); ; n++ {
 		m, err := s.recv(KindRecv)
@@ -99,7 +99,7 @@ func (s *session) answerMessages() {
 	}
 }
 
-// answerWrites checks what was written with each immediate, and says so.
+// answerWrites checks the data written with each immediate, and answers.
 func (s *session) answerWrites() {
 	mine := s.p.memory.Bytes()[int(s.g.area)*area:][slotAt : slotAt+slot]
 	for n := uint64(0); ; n++ {
@@ -129,11 +129,10 @@ func (s *session) waitForNothing() {
 	}
 }
 
-// bg is what operations wait on: they shall end by the runtime's bounds, not by
-// somebody's giving up.
+// bg is the context of operations: they end by the bounds of the runtime, not by a context.
 var bg = context.Background()
 
-// session is one connection at work.
+// session is one connection in use.
 type session struct {
 	p      *Peer
 	c      *verbena.Conn
@@ -142,7 +141,7 @@ type session struct {
 	limits Limits
 }
 
-// recv takes a message as an operation of kind k.
+// recv receives a message as an operation of kind k.
 func (s *session) recv(k Kind) (verbena.Message, error) {
 	op := s.p.ledger.begin(k, s.limits.Recv)
 	m, err := s.c.RecvWait(bg)

@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// softRig is two peers on devices a and b of a software RNIC of their own.
+// softRig is two peers on devices a and b of their own software RNIC.
 type softRig struct {
 	t    testing.TB
 	p    *soft.Provider
@@ -21,13 +21,12 @@ type softRig struct {
 	a, b *Peer
 }
 
-// softPatience is what a peer on the software RNIC has for what takes it
-// milliseconds.
+// softPatience is the timeout for steps that take milliseconds on the software RNIC.
 const softPatience = time.Minute
 
 var softAddrs = [2]netip.AddrPort{netip.MustParseAddrPort("10.9.0.1:7000"), netip.MustParseAddrPort("10.9.0.2:7000")}
 
-// newSoftRig has both serve, and dial one another.
+// newSoftRig starts both peers, which serve and dial each other.
 func newSoftRig(t testing.TB, change func(*Config)) *softRig {
 	t.Helper()
 	r := &softRig{t: t, f: fabric.New(fabric.Config{})}
@@ -60,8 +59,8 @@ func (r *softRig) open(i int, change func(*Config)) *Peer {
 	return p
 }
 
-// Rule: a fixed amount of work between two peers is done wholly, with every byte
-// right and no operation failing.
+// Rule: a fixed amount of work between two peers is completed, with every byte right and no failed
+// operation.
 func TestWorkIsDone(t *testing.T) {
 	const rounds = 50
 	r := newSoftRig(t, func(c *Config) { c.Work = rounds })
@@ -80,8 +79,8 @@ func TestWorkIsDone(t *testing.T) {
 	}
 }
 
-// Rule: when the device is removed under load, every connection ends with it, all is
-// closed within RemovalBound, and the peer goes on until its own end.
+// Rule: when the device is removed under load, every connection ends with it, all is closed within
+// RemovalBound, and the peer continues until its own end.
 func TestRemovalEndsTheLoad(t *testing.T) {
 	r := newSoftRig(t, nil)
 	if err := r.p.Remove("a"); err != nil {
@@ -97,8 +96,8 @@ func TestRemovalEndsTheLoad(t *testing.T) {
 	}
 }
 
-// Rule: when the network is gone, all that is under way at both ends has ended
-// within its bound, a lone receive too; when it is back, both connect again.
+// Rule: when the network is gone, all outstanding operations at both ends end within their bounds,
+// a lone receive included; when it is back, both connect again.
 func TestLostNetworkEndsTheLoad(t *testing.T) {
 	r := newSoftRig(t, func(c *Config) {
 		c.Runtime.Conn.PeerTimeout, c.Runtime.Conn.KeepAlive = time.Second, time.Second
@@ -127,8 +126,8 @@ func TestLostNetworkEndsTheLoad(t *testing.T) {
 	}
 }
 
-// Rule: connections without a connection manager carry the load, too, and are told
-// of the removal of their device.
+// Rule: connections without a connection manager carry the load, too, and report the removal of
+// their device.
 func TestPlainConnectionsCarryTheLoad(t *testing.T) {
 	addr := func() netip.AddrPort {
 		l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)

@@ -9,9 +9,9 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// Stop ends the load, closes the runtime, and reports. Operations under way end by
-// their connection's being closed. It blocks until all have ended, at most as long
-// as the bounds of closing say; what has not ended then is in the report. Once.
+// Stop ends the load, closes the runtime, and returns the report. Closing the connections ends
+// outstanding operations. Stop blocks until all have ended, at most for the bounds of closing; the
+// report lists operations that have not ended then. It may be called once.
 func (p *Peer) Stop() *Report {
 	began, removed := p.removal()
 	if !removed {
@@ -33,7 +33,7 @@ func (p *Peer) Stop() *Report {
 		r.Close = err.Error()
 	}
 	closed := time.Now()
-	if at, now := p.removal(); now && !removed { // it was told while all was closed
+	if at, now := p.removal(); now && !removed { // removed while closing
 		began, r.Removed = at, true
 	}
 	p.ledger.fill(r)
@@ -44,7 +44,7 @@ func (p *Peer) Stop() *Report {
 	return r
 }
 
-// hangUp closes what others come to; connections are closed by who uses them.
+// hangUp closes the listeners; the goroutines that use connections close these.
 func (p *Peer) hangUp() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()
@@ -59,13 +59,13 @@ func (p *Peer) hangUp() {
 	}
 }
 
-// closing records the closing of something.
+// closing records f as a close operation.
 func (p *Peer) closing(f func() error) {
 	op := p.ledger.begin(KindClose, closeBound)
 	_ = p.ledger.end(op, f())
 }
 
-// closeRuntime closes the runtime; it waits for its own ctx and what Close goes on for.
+// closeRuntime closes the runtime; it waits for its own context and for what Close adds to it.
 func (p *Peer) closeRuntime() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()
@@ -82,7 +82,7 @@ func (p *Peer) hold(c *verbena.Conn) {
 		p.over(c.Err())
 	case <-p.run.Done():
 	}
-	if _, removed := p.removal(); removed { // the runtime ends it, whoever was told first
+	if _, removed := p.removal(); removed { // the runtime ends it; which of the two learned first does not matter
 		op := p.ledger.begin(KindEnd, RemovalBound)
 		if wait(c.Done(), RemovalBound+p.cfg.Bounds.Slack) {
 			_ = p.ledger.end(op, nil)
@@ -95,7 +95,7 @@ func (p *Peer) hold(c *verbena.Conn) {
 	})
 }
 
-// wait waits for ch, at most d, and tells whether it came.
+// wait waits at most d for ch, and reports whether it came.
 func wait(ch <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -8,19 +8,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// windowSize is how much a window opens.
+// windowSize is the size of a window.
 const windowSize = slot
 
-// open opens windows on memory of ours, one after the other, for the peer to write
-// through, checks what it wrote, and shuts them.
+// open binds windows to local memory, one after the other, for the peer to write through, checks
+// what it wrote, and invalidates them.
 func (s *session) open() bool {
 	region, err := s.p.rt.NewRegion(windowSize, verbs.AccessLocalWrite|verbs.AccessMWBind)
 	if err != nil {
 		return s.fault("a region", err)
 	}
 	defer func() {
-		// The window goes with the connection, and the region after it: what holds
-		// the connection closes it first.
+		// The window ends with the connection, and the region after it: hold closes the connection
+		// first.
 		s.p.all.Go(func() {
 			<-s.c.Gone()
 			if err := region.Close(); err != nil {
@@ -69,7 +69,7 @@ func (s *session) open() bool {
 	return s.all(n)
 }
 
-// writeWindows writes through the windows that the peer opens.
+// writeWindows writes through the windows of the peer.
 func (s *session) writeWindows() {
 	b, err := s.p.rt.Alloc(windowSize)
 	if err != nil {

@@ -9,23 +9,23 @@ import "encoding/binary"
 //	│version│kind │flags │credits │length  │0, for 4 │payload  │
 //	└───────┴─────┴──────┴────────┴────────┴─────────┴─────────┘
 //
-// 16 bytes, so that a payload behind it keeps the alignment of its buffer.
+// The header has 16 bytes, so that the payload keeps the alignment of its buffer.
 type Frame struct {
 	Kind    Kind
-	Credits uint32 // receives that the sender posted again: the receiver may send so many more
+	Credits uint32 // receives that the sender has reposted: the receiver may send as many more messages
 	Length  uint32 // bytes of payload; always 0 in a credit update
 }
 
-// Kind is what a frame carries.
+// Kind is the kind of a frame.
 type Kind uint8
 
-// The kinds of frames; no other is accepted.
+// Kinds of frames; no other is accepted.
 const (
 	Data   Kind = 1 // a message
-	Credit Kind = 2 // nothing but credits
+	Credit Kind = 2 // only credits
 )
 
-// FrameSize is the bytes of a header.
+// FrameSize is the size of a header in bytes.
 const FrameSize = 16
 
 // Encode writes the header. It does not allocate.
@@ -36,9 +36,9 @@ func (f Frame) Encode(b *[FrameSize]byte) {
 	binary.LittleEndian.PutUint32(b[12:], 0)
 }
 
-// ParseFrame reads the header of a message of total bytes (what the completion
-// says), which stands at the beginning of b. Only an error allocates. The
-// number of credits is for the caller to judge, who knows what went before.
+// ParseFrame reads the header at the beginning of b of a message of total bytes (the completion's
+// length). Only an error allocates. The caller checks the number of credits, which depends on
+// earlier frames.
 func ParseFrame(b []byte, total int) (Frame, *Malformed) {
 	refuse := func(field string, have, want uint64) (Frame, *Malformed) {
 		return Frame{}, &Malformed{Message: "frame", Field: field, Have: have, Want: want}

@@ -9,33 +9,32 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Hello is what each side says of itself in the private data of connect and
-// accept:
+// Hello is each side's description of itself in the private data of connect and accept:
 //
 //	0     4       5     6        7  8       12        16             32
 //	┌─────┬───────┬─────┬────────┬──┬───────┬─────────┬──────────────┬──────────┬─────────┐
 //	│magic│version│flags│user len│0 │credits│recv size│auth, zero    │user data │zeros    │
 //	└─────┴───────┴─────┴────────┴──┴───────┴─────────┴──────────────┴──────────┴─────────┘
 //
-// The zeros at the end are the connection manager's padding.
+// The zeros at the end are padding of the connection manager.
 type Hello struct {
-	Raw      bool   // the sender's receives are its caller's business
+	Raw      bool   // the sender's caller posts its receives itself
 	Credits  uint32 // receives posted for the peer
-	RecvSize uint32 // bytes of payload that each takes
+	RecvSize uint32 // payload bytes of each receive
 	User     []byte // the caller's private data
 }
 
-// HelloSize is the bytes of a hello before the user's data.
+// HelloSize is the size in bytes of a hello before the user's data.
 const HelloSize = 32
 
 const (
-	helloAuth    = 16                                 // offset of what authentication will use
+	helloAuth    = 16                                 // offset of the bytes reserved for authentication
 	helloFlagRaw = 1 << 0                             // Hello.Raw
 	helloMaxUser = verbs.MaxPrivateAccept - HelloSize // the larger of connect's and accept's
 )
 
-// EncodeHello is the private data that says h. It panics if the user's data does not
-// fit behind it in that of accept; whoever dials has less room and checks it before.
+// EncodeHello encodes h as private data. It panics if the user's data does not fit into that of
+// accept; a dialer has less room and checks that before.
 func EncodeHello(h Hello) []byte {
 	if len(h.User) > helloMaxUser {
 		panic(fmt.Sprintf("proto: %d bytes of private data, at most %d fit", len(h.User), helloMaxUser))
@@ -52,8 +51,8 @@ func EncodeHello(h Hello) []byte {
 	return append(b, h.User...)
 }
 
-// ParseHello reads a hello. User is a copy: the event that b belongs to is
-// acknowledged sooner than the connection ends.
+// ParseHello reads a hello. User is a copy, because the event that owns b is acknowledged before
+// the connection ends.
 func ParseHello(b []byte) (Hello, *Malformed) {
 	refuse := func(field string, have, want int) (Hello, *Malformed) {
 		return Hello{}, &Malformed{Message: "hello", Field: field, Have: uint64(have), Want: uint64(want)}
@@ -70,7 +69,7 @@ func ParseHello(b []byte) (Hello, *Malformed) {
 	case n > len(b)-HelloSize:
 		return refuse("length of user data", n, len(b)-HelloSize)
 	}
-	// Who sends authentication expects it to be checked, which we cannot.
+	// A peer that sends authentication expects a check, which version 1 does not have.
 	if i := nonZero(b[helloAuth:HelloSize]); i >= 0 {
 		return refuse("authentication, not known in version 1,", int(b[helloAuth+i]), 0)
 	}
@@ -104,7 +103,7 @@ func checkStart(message string, b []byte, size int) *Malformed {
 	return nil
 }
 
-// nonZero is the first offset in b that is not zero, or -1.
+// nonZero returns the first offset in b that is not zero, or -1.
 func nonZero(b []byte) int {
 	for i, c := range b {
 		if c != 0 {
@@ -114,8 +113,8 @@ func nonZero(b []byte) int {
 	return -1
 }
 
-// Why a connection was refused: the code in the private data of a reject. Codes
-// that are not known are shown as numbers.
+// Reasons for refusing a connection: the code in the private data of a reject. Unknown codes are
+// shown as numbers.
 const (
 	RejectProtocol  uint16 = 1 // the hello was not understood
 	RejectMode      uint16 = 2 // one side is raw, the other not
@@ -129,8 +128,8 @@ const (
 	rejectMaxText = 100 // a sentence; well inside verbs.MaxPrivateReject
 )
 
-// EncodeReject is the private data of a refusal. The text is cut to
-// rejectMaxText bytes, and what could disturb a terminal or a log becomes '?'.
+// EncodeReject encodes a refusal as private data. The text is cut to rejectMaxText bytes, and
+// unprintable characters become '?'.
 func EncodeReject(code uint16, text string) []byte {
 	b := make([]byte, rejectSize, rejectSize+rejectMaxText)
 	copy(b, Magic)

@@ -31,7 +31,7 @@ func TestHelloSurvivesWithPadding(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		clear(padded) // the event is acknowledged, its memory used again
+		clear(padded) // the event is acknowledged and its memory reused
 		if len(h.User) == 0 {
 			h.User = nil
 		}
@@ -204,8 +204,8 @@ func TestFramesAllocateNothing(t *testing.T) {
 	}
 }
 
-// FuzzFrame: whatever is accepted is what Encode writes, and its payload lies in
-// the message.
+// FuzzFrame checks that an accepted frame is as Encode writes it, and that its payload lies in the
+// message.
 func FuzzFrame(f *testing.F) {
 	var head [FrameSize]byte
 	Frame{Kind: Data, Length: 4}.Encode(&head)
@@ -227,7 +227,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// FuzzPrivateData: as FuzzFrame, for hello and reject.
+// FuzzPrivateData checks hello and reject as FuzzFrame checks frames.
 func FuzzPrivateData(f *testing.F) {
 	f.Add(EncodeHello(Hello{Raw: true, Credits: 3, RecvSize: 4, User: []byte("user")}))
 	f.Add(append(EncodeHello(Hello{}), 0, 0))

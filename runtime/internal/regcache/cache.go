@@ -12,13 +12,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// adopting makes adopting a range and registering it one step in the process. A
-// provider pins the smallest arena that holds the range, the newest of equal
-// ones, which must be the one adopted for this registration: else one of two
-// memories could not forget its arena while the other's registration lives.
+// adopting makes adopting a range and registering it atomic within the process. A provider pins the
+// smallest arena that holds the range, the newest of equal ones, and that must be the one adopted
+// for this registration: otherwise one of two memories could not drop its arena while the other's
+// registration lives.
 var adopting sync.Mutex
 
-// ErrOwn is what [Cache.Acquire] answers for memory that this library mapped.
+// ErrOwn is the error of [Cache.Acquire] for memory that this library mapped.
 var ErrOwn = errors.New("regcache: memory of the library's own")
 
 // Registration is one registration of caller-owned memory.
@@ -32,10 +32,10 @@ var ErrOwn = errors.New("regcache: memory of the library's own")
 //	            v                                          |
 //	         doomed(refs > 0) ---- Release of the last ----+
 //
-// A doomed one is not shared any more.
+// A doomed registration is not shared any more.
 type Registration struct {
 	addr, end uint64
-	reach     uint64 // largest end of this and all earlier ones in the index
+	reach     uint64 // the largest end of this and all earlier ones in the index
 	access    verbs.AccessFlags
 	arena     *mem.Arena // adopted
 	mr        verbs.MR
@@ -44,25 +44,24 @@ type Registration struct {
 	idle      *list.Element // in Cache.idle while refs is 0
 }
 
-// MR is the registration itself.
+// MR returns the registration of the device.
 func (r *Registration) MR() verbs.MR { return r.mr }
 
-// IOVA is what a work request calls the first byte of b, which lies in the
+// IOVA returns the address that a work request uses for the first byte of b, which must lie in the
 // registration.
 func (r *Registration) IOVA(b []byte) uint64 {
 	addr, _ := span(b)
 	return r.mr.IOVA() + (addr - r.addr)
 }
 
-// Cache is the registrations of caller-owned memory. Its owner sets the exported
-// fields before the first use, and calls its methods one at a time, under a mutex.
-// They enter the kernel.
+// Cache holds the registrations of caller-owned memory. Its owner sets the exported fields before
+// the first use and serializes calls of its methods with a mutex. The methods enter the kernel.
 type Cache struct {
-	// Register asks the device. It may call Trim to give up what is unused.
+	// Register registers memory with the device. It may call Trim to free idle registrations.
 	Register func(addr, n uint64, access verbs.AccessFlags) (verbs.MR, error)
-	// Deregistered says that n bytes are registered no more.
+	// Deregistered is called after n bytes were deregistered.
 	Deregistered func(n uint64, access verbs.AccessFlags)
-	// Keep is how many idle registrations are kept, 0 or more.
+	// Keep is the number of idle registrations that are kept, 0 or more.
 	Keep int
 
 	index        []*Registration // by addr
@@ -70,19 +69,17 @@ type Cache struct {
 	hits, misses uint64
 }
 
-// Stats is how often Acquire found a registration to share and how often not, and
-// how many are idle.
+// Stats returns how often Acquire found a registration to share, how often it did not, and the
+// number of idle registrations.
 func (c *Cache) Stats() (hits, misses uint64, idle int) { return c.hits, c.misses, c.idle.Len() }
 
-// RemoteAccess are the bits that open memory to peers.
+// RemoteAccess is the flags that give peers access to memory.
 const RemoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
 	verbs.AccessFlushGlobal | verbs.AccessFlushPersistent
 
-// serves tells whether r can stand for a registration of [addr, end) with the
-// access asked for. It may cover more and let the device write here although
-// that was not asked for, as long as peers gain nothing: a key that opens memory
-// to peers opens exactly the range and the permissions that its holder was
-// meant to have.
+// serves reports whether r can stand for a registration of [addr, end) with access. It may cover
+// more and allow local writes that were not requested, as long as peers gain nothing: a key with
+// remote access opens exactly the range and the permissions that were requested.
 func (r *Registration) serves(addr, end uint64, access verbs.AccessFlags) bool {
 	if r.doomed || r.addr > addr || r.end < end || access&^r.access != 0 || r.access&^access&^verbs.AccessLocalWrite != 0 {
 		return false
@@ -90,7 +87,7 @@ func (r *Registration) serves(addr, end uint64, access verbs.AccessFlags) bool {
 	return r.access&RemoteAccess == 0 || r.addr == addr && r.end == end
 }
 
-// after is the index of the first registration that begins above addr.
+// after returns the index of the first registration that begins above addr.
 func (c *Cache) after(addr uint64) int {
 	return sort.Search(len(c.index), func(i int) bool { return c.index[i].addr > addr })
 }
@@ -104,7 +101,7 @@ func (c *Cache) find(addr, end uint64, access verbs.AccessFlags) *Registration {
 	return nil
 }
 
-// reindex computes reach from index i on.
+// reindex recomputes reach from index i on.
 func (c *Cache) reindex(i int) {
 	var reach uint64
 	if i > 0 {
@@ -116,8 +113,7 @@ func (c *Cache) reindex(i int) {
 	}
 }
 
-// ours tells whether [addr, end), not empty, begins or ends in memory that this
-// library mapped.
+// ours reports whether [addr, end), not empty, begins or ends in memory that this library mapped.
 func ours(addr, end uint64) bool {
 	for _, at := range [...]uint64{addr, end - 1} {
 		if a, ok := mem.Find(at, 1); ok && a.Owned() {
@@ -127,9 +123,9 @@ func ours(addr, end uint64) bool {
 	return false
 }
 
-// Acquire gives a registration of b, which is not empty, shared if there is one that
-// serves, and counts its user: one [Cache.Release] must follow. Errors: [ErrOwn]; what
-// mem.Adopt or the device answered.
+// Acquire returns a registration of b, which is not empty, shared if one serves, and counts its
+// user: the caller calls [Cache.Release] once. Errors: [ErrOwn]; those of mem.Adopt and of the
+// device.
 func (c *Cache) Acquire(b []byte, access verbs.AccessFlags) (*Registration, error) {
 	addr, end := span(b)
 	if r := c.find(addr, end, access); r != nil {
@@ -168,9 +164,8 @@ func (c *Cache) Acquire(b []byte, access verbs.AccessFlags) (*Registration, erro
 	return r, nil
 }
 
-// Release ends one use. What the cache has no room for goes, the least recently
-// used first. A registration that cannot be ended stays, doomed, and is tried
-// again by Trim.
+// Release ends one use. Idle registrations beyond Keep are dropped, the least recently used first.
+// A registration that cannot be deregistered stays, doomed, and Trim tries again.
 func (c *Cache) Release(r *Registration) {
 	if r.refs--; r.refs > 0 {
 		return
@@ -191,8 +186,8 @@ func (c *Cache) Trim(keep int) error {
 	return errors.Join(errs...)
 }
 
-// drop ends an idle registration. If the device refuses, it stays idle, at the
-// front and doomed.
+// drop deregisters an idle registration. If the device refuses, it stays idle, at the front and
+// doomed.
 func (c *Cache) drop(r *Registration) error {
 	n := r.end - r.addr
 	if err := r.mr.Close(); err != nil {
@@ -210,16 +205,16 @@ func (c *Cache) drop(r *Registration) error {
 			break
 		}
 	}
-	return r.arena.Unmap() // only forgets: the mapping is the caller's
+	return r.arena.Unmap() // only drops the arena: the mapping is the caller's
 }
 
-// Invalidate drops what overlaps b and is idle, and dooms the rest: then its error
-// wraps [verbs.ErrBusy].
+// Invalidate drops the idle registrations that overlap b and dooms the others. If there are any of
+// these, the error wraps [verbs.ErrBusy].
 func (c *Cache) Invalidate(b []byte) error {
 	addr, end := span(b)
 	var errs []error
 	busy := 0
-	// From the end, so that dropping moves only what was looked at.
+	// From the end, so that dropping moves only entries already visited.
 	for i := c.after(end-1) - 1; i >= 0 && c.index[i].reach > addr; i-- {
 		r := c.index[i]
 		switch {
@@ -237,7 +232,7 @@ func (c *Cache) Invalidate(b []byte) error {
 	return errors.Join(errs...)
 }
 
-// span is the addresses that b, not empty, stands at.
+// span returns the address range of b, which is not empty.
 func span(b []byte) (addr, end uint64) {
 	addr = uint64(reflect.ValueOf(b).Pointer())
 	return addr, addr + uint64(len(b))

@@ -18,7 +18,7 @@ import (
 // TestMain fails the run when goroutines, descriptors or mappings are left behind.
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// fakeMR is a registration by a device that is not there.
+// fakeMR is a registration of a fake device.
 type fakeMR struct {
 	verbs.MR
 	addr, length uint64
@@ -28,24 +28,23 @@ type fakeMR struct {
 
 func (m *fakeMR) Close() error { m.closed = true; return nil }
 
-// modelEntry is a registration as the rules of the cache have it.
+// modelEntry is a registration in the model.
 type modelEntry struct {
 	from, to int // pages
 	access   verbs.AccessFlags
 	users    int
-	doomed   bool // an Invalidate met it in use
-	used     int  // when it was last given back
+	doomed   bool // an Invalidate found it in use
+	used     int  // the time of its last release
 }
 
-// peersMay are the permissions that a peer's request needs, one by one.
+// peersMay is the permissions that a peer's request needs, one by one.
 var peersMay = []verbs.AccessFlags{
 	verbs.AccessRemoteWrite, verbs.AccessRemoteRead, verbs.AccessRemoteAtomic, verbs.AccessFlushGlobal, verbs.AccessFlushPersistent,
 }
 
-// mayStandFor states the rule without the code: a registration may be shared by one
-// who asks for pages [from, to) with access if the device can do there what was
-// asked for, if a peer with its key can do and reach exactly what was asked for, and
-// if nobody wants it gone.
+// mayStandFor states the rule independently of the code: a registration may serve a request for
+// pages [from, to) with access if the device may do there what was requested, if a peer with its
+// key can do and reach exactly what was requested, and if it is not doomed.
 func (e *modelEntry) mayStandFor(from, to int, access verbs.AccessFlags) bool {
 	forPeers := false
 	for _, may := range peersMay {
@@ -65,14 +64,14 @@ func (e *modelEntry) mayStandFor(from, to int, access verbs.AccessFlags) bool {
 	return access&verbs.AccessRelaxedOrdering == e.access&verbs.AccessRelaxedOrdering
 }
 
-// cacheModel says which registrations a cache that keeps most idle ones has.
+// cacheModel models the registrations of a cache that keeps most idle ones.
 type cacheModel struct {
 	most    int
 	clock   int
 	entries map[*fakeMR]*modelEntry
 }
 
-// release is the end of one use.
+// release ends one use.
 func (m *cacheModel) release(mr *fakeMR) {
 	e := m.entries[mr]
 	m.clock++
@@ -89,7 +88,7 @@ func (m *cacheModel) release(mr *fakeMR) {
 	}
 }
 
-// invalidate tells whether somebody uses what overlaps the pages.
+// invalidate reports whether an overlapping registration is in use.
 func (m *cacheModel) invalidate(from, to int) (busy bool) {
 	for mr, e := range m.entries {
 		switch {
@@ -103,11 +102,11 @@ func (m *cacheModel) invalidate(from, to int) (busy bool) {
 	return busy
 }
 
-// Rule: a registration is shared exactly when that gives neither device nor peers
-// more or less than was asked for; idle ones are kept, the last used, until they are
-// invalidated. The model knows them all; the cache must have the same.
+// Rule: a registration is shared exactly when that gives neither the device nor peers more or less
+// than was requested; idle ones are kept, the most recently used, until they are invalidated. The
+// cache always holds the same registrations as the model.
 func TestCacheAgainstModel(t *testing.T) {
-	const pages, page, most = 6, 4096, 3 // so few that pieces often cover each other
+	const pages, page, most = 6, 4096, 3 // few enough that pieces often overlap
 	b := must.Get(syscall.Mmap(-1, 0, pages*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE))(t)
 	defer func() {
 		if err := syscall.Munmap(b); err != nil {

@@ -24,9 +24,8 @@ import (
 //go:embed c/*.c c/*.h c/*.map c/cm/*.c c/cm/*.h c/cm/*.map
 var sources embed.FS
 
-// Names of the libraries in their folder. The dynamic linker knows them by names
-// of their own, with the hash in them: librdmacm must find this libibverbs, even
-// where the system's libibverbs.so.1 is loaded already.
+// File names of the libraries in their folder. Their sonames differ and contain the hash:
+// librdmacm must find this libibverbs, even where the system's libibverbs.so.1 is loaded already.
 const (
 	verbsFile  = "libibverbs.so.1"
 	rdmacmFile = "librdmacm.so.1"
@@ -35,7 +34,7 @@ const (
 // compileTime bounds one run of the compiler.
 const compileTime = 2 * time.Minute
 
-// ErrNoCompiler is the answer where there is no C compiler, or no such system.
+// ErrNoCompiler means that there is no C compiler, or that the system is not supported.
 var ErrNoCompiler = errors.New("nulldev: no C compiler")
 
 // CompileError is a compiler that failed.
@@ -45,12 +44,12 @@ type CompileError struct {
 	Err     error
 }
 
-// Error has what the compiler said.
+// Error includes the compiler's output.
 func (e *CompileError) Error() string {
 	return fmt.Sprintf("nulldev: %s: %v\n%s", e.Command, e.Err, e.Output)
 }
 
-// Unwrap gives the cause to errors.Is and errors.As.
+// Unwrap returns the cause for errors.Is and errors.As.
 func (e *CompileError) Unwrap() error { return e.Err }
 
 // Paths are the two libraries.
@@ -59,16 +58,15 @@ type Paths struct {
 	RDMACM string // librdmacm.so.1; it loads Verbs from the same folder
 }
 
-// Build gives the libraries, compiling them if nobody has yet: they are kept in
-// the user's cache folder, or in a folder of the user's among the temporary ones,
-// under the hash of the sources, the headers and the compiler. It blocks while it compiles, some seconds. Any number of goroutines
-// and processes may call it at once. The files belong to the cache.
+// Build returns the libraries, and compiles them if they are not cached: they are kept in the
+// user's cache folder, or in the user's own temporary folder, under the hash of the sources, the
+// headers and the compiler. It blocks while it compiles, some seconds. Any number of goroutines
+// and processes may call it at the same time. The files belong to the cache.
 //
-// Errors: ErrNoCompiler, *CompileError, the file system's.
+// Errors: ErrNoCompiler, *CompileError, those of the file system.
 func Build() (Paths, error) { return build() }
 
-// build is Build with more flags for the compiler, which have their own cache
-// entry.
+// build is Build with more flags for the compiler, which have a cache entry of their own.
 func build(flags ...string) (Paths, error) {
 	cc, version, err := compiler()
 	if err != nil {
@@ -94,8 +92,8 @@ func build(flags ...string) (Paths, error) {
 		if _, err := os.Stat(p.RDMACM); err == nil {
 			return p, nil
 		}
-		// Made beside and renamed: whoever finds the folder finds it whole, and of
-		// two who make it at once one wins.
+		// Made under another name and renamed: the folder is always complete, and of two
+		// concurrent builds one wins.
 		if tmp, e = os.MkdirTemp(root, "new-"); e == nil {
 			break
 		}
@@ -116,7 +114,7 @@ func build(flags ...string) (Paths, error) {
 	return p, nil
 }
 
-// cacheFolder is where the libraries are kept.
+// cacheFolder returns the folder that holds the libraries.
 func cacheFolder() (string, error) {
 	root, err := os.UserCacheDir()
 	if err != nil {
@@ -126,8 +124,8 @@ func cacheFolder() (string, error) {
 	return root, os.MkdirAll(root, 0o755)
 }
 
-// tempFolder is where they are kept when the cache folder cannot be written to.
-// Its name can be guessed, so it must be the user's own: what lies there is run.
+// tempFolder returns the folder for the case that the cache folder cannot be written to. Its name
+// can be guessed, so it must belong to the user: its contents are executed.
 func tempFolder() (string, error) {
 	root := filepath.Join(os.TempDir(), fmt.Sprintf("verbena-nulldev-%d", os.Getuid()))
 	if err := os.Mkdir(root, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -139,11 +137,11 @@ func tempFolder() (string, error) {
 	return root, nil
 }
 
-// baseFlags are those of both libraries.
+// baseFlags are the flags of both libraries.
 var baseFlags = []string{"-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread",
 	"-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"}
 
-// compile writes the sources into dir and makes both libraries there.
+// compile writes the sources into dir and compiles both libraries there.
 func compile(cc, dir, key string, files map[string][]byte, flags []string) error {
 	var lib, cm []string
 	for name, text := range files {
@@ -171,7 +169,7 @@ func compile(cc, dir, key string, files map[string][]byte, flags []string) error
 	}
 	common := slices.Concat(baseFlags, flags, []string{"-Iabi", "-Ic"})
 	if len(flags) == 0 {
-		common = append(common, "-Wl,-z,defs") // a sanitizer's functions are in the program
+		common = append(common, "-Wl,-z,defs") // the program provides a sanitizer's functions
 	}
 	if err := run(cc, dir, slices.Concat(common, lib, []string{"-Wl,--version-script=c/verbs.map",
 		"-Wl,-soname," + soname, "-o", verbsFile})); err != nil {
@@ -192,7 +190,7 @@ func run(cc, dir string, args []string) error {
 	return nil
 }
 
-// compiler is $CC or cc, and what it says it is.
+// compiler returns $CC or cc, and its version text.
 func compiler() (cc, version string, err error) {
 	if runtime.GOOS != "linux" {
 		return "", "", fmt.Errorf("%w: the null device is for Linux", ErrNoCompiler)
@@ -212,8 +210,8 @@ func compiler() (cc, version string, err error) {
 	return cc, version, nil
 }
 
-// collect reads the sources, and the headers into the folder abi. visit sees
-// each in the same order always.
+// collect reads the sources, and the headers into the folder abi. It calls visit for each, always
+// in the same order.
 func collect(visit func(name string, text []byte)) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, from := range []struct {

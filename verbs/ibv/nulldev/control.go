@@ -73,18 +73,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Control scripts one pair of libraries and reads their counters. What it sets
-// holds for the process: whoever else uses the same libraries sees it. All
-// methods may be called from any goroutine, but for Close.
+// Control scripts one pair of libraries and reads their counters. Its settings hold for the
+// process: all users of the same libraries see them. All methods except Close may be called from
+// any goroutine.
 type Control struct {
 	c         C.struct_control
 	verbs, cm unsafe.Pointer
 }
 
-// Open reaches the libraries, loading them if no provider has. The caller closes
-// it.
+// Open opens the libraries, and loads them if no provider has. The caller closes it.
 //
-// Errors: what the dynamic linker says.
+// Errors: those of the dynamic linker.
 func Open(p Paths) (*Control, error) {
 	k := &Control{}
 	for _, l := range []struct {
@@ -107,7 +106,7 @@ func Open(p Paths) (*Control, error) {
 	return k, nil
 }
 
-// Close ends the faults, sets the mode back and lets the libraries go.
+// Close removes the faults, resets the mode and unloads the libraries.
 func (k *Control) Close() {
 	if k.c.clear != nil {
 		C.clear(&k.c)
@@ -124,9 +123,9 @@ func (k *Control) Close() {
 // SetMode sets the mode of contexts opened from now on.
 func (k *Control) SetMode(m Mode) { C.set_mode(&k.c, C.uint32_t(m)) }
 
-// Add adds a fault and gives its number.
+// Add adds a fault and returns its number.
 //
-// Errors: EINVAL for one that makes no sense, ENOSPC for one too many.
+// Errors: EINVAL for an invalid one, ENOSPC for one too many.
 func (k *Control) Add(f Fault) (int, error) {
 	c := C.struct_nulldev_fault{kind: C.uint32_t(f.Kind), how: C.uint32_t(f.How), nth: C.uint64_t(f.Nth),
 		count: C.uint64_t(f.Count), err: C.int32_t(f.Err), arg: C.uint32_t(f.At)}
@@ -143,14 +142,14 @@ func (k *Control) Add(f Fault) (int, error) {
 	return int(n), nil
 }
 
-// Hits is how often a fault struck.
+// Hits returns how often a fault was applied.
 func (k *Control) Hits(fault int) uint64 { return uint64(C.hits(&k.c, C.int(fault))) }
 
-// Clear ends all faults.
+// Clear removes all faults.
 func (k *Control) Clear() { C.clear(&k.c) }
 
-// Calls counts the calls of this name; of every name with "". Posts and polls
-// are counted by name only while a fault is scripted: Stats has them always.
+// Calls counts the calls of this name; of all names with "". Posts and polls are counted by name
+// only while a fault is scripted: Stats always counts them.
 func (k *Control) Calls(name string) uint64 {
 	c := C.CString(name)
 	defer C.free(unsafe.Pointer(c))
@@ -173,28 +172,27 @@ func (k *Control) Stats() Stats {
 	}
 }
 
-// SpuriousEvents raises a completion event on every queue with a channel, though
-// nothing completed, and tells on how many.
+// SpuriousEvents raises a completion event on all queues with a channel, although nothing
+// completed, and returns the number of queues.
 func (k *Control) SpuriousEvents() int { return int(C.spurious(&k.c)) }
 
-// PortEvent raises an asynchronous event of a device's port. PORT_ERR takes it
-// down, PORT_ACTIVE brings it up.
+// PortEvent raises an asynchronous event of a device's port. PORT_ERR deactivates it, PORT_ACTIVE
+// activates it.
 func (k *Control) PortEvent(device string, t verbs.AsyncEventType) error {
 	return k.named(device, func(d *C.char) C.int { return C.port_event(&k.c, d, C.int(t)) })
 }
 
-// Kill has a device die: DEVICE_FATAL in every context of it.
+// Kill makes a device fail: DEVICE_FATAL in all its contexts.
 func (k *Control) Kill(device string) error {
 	return k.named(device, func(d *C.char) C.int { return C.fatal(&k.c, d) })
 }
 
-// Revive lets a dead device be opened and used again.
+// Revive permits a dead device to be opened and used again.
 func (k *Control) Revive(device string) error {
 	return k.named(device, func(d *C.char) C.int { return C.revive(&k.c, d) })
 }
 
-// Remove gives every connection identifier bound to a device the event
-// DEVICE_REMOVAL.
+// Remove raises DEVICE_REMOVAL for all connection identifiers bound to a device.
 func (k *Control) Remove(device string) error {
 	return k.named(device, func(d *C.char) C.int { return min(C.cm_removal(&k.c, d), 0) })
 }

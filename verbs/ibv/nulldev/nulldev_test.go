@@ -14,7 +14,7 @@ import (
 // programTime bounds one run of a C program, sanitized and on a busy machine.
 const programTime = 2 * time.Minute
 
-// built skips a test where there is no compiler.
+// built builds the libraries; it skips the test where there is no compiler.
 func built(t *testing.T, flags ...string) Paths {
 	t.Helper()
 	p, err := build(flags...)
@@ -27,7 +27,7 @@ func built(t *testing.T, flags ...string) Paths {
 	return p
 }
 
-// sanitizers are the flags for address and undefined behaviour, none where the
+// sanitizers returns the flags for the address and undefined-behavior sanitizers, none where the
 // compiler lacks them.
 var sanitizers = sync.OnceValue(func() []string {
 	cc, _, err := compiler()
@@ -48,13 +48,12 @@ var sanitizers = sync.OnceValue(func() []string {
 	return flags
 })
 
-// programArgs are the arguments of those that want some: a short run of what
-// BenchmarkInstant of verbs/ibv measures.
+// programArgs are the arguments of programs that need some: a short run of the measurement of
+// BenchmarkInstant in verbs/ibv.
 var programArgs = map[string][]string{"loop": {"100", "16"}}
 
-// Rule: a C program that calls the libraries as applications do finds in them
-// what rdma-core's have. Each prints the cases it runs; sanitized where the
-// compiler can.
+// Rule: the libraries behave like rdma-core's for a C program that calls them as applications do.
+// Each program prints its cases; sanitized where the compiler can.
 func TestCPrograms(t *testing.T) {
 	flags := sanitizers()
 	if flags == nil {
@@ -85,9 +84,9 @@ func TestCPrograms(t *testing.T) {
 	}
 }
 
-// Rule: of many who build at once each gets the same, whole libraries.
+// Rule: concurrent builds all get the same, complete libraries.
 func TestBuildAtOnce(t *testing.T) {
-	built(t) // the first looks for a compiler
+	built(t) // the first run detects the compiler
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	var wg sync.WaitGroup
 	got := make([]Paths, 3)
@@ -112,7 +111,7 @@ func TestBuildAtOnce(t *testing.T) {
 	}
 }
 
-// Rule: without a compiler the error says so.
+// Rule: without a compiler the error is ErrNoCompiler.
 func TestBuildWithoutCompiler(t *testing.T) {
 	t.Setenv("CC", "no-such-compiler")
 	if _, err := Build(); !errors.Is(err, ErrNoCompiler) {
@@ -124,8 +123,8 @@ func TestBuildWithoutCompiler(t *testing.T) {
 	}
 }
 
-// Rule: a cache that cannot be written to is no reason not to build, and no
-// reason to trust what others may have put among the temporary files.
+// Rule: Build works without a writable cache, and does not trust other users' files in the
+// temporary folder.
 func TestBuildWithoutCache(t *testing.T) {
 	built(t)
 	file := filepath.Join(t.TempDir(), "file")

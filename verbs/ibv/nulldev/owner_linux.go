@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// ownFolder tells whether nobody else can put anything there.
+// ownFolder reports whether no other user can write to the folder.
 func ownFolder(info fs.FileInfo) bool {
 	const othersWrite = 0o022
 	s, ok := info.Sys().(*syscall.Stat_t)

@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// ConnectParam is what an active side asks for.
+// ConnectParam is the parameters of Connect.
 type ConnectParam struct {
 	Dst                verbs.GID
 	ServiceID          uint64
@@ -25,9 +25,8 @@ type ConnectParam struct {
 	Private            []byte // at most PrivateREQ bytes
 }
 
-// Connect sends a REQ and returns the connection. The outcome is EvReply,
-// EvRejected or EvUnreachable. The error is a *FieldError when a value does not
-// fit; then nothing was sent.
+// Connect sends a REQ and returns the connection. The outcome is EvReply, EvRejected or
+// EvUnreachable. The error is a *FieldError when a value does not fit; nothing was sent then.
 func (m *Machine) Connect(now time.Duration, p *ConnectParam, user any) (*Conn, error) {
 	mtu := p.MTU
 	if mtu == 0 {
@@ -66,14 +65,13 @@ func (m *Machine) Connect(now time.Duration, p *ConnectParam, user any) (*Conn, 
 	return c, nil
 }
 
-// What the path of a RoCE port says: no LIDs (IB_LID_PERMISSIVE), and the hop
-// limit of a routed packet.
+// Path values of a RoCE port: no LIDs (IB_LID_PERMISSIVE), and the hop limit of a routed packet.
 const (
 	permissiveLID = 0xffff
 	roceHopLimit  = 64
 )
 
-// setPrivate copies private data into its place.
+// setPrivate copies private data into its field.
 func setPrivate(a Attr, dst, src []byte) error {
 	if len(src) > len(dst) {
 		return &FieldError{Msg: a.String(), Field: "private data length", Value: uint64(len(src)),
@@ -83,7 +81,7 @@ func setPrivate(a Attr, dst, src []byte) error {
 	return nil
 }
 
-// onREP is the peer's answer to our REQ.
+// onREP handles the peer's answer to a REQ.
 func (m *Machine) onREP(now time.Duration, src verbs.GID, rep *REP) bool {
 	c := m.byLocal[rep.RemoteID]
 	if m.timewait.hasID(rep.RemoteID) {
@@ -102,10 +100,9 @@ func (m *Machine) onREP(now time.Duration, src verbs.GID, rep *REP) bool {
 	}
 	key := remoteQP{src, rep.QPN}
 	if old := m.byQPN[key]; old != nil || m.timewait.hasQP(src, rep.QPN) {
-		// The peer's queue pair is in a connection we still hold: that one
-		// is stale, and this answer cannot be believed either.
-		// With the REJ the peer forgets our request, so it ends here too:
-		// repeated, it would come up there as a new one.
+		// The peer's queue pair is in a connection that exists here: that one is stale, and this
+		// answer is not trustworthy either. The REJ makes the peer forget the request, so it ends
+		// here too: a repeated REQ would be a new one there.
 		m.strayREP(src, rep, RejStaleConn)
 		if old != nil {
 			old.stale(now)
@@ -117,7 +114,7 @@ func (m *Machine) onREP(now time.Duration, src verbs.GID, rep *REP) bool {
 	c.remote, c.rqpn = rep.LocalID, rep.QPN
 	m.byQPN[key] = c
 	c.state = StateREPRcvd
-	m.timers.set(c, now+c.wait/2) // our REQ promised an answer within c.wait
+	m.timers.set(c, now+c.wait/2) // the REQ promised an answer within c.wait
 	c.emit(Event{Kind: EvReply, REP: rep})
 	return true
 }
@@ -142,14 +139,14 @@ func (c *Conn) repeatedREP(src verbs.GID, rep *REP) bool {
 	return true
 }
 
-// strayREP refuses a REP that no connection here waits for.
+// strayREP refuses a REP that no local connection waits for.
 func (m *Machine) strayREP(src verbs.GID, rep *REP, why Reason) bool {
 	m.refuse(src, REJ{TID: rep.TID, LocalID: rep.RemoteID, RemoteID: rep.LocalID, Answers: AnswersREP, Reason: why})
 	return true
 }
 
-// SendRTU establishes the connection from the active side, after EvReply. Data
-// may be sent from now on.
+// SendRTU establishes the connection from the active side, after EvReply. Data may be sent from now
+// on.
 func (c *Conn) SendRTU(private []byte) error {
 	if c.state != StateREPRcvd && c.state != StateMRAREPSent {
 		return &StateError{"SendRTU", c.state}
@@ -162,7 +159,7 @@ func (c *Conn) SendRTU(private []byte) error {
 	return c.transmit(rtu)
 }
 
-// onMRA is the peer asking for patience.
+// onMRA handles the peer's request to wait longer.
 func (m *Machine) onMRA(now time.Duration, src verbs.GID, mra *MRA) bool {
 	c := m.byLocal[mra.RemoteID]
 	if c == nil || c.peer != src {

@@ -14,9 +14,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 )
 
-// wireFields says where every field stands, copied by hand from the kernel's
-// drivers/infiniband/core/cm_msgs.h: byte offset from the start of the
-// datagram, offset in bits from the top of that byte, width in bits.
+// wireFields is the position of every field, copied by hand from the kernel's
+// drivers/infiniband/core/cm_msgs.h: byte offset from the start of the datagram, offset in bits
+// from the top of that byte, width in bits.
 var wireFields = map[string]map[string][3]int{
 	"REQ": {
 		"TID": {8, 0, 64}, "LocalID": {24, 0, 32}, "ServiceID": {32, 0, 64}, "CAGUID": {40, 0, 64},
@@ -114,8 +114,8 @@ func countFields(t reflect.Type) int {
 	return n
 }
 
-// TestLayout: every field occupies exactly the bits that the kernel's
-// structures give it, and no field is missing from the table.
+// TestLayout checks that every field occupies exactly the bits of the kernel's structures, and that
+// no field is missing from the table.
 func TestLayout(t *testing.T) {
 	for name, fields := range wireFields {
 		if n := countFields(reflect.TypeOf(messages()[name]).Elem()); n != len(fields) {
@@ -154,7 +154,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// TestWidths: a value one too wide is refused, with its name.
+// TestWidths checks that a value one too wide is refused, with its name.
 func TestWidths(t *testing.T) {
 	for name, fields := range wireFields {
 		for path, at := range fields {
@@ -208,7 +208,7 @@ func drawMessage(t *rapid.T) Message {
 	return msg
 }
 
-// TestRoundTrip: what is put is parsed again, whole.
+// TestRoundTrip checks that parsing an encoded message returns all of it.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		msg := drawMessage(t)
@@ -223,7 +223,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// TestParseRefuses: what is no CM message is refused, by name.
+// TestParseRefuses checks that invalid datagrams are refused, with the name of the field.
 func TestParseRefuses(t *testing.T) {
 	good := func() MAD {
 		var m MAD
@@ -279,8 +279,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestSIDRStatusValues: the outcomes have the specification's numbers (IBTA table
-// 121), which are what a peer of another make sends.
+// TestSIDRStatusValues checks the statuses against the specification's numbers (IBTA table 121),
+// which other implementations send.
 func TestSIDRStatusValues(t *testing.T) {
 	for i, s := range []SIDRStatus{SIDRSuccess, SIDRUnsupported, SIDRReject, SIDRNoQP, SIDRRedirect, SIDRUnsupportedVersion} {
 		if int(s) != i {
@@ -289,8 +289,8 @@ func TestSIDRStatusValues(t *testing.T) {
 	}
 }
 
-// TestGolden: the datagrams under testdata, written byte by byte from the
-// specification's figures, are what the codec makes and reads.
+// TestGolden checks the codec in both directions against the datagrams in testdata, which were
+// written byte by byte from the specification's figures.
 func TestGolden(t *testing.T) {
 	req := &REQ{
 		TID: 0x1122334455667788, LocalID: 0xa1b2c3d4, ServiceID: ServiceID(0x0106, 7471), CAGUID: 0x0002c90300a1b2c3,
@@ -339,8 +339,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// goldenMAD reads hex digits; # begins a comment, what is missing at the end
-// is zero.
+// goldenMAD reads hex digits; # begins a comment, missing bytes at the end are zero.
 func goldenMAD(t *testing.T, file string) (m MAD) {
 	t.Helper()
 	b := must.Get(os.ReadFile(file))(t)
@@ -384,8 +383,8 @@ func TestConnHeader(t *testing.T) {
 	}
 }
 
-// FuzzParse: no input makes the parser panic, and what it accepts means the
-// same when it is written again.
+// FuzzParse checks that no input makes the parser panic, and that an accepted one keeps its meaning
+// when it is encoded again.
 func FuzzParse(f *testing.F) {
 	for _, msg := range []Message{
 		&REQ{LocalID: 1, QPN: 2}, &REP{LocalID: 1, RemoteID: 2, QPN: 3}, &REJ{RemoteID: 1}, &MRA{LocalID: 1, RemoteID: 2},

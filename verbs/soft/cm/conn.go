@@ -8,13 +8,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// State is where a connection stands; the package documentation draws them.
+// State is the state of a connection; the package documentation draws the transitions.
 type State uint8
 
-// The states (IBTA 12.9.5; kernel include/rdma/ib_cm.h enum ib_cm_state).
-// StateREJSent is ours: a refused request that is remembered for a while.
+// Values of State (IBTA 12.9.5; kernel include/rdma/ib_cm.h enum ib_cm_state). StateREJSent is this
+// package's: a refused request that is remembered for a while.
 const (
-	StateIdle State = iota // gone, or not begun
+	StateIdle State = iota // ended, or not begun
 	StateREQSent
 	StateREQRcvd
 	StateMRAREQSent
@@ -30,7 +30,7 @@ const (
 	StateREJSent
 	StateSIDRREQSent
 	StateSIDRREQRcvd
-	StateSIDRREPSent // as REJ_SENT: a question that is remembered for a while
+	StateSIDRREPSent // like REJ_SENT: a query that is remembered for a while
 )
 
 var stateNames = [...]string{
@@ -39,7 +39,7 @@ var stateNames = [...]string{
 	"SIDR_REQ_SENT", "SIDR_REQ_RCVD", "SIDR_REP_SENT",
 }
 
-// String is the name of the state.
+// String returns the name of the state.
 func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
@@ -47,15 +47,15 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// Errors of the calls.
+// Errors of the methods.
 var (
-	// ErrState is a call that the connection's state does not allow.
+	// ErrState reports a call that the connection's state does not allow.
 	ErrState = errors.New("cm: not in this state")
-	// ErrInUse is a service that is listened on already.
+	// ErrInUse reports a service that already has a listener.
 	ErrInUse = errors.New("cm: service in use")
 )
 
-// StateError is a call that the state does not allow; errors.Is ErrState.
+// StateError describes a call that the state does not allow; it matches ErrState.
 type StateError struct {
 	Op    string
 	State State
@@ -67,44 +67,44 @@ func (e *StateError) Error() string { return fmt.Sprintf("%v: %s in %v", ErrStat
 // Is matches ErrState.
 func (e *StateError) Is(target error) bool { return target == ErrState }
 
-// Conn is a connection, or the attempt of one. Its methods belong to whoever
-// may call the machine.
+// Conn is a connection, or the attempt of one. The same serialization as for the Machine applies to
+// its methods.
 type Conn struct {
-	// User is the consumer's own; the machine does not look at it. It is nil when
-	// the connection is closed: what winds down keeps nothing of its owner.
+	// User is the consumer's; the machine does not use it. It is nil after the connection is
+	// closed, so that a closing connection keeps no reference to its owner.
 	User any
 
 	m        *Machine
 	listener *Listener // while the request is unanswered
 	state    State
 	passive  bool
-	closed   bool // the owner is gone: no more events
+	closed   bool // by the owner: no more events
 	local    uint32
 	remote   uint32 // the peer's ID; 0 while unknown
 	peer     verbs.GID
 	lqpn     uint32
 	rqpn     uint32 // 0 while unknown
 	tid      uint64
-	service  uint64 // of a question
+	service  uint64 // of a query
 	req      *REQ   // passive, until it is answered
 
-	wait       time.Duration // how long an answer may take
+	wait       time.Duration // the time limit of an answer
 	maxRetries uint8
 	retries    uint8
-	last       MAD // what is repeated in this state
+	last       MAD // the message repeated in this state
 
 	deadline time.Duration
 	timerSeq uint64
-	timer    int // place in the heap + 1; 0: no deadline
+	timer    int // index in the heap + 1; 0: no deadline
 }
 
-// State is where the connection stands.
+// State returns the state of the connection.
 func (c *Conn) State() State { return c.state }
 
-// Peer is the address of the other port.
+// Peer returns the address of the other port.
 func (c *Conn) Peer() verbs.GID { return c.peer }
 
-// LocalID is the communication ID of this side.
+// LocalID returns the communication ID of this side.
 func (c *Conn) LocalID() uint32 { return c.local }
 
 // String names the connection by its IDs and state.
@@ -112,7 +112,7 @@ func (c *Conn) String() string {
 	return fmt.Sprintf("cm conn %08x-%08x with %v in %v", c.local, c.remote, c.peer, c.state)
 }
 
-// transmit encodes msg as what is repeated in this state, and sends it.
+// transmit encodes msg as the message repeated in this state, and sends it.
 func (c *Conn) transmit(msg Message) error {
 	if err := msg.Put(&c.last); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (c *Conn) transmit(msg Message) error {
 	return nil
 }
 
-// repeat sends the last message once more.
+// repeat sends the last message again.
 func (c *Conn) repeat() {
 	c.m.stats.Sent++
 	c.m.stats.Repeated++
@@ -148,8 +148,8 @@ func (c *Conn) rest(s State) {
 	c.m.timers.stop(c)
 }
 
-// emit reports to the owner, if there is one. It is the last thing a handler
-// does: the owner may call back.
+// emit reports an event to the owner, unless the connection is closed. A handler calls it last,
+// because the owner may call back.
 func (c *Conn) emit(e Event) {
 	if c.closed {
 		return
@@ -158,8 +158,8 @@ func (c *Conn) emit(e Event) {
 	c.m.cfg.Event(e)
 }
 
-// remember enters a state in which only repetitions are answered, for a while,
-// or forgets the connection if enough are remembered.
+// remember enters a state that only answers repetitions, until a deadline, or forgets the
+// connection if enough are remembered.
 func (c *Conn) remember(until time.Duration, s State) {
 	c.disown()
 	c.answered()
@@ -173,7 +173,7 @@ func (c *Conn) remember(until time.Duration, s State) {
 	c.m.timers.set(c, until)
 }
 
-// disown notes that the owner is gone.
+// disown marks the connection as closed by its owner.
 func (c *Conn) disown() { c.closed, c.User = true, nil }
 
 // forget removes the connection from the machine.
@@ -199,7 +199,7 @@ func (c *Conn) forgetQPN() {
 	}
 }
 
-// answered gives the listener its place back.
+// answered frees the connection's place in the listener's backlog.
 func (c *Conn) answered() {
 	if c.listener != nil {
 		c.listener.pending--
@@ -208,7 +208,7 @@ func (c *Conn) answered() {
 	c.req = nil
 }
 
-// expired is called when the deadline is reached.
+// expired handles a deadline.
 func (c *Conn) expired(now time.Duration) {
 	switch c.state {
 	case StateREQRcvd:
@@ -231,8 +231,8 @@ func (c *Conn) expired(now time.Duration) {
 	}
 }
 
-// again repeats the last message and waits as long as the first time. An MRA
-// was for what was sent before: the state is again that of having sent.
+// again repeats the last message and waits as long as the first time. An MRA was for the earlier
+// copy, so the state returns to that of having sent.
 func (c *Conn) again(now time.Duration) {
 	switch c.state {
 	case StateMRAREQRcvd:
@@ -253,17 +253,17 @@ func (c *Conn) gaveUp(now time.Duration) {
 		c.forget()
 		c.emit(Event{Kind: EvUnreachable})
 	case StateREQSent, StateMRAREQRcvd:
-		// The peer may have a request of ours at its consumer.
+		// The peer's consumer may have the request.
 		c.m.send(c.peer, c.giveUpREJ())
 		c.forget()
 		c.emit(Event{Kind: EvUnreachable})
 	default: // REP_SENT
-		// The peer may be established: take it down, for our consumer it
-		// is over.
+		// The peer may be established: take the connection down, which is over for the local
+		// consumer.
 		e := Event{Kind: EvUnreachable, Conn: c}
 		tell := !c.closed
 		c.closed = true
-		_ = c.dreq(now, nil) // without private data it cannot be too long
+		_ = c.dreq(now, nil) // without private data it always fits
 		if tell {
 			c.m.cfg.Event(e)
 		}
@@ -271,8 +271,8 @@ func (c *Conn) gaveUp(now time.Duration) {
 	}
 }
 
-// giveUpREJ ends a request whose answer nobody waits for any more. The peer
-// finds it by our ID, as the kernel's cm_acquire_rejected_id does.
+// giveUpREJ returns a REJ that ends an abandoned request. The peer finds the request by this side's
+// ID, as the kernel's cm_acquire_rejected_id does.
 func (c *Conn) giveUpREJ() *REJ {
 	rej := &REJ{TID: c.tid, LocalID: c.local, Answers: AnswersREQ, Reason: RejTimeout}
 	var guid MAD

@@ -1,13 +1,12 @@
-// Package cm is the InfiniBand connection manager: a codec for its management
-// datagrams and a state machine that agrees on connections through them.
+// Package cm is the InfiniBand connection manager: a codec for its management datagrams and a state
+// machine that sets up connections with them.
 //
-// It does no I/O, has no clock and starts no goroutine. Whoever owns a
-// [Machine] hands it what arrived ([Machine.Receive]), tells it the time
-// ([Machine.Turn]), and gets datagrams and events through two callbacks. The
-// same calls in the same order with the same random numbers give the same
-// datagrams, so a seed replays a run bit for bit.
+// It does no I/O, has no clock and starts no goroutine. The owner of a [Machine] passes it arrived
+// datagrams ([Machine.Receive]) and the time ([Machine.Progress]), and gets datagrams and events
+// through two callbacks. The same calls in the same order with the same random numbers give the
+// same datagrams, so a seed replays a run bit for bit.
 //
-// # The two ways
+// # States
 //
 //	    active                                passive
 //
@@ -28,42 +27,40 @@
 //	                                            v
 //	                                       ESTABLISHED
 //
-// and from there the same for both:
+// and then the same for both:
 //
 //	ESTABLISHED ── Disconnect: DREQ → ── DREQ_SENT ── → DREP, → DREQ, or no answer ──┐
 //	     │                                                                           v
 //	     └── → DREQ ── DREQ_RCVD ── SendDREP: DREP → ──────────────────────────> TIMEWAIT ── gone
 //
-// A REJ ends a connection that is not yet established: at once for who gets it;
-// who sent it remembers it for a while (REJ_SENT), so that a repeated REQ is
-// answered with the same REJ and does not look like a new connection.
+// A REJ ends a connection that is not yet established: at once for its receiver; its sender
+// remembers it for a while (REJ_SENT), so that a repeated REQ is answered with the same REJ and
+// does not look like a new connection.
 //
-// # What is promised
+// # Guarantees
 //
-//   - Every [Conn] gets exactly one terminal event: EvRejected, EvUnreachable or
-//     EvTimewaitExit; EvDisconnected comes once before EvTimewaitExit. A
-//     connection that was closed by its owner gets none. A question gets
-//     EvSIDRReply or EvUnreachable.
-//   - A lost datagram is repeated: REQ, REP and DREQ by their sender, up to the
-//     retry count; MRA, REJ, RTU and DREP when what they answer comes again.
-//   - A duplicate changes nothing and is answered as the first one was.
-//   - A datagram is only believed from the address the connection is with.
-//   - What its owner has closed keeps nothing of the owner, and in TIMEWAIT nothing
-//     but its numbers (timewait.go).
+//   - Every [Conn] gets exactly one terminal event: EvRejected, EvUnreachable or EvTimewaitExit;
+//     EvDisconnected comes once before EvTimewaitExit. A connection closed by its owner gets none.
+//     A query gets EvSIDRReply or EvUnreachable.
+//   - A lost datagram is repeated: REQ, REP and DREQ by their sender, up to the retry count; MRA,
+//     REJ, RTU and DREP when the datagram that they answer comes again.
+//   - A duplicate changes nothing and gets the same answer as the first one.
+//   - A datagram is accepted only from the peer's address.
+//   - A closed connection keeps no reference to its owner, and in TIMEWAIT only its numbers
+//     (timewait.go).
 //
-// # Where it differs from the kernel's ib_cm (drivers/infiniband/core/cm.c)
+// # Differences from the kernel's ib_cm (drivers/infiniband/core/cm.c)
 //
-//   - A REQ that comes again in REP_SENT gets the REP again, and one in REJ_SENT
-//     the REJ again; the kernel waits for its own timer or sees a new request.
-//   - A REP for an unknown connection is answered with REJ 6 (invalid
-//     communication ID), as IBTA 12.9.8.3.1 has it; the kernel says nothing.
-//   - A passive side that gave up on the RTU, or was closed before it came, takes
-//     the connection down with a DREQ, which is repeated until answered, so that
-//     no half of a connection stays behind.
-//   - A DREQ is repeated as often as this side is set to, not the peer.
-//   - A DREQ that comes before the REP ends the attempt; the kernel agrees to it
-//     and goes on waiting.
+//   - A repeated REQ in REP_SENT gets the REP again, and in REJ_SENT the REJ again; the kernel
+//     waits for its own timer or sees a new request.
+//   - A REP for an unknown connection is answered with REJ 6 (invalid communication ID), according
+//     to IBTA 12.9.8.3.1; the kernel sends nothing.
+//   - A passive side that gave up on the RTU, or was closed before it came, takes the connection
+//     down with a DREQ, which is repeated until answered, so that no half of a connection remains.
+//   - A DREQ is repeated as often as this side is configured to, not the peer.
+//   - A DREQ that comes before the REP ends the attempt; the kernel answers it and continues to
+//     wait.
 //
-// Service resolution, a question and its answer, is drawn in lookup.go. The
-// alternate path messages (LAP, APR) are not here.
+// Service resolution, a query and its answer, is drawn in lookup.go. The alternate path messages
+// (LAP, APR) are not implemented.
 package cm

@@ -2,39 +2,35 @@ package cm
 
 import "fmt"
 
-// EventKind is what happened to a connection.
+// EventKind is the kind of an event of a connection.
 type EventKind uint8
 
-// The events. Those marked terminal are the last of their connection.
+// Values of EventKind. Terminal events are the last of their connection.
 const (
-	// EvRequest: a REQ for a Listener. The consumer answers with Accept,
-	// Reject or Close.
+	// EvRequest: a REQ for a Listener. The consumer answers with Accept, Reject or Close.
 	EvRequest EventKind = iota + 1
-	// EvReply: the peer accepted. The consumer readies its queue pair and
-	// calls SendRTU, or Close.
+	// EvReply: the peer accepted. The consumer readies its queue pair and calls SendRTU, or Close.
 	EvReply
 	// EvEstablished: the passive side may send.
 	EvEstablished
-	// EvRejected: refused by the peer, or ended by it before it was
-	// established. Terminal.
+	// EvRejected: refused by the peer, or ended by it before it was established. Terminal.
 	EvRejected
 	// EvUnreachable: no answer to REQ, REP or SIDR_REQ. Terminal.
 	EvUnreachable
-	// EvDisconnected: ended by either side. When the peer asked first the
-	// state is DREQ_RCVD and the consumer calls SendDREP.
+	// EvDisconnected: ended by either side. When the peer initiated it, the state is DREQ_RCVD and
+	// the consumer calls SendDREP.
 	EvDisconnected
-	// EvTimewaitExit: the connection's numbers may be used again. Terminal.
+	// EvTimewaitExit: the connection's numbers may be reused. Terminal.
 	EvTimewaitExit
-	// EvSIDRRequest: a question for a Listener. The consumer answers with Answer or
-	// Close.
+	// EvSIDRRequest: a query for a Listener. The consumer answers with Answer or Close.
 	EvSIDRRequest
-	// EvSIDRReply: the answer to ours. Terminal.
+	// EvSIDRReply: the answer to a local query. Terminal.
 	EvSIDRReply
 )
 
 var eventNames = [...]string{"", "REQUEST", "REPLY", "ESTABLISHED", "REJECTED", "UNREACHABLE", "DISCONNECTED", "TIMEWAIT_EXIT", "SIDR_REQUEST", "SIDR_REPLY"}
 
-// String is the name of the event.
+// String returns the name of the event.
 func (k EventKind) String() string {
 	if k > 0 && int(k) < len(eventNames) {
 		return eventNames[k]
@@ -42,8 +38,8 @@ func (k EventKind) String() string {
 	return fmt.Sprintf("EventKind(%d)", uint8(k))
 }
 
-// Event is something that happened to Conn. Of the messages the one that
-// brought it is set; they belong to the receiver.
+// Event is an event of Conn. The message that caused it is set; it belongs to the receiver of the
+// event.
 type Event struct {
 	Kind     EventKind
 	Conn     *Conn

@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Service resolution (IBTA 12.11): one question, one answer, nothing connected.
+// Service resolution (IBTA 12.11): one query, one answer, no connection.
 //
 //	    active                            passive
 //
@@ -17,15 +17,15 @@ import (
 //	      │          SIDR_REQ →             │ Answer: SIDR_REP →
 //	      │ → SIDR_REP, or given up         v
 //	      v                            SIDR_REP_SENT ── → SIDR_REQ again: SIDR_REP →
-//	    gone                                │ when nobody can ask again
+//	    gone                                │ when no repetition can come
 //	                                        v
 //	                                      gone
 //
-// A question is a [Conn] too; the calls for connections answer it with ErrState.
-// The kernel forgets a question when it has answered, so that one repeated comes
-// to its listener as a new one; here it is remembered as long as it may come.
+// A query is a [Conn] too; methods for connections return ErrState on it. The kernel forgets a
+// query when it has answered, so that a repeated one reaches the listener as a new one; this
+// machine remembers it as long as repetitions may come.
 
-// LookupParam is what an active side asks for.
+// LookupParam is the parameters of Lookup.
 type LookupParam struct {
 	Dst       verbs.GID
 	ServiceID uint64
@@ -33,8 +33,8 @@ type LookupParam struct {
 	Private   []byte // at most PrivateSIDRREQ bytes
 }
 
-// Lookup sends a SIDR_REQ. The outcome is EvSIDRReply or EvUnreachable. The error
-// is a *FieldError when a value does not fit; then nothing was sent.
+// Lookup sends a SIDR_REQ. The outcome is EvSIDRReply or EvUnreachable. The error is a *FieldError
+// when a value does not fit; nothing was sent then.
 //
 // Implements: ib_send_cm_sidr_req (kernel cm.c).
 func (m *Machine) Lookup(now time.Duration, p *LookupParam, user any) (*Conn, error) {
@@ -55,11 +55,11 @@ func (m *Machine) Lookup(now time.Duration, p *LookupParam, user any) (*Conn, er
 	return c, nil
 }
 
-// onSIDRREQ is a question, or the repetition of one.
+// onSIDRREQ handles a query or its repetition.
 func (m *Machine) onSIDRREQ(now time.Duration, src verbs.GID, req *SIDRREQ) bool {
 	if c := m.bySIDR[remoteID{src, req.RequestID}]; c != nil {
 		if c.state != StateSIDRREPSent || c.tid != req.TID {
-			return false // it is with the consumer
+			return false // the consumer has not answered
 		}
 		c.repeat()
 		return true
@@ -68,7 +68,7 @@ func (m *Machine) onSIDRREQ(now time.Duration, src verbs.GID, req *SIDRREQ) bool
 	if l == nil || l.pending >= l.backlog {
 		why := SIDRUnsupported
 		if l != nil {
-			why = SIDRNoQP // none to spare
+			why = SIDRNoQP // the backlog is full
 		}
 		m.send(src, &SIDRREP{TID: req.TID, RequestID: req.RequestID, Status: why, ServiceID: req.ServiceID})
 		return true
@@ -84,8 +84,8 @@ func (m *Machine) onSIDRREQ(now time.Duration, src verbs.GID, req *SIDRREQ) bool
 	return true
 }
 
-// Answer answers a question, with a queue pair and its key if status is
-// SIDRSuccess. No event follows; the question is the machine's from now on.
+// Answer answers a query, with a queue pair and its key if status is SIDRSuccess. No event follows;
+// the query belongs to the machine from now on.
 //
 // Implements: ib_send_cm_sidr_rep (kernel cm.c).
 func (c *Conn) Answer(now time.Duration, status SIDRStatus, qpn, qkey uint32, private []byte) error {
@@ -102,12 +102,12 @@ func (c *Conn) Answer(now time.Duration, status SIDRStatus, qpn, qkey uint32, pr
 	if err := c.transmit(rep); err != nil {
 		return err
 	}
-	// A question does not say how often its sender asks; we take our own habits.
+	// A query does not contain its sender's retry settings; use the local ones.
 	c.remember(now+min(rejKeep, codeTime(c.m.cfg.ResponseTimeout)*time.Duration(c.m.cfg.MaxRetries+1)), StateSIDRREPSent)
 	return nil
 }
 
-// onSIDRREP is the answer to our question.
+// onSIDRREP handles the answer to a local query.
 func (m *Machine) onSIDRREP(src verbs.GID, rep *SIDRREP) bool {
 	c := m.byLocal[rep.RequestID]
 	if c == nil || c.state != StateSIDRREQSent || c.peer != src || c.tid != rep.TID {

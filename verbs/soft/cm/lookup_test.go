@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// questions is a pair whose B answers questions for service 7 with queue pair 77.
+// questions returns a pair whose B answers queries for service 7 with queue pair 77.
 func questions(t *testing.T) *pair {
 	p := newPair(t, Config{}, Config{})
 	on := p.b.on
@@ -32,7 +32,7 @@ func (p *pair) ask(t *testing.T, service uint64) *Conn {
 	return c
 }
 
-// kinds is the events of a node.
+// kinds returns the kinds of the events of a node.
 func (p *pair) kinds(n *simNode) (ks []EventKind) {
 	for _, e := range p.heard[n] {
 		ks = append(ks, e.Kind)
@@ -40,8 +40,8 @@ func (p *pair) kinds(n *simNode) (ks []EventKind) {
 	return ks
 }
 
-// TestLookup: the question reaches the listener once and its answer the asker,
-// whatever of them is lost or doubled; nobody remembers it in the end.
+// TestLookup checks that the query reaches the listener once and its answer the sender, even if
+// datagrams are lost or doubled, and that both machines forget it in the end.
 func TestLookup(t *testing.T) {
 	for name, copies := range map[string]func(n int, fromA bool) int{
 		"plain":              func(int, bool) int { return 1 },
@@ -90,8 +90,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-// TestLookupFails: nobody listens, the listener refuses or closes, its backlog is
-// full, nobody is there.
+// TestLookupFails checks a service without a listener, a listener that refuses or closes or has a
+// full backlog, and an absent peer.
 func TestLookupFails(t *testing.T) {
 	p := questions(t)
 	p.hold = true
@@ -133,7 +133,7 @@ func TestLookupFails(t *testing.T) {
 	p.ask(t, 7)
 	p.run(p.now + time.Minute)
 	if p.last(p.a).Kind != EvUnreachable || p.a.Stats().Sent-before != defaultMaxRetries+1+defaultMaxRetries {
-		// The other defaultMaxRetries are of the question that waits for its listener.
+		// The other defaultMaxRetries are for the query that waits for its listener.
 		t.Errorf("nobody there: %v after %d datagrams", p.last(p.a).Kind, p.a.Stats().Sent-before)
 	}
 	if n := p.a.Conns(); n != 0 {
@@ -141,9 +141,8 @@ func TestLookupFails(t *testing.T) {
 	}
 }
 
-// TestAnswersOnlyFromThePeer: an answer is believed from the address that was
-// asked, for the question that is out, once; and connections are not touched by
-// questions, nor the other way round.
+// TestAnswersOnlyFromThePeer checks that an answer is accepted only from the queried address, for
+// an outstanding query, once; and that queries do not affect connections, nor the reverse.
 func TestAnswersOnlyFromThePeer(t *testing.T) {
 	p := questions(t)
 	p.fate = func(_, _ *simNode, _ *MAD) []time.Duration { return nil }
@@ -193,9 +192,8 @@ func TestAnswersOnlyFromThePeer(t *testing.T) {
 	}
 }
 
-// TestQuestionRepeatedWhileItWaits: a question that is with the consumer is not
-// answered before the consumer does; one under the same ID that is another
-// question gets no answer of the first.
+// TestQuestionRepeatedWhileItWaits checks that a repeated query is not answered before the consumer
+// answers, and that another query under the same ID does not get the answer of the first.
 func TestQuestionRepeatedWhileItWaits(t *testing.T) {
 	p := questions(t)
 	p.hold = true
@@ -233,7 +231,7 @@ func TestQuestionRepeatedWhileItWaits(t *testing.T) {
 	if len(sent) != 2 || sent[1] != sent[0] {
 		t.Fatalf("%d answers after a repetition, want the same twice", len(sent))
 	}
-	// As long as our own habits, no longer.
+	// As long as the local retry settings require, no longer.
 	keep := codeTime(defaultResponseTimeout) * (defaultMaxRetries + 1)
 	p.run(p.now + keep - time.Microsecond)
 	if p.b.Conns() != 1 {
@@ -245,8 +243,8 @@ func TestQuestionRepeatedWhileItWaits(t *testing.T) {
 	}
 }
 
-// TestAnswersNameTheService: an answer names the service that was asked for,
-// whether there is a listener or not, and the question that it answers.
+// TestAnswersNameTheService checks that an answer names the queried service, with or without a
+// listener, and the query that it answers.
 func TestAnswersNameTheService(t *testing.T) {
 	p := questions(t)
 	for _, service := range []uint64{7, 8} {
@@ -259,8 +257,8 @@ func TestAnswersNameTheService(t *testing.T) {
 	}
 }
 
-// TestSIDRAndConnectionsApart: an answer to a question ends no connection, and a
-// question that was closed is gone at once.
+// TestSIDRAndConnectionsApart checks that an answer to a query ends no connection, and that a
+// closed query is gone at once.
 func TestSIDRAndConnectionsApart(t *testing.T) {
 	p := questions(t)
 	p.fate = func(_, _ *simNode, _ *MAD) []time.Duration { return nil }

@@ -17,46 +17,43 @@ const (
 	defaultTimeWait        = 134 * time.Millisecond
 )
 
-// maxTimeoutCode bounds every timeout a peer may ask of us (68.7 s, what the
-// kernel's MRA asks for), so that a hostile 31 does not park a connection for
-// hours.
+// maxTimeoutCode bounds every timeout a peer may request (68.7 s, the value in the kernel's MRA),
+// so that a hostile 31 does not keep a connection for hours.
 const maxTimeoutCode = 24
 
-// minTimeout bounds them from below: a peer that asks for 4 µs gets no storm of
-// repetitions.
+// minTimeout is their lower bound: a peer that requests 4 µs does not cause a storm of repetitions.
 const minTimeout = 100 * time.Microsecond
 
 // rejKeep bounds how long a refused request is remembered, so that its
 // repetitions get the same answer.
 const rejKeep = 10 * time.Second
 
-// maxRemembered bounds how many refusals and answers are remembered at once:
-// how many there are is the peers' to choose. What is beyond it is forgotten when
-// it is sent, as the kernel does, and a repetition comes as a new request.
+// maxRemembered bounds how many refusals and answers are remembered at once, because the peers
+// choose their number. Further ones are forgotten when they are sent, as in the kernel, and a
+// repetition comes as a new request.
 const maxRemembered = 1024
 
-// Config is what a [Machine] needs. Send, Event and Rand must be set.
+// Config configures a [Machine]. Send, Event and Rand must be set.
 type Config struct {
 	GID  verbs.GID // the port's address
 	GUID uint64    // the device's
 	MTU  verbs.MTU // largest path MTU accepted; 0: MTU4096
 
-	// ResponseTimeout is the code (4.096 µs × 2^code) of how long a REQ, REP
-	// or DREQ waits for its answer before it is repeated; 0: 15.
+	// ResponseTimeout is the code (4.096 µs × 2^code) of the time after which an unanswered REQ,
+	// REP or DREQ is repeated; 0: 15.
 	ResponseTimeout uint8
 	// MaxRetries is how often they are repeated, at most 15; 0: 7.
 	MaxRetries uint8
-	// ServiceTimeout is the code of how long an MRA asks the peer to wait; 0: 20.
+	// ServiceTimeout is the code of the time that an MRA asks the peer to wait; 0: 20.
 	ServiceTimeout uint8
-	// TimeWait is how long a finished connection keeps its number; 0: 134 ms.
+	// TimeWait is how long a finished connection keeps its numbers; 0: 134 ms.
 	TimeWait time.Duration
 
-	// Send transmits a datagram. The machine keeps m; Send copies it. It must
-	// not call the machine.
+	// Send transmits a datagram. The machine owns m; Send copies it. It must not call the machine.
 	Send func(dst verbs.GID, m *MAD)
-	// Event reports what happened. It may call the machine.
+	// Event reports an event. It may call the machine.
 	Event func(Event)
-	// Rand gives unpredictable numbers: communication IDs come from it.
+	// Rand returns unpredictable numbers; communication IDs come from it.
 	Rand func() uint64
 }
 
@@ -97,28 +94,28 @@ func (c *Config) validate() error {
 // Stats counts datagrams.
 type Stats struct {
 	Sent      uint64
-	Repeated  uint64 // of Sent: because an answer was missing or asked for again
+	Repeated  uint64 // of Sent: repeated, because no answer came or on request
 	Received  uint64
 	Malformed uint64
-	Ignored   uint64 // well formed, but of no connection, or out of place
+	Ignored   uint64 // well formed, but of no connection, or not valid in the state
 }
 
-// Machine is the connection manager of one port. It is not safe for concurrent
-// use: its owner calls it, and gets its callbacks, one at a time.
+// Machine is the connection manager of one port. It is not safe for concurrent use: its owner
+// serializes the calls, and so gets one callback at a time.
 type Machine struct {
 	cfg       Config
 	stats     Stats
 	listeners map[uint64]*Listener
-	byLocal   map[uint32]*Conn   // every connection that is not in timewait
-	byRemote  map[remoteID]*Conn // the passive ones, to tell a repeated REQ
-	byQPN     map[remoteQP]*Conn // those that know the peer's queue pair
-	bySIDR    map[remoteID]*Conn // questions of peers, by their request IDs
+	byLocal   map[uint32]*Conn   // all connections, except those in timewait
+	byRemote  map[remoteID]*Conn // passive connections, to recognize a repeated REQ
+	byQPN     map[remoteQP]*Conn // connections that know the peer's queue pair
+	bySIDR    map[remoteID]*Conn // queries of peers, by their request IDs
 	timers    timerHeap
 	timewait  timewait // closed by their owners
 	kept      int      // connections in REJ_SENT or SIDR_REP_SENT, at most maxRemembered
 	buf       MAD      // for datagrams that are not repeated
-	req       REQ      // the last that was received
-	rej       REJ      // the last that was sent
+	req       REQ      // the last received
+	rej       REJ      // the last sent
 }
 
 type remoteID struct {
@@ -131,7 +128,7 @@ type remoteQP struct {
 	qpn uint32
 }
 
-// New makes a machine.
+// New returns a machine.
 func New(cfg Config) (*Machine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -141,22 +138,22 @@ func New(cfg Config) (*Machine, error) {
 	return m, nil
 }
 
-// Reset forgets every connection, those in TIMEWAIT too, and tells nobody. It is
-// for a port that leaves its network: all connections are closed by their
-// owners, and no packet of theirs arrives any more. Listeners stay.
+// Reset forgets every connection, those in TIMEWAIT too, without datagrams or events. It is for a
+// port that leaves its network: all connections are closed by their owners, and none of their
+// packets arrive any more. Listeners stay.
 func (m *Machine) Reset() {
 	m.byLocal, m.byRemote, m.byQPN, m.bySIDR = map[uint32]*Conn{}, map[remoteID]*Conn{}, map[remoteQP]*Conn{}, map[remoteID]*Conn{}
 	m.timers, m.timewait, m.kept = timerHeap{}, timewait{}, 0
 }
 
-// Stats is a copy of the counters.
+// Stats returns a copy of the counters.
 func (m *Machine) Stats() Stats { return m.stats }
 
-// Conns is how many connections the machine knows, those included that their
-// owner has closed and that still wait for the peer or for the end of TIMEWAIT.
+// Conns returns the number of connections, including those that their owners have closed and that
+// still wait for the peer or for the end of TIMEWAIT.
 func (m *Machine) Conns() int { return len(m.byLocal) + m.timewait.len() }
 
-// Next is the time at which Turn has something to do; 0 when never.
+// Next returns the time at which Progress has something to do; 0 for never.
 func (m *Machine) Next() time.Duration {
 	t, w := m.timers.next(), m.timewait.next()
 	if t == 0 || w != 0 && w < t {
@@ -165,20 +162,20 @@ func (m *Machine) Next() time.Duration {
 	return t
 }
 
-// Turn does what is due at now and returns [Machine.Next].
+// Progress does all work due at now and returns [Machine.Next].
 func (m *Machine) Progress(now time.Duration) time.Duration {
 	for c := m.timers.due(now); c != nil; c = m.timers.due(now) {
 		c.expired(now)
 	}
-	if m.timewait.len() == 0 { // as a rule, and this is called in every turn of an engine
+	if m.timewait.len() == 0 { // usually, and an engine calls this in every run
 		return m.timers.next()
 	}
 	m.timewait.expire(now)
 	return m.Next()
 }
 
-// Receive takes a datagram that arrived from src. The error says that it was
-// malformed; it was counted and dropped, and nothing else needs to be done.
+// Receive handles a datagram that arrived from src. An error means that it was malformed; it was
+// counted and dropped, and the caller need not act.
 func (m *Machine) Receive(now time.Duration, src verbs.GID, b []byte) error {
 	m.stats.Received++
 	msg, err := parse(b, &m.req)
@@ -213,8 +210,8 @@ func (m *Machine) Receive(now time.Duration, src verbs.GID, b []byte) error {
 	return nil
 }
 
-// find is the connection with the local ID that is with src and, when it knows
-// its peer's ID, with that; nil when there is none.
+// find returns the connection with the local ID whose peer has address src and the given remote ID;
+// nil if there is none.
 func (m *Machine) find(src verbs.GID, local, remote uint32) *Conn {
 	c := m.byLocal[local]
 	if c == nil || c.peer != src || c.remote != remote {
@@ -223,7 +220,7 @@ func (m *Machine) find(src verbs.GID, local, remote uint32) *Conn {
 	return c
 }
 
-// newID is an unpredictable communication ID that is not in use.
+// newID returns an unpredictable communication ID that is not in use.
 func (m *Machine) newID() uint32 {
 	for {
 		id := uint32(m.cfg.Rand())
@@ -233,24 +230,24 @@ func (m *Machine) newID() uint32 {
 	}
 }
 
-// send transmits a message that is not kept for repetition. Its fields are
-// checked where they come from, so that it always fits.
+// send transmits a message that is not kept for repetition. Its fields are checked at their source,
+// so that it always fits.
 func (m *Machine) send(dst verbs.GID, msg Message) {
 	if err := msg.Put(&m.buf); err != nil {
-		panic(err) // a field of ours is wrong, not the peer's
+		panic(err) // an invalid local field, not the peer's
 	}
 	m.stats.Sent++
 	m.cfg.Send(dst, &m.buf)
 }
 
-// refuse answers a REQ or REP without remembering anything.
+// refuse answers a REQ or REP without remembering it.
 func (m *Machine) refuse(dst verbs.GID, rej REJ, ari ...byte) {
 	m.rej = rej
 	m.rej.ARILen = uint8(copy(m.rej.ARI[:], ari))
 	m.send(dst, &m.rej)
 }
 
-// codeTime is the time of a timeout code, within our bounds.
+// codeTime returns the time of a timeout code, within the bounds.
 func codeTime(code uint8) time.Duration {
 	return max(minTimeout, timeoutUnit<<min(code, maxTimeoutCode))
 }

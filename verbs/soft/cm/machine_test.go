@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// pair is two machines whose consumers note what they are told.
+// pair is two machines whose consumers record their events.
 type pair struct {
 	*sim
 	a, b  *simNode
@@ -62,7 +62,7 @@ func (p *pair) last(n *simNode) Event {
 	return Event{}
 }
 
-// TestParametersTravel: what one side says is what the other is told.
+// TestParametersTravel checks that each side gets the parameters of the other.
 func TestParametersTravel(t *testing.T) {
 	p := newPair(t, Config{}, Config{})
 	p.connect(t, ConnectParam{QPN: 0x123, PSN: 0xabcdef, ResponderResources: 3, InitiatorDepth: 4, RetryCount: 5,
@@ -79,7 +79,7 @@ func TestParametersTravel(t *testing.T) {
 	}
 }
 
-// TestRefusals: requests that cannot be served get the reason that says why.
+// TestRefusals checks the reasons for requests that cannot be served.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -118,8 +118,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestRefusalsLeaveNoGarbage: refusing a request without a listener allocates nothing, so a
-// flood of them makes no garbage.
+// TestRefusalsLeaveNoGarbage checks that refusing a request without a listener allocates nothing,
+// so a flood of them makes no garbage.
 func TestRefusalsLeaveNoGarbage(t *testing.T) {
 	refused := 0
 	p := newPair(t, Config{}, Config{})
@@ -132,14 +132,14 @@ func TestRefusalsLeaveNoGarbage(t *testing.T) {
 	if n := testing.AllocsPerRun(runs, func() { _ = p.b.Receive(0, p.a.gid, m[:]) }); n != 0 {
 		t.Errorf("%v allocations for a refused request", n)
 	}
-	if refused != runs+1 { // and one to warm up
+	if refused != runs+1 { // plus one warm-up run
 		t.Errorf("%d requests were refused, want %d", refused, runs+1)
 	}
 }
 
-// TestLateCopyOfARefusedRequest: a request that was refused for its MTU is asked
-// again with a smaller one, for the same queue pair; a copy of the first that
-// comes when the second has its connection ends nothing.
+// TestLateCopyOfARefusedRequest: a request refused for its MTU is repeated with a smaller one, for
+// the same queue pair; a copy of the first that comes when the second has its connection ends
+// nothing.
 func TestLateCopyOfARefusedRequest(t *testing.T) {
 	p := newPair(t, Config{}, Config{MTU: verbs.MTU1024})
 	first := p.connect(t, ConnectParam{MTU: verbs.MTU4096})
@@ -160,8 +160,8 @@ func TestLateCopyOfARefusedRequest(t *testing.T) {
 	}
 }
 
-// TestCloseOvertakesTheReply: the peer accepts and closes at once, and its DREQ
-// arrives before its REP. The late REP establishes nothing; both sides forget.
+// TestCloseOvertakesTheReply: the peer accepts and closes at once, and its DREQ arrives before its
+// REP. The late REP establishes nothing; both sides forget the connection.
 func TestCloseOvertakesTheReply(t *testing.T) {
 	for _, patient := range []bool{false, true} { // an MRA came before
 		p := newPair(t, Config{}, Config{})
@@ -199,8 +199,7 @@ func TestCloseOvertakesTheReply(t *testing.T) {
 	}
 }
 
-// TestStates: a call that the state does not allow is refused and changes
-// nothing.
+// TestStates checks that a call that the state does not allow is refused and changes nothing.
 func TestStates(t *testing.T) {
 	p := newPair(t, Config{}, Config{})
 	p.hold = true
@@ -246,7 +245,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestListen: a service has one listener, and is free again after Close.
+// TestListen checks that a service has one listener, and is free again after Close.
 func TestListen(t *testing.T) {
 	p := newPair(t, Config{}, Config{})
 	if _, err := p.b.Listen(7, 0, nil); !errors.Is(err, ErrInUse) {
@@ -258,13 +257,13 @@ func TestListen(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Listen after Close: %v", err)
 	}
-	l.Close() // idempotent, and not the other's
+	l.Close() // idempotent, and does not close the other one
 	if p.b.listeners[7] != l2 {
 		t.Fatal("closing a closed listener closed its successor")
 	}
 }
 
-// TestPatience: an MRA cannot park a connection for longer than the bound.
+// TestPatience checks that an MRA cannot keep a connection for longer than the bound.
 func TestPatience(t *testing.T) {
 	p := newPair(t, Config{}, Config{})
 	p.fate = func(_, _ *simNode, _ *MAD) []time.Duration { return nil }
@@ -286,8 +285,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestRefusalsDoNotPileUp: a peer that asks again and again under new IDs, and
-// is refused each time, fills no memory.
+// TestRefusalsDoNotPileUp checks that a peer whose requests under ever new IDs are all refused does
+// not fill the memory.
 func TestRefusalsDoNotPileUp(t *testing.T) {
 	p := newPair(t, Config{}, Config{})
 	p.b.on = func(_ *simNode, e Event) { e.Conn.Close(p.now) }
@@ -319,8 +318,8 @@ func TestRefusalsDoNotPileUp(t *testing.T) {
 	}
 }
 
-// TestClosedDoesNotWaitAsLongAsThePeerLikes: a peer that asks for the greatest
-// patience and never answers does not keep a connection that was closed.
+// TestClosedDoesNotWaitAsLongAsThePeerLikes checks that a peer that requests the longest timeouts
+// and never answers does not keep a closed connection.
 func TestClosedDoesNotWaitAsLongAsThePeerLikes(t *testing.T) {
 	p := newPair(t, Config{}, Config{})
 	var m MAD
@@ -359,9 +358,9 @@ func TestConfigRefused(t *testing.T) {
 	}
 }
 
-// FuzzMachine: whatever arrives, in whatever state, the machine does not panic
-// and its tables stay whole. The input is a program: pick a datagram, bend
-// bytes of it, deliver it, let time pass.
+// FuzzMachine checks that the machine does not panic on any input in any state, and that its tables
+// stay consistent. The input is a program: pick a datagram, change bytes of it, deliver it, advance
+// the time.
 func FuzzMachine(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16})
 	f.Add([]byte("connect, bend, deliver, wait, connect, bend, deliver, wait"))

@@ -12,8 +12,8 @@ const MADSize = 256
 // MAD is a management datagram.
 type MAD [MADSize]byte
 
-// The common header (IBTA 13.4.2, kernel include/rdma/ib_mad.h struct
-// ib_mad_hdr) and where its members stand.
+// The common header (IBTA 13.4.2, kernel include/rdma/ib_mad.h struct ib_mad_hdr) and the offsets
+// of its members.
 const (
 	baseVersion  = 1
 	classCM      = 0x07 // communication management
@@ -30,10 +30,10 @@ const (
 	offBody     = 24 // every CM message begins with its communication IDs
 )
 
-// Attr is the attribute ID: which CM message a datagram is.
+// Attr is the attribute ID, the kind of a CM message.
 type Attr uint16
 
-// The messages (IBTA table 99; kernel include/rdma/ib_cm.h CM_*_ATTR_ID).
+// Values of Attr (IBTA table 99; kernel include/rdma/ib_cm.h CM_*_ATTR_ID).
 const (
 	AttrREQ  Attr = 0x10
 	AttrMRA  Attr = 0x11
@@ -46,7 +46,7 @@ const (
 
 var attrNames = [...]string{"REQ", "MRA", "REJ", "REP", "RTU", "DREQ", "DREP", "SIDR_REQ", "SIDR_REP"}
 
-// String is the name of the message in the specification.
+// String returns the name of the message in the specification.
 func (a Attr) String() string {
 	if i := int(a) - int(AttrREQ); i >= 0 && i < len(attrNames) {
 		return attrNames[i]
@@ -67,17 +67,16 @@ const (
 	SizeARI     = 72 // additional reject information
 )
 
-// Errors of the codec. What is returned wraps them and names the field and its
-// value.
+// Errors of the codec. Returned errors wrap them and name the field and its value.
 var (
-	// ErrMalformed is a datagram that is no CM message.
+	// ErrMalformed reports a datagram that is not a valid CM message.
 	ErrMalformed = errors.New("cm: malformed datagram")
-	// ErrRange is a field that does not fit its bits.
+	// ErrRange reports a value that does not fit its field.
 	ErrRange = errors.New("cm: value does not fit its field")
 )
 
-// FieldError is a field that could not be read (errors.Is ErrMalformed) or
-// written (ErrRange).
+// FieldError describes a field that could not be read (errors.Is ErrMalformed) or written
+// (ErrRange).
 type FieldError struct {
 	Msg   string // the message, or "MAD" for the common header
 	Field string
@@ -86,12 +85,12 @@ type FieldError struct {
 	cause error
 }
 
-// Error says which field of which message holds what, and what it should hold.
+// Error names the message, the field, its value and the expected one.
 func (e *FieldError) Error() string {
 	return fmt.Sprintf("%v: %s %s is 0x%x, want %s", e.cause, e.Msg, e.Field, e.Value, e.Want)
 }
 
-// Unwrap gives ErrMalformed or ErrRange.
+// Unwrap returns ErrMalformed or ErrRange.
 func (e *FieldError) Unwrap() error { return e.cause }
 
 func malformed(msg, field string, value uint64, want string) error {
@@ -100,22 +99,21 @@ func malformed(msg, field string, value uint64, want string) error {
 
 // Message is one of *REQ, *REP, *RTU, *REJ, *MRA, *DREQ, *DREP, *SIDRREQ, *SIDRREP.
 type Message interface {
-	// Attr is the kind of message.
+	// Attr returns the kind of message.
 	Attr() Attr
-	// Put encodes the message into m. A value wider than its field is
-	// refused with a *FieldError and leaves m undefined.
+	// Put encodes the message into m. It refuses a value wider than its field with a *FieldError
+	// and leaves m undefined.
 	Put(m *MAD) error
 	parse(m *MAD) error
 }
 
-// Parse decodes a datagram. It accepts exactly MADSize bytes of base version 1,
-// class 7 version 2 and method Send. Reserved bits are ignored, as the
-// specification asks of a receiver; a value that the specification reserves is
-// refused. The result keeps nothing of b. The error is a *FieldError that wraps
+// Parse decodes a datagram. It accepts exactly MADSize bytes of base version 1, class 7 version 2
+// and method Send. Reserved bits are ignored, as the specification requires of a receiver; a
+// reserved value is refused. The result does not refer to b. The error is a *FieldError that wraps
 // ErrMalformed.
 func Parse(b []byte) (Message, error) { return parse(b, new(REQ)) }
 
-// parse is Parse that decodes a REQ into req: a flood of them then allocates nothing.
+// parse is Parse, but decodes a REQ into req: a flood of them then allocates nothing.
 func parse(b []byte, req *REQ) (Message, error) {
 	if len(b) != MADSize {
 		return nil, malformed("MAD", "size", uint64(len(b)), "256 bytes")
@@ -189,7 +187,7 @@ func bit(b bool, shift uint) uint8 {
 	return 0
 }
 
-// widths checks values against field widths; the first that is too wide wins.
+// widths checks values against field widths and keeps the first error.
 type widths struct {
 	msg Attr
 	err error
@@ -201,7 +199,7 @@ func (w *widths) fit(field string, v uint64, bits uint) {
 	}
 }
 
-// checkID refuses the communication ID 0, which no connection has.
+// checkID refuses the communication ID 0, which is not valid.
 func checkID(a Attr, field string, id uint32) error {
 	if id == 0 {
 		return malformed(a.String(), field, 0, "a communication ID other than 0")
@@ -209,7 +207,7 @@ func checkID(a Attr, field string, id uint32) error {
 	return nil
 }
 
-// checkQPN refuses the two management queue pairs, which nobody connects.
+// checkQPN refuses the two management queue pairs, which cannot be connected.
 func checkQPN(a Attr, qpn uint32) error {
 	if qpn < 2 {
 		return malformed(a.String(), "local QPN", uint64(qpn), "a queue pair number above 1")

@@ -7,24 +7,22 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// defaultBacklog is what Listen takes for a backlog of 0 or less, the kernel's
-// default (ucma.c max_backlog).
+// defaultBacklog is the backlog of Listen for 0 or less, the kernel's default (ucma.c max_backlog).
 const defaultBacklog = 1024
 
-// Listener takes the requests for one service.
+// Listener receives the requests for one service.
 type Listener struct {
-	// User is the consumer's own; the machine does not look at it.
+	// User is the consumer's; the machine does not use it.
 	User any
 
 	m       *Machine
 	service uint64
 	backlog int
-	pending int // requests not yet answered
+	pending int // unanswered requests
 }
 
-// Listen takes requests for a service from now on. backlog bounds those that
-// are not yet answered; 0 is 1024. A service that is listened on already is
-// ErrInUse.
+// Listen accepts requests for a service from now on. backlog bounds the unanswered ones; 0 is 1024.
+// It returns ErrInUse for a service that already has a listener.
 func (m *Machine) Listen(service uint64, backlog int, user any) (*Listener, error) {
 	if m.listeners[service] != nil {
 		return nil, fmt.Errorf("%w: 0x%016x", ErrInUse, service)
@@ -37,17 +35,17 @@ func (m *Machine) Listen(service uint64, backlog int, user any) (*Listener, erro
 	return l, nil
 }
 
-// Backlog is how many requests may be unanswered.
+// Backlog returns the bound of unanswered requests.
 func (l *Listener) Backlog() int { return l.backlog }
 
-// Close ends listening; idempotent. Requests that were reported live on.
+// Close ends listening; idempotent. Requests that were reported are not affected.
 func (l *Listener) Close() {
 	if l.m.listeners[l.service] == l {
 		delete(l.m.listeners, l.service)
 	}
 }
 
-// onREQ is a request, or the repetition of one.
+// onREQ handles a request or its repetition.
 func (m *Machine) onREQ(now time.Duration, src verbs.GID, req *REQ) bool {
 	if c := m.byRemote[remoteID{src, req.LocalID}]; c != nil {
 		return c.repeatedREQ(src, req)
@@ -59,10 +57,9 @@ func (m *Machine) onREQ(now time.Duration, src verbs.GID, req *REQ) bool {
 		m.refuse(src, REJ{TID: req.TID, RemoteID: req.LocalID, Answers: AnswersREQ, Reason: why}, info...)
 	}
 	switch {
-	// Before the stale connection: a peer asks again with a smaller MTU under
-	// another ID and for the same queue pair, and a late copy of what it asked
-	// first must not end what it then got. A REQ with a fitting MTU finds the
-	// stale one.
+	// Before the stale connection: a peer asks again with a smaller MTU under another ID and for
+	// the same queue pair, and a late copy of its first request must not end the connection of the
+	// second. A REQ with an acceptable MTU finds the stale one.
 	case !ok || mtu > m.cfg.MTU:
 		refuse(RejInvalidMTU, MTUCode(m.cfg.MTU))
 	case old != nil:
@@ -82,7 +79,7 @@ func (m *Machine) onREQ(now time.Duration, src verbs.GID, req *REQ) bool {
 	return true
 }
 
-// request makes a connection from a copy of req and reports it.
+// request creates a connection from a copy of req and reports it.
 func (m *Machine) request(now time.Duration, src verbs.GID, req *REQ, l *Listener) {
 	kept := *req
 	c := &Conn{
@@ -98,7 +95,7 @@ func (m *Machine) request(now time.Duration, src verbs.GID, req *REQ, l *Listene
 	c.emit(Event{Kind: EvRequest, Listener: l, REQ: &kept})
 }
 
-// repeatedREQ answers as the first one was answered.
+// repeatedREQ gives the same answer as to the first copy.
 func (c *Conn) repeatedREQ(src verbs.GID, req *REQ) bool {
 	switch c.state {
 	case StateREQRcvd:
@@ -106,17 +103,17 @@ func (c *Conn) repeatedREQ(src verbs.GID, req *REQ) bool {
 		c.rest(StateMRAREQSent)
 	case StateMRAREQSent:
 		c.sendMRA(AnswersREQ)
-	case StateREPSent, StateMRAREPRcvd, StateREJSent: // last is the REP, the REJ
+	case StateREPSent, StateMRAREPRcvd, StateREJSent: // last is the REP or the REJ
 		c.repeat()
 	case StateDREQSent, StateTimewait:
 		c.m.refuse(src, REJ{TID: req.TID, LocalID: c.local, RemoteID: req.LocalID, Answers: AnswersREQ, Reason: RejStaleConn})
-	default: // ESTABLISHED, DREQ_RCVD: it was late, the peer has the REP
+	default: // ESTABLISHED, DREQ_RCVD: it is late, the peer has the REP
 		return false
 	}
 	return true
 }
 
-// AcceptParam is what a passive side agrees to.
+// AcceptParam is the parameters of Accept.
 type AcceptParam struct {
 	QPN                uint32
 	PSN                uint32
@@ -128,9 +125,8 @@ type AcceptParam struct {
 	Private            []byte // at most PrivateREP bytes
 }
 
-// Accept answers a request with a REP. The outcome is EvEstablished, or
-// EvRejected, EvUnreachable or EvDisconnected. The queue pair must be able to
-// receive before the call.
+// Accept answers a request with a REP. The outcome is EvEstablished, EvRejected, EvUnreachable or
+// EvDisconnected. The queue pair must be able to receive before the call.
 func (c *Conn) Accept(now time.Duration, p *AcceptParam) error {
 	if c.state != StateREQRcvd && c.state != StateMRAREQSent {
 		return &StateError{"Accept", c.state}
@@ -152,8 +148,7 @@ func (c *Conn) Accept(now time.Duration, p *AcceptParam) error {
 	return nil
 }
 
-// Reject refuses a request. No event follows; the connection is the machine's
-// from now on.
+// Reject refuses a request. No event follows; the connection belongs to the machine from now on.
 func (c *Conn) Reject(now time.Duration, why Reason, private []byte) error {
 	if c.state != StateREQRcvd && c.state != StateMRAREQSent {
 		return &StateError{"Reject", c.state}
@@ -163,7 +158,7 @@ func (c *Conn) Reject(now time.Duration, why Reason, private []byte) error {
 	if err := setPrivate(AttrREJ, rej.Private[:], private); err != nil {
 		return err
 	}
-	// As long as the peer may repeat the REQ it gets the same answer.
+	// While the peer may repeat the REQ it gets the same answer.
 	keep := min(rejKeep, codeTime(c.req.RemoteTimeout)*time.Duration(c.req.MaxCMRetries+1))
 	c.remember(now+keep, StateREJSent)
 	return c.transmit(rej)
@@ -175,9 +170,9 @@ func (m *Machine) onRTU(src verbs.GID, rtu *RTU) bool {
 	return c != nil && c.Established()
 }
 
-// Established tells the machine that data arrived on the queue pair, which is
-// as good as an RTU. It reports whether that made a difference; in other
-// states than REP_SENT it does nothing.
+// Established records that data arrived on the queue pair, which has the same effect as an RTU. It
+// reports whether that changed the state; it does nothing in states other than REP_SENT and
+// MRA_REP_RCVD.
 //
 // Implements: ib_cm_notify with IB_EVENT_COMM_EST.
 func (c *Conn) Established() bool {

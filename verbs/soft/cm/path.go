@@ -2,8 +2,8 @@ package cm
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// Path is the route of a REQ (IBTA 12.6.5). All but the addresses and the ACK
-// timeout are carried and not looked at by a RoCE port.
+// Path is the path in a REQ (IBTA 12.6.5). A RoCE port uses only the addresses and the ACK timeout,
+// and carries the other fields.
 type Path struct {
 	LocalLID     uint16
 	RemoteLID    uint16
@@ -18,7 +18,7 @@ type Path struct {
 	AckTimeout   uint8 // 5 bits, code as verbs.AckTimeout
 }
 
-// sizePath is what a path takes of a REQ, in bytes.
+// sizePath is the size of a path in a REQ, in bytes.
 const sizePath = 44
 
 func (p *Path) put(m *MAD, o int, w *widths) {

@@ -10,18 +10,18 @@ import (
 	"pgregory.net/rapid"
 )
 
-// ledger is what a consumer saw of one connection.
+// ledger is a consumer's record of one connection.
 type ledger struct {
 	node                                        *simNode
 	conn                                        *Conn
 	established, disconnected, terminal, gaveUp int
 	closed                                      bool // by the consumer
-	answered                                    bool // passive: no longer waiting for us
+	answered                                    bool // passive: the request is answered
 	passive                                     bool
 }
 
-// chaos is two machines with consumers that do anything that is allowed, on a
-// link that loses, doubles and delays.
+// chaos is two machines with consumers that act at random, on a link that loses, doubles and delays
+// datagrams.
 type chaos struct {
 	*sim
 	t     *rapid.T
@@ -35,8 +35,8 @@ type chaos struct {
 
 const chaosService = 42
 
-// fault is how bad the link is. A gentle one never loses two in a row of the
-// same kind and direction, so that retries always reach their end.
+// fault is the fault rates of the link. A gentle one never loses two in a row of the same kind and
+// direction, so that retries always succeed.
 type fault struct {
 	loss, dup float64
 	delay     time.Duration
@@ -162,7 +162,7 @@ func (c *chaos) answer(l *ledger, how int) {
 	}
 }
 
-// act does one random thing.
+// act does one random action.
 func (c *chaos) act() {
 	if len(c.all) == 0 || c.rng.IntN(3) == 0 {
 		from, to := c.a, c.b
@@ -208,7 +208,7 @@ func (c *chaos) act() {
 	}
 }
 
-// live lets things happen for a while.
+// live does random actions and advances the time after each.
 func (c *chaos) live(actions int) {
 	for range actions {
 		c.act()
@@ -216,8 +216,7 @@ func (c *chaos) live(actions int) {
 	}
 }
 
-// end closes or disconnects everything, with the link as it is, and checks that
-// nothing stays behind.
+// end closes or disconnects everything, with the link as it is, and checks that nothing is left.
 func (c *chaos) end() {
 	c.final = true
 	for _, l := range append([]*ledger(nil), c.all...) {
@@ -251,8 +250,8 @@ func (c *chaos) end() {
 	}
 }
 
-// TestChaos: however bad the link, every connection gets its terminal event
-// exactly once and none stays behind.
+// TestChaos checks that every connection gets its terminal event exactly once and none is left, on
+// any link.
 func TestChaos(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newChaos(t, fault{
@@ -264,8 +263,8 @@ func TestChaos(t *testing.T) {
 	})
 }
 
-// TestAgreement: on a link that does not lose everything, both ends agree: what
-// is established on one is established on the other.
+// TestAgreement checks that on a gentle link both ends agree: a connection that is established on
+// one end is established on the other.
 func TestAgreement(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newChaos(t, fault{loss: rapid.Float64Range(0, 0.5).Draw(t, "loss"), dup: 0.2, delay: 40 * time.Millisecond, gentle: true})
@@ -284,7 +283,7 @@ func TestAgreement(t *testing.T) {
 	})
 }
 
-// TestDeterministic: the same seed gives the same datagrams at the same times.
+// TestDeterministic checks that the same seed gives the same datagrams at the same times.
 func TestDeterministic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seed, actions := rapid.Uint64().Draw(t, "run"), rapid.IntRange(1, 60).Draw(t, "actions")

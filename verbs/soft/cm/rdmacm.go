@@ -7,12 +7,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// ConnHeaderSize is what the RDMA CM puts in front of the private data of a
-// REQ, in bytes: who connects whom by IP address (kernel
-// drivers/infiniband/core/cma.c struct cma_hdr).
+// ConnHeaderSize is the size in bytes of the RDMA CM header in front of the private data of a REQ,
+// which names the two IP addresses (kernel drivers/infiniband/core/cma.c struct cma_hdr).
 const ConnHeaderSize = 36
 
-// What is left of a REQ for the consumer is what the contract promises.
+// The rest of the REQ's private data is the size that package verbs promises.
 var _ [PrivateREQ - ConnHeaderSize - verbs.MaxPrivateConnect]struct{} = [0]struct{}{}
 
 // ConnHeader is the RDMA CM header of a REQ.
@@ -23,8 +22,8 @@ type ConnHeader struct {
 
 const cmaVersion = 0
 
-// Put writes the header into the first ConnHeaderSize bytes of b. Both
-// addresses are of one family; an invalid or mixed pair is written as IPv6.
+// Put writes the header into the first ConnHeaderSize bytes of b. Both addresses must have the same
+// family; an invalid or mixed pair is written as IPv6.
 func (h ConnHeader) Put(b *[PrivateREQ]byte) {
 	src, dst := h.Src.Unmap(), h.Dst.Unmap()
 	clear(b[:ConnHeaderSize])
@@ -48,8 +47,8 @@ func (h ConnHeader) Put(b *[PrivateREQ]byte) {
 	}
 }
 
-// ParseConnHeader reads the header in front of a REQ's private data. The error
-// is a *FieldError that wraps ErrMalformed.
+// ParseConnHeader reads the header in front of a REQ's private data. The error is a *FieldError
+// that wraps ErrMalformed.
 func ParseConnHeader(b *[PrivateREQ]byte) (ConnHeader, error) {
 	h := ConnHeader{SrcPort: binary.BigEndian.Uint16(b[2:])}
 	if b[0] != cmaVersion {
@@ -69,19 +68,18 @@ func ParseConnHeader(b *[PrivateREQ]byte) (ConnHeader, error) {
 // serviceShift places the port space above the port in a service ID.
 const serviceShift = 16
 
-// ServiceID is the service ID of a port in a port space.
+// ServiceID returns the service ID of a port in a port space.
 //
 // Implements: rdma_get_service_id (kernel cma.c).
 func ServiceID(ps verbs.PortSpace, port uint16) uint64 {
 	return uint64(ps)<<serviceShift | uint64(port)
 }
 
-// mtuJumboCode stands in the 4-bit path MTU field for verbs.MTUJumbo. The
-// specification reserves 6 to 15; only software RNICs on a link that declares
-// it ever send this one.
+// mtuJumboCode is the code of verbs.MTUJumbo in the 4-bit path MTU field. The specification
+// reserves 6 to 15; only software RNICs on a link that declares it send this one.
 const mtuJumboCode = 15
 
-// MTUCode is the 4-bit code of a path MTU.
+// MTUCode returns the 4-bit code of a path MTU.
 func MTUCode(m verbs.MTU) uint8 {
 	if m == verbs.MTUJumbo {
 		return mtuJumboCode
@@ -89,7 +87,7 @@ func MTUCode(m verbs.MTU) uint8 {
 	return uint8(m) & 0xf
 }
 
-// MTUFromCode is the path MTU of a code; ok is false for a reserved one.
+// MTUFromCode returns the path MTU of a code; ok is false for a reserved one.
 func MTUFromCode(c uint8) (m verbs.MTU, ok bool) {
 	if c == mtuJumboCode {
 		return verbs.MTUJumbo, true

@@ -1,6 +1,6 @@
 package cm
 
-// RTU tells the passive side that the connection is in use (IBTA 12.6.9).
+// RTU reports to the passive side that the connection is in use (IBTA 12.6.9).
 type RTU struct {
 	TID      uint64
 	LocalID  uint32
@@ -8,7 +8,7 @@ type RTU struct {
 	Private  [PrivateRTU]byte
 }
 
-// DREQ asks to end a connection (IBTA 12.6.10; struct cm_dreq_msg).
+// DREQ requests the end of a connection (IBTA 12.6.10; struct cm_dreq_msg).
 type DREQ struct {
 	TID       uint64
 	LocalID   uint32
@@ -26,7 +26,7 @@ type DREP struct {
 }
 
 const (
-	rtuPrivate  = offBody + 8 // a DREP's too
+	rtuPrivate  = offBody + 8 // also of a DREP
 	dreqQPN     = offBody + 8
 	dreqPrivate = offBody + 12
 )
@@ -37,13 +37,13 @@ var (
 	_ [MADSize - dreqPrivate - PrivateDREQ]struct{} = [0]struct{}{}
 )
 
-// Attr is AttrRTU.
+// Attr returns AttrRTU.
 func (*RTU) Attr() Attr { return AttrRTU }
 
-// Attr is AttrDREQ.
+// Attr returns AttrDREQ.
 func (*DREQ) Attr() Attr { return AttrDREQ }
 
-// Attr is AttrDREP.
+// Attr returns AttrDREP.
 func (*DREP) Attr() Attr { return AttrDREP }
 
 // Put encodes the RTU; see [Message]. It cannot fail.

@@ -16,7 +16,7 @@ type REP struct {
 	TargetAckDelay     uint8 // 5 bits
 	Failover           uint8 // 2 bits
 	FlowControl        bool
-	RNRRetry           uint8 // 3 bits: how often the active side is to retry
+	RNRRetry           uint8 // 3 bits: the active side's RNR retries
 	SRQ                bool
 	CAGUID             uint64
 	Private            [PrivateREP]byte
@@ -38,7 +38,7 @@ const (
 
 var _ [MADSize - repPrivate - PrivateREP]struct{} = [0]struct{}{}
 
-// Attr is AttrREP.
+// Attr returns AttrREP.
 func (*REP) Attr() Attr { return AttrREP }
 
 // Put encodes the REP; see [Message].
@@ -88,21 +88,21 @@ func checkIDs(a Attr, local, remote uint32) error {
 	return checkID(a, "remote communication ID", remote)
 }
 
-// Answered is which message a REJ or an MRA answers.
+// Answered is the message that a REJ or an MRA answers.
 type Answered uint8
 
-// The messages that are rejected or acknowledged.
+// Values of Answered.
 const (
 	AnswersREQ   Answered = 0
 	AnswersREP   Answered = 1
 	AnswersOther Answered = 2 // for an MRA: a LAP
 )
 
-// Reason is why a connection was refused (IBTA table 102; kernel
-// include/rdma/ib_cm.h enum ib_cm_rej_reason).
+// Reason is the reason of a refusal (IBTA table 102; kernel include/rdma/ib_cm.h enum
+// ib_cm_rej_reason).
 type Reason uint16
 
-// The reasons this machine gives. Those of a peer may be any.
+// Reasons that this machine gives. A peer may give any.
 const (
 	RejNoResources      Reason = 3
 	RejTimeout          Reason = 4
@@ -114,14 +114,14 @@ const (
 	RejConsumer         Reason = 28
 )
 
-// REJ refuses a REQ or a REP, or ends what could not be established (IBTA
-// 12.6.7; struct cm_rej_msg). LocalID is 0 when the sender has no connection.
+// REJ refuses a REQ or a REP, or ends an attempt that failed (IBTA 12.6.7; struct cm_rej_msg).
+// LocalID is 0 when the sender has no connection.
 type REJ struct {
 	TID      uint64
 	LocalID  uint32
 	RemoteID uint32 // 0 when the sender never got a REP
 	Answers  Answered
-	ARILen   uint8 // bytes of ARI that mean something, at most SizeARI
+	ARILen   uint8 // valid bytes of ARI, at most SizeARI
 	Reason   Reason
 	ARI      [SizeARI]byte
 	Private  [PrivateREJ]byte
@@ -138,7 +138,7 @@ const (
 
 var _ [MADSize - rejPrivate - PrivateREJ]struct{} = [0]struct{}{}
 
-// Attr is AttrREJ.
+// Attr returns AttrREJ.
 func (*REJ) Attr() Attr { return AttrREJ }
 
 // Put encodes the REJ; see [Message].
@@ -178,14 +178,14 @@ func (r *REJ) parse(m *MAD) error {
 	return nil
 }
 
-// MRA tells the peer that its REQ or REP arrived and the answer takes a while
-// (IBTA 12.6.6; struct cm_mra_msg).
+// MRA reports that the peer's REQ or REP arrived and the answer takes a while (IBTA 12.6.6; struct
+// cm_mra_msg).
 type MRA struct {
 	TID            uint64
 	LocalID        uint32
 	RemoteID       uint32
 	Answers        Answered
-	ServiceTimeout uint8 // 5 bits: how long the answer may take
+	ServiceTimeout uint8 // 5 bits: the time limit of the answer
 	Private        [PrivateMRA]byte
 }
 
@@ -193,7 +193,7 @@ const mraPrivate = offBody + 10
 
 var _ [MADSize - mraPrivate - PrivateMRA]struct{} = [0]struct{}{}
 
-// Attr is AttrMRA.
+// Attr returns AttrMRA.
 func (*MRA) Attr() Attr { return AttrMRA }
 
 // Put encodes the MRA; see [Message].

@@ -1,7 +1,7 @@
 package cm
 
-// REQ asks for a connection (IBTA 12.6.5; kernel
-// drivers/infiniband/core/cm_msgs.h struct cm_req_msg). "Local" is the sender.
+// REQ requests a connection (IBTA 12.6.5; kernel drivers/infiniband/core/cm_msgs.h struct
+// cm_req_msg). "Local" is the sender.
 type REQ struct {
 	TID                uint64
 	LocalID            uint32
@@ -9,20 +9,20 @@ type REQ struct {
 	CAGUID             uint64
 	QKey               uint32
 	QPN                uint32 // 24 bits
-	ResponderResources uint8  // READs and atomics the sender serves at once
+	ResponderResources uint8  // READs and atomics the sender serves at a time
 	LocalEECN          uint32 // 24 bits; reliable datagram only
-	InitiatorDepth     uint8  // READs and atomics the sender asks at once
+	InitiatorDepth     uint8  // READs and atomics the sender issues at a time
 	RemoteEECN         uint32 // 24 bits
-	RemoteTimeout      uint8  // 5 bits: in which the receiver's CM answers this
+	RemoteTimeout      uint8  // 5 bits: the time in which the receiver's CM answers this
 	Transport          uint8  // 2 bits: 0 RC, 1 UC, 2 RD, 3 see ExtTransport
 	FlowControl        bool
-	PSN                uint32 // 24 bits: the first one the sender sends
-	LocalTimeout       uint8  // 5 bits: in which the sender's CM answers a REP
+	PSN                uint32 // 24 bits: the sender's first PSN
+	LocalTimeout       uint8  // 5 bits: the time in which the sender's CM answers a REP
 	RetryCount         uint8  // 3 bits
 	PKey               uint16
 	PathMTU            uint8 // 4 bits, see MTUCode
 	RDCExists          bool
-	RNRRetry           uint8 // 3 bits: how often the receiver is to retry
+	RNRRetry           uint8 // 3 bits: the receiver's RNR retries
 	MaxCMRetries       uint8 // 4 bits
 	SRQ                bool
 	ExtTransport       uint8 // 3 bits
@@ -31,7 +31,7 @@ type REQ struct {
 	Private            [PrivateREQ]byte
 }
 
-// The transport services of a REQ.
+// Transport services of a REQ.
 const (
 	TransportRC = 0
 	TransportUC = 1
@@ -57,7 +57,7 @@ const (
 // The private data ends with the datagram.
 var _ [MADSize - reqPrivate - PrivateREQ]struct{} = [0]struct{}{}
 
-// Attr is AttrREQ.
+// Attr returns AttrREQ.
 func (*REQ) Attr() Attr { return AttrREQ }
 
 // Put encodes the REQ; see [Message].

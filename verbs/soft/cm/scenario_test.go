@@ -13,15 +13,15 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden scenarios under testdata")
 
-// scenario runs one script: lines beginning with "> " are commands, what
-// follows them is what the machines did.
+// scenario runs one script: lines beginning with "> " are commands, the lines after them are the
+// actions of the machines.
 //
-//	> policy accept|reject|hold    what B does with a request
+//	> policy accept|reject|hold    B's answer to a request
 //	> nolisten, backlog N          instead of a plain listener on B
-//	> connect NAME [QPN]           A asks B
+//	> connect NAME [QPN]           A requests a connection to B
 //	> accept|reject|disconnect|close|established NODE NAME
 //	> lose REQ 2                   the next two REQs are lost
-//	> double REP 1, slow REP 50ms  the second copy arrives so late
+//	> double REP 1, slow REP 50ms  the second copy arrives after 50 ms
 //	> run 1s, state
 type scenario struct {
 	*sim
@@ -188,8 +188,7 @@ func (s *scenario) event(n *simNode, e Event) {
 	}
 }
 
-// TestScenarios: what the machines say to each other, in what order and when,
-// is what stands under testdata.
+// TestScenarios compares the messages of the machines, their order and times with testdata.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {

@@ -2,7 +2,7 @@ package cm
 
 import "fmt"
 
-// SIDRREQ asks which datagram queue pair serves a service (IBTA 12.11.1; kernel
+// SIDRREQ is a query for the datagram queue pair that serves a service (IBTA 12.11.1; kernel
 // include/rdma/ibta_vol1_c12.h struct cm_sidr_req_msg).
 type SIDRREQ struct {
 	TID       uint64
@@ -12,12 +12,12 @@ type SIDRREQ struct {
 	Private   [PrivateSIDRREQ]byte
 }
 
-// SIDRREP answers it (IBTA 12.11.2; struct cm_sidr_rep_msg).
+// SIDRREP is the answer to a SIDRREQ (IBTA 12.11.2; struct cm_sidr_rep_msg).
 type SIDRREP struct {
 	TID       uint64
-	RequestID uint32 // of the question
+	RequestID uint32 // of the query
 	Status    SIDRStatus
-	InfoLen   uint8  // bytes of Info that mean something, at most SizeARI
+	InfoLen   uint8  // valid bytes of Info, at most SizeARI
 	QPN       uint32 // 24 bits; with SIDRSuccess
 	ServiceID uint64
 	QKey      uint32
@@ -29,23 +29,23 @@ type SIDRREP struct {
 // include/rdma/ib_cm.h enum ib_cm_sidr_status).
 type SIDRStatus uint8
 
-// The outcomes.
+// Values of SIDRStatus.
 const (
 	SIDRSuccess            SIDRStatus = 0
-	SIDRUnsupported        SIDRStatus = 1 // nobody listens there
+	SIDRUnsupported        SIDRStatus = 1 // no listener for the service
 	SIDRReject             SIDRStatus = 2 // the listener refused
 	SIDRNoQP               SIDRStatus = 3
 	SIDRRedirect           SIDRStatus = 4
 	SIDRUnsupportedVersion SIDRStatus = 5
 )
 
-// The messages, beside those in mad.go.
+// Attributes of the messages, besides those in mad.go.
 const (
 	AttrSIDRREQ Attr = 0x17
 	AttrSIDRREP Attr = 0x18
 )
 
-// Sizes of their private data, in bytes.
+// Sizes of the private data in bytes.
 const (
 	PrivateSIDRREQ = 216
 	PrivateSIDRREP = 136
@@ -71,10 +71,10 @@ var (
 	_ [MADSize - sidrRepPrivate - PrivateSIDRREP]struct{} = [0]struct{}{}
 )
 
-// Attr is AttrSIDRREQ.
+// Attr returns AttrSIDRREQ.
 func (*SIDRREQ) Attr() Attr { return AttrSIDRREQ }
 
-// Attr is AttrSIDRREP.
+// Attr returns AttrSIDRREP.
 func (*SIDRREP) Attr() Attr { return AttrSIDRREP }
 
 // Put encodes the SIDR_REQ; see [Message]. It cannot fail.

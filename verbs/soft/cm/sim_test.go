@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// simPacket is a datagram on its way.
+// simPacket is a datagram in flight.
 type simPacket struct {
 	at       time.Duration
 	seq      uint64
@@ -33,8 +33,8 @@ func (w *simWire) Pop() any {
 	return p
 }
 
-// sim is a network of machines on virtual time. fate decides what becomes of
-// each datagram: one delay per copy that arrives, none when it is lost.
+// sim is a network of machines on virtual time. fate decides about each datagram: one delay per
+// copy that arrives, none when it is lost.
 type sim struct {
 	now   time.Duration
 	seq   uint64
@@ -60,7 +60,7 @@ func newSim() *sim {
 	}
 }
 
-// simHop is how long a datagram takes.
+// simHop is the delay of a datagram.
 const simHop = time.Millisecond
 
 func (s *sim) node(name string, cfg Config, seed uint64, on func(n *simNode, e Event)) *simNode {
@@ -107,7 +107,7 @@ func (n *simNode) transmit(dst verbs.GID, m *MAD) {
 	}
 }
 
-// describe shows a message without its random numbers.
+// describe formats a message without its random numbers.
 func describe(msg Message) string {
 	switch m := msg.(type) {
 	case *REJ:
@@ -130,7 +130,7 @@ func text(b []byte) string {
 	return fmt.Sprintf(" %q", s)
 }
 
-// next is the time of what happens next; ok is false when nothing will.
+// next returns the time of the next event; ok is false if there is none.
 func (s *sim) next() (t time.Duration, ok bool) {
 	if len(s.wire) > 0 {
 		t, ok = s.wire[0].at, true
@@ -143,8 +143,7 @@ func (s *sim) next() (t time.Duration, ok bool) {
 	return t, ok
 }
 
-// step makes one datagram arrive, or else lets the timers expire, at the next
-// time anything is due.
+// step delivers one datagram, or else lets the timers expire, at the time of the next event.
 func (s *sim) step() bool {
 	t, ok := s.next()
 	if !ok {
@@ -164,7 +163,7 @@ func (s *sim) step() bool {
 	return true
 }
 
-// run lets the network live until a time.
+// run runs the network until a time.
 func (s *sim) run(until time.Duration) {
 	for {
 		t, ok := s.next()

@@ -8,14 +8,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// forPeer is a connection in a state in which a datagram of its peer does
-// something, and that datagram.
+// forPeer is a connection in a state in which a datagram of its peer has an effect, and that
+// datagram.
 type forPeer struct {
 	name string
-	// bring brings a connection of n there.
+	// bring puts a connection of n into the state.
 	bring func(t *testing.T, p *pair) (n *simNode, c *Conn)
-	// right is what the peer may send; wrong is as right, and names something else
-	// than the connection. other is the peer's connection, nil where it has none.
+	// right returns a valid datagram of the peer; wrong returns variants that name another
+	// connection. other is the peer's connection, nil if there is none.
 	right func(c, other *Conn) Message
 	wrong func(c, other *Conn) []Message
 }
@@ -33,7 +33,7 @@ func (p *pair) deafTo(n *simNode) {
 	}
 }
 
-// Connections that wait for the peer.
+// Connections that wait for the peer; asking leaves A in REQ_SENT and B without a connection.
 func asking(t *testing.T, p *pair) (*simNode, *Conn) { // A, in REQ_SENT; B has nothing
 	p.deaf()
 	return p.a, p.connect(t, ConnectParam{})
@@ -79,7 +79,7 @@ func lookingUp(t *testing.T, p *pair) (*simNode, *Conn) { // A, in SIDR_REQ_SENT
 	return p.a, p.ask(t, 7)
 }
 
-// heardOf is what n has of the connection that c is on the other side.
+// heardOf returns the connection of n whose peer is c.
 func (p *pair) heardOf(t *testing.T, n *simNode, c *Conn) *Conn {
 	t.Helper()
 	for _, d := range n.byLocal {
@@ -113,7 +113,7 @@ var forPeers = []forPeer{
 		func(c, _ *Conn) []Message {
 			return []Message{&DREQ{LocalID: 9, RemoteID: c.local, RemoteQPN: 56}, &DREQ{LocalID: 9, RemoteID: c.local + 1, RemoteQPN: 55}}
 		}},
-	{"REJ in REQ_RCVD", asked, // the peer does not know our ID yet
+	{"REJ in REQ_RCVD", asked, // the peer does not know the local ID yet
 		func(_, other *Conn) Message { return &REJ{LocalID: other.local, Reason: RejTimeout} },
 		func(_, other *Conn) []Message { return []Message{&REJ{LocalID: other.local + 1, Reason: RejTimeout}} }},
 	{"REJ in REP_SENT", accepted,
@@ -157,8 +157,8 @@ var forPeers = []forPeer{
 		func(c, other *Conn) Message {
 			return &REJ{LocalID: other.local, RemoteID: c.local, Reason: RejConsumer}
 		},
-		func(_, other *Conn) []Message { return []Message{&REJ{LocalID: other.local, Reason: RejTimeout}} }}, // of a REQ, late
-	{"REP in ESTABLISHED", established, // which is answered by the RTU again
+		func(_, other *Conn) []Message { return []Message{&REJ{LocalID: other.local, Reason: RejTimeout}} }}, // for a REQ, late
+	{"REP in ESTABLISHED", established, // answered by repeating the RTU
 		func(c, other *Conn) Message { return &REP{LocalID: other.local, RemoteID: c.local, QPN: 77} },
 		func(c, other *Conn) []Message {
 			return []Message{&REP{LocalID: other.local + 1, RemoteID: c.local, QPN: 77}}
@@ -173,7 +173,7 @@ var forPeers = []forPeer{
 		}},
 }
 
-// view is what a datagram may change.
+// view is the state that a datagram may change.
 type view struct {
 	state    State
 	next     time.Duration
@@ -186,9 +186,9 @@ func (p *pair) view(n *simNode, c *Conn) view {
 	return view{c.State(), n.Next(), n.Conns(), len(p.heard[n]), n.Stats().Repeated}
 }
 
-// TestOnlyFromThePeer: a datagram that would change a connection changes nothing
-// when it comes from another address, or names another connection or queue pair.
-// That it would is shown, too.
+// TestOnlyFromThePeer checks that a datagram that would change a connection changes nothing when it
+// comes from another address, or names another connection or queue pair; and that the right one
+// does.
 func TestOnlyFromThePeer(t *testing.T) {
 	for _, f := range forPeers {
 		t.Run(f.name, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestOnlyFromThePeer(t *testing.T) {
 			for _, d := range peer.byLocal {
 				other = d
 			}
-			p.deaf() // what the datagrams are answered with
+			p.deaf() // lose the answers to the datagrams
 			before := p.view(n, c)
 			send := func(from verbs.GID, msg Message) {
 				t.Helper()

@@ -6,9 +6,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Disconnect asks the peer to end the connection; EvDisconnected and
-// EvTimewaitExit follow. On a passive side that still waits for the RTU it
-// works too. When the end is under way already it does nothing.
+// Disconnect asks the peer to end the connection; EvDisconnected and EvTimewaitExit follow. It also
+// works on a passive side that still waits for the RTU. On a connection that is ending it does
+// nothing.
 func (c *Conn) Disconnect(now time.Duration, private []byte) error {
 	switch c.state {
 	case StateEstablished, StateREPSent, StateMRAREPRcvd:
@@ -29,14 +29,14 @@ func (c *Conn) dreq(now time.Duration, private []byte) error {
 	if err := c.transmit(d); err != nil {
 		return err
 	}
-	// At our own pace, not the one the peer asked for in its REQ: with that a
-	// connection whose owner has closed it could stay for many minutes.
+	// At the local pace, not the one that the peer asked for in its REQ: with that a connection
+	// closed by its owner could stay for many minutes.
 	c.wait, c.maxRetries = codeTime(c.m.cfg.ResponseTimeout), c.m.cfg.MaxRetries
 	c.await(now, StateDREQSent)
 	return nil
 }
 
-// SendDREP agrees to the peer's DREQ, after EvDisconnected.
+// SendDREP answers the peer's DREQ, after EvDisconnected.
 func (c *Conn) SendDREP(now time.Duration, private []byte) error {
 	if c.state != StateDREQRcvd {
 		return &StateError{"SendDREP", c.state}
@@ -49,8 +49,8 @@ func (c *Conn) SendDREP(now time.Duration, private []byte) error {
 	return c.transmit(d)
 }
 
-// Close gives the connection up, in any state. No event follows; the machine
-// tells the peer and forgets the connection as soon as it may. Idempotent.
+// Close abandons the connection, in any state. No event follows; the machine informs the peer and
+// forgets the connection as soon as possible. Idempotent.
 func (c *Conn) Close(now time.Duration) {
 	if c.closed {
 		return
@@ -66,11 +66,11 @@ func (c *Conn) Close(now time.Duration) {
 		c.m.send(c.peer, &REJ{TID: c.tid, LocalID: c.local, RemoteID: c.remote, Answers: AnswersREP, Reason: RejConsumer})
 		c.forget()
 	case StateREPSent, StateMRAREPRcvd, StateEstablished:
-		_ = c.dreq(now, nil) // no private data that could be too long
+		_ = c.dreq(now, nil) // without private data it always fits
 	case StateDREQRcvd:
 		_ = c.SendDREP(now, nil) // likewise
 	case StateSIDRREQSent:
-		c.forget() // nobody need know
+		c.forget() // the peer need not know
 	case StateSIDRREQRcvd:
 		_ = c.Answer(now, SIDRReject, 0, 0, nil) // the state allows it and there is no private data
 	case StateTimewait:
@@ -82,7 +82,7 @@ func (c *Conn) Close(now time.Duration) {
 // stale ends a connection whose queue pair the peer uses for another one.
 func (c *Conn) stale(now time.Duration) {
 	if c.state == StateEstablished {
-		_ = c.dreq(now, nil) // no private data that could be too long
+		_ = c.dreq(now, nil) // without private data it always fits
 	}
 }
 
@@ -101,14 +101,14 @@ func (c *Conn) timewait(now time.Duration, timeout bool) {
 	c.emit(Event{Kind: EvDisconnected, Timeout: timeout})
 }
 
-// onDREQ is the peer ending the connection.
+// onDREQ handles the peer's request to end the connection.
 func (m *Machine) onDREQ(now time.Duration, src verbs.GID, d *DREQ) bool {
 	c := m.find(src, d.RemoteID, d.LocalID)
 	if c == nil {
 		if c = m.byLocal[d.RemoteID]; c != nil && c.onEarlyDREQ(src, d) {
 			return true
 		}
-		// Gone here already, or in TIMEWAIT: agree, so that the peer need not wait.
+		// Gone already, or in TIMEWAIT: agree, so that the peer need not wait.
 		if m.timewait.hasID(d.RemoteID) {
 			m.stats.Repeated++
 		}
@@ -128,7 +128,7 @@ func (m *Machine) onDREQ(now time.Duration, src verbs.GID, d *DREQ) bool {
 		}
 		c.emit(Event{Kind: EvDisconnected})
 	case StateDREQSent:
-		// Both at once. Our DREQ is answered by theirs and needs no DREP.
+		// Both at once. The peer's DREQ answers the local one, which needs no DREP.
 		c.agree(d)
 		c.timewait(now, false)
 	case StateTimewait:
@@ -140,9 +140,9 @@ func (m *Machine) onDREQ(now time.Duration, src verbs.GID, d *DREQ) bool {
 	return true
 }
 
-// onEarlyDREQ is a DREQ that overtook the REP, or whose REP was lost: the peer
-// accepted and has closed since. To agree and go on waiting would be to be
-// established by the late REP, with a peer that is gone.
+// onEarlyDREQ handles a DREQ that overtook the REP, or whose REP was lost: the peer accepted and
+// has closed since. If the connection continued to wait, the late REP would establish it with a
+// peer that is gone.
 func (c *Conn) onEarlyDREQ(src verbs.GID, d *DREQ) bool {
 	if c.state != StateREQSent && c.state != StateMRAREQRcvd || c.peer != src || c.lqpn != d.RemoteQPN {
 		return false
@@ -158,7 +158,7 @@ func (c *Conn) agree(d *DREQ) {
 	c.m.send(c.peer, &DREP{TID: d.TID, LocalID: c.local, RemoteID: c.remote})
 }
 
-// onDREP is the peer's agreement to the end.
+// onDREP handles the peer's agreement to the end.
 func (m *Machine) onDREP(now time.Duration, src verbs.GID, d *DREP) bool {
 	c := m.find(src, d.RemoteID, d.LocalID)
 	if c == nil || c.state != StateDREQSent {
@@ -168,25 +168,24 @@ func (m *Machine) onDREP(now time.Duration, src verbs.GID, d *DREP) bool {
 	return true
 }
 
-// onREJ is a refusal, or the end of an attempt.
+// onREJ handles a refusal, or the end of an attempt.
 func (m *Machine) onREJ(now time.Duration, src verbs.GID, rej *REJ) bool {
 	c := m.byLocal[rej.RemoteID]
 	if rej.RemoteID == 0 {
-		// Given up before our answer arrived: found by the peer's ID.
+		// The peer gave up before the answer arrived: found by the peer's ID.
 		c = m.byRemote[remoteID{src, rej.LocalID}]
 	}
 	if c == nil || c.peer != src {
 		return false
 	}
 	switch c.state {
-	case StateREQSent, StateMRAREQRcvd: // from anybody there: no ID of the peer's is known
+	case StateREQSent, StateMRAREQRcvd: // any connection there: the peer's ID is not known yet
 	case StateREQRcvd, StateMRAREQSent, StateREPSent, StateMRAREPRcvd, StateREPRcvd, StateMRAREPSent:
 		if c.remote != rej.LocalID {
 			return false
 		}
 	case StateEstablished, StateDREQSent:
-		// Only from the connection itself: a refusal of an earlier copy
-		// of our REQ may be late.
+		// Only from the connection itself: the refusal of an earlier copy of the REQ may be late.
 		if c.remote != rej.LocalID || rej.RemoteID == 0 {
 			return false
 		}

@@ -2,8 +2,8 @@ package cm
 
 import "time"
 
-// timerHeap is a binary heap of connections by deadline, then by the order in
-// which the deadlines were set, so that equal ones expire in a fixed order.
+// timerHeap is a binary heap of connections by deadline, then by the order in which the deadlines
+// were set, so that equal ones expire in a fixed order.
 type timerHeap struct {
 	h   []*Conn
 	seq uint64
@@ -16,7 +16,7 @@ func (t *timerHeap) next() time.Duration {
 	return t.h[0].deadline
 }
 
-// due takes the first connection whose deadline is reached; nil when none is.
+// due removes and returns the first connection whose deadline is reached; nil if there is none.
 func (t *timerHeap) due(now time.Duration) *Conn {
 	if len(t.h) == 0 || t.h[0].deadline > now {
 		return nil
@@ -26,7 +26,7 @@ func (t *timerHeap) due(now time.Duration) *Conn {
 	return c
 }
 
-// set gives c a deadline in place of the one it had.
+// set replaces the deadline of c.
 func (t *timerHeap) set(c *Conn, deadline time.Duration) {
 	t.stop(c)
 	t.seq++
@@ -36,7 +36,7 @@ func (t *timerHeap) set(c *Conn, deadline time.Duration) {
 	t.up(len(t.h) - 1)
 }
 
-// stop takes c out; nothing happens when it has no deadline.
+// stop removes c; without a deadline it does nothing.
 func (t *timerHeap) stop(c *Conn) {
 	if c.timer == 0 {
 		return

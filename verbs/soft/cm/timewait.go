@@ -6,22 +6,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// timewait is the connections in TIMEWAIT whose owners have closed them. Nobody
-// waits for their end, so no more is kept than the numbers that must not be used
-// again while packets of the connection may live, and that a late datagram is
-// recognised by: our communication ID, and the peer's queue pair. That is 32
-// bytes and a place in two sets, in place of a [Conn] and its owner.
+// timewait is the connections in TIMEWAIT that their owners have closed. Their end is not reported,
+// so it keeps only the numbers that must not be reused while packets of the connection may live,
+// and by which a late datagram is recognized: the local communication ID, and the peer's queue
+// pair. That is 32 bytes and an entry in two sets, in place of a [Conn] and its owner.
 //
-// A late datagram is answered as it was in TIMEWAIT: a DREQ with a DREP, a REQ
-// or REP for the queue pair with a REJ (stale connection).
+// A late datagram gets the same answer as in TIMEWAIT: a DREQ a DREP, a REQ or REP for the queue
+// pair a REJ (stale connection).
 type timewait struct {
-	order []residue // from first on, in the order in which they were put
+	order []residue // from index first on, in the order of put
 	first int
 	ids   map[uint32]struct{}
 	qps   map[remoteQP]struct{}
 }
 
-// residue is what is left of one connection.
+// residue is the kept part of one connection.
 type residue struct {
 	until time.Duration
 	peer  remoteQP
@@ -38,8 +37,8 @@ func (t *timewait) put(r residue) {
 	t.qps[r.peer] = struct{}{}
 }
 
-// expire forgets those whose time is over. One that was put behind another stays
-// as long as that one: never longer than TimeWait from when it was put.
+// expire forgets the connections whose time is over. One that was put after another stays as long
+// as that one: never longer than TimeWait from its put.
 func (t *timewait) expire(now time.Duration) {
 	for t.first < len(t.order) && t.order[t.first].until <= now {
 		r := &t.order[t.first]
@@ -49,14 +48,14 @@ func (t *timewait) expire(now time.Duration) {
 	}
 	switch {
 	case t.first == len(t.order):
-		*t = timewait{} // a map that is emptied keeps its memory
+		*t = timewait{} // an emptied map keeps its memory
 	case 2*t.first >= len(t.order):
 		t.order = append(t.order[:0], t.order[t.first:]...)
 		t.first = 0
 	}
 }
 
-// next is when expire has something to do; 0 when never.
+// next returns the time at which expire has something to do; 0 for never.
 func (t *timewait) next() time.Duration {
 	if t.len() == 0 {
 		return 0
@@ -66,20 +65,19 @@ func (t *timewait) next() time.Duration {
 
 func (t *timewait) len() int { return len(t.order) - t.first }
 
-// hasID reports whether a communication ID of ours is in TIMEWAIT.
+// hasID reports whether a local communication ID is in TIMEWAIT.
 func (t *timewait) hasID(local uint32) bool {
 	_, ok := t.ids[local]
 	return ok
 }
 
-// hasQP reports whether a queue pair of a peer's is in TIMEWAIT.
+// hasQP reports whether a queue pair of a peer is in TIMEWAIT.
 func (t *timewait) hasQP(gid verbs.GID, qpn uint32) bool {
 	_, ok := t.qps[remoteQP{gid, qpn}]
 	return ok
 }
 
-// shrink leaves the numbers of a connection in TIMEWAIT that its owner has
-// closed, and removes the connection.
+// shrink replaces a connection in TIMEWAIT that its owner has closed by its numbers.
 func (c *Conn) shrink() {
 	r := residue{until: c.deadline, peer: remoteQP{c.peer, c.rqpn}, local: c.local}
 	c.forget()

@@ -7,9 +7,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: in TIMEWAIT a connection that its owner has closed is the numbers alone,
-// and late datagrams are answered as before: a DREQ is agreed to, a REQ or a REP
-// for the queue pair is stale. When TIMEWAIT is over the numbers are free.
+// Rule: in TIMEWAIT a connection that its owner has closed is only its numbers, and late datagrams
+// are answered as before: a DREQ with a DREP, a REQ or a REP for the queue pair as stale. After
+// TIMEWAIT the numbers are free.
 func TestClosedInTimewait(t *testing.T) {
 	p := newPair(t, Config{}, Config{})
 	ca := p.connect(t, ConnectParam{})
@@ -69,7 +69,7 @@ func TestClosedInTimewait(t *testing.T) {
 	stale(&REQ{LocalID: remote + 1, ServiceID: 7, QPN: 55, PathMTU: 5})
 	stale(&REP{LocalID: remote, RemoteID: local, QPN: 55})
 
-	// The same numbers from another address are no part of it.
+	// The same numbers from another address do not belong to it.
 	p.hold = true
 	heard := len(p.heard[p.b])
 	var m MAD
@@ -87,7 +87,7 @@ func TestClosedInTimewait(t *testing.T) {
 	p.last(p.b).Conn.Close(p.now)
 
 	ids := 0
-	p.b.cfg.Rand = func() uint64 { // the ID that is in TIMEWAIT first
+	p.b.cfg.Rand = func() uint64 { // the ID in TIMEWAIT first
 		ids++
 		return uint64(local) + uint64(ids-1)
 	}
@@ -104,8 +104,8 @@ func TestClosedInTimewait(t *testing.T) {
 	}
 }
 
-// Rule: the owner of a connection that is not closed hears TIMEWAIT_EXIT; one
-// that closes in TIMEWAIT leaves it for the rest of the time.
+// Rule: the owner of an open connection gets TIMEWAIT_EXIT; a connection closed in TIMEWAIT stays
+// for the rest of the time.
 func TestTimewaitRunsOn(t *testing.T) {
 	p := newPair(t, Config{}, Config{})
 	ca := p.connect(t, ConnectParam{})

@@ -2,11 +2,10 @@ package fabric
 
 import "sync/atomic"
 
-// Packets change hands in chains: those that a turn sends to one port, and those
-// that it gives back to one pool, go over together when the turn ends, with one
-// atomic step for all of them.
+// Packets change owners in chains: the packets that a run sends to one port, and those that it
+// returns to one pool, are handed over together at the end of the run, with one atomic operation.
 
-// chain is packets in order, linked by next. It has one owner.
+// chain is a list of packets in order, linked by next. It has one owner.
 type chain struct{ first, last *Packet }
 
 // add appends k, which is in no chain.
@@ -19,7 +18,7 @@ func (c *chain) add(k *Packet) {
 	c.last = k
 }
 
-// addFirst is add where the order does not matter.
+// addFirst is a cheaper add for uses where the order does not matter.
 func (c *chain) addFirst(k *Packet) {
 	if c.first == nil {
 		c.last = k
@@ -28,57 +27,54 @@ func (c *chain) addFirst(k *Packet) {
 	c.first = k
 }
 
-// take empties c and gives what was in it.
+// take empties c and returns its packets.
 func (c *chain) take() chain {
 	t := *c
 	*c = chain{}
 	return t
 }
 
-// wordGap separates words of different writers: two lines, because the adjacent
-// one is prefetched.
+// wordGap separates words of different writers: two cache lines, because the adjacent one is
+// prefetched.
 const wordGap = 128
 
-// mailbox is a bounded queue of packets with many producers and one consumer,
-// who takes everything there is, in the order of pushing. It is a stack of
-// chains that is only ever emptied as a whole, so that it has no ABA problem
-// (see internal/ring). The zero value is empty.
+// mailbox is a bounded queue of packets with many producers and one consumer, which takes all of
+// them in the order of pushing. It is a stack of chains that is only ever emptied as a whole, so
+// that it has no ABA problem (see internal/ring). The zero value is empty.
 //
 //	head -> chain 3 ─ below -> chain 2 ─ below -> chain 1
 //
-// A chain belongs to its pusher before push and to the consumer after takeAll.
+// A chain belongs to its producer before push and to the consumer after takeAll.
 //
-// Chains that find others there are counted, by the mailbox and by their link (room.go),
-// and refused when these are too many. One that finds the mailbox empty is not: while the
-// consumer keeps up no word is shared beyond head, and counting costs next to nothing.
-// So a bound is exceeded by one chain at most, which is what one turn sends by one link.
+// A chain that finds others in the mailbox is counted, by the mailbox and by its link (room.go),
+// and refused beyond the bound. A chain that finds the mailbox empty is not counted: while the
+// consumer keeps up no word is shared beyond head, and counting costs next to nothing. So a bound
+// is exceeded by one chain at most, the packets that one run sends by one link.
 type mailbox struct {
-	// taker has the shares of the links that lead here; nil: nobody counts.
-	// Immutable.
+	// taker has the shares of the links to this mailbox; nil: no counting. Immutable.
 	taker *Port
 	_     [wordGap]byte
-	// head is the first packet of the chain pushed last, or nil. Producers swap
-	// theirs in, which publishes the chain's packets and links; the consumer swaps
-	// nil in and acquires them.
+	// head is the first packet of the chain pushed last, or nil. Producers swap theirs in, which
+	// publishes the chain's packets and links; the consumer swaps nil in and acquires them.
 	head atomic.Pointer[Packet]
 	_    [wordGap]byte
-	// held is the units of the chains that are counted. Raised by producers
-	// before they push, lowered by the consumer. It publishes nothing.
+	// held is the units of the counted chains. Producers raise it before they push, the consumer
+	// lowers it. It publishes nothing.
 	held atomic.Int64
 	_    [wordGap]byte
 }
 
-// pushed says what became of a chain.
+// pushed is the result of a push.
 type pushed uint8
 
 const (
-	pushedFree    pushed = iota // it found the mailbox empty, and counts nowhere
-	pushedCounted               // it counts until it is taken
+	pushedFree    pushed = iota // it found the mailbox empty and is not counted
+	pushedCounted               // it is counted until it is taken
 	pushedNot                   // there is no room for it
 )
 
-// push appends c, which is not empty, came by r and has so many units. With waits it is
-// counted in any case: its sender waits to be told when it is taken.
+// push appends c, which is not empty, came by r and weighs units. With waits it is always counted:
+// its sender waits for its being taken.
 func (m *mailbox) push(c chain, r *Route, units int64, waits bool) (p pushed) {
 	c.first.last = c.last
 	for {
@@ -99,11 +95,11 @@ func (m *mailbox) push(c chain, r *Route, units int64, waits bool) (p pushed) {
 	}
 }
 
-// pushOne appends a packet by itself.
+// pushOne appends a single packet.
 func (m *mailbox) pushOne(k *Packet) pushed { return m.push(chain{k, k}, k.route, k.weight(), false) }
 
-// takeAll is the first of all packets, nil when there is none; the others follow
-// by next. Consumer only.
+// takeAll returns the first of all packets, nil if there are none; the others follow by next.
+// Consumer only.
 func (m *mailbox) takeAll() *Packet {
 	if m.head.Load() == nil { // a load is far cheaper than a swap
 		return nil
@@ -129,12 +125,12 @@ func (m *mailbox) takeAll() *Packet {
 
 func (m *mailbox) empty() bool { return m.head.Load() == nil }
 
-// pile is packets in no particular order, of many who put and one who takes
-// all. It has no ABA problem for the reason that mailbox has none.
+// pile is an unordered collection of packets with many producers and one consumer, which takes all.
+// It has no ABA problem for the same reason as mailbox.
 type pile struct {
 	_ [wordGap]byte
-	// top is a packet from which the others follow by next. Swapped in by those
-	// who put, which publishes the packets and links; swapped out by the taker.
+	// top is a packet from which the others follow by next. Producers swap theirs in, which
+	// publishes the packets and links; the consumer swaps nil in.
 	top atomic.Pointer[Packet]
 	_   [wordGap]byte
 }
@@ -150,8 +146,8 @@ func (p *pile) put(c chain) {
 	}
 }
 
-// takeAll is one of the packets, nil when there is none; the others follow by
-// next. Taker only.
+// takeAll returns one of the packets, nil if there are none; the others follow by next. Consumer
+// only.
 func (p *pile) takeAll() *Packet {
 	if p.top.Load() == nil {
 		return nil

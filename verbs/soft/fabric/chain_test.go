@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// seqs are the packets that follow k by next, by seq.
+// seqs returns the seq of k and of the packets that follow it by next.
 func seqs(k *Packet) (got []uint64) {
 	for ; k != nil; k = k.next {
 		got = append(got, k.seq)
@@ -18,7 +18,7 @@ func seqs(k *Packet) (got []uint64) {
 	return got
 }
 
-// chainOf is n packets numbered from first on.
+// chainOf returns n packets numbered from first on.
 func chainOf(first uint64, n int) (c chain) {
 	for i := range n {
 		c.add(&Packet{seq: first + uint64(i)})
@@ -26,8 +26,8 @@ func chainOf(first uint64, n int) (c chain) {
 	return c
 }
 
-// Rule: a mailbox gives every packet once, in the order of pushing, whatever the
-// chains were; a pile gives every packet once.
+// Rule: a mailbox returns every packet once, in the order of pushing, independent of the chains; a
+// pile returns every packet once.
 func TestChainsAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var box mailbox
@@ -108,7 +108,7 @@ func TestChainsOfManyProducers(t *testing.T) {
 	}
 }
 
-// sumOf is how many packets so many chains of 1, 2 and 3 have.
+// sumOf returns the number of packets in chains of 1, 2 and 3.
 func sumOf(chains int) (n int) {
 	for i := range chains {
 		n += 1 + i%3
@@ -116,8 +116,8 @@ func sumOf(chains int) (n int) {
 	return n
 }
 
-// Rule: a packet goes to the port that was at its address when it was sent, also
-// when another takes the address in the middle of the turn.
+// Rule: a packet goes to the port that was at its address when it was sent, even if another takes
+// the address during the run.
 func TestAddressThatMovesInATurn(t *testing.T) {
 	f := New(Config{Virtual: true})
 	a, old, fresh := &toy{}, &toy{}, &toy{}
@@ -135,8 +135,8 @@ func TestAddressThatMovesInATurn(t *testing.T) {
 	}
 }
 
-// Rule: what a turn returns goes to the pools that it came from, each packet to
-// its own; but the first of another port's stays here.
+// Rule: the packets that a run returns go to their own pools; but the first of another port's stays
+// here.
 func TestReturnsGoHome(t *testing.T) {
 	f := New(Config{Virtual: true})
 	a, b, c := &toy{}, &toy{}, &toy{}
@@ -168,9 +168,8 @@ func TestReturnsGoHome(t *testing.T) {
 	}
 }
 
-// Rule: a packet that a port keeps for its answer comes home with that, or from wherever it
-// is sent: no traffic makes more packets than were ever under way at once, and one for each
-// port.
+// Rule: a packet that a port keeps for its answer comes home with it, or from wherever it is sent:
+// no traffic makes more packets than were ever in flight at once, plus one for each port.
 func TestPacketsAreNotMadeForEver(t *testing.T) {
 	const rounds = 100
 	for name, sends := range map[string][][2]int{ // from and to; the receiver takes it at once
@@ -201,7 +200,7 @@ func TestPacketsAreNotMadeForEver(t *testing.T) {
 	}
 }
 
-// Rule: a port's own packets go back to its list, all of them.
+// Rule: all of a port's own packets go back to its list.
 func TestOwnPacketsGoBackToTheList(t *testing.T) {
 	f := New(Config{Virtual: true})
 	a := &toy{deaf: true}
@@ -228,8 +227,8 @@ func TestOwnPacketsGoBackToTheList(t *testing.T) {
 	}
 }
 
-// Rule: an exchange of single packets puts none into a pile, which takes atomic steps: the
-// packet of the question is that of the answer.
+// Rule: an exchange of single packets puts none into a pile, which takes atomic operations: the
+// question and the answer use the same packet.
 func TestAnswersTakeThePacketOfTheQuestion(t *testing.T) {
 	f := New(Config{Virtual: true})
 	a, b := &toy{deaf: true}, &toy{deaf: true}
@@ -255,8 +254,7 @@ func TestAnswersTakeThePacketOfTheQuestion(t *testing.T) {
 	}
 }
 
-// Rule: what becomes of a link in the middle of a turn, becomes of the packets
-// sent behind it, not of those before.
+// Rule: a change of a link during a run affects the packets sent after it, not those before.
 func TestLinkThatChangesInATurn(t *testing.T) {
 	traced := 0
 	for name, change := range map[string]func(f *Fabric, a *toy){

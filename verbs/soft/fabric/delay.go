@@ -2,16 +2,16 @@ package fabric
 
 import "container/heap"
 
-// delayLine is the packets that wait. Any sender pushes to incoming; the rest
-// belongs to the pacemaker in real time and to the driving goroutine in virtual time.
-// Every packet in it has its own payload and no holder.
+// delayLine holds the delayed packets. Any sender pushes to incoming; the rest belongs to the
+// pacemaker in real time and to the goroutine that calls Step in virtual time. Every packet in it
+// has its own copy of the payload and no holder.
 type delayLine struct {
 	incoming mailbox
 	waiting  packetHeap
 	seq      uint64
 }
 
-// collect takes what was pushed into the heap, in order.
+// collect moves the incoming packets into the heap, in order.
 func (d *delayLine) collect() {
 	for k := d.incoming.takeAll(); k != nil; {
 		next := k.next
@@ -23,7 +23,7 @@ func (d *delayLine) collect() {
 	}
 }
 
-// due removes the earliest packet if it is due, else nil.
+// due removes and returns the earliest packet if it is due, else nil.
 func (d *delayLine) due(now int64) *Packet {
 	if len(d.waiting) == 0 || d.waiting[0].due > now {
 		return nil
@@ -31,7 +31,7 @@ func (d *delayLine) due(now int64) *Packet {
 	return heap.Pop(&d.waiting).(*Packet)
 }
 
-// next is when the earliest packet is due, or never.
+// next returns the due time of the earliest packet, or never.
 func (d *delayLine) next() int64 {
 	if len(d.waiting) == 0 {
 		return never
@@ -39,8 +39,8 @@ func (d *delayLine) next() int64 {
 	return d.waiting[0].due
 }
 
-// dropAll drops what waits. A link with a script outlives its ports, so it gets its units
-// back. Nobody waits for them: no port is attached.
+// dropAll drops all packets. It returns the units to their links, because a link with a script
+// outlives its ports. There is no waiter: no port is attached.
 func (d *delayLine) dropAll() {
 	d.collect()
 	for _, k := range d.waiting {

@@ -1,10 +1,9 @@
 package fabric
 
-// SetDown takes the port's link down or brings it up. While it is down nothing
-// leaves (what is sent is dropped, DroppedDown) and nothing arrives (what comes
-// is dropped, Stats.Late); turns go on, so timers run. What lies in the inbox
-// goes with the change. Unlike Link.Down it is the port's own end: all its links
-// in both directions. In its turn only, as within Exclusive.
+// SetDown takes the port's link down or brings it up. While it is down no packet leaves (sent
+// packets are dropped, DroppedDown) and none arrives (arriving packets are dropped, Stats.Late);
+// the endpoint still runs, so timers work. The change drops the packets in the inbox. Unlike
+// Link.Down it affects the port: all its links in both directions. Runner only.
 func (p *Port) SetDown(down bool) {
 	if p.down != down {
 		p.dropInbox()

@@ -8,9 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// TestNothingPassesAPortThatIsDown: neither out nor in, whether it was sent before
-// or comes in the middle of a turn; holders are told, both sides count, and what
-// is sent after the port came up arrives.
+// TestNothingPassesAPortThatIsDown checks both directions, for packets sent before and during a
+// run; holders are told, both sides count, and packets sent after the port came up arrive.
 func TestNothingPassesAPortThatIsDown(t *testing.T) {
 	f := New(Config{Virtual: true})
 	a, b := &toy{}, &toy{}

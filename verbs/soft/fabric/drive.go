@@ -1,24 +1,23 @@
 package fabric
 
 const (
-	// kickBudget is how many turns one Kick runs on the caller's goroutine: many
-	// times what a synchronous operation needs (three), and few enough that a
-	// caller with a deep queue gets back to poll what is complete already.
+	// kickBudget is how many runs one Kick does on the caller's goroutine: many times what a
+	// synchronous operation needs (three), and few enough that a caller with a deep queue soon
+	// polls its completions.
 	kickBudget = 128
-	// paceBudget is the same for the fabric's own goroutine, which has nothing
-	// else to do but to look at its deadlines.
+	// paceBudget is the same for the fabric's own goroutine, which otherwise only checks deadlines.
 	paceBudget = 1024
-	// clockEvery is how many turns share one reading of the clock, which costs
-	// as much as a short turn.
+	// clockEvery is how many runs share one reading of the clock, which costs as much as a short
+	// run.
 	clockEvery = 8
-	// queueLen and visitedLen bound what a runner keeps on its stack. What does
-	// not fit goes to the pacemaker, or is checked at once.
+	// queueLen and visitedLen bound the state that a runner keeps on its stack. Ports beyond
+	// queueLen go to the pacemaker; deadlines beyond visitedLen are checked at once.
 	queueLen   = 32 // a power of two
 	visitedLen = 8
 )
 
-// runQueue is the ports a runner has yet to turn. It lives on the runner's
-// stack. A port in it is not claimed: it may stand in several runners' queues.
+// runQueue is the ports that a goroutine has yet to run. It lives on its stack. A port in it is not
+// claimed: it may stand in several goroutines' queues.
 type runQueue struct {
 	ports    [queueLen]*Port
 	head     uint32
@@ -52,20 +51,18 @@ func (q *runQueue) pop() *Port {
 	return p
 }
 
-// drive turns p, whose token the caller has taken, and then whoever got
-// packets, until nothing is left or budget turns are done. It releases the
-// token.
+// drive runs p, whose token the caller has taken, and then the ports that got packets, until
+// nothing is left or budget runs are done. It releases the token.
 //
-//  1. turn the port;
-//  2. hand over what it sent, and note whom to;
-//  3. release its token; a mark or more work puts it at the end of the queue;
-//  4. take the next port of the queue; one that somebody else runs gets a mark
-//     and is theirs;
-//  5. out of budget: what is queued goes to the pacemaker;
-//  6. at the end, wake the pacemaker if a deadline is earlier than it sleeps.
+//  1. Run the port.
+//  2. Hand over its packets, and note their destinations.
+//  3. Release its token; a mark or more work puts the port at the end of the queue.
+//  4. Take the next port of the queue; one that another goroutine runs gets a mark and is left to
+//     it.
+//  5. When the budget is used up, queued ports go to the pacemaker.
+//  6. At the end, wake the pacemaker if a deadline is earlier than its wake-up time.
 //
-// At every moment each port with work is in a queue, marked, running, or with the
-// pacemaker.
+// At every moment each port with work is in a queue, marked, running, or with the pacemaker.
 func (f *Fabric) drive(p *Port, budget int) {
 	var q runQueue
 	now := int64(f.Now())
@@ -93,8 +90,8 @@ func (f *Fabric) drive(p *Port, budget int) {
 	}
 }
 
-// settleSent hands over what p's turn sent and returned, and queues the ports that
-// it sent to. p's token is held.
+// settleSent hands over the packets that p's run sent and returned, and queues the ports that it
+// sent to. p's token is held.
 func (f *Fabric) settleSent(q *runQueue, p *Port) {
 	for i := range p.touched {
 		f.enqueue(q, p.settle(i))
@@ -103,8 +100,8 @@ func (f *Fabric) settleSent(q *runQueue, p *Port) {
 	p.giveBack()
 }
 
-// noteVisited remembers to look at p's deadline at the end: most deadlines are
-// gone by then, because the answer has come.
+// noteVisited remembers to check p's deadline at the end: most deadlines are gone by then, because
+// the answer has come.
 func (f *Fabric) noteVisited(q *runQueue, p *Port) {
 	for _, v := range q.visited[:q.nVisited] {
 		if v == p {

@@ -15,13 +15,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// ErrGIDInUse says that a port with this GID is attached already.
+// ErrGIDInUse reports that a port with this GID is already attached.
 var ErrGIDInUse = errors.New("fabric: GID in use")
 
-// AttachError is a port that could not be attached.
+// AttachError describes a port that could not be attached.
 type AttachError struct {
 	GID  verbs.GID
-	Name string // of the port that was refused
+	Name string // of the refused port
 	Has  string // name of the port that has the GID
 }
 
@@ -33,66 +33,64 @@ func (e *AttachError) Error() string {
 // Is matches ErrGIDInUse.
 func (e *AttachError) Is(target error) bool { return target == ErrGIDInUse }
 
-// Config says what kind of link a fabric is. The zero value is a perfect link
-// in real time with ordinary packets.
+// Config describes a fabric. The zero value is a perfect link in real time with ordinary packets.
 type Config struct {
-	// Virtual stops the clock: nothing happens but in Step and AdvanceTo.
+	// Virtual stops the clock: all work happens in Step, at the time set by AdvanceTo.
 	Virtual bool
-	// Seed feeds the randomness of every link, and of Rand when Virtual.
+	// Seed seeds the randomness of every link, and of Rand when Virtual.
 	Seed uint64
 	// JumboMTU declares that a message of any length fits in one packet.
 	JumboMTU bool
-	// Rand is where endpoints take unpredictable numbers (keys, QP numbers,
-	// PSNs). Default: crypto/rand in real time, and a generator seeded from Seed in
-	// virtual time, where a run must be repeatable.
+	// Rand is the endpoints' source of unpredictable numbers (keys, QP numbers, PSNs). Default:
+	// crypto/rand in real time, and a generator seeded from Seed in virtual time, where a run must
+	// be repeatable.
 	Rand io.Reader
 }
 
-// Endpoint is what a port belongs to: an engine.
+// Endpoint is the owner of a port: an engine.
 type Endpoint interface {
-	// Progress takes packets from the port, acts, and sends. now never goes back.
-	// next is the time at which it wants to be turned at the latest, 0 for
-	// none; more that it has work left right now: so says an endpoint that leaves
-	// packets in the inbox and wants to be turned for them. It is never called twice at once for one port, holds no
-	// lock that a caller of Kick may hold, does not block, and returns in bounded time.
+	// Progress takes packets from the port, acts, and sends. now never goes back. next is the time
+	// of the next call at the latest, 0 for none. more reports that work is left right now, for
+	// example packets that the endpoint leaves in the inbox. Calls for one port never overlap.
+	// Progress holds no lock that a caller of Kick may hold, does not block, and returns in bounded
+	// time.
 	Progress(now time.Duration) (next time.Duration, more bool)
 }
 
-// Fabric is an in-process link to which ports are attached; see the package
-// documentation. All methods may be called from any goroutine unless they say
-// otherwise.
+// Fabric is an in-process link to which ports are attached; see the package documentation. All
+// methods may be called from any goroutine unless they say otherwise.
 type Fabric struct {
 	cfg   Config
 	rand  io.Reader
 	start time.Time
 
-	// mu guards attaching, detaching, and creating and scripting routes: never
-	// taken by Kick, nor by Send on a route that exists.
+	// mu guards attaching, detaching, and creating and scripting routes. Kick never takes it, nor
+	// does Send on an existing route.
 	mu       sync.Mutex
 	routes   map[routeKey]*Route
 	groups   map[verbs.GID]*Group
 	attached map[verbs.GID]*Port
-	links    map[verbs.GID]int // how many routes lead there
-	sides    map[verbs.GID]int // which side of the partition; nil: none
-	all      Link              // what SetAll set; for routes to come
+	links    map[verbs.GID]int // number of routes to each GID
+	sides    map[verbs.GID]int // each GID's side of the partition; nil: no partition
+	all      Link              // set by SetAll; applies to new routes
 	stop     chan struct{}     // closed to stop the pacemaker
-	done     chan struct{}     // closed when it is gone
+	done     chan struct{}     // closed when the pacemaker has ended
 
-	// ports is the attached ports in order of attachment. Written under mu
-	// (a new slice each time), read by the pacemaker and by Step.
+	// ports is the attached ports in order of attachment. Written under mu (a new slice each time),
+	// read by the pacemaker and by Step.
 	ports atomic.Pointer[[]*Port]
-	// tracer is written by SetTrace, read by senders.
+	// tracer is written by SetTrace and read by senders.
 	tracer atomic.Pointer[tracer]
 
 	pace  pacemaker
 	delay delayLine
 
-	// now is the virtual time in ns. Written by AdvanceTo, read by anyone.
+	// now is the virtual time in ns. Written by AdvanceTo, read by any goroutine.
 	now atomic.Int64
 }
 
-// New makes a fabric without ports. It starts nothing; the goroutine of a
-// fabric in real time lives from the first Attach to the last Detach.
+// New returns a fabric without ports. It starts no goroutine; in real time the pacemaker lives from
+// the first Attach to the last Detach.
 func New(cfg Config) *Fabric {
 	f := &Fabric{
 		cfg:      cfg,
@@ -115,18 +113,18 @@ func New(cfg Config) *Fabric {
 	return f
 }
 
-// JumboMTU tells whether a message of any length fits in one packet.
+// JumboMTU reports whether a message of any length fits in one packet.
 func (f *Fabric) JumboMTU() bool { return f.cfg.JumboMTU }
 
-// Virtual tells whether the fabric runs on virtual time.
+// Virtual reports whether the fabric runs on virtual time.
 func (f *Fabric) Virtual() bool { return f.cfg.Virtual }
 
-// Rand is the source of unpredictable numbers for endpoints; see Config. It may
-// be read from any goroutine.
+// Rand returns the source of unpredictable numbers for endpoints; see Config. It may be read from
+// any goroutine.
 func (f *Fabric) Rand() io.Reader { return f.rand }
 
-// Now is the time that turns are given: since New in real time, what AdvanceTo
-// said in virtual time.
+// Now returns the time passed to Progress: since New in real time, set by AdvanceTo in virtual
+// time.
 func (f *Fabric) Now() time.Duration {
 	if f.cfg.Virtual {
 		return time.Duration(f.now.Load())
@@ -134,9 +132,8 @@ func (f *Fabric) Now() time.Duration {
 	return time.Since(f.start)
 }
 
-// Attach adds a port. name is for people. The endpoint may be turned from now
-// on, also before Attach returns. It fails with an [*AttachError] when the GID is taken.
-// Not from within a turn.
+// Attach adds a port. name is for messages. The endpoint may run from now on, even before Attach
+// returns. It fails with an [*AttachError] when the GID is taken. Not from within a run.
 func (f *Fabric) Attach(gid verbs.GID, name string, e Endpoint) (*Port, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -162,12 +159,11 @@ func (f *Fabric) Attach(gid verbs.GID, name string, e Endpoint) (*Port, error) {
 	return p, nil
 }
 
-// Detach takes the port off the fabric: its endpoint is not running when
-// Detach returns and will not be turned again; packets in its inbox are
-// dropped and their holders told. It waits for a running turn of the endpoint, and the
-// last one for the fabric's goroutine to end. The
+// Detach removes the port from the fabric: its endpoint is not running when Detach returns and will
+// not run again; packets in its inbox are dropped and their holders told. Detach waits for the
+// current run of the endpoint; the last Detach also waits for the fabric's goroutine to end. The
 // endpoint must have no packets by reference in flight, or keep their memory until their
-// PacketDone. Idempotent. Not from within a turn.
+// PacketDone. Idempotent. Not from within a run.
 func (p *Port) Detach() {
 	f := p.f
 	p.acquire()
@@ -181,11 +177,11 @@ func (p *Port) Detach() {
 	}
 	delete(f.attached, p.gid)
 	for key, r := range f.routes {
-		// A sender that loaded this pointer before pushes into a closed port and
-		// then runs it, which drops the packet.
+		// A sender that loaded this pointer before pushes into a closed port and then runs it,
+		// which drops the packet.
 		r.to.CompareAndSwap(p, nil)
 		if r.src == p.gid && r.script.Load() == nil {
-			delete(f.routes, key) // nobody sends by it any more
+			delete(f.routes, key) // it has no sender any more
 			f.linkedLocked(key.dst, -1)
 		}
 	}
@@ -204,7 +200,7 @@ func (p *Port) Detach() {
 	f.delay.dropAll()
 }
 
-// lockedReader makes a reader fit for several goroutines.
+// lockedReader makes a reader safe for concurrent use.
 type lockedReader struct {
 	mu sync.Mutex
 	r  io.Reader
@@ -224,5 +220,5 @@ func seeded(seed uint64) io.Reader {
 	return mrand.NewChaCha8(key)
 }
 
-// portInbox is the ports handed to the pacemaker.
+// portInbox holds the ports left to the pacemaker.
 type portInbox = ring.Inbox[Port, *Port]

@@ -6,9 +6,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// TestRoutesToNobodyDoNotPileUp: an endpoint that keeps a route to ever new
-// addresses, each for a while, has at most twice those it keeps; one that is kept
-// leads to the port that is attached there in the end.
+// TestRoutesToNobodyDoNotPileUp checks that an endpoint that keeps routes to ever new addresses,
+// each for a while, has at most twice as many as it keeps, and that a kept route leads to the port
+// attached there later.
 func TestRoutesToNobodyDoNotPileUp(t *testing.T) {
 	f := New(Config{Virtual: true})
 	a, b, c := &toy{}, &toy{}, &toy{}
@@ -47,7 +47,7 @@ func TestRoutesToNobodyDoNotPileUp(t *testing.T) {
 	}
 }
 
-// TestASweepSparesScripts: a link with a fault script keeps it, whoever sweeps.
+// TestASweepSparesScripts checks that a link with a fault script keeps it in a sweep.
 func TestASweepSparesScripts(t *testing.T) {
 	f := New(Config{Virtual: true})
 	a, b := &toy{}, &toy{}
@@ -72,8 +72,8 @@ func TestASweepSparesScripts(t *testing.T) {
 	}
 }
 
-// TestPortsThatComeAndGoLeaveNothing: ports at ever new addresses that exchange
-// packets with one that stays, and join a group.
+// TestPortsThatComeAndGoLeaveNothing attaches ports at ever new addresses that exchange packets
+// with one that stays, and join a group.
 func TestPortsThatComeAndGoLeaveNothing(t *testing.T) {
 	f := New(Config{Virtual: true})
 	a := &toy{}
@@ -108,8 +108,8 @@ func TestPortsThatComeAndGoLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestAGroupThatIsKeptIsTheOneJoined: a sender that has an empty group reaches who
-// joins later, also when others joined and left.
+// TestAGroupThatIsKeptIsTheOneJoined checks that a sender with an empty group reaches later
+// members, even if others joined and left before.
 func TestAGroupThatIsKeptIsTheOneJoined(t *testing.T) {
 	f := New(Config{Virtual: true})
 	a, b := &toy{}, &toy{}
@@ -127,9 +127,8 @@ func TestAGroupThatIsKeptIsTheOneJoined(t *testing.T) {
 	settle(f, 1)
 }
 
-// TestADetachedPortSendsNothing: what is sent in an exclusive section of a port
-// that is detached goes nowhere, and leaves the link to the port that has the
-// address now alone.
+// TestADetachedPortSendsNothing checks that packets sent in an exclusive section of a detached port
+// are dropped, and do not affect the link of the port that has the address now.
 func TestADetachedPortSendsNothing(t *testing.T) {
 	f := New(Config{Virtual: true})
 	a, b, again := &toy{}, &toy{}, &toy{}

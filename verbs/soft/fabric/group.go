@@ -7,22 +7,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Group is the ports that take what is sent to a multicast GID. Senders keep it,
-// so that it outlives its members; without either it is forgotten.
+// Group is the ports that receive packets for a multicast GID. Senders keep it, so that it outlives
+// its members; without senders and members it is forgotten.
 type Group struct {
 	gid     verbs.GID
-	keepers int // who has it from Fabric.Group; under the fabric's mutex
-	// members are the ports, in the order in which they joined. Written by Join,
-	// Leave and Detach under the fabric's mutex (a new slice each time), read by
-	// senders.
+	keepers int // Fabric.Group calls without Ungroup; under the fabric's mutex
+	// members is the ports, in the order in which they joined. Written by Join, Leave and Detach
+	// under the fabric's mutex (a new slice each time), read by senders.
 	members atomic.Pointer[[]*Port]
 }
 
-// GID is the group's address.
+// GID returns the group's address.
 func (g *Group) GID() verbs.GID { return g.gid }
 
-// Group is the group at a multicast GID, which need not have members. It is kept
-// until Ungroup, once for each call. Any goroutine; it takes the fabric's mutex.
+// Group returns the group at a multicast GID, which need not have members, and keeps it until
+// Ungroup, once for each call. Any goroutine; it takes the fabric's mutex.
 func (f *Fabric) Group(gid verbs.GID) *Group {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -31,8 +30,7 @@ func (f *Fabric) Group(gid verbs.GID) *Group {
 	return g
 }
 
-// Ungroup gives back what Group gave; nil is nothing. Any goroutine; it takes
-// the fabric's mutex.
+// Ungroup ends one Group call; nil is ignored. Any goroutine; it takes the fabric's mutex.
 func (f *Fabric) Ungroup(g *Group) {
 	if g == nil {
 		return
@@ -43,8 +41,7 @@ func (f *Fabric) Ungroup(g *Group) {
 	f.forgetLocked(g)
 }
 
-// forgetLocked forgets a group without members that no sender keeps. The
-// fabric's mutex is held.
+// forgetLocked forgets a group without members and senders. The fabric's mutex is held.
 func (f *Fabric) forgetLocked(g *Group) {
 	if g.keepers == 0 && len(*g.members.Load()) == 0 {
 		delete(f.groups, g.gid)
@@ -61,8 +58,8 @@ func (f *Fabric) groupLocked(gid verbs.GID) *Group {
 	return g
 }
 
-// Join makes the port a member of the group at gid; joining twice is once.
-// Detach leaves all groups. In its turn only.
+// Join makes the port a member of the group at gid; joining again has no effect. Detach leaves all
+// groups. Runner only.
 func (p *Port) Join(gid verbs.GID) {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
@@ -73,8 +70,7 @@ func (p *Port) Join(gid verbs.GID) {
 	}
 }
 
-// Leave ends the membership, if there is one. Packets on the way still arrive.
-// In its turn only.
+// Leave ends the membership, if there is one. Packets in flight still arrive. Runner only.
 func (p *Port) Leave(gid verbs.GID) {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
@@ -83,7 +79,7 @@ func (p *Port) Leave(gid verbs.GID) {
 	}
 }
 
-// removeLocked takes p out of g. The fabric's mutex is held.
+// removeLocked removes p from g. The fabric's mutex is held.
 func (f *Fabric) removeLocked(g *Group, p *Port) {
 	if m := *g.members.Load(); slices.Contains(m, p) {
 		m = slices.DeleteFunc(slices.Clone(m), func(q *Port) bool { return q == p })
@@ -92,13 +88,12 @@ func (f *Fabric) removeLocked(g *Group, p *Port) {
 	}
 }
 
-// SendGroup sends k to every member of a group, the port itself among them if
-// it is one, and tells to how many. Each member gets a packet of its own, with
-// the group's GID as Dst, over the link from this port to it: that link's
-// faults apply to that packet alone. All but one carry a copy of the payload;
-// each has k's holder, which is told once for each packet, and for one that
-// was dropped because the group is empty. The packet belongs to the fabric
-// afterwards. In its turn only; it does not block.
+// SendGroup sends k to every member of a group, including the port itself if it is one, and returns
+// their number. Each member gets its own packet, with the group's GID as Dst, over the link from
+// this port to it: that link's faults apply to that packet alone. All but one carry a copy of the
+// payload; each has k's holder, which is told once for each packet, and once for a packet that was
+// dropped because the group is empty. The packet belongs to the fabric afterwards. Runner only; it
+// does not block.
 func (p *Port) SendGroup(g *Group, k *Packet) (n int) {
 	p.mustFill(k)
 	k.Dst = g.gid

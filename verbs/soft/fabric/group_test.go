@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// sendGroup sends one packet by reference to a group, in the toy's turn.
+// sendGroup sends one packet by reference to a group, in the toy's run.
 func (e *toy) sendGroup(g *Group, payload []byte, h Holder) (n int) {
 	e.inTurn(func() {
 		k := e.port.Get()
@@ -20,9 +20,8 @@ func (e *toy) sendGroup(g *Group, payload []byte, h Holder) (n int) {
 	return n
 }
 
-// TestGroupMembersGetAPacketEach: the sender too when it is one; each has the
-// payload, the group's address and the network header, and the holder is told
-// of each.
+// TestGroupMembersGetAPacketEach checks that each member, the sender included if it is one, gets
+// the payload, the group's address and the network header, and that the holder is told of each.
 func TestGroupMembersGetAPacketEach(t *testing.T) {
 	f := New(Config{Virtual: true})
 	toys := []*toy{{}, {}, {}, {}}

@@ -8,32 +8,30 @@ import (
 )
 
 const (
-	awake = int64(-1)            // the pacemaker looks at everything before it sleeps
-	never = int64(math.MaxInt64) // it sleeps until it is rung
+	awake = int64(-1)            // the pacemaker checks everything before it sleeps
+	never = int64(math.MaxInt64) // it sleeps until it is woken
 )
 
-// pacemaker is the goroutine of a fabric in real time. It sleeps until the
-// earliest deadline of an endpoint or of a delayed packet, and runs what
-// others left to it.
+// pacemaker is the goroutine of a fabric in real time. It sleeps until the earliest deadline of an
+// endpoint or of a delayed packet, and runs the ports that others left to it.
 //
 //	       ┌──────── awake ◄────────────────┐
-//	       │ wakeAt = t, look once more     │ time t, or rung
+//	       │ wakeAt = t, look once more     │ time t, or woken
 //	       ▼                                │
 //	something earlier? ── no ──► asleep until t
 //	       │ yes: awake
 //
-// No wake-up is lost: whoever sets a deadline or pushes work does so before he
-// loads wakeAt, and the pacemaker stores wakeAt before it looks once more. One
-// of the two sees the other.
+// No wake-up is lost: a goroutine sets a deadline or pushes work before it loads wakeAt, and the
+// pacemaker stores wakeAt before it looks once more. One of the two sees the other.
 //
-// A deadline that moves later rings nobody: the pacemaker wakes at the old
-// one, finds it gone, and sleeps on.
+// A deadline that moves later wakes nothing: the pacemaker wakes at the old one, finds it gone, and
+// sleeps on.
 type pacemaker struct {
-	// wakeAt is when it wakes by itself: a time in ns, awake or never. Written
-	// by the pacemaker, read by everybody.
+	// wakeAt is the pacemaker's wake-up time in ns, awake or never. Written by the pacemaker, read
+	// by any goroutine.
 	wakeAt atomic.Int64
-	wakeup chan struct{} // one token: more rings change nothing
-	// deferred is ports that others left; taken by the pacemaker.
+	wakeup chan struct{} // one token: further wake-ups change nothing
+	// deferred is the ports left by others; taken by the pacemaker.
 	deferred portInbox
 }
 
@@ -81,7 +79,7 @@ func (f *Fabric) runPacemaker(stop, done chan struct{}) {
 
 		f.pace.wakeAt.Store(next)
 		if !f.pace.deferred.Empty() || !f.delay.incoming.empty() || f.earliest() < next {
-			runtime.Gosched() // others may want the processor that endless work would hold
+			runtime.Gosched() // yield the processor in case of endless work
 			select {
 			case <-stop:
 				return
@@ -103,11 +101,11 @@ func (f *Fabric) runPacemaker(stop, done chan struct{}) {
 	}
 }
 
-// runDeferred runs the ports that others left.
+// runDeferred runs the ports left by others.
 func (f *Fabric) runDeferred() {
 	for p := f.pace.deferred.TakeAll(); p != nil; {
 		next := p.deferHook.Unlink()
-		p.deferred.Store(false) // before taking: who defers it again is not forgotten
+		p.deferred.Store(false) // before running: a later deferPort is not lost
 		f.run(p)
 		p = next
 	}
@@ -124,8 +122,7 @@ func (f *Fabric) runDelayed() {
 	}
 }
 
-// runDeadlines runs the ports whose deadline has come, and tells when the next
-// thing is due.
+// runDeadlines runs the ports whose deadline has come, and returns the next due time.
 func (f *Fabric) runDeadlines() (next int64) {
 	now := int64(f.Now())
 	for _, p := range *f.ports.Load() {
@@ -133,22 +130,22 @@ func (f *Fabric) runDeadlines() (next int64) {
 		if d == 0 || d > now {
 			continue
 		}
-		// Zeroed first: if another runner has the port, our mark makes it turn
-		// once more, and that turn sets the deadline anew.
+		// Zeroed first: if another goroutine runs the port, the mark makes it run once more, and
+		// that run sets the deadline anew.
 		p.deadline.CompareAndSwap(d, 0)
 		f.run(p)
 	}
 	return min(f.earliest(), f.delay.next())
 }
 
-// run turns p here, or leaves a mark to whoever runs it.
+// run runs p here, or leaves a mark for its runner.
 func (f *Fabric) run(p *Port) {
 	if p.token.take() {
 		f.drive(p, paceBudget)
 	}
 }
 
-// earliest is the earliest deadline of an endpoint, or never.
+// earliest returns the earliest deadline of an endpoint, or never.
 func (f *Fabric) earliest() int64 {
 	t := never
 	for _, p := range *f.ports.Load() {

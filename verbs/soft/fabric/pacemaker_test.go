@@ -114,7 +114,7 @@ func TestWakeDoesNotRunOnTheCallersGoroutine(t *testing.T) {
 
 func TestTheLastDetachEndsTheGoroutine(t *testing.T) {
 	f := New(Config{})
-	for range 3 { // it starts anew each time
+	for range 3 { // it starts again each time
 		before := runtime.NumGoroutine()
 		a, b := &toy{deadline: time.Hour}, &toy{}
 		pa := must.Get(f.Attach(gid(0), "a", a))(t)
@@ -136,7 +136,7 @@ func TestTheLastDetachEndsTheGoroutine(t *testing.T) {
 		default:
 			t.Fatal("the fabric's goroutine runs after the last Detach")
 		}
-		// It has closed done as its last act; the scheduler may still count it.
+		// The goroutine closes done last; the scheduler may still count it.
 		for limit := time.Now().Add(patience); runtime.NumGoroutine() > before; runtime.Gosched() {
 			if time.Now().After(limit) {
 				t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)

@@ -8,90 +8,87 @@ import (
 )
 
 const (
-	// inlineSegs is how many payload segments fit in a packet without a slice
-	// of its own; most messages have one or two.
+	// inlineSegs is the number of payload segments that fit in a packet without a separate slice;
+	// most messages have one or two.
 	inlineSegs = 3
-	// wordLen is the most frequent short payload: an 8-byte message, which is
-	// copied without a call.
+	// wordLen is the most frequent short payload: an 8-byte message, which is copied without a
+	// call.
 	wordLen = 8
-	// smallOwn is how many bytes of copied payload fit in a packet without a
-	// buffer of their own: what senders rather copy than refer to.
+	// smallOwn is the number of bytes of copied payload that fit in a packet without a separate
+	// buffer: sizes that senders copy rather than refer to.
 	smallOwn = 64
-	// maxKeptOwn bounds the copy buffer that a pooled packet keeps, so that one
-	// delayed gigabyte is not kept for ever.
+	// maxKeptOwn bounds the copy buffer that a pooled packet keeps, so that one delayed gigabyte is
+	// not kept forever.
 	maxKeptOwn = 64 << 10
 )
 
 // Holder owns the memory that packets refer to.
 type Holder interface {
-	// PacketDone is called exactly once for each packet sent with this holder,
-	// when nothing refers to the payload any more: it was consumed, dropped, or
-	// copied because the packet has to wait. It may be called from any
-	// goroutine and in the middle of another endpoint's turn, so it only
-	// counts; to have its own endpoint turned, it calls [Port.Wake].
+	// PacketDone is called exactly once for each packet sent with this holder, when nothing refers
+	// to the payload any more: it was consumed, dropped, or copied because the packet has to wait.
+	// It may be called from any goroutine and during the run of another endpoint, so it must only
+	// count; to have its own endpoint run, it calls [Port.Wake].
 	PacketDone(p *Packet)
 }
 
-// Packet is one packet on the link: encoded headers, and a payload that lies
-// in the sender's memory or in the packet itself.
+// Packet is one packet on the link: encoded headers, and a payload that lies in the sender's memory
+// or in the packet itself.
 //
-//	sender's turn           the link           receiver's turn
+//	sender's run            the link           receiver's run
 //	Get ── fill ── Send ──► inbox ───────────► Take ── read ── Release ──► its pool
 //	                          │ lost: Release
 //	                          └ delayed, duplicated: payload copied, PacketDone, later the inbox
 //
-// A packet belongs to the sender from Get to Send, then to the fabric, and to
-// the receiver from Take to Release. Its memory is Go heap; what Payload
-// refers to need not be.
+// A packet belongs to the sender from Get to Send, then to the fabric, and to the receiver from
+// Take to Release. Its memory is Go heap; the memory that Payload refers to need not be.
 type Packet struct {
-	// What every packet needs stands first, in four lines.
+	// The fields that every packet needs come first, in four cache lines.
 
 	next *Packet // in a chain, the inbox, the delay line or a pool
 
-	// Holder, if set by the sender, is told when Payload is no longer
-	// referred to. Cookie is the sender's, for its holder.
+	// Holder, if set by the sender, is told when Payload is no longer referred to. Cookie is the
+	// sender's, for its holder.
 	Holder Holder
 	Cookie uint64
 
-	// Payload is the payload's segments in order, PayloadLen the sum of their
-	// lengths in bytes. Fill with AddRef and AddCopy.
+	// Payload is the payload's segments in order, PayloadLen the sum of their lengths in bytes.
+	// AddRef and AddCopy fill them.
 	Payload    [][]byte
 	PayloadLen int
 
 	// Hdr holds HdrLen bytes of encoded headers; see package wire.
 	HdrLen int
 	Hdr    [wire.MaxHeader]byte
-	state  packetState // catches a packet used after it was given away
+	state  packetState // detects the use of a packet after it was given away
 
-	// Net is the rest of the network header, for links that have one and
-	// receivers that report it. Set by the sender.
+	// Net is the rest of the network header, for links that have one and receivers that report it.
+	// Set by the sender.
 	Net NetHeader
-	// Src is set by Send. Dst is where it goes: set by the sender, or by
-	// SendTo or SendGroup.
+	// Src is set by Send. Dst is the destination, set by the sender, or by SendTo or SendGroup.
 	Src, Dst verbs.GID
 
-	home   *Port  // whose pool it is from, whoever sends it; see Port.Return
-	own    []byte // copied payload; in small at first
+	home   *Port  // the owner of its pool, whichever port sends it; see Port.Return
+	own    []byte // copied payload; initially in small
 	inline [inlineSegs][]byte
 	small  [smallOwn]byte
 
 	below  *Packet // in an inbox, of the first of a chain: the chain pushed before
 	last   *Packet // in an inbox, of the first of a chain: its last
-	route  *Route  // while delayed: where it goes on; in an inbox, of the first of a chain: where it came from
+	route  *Route  // while delayed: its route; in an inbox, of the first of a chain: the route it came by
 	charge int64   // in an inbox, of the first of a chain: its units of route's share
-	held   int64   // in an inbox, of the first of a chain: its units of the mailbox's
-	due    int64   // while delayed: when
-	seq    uint64  // while delayed: order among those due at once
+	held   int64   // in an inbox, of the first of a chain: its units of the mailbox
+	due    int64   // while delayed: its due time
+	seq    uint64  // while delayed: order among packets due at the same time
 }
 
-// NetHeader is what a packet's IP header says besides its addresses.
+// NetHeader is the fields of a packet's IP header besides its addresses.
 type NetHeader struct {
 	FlowLabel    uint32 // 20 bits; IPv6 only
 	TrafficClass uint8
 	HopLimit     uint8
 }
 
-// packetState says who has a packet. Only whoever has it reads or writes it.
+// packetState names the owner of a packet. Only the owner reads or writes it.
 type packetState uint8
 
 const (
@@ -101,14 +98,13 @@ const (
 	received             // the receiver, between Take and Release
 )
 
-// Header is the encoded headers. It is valid until Release.
+// Header returns the encoded headers. They are valid until Release.
 func (p *Packet) Header() []byte { return p.Hdr[:p.HdrLen] }
 
 // SetHeader encodes h as the packet's headers.
 func (p *Packet) SetHeader(h *wire.Header) { p.HdrLen = h.Encode(&p.Hdr) }
 
-// AddRef appends b to the payload by reference. b must stay as it is until the
-// holder's PacketDone.
+// AddRef appends b to the payload by reference. b must not change until the holder's PacketDone.
 func (p *Packet) AddRef(b []byte) {
 	if len(b) == 0 {
 		return
@@ -117,7 +113,7 @@ func (p *Packet) AddRef(b []byte) {
 	p.PayloadLen += len(b)
 }
 
-// AddCopy appends a copy of b to the payload. b is free at once.
+// AddCopy appends a copy of b to the payload.
 func (p *Packet) AddCopy(b []byte) {
 	if len(b) == 0 {
 		return
@@ -126,8 +122,7 @@ func (p *Packet) AddCopy(b []byte) {
 		p.copyFirst(b)
 		return
 	}
-	// When own has to grow, segments added before stay in the old array,
-	// which holds the same bytes.
+	// When own has to grow, earlier segments stay in the old array, which holds the same bytes.
 	start := len(p.own)
 	p.own = append(p.own, b...)
 	p.Payload = append(p.Payload, p.own[start:len(p.own):len(p.own)])
@@ -148,16 +143,16 @@ func (p *Packet) copyFirst(b []byte) {
 	p.PayloadLen = len(b)
 }
 
-// Release gives the packet back. The receiver calls it once for every packet
-// it took, in its turn or after, and does not touch the packet afterwards; a
-// sender calls it for one it got and does not send. It does not block. It
-// panics when the packet has been given back or sent already.
+// Release returns the packet to its pool. The receiver calls it once for every packet it took, in
+// its run or later, and does not touch the packet afterwards; a sender calls it for a packet from
+// Get that it does not send. It does not block. It panics when the packet was released or sent
+// before.
 func (p *Packet) Release() {
 	p.mustHave()
 	p.drop()
 }
 
-// mustHave panics unless the caller may give the packet back.
+// mustHave panics unless the caller may release the packet.
 func (p *Packet) mustHave() {
 	if p.state != received && p.state != filling {
 		panic("fabric: Release of a packet that is not the caller's: released twice, or sent")

@@ -10,83 +10,81 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// acquireLooks is how often a caller looks for the token before it sleeps: some
-// microseconds, several turns.
+// acquireLooks is how often a caller tries to take the token before it sleeps: some microseconds,
+// several runs.
 const acquireLooks = 16
 
-// Port is an endpoint's place on the fabric. "In its turn" means: within the
-// endpoint's Turn, or within a function run by Exclusive.
+// Port is an endpoint's attachment to the fabric. "Runner only" means: within the endpoint's
+// Progress, or within a function run by Exclusive.
 type Port struct {
 	f    *Fabric
 	gid  verbs.GID
 	name string
 
 	token token
-	// sleeper is held by the one waiter, which sleeps until freed has a release (acquire).
+	// sleeper is held by the one waiter, which sleeps until freed receives a release (acquire).
 	sleeper sync.Mutex
 	freed   chan struct{}
-	// in is packets for the endpoint: pushed by senders, taken in its turn.
+	// in is the packets for the endpoint: pushed by senders, taken by the runner.
 	in mailbox
-	// returned is packets of this port's pool that came back: pushed by
-	// whoever released them, taken in its turn.
+	// returned is the packets of this port's pool that came back: pushed by the releasing
+	// goroutines, taken by the runner.
 	returned pile
 
-	// deadline is when the endpoint wants to be turned, in ns; 0 none. Written
-	// by the runner after a turn, zeroed by the pacemaker when it acts on it;
-	// read by the pacemaker.
+	// deadline is the time by which the endpoint wants to run, in ns; 0 for none. Written by the
+	// runner after a run, zeroed by the pacemaker when it acts on it; read by the pacemaker.
 	deadline atomic.Int64
-	// wanted (virtual time) asks Step for a turn: set by anyone, cleared by Step.
+	// wanted (virtual time) asks Step for a run: set by any goroutine, cleared by Step.
 	wanted atomic.Bool
-	// deferred says that the port is in the pacemaker's inbox: set by whoever
-	// pushes it there, cleared by the pacemaker before it runs the port.
+	// deferred reports that the port is in the pacemaker's inbox: set by the goroutine that pushes
+	// it there, cleared by the pacemaker before it runs the port.
 	deferred  atomic.Bool
 	deferHook ring.Hook[Port]
-	// progressed has askBit while a sender asks for a turn; the rest counts the turns that were
-	// asked for. The bit is set by Ask; the runner counts. It publishes nothing.
+	// progressed has askBit while a sender asks for a run; the rest counts the runs that were asked
+	// for. AskProgress sets the bit; the runner counts. It publishes nothing.
 	progressed atomic.Uint32
-	// share is the share of each link that leads here (see flow). Written under
-	// the fabric's mutex, read by senders.
+	// share is the share of each link to this port (see flow). Written under the fabric's mutex,
+	// read by senders.
 	share atomic.Int64
 
-	// The rest belongs to the holder of the token.
+	// The rest belongs to the runner.
 	ep       Endpoint
 	closed   bool
 	down     bool // see SetDown
 	lastNow  int64
-	rx       *Packet // taken from in, not yet by the endpoint; linked by next
+	rx       *Packet // taken from in, not yet taken by the endpoint; linked by next
 	free     *Packet // pool; linked by next
-	spare    *Packet // of another port's pool: taken here, and sent next; see Return
-	back     chain   // returned in this turn, all to the pool of backTo
+	spare    *Packet // from another port's pool: taken here and sent next; see Return
+	back     chain   // returned in this run, all to the pool of backTo
 	backTo   *Port
-	touched  []touch              // whom this turn sent to
+	touched  []touch              // destinations of this run
 	routes   map[verbs.GID]*Route // by destination; see noteLocked
-	kept     map[*Route]int       // how often Route gave it
-	sweepAt  int                  // how many routes ask for a sweep
-	outShare int64                // the share of each link that leads away
+	kept     map[*Route]int       // how often Route returned it and Unroute did not release it
+	sweepAt  int                  // the number of routes at which noteLocked sweeps
+	outShare int64                // the share of each link from this port
 	stats    Stats
 }
 
-// touch is a port that got packets in this turn, by this route, or room to send, by
-// none.
+// touch is a port that got packets in this run, by route, or room to send, with a nil route.
 type touch struct {
-	route *Route // nil: none
+	route *Route // nil: no packets
 	to    *Port
 }
 
-// InboxHook is the link in the pacemaker's inbox; for package ring.
+// InboxHook returns the link for the pacemaker's inbox; for package ring.
 func (p *Port) InboxHook() *ring.Hook[Port] { return &p.deferHook }
 
-// Fabric is the fabric the port is attached to.
+// Fabric returns the fabric that the port is attached to.
 func (p *Port) Fabric() *Fabric { return p.f }
 
-// GID is the port's address.
+// GID returns the port's address.
 func (p *Port) GID() verbs.GID { return p.gid }
 
-// Name is the port's name, as given to Attach.
+// Name returns the port's name, as given to Attach.
 func (p *Port) Name() string { return p.name }
 
-// Get takes an empty packet: the spare one, or one of the port's pool, which grows to
-// the most packets that were ever in flight at once. In its turn only.
+// Get returns an empty packet: the spare one, or one of the port's pool, which grows to the largest
+// number of packets ever in flight at once. Runner only.
 func (p *Port) Get() *Packet {
 	k := p.spare
 	if k != nil {
@@ -102,7 +100,7 @@ func (p *Port) Get() *Packet {
 	return k
 }
 
-// refill takes back the packets that were returned, or makes one.
+// refill takes back the packets that were returned, or allocates one.
 func (p *Port) refill() *Packet {
 	if p.free = p.returned.takeAll(); p.free == nil {
 		k := &Packet{home: p}
@@ -112,8 +110,8 @@ func (p *Port) refill() *Packet {
 	return p.free
 }
 
-// Take is the next packet that arrived, in order of arrival, or nil. It must be
-// given back by Return or Release. In its turn only.
+// Take returns the next packet in order of arrival, or nil. The caller gives it back with Return or
+// Release. Runner only.
 func (p *Port) Take() *Packet {
 	if p.down || p.rx == nil && !p.lookIn() {
 		return nil
@@ -124,13 +122,13 @@ func (p *Port) Take() *Packet {
 	return k
 }
 
-// lookIn takes what is in the inbox, and tells whether there was something.
+// lookIn takes the packets in the inbox, and reports whether there were any.
 func (p *Port) lookIn() bool {
 	p.rx = p.in.takeAll()
 	return p.rx != nil
 }
 
-// next is the first of rx, which is not empty.
+// next removes and returns the first packet of rx, which is not empty.
 func (p *Port) next() *Packet {
 	k := p.rx
 	p.rx = k.next
@@ -139,9 +137,9 @@ func (p *Port) next() *Packet {
 	return k
 }
 
-// Return is Release for a packet that this port took, cheaper: one packet stays here for
-// the answer, which brings it home, so that an exchange of single packets takes no atomic
-// step for them (an eighth of its time). In its turn only.
+// Return is a cheaper Release for a packet that this port took: one packet stays here for the
+// answer, which brings it home, so that an exchange of single packets needs no atomic operation for
+// them (an eighth of its time). Runner only.
 func (p *Port) Return(k *Packet) {
 	k.mustHave()
 	k.done()
@@ -160,12 +158,11 @@ func (p *Port) Return(k *Packet) {
 	}
 }
 
-// Kick sees to it that the endpoint is turned, after the caller left work for it: on
-// this goroutine when nobody runs it, followed by every endpoint that got
-// packets, until all is quiet or a budget is used up (the fabric's goroutine
-// does the rest). When somebody else runs it, Kick leaves a mark and returns,
-// and the endpoint is turned once more. It never waits. In virtual time it only marks. Any
-// goroutine; a turn may kick its own port, and uses Wake for another.
+// Kick makes the endpoint run after the caller left work for it: on this goroutine when it does not
+// run, followed by every endpoint that got packets, until all are quiet or a budget is used up (the
+// fabric's goroutine does the rest). When another goroutine runs it, Kick leaves a mark and
+// returns, and the endpoint runs once more. It never waits. In virtual time it only marks. Any
+// goroutine; a runner may kick its own port, and uses Wake for another.
 func (p *Port) Kick() {
 	if p.f.cfg.Virtual {
 		p.wanted.Store(true)
@@ -176,17 +173,16 @@ func (p *Port) Kick() {
 	}
 }
 
-// Enter begins what Run ends, as within Exclusive, if the endpoint is not running;
-// otherwise it is false, and nothing has happened: leave the work where a turn finds
-// it, and Kick. It never waits. Always false in virtual time. Any goroutine.
+// Enter takes the token, as Exclusive does, if the endpoint is not running; Run releases it. When
+// it returns false it has done nothing: the caller leaves its work where a run finds it, and calls
+// Kick. It never waits. Always false in virtual time. Any goroutine.
 func (p *Port) Enter() bool { return !p.f.cfg.Virtual && p.token.tryTake() }
 
-// Run turns the endpoint, as Kick does. Only after Enter.
+// Run runs the endpoint, as Kick does. Only after Enter.
 func (p *Port) Run() { p.f.drive(p, kickBudget) }
 
-// Wake sees to it that the endpoint is turned soon, but not on this goroutine:
-// for callers in the middle of another endpoint's turn. Any goroutine; it never
-// waits.
+// Wake makes the endpoint run soon, but not on this goroutine: for callers within the run of
+// another endpoint. Any goroutine; it never waits.
 func (p *Port) Wake() {
 	if p.f.cfg.Virtual {
 		p.wanted.Store(true)
@@ -195,27 +191,27 @@ func (p *Port) Wake() {
 	p.f.deferPort(p)
 }
 
-// Exclusive runs fn while the endpoint is not running, and then turns it. fn may do
-// what a turn may do. It waits for a run that is going on; so it is for
-// creating, modifying and destroying objects. Any goroutine, but not within a
-// turn of this port or another fn: it would wait for itself.
+// Exclusive runs fn while the endpoint is not running, and then runs the endpoint. fn has the
+// rights of the runner. Exclusive waits for a current run, so it is for creating, modifying and
+// destroying objects. Any goroutine, but not within a run of this port or another fn, which would
+// deadlock.
 func (p *Port) Exclusive(fn func()) {
 	p.acquire()
-	defer p.finishRun() // also when fn panics or ends its goroutine: others wait for the token
+	defer p.finishRun() // even when fn panics or ends its goroutine: others wait for the token
 	p.setNow(int64(p.f.Now()))
 	fn()
 }
 
-// Now is the time of this turn. In its turn only.
+// Now returns the time of this run. Runner only.
 func (p *Port) Now() time.Duration { return time.Duration(p.lastNow) }
 
-// setNow starts a turn: two runners read the clock before they take the token,
-// so it is kept in order here.
+// setNow starts a run. Two runners may read the clock before they take the token, so it keeps the
+// time monotonic.
 func (p *Port) setNow(now int64) { p.lastNow = max(p.lastNow, now) }
 
-// acquire waits for the token. It looks again a few times, which is enough for a turn, and
-// then sleeps: it must not keep the processor that the runner's thread may wait for. A waiter
-// that was woken and lost the race is handed the token by the next release.
+// acquire waits for the token. It tries a few times, which is enough for a run, and then sleeps: it
+// must not occupy the processor that the runner may need. A waiter that was woken and lost the race
+// is handed the token by the next release.
 func (p *Port) acquire() {
 	for range acquireLooks {
 		if p.token.tryTake() {
@@ -239,12 +235,12 @@ func (p *Port) acquire() {
 func (p *Port) release() (wasMarked bool) {
 	wasMarked, wake := p.token.release()
 	if wake {
-		p.freed <- struct{}{} // has room: one waits at a time
+		p.freed <- struct{}{} // has room: there is one waiter at a time
 	}
 	return wasMarked
 }
 
-// finishRun turns the endpoint once and releases the token.
+// finishRun runs the endpoint once and releases the token.
 func (p *Port) finishRun() {
 	if p.f.cfg.Virtual {
 		if p.closed {
@@ -259,11 +255,11 @@ func (p *Port) finishRun() {
 	p.f.drive(p, kickBudget)
 }
 
-// progress runs the endpoint once. The caller has the token. It tells whether
-// there is more to do at once.
+// progress runs the endpoint once. The caller has the token. It reports whether there is more to do
+// at once.
 func (p *Port) progress(now int64) (more bool) {
 	if p.progressed.Load()&askBit != 0 {
-		p.progressed.Add(askBit) // which takes the bit away and counts
+		p.progressed.Add(askBit) // clears the bit and counts
 	}
 	if p.closed {
 		p.dropInbox()
@@ -274,13 +270,13 @@ func (p *Port) progress(now int64) (more bool) {
 	}
 	p.setNow(now)
 	next, more := p.ep.Progress(time.Duration(p.lastNow))
-	if p.deadline.Load() != int64(next) { // the load is a quarter of the store
+	if p.deadline.Load() != int64(next) { // the load costs a quarter of the store
 		p.deadline.Store(int64(next))
 	}
 	return more || p.rx != nil
 }
 
-// dropInbox drops what arrived at a closed port, or one whose link is down.
+// dropInbox drops packets that arrived at a closed port, or one whose link is down.
 func (p *Port) dropInbox() {
 	for p.rx != nil || p.lookIn() {
 		p.stats.Late++

@@ -107,7 +107,7 @@ func TestPayloadOfMixedSegments(t *testing.T) {
 	attach(t, f, a, b)
 	var got, want []byte
 	b.onPacket = func(k *Packet) { got = payloadOf(k) }
-	for range 2 { // the second packet is a used one
+	for range 2 { // the second packet is reused
 		want = nil
 		a.inTurn(func() {
 			k := a.port.Get()
@@ -154,7 +154,7 @@ func TestMisuseOfPacketsPanics(t *testing.T) {
 	b.onPacket = func(k *Packet) { kept = k }
 	sendMany(a, 1, 1, wire.RCSendOnly)
 	settle(f, 0)
-	// In this order: as long as nobody gets a packet, kept stays in the pool.
+	// In this order: kept stays in the pool until the next Get.
 	for _, c := range []struct {
 		name   string
 		misuse func()

@@ -9,8 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// patience is how long a test waits for what must happen; it is waited out
-// only when the test fails.
+// patience is the timeout of a test; it only passes when the test fails.
 const patience = 20 * time.Second
 
 // await waits for ch.
@@ -23,8 +22,8 @@ func await(t *testing.T, what string, ch <-chan struct{}) {
 	}
 }
 
-// pingWindow is how many requests of a pinger are unanswered at most: an endpoint
-// that sends more than the link holds loses the rest.
+// pingWindow bounds a pinger's unanswered requests: an endpoint that sends more than the link holds
+// loses the rest.
 const pingWindow = 512
 
 // pinger sends one request per kick and counts answers.
@@ -32,7 +31,7 @@ type pinger struct {
 	port     *Port
 	route    *Route
 	payload  []byte
-	pending  atomic.Int64 // requests to send: set by anyone, taken in the turn
+	pending  atomic.Int64 // requests to send: set by any goroutine, taken by the runner
 	answered atomic.Int64
 	sent     int64
 	held     atomic.Int64
@@ -57,7 +56,7 @@ func (e *pinger) Progress(time.Duration) (time.Duration, bool) {
 	return 0, false
 }
 
-// newPing is a pinger at node 0 and an answering toy at node 1.
+// newPing returns a pinger at node 0, with an answering toy at node 1.
 func newPing(t testing.TB, f *Fabric) *pinger {
 	e := &pinger{payload: make([]byte, 8)}
 	p := must.Get(f.Attach(gid(0), "pinger", e))(t)
@@ -97,8 +96,8 @@ func TestExchangeAllocatesNothing(t *testing.T) {
 }
 
 func TestEndlessExchangeLeavesTheKicker(t *testing.T) {
-	// Two endpoints that answer every packet never become quiet: Kick returns
-	// all the same, and the fabric's goroutine goes on.
+	// Two endpoints that answer every packet never become quiet: Kick still returns, and the
+	// fabric's goroutine continues.
 	f := New(Config{})
 	const rounds = 20 * kickBudget
 	done := make(chan struct{})

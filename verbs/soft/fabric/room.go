@@ -6,80 +6,69 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// What waits for an endpoint is bounded, whoever sends and whether or not the
-// endpoint takes it. Memory is counted in units: a packet is one, and one more
-// for each unitBytes of payload that it has copied, so that a unit is at most
-// some 1.5 KiB: a packet itself takes 384 bytes.
+// The memory of packets that wait for an endpoint is bounded, for every sender and even if the
+// endpoint takes none. It is counted in units: a packet is one, and one more for each unitBytes of
+// copied payload, so that a unit is at most some 1.5 KiB: a packet itself takes 384 bytes.
 //
-// Each link has a share of what its receiver's inbox holds and of what its
-// sender may have on the way. A sender that can wait asks Room and stops at half
-// of the share; the other half is for what cannot wait (management datagrams,
-// multicast). What does not fit in the share, or in the inbox as a whole, is
-// dropped and counted (Stats.Overflow), as a switch drops what its buffers do not
-// hold. So a source that floods takes nothing from others.
+// Each link has a share of its receiver's inbox and of what its sender may have in flight. A sender
+// that can wait asks Room and stops at half of the share; the other half is for packets that cannot
+// wait (management datagrams, multicast). Packets that do not fit in the share, or in the inbox as
+// a whole, are dropped and counted (Stats.Overflow), like in a switch with full buffers. So a
+// source that floods takes nothing from others.
 const (
-	// inboxUnits is what an inbox holds: some 48 MiB, 12 MiB when nothing is
-	// copied. What the endpoint has taken out at once and not yet looked at is no
-	// more than that again.
+	// inboxUnits is the capacity of an inbox: some 48 MiB, 12 MiB when nothing is copied. The
+	// packets that the endpoint has taken out but not handled yet are at most as many again.
 	inboxUnits = 1 << 15
-	// unitBytes is how much copied payload makes a unit.
+	// unitBytes is the copied payload that counts as a unit.
 	unitBytes = 1 << 10
-	// fullShares is how many links have a whole share, inboxUnits / fullShares
-	// units: several queue pairs' windows. More links have less each, but never
-	// less than minShare.
+	// fullShares is how many links get a whole share, inboxUnits / fullShares units: the windows of
+	// several queue pairs. More links get less each, but never less than minShare.
 	fullShares = 16
 	minShare   = 32
-	// tellUnits is how much a receiver has taken before it tells the sender, so
-	// that the two share no word while each answers the other. It is less than
-	// half of the least share: a sender that waits has more than that on the way,
-	// and is told when it is taken.
+	// tellUnits is how much a receiver takes before it tells the sender, so that the two share no
+	// word while each answers the other. It is less than half of the smallest share: a sender that
+	// waits has more than that in flight, and is told when it is taken.
 	tellUnits = 8
-	// lookEvery is how many units a sender sends before it looks again what has
-	// become of its share.
+	// lookEvery is how many units a sender sends before it updates its view of its share.
 	lookEvery = 64
 )
 
-// ample is the room where nothing is kept: what is sent there is dropped.
+// ample is the room of a link without a receiver: its packets are dropped.
 const ample = inboxUnits
 
-// weight is the units of k.
+// weight returns the units of k.
 func (p *Packet) weight() int64 { return 1 + int64(len(p.own)/unitBytes) }
 
-// shareOf is the share of one of n links.
+// shareOf returns the share of one of n links.
 func shareOf(n int) int64 { return int64(max(minShare, inboxUnits/max(n, fullShares))) }
 
-// flow is how much of a link's share is in use.
+// flow counts the used part of a link's share.
 //
-//	             sender: admit                receiver: took
-//	free ──────────────────────────> on the way ───────────────> untold ──┐
-//	 ^                                   │ dropped on the way             │ told
+//	             sender: admit               receiver: took
+//	free ──────────────────────────> in flight ───────────────> untold ───┐
+//	 ^                                   │ dropped in flight              │ told
 //	 └───────────────────────────────────┴────────────────────────────────┘
 type flow struct {
-	// The sender's, in its turn. admitted is the units ever admitted. The next two
-	// are how far it may grow, as of the last look: without another one, and
-	// while Room has room.
+	// Owned by the sender, in its run. admitted is the units ever admitted. The next two are limits
+	// of admitted as of the last look: until for sending, easyTo for Room.
 	admitted int64
 	until    int64
 	easyTo   int64
-	handed   int64 // of admitted, what is not in out: handed over, or delayed
-	asked    bool  // Room was asked in vain since the last chain was handed over
+	handed   int64 // of admitted, the units not in out: handed over, or delayed
+	asked    bool  // Room found none since the last chain was handed over
 	_        [wordGap]byte
 
-	// left is the units that have left the link. Added to by the receiver, and by
-	// whoever drops a packet that was delayed; read by the sender. It publishes
-	// nothing.
+	// left is the units that have left the link. Added to by the receiver, and by the goroutine
+	// that drops a delayed packet; read by the sender. It publishes nothing.
 	left atomic.Int64
-	// waiter is the sender's port when it waits for room. Set by the sender,
-	// which reads left afterwards; taken by whoever adds to left, after that: one
-	// of them sees the other.
+	// waiter is the sender's port when it waits for room. The sender sets it and then reads left; a
+	// goroutine that adds to left takes it after that: one of them sees the other.
 	waiter atomic.Pointer[Port]
-	// untold is the units taken that left does not count yet. The receiver's, in
-	// its turn.
+	// untold is the units taken that left does not count yet. Owned by the receiver, in its run.
 	untold int64
 }
 
-// take takes w units of what is known to be free; false when that is nothing. In
-// the sender's turn.
+// take takes w units known to be free; false if there are none. In the sender's run.
 func (f *flow) take(w int64) bool {
 	if f.admitted >= f.until {
 		return false
@@ -88,9 +77,8 @@ func (f *flow) take(w int64) bool {
 	return true
 }
 
-// admit takes w units of the share of the link r, which leads to to (nil: to
-// nobody yet); false when it is in use. The last packet may be larger than what
-// was free. In its turn.
+// admit takes w units of the share of the link r to the port to (nil: none yet); false when all are
+// in use. The last packet may be larger than the free rest. Runner only.
 func (p *Port) admit(r *Route, to *Port, w int64) bool {
 	if r.take(w) {
 		return true
@@ -99,7 +87,7 @@ func (p *Port) admit(r *Route, to *Port, w int64) bool {
 	return r.take(w)
 }
 
-// look refreshes what the sender knows of the link r, which leads to to.
+// look updates the sender's limits of the link r to the port to.
 func (p *Port) look(r *Route, to *Port) {
 	share := p.outShare
 	if to != nil {
@@ -110,8 +98,8 @@ func (p *Port) look(r *Route, to *Port) {
 	r.easyTo = gone + share/2
 }
 
-// release gives n units back. It returns the port that waits for them, if one
-// does, which the caller has turned.
+// release frees n units. It returns the port that waits for them, if one does; the caller has it
+// run.
 func (r *Route) release(n int64) (waiter *Port) {
 	r.left.Add(n)
 	if r.waiter.Load() == nil {
@@ -120,11 +108,10 @@ func (r *Route) release(n int64) (waiter *Port) {
 	return r.waiter.Swap(nil)
 }
 
-// took gives back n units that a chain in the inbox had of its link, and those that the
-// sender was not told of, and has the sender turned if it waits for them. A few it keeps
-// untold. In its turn.
+// took frees n units that a chain in the inbox had of its link, and those not told before, and has
+// the sender run if it waits for them. It keeps a few untold. Runner only.
 func (p *Port) took(r *Route, n int64) {
-	if !p.closed { // else another port may be at this address, and untold its own
+	if !p.closed { // else another port may be at this address, with its own untold
 		n += r.untold
 		if r.untold = 0; n < tellUnits && r.waiter.Load() == nil {
 			r.untold = n
@@ -136,10 +123,9 @@ func (p *Port) took(r *Route, n int64) {
 	}
 }
 
-// Room is how many packets without copied payload the port should send by r
-// now. When it is 0 the endpoint is turned again when there is room. Senders that
-// cannot wait need not ask: their packets are dropped when there is none. In
-// its turn only.
+// Room returns how many packets without copied payload the port should send by r now. When it is 0
+// the endpoint runs again when there is room. Senders that cannot wait need not ask: their packets
+// are dropped when there is none. Runner only.
 func (p *Port) Room(r *Route) int {
 	if room := r.easyTo - r.admitted; room > 0 {
 		return int(room)
@@ -147,7 +133,7 @@ func (p *Port) Room(r *Route) int {
 	return p.findRoom(r)
 }
 
-// findRoom is Room when none is known.
+// findRoom is Room when easyTo is reached.
 func (p *Port) findRoom(r *Route) int {
 	to := r.to.Load()
 	if to == nil || p.closed || p.down {
@@ -163,8 +149,7 @@ func (p *Port) findRoom(r *Route) int {
 	return 0
 }
 
-// linkedLocked counts a link to dst more or less and divides the inbox anew.
-// f.mu is held.
+// linkedLocked adds by to the number of links to dst and divides the inbox anew. f.mu is held.
 func (f *Fabric) linkedLocked(dst verbs.GID, by int) {
 	n := f.links[dst] + by
 	if f.links[dst] = n; n == 0 {

@@ -12,8 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// waiting is how many packets and units lie in a port's inbox. The fabric is at
-// rest.
+// waiting returns the packets and units in a port's inbox. The fabric must be at rest.
 func (p *Port) waiting() (packets int, units int64) {
 	for c := p.in.head.Load(); c != nil; c = c.below {
 		for k := c; ; k = k.next {
@@ -27,7 +26,7 @@ func (p *Port) waiting() (packets int, units int64) {
 	return packets, units
 }
 
-// flood has a toy send n packets with so much copied payload in one turn.
+// flood sends n packets with copied payload of the given size in one run.
 func (e *toy) flood(n int, dst verbs.GID, payload int) {
 	b := make([]byte, payload)
 	e.inTurn(func() {
@@ -41,9 +40,8 @@ func (e *toy) flood(n int, dst verbs.GID, payload int) {
 	})
 }
 
-// Rule: one source fills its share of an inbox and no more, what is beyond that
-// is dropped and counted; others still get through, and when the endpoint takes
-// again, so does the source.
+// Rule: one source fills its share of an inbox and no more; packets beyond that are dropped and
+// counted. Others still get through, and when the endpoint takes again, so does the source.
 func TestSourceHasItsShare(t *testing.T) {
 	for _, payload := range []int{0, 8, 4096, 32 << 10} {
 		t.Run(fmt.Sprint(payload), func(t *testing.T) {
@@ -74,8 +72,8 @@ func TestSourceHasItsShare(t *testing.T) {
 	}
 }
 
-// Rule: however many sources there are, an inbox is bounded as a whole. What one
-// port has on the way to however many that take nothing is their shares.
+// Rule: for any number of sources, an inbox is bounded as a whole. The packets that one port has in
+// flight to any number of endpoints that take nothing are bounded by the shares.
 func TestInboxIsBoundedForAnyNumberOfSources(t *testing.T) {
 	const sources, each = 1500, 100
 	f := New(Config{Virtual: true})
@@ -124,7 +122,7 @@ func TestInboxIsBoundedForAnyNumberOfSources(t *testing.T) {
 type roomy struct {
 	port   *Port
 	route  *Route
-	want   atomic.Int64 // to send; set by anyone, taken in the turn
+	want   atomic.Int64 // to send; set by any goroutine, taken by the runner
 	turns  int
 	waited int
 }
@@ -155,8 +153,8 @@ func attachRoomy(t *testing.T, f *Fabric, node, to int) *roomy {
 	return e
 }
 
-// Rule: who asks for room loses nothing, is not turned while there is none, and
-// is turned when there is.
+// Rule: a sender that asks for room loses nothing, does not run while there is none, and runs when
+// there is.
 func TestRoomComesBack(t *testing.T) {
 	const n = 20_000
 	f := New(Config{Virtual: true})
@@ -178,8 +176,8 @@ func TestRoomComesBack(t *testing.T) {
 	}
 }
 
-// Rule: the same in real time, with the two on different goroutines: no wake-up
-// is lost between finding no room and room coming back.
+// Rule: the same in real time, with the two on different goroutines: no wake-up is lost between
+// finding no room and room coming back.
 func TestRoomIsNeverMissed(t *testing.T) {
 	const n = 300_000
 	f := New(Config{})
@@ -194,7 +192,7 @@ func TestRoomIsNeverMissed(t *testing.T) {
 		}
 	}
 	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() { // turns them on two goroutines at once
+	go func() { // runs them on two goroutines at once
 		defer close(stopped)
 		for {
 			select {
@@ -217,8 +215,8 @@ func TestRoomIsNeverMissed(t *testing.T) {
 	}
 }
 
-// Rule: whatever becomes of packets (taken, lost, doubled, delayed, dropped with
-// their port, refused), their units come back, so that no link loses room.
+// Rule: the units of a packet come back in every case (taken, lost, doubled, delayed, dropped with
+// its port, refused), so that no link loses room.
 func TestUnitsComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := New(Config{Virtual: true, Seed: rapid.Uint64().Draw(t, "seed")})
@@ -278,8 +276,8 @@ func TestUnitsComeBack(t *testing.T) {
 	})
 }
 
-// Rule: what is delayed when the last port is detached gives its units back: a link
-// with a script outlives its ports.
+// Rule: packets that are delayed when the last port is detached return their units: a link with a
+// script outlives its ports.
 func TestUnitsOfTheDelayLineComeBack(t *testing.T) {
 	f := New(Config{Virtual: true})
 	e, other := &toy{}, &toy{}
@@ -294,8 +292,8 @@ func TestUnitsOfTheDelayLineComeBack(t *testing.T) {
 	}
 }
 
-// Rule: a sender that found no room is turned again when a full inbox refused what it had
-// sent: nothing of it is on the way, so nobody else tells it.
+// Rule: a sender that found no room runs again when a full inbox refused its packets: none of them
+// is in flight, so nothing else would wake it.
 func TestRoomComesBackFromAFullInbox(t *testing.T) {
 	const sources = inboxUnits/minShare + 1
 	f := New(Config{Virtual: true})

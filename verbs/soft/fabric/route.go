@@ -10,38 +10,38 @@ import (
 
 type routeKey struct{ src, dst verbs.GID }
 
-// Route is the directed link from one GID to another: where it leads now, its
-// fault script, and its randomness. It outlives the ports at its ends, so that
-// a port attached again continues the same link. An endpoint keeps the routes of its connections
-// and sends by [Port.SendTo], which looks nothing up.
+// Route is the directed link from one GID to another: its destination port, its fault script, and
+// its randomness. It outlives the ports at its ends, so that a port attached again continues the
+// same link. An endpoint keeps the routes of its connections and sends by [Port.SendTo], which
+// needs no lookup.
 type Route struct {
 	src, dst verbs.GID
-	// to is the port at dst, nil when there is none. Written by Attach and
-	// Detach, read by senders and the pacemaker.
+	// to is the port at dst, nil if there is none. Written by Attach and Detach, read by senders
+	// and the pacemaker.
 	to atomic.Pointer[Port]
-	// script is nil for a perfect link. Written by SetLink, Partition and
-	// Heal, read by the sender; what it points to beyond Link is the sender's.
+	// script is nil for a perfect link. Written by SetLink, Partition and Heal, read by the sender;
+	// its state beyond Link belongs to the sender.
 	script atomic.Pointer[script]
 
-	// Of the sender's turn:
-	touched *Port // who is noted in the sender's touched list by this route
-	out     chain // sent in this turn, for touched
+	// Owned by the sender, in its run:
+	touched *Port // the port noted in the sender's touched list by this route
+	out     chain // sent in this run, for touched
 	ordinal uint64
 	rng     rand.PCG
 	flow
 }
 
-// Dst is where the route leads.
+// Dst returns the route's destination.
 func (r *Route) Dst() verbs.GID { return r.dst }
 
-// Reachable tells whether a port is attached at the destination now.
+// Reachable reports whether a port is attached at the destination now.
 func (r *Route) Reachable() bool { return r.to.Load() != nil }
 
 // askBit is the lowest bit of Port.progressed.
 const askBit = 1
 
-// AskProgress has the endpoint at the end of r turned, and returns a ticket for Turned. In p's
-// turn only.
+// AskProgress makes the endpoint at the end of r run, and returns a ticket for Progressed. Runner
+// of p only.
 func (p *Port) AskProgress(r *Route) (ticket uint32) {
 	to := r.to.Load()
 	if to == nil {
@@ -51,23 +51,23 @@ func (p *Port) AskProgress(r *Route) (ticket uint32) {
 	return to.progressed.Or(askBit) | askBit
 }
 
-// Progressed reports whether the endpoint at the end of r has been turned since Ask gave the
-// ticket, or has gone. Until then what was sent by r is not lost: the goroutine that runs
-// the endpoint does not get a processor. Any goroutine.
+// Progressed reports whether the endpoint at the end of r has run since AskProgress returned the
+// ticket, or is gone. Until then packets sent by r are not lost: the goroutine that runs the
+// endpoint does not get a processor. Any goroutine.
 func (r *Route) Progressed(ticket uint32) bool {
 	to := r.to.Load()
 	return to == nil || to.progressed.Load() != ticket
 }
 
-// Route is the link from this port to dst, which need not be attached yet. It is
-// kept until Unroute, once for each call. In its turn only.
+// Route returns the link from this port to dst, which need not be attached yet, and keeps it until
+// Unroute, once for each call. Runner only.
 func (p *Port) Route(dst verbs.GID) *Route {
 	r := p.route(dst)
 	p.kept[r]++
 	return r
 }
 
-// Unroute gives back what Route gave; nil is nothing. In its turn only.
+// Unroute ends one Route call; nil is ignored. Runner only.
 func (p *Port) Unroute(r *Route) {
 	if r == nil {
 		return
@@ -82,7 +82,7 @@ func (p *Port) Unroute(r *Route) {
 	}
 }
 
-// route is Route without keeping.
+// route is Route without keeping the route.
 func (p *Port) route(dst verbs.GID) *Route {
 	if r := p.routes[dst]; r != nil {
 		return r
@@ -95,12 +95,10 @@ func (p *Port) route(dst verbs.GID) *Route {
 	return r
 }
 
-// minSweep is how many routes a port has before it is worth a look at those that
-// nobody needs.
+// minSweep is the number of routes of a port below which it does not sweep unused ones.
 const minSweep = 64
 
-// noteLocked puts r into the port's table, which it sweeps when that has doubled.
-// f.mu is held.
+// noteLocked puts r into the port's table, which it sweeps when that has doubled. f.mu is held.
 func (p *Port) noteLocked(r *Route) {
 	if len(p.routes) >= p.sweepAt {
 		for dst, o := range p.routes {
@@ -116,8 +114,8 @@ func (p *Port) noteLocked(r *Route) {
 	p.outShare = shareOf(len(p.routes))
 }
 
-// knownRoute is Route for a destination that exists or was scripted, and nil
-// for any other: an endpoint that calls addresses at random grows no table.
+// knownRoute is Route for a destination that exists or has a script, and nil for any other: an
+// endpoint that sends to random addresses grows no table.
 func (p *Port) knownRoute(dst verbs.GID) *Route {
 	if r := p.routes[dst]; r != nil {
 		return r
@@ -133,14 +131,14 @@ func (p *Port) knownRoute(dst verbs.GID) *Route {
 	return r
 }
 
-// routeLocked finds or makes a route. f.mu is held.
+// routeLocked finds or creates a route. f.mu is held.
 func (f *Fabric) routeLocked(src, dst verbs.GID) *Route {
 	key := routeKey{src, dst}
 	r := f.routes[key]
 	if r == nil {
 		r = &Route{src: src, dst: dst}
-		// A generator of its own, from the seed and the two addresses: another
-		// link, or another order of creation, changes nothing here.
+		// The route has its own generator, seeded from the seed and the two addresses: other links,
+		// or another order of creation, do not change its draws.
 		var addrs [len(src) + len(dst)]byte
 		copy(addrs[:], src[:])
 		copy(addrs[len(src):], dst[:])
@@ -154,7 +152,7 @@ func (f *Fabric) routeLocked(src, dst verbs.GID) *Route {
 	return r
 }
 
-// chance draws a number in [0, 1). In the sender's turn.
+// chance draws a number in [0, 1). In the sender's run.
 func (r *Route) chance() float64 {
 	const bits = 53 // of a float64's mantissa
 	return float64(r.rng.Uint64()>>(64-bits)) / (1 << bits)

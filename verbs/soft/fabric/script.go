@@ -15,49 +15,48 @@ type Link struct {
 	Dup     float64 // delivered twice; the copy draws its own delay
 	Reorder float64 // held back by up to ReorderBy, so that later packets overtake it
 
-	// ReorderBy bounds how long a reordered packet is held back. Default 10 µs.
+	// ReorderBy bounds the extra delay of a reordered packet. Default 10 µs.
 	ReorderBy time.Duration
-	// Delay is how long every packet takes, Jitter what is added at random, up to it. Packets
-	// with the same delay stay in order.
+	// Delay is the delay of every packet, Jitter the upper bound of a random addition. Packets with
+	// the same delay stay in order.
 	Delay, Jitter time.Duration
 
 	Down  bool   // drops everything
-	Rules []Rule // each is asked for each packet; all that match apply
+	Rules []Rule // each is checked for each packet; all that match apply
 }
 
-// defaultReorderBy is long against a turn and short against any timeout.
+// defaultReorderBy is long compared with a run and short compared with any timeout.
 const defaultReorderBy = 10 * time.Microsecond
 
-// Rule does something to chosen packets of a link, without chance.
+// Rule is a fault for chosen packets of a link, without randomness.
 type Rule struct {
-	// Opcodes are those it is about; empty: all. It numbers the packets that
-	// have one of them, from 1, since SetLink; packets that a link that is down or
-	// cut drops have no number.
+	// Opcodes are the opcodes that the rule applies to; empty: all. The rule numbers packets with
+	// one of them, from 1, since SetLink; packets dropped by a link that is down or cut have no
+	// number.
 	Opcodes []wire.Opcode
-	// From and To bound the numbers, both included; 0 is no bound.
+	// From and To bound the numbers, both inclusive; 0 is no bound.
 	From, To uint64
-	// Every takes every n-th of those from From on (From itself the first); 0
-	// and 1 take each.
+	// Every selects every n-th packet from From on (From itself is the first); 0 and 1 select each.
 	Every uint64
 
-	// What it does. Several may be set.
+	// Effects; several may be set.
 	Drop  bool
 	Dup   bool
 	Delay time.Duration // added
-	// Corrupt changes a header byte: byte Offset is exclusive-ored with Mask.
-	// An Offset outside the headers does nothing.
+	// Corrupt changes a header byte: byte Offset is exclusive-ored with Mask. An Offset outside the
+	// headers has no effect.
 	Corrupt bool
 	Offset  int
 	Mask    byte
 }
 
-// perfect tells whether the link does nothing to packets.
+// perfect reports whether the link has no faults.
 func (l *Link) perfect() bool {
 	return l.Loss == 0 && l.Dup == 0 && l.Reorder == 0 && l.Delay == 0 && l.Jitter == 0 && !l.Down && len(l.Rules) == 0
 }
 
-// script is what a route does to packets. link and cut are fixed; counts, one
-// for each rule, belongs to the sender's turn and survives a partition.
+// script is the fault state of a route. link and cut are fixed; counts, one for each rule, belongs
+// to the sender's run and survives a partition.
 type script struct {
 	link   Link
 	cut    bool
@@ -76,7 +75,7 @@ func (r *Route) setScript(l Link, cut bool) {
 	r.script.Store(&script{link: l, cut: cut, counts: make([]uint64, len(l.Rules))})
 }
 
-// setCut changes only whether a partition lies across the route.
+// setCut changes only whether a partition cuts the route.
 func (r *Route) setCut(cut bool) {
 	s := r.script.Load()
 	switch {
@@ -89,17 +88,16 @@ func (r *Route) setCut(cut bool) {
 	}
 }
 
-// SetLink sets the fault script of the link from src to dst, whether ports are
-// there or not. It holds from the next packet on; rules start counting anew. Any
-// goroutine.
+// SetLink sets the fault script of the link from src to dst, whether ports are attached there or
+// not. It applies from the next packet on; rules start counting anew. Any goroutine.
 func (f *Fabric) SetLink(src, dst verbs.GID, l Link) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.routeLocked(src, dst).setScript(l, f.cutLocked(src, dst))
 }
 
-// SetAll sets the fault script of every link, also of those to come. Each link
-// counts and draws by itself. Any goroutine.
+// SetAll sets the fault script of every link, existing and new. Each link counts and draws by
+// itself. Any goroutine.
 func (f *Fabric) SetAll(l Link) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,9 +107,8 @@ func (f *Fabric) SetAll(l Link) {
 	}
 }
 
-// Partition cuts every link between different groups, instead of any partition
-// before. A GID in no group keeps all its links. Packets on the way arrive. Any
-// goroutine.
+// Partition cuts every link between different groups, and replaces an earlier partition. A GID in
+// no group keeps all its links. Packets in flight arrive. Any goroutine.
 func (f *Fabric) Partition(groups ...[]verbs.GID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,7 +141,7 @@ func (f *Fabric) cutLocked(src, dst verbs.GID) bool {
 	return okA && okB && a != b
 }
 
-// apply asks the rules about one packet. In the sender's turn.
+// apply applies the rules to one packet. In the sender's run.
 func (s *script) apply(k *Packet) (drop, dup, corrupted bool, delay time.Duration) {
 	op := wire.Opcode(k.Hdr[0])
 	for i := range s.link.Rules {
@@ -167,7 +164,7 @@ func (s *script) apply(k *Packet) (drop, dup, corrupted bool, delay time.Duratio
 	return drop, dup, corrupted, delay
 }
 
-// wants tells whether the rule is about its n-th packet.
+// wants reports whether the rule applies to its n-th packet.
 func (u *Rule) wants(n uint64) bool {
 	from := max(u.From, 1)
 	if n < from || u.To != 0 && n > u.To {

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// sendMany sends n packets from a to node dst, PSNs from 1, in one turn.
+// sendMany sends n packets from a to node dst, PSNs from 1, in one run.
 func sendMany(a *toy, dst, n int, op wire.Opcode) {
 	a.inTurn(func() {
 		for i := range n {
@@ -29,7 +29,7 @@ func TestRulesChoosePackets(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		rule Rule
-		want []wire.PSN // of eight that arrive, once all delays are over
+		want []wire.PSN // the PSNs of eight that arrive, after all delays
 	}{
 		{"the third", Rule{From: 3, To: 3, Drop: true}, psns(1, 2, 4, 5, 6, 7, 8)},
 		{"from the sixth on", Rule{From: 6, Drop: true}, psns(1, 2, 3, 4, 5)},
@@ -67,7 +67,7 @@ func TestRuleCountsRestartWithSetLinkAndSurvivePartition(t *testing.T) {
 	f.Partition([]verbs.GID{gid(0)}, []verbs.GID{gid(1)})
 	sendMany(a, 1, 5, wire.RCSendOnly)
 	f.Heal()
-	sendMany(a, 1, 2, wire.RCSendOnly) // the third and fourth that count
+	sendMany(a, 1, 2, wire.RCSendOnly) // numbers three and four of the rule
 	settle(f, 0)
 	if want := psns(1, 2, 2); !slices.Equal(b.psns, want) {
 		t.Fatalf("arrived %v, want %v", b.psns, want)
@@ -157,8 +157,8 @@ func TestSameDelayKeepsOrderAndReorderDoesNot(t *testing.T) {
 	}
 }
 
-// arrivals is what arrives at node 1 from node 0 over a lossy link with the
-// given seed, when other links are used too.
+// arrivals returns the packets that arrive at node 1 from node 0 over a lossy link with the given
+// seed, when other links are used too.
 func arrivals(t *testing.T, seed uint64, others int) []wire.PSN {
 	f := New(Config{Virtual: true, Seed: seed})
 	toys := []*toy{{}, {}}
@@ -184,8 +184,8 @@ func TestLinksDrawIndependently(t *testing.T) {
 	if slices.Equal(alone, arrivals(t, 8, 0)) {
 		t.Error("another seed gives the same losses")
 	}
-	// The other nodes send PSN 1 too; on the link observed, the loss pattern of
-	// PSNs 2 to 10 must not change.
+	// The other nodes send PSN 1 too; on the observed link, the loss pattern of PSNs 2 to 10 must
+	// not change.
 	strip := func(ps []wire.PSN) []wire.PSN {
 		return slices.DeleteFunc(slices.Clone(ps), func(p wire.PSN) bool { return p == 1 })
 	}
@@ -203,9 +203,9 @@ func TestAttachRefusesATakenGID(t *testing.T) {
 	}
 }
 
-// Whatever the script, every packet sent is delivered, dropped or still
-// waiting, copies come on top, contents arrive unchanged though the sender
-// overwrites them as soon as it is told, and it is told exactly once.
+// Rule: with any script, every packet sent is delivered, dropped or still waiting, besides copies;
+// contents arrive unchanged though the sender overwrites them as soon as it is told, and it is told
+// exactly once.
 func TestEveryPacketIsAccountedFor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		prob := rapid.SampledFrom([]float64{0, 0, 0.1, 0.5, 1})

@@ -6,9 +6,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Send sends k to k.Dst, which may be the port itself. The packet belongs to
-// the fabric afterwards. To an unknown GID it is dropped and counted. In its turn only;
-// it does not block.
+// Send sends k to k.Dst, which may be the port itself. The packet belongs to the fabric afterwards.
+// A packet to an unknown GID is dropped and counted. Runner only; it does not block.
 func (p *Port) Send(k *Packet) {
 	r := p.routes[k.Dst]
 	if r == nil && !p.closed {
@@ -23,11 +22,11 @@ func (p *Port) Send(k *Packet) {
 	p.SendTo(r, k)
 }
 
-// SendTo is Send along a route of this port; k.Dst is set.
+// SendTo is Send along a route of this port; it sets k.Dst.
 func (p *Port) SendTo(r *Route, k *Packet) {
 	p.mustFill(k)
 	k.Dst = r.dst
-	// One more packet in this turn, and nothing is on the link: what forward does.
+	// The fast path of forward: one more packet of this run, on a link without script or tracer.
 	if to := r.touched; to != nil && to == r.to.Load() && r.script.Load() == nil && p.f.tracer.Load() == nil && !p.down {
 		if r.take(k.weight()) {
 			p.countTx(k)
@@ -43,7 +42,7 @@ func (p *Port) SendTo(r *Route, k *Packet) {
 func (p *Port) forward(r *Route, k *Packet) {
 	p.countTx(k)
 	if p.closed {
-		// The route may be that of another port at this address by now.
+		// The route may belong to another port at this address by now.
 		p.dropUnknown(nil, k)
 		return
 	}
@@ -81,11 +80,11 @@ func (p *Port) countTx(k *Packet) {
 	p.stats.TxBytes += uint64(k.HdrLen + k.PayloadLen)
 }
 
-// push puts k, which was admitted, among those that go into to's inbox when the turn
-// ends, and notes that to is to be turned.
+// push adds k, which was admitted, to the packets that go into to's inbox at the end of the run,
+// and notes that to is to run.
 func (p *Port) push(r *Route, to *Port, k *Packet) {
 	if r.touched != to {
-		if r.touched != nil { // what is there has changed in the middle of the turn
+		if r.touched != nil { // the port at the destination has changed during the run
 			p.handOver(r)
 		}
 		r.touched = to
@@ -94,9 +93,9 @@ func (p *Port) push(r *Route, to *Port, k *Packet) {
 	r.out.add(k)
 }
 
-// handOver puts what the turn sent by r into the inbox of r.touched, or drops it
-// when others have filled that. At the end of each turn, for every link that it
-// sent by; the caller has the token.
+// handOver moves the packets that the run sent by r into the inbox of r.touched, or drops them when
+// others have filled it. Called at the end of each run, for every link that it sent by; the caller
+// has the token.
 func (p *Port) handOver(r *Route) {
 	c, to := r.out.take(), r.touched
 	r.touched = nil
@@ -111,7 +110,7 @@ func (p *Port) handOver(r *Route) {
 		return
 	}
 	r.admitted = r.handed
-	if r.waiter.Swap(nil) != nil { // maybe nothing is on the way any more whose end would wake it
+	if r.waiter.Swap(nil) != nil { // perhaps no packet is in flight any more that would wake it
 		p.Wake()
 	}
 	for k := c.first; k != nil; {
@@ -123,8 +122,7 @@ func (p *Port) handOver(r *Route) {
 	}
 }
 
-// settle hands over what the turn sent to one entry of touched, and tells whose
-// inbox that is.
+// settle hands over the packets for one entry of touched, and returns its port.
 func (p *Port) settle(i int) (to *Port) {
 	t := &p.touched[i]
 	if r := t.route; r != nil && r.touched == t.to {
@@ -135,8 +133,8 @@ func (p *Port) settle(i int) (to *Port) {
 	return to
 }
 
-// giveBack puts what the turn returned into its pool. At the end of each turn; the
-// caller has the token.
+// giveBack puts the packets that the run returned into their pool. Called at the end of each run;
+// the caller has the token.
 func (p *Port) giveBack() {
 	if p.back.first != nil {
 		p.backTo.returned.put(p.back.take())
@@ -157,8 +155,7 @@ func (p *Port) dropFull(r *Route, k *Packet, ev Event) {
 	k.drop()
 }
 
-// sendScripted sends under a fault script, or under the eyes of a tracer. s
-// may be nil.
+// sendScripted sends under a fault script or a tracer. s may be nil.
 func (p *Port) sendScripted(r *Route, s *script, k *Packet) {
 	if s == nil {
 		p.scheduleTraced(r, k, 0, Event{})
@@ -177,8 +174,8 @@ func (p *Port) sendScripted(r *Route, s *script, k *Packet) {
 	if corrupted {
 		p.stats.Corrupted++
 	}
-	// Every packet draws the same number of times, whatever comes out, so that
-	// changing one probability leaves the other draws where they were.
+	// Every packet draws the same number of times, whatever the outcome, so that changing one
+	// probability leaves the other draws unchanged.
 	lost, doubled := r.chance() < s.link.Loss, r.chance() < s.link.Dup
 	mine, copys := r.drawDelay(&s.link), r.drawDelay(&s.link)
 	switch {
@@ -205,12 +202,12 @@ func (p *Port) sendScripted(r *Route, s *script, k *Packet) {
 	}
 }
 
-// drawDelay is how long a packet takes. In the sender's turn.
+// drawDelay draws the delay of a packet. In the sender's run.
 func (r *Route) drawDelay(l *Link) time.Duration {
 	d := l.Delay + time.Duration(r.chance()*float64(l.Jitter))
 	reordered, by := r.chance() < l.Reorder, r.chance()
 	if reordered {
-		d += 1 + time.Duration(by*float64(l.ReorderBy)) // 1: never at once
+		d += 1 + time.Duration(by*float64(l.ReorderBy)) // 1: never zero
 	}
 	return d
 }
@@ -255,8 +252,8 @@ func (p *Port) scheduleTraced(r *Route, k *Packet, delay time.Duration, ev Event
 	p.push(r, to, k)
 }
 
-// arrive puts a delayed packet into the inbox where its route leads now, and
-// tells whose; it drops it when nobody is there.
+// arrive puts a delayed packet into the inbox of its route's current destination, and returns that
+// port; without one it drops the packet and returns nil.
 func (f *Fabric) arrive(k *Packet) *Port {
 	r := k.route
 	to := r.to.Load()
@@ -273,7 +270,7 @@ func (f *Fabric) arrive(k *Packet) *Port {
 	return nil
 }
 
-// linkAddrs is the two ends of r, or of k when there is no route.
+// linkAddrs returns the two ends of r, or of k when there is no route.
 func linkAddrs(r *Route, k *Packet) (src, dst verbs.GID, ordinal uint64) {
 	if r == nil {
 		return k.Src, k.Dst, 0

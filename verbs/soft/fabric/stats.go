@@ -1,22 +1,23 @@
 package fabric
 
-// Stats are the counters of a port since Attach.
+// Stats is the counters of a port since Attach.
 type Stats struct {
 	TxPackets  uint64 // given to Send
-	TxBytes    uint64 // headers and payload of those
+	TxBytes    uint64 // headers and payload of these
 	RxPackets  uint64 // taken by the endpoint
 	RxBytes    uint64
 	Dropped    uint64 // sent, and dropped by the script, a partition, or a port that is down
-	Duplicated uint64 // sent, and delivered once more
-	Delayed    uint64 // sent, and delivered later than at once; copies too
+	Duplicated uint64 // sent, and delivered twice
+	Delayed    uint64 // sent, and delayed; copies too
 	Corrupted  uint64 // sent, and a header byte changed
-	Unknown    uint64 // sent to a GID where no port is
-	Overflow   uint64 // sent, and dropped because the receiver's inbox had no room for it
+	Unknown    uint64 // sent to a GID without a port
+	Overflow   uint64 // sent, and dropped because the receiver's inbox had no room
 	Malformed  uint64 // taken, and refused by the endpoint
 	Late       uint64 // arrived after Detach, or while the port was down
 }
 
-// Stats reads the counters. It waits for a running turn; not from within a turn. Works after Detach.
+// Stats returns the counters. It waits for a current run; not from within a run. It works after
+// Detach.
 func (p *Port) Stats() Stats {
 	p.acquire()
 	s := p.stats
@@ -26,9 +27,8 @@ func (p *Port) Stats() Stats {
 	return s
 }
 
-// Overflow is Stats.Overflow. In its turn only.
+// Overflow returns Stats.Overflow. Runner only.
 func (p *Port) Overflow() uint64 { return p.stats.Overflow }
 
-// CountMalformed counts a packet that the endpoint took and could not parse.
-// In its turn only.
+// CountMalformed counts a packet that the endpoint took and could not parse. Runner only.
 func (p *Port) CountMalformed() { p.stats.Malformed++ }

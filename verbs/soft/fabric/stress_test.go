@@ -38,7 +38,7 @@ func TestExclusiveExcludesTurns(t *testing.T) {
 	}
 	wg.Wait()
 	e.port.Exclusive(func() {
-		if inside < 2*500+2*500 { // each Exclusive counts itself and the turn after it
+		if inside < 2*500+2*500 { // each Exclusive counts itself and the run after it
 			t.Errorf("%d runs, want at least 2000", inside)
 		}
 	})
@@ -58,7 +58,7 @@ func TestNoKickIsLost(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// Some of it may be with the pacemaker; all of it comes by itself.
+	// Some requests may be with the pacemaker; all are answered without a further call.
 	for limit := time.Now().Add(patience); e.answered.Load() != goroutines*each; runtime.Gosched() {
 		if time.Now().After(limit) {
 			t.Fatalf("%d of %d requests answered", e.answered.Load(), goroutines*each)
@@ -69,8 +69,8 @@ func TestNoKickIsLost(t *testing.T) {
 	}
 }
 
-// TestConcurrentFaults: many nodes, goroutines, scripts changing and ports
-// coming and going; every holder is told once, contents stay, nothing hangs.
+// TestConcurrentFaults uses many nodes and goroutines, changing scripts and ports that come and go;
+// every holder is told once, contents do not change, nothing hangs.
 func TestConcurrentFaults(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

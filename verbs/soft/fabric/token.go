@@ -19,14 +19,13 @@ import "sync/atomic"
 // queues the endpoint and takes the token anew, or gives it to the pacemaker. When release
 // reports a waiter, the runner must wake it.
 //
-// No mark is lost: work is published before take. Either take succeeds, and
-// the taker turns the endpoint after; or it leaves or finds the mark, which
-// the release of the current runner, later in the order of this one word,
-// returns. The word is written by everybody and also publishes the endpoint's
-// own fields from one runner to the next.
+// No mark is lost: work is published before take. Either take succeeds, and the taker runs the
+// endpoint afterwards; or it leaves or finds the mark, which the release of the current runner,
+// later in the order of this one word, returns. The word is written by every goroutine and also
+// publishes the endpoint's own fields from one runner to the next.
 type token struct{ word atomic.Uint32 }
 
-// The word is idle, or running with any of the flags behind it.
+// The word is idle, or running combined with any of the flags below it.
 const (
 	idle    uint32 = 0
 	running uint32 = 1 << (iota - 1)

@@ -2,19 +2,19 @@ package fabric
 
 import "testing"
 
-// The model: actors that follow the rules of drive around one endpoint, one
-// atomic step at a time. The steps call the real token, whose operations each take effect
-// at one instant, so every interleaving of real goroutines is one of these.
+// The model: actors that follow the rules of drive around one endpoint, one atomic step at a time.
+// The steps call the real token, whose operations each take effect at one instant, so every
+// interleaving of real goroutines is one of these.
 //
-//	kicker:   publish work, take; as the runner: turn, release, and if marked
+//	kicker:   publish work, take; as the runner: run, release, and if marked
 //	          queue: take again, and so on; one variant hands the queued port to
 //	          the pacemaker instead (its budget is used up)
 //	control:  tryTake, and again; then await, until it is woken or handed the token;
-//	          then turn and release like a kicker
-//	pacer:    takes what was deferred
+//	          then run and release like a kicker
+//	pacer:    takes deferred ports
 type actorState struct {
 	pc    int  // see step
-	kicks int  // still to do
+	kicks int  // left to do
 	lost  bool // a control call has waited
 	due   bool // it waits to be handed the token
 	defers,
@@ -36,19 +36,19 @@ const (
 type model struct {
 	word     uint32 // of the token
 	work     int    // published and not consumed
-	turning  int    // actors inside a turn
+	turning  int    // actors inside a run
 	deferred bool
 	freed    int // wake-ups that were not taken
 	actors   [3]actorState
 }
 
-// step does the next step of actor i; false when it can do none now.
+// step does the next step of actor i; false if it has none now.
 func (m *model) step(t *testing.T, i int) bool {
 	var tok token
 	tok.word.Store(m.word)
 	defer func() { m.word = tok.word.Load() }()
 	a := &m.actors[i]
-	// beRunner moves an actor that got the token into its turn.
+	// beRunner makes an actor that got the token run.
 	beRunner := func() {
 		m.turning++
 		if m.turning > 1 {
@@ -132,8 +132,8 @@ func (m *model) step(t *testing.T, i int) bool {
 	return true
 }
 
-// explore visits every state that can be reached, and checks the ones where
-// nobody can do anything: nothing may be left undone.
+// explore visits every reachable state, and checks that nothing is left undone in those without a
+// next step.
 func explore(t *testing.T, start model) (states int) {
 	seen := map[model]bool{}
 	var visit func(m model)
@@ -174,8 +174,8 @@ func TestTokenInterleavings(t *testing.T) {
 		"kicker out of budget and pacemaker":  {kicker, budgeted, pacer},
 		"budgeted, control and the pacemaker": {budgeted, control, pacer},
 	} {
-		// The pacemaker itself never defers in the model, else it could go on for ever;
-		// a kicker that defers always has one.
+		// The pacemaker itself never defers in the model, or else it could go on forever; a scene
+		// with a kicker that defers always has one.
 		if n := explore(t, model{actors: actors}); n < 100 {
 			t.Errorf("%s: only %d states: the model does not run", name, n)
 		}

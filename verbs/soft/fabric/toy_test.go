@@ -17,20 +17,20 @@ func gid(n int) verbs.GID {
 	return verbs.GIDFromAddr(netip.AddrFrom4([4]byte{127, 0, byte(n >> 8), byte(n)}))
 }
 
-// toy is an endpoint: it sends what it is asked to, answers requests when
-// told, and records what arrives.
+// toy is an endpoint: it sends on request, answers requests if configured, and records the packets
+// that arrive.
 type toy struct {
 	port *Port
-	// onTurn, if set, runs in every turn before packets are taken.
+	// onTurn, if set, is called in every run before packets are taken.
 	onTurn func(now time.Duration)
-	// onPacket, if set, is shown every packet; else answers requests.
+	// onPacket, if set, is called with every packet; otherwise answers applies.
 	onPacket func(k *Packet)
 	answers  bool
 	deadline time.Duration
-	limit    int  // packets per turn; 0 all
-	deaf     bool // takes none
+	limit    int  // packets per run; 0: all
+	deaf     bool // takes no packets
 	turns    int
-	psns     []wire.PSN // that arrived, in order
+	psns     []wire.PSN // of the arrived packets, in order
 }
 
 func (e *toy) Progress(now time.Duration) (time.Duration, bool) {
@@ -68,7 +68,7 @@ func (e *toy) consume(k *Packet) {
 	k.Release()
 }
 
-// send sends one packet, in the toy's turn.
+// send sends one packet, in the toy's run.
 func (e *toy) send(dst verbs.GID, op wire.Opcode, psn wire.PSN, payload []byte, h Holder) {
 	k := e.port.Get()
 	k.Dst = dst
@@ -78,7 +78,7 @@ func (e *toy) send(dst verbs.GID, op wire.Opcode, psn wire.PSN, payload []byte, 
 	e.port.Send(k)
 }
 
-// attach puts toys at nodes 0, 1, ... and detaches them in the end.
+// attach attaches toys at nodes 0, 1, ... and detaches them at the end.
 func attach(t testing.TB, f *Fabric, toys ...*toy) {
 	t.Helper()
 	for i, e := range toys {
@@ -88,8 +88,8 @@ func attach(t testing.TB, f *Fabric, toys ...*toy) {
 
 func attachAt(t testing.TB, f *Fabric, node int, e *toy) {
 	t.Helper()
-	// In real time nobody turns an endpoint before it is kicked or sent to, so
-	// the assignment is in time.
+	// In real time an endpoint does not run before it is kicked or sent to, so the assignment is in
+	// time.
 	p, err := f.Attach(gid(node), "toy", e)
 	if err != nil {
 		t.Fatal(err)
@@ -98,11 +98,10 @@ func attachAt(t testing.TB, f *Fabric, node int, e *toy) {
 	t.Cleanup(p.Detach)
 }
 
-// inTurn runs fn in e's turn.
+// inTurn runs fn as the runner of e.
 func (e *toy) inTurn(fn func()) { e.port.Exclusive(fn) }
 
-// settle steps a virtual fabric until it is quiet, through its events up to
-// until.
+// settle steps a virtual fabric until it is quiet, through its events up to until.
 func settle(f *Fabric, until time.Duration) {
 	for {
 		for f.Step() {
@@ -116,7 +115,7 @@ func settle(f *Fabric, until time.Duration) {
 	}
 }
 
-// counter is a holder that counts and checks that nobody is told twice.
+// counter is a holder that counts its calls.
 type counter struct{ done atomic.Int64 }
 
 func (c *counter) PacketDone(*Packet) { c.done.Add(1) }

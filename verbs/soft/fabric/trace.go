@@ -8,24 +8,24 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Verdict is what the link did with a packet.
+// Verdict is the link's decision about a packet.
 type Verdict uint8
 
-// The verdicts.
+// Values of Verdict.
 const (
 	Delivered        Verdict = iota // into the inbox at once
 	Delayed                         // into the inbox later
 	DroppedLoss                     // by chance
 	DroppedRule                     // by a rule
 	DroppedDown                     // the link is down
-	DroppedPartition                // a partition lies across it
-	DroppedUnknown                  // no port there
+	DroppedPartition                // a partition cuts the link
+	DroppedUnknown                  // no port at the destination
 	DroppedFull                     // the link's share of the inbox is in use
 )
 
 var verdictNames = [...]string{"delivered", "delayed", "lost", "dropped by rule", "link down", "partitioned", "unknown destination", "no room"}
 
-// String says the verdict in words.
+// String describes the verdict.
 func (v Verdict) String() string {
 	if int(v) < len(verdictNames) {
 		return verdictNames[v]
@@ -35,13 +35,13 @@ func (v Verdict) String() string {
 
 // Event is one packet given to the link, or the copy of a duplicated one.
 type Event struct {
-	Now      time.Duration // of the turn that sent it
+	Now      time.Duration // of the sender's run
 	Src, Dst verbs.GID
-	Ordinal  uint64 // of the packet on this link, from 1; 0 to an unknown GID
+	Ordinal  uint64 // number of the packet on this link, from 1; 0 to an unknown GID
 	Hdr      []byte // as delivered; valid during the call only
 
 	PayloadLen  int
-	PayloadHash uint64 // xxhash of the payload, when asked for
+	PayloadHash uint64 // xxhash of the payload, if SetTrace asked for it
 
 	Verdict   Verdict
 	Due       time.Duration // when Delayed
@@ -54,9 +54,9 @@ type tracer struct {
 	hash bool
 }
 
-// SetTrace has fn called for every packet sent from now on, in the sender's turn; nil
-// ends it. With hash the payloads are hashed. fn must not call the fabric; in real time it is
-// called from several goroutines at once. Tracing allocates nothing itself.
+// SetTrace sets a function that is called for every packet sent from now on, in the sender's run;
+// nil ends tracing. With hash the payloads are hashed. fn must not call the fabric; in real time it
+// is called concurrently. Tracing itself does not allocate.
 func (f *Fabric) SetTrace(fn func(Event), hash bool) {
 	if fn == nil {
 		f.tracer.Store(nil)

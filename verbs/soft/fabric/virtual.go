@@ -2,11 +2,10 @@ package fabric
 
 import "time"
 
-// Step delivers, in virtual time, the delayed packets that are due and then
-// turns every endpoint that has been kicked, has packets, or whose deadline
-// has come, once each in the order of attachment. It is false when there was
-// nothing to do at this time. One goroutine steps a fabric; the same seed and
-// the same calls give the same packets in the same order.
+// Step delivers, in virtual time, the delayed packets that are due and then runs every endpoint
+// that has been kicked, has packets, or whose deadline has come, once each in the order of
+// attachment. It returns false when there was nothing to do at this time. One goroutine steps a
+// fabric; the same seed and the same calls give the same packets in the same order.
 func (f *Fabric) Step() bool {
 	f.mustBeVirtual("Step")
 	now := f.now.Load()
@@ -28,7 +27,8 @@ func (f *Fabric) Step() bool {
 			continue
 		}
 		did = true
-		// Only another goroutine in Exclusive has it: turn it in the next step.
+		// Only another goroutine in Exclusive can hold the token: run the endpoint in the next
+		// step.
 		if !p.token.tryTake() {
 			p.wanted.Store(true)
 			continue
@@ -43,8 +43,8 @@ func (f *Fabric) Step() bool {
 	return did
 }
 
-// settleVirtual hands over what p's turn sent and returned, and asks for turns of
-// the ports that it sent to. p's token is held.
+// settleVirtual hands over the packets that p's run sent and returned, and requests runs of the
+// ports that it sent to. p's token is held.
 func (p *Port) settleVirtual() {
 	for i := range p.touched {
 		p.settle(i).wanted.Store(true)
@@ -53,8 +53,8 @@ func (p *Port) settleVirtual() {
 	p.giveBack()
 }
 
-// NextEvent is, in virtual time, the earliest deadline of an endpoint or of a
-// delayed packet; false when there is none. Call it when Step is false.
+// NextEvent returns, in virtual time, the earliest deadline of an endpoint or of a delayed packet;
+// false if there is none. Call it when Step returns false.
 func (f *Fabric) NextEvent() (time.Duration, bool) {
 	f.mustBeVirtual("NextEvent")
 	f.delay.collect()
@@ -65,8 +65,7 @@ func (f *Fabric) NextEvent() (time.Duration, bool) {
 	return time.Duration(t), true
 }
 
-// AdvanceTo sets the virtual time to t; it never goes back. What is due then
-// happens in the next Step.
+// AdvanceTo sets the virtual time to t; it never goes back. The next Step does the work due then.
 func (f *Fabric) AdvanceTo(t time.Duration) {
 	f.mustBeVirtual("AdvanceTo")
 	if int64(t) > f.now.Load() {

@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// tracedRun is the trace hash of a run of four answering nodes under faults.
+// tracedRun returns the trace hash of a run of four answering nodes under faults.
 func tracedRun(t *testing.T, seed uint64) (sum uint64, events int) {
 	f := New(Config{Virtual: true, Seed: seed})
 	digest := xxhash.New()

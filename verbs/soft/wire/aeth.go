@@ -2,8 +2,8 @@ package wire
 
 import "fmt"
 
-// Syndrome is the first byte of an AETH: what kind of acknowledgement it is
-// (bits 7 to 5) and its value (bits 4 to 0).
+// Syndrome is the first byte of an AETH: the kind of acknowledgement (bits 7 to 5) and its value
+// (bits 4 to 0).
 //
 //	kind      value
 //	ACK       credit code, see [CreditCount]
@@ -16,17 +16,17 @@ type Syndrome uint8
 // AckKind is the kind of an acknowledgement.
 type AckKind uint8
 
-// The kinds of acknowledgement. Kind 2 and kinds above 3 are reserved.
+// Values of AckKind. Kind 2 and kinds above 3 are reserved.
 const (
 	KindAck    AckKind = 0
 	KindRNRNak AckKind = 1
 	KindNak    AckKind = 3
 )
 
-// NakCode says why a request was refused.
+// NakCode is the reason for refusing a request.
 type NakCode uint8
 
-// The NAK codes. Codes 5 to 31 are reserved.
+// Values of NakCode. Codes 5 to 31 are reserved.
 const (
 	NakSequence   NakCode = 0 // PSN sequence error: resend from this PSN on
 	NakInvalid    NakCode = 1 // invalid request
@@ -38,33 +38,33 @@ const (
 	syndromeValue         = 1<<syndromeBits - 1
 )
 
-// CreditInvalid is the credit code of a responder that does not count credits
-// (one with a shared receive queue): the requester is not limited by it.
+// CreditInvalid is the credit code of a responder that does not count credits (one with a shared
+// receive queue): it does not limit the requester.
 const CreditInvalid = 31
 
-// Ack is the syndrome of an acknowledgement with a credit code.
+// Ack returns the syndrome of an acknowledgement with a credit code.
 func Ack(creditCode uint8) Syndrome { return Syndrome(creditCode & syndromeValue) }
 
-// RNRNak is the syndrome of a receiver-not-ready NAK with a timer code.
+// RNRNak returns the syndrome of a receiver-not-ready NAK with a timer code.
 func RNRNak(timer uint8) Syndrome {
 	return Syndrome(uint8(KindRNRNak)<<syndromeBits | timer&syndromeValue)
 }
 
-// Nak is the syndrome of a refusal.
+// Nak returns the syndrome of a refusal.
 func Nak(c NakCode) Syndrome {
 	return Syndrome(uint8(KindNak)<<syndromeBits | uint8(c)&syndromeValue)
 }
 
-// Kind is the kind of acknowledgement.
+// Kind returns the kind of acknowledgement.
 func (s Syndrome) Kind() AckKind { return AckKind(s >> syndromeBits) }
 
-// Value is the credit code, the timer code or the NAK code, by kind.
+// Value returns the credit code, the timer code or the NAK code, by kind.
 func (s Syndrome) Value() uint8 { return uint8(s) & syndromeValue }
 
-// Nak is the reason of a refusal; valid when Kind is KindNak.
+// Nak returns the reason of a refusal; valid when Kind is KindNak.
 func (s Syndrome) Nak() NakCode { return NakCode(s.Value()) }
 
-// Valid tells whether kind and value are ones that the specification defines.
+// Valid reports whether the specification defines kind and value.
 func (s Syndrome) Valid() bool {
 	switch s.Kind() {
 	case KindAck, KindRNRNak:
@@ -108,7 +108,7 @@ func (c NakCode) String() string {
 	}
 }
 
-// credits is how many messages each credit code grants.
+// credits is the number of messages that each credit code grants.
 //
 // Implements: IBTA volume 1, table 48 (end-to-end flow control credit encoding).
 var credits = [CreditInvalid]uint16{
@@ -116,8 +116,8 @@ var credits = [CreditInvalid]uint16{
 	1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
 }
 
-// CreditCount is how many messages a credit code grants; ok is false for
-// [CreditInvalid] and codes that do not fit.
+// CreditCount returns the number of messages that a credit code grants; ok is false for
+// [CreditInvalid] and codes out of range.
 func CreditCount(code uint8) (n int, ok bool) {
 	if code >= CreditInvalid {
 		return 0, false
@@ -125,7 +125,7 @@ func CreditCount(code uint8) (n int, ok bool) {
 	return int(credits[code]), true
 }
 
-// CreditCode is the largest credit code that grants no more than n messages.
+// CreditCode returns the largest credit code that grants no more than n messages.
 func CreditCode(n int) uint8 {
 	code := CreditInvalid - 1
 	for code > 0 && int(credits[code]) > n {

@@ -6,22 +6,19 @@
 //	UDP 4791 │ BTH │ XRCETH │ DETH │ FETH │ RETH or AtomicETH │ AETH │ AtomicAckETH │ ImmDt or IETH │ payload │ pad │ ICRC
 //	           12     4        8      4      16      28          4       8              4
 //
-// Which of them a packet has follows from its opcode alone; see [Opcode.Ext].
-// All of them are big-endian.
+// The opcode alone determines which of them a packet has; see [Opcode.Ext]. All are big-endian.
 //
 // # Trust
 //
-// What is parsed comes from a remote side. [Parse] never reads past the bytes
-// given, never panics, and refuses what the specification reserves: unknown
-// opcodes, transport header versions other than 0, and reserved acknowledge
-// syndromes. Reserved bits are ignored when parsing and zero when encoding, as
-// the specification asks. What a field means for a queue pair (ranges, keys, flush types,
-// alignment) is for the engine to check, because it answers with a NAK.
+// Packets come from a remote side. [Parse] never reads past the given bytes, never panics, and
+// refuses reserved values: unknown opcodes, transport header versions other than 0, and reserved
+// acknowledge syndromes. Reserved bits are ignored when parsing and zero when encoding, as the
+// specification requires. The engine checks a field's meaning for a queue pair (ranges, keys, flush
+// types, alignment), because it answers with a NAK.
 //
-// Nothing here blocks, keeps state or allocates, apart from the error of a
-// refused packet.
+// The package does not block, keep state or allocate, apart from the error of a refused packet.
 //
 // Implements: InfiniBand Architecture Specification volume 1, chapter 9 (transport layer) and
-// annexes A14 (XRC), A17 (RoCEv2) and A19 (memory placement extensions); the same facts stand in the Linux
-// kernel's include/rdma/ib_pack.h and drivers/infiniband/sw/rxe/rxe_hdr.h and rxe_opcode.c.
+// annexes A14 (XRC), A17 (RoCEv2) and A19 (memory placement extensions); the Linux kernel has the
+// same facts in include/rdma/ib_pack.h and drivers/infiniband/sw/rxe/rxe_hdr.h and rxe_opcode.c.
 package wire

@@ -4,9 +4,9 @@ import "encoding/binary"
 
 var be = binary.BigEndian
 
-// Encode writes the headers at the start of into and tells how many bytes they
-// take. Fields wider than their place on the wire are cut to it. An opcode
-// that does not exist encodes to 0 bytes. It does not block or allocate.
+// Encode writes the headers at the start of into and returns their length in bytes. Fields wider
+// than their place on the wire are truncated. A nonexistent opcode encodes to 0 bytes. It does not
+// block or allocate.
 func (h *Header) Encode(into *[MaxHeader]byte) int {
 	info := opcodes[h.Opcode]
 	if info.headerLen == 0 {
@@ -16,7 +16,7 @@ func (h *Header) Encode(into *[MaxHeader]byte) int {
 	h.encodeBTH(b)
 	switch info.ext {
 	case 0:
-	case ExtRETH: // the two most frequent shapes without the walk below
+	case ExtRETH: // the two most frequent shapes have fast paths
 		h.encodeRETH(b[BTHLen:])
 	case ExtAETH:
 		h.encodeAETH(b[BTHLen:])
@@ -26,8 +26,7 @@ func (h *Header) Encode(into *[MaxHeader]byte) int {
 	return int(info.headerLen)
 }
 
-// Append appends the headers to dst. An opcode that does not exist appends
-// nothing.
+// Append appends the headers to dst. A nonexistent opcode appends nothing.
 func (h *Header) Append(dst []byte) []byte {
 	var b [MaxHeader]byte
 	n := h.Encode(&b)

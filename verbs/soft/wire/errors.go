@@ -8,26 +8,26 @@ import (
 // ErrMalformed is matched by every [*ParseError].
 var ErrMalformed = errors.New("wire: malformed packet")
 
-// Reason is why a packet was refused.
+// Reason is the reason for refusing a packet.
 type Reason uint8
 
-// The reasons.
+// Values of Reason.
 const (
 	Truncated     Reason = iota + 1 // shorter than its headers
-	UnknownOpcode                   // reserved, or of a transport that is not spoken here
+	UnknownOpcode                   // reserved, or of a transport that is not supported
 	BadVersion                      // transport header version other than 0
 	BadSyndrome                     // reserved kind or code of acknowledgement
 )
 
-// ParseError is a packet that was refused.
+// ParseError describes a refused packet.
 type ParseError struct {
 	Reason Reason
 	Opcode Opcode // 0 when the packet was too short to have one
-	Have   int    // the length in bytes, or the value refused
-	Want   int    // the length in bytes that was needed
+	Have   int    // the length in bytes, or the refused value
+	Want   int    // the required length in bytes
 }
 
-// Error says what was wrong, with the values.
+// Error describes the fault with its values.
 func (e *ParseError) Error() string {
 	switch e.Reason {
 	case Truncated:

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// goldenHeaders is what the packets of testdata/golden.txt mean.
+// goldenHeaders is the decoded headers of the packets in testdata/golden.txt.
 var goldenHeaders = map[string]Header{
 	"rc_send_only":       {Opcode: RCSendOnly, PKey: 0xffff, DestQP: 0x11, AckReq: true, PSN: 1},
 	"rc_send_first":      {Opcode: RCSendFirst, MigReq: true, PKey: 0xffff, DestQP: 0xabcdef, PSN: 0xffffff},
@@ -37,7 +37,7 @@ var goldenHeaders = map[string]Header{
 	"xrc_ack":            {Opcode: XRCAcknowledge, PKey: 0xffff, DestQP: 0x17, PSN: 4, Syndrome: Ack(CreditInvalid), MSN: 1},
 }
 
-// readGolden is the packets of testdata/golden.txt by name.
+// readGolden returns the packets of testdata/golden.txt by name.
 func readGolden(t testing.TB) map[string][]byte {
 	t.Helper()
 	f, err := os.Open("testdata/golden.txt")

@@ -3,12 +3,11 @@ package wire
 // DefaultPKey is the default partition, full membership.
 const DefaultPKey = 0xffff
 
-// GSIQKey is the queue key of queue pair 1, where management datagrams go.
+// GSIQKey is the queue key of queue pair 1, which receives management datagrams.
 const GSIQKey = 0x80010000
 
-// Header holds the fields of all transport headers of one packet, in host
-// order. Which of them count follows from Opcode; [Parse] zeroes the others.
-// It holds no pointers and may be copied.
+// Header holds the fields of all transport headers of one packet, in host order. Opcode determines
+// the used ones; [Parse] zeroes the others. It holds no pointers and may be copied.
 //
 // Implements: IBTA volume 1, 9.2 to 9.3.
 type Header struct {
@@ -17,10 +16,10 @@ type Header struct {
 	// BTH
 	Solicited bool
 	MigReq    bool  // path migration state; true on a port without alternate path
-	FECN      bool  // congestion met on the way here
-	BECN      bool  // congestion met on the way there
+	FECN      bool  // this packet met congestion
+	BECN      bool  // packets in the other direction met congestion
 	AckReq    bool  // the responder shall acknowledge
-	PadCount  uint8 // bytes behind the payload up to a multiple of 4: 0 to 3
+	PadCount  uint8 // bytes that pad the payload to a multiple of 4: 0 to 3
 	PKey      uint16
 	DestQP    uint32 // 24 bits
 	PSN       PSN
@@ -37,8 +36,7 @@ type Header struct {
 	RKey   uint32
 	Length uint32 // of the whole message, bytes
 
-	// AtomicETH: SwapAdd is what to store or to add, Compare only for
-	// COMPARE_SWAP.
+	// AtomicETH: SwapAdd is the value to store or to add; Compare is used by COMPARE_SWAP only.
 	SwapAdd uint64
 	Compare uint64
 
@@ -47,7 +45,7 @@ type Header struct {
 	MSN      PSN // messages completed by the responder, 24 bits
 
 	// AtomicAckETH
-	Orig uint64 // what the word held before
+	Orig uint64 // the word's value before the operation
 
 	// ImmDt
 	Imm uint32
@@ -69,16 +67,15 @@ const (
 	bthTVerMask  = 0x0f
 )
 
-// Where the fields stand in the first eight bytes of the BTH, as one number; the
-// word of the destination queue pair is the lowest.
+// Positions of the fields in the first eight bytes of the BTH, read as one number; the word of the
+// destination queue pair is the lowest.
 const (
 	bthOpcodeAt = 56
 	bthFlagsAt  = 48
 	bthPKeyAt   = 32
 )
 
-// Bits of the words that hold the destination queue pair and the PSN, and of
-// the FETH.
+// Bits of the words that hold the destination queue pair and the PSN, and of the FETH.
 const (
 	bthFECN   = 1 << 31
 	bthBECN   = 1 << 30
@@ -91,5 +88,5 @@ const (
 	fethSelectivityMask  = 0x3
 )
 
-// PadLen is how many bytes pad a payload of n bytes to a multiple of 4.
+// PadLen returns the number of bytes that pad a payload of n bytes to a multiple of 4.
 func PadLen(n int) uint8 { return uint8(-n & bthPadMask) }

@@ -1,23 +1,22 @@
 package wire
 
-// Only is the header of the most frequent packets, a SEND or WRITE that is one
-// packet of a reliable connection, in fewer fields than [Header]: on the default
-// partition, with nothing but a RETH behind the BTH of a WRITE. It may be copied.
+// Only is the header of the most frequent packets, one-packet SENDs and WRITEs of a reliable
+// connection, in fewer fields than [Header]: on the default partition, with only a RETH after the
+// BTH of a WRITE. It may be copied.
 type Only struct {
 	DestQP    uint32 // 24 bits
 	PSN       PSN
-	Length    uint32 // of the message, which is the payload, bytes
+	Length    uint32 // of the message, which is the payload, in bytes
 	Solicited bool
 	AckReq    bool
 
-	// WRITE alone
+	// WRITE only
 	VA   uint64
 	RKey uint32
 }
 
-// EncodeSend writes the header of a SEND and tells its length: what a [Header] with
-// opcode [RCSendOnly], MigReq and the padding of Length encodes to. It does not
-// block or allocate.
+// EncodeSend writes the header of a SEND and returns its length: the encoding of a [Header] with
+// opcode [RCSendOnly], MigReq and the padding of Length. It does not block or allocate.
 func (o *Only) EncodeSend(into *[MaxHeader]byte) int {
 	putBTH(into[:], RCSendOnly, o.flags(), DefaultPKey, o.DestQP&qpnMask, o.psn())
 	return BTHLen
@@ -31,8 +30,8 @@ func (o *Only) EncodeWrite(into *[MaxHeader]byte) int {
 }
 
 // EncodeAck writes the headers of an acknowledgement, whose opcode is [RCAcknowledge] or
-// [XRCAcknowledge], to the queue pair destQP (24 bits) and tells their length: what a
-// [Header] on the default partition with MigReq encodes to. It does not block or allocate.
+// [XRCAcknowledge], to the queue pair destQP (24 bits) and returns their length: the encoding of a
+// [Header] on the default partition with MigReq. It does not block or allocate.
 func EncodeAck(into *[MaxHeader]byte, op Opcode, destQP uint32, psn PSN, s Syndrome, msn PSN) int {
 	putBTH(into[:], op, bthMigReq, DefaultPKey, destQP&qpnMask, uint32(psn)&psnMask)
 	putAETH(into[BTHLen:], s, msn)
@@ -55,19 +54,18 @@ func (o *Only) psn() uint32 {
 	return p
 }
 
-// onlyMask and onlyPlain are what must stand in the first eight bytes of a BTH,
-// opcode apart: the version that there is, and the default partition.
+// onlyMask and onlyPlain select and give the required bits in the first eight bytes of a BTH,
+// besides the opcode: version 0, and the default partition.
 const (
 	onlyMask  = bthTVerMask<<bthFlagsAt | 0xffff<<bthPKeyAt
 	onlyPlain = DefaultPKey << bthPKeyAt
 )
 
-// Parse reads b, all headers of a packet, if they are those of an RC SEND or WRITE
-// of one packet on the default partition, and tells which: the opcode, or false
-// for any other packet, which is [Parse]'s. b may hold any bytes whatever; what is
-// accepted here [Parse] accepts, and reads the same fields from it. Length is left
-// alone for a SEND, whose header does not say it. It does not block or allocate,
-// and keeps no reference to b.
+// Parse reads b, all headers of a packet, if they are those of a one-packet RC SEND or WRITE on the
+// default partition, and returns the opcode; false for any other packet, which [Parse] handles. b
+// may hold any bytes; a packet accepted here is accepted by [Parse] with the same fields. Length
+// does not change for a SEND, whose header lacks it. It does not block or allocate, and keeps no
+// reference to b.
 func (o *Only) Parse(b []byte) (op Opcode, ok bool) {
 	if len(b) < BTHLen {
 		return 0, false

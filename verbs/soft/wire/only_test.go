@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// asHeader is o as a Header with this opcode.
+// asHeader returns o as a Header with this opcode.
 func (o Only) asHeader(op Opcode) Header {
 	h := Header{
 		Opcode: op, MigReq: true, PKey: DefaultPKey, PadCount: PadLen(int(o.Length)),
@@ -19,8 +19,7 @@ func (o Only) asHeader(op Opcode) Header {
 	return h
 }
 
-// Rule: an Only and the Header with its fields are the same bytes, and are read
-// from them alike.
+// Rule: an Only and the Header with its fields have the same encoding, and parse it alike.
 func TestOnlyIsAHeader(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Only{
@@ -48,7 +47,7 @@ func TestOnlyIsAHeader(t *testing.T) {
 	})
 }
 
-// Rule: EncodeAck writes what a Header with the same fields encodes to.
+// Rule: EncodeAck writes the encoding of a Header with the same fields.
 func TestEncodeAckIsAHeader(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := Header{
@@ -64,9 +63,8 @@ func TestEncodeAckIsAHeader(t *testing.T) {
 	})
 }
 
-// Rule: what Only.Parse accepts, whatever the bytes, Parse accepts too, as a
-// packet whose headers are all of b, and says the same of it; every SEND and WRITE
-// of one packet on the default partition is accepted.
+// Rule: for any bytes, Parse accepts a packet that Only.Parse accepts, with all of b as headers and
+// the same fields; every one-packet SEND and WRITE on the default partition is accepted.
 func FuzzParseOnly(f *testing.F) {
 	for _, raw := range readGolden(f) {
 		f.Add(raw)

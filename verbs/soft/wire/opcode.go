@@ -12,8 +12,7 @@ type Opcode uint8
 // opcode.
 type Transport uint8
 
-// The transports. RD (0x40) is known to the specification and to nobody else;
-// its packets are refused.
+// Values of Transport. RD (0x40) is specified but not in use anywhere; its packets are refused.
 const (
 	TransportRC  Transport = 0x00
 	TransportUC  Transport = 0x20
@@ -23,11 +22,11 @@ const (
 	transportMask = 0xe0
 )
 
-// Op is the operation of a packet: the low five bits of its opcode. It means
-// the same in every transport that has it.
+// Op is the operation of a packet: the low five bits of its opcode. It has the same meaning in
+// every transport that has it.
 type Op uint8
 
-// The operations. 0x15, 0x18 to 0x1b, 0x1e and 0x1f are reserved.
+// Values of Op. 0x15, 0x18 to 0x1b, 0x1e and 0x1f are reserved.
 const (
 	OpSendFirst        Op = 0x00
 	OpSendMiddle       Op = 0x01
@@ -59,7 +58,7 @@ const (
 	transportOpcodeEnd    = 0x100
 )
 
-// The opcodes of the reliable connected transport.
+// Opcodes of the reliable connected transport.
 const (
 	RCSendFirst      = Opcode(OpSendFirst)
 	RCSendMiddle     = Opcode(OpSendMiddle)
@@ -88,7 +87,7 @@ const (
 	RCAtomicWrite    = Opcode(OpAtomicWrite)
 )
 
-// The opcodes of the unreliable connected transport.
+// Opcodes of the unreliable connected transport.
 const (
 	UCSendFirst    = Opcode(TransportUC) | Opcode(OpSendFirst)
 	UCSendMiddle   = Opcode(TransportUC) | Opcode(OpSendMiddle)
@@ -104,13 +103,13 @@ const (
 	UCWriteOnlyImm = Opcode(TransportUC) | Opcode(OpWriteOnlyImm)
 )
 
-// The opcodes of the unreliable datagram transport.
+// Opcodes of the unreliable datagram transport.
 const (
 	UDSendOnly    = Opcode(TransportUD) | Opcode(OpSendOnly)
 	UDSendOnlyImm = Opcode(TransportUD) | Opcode(OpSendOnlyImm)
 )
 
-// The opcodes of the extended reliable connected transport.
+// Opcodes of the extended reliable connected transport.
 const (
 	XRCSendFirst      = Opcode(TransportXRC) | Opcode(OpSendFirst)
 	XRCSendMiddle     = Opcode(TransportXRC) | Opcode(OpSendMiddle)
@@ -139,39 +138,39 @@ const (
 	XRCAtomicWrite    = Opcode(TransportXRC) | Opcode(OpAtomicWrite)
 )
 
-// Transport is the service of the packet.
+// Transport returns the transport of the packet.
 func (o Opcode) Transport() Transport { return Transport(o & transportMask) }
 
-// Op is the operation of the packet.
+// Op returns the operation of the packet.
 func (o Opcode) Op() Op { return Op(o & opMask) }
 
-// With is the opcode of operation op in transport t; it may be one that does
-// not exist (see [Opcode.Valid]).
+// With returns the opcode of operation op in transport t, which need not exist (see
+// [Opcode.Valid]).
 func (t Transport) With(op Op) Opcode { return Opcode(t) | Opcode(op) }
 
-// Valid tells whether the opcode exists.
+// Valid reports whether the opcode exists.
 func (o Opcode) Valid() bool { return opcodes[o].headerLen != 0 }
 
-// Ext is the set of extension headers that follow the BTH.
+// Ext returns the set of extension headers that follow the BTH.
 func (o Opcode) Ext() Ext { return opcodes[o].ext }
 
-// HeaderLen is the length of all headers in bytes, the BTH included; 0 for an
-// opcode that does not exist.
+// HeaderLen returns the length of all headers in bytes, the BTH included; 0 for a nonexistent
+// opcode.
 func (o Opcode) HeaderLen() int { return int(opcodes[o].headerLen) }
 
-// Response tells whether the packet goes from responder to requester.
+// Response reports whether the packet goes from responder to requester.
 func (o Opcode) Response() bool { return opcodes[o].has(response) }
 
-// Starts tells whether the packet is the first (or only) one of its message.
+// Starts reports whether the packet is the first (or only) one of its message.
 func (o Opcode) Starts() bool { return opcodes[o].has(starts) }
 
-// Ends tells whether the packet is the last (or only) one of its message.
+// Ends reports whether the packet is the last (or only) one of its message.
 func (o Opcode) Ends() bool { return opcodes[o].has(ends) }
 
-// HasPayload tells whether the packet may carry payload.
+// HasPayload reports whether the packet may carry payload.
 func (o Opcode) HasPayload() bool { return opcodes[o].has(payload) }
 
-// String is the name in the specification, such as RC_RDMA_WRITE_ONLY.
+// String returns the name in the specification, such as RC_RDMA_WRITE_ONLY.
 func (o Opcode) String() string {
 	if !o.Valid() {
 		return fmt.Sprintf("opcode 0x%02x", uint8(o))
@@ -179,7 +178,7 @@ func (o Opcode) String() string {
 	return o.Transport().String() + "_" + operations[o.Op()].name
 }
 
-// String is the name of the transport.
+// String returns the name of the transport.
 func (t Transport) String() string {
 	switch t {
 	case TransportRC:

@@ -1,10 +1,8 @@
 package wire
 
-// Parse reads the headers at the start of b into h and tells how many bytes
-// they took; what follows is payload, padding and ICRC. b may hold any bytes
-// whatever. On error h holds nothing of use, n is 0, and the error is a
-// [*ParseError]. It does not block; it allocates only the error. It keeps no
-// reference to b.
+// Parse reads the headers at the start of b into h and returns their length in bytes; payload,
+// padding and ICRC follow. b may hold any bytes. On error h is undefined, n is 0, and the error is
+// a [*ParseError]. It does not block and keeps no reference to b; it allocates only the error.
 func Parse(b []byte, h *Header) (n int, err error) {
 	if len(b) < BTHLen {
 		return 0, &ParseError{Reason: Truncated, Have: len(b), Want: BTHLen}
@@ -34,7 +32,7 @@ func Parse(b []byte, h *Header) (n int, err error) {
 	return int(info.headerLen), nil
 }
 
-// parseBTH reads a BTH that is its first eight bytes and the rest.
+// parseBTH reads a BTH from its first eight bytes and the rest.
 func (h *Header) parseBTH(head uint64, psn uint32) {
 	flags, qp := uint8(head>>bthFlagsAt), uint32(head)
 	h.Opcode = Opcode(head >> bthOpcodeAt)
@@ -56,8 +54,8 @@ func (h *Header) parseRETH(b []byte) {
 	h.Length = be.Uint32(b[12:])
 }
 
-// parseExt reads the extension headers of ext; the caller has checked that b
-// holds them. It is false for a reserved acknowledge syndrome.
+// parseExt reads the extension headers of ext; the caller has checked that b holds them. It returns
+// false for a reserved acknowledge syndrome.
 func (h *Header) parseExt(b []byte, ext Ext) bool {
 	if ext&ExtXRCETH != 0 {
 		h.XRCSRQ = be.Uint32(b) & qpnMask

@@ -3,15 +3,15 @@ package wire
 // Ext is a set of extension headers.
 type Ext uint16
 
-// The extension headers, in the order in which they stand in a packet.
+// Values of Ext, in the order of the headers in a packet.
 const (
 	ExtXRCETH    Ext = 1 << iota // shared receive queue of an XRC request
 	ExtDETH                      // queue key and source of a datagram
-	ExtFETH                      // what a FLUSH covers
+	ExtFETH                      // range of a FLUSH
 	ExtRETH                      // remote range
 	ExtAtomicETH                 // remote word and operands
 	ExtAETH                      // acknowledgement
-	ExtAtomicAck                 // the value an atomic found
+	ExtAtomicAck                 // the value before an atomic
 	ExtImm                       // immediate data
 	ExtIETH                      // key to invalidate
 )
@@ -29,7 +29,7 @@ const (
 	ImmLen       = 4
 	IETHLen      = 4
 
-	// MaxHeader is the longest sum of headers a packet has: an atomic over XRC.
+	// MaxHeader is the largest length of all headers of a packet: an atomic over XRC.
 	MaxHeader = BTHLen + XRCETHLen + AtomicETHLen
 )
 
@@ -54,8 +54,7 @@ type opInfo struct {
 
 func (i opInfo) has(f opFlags) bool { return i.flags&f != 0 }
 
-// in says which transports have an operation besides RC and XRC, which have
-// them all.
+// in is the transports that have an operation besides RC and XRC, which have them all.
 type in uint8
 
 const (
@@ -63,8 +62,8 @@ const (
 	alsoUD
 )
 
-// operations holds what is the same for an operation in every transport. An
-// empty name is a reserved operation.
+// operations holds the properties of an operation that are the same in every transport. An empty
+// name is a reserved operation.
 //
 // Implements: IBTA volume 1, table 38; rxe_opcode[] in rxe_opcode.c.
 var operations = [opCount]struct {
@@ -100,7 +99,7 @@ var operations = [opCount]struct {
 	OpAtomicWrite:    {"ATOMIC_WRITE", ExtRETH, payload | starts | ends, 0},
 }
 
-// opcodes is what the encoder and the parser look up, by opcode.
+// opcodes is the lookup table of the encoder and the parser, by opcode.
 var opcodes = buildOpcodes()
 
 func buildOpcodes() (t [transportOpcodeEnd]opInfo) {
@@ -121,7 +120,7 @@ func buildOpcodes() (t [transportOpcodeEnd]opInfo) {
 		add(TransportRC, op, o.ext, o.flags)
 		xrc := o.ext
 		if o.flags&response == 0 {
-			xrc |= ExtXRCETH // requests only: a response is for the sending queue pair
+			xrc |= ExtXRCETH // requests only: a response goes to the sending queue pair
 		}
 		add(TransportXRC, op, xrc, o.flags)
 		if o.in&alsoUC != 0 {

@@ -18,7 +18,7 @@ func validOpcodes() (os []Opcode) {
 	return os
 }
 
-// canonical keeps of h what its opcode carries: what must survive the wire.
+// canonical keeps the fields of h that its opcode carries, which must survive encoding.
 func canonical(h Header) Header {
 	ext := h.Opcode.Ext()
 	c := Header{
@@ -273,8 +273,8 @@ func TestEncodeAndParseAllocateNothing(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever the bytes, parsing stays in bounds, and what it accepts
-// encodes to a packet of the same length and meaning.
+// FuzzParse checks that, for any bytes, parsing stays in bounds, and that an accepted packet
+// encodes to one of the same length and meaning.
 func FuzzParse(f *testing.F) {
 	for _, raw := range readGolden(f) {
 		f.Add(raw)
@@ -296,8 +296,8 @@ func FuzzParse(f *testing.F) {
 		if m, err := Parse(raw, &again); err != nil || m != n || again != h {
 			t.Fatalf("%x parsed to %+v, encoded to %x, parsed again to %+v (%v)", b, h, raw, again, err)
 		}
-		// Reserved bits apart, the bytes are the same: what was set in the
-		// encoding was set in the input.
+		// Apart from reserved bits the bytes are the same: a bit set in the encoding was set in the
+		// input.
 		for i, v := range raw {
 			if v&^b[i] != 0 {
 				t.Fatalf("byte %d: encoded %08b from %08b", i, v, b[i])

@@ -6,8 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Wrap puts a provider around another one. Every call is counted by plan, and
-// fails if plan says so.
+// Wrap puts a provider around another one. plan counts the calls, and fails the one it selects.
 func Wrap(p verbs.Provider, plan *Plan) verbs.Provider {
 	return &provider{Provider: p, w: &world{plan: plan, made: map[any]any{}}}
 }
@@ -51,8 +50,8 @@ func (p *provider) CreateCMChannel() (verbs.CMChannel, error) {
 type context struct {
 	verbs.Context
 	w *world
-	// removed is set by the turn that finds it removed; read by later ones. It
-	// publishes nothing.
+	// removed is set by the batch that finds the device removed; read by later ones. It publishes
+	// nothing.
 	removed atomic.Bool
 }
 

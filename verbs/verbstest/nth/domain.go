@@ -2,8 +2,8 @@ package nth
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// The newer calls: thread domains, memory on demand and of other devices, what a
-// queue pair may be asked besides.
+// The newer calls: thread domains, on-demand memory and memory of other devices, further
+// attributes of a queue pair.
 
 type td struct {
 	verbs.TD

@@ -15,35 +15,35 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Scenario is what is run once for every n.
+// Scenario is run once for each n.
 type Scenario struct {
-	// Provider makes a fresh one for each run.
+	// Provider makes a fresh provider for each run.
 	Provider func() (verbs.Provider, error)
-	// Run does it all, from opening to closing, and returns every error there
-	// was, joined. It may run in any goroutine.
+	// Run performs the scenario, from opening to closing, and returns all errors, joined. It may
+	// run in any goroutine.
 	Run func(p verbs.Provider) error
-	// Errno, Busy and Removed are the plan's.
+	// Errno, Busy and Removed are those of the plan.
 	Errno         syscall.Errno
 	Busy, Removed bool
-	// Step is how many calls further the next run fails; default 1: every call.
+	// Step is the increment of n between runs; default 1: every call fails once.
 	Step int
 	// Watchdog is how long a run may take; default 30 s.
 	Watchdog time.Duration
-	// Gauges count what else must not be left behind.
+	// Gauges count other resources that a run must not leave behind.
 	Gauges []leak.Gauge
 }
 
 // most bounds a scenario whose calls never end.
 const most = 200_000
 
-// Outcome is what came of all runs.
+// Outcome is the sum of all runs.
 type Outcome struct {
-	Runs   int // in which the fault struck
-	Failed int // of those, how many the scenario reported
+	Runs   int // with the fault applied
+	Failed int // of those, the ones that the scenario reported
 	Ops    map[string]int
 }
 
-// String is one line and the calls of a run without a fault.
+// String returns one line, and the calls of a run without a fault.
 func (o Outcome) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d runs with a fault: %d reported, %d coped; calls of a run without:", o.Runs, o.Failed, o.Runs-o.Failed)
@@ -53,10 +53,9 @@ func (o Outcome) String() string {
 	return b.String()
 }
 
-// Drive runs the scenario with the 1st, 2nd, 3rd… call failing until the fault
-// strikes no more, and fails the test on a hang, on anything left behind, on an
-// error that does not name the call, and if the run without a fault fails. It
-// blocks until all is done.
+// Drive runs the scenario with the 1st, 2nd, 3rd… call failing until the fault is no longer
+// applied. It fails the test on a hang, on a leak, on an error that does not name the call, and
+// if the run without a fault fails. It blocks until all runs are done.
 func Drive(t *testing.T, s Scenario) (o Outcome) {
 	t.Helper()
 	if s.Watchdog == 0 {
@@ -86,7 +85,7 @@ func Drive(t *testing.T, s Scenario) (o Outcome) {
 			return o
 		case err != nil && s.Removed && !errors.Is(err, verbs.ErrDeviceRemoved):
 			t.Errorf("%v found the device removed; the error does not say so: %v", call, err)
-		case err != nil && !s.Removed && !Names(err, call.Op) && !strings.Contains(err.Error(), call.Op): // a peer is told in words
+		case err != nil && !s.Removed && !Names(err, call.Op) && !strings.Contains(err.Error(), call.Op): // a peer receives the name as text
 			t.Errorf("%v failed; the error does not name it: %v", call, err)
 		case err != nil:
 			o.Failed++
@@ -97,11 +96,11 @@ func Drive(t *testing.T, s Scenario) (o Outcome) {
 	return o
 }
 
-// leakPatience is how long goroutines on their way out may take.
+// leakPatience is how long ending goroutines may take.
 const leakPatience = 5 * time.Second
 
-// watched runs fn and fails with all goroutines when it hangs. Nothing can be
-// done about what hangs, so the test ends there.
+// watched runs fn and fails with a dump of all goroutines when it hangs. A hanging fn cannot be
+// stopped, so the test ends there.
 func watched(t *testing.T, plan *Plan, limit time.Duration, fn func() error) error {
 	t.Helper()
 	done := make(chan error, 1)
@@ -119,8 +118,7 @@ func watched(t *testing.T, plan *Plan, limit time.Duration, fn func() error) err
 	}
 }
 
-// Names tells whether some error in err's tree is a *verbs.OpError about the C
-// call op.
+// Names reports whether some error in err's tree is a *verbs.OpError about the C call op.
 func Names(err error, op string) bool {
 	if oe, ok := err.(*verbs.OpError); ok && oe.Op == op { //nolint:errorlint // every error of the tree is looked at itself
 		return true

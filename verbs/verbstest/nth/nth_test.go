@@ -30,8 +30,8 @@ func virtual(t *testing.T) (*soft.Provider, *fabric.Fabric) {
 	return p, f
 }
 
-// Rule: a provider with no fault to make is the provider it wraps: what passes
-// there passes here.
+// Rule: a wrapped provider without a fault behaves like the provider it wraps: the suite passes
+// on both.
 func TestWrappedProviderConforms(t *testing.T) {
 	p, f := virtual(t)
 	w := nth.Wrap(p, &nth.Plan{})
@@ -49,8 +49,8 @@ func TestWrappedProviderConforms(t *testing.T) {
 		A: verbstest.Endpoint{Provider: w, Context: ctxs[0]}, B: verbstest.Endpoint{Provider: w, Context: ctxs[1]}})
 }
 
-// Rule: the call that is to fail fails, is not carried out, and is named; those
-// before and after it are.
+// Rule: the selected call fails, is not carried out, and is named; the calls before and after it
+// are carried out.
 func TestTheNthCallFails(t *testing.T) {
 	p, _ := virtual(t)
 	plan := &nth.Plan{N: 3, Errno: syscall.ENOMEM}
@@ -80,7 +80,7 @@ func TestTheNthCallFails(t *testing.T) {
 	}
 }
 
-// Rule: in a turn each group is a call, and the others are carried out.
+// Rule: in a batch each group is a call, and the other groups are carried out.
 func TestOneGroupOfATurnFails(t *testing.T) {
 	p, _ := virtual(t)
 	plan := &nth.Plan{}
@@ -133,8 +133,8 @@ func TestCloseFailsInTwoWays(t *testing.T) {
 	}
 }
 
-// Rule: a turn that finds its device removed does nothing, nor does any later one;
-// another device is as it was.
+// Rule: a batch that finds its device removed does nothing, nor does any later one; another
+// device is unaffected.
 func TestRemovedDeviceStaysSo(t *testing.T) {
 	p, _ := virtual(t)
 	plan := &nth.Plan{N: 2, Removed: true}

@@ -11,44 +11,42 @@ import (
 // Call is one call of the contract.
 type Call struct {
 	N      int    // counted from 1
-	Op     string // the C call it stands for
-	Object string // what it was made on
+	Op     string // the C call it corresponds to
+	Object string // the object it was made on
 }
 
-// String says which call it is.
+// String describes the call.
 func (c Call) String() string { return fmt.Sprintf("call %d, %s on %s", c.N, c.Op, c.Object) }
 
-// Plan says which call fails, and counts them. It may be used from any
-// goroutine. The exported members are set before the first call.
+// Plan selects the call that fails, and counts the calls. It may be used from any goroutine. The
+// exported members are set before the first call.
 type Plan struct {
 	// N is the call that fails; 0: none.
 	N int
-	// Op, if not "", has only this call counted, by its C name.
+	// Op, if not "", restricts the count to this call, by its C name.
 	Op string
-	// Errno is how; default EIO.
+	// Errno is the errno of the failure; default EIO.
 	Errno syscall.Errno
-	// Busy has only what closes counted: the n-th Close answers ErrBusy, and has
-	// done nothing.
+	// Busy restricts the count to Close: the n-th Close returns ErrBusy, and does nothing.
 	Busy bool
-	// Removed has only turns counted: the n-th, and every later one on the same
-	// device, answers ErrDeviceRemoved, and has done nothing. Other calls go on as if
-	// nobody had told them yet.
+	// Removed restricts the count to Execute: the n-th batch, and all later ones on the same
+	// device, return ErrDeviceRemoved and do nothing. Other calls continue to succeed.
 	Removed bool
 
-	mu     sync.Mutex // guards what follows; never held while calling
+	mu     sync.Mutex // guards the following fields; never held while calling
 	count  int
 	struck *Call
 	ops    map[string]int
 }
 
-// Count is how many calls were made.
+// Count returns the number of calls so far.
 func (p *Plan) Count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.count
 }
 
-// Struck is the call that was made to fail; ok is false as long as none was.
+// Struck returns the call that was made to fail; ok is false as long as none was.
 func (p *Plan) Struck() (c Call, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,7 +56,7 @@ func (p *Plan) Struck() (c Call, ok bool) {
 	return *p.struck, true
 }
 
-// Ops is how often each call was made, by its C name.
+// Ops returns the number of calls by their C names.
 func (p *Plan) Ops() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +74,7 @@ func (p *Plan) errno() syscall.Errno {
 	return p.Errno
 }
 
-// strikes counts a call and tells whether it is the one. Naming the object
+// strikes counts a call and reports whether it is the selected one. Formatting the object
 // allocates, so it is done for that one only.
 func (p *Plan) strikes(op string, on fmt.Stringer) bool {
 	if p.Op != "" && p.Op != op {
@@ -101,12 +99,12 @@ func (p *Plan) strikes(op string, on fmt.Stringer) bool {
 	return true
 }
 
-// hits is strikes for what neither closes nor is a turn.
+// hits is strikes for calls other than Close and Execute.
 func (p *Plan) hits(op string, on fmt.Stringer) bool {
 	return !p.Busy && !p.Removed && p.strikes(op, on)
 }
 
-// fails counts a call and returns its error if it is the one.
+// fails counts a call and returns its error if it is the selected one.
 func (p *Plan) fails(op string, on fmt.Stringer) error {
 	if !p.hits(op, on) {
 		return nil
@@ -114,7 +112,7 @@ func (p *Plan) fails(op string, on fmt.Stringer) error {
 	return &verbs.OpError{Op: op, Object: on.String(), Errno: p.errno()}
 }
 
-// closes closes an object, and fails if it is the one.
+// closes closes an object, and fails if the call is the selected one.
 func (p *Plan) closes(op string, on fmt.Stringer, closing func() error) error {
 	if p.Removed {
 		return closing()

@@ -6,20 +6,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// frame is the turn that goes down: what came, unwrapped, less the group that
-// is made to fail. It is used again from turn to turn.
+// frame is the batch for the wrapped provider: the caller's, unwrapped, without the group that is
+// made to fail. It is reused.
 type frame struct {
 	inner verbs.IOBatch
 	// skipped are the indices of the group left out of each list; -1: none.
 	recv, send, arm, poll int
 }
 
-// opTurn is the name of a turn as a call; C has none.
+// opTurn is the name of a batch as a call; C has none.
 const opTurn = "turn"
 
-// Turn carries out a turn, each group of which is a call. A group that is made
-// to fail is left out and answers the errno: nothing was posted, armed or
-// polled.
+// Execute carries out a batch, each group of which is a call. A group that is made to fail is
+// left out and gets the errno: nothing was posted, armed or polled.
 func (c *context) Execute(t *verbs.IOBatch) error {
 	if p := c.w.plan; p.Removed {
 		if c.removed.Load() || p.strikes(opTurn, c.Context) {
@@ -84,7 +83,7 @@ func (f *frame) fill(c *context, t *verbs.IOBatch) {
 	}
 }
 
-// answer copies what came out into the turn of the caller.
+// answer copies the results into the caller's batch.
 func (f *frame) answer(p *Plan, t *verbs.IOBatch) {
 	at := 0
 	for i := range t.Recvs {

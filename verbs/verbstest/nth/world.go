@@ -6,9 +6,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// world is what the wrappers of one provider share: the plan, and which wrapper
-// stands for which object, so that an object that comes up twice (in an event)
-// is the same one each time.
+// world is the state shared by the wrappers of one provider: the plan, and the wrappers by
+// object, so that an object that comes up twice (in an event) has the same wrapper each time.
 type world struct {
 	plan  *Plan
 	turns sync.Pool // *frame
@@ -17,7 +16,7 @@ type world struct {
 	made map[any]any // inner object to wrapper
 }
 
-// known is the wrapper of inner, made when it is not known yet.
+// known returns the wrapper of inner; it makes one for a new object.
 func known[W any](w *world, inner any, wrap func() W) W {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,8 +88,8 @@ func (w *world) id(id verbs.CMID) verbs.CMID {
 	return known(w, id, func() *cmID { return &cmID{CMID: id, w: w} })
 }
 
-// The other way: what the wrapped provider knows. An object of another provider
-// is handed down as it is, to be refused there.
+// The other direction: the objects of the wrapped provider. An object of another provider is
+// passed down unchanged, to be refused there.
 
 func innerCQ(c verbs.CQ) verbs.CQ {
 	if x, ok := c.(*cq); ok {
@@ -127,7 +126,7 @@ func innerID(id verbs.CMID) verbs.CMID {
 	return id
 }
 
-// innerInit is a copy with the objects unwrapped.
+// innerInit returns a copy with the objects unwrapped.
 func innerInit(init *verbs.QPInitAttr) *verbs.QPInitAttr {
 	if init == nil {
 		return nil

@@ -1,10 +1,9 @@
-/* The floor beside which the runtime's cost is measured: a loop that posts lists of
- * WRITEs and polls their completions, on the null device in instant mode, with the list
- * length, the signaling period and the depth that it is told: those that ours had.
+/* The baseline for the runtime's cost: a loop that posts lists of WRITEs and polls their
+ * completions, on the null device in instant mode, with the list length, the signaling period and
+ * the depth that the runtime had, passed as arguments.
  *
- * It is a side of package benchmarks/internal/side: a round for every line of its
- * standard input. It measures the CPU time of its whole process, over the loop alone.
- */
+ * It is a side of package benchmarks/internal/side: a round for each line of its standard input.
+ * It measures the CPU time of its whole process, over the loop alone. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,7 +109,7 @@ static double now(void)
 	return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
-/* What one round is told, and counts. */
+/* The arguments and the results of one round. */
 struct told {
 	double ops, list, period, depth;
 };
@@ -119,9 +118,9 @@ struct counted {
 	long posted, lists, polled;
 };
 
-/* loop posts ops WRITEs. The requests are written once, as a program that posts the
- * same ones again does; what differs from list to list is written for each. Lists and
- * signaled requests come as often as told on average, a fraction carried over. */
+/* loop posts ops WRITEs. The requests are written once, as in a program that posts the same ones
+ * again; the differences are written for each list. The number of lists and of signaled requests
+ * matches the arguments on average, with a fraction carried over. */
 static struct counted loop(struct end *e, struct vb_send_wr *wr, struct told t)
 {
 	struct counted c = { 0 };
@@ -141,7 +140,7 @@ static struct counted loop(struct end *e, struct vb_send_wr *wr, struct told t)
 			n = ops - c.posted;
 		signals += n / t.period;
 		k = signals > 0 ? signals : 0;
-		/* The last of all, and what would else leave no room for the next list. */
+		/* The last of all, and where the next list would otherwise find no room. */
 		if (!k && (c.posted + n == ops || c.posted + n - done + most > depth))
 			k = 1;
 		signals -= k;
@@ -194,7 +193,7 @@ int main(void)
 		struct counted c;
 		double cpu, wall;
 
-		/* Values.String writes the names in their order. */
+		/* Values.String writes the names in this order. */
 		if (sscanf(line, "round depth=%lf list=%lf ops=%lf period=%lf", &t.depth, &t.list, &t.ops, &t.period) != 4 ||
 		    t.ops < 1 || t.list < 1 || t.period < 1 || t.depth < t.list || t.depth >= MOST) {
 			printf("cannot what is that: %s", line);

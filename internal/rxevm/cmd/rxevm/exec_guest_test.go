@@ -15,9 +15,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rxevm"
 )
 
-// What go test -exec starts runs in the machine as it would here: its folder and
-// the repository are there, its exit code and its files come out, a signal goes
-// in, and a fault of the kernel fails it. scripts/rxe.sh runs this.
+// A program started by go test -exec runs in the machine as it would here: its folder and the
+// repository are there, its exit code and its files come out, a signal goes in, and a kernel
+// fault fails it. scripts/rxe.sh runs this.
 func TestExecRunsInTheMachine(t *testing.T) {
 	shares, err := own(nil)
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rxevm/wire"
 )
 
-// execute runs a program of this host in the machine that VERBENA_RXEVM names,
-// or in one of its own.
+// execute runs a program of this host in the machine named by VERBENA_RXEVM, or in a new one.
 func execute(args []string) (code int, err error) {
 	if len(args) == 0 {
 		return 2, errors.New("exec: no program")
@@ -40,7 +39,7 @@ func execute(args []string) (code int, err error) {
 	return code, errors.Join(err, closed(m))
 }
 
-// inside carries the program to the machine, runs it, and brings its files back.
+// inside copies the program into the machine, runs it, and brings its files back.
 func inside(socket string, args []string) (code int, err error) {
 	here, err := os.Getwd()
 	if err != nil {
@@ -69,7 +68,7 @@ func inside(socket string, args []string) (code int, err error) {
 	}
 	go func() {
 		for s := range signals {
-			_ = p.Signal(s.(syscall.Signal)) // ended: no need
+			_ = p.Signal(s.(syscall.Signal)) // an ended command needs none
 		}
 	}()
 	code, err = p.Wait(os.Stdout, os.Stderr)

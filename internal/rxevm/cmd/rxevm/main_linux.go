@@ -26,10 +26,10 @@ func main() {
 	os.Exit(code)
 }
 
-// say tells on the standard error: the standard output is the command's.
+// say prints to standard error: standard output belongs to the command.
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, "rxevm: "+format+"\n", args...) }
 
-// command carries out a command line and returns the exit code.
+// command executes a command line and returns the exit code.
 func command(args []string) (code int, err error) {
 	if len(args) == 0 {
 		return 2, errors.New("usage: rxevm check|prepare|emulator|run|with|exec ...; see go doc")
@@ -67,11 +67,12 @@ func command(args []string) (code int, err error) {
 	return 2, fmt.Errorf("%q is no command: check, prepare, emulator, run, with, exec", args[0])
 }
 
-// impossible is the exit code of check, prepare and emulator where it cannot be.
+// impossible is the exit code of check, prepare and emulator where the machine or emulator is not
+// available.
 const impossible = 3
 
-// verdict prints why there is no machine on the standard output, in one line,
-// where a script takes it from, and returns the exit code.
+// verdict prints the reason why there is no machine on standard output, in one line, for scripts,
+// and returns the exit code.
 func verdict(err error) int {
 	if err == nil {
 		return 0
@@ -119,7 +120,7 @@ func run(ctx context.Context, c rxevm.Config, argv []string) (code int, err erro
 	var exit *rxevm.ExitError
 	if errors.As(err, &exit) {
 		if code = exit.Code; err == error(exit) { //nolint:errorlint // joined with another it has more to say
-			err = nil // the code says it all
+			err = nil // the code is sufficient
 		}
 	}
 	return code, errors.Join(err, closed(m))
@@ -145,8 +146,8 @@ func with(ctx context.Context, c rxevm.Config, argv []string) (code int, err err
 		stop()
 		return 127, errors.Join(err, m.Close())
 	}
-	// A terminal's interrupt reaches the command without us; a signal to us
-	// alone is passed on. Its end is ours either way.
+	// The command receives a terminal's interrupt itself; a signal to this process alone is
+	// passed on. In either case this process waits for the command.
 	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })()
 	err = cmd.Wait()
 	stop()
@@ -160,7 +161,7 @@ func with(ctx context.Context, c rxevm.Config, argv []string) (code int, err err
 	return code, errors.Join(err, closed(m))
 }
 
-// closed closes the machine and shows the kernel's log if that is why it failed.
+// closed closes the machine and prints the kernel's log if a kernel fault caused the error.
 func closed(m *rxevm.Machine) error {
 	err := m.Close()
 	var kernel *rxevm.KernelError
@@ -172,8 +173,7 @@ func closed(m *rxevm.Machine) error {
 	return err
 }
 
-// own adds the repository and the working folder, once each, to what the machine
-// sees.
+// own adds the repository and the working folder, once each, to the machine's shares.
 func own(shares []rxevm.Share) ([]rxevm.Share, error) {
 	here, err := os.Getwd()
 	if err != nil {

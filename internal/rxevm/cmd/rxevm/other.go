@@ -10,6 +10,6 @@ import (
 )
 
 func main() {
-	fmt.Println(rxevm.Missing()) // where a script takes it from
+	fmt.Println(rxevm.Missing()) // scripts read it from there
 	os.Exit(3)                   // impossible
 }

@@ -11,9 +11,8 @@ import (
 	"strings"
 )
 
-// outFiles are the flags of a test binary that name a file it writes, outDirs
-// those that name a folder (go help testflag); outDirVars are variables of the
-// environment that do.
+// outFiles are the flags of a test binary that name a file it writes, outDirs those that name a
+// folder (go help testflag); outDirVars are environment variables that name one.
 var (
 	outFiles = []string{"test.coverprofile", "test.cpuprofile", "test.memprofile", "test.blockprofile",
 		"test.mutexprofile", "test.trace", "test.testlogfile"}
@@ -21,12 +20,12 @@ var (
 	outDirVars = []string{"GOCOVERDIR", "VERBENA_CONFORMANCE_OUT"}
 )
 
-// passedVars are the variables that go in besides VERBENA_*: they set up the
-// program, not its system.
+// passedVars are the variables that are passed in besides VERBENA_*: they configure the program,
+// not its system.
 var passedVars = []string{"GOMAXPROCS", "GODEBUG", "GOTRACEBACK", "GOGC", "GOMEMLIMIT", "GOCOVERDIR"}
 
-// passed are the variables that a command in the machine gets: not those of this
-// command, and not the names of this system's devices.
+// passed returns the variables for a command in the machine: without those of this command and
+// the names of this system's devices.
 func passed(environ []string) (env []string) {
 	for _, kv := range environ {
 		name, _, _ := strings.Cut(kv, "=")
@@ -38,24 +37,23 @@ func passed(environ []string) (env []string) {
 	return env
 }
 
-// rewriter gives a program other names for what it writes, in a folder that the
-// machine shares with the host, and brings it back afterwards.
+// rewriter redirects a program's output files to a folder that the machine shares with the host,
+// and copies them back afterwards.
 type rewriter struct {
 	here        string // the working folder, for relative names
-	host, guest string // the shared folder, here and there
+	host, guest string // the shared folder, on the host and in the machine
 	moves       []move
 	err         error // the first
 }
 
-// move is something that the program writes: from the shared folder to where it
-// belongs.
+// move is an output of the program: from the shared folder to its destination.
 type move struct {
 	from, to string
 	dir      bool
 }
 
-// arguments rewrites a test binary's arguments. Its flags end where package flag
-// ends them: at "--" or at the first argument that is none.
+// arguments rewrites a test binary's arguments. Its flags end as in package flag: at "--" or at
+// the first argument that is not a flag.
 func (r *rewriter) arguments(args []string) []string {
 	args = slices.Clone(args)
 	// Files are relative to the output folder.
@@ -78,8 +76,8 @@ func (r *rewriter) arguments(args []string) []string {
 	})
 }
 
-// each calls f for the flags with a value that are of interest, in either form
-// (-name=value, -name value), and puts in what f returns.
+// each calls f for the relevant flags with a value, in either form (-name=value, -name value),
+// and substitutes f's result.
 func each(args []string, f func(name, value string) string) []string {
 	for i := 0; i < len(args); i++ {
 		text, ok := strings.CutPrefix(args[i], "-")
@@ -90,8 +88,8 @@ func each(args []string, f func(name, value string) string) []string {
 		name, value, given := strings.Cut(text, "=")
 		switch {
 		case !slices.Contains(outFiles, name) && !slices.Contains(outDirs, name):
-			// A value of its own would look like the end of the flags; go
-			// test writes the other form.
+			// A separate value would look like the end of the flags; go test writes the other
+			// form.
 		case given:
 			args[i] = "-" + name + "=" + f(name, value)
 		case i+1 < len(args):
@@ -102,7 +100,7 @@ func each(args []string, f func(name, value string) string) []string {
 	return args
 }
 
-// environment rewrites the variables that name a folder to write to.
+// environment rewrites the variables that name an output folder.
 func (r *rewriter) environment(env []string) []string {
 	env = slices.Clone(env)
 	for i, kv := range env {
@@ -120,14 +118,14 @@ func (r *rewriter) absolute(base, name string) string {
 	return filepath.Join(base, name)
 }
 
-// file returns the machine's name for a file to be written.
+// file returns the machine's name for an output file.
 func (r *rewriter) file(to string) string {
 	name := r.name()
 	r.moves = append(r.moves, move{from: filepath.Join(r.host, name), to: to})
 	return r.guest + "/" + name
 }
 
-// dir returns the machine's name for a folder to write to, and makes it.
+// dir returns the machine's name for an output folder, and makes it.
 func (r *rewriter) dir(to string) string {
 	name := r.name()
 	from := filepath.Join(r.host, name)
@@ -140,8 +138,7 @@ func (r *rewriter) dir(to string) string {
 
 func (r *rewriter) name() string { return "out-" + strconv.Itoa(len(r.moves)) }
 
-// bringBack copies what was written to where it belongs. A file that was not
-// written is none.
+// bringBack copies the outputs to their destinations. It ignores a file that was not written.
 func (r *rewriter) bringBack() (err error) {
 	for _, m := range r.moves {
 		if !m.dir {

@@ -11,8 +11,8 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// What a test binary writes gets another name inside and comes back to where it
-// was asked for; everything else stays as it is.
+// An output file of a test binary gets another name in the machine and is copied back to the
+// requested place; other arguments stay unchanged.
 func TestOutputsComeOut(t *testing.T) {
 	here, host, out := t.TempDir(), t.TempDir(), t.TempDir()
 	r := &rewriter{here: here, host: host, guest: "/verbena/job"}
@@ -54,7 +54,7 @@ func TestOutputsComeOut(t *testing.T) {
 	}
 }
 
-// Without an output folder a relative name is the working folder's.
+// Without an output folder a relative name is relative to the working folder.
 func TestRelativeOutputs(t *testing.T) {
 	r := &rewriter{here: "/w", host: t.TempDir(), guest: "/g"}
 	r.arguments([]string{"-test.coverprofile=c.out"})
@@ -63,8 +63,8 @@ func TestRelativeOutputs(t *testing.T) {
 	}
 }
 
-// The machine's commands get what sets up the tests, not what names this
-// system's devices or this command's settings.
+// The machine's commands get variables that configure the tests, but not names of this system's
+// devices or this command's settings.
 func TestEnvironmentThatGoesIn(t *testing.T) {
 	got := passed([]string{"HOME=/root", "PATH=/bin", "VERBENA_SEED=1", "VERBENA_RXEVM=/s", "VERBENA_RXEVM_CACHE=/c",
 		"VERBENA_TEST_DEVICES=mlx5_0", "GODEBUG=x=1", "VERBENA_STRESS_OPS=5"})

@@ -1,18 +1,15 @@
-// Command peer is a process under load, for outages to be tried on; see package
-// outage. It obeys signals:
+// Command peer is a process under load for testing outages; see package outage. It handles signals:
 //
 //	SIGUSR1   the peer is gone from now on
-//	SIGUSR2   the peer is there again
+//	SIGUSR2   the peer is back
 //	SIGTERM   end the load and report
 //
-// and says on its standard output, a line each, "ready" when it serves,
-// "connected" when it has connected to the peer for each role, "connected again" when
-// it has done so once more, "worked" when it has
-// made its rounds, "ended" when all has ended that was
-// under way when the peer went, "removed" when its device was taken away, upon which it ends the
-// load by itself; and in the end the report, one line of JSON. It lives until it is
-// told to end, also behind a report. Its exit code is 0 if all invariants hold, 1 if
-// one is broken, 2 if it could not begin.
+// It prints lines on its standard output: "ready" when it serves, "connected" when it has connected
+// to the peer for each role, "connected again" when it has done so once more, "worked" when its
+// rounds are done, "ended" when all operations that were outstanding at SIGUSR1 have ended,
+// "removed" when its device was removed, upon which it ends the load by itself; and at the end the
+// report, one line of JSON. It lives until SIGTERM or an interrupt, even after the report. Its exit
+// code is 0 if all invariants hold, 1 if one is broken, 2 if it could not start.
 package main
 
 import (
@@ -31,7 +28,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// leakWait is how long what is on its way out at the end may take.
+// leakWait is how long resources may take to disappear at the end.
 const leakWait = 5 * time.Second
 
 func main() {
@@ -40,7 +37,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "peer:", err)
 		os.Exit(2)
 	}
-	told := make(chan os.Signal, 8) // more than are sent before one is obeyed
+	told := make(chan os.Signal, 8) // more than are ever pending
 	signal.Notify(told, mark, heal, syscall.SIGTERM, os.Interrupt)
 	report, err := run(cfg, told, os.Stdout)
 	if err != nil {
@@ -70,8 +67,8 @@ func parse(args []string) (cfg outage.Config, err error) {
 	return cfg, f.Parse(args)
 }
 
-// run has a peer under load until it is told to stop or its device is gone, writes
-// the report, and returns when it was told to stop.
+// run runs a peer under load until it is told to stop or its device is gone, writes the report, and
+// returns when it is told to stop.
 func run(cfg outage.Config, told <-chan os.Signal, out io.Writer) (*outage.Report, error) {
 	before, err := leak.Take(
 		leak.Gauge{Name: "objects of verbs/ibv", Read: ibv.Live},
@@ -96,7 +93,7 @@ func run(cfg outage.Config, told <-chan os.Signal, out io.Writer) (*outage.Repor
 	return report, nil
 }
 
-// load obeys until the load is to end, and tells whether it was told to stop.
+// load handles signals until the load is to end, and reports whether it was told to stop.
 func load(p *outage.Peer, told <-chan os.Signal, out io.Writer) (stopped bool) {
 	for {
 		select {
@@ -116,5 +113,5 @@ func load(p *outage.Peer, told <-chan os.Signal, out io.Writer) (stopped bool) {
 	}
 }
 
-// ends tells whether a signal ends the load.
+// ends reports whether a signal ends the load.
 func ends(s os.Signal) bool { return s == syscall.SIGTERM || s == os.Interrupt }

@@ -4,8 +4,8 @@ package main
 
 import "syscall"
 
-// What tells that the peer has gone, and that it is there again: nobody can send
-// these where there are no signals of the user's.
+// The signals that report that the peer is gone and that it is back; they cannot be sent on systems
+// without user signals.
 const (
 	mark = syscall.SIGHUP
 	heal = syscall.SIGQUIT

@@ -4,7 +4,7 @@ package main
 
 import "syscall"
 
-// What tells that the peer has gone, and that it is there again.
+// The signals that report that the peer is gone and that it is back.
 const (
 	mark = syscall.SIGUSR1
 	heal = syscall.SIGUSR2

@@ -1,4 +1,4 @@
-/* Devices, contexts, and what is asked of them. */
+/* Devices, contexts, and queries. */
 #include <arpa/inet.h>
 #include <endian.h>
 #include <stdio.h>
@@ -127,8 +127,8 @@ ND_EXPORT struct vb_context *ibv_open_device(struct vb_device *d)
 	return &ctx->v.context;
 }
 
-/* For librdmacm, which does not look at what closing answers (cma.c,
- * ucma_put_device): a fault there would be a leak that no program can mend. */
+/* For librdmacm, which ignores the result of closing (cma.c, ucma_put_device): a fault there
+ * would be a leak that no program can prevent. */
 ND_EXPORT int nulldev_close_device(struct vb_context *c)
 {
 	struct nd_ctx *ctx = nd_ctx_of(c);
@@ -228,8 +228,8 @@ static int query_port(struct vb_context *c, uint8_t port, struct vb_port_attr *o
 	return 0;
 }
 
-/* The exported one writes the old, shorter struct: a caller that hands it the
- * new one finds what it did not clear. */
+/* The exported function writes the old, shorter struct: a caller that passes the new one finds
+ * its tail unchanged. */
 ND_EXPORT int ibv_query_port(struct vb_context *c, uint8_t port, void *out)
 {
 	return query_port(c, port, out, offsetof(struct vb_port_attr, port_cap_flags2));
@@ -255,7 +255,7 @@ ND_EXPORT int _ibv_query_gid_ex(struct vb_context *c, uint32_t port, uint32_t in
 	if (port != 1 || flags)
 		return EINVAL;
 	if (index != 0)
-		return ENODATA; /* as the kernel answers for an empty entry */
+		return ENODATA; /* the kernel's errno for an empty entry */
 	memcpy(out, &e, len < sizeof(e) ? len : sizeof(e));
 	return 0;
 }

@@ -67,7 +67,7 @@ struct nd_cq *nd_cq_make(struct vb_context *c, int cqe, void *user, struct vb_co
 		free(cq);
 		return nd_null(ENOMEM);
 	}
-	memset(cq->ring, 0, sizeof(*cq->ring) * ((size_t)cq->mask + 1)); /* the pages are there before they are measured */
+	memset(cq->ring, 0, sizeof(*cq->ring) * ((size_t)cq->mask + 1)); /* touch the pages before a measurement */
 	cq->ctx = nd_ctx_of(c);
 	pthread_spin_init(&cq->lock, PTHREAD_PROCESS_PRIVATE);
 	cq->cq.context = c;
@@ -149,7 +149,7 @@ ND_EXPORT int ibv_resize_cq(struct vb_cq *p, int cqe)
 	nd_lock();
 	pthread_spin_lock(&cq->lock);
 	n = cq->tail - cq->head;
-	if (n > (uint32_t)cqe) { /* rxe_cq_chk_attr: what is queued must fit */
+	if (n > (uint32_t)cqe) { /* rxe_cq_chk_attr: the queued completions must fit */
 		pthread_spin_unlock(&cq->lock);
 		nd_unlock();
 		free(ring);
@@ -169,7 +169,7 @@ ND_EXPORT int ibv_resize_cq(struct vb_cq *p, int cqe)
 	return 0;
 }
 
-/* nd_cq_event raises an event, unless the script has it lost. */
+/* nd_cq_event raises an event, unless the script drops it. */
 void nd_cq_event(struct nd_cq *cq)
 {
 	if (!cq->cq.channel)
@@ -191,9 +191,9 @@ static bool place(struct nd_cq *cq, const struct nd_cqe *e)
 	return true;
 }
 
-/* nd_cq_push writes a completion. A queue without room is dead, and so are its
- * queue pairs: nd_unlock sees to them. In instant mode the caller holds a queue's
- * lock and not nd_mu; it takes and gives nd_mu afterwards if the queue died. */
+/* nd_cq_push writes a completion. A queue without room is dead, and nd_unlock fails its queue
+ * pairs. In instant mode the caller holds a queue's lock and not nd_mu; it locks and unlocks
+ * nd_mu afterwards if the queue died. */
 void nd_cq_push(struct nd_cq *cq, const struct nd_cqe *e)
 {
 	bool died = false, fire = false;
@@ -211,7 +211,7 @@ void nd_cq_push(struct nd_cq *cq, const struct nd_cqe *e)
 		if (nd_strikes(NULLDEV_STALE, NULL) && cq->last.qp_num) {
 			struct nd_cqe stale = cq->last;
 
-			stale.qp = NULL; /* it gives back no room a second time */
+			stale.qp = NULL; /* it frees no slot a second time */
 			stale.srq = NULL;
 			place(cq, &stale);
 		}
@@ -233,8 +233,8 @@ void nd_cq_push(struct nd_cq *cq, const struct nd_cqe *e)
 		nd_cq_event(cq);
 }
 
-/* nd_cq_clean takes the completions of a queue pair away, as destroying it does
- * (mlx5_cq_clean); keep leaves them, owned by nobody. */
+/* nd_cq_clean removes the completions of a queue pair, as destroying it does (mlx5_cq_clean);
+ * keep leaves them, without an owner. */
 void nd_cq_clean(struct nd_cq *cq, struct nd_qp *qp, bool keep)
 {
 	uint32_t to;
@@ -267,7 +267,7 @@ void nd_cq_disown(struct nd_cq *cq, const struct nd_srq *srq)
 	pthread_spin_unlock(&cq->lock);
 }
 
-/* nd_cq_take takes one completion, and gives its room back. With the lock. */
+/* nd_cq_take takes one completion, and frees its slots. With the lock. */
 bool nd_cq_take(struct nd_cq *cq, struct nd_cqe *e)
 {
 	if (cq->head == cq->tail)

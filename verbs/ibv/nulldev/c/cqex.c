@@ -1,5 +1,5 @@
-/* Extended completion queues: ibv_start_poll and the readers. From start_poll to
- * end_poll the queue's lock is held, as drivers do. */
+/* Extended completion queues: ibv_start_poll and the readers. The queue's lock is held from
+ * start_poll to end_poll, as in drivers. */
 #include "nd.h"
 
 static struct nd_cq *of(struct vb_cq_ex *c) { return (struct nd_cq *)c; }
@@ -36,7 +36,7 @@ static int start_poll(struct vb_cq_ex *c, struct vb_poll_cq_attr *attr)
 	cq->empty++;
 	if (cq->dead)
 		err = EIO;
-	pthread_spin_unlock(&cq->lock); /* after an error nobody calls end_poll */
+	pthread_spin_unlock(&cq->lock); /* after an error end_poll is not called */
 	return err;
 }
 

@@ -114,8 +114,8 @@ ND_EXPORT int ibv_detach_mcast(struct vb_qp *q, const union vb_gid *gid, uint16_
 	return EINVAL;
 }
 
-/* checksum is that of an IPv4 header (RFC 1071): libibverbs tells the two IP
- * versions apart by it (ibv_init_ah_from_wc). */
+/* checksum is that of an IPv4 header (RFC 1071): libibverbs distinguishes the two IP versions by
+ * it (ibv_init_ah_from_wc). */
 static void checksum(uint8_t *ip)
 {
 	uint32_t sum = 0;
@@ -128,8 +128,8 @@ static void checksum(uint8_t *ip)
 	ip[11] = sum;
 }
 
-/* header writes the 40 bytes: of RoCE v2 over IPv4 the first 20 are undefined
- * (here: zeros), the rest is the IPv4 header as far as it says something. */
+/* header writes the 40 bytes: of RoCE v2 over IPv4 the first 20 are undefined (here: zeros), the
+ * rest is the IPv4 header with the meaningful fields set. */
 static void header(uint8_t grh[ND_GRH], const union vb_gid *from, const union vb_gid *to)
 {
 	uint8_t *ip = grh + ND_GRH - 20;
@@ -143,7 +143,7 @@ static void header(uint8_t grh[ND_GRH], const union vb_gid *from, const union vb
 	checksum(ip);
 }
 
-/* deliver gives a datagram to a queue pair, which drops what it cannot take. */
+/* deliver passes a datagram to a queue pair, which drops it if it cannot receive it. */
 static void deliver(struct nd_qp *from, struct nd_qp *p, struct nd_send *w, const struct nd_bytes *payload, const union vb_gid *dgid)
 {
 	struct nd_cqe e = { .opcode = VB_WC_RECV, .byte_len = w->len + ND_GRH, .wc_flags = VB_WC_GRH };
@@ -183,7 +183,7 @@ static void deliver(struct nd_qp *from, struct nd_qp *p, struct nd_send *w, cons
 		nd_qp_error(p);
 }
 
-/* nd_datagram sends one. That nobody takes it is no failure. */
+/* nd_datagram sends one. A missing receiver is no failure. */
 enum nd_outcome nd_datagram(struct nd_qp *qp, struct nd_send *w, int *status)
 {
 	struct nd_pd *pd = nd_pd_of(qp->qp.qp_base.pd);
@@ -200,7 +200,8 @@ enum nd_outcome nd_datagram(struct nd_qp *qp, struct nd_send *w, int *status)
 		*status = VB_WC_LOC_QP_OP_ERR;
 	if (*status)
 		return ND_FAILED;
-	if (w->wr.wr.ud.remote_qkey & 0x80000000) /* IBTA 10.2.5: the high bit says to take the sender's own */
+	if (w->wr.wr.ud.remote_qkey & 0x80000000) /* IBTA 10.2.5: the high bit selects the sender's
+	                                           * own key */
 		w->wr.wr.ud.remote_qkey = qp->attr.qkey;
 	dgid = &ah->attr.grh.dgid;
 	if (qp->ctx->dev->port_state != VB_PORT_ACTIVE)

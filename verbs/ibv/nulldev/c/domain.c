@@ -1,5 +1,4 @@
-/* Thread domains and parent domains; what a queue pair may be asked besides; what
- * is done about fork. */
+/* Thread domains and parent domains; further attributes of a queue pair; fork support. */
 #include "nd.h"
 
 uint64_t nd_td_races;
@@ -59,7 +58,7 @@ struct vb_pd *nd_alloc_parent_domain(struct vb_context *c, struct vb_parent_doma
 	return &pd->pd;
 }
 
-/* Whose options they are, and which there are. */
+/* The vendor of the options, and the supported ones. */
 enum { ND_ECE_VENDOR = 0x5e, ND_ECE_OPTIONS = 3 };
 
 ND_EXPORT int ibv_query_ece(struct vb_qp *q, struct vb_ece *e)
@@ -89,7 +88,7 @@ ND_EXPORT int ibv_set_ece(struct vb_qp *q, struct vb_ece *e)
 	return 0;
 }
 
-/* A copy's order is the C library's business; 8 bytes are one store. */
+/* The C library decides the order of a copy; 8 bytes are one store. */
 ND_EXPORT int ibv_query_qp_data_in_order(struct vb_qp *q, vb_enum op, uint32_t flags)
 {
 	const int all = VB_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG | VB_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES;

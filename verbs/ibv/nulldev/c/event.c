@@ -32,7 +32,7 @@ void nd_evq_push(struct nd_evq *q, void *obj, int type)
 	uint64_t one = 1;
 
 	if (!e)
-		abort(); /* an event lost for want of 24 bytes would be a fault nobody scripted */
+		abort(); /* a lost event would be a fault outside of the script */
 	e->obj = obj;
 	e->type = type;
 	pthread_mutex_lock(&q->mu);
@@ -142,8 +142,8 @@ ND_EXPORT void ibv_ack_async_event(struct vb_async_event *ev)
 		ack(&ev->element.srq->mutex, &ev->element.srq->cond, &ev->element.srq->events_completed);
 }
 
-/* nd_await_acks blocks until as many events were acknowledged as were taken, as
- * the destroying calls of libibverbs do. Without nd_mu. */
+/* nd_await_acks blocks until all events taken are acknowledged, as the destroying calls of
+ * libibverbs do. Without nd_mu. */
 void nd_await_acks(struct nd_evq *q, void *obj, bool (*mine)(int type), pthread_mutex_t *mu,
 		   pthread_cond_t *cond, uint32_t *acked, uint32_t *got)
 {

@@ -1,19 +1,18 @@
-/* Extended posting: ibv_wr_start, a function for each request and each part of
- * it, ibv_wr_complete. The posting is collected and posted when it is completed,
- * whole or not at all. */
+/* Extended posting: ibv_wr_start, a function for each request and each part of it,
+ * ibv_wr_complete. The requests are collected and posted by ibv_wr_complete, all or none. */
 #include "nd.h"
 
 struct nd_posting {
-	struct vb_send_wr *wrs; /* sq_size of them; sg_list and next as in a list */
-	struct vb_sge *sges;	/* ND_MAX_SGE for each */
-	uint8_t *inl;		/* max_inline_data for each */
+	struct vb_send_wr *wrs; /* sq_size elements; sg_list and next as in a list */
+	struct vb_sge *sges;	/* ND_MAX_SGE for each request */
+	uint8_t *inl;		/* max_inline_data for each request */
 	uint32_t n, most;
 	int err;
 };
 
 static struct nd_qp *of(struct vb_qp_ex *q) { return (struct nd_qp *)q; }
 
-/* begin adds a request. One too many is found out at the end, as all else. */
+/* begin adds a request. An excess request is reported at the end, like all other errors. */
 static struct vb_send_wr *begin(struct vb_qp_ex *q, int op)
 {
 	static __thread struct vb_send_wr spill;
@@ -56,8 +55,8 @@ static void wr_rdma_write_imm(struct vb_qp_ex *q, uint32_t rkey, uint64_t addr, 
 	rdma(q, VB_WR_RDMA_WRITE_WITH_IMM, rkey, addr)->imm_data = imm;
 }
 
-/* atomic serves all with operands: FLUSH and ATOMIC_WRITE are kept as
- * verbs.SendWR has them. */
+/* atomic serves all operations with operands: FLUSH and ATOMIC_WRITE are stored in the form of
+ * verbs.SendWR. */
 static void atomic(struct vb_qp_ex *q, int op, uint32_t rkey, uint64_t addr, uint64_t a, uint64_t b)
 {
 	struct vb_send_wr *wr = begin(q, op);
@@ -100,7 +99,7 @@ static void wr_bind_mw(struct vb_qp_ex *q, struct vb_mw *mw, uint32_t rkey, cons
 	wr->bind_mw.bind_info = *info;
 }
 
-/* last is the request that the setters are about. */
+/* last returns the request that the setters apply to. */
 static struct vb_send_wr *last(struct vb_qp_ex *q)
 {
 	struct nd_posting *p = of(q)->ex;
@@ -191,7 +190,7 @@ static void wr_start(struct vb_qp_ex *q)
 
 static void wr_abort(struct vb_qp_ex *q) { wr_start(q); }
 
-/* check finds out whether all of a posting can be taken. */
+/* check reports whether all requests of a posting can be accepted. */
 static int check(struct nd_qp *qp)
 {
 	struct nd_posting *p = qp->ex;
@@ -250,8 +249,8 @@ ND_EXPORT struct vb_qp_ex *ibv_qp_to_qp_ex(struct vb_qp *q)
 	return qp->ex ? &qp->qp : NULL;
 }
 
-/* nd_qp_ex_init makes the functions of the asked for operations. Without memory
- * for a posting there is no extended posting. */
+/* nd_qp_ex_init sets the functions of the requested operations. Without memory for a posting
+ * there is no extended posting. */
 void nd_qp_ex_init(struct nd_qp *qp, uint64_t ops)
 {
 	struct vb_qp_ex *q = &qp->qp;

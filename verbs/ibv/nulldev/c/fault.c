@@ -10,8 +10,8 @@ struct nd_script {
 	bool on;
 };
 
-/* fault_mu guards what follows. nd_scripted is read without it on every call:
- * it is 0 as long as nothing is scripted, so that measuring pays one load. */
+/* fault_mu guards the following variables. All calls read nd_scripted without it: it is 0 as long
+ * as no fault is scripted, so that measurements pay for one load. */
 static pthread_mutex_t fault_mu = PTHREAD_MUTEX_INITIALIZER;
 static struct nd_script faults[ND_FAULTS];
 static struct nd_site *sites;
@@ -33,8 +33,8 @@ static bool named(const struct nd_script *s, const char *name)
 	return s->f.call[0] == 0 || strcmp(s->f.call, name) == 0;
 }
 
-/* strike counts one thing of the fault's kind, and tells whether it is one of
- * those to be hit. With fault_mu. */
+/* strike counts one event of the fault's kind, and reports whether the fault applies to it. With
+ * fault_mu. */
 static bool strike(struct nd_script *s)
 {
 	uint64_t n = ++s->seen;
@@ -60,7 +60,7 @@ static int value(const struct nulldev_fault *f, const char *name)
 	}
 }
 
-/* nd_called counts a call and tells whether it shall fail, and with what. */
+/* nd_called counts a call and reports whether it shall fail, and with which result. */
 int nd_called(struct nd_site *s, struct nd_device *dev, bool destroys, int *ret)
 {
 	int fails = 0, fatal = 0;
@@ -97,7 +97,7 @@ int nd_called(struct nd_site *s, struct nd_device *dev, bool destroys, int *ret)
 	return fails;
 }
 
-/* nd_strikes is for the faults that count something else than calls. */
+/* nd_strikes is for the faults that count other events than calls. */
 bool nd_strikes(int kind, uint32_t *arg)
 {
 	bool hit = false;
@@ -201,7 +201,7 @@ ND_EXPORT int nulldev_called(struct nd_site *s, struct vb_context *c, int destro
 	return nd_called(s, c ? nd_dev_of(c) : NULL, destroys, ret);
 }
 
-/* nd_late_on tells whether flushes come late now, and after how many polls. */
+/* nd_late_on reports whether flushes are delayed now, and for how many polls. */
 bool nd_late_on(uint32_t *polls)
 {
 	bool on = false;

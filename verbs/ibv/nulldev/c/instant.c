@@ -1,19 +1,17 @@
-/* Instant mode: the yardstick for the cost of the path above a device.
+/* Instant mode: the baseline for the cost of the software above a device.
  *
- * It does what a device with its queues in memory makes a driver do, and nothing
- * else: for each request 64 bytes go into a ring; each post rings one doorbell, a
- * store that a full fence orders behind the ring; each signaled request is
- * answered by a completion of 64 bytes, at once. It never looks at the payload.
- * The locks are those that drivers take: one of the send queue, one of the
+ * It does only the work that a device with its queues in memory requires of a driver: each
+ * request writes 64 bytes into a ring; each post writes one doorbell, a store that a full fence
+ * orders after the ring; each signaled request is answered by a completion of 64 bytes, at once.
+ * It never reads the payload. The locks are those of drivers: one of the send queue, one of the
  * completion queue. Receives are kept and complete only when they are flushed.
  *
- * Figures from here are compared over time. Whoever changes it changes what they
- * mean: do not tune it.
- */
+ * Measurements with it are compared over time. A change here changes their meaning: do not tune
+ * it. */
 #include "nd.h"
 
-/* entry writes a request as four segments of 16 bytes; what does not fit stays
- * out, as in a device's first entry. */
+/* entry writes a request as four segments of 16 bytes; it omits the rest, as in a device's first
+ * entry. */
 static void entry(struct nd_wqe *e, const struct vb_send_wr *wr, uint32_t qpn, uint32_t n)
 {
 	e->ctrl[0] = n << 8 | (uint32_t)wr->opcode;
@@ -26,7 +24,7 @@ static void entry(struct nd_wqe *e, const struct vb_send_wr *wr, uint32_t qpn, u
 		e->data[i] = i < wr->num_sge ? wr->sg_list[i] : (struct vb_sge){ 0 };
 }
 
-/* ring is the doorbell: everything before it is visible when it is. */
+/* ring writes the doorbell: all earlier writes are visible before it. */
 static void ring(volatile uint64_t *bell, uint64_t value)
 {
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);

@@ -1,10 +1,10 @@
-/* Protection domains, memory regions, memory windows: who may reach what. */
+/* Protection domains, memory regions, memory windows: access rights to memory. */
 #include <sys/mman.h>
 #include "nd.h"
 
-/* Slot i of the table is for keys with i in their upper 24 bits, mixed so that
- * neighbouring regions have keys that differ in more than one place: a key that
- * is off by one must not hit. */
+/* Slot i of the table is for keys with i in their upper 24 bits, mixed so that neighboring
+ * regions have keys that differ in more than one place: a key that is off by one must not be
+ * valid. */
 static struct nd_key *keys[ND_MAX_KEYS];
 static uint32_t next_key = 1;
 static uint8_t next_low;
@@ -90,8 +90,7 @@ ND_EXPORT int ibv_dealloc_pd(struct vb_pd *p)
 	return 0;
 }
 
-/* nd_reg makes a region. The whole address space is registered on demand or not
- * at all. */
+/* nd_reg makes a region. The whole address space can only be registered on demand. */
 struct nd_mr *nd_reg(struct vb_pd *p, void *addr, size_t len, uint64_t iova, unsigned access)
 {
 	const unsigned known = VB_ACCESS_LOCAL_WRITE | VB_ACCESS_REMOTE_WRITE | VB_ACCESS_REMOTE_READ |
@@ -100,7 +99,7 @@ struct nd_mr *nd_reg(struct vb_pd *p, void *addr, size_t len, uint64_t iova, uns
 	struct nd_mr *mr;
 	int err;
 
-	/* ib_check_mr_access: what peers may write must be writable here */
+	/* ib_check_mr_access: memory that peers may write must be locally writable */
 	if ((access & ~known) || ((access & (VB_ACCESS_REMOTE_WRITE | VB_ACCESS_REMOTE_ATOMIC)) &&
 				  !(access & VB_ACCESS_LOCAL_WRITE)))
 		return nd_null(EINVAL);
@@ -140,7 +139,7 @@ static struct vb_mr *reg(struct vb_pd *p, void *addr, size_t len, uint64_t iova,
 ND_EXPORT struct vb_mr *ibv_reg_mr(struct vb_pd *p, void *addr, size_t len, int access)
 {
 	ND_CALL_PTR("ibv_reg_mr", nd_dev_of(p->context));
-	/* The old call knows nothing of the optional range (verbs.c). */
+	/* The old call does not support the optional range (verbs.c). */
 	return reg(p, addr, len, access & VB_ACCESS_ZERO_BASED ? 0 : (uintptr_t)addr, access & ~VB_ACCESS_OPTIONAL_RANGE);
 }
 
@@ -227,9 +226,9 @@ int nd_dealloc_mw(struct vb_mw *m)
 	return 0;
 }
 
-/* nd_bind makes a window name a range of a region (IBTA 10.6.7.2, rxe_mw.c). It
- * gives a status. A type 1 window gets its key from the library, a type 2 one
- * from the request, and only while it is not bound. */
+/* nd_bind binds a window to a range of a region (IBTA 10.6.7.2, rxe_mw.c). It returns a status. A
+ * type 1 window gets its key from the library, a type 2 one from the request, and only while it
+ * is not bound. */
 int nd_bind(struct nd_qp *qp, struct nd_mw *mw, uint32_t rkey, const struct vb_mw_bind_info *b, int type)
 {
 	struct nd_mr *mr = (struct nd_mr *)b->mr;
@@ -265,7 +264,7 @@ int nd_bind(struct nd_qp *qp, struct nd_mw *mw, uint32_t rkey, const struct vb_m
 	return VB_WC_SUCCESS;
 }
 
-/* nd_invalidate takes a key away: of a type 2 window bound here. */
+/* nd_invalidate invalidates a key: that of a type 2 window bound to this queue pair. */
 int nd_invalidate(struct nd_qp *qp, uint32_t key, bool remote)
 {
 	struct nd_key *k = nd_key_find(key);
@@ -276,8 +275,8 @@ int nd_invalidate(struct nd_qp *qp, uint32_t key, bool remote)
 	return VB_WC_SUCCESS;
 }
 
-/* Type 1: a call, which posts a request of its own (verbs.c, ibv_bind_mw; the
- * providers' bind_mw). */
+/* Type 1: a call, which posts a request of its own (verbs.c, ibv_bind_mw; the providers'
+ * bind_mw). */
 int nd_bind_mw(struct vb_qp *q, struct vb_mw *m, struct vb_mw_bind *b)
 {
 	struct vb_send_wr wr = { .wr_id = b->wr_id, .opcode = VB_WR_BIND_MW, .send_flags = b->send_flags }, *bad;

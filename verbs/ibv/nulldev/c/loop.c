@@ -1,5 +1,5 @@
-/* Loopback: the send queue, and the memory that requests name. With nd_mu held,
- * all of this file. */
+/* Loopback: the send queue, and the memory that requests name. All functions of this file run
+ * with nd_mu held. */
 #include "nd.h"
 
 static uint8_t wc_opcode(int op)
@@ -15,8 +15,8 @@ static uint8_t wc_opcode(int op)
 	return t[op];
 }
 
-/* nd_complete ends the oldest request. A success that nobody asked to hear of
- * gives its room back with the next completion. */
+/* nd_complete completes the oldest request. The slot of an unsignaled success is freed with the
+ * next completion. */
 void nd_complete(struct nd_qp *qp, struct nd_send *w, int status, uint32_t bytes)
 {
 	struct nd_cqe e = { .wr_id = w->wr.wr_id, .qp = qp, .qp_num = qp->qp.qp_base.qp_num };
@@ -32,8 +32,8 @@ void nd_complete(struct nd_qp *qp, struct nd_send *w, int status, uint32_t bytes
 		e.opcode = wc_opcode(w->wr.opcode);
 		e.byte_len = bytes;
 	} else {
-		/* Nothing else means anything (semantics 24): let who reads it see
-		 * nonsense. */
+		/* The other members are undefined (semantics 24): fill them with garbage for a program
+		 * that reads them. */
 		e.opcode = 0x7f;
 		e.byte_len = e.imm = 0xdeadbeef;
 		e.wc_flags = VB_WC_WITH_IMM;
@@ -72,8 +72,8 @@ void nd_flush_recvs(struct nd_qp *qp)
 	}
 }
 
-/* failed is what becomes of the queue when a request failed (IBTA 10.3.1): UC
- * and UD go to SQE, where sends are flushed and receives live on. */
+/* failed moves the queue to its state after a failed request (IBTA 10.3.1): UC and UD go to SQE,
+ * where sends are flushed and receives continue. */
 static void failed(struct nd_qp *qp)
 {
 	int type = qp->qp.qp_base.qp_type;
@@ -88,7 +88,7 @@ static void failed(struct nd_qp *qp)
 
 enum { ACK_TIMEOUT_UNIT_NS = 4096 };
 
-/* patience is how long a request waits for its peer. */
+/* patience is the time that a request waits for its peer. */
 static uint64_t patience(const struct nd_qp *qp)
 {
 	if (!qp->attr.timeout)
@@ -113,7 +113,7 @@ static bool rnr_over(struct nd_qp *qp)
 	return nd_wait(qp, true, (uint64_t)qp->attr.rnr_retry * rnr_timers[p->attr.min_rnr_timer] * RNR_UNIT_NS);
 }
 
-/* nd_progress carries out what can be, in order, and waits for the rest. */
+/* nd_progress executes the requests that it can, in order; the others wait. */
 void nd_progress(struct nd_qp *qp)
 {
 	if (qp->instant || qp->main || qp->late || !qp->sends)
@@ -162,8 +162,7 @@ struct nd_bytes nd_bytes_of(struct nd_pd *pd, const struct vb_sge *sge, int n, c
 	return b;
 }
 
-/* nd_bytes_ok tells whether every element may be reached so. Keys of windows are
- * for peers. */
+/* nd_bytes_ok reports whether all elements permit this access. Keys of windows are for peers. */
 bool nd_bytes_ok(const struct nd_bytes *b, unsigned access)
 {
 	if (b->inl)

@@ -1,4 +1,4 @@
-/* The state machine of queue pairs; what it may do is in transition.c. */
+/* The state machine of queue pairs; its permitted steps are in transition.c. */
 #include "nd.h"
 
 static void set_state(struct nd_qp *qp, int s)
@@ -10,8 +10,8 @@ static void set_state(struct nd_qp *qp, int s)
 	pthread_spin_unlock(&qp->sq_lock);
 }
 
-/* nd_qp_error moves a queue pair to ERR: what is out is flushed, unless the
- * script has that come late. With nd_mu. */
+/* nd_qp_error moves a queue pair to ERR: outstanding requests are flushed, unless the script
+ * delays that. With nd_mu. */
 void nd_qp_error(struct nd_qp *qp)
 {
 	uint32_t polls;
@@ -44,7 +44,7 @@ static void reset(struct nd_qp *qp)
 	memset(&qp->attr, 0, sizeof(qp->attr));
 }
 
-/* bad_values is the device's own look at the attributes. */
+/* bad_values reports whether the device refuses the attributes. */
 static bool bad_values(const struct vb_qp_attr *a, int mask)
 {
 	return ((mask & VB_QP_PORT) && a->port_num != 1) ||
@@ -111,7 +111,7 @@ ND_EXPORT int ibv_modify_qp(struct vb_qp *q, struct vb_qp_attr *a, int mask)
 	} else {
 		take(qp, a, mask);
 		if (to == VB_QPS_SQD && from != VB_QPS_SQD) {
-			/* What waits for a peer has begun; what is behind it has not. */
+			/* A request that waits for a peer has begun; those behind it have not. */
 			qp->drain_to = qp->sq_head + (qp->waiting ? 1 : 0);
 			qp->draining = true;
 			qp->attr.en_sqd_async_notify = (mask & VB_QP_EN_SQD_ASYNC_NOTIFY) && a->en_sqd_async_notify;

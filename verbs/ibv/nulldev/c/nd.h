@@ -1,19 +1,17 @@
-/* The inside of the null device.
+/* Internals of the null device.
  *
  * Locks, in the order they are taken:
  *
- *   nd_mu        all objects, and all that loopback does. nd_lock, nd_unlock.
+ *   nd_mu        all objects, and all work of loopback. nd_lock, nd_unlock.
  *   sq_lock      a send queue in instant mode; the state of its queue pair is
  *                written with both held
- *   rq_lock      the same of a receive queue
+ *   rq_lock      the same for a receive queue
  *   nd_cq.lock   the ring of a completion queue; both modes
  *   nd_evq.mu    a queue of events
  *   fault lock   in fault.c
  *
- * Loopback works inside the call that posts; what must wait for a receive or
- * for a peer waits on a list that is looked through when one comes, and one
- * thread (timer.c) ends the waits whose time is over.
- */
+ * Loopback works inside the call that posts. A request that needs a receive or a peer waits on a
+ * list that is searched when one appears, and one thread (timer.c) ends expired waits. */
 #ifndef ND_H
 #define ND_H
 
@@ -36,7 +34,7 @@ enum {
 	ND_MAX_CQE = 1 << 20,
 	ND_MAX_INLINE = 1024,
 	ND_MAX_RD_ATOM = 16,
-	ND_ACK_DELAY = 12,	/* 17 ms; below CM_ACK_TIMEOUT, above what is too short */
+	ND_ACK_DELAY = 12,	/* 17 ms; below CM_ACK_TIMEOUT, and not too short */
 	ND_MAX_SRQ = 1 << 12,
 	ND_MAX_MSG = 1 << 30,
 	ND_MAX_GROUPS = 256,	/* multicast groups of a device */
@@ -52,7 +50,7 @@ enum {
  * an eventfd that counts them. */
 struct nd_event {
 	struct nd_event *next;
-	void *obj; /* NULL: its object is gone; nobody gets it */
+	void *obj; /* NULL: its object is gone; the event is dropped */
 	int type;
 };
 
@@ -81,35 +79,35 @@ struct nd_ctx {
 struct nd_pd {
 	struct vb_pd pd; /* first */
 	int uses;
-	struct nd_pd *root; /* of a parent domain: what it stands for; NULL otherwise */
+	struct nd_pd *root; /* for a parent domain: the domain it stands for; NULL otherwise */
 	struct nd_td *td;
 };
 
-/* A thread domain. busy is 1 while a post of one of its queue pairs is under
- * way: written and read with atomics by whoever posts; it publishes nothing. */
+/* A thread domain. busy is 1 during a post to one of its queue pairs: written and read with
+ * atomics by the posting thread; it publishes nothing. */
 struct nd_td {
 	struct vb_td td; /* first */
 	int uses;
 	int busy;
 };
 
-/* What a key stands for: a region or a window. */
+/* The object of a key: a region or a window. */
 struct nd_key {
 	uint32_t key;
 	bool window;
-	bool valid; /* a window is only when bound */
+	bool valid; /* a window is valid only while bound */
 	struct nd_pd *pd;
-	uint64_t addr, iova, len; /* addr: in this process; iova: as named */
+	uint64_t addr, iova, len; /* addr: in this process; iova: as named by requests */
 	unsigned access;
-	struct nd_mr *mr;  /* of a window: what it was bound to */
-	struct nd_qp *qp;  /* of a type 2 window: who may be used to reach it */
+	struct nd_mr *mr;  /* for a window: the region it is bound to */
+	struct nd_qp *qp;  /* for a type 2 window: the queue pair that may reach it */
 };
 
 struct nd_mr {
 	struct vb_mr mr; /* first */
 	struct nd_key k;
 	int windows;
-	void *map; /* of memory of another device; NULL otherwise */
+	void *map; /* for memory of another device; NULL otherwise */
 	size_t map_len;
 	uint64_t locked;
 };
@@ -132,7 +130,7 @@ struct nd_xrcd {
 /* A completion as the device writes it. */
 struct nd_cqe {
 	uint64_t wr_id;
-	struct nd_qp *qp; /* whose room it gives back; NULL when that is gone */
+	struct nd_qp *qp; /* whose slots it frees; NULL when that is gone */
 	uint32_t retire;  /* how many requests */
 	uint32_t byte_len;
 	uint32_t imm;
@@ -145,7 +143,7 @@ struct nd_cqe {
 	uint8_t recv;
 	uint8_t solicited;
 	uint16_t pad;
-	struct nd_srq *srq; /* whose room a receive gives back */
+	struct nd_srq *srq; /* whose slot a receive frees */
 	uint64_t pad2;
 };
 _Static_assert(sizeof(struct nd_cqe) == 64, "a completion is a cache line");
@@ -159,12 +157,12 @@ struct nd_cq {
 	int armed; /* ND_ARM_ */
 	bool dead;
 	struct nd_cqe last; /* the newest one written, for NULLDEV_STALE */
-	struct nd_cqe at;   /* the one being read, when polled by ibv_start_poll */
+	struct nd_cqe at;   /* the current one, when polled by ibv_start_poll */
 	uint64_t completions, polls, empty;
 	uint32_t events_got;  /* under the channel's evq.mu */
-	uint32_t async_got;   /* under the context's */
+	uint32_t async_got;   /* under the context's evq.mu */
 	int uses;
-	struct nd_cq *next; /* of all */
+	struct nd_cq *next; /* list of all */
 };
 
 enum { ND_ARM_NONE, ND_ARM_SOLICITED, ND_ARM_ANY };
@@ -174,8 +172,7 @@ struct nd_channel {
 	struct nd_evq q;
 };
 
-/* A work request as instant mode keeps it: four segments of 16 bytes, as
- * devices have them. */
+/* A work request in instant mode: four segments of 16 bytes, as in devices. */
 struct nd_wqe {
 	uint32_t ctrl[4];
 	uint64_t remote[2];
@@ -183,7 +180,7 @@ struct nd_wqe {
 };
 _Static_assert(sizeof(struct nd_wqe) == 64, "a work queue entry is a cache line");
 
-/* A send or receive as loopback keeps it. */
+/* A send or receive in loopback mode. */
 struct nd_send {
 	struct vb_send_wr wr; /* next and sg_list are not used */
 	uint64_t len;
@@ -201,7 +198,7 @@ struct nd_recv {
 struct nd_rq {
 	struct nd_recv *ring;
 	struct vb_sge *sges;
-	uint32_t head, tail; /* not yet used: tail - head */
+	uint32_t head, tail; /* available: tail - head */
 	uint32_t retired;    /* polled; written by pollers with atomics */
 	uint32_t size, mask, max_sge;
 };
@@ -226,17 +223,17 @@ struct nd_qp {
 	struct nd_xrcd *xrcd;
 	struct vb_qp_cap cap;
 	bool sig_all, instant;
-	int state; /* of which qp.qp_base.state is the user's copy */
+	int state; /* qp.qp_base.state is the user's copy of it */
 	struct vb_qp_attr attr;
 	uint32_t async_got;
-	int opens; /* XRC_RECV: handles beside this one */
-	struct nd_qp *main; /* of such a handle */
+	int opens; /* XRC_RECV: other handles */
+	struct nd_qp *main; /* for such a handle: the queue pair */
 	bool orphan;	    /* the first handle is destroyed, others live */
 	uint64_t last_wr_id; /* posted last; for NULLDEV_LEFTOVER */
 	bool comm_est;
 	int mcasts;
 
-	/* The send queue. Entries head to tail are posted and not yet done. */
+	/* The send queue. Entries head to tail are posted and not completed. */
 	pthread_spinlock_t sq_lock;
 	struct nd_wqe *wqes; /* instant */
 	struct nd_send *sends; /* loopback */
@@ -244,12 +241,12 @@ struct nd_qp {
 	uint8_t *send_inl;
 	uint32_t sq_head, sq_tail, sq_size, sq_mask;
 	uint32_t sq_retired; /* polled; written by pollers with atomics */
-	uint32_t unsignaled; /* done without a completion since the last one */
-	uint32_t drain_to;   /* SQD: what was posted before it */
+	uint32_t unsignaled; /* executed without a completion since the last one */
+	uint32_t drain_to;   /* SQD: the requests posted before it */
 	bool draining;
 
 	pthread_spinlock_t rq_lock;
-	struct nd_wqe *rwqes; /* instant; the ring of rq has the rest */
+	struct nd_wqe *rwqes; /* instant; the other fields are in the ring of rq */
 	struct nd_rq rq;
 
 	/* Waiting; timer.c. */
@@ -257,25 +254,25 @@ struct nd_qp {
 	uint64_t deadline; /* monotonic, ns; 0: none */
 	struct nd_qp *wait_next, **wait_prev;
 	/* Late flush; fault.c. */
-	uint32_t late; /* polls to go, +1; 0: not late */
+	uint32_t late; /* remaining polls, +1; 0: not late */
 
 	uint64_t n_sends, n_send_wrs, n_doorbells;  /* under sq_lock */
 	uint64_t n_recvs, n_recv_wrs, n_rdoorbells; /* under rq_lock */
 	volatile uint64_t doorbell[8] __attribute__((aligned(64)));
 
-	struct nd_posting *ex; /* under way through ibv_wr_*; owned by who started it */
+	struct nd_posting *ex; /* in progress through ibv_wr_*; owned by the thread that started it */
 	struct nd_td *td; /* NULL: none */
-	struct vb_ece ece; /* what was set; under nd_mu */
+	struct vb_ece ece; /* the options set; under nd_mu */
 };
 
 extern struct nd_device nd_devices[ND_DEVICES];
 extern struct nd_qp *nd_qps[ND_MAX_QP];
 extern struct nd_cq *nd_cqs;
 extern struct nulldev_objects nd_live; /* under nd_mu */
-extern struct nulldev_stats nd_past;   /* of objects that are gone; under nd_mu */
+extern struct nulldev_stats nd_past;   /* of destroyed objects; under nd_mu */
 
 void nd_lock(void);
-void nd_unlock(void); /* after seeing to what completion queues that died left */
+void nd_unlock(void); /* also fails the queue pairs of dead completion queues */
 
 static inline struct nd_ctx *nd_ctx_of(struct vb_context *c)
 {
@@ -287,7 +284,7 @@ static inline struct nd_device *nd_dev_of(struct vb_context *c)
 	return nd_ctx_of(c)->dev;
 }
 
-/* What a domain, or one that stands for it, protects by. */
+/* The domain that protects a domain, or a parent domain. */
 static inline struct nd_pd *nd_pd_of(struct vb_pd *p)
 {
 	struct nd_pd *pd = (struct nd_pd *)p;
@@ -295,8 +292,8 @@ static inline struct nd_pd *nd_pd_of(struct vb_pd *p)
 	return pd && pd->root ? pd->root : pd;
 }
 
-/* Posts of one thread domain never overlap, or its user broke the promise:
- * counted, where other libraries abort. Not in instant mode. */
+/* Posts of one thread domain overlap only if its user broke the promise: counted here, where
+ * other libraries abort. Not in instant mode. */
 extern uint64_t nd_td_races;
 
 static inline void nd_td_enter(struct nd_td *td)
@@ -323,24 +320,23 @@ static inline void *nd_null(int err)
 	return NULL;
 }
 
-/* fault.c. A call site counts itself, and may be told to fail. */
+/* fault.c. A call site counts its calls, and may be scripted to fail. */
 struct nd_site {
 	const char *name;
 	uint64_t calls; /* atomic */
 	struct nd_site *next;
 	int listed;
 };
-extern int nd_scripted; /* faults there are; atomic */
+extern int nd_scripted; /* number of faults; atomic */
 int nd_called(struct nd_site *s, struct nd_device *dev, bool destroys, int *ret);
 bool nd_strikes(int kind, uint32_t *arg);
-/* At which request a post shall fail, and how; -1: nowhere. */
+/* The index of the request at which a post shall fail, and its errno; -1: none. */
 int nd_bad_at(const char *call, int *err);
 void nd_make_fatal(struct nd_device *d); /* with nd_mu held */
 void nd_late_polled(struct nd_cq *cq);
 
-/* ND_CALL begins an entry point that returns an int, ND_CALL_PTR one that
- * returns a pointer, ND_DESTROY one that gives something back: it is carried out
- * on a dead device too. */
+/* ND_CALL begins an entry point that returns an int, ND_CALL_PTR one that returns a pointer,
+ * ND_DESTROY one that frees something: it is executed on a dead device too. */
 #define ND_CALL_(name_, dev_, destroys_, fails_)                              \
 	do {                                                                  \
 		static struct nd_site site_ = { .name = name_ };              \
@@ -356,8 +352,8 @@ void nd_late_polled(struct nd_cq *cq);
 int nd_evq_init(struct nd_evq *q);
 void nd_evq_end(struct nd_evq *q);
 void nd_evq_push(struct nd_evq *q, void *obj, int type);
-/* Takes an event, or -1 with errno as read(2) of the descriptor. got is counted
- * up with the lock held, for the object found by the event. */
+/* Takes an event, or returns -1 with errno as read(2) of the descriptor. got is incremented with
+ * the lock held, for the object found by the event. */
 int nd_evq_pop(struct nd_evq *q, void **obj, int *type,
 	       uint32_t *(*got)(void *obj, int type));
 /* Drops the events of an object. */
@@ -376,7 +372,7 @@ struct nd_key *nd_key_slot(uint32_t i); /* i below ND_MAX_KEYS */
 void nd_key_unbind(struct nd_key *k);
 int nd_key_add(struct nd_key *k, uint8_t low);
 void nd_key_remove(struct nd_key *k);
-/* Where the bytes are in this process; 0 if they may not be reached. */
+/* The address of the bytes in this process; 0 if access is not permitted. */
 uint64_t nd_reach(struct nd_qp *qp, struct nd_pd *pd, uint32_t key, uint64_t addr,
 		  uint64_t len, unsigned access);
 int nd_bind(struct nd_qp *qp, struct nd_mw *mw, uint32_t rkey,
@@ -386,7 +382,7 @@ int nd_invalidate(struct nd_qp *qp, uint32_t key, bool remote);
 /* cq.c */
 void nd_cq_push(struct nd_cq *cq, const struct nd_cqe *e);
 void nd_cq_clean(struct nd_cq *cq, struct nd_qp *qp, bool keep);
-/* Completions of srq give no room back any more. */
+/* Completions of srq free no more slots. */
 void nd_cq_disown(struct nd_cq *cq, const struct nd_srq *srq);
 int nd_poll_cq(struct vb_cq *cq, int n, struct vb_wc *wc);
 int nd_req_notify_cq(struct vb_cq *cq, int solicited);
@@ -415,7 +411,7 @@ int nd_post_srq_recv(struct vb_srq *srq, struct vb_recv_wr *wr, struct vb_recv_w
 int nd_instant_send(struct nd_qp *qp, struct vb_send_wr *wr, struct vb_send_wr **bad, int at, int err);
 int nd_instant_recv(struct nd_qp *qp, struct vb_recv_wr *wr, struct vb_recv_wr **bad, int at, int err);
 int nd_send_valid(struct nd_qp *qp, const struct vb_send_wr *wr, bool extended, uint64_t *len);
-/* Takes a request that is valid into the send queue of loopback. */
+/* Puts a valid request into the send queue of loopback. */
 void nd_send_take(struct nd_qp *qp, const struct vb_send_wr *wr, uint64_t len);
 uint32_t nd_send_room(const struct nd_qp *qp);
 int nd_rq_init(struct nd_rq *rq, uint32_t wrs, uint32_t sges);
@@ -425,13 +421,13 @@ int nd_rq_put(struct nd_rq *rq, const struct vb_recv_wr *wr);
 /* loop.c, respond.c, datagram.c, timer.c: with nd_mu held */
 enum nd_outcome { ND_DONE, ND_FAILED, ND_NO_PEER, ND_NO_RECV };
 void nd_progress(struct nd_qp *qp);
-void nd_kick(void); /* lets everything that waits look again */
+void nd_kick(void); /* makes all waiting requests try again */
 void nd_complete(struct nd_qp *qp, struct nd_send *w, int status, uint32_t bytes);
 void nd_flush_sends(struct nd_qp *qp);
 void nd_flush_recvs(struct nd_qp *qp);
 enum nd_outcome nd_carry(struct nd_qp *qp, struct nd_send *w, int *status, uint32_t *bytes);
 enum nd_outcome nd_datagram(struct nd_qp *qp, struct nd_send *w, int *status);
-/* A list of pieces of memory: of a send, or of a receive. */
+/* A list of memory ranges: of a send, or of a receive. */
 struct nd_bytes {
 	struct nd_pd *pd;
 	const struct vb_sge *sge;
@@ -446,15 +442,15 @@ void nd_copy_out(const struct nd_bytes *to, uint64_t skip, const void *from, uin
 void nd_copy(const struct nd_bytes *to, uint64_t skip, const struct nd_bytes *from);
 /* The next receive of a queue pair, or of srq; NULL when there is none. */
 struct nd_recv *nd_recv_next(struct nd_qp *qp, struct nd_srq *srq);
-/* Takes it, and completes it with what e has. */
+/* Takes it, and completes it with the fields of e. */
 void nd_recv_done(struct nd_qp *qp, struct nd_srq *srq, struct nd_cqe e);
-/* Waits for a peer or, rnr, for a receive: at most ns, 0 for ever. Tells whether
- * the time is over. */
+/* Waits for a peer or, if rnr, for a receive: at most ns, 0: no limit. Reports whether the time
+ * is over. */
 bool nd_wait(struct nd_qp *qp, bool rnr, uint64_t ns);
 void nd_unwait(struct nd_qp *qp);
 void nd_timer_stop(void);
 
-extern int nd_died; /* completion queues died; atomic; nd_unlock looks */
+extern int nd_died; /* number of dead completion queues; atomic; nd_unlock reads it */
 
 struct nd_srq *nd_srq_by_num(uint32_t num);
 struct vb_srq *nd_create_srq_ex(struct vb_context *c, struct vb_srq_init_attr_ex *a);

@@ -1,16 +1,14 @@
-/* What a test may ask of the null device beside the entry points of libibverbs
- * and librdmacm: its mode, scripted faults, counters. Every function may be
- * called from any thread. */
+/* The test interface of the null device beside the entry points of libibverbs and librdmacm: its
+ * mode, scripted faults, counters. All functions may be called from any thread. */
 #ifndef NULLDEV_H
 #define NULLDEV_H
 
 #include <stdint.h>
 
-/* What a device does with work requests. A context has the mode that was set
- * when it was opened, for all its life. */
+/* The treatment of work requests. A context keeps the mode that was set when it was opened. */
 enum {
 	NULLDEV_LOOPBACK = 0, /* sends meet receives, one-sided operations copy */
-	NULLDEV_INSTANT = 1,  /* the yardstick: nothing is carried */
+	NULLDEV_INSTANT = 1,  /* the baseline for measurements: no data moves */
 };
 
 enum {
@@ -18,25 +16,25 @@ enum {
 	NULLDEV_BAD_WR = 2,   /* a post fails at its request number arg, from 0 */
 	NULLDEV_OVERRUN = 3,  /* a completion finds its queue full */
 	NULLDEV_LOST = 4,     /* a completion event is not delivered */
-	NULLDEV_LATE = 5,     /* flushes wait for arg polls; 0: for the destroying */
-	NULLDEV_STALE = 6,    /* a completion that came before comes again */
-	NULLDEV_LEFTOVER = 7, /* destroying a queue pair leaves its completions, and adds one */
+	NULLDEV_LATE = 5,     /* flushes wait for arg polls; 0: for the destroy */
+	NULLDEV_STALE = 6,    /* an earlier completion is repeated */
+	NULLDEV_LEFTOVER = 7, /* destroying a queue pair leaves its completions and adds one */
 	NULLDEV_FATAL = 8,    /* DEVICE_FATAL, and then EIO from everything but destroying */
-	NULLDEV_MISSING = 9,  /* a completion never comes, nor is its place given back */
+	NULLDEV_MISSING = 9,  /* a completion never comes, and its slot is not freed */
 };
 
-/* How a failing call says so. Calls that give a pointer give NULL and set errno,
- * and rdma_ calls give -1 and set errno, unless NEGATIVE is asked for. */
+/* The result of a failing call. Calls that return a pointer return NULL and set errno, and rdma_
+ * calls return -1 and set errno, unless NEGATIVE is selected. */
 enum {
-	NULLDEV_HOW_ERRNO = 0,	  /* the errno is the value: the documented way */
+	NULLDEV_HOW_ERRNO = 0,	  /* the value is the errno, as documented */
 	NULLDEV_HOW_MINUS1 = 1,	  /* -1, errno set: as libmlx5 did */
 	NULLDEV_HOW_NEGATIVE = 2, /* the negative errno: as rxe did */
 };
 
-/* One fault. It strikes at the nth thing of its kind since it was added (1 is
- * the next), and at the count-1 after it; count 0 is for ever. ERRNO and BAD_WR
- * count calls of this name, or of all names with an empty one. LATE is on as
- * long as it is there; nth and count do not matter. */
+/* One fault. It applies to the nth event of its kind since it was added (1 is the next), and to
+ * the count-1 after it; with count 0 to all later ones. ERRNO and BAD_WR count calls of this
+ * name, or of all names with an empty one. LATE applies as long as it exists; nth and count are
+ * ignored. */
 struct nulldev_fault {
 	uint32_t kind;
 	uint32_t how;
@@ -47,7 +45,7 @@ struct nulldev_fault {
 	uint32_t arg;
 };
 
-/* What is alive. */
+/* The live objects. */
 struct nulldev_objects {
 	uint32_t context, pd, mr, mw, ah, cq, channel, qp, srq, xrcd;
 	uint32_t cm_channel, cm_id;
@@ -63,23 +61,23 @@ struct nulldev_stats {
 	uint64_t completions;		 /* written into queues */
 	uint64_t events, lost_events;	 /* completion events */
 	uint64_t unacked;		 /* completion, asynchronous and connection events taken and not acknowledged */
-	uint64_t locked;		 /* bytes of regions that are not on demand */
+	uint64_t locked;		 /* bytes of regions that are not on-demand */
 	uint64_t advised;		 /* bytes that ibv_advise_mr brought in */
 	uint64_t td_races;		 /* posts of one thread domain at the same time */
 	struct nulldev_objects live;
 };
 
 void nulldev_set_mode(uint32_t mode);
-/* Adds a fault and gives its number; a negative errno for one that makes no
- * sense or when there are too many. */
+/* Adds a fault and returns its number; a negative errno for an invalid one or when there are too
+ * many. */
 int nulldev_add_fault(const struct nulldev_fault *f);
-/* How often a fault struck. */
+/* How often a fault was applied. */
 uint64_t nulldev_hits(int fault);
 void nulldev_clear_faults(void);
 /* Calls of this name so far; of all with an empty one. */
 uint64_t nulldev_calls(const char *name);
 void nulldev_stats(struct nulldev_stats *s);
-/* Raises a completion event on every queue that has a channel, armed or not. */
+/* Raises a completion event on all queues that have a channel, armed or not. */
 int nulldev_spurious_events(void);
 /* Raises an asynchronous event of the port: PORT_ERR, PORT_ACTIVE ... */
 int nulldev_port_event(const char *device, int type);
@@ -87,7 +85,7 @@ int nulldev_port_event(const char *device, int type);
 int nulldev_fatal(const char *device);
 /* Brings a device back for contexts opened from now on. */
 int nulldev_revive(const char *device);
-/* In librdmacm: DEVICE_REMOVAL for every identifier bound to the device. */
+/* Revives a device for contexts opened from now on. */
 int nulldev_cm_removal(const char *device);
 
 #endif

@@ -1,6 +1,5 @@
-/* Memory on demand, and memory of other devices. Nothing is locked here in any
- * case: the device reaches memory as the program does. What differs is what is
- * counted, and what may be advised. */
+/* On-demand memory, and memory of other devices. Nothing is ever locked here: the device accesses
+ * memory as the program does. The kinds differ in the counters and in the permitted advice. */
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,8 +18,8 @@ void nd_odp_caps(struct vb_device_attr_ex *a)
 	a->xrc_odp_caps = rc;
 }
 
-/* A range of an advice, with the errnos of mlx5 (kernel, drivers/infiniband/hw/
- * mlx5/odp.c: get_prefetchable_mr, pagefault_mr). With nd_mu. */
+/* Checks a range of an advice, with the errnos of mlx5 (kernel, drivers/infiniband/hw/mlx5/odp.c:
+ * get_prefetchable_mr, pagefault_mr). With nd_mu. */
 static int advisable(struct vb_pd *p, int advice, const struct vb_sge *s)
 {
 	struct nd_key *k = nd_key_find(s->lkey);
@@ -36,8 +35,7 @@ static int advisable(struct vb_pd *p, int advice, const struct vb_sge *s)
 	return 0;
 }
 
-/* Without FLUSH the device follows an advice later, and has nobody to tell that a
- * range is not there. */
+/* Without FLUSH the device follows the advice later, and cannot report a missing range. */
 int nd_advise_mr(struct vb_pd *p, vb_enum advice, uint32_t flags, struct vb_sge *list, uint32_t n)
 {
 	int err = 0;
@@ -59,8 +57,8 @@ int nd_advise_mr(struct vb_pd *p, vb_enum advice, uint32_t flags, struct vb_sge 
 	return err;
 }
 
-/* Any descriptor that can be mapped stands for another device's memory, such as
- * that of memfd_create(2); the kernel takes those of dma_buf only. */
+/* Any descriptor that can be mapped stands for another device's memory, such as that of
+ * memfd_create(2); the kernel accepts those of dma_buf only. */
 ND_EXPORT struct vb_mr *ibv_reg_dmabuf_mr(struct vb_pd *p, uint64_t offset, size_t len, uint64_t iova, int fd, int access)
 {
 	const unsigned known = VB_ACCESS_LOCAL_WRITE | VB_ACCESS_REMOTE_WRITE | VB_ACCESS_REMOTE_READ |
@@ -89,7 +87,7 @@ ND_EXPORT struct vb_mr *ibv_reg_dmabuf_mr(struct vb_pd *p, uint64_t offset, size
 	}
 	mr->map = map;
 	mr->map_len = head + len;
-	mr->mr.addr = (void *)(uintptr_t)offset; /* as libibverbs says it (verbs.c) */
+	mr->mr.addr = (void *)(uintptr_t)offset; /* as in libibverbs (verbs.c) */
 	nd_lock();
 	nd_past.locked -= mr->locked;
 	mr->locked = 0;

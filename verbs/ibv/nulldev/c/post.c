@@ -1,7 +1,7 @@
-/* Posting: what every request must satisfy, and the queues of loopback. */
+/* Posting: the conditions on a request, and the queues of loopback. */
 #include "nd.h"
 
-/* Which opcodes a type of queue pair takes: bit i is opcode i. */
+/* The opcodes that a type of queue pair accepts: bit i is opcode i. */
 static uint32_t opcodes(int type)
 {
 	const uint32_t sends = 1 << VB_WR_SEND | 1 << VB_WR_SEND_WITH_IMM;
@@ -32,9 +32,8 @@ static bool no_payload(int op)
 	return op == VB_WR_LOCAL_INV || op == VB_WR_BIND_MW || op == VB_WR_FLUSH || op == VB_WR_ATOMIC_WRITE;
 }
 
-/* nd_send_valid says with which errno a request is refused; 0: with none. FLUSH
- * and ATOMIC_WRITE have no form in struct ibv_send_wr: only extended posting
- * brings them. */
+/* nd_send_valid returns the errno with which a request is refused; 0: valid. FLUSH and
+ * ATOMIC_WRITE have no form in struct ibv_send_wr: they come only from extended posting. */
 int nd_send_valid(struct nd_qp *qp, const struct vb_send_wr *wr, bool extended, uint64_t *len)
 {
 	uint32_t op = wr->opcode;
@@ -49,7 +48,7 @@ int nd_send_valid(struct nd_qp *qp, const struct vb_send_wr *wr, bool extended, 
 	if (no_payload(op))
 		return wr->send_flags & VB_SEND_INLINE ? EINVAL : 0;
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_send_sge) {
-		/* Inline requests have no elements in the queue, but few need more. */
+		/* Inline requests store no elements in the queue, but few need more. */
 		if (!(wr->send_flags & VB_SEND_INLINE) || wr->num_sge < 0 || wr->num_sge > ND_MAX_SGE)
 			return EINVAL;
 	}
@@ -141,7 +140,7 @@ int nd_post_send(struct vb_qp *q, struct vb_send_wr *wr, struct vb_send_wr **bad
 	return err;
 }
 
-/* nd_rq_put takes a receive, or gives the errno. */
+/* nd_rq_put accepts a receive, or returns the errno. */
 int nd_rq_put(struct nd_rq *rq, const struct vb_recv_wr *wr)
 {
 	struct nd_recv *r;

@@ -1,4 +1,4 @@
-/* Queue pairs: creating, destroying, asking. */
+/* Queue pairs: creating, destroying, querying. */
 #include "nd.h"
 
 struct nd_qp *nd_qps[ND_MAX_QP];
@@ -11,7 +11,7 @@ struct nd_qp *nd_qp_by_num(uint32_t num)
 	return qp;
 }
 
-/* nd_qp_real is the queue pair behind a handle of ibv_open_qp. */
+/* nd_qp_real returns the queue pair behind a handle of ibv_open_qp. */
 struct nd_qp *nd_qp_real(struct vb_qp *q)
 {
 	struct nd_qp *qp = (struct nd_qp *)q;
@@ -61,7 +61,7 @@ static int queues(struct nd_qp *qp)
 		qp->rwqes = aligned_alloc(64, round_up(qp->cap.max_recv_wr) * sizeof(*qp->rwqes));
 		if (!qp->wqes || !qp->rwqes)
 			return ENOMEM;
-		memset(qp->wqes, 0, n * sizeof(*qp->wqes)); /* the pages are there before they are measured */
+		memset(qp->wqes, 0, n * sizeof(*qp->wqes)); /* touch the pages before a measurement */
 		memset(qp->rwqes, 0, round_up(qp->cap.max_recv_wr) * sizeof(*qp->rwqes));
 	} else {
 		uint32_t inl = qp->cap.max_inline_data, sges = qp->cap.max_send_sge;
@@ -93,7 +93,7 @@ static void release(struct nd_qp *qp)
 	free(qp);
 }
 
-/* uses counts a queue pair at everything it needs. With nd_mu. */
+/* uses adds n to the user counts of the objects that a queue pair needs. With nd_mu. */
 static void uses(struct nd_qp *qp, int n)
 {
 	if (qp->qp.qp_base.pd)
@@ -130,7 +130,7 @@ static int wrong(const struct nd_ctx *ctx, const struct vb_qp_init_attr_ex *a, b
 	if (!a->srq && (cap->max_recv_wr > ND_MAX_QP_WR || cap->max_recv_sge > ND_MAX_SGE))
 		return EINVAL; /* with a shared receive queue these are ignored */
 	if (a->srq && ((struct nd_srq *)a->srq)->num)
-		return EINVAL; /* XRC ones are named by their number */
+		return EINVAL; /* XRC shared receive queues are named by their number */
 	return 0;
 }
 
@@ -162,7 +162,7 @@ static struct vb_qp *create(struct nd_ctx *ctx, struct vb_qp_init_attr_ex *a, ui
 		qp->xrcd = (struct nd_xrcd *)a->xrcd;
 	} else {
 		if (a->srq || a->qp_type == VB_QPT_XRC_SEND)
-			a->cap.max_recv_wr = a->cap.max_recv_sge = 0; /* its own receive queue is not there */
+			a->cap.max_recv_wr = a->cap.max_recv_sge = 0; /* it has no receive queue of its own */
 		base->pd = a->pd;
 		qp->td = ((struct nd_pd *)a->pd)->td;
 		base->send_cq = a->send_cq;
@@ -221,7 +221,7 @@ struct vb_qp *nd_create_qp_ex(struct vb_context *c, struct vb_qp_init_attr_ex *a
 	return create(nd_ctx_of(c), a, want);
 }
 
-/* Another handle on a queue pair of type XRC_RECV. */
+/* Makes another handle on a queue pair of type XRC_RECV. */
 struct vb_qp *nd_open_qp(struct vb_context *c, struct vb_qp_open_attr *a)
 {
 	struct nd_qp *qp, *main;
@@ -261,8 +261,8 @@ static void retire(struct nd_qp *qp)
 	nd_past.doorbells += qp->n_doorbells + qp->n_rdoorbells;
 }
 
-/* leave is what the scripted faults make of a queue pair's completions when it
- * is destroyed. With nd_mu. */
+/* leave applies the scripted faults to a queue pair's completions when it is destroyed. With
+ * nd_mu. */
 static bool leave(struct nd_qp *qp)
 {
 	bool keep = qp->late;
@@ -309,7 +309,7 @@ ND_EXPORT int ibv_destroy_qp(struct vb_qp *q)
 		return 0;
 	}
 	nd_unwait(qp);
-	if (qp->opens) { /* lives on for the others; its first handle's memory goes last */
+	if (qp->opens) { /* lives on for the others; its first handle's memory is freed last */
 		qp->orphan = true;
 		nd_live.qp--;
 		nd_unlock();

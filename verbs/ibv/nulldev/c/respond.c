@@ -1,10 +1,10 @@
-/* Loopback: connected queue pairs, seen from the responder. */
+/* Loopback: the responder's side of connected queue pairs. */
 #include "nd.h"
 
 static struct nd_pd *pd_of(const struct nd_qp *qp) { return nd_pd_of(qp->qp.qp_base.pd); }
 
-/* peer_of is who answers a queue pair; NULL if nobody does. A peer in another
- * state, of another type, or with other sequence numbers drops what comes. */
+/* peer_of returns the responder of a queue pair; NULL if there is none. A peer in another state,
+ * of another type, or with other sequence numbers drops the request. */
 static struct nd_qp *peer_of(struct nd_qp *qp)
 {
 	struct nd_qp *p = nd_qp_by_num(qp->attr.dest_qp_num);
@@ -53,7 +53,7 @@ void nd_recv_done(struct nd_qp *qp, struct nd_srq *srq, struct nd_cqe e)
 	}
 }
 
-/* Who answers, and with what. */
+/* The responder of a request. */
 struct target {
 	struct nd_qp *qp;
 	struct nd_srq *srq;
@@ -61,9 +61,8 @@ struct target {
 	bool reliable;
 };
 
-/* refuse is a responder's error: it goes to ERR, raises the event if no receive
- * tells of it, and the requester gets the status. An unreliable one drops the
- * message. */
+/* refuse is an error at the responder: it goes to ERR, raises the event if no receive reports the
+ * error, and the requester gets the status. An unreliable one drops the message. */
 static enum nd_outcome refuse(struct target *t, int event, int status, int *out)
 {
 	if (!t->reliable)
@@ -87,7 +86,7 @@ static enum nd_outcome invalid(struct target *t, int *out)
 
 static bool enabled(const struct target *t, unsigned access) { return (t->qp->attr.qp_access_flags & access) == access; }
 
-/* message is a SEND, or the receive that a WRITE_WITH_IMM takes. */
+/* message executes a SEND, or the receive of a WRITE_WITH_IMM. */
 static enum nd_outcome message(struct nd_qp *qp, struct nd_send *w, const struct nd_bytes *from, struct target *t, int *out)
 {
 	struct nd_recv *r = nd_recv_next(t->qp, t->srq);
@@ -118,7 +117,7 @@ static enum nd_outcome message(struct nd_qp *qp, struct nd_send *w, const struct
 	} else if (!nd_bytes_ok(&to, VB_ACCESS_LOCAL_WRITE)) {
 		e.status = VB_WC_LOC_PROT_ERR;
 		nd_recv_done(t->qp, t->srq, e);
-		t->reliable = true; /* a fault of its own stops an unreliable one too */
+		t->reliable = true; /* an error at the responder itself stops an unreliable one too */
 		refuse(t, -1, VB_WC_REM_OP_ERR, out);
 		return qp->qp.qp_base.qp_type == VB_QPT_UC ? (*out = 0, ND_DONE) : ND_FAILED;
 	} else {
@@ -189,7 +188,7 @@ static enum nd_outcome atomic_on(struct nd_send *w, const struct nd_bytes *to, s
 	return ND_DONE;
 }
 
-/* FLUSH: a range, or the whole of the region. Memory here is what it is. */
+/* FLUSH: a range, or the whole region. There is nothing to flush in memory here. */
 static enum nd_outcome flush(struct nd_send *w, struct target *t, int *out)
 {
 	const uint64_t *x = w->wr.wr.words; /* remote address, length, levels, rkey */
@@ -232,7 +231,7 @@ static bool is_read(int op)
 	return op == VB_WR_RDMA_READ || op == VB_WR_ATOMIC_CMP_AND_SWP || op == VB_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-/* nd_carry carries out one request of a connected queue pair. */
+/* nd_carry executes one request of a connected queue pair. */
 enum nd_outcome nd_carry(struct nd_qp *qp, struct nd_send *w, int *status, uint32_t *bytes)
 {
 	struct nd_bytes mine = nd_bytes_of(pd_of(qp), w->sge, w->wr.num_sge, w->inl, w->len);

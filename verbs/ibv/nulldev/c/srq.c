@@ -73,7 +73,7 @@ int nd_get_srq_num(struct vb_srq *s, uint32_t *num)
 	return 0;
 }
 
-/* resize gives the queue another size, keeping what is posted. */
+/* resize changes the size of the queue and keeps the posted receives. */
 static int resize(struct nd_srq *srq, uint32_t wrs)
 {
 	struct nd_rq rq = { 0 };
@@ -86,7 +86,7 @@ static int resize(struct nd_srq *srq, uint32_t wrs)
 		nd_rq_end(&rq);
 		return ENOMEM;
 	}
-	/* What is used and not polled holds room: it is counted on. */
+	/* Receives that are used and not polled hold their slots: they stay counted. */
 	rq.retired = 0;
 	rq.head = rq.tail = ahead;
 	for (uint32_t i = srq->rq.head; i != srq->rq.tail; i++) {
@@ -161,8 +161,7 @@ ND_EXPORT int ibv_destroy_srq(struct vb_srq *s)
 	return 0;
 }
 
-/* Domains: every one is private to its opener; a file that names one for several
- * is not looked at. */
+/* Domains: each is private to its opener; a file that names a shared one is ignored. */
 struct vb_xrcd *nd_open_xrcd(struct vb_context *c, struct vb_xrcd_init_attr *a)
 {
 	struct nd_xrcd *x;

@@ -6,8 +6,7 @@ int nd_died;
 
 void nd_lock(void) { pthread_mutex_lock(&nd_mu); }
 
-/* A completion queue that died takes its queue pairs along. Their flushing may
- * kill another. */
+/* A dead completion queue fails its queue pairs. Their flushes may kill another queue. */
 void nd_unlock(void)
 {
 	while (__atomic_exchange_n(&nd_died, 0, __ATOMIC_ACQ_REL)) {
@@ -21,7 +20,7 @@ void nd_unlock(void)
 	pthread_mutex_unlock(&nd_mu);
 }
 
-/* nd_late_polled lets a late flush come when its queue was polled often enough. */
+/* nd_late_polled releases a delayed flush when its queue was polled often enough. */
 void nd_late_polled(struct nd_cq *cq)
 {
 	nd_lock();
@@ -47,7 +46,7 @@ static struct nd_device *by_name(const char *name)
 	return NULL;
 }
 
-/* nd_make_fatal: from here on nothing is carried and nothing completes. */
+/* After nd_make_fatal no data moves and nothing completes. */
 void nd_make_fatal(struct nd_device *d)
 {
 	if (nd_fatal(d))

@@ -1,6 +1,5 @@
-/* Sends that wait for a peer or for a receive, and the one thread that ends
- * waits whose time is over. It is there from the first wait with an end until
- * the last context is closed. */
+/* Sends that wait for a peer or for a receive, and the one thread that ends expired waits. The
+ * thread runs from the first wait with a deadline until the last context is closed. */
 #include <time.h>
 #include "nd.h"
 
@@ -9,7 +8,7 @@ static pthread_mutex_t timer_mu = PTHREAD_MUTEX_INITIALIZER; /* after nd_mu */
 static pthread_cond_t timer_cond;
 static pthread_t timer;
 static bool running, stop;
-static uint64_t next; /* when the thread looks; 0: never. Under timer_mu */
+static uint64_t next; /* time of the thread's next check; 0: never. Under timer_mu */
 
 static uint64_t now(void)
 {
@@ -19,8 +18,8 @@ static uint64_t now(void)
 	return (uint64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* nd_kick lets everything that waits look again. One that is carried out may let
- * nobody else go on: a message that is taken is a receive less. */
+/* nd_kick makes all waiting requests try again. One pass is enough: an executed request does not
+ * enable others, because a message uses up a receive. */
 void nd_kick(void)
 {
 	struct nd_qp *qp = waiting, *following;
@@ -28,7 +27,7 @@ void nd_kick(void)
 	for (; qp; qp = following) {
 		following = qp->wait_next;
 		nd_progress(qp);
-		/* A failure may have moved others out of the list. */
+		/* A failure may have removed others from the list. */
 		if (following && !following->waiting)
 			following = waiting;
 	}
@@ -98,7 +97,7 @@ void nd_timer_stop(void)
 		pthread_join(timer, NULL);
 }
 
-/* The waiting begins anew when what is waited for changes. */
+/* The wait starts again when its reason changes. */
 bool nd_wait(struct nd_qp *qp, bool rnr, uint64_t ns)
 {
 	if (qp->waiting && qp->rnr != rnr)

@@ -1,6 +1,5 @@
-/* Which steps the state machine has, and what must and may come with each (IBTA
- * volume 1, 11.2.5.2; the kernel's qp_state_table, drivers/infiniband/core/verbs.c).
- */
+/* The steps of the state machine, and the required and optional attributes of each (IBTA volume
+ * 1, 11.2.5.2; the kernel's qp_state_table, drivers/infiniband/core/verbs.c). */
 #include "nd.h"
 
 enum {

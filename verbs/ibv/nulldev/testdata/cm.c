@@ -138,7 +138,7 @@ static void refusals(void)
 	rdma_ack_cm_event(e);
 	CHECK(!rdma_destroy_id(x), "destroy");
 	side_end(&a);
-	/* a request that nobody took goes with its listener */
+	/* a request that was not taken is rejected when its listener is destroyed */
 	resolve(&a, VB_RDMA_PS_TCP, at(1, 7000));
 	CHECK(!rdma_connect(a.id, &p), "connect");
 	CHECK(!rdma_destroy_id(l), "listener");
@@ -148,7 +148,7 @@ static void refusals(void)
 	rdma_destroy_event_channel(b.ch);
 }
 
-/* A queue pair that librdmacm does not know: CONNECT_RESPONSE, rdma_establish. */
+/* A queue pair unknown to librdmacm: CONNECT_RESPONSE, rdma_establish. */
 static void own_queue_pair(void)
 {
 	struct side a = { .ch = rdma_create_event_channel() }, b = { .ch = rdma_create_event_channel() };

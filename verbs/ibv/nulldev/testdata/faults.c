@@ -130,7 +130,7 @@ static void stale_completions(void)
 	completes(&a, 1, VB_WC_SUCCESS);
 	wr.wr_id = 2;
 	CHECK(!post(&a, &wr), "post");
-	completes(&a, 1, VB_WC_SUCCESS); /* again */
+	completes(&a, 1, VB_WC_SUCCESS); /* repeated */
 	completes(&a, 2, VB_WC_SUCCESS);
 	nothing(&a);
 	fault(NULLDEV_LEFTOVER, "", 1, 1, 0, 0, 0);

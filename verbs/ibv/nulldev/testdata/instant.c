@@ -2,7 +2,7 @@
 
 enum { N = 1000, BATCH = 10 };
 
-/* What the yardstick does for what it is asked: counted. */
+/* The work of instant mode, as counted. */
 static void counters(void)
 {
 	struct end a, b;

@@ -1,6 +1,6 @@
-/* The floor to measure a path against: a loop that posts a list of WRITEs, the
- * last one signaled, and polls its completion, on a device in instant mode. It
- * prints the nanoseconds that "times" rounds of "batch" requests took. */
+/* The lower bound for measurements: a loop that posts a list of WRITEs, the last one signaled,
+ * and polls its completion, on a device in instant mode. It prints the nanoseconds of "times"
+ * rounds of "batch" requests. */
 #include <time.h>
 #include "test.h"
 

@@ -63,7 +63,7 @@ static void one_sided(void)
 	end(&b);
 }
 
-/* A key that is off, a range that is over, an access that is not given. */
+/* A wrong key, a range beyond the region, a missing permission. */
 static void refused(void)
 {
 	for (int i = 0; i < 3; i++) {
@@ -94,7 +94,7 @@ static void refused(void)
 	}
 }
 
-/* A send waits for its receive; with retries counted it does not wait for ever. */
+/* A send waits for its receive; with finite retries it does not wait forever. */
 static void rnr(void)
 {
 	struct end a = make(0, (struct shape){ 0 }), b = make(1, (struct shape){ 0 });
@@ -109,7 +109,7 @@ static void rnr(void)
 	completes(&b, 9, VB_WC_SUCCESS);
 	completes(&a, 1, VB_WC_SUCCESS);
 	(void)at;
-	/* the peer goes away: the retries end it */
+	/* the peer fails: the retries end the wait */
 	to_err(&b);
 	CHECK(!post(&a, &wr), "send to nobody");
 	completes(&a, 1, VB_WC_RETRY_EXC_ERR);
@@ -140,7 +140,7 @@ static void notification(void)
 	CHECK(!b.ctx->ops.req_notify_cq(b.cq, 0), "arm");
 	CHECK(!post(&a, &wr), "send");
 	CHECK(readable(b.ch->fd), "any completion raises it");
-	end(&a); /* the event that nobody took goes with its queue */
+	end(&a); /* the event that was not taken is dropped with its queue */
 	end(&b);
 }
 
@@ -256,7 +256,7 @@ static void overrun(void)
 	end(&b);
 }
 
-/* Room comes back when a completion is polled, for all before it. */
+/* Slots are freed when a completion is polled, for all requests up to it. */
 static void slots(void)
 {
 	struct end a = make(0, (struct shape){ .sends = 4 }), b = make(1, (struct shape){ 0 });

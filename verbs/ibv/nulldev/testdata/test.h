@@ -75,7 +75,7 @@ int rdma_init_qp_attr(struct vb_rdma_cm_id *, struct vb_qp_attr *, int *);
 int rdma_join_multicast(struct vb_rdma_cm_id *, struct sockaddr *, void *);
 int rdma_leave_multicast(struct vb_rdma_cm_id *, struct sockaddr *);
 
-enum { BUF = 4096, ALL = 0x30f }; /* every access there is, of local, remote and flush */
+enum { BUF = 4096, ALL = 0x30f }; /* all access bits: local, remote and flush */
 
 /* One end: a context, a queue pair, memory. */
 struct end {

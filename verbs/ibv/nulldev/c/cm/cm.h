@@ -1,6 +1,5 @@
-/* The inside of the null device's librdmacm: both what librdmacm does in the
- * process and what the kernel's rdma_cm would do behind it, for connections
- * between the null devices of one process.
+/* Internals of the null device's librdmacm: both the part of librdmacm in the process and that of
+ * the kernel's rdma_cm, for connections between the null devices of one process.
  *
  *   IDLE ─ bind ─> BOUND ─ listen ─> LISTEN
  *   BOUND ─ resolve_addr ─> ADDR ─ resolve_route ─> ROUTE ─ connect ─> ASKED
@@ -8,10 +7,8 @@
  *   (a request) REQUEST ─ accept ─> ANSWERED ── the other is UP ──> UP
  *   REQUEST ─ reject ─> OVER;  ASKED ── rejected ──> OVER
  *
- * cm_mu guards everything but an identifier's count of acknowledgements, which
- * has its own lock because destroying waits for it. It is taken before the locks
- * of libibverbs.
- */
+ * cm_mu guards everything except an identifier's count of acknowledgements, which has its own
+ * lock because destroying waits for it. It is taken before the locks of libibverbs. */
 #ifndef CM_H
 #define CM_H
 
@@ -29,17 +26,17 @@ enum {
 	CM_PRIVATE_REQ = 56, CM_PRIVATE_REP = 196, CM_PRIVATE_REJ = 148,
 	CM_PRIVATE_SIDR_REQ = 180, CM_PRIVATE_SIDR_REP = 136,
 	CM_PRIVATE_MOST = 255,
-	CM_BACKLOG = 1024,	 /* most, and what 0 asks for (ucma.c) */
-	CM_FIRST_PORT = 0xc000,	 /* of those chosen here */
+	CM_BACKLOG = 1024,	 /* the maximum, and the value for 0 (ucma.c) */
+	CM_FIRST_PORT = 0xc000,	 /* of the ports chosen here */
 	CM_QKEY = 0x01234567,	 /* RDMA_UDP_QKEY */
 	CM_MCAST_QPN = 0xffffff,
-	CM_REJ_SERVICE = 8,	 /* nobody listens (IBTA table 102) */
+	CM_REJ_SERVICE = 8,	 /* no listener (IBTA table 102) */
 	CM_REJ_CONSUMER = 28,
 	CM_SIDR_UNSUPPORTED = 1, /* the same in port space UDP (IBTA 12.11.2.2) */
 	CM_SIDR_REJECT = 2,
 	CM_ACK_TIMEOUT = 14,	 /* 67 ms */
 	CM_MAX_DEPTH = 0xff,	 /* RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH */
-	CM_DEVICE_DEPTH = 16,	 /* what the device has */
+	CM_DEVICE_DEPTH = 16,	 /* the device's maximum */
 };
 
 enum cm_state { CM_IDLE, CM_BOUND, CM_LISTEN, CM_ADDR, CM_ROUTE, CM_ASKED, CM_REQUEST, CM_ANSWERED, CM_UP, CM_DOWN, CM_OVER };
@@ -56,8 +53,8 @@ struct cm_mc {
 
 struct cm_event {
 	struct vb_rdma_cm_event event; /* first */
-	struct cm_id *id;   /* who acknowledges it: of a request the listener; NULL: nobody gets it */
-	struct cm_id *made; /* of a request: the new identifier, until it is delivered */
+	struct cm_id *id;   /* owner of its acknowledgement: the listener of a request; NULL: dropped */
+	struct cm_id *made; /* for a request: the new identifier, until it is delivered */
 	struct cm_mc *mc;
 	struct cm_event *next;
 	uint8_t data[CM_PRIVATE_MOST];
@@ -75,18 +72,18 @@ struct cm_id {
 	bool reuse, bound_any;
 	uint8_t timeout; /* of a connection, for both ends */
 	uint16_t port, peer_port; /* host order */
-	struct cm_id *peer;	  /* of a connection, while both are there */
+	struct cm_id *peer;	  /* of a connection, while both exist */
 	int backlog;
 	struct cm_mc *mcs;
-	struct cm_id *next; /* of all */
+	struct cm_id *next; /* list of all */
 
 	uint32_t qpn, remote_qpn, psn, remote_psn;
-	uint8_t responder, initiator; /* depths, as the QP gets them */
-	uint8_t retry, rnr_retry; /* as the QP gets them */
-	uint8_t rnr_told;	  /* what accept says to the other side */
+	uint8_t responder, initiator; /* depths for the queue pair */
+	uint8_t retry, rnr_retry; /* for the queue pair */
+	uint8_t rnr_told;	  /* the value that accept sends to the other side */
 	bool srq, connect_error;
-	bool accepted; /* made by a request: its port is its listener's */
-	bool gone; /* timewait told */
+	bool accepted; /* made by a request: it shares the listener's port */
+	bool gone; /* TIMEWAIT_EXIT reported */
 
 	pthread_mutex_t mu;
 	pthread_cond_t cond;
@@ -103,7 +100,7 @@ static inline int cm_err(int err)
 	return -1;
 }
 
-/* The other library: its fault script and its counters. */
+/* The other library: its scripted faults and its counters. */
 struct nd_site {
 	const char *name;
 	uint64_t calls;
@@ -134,7 +131,7 @@ int ibv_modify_qp(struct vb_qp *qp, struct vb_qp_attr *a, int mask);
 int ibv_attach_mcast(struct vb_qp *qp, const union vb_gid *gid, uint16_t lid);
 int ibv_detach_mcast(struct vb_qp *qp, const union vb_gid *gid, uint16_t lid);
 
-/* With cm_mu, all of them. */
+/* All of them with cm_mu held. */
 void cm_push(struct cm_id *id, int type, int status, struct cm_event *from);
 struct cm_event *cm_event_new(void);
 void cm_forget(struct cm_channel *ch, struct cm_id *id);
@@ -146,10 +143,10 @@ int cm_open_device(struct cm_id *id, int dev);
 uint32_t cm_addr(int dev); /* host order */
 union vb_gid cm_gid(int dev);
 void cm_set_addrs(struct cm_id *id, int peer_dev);
-void cm_part(struct cm_id *id);	    /* tells the peer of the end of a connection */
+void cm_part(struct cm_id *id);	    /* notifies the peer of the end of a connection */
 void cm_refuse(struct cm_id *id, int reason, const void *data, size_t len);
 bool cm_is_ud(const struct cm_id *id);
-/* Without cm_mu: they call into libibverbs. */
+/* Without cm_mu: they call libibverbs. */
 int cm_qp_rtr(struct cm_id *id);
 int cm_qp_rts(struct cm_id *id);
 int cm_qp_err(struct cm_id *id);

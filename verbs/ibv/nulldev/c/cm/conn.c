@@ -1,4 +1,4 @@
-/* Connections: asking, answering, refusing, ending. */
+/* Connections: connect, accept, reject, disconnect. */
 #include "cm.h"
 
 static uint32_t next_psn = 0x5eed;
@@ -7,8 +7,7 @@ static uint32_t new_psn(void) { return (next_psn = next_psn * 1103515245 + 12345
 
 static uint8_t least(uint8_t asked) { return asked == CM_MAX_DEPTH || asked > CM_DEVICE_DEPTH ? CM_DEVICE_DEPTH : asked; }
 
-/* told is the event of a message with private data, padded to the size of the
- * message. */
+/* told makes the event of a message with private data, padded to the size of the message. */
 static struct cm_event *told(const void *data, size_t len, size_t size)
 {
 	struct cm_event *e = cm_event_new();
@@ -50,7 +49,7 @@ static struct cm_id *listener(const struct cm_id *asks, int dev)
 
 static int peer_dev(const struct cm_id *id) { return id->id.route.addr.addr.ibaddr.dgid.raw[15] - 1; }
 
-/* deliver makes a request of what connect asks for. */
+/* deliver makes a request from the parameters of connect. */
 static int deliver(struct cm_id *id, struct cm_id *l, const struct vb_rdma_conn_param *c)
 {
 	bool ud = cm_is_ud(id);
@@ -77,7 +76,7 @@ static int deliver(struct cm_id *id, struct cm_id *l, const struct vb_rdma_conn_
 	made->remote_qpn = id->qpn;
 	made->retry = c ? c->retry_count & 7 : 7;
 	made->rnr_retry = c ? c->rnr_retry_count & 7 : 7;
-	/* What one asks at once the other serves. */
+	/* The other side serves the requests that this side has outstanding. */
 	made->responder = id->initiator;
 	made->initiator = id->responder;
 	if (!ud) {
@@ -136,14 +135,14 @@ CM_EXPORT int rdma_connect(struct vb_rdma_cm_id *p, struct vb_rdma_conn_param *c
 	return err ? cm_err(err) : 0;
 }
 
-/* answer tells the one who asked that it was accepted. */
+/* answer notifies the connecting side that it was accepted. */
 static void answer(struct cm_id *id, const struct vb_rdma_conn_param *c)
 {
 	bool ud = cm_is_ud(id);
 	struct cm_event *e = told(c ? c->private_data : NULL, c ? c->private_data_len : 0, ud ? CM_PRIVATE_SIDR_REP : CM_PRIVATE_REP);
 	struct cm_id *a = id->peer;
 
-	if (!a) { /* who asked has gone: its refusal is on the way */
+	if (!a) { /* the connecting side is closed: its rejection is in transit */
 		free(e);
 		return;
 	}
@@ -200,8 +199,8 @@ CM_EXPORT int rdma_accept(struct vb_rdma_cm_id *p, struct vb_rdma_conn_param *c)
 	return 0;
 }
 
-/* cm_respond is what the active side does with an acceptance (cma.c,
- * ucma_process_conn_resp): its queue pair, if it has one, and the RTU. */
+/* cm_respond is the active side's reaction to an acceptance (cma.c, ucma_process_conn_resp): it
+ * moves its queue pair, if it has one, and sends the RTU. */
 int cm_respond(struct cm_id *id)
 {
 	int err = cm_qp_rtr(id);
@@ -231,8 +230,8 @@ CM_EXPORT int rdma_establish(struct vb_rdma_cm_id *p)
 	return cm_respond((struct cm_id *)p);
 }
 
-/* cm_refuse ends a connection that was never up: towards who asked, or towards
- * the request of who does not want it any more. */
+/* cm_refuse ends a connection that was never up: it notifies the connecting side of a rejection,
+ * or the accepting side that its request is void. */
 void cm_refuse(struct cm_id *id, int reason, const void *data, size_t len)
 {
 	struct cm_id *p = id->peer;
@@ -242,7 +241,7 @@ void cm_refuse(struct cm_id *id, int reason, const void *data, size_t len)
 	p->peer = NULL;
 	id->peer = NULL;
 	p->state = CM_OVER;
-	if (cm_is_ud(p)) { /* the words come along (kernel cma.c, cma_sidr_rep_handler) */
+	if (cm_is_ud(p)) { /* the private data is delivered too (kernel cma.c, cma_sidr_rep_handler) */
 		struct cm_event *e = told(data, len, CM_PRIVATE_SIDR_REP);
 
 		e->event.param.ud = (struct vb_rdma_ud_param){ .private_data = e->data, .private_data_len = CM_PRIVATE_SIDR_REP };
@@ -275,8 +274,8 @@ static void down(struct cm_id *id)
 	cm_push(id, VB_RDMA_CM_EVENT_TIMEWAIT_EXIT, 0, NULL);
 }
 
-/* cm_part ends a connection: DREQ, answered at once whether the peer's program
- * does so or not, and a time in TIMEWAIT that is already over. */
+/* cm_part ends a connection: a DREQ, answered at once whether the peer's program does so or not,
+ * and a TIMEWAIT that is already over. */
 void cm_part(struct cm_id *id)
 {
 	struct cm_id *p = id->peer;
@@ -307,7 +306,7 @@ CM_EXPORT int rdma_disconnect(struct vb_rdma_cm_id *p)
 	if (cm_is_ud(id) || (id->state != CM_UP && id->state != CM_ANSWERED && id->state != CM_DOWN))
 		err = EINVAL;
 	else
-		cm_part(id); /* of one that is down already nothing more is told */
+		cm_part(id); /* a connection that is down already notifies no more */
 	pthread_mutex_unlock(&cm_mu);
 	return err ? cm_err(err) : 0;
 }

@@ -1,4 +1,4 @@
-/* Event channels, and what taking an event does beside. */
+/* Event channels, and the side effects of taking an event. */
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "cm.h"
@@ -45,7 +45,7 @@ struct cm_event *cm_event_new(void)
 	struct cm_event *e = calloc(1, sizeof(*e));
 
 	if (!e)
-		abort(); /* an event lost for want of memory would be a fault nobody scripted */
+		abort(); /* a lost event would be a fault outside of the script */
 	return e;
 }
 
@@ -73,7 +73,7 @@ void cm_push(struct cm_id *id, int type, int status, struct cm_event *e)
 	put(cm_channel_of(id), e);
 }
 
-/* cm_forget drops the events of an identifier. A request nobody took is refused. */
+/* cm_forget drops the events of an identifier. It rejects a request that was not taken. */
 void cm_forget(struct cm_channel *ch, struct cm_id *id)
 {
 	for (struct cm_event *e = ch->first; e; e = e->next) {
@@ -100,14 +100,14 @@ void cm_move_events(struct cm_channel *from, struct cm_channel *to, struct cm_id
 		*moved = *e;
 		if (e->event.param.conn.private_data == e->data)
 			moved->event.param.conn.private_data = moved->data;
-		e->id = NULL; /* its place is a hole that the counter counts */
+		e->id = NULL; /* it stays as an empty entry, because the eventfd counts it */
 		e->made = NULL;
 		put(to, moved);
 	}
 }
 
-/* process is what librdmacm does with an event before it gives it out (cma.c,
- * rdma_get_cm_event). Without cm_mu. false: it is not given out. */
+/* process does the work of librdmacm on an event before it returns it (cma.c, rdma_get_cm_event).
+ * Without cm_mu. false: the event is not returned. */
 static bool process(struct cm_event *e)
 {
 	struct cm_id *id = e->id;
@@ -186,7 +186,7 @@ CM_EXPORT int rdma_get_cm_event(struct vb_rdma_event_channel *p, struct vb_rdma_
 		e->id->reported++;
 		if (e->mc)
 			e->mc->reported++;
-		if (e->made) { /* from here on it is the caller's */
+		if (e->made) { /* from here on it belongs to the caller */
 			e->id->backlog++;
 			e->made = NULL;
 			nulldev_cm_count(0, 1, 0);

@@ -82,7 +82,7 @@ static bool taken(const struct cm_id *me, int dev, bool any, uint16_t port)
 	return false;
 }
 
-/* bind takes an address, with a port of its own choice for 0. */
+/* bind_to binds to an address; for port 0 it chooses one. */
 static int bind_to(struct cm_id *id, uint32_t addr, uint16_t port)
 {
 	int dev = addr ? dev_of(addr) : -1;
@@ -107,9 +107,9 @@ static int bind_to(struct cm_id *id, uint32_t addr, uint16_t port)
 	return 0;
 }
 
-/* cm_open_device gives the identifier its context. It is opened for each; the
- * device is found by its place in the list. A file stands for what the kernel's
- * removal of the device would wait for: librdmacm's own context. */
+/* cm_open_device opens the context of an identifier. Each identifier has its own; the device is
+ * found by its index in the list. An open file stands for librdmacm's own context, which the
+ * kernel's removal of the device would wait for. */
 int cm_open_device(struct cm_id *id, int dev)
 {
 	struct vb_device **list;
@@ -149,7 +149,7 @@ struct cm_id *cm_make(struct vb_rdma_event_channel *ch, void *context, int ps)
 	return id;
 }
 
-/* cm_drop frees an identifier that nobody knows any more. */
+/* cm_drop frees an identifier that is no longer referenced. */
 void cm_drop(struct cm_id *id)
 {
 	for (struct cm_id **p = &cm_ids; *p; p = &(*p)->next)
@@ -175,7 +175,7 @@ CM_EXPORT int rdma_create_id(struct vb_rdma_event_channel *ch, struct vb_rdma_cm
 
 	CM_CALL("rdma_create_id", NULL);
 	if (!ch || (ps != VB_RDMA_PS_TCP && ps != VB_RDMA_PS_UDP && ps != VB_RDMA_PS_IPOIB && ps != VB_RDMA_PS_IB))
-		return cm_err(EINVAL); /* without a channel: synchronous, which is not here */
+		return cm_err(EINVAL); /* without a channel: synchronous mode, which is not implemented */
 	pthread_mutex_lock(&cm_mu);
 	id = cm_make(ch, context, ps);
 	pthread_mutex_unlock(&cm_mu);
@@ -186,7 +186,7 @@ CM_EXPORT int rdma_create_id(struct vb_rdma_event_channel *ch, struct vb_rdma_cm
 	return 0;
 }
 
-/* Destroying ends the connection, and waits until every event was acknowledged. */
+/* Destroying ends the connection, and waits until all events are acknowledged. */
 CM_EXPORT int rdma_destroy_id(struct vb_rdma_cm_id *p)
 {
 	struct cm_id *id = (struct cm_id *)p;
@@ -264,7 +264,7 @@ CM_EXPORT int rdma_resolve_addr(struct vb_rdma_cm_id *p, struct sockaddr *src, s
 			cm_push(id, VB_RDMA_CM_EVENT_ADDR_ERROR, -EHOSTUNREACH, NULL);
 		} else {
 			if (id->dev < 0)
-				id->dev = peer; /* the way to an own address is that device's */
+				id->dev = peer; /* an own address is reached through its device */
 			id->bound_any = false;
 			id->state = CM_ADDR;
 			cm_set_addrs(id, peer);
@@ -302,7 +302,7 @@ CM_EXPORT int rdma_migrate_id(struct vb_rdma_cm_id *p, struct vb_rdma_event_chan
 	if (!ch)
 		return cm_err(EINVAL);
 	pthread_mutex_lock(&cm_mu);
-	if (p->channel != ch) /* else it would move them for ever */
+	if (p->channel != ch) /* otherwise the loop would never end */
 		cm_move_events(cm_channel_of(id), (struct cm_channel *)ch, id);
 	p->channel = ch;
 	n = id->reported;
@@ -333,7 +333,7 @@ CM_EXPORT int rdma_set_option(struct vb_rdma_cm_id *p, int level, int name, void
 CM_EXPORT uint16_t rdma_get_src_port(struct vb_rdma_cm_id *p) { return p->route.addr.src_sin.sin_port; }
 CM_EXPORT uint16_t rdma_get_dst_port(struct vb_rdma_cm_id *p) { return p->route.addr.dst_sin.sin_port; }
 
-/* DEVICE_REMOVAL for everything on a device. */
+/* Raises DEVICE_REMOVAL for all identifiers of a device. */
 CM_EXPORT int nulldev_cm_removal(const char *device)
 {
 	int dev = strncmp(device, "null", 4) ? -1 : atoi(device + 4);

@@ -2,8 +2,7 @@
 #include <arpa/inet.h>
 #include "cm.h"
 
-/* What the kernel's cma and cm would say of a state (cma_ib_init_qp_attr,
- * cm_init_qp_*_attr). */
+/* The kernel's attributes for a state (cma_ib_init_qp_attr, cm_init_qp_*_attr). */
 CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, int *mask)
 {
 	struct cm_id *id = (struct cm_id *)p;
@@ -63,7 +62,7 @@ CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, i
 	return err ? cm_err(err) : 0;
 }
 
-/* move brings the queue pair into a state; an errno. */
+/* move moves the queue pair to a state and returns an errno. */
 static int move(struct cm_id *id, int state)
 {
 	struct vb_qp_attr a = { .qp_state = state };
@@ -92,8 +91,7 @@ int cm_qp_err(struct cm_id *id)
 	return id->id.qp ? ibv_modify_qp(id->id.qp, &a, VB_QP_STATE) : 0;
 }
 
-/* The completion queues and the domain must be the caller's: defaults for them
- * are not here. */
+/* The completion queues and the domain must be the caller's: the defaults are not implemented. */
 CM_EXPORT int rdma_create_qp(struct vb_rdma_cm_id *p, struct vb_pd *pd, struct vb_qp_init_attr *a)
 {
 	struct cm_id *id = (struct cm_id *)p;

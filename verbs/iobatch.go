@@ -2,33 +2,32 @@ package verbs
 
 import "syscall"
 
-// IOBatch is the contract's core call: everything a reactor wants of a context at
-// one moment, in one crossing. [Context.Execute] carries it out in this order:
+// IOBatch is the central call of the contract: everything that a reactor needs from a context at
+// one moment, in one call into the provider. [Context.Execute] carries it out in this order:
 //
 //  1. Recvs are posted, group by group;
 //  2. Sends are posted, group by group;
 //  3. Arms are armed;
-//  4. Polls are polled, again and again where Spin asks for that.
+//  4. Polls are polled, repeatedly if Spin is set.
 //
-// Arming before polling is what makes sleeping safe: a completion that came
-// before the arming is found by the poll, one that comes after raises an event.
+// Arming before polling makes sleeping safe: the poll finds a completion from before the arming,
+// and a later one raises an event.
 //
-// The caller owns every slice and record; the provider writes the fields
-// marked "out" and keeps nothing. A Turn is reused from turn to turn and
-// allocates nothing.
+// The caller owns all slices and records; the provider writes the fields marked "out" and keeps
+// nothing. A reused batch allocates nothing.
 type IOBatch struct {
 	Recvs []RecvGroup
 	Sends []SendGroup
 	Arms  []ArmGroup
 	Polls []PollGroup
-	// Spin is how many more times all of Polls may be polled as long as none of them
-	// gives anything: for a caller that would come back at once, and is spared the
-	// crossings. A provider that crosses nothing looks once. The caller sees to it
-	// that it takes microseconds at most: nobody else has the queues meanwhile.
+	// Spin is how many more times all of Polls may be polled as long as none of them yields a
+	// completion. It saves cgo calls for a caller that would poll again at once. A provider
+	// without cgo calls polls once. The caller keeps it to microseconds at most: no other
+	// goroutine can use the queues meanwhile.
 	Spin int
 }
 
-// Reset empties the turn, keeping its memory.
+// Reset empties the batch and keeps its memory.
 func (t *IOBatch) Reset() {
 	clear(t.Recvs)
 	clear(t.Sends)
@@ -38,12 +37,11 @@ func (t *IOBatch) Reset() {
 	t.Spin = 0
 }
 
-// SendGroup is one linked list of send work requests for one queue pair: one
-// doorbell.
+// SendGroup is one linked list of send work requests for one queue pair: one doorbell.
 //
-// On failure the list splits at the first request that was refused: those
-// before it are live and complete; it and those after it were never posted.
-// Extended posting fails whole: Accepted is then 0 or Count.
+// On failure the list splits at the first refused request: those before it are posted and
+// complete; it and those after it were never posted. Extended posting fails as a whole: Accepted
+// is then 0 or Count.
 type SendGroup struct {
 	QP       QP
 	Head     uint64 // address of the first SendWR
@@ -51,11 +49,11 @@ type SendGroup struct {
 	Extended bool   // post through ibv_wr_*; needed when the list holds a FLUSH or an ATOMIC_WRITE
 
 	Accepted int           // out: how many were posted
-	Errno    syscall.Errno // out: why the next one was not; 0 when all were
+	Errno    syscall.Errno // out: why the next one was refused; 0 when all were posted
 }
 
-// RecvGroup is one linked list of receive work requests for one queue pair, or
-// for SRQ when that is set. It splits on failure as a SendGroup does.
+// RecvGroup is one linked list of receive work requests for one queue pair, or for SRQ when that
+// is set. It splits on failure like a SendGroup.
 type RecvGroup struct {
 	QP    QP
 	SRQ   SRQ
@@ -76,7 +74,7 @@ type ArmGroup struct {
 	Errno syscall.Errno // out
 }
 
-// PollGroup takes completions off a queue, at most len(WC).
+// PollGroup takes at most len(WC) completions off a queue.
 //
 // Implements: ibv_poll_cq.
 type PollGroup struct {
