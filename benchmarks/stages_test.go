@@ -17,9 +17,9 @@ const depth = 128
 
 // The stages of an operation.
 const (
-	submit = iota // Post: check, credit, slot, promise, queue
-	flush         // a batch that posts the list
-	poll          // batches that poll, and settling
+	submit = iota // Submit: check, credit, slot, promise, queue
+	flush         // a pass that posts the list
+	poll          // passes that poll, and settling
 	await         // taking the results, which are there
 	stages
 )
@@ -107,7 +107,7 @@ func stage(b *testing.B, which int) {
 	b.ReportMetric(float64(sum.Nanoseconds())/float64(b.N), "ns/op")
 }
 
-// BenchmarkSubmit measures Post of an 8-byte write, to the reactor's queue.
+// BenchmarkSubmit measures Submit of an 8-byte write, to the reactor's queue.
 func BenchmarkSubmit(b *testing.B) { stage(b, submit) }
 
 // BenchmarkFlush measures gathering, linking and posting, on a device that does nothing.

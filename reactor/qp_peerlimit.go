@@ -73,9 +73,9 @@ func (q *Queue) SetPeerLimit(l PeerLimit) error {
 	case q.cfg.Type != verbs.QPTRC:
 		return fmt.Errorf("%w: a limit for a queue of type %v", ErrConfig, q.cfg.Type)
 	case l.Bound < 0 || l.KeepAlive < 0:
-		return fmt.Errorf("%w: Limit.Bound is %v and KeepAlive %v, want none below 0", ErrConfig, l.Bound, l.KeepAlive)
+		return fmt.Errorf("%w: PeerLimit.Bound is %v and KeepAlive %v, want none below 0", ErrConfig, l.Bound, l.KeepAlive)
 	case l.Bound > 0 && l.OnTimeout == nil:
-		return fmt.Errorf("%w: a limit that tells nobody", ErrConfig)
+		return fmt.Errorf("%w: a PeerLimit with a Bound and no OnTimeout", ErrConfig)
 	case l.KeepAlive > 0 && q.ctrlFree == nil:
 		return fmt.Errorf("%w: KeepAlive needs one of ControlDepth", ErrConfig)
 	case !q.released && q.r.lookup(q.id) != q: // no tick would check it, and no Release remove it

@@ -88,7 +88,7 @@ const causeBound = 50 * time.Millisecond
 func (c *Conn) flushed() {
 	c.sh.r.After(causeBound, func() {
 		if c.state == connOpen {
-			c.fail(fmt.Errorf("%w: it was moved to ERR, and nobody said why", ErrQueuePair))
+			c.fail(fmt.Errorf("%w: it was moved to ERR without a failed completion", ErrQueuePair))
 		}
 	})
 }

@@ -126,7 +126,7 @@ type RejectError struct {
 func (e *RejectError) Error() string {
 	s := fmt.Sprintf("connection to %s rejected (reason %d)", e.Addr, e.Reason)
 	if e.Reason == rejInvalidService {
-		s += ": nobody listens there"
+		s += ": no listener there"
 	}
 	if e.Text != "" {
 		s += fmt.Sprintf(": %s (code %d)", e.Text, e.Code)

@@ -50,8 +50,8 @@ func TestMistakesBeforeConnecting(t *testing.T) {
 	must.Get(rt.Listen(":0"))(t)
 	_, err = rt.Dial(ctx, first.at("9"))
 	var rej *RejectError
-	if !errors.As(err, &rej) || !strings.Contains(err.Error(), "nobody listens") {
-		t.Errorf("nobody listens: %v", err)
+	if !errors.As(err, &rej) || !strings.Contains(err.Error(), "no listener there") {
+		t.Errorf("no listener: %v", err)
 	}
 	ln := must.Get(rt.Listen(":0"))(t)
 	if _, err := rt.Listen(ln.Addr().String()); err == nil || !strings.Contains(err.Error(), ln.Addr().String()) {

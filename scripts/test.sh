@@ -29,8 +29,9 @@ sum() { "$tmp/testsum" -o "$tmp/steps" "$@"; }
 modelled="./futures ./reactor/... ./runtime/actor ./runtime/internal/exec ./internal/ring ./internal/model/..."
 # One goroutine on virtual time.
 virtual='OnVirtualTime$|^TestSimulation'
-# Where the race detector has nothing to see: the same (the simulation, short, is for what it
-# changes besides), what waits for a process that sleeps, and what runs compilers.
+# Tests in which the race detector has nothing to see: those above (the simulation runs,
+# shortened, because the detector changes its other behavior), those that wait for a sleeping
+# process, and those that run compilers.
 unraced='OnVirtualTime$|^Test(FloodOfManagementDatagrams|AnIdleProcessSleeps|BuildAtOnce|BuildWithoutCache|Repository|ReadmeProgram)$'
 # Tests in which the race detector has nothing to see: those above (the simulation runs,
 # shortened, because the detector changes its other behavior), those that wait for a sleeping

@@ -77,7 +77,7 @@ const (
 	RejTimeout          = 4
 	RejInvalidServiceID = 8 // no listener has this ID
 	RejStaleConn        = 10
-	RejConsumer         = 28 // the listener refused; private data says why
+	RejConsumer         = 28 // the listener refused; private data may give the reason
 )
 
 // ConnParam holds the parameters of a connection that the two sides agree on, and RetryCount,

@@ -85,7 +85,7 @@ type DeviceAttr struct {
 	ODP             ODPCaps // memory on demand; zero: none
 	CompVectors     int
 	PhysPorts       int
-	Opcodes         OpcodeSet // what RC queue pairs execute
+	Opcodes         OpcodeSet // opcodes that RC queue pairs execute
 	QPTypes         []QPType
 }
 

@@ -111,7 +111,7 @@ func TestTransitionNeedsAKnownType(t *testing.T) {
 	}
 }
 
-// The message names the step and what is wrong with it.
+// The message names the step and the error in it.
 func TestTransitionMessage(t *testing.T) {
 	for _, c := range []struct {
 		from, to QPState

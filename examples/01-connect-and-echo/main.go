@@ -1,5 +1,4 @@
-// Command 01-connect-and-echo connects two runtimes, one of which echoes the messages of the
-// other.
+// Command 01-connect-and-echo connects two runtimes; one echoes the messages of the other.
 package main
 
 import (

@@ -140,7 +140,7 @@ type Error struct {
 	Descriptors []string // number and description
 	Arenas      int      // mappings of package mem, more than before
 	Bytes       int64    // their size, more than before
-	Gauges      []string // what the gauges count
+	Gauges      []string // the name and count of each gauge that grew
 }
 
 func (e *Error) empty() bool {

@@ -35,7 +35,7 @@ var rooms = []room{
 	{path: "docs", uses: []string{"verbs", "futures", "reactor", "runtime"}},
 }
 
-// providers are the rooms of which runtime selects one, in a single file.
+// providers are the rooms from which runtime selects one, in a single file.
 var providers = []string{"verbs/soft", "verbs/ibv"}
 
 // dependencies are the modules that code may import; testDependencies those that tests may import

@@ -7,7 +7,7 @@
 // mapping of a file made by [MapFile] (whose bytes [Arena.Sync] makes persistent), or a mapping
 // of the caller's that [Adopt] registered (Adopt refuses Go memory with [ErrGoHeap]).
 //
-// # From an address to a view
+// # Addresses and views
 //
 // Addresses are plain uint64 values: they are stored in work requests and sent over the wire, so
 // they are untrusted. A view is made by [Arena.Slice], [Arena.Word], [At] and [Array], which

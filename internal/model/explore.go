@@ -287,7 +287,7 @@ func (e *explorer) replay(i int32) *run {
 		same = same && e.localOf(actor) == e.nodes[i].locals[a]
 	}
 	if !same {
-		panic("model: a replay came to another state than was looked up: somebody forgets what matters, or the world does not say it\n" + tell(e.build, path))
+		panic("model: a replay reached another state than the one recorded: a digest leaves out state that matters\n" + tell(e.build, path))
 	}
 	return r
 }

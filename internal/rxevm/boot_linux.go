@@ -20,8 +20,8 @@ import (
 // Boot starts a machine and returns when it accepts commands. It blocks while the image is built
 // if the cache has none, and then for at most c.BootTimeout, or twice that if the kernel panics
 // and is booted again; when ctx ends, it gives up. The error names the missing tools
-// ([ErrNotHere]), or has the end of the kernel's log. The caller closes the machine, and
-// afterwards c.Cable.
+// ([ErrNotHere]), or has the end of the kernel's log. The caller closes the machine; the owner of
+// c.Cable closes it after its machines.
 func Boot(ctx context.Context, c Config) (*Machine, error) {
 	if err := c.validate(); err != nil {
 		return nil, err

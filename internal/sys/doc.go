@@ -10,7 +10,7 @@
 //
 //	for {
 //		n, err := p.Wait(deadline, keys)  // returns at once if something is due
-//		drain every source in keys[:n] until it is empty
+//		drain each source in keys[:n] until it is empty
 //		check the state that Wake announces, even if n > 0
 //	}
 //

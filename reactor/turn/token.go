@@ -147,7 +147,7 @@ func (t *Token) giveUp(to uint32) bool {
 		}
 		switch s := t.word.Load(); {
 		case s < held:
-			panic("turn: given up by one who does not hold it")
+			panic("turn: given up by a goroutine that does not hold it")
 		case s&anyWants != 0:
 			if t.handOver() {
 				return false

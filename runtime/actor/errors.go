@@ -13,7 +13,7 @@ var (
 	ErrMailboxFull   = sentinel.Later("actor: mailbox full")
 	ErrWouldDeadlock = sentinel.Never("actor: a handler may not wait for actors")
 	ErrNoReply       = sentinel.Never("actor: the handler will not reply")
-	ErrNoActor       = sentinel.Never("actor: the zero Ref is nobody")
+	ErrNoActor       = sentinel.Never("actor: the zero Ref has no actor")
 	ErrTooMany       = sentinel.Later("actor: too many operations under way")
 	ErrUnhandled     = sentinel.Never("actor: the handler has no method for this")
 	ErrRestarted     = sentinel.Never("actor: of an instance that has failed")

@@ -63,7 +63,7 @@ func (r Ref[M]) ID() uint64 {
 // Name returns the actor's name.
 func (r Ref[M]) Name() string {
 	if r.cell == nil {
-		return "nobody"
+		return "no actor"
 	}
 	return r.cell.opt.Name
 }

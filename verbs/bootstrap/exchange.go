@@ -77,7 +77,7 @@ func Server(ctx context.Context, nc net.Conn, own []Dest, ready func(peers []Des
 	})
 }
 
-// talk runs a conversation, say, under ctx.
+// talk runs say, one side of a conversation, under ctx.
 func talk(ctx context.Context, nc net.Conn, say func() error) (err error) {
 	if ctx == nil {
 		return fmt.Errorf("%w: a nil context", verbs.ErrInvalid)

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "shim.h"
 
-/* The errno of a call that failed without setting one: */
+/* SHIM_PTR evaluates a call that returns a pointer. NULL without an errno becomes EIO. */
 #define SHIM_PTR(p)                     \
 	({                              \
 		errno = 0;              \

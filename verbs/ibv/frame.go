@@ -41,7 +41,7 @@ var frames = sync.Pool{New: func() any { return new([]group) }}
 // Execute carries out one batch in one cgo call. It does not block and does not allocate.
 func (c *deviceContext) Execute(t *verbs.IOBatch) error {
 	if c.removed() {
-		return opError("turn", c.label, syscall.EIO, "%w", verbs.ErrDeviceRemoved)
+		return opError("execute", c.label, syscall.EIO, "%w", verbs.ErrDeviceRemoved)
 	}
 	n := len(t.Recvs) + len(t.Sends) + len(t.Arms) + len(t.Polls)
 	if n == 0 {

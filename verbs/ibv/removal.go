@@ -24,7 +24,7 @@ func (c *deviceContext) outcome(t *verbs.IOBatch, eio bool) error {
 			return nil
 		}
 	}
-	return opError("turn", c.label, syscall.EIO, "%w", verbs.ErrDeviceRemoved)
+	return opError("execute", c.label, syscall.EIO, "%w", verbs.ErrDeviceRemoved)
 }
 
 // dead reports whether the device returns EIO to a call that concerns no object.

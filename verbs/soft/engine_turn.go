@@ -15,9 +15,9 @@ import (
 // device, and then has done nothing.
 func (c *deviceContext) Execute(t *verbs.IOBatch) error {
 	if c.closed.Load() {
-		return opError("turn", c.String(), syscall.EBADF, "%w", verbs.ErrClosed)
+		return opError("execute", c.String(), syscall.EBADF, "%w", verbs.ErrClosed)
 	}
-	if err := c.here("turn"); err != nil {
+	if err := c.here("execute"); err != nil {
 		return err
 	}
 	ring := false

@@ -59,7 +59,7 @@ func (q *QP) mine(w verbs.WC) {
 	}
 }
 
-// tell describes the visible state of a queue pair, for a failure's message.
+// tell formats the visible state of a queue pair, for a failure's message.
 func (q *QP) tell() string {
 	q.c.settle()
 	q.end.drainAsync()

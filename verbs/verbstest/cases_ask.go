@@ -7,7 +7,7 @@ import (
 // askCases are about properties of a queue pair other than its attributes. A device may support
 // none.
 var askCases = []Spec{
-	{Name: "newer_calls_answer_or_say_that_they_cannot", Rule: "contract: ErrNotSupported; issue 4", run: askAll},
+	{Name: "newer_calls_answer_or_say_that_they_cannot", Rule: "contract: ErrNotSupported", run: askAll},
 	{Name: "data_in_order_promises_blocks_with_the_whole", Rule: "ibv_query_qp_data_in_order(3)", run: askOrder},
 	{Name: "ece_is_set_before_init_and_read_again", Rule: "ibv_query_ece(3), ibv_set_ece(3)", needs: sendOnly, run: askECE},
 	{Name: "ece_of_another_vendor_is_refused", Rule: "ibv_set_ece(3): EINVAL", run: askForeignECE},

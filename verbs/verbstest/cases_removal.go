@@ -8,10 +8,10 @@ import (
 )
 
 var removalCases = []Spec{
-	{Name: "removal_is_reported_and_ends_every_turn", Rule: "contract: Context.Turn; ib_uverbs: disassociation; DEVICE_FATAL", needs: devicesOnly, run: removalReported},
+	{Name: "removal_is_reported_and_ends_every_turn", Rule: "contract: Context.Execute; ib_uverbs: disassociation; DEVICE_FATAL", needs: devicesOnly, run: removalReported},
 	{Name: "removal_refuses_what_makes_or_changes", Rule: "contract: ErrDeviceRemoved; ib_uverbs: EIO", needs: devicesOnly, run: removalRefuses},
 	{Name: "removal_leaves_objects_that_close_in_order", Rule: "contract: Object.Close", needs: devicesOnly, run: removalCloses},
-	{Name: "removal_touches_no_memory_afterwards", Rule: "contract: Context.Turn: the device touches no memory; invariant 3", needs: devicesOnly, run: removalMemory},
+	{Name: "removal_touches_no_memory_afterwards", Rule: "contract: Context.Execute: the device touches no memory; invariant 3", needs: devicesOnly, run: removalMemory},
 	{Name: "removal_is_silence_to_the_peer", Rule: "IBTA 9.9.2.1.1; semantics 34", needs: devicesOnly, run: removalPeer},
 	{Name: "removed_device_is_listed_and_opened_no_more", Rule: "ibv_get_device_list(3); contract: Provider.Open", needs: devicesOnly, run: removalListed},
 	{Name: "restored_device_works_as_new", Rule: "contract: Provider.Open", needs: devicesOnly, run: removalRestored},

@@ -156,10 +156,10 @@ func (b *Bed) Counted(found rounds.Values, do func() error) error {
 // Writes performs n writes from Local to Remote, one after the other, and adds the time of each
 // to took. It blocks until all have completed. Any number of goroutines may call it.
 func (b *Bed) Writes(c *verbena.Conn, n int, took *suite.Samples) error {
-	ctx, local, remote := context.Background(), b.Local, b.Remote
+	ctx, op := context.Background(), verbena.WriteOp(b.Local, b.Remote)
 	for range n {
 		t := time.Now()
-		if _, err := c.Do(ctx, new(verbena.WriteOp(local, remote))); err != nil {
+		if _, err := c.Do(ctx, &op); err != nil {
 			return err
 		}
 		*took = append(*took, time.Since(t))

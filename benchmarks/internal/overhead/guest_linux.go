@@ -122,10 +122,10 @@ func (g *guest) run(ctx context.Context, p pairing) (rounds.Values, error) {
 	if err := g.m.Run(ctx, rxevm.Cmd{Argv: p.call, Stdout: &printed, Stderr: &trouble, Timeout: talkTime}); err != nil {
 		cancel()
 		_ = server.Wait() // it was killed
-		return nil, fmt.Errorf("%s: %w: %s%s; who waited said %s", p.call[0], err, printed.String(), trouble.String(), waiting)
+		return nil, fmt.Errorf("%s: %w: %s%s; the server printed %s", p.call[0], err, printed.String(), trouble.String(), waiting)
 	}
 	if err := server.Wait(); err != nil {
-		return nil, fmt.Errorf("%s, who waited: %w: %s", p.server[0], err, waiting)
+		return nil, fmt.Errorf("%s, the server: %w: %s", p.server[0], err, waiting)
 	}
 	return p.read(printed.String())
 }
@@ -147,7 +147,7 @@ func (g *guest) listening(ctx context.Context, port int, server *rxevm.Process, 
 	// State 0A is LISTEN (include/net/tcp_states.h).
 	_, err := g.m.Shell(limit, fmt.Sprintf("until grep -q ':%04X 0*:0000 0A' /proc/net/tcp /proc/net/tcp6; do kill -0 %d || exit 1; sleep 0.02; done", port, server.Pid()))
 	if err != nil {
-		return fmt.Errorf("nobody listens at port %d: %w", port, err)
+		return fmt.Errorf("no listener at port %d: %w", port, err)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func talk(args []string, out io.Writer) (err error) {
 	what := f.String("what", "", strings.Join(slices.Sorted(maps.Keys(conversations)), ", "))
 	device := f.String("device", "ibv:", "a device, as Config.Device has it")
 	listen := f.String("listen", "", "an address to listen at")
-	dial := f.String("dial", "", "an address that somebody listens at")
+	dial := f.String("dial", "", "the address of a listener")
 	n := f.Int("ops", 1, "operations")
 	if err := f.Parse(args); err != nil {
 		return err

@@ -12,7 +12,8 @@ import (
 
 // chain keeps depth writes with callbacks outstanding: each starts the next. All of it happens
 // where results are delivered, so it has no lock: Round starts the first write, whose result
-// starts the others. done returns the chain to Round.
+// starts the others. It receives from done when all have completed, and then owns the fields
+// again.
 type chain struct {
 	*bed.Bed
 	op    verbena.Op

@@ -13,8 +13,8 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// neighbours is the number of flooding goroutines, each on a connection of its own, and
-// floodDepth the number of writes that each always keeps outstanding.
+// neighbours is the number of flooding goroutines, each on its own connection, and floodDepth the
+// number of writes that each always keeps outstanding.
 const neighbours, floodDepth = 16, 32
 
 // flood runs the neighbors.

@@ -68,8 +68,8 @@ func (s *session) loop(under int) suite.Contender {
 	}
 }
 
-// alike returns a note of the lists and the signaling of both sides, and the reason if they
-// differ.
+// alike returns a note of the lists and the signaling of both sides, marked if they differ too
+// much.
 func alike(all rounds.Rounds) (note, why string) {
 	of := func(f func(rounds.Round) float64) string { return report.Number(all.Series(f).Median()) }
 	text := fmt.Sprintf("lists of %s, one in %s signaled; in C %s and %s", of(suite.PerList(ours)), of(suite.PerPolled(ours)), of(suite.PerList(inC)), of(suite.PerPolled(inC)))

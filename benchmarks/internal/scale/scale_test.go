@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 }
 
 // notHere are the reasons for which a figure may be missing.
-var notHere = []string{"no C compiler", "built without cgo", "unsupported operation", "does not tell"}
+var notHere = []string{"no C compiler", "built without cgo", "unsupported operation", "does not report"}
 
 // Rule: with forty connections all figures are measured and positive, and a connection has memory
 // on the heap and off it.

@@ -40,7 +40,7 @@ func (s sizing) counts(device string) []int {
 // deviceNames are the names of the devices in the table.
 var deviceNames = []struct{ device, name string }{{bed.Soft, "software RNIC"}, {bed.Null, "null device"}}
 
-// trials are all of them, in the order of the table.
+// trials returns all trials, in the order of the table.
 func (s sizing) trials() []suite.Trial {
 	var all []suite.Trial
 	for _, d := range deviceNames {
@@ -74,7 +74,7 @@ func (s sizing) connecting(device, name, size string, n int) suite.Trial {
 	each := 1024 * float64(n)
 	untold := func(all rounds.Rounds) (note, why string) {
 		if len(all) > 0 && all[0][w.Name][vNoStatm] > 0 {
-			return "", "this system does not tell what is resident"
+			return "", "this system does not report resident memory"
 		}
 		return "", ""
 	}

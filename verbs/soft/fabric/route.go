@@ -74,7 +74,7 @@ func (p *Port) Unroute(r *Route) {
 	}
 	switch n := p.kept[r]; n {
 	case 0:
-		panic("fabric: Unroute of a route that nobody keeps")
+		panic("fabric: Unroute of a route that is not kept")
 	case 1:
 		delete(p.kept, r)
 	default:

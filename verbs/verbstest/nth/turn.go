@@ -17,8 +17,8 @@ type frame struct {
 // opTurn is the name of a batch as a call; C has none.
 const opTurn = "turn"
 
-// Execute carries out a batch, each group of which is a call. A group that is made to fail is
-// left out and gets the errno: nothing was posted, armed or polled.
+// Execute carries out a batch; each of its groups is a call. A group that is made to fail is left
+// out and gets the errno: nothing was posted, armed or polled.
 func (c *context) Execute(t *verbs.IOBatch) error {
 	if p := c.w.plan; p.Removed {
 		if c.removed.Load() || p.strikes(opTurn, c.Context) {

@@ -1,7 +1,7 @@
 // Command rxevm runs commands in the test machine of internal/rxevm.
 //
 //	rxevm check                     prints what this system lacks for it; exit code 3 if anything
-//	rxevm prepare                   makes the image, and installs what is missing if permitted;
+//	rxevm prepare                   makes the image, and installs missing tools if permitted;
 //	                                exit code 3, with the reason, where there can be no machine
 //	rxevm emulator                  prints the program that runs those of arm64, and fetches it if
 //	                                there is none; exit code 3, with the reason, where it fails
