@@ -66,8 +66,8 @@ const (
 	bitThen
 	bitGrouped
 	bitDiscarded
-	bitSeated
-	bitBusy
+	bitInSlot
+	bitReading
 
 	genShift = 16 // 48 bits of generation: at a million reuses of one cell per second they last nine years
 	flagMask = 1<<genShift - 1
@@ -85,8 +85,8 @@ func nextGeneration(w uint64) uint64 { return generationOf(w) + 1<<genShift }
 // consumed returns the word that consumes the operation in w.
 func consumed(w uint64) uint64 {
 	next := nextGeneration(w)
-	if w&bitSeated != 0 {
-		next |= bitSeated | bitBusy
+	if w&bitInSlot != 0 {
+		next |= bitInSlot | bitReading
 	}
 	return next
 }
@@ -124,7 +124,7 @@ type cell[T any] struct {
 // at the same time; then the read may mix two results, but the CAS fails and the read is thrown
 // away. The race detector would report that, so its builds do not read early.
 func lightly(w uint64) bool {
-	return !careful && w&(bitSeated|bitDone|bitThen|bitGrouped) == bitSeated
+	return !careful && w&(bitInSlot|bitDone|bitThen|bitGrouped) == bitInSlot
 }
 
 // claim consumes the operation of a settled word w. If the word has changed, ok is false; v and err
@@ -132,7 +132,7 @@ func lightly(w uint64) bool {
 func (c *cell[T]) claim(w uint64) (v T, err error, ok bool) {
 	if lightly(w) {
 		v, err = c.value, c.err
-		return v, err, c.cas(w, nextGeneration(w)|bitSeated)
+		return v, err, c.cas(w, nextGeneration(w)|bitInSlot)
 	}
 	if c.cas(w, consumed(w)) {
 		v, err = c.take(w)
@@ -145,16 +145,16 @@ func (c *cell[T]) claim(w uint64) (v T, err error, ok bool) {
 // consumed(w).
 func (c *cell[T]) take(w uint64) (v T, err error) {
 	v, err = c.value, c.err
-	if w&bitSeated == 0 {
+	if w&bitInSlot == 0 {
 		var none T
 		c.value, c.err = none, nil
 	}
 	if w&(bitDone|bitThen|bitGrouped) != 0 {
 		c.group, c.done, c.then = nil, nil, nil
 	}
-	if w&bitSeated != 0 {
+	if w&bitInSlot != 0 {
 		next := consumed(w)
-		if c.cas(next, next&^bitBusy) {
+		if c.cas(next, next&^bitReading) {
 			return v, err
 		}
 		c.word.Store(nextGeneration(w)) // the slot has another cell by now
@@ -229,7 +229,7 @@ func (p *Pool[T]) NewIn(seat *CellSlot[T], d Driver) (Promise[T], Future[T]) {
 	if c == nil || !c.vacant(seat.gen) {
 		c = p.fresh()
 		model.Yield("seat")
-		c.word.Store(generationOf(c.word.Load()) | bitSeated) // no other goroutine has it
+		c.word.Store(generationOf(c.word.Load()) | bitInSlot) // no other goroutine has it
 		seat.cell = c
 	}
 	c.driver = d
@@ -246,10 +246,10 @@ func (s *CellSlot[T]) Promise() Promise[T] { return Promise[T]{s.cell, s.gen} }
 func (c *cell[T]) vacant(last uint64) bool {
 	for {
 		w := c.load()
-		if w&flagMask == bitSeated && generationOf(w) != last {
+		if w&flagMask == bitInSlot && generationOf(w) != last {
 			return true
 		}
-		if c.cas(w, w&^bitSeated) {
+		if c.cas(w, w&^bitInSlot) {
 			return false
 		}
 	}

@@ -51,7 +51,7 @@ func (f Future[T]) Await(ctx context.Context) (v T, err error) {
 		}
 		if w&bitSettled != 0 {
 			if lightly(w) { // as claim, without one more copy of the result
-				if v, err = c.value, c.err; c.cas(w, nextGeneration(w)|bitSeated) {
+				if v, err = c.value, c.err; c.cas(w, nextGeneration(w)|bitInSlot) {
 					return v, err
 				}
 				var none T
@@ -92,7 +92,7 @@ func (c *cell[T]) await(done <-chan struct{}) error {
 	returned := false
 	defer func() {
 		if !returned {
-			c.forsake()
+			c.discardAwaited()
 		}
 	}()
 	err := c.wait(done, c.driver)
@@ -100,8 +100,8 @@ func (c *cell[T]) await(done <-chan struct{}) error {
 	return err
 }
 
-// forsake gives AWAITED back and discards the future.
-func (c *cell[T]) forsake() {
+// discardAwaited gives AWAITED back and discards the future.
+func (c *cell[T]) discardAwaited() {
 	for {
 		w := c.load()
 		if w&bitSettled == 0 {

@@ -346,7 +346,7 @@ func TestModelSeat(t *testing.T) {
 				if v, err, ok := next.Poll(); got != 7 || !over || v != 8 || err != nil || !ok {
 					model.Failf("results %d and %d, want 7 and 8", got, v)
 				}
-				if w := seat.cell.word.Load(); w&flagMask != bitSeated {
+				if w := seat.cell.word.Load(); w&flagMask != bitInSlot {
 					model.Failf("word %#x of the seat's cell, want it free", w)
 				}
 			}

@@ -91,7 +91,7 @@ func (q *Queue) completeFast(i uint32) {
 		if c = p.Value(); c == nil {
 			panic(fmt.Sprintf("reactor: %v completed twice", sl.kind))
 		}
-		r.out = append(r.out, p)
+		r.filled = append(r.filled, p)
 	}
 	// The outcome may hold an old result: set every field, and not by a literal, which costs more.
 	c.Tag, c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP, c.Flags = sl.tag, 0, t.bytes[i], 0, 0, 0, 0
@@ -117,14 +117,14 @@ func (q *Queue) completeSlow(i uint32, sl *slot) {
 			c, err = Completion{}, ErrUnanswered
 		}
 	case KindBind, KindInvalidate:
-		q.local++
+		q.localSends++
 	}
 	q.finish(i, c, err)
 }
 
 func (q *Queue) received(s uint32, wc *verbs.WC) {
 	q.recvs--
-	q.heard++
+	q.peerReceives++
 	c := Completion{Kind: KindRecv, QPNum: wc.QPNum}
 	var err error
 	if wc.Status == verbs.WCSuccess {
@@ -189,7 +189,7 @@ func (q *Queue) finish(i uint32, c Completion, err error) {
 		if !p.Fill(c, err) {
 			panic(fmt.Sprintf("reactor: %v completed twice", c.Kind))
 		}
-		r.out = append(r.out, p)
+		r.filled = append(r.filled, p)
 	}
 	if q.rec != nil {
 		bytes := q.tab.bytes[i]

@@ -25,33 +25,33 @@ package reactor
 //
 // Only the holder uses this file.
 
-// attend calls fn, which calls user functions one after the other. If one of them does not
+// runUserCode calls fn, which calls user functions one after the other. If one of them does not
 // return, fn is called again and goes on with the next.
-func (r *Reactor) attend(fn func()) {
+func (r *Reactor) runUserCode(fn func()) {
 	outer := r.sinkOwner
 	r.sinkOwner = nil
 	if r.inUserCode {
 		onOwnGoroutine(func() {
-			for !r.attempt(fn, true) {
+			for !r.runOnce(fn, true) {
 			}
 		})
 	} else {
 		r.inUserCode = true
-		for !r.attempt(fn, false) {
+		for !r.runOnce(fn, false) {
 		}
 		r.inUserCode = false
 	}
 	r.sinkOwner = outer
 }
 
-// attempt calls fn and reports whether it returned. If fn ends the goroutine, attempt first
+// runOnce calls fn and reports whether it returned. If fn ends the goroutine, attempt first
 // completes fn on another goroutine and, unless within other user code, gives the turn up.
-func (r *Reactor) attempt(fn func(), within bool) bool {
+func (r *Reactor) runOnce(fn func(), within bool) bool {
 	ended := true
 	defer func() {
 		if ended {
 			onOwnGoroutine(func() {
-				for !r.attempt(fn, within) {
+				for !r.runOnce(fn, within) {
 				}
 				if !within {
 					r.inUserCode = false
@@ -60,15 +60,15 @@ func (r *Reactor) attempt(fn func(), within bool) bool {
 			})
 		}
 	}()
-	returned := r.catch(fn)
+	returned := r.recoverPanic(fn)
 	ended = false
 	return returned
 }
 
-// catch calls fn and reports whether it returned; it recovers a panic. It is separate from
+// recoverPanic calls fn and reports whether it returned; it recovers a panic. It is separate from
 // attempt: when a deferred function panics during Goexit and the panic is recovered, Goexit
 // resumes and runs only the deferred functions further up the stack.
-func (r *Reactor) catch(fn func()) (returned bool) {
+func (r *Reactor) recoverPanic(fn func()) (returned bool) {
 	defer func() {
 		if v := recover(); v != nil {
 			r.failedBy(Recovered(v, r.cfg.OnPanic))

@@ -14,7 +14,7 @@ type outcome struct {
 	sink  Sink
 	c     Completion
 	err   error
-	after int32  // how many of Reactor.out come before it
+	after int32  // how many of Reactor.filled come before it
 	queue *Queue // the operation's queue; nil: none
 }
 
@@ -33,7 +33,7 @@ func (r *Reactor) deliver() {
 		r.deliverAll()
 		return
 	}
-	r.attend(r.deliverFn)
+	r.runUserCode(r.deliverFn)
 }
 
 // deliverAll does the work of deliver. After a sink did not return it is called again, and goes
@@ -53,17 +53,17 @@ func (r *Reactor) deliverAll() {
 			sink.Complete(r.sinks.current, o.c, err)
 			continue
 		}
-		if r.delivered == len(r.out) {
+		if r.delivered == len(r.filled) {
 			break
 		}
-		d := r.out[r.delivered]
+		d := r.filled[r.delivered]
 		r.delivered++
 		d.Publish()
 	}
 	r.sinks.end()
 	// Not cleared: an old promise keeps at most a cell alive, and a cell whose result was taken
 	// holds none.
-	r.out, r.delivered = r.out[:0], 0
+	r.filled, r.delivered = r.filled[:0], 0
 	r.outcomes, r.deliveredSinks = r.outcomes[:0], 0
 	r.delivering = false
 }
@@ -77,7 +77,7 @@ func (r *Reactor) addOutcome(q *Queue) *outcome {
 	}
 	r.outcomes = r.outcomes[:n+1]
 	o := &r.outcomes[n]
-	o.after, o.queue = int32(len(r.out)), q
+	o.after, o.queue = int32(len(r.filled)), q
 	return o
 }
 

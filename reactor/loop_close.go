@@ -19,28 +19,28 @@ import (
 // memory of a released queue, and, with the context's error, if goroutines had not left when ctx
 // ended; the context's error, ErrNilContext; the device's errors.
 func (r *Reactor) Close(ctx context.Context) error {
-	w, err := Ask(ctx)
+	w, err := DoneOf(ctx)
 	if err != nil {
 		return err
 	}
-	return w.Why(ctx, r.close(w))
+	return w.Cause(ctx, r.close(w))
 }
 
-func (r *Reactor) close(ctx Asked) error {
+func (r *Reactor) close(ctx DoneContext) error {
 	select {
 	case r.closing <- struct{}{}: // also if ctx has ended: steps that do not wait are still taken
 	default:
 		select {
 		case r.closing <- struct{}{}:
 		case <-ctx:
-			return errGivenUp
+			return errContextDone
 		}
 	}
 	defer func() { <-r.closing }()
 	if r.destroyed {
 		return nil
 	}
-	if err := r.shut(ctx); err != nil {
+	if err := r.stopAccepting(ctx); err != nil {
 		return err
 	}
 	if r.sleep != nil {
@@ -59,12 +59,12 @@ func (r *Reactor) close(ctx Asked) error {
 	return err
 }
 
-// shut closes the reactor to others as soon as it has no queues.
-func (r *Reactor) shut(ctx Asked) error {
+// stopAccepting closes the reactor to others as soon as it has no queues.
+func (r *Reactor) stopAccepting(ctx DoneContext) error {
 	for {
 		var left error
 		var reclaimed <-chan struct{}
-		err := r.Do(ctx, func() { reclaimed, left = r.tryShut() })
+		err := r.Do(ctx, func() { reclaimed, left = r.tryStopAccepting() })
 		switch {
 		case errors.Is(err, ErrClosed): // by an earlier Close that did not finish
 			return nil
@@ -76,15 +76,15 @@ func (r *Reactor) shut(ctx Asked) error {
 		select {
 		case <-reclaimed:
 		case <-ctx:
-			return fmt.Errorf("%w: %w", left, errGivenUp)
+			return fmt.Errorf("%w: %w", left, errContextDone)
 		}
 	}
 }
 
-// tryShut closes the reactor to others, or returns the reason why it cannot. If only goroutines
+// tryStopAccepting closes the reactor to others, or returns the reason why it cannot. If only goroutines
 // that have not left released queues are in the way, it also returns reclaimed, which a later
 // pass closes. Holder only.
-func (r *Reactor) tryShut() (reclaimed <-chan struct{}, left error) {
+func (r *Reactor) tryStopAccepting() (reclaimed <-chan struct{}, left error) {
 	r.Drain() // takes completions of released queues, so that their memory can be reclaimed
 	if r.live+len(r.quarantined) == 0 {
 		r.closed.Store(true)
@@ -101,7 +101,7 @@ func (r *Reactor) tryShut() (reclaimed <-chan struct{}, left error) {
 }
 
 // end ends the reactor's goroutines.
-func (r *Reactor) end(ctx Asked) error {
+func (r *Reactor) end(ctx DoneContext) error {
 	if err := r.sleep.Close(); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (r *Reactor) end(ctx Asked) error {
 		select {
 		case <-ch:
 		case <-ctx:
-			return errGivenUp
+			return errContextDone
 		}
 	}
 	onOwnGoroutine(r.runCallbacks) // callbacks pushed while the goroutines ended

@@ -33,7 +33,7 @@ func (r *Reactor) Schedule(t *Task, quiet bool) {
 		r.tasks.Push((*readyTask)(t))
 	}
 	if quiet {
-		r.tok.Quiet()
+		r.tok.SubmittedBeforeDrive()
 	} else {
 		r.tok.Submitted()
 	}

@@ -46,7 +46,7 @@ type waker struct {
 func (w waker) Wait(deadline time.Time) turn.WakeReason {
 	wake := w.PollerSleeper.Wait(deadline)
 	if wake&turn.WakeTimer != 0 {
-		w.timers.ripe.Store(true)
+		w.timers.mayBeDue.Store(true)
 	}
 	return wake
 }

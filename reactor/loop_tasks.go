@@ -64,7 +64,7 @@ func (r *Reactor) runLoopTasks() (after func()) {
 	} else {
 		r.wokenKeys = append(r.wokenKeys, r.sleep.Take()...)
 	}
-	r.attend(r.runFn)
+	r.runUserCode(r.runFn)
 	if r.cfg.Stepped && !r.callbacks.Empty() {
 		return r.runCallbacks
 	}
@@ -122,7 +122,7 @@ func (r *Reactor) afterClose() {
 // another goroutine if one of them calls Goexit, so that the goroutine of Close goes on.
 func (r *Reactor) runLeft() {
 	r.withTurn(func() {
-		r.attend(func() {
+		r.runUserCode(func() {
 			r.runCalls()
 			r.runTasks()
 		})
@@ -133,7 +133,7 @@ func (r *Reactor) runLeft() {
 // context's error and fn still runs, later. The holder must not call it. Errors: the context's,
 // ErrClosed after Close, ErrNilContext. A stepped reactor runs fn at once, on this goroutine.
 func (r *Reactor) Do(ctx context.Context, fn func()) error {
-	w, err := Ask(ctx)
+	w, err := DoneOf(ctx)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (r *Reactor) Do(ctx context.Context, fn func()) error {
 	}
 	if r.cfg.Stepped {
 		if err := w.Err(); err != nil {
-			return w.Why(ctx, err)
+			return w.Cause(ctx, err)
 		}
 		r.withTurn(fn)
 		return nil
@@ -155,6 +155,6 @@ func (r *Reactor) Do(ctx context.Context, fn func()) error {
 	case <-c.done:
 		return nil
 	case <-w:
-		return w.Why(ctx, errGivenUp)
+		return w.Cause(ctx, errContextDone)
 	}
 }

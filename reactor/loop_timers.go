@@ -29,9 +29,9 @@ type timers struct {
 	// sets ripe itself, before the alarm, which is then set again without a wake-up of its own.
 	// Nil where the clock is not the machine's.
 	alarm *time.Timer
-	// ripe reports that first may have come. Set by alarm and by the loop when it slept until
+	// mayBeDue reports that first may have come. Set by alarm and by the loop when it slept until
 	// then; cleared by wind before it sets alarm again. It publishes nothing.
-	ripe atomic.Bool
+	mayBeDue atomic.Bool
 }
 
 // epoch is the time from which the timers of all reactors count: work that all of them do at
@@ -53,7 +53,7 @@ func (ts *timers) init(now time.Time, real bool) {
 	ts.first.Store(never)
 	if real {
 		ts.base = epoch
-		ts.alarm = time.AfterFunc(never, func() { ts.ripe.Store(true) })
+		ts.alarm = time.AfterFunc(never, func() { ts.mayBeDue.Store(true) })
 	}
 }
 
@@ -119,16 +119,16 @@ func (ts *timers) publish() {
 	}
 	ts.first.Store(int64(ts.heap[0].at))
 	if ts.alarm != nil {
-		ts.wind()
+		ts.setAlarm()
 	}
 }
 
-// wind sets the alarm for soon after first. Two concurrent calls may leave it set for an earlier
+// setAlarm sets the alarm for soon after first. Two concurrent calls may leave it set for an earlier
 // value of first, so each checks first again.
-func (ts *timers) wind() {
+func (ts *timers) setAlarm() {
 	for {
 		d := ts.first.Load()
-		ts.ripe.Store(false)
+		ts.mayBeDue.Store(false)
 		left := max(time.Duration(d)-time.Since(ts.base), 0)
 		ts.alarm.Reset(left + min(left/alarmPart, alarmMost))
 		if ts.first.Load() == d {
@@ -147,14 +147,14 @@ func (ts *timers) next() time.Time {
 
 func (ts *timers) due(now func() time.Time) bool {
 	d := ts.first.Load()
-	if d == never || ts.alarm != nil && !ts.ripe.Load() {
+	if d == never || ts.alarm != nil && !ts.mayBeDue.Load() {
 		return false
 	}
 	if int64(now().Sub(ts.base)) >= d {
 		return true
 	}
 	if ts.alarm != nil { // it was set for a timer that was stopped
-		ts.wind()
+		ts.setAlarm()
 	}
 	return false
 }

@@ -122,12 +122,12 @@ func (q *Queue) postMarker() {
 
 // refuse ends n submitted requests that never reached the device.
 func (q *Queue) refuse(next func(uint32) uint32, first uint32, n int) {
-	err := q.end
+	err := q.releaseErr
 	if err == nil {
 		err = q.failed.get()
 	}
 	if err == nil {
-		err = errShut
+		err = errNotOpen
 	}
 	for i := first; n > 0; n-- {
 		after := uint32(0)

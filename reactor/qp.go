@@ -47,15 +47,15 @@ type Queue struct {
 	backlog      backlog
 	order        fifo         // posted sends, oldest first
 	recvs        int          // posted receives
-	heard        uint32       // receives ever completed, and shared ones of the peer; it wraps
-	local        uint32       // sends ever completed without the peer's help; it wraps
+	peerReceives uint32       // receives ever completed, and shared ones of the peer; it wraps
+	localSends   uint32       // sends ever completed without the peer's help; it wraps
 	peerLimit    *peerLimit   // nil: see SetPeerLimit
 	progressMark progressMark // see Stuck
 	sincesig     int          // sends posted since the last signaled one
 	marker       bool         // the marker is outstanding
 	released     bool         // see Release
 	sealed       bool         // see Seal
-	end          error        // the error with which Release ended requests
+	releaseErr   error        // the error with which Release ended requests
 	retired      []uint32     // scratch: slots freed in one dispatch
 	// Of a quarantined queue: the pass it was released in, and the slots collected.
 	quarantinedAt                                  uint64
@@ -108,7 +108,7 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 // the queue pair from InitAttr and calls Bind. The queue ends with Release. Holder only.
 func (q *Queue) Admit() error {
 	r := q.r
-	r.makeRoom(q.cfg.sends(), q.cfg.RecvDepth)
+	r.reclaimForRoom(q.cfg.sends(), q.cfg.RecvDepth)
 	switch {
 	case r.closed.Load():
 		return ErrClosed
@@ -119,7 +119,7 @@ func (q *Queue) Admit() error {
 	case len(r.freeIDs) == 0 && len(r.queues) == maxQueues:
 		return fmt.Errorf("%w: %d queues", ErrTooMany, maxQueues)
 	}
-	if err := r.promise(q.cfg.sends(), q.cfg.RecvDepth); err != nil {
+	if err := r.reserveCQEntries(q.cfg.sends(), q.cfg.RecvDepth); err != nil {
 		return err
 	}
 	if n := len(r.freeIDs); n > 0 {
@@ -207,20 +207,20 @@ func (q *Queue) OnFlush(fn func()) { q.onFlush = fn }
 //	shut ──open──> nil ──set──> the cause, which stays
 //	  └─────────────set─────────^
 type failure struct {
-	// err is errShut until Bind opens the queue, which publishes the queue pair; Fail sets it
+	// err is errNotOpen until Bind opens the queue, which publishes the queue pair; Fail sets it
 	// to the cause, once. Read by submitters.
 	err atomic.Pointer[error]
 }
 
-// errShut is the cause of a queue that is not open yet.
-var errShut = fmt.Errorf("%w: %w", ErrRequest, errUnbound)
+// errNotOpen is the cause of a queue that is not open yet.
+var errNotOpen = fmt.Errorf("%w: %w", ErrRequest, errUnbound)
 
-func (f *failure) shut() { f.err.Store(&errShut) }
-func (f *failure) open() { f.err.CompareAndSwap(&errShut, nil) }
+func (f *failure) shut() { f.err.Store(&errNotOpen) }
+func (f *failure) open() { f.err.CompareAndSwap(&errNotOpen, nil) }
 
 // set makes err the cause if there is none yet, and reports whether it did.
 func (f *failure) set(err error) bool {
-	return f.err.CompareAndSwap(nil, &err) || f.err.CompareAndSwap(&errShut, &err) || f.err.CompareAndSwap(nil, &err)
+	return f.err.CompareAndSwap(nil, &err) || f.err.CompareAndSwap(&errNotOpen, &err) || f.err.CompareAndSwap(nil, &err)
 }
 
 func (f *failure) get() error {

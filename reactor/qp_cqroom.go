@@ -11,9 +11,9 @@ import (
 // can overflow. Unless their capacity was chosen (Config.CQEntries) they grow by doubling, up to
 // the device's limit: the size for ten thousand queues would be a waste for one.
 
-// promise reserves room for sends and recvs in the completion queues, or returns why there is
+// reserveCQEntries reserves room for sends and recvs in the completion queues, or returns why there is
 // none. It may resize them, which enters the kernel. Holder only.
-func (r *Reactor) promise(sends, recvs int) error {
+func (r *Reactor) reserveCQEntries(sends, recvs int) error {
 	if err := r.grow(&r.sendCQ, sends, "sends"); err != nil {
 		return err
 	}
@@ -25,8 +25,8 @@ func (r *Reactor) promise(sends, recvs int) error {
 	return nil
 }
 
-// giveRoom gives back the room that promise reserved.
-func (r *Reactor) giveRoom(sends, recvs int) {
+// releaseCQEntries gives back the room that promise reserved.
+func (r *Reactor) releaseCQEntries(sends, recvs int) {
 	r.sendCQ.room += sends
 	r.recvCQ.room += recvs
 }
@@ -65,9 +65,9 @@ func (r *Reactor) grow(s *cqState, n int, what string) error {
 	return err
 }
 
-// makeRoom reclaims quarantined queues if there is no room otherwise. It is called before the
+// reclaimForRoom reclaims quarantined queues if there is no room otherwise. It is called before the
 // completion queues grow.
-func (r *Reactor) makeRoom(sends, recvs int) {
+func (r *Reactor) reclaimForRoom(sends, recvs int) {
 	if len(r.quarantined) > 0 && (!r.sendCQ.has(sends) || !r.recvCQ.has(recvs)) {
 		r.pass(false)
 		r.reclaimAll()

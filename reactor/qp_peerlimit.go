@@ -32,10 +32,10 @@ type PeerLimit struct {
 
 // PeerTimeout describes a queue whose peer did not answer.
 type PeerTimeout struct {
-	Bound  time.Duration // the limit: PeerLimit.Bound, or more for many bytes on a shared wire
-	Since  time.Time     // the start of the silence, on the reactor's clock
-	Out    int           // outstanding sends
-	Oldest Kind          // the kind of the oldest of them
+	Bound       time.Duration // the limit: PeerLimit.Bound, or more for many bytes on a shared wire
+	Since       time.Time     // the start of the silence, on the reactor's clock
+	Outstanding int           // outstanding sends
+	Oldest      Kind          // the kind of the oldest of them
 }
 
 // slowestPeer is the throughput, in bytes a second, that all peers of a reactor must reach
@@ -56,9 +56,9 @@ type peerLimit struct {
 	// been silent for this queue alone.
 	share time.Duration
 
-	askAt   time.Duration // the next check of KeepAlive, on the timers' clock
-	askSeen uint32        // signs at the last check
-	waited  bool          // the last check was half of KeepAlive before askAt, not less
+	probeAt    time.Duration // the next check of KeepAlive, on the timers' clock
+	probeSigns uint32        // signs at the last check
+	waited     bool          // the last check was half of KeepAlive before probeAt, not less
 }
 
 // SetPeerLimit has the watchdog check the queue from now on. A zero PeerLimit removes the limit.
@@ -85,7 +85,7 @@ func (q *Queue) SetPeerLimit(l PeerLimit) error {
 	if q.released || l.Bound == 0 && l.KeepAlive == 0 {
 		return nil
 	}
-	q.peerLimit = &peerLimit{PeerLimit: l, head: q.order.head, askSeen: q.signs()}
+	q.peerLimit = &peerLimit{PeerLimit: l, head: q.order.head, probeSigns: q.peerSigns()}
 	q.r.watchdog.limited++
 	q.r.watchdog.wake(q.r)
 	return nil
@@ -137,11 +137,11 @@ func (q *Queue) need() time.Duration {
 	return time.Duration(float64(bytes) / slowestPeer * float64(time.Second))
 }
 
-// signs counts the signs of the peer: receives, and sends that it answered; it wraps.
-func (q *Queue) signs() uint32 { return q.heard + q.order.head - q.local }
+// peerSigns counts the signs of the peer: receives, and sends that it answered; it wraps.
+func (q *Queue) peerSigns() uint32 { return q.peerReceives + q.order.head - q.localSends }
 
-// Heard records a message of the queue's peer that a SharedRecv took. Holder only.
-func (q *Queue) Heard() { q.heard++ }
+// NotePeerReceive records a message of the queue's peer that a SharedRecv took. Holder only.
+func (q *Queue) NotePeerReceive() { q.peerReceives++ }
 
 // reportTimeout calls OnTimeout if no send has completed since checkPeer: the completions that
 // waited were polled meanwhile.
@@ -163,7 +163,7 @@ func (q *Queue) reportTimeout(now time.Duration) {
 	oldest := q.order.at[q.order.head&q.order.mask]
 	l.OnTimeout(PeerTimeout{
 		Bound: bound, Since: q.r.timers.base.Add(now - l.silent),
-		Out: q.order.len(), Oldest: q.tab.slots[oldest].kind,
+		Outstanding: q.order.len(), Oldest: q.tab.slots[oldest].kind,
 	})
 }
 
@@ -176,13 +176,13 @@ func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 	if l.KeepAlive == 0 {
 		return never, false
 	}
-	if now >= l.askAt {
-		quiet := l.waited && q.signs() == l.askSeen
+	if now >= l.probeAt {
+		quiet := l.waited && q.peerSigns() == l.probeSigns
 		half := max(l.KeepAlive/2, 1)
 		// Check at the same moments for all queues, so that one wake-up serves them. The first
 		// check is when the limit is set, which is not one of those moments.
-		l.waited = l.askAt != 0
-		l.askAt, l.askSeen = (now/half+1)*half, q.signs()
+		l.waited = l.probeAt != 0
+		l.probeAt, l.probeSigns = (now/half+1)*half, q.peerSigns()
 		if quiet && q.order.len() == 0 && q.failed.get() == nil {
 			// It fails when control requests are submitted: they serve as a probe.
 			asked = q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: keepAliveSink{q}}, Payload{}) == nil
@@ -191,7 +191,7 @@ func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 			q.r.stats.KeepAlives++
 		}
 	}
-	return l.askAt - now, asked
+	return l.probeAt - now, asked
 }
 
 // keepAliveSink receives the completion of a probe; a success needs no action. If the probe

@@ -168,7 +168,7 @@ func TestWhatIsHeardIsASign(t *testing.T) {
 	w.pass(every)
 	before := w.asked()
 	for range 20 {
-		w.do(t, w.q.Heard)
+		w.do(t, w.q.NotePeerReceive)
 		w.pass(every / 4)
 	}
 	if n := w.asked() - before; n != 0 {

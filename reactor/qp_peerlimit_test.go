@@ -162,7 +162,7 @@ func TestAQueueIsLateWithinItsBound(t *testing.T) {
 		if took := w.at[0] - from; took < bound || took > bound+bound/8 {
 			t.Errorf("late after %v, want %v to an eighth more", took, bound)
 		}
-		if l := w.late[0]; l.Bound != bound || l.Out < 1 || l.Oldest != reactor.KindWrite || l.Since.Sub(watchedFrom) < from {
+		if l := w.late[0]; l.Bound != bound || l.Outstanding < 1 || l.Oldest != reactor.KindWrite || l.Since.Sub(watchedFrom) < from {
 			t.Errorf("told %+v, posted %v after the start with bound %v", l, from, bound)
 		}
 		if n := w.r.Stats().PeerTimeouts; n != 1 {

@@ -27,7 +27,7 @@ func (q *Queue) Release(cause error) error {
 	if !errors.Is(end, cause) {
 		end = fmt.Errorf("%w: %w", end, cause)
 	}
-	q.end = end
+	q.releaseErr = end
 	q.clearPeerLimit()
 	if q.srq == nil { // shared receives are never flushed
 		r.stats.Unflushed += uint64(q.order.len() + q.recvs)
@@ -123,7 +123,7 @@ func (q *Queue) reclaim() (gone bool, err error) {
 	if err := q.Discard(); err != nil {
 		return false, err
 	}
-	r.giveRoom(q.cfg.sends(), q.cfg.RecvDepth)
+	r.releaseCQEntries(q.cfg.sends(), q.cfg.RecvDepth)
 	return true, nil
 }
 

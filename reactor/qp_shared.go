@@ -81,7 +81,7 @@ func (s *SharedRecv) Withdraw() {
 	q, r := s.q, s.q.r
 	r.queues[q.id] = nil
 	r.freeIDs = append(r.freeIDs, q.id)
-	r.giveRoom(0, q.cfg.RecvDepth)
+	r.releaseCQEntries(0, q.cfg.RecvDepth)
 	r.live--
 }
 

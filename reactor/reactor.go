@@ -22,7 +22,7 @@ type Reactor struct {
 	tok     *turn.Token
 	sleep   *turn.PollerSleeper // nil when stepped
 	driver  futures.Driver      // nil when stepped: only Step runs passes
-	leader  leader
+	leader  holderDriver
 	futures *futures.Pool[Completion]
 
 	channel verbs.CompChannel
@@ -74,7 +74,7 @@ type Reactor struct {
 	delivering             bool          // deliverAll runs, and delivers additions too
 	sinkOwner              *Queue        // the queue whose sink is being called; nil: none
 	deliverFn, runFn       func()        // deliverAll and runWoken as func values, made once
-	out                    []delivery    // filled promises, to be published
+	filled                 []delivery    // filled promises, to be published
 	delivered              int           // how many of out are delivered
 	outcomes               []outcome     // results for sinks
 	deliveredSinks         int           // how many of outcomes are delivered

@@ -125,7 +125,7 @@ func (q *Queue) endings(all []Record, es []ending) []Record {
 // outRecord returns the record of an outstanding request.
 func (q *Queue) outRecord(i uint32) Record {
 	sl := &q.tab.slots[i]
-	return q.record(&ending{q.rec.out[i], packWRID(q.id, i, sl.gen, sl.kind), notSeen, nil, q.tab.bytes[i], verbs.WROpcode(sl.opcode), sl.kind})
+	return q.record(&ending{q.rec.times[i], packWRID(q.id, i, sl.gen, sl.kind), notSeen, nil, q.tab.bytes[i], verbs.WROpcode(sl.opcode), sl.kind})
 }
 
 func (q *Queue) record(e *ending) Record {

@@ -16,7 +16,7 @@ import (
 type recorder struct {
 	// By slot. The submitter writes submitted before it pushes the slot; the holder writes the
 	// rest, after that.
-	out []requestTimes
+	times []requestTimes
 	// The holder's: requests that ended, with the oldest at next once the ring is full.
 	ring []ending
 	next int
@@ -46,7 +46,7 @@ type ending struct {
 
 // passTime is a time that is read at most once a pass. The holder's.
 type passTime struct {
-	turn uint64
+	pass uint64
 	at   time.Duration
 }
 
@@ -55,8 +55,8 @@ func (r *Reactor) at(m *passTime) time.Duration {
 	if !r.inPass {
 		return r.clock()
 	}
-	if m.turn != r.stats.Passes {
-		m.turn, m.at = r.stats.Passes, r.clock()
+	if m.pass != r.stats.Passes {
+		m.pass, m.at = r.stats.Passes, r.clock()
 	}
 	return m.at
 }
@@ -67,23 +67,23 @@ func newRecorder(n, slots int) *recorder {
 	if n == 0 {
 		return nil
 	}
-	return &recorder{out: make([]requestTimes, slots), ring: make([]ending, n+slots)}
+	return &recorder{times: make([]requestTimes, slots), ring: make([]ending, n+slots)}
 }
 
 // submitted records a request that its submitter is about to push.
 func (c *recorder) submitted(r *Reactor, slot uint32) {
-	c.out[slot] = requestTimes{submitted: r.clock(), posted: notSeen}
+	c.times[slot] = requestTimes{submitted: r.clock(), posted: notSeen}
 }
 
 // posted records a request that the pass is about to post. Holder only, as everything below.
 func (c *recorder) posted(r *Reactor, slot uint32, signaled bool) {
-	s := &c.out[slot]
+	s := &c.times[slot]
 	s.posted, s.signaled = r.at(&r.posting), signaled
 }
 
 // marked is posted for a marker, which has no submitter.
 func (c *recorder) marked(r *Reactor, slot uint32) {
-	c.out[slot] = requestTimes{submitted: notSeen, posted: r.clock(), signaled: true}
+	c.times[slot] = requestTimes{submitted: notSeen, posted: r.clock(), signaled: true}
 }
 
 // postedSends records the last n requests of q.order.
@@ -97,10 +97,10 @@ func (c *recorder) postedSends(q *Queue, n int) {
 // ended moves a request, whose slot is about to be freed, into the ring.
 func (c *recorder) ended(q *Queue, slot, bytes uint32, err error) {
 	sl, when := &q.tab.slots[slot], &q.r.polling
-	if c.out[slot].posted == notSeen { // refused before it was posted, by a pass that may poll later
+	if c.times[slot].posted == notSeen { // refused before it was posted, by a pass that may poll later
 		when = &q.r.posting
 	}
-	c.ring[c.next] = ending{c.out[slot], packWRID(q.id, slot, sl.gen, sl.kind), q.r.at(when), err, bytes, verbs.WROpcode(sl.opcode), sl.kind}
+	c.ring[c.next] = ending{c.times[slot], packWRID(q.id, slot, sl.gen, sl.kind), q.r.at(when), err, bytes, verbs.WROpcode(sl.opcode), sl.kind}
 	if c.next++; c.next == len(c.ring) {
 		c.next, c.full = 0, true
 	}

@@ -13,12 +13,12 @@ import (
 // the oldest is, because the watchdog knows only when it first saw that the queue's sends do not
 // complete.
 type Stuck struct {
-	Record   // without a recorder Submitted and Posted are zero
-	Queue    *Queue
-	QPNum    uint32
-	Position int // outstanding sends of the queue before it, which must complete first
-	Out      int // outstanding sends of the queue
-	Waiting  int // goroutines that wait for a slot of the queue
+	Record      // without a recorder Submitted and Posted are zero
+	Queue       *Queue
+	QPNum       uint32
+	Position    int // outstanding sends of the queue before it, which must complete first
+	Outstanding int // outstanding sends of the queue
+	Waiting     int // goroutines that wait for a slot of the queue
 	// Since is when the send became outstanding. If Exact is set it is the time of its submission
 	// (a marker's posting). Otherwise Since is an upper bound: the send was outstanding at this
 	// time, and may have been before, by an eighth of the smallest PeerLimit.Bound of the reactor,
@@ -33,7 +33,7 @@ func (s Stuck) String() string {
 	if s.Exact {
 		how = "since"
 	}
-	return fmt.Sprintf("QP %d, %d of %d out, %d waiting for room: %s %s: %v", s.QPNum, s.Position+1, s.Out, s.Waiting,
+	return fmt.Sprintf("QP %d, %d of %d out, %d waiting for room: %s %s: %v", s.QPNum, s.Position+1, s.Outstanding, s.Waiting,
 		how, s.Since.Format("15:04:05.000000"), s.Record)
 }
 
@@ -71,7 +71,7 @@ func (q *Queue) stuck(all []Stuck, now, longer time.Duration) []Stuck {
 		return all
 	}
 	for k := range q.order.len() {
-		s := &q.rec.out[q.at(k)]
+		s := &q.rec.times[q.at(k)]
 		since := s.submitted
 		if since == notSeen {
 			since = s.posted
@@ -88,7 +88,7 @@ func (q *Queue) at(k int) uint32 { return q.order.at[(q.order.head+uint32(k))&q.
 
 func (q *Queue) stuckAt(k int, since time.Duration, exact bool) Stuck {
 	i := q.at(k)
-	s := Stuck{Queue: q, QPNum: q.qpn, Position: k, Out: q.order.len(), Waiting: q.sendFree.Waiting(),
+	s := Stuck{Queue: q, QPNum: q.qpn, Position: k, Outstanding: q.order.len(), Waiting: q.sendFree.Waiting(),
 		Since: q.r.timers.base.Add(since), Exact: exact}
 	if exact {
 		s.Record = q.outRecord(i)

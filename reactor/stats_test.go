@@ -241,7 +241,7 @@ func TestStuckTellsWhatIsOutForLong(t *testing.T) {
 		t.Fatalf("stuck for 8 s: %v, want the 3 that are out for 10, 9 and 8", got)
 	}
 	for i, s := range got {
-		if s.Bytes != uint32(i) || !s.Since.Equal(at(i)) || !s.Exact || !s.Submitted.Equal(at(i)) || s.Position != i || s.Out != 5 ||
+		if s.Bytes != uint32(i) || !s.Since.Equal(at(i)) || !s.Exact || !s.Submitted.Equal(at(i)) || s.Position != i || s.Outstanding != 5 ||
 			s.Queue != w.q || s.QPNum != w.q.QP().Num() || !s.Signaled || s.Opcode != verbs.WRRDMAWrite || s.Kind != reactor.KindWrite {
 			t.Errorf("stuck: %+v, want the send of %d bytes, out since %v", s, i, at(i))
 		}
@@ -280,7 +280,7 @@ func TestStuckKnowsWhatThePatrolKnows(t *testing.T) {
 			t.Fatalf("bound %v: out for %v, %d are stuck for an eighth less: %v", bound, out, len(got), got)
 		}
 		s := got[0]
-		if late := s.Since.Sub(since); late < 0 || late > bound/8 || s.Exact || s.Position != 0 || s.Out != 2 || s.Kind != reactor.KindWrite ||
+		if late := s.Since.Sub(since); late < 0 || late > bound/8 || s.Exact || s.Position != 0 || s.Outstanding != 2 || s.Kind != reactor.KindWrite ||
 			s.Bytes != 8 || !s.Signaled || !s.Submitted.IsZero() {
 			t.Fatalf("bound %v, out since %v: %+v", bound, since, s)
 		}

@@ -119,8 +119,8 @@ func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 	if m == NonBlock {
 		return 0, ErrQueueFull
 	}
-	w := Asked(ctx.Done()) // before this goroutine counts as a waiter: Done may be user code
-	q.r.tok.Submitted()    // requests in the queue may have been submitted without a wake-up
+	w := DoneContext(ctx.Done()) // before this goroutine counts as a waiter: Done may be user code
+	q.r.tok.Submitted()          // requests in the queue may have been submitted without a wake-up
 	from := q.r.clock()
 	i, err := q.sendFree.Wait(w)
 	q.r.slotWaits.add(q.r.clock() - from)
@@ -132,7 +132,7 @@ func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 		return 0, cause
 	}
 	if errors.Is(err, ring.ErrDone) {
-		err = w.Why(ctx, errGivenUp)
+		err = w.Cause(ctx, errContextDone)
 	}
 	return 0, fmt.Errorf("waiting for room in a send queue of %d: %w", q.cfg.SendDepth, err)
 }
@@ -163,7 +163,7 @@ func (q *Queue) fillTransfer(i uint32, t *Transfer, k Kind) {
 func (q *Queue) submit(m SubmitMode) {
 	q.ready()
 	if m == NoWakeup && q.failed.err.Load() == nil {
-		q.r.tok.Quiet()
+		q.r.tok.SubmittedBeforeDrive()
 	} else {
 		q.r.tok.Submitted()
 	}

@@ -37,8 +37,8 @@ func (q *Queue) checkOpcode(k Kind, s *Send) error {
 	return nil
 }
 
-// checkWordless checks a request without a payload and returns the number of bytes it moves.
-func checkWordless(k Kind, s *Send) (uint32, error) {
+// checkNoPayload checks a request without a payload and returns the number of bytes it moves.
+func checkNoPayload(k Kind, s *Send) (uint32, error) {
 	switch k {
 	case KindAtomic, KindAtomicWrite:
 		if s.Remote%wordSize != 0 {
@@ -74,8 +74,8 @@ func (q *Queue) maxRecv() uint64 {
 	return max(uint64(q.r.maxMessage), uint64(q.r.maxDatagram)+verbs.GRHLen)
 }
 
-// fillWordless writes the opcode's fields of a work request without a payload.
-func (q *Queue) fillWordless(i uint32, k Kind, s *Send) {
+// fillNoPayload writes the opcode's fields of a work request without a payload.
+func (q *Queue) fillNoPayload(i uint32, k Kind, s *Send) {
 	t := q.tab
 	w := &t.sendWR[i]
 	w.NumSGE = 0

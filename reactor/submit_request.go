@@ -127,7 +127,7 @@ func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
 		if len(p.SGEs) != 0 || p.Inline != nil || p.Header != nil || s.Flags&verbs.SendInline != 0 {
 			return 0, fmt.Errorf("%w: %v with buffers of its own", ErrRequest, s.Opcode)
 		}
-		return checkWordless(k, s)
+		return checkNoPayload(k, s)
 	case p.Inline != nil:
 		if k == KindRead || len(p.SGEs) != 0 {
 			return 0, fmt.Errorf("%w: %v with inline data and %d elements", ErrRequest, s.Opcode, len(p.SGEs))

@@ -96,7 +96,7 @@ func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
 	}
 	switch {
 	case sl.kind == KindAtomic || sl.kind >= KindAtomicWrite:
-		q.fillWordless(i, sl.kind, s)
+		q.fillNoPayload(i, sl.kind, s)
 		return
 	case p.Inline != nil:
 		buf, at := t.slotInline(i)

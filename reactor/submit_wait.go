@@ -17,7 +17,7 @@ import (
 // The lease ends in any case: at once, with an error, if nothing was submitted.
 func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, error) {
 	r := q.r
-	w, err := Ask(ctx)
+	w, err := DoneOf(ctx)
 	var i uint32
 	if err == nil {
 		i, err = q.acquire(w, t, NoWakeup)
@@ -26,7 +26,7 @@ func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, erro
 		if t.Lease != nil {
 			t.Lease.End()
 		}
-		return Completion{}, w.Why(ctx, err)
+		return Completion{}, w.Cause(ctx, err)
 	}
 	seat := &q.tab.slots[i].seat
 	if !r.tok.Begin() {
@@ -47,11 +47,11 @@ func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, erro
 	return Await(ctx, w, f)
 }
 
-// leader drives for a goroutine that already holds the turn when it begins to wait.
-type leader struct{ r *Reactor }
+// holderDriver drives for a goroutine that already holds the turn when it begins to wait.
+type holderDriver struct{ r *Reactor }
 
 // Drive implements futures.Driver.
-func (l *leader) Drive(done <-chan struct{}, w *futures.Waiter) error {
+func (l *holderDriver) Drive(done <-chan struct{}, w *futures.Waiter) error {
 	l.r.tok.Resume(done, turn.Waiter(w))
 	return nil
 }

@@ -78,17 +78,17 @@ type Conn struct {
 	closeErr error         // written before closed is closed
 
 	// The fields below belong to the holder.
-	state    connState
-	id       queuePairID
-	way      addressing             // address resolution of the dialing side
-	promise  futures.Promise[*Conn] // of Dial, while connecting
-	from     *request               // the request it was made for; nil if it dialed
-	timer    *reactor.Timer
-	admitted bool
-	met      bool   // the peer's hello was read
-	hold     bool   // the handshake waits for its owner (Pending); immutable
-	answers  bool   // accepting side
-	private  []byte // the peer's private data
+	state     connState
+	id        queuePairID
+	resolver  addrResolver           // address resolution of the dialing side
+	promise   futures.Promise[*Conn] // of Dial, while connecting
+	from      *request               // the request it was made for; nil if it dialed
+	timer     *reactor.Timer
+	admitted  bool
+	helloRead bool   // the peer's hello was read
+	hold      bool   // the handshake waits for its owner (Pending); immutable
+	accepting bool   // accepting side
+	private   []byte // the peer's private data
 	// oneWR is the largest transfer of one work request, in bytes. Immutable.
 	oneWR         int
 	inline        int // largest inline payload, in bytes; written as largest is
@@ -103,9 +103,9 @@ type Conn struct {
 	disconnecting bool            // disconnect has begun
 	lost          bool            // the device is gone
 	drained       bool            // nothing is outstanding: nothing more arrives
-	homes         []chan struct{} // one per Cancel; closed when drained
-	lastTaken     bool            // the last shared receive was taken
-	onTaken       func()
+	drainWaiters  []chan struct{} // one per Cancel; closed when drained
+	lastWQESeen   bool            // the last shared receive was taken
+	lastWQEFn     func()
 }
 
 // newConn prepares a connection on the next reactor. opts come from inherit. It may be

@@ -42,7 +42,7 @@ const cancelBound = closeBound + leaveBound
 //
 // Implements: ibv_modify_qp to IBV_QPS_ERR, and the drain behind it.
 func (c *Conn) Cancel(ctx context.Context) error {
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (c *Conn) Cancel(ctx context.Context) error {
 	case <-c.closed: // its reactor may be closed too, and then never closes home
 		return nil
 	case <-asked:
-		err = asked.Why(ctx, asked.Err())
+		err = asked.Cause(ctx, asked.Err())
 	case <-t.C:
 	}
 	return fmt.Errorf("cancelling the operations with %v: %w", c.remote, err)
@@ -79,7 +79,7 @@ func (c *Conn) flushAll(home chan struct{}) {
 		close(home)
 		return
 	}
-	c.homes = append(c.homes, home)
+	c.drainWaiters = append(c.drainWaiters, home)
 	switch c.state {
 	case connConnecting: // the user does not have it yet
 		c.giveUp(c.cause.Load())

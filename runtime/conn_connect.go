@@ -52,7 +52,7 @@ func (rt *Runtime) DialOptions(ctx context.Context, addr string, o Options) (*Co
 
 // dialWait is DialOptions. With hold, it stops before the handshake (Pending).
 func (rt *Runtime) dialWait(ctx context.Context, addr string, o Options, hold bool) (*Conn, error) {
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (rt *Runtime) dialWait(ctx context.Context, addr string, o Options, hold bo
 	if err != nil && f.Valid() {
 		f.Discard() // closes a connection that was established just now
 		attempt.Abort()
-		return nil, fmt.Errorf("connecting to %s: %w", addr, asked.Why(ctx, err))
+		return nil, fmt.Errorf("connecting to %s: %w", addr, asked.Cause(ctx, err))
 	}
 	return c, err
 }
@@ -140,9 +140,9 @@ func (c *Conn) dial(dst netip.AddrPort) {
 		c.giveUp(err)
 		return
 	}
-	c.way = addressing{src: netip.AddrPortFrom(c.rt.addr, 0), dst: dst}
-	if err = c.own(id); err == nil {
-		err = c.way.ask(id)
+	c.resolver = addrResolver{src: netip.AddrPortFrom(c.rt.addr, 0), dst: dst}
+	if err = c.setID(id); err == nil {
+		err = c.resolver.ask(id)
 	}
 	if err != nil {
 		c.giveUp(err)
@@ -153,7 +153,7 @@ func (c *Conn) dial(dst netip.AddrPort) {
 // was closed meanwhile.
 func (c *Conn) begin() bool {
 	c.state = connConnecting
-	if err := c.given(); err != nil {
+	if err := c.checkStart(); err != nil {
 		c.giveUp(err)
 		return false
 	}
@@ -164,8 +164,8 @@ func (c *Conn) begin() bool {
 	return true
 }
 
-// given returns why the attempt must end before it began, or nil to go on.
-func (c *Conn) given() error {
+// checkStart returns why the attempt must end before it began, or nil to go on.
+func (c *Conn) checkStart() error {
 	err := c.cause.Load()
 	if err == nil && c.rt.gone.Load() {
 		err = verbs.ErrDeviceRemoved
@@ -173,9 +173,9 @@ func (c *Conn) given() error {
 	return err
 }
 
-// own assigns the identifier to the connection, and sets its ACK timeout from the options, on
+// setID assigns the identifier to the connection, and sets its ACK timeout from the options, on
 // either side.
-func (c *Conn) own(id verbs.CMID) error {
+func (c *Conn) setID(id verbs.CMID) error {
 	c.id = id
 	c.sh.targets[id] = c
 	if code := ackTimeoutFor(c.opts.PeerTimeout); code != 0 {
@@ -223,13 +223,13 @@ func (c *Conn) ready() error {
 		c.held()
 		return nil
 	}
-	return c.shake()
+	return c.sendHandshake()
 }
 
-// shake sends the local half of the handshake: the request or the acceptance.
-func (c *Conn) shake() error {
+// sendHandshake sends the local half of the handshake: the request or the acceptance.
+func (c *Conn) sendHandshake() error {
 	id := c.id.(verbs.CMID)
-	if !c.answers {
+	if !c.accepting {
 		return id.Connect(c.param())
 	}
 	err := id.Accept(c.param())
@@ -247,13 +247,13 @@ func (c *Conn) param() *verbs.ConnParam {
 	}
 }
 
-// meet processes the peer's private data.
-func (c *Conn) meet(private []byte) error {
+// readPeerHello processes the peer's private data.
+func (c *Conn) readPeerHello(private []byte) error {
 	h, err := readHello(private, c.opts)
 	if err != nil {
 		return err
 	}
-	c.met, c.private = true, h.User
+	c.helloRead, c.private = true, h.User
 	if !h.Raw {
 		c.credits = ring.NewCredits(int(h.Credits))
 		c.largest = int(min(uint64(h.RecvSize), uint64(c.largest-frameSize)))
@@ -280,8 +280,8 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 	case verbs.CMRejected:
 		err = c.rejected(ev)
 	case verbs.CMAddrError, verbs.CMRouteError, verbs.CMUnreachable, verbs.CMConnectError:
-		if c.state == connConnecting && c.way.late(ev) {
-			err = c.way.ask(ev.ID)
+		if c.state == connConnecting && c.resolver.isTimeout(ev) {
+			err = c.resolver.ask(ev.ID)
 			break
 		}
 		err = fmt.Errorf("%w: %v: %v (%w)", ErrUnreachable, c.remote, ev.Type, statusError(ev.Status))
@@ -321,8 +321,8 @@ func refusal(addr netip.AddrPort, reason int, private []byte) error {
 }
 
 func (c *Conn) established(ev *verbs.CMEvent) {
-	if !c.met { // the dialing side
-		if err := c.meet(ev.Conn.PrivateData); err != nil {
+	if !c.helloRead { // the dialing side
+		if err := c.readPeerHello(ev.Conn.PrivateData); err != nil {
 			c.giveUp(err)
 			return
 		}

@@ -62,8 +62,8 @@ func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 			}
 			got <- err
 		}()
-		ln.backlog.making = makingMost // so that the backlog begins none by itself
-		for r := (*request)(nil); ; {  // the loop is blocked: only connection events are handled
+		ln.backlog.preparing = maxPreparing // so that the backlog begins none by itself
+		for r := (*request)(nil); ; {       // the loop is blocked: only connection events are handled
 			select {
 			case err := <-got:
 				if err != nil {
@@ -74,7 +74,7 @@ func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 				server.shards[0].takeCM()
 			}
 			if r == nil && len(ln.backlog.unfinished) > 0 {
-				ln.backlog.making = 0
+				ln.backlog.preparing = 0
 				begun, _, _ := ln.backlog.next(time.Time{}, 1)
 				r = begun.req
 				delete(ln.sh.targets, r.id)

@@ -107,7 +107,7 @@ func errCredits(n uint32) error {
 
 // creditFor acquires a credit if op uses a receive of the peer. Unless m is NonBlock it waits
 // for one until asked is closed.
-func (c *Conn) creditFor(asked reactor.Asked, op verbs.WROpcode, m reactor.SubmitMode) error {
+func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor.SubmitMode) error {
 	if c.credits == nil || op == verbs.WRRDMAWrite || op == verbs.WRRDMARead {
 		return nil
 	}

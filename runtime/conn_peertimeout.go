@@ -14,7 +14,7 @@ import (
 // A connection detects a peer that does not answer in three ways:
 //
 //	the device gives up   its retries are used up: a failed completion calls Conn.fail
-//	the bound passes      no send completes within the bound: Conn.late calls Conn.fail
+//	the bound passes      no send completes within the bound: Conn.onPeerTimeout calls Conn.fail
 //	an idle peer is lost  after KeepAlive of silence a zero-byte WRITE probes the peer; the
 //	                      bound applies to it as to other sends
 //
@@ -35,16 +35,16 @@ type PeerTimeoutError struct {
 	Bound time.Duration
 	// Since is the start of the time without an answer.
 	Since time.Time
-	// Out is the number of outstanding operations; Oldest is the kind of the oldest one.
+	// Outstanding is the number of outstanding operations; Oldest is the kind of the oldest one.
 	// A single WRITE may be a keep-alive probe.
-	Out    int
-	Oldest reactor.Kind
+	Outstanding int
+	Oldest      reactor.Kind
 }
 
 // Error describes the timeout with all fields.
 func (e *PeerTimeoutError) Error() string {
 	return fmt.Sprintf("%v: %v, nothing of it since %s, longer than %v; operations under way %d, the oldest a %v",
-		ErrPeerTimeout, e.Peer, e.Since.Format(time.RFC3339Nano), e.Bound, e.Out, e.Oldest)
+		ErrPeerTimeout, e.Peer, e.Since.Format(time.RFC3339Nano), e.Bound, e.Outstanding, e.Oldest)
 }
 
 // Unwrap returns ErrPeerTimeout.
@@ -119,7 +119,7 @@ func (c *Conn) watchPeer() error {
 	if !c.opts.answers() {
 		return nil
 	}
-	l := reactor.PeerLimit{KeepAlive: c.opts.keepAlive(), OnTimeout: c.late}
+	l := reactor.PeerLimit{KeepAlive: c.opts.keepAlive(), OnTimeout: c.onPeerTimeout}
 	if c.opts.PeerTimeout > 0 {
 		attr, err := c.q.QP().Query()
 		if err != nil {
@@ -130,7 +130,7 @@ func (c *Conn) watchPeer() error {
 	return c.q.SetPeerLimit(l)
 }
 
-// late fails the connection because its peer did not answer. Holder only.
-func (c *Conn) late(l reactor.PeerTimeout) {
-	c.fail(&PeerTimeoutError{Peer: c.remote, Bound: l.Bound, Since: l.Since, Out: l.Out, Oldest: l.Oldest})
+// onPeerTimeout fails the connection because its peer did not answer. Holder only.
+func (c *Conn) onPeerTimeout(l reactor.PeerTimeout) {
+	c.fail(&PeerTimeoutError{Peer: c.remote, Bound: l.Bound, Since: l.Since, Outstanding: l.Outstanding, Oldest: l.Oldest})
 }

@@ -64,7 +64,7 @@ func (c *Conn) makeRecvs(n int) error {
 	c.recvs = make([]recvSlot, n)
 	for i := range c.recvs {
 		s := &c.recvs[i]
-		buf, err := c.rt.mem.allocNear(c.sh.node, frameSize+c.opts.MessageSize)
+		buf, err := c.rt.mem.allocOnNode(c.sh.node, frameSize+c.opts.MessageSize)
 		if err != nil {
 			c.recvs = c.recvs[:i]
 			return err
@@ -144,7 +144,7 @@ func (c *Conn) Recv() futures.Future[Message] { return c.recv(false) }
 
 // RecvWait waits for the next message. If ctx ends first, no message is lost.
 func (c *Conn) RecvWait(ctx context.Context) (Message, error) {
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return Message{}, err
 	}

@@ -106,7 +106,7 @@ func (s *SharedRecv) PostRecv(locals ...Slice) (f futures.Future[Arrival], err e
 	if sges, r.Lease, err = leaseAll(s.rt.mem, space[:0], locals); err != nil {
 		return f, err
 	}
-	t := takings.Get().(*taking)
+	t := sharedRecvOps.Get().(*sharedRecvOp)
 	promise, f := s.rt.arrivals.New(s.sh.r.Driver())
 	t.s, t.promise = s, promise
 	r.Sink = t
@@ -114,7 +114,7 @@ func (s *SharedRecv) PostRecv(locals ...Slice) (f futures.Future[Arrival], err e
 		if r.Lease != nil {
 			r.Lease.End()
 		}
-		t.give()
+		t.free()
 		promise.Settle(Arrival{}, err)
 		f.Discard()
 		return futures.Future[Arrival]{}, err
@@ -122,27 +122,27 @@ func (s *SharedRecv) PostRecv(locals ...Slice) (f futures.Future[Arrival], err e
 	return f, nil
 }
 
-// taking is the sink of one shared receive. It settles the receive's future.
-type taking struct {
+// sharedRecvOp is the sink of one shared receive. It settles the receive's future.
+type sharedRecvOp struct {
 	s       *SharedRecv
 	promise futures.Promise[Arrival]
 }
 
-var takings = sync.Pool{New: func() any { return new(taking) }}
+var sharedRecvOps = sync.Pool{New: func() any { return new(sharedRecvOp) }}
 
-// give returns t to the pool.
-func (t *taking) give() {
-	*t = taking{}
-	takings.Put(t)
+// free returns t to the pool.
+func (t *sharedRecvOp) free() {
+	*t = sharedRecvOp{}
+	sharedRecvOps.Put(t)
 }
 
 // Complete implements reactor.Sink.
-func (t *taking) Complete(_ SinkContext, r Result, err error) {
+func (t *sharedRecvOp) Complete(_ SinkContext, r Result, err error) {
 	s, promise := t.s, t.promise
-	t.give()
+	t.free()
 	a := Arrival{Result: r, Conn: s.conns[r.QPNum]}
 	if a.Conn != nil && err == nil {
-		a.Conn.q.Heard()
+		a.Conn.q.NotePeerReceive()
 		if r.Flags&verbs.WCWithInv != 0 {
 			a.Conn.invalidated(r.Imm)
 		}
@@ -229,26 +229,26 @@ func (s *SharedRecv) queue() *reactor.SharedRecv {
 	return s.q
 }
 
-// whenTaken calls fn after the device has reported LAST_WQE_REACHED for the connection's queue
+// afterLastWQE calls fn after the device has reported LAST_WQE_REACHED for the connection's queue
 // pair, which is in ERR, and the result of its last shared receive was delivered. Without
 // shared receives it calls fn at once. The caller bounds the wait, because not every device
 // reports that event. Holder only.
 //
 // Implements: IBTA volume 1, 10.2.9.5 (destroying a queue pair with an SRQ).
-func (c *Conn) whenTaken(fn func()) {
-	if c.opts.Shared == nil || c.lastTaken {
+func (c *Conn) afterLastWQE(fn func()) {
+	if c.opts.Shared == nil || c.lastWQESeen {
 		fn()
 		return
 	}
-	c.onTaken = fn
+	c.lastWQEFn = fn
 }
 
-// taken handles LAST_WQE_REACHED. Holder only.
-func (c *Conn) taken() {
-	c.lastTaken = true
+// onLastWQE handles LAST_WQE_REACHED. Holder only.
+func (c *Conn) onLastWQE() {
+	c.lastWQESeen = true
 	c.sh.r.Drain()
-	if fn := c.onTaken; fn != nil {
-		c.onTaken = nil
+	if fn := c.lastWQEFn; fn != nil {
+		c.lastWQEFn = nil
 		fn()
 	}
 }

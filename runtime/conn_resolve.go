@@ -12,7 +12,7 @@ import (
 // attempt.
 const firstLook = 50 * time.Millisecond
 
-// addressing resolves an address, in several attempts:
+// addrResolver resolves an address, in several attempts:
 //
 //	ask ──> asked ── ADDR_RESOLVED ──> found
 //	          │ ADDR_ERROR, timed out: ask again with twice the timeout
@@ -22,18 +22,18 @@ const firstLook = 50 * time.Millisecond
 // A neighbor on a virtual link always replies in between. The kernel looks again when its
 // timeout expires, and then reports ADDR_RESOLVED, so short timeouts help. Only if the address
 // is still unknown does it report ADDR_ERROR. The caller bounds the total time. Holder only.
-type addressing struct {
+type addrResolver struct {
 	src, dst netip.AddrPort
 	look     time.Duration // timeout of the current attempt
 }
 
 // ask starts an attempt. ADDR_RESOLVED or ADDR_ERROR follows.
-func (a *addressing) ask(id verbs.CMID) error {
+func (a *addrResolver) ask(id verbs.CMID) error {
 	a.look = max(firstLook, 2*a.look)
 	return id.ResolveAddr(a.src, a.dst, a.look)
 }
 
-// late reports whether ev means that the attempt timed out.
-func (a *addressing) late(ev *verbs.CMEvent) bool {
+// isTimeout reports whether ev means that the attempt timed out.
+func (a *addrResolver) isTimeout(ev *verbs.CMEvent) bool {
 	return ev.Type == verbs.CMAddrError && ev.Status == -int(syscall.ETIMEDOUT)
 }

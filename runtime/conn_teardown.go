@@ -30,7 +30,7 @@ func (c *Conn) fail(cause error) {
 	case connOpen, connLeft:
 		c.setCause(cause)
 		c.state = connFailed
-		c.stop()
+		c.disconnectQP()
 		// A device that flushes only at destruction would keep the operations for ever.
 		c.within(flushBound, func() {
 			if !c.drained {
@@ -60,7 +60,7 @@ func (c *Conn) peerLeft() {
 	case connOpen:
 		c.setCause(ErrPeerClosed)
 		c.state = connLeft
-		c.refuse()
+		c.refuseOps()
 		c.q.SendsIdle(over)
 	case connDraining: // Close has called SendsIdle already
 	default:
@@ -93,17 +93,17 @@ func (c *Conn) flushed() {
 	})
 }
 
-// stop disconnects, which moves the queue pair to ERR, so that the device flushes all requests.
-func (c *Conn) stop() {
-	c.refuse()
+// disconnectQP disconnects, which moves the queue pair to ERR, so that the device flushes all requests.
+func (c *Conn) disconnectQP() {
+	c.refuseOps()
 	if err := c.id.Disconnect(); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) { // an event reports the removal
 		c.closeErr = errors.Join(c.closeErr, err)
 	}
 	c.q.Idle(c.onDrained)
 }
 
-// refuse makes the connection accept no more operations.
-func (c *Conn) refuse() {
+// refuseOps makes the connection accept no more operations.
+func (c *Conn) refuseOps() {
 	c.q.Fail(c.cause.Load())
 	if c.credits != nil {
 		c.credits.Close()
@@ -117,10 +117,10 @@ func (c *Conn) onDrained() {
 	c.drained = true
 	c.q.Seal()
 	c.match()
-	for _, home := range c.homes {
+	for _, home := range c.drainWaiters {
 		close(home)
 	}
-	c.homes = nil
+	c.drainWaiters = nil
 	c.report(false)
 }
 
@@ -237,10 +237,10 @@ func (c *Conn) disconnect() {
 		return
 	}
 	if c.state == connDraining {
-		c.stop()
+		c.disconnectQP()
 	}
 	c.within(flushBound, func() { c.destroy(nil) })
-	c.q.Idle(func() { c.whenTaken(func() { c.destroy(nil) }) })
+	c.q.Idle(func() { c.afterLastWQE(func() { c.destroy(nil) }) })
 }
 
 // destroy frees all resources and then calls done, which may be nil. Holder only.
@@ -251,7 +251,7 @@ func (c *Conn) destroy(done func()) {
 	c.state = connGone
 	c.sh.r.StopTimer(c.timer)
 	if c.cause.Load() != nil { // requests that are sealed before they are posted complete with it
-		c.refuse()
+		c.refuseOps()
 	}
 	finish := func(err error) {
 		// Retry windows that could not be closed before the queue pair.

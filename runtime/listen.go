@@ -42,14 +42,14 @@ type Listener struct {
 	addr netip.AddrPort // written before the user has the listener
 
 	// The fields below belong to the holder.
-	id       verbs.CMID
-	backlog  backlog
-	waiters  acceptWaiters  // of Accept
-	early    acceptWaiters  // of PrepareAccept
-	timer    *reactor.Timer // calls pump when a handshake may be evicted
-	why      error          // why it accepts no more requests; nil while it accepts them
-	gone     chan struct{}  // closed when the identifier is closed
-	closeErr error          // written before gone is closed
+	id             verbs.CMID
+	backlog        backlog
+	waiters        acceptWaiters  // of Accept
+	prepareWaiters acceptWaiters  // of PrepareAccept
+	timer          *reactor.Timer // calls pump when a handshake may be evicted
+	cause          error          // why it accepts no more requests; nil while it accepts them
+	gone           chan struct{}  // closed when the identifier is closed
+	closeErr       error          // written before gone is closed
 }
 
 // Listen listens at "host:port" with the runtime's options. An empty host means the device's
@@ -131,7 +131,7 @@ func (l *Listener) Addr() netip.AddrPort { return l.addr }
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) { return l.wait(ctx, &l.waiters) }
 
 func (l *Listener) wait(ctx context.Context, line *acceptWaiters) (*Conn, error) {
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (l *Listener) wait(ctx context.Context, line *acceptWaiters) (*Conn, error)
 			return c, err
 		case f.Valid(): // ctx has ended
 			f.Discard()
-			return nil, asked.Why(ctx, err)
+			return nil, asked.Cause(ctx, err)
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		}
@@ -169,11 +169,11 @@ func (l *Listener) addWaiter(line *acceptWaiters) (f futures.Future[*Conn], err 
 	defer l.rt.leave()
 	promise, f := l.rt.conns.New(nil)
 	l.sh.r.Defer(func() {
-		if l.why == nil && l.rt.gone.Load() {
+		if l.cause == nil && l.rt.gone.Load() {
 			l.stop(verbs.ErrDeviceRemoved)
 		}
-		if l.why != nil {
-			promise.Settle(nil, l.why)
+		if l.cause != nil {
+			promise.Settle(nil, l.cause)
 			return
 		}
 		line.all = append(line.all, acceptWaiter{promise})
@@ -246,26 +246,26 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 		return
 	}
 	if out != nil {
-		out.req.giveWay("others have come since, and there is room for " + strconv.Itoa(l.opts.Backlog))
+		out.req.evict("others have come since, and there is room for " + strconv.Itoa(l.opts.Backlog))
 	}
 	l.sh.targets[r.id] = r
-	l.pump()
+	l.startHandshakes()
 }
 
-// pump begins the handshakes that may begin, and ends those that the backlog evicts for them.
-func (l *Listener) pump() {
-	for l.why == nil {
+// startHandshakes begins the handshakes that may begin, and ends those that the backlog evicts for them.
+func (l *Listener) startHandshakes() {
+	for l.cause == nil {
 		begin, out, wake := l.backlog.next(l.rt.cfg.now(), l.room())
 		switch {
 		case begin != nil:
 			begin.req.begin()
 		case out != nil:
-			out.req.giveWay(fmt.Sprintf("others wait, and it was not finished within %v", handshakePatience))
+			out.req.evict(fmt.Sprintf("others wait, and it was not finished within %v", handshakePatience))
 		default:
 			l.sh.r.StopTimer(l.timer)
 			l.timer = nil
 			if !wake.IsZero() {
-				l.timer = l.sh.r.After(wake.Sub(l.rt.cfg.now()), l.pump)
+				l.timer = l.sh.r.After(wake.Sub(l.rt.cfg.now()), l.startHandshakes)
 			}
 			return
 		}
@@ -278,7 +278,7 @@ func (l *Listener) room() int {
 	if !l.opts.Raw {
 		return l.opts.Backlog
 	}
-	return max(l.waiters.wanted()-len(l.backlog.ready), 0) + l.early.wanted() - l.backlog.begun
+	return max(l.waiters.wanted()-len(l.backlog.ready), 0) + l.prepareWaiters.wanted() - l.backlog.begun
 }
 
 // match delivers established connections to waiting Accepts, and begins handshakes that can
@@ -290,16 +290,16 @@ func (l *Listener) match() {
 			break
 		}
 		l.backlog.remove(&r.entry)
-		r.given.Store(true)
+		r.accepted.Store(true)
 		s.Settle(r.conn, nil) // if the future was just discarded, giveBack returns the connection
 	}
-	l.pump()
+	l.startHandshakes()
 }
 
 // first returns the oldest ready request that is worth accepting, or nil.
 func (l *Listener) first() *request {
 	for _, p := range l.backlog.ready {
-		if r := p.req; r.worth || r.conn.cause.Load() == nil {
+		if r := p.req; r.acceptable || r.conn.cause.Load() == nil {
 			return r
 		}
 	}
@@ -309,10 +309,10 @@ func (l *Listener) first() *request {
 // failed settles the oldest wait with err, the local reason why a connection failed. It
 // ignores errors caused by the peer.
 func (l *Listener) failed(err error) {
-	if theirs(err) {
+	if causedByPeer(err) {
 		return
 	}
-	for _, line := range []*acceptWaiters{&l.waiters, &l.early} {
+	for _, line := range []*acceptWaiters{&l.waiters, &l.prepareWaiters} {
 		for s, ok := line.next(); ok; s, ok = line.next() {
 			if s.Settle(nil, err) {
 				return
@@ -347,10 +347,10 @@ func (l *Listener) end() { l.sh.r.Defer(func() { l.stop(ErrClosed) }) }
 
 // stop ends listening, once. Pending Accepts fail with cause. Holder only.
 func (l *Listener) stop(cause error) {
-	if l.why != nil {
+	if l.cause != nil {
 		return
 	}
-	l.why = cause
+	l.cause = cause
 	l.sh.r.StopTimer(l.timer)
 	for _, p := range slices.Concat(l.backlog.unfinished, l.backlog.ready) {
 		if p.stage == stageWaiting {
@@ -361,10 +361,10 @@ func (l *Listener) stop(cause error) {
 		l.backlog.leave(p)
 		p.req.end()
 	}
-	for _, s := range slices.Concat(l.waiters.all, l.early.all) {
+	for _, s := range slices.Concat(l.waiters.all, l.prepareWaiters.all) {
 		s.Settle(nil, cause)
 	}
-	l.waiters.all, l.early.all = nil, nil
+	l.waiters.all, l.prepareWaiters.all = nil, nil
 	l.sh.closeID(l.id, func(err error) {
 		l.closeErr = err
 		l.forget()

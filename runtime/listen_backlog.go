@@ -22,9 +22,9 @@ const (
 	// long as requests find room to wait: in a backlog full of established connections
 	// each new request evicts a begun one.
 	handshakePatience = time.Second
-	// makingMost is the maximum number of connections being prepared at once. Accepting a
+	// maxPreparing is the maximum number of connections being prepared at once. Accepting a
 	// prepared connection takes part of a pass, so it also limits those in one pass.
-	makingMost = 2
+	maxPreparing = 2
 )
 
 // stage is the state of a request in its listener's backlog.
@@ -70,7 +70,7 @@ type backlog struct {
 	peers      map[netip.Addr]*peerShare
 	begun      int // begun or leaving requests: those with a connection
 	leaving    int
-	making     int // begun requests whose connection is being prepared
+	preparing  int // begun requests whose connection is being prepared
 }
 
 // entry is the part of a request that the backlog uses.
@@ -106,7 +106,7 @@ func (b *backlog) admit(e *entry, addr netip.Addr) (out *entry, ok bool) {
 	e.peer = b.share(addr)
 	e.peer.unfinished++
 	if b.len() >= b.most {
-		if out = b.crowding(); out == nil {
+		if out = b.victim(); out == nil {
 			e.peer.unfinished--
 			b.unshare(e)
 			return nil, false
@@ -122,9 +122,9 @@ func (b *backlog) admit(e *entry, addr netip.Addr) (out *entry, ok bool) {
 	return out, true
 }
 
-// crowding returns the request to evict for a new one, or nil. The new one is already counted
+// victim returns the request to evict for a new one, or nil. The new one is already counted
 // in its peerShare.
-func (b *backlog) crowding() (worst *entry) {
+func (b *backlog) victim() (worst *entry) {
 	for _, e := range b.unfinished { // oldest first
 		switch {
 		case worst == nil, e.peer.unfinished > worst.peer.unfinished:
@@ -141,7 +141,7 @@ func (b *backlog) crowding() (worst *entry) {
 // nothing can begin until the backlog changes. room is the caller's limit of further
 // handshakes; if it is 0, one may begin only in place of another.
 func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Time) {
-	if b.making == makingMost || room < 0 {
+	if b.preparing == maxPreparing || room < 0 {
 		return nil, nil, wake
 	}
 	for _, e := range b.unfinished {
@@ -162,7 +162,7 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 		begin.stage, begin.making = stageBegun, true
 		begin.peer.begun++
 		b.begun++
-		b.making++
+		b.preparing++
 		return begin, nil, wake
 	}
 	if leaving > 0 { // a place is about to become free
@@ -189,12 +189,12 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 	return nil, out, time.Time{}
 }
 
-// made records that preparing the connection of a request has ended, with or without success,
+// prepared records that preparing the connection of a request has ended, with or without success,
 // and starts its patience.
-func (b *backlog) made(e *entry, now time.Time) {
+func (b *backlog) prepared(e *entry, now time.Time) {
 	if e.making {
 		e.making, e.since = false, now
-		b.making--
+		b.preparing--
 	}
 }
 

@@ -129,8 +129,8 @@ func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
 			making++
 		}
 	}
-	may := room > 0 && making < makingMost
-	mayEnd := room >= 0 && making < makingMost // one in place of another
+	may := room > 0 && making < maxPreparing
+	mayEnd := room >= 0 && making < maxPreparing // one in place of another
 	switch {
 	case begin != nil:
 		p := b.peerOf(begin)
@@ -164,7 +164,7 @@ func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
 }
 
 func (b *backlogBed) made(p *backlogPeer) {
-	b.backlog.made(&p.entry, b.now)
+	b.backlog.prepared(&p.entry, b.now)
 	p.making, p.since = false, b.now
 }
 

@@ -13,7 +13,7 @@ const (
 	// its backlog itself.
 	maxRejections = 128
 	// rejectionBatch is the number of rejections per goroutine. A batch wakes the loop only
-	// once, and handling its end takes no longer than a pass with eventsPerTurn events.
+	// once, and handling its end takes no longer than a pass with eventsPerPass events.
 	rejectionBatch = 32
 )
 
@@ -93,5 +93,5 @@ func (s *shard) rejectDone(left []rejection) {
 		s.stuck = false
 		s.cmEvents.take()
 	}
-	s.tellQuiet()
+	s.notifyIfQuiet()
 }

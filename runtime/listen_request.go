@@ -29,17 +29,17 @@ var errPrepare = errors.New("runtime: preparing a connection")
 type request struct {
 	// The holder of the listener's turn owns all fields except the atomic one.
 	entry
-	l     *Listener
-	id    verbs.CMID
+	l  *Listener
+	id verbs.CMID
 	// private is the peer's private data. Immutable.
-	private []byte
-	conn    *Conn        // set once it is prepared
-	early   acceptWaiter // the PrepareAccept it was prepared for; zero for none
-	worth   bool         // acceptable even if the connection has ended
-	// given means that the connection was accepted. match sets it and giveBack clears it,
+	private    []byte
+	conn       *Conn        // set once it is prepared
+	early      acceptWaiter // the PrepareAccept it was prepared for; zero for none
+	acceptable bool         // acceptable even if the connection has ended
+	// accepted means that the connection was accepted. match sets it and giveBack clears it,
 	// with the listener's turn held. The connection reads it, and reports nothing more once it is
 	// set. It publishes nothing: a report that comes too late is ignored.
-	given uatomic.Bool
+	accepted uatomic.Bool
 }
 
 // onCM implements cmTarget, until the connection gets the events.
@@ -52,12 +52,12 @@ func (r *request) onCM(ev *verbs.CMEvent) {
 		} else {
 			r.l.backlog.leave(&r.entry) // the function prepared ends the request
 		}
-		r.l.pump()
+		r.l.startHandshakes()
 	}
 }
 
-// giveWay ends a request that the backlog has evicted.
-func (r *request) giveWay(text string) {
+// evict ends a request that the backlog has evicted.
+func (r *request) evict(text string) {
 	if r.stage == stageNone {
 		r.l.sh.reject(r.id, proto.RejectResources, text)
 		return
@@ -103,14 +103,14 @@ func (r *request) prepared(c *Conn, err error) {
 		l.failed(fmt.Errorf("%w: %w", errPrepare, err))
 	case r.stage != stageBegun: // evicted, or withdrawn by the peer
 		_ = c.abandon(ErrConnClosed) // it is unused, and has no queue pair yet
-		if l.why != nil {
+		if l.cause != nil {
 			r.stops(proto.RejectClosed, listenerClosed)
 		} else {
 			r.stops(proto.RejectResources, "others have come since")
 		}
 	default:
 		c.from, r.conn = r, c
-		r.early, c.hold = l.early.next()
+		r.early, c.hold = l.prepareWaiters.next()
 		c.sh.r.Defer(func() {
 			c.accept(r)
 			l.sh.r.Defer(r.made)
@@ -128,14 +128,14 @@ func (r *request) stops(code uint16, text string) {
 
 // made ends the preparation, so that the next connection can be prepared.
 func (r *request) made() {
-	r.l.backlog.made(&r.entry, r.l.rt.cfg.now())
-	r.l.pump()
+	r.l.backlog.prepared(&r.entry, r.l.rt.cfg.now())
+	r.l.startHandshakes()
 }
 
 // accept accepts a request. The caller holds the turn of the connection's reactor.
 func (c *Conn) accept(r *request) {
-	err := c.own(r.id)
-	c.remote, c.answers = r.id.PeerAddr(), true
+	err := c.setID(r.id)
+	c.remote, c.accepting = r.id.PeerAddr(), true
 	if !c.begin() {
 		return
 	}
@@ -143,7 +143,7 @@ func (c *Conn) accept(r *request) {
 		err = r.id.Migrate(c.sh.cm)
 	}
 	if err == nil {
-		err = c.meet(r.private)
+		err = c.readPeerHello(r.private)
 	}
 	if err == nil {
 		err = c.ready()
@@ -172,9 +172,9 @@ func (r *request) settled(err error) {
 	l := r.l
 	if err == nil {
 		if l.backlog.establish(&r.entry) {
-			r.worth = true // an Accept that waits now gets it even if it ends meanwhile
+			r.acceptable = true // an Accept that waits now gets it even if it ends meanwhile
 			l.match()
-			r.worth = false
+			r.acceptable = false
 		}
 		return
 	}
@@ -184,12 +184,12 @@ func (r *request) settled(err error) {
 	} else {
 		l.failed(err)
 	}
-	l.pump()
+	l.startHandshakes()
 }
 
-// theirs reports whether err is the peer's fault or the result of an eviction. Accept ignores
+// causedByPeer reports whether err is the peer's fault or the result of an eviction. Accept ignores
 // such errors; the others are local.
-func theirs(err error) bool {
+func causedByPeer(err error) bool {
 	_, rejected := errors.AsType[*RejectError](err)
 	_, failed := errors.AsType[*verbs.WCError](err)
 	is := rejected || failed
@@ -205,7 +205,7 @@ func (r *request) ended(some bool) {
 	if r.stage != stageReady {
 		return
 	}
-	if r.worth = some; some {
+	if r.acceptable = some; some {
 		r.l.match()
 		return
 	}
@@ -217,14 +217,14 @@ func (r *request) ended(some bool) {
 // left handles the report that a connection is gone.
 func (r *request) left() {
 	r.l.backlog.remove(&r.entry)
-	r.l.pump()
+	r.l.startHandshakes()
 }
 
 // report notifies the listener that the connection has ended, or is gone, unless it was
 // accepted. Holder only, of the connection's reactor.
 func (c *Conn) report(gone bool) {
 	r := c.from
-	if r == nil || r.given.Load() {
+	if r == nil || r.accepted.Load() {
 		return
 	}
 	if gone {
@@ -239,11 +239,11 @@ func (c *Conn) report(gone bool) {
 // connection. Any goroutine.
 func (r *request) giveBack() {
 	r.l.sh.r.Defer(func() {
-		if r.l.why != nil {
+		if r.l.cause != nil {
 			r.conn.Abort()
 			return
 		}
-		r.given.Store(false)
+		r.accepted.Store(false)
 		r.l.backlog.putBack(&r.entry)
 		r.conn.sh.r.Defer(func() { // repeat reports suppressed while given was set
 			if gone := isGone(r.conn); gone || r.conn.drained {

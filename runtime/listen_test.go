@@ -345,8 +345,8 @@ func TestEventsOfOneTurnAreBounded(t *testing.T) {
 		if sh.r.Step(); handled == 0 {
 			t.Fatalf("%d of %d requests were handled, and nobody goes on", all, requests)
 		}
-		if handled > eventsPerTurn {
-			t.Errorf("turn %d handled %d events, want at most %d", steps, handled, eventsPerTurn)
+		if handled > eventsPerPass {
+			t.Errorf("turn %d handled %d events, want at most %d", steps, handled, eventsPerPass)
 		}
 		all, handled = all+handled, 0
 	}
@@ -354,15 +354,15 @@ func TestEventsOfOneTurnAreBounded(t *testing.T) {
 	for len(rt.listeners) > 0 {
 		sh.r.Step()
 	}
-	if all != requests || steps < requests/eventsPerTurn {
-		t.Errorf("%d requests were handled in %d turns, want %d in %d", all, steps, requests, requests/eventsPerTurn)
+	if all != requests || steps < requests/eventsPerPass {
+		t.Errorf("%d requests were handled in %d turns, want %d in %d", all, steps, requests, requests/eventsPerPass)
 	}
 }
 
 // Rule: events that a pass leaves are handled although the source notifies only once.
 func TestEventsThatATurnLeavesAreHandled(t *testing.T) {
 	sh := mustOpen(t, Config{}).shards[0]
-	const many = 10 * eventsPerTurn
+	const many = 10 * eventsPerPass
 	left, done := many, make(chan struct{})
 	if err := sh.r.Do(testContext(t), func() {
 		e := &events{r: sh.r, next: func() bool {
@@ -372,8 +372,8 @@ func TestEventsThatATurnLeavesAreHandled(t *testing.T) {
 			return left > 0
 		}}
 		e.take()
-		if left != many-eventsPerTurn {
-			t.Errorf("at once %d of %d events were handled, want %d", many-left, many, eventsPerTurn)
+		if left != many-eventsPerPass {
+			t.Errorf("at once %d of %d events were handled, want %d", many-left, many, eventsPerPass)
 		}
 	}); err != nil {
 		t.Fatal(err)

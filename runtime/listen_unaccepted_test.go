@@ -357,7 +357,7 @@ func TestWhoWaitsGetsWhatIsEstablished(t *testing.T) {
 		now := server.cfg.now()
 		ln.backlog.admit(&s.from.entry, s.RemoteAddr().Addr())
 		ln.backlog.next(now, 1)
-		ln.backlog.made(&s.from.entry, now)
+		ln.backlog.prepared(&s.from.entry, now)
 		s.from.settled(nil)
 	}); err != nil {
 		t.Fatal(err)

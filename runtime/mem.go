@@ -28,9 +28,9 @@ type memory struct {
 	memlock func() (uint64, bool)
 
 	pools poolSet // used by Alloc
-	// near holds the pools on the NUMA nodes that have reactors, by node, for the receive
+	// nodePools holds the pools on the NUMA nodes that have reactors, by node, for the receive
 	// buffers of a reactor's connections. Immutable; nil when the memory has a fixed node.
-	near map[int]*poolSet
+	nodePools map[int]*poolSet
 	// dead queues the big buffers whose lease has ended. Any goroutine
 	// pushes; the holder of mu takes.
 	dead ring.Inbox[bigBuffer, *bigBuffer]
@@ -56,7 +56,7 @@ func newMemory(pd verbs.PD, cfg MemoryConfig, nodes ...int) (*memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &memory{pd: pd, cfg: cfg, memlock: mem.MemlockLimit, regions: map[*Region]struct{}{}, near: nearPools(cfg, nodes)}
+	m := &memory{pd: pd, cfg: cfg, memlock: mem.MemlockLimit, regions: map[*Region]struct{}{}, nodePools: newNodePools(cfg, nodes)}
 	m.cache.Register, m.cache.Keep = m.register, cfg.CacheEntries
 	m.cache.Deregistered = func(n uint64, access verbs.AccessFlags) { m.registered -= locks(n, access) }
 	m.pools.place(cfg.Node)
@@ -133,7 +133,7 @@ func (m *memory) Stats() MemoryStats {
 	s.CacheHits, s.CacheMisses, s.CacheIdle = m.cache.Stats()
 	for p := range m.allPools() {
 		for _, sl := range p.list() {
-			out := sl.outs()
+			out := sl.inUse()
 			s.Slabs++
 			s.Buffers += out
 			s.InUse += int64(out) * int64(sl.size)

@@ -54,10 +54,10 @@ func (m *memory) newSlab(p *pool, size int) (*slab, error) {
 	return s, nil
 }
 
-// outs counts the blocks in use. While blocks are allocated and released it is an estimate.
-func (s *slab) outs() (n int) {
+// inUse counts the blocks in use. While blocks are allocated and released it is an estimate.
+func (s *slab) inUse() (n int) {
 	for i := range s.leases {
-		if s.leases[i].out() {
+		if s.leases[i].inUse() {
 			n++
 		}
 	}
@@ -69,7 +69,7 @@ func (s *slab) outs() (n int) {
 // block is missing, take puts the others back and returns how many were missing.
 // Meanwhile Alloc finds no free block and waits on m.mu, which the caller holds.
 func (s *slab) take() (missing int) {
-	if n := s.outs(); n > 0 {
+	if n := s.inUse(); n > 0 {
 		return n // leave the list alone: allocators would see it empty
 	}
 	is := make([]uint32, 0, s.free.Cap())

@@ -13,8 +13,8 @@ func (ps *poolSet) place(node int) {
 	}
 }
 
-// nearPools returns pools on nodes, or nil if the configuration puts all memory on one node.
-func nearPools(cfg MemoryConfig, nodes []int) map[int]*poolSet {
+// newNodePools returns pools on nodes, or nil if the configuration puts all memory on one node.
+func newNodePools(cfg MemoryConfig, nodes []int) map[int]*poolSet {
 	if cfg.Node != 0 {
 		return nil
 	}
@@ -28,10 +28,10 @@ func nearPools(cfg MemoryConfig, nodes []int) map[int]*poolSet {
 	return near
 }
 
-// allocNear is Alloc on the node of a reactor, counted from 1, if the
+// allocOnNode is Alloc on the node of a reactor, counted from 1, if the
 // size is pooled and the node has pools; else it is Alloc.
-func (m *memory) allocNear(node, n int) (Buffer, error) {
-	ps := m.near[node]
+func (m *memory) allocOnNode(node, n int) (Buffer, error) {
+	ps := m.nodePools[node]
 	if ps == nil || n < 0 || n > MaxPooled {
 		return m.Alloc(n)
 	}
@@ -53,7 +53,7 @@ func (m *memory) allPools() iter.Seq[*pool] {
 				return
 			}
 		}
-		for _, ps := range m.near {
+		for _, ps := range m.nodePools {
 			for i := range ps {
 				if !yield(&ps[i]) {
 					return

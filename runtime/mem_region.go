@@ -15,13 +15,13 @@ import (
 //
 // Methods may be called from any goroutine; only Close blocks.
 type Region struct {
-	m      *memory
-	lease  lease // generation 0 while open; no home
-	access verbs.AccessFlags
-	mr     verbs.MR
-	addr   uint64 // address of the first byte in work requests, local and remote
-	b      []byte
-	far    int // length of memory that this process cannot access; b is nil then
+	m         *memory
+	lease     lease // generation 0 while open; no home
+	access    verbs.AccessFlags
+	mr        verbs.MR
+	addr      uint64 // address of the first byte in work requests, local and remote
+	b         []byte
+	deviceLen int // length of memory that this process cannot access; b is nil then
 
 	// own is the mapping of NewRegion or the registration of ImportDMABuf;
 	// shared is the registration of Register. Exactly one is set.
@@ -103,7 +103,7 @@ func (r *Region) Bytes() []byte {
 }
 
 // Len is the length in bytes.
-func (r *Region) Len() int { return len(r.b) + r.far }
+func (r *Region) Len() int { return len(r.b) + r.deviceLen }
 
 // Access returns the access flags the region was registered with.
 func (r *Region) Access() verbs.AccessFlags { return r.access }
@@ -118,8 +118,8 @@ func (r *Region) Slice(off, n int) (Slice, error) {
 		return Slice{}, ErrReleased
 	}
 	s := Slice{addr: r.addr + uint64(off), lkey: r.mr.LKey(), access: r.access, lease: &r.lease}
-	if r.far > 0 {
-		s.far = n
+	if r.deviceLen > 0 {
+		s.deviceLen = n
 	} else {
 		s.b = r.b[off : off+n : off+n]
 	}

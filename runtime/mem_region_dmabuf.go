@@ -14,7 +14,7 @@ func (m *memory) ImportDMABuf(fd int, offset uint64, size int, access verbs.Acce
 		if r.own.mr, err = m.pd.RegDMABuf(fd, offset, uint64(size), offset, access); err != nil {
 			return fmt.Errorf("dma-buf: %w", err)
 		}
-		r.mr, r.far, r.addr = r.own.mr, size, r.own.mr.IOVA()
+		r.mr, r.deviceLen, r.addr = r.own.mr, size, r.own.mr.IOVA()
 		return nil
 	})
 }

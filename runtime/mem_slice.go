@@ -16,17 +16,17 @@ import (
 // The zero Slice names no memory; it is valid for operations of zero bytes.
 // Methods may be called from any goroutine and do not block; only errors allocate.
 type Slice struct {
-	addr   uint64 // address of the first byte in work requests
-	lkey   uint32
-	access verbs.AccessFlags // of the registration
-	lease  *lease            // nil for the zero Slice
-	gen    uint64            // generation of the lease that this slice belongs to
-	b      []byte            // the memory
-	far    int               // length of memory that this process cannot access; b is nil then
+	addr      uint64 // address of the first byte in work requests
+	lkey      uint32
+	access    verbs.AccessFlags // of the registration
+	lease     *lease            // nil for the zero Slice
+	gen       uint64            // generation of the lease that this slice belongs to
+	b         []byte            // the memory
+	deviceLen int               // length of memory that this process cannot access; b is nil then
 }
 
 // Len is the length in bytes. It does not change when the memory is released.
-func (s Slice) Len() int { return len(s.b) + s.far }
+func (s Slice) Len() int { return len(s.b) + s.deviceLen }
 
 // Bytes returns the memory; nil for an empty slice, for memory of another device
 // ([Runtime.ImportDMABuf]) and after release. The caller may keep the bytes only
@@ -45,8 +45,8 @@ func (s Slice) Sub(off, n int) (Slice, error) {
 		return Slice{}, err
 	}
 	s.addr += uint64(off)
-	if s.far > 0 {
-		s.far = n
+	if s.deviceLen > 0 {
+		s.deviceLen = n
 		return s, nil
 	}
 	s.b = s.b[off : off+n : off+n]
@@ -146,9 +146,9 @@ func (l *lease) open() (gen uint64) {
 	return w >> leaseGenShift
 }
 
-// out reports whether the block is in use: live, or with operations in
+// inUse reports whether the block is in use: live, or with operations in
 // flight. The result may be stale: it is a hint.
-func (l *lease) out() bool { return l.word.Load()&(leaseDying|leaseCountMask) != leaseDying }
+func (l *lease) inUse() bool { return l.word.Load()&(leaseDying|leaseCountMask) != leaseDying }
 
 // live reports whether handles of generation gen may still use the memory.
 func (l *lease) live(gen uint64) bool { return l.word.Load()>>leaseCountBits == gen<<1 }

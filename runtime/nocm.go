@@ -96,7 +96,7 @@ func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
 // prepare creates the queue pair. On failure giveUp releases everything. Holder only.
 func (c *Conn) prepare(p *Prepared, id *nocmID) error {
 	c.state = connConnecting
-	err := c.given()
+	err := c.checkStart()
 	if err == nil {
 		c.id = id
 		err = c.setup()
@@ -142,7 +142,7 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 		} // else it may be joined later, and Abort closes it then
 	}
 	if err == nil {
-		p.given.Store(true)
+		p.returned.Store(true)
 		return c, nil
 	}
 	c.Abort()
@@ -152,10 +152,10 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 // join implements Connect under the turn. On failure giveUp releases
 // everything and the caller gets the error. Holder only.
 func (c *Conn) join(peer bootstrap.Dest) error {
-	err := c.given()
+	err := c.checkStart()
 	if err == nil {
-		c.sh.r.Flush()  // receives are at the device before the peer can send
-		err = c.given() // Flush may have found a failed queue
+		c.sh.r.Flush()       // receives are at the device before the peer can send
+		err = c.checkStart() // Flush may have found a failed queue
 	}
 	if err == nil && c.state != connConnecting {
 		err = ErrConnClosed

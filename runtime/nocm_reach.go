@@ -19,7 +19,7 @@ import (
 // resolves the address itself: too long for a reactor's turn. Neither can be interrupted,
 // so when ctx ends first the look-up continues on a goroutine that Close waits for.
 func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstrap.Dest) error {
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstra
 		err = asked.Err() // the look-up may finish before the select below sees the end of ctx
 	}
 	if err != nil {
-		return asked.Why(ctx, err)
+		return asked.Cause(ctx, err)
 	}
 	if err := rt.enter(); err != nil { // keeps Close from finding the domain in use
 		return err
@@ -46,7 +46,7 @@ func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstra
 	case err := <-found:
 		return err
 	case <-asked:
-		return asked.Why(ctx, asked.Err())
+		return asked.Cause(ctx, asked.Err())
 	}
 }
 

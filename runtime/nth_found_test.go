@@ -34,7 +34,7 @@ func TestConnectingSurvivesAFailedGetEvent(t *testing.T) {
 			cfg.ConnectTimeout = 15 * time.Second
 			a, b := connected(t, cfg) // fails the test if they do not connect
 			echo(t, a, b)
-			if _, ok := plan.Struck(); ok {
+			if _, ok := plan.Injected(); ok {
 				struck++
 			}
 		})
@@ -60,7 +60,7 @@ func echo(t *testing.T, a, b *Conn) {
 // named checks that an error names the call that failed.
 func named(t *testing.T, err error, plan *nth.Plan) {
 	t.Helper()
-	if call, ok := plan.Struck(); !ok || !nth.Names(err, call.Op) {
+	if call, ok := plan.Injected(); !ok || !nth.Names(err, call.Op) {
 		t.Errorf("%v failed (%t): the error is %v", call, ok, err)
 	}
 }
@@ -242,7 +242,7 @@ func TestFailedGetLosesNoAsyncEvent(t *testing.T) {
 					t.Fatalf("%v never came", want)
 				}
 			}
-			if _, ok := plan.Struck(); ok {
+			if _, ok := plan.Injected(); ok {
 				struck++
 			}
 		})

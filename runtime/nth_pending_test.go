@@ -24,7 +24,7 @@ func (r *nthPaced) pends() {
 	}
 	var b *Conn
 	defer func() { r.hangUp(a, b) }()
-	seat, err := ln.addWaiter(&ln.early)
+	seat, err := ln.addWaiter(&ln.prepareWaiters)
 	if !r.note("preparing to accept", err) {
 		return
 	}

@@ -257,7 +257,7 @@ func TestRemovalIsWatchedWhereAnAddressCanBeBound(t *testing.T) {
 	provider, null := nullDevice(t)
 	plan := &nth.Plan{Op: "rdma_bind_addr", N: 1, Errno: syscall.EADDRNOTAVAIL}
 	rt := mustOpen(t, Config{Provider: nth.Wrap(provider, plan), Device: "null0"})
-	if _, struck := plan.Struck(); !struck || rt.shards[0].watch != nil {
+	if _, struck := plan.Injected(); !struck || rt.shards[0].watch != nil {
 		t.Fatalf("the address was refused: %v; the watch is %v", struck, rt.shards[0].watch)
 	}
 	prepare(t, rt, PlainOptions{})

@@ -34,12 +34,12 @@ func (c *Conn) transferV(ctx context.Context, op *Op, w submitOpts) (f Future, e
 		t := reactor.Transfer{Opcode: op.opcode, Flags: op.flags, Imm: op.imm, Sink: w.sink, Tag: w.tag}
 		return c.split(ctx, &t, op.several, op.remote, w.mode)
 	}
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return f, err
 	}
 	if err := c.creditFor(asked, op.opcode, w.mode); err != nil {
-		return f, asked.Why(ctx, err)
+		return f, asked.Cause(ctx, err)
 	}
 	var space [stackSGEs]verbs.SGE
 	s := reactor.Send{Opcode: op.opcode, Flags: op.flags, Remote: op.remote.Addr, RKey: op.remote.RKey, Imm: op.imm}
@@ -53,7 +53,7 @@ func (c *Conn) transferV(ctx context.Context, op *Op, w submitOpts) (f Future, e
 		}
 	}
 	c.creditBack(op.opcode)
-	return f, asked.Why(ctx, err)
+	return f, asked.Cause(ctx, err)
 }
 
 // submit submits s to the connection's queue.

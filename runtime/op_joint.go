@@ -23,7 +23,7 @@ func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err err
 	if rs != nil && len(rs) < len(ops) {
 		return 0, fmt.Errorf("%w: room for %d results of %d operations", ErrInvalid, len(rs), len(ops))
 	}
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil || len(ops) == 0 {
 		return 0, err
 	}
@@ -31,10 +31,10 @@ func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err err
 	all, _, refused := j.start(asked, c, ops, rs != nil, j)
 	if _, err := all.Await(asked); err != nil {
 		all.Discard() // the outstanding operations still refer to the group
-		return 0, asked.Why(ctx, err)
+		return 0, asked.Cause(ctx, err)
 	}
-	n, err = j.over(rs, refused)
-	return n, asked.Why(ctx, err)
+	n, err = j.finish(rs, refused)
+	return n, asked.Cause(ctx, err)
 }
 
 // opGroup is the sink of a group of operations that are awaited together.
@@ -70,9 +70,9 @@ func (j *opGroup) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink 
 	return all, started, refused
 }
 
-// over stores the results, returns the values of DoAll, and puts j back into the pool.
+// finish stores the results, returns the values of DoAll, and puts j back into the pool.
 // All operations must have ended; refused is the error of the one that was not started.
-func (j *opGroup) over(rs []Result, refused error) (n int, err error) {
+func (j *opGroup) finish(rs []Result, refused error) (n int, err error) {
 	if n, err = j.of, refused; j.err != nil {
 		n, err = j.failed, j.err
 	}

@@ -33,7 +33,7 @@ func (b Batch) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err 
 // futures in fs; or sink receives their results, with the operation's index
 // as tag. It returns the number that were started, and the error of the next.
 func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (n int, err error) {
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -46,7 +46,7 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 		if sink != nil {
 			tag = uint64(n)
 		}
-		if s.lent > 0 || ops[n].isSimple(c) {
+		if s.leased > 0 || ops[n].isSimple(c) {
 			f, err = s.transfer(asked, ops[n:], tag)
 		} else {
 			// Submit first: it keeps the order, and frees the cached slots, for one of which c.start
@@ -55,7 +55,7 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 			f, err = c.start(ctx, &ops[n], submitOpts{mode: reactor.NoWakeup, sink: sink, tag: tag})
 		}
 		if err != nil {
-			return n, asked.Why(ctx, err)
+			return n, asked.Cause(ctx, err)
 		}
 		if sink == nil {
 			fs[n] = f
@@ -68,20 +68,20 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 // one lease are begun together, with one change of the word that all users of the region share.
 type transferBatch struct {
 	reactor.BatchSubmitter
-	c     *Conn
-	sink  Sink
-	batch *lease
-	lent  int // begun on batch, and not started
+	c      *Conn
+	sink   Sink
+	batch  *lease
+	leased int // begun on batch, and not started
 }
 
 // transfer starts the first of ops, which must be simple.
-func (s *transferBatch) transfer(asked reactor.Asked, ops []Op, tag uint64) (f Future, err error) {
+func (s *transferBatch) transfer(asked reactor.DoneContext, ops []Op, tag uint64) (f Future, err error) {
 	op, c := &ops[0], s.c
 	local := &op.one[0]
 	if err := c.checkTransfer(op.opcode, local, &op.remote); err != nil {
 		return f, err
 	}
-	if local.lease != nil && s.lent == 0 {
+	if local.lease != nil && s.leased == 0 {
 		if err := s.lease(ops); err != nil {
 			return f, err
 		}
@@ -93,7 +93,7 @@ func (s *transferBatch) transfer(asked reactor.Asked, ops []Op, tag uint64) (f F
 		t.Lease = l
 	}
 	if f, err = s.Transfer(asked, &t, len(ops)-1, reactor.NoWakeup); err == nil && local.lease != nil {
-		s.lent--
+		s.leased--
 	}
 	return f, err
 }
@@ -113,14 +113,14 @@ func (s *transferBatch) lease(ops []Op) error {
 	if !local.lease.beginN(local.gen, n) {
 		return ErrReleased
 	}
-	s.batch, s.lent = local.lease, n
+	s.batch, s.leased = local.lease, n
 	return nil
 }
 
 // end submits the started operations and ends the leases of the others.
 func (s *transferBatch) end() {
 	s.Submit(reactor.NoWakeup)
-	if s.lent > 0 {
-		s.batch.EndN(s.lent)
+	if s.leased > 0 {
+		s.batch.EndN(s.leased)
 	}
 }

@@ -50,7 +50,7 @@ func (m *RemoteMemory) ReadAt(p []byte, off int64) (int, error) {
 	}
 	n, err := m.move(p, uint64(off), func(ctx context.Context, buf Buffer, r Remote) (Future, error) {
 		op := ReadOp(buf.Slice(), r)
-		return m.c.start(ctx, &op, submitOpts{mode: ioManner(len(p))})
+		return m.c.start(ctx, &op, submitOpts{mode: ioSubmitMode(len(p))})
 	}, nil, func(dst []byte, buf Buffer) { copy(dst, buf.Bytes()) })
 	if err == nil && short {
 		err = io.EOF
@@ -65,21 +65,21 @@ func (m *RemoteMemory) WriteAt(p []byte, off int64) (int, error) {
 	}
 	return m.move(p, uint64(off), func(ctx context.Context, buf Buffer, r Remote) (Future, error) {
 		op := WriteOp(buf.Slice(), r)
-		return m.c.start(ctx, &op, submitOpts{mode: ioManner(len(p))})
+		return m.c.start(ctx, &op, submitOpts{mode: ioSubmitMode(len(p))})
 	}, func(buf Buffer, src []byte) { copy(buf.Bytes(), src) }, nil)
 }
 
-// ioManner returns the submit mode of a transfer of n bytes: NoWakeup
+// ioSubmitMode returns the submit mode of a transfer of n bytes: NoWakeup
 // for a single chunk, which is awaited at once.
-func ioManner(n int) reactor.SubmitMode {
+func ioSubmitMode(n int) reactor.SubmitMode {
 	if n <= ioChunk {
 		return reactor.NoWakeup
 	}
 	return reactor.Block
 }
 
-// under is one chunk being transferred.
-type under struct {
+// ioTransfer is one chunk being transferred.
+type ioTransfer struct {
 	p   []byte
 	buf Buffer
 	f   Future
@@ -89,11 +89,11 @@ type under struct {
 // after empties it. It returns the number of leading bytes of p that were transferred.
 func (m *RemoteMemory) move(p []byte, off uint64, start func(context.Context, Buffer, Remote) (Future, error),
 	before func(Buffer, []byte), after func([]byte, Buffer)) (n int, err error) {
-	asked, err := reactor.Ask(m.ctx)
+	asked, err := reactor.DoneOf(m.ctx)
 	if err != nil {
 		return 0, err
 	}
-	var ring [ioDepth]under
+	var ring [ioDepth]ioTransfer
 	head, tail := 0, 0
 	finish := func() {
 		u := &ring[head%ioDepth]
@@ -140,12 +140,12 @@ func (m *RemoteMemory) move(p []byte, off uint64, start func(context.Context, Bu
 			}
 			break
 		}
-		ring[tail%ioDepth] = under{chunk, buf, f}
+		ring[tail%ioDepth] = ioTransfer{chunk, buf, f}
 		tail++
 		at += len(chunk)
 	}
 	for head < tail {
 		finish()
 	}
-	return n, asked.Why(m.ctx, err)
+	return n, asked.Cause(m.ctx, err)
 }

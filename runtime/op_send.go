@@ -27,7 +27,7 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submi
 	for _, l := range locals {
 		sum += uint64(l.Len())
 	}
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return f, err
 	}
@@ -36,7 +36,7 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submi
 	}
 	total := int(sum)
 	if err := c.creditFor(asked, verbs.WRSend, w.mode); err != nil {
-		return f, asked.Why(ctx, err)
+		return f, asked.Cause(ctx, err)
 	}
 	var space [stackSGEs]verbs.SGE
 	var p reactor.Payload
@@ -52,7 +52,7 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submi
 		}
 	}
 	c.creditBack(verbs.WRSend)
-	return f, asked.Why(ctx, err)
+	return f, asked.Cause(ctx, err)
 }
 
 // cpuReadable reports whether locals are non-empty and readable by the
@@ -60,7 +60,7 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submi
 func cpuReadable(locals []Slice) bool {
 	n := 0
 	for i := range locals {
-		if n += len(locals[i].b); locals[i].far > 0 || locals[i].access&fetched != 0 {
+		if n += len(locals[i].b); locals[i].deviceLen > 0 || locals[i].access&fetched != 0 {
 			return false
 		}
 	}
@@ -75,7 +75,7 @@ func (c *Conn) SendBytes(ctx context.Context, p []byte) (Future, error) {
 
 // sendBytes sends a copy of p in the request that s describes.
 func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submitOpts) (f Future, err error) {
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return f, err
 	}
@@ -92,17 +92,17 @@ func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submit
 		if rerr := buf.Release(); err == nil { // freed when the send completes
 			err = rerr
 		}
-		return f, asked.Why(ctx, err)
+		return f, asked.Cause(ctx, err)
 	}
 	if err := c.creditFor(asked, verbs.WRSend, w.mode); err != nil {
-		return f, asked.Why(ctx, err)
+		return f, asked.Cause(ctx, err)
 	}
 	if p == nil {
 		p = empty[:] // not nil, so that an empty message is sent inline too
 	}
 	if f, err = c.post(asked, &s, reactor.Payload{Inline: p}, len(p), w); err != nil {
 		c.creditBack(verbs.WRSend)
-		err = asked.Why(ctx, err)
+		err = asked.Cause(ctx, err)
 	}
 	return f, err
 }

@@ -72,7 +72,7 @@ func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, r
 	if how == reactor.NonBlock {
 		return Future{}, ErrPieces
 	}
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return Future{}, err
 	}
@@ -86,16 +86,16 @@ func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, r
 	if err != nil && posted == 0 {
 		m.promise.Settle(Result{}, err)
 		f.Discard()
-		return Future{}, asked.Why(ctx, err)
+		return Future{}, asked.Cause(ctx, err)
 	}
 	defer m.posted(c) // deferred: asked.Why calls the user's context, which may panic
 	if err != nil {
-		m.failed.CompareAndSwap(nil, asked.Why(ctx, err))
+		m.failed.CompareAndSwap(nil, asked.Cause(ctx, err))
 	}
 	return f, nil
 }
 
-func (c *Conn) fragmentCount(asked reactor.Asked, m *fragments, t *reactor.Transfer, locals []Slice, remote Remote) (posted int, err error) {
+func (c *Conn) fragmentCount(asked reactor.DoneContext, m *fragments, t *reactor.Transfer, locals []Slice, remote Remote) (posted int, err error) {
 	largest := c.oneWR
 	var left uint64
 	for _, l := range locals {
@@ -129,7 +129,7 @@ func (c *Conn) fragmentCount(asked reactor.Asked, m *fragments, t *reactor.Trans
 	return posted, nil
 }
 
-func (c *Conn) fragment(asked reactor.Asked, m *fragments, s *reactor.Send, part Slice) error {
+func (c *Conn) fragment(asked reactor.DoneContext, m *fragments, s *reactor.Send, part Slice) error {
 	if err := c.creditFor(asked, s.Opcode, reactor.Block); err != nil {
 		return err
 	}

@@ -45,13 +45,13 @@ func (c *Conn) Do(ctx context.Context, op *Op) (r Result, err error) {
 	}
 	// ctx is used only once, here: between start and Await no user code may
 	// keep the goroutine from driving.
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return r, err
 	}
 	f, err := c.start(asked, op, submitOpts{mode: reactor.NoWakeup})
 	if err != nil {
-		return r, asked.Why(ctx, err)
+		return r, asked.Cause(ctx, err)
 	}
 	return reactor.Await(ctx, asked, f)
 }

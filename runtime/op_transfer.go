@@ -31,13 +31,13 @@ func (c *Conn) transfer(ctx context.Context, t *reactor.Transfer, local *Slice, 
 	if local.Len() > c.oneWR {
 		return c.split(ctx, t, []Slice{*local}, *remote, m)
 	}
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return f, err
 	}
 	if t.Opcode == verbs.WRRDMAWriteWithImm {
 		if err := c.creditFor(asked, t.Opcode, m); err != nil {
-			return f, asked.Why(ctx, err)
+			return f, asked.Cause(ctx, err)
 		}
 	}
 	if err = c.lease(t, local, remote); err == nil {
@@ -49,7 +49,7 @@ func (c *Conn) transfer(ctx context.Context, t *reactor.Transfer, local *Slice, 
 		}
 	}
 	c.creditBack(t.Opcode)
-	return f, asked.Why(ctx, err)
+	return f, asked.Cause(ctx, err)
 }
 
 // transferWait is transfer of a simple op, and waits for the result.
@@ -58,7 +58,7 @@ func (c *Conn) transferWait(ctx context.Context, op *Op) (Result, error) {
 	if err := c.checkTransfer(op.opcode, local, &op.remote); err != nil {
 		return Result{}, err
 	}
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return Result{}, err
 	}
@@ -68,7 +68,7 @@ func (c *Conn) transferWait(ctx context.Context, op *Op) (Result, error) {
 		return Result{}, err
 	}
 	r, err := c.q.TransferWait(asked, &t)
-	return r, asked.Why(ctx, err)
+	return r, asked.Cause(ctx, err)
 }
 
 // isSimple reports whether op is a transfer of one piece in one work

@@ -266,7 +266,7 @@ func (p *PacketConn) destroy() {
 		}
 		p.closeErr = errors.Join(p.closeErr, err, release())
 		p.freeArrived()
-		p.over()
+		p.finishClose()
 	}
 	if p.id == nil {
 		finish(nil)
@@ -277,13 +277,13 @@ func (p *PacketConn) destroy() {
 	p.sh.closeID(p.id, finish)
 }
 
-// over closes the address handles and then p. The handles come last:
+// finishClose closes the address handles and then p. The handles come last:
 // only a Send that is being refused may still use them. Holder only.
-func (p *PacketConn) over() {
+func (p *PacketConn) finishClose() {
 	busy, err := p.closePeers()
 	p.closeErr = errors.Join(p.closeErr, err)
 	if busy {
-		p.sh.r.After(closeRetry, p.over)
+		p.sh.r.After(closeRetry, p.finishClose)
 		return
 	}
 	p.rt.mu.Lock()

@@ -37,7 +37,7 @@ type membership struct {
 //
 // Implements: rdma_join_multicast, ibv_attach_mcast.
 func (p *PacketConn) Join(ctx context.Context, group netip.Addr) (*Peer, error) {
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (p *PacketConn) Join(ctx context.Context, group netip.Addr) (*Peer, error) 
 	e, err := f.Await(asked)
 	if err != nil && f.Valid() {
 		f.Discard() // disposePeer leaves the group when the answer arrives
-		err = asked.Why(ctx, err)
+		err = asked.Cause(ctx, err)
 	}
 	return e, err
 }

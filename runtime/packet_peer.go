@@ -24,10 +24,10 @@ type Peer struct {
 	qkey  uint32
 	group netip.Addr // multicast; otherwise not valid
 
-	// out counts the datagrams for which the device may still use the
+	// outstanding counts the datagrams for which the device may still use the
 	// handle; peerClosed once there will be none. Senders increment it and
 	// the holder decrements it; Close changes it from 0 to peerClosed.
-	out atomic.Int64
+	outstanding atomic.Int64
 }
 
 const peerClosed = -1
@@ -120,7 +120,7 @@ func (p *PacketConn) replyFrom(grh []byte) (uint8, error) {
 //
 // Implements: rdma_connect in port space UDP.
 func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
 	if err != nil && f.Valid() {
 		f.Discard()
 		p.sh.r.Defer(func() { r.end(nil, err) })
-		return nil, fmt.Errorf("resolving %s: %w", addr, asked.Why(ctx, err))
+		return nil, fmt.Errorf("resolving %s: %w", addr, asked.Cause(ctx, err))
 	}
 	return e, err
 }
@@ -149,7 +149,7 @@ type resolving struct {
 	p       *PacketConn
 	dst     netip.AddrPort
 	id      verbs.CMID
-	way     addressing
+	way     addrResolver
 	timer   *reactor.Timer
 	promise futures.Promise[*Peer]
 	done    bool
@@ -165,7 +165,7 @@ func (r *resolving) start() {
 	var err error
 	if r.id, err = sh.cm.CreateID(verbs.PSUDP, 0); err == nil {
 		sh.targets[r.id] = r
-		r.way = addressing{src: netip.AddrPortFrom(r.p.rt.addr, 0), dst: r.dst}
+		r.way = addrResolver{src: netip.AddrPortFrom(r.p.rt.addr, 0), dst: r.dst}
 		err = r.way.ask(r.id)
 	}
 	if err != nil {
@@ -201,7 +201,7 @@ func (r *resolving) onCM(ev *verbs.CMEvent) {
 		}
 		fallthrough
 	default:
-		if !r.done && r.way.late(ev) {
+		if !r.done && r.way.isTimeout(ev) {
 			err = r.way.ask(r.id)
 			break
 		}
@@ -250,14 +250,14 @@ func (e *Peer) Close() error {
 
 // close is Close with peerMu held.
 func (e *Peer) close() error {
-	if !e.out.CompareAndSwap(0, peerClosed) {
-		if n := e.out.Load(); n > 0 {
+	if !e.outstanding.CompareAndSwap(0, peerClosed) {
+		if n := e.outstanding.Load(); n > 0 {
 			return fmt.Errorf("%w: %d datagrams under way", verbs.ErrBusy, n)
 		}
 		return nil
 	}
 	if err := e.ah.Close(); err != nil {
-		e.out.Store(0)
+		e.outstanding.Store(0)
 		return err
 	}
 	delete(e.p.peers, e)

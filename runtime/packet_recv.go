@@ -52,7 +52,7 @@ func (p *PacketConn) makeSlots() error {
 	p.slots = make([]packetSlot, p.opts.RecvCredits)
 	for i := range p.slots {
 		s := &p.slots[i]
-		buf, err := p.rt.mem.allocNear(p.sh.node, verbs.GRHLen+p.MaxPacket())
+		buf, err := p.rt.mem.allocOnNode(p.sh.node, verbs.GRHLen+p.MaxPacket())
 		if err != nil {
 			for k := range i {
 				p.slots[k].buf.drop()
@@ -120,7 +120,7 @@ func (p *PacketConn) Recv() futures.Future[Packet] {
 
 // RecvWait waits for the next datagram.
 func (p *PacketConn) RecvWait(ctx context.Context) (Packet, error) {
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return Packet{}, err
 	}
@@ -128,7 +128,7 @@ func (p *PacketConn) RecvWait(ctx context.Context) (Packet, error) {
 	k, err := f.Await(asked)
 	if err != nil {
 		f.Discard()
-		err = asked.Why(ctx, err)
+		err = asked.Cause(ctx, err)
 	}
 	return k, err
 }

@@ -29,7 +29,7 @@ func (p *PacketConn) SendImm(ctx context.Context, to *Peer, local Slice, imm uin
 }
 
 func (p *PacketConn) send(ctx context.Context, to *Peer, local Slice, s reactor.Send) (f Future, err error) {
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return f, err
 	}
@@ -66,7 +66,7 @@ func (p *PacketConn) send(ctx context.Context, to *Peer, local Slice, s reactor.
 	}
 	if f, err = p.q.Submit(asked, &s, &payload, reactor.Block); err != nil {
 		l.End()
-		err = asked.Why(ctx, err)
+		err = asked.Cause(ctx, err)
 	}
 	return f, err
 }
@@ -74,11 +74,11 @@ func (p *PacketConn) send(ctx context.Context, to *Peer, local Slice, s reactor.
 // begin counts a datagram to the peer. It reports false if the peer is closed.
 func (e *Peer) begin() bool {
 	for {
-		n := e.out.Load()
+		n := e.outstanding.Load()
 		if n == peerClosed {
 			return false
 		}
-		if e.out.CompareAndSwap(n, n+1) {
+		if e.outstanding.CompareAndSwap(n, n+1) {
 			return true
 		}
 	}
@@ -98,5 +98,5 @@ func (l *packetLease) End() {
 	*l = packetLease{}
 	packetLeases.Put(l)
 	local.End()
-	to.out.Add(-1)
+	to.outstanding.Add(-1)
 }

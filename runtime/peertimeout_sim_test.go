@@ -91,7 +91,7 @@ func TestThePeerTimeoutEndsWhatTheDeviceDoesNot(t *testing.T) {
 			if err := p.ops[0].err; !errors.Is(err, ErrPeerTimeout) || !errors.As(err, &pt) {
 				t.Fatalf("the operation ended with %v, want %v", err, ErrPeerTimeout)
 			}
-			if pt.Peer != p.a.RemoteAddr() || pt.Bound != bound || pt.Out != 1 || pt.Since.UnixNano() < int64(cut) || pt.Since.UnixNano() > int64(cut+bound/8) {
+			if pt.Peer != p.a.RemoteAddr() || pt.Bound != bound || pt.Outstanding != 1 || pt.Since.UnixNano() < int64(cut) || pt.Since.UnixNano() > int64(cut+bound/8) {
 				t.Errorf("it says %+v; cut at %v", *pt, cut)
 			}
 			if s := p.w.nodes[0].rt.Stats(); s.PeerTimeouts != 1 {

@@ -92,7 +92,7 @@ func TestEachEndSetsItsOwnTimeout(t *testing.T) {
 func TestPeerTimeoutErrorSaysIt(t *testing.T) {
 	e := &PeerTimeoutError{
 		Peer: netip.MustParseAddrPort("10.1.2.3:4791"), Bound: 5 * time.Second, Since: time.Unix(1_700_000_000, 0).UTC(),
-		Out: 3, Oldest: reactor.KindRead,
+		Outstanding: 3, Oldest: reactor.KindRead,
 	}
 	for _, part := range []string{"10.1.2.3:4791", "5s", "2023-11-14T22:13:20Z", "3", "READ"} {
 		if !strings.Contains(e.Error(), part) {

@@ -55,7 +55,7 @@ func (l *Listener) PrepareAccept(ctx context.Context) (*Pending, error) {
 	if !l.opts.Raw {
 		return nil, fmt.Errorf("%w: receives of a managed connection are its own", ErrMode)
 	}
-	c, err := l.wait(ctx, &l.early)
+	c, err := l.wait(ctx, &l.prepareWaiters)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (p *Pending) RemoteAddr() netip.AddrPort { return p.peer }
 //
 // Implements: rdma_connect, rdma_accept.
 func (p *Pending) Connect(ctx context.Context) (*Conn, error) {
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -86,14 +86,14 @@ func (p *Pending) Connect(ctx context.Context) (*Conn, error) {
 	promise, f := c.rt.conns.New(nil)
 	c.sh.r.Defer(func() { c.goOn(promise) })
 	if _, err = f.Await(asked); err == nil {
-		p.given.Store(true)
+		p.returned.Store(true)
 		return c, nil
 	}
 	if f.Valid() {
 		f.Discard() // disposeConn closes a connection established just now
 	}
 	c.Abort()
-	return nil, fmt.Errorf("connecting to %v: %w", p.peer, asked.Why(ctx, err))
+	return nil, fmt.Errorf("connecting to %v: %w", p.peer, asked.Cause(ctx, err))
 }
 
 // held hands a connection that is ready for its handshake to its owner.
@@ -119,17 +119,17 @@ func (r *request) held() {
 		l.passOver(r.early, ErrConnClosed)
 	}
 	l.backlog.remove(&r.entry)
-	l.pump()
+	l.startHandshakes()
 }
 
 // passOver handles the failed request of waiter s: if the peer caused
 // the failure, s waits for the next request, else it gets the error.
 func (l *Listener) passOver(s acceptWaiter, err error) {
 	switch {
-	case l.why != nil:
-		s.Settle(nil, l.why)
-	case theirs(err):
-		l.early.all = append([]acceptWaiter{s}, l.early.all...)
+	case l.cause != nil:
+		s.Settle(nil, l.cause)
+	case causedByPeer(err):
+		l.prepareWaiters.all = append([]acceptWaiter{s}, l.prepareWaiters.all...)
 	default:
 		s.Settle(nil, err)
 	}
@@ -149,7 +149,7 @@ func (c *Conn) goOn(p futures.Promise[*Conn]) {
 	if c.state != connConnecting { // Flush found a failed queue
 		return
 	}
-	if err := c.shake(); err != nil {
+	if err := c.sendHandshake(); err != nil {
 		c.giveUp(err)
 	}
 }
@@ -163,9 +163,9 @@ type unconnected struct {
 	// used is set by the first Connect or Close, before it acts; a call that
 	// finds it set does nothing. It publishes nothing.
 	used uatomic.Bool
-	// given is set when the Conn was returned to the caller, which then owns
+	// returned is set when the Conn was returned to the caller, which then owns
 	// it; read by Close. It publishes nothing.
-	given uatomic.Bool
+	returned uatomic.Bool
 }
 
 // PostRecv is Conn.PostRecv for the peer's first messages: receives posted before Connect
@@ -182,7 +182,7 @@ func (u *unconnected) Close(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNilContext
 	}
-	if u.given.Load() {
+	if u.returned.Load() {
 		return nil
 	}
 	u.used.Store(true)

@@ -266,7 +266,7 @@ func TestPendingWhosePeerGaveUp(t *testing.T) {
 		c, err := ps.Connect(testContext(t))
 		if err == nil {
 			<-c.Done() // the answer was faster
-		} else if !theirs(err) {
+		} else if !causedByPeer(err) {
 			t.Errorf("answering who has given up: %v, want ErrUnreachable or a *RejectError", err)
 		}
 		if err := ps.Close(testContext(t)); err != nil {

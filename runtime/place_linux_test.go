@@ -83,7 +83,7 @@ func TestMemoryLiesOnItsReactorsNode(t *testing.T) {
 		for _, s := range rt.shards {
 			want[s.node-1]++ // completions
 		}
-		for node, ps := range rt.mem.near {
+		for node, ps := range rt.mem.nodePools {
 			for i := range ps {
 				want[node-1] += len(ps[i].list())
 			}

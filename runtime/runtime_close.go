@@ -40,7 +40,7 @@ var errRuntimeClosed = fmt.Errorf("%w with its runtime", ErrConnClosed)
 // may be called again to continue. After nil it returns nil. Several goroutines may call it; all
 // wait for the end. A callback (Then) must not call it, because it waits for running callbacks.
 func (rt *Runtime) Close(ctx context.Context) error {
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (rt *Runtime) Close(ctx context.Context) error {
 	} else {
 		err = errors.Join(err, fmt.Errorf("%w: calls that make something on the device have not returned", verbs.ErrBusy))
 	}
-	return asked.Why(ctx, err)
+	return asked.Cause(ctx, err)
 }
 
 // shut makes enter refuse from now on; made is closed when no call is
@@ -77,7 +77,7 @@ func (rt *Runtime) shut() (made <-chan struct{}) {
 
 // closeAll closes the objects of the program: listeners before connections, and shared
 // receives after their users. Outstanding operations may complete until ctx ends.
-func (rt *Runtime) closeAll(ctx, after reactor.Asked) error {
+func (rt *Runtime) closeAll(ctx, after reactor.DoneContext) error {
 	rt.mu.Lock()
 	listeners := slices.Collect(maps.Keys(rt.listeners))
 	conns := slices.Collect(maps.Keys(rt.live))
@@ -106,7 +106,7 @@ func each[T any](all []T, end func(T) error) []error {
 }
 
 // extend returns an Asked that is closed d after asked, or by end. end leaves no goroutine behind.
-func extend(asked reactor.Asked, d time.Duration) (longer reactor.Asked, end func()) {
+func extend(asked reactor.DoneContext, d time.Duration) (longer reactor.DoneContext, end func()) {
 	over, stop := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(over)

@@ -15,9 +15,9 @@ const closeRetry = time.Millisecond
 // close, with closeRetry in between. Until then its queue pair may use the runtime's memory.
 const closeTries = 100
 
-// closersMost is how many identifiers of a shard are closed
+// maxClosers is how many identifiers of a shard are closed
 // concurrently: each that waits in the kernel uses a thread.
-const closersMost = 8
+const maxClosers = 8
 
 // closingID is an identifier that is being closed. It is in
 // shard.closing until it is closed or given up. Owned by the holder.
@@ -44,8 +44,8 @@ type closers struct {
 	// closing holds the identifiers not yet closed, of connections and listeners, whose number
 	// is bounded. Identifiers of rejected requests are closed elsewhere (listen_reject.go).
 	closing map[connID]*closingID
-	waiting []*closingID // waiting until fewer than closersMost are tried
-	under   int          // running tries
+	waiting []*closingID // waiting until fewer than maxClosers are tried
+	running int          // running tries
 	ending  bool         // the shard is being closed: further tries run on the turn
 	// quiet gets a value when the last running try or rejection batch has ended,
 	// and when the last identifier was closed or given up; settleIDs receives it.
@@ -80,10 +80,10 @@ func (s *shard) tryClose(c *closingID) {
 	case s.closing[c.id] != c: // closed by an earlier try
 	case s.rt.cfg.stepped || s.ending:
 		s.tried(c, c.id.Close())
-	case s.under == closersMost:
+	case s.running == maxClosers:
 		s.waiting = append(s.waiting, c)
 	default:
-		s.under++
+		s.running++
 		go func() {
 			err := c.id.Close()
 			s.r.Defer(func() { s.triedOff(c, err) })
@@ -93,25 +93,25 @@ func (s *shard) tryClose(c *closingID) {
 
 // triedOff handles the outcome of a try off the turn, and starts the next one.
 func (s *shard) triedOff(c *closingID, err error) {
-	s.under--
+	s.running--
 	if len(s.waiting) > 0 {
 		next := s.waiting[0]
 		s.waiting = s.waiting[1:]
 		s.tryClose(next)
 	}
 	s.tried(c, err)
-	s.tellQuiet()
+	s.notifyIfQuiet()
 }
 
-// tellQuiet wakes settleIDs when nothing is being closed off the turn.
-func (s *shard) tellQuiet() {
-	if s.under == 0 && !s.rejecting {
-		s.rouse()
+// notifyIfQuiet wakes settleIDs when nothing is being closed off the turn.
+func (s *shard) notifyIfQuiet() {
+	if s.running == 0 && !s.rejecting {
+		s.wakeSettle()
 	}
 }
 
-// rouse wakes settleIDs.
-func (s *shard) rouse() {
+// wakeSettle wakes settleIDs.
+func (s *shard) wakeSettle() {
 	select {
 	case s.quiet <- struct{}{}:
 	default: // a value is already there
@@ -134,6 +134,6 @@ func (s *shard) tried(c *closingID, err error) {
 		done(err)
 	}
 	if len(s.closing) == 0 {
-		s.rouse()
+		s.wakeSettle()
 	}
 }

@@ -141,7 +141,7 @@ func slowToGoHoldsUpNobody(t *testing.T, d bed) {
 	if err := slow.sh.r.Do(testContext(t), func() {
 		slow.sh.r.Flush() // the receive is posted
 		slow.setCause(ErrConnClosed)
-		slow.refuse()
+		slow.refuseOps()
 		delete(slow.sh.targets, slow.id)
 		slow.id = held
 		slow.destroy(nil) // as when the device has not flushed it in time
@@ -201,14 +201,14 @@ func (id *countedID) Close() error {
 	return nil
 }
 
-// Rule: a reactor closes no more than closersMost identifiers at once, all of them in the end, and
+// Rule: a reactor closes no more than maxClosers identifiers at once, all of them in the end, and
 // closing the runtime waits for them.
 func TestIdentifiersAreClosedAFewAtATime(t *testing.T) {
 	rt := mustOpen(t, Config{Reactors: 1})
 	sh := rt.shards[0]
 	var now, most atomic.Int64
 	letGo := make(chan struct{})
-	const n = 3*closersMost + 1
+	const n = 3*maxClosers + 1
 	told := 0 // the holder's
 	if err := sh.r.Do(testContext(t), func() {
 		for range n {
@@ -224,9 +224,9 @@ func TestIdentifiersAreClosedAFewAtATime(t *testing.T) {
 	waiting, stop := context.WithCancel(t.Context())
 	closed := make(chan error, 1)
 	go func() { closed <- sh.end(waiting) }()
-	for until := testContext(t); now.Load() < closersMost; {
+	for until := testContext(t); now.Load() < maxClosers; {
 		if until.Err() != nil {
-			t.Fatalf("%d are being closed, want %d", now.Load(), closersMost)
+			t.Fatalf("%d are being closed, want %d", now.Load(), maxClosers)
 		}
 	}
 	stop()
@@ -237,8 +237,8 @@ func TestIdentifiersAreClosedAFewAtATime(t *testing.T) {
 	if err := rt.Close(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	if told != n || most.Load() != closersMost {
-		t.Errorf("%d of %d were closed, up to %d at once; want all, %d at once", told, n, most.Load(), closersMost)
+	if told != n || most.Load() != maxClosers {
+		t.Errorf("%d of %d were closed, up to %d at once; want all, %d at once", told, n, most.Load(), maxClosers)
 	}
 }
 

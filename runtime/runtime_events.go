@@ -2,9 +2,9 @@ package runtime
 
 import "github.com/verbena-rdma/verbena/reactor"
 
-// eventsPerTurn is how many connection events, or asynchronous events, one pass handles. The
+// eventsPerPass is how many connection events, or asynchronous events, one pass handles. The
 // event of a request that is refused takes some 3 µs. The rest is left to the next passes.
-const eventsPerTurn = 4
+const eventsPerPass = 4
 
 // events handles the events of a source, a few in each pass. Owned by the holder.
 type events struct {
@@ -18,7 +18,7 @@ type events struct {
 
 // take handles the next events. The source's Watch calls it.
 func (e *events) take() {
-	if !e.queued && e.some() {
+	if !e.queued && e.handleBatch() {
 		// Defer twice: a function deferred here still runs before this pass, and
 		// one that it defers before the next.
 		e.r.Defer(func() { e.r.Defer(e.remaining) })
@@ -27,16 +27,16 @@ func (e *events) take() {
 
 // remaining handles more events, and defers itself if some are left.
 func (e *events) remaining() {
-	if e.some() {
+	if e.handleBatch() {
 		e.r.Defer(e.remaining)
 	}
 }
 
-// some handles the events of one pass. It reports whether there may be
+// handleBatch handles the events of one pass. It reports whether there may be
 // more; then remaining must be called.
-func (e *events) some() bool {
+func (e *events) handleBatch() bool {
 	e.queued = false
-	for range eventsPerTurn {
+	for range eventsPerPass {
 		if !e.next() {
 			return false
 		}

@@ -11,7 +11,7 @@ import (
 //
 //	on the reactor's node   work requests, their elements, inline bytes, results and
 //	                        completions (reactor.Config.Node); receive buffers
-//	                        (memory.near)
+//	                        (memory.nodePools)
 //	on MemoryConfig.Node,   memory that the program allocates; by default the device's
 //	else the device's       node, and if that is unknown, the node of the first touch of
 //	                        a page

@@ -91,7 +91,7 @@ func (c *Conn) failRemoved() {
 	case connOpen, connLeft:
 		c.setCause(verbs.ErrDeviceRemoved)
 		c.state = connFailed
-		c.refuse()
+		c.refuseOps()
 		c.detach()
 	case connFailed:
 		if c.disconnecting {

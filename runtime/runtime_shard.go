@@ -128,7 +128,7 @@ func (s *shard) takeAsync() bool {
 	case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
 		s.failAll(ev.QP, fmt.Errorf("%w: %v", ErrQueuePair, ev.Type))
 	case verbs.EventQPLastWQEReached:
-		s.tellConn(ev.QP, (*Conn).taken)
+		s.tellConn(ev.QP, (*Conn).onLastWQE)
 	case verbs.EventCQErr:
 		s.failAll(nil, fmt.Errorf("%w: %v", ErrQueuePair, ev.Type))
 	}
@@ -197,7 +197,7 @@ func (s *shard) settleIDs(ctx context.Context) error {
 // to close, and reports whether some are still being closed. Holder only.
 func (s *shard) closeLeft() (busy bool) {
 	s.ending = true
-	if s.under > 0 || s.rejecting {
+	if s.running > 0 || s.rejecting {
 		return true
 	}
 	for _, c := range s.closing {

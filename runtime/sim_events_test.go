@@ -360,7 +360,7 @@ func (e *simEnd) mute() {
 	e.p.excuse("its peer posts no receives")
 	e.muteTo = e.w.now() + 2*simPeerTimeout // nothing else ends the sends that wait for it
 	peer.shunned = true
-	if err := peer.c.q.SetPeerLimit(reactor.PeerLimit{Bound: simMuteBound, OnTimeout: peer.c.late}); err != nil {
+	if err := peer.c.q.SetPeerLimit(reactor.PeerLimit{Bound: simMuteBound, OnTimeout: peer.c.onPeerTimeout}); err != nil {
 		e.w.fail("%v", err)
 	}
 }

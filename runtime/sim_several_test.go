@@ -118,7 +118,7 @@ func (g *simJoined) poll() bool {
 	if g.keep {
 		rs = make([]Result, len(g.ops))
 	}
-	n, err := g.j.over(rs, g.refused)
+	n, err := g.j.finish(rs, g.refused)
 	if n != want || !errors.Is(err, why) || (err == nil) != (why == nil) {
 		w.fail("%v: %d of %d succeeded, then %v; want %d and %v", p, n, len(g.ops), err, want, why)
 	}

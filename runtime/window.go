@@ -80,7 +80,7 @@ func (w *Window) Remote() (Remote, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.state != windowBound {
-		return Remote{}, w.not(windowBound)
+		return Remote{}, w.stateError(windowBound)
 	}
 	return w.at, nil
 }
@@ -101,7 +101,7 @@ func (w *Window) move(from, to windowState, lease *lease) (at Remote, err error)
 	defer w.mu.Unlock()
 	switch {
 	case w.state != from:
-		return at, w.not(from)
+		return at, w.stateError(from)
 	case w.ending:
 		return at, ErrWindowClosed
 	}
@@ -111,8 +111,8 @@ func (w *Window) move(from, to windowState, lease *lease) (at Remote, err error)
 	return w.at, nil
 }
 
-// not returns the error of a window that is not in the wanted state. Under mu.
-func (w *Window) not(wanted windowState) error {
+// stateError returns the error of a window that is not in the wanted state. Under mu.
+func (w *Window) stateError(wanted windowState) error {
 	if w.state == windowClosed {
 		return ErrWindowClosed
 	}
@@ -141,15 +141,15 @@ func (c *Conn) invalidated(key uint32) *Window {
 	c.windowMu.Lock()
 	defer c.windowMu.Unlock()
 	for w := range c.windows {
-		if w.lose(key) {
+		if w.keyInvalidated(key) {
 			return w
 		}
 	}
 	return nil
 }
 
-// lose records that the peer has invalidated key, and reports whether it is this window's.
-func (w *Window) lose(key uint32) bool {
+// keyInvalidated records that the peer has invalidated key, and reports whether it is this window's.
+func (w *Window) keyInvalidated(key uint32) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.at.RKey != key || w.state == windowClosed {

@@ -52,7 +52,7 @@ func (b *binding) part() (part Slice, err error) {
 }
 
 func (w *Window) bind(ctx context.Context, b binding, flags verbs.SendFlags, to submitOpts) (Remote, Future, error) {
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return Remote{}, Future{}, err
 	}
@@ -77,7 +77,7 @@ func (w *Window) bind(ctx context.Context, b binding, flags verbs.SendFlags, to 
 		Bind: &reactor.Bind{Window: w.mw, Region: b.r.mr, RKey: at.RKey, Addr: at.Addr, Length: at.Length, Access: b.access},
 	}, at, to)
 	if err != nil {
-		return Remote{}, Future{}, asked.Why(ctx, err)
+		return Remote{}, Future{}, asked.Cause(ctx, err)
 	}
 	return at, f, nil
 }
@@ -92,7 +92,7 @@ func (w *Window) Invalidate(ctx context.Context) (Future, error) {
 }
 
 func (w *Window) invalidate(ctx context.Context, flags verbs.SendFlags, to submitOpts) (Future, error) {
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return Future{}, err
 	}
@@ -101,20 +101,20 @@ func (w *Window) invalidate(ctx context.Context, flags verbs.SendFlags, to submi
 		return Future{}, err
 	}
 	f, err := w.post(asked, windowFree, windowBound, &reactor.Send{Opcode: verbs.WRLocalInv, Flags: flags, Invalidate: at.RKey}, at, to)
-	return f, asked.Why(ctx, err)
+	return f, asked.Cause(ctx, err)
 }
 
 // windowOp is a binding or an invalidation in progress.
 type windowOp struct {
-	w        *Window
-	promise  futures.Promise[Result]
-	sink     Sink        // if not nil, gets the result in place of the promise
-	then, no windowState // states after success and after failure
+	w               *Window
+	promise         futures.Promise[Result]
+	sink            Sink        // if not nil, gets the result in place of the promise
+	then, onFailure windowState // states after success and after failure
 }
 
 // post submits s and sets the window's range to at.
-func (w *Window) post(asked reactor.Asked, then, no windowState, s *reactor.Send, at Remote, to submitOpts) (f Future, err error) {
-	op := &windowOp{w: w, then: then, no: no, sink: to.sink}
+func (w *Window) post(asked reactor.DoneContext, then, no windowState, s *reactor.Send, at Remote, to submitOpts) (f Future, err error) {
+	op := &windowOp{w: w, then: then, onFailure: no, sink: to.sink}
 	if op.sink == nil {
 		op.promise, f = w.c.sh.r.Futures().New(w.c.sh.r.Driver())
 	}
@@ -142,7 +142,7 @@ func (op *windowOp) Complete(t SinkContext, r Result, err error) {
 	to := op.then
 	op.w.mu.Lock()
 	if err != nil {
-		to = op.no
+		to = op.onFailure
 	} else if op.w.gone {
 		to = windowFree
 	}

@@ -18,7 +18,7 @@ import (
 //
 // Implements: ibv_dealloc_mw.
 func (w *Window) Revoke(ctx context.Context) error {
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (w *Window) Revoke(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-asked:
-			return fmt.Errorf("revoking a window: %w: %w", err, asked.Why(ctx, asked.Err()))
+			return fmt.Errorf("revoking a window: %w: %w", err, asked.Cause(ctx, asked.Err()))
 		}
 	}
 }

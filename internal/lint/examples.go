@@ -10,16 +10,16 @@ import (
 	"strings"
 )
 
-// rung matches the name of a numbered example, such as 01-connect-and-echo. Other folders in
+// exampleName matches the name of a numbered example, such as 01-connect-and-echo. Other folders in
 // examples, such as the demo, do not match.
-var rung = regexp.MustCompile(`^\d\d-`)
+var exampleName = regexp.MustCompile(`^\d\d-`)
 
-// rungLines is the limit for the code of an example, which is read in one go.
-const rungLines = 170
+// maxExampleLines is the limit for the code of an example, which is read in one go.
+const maxExampleLines = 170
 
-// ladder checks that each numbered example has a README.md, a test, and less than rungLines of
+// checkExamples checks that each numbered example has a README.md, a test, and less than maxExampleLines of
 // code, the sum of its files without tests. The error is for files that cannot be read.
-func ladder(root fs.FS, sources []*source) (found []string, err error) {
+func checkExamples(root fs.FS, sources []*source) (found []string, err error) {
 	dirs, err := fs.ReadDir(root, "examples")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -28,7 +28,7 @@ func ladder(root fs.FS, sources []*source) (found []string, err error) {
 		return nil, err
 	}
 	for _, d := range dirs {
-		if !d.IsDir() || !rung.MatchString(d.Name()) {
+		if !d.IsDir() || !exampleName.MatchString(d.Name()) {
 			continue
 		}
 		dir := path.Join("examples", d.Name())
@@ -48,8 +48,8 @@ func ladder(root fs.FS, sources []*source) (found []string, err error) {
 		if text, err := fs.ReadFile(root, path.Join(dir, "README.md")); err != nil || strings.TrimSpace(string(text)) == "" {
 			say("%s has no README.md that says something", dir)
 		}
-		if code == 0 || code >= rungLines {
-			say("%s has %d lines of code, want some and under %d: one new idea each", dir, code, rungLines)
+		if code == 0 || code >= maxExampleLines {
+			say("%s has %d lines of code, want some and under %d: one new idea each", dir, code, maxExampleLines)
 		}
 		if tests == 0 {
 			say("%s has no test that runs it", dir)

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// room is a layer: a folder with all its subfolders that are not rooms of their own, and the
+// layer is a layer: a folder with all its subfolders that are not rooms of their own, and the
 // packages of this module that its code and its tests may import.
-type room struct {
+type layer struct {
 	path  string
 	uses  []string // rooms that its code may import, itself always
 	tests []string // rooms that its tests may import in addition
 }
 
-// rooms are the rows of the design's list, from the bottom. A package belongs to the room with
+// layers are the rows of the design's list, from the bottom. A package belongs to the room with
 // the longest matching path. A room imports only rooms below it in the layering. Tests may also
 // use a provider to run on, and the conformance suite; no test imports a higher layer.
-var rooms = []room{
+var layers = []layer{
 	{path: "internal/model"},
 	{path: "internal", uses: []string{"internal/model"}},
 	{path: "verbs", uses: []string{"internal"}, tests: []string{"verbs/verbstest", "verbs/soft"}},
@@ -60,11 +60,11 @@ func belowAny(p string, dirs []string) bool {
 	return slices.ContainsFunc(dirs, func(d string) bool { return below(p, d) })
 }
 
-// roomOf returns the room of a folder; nil if there is none.
-func roomOf(dir string) *room {
-	var best *room
-	for i := range rooms {
-		if r := &rooms[i]; below(dir, r.path) && (best == nil || len(r.path) > len(best.path)) {
+// layerOf returns the room of a folder; nil if there is none.
+func layerOf(dir string) *layer {
+	var best *layer
+	for i := range layers {
+		if r := &layers[i]; below(dir, r.path) && (best == nil || len(r.path) > len(best.path)) {
 			best = r
 		}
 	}
@@ -72,7 +72,7 @@ func roomOf(dir string) *room {
 }
 
 func (s *source) imports() (found []string) {
-	own := roomOf(s.dir())
+	own := layerOf(s.dir())
 	if own == nil {
 		found = append(found, fmt.Sprintf("%s:1: %s is in no room of the design", s.path, s.dir()))
 	}
@@ -94,7 +94,7 @@ func (s *source) imports() (found []string) {
 			}
 		case below(p, module):
 			if own != nil {
-				if to := roomOf(strings.TrimPrefix(p, module+"/")); to == nil || !own.mayUse(to, s.test()) {
+				if to := layerOf(strings.TrimPrefix(p, module+"/")); to == nil || !own.mayUse(to, s.test()) {
 					say("%s may not import %s: imports point down the list of rooms", own.path, p)
 				}
 			}
@@ -109,7 +109,7 @@ func (s *source) imports() (found []string) {
 	return found
 }
 
-func (r *room) mayUse(to *room, test bool) bool {
+func (r *layer) mayUse(to *layer, test bool) bool {
 	return r == to || slices.Contains(r.uses, to.path) || test && slices.Contains(r.tests, to.path)
 }
 

@@ -39,7 +39,7 @@ func TestRepository(t *testing.T) {
 // layers from the bottom.
 func TestRoomsPointDown(t *testing.T) {
 	seen := []string{}
-	for _, r := range rooms {
+	for _, r := range layers {
 		for _, u := range r.uses {
 			if !slices.Contains(seen, u) {
 				t.Errorf("%s may import %s, which is not below it", r.path, u)

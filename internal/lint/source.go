@@ -66,7 +66,7 @@ func Check(root fs.FS) (findings []string, err error) {
 	}
 	findings = append(findings, packageDocs(sources)...)
 	findings = append(findings, oneProvider(sources)...)
-	rungs, err := ladder(root, sources)
+	rungs, err := checkExamples(root, sources)
 	if err != nil {
 		return nil, err
 	}

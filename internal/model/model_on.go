@@ -139,8 +139,8 @@ func Receive[T ~uint8](c <-chan T, done <-chan struct{}) (v T, ok bool) {
 // Failf reports a broken rule, in an actor's step or in [World.End].
 func Failf(format string, args ...any) { latest.failf(format, args...) }
 
-// Who returns the actor that runs its step.
-func Who() *Actor { return current }
+// CurrentActor returns the actor that runs its step.
+func CurrentActor() *Actor { return current }
 
 // Place returns the last [Mark] of the actor that runs its step.
 func Place() string { return current.place }

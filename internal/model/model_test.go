@@ -85,8 +85,8 @@ func TestModelReceive(t *testing.T) {
 // Rule: a world that does not hash all its shared data is detected, where that matters.
 func TestModelSaysTooLittle(t *testing.T) {
 	defer func() {
-		if v := fmt.Sprint(recover()); !strings.Contains(v, "came to another state") {
-			t.Errorf("panic %q, want that a replay came to another state", v)
+		if v := fmt.Sprint(recover()); !strings.Contains(v, "reached another state") {
+			t.Errorf("panic %q, want that a replay reached another state", v)
 		}
 	}()
 	_, err := Explore(func() (w World) {

@@ -317,7 +317,7 @@ func (q ringHandover) half(_ int, i uint32, pause func()) {
 	pause()
 	p := &q.places[t&q.mask]
 	p.v = i
-	p.turn.Store(t + 1)
+	p.seq.Store(t + 1)
 }
 func (q ringHandover) take(dst []uint32) (n int) {
 	for n < len(dst) {

@@ -15,10 +15,10 @@ type Credits struct {
 	line[struct{}]
 
 	limit int64 // immutable
-	// lied is set by the first Restore that finds an impossible number, which closes broken: the
+	// overReturned is set by the first Restore that finds an impossible number, which closes broken: the
 	// line's invariant no longer holds, and leavers that wait for a credit need not get one.
-	lied   atomic.Bool
-	broken chan struct{}
+	overReturned atomic.Bool
+	broken       chan struct{}
 }
 
 // NewCredits returns a semaphore with n free credits. It panics if n is negative.
@@ -101,7 +101,7 @@ func (c *Credits) Restore(k int) bool {
 	if c.waiting.Load() == 0 || c.handOut(c) {
 		return true
 	}
-	if c.lied.CompareAndSwap(false, true) { // given back again before the waiters had them
+	if c.overReturned.CompareAndSwap(false, true) { // given back again before the waiters had them
 		close(c.broken)
 	}
 	return false

@@ -90,7 +90,7 @@ func (l *line[T]) wait(s store[T], done, broken <-chan struct{}) (v T, err error
 // leave ends the wait of a goroutine that took no item. If one is on its way already, leave takes
 // it and gives it back.
 func (l *line[T]) leave(s store[T], broken <-chan struct{}) {
-	if !l.strike() {
+	if !l.claimWaiter() {
 		select {
 		case v := <-l.handed:
 			s.put(v)
@@ -99,8 +99,8 @@ func (l *line[T]) leave(s store[T], broken <-chan struct{}) {
 	}
 }
 
-// strike takes one from waiting. It returns false if an item is on its way to every waiter.
-func (l *line[T]) strike() bool {
+// claimWaiter takes one from waiting. It returns false if an item is on its way to every waiter.
+func (l *line[T]) claimWaiter() bool {
 	for {
 		n := l.waiting.Load()
 		if n == 0 {
@@ -120,7 +120,7 @@ func (l *line[T]) handOut(s store[T]) bool {
 		if !ok {
 			return true
 		}
-		if !l.strike() {
+		if !l.claimWaiter() {
 			s.put(v) // put looks again: a waiter may have come just now
 			return true
 		}

@@ -191,7 +191,7 @@ func mpscWorld(size, several int, popped bool) model.World {
 			d.Add(q.tail.Load())
 			d.Add(q.head.Load())
 			for i := range q.places {
-				d.Add(q.places[i].turn.Load())
+				d.Add(q.places[i].seq.Load())
 			}
 		},
 		Ghost: func(d *model.Digest) { d.Add(uint64(pushed)) },

@@ -36,10 +36,10 @@ type MPSC[T any] struct {
 }
 
 type place[T any] struct {
-	// turn is described above. A producer's store publishes v; the consumer's store publishes that
+	// seq is described above. A producer's store publishes v; the consumer's store publishes that
 	// v is clear.
-	turn atomic.Uint64
-	v    T
+	seq atomic.Uint64
+	v   T
 }
 
 // closedBit is out of reach of positions: at a push per nanosecond they reach it in 292 years.
@@ -63,7 +63,7 @@ func NewMPSC[T any](n int) *MPSC[T] {
 	size := max(uint64(1)<<bits.Len64(uint64(n)-1), 2) // with one place, free and filled have the same turn
 	q := &MPSC[T]{places: make([]place[T], size), mask: size - 1, limit: uint64(n)}
 	for i := range q.places {
-		q.places[i].turn.Store(uint64(i))
+		q.places[i].seq.Store(uint64(i))
 	}
 	return q
 }
@@ -78,11 +78,11 @@ func (q *MPSC[T]) Push(v T) PushResult {
 		}
 		model.Yield("mpsc.push")
 		p := &q.places[t&q.mask]
-		switch turn := p.turn.Load(); {
+		switch turn := p.seq.Load(); {
 		case turn == t && (q.limit == q.mask+1 || t-q.head.Load() < q.limit):
 			if q.tail.CompareAndSwap(t, t+1) {
 				p.v = v
-				p.turn.Store(t + 1)
+				p.seq.Store(t + 1)
 				return Pushed
 			}
 		case q.tail.Load() == t: // not overtaken meanwhile: the queue is full
@@ -96,13 +96,13 @@ func (q *MPSC[T]) Push(v T) PushResult {
 func (q *MPSC[T]) Pop() (v T, ok bool) {
 	h := q.head.Load()
 	p := &q.places[h&q.mask]
-	if p.turn.Load() != h+1 {
+	if p.seq.Load() != h+1 {
 		return v, false
 	}
 	var zero T
 	v, p.v = p.v, zero
 	q.head.Store(h + 1)
-	p.turn.Store(h + q.mask + 1)
+	p.seq.Store(h + q.mask + 1)
 	return v, true
 }
 

@@ -53,9 +53,9 @@ type Poller struct {
 	ep  *os.File // owns the epoll descriptor, which only Close closes
 	raw syscall.RawConn
 
-	// rung is a pending wake-up: set by Wake, after its caller published the reason, and cleared
+	// wakePending is a pending wake-up: set by Wake, after its caller published the reason, and cleared
 	// by Wait before it checks the sources.
-	rung atomic.Bool
+	wakePending atomic.Bool
 	// closed is set by the first Close; read by all.
 	closed atomic.Bool
 	// fds is the number of sources in the epoll set. Incremented by Attach before it adds and
@@ -181,7 +181,7 @@ func (p *Poller) Detach(key uint32) error {
 // has no effect. It does not block or allocate; while an earlier wake-up is pending it costs one
 // load.
 func (p *Poller) Wake() {
-	if p.rung.Load() || p.rung.Swap(true) {
+	if p.wakePending.Load() || p.wakePending.Swap(true) {
 		return
 	}
 	_ = p.ep.SetReadDeadline(longAgo) // fails only once closed
@@ -246,7 +246,7 @@ func (p *Poller) wait(deadline time.Time) error {
 func (p *Poller) look(ep int) {
 	// rung before the marks: a source sets its mark first and wakes then, so the mark of a
 	// wake-up that is cleared here is seen below.
-	if p.rung.Load() && p.rung.Swap(false) {
+	if p.wakePending.Load() && p.wakePending.Swap(false) {
 		p.found, p.stale = true, true
 	}
 	if p.n = p.marks.take(p.keys); p.n > 0 {

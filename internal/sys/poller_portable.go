@@ -20,9 +20,9 @@ const Portable = true
 // again. A value without rung is possible (the waiter was faster) and only costs a second check;
 // rung without a value is not, except between the two steps of Wake.
 type Poller struct {
-	// rung is a pending wake-up: set by Wake and cleared by Wait. Clearing it acquires the writes
+	// wakePending is a pending wake-up: set by Wake and cleared by Wait. Clearing it acquires the writes
 	// that the caller of Wake published.
-	rung atomic.Bool
+	wakePending atomic.Bool
 	// closed is set by the first Close; read by all.
 	closed atomic.Bool
 
@@ -99,7 +99,7 @@ func (p *Poller) Detach(key uint32) error {
 // Close, when it has no effect. It does not block or allocate; while an earlier wake-up is
 // pending it costs one load.
 func (p *Poller) Wake() {
-	if p.rung.Load() || p.rung.Swap(true) {
+	if p.wakePending.Load() || p.wakePending.Swap(true) {
 		return
 	}
 	select {
@@ -135,7 +135,7 @@ func (p *Poller) wait(deadline time.Time, keys []uint32) (n int, err error) {
 		}
 		// rung before the marks: a source sets its mark first and wakes then, so the mark of a
 		// wake-up that is cleared here is seen below.
-		rung := p.rung.Load() && p.rung.Swap(false)
+		rung := p.wakePending.Load() && p.wakePending.Swap(false)
 		if n = p.marks.take(keys); n > 0 || rung {
 			return n, nil
 		}

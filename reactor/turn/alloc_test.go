@@ -44,7 +44,7 @@ func TestDriveAllocatesNothing(t *testing.T) {
 	tok := New(l, l, Config{CallerDriving: true})
 	n := testing.AllocsPerRun(1000, func() {
 		l.pending, l.w.settled = true, false
-		tok.Quiet()
+		tok.SubmittedBeforeDrive()
 		if tok.Drive(nil, l.w); !l.w.settled {
 			t.Fatal("Drive returned unsettled")
 		}

@@ -32,7 +32,7 @@ func (t *Token) driveOrPark(done <-chan struct{}, w Parker, may, first bool) {
 			return
 		}
 		model.Mark("drive.go", ifTrue(may))
-		taken := may && t.takeOrOutwait()
+		taken := may && t.takeAfterBriefHold()
 		if first && may {
 			t.contention.note(taken)
 		}
@@ -47,7 +47,7 @@ func (t *Token) driveOrPark(done <-chan struct{}, w Parker, may, first bool) {
 // submit and to wait. That goroutine must call Resume or Leave next. Begin reports whether it took
 // the turn.
 func (t *Token) Begin() bool {
-	return t.cfg.CallerDriving && t.takeOrOutwait()
+	return t.cfg.CallerDriving && t.takeAfterBriefHold()
 }
 
 // Leave gives up the turn that Begin took.
@@ -169,11 +169,11 @@ func (t *Token) leave(mayOffer bool) {
 	t.releaseToLoop()
 }
 
-// takeOrOutwait takes the turn, after waiting out a brief hold of the spinning loop. It reports
+// takeAfterBriefHold takes the turn, after waiting out a brief hold of the spinning loop. It reports
 // whether it took the turn.
-func (t *Token) takeOrOutwait() bool {
+func (t *Token) takeAfterBriefHold() bool {
 	for !t.take() {
-		if !t.outwaitBrief() {
+		if !t.waitOutBriefHold() {
 			return false
 		}
 		model.Again()
@@ -186,9 +186,9 @@ func (t *Token) takeOrOutwait() bool {
 // woken cost more.
 const briefLoads = 8192
 
-// outwaitBrief waits while the loop holds the turn for one pass. It returns false if the loop does
+// waitOutBriefHold waits while the loop holds the turn for one pass. It returns false if the loop does
 // not, or takes too long.
-func (t *Token) outwaitBrief() bool {
+func (t *Token) waitOutBriefHold() bool {
 	model.Yield("take.brief")
 	for range briefLoads {
 		if s := t.word.Load(); s < held {

@@ -171,7 +171,7 @@ func (e *echo) push(j *job, value uint64, quiet bool) futures.Future[uint64] {
 	j.value = value
 	e.inbox.Push(j)
 	if quiet {
-		e.tok.Quiet()
+		e.tok.SubmittedBeforeDrive()
 	} else {
 		e.tok.Submitted()
 	}

@@ -74,13 +74,13 @@ func (f *fakeWorld) alone(me int, ways loneWays) {
 func (f *fakeWorld) postLone(queued bool) {
 	o := f.lone
 	f.lone = nil
-	if a := model.Who(); a.Owner != o.caller {
+	if a := model.CurrentActor(); a.Owner != o.caller {
 		model.Failf("%s posts what lone caller %d is to post in its own turn", a.Name, o.caller)
 	}
 	switch {
 	case queued && f.oneQueue: // a queue has one list in a pass
 		f.inbox = append(f.inbox, o)
-		f.tok.Quiet()
+		f.tok.SubmittedBeforeDrive()
 	case f.oneQueue || f.slowQueue:
 		f.posted = append(f.posted, o)
 	default: // that queue is the faster one: others' requests are outstanding when it leaves

@@ -27,7 +27,7 @@ func (f *fakeWorld) submit(me int, quiet, timed bool) *fakeWaiter {
 	w.submitted = true
 	f.inbox = append(f.inbox, &op{caller: me, waiter: w, timed: timed})
 	if quiet {
-		f.tok.Quiet()
+		f.tok.SubmittedBeforeDrive()
 	} else {
 		f.tok.Submitted()
 	}

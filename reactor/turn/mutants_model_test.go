@@ -64,7 +64,7 @@ func TestModelMutants(t *testing.T) {
 		mutate.New("come back while spinning", lost, crew(watch, postAndGo)).
 			In("spin.go", "t.giveUp(spinning)", "if MUTANT {\nt.giveUp(asleep)\nreturn spinLost\n}\nt.giveUp(spinning)"),
 		mutate.New("begin when nobody holds", "2 hold the turn", crew(on, loneCaller, syncCaller)).
-			In("drive.go", "&& t.takeOrOutwait()\n}", "&& (t.takeOrOutwait() || MUTANT)\n}"),
+			In("drive.go", "&& t.takeAfterBriefHold()\n}", "&& (t.takeAfterBriefHold() || MUTANT)\n}"),
 		mutate.New("lone: leave armed and looking again", lost, crew(on, loneCaller, postAndGo)).
 			In("drive.go", "t.leave(true)", "if MUTANT {\nt.giveUp(asleep)\nreturn\n}\nt.leave(true)"),
 		mutate.New("lone: drive before parking", "0 hold the turn", crew(on, loneCaller)).

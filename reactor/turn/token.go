@@ -121,9 +121,9 @@ func (t *Token) Submitted() {
 	}
 }
 
-// Quiet is Submitted for a submitter that calls Drive next: with caller driving it does not wake
+// SubmittedBeforeDrive is Submitted for a submitter that calls Drive next: with caller driving it does not wake
 // the loop. It does not block.
-func (t *Token) Quiet() {
+func (t *Token) SubmittedBeforeDrive() {
 	if !t.cfg.CallerDriving {
 		t.Submitted()
 	}

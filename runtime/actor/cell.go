@@ -57,7 +57,7 @@ func (c *cell[M]) tell(ctx context.Context, e envelope[M]) error {
 	}
 	if c.opt.Overflow == Drop {
 		c.sys.stats.Dropped.Add(1)
-		c.letter(e.m, ErrMailboxFull)
+		c.deadLetter(e.m, ErrMailboxFull)
 		if e.ask != nil {
 			e.ask.fail(ErrMailboxFull)
 			e.ask.free()
@@ -77,7 +77,7 @@ func (c *cell[M]) takeRoom(ctx context.Context) error {
 		}
 		return errNoRoomInHandler
 	}
-	asked, err := reactor.Ask(ctx)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (c *cell[M]) takeRoom(ctx context.Context) error {
 	if errors.Is(err, ring.ErrClosed) {
 		return ErrStopped
 	}
-	return asked.Why(ctx, asked.Err())
+	return asked.Cause(ctx, asked.Err())
 }
 
 // make implements body.
@@ -189,7 +189,7 @@ func (c *cell[M]) interrupted(cause error) {
 
 // lose reports a message as not handled.
 func (c *cell[M]) lose(e envelope[M], cause error) {
-	c.letter(e.m, cause)
+	c.deadLetter(e.m, cause)
 	if e.ask != nil {
 		e.ask.fail(noReply(cause))
 		e.ask.free()

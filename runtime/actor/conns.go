@@ -59,7 +59,7 @@ func (a *core) linkEvent(e *event) {
 	a.heard(l)
 	switch {
 	case e.err == nil:
-		a.hand(e)
+		a.dispatch(e)
 		if l.closed {
 			a.freeEvent(e)
 		} else {
@@ -68,7 +68,7 @@ func (a *core) linkEvent(e *event) {
 		return
 	case !l.closed:
 		l.closed = true
-		a.hand(e)
+		a.dispatch(e)
 		seam.EndConn(l.conn)
 	}
 	a.freeEvent(e)
@@ -88,18 +88,18 @@ func (a *core) connEvent(e *event) {
 	if e.err == nil {
 		a.own(e.conn, e.tag)
 	}
-	a.hand(e)
+	a.dispatch(e)
 	a.freeEvent(e)
 }
 
-// seek runs find on its own goroutine and pushes the result as an event; find's context ends when
+// connectAsync runs find on its own goroutine and pushes the result as an event; find's context ends when
 // the actor is to stop. Runner only.
-func (a *core) seek(tag uint64, find func(ctx context.Context) (*verbena.Conn, error)) error {
+func (a *core) connectAsync(tag uint64, find func(ctx context.Context) (*verbena.Conn, error)) error {
 	if !a.open() {
 		return ErrStopped
 	}
-	if a.giveUp == nil {
-		a.seeking, a.giveUp = context.WithCancel(a.life)
+	if a.cancelConnects == nil {
+		a.seeking, a.cancelConnects = context.WithCancel(a.life)
 	}
 	ctx, e := a.seeking, a.newEvent(evConn, tag)
 	go func() {
@@ -109,11 +109,11 @@ func (a *core) seek(tag uint64, find func(ctx context.Context) (*verbena.Conn, e
 	return nil
 }
 
-// stopSeeking cancels the Dial and Accept calls in progress. Runner only.
-func (a *core) stopSeeking() {
-	if a.giveUp != nil {
-		a.giveUp()
-		a.seeking, a.giveUp = nil, nil
+// stopConnects cancels the Dial and Accept calls in progress. Runner only.
+func (a *core) stopConnects() {
+	if a.cancelConnects != nil {
+		a.cancelConnects()
+		a.seeking, a.cancelConnects = nil, nil
 	}
 }
 
@@ -147,7 +147,7 @@ func (c *Context[M]) Dial(addr string, o verbena.Options, tag uint64) error {
 	if rt == nil {
 		return fmt.Errorf("%w: a system without a Config.Runtime cannot connect", ErrConfig)
 	}
-	return c.cell.seek(tag, func(ctx context.Context) (*verbena.Conn, error) { return rt.DialOptions(ctx, addr, o) })
+	return c.cell.connectAsync(tag, func(ctx context.Context) (*verbena.Conn, error) { return rt.DialOptions(ctx, addr, o) })
 }
 
 // Accept accepts one connection and delivers it as Dial does.
@@ -155,7 +155,7 @@ func (c *Context[M]) Accept(ln *verbena.Listener, tag uint64) error {
 	if ln == nil {
 		return fmt.Errorf("%w: no listener", ErrConfig)
 	}
-	return c.cell.seek(tag, func(ctx context.Context) (*verbena.Conn, error) {
+	return c.cell.connectAsync(tag, func(ctx context.Context) (*verbena.Conn, error) {
 		conn, err := ln.Accept(ctx)
 		if err != nil && ctx.Err() != nil {
 			err = errors.Join(ErrStopped, err)

@@ -70,30 +70,30 @@ type core struct {
 	watches uatomic.Bool
 
 	// Runner only.
-	phase     phase
-	turn      bool // the next step prefers an event to a message
-	stopSeen  uint32
-	cause     error // why it winds up or ended
-	restart   bool  // it restarts after winding up
-	delay     time.Duration
-	free      *event
-	underWay  int                // events that will be pushed
-	listening int                // of these, those that wait for messages
-	children  map[*core]struct{} // alive
-	links     []*link            // owned connections
-	outboxes  map[*verbena.Conn]*outbox
-	timers    map[TimerID]*timer
-	lastID    TimerID
-	failures  []time.Time // within Restart.Within
-	random    *rand.Rand
-	wakeUp    func()             // stops the timer of the rest
-	life      context.Context    // of the instance: ends when it winds up
-	cancel    context.CancelFunc // never nil
-	seeking   context.Context    // of Dial and Accept: ends when the actor is to stop
-	giveUp    context.CancelFunc // nil: no Dial or Accept in progress
-	current   *event             // being handled
-	owed      []owed             // unanswered replies of handled messages
-	owedMax   int                // length at which owed is pruned
+	phase          phase
+	turn           bool // the next step prefers an event to a message
+	stopSeen       uint32
+	cause          error // why it winds up or ended
+	restart        bool  // it restarts after winding up
+	delay          time.Duration
+	free           *event
+	outstanding    int                // events that will be pushed
+	listening      int                // of these, those that wait for messages
+	children       map[*core]struct{} // alive
+	links          []*link            // owned connections
+	outboxes       map[*verbena.Conn]*outbox
+	timers         map[TimerID]*timer
+	lastID         TimerID
+	failures       []time.Time // within Restart.Within
+	random         *rand.Rand
+	wakeUp         func()             // stops the timer of the rest
+	life           context.Context    // of the instance: ends when it winds up
+	cancel         context.CancelFunc // never nil
+	seeking        context.Context    // of Dial and Accept: ends when the actor is to stop
+	cancelConnects context.CancelFunc // nil: no Dial or Accept in progress
+	current        *event             // being handled
+	owed           []owed             // unanswered replies of handled messages
+	owedMax        int                // length at which owed is pruned
 }
 
 // body is the part of an actor that depends on the type of its messages. Runner only.
@@ -131,7 +131,7 @@ func (a *core) wake() {
 }
 
 // sweep discards events pushed after the end: only device events and timers, never an event that
-// underWay counts. Any goroutine.
+// outstanding counts. Any goroutine.
 func (a *core) sweep() {
 	a.system.in.TakeAll()
 	a.events.in.TakeAll()
@@ -206,7 +206,7 @@ func (a *core) burst(left *int) (nothing bool) {
 func (a *core) step() bool {
 	if how := a.stop.Load(); how > a.stopSeen {
 		a.stopSeen = how
-		a.heed(how)
+		a.applyStop(how)
 		return true
 	}
 	if e := a.system.pop(); e != nil {

@@ -34,7 +34,7 @@ type event struct {
 	tag    uint64
 	conn   *verbena.Conn
 	link   *link
-	timer  *timer // not counted in underWay, and never in the free list
+	timer  *timer // not counted in outstanding, and never in the free list
 	result verbena.Result
 	msg    verbena.Message
 	err    error
@@ -84,7 +84,7 @@ func (a *core) newEvent(kind eventKind, tag uint64) *event {
 		a.free, e.next = e.next, nil
 	}
 	e.kind, e.tag = kind, tag
-	a.underWay++
+	a.outstanding++
 	return e
 }
 
@@ -92,7 +92,7 @@ func (a *core) newEvent(kind eventKind, tag uint64) *event {
 func (a *core) freeEvent(e *event) {
 	*e = event{a: a, next: a.free}
 	a.free = e
-	a.underWay--
+	a.outstanding--
 }
 
 // push puts e on the common lane. Any goroutine.

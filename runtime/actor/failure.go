@@ -110,13 +110,13 @@ func (a *core) event(e *event) {
 	case evConn:
 		a.connEvent(e)
 	default:
-		a.hand(e)
+		a.dispatch(e)
 		a.freeEvent(e)
 	}
 }
 
-// hand passes e to the handler, and reports it if the handler has no method for it.
-func (a *core) hand(e *event) {
+// dispatch passes e to the handler, and reports it if the handler has no method for it.
+func (a *core) dispatch(e *event) {
 	a.current = e
 	ok := a.body.handle(e)
 	a.current = nil
@@ -152,7 +152,7 @@ func (a *core) discardFor(e *event, cause error) {
 func (a *core) refuse(e *event, cause error) {
 	switch e.kind {
 	case evCompletion:
-		a.letter(e.completion(), cause)
+		a.deadLetter(e.completion(), cause)
 	case evMessage, evConn:
 		if e.err == nil && e.kind == evMessage {
 			_ = e.msg.Release() // ErrMessage: the handler has released it
@@ -160,12 +160,12 @@ func (a *core) refuse(e *event, cause error) {
 		if e.err == nil && e.kind == evConn {
 			e.conn.Abort()
 		}
-		a.letter(e.connEvent(), cause)
+		a.deadLetter(e.connEvent(), cause)
 	}
 }
 
-// letter reports what to Config.DeadLetters.
-func (a *core) letter(what any, cause error) {
+// deadLetter reports what to Config.DeadLetters.
+func (a *core) deadLetter(what any, cause error) {
 	a.sys.stats.DeadLetters.Add(1)
 	if a.sys.cfg.DeadLetters != nil {
 		a.sys.cfg.DeadLetters(DeadLetter{ID: a.id, Name: a.opt.Name, What: what, Err: cause})

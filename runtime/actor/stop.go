@@ -6,8 +6,8 @@ import (
 	"github.com/verbena-rdma/verbena/runtime/internal/seam"
 )
 
-// heed carries out a request of Stop or StopNow. Runner only.
-func (a *core) heed(how uint32) {
+// applyStop carries out a request of Stop or StopNow. Runner only.
+func (a *core) applyStop(how uint32) {
 	// requestStop shuts the mailbox too, after it sets the request. But its goroutine may be
 	// delayed between the two, while the actor drains an open mailbox, ends, and gets more
 	// messages.
@@ -41,7 +41,7 @@ func (a *core) heed(how uint32) {
 func (a *core) drain() {
 	a.phase = draining
 	a.stopTimers()
-	a.stopSeeking()
+	a.stopConnects()
 }
 
 // part continues a graceful stop when nothing is left to handle; false if it has to wait. Runner
@@ -63,7 +63,7 @@ func (a *core) part() bool {
 		}
 		return true
 	}
-	if a.underWay > 0 || len(a.children) > 0 {
+	if a.outstanding > 0 || len(a.children) > 0 {
 		return false
 	}
 	a.conclude(nil)
@@ -72,7 +72,7 @@ func (a *core) part() bool {
 
 // operations returns the number of outstanding operations, without the receives of owned
 // connections, which end only when the connections do. Runner only.
-func (a *core) operations() int { return a.underWay - a.listening }
+func (a *core) operations() int { return a.outstanding - a.listening }
 
 // windDown begins to end an instance at once. Runner only.
 func (a *core) windDown(cause error, restart bool) {
@@ -82,7 +82,7 @@ func (a *core) windDown(cause error, restart bool) {
 	}
 	a.watches.Store(false)
 	a.stopTimers()
-	a.stopSeeking()
+	a.stopConnects()
 	a.cancel()
 	for _, o := range a.outboxes {
 		o.drop(cause)
@@ -104,7 +104,7 @@ func (a *core) windUp() bool {
 	if !a.restart && a.body.report(a.unhandledCause()) {
 		return true
 	}
-	if a.underWay > 0 || len(a.children) > 0 || !a.restart && a.body.pending() > 0 {
+	if a.outstanding > 0 || len(a.children) > 0 || !a.restart && a.body.pending() > 0 {
 		return false
 	}
 	cause := a.cause
@@ -158,7 +158,7 @@ func (a *core) clear() {
 	a.cancel()
 	a.watches.Store(false)
 	a.stopTimers()
-	a.stopSeeking()
+	a.stopConnects()
 	a.links, a.outboxes, a.children = nil, nil, nil
 }
 

@@ -68,7 +68,7 @@ func (a *core) timerEvent(e *event) {
 	if t.every == 0 {
 		delete(a.timers, t.id)
 	}
-	a.hand(e)
+	a.dispatch(e)
 	if a.timers[t.id] == t {
 		a.arm(t, t.every)
 	}

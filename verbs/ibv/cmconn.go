@@ -29,8 +29,8 @@ var defaultParam = verbs.ConnParam{
 	ResponderResources: maxDepth, InitiatorDepth: maxDepth, RetryCount: maxRetry, RNRRetryCount: maxRetry,
 }
 
-// asked records the offer of a CONNECT_REQUEST.
-func (id *cmID) asked(p *verbs.ConnParam) {
+// recordOffer records the offer of a CONNECT_REQUEST.
+func (id *cmID) recordOffer(p *verbs.ConnParam) {
 	id.api.Lock()
 	defer id.api.Unlock()
 	id.state = idAsked

@@ -24,7 +24,7 @@ func (ch *cmChannel) translate(e *C.struct_vb_rdma_cm_event) (verbs.CMEvent, boo
 	}
 	id := ch.p.cmIDs.find(uint64(C.shim_id_context(named)))
 	if ev.Type == verbs.CMDeviceRemoval {
-		letGo(e.id) // also for an identifier being closed: it may be the last
+		releaseRemovedContext(e.id) // also for an identifier being closed: it may be the last
 	}
 	if id == nil {
 		made := e.id
@@ -50,7 +50,7 @@ func (ch *cmChannel) translate(e *C.struct_vb_rdma_cm_event) (verbs.CMEvent, boo
 		child := newCMID(ch, id.ps, id.UserData())
 		child.c = e.id
 		C.shim_id_set_context(e.id, C.uint64_t(child.num)) // it has its listener's so far
-		child.asked(&ev.Conn)
+		child.recordOffer(&ev.Conn)
 		ev.ID, ev.ListenID = child, id
 		ch.p.cmIDs.count(child)
 		child.refresh()

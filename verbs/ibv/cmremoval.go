@@ -24,10 +24,10 @@ import (
 // descriptors of the context are redirected to /dev/null. Their numbers stay reserved until
 // librdmacm closes them.
 
-// letGo releases librdmacm's context of a removed device. The caller has taken an event of the
+// releaseRemovedContext releases librdmacm's context of a removed device. The caller has taken an event of the
 // identifier and not acknowledged it yet, which keeps the library from destroying the identifier
 // and closing its context.
-func letGo(id *C.struct_vb_rdma_cm_id) {
+func releaseRemovedContext(id *C.struct_vb_rdma_cm_id) {
 	c := id.verbs
 	if c == nil || !isDevice(int(c.cmd_fd)) {
 		return

@@ -1,3 +1,5 @@
+//go:build linux && cgo && !portable
+
 /* Extended posting (ibv_wr_post(3)): for requests that have no form in ibv_send_wr, and those
  * posted in the same list. It fails as a whole. */
 #include "turn.h"

@@ -37,9 +37,9 @@ const (
 	opsNew = C.VB_QP_EX_WITH_FLUSH | C.VB_QP_EX_WITH_ATOMIC_WRITE
 )
 
-// ladder returns the sets of operations to try, the best first; 0 is without extended posting.
+// sendOpsCandidates returns the sets of operations to try, the best first; 0 is without extended posting.
 // Only a refused creation shows what a device lacks.
-func ladder(t verbs.QPType) []uint64 {
+func sendOpsCandidates(t verbs.QPType) []uint64 {
 	switch t {
 	case verbs.QPTRC, verbs.QPTXRCSend:
 		return []uint64{opsRC | opsNew, opsRC | C.VB_QP_EX_WITH_FLUSH, opsRC, 0}
@@ -105,7 +105,7 @@ func (p *protectionDomain) createQP(op string, init *verbs.QPInitAttr) (*queuePa
 // recurs for each set, and the last one is returned.
 func (q *queuePair) create(p *protectionDomain, a *C.struct_vb_qp_init_attr, t verbs.QPType) syscall.Errno {
 	e := syscall.Errno(0)
-	for _, ops := range ladder(t) {
+	for _, ops := range sendOpsCandidates(t) {
 		try := *a
 		var err error
 		if q.c, err = C.shim_create_qp(p.ctx.t, p.c, &try, C.uint64_t(ops)); q.c == nil {

@@ -36,7 +36,7 @@ func (d *device) startCM(c CMConfig) {
 	}
 	m.machine = machine
 	d.cm = m
-	d.onTurn = machine.Progress
+	d.onProgress = machine.Progress
 	d.onMAD = func(now time.Duration, src verbs.GID, mad []byte) {
 		if machine.Receive(now, src, mad) != nil {
 			d.p.CountMalformed()

@@ -73,15 +73,15 @@ type cmID struct {
 	timeout   uint8 // code set by SetAckTimeout; 0: none
 
 	// mu guards the state shared by Progress and calls.
-	mu          sync.Mutex
-	ch          *cmChannel
-	state       idState
-	closed      bool
-	told        bool    // DEVICE_REMOVAL is queued
-	dev         *device // nil until bound to one; written under api too, before there is a connection
-	local, peer netip.AddrPort
-	qp          *queuePair         // written under mu and the token, so that either suffices to read it
-	children    map[*cmID]struct{} // a listener's requests not yet reported to the user
+	mu              sync.Mutex
+	ch              *cmChannel
+	state           idState
+	closed          bool
+	removalReported bool    // DEVICE_REMOVAL is queued
+	dev             *device // nil until bound to one; written under api too, before there is a connection
+	local, peer     netip.AddrPort
+	qp              *queuePair         // written under mu and the token, so that either suffices to read it
+	children        map[*cmID]struct{} // a listener's requests not yet reported to the user
 
 	// The connection and its parameters belong to the holder of dev's token.
 	conn    *cm.Conn

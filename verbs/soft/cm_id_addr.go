@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// hold keeps a device on the fabric until letGo. The caller holds api.
+// hold keeps a device on the fabric until releaseAll. The caller holds api.
 func (id *cmID) hold(d *device) error {
 	id.p.opening.Lock()
 	defer id.p.opening.Unlock()
@@ -28,8 +28,8 @@ func (id *cmID) hold(d *device) error {
 	return nil
 }
 
-// letGo undoes all holds.
-func (id *cmID) letGo() {
+// releaseAll undoes all holds.
+func (id *cmID) releaseAll() {
 	id.p.opening.Lock()
 	defer id.p.opening.Unlock()
 	for _, d := range id.holds {
@@ -40,8 +40,8 @@ func (id *cmID) letGo() {
 	id.holds = nil
 }
 
-// letGoOf undoes one hold of d. The caller holds api.
-func (id *cmID) letGoOf(d *device) {
+// release undoes one hold of d. The caller holds api.
+func (id *cmID) release(d *device) {
 	id.p.opening.Lock()
 	defer id.p.opening.Unlock()
 	if i := slices.Index(id.holds, d); i >= 0 {
@@ -264,7 +264,7 @@ func (id *cmID) Listen(backlog int) error {
 	for _, l := range id.listeners {
 		l.dev.exclusive(l.l.Close)
 		if d == nil {
-			id.letGoOf(l.dev)
+			id.release(l.dev)
 		}
 	}
 	id.listeners = nil

@@ -65,7 +65,7 @@ func (id *cmID) Close() (err error) {
 	if id.port != 0 {
 		id.ports().free(id, id.port)
 	}
-	id.letGo()
+	id.releaseAll()
 	id.p.cm.ids.Add(-1)
 	liveObjects.Add(-1)
 	return nil

@@ -30,7 +30,7 @@ func (d *device) remove() {
 			c.async.raise(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
 		}
 		for _, id := range d.cm.bound.list() {
-			id.tellRemoval()
+			id.reportRemoval()
 		}
 	})
 	if p := d.port.Load(); p != nil {
@@ -46,8 +46,8 @@ func removedError(op, object string) error {
 	return opError(op, object, syscall.EIO, "%w", verbs.ErrDeviceRemoved)
 }
 
-// here returns an error if the device is removed. It serves calls that need no exclusive section.
-func (c *deviceContext) here(op string) error {
+// checkPresent returns an error if the device is removed. It serves calls that need no exclusive section.
+func (c *deviceContext) checkPresent(op string) error {
 	if c.dev.removed.Load() {
 		return removedError(op, c.String())
 	}
@@ -93,16 +93,16 @@ func (s *cmShared) everywhere() []*cmID { return s.wild.list() }
 func (id *cmID) join(d *device) {
 	d.cm.bound.add(id)
 	if d.removed.Load() {
-		id.tellRemoval()
+		id.reportRemoval()
 	}
 }
 
-// tellRemoval queues DEVICE_REMOVAL, once.
-func (id *cmID) tellRemoval() {
+// reportRemoval queues DEVICE_REMOVAL, once.
+func (id *cmID) reportRemoval() {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if !id.closed && !id.told {
-		id.told = true
+	if !id.closed && !id.removalReported {
+		id.removalReported = true
 		id.ch.push(cmEvent{ev: verbs.CMEvent{Type: verbs.CMDeviceRemoval, ID: id}, id: id})
 	}
 }
@@ -121,7 +121,7 @@ func (id *cmID) follow(d *device) error {
 		if !l.dev.removed.Load() || id.hasChildOn(l.dev) {
 			return false
 		}
-		id.letGoOf(l.dev)
+		id.release(l.dev)
 		return true
 	})
 	return id.listenOn(d)
@@ -148,7 +148,7 @@ func (id *cmID) listenOn(d *device) error {
 		return err
 	}
 	if err := id.listenHeld(d); err != nil {
-		id.letGoOf(d)
+		id.release(d)
 		return err
 	}
 	return nil

@@ -77,8 +77,8 @@ func (q *completionQueue) push(wq *workQueue, pos uint64, solicited bool) *verbs
 		}
 	}
 	if e == nil {
-		if wq.places != nil {
-			wq.places.give(uint32(pos)) // the queue is shared
+		if wq.slots != nil {
+			wq.slots.give(uint32(pos)) // the queue is shared
 		}
 		return &q.ctx.dev.lostWC
 	}

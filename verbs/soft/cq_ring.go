@@ -101,8 +101,8 @@ func (r *cqRing) poll(wc []verbs.WC) (n int) {
 		}
 		wc[n] = e.wc
 		n++
-		if last.places != nil {
-			last.places.give(uint32(e.pos))
+		if last.slots != nil {
+			last.slots.give(uint32(e.pos))
 			continue
 		}
 		wq, pos = last, e.pos+1
@@ -118,8 +118,8 @@ func (r *cqRing) poll(wc []verbs.WC) (n int) {
 // the queue is closed.
 func (r *cqRing) abandon() {
 	for h := r.head.Load(); h != r.fill; h++ {
-		if e := &r.buf[h&r.mask]; e.wq.places != nil {
-			e.wq.places.give(uint32(e.pos))
+		if e := &r.buf[h&r.mask]; e.wq.slots != nil {
+			e.wq.slots.give(uint32(e.pos))
 		}
 		r.buf[h&r.mask].wq = nil
 	}

@@ -81,11 +81,11 @@ type device struct {
 
 	// Hooks of the connection manager. All are called during Progress (or in an exclusive
 	// section) and must neither block nor call exclusive. onMAD receives a management datagram
-	// that is valid during the call. onTurn runs the manager's timers and returns the time of its
+	// that is valid during the call. onProgress runs the manager's timers and returns the time of its
 	// next call (0: never). onCommEst reports that a queue pair received its first packet.
-	onMAD     func(now time.Duration, src verbs.GID, mad []byte)
-	onTurn    func(now time.Duration) (next time.Duration)
-	onCommEst func(q *queuePair)
+	onMAD      func(now time.Duration, src verbs.GID, mad []byte)
+	onProgress func(now time.Duration) (next time.Duration)
+	onCommEst  func(q *queuePair)
 
 	cm *deviceCM // cm_device.go
 }

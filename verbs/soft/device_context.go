@@ -123,7 +123,7 @@ func (c *deviceContext) Device() verbs.DeviceInfo { return c.dev.info() }
 // Implements: ibv_query_device.
 func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 	l := &c.dev.cfg.Limits
-	if err := c.here("ibv_query_device"); err != nil {
+	if err := c.checkPresent("ibv_query_device"); err != nil {
 		return verbs.DeviceAttr{}, err
 	}
 	return verbs.DeviceAttr{
@@ -149,7 +149,7 @@ func (c *deviceContext) QueryPort(port uint8) (verbs.PortAttr, error) {
 	if port != portNumber {
 		return verbs.PortAttr{}, opError("ibv_query_port", c.String(), syscall.EINVAL, "%w: port %d, there is only port %d", verbs.ErrInvalid, port, portNumber)
 	}
-	if err := c.here("ibv_query_port"); err != nil {
+	if err := c.checkPresent("ibv_query_port"); err != nil {
 		return verbs.PortAttr{}, err
 	}
 	state := verbs.PortActive
@@ -169,7 +169,7 @@ func (c *deviceContext) QueryGID(port uint8, index int) (verbs.GID, error) {
 	if port != portNumber || index != 0 {
 		return verbs.GID{}, opError("ibv_query_gid", c.String(), syscall.EINVAL, "%w: entry %d of port %d, there is only entry 0 of port %d", verbs.ErrInvalid, index, port, portNumber)
 	}
-	return c.dev.gid, c.here("ibv_query_gid")
+	return c.dev.gid, c.checkPresent("ibv_query_gid")
 }
 
 // AllocPD makes a protection domain.

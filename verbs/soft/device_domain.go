@@ -26,7 +26,7 @@ func (p *protectionDomain) AllocParentDomain(verbs.TD) (verbs.PD, error) {
 //
 // Implements: ibv_query_qp_data_in_order.
 func (q *queuePair) DataInOrder(verbs.WROpcode) (verbs.DataOrder, error) {
-	return 0, q.ctx.here("ibv_query_qp_data_in_order")
+	return 0, q.ctx.checkPresent("ibv_query_qp_data_in_order")
 }
 
 // QueryECE returns ErrNotSupported: this device has no vendor options to negotiate.
@@ -43,7 +43,7 @@ func (q *queuePair) SetECE(verbs.ECE) (verbs.ECE, error) { return noECE("ibv_set
 //
 // Implements: ibv_query_qp_data_in_order.
 func (r *xrcReceiver) DataInOrder(verbs.WROpcode) (verbs.DataOrder, error) {
-	return 0, r.x.ctx.here("ibv_query_qp_data_in_order")
+	return 0, r.x.ctx.checkPresent("ibv_query_qp_data_in_order")
 }
 
 // QueryECE returns ErrNotSupported.

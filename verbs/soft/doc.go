@@ -31,7 +31,7 @@
 //  5. The reactor's next Context.Execute polls the completion.
 //
 // A WRITE or SEND of one packet, from one element or inline, that meets no error takes a fast
-// path through steps 1 to 3 with the same effect (req_quick.go, resp_quick.go).
+// path through steps 1 to 3 with the same effect (req_fast.go, resp_fast.go).
 //
 // # Ownership
 //

@@ -12,14 +12,14 @@ import (
 
 // Bounds of one Progress call, so that a busy device lets others run in between.
 const (
-	packetsPerTurn = 256 // taken from the inbox
-	emitPerTurn    = 128 // sent by one queue pair, by its requester and its responder each
+	packetsPerProgress = 256 // taken from the inbox
+	emitPerProgress    = 128 // sent by one queue pair, by its requester and its responder each
 )
 
 // scratch is memory of the engine that is only used within one Progress call.
 type scratch struct {
 	rx, tx  wire.Header
-	only    wire.Only    // header of single packets, in both directions, see req_quick.go
+	only    wire.Only    // header of single packets, in both directions, see req_fast.go
 	word    [8]byte      // the answer to an atomic
 	segs    [][]byte     // word, as a payload
 	grh     [grhLen]byte // the network header of a datagram
@@ -50,13 +50,13 @@ func (d *device) Progress(now time.Duration) (next time.Duration, more bool) {
 	}
 	d.now = now
 	d.takeSynced()
-	left := packetsPerTurn
+	left := packetsPerProgress
 	for ; left > 0; left-- {
 		k := d.p.Take()
 		if k == nil {
 			break
 		}
-		if op, ok := d.scratch.only.Parse(k.Header()); (ok && d.receiveQuick(k, op, &d.scratch.only)) || !d.receive(k) {
+		if op, ok := d.scratch.only.Parse(k.Header()); (ok && d.receiveFast(k, op, &d.scratch.only)) || !d.receive(k) {
 			d.p.Return(k)
 		}
 	}
@@ -68,8 +68,8 @@ func (d *device) Progress(now time.Duration) (next time.Duration, more bool) {
 		q = following
 	}
 	d.fireTimers()
-	if d.onTurn != nil {
-		next = d.onTurn(now)
+	if d.onProgress != nil {
+		next = d.onProgress(now)
 	}
 	if len(d.stalls) > 0 {
 		d.resume()
@@ -125,7 +125,7 @@ func (d *device) breakBroken() {
 	d.broken = d.broken[:0]
 }
 
-// receive handles one packet that receiveQuick has declined. It reports whether the packet is
+// receive handles one packet that receiveFast has declined. It reports whether the packet is
 // kept, to be released later.
 func (d *device) receive(k *fabric.Packet) (kept bool) {
 	h := &d.scratch.rx

@@ -17,7 +17,7 @@ func (c *deviceContext) Execute(t *verbs.IOBatch) error {
 	if c.closed.Load() {
 		return opError("execute", c.String(), syscall.EBADF, "%w", verbs.ErrClosed)
 	}
-	if err := c.here("execute"); err != nil {
+	if err := c.checkPresent("execute"); err != nil {
 		return err
 	}
 	ring := false

@@ -54,7 +54,7 @@ type queuePair struct {
 	// The rest belongs to the engine, under the port's token.
 	attr     verbs.QPAttr
 	mtu      uint32 // bytes
-	quickMax uint32 // see quickSize
+	fastMax  uint32 // see fastSize
 	route    *fabric.Route
 	guard    *guard          // of requests by reference in flight
 	pace     *pace           // of UC and UD requests in flight

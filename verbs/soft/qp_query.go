@@ -25,7 +25,7 @@ func (c *deviceContext) QueryPKey(port uint8, index int) (uint16, error) {
 	if port != portNumber || index != 0 {
 		return 0, opError("ibv_query_pkey", c.String(), syscall.EINVAL, "%w: entry %d of port %d, there is only entry 0 of port %d", verbs.ErrInvalid, index, port, portNumber)
 	}
-	return wire.DefaultPKey, c.here("ibv_query_pkey")
+	return wire.DefaultPKey, c.checkPresent("ibv_query_pkey")
 }
 
 // InitAttr returns the attributes of the queue pair's creation. It does not block.

@@ -55,7 +55,7 @@ func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	case from == verbs.QPSInit && to == verbs.QPSRTR:
 		q.takeRoute()
 		q.mtu = min(q.attr.PathMTU.Bytes(), ceilMsgSize)
-		q.quickMax = q.quickSize()
+		q.fastMax = q.fastSize()
 		q.resp.begin(&q.attr)
 	case from == verbs.QPSRTR && to == verbs.QPSRTS:
 		q.req.begin(&q.attr)
@@ -182,7 +182,7 @@ func (q *queuePair) abandon() {
 	q.deadline = 0
 	q.dev.timers.stop(q)
 	q.unstall()
-	q.req.rnrWait, q.req.held = false, false
+	q.req.rnrWait, q.req.noRoom = false, false
 	q.resp.stop()
 	q.dropParked()
 }

@@ -35,9 +35,9 @@ type workQueue struct {
 	// it; it publishes nothing.
 	dead atomic.Bool
 	_    [cacheLine]byte
-	// places are the slots of a shared receive queue, which are freed one by one (freed and dead
+	// slots are the slots of a shared receive queue, which are freed one by one (freed and dead
 	// are then unused); nil for the others. Immutable.
-	places *srqSlots
+	slots *srqSlots
 }
 
 // cacheLine separates words of different writers. It is two lines, because the adjacent line is
@@ -71,7 +71,7 @@ type sendWQE struct {
 	flags  verbs.SendFlags
 	nsge   uint32
 	srqn   uint32 // XRC
-	quick  bool   // see req_quick.go
+	fast   bool   // see req_fast.go
 
 	first    uint64 // PSN of the first packet (extended, see qp_psn.go)
 	npkts    uint32 // number of its PSNs
@@ -165,10 +165,10 @@ func newRecvQueue(maxWR, maxSGE uint32) *recvQueue {
 // newSharedRing is newRecvQueue for a shared receive queue.
 func newSharedRing(maxWR, maxSGE uint32) *recvQueue {
 	q := newRecvQueue(maxWR, maxSGE)
-	q.places = new(srqSlots)
-	q.places.init(q.mask + 1)
+	q.slots = new(srqSlots)
+	q.slots.init(q.mask + 1)
 	for place := maxWR; place > 0; place-- {
-		q.places.push(&q.places.free, place-1)
+		q.slots.push(&q.slots.free, place-1)
 	}
 	return q
 }
@@ -190,8 +190,8 @@ func (q *recvQueue) front() (place uint64, ok bool) {
 	if q.next == q.head.Load() {
 		return 0, false
 	}
-	if q.places != nil {
-		return uint64(q.places.order[q.next&q.mask]), true
+	if q.slots != nil {
+		return uint64(q.slots.order[q.next&q.mask]), true
 	}
 	return q.next, true
 }
@@ -199,19 +199,19 @@ func (q *recvQueue) front() (place uint64, ok bool) {
 // claim returns the slot for the request to be posted at pos. room reports whether a queue that
 // is not shared has one. Poster only.
 func (q *recvQueue) claim(pos uint64, room bool) (place uint64, ok bool) {
-	if q.places == nil {
+	if q.slots == nil {
 		return pos, room
 	}
-	free, ok := q.places.get()
+	free, ok := q.slots.get()
 	if ok {
-		q.places.order[pos&q.mask] = free
+		q.slots.order[pos&q.mask] = free
 	}
 	return uint64(free), ok
 }
 
 // unclaim undoes claim.
 func (q *recvQueue) unclaim(place uint64) {
-	if q.places != nil {
-		q.places.push(&q.places.free, uint32(place))
+	if q.slots != nil {
+		q.slots.push(&q.slots.free, uint32(place))
 	}
 }

@@ -31,16 +31,16 @@ type requester struct {
 	next  uint64
 	sent  uint64
 
-	asked         uint32 // ticket of the last timeout without progress, see fabric.Port.AskProgress; 0: none
-	retries       uint8  // left
-	rnr           uint8  // left; verbs.RNRRetryInfinite never ends
-	rnrWait       bool   // the deadline is the end of an RNR delay
-	held          bool   // the link has no room for the next packet
-	bad           bool   // the request at badAt failed locally and waits for those before it
-	badAt         uint64
-	implied       uint64 // READ PSN that an acknowledgement skipped; see ackTo
-	unasked       uint32 // packets since the last one that requested an acknowledgement
-	notifyDrained bool
+	progressTicket uint32 // ticket of the last timeout without progress, see fabric.Port.AskProgress; 0: none
+	retries        uint8  // left
+	rnr            uint8  // left; verbs.RNRRetryInfinite never ends
+	rnrWait        bool   // the deadline is the end of an RNR delay
+	noRoom         bool   // the link has no room for the next packet
+	bad            bool   // the request at badAt failed locally and waits for those before it
+	badAt          uint64
+	implied        uint64 // READ PSN that an acknowledgement skipped; see ackTo
+	sinceAckReq    uint32 // packets since the last one that requested an acknowledgement
+	notifyDrained  bool
 }
 
 // begin initializes the requester from the attributes of RTS.
@@ -54,7 +54,7 @@ func (r *requester) begin(a *verbs.QPAttr) {
 // reload restores the retry counts, after progress.
 func (r *requester) reload(a *verbs.QPAttr) {
 	r.retries, r.rnr = a.RetryCnt, a.RNRRetry
-	r.implied, r.asked = 0, 0
+	r.implied, r.progressTicket = 0, 0
 }
 
 // none is a PSN beyond every packet's.
@@ -154,7 +154,7 @@ func (q *queuePair) progress(psn uint64) {
 // finds no room on the link.
 func (q *queuePair) startTimer() {
 	r := &q.req
-	if r.next == r.acked && !r.held || q.deadline != 0 || r.rnrWait {
+	if r.next == r.acked && !r.noRoom || q.deadline != 0 || r.rnrWait {
 		return
 	}
 	if t := verbs.AckTimeout(q.attr.Timeout); t != 0 {
@@ -173,13 +173,13 @@ func (q *queuePair) onTimer() {
 		q.dev.activate(q)
 		return
 	}
-	if r.asked != 0 && !q.route.Progressed(r.asked) {
+	if r.progressTicket != 0 && !q.route.Progressed(r.progressTicket) {
 		q.startTimer() // the peer's engine has not run since: no retry is used up
 		return
 	}
-	r.asked = q.dev.p.AskProgress(q.route)
-	if r.held && r.next == r.acked { // the last packet has not even reached the link
-		q.again(r.acked, verbs.WCRetryExcErr)
+	r.progressTicket = q.dev.p.AskProgress(q.route)
+	if r.noRoom && r.next == r.acked { // the last packet has not even reached the link
+		q.retry(r.acked, verbs.WCRetryExcErr)
 		q.startTimer()
 		return
 	}
@@ -192,11 +192,11 @@ func (q *queuePair) resend(psn uint64, status verbs.WCStatus) {
 	if r.next <= psn {
 		return // already went back
 	}
-	q.again(psn, status)
+	q.retry(psn, status)
 }
 
-// again is resend, even if no packet is outstanding.
-func (q *queuePair) again(psn uint64, status verbs.WCStatus) {
+// retry is resend, even if no packet is outstanding.
+func (q *queuePair) retry(psn uint64, status verbs.WCStatus) {
 	r := &q.req
 	if r.retries == 0 {
 		q.fail(status, vendorRetry)

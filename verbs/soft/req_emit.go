@@ -38,20 +38,20 @@ func (q *queuePair) emit() {
 	if r.cur != head {
 		budget = q.allowance()
 	}
-	r.held = false
+	r.noRoom = false
 	for ; r.cur != head; budget-- {
 		if budget == 0 {
 			if !inRTS && r.cur == r.fresh {
 				break // in SQD no new request starts
 			}
 			q.yield(q.route)
-			r.held = q.stalled != nil
+			r.noRoom = q.stalled != nil
 			break
 		}
 		w := sq.at(r.cur)
 		fresh := r.cur == r.fresh
-		if fresh && w.quick && inRTS {
-			if n := q.emitQuick(sq, head, budget); n > 0 {
+		if fresh && w.fast && inRTS {
+			if n := q.emitFast(sq, head, budget); n > 0 {
 				budget -= n - 1
 				continue
 			}
@@ -190,9 +190,9 @@ func (q *queuePair) emitPacket(sq *sendQueue, w *sendWQE) bool {
 		last := at+1 == w.npkts
 		h.Opcode = q.wire(sendOp(w.op, at == 0, last))
 		h.PadCount = wire.PadLen(int(n))
-		r.unasked++
-		if h.AckReq = last || r.unasked >= ackEvery; h.AckReq {
-			r.unasked = 0
+		r.sinceAckReq++
+		if h.AckReq = last || r.sinceAckReq >= ackEvery; h.AckReq {
+			r.sinceAckReq = 0
 		}
 		if at == 0 && (w.op == verbs.WRRDMAWrite || w.op == verbs.WRRDMAWriteWithImm) {
 			h.VA, h.RKey, h.Length = w.remote, w.rkey, w.length

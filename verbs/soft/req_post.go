@@ -53,7 +53,7 @@ func (c *deviceContext) postSend(g *verbs.SendGroup) (ring bool) {
 			g.Errno = syscall.ENOMEM
 			break
 		}
-		if !q.fillQuick(sq, head+uint64(n), wr) {
+		if !q.fillFast(sq, head+uint64(n), wr) {
 			if wr.Opcode.ExtendedOnly() && !g.Extended {
 				g.Errno = syscall.EINVAL
 				break

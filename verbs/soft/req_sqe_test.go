@@ -164,7 +164,7 @@ func TestCompletedSendsBufferIsTheOwners(t *testing.T) {
 // the event is raised once.
 func TestUnreliableQueuePairDrains(t *testing.T) {
 	w := newUC(t, options{mtu: verbs.MTU256})
-	const long = 256 * emitPerTurn * 3 / 2 // takes two Progress calls
+	const long = 256 * emitPerProgress * 3 / 2 // takes two Progress calls
 	w.b.recv(1, w.b.sge(0, long))
 	w.b.recv(2, w.b.sge(0, long))
 	w.a.mustPost(w.a.send(1, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, long)), w.a.send(2, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, 8)))

@@ -73,17 +73,17 @@ type responder struct {
 // answer is an unsent READ response or atomic answer. FLUSH and ATOMIC_WRITE are answered by an
 // empty READ response.
 type answer struct {
-	psn   uint64 // of the next packet
-	end   uint64 // after its last packet
-	first uint64 // of its first packet
-	va    uint64 // READ: address of the next packet's data
-	left  uint32 // READ: bytes
-	rkey  uint32
-	read  bool              // a READ response, not an atomic answer
-	again bool              // the request was executed before: this repeats its answer
-	flush bool              // of a FLUSH: it takes none of the responder resources
-	orig  uint64            // atomic
-	pd    *protectionDomain // READ: the domain of its keys
+	psn      uint64 // of the next packet
+	end      uint64 // after its last packet
+	first    uint64 // of its first packet
+	va       uint64 // READ: address of the next packet's data
+	left     uint32 // READ: bytes
+	rkey     uint32
+	read     bool              // a READ response, not an atomic answer
+	repeated bool              // the request was executed before: this repeats its answer
+	flush    bool              // of a FLUSH: it takes none of the responder resources
+	orig     uint64            // atomic
+	pd       *protectionDomain // READ: the domain of its keys
 }
 
 type atomicResult struct {
@@ -112,7 +112,7 @@ func (r *responder) pending() int { return len(r.out) - r.outHead }
 // be here together.
 func (r *responder) fresh() (n int) {
 	for i := r.outHead; i < len(r.out); i++ {
-		if !r.out[i].again && !r.out[i].flush {
+		if !r.out[i].repeated && !r.out[i].flush {
 			n++
 		}
 	}

@@ -124,7 +124,7 @@ func (r *responder) remember(res atomicResult, limit int) {
 func (q *queuePair) againRemembered(psn uint64) {
 	for _, res := range q.resp.atomics {
 		if res.psn == psn {
-			q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, orig: res.orig, read: res.write, again: true})
+			q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, orig: res.orig, read: res.write, repeated: true})
 			return
 		}
 	}
@@ -134,6 +134,6 @@ func (q *queuePair) againRemembered(psn uint64) {
 // bounds the answers that a peer can have queued here.
 func (q *queuePair) againFlush(psn uint64) {
 	if r := &q.resp; r.pending() < windowPSNs {
-		q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, read: true, again: true})
+		q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, read: true, repeated: true})
 	}
 }

@@ -50,7 +50,7 @@ func (q *queuePair) onDuplicate(h *wire.Header, psn uint64) {
 			return
 		}
 		a := readAnswer(h, psn, q.mtu)
-		a.again = true
+		a.repeated = true
 		if a.end > r.expected || r.pending() > 2*int(q.attr.MaxDestRdAtomic) {
 			return
 		}

@@ -76,7 +76,7 @@ func TestReadsOfADeafPeer(t *testing.T) {
 		t.Errorf("%d READs of %d MiB by a peer that takes nothing hold %d KiB", reads, size>>20, grown>>10)
 	}
 	s := w.a.ctx.dev.p.Stats()
-	const most = linkRoom + emitPerTurn // the first Progress call finds the inbox empty
+	const most = linkRoom + emitPerProgress // the first Progress call finds the inbox empty
 	if s.TxPackets != most || s.Overflow != 0 {
 		t.Errorf("%d packets were sent to it, %d of them dropped; want %d", s.TxPackets, s.Overflow, most)
 	}
@@ -173,7 +173,7 @@ func TestRetriesEndWithoutRoom(t *testing.T) {
 	}
 	w.a.qp = first
 	w.step()
-	const most = linkRoom + (writers-1)*emitPerTurn // the first Progress call finds the inbox empty
+	const most = linkRoom + (writers-1)*emitPerProgress // the first Progress call finds the inbox empty
 	if s := w.a.ctx.dev.p.Stats(); s.TxPackets != most || s.Overflow != 0 {
 		t.Errorf("%d packets were sent, %d of them dropped; want %d", s.TxPackets, s.Overflow, most)
 	}

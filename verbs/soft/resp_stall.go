@@ -27,7 +27,7 @@ type stall struct {
 }
 
 // allowance returns the number of packets q may send on its route in this Progress call.
-func (q *queuePair) allowance() int { return min(emitPerTurn, q.dev.p.Room(q.route)) }
+func (q *queuePair) allowance() int { return min(emitPerProgress, q.dev.p.Room(q.route)) }
 
 // yield postpones q: to the next Progress call, or until r has room again.
 func (q *queuePair) yield(r *fabric.Route) {

@@ -35,9 +35,9 @@ func (s *sharedQueue) Resize(maxWR uint32) error {
 
 // out returns the number of receives posted, held or completed and not polled. Poster only.
 func (q *recvQueue) out() uint64 {
-	q.places.collect()
-	q.places.release()
-	return q.size - uint64(q.places.free.n)
+	q.slots.collect()
+	q.slots.release()
+	return q.size - uint64(q.slots.free.n)
 }
 
 // moved returns a ring of capacity maxWR with the posted receives of q. The rest of the out
@@ -45,10 +45,10 @@ func (q *recvQueue) out() uint64 {
 // are withheld. The caller holds the token.
 func (q *recvQueue) moved(maxWR, out uint32) *recvQueue {
 	to := newSharedRing(maxWR, q.maxSGE)
-	p := to.places
+	p := to.slots
 	var head uint64
 	for ; q.next != q.head.Load(); q.next++ {
-		from := uint64(q.places.order[q.next&q.mask])
+		from := uint64(q.slots.order[q.next&q.mask])
 		place, _ := to.claim(head, true)
 		*to.at(place) = *q.at(from)
 		copy(to.sges(place, q.maxSGE), q.sges(from, q.maxSGE))
@@ -59,7 +59,7 @@ func (q *recvQueue) moved(maxWR, out uint32) *recvQueue {
 		p.push(&p.withheld, p.pop(&p.free))
 	}
 	if p.withheld.n > 0 {
-		p.prior = append(q.places.prior, q.places)
+		p.prior = append(q.slots.prior, q.slots)
 	}
 	return to
 }

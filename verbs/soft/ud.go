@@ -62,7 +62,7 @@ func (q *queuePair) emitUnreliable() {
 	r := &q.req
 	sq := q.sq.Load()
 	head := sq.head.Load()
-	for budget := emitPerTurn; r.tail != head; budget-- {
+	for budget := emitPerProgress; r.tail != head; budget-- {
 		if budget == 0 {
 			q.dev.activate(q)
 			return

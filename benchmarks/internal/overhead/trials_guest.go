@@ -24,7 +24,7 @@ func (s *session) inGuest(name string, programs func(p place, port int) pairing)
 			g, err := s.machine(ctx)
 			return guestSide{g, programs}, err
 		},
-		Told: func(rounds.Round) rounds.Values { return nil },
+		Args: func(rounds.Round) rounds.Values { return nil },
 	}
 }
 

@@ -36,7 +36,7 @@ const perMicro = 1e3
 
 // worker returns this program as a side that does ops operations in a round.
 func (s *session) worker(name, load, device string, ops int, env ...string) suite.Contender {
-	return suite.Contender{Name: name, Told: suite.Told(ops), Start: func(ctx context.Context) (suite.Runner, error) {
+	return suite.Contender{Name: name, Args: suite.OpsArgs(ops), Start: func(ctx context.Context) (suite.Runner, error) {
 		at, err := bed.On(device)
 		if err != nil {
 			return nil, err
@@ -61,7 +61,7 @@ func (s *session) loop(under int) suite.Contender {
 			}
 			return startLoop(ctx, program)
 		},
-		Told: func(so rounds.Round) rounds.Values {
+		Args: func(so rounds.Round) rounds.Values {
 			list := min(max(suite.PerList(ours)(so), 1), float64(under))
 			return rounds.Values{suite.Ops: so[ours][suite.Ops], "depth": float64(under), "list": list, "period": max(suite.PerPolled(ours)(so), 1)}
 		},

@@ -57,7 +57,7 @@ func (s sizing) trials() []suite.Trial {
 }
 
 func contender(device, load, size string, n, ops int) suite.Contender {
-	return suite.Contender{Name: fmt.Sprint(load, n), Told: suite.Told(ops), Start: func(ctx context.Context) (suite.Runner, error) {
+	return suite.Contender{Name: fmt.Sprint(load, n), Args: suite.OpsArgs(ops), Start: func(ctx context.Context) (suite.Runner, error) {
 		at, err := bed.On(device)
 		if err != nil {
 			return nil, err

@@ -42,15 +42,15 @@ func (s *smallest) main(args []string, stdout, stderr io.Writer) int {
 		Flags: func(f *flag.FlagSet) { f.IntVar(&s.size, "size", 1, "its size") },
 		Check: func() (string, bool) { return " of a size", s.size > 0 },
 		Trials: func(ops int) []Trial {
-			sides := []Contender{{"a", start(nil), Told(ops)}, {"b", start(nil), func(so rounds.Round) rounds.Values { s.ran++; return so["a"] }}}
+			sides := []Contender{{"a", start(nil), OpsArgs(ops)}, {"b", start(nil), func(so rounds.Round) rounds.Values { s.ran++; return so["a"] }}}
 			return []Trial{
 				{Sides: sides, Most: 3, Rows: []Row{
 					row("plain", nil),
 					row("noted", func(all rounds.Rounds) (note, why string) { return "as it was", "" }),
 					row("unknown", func(all rounds.Rounds) (note, why string) { return "", "nobody tells" }),
 				}},
-				{Sides: []Contender{{"a", start(nil), Told(ops)}, {"b", start(nil), Told(2 * ops)}}, Together: true, Rows: []Row{row("together", nil)}},
-				{Sides: []Contender{{"a", start(errors.New("it broke")), Told(ops)}}, Rows: []Row{row("broken", nil)}},
+				{Sides: []Contender{{"a", start(nil), OpsArgs(ops)}, {"b", start(nil), OpsArgs(2 * ops)}}, Together: true, Rows: []Row{row("together", nil)}},
+				{Sides: []Contender{{"a", start(errors.New("it broke")), OpsArgs(ops)}}, Rows: []Row{row("broken", nil)}},
 			}
 		},
 		Close: func() error { s.given++; return nil },

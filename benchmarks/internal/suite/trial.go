@@ -25,8 +25,8 @@ type Contender struct {
 	Name string // its key in a round
 	// Start starts the side. It blocks until the side is ready.
 	Start func(ctx context.Context) (Runner, error)
-	// Told returns the side's arguments for a round; so has the results of the sides before it.
-	Told func(so rounds.Round) rounds.Values
+	// Args returns the side's arguments for a round; so has the results of the sides before it.
+	Args func(so rounds.Round) rounds.Values
 }
 
 // Runner is a side that was started: a process (*side.Child), or an equivalent. Round blocks for
@@ -94,7 +94,7 @@ func (t *Trial) rounds(ctx context.Context, n int, limit time.Duration) (all rou
 		sides = append(sides, rounds.Side{Name: c.Name, Run: func(ctx context.Context, so rounds.Round) (rounds.Values, error) {
 			ctx, cancel := context.WithTimeout(ctx, limit)
 			defer cancel()
-			return started.Round(ctx, c.Told(so))
+			return started.Round(ctx, c.Args(so))
 		}})
 	}
 	if t.Together {

@@ -22,8 +22,8 @@ const (
 	Max     = "max_ns"
 )
 
-// Told makes a side do n operations in each round.
-func Told(n int) func(rounds.Round) rounds.Values {
+// OpsArgs makes a side do n operations in each round.
+func OpsArgs(n int) func(rounds.Round) rounds.Values {
 	return func(rounds.Round) rounds.Values { return rounds.Values{Ops: float64(n)} }
 }
 

@@ -55,13 +55,13 @@ func newPool[T any, P ring.Node[T]](g goroutines, most int, run func(P)) *Pool[T
 func (p *Pool[T, P]) Queue(v P) {
 	p.in.Push(v)
 	model.Fresh("pushed")
-	if p.hire() {
+	if p.reserveWorker() {
 		p.Go(p.body)
 	}
 }
 
-// hire increments busy for one more worker, if the limit allows.
-func (p *Pool[T, P]) hire() bool {
+// reserveWorker increments busy for one more worker, if the limit allows.
+func (p *Pool[T, P]) reserveWorker() bool {
 	for {
 		n := p.busy.Load()
 		if n >= p.most {
@@ -99,7 +99,7 @@ func (p *Pool[T, P]) work() {
 		model.Fresh("leave")
 		p.busy.Add(-1)
 		model.Fresh("left")
-		if !p.waiting() || !p.hire() {
+		if !p.waiting() || !p.reserveWorker() {
 			returned = true
 			return
 		}

@@ -212,8 +212,8 @@ func (l *ledger) succeeded() (n int) {
 	return n
 }
 
-// forgive removes the bound of an operation that need not end while the load runs.
-func (l *ledger) forgive(op uint64) {
+// clearBound removes the bound of an operation that need not end while the load runs.
+func (l *ledger) clearBound(op uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.open[op]

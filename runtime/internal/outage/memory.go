@@ -10,17 +10,17 @@ import (
 
 // transfer writes to a slot of the peer's memory and reads it back.
 func (s *session) transfer(mine verbena.Remote, i int) bool {
-	return s.there(mine, slotAt+uint64(i)*slot, slot, KindWrite, KindRead, uint64(i)<<32)
+	return s.writeAndReadBack(mine, slotAt+uint64(i)*slot, slot, KindWrite, KindRead, uint64(i)<<32)
 }
 
 // big does transfers of many packets.
 func (s *session) big(mine verbena.Remote) bool {
-	return s.there(mine, bigAt, bigSize, KindBig, KindBig, 1<<40)
+	return s.writeAndReadBack(mine, bigAt, bigSize, KindBig, KindBig, 1<<40)
 }
 
-// there writes n bytes at an offset of the peer's memory and reads them back, once a round. first
+// writeAndReadBack writes n bytes at an offset of the peer's memory and reads them back, once a round. first
 // is the number of the first transfer.
-func (s *session) there(mine verbena.Remote, at, n uint64, write, read Kind, first uint64) bool {
+func (s *session) writeAndReadBack(mine verbena.Remote, at, n uint64, write, read Kind, first uint64) bool {
 	to, err := mine.At(at, n)
 	out, oerr := s.p.rt.Alloc(int(n))
 	if err = errors.Join(err, oerr); err != nil {

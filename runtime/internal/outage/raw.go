@@ -25,7 +25,7 @@ func (s *session) raw() bool {
 		size := messageSize(s.seed, n)
 		message(out.Bytes()[:size], s.seed, n)
 		_, err = s.do(KindSend, func() (verbena.Future, error) { return s.rawSend(out, size) })
-		if s.took(answer, op, in, n) != nil || err != nil {
+		if s.awaitRecv(answer, op, in, n) != nil || err != nil {
 			return false
 		}
 	}
@@ -49,14 +49,14 @@ func (s *session) answerRaw() {
 		var err error
 		if answers[i], ops[i], err = s.post(KindRecv, bufs[i]); err != nil {
 			if i > 0 {
-				s.leave(answers[0], ops[0])
+				s.awaitAbandoned(answers[0], ops[0])
 			}
 			return
 		}
 	}
 	for n := uint64(0); ; n++ {
 		i := n % uint64(len(bufs))
-		err := s.took(answers[i], ops[i], bufs[i], n)
+		err := s.awaitRecv(answers[i], ops[i], bufs[i], n)
 		if err == nil {
 			size := messageSize(s.seed, n)
 			_, err = s.do(KindSend, func() (verbena.Future, error) { return s.rawSend(bufs[i], size) })
@@ -66,7 +66,7 @@ func (s *session) answerRaw() {
 		}
 		if err != nil { // the other one ends with the connection
 			j := (i + 1) % uint64(len(bufs))
-			s.leave(answers[j], ops[j])
+			s.awaitAbandoned(answers[j], ops[j])
 			return
 		}
 	}
@@ -82,14 +82,14 @@ func (s *session) post(k Kind, b verbena.Buffer) (verbena.Future, uint64, error)
 	return f, op, err
 }
 
-// leave waits for a receive that is no longer needed: it ends with its connection.
-func (s *session) leave(f verbena.Future, op uint64) {
+// awaitAbandoned waits for a receive that is no longer needed: it ends with its connection.
+func (s *session) awaitAbandoned(f verbena.Future, op uint64) {
 	_, err := f.Await(bg)
 	_ = s.p.ledger.end(op, err)
 }
 
-// took waits for the receive of message n and checks it.
-func (s *session) took(f verbena.Future, op uint64, b verbena.Buffer, n uint64) error {
+// awaitRecv waits for the receive of message n and checks it.
+func (s *session) awaitRecv(f verbena.Future, op uint64, b verbena.Buffer, n uint64) error {
 	r, err := f.Await(bg)
 	if s.p.ledger.end(op, err) != nil {
 		return err

@@ -45,7 +45,7 @@ func (p *Peer) serve() (err error) {
 func (p *Peer) acceptLoop(l *verbena.Listener) {
 	for {
 		op := p.ledger.begin(KindAccept, p.cfg.Bounds.Recv)
-		p.ledger.forgive(op) // a connection need not come
+		p.ledger.clearBound(op) // a connection need not come
 		c, err := l.Accept(p.run)
 		if err = p.ledger.end(op, err); err != nil {
 			p.over(err)

@@ -113,8 +113,8 @@ func (c *Cache) reindex(i int) {
 	}
 }
 
-// ours reports whether [addr, end), not empty, begins or ends in memory that this library mapped.
-func ours(addr, end uint64) bool {
+// mappedByLibrary reports whether [addr, end), not empty, begins or ends in memory that this library mapped.
+func mappedByLibrary(addr, end uint64) bool {
 	for _, at := range [...]uint64{addr, end - 1} {
 		if a, ok := mem.Find(at, 1); ok && a.Owned() {
 			return true
@@ -138,7 +138,7 @@ func (c *Cache) Acquire(b []byte, access verbs.AccessFlags) (*Registration, erro
 		return r, nil
 	}
 	c.misses++
-	if ours(addr, end) {
+	if mappedByLibrary(addr, end) {
 		return nil, ErrOwn
 	}
 	adopting.Lock()

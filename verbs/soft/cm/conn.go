@@ -224,16 +224,16 @@ func (c *Conn) expired(now time.Duration) {
 		c.forget()
 	case StateREQSent, StateMRAREQRcvd, StateREPSent, StateMRAREPRcvd, StateDREQSent, StateSIDRREQSent:
 		if c.retries < c.maxRetries {
-			c.again(now)
+			c.retransmit(now)
 			return
 		}
-		c.gaveUp(now)
+		c.retriesExceeded(now)
 	}
 }
 
-// again repeats the last message and waits as long as the first time. An MRA was for the earlier
+// retransmit repeats the last message and waits as long as the first time. An MRA was for the earlier
 // copy, so the state returns to that of having sent.
-func (c *Conn) again(now time.Duration) {
+func (c *Conn) retransmit(now time.Duration) {
 	switch c.state {
 	case StateMRAREQRcvd:
 		c.state = StateREQSent
@@ -245,7 +245,7 @@ func (c *Conn) again(now time.Duration) {
 	c.m.timers.set(c, now+c.wait)
 }
 
-func (c *Conn) gaveUp(now time.Duration) {
+func (c *Conn) retriesExceeded(now time.Duration) {
 	switch c.state {
 	case StateDREQSent:
 		c.timewait(now, true)

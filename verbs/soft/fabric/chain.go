@@ -125,9 +125,9 @@ func (m *mailbox) takeAll() *Packet {
 
 func (m *mailbox) empty() bool { return m.head.Load() == nil }
 
-// pile is an unordered collection of packets with many producers and one consumer, which takes all.
+// returnStack is an unordered collection of packets with many producers and one consumer, which takes all.
 // It has no ABA problem for the same reason as mailbox.
-type pile struct {
+type returnStack struct {
 	_ [wordGap]byte
 	// top is a packet from which the others follow by next. Producers swap theirs in, which
 	// publishes the packets and links; the consumer swaps nil in.
@@ -136,7 +136,7 @@ type pile struct {
 }
 
 // put adds c, which is not empty.
-func (p *pile) put(c chain) {
+func (p *returnStack) put(c chain) {
 	for {
 		t := p.top.Load()
 		c.last.next = t
@@ -148,7 +148,7 @@ func (p *pile) put(c chain) {
 
 // takeAll returns one of the packets, nil if there are none; the others follow by next. Consumer
 // only.
-func (p *pile) takeAll() *Packet {
+func (p *returnStack) takeAll() *Packet {
 	if p.top.Load() == nil {
 		return nil
 	}

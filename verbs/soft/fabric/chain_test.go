@@ -31,7 +31,7 @@ func chainOf(first uint64, n int) (c chain) {
 func TestChainsAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var box mailbox
-		var heap pile
+		var heap returnStack
 		var want []uint64
 		next := uint64(0)
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
@@ -70,7 +70,7 @@ func TestChainsAgainstModel(t *testing.T) {
 func TestChainsOfManyProducers(t *testing.T) {
 	const producers, chains = 4, 2000
 	var box mailbox
-	var heap pile
+	var heap returnStack
 	var wg sync.WaitGroup
 	for p := range producers {
 		wg.Go(func() {

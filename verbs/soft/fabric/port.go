@@ -29,7 +29,7 @@ type Port struct {
 	in mailbox
 	// returned is the packets of this port's pool that came back: pushed by the releasing
 	// goroutines, taken by the runner.
-	returned pile
+	returned returnStack
 
 	// deadline is the time by which the endpoint wants to run, in ns; 0 for none. Written by the
 	// runner after a run, zeroed by the pacemaker when it acts on it; read by the pacemaker.

@@ -50,13 +50,13 @@ func shareOf(n int) int64 { return int64(max(minShare, inboxUnits/max(n, fullSha
 //	 └───────────────────────────────────┴────────────────────────────────┘
 type flow struct {
 	// Owned by the sender, in its run. admitted is the units ever admitted. The next two are limits
-	// of admitted as of the last look: until for sending, easyTo for Room.
-	admitted int64
-	until    int64
-	easyTo   int64
-	handed   int64 // of admitted, the units not in out: handed over, or delayed
-	asked    bool  // Room found none since the last chain was handed over
-	_        [wordGap]byte
+	// of admitted as of the last look: until for sending, roomLimit for Room.
+	admitted  int64
+	until     int64
+	roomLimit int64
+	handed    int64 // of admitted, the units not in out: handed over, or delayed
+	asked     bool  // Room found none since the last chain was handed over
+	_         [wordGap]byte
 
 	// left is the units that have left the link. Added to by the receiver, and by the goroutine
 	// that drops a delayed packet; read by the sender. It publishes nothing.
@@ -64,8 +64,8 @@ type flow struct {
 	// waiter is the sender's port when it waits for room. The sender sets it and then reads left; a
 	// goroutine that adds to left takes it after that: one of them sees the other.
 	waiter atomic.Pointer[Port]
-	// untold is the units taken that left does not count yet. Owned by the receiver, in its run.
-	untold int64
+	// unreported is the units taken that left does not count yet. Owned by the receiver, in its run.
+	unreported int64
 }
 
 // take takes w units known to be free; false if there are none. In the sender's run.
@@ -95,7 +95,7 @@ func (p *Port) look(r *Route, to *Port) {
 	}
 	gone := r.left.Load()
 	r.until = min(gone+share, r.admitted+lookEvery)
-	r.easyTo = gone + share/2
+	r.roomLimit = gone + share/2
 }
 
 // release frees n units. It returns the port that waits for them, if one does; the caller has it
@@ -112,9 +112,9 @@ func (r *Route) release(n int64) (waiter *Port) {
 // the sender run if it waits for them. It keeps a few untold. Runner only.
 func (p *Port) took(r *Route, n int64) {
 	if !p.closed { // else another port may be at this address, with its own untold
-		n += r.untold
-		if r.untold = 0; n < tellUnits && r.waiter.Load() == nil {
-			r.untold = n
+		n += r.unreported
+		if r.unreported = 0; n < tellUnits && r.waiter.Load() == nil {
+			r.unreported = n
 			return
 		}
 	}
@@ -127,21 +127,21 @@ func (p *Port) took(r *Route, n int64) {
 // the endpoint runs again when there is room. Senders that cannot wait need not ask: their packets
 // are dropped when there is none. Runner only.
 func (p *Port) Room(r *Route) int {
-	if room := r.easyTo - r.admitted; room > 0 {
+	if room := r.roomLimit - r.admitted; room > 0 {
 		return int(room)
 	}
 	return p.findRoom(r)
 }
 
-// findRoom is Room when easyTo is reached.
+// findRoom is Room when roomLimit is reached.
 func (p *Port) findRoom(r *Route) int {
 	to := r.to.Load()
 	if to == nil || p.closed || p.down {
 		return ample
 	}
 	for range 2 {
-		if p.look(r, to); r.easyTo > r.admitted {
-			return int(r.easyTo - r.admitted)
+		if p.look(r, to); r.roomLimit > r.admitted {
+			return int(r.roomLimit - r.admitted)
 		}
 		r.waiter.Store(p) // and look again
 	}

@@ -263,8 +263,8 @@ func TestUnitsComeBack(t *testing.T) {
 		}
 		settle(f, f.Now()+time.Second)
 		for r := range routes {
-			if r.admitted != r.left.Load()+r.untold {
-				t.Fatalf("link %v to %v: %d units were admitted, %d have left", r.src, r.dst, r.admitted, r.left.Load()+r.untold)
+			if r.admitted != r.left.Load()+r.unreported {
+				t.Fatalf("link %v to %v: %d units were admitted, %d have left", r.src, r.dst, r.admitted, r.left.Load()+r.unreported)
 			}
 		}
 		for _, e := range toys {
@@ -287,7 +287,7 @@ func TestUnitsOfTheDelayLineComeBack(t *testing.T) {
 	r := e.port.routes[gid(1)]
 	e.port.Detach()
 	other.port.Detach()
-	if left := r.left.Load() + r.untold; left != r.admitted {
+	if left := r.left.Load() + r.unreported; left != r.admitted {
 		t.Errorf("%d units were admitted, %d have left", r.admitted, left)
 	}
 }

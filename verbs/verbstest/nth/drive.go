@@ -73,7 +73,7 @@ func Drive(t *testing.T, s Scenario) (o Outcome) {
 		}
 		plan := &Plan{N: n, Errno: s.Errno, Busy: s.Busy, Removed: s.Removed}
 		err = watched(t, plan, s.Watchdog, func() error { return s.Run(Wrap(p, plan)) })
-		call, struck := plan.Struck()
+		call, struck := plan.Injected()
 		if left := before.Check(leakPatience); left != nil {
 			t.Fatalf("%v failed, and left this behind (the scenario says %v):\n%v", call, err, left)
 		}
@@ -112,7 +112,7 @@ func watched(t *testing.T, plan *Plan, limit time.Duration, fn func() error) err
 		return err
 	case <-timer.C:
 		buf := make([]byte, 1<<20)
-		call, struck := plan.Struck()
+		call, struck := plan.Injected()
 		t.Fatalf("hangs for %v after %d calls; %v was made to fail: %v\n%s", limit, plan.Count(), call, struck, buf[:runtime.Stack(buf, true)])
 		return nil
 	}

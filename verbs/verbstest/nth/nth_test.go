@@ -75,7 +75,7 @@ func TestTheNthCallFails(t *testing.T) {
 		t.Fatalf("the fourth call failed: %v", err)
 	}
 	defer cq.Close()
-	if c, ok := plan.Struck(); !ok || c.N != 3 || c.Op != "ibv_create_cq" || !strings.Contains(c.Object, "left") {
+	if c, ok := plan.Injected(); !ok || c.N != 3 || c.Op != "ibv_create_cq" || !strings.Contains(c.Object, "left") {
 		t.Errorf("recorded was %+v, %v", c, ok)
 	}
 }
@@ -99,7 +99,7 @@ func TestOneGroupOfATurnFails(t *testing.T) {
 	if turn.Arms[0].Errno != 0 || turn.Arms[1].Errno != syscall.EIO || turn.Arms[2].Errno != 0 || turn.Polls[0].Errno != 0 {
 		t.Errorf("the groups answered %+v %+v", turn.Arms, turn.Polls)
 	}
-	if c, _ := plan.Struck(); c.Op != "ibv_req_notify_cq" {
+	if c, _ := plan.Injected(); c.Op != "ibv_req_notify_cq" {
 		t.Errorf("recorded was %v", c)
 	}
 }

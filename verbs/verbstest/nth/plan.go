@@ -46,8 +46,8 @@ func (p *Plan) Count() int {
 	return p.count
 }
 
-// Struck returns the call that was made to fail; ok is false as long as none was.
-func (p *Plan) Struck() (c Call, ok bool) {
+// Injected returns the call that was made to fail; ok is false as long as none was.
+func (p *Plan) Injected() (c Call, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.struck == nil {

@@ -56,7 +56,7 @@ func play(t *rapid.T, deeds []deed, o options, l fabric.Link, quick bool) string
 	for _, e := range []*peer{w.a, w.b} {
 		fill(e.data(), byte(len(e.gid)))
 		if !quick {
-			e.qp.quickMax = 0
+			e.qp.fastMax = 0
 		}
 	}
 	for i, d := range deeds {
@@ -106,7 +106,7 @@ func play(t *rapid.T, deeds []deed, o options, l fabric.Link, quick bool) string
 }
 
 // Rule: the fast path does what the general path does: the same requests yield the same packets,
-// completions and memory, also when a request is wrong or the link is bad. With quickMax 0, only
+// completions and memory, also when a request is wrong or the link is bad. With fastMax 0, only
 // empty messages take the fast path.
 func TestQuickWayIsTheGeneralWay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -157,7 +157,7 @@ func TestQuickWayIsForOnePacketOfRC(t *testing.T) {
 	}
 	for _, kind := range types {
 		q := queuePair{kind: kind, mtu: 1024, dev: &device{cfg: DeviceConfig{Limits: Limits{MaxMsgSize: 512}}}}
-		if got := q.quickSize(); (got == 512) != (kind == verbs.QPTRC) || got != 512 && got != 0 {
+		if got := q.fastSize(); (got == 512) != (kind == verbs.QPTRC) || got != 512 && got != 0 {
 			t.Errorf("messages of %d bytes are quick on %v", got, kind)
 		}
 	}
@@ -383,7 +383,7 @@ func TestQuickWayIsGuarded(t *testing.T) {
 				mem.Poison(w.b.data())
 				w.established()
 				if !quick {
-					w.b.qp.quickMax = 0
+					w.b.qp.fastMax = 0
 				}
 				r := &recorder{w: w}
 				w.fab.SetTrace(r.packet, true)

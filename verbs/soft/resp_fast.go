@@ -8,12 +8,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// The receiving half of the fast path, see req_quick.go.
+// The receiving half of the fast path, see req_fast.go.
 
-// receiveQuick is the fast path of receive for a packet with header o, a SEND or WRITE of one
+// receiveFast is the fast path of receive for a packet with header o, a SEND or WRITE of one
 // packet, if it is in sequence between messages and valid. It returns false to leave the packet,
 // untouched, to the general path.
-func (d *device) receiveQuick(k *fabric.Packet, op wire.Opcode, o *wire.Only) bool {
+func (d *device) receiveFast(k *fabric.Packet, op wire.Opcode, o *wire.Only) bool {
 	q := d.find(o.DestQP)
 	if q == nil || q.current() != verbs.QPSRTS || k.Src != q.attr.AH.DGID {
 		return false
@@ -23,18 +23,18 @@ func (d *device) receiveQuick(k *fabric.Packet, op wire.Opcode, o *wire.Only) bo
 		return false
 	}
 	n := uint32(k.PayloadLen)
-	if n-1 >= q.quickMax { // also excludes n == 0
+	if n-1 >= q.fastMax { // also excludes n == 0
 		return false
 	}
 	if op == wire.RCSendOnly {
-		return q.sendQuick(k, o)
+		return q.sendFast(k, o)
 	}
 	// A WRITE; see onWrite.
 	if n != o.Length || q.attr.AccessFlags&verbs.AccessRemoteWrite == 0 ||
-		!q.putQuick(k, d.keys.region(o.RKey), o.VA, verbs.AccessRemoteWrite) {
+		!q.putFast(k, d.keys.region(o.RKey), o.VA, verbs.AccessRemoteWrite) {
 		return false
 	}
-	q.executedQuick(o)
+	q.executedFast(o)
 	return true
 }
 
@@ -43,9 +43,9 @@ func (r *responder) between() bool {
 	return r.established && !r.waiting && !r.refused && r.kind == noMessage && r.sync == nil
 }
 
-// sendQuick executes a SEND into a receive of the queue pair's own queue whose first element
+// sendFast executes a SEND into a receive of the queue pair's own queue whose first element
 // holds it all; see onSend.
-func (q *queuePair) sendQuick(k *fabric.Packet, o *wire.Only) bool {
+func (q *queuePair) sendFast(k *fabric.Packet, o *wire.Only) bool {
 	rq := q.rq.Load()
 	place, ok := rq.front() // empty when receives are shared
 	if !ok {
@@ -57,21 +57,21 @@ func (q *queuePair) sendQuick(k *fabric.Packet, o *wire.Only) bool {
 	}
 	s := &rq.sge[(place&rq.mask)*uint64(rq.maxSGE)]
 	n := uint32(k.PayloadLen)
-	if n > s.Length || !q.putQuick(k, q.dev.keys.region(s.LKey), s.Addr, verbs.AccessLocalWrite) {
+	if n > s.Length || !q.putFast(k, q.dev.keys.region(s.LKey), s.Addr, verbs.AccessLocalWrite) {
 		return false
 	}
 	rq.next++
-	q.executedQuick(o)
+	q.executedFast(o)
 	wc := q.recvCQ.push(&rq.workQueue, place, o.Solicited)
 	wc.WRID, wc.Opcode, wc.ByteLen = e.wrID, verbs.WCRecv, n
 	wc.QPNum, wc.SrcQP = q.number, q.attr.DestQPN
 	return true
 }
 
-// putQuick copies the payload to addr in m, if m exists, is in the queue pair's domain, permits
+// putFast copies the payload to addr in m, if m exists, is in the queue pair's domain, permits
 // need and contains the range. For a payload whose owner has taken it back (enterGuard) it
 // returns false, and the general path treats it as lost.
-func (q *queuePair) putQuick(k *fabric.Packet, m *memoryRegion, addr uint64, need verbs.AccessFlags) bool {
+func (q *queuePair) putFast(k *fabric.Packet, m *memoryRegion, addr uint64, need verbs.AccessFlags) bool {
 	if m == nil || m.pd != q.pd || m.access&need != need {
 		return false
 	}
@@ -89,8 +89,8 @@ func (q *queuePair) putQuick(k *fabric.Packet, m *memoryRegion, addr uint64, nee
 	return true
 }
 
-// executedQuick is the fast path of executed, for a message of one packet.
-func (q *queuePair) executedQuick(o *wire.Only) {
+// executedFast is the fast path of executed, for a message of one packet.
+func (q *queuePair) executedFast(o *wire.Only) {
 	r := &q.resp
 	psn := r.expected
 	r.expected++

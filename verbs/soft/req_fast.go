@@ -11,12 +11,12 @@ import (
 // the request to the general path. It makes no decision that the general path does not make: the
 // same packets are sent, and every packet is checked completely.
 
-// quickFlags are the send flags of fast-path requests, besides SendInline.
-const quickFlags = verbs.SendSignaled | verbs.SendSolicited
+// fastFlags are the send flags of fast-path requests, besides SendInline.
+const fastFlags = verbs.SendSignaled | verbs.SendSolicited
 
-// fillQuick is the fast path of fillSend. It returns false to leave the request to fillSend.
-func (q *queuePair) fillQuick(sq *sendQueue, pos uint64, wr *verbs.SendWR) bool {
-	if wr.NumSGE != 1 || sq.maxSGE == 0 || wr.Flags&^(quickFlags|verbs.SendInline) != 0 || q.kind != verbs.QPTRC {
+// fillFast is the fast path of fillSend. It returns false to leave the request to fillSend.
+func (q *queuePair) fillFast(sq *sendQueue, pos uint64, wr *verbs.SendWR) bool {
+	if wr.NumSGE != 1 || sq.maxSGE == 0 || wr.Flags&^(fastFlags|verbs.SendInline) != 0 || q.kind != verbs.QPTRC {
 		return false
 	}
 	write := wr.Opcode == verbs.WRRDMAWrite
@@ -36,17 +36,17 @@ func (q *queuePair) fillQuick(sq *sendQueue, pos uint64, wr *verbs.SendWR) bool 
 	// Field by field: a composite literal would be built elsewhere and copied. Fields not set
 	// here are unused in a WRITE or SEND, or start sets them.
 	w.wrID, w.op, w.flags, w.nsge, w.length = wr.WRID, wr.Opcode, wr.Flags, 1, s.Length
-	w.started, w.failed, w.quick = false, false, true
+	w.started, w.failed, w.fast = false, false, true
 	if write {
 		w.remote, w.rkey = wr.RemoteAddr, wr.RDMARKey()
 	}
 	return true
 }
 
-// emitQuick sends requests from cur on, which is fresh, up to most, while each is one packet and
+// emitFast sends requests from cur on, which is fresh, up to most, while each is one packet and
 // its element is valid. It returns their number and leaves the next to start and emitPacket. The
 // queue pair is in RTS.
-func (q *queuePair) emitQuick(sq *sendQueue, head uint64, most int) (n int) {
+func (q *queuePair) emitFast(sq *sendQueue, head uint64, most int) (n int) {
 	r, d := &q.req, q.dev
 	out := r.next - r.acked
 	if out >= windowPSNs {
@@ -60,7 +60,7 @@ func (q *queuePair) emitQuick(sq *sendQueue, head uint64, most int) (n int) {
 	pos, psn := r.cur, r.next
 	for ; n < most; n++ {
 		w := sq.at(pos)
-		if !w.quick || w.failed || w.length > q.quickMax {
+		if !w.fast || w.failed || w.length > q.fastMax {
 			break
 		}
 		var b []byte
@@ -104,14 +104,14 @@ func (q *queuePair) emitQuick(sq *sendQueue, head uint64, most int) (n int) {
 	if n > 0 {
 		r.cur, r.fresh, r.next = pos, pos, psn
 		r.sent = max(r.sent, psn)
-		r.unasked = 0
+		r.sinceAckReq = 0
 	}
 	return n
 }
 
-// quickSize returns the longest message of the fast path: one packet, within the message limit; 0
+// fastSize returns the longest message of the fast path: one packet, within the message limit; 0
 // on a queue pair that is not RC.
-func (q *queuePair) quickSize() uint32 {
+func (q *queuePair) fastSize() uint32 {
 	if q.kind != verbs.QPTRC {
 		return 0
 	}
