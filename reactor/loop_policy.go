@@ -15,7 +15,7 @@ import (
 type Policy uint8
 
 const (
-	// PolicyEconomy, the default, uses no processor when idle: after Config.Spin empty passes
+	// PolicyEconomy is the default. It uses no processor when idle: after Config.Spin empty passes
 	// the completion queues are armed, the loop sleeps and waiters park.
 	PolicyEconomy Policy = iota
 	// PolicyThroughput lets the loop and drivers spin for a while before they arm and sleep.

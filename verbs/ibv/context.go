@@ -44,7 +44,7 @@ type deviceContext struct {
 	// ackDelay is the delay that the device reports, a code of verbs.AckTimeout. Immutable.
 	ackDelay uint8
 
-	// look holds the TURN_LOOK_ bits that apply to all lists of sends of the context. Immutable.
+	// look holds the BATCH_LOOK_ bits that apply to all lists of sends of the context. Immutable.
 	look uint16
 
 	// windows counts memory windows, so that a context without any need not search lists for

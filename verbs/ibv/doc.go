@@ -18,7 +18,7 @@
 //	Provider, context, PD, MR, CQ, QP …   the contract of package verbs (Go)
 //	frame.go                              a batch as one array of groups, one cgo call
 //	──────────── cgo ────────────
-//	turn.c, post_ex.c                     post, arm, poll, in the order of the batch
+//	batch.c, post_ex.c                     post, arm, poll, in the order of the batch
 //	calls*.h                              one wrapper for each other call
 //	──────────── function tables ────────────
 //	libibverbs.so.1, librdmacm.so.1

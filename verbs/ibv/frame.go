@@ -2,9 +2,9 @@
 
 package ibv
 
-// #cgo noescape turn_run
-// #cgo nocallback turn_run
-// #include "turn.h"
+// #cgo noescape batch_run
+// #cgo nocallback batch_run
+// #include "batch.h"
 import "C"
 
 import (
@@ -16,16 +16,16 @@ import (
 )
 
 // group is one group of a batch as C sees it: numbers only. An array of them, a frame, is lent to
-// C only while turn_run runs, so it may lie on the stack of the goroutine, which does not move
+// C only while batch_run runs, so it may lie on the stack of the goroutine, which does not move
 // during the call. The objects and memory behind the numbers stay valid: no object of a batch may
 // be closed meanwhile, and lists and completions are off-heap memory of the caller.
-type group = C.struct_turn_group
+type group = C.struct_batch_group
 
 // lookOpcodes makes C check for invalid opcodes, in lists for a library that accepts any.
-const lookOpcodes = C.TURN_LOOK_OPCODES
+const lookOpcodes = C.BATCH_LOOK_OPCODES
 
 // lookInvalid makes C correct completions of Soft-RoCE that encode WITH_INV by another number.
-const lookInvalid = C.TURN_LOOK_INVALID
+const lookInvalid = C.BATCH_LOOK_INVALID
 
 // mostSpin bounds IOBatch.Spin: some 100 µs on the slowest device.
 const mostSpin = 4096
@@ -81,7 +81,7 @@ func (c *deviceContext) run(t *verbs.IOBatch, f []group) (eio bool) {
 		c.fillPoll(&f[at], &t.Polls[i])
 		at++
 	}
-	C.turn_run(&f[0], C.uint32_t(len(f)), C.uint32_t(min(max(t.Spin, 0), mostSpin)))
+	C.batch_run(&f[0], C.uint32_t(len(f)), C.uint32_t(min(max(t.Spin, 0), mostSpin)))
 	if raceEnabled {
 		used(t)
 	}
@@ -140,7 +140,7 @@ func (c *deviceContext) answer(g *group) syscall.Errno {
 	if g.err == 0 {
 		return 0
 	}
-	if e := syscall.Errno(g.err); e != syscall.EIO || g.kind >= C.TURN_POLL {
+	if e := syscall.Errno(g.err); e != syscall.EIO || g.kind >= C.BATCH_POLL {
 		return e // polling an overrun queue returns EIO
 	}
 	c.saw(sawEIO)
@@ -151,18 +151,18 @@ func (c *deviceContext) answer(g *group) syscall.Errno {
 func (n *node) in(c *deviceContext) bool { return n.ctx == c && !n.closed.Load() }
 
 // refuse makes C skip a group.
-func refuse(g *group) { g.kind, g.count, g.err = C.TURN_NONE, 0, C.EINVAL }
+func refuse(g *group) { g.kind, g.count, g.err = C.BATCH_NONE, 0, C.EINVAL }
 
 func (c *deviceContext) fillRecv(g *group, r *verbs.RecvGroup) {
 	if r.Head == 0 || r.Count <= 0 {
-		g.kind = C.TURN_NONE
+		g.kind = C.BATCH_NONE
 		return
 	}
 	g.at, g.count = C.uint64_t(r.Head), C.uint32_t(r.Count)
 	if s, ok := r.SRQ.(*sharedReceiveQueue); ok && s != nil && s.in(c) {
-		g.kind, g.obj = C.TURN_SRQ_RECV, C.uint64_t(addr(s.c))
+		g.kind, g.obj = C.BATCH_SRQ_RECV, C.uint64_t(addr(s.c))
 	} else if q, ok := r.QP.(*queuePair); ok && q != nil && q.in(c) && r.SRQ == nil && !q.xrc() {
-		g.kind, g.obj = C.TURN_RECV, C.uint64_t(addr(q.c))
+		g.kind, g.obj = C.BATCH_RECV, C.uint64_t(addr(q.c))
 	} else {
 		refuse(g)
 	}
@@ -170,7 +170,7 @@ func (c *deviceContext) fillRecv(g *group, r *verbs.RecvGroup) {
 
 func (c *deviceContext) fillSend(g *group, s *verbs.SendGroup) {
 	if s.Head == 0 || s.Count <= 0 {
-		g.kind = C.TURN_NONE
+		g.kind = C.BATCH_NONE
 		return
 	}
 	q, ok := s.QP.(*queuePair)
@@ -178,14 +178,14 @@ func (c *deviceContext) fillSend(g *group, s *verbs.SendGroup) {
 		refuse(g)
 		return
 	}
-	g.kind, g.obj = C.TURN_SEND, C.uint64_t(addr(q.c))
+	g.kind, g.obj = C.BATCH_SEND, C.uint64_t(addr(q.c))
 	if s.Extended {
-		g.kind = C.TURN_SEND_EX
+		g.kind = C.BATCH_SEND_EX
 	}
 	g.at, g.count = C.uint64_t(s.Head), C.uint32_t(s.Count)
 	g.look = C.uint16_t(c.look &^ lookInvalid)
 	if c.windows.Load() != 0 {
-		g.look |= C.TURN_LOOK_BINDINGS
+		g.look |= C.BATCH_LOOK_BINDINGS
 	}
 	if q.ex != nil {
 		g.ex, g.ops = C.uint64_t(addr(q.ex)), C.uint32_t(q.ops)
@@ -198,9 +198,9 @@ func (c *deviceContext) fillArm(g *group, a *verbs.ArmGroup) {
 		refuse(g)
 		return
 	}
-	g.kind, g.obj = C.TURN_ARM, C.uint64_t(addr(q.c))
+	g.kind, g.obj = C.BATCH_ARM, C.uint64_t(addr(q.c))
 	if a.Solicited {
-		g.kind = C.TURN_ARM_SOLICITED
+		g.kind = C.BATCH_ARM_SOLICITED
 	}
 }
 
@@ -211,12 +211,12 @@ func (c *deviceContext) fillPoll(g *group, p *verbs.PollGroup) {
 		return
 	}
 	if len(p.WC) == 0 {
-		g.kind = C.TURN_NONE
+		g.kind = C.BATCH_NONE
 		return
 	}
-	g.kind, g.obj = C.TURN_POLL, C.uint64_t(addr(q.c))
+	g.kind, g.obj = C.BATCH_POLL, C.uint64_t(addr(q.c))
 	if q.extended {
-		g.kind = C.TURN_POLL_EX
+		g.kind = C.BATCH_POLL_EX
 	}
 	g.look = C.uint16_t(c.look & lookInvalid)
 	g.at = C.uint64_t(uintptr(unsafe.Pointer(unsafe.SliceData(p.WC))))

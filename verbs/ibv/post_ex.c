@@ -2,7 +2,7 @@
 
 /* Extended posting (ibv_wr_post(3)): for requests that have no form in ibv_send_wr, and those
  * posted in the same list. It fails as a whole. */
-#include "turn.h"
+#include "batch.h"
 
 /* More elements than any device accepts in one request. */
 enum { MAX_INLINE_BUFS = 64 };
@@ -123,7 +123,7 @@ static void build(struct vb_qp_ex *q, struct vb_send_wr *wr)
 	set_data(q, wr);
 }
 
-int turn_post_ex(struct vb_qp_ex *q, uint32_t ops, struct vb_send_wr *wr)
+int batch_post_ex(struct vb_qp_ex *q, uint32_t ops, struct vb_send_wr *wr)
 {
 	struct vb_send_wr *w;
 

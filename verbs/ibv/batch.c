@@ -2,7 +2,7 @@
 
 /* The data path: posting, arming and polling, all through function pointers of
  * the context, as the system's inline functions do (semantics 40). */
-#include "turn.h"
+#include "batch.h"
 
 /* How many requests of a list come before bad. A library that fails without naming a request of
  * the list is taken to have posted none. */
@@ -22,11 +22,11 @@ static uint32_t recvs_before(struct vb_recv_wr *wr, struct vb_recv_wr *bad)
 	return wr ? n : 0;
 }
 
-static void post_recv(struct turn_group *g)
+static void post_recv(struct batch_group *g)
 {
 	struct vb_recv_wr *first = (struct vb_recv_wr *)(uintptr_t)g->at, *bad = first;
 	errno = 0;
-	if (g->kind == TURN_SRQ_RECV) {
+	if (g->kind == BATCH_SRQ_RECV) {
 		struct vb_srq *s = (struct vb_srq *)(uintptr_t)g->obj;
 		g->err = shim_errno(s->context->ops.post_srq_recv(s, first, &bad));
 	} else {
@@ -52,7 +52,7 @@ static void keep_keys(struct vb_send_wr *wr, uint32_t n)
  *
  * The region is private to this file, there is one for the process, and it is never written:
  * batches of several contexts lend it at the same time. The list belongs to the caller, and is
- * lent to us from the call of turn_run to its return. All requests are lent the region before the
+ * lent to us from the call of batch_run to its return. All requests are lent the region before the
  * library is called, and lose it afterwards, refused ones as well, so that the caller finds its
  * list unchanged. The library does not need the region after that: it copies the key into its
  * queue. */
@@ -94,13 +94,13 @@ static uint32_t known_opcodes(struct vb_send_wr *wr, uint32_t n, struct vb_send_
 /* Posts a plain list with ibv_post_send. Libraries refuse opcodes that they lack; Soft-RoCE's
  * does not check, and the kernel uses an opcode as the index of a table (Linux 6.12 rxe_loc.h,
  * wr_opcode_mask). There the list ends before it. */
-static void post_plain(struct turn_group *g, struct vb_send_wr *first)
+static void post_plain(struct batch_group *g, struct vb_send_wr *first)
 {
 	struct vb_qp *q = (struct vb_qp *)(uintptr_t)g->obj;
 	struct vb_send_wr *bad = first, *last = NULL, *rest = NULL;
 	uint32_t all = g->count, good = all;
 
-	if (g->look & TURN_LOOK_OPCODES)
+	if (g->look & BATCH_LOOK_OPCODES)
 		good = known_opcodes(first, all, &last);
 	if (good == 0) {
 		g->err = EINVAL;
@@ -124,22 +124,22 @@ static void post_plain(struct turn_group *g, struct vb_send_wr *first)
 	}
 }
 
-static void post_send(struct turn_group *g)
+static void post_send(struct batch_group *g)
 {
 	struct vb_send_wr *first = (struct vb_send_wr *)(uintptr_t)g->at;
 	uint32_t all = g->count;
 
-	if (g->look & TURN_LOOK_BINDINGS)
+	if (g->look & BATCH_LOOK_BINDINGS)
 		lend_regions(first, all);
-	if (g->kind == TURN_SEND_EX) {
+	if (g->kind == BATCH_SEND_EX) {
 		errno = 0;
-		g->err = turn_post_ex((struct vb_qp_ex *)(uintptr_t)g->ex, g->ops, first);
+		g->err = batch_post_ex((struct vb_qp_ex *)(uintptr_t)g->ex, g->ops, first);
 		if (g->err)
 			g->count = 0;
 	} else {
 		post_plain(g, first);
 	}
-	if (g->look & TURN_LOOK_BINDINGS) {
+	if (g->look & BATCH_LOOK_BINDINGS) {
 		take_regions(first, all);
 		keep_keys(first, g->count);
 	}
@@ -148,9 +148,9 @@ static void post_send(struct turn_group *g)
 /* Soft-RoCE writes the kernel's IB_WC_WITH_INVALIDATE, 1 << 2, into a program's completion (Linux
  * 6.12 drivers/infiniband/sw/rxe/rxe_resp.c, do_complete, and include/rdma/ib_verbs.h), where
  * that bit is IP_CSUM_OK; it checks no checksums. */
-static uint32_t user_flags(const struct turn_group *g, uint32_t flags)
+static uint32_t user_flags(const struct batch_group *g, uint32_t flags)
 {
-	if (g->look & TURN_LOOK_INVALID && flags & VB_WC_IP_CSUM_OK)
+	if (g->look & BATCH_LOOK_INVALID && flags & VB_WC_IP_CSUM_OK)
 		return (flags & ~(uint32_t)VB_WC_IP_CSUM_OK) | VB_WC_WITH_INV;
 	return flags;
 }
@@ -158,7 +158,7 @@ static uint32_t user_flags(const struct turn_group *g, uint32_t flags)
 /* poll_ex takes completions one by one (semantics 36: a start that fails has begun nothing and
  * must not be ended; ENOENT from either is the end of the queue, and after next_poll end_poll is
  * still due). */
-static void poll_ex(struct turn_group *g)
+static void poll_ex(struct batch_group *g)
 {
 	struct vb_cq_ex *q = (struct vb_cq_ex *)(uintptr_t)g->obj;
 	struct vb_wc *wc = (struct vb_wc *)(uintptr_t)g->at;
@@ -202,7 +202,7 @@ static void poll_ex(struct turn_group *g)
 		g->err = EIO;
 }
 
-static void poll_cq(struct turn_group *g)
+static void poll_cq(struct batch_group *g)
 {
 	struct vb_cq *q = (struct vb_cq *)(uintptr_t)g->obj;
 	int n = q->context->ops.poll_cq(q, (int)g->count, (struct vb_wc *)(uintptr_t)g->at);
@@ -228,23 +228,23 @@ static inline void breathe(void)
 
 /* Polls n groups again, up to spin times, as long as none yields a completion or an error. The
  * polls come last in a batch. */
-static void poll_again(struct turn_group *g, uint32_t n, uint32_t spin)
+static void poll_again(struct batch_group *g, uint32_t n, uint32_t spin)
 {
 	uint32_t first, i;
-	for (first = n; first > 0 && g[first - 1].kind >= TURN_POLL; first--)
+	for (first = n; first > 0 && g[first - 1].kind >= BATCH_POLL; first--)
 		;
 	for (; first < n; spin--) {
 		for (i = first; i < n; i++)
-			if (g[i].kind != TURN_NONE && (g[i].count > 0 || g[i].err))
+			if (g[i].kind != BATCH_NONE && (g[i].count > 0 || g[i].err))
 				return;
 		if (spin == 0)
 			return;
 		breathe();
 		for (i = first; i < n; i++) {
-			if (g[i].kind == TURN_NONE)
+			if (g[i].kind == BATCH_NONE)
 				continue;
 			g[i].count = g[i].ops;
-			if (g[i].kind == TURN_POLL)
+			if (g[i].kind == BATCH_POLL)
 				poll_cq(&g[i]);
 			else
 				poll_ex(&g[i]);
@@ -252,32 +252,32 @@ static void poll_again(struct turn_group *g, uint32_t n, uint32_t spin)
 	}
 }
 
-void turn_run(struct turn_group *all, uint32_t groups, uint32_t spin)
+void batch_run(struct batch_group *all, uint32_t groups, uint32_t spin)
 {
-	struct turn_group *g = all;
+	struct batch_group *g = all;
 	uint32_t n = groups;
 	for (; n > 0; g++, n--) {
 		struct vb_cq *q = (struct vb_cq *)(uintptr_t)g->obj;
 		if (g->err)
 			continue; /* Go refused the group: do nothing */
 		switch (g->kind) {
-		case TURN_RECV:
-		case TURN_SRQ_RECV:
+		case BATCH_RECV:
+		case BATCH_SRQ_RECV:
 			post_recv(g);
 			break;
-		case TURN_SEND:
-		case TURN_SEND_EX:
+		case BATCH_SEND:
+		case BATCH_SEND_EX:
 			post_send(g);
 			break;
-		case TURN_ARM:
-		case TURN_ARM_SOLICITED:
+		case BATCH_ARM:
+		case BATCH_ARM_SOLICITED:
 			errno = 0;
-			g->err = shim_errno(q->context->ops.req_notify_cq(q, g->kind == TURN_ARM_SOLICITED));
+			g->err = shim_errno(q->context->ops.req_notify_cq(q, g->kind == BATCH_ARM_SOLICITED));
 			break;
-		case TURN_POLL:
+		case BATCH_POLL:
 			poll_cq(g);
 			break;
-		case TURN_POLL_EX:
+		case BATCH_POLL_EX:
 			poll_ex(g);
 			break;
 		}
